@@ -1,0 +1,63 @@
+# Everything a user needs: `make run` and `make test` do all set-up themselves.
+#   make run   [MODEL=path] [PROMPT="..."] [N_TOKENS=200] [DEVICE=cpu]
+#   make chat  [MODEL=path] [DEVICE=cpu]
+#   make bench [MODEL=path] [DEVICE=cpu]
+#   make test | build | format | tidy | fuzz | clean
+
+PROMPT ?= Tell me a story about a fox who finds a lamp.
+N_TOKENS ?= 300
+DEVICE ?= cpu
+MODEL ?=
+FUZZ_SECONDS ?= 60
+export PROMPT MODEL
+
+TYTO := build/release/tyto
+MODEL_FLAG = $(if $(MODEL),-m "$$MODEL")
+
+BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nlohmann-json3-dev \
+  libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
+TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19
+FUZZ_PACKAGES := $(BUILD_PACKAGES) clang-19 libclang-rt-19-dev
+TIDY_PACKAGES := $(TEST_PACKAGES) clang-tidy-19
+
+.PHONY: run chat bench build test format format-check tidy fuzz clean
+
+run: build
+	@$(TYTO) run $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE)
+
+chat: build
+	@$(TYTO) chat $(MODEL_FLAG) --device $(DEVICE)
+
+bench: build
+	@$(TYTO) bench $(MODEL_FLAG) --device $(DEVICE)
+
+build:
+	@tools/install_packages $(BUILD_PACKAGES)
+	@mkdir -p build && { cmake --preset release > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+	@cmake --build --preset release
+
+test:
+	@tools/install_packages $(TEST_PACKAGES)
+	@tests/scripts/fetch_references build/references
+	@cmake --preset dev
+	@cmake --build --preset dev
+	@ctest --preset dev -j $$(nproc)
+
+format:
+	@tools/install_packages clang-format-19
+	@git ls-files '*.cc' '*.h' | xargs clang-format-19 -i
+
+tidy:
+	@tools/install_packages $(TIDY_PACKAGES)
+	@cmake --preset dev
+	@git ls-files 'src/*.cc' | grep -v '/isa/' | xargs -P $$(nproc) -n 4 clang-tidy-19 -p build/dev --quiet
+
+# Each target runs FUZZ_SECONDS on a copy of its committed corpus.
+fuzz:
+	@tools/install_packages $(FUZZ_PACKAGES)
+	@cmake --preset fuzz
+	@cmake --build --preset fuzz
+	@tests/fuzz/run_all build/fuzz $(FUZZ_SECONDS)
+
+clean:
+	rm -rf build

@@ -1,0 +1,43 @@
+#include "base/environment.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace tyto {
+namespace {
+
+std::filesystem::path variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> hugging_face_cache_folders() {
+  std::vector<std::filesystem::path> folders;
+  const auto add = [&](const std::filesystem::path& root, const char* below) {
+    if (!root.empty()) folders.push_back(*below == '\0' ? root : root / below);
+  };
+  add(variable("HF_HUB_CACHE"), "");
+  add(variable("HF_HOME"), "hub");
+  add(variable("XDG_CACHE_HOME"), "huggingface/hub");
+  add(variable("HOME"), ".cache/huggingface/hub");
+  return folders;
+}
+
+void refuse_unknown_environment() {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view setting(*entry);
+    if (!setting.starts_with("TYTO_")) continue;
+    const std::string name(setting.substr(0, setting.find('=')));
+    throw Error(ErrorCode::usage, name, "no such environment control",
+                "Tyto is controlled by flags alone; unset it");
+  }
+}
+
+}  // namespace tyto

@@ -1,0 +1,56 @@
+// Files: read-only mappings for models, whole small files, and writes that never leave half a file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace tyto {
+
+// A read-only private mapping of a whole file. Move-only; the bytes live as long as it does.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  std::filesystem::path path_;
+};
+
+// The whole file as text; refuses one larger than `limit_bytes` before reading it.
+std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes);
+
+// Writes to a temporary beside the target and renames it into place on commit(); without commit()
+// the target is untouched and the temporary removed.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::filesystem::path& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  void pad_to(uint64_t alignment);
+  uint64_t position() const { return position_; }
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  std::FILE* file_ = nullptr;
+  uint64_t position_ = 0;
+};
+
+}  // namespace tyto

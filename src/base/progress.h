@@ -1,0 +1,13 @@
+// How long work reports itself. The library only calls it; cli/ draws the bar.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+namespace tyto {
+
+// Called with (what, done, total), done rising to total. May be empty.
+using Progress = std::function<void(std::string_view what, uint64_t done, uint64_t total)>;
+
+}  // namespace tyto

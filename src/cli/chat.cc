@@ -1,0 +1,131 @@
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <iostream>
+#include <memory>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "engine/session.h"
+
+namespace tyto {
+namespace {
+
+struct ChatCommandFlags {
+  EngineFlags engine;
+  SamplingFlags sampling;
+  ChatFlags chat;
+};
+
+// Ctrl-C stops the answer, not the program.
+std::atomic<bool> interrupted = false;
+struct Interrupted {};
+
+void catch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = true; };
+  action.sa_flags = SA_RESTART;  // at the prompt the line being typed stays
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+class Conversation {
+ public:
+  Conversation(Engine& engine, const ChatCommandFlags& flags)
+      : engine_(engine),
+        flags_(flags),
+        template_(choose_chat_template(engine.tokenizer().vocabulary(), flags.chat.chat_template,
+                                       engine.model().path.string())),
+        sampler_(sampler_options(flags.sampling, engine.model())),
+        session_(engine.tokenizer(), engine.pipeline(), sampler_, engine.trace()) {
+    clear();
+  }
+
+  void clear() {
+    messages_.clear();
+    if (!flags_.chat.system.empty()) messages_.push_back({"system", flags_.chat.system});
+    session_.clear();
+  }
+
+  // One turn. An answer that was interrupted or failed stays out of the history only if it is
+  // empty.
+  void say(const std::string& text) {
+    messages_.push_back({"user", text});
+    std::string reply;
+    try {
+      answer(reply);
+    } catch (const Interrupted&) {
+    } catch (const Error& error) {
+      note(std::string("tyto: ") + error.what());
+    }
+    print("\n");
+    if (reply.empty())
+      messages_.pop_back();
+    else
+      messages_.push_back({"assistant", reply});
+  }
+
+ private:
+  void answer(std::string& reply) {
+    interrupted = false;
+    const Request request{.prompt = encode_chat(engine_.tokenizer(), template_, messages_),
+                          .max_tokens = flags_.sampling.max_tokens,
+                          .stop = flags_.sampling.stop,
+                          .ignore_eos = flags_.sampling.ignore_eos};
+    const auto show = [&](std::string_view text) {
+      print(text);
+      reply += text;
+      return !interrupted.load();
+    };
+    const auto watch = [bar = progress_bar()](std::string_view what, uint64_t done,
+                                              uint64_t total) {
+      if (bar) bar(what, done, total);
+      if (interrupted.load() && done < total) throw Interrupted();
+    };
+    const Answer result = session_.ask(request, show, watch);
+    engine_.check_required(result.receipt.devices);
+    note(fmt::format("\n[{}]", receipt_line(result.receipt)));
+  }
+
+  Engine& engine_;
+  const ChatCommandFlags& flags_;
+  ChatTemplate template_;
+  Sampler sampler_;
+  Session session_;
+  std::vector<ChatMessage> messages_;
+};
+
+void chat(const ChatCommandFlags& flags) {
+  Engine engine(engine_options(flags.engine), progress_bar());
+  Conversation conversation(engine, flags);
+  catch_interrupts();
+  note("/clear forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer.");
+  for (std::string line; std::cerr << "> " << std::flush, std::getline(std::cin, line);) {
+    if (line == "/exit") return;
+    if (line == "/clear") {
+      conversation.clear();
+      note("cleared");
+    } else if (line.starts_with('/')) {
+      note("unknown command " + line + "; there are /clear and /exit");
+    } else if (!line.empty()) {
+      conversation.say(line);
+    }
+  }
+  note("");
+}
+
+}  // namespace
+
+void define_chat(CLI::App& command) {
+  auto flags = std::make_shared<ChatCommandFlags>();
+  add_chat_flags(command, flags->chat);
+  add_engine_flags(command, flags->engine);
+  add_sampling_flags(command, flags->sampling);
+  command.footer(
+      "Answers stream to stdout; prompts and receipts go to stderr, so input and output can be "
+      "piped.\n\nExample:\n  tyto chat -m Qwen/Qwen2.5-0.5B-Instruct --system 'You are terse.'");
+  command.callback([flags] { chat(*flags); });
+}
+
+}  // namespace tyto

@@ -1,0 +1,191 @@
+#include "cli/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <random>
+
+#include "base/error.h"
+
+namespace tyto {
+namespace {
+
+constexpr size_t kMaxStdinBytes = 64 << 20;
+
+// Beside the program in a source tree (build/release/tyto) or an installation (bin/tyto).
+std::string shipped_model() {
+  std::error_code ignored;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  for (const char* below : {"../../models/owlet", "../share/tyto/models/owlet"}) {
+    const auto folder = (program.parent_path() / below).lexically_normal();
+    if (std::filesystem::exists(folder / "config.json", ignored)) return folder.string();
+  }
+  throw Error(ErrorCode::input, "the shipped model", "is not beside the program",
+              "name a model with -m");
+}
+
+std::pair<Token, float> parse_bias(const std::string& text) {
+  const size_t equals = text.find('=');
+  Token id = 0;
+  float value = 0;
+  const char* end = text.data() + text.size();
+  const char* middle = text.data() + std::min(equals, text.size());
+  const bool good = equals != std::string::npos &&
+                    std::from_chars(text.data(), middle, id).ptr == middle &&
+                    std::from_chars(middle + 1, end, value).ptr == end && middle + 1 < end;
+  if (!good) throw Error(ErrorCode::usage, "--logit-bias " + text, "expected ID=VALUE");
+  return {id, value};
+}
+
+}  // namespace
+
+void add_model_flag(CLI::App& command, ModelFlags& flags) {
+  command
+      .add_option("-m,--model", flags.model,
+                  "GGUF file, checkpoint folder or cached repo id (default: the shipped model)")
+      ->type_name("MODEL");
+}
+
+std::string model_or_shipped(const ModelFlags& flags) {
+  return flags.model.empty() ? shipped_model() : flags.model;
+}
+
+void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+  add_model_flag(command, flags.model);
+  auto* group = command.add_option_group("Device");
+  group->add_option("--device", flags.device, "where the work goes first (see `tyto devices`)")
+      ->type_name("NAME")
+      ->capture_default_str();
+  group
+      ->add_option("--require", flags.require,
+                   "fail, with exit code 3, unless this real device did the work")
+      ->type_name("NAME");
+  group->add_option("-t,--threads", flags.threads, "CPU threads (default: one per usable core)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1024u));
+  group
+      ->add_option("-c,--context", flags.context,
+                   "positions to make room for (default: the model's)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1u << 30));
+  group->add_option("--fusion", flags.fusion, "how far launches are stitched into one dispatch")
+      ->check(CLI::IsMember({"op", "block", "token"}))
+      ->capture_default_str();
+  group->add_option("--kv-type", flags.kv_type, "type of the KV cache")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->capture_default_str();
+}
+
+EngineOptions engine_options(const EngineFlags& flags) {
+  EngineOptions options;
+  options.model = model_or_shipped(flags.model);
+  options.device = flags.device;
+  options.require = flags.require;
+  options.threads = flags.threads;
+  options.pipeline.context = flags.context;
+  options.pipeline.fusion = *fusion_from_name(flags.fusion);
+  options.pipeline.kv_type = *dtype_from_name(flags.kv_type);
+  return options;
+}
+
+void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
+  auto* group = command.add_option_group("Sampling");
+  SamplerOptions& others = flags.others;
+  group->add_option("-n,--tokens", flags.max_tokens, "most tokens to generate")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1u << 30))
+      ->capture_default_str();
+  group
+      ->add_option("--temp", flags.temperature,
+                   "temperature; 0 is greedy (default: the model's, else 0.8)")
+      ->type_name("X");
+  group
+      ->add_option("--top-k", flags.top_k,
+                   "keep the K best tokens; 0 keeps all (default: the model's, else 40)")
+      ->type_name("K");
+  group
+      ->add_option("--top-p", flags.top_p,
+                   "keep the best tokens up to this probability (default: the model's, else 0.95)")
+      ->type_name("P");
+  group
+      ->add_option("--min-p", others.min_p,
+                   "drop tokens below this share of the best one's probability")
+      ->type_name("P")
+      ->capture_default_str();
+  group
+      ->add_option("--repeat-penalty", others.repeat_penalty,
+                   "divide the logits of recent tokens; 1 is off")
+      ->type_name("X")
+      ->capture_default_str();
+  group
+      ->add_option("--frequency-penalty", others.frequency_penalty,
+                   "subtract this per recent occurrence")
+      ->type_name("X")
+      ->capture_default_str();
+  group
+      ->add_option("--presence-penalty", others.presence_penalty,
+                   "subtract this from recent tokens once")
+      ->type_name("X")
+      ->capture_default_str();
+  group
+      ->add_option("--penalty-window", others.penalty_window,
+                   "how many recent tokens the penalties see")
+      ->type_name("N")
+      ->capture_default_str();
+  group->add_option("--logit-bias", flags.logit_bias, "add VALUE to a token's logit; repeatable")
+      ->type_name("ID=VALUE");
+  group->add_option("--seed", flags.seed, "same seed, same text (default: a new one, shown)")
+      ->type_name("N");
+  group->add_option("--stop", flags.stop, "stop before this text; repeatable")->type_name("TEXT");
+  group->add_flag("--ignore-eos", flags.ignore_eos, "go on after the model ends its turn");
+}
+
+SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model) {
+  SamplerOptions options = flags.others;
+  const GenerationDefaults& defaults = model.defaults;
+  options.temperature =
+      flags.temperature.value_or(defaults.temperature.value_or(options.temperature));
+  options.top_k = flags.top_k.value_or(defaults.top_k.value_or(options.top_k));
+  options.top_p = flags.top_p.value_or(defaults.top_p.value_or(options.top_p));
+  options.seed = flags.seed ? *flags.seed : std::random_device()();
+  for (const std::string& bias : flags.logit_bias) options.logit_bias.push_back(parse_bias(bias));
+  check(options, model.config.vocab);
+  return options;
+}
+
+void add_chat_flags(CLI::App& command, ChatFlags& flags) {
+  command.add_option("--system", flags.system, "system message")->type_name("TEXT");
+  command
+      .add_option("--chat-template", flags.chat_template,
+                  "named template or a Jinja file (default: the model's own)")
+      ->type_name("NAME|FILE");
+}
+
+std::vector<Token> parse_tokens(const std::string& text, const std::string& flag) {
+  std::vector<Token> tokens;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at < end) {
+    Token token = 0;
+    const auto [next, error] = std::from_chars(at, end, token);
+    if (error != std::errc() || token < 0 ||
+        (next < end && *next != ',' && *next != ' ' && *next != '\n'))
+      throw Error(ErrorCode::usage, flag,
+                  "expected token ids separated by commas, found \"" +
+                      std::string(at, std::min(end, at + 12)) + "\"");
+    tokens.push_back(token);
+    at = next;
+    while (at < end && (*at == ',' || *at == ' ' || *at == '\n')) ++at;
+  }
+  return tokens;
+}
+
+std::string read_stdin() {
+  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  if (text.size() > kMaxStdinBytes) fail_input("stdin", "more than {} bytes", kMaxStdinBytes);
+  return text;
+}
+
+}  // namespace tyto

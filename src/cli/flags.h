@@ -1,0 +1,59 @@
+// Flags that several commands share, and what they turn into.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "text/sampler.h"
+
+namespace tyto {
+
+struct ModelFlags {
+  std::string model;
+};
+void add_model_flag(CLI::App& command, ModelFlags& flags);
+std::string model_or_shipped(const ModelFlags& flags);  // -m, or the model that ships with Tyto
+
+struct EngineFlags {
+  ModelFlags model;
+  std::string device = "cpu";
+  std::string require;
+  unsigned threads = 0;
+  uint32_t context = 0;
+  std::string fusion = "block";
+  std::string kv_type = "f16";
+};
+void add_engine_flags(CLI::App& command, EngineFlags& flags);
+EngineOptions engine_options(const EngineFlags& flags);
+
+struct SamplingFlags {
+  std::optional<float> temperature;  // unset: the model's generation_config.json, then ours
+  std::optional<uint32_t> top_k;
+  std::optional<float> top_p;
+  SamplerOptions others;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> logit_bias;  // "ID=VALUE"
+  uint32_t max_tokens = 256;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+};
+void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
+SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model);
+
+struct ChatFlags {
+  std::string system;
+  std::string chat_template;
+};
+void add_chat_flags(CLI::App& command, ChatFlags& flags);
+
+// "1,2,3" -> {1, 2, 3}; anything else is a usage Error naming the flag.
+std::vector<Token> parse_tokens(const std::string& text, const std::string& flag);
+
+// Everything on stdin, bounded.
+std::string read_stdin();
+
+}  // namespace tyto

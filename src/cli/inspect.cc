@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "model/model.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct InspectFlags {
+  ModelFlags model;
+  uint32_t context = 0;
+  bool tensors = false;
+  bool json = false;
+};
+
+struct TypeTotal {
+  uint64_t tensors = 0;
+  uint64_t bytes = 0;
+};
+
+std::map<std::string, TypeTotal> totals_by_type(const Model& model) {
+  std::map<std::string, TypeTotal> totals;
+  for (const NamedTensor& tensor : model.tensors) {
+    TypeTotal& total = totals[std::string(info(tensor.view.dtype).name)];
+    ++total.tensors;
+    total.bytes += tensor.view.bytes.size();
+  }
+  return totals;
+}
+
+uint64_t parameters(const Model& model) {
+  uint64_t count = 0;
+  for (const NamedTensor& tensor : model.tensors) count += tensor.view.values();
+  return count;
+}
+
+uint64_t kv_bytes(const Config& config, uint64_t positions) {
+  return positions * config.layers * 2 * row_bytes(DType::f16, config.kv_width());
+}
+
+std::string rope_text(const Rope& rope) {
+  constexpr const char* kScaling[] = {"none", "linear", "llama3"};
+  std::string text =
+      fmt::format("theta {}, scaling {}", rope.theta, kScaling[static_cast<size_t>(rope.scaling)]);
+  if (rope.scaling != RopeScaling::none) text += fmt::format(" by {}", rope.factor);
+  if (!rope.frequency_divisors.empty()) text += ", frequency divisors from the file";
+  return text;
+}
+
+ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) {
+  const Config& config = model.config;
+  ordered_json json = {{"path", model.path.string()},
+                       {"format", model.format},
+                       {"architecture", config.architecture},
+                       {"name", config.name},
+                       {"layers", config.layers},
+                       {"emb", config.emb},
+                       {"hidden", config.hidden},
+                       {"heads", config.heads},
+                       {"kv_heads", config.kv_heads},
+                       {"head_dim", config.head_dim},
+                       {"vocab", config.vocab},
+                       {"context", config.context},
+                       {"norm_eps", config.norm_eps},
+                       {"tied_head", config.tied_head},
+                       {"qkv_bias", config.qkv_bias},
+                       {"qk_norm", config.qk_norm},
+                       {"rope", rope_text(config.rope)},
+                       {"parameters", parameters(model)},
+                       {"weight_bytes", model.weight_bytes()},
+                       {"kv_positions", positions},
+                       {"kv_bytes", kv_bytes(config, positions)}};
+  for (const auto& [type, total] : totals_by_type(model))
+    json["types"][type] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
+  if (model.vocabulary)
+    json["tokenizer"] = {{"tokens", model.vocabulary->pieces.size()},
+                         {"chat_template", !model.vocabulary->chat_template.empty()}};
+  if (with_tensors)
+    for (const NamedTensor& tensor : model.tensors)
+      json["tensors"].push_back({{"name", tensor.name},
+                                 {"type", info(tensor.view.dtype).name},
+                                 {"rows", tensor.view.rows},
+                                 {"cols", tensor.view.cols},
+                                 {"bytes", tensor.view.bytes.size()}});
+  return json;
+}
+
+std::string as_text(const Model& model, uint64_t positions, bool with_tensors) {
+  const Config& c = model.config;
+  std::string out;
+  const auto line = [&](std::string_view label, const std::string& value) {
+    out += fmt::format("{:<14}{}\n", label, value);
+  };
+  line("model", fmt::format("{} ({})", model.path.string(), model.format));
+  line("architecture", c.architecture + (c.name.empty() ? "" : ", \"" + c.name + "\""));
+  line("layers", fmt::format("{}", c.layers));
+  line("width", fmt::format("{} residual, {} feed-forward", c.emb, c.hidden));
+  line("heads",
+       fmt::format("{} query, {} key/value, {} values each", c.heads, c.kv_heads, c.head_dim));
+  line("features", fmt::format("{} head{}{}", c.tied_head ? "tied" : "untied",
+                               c.qkv_bias ? ", QKV bias" : "", c.qk_norm ? ", QK norm" : ""));
+  line("rope", rope_text(c.rope));
+  line("context", fmt::format("{} positions", c.context));
+  line("vocabulary",
+       fmt::format("{} rows, {}", c.vocab,
+                   model.vocabulary ? fmt::format("{} tokens{}", model.vocabulary->pieces.size(),
+                                                  model.vocabulary->chat_template.empty()
+                                                      ? ", no chat template"
+                                                      : ", with a chat template")
+                                    : "no tokenizer"));
+  line("parameters", fmt::format("{:.1f} M", static_cast<double>(parameters(model)) * 1e-6));
+  for (const auto& [type, total] : totals_by_type(model))
+    line("  " + type, fmt::format("{} in {} tensors", human_bytes(total.bytes), total.tensors));
+  line("memory", fmt::format("{} weights (mapped) + {} KV cache at {} positions (f16)",
+                             human_bytes(model.weight_bytes()), human_bytes(kv_bytes(c, positions)),
+                             positions));
+  if (!with_tensors) return out;
+  out += "\n";
+  for (const NamedTensor& tensor : model.tensors)
+    out += fmt::format("{:<44} {:>6} {:>8} x {:<8} {:>12}\n", tensor.name,
+                       info(tensor.view.dtype).name, tensor.view.rows, tensor.view.cols,
+                       human_bytes(tensor.view.bytes.size()));
+  return out;
+}
+
+void inspect(const InspectFlags& flags) {
+  const Model model = open_model(find_model(model_or_shipped(flags.model)), Need::vocabulary);
+  const uint64_t positions = flags.context == 0 ? model.config.context : flags.context;
+  print(flags.json ? as_json(model, positions, flags.tensors)
+                             .dump(2, ' ', false, ordered_json::error_handler_t::replace) +
+                         "\n"
+                   : as_text(model, positions, flags.tensors));
+}
+
+}  // namespace
+
+void define_inspect(CLI::App& command) {
+  auto flags = std::make_shared<InspectFlags>();
+  add_model_flag(command, flags->model);
+  command
+      .add_option("-c,--context", flags->context,
+                  "positions to count KV memory for (default: the model's)")
+      ->type_name("N");
+  command.add_flag("--tensors", flags->tensors, "list every tensor");
+  command.add_flag("--json", flags->json, "print JSON");
+  command.footer("Example:\n  tyto inspect -m model.gguf --tensors");
+  command.callback([flags] { inspect(*flags); });
+}
+
+}  // namespace tyto

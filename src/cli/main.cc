@@ -1,0 +1,87 @@
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "cli/commands.h"
+
+namespace tyto {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"run", "answer one prompt", define_run},
+    {"chat", "talk with the model", define_chat},
+    {"tokenize", "show how text becomes tokens", define_tokenize},
+    {"detokenize", "turn token ids back into text", define_detokenize},
+    {"template", "render a conversation with a chat template", define_template},
+    {"inspect", "show a model's config, tensors and memory needs", define_inspect},
+    {"eval", "write the logits of every position to a file", define_eval},
+    {"perplexity", "measure how well a model predicts a text", define_perplexity},
+    {"bench", "measure prefill and decode speed", define_bench},
+    {"quantize", "convert a model to a GGUF of another type", define_quantize},
+    {"synth", "write a random-weight model of a public shape", define_synth},
+    {"devices", "list the devices of this build and machine", define_devices},
+};
+
+constexpr const char* kFooter =
+    "Models (-m): a GGUF file, a Hugging Face checkpoint folder, or a repo id already in the local "
+    "Hugging Face cache.\nNothing is ever downloaded. Without -m the model that ships with Tyto is "
+    "used.\n\n"
+    "Exit codes: 0 done, 1 bad input or a failed device, 2 bad usage, 3 --require not satisfied.\n"
+    "`tyto COMMAND --help` describes each command.";
+
+int exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::usage:
+      return 2;
+    case ErrorCode::require:
+      return 3;
+    default:
+      return 1;
+  }
+}
+
+int report(const char* what, const std::string& hint, int code) {
+  std::fprintf(stderr, "tyto: %s%s%s%s\n", what, hint.empty() ? "" : " (", hint.c_str(),
+               hint.empty() ? "" : ")");
+  return code;
+}
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App app("Tyto runs Llama-family language models and says which device did the work.",
+               "tyto");
+  app.set_version_flag("--version", std::string("tyto ") + TYTO_VERSION);
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+  for (const Command& command : kCommands)
+    command.define(*app.add_subcommand(command.name, command.summary));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return report(error.what(), "see --help", 2);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tyto
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a write error, not as sudden death
+  try {
+    tyto::refuse_unknown_environment();
+    return tyto::parse_and_run(argc, argv);
+  } catch (const tyto::Error& error) {
+    return tyto::report(error.what(), error.hint, tyto::exit_code(error.code));
+  } catch (const std::bad_alloc&) {
+    return tyto::report("out of memory", "", 1);
+  } catch (const std::exception& error) {
+    return tyto::report(error.what(), "", 1);
+  }
+}

@@ -1,0 +1,50 @@
+#include "cli/terminal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tyto {
+
+Progress progress_bar() {
+  if (::isatty(STDERR_FILENO) == 0) return {};
+  return [shown = -1](std::string_view what, uint64_t done, uint64_t total) mutable {
+    constexpr int kWidth = 30;
+    const int percent = total == 0 ? 100 : static_cast<int>(done * 100 / total);
+    if (percent == shown) return;
+    shown = percent < 100 ? percent : -1;  // the next piece of work starts a new bar
+    const auto filled = static_cast<size_t>(std::clamp(percent * kWidth / 100, 0, kWidth));
+    std::string line = fmt::format("\r{:<18} [{}{}] {:3}%", what, std::string(filled, '#'),
+                                   std::string(kWidth - filled, '.'), percent);
+    if (percent >= 100) line = fmt::format("\r{}\r", std::string(line.size(), ' '));
+    std::fputs(line.c_str(), stderr);
+    std::fflush(stderr);
+  };
+}
+
+void print(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (!written || std::fflush(stdout) != 0)
+    fail_input("stdout", "cannot write: {}", std::strerror(errno));
+}
+
+void note(std::string_view line) {
+  fmt::print(stderr, "{}\n", line);
+}
+
+std::string human_bytes(uint64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+}  // namespace tyto

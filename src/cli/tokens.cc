@@ -1,0 +1,164 @@
+// tokenize, detokenize and template: what happens to text before and after the model.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "model/model.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr uint64_t kMaxFileBytes = 64 << 20;
+
+Tokenizer open_tokenizer(const ModelFlags& flags) {
+  const auto path = find_model(model_or_shipped(flags));
+  Model model = open_model(path, Need::vocabulary);
+  return Tokenizer(std::move(*model.vocabulary), path.string());
+}
+
+// Tokens may be half a code point; JSON text may not.
+std::string dump(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+struct TokenizeFlags {
+  ModelFlags model;
+  std::string text;
+  bool from_stdin = false;
+  bool no_bos = false;
+  bool special = false;
+  bool json = false;
+};
+
+void tokenize(const TokenizeFlags& flags) {
+  const Tokenizer tokenizer = open_tokenizer(flags.model);
+  const std::string text = flags.from_stdin ? read_stdin() : flags.text;
+  const auto ids =
+      tokenizer.encode(text, {.add_bos = !flags.no_bos, .parse_special = flags.special});
+  std::vector<std::string> pieces;
+  for (Token id : ids) pieces.push_back(tokenizer.token_bytes(id));
+  if (flags.json) return print(dump({{"ids", ids}, {"pieces", pieces}}) + "\n");
+  std::string lines;
+  for (size_t i = 0; i < ids.size(); ++i)
+    lines += fmt::format("{:>8}  {}\n", ids[i], dump(pieces[i]));
+  print(lines);
+}
+
+struct DetokenizeFlags {
+  ModelFlags model;
+  std::string ids;
+  bool from_stdin = false;
+  bool special = false;
+};
+
+void detokenize(const DetokenizeFlags& flags) {
+  const Tokenizer tokenizer = open_tokenizer(flags.model);
+  const auto ids =
+      flags.from_stdin ? parse_tokens(read_stdin(), "stdin") : parse_tokens(flags.ids, "--ids");
+  for (Token id : ids)
+    if (static_cast<size_t>(id) >= tokenizer.size())
+      throw Error(ErrorCode::usage, fmt::format("token {}", id),
+                  fmt::format("the vocabulary has {} tokens", tokenizer.size()));
+  print(tokenizer.decode(ids, flags.special) + "\n");
+}
+
+struct TemplateFlags {
+  ModelFlags model;
+  std::string file;
+  std::string messages;
+  bool no_generation_prompt = false;
+  ChatOptions options;
+};
+
+std::vector<ChatMessage> read_messages(const std::string& path) {
+  std::vector<ChatMessage> messages;
+  Json::parse_file(path, kMaxFileBytes).for_each_element([&](size_t, const Json& message) {
+    messages.push_back({std::string(message.at("role").as_string()),
+                        std::string(message.at("content").as_string())});
+  });
+  return messages;
+}
+
+void render_template(TemplateFlags flags) {
+  flags.options.add_generation_prompt = !flags.no_generation_prompt;
+  const auto messages = read_messages(flags.messages);
+  if (!flags.file.empty()) {
+    const ChatTemplate chat_template(read_text_file(flags.file, kMaxFileBytes), flags.file);
+    return print(chat_template.render(messages, flags.options));
+  }
+  const Tokenizer tokenizer = open_tokenizer(flags.model);
+  const Vocabulary& vocabulary = tokenizer.vocabulary();
+  if (flags.options.bos_token.empty() && vocabulary.bos >= 0)
+    flags.options.bos_token = tokenizer.token_bytes(vocabulary.bos);
+  if (flags.options.eos_token.empty() && !vocabulary.eos.empty())
+    flags.options.eos_token = tokenizer.token_bytes(vocabulary.eos.front());
+  print(choose_chat_template(vocabulary, "", model_or_shipped(flags.model))
+            .render(messages, flags.options));
+}
+
+}  // namespace
+
+void define_tokenize(CLI::App& command) {
+  auto flags = std::make_shared<TokenizeFlags>();
+  add_model_flag(command, flags->model);
+  auto* text = command.add_option("--text", flags->text, "the text")->type_name("TEXT");
+  auto* input = command.add_flag("--stdin", flags->from_stdin, "read the text from stdin");
+  text->excludes(input);
+  command.add_flag("--no-bos", flags->no_bos, "leave out the beginning-of-sequence token");
+  command.add_flag("--special", flags->special, "recognise special tokens written in the text");
+  command.add_flag("--json", flags->json, "print {\"ids\":[...],\"pieces\":[...]}");
+  command.footer(
+      "A vocabulary-only GGUF is enough.\n\nExample:\n  tyto tokenize --text 'Hello world' --json");
+  command.callback([flags, text] {
+    if (text->count() == 0 && !flags->from_stdin)
+      throw Error(ErrorCode::usage, "tokenize", "no text", "give --text TEXT or --stdin");
+    tokenize(*flags);
+  });
+}
+
+void define_detokenize(CLI::App& command) {
+  auto flags = std::make_shared<DetokenizeFlags>();
+  add_model_flag(command, flags->model);
+  auto* ids =
+      command.add_option("--ids", flags->ids, "token ids, separated by commas")->type_name("IDS");
+  auto* input = command.add_flag("--stdin", flags->from_stdin, "read the ids from stdin");
+  ids->excludes(input);
+  command.add_flag("--special", flags->special, "show special tokens too");
+  command.footer("Example:\n  tyto detokenize --ids 15,16,17");
+  command.callback([flags, ids] {
+    if (ids->count() == 0 && !flags->from_stdin)
+      throw Error(ErrorCode::usage, "detokenize", "no ids", "give --ids 1,2,3 or --stdin");
+    detokenize(*flags);
+  });
+}
+
+void define_template(CLI::App& command) {
+  auto flags = std::make_shared<TemplateFlags>();
+  add_model_flag(command, flags->model);
+  command.add_option("--file", flags->file, "a Jinja file (default: the model's template)")
+      ->type_name("FILE");
+  command
+      .add_option("--messages", flags->messages, "JSON: [{\"role\": ..., \"content\": ...}, ...]")
+      ->type_name("FILE")
+      ->required();
+  command.add_flag("--no-generation-prompt", flags->no_generation_prompt,
+                   "do not open the assistant's turn");
+  command.add_option("--bos-token", flags->options.bos_token, "text of the BOS token")
+      ->type_name("TEXT");
+  command.add_option("--eos-token", flags->options.eos_token, "text of the EOS token")
+      ->type_name("TEXT");
+  command.add_option("--date", flags->options.date, "what the template takes for today")
+      ->type_name("YYYY-MM-DD");
+  command.footer("Prints the prompt the model would see, and nothing else.");
+  command.callback([flags] { render_template(*flags); });
+}
+
+}  // namespace tyto

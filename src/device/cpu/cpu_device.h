@@ -1,0 +1,12 @@
+// The CPU as a device: interprets Programs with the kernels of operations.cc.
+#pragma once
+
+#include <memory>
+
+#include "device/device.h"
+
+namespace tyto {
+
+std::unique_ptr<Device> open_cpu_device(const DeviceEnv& env);
+
+}  // namespace tyto

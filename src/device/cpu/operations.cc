@@ -1,0 +1,212 @@
+#include "device/cpu/operations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "tensor/quant.h"
+
+namespace tyto::cpu {
+namespace {
+
+bool has_direct_loop(DType type) {
+  return type == DType::f32 || type == DType::f16 || type == DType::bf16;
+}
+
+void widen_row(const Operation& op, DType type, const std::byte* in, float* out, size_t count) {
+  if (has_direct_loop(type))
+    op.loops.widen(type, in, out, count);
+  else
+    dequantize(type, {in, row_bytes(type, count)}, {out, count});
+}
+
+void embed(const Operation& op) {
+  const Slot& table = op.slot(1);
+  const int32_t* tokens = op.data<const int32_t>(0);
+  const uint64_t stride = row_bytes(table.dtype, table.cols);
+  for (uint32_t t = 0; t < op.call.tokens; ++t)
+    widen_row(op, table.dtype,
+              op.data<const std::byte>(1) + static_cast<uint64_t>(tokens[t]) * stride,
+              op.data(2) + t * table.cols, table.cols);
+}
+
+// Row layout: all cosines, then all sines. The angle is an f32 product, as in the published models.
+void rope_table(const Operation& op) {
+  const size_t half = op.slot(0).cols;
+  const float* frequencies = op.data(0);
+  for (uint32_t t = 0; t < op.call.tokens; ++t) {
+    float* row = op.data(1) + t * 2 * half;
+    const float position = static_cast<float>(op.call.position + t);
+    for (size_t i = 0; i < half; ++i) {
+      const double angle = position * frequencies[i];
+      row[i] = static_cast<float>(std::cos(angle));
+      row[half + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
+void rmsnorm(const Operation& op) {
+  const size_t width = op.slot(1).cols;
+  const size_t groups = op.call.tokens * (op.slot(0).cols / width);
+  op.pool.parallel_for(groups, 64, [&](size_t begin, size_t end) {
+    for (size_t g = begin; g < end; ++g)
+      op.loops.rmsnorm(op.data(0) + g * width, op.data(1), op.data(2) + g * width, width,
+                       op.launch.shape.eps);
+  });
+}
+
+// Weight rows widened at a time: 16 rows of 8192 f32 values are 512 KB, an L2's worth.
+constexpr size_t kRowsAtOnce = 16;
+// Up to here a row is used too few times to pay for widening it into a buffer first.
+constexpr size_t kDirectTokens = 3;
+
+void matmul_rows(const Operation& op, size_t begin, size_t end) {
+  const Slot& weight = op.slot(1);
+  const size_t k = weight.cols, n = weight.rows, tokens = op.call.tokens;
+  const uint64_t stride = row_bytes(weight.dtype, k);
+  const std::byte* weights = op.data<const std::byte>(1);
+  MatmulTile tile{op.data(0), k, tokens, nullptr, weight.dtype, 0, k, nullptr, n};
+  if (has_direct_loop(weight.dtype) && (tokens <= kDirectTokens || weight.dtype == DType::f32)) {
+    tile.weights = weights + begin * stride;
+    tile.rows = end - begin;
+    tile.y = op.data(2) + begin;
+    op.loops.matmul(tile);
+    return;
+  }
+  thread_local std::vector<float> widened;
+  widened.resize(kRowsAtOnce * k);
+  tile.weights = widened.data();
+  tile.weight_type = DType::f32;
+  for (size_t row = begin; row < end; row += kRowsAtOnce) {
+    tile.rows = std::min(kRowsAtOnce, end - row);
+    for (size_t r = 0; r < tile.rows; ++r)
+      widen_row(op, weight.dtype, weights + (row + r) * stride, widened.data() + r * k, k);
+    tile.y = op.data(2) + row;
+    op.loops.matmul(tile);
+  }
+}
+
+void matmul(const Operation& op) {
+  const size_t n = op.slot(1).rows;
+  const bool has_bias = op.launch.args.size() > 3;
+  op.pool.parallel_for(n, kRowsAtOnce, [&](size_t begin, size_t end) {
+    matmul_rows(op, begin, end);
+    if (!has_bias) return;
+    for (uint32_t t = 0; t < op.call.tokens; ++t)
+      op.loops.add(op.data(2) + t * n + begin, op.data(3) + begin, end - begin);
+  });
+}
+
+void rotate(float* head, const float* table, size_t half, bool pairs) {
+  const float* cosines = table;
+  const float* sines = table + half;
+  for (size_t i = 0; i < half; ++i) {
+    float& a = head[pairs ? 2 * i : i];
+    float& b = head[pairs ? 2 * i + 1 : i + half];
+    const float first = a, second = b;
+    a = first * cosines[i] - second * sines[i];
+    b = second * cosines[i] + first * sines[i];
+  }
+}
+
+void rope(const Operation& op) {
+  const LaunchShape& shape = op.launch.shape;
+  const size_t half = shape.head_dim / 2;
+  op.pool.parallel_for(op.call.tokens, 16, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t)
+      for (size_t h = 0; h < shape.heads; ++h)
+        rotate(op.data(0) + (t * shape.heads + h) * shape.head_dim, op.data(1) + t * 2 * half, half,
+               shape.rope_pairs);
+  });
+}
+
+// Cache layout: [kv_heads, context, head_dim], so that one head's positions are contiguous.
+void kv_append(const Operation& op) {
+  const LaunchShape& shape = op.launch.shape;
+  for (size_t which : {0, 1}) {  // k, then v
+    const DType type = op.slot(2 + which).dtype;
+    const uint64_t stride = row_bytes(type, shape.head_dim);
+    for (size_t t = 0; t < op.call.tokens; ++t)
+      for (size_t h = 0; h < shape.kv_heads; ++h)
+        op.loops.narrow(
+            type, op.data(which) + (t * shape.kv_heads + h) * shape.head_dim,
+            op.data<std::byte>(2 + which) + (h * shape.context + op.call.position + t) * stride,
+            shape.head_dim);
+  }
+}
+
+void attention(const Operation& op) {
+  const LaunchShape& shape = op.launch.shape;
+  const DType kv_type = op.slot(1).dtype;
+  const size_t group = shape.heads / shape.kv_heads;
+  const uint64_t head_bytes = shape.context * row_bytes(kv_type, shape.head_dim);
+  op.pool.parallel_for(size_t{op.call.tokens} * shape.kv_heads, 1, [&](size_t begin, size_t end) {
+    thread_local std::vector<float> scores;
+    for (size_t i = begin; i < end; ++i) {
+      const size_t t = i / shape.kv_heads, h = i % shape.kv_heads;
+      const size_t positions = op.call.position + t + 1;
+      if (scores.size() < group * positions) scores.resize(group * positions);
+      const size_t offset = (t * shape.heads + h * group) * shape.head_dim;
+      op.loops.attend({.q = op.data(0) + offset,
+                       .k = op.data<std::byte>(1) + h * head_bytes,
+                       .v = op.data<std::byte>(2) + h * head_bytes,
+                       .kv_type = kv_type,
+                       .group = group,
+                       .head_dim = shape.head_dim,
+                       .positions = positions,
+                       .scores = scores.data(),
+                       .y = op.data(3) + offset});
+    }
+  });
+}
+
+constexpr size_t kElementGrain = 8192;
+
+void add(const Operation& op) {
+  op.pool.parallel_for(op.call.tokens * op.slot(0).cols, kElementGrain,
+                       [&](size_t begin, size_t end) {
+                         op.loops.add(op.data(0) + begin, op.data(1) + begin, end - begin);
+                       });
+}
+
+void swiglu(const Operation& op) {
+  op.pool.parallel_for(
+      op.call.tokens * op.slot(0).cols, kElementGrain, [&](size_t begin, size_t end) {
+        op.loops.swiglu(op.data(0) + begin, op.data(1) + begin, op.data(2) + begin, end - begin);
+      });
+}
+
+void gather_rows(const Operation& op) {
+  const size_t width = op.slot(0).cols;
+  std::memcpy(op.data(1), op.data(0) + op.call.first_row * width,
+              op.call.tokens * width * sizeof(float));
+}
+
+}  // namespace
+
+void run(const Operation& operation) {
+  switch (operation.launch.kernel) {
+    case Kernel::embed:
+      return embed(operation);
+    case Kernel::rope_table:
+      return rope_table(operation);
+    case Kernel::rmsnorm:
+      return rmsnorm(operation);
+    case Kernel::matmul:
+      return matmul(operation);
+    case Kernel::rope:
+      return rope(operation);
+    case Kernel::kv_append:
+      return kv_append(operation);
+    case Kernel::attention:
+      return attention(operation);
+    case Kernel::add:
+      return add(operation);
+    case Kernel::swiglu:
+      return swiglu(operation);
+    case Kernel::gather_rows:
+      return gather_rows(operation);
+  }
+}
+
+}  // namespace tyto::cpu

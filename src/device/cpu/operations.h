@@ -1,0 +1,31 @@
+// One function per kernel of program/kernel_spec.h, on host memory.
+#pragma once
+
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "device/cpu/inner_loops.h"
+#include "device/device.h"
+#include "program/program.h"
+
+namespace tyto::cpu {
+
+// Everything one launch needs. Weight vectors (one row) arrive widened to f32 by CpuDevice::alloc.
+struct Operation {
+  const Program& program;
+  const Launch& launch;
+  const Call& call;
+  const std::vector<Buffer>& buffers;  // [program.slots]
+  ThreadPool& pool;
+  const InnerLoops& loops;
+
+  const Slot& slot(size_t arg) const { return program.slots[launch.args[arg].slot]; }
+  template <typename T = float>
+  T* data(size_t arg) const {
+    return reinterpret_cast<T*>(buffers[launch.args[arg].slot].data);
+  }
+};
+
+void run(const Operation& operation);
+
+}  // namespace tyto::cpu

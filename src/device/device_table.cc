@@ -1,0 +1,30 @@
+#include <array>
+
+#include "base/error.h"
+#include "device/cpu/cpu_device.h"
+#include "device/device.h"
+
+namespace tyto {
+namespace {
+
+constexpr std::array<DeviceEntry, 1> kDevices = {{
+    {"cpu", "this machine's cores; runs every kernel", open_cpu_device},
+}};
+
+}  // namespace
+
+std::span<const DeviceEntry> device_table() {
+  return kDevices;
+}
+
+std::unique_ptr<Device> open_device(std::string_view name, const DeviceEnv& env) {
+  std::string known;
+  for (const DeviceEntry& entry : kDevices) {
+    if (entry.name == name) return entry.open(env);
+    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  throw Error(ErrorCode::usage, "--device " + std::string(name), "no such device",
+              "devices in this build: " + known);
+}
+
+}  // namespace tyto

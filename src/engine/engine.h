@@ -1,0 +1,63 @@
+// Everything that is opened once: model, tokenizer, devices, pipeline. What run, chat, eval and the
+// server share.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/progress.h"
+#include "base/thread_pool.h"
+#include "device/device.h"
+#include "llama/pipeline.h"
+#include "model/model.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "trace/trace.h"
+
+namespace tyto {
+
+struct EngineOptions {
+  std::string model;           // what -m was given
+  std::string device = "cpu";  // where launches go first; the cpu takes what it cannot run
+  std::string require;         // a device that must be real and do the work; empty: none
+  unsigned threads = 0;        // 0: one per usable core
+  PipelineOptions pipeline;
+};
+
+// Not movable: its parts refer to each other.
+class Engine {
+ public:
+  explicit Engine(const EngineOptions& options, const Progress& progress = {});
+
+  const Model& model() const { return model_; }
+  const Tokenizer& tokenizer() const;  // throws when the model has no vocabulary
+  bool has_tokenizer() const { return tokenizer_.has_value(); }
+  Pipeline& pipeline() { return *pipeline_; }
+  Trace& trace() { return trace_; }
+  std::vector<DeviceInfo> devices() const;
+  unsigned threads() const { return pool_.threads(); }
+
+  // Throws a require Error unless the required device is among those that completed work.
+  void check_required(const std::vector<DeviceCounters>& executed) const;
+
+ private:
+  std::string require_;
+  Model model_;
+  std::optional<Tokenizer> tokenizer_;
+  ThreadPool pool_;
+  Trace trace_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::unique_ptr<Pipeline> pipeline_;
+};
+
+// How a conversation becomes a prompt. `choice` is a named template, a file, or empty for the
+// model's own.
+ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::string& choice,
+                                  const std::string& model_name);
+
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                               const std::vector<ChatMessage>& messages);
+
+}  // namespace tyto

@@ -1,0 +1,139 @@
+#include "llama/reference.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "tensor/quant.h"
+
+namespace tyto {
+namespace {
+
+using Vector = std::vector<float>;
+
+Vector values(const TensorView& view, uint64_t row = 0) {
+  Vector out(view.cols);
+  dequantize(view.dtype, view.row(row), out);
+  return out;
+}
+
+// y[r] = dot(weight[r], x) + bias[r]
+Vector matmul(const TensorView& weight, const Vector& x, const TensorView& bias = {}) {
+  Vector y(weight.rows);
+  for (uint64_t r = 0; r < weight.rows; ++r) {
+    const Vector row = values(weight, r);
+    double total = 0;
+    for (size_t i = 0; i < x.size(); ++i) total += static_cast<double>(row[i]) * x[i];
+    y[r] = static_cast<float>(total);
+  }
+  if (!bias.empty()) {
+    const Vector b = values(bias);
+    for (size_t r = 0; r < y.size(); ++r) y[r] += b[r];
+  }
+  return y;
+}
+
+// Each group of weight.cols values is scaled to unit root mean square, then by the weight.
+Vector rmsnorm(const Vector& x, const TensorView& weight, float eps) {
+  const Vector w = values(weight);
+  Vector y(x.size());
+  for (size_t group = 0; group < x.size(); group += w.size()) {
+    double squares = 0;
+    for (size_t i = 0; i < w.size(); ++i)
+      squares += static_cast<double>(x[group + i]) * x[group + i];
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(w.size()) + eps);
+    for (size_t i = 0; i < w.size(); ++i)
+      y[group + i] = static_cast<float>(x[group + i] * scale) * w[i];
+  }
+  return y;
+}
+
+void softmax(Vector& scores) {
+  const float largest = *std::max_element(scores.begin(), scores.end());
+  double total = 0;
+  for (float& score : scores) total += score = std::exp(score - largest);
+  for (float& score : scores) score = static_cast<float>(score / total);
+}
+
+void add(Vector& x, const Vector& y) {
+  for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+}
+
+}  // namespace
+
+Reference::Reference(const Model& model)
+    : model_(model), frequencies_(rope_frequencies(model.config)), layers_(model.config.layers) {
+  TYTO_ASSERT(model.has_weights());
+}
+
+std::vector<float> Reference::forward(Token token) {
+  const Weights& weights = model_.weights;
+  const float eps = model_.config.norm_eps;
+
+  Vector x = values(weights.embedding, static_cast<uint64_t>(token));
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const LayerWeights& layer = weights.layers[l];
+    add(x, attention(layer, layers_[l], rmsnorm(x, layer.attn_norm, eps)));
+    add(x, feed_forward(layer, rmsnorm(x, layer.ffn_norm, eps)));
+  }
+  ++position_;
+  return matmul(weights.head, rmsnorm(x, weights.final_norm, eps));
+}
+
+std::vector<float> Reference::attention(const LayerWeights& weights, Layer& layer,
+                                        const Vector& x) {
+  const Config& config = model_.config;
+  const size_t dim = config.head_dim;
+
+  Vector q = matmul(weights.q, x, weights.q_bias);
+  Vector k = matmul(weights.k, x, weights.k_bias);
+  const Vector v = matmul(weights.v, x, weights.v_bias);
+  if (config.qk_norm) {
+    q = rmsnorm(q, weights.q_norm, config.norm_eps);
+    k = rmsnorm(k, weights.k_norm, config.norm_eps);
+  }
+  rotate(q);
+  rotate(k);
+  layer.keys.insert(layer.keys.end(), k.begin(), k.end());
+  layer.values.insert(layer.values.end(), v.begin(), v.end());
+
+  Vector mixed(config.q_width(), 0.0f);
+  for (size_t head = 0; head < config.heads; ++head) {
+    const size_t kv_head = head / (config.heads / config.kv_heads);
+    const auto at = [&](size_t p, size_t i) { return (p * config.kv_heads + kv_head) * dim + i; };
+    Vector scores(position_ + 1);
+    for (size_t p = 0; p < scores.size(); ++p) {
+      double dot = 0;
+      for (size_t i = 0; i < dim; ++i)
+        dot += static_cast<double>(q[head * dim + i]) * layer.keys[at(p, i)];
+      scores[p] = static_cast<float>(dot / std::sqrt(static_cast<double>(dim)));
+    }
+    softmax(scores);
+    for (size_t p = 0; p < scores.size(); ++p)
+      for (size_t i = 0; i < dim; ++i) mixed[head * dim + i] += scores[p] * layer.values[at(p, i)];
+  }
+  return matmul(weights.o, mixed);
+}
+
+std::vector<float> Reference::feed_forward(const LayerWeights& weights, const Vector& x) {
+  const Vector gate = matmul(weights.gate, x);
+  Vector hidden = matmul(weights.up, x);
+  for (size_t i = 0; i < hidden.size(); ++i) hidden[i] *= gate[i] / (1.0f + std::exp(-gate[i]));
+  return matmul(weights.down, hidden);
+}
+
+void Reference::rotate(Vector& heads) const {
+  const size_t dim = model_.config.head_dim, half = dim / 2;
+  const bool pairs = model_.config.rope.layout == RopeLayout::pairs;
+  for (size_t head = 0; head < heads.size(); head += dim)
+    for (size_t i = 0; i < half; ++i) {
+      const float angle = static_cast<float>(position_) * frequencies_[i];
+      float& a = heads[head + (pairs ? 2 * i : i)];
+      float& b = heads[head + (pairs ? 2 * i + 1 : i + half)];
+      const float first = a, second = b;
+      a = first * std::cos(angle) - second * std::sin(angle);
+      b = second * std::cos(angle) + first * std::sin(angle);
+    }
+}
+
+}  // namespace tyto

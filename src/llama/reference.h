@@ -1,0 +1,37 @@
+// The forward pass as a textbook has it: plain f32 loops, one token at a time, no device, no
+// Program. Never optimised; everything faster is measured against it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/model.h"
+#include "text/vocabulary.h"
+
+namespace tyto {
+
+class Reference {
+ public:
+  explicit Reference(const Model& model);
+
+  // Logits after this token at the next position. [vocab]
+  std::vector<float> forward(Token token);
+
+ private:
+  struct Layer {
+    std::vector<float> keys;    // [positions, kv_heads, head_dim]
+    std::vector<float> values;  // the same
+  };
+
+  std::vector<float> attention(const LayerWeights& weights, Layer& layer,
+                               const std::vector<float>& x);
+  std::vector<float> feed_forward(const LayerWeights& weights, const std::vector<float>& x);
+  void rotate(std::vector<float>& heads) const;
+
+  const Model& model_;
+  std::vector<float> frequencies_;  // [head_dim / 2]
+  std::vector<Layer> layers_;
+  uint32_t position_ = 0;
+};
+
+}  // namespace tyto

@@ -1,0 +1,93 @@
+#include "model/config.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "base/error.h"
+
+namespace tyto {
+namespace {
+
+// Llama 3.1's rule: long wavelengths are slowed by `factor`, short ones are kept, and the band
+// between the two knees is interpolated.
+double llama3_scale(double frequency, const Rope& rope) {
+  const double wavelength = 2.0 * std::numbers::pi / frequency;
+  const double low_knee = rope.original_context / static_cast<double>(rope.low_freq_factor);
+  const double high_knee = rope.original_context / static_cast<double>(rope.high_freq_factor);
+  if (wavelength < high_knee) return frequency;
+  if (wavelength > low_knee) return frequency / rope.factor;
+  const double smooth = (rope.original_context / wavelength - rope.low_freq_factor) /
+                        (static_cast<double>(rope.high_freq_factor) - rope.low_freq_factor);
+  return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
+}
+
+struct Bound {
+  const char* name;
+  uint32_t Config::* field;
+  uint32_t limit;  // far above any public model, low enough for 64-bit products of any three
+};
+
+constexpr Bound kBounds[] = {
+    {"layer count", &Config::layers, 1024},
+    {"embedding width", &Config::emb, 1u << 20},
+    {"feed-forward width", &Config::hidden, 1u << 22},
+    {"head count", &Config::heads, 4096},
+    {"key/value head count", &Config::kv_heads, 4096},
+    {"head width", &Config::head_dim, 4096},
+    {"vocabulary size", &Config::vocab, 1u << 24},
+    {"context length", &Config::context, 1u << 27},
+};
+
+bool positive(float value) {
+  return std::isfinite(value) && value > 0.0f;
+}
+
+}  // namespace
+
+void check(const Config& config, const std::string& where) {
+  for (const Bound& bound : kBounds) {
+    const uint32_t value = config.*bound.field;
+    if (value == 0 || value > bound.limit)
+      fail_input(where, "{} {} is outside 1..{}", bound.name, value, bound.limit);
+  }
+  if (config.heads % config.kv_heads != 0)
+    fail_input(where, "{} query heads cannot share {} key/value heads evenly", config.heads,
+               config.kv_heads);
+  if (config.head_dim % 2 != 0)
+    fail_input(where, "head width {} is odd, rotation needs pairs", config.head_dim);
+  if (!positive(config.norm_eps))
+    fail_input(where, "norm epsilon {} is not positive", config.norm_eps);
+  const Rope& rope = config.rope;
+  if (!positive(rope.theta)) fail_input(where, "rope theta {} is not positive", rope.theta);
+  if (!positive(rope.factor)) fail_input(where, "rope factor {} is not positive", rope.factor);
+  if (rope.scaling == RopeScaling::llama3 &&
+      (!positive(rope.low_freq_factor) || !positive(rope.high_freq_factor) ||
+       rope.high_freq_factor <= rope.low_freq_factor || rope.original_context == 0))
+    fail_input(where, "llama3 rope scaling has knees {} and {} over a context of {}",
+               rope.low_freq_factor, rope.high_freq_factor, rope.original_context);
+  if (!rope.frequency_divisors.empty() && rope.frequency_divisors.size() != config.head_dim / 2)
+    fail_input(where, "{} rope divisors for a head of {}", rope.frequency_divisors.size(),
+               config.head_dim);
+  for (const float divisor : rope.frequency_divisors)
+    if (!positive(divisor)) fail_input(where, "rope divisor {} is not positive", divisor);
+}
+
+std::vector<float> rope_frequencies(const Config& config) {
+  const Rope& rope = config.rope;
+  std::vector<float> frequencies(config.head_dim / 2);
+  TYTO_ASSERT(rope.frequency_divisors.empty() ||
+              rope.frequency_divisors.size() == frequencies.size());
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    double frequency =
+        std::pow(static_cast<double>(rope.theta), -2.0 * static_cast<double>(i) / config.head_dim);
+    if (!rope.frequency_divisors.empty())
+      frequency /= rope.frequency_divisors[i];
+    else if (rope.scaling == RopeScaling::llama3)
+      frequency = llama3_scale(frequency, rope);
+    if (rope.scaling == RopeScaling::linear) frequency /= rope.factor;
+    frequencies[i] = static_cast<float>(frequency);
+  }
+  return frequencies;
+}
+
+}  // namespace tyto

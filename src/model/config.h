@@ -1,0 +1,59 @@
+// The shape of a Llama-family model, whichever file it came from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tyto {
+
+enum class RopeLayout : uint8_t {
+  halves,  // rotates (i, i + head_dim/2): Hugging Face checkpoints, Qwen GGUFs
+  pairs,   // rotates (2i, 2i + 1): GGUFs of architecture "llama", whose Q/K rows are permuted
+};
+
+enum class RopeScaling : uint8_t { none, linear, llama3 };
+
+struct Rope {
+  float theta = 10000.0f;
+  RopeLayout layout = RopeLayout::halves;
+  RopeScaling scaling = RopeScaling::none;
+  float factor = 1.0f;  // linear and llama3
+  float low_freq_factor = 1.0f;
+  float high_freq_factor = 4.0f;
+  uint32_t original_context = 8192;
+  // GGUF files carry llama3 scaling as one divisor per frequency; when present it wins.
+  std::vector<float> frequency_divisors;  // [head_dim / 2] or empty
+};
+
+struct Config {
+  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3"
+  std::string name;          // what the file calls the model, may be empty
+  uint32_t layers = 0;
+  uint32_t emb = 0;     // width of the residual stream
+  uint32_t hidden = 0;  // width of the feed-forward layer
+  uint32_t heads = 0;   // query heads
+  uint32_t kv_heads = 0;
+  uint32_t head_dim = 0;  // independent of emb / heads in Qwen3
+  uint32_t vocab = 0;     // rows of the embedding
+  // Longest sequence the model was made for. A sliding attention window smaller than that lowers
+  // it: attention here is always full, which equals the windowed one as long as the window is.
+  uint32_t context = 0;
+  float norm_eps = 1e-5f;
+  bool tied_head = false;  // the LM head is the embedding
+  bool qkv_bias = false;   // Qwen2
+  bool qk_norm = false;    // Qwen3: RMSNorm over each head of Q and K
+  Rope rope;
+
+  uint32_t q_width() const { return heads * head_dim; }
+  uint32_t kv_width() const { return kv_heads * head_dim; }
+};
+
+// Throws when a number is out of any plausible range or two of them contradict each other, so that
+// products of them can be formed without overflow. `where` is how errors call the file.
+void check(const Config& config, const std::string& where);
+
+// Rotation frequency of each pair of a head, scaling applied. [head_dim / 2]
+std::vector<float> rope_frequencies(const Config& config);
+
+}  // namespace tyto

@@ -1,0 +1,25 @@
+// Any opened model to a GGUF of a wanted type, in the layout llama.cpp expects.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/progress.h"
+#include "base/thread_pool.h"
+#include "model/gguf.h"
+#include "model/model.h"
+
+namespace tyto {
+
+// Writes `out` row by row; memory stays at a few rows whatever the model's size. `type` is one of
+// type_mix_names(). Weights already of their wanted type are copied bit for bit. Returns what the
+// user should know: weights that got another type, and what GGUF could not express.
+std::vector<std::string> quantize_model(const Model& in, const std::string& type,
+                                        const std::filesystem::path& out, ThreadPool& pool,
+                                        const Progress& progress = {});
+
+// GGUF's rope_freqs.weight: by what each frequency is divided. Empty when none is. [head_dim / 2]
+std::vector<float> rope_divisors(const Config& config);
+
+}  // namespace tyto

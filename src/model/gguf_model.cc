@@ -1,0 +1,182 @@
+// Config and weights out of GGUF metadata and tensors.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "model/gguf.h"
+#include "model/gguf_metadata.h"
+#include "model/printable.h"
+#include "model/weight_table.h"
+
+namespace tyto {
+namespace {
+
+struct Architecture {
+  std::string_view name;
+  RopeLayout layout;
+  bool qkv_bias;
+  bool qk_norm;
+};
+
+constexpr Architecture kArchitectures[] = {
+    {"llama", RopeLayout::pairs, false, false},  // also Mistral; a few have Q/K/V biases
+    {"qwen2", RopeLayout::halves, true, false},
+    {"qwen3", RopeLayout::halves, false, true},
+};
+
+const Architecture* find_architecture(std::string_view name) {
+  for (const Architecture& architecture : kArchitectures)
+    if (architecture.name == name) return &architecture;
+  return nullptr;
+}
+
+[[noreturn]] void fail_architecture(const Gguf& gguf, const std::string& name) {
+  std::string supported;
+  for (const Architecture& architecture : kArchitectures)
+    supported += (supported.empty() ? "" : ", ") + std::string(architecture.name);
+  fail_unsupported(gguf.name + ": general.architecture", "{} is not supported; these are: {}",
+                   printable(name), supported);
+}
+
+const TensorView* find_tensor(const Gguf& gguf, std::string_view name) {
+  for (const NamedTensor& tensor : gguf.tensors)
+    if (tensor.name == name) return &tensor.view;
+  return nullptr;
+}
+
+// Keys below "<architecture>.", with the checks every number of a config needs.
+struct ArchitectureKeys {
+  const GgufKeys& keys;
+  std::string prefix;
+
+  std::optional<uint32_t> count(const char* key) const {
+    const auto value = keys.integer(prefix + key);
+    if (value && *value > UINT32_MAX)
+      fail_input(keys.where(prefix + key), "{} is too large", *value);
+    return value ? std::optional(static_cast<uint32_t>(*value)) : std::nullopt;
+  }
+  uint32_t required(const char* key) const {
+    const auto value = count(key);
+    if (!value) fail_input(keys.where(prefix + key), "is missing");
+    return *value;
+  }
+};
+
+void read_rope(const ArchitectureKeys& arch, Config& config) {
+  const GgufKeys& keys = arch.keys;
+  const uint32_t rotated = arch.count("rope.dimension_count").value_or(config.head_dim);
+  if (rotated != config.head_dim)
+    fail_unsupported(keys.where(arch.prefix + "rope.dimension_count"),
+                     "{} of {} values of a head rotate; only whole heads are supported", rotated,
+                     config.head_dim);
+  Rope& rope = config.rope;
+  rope.theta = static_cast<float>(keys.real(arch.prefix + "rope.freq_base").value_or(10000.0));
+  const std::string type_key = arch.prefix + "rope.scaling.type";
+  const std::string* type = keys.text(type_key);
+  if (type != nullptr && *type != "none" && *type != "linear")
+    fail_unsupported(keys.where(type_key), "{}; none and linear are supported", printable(*type));
+  // Files of before rope.scaling.* say only by how much positions shrink.
+  const auto old_factor = keys.real(arch.prefix + "rope.scale_linear");
+  const auto factor = keys.real(arch.prefix + "rope.scaling.factor");
+  const double shrink = factor ? *factor : old_factor.value_or(1.0);
+  const bool linear = type != nullptr ? *type == "linear" : old_factor.has_value();
+  if (linear && shrink != 1.0) {
+    rope.scaling = RopeScaling::linear;
+    rope.factor = static_cast<float>(shrink);
+  }
+}
+
+// Llama 3 files carry the scaling as a tensor of divisors.
+void read_divisors(const Gguf& gguf, Config& config) {
+  const TensorView* view = find_tensor(gguf, "rope_freqs.weight");
+  if (view == nullptr) return;
+  const std::string where = gguf.name + ": tensor rope_freqs.weight";
+  if (view->dtype != DType::f32) fail_unsupported(where, "type {}", info(view->dtype).name);
+  if (view->rows != 1 || view->cols != config.head_dim / 2)
+    fail_input(where, "shape [{}, {}], the config asks for [{}]", view->rows, view->cols,
+               config.head_dim / 2);
+  config.rope.frequency_divisors.resize(view->cols);
+  std::memcpy(config.rope.frequency_divisors.data(), view->bytes.data(), view->bytes.size());
+}
+
+void read_shape(const ArchitectureKeys& arch, Config& config) {
+  const GgufKeys& keys = arch.keys;
+  config.layers = arch.required("block_count");
+  config.emb = arch.required("embedding_length");
+  config.hidden = arch.required("feed_forward_length");
+  config.heads = arch.required("attention.head_count");
+  config.kv_heads = arch.count("attention.head_count_kv").value_or(config.heads);
+  config.context = arch.required("context_length");
+  if (const auto window = arch.count("attention.sliding_window"); window && *window != 0)
+    config.context = std::min(config.context, *window);
+  const std::string eps_key = arch.prefix + "attention.layer_norm_rms_epsilon";
+  const auto eps = keys.real(eps_key);
+  if (!eps) fail_input(keys.where(eps_key), "is missing");
+  config.norm_eps = static_cast<float>(*eps);
+  if (config.heads == 0) fail_input(keys.where(arch.prefix + "attention.head_count"), "is zero");
+  config.head_dim = arch.count("attention.key_length").value_or(config.emb / config.heads);
+  const uint32_t value_width = arch.count("attention.value_length").value_or(config.head_dim);
+  if (value_width != config.head_dim)
+    fail_unsupported(keys.where(arch.prefix + "attention.value_length"),
+                     "{} differs from the {} of keys", value_width, config.head_dim);
+}
+
+uint32_t vocabulary_size(const Gguf& gguf, const ArchitectureKeys& arch) {
+  if (const TensorView* embedding = find_tensor(gguf, "token_embd.weight"))
+    return static_cast<uint32_t>(std::min<uint64_t>(embedding->rows, UINT32_MAX));
+  if (const auto* tokens = arch.keys.strings("tokenizer.ggml.tokens"))
+    return static_cast<uint32_t>(tokens->size());
+  return arch.required("vocab_size");
+}
+
+void read_config(const Gguf& gguf, const Architecture& architecture, Config& config) {
+  const GgufKeys keys(gguf);
+  const ArchitectureKeys arch{keys, std::string(architecture.name) + "."};
+  if (keys.integer("split.count").value_or(1) > 1)
+    fail_unsupported(keys.where("split.count"), "a model in several GGUF files; merge them first");
+  if (arch.count("expert_count").value_or(0) > 0)
+    fail_unsupported(keys.where(arch.prefix + "expert_count"),
+                     "mixture-of-experts models are not supported");
+  read_shape(arch, config);
+  config.vocab = vocabulary_size(gguf, arch);
+  config.rope.layout = architecture.layout;
+  read_rope(arch, config);
+  config.qkv_bias = architecture.qkv_bias || find_tensor(gguf, "blk.0.attn_q.bias") != nullptr;
+  config.qk_norm = architecture.qk_norm;
+  config.tied_head = find_tensor(gguf, "output.weight") == nullptr;
+  read_divisors(gguf, config);
+  check(config, gguf.name);
+}
+
+}  // namespace
+
+void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model) {
+  const GgufKeys keys(gguf);
+  model.format = fmt::format("gguf v{}", gguf.version);
+  model.tensors = gguf.tensors;
+  const std::string* name = keys.text("general.architecture");
+  if (name == nullptr) fail_input(keys.where("general.architecture"), "is missing");
+  model.config.architecture = *name;
+  if (const std::string* title = keys.text("general.name")) model.config.name = *title;
+
+  const Architecture* architecture = find_architecture(*name);
+  if (architecture == nullptr && need == Need::weights) fail_architecture(gguf, *name);
+  if (architecture != nullptr) {
+    read_config(gguf, *architecture, model.config);
+    if (!gguf.tensors.empty())
+      bind_weights(gguf.tensors, model.config, NameStyle::gguf, gguf.name, model.weights);
+    else if (need == Need::weights)
+      fail_input(gguf.name, "has a vocabulary only, no tensors");
+  }
+
+  model.vocabulary = vocabulary_from_gguf(gguf);
+  if (!model.vocabulary && need == Need::vocabulary)
+    fail_input(keys.where("tokenizer.ggml.model"), "the file has no vocabulary");
+  if (model.vocabulary && architecture != nullptr &&
+      model.vocabulary->pieces.size() > model.config.vocab)
+    fail_input(gguf.name, "{} tokens, but the embedding has {} rows",
+               model.vocabulary->pieces.size(), model.config.vocab);
+}
+
+}  // namespace tyto

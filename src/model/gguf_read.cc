@@ -1,0 +1,321 @@
+#include <array>
+#include <bit>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+#include "model/gguf.h"
+#include "model/printable.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
+constexpr uint64_t kDefaultAlignment = 32;
+constexpr uint64_t kLargestAlignment = 1 << 20;
+constexpr uint32_t kMaxDimensions = 4;
+constexpr uint64_t kLongestName = 65535;
+// Array elements in all metadata together. A vocabulary with its merges has under a million; the
+// bound keeps what a hostile file makes us allocate small whatever its size.
+constexpr uint64_t kMaxArrayElements = 1 << 24;
+// The least bytes one record can take, to refuse a count before anything is allocated for it.
+constexpr uint64_t kLeastMetadataBytes = 8 + 4 + 1;
+constexpr uint64_t kLeastTensorBytes = 8 + 4 + 4 + 8;
+
+enum class Kind : uint8_t { unsigned_int, signed_int, real, boolean, string, array };
+
+struct ValueType {
+  Kind kind;
+  uint32_t bytes;  // the least a value takes in the file
+};
+
+// Indexed by the type number of the format.
+constexpr std::array<ValueType, 13> kValueTypes = {{
+    {Kind::unsigned_int, 1},
+    {Kind::signed_int, 1},
+    {Kind::unsigned_int, 2},
+    {Kind::signed_int, 2},
+    {Kind::unsigned_int, 4},
+    {Kind::signed_int, 4},
+    {Kind::real, 4},
+    {Kind::boolean, 1},
+    {Kind::string, 8},
+    {Kind::array, 12},
+    {Kind::unsigned_int, 8},
+    {Kind::signed_int, 8},
+    {Kind::real, 8},
+}};
+
+// Tensor types of the format that Tyto cannot compute with, so that errors can name them.
+struct ForeignType {
+  uint32_t id;
+  const char* name;
+};
+constexpr ForeignType kForeignTypes[] = {
+    {9, "q8_1"},    {10, "q2_k"},    {11, "q3_k"},  {15, "q8_k"},   {16, "iq2_xxs"},
+    {17, "iq2_xs"}, {18, "iq3_xxs"}, {19, "iq1_s"}, {20, "iq4_nl"}, {21, "iq3_s"},
+    {22, "iq2_s"},  {23, "iq4_xs"},  {24, "i8"},    {25, "i16"},    {27, "i64"},
+    {28, "f64"},    {29, "iq1_m"},   {34, "tq1_0"}, {35, "tq2_0"},  {39, "mxfp4"},
+};
+
+std::string type_text(uint32_t ggml_id) {
+  for (const ForeignType& type : kForeignTypes)
+    if (type.id == ggml_id) return type.name;
+  return fmt::format("number {}", ggml_id);
+}
+
+// Walks the header. Every read is checked against what is left of the file.
+class Cursor {
+ public:
+  Cursor(std::span<const std::byte> bytes, const std::string& file) : bytes_(bytes), file_(file) {}
+
+  uint64_t position() const { return position_; }
+  uint64_t left() const { return bytes_.size() - position_; }
+
+  template <typename T>
+  T number(const char* what) {
+    T value{};
+    std::memcpy(&value, take(sizeof value, what).data(), sizeof value);
+    return value;
+  }
+
+  std::string string(const char* what, uint64_t longest = UINT64_MAX) {
+    const uint64_t length = number<uint64_t>(what);
+    if (length > longest)
+      fail_input(file_, "{} at byte {}: {} bytes long, at most {} are allowed", what, position_,
+                 length, longest);
+    const auto text = take(length, what);
+    return std::string(reinterpret_cast<const char*>(text.data()), text.size());
+  }
+
+  // Refuses `count` records that cannot fit in what is left.
+  void expect_room(uint64_t count, uint64_t least_bytes, const char* what) {
+    if (count > left() / least_bytes)
+      fail_input(file_, "{} {} do not fit in the {} bytes after byte {}", count, what, left(),
+                 position_);
+  }
+
+  void count_elements(uint64_t count) {
+    if (count > kMaxArrayElements - elements_)
+      fail_input(file_, "metadata arrays hold more than {} elements", kMaxArrayElements);
+    elements_ += count;
+  }
+
+ private:
+  std::span<const std::byte> take(uint64_t count, const char* what) {
+    if (count > left())
+      fail_input(file_, "{} at byte {} needs {} bytes, file has {}", what, position_, count,
+                 bytes_.size());
+    const auto taken = bytes_.subspan(position_, count);
+    position_ += count;
+    return taken;
+  }
+
+  std::span<const std::byte> bytes_;
+  const std::string& file_;
+  uint64_t position_ = 0;
+  uint64_t elements_ = 0;
+};
+
+const ValueType& value_type(uint32_t id, const std::string& where) {
+  if (id >= kValueTypes.size()) fail_input(where, "value type {} does not exist", id);
+  return kValueTypes[id];
+}
+
+uint64_t read_unsigned(Cursor& cursor, uint32_t bytes) {
+  switch (bytes) {
+    case 1:
+      return cursor.number<uint8_t>("metadata value");
+    case 2:
+      return cursor.number<uint16_t>("metadata value");
+    case 4:
+      return cursor.number<uint32_t>("metadata value");
+    default:
+      return cursor.number<uint64_t>("metadata value");
+  }
+}
+
+int64_t read_signed(Cursor& cursor, uint32_t bytes) {
+  switch (bytes) {
+    case 1:
+      return cursor.number<int8_t>("metadata value");
+    case 2:
+      return cursor.number<int16_t>("metadata value");
+    case 4:
+      return cursor.number<int32_t>("metadata value");
+    default:
+      return cursor.number<int64_t>("metadata value");
+  }
+}
+
+double read_real(Cursor& cursor, uint32_t bytes) {
+  return bytes == 4 ? static_cast<double>(cursor.number<float>("metadata value"))
+                    : cursor.number<double>("metadata value");
+}
+
+bool read_bool(Cursor& cursor, const std::string& where) {
+  const auto value = cursor.number<uint8_t>("metadata value");
+  if (value > 1) fail_input(where, "a boolean is {}", value);
+  return value == 1;
+}
+
+int64_t read_integer_element(Cursor& cursor, const ValueType& type, const std::string& where) {
+  if (type.kind == Kind::boolean) return read_bool(cursor, where) ? 1 : 0;
+  if (type.kind == Kind::signed_int) return read_signed(cursor, type.bytes);
+  const uint64_t value = read_unsigned(cursor, type.bytes);
+  if (value > INT64_MAX) fail_input(where, "array element {} is too large", value);
+  return static_cast<int64_t>(value);
+}
+
+GgufValue read_array(Cursor& cursor, const std::string& where) {
+  const ValueType& type = value_type(cursor.number<uint32_t>("array type"), where);
+  const uint64_t count = cursor.number<uint64_t>("array length");
+  if (type.kind == Kind::array) fail_unsupported(where, "arrays of arrays");
+  cursor.expect_room(count, type.bytes, "array elements");
+  cursor.count_elements(count);
+  const auto fill = [count](auto elements, const auto& next) {
+    elements.reserve(count);
+    for (uint64_t i = 0; i < count; ++i) elements.push_back(next());
+    return GgufValue{std::move(elements)};
+  };
+  if (type.kind == Kind::string)
+    return fill(std::vector<std::string>{}, [&] { return cursor.string("array string"); });
+  if (type.kind == Kind::real)
+    return fill(std::vector<double>{}, [&] { return read_real(cursor, type.bytes); });
+  return fill(std::vector<int64_t>{}, [&] { return read_integer_element(cursor, type, where); });
+}
+
+GgufValue read_value(Cursor& cursor, const std::string& where) {
+  const ValueType& type = value_type(cursor.number<uint32_t>("metadata type"), where);
+  switch (type.kind) {
+    case Kind::unsigned_int:
+      return {read_unsigned(cursor, type.bytes)};
+    case Kind::signed_int:
+      return {read_signed(cursor, type.bytes)};
+    case Kind::real:
+      return {read_real(cursor, type.bytes)};
+    case Kind::boolean:
+      return {read_bool(cursor, where)};
+    case Kind::string:
+      return {cursor.string("metadata string")};
+    case Kind::array:
+      return read_array(cursor, where);
+  }
+  return {};
+}
+
+uint64_t alignment_of(const Gguf& gguf) {
+  const auto found = gguf.metadata.find("general.alignment");
+  if (found == gguf.metadata.end()) return kDefaultAlignment;
+  const auto* value = std::get_if<uint64_t>(&found->second.value);
+  // Eight keeps every element of every type aligned in memory, as the format demands.
+  if (value == nullptr || !std::has_single_bit(*value) || *value < 8 || *value > kLargestAlignment)
+    fail_input(gguf.name + ": general.alignment", "must be a power of two from 8 to {}",
+               kLargestAlignment);
+  return *value;
+}
+
+// A tensor record before the data section's place is known.
+struct Record {
+  std::string name;
+  TensorView view;
+  uint64_t bytes = 0;
+  uint64_t offset = 0;  // into the data section
+};
+
+Record read_record(Cursor& cursor, const std::string& file) {
+  Record record;
+  record.name = cursor.string("tensor name", kLongestName);
+  const std::string where = file + ": tensor " + printable(record.name);
+  const uint32_t dimensions = cursor.number<uint32_t>("tensor dimensions");
+  if (dimensions > kMaxDimensions)
+    fail_input(where, "{} dimensions, at most {} exist", dimensions, kMaxDimensions);
+  std::array<uint64_t, kMaxDimensions> extents = {1, 1, 1, 1};
+  for (uint32_t i = 0; i < dimensions; ++i) {
+    extents[i] = cursor.number<uint64_t>("tensor extent");
+    if (extents[i] == 0) fail_input(where, "dimension {} is zero", i);
+  }
+  const uint32_t type = cursor.number<uint32_t>("tensor type");
+  record.offset = cursor.number<uint64_t>("tensor offset");
+
+  const auto dtype = dtype_from_ggml(type);
+  if (!dtype) fail_unsupported(where, "tensor type {}", type_text(type));
+  const DTypeInfo& layout = info(*dtype);
+  record.view.dtype = *dtype;
+  record.view.cols = extents[0];
+  if (record.view.cols % layout.block_values != 0)
+    fail_input(where, "{} columns are not a multiple of {}'s block of {}", record.view.cols,
+               layout.name, layout.block_values);
+  // Rows times the bytes of one row, refused as soon as it leaves 63 bits.
+  uint64_t row = 0;
+  bool overflow =
+      __builtin_mul_overflow(record.view.cols / layout.block_values, layout.block_bytes, &row);
+  overflow |= __builtin_mul_overflow(extents[1], extents[2], &record.view.rows);
+  overflow |= __builtin_mul_overflow(record.view.rows, extents[3], &record.view.rows);
+  overflow |= __builtin_mul_overflow(record.view.rows, row, &record.bytes);
+  if (overflow || record.bytes > INT64_MAX)
+    fail_input(where, "{} x {} x {} x {} values overflow", extents[0], extents[1], extents[2],
+               extents[3]);
+  return record;
+}
+
+void place(Record& record, std::span<const std::byte> bytes, uint64_t data_start,
+           uint64_t alignment, const std::string& file) {
+  const std::string where = file + ": tensor " + printable(record.name);
+  if (record.offset % alignment != 0)
+    fail_input(where, "offset {} is not a multiple of the alignment {}", record.offset, alignment);
+  uint64_t end = 0;
+  if (__builtin_add_overflow(data_start, record.offset, &end) ||
+      __builtin_add_overflow(end, record.bytes, &end))
+    fail_input(where, "offset {} overflows", record.offset);
+  if (end > bytes.size()) fail_input(where, "data ends at byte {}, file has {}", end, bytes.size());
+  record.view.bytes = bytes.subspan(end - record.bytes, record.bytes);
+}
+
+void check_version(uint32_t version, const std::string& name) {
+  if (version == 2 || version == 3) return;
+  if (version != 0 && (version & 0xffff) == 0)
+    fail_unsupported(name, "GGUF of a big-endian machine");
+  fail_unsupported(name, "GGUF version {}; versions 2 and 3 are supported", version);
+}
+
+}  // namespace
+
+Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
+  Gguf gguf;
+  gguf.name = name;
+  Cursor cursor(bytes, gguf.name);
+  if (bytes.size() < 4 || cursor.number<uint32_t>("magic") != kMagic)
+    fail_input(name, "not a GGUF file");
+  gguf.version = cursor.number<uint32_t>("version");
+  check_version(gguf.version, name);
+  const auto tensor_count = cursor.number<uint64_t>("tensor count");
+  const auto metadata_count = cursor.number<uint64_t>("metadata count");
+
+  cursor.expect_room(metadata_count, kLeastMetadataBytes, "metadata entries");
+  for (uint64_t i = 0; i < metadata_count; ++i) {
+    std::string key = cursor.string("metadata key", kLongestName);
+    const std::string where = name + ": " + printable(key);
+    GgufValue value = read_value(cursor, where);
+    if (!gguf.metadata.emplace(std::move(key), std::move(value)).second)
+      fail_input(where, "stands in the metadata twice");
+  }
+
+  cursor.expect_room(tensor_count, kLeastTensorBytes, "tensors");
+  std::vector<Record> records;
+  std::set<std::string, std::less<>> names;
+  for (uint64_t i = 0; i < tensor_count; ++i) {
+    records.push_back(read_record(cursor, name));
+    if (!names.insert(records.back().name).second)
+      fail_input(name + ": tensor " + printable(records.back().name), "is in the file twice");
+  }
+  const uint64_t alignment = alignment_of(gguf);
+  const uint64_t data_start = (cursor.position() + alignment - 1) / alignment * alignment;
+  for (Record& record : records) {
+    place(record, bytes, data_start, alignment, name);
+    gguf.tensors.push_back({std::move(record.name), record.view});
+  }
+  return gguf;
+}
+
+}  // namespace tyto

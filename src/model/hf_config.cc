@@ -1,0 +1,157 @@
+#include "model/hf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "model/printable.h"
+
+namespace tyto {
+namespace {
+
+// What a field means when a config leaves it out, and what the architecture itself implies.
+struct Architecture {
+  std::string_view model_type;
+  bool qkv_bias;
+  bool qk_norm;
+  uint32_t head_dim;  // 0: embedding width / heads
+  uint32_t context;
+};
+
+constexpr Architecture kArchitectures[] = {
+    {"llama", false, false, 0, 2048},
+    {"mistral", false, false, 0, 131072},
+    {"qwen2", true, false, 0, 32768},
+    {"qwen3", false, true, 128, 32768},
+};
+
+const Architecture& find_architecture(const Json& root) {
+  const Json field = root.at("model_type");
+  const std::string_view name = field.as_string();
+  std::string supported;
+  for (const Architecture& architecture : kArchitectures) {
+    if (architecture.model_type == name) return architecture;
+    supported += (supported.empty() ? "" : ", ") + std::string(architecture.model_type);
+  }
+  fail_unsupported(field.path(), "{} is not supported; these are: {}", printable(name), supported);
+}
+
+uint32_t as_count(const Json& field) {
+  return static_cast<uint32_t>(field.as_uint(UINT32_MAX));
+}
+
+// Features that change the arithmetic in ways Tyto does not implement.
+void refuse_unsupported(const Json& root) {
+  if (const auto field = root.find("quantization_config"))
+    fail_unsupported(field->path(), "quantised checkpoints are not read; use the GGUF instead");
+  if (const auto field = root.find("hidden_act"); field && field->as_string() != "silu")
+    fail_unsupported(field->path(), "{}; silu is supported", printable(field->as_string()));
+  if (const auto field = root.find("mlp_bias"); field && field->as_bool())
+    fail_unsupported(field->path(), "biases in the feed-forward layer");
+  // In all of these architectures the flag also puts a bias on the attention's output.
+  if (const auto field = root.find("attention_bias"); field && field->as_bool())
+    fail_unsupported(field->path(), "a bias on the attention's output");
+  if (const auto field = root.find("partial_rotary_factor"); field && field->as_double() != 1.0)
+    fail_unsupported(field->path(), "{}; only whole heads rotate", field->as_double());
+}
+
+void read_llama3(const Json& field, Rope& rope) {
+  rope.scaling = RopeScaling::llama3;
+  rope.factor = static_cast<float>(field.at("factor").as_double());
+  rope.low_freq_factor = static_cast<float>(field.at("low_freq_factor").as_double());
+  rope.high_freq_factor = static_cast<float>(field.at("high_freq_factor").as_double());
+  rope.original_context = as_count(field.at("original_max_position_embeddings"));
+}
+
+// Transformers 4 has rope_theta beside rope_scaling; version 5 has both inside rope_parameters.
+void read_rope(const Json& root, Rope& rope) {
+  auto field = root.find("rope_parameters");
+  if (!field) field = root.find("rope_scaling");
+  rope.theta = static_cast<float>(root.double_or("rope_theta", 10000.0));
+  if (!field) return;
+  rope.theta = static_cast<float>(field->double_or("rope_theta", rope.theta));
+  auto type = field->find("rope_type");
+  if (!type) type = field->find("type");
+  if (!type) return;
+  const std::string_view name = type->as_string();
+  if (name == "llama3") {
+    read_llama3(*field, rope);
+  } else if (name == "linear") {
+    rope.scaling = RopeScaling::linear;
+    rope.factor = static_cast<float>(field->at("factor").as_double());
+  } else if (name != "default") {
+    fail_unsupported(type->path(), "{}; default, linear and llama3 are supported", printable(name));
+  }
+}
+
+// The window attention slides over, where one is in force. Qwen configs carry one that
+// use_sliding_window switches off; Mistral's is always meant.
+std::optional<uint32_t> sliding_window(const Json& root, const Architecture& architecture) {
+  const auto window = root.find("sliding_window");
+  if (!window) return std::nullopt;
+  if (!root.bool_or("use_sliding_window", architecture.model_type == "mistral"))
+    return std::nullopt;
+  return as_count(*window);
+}
+
+}  // namespace
+
+Config config_from_hf(const Json& root) {
+  const Architecture& architecture = find_architecture(root);
+  refuse_unsupported(root);
+  Config config;
+  config.architecture = architecture.model_type;
+  config.name = root.string_or("_name_or_path", "");
+  config.layers = as_count(root.at("num_hidden_layers"));
+  config.emb = as_count(root.at("hidden_size"));
+  config.hidden = as_count(root.at("intermediate_size"));
+  config.heads = as_count(root.at("num_attention_heads"));
+  if (config.heads == 0) root.at("num_attention_heads").fail("is zero");
+  const auto uint_or = [&](std::string_view key, uint32_t fallback) {
+    return static_cast<uint32_t>(root.uint_or(key, fallback, UINT32_MAX));
+  };
+  config.kv_heads = uint_or("num_key_value_heads", config.heads);
+  const uint32_t head_dim =
+      architecture.head_dim != 0 ? architecture.head_dim : config.emb / config.heads;
+  config.head_dim = uint_or("head_dim", head_dim);
+  config.vocab = as_count(root.at("vocab_size"));
+  config.context = uint_or("max_position_embeddings", architecture.context);
+  if (const auto window = sliding_window(root, architecture))
+    config.context = std::min(config.context, *window);
+  config.norm_eps = static_cast<float>(root.double_or("rms_norm_eps", 1e-6));
+  config.tied_head = root.bool_or("tie_word_embeddings", false);
+  config.qkv_bias = architecture.qkv_bias;
+  config.qk_norm = architecture.qk_norm;
+  read_rope(root, config.rope);
+  check(config, root.path());
+  return config;
+}
+
+std::vector<Token> eos_ids_from_hf(const Json& root, uint32_t vocab) {
+  std::vector<Token> ids;
+  const auto field = root.find("eos_token_id");
+  if (!field) return ids;
+  const auto add = [&](const Json& id) {
+    ids.push_back(static_cast<Token>(id.as_uint(vocab - 1)));
+  };
+  if (field->is(Json::Type::array))
+    field->for_each_element([&](size_t, const Json& id) { add(id); });
+  else
+    add(*field);
+  return ids;
+}
+
+GenerationDefaults generation_defaults_from_hf(const Json& root) {
+  GenerationDefaults defaults;
+  if (const auto field = root.find("temperature"))
+    defaults.temperature = static_cast<float>(field->as_double());
+  if (const auto field = root.find("top_p"))
+    defaults.top_p = static_cast<float>(field->as_double());
+  if (const auto field = root.find("top_k")) defaults.top_k = as_count(*field);
+  return defaults;
+}
+
+}  // namespace tyto

@@ -1,0 +1,21 @@
+// config.json and generation_config.json of Hugging Face checkpoints.
+#pragma once
+
+#include <vector>
+
+#include "base/json.h"
+#include "model/config.h"
+#include "model/model.h"
+#include "text/vocabulary.h"
+
+namespace tyto {
+
+// The shape, checked. Architectures and features Tyto would compute wrongly are refused by name.
+Config config_from_hf(const Json& root);
+
+// Token ids under "eos_token_id": one, a list, or none. Each is below `vocab`.
+std::vector<Token> eos_ids_from_hf(const Json& root, uint32_t vocab);
+
+GenerationDefaults generation_defaults_from_hf(const Json& root);
+
+}  // namespace tyto

@@ -1,0 +1,82 @@
+#include "model/hf_model.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "model/hf_config.h"
+#include "model/safetensors.h"
+#include "model/weight_table.h"
+#include "text/tokenizer.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint64_t kLongestConfig = 16 << 20;
+constexpr uint64_t kLongestTokenizer = 256 << 20;  // the largest public ones are under 40 MB
+constexpr uint64_t kLongestTemplate = 4 << 20;
+
+void merge_eos(const std::vector<Token>& ids, Vocabulary& vocabulary) {
+  for (const Token id : ids)
+    if (std::find(vocabulary.eos.begin(), vocabulary.eos.end(), id) == vocabulary.eos.end())
+      vocabulary.eos.push_back(id);
+}
+
+std::optional<Vocabulary> read_vocabulary(const std::filesystem::path& folder) {
+  TokenizerFiles files;
+  files.tokenizer_json_name = (folder / "tokenizer.json").string();
+  files.tokenizer_config_name = (folder / "tokenizer_config.json").string();
+  if (!std::filesystem::exists(files.tokenizer_json_name)) return std::nullopt;
+  files.tokenizer_json = read_text_file(files.tokenizer_json_name, kLongestTokenizer);
+  if (std::filesystem::exists(files.tokenizer_config_name))
+    files.tokenizer_config_json = read_text_file(files.tokenizer_config_name, kLongestConfig);
+  Vocabulary vocabulary = vocabulary_from_tokenizer_json(files);
+  // Newer checkpoints keep the template in a file of its own, which then is the one that counts.
+  const auto source = folder / "chat_template.jinja";
+  if (std::filesystem::exists(source))
+    vocabulary.chat_template = read_text_file(source, kLongestTemplate);
+  return vocabulary;
+}
+
+}  // namespace
+
+void fill_model_from_folder(const std::filesystem::path& folder, Need need,
+                            const Progress& progress, Model& model) {
+  model.format = "safetensors";
+  const std::string config_path = (folder / "config.json").string();
+  const std::string generation_path = (folder / "generation_config.json").string();
+  const bool has_config = std::filesystem::exists(config_path);
+  if (!has_config && need == Need::weights)
+    fail_input(folder.string(), "has no config.json: not a checkpoint folder");
+
+  model.vocabulary = read_vocabulary(folder);
+  if (!model.vocabulary && need == Need::vocabulary)
+    fail_input(folder.string(), "has no tokenizer.json");
+  if (!has_config) return;
+
+  const Json root = Json::parse_file(config_path, kLongestConfig);
+  model.config = config_from_hf(root);
+  if (model.config.name.empty()) model.config.name = folder.filename().string();
+  std::vector<Token> eos = eos_ids_from_hf(root, model.config.vocab);
+  if (std::filesystem::exists(generation_path)) {
+    const Json generation = Json::parse_file(generation_path, kLongestConfig);
+    model.defaults = generation_defaults_from_hf(generation);
+    const std::vector<Token> more = eos_ids_from_hf(generation, model.config.vocab);
+    eos.insert(eos.end(), more.begin(), more.end());
+  }
+  if (model.vocabulary) {
+    merge_eos(eos, *model.vocabulary);
+    if (model.vocabulary->pieces.size() > model.config.vocab)
+      fail_input(folder.string(), "tokenizer.json has {} tokens, but the embedding has {} rows",
+                 model.vocabulary->pieces.size(), model.config.vocab);
+  }
+  map_safetensors(folder, need == Need::weights, progress, model);
+  if (model.tensors.empty()) return;
+  const auto has_head = [](const NamedTensor& tensor) { return tensor.name == "lm_head.weight"; };
+  if (std::none_of(model.tensors.begin(), model.tensors.end(), has_head))
+    model.config.tied_head = true;
+  bind_weights(model.tensors, model.config, NameStyle::hugging_face, folder.string(),
+               model.weights);
+}
+
+}  // namespace tyto

@@ -1,0 +1,194 @@
+#include "model/hf_write.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace tyto {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+struct ClassName {
+  std::string_view architecture;
+  const char* name;
+};
+constexpr ClassName kClasses[] = {{"llama", "LlamaForCausalLM"},
+                                  {"mistral", "MistralForCausalLM"},
+                                  {"qwen2", "Qwen2ForCausalLM"},
+                                  {"qwen3", "Qwen3ForCausalLM"}};
+
+const char* torch_name(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return "float16";
+    case DType::bf16:
+      return "bfloat16";
+    default:
+      return "float32";
+  }
+}
+
+// The shortest decimal that reads back as the same float: 1e-05 rather than 9.99999974e-06.
+double decimal(float value) {
+  return std::stod(fmt::format("{}", value));
+}
+
+const std::string& text_of(const Vocabulary& vocabulary, Token id) {
+  return vocabulary.pieces[static_cast<size_t>(id)];
+}
+
+json rope_scaling(const Rope& rope) {
+  switch (rope.scaling) {
+    case RopeScaling::none:
+      return nullptr;
+    case RopeScaling::linear:
+      return {{"rope_type", "linear"}, {"factor", decimal(rope.factor)}};
+    case RopeScaling::llama3:
+      break;
+  }
+  return {{"rope_type", "llama3"},
+          {"factor", decimal(rope.factor)},
+          {"low_freq_factor", decimal(rope.low_freq_factor)},
+          {"high_freq_factor", decimal(rope.high_freq_factor)},
+          {"original_max_position_embeddings", rope.original_context}};
+}
+
+json pre_tokenizer(const Vocabulary& vocabulary) {
+  json steps = json::array();
+  for (const std::string& pattern : vocabulary.split_patterns)
+    steps.push_back({{"type", "Split"},
+                     {"pattern", {{"Regex", pattern}}},
+                     {"behavior", "Isolated"},
+                     {"invert", false}});
+  steps.push_back({{"type", "ByteLevel"},
+                   {"add_prefix_space", false},
+                   {"trim_offsets", true},
+                   {"use_regex", false}});
+  return {{"type", "Sequence"}, {"pretokenizers", steps}};
+}
+
+json post_processor(const Vocabulary& vocabulary) {
+  if (!vocabulary.add_bos)
+    return {{"type", "ByteLevel"},
+            {"add_prefix_space", true},
+            {"trim_offsets", false},
+            {"use_regex", true}};
+  const std::string& bos = text_of(vocabulary, vocabulary.bos);
+  const auto special = [&](int type_id) {
+    return json{{"SpecialToken", {{"id", bos}, {"type_id", type_id}}}};
+  };
+  const auto sequence = [](const char* id, int type_id) {
+    return json{{"Sequence", {{"id", id}, {"type_id", type_id}}}};
+  };
+  return {
+      {"type", "TemplateProcessing"},
+      {"single", json::array({special(0), sequence("A", 0)})},
+      {"pair", json::array({special(0), sequence("A", 0), special(1), sequence("B", 1)})},
+      {"special_tokens",
+       {{bos,
+         {{"id", bos}, {"ids", json::array({vocabulary.bos})}, {"tokens", json::array({bos})}}}}}};
+}
+
+json added_tokens(const Vocabulary& vocabulary) {
+  json list = json::array();
+  for (const AddedToken& token : vocabulary.added)
+    list.push_back({{"id", token.id},
+                    {"content", token.text},
+                    {"single_word", false},
+                    {"lstrip", token.strip_left},
+                    {"rstrip", token.strip_right},
+                    {"normalized", false},
+                    {"special", token.special}});
+  return list;
+}
+
+json bpe_model(const Vocabulary& vocabulary) {
+  json vocab = json::object();
+  // Pushed pairwise: an ordered object looks each key up before it adds it, which is quadratic.
+  auto& members = vocab.get_ref<json::object_t&>();
+  members.reserve(vocabulary.pieces.size());
+  for (size_t id = 0; id < vocabulary.pieces.size(); ++id)
+    static_cast<std::vector<std::pair<const std::string, json>>&>(members).emplace_back(
+        vocabulary.pieces[id], id);
+  json merges = json::array();
+  for (const auto& [left, right] : vocabulary.merges)
+    merges.push_back(text_of(vocabulary, left) + " " + text_of(vocabulary, right));
+  return {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", nullptr},
+          {"continuing_subword_prefix", nullptr},
+          {"end_of_word_suffix", nullptr},
+          {"fuse_unk", false},
+          {"byte_fallback", false},
+          {"ignore_merges", vocabulary.ignore_merges},
+          {"vocab", std::move(vocab)},
+          {"merges", std::move(merges)}};
+}
+
+}  // namespace
+
+std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& vocabulary) {
+  json root;
+  for (const ClassName& entry : kClasses)
+    if (entry.architecture == config.architecture)
+      root["architectures"] = json::array({entry.name});
+  root["model_type"] = config.architecture;
+  root["hidden_size"] = config.emb;
+  root["intermediate_size"] = config.hidden;
+  root["num_hidden_layers"] = config.layers;
+  root["num_attention_heads"] = config.heads;
+  root["num_key_value_heads"] = config.kv_heads;
+  root["head_dim"] = config.head_dim;
+  root["vocab_size"] = config.vocab;
+  root["max_position_embeddings"] = config.context;
+  root["rms_norm_eps"] = decimal(config.norm_eps);
+  root["rope_theta"] = decimal(config.rope.theta);
+  root["rope_scaling"] = rope_scaling(config.rope);
+  root["tie_word_embeddings"] = config.tied_head;
+  root["hidden_act"] = "silu";
+  root["attention_bias"] = false;
+  root["bos_token_id"] = vocabulary.bos >= 0 ? json(vocabulary.bos) : json(nullptr);
+  root["eos_token_id"] = vocabulary.eos;
+  root["torch_dtype"] = torch_name(dtype);
+  return root.dump(2) + "\n";
+}
+
+std::string hf_generation_config_json(const Vocabulary& vocabulary) {
+  json root;
+  root["eos_token_id"] = vocabulary.eos;
+  return root.dump(2) + "\n";
+}
+
+std::string hf_tokenizer_json(const Vocabulary& vocabulary) {
+  TYTO_ASSERT(vocabulary.algorithm == Vocabulary::Algorithm::byte_level_bpe);
+  json root;
+  root["version"] = "1.0";
+  root["truncation"] = nullptr;
+  root["padding"] = nullptr;
+  root["added_tokens"] = added_tokens(vocabulary);
+  root["normalizer"] = vocabulary.normalize_nfc ? json{{"type", "NFC"}} : json(nullptr);
+  root["pre_tokenizer"] = pre_tokenizer(vocabulary);
+  root["post_processor"] = post_processor(vocabulary);
+  root["decoder"] = {{"type", "ByteLevel"},
+                     {"add_prefix_space", true},
+                     {"trim_offsets", true},
+                     {"use_regex", true}};
+  root["model"] = bpe_model(vocabulary);
+  return root.dump() + "\n";
+}
+
+std::string hf_tokenizer_config_json(const Vocabulary& vocabulary, const Config& config) {
+  json root;
+  root["tokenizer_class"] = "PreTrainedTokenizerFast";
+  root["model_max_length"] = config.context;
+  root["bos_token"] =
+      vocabulary.bos >= 0 ? json(text_of(vocabulary, vocabulary.bos)) : json(nullptr);
+  root["eos_token"] =
+      vocabulary.eos.empty() ? json(nullptr) : json(text_of(vocabulary, vocabulary.eos.front()));
+  root["add_bos_token"] = vocabulary.add_bos;
+  if (!vocabulary.chat_template.empty()) root["chat_template"] = vocabulary.chat_template;
+  return root.dump(2) + "\n";
+}
+
+}  // namespace tyto

@@ -1,0 +1,78 @@
+// An opened model: config, weight views into mapped files, vocabulary. Immutable; knows no device.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/progress.h"
+#include "model/config.h"
+#include "tensor/view.h"
+#include "text/vocabulary.h"
+
+namespace tyto {
+
+// One named tensor as the file has it.
+struct NamedTensor {
+  std::string name;
+  TensorView view;
+};
+
+struct LayerWeights {
+  TensorView attn_norm;               // [1, emb]
+  TensorView q, k, v;                 // [q_width, emb], [kv_width, emb] twice
+  TensorView q_bias, k_bias, v_bias;  // [1, width] or empty
+  TensorView q_norm, k_norm;          // [1, head_dim] or empty
+  TensorView o;                       // [emb, q_width]
+  TensorView ffn_norm;                // [1, emb]
+  TensorView gate, up;                // [hidden, emb]
+  TensorView down;                    // [emb, hidden]
+};
+
+struct Weights {
+  TensorView embedding;   // [vocab, emb]
+  TensorView final_norm;  // [1, emb]
+  TensorView head;        // [vocab, emb]; the embedding's view when tied
+  std::vector<LayerWeights> layers;
+};
+
+struct GenerationDefaults {  // generation_config.json, where present
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<uint32_t> top_k;
+};
+
+struct Model {
+  std::filesystem::path path;
+  std::string format;  // "gguf v3", "safetensors"
+  Config config;
+  Weights weights;                       // empty layers in a vocabulary-only file
+  std::vector<NamedTensor> tensors;      // in file order, for `inspect`
+  std::optional<Vocabulary> vocabulary;  // absent: no tokenizer beside the weights
+  GenerationDefaults defaults;
+  std::vector<MappedFile> files;  // what the views point into
+  // Tensors that stand at an odd place in their file; every view is aligned to its element.
+  std::vector<std::vector<std::byte>> copies;
+
+  uint64_t weight_bytes() const;
+  bool has_weights() const { return !weights.layers.empty(); }
+};
+
+// What must be there. The other part is filled in too where it is present and understood.
+enum class Need { weights, vocabulary };
+
+// Opens a GGUF file, a Hugging Face checkpoint folder, or a folder with a single GGUF in it. Shapes
+// are checked against the config.
+Model open_model(const std::filesystem::path& path, Need need = Need::weights,
+                 const Progress& progress = {});
+
+// Turns what the user gave to -m into a path: an existing file or folder, or a Hugging Face repo id
+// ("meta-llama/Llama-3.2-1B-Instruct") found in a local cache. Never downloads; the error for an
+// absent model says how to fetch it.
+std::filesystem::path find_model(const std::string& name);
+
+}  // namespace tyto

@@ -1,0 +1,223 @@
+#include "model/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "model/printable.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint64_t kLongestHeader = 100'000'000;  // the limit of the format's own library
+constexpr uint64_t kLongestIndex = 64 << 20;
+constexpr uint64_t kMaxDimensions = 8;
+
+struct ElementType {
+  std::string_view name;
+  DType dtype;
+};
+constexpr ElementType kTypes[] = {
+    {"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16}, {"I32", DType::i32}};
+
+DType element_type(const Json& field) {
+  const std::string_view name = field.as_string();
+  for (const ElementType& type : kTypes)
+    if (type.name == name) return type.dtype;
+  fail_unsupported(field.path(), "type {}; F32, F16 and BF16 are supported", printable(name));
+}
+
+std::string_view type_name(DType dtype) {
+  for (const ElementType& type : kTypes)
+    if (type.dtype == dtype) return type.name;
+  TYTO_ASSERT(!"a type safetensors can hold");
+  return {};
+}
+
+// The last dimension is the columns, all before it the rows. Returns bytes, or nullopt on overflow.
+std::optional<uint64_t> read_shape(const Json& shape, TensorView& view) {
+  std::vector<uint64_t> extents;
+  shape.for_each_element([&](size_t index, const Json& extent) {
+    if (index >= kMaxDimensions) shape.fail(fmt::format("more than {} dimensions", kMaxDimensions));
+    extents.push_back(extent.as_uint(INT64_MAX));
+  });
+  view.rows = 1;
+  view.cols = 1;
+  if (!extents.empty()) {
+    view.cols = extents.back();
+    extents.pop_back();
+  }
+  bool overflow = false;
+  for (const uint64_t extent : extents)
+    overflow |= __builtin_mul_overflow(view.rows, extent, &view.rows);
+  uint64_t bytes = 0;
+  overflow |= __builtin_mul_overflow(view.rows, view.cols, &bytes);
+  overflow |= __builtin_mul_overflow(bytes, info(view.dtype).block_bytes, &bytes);
+  return overflow ? std::nullopt : std::optional(bytes);
+}
+
+NamedTensor read_tensor(std::string_view name, const Json& entry, std::span<const std::byte> data,
+                        const std::string& file) {
+  const std::string where = file + ": tensor " + printable(name);
+  NamedTensor tensor{std::string(name), {}};
+  tensor.view.dtype = element_type(entry.at("dtype"));
+  const auto bytes = read_shape(entry.at("shape"), tensor.view);
+  if (!bytes) fail_input(where, "the product of its dimensions overflows");
+  const Json offsets = entry.at("data_offsets");
+  std::vector<uint64_t> range;
+  offsets.for_each_element([&](size_t index, const Json& offset) {
+    if (index < 2) range.push_back(offset.as_uint(INT64_MAX));
+  });
+  if (range.size() != 2 || range[0] > range[1]) fail_input(where, "data_offsets are not a range");
+  if (range[1] > data.size())
+    fail_input(where, "data ends at byte {}, the data section has {}", range[1], data.size());
+  if (range[1] - range[0] != *bytes)
+    fail_input(where, "{} bytes for a shape of {}", range[1] - range[0], *bytes);
+  tensor.view.bytes = data.subspan(range[0], *bytes);
+  return tensor;
+}
+
+bool is_plain_file_name(std::string_view name) {
+  return !name.empty() && !name.starts_with('.') && name.find('/') == std::string_view::npos &&
+         name.find('\\') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
+
+// Weight views are read as arrays of their element, which wants them aligned. Writers pad their
+// header to eight bytes, so copies are made only for files by odd ones.
+void align_views(std::vector<NamedTensor>& tensors, Model& model) {
+  for (NamedTensor& tensor : tensors) {
+    const auto address = reinterpret_cast<uintptr_t>(tensor.view.bytes.data());
+    if (address % info(tensor.view.dtype).block_bytes == 0) continue;
+    model.copies.emplace_back(tensor.view.bytes.begin(), tensor.view.bytes.end());
+    tensor.view.bytes = model.copies.back();
+  }
+}
+
+void map_shard(const std::filesystem::path& path, Model& model,
+               std::unordered_set<std::string>& seen) {
+  model.files.emplace_back(path);
+  std::vector<NamedTensor> tensors = parse_safetensors(model.files.back().bytes(), path.string());
+  align_views(tensors, model);
+  for (NamedTensor& tensor : tensors) {
+    if (!seen.insert(tensor.name).second)
+      fail_input(path.string(), "tensor {} is in another shard too", printable(tensor.name));
+    model.tensors.push_back(std::move(tensor));
+  }
+}
+
+void map_shards(const std::filesystem::path& folder, const std::filesystem::path& index,
+                const Progress& progress, Model& model) {
+  const std::string text = read_text_file(index, kLongestIndex);
+  const std::vector<Shard> shards = parse_safetensors_index(text, index.string());
+  std::unordered_set<std::string> seen;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    map_shard(folder / shards[i].file, model, seen);
+    for (const std::string& name : shards[i].tensors)
+      if (!seen.contains(name))
+        fail_input(index.string(), "tensor {} is not in {}", printable(name), shards[i].file);
+    if (progress) progress("opening shards", i + 1, shards.size());
+  }
+}
+
+}  // namespace
+
+std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
+                                           const std::string& name) {
+  uint64_t header_bytes = 0;
+  if (bytes.size() < sizeof header_bytes)
+    fail_input(name, "{} bytes are too few for a safetensors file", bytes.size());
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+  bytes = bytes.subspan(sizeof header_bytes);
+  if (header_bytes > kLongestHeader)
+    fail_input(name, "header of {} bytes, at most {} are allowed", header_bytes, kLongestHeader);
+  if (header_bytes > bytes.size())
+    fail_input(name, "header of {} bytes, file has {} after its length", header_bytes,
+               bytes.size());
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), header_bytes);
+  const std::span<const std::byte> data = bytes.subspan(header_bytes);
+
+  std::vector<NamedTensor> tensors;
+  std::set<std::string, std::less<>> names;
+  const Json header = Json::parse(text, name);
+  header.for_each_member([&](std::string_view key, const Json& entry) {
+    if (key == "__metadata__") return;
+    if (!names.emplace(key).second)
+      fail_input(name, "tensor {} is in the header twice", printable(key));
+    tensors.push_back(read_tensor(key, entry, data, name));
+  });
+  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return a.view.bytes.data() < b.view.bytes.data();
+  });
+  return tensors;
+}
+
+std::vector<Shard> parse_safetensors_index(std::string_view text, const std::string& name) {
+  std::map<std::string, std::vector<std::string>, std::less<>> shards;
+  const Json index = Json::parse(text, name);
+  index.at("weight_map").for_each_member([&](std::string_view tensor, const Json& file) {
+    const std::string_view file_name = file.as_string();
+    if (!is_plain_file_name(file_name))
+      fail_input(name + ": weight_map", "\"{}\" is not a file name of this folder",
+                 printable(file_name));
+    shards[std::string(file_name)].emplace_back(tensor);
+  });
+  if (shards.empty()) fail_input(name + ": weight_map", "is empty");
+  std::vector<Shard> result;
+  for (auto& [file, tensors] : shards) result.push_back({file, std::move(tensors)});
+  return result;
+}
+
+void map_safetensors(const std::filesystem::path& folder, bool required, const Progress& progress,
+                     Model& model) {
+  const auto single = folder / "model.safetensors";
+  const auto index = folder / "model.safetensors.index.json";
+  std::unordered_set<std::string> seen;
+  if (std::filesystem::exists(single))
+    map_shard(single, model, seen);
+  else if (std::filesystem::exists(index))
+    map_shards(folder, index, progress, model);
+  else if (required)
+    throw Error(ErrorCode::input, folder.string(),
+                "has neither model.safetensors nor model.safetensors.index.json",
+                std::filesystem::exists(folder / "pytorch_model.bin")
+                    ? "pytorch_model.bin is not read: save the checkpoint as safetensors"
+                    : "");
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
+                                     std::vector<TensorPlan> tensors)
+    : file_(path) {
+  std::string header = R"({"__metadata__":{"format":"pt"})";
+  for (const TensorPlan& tensor : tensors) {
+    const std::string rows = tensor.rows == 0 ? "" : fmt::format("{},", tensor.rows);
+    const uint64_t end = data_bytes_ + tensor.bytes();
+    header +=
+        fmt::format(R"(,"{}":{{"dtype":"{}","shape":[{}{}],"data_offsets":[{},{}]}})", tensor.name,
+                    type_name(tensor.dtype), rows, tensor.cols, data_bytes_, end);
+    data_bytes_ = end;
+  }
+  header += "}";
+  header.append((8 - header.size() % 8) % 8, ' ');
+  const uint64_t length = header.size();
+  file_.write(std::as_bytes(std::span(&length, 1)));
+  file_.write(header);
+}
+
+void SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  TYTO_ASSERT(bytes.size() <= data_bytes_ - written_);
+  file_.write(bytes);
+  written_ += bytes.size();
+}
+
+void SafetensorsWriter::commit() {
+  TYTO_ASSERT(written_ == data_bytes_);
+  file_.commit();
+}
+
+}  // namespace tyto

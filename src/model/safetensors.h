@@ -1,0 +1,49 @@
+// safetensors: one file, or shards named by an index, read in place; and streaming writes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/progress.h"
+#include "model/model.h"
+#include "model/tensor_plan.h"
+
+namespace tyto {
+
+// Parses and checks; views point into `bytes`, which must outlive the result. Dimensions beyond the
+// second are folded into the rows. In file order. Views may be misaligned.
+std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
+                                           const std::string& name);
+
+// One shard of an index and the tensors the index expects in it.
+struct Shard {
+  std::string file;  // a plain file name
+  std::vector<std::string> tensors;
+};
+
+// model.safetensors.index.json. Names that would leave the folder are refused.
+std::vector<Shard> parse_safetensors_index(std::string_view text, const std::string& name);
+
+// Maps the weights of a checkpoint folder into model.files and lists them in model.tensors.
+// Without any: an Error, or nothing when `required` is false.
+void map_safetensors(const std::filesystem::path& folder, bool required, const Progress& progress,
+                     Model& model);
+
+// Writes the header at once, then tensor data in plan order as it is handed over.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorPlan> tensors);
+  void append(std::span<const std::byte> bytes);  // next bytes of the current tensor
+  void commit();                                  // all tensors complete, file renamed into place
+
+ private:
+  AtomicFile file_;
+  uint64_t data_bytes_ = 0;  // promised by the header
+  uint64_t written_ = 0;
+};
+
+}  // namespace tyto

@@ -1,0 +1,215 @@
+#include "model/weight_table.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "model/printable.h"
+
+namespace tyto {
+namespace {
+
+enum class Extent : uint8_t { none, emb, hidden, q_width, kv_width, head_dim, vocab };
+enum class Presence : uint8_t { always, untied_head, qkv_bias, qk_norm };
+
+struct Entry {
+  Role role;
+  std::string_view gguf;
+  std::string_view hugging_face;
+  Extent rows;  // none: a vector
+  Extent cols;
+  Presence presence = Presence::always;
+};
+
+constexpr std::array kTop = {
+    Entry{Role::embedding, "token_embd.weight", "model.embed_tokens.weight", Extent::vocab,
+          Extent::emb},
+    Entry{Role::final_norm, "output_norm.weight", "model.norm.weight", Extent::none, Extent::emb},
+    Entry{Role::head, "output.weight", "lm_head.weight", Extent::vocab, Extent::emb,
+          Presence::untied_head},
+};
+
+constexpr std::array kLayer = {
+    Entry{Role::attn_norm, "attn_norm.weight", "input_layernorm.weight", Extent::none, Extent::emb},
+    Entry{Role::q, "attn_q.weight", "self_attn.q_proj.weight", Extent::q_width, Extent::emb},
+    Entry{Role::q_bias, "attn_q.bias", "self_attn.q_proj.bias", Extent::none, Extent::q_width,
+          Presence::qkv_bias},
+    Entry{Role::k, "attn_k.weight", "self_attn.k_proj.weight", Extent::kv_width, Extent::emb},
+    Entry{Role::k_bias, "attn_k.bias", "self_attn.k_proj.bias", Extent::none, Extent::kv_width,
+          Presence::qkv_bias},
+    Entry{Role::v, "attn_v.weight", "self_attn.v_proj.weight", Extent::kv_width, Extent::emb},
+    Entry{Role::v_bias, "attn_v.bias", "self_attn.v_proj.bias", Extent::none, Extent::kv_width,
+          Presence::qkv_bias},
+    Entry{Role::q_norm, "attn_q_norm.weight", "self_attn.q_norm.weight", Extent::none,
+          Extent::head_dim, Presence::qk_norm},
+    Entry{Role::k_norm, "attn_k_norm.weight", "self_attn.k_norm.weight", Extent::none,
+          Extent::head_dim, Presence::qk_norm},
+    Entry{Role::o, "attn_output.weight", "self_attn.o_proj.weight", Extent::emb, Extent::q_width},
+    Entry{Role::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
+          Extent::emb},
+    Entry{Role::gate, "ffn_gate.weight", "mlp.gate_proj.weight", Extent::hidden, Extent::emb},
+    Entry{Role::up, "ffn_up.weight", "mlp.up_proj.weight", Extent::hidden, Extent::emb},
+    Entry{Role::down, "ffn_down.weight", "mlp.down_proj.weight", Extent::emb, Extent::hidden},
+};
+
+// Tensors some writers leave in the file although the config already says what they hold.
+constexpr std::array<std::string_view, 3> kRedundantSuffixes = {
+    "rope_freqs.weight", "attn_rot_embd.weight", "rotary_emb.inv_freq"};
+
+uint64_t extent(const Config& config, Extent which) {
+  switch (which) {
+    case Extent::none:
+      return 0;
+    case Extent::emb:
+      return config.emb;
+    case Extent::hidden:
+      return config.hidden;
+    case Extent::q_width:
+      return config.q_width();
+    case Extent::kv_width:
+      return config.kv_width();
+    case Extent::head_dim:
+      return config.head_dim;
+    case Extent::vocab:
+      return config.vocab;
+  }
+  return 0;
+}
+
+bool present(const Config& config, Presence presence) {
+  switch (presence) {
+    case Presence::always:
+      return true;
+    case Presence::untied_head:
+      return !config.tied_head;
+    case Presence::qkv_bias:
+      return config.qkv_bias;
+    case Presence::qk_norm:
+      return config.qk_norm;
+  }
+  return false;
+}
+
+TensorView LayerWeights::* layer_field(Role role) {
+  switch (role) {
+    case Role::attn_norm:
+      return &LayerWeights::attn_norm;
+    case Role::q:
+      return &LayerWeights::q;
+    case Role::k:
+      return &LayerWeights::k;
+    case Role::v:
+      return &LayerWeights::v;
+    case Role::q_bias:
+      return &LayerWeights::q_bias;
+    case Role::k_bias:
+      return &LayerWeights::k_bias;
+    case Role::v_bias:
+      return &LayerWeights::v_bias;
+    case Role::q_norm:
+      return &LayerWeights::q_norm;
+    case Role::k_norm:
+      return &LayerWeights::k_norm;
+    case Role::o:
+      return &LayerWeights::o;
+    case Role::ffn_norm:
+      return &LayerWeights::ffn_norm;
+    case Role::gate:
+      return &LayerWeights::gate;
+    case Role::up:
+      return &LayerWeights::up;
+    case Role::down:
+      return &LayerWeights::down;
+    default:
+      return nullptr;
+  }
+}
+
+std::string shape_text(uint64_t rows, uint64_t cols) {
+  return rows <= 1 ? fmt::format("[{}]", cols) : fmt::format("[{}, {}]", rows, cols);
+}
+
+void check_view(const TensorView& view, const WeightSpec& spec, const std::string& where) {
+  const uint64_t rows = spec.is_vector() ? 1 : spec.rows;
+  if (view.rows != rows || view.cols != spec.cols)
+    fail_input(where, "shape {}, the config asks for {}", shape_text(view.rows, view.cols),
+               shape_text(rows, spec.cols));
+  if (view.dtype == DType::i32) fail_input(where, "integers cannot be weights");
+  if (spec.is_vector() && info(view.dtype).block_values != 1)
+    fail_unsupported(where, "a vector of type {}; f32, f16 and bf16 are supported",
+                     info(view.dtype).name);
+}
+
+bool is_redundant(std::string_view name, const Config& config, NameStyle style) {
+  const Entry& head = kTop[2];
+  if (config.tied_head && name == (style == NameStyle::gguf ? head.gguf : head.hugging_face))
+    return true;
+  return std::any_of(kRedundantSuffixes.begin(), kRedundantSuffixes.end(),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+}  // namespace
+
+std::vector<WeightSpec> weight_specs(const Config& config, NameStyle style) {
+  std::vector<WeightSpec> specs;
+  const auto add = [&](const Entry& entry, uint32_t layer, const std::string& prefix) {
+    if (!present(config, entry.presence)) return;
+    const std::string_view name = style == NameStyle::gguf ? entry.gguf : entry.hugging_face;
+    specs.push_back({entry.role, layer, prefix + std::string(name), extent(config, entry.rows),
+                     extent(config, entry.cols)});
+  };
+  for (const Entry& entry : kTop) add(entry, 0, "");
+  for (uint32_t layer = 0; layer < config.layers; ++layer) {
+    const std::string prefix = style == NameStyle::gguf ? fmt::format("blk.{}.", layer)
+                                                        : fmt::format("model.layers.{}.", layer);
+    for (const Entry& entry : kLayer) add(entry, layer, prefix);
+  }
+  return specs;
+}
+
+TensorView& view_of(Weights& weights, const WeightSpec& spec) {
+  switch (spec.role) {
+    case Role::embedding:
+      return weights.embedding;
+    case Role::final_norm:
+      return weights.final_norm;
+    case Role::head:
+      return weights.head;
+    default:
+      return weights.layers[spec.layer].*layer_field(spec.role);
+  }
+}
+
+const TensorView& view_of(const Weights& weights, const WeightSpec& spec) {
+  return view_of(const_cast<Weights&>(weights), spec);
+}
+
+void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config, NameStyle style,
+                  const std::string& where, Weights& weights) {
+  std::unordered_map<std::string_view, const TensorView*> unused;
+  for (const NamedTensor& tensor : tensors) unused.emplace(tensor.name, &tensor.view);
+  weights.layers.resize(config.layers);
+  for (const WeightSpec& spec : weight_specs(config, style)) {
+    const auto found = unused.find(spec.name);
+    if (found == unused.end()) fail_input(where, "tensor {} is missing", spec.name);
+    check_view(*found->second, spec, where + ": tensor " + spec.name);
+    view_of(weights, spec) = *found->second;
+    unused.erase(found);
+  }
+  if (config.tied_head) weights.head = weights.embedding;
+  // A tensor nobody asked for is a part of the architecture that would be left out in silence.
+  for (const NamedTensor& tensor : tensors)
+    if (unused.contains(tensor.name) && !is_redundant(tensor.name, config, style))
+      fail_unsupported(where, "tensor {}: a {} model with such a part is not supported",
+                       printable(tensor.name), config.architecture);
+}
+
+uint64_t unpermuted_row(uint64_t row, uint32_t head_dim) {
+  const uint64_t head = row / head_dim;
+  const uint64_t within = row % head_dim;
+  return head * head_dim + (within % 2) * (head_dim / 2) + within / 2;
+}
+
+}  // namespace tyto

@@ -1,0 +1,62 @@
+// Every tensor of a Llama-family model, once: its role, its name in each file format, its shape.
+// Readers bind views by this table; writers walk it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "model/model.h"
+
+namespace tyto {
+
+enum class NameStyle : uint8_t { gguf, hugging_face };
+
+enum class Role : uint8_t {
+  embedding,
+  final_norm,
+  head,
+  attn_norm,
+  q,
+  k,
+  v,
+  q_bias,
+  k_bias,
+  v_bias,
+  q_norm,
+  k_norm,
+  o,
+  ffn_norm,
+  gate,
+  up,
+  down,
+};
+
+struct WeightSpec {
+  Role role = Role::embedding;
+  uint32_t layer = 0;  // meaningless for embedding, final_norm and head
+  std::string name;
+  uint64_t rows = 0;  // 0: a vector
+  uint64_t cols = 0;
+
+  bool is_vector() const { return rows == 0; }
+};
+
+// The tensors a model of this config has, in file order. A tied head is not among them.
+std::vector<WeightSpec> weight_specs(const Config& config, NameStyle style);
+
+// Where the weight of a role lives; weights.layers must already reach spec.layer.
+TensorView& view_of(Weights& weights, const WeightSpec& spec);
+const TensorView& view_of(const Weights& weights, const WeightSpec& spec);
+
+// Fills `weights` with views of `tensors`. An absent tensor, one of another shape, one whose type
+// cannot be a weight, and one that no part of the model would use are errors naming it.
+void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config, NameStyle style,
+                  const std::string& where, Weights& weights);
+
+// Row of a Hugging Face Q or K (or their biases) that stands at `row` of a "llama" GGUF: within a
+// head, pairs (i, i + head_dim/2) become neighbours (2i, 2i + 1).
+uint64_t unpermuted_row(uint64_t row, uint32_t head_dim);
+
+}  // namespace tyto

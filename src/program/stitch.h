@@ -1,0 +1,34 @@
+// Cutting one long program into the programs that are dispatched.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tyto {
+
+enum class Fusion : uint8_t {
+  op,     // one dispatch per launch
+  block,  // one per block name
+  token,  // as few as the devices allow
+};
+
+std::optional<Fusion> fusion_from_name(std::string_view name);
+
+struct Piece {
+  Program program;
+  uint8_t device = 0;                 // index given by `device_of`
+  std::vector<uint16_t> whole_slots;  // [program.slots], the same slot in the whole program
+};
+
+// Splits where the device changes and where `fusion` asks for it, in order. `device_of` has one
+// entry per launch of `whole`. Scratch that crosses from one device to another becomes input,
+// output or inout, so that its bytes move; scratch between pieces of one device stays resident.
+// The law, tested on every device: running the pieces in order equals running `whole`.
+std::vector<Piece> stitch(const Program& whole, Fusion fusion, std::span<const uint8_t> device_of);
+
+}  // namespace tyto

@@ -1,0 +1,28 @@
+// Element types of weights and activations. Block-quantised types follow GGUF's public layouts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tyto {
+
+enum class DType : uint8_t { f32, f16, bf16, i32, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
+
+struct DTypeInfo {
+  DType type;
+  std::string_view name;  // as GGUF tools print it, lower case: "q4_k"
+  uint32_t ggml_id;       // number in a GGUF tensor record
+  uint32_t block_values;  // values per block; 1 for plain types
+  uint32_t block_bytes;   // bytes per block
+};
+
+const DTypeInfo& info(DType type);
+std::optional<DType> dtype_from_ggml(uint32_t ggml_id);
+std::optional<DType> dtype_from_name(std::string_view name);  // case-insensitive
+
+// Bytes of `values` consecutive values; values must be a multiple of the block.
+uint64_t row_bytes(DType type, uint64_t values);
+
+}  // namespace tyto

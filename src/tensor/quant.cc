@@ -1,0 +1,68 @@
+#include "tensor/quant.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "tensor/float16.h"
+#include "tensor/quant_blocks.h"
+
+namespace tyto {
+namespace {
+
+template <float (*kToF32)(uint16_t)>
+void widen(const std::byte* in, float* out, size_t values) {
+  for (size_t i = 0; i < values; ++i) {
+    uint16_t half;
+    std::memcpy(&half, in + sizeof half * i, sizeof half);
+    out[i] = kToF32(half);
+  }
+}
+
+template <uint16_t (*kFromF32)(float)>
+void narrow(const float* in, std::byte* out, size_t values) {
+  for (size_t i = 0; i < values; ++i) {
+    const uint16_t half = kFromF32(in[i]);
+    std::memcpy(out + sizeof half * i, &half, sizeof half);
+  }
+}
+
+}  // namespace
+
+void dequantize(DType type, std::span<const std::byte> in, std::span<float> out) {
+  TYTO_ASSERT(type != DType::i32 && in.size() == row_bytes(type, out.size()));
+  if (out.empty()) return;
+  switch (type) {
+    case DType::f32:
+      std::memcpy(out.data(), in.data(), in.size());
+      return;
+    case DType::f16:
+      return widen<f16_to_f32>(in.data(), out.data(), out.size());
+    case DType::bf16:
+      return widen<bf16_to_f32>(in.data(), out.data(), out.size());
+    default:
+      return decode_blocks(type, in.data(), out.data(), out.size() / info(type).block_values);
+  }
+}
+
+void quantize(DType type, std::span<const float> in, std::span<std::byte> out) {
+  TYTO_ASSERT(type != DType::i32 && out.size() == row_bytes(type, in.size()));
+  if (in.empty()) return;
+  const size_t blocks = in.size() / info(type).block_values;
+  switch (type) {
+    case DType::f32:
+      std::memcpy(out.data(), in.data(), out.size());
+      return;
+    case DType::f16:
+      return narrow<f32_to_f16>(in.data(), out.data(), in.size());
+    case DType::bf16:
+      return narrow<f32_to_bf16>(in.data(), out.data(), in.size());
+    case DType::q4_k:
+    case DType::q5_k:
+    case DType::q6_k:
+      return encode_k_blocks(type, in.data(), out.data(), blocks);
+    default:
+      return encode_simple_blocks(type, in.data(), out.data(), blocks);
+  }
+}
+
+}  // namespace tyto

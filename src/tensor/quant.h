@@ -1,0 +1,20 @@
+// The block formats: exact decoding, and our own encoders.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "tensor/dtype.h"
+#include "tensor/view.h"
+
+namespace tyto {
+
+// Decodes whole blocks; out.size() values from exactly row_bytes(type, out.size()) bytes.
+// Bit-exact with the format's public definition, in f32 arithmetic.
+void dequantize(DType type, std::span<const std::byte> in, std::span<float> out);
+
+// Encodes whole blocks, round to nearest; any dtype but i32. The block types store a NaN as zero
+// and let magnitudes beyond their scale's range saturate: whoever minds must look before encoding.
+void quantize(DType type, std::span<const float> in, std::span<std::byte> out);
+
+}  // namespace tyto

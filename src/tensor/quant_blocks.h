@@ -1,0 +1,148 @@
+// The block layouts of GGUF's quantised types, and the loops that code them. Private to
+// dequantize() and quantize().
+//
+// In every layout d (and m or dmin) are f16 and the codes are small integers, so each product of
+// them is exact in f32: decoding rounds at most once, in the final addition, and gives the same
+// bits with and without fused multiply-add.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tensor/dtype.h"
+#include "tensor/float16.h"
+
+namespace tyto {
+
+static_assert(std::endian::native == std::endian::little, "GGUF blocks are little endian");
+
+constexpr size_t kSimpleValues = 32;
+constexpr size_t kSuperValues = 256;
+
+// An f16 as the blocks hold it: bytes, so that a block may lie at any address.
+struct Half {
+  uint8_t bytes[2];
+};
+
+inline float to_f32(Half half) {
+  return f16_to_f32(std::bit_cast<uint16_t>(half));
+}
+
+// Two codes of four bits share a byte: values i and i + 16 in code[i].
+using Nibbles32 = uint8_t[16];
+
+struct BlockQ8_0 {  // d * code
+  static constexpr size_t kValues = kSimpleValues;
+  Half d;
+  int8_t code[32];
+};
+
+struct BlockQ4_0 {  // d * (code - 8)
+  static constexpr size_t kValues = kSimpleValues;
+  Half d;
+  Nibbles32 code;
+};
+
+struct BlockQ4_1 {  // d * code + m
+  static constexpr size_t kValues = kSimpleValues;
+  Half d;
+  Half m;
+  Nibbles32 code;
+};
+
+struct BlockQ5_0 {  // d * (code - 16); bit i of `high` is the fifth bit of code i
+  static constexpr size_t kValues = kSimpleValues;
+  Half d;
+  std::array<uint8_t, 4> high;
+  Nibbles32 code;
+};
+
+struct BlockQ5_1 {  // d * code + m
+  static constexpr size_t kValues = kSimpleValues;
+  Half d;
+  Half m;
+  std::array<uint8_t, 4> high;
+  Nibbles32 code;
+};
+
+// Eight scales and eight mins of six bits in twelve bytes: bytes 0-3 hold scales 0-3 and bytes 4-7
+// mins 0-3 in their low six bits; bytes 8-11 hold the low nibbles of scale and min 4-7, whose two
+// high bits lie in the top bits of bytes 0-3 and 4-7.
+using PackedScales = uint8_t[12];
+
+// Eight sub-blocks of 32 values: d * scale * code - dmin * min. Sub-blocks 2p and 2p + 1 are the
+// low and the high nibbles of the 32 bytes at 32 p.
+struct BlockQ4K {
+  static constexpr size_t kValues = kSuperValues;
+  Half d;
+  Half dmin;
+  PackedScales scales;
+  uint8_t code[128];
+};
+
+struct BlockQ5K {  // as q4_k; bit s of high[i] is the fifth bit of value i in sub-block s
+  static constexpr size_t kValues = kSuperValues;
+  Half d;
+  Half dmin;
+  PackedScales scales;
+  uint8_t high[32];
+  uint8_t code[128];
+};
+
+// Sixteen sub-blocks of 16 values: d * scale * (code - 32). Each half of 128 values has 64 bytes of
+// low nibbles (low halves of the bytes first) and 32 bytes of high bit pairs: quarter k of the half
+// is nibble k / 2 of bytes 32 (k % 2) on, and bits 2k, 2k + 1 of the pairs.
+struct BlockQ6K {
+  static constexpr size_t kValues = kSuperValues;
+  uint8_t low[128];
+  uint8_t high[64];
+  int8_t scale[16];
+  Half d;
+};
+
+static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
+static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24);
+static_assert(alignof(BlockQ8_0) == 1 && alignof(BlockQ6K) == 1);
+static_assert(sizeof(BlockQ4K) == 144 && sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210);
+
+// What an encoder reads for a value: NaN as zero, and magnitudes beyond any block's reach cut off,
+// so that no arithmetic on it overflows.
+inline float encodable(float value) {
+  constexpr float kLimit = 0x1p40f;
+  return value != value ? 0.0f : std::min(kLimit, std::max(-kLimit, value));
+}
+
+constexpr float kLargestHalf = 65504;
+
+// An infinite scale would decode as NaN; the largest finite one saturates.
+inline Half encode_scale(float value) {
+  return std::bit_cast<Half>(f32_to_f16(std::min(kLargestHalf, std::max(-kLargestHalf, value))));
+}
+
+// A scale of zero stands for values that are all zero.
+inline float inverse(float scale) {
+  return scale != 0.0f ? 1.0f / scale : 0.0f;
+}
+
+// Encodes block by block with `encode(values, block)`, which fills in the block.
+template <typename Block, typename Encode>
+void encode_each(const float* in, std::byte* out, size_t blocks, const Encode& encode) {
+  for (size_t i = 0; i < blocks; ++i) {
+    float values[Block::kValues];
+    for (size_t k = 0; k < Block::kValues; ++k) values[k] = encodable(in[i * Block::kValues + k]);
+    Block block = {};
+    encode(values, block);
+    std::memcpy(out + i * sizeof block, &block, sizeof block);
+  }
+}
+
+// `blocks` whole blocks, the type being one of the quantised ones of the function's family.
+void decode_blocks(DType type, const std::byte* in, float* out, size_t blocks);
+void encode_simple_blocks(DType type, const float* in, std::byte* out, size_t blocks);
+void encode_k_blocks(DType type, const float* in, std::byte* out, size_t blocks);
+
+}  // namespace tyto

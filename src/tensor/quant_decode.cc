@@ -1,0 +1,167 @@
+// Decoding: plain loops of fixed length without branches, which compilers vectorise for whatever
+// instruction set this file is built for. `__restrict`, since bytes could otherwise alias floats;
+// "unroll 1", since gcc vectorises a loop of 16 only if it has not unrolled it whole before.
+#include <array>
+
+#include "base/error.h"
+#include "tensor/float16.h"
+#include "tensor/quant_blocks.h"
+
+namespace tyto {
+namespace {
+
+void decode(const BlockQ8_0& block, float* __restrict out) {
+  const float d = to_f32(block.d);
+  for (size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(block.code[i]) * d;
+}
+
+void decode(const BlockQ4_0& block, float* __restrict out) {
+  const float d = to_f32(block.d);
+#pragma GCC unroll 1
+  for (size_t i = 0; i < 16; ++i) out[i] = static_cast<float>((block.code[i] & 15) - 8) * d;
+#pragma GCC unroll 1
+  for (size_t i = 0; i < 16; ++i) out[i + 16] = static_cast<float>((block.code[i] >> 4) - 8) * d;
+}
+
+void decode(const BlockQ4_1& block, float* __restrict out) {
+  const float d = to_f32(block.d), m = to_f32(block.m);
+#pragma GCC unroll 1
+  for (size_t i = 0; i < 16; ++i) out[i] = static_cast<float>(block.code[i] & 15) * d + m;
+#pragma GCC unroll 1
+  for (size_t i = 0; i < 16; ++i) out[i + 16] = static_cast<float>(block.code[i] >> 4) * d + m;
+}
+
+// One bit per value: masks from a table vectorise everywhere, shifts by i only from AVX2 on.
+constexpr std::array<uint32_t, 32> kBit = [] {
+  std::array<uint32_t, 32> bits = {};
+  for (size_t i = 0; i < bits.size(); ++i) bits[i] = 1u << i;
+  return bits;
+}();
+
+void decode(const BlockQ5_0& block, float* __restrict out) {
+  const float d = to_f32(block.d);
+  const uint32_t high = std::bit_cast<uint32_t>(block.high);
+#pragma GCC unroll 1
+  for (size_t i = 0; i < 16; ++i) {
+    const int fifth = (high & kBit[i]) != 0 ? 16 : 0;
+    out[i] = static_cast<float>(((block.code[i] & 15) | fifth) - 16) * d;
+  }
+#pragma GCC unroll 1
+  for (size_t i = 0; i < 16; ++i) {
+    const int fifth = (high & kBit[i + 16]) != 0 ? 16 : 0;
+    out[i + 16] = static_cast<float>(((block.code[i] >> 4) | fifth) - 16) * d;
+  }
+}
+
+void decode(const BlockQ5_1& block, float* __restrict out) {
+  const float d = to_f32(block.d), m = to_f32(block.m);
+  const uint32_t high = std::bit_cast<uint32_t>(block.high);
+#pragma GCC unroll 1
+  for (size_t i = 0; i < 16; ++i) {
+    const int fifth = (high & kBit[i]) != 0 ? 16 : 0;
+    out[i] = static_cast<float>((block.code[i] & 15) | fifth) * d + m;
+  }
+#pragma GCC unroll 1
+  for (size_t i = 0; i < 16; ++i) {
+    const int fifth = (high & kBit[i + 16]) != 0 ? 16 : 0;
+    out[i + 16] = static_cast<float>((block.code[i] >> 4) | fifth) * d + m;
+  }
+}
+
+// d * scale and dmin * min of each sub-block.
+struct SubScales {
+  float scale[8];
+  float min[8];
+};
+
+SubScales unpack_scales(const PackedScales& packed, float d, float dmin) {
+  SubScales result;
+  for (size_t i = 0; i < 4; ++i) {
+    const int scale = (packed[i + 8] & 15) | ((packed[i] >> 6) << 4);
+    const int min = (packed[i + 8] >> 4) | ((packed[i + 4] >> 6) << 4);
+    result.scale[i] = d * static_cast<float>(packed[i] & 63);
+    result.min[i] = dmin * static_cast<float>(packed[i + 4] & 63);
+    result.scale[i + 4] = d * static_cast<float>(scale);
+    result.min[i + 4] = dmin * static_cast<float>(min);
+  }
+  return result;
+}
+
+void decode(const BlockQ4K& block, float* __restrict out) {
+  const SubScales sub = unpack_scales(block.scales, to_f32(block.d), to_f32(block.dmin));
+  for (size_t pair = 0; pair < 4; ++pair, out += 64) {
+    const uint8_t* code = block.code + 32 * pair;
+    const float scale0 = sub.scale[2 * pair], scale1 = sub.scale[2 * pair + 1];
+    const float min0 = sub.min[2 * pair], min1 = sub.min[2 * pair + 1];
+    for (size_t i = 0; i < 32; ++i) out[i] = scale0 * static_cast<float>(code[i] & 15) - min0;
+    for (size_t i = 0; i < 32; ++i) out[i + 32] = scale1 * static_cast<float>(code[i] >> 4) - min1;
+  }
+}
+
+void decode(const BlockQ5K& block, float* __restrict out) {
+  const SubScales sub = unpack_scales(block.scales, to_f32(block.d), to_f32(block.dmin));
+  for (size_t pair = 0; pair < 4; ++pair, out += 64) {
+    const uint8_t* code = block.code + 32 * pair;
+    const float scale0 = sub.scale[2 * pair], scale1 = sub.scale[2 * pair + 1];
+    const float min0 = sub.min[2 * pair], min1 = sub.min[2 * pair + 1];
+    for (size_t i = 0; i < 32; ++i) {
+      const int bits = block.high[i] >> (2 * pair);
+      out[i] = scale0 * static_cast<float>((code[i] & 15) | ((bits & 1) << 4)) - min0;
+      out[i + 32] = scale1 * static_cast<float>((code[i] >> 4) | ((bits & 2) << 3)) - min1;
+    }
+  }
+}
+
+void decode(const BlockQ6K& block, float* __restrict out) {
+  const float d = to_f32(block.d);
+  for (size_t part = 0; part < 4; ++part) {
+    const size_t half = part / 2, first = 16 * (part % 2);
+    const uint8_t* low = block.low + 64 * half + first;
+    const uint8_t* high = block.high + 32 * half + first;
+    const int8_t* scale = block.scale + 8 * half + part % 2;
+    const float scale0 = d * scale[0], scale1 = d * scale[2];
+    const float scale2 = d * scale[4], scale3 = d * scale[6];
+    float* __restrict to = out + 128 * half + first;
+#pragma GCC unroll 1
+    for (size_t i = 0; i < 16; ++i) {
+      const int a = low[i], b = low[i + 32], pairs = high[i];
+      to[i] = scale0 * static_cast<float>(((a & 15) | ((pairs & 3) << 4)) - 32);
+      to[i + 32] = scale1 * static_cast<float>(((b & 15) | ((pairs & 12) << 2)) - 32);
+      to[i + 64] = scale2 * static_cast<float>(((a >> 4) | (pairs & 48)) - 32);
+      to[i + 96] = scale3 * static_cast<float>(((b >> 4) | ((pairs & 192) >> 2)) - 32);
+    }
+  }
+}
+
+template <typename Block>
+void decode_all(const std::byte* in, float* out, size_t blocks) {
+  const Block* block = reinterpret_cast<const Block*>(in);
+  for (size_t i = 0; i < blocks; ++i) decode(block[i], out + i * Block::kValues);
+}
+
+}  // namespace
+
+void decode_blocks(DType type, const std::byte* in, float* out, size_t blocks) {
+  switch (type) {
+    case DType::q8_0:
+      return decode_all<BlockQ8_0>(in, out, blocks);
+    case DType::q4_0:
+      return decode_all<BlockQ4_0>(in, out, blocks);
+    case DType::q4_1:
+      return decode_all<BlockQ4_1>(in, out, blocks);
+    case DType::q5_0:
+      return decode_all<BlockQ5_0>(in, out, blocks);
+    case DType::q5_1:
+      return decode_all<BlockQ5_1>(in, out, blocks);
+    case DType::q4_k:
+      return decode_all<BlockQ4K>(in, out, blocks);
+    case DType::q5_k:
+      return decode_all<BlockQ5K>(in, out, blocks);
+    case DType::q6_k:
+      return decode_all<BlockQ6K>(in, out, blocks);
+    default:
+      TYTO_ASSERT(!"a quantised type");
+  }
+}
+
+}  // namespace tyto

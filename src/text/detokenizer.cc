@@ -1,0 +1,93 @@
+// Tokens to text: the decoding half of Tokenizer, and the Detokenizer that streams it.
+#include "text/byte_level.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_tables.h"
+#include "text/unicode.h"
+
+namespace tyto {
+
+namespace {
+
+// The byte that a SentencePiece byte token "<0x41>" stands for; -1: not such a token.
+int byte_of(const Vocabulary& vocabulary, Token token) {
+  const std::string& piece = vocabulary.pieces[static_cast<size_t>(token)];
+  if (vocabulary.byte_tokens.empty() || piece.size() != 6 || !piece.starts_with("<0x")) return -1;
+  unsigned byte = 0;
+  for (const char digit : {piece[3], piece[4]}) {
+    const bool decimal = digit >= '0' && digit <= '9';
+    if (!decimal && !(digit >= 'A' && digit <= 'F')) return -1;
+    byte = byte * 16 + static_cast<unsigned>(decimal ? digit - '0' : digit - 'A' + 10);
+  }
+  return vocabulary.byte_tokens[byte] == token ? static_cast<int>(byte) : -1;
+}
+
+std::string unmark_spaces(std::string_view piece) {
+  std::string text;
+  text.reserve(piece.size());
+  while (!piece.empty()) {
+    const bool space = piece.starts_with(kSpaceMark);
+    text.push_back(space ? ' ' : piece.front());
+    piece.remove_prefix(space ? kSpaceMark.size() : 1);
+  }
+  return text;
+}
+
+// The bytes of a token at its place in the text: without the dummy space where it is the first.
+std::string bytes_in_text(const Tokenizer& tokenizer, Token token, bool& at_start) {
+  const Vocabulary& vocabulary = tokenizer.vocabulary();
+  std::string bytes = tokenizer.token_bytes(token);
+  const bool dummy = at_start && vocabulary.prepend_space &&
+                     vocabulary.algorithm == Vocabulary::Algorithm::sentencepiece;
+  if (dummy && bytes.starts_with(' ')) bytes.erase(0, 1);
+  at_start = false;
+  return bytes;
+}
+
+// Moves what is complete from `pending` to `out`; an unfinished sequence at the end stays.
+void take_complete(std::string& pending, std::string& out) {
+  std::string_view rest = pending;
+  while (!rest.empty()) {
+    const Utf8Head head = utf8_head(rest);
+    if (head.kind == Utf8Head::Kind::truncated) break;
+    out.append(head.kind == Utf8Head::Kind::valid ? rest.substr(0, head.bytes)
+                                                  : kReplacementCharacter);
+    rest.remove_prefix(head.bytes);
+  }
+  pending.erase(0, pending.size() - rest.size());
+}
+
+}  // namespace
+
+std::string Tokenizer::token_bytes(Token token) const {
+  if (token < 0 || static_cast<size_t>(token) >= size()) return {};
+  const auto id = static_cast<size_t>(token);
+  const std::string& piece = vocabulary().pieces[id];
+  if (tables_->added[id]) return piece;
+  if (tables_->byte_level) return from_byte_level(piece);
+  const int byte = byte_of(vocabulary(), token);
+  return byte >= 0 ? std::string(1, static_cast<char>(byte)) : unmark_spaces(piece);
+}
+
+std::string Tokenizer::decode(const std::vector<Token>& tokens, bool with_special) const {
+  std::string text;
+  bool at_start = true;
+  for (const Token token : tokens)
+    if (with_special || !is_special(token)) text += bytes_in_text(*this, token, at_start);
+  return text;
+}
+
+std::string Detokenizer::push(Token token) {
+  if (tokenizer_.is_special(token)) return {};
+  pending_ += bytes_in_text(tokenizer_, token, at_start_);
+  std::string text;
+  take_complete(pending_, text);
+  return text;
+}
+
+std::string Detokenizer::finish() {
+  std::string text(pending_.empty() ? std::string_view() : kReplacementCharacter);
+  pending_.clear();
+  return text;
+}
+
+}  // namespace tyto

@@ -1,0 +1,188 @@
+// One token out of a row of logits, in this order, each step seeing what the one before left:
+//   penalties -> logit bias -> temperature -> top-k -> top-p -> min-p -> draw
+// Candidates are kept sorted only as far as a step needs, so that a vocabulary of 128k costs a pass
+// over it and not a sort.
+#include "text/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+
+namespace tyto {
+
+namespace {
+
+using Candidate = std::pair<float, Token>;
+
+// Higher logit first; the lower id of equals.
+bool better(const Candidate& a, const Candidate& b) {
+  return a.first != b.first ? a.first > b.first : a.second < b.second;
+}
+
+template <typename... Args>
+[[noreturn]] void fail_option(const char* name, fmt::format_string<Args...> format,
+                              Args&&... args) {
+  throw Error(ErrorCode::usage, name, fmt::format(format, std::forward<Args>(args)...));
+}
+
+void check_range(const char* name, float value, float low, float high) {
+  if (!(value >= low && value <= high)) fail_option(name, "{} is outside {}..{}", value, low, high);
+}
+
+void check_logits(std::span<const float> logits) {
+  if (logits.empty()) fail_input("logits", "there are none");
+  for (size_t i = 0; i < logits.size(); ++i)
+    // +infinity has no share in any distribution either; -infinity bans a token.
+    if (!(logits[i] < std::numeric_limits<float>::infinity()))
+      fail_input("logits", "the logit of token {} is {}", i, logits[i]);
+}
+
+Token argmax(std::span<const float> logits) {
+  return static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// How much a candidate weighs against the best one, whose weight is 1.
+double weight(float logit, float best, float temperature) {
+  return std::exp((double{logit} - best) / temperature);
+}
+
+// The best k, sorted; the rest is dropped.
+void keep_top_k(std::vector<Candidate>& candidates, uint32_t k) {
+  const auto end = candidates.begin() + std::min<ptrdiff_t>(k, std::ssize(candidates));
+  std::nth_element(candidates.begin(), end, candidates.end(), better);
+  candidates.erase(end, candidates.end());
+  std::sort(candidates.begin(), candidates.end(), better);
+}
+
+// The candidates from the best on, sorted no further down than anyone has looked.
+class SortedPrefix {
+ public:
+  explicit SortedPrefix(std::vector<Candidate>& candidates) : candidates_(candidates) {}
+
+  const Candidate& operator[](size_t i) {
+    while (i >= sorted_) extend();
+    return candidates_[i];
+  }
+
+ private:
+  void extend() {
+    const size_t next = std::min(candidates_.size(), std::max<size_t>(64, sorted_ * 4));
+    const auto at = [&](size_t i) { return candidates_.begin() + static_cast<ptrdiff_t>(i); };
+    std::partial_sort(at(sorted_), at(next), candidates_.end(), better);
+    sorted_ = next;
+  }
+
+  std::vector<Candidate>& candidates_;
+  size_t sorted_ = 0;
+};
+
+}  // namespace
+
+void check(const SamplerOptions& options, size_t vocab) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  check_range("temperature", options.temperature, 0, kMax);
+  check_range("top-p", options.top_p, 0, 1);
+  check_range("min-p", options.min_p, 0, 1);
+  check_range("repeat-penalty", options.repeat_penalty, std::numeric_limits<float>::min(), kMax);
+  check_range("frequency-penalty", options.frequency_penalty, -kMax, kMax);
+  check_range("presence-penalty", options.presence_penalty, -kMax, kMax);
+  for (const auto& [token, bias] : options.logit_bias) {
+    if (token < 0 || static_cast<size_t>(token) >= vocab)
+      fail_option("logit-bias", "token {} is outside the vocabulary of {}", token, vocab);
+    if (!(bias < std::numeric_limits<float>::infinity()))
+      fail_option("logit-bias", "the bias of token {} is {}", token, bias);
+  }
+}
+
+Sampler::Sampler(SamplerOptions options) : options_(std::move(options)), random_(options_.seed) {}
+
+void Sampler::accept(Token token) {
+  if (options_.penalty_window == 0) return;
+  if (recent_.size() < options_.penalty_window) {
+    recent_.push_back(token);
+    return;
+  }
+  recent_[recent_next_] = token;
+  recent_next_ = (recent_next_ + 1) % recent_.size();
+}
+
+std::span<const float> Sampler::adjust(std::span<const float> logits) {
+  const SamplerOptions& o = options_;
+  const bool penalties =
+      o.repeat_penalty != 1.0f || o.frequency_penalty != 0.0f || o.presence_penalty != 0.0f;
+  if (!(penalties && !recent_.empty()) && o.logit_bias.empty()) return logits;
+  adjusted_.assign(logits.begin(), logits.end());
+  if (penalties) penalize();
+  for (const auto& [token, bias] : o.logit_bias)
+    if (token >= 0 && static_cast<size_t>(token) < adjusted_.size())
+      adjusted_[static_cast<size_t>(token)] += bias;
+  return adjusted_;
+}
+
+// Every token of the window once, with the number of times it occurs there.
+void Sampler::penalize() {
+  counted_ = recent_;
+  std::sort(counted_.begin(), counted_.end());
+  for (size_t i = 0, next = 0; i < counted_.size(); i = next) {
+    while (next < counted_.size() && counted_[next] == counted_[i]) ++next;
+    const Token token = counted_[i];
+    if (token < 0 || static_cast<size_t>(token) >= adjusted_.size()) continue;
+    float& logit = adjusted_[static_cast<size_t>(token)];
+    logit = logit > 0 ? logit / options_.repeat_penalty : logit * options_.repeat_penalty;
+    logit -= static_cast<float>(next - i) * options_.frequency_penalty;
+    logit -= options_.presence_penalty;
+  }
+}
+
+// Keeps the smallest set of best candidates that holds top_p of the weight, and of those the ones
+// that weigh at least min_p of the best; always one.
+void Sampler::keep_probable(float best) {
+  double total = 0;
+  for (const Candidate& each : candidates_) total += weight(each.first, best, options_.temperature);
+  SortedPrefix sorted(candidates_);
+  double mass = 0;
+  size_t kept = 0;
+  while (kept < candidates_.size() && (kept == 0 || mass < double{options_.top_p} * total)) {
+    const double next = weight(sorted[kept].first, best, options_.temperature);
+    if (kept > 0 && next < double{options_.min_p}) break;
+    mass += next;
+    ++kept;
+  }
+  candidates_.resize(kept);
+}
+
+// Inverse of the cumulative distribution at one random number; std:: distributions differ between
+// standard libraries, this does not.
+Token Sampler::draw(float best) {
+  double mass = 0;
+  for (const Candidate& each : candidates_) mass += weight(each.first, best, options_.temperature);
+  const double unit = static_cast<double>(random_() >> 11) * 0x1p-53;  // [0, 1)
+  double seen = 0;
+  for (const Candidate& each : candidates_) {
+    seen += weight(each.first, best, options_.temperature);
+    if (unit * mass < seen) return each.second;
+  }
+  return candidates_.front().second;
+}
+
+Token Sampler::sample(std::span<const float> logits) {
+  const std::span<const float> adjusted = adjust(logits);
+  check_logits(adjusted);
+  const Token top = argmax(adjusted);
+  const float best = adjusted[static_cast<size_t>(top)];
+  if (best == -std::numeric_limits<float>::infinity())
+    fail_input("logits", "every token is ruled out");
+  if (options_.temperature == 0) return top;
+
+  candidates_.clear();
+  candidates_.reserve(adjusted.size());
+  for (size_t i = 0; i < adjusted.size(); ++i)
+    candidates_.emplace_back(adjusted[i], static_cast<Token>(i));
+  if (options_.top_k > 0) keep_top_k(candidates_, options_.top_k);
+  if (options_.top_p < 1 || options_.min_p > 0) keep_probable(best);
+  return draw(best);
+}
+
+}  // namespace tyto

@@ -1,0 +1,58 @@
+// Logits to a token. Greedy is temperature zero, not another class.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "text/vocabulary.h"
+
+namespace tyto {
+
+struct SamplerOptions {
+  float temperature = 0.8f;        // 0: greedy
+  uint32_t top_k = 40;             // 0: off
+  float top_p = 0.95f;             // 1: off
+  float min_p = 0.05f;             // 0: off
+  float repeat_penalty = 1.0f;     // 1: off; divides positive and multiplies negative logits
+  float frequency_penalty = 0.0f;  // times the count of the token among the last ones
+  float presence_penalty = 0.0f;
+  uint32_t penalty_window = 64;  // how many last tokens the penalties look at
+  uint64_t seed = 0;
+  std::vector<std::pair<Token, float>> logit_bias;
+};
+
+// Throws a usage Error naming the option when one is out of range; vocab bounds the bias ids.
+void check(const SamplerOptions& options, size_t vocab);
+
+// One per conversation: owns its random state and the window of recent tokens.
+class Sampler {
+ public:
+  explicit Sampler(SamplerOptions options);
+
+  // Same seed, same options, same logits: same tokens, on every machine. A logit that is NaN or
+  // +infinity is an Error; -infinity bans its token.
+  Token sample(std::span<const float> logits);
+
+  // Tokens the penalties should know: the prompt's, and each one taken.
+  void accept(Token token);
+
+ private:
+  std::span<const float> adjust(std::span<const float> logits);
+  void penalize();
+  void keep_probable(float best);
+  Token draw(float best);
+
+  SamplerOptions options_;
+  std::mt19937_64 random_;
+  std::vector<Token> recent_;  // ring buffer of penalty_window tokens
+  size_t recent_next_ = 0;
+  // Scratch, kept to avoid allocation per token.
+  std::vector<std::pair<float, Token>> candidates_;
+  std::vector<float> adjusted_;
+  std::vector<Token> counted_;
+};
+
+}  // namespace tyto

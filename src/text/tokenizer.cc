@@ -1,0 +1,222 @@
+#include "text/tokenizer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "text/bpe.h"
+#include "text/byte_level.h"
+#include "text/tokenizer_tables.h"
+#include "text/unicode.h"
+
+namespace tyto {
+
+namespace {
+
+// Positions in a word are 32 bits wide, and marking spaces triples them.
+constexpr size_t kMaxTextBytes = size_t{1} << 30;
+
+// One call of encode(): text -> segments between added tokens -> valid UTF-8 -> words -> tokens.
+class Encoder {
+ public:
+  Encoder(const TokenizerTables& tables, std::vector<Token>& out)
+      : tables_(tables), vocabulary_(tables.vocabulary), merger_(tables.merges), out_(out) {}
+
+  void encode(std::string_view text, bool parse_special);
+
+ private:
+  void encode_segment(std::string_view segment, bool first);
+  std::string prepare(std::string_view segment, bool first) const;
+  void encode_valid(std::string_view text);
+  void encode_bytes_word(std::string_view word);
+  void encode_marked_words(std::string_view text);
+  void encode_marked_word(std::string_view word);
+  void emit(std::string_view word);
+  void emit_bytes(std::string_view bytes);
+
+  const TokenizerTables& tables_;
+  const Vocabulary& vocabulary_;
+  WordMerger merger_;
+  MatchScratch scratch_;
+  std::vector<Symbol> symbols_;  // scratch, kept from word to word
+  std::vector<Token>& out_;
+};
+
+void Encoder::encode(std::string_view text, bool parse_special) {
+  const AddedTokenMatcher& matcher =
+      parse_special ? tables_.added_tokens : tables_.plain_added_tokens;
+  size_t done = 0;
+  while (done < text.size()) {
+    const AddedTokenMatcher::Match match = matcher.find(text, done);
+    const size_t end = match.token != nullptr ? match.begin : text.size();
+    if (end > done) encode_segment(text.substr(done, end - done), done == 0);
+    if (match.token == nullptr) break;
+    out_.push_back(match.token->id);
+    done = match.end;
+  }
+}
+
+void Encoder::encode_segment(std::string_view segment, bool first) {
+  const std::string prepared = prepare(segment, first);
+  std::string_view rest = prepared;
+  while (!rest.empty()) {
+    const size_t valid = valid_utf8_prefix(rest);
+    if (valid > 0) encode_valid(rest.substr(0, valid));
+    rest.remove_prefix(valid);
+    if (rest.empty()) break;
+    const size_t invalid = utf8_head(rest).bytes;
+    for (size_t i = 0; i < invalid; ++i) emit_bytes(rest.substr(i, 1));
+    rest.remove_prefix(invalid);
+  }
+}
+
+// Adds the dummy space, and marks spaces where the vocabulary does.
+std::string Encoder::prepare(std::string_view segment, bool first) const {
+  const bool has_space =
+      segment.starts_with(' ') || (!tables_.byte_level && segment.starts_with(kSpaceMark));
+  const bool prepend = vocabulary_.prepend_space && (first || !vocabulary_.prepend_once) &&
+                       !(has_space && vocabulary_.prepend_if_absent);
+  std::string prepared;
+  prepared.reserve(segment.size() + segment.size() / 4 + kSpaceMark.size());
+  if (tables_.byte_level) {
+    if (prepend) prepared.push_back(' ');
+    prepared.append(segment);
+    return prepared;
+  }
+  if (prepend) prepared.append(kSpaceMark);
+  for (const char c : segment) {
+    if (c == ' ')
+      prepared.append(kSpaceMark);
+    else
+      prepared.push_back(c);
+  }
+  return prepared;
+}
+
+void Encoder::encode_valid(std::string_view text) {
+  std::string normalized;
+  if (vocabulary_.normalize_nfc) {
+    normalized = to_nfc(text);
+    text = normalized;
+  }
+  std::vector<uint32_t> ends = {static_cast<uint32_t>(text.size())};
+  for (const SplitPattern& pattern : tables_.patterns) pattern.split(text, scratch_, ends);
+  uint32_t begin = 0;
+  for (const uint32_t end : ends) {
+    const std::string_view part = text.substr(begin, end - begin);
+    if (tables_.byte_level)
+      encode_bytes_word(part);
+    else
+      encode_marked_words(part);
+    begin = end;
+  }
+}
+
+void Encoder::encode_bytes_word(std::string_view word) {
+  if (vocabulary_.ignore_merges) {
+    const Token whole = tables_.text_pieces.find(to_byte_level(word));
+    if (whole >= 0) {
+      out_.push_back(whole);
+      return;
+    }
+  }
+  symbols_.clear();
+  for (size_t i = 0; i < word.size(); ++i)
+    symbols_.push_back(
+        {tables_.byte_token[static_cast<unsigned char>(word[i])], static_cast<uint32_t>(i + 1)});
+  emit(word);
+}
+
+void Encoder::encode_marked_words(std::string_view text) {
+  while (tables_.words_stand_alone) {
+    size_t letters = 0;
+    while (text.substr(letters).starts_with(kSpaceMark)) letters += kSpaceMark.size();
+    const size_t end = text.find(kSpaceMark, letters);
+    if (end == std::string_view::npos) break;
+    encode_marked_word(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  encode_marked_word(text);
+}
+
+void Encoder::encode_marked_word(std::string_view word) {
+  if (vocabulary_.ignore_merges) {
+    const Token whole = tables_.text_pieces.find(word);
+    if (whole >= 0) {
+      out_.push_back(whole);
+      return;
+    }
+  }
+  symbols_.clear();
+  for (size_t i = 0; i < word.size();) {
+    const size_t bytes = utf8_head(word.substr(i)).bytes;
+    const Token token = tables_.text_pieces.find(word.substr(i, bytes));
+    i += bytes;
+    symbols_.push_back({token, static_cast<uint32_t>(i)});
+  }
+  emit(word);
+}
+
+// Merges symbols_, the word's, and appends their tokens.
+void Encoder::emit(std::string_view word) {
+  merger_.merge(symbols_);
+  uint32_t begin = 0;
+  for (const Symbol& symbol : symbols_) {
+    if (symbol.token >= 0)
+      out_.push_back(symbol.token);
+    else
+      emit_bytes(word.substr(begin, symbol.end - begin));
+    begin = symbol.end;
+  }
+}
+
+// A character without a token of its own: its bytes, or the unknown token. A control character for
+// which the vocabulary has neither is left out, as the reference implementations do.
+void Encoder::emit_bytes(std::string_view bytes) {
+  const auto token_of = [&](char byte) {
+    return tables_.byte_token[static_cast<unsigned char>(byte)];
+  };
+  if (std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return token_of(byte) >= 0; }))
+    for (const char byte : bytes) out_.push_back(token_of(byte));
+  else if (vocabulary_.unknown >= 0)
+    out_.push_back(vocabulary_.unknown);
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(Vocabulary vocabulary, const std::string& name)
+    : tables_(std::make_unique<TokenizerTables>(std::move(vocabulary), name)) {}
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+
+const Vocabulary& Tokenizer::vocabulary() const {
+  return tables_->vocabulary;
+}
+
+std::vector<Token> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  if (text.size() > kMaxTextBytes)
+    fail_input("text", "{} bytes are more than the {} that can be tokenised", text.size(),
+               kMaxTextBytes);
+  const Vocabulary& vocab = vocabulary();
+  std::vector<Token> tokens;
+  if (options.add_bos && vocab.add_bos && vocab.bos >= 0) tokens.push_back(vocab.bos);
+  Encoder(*tables_, tokens).encode(text, options.parse_special);
+  if (options.add_eos && vocab.add_eos && !vocab.eos.empty()) tokens.push_back(vocab.eos.front());
+  return tokens;
+}
+
+bool Tokenizer::is_special(Token token) const {
+  return token >= 0 && static_cast<size_t>(token) < size() &&
+         tables_->special[static_cast<size_t>(token)];
+}
+
+bool Tokenizer::is_eos(Token token) const {
+  const auto& eos = vocabulary().eos;
+  return std::find(eos.begin(), eos.end(), token) != eos.end();
+}
+
+Token Tokenizer::find(std::string_view piece_text) const {
+  return tables_->all_pieces.find(piece_text);
+}
+
+}  // namespace tyto

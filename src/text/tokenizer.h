@@ -1,0 +1,90 @@
+// Text to tokens and back. Immutable after construction; safe to use from many threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/vocabulary.h"
+
+namespace tyto {
+
+struct EncodeOptions {
+  bool add_bos = true;         // where the vocabulary asks for it
+  bool add_eos = true;         // where the vocabulary asks for it
+  bool parse_special = false;  // recognise special tokens written in the text (chat templates)
+};
+
+struct TokenizerTables;
+
+class Tokenizer {
+ public:
+  // Checks the vocabulary (`name` is how errors call it) and builds the look-up tables. After that
+  // text can always be encoded, but for a split pattern from the file that runs away on it.
+  Tokenizer(Vocabulary vocabulary, const std::string& name);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  const Vocabulary& vocabulary() const;
+  size_t size() const { return vocabulary().pieces.size(); }
+
+  // Invalid UTF-8 is encoded byte by byte, never refused. Added tokens are recognised before the
+  // text is normalised. Time linear in the text (times log for pathological single words).
+  std::vector<Token> encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  // The bytes one token stands for; special tokens give their text. May be half a code point. Ids
+  // outside the vocabulary (models pad their last layer) stand for nothing.
+  std::string token_bytes(Token token) const;
+
+  // The whole text, byte for byte: what is invalid UTF-8 stays so. Special tokens are left out
+  // unless asked for. SentencePiece's dummy space at the very beginning is removed.
+  std::string decode(const std::vector<Token>& tokens, bool with_special = false) const;
+
+  bool is_special(Token token) const;
+  bool is_eos(Token token) const;
+  Token find(std::string_view piece_text) const;  // id of a piece as stored, -1 if there is none
+
+ private:
+  std::unique_ptr<const TokenizerTables> tables_;
+};
+
+// Streams text out of tokens without ever splitting a code point: bytes of an unfinished UTF-8
+// sequence wait for the next token. Bytes that can never become valid come out as U+FFFD.
+class Detokenizer {
+ public:
+  // `at_start`: the tokens begin a text, so that SentencePiece's dummy space is removed; false when
+  // they continue one that is shown already.
+  explicit Detokenizer(const Tokenizer& tokenizer, bool at_start = true)
+      : tokenizer_(tokenizer), at_start_(at_start) {}
+  std::string push(Token token);  // text that became complete, special tokens hidden
+  std::string finish();           // what still waited, as U+FFFD
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::string pending_;
+  bool at_start_;
+};
+
+// tokenizer.json (Hugging Face tokenizers). `tokenizer_config` may be empty; it supplies
+// bos/eos/chat_template when present. Both are JSON texts, the names are for errors.
+struct TokenizerFiles {
+  std::string tokenizer_json;
+  std::string tokenizer_json_name;
+  std::string tokenizer_config_json;
+  std::string tokenizer_config_name;
+};
+Vocabulary vocabulary_from_tokenizer_json(const TokenizerFiles& files);
+
+// GGUF names its pre-tokeniser ("llama-bpe", "qwen2", "gpt-2", ...). Throws unsupported when
+// unknown.
+struct PreTokenizer {
+  std::vector<std::string> split_patterns;
+  bool normalize_nfc = false;
+  bool ignore_merges = false;
+  bool add_bos = false;  // where the file does not say
+};
+PreTokenizer pre_tokenizer_by_name(const std::string& name, const std::string& where);
+
+}  // namespace tyto

@@ -1,0 +1,282 @@
+// tokenizer.json (Hugging Face tokenizers) to a Vocabulary. The file describes a pipeline of
+// components; those that Llama-family models use are understood, any other is refused by name.
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "text/pre_tokenizer.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
+#include "text/tokenizer_tables.h"
+
+namespace tyto {
+
+namespace {
+
+// Ids may leave gaps, but not so many that a small file asks for a huge table.
+constexpr uint64_t kMaxIdGap = 65536;
+
+// What the components said that Vocabulary has no field for.
+struct Pipeline {
+  bool bytes = false;         // ByteLevel: text as bytes
+  bool marks_spaces = false;  // Replace or Metaspace: spaces as U+2581
+};
+
+[[noreturn]] void refuse(const Json& component, std::string_view what) {
+  fail_unsupported(component.path(), "{} is not supported", what);
+}
+
+std::string type_of(const Json& component) {
+  return std::string(component.at("type").as_string());
+}
+
+void set_piece(Vocabulary& vocabulary, size_t id, std::string_view text) {
+  if (id >= vocabulary.pieces.size()) vocabulary.pieces.resize(id + 1);
+  vocabulary.pieces[id] = text;
+}
+
+Token find_piece(const Vocabulary& vocabulary, std::string_view text) {
+  const auto at = std::find(vocabulary.pieces.begin(), vocabulary.pieces.end(), text);
+  return at == vocabulary.pieces.end() ? -1 : static_cast<Token>(at - vocabulary.pieces.begin());
+}
+
+// --- model ---
+
+void read_merges(const Json& merges, Vocabulary& vocabulary) {
+  std::vector<PiecePair> pairs;
+  merges.for_each_element([&](size_t, const Json& merge) {
+    std::optional<PiecePair> pair;
+    if (merge.is(Json::Type::string)) {
+      pair = split_merge(merge.as_string());
+    } else if (merge.size() == 2) {
+      pair.emplace();
+      merge.for_each_element([&](size_t side, const Json& piece) {
+        (side == 0 ? pair->first : pair->second) = piece.as_string();
+      });
+    }
+    if (!pair) merge.fail("expected a pair of pieces");
+    pairs.push_back(*pair);
+  });
+  resolve_merges(vocabulary, pairs, merges.path());
+}
+
+void read_model(const Json& model, Vocabulary& vocabulary) {
+  // Files of the first versions of the format name no type.
+  const std::string type = model.string_or("type", "BPE");
+  if (type != "BPE") refuse(model, fmt::format("model type \"{}\"", type));
+  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (!model.string_or(affix, "").empty()) refuse(model, affix);
+  if (model.double_or("dropout", 0) != 0) refuse(model, "dropout");
+
+  const Json vocab = model.at("vocab");
+  const uint64_t limit = 2 * vocab.size() + kMaxIdGap;
+  vocabulary.pieces.reserve(vocab.size());
+  vocab.for_each_member([&](std::string_view piece, const Json& id) {
+    set_piece(vocabulary, id.as_uint(limit), piece);
+  });
+  read_merges(model.at("merges"), vocabulary);
+  vocabulary.ignore_merges = model.bool_or("ignore_merges", false);
+  if (model.bool_or("byte_fallback", false)) find_byte_tokens(vocabulary);
+  if (const std::string unknown = model.string_or("unk_token", ""); !unknown.empty())
+    vocabulary.unknown = find_piece(vocabulary, unknown);
+}
+
+void read_added_tokens(const Json& list, Vocabulary& vocabulary) {
+  const uint64_t limit = vocabulary.pieces.size() + list.size() + kMaxIdGap;
+  list.for_each_element([&](size_t, const Json& each) {
+    AddedToken token;
+    const uint64_t id = each.at("id").as_uint(limit);
+    token.id = static_cast<Token>(id);
+    token.text = each.at("content").as_string();
+    token.special = each.bool_or("special", false);
+    token.strip_left = each.bool_or("lstrip", false);
+    token.strip_right = each.bool_or("rstrip", false);
+    if (each.bool_or("single_word", false)) refuse(each, "single_word");
+    set_piece(vocabulary, id, token.text);
+    vocabulary.added.push_back(std::move(token));
+  });
+}
+
+// --- normalizer ---
+
+void read_normalizer(const Json& component, Vocabulary& vocabulary, Pipeline& pipeline) {
+  const std::string type = type_of(component);
+  if (type == "Sequence") {
+    component.at("normalizers").for_each_element([&](size_t, const Json& each) {
+      read_normalizer(each, vocabulary, pipeline);
+    });
+  } else if (type == "NFC") {
+    vocabulary.normalize_nfc = true;
+  } else if (type == "Prepend") {
+    if (component.at("prepend").as_string() != kSpaceMark) refuse(component, "this Prepend");
+    vocabulary.prepend_space = true;
+  } else if (type == "Replace") {
+    const auto from = component.at("pattern").find("String");
+    if (!from || from->as_string() != " " || component.at("content").as_string() != kSpaceMark)
+      refuse(component, "this Replace");
+    pipeline.marks_spaces = true;
+  } else {
+    refuse(component, fmt::format("normalizer \"{}\"", type));
+  }
+}
+
+// --- pre_tokenizer ---
+
+std::string escaped(std::string_view literal) {
+  std::string pattern;
+  for (const char c : literal) {
+    if (std::string_view(R"(\^$.[]|()?*+{}-#&~ )").find(c) != std::string_view::npos)
+      pattern.push_back('\\');
+    pattern.push_back(c);
+  }
+  return pattern;
+}
+
+// A pattern whose matches, and the stretches between them, are the parts this Split makes.
+std::string split_form(const Json& split, const std::string& pattern, bool invert) {
+  const std::string behavior(split.string_or("behavior", "Isolated"));
+  if (behavior == "Isolated") return pattern;
+  // Keeps the matches and drops the rest; the patterns written so match everything.
+  if (behavior == "Removed" && invert) return pattern;
+  if (!invert && behavior == "Contiguous") return fmt::format("(?:{})+", pattern);
+  if (!invert && behavior == "MergedWithPrevious")
+    return fmt::format("(?s:.)*?(?:{})|(?s:.)+", pattern);
+  if (!invert && behavior == "MergedWithNext")
+    return fmt::format("(?:{0})(?:(?!{0})(?s:.))*|(?:(?!{0})(?s:.))+", pattern);
+  refuse(split, fmt::format("behavior \"{}\"{}", behavior, invert ? " with invert" : ""));
+}
+
+void read_split(const Json& component, Vocabulary& vocabulary) {
+  const Json pattern = component.at("pattern");
+  const auto literal = pattern.find("String");
+  const std::string text =
+      literal ? escaped(literal->as_string()) : std::string(pattern.at("Regex").as_string());
+  if (text.empty()) pattern.fail("the pattern is empty");
+  vocabulary.split_patterns.push_back(
+      split_form(component, text, component.bool_or("invert", false)));
+}
+
+void read_byte_level(const Json& component, Vocabulary& vocabulary) {
+  if (component.bool_or("add_prefix_space", false)) {
+    // The space would go before every part made so far, not before the text.
+    if (!vocabulary.split_patterns.empty()) refuse(component, "add_prefix_space after a split");
+    vocabulary.prepend_space = true;
+    vocabulary.prepend_if_absent = true;
+  }
+  if (component.bool_or("use_regex", true)) vocabulary.split_patterns.emplace_back(kGpt2Pattern);
+}
+
+void read_metaspace(const Json& component, Vocabulary& vocabulary) {
+  if (component.string_or("replacement", kSpaceMark) != kSpaceMark)
+    refuse(component, "this replacement");
+  const bool legacy_prefix = component.bool_or("add_prefix_space", true);
+  const std::string scheme =
+      component.string_or("prepend_scheme", legacy_prefix ? "always" : "never");
+  if (scheme != "always" && scheme != "first" && scheme != "never")
+    refuse(component, fmt::format("prepend_scheme \"{}\"", scheme));
+  if (!vocabulary.prepend_space) {  // a normalizer's Prepend has done it already
+    vocabulary.prepend_space = scheme != "never";
+    vocabulary.prepend_once = scheme == "first";
+    vocabulary.prepend_if_absent = true;
+  }
+  if (component.bool_or("split", true))
+    vocabulary.split_patterns.push_back(fmt::format("{0}[^{0}]*", kSpaceMark));
+}
+
+void read_pre_tokenizer(const Json& component, Vocabulary& vocabulary, Pipeline& pipeline) {
+  const std::string type = type_of(component);
+  // What follows ByteLevel would see its alphabet instead of the text.
+  if (pipeline.bytes) refuse(component, fmt::format("\"{}\" after ByteLevel", type));
+  if (type == "Sequence") {
+    component.at("pretokenizers").for_each_element([&](size_t, const Json& each) {
+      read_pre_tokenizer(each, vocabulary, pipeline);
+    });
+  } else if (type == "ByteLevel") {
+    read_byte_level(component, vocabulary);
+    pipeline.bytes = true;
+  } else if (type == "Metaspace") {
+    read_metaspace(component, vocabulary);
+    pipeline.marks_spaces = true;
+  } else if (type == "Split") {
+    read_split(component, vocabulary);
+  } else if (type == "Digits") {
+    const bool single = component.bool_or("individual_digits", false);
+    vocabulary.split_patterns.push_back(std::string(kDigitPattern) + (single ? "" : "+"));
+  } else if (type == "Punctuation") {
+    vocabulary.split_patterns.push_back(
+        split_form(component, std::string(kPunctuationPattern), false));
+  } else {
+    refuse(component, fmt::format("pre-tokenizer \"{}\"", type));
+  }
+}
+
+// --- post_processor ---
+
+// The one token that a template's special token stands for.
+Token template_token(const Json& processor, std::string_view name, const Vocabulary& vocabulary) {
+  const Json ids = processor.at("special_tokens").at(name).at("ids");
+  if (ids.size() != 1) refuse(ids, "a special token of several ids");
+  Token token = -1;
+  ids.for_each_element([&](size_t, const Json& id) {
+    token = static_cast<Token>(id.as_uint(vocabulary.pieces.size() - 1));
+  });
+  return token;
+}
+
+void read_template(const Json& processor, Vocabulary& vocabulary) {
+  bool after_text = false;
+  processor.at("single").for_each_element([&](size_t, const Json& item) {
+    const auto special = item.find("SpecialToken");
+    if (!special) {
+      after_text = true;
+      return;
+    }
+    bool& add = after_text ? vocabulary.add_eos : vocabulary.add_bos;
+    if (add) refuse(item, "more than one token on one side of the text");
+    add = true;
+    const Token token = template_token(processor, special->at("id").as_string(), vocabulary);
+    if (after_text)
+      vocabulary.eos = {token};
+    else
+      vocabulary.bos = token;
+  });
+}
+
+void read_post_processor(const Json& component, Vocabulary& vocabulary) {
+  const std::string type = type_of(component);
+  if (type == "Sequence") {
+    component.at("processors").for_each_element([&](size_t, const Json& each) {
+      read_post_processor(each, vocabulary);
+    });
+  } else if (type == "TemplateProcessing") {
+    read_template(component, vocabulary);
+  } else if (type != "ByteLevel") {  // which only trims offsets
+    refuse(component, fmt::format("post-processor \"{}\"", type));
+  }
+}
+
+}  // namespace
+
+Vocabulary vocabulary_from_tokenizer_json(const TokenizerFiles& files) {
+  const Json root = Json::parse(files.tokenizer_json, files.tokenizer_json_name);
+  Vocabulary vocabulary;
+  Pipeline pipeline;
+  read_model(root.at("model"), vocabulary);
+  if (const auto added = root.find("added_tokens")) read_added_tokens(*added, vocabulary);
+  if (vocabulary.pieces.empty()) root.fail("the vocabulary is empty");
+  if (const auto part = root.find("normalizer")) read_normalizer(*part, vocabulary, pipeline);
+  if (const auto part = root.find("pre_tokenizer")) read_pre_tokenizer(*part, vocabulary, pipeline);
+  if (const auto part = root.find("post_processor")) read_post_processor(*part, vocabulary);
+  if (pipeline.bytes == pipeline.marks_spaces)
+    fail_unsupported(files.tokenizer_json_name,
+                     "neither byte-level BPE nor SentencePiece-style BPE (ByteLevel, or spaces "
+                     "replaced by U+2581)");
+  vocabulary.algorithm =
+      pipeline.bytes ? Vocabulary::Algorithm::byte_level_bpe : Vocabulary::Algorithm::sentencepiece;
+  if (!files.tokenizer_config_json.empty())
+    apply_tokenizer_config(files.tokenizer_config_json, files.tokenizer_config_name, vocabulary);
+  return vocabulary;
+}
+
+}  // namespace tyto

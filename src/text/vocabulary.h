@@ -1,0 +1,63 @@
+// What a tokenizer is made from, whichever file it came from (tokenizer.json or GGUF metadata).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tyto {
+
+using Token = int32_t;
+
+// A token that is matched in the text before any other rule.
+struct AddedToken {
+  Token id = -1;
+  std::string text;
+  bool special = false;  // never produced from user text unless asked for; hidden when detokenising
+  bool strip_left = false;  // swallows white space before it
+  bool strip_right = false;
+};
+
+struct Vocabulary {
+  enum class Algorithm {
+    byte_level_bpe,  // GPT-2 family: bytes as printable code points, ranked merges
+    sentencepiece,   // Llama-2 family: U+2581 for space, byte fallback
+  };
+
+  Algorithm algorithm = Algorithm::byte_level_bpe;
+  std::vector<std::string> pieces;  // [vocab], as stored (byte-level alphabet or U+2581)
+  std::vector<float> scores;        // [vocab] or empty; SentencePiece merges by score
+  std::vector<std::pair<Token, Token>> merges;  // by rank; when present, scores are not used
+  std::vector<Token> merge_results;             // [merges], the token each merge makes
+  std::vector<std::string> split_patterns;  // pre-tokeniser regular expressions, applied in turn
+  std::vector<AddedToken> added;
+  std::vector<Token> byte_tokens;  // [256] or empty; SentencePiece <0x00>..<0xFF>, -1: none
+  bool normalize_nfc = false;
+  bool prepend_space = false;      // a dummy space before the text and after every added token ...
+  bool prepend_once = false;       // ... or before the text only
+  bool prepend_if_absent = false;  // ... and not where a space stands already
+  bool ignore_merges = false;      // a whole word in the vocabulary is taken as it is (Llama 3)
+  Token bos = -1;                  // -1: none
+  Token unknown = -1;              // for bytes and characters the vocabulary has no token for
+  std::vector<Token> eos;          // any of these ends a generation; the first is what add_eos adds
+  bool add_bos = false;
+  bool add_eos = false;
+  std::string chat_template;  // Jinja source, may be empty
+};
+
+// Fills merges and merge_results from pairs of pieces, by rank. A merge that names or makes a piece
+// outside the vocabulary is an Error. `where` names the file and field.
+using PiecePair = std::pair<std::string_view, std::string_view>;
+void resolve_merges(Vocabulary& vocabulary, const std::vector<PiecePair>& merges,
+                    const std::string& where);
+
+// A pair written "left right", as GGUF and older tokenizer.json have it; nullopt: it is not one.
+std::optional<PiecePair> split_merge(std::string_view merge);
+
+// Fills byte_tokens with the ids of the pieces <0x00>..<0xFF>; leaves it empty when there is none.
+void find_byte_tokens(Vocabulary& vocabulary);
+
+}  // namespace tyto

@@ -1,0 +1,58 @@
+#include "trace/receipt.h"
+
+#include <fmt/format.h>
+
+namespace tyto {
+
+std::vector<DeviceCounters> window(const std::vector<DeviceCounters>& before,
+                                   const std::vector<DeviceCounters>& after) {
+  std::vector<DeviceCounters> result;
+  for (DeviceCounters counters : after) {
+    for (const DeviceCounters& earlier : before) {
+      if (earlier.device != counters.device) continue;
+      counters.submissions -= earlier.submissions;
+      counters.completions -= earlier.completions;
+      counters.launches -= earlier.launches;
+      counters.busy_ns -= earlier.busy_ns;
+      counters.bytes -= earlier.bytes;
+      counters.flops -= earlier.flops;
+    }
+    if (counters.submissions > 0) result.push_back(counters);
+  }
+  return result;
+}
+
+double prefill_tokens_per_second(const Receipt& receipt) {
+  return receipt.prefill_seconds > 0 ? receipt.prompt_tokens / receipt.prefill_seconds : 0;
+}
+
+double decode_tokens_per_second(const Receipt& receipt) {
+  // The first token comes out of the prefill, so it is not part of the decode rate.
+  const bool decoded = receipt.generated_tokens > 1 && receipt.decode_seconds > 0;
+  return decoded ? (receipt.generated_tokens - 1) / receipt.decode_seconds : 0;
+}
+
+std::string receipt_line(const Receipt& receipt) {
+  std::string line =
+      fmt::format("prompt {} tokens, {:.1f} tok/s · generated {} tokens", receipt.prompt_tokens,
+                  prefill_tokens_per_second(receipt), receipt.generated_tokens);
+  if (decode_tokens_per_second(receipt) > 0)
+    line += fmt::format(", {:.1f} tok/s", decode_tokens_per_second(receipt));
+  line += " · executed on ";
+  if (receipt.devices.empty()) line += "no device";
+  for (size_t i = 0; i < receipt.devices.size(); ++i) {
+    const DeviceCounters& device = receipt.devices[i];
+    const double seconds = static_cast<double>(device.busy_ns) * 1e-9;
+    line += fmt::format("{}{} ({} of {} submissions completed, {} launches, {:.1f} GB/s{})",
+                        i == 0 ? "" : ", ", device.device, device.completions, device.submissions,
+                        device.launches,
+                        seconds > 0 ? static_cast<double>(device.bytes) * 1e-9 / seconds : 0.0,
+                        device.is_virtual ? ", modelled" : "");
+  }
+  line += receipt.fallbacks.empty() ? " · no fallbacks" : " · fallbacks: ";
+  for (size_t i = 0; i < receipt.fallbacks.size(); ++i)
+    line += (i == 0 ? "" : "; ") + receipt.fallbacks[i];
+  return line;
+}
+
+}  // namespace tyto

@@ -1,0 +1,147 @@
+// Logits and greedy text against Hugging Face transformers, for every architecture.
+// DEVICE=name in the environment runs the device tests on another device.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "golden/golden_data.h"
+#include "llama/pipeline.h"
+#include "llama/reference.h"
+#include "model/convert.h"
+#include "model/model.h"
+#include "tensor/compare.h"
+
+namespace tyto {
+namespace {
+
+using golden::Fixture;
+using golden::Prompt;
+
+std::string device_name() {
+  const char* name = std::getenv("DEVICE");
+  return name == nullptr ? "cpu" : name;
+}
+
+// A pipeline with everything it refers to.
+struct Runner {
+  explicit Runner(const Model& model, PipelineOptions options = {}) : pool(2) {
+    devices.push_back(open_device(device_name(), {pool, trace}));
+    if (device_name() != "cpu") devices.push_back(open_device("cpu", {pool, trace}));
+    std::vector<Device*> order;
+    for (const auto& device : devices) order.push_back(device.get());
+    pipeline = std::make_unique<Pipeline>(model, order, options, trace);
+  }
+
+  std::vector<float> all_logits(const std::vector<Token>& ids) {
+    std::vector<float> result;
+    pipeline->rewind(0);
+    pipeline->run_all_logits(ids, [&](uint32_t, std::span<const float> logits) {
+      result.insert(result.end(), logits.begin(), logits.end());
+    });
+    return result;
+  }
+
+  ThreadPool pool;
+  Trace trace;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::unique_ptr<Pipeline> pipeline;
+};
+
+Token argmax(std::span<const float> logits) {
+  return static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+constexpr double kClearMargin = 0.01;
+
+class Golden : public testing::TestWithParam<Fixture> {};
+
+TEST_P(Golden, ReferenceEqualsHuggingFace) {
+  const Model model = open_model(GetParam().model);
+  for (const Prompt& prompt : GetParam().prompts) {
+    Reference reference(model);
+    std::vector<float> actual;
+    for (Token token : prompt.ids) {
+      const auto logits = reference.forward(token);
+      actual.insert(actual.end(), logits.begin(), logits.end());
+    }
+    const Comparison difference = compare(actual, prompt.logits);
+    EXPECT_TRUE(difference.finite);
+    EXPECT_LE(difference.max_abs_error, 2e-4 * difference.max_abs_reference);
+  }
+}
+
+TEST_P(Golden, DeviceEqualsHuggingFaceAtEveryPosition) {
+  const Model model = open_model(GetParam().model);
+  Runner runner(model);
+  for (const Prompt& prompt : GetParam().prompts) {
+    const std::vector<float> actual = runner.all_logits(prompt.ids);
+    ASSERT_EQ(actual.size(), prompt.logits.size());
+    for (size_t position = 0; position < prompt.ids.size(); ++position) {
+      const auto row = std::span(actual).subspan(position * GetParam().vocab, GetParam().vocab);
+      EXPECT_GE(compare(row, prompt.row(position, GetParam().vocab)).cosine, 0.9995) << position;
+      if (prompt.margin[position] > kClearMargin) {
+        EXPECT_EQ(argmax(row), prompt.argmax[position]) << position;
+      }
+    }
+  }
+}
+
+TEST_P(Golden, GreedyContinuationEqualsHuggingFaceWhileItsMarginIsClear) {
+  const Model model = open_model(GetParam().model);
+  for (Fusion fusion : {Fusion::op, Fusion::block, Fusion::token}) {
+    PipelineOptions options;
+    options.fusion = fusion;
+    Runner runner(model, options);
+    for (const Prompt& prompt : GetParam().prompts) {
+      runner.pipeline->rewind(0);
+      Token next = argmax(runner.pipeline->run(prompt.ids));
+      for (size_t step = 0; step < prompt.greedy_clear; ++step) {
+        ASSERT_EQ(next, prompt.greedy[step]) << "step " << step;
+        next = argmax(runner.pipeline->run({&next, 1}));
+      }
+    }
+  }
+}
+
+// Written as GGUF (which permutes Q and K rows for some architectures) and read back.
+TEST_P(Golden, QuantisedFilesStayClose) {
+  struct Bound {
+    const char* type;
+    double cosine;
+    bool whole_blocks_of_256;
+  };
+  constexpr Bound kBounds[] = {
+      {"f32", 0.9995, false}, {"bf16", 0.9995, false}, {"q8_0", 0.99, false}, {"q5_1", 0.99, false},
+      {"q5_0", 0.99, false},  {"q4_1", 0.98, false},   {"q4_0", 0.98, false}, {"q6_k", 0.99, true},
+      {"q5_k", 0.99, true},   {"q4_k", 0.98, true}};
+  const Model model = open_model(GetParam().model);
+  const bool blocks_of_256 = model.config.emb % 256 == 0 && model.config.hidden % 256 == 0;
+  ThreadPool pool(2);
+  for (const Bound& bound : kBounds) {
+    if (bound.whole_blocks_of_256 && !blocks_of_256) continue;
+    const auto path =
+        std::filesystem::path(testing::TempDir()) /
+        (GetParam().name + "-" + bound.type + "-" + std::to_string(getpid()) + ".gguf");
+    quantize_model(model, bound.type, path, pool);
+    {
+      const Model quantised = open_model(path);
+      Runner runner(quantised);
+      for (const Prompt& prompt : GetParam().prompts)
+        EXPECT_GE(compare(runner.all_logits(prompt.ids), prompt.logits).cosine, bound.cosine)
+            << bound.type;
+    }
+    std::filesystem::remove(path);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(HuggingFace, Golden, testing::ValuesIn(golden::fixtures()),
+                         [](const auto& fixture) {
+                           std::string name = fixture.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace tyto

@@ -1,0 +1,81 @@
+// Small random models in memory, for tests that need weights but no file.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "model/model.h"
+#include "tensor/quant.h"
+
+namespace tyto::testing_support {
+
+// The weights live in `storage`; the views of `model` point into it.
+struct RandomModel {
+  std::vector<std::unique_ptr<std::vector<std::byte>>> storage;
+  Model model;
+
+  TensorView tensor(DType type, uint64_t rows, uint64_t cols, float scale, float mean = 0) {
+    std::vector<float> values(rows * cols);
+    for (float& value : values) {
+      const auto unit = static_cast<float>(random_() % 20001) / 10000.0f - 1.0f;
+      value = mean + scale * unit;
+    }
+    storage.push_back(std::make_unique<std::vector<std::byte>>(rows * row_bytes(type, cols)));
+    quantize(type, values, *storage.back());
+    return {type, rows, cols, *storage.back()};
+  }
+
+ private:
+  std::mt19937 random_{7};
+};
+
+inline Config small_config() {
+  Config config;
+  config.architecture = "llama";
+  config.layers = 2;
+  config.emb = 64;
+  config.hidden = 96;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 16;
+  config.vocab = 61;
+  config.context = 96;
+  return config;
+}
+
+inline RandomModel random_model(const Config& config, DType type) {
+  RandomModel result;
+  Weights& weights = result.model.weights;
+  result.model.config = config;
+  weights.embedding = result.tensor(type, config.vocab, config.emb, 1.0f);
+  weights.final_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
+  weights.head =
+      config.tied_head ? weights.embedding : result.tensor(type, config.vocab, config.emb, 0.3f);
+  for (uint32_t i = 0; i < config.layers; ++i) {
+    LayerWeights layer;
+    layer.attn_norm = result.tensor(DType::bf16, 1, config.emb, 0.2f, 1.0f);
+    layer.q = result.tensor(type, config.q_width(), config.emb, 0.3f);
+    layer.k = result.tensor(type, config.kv_width(), config.emb, 0.3f);
+    layer.v = result.tensor(type, config.kv_width(), config.emb, 0.3f);
+    if (config.qkv_bias) {
+      layer.q_bias = result.tensor(DType::f32, 1, config.q_width(), 0.5f);
+      layer.k_bias = result.tensor(DType::f32, 1, config.kv_width(), 0.5f);
+      layer.v_bias = result.tensor(DType::f32, 1, config.kv_width(), 0.5f);
+    }
+    if (config.qk_norm) {
+      layer.q_norm = result.tensor(DType::f32, 1, config.head_dim, 0.2f, 1.0f);
+      layer.k_norm = result.tensor(DType::f32, 1, config.head_dim, 0.2f, 1.0f);
+    }
+    layer.o = result.tensor(type, config.emb, config.q_width(), 0.3f);
+    layer.ffn_norm = result.tensor(DType::f16, 1, config.emb, 0.2f, 1.0f);
+    layer.gate = result.tensor(type, config.hidden, config.emb, 0.3f);
+    layer.up = result.tensor(type, config.hidden, config.emb, 0.3f);
+    layer.down = result.tensor(type, config.emb, config.hidden, 0.3f);
+    weights.layers.push_back(layer);
+  }
+  return result;
+}
+
+}  // namespace tyto::testing_support

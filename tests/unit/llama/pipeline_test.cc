@@ -1,0 +1,207 @@
+// The laws of the pipeline: it equals the reference, stitching changes nothing, and however a
+// sequence is cut into calls the result is the same to the last bit.
+#include "llama/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "llama/reference.h"
+#include "support/random_model.h"
+#include "tensor/compare.h"
+
+namespace tyto {
+namespace {
+
+using testing_support::random_model;
+using testing_support::RandomModel;
+using testing_support::small_config;
+
+struct Bench {
+  explicit Bench(const Model& model, PipelineOptions options = {}, unsigned threads = 2)
+      : pool(threads), device(open_device("cpu", {pool, trace})) {
+    Device* devices[] = {device.get()};
+    pipeline = std::make_unique<Pipeline>(model, devices, options, trace);
+  }
+
+  std::vector<std::vector<float>> all_logits(std::span<const Token> tokens) {
+    std::vector<std::vector<float>> result;
+    pipeline->run_all_logits(tokens, [&](uint32_t position, std::span<const float> logits) {
+      EXPECT_EQ(position, result.size());
+      result.emplace_back(logits.begin(), logits.end());
+    });
+    return result;
+  }
+
+  std::vector<float> run(std::span<const Token> tokens) {
+    const auto logits = pipeline->run(tokens);
+    return {logits.begin(), logits.end()};
+  }
+
+  ThreadPool pool;
+  Trace trace;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Pipeline> pipeline;
+};
+
+std::vector<Token> some_tokens(size_t count) {
+  std::vector<Token> tokens;
+  for (size_t i = 0; i < count; ++i) tokens.push_back(static_cast<Token>((i * 37 + 11) % 61));
+  return tokens;
+}
+
+std::vector<std::pair<std::string, Config>> variants() {
+  std::vector<std::pair<std::string, Config>> result;
+  const auto add = [&](const std::string& name, auto change) {
+    Config config = small_config();
+    change(config);
+    result.emplace_back(name, config);
+  };
+  add("plain", [](Config&) {});
+  add("tied", [](Config& c) { c.tied_head = true; });
+  add("bias", [](Config& c) { c.qkv_bias = true; });
+  add("qk_norm", [](Config& c) { c.qk_norm = true, c.head_dim = 32; });
+  add("pairs", [](Config& c) { c.rope.layout = RopeLayout::pairs; });
+  add("linear", [](Config& c) { c.rope.scaling = RopeScaling::linear, c.rope.factor = 2; });
+  add("llama3", [](Config& c) {
+    c.rope.scaling = RopeScaling::llama3, c.rope.factor = 8, c.rope.original_context = 16;
+  });
+  add("mha", [](Config& c) { c.kv_heads = c.heads; });
+  return result;
+}
+
+TEST(Pipeline, EqualsTheReferenceForEveryVariant) {
+  const auto tokens = some_tokens(40);
+  for (const auto& [name, config] : variants()) {
+    const RandomModel random = random_model(config, DType::f32);
+    PipelineOptions options;
+    options.kv_type = DType::f32;
+    const auto actual = Bench(random.model, options).all_logits(tokens);
+    Reference reference(random.model);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const Comparison difference = compare(actual[i], reference.forward(tokens[i]));
+      EXPECT_LE(difference.max_abs_error, 2e-5 * difference.max_abs_reference)
+          << name << " at " << i;
+    }
+  }
+}
+
+TEST(Pipeline, EveryWeightTypeStaysCloseToTheReferenceOnTheSameWeights) {
+  const auto tokens = some_tokens(12);
+  Config config = small_config();
+  config.emb = config.hidden = 256;  // one k-quant block
+  config.head_dim = 64;
+  for (DType type : {DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
+                     DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k}) {
+    const RandomModel random = random_model(config, type);
+    const auto actual = Bench(random.model).all_logits(tokens);
+    Reference reference(random.model);
+    for (size_t i = 0; i < tokens.size(); ++i)
+      EXPECT_GE(compare(actual[i], reference.forward(tokens[i])).cosine, 0.9999) << info(type).name;
+  }
+}
+
+TEST(Pipeline, StitchedEqualsLaunchByLaunch) {
+  const RandomModel random = random_model(small_config(), DType::bf16);
+  const auto tokens = some_tokens(30);
+  std::vector<std::vector<float>> by_fusion;
+  for (Fusion fusion : {Fusion::op, Fusion::block, Fusion::token}) {
+    PipelineOptions options;
+    options.fusion = fusion;
+    Bench bench(random.model, options);
+    bench.run(std::span(tokens).first(20));
+    std::vector<float> last;
+    for (Token token : std::span(tokens).subspan(20)) last = bench.run({&token, 1});
+    by_fusion.push_back(last);
+  }
+  EXPECT_EQ(by_fusion[0], by_fusion[1]);
+  EXPECT_EQ(by_fusion[0], by_fusion[2]);
+}
+
+TEST(Pipeline, FusionSetsTheNumberOfDispatches) {
+  const RandomModel random = random_model(small_config(), DType::f32);
+  const auto dispatches = [&](Fusion fusion) {
+    PipelineOptions options;
+    options.fusion = fusion;
+    Bench bench(random.model, options);
+    const Token token = 1;
+    bench.run({&token, 1});
+    EXPECT_EQ(bench.trace.device("cpu").completions, bench.pipeline->dispatches_per_token());
+    return bench.pipeline->dispatches_per_token();
+  };
+  EXPECT_EQ(dispatches(Fusion::token), 1u);
+  EXPECT_EQ(dispatches(Fusion::block), 1 + 2 * 3 + 1u);  // embed, three blocks a layer, head
+  EXPECT_EQ(dispatches(Fusion::op), 2 + 2 * 16 + 3u);
+}
+
+// prefill(n + m) == prefill(n), prefill(m) == one by one, for caches of both types.
+TEST(Pipeline, ContinuationLaw) {
+  const RandomModel random = random_model(small_config(), DType::bf16);
+  const auto tokens = some_tokens(50);
+  for (DType kv_type : {DType::f16, DType::f32}) {
+    PipelineOptions options;
+    options.kv_type = kv_type;
+    const auto whole = Bench(random.model, options).run(tokens);
+    Bench halves(random.model, options);
+    halves.run(std::span(tokens).first(23));
+    EXPECT_EQ(halves.run(std::span(tokens).subspan(23)), whole);
+    Bench singly(random.model, options);
+    std::vector<float> last;
+    for (const Token& token : tokens) last = singly.run({&token, 1});
+    EXPECT_EQ(last, whole);
+    options.prefill_chunk = 7;
+    EXPECT_EQ(Bench(random.model, options).run(tokens), whole);
+  }
+}
+
+TEST(Pipeline, ThreadsDoNotChangeTheResult) {
+  const RandomModel random = random_model(small_config(), DType::q8_0);
+  const auto tokens = some_tokens(33);
+  EXPECT_EQ(Bench(random.model, {}, 1).run(tokens), Bench(random.model, {}, 4).run(tokens));
+}
+
+TEST(Pipeline, RewindForgets) {
+  const RandomModel random = random_model(small_config(), DType::f32);
+  const auto tokens = some_tokens(20);
+  Bench bench(random.model);
+  const auto first = bench.run(tokens);
+  bench.pipeline->rewind(5);
+  bench.run(some_tokens(9));  // another continuation
+  bench.pipeline->rewind(5);
+  EXPECT_EQ(bench.run(std::span(tokens).subspan(5)), first);
+  EXPECT_EQ(bench.pipeline->position(), 20u);
+}
+
+TEST(Pipeline, RefusesMoreThanTheContextWithTheNumbers) {
+  const RandomModel random = random_model(small_config(), DType::f32);
+  PipelineOptions options;
+  options.context = 10;
+  Bench bench(random.model, options);
+  bench.run(some_tokens(10));
+  try {
+    bench.run(some_tokens(1));
+    FAIL() << "did not refuse";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "context: 1 tokens after position 10 do not fit in 10 positions");
+    EXPECT_EQ(error.hint, "the model allows -c up to 96");
+  }
+  options.context = 97;
+  EXPECT_THROW(Bench(random.model, options), Error);
+}
+
+TEST(Pipeline, CountersDeclareTheWeightsOncePerToken) {
+  const RandomModel random = random_model(small_config(), DType::bf16);
+  Bench bench(random.model);
+  const Token token = 3;
+  bench.run({&token, 1});
+  uint64_t matrices = random.model.weights.head.bytes.size();
+  for (const LayerWeights& layer : random.model.weights.layers)
+    for (const TensorView* view :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+      matrices += view->bytes.size();
+  const uint64_t declared = bench.trace.device("cpu").bytes;
+  EXPECT_GT(declared, matrices);
+  EXPECT_LT(declared, matrices + 60000);  // activations, norms and one cache row
+}
+
+}  // namespace
+}  // namespace tyto

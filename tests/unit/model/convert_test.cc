@@ -1,0 +1,189 @@
+#include "model/convert.h"
+
+#include <cmath>
+
+#include "model/synth.h"
+#include "model/type_mix.h"
+#include "model/weight_table.h"
+#include "tensor/compare.h"
+#include "unit/model/model_fixtures.h"
+
+namespace tyto::test {
+namespace {
+
+std::vector<std::string> convert(const Model& in, const std::string& type,
+                                 const std::filesystem::path& out) {
+  ThreadPool pool(2);
+  return quantize_model(in, type, out, pool);
+}
+
+// The value GGUF row r of a permuted matrix must have, by the definition of the two rotations:
+// dimension d of a head and its partner rotate together by frequency f.
+TEST(Convert, QAndKRowsRotateTheSameInBothLayouts) {
+  const uint32_t head_dim = 16;
+  for (uint32_t row = 0; row < 3 * head_dim; ++row) {
+    const uint64_t source = unpermuted_row(row, head_dim);
+    const uint32_t within = row % head_dim;
+    EXPECT_EQ(source / head_dim, row / head_dim);               // same head
+    EXPECT_EQ(source % head_dim % (head_dim / 2), within / 2);  // same frequency
+    EXPECT_EQ(source % head_dim / (head_dim / 2), within % 2);  // same side of the pair
+  }
+}
+
+TEST(Convert, FolderToGgufKeepsEveryWeight) {
+  for (const char* architecture : {"llama", "mistral", "qwen2", "qwen3"}) {
+    const Scratch scratch;
+    const Config config = small_config(architecture);
+    synthesize(config, "f32", 1, scratch / "hf");
+    const Model source = open_model(scratch / "hf");
+    EXPECT_TRUE(convert(source, "f32", scratch / "m.gguf").empty());
+    const Model result = open_model(scratch / "m.gguf");
+    const bool permuted =
+        std::string(architecture) == "llama" || std::string(architecture) == "mistral";
+    EXPECT_EQ(result.config.rope.layout, permuted ? RopeLayout::pairs : RopeLayout::halves);
+    EXPECT_EQ(result.config.architecture, permuted ? "llama" : architecture);
+    for (const WeightSpec& spec : weight_specs(config, NameStyle::gguf)) {
+      const std::vector<float> before = values_of(view_of(source.weights, spec));
+      const std::vector<float> after = values_of(view_of(result.weights, spec));
+      ASSERT_EQ(before.size(), after.size());
+      const bool moved = permuted && (spec.role == Role::q || spec.role == Role::k);
+      for (size_t i = 0; i < after.size(); ++i) {
+        const size_t row = i / spec.cols;
+        const size_t from = moved ? unpermuted_row(row, config.head_dim) : row;
+        ASSERT_EQ(after[i], before[from * spec.cols + i % spec.cols]) << spec.name << " " << i;
+      }
+    }
+    EXPECT_EQ(result.vocabulary->pieces, source.vocabulary->pieces);
+    EXPECT_EQ(result.vocabulary->merges, source.vocabulary->merges);
+    EXPECT_EQ(result.vocabulary->chat_template, source.vocabulary->chat_template);
+    EXPECT_EQ(result.vocabulary->eos, source.vocabulary->eos);
+    EXPECT_EQ(result.vocabulary->bos, source.vocabulary->bos);
+  }
+}
+
+TEST(Convert, EveryTypeIsCloseToItsSource) {
+  const Scratch scratch;
+  synthesize(blocky_config(), "f32", 1, scratch / "hf");
+  const Model source = open_model(scratch / "hf");
+  for (const std::string& type : type_mix_names()) {
+    EXPECT_TRUE(convert(source, type, scratch / "m.gguf").empty()) << type;
+    const Model result = open_model(scratch / "m.gguf");
+    const Comparison rows =
+        compare(values_of(result.weights.layers[0].up), values_of(source.weights.layers[0].up));
+    EXPECT_GT(rows.cosine, 0.99) << type;
+    const Comparison norm =
+        compare(values_of(result.weights.final_norm), values_of(source.weights.final_norm));
+    EXPECT_EQ(norm.max_abs_error, 0) << type;
+  }
+}
+
+TEST(Convert, GgufToGgufPermutesNothing) {
+  const Scratch scratch;
+  synthesize(small_config(), "q8_0", 1, scratch / "a.gguf");
+  const Model source = open_model(scratch / "a.gguf");
+  convert(source, "q8_0", scratch / "b.gguf");
+  const Model result = open_model(scratch / "b.gguf");
+  for (const WeightSpec& spec : weight_specs(source.config, NameStyle::gguf)) {
+    const auto before = view_of(source.weights, spec).bytes;
+    const auto after = view_of(result.weights, spec).bytes;
+    EXPECT_TRUE(std::equal(before.begin(), before.end(), after.begin(), after.end())) << spec.name;
+  }
+}
+
+TEST(Convert, Llama3ScalingBecomesDivisors) {
+  const Scratch scratch;
+  Config config = small_config();
+  config.rope.scaling = RopeScaling::llama3;
+  config.rope.theta = 500000;
+  config.rope.factor = 32;
+  config.rope.original_context = 64;
+  synthesize(config, "bf16", 1, scratch / "hf");
+  const Model source = open_model(scratch / "hf");
+  EXPECT_EQ(source.config.rope.scaling, RopeScaling::llama3);
+  convert(source, "bf16", scratch / "a.gguf");
+  const Model result = open_model(scratch / "a.gguf");
+  ASSERT_EQ(result.config.rope.frequency_divisors.size(), 8u);
+  const std::vector<float> before = rope_frequencies(source.config);
+  const std::vector<float> after = rope_frequencies(result.config);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(after[i] / before[i], 1.0, 1e-6) << i;
+  EXPECT_NE(result.config.rope.frequency_divisors.back(), 1.0f);
+  // And once more, now from divisors.
+  convert(result, "q8_0", scratch / "b.gguf");
+  EXPECT_EQ(open_model(scratch / "b.gguf").config.rope.frequency_divisors,
+            result.config.rope.frequency_divisors);
+}
+
+TEST(Convert, LinearScalingSurvives) {
+  const Scratch scratch;
+  Config config = small_config();
+  config.rope.scaling = RopeScaling::linear;
+  config.rope.factor = 4;
+  synthesize(config, "bf16", 1, scratch / "hf");
+  convert(open_model(scratch / "hf"), "bf16", scratch / "a.gguf");
+  const Rope rope = open_model(scratch / "a.gguf").config.rope;
+  EXPECT_EQ(rope.scaling, RopeScaling::linear);
+  EXPECT_EQ(rope.factor, 4.0f);
+}
+
+TEST(Convert, WhatGgufCannotSayIsMentioned) {
+  const Scratch scratch;
+  synthesize(small_config(), "bf16", 1, scratch / "hf");
+  Model model = open_model(scratch / "hf");
+  model.vocabulary->split_patterns = {"nobody's pattern"};
+  EXPECT_MESSAGE([&] { convert(model, "bf16", scratch / "a.gguf"); },
+                 "no name for this vocabulary's pre-tokeniser");
+  EXPECT_FALSE(std::filesystem::exists(scratch / "a.gguf"));
+  model.vocabulary.reset();
+  EXPECT_EQ(convert(model, "bf16", scratch / "a.gguf"),
+            std::vector<std::string>{"the model has no tokenizer, so neither has the GGUF"});
+  EXPECT_FALSE(open_model(scratch / "a.gguf").vocabulary.has_value());
+  EXPECT_MESSAGE([&] { convert(Model{}, "bf16", scratch / "b.gguf"); }, "has no weights");
+}
+
+TEST(Convert, PaddedVocabulariesGetOneTextPerRow) {
+  const Scratch scratch;
+  synthesize(small_config(), "bf16", 1, scratch / "hf");
+  Model model = open_model(scratch / "hf");
+  Vocabulary& vocabulary = *model.vocabulary;
+  const auto made = static_cast<size_t>(vocabulary.merge_results.back());
+  ASSERT_EQ(made, 299u);
+  vocabulary.pieces.pop_back();
+  vocabulary.merges.pop_back();
+  vocabulary.merge_results.pop_back();
+  convert(model, "bf16", scratch / "a.gguf");
+  const Vocabulary padded = *open_model(scratch / "a.gguf").vocabulary;
+  ASSERT_EQ(padded.pieces.size(), 300u);
+  EXPECT_EQ(padded.pieces.back(), "[PAD299]");
+}
+
+TEST(Convert, SentencePieceMergesBecomeScores) {
+  const Scratch scratch;
+  synthesize(small_config(), "bf16", 1, scratch / "hf");
+  Model model = open_model(scratch / "hf");
+  Vocabulary vocabulary;
+  vocabulary.algorithm = Vocabulary::Algorithm::sentencepiece;
+  vocabulary.pieces = {"<unk>", "<s>", "</s>", "<0x0A>", "a", "b", "c", "bc", "abc", "ab"};
+  vocabulary.merges = {{5, 6}, {4, 7}, {4, 5}, {9, 6}};
+  vocabulary.merge_results = {7, 8, 9, 8};
+  vocabulary.bos = 1;
+  vocabulary.unknown = 0;
+  vocabulary.eos = {2};
+  vocabulary.add_bos = true;
+  vocabulary.prepend_space = true;
+  vocabulary.byte_tokens.assign(256, -1);
+  vocabulary.byte_tokens[10] = 3;
+  vocabulary.added.push_back({1, "<s>", true, false, false});
+  model.vocabulary = vocabulary;
+  convert(model, "bf16", scratch / "a.gguf");
+  const Vocabulary read = *open_model(scratch / "a.gguf").vocabulary;
+  EXPECT_EQ(read.algorithm, Vocabulary::Algorithm::sentencepiece);
+  EXPECT_GT(read.scores[7], read.scores[8]);
+  EXPECT_GT(read.scores[8], read.scores[9]);
+  EXPECT_GT(read.scores[9], read.scores[4]);
+  EXPECT_EQ(read.byte_tokens[10], 3);
+  EXPECT_EQ(read.unknown, 0);
+  EXPECT_TRUE(read.prepend_space);
+}
+
+}  // namespace
+}  // namespace tyto::test

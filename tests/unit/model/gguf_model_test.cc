@@ -1,0 +1,315 @@
+// Config, weights and vocabulary out of GGUF metadata.
+#include <algorithm>
+
+#include "model/gguf.h"
+#include "model/gguf_metadata.h"
+#include "model/weight_table.h"
+#include "unit/model/model_fixtures.h"
+
+namespace tyto::test {
+namespace {
+
+using Metadata = std::map<std::string, GgufValue, std::less<>>;
+
+// A parsed file as it would come out of the reader, with tensors that share one block of zeros.
+struct Parsed {
+  Gguf gguf;
+  std::vector<std::byte> zeros;
+
+  explicit Parsed(const Config& config) : zeros(1 << 20) {
+    gguf.name = "m.gguf";
+    gguf.version = 3;
+    for (auto& [key, value] : config_to_gguf(config, 0)) gguf.metadata[key] = value;
+    for (const WeightSpec& spec : weight_specs(config, NameStyle::gguf))
+      add(spec.name, spec.is_vector() ? 1 : spec.rows, spec.cols);
+  }
+  void add(const std::string& name, uint64_t rows, uint64_t cols, DType dtype = DType::f32) {
+    TensorView view{dtype, rows, cols, {}};
+    view.bytes = std::span(zeros).first(rows * row_bytes(dtype, cols));
+    gguf.tensors.push_back({name, view});
+  }
+  void remove(const std::string& name) {
+    std::erase_if(gguf.tensors, [&](const NamedTensor& tensor) { return tensor.name == name; });
+  }
+  TensorView& view(const std::string& name) {
+    return std::find_if(gguf.tensors.begin(), gguf.tensors.end(),
+                        [&](const NamedTensor& tensor) { return tensor.name == name; })
+        ->view;
+  }
+  template <typename T>
+  void set(const std::string& key, T value) {
+    gguf.metadata[key] = GgufValue{value};
+  }
+  void bpe() {
+    set("tokenizer.ggml.model", std::string("gpt2"));
+    set("tokenizer.ggml.pre", std::string("llama-bpe"));
+    set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "ab", "<|eot_id|>", "<user>"});
+    set("tokenizer.ggml.token_type", std::vector<int64_t>{1, 1, 1, 3, 4});
+    set("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+    set("tokenizer.ggml.eos_token_id", uint64_t{2});
+  }
+  void spm() {
+    set("tokenizer.ggml.model", std::string("llama"));
+    set("tokenizer.ggml.tokens",
+        std::vector<std::string>{"<unk>", "<s>", "</s>", "<0x0A>", "\xe2\x96\x81"});
+    set("tokenizer.ggml.scores", std::vector<double>{0, 0, 0, 0, -1.5});
+    set("tokenizer.ggml.token_type", std::vector<int64_t>{2, 3, 3, 6, 1});
+    set("tokenizer.ggml.bos_token_id", uint64_t{1});
+    set("tokenizer.ggml.eos_token_id", uint64_t{2});
+    set("tokenizer.ggml.unknown_token_id", uint64_t{0});
+  }
+  Model fill(Need need = Need::weights) const {
+    Model model;
+    fill_model_from_gguf(gguf, need, model);
+    return model;
+  }
+  std::string error(Need need = Need::weights) const {
+    return error_of([&] { fill(need); });
+  }
+};
+
+TEST(GgufModel, ConfigOfEachArchitecture) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+    Config config = small_config(architecture);
+    config.rope.theta = 500000;
+    config.norm_eps = 1e-6f;
+    config.head_dim = 24;  // not emb / heads
+    const Model model = Parsed(config).fill();
+    const Config& read = model.config;
+    EXPECT_EQ(read.architecture, architecture);
+    EXPECT_EQ(read.name, "small");
+    EXPECT_EQ(read.layers, config.layers);
+    EXPECT_EQ(read.emb, config.emb);
+    EXPECT_EQ(read.hidden, config.hidden);
+    EXPECT_EQ(read.heads, config.heads);
+    EXPECT_EQ(read.kv_heads, config.kv_heads);
+    EXPECT_EQ(read.head_dim, 24u);
+    EXPECT_EQ(read.vocab, config.vocab);
+    EXPECT_EQ(read.context, config.context);
+    EXPECT_EQ(read.norm_eps, config.norm_eps);
+    EXPECT_EQ(read.rope.theta, 500000);
+    EXPECT_EQ(read.qkv_bias, config.qkv_bias);
+    EXPECT_EQ(read.qk_norm, config.qk_norm);
+    EXPECT_FALSE(read.tied_head);
+    EXPECT_EQ(read.rope.layout,
+              std::string(architecture) == "llama" ? RopeLayout::pairs : RopeLayout::halves);
+    EXPECT_EQ(model.format, "gguf v3");
+    EXPECT_EQ(model.weights.layers.size(), 2u);
+    EXPECT_EQ(model.weights.layers[1].q.rows, 4u * 24u);
+    EXPECT_EQ(model.weights.layers[0].q_bias.empty(), !config.qkv_bias);
+    EXPECT_EQ(model.weights.layers[0].k_norm.empty(), !config.qk_norm);
+    EXPECT_FALSE(model.vocabulary.has_value());
+  }
+}
+
+TEST(GgufModel, OptionalKeysHaveTheirDefaults) {
+  Parsed parsed(small_config());
+  for (const char* key : {"llama.attention.key_length", "llama.attention.value_length",
+                          "llama.rope.dimension_count", "llama.rope.freq_base", "llama.vocab_size"})
+    parsed.gguf.metadata.erase(key);
+  const Config config = parsed.fill().config;
+  EXPECT_EQ(config.head_dim, 16u);
+  EXPECT_EQ(config.rope.theta, 10000.0f);
+  EXPECT_EQ(config.vocab, 300u);
+}
+
+TEST(GgufModel, TiedHeadIsTheEmbedding) {
+  Config config = small_config();
+  config.tied_head = true;
+  const Model model = Parsed(config).fill();
+  EXPECT_TRUE(model.config.tied_head);
+  EXPECT_EQ(model.weights.head.bytes.data(), model.weights.embedding.bytes.data());
+  Config untied = small_config();
+  EXPECT_EQ(model.weight_bytes() + uint64_t{300} * 64 * 4, Parsed(untied).fill().weight_bytes());
+}
+
+TEST(GgufModel, RopeScaling) {
+  Parsed linear(small_config());
+  linear.set("llama.rope.scaling.type", std::string("linear"));
+  linear.set("llama.rope.scaling.factor", 4.0);
+  EXPECT_EQ(linear.fill().config.rope.scaling, RopeScaling::linear);
+  EXPECT_EQ(linear.fill().config.rope.factor, 4.0f);
+
+  Parsed old(small_config());
+  old.set("llama.rope.scale_linear", 2.0);
+  EXPECT_EQ(old.fill().config.rope.factor, 2.0f);
+
+  Parsed yarn(small_config());
+  yarn.set("llama.rope.scaling.type", std::string("yarn"));
+  EXPECT_PRED_FORMAT2(contains, yarn.error(), "llama.rope.scaling.type: yarn; none and linear");
+
+  Parsed divisors(small_config());
+  divisors.add("rope_freqs.weight", 1, 8);
+  EXPECT_PRED_FORMAT2(contains, divisors.error(), "rope divisor 0 is not positive");
+  const std::vector<float> values = {1, 1, 2, 3, 4, 32, 32, 32};
+  divisors.view("rope_freqs.weight").bytes = std::as_bytes(std::span(values));
+  EXPECT_EQ(divisors.fill().config.rope.frequency_divisors, values);
+}
+
+TEST(GgufModel, SlidingWindowLowersTheContext) {
+  Parsed parsed(small_config());
+  parsed.set("llama.attention.sliding_window", uint64_t{32});
+  EXPECT_EQ(parsed.fill().config.context, 32u);
+  parsed.set("llama.attention.sliding_window", uint64_t{4096});
+  EXPECT_EQ(parsed.fill().config.context, 128u);
+}
+
+TEST(GgufModel, BadConfigsAreRefusedByName) {
+  const auto with = [](const std::string& key, auto value) {
+    Parsed parsed(small_config());
+    parsed.set(key, value);
+    return parsed.error();
+  };
+  EXPECT_PRED_FORMAT2(contains, with("general.architecture", std::string("gemma3")),
+                      "m.gguf: general.architecture: gemma3 is not supported; these are: llama");
+  EXPECT_PRED_FORMAT2(contains, with("llama.expert_count", uint64_t{8}), "mixture-of-experts");
+  EXPECT_PRED_FORMAT2(contains, with("llama.rope.dimension_count", uint64_t{8}),
+                      "8 of 16 values of a head rotate");
+  EXPECT_PRED_FORMAT2(contains, with("llama.attention.value_length", uint64_t{8}),
+                      "8 differs from the 16 of keys");
+  EXPECT_PRED_FORMAT2(contains, with("llama.block_count", uint64_t{1} << 40), "is too large");
+  EXPECT_PRED_FORMAT2(contains, with("llama.block_count", uint64_t{2000000000}),
+                      "layer count 2000000000 is outside 1..1024");
+  EXPECT_PRED_FORMAT2(contains, with("llama.block_count", int64_t{-1}), "-1 is negative");
+  EXPECT_PRED_FORMAT2(contains, with("llama.block_count", std::string("2")), "is not an integer");
+  EXPECT_PRED_FORMAT2(contains, with("llama.attention.head_count", uint64_t{0}), "is zero");
+  EXPECT_PRED_FORMAT2(contains, with("llama.attention.head_count_kv", uint64_t{3}),
+                      "4 query heads cannot share 3");
+  EXPECT_PRED_FORMAT2(contains, with("llama.attention.head_count_kv", std::vector<int64_t>{2, 1}),
+                      "differs from layer to layer");
+  EXPECT_PRED_FORMAT2(contains, with("llama.rope.freq_base", 0.0), "rope theta 0 is not positive");
+  EXPECT_PRED_FORMAT2(contains, with("split.count", uint64_t{3}), "several GGUF files");
+  Parsed missing(small_config());
+  missing.gguf.metadata.erase("llama.embedding_length");
+  EXPECT_PRED_FORMAT2(contains, missing.error(), "m.gguf: llama.embedding_length: is missing");
+}
+
+TEST(GgufModel, BadTensorsAreRefusedByName) {
+  Parsed missing(small_config());
+  missing.remove("blk.1.ffn_down.weight");
+  EXPECT_PRED_FORMAT2(contains, missing.error(), "m.gguf: tensor blk.1.ffn_down.weight is missing");
+
+  Parsed shape(small_config());
+  shape.view("blk.0.attn_k.weight").rows = 16;
+  EXPECT_PRED_FORMAT2(contains, shape.error(),
+                      "tensor blk.0.attn_k.weight: shape [16, 64], the config asks for [32, 64]");
+
+  Parsed norm(small_config());
+  norm.view("output_norm.weight").dtype = DType::q8_0;
+  EXPECT_PRED_FORMAT2(contains, norm.error(), "output_norm.weight: a vector of type q8_0");
+
+  Parsed integers(small_config());
+  integers.view("blk.0.attn_k.weight").dtype = DType::i32;
+  EXPECT_PRED_FORMAT2(contains, integers.error(), "integers cannot be weights");
+
+  Parsed extra(small_config());
+  extra.add("blk.0.attn_output.bias", 1, 64);
+  EXPECT_PRED_FORMAT2(contains, extra.error(),
+                      "tensor blk.0.attn_output.bias: a llama model with such a part");
+
+  Parsed empty(small_config());
+  empty.gguf.tensors.clear();
+  EXPECT_PRED_FORMAT2(contains, empty.error(), "has a vocabulary only, no tensors");
+}
+
+TEST(GgufModel, ByteLevelVocabulary) {
+  Parsed parsed(small_config());
+  parsed.bpe();
+  const Vocabulary vocabulary = *parsed.fill().vocabulary;
+  EXPECT_EQ(vocabulary.algorithm, Vocabulary::Algorithm::byte_level_bpe);
+  EXPECT_EQ(vocabulary.pieces.size(), 5u);
+  EXPECT_EQ(vocabulary.merges, (std::vector<std::pair<Token, Token>>{{0, 1}}));
+  EXPECT_EQ(vocabulary.merge_results, std::vector<Token>{2});
+  EXPECT_EQ(vocabulary.eos, (std::vector<Token>{2, 3}));  // the key, then <|eot_id|> by its text
+  EXPECT_TRUE(vocabulary.ignore_merges);
+  EXPECT_FALSE(vocabulary.split_patterns.empty());
+  EXPECT_FALSE(vocabulary.add_bos);  // llama-bpe would, but there is no BOS
+  ASSERT_EQ(vocabulary.added.size(), 2u);
+  EXPECT_TRUE(vocabulary.added[0].special);
+  EXPECT_FALSE(vocabulary.added[1].special);
+
+  parsed.set("tokenizer.ggml.bos_token_id", uint64_t{0});
+  EXPECT_TRUE(parsed.fill().vocabulary->add_bos);
+  parsed.set("tokenizer.ggml.add_bos_token", false);
+  EXPECT_FALSE(parsed.fill().vocabulary->add_bos);
+  parsed.set("tokenizer.ggml.eot_token_id", uint64_t{1});
+  parsed.set("tokenizer.chat_template", std::string("{{ x }}"));
+  EXPECT_EQ(parsed.fill().vocabulary->eos, (std::vector<Token>{2, 1, 3}));
+  EXPECT_EQ(parsed.fill().vocabulary->chat_template, "{{ x }}");
+}
+
+TEST(GgufModel, SentencePieceVocabulary) {
+  Parsed parsed(small_config());
+  parsed.spm();
+  const Vocabulary vocabulary = *parsed.fill().vocabulary;
+  EXPECT_EQ(vocabulary.algorithm, Vocabulary::Algorithm::sentencepiece);
+  EXPECT_EQ(vocabulary.scores.back(), -1.5f);
+  EXPECT_TRUE(vocabulary.add_bos);
+  EXPECT_TRUE(vocabulary.prepend_space);
+  EXPECT_EQ(vocabulary.bos, 1);
+  EXPECT_EQ(vocabulary.unknown, 0);
+  EXPECT_EQ(vocabulary.eos, std::vector<Token>{2});
+  ASSERT_EQ(vocabulary.byte_tokens.size(), 256u);
+  EXPECT_EQ(vocabulary.byte_tokens[10], 3);
+  EXPECT_EQ(vocabulary.added.size(), 3u);
+  parsed.set("tokenizer.ggml.add_space_prefix", false);
+  EXPECT_FALSE(parsed.fill().vocabulary->prepend_space);
+}
+
+TEST(GgufModel, BadVocabulariesAreRefusedByName) {
+  const auto with = [](const std::string& key, auto value, bool spm = false) {
+    Parsed parsed(small_config());
+    spm ? parsed.spm() : parsed.bpe();
+    parsed.set(key, value);
+    return parsed.error();
+  };
+  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.model", std::string("bert")),
+                      "m.gguf: tokenizer.ggml.model: bert; gpt2 and llama are supported");
+  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.pre", std::string("martian")), "martian");
+  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.tokens", std::vector<std::string>{}),
+                      "tokenizer.ggml.tokens: is missing or empty");
+  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.tokens", std::string("a")),
+                      "is not an array of strings");
+  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.merges", std::vector<std::string>{"ab"}),
+                      "tokenizer.ggml.merges[0]: \"ab\" is not two pieces");
+  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.merges", std::vector<std::string>{"a z"}),
+                      "tokenizer.ggml.merges");
+  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.token_type", std::vector<int64_t>{1}),
+                      "1 types for 5 tokens");
+  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.eos_token_id", uint64_t{5}),
+                      "tokenizer.ggml.eos_token_id: 5 is outside 5 tokens");
+  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.scores", std::vector<double>{1}, true),
+                      "1 scores for 5 tokens");
+  EXPECT_PRED_FORMAT2(
+      contains, with("tokenizer.ggml.scores", std::vector<double>{0, 0, 0, 0, HUGE_VAL}, true),
+      "a score is not finite");
+  Parsed many(small_config());
+  many.bpe();
+  many.set("tokenizer.ggml.tokens", std::vector<std::string>(301, "x"));
+  many.set("tokenizer.ggml.merges", std::vector<std::string>{});
+  many.gguf.metadata.erase("tokenizer.ggml.token_type");
+  EXPECT_PRED_FORMAT2(contains, many.error(), "301 tokens, but the embedding has 300 rows");
+}
+
+TEST(GgufModel, VocabularyOnlyFilesOpenWhenOnlyThatIsNeeded) {
+  Parsed parsed(small_config());
+  parsed.bpe();
+  parsed.gguf.tensors.clear();
+  const Model model = parsed.fill(Need::vocabulary);
+  EXPECT_FALSE(model.has_weights());
+  EXPECT_EQ(model.weight_bytes(), 0u);
+  EXPECT_EQ(model.config.layers, 2u);
+  EXPECT_TRUE(model.vocabulary.has_value());
+
+  parsed.set("general.architecture", std::string("phi3"));  // cannot run, can tokenise
+  EXPECT_EQ(parsed.fill(Need::vocabulary).config.architecture, "phi3");
+
+  Parsed without(small_config());
+  EXPECT_PRED_FORMAT2(contains, without.error(Need::vocabulary), "the file has no vocabulary");
+  without.set("tokenizer.ggml.model", std::string("none"));
+  EXPECT_PRED_FORMAT2(contains, without.error(Need::vocabulary), "the file has no vocabulary");
+  EXPECT_EQ(without.error(Need::weights), "no error");
+}
+
+}  // namespace
+}  // namespace tyto::test

@@ -1,0 +1,157 @@
+#include "model/hf_config.h"
+
+#include "unit/model/model_fixtures.h"
+
+namespace tyto::test {
+namespace {
+
+// The fields every config has; `more` is appended and wins over nothing, so it must not repeat one.
+Config read(const std::string& model_type, const std::string& more = "") {
+  const std::string text = R"({"model_type":")" + model_type +
+                           R"(","hidden_size":64,"intermediate_size":96,"num_hidden_layers":2,)"
+                           R"("num_attention_heads":4,"vocab_size":300,"hidden_act":"silu")" +
+                           (more.empty() ? "" : "," + more) + "}";
+  return config_from_hf(Json::parse(text, "config.json"));
+}
+
+std::string error(const std::string& model_type, const std::string& more) {
+  return error_of([&] { read(model_type, more); });
+}
+
+TEST(HfConfig, Llama) {
+  const Config config =
+      read("llama", R"("num_key_value_heads":2,"max_position_embeddings":131072,)"
+                    R"("rms_norm_eps":1e-05,"rope_theta":500000.0,"tie_word_embeddings":true,)"
+                    R"("head_dim":32,"attention_bias":false,"mlp_bias":false,)"
+                    R"("rope_scaling":{"factor":32.0,"high_freq_factor":4.0,"low_freq_factor":1.0,)"
+                    R"("original_max_position_embeddings":8192,"rope_type":"llama3"})");
+  EXPECT_EQ(config.architecture, "llama");
+  EXPECT_EQ(config.layers, 2u);
+  EXPECT_EQ(config.emb, 64u);
+  EXPECT_EQ(config.hidden, 96u);
+  EXPECT_EQ(config.heads, 4u);
+  EXPECT_EQ(config.kv_heads, 2u);
+  EXPECT_EQ(config.head_dim, 32u);
+  EXPECT_EQ(config.vocab, 300u);
+  EXPECT_EQ(config.context, 131072u);
+  EXPECT_EQ(config.norm_eps, 1e-5f);
+  EXPECT_TRUE(config.tied_head);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_FALSE(config.qk_norm);
+  EXPECT_EQ(config.rope.theta, 500000.0f);
+  EXPECT_EQ(config.rope.layout, RopeLayout::halves);
+  EXPECT_EQ(config.rope.scaling, RopeScaling::llama3);
+  EXPECT_EQ(config.rope.factor, 32.0f);
+  EXPECT_EQ(config.rope.original_context, 8192u);
+}
+
+TEST(HfConfig, DefaultsOfAbsentFields) {
+  const Config llama = read("llama");
+  EXPECT_EQ(llama.kv_heads, 4u);
+  EXPECT_EQ(llama.head_dim, 16u);
+  EXPECT_EQ(llama.rope.theta, 10000.0f);
+  EXPECT_EQ(llama.norm_eps, 1e-6f);
+  EXPECT_EQ(llama.context, 2048u);
+  EXPECT_FALSE(llama.tied_head);
+  EXPECT_EQ(read("llama", R"("head_dim":null,"rope_scaling":null)").head_dim, 16u);
+  EXPECT_EQ(read("qwen3").head_dim, 128u);
+}
+
+TEST(HfConfig, OtherArchitectures) {
+  EXPECT_TRUE(read("qwen2").qkv_bias);
+  EXPECT_FALSE(read("qwen2").qk_norm);
+  EXPECT_TRUE(read("qwen3").qk_norm);
+  EXPECT_FALSE(read("qwen3").qkv_bias);
+  EXPECT_EQ(read("mistral").architecture, "mistral");
+  EXPECT_PRED_FORMAT2(
+      contains, error("gemma2", ""),
+      "config.json: model_type: gemma2 is not supported; these are: llama, mistral, qwen2, qwen3");
+}
+
+TEST(HfConfig, SlidingWindowLowersTheContextWhereItIsInForce) {
+  const std::string window = R"("max_position_embeddings":32768,"sliding_window":4096)";
+  EXPECT_EQ(read("mistral", window).context, 4096u);
+  EXPECT_EQ(read("mistral", R"("max_position_embeddings":32768,"sliding_window":null)").context,
+            32768u);
+  EXPECT_EQ(read("qwen2", window).context, 32768u);
+  EXPECT_EQ(read("qwen2", window + R"(,"use_sliding_window":false)").context, 32768u);
+  EXPECT_EQ(read("qwen2", window + R"(,"use_sliding_window":true)").context, 4096u);
+}
+
+TEST(HfConfig, RopeInBothSpellings) {
+  const Config old =
+      read("llama", R"("rope_theta":5000,"rope_scaling":{"type":"linear","factor":2})");
+  EXPECT_EQ(old.rope.scaling, RopeScaling::linear);
+  EXPECT_EQ(old.rope.factor, 2.0f);
+  const Config v5 =
+      read("llama", R"("rope_parameters":{"rope_type":"linear","factor":2.0,"rope_theta":5000.0})");
+  EXPECT_EQ(v5.rope.scaling, RopeScaling::linear);
+  EXPECT_EQ(v5.rope.factor, 2.0f);
+  EXPECT_EQ(v5.rope.theta, old.rope.theta);
+  const Config plain =
+      read("qwen3", R"("rope_parameters":{"rope_type":"default","rope_theta":1000000})");
+  EXPECT_EQ(plain.rope.scaling, RopeScaling::none);
+  EXPECT_EQ(plain.rope.theta, 1e6f);
+  const Config v5_llama3 =
+      read("llama", R"("rope_parameters":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,)"
+                    R"("high_freq_factor":4.0,"original_max_position_embeddings":8192,)"
+                    R"("rope_theta":500000.0})");
+  EXPECT_EQ(v5_llama3.rope.scaling, RopeScaling::llama3);
+  EXPECT_EQ(v5_llama3.rope.factor, 8.0f);
+  EXPECT_EQ(v5_llama3.rope.theta, 500000.0f);
+}
+
+TEST(HfConfig, WhatWouldComputeWronglyIsRefused) {
+  const struct {
+    const char* field;
+    const char* message;
+  } cases[] = {
+      {R"("mlp_bias":true)", "config.json: mlp_bias: biases in the feed-forward"},
+      {R"("attention_bias":true)", "config.json: attention_bias: a bias on"},
+      {R"("quantization_config":{"bits":4})", "config.json: quantization_config: quantised"},
+      {R"("partial_rotary_factor":0.5)", "partial_rotary_factor: 0.5; only whole heads"},
+      {R"("rope_scaling":{"rope_type":"yarn","factor":4})",
+       "rope_scaling.rope_type: yarn; default, linear and llama3"},
+      {R"("rope_scaling":{"rope_type":"llama3","factor":4})",
+       "rope_scaling: field \"low_freq_factor\" is missing"},
+      {R"("rope_scaling":{"rope_type":"linear","factor":-1})", "rope factor -1 is not positive"},
+      {R"("num_key_value_heads":3)", "4 query heads cannot share 3"},
+      {R"("num_key_value_heads":0)", "key/value head count 0 is outside"},
+      {R"("head_dim":15)", "head width 15 is odd"},
+      {R"("max_position_embeddings":0)", "context length 0"},
+      {R"("rope_theta":"big")", "rope_theta: expected a number"},
+      {R"("rms_norm_eps":0)", "norm epsilon 0"},
+  };
+  for (const auto& each : cases)
+    EXPECT_PRED_FORMAT2(contains, error("llama", each.field), each.message);
+  EXPECT_MESSAGE([] { config_from_hf(Json::parse(R"({"hidden_size":1})", "c")); },
+                 "field \"model_type\" is missing");
+  EXPECT_MESSAGE([] { config_from_hf(Json::parse(R"({"model_type":"llama"})", "c")); },
+                 "field \"num_hidden_layers\" is missing");
+  const std::string gelu = R"({"model_type":"llama","hidden_act":"gelu","hidden_size":64})";
+  EXPECT_MESSAGE([&] { config_from_hf(Json::parse(gelu, "c")); }, "hidden_act: gelu; silu");
+}
+
+TEST(HfConfig, EndsAreOneOrMany) {
+  const auto ids = [](const std::string& text) {
+    return eos_ids_from_hf(Json::parse(text, "g.json"), 300);
+  };
+  EXPECT_EQ(ids("{}"), std::vector<Token>{});
+  EXPECT_EQ(ids(R"({"eos_token_id":null})"), std::vector<Token>{});
+  EXPECT_EQ(ids(R"({"eos_token_id":2})"), std::vector<Token>{2});
+  EXPECT_EQ(ids(R"({"eos_token_id":[2,7]})"), (std::vector<Token>{2, 7}));
+  EXPECT_MESSAGE([&] { ids(R"({"eos_token_id":[2,300]})"); }, "g.json: eos_token_id[1]: 300");
+}
+
+TEST(HfConfig, GenerationDefaults) {
+  const GenerationDefaults some = generation_defaults_from_hf(
+      Json::parse(R"({"temperature":0.6,"top_p":0.9,"top_k":20})", "g.json"));
+  EXPECT_EQ(some.temperature, 0.6f);
+  EXPECT_EQ(some.top_p, 0.9f);
+  EXPECT_EQ(some.top_k, 20u);
+  const GenerationDefaults none = generation_defaults_from_hf(Json::parse("{}", "g.json"));
+  EXPECT_FALSE(none.temperature || none.top_p || none.top_k);
+}
+
+}  // namespace
+}  // namespace tyto::test

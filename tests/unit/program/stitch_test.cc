@@ -1,0 +1,95 @@
+#include "program/stitch.h"
+
+#include <gtest/gtest.h>
+
+namespace tyto {
+namespace {
+
+// a -> b -> c -> d through three scratch slots, in two blocks.
+Program chain() {
+  Program program;
+  program.name = "chain";
+  for (const char* name : {"a", "b", "c", "d"})
+    program.slots.push_back({name, SlotKind::scratch, DType::f32, 4, 8});
+  program.slots[0].kind = SlotKind::input;
+  program.slots[3].kind = SlotKind::output;
+  for (uint16_t i = 0; i < 3; ++i)
+    program.launches.push_back({Kernel::gather_rows,
+                                "step" + std::to_string(i),
+                                i < 2 ? "first" : "second",
+                                {{i, true, false}, {static_cast<uint16_t>(i + 1), false, true}},
+                                {}});
+  return program;
+}
+
+std::vector<size_t> sizes(const std::vector<Piece>& pieces) {
+  std::vector<size_t> result;
+  for (const Piece& piece : pieces) result.push_back(piece.program.launches.size());
+  return result;
+}
+
+const std::vector<uint8_t> kOneDevice(3, 0);
+
+TEST(Stitch, FusionDecidesWhereToCut) {
+  EXPECT_EQ(sizes(stitch(chain(), Fusion::op, kOneDevice)), (std::vector<size_t>{1, 1, 1}));
+  EXPECT_EQ(sizes(stitch(chain(), Fusion::block, kOneDevice)), (std::vector<size_t>{2, 1}));
+  EXPECT_EQ(sizes(stitch(chain(), Fusion::token, kOneDevice)), (std::vector<size_t>{3}));
+}
+
+TEST(Stitch, ADeviceChangeAlwaysCuts) {
+  const std::vector<uint8_t> devices = {0, 1, 0};
+  EXPECT_EQ(sizes(stitch(chain(), Fusion::token, devices)), (std::vector<size_t>{1, 1, 1}));
+}
+
+TEST(Stitch, ScratchStaysScratchOnOneDevice) {
+  for (const Piece& piece : stitch(chain(), Fusion::op, kOneDevice))
+    for (const Slot& slot : piece.program.slots) {
+      const bool between = slot.name == "b" || slot.name == "c";
+      EXPECT_EQ(slot.kind == SlotKind::scratch, between) << slot.name;
+    }
+}
+
+TEST(Stitch, ScratchThatCrossesDevicesMoves) {
+  const std::vector<uint8_t> devices = {0, 1, 0};
+  const auto pieces = stitch(chain(), Fusion::token, devices);
+  EXPECT_EQ(pieces[0].program.slots[1].kind, SlotKind::output);  // b leaves device 0
+  EXPECT_EQ(pieces[1].program.slots[0].kind, SlotKind::input);   // b arrives at device 1
+  EXPECT_EQ(pieces[1].program.slots[1].kind, SlotKind::output);  // c leaves device 1
+  EXPECT_EQ(pieces[2].program.slots[0].kind, SlotKind::input);   // c arrives at device 0
+}
+
+TEST(Stitch, ScratchReadAndRewrittenElsewhereIsInout) {
+  Program program = chain();
+  program.launches[1].args = {{1, true, true}};  // device 1 changes b in place
+  program.launches[2].args[0].slot = 1;          // device 0 reads b again
+  const auto pieces = stitch(program, Fusion::token, std::vector<uint8_t>{0, 1, 0});
+  EXPECT_EQ(pieces[1].program.slots[0].kind, SlotKind::inout);
+}
+
+TEST(Stitch, PiecesPointBackAtTheWhole) {
+  const auto pieces = stitch(chain(), Fusion::op, kOneDevice);
+  EXPECT_EQ(pieces[2].whole_slots, (std::vector<uint16_t>{2, 3}));
+  EXPECT_EQ(pieces[2].program.launches[0].args[0].slot, 0);
+  EXPECT_EQ(pieces[2].program.launches[0].args[1].slot, 1);
+}
+
+TEST(ProgramHash, IgnoresNamesAndSeesEverythingElse) {
+  const Hash128 original = program_hash(chain());
+  Program renamed = chain();
+  renamed.slots[1].name = "other";
+  renamed.launches[0].step = "other";
+  EXPECT_EQ(program_hash(renamed), original);
+
+  Program changed = chain();
+  changed.slots[1].cols = 16;
+  EXPECT_NE(program_hash(changed), original);
+  changed = chain();
+  changed.launches[0].shape.eps = 1e-6f;
+  EXPECT_NE(program_hash(changed), original);
+  changed = chain();
+  changed.launches[0].args[0].slot = 2;
+  EXPECT_NE(program_hash(changed), original);
+}
+
+}  // namespace
+}  // namespace tyto

@@ -1,0 +1,271 @@
+#include "tensor/quant.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace tyto {
+namespace {
+
+constexpr std::array kBlockTypes = {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
+                                    DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k};
+constexpr std::array kKTypes = {DType::q4_k, DType::q5_k, DType::q6_k};
+// Types whose encoding is settled by convention, not by a search.
+constexpr std::array kSettledTypes = {DType::f16,  DType::bf16, DType::q8_0, DType::q4_0,
+                                      DType::q4_1, DType::q5_0, DType::q5_1};
+constexpr size_t kEncoded = 512;  // values of a fixture that ggml encoded; random blocks follow
+
+using Bytes = std::vector<std::byte>;
+using Floats = std::vector<float>;
+
+Bytes fixture(const std::string& name) {
+  const MappedFile file(std::string(TYTO_SOURCE_DIR) + "/tests/data/quant/" + name);
+  return {file.bytes().begin(), file.bytes().end()};
+}
+
+Floats float_fixture(const std::string& name) {
+  const Bytes bytes = fixture(name);
+  Floats values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+Bytes encode(DType type, const Floats& values) {
+  Bytes bytes(row_bytes(type, values.size()));
+  quantize(type, values, bytes);
+  return bytes;
+}
+
+Floats decode(DType type, const Bytes& bytes, size_t count) {
+  Floats values(count);
+  dequantize(type, bytes, values);
+  return values;
+}
+
+Floats round_trip(DType type, const Floats& values) {
+  return decode(type, encode(type, values), values.size());
+}
+
+double rms(const Floats& values) {
+  double sum = 0;
+  for (const float value : values) sum += double{value} * value;
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+double rms_difference(const Floats& a, const Floats& b) {
+  Floats difference(a.size());
+  for (size_t i = 0; i < a.size(); ++i) difference[i] = a[i] - b[i];
+  return rms(difference);
+}
+
+Floats normal_values(size_t count, float spread, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(0, spread);
+  Floats values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+void expect_same_bits(const Floats& actual, const Floats& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i)
+    ASSERT_EQ(std::bit_cast<uint32_t>(actual[i]), std::bit_cast<uint32_t>(expected[i]))
+        << "value " << i << ": " << actual[i] << " for " << expected[i];
+}
+
+std::string name_of(const testing::TestParamInfo<DType>& each) {
+  return std::string(info(each.param).name);
+}
+
+class GgmlFixture : public testing::TestWithParam<DType> {};
+
+TEST_P(GgmlFixture, DecodesToTheSameBits) {
+  const std::string name(info(GetParam()).name);
+  const Floats expected = float_fixture(name + ".f32");
+  ASSERT_EQ(expected.size(), 768u);
+  expect_same_bits(decode(GetParam(), fixture(name + ".blocks"), expected.size()), expected);
+}
+
+TEST_P(GgmlFixture, DecodesFromAnyAddress) {
+  const std::string name(info(GetParam()).name);
+  const Bytes blocks = fixture(name + ".blocks");
+  const Floats expected = float_fixture(name + ".f32");
+  for (size_t shift = 1; shift < 4; ++shift) {
+    Bytes shifted(blocks.size() + shift);
+    std::memcpy(shifted.data() + shift, blocks.data(), blocks.size());
+    Floats actual(expected.size());
+    dequantize(GetParam(), std::span(shifted).subspan(shift), actual);
+    expect_same_bits(actual, expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, GgmlFixture,
+                         testing::Values(DType::f16, DType::bf16, DType::q8_0, DType::q4_0,
+                                         DType::q4_1, DType::q5_0, DType::q5_1, DType::q4_k,
+                                         DType::q5_k, DType::q6_k),
+                         name_of);
+
+class Settled : public testing::TestWithParam<DType> {};
+
+TEST_P(Settled, EncodesToTheSameBytesAsGgml) {
+  Bytes expected = fixture(std::string(info(GetParam()).name) + ".blocks");
+  expected.resize(row_bytes(GetParam(), kEncoded));
+  const Bytes actual = encode(GetParam(), float_fixture("input.f32"));
+  const size_t block = info(GetParam()).block_bytes;
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i)
+    ASSERT_EQ(actual[i], expected[i]) << "byte " << i % block << " of block " << i / block;
+}
+
+INSTANTIATE_TEST_SUITE_P(, Settled, testing::ValuesIn(kSettledTypes), name_of);
+
+class KType : public testing::TestWithParam<DType> {};
+
+// Squared error is what the search minimises; ggml's own encoder is the mark.
+TEST_P(KType, EncodesNoWorseThanGgml) {
+  const Floats input = float_fixture("input.f32");
+  Floats theirs = float_fixture(std::string(info(GetParam()).name) + ".f32");
+  theirs.resize(kEncoded);
+  Floats ours = round_trip(GetParam(), input);
+  EXPECT_LE(rms_difference(ours, input), rms_difference(theirs, input));
+  for (Floats* half : {&ours, &theirs}) half->resize(256);
+  const Floats normal(input.begin(), input.begin() + 256);
+  EXPECT_LE(rms_difference(ours, normal), rms_difference(theirs, normal));
+}
+
+TEST_P(KType, RelativeErrorOnNormalValues) {
+  // What ggml's encoder reaches on such values: 0.0714, 0.0361, 0.0178.
+  const double limit = GetParam() == DType::q4_k   ? 0.0714
+                       : GetParam() == DType::q5_k ? 0.0361
+                                                   : 0.0178;
+  for (const float spread : {1.0f, 0.02f, 300.0f}) {
+    const Floats values = normal_values(256 * 64, spread, 7);
+    EXPECT_LT(rms_difference(round_trip(GetParam(), values), values), limit * rms(values));
+  }
+}
+
+TEST_P(KType, HandlesSubBlocksOfVeryDifferentSize) {
+  Floats values = normal_values(256 * 8, 1, 3);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] *= std::exp2(static_cast<float>(i / 32 % 8) - 4);
+  EXPECT_LT(rms_difference(round_trip(GetParam(), values), values), 0.08 * rms(values));
+}
+
+INSTANTIATE_TEST_SUITE_P(, KType, testing::ValuesIn(kKTypes), name_of);
+
+class BlockType : public testing::TestWithParam<DType> {};
+
+TEST_P(BlockType, ZerosStayZeros) {
+  const Floats zeros(512, 0.0f);
+  EXPECT_EQ(round_trip(GetParam(), zeros), zeros);
+}
+
+TEST_P(BlockType, ErrorIsBoundedByTheStep) {
+  // Half a step of the widest sub-block, and what rounding the scales themselves costs.
+  const int codes = GetParam() == DType::q8_0                 ? 255
+                    : GetParam() == DType::q6_k               ? 64
+                    : info(GetParam()).name.starts_with("q5") ? 32
+                                                              : 16;
+  std::mt19937_64 random(11);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  Floats values(256 * 32);
+  for (float& value : values) value = uniform(random);
+  const Floats decoded = round_trip(GetParam(), values);
+  for (size_t i = 0; i < values.size(); ++i)
+    ASSERT_LE(std::fabs(decoded[i] - values[i]), 2.3 / codes) << i;
+}
+
+TEST_P(BlockType, BlocksAreIndependent) {
+  const size_t block = info(GetParam()).block_values;
+  Floats values = normal_values(3 * block, 1, 5);
+  const Bytes before = encode(GetParam(), values);
+  for (size_t i = block; i < 2 * block; ++i) values[i] = std::numeric_limits<float>::quiet_NaN();
+  const Bytes after = encode(GetParam(), values);
+  const size_t bytes = info(GetParam()).block_bytes;
+  EXPECT_TRUE(
+      std::equal(before.begin(), before.begin() + static_cast<ptrdiff_t>(bytes), after.begin()));
+  EXPECT_TRUE(std::equal(before.end() - static_cast<ptrdiff_t>(bytes), before.end(),
+                         after.end() - static_cast<ptrdiff_t>(bytes)));
+}
+
+// Whatever the input, encoding is defined, and what it stores decodes to finite values.
+TEST_P(BlockType, AnyInputDecodesFinite) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float max = std::numeric_limits<float>::max();
+  const float tiny = std::numeric_limits<float>::denorm_min();
+  const std::vector<float> odd = {inf,  -inf,  nan,    -nan,   max, -max,
+                                  tiny, -tiny, 1e-40f, 1e-30f, 1e9f};
+  std::mt19937_64 random(13);
+  for (int round = 0; round < 200; ++round) {
+    Floats values = normal_values(256, round % 2 == 0 ? 1.0f : 1e-38f, random());
+    const size_t changes = 1 + random() % 256;
+    for (size_t i = 0; i < changes; ++i) values[random() % 256] = odd[random() % odd.size()];
+    for (const float value : round_trip(GetParam(), values)) ASSERT_TRUE(std::isfinite(value));
+  }
+  for (const float value : odd)
+    for (const float decoded : round_trip(GetParam(), Floats(256, value)))
+      ASSERT_TRUE(std::isfinite(decoded)) << value;
+}
+
+TEST_P(BlockType, ANanIsStoredAsZero) {
+  Floats values = normal_values(256, 1, 17);
+  values[40] = std::numeric_limits<float>::quiet_NaN();
+  const Floats decoded = round_trip(GetParam(), values);
+  EXPECT_LT(std::fabs(decoded[40]), 0.25f);
+  EXPECT_LT(std::fabs(decoded[41] - values[41]), 0.35f);
+}
+
+TEST_P(BlockType, AnyBytesDecode) {
+  std::mt19937_64 random(19);
+  Bytes bytes(row_bytes(GetParam(), 256 * 50));
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  (void)decode(GetParam(), bytes, 256 * 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(, BlockType, testing::ValuesIn(kBlockTypes), name_of);
+
+TEST(Quant, F32IsCopied) {
+  const Floats values = {1.5f, -0.0f, std::numeric_limits<float>::infinity(), 1e-45f};
+  expect_same_bits(round_trip(DType::f32, values), values);
+}
+
+TEST(Quant, PlainHalvesOfAnyLength) {
+  for (const size_t count : {1, 2, 3, 7, 8, 9, 31, 100}) {
+    const Floats values = normal_values(count, 1, count);
+    for (const DType type : {DType::f16, DType::bf16}) {
+      const Floats decoded = round_trip(type, values);
+      for (size_t i = 0; i < count; ++i)
+        ASSERT_NEAR(decoded[i], values[i],
+                    std::fabs(values[i]) / (type == DType::f16 ? 2048 : 256));
+    }
+  }
+}
+
+TEST(Quant, EmptyIsFine) {
+  for (const DType type : {DType::f32, DType::f16, DType::q8_0, DType::q4_k}) {
+    dequantize(type, {}, {});
+    quantize(type, {}, {});
+  }
+}
+
+TEST(QuantDeathTest, SizesMustAgree) {
+  Floats values(64);
+  Bytes bytes(row_bytes(DType::q8_0, 64));
+  EXPECT_DEATH(dequantize(DType::q8_0, std::span(bytes).first(34), values), "internal error");
+  EXPECT_DEATH(quantize(DType::q4_0, values, bytes), "internal error");
+  EXPECT_DEATH(quantize(DType::i32, values, std::as_writable_bytes(std::span(values))),
+               "internal error");
+}
+
+}  // namespace
+}  // namespace tyto

@@ -1,0 +1,99 @@
+// Vocabularies small enough to work out by hand, shared by the tokenizer tests.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/byte_level.h"
+#include "text/tokenizer.h"
+#include "text/vocabulary.h"
+
+namespace tyto {
+
+// Ids 0..255 are the bytes; then one token for each merge ("left right", in bytes; a space inside a
+// piece is written _), then the added tokens: "<|begin|>" and "<|end|>" special, "<tool>" not.
+inline Vocabulary byte_level_vocabulary(const std::vector<std::string>& merges,
+                                        const std::string& pre = "llama-bpe") {
+  Vocabulary vocabulary;
+  for (int byte = 0; byte < 256; ++byte)
+    vocabulary.pieces.push_back(to_byte_level(std::string(1, static_cast<char>(byte))));
+  std::vector<std::string> spelled;
+  for (const std::string& merge : merges) {
+    const auto pair = split_merge(merge).value();
+    const auto stored = [](std::string_view side) {
+      std::string bytes(side);
+      for (char& c : bytes)
+        if (c == '_') c = ' ';
+      return to_byte_level(bytes);
+    };
+    spelled.push_back(stored(pair.first) + " " + stored(pair.second));
+    vocabulary.pieces.push_back(stored(pair.first) + stored(pair.second));
+  }
+  std::vector<PiecePair> pairs;
+  for (const std::string& merge : spelled) pairs.push_back(split_merge(merge).value());
+  resolve_merges(vocabulary, pairs, "small vocabulary");
+  for (const char* text : {"<|begin|>", "<|end|>", "<tool>"}) {
+    vocabulary.added.push_back(
+        {static_cast<Token>(vocabulary.pieces.size()), text, std::string_view(text) != "<tool>"});
+    vocabulary.pieces.emplace_back(text);
+  }
+  vocabulary.bos = vocabulary.added[0].id;
+  vocabulary.eos = {vocabulary.added[1].id};
+  vocabulary.add_bos = true;
+  const PreTokenizer pre_tokenizer = pre_tokenizer_by_name(pre, "small vocabulary");
+  vocabulary.split_patterns = pre_tokenizer.split_patterns;
+  vocabulary.normalize_nfc = pre_tokenizer.normalize_nfc;
+  return vocabulary;
+}
+
+// <unk> <s> </s>, the 256 byte tokens at 3..258, then the given pieces (a space is written _) with
+// falling scores, so that an earlier piece is merged before a later one.
+inline Vocabulary sentencepiece_vocabulary(const std::vector<std::string>& pieces) {
+  Vocabulary vocabulary;
+  vocabulary.algorithm = Vocabulary::Algorithm::sentencepiece;
+  vocabulary.pieces = {"<unk>", "<s>", "</s>"};
+  for (int byte = 0; byte < 256; ++byte)
+    vocabulary.pieces.push_back(fmt::format("<0x{:02X}>", byte));
+  vocabulary.scores.assign(259, 0.0f);
+  for (const std::string& piece : pieces) {
+    std::string stored;
+    for (const char c : piece) stored += c == '_' ? "\u2581" : std::string(1, c);
+    vocabulary.pieces.push_back(stored);
+    vocabulary.scores.push_back(-static_cast<float>(vocabulary.pieces.size()));
+  }
+  vocabulary.added = {{0, "<unk>", true}, {1, "<s>", true}, {2, "</s>", true}};
+  vocabulary.unknown = 0;
+  vocabulary.bos = 1;
+  vocabulary.eos = {2};
+  vocabulary.add_bos = true;
+  vocabulary.prepend_space = true;
+  find_byte_tokens(vocabulary);
+  return vocabulary;
+}
+
+// The tokens' own spelling, which reads better in a failure than ids do.
+inline std::vector<std::string> pieces_of(const Tokenizer& tokenizer, std::string_view text,
+                                          const EncodeOptions& options = {.add_bos = false}) {
+  std::vector<std::string> pieces;
+  for (const Token token : tokenizer.encode(text, options))
+    pieces.push_back(tokenizer.vocabulary().pieces.at(static_cast<size_t>(token)));
+  return pieces;
+}
+
+// Bytes that are reproducible everywhere, for property tests.
+class ByteStream {
+ public:
+  explicit ByteStream(uint32_t seed) : state_(seed) {}
+  uint32_t below(uint32_t limit) {
+    state_ = state_ * 1664525u + 1013904223u;
+    return (state_ >> 8) % limit;
+  }
+
+ private:
+  uint32_t state_;
+};
+
+}  // namespace tyto

@@ -1,0 +1,299 @@
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "text/tokenizer.h"
+#include "unit/text/small_vocabularies.h"
+
+namespace tyto {
+namespace {
+
+using Pieces = std::vector<std::string>;
+
+// The members of a tokenizer.json that tests replace, each as JSON text.
+struct Parts {
+  std::string added = "[]";
+  std::string normalizer = "null";
+  std::string pre_tokenizer = R"({"type":"ByteLevel","add_prefix_space":false})";
+  std::string post_processor = "null";
+  std::string extra;  // members of the model
+  std::string vocab;  // "": the whole byte alphabet, "he" = 256 and "ll" = 257
+  std::string merges = R"(["h e",["l","l"]])";
+};
+
+std::string byte_vocab() {
+  std::string vocab;
+  for (int byte = 0; byte < 256; ++byte) {
+    std::string piece = to_byte_level(std::string(1, static_cast<char>(byte)));
+    if (piece == "\"" || piece == "\\") piece.insert(0, 1, '\\');
+    vocab += fmt::format("\"{}\":{},", piece, byte);
+  }
+  return vocab + R"("he":256,"ll":257)";
+}
+
+TokenizerFiles files_of(const Parts& parts, const std::string& config = "") {
+  TokenizerFiles files;
+  files.tokenizer_json =
+      fmt::format(R"({{"version":"1.0","added_tokens":{},"normalizer":{},"pre_tokenizer":{},)"
+                  R"("post_processor":{},"decoder":{{"type":"ByteLevel"}},)"
+                  R"("model":{{"type":"BPE",{}"vocab":{{{}}},"merges":{}}}}})",
+                  parts.added, parts.normalizer, parts.pre_tokenizer, parts.post_processor,
+                  parts.extra, parts.vocab.empty() ? byte_vocab() : parts.vocab, parts.merges);
+  files.tokenizer_json_name = "tokenizer.json";
+  files.tokenizer_config_json = config;
+  files.tokenizer_config_name = "tokenizer_config.json";
+  return files;
+}
+
+Vocabulary vocabulary_of(const Parts& parts, const std::string& config = "") {
+  return vocabulary_from_tokenizer_json(files_of(parts, config));
+}
+
+Tokenizer tokenizer_of(const Parts& parts, const std::string& config = "") {
+  return Tokenizer(vocabulary_of(parts, config), "tokenizer.json");
+}
+
+// The message of the error, which must be of that kind.
+std::string refusal(ErrorCode code, const Parts& parts, const std::string& config = "") {
+  try {
+    tokenizer_of(parts, config);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "accepted";
+  return "";
+}
+
+#define EXPECT_MENTIONS(text, part) \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) << (text)
+
+constexpr const char* kAdded =
+    R"([{"id":258,"content":"<|begin|>","special":true,"normalized":false},)"
+    R"({"id":259,"content":"<|end|>","special":true,"lstrip":false,"rstrip":true},)"
+    R"({"id":260,"content":"<tool>","special":false}])";
+
+TEST(TokenizerJson, ByteLevelWithBothSpellingsOfMerges) {
+  const Tokenizer tokenizer = tokenizer_of({});
+  EXPECT_EQ(tokenizer.size(), 258u);
+  EXPECT_EQ(pieces_of(tokenizer, "hello's 12"),
+            (Pieces{"he", "ll", "o", "'", "s", "\u0120", "1", "2"}));
+  EXPECT_EQ(tokenizer.vocabulary().algorithm, Vocabulary::Algorithm::byte_level_bpe);
+  EXPECT_EQ(tokenizer.vocabulary().split_patterns.size(), 1u);  // use_regex is the default
+}
+
+TEST(TokenizerJson, LlamaThreeShape) {
+  const Tokenizer tokenizer = tokenizer_of(
+      {.added = kAdded,
+       .pre_tokenizer =
+           R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\p{N}{1,3}"},)"
+           R"("behavior":"Isolated","invert":false},)"
+           R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]})",
+       .post_processor =
+           R"({"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing",)"
+           R"("single":[{"SpecialToken":{"id":"<|begin|>","type_id":0}},{"Sequence":{"id":"A"}}],)"
+           R"("special_tokens":{"<|begin|>":{"id":"<|begin|>","ids":[258],"tokens":["x"]}}}]})",
+       .extra = R"("ignore_merges":true,"dropout":null,"unk_token":null,)"},
+      R"({"bos_token":"<|begin|>","eos_token":{"content":"<|end|>","lstrip":false},)"
+      R"("chat_template":"{{ x }}"})");
+  const Vocabulary& vocabulary = tokenizer.vocabulary();
+  EXPECT_EQ(vocabulary.split_patterns, (std::vector<std::string>{R"(\p{N}{1,3})"}));
+  EXPECT_TRUE(vocabulary.ignore_merges);
+  EXPECT_TRUE(vocabulary.add_bos);
+  EXPECT_FALSE(vocabulary.add_eos);
+  EXPECT_EQ(vocabulary.bos, 258);
+  EXPECT_EQ(vocabulary.eos, (std::vector<Token>{259}));
+  EXPECT_EQ(vocabulary.chat_template, "{{ x }}");
+  EXPECT_EQ(tokenizer.encode("he"), (std::vector<Token>{258, 256}));
+  EXPECT_EQ(tokenizer.encode("<|end|> \nhe<tool>", {.add_bos = false, .parse_special = true}),
+            (std::vector<Token>{259, 256, 260}));
+  EXPECT_TRUE(tokenizer.is_special(258));
+  EXPECT_FALSE(tokenizer.is_special(260));
+}
+
+TEST(TokenizerJson, QwenShape) {
+  const Vocabulary vocabulary =
+      vocabulary_of({.added = kAdded, .normalizer = R"({"type":"NFC"})"},
+                    R"({"add_bos_token":false,"bos_token":null,"eos_token":"<|end|>"})");
+  EXPECT_TRUE(vocabulary.normalize_nfc);
+  EXPECT_FALSE(vocabulary.add_bos);
+  EXPECT_EQ(vocabulary.bos, -1);
+  EXPECT_EQ(vocabulary.eos, (std::vector<Token>{259}));
+}
+
+TEST(TokenizerJson, DigitsThenByteLevel) {
+  const Vocabulary vocabulary = vocabulary_of(
+      {.pre_tokenizer = R"({"type":"Sequence","pretokenizers":[)"
+                        R"({"type":"Digits","individual_digits":true},)"
+                        R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true}]})"});
+  ASSERT_EQ(vocabulary.split_patterns.size(), 2u);
+  EXPECT_EQ(vocabulary.split_patterns[0], R"(\p{N})");
+}
+
+// <unk> <s> </s>, then letters; bytes for "\n" alone.
+Parts sentencepiece_parts() {
+  return {.added = R"([{"id":0,"content":"<unk>","special":true},)"
+                   R"({"id":1,"content":"<s>","special":true},)"
+                   R"({"id":2,"content":"</s>","special":true}])",
+          .normalizer = R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},)"
+                        R"({"type":"Replace","pattern":{"String":" "},"content":"▁"}]})",
+          .pre_tokenizer = "null",
+          .post_processor =
+              R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}},)"
+              R"({"Sequence":{"id":"A"}}],"special_tokens":{"<s>":{"ids":[1]}}})",
+          .extra = R"("unk_token":"<unk>","fuse_unk":true,"byte_fallback":true,)",
+          .vocab = R"("<unk>":0,"<s>":1,"</s>":2,"<0x0A>":3,"▁":4,"h":5,"i":6,"hi":7,"▁hi":8)",
+          .merges = R"(["h i","▁ hi"])"};
+}
+
+TEST(TokenizerJson, SentencePieceShape) {
+  const Tokenizer tokenizer = tokenizer_of(sentencepiece_parts(), R"({"eos_token":"</s>"})");
+  EXPECT_EQ(tokenizer.vocabulary().algorithm, Vocabulary::Algorithm::sentencepiece);
+  EXPECT_EQ(tokenizer.encode("hi hi"), (std::vector<Token>{1, 8, 8}));
+  EXPECT_EQ(tokenizer.encode("\nx"), (std::vector<Token>{1, 4, 3, 0}));
+  EXPECT_EQ(tokenizer.encode(" hi"), (std::vector<Token>{1, 4, 8}));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("hi\nhi")), "hi\nhi");
+}
+
+TEST(TokenizerJson, Metaspace) {
+  Parts parts = sentencepiece_parts();
+  parts.normalizer = "null";
+  const auto with = [&](const char* options) {
+    parts.pre_tokenizer = fmt::format(R"({{"type":"Metaspace","replacement":"▁"{}}})", options);
+    return tokenizer_of(parts);
+  };
+  const EncodeOptions options = {.add_bos = false, .parse_special = true};
+  const Tokenizer first = with(R"(,"prepend_scheme":"first","split":false)");
+  EXPECT_EQ(first.encode("hi</s>hi", options), (std::vector<Token>{8, 2, 7}));
+  EXPECT_EQ(first.encode(" hi", options), (std::vector<Token>{8}));
+  const Tokenizer always = with(R"(,"prepend_scheme":"always")");
+  EXPECT_EQ(always.encode("hi</s>hi", options), (std::vector<Token>{8, 2, 8}));
+  EXPECT_EQ(always.vocabulary().split_patterns.size(), 1u);
+  const Tokenizer never = with(R"(,"add_prefix_space":false)");
+  EXPECT_EQ(never.encode("hi hi", options), (std::vector<Token>{7, 8}));
+}
+
+TEST(TokenizerJson, SplitBehaviors) {
+  const auto split = [](const char* pattern, const char* behavior, const char* invert = "false") {
+    return tokenizer_of(
+        {.pre_tokenizer = fmt::format(
+             R"({{"type":"Sequence","pretokenizers":[{{"type":"Split","pattern":{},)"
+             R"("behavior":"{}","invert":{}}},{{"type":"ByteLevel","use_regex":false}}]}})",
+             pattern, behavior, invert),
+         .vocab = byte_vocab() + R"(,"-h":258,"e-":259,"--":260)",
+         .merges = R"(["- h","e -","- -"])"});
+  };
+  const char* dash = R"({"String":"-"})";
+  EXPECT_EQ(pieces_of(split(dash, "Isolated"), "e--h"), (Pieces{"e", "-", "-", "h"}));
+  EXPECT_EQ(pieces_of(split(dash, "Contiguous"), "e--h"), (Pieces{"e", "--", "h"}));
+  EXPECT_EQ(pieces_of(split(dash, "MergedWithPrevious"), "e--h"), (Pieces{"e-", "-", "h"}));
+  EXPECT_EQ(pieces_of(split(dash, "MergedWithNext"), "e--h"), (Pieces{"e", "-", "-h"}));
+  EXPECT_EQ(pieces_of(split(R"({"Regex":"e|--|h"})", "Removed", "true"), "e--h"),
+            (Pieces{"e", "--", "h"}));
+  EXPECT_THROW(split(dash, "Removed"), Error);
+  EXPECT_THROW(split(dash, "MergedWithNext", "true"), Error);
+  EXPECT_THROW(split(R"({"String":""})", "Isolated"), Error);
+  // A literal is not a pattern.
+  EXPECT_EQ(pieces_of(split(R"({"String":"."})", "Isolated"), "e-.h"), (Pieces{"e-", ".", "h"}));
+}
+
+TEST(TokenizerJson, UnknownComponentsAreRefusedByName) {
+  const auto unsupported = ErrorCode::unsupported;
+  EXPECT_MENTIONS(refusal(unsupported, {.normalizer = R"({"type":"NFKC"})"}), "NFKC");
+  EXPECT_MENTIONS(refusal(unsupported, {.normalizer = R"({"type":"NFKC"})"}),
+                  "tokenizer.json: normalizer");
+  EXPECT_MENTIONS(refusal(unsupported, {.pre_tokenizer = R"({"type":"Whitespace"})"}),
+                  "Whitespace");
+  EXPECT_MENTIONS(refusal(unsupported, {.post_processor = R"({"type":"BertProcessing"})"}),
+                  "BertProcessing");
+  EXPECT_MENTIONS(
+      refusal(unsupported,
+              {.pre_tokenizer = R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},)"
+                                R"({"type":"Digits"}]})"}),
+      "after ByteLevel");
+  EXPECT_MENTIONS(refusal(unsupported, {.pre_tokenizer = "null"}), "byte-level");
+  EXPECT_MENTIONS(refusal(unsupported, {.extra = R"("end_of_word_suffix":"</w>",)"}),
+                  "end_of_word_suffix");
+  EXPECT_MENTIONS(refusal(unsupported, {.extra = R"("dropout":0.1,)"}), "dropout");
+  EXPECT_MENTIONS(
+      refusal(unsupported, {.added = R"([{"id":258,"content":"x","single_word":true}])"}),
+      "single_word");
+  EXPECT_MENTIONS(refusal(unsupported, {.normalizer = R"({"type":"Prepend","prepend":"_"})"}),
+                  "Prepend");
+  TokenizerFiles files = files_of({});
+  files.tokenizer_json.replace(files.tokenizer_json.find("BPE"), 3, "Unigram");
+  EXPECT_THROW(vocabulary_from_tokenizer_json(files), Error);
+}
+
+TEST(TokenizerJson, BadValuesAreErrorsThatNameTheField) {
+  const auto input = ErrorCode::input;
+  EXPECT_MENTIONS(refusal(input, {.merges = R"(["h z z","x y"])"}), "model.merges");
+  EXPECT_MENTIONS(refusal(input, {.merges = R"(["h e","h"])"}), "model.merges[1]");
+  EXPECT_MENTIONS(refusal(input, {.merges = R"([["h","e","l"]])"}), "model.merges[0]");
+  EXPECT_MENTIONS(refusal(input, {.merges = R"([5])"}), "model.merges[0]");
+  EXPECT_MENTIONS(refusal(input, {.merges = "{}"}), "model.merges");
+  EXPECT_MENTIONS(refusal(input, {.vocab = R"("a":-1)"}), "model.vocab.a");
+  EXPECT_MENTIONS(refusal(input, {.vocab = R"("a":4611686018427387904)"}), "model.vocab.a");
+  EXPECT_MENTIONS(refusal(input, {.vocab = R"("a":1000000000)"}), "model.vocab.a");
+  EXPECT_MENTIONS(refusal(input, {.vocab = R"("a":"b")"}), "model.vocab.a");
+  EXPECT_MENTIONS(refusal(input, {.added = R"([{"content":"x"}])"}), "added_tokens[0]");
+  EXPECT_MENTIONS(refusal(input, {.added = R"([{"id":99999999,"content":"x"}])"}),
+                  "added_tokens[0].id");
+  EXPECT_MENTIONS(refusal(input, {.pre_tokenizer = "7"}), "pre_tokenizer");
+  EXPECT_MENTIONS(refusal(input, {}, R"({"eos_token":"nowhere"})"), "tokenizer_config.json");
+  EXPECT_MENTIONS(refusal(input, {}, R"({"add_bos_token":true,"bos_token":"nowhere"})"),
+                  "bos_token");
+  EXPECT_MENTIONS(refusal(input, {}, R"({"chat_template":7})"), "chat_template");
+  EXPECT_MENTIONS(refusal(input, {}, "nonsense"), "tokenizer_config.json");
+  EXPECT_MENTIONS(refusal(input, {.post_processor =
+                                      R"({"type":"TemplateProcessing","single":[{"SpecialToken":)"
+                                      R"({"id":"x"}}],"special_tokens":{"x":{"ids":[9999999]}}})"}),
+                  "post_processor.special_tokens.x.ids[0]");
+}
+
+TEST(TokenizerJson, NotEvenJson) {
+  for (const char* text : {"", "{", "[]", "null", "{}", R"({"model":null})", R"({"model":{}})",
+                           R"({"model":{"type":"BPE","vocab":{},"merges":[]}})", "\xFF"}) {
+    TokenizerFiles files;
+    files.tokenizer_json = text;
+    files.tokenizer_json_name = "tokenizer.json";
+    try {
+      vocabulary_from_tokenizer_json(files);
+      ADD_FAILURE() << "accepted: " << text;
+    } catch (const Error& error) {
+      EXPECT_TRUE(std::string(error.what()).starts_with("tokenizer.json")) << error.what();
+    }
+  }
+}
+
+TEST(TokenizerJson, DeepNestingIsRefused) {
+  std::string nested;
+  for (int i = 0; i < 10'000; ++i) nested += R"({"type":"Sequence","normalizers":[)";
+  EXPECT_MENTIONS(refusal(ErrorCode::input, {.normalizer = nested}), "tokenizer.json");
+}
+
+TEST(TokenizerConfig, TheDefaultOfSeveralChatTemplates) {
+  EXPECT_EQ(vocabulary_of({}, R"({"chat_template":[{"name":"rag","template":"R"},)"
+                              R"({"name":"default","template":"D"}]})")
+                .chat_template,
+            "D");
+  EXPECT_EQ(vocabulary_of({}, R"({"chat_template":[{"name":"rag","template":"R"}]})").chat_template,
+            "");
+  EXPECT_EQ(vocabulary_of({}, R"({"chat_template":null})").chat_template, "");
+}
+
+TEST(TokenizerConfig, OverridesTheTemplateOfTokenizerJson) {
+  Parts parts = sentencepiece_parts();
+  EXPECT_TRUE(vocabulary_of(parts).add_bos);
+  const Vocabulary vocabulary =
+      vocabulary_of(parts, R"({"add_bos_token":false,"add_eos_token":true,"eos_token":"</s>"})");
+  EXPECT_FALSE(vocabulary.add_bos);
+  EXPECT_TRUE(vocabulary.add_eos);
+  EXPECT_EQ(Tokenizer(vocabulary, "t").encode("hi"), (std::vector<Token>{8, 2}));
+}
+
+TEST(TokenizerConfig, AnUnusedBeginTokenMayBeUnknown) {
+  EXPECT_EQ(vocabulary_of({}, R"({"bos_token":"nowhere"})").bos, -1);
+}
+
+}  // namespace
+}  // namespace tyto

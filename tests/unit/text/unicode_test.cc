@@ -1,0 +1,113 @@
+#include "text/unicode.h"
+
+#include <gtest/gtest.h>
+
+#include "text/byte_level.h"
+#include "unit/text/small_vocabularies.h"
+
+namespace tyto {
+namespace {
+
+using Kind = Utf8Head::Kind;
+
+struct HeadCase {
+  std::string_view text;
+  Kind kind;
+  size_t bytes;
+  char32_t code_point;
+};
+
+TEST(Unicode, HeadOfEveryKindOfSequence) {
+  const HeadCase cases[] = {
+      {"a", Kind::valid, 1, 'a'},
+      {"\u00E9x", Kind::valid, 2, 0xE9},
+      {"\u20AC", Kind::valid, 3, 0x20AC},
+      {"\U0001F642", Kind::valid, 4, 0x1F642},
+      {"\xF4\x8F\xBF\xBF", Kind::valid, 4, 0x10FFFF},
+      {"\x80", Kind::invalid, 1, 0},              // continuation byte alone
+      {"\xC0\x80", Kind::invalid, 1, 0},          // overlong NUL
+      {"\xE0\x80\x80", Kind::invalid, 1, 0},      // overlong
+      {"\xED\xA0\x80", Kind::invalid, 1, 0},      // surrogate
+      {"\xF4\x90\x80\x80", Kind::invalid, 1, 0},  // past U+10FFFF
+      {"\xF5\x80", Kind::invalid, 1, 0},
+      {"\xE2\x82x", Kind::invalid, 2, 0},  // maximal subpart: both bytes are one error
+      {"\xF0\x9F\x99x", Kind::invalid, 3, 0},
+      {"\xE2", Kind::truncated, 1, 0},
+      {"\xE2\x82", Kind::truncated, 2, 0},
+      {"\xF0\x9F\x99", Kind::truncated, 3, 0},
+  };
+  for (const HeadCase& c : cases) {
+    const Utf8Head head = utf8_head(c.text);
+    EXPECT_EQ(head.kind, c.kind) << c.text;
+    EXPECT_EQ(head.bytes, c.bytes) << c.text;
+    EXPECT_EQ(head.code_point, c.code_point) << c.text;
+  }
+}
+
+TEST(Unicode, AppendIsTheInverseOfHead) {
+  for (const char32_t point :
+       {0x0u, 0x7Fu, 0x80u, 0x7FFu, 0x800u, 0xD7FFu, 0xE000u, 0xFFFFu, 0x10000u, 0x10FFFFu}) {
+    std::string text;
+    append_utf8(point, text);
+    const Utf8Head head = utf8_head(text);
+    EXPECT_EQ(head.kind, Kind::valid);
+    EXPECT_EQ(head.bytes, text.size());
+    EXPECT_EQ(head.code_point, point);
+  }
+}
+
+TEST(Unicode, ValidPrefixStopsAtTheFirstBadByte) {
+  EXPECT_EQ(valid_utf8_prefix(""), 0u);
+  EXPECT_EQ(valid_utf8_prefix("h\u00E9"), 3u);
+  EXPECT_EQ(valid_utf8_prefix("h\xC3"), 1u);
+  EXPECT_EQ(valid_utf8_prefix("h\xFFz"), 1u);
+}
+
+TEST(Unicode, WhiteSpaceIsTheProperty) {
+  for (const char32_t space : {0x9, 0xA, 0xB, 0xC, 0xD, 0x20, 0x85, 0xA0, 0x1680, 0x2000, 0x200A,
+                               0x2028, 0x2029, 0x202F, 0x205F, 0x3000})
+    EXPECT_TRUE(is_white_space(space)) << static_cast<uint32_t>(space);
+  for (const char32_t other : {0x8, 0x1C, 0x61, 0x180E, 0x200B, 0x2060, 0xFEFF})
+    EXPECT_FALSE(is_white_space(other)) << static_cast<uint32_t>(other);
+}
+
+TEST(Unicode, Nfc) {
+  EXPECT_EQ(to_nfc(""), "");
+  EXPECT_EQ(to_nfc("plain ASCII\n"), "plain ASCII\n");
+  EXPECT_EQ(to_nfc("e\u0301"), "\u00E9");
+  EXPECT_EQ(to_nfc("\u00E9"), "\u00E9");
+  EXPECT_EQ(to_nfc("\u212B"), "\u00C5");               // ANGSTROM SIGN, a singleton
+  EXPECT_EQ(to_nfc("\u1100\u1161\u11A8"), "\uAC01");   // Hangul jamo
+  EXPECT_EQ(to_nfc("a\u0301\u0316"), "\u00E1\u0316");  // marks of different classes reorder
+  EXPECT_EQ(to_nfc("a\u0316\u0301"), "\u00E1\u0316");
+  EXPECT_EQ(to_nfc("\u0958"), "\u0915\u093C");        // a composition exclusion
+  EXPECT_EQ(to_nfc("\u1E9B\u0323"), "\u1E9B\u0323");  // UAX #15's own example
+  EXPECT_EQ(to_nfc("\uFB01"), "\uFB01");              // compatibility forms stay
+  EXPECT_EQ(to_nfc("x\U0001D15E"), "x\U0001D157\U0001D165");
+}
+
+// Half a million marks in the wrong order: insertion would take 10^11 steps.
+TEST(Unicode, NfcOfAnEndlessRunOfMarks) {
+  std::string text = "a";
+  for (int i = 0; i < 250'000; ++i) text += "\u0301\u0316";
+  const std::string composed = to_nfc(text);
+  EXPECT_EQ(composed.size(), text.size() - 1);  // "a" and the first U+0301 became U+00E1
+  EXPECT_EQ(composed.substr(0, 4), "\u00E1\u0316");
+  EXPECT_EQ(composed.substr(composed.size() - 2), "\u0301");
+}
+
+TEST(ByteLevel, AlphabetRoundTrips) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
+  EXPECT_EQ(from_byte_level(to_byte_level(all)), all);
+  EXPECT_EQ(to_byte_level(" a\n"), "\u0120a\u010A");
+  EXPECT_EQ(to_byte_level(std::string_view("\0\xAD\x7F", 3)), "\u0100\u0143\u0121");
+}
+
+TEST(ByteLevel, WhatIsOutsideTheAlphabetStandsForItself) {
+  EXPECT_EQ(from_byte_level("\u2581\u0120"), "\u2581 ");
+  EXPECT_EQ(from_byte_level("a\xFF\xC4"), "a\xFF\xC4");
+}
+
+}  // namespace
+}  // namespace tyto

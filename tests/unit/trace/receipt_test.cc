@@ -1,0 +1,64 @@
+#include "trace/receipt.h"
+
+#include <gtest/gtest.h>
+
+namespace tyto {
+namespace {
+
+TEST(Trace, CountersAreKeptPerDeviceAndReferencesStayValid) {
+  Trace trace;
+  DeviceCounters& cpu = trace.device("cpu");
+  for (int i = 0; i < 100; ++i) trace.device("d" + std::to_string(i));
+  ++cpu.submissions;
+  EXPECT_EQ(trace.device("cpu").submissions, 1u);
+}
+
+TEST(Trace, EachFallbackIsKeptOnce) {
+  Trace trace;
+  trace.fallback("a");
+  trace.fallback("a");
+  trace.fallback("b");
+  EXPECT_EQ(trace.fallbacks(), (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(Receipt, WindowHoldsOnlyWhatHappenedInside) {
+  Trace trace;
+  trace.device("cpu").submissions = 5;
+  trace.device("idle").submissions = 7;
+  const auto before = trace.snapshot();
+  trace.device("cpu").submissions = 8;
+  trace.device("cpu").completions = 2;
+  trace.device("late").submissions = 1;
+  const auto inside = window(before, trace.snapshot());
+  ASSERT_EQ(inside.size(), 2u);
+  EXPECT_EQ(inside[0].device, "cpu");
+  EXPECT_EQ(inside[0].submissions, 3u);
+  EXPECT_EQ(inside[0].completions, 2u);
+  EXPECT_EQ(inside[1].device, "late");
+}
+
+TEST(Receipt, RatesDoNotCountTheFirstTokenTwice) {
+  Receipt receipt;
+  receipt.prompt_tokens = 10;
+  receipt.prefill_seconds = 0.5;
+  receipt.generated_tokens = 5;
+  receipt.decode_seconds = 2;
+  EXPECT_DOUBLE_EQ(prefill_tokens_per_second(receipt), 20);
+  EXPECT_DOUBLE_EQ(decode_tokens_per_second(receipt), 2);
+  receipt.generated_tokens = 1;
+  EXPECT_DOUBLE_EQ(decode_tokens_per_second(receipt), 0);
+}
+
+TEST(Receipt, LineNamesDevicesAndMarksModelledTime) {
+  Receipt receipt;
+  EXPECT_NE(receipt_line(receipt).find("executed on no device"), std::string::npos);
+  receipt.devices = {{.device = "vnpu", .is_virtual = true, .submissions = 4, .completions = 3}};
+  receipt.fallbacks = {"attention not on vnpu: one query"};
+  const std::string line = receipt_line(receipt);
+  EXPECT_NE(line.find("vnpu (3 of 4 submissions completed"), std::string::npos) << line;
+  EXPECT_NE(line.find("modelled"), std::string::npos) << line;
+  EXPECT_NE(line.find("fallbacks: attention not on vnpu: one query"), std::string::npos) << line;
+}
+
+}  // namespace
+}  // namespace tyto

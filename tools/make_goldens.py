@@ -1,0 +1,390 @@
+#!/usr/bin/env python3
+"""Makes the golden fixtures of tests/golden/data with Hugging Face transformers.
+
+  python3 tools/make_goldens.py --out FOLDER
+
+Each fixture is a tiny random checkpoint, saved by transformers itself, with the logits and greedy
+continuations of the f32 model. tests/golden/README.md describes every file. Weights, tokenizers and
+prompts depend on SEED alone; logits may differ in the last bits from one CPU to another.
+"""
+
+import argparse
+import copy
+import json
+import math
+import os
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+# One thread: the order in which the trainer counts pairs is then always the same.
+os.environ.update(RAYON_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1")
+
+import tokenizers
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+from check_goldens import CONTINUATION, check, file_table
+from golden_texts import PROMPT_TEXT, SENTENCES
+from golden_tokenizers import (SEED, TOKENIZERS, make_tokenizer, seed_of, tokenizer_goldens)
+
+PROMPTS = [("random", 48), ("text", 52), ("random", 56)]
+CANDIDATES = 256  # random prompts tried, see choose_prompt
+CLEAR_MARGIN = 0.01
+
+# Standard deviation of each matrix, times sqrt(columns), by the end of its name; weights are drawn
+# evenly from an interval. The embedding is most of the residual stream, so that 4-bit rounding
+# leaves the logits recognisable; what attention and feed-forward add is still a thousand times the
+# error that the tests allow.
+GAINS = {
+    "q_proj.weight": 1.0,
+    "k_proj.weight": 1.0,
+    "v_proj.weight": 1.0,
+    "o_proj.weight": 0.5,
+    "gate_proj.weight": 1.0,
+    "up_proj.weight": 1.0,
+    "down_proj.weight": 0.5,
+    "lm_head.weight": 4.0,
+}
+EMBEDDING_STD = 0.6
+BIAS_STD = 0.3
+NORM_STD = 0.1
+
+
+def llama(**fields):
+    return {"class": "LlamaForCausalLM", "config": "LlamaConfig", "rms_norm_eps": 1e-5, **fields}
+
+
+def rope(theta, kind="default", **fields):
+    return {"rope_type": kind, "rope_theta": float(theta), **fields}
+
+
+# emb, hidden, layers, heads, kv_heads, head_dim, tied: the shape; the rest goes to the HF config.
+FIXTURES = {
+    "llama3": llama(
+        shape=(256, 256, 2, 4, 2, 64, True), tokenizer="llama3", dtype="bfloat16",
+        rope_parameters=rope(500000, "llama3", factor=8.0, low_freq_factor=1.0,
+                             high_freq_factor=4.0, original_max_position_embeddings=32)),
+    "llama-linear": llama(
+        shape=(64, 128, 2, 2, 2, 32, False), tokenizer="llama3", dtype="bfloat16",
+        rope_parameters=rope(10000, "linear", factor=2.0)),
+    "llama2": llama(
+        shape=(64, 192, 2, 4, 2, 16, False), tokenizer="llama2", dtype="float16",
+        rope_parameters=rope(10000)),
+    "smollm2": llama(
+        shape=(64, 64, 2, 4, 4, 16, True), tokenizer="smollm2", dtype="float32",
+        rope_parameters=rope(130000)),
+    "mistral": {
+        "class": "MistralForCausalLM", "config": "MistralConfig", "rms_norm_eps": 1e-5,
+        "shape": (256, 256, 1, 8, 2, 32, False), "tokenizer": "mistral", "dtype": "bfloat16",
+        "rope_parameters": rope(1000000), "sliding_window": None},
+    "qwen2": {
+        "class": "Qwen2ForCausalLM", "config": "Qwen2Config", "rms_norm_eps": 1e-6,
+        "shape": (64, 128, 2, 4, 2, 16, True), "tokenizer": "qwen2", "dtype": "bfloat16",
+        "rope_parameters": rope(1000000)},
+    "qwen3": {
+        "class": "Qwen3ForCausalLM", "config": "Qwen3Config", "rms_norm_eps": 1e-6,
+        "shape": (64, 128, 2, 6, 2, 32, False), "tokenizer": "qwen2", "dtype": "bfloat16",
+        "rope_parameters": rope(1000000), "jinja_file": True},
+}
+# A second copy of a checkpoint: split into shards, and with config.json in its older spelling.
+SHARDED = ("qwen2-sharded", "qwen2", 64 * 1024)
+
+
+def write_json(path, value):
+    """One line per field, and one per entry of a list of objects: readable diffs, small files."""
+    def field(v):
+        if isinstance(v, list) and v and isinstance(v[0], dict):
+            return "[\n" + ",\n".join("  " + json.dumps(e) for e in v) + "\n ]"
+        return json.dumps(v)
+
+    lines = [f" {json.dumps(k)}: {field(v)}" for k, v in value.items()]
+    Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def weight_std(name, tensor):
+    if name.endswith("norm.weight"):
+        return NORM_STD
+    if name.endswith("bias"):
+        return BIAS_STD
+    if name.endswith("embed_tokens.weight"):
+        return EMBEDDING_STD
+    gain = next(g for suffix, g in GAINS.items() if name.endswith(suffix))
+    return gain / math.sqrt(tensor.shape[1])
+
+
+def make_model(name, tokenizer):
+    """The f32 model; its weights are exact in the type the checkpoint is stored in."""
+    fixture = FIXTURES[name]
+    spec = TOKENIZERS[fixture["tokenizer"]]
+    emb, hidden, layers, heads, kv_heads, head_dim, tied = fixture["shape"]
+    known = ("class", "config", "shape", "tokenizer", "dtype", "jinja_file")
+    fields = {k: copy.deepcopy(v) for k, v in fixture.items() if k not in known}
+    if fixture["config"] != "Qwen2Config":  # there head_dim is always emb / heads
+        fields["head_dim"] = head_dim
+    stop = [tokenizer.convert_tokens_to_ids(t) for t in spec["stop"]]
+    config = getattr(transformers, fixture["config"])(
+        vocab_size=spec.get("model_vocab", spec["vocab"]), hidden_size=emb,
+        intermediate_size=hidden, num_hidden_layers=layers, num_attention_heads=heads,
+        num_key_value_heads=kv_heads, max_position_embeddings=128, tie_word_embeddings=tied,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=stop if len(stop) > 1 else stop[0],
+        **fields)
+    config._attn_implementation = "eager"
+    model = getattr(transformers, fixture["class"])(config).float().eval()
+    with torch.no_grad():
+        for weight_name, weight in model.named_parameters():
+            generator = torch.Generator().manual_seed(seed_of(name, weight_name))
+            values = (torch.rand(weight.shape, generator=generator) * 2 - 1) * math.sqrt(3)
+            values *= weight_std(weight_name, weight)
+            if weight_name.endswith("norm.weight"):
+                values += 1.0
+            if tied and weight_name == "model.norm.weight":
+                # Without the signs a tied head would give every token back as its own successor.
+                values *= torch.randint(2, values.shape, generator=generator) * 2 - 1
+            values = values.to(torch.bfloat16).to(getattr(torch, fixture["dtype"])).float()
+            assert torch.equal(values, values.to(torch.bfloat16).float())
+            weight.copy_(values)
+    assert tied == (model.lm_head.weight is model.model.embed_tokens.weight)
+    return model
+
+
+def logits_of(model, prompts):
+    """[prompt, position, vocab]; the prompts are of one length."""
+    with torch.no_grad():
+        return model(torch.tensor(prompts), use_cache=False).logits
+
+
+def margins(logits):
+    top = logits.topk(2, dim=-1).values
+    span = logits.max(dim=-1).values - logits.min(dim=-1).values
+    return (top[..., 0] - top[..., 1]) / span
+
+
+def greedy(model, prompts):
+    """Continuations by argmax that never stop: (ids, margins) of each prompt, all of one length."""
+    rows, steps = [], []
+    tokens, past = torch.tensor(prompts), None
+    for _ in range(CONTINUATION):
+        with torch.no_grad():
+            out = model(tokens, past_key_values=past, use_cache=True, logits_to_keep=1)
+        past, last = out.past_key_values, out.logits[:, -1]
+        tokens = last.argmax(-1, keepdim=True)
+        rows.append(tokens[:, 0])
+        steps.append(margins(last))
+    return list(zip(torch.stack(rows, 1).tolist(), torch.stack(steps, 1).tolist()))
+
+
+def clear_steps(values):
+    return next((i for i, m in enumerate(values) if m < CLEAR_MARGIN), len(values))
+
+
+def candidate_prompts(tokenizer, name, index):
+    """(text or None, ids) of each; a text is longer than the prompt, whose ids are its first."""
+    kind, length = PROMPTS[index]
+    backend = tokenizer.backend_tokenizer
+    if kind == "text":
+        texts = [" ".join([a, b, PROMPT_TEXT]) for a in SENTENCES for b in SENTENCES]
+        return [(t, backend.encode(t).ids[:length]) for t in texts]
+    rng = random.Random(seed_of(name, "prompt", index))
+    start = backend.encode("").ids
+    size = backend.get_vocab_size()
+    return [(None, start + [rng.randrange(size) for _ in range(length - len(start))])
+            for _ in range(CANDIDATES)]
+
+
+def choose_prompt(model, tokenizer, name, index):
+    """The candidate that says most before a step comes that another engine may decide otherwise."""
+    def worth(continuation):
+        ids, steps = continuation
+        clear = clear_steps(steps)
+        return len(set(ids[:clear])), clear
+
+    tries = candidate_prompts(tokenizer, name, index)
+    worths = [worth(c) for c in greedy(model, [ids for _, ids in tries])]
+    return tries[worths.index(max(worths))]
+
+
+def cosine(a, b):
+    return torch.nn.functional.cosine_similarity(a.double(), b.double(), dim=-1)
+
+
+def check_rope_matters(name, model, ids, expected):
+    """A reader that forgets the scaling of the rope must be far outside the tests' tolerance."""
+    if FIXTURES[name]["rope_parameters"]["rope_type"] == "default":
+        return
+    config = copy.deepcopy(model.config)
+    config.rope_parameters = rope(config.rope_parameters["rope_theta"])
+    plain = type(model)(config).float().eval()
+    plain.load_state_dict(model.state_dict())
+    difference = (logits_of(plain, [ids])[0] - expected).abs().max()
+    assert difference > 0.02 * expected.abs().max(), (name, difference)
+
+
+def rounded_to_4_bits(model):
+    """Every matrix through blocks of 32 with one f16 scale: how far logits may move."""
+    small = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, weight in small.named_parameters():
+            if weight.dim() != 2:
+                continue
+            blocks = weight.reshape(-1, 32)
+            largest = blocks.gather(1, blocks.abs().argmax(1, keepdim=True))
+            scale = largest / -8
+            stored = scale.half().float()
+            codes = (blocks / scale + 8.5).floor().clamp(0, 15) - 8
+            weight.copy_((codes * stored).reshape(weight.shape))
+    return small
+
+
+def check_cached_decode(model, ids, expected):
+    """Prefill 16, prefill the rest but 4, then one by one: the cache must not change the logits."""
+    past, rows, cuts = None, [], [0, 16, len(ids) - 4, *range(len(ids) - 3, len(ids) + 1)]
+    with torch.no_grad():
+        for a, b in zip(cuts, cuts[1:]):
+            out = model(torch.tensor([ids[a:b]]), past_key_values=past, use_cache=True)
+            past = out.past_key_values
+            rows.append(out.logits[0])
+    assert (torch.cat(rows) - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+def expected_values(name, model, tokenizer, model_dir, out):
+    in_f64 = copy.deepcopy(model).double()
+    in_bf16 = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.bfloat16,
+                                                   attn_implementation="eager")
+    in_4_bits = rounded_to_4_bits(model)
+    prompts = []
+    for index, (kind, _) in enumerate(PROMPTS):
+        text, ids = choose_prompt(model, tokenizer, name, index)
+        logits = logits_of(model, [ids])[0]
+        bf16 = logits_of(in_bf16, [ids])[0].float()
+        check_cached_decode(model, ids, logits)
+        check_rope_matters(name, model, ids, logits)
+        (tokens, steps), = greedy(model, [ids])
+        whole = logits_of(model, [ids + tokens])[0, len(ids) - 1:-1]
+        assert whole.argmax(-1).tolist() == tokens
+        file = f"logits-{index}.f32"
+        (out / file).write_bytes(logits.contiguous().numpy().astype("<f4").tobytes())
+        four_bits = logits_of(in_4_bits, [ids])[0]
+        prompts.append({
+            "kind": kind, "text": text, "ids": ids,
+            "logits": file, "shape": list(logits.shape), "max_abs": logits.abs().max().item(),
+            "argmax": logits.argmax(-1).tolist(),
+            "margin": [round(m, 7) for m in margins(logits).tolist()],
+            "greedy": tokens, "greedy_margin": [round(m, 7) for m in steps],
+            "greedy_clear": clear_steps(steps),
+            "argmax_bf16": bf16.argmax(-1).tolist(),
+            "f64_difference": (logits_of(in_f64, [ids])[0] - logits).abs().max().item(),
+            "bf16_cosine_min": cosine(bf16, logits).min().item(),
+            "q4_cosine_min": cosine(four_bits, logits).min().item(),
+            "q4_cosine": cosine(four_bits.flatten(), logits.flatten()).item()})
+    return prompts
+
+
+def legacy_config(config):
+    """config.json as written before transformers 5: rope_theta and rope_scaling, torch_dtype."""
+    old = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype", "layer_types")}
+    parameters = dict(config["rope_parameters"])
+    old["rope_theta"] = parameters.pop("rope_theta")
+    kind = parameters.pop("rope_type")
+    key = "type" if kind == "linear" else "rope_type"
+    old["rope_scaling"] = None if kind == "default" else {key: kind, **parameters}
+    old["torch_dtype"] = config["dtype"]
+    if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]:
+        del old["head_dim"]
+    return dict(sorted(old.items()))
+
+
+def check_reload(model, model_dir, legacy):
+    """What was saved, read back with either spelling of the config, computes the same logits."""
+    prompt = [list(range(100, 180))]
+    expected = logits_of(model, prompt)
+    with tempfile.TemporaryDirectory() as other:
+        shutil.copytree(model_dir, other, dirs_exist_ok=True)
+        (Path(other) / "config.json").write_text(json.dumps(legacy))
+        for folder in (model_dir, other):
+            again = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                         attn_implementation="eager")
+            kept = again.state_dict()
+            assert all(torch.equal(kept[k], v) for k, v in model.state_dict().items()), folder
+            difference = (logits_of(again, prompt) - expected).abs().max()
+            assert difference < 1e-5 * expected.abs().max(), folder
+
+
+def save(name, model, tokenizer, model_dir, **options):
+    fixture = FIXTURES[name]
+    stored = copy.deepcopy(model).to(getattr(torch, fixture["dtype"]))
+    stored.save_pretrained(model_dir, **options)
+    tokenizer.save_pretrained(model_dir, save_jinja_files=fixture.get("jinja_file", False))
+    return legacy_config(json.loads((model_dir / "config.json").read_text()))
+
+
+def make_fixture(name, tokenizer, out):
+    fixture = FIXTURES[name]
+    folder = out / name
+    model_dir = folder / "model"
+    model_dir.mkdir(parents=True)
+    model = make_model(name, tokenizer)
+    legacy = save(name, model, tokenizer, model_dir)
+    (folder / "config.legacy.json").write_text(json.dumps(legacy, indent=2) + "\n")
+    check_reload(model, model_dir, legacy)
+    prompts = expected_values(name, model, tokenizer, model_dir, folder)
+    write_json(folder / "expected.json", {"fixture": name, "prompts": prompts})
+    for p in prompts:
+        print(f"{name:13} {p['kind']:6} max {p['max_abs']:6.2f} clear {p['greedy_clear']:2} "
+              f"distinct {len(set(p['greedy'])):2} "
+              f"f64 {p['f64_difference'] / p['max_abs']:.1e} bf16 {p['bf16_cosine_min']:.5f} "
+              f"q4 {p['q4_cosine']:.4f} (min {p['q4_cosine_min']:.4f})", flush=True)
+    keys = ("emb", "hidden", "layers", "heads", "kv_heads", "head_dim", "tied")
+    entries = [{
+        "name": name, "model": f"{name}/model", "expected": f"{name}/expected.json",
+        "legacy_config": f"{name}/config.legacy.json", "architecture": fixture["class"],
+        "tokenizer": f"tokenizers/{fixture['tokenizer']}.json", "dtype": fixture["dtype"],
+        "vocab": model.config.vocab_size, **dict(zip(keys, fixture["shape"])),
+        "rope": fixture["rope_parameters"], "eps": fixture["rms_norm_eps"], "sharded": False}]
+    copy_name, original, shard_bytes = SHARDED
+    if name == original:
+        shard_dir = out / copy_name / "model"
+        legacy = save(name, model, tokenizer, shard_dir, max_shard_size=shard_bytes)
+        (shard_dir / "config.json").write_text(json.dumps(legacy, indent=2) + "\n")
+        check_reload(model, shard_dir, legacy)
+        entries.append({**entries[0], "name": copy_name, "model": f"{copy_name}/model",
+                        "legacy_config": f"{copy_name}/model/config.json", "sharded": True})
+    return entries
+
+
+def make(out):
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.set_float32_matmul_precision("highest")
+    transformers.utils.logging.disable_progress_bar()
+    if out.exists() and any(out.iterdir()):
+        sys.exit(f"{out} is not empty")
+    (out / "tokenizers").mkdir(parents=True)
+    entries = []
+    made = {kind: make_tokenizer(kind) for kind in TOKENIZERS}
+    for name, fixture in FIXTURES.items():
+        entries += make_fixture(name, made[fixture["tokenizer"]], out)
+    for kind, tokenizer in made.items():
+        users = [e["name"] for e in entries if e["tokenizer"] == f"tokenizers/{kind}.json"]
+        write_json(out / "tokenizers" / f"{kind}.json", tokenizer_goldens(kind, tokenizer, users))
+    versions = {m.__name__: m.__version__ for m in (torch, transformers, tokenizers)}
+    versions["python"] = sys.version.split()[0]
+    write_json(out / "index.json", {
+        "made_by": "tools/make_goldens.py", "seed": SEED, "versions": versions,
+        "computed": "float32 on the CPU, eager attention, one thread",
+        "fixtures": entries, "files": file_table(out)})
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="a new or empty folder")
+    args = parser.parse_args()
+    make(args.out)
+    check(args.out)
+
+
+if __name__ == "__main__":
+    main()
