@@ -79,11 +79,13 @@ void ThreadPool::parallel_for(size_t count, size_t grain,
   wake_.notify_all();
   run_chunks();
   gate_.fetch_add(kShut, std::memory_order_relaxed);
-  for (int spins = 0; gate_.load(std::memory_order_acquire) != kShut; ++spins) {
-    if (spins < kSpins)
+  for (int spins = 0; gate_.load(std::memory_order_acquire) != kShut;) {
+    if (spins < kSpins) {
       pause();
-    else
+      ++spins;
+    } else {
       std::this_thread::yield();  // another process has our core: let the worker finish
+    }
   }
 }
 

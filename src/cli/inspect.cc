@@ -5,10 +5,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "model/model.h"
+#include "model/printable.h"
 
 namespace tyto {
 namespace {
@@ -126,14 +128,28 @@ std::string as_text(const Model& model, uint64_t positions, bool with_tensors) {
   if (!with_tensors) return out;
   out += "\n";
   for (const NamedTensor& tensor : model.tensors)
-    out += fmt::format("{:<44} {:>6} {:>8} x {:<8} {:>12}\n", tensor.name,
+    out += fmt::format("{:<44} {:>6} {:>8} x {:<8} {:>12}\n", printable(tensor.name),
                        info(tensor.view.dtype).name, tensor.view.rows, tensor.view.cols,
                        human_bytes(tensor.view.bytes.size()));
   return out;
 }
 
+// Only a vocabulary-only file may lack weights; any other complaint stands.
+Model open_for_inspection(const std::filesystem::path& path) {
+  try {
+    return open_model(path);
+  } catch (const Error&) {
+    try {
+      Model model = open_model(path, Need::vocabulary);
+      if (model.tensors.empty()) return model;
+    } catch (const Error&) {  // then the first complaint says more
+    }
+    throw;
+  }
+}
+
 void inspect(const InspectFlags& flags) {
-  const Model model = open_model(find_model(model_or_shipped(flags.model)), Need::vocabulary);
+  const Model model = open_for_inspection(find_model(model_or_shipped(flags.model)));
   const uint64_t positions = flags.context == 0 ? model.config.context : flags.context;
   print(flags.json ? as_json(model, positions, flags.tensors)
                              .dump(2, ' ', false, ordered_json::error_handler_t::replace) +

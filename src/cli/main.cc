@@ -54,7 +54,7 @@ int parse_and_run(int argc, char** argv) {
   CLI::App app("Tyto runs Llama-family language models and says which device did the work.",
                "tyto");
   app.set_version_flag("--version", std::string("tyto ") + TYTO_VERSION);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
   for (const Command& command : kCommands)
@@ -66,6 +66,7 @@ int parse_and_run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return report(error.what(), "see --help", 2);
   }
+  if (app.get_subcommands().empty()) return report("no command", "see --help", 2);
   return 0;
 }
 

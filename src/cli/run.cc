@@ -64,7 +64,8 @@ void run(const RunFlags& flags) {
   engine.check_required(answer.receipt.devices);
   print(held + "\n");
   if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
-  note(fmt::format("{} · stopped at {}", receipt_line(answer.receipt), name(answer.reason)));
+  note(fmt::format("ready in {:.2f} s · {} · stopped at {}", engine.setup_seconds(),
+                   receipt_line(answer.receipt), name(answer.reason)));
 }
 
 }  // namespace

@@ -39,6 +39,8 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   std::vector<Device*> in_order;
   for (const auto& device : devices_) in_order.push_back(device.get());
   pipeline_ = std::make_unique<Pipeline>(model_, in_order, options.pipeline, trace_);
+  setup_seconds_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - opened_).count();
 }
 
 const Tokenizer& Engine::tokenizer() const {

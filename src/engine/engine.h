@@ -2,6 +2,7 @@
 // server share.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,11 +39,13 @@ class Engine {
   Trace& trace() { return trace_; }
   std::vector<DeviceInfo> devices() const;
   unsigned threads() const { return pool_.threads(); }
+  double setup_seconds() const { return setup_seconds_; }
 
   // Throws a require Error unless the required device is among those that completed work.
   void check_required(const std::vector<DeviceCounters>& executed) const;
 
  private:
+  std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
   std::string require_;
   Model model_;
   std::optional<Tokenizer> tokenizer_;
@@ -50,6 +53,7 @@ class Engine {
   Trace trace_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<Pipeline> pipeline_;
+  double setup_seconds_ = 0;  // from construction to ready for the first token
 };
 
 // How a conversation becomes a prompt. `choice` is a named template, a file, or empty for the

@@ -76,12 +76,13 @@ void read_rope(const ArchitectureKeys& arch, Config& config) {
   const std::string* type = keys.text(type_key);
   if (type != nullptr && *type != "none" && *type != "linear")
     fail_unsupported(keys.where(type_key), "{}; none and linear are supported", printable(*type));
-  // Files of before rope.scaling.* say only by how much positions shrink.
+  // Files of before rope.scaling.* say only by how much positions shrink, and a factor without a
+  // type is a linear one. Zero is how some writers say that there is none.
   const auto old_factor = keys.real(arch.prefix + "rope.scale_linear");
   const auto factor = keys.real(arch.prefix + "rope.scaling.factor");
   const double shrink = factor ? *factor : old_factor.value_or(1.0);
-  const bool linear = type != nullptr ? *type == "linear" : old_factor.has_value();
-  if (linear && shrink != 1.0) {
+  const bool linear = type == nullptr || *type == "linear";
+  if (linear && shrink != 1.0 && shrink != 0.0) {
     rope.scaling = RopeScaling::linear;
     rope.factor = static_cast<float>(shrink);
   }

@@ -130,12 +130,14 @@ Config config_from_hf(const Json& root) {
   return config;
 }
 
-std::vector<Token> eos_ids_from_hf(const Json& root, uint32_t vocab) {
+std::vector<Token> eos_ids_from_hf(const Json& root, uint64_t tokens) {
   std::vector<Token> ids;
   const auto field = root.find("eos_token_id");
   if (!field) return ids;
   const auto add = [&](const Json& id) {
-    ids.push_back(static_cast<Token>(id.as_uint(vocab - 1)));
+    const uint64_t value = id.as_uint(INT32_MAX);
+    if (value >= tokens) id.fail(fmt::format("{} is outside {} tokens", value, tokens));
+    ids.push_back(static_cast<Token>(value));
   };
   if (field->is(Json::Type::array))
     field->for_each_element([&](size_t, const Json& id) { add(id); });

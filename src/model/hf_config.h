@@ -13,8 +13,8 @@ namespace tyto {
 // The shape, checked. Architectures and features Tyto would compute wrongly are refused by name.
 Config config_from_hf(const Json& root);
 
-// Token ids under "eos_token_id": one, a list, or none. Each is below `vocab`.
-std::vector<Token> eos_ids_from_hf(const Json& root, uint32_t vocab);
+// Token ids under "eos_token_id": one, a list, or none. One of `tokens` or above is an Error.
+std::vector<Token> eos_ids_from_hf(const Json& root, uint64_t tokens);
 
 GenerationDefaults generation_defaults_from_hf(const Json& root);
 

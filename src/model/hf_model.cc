@@ -51,17 +51,18 @@ void fill_model_from_folder(const std::filesystem::path& folder, Need need,
 
   model.vocabulary = read_vocabulary(folder);
   if (!model.vocabulary && need == Need::vocabulary)
-    fail_input(folder.string(), "has no tokenizer.json");
+    fail_input(folder.string(), "has no tokenizer.json (tokenizer.model alone is not read)");
   if (!has_config) return;
 
   const Json root = Json::parse_file(config_path, kLongestConfig);
   model.config = config_from_hf(root);
   if (model.config.name.empty()) model.config.name = folder.filename().string();
-  std::vector<Token> eos = eos_ids_from_hf(root, model.config.vocab);
+  const uint64_t tokens = model.vocabulary ? model.vocabulary->pieces.size() : model.config.vocab;
+  std::vector<Token> eos = eos_ids_from_hf(root, tokens);
   if (std::filesystem::exists(generation_path)) {
     const Json generation = Json::parse_file(generation_path, kLongestConfig);
     model.defaults = generation_defaults_from_hf(generation);
-    const std::vector<Token> more = eos_ids_from_hf(generation, model.config.vocab);
+    const std::vector<Token> more = eos_ids_from_hf(generation, tokens);
     eos.insert(eos.end(), more.begin(), more.end());
   }
   if (model.vocabulary) {

@@ -105,12 +105,11 @@ json added_tokens(const Vocabulary& vocabulary) {
 
 json bpe_model(const Vocabulary& vocabulary) {
   json vocab = json::object();
-  // Pushed pairwise: an ordered object looks each key up before it adds it, which is quadratic.
-  auto& members = vocab.get_ref<json::object_t&>();
+  // Into the container below: the object itself would search for each key before it adds it.
+  auto& members = static_cast<json::object_t::Container&>(vocab.get_ref<json::object_t&>());
   members.reserve(vocabulary.pieces.size());
   for (size_t id = 0; id < vocabulary.pieces.size(); ++id)
-    static_cast<std::vector<std::pair<const std::string, json>>&>(members).emplace_back(
-        vocabulary.pieces[id], id);
+    members.emplace_back(vocabulary.pieces[id], id);
   json merges = json::array();
   for (const auto& [left, right] : vocabulary.merges)
     merges.push_back(text_of(vocabulary, left) + " " + text_of(vocabulary, right));

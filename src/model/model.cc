@@ -47,7 +47,7 @@ void open_folder(const fs::path& folder, Need need, const Progress& progress, Mo
     fail_input(folder.string(), "holds neither config.json nor a GGUF: not a model");
   if (files.size() > 1) {
     std::string names;
-    for (const fs::path& file : files) names += " " + file.filename().string();
+    for (const fs::path& file : files) names.append(" ").append(file.filename().string());
     fail_input(folder.string(), "holds several GGUFs, name one:{}", names);
   }
   open_gguf(files.front(), need, model);

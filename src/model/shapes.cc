@@ -9,30 +9,29 @@ struct Shape {
   std::string_view name;
   std::string_view architecture;
   uint32_t layers, emb, hidden, heads, kv_heads, head_dim, vocab, context;
-  float theta;
-  float llama3_factor;  // 0: no rope scaling
-  float norm_eps;
+  uint32_t theta;
+  uint32_t llama3_factor;  // 0: no rope scaling
   bool tied;
 };
 
 // clang-format off
 constexpr Shape kShapes[] = {
-    // name          architecture lay.  emb   hidden heads kv  hd   vocab   context theta     l3   eps    tied
-    {"llama-3.2-1b",    "llama",  16, 2048,  8192, 32,  8,  64, 128256, 131072, 500000.f,  32.f, 1e-5f, true},
-    {"llama-3.2-3b",    "llama",  28, 3072,  8192, 24,  8, 128, 128256, 131072, 500000.f,  32.f, 1e-5f, true},
-    {"llama-3.1-8b",    "llama",  32, 4096, 14336, 32,  8, 128, 128256, 131072, 500000.f,   8.f, 1e-5f, false},
-    {"tinyllama-1.1b",  "llama",  22, 2048,  5632, 32,  4,  64,  32000,   2048, 10000.f,    0.f, 1e-5f, false},
-    {"smollm2-1.7b",    "llama",  24, 2048,  8192, 32, 32,  64,  49152,   8192, 130000.f,   0.f, 1e-5f, true},
-    {"qwen2.5-0.5b",    "qwen2",  24,  896,  4864, 14,  2,  64, 151936,  32768, 1000000.f,  0.f, 1e-6f, true},
-    {"qwen2.5-1.5b",    "qwen2",  28, 1536,  8960, 12,  2, 128, 151936,  32768, 1000000.f,  0.f, 1e-6f, true},
-    {"qwen2.5-3b",      "qwen2",  36, 2048, 11008, 16,  2, 128, 151936,  32768, 1000000.f,  0.f, 1e-6f, true},
-    {"qwen2.5-7b",      "qwen2",  28, 3584, 18944, 28,  4, 128, 152064,  32768, 1000000.f,  0.f, 1e-6f, false},
-    {"qwen3-0.6b",      "qwen3",  28, 1024,  3072, 16,  8, 128, 151936,  40960, 1000000.f,  0.f, 1e-6f, true},
-    {"qwen3-1.7b",      "qwen3",  28, 2048,  6144, 16,  8, 128, 151936,  40960, 1000000.f,  0.f, 1e-6f, true},
-    {"qwen3-4b",        "qwen3",  36, 2560,  9728, 32,  8, 128, 151936,  40960, 1000000.f,  0.f, 1e-6f, true},
-    {"qwen3-8b",        "qwen3",  36, 4096, 12288, 32,  8, 128, 151936,  40960, 1000000.f,  0.f, 1e-6f, false},
+    // name            family  lay.  emb hidden hd. kv dim   vocab context   theta l3 tied
+    {"llama-3.2-1b",   "llama", 16, 2048,  8192, 32,  8,  64, 128256, 131072,  500000, 32, true},
+    {"llama-3.2-3b",   "llama", 28, 3072,  8192, 24,  8, 128, 128256, 131072,  500000, 32, true},
+    {"llama-3.1-8b",   "llama", 32, 4096, 14336, 32,  8, 128, 128256, 131072,  500000,  8, false},
+    {"tinyllama-1.1b", "llama", 22, 2048,  5632, 32,  4,  64,  32000,   2048,   10000,  0, false},
+    {"smollm2-1.7b",   "llama", 24, 2048,  8192, 32, 32,  64,  49152,   8192,  130000,  0, true},
+    {"qwen2.5-0.5b",   "qwen2", 24,  896,  4864, 14,  2,  64, 151936,  32768, 1000000,  0, true},
+    {"qwen2.5-1.5b",   "qwen2", 28, 1536,  8960, 12,  2, 128, 151936,  32768, 1000000,  0, true},
+    {"qwen2.5-3b",     "qwen2", 36, 2048, 11008, 16,  2, 128, 151936,  32768, 1000000,  0, true},
+    {"qwen2.5-7b",     "qwen2", 28, 3584, 18944, 28,  4, 128, 152064,  32768, 1000000,  0, false},
+    {"qwen3-0.6b",     "qwen3", 28, 1024,  3072, 16,  8, 128, 151936,  40960, 1000000,  0, true},
+    {"qwen3-1.7b",     "qwen3", 28, 2048,  6144, 16,  8, 128, 151936,  40960, 1000000,  0, true},
+    {"qwen3-4b",       "qwen3", 36, 2560,  9728, 32,  8, 128, 151936,  40960, 1000000,  0, true},
+    {"qwen3-8b",       "qwen3", 36, 4096, 12288, 32,  8, 128, 151936,  40960, 1000000,  0, false},
     // Nobody's model: small enough for a test, wide enough for every block type.
-    {"tiny",            "llama",   2,  256,   512,  4,  2,  64,    512,    512, 10000.f,    0.f, 1e-5f, true},
+    {"tiny",           "llama",  2,  256,   512,  4,  2,  64,    512,    512,   10000,  0, true},
 };
 // clang-format on
 
@@ -54,14 +53,14 @@ Config shape_by_name(std::string_view name) {
     config.head_dim = shape.head_dim;
     config.vocab = shape.vocab;
     config.context = shape.context;
-    config.norm_eps = shape.norm_eps;
+    config.norm_eps = shape.architecture == "llama" ? 1e-5f : 1e-6f;
     config.tied_head = shape.tied;
     config.qkv_bias = shape.architecture == "qwen2";
     config.qk_norm = shape.architecture == "qwen3";
-    config.rope.theta = shape.theta;
-    if (shape.llama3_factor != 0.0f) {
+    config.rope.theta = static_cast<float>(shape.theta);
+    if (shape.llama3_factor != 0) {
       config.rope.scaling = RopeScaling::llama3;
-      config.rope.factor = shape.llama3_factor;
+      config.rope.factor = static_cast<float>(shape.llama3_factor);
     }
     return config;
   }

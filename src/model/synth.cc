@@ -31,13 +31,15 @@ uint64_t mix(uint64_t x) {
 
 // The sum of four uniform numbers: bell-shaped, bounded at 3.46 deviations, and cheap.
 void fill_random(uint64_t key, uint64_t first, float mean, float deviation, std::span<float> out) {
-  constexpr float kSumDeviation = 37837.23f;  // 65536 * sqrt(4 / 12)
-  const float scale = deviation / kSumDeviation;
+  constexpr double kSumDeviation = 37837.23;  // 65536 * sqrt(4 / 12)
+  // A float times a sum of 18 bits is exact in double: machines that fuse multiplication and
+  // addition get the same bits as those that do not.
+  const double scale = static_cast<float>(deviation / kSumDeviation);
   for (size_t i = 0; i < out.size(); ++i) {
     const uint64_t bits = mix(key + first + i);
     const auto sum = static_cast<int32_t>((bits & 0xffff) + ((bits >> 16) & 0xffff) +
                                           ((bits >> 32) & 0xffff) + (bits >> 48));
-    out[i] = mean + scale * static_cast<float>(sum - 2 * 65535);
+    out[i] = static_cast<float>(mean + scale * (sum - 2 * 65535));
   }
 }
 
@@ -100,7 +102,7 @@ class TensorMaker {
 
  private:
   void fill_directly(const WeightSpec& spec, DType dtype, uint64_t key, uint64_t first,
-                  uint64_t count) {
+                     uint64_t count) {
     const Distribution shape = distribution_of(spec);
     values_.resize(count);
     fill_random(key, first, shape.mean, shape.deviation, values_);

@@ -38,8 +38,8 @@ inline uint16_t f32_to_f16(float value) {
   // Adding 0.5 puts an f16 subnormal's last place at the f32 adder's, which then rounds it.
   const float half = std::bit_cast<float>(magnitude) + 0.5f;
   const int32_t subnormal = std::bit_cast<int32_t>(half) - 0x3f000000;
-  const int32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
-  const int32_t normal = (rounded - 0x38000000) >> 13;
+  const uint32_t rounded = (bits & 0x7fffffffu) + 0xfffu + ((bits >> 13) & 1u);
+  const int32_t normal = static_cast<int32_t>((rounded - 0x38000000u) >> 13);
   const int32_t nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
   int32_t result = magnitude < 0x38800000 ? subnormal : normal;  // 2^-14
   result = magnitude >= 0x47800000 ? 0x7c00 : result;            // 65536

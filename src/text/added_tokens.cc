@@ -40,9 +40,10 @@ size_t white_space_before(std::string_view text, size_t from, size_t to) {
 AddedTokenMatcher::AddedTokenMatcher(const std::vector<AddedToken>& added, bool with_special) {
   for (const AddedToken& token : added)
     if (!token.text.empty() && (with_special || !token.special)) sorted_.push_back(&token);
-  // Stable, so that of two tokens with one text the first listed is found.
-  std::stable_sort(sorted_.begin(), sorted_.end(),
-                   [](const AddedToken* a, const AddedToken* b) { return a->text < b->text; });
+  // Of two tokens with one text the first listed comes first, and the other is dropped.
+  std::sort(sorted_.begin(), sorted_.end(), [](const AddedToken* a, const AddedToken* b) {
+    return a->text != b->text ? a->text < b->text : a < b;
+  });
   const auto same_text = [](const AddedToken* a, const AddedToken* b) {
     return a->text == b->text;
   };

@@ -87,15 +87,17 @@ std::string ChatTemplate::render(const std::vector<ChatMessage>& messages,
   machine.now = options.date.empty() ? today() : midnight_of(options.date);
   machine.scope = jinja::make_scope(machine, nullptr);
 
-  auto& variables = machine.scope->variables;
-  for (const auto& [flag, value] : options.flags) variables[flag] = value;
-  variables["messages"] = messages_value(machine, messages);
-  variables["add_generation_prompt"] = options.add_generation_prompt;
-  variables["bos_token"] = std::string_view(options.bos_token);
-  variables["eos_token"] = std::string_view(options.eos_token);
+  auto set = [&](std::string_view name, const jinja::Value& value) {
+    jinja::set_variable(machine, *machine.scope, name, value);
+  };
+  for (const auto& [flag, value] : options.flags) set(flag, value);
+  set("messages", messages_value(machine, messages));
+  set("add_generation_prompt", options.add_generation_prompt);
+  set("bos_token", std::string_view(options.bos_token));
+  set("eos_token", std::string_view(options.eos_token));
   // transformers always passes these two.
-  variables["tools"] = jinja::None{};
-  variables["documents"] = jinja::None{};
+  set("tools", jinja::None{});
+  set("documents", jinja::None{});
 
   jinja::execute(machine, *program_->code);
   return output;

@@ -24,14 +24,16 @@ struct ChatOptions {
 
 class ChatTemplate {
  public:
-  // Parses the source; a construct outside the subset is an Error naming it and its line.
-  // `name` is how errors call the template.
+  // Parses the source; a construct outside the subset is an Error naming it and its line
+  // ("chat template NAME: line 12: unknown filter 'foo'"), or becomes one when it is reached if a
+  // condition guards it. What is in the subset renders as Jinja2 with transformers' settings does.
   ChatTemplate(std::string_view source, const std::string& name);
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  // Bounded in steps and output size; raise_exception() in a template becomes an Error.
+  // Bounded in steps, memory and output; raise_exception() in a template becomes an Error. Texts
+  // may be any bytes. Const and without shared state: safe to call from many threads.
   std::string render(const std::vector<ChatMessage>& messages, const ChatOptions& options) const;
 
  private:

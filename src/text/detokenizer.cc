@@ -1,6 +1,7 @@
 // Tokens to text: the decoding half of Tokenizer, and the Detokenizer that streams it.
-#include "text/byte_level.h"
 #include "text/tokenizer.h"
+
+#include "text/byte_level.h"
 #include "text/tokenizer_tables.h"
 #include "text/unicode.h"
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "text/jinja_machine.h"
 #include "text/jinja_unicode.h"
+#include "text/unicode.h"
 
 namespace tyto::jinja {
 namespace {
@@ -153,7 +154,7 @@ void append_escape(Lexer& lexer, std::string& out, std::string_view body, size_t
   if (letter >= '0' && letter <= '7') {
     --at;
     read_code(body, at, 8, 1, 3, code);
-    append_utf8(out, code);
+    append_utf8(code, out);
     return;
   }
   for (Coded coded : {Coded{'x', 2}, Coded{'u', 4}, Coded{'U', 8}}) {
@@ -162,7 +163,7 @@ void append_escape(Lexer& lexer, std::string& out, std::string_view body, size_t
     if (!complete || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
       fail(lexer, "a string has a bad \\{} escape", letter);
     }
-    append_utf8(out, code);
+    append_utf8(code, out);
     return;
   }
   if (letter == 'N') {

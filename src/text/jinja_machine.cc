@@ -1,6 +1,11 @@
 #include "text/jinja_machine.h"
 
 namespace tyto::jinja {
+namespace {
+
+constexpr size_t kVariableBytes = 80;  // what a variable takes in its scope's map, about
+
+}  // namespace
 
 std::string where(const Machine& machine) {
   return fmt::format("chat template {}: line {}", machine.name, machine.line);
@@ -74,6 +79,15 @@ Scope* make_scope(Machine& machine, Scope* parent) {
   return &scope;
 }
 
+void set_variable(Machine& machine, Scope& scope, std::string_view name, const Value& value) {
+  if (scope.variables.insert_or_assign(name, value).second) charge_heap(machine, kVariableBytes);
+}
+
+void clear_variables(Machine& machine, Scope& scope) {
+  machine.heap -= scope.variables.size() * kVariableBytes;
+  scope.variables.clear();
+}
+
 void push(Machine& machine, List& list, const Value& value) {
   charge_heap(machine, sizeof(Value));
   list.items.push_back(value);
@@ -96,11 +110,20 @@ void Builder::add(std::string_view text) {
 }
 
 void Builder::add(size_t count, char c) {
-  if (count > kMaxText - text_.size()) {
+  add(count, std::string_view(&c, 1));
+}
+
+void Builder::add(size_t count, std::string_view text) {
+  if (text.empty()) return;
+  if (count > (kMaxText - text_.size()) / text.size()) {
     fail(machine_, "a string grows larger than {} MB", kMaxText >> 20);
   }
-  charge_heap(machine_, count);
-  text_.append(count, c);
+  charge_heap(machine_, count * text.size());
+  if (text.size() == 1) {
+    text_.append(count, text[0]);
+  } else {
+    for (size_t i = 0; i < count; ++i) text_.append(text);
+  }
 }
 
 Nesting::Nesting(Machine& machine, int line) : machine_(machine), outer_line_(machine.line) {

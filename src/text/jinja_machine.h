@@ -12,7 +12,7 @@
 
 namespace tyto::jinja {
 
-inline constexpr uint64_t kMaxSteps = 5'000'000;         // expressions, statements, elements
+inline constexpr uint64_t kMaxSteps = 2'000'000;         // expressions, statements, elements
 inline constexpr uint64_t kMaxWork = uint64_t{1} << 30;  // bytes searched, compared or copied
 inline constexpr uint64_t kMaxHeap = uint64_t{1} << 28;  // bytes allocated by one rendering
 inline constexpr size_t kMaxText = size_t{1} << 26;      // bytes of the output or of one string
@@ -23,7 +23,6 @@ struct Machine {
   std::string name;  // of the template, for errors
   int line = 1;      // of what is being evaluated, for errors
   int depth = 0;
-  int64_t loop_depth = 0;
   uint64_t steps = 0;
   uint64_t work = 0;
   uint64_t heap = 0;
@@ -70,6 +69,8 @@ List* make_list(Machine& machine, bool tuple = false);
 Value make_list(Machine& machine, std::vector<Value> items, bool tuple = false);
 Dict* make_dict(Machine& machine);
 Scope* make_scope(Machine& machine, Scope* parent);
+void set_variable(Machine& machine, Scope& scope, std::string_view name, const Value& value);
+void clear_variables(Machine& machine, Scope& scope);
 void push(Machine& machine, List& list, const Value& value);
 void write(Machine& machine, std::string_view text);
 
@@ -79,6 +80,7 @@ class Builder {
   explicit Builder(Machine& machine) : machine_(machine) {}
   void add(std::string_view text);
   void add(size_t count, char c);
+  void add(size_t count, std::string_view text);
   std::string_view finish() { return keep(machine_, std::move(text_)); }
 
  private:

@@ -15,8 +15,6 @@ namespace {
 constexpr std::string_view kSymbols[] = {"+",  "-",  "*", "/",  "//", "%",  "**", "~",
                                          "==", "!=", "<", "<=", ">",  ">=", "in", "not in"};
 
-constexpr uint64_t kCopiesPerStep = 64;
-
 std::string_view symbol(Operator op) {
   return kSymbols[static_cast<size_t>(op)];
 }
@@ -107,18 +105,18 @@ Value real_arithmetic(Machine& machine, Operator op, double a, double b) {
 }
 
 Value repeat(Machine& machine, const Value& value, int64_t count) {
+  size_t times = static_cast<size_t>(std::max<int64_t>(count, 0));
   if (const auto* text = std::get_if<std::string_view>(&value)) {
     Builder out(machine);
-    if (text->empty()) count = 0;
-    if (count > 0) step(machine, static_cast<uint64_t>(count) / kCopiesPerStep);
-    for (int64_t i = 0; i < count; ++i) out.add(*text);
+    out.add(times, *text);
     return out.finish();
   }
   const List& list = *std::get<List*>(value);
   List* result = make_list(machine, list.tuple);
-  if (list.items.empty()) count = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    for (const Value& each : list.items) push(machine, *result, each);
+  if (list.items.empty()) return result;
+  charge_heap(machine, std::min(times, kMaxHeap) * list.items.size() * sizeof(Value));
+  for (size_t i = 0; i < times; ++i) {
+    result->items.insert(result->items.end(), list.items.begin(), list.items.end());
   }
   return result;
 }
@@ -172,8 +170,8 @@ Value loop_attribute(const Loop& loop, std::string_view name) {
   if (name == "length") return size;
   if (name == "revindex") return size - index;
   if (name == "revindex0") return size - index - 1;
-  if (name == "depth") return loop.depth;
-  if (name == "depth0") return loop.depth - 1;
+  if (name == "depth") return int64_t{1};  // more only in recursive loops, which are not here
+  if (name == "depth0") return int64_t{0};
   if (name == "previtem" && loop.index > 0) return loop.items[loop.index - 1];
   if (name == "nextitem" && loop.index + 1 < loop.items.size()) return loop.items[loop.index + 1];
   return Undefined{name};
@@ -345,14 +343,19 @@ Value subscript(Machine& machine, const Value& object, const Value& key) {
     if (std::optional<Value> method = bind_method(machine, object, *name)) return *method;
     return Undefined{*name};
   }
-  return Undefined{to_repr(machine, key)};
+  Builder name(machine);
+  name.add(type_name(object));
+  name.add("[");
+  name.add(to_repr(machine, key));
+  name.add("]");
+  return Undefined{name.finish()};
 }
 
 Value slice(Machine& machine, const Value& object, const SliceBounds& bounds) {
   require_defined(machine, object);
-  if (!is_sequence(object)) return Undefined{"slice"};
+  if (!is_sequence(object)) fail(machine, "{} cannot be sliced", type_name(object));
   std::optional<Stride> stride = resolve(machine, bounds, length(machine, object));
-  if (!stride) return Undefined{"slice"};
+  if (!stride) fail(machine, "a slice's bounds should be integers");
   if (const auto* text = std::get_if<std::string_view>(&object)) {
     return slice_text(machine, *text, *stride);
   }

@@ -12,10 +12,10 @@
 
 namespace tyto::jinja {
 
-inline constexpr size_t kMaxSource = size_t{1} << 20;
+inline constexpr size_t kMaxSource = size_t{1} << 18;
 inline constexpr int kMaxNesting = 200;  // of tags, brackets and what they hold, counted together
 
-// Shared because Values made while rendering hold views into it.
+// Values made while rendering hold views into the Program: it has to outlive them.
 std::unique_ptr<const Program> parse(std::string_view source, const std::string& name);
 
 // The rest is what the two halves of the parser, statements and expressions, tell each other.

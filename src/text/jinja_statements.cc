@@ -31,8 +31,7 @@ std::string_view capture(Machine& machine, Scope* scope, const Block& block) {
 
 void assign_target(Machine& machine, const Target& target, const Value& value) {
   if (target.attribute.empty()) {
-    charge_heap(machine, 2 * sizeof(Value));
-    machine.scope->variables[target.name] = value;
+    set_variable(machine, *machine.scope, target.name, value);
     return;
   }
   for (Scope* scope = machine.scope; scope != nullptr; scope = scope->parent) {
@@ -87,15 +86,13 @@ Flow run_loop(Machine& machine, const Stmt& stmt) {
   charge_heap(machine, sizeof(Loop));
   Loop& loop = machine.loops.emplace_back();
   loop.items = std::move(items);
-  loop.depth = ++machine.loop_depth;
   for (; loop.index < loop.items.size(); ++loop.index) {
     step(machine);
-    scope->variables.clear();  // what one round sets, the next does not see
-    scope->variables["loop"] = &loop;
+    clear_variables(machine, *scope);  // what one round sets, the next does not see
+    set_variable(machine, *scope, "loop", &loop);
     assign_targets(machine, stmt, loop.items[loop.index]);
     if (run_block(machine, stmt.body) == Flow::break_loop) break;
   }
-  --machine.loop_depth;
   machine.scope = outer;
   return Flow::next;
 }
@@ -120,7 +117,8 @@ void run_assign_block(Machine& machine, const Stmt& stmt) {
 
 void run_macro_definition(Machine& machine, const Stmt& stmt) {
   charge_heap(machine, sizeof(Macro));
-  machine.scope->variables[stmt.text] = &machine.macros.emplace_back(Macro{&stmt, machine.scope});
+  const Macro& macro = machine.macros.emplace_back(Macro{&stmt, machine.scope});
+  set_variable(machine, *machine.scope, stmt.text, &macro);
 }
 
 void run_filter(Machine& machine, const Stmt& stmt) {
@@ -131,7 +129,7 @@ void run_filter(Machine& machine, const Stmt& stmt) {
 Flow run_with(Machine& machine, const Stmt& stmt) {
   Scope* scope = make_scope(machine, machine.scope);
   for (const auto& [name, expr] : stmt.parameters) {
-    scope->variables[name] = evaluate(machine, *expr);
+    set_variable(machine, *scope, name, evaluate(machine, *expr));
   }
   return run_scoped(machine, scope, stmt.body);
 }
@@ -215,8 +213,7 @@ Value call_macro(Machine& machine, const Macro& macro, const Arguments& argument
     } else if (fallback != nullptr) {
       value = evaluate(machine, *fallback);
     }
-    charge_heap(machine, 2 * sizeof(Value));
-    scope->variables[name] = value;
+    set_variable(machine, *scope, name, value);
   }
   if (named_used < arguments.named.size()) {
     fail(machine, "macro '{}' is given an argument it does not have", shown(definition.text));

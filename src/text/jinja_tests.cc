@@ -1,5 +1,6 @@
 // What may follow `is`.
 #include "text/jinja_builtins.h"
+#include "text/jinja_format.h"
 #include "text/jinja_machine.h"
 #include "text/jinja_operators.h"
 #include "text/jinja_unicode.h"
@@ -60,10 +61,9 @@ Value is_divisible(Machine& machine, const Value& self, const Call& call) {
 
 template <Case wanted>
 Value is_in_case(Machine& machine, const Value& self, const Call&) {
-  const auto* text = std::get_if<std::string_view>(&self);
-  if (text == nullptr) return false;
-  charge_work(machine, text->size());
-  return all_in_case(*text, wanted);
+  std::string_view text = to_text(machine, self);
+  charge_work(machine, text.size());
+  return all_in_case(text, wanted);
 }
 
 // Identity, which for values without an address is equality within one type.

@@ -3,6 +3,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "text/unicode.h"
+
 namespace tyto::jinja {
 namespace {
 
@@ -57,12 +59,12 @@ void append_in_case(std::string& result, const CodePoint& c, std::string_view by
   if (c.value >= kInvalidByte && c.value < kInvalidByte + 0x100) {
     result += bytes;
   } else if (wanted == Case::lower) {
-    append_utf8(result, static_cast<char32_t>(utf8proc_tolower(value)));
+    append_utf8(static_cast<char32_t>(utf8proc_tolower(value)), result);
   } else if (c.value == kSharpS) {
     result += wanted == Case::upper ? "SS" : "Ss";
   } else {
     value = wanted == Case::upper ? utf8proc_toupper(value) : utf8proc_totitle(value);
-    append_utf8(result, static_cast<char32_t>(value));
+    append_utf8(static_cast<char32_t>(value), result);
   }
 }
 
@@ -71,12 +73,9 @@ void append_in_case(std::string& result, const CodePoint& c, std::string_view by
 CodePoint code_point_at(std::string_view text, size_t at) {
   unsigned char byte = static_cast<unsigned char>(text[at]);
   if (byte < 0x80) return {byte, 1};
-  utf8proc_int32_t value = 0;
-  utf8proc_ssize_t size =
-      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                       static_cast<utf8proc_ssize_t>(text.size() - at), &value);
-  if (size <= 0) return {kInvalidByte + byte, 1};
-  return {static_cast<char32_t>(value), static_cast<size_t>(size)};
+  const Utf8Head head = utf8_head(text.substr(at));
+  if (head.kind != Utf8Head::Kind::valid) return {kInvalidByte + byte, 1};
+  return {head.code_point, head.bytes};
 }
 
 size_t count_code_points(std::string_view text) {
@@ -101,16 +100,8 @@ std::vector<std::string_view> split_code_points(std::string_view text) {
   return result;
 }
 
-void append_utf8(std::string& text, char32_t code_point) {
-  utf8proc_uint8_t bytes[4];
-  utf8proc_ssize_t size = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes);
-  text.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
-}
-
 bool is_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 ||
-         c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-         c == 0x205F || c == 0x3000;
+  return is_white_space(c) || (c >= 0x1C && c <= 0x1F);
 }
 
 bool is_printable(char32_t c) {

@@ -18,7 +18,6 @@ CodePoint code_point_at(std::string_view text, size_t at);  // at < text.size()
 size_t count_code_points(std::string_view text);
 size_t byte_offset(std::string_view text, size_t code_points);  // text.size() when past the end
 std::vector<std::string_view> split_code_points(std::string_view text);
-void append_utf8(std::string& text, char32_t code_point);
 
 bool is_space(char32_t c);      // str.isspace
 bool is_printable(char32_t c);  // what repr() shows as it is

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,7 +55,6 @@ struct Scope {
 struct Loop {
   std::vector<Value> items;
   size_t index = 0;
-  int64_t depth = 0;
   Value last_changed;  // a List* after the first loop.changed()
 };
 

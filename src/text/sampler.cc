@@ -48,12 +48,24 @@ double weight(float logit, float best, float temperature) {
   return std::exp((double{logit} - best) / temperature);
 }
 
-// The best k, sorted; the rest is dropped.
+using Iterator = std::vector<Candidate>::iterator;
+
+// The best of [begin, end) to [begin, middle), sorted. A heap is the quick way to a few of many,
+// and a slow one to many.
+void sort_best(Iterator begin, Iterator middle, Iterator end) {
+  constexpr ptrdiff_t kFew = 1024;
+  if (middle - begin <= kFew) {
+    std::partial_sort(begin, middle, end, better);
+    return;
+  }
+  std::nth_element(begin, middle, end, better);
+  std::sort(begin, middle, better);
+}
+
 void keep_top_k(std::vector<Candidate>& candidates, uint32_t k) {
-  const auto end = candidates.begin() + std::min<ptrdiff_t>(k, std::ssize(candidates));
-  std::nth_element(candidates.begin(), end, candidates.end(), better);
-  candidates.erase(end, candidates.end());
-  std::sort(candidates.begin(), candidates.end(), better);
+  const auto middle = candidates.begin() + std::min<ptrdiff_t>(k, std::ssize(candidates));
+  sort_best(candidates.begin(), middle, candidates.end());
+  candidates.erase(middle, candidates.end());
 }
 
 // The candidates from the best on, sorted no further down than anyone has looked.
@@ -70,7 +82,7 @@ class SortedPrefix {
   void extend() {
     const size_t next = std::min(candidates_.size(), std::max<size_t>(64, sorted_ * 4));
     const auto at = [&](size_t i) { return candidates_.begin() + static_cast<ptrdiff_t>(i); };
-    std::partial_sort(at(sorted_), at(next), candidates_.end(), better);
+    sort_best(at(sorted_), at(next), candidates_.end());
     sorted_ = next;
   }
 

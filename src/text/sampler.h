@@ -21,7 +21,7 @@ struct SamplerOptions {
   float presence_penalty = 0.0f;
   uint32_t penalty_window = 64;  // how many last tokens the penalties look at
   uint64_t seed = 0;
-  std::vector<std::pair<Token, float>> logit_bias;
+  std::vector<std::pair<Token, float>> logit_bias = {};
 };
 
 // Throws a usage Error naming the option when one is out of range; vocab bounds the bias ids.

@@ -1,12 +1,13 @@
 // tokenizer.json (Hugging Face tokenizers) to a Vocabulary. The file describes a pipeline of
 // components; those that Llama-family models use are understood, any other is refused by name.
+#include "text/tokenizer.h"
+
 #include <algorithm>
 #include <optional>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "text/pre_tokenizer.h"
-#include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_tables.h"
 

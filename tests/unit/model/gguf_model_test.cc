@@ -134,6 +134,15 @@ TEST(GgufModel, RopeScaling) {
   old.set("llama.rope.scale_linear", 2.0);
   EXPECT_EQ(old.fill().config.rope.factor, 2.0f);
 
+  Parsed untyped(small_config());
+  untyped.set("llama.rope.scaling.factor", 3.0);
+  EXPECT_EQ(untyped.fill().config.rope.factor, 3.0f);
+  untyped.set("llama.rope.scaling.type", std::string("none"));
+  EXPECT_EQ(untyped.fill().config.rope.scaling, RopeScaling::none);
+  Parsed zero(small_config());
+  zero.set("llama.rope.scale_linear", 0.0);
+  EXPECT_EQ(zero.fill().config.rope.scaling, RopeScaling::none);
+
   Parsed yarn(small_config());
   yarn.set("llama.rope.scaling.type", std::string("yarn"));
   EXPECT_PRED_FORMAT2(contains, yarn.error(), "llama.rope.scaling.type: yarn; none and linear");

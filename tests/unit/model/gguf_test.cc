@@ -85,7 +85,7 @@ TEST(Gguf, EveryScalarTypeIsRead) {
 struct Corruption {
   const char* what;
   std::string bytes;
-  const char* message;
+  std::string message;
 };
 
 std::vector<Corruption> header_corruptions() {
@@ -140,9 +140,7 @@ std::vector<Corruption> tensor_corruptions() {
   };
   const std::string name = "blk.0.attn_q.weight";
   const std::string where = "file.gguf: tensor blk.0.attn_q.weight: ";
-  static std::vector<std::string> texts;
-  texts.reserve(16);
-  const auto at = [&](const char* fact) { return texts.emplace_back(where + fact).c_str(); };
+  const auto at = [&](const char* fact) { return where + fact; };
   return {
       {"data past the end", GgufBytes(1, 0).tensor(name, {32, 2}, 0, 0).data(255),
        at("data ends at byte 352, file has 351")},

@@ -140,7 +140,8 @@ TEST(HfConfig, EndsAreOneOrMany) {
   EXPECT_EQ(ids(R"({"eos_token_id":null})"), std::vector<Token>{});
   EXPECT_EQ(ids(R"({"eos_token_id":2})"), std::vector<Token>{2});
   EXPECT_EQ(ids(R"({"eos_token_id":[2,7]})"), (std::vector<Token>{2, 7}));
-  EXPECT_MESSAGE([&] { ids(R"({"eos_token_id":[2,300]})"); }, "g.json: eos_token_id[1]: 300");
+  EXPECT_MESSAGE([&] { ids(R"({"eos_token_id":[2,300]})"); },
+                 "g.json: eos_token_id[1]: 300 is outside 300 tokens");
 }
 
 TEST(HfConfig, GenerationDefaults) {

@@ -93,6 +93,11 @@ TEST(OpenModel, CompanionFilesOfACheckpoint) {
   EXPECT_EQ(model.defaults.top_k, 50u);
   EXPECT_FALSE(model.defaults.top_p.has_value());
 
+  write_file(scratch / "hf/generation_config.json", R"({"eos_token_id":300})");
+  EXPECT_PRED_FORMAT2(contains, open_error(scratch / "hf"),
+                      "generation_config.json: eos_token_id: 300 is outside 300 tokens");
+  fs::remove(scratch / "hf/generation_config.json");
+
   fs::remove(scratch / "hf/tokenizer.json");
   EXPECT_FALSE(open_model(scratch / "hf").vocabulary.has_value());
   EXPECT_PRED_FORMAT2(contains, open_error(scratch / "hf", Need::vocabulary),

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
 
 #include "base/error.h"
 
@@ -159,11 +161,11 @@ TEST(Sampler, TemperatureComesBeforeTheCuts) {
 
 // The lazily sorted prefix must cut where a full sort would, also past its first steps.
 TEST(Sampler, LongTailsAreCutWhereASortWouldCut) {
-  std::vector<float> logits(5000);
+  std::vector<float> logits(1000);  // nearly flat, in no order
   for (size_t i = 0; i < logits.size(); ++i)
-    logits[i] = -static_cast<float>((i * 2654435761u) % 5000) / 1000.0f;
+    logits[i] = -static_cast<float>(i * 617 % logits.size()) / 1000.0f;
   SamplerOptions options = plain();
-  options.top_p = 0.9f;
+  options.top_p = 0.5f;
   std::vector<float> sorted = logits;
   std::sort(sorted.begin(), sorted.end(), std::greater<>());
   double total = 0;
@@ -174,7 +176,7 @@ TEST(Sampler, LongTailsAreCutWhereASortWouldCut) {
   ASSERT_GT(kept, 300u);
   Sampler sampler(options);
   float lowest = 0;
-  for (int i = 0; i < 60'000; ++i)
+  for (int i = 0; i < 4000; ++i)
     lowest = std::min(lowest, logits[static_cast<size_t>(sampler.sample(logits))]);
   EXPECT_EQ(lowest, sorted[kept - 1]);
 }

@@ -223,15 +223,15 @@ TEST(Tokenizer, AMegabyteInOneWord) {
   for (std::string run = "a"; run.size() < 64; run += run) merges.push_back(run + " " + run);
   for (std::string run = "_"; run.size() < 64; run += run) merges.push_back(run + " " + run);
   const Tokenizer tokenizer(byte_level_vocabulary(merges), "small");
+  EXPECT_EQ(tokenizer.encode(std::string(1'000'000, 'a'), {.add_bos = false}).size(), 15'625u);
   for (const char letter : {'a', ' ', 'z', '\n', '<'}) {
-    const std::string text(1'000'000, letter);
+    const std::string text(200'000, letter);
     EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text) << letter;
   }
-  EXPECT_EQ(tokenizer.encode(std::string(1'000'000, 'a'), {.add_bos = false}).size(), 15'625u);
 
   const Tokenizer spm(sentencepiece_vocabulary({"_", "a", "aa", "aaaa", "__", "____"}), "small");
   EXPECT_EQ(spm.encode(std::string(1'000'000, 'a'), {.add_bos = false}).size(), 250'001u);
-  EXPECT_EQ(spm.encode(std::string(999'999, ' '), {.add_bos = false}).size(), 250'000u);
+  EXPECT_EQ(spm.encode(std::string(199'999, ' '), {.add_bos = false}).size(), 50'000u);
 }
 
 TEST(Tokenizer, AMegabyteOfManyPieces) {
@@ -322,8 +322,8 @@ TEST(Tokenizer, RunawayPatternIsAnErrorWhenEncoding) {
   EXPECT_THROW(tokenizer.encode(std::string(60, 'a')), Error);
 }
 
-TEST(Tokenizer, MergeChainsWithoutEndOfVocabulary) {
-  // Pieces that occur twice, are empty, or are not UTF-8.
+// Pieces that occur twice, are empty, or are not UTF-8.
+TEST(Tokenizer, OddPiecesAreHarmless) {
   Vocabulary vocabulary = byte_level_vocabulary({"h e"});
   vocabulary.pieces.push_back(vocabulary.pieces[256]);
   vocabulary.pieces.emplace_back();

@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""The program as a user meets it: exit codes, one-line errors, what goes to stdout and what does not.
+
+Usage: cli_test.py PATH_TO_TYTO FIXTURES_FOLDER
+"""
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TYTO = None
+FIXTURES = None
+COMMANDS = ["run", "chat", "tokenize", "detokenize", "template", "inspect", "eval", "perplexity", "bench",
+            "quantize", "synth", "devices"]
+
+
+def tyto(*args, text="", environment=None):
+    result = subprocess.run([TYTO, *map(str, args)], input=text.encode(), capture_output=True, timeout=120,
+                            env={**os.environ, **(environment or {})})
+    result.stdout = result.stdout.decode(errors="replace")
+    result.stderr = result.stderr.decode(errors="replace")
+    return result
+
+
+class CliTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.work = Path(cls.folder.name)
+        cls.model = cls.work / "tiny.gguf"
+        assert tyto("synth", "--shape", "tiny", "-o", cls.model).returncode == 0
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def check_error(self, result, code, *fragments):
+        """A bad thing gets the exit code and exactly one line on stderr; stdout stays empty."""
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        for fragment in fragments:
+            self.assertIn(fragment, result.stderr)
+
+
+class Help(CliTest):
+    def test_every_command_has_help_with_its_flags(self):
+        overview = tyto("--help")
+        self.assertEqual(overview.returncode, 0)
+        for command in COMMANDS:
+            self.assertIn(command, overview.stdout)
+            result = tyto(command, "--help")
+            self.assertEqual(result.returncode, 0, command)
+            self.assertIn("Usage: ", result.stdout)
+
+    def test_bad_usage_is_exit_2(self):
+        self.check_error(tyto(), 2)
+        self.check_error(tyto("fly"), 2, "fly")
+        self.check_error(tyto("run", "--bogus"), 2, "--bogus")
+        self.check_error(tyto("run", "-m", self.model), 2, "no prompt")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--device", "abacus"), 2, "abacus", "cpu")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--fusion", "nuclear"), 2, "nuclear")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--temp", "-1"), 2)
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--logit-bias", "nonsense"), 2, "ID=VALUE")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--logit-bias", "999999=1"), 2, "999999")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "-c", "99999999"), 2, "positions")
+        self.check_error(tyto("synth", "--shape", "huge", "-o", self.work / "x"), 2, "huge")
+
+    def test_unknown_environment_controls_are_errors(self):
+        self.check_error(tyto("devices", environment={"TYTO_TURBO": "1"}), 2, "TYTO_TURBO")
+
+
+class Run(CliTest):
+    def run_model(self, *args, prompt="Hello"):
+        return tyto("run", "-m", self.model, "-p", prompt, "-n", "8", "--temp", "0", "--ignore-eos", *args)
+
+    def test_stdout_is_the_text_and_stderr_the_receipt(self):
+        result = self.run_model("--raw")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(result.stdout.endswith("\n"))
+        self.assertNotIn("tok/s", result.stdout)
+        self.assertIn("executed on cpu", result.stderr)
+        self.assertIn("no fallbacks", result.stderr)
+
+    def test_fusion_and_threads_do_not_change_the_text(self):
+        texts = {self.run_model("--raw", "--fusion", fusion, "-t", threads).stdout
+                 for fusion in ("op", "block", "token") for threads in (1, 2)}
+        self.assertEqual(len(texts), 1)
+
+    def test_prompt_from_stdin_and_file(self):
+        inline = self.run_model("--raw").stdout
+        piped = tyto("run", "-m", self.model, "-p", "-", "-n", "8", "--temp", "0", "--ignore-eos", "--raw",
+                     text="Hello")
+        self.assertEqual(piped.stdout, inline)
+        prompt = self.work / "prompt.txt"
+        prompt.write_text("Hello")
+        filed = tyto("run", "-m", self.model, "-f", prompt, "-n", "8", "--temp", "0", "--ignore-eos", "--raw")
+        self.assertEqual(filed.stdout, inline)
+
+    def test_require_fails_closed(self):
+        self.check_error(self.run_model("--raw", "--require", "npu"), 3, "npu")
+        self.assertEqual(self.run_model("--raw", "--require", "cpu").returncode, 0)
+
+    def test_seed_is_shown_and_repeats_the_text(self):
+        flags = ["run", "-m", self.model, "-p", "x", "-n", "12", "--temp", "1", "--ignore-eos", "--raw"]
+        first = tyto(*flags)
+        seed = first.stderr.split("seed ")[1].split()[0]
+        self.assertEqual(tyto(*flags, "--seed", seed).stdout, first.stdout)
+
+    def test_bad_input(self):
+        self.check_error(self.run_model(prompt=""), 1, "empty")
+        self.check_error(self.run_model("-c", "16", "--raw", prompt="word " * 100), 1, "context of 16")
+        self.check_error(tyto("run", "-m", self.work / "absent.gguf", "-p", "x"), 1, "absent.gguf")
+        self.check_error(tyto("run", "-m", "some-org/some-model", "-p", "x"), 1, "hf download some-org/some-model")
+        self.check_error(self.run_model("--chat-template", "no-such-template"), 2, "chatml")
+
+
+class Damaged(CliTest):
+    """Truncated and corrupted files: a one-line error that names the file, exit 1, never a crash."""
+
+    def test_every_truncation_of_a_gguf(self):
+        whole = self.model.read_bytes()
+        damaged = self.work / "damaged.gguf"
+        for size in [0, 3, 4, 7, 8, 15, 23, 24, 100, 1000, len(whole) // 2, len(whole) - 1]:
+            damaged.write_bytes(whole[:size])
+            self.check_error(tyto("run", "-m", damaged, "-p", "x"), 1, "damaged.gguf")
+
+    def test_corrupted_counts_in_a_gguf(self):
+        damaged = self.work / "damaged.gguf"
+        for offset in (8, 16):  # tensor count, metadata count
+            for value in (2**63, 2**60, 2**32, 2**64 - 1):
+                content = bytearray(self.model.read_bytes())
+                content[offset:offset + 8] = struct.pack("<Q", value)
+                damaged.write_bytes(content)
+                self.check_error(tyto("inspect", "-m", damaged), 1, "damaged.gguf")
+
+    def test_unsupported_architecture_is_named(self):
+        damaged = self.work / "other.gguf"
+        content = self.model.read_bytes()
+        key = b"general.architecture"
+        at = content.index(key) + len(key) + 4 + 8
+        damaged.write_bytes(content[:at] + b"mamba" + content[at + 5:])
+        self.check_error(tyto("inspect", "-m", damaged), 1, "mamba")
+
+    def test_checkpoint_folders(self):
+        source = FIXTURES / "llama3" / "model"
+        folder = self.work / "checkpoint"
+        folder.mkdir(exist_ok=True)
+        files = {path.name: path.read_bytes() for path in source.iterdir()}
+
+        def damage(name, content):
+            for other, original in files.items():
+                (folder / other).write_bytes(original)
+            if content is None:
+                (folder / name).unlink()
+            else:
+                (folder / name).write_bytes(content)
+            return tyto("run", "-m", folder, "-p", "x", "-n", "1")
+
+        config = json.loads(files["config.json"])
+        self.check_error(damage("config.json", None), 1, "config.json")
+        self.check_error(damage("config.json", b"{"), 1, "config.json")
+        self.check_error(damage("config.json", b"[" * 100000), 1, "config.json")
+        self.check_error(damage("config.json", json.dumps({**config, "model_type": "rwkv"}).encode()), 1, "rwkv")
+        self.check_error(damage("config.json", json.dumps({**config, "hidden_size": 2**60}).encode()), 1,
+                         "hidden_size")
+        self.check_error(damage("config.json", json.dumps({**config, "num_hidden_layers": 3}).encode()), 1,
+                         "layers.2")
+        weights = files["model.safetensors"]
+        self.check_error(damage("model.safetensors", None), 1, "safetensors")
+        self.check_error(damage("model.safetensors", weights[:-10]), 1, "model.safetensors")
+        self.check_error(damage("model.safetensors", struct.pack("<Q", 2**60) + weights[8:]), 1, "model.safetensors")
+        self.check_error(damage("model.safetensors", weights.replace(b"BF16", b"F8_X", 1)), 1, "F8_X")
+        self.check_error(damage("tokenizer.json", b"{}"), 1, "tokenizer.json")
+        self.check_error(damage("tokenizer.json", files["tokenizer.json"][:500]), 1, "tokenizer.json")
+
+
+class Tokens(CliTest):
+    def test_tokenize_prints_ids_and_pieces(self):
+        result = json.loads(tyto("tokenize", "-m", self.model, "--text", "Hello", "--json").stdout)
+        self.assertEqual("".join(result["pieces"][1:]), "Hello")  # the first piece is the BOS
+        self.assertEqual(len(result["ids"]), len(result["pieces"]))
+        bare = json.loads(tyto("tokenize", "-m", self.model, "--text", "Hello", "--json", "--no-bos").stdout)
+        self.assertEqual(bare["ids"], result["ids"][1:])
+
+    def test_round_trip_of_awkward_text(self):
+        for text in ["naïve café", "日本語", "🦉 owl", "a\tb\r\nc", "  spaces  ", "\u0000nul"]:
+            ids = json.loads(tyto("tokenize", "-m", self.model, "--stdin", "--json", "--no-bos", text=text).stdout)["ids"]
+            back = tyto("detokenize", "-m", self.model, "--ids", ",".join(map(str, ids)))
+            self.assertEqual(back.stdout, text + "\n")
+
+    def test_invalid_utf8_is_encoded_not_refused(self):
+        raw = subprocess.run([TYTO, "tokenize", "-m", str(self.model), "--stdin", "--json", "--no-bos"],
+                             input=b"ok \xff\xfe \xe2\x82", capture_output=True, timeout=60)
+        self.assertEqual(raw.returncode, 0, raw.stderr)
+        self.assertGreaterEqual(len(json.loads(raw.stdout)["ids"]), 5)
+
+    def test_bad_ids(self):
+        self.check_error(tyto("detokenize", "-m", self.model, "--ids", "1,x"), 2, "x")
+        self.check_error(tyto("detokenize", "-m", self.model, "--ids", "99999999"), 2, "99999999")
+        self.check_error(tyto("tokenize", "-m", self.model), 2, "--text")
+
+    def test_template(self):
+        messages = self.work / "messages.json"
+        messages.write_text('[{"role": "user", "content": "Hi"}]')
+        source = self.work / "t.jinja"
+        source.write_text("{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}")
+        self.assertEqual(tyto("template", "--file", source, "--messages", messages).stdout, "[user: Hi]")
+        source.write_text("\n{{ raise_exception('no thanks') }}")
+        self.check_error(tyto("template", "--file", source, "--messages", messages), 1, "no thanks")
+        source.write_text("\n\n{{ x | frobnicate }}")
+        self.check_error(tyto("template", "--file", source, "--messages", messages), 1, "frobnicate", "line 3")
+
+
+class Files(CliTest):
+    def test_inspect(self):
+        result = json.loads(tyto("inspect", "-m", self.model, "--json", "--tensors").stdout)
+        self.assertEqual(result["architecture"], "llama")
+        self.assertGreater(result["parameters"], 0)
+        self.assertEqual(sum(t["bytes"] for t in result["tensors"]), result["weight_bytes"])
+        self.assertIn("layers", tyto("inspect", "-m", self.model).stdout)
+
+    def test_eval_writes_every_position_and_the_reference_agrees(self):
+        out, plain = self.work / "a.f32", self.work / "b.f32"
+        tokens = ["--tokens", "1,2,3,4,5"]
+        self.assertEqual(tyto("eval", "-m", self.model, *tokens, "--logits", out).returncode, 0)
+        self.assertEqual(tyto("eval", "-m", self.model, *tokens, "--logits", plain, "--reference").returncode, 0)
+        vocab = json.loads(tyto("inspect", "-m", self.model, "--json").stdout)["vocab"]
+        a, b = (struct.unpack(f"<{5 * vocab}f", path.read_bytes()) for path in (out, plain))
+        worst = max(abs(x - y) for x, y in zip(a, b))
+        self.assertLess(worst, 0.01 * max(map(abs, b)))
+
+    def test_eval_that_fails_leaves_no_file(self):
+        out = self.work / "never.f32"
+        self.check_error(tyto("eval", "-m", self.model, "--tokens", "1,99999999", "--logits", out), 1, "99999999")
+        self.assertEqual(list(self.work.glob("never.f32*")), [])
+
+    def test_quantize_and_synth(self):
+        out = self.work / "q8.gguf"
+        self.assertEqual(tyto("quantize", "-m", self.model, "--type", "q8_0", "-o", out).returncode, 0)
+        self.assertIn("q8_0", tyto("inspect", "-m", out).stdout)
+        self.assertEqual(tyto("run", "-m", out, "-p", "x", "--raw", "-n", "2").returncode, 0)
+        self.check_error(tyto("quantize", "-m", self.model, "--type", "q8_0", "-o", self.model), 2, "itself")
+        self.check_error(tyto("quantize", "-m", self.model, "--type", "q3_z", "-o", out), 2, "q3_z")
+        again = self.work / "again.gguf"
+        tyto("synth", "--shape", "tiny", "-o", again)
+        self.assertEqual(again.read_bytes(), self.model.read_bytes())
+
+    def test_synth_folder_runs(self):
+        folder = self.work / "folder"
+        self.assertEqual(tyto("synth", "--shape", "tiny", "-o", folder).returncode, 0)
+        self.assertEqual(tyto("run", "-m", folder, "-p", "x", "--raw", "-n", "2").returncode, 0)
+
+    def test_cached_repo_id(self):
+        cache = self.work / "hub"
+        snapshot = cache / "models--org--name" / "snapshots" / "abc"
+        snapshot.mkdir(parents=True)
+        (cache / "models--org--name" / "refs").mkdir()
+        (cache / "models--org--name" / "refs" / "main").write_text("abc")
+        for path in (FIXTURES / "llama3" / "model").iterdir():
+            (snapshot / path.name).write_bytes(path.read_bytes())
+        result = tyto("inspect", "-m", "org/name", environment={"HF_HUB_CACHE": str(cache)})
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_perplexity(self):
+        text = self.work / "text.txt"
+        text.write_text("the owl sees in the dark. " * 40)
+        result = tyto("perplexity", "-m", self.model, "-f", text, "--window", "64", "--stride", "32")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("perplexity ", result.stdout)
+        self.check_error(tyto("perplexity", "-m", self.model, "-f", text, "--stride", "0"), 2, "stride")
+
+    def test_bench_names_the_executed_device(self):
+        result = tyto("bench", "-m", self.model, "-p", "16", "-n", "4", "-r", "2", "-o", "json")
+        rows = json.loads(result.stdout)
+        self.assertEqual([row["test"] for row in rows], ["pp16", "tg4"])
+        self.assertEqual({row["executed_on"] for row in rows}, {"cpu"})
+        self.assertEqual(len(rows[0]["samples_ts"]), 2)
+
+
+class Chat(CliTest):
+    def test_turns_clear_and_exit(self):
+        result = tyto("chat", "-m", self.model, "--chat-template", "chatml", "-n", "4", "--temp", "0",
+                      text="Hello\nAgain\n/clear\n/nonsense\nHello\n/exit\nnever read\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("cleared", result.stderr)
+        self.assertIn("unknown command /nonsense", result.stderr)
+        self.assertEqual(result.stderr.count("executed on cpu"), 3)
+
+    def test_interrupt_stops_the_answer_and_not_the_program(self):
+        process = subprocess.Popen([TYTO, "chat", "-m", str(self.model), "--chat-template", "chatml", "-n", "400",
+                                    "--ignore-eos"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            process.stdin.write(b"Hello\n")
+            process.stdin.flush()
+            self.assertTrue(process.stdout.read(1))  # the answer has begun
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(b"/exit\n", timeout=60)
+        finally:
+            process.kill()
+        self.assertEqual(process.returncode, 0, err)
+        generated = int(err.decode().split("generated ")[1].split()[0])
+        self.assertLess(generated, 400)
+
+
+if __name__ == "__main__":
+    FIXTURES = Path(sys.argv.pop())
+    TYTO = sys.argv.pop()
+    unittest.main(verbosity=1)

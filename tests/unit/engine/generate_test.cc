@@ -1,0 +1,158 @@
+#include "engine/generate.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "engine/session.h"
+#include "support/random_model.h"
+
+namespace tyto {
+namespace {
+
+using testing_support::random_model;
+using testing_support::RandomModel;
+
+// Sixty-one one-letter tokens; nothing is merged, so text and tokens map one to one.
+Vocabulary letters() {
+  Vocabulary vocabulary;
+  vocabulary.algorithm = Vocabulary::Algorithm::byte_level_bpe;
+  for (int i = 0; i < 61; ++i)
+    vocabulary.pieces.push_back(std::string(1, static_cast<char>('A' + i)));
+  vocabulary.unknown = 0;
+  return vocabulary;
+}
+
+struct World {
+  World() : random(random_model(testing_support::small_config(), DType::f32)), pool(2) {
+    device = open_device("cpu", {pool, trace});
+    Device* devices[] = {device.get()};
+    pipeline = std::make_unique<Pipeline>(random.model, devices, PipelineOptions{}, trace);
+  }
+
+  Answer ask(const Request& request, SamplerOptions options = {.temperature = 0}) {
+    pipeline->rewind(0);
+    Sampler sampler(options);
+    text.clear();
+    return generate(tokenizer, *pipeline, sampler, request, trace, [&](std::string_view piece) {
+      text += piece;
+      return true;
+    });
+  }
+
+  RandomModel random;
+  Tokenizer tokenizer{letters(), "letters"};
+  ThreadPool pool;
+  Trace trace;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Pipeline> pipeline;
+  std::string text;
+};
+
+TEST(Generate, StopsAtTheTokenLimitAndShowsEveryToken) {
+  World world;
+  const Answer answer = world.ask({.prompt = {1, 2, 3}, .max_tokens = 10, .stop = {}});
+  EXPECT_EQ(answer.reason, StopReason::max_tokens);
+  EXPECT_EQ(answer.tokens.size(), 10u);
+  EXPECT_EQ(world.text, world.tokenizer.decode(answer.tokens));
+}
+
+TEST(Generate, ReceiptCountsWhatTheDeviceCompleted) {
+  World world;
+  world.ask(
+      {.prompt = {1, 2, 3}, .max_tokens = 5, .stop = {}});  // an earlier request is not counted
+  const Answer answer = world.ask({.prompt = {4, 5}, .max_tokens = 5, .stop = {}});
+  EXPECT_EQ(answer.receipt.prompt_tokens, 2u);
+  EXPECT_EQ(answer.receipt.generated_tokens, 5u);
+  ASSERT_EQ(answer.receipt.devices.size(), 1u);
+  EXPECT_EQ(answer.receipt.devices[0].device, "cpu");
+  // The body's seven blocks and the head for the prompt, then a whole token four times.
+  EXPECT_EQ(answer.receipt.devices[0].completions, 8 + 4 * world.pipeline->dispatches_per_token());
+  EXPECT_TRUE(answer.receipt.fallbacks.empty());
+}
+
+TEST(Generate, StopsAtAStopStringWithoutShowingIt) {
+  World world;
+  const Answer free = world.ask({.prompt = {1, 2, 3}, .max_tokens = 12, .stop = {}});
+  const std::string whole = world.text;
+  const std::string stop = whole.substr(4, 3);
+  const size_t first = whole.find(stop);
+  const Answer answer = world.ask({.prompt = {1, 2, 3}, .max_tokens = 12, .stop = {stop}});
+  EXPECT_EQ(answer.reason, StopReason::stop_string);
+  EXPECT_EQ(world.text, whole.substr(0, first));
+  EXPECT_LT(answer.tokens.size(), free.tokens.size());
+}
+
+TEST(Generate, StopsAtTheEndOfTheContext) {
+  World world;
+  std::vector<Token> prompt(90, 5);
+  const Answer answer = world.ask({.prompt = prompt, .max_tokens = 100, .stop = {}});
+  EXPECT_EQ(answer.reason, StopReason::context_full);
+  EXPECT_EQ(answer.tokens.size(), 7u);  // six fit, and the seventh needs no room
+}
+
+TEST(Generate, RefusesAPromptThatLeavesNoRoomWithTheNumbers) {
+  World world;
+  try {
+    world.ask({.prompt = std::vector<Token>(96, 5), .max_tokens = 1, .stop = {}});
+    FAIL() << "did not refuse";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "prompt: 96 tokens leave no room for an answer in a context of 96 (0 in use)");
+  }
+  EXPECT_THROW(world.ask({.prompt = {}, .max_tokens = 1, .stop = {}}), Error);
+  EXPECT_THROW(world.ask({.prompt = {61}, .max_tokens = 1, .stop = {}}), Error);
+  EXPECT_THROW(world.ask({.prompt = {-1}, .max_tokens = 1, .stop = {}}), Error);
+}
+
+TEST(Generate, SameSeedSameText) {
+  World world;
+  const SamplerOptions options{.temperature = 1.5f, .seed = 42};
+  const Request request{.prompt = {7}, .max_tokens = 30, .stop = {}};
+  const auto first = world.ask(request, options).tokens;
+  EXPECT_EQ(world.ask(request, options).tokens, first);
+  EXPECT_NE(world.ask(request, {.temperature = 1.5f, .seed = 43}).tokens, first);
+}
+
+TEST(Generate, CallerCanCancel) {
+  World world;
+  Sampler sampler({.temperature = 0});
+  int pieces = 0;
+  const Answer answer = generate(world.tokenizer, *world.pipeline, sampler,
+                                 {.prompt = {1}, .max_tokens = 50, .stop = {}}, world.trace,
+                                 [&](std::string_view) { return ++pieces < 3; });
+  EXPECT_EQ(answer.reason, StopReason::cancelled);
+  EXPECT_EQ(answer.tokens.size(), 3u);
+}
+
+TEST(Session, ASecondTurnRunsOnlyWhatIsNewAndAnswersTheSame) {
+  World world;
+  Sampler sampler({.temperature = 0});
+  Session session(world.tokenizer, *world.pipeline, sampler, world.trace);
+  const auto quiet = [](std::string_view) { return true; };
+  Request request{.prompt = {1, 2, 3, 4}, .max_tokens = 4, .stop = {}};
+  const Answer first = session.ask(request, quiet);
+  for (Token token : first.tokens) request.prompt.push_back(token);
+  request.prompt.push_back(9);
+  const Answer second = session.ask(request, quiet);
+  EXPECT_EQ(second.receipt.prompt_tokens, 2u);  // the last sampled token, and the new one
+
+  const Answer fresh = world.ask(request);
+  EXPECT_EQ(second.tokens, fresh.tokens);
+}
+
+TEST(Session, AskingTheSameAgainRunsOneToken) {
+  World world;
+  Sampler sampler({.temperature = 0});
+  Session session(world.tokenizer, *world.pipeline, sampler, world.trace);
+  const auto quiet = [](std::string_view) { return true; };
+  const Request request{.prompt = {1, 2, 3, 4}, .max_tokens = 4, .stop = {}};
+  const Answer first = session.ask(request, quiet);
+  const Answer again = session.ask(request, quiet);
+  EXPECT_EQ(again.receipt.prompt_tokens, 1u);
+  EXPECT_EQ(again.tokens, first.tokens);
+  session.clear();
+  EXPECT_EQ(session.ask(request, quiet).receipt.prompt_tokens, 4u);
+}
+
+}  // namespace
+}  // namespace tyto
