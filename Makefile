@@ -2,7 +2,7 @@
 #   make run   [MODEL=path] [PROMPT="..."] [N_TOKENS=200] [DEVICE=cpu]
 #   make chat  [MODEL=path] [DEVICE=cpu]
 #   make bench [MODEL=path] [DEVICE=cpu]
-#   make test | build | format | tidy | fuzz | clean
+#   make test | test-model | build | format | tidy | fuzz | clean
 
 PROMPT ?= Tell me a story about a fox who finds a lamp.
 N_TOKENS ?= 300
@@ -20,7 +20,7 @@ TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19
 FUZZ_PACKAGES := $(BUILD_PACKAGES) clang-19 libclang-rt-19-dev
 TIDY_PACKAGES := $(TEST_PACKAGES) clang-tidy-19
 
-.PHONY: run chat bench build test format format-check tidy fuzz clean
+.PHONY: run chat bench build test test-model format format-check tidy fuzz clean
 
 run: build
 	@$(TYTO) run $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE)
@@ -43,6 +43,11 @@ test:
 	@cmake --build --preset dev
 	@ctest --preset dev -j $$(nproc)
 
+# The shipped model's perplexity against transformers', with the program that users run.
+test-model: build
+	@tools/install_packages python3
+	@tests/scripts/check_perplexity.py $(TYTO) models/owlet
+
 format:
 	@tools/install_packages clang-format-19
 	@git ls-files '*.cc' '*.h' | xargs clang-format-19 -i
@@ -56,7 +61,7 @@ tidy:
 fuzz:
 	@tools/install_packages $(FUZZ_PACKAGES)
 	@cmake --preset fuzz
-	@cmake --build --preset fuzz
+	@cmake --build --preset fuzz --target fuzzers
 	@tests/fuzz/run_all build/fuzz $(FUZZ_SECONDS)
 
 clean:

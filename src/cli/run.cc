@@ -64,7 +64,7 @@ void run(const RunFlags& flags) {
   engine.check_required(answer.receipt.devices);
   print(held + "\n");
   if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
-  note(fmt::format("ready in {:.2f} s · {} · stopped at {}", engine.setup_seconds(),
+  note(fmt::format("ready in {:.0f} ms · {} · stopped at {}", engine.setup_seconds() * 1e3,
                    receipt_line(answer.receipt), name(answer.reason)));
 }
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 TYTO = None
 FIXTURES = None
+OWLET = Path(__file__).resolve().parents[2] / "models" / "owlet"
 COMMANDS = ["run", "chat", "tokenize", "detokenize", "template", "inspect", "eval", "perplexity", "bench",
             "quantize", "synth", "devices"]
 
@@ -293,8 +294,7 @@ class Chat(CliTest):
         self.assertEqual(result.stderr.count("executed on cpu"), 3)
 
     def test_interrupt_stops_the_answer_and_not_the_program(self):
-        process = subprocess.Popen([TYTO, "chat", "-m", str(self.model), "--chat-template", "chatml", "-n", "400",
-                                    "--ignore-eos"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen([TYTO, "chat", "-m", str(OWLET), "-n", "1900", "--ignore-eos"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             process.stdin.write(b"Hello\n")
             process.stdin.flush()
@@ -305,7 +305,7 @@ class Chat(CliTest):
             process.kill()
         self.assertEqual(process.returncode, 0, err)
         generated = int(err.decode().split("generated ")[1].split()[0])
-        self.assertLess(generated, 400)
+        self.assertLess(generated, 1900)
 
 
 if __name__ == "__main__":
