@@ -30,6 +30,13 @@ std::vector<std::filesystem::path> hugging_face_cache_folders() {
   return folders;
 }
 
+std::filesystem::path cache_folder() {
+  if (const auto cache = variable("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "tyto";
+  if (const auto home = variable("HOME"); !home.empty()) return home / ".cache" / "tyto";
+  throw Error(ErrorCode::usage, "HOME", "is not set, and neither is XDG_CACHE_HOME",
+              "set one of them, so that Tyto knows where its cache is");
+}
+
 void refuse_unknown_environment() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view setting(*entry);

@@ -10,6 +10,11 @@ namespace tyto {
 // HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub.
 std::vector<std::filesystem::path> hugging_face_cache_folders();
 
+// What Tyto may keep between runs: XDG_CACHE_HOME/tyto, or ~/.cache/tyto. An Error when neither
+// that variable nor HOME is set. As the XDG specification wants, a relative XDG_CACHE_HOME is
+// ignored.
+std::filesystem::path cache_folder();
+
 // A TYTO_* variable that nothing reads is a control that silently does nothing: an error.
 void refuse_unknown_environment();
 

@@ -23,5 +23,7 @@ void define_perplexity(CLI::App& command);
 void define_synth(CLI::App& command);
 void define_bench(CLI::App& command);
 void define_devices(CLI::App& command);
+void define_plan(CLI::App& command);
+void define_kernels(CLI::App& command);
 
 }  // namespace tyto

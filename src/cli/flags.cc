@@ -54,28 +54,33 @@ std::string model_or_shipped(const ModelFlags& flags) {
 
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   add_model_flag(command, flags.model);
-  auto* group = command.add_option_group("Device");
-  group->add_option("--device", flags.device, "where the work goes first (see `tyto devices`)")
+  command.add_option("--device", flags.device, "where the work goes first (see `tyto devices`)")
       ->type_name("NAME")
-      ->capture_default_str();
-  group
-      ->add_option("--require", flags.require,
-                   "fail, with exit code 3, unless this real device did the work")
-      ->type_name("NAME");
-  group->add_option("-t,--threads", flags.threads, "CPU threads (default: one per usable core)")
+      ->capture_default_str()
+      ->group("Device");
+  command
+      .add_option("--require", flags.require,
+                  "fail, with exit code 3, unless this real device did the work")
+      ->type_name("NAME")
+      ->group("Device");
+  command.add_option("-t,--threads", flags.threads, "CPU threads (default: one per usable core)")
       ->type_name("N")
-      ->check(CLI::Range(1u, 1024u));
-  group
-      ->add_option("-c,--context", flags.context,
-                   "positions to make room for (default: the model's)")
+      ->check(CLI::Range(1u, 1024u))
+      ->group("Device");
+  command
+      .add_option("-c,--context", flags.context,
+                  "positions to make room for (default: the model's)")
       ->type_name("N")
-      ->check(CLI::Range(1u, 1u << 30));
-  group->add_option("--fusion", flags.fusion, "how far launches are stitched into one dispatch")
+      ->check(CLI::Range(1u, 1u << 30))
+      ->group("Device");
+  command.add_option("--fusion", flags.fusion, "how far launches are stitched into one dispatch")
       ->check(CLI::IsMember({"op", "block", "token"}))
-      ->capture_default_str();
-  group->add_option("--kv-type", flags.kv_type, "type of the KV cache")
+      ->capture_default_str()
+      ->group("Device");
+  command.add_option("--kv-type", flags.kv_type, "type of the KV cache")
       ->check(CLI::IsMember({"f16", "f32"}))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->group("Device");
 }
 
 EngineOptions engine_options(const EngineFlags& flags) {
@@ -91,55 +96,68 @@ EngineOptions engine_options(const EngineFlags& flags) {
 }
 
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
-  auto* group = command.add_option_group("Sampling");
   SamplerOptions& others = flags.others;
-  group->add_option("-n,--tokens", flags.max_tokens, "most tokens to generate")
+  command.add_option("-n,--tokens", flags.max_tokens, "most tokens to generate")
       ->type_name("N")
       ->check(CLI::Range(1u, 1u << 30))
-      ->capture_default_str();
-  group
-      ->add_option("--temp", flags.temperature,
-                   "temperature; 0 is greedy (default: the model's, else 0.8)")
-      ->type_name("X");
-  group
-      ->add_option("--top-k", flags.top_k,
-                   "keep the K best tokens; 0 keeps all (default: the model's, else 40)")
-      ->type_name("K");
-  group
-      ->add_option("--top-p", flags.top_p,
-                   "keep the best tokens up to this probability (default: the model's, else 0.95)")
-      ->type_name("P");
-  group
-      ->add_option("--min-p", others.min_p,
-                   "drop tokens below this share of the best one's probability")
+      ->capture_default_str()
+      ->group("Sampling");
+  command
+      .add_option("--temp", flags.temperature,
+                  "temperature; 0 is greedy (default: the model's, else 0.8)")
+      ->type_name("X")
+      ->group("Sampling");
+  command
+      .add_option("--top-k", flags.top_k,
+                  "keep the K best tokens; 0 keeps all (default: the model's, else 40)")
+      ->type_name("K")
+      ->group("Sampling");
+  command
+      .add_option("--top-p", flags.top_p,
+                  "keep the best tokens up to this probability (default: the model's, else 0.95)")
       ->type_name("P")
-      ->capture_default_str();
-  group
-      ->add_option("--repeat-penalty", others.repeat_penalty,
-                   "divide the logits of recent tokens; 1 is off")
+      ->group("Sampling");
+  command
+      .add_option("--min-p", others.min_p,
+                  "drop tokens below this share of the best one's probability")
+      ->type_name("P")
+      ->capture_default_str()
+      ->group("Sampling");
+  command
+      .add_option("--repeat-penalty", others.repeat_penalty,
+                  "divide the logits of recent tokens; 1 is off")
       ->type_name("X")
-      ->capture_default_str();
-  group
-      ->add_option("--frequency-penalty", others.frequency_penalty,
-                   "subtract this per recent occurrence")
+      ->capture_default_str()
+      ->group("Sampling");
+  command
+      .add_option("--frequency-penalty", others.frequency_penalty,
+                  "subtract this per recent occurrence")
       ->type_name("X")
-      ->capture_default_str();
-  group
-      ->add_option("--presence-penalty", others.presence_penalty,
-                   "subtract this from recent tokens once")
+      ->capture_default_str()
+      ->group("Sampling");
+  command
+      .add_option("--presence-penalty", others.presence_penalty,
+                  "subtract this from recent tokens once")
       ->type_name("X")
-      ->capture_default_str();
-  group
-      ->add_option("--penalty-window", others.penalty_window,
-                   "how many recent tokens the penalties see")
+      ->capture_default_str()
+      ->group("Sampling");
+  command
+      .add_option("--penalty-window", others.penalty_window,
+                  "how many recent tokens the penalties see")
       ->type_name("N")
-      ->capture_default_str();
-  group->add_option("--logit-bias", flags.logit_bias, "add VALUE to a token's logit; repeatable")
-      ->type_name("ID=VALUE");
-  group->add_option("--seed", flags.seed, "same seed, same text (default: a new one, shown)")
-      ->type_name("N");
-  group->add_option("--stop", flags.stop, "stop before this text; repeatable")->type_name("TEXT");
-  group->add_flag("--ignore-eos", flags.ignore_eos, "go on after the model ends its turn");
+      ->capture_default_str()
+      ->group("Sampling");
+  command.add_option("--logit-bias", flags.logit_bias, "add VALUE to a token's logit; repeatable")
+      ->type_name("ID=VALUE")
+      ->group("Sampling");
+  command.add_option("--seed", flags.seed, "same seed, same text (default: a new one, shown)")
+      ->type_name("N")
+      ->group("Sampling");
+  command.add_option("--stop", flags.stop, "stop before this text; repeatable")
+      ->type_name("TEXT")
+      ->group("Sampling");
+  command.add_flag("--ignore-eos", flags.ignore_eos, "go on after the model ends its turn")
+      ->group("Sampling");
 }
 
 SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model) {

@@ -7,6 +7,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/help.h"
 
 namespace tyto {
 namespace {
@@ -24,6 +25,8 @@ constexpr Command kCommands[] = {
     {"quantize", "convert a model to a GGUF of another type", define_quantize},
     {"synth", "write a random-weight model of a public shape", define_synth},
     {"devices", "list the devices of this build and machine", define_devices},
+    {"plan", "predict speed and memory on a machine with an NPU", define_plan},
+    {"kernels", "import, list, check and remove NPU kernel images", define_kernels},
 };
 
 constexpr const char* kFooter =
@@ -56,7 +59,7 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("tyto ") + TYTO_VERSION);
   app.require_subcommand(0, 1);
   app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  use_help_layout(app);
   for (const Command& command : kCommands)
     command.define(*app.add_subcommand(command.name, command.summary));
   try {

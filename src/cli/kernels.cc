@@ -1,0 +1,205 @@
+// kernels: the NPU kernel images that users build and Tyto keeps.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/terminal.h"
+#include "device/npu/kernel_store.h"
+#include "model/shapes.h"
+
+namespace tyto {
+namespace {
+
+constexpr const char* kHowToBuild =
+    "Tyto ships no kernels. They are compiled with MLIR-AIR (github.com/Xilinx/mlir-air) and its "
+    "Peano compiler,\non any machine that has them; no NPU is needed to compile or to import.\n"
+    "  bf16 programs   `make compile` in programming_examples/llms/llama32_1b\n"
+    "  fused decode    `make compile-decode` in programming_examples/fused_decode\n"
+    "                  (`make compile-decode-windows` for shorter windows as well)\n\n";
+
+struct ImportFlags {
+  std::string folder;
+  std::string shape = "llama-3.2-1b";
+  uint32_t seq = kLlama32_1b.seq;
+};
+
+struct RemoveFlags {
+  std::string name;
+  bool all = false;
+};
+
+std::filesystem::path store_folder() {
+  return cache_folder() / "kernels";
+}
+
+uint64_t bytes_of(const KernelEntry& entry) {
+  uint64_t bytes = 0;
+  for (const StoredImage& image : entry.images) bytes += image.bytes;
+  return bytes;
+}
+
+AirDims dims_of(const Config& config, uint32_t seq) {
+  if (config.qkv_bias || config.qk_norm)
+    throw Error(ErrorCode::unsupported, "--shape " + config.name,
+                "programs with biases or QK norm have argument lists that Tyto does not know");
+  return {config.layers,   config.emb,    config.heads, config.kv_heads,
+          config.head_dim, config.hidden, config.vocab, seq};
+}
+
+std::string columns_text(const KernelEntry& entry) {
+  return entry.columns ? std::to_string(*entry.columns) : "unknown";
+}
+
+void print_table(const std::vector<KernelEntry>& entries) {
+  size_t width = 4;
+  for (const KernelEntry& entry : entries) width = std::max(width, entry.name.size());
+  print(fmt::format("{:<{}}  {:<19}  {:>9}  {:>8}  {:>7}  {:>10}  {:<8}  {}\n", "name", width,
+                    "entry", "arguments", "launches", "columns", "size", "platform", "imported"));
+  for (const KernelEntry& entry : entries)
+    print(fmt::format("{:<{}}  {:<19}  {:>9}  {:>8}  {:>7}  {:>10}  {:<8}  {}\n", entry.name, width,
+                      entry.entry, entry.arguments, entry.launches, columns_text(entry),
+                      human_bytes(bytes_of(entry)),
+                      entry.platform == "aie2p" ? "aie2p" : "unproven", entry.imported_at));
+}
+
+void import_folder(const ImportFlags& flags) {
+  const ImportOptions options = {flags.shape, dims_of(shape_by_name(flags.shape), flags.seq)};
+  const ImportReport report = import_kernels(store_folder(), flags.folder, options);
+  for (const std::string& line : report.notes) note("note: " + line);
+  print_table(report.entries);
+  size_t images = 0;
+  for (const KernelEntry& entry : report.entries) images += entry.images.size();
+  note(fmt::format("imported {} kernels for {}: {} images, {} of them new, into {}",
+                   report.entries.size(), flags.shape, images, report.images_written,
+                   store_folder().string()));
+}
+
+nlohmann::ordered_json to_json(const KernelEntry& entry) {
+  nlohmann::ordered_json images = nlohmann::ordered_json::array();
+  for (const StoredImage& image : entry.images)
+    images.push_back({{"file", image_path(store_folder(), image).string()},
+                      {"kind", to_string(image.kind)},
+                      {"length", image.length},
+                      {"bytes", image.bytes},
+                      {"hash", image.hash}});
+  const AirDims& dims = entry.dims;
+  nlohmann::ordered_json row = {{"name", entry.name},
+                                {"program", entry.program},
+                                {"entry", entry.entry},
+                                {"shape", entry.shape},
+                                {"arguments", entry.arguments},
+                                {"launches", entry.launches},
+                                {"columns", nullptr},
+                                {"window", entry.window},
+                                {"platform", entry.platform},
+                                {"flags", entry.flags},
+                                {"toolchain", entry.toolchain},
+                                {"source", entry.source},
+                                {"imported_at", entry.imported_at},
+                                {"dims",
+                                 {{"layers", dims.layers},
+                                  {"emb", dims.emb},
+                                  {"heads", dims.heads},
+                                  {"kv_heads", dims.kv_heads},
+                                  {"head_dim", dims.head_dim},
+                                  {"hidden", dims.hidden},
+                                  {"vocab", dims.vocab},
+                                  {"seq", dims.seq}}},
+                                {"images", std::move(images)}};
+  if (entry.columns) row["columns"] = *entry.columns;
+  return row;
+}
+
+void list(bool json) {
+  const KernelManifest manifest = read_manifest(store_folder());
+  if (json) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const KernelEntry& entry : manifest.entries) rows.push_back(to_json(entry));
+    print(rows.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  } else if (manifest.entries.empty()) {
+    note(
+        fmt::format("no kernels in {}; see `tyto kernels import --help`", store_folder().string()));
+  } else {
+    print_table(manifest.entries);
+  }
+}
+
+void check(bool full) {
+  const CheckReport report = check_store(store_folder(), full);
+  for (const ImageProblem& problem : report.problems)
+    print(fmt::format("{}: {} {}: {}\n", to_string(problem.fault),
+                      problem.entry.empty() ? "-" : problem.entry, problem.file, problem.reason));
+  if (!report.problems.empty())
+    throw Error(ErrorCode::input, store_folder().string(),
+                fmt::format("{} problem{} in {} recorded images", report.problems.size(),
+                            report.problems.size() == 1 ? "" : "s", report.images),
+                "import the build folder again, or `tyto kernels rm`");
+  print(fmt::format("{} images good: {} unchanged by size and time, {} hashed ({})\n",
+                    report.images, report.trusted, report.hashed, human_bytes(report.bytes_read)));
+}
+
+void remove(const RemoveFlags& flags) {
+  if (flags.all == !flags.name.empty())
+    throw Error(ErrorCode::usage, "kernels rm", "give a NAME or --all");
+  if (!flags.all) return remove_kernel(store_folder(), flags.name);
+  note(fmt::format("deleted {} images from {}", remove_all_kernels(store_folder()),
+                   store_folder().string()));
+}
+
+void define_import(CLI::App& command) {
+  auto flags = std::make_shared<ImportFlags>();
+  command.add_option("folder", flags->folder, "MLIR-AIR build folder")
+      ->type_name("DIR")
+      ->required();
+  command.add_option("--shape", flags->shape, "what the kernels were compiled for")
+      ->transform(CLI::IsMember(shape_names(), CLI::ignore_case))
+      ->capture_default_str();
+  command.add_option("--seq", flags->seq, "prompt length the prefill was compiled for")
+      ->type_name("N")
+      ->check(CLI::Range(64u, 1u << 20))
+      ->capture_default_str();
+  command.footer(
+      std::string(kHowToBuild) +
+      "DIR is the example's folder, its build_peano, one kernel cache with a manifest.json, or the "
+      "folder\nwith decode_L*.xclbin. Every file is checked before anything is recorded: a bad "
+      "folder changes nothing.\nA build folder does not say which model it is for; --shape does, "
+      "and nothing can check it.\n\n"
+      "Examples:\n"
+      "  tyto kernels import mlir-air/programming_examples/llms/llama32_1b\n"
+      "  tyto kernels import mlir-air/programming_examples/fused_decode --shape llama-3.2-1b");
+  command.callback([flags] { import_folder(*flags); });
+}
+
+}  // namespace
+
+void define_kernels(CLI::App& command) {
+  command.require_subcommand(1);
+  command.footer(std::string(kHowToBuild) +
+                 "Examples:\n  tyto kernels import mlir-air/programming_examples/llms/llama32_1b\n"
+                 "  tyto kernels list\n  tyto kernels check --full\n"
+                 "  tyto kernels rm llama-3.2-1b/o_ffn");
+  define_import(*command.add_subcommand("import", "check and record a build folder's images"));
+
+  CLI::App* lister = command.add_subcommand("list", "show the recorded images");
+  auto json = std::make_shared<bool>(false);
+  lister->add_flag("--json", *json, "everything that is recorded, as JSON");
+  lister->callback([json] { list(*json); });
+
+  CLI::App* checker = command.add_subcommand("check", "find stale, truncated and foreign images");
+  auto full = std::make_shared<bool>(false);
+  checker->add_flag("--full", *full, "read every image, even with unchanged size and time");
+  checker->footer("Exit code 1 when an image is not what was imported.");
+  checker->callback([full] { check(*full); });
+
+  CLI::App* remover = command.add_subcommand("rm", "forget a kernel and delete its images");
+  auto flags = std::make_shared<RemoveFlags>();
+  remover->add_option("name", flags->name, "as `tyto kernels list` shows it")->type_name("NAME");
+  remover->add_flag("--all", flags->all, "the whole store, also when its manifest is damaged");
+  remover->callback([flags] { remove(*flags); });
+}
+
+}  // namespace tyto

@@ -1,0 +1,144 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "llama/what_if.h"
+#include "model/model.h"
+#include "model/shapes.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct PlanFlags {
+  ModelFlags model;
+  std::string shape;
+  std::string machine;
+  std::string kernels;
+  std::string fusion;
+  std::string host = "published";
+  std::string profile = "performance";
+  uint32_t prompt = 2048;
+  uint32_t context = 0;
+  bool json = false;
+};
+
+PlanRequest plan_request(const PlanFlags& flags) {
+  PlanRequest request;
+  if (!flags.shape.empty()) {
+    if (!flags.model.model.empty())
+      throw Error(ErrorCode::usage, "--shape", "cannot be given together with -m");
+    request.config = shape_by_name(flags.shape);
+    request.shape = flags.shape;
+  } else {
+    const std::string path = model_or_shipped(flags.model);
+    request.config = open_model(path).config;
+    request.shape = request.config.name.empty() ? path : request.config.name;
+  }
+  request.machine = flags.machine;
+  request.prompt_tokens = flags.prompt;
+  request.context_tokens = flags.context == 0 ? flags.prompt : flags.context;
+  request.host = flags.host == "native" ? PlanHost::native : PlanHost::published;
+  request.profile =
+      flags.profile == "balanced" ? PlatformProfile::balanced : PlatformProfile::performance;
+  return request;
+}
+
+std::vector<PlanRow> plan_rows(const PlanFlags& flags) {
+  const PlanRequest request = plan_request(flags);
+  npu_machine(flags.machine);
+  std::vector<PlanRow> rows;
+  for (const PlanOption& option : plan_options()) {
+    if (!flags.kernels.empty() && kernel_set_by_name(flags.kernels) != option.kernels) continue;
+    if (!flags.fusion.empty() && *fusion_from_name(flags.fusion) != option.fusion) continue;
+    rows.push_back(what_if(request, option));
+  }
+  if (rows.empty())
+    throw Error(ErrorCode::usage, "--fusion " + flags.fusion, "does not exist for " + flags.kernels,
+                "air-bf16 runs per op or block, air-q4nx and flm-q4 per token");
+  return rows;
+}
+
+void print_json(const std::vector<PlanRow>& rows) {
+  ordered_json json = ordered_json::array();
+  for (const PlanRow& row : rows)
+    json.push_back({{"machine", row.machine},
+                    {"shape", row.shape},
+                    {"kernels", row.kernels},
+                    {"fusion", row.fusion},
+                    {"prompt_tokens", row.prompt_tokens},
+                    {"context_tokens", row.context_tokens},
+                    {"ttft_ms", row.ttft_ms},
+                    {"prefill_tok_s", row.prefill_tok_s},
+                    {"tpot_ms", row.tpot_ms},
+                    {"decode_tok_s", row.decode_tok_s},
+                    {"dispatches_per_token", row.dispatches_per_token},
+                    {"pinned_bytes", row.pinned_bytes},
+                    {"bottleneck", row.bottleneck},
+                    {"rel_error_p90", row.rel_error_p90},
+                    {"note", row.note},
+                    {"modelled", true}});
+  print(json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+}
+
+void print_table(const std::vector<PlanRow>& rows, const PlanFlags& flags) {
+  const PlanRow& first = rows.front();
+  print(
+      fmt::format("{} on {}: prompt {}, context {}, {} host, profile {}\n"
+                  "Modelled, not measured: fitted to published runs on other machines.\n\n",
+                  first.shape, first.machine, first.prompt_tokens, first.context_tokens, flags.host,
+                  flags.profile));
+  print(fmt::format("{:<9} {:<6} {:>10} {:>9} {:>9} {:>8} {:>10} {:>10} {:>6}  {}\n", "kernels",
+                    "fusion", "TTFT ms", "tok/s", "TPOT ms", "tok/s", "dispatches", "pinned",
+                    "error", "bottleneck"));
+  for (const PlanRow& row : rows) {
+    print(
+        fmt::format("{:<9} {:<6} {:>10.1f} {:>9.1f} {:>9.2f} {:>8.2f} {:>10} {:>10} {:>5.0f}%  "
+                    "{}\n",
+                    row.kernels, row.fusion, row.ttft_ms, row.prefill_tok_s, row.tpot_ms,
+                    row.decode_tok_s, row.dispatches_per_token, human_bytes(row.pinned_bytes),
+                    row.rel_error_p90 * 100, row.bottleneck));
+    if (!row.note.empty()) print(fmt::format("{:<16} {}\n", "", row.note));
+  }
+  print(
+      "\nerror: 90th percentile of the fit's errors, mostly of single kernels, widened for "
+      "machines\n"
+      "the kernels were not measured on.\n");
+}
+
+}  // namespace
+
+void define_plan(CLI::App& command) {
+  auto flags = std::make_shared<PlanFlags>();
+  add_model_flag(command, flags->model);
+  command.add_option("--shape", flags->shape, "a public model's shape instead of a file");
+  command.add_option("--machine", flags->machine, "strix, strix-halo or krackan")->required();
+  command.add_option("--kernels", flags->kernels, "air-bf16, air-q4nx or flm-q4; all without it");
+  command.add_option("--fusion", flags->fusion, "op, block or token; all without it")
+      ->check(CLI::IsMember({"op", "block", "token"}));
+  command.add_option("--prompt", flags->prompt, "tokens of the prompt")->capture_default_str();
+  command.add_option("--context", flags->context,
+                     "live positions while decoding; the prompt's length without it");
+  command.add_option("--host", flags->host, "published: as others measured; native: Tyto's")
+      ->check(CLI::IsMember({"published", "native"}))
+      ->capture_default_str();
+  command.add_option("--profile", flags->profile, "platform profile: performance or balanced")
+      ->check(CLI::IsMember({"performance", "balanced"}))
+      ->capture_default_str();
+  command.add_flag("--json", flags->json, "print an array of rows");
+  command.footer(
+      "Everything printed is modelled; docs/cost-model.md says from what, and how well.");
+  command.callback([flags] {
+    const std::vector<PlanRow> rows = plan_rows(*flags);
+    flags->json ? print_json(rows) : print_table(rows, *flags);
+  });
+}
+
+}  // namespace tyto

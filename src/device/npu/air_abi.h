@@ -1,0 +1,130 @@
+// The argument lists of MLIR-AIR's Llama programs, as data: six bf16 ELFs and the single-dispatch
+// q4nx decode. The numbers are those of MLIR-AIR's builders for Llama-3.2-1B; for other dimensions
+// they follow the same rules and have not been compared with a build.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/dtype.h"
+
+namespace tyto {
+
+// What a set of images was compiled for. `seq` is the padded prompt length of the prefill programs.
+struct AirDims {
+  uint32_t layers = 0;
+  uint32_t emb = 0;
+  uint32_t heads = 0;
+  uint32_t kv_heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t hidden = 0;
+  uint32_t vocab = 0;
+  uint32_t seq = 0;
+
+  uint64_t q_dim() const { return uint64_t{heads} * head_dim; }
+  uint64_t kv_dim() const { return uint64_t{kv_heads} * head_dim; }
+  bool operator==(const AirDims&) const = default;
+};
+
+constexpr AirDims kLlama32_1b = {16, 2048, 32, 8, 64, 8192, 128256, 2048};
+
+enum class AirRole : uint8_t {
+  input,         // host to device before each call
+  output,        // device to host after each call
+  inout,         // both
+  weight,        // written once, at load; static tables too
+  scratch,       // written and read by the device alone
+  kv,            // resident between calls
+  dead,          // in the signature, but no launch touches it
+  opcode,        // the scalar 3
+  instructions,  // the instruction buffer; its size is that of the image's words
+  word_count,    // scalar: 32-bit words in the instruction buffer
+};
+std::string_view to_string(AirRole role);
+
+// How a weight argument is made from the tensors of a Hugging Face checkpoint, stored (out, in).
+enum class AirLayout : uint8_t {
+  none,
+  as_stored,
+  transposed,      // (in, out)
+  gate_up_rows,    // row 2i = gate row i, row 2i+1 = up row i
+  norm_in_row_1,   // two rows: the device writes row 0, the norm weight is row 1
+  head_partition,  // rows [partition * rows, + real_rows) of the head, zeros below them
+  rope_per_head,   // each position's cos|sin row, repeated for every head
+  q4nx,            // packed blocks, see Q4nxLayout
+  q4nx_norms,      // all norms and one cos|sin row, see Q4nxLayout
+};
+std::string_view to_string(AirLayout layout);
+
+struct ByteRange {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  bool operator==(const ByteRange&) const = default;
+};
+
+struct AirArgument {
+  std::string name;
+  AirRole role = AirRole::scratch;
+  DType dtype = DType::bf16;
+  uint64_t rows = 0;
+  uint64_t cols = 0;
+  AirLayout layout = AirLayout::none;
+  std::string source;      // "mlp.gate_proj.weight+mlp.up_proj.weight": below the layer's prefix
+  uint32_t partition = 0;  // of the LM head
+  uint64_t real_rows = 0;  // of the LM head's partition: the rows that exist in the model
+  ByteRange per_call;      // what the host writes or reads for each call
+
+  uint64_t elements() const { return rows * cols; }
+  uint64_t bytes() const { return rows * row_bytes(dtype, cols); }
+};
+
+struct AirProgram {
+  std::string name;   // "o_ffn": MLIR-AIR's kernel name and the file's stem
+  std::string entry;  // what XRT is asked for: "main:o_ffn"; "MLIR_AIE" for an xclbin
+  uint32_t launches = 0;
+  std::vector<AirArgument> arguments;  // in the order of XRT's argument indices
+};
+
+// Positions of the arguments with this role, ascending.
+std::vector<size_t> positions(const AirProgram& program, AirRole role);
+
+std::span<const std::string_view> air_program_names();  // the six, prefill first
+bool is_air_program(std::string_view name);
+
+// Throws an unsupported Error for another name or for dimensions these programs cannot have.
+AirProgram air_program(std::string_view name, const AirDims& dims);
+
+// Rows per launch of lm_head_gemv, and the launches a vocabulary needs.
+constexpr uint32_t kAirHeadRows = 16384;
+uint32_t air_head_partitions(const AirDims& dims);
+
+constexpr std::string_view kFusedDecode = "fused_decode";
+
+// Where things are in the buffers of the fused decode, in 16-bit elements. A block holds 32 rows x
+// 256 columns in 2560 elements: scales, minima, nibbles.
+struct Q4nxLayout {
+  struct Phase {
+    uint64_t offset, rows, cols;  // offset inside a layer
+  };
+  Phase qkv, o, gate_up, down;
+  uint64_t layer_elements;
+  uint64_t head_offset;
+  uint64_t head_chunk_rows, head_chunk_elements, head_chunks;
+  uint64_t weight_elements;
+  uint64_t rope_offset, final_norm_offset, norm_elements;  // in the rms argument
+  uint64_t logits_offset, logits_elements;                 // in y; before them, device scratch
+  uint64_t kv_layer_elements, kv_elements;
+};
+constexpr uint64_t kQ4nxBlockRows = 32;
+constexpr uint64_t kQ4nxBlockCols = 256;
+constexpr uint64_t kQ4nxBlockElements = 2560;
+constexpr uint64_t kQ4nxHeadChunkRows = 18432;  // as Llama-3.2-1B is built
+
+// `window` is the padded context of the build (ATTN_MAXL).
+Q4nxLayout q4nx_layout(const AirDims& dims, uint32_t window);
+AirProgram fused_decode_program(const AirDims& dims, uint32_t window);
+
+}  // namespace tyto

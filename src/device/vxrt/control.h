@@ -1,0 +1,111 @@
+// The virtual NPU as hardware: its limits, clock, faults and driver counters. The state behind
+// these functions is process-wide because it stands for the one device in the machine; everything
+// else about it is reached through XRT's names. All functions may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tyto::vxrt {
+
+struct Limits {
+  uint32_t columns = 8;
+  uint32_t contexts = 16;
+  uint64_t heap_step_bytes = uint64_t{64} << 20;  // control code of runs, instruction buffers
+  uint64_t heap_max_bytes = uint64_t{512} << 20;
+  uint64_t memlock_bytes = UINT64_MAX;           // all other buffers, in pages
+  uint64_t slot_span_bytes = uint64_t{4} << 30;  // reach of one DMA offset
+  uint32_t argument_buffers = 512;               // per run
+  uint32_t chain_runs = 24;                      // per command of a run list
+  uint32_t commands_in_flight = 4;               // per context; one more waits to be submitted
+  uint64_t hang_ns = 2'000'000'000;              // of modelled time; 0 turns detection off
+};
+
+struct ModelledTime {
+  uint64_t ns = 0;
+};
+using TimeModel = std::function<ModelledTime(const Program& program, const Call& call)>;
+
+// Not calibrated against any machine: 50 GB/s, 10 TFLOP/s, 2 us a launch and 100 us a run.
+ModelledTime uncalibrated_time(const Program& program, const Call& call);
+
+struct Hardware {
+  Limits limits = {};
+  std::string machine = "strix";  // strix, strix-halo, krackan
+  unsigned threads = 0;           // that compute; 0 is one per core
+  // Buffers have a copy for the host and one for the device, so that data which was not synced is
+  // not seen. Off, both are one memory: half the bytes, and forgotten syncs go unnoticed.
+  bool separate_copies = true;
+  TimeModel time_model = uncalibrated_time;
+};
+
+// Power cycle: what is in flight ends as ABORT, contexts that still exist are lost, counters and
+// faults are cleared, resumes. Buffers keep their contents and stay accounted for. Throws a usage
+// Error for an unknown machine.
+void reset(const Hardware& hardware = {});
+
+// Faults happen once, to the `at`-th run (`out_of_memory`: allocation) from now on; `slow` stays.
+enum class FaultKind : uint8_t {
+  none,
+  timeout,        // the run ends as TIMEOUT
+  error,          // the run ends as ERROR
+  hang,           // no progress: TIMEOUT and the context's other commands ABORT, once detected
+  out_of_memory,  // ENOMEM
+  context_lost,   // the run ends as ABORT, and so does all that follows in its context
+  slow,           // modelled times are `factor` times as long
+  corrupt,        // completes, with all bits set in everything it wrote: NaN in every float type
+};
+
+struct Fault {
+  FaultKind kind = FaultKind::none;
+  uint64_t at = 1;
+  double factor = 1;
+};
+
+// "timeout@3", "error@1", "hang", "hang@2", "oom", "context-lost", "slow×4" (or "slowx4"),
+// "corrupt@2"; anything else is a usage Error.
+Fault parse_fault(std::string_view text);
+void inject(const Fault& fault);  // replaces the one before
+
+// While paused the device takes no command from its queue.
+void pause();
+void resume();
+
+struct ContextCounters {
+  uint64_t context = 0;      // counts up from 1 as contexts are created
+  uint64_t submissions = 0;  // commands: a run, or a chain of a run list
+  uint64_t completions = 0;  // commands that ended as COMPLETED
+  uint64_t errors = 0;       // commands that ended otherwise
+  uint64_t runs = 0;         // that completed
+  uint64_t launches = 0;     // inside them
+  uint64_t busy_ns = 0;      // modelled
+  bool operator==(const ContextCounters&) const = default;
+};
+
+struct Counters {
+  ContextCounters total;                  // its `context` is 0
+  std::vector<ContextCounters> contexts;  // that were submitted to, by number
+  uint64_t bytes_to_device = 0;           // synced
+  uint64_t bytes_from_device = 0;
+  uint64_t syncs = 0;
+  uint64_t context_switches = 0;  // runs that followed another context's
+  bool mixed_forms = false;       // ELF and xclbin contexts lived at once: both get slower
+
+  uint32_t live_contexts = 0;
+  uint32_t live_buffers = 0;  // sub-buffers not counted
+  uint64_t pinned_bytes = 0;
+  uint64_t heap_used_bytes = 0;
+  uint64_t heap_reserved_bytes = 0;  // in steps; does not shrink
+  uint32_t in_flight = 0;            // commands, all contexts
+  uint32_t most_in_flight = 0;       // of one context
+  std::string last_error;            // why the last run that ended badly did
+};
+
+Counters counters();
+
+}  // namespace tyto::vxrt

@@ -1,0 +1,248 @@
+#include "device/vxrt/executor.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/error.h"
+#include "device/cpu/inner_loops.h"
+#include "device/cpu/operations.h"
+#include "program/kernel_spec.h"
+#include "tensor/float16.h"
+
+namespace tyto::vxrt {
+namespace {
+
+// What an argument is to its kernel, and so which of its rows a call touches.
+enum class Role : uint8_t {
+  none,
+  ids,       // i32, one per token
+  matrix,    // a weight, read in its own type
+  vector,    // one row of values
+  rows,      // a row of values per token
+  gathered,  // the rows from first_row on
+  cache,     // [kv_heads, context, head_dim]
+};
+
+struct ArgRole {
+  Role role = Role::none;
+  bool reads = false;
+  bool writes = false;
+};
+
+constexpr ArgRole kIds{Role::ids, true, false}, kMatrix{Role::matrix, true, false},
+    kVector{Role::vector, true, false}, kIn{Role::rows, true, false}, kOut{Role::rows, false, true},
+    kInOut{Role::rows, true, true}, kGathered{Role::gathered, true, false},
+    kCacheIn{Role::cache, true, false}, kCacheOut{Role::cache, false, true};
+
+using Roles = std::array<ArgRole, 4>;
+
+constexpr std::array<Roles, 10> kRoles = {{
+    {kIds, kMatrix, kOut},             // embed
+    {kVector, kOut},                   // rope_table
+    {kIn, kVector, kOut},              // rmsnorm
+    {kIn, kMatrix, kOut, kVector},     // matmul
+    {kInOut, kIn},                     // rope
+    {kIn, kIn, kCacheOut, kCacheOut},  // kv_append
+    {kIn, kCacheIn, kCacheIn, kOut},   // attention
+    {kInOut, kIn},                     // add
+    {kIn, kIn, kOut},                  // swiglu
+    {kGathered, kOut},                 // gather_rows
+}};
+
+const ArgRole& role_of(const Launch& launch, size_t arg) {
+  return kRoles[static_cast<size_t>(launch.kernel)][arg];
+}
+
+bool is_float(DType type) {
+  return type == DType::f32 || type == DType::f16 || type == DType::bf16;
+}
+
+bool type_fits(Role role, DType type) {
+  if (role == Role::ids) return type == DType::i32;
+  if (role == Role::matrix) return type != DType::i32;
+  return is_float(type);
+}
+
+// f32 is computed on in place; a matrix is widened by its kernel; an f16 cache likewise.
+bool is_widened(const ArgRole& role, DType type) {
+  if (role.role == Role::ids || role.role == Role::matrix || type == DType::f32) return false;
+  return role.role != Role::cache || type == DType::bf16;
+}
+
+void check_launch(const Program& program, const Launch& launch, const std::string& where) {
+  for (size_t i = 0; i < launch.args.size(); ++i) {
+    const Slot& slot = program.slots[launch.args[i].slot];
+    const ArgRole& role = role_of(launch, i);
+    if (!type_fits(role.role, slot.dtype))
+      fail_input(where, "{}: slot {} cannot be {}", launch.step, slot.name, info(slot.dtype).name);
+    if (role.writes != launch.args[i].writes)
+      fail_input(where, "{}: slot {} has a wrong writes flag", launch.step, slot.name);
+    if (role.writes && slot.kind == SlotKind::weight)
+      fail_input(where, "{}: writes the weight {}", launch.step, slot.name);
+  }
+  const LaunchShape& shape = launch.shape;
+  const bool has_cache = launch.kernel == Kernel::attention || launch.kernel == Kernel::kv_append;
+  const bool has_heads = has_cache || launch.kernel == Kernel::rope;
+  if (has_heads &&
+      (shape.head_dim == 0 || shape.head_dim % 2 != 0 || shape.head_dim > cpu::kMaxHeadDim))
+    fail_input(where, "{}: head_dim {} is not usable", launch.step, shape.head_dim);
+  if (!has_cache) return;
+  const size_t first = launch.kernel == Kernel::attention ? 1 : 2;
+  const Slot& k = program.slots[launch.args[first].slot];
+  const Slot& v = program.slots[launch.args[first + 1].slot];
+  if (k.dtype != v.dtype || k.cols != shape.head_dim || v.cols != shape.head_dim)
+    fail_input(where, "{}: the two caches differ", launch.step);
+}
+
+// Values of one argument that a call reads or writes, seen as runs of equal length and stride. The
+// widened copy holds the runs back to back.
+struct Extent {
+  size_t runs = 1;
+  size_t values = 0;  // per run
+  size_t stride = 0;  // values from one run to the next in storage
+  size_t first = 0;   // value in storage where the first run begins
+};
+
+Extent extent_of(const Slot& slot, const Launch& launch, Role role, bool writes, const Call& call) {
+  if (role == Role::vector) return {1, slot.cols, 0, 0};
+  if (role == Role::rows) return {1, call.tokens * slot.cols, 0, 0};
+  if (role == Role::gathered) return {1, (size_t{call.first_row} + call.tokens) * slot.cols, 0, 0};
+  const LaunchShape& shape = launch.shape;
+  const size_t stride = size_t{shape.context} * shape.head_dim;
+  if (writes)
+    return {shape.kv_heads, size_t{call.tokens} * shape.head_dim, stride,
+            size_t{call.position} * shape.head_dim};
+  return {shape.kv_heads, (size_t{call.position} + call.tokens) * shape.head_dim, stride, 0};
+}
+
+constexpr size_t kGrain = 16384;
+
+void narrow(DType type, const float* in, std::byte* out, size_t count) {
+  if (type != DType::bf16) return cpu::best_inner_loops().narrow(type, in, out, count);
+  uint16_t* values = reinterpret_cast<uint16_t*>(out);
+  for (size_t i = 0; i < count; ++i) values[i] = f32_to_bf16(in[i]);
+}
+
+}  // namespace
+
+void check_launches(const Program& program, const std::string& where) {
+  try {
+    check(program);
+  } catch (const Error& error) {
+    fail_input(where, "{}", error.what());
+  }
+  for (const Launch& launch : program.launches) check_launch(program, launch, where);
+}
+
+Executor::Executor(const Program& program) : program_(program) {
+  for (const Launch& launch : program.launches) {
+    Step step;
+    step.launch = launch;
+    for (size_t i = 0; i < launch.args.size(); ++i) {
+      Slot slot = program.slots[launch.args[i].slot];
+      step.slots.push_back(launch.args[i].slot);
+      if (is_widened(role_of(launch, i), slot.dtype)) slot.dtype = DType::f32;
+      step.program.slots.push_back(std::move(slot));
+      step.launch.args[i].slot = static_cast<uint16_t>(i);
+    }
+    steps_.push_back(std::move(step));
+  }
+  widened_.resize(4);
+  views_.resize(4);
+}
+
+std::optional<std::string> Executor::why_not(std::span<std::byte* const> buffers,
+                                             const Call& call) const {
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i] == nullptr) return fmt::format("slot {} has no buffer", program_.slots[i].name);
+    if (reinterpret_cast<uintptr_t>(buffers[i]) % 4 != 0)
+      return fmt::format("slot {} is not at a multiple of 4 bytes", program_.slots[i].name);
+  }
+  if (call.tokens == 0) return "a call of no tokens";
+  for (const Launch& launch : program_.launches) {
+    for (size_t i = 0; i < launch.args.size(); ++i) {
+      const Slot& slot = program_.slots[launch.args[i].slot];
+      const Role role = role_of(launch, i).role;
+      const uint64_t end = uint64_t{role == Role::gathered ? call.first_row : 0} + call.tokens;
+      const bool per_token = role == Role::rows || role == Role::gathered || role == Role::ids;
+      if (per_token && end > slot.rows)
+        return fmt::format("{}: row {} of slot {}, which has {}", launch.step, end, slot.name,
+                           slot.rows);
+      if (role == Role::cache && uint64_t{call.position} + call.tokens > launch.shape.context)
+        return fmt::format("{}: position {} of {}", launch.step, call.position + call.tokens,
+                           launch.shape.context);
+    }
+    if (launch.kernel != Kernel::embed) continue;
+    const uint16_t ids_slot = launch.args[0].slot;
+    const int32_t* ids = reinterpret_cast<const int32_t*>(buffers[ids_slot]);
+    const uint64_t rows = program_.slots[launch.args[1].slot].rows;
+    for (uint32_t t = 0; t < call.tokens; ++t)
+      if (ids[t] < 0 || static_cast<uint64_t>(ids[t]) >= rows)
+        return fmt::format("{}: token {} is not in a table of {}", launch.step, ids[t], rows);
+  }
+  return std::nullopt;
+}
+
+void Executor::load(const Step& step, size_t arg, std::byte* storage, const Call& call,
+                    ThreadPool& pool) {
+  const Slot& slot = program_.slots[step.slots[arg]];
+  const ArgRole& role = role_of(step.launch, arg);
+  views_[arg].data = storage;
+  if (!is_widened(role, slot.dtype)) return;
+  const Extent extent = extent_of(slot, step.launch, role.role, role.writes, call);
+  std::vector<float>& values = widened_[arg];
+  if (values.size() < extent.runs * extent.values) values.resize(extent.runs * extent.values);
+  views_[arg].data = reinterpret_cast<std::byte*>(values.data());
+  if (!role.reads) return;
+  const uint64_t width = row_bytes(slot.dtype, 1);
+  for (size_t run = 0; run < extent.runs; ++run) {
+    const std::byte* in = storage + (extent.first + run * extent.stride) * width;
+    float* out = values.data() + run * extent.values;
+    pool.parallel_for(extent.values, kGrain, [&](size_t begin, size_t end) {
+      cpu::best_inner_loops().widen(slot.dtype, in + begin * width, out + begin, end - begin);
+    });
+  }
+}
+
+void Executor::store(const Step& step, size_t arg, std::byte* storage, const Call& call,
+                     ThreadPool& pool) {
+  const Slot& slot = program_.slots[step.slots[arg]];
+  const ArgRole& role = role_of(step.launch, arg);
+  if (!role.writes || !is_widened(role, slot.dtype)) return;
+  const Extent extent = extent_of(slot, step.launch, role.role, true, call);
+  const uint64_t width = row_bytes(slot.dtype, 1);
+  for (size_t run = 0; run < extent.runs; ++run) {
+    std::byte* out = storage + (extent.first + run * extent.stride) * width;
+    const float* in = widened_[arg].data() + run * extent.values;
+    pool.parallel_for(extent.values, kGrain, [&](size_t begin, size_t end) {
+      narrow(slot.dtype, in + begin, out + begin * width, end - begin);
+    });
+  }
+}
+
+void Executor::run(std::span<std::byte* const> buffers, const Call& call, ThreadPool& pool) {
+  for (size_t index = 0; index < steps_.size(); ++index) {
+    Step& step = steps_[index];
+    const LaunchShape& original = program_.launches[index].shape;
+    step.launch.shape = original;
+    for (size_t i = 0; i < step.slots.size(); ++i)
+      load(step, i, buffers[step.slots[i]], call, pool);
+    // A widened cache holds just the positions of this call, each head's run after the other's.
+    Call local = call;
+    const Kernel kernel = step.launch.kernel;
+    const size_t cache = kernel == Kernel::kv_append ? 2 : 1;
+    const bool has_cache = kernel == Kernel::kv_append || kernel == Kernel::attention;
+    if (has_cache && program_.slots[step.slots[cache]].dtype == DType::bf16) {
+      step.launch.shape.context =
+          kernel == Kernel::attention ? call.position + call.tokens : call.tokens;
+      if (kernel == Kernel::kv_append) local.position = 0;
+    }
+    cpu::run({step.program, step.launch, local, views_, pool, cpu::best_inner_loops()});
+    step.launch.shape = original;
+    for (size_t i = 0; i < step.slots.size(); ++i)
+      store(step, i, buffers[step.slots[i]], call, pool);
+  }
+}
+
+}  // namespace tyto::vxrt

@@ -1,0 +1,131 @@
+// A small block in bf16 and the objects it takes to run it through XRT's names.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <xrt/experimental/xrt_elf.h>
+#include <xrt/experimental/xrt_ext.h>
+#include <xrt/experimental/xrt_kernel.h>
+#include <xrt/xrt_bo.h>
+#include <xrt/xrt_device.h>
+#include <xrt/xrt_hw_context.h>
+#include <xrt/xrt_kernel.h>
+
+#include <random>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "device/vxrt/control.h"
+#include "device/vxrt/image.h"
+#include "tensor/float16.h"
+
+namespace tyto::vxrt {
+
+constexpr uint64_t kRows = 4, kWidth = 64;
+
+// x += matmul(rmsnorm(x)); delta stays readable. Slots: x, norm, normed, weight, delta.
+inline Program block_program(DType activations) {
+  Program program;
+  program.name = "block";
+  program.slots = {{"x", SlotKind::inout, activations, kRows, kWidth},
+                   {"norm", SlotKind::weight, DType::bf16, 1, kWidth},
+                   {"normed", SlotKind::scratch, activations, kRows, kWidth},
+                   {"weight", SlotKind::weight, DType::bf16, kWidth, kWidth},
+                   {"delta", SlotKind::output, activations, kRows, kWidth}};
+  LaunchShape shape;
+  shape.eps = 1e-5f;
+  program.launches = {
+      {Kernel::rmsnorm, "norm", "b", {{0, true, false}, {1, true, false}, {2, false, true}}, shape},
+      {Kernel::matmul, "mm", "b", {{2, true, false}, {3, true, false}, {4, false, true}}, shape},
+      {Kernel::add, "add", "b", {{0, true, true}, {4, true, false}}, shape}};
+  return program;
+}
+
+// Arguments: x, norm, a dead one, weight, delta; then tokens, position, first_row.
+inline Image block_image(const std::string& instance = "block") {
+  Image image;
+  image.instance = instance;
+  image.program = block_program(DType::bf16);
+  image.arguments = {{0, false}, {1, false}, {0, true}, {3, false}, {4, false}};
+  return image;
+}
+
+inline xrt::elf load_elf(const Image& image) {
+  const std::vector<std::byte> bytes = serialise(image);
+  return xrt::elf(bytes.data(), bytes.size());
+}
+
+inline std::vector<uint16_t> random_bf16(size_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> values(-1, 1);
+  std::vector<uint16_t> result(count);
+  for (uint16_t& value : result) value = f32_to_bf16(values(random));
+  return result;
+}
+
+inline xrt::bo upload(const xrt::device& device, const std::vector<uint16_t>& values) {
+  xrt::bo buffer = xrt::ext::bo(device, values.size() * 2);
+  buffer.write(values.data(), values.size() * 2, 0);
+  buffer.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+  return buffer;
+}
+
+inline std::vector<uint16_t> download(xrt::bo& buffer) {
+  buffer.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
+  std::vector<uint16_t> values(buffer.size() / 2);
+  buffer.read(values.data(), values.size() * 2, 0);
+  return values;
+}
+
+// One context with the block in it, and buffers.
+struct Rig {
+  explicit Rig(const Image& image = block_image()) : elf(load_elf(image)) {}
+
+  xrt::run make_run(uint32_t tokens = kRows) {
+    xrt::run run(kernel);
+    run.set_arg(0, x);
+    run.set_arg(1, norm);
+    run.set_arg(3, weight);
+    run.set_arg(4, delta);
+    run.set_arg(5, tokens);
+    return run;
+  }
+
+  xrt::device device{0};
+  xrt::elf elf;
+  xrt::hw_context context{device, elf};
+  xrt::ext::kernel kernel{context, "main:" + elf.get_kernels()[0].get_instances()[0].get_name()};
+  std::vector<uint16_t> x_values = random_bf16(kRows * kWidth, 1);
+  xrt::bo x = upload(device, x_values);
+  xrt::bo norm = upload(device, random_bf16(kWidth, 2));
+  xrt::bo weight = upload(device, random_bf16(kWidth* kWidth, 3));
+  xrt::bo delta = xrt::ext::bo(device, kRows* kWidth * 2);
+};
+
+// The error number of the std::system_error that `action` throws; 0 when it throws none.
+template <typename Action>
+int error_of(const Action& action) {
+  try {
+    action();
+  } catch (const std::system_error& error) {
+    return error.code().value();
+  }
+  return 0;
+}
+
+// Every test begins with a fresh device and must give everything back.
+class VxrtTest : public ::testing::Test {
+ protected:
+  void SetUp() override { reset({.threads = 2}); }
+  void TearDown() override {
+    const Counters end = counters();
+    EXPECT_EQ(end.live_contexts, 0u);
+    EXPECT_EQ(end.live_buffers, 0u);
+    EXPECT_EQ(end.pinned_bytes, 0u);
+    EXPECT_EQ(end.heap_used_bytes, 0u);
+    EXPECT_EQ(end.in_flight, 0u);
+  }
+  static void set_limits(const Limits& limits) { reset({.limits = limits, .threads = 2}); }
+};
+
+}  // namespace tyto::vxrt
