@@ -124,6 +124,11 @@ std::string markdown(const std::vector<Row>& rows, const Model& model) {
 
 void bench(const BenchFlags& flags) {
   Engine engine(engine_options(flags.engine), progress_bar());
+  for (const DeviceInfo& device : engine.devices())
+    if (device.is_virtual)
+      throw Error(ErrorCode::usage, "--device " + device.name,
+                  "bench measures, and this device's time is modelled",
+                  "`tyto plan` prints modelled speeds");
   std::vector<Test> tests;
   for (uint32_t n : flags.prompt)
     if (n > 0) tests.push_back({n, 0});

@@ -11,15 +11,17 @@
 
 #include "base/thread_pool.h"
 #include "program/program.h"
+#include "program/stitch.h"
 #include "tensor/view.h"
 #include "trace/trace.h"
 
 namespace tyto {
 
 struct DeviceInfo {
-  std::string name;         // as in --device
-  std::string description;  // the hardware, and what drives it
-  bool is_virtual = false;  // its time is modelled; never satisfies --require
+  std::string name;                // as in --device
+  std::string description;         // the hardware, and what drives it
+  bool is_virtual = false;         // its time is modelled; never satisfies --require
+  DType activations = DType::f32;  // what its kernels read and write between launches
 };
 
 // Memory a device can reach. Host and device see the same bytes after sync(). Contents given at
@@ -59,10 +61,11 @@ class Device {
   virtual std::unique_ptr<Executable> load(const Program& program) = 0;
 };
 
-// What a device is opened with; both outlive it.
+// What a device is opened with; pool and trace outlive it.
 struct DeviceEnv {
   ThreadPool& pool;
   Trace& trace;
+  Fusion fusion = Fusion::block;  // an NPU's kernel sets differ by it
 };
 
 struct DeviceEntry {

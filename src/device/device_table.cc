@@ -3,12 +3,15 @@
 #include "base/error.h"
 #include "device/cpu/cpu_device.h"
 #include "device/device.h"
+#include "device/vxrt/vnpu_device.h"
 
 namespace tyto {
 namespace {
 
-constexpr std::array<DeviceEntry, 1> kDevices = {{
+constexpr std::array<DeviceEntry, 2> kDevices = {{
     {"cpu", "this machine's cores; runs every kernel", open_cpu_device},
+    {"vnpu", "the NPU's code on a virtual NPU; computes for real, its time is modelled",
+     open_vnpu_device},
 }};
 
 }  // namespace

@@ -32,7 +32,7 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
       model_(open_model(find_model(options.model), Need::weights, progress)),
       pool_(options.threads) {
   if (model_.vocabulary) tokenizer_.emplace(*model_.vocabulary, model_.path.string());
-  const DeviceEnv env{pool_, trace_};
+  const DeviceEnv env{pool_, trace_, options.pipeline.fusion};
   devices_.push_back(open_device(options.device, env));
   if (options.device != "cpu") devices_.push_back(open_device("cpu", env));
   check_can_require(require_, devices());

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -13,9 +14,17 @@ class Builder {
  public:
   Builder(const Config& config, const ForwardShape& shape) : config_(config), shape_(shape) {}
 
-  uint16_t activation(const std::string& name, uint64_t width, SlotKind kind = SlotKind::scratch,
-                      DType dtype = DType::f32) {
-    return slot({name, kind, dtype, shape_.tokens, width}, {});
+  uint16_t activation(const std::string& name, uint64_t width, SlotKind kind = SlotKind::scratch) {
+    return slot({name, kind, shape_.activations, shape_.tokens, width}, {});
+  }
+
+  uint16_t body_output() {
+    const uint32_t rows = std::max(shape_.tokens, shape_.body_tokens);
+    return slot({"x", SlotKind::scratch, shape_.activations, rows, config_.emb}, {});
+  }
+
+  uint16_t token_ids() {
+    return slot({"tokens", SlotKind::input, DType::i32, shape_.tokens, 1}, {});
   }
 
   uint16_t weight(const std::string& name, const TensorView& view) {
@@ -149,8 +158,7 @@ void add_body(Builder& build, const Model& model, const std::vector<float>& freq
                                   std::as_bytes(std::span(frequencies))};
   build.enter_block("embed");
   build.launch(Kernel::embed, "embed",
-               {build.activation("tokens", 1, SlotKind::input, DType::i32),
-                build.weight("embedding", model.weights.embedding)},
+               {build.token_ids(), build.weight("embedding", model.weights.embedding)},
                {build.activation("x", config.emb)});
   build.launch(Kernel::rope_table, "rope_table", {build.weight("frequencies", frequency_view)},
                {build.activation("rope_table", config.head_dim)});
@@ -168,7 +176,7 @@ void add_head(Builder& build, const Model& model) {
   const uint16_t normed = build.activation("head_normed", config.emb);
   const bool tied = model.weights.head.bytes.data() == model.weights.embedding.bytes.data();
   build.enter_block("lm_head");
-  build.launch(Kernel::gather_rows, "gather_rows", {build.activation("x", config.emb)}, {row});
+  build.launch(Kernel::gather_rows, "gather_rows", {build.body_output()}, {row});
   build.launch(Kernel::rmsnorm, "final_norm",
                {row, build.weight("final_norm", model.weights.final_norm)}, {normed});
   build.launch(Kernel::matmul, "lm_head",

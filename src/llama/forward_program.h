@@ -19,6 +19,8 @@ struct ForwardShape {
   uint32_t tokens = 1;   // most rows per call
   uint32_t context = 0;  // positions in the KV cache
   DType kv_type = DType::f16;
+  DType activations = DType::f32;  // between launches; the logits too
+  uint32_t body_tokens = 0;        // head alone: rows of the "x" it gathers from
 };
 
 struct ForwardProgram {

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "program/kernel_spec.h"
+#include "tensor/quant.h"
 
 namespace tyto {
 namespace {
@@ -38,8 +40,8 @@ std::vector<uint8_t> place(const Program& program, const std::vector<Device*>& d
       if (!reason)
         chosen = d;
       else
-        trace.fallback(
-            fmt::format("{} not on {}: {}", launch.step, devices[d]->info().name, *reason));
+        trace.fallback(fmt::format("{} not on {}: {}", spec(launch.kernel).name,
+                                   devices[d]->info().name, *reason));
     }
     if (chosen == devices.size())
       throw Error(ErrorCode::unsupported, launch.step, "no device can run it",
@@ -58,10 +60,12 @@ Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
       context_(checked_context(model.config, options.context)),
       chunk_(std::min(options.prefill_chunk, context_)),
       timeout_(options.timeout),
-      frequencies_(rope_frequencies(model.config)) {
+      frequencies_(rope_frequencies(model.config)),
+      activations_(devices_.front()->info().activations) {
   TYTO_ASSERT(!devices_.empty() && model.has_weights() && chunk_ > 0);
   const auto program = [&](Part part, uint32_t tokens) {
-    return forward_program(model, frequencies_, part, {tokens, context_, options.kv_type});
+    return forward_program(model, frequencies_, part,
+                           {tokens, context_, options.kv_type, activations_, chunk_});
   };
   // Largest first: later parts bind the front of buffers that are already there.
   prefill_ = prepare(program(Part::body, chunk_), options.fusion, trace);
@@ -71,8 +75,14 @@ Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
 
 std::vector<Step> Pipeline::prepare(const ForwardProgram& forward, Fusion fusion, Trace& trace) {
   const std::vector<uint8_t> placement = place(forward.program, devices_, trace);
+  const std::vector<Piece> pieces = stitch(forward.program, fusion, placement);
+  for (const Piece& piece : pieces)  // the cpu reads any device's memory, so the others come first
+    for (const Slot& slot : piece.program.slots) {
+      Device*& owner = owners_.try_emplace(slot.name, devices_[piece.device]).first->second;
+      if (!buffers_.contains(slot.name) && owner == devices_.back()) owner = devices_[piece.device];
+    }
   std::vector<Step> steps;
-  for (const Piece& piece : stitch(forward.program, fusion, placement)) {
+  for (const Piece& piece : pieces) {
     Step step{.name = piece.program.name, .device = devices_[piece.device]};
     step.executable = load(piece, forward, step);
     steps.push_back(std::move(step));
@@ -94,16 +104,28 @@ std::unique_ptr<Executable> Pipeline::load(const Piece& piece, const ForwardProg
   return executable;
 }
 
-Buffer& Pipeline::buffer(const Slot& slot, const TensorView& contents, Device& owner) {
+Buffer& Pipeline::buffer(const Slot& slot, const TensorView& contents, Device& user) {
+  if (slot.kind == SlotKind::weight) {
+    const auto [entry, is_new] = weights_.try_emplace({slot.name, &user});
+    if (is_new) entry->second = user.alloc(slot, &contents);
+    return entry->second;
+  }
   const auto found = buffers_.find(slot.name);
   if (found != buffers_.end()) {
-    TYTO_ASSERT(slot.kind == SlotKind::weight || slot.bytes() <= found->second.size);
+    TYTO_ASSERT(slot.bytes() <= found->second.size);
     return found->second;
   }
   if (slot.kind == SlotKind::kv) kv_bytes_ += slot.bytes();
-  const bool is_weight = slot.kind == SlotKind::weight;
-  return buffers_.emplace(slot.name, owner.alloc(slot, is_weight ? &contents : nullptr))
-      .first->second;
+  return buffers_.emplace(slot.name, owners_.at(slot.name)->alloc(slot)).first->second;
+}
+
+std::span<const float> Pipeline::logits(uint32_t row) {
+  const size_t vocab = model_.config.vocab;
+  const std::byte* data = buffers_.at("logits").data + row * row_bytes(activations_, vocab);
+  if (activations_ == DType::f32) return {reinterpret_cast<const float*>(data), vocab};
+  logits_.resize(vocab);
+  dequantize(activations_, {data, row_bytes(activations_, vocab)}, logits_);
+  return logits_;
 }
 
 void Pipeline::check_room(size_t tokens) const {
@@ -119,15 +141,11 @@ void Pipeline::check_room(size_t tokens) const {
 std::span<const float> Pipeline::run(std::span<const Token> tokens, const Progress& progress) {
   TYTO_ASSERT(!tokens.empty());
   check_room(tokens.size());
-  const auto logits = [&] {
-    return std::span(reinterpret_cast<const float*>(buffers_.at("logits").data),
-                     model_.config.vocab);
-  };
   if (tokens.size() == 1) {
     std::memcpy(buffers_.at("tokens").data, tokens.data(), sizeof(Token));
     run_steps(decode_, {.tokens = 1, .position = position_});
     ++position_;
-    return logits();
+    return logits(0);
   }
   uint32_t last_rows = 0;
   for (size_t done = 0; done < tokens.size(); done += last_rows) {
@@ -136,15 +154,13 @@ std::span<const float> Pipeline::run(std::span<const Token> tokens, const Progre
     if (progress) progress("prefill", done + last_rows, tokens.size());
   }
   run_steps(head_, {.tokens = 1, .first_row = last_rows - 1});
-  return logits();
+  return logits(0);
 }
 
 void Pipeline::run_all_logits(std::span<const Token> tokens,
                               const std::function<void(uint32_t, std::span<const float>)>& visit,
                               const Progress& progress) {
   check_room(tokens.size());
-  const float* logits = reinterpret_cast<const float*>(buffers_.at("logits").data);
-  const size_t vocab = model_.config.vocab;
   for (size_t done = 0; done < tokens.size();) {
     const auto rows = static_cast<uint32_t>(std::min<size_t>(chunk_, tokens.size() - done));
     const uint32_t first_position = position_;
@@ -152,8 +168,7 @@ void Pipeline::run_all_logits(std::span<const Token> tokens,
     for (uint32_t row = 0; row < rows;) {
       const uint32_t now = std::min({kHeadRows, chunk_, rows - row});
       run_steps(head_, {.tokens = now, .first_row = row});
-      for (uint32_t i = 0; i < now; ++i)
-        visit(first_position + row + i, std::span(logits + i * vocab, vocab));
+      for (uint32_t i = 0; i < now; ++i) visit(first_position + row + i, logits(i));
       row += now;
     }
     done += rows;

@@ -66,7 +66,8 @@ class Pipeline {
  private:
   std::vector<Step> prepare(const ForwardProgram& forward, Fusion fusion, Trace& trace);
   std::unique_ptr<Executable> load(const Piece& piece, const ForwardProgram& forward, Step& step);
-  Buffer& buffer(const Slot& slot, const TensorView& contents, Device& owner);
+  Buffer& buffer(const Slot& slot, const TensorView& contents, Device& user);
+  std::span<const float> logits(uint32_t row);
   void check_room(size_t tokens) const;
   void run_body(std::span<const Token> tokens);
   void run_steps(std::vector<Step>& steps, const Call& call);
@@ -78,7 +79,11 @@ class Pipeline {
   uint32_t chunk_;
   std::chrono::milliseconds timeout_;
   std::vector<float> frequencies_;
-  std::map<std::string, Buffer> buffers_;  // by slot name: the parts share them
+  std::map<std::string, Buffer> buffers_;                      // by slot name: the parts share them
+  std::map<std::pair<std::string, Device*>, Buffer> weights_;  // each device has its own form
+  std::map<std::string, Device*> owners_;  // by slot name: who allocates what several devices use
+  DType activations_;
+  std::vector<float> logits_;  // [vocab], where activations_ is not f32
   uint64_t kv_bytes_ = 0;
   std::vector<Step> prefill_;  // body for up to chunk_ tokens
   std::vector<Step> head_;     // logits for up to kHeadRows rows

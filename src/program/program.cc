@@ -25,7 +25,8 @@ Hash128 program_hash(const Program& program) {
   Serialiser out;
   out.add(program.slots.size());
   for (const Slot& slot : program.slots) {
-    out.add(slot.kind);
+    const bool activation = slot.kind != SlotKind::weight && slot.kind != SlotKind::kv;
+    out.add(activation ? SlotKind::scratch : slot.kind);
     out.add(slot.dtype);
     out.add(slot.rows);
     out.add(slot.cols);

@@ -81,7 +81,9 @@ struct Call {
   uint32_t first_row = 0;  // gather_rows: where the rows to keep begin
 };
 
-// Identity of a program: everything but the names, so that the layers of a model share one image.
+// Identity of a program: everything but the names and who moves an activation's bytes, so that the
+// layers of a model share one image (the first one's input comes from the host, the others' do
+// not).
 Hash128 program_hash(const Program& program);
 
 }  // namespace tyto

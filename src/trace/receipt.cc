@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace tyto {
 
 std::vector<DeviceCounters> window(const std::vector<DeviceCounters>& before,
@@ -32,23 +34,42 @@ double decode_tokens_per_second(const Receipt& receipt) {
   return decoded ? (receipt.generated_tokens - 1) / receipt.decode_seconds : 0;
 }
 
-std::string receipt_line(const Receipt& receipt) {
-  std::string line =
+namespace {
+
+std::string rates(const Receipt& receipt) {
+  const bool simulated =
+      std::any_of(receipt.devices.begin(), receipt.devices.end(),
+                  [](const DeviceCounters& device) { return device.is_virtual; });
+  if (simulated)  // how long the simulation took must not pass for a device's speed
+    return fmt::format(
+        "prompt {} tokens · generated {} tokens · simulated in {:.2f} s, which is no NPU's speed",
+        receipt.prompt_tokens, receipt.generated_tokens,
+        receipt.prefill_seconds + receipt.decode_seconds);
+  std::string text =
       fmt::format("prompt {} tokens, {:.1f} tok/s · generated {} tokens", receipt.prompt_tokens,
                   prefill_tokens_per_second(receipt), receipt.generated_tokens);
   if (decode_tokens_per_second(receipt) > 0)
-    line += fmt::format(", {:.1f} tok/s", decode_tokens_per_second(receipt));
-  line += " · executed on ";
+    text += fmt::format(", {:.1f} tok/s", decode_tokens_per_second(receipt));
+  return text;
+}
+
+std::string work_of(const DeviceCounters& device) {
+  const double seconds = static_cast<double>(device.busy_ns) * 1e-9;
+  const double rate = seconds > 0 ? static_cast<double>(device.bytes) * 1e-9 / seconds : 0.0;
+  std::string text = fmt::format("{} ({} of {} submissions completed, {} launches, ", device.device,
+                                 device.completions, device.submissions, device.launches);
+  return text + (device.is_virtual
+                     ? fmt::format("modelled: {:.1f} ms, {:.1f} GB/s)", seconds * 1e3, rate)
+                     : fmt::format("{:.1f} GB/s)", rate));
+}
+
+}  // namespace
+
+std::string receipt_line(const Receipt& receipt) {
+  std::string line = rates(receipt) + " · executed on ";
   if (receipt.devices.empty()) line += "no device";
-  for (size_t i = 0; i < receipt.devices.size(); ++i) {
-    const DeviceCounters& device = receipt.devices[i];
-    const double seconds = static_cast<double>(device.busy_ns) * 1e-9;
-    line += fmt::format("{}{} ({} of {} submissions completed, {} launches, {:.1f} GB/s{})",
-                        i == 0 ? "" : ", ", device.device, device.completions, device.submissions,
-                        device.launches,
-                        seconds > 0 ? static_cast<double>(device.bytes) * 1e-9 / seconds : 0.0,
-                        device.is_virtual ? ", modelled" : "");
-  }
+  for (size_t i = 0; i < receipt.devices.size(); ++i)
+    line += (i == 0 ? "" : ", ") + work_of(receipt.devices[i]);
   line += receipt.fallbacks.empty() ? " · no fallbacks" : " · fallbacks: ";
   for (size_t i = 0; i < receipt.fallbacks.size(); ++i)
     line += (i == 0 ? "" : "; ") + receipt.fallbacks[i];

@@ -25,7 +25,9 @@ std::vector<DeviceCounters> window(const std::vector<DeviceCounters>& before,
 double prefill_tokens_per_second(const Receipt& receipt);
 double decode_tokens_per_second(const Receipt& receipt);
 
-// One line: counts, rates, executed devices with submissions, GB/s; "modelled" where it is.
+// One line: counts, rates, executed devices with submissions, GB/s. Where a virtual device took
+// part there are no rates: the wall time is a simulation's and the device's own is marked as
+// modelled.
 std::string receipt_line(const Receipt& receipt);
 
 }  // namespace tyto

@@ -107,6 +107,21 @@ class Run(CliTest):
         self.check_error(self.run_model("--raw", "--require", "npu"), 3, "npu")
         self.assertEqual(self.run_model("--raw", "--require", "cpu").returncode, 0)
 
+    def test_the_virtual_npu_says_what_it_is(self):
+        flags = ["-m", OWLET, "-p", "What is 3 plus 4?", "--temp", "0", "--device", "vnpu"]
+        texts = set()
+        for fusion in ("block", "token"):
+            result = tyto("run", *flags, "--fusion", fusion)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("modelled", result.stderr)
+            self.assertIn("embed not on vnpu", result.stderr)
+            self.assertNotIn("tok/s", result.stderr)
+            texts.add(result.stdout)
+        self.assertEqual(texts, {tyto("run", *flags[:-2]).stdout})
+        self.check_error(tyto("run", *flags, "--require", "vnpu"), 3, "virtual")
+        self.check_error(tyto("run", *flags, "--fusion", "op"), 1, "contexts")
+        self.check_error(tyto("bench", "-m", OWLET, "--device", "vnpu"), 2, "modelled")
+
     def test_seed_is_shown_and_repeats_the_text(self):
         flags = ["run", "-m", self.model, "-p", "x", "-n", "12", "--temp", "1", "--ignore-eos", "--raw"]
         first = tyto(*flags)

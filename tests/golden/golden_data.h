@@ -1,6 +1,7 @@
 // The fixtures under tests/golden/data (see tests/golden/README.md), as plain structs.
 #pragma once
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -32,6 +33,12 @@ struct Fixture {
   size_t vocab = 0;
   std::vector<Prompt> prompts;
 };
+
+// DEVICE=name in the environment runs the device tests on another device.
+inline std::string device_name() {
+  const char* name = std::getenv("DEVICE");
+  return name == nullptr ? "cpu" : name;
+}
 
 inline std::filesystem::path data_folder() {
   return std::filesystem::path(TYTO_SOURCE_DIR) / "tests/golden/data";

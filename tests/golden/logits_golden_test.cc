@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "golden/golden_data.h"
 #include "llama/pipeline.h"
@@ -16,19 +15,16 @@
 namespace tyto {
 namespace {
 
+using golden::device_name;
 using golden::Fixture;
 using golden::Prompt;
-
-std::string device_name() {
-  const char* name = std::getenv("DEVICE");
-  return name == nullptr ? "cpu" : name;
-}
 
 // A pipeline with everything it refers to.
 struct Runner {
   explicit Runner(const Model& model, PipelineOptions options = {}) : pool(2) {
-    devices.push_back(open_device(device_name(), {pool, trace}));
-    if (device_name() != "cpu") devices.push_back(open_device("cpu", {pool, trace}));
+    const DeviceEnv env{pool, trace, options.fusion};
+    devices.push_back(open_device(device_name(), env));
+    if (device_name() != "cpu") devices.push_back(open_device("cpu", env));
     std::vector<Device*> order;
     for (const auto& device : devices) order.push_back(device.get());
     pipeline = std::make_unique<Pipeline>(model, order, options, trace);
@@ -91,6 +87,8 @@ TEST_P(Golden, DeviceEqualsHuggingFaceAtEveryPosition) {
 TEST_P(Golden, GreedyContinuationEqualsHuggingFaceWhileItsMarginIsClear) {
   const Model model = open_model(GetParam().model);
   for (Fusion fusion : {Fusion::op, Fusion::block, Fusion::token}) {
+    // One image per operator needs more contexts than an NPU has.
+    if (fusion == Fusion::op && device_name() == "vnpu") continue;
     PipelineOptions options;
     options.fusion = fusion;
     Runner runner(model, options);

@@ -15,8 +15,18 @@ std::filesystem::path owlet() {
   return std::filesystem::path(TYTO_SOURCE_DIR) / "models/owlet";
 }
 
-Token argmax(std::span<const float> logits) {
-  return static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+// How many tokens Tyto likes better than this one.
+size_t rank(std::span<const float> logits, Token token) {
+  const float own = logits[static_cast<size_t>(token)];
+  return static_cast<size_t>(
+      std::count_if(logits.begin(), logits.end(), [&](float other) { return other > own; }));
+}
+
+// The CPU computes in f32 as the golden model did. A device that rounds to bf16 between launches,
+// as the bf16 golden model also does, may prefer another token, but the golden one stays in its
+// top 5.
+size_t worst_rank() {
+  return golden::device_name() == "cpu" ? 0 : 4;
 }
 
 // Feeds the golden answer and asks, before each token, what Tyto would have said.
@@ -31,7 +41,7 @@ void check_answer(Pipeline& pipeline, const std::vector<Token>& prompt, const Js
   std::span<const float> logits = pipeline.run(prompt);
   for (size_t step = 0; step < expected.size(); ++step) {
     if (margins[step] > kClearMargin) {
-      EXPECT_EQ(argmax(logits), expected[step]) << "step " << step;
+      EXPECT_LE(rank(logits, expected[step]), worst_rank()) << "step " << step;
       ++clear;
     }
     logits = pipeline.run({&expected[step], 1});
@@ -41,6 +51,7 @@ void check_answer(Pipeline& pipeline, const std::vector<Token>& prompt, const Js
 TEST(Owlet, PromptsTokensAndGreedyAnswersAreHuggingFaces) {
   EngineOptions options;
   options.model = owlet().string();
+  options.device = golden::device_name();
   Engine engine(options);
   const ChatTemplate chat_template =
       choose_chat_template(engine.tokenizer().vocabulary(), "", "owlet");

@@ -8,9 +8,8 @@
 
 #include "base/error.h"
 #include "device/cpu/inner_loops.h"
-#include "device/cpu/operations.h"
+#include "device/cpu/interpreter.h"
 #include "program/kernel_spec.h"
-#include "tensor/quant.h"
 
 namespace tyto {
 namespace {
@@ -22,19 +21,23 @@ using Clock = std::chrono::steady_clock;
 class CpuExecutable : public Executable {
  public:
   CpuExecutable(Program program, const DeviceEnv& env)
-      : program_(std::move(program)), env_(env), buffers_(program_.slots.size()) {}
+      : program_(std::move(program)),
+        env_(env),
+        interpreter_(program_),
+        buffers_(program_.slots.size()),
+        memory_(program_.slots.size()) {}
 
   void bind(uint16_t slot, const Buffer& buffer) override {
     TYTO_ASSERT(slot < buffers_.size());
     buffers_[slot] = buffer;
+    memory_[slot] = buffer.data;
   }
 
   void submit(const Call& call) override {
     DeviceCounters& counters = env_.trace.device("cpu");
     ++counters.submissions;
     const auto start = Clock::now();
-    for (const Launch& launch : program_.launches)
-      cpu::run({program_, launch, call, buffers_, env_.pool, cpu::best_inner_loops()});
+    interpreter_.run(memory_, call, env_.pool);
     const Cost declared = cost(program_, call);
     counters.busy_ns += static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
@@ -49,7 +52,9 @@ class CpuExecutable : public Executable {
  private:
   Program program_;
   DeviceEnv env_;
-  std::vector<Buffer> buffers_;  // [program_.slots]
+  cpu::Interpreter interpreter_;
+  std::vector<Buffer> buffers_;     // [program_.slots]; keeps them alive
+  std::vector<std::byte*> memory_;  // [program_.slots]
 };
 
 // Zero pages from the kernel, committed as they are touched: a KV cache for the model's whole
@@ -91,12 +96,6 @@ class CpuDevice : public Device {
 
   Buffer alloc(const Slot& slot, const TensorView* contents) override {
     if (contents == nullptr) return zeroed(slot.bytes());
-    if (contents->rows == 1 && contents->dtype != DType::f32) {  // norms and biases: widened once
-      Buffer buffer = zeroed(contents->cols * sizeof(float));
-      dequantize(contents->dtype, contents->bytes,
-                 {reinterpret_cast<float*>(buffer.data), contents->cols});
-      return buffer;
-    }
     return {.data = const_cast<std::byte*>(contents->bytes.data()),
             .size = contents->bytes.size(),
             .writable = false};
@@ -105,7 +104,7 @@ class CpuDevice : public Device {
   void sync(const Buffer&, Sync, size_t, size_t) override {}  // one memory
 
   std::unique_ptr<Executable> load(const Program& program) override {
-    check(program);
+    cpu::check_launches(program, "cpu: " + program.name);
     return std::make_unique<CpuExecutable>(program, env_);
   }
 

@@ -10,7 +10,8 @@
 
 namespace tyto::cpu {
 
-// Everything one launch needs. Weight vectors (one row) arrive widened to f32 by CpuDevice::alloc.
+// Everything one launch needs. All but ids, matrices and f16 caches is f32: the interpreter sees to
+// it.
 struct Operation {
   const Program& program;
   const Launch& launch;

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "device/vxrt/machine.h"
 #include "device/vxrt/machine_names.h"
-#include "program/kernel_spec.h"
+#include "program/cost_model.h"
 
 namespace tyto::vxrt {
 namespace {
@@ -36,12 +36,11 @@ bool parse_whole(std::string_view text, T& value) {
 
 }  // namespace
 
-ModelledTime uncalibrated_time(const Program& program, const Call& call) {
-  const Cost work = cost(program, call);
-  const double ns = static_cast<double>(work.bytes) / 50.0 +      // 50 GB/s
-                    static_cast<double>(work.flops) / 10'000.0 +  // 10 TFLOP/s
-                    2'000.0 * static_cast<double>(program.launches.size()) + 100'000.0;
-  return {static_cast<uint64_t>(ns)};
+TimeModel calibrated_time(std::string_view machine) {
+  const Speed speed = relative_speed(npu_machine(machine), npu_machine("strix"));
+  return [speed](const Program& program, const Call& call) {
+    return ModelledTime{static_cast<uint64_t>(program_ms(program, call, speed) * 1e6)};
+  };
 }
 
 Fault parse_fault(std::string_view text) {
@@ -68,7 +67,6 @@ void reset(const Hardware& hardware) {
   if (!device_name(hardware.machine))
     throw Error(ErrorCode::usage, "machine", fmt::format("'{}' is not known", hardware.machine),
                 "strix, strix-halo or krackan");
-  TYTO_ASSERT(hardware.time_model != nullptr);
   Machine::get().reset(hardware);
 }
 

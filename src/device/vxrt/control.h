@@ -31,8 +31,8 @@ struct ModelledTime {
 };
 using TimeModel = std::function<ModelledTime(const Program& program, const Call& call)>;
 
-// Not calibrated against any machine: 50 GB/s, 10 TFLOP/s, 2 us a launch and 100 us a run.
-ModelledTime uncalibrated_time(const Program& program, const Call& call);
+// The cost model's time on a machine (program/cost_model.h), fitted to published measurements.
+TimeModel calibrated_time(std::string_view machine);
 
 struct Hardware {
   Limits limits = {};
@@ -41,7 +41,7 @@ struct Hardware {
   // Buffers have a copy for the host and one for the device, so that data which was not synced is
   // not seen. Off, both are one memory: half the bytes, and forgotten syncs go unnoticed.
   bool separate_copies = true;
-  TimeModel time_model = uncalibrated_time;
+  TimeModel time_model = {};  // empty: calibrated_time(machine)
 };
 
 // Power cycle: what is in flight ends as ABORT, contexts that still exist are lost, counters and

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "device/vxrt/executor.h"
+#include "device/cpu/interpreter.h"
 
 namespace tyto::vxrt {
 namespace {
@@ -214,7 +214,7 @@ void check_image(const Image& image, const std::string& where) {
     fail_input(where, "platform {} is not known", image.platform);
   check_slots(image, where);
   check_arguments(image, where);
-  check_launches(image.program, where);
+  cpu::check_launches(image.program, where);
   check_needs(image, where);
 }
 

@@ -24,7 +24,7 @@ uint64_t in_pages(uint64_t bytes) {
 }  // namespace
 
 LoadedImage::LoadedImage(Image loaded)
-    : image(std::move(loaded)), executor(image.program), scratch(image.program.slots.size()) {
+    : image(std::move(loaded)), interpreter(image.program), scratch(image.program.slots.size()) {
   std::vector<bool> is_written(image.program.slots.size());
   for (const Launch& launch : image.program.launches)
     for (const Arg& arg : launch.args)

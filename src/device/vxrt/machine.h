@@ -14,18 +14,18 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "device/cpu/interpreter.h"
 #include "device/vxrt/control.h"
-#include "device/vxrt/executor.h"
 #include "device/vxrt/image.h"
 
 namespace tyto::vxrt {
 
-// An image with what executes it. Only the device's thread touches `executor` and `scratch`.
+// An image with what executes it. Only the device's thread touches `interpreter` and `scratch`.
 struct LoadedImage {
   explicit LoadedImage(Image loaded);
 
   Image image;
-  Executor executor;
+  cpu::Interpreter interpreter;
   std::vector<uint16_t> written;  // slots of arguments that some launch writes
   std::vector<std::vector<std::byte>>
       scratch;  // [slots], of slots that are no argument; on first use

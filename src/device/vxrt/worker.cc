@@ -152,12 +152,14 @@ Machine::Outcome Machine::compute(Job& job, double slowdown, bool corrupt) try {
     if (loaded.scratch[i].empty()) loaded.scratch[i].resize(slots[i].bytes());
     job.buffers[i] = loaded.scratch[i].data();
   }
-  if (auto reason = loaded.executor.why_not(job.buffers, job.call)) return {.failure = *reason};
-  const uint64_t ns = scaled(hardware_.time_model(loaded.image.program, job.call).ns, slowdown);
+  if (auto reason = loaded.interpreter.why_not(job.buffers, job.call)) return {.failure = *reason};
+  const TimeModel clock =
+      hardware_.time_model ? hardware_.time_model : calibrated_time(hardware_.machine);
+  const uint64_t ns = scaled(clock(loaded.image.program, job.call).ns, slowdown);
   const uint64_t hang_ns = hardware_.limits.hang_ns;
   if (hang_ns != 0 && ns > hang_ns) return {.is_too_long = true};
   if (!pool_) pool_.emplace(hardware_.threads);
-  loaded.executor.run(job.buffers, job.call, *pool_);
+  loaded.interpreter.run(job.buffers, job.call, *pool_);
   if (corrupt) overwrite_outputs(job);
   return {.ns = ns};
 } catch (const std::exception& error) {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "program/cost_model.h"
 #include "unit/device/vxrt_fixture.h"
 
 #include <xrt/experimental/xrt_system.h>
@@ -180,11 +181,13 @@ TEST_F(VxrtLimits, ModelledTimeIsKeptAndALongRunTimesOut) {
   EXPECT_EQ(counters().total.errors, 1u);
 }
 
-TEST_F(VxrtLimits, TheUncalibratedClock) {
+TEST_F(VxrtLimits, TheClockIsTheCostModels) {
   const Program program = block_program(DType::bf16);
-  const uint64_t one = uncalibrated_time(program, {1, 0, 0}).ns;
-  EXPECT_GE(one, 106'000u);  // 100 us, and 2 us for each of three launches
-  EXPECT_LT(one, 110'000u);
+  const uint64_t strix = calibrated_time("strix")(program, {1, 0, 0}).ns;
+  EXPECT_EQ(strix, static_cast<uint64_t>(program_ms(program, {1, 0, 0}) * 1e6));
+  EXPECT_NE(calibrated_time("krackan")(program, {4, 0, 0}).ns,
+            calibrated_time("strix")(program, {4, 0, 0}).ns);
+  EXPECT_THROW(calibrated_time("abacus"), Error);
 }
 
 // An xclbin is driven by instruction words; a context of its kind beside an ELF's is flagged.

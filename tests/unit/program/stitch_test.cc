@@ -73,11 +73,12 @@ TEST(Stitch, PiecesPointBackAtTheWhole) {
   EXPECT_EQ(pieces[2].program.launches[0].args[1].slot, 1);
 }
 
-TEST(ProgramHash, IgnoresNamesAndSeesEverythingElse) {
+TEST(ProgramHash, IgnoresNamesAndTransfersAndSeesEverythingElse) {
   const Hash128 original = program_hash(chain());
   Program renamed = chain();
   renamed.slots[1].name = "other";
   renamed.launches[0].step = "other";
+  renamed.slots[1].kind = SlotKind::input;
   EXPECT_EQ(program_hash(renamed), original);
 
   Program changed = chain();

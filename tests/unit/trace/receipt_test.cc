@@ -54,7 +54,10 @@ TEST(Receipt, LineNamesDevicesAndMarksModelledTime) {
   EXPECT_NE(receipt_line(receipt).find("executed on no device"), std::string::npos);
   receipt.devices = {{.device = "vnpu", .is_virtual = true, .submissions = 4, .completions = 3}};
   receipt.fallbacks = {"attention not on vnpu: one query"};
+  receipt.prompt_tokens = receipt.generated_tokens = 10;
+  receipt.prefill_seconds = receipt.decode_seconds = 1;
   const std::string line = receipt_line(receipt);
+  EXPECT_EQ(line.find("tok/s"), std::string::npos) << line;
   EXPECT_NE(line.find("vnpu (3 of 4 submissions completed"), std::string::npos) << line;
   EXPECT_NE(line.find("modelled"), std::string::npos) << line;
   EXPECT_NE(line.find("fallbacks: attention not on vnpu: one query"), std::string::npos) << line;

@@ -1,4 +1,4 @@
-#include "device/vxrt/executor.h"
+#include "device/cpu/interpreter.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include "program/kernel_spec.h"
 #include "tensor/float16.h"
 
-namespace tyto::vxrt {
+namespace tyto::cpu {
 namespace {
 
 // What an argument is to its kernel, and so which of its rows a call touches.
@@ -84,8 +84,7 @@ void check_launch(const Program& program, const Launch& launch, const std::strin
   const LaunchShape& shape = launch.shape;
   const bool has_cache = launch.kernel == Kernel::attention || launch.kernel == Kernel::kv_append;
   const bool has_heads = has_cache || launch.kernel == Kernel::rope;
-  if (has_heads &&
-      (shape.head_dim == 0 || shape.head_dim % 2 != 0 || shape.head_dim > cpu::kMaxHeadDim))
+  if (has_heads && (shape.head_dim == 0 || shape.head_dim % 2 != 0 || shape.head_dim > kMaxHeadDim))
     fail_input(where, "{}: head_dim {} is not usable", launch.step, shape.head_dim);
   if (!has_cache) return;
   const size_t first = launch.kernel == Kernel::attention ? 1 : 2;
@@ -119,7 +118,7 @@ Extent extent_of(const Slot& slot, const Launch& launch, Role role, bool writes,
 constexpr size_t kGrain = 16384;
 
 void narrow(DType type, const float* in, std::byte* out, size_t count) {
-  if (type != DType::bf16) return cpu::best_inner_loops().narrow(type, in, out, count);
+  if (type != DType::bf16) return best_inner_loops().narrow(type, in, out, count);
   uint16_t* values = reinterpret_cast<uint16_t*>(out);
   for (size_t i = 0; i < count; ++i) values[i] = f32_to_bf16(in[i]);
 }
@@ -135,7 +134,7 @@ void check_launches(const Program& program, const std::string& where) {
   for (const Launch& launch : program.launches) check_launch(program, launch, where);
 }
 
-Executor::Executor(const Program& program) : program_(program) {
+Interpreter::Interpreter(const Program& program) : program_(program) {
   for (const Launch& launch : program.launches) {
     Step step;
     step.launch = launch;
@@ -152,8 +151,8 @@ Executor::Executor(const Program& program) : program_(program) {
   views_.resize(4);
 }
 
-std::optional<std::string> Executor::why_not(std::span<std::byte* const> buffers,
-                                             const Call& call) const {
+std::optional<std::string> Interpreter::why_not(std::span<std::byte* const> buffers,
+                                                const Call& call) const {
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i] == nullptr) return fmt::format("slot {} has no buffer", program_.slots[i].name);
     if (reinterpret_cast<uintptr_t>(buffers[i]) % 4 != 0)
@@ -184,8 +183,8 @@ std::optional<std::string> Executor::why_not(std::span<std::byte* const> buffers
   return std::nullopt;
 }
 
-void Executor::load(const Step& step, size_t arg, std::byte* storage, const Call& call,
-                    ThreadPool& pool) {
+void Interpreter::load(const Step& step, size_t arg, std::byte* storage, const Call& call,
+                       ThreadPool& pool) {
   const Slot& slot = program_.slots[step.slots[arg]];
   const ArgRole& role = role_of(step.launch, arg);
   views_[arg].data = storage;
@@ -200,13 +199,13 @@ void Executor::load(const Step& step, size_t arg, std::byte* storage, const Call
     const std::byte* in = storage + (extent.first + run * extent.stride) * width;
     float* out = values.data() + run * extent.values;
     pool.parallel_for(extent.values, kGrain, [&](size_t begin, size_t end) {
-      cpu::best_inner_loops().widen(slot.dtype, in + begin * width, out + begin, end - begin);
+      best_inner_loops().widen(slot.dtype, in + begin * width, out + begin, end - begin);
     });
   }
 }
 
-void Executor::store(const Step& step, size_t arg, std::byte* storage, const Call& call,
-                     ThreadPool& pool) {
+void Interpreter::store(const Step& step, size_t arg, std::byte* storage, const Call& call,
+                        ThreadPool& pool) {
   const Slot& slot = program_.slots[step.slots[arg]];
   const ArgRole& role = role_of(step.launch, arg);
   if (!role.writes || !is_widened(role, slot.dtype)) return;
@@ -221,7 +220,7 @@ void Executor::store(const Step& step, size_t arg, std::byte* storage, const Cal
   }
 }
 
-void Executor::run(std::span<std::byte* const> buffers, const Call& call, ThreadPool& pool) {
+void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, ThreadPool& pool) {
   for (size_t index = 0; index < steps_.size(); ++index) {
     Step& step = steps_[index];
     const LaunchShape& original = program_.launches[index].shape;
@@ -238,11 +237,11 @@ void Executor::run(std::span<std::byte* const> buffers, const Call& call, Thread
           kernel == Kernel::attention ? call.position + call.tokens : call.tokens;
       if (kernel == Kernel::kv_append) local.position = 0;
     }
-    cpu::run({step.program, step.launch, local, views_, pool, cpu::best_inner_loops()});
+    cpu::run({step.program, step.launch, local, views_, pool, best_inner_loops()});
     step.launch.shape = original;
     for (size_t i = 0; i < step.slots.size(); ++i)
       store(step, i, buffers[step.slots[i]], call, pool);
   }
 }
 
-}  // namespace tyto::vxrt
+}  // namespace tyto::cpu

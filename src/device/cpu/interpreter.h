@@ -1,5 +1,6 @@
-// Running launches on the virtual NPU's memory: values are stored as the slots say (bf16), and each
-// launch computes on them in f32 with the CPU's kernels, rounding once when it stores.
+// Runs a program's launches on host memory. Values are stored as the slots say (f32, or bf16 as on
+// an NPU); each launch computes in f32 and rounds once when it stores. The CPU device and the
+// virtual NPU are both made of this.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +13,15 @@
 #include "device/device.h"
 #include "program/program.h"
 
-namespace tyto::vxrt {
+namespace tyto::cpu {
 
 // Throws an input Error unless every launch has arguments, types and sizes the kernels can run.
 void check_launches(const Program& program, const std::string& where);
 
 // Executes one program. Used by one thread; keeps its working memory between calls.
-class Executor {
+class Interpreter {
  public:
-  explicit Executor(const Program& program);  // has passed check_launches, and outlives this
+  explicit Interpreter(const Program& program);  // has passed check_launches, and outlives this
 
   // Nothing, or what the hardware would choke on: a slot without memory, misaligned, an id out of
   // its table, a call that does not fit. buffers[slot] holds at least the slot's bytes.
@@ -43,4 +44,4 @@ class Executor {
   std::vector<Buffer> views_;
 };
 
-}  // namespace tyto::vxrt
+}  // namespace tyto::cpu
