@@ -80,14 +80,6 @@ Row measure(Engine& engine, const Test& test, uint32_t repetitions) {
   return row;
 }
 
-// Devices that completed work, not those that were asked for.
-std::string executed_on(const Row& row) {
-  std::string names;
-  for (const DeviceCounters& device : row.executed)
-    names += (names.empty() ? "" : "+") + device.device + (device.is_virtual ? " (modelled)" : "");
-  return names;
-}
-
 double gigabytes_per_second(const Row& row) {
   double bytes = 0, seconds = 0;
   for (const DeviceCounters& device : row.executed) {
@@ -104,7 +96,7 @@ ordered_json as_json(const Row& row, const Model& model, unsigned threads) {
           {"n_prompt", row.test.prompt},
           {"n_gen", row.test.generate},
           {"test", row.test.name()},
-          {"executed_on", executed_on(row)},
+          {"executed_on", device_names(row.executed)},
           {"gb_per_s", gigabytes_per_second(row)},
           {"avg_ts", row.mean},
           {"stddev_ts", row.deviation},
@@ -117,8 +109,8 @@ std::string markdown(const std::vector<Row>& rows, const Model& model) {
   for (const Row& row : rows)
     out += fmt::format("| {} | {} | {} | {} | {:.1f} | {:.2f} ± {:.2f} |\n",
                        model.path.filename().string(), human_bytes(model.weight_bytes()),
-                       row.test.name(), executed_on(row), gigabytes_per_second(row), row.mean,
-                       row.deviation);
+                       row.test.name(), device_names(row.executed), gigabytes_per_second(row),
+                       row.mean, row.deviation);
   return out;
 }
 

@@ -57,7 +57,9 @@ class Conversation {
       answer(reply);
     } catch (const Interrupted&) {
     } catch (const Error& error) {
-      note(std::string("tyto: ") + error.what());
+      if (error.code == ErrorCode::require) throw;
+      note(fmt::format("tyto: {}{}", error.what(),
+                       error.hint.empty() ? "" : " (" + error.hint + ")"));
     }
     print("\n");
     if (reply.empty())
@@ -73,8 +75,10 @@ class Conversation {
                           .max_tokens = flags_.sampling.max_tokens,
                           .stop = flags_.sampling.stop,
                           .ignore_eos = flags_.sampling.ignore_eos};
+    const bool hold =
+        !flags_.engine.require.empty();  // until the receipt proves where it came from
     const auto show = [&](std::string_view text) {
-      print(text);
+      if (!hold) print(text);
       reply += text;
       return !interrupted.load();
     };
@@ -85,6 +89,7 @@ class Conversation {
     };
     const Answer result = session_.ask(request, show, watch);
     engine_.check_required(result.receipt.devices);
+    if (hold) print(reply);
     note(fmt::format("\n[{}]", receipt_line(result.receipt)));
   }
 

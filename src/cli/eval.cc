@@ -45,7 +45,7 @@ void eval(const EvalFlags& flags) {
     file.write(std::as_bytes(logits));
     last = argmax(logits);
   };
-  const auto before = engine.trace().snapshot();
+  std::string executed_on = "the f32 reference";
   if (flags.reference) {
     Reference reference(engine.model());
     const Progress progress = progress_bar();
@@ -54,15 +54,17 @@ void eval(const EvalFlags& flags) {
       if (progress) progress("reference", i + 1, tokens.size());
     }
   } else {
+    const auto before = engine.trace().snapshot();
     engine.pipeline().run_all_logits(tokens, write, progress_bar());
-    engine.check_required(window(before, engine.trace().snapshot()));
+    const auto executed = window(before, engine.trace().snapshot());
+    engine.check_required(executed);
+    executed_on = device_names(executed);
   }
   file.commit();
   print(
       fmt::format("{} positions x {} logits (f32, little endian, row-major) in {}; executed on {}; "
                   "best next token {}\n",
-                  tokens.size(), config.vocab, flags.logits,
-                  flags.reference ? "the f32 reference" : flags.engine.device, last));
+                  tokens.size(), config.vocab, flags.logits, executed_on, last));
 }
 
 }  // namespace

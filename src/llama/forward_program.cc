@@ -36,8 +36,8 @@ class Builder {
     return slot({name, SlotKind::kv, shape_.kv_type, rows, config_.head_dim}, {});
   }
 
-  // Arguments in the kernel's order; what is in `written` is written, and only read if it also
-  // stands in `updated`.
+  // Arguments in the kernel's order: those it reads, those it writes, then an optional one it
+  // reads.
   void launch(Kernel kernel, const std::string& step, std::vector<uint16_t> reads,
               std::vector<uint16_t> writes, std::vector<uint16_t> late_reads = {}) {
     Launch launch{kernel, prefix_ + step, prefix_ + block_, {}, {}};

@@ -24,6 +24,13 @@ std::vector<DeviceCounters> window(const std::vector<DeviceCounters>& before,
   return result;
 }
 
+std::string device_names(const std::vector<DeviceCounters>& executed) {
+  std::string names;
+  for (const DeviceCounters& device : executed)
+    names += (names.empty() ? "" : "+") + device.device + (device.is_virtual ? " (modelled)" : "");
+  return names;
+}
+
 double prefill_tokens_per_second(const Receipt& receipt) {
   return receipt.prefill_seconds > 0 ? receipt.prompt_tokens / receipt.prefill_seconds : 0;
 }

@@ -22,6 +22,9 @@ struct Receipt {
 std::vector<DeviceCounters> window(const std::vector<DeviceCounters>& before,
                                    const std::vector<DeviceCounters>& after);
 
+// "cpu+vnpu (modelled)": the devices that completed work, not those that were asked for.
+std::string device_names(const std::vector<DeviceCounters>& executed);
+
 double prefill_tokens_per_second(const Receipt& receipt);
 double decode_tokens_per_second(const Receipt& receipt);
 

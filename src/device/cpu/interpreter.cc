@@ -224,7 +224,6 @@ void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, Thr
   for (size_t index = 0; index < steps_.size(); ++index) {
     Step& step = steps_[index];
     const LaunchShape& original = program_.launches[index].shape;
-    step.launch.shape = original;
     for (size_t i = 0; i < step.slots.size(); ++i)
       load(step, i, buffers[step.slots[i]], call, pool);
     // A widened cache holds just the positions of this call, each head's run after the other's.
@@ -238,7 +237,7 @@ void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, Thr
       if (kernel == Kernel::kv_append) local.position = 0;
     }
     cpu::run({step.program, step.launch, local, views_, pool, best_inner_loops()});
-    step.launch.shape = original;
+    step.launch.shape = original;  // where to store goes by the whole cache again
     for (size_t i = 0; i < step.slots.size(); ++i)
       store(step, i, buffers[step.slots[i]], call, pool);
   }
