@@ -162,6 +162,10 @@ double launch_ms(const Program& program, const Launch& launch, const Call& call,
   }
   const double bytes = static_cast<double>(work.bytes);
   if (launch.kernel == Kernel::matmul) return ms_for_bytes(bytes, p.gemv.gb_s, speed.bandwidth);
+  if (launch.kernel == Kernel::cast) return 0;  // the GEMM laws hold the cast of their result
+  if (launch.kernel == Kernel::prompt_attention)
+    return p.elf.slowdown *
+           attention_ms(launch.shape.heads, launch.shape.head_dim, call.tokens, speed);
   if (launch.kernel == Kernel::attention) {
     if (call.tokens > 1) {
       const uint64_t keys = uint64_t{call.position} + call.tokens;

@@ -90,6 +90,18 @@ Cost swiglu_cost(const Program& program, const Launch& launch, const Call& call)
   return elementwise(program, launch, call, 5);
 }
 
+Cost cast_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 0);
+}
+
+Cost prompt_attention_cost(const Program& program, const Launch& launch, const Call& call) {
+  const LaunchShape& shape = launch.shape;
+  Cost total = elementwise(program, launch, call, 0);
+  const uint64_t pairs = uint64_t{call.tokens} * (call.tokens + 1) / 2;
+  total.flops = 4 * pairs * shape.heads * shape.head_dim;
+  return total;
+}
+
 Cost gather_rows_cost(const Program& program, const Launch& launch, const Call& call) {
   return elementwise(program, launch, call, 0);
 }
@@ -104,22 +116,30 @@ constexpr std::array<std::string_view, 4> kAttentionArgs = {"q", "k_cache", "v_c
 constexpr std::array<std::string_view, 2> kAddArgs = {"x", "y"};
 constexpr std::array<std::string_view, 3> kSwigluArgs = {"gate", "up", "y"};
 constexpr std::array<std::string_view, 2> kGatherArgs = {"x", "y"};
+constexpr std::array<std::string_view, 2> kCastArgs = {"x", "y"};
+constexpr std::array<std::string_view, 4> kPromptAttentionArgs = {"q", "k", "v", "y"};
 
-constexpr std::array<KernelSpec, 10> kSpecs = {{
+constexpr std::array<KernelSpec, 13> kSpecs = {{
     {Kernel::embed, "embed", "x[t] = table[tokens[t]]", kEmbedArgs, embed_cost},
     {Kernel::rope_table, "rope_table", "cos and sin of position * frequency, one row per token",
      kRopeTableArgs, rope_table_cost},
     {Kernel::rmsnorm, "rmsnorm", "y = x / rms(x) * weight over each weight-sized group", kNormArgs,
      rmsnorm_cost},
     {Kernel::matmul, "matmul", "y = x * weight^T (+ bias)", kMatmulArgs, matmul_cost},
-    {Kernel::rope, "rope", "rotates each head of x in place", kRopeArgs, rope_cost},
+    {Kernel::rope, "rope", "rotates each head of x, in place or into y", kRopeArgs, rope_cost},
     {Kernel::kv_append, "kv_append", "writes k and v at the call's positions", kKvAppendArgs,
      kv_append_cost},
     {Kernel::attention, "attention", "causal softmax(q k^T / sqrt(head_dim)) v", kAttentionArgs,
      attention_cost},
-    {Kernel::add, "add", "x += y", kAddArgs, add_cost},
+    {Kernel::add, "add", "x += y, or z = x + y", kAddArgs, add_cost},
     {Kernel::swiglu, "swiglu", "y = silu(gate) * up", kSwigluArgs, swiglu_cost},
     {Kernel::gather_rows, "gather_rows", "y[t] = x[first_row + t]", kGatherArgs, gather_rows_cost},
+    {Kernel::cast, "cast", "y = x, in the type of y", kCastArgs, cast_cost},
+    {Kernel::prompt_attention, "prompt_attention",
+     "attention of a prompt's own rows, from position 0, without a cache", kPromptAttentionArgs,
+     prompt_attention_cost},
+    {Kernel::matmul_i8, "matmul_i8", "y = x * weight^T in integers: i8 by i8 into i32", kMatmulArgs,
+     matmul_cost},
 }};
 
 bool shapes_fit(const Program& program, const Launch& launch) {
@@ -139,7 +159,8 @@ bool shapes_fit(const Program& program, const Launch& launch) {
       return slot(0).cols == slot(1).cols && slot(2).cols == slot(1).rows &&
              (launch.args.size() == 3 || slot(3).cols == slot(2).cols);
     case Kernel::rope:
-      return slot(0).cols == q_width && slot(1).cols == shape.head_dim;
+      return slot(0).cols == q_width && slot(1).cols == shape.head_dim &&
+             (launch.args.size() == 2 || slot(2).cols == q_width);
     case Kernel::kv_append:
       return slot(0).cols == kv_width && slot(1).cols == kv_width && slot(2).rows == cache_rows &&
              slot(3).rows == cache_rows && slot(2).cols == shape.head_dim;
@@ -147,9 +168,20 @@ bool shapes_fit(const Program& program, const Launch& launch) {
       return slot(0).cols == q_width && slot(3).cols == q_width && shape.kv_heads > 0 &&
              shape.heads % shape.kv_heads == 0 && slot(1).rows == cache_rows &&
              slot(2).rows == cache_rows && slot(1).cols == shape.head_dim;
+    case Kernel::matmul_i8:
+      return slot(0).dtype == DType::i8 && slot(1).dtype == DType::i8 &&
+             slot(2).dtype == DType::i32 && slot(0).cols == slot(1).cols &&
+             slot(2).cols == slot(1).rows;
+    case Kernel::prompt_attention:
+      return slot(0).cols == q_width && slot(3).cols == q_width && shape.kv_heads > 0 &&
+             shape.heads % shape.kv_heads == 0 && slot(1).cols == kv_width &&
+             slot(2).cols == kv_width;
     case Kernel::swiglu:
       return slot(0).cols == slot(2).cols && slot(1).cols == slot(2).cols;
     case Kernel::add:
+      return slot(0).cols == slot(1).cols &&
+             (launch.args.size() == 2 || slot(2).cols == slot(0).cols);
+    case Kernel::cast:
     case Kernel::gather_rows:
       return slot(0).cols == slot(1).cols;
   }
@@ -176,7 +208,9 @@ Cost cost(const Program& program, const Call& call) {
 void check(const Program& program) {
   for (const Launch& launch : program.launches) {
     const KernelSpec& kernel = spec(launch.kernel);
-    const size_t most = kernel.args.size() + (launch.kernel == Kernel::matmul ? 1 : 0);
+    const bool has_optional = launch.kernel == Kernel::matmul || launch.kernel == Kernel::add ||
+                              launch.kernel == Kernel::rope;
+    const size_t most = kernel.args.size() + (has_optional ? 1 : 0);
     const bool counted = launch.args.size() >= kernel.args.size() && launch.args.size() <= most;
     const bool in_range = std::all_of(launch.args.begin(), launch.args.end(), [&](const Arg& arg) {
       return arg.slot < program.slots.size();

@@ -23,7 +23,8 @@ struct KernelSpec {
   Kernel kernel;
   std::string_view name;
   std::string_view meaning;
-  std::span<const std::string_view> args;  // required ones; matmul takes an optional bias last
+  std::span<const std::string_view> args;  // required ones; one more may follow: matmul's
+                                           // bias, and where add and rope write instead of x
   Cost (*cost)(const Program&, const Launch&, const Call&);
 };
 

@@ -46,6 +46,7 @@ Hash128 program_hash(const Program& program) {
     out.add(launch.shape.context);
     out.add(launch.shape.rope_pairs);
     out.add(launch.shape.eps);
+    out.add(launch.shape.bf16_sums);
   }
   return out.hash();
 }

@@ -42,6 +42,9 @@ enum class Kernel : uint8_t {
   add,
   swiglu,
   gather_rows,
+  cast,
+  prompt_attention,
+  matmul_i8,
 };
 
 struct Arg {
@@ -58,6 +61,7 @@ struct LaunchShape {
   uint32_t context = 0;     // positions the KV slots hold
   bool rope_pairs = false;  // RopeLayout::pairs
   float eps = 0;            // rmsnorm
+  bool bf16_sums = false;   // rmsnorm: squares are added up in bf16, as one NPU kernel does
 };
 
 struct Launch {

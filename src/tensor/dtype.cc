@@ -9,7 +9,7 @@
 namespace tyto {
 namespace {
 
-constexpr std::array<DTypeInfo, 12> kTypes = {{
+constexpr std::array<DTypeInfo, 13> kTypes = {{
     {DType::f32, "f32", 0, 1, 4},
     {DType::f16, "f16", 1, 1, 2},
     {DType::bf16, "bf16", 30, 1, 2},
@@ -22,6 +22,7 @@ constexpr std::array<DTypeInfo, 12> kTypes = {{
     {DType::q4_k, "q4_k", 12, 256, 144},
     {DType::q5_k, "q5_k", 13, 256, 176},
     {DType::q6_k, "q6_k", 14, 256, 210},
+    {DType::i8, "i8", 24, 1, 1},
 }};
 
 // info() looks up by position.
@@ -39,7 +40,7 @@ const DTypeInfo& info(DType type) {
 
 std::optional<DType> dtype_from_ggml(uint32_t ggml_id) {
   for (const DTypeInfo& entry : kTypes)
-    if (entry.ggml_id == ggml_id) return entry.type;
+    if (entry.ggml_id == ggml_id && entry.type != DType::i8) return entry.type;
   return std::nullopt;
 }
 

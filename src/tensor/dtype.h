@@ -8,7 +8,21 @@
 
 namespace tyto {
 
-enum class DType : uint8_t { f32, f16, bf16, i32, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
+enum class DType : uint8_t {
+  f32,
+  f16,
+  bf16,
+  i32,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q4_k,
+  q5_k,
+  q6_k,
+  i8,  // operands of an NPU's integer GEMM; no model file holds it
+};
 
 struct DTypeInfo {
   DType type;

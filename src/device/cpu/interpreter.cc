@@ -22,6 +22,7 @@ enum class Role : uint8_t {
   rows,      // a row of values per token
   gathered,  // the rows from first_row on
   cache,     // [kv_heads, context, head_dim]
+  integers,  // a row per token, i8 or i32
 };
 
 struct ArgRole {
@@ -33,24 +34,31 @@ struct ArgRole {
 constexpr ArgRole kIds{Role::ids, true, false}, kMatrix{Role::matrix, true, false},
     kVector{Role::vector, true, false}, kIn{Role::rows, true, false}, kOut{Role::rows, false, true},
     kInOut{Role::rows, true, true}, kGathered{Role::gathered, true, false},
-    kCacheIn{Role::cache, true, false}, kCacheOut{Role::cache, false, true};
+    kCacheIn{Role::cache, true, false}, kCacheOut{Role::cache, false, true},
+    kIntegersIn{Role::integers, true, false}, kIntegersOut{Role::integers, false, true};
 
 using Roles = std::array<ArgRole, 4>;
 
-constexpr std::array<Roles, 10> kRoles = {{
-    {kIds, kMatrix, kOut},             // embed
-    {kVector, kOut},                   // rope_table
-    {kIn, kVector, kOut},              // rmsnorm
-    {kIn, kMatrix, kOut, kVector},     // matmul
-    {kInOut, kIn},                     // rope
-    {kIn, kIn, kCacheOut, kCacheOut},  // kv_append
-    {kIn, kCacheIn, kCacheIn, kOut},   // attention
-    {kInOut, kIn},                     // add
-    {kIn, kIn, kOut},                  // swiglu
-    {kGathered, kOut},                 // gather_rows
+constexpr std::array<Roles, 13> kRoles = {{
+    {kIds, kMatrix, kOut},                 // embed
+    {kVector, kOut},                       // rope_table
+    {kIn, kVector, kOut},                  // rmsnorm
+    {kIn, kMatrix, kOut, kVector},         // matmul
+    {kInOut, kIn},                         // rope
+    {kIn, kIn, kCacheOut, kCacheOut},      // kv_append
+    {kIn, kCacheIn, kCacheIn, kOut},       // attention
+    {kInOut, kIn},                         // add
+    {kIn, kIn, kOut},                      // swiglu
+    {kGathered, kOut},                     // gather_rows
+    {kIn, kOut},                           // cast
+    {kIn, kIn, kIn, kOut},                 // prompt_attention
+    {kIntegersIn, kMatrix, kIntegersOut},  // matmul_i8
 }};
+constexpr Roles kOutOfPlace = {kIn, kIn, kOut};  // add and rope with a third argument
 
 const ArgRole& role_of(const Launch& launch, size_t arg) {
+  const bool may_be_in_place = launch.kernel == Kernel::add || launch.kernel == Kernel::rope;
+  if (may_be_in_place && launch.args.size() == 3) return kOutOfPlace[arg];
   return kRoles[static_cast<size_t>(launch.kernel)][arg];
 }
 
@@ -60,13 +68,16 @@ bool is_float(DType type) {
 
 bool type_fits(Role role, DType type) {
   if (role == Role::ids) return type == DType::i32;
+  if (role == Role::integers) return type == DType::i32 || type == DType::i8;
   if (role == Role::matrix) return type != DType::i32;
   return is_float(type);
 }
 
 // f32 is computed on in place; a matrix is widened by its kernel; an f16 cache likewise.
 bool is_widened(const ArgRole& role, DType type) {
-  if (role.role == Role::ids || role.role == Role::matrix || type == DType::f32) return false;
+  const bool is_exact =
+      role.role == Role::ids || role.role == Role::matrix || role.role == Role::integers;
+  if (is_exact || type == DType::f32) return false;
   return role.role != Role::cache || type == DType::bf16;
 }
 
@@ -76,6 +87,8 @@ void check_launch(const Program& program, const Launch& launch, const std::strin
     const ArgRole& role = role_of(launch, i);
     if (!type_fits(role.role, slot.dtype))
       fail_input(where, "{}: slot {} cannot be {}", launch.step, slot.name, info(slot.dtype).name);
+    if (slot.dtype == DType::i8 && launch.kernel != Kernel::matmul_i8)
+      fail_input(where, "{}: slot {} cannot be i8", launch.step, slot.name);
     if (role.writes != launch.args[i].writes)
       fail_input(where, "{}: slot {} has a wrong writes flag", launch.step, slot.name);
     if (role.writes && slot.kind == SlotKind::weight)
@@ -83,7 +96,8 @@ void check_launch(const Program& program, const Launch& launch, const std::strin
   }
   const LaunchShape& shape = launch.shape;
   const bool has_cache = launch.kernel == Kernel::attention || launch.kernel == Kernel::kv_append;
-  const bool has_heads = has_cache || launch.kernel == Kernel::rope;
+  const bool has_heads =
+      has_cache || launch.kernel == Kernel::rope || launch.kernel == Kernel::prompt_attention;
   if (has_heads && (shape.head_dim == 0 || shape.head_dim % 2 != 0 || shape.head_dim > kMaxHeadDim))
     fail_input(where, "{}: head_dim {} is not usable", launch.step, shape.head_dim);
   if (!has_cache) return;
@@ -164,7 +178,8 @@ std::optional<std::string> Interpreter::why_not(std::span<std::byte* const> buff
       const Slot& slot = program_.slots[launch.args[i].slot];
       const Role role = role_of(launch, i).role;
       const uint64_t end = uint64_t{role == Role::gathered ? call.first_row : 0} + call.tokens;
-      const bool per_token = role == Role::rows || role == Role::gathered || role == Role::ids;
+      const bool per_token = role == Role::rows || role == Role::gathered || role == Role::ids ||
+                             role == Role::integers;
       if (per_token && end > slot.rows)
         return fmt::format("{}: row {} of slot {}, which has {}", launch.step, end, slot.name,
                            slot.rows);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "tensor/float16.h"
 #include "tensor/quant.h"
 
 namespace tyto::cpu {
@@ -45,13 +46,33 @@ void rope_table(const Operation& op) {
   }
 }
 
+// Squares added up in bf16, as the NPU's decode kernel does it: 16 lanes, each rounded after every
+// addition, then the lanes.
+float bf16_sum_of_squares(const float* x, size_t count) {
+  constexpr size_t kLanes = 16;
+  float lanes[kLanes] = {};
+  const auto rounded = [](float value) { return bf16_to_f32(f32_to_bf16(value)); };
+  for (size_t i = 0; i < count; ++i)
+    lanes[i % kLanes] = rounded(lanes[i % kLanes] + rounded(x[i] * x[i]));
+  for (size_t width = kLanes / 2; width > 0; width /= 2)
+    for (size_t i = 0; i < width; ++i) lanes[i] = rounded(lanes[i] + lanes[i + width]);
+  return lanes[0];
+}
+
+void rmsnorm_with_bf16_sums(const float* x, const float* weight, float* y, size_t count,
+                            float eps) {
+  const float mean = bf16_sum_of_squares(x, count) / static_cast<float>(count);
+  const float scale = 1 / std::sqrt(mean + eps);
+  for (size_t i = 0; i < count; ++i) y[i] = x[i] * scale * weight[i];
+}
+
 void rmsnorm(const Operation& op) {
+  const auto norm = op.launch.shape.bf16_sums ? rmsnorm_with_bf16_sums : op.loops.rmsnorm;
   const size_t width = op.slot(1).cols;
   const size_t groups = op.call.tokens * (op.slot(0).cols / width);
   op.pool.parallel_for(groups, 64, [&](size_t begin, size_t end) {
     for (size_t g = begin; g < end; ++g)
-      op.loops.rmsnorm(op.data(0) + g * width, op.data(1), op.data(2) + g * width, width,
-                       op.launch.shape.eps);
+      norm(op.data(0) + g * width, op.data(1), op.data(2) + g * width, width, op.launch.shape.eps);
   });
 }
 
@@ -109,13 +130,21 @@ void rotate(float* head, const float* table, size_t half, bool pairs) {
   }
 }
 
+// Where a kernel that may work in place writes; what it reads is there already.
+float* target(const Operation& op) {
+  if (op.launch.args.size() == 2) return op.data(0);
+  std::memcpy(op.data(2), op.data(0), op.call.tokens * op.slot(0).cols * sizeof(float));
+  return op.data(2);
+}
+
 void rope(const Operation& op) {
   const LaunchShape& shape = op.launch.shape;
   const size_t half = shape.head_dim / 2;
+  float* const values = target(op);
   op.pool.parallel_for(op.call.tokens, 16, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t)
       for (size_t h = 0; h < shape.heads; ++h)
-        rotate(op.data(0) + (t * shape.heads + h) * shape.head_dim, op.data(1) + t * 2 * half, half,
+        rotate(values + (t * shape.heads + h) * shape.head_dim, op.data(1) + t * 2 * half, half,
                shape.rope_pairs);
   });
 }
@@ -160,13 +189,68 @@ void attention(const Operation& op) {
   });
 }
 
+// Keys and values as they come out of their projections, [tokens, kv_heads, head_dim], turned to
+// one head after the other first.
+void prompt_attention(const Operation& op) {
+  const LaunchShape& shape = op.launch.shape;
+  const size_t tokens = op.call.tokens, head_dim = shape.head_dim;
+  std::vector<float> by_head[2];
+  for (size_t which : {0, 1}) {
+    by_head[which].resize(tokens * shape.kv_heads * head_dim);
+    for (size_t t = 0; t < tokens; ++t)
+      for (size_t h = 0; h < shape.kv_heads; ++h)
+        std::memcpy(by_head[which].data() + (h * tokens + t) * head_dim,
+                    op.data(1 + which) + (t * shape.kv_heads + h) * head_dim,
+                    head_dim * sizeof(float));
+  }
+  const size_t group = shape.heads / shape.kv_heads;
+  op.pool.parallel_for(tokens * shape.kv_heads, 1, [&](size_t begin, size_t end) {
+    thread_local std::vector<float> scores;
+    for (size_t i = begin; i < end; ++i) {
+      const size_t t = i / shape.kv_heads, h = i % shape.kv_heads;
+      if (scores.size() < group * (t + 1)) scores.resize(group * (t + 1));
+      const size_t offset = (t * shape.heads + h * group) * head_dim;
+      op.loops.attend({.q = op.data(0) + offset,
+                       .k = by_head[0].data() + h * tokens * head_dim,
+                       .v = by_head[1].data() + h * tokens * head_dim,
+                       .kv_type = DType::f32,
+                       .group = group,
+                       .head_dim = head_dim,
+                       .positions = t + 1,
+                       .scores = scores.data(),
+                       .y = op.data(3) + offset});
+    }
+  });
+}
+
+// The compiler turns this into multiply-adds of 16-bit pairs; |sum| <= 127^2 * K fits for K < 2^17.
+void matmul_i8(const Operation& op) {
+  const size_t k = op.slot(1).cols, n = op.slot(1).rows;
+  const int8_t* weights = op.data<const int8_t>(1);
+  op.pool.parallel_for(n, kRowsAtOnce, [&](size_t begin, size_t end) {
+    for (size_t t = 0; t < op.call.tokens; ++t)
+      for (size_t row = begin; row < end; ++row) {
+        const int8_t* x = op.data<const int8_t>(0) + t * k;
+        const int8_t* w = weights + row * k;
+        int32_t sum = 0;
+        for (size_t i = 0; i < k; ++i) sum += int32_t{x[i]} * w[i];
+        op.data<int32_t>(2)[t * n + row] = sum;
+      }
+  });
+}
+
 constexpr size_t kElementGrain = 8192;
 
 void add(const Operation& op) {
+  float* const values = target(op);
   op.pool.parallel_for(op.call.tokens * op.slot(0).cols, kElementGrain,
                        [&](size_t begin, size_t end) {
-                         op.loops.add(op.data(0) + begin, op.data(1) + begin, end - begin);
+                         op.loops.add(values + begin, op.data(1) + begin, end - begin);
                        });
+}
+
+void cast(const Operation& op) {  // the interpreter widens and narrows
+  std::memcpy(op.data(1), op.data(0), op.call.tokens * op.slot(0).cols * sizeof(float));
 }
 
 void swiglu(const Operation& op) {
@@ -206,6 +290,12 @@ void run(const Operation& operation) {
       return swiglu(operation);
     case Kernel::gather_rows:
       return gather_rows(operation);
+    case Kernel::cast:
+      return cast(operation);
+    case Kernel::prompt_attention:
+      return prompt_attention(operation);
+    case Kernel::matmul_i8:
+      return matmul_i8(operation);
   }
 }
 

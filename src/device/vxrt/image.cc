@@ -107,12 +107,13 @@ void add_program(Writer& out, const Program& program) {
       out.add(size);
     out.add(static_cast<uint8_t>(launch.shape.rope_pairs));
     out.add(launch.shape.eps);
+    out.add(static_cast<uint8_t>(launch.shape.bf16_sums));
   }
 }
 
 Launch take_launch(Reader& in) {
   Launch launch;
-  launch.kernel = in.take_enum(Kernel::gather_rows, "kernel");
+  launch.kernel = in.take_enum(Kernel::matmul_i8, "kernel");
   launch.step = in.take_text("step name");
   launch.block = in.take_text("block name");
   const uint8_t args = in.take<uint8_t>("argument count");
@@ -129,6 +130,7 @@ Launch take_launch(Reader& in) {
   launch.shape.context = in.take<uint32_t>("context");
   launch.shape.rope_pairs = in.take_flag("rope_pairs flag");
   launch.shape.eps = in.take<float>("eps");
+  launch.shape.bf16_sums = in.take_flag("bf16_sums flag");
   return launch;
 }
 
@@ -139,12 +141,12 @@ Program take_program(Reader& in) {
     Slot slot;
     slot.name = in.take_text("slot name");
     slot.kind = in.take_enum(SlotKind::inout, "slot kind");
-    slot.dtype = in.take_enum(DType::q6_k, "slot type");
+    slot.dtype = in.take_enum(DType::i8, "slot type");
     slot.rows = in.take<uint64_t>("slot rows");
     slot.cols = in.take<uint64_t>("slot cols");
     program.slots.push_back(std::move(slot));
   }
-  for (size_t count = in.take_count(27, "launches"); count > 0; --count)
+  for (size_t count = in.take_count(28, "launches"); count > 0; --count)
     program.launches.push_back(take_launch(in));
   return program;
 }

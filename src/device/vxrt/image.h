@@ -8,7 +8,8 @@
 //   u32 count | count x { u32 l1_bytes | u32 l2_bytes }               needs: none, or one per
 //   launch string name | u32 count | count x { string name | u8 kind | u8 dtype | u64 rows | u64
 //   cols } u32 count | count x { u8 kernel | string step | string block | u8 count | count x
-//     { u16 slot | u8 reads | u8 writes } | 4 x u32 shape | u8 rope_pairs | f32 eps }
+//     { u16 slot | u8 reads | u8 writes } | 4 x u32 shape | u8 rope_pairs | f32 eps | u8 bf16_sums
+//     }
 // where a string is u16 length and bytes.
 //
 // Calling convention of the ELF form: argument i is the buffer of arguments[i]; then come three
@@ -30,7 +31,7 @@
 
 namespace tyto::vxrt {
 
-constexpr uint32_t kImageVersion = 1;
+constexpr uint32_t kImageVersion = 2;
 constexpr uint32_t kInstructionMagic = 0x4e505654;  // "TVPN"
 constexpr uint8_t kPlatformAie2p = 69;
 constexpr uint32_t kCallScalars = 3;
