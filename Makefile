@@ -2,6 +2,7 @@
 #   make run   [MODEL=path] [PROMPT="..."] [N_TOKENS=200] [DEVICE=cpu]
 #   make chat  [MODEL=path] [DEVICE=cpu]
 #   make bench [MODEL=path] [DEVICE=cpu]
+#   make profile [MODEL=path] [PROMPT="..."] [N_TOKENS=30] [DEVICE=cpu] [PROFILE_FLAGS="--html p.html"]
 #   make test | test-model | build | format | tidy | fuzz | clean
 
 PROMPT ?= Tell me a story about a fox who finds a lamp.
@@ -16,11 +17,11 @@ MODEL_FLAG = $(if $(MODEL),-m "$$MODEL")
 
 BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nlohmann-json3-dev \
   libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
-TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19
+TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19 chromium fonts-dejavu-core
 FUZZ_PACKAGES := $(BUILD_PACKAGES) clang-19 libclang-rt-19-dev
 TIDY_PACKAGES := $(TEST_PACKAGES) clang-tidy-19
 
-.PHONY: run chat bench build test test-model format format-check tidy fuzz clean
+.PHONY: run chat bench profile build test test-model format format-check tidy fuzz clean
 
 run: build
 	@$(TYTO) run $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE)
@@ -30,6 +31,10 @@ chat: build
 
 bench: build
 	@$(TYTO) bench $(MODEL_FLAG) --device $(DEVICE)
+
+profile: N_TOKENS = 30
+profile: build
+	@$(TYTO) profile $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE) $(PROFILE_FLAGS)
 
 build:
 	@tools/install_packages $(BUILD_PACKAGES)

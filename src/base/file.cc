@@ -82,6 +82,24 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t limit_byt
   return text;
 }
 
+SystemText read_system_text(const std::filesystem::path& path, size_t limit_bytes) {
+  Descriptor descriptor;
+  descriptor.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor.fd < 0) return {"", errno};
+  SystemText result;
+  std::array<char, 4096> piece;
+  while (result.text.size() < limit_bytes) {
+    const ssize_t got = ::read(descriptor.fd, piece.data(),
+                               std::min(piece.size(), limit_bytes - result.text.size()));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return {"", errno};
+    if (got == 0) break;
+    result.text.append(piece.data(), static_cast<size_t>(got));
+  }
+  result.text.erase(result.text.find_last_not_of(" \t\r\n") + 1);
+  return result;
+}
+
 AtomicFile::AtomicFile(const std::filesystem::path& path)
     : path_(path), temporary_(path.string() + ".partial-" + std::to_string(::getpid())) {
   // The final rename would replace a device node or a pipe by a file.

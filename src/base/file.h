@@ -31,6 +31,14 @@ class MappedFile {
 // The whole file as text; refuses one larger than `limit_bytes` before reading it.
 std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes);
 
+// What a file of /proc or /sys says. Such files do not know their size, and that one cannot be read
+// is a fact like any other: no exception, but the error number and no text.
+struct SystemText {
+  std::string text;  // without white space at the end; at most `limit_bytes`
+  int error = 0;     // ENOENT, EACCES ...
+};
+SystemText read_system_text(const std::filesystem::path& path, size_t limit_bytes = 1 << 20);
+
 // Writes to a temporary beside the target and renames it into place on commit(); without commit()
 // the target is untouched and the temporary removed.
 class AtomicFile {

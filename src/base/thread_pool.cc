@@ -56,8 +56,8 @@ void ThreadPool::stop() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::parallel_for(size_t count, size_t grain,
-                              const std::function<void(size_t, size_t)>& body) {
+void ThreadPool::run_loop(size_t count, size_t grain,
+                          const std::function<void(size_t, size_t)>& body) {
   if (count == 0) return;
   grain = std::max<size_t>(grain, 1);
   if (workers_.empty() || count <= grain) {

@@ -27,9 +27,13 @@ class ThreadPool {
   // Calls body(begin, end) over disjoint ranges that cover [0, count) and returns when all are
   // done. Ranges begin at multiples of `grain` and, but for the last, have a multiple of it as
   // length. The body must not throw. Not reentrant; one caller at a time.
-  void parallel_for(size_t count, size_t grain, const std::function<void(size_t, size_t)>& body);
+  template <typename Body>
+  void parallel_for(size_t count, size_t grain, const Body& body) {
+    run_loop(count, grain, std::cref(body));  // a reference: no copy, nothing allocated
+  }
 
  private:
+  void run_loop(size_t count, size_t grain, const std::function<void(size_t, size_t)>& body);
   void work();
   void run_chunks() noexcept;
   void stop();

@@ -88,7 +88,7 @@ class Conversation {
       if (interrupted.load() && done < total) throw Interrupted();
     };
     const Answer result = session_.ask(request, show, watch);
-    engine_.check_required(result.receipt.devices);
+    engine_.check_required(result.receipt.phases);
     if (hold) print(reply);
     note(fmt::format("\n[{}]", receipt_line(result.receipt)));
   }

@@ -22,8 +22,12 @@ void define_eval(CLI::App& command);
 void define_perplexity(CLI::App& command);
 void define_synth(CLI::App& command);
 void define_bench(CLI::App& command);
+void define_power(CLI::App& command);
+void define_doctor(CLI::App& command);
+void define_profile(CLI::App& command);
 void define_devices(CLI::App& command);
 void define_plan(CLI::App& command);
 void define_kernels(CLI::App& command);
+void define_compile(CLI::App& command);
 
 }  // namespace tyto

@@ -57,7 +57,7 @@ void eval(const EvalFlags& flags) {
     const auto before = engine.trace().snapshot();
     engine.pipeline().run_all_logits(tokens, write, progress_bar());
     const auto executed = window(before, engine.trace().snapshot());
-    engine.check_required(executed);
+    engine.check_required({.prefill = executed, .decode = {}});
     executed_on = device_names(executed);
   }
   file.commit();

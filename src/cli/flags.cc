@@ -32,11 +32,97 @@ std::pair<Token, float> parse_bias(const std::string& text) {
   float value = 0;
   const char* end = text.data() + text.size();
   const char* middle = text.data() + std::min(equals, text.size());
-  const bool good = equals != std::string::npos &&
-                    std::from_chars(text.data(), middle, id).ptr == middle &&
-                    std::from_chars(middle + 1, end, value).ptr == end && middle + 1 < end;
+  const auto is_whole = [](const std::from_chars_result& result, const char* expected) {
+    return result.ec == std::errc() && result.ptr == expected;
+  };
+  const bool good = equals != std::string::npos && middle + 1 < end &&
+                    is_whole(std::from_chars(text.data(), middle, id), middle) &&
+                    is_whole(std::from_chars(middle + 1, end, value), end);
   if (!good) throw Error(ErrorCode::usage, "--logit-bias " + text, "expected ID=VALUE");
   return {id, value};
+}
+
+void add_npu_flags(CLI::App& command, EngineFlags& flags) {
+  command
+      .add_option(
+          "--weights", flags.weights,
+          "form of the weights on the NPU: bf16 (default), int8 (single GEMMs, with --fusion "
+          "op), q4nx (a whole token at once, with --fusion token)")
+      ->check(CLI::IsMember({"bf16", "int8", "q4nx"}))
+      ->group("NPU");
+  command
+      .add_option("--on-npu-error", flags.on_npu_error,
+                  "after a failed dispatch: retry once (default), finish on the cpu, or fail")
+      ->check(CLI::IsMember({"retry", "cpu", "fail"}))
+      ->group("NPU");
+  command
+      .add_option("--prompt-rows", flags.prompt_rows,
+                  "rows the prefill kernels are compiled for (default: 2048)")
+      ->type_name("N")
+      ->check(CLI::Range(64u, 65536u))
+      ->group("NPU");
+  command
+      .add_option("--vnpu-machine", flags.vnpu_machine,
+                  "whose time the virtual NPU models: strix (default), strix-halo, krackan")
+      ->check(CLI::IsMember({"strix", "strix-halo", "krackan"}))
+      ->group("NPU");
+  command
+      .add_option("--vnpu-numerics", flags.vnpu_numerics,
+                  "of the virtual NPU's GEMMs: bf16 (default) or bfp16, shared exponents")
+      ->check(CLI::IsMember({"bf16", "bfp16"}))
+      ->group("NPU");
+  command
+      .add_option("--vnpu-fault", flags.vnpu_fault,
+                  "make the virtual NPU fail: timeout@N, error@N, hang, oom, context-lost, slowxK, "
+                  "corrupt@N")
+      ->type_name("FAULT")
+      ->group("NPU");
+}
+
+// A control that would do nothing is an error, not a hope.
+void check_npu_flags(const EngineFlags& flags) {
+  const bool is_virtual = flags.device == "vnpu";
+  const bool is_npu = is_virtual || flags.device == "npu";
+  const auto refuse = [&](bool is_given, bool has_effect, const char* flag, const char* who) {
+    if (is_given && !has_effect)
+      throw Error(ErrorCode::usage, flag,
+                  fmt::format("has no effect with --device {}", flags.device),
+                  fmt::format("it is for {}", who));
+  };
+  constexpr const char* kAny = "--device npu and --device vnpu";
+  constexpr const char* kVirtual = "--device vnpu";
+  refuse(flags.weights.has_value(), is_npu, "--weights", kAny);
+  refuse(flags.on_npu_error.has_value(), is_npu, "--on-npu-error", kAny);
+  refuse(flags.prompt_rows.has_value(), is_npu, "--prompt-rows", kAny);
+  refuse(flags.vnpu_machine.has_value(), is_virtual, "--vnpu-machine", kVirtual);
+  refuse(flags.vnpu_numerics.has_value(), is_virtual, "--vnpu-numerics", kVirtual);
+  refuse(flags.vnpu_fault.has_value(), is_virtual, "--vnpu-fault", kVirtual);
+  const std::string weights = flags.weights.value_or("bf16");
+  if (weights == "int8" && flags.fusion != "op")
+    throw Error(ErrorCode::usage, "--weights int8", "its kernels are single GEMMs",
+                "give --fusion op too");
+  if (weights == "q4nx" && flags.fusion != "token")
+    throw Error(ErrorCode::usage, "--weights q4nx", "its kernel takes a whole token",
+                "give --fusion token too");
+}
+
+NpuSettings npu_settings(const EngineFlags& flags) {
+  NpuSettings settings;
+  const std::string weights = flags.weights.value_or("bf16");
+  settings.weights = weights == "int8"   ? NpuWeights::int8
+                     : weights == "q4nx" ? NpuWeights::q4nx
+                                         : NpuWeights::bf16;
+  if (flags.prompt_rows) settings.prompt_rows = *flags.prompt_rows;
+  settings.machine = flags.vnpu_machine.value_or(settings.machine);
+  settings.fault = flags.vnpu_fault.value_or("");
+  settings.block_float = flags.vnpu_numerics == "bfp16";
+  return settings;
+}
+
+OnDeviceError on_error(const EngineFlags& flags) {
+  const std::string name = flags.on_npu_error.value_or("retry");
+  if (name == "cpu") return OnDeviceError::cpu;
+  return name == "fail" ? OnDeviceError::fail : OnDeviceError::retry;
 }
 
 }  // namespace
@@ -60,8 +146,9 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->group("Device");
   command
       .add_option("--require", flags.require,
-                  "fail, with exit code 3, unless this real device did the work")
-      ->type_name("NAME")
+                  "fail, with exit code 3, unless this real device did the work; with :prefill or "
+                  ":decode, of that phase")
+      ->type_name("NAME[:PHASE]")
       ->group("Device");
   command.add_option("-t,--threads", flags.threads, "CPU threads (default: one per usable core)")
       ->type_name("N")
@@ -77,13 +164,14 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->check(CLI::IsMember({"op", "block", "token"}))
       ->capture_default_str()
       ->group("Device");
-  command.add_option("--kv-type", flags.kv_type, "type of the KV cache")
+  command.add_option("--kv-type", flags.kv_type, "type of the KV cache: f16 (default) or f32")
       ->check(CLI::IsMember({"f16", "f32"}))
-      ->capture_default_str()
       ->group("Device");
+  add_npu_flags(command, flags);
 }
 
 EngineOptions engine_options(const EngineFlags& flags) {
+  check_npu_flags(flags);
   EngineOptions options;
   options.model = model_or_shipped(flags.model);
   options.device = flags.device;
@@ -91,8 +179,21 @@ EngineOptions engine_options(const EngineFlags& flags) {
   options.threads = flags.threads;
   options.pipeline.context = flags.context;
   options.pipeline.fusion = *fusion_from_name(flags.fusion);
-  options.pipeline.kv_type = *dtype_from_name(flags.kv_type);
+  if (flags.kv_type) options.pipeline.kv_type = *dtype_from_name(*flags.kv_type);
+  options.pipeline.on_error = on_error(flags);
+  options.npu = npu_settings(flags);
   return options;
+}
+
+void add_energy_flag(CLI::App& command, bool& energy) {
+  command
+      .add_flag("--energy", energy,
+                "joules per token of each power rail, or why there are none; idle power included")
+      ->group("Device");
+}
+
+std::unique_ptr<EnergyMeter> energy_meter(bool wanted) {
+  return wanted ? std::make_unique<EnergyMeter>(power_rails()) : nullptr;
 }
 
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {

@@ -3,12 +3,14 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "text/sampler.h"
+#include "trace/energy_meter.h"
 
 namespace tyto {
 
@@ -25,10 +27,22 @@ struct EngineFlags {
   unsigned threads = 0;
   uint32_t context = 0;
   std::string fusion = "block";
-  std::string kv_type = "f16";
+  std::optional<std::string> kv_type;
+  // Of an NPU, real or virtual; given for another device they are refused.
+  std::optional<std::string> weights;
+  std::optional<std::string> on_npu_error;
+  std::optional<uint32_t> prompt_rows;
+  // Of the virtual NPU alone.
+  std::optional<std::string> vnpu_machine;
+  std::optional<std::string> vnpu_numerics;
+  std::optional<std::string> vnpu_fault;
 };
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 EngineOptions engine_options(const EngineFlags& flags);
+
+// --energy: the meter to measure with, or nothing when it was not asked for.
+void add_energy_flag(CLI::App& command, bool& energy);
+std::unique_ptr<EnergyMeter> energy_meter(bool wanted);
 
 struct SamplingFlags {
   std::optional<float> temperature;  // unset: the model's generation_config.json, then ours

@@ -14,24 +14,6 @@ namespace {
 constexpr size_t kFlagColumn = 32;
 constexpr size_t kLineWidth = 100;
 
-std::string wrapped(const std::string& text, size_t indent) {
-  std::istringstream words(text);
-  std::string out;
-  size_t column = indent;
-  for (std::string word; words >> word;) {
-    if (column > indent && column + 1 + word.size() > kLineWidth) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-    } else if (column > indent) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-  }
-  return out;
-}
-
 // "TEXT:{op,block}" shows its choices, "N:UINT in [1 - 9]" just N.
 std::string value_name(const CLI::Option& option) {
   const std::string name = option.get_type_name();
@@ -88,6 +70,24 @@ class HelpLayout : public CLI::Formatter {
 };
 
 }  // namespace
+
+std::string wrapped(const std::string& text, size_t indent) {
+  std::istringstream words(text);
+  std::string out;
+  size_t column = indent;
+  for (std::string word; words >> word;) {
+    if (column > indent && column + 1 + word.size() > kLineWidth) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
+  }
+  return out;
+}
 
 void use_help_layout(CLI::App& app) {
   const auto layout = std::make_shared<HelpLayout>();

@@ -4,11 +4,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "base/environment.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "device/npu/kernel_store.h"
+#include "device/npu/stored_kernels.h"
 #include "model/shapes.h"
 
 namespace tyto {
@@ -33,7 +33,7 @@ struct RemoveFlags {
 };
 
 std::filesystem::path store_folder() {
-  return cache_folder() / "kernels";
+  return default_kernel_store();
 }
 
 uint64_t bytes_of(const KernelEntry& entry) {
@@ -63,7 +63,8 @@ void print_table(const std::vector<KernelEntry>& entries) {
     print(fmt::format("{:<{}}  {:<19}  {:>9}  {:>8}  {:>7}  {:>10}  {:<8}  {}\n", entry.name, width,
                       entry.entry, entry.arguments, entry.launches, columns_text(entry),
                       human_bytes(bytes_of(entry)),
-                      entry.platform == "aie2p" ? "aie2p" : "unproven", entry.imported_at));
+                      entry.platform.starts_with("not checked") ? "unproven" : entry.platform,
+                      entry.imported_at));
 }
 
 void import_folder(const ImportFlags& flags) {

@@ -22,10 +22,14 @@ constexpr Command kCommands[] = {
     {"eval", "write the logits of every position to a file", define_eval},
     {"perplexity", "measure how well a model predicts a text", define_perplexity},
     {"bench", "measure prefill and decode speed", define_bench},
+    {"power", "measure what a load uses above idle, per power rail", define_power},
+    {"profile", "show where the time of a request goes", define_profile},
     {"quantize", "convert a model to a GGUF of another type", define_quantize},
     {"synth", "write a random-weight model of a public shape", define_synth},
+    {"doctor", "check this machine all the way down, with a fix for each fault", define_doctor},
     {"devices", "list the devices of this build and machine", define_devices},
     {"plan", "predict speed and memory on a machine with an NPU", define_plan},
+    {"compile", "make NPU kernel images, or say how they are made", define_compile},
     {"kernels", "import, list, check and remove NPU kernel images", define_kernels},
 };
 

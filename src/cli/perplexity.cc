@@ -74,7 +74,7 @@ void perplexity(const PerplexityFlags& flags) {
   const auto before = engine.trace().snapshot();
   const Score result = score(engine.pipeline(), tokens, flags);
   const auto executed = window(before, engine.trace().snapshot());
-  engine.check_required(executed);
+  engine.check_required({.prefill = executed, .decode = {}});
   const auto count = static_cast<double>(result.tokens);
   const double mean = result.sum / count;
   const double variance = std::max(0.0, result.squares / count - mean * mean);

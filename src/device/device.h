@@ -13,15 +13,28 @@
 #include "program/program.h"
 #include "program/stitch.h"
 #include "tensor/view.h"
+#include "trace/plausibility.h"
 #include "trace/trace.h"
 
 namespace tyto {
 
+// How the KV cache lies in memory: [kv_heads / group][positions][group][head_dim].
+struct KvForm {
+  DType type = DType::f16;
+  uint32_t group = 1;
+};
+
 struct DeviceInfo {
-  std::string name;                // as in --device
-  std::string description;         // the hardware, and what drives it
-  bool is_virtual = false;         // its time is modelled; never satisfies --require
-  DType activations = DType::f32;  // what its kernels read and write between launches
+  std::string name;                 // as in --device
+  std::string description;          // the hardware, and what drives it
+  bool is_virtual = false;          // its time is modelled; never satisfies --require
+  bool shares_host_memory = false;  // sync moves nothing
+  DType activations = DType::f32;   // what its kernels read and write between launches
+  DeviceLimits limits = {};         // what no run on it can exceed
+  // Of devices whose kernels are compiled for fixed shapes; 0 and none: as the pipeline likes.
+  uint32_t prompt_rows = 0;     // rows of a prefill call; one row in every other call
+  uint32_t most_positions = 0;  // a KV cache on the device holds
+  std::optional<KvForm> kv = {};
 };
 
 // Memory a device can reach. Host and device see the same bytes after sync(). Contents given at
@@ -61,11 +74,30 @@ class Device {
   virtual std::unique_ptr<Executable> load(const Program& program) = 0;
 };
 
+enum class NpuWeights : uint8_t { bf16, int8, q4nx };
+
+// The model an NPU's kernels must have been compiled for.
+struct ModelDims {
+  uint32_t layers = 0, emb = 0, heads = 0, kv_heads = 0, head_dim = 0, hidden = 0, vocab = 0;
+  uint32_t context = 0;  // positions wanted
+  float norm_eps = 0;
+};
+
+struct NpuSettings {
+  NpuWeights weights = NpuWeights::bf16;
+  uint32_t prompt_rows = 2048;    // what prefill kernels are compiled for
+  std::string machine = "strix";  // whose time a virtual NPU models
+  std::string fault;              // that a virtual NPU is to have; empty: none
+  bool block_float = false;       // a virtual NPU's GEMMs round their operands to bfp16
+};
+
 // What a device is opened with; pool and trace outlive it.
 struct DeviceEnv {
   ThreadPool& pool;
   Trace& trace;
   Fusion fusion = Fusion::block;  // an NPU's kernel sets differ by it
+  ModelDims model = {};
+  NpuSettings npu = {};
 };
 
 struct DeviceEntry {

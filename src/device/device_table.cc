@@ -3,13 +3,16 @@
 #include "base/error.h"
 #include "device/cpu/cpu_device.h"
 #include "device/device.h"
+#include "device/npu/npu_entry.h"
 #include "device/vxrt/vnpu_device.h"
 
 namespace tyto {
 namespace {
 
-constexpr std::array<DeviceEntry, 2> kDevices = {{
+constexpr std::array<DeviceEntry, 3> kDevices = {{
     {"cpu", "this machine's cores; runs every kernel", open_cpu_device},
+    {"npu", "the XDNA2 NPU of a Ryzen AI processor, with kernels you have imported",
+     open_npu_device},
     {"vnpu", "the NPU's code on a virtual NPU; computes for real, its time is modelled",
      open_vnpu_device},
 }};

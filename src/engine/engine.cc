@@ -1,10 +1,11 @@
 #include "engine/engine.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "device/cpu/peak.h"
+#include "trace/span.h"
 
 namespace tyto {
 namespace {
@@ -13,28 +14,46 @@ constexpr uint64_t kMaxTemplateBytes = 1 << 20;
 
 // Fails closed before anything runs: a device that is not there, or only virtual, cannot have done
 // the work.
-void check_can_require(const std::string& name, const std::vector<DeviceInfo>& devices) {
-  if (name.empty()) return;
+void check_can_require(const Requirement& require, const std::vector<DeviceInfo>& devices) {
+  if (require.empty()) return;
+  const std::string flag = "--require " + to_text(require);
   for (const DeviceInfo& device : devices) {
-    if (device.name != name) continue;
+    if (device.name != require.device) continue;
     if (!device.is_virtual) return;
-    throw Error(ErrorCode::require, "--require " + name,
-                "the device is virtual, its time modelled");
+    throw Error(ErrorCode::require, flag, "the device is virtual, its time modelled");
   }
-  throw Error(ErrorCode::require, "--require " + name, "no such device is in use",
+  throw Error(ErrorCode::require, flag, "no such device is in use",
               "`tyto devices` lists what this machine has; choose one with --device");
+}
+
+template <typename Function>
+auto timed(Trace& trace, const std::string& phase, const Function& function) {
+  SetupTimer timer(trace, phase);
+  return function();
 }
 
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, const Progress& progress)
-    : require_(options.require),
-      model_(open_model(find_model(options.model), Need::weights, progress)),
+    : require_(parse_requirement(options.require)),
+      model_(timed(trace_, "model file",
+                   [&] { return open_model(find_model(options.model), Need::weights, progress); })),
       pool_(options.threads) {
-  if (model_.vocabulary) tokenizer_.emplace(*model_.vocabulary, model_.path.string());
-  const DeviceEnv env{pool_, trace_, options.pipeline.fusion};
-  devices_.push_back(open_device(options.device, env));
-  if (options.device != "cpu") devices_.push_back(open_device("cpu", env));
+  if (options.require.size() > 0 && options.pipeline.on_error == OnDeviceError::cpu)
+    throw Error(ErrorCode::usage, "--on-npu-error cpu",
+                "cannot be had together with --require: it would let the cpu take over");
+  if (model_.vocabulary) {
+    SetupTimer timer(trace_, "tokenizer");
+    tokenizer_.emplace(*model_.vocabulary, model_.path.string());
+  }
+  const DeviceEnv env{pool_, trace_, options.pipeline.fusion,
+                      model_dims(model_.config, options.pipeline.context), options.npu};
+  const auto open = [&](const std::string& name) {
+    SetupTimer timer(trace_, "device " + name);
+    devices_.push_back(open_device(name, env));
+  };
+  open(options.device);
+  if (options.device != "cpu") open("cpu");
   check_can_require(require_, devices());
   std::vector<Device*> in_order;
   for (const auto& device : devices_) in_order.push_back(device.get());
@@ -56,12 +75,23 @@ std::vector<DeviceInfo> Engine::devices() const {
   return result;
 }
 
-void Engine::check_required(const std::vector<DeviceCounters>& executed) const {
-  if (require_.empty()) return;
-  const bool ran = std::any_of(executed.begin(), executed.end(), [&](const DeviceCounters& device) {
-    return device.device == require_ && !device.is_virtual && device.completions > 0;
-  });
-  if (!ran) throw Error(ErrorCode::require, "--require " + require_, "it completed no work");
+std::vector<NamedLimits> Engine::limits() const {
+  std::vector<NamedLimits> result;
+  for (const DeviceInfo& device : devices()) result.push_back({device.name, device.limits});
+  return result;
+}
+
+DeviceLimits Engine::measure_cpu_peak() {
+  return cpu::measure_peak(pool_);
+}
+
+void Engine::check_required(const PhaseCounters& executed) const {
+  check_requirement(require_, executed);
+}
+
+void Engine::complete(Receipt& receipt) const {
+  receipt.loaded_code = trace_.loaded_code();
+  receipt.plausibility = judge(receipt, limits());
 }
 
 ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::string& choice,
@@ -83,17 +113,26 @@ ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::strin
   return ChatTemplate(read_text_file(choice, kMaxTemplateBytes), choice);
 }
 
-std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                               const std::vector<ChatMessage>& messages) {
+ChatText render_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                     const std::vector<ChatMessage>& messages) {
   const Vocabulary& vocabulary = tokenizer.vocabulary();
   const auto text_of = [&](Token token) { return token < 0 ? "" : tokenizer.token_bytes(token); };
   ChatOptions options;
   options.bos_token = text_of(vocabulary.bos);
   options.eos_token = vocabulary.eos.empty() ? "" : text_of(vocabulary.eos.front());
-  const std::string text = chat_template.render(messages, options);
-  // Most templates write the BOS themselves; it must not be there twice.
+  std::string text = chat_template.render(messages, options);
   const bool has_bos = !options.bos_token.empty() && text.starts_with(options.bos_token);
-  return tokenizer.encode(text, {.add_bos = !has_bos, .parse_special = true});
+  return {std::move(text), has_bos};
+}
+
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatText& chat) {
+  // Most templates write the BOS themselves; it must not be there twice.
+  return tokenizer.encode(chat.text, {.add_bos = !chat.has_bos, .parse_special = true});
+}
+
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                               const std::vector<ChatMessage>& messages) {
+  return encode_chat(tokenizer, render_chat(tokenizer, chat_template, messages));
 }
 
 }  // namespace tyto

@@ -15,6 +15,8 @@
 #include "model/model.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
+#include "trace/receipt.h"
+#include "trace/requirement.h"
 #include "trace/trace.h"
 
 namespace tyto {
@@ -22,8 +24,9 @@ namespace tyto {
 struct EngineOptions {
   std::string model;           // what -m was given
   std::string device = "cpu";  // where launches go first; the cpu takes what it cannot run
-  std::string require;         // a device that must be real and do the work; empty: none
+  std::string require;         // DEVICE[:phase] that must be real and do the work; empty: none
   unsigned threads = 0;        // 0: one per usable core
+  NpuSettings npu;
   PipelineOptions pipeline;
 };
 
@@ -41,16 +44,21 @@ class Engine {
   unsigned threads() const { return pool_.threads(); }
   double setup_seconds() const { return setup_seconds_; }
 
-  // Throws a require Error unless the required device is among those that completed work.
-  void check_required(const std::vector<DeviceCounters>& executed) const;
+  std::vector<NamedLimits> limits() const;
+  DeviceLimits measure_cpu_peak();  // takes some tens of milliseconds
+  const Requirement& requirement() const { return require_; }
+  // Throws a require Error unless the required device did the work (trace/requirement.h).
+  void check_required(const PhaseCounters& executed) const;
+  // Adds what the engine knows beyond the request: loaded code, and whether the speed can be true.
+  void complete(Receipt& receipt) const;
 
  private:
   std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
-  std::string require_;
+  Requirement require_;
+  Trace trace_;
   Model model_;
   std::optional<Tokenizer> tokenizer_;
   ThreadPool pool_;
-  Trace trace_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<Pipeline> pipeline_;
   double setup_seconds_ = 0;  // from construction to ready for the first token
@@ -61,6 +69,14 @@ class Engine {
 ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::string& choice,
                                   const std::string& model_name);
 
+// The conversation as text, and whether the template wrote the BOS token itself.
+struct ChatText {
+  std::string text;
+  bool has_bos = false;
+};
+ChatText render_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                     const std::vector<ChatMessage>& messages);
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatText& chat);
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                const std::vector<ChatMessage>& messages);
 

@@ -20,6 +20,7 @@ struct Request {
   uint32_t max_tokens = 256;
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  EnergyMeter* energy = nullptr;  // when given, measures prefill and decode into the receipt
 };
 
 enum class StopReason : uint8_t { eos, stop_string, max_tokens, context_full, cancelled };

@@ -41,12 +41,14 @@ class Builder {
   void launch(Kernel kernel, const std::string& step, std::vector<uint16_t> reads,
               std::vector<uint16_t> writes, std::vector<uint16_t> late_reads = {}) {
     Launch launch{kernel, prefix_ + step, prefix_ + block_, {}, {}};
+    if (!op_.empty()) launch.op = prefix_ + op_;
     for (uint16_t slot : reads) launch.args.push_back({slot, true, false});
     for (uint16_t slot : writes) launch.args.push_back({slot, false, true});
     for (uint16_t slot : late_reads) launch.args.push_back({slot, true, false});
     launch.shape.head_dim = config_.head_dim;
     launch.shape.kv_heads = config_.kv_heads;
     launch.shape.context = shape_.context;
+    launch.shape.kv_group = shape_.kv_group;
     launch.shape.rope_pairs = config_.rope.layout == RopeLayout::pairs;
     launch.shape.eps = config_.norm_eps;
     result_.program.launches.push_back(std::move(launch));
@@ -62,6 +64,9 @@ class Builder {
   void enter_layer(uint32_t layer) { prefix_ = fmt::format("L{:02}.", layer); }
   void leave_layers() { prefix_.clear(); }
   void enter_block(const std::string& name) { block_ = name; }
+  void enter_op(const std::string& name) { op_ = name; }
+  void leave_op() { op_.clear(); }
+  bool from_start() const { return shape_.from_start; }
   std::string name(const std::string& in_layer) const { return prefix_ + in_layer; }
 
   ForwardProgram take(const std::string& name) {
@@ -87,6 +92,7 @@ class Builder {
   std::map<std::string, uint16_t> by_name_;
   std::string prefix_;  // "L03." inside a layer
   std::string block_;
+  std::string op_;
 };
 
 void add_projection(Builder& build, const std::string& what, uint16_t x, const TensorView& weight,
@@ -128,7 +134,12 @@ void add_attention(Builder& build, const Config& config, const LayerWeights& wei
   add_head_norm_and_rope(build, "k", config.kv_heads, k, weights.k_norm, rope_table);
   build.enter_block("attention");
   build.launch(Kernel::kv_append, "kv_append", {k, v}, {k_cache, v_cache});
-  build.launch(Kernel::attention, "attention", {q, k_cache, v_cache}, {mixed});
+  if (build.from_start()) {
+    build.enter_block("prompt_attention");
+    build.launch(Kernel::prompt_attention, "attention", {q, k, v}, {mixed});
+  } else {
+    build.launch(Kernel::attention, "attention", {q, k_cache, v_cache}, {mixed});
+  }
   build.last().shape.heads = config.heads;
 }
 
@@ -145,10 +156,13 @@ void add_feed_forward(Builder& build, const Config& config, const LayerWeights& 
   build.launch_in_place(Kernel::add, "attn_residual", x, delta);
   build.launch(Kernel::rmsnorm, "ffn_norm",
                {x, build.weight(build.name("ffn_norm"), weights.ffn_norm)}, {normed});
+  build.enter_op(
+      "ffn");  // one operator of IRON's, whose dispatches op-level counts are compared with
   add_projection(build, "gate", normed, weights.gate, {}, gate);
   add_projection(build, "up", normed, weights.up, {}, up);
   build.launch(Kernel::swiglu, "swiglu", {gate, up}, {gate});
   add_projection(build, "down", gate, weights.down, {}, delta);
+  build.leave_op();
   build.launch_in_place(Kernel::add, "ffn_residual", x, delta);
 }
 
@@ -175,10 +189,11 @@ void add_head(Builder& build, const Model& model) {
   const uint16_t row = build.activation("head_x", config.emb);
   const uint16_t normed = build.activation("head_normed", config.emb);
   const bool tied = model.weights.head.bytes.data() == model.weights.embedding.bytes.data();
-  build.enter_block("lm_head");
+  build.enter_block("final_norm");
   build.launch(Kernel::gather_rows, "gather_rows", {build.body_output()}, {row});
   build.launch(Kernel::rmsnorm, "final_norm",
                {row, build.weight("final_norm", model.weights.final_norm)}, {normed});
+  build.enter_block("lm_head");
   build.launch(Kernel::matmul, "lm_head",
                {normed, build.weight(tied ? "embedding" : "lm_head", model.weights.head)},
                {build.activation("logits", config.vocab, SlotKind::output)});

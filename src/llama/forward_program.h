@@ -21,6 +21,8 @@ struct ForwardShape {
   DType kv_type = DType::f16;
   DType activations = DType::f32;  // between launches; the logits too
   uint32_t body_tokens = 0;        // head alone: rows of the "x" it gathers from
+  uint32_t kv_group = 1;           // see LaunchShape
+  bool from_start = false;         // every call begins at position 0: attention needs no cache
 };
 
 struct ForwardProgram {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "base/error.h"
 #include "program/kernel_spec.h"
@@ -13,13 +14,19 @@ namespace {
 // Rows of logits computed together when every position is asked for: 16 rows of a 128k vocabulary
 // are 8 MB.
 constexpr uint32_t kHeadRows = 16;
+constexpr const char* kResidual = "x";
 
-uint32_t checked_context(const Config& config, uint32_t wanted) {
+uint32_t checked_context(const Config& config, const DeviceInfo& device, uint32_t wanted) {
   if (wanted > config.context)
     throw Error(ErrorCode::usage, fmt::format("-c {}", wanted),
                 fmt::format("the model was made for {} positions", config.context),
                 "give a smaller -c, or none for the model's own");
-  return wanted == 0 ? config.context : wanted;
+  const uint32_t most = device.most_positions == 0 ? UINT32_MAX : device.most_positions;
+  if (wanted > most)
+    throw Error(ErrorCode::usage, fmt::format("-c {}", wanted),
+                fmt::format("the kernels of {} hold {} positions", device.name, most),
+                "give a smaller -c, or none for the most there is");
+  return wanted == 0 ? std::min(config.context, most) : wanted;
 }
 
 bool goes_to_device(SlotKind kind) {
@@ -51,53 +58,158 @@ std::vector<uint8_t> place(const Program& program, const std::vector<Device*>& d
   return placement;
 }
 
+// [devices]; a step adds its own name.
+std::vector<DispatchLabel> device_labels(const std::vector<Device*>& devices, Trace& trace) {
+  std::vector<DispatchLabel> labels;
+  for (const Device* device : devices) {
+    const DeviceInfo info = device->info();
+    labels.push_back({.device = trace.device_index(info.name, info.is_virtual),
+                      .copies = !info.shares_host_memory,
+                      .counters = &trace.device(info.name)});
+  }
+  return labels;
+}
+
 }  // namespace
+
+ModelDims model_dims(const Config& config, uint32_t context) {
+  return {.layers = config.layers,
+          .emb = config.emb,
+          .heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .hidden = config.hidden,
+          .vocab = config.vocab,
+          .context = context == 0 ? config.context : context,
+          .norm_eps = config.norm_eps};
+}
 
 Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
                    const PipelineOptions& options, Trace& trace)
     : model_(model),
+      trace_(trace),
+      run_name_(trace.name({.label = "run"})),
+      logits_name_(trace.name({.label = "logits to f32"})),
       devices_(devices.begin(), devices.end()),
-      context_(checked_context(model.config, options.context)),
-      chunk_(std::min(options.prefill_chunk, context_)),
-      timeout_(options.timeout),
-      frequencies_(rope_frequencies(model.config)),
-      activations_(devices_.front()->info().activations) {
-  TYTO_ASSERT(!devices_.empty() && model.has_weights() && chunk_ > 0);
-  const auto program = [&](Part part, uint32_t tokens) {
-    return forward_program(model, frequencies_, part,
-                           {tokens, context_, options.kv_type, activations_, chunk_});
-  };
-  // Largest first: later parts bind the front of buffers that are already there.
-  prefill_ = prepare(program(Part::body, chunk_), options.fusion, trace);
-  head_ = prepare(program(Part::head, std::min(kHeadRows, chunk_)), options.fusion, trace);
-  decode_ = prepare(program(Part::whole, 1), options.fusion, trace);
+      options_(options),
+      first_(devices.front()->info()),
+      context_(checked_context(model.config, first_, options.context)),
+      frequencies_(rope_frequencies(model.config)) {
+  TYTO_ASSERT(model.has_weights() && options.prefill_chunk > 0);
+  history_.reserve(context_);
+  build();
 }
 
-std::vector<Step> Pipeline::prepare(const ForwardProgram& forward, Fusion fusion, Trace& trace) {
-  const std::vector<uint8_t> placement = place(forward.program, devices_, trace);
-  const std::vector<Piece> pieces = stitch(forward.program, fusion, placement);
-  for (const Piece& piece : pieces)  // the cpu reads any device's memory, so the others come first
+void Pipeline::build() {
+  first_ = devices_.front()->info();
+  if (first_.kv && options_.kv_type && *options_.kv_type != first_.kv->type)
+    throw Error(ErrorCode::usage, fmt::format("--kv-type {}", info(*options_.kv_type).name),
+                fmt::format("the kernels of {} keep the cache as {}", first_.name,
+                            info(first_.kv->type).name),
+                "leave it out");
+  const bool has_fixed_shapes = first_.prompt_rows > 0;
+  chunk_ = has_fixed_shapes ? first_.prompt_rows : std::min(options_.prefill_chunk, context_);
+  head_rows_ = has_fixed_shapes ? 1 : std::min(kHeadRows, chunk_);
+  rope_device_ = nullptr;
+  kv_home_ = nullptr;
+  const auto program = [&](Part part, uint32_t tokens, bool from_start = false) {
+    ForwardShape shape;
+    shape.tokens = tokens;
+    shape.context = first_.most_positions > 0 ? first_.most_positions : context_;
+    shape.kv_type = first_.kv ? first_.kv->type : options_.kv_type.value_or(DType::f16);
+    shape.kv_group = first_.kv ? first_.kv->group : 1;
+    shape.activations = first_.activations;
+    shape.body_tokens = chunk_;
+    shape.from_start = from_start;
+    return forward_program(model_, frequencies_, part, shape);
+  };
+  // A prompt's kernels are for blocks, whatever a token is stitched to.
+  const Fusion prompt_fusion = has_fixed_shapes ? Fusion::block : options_.fusion;
+  const Plan prefill = plan(program(Part::body, chunk_), prompt_fusion);
+  const Plan prompt =
+      has_fixed_shapes ? plan(program(Part::body, chunk_, true), prompt_fusion) : Plan{};
+  const Plan head = plan(program(Part::head, head_rows_), prompt_fusion);
+  const Plan decode = plan(program(Part::whole, 1), options_.fusion);
+  // Largest first: later parts bind the front of buffers that are already there.
+  prefill_ = prepare(prefill);
+  prompt_ = prepare(prompt);
+  head_ = prepare(head);
+  decode_ = prepare(decode);
+  token_ids_ = buffers_.at("tokens").data;
+  logits_data_ = buffers_.at("logits").data;
+  logits_.resize(model_.config.vocab);
+}
+
+// Rows that a checkpoint keeps in pairs leave an NPU's projections in halves. Scores do not care as
+// long as every position went the same way.
+void Pipeline::check_rotation(const Program& program, const std::vector<uint8_t>& placement) {
+  for (size_t i = 0; i < placement.size(); ++i) {
+    const Launch& launch = program.launches[i];
+    if (launch.kernel != Kernel::rope || !launch.shape.rope_pairs) continue;
+    Device* device = devices_[placement[i]];
+    if (rope_device_ != nullptr && rope_device_ != device)
+      throw Error(ErrorCode::unsupported, launch.step,
+                  fmt::format("{} and {} would rotate it, each in its own order",
+                              rope_device_->info().name, device->info().name),
+                  "use the model's safetensors files, or --device cpu");
+    rope_device_ = device;
+  }
+}
+
+// Also settles who allocates each slot: the cpu reads any device's memory, so the others come
+// first.
+Pipeline::Plan Pipeline::plan(ForwardProgram forward, Fusion fusion) {
+  const std::vector<uint8_t> placement = place(forward.program, devices_, trace_);
+  check_rotation(forward.program, placement);
+  Plan plan{std::move(forward), {}};
+  plan.pieces = stitch(plan.forward.program, fusion, placement);
+  for (const Piece& piece : plan.pieces)
     for (const Slot& slot : piece.program.slots) {
       Device*& owner = owners_.try_emplace(slot.name, devices_[piece.device]).first->second;
-      if (!buffers_.contains(slot.name) && owner == devices_.back()) owner = devices_[piece.device];
+      if (owner == devices_.back()) owner = devices_[piece.device];
     }
-  std::vector<Step> steps;
-  for (const Piece& piece : pieces) {
+  return plan;
+}
+
+Pipeline::Stage Pipeline::prepare(const Plan& plan) {
+  const std::vector<DispatchLabel> labels = device_labels(devices_, trace_);
+  Stage stage;
+  std::set<std::pair<std::string, Device*>>
+      current;  // slots a device has as they were last written
+  for (const Piece& piece : plan.pieces) {
     Step step{.name = piece.program.name, .device = devices_[piece.device]};
-    step.executable = load(piece, forward, step);
-    steps.push_back(std::move(step));
+    step.label = labels[piece.device];
+    step.label.name = trace_.name(event_name(step.name));
+    step.launches = piece.program.launches.size();
+    step.executable = load(piece, plan.forward, step);
+    std::erase_if(step.uploads, [&](const Step::Transfer& upload) {
+      return !current.emplace(upload.slot, step.device).second;
+    });
+    for (const Launch& launch : piece.program.launches)
+      for (const Arg& arg : launch.args) {
+        const Slot& slot = piece.program.slots[arg.slot];
+        if (slot.kind == SlotKind::kv) stage.kv_device = step.device;
+        if (slot.name == kResidual) stage.x_device = step.device;
+        if (!arg.writes) continue;
+        for (Device* other : devices_) current.erase({slot.name, other});
+        current.emplace(slot.name, step.device);
+      }
+    stage.steps.push_back(std::move(step));
   }
-  return steps;
+  return stage;
 }
 
 std::unique_ptr<Executable> Pipeline::load(const Piece& piece, const ForwardProgram& forward,
                                            Step& step) {
-  auto executable = step.device->load(piece.program);
+  auto executable = [&] {
+    SetupTimer timer(trace_, "programs on " + step.label.counters->device);
+    return step.device->load(piece.program);
+  }();
   for (size_t i = 0; i < piece.program.slots.size(); ++i) {
     const Slot& slot = piece.program.slots[i];
     const Buffer& bound = buffer(slot, forward.weights[piece.whole_slots[i]], *step.device);
     executable->bind(static_cast<uint16_t>(i), bound);
-    const Step::Transfer transfer{bound, row_bytes(slot.dtype, slot.cols)};
+    const Step::Transfer transfer{slot.name, bound, row_bytes(slot.dtype, slot.cols)};
     if (goes_to_device(slot.kind)) step.uploads.push_back(transfer);
     if (goes_to_host(slot.kind)) step.downloads.push_back(transfer);
   }
@@ -107,7 +219,10 @@ std::unique_ptr<Executable> Pipeline::load(const Piece& piece, const ForwardProg
 Buffer& Pipeline::buffer(const Slot& slot, const TensorView& contents, Device& user) {
   if (slot.kind == SlotKind::weight) {
     const auto [entry, is_new] = weights_.try_emplace({slot.name, &user});
-    if (is_new) entry->second = user.alloc(slot, &contents);
+    if (is_new) {
+      SetupTimer timer(trace_, "weights to buffers");
+      entry->second = user.alloc(slot, &contents);
+    }
     return entry->second;
   }
   const auto found = buffers_.find(slot.name);
@@ -115,17 +230,32 @@ Buffer& Pipeline::buffer(const Slot& slot, const TensorView& contents, Device& u
     TYTO_ASSERT(slot.bytes() <= found->second.size);
     return found->second;
   }
-  if (slot.kind == SlotKind::kv) kv_bytes_ += slot.bytes();
-  return buffers_.emplace(slot.name, owners_.at(slot.name)->alloc(slot)).first->second;
+  SetupTimer timer(trace_, "activations and KV cache");
+  Buffer& made = buffers_.emplace(slot.name, owners_.at(slot.name)->alloc(slot)).first->second;
+  if (slot.kind == SlotKind::kv) {
+    kv_bytes_ += slot.bytes();
+    kv_.push_back(made);
+  }
+  return made;
 }
 
+// The check for numbers is what notices a device that completed and computed nonsense.
 std::span<const float> Pipeline::logits(uint32_t row) {
   const size_t vocab = model_.config.vocab;
-  const std::byte* data = buffers_.at("logits").data + row * row_bytes(activations_, vocab);
-  if (activations_ == DType::f32) return {reinterpret_cast<const float*>(data), vocab};
-  logits_.resize(vocab);
-  dequantize(activations_, {data, row_bytes(activations_, vocab)}, logits_);
-  return logits_;
+  const bool is_f32 = first_.activations == DType::f32;
+  const std::byte* data = logits_data_ + row * row_bytes(first_.activations, vocab);
+  std::span<const float> values(reinterpret_cast<const float*>(data), vocab);
+  if (is_f32 && devices_.size() == 1) return values;
+  Span span(trace_, EventKind::host, logits_name_);
+  if (!is_f32) {
+    dequantize(first_.activations, {data, row_bytes(first_.activations, vocab)}, logits_);
+    values = logits_;
+  }
+  float sum = 0;  // of differences that are 0 or not a number
+  for (float value : values) sum += value - value;
+  if (sum != 0)  // true for NaN
+    throw Error(ErrorCode::device, first_.name, "the logits are not finite", "see --on-npu-error");
+  return values;
 }
 
 void Pipeline::check_room(size_t tokens) const {
@@ -138,14 +268,64 @@ void Pipeline::check_room(size_t tokens) const {
                   : "shorten the prompt");
 }
 
+// Runs `function`; after a device error once more, as the options say. The cache is as it was
+// before when `function` begins again.
+template <typename Function>
+auto Pipeline::recovering(const Function& function) {
+  const uint32_t before = position_;
+  try {
+    return function();
+  } catch (const Error& error) {
+    const bool may_recover = error.code == ErrorCode::device && devices_.size() > 1 &&
+                             options_.on_error != OnDeviceError::fail;
+    if (!may_recover) throw;
+    rewind(before);
+    recover(error);
+  }
+  return function();
+}
+
+void Pipeline::recover(const Error& error) {
+  const bool goes_to_cpu = options_.on_error == OnDeviceError::cpu;
+  recoveries_.push_back(fmt::format(
+      "{}; {}", error.what(), goes_to_cpu ? "finished on the cpu" : "retried on new contexts"));
+  trace_.fallback(recoveries_.back());
+  for (Stage* stage : {&prompt_, &prefill_, &head_, &decode_}) *stage = {};  // runs go first
+  if (goes_to_cpu) {
+    devices_ = {devices_.back()};
+    buffers_.clear();
+    owners_.clear();
+    kv_.clear();
+    kv_bytes_ = 0;
+  }
+  build();
+  replay();
+}
+
+// Fills the cache again: what a failed device left in it is not to be trusted.
+void Pipeline::replay() {
+  const std::vector<Token> tokens = history_;
+  rewind(0);
+  for (size_t done = 0; done < tokens.size(); done += chunk_)
+    run_body(std::span(tokens).subspan(done, std::min<size_t>(chunk_, tokens.size() - done)));
+}
+
 std::span<const float> Pipeline::run(std::span<const Token> tokens, const Progress& progress) {
   TYTO_ASSERT(!tokens.empty());
   check_room(tokens.size());
+  Span span(trace_, EventKind::run, run_name_, position_, static_cast<uint32_t>(tokens.size()));
+  return recovering([&] { return run_tokens(tokens, progress); });
+}
+
+std::span<const float> Pipeline::run_tokens(std::span<const Token> tokens,
+                                            const Progress& progress) {
   if (tokens.size() == 1) {
-    std::memcpy(buffers_.at("tokens").data, tokens.data(), sizeof(Token));
-    run_steps(decode_, {.tokens = 1, .position = position_});
+    std::memcpy(token_ids_, tokens.data(), sizeof(Token));
+    run_stage(decode_, {.tokens = 1, .position = position_});
+    const auto result = logits(0);
+    history_.push_back(tokens.front());
     ++position_;
-    return logits(0);
+    return result;
   }
   uint32_t last_rows = 0;
   for (size_t done = 0; done < tokens.size(); done += last_rows) {
@@ -153,7 +333,7 @@ std::span<const float> Pipeline::run(std::span<const Token> tokens, const Progre
     run_body(tokens.subspan(done, last_rows));
     if (progress) progress("prefill", done + last_rows, tokens.size());
   }
-  run_steps(head_, {.tokens = 1, .first_row = last_rows - 1});
+  run_head({.tokens = 1, .first_row = last_rows - 1});
   return logits(0);
 }
 
@@ -164,42 +344,93 @@ void Pipeline::run_all_logits(std::span<const Token> tokens,
   for (size_t done = 0; done < tokens.size();) {
     const auto rows = static_cast<uint32_t>(std::min<size_t>(chunk_, tokens.size() - done));
     const uint32_t first_position = position_;
-    run_body(tokens.subspan(done, rows));
-    for (uint32_t row = 0; row < rows;) {
-      const uint32_t now = std::min({kHeadRows, chunk_, rows - row});
-      run_steps(head_, {.tokens = now, .first_row = row});
-      for (uint32_t i = 0; i < now; ++i) visit(first_position + row + i, logits(i));
-      row += now;
-    }
+    uint32_t visited = 0;
+    recovering([&] {
+      run_body(tokens.subspan(done, rows));
+      for (uint32_t row = visited; row < rows;) {
+        const uint32_t now = std::min(head_rows_, rows - row);
+        run_head({.tokens = now, .first_row = row});
+        for (uint32_t i = 0; i < now; ++i) visit(first_position + row + i, logits(i));
+        row += now;
+        visited = row;
+      }
+    });
     done += rows;
     if (progress) progress("prefill", done, tokens.size());
   }
 }
 
+size_t Pipeline::event_count(size_t prompt, size_t tokens) const {
+  const auto of = [](const Stage& stage) {
+    size_t events = 2;  // the run and its logits
+    for (const Step& step : stage.steps) events += 4 + step.launches;
+    return events;
+  };
+  const size_t chunks = (prompt + chunk_ - 1) / chunk_;
+  return chunks * of(prefill_) + of(head_) + tokens * of(decode_);
+}
+
 void Pipeline::rewind(uint32_t position) {
   TYTO_ASSERT(position <= position_);
   position_ = position;  // later positions are overwritten before anything attends to them
+  history_.resize(position);
 }
 
 void Pipeline::run_body(std::span<const Token> tokens) {
-  std::memcpy(buffers_.at("tokens").data, tokens.data(), tokens.size_bytes());
+  std::memcpy(token_ids_, tokens.data(), tokens.size_bytes());
   const auto rows = static_cast<uint32_t>(tokens.size());
-  run_steps(prefill_, {.tokens = rows, .position = position_});
+  const bool from_start = position_ == 0 && !prompt_.steps.empty();
+  Stage& body = from_start ? prompt_ : prefill_;
+  run_stage(body, {.tokens = rows, .position = position_});
+  x_home_ = body.x_device;
+  history_.insert(history_.end(), tokens.begin(), tokens.end());
   position_ += rows;
 }
 
-void Pipeline::run_steps(std::vector<Step>& steps, const Call& call) {
-  for (Step& step : steps) run_step(step, call);
+// Of the body's result just the rows that are asked for change devices.
+void Pipeline::run_head(const Call& call) {
+  if (x_home_ != head_.x_device) {
+    const bool to_host = head_.x_device == devices_.back();
+    const uint64_t row = row_bytes(first_.activations, model_.config.emb);
+    (to_host ? x_home_ : head_.x_device)
+        ->sync(buffers_.at(kResidual), to_host ? Sync::from_device : Sync::to_device,
+               call.first_row * row, call.tokens * row);
+  }
+  run_stage(head_, call);
+}
+
+void Pipeline::run_stage(Stage& stage, const Call& call) {
+  if (stage.kv_device != nullptr && kv_home_ != stage.kv_device) {
+    // Of two devices that use the cache one is the cpu, whose copy is the host's.
+    Device* const other = stage.kv_device == devices_.back() ? kv_home_ : stage.kv_device;
+    const Sync direction = other == stage.kv_device ? Sync::to_device : Sync::from_device;
+    if (kv_home_ != nullptr && position_ > 0)
+      for (const Buffer& cache : kv_) other->sync(cache, direction, 0, cache.size);
+    kv_home_ = stage.kv_device;
+  }
+  for (Step& step : stage.steps) run_step(step, call);
 }
 
 void Pipeline::run_step(Step& step, const Call& call) {
-  for (const Step::Transfer& upload : step.uploads)
-    step.device->sync(upload.buffer, Sync::to_device, 0, call.tokens * upload.bytes_per_token);
+  DispatchSpan span(trace_, step.label, call.position, call.tokens);
+  uint64_t bytes = 0;
+  for (const Step::Transfer& upload : step.uploads) {
+    const uint64_t part = call.tokens * upload.bytes_per_token;
+    step.device->sync(upload.buffer, Sync::to_device, 0, part);
+    bytes += part;
+  }
+  span.uploaded(bytes);
   step.executable->submit(call);
-  step.executable->wait(timeout_);
-  for (const Step::Transfer& download : step.downloads)
-    step.device->sync(download.buffer, Sync::from_device, 0,
-                      call.tokens * download.bytes_per_token);
+  span.submitted();
+  step.executable->wait(options_.timeout);
+  span.completed();
+  bytes = 0;
+  for (const Step::Transfer& download : step.downloads) {
+    const uint64_t part = call.tokens * download.bytes_per_token;
+    step.device->sync(download.buffer, Sync::from_device, 0, part);
+    bytes += part;
+  }
+  span.downloaded(bytes);
 }
 
 }  // namespace tyto

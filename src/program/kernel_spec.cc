@@ -126,7 +126,9 @@ constexpr std::array<KernelSpec, 13> kSpecs = {{
     {Kernel::rmsnorm, "rmsnorm", "y = x / rms(x) * weight over each weight-sized group", kNormArgs,
      rmsnorm_cost},
     {Kernel::matmul, "matmul", "y = x * weight^T (+ bias)", kMatmulArgs, matmul_cost},
-    {Kernel::rope, "rope", "rotates each head of x, in place or into y", kRopeArgs, rope_cost},
+    {Kernel::rope, "rope",
+     "rotates each head of x by a row for all or one each, in place or into y", kRopeArgs,
+     rope_cost},
     {Kernel::kv_append, "kv_append", "writes k and v at the call's positions", kKvAppendArgs,
      kv_append_cost},
     {Kernel::attention, "attention", "causal softmax(q k^T / sqrt(head_dim)) v", kAttentionArgs,
@@ -159,10 +161,12 @@ bool shapes_fit(const Program& program, const Launch& launch) {
       return slot(0).cols == slot(1).cols && slot(2).cols == slot(1).rows &&
              (launch.args.size() == 3 || slot(3).cols == slot(2).cols);
     case Kernel::rope:
-      return slot(0).cols == q_width && slot(1).cols == shape.head_dim &&
+      return slot(0).cols == q_width &&
+             (slot(1).cols == shape.head_dim || slot(1).cols == q_width) &&
              (launch.args.size() == 2 || slot(2).cols == q_width);
     case Kernel::kv_append:
-      return slot(0).cols == kv_width && slot(1).cols == kv_width && slot(2).rows == cache_rows &&
+      return shape.kv_group > 0 && shape.kv_heads % shape.kv_group == 0 &&
+             slot(0).cols == kv_width && slot(1).cols == kv_width && slot(2).rows == cache_rows &&
              slot(3).rows == cache_rows && slot(2).cols == shape.head_dim;
     case Kernel::attention:
       return slot(0).cols == q_width && slot(3).cols == q_width && shape.kv_heads > 0 &&

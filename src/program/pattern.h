@@ -31,12 +31,19 @@ Pattern rows_apart(uint64_t offset, uint64_t rows, uint64_t cols, uint64_t strid
 // One past the last value that `values` values reach.
 uint64_t end_of(const Pattern& pattern, uint64_t values);
 
+// The same values in the same order in as few dimensions as can say it; none when one follows the
+// other.
+Pattern simplified(const Pattern& pattern);
+
 // The stretches of a pattern in order: `count` values of the matrix from `first` on lie at `at`,
 // `stride` apart.
 struct Stretch {
   uint64_t first, count, at, stride;
 };
 void for_each_stretch(const Pattern& pattern, uint64_t values,
+                      const std::function<void(const Stretch&)>& visit);
+// Of the values [begin, end) alone.
+void for_each_stretch(const Pattern& pattern, uint64_t begin, uint64_t end,
                       const std::function<void(const Stretch&)>& visit);
 
 }  // namespace tyto

@@ -44,6 +44,7 @@ Hash128 program_hash(const Program& program) {
     out.add(launch.shape.kv_heads);
     out.add(launch.shape.head_dim);
     out.add(launch.shape.context);
+    out.add(launch.shape.kv_group);
     out.add(launch.shape.rope_pairs);
     out.add(launch.shape.eps);
     out.add(launch.shape.bf16_sums);

@@ -59,6 +59,7 @@ struct LaunchShape {
   uint32_t kv_heads = 0;  // attention, kv_append
   uint32_t head_dim = 0;
   uint32_t context = 0;     // positions the KV slots hold
+  uint32_t kv_group = 1;    // KV slots lie as [kv_heads / kv_group][context][kv_group][head_dim]
   bool rope_pairs = false;  // RopeLayout::pairs
   float eps = 0;            // rmsnorm
   bool bf16_sums = false;   // rmsnorm: squares are added up in bf16, as one NPU kernel does
@@ -70,6 +71,7 @@ struct Launch {
   std::string block;  // launches with equal block names are stitched at --fusion block
   std::vector<Arg> args;
   LaunchShape shape;
+  std::string op = {};  // launches with equal op names are one operator at --fusion op
 };
 
 struct Program {

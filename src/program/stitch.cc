@@ -13,8 +13,16 @@ struct Range {
   size_t end = 0;
 };
 
+// Whether one device runs all of a launch's operator; a part of an operator is none.
+bool is_on_one_device(const Program& whole, std::span<const uint8_t> device_of, size_t index) {
+  for (size_t i = 0; i < whole.launches.size(); ++i)
+    if (whole.launches[i].op == whole.launches[index].op && device_of[i] != device_of[index])
+      return false;
+  return true;
+}
+
 bool cut_between(const Launch& before, const Launch& after, Fusion fusion) {
-  if (fusion == Fusion::op) return true;
+  if (fusion == Fusion::op) return before.op.empty() || before.op != after.op;
   return fusion == Fusion::block && before.block != after.block;
 }
 
@@ -22,7 +30,8 @@ std::vector<Range> ranges(const Program& whole, Fusion fusion, std::span<const u
   std::vector<Range> result;
   for (size_t i = 0; i < whole.launches.size(); ++i) {
     const bool starts = i == 0 || device_of[i] != device_of[i - 1] ||
-                        cut_between(whole.launches[i - 1], whole.launches[i], fusion);
+                        cut_between(whole.launches[i - 1], whole.launches[i], fusion) ||
+                        (fusion == Fusion::op && !is_on_one_device(whole, device_of, i));
     if (starts) result.push_back({i, i});
     result.back().end = i + 1;
   }
@@ -54,9 +63,13 @@ Crossing crossing(const Program& whole, std::span<const uint8_t> device_of, Rang
       break;
     }
   }
-  for (size_t i = range.end; written_here && i < whole.launches.size(); ++i)
+  bool is_overwritten = !written_here;  // then nobody sees what was written here
+  for (size_t i = range.end; !is_overwritten && i < whole.launches.size(); ++i)
     for (const Arg& arg : whole.launches[i].args)
-      if (arg.slot == slot && arg.reads && device_of[i] != here) result.leaves = true;
+      if (arg.slot == slot) {
+        result.leaves |= arg.reads && device_of[i] != here;
+        is_overwritten |= arg.writes;
+      }
   return result;
 }
 
@@ -70,9 +83,10 @@ Piece cut(const Program& whole, std::span<const uint8_t> device_of, Range range)
   Piece piece;
   piece.device = device_of[range.begin];
   const Launch& first = whole.launches[range.begin];
-  piece.program.name = range.end - range.begin == 1                       ? first.step
-                       : range.end - range.begin == whole.launches.size() ? whole.name
-                                                                          : first.block;
+  const Launch& last = whole.launches[range.end - 1];
+  piece.program.name = range.end - range.begin == 1 ? first.step
+                       : first.block == last.block  ? first.block
+                                                    : whole.name;
   std::map<uint16_t, uint16_t> local;  // whole slot -> piece slot
   for (size_t i = range.begin; i < range.end; ++i) {
     Launch launch = whole.launches[i];

@@ -12,7 +12,7 @@
 namespace tyto {
 
 enum class Fusion : uint8_t {
-  op,     // one dispatch per launch
+  op,     // one dispatch per operator: a launch, or several with one op name
   block,  // one per block name
   token,  // as few as the devices allow
 };

@@ -41,13 +41,62 @@ double decode_tokens_per_second(const Receipt& receipt) {
   return decoded ? (receipt.generated_tokens - 1) / receipt.decode_seconds : 0;
 }
 
+bool has_virtual_device(const Receipt& receipt) {
+  return std::any_of(receipt.devices.begin(), receipt.devices.end(),
+                     [](const DeviceCounters& device) { return device.is_virtual; });
+}
+
+std::optional<double> dispatches_per_token(const Receipt& receipt) {
+  if (receipt.generated_tokens < 2) return std::nullopt;
+  double submissions = 0;
+  for (const DeviceCounters& device : receipt.phases.decode)
+    if (device.device != "cpu" || receipt.phases.decode.size() == 1)
+      submissions += static_cast<double>(device.submissions);
+  return submissions / (receipt.generated_tokens - 1);
+}
+
+Plausibility judge(const Receipt& receipt, const std::vector<NamedLimits>& limits) {
+  if (has_virtual_device(receipt) && !receipt.modelled)
+    return {.unchecked = {"the wall time is a simulation's"}};
+  std::vector<Plausibility> parts;
+  for (const Phase phase : {Phase::prefill, Phase::decode}) {
+    const bool prefill = phase == Phase::prefill;
+    const double tokens = prefill ? receipt.prompt_tokens : receipt.generated_tokens - 1.0;
+    const double measured = prefill ? receipt.prefill_seconds : receipt.decode_seconds;
+    const double modelled =
+        receipt.modelled ? (prefill ? receipt.modelled->prefill : receipt.modelled->decode) : 0;
+    const double seconds = receipt.modelled ? modelled : measured;
+    if (tokens <= 0 || seconds <= 0) continue;
+    for (const DeviceCounters& device : prefill ? receipt.phases.prefill : receipt.phases.decode)
+      for (const NamedLimits& of : limits)
+        if (of.device == device.device)
+          parts.push_back(
+              judge({.device = device.device,
+                     .phase = std::string(name(phase)),
+                     .tokens_per_second = tokens / seconds,
+                     .bytes_per_token = static_cast<double>(device.bytes) / tokens,
+                     .flops_per_token = static_cast<double>(device.flops) / tokens,
+                     .dispatches_per_token = static_cast<double>(device.submissions) / tokens},
+                    of.limits));
+  }
+  return combine(parts);
+}
+
 namespace {
 
+std::string refusal(const Receipt& receipt) {
+  std::string text =
+      fmt::format("prompt {} tokens · generated {} tokens · speed refused: ", receipt.prompt_tokens,
+                  receipt.generated_tokens);
+  for (size_t i = 0; i < receipt.plausibility.reasons.size(); ++i)
+    text += (i == 0 ? "" : "; ") + receipt.plausibility.reasons[i];
+  return text;
+}
+
 std::string rates(const Receipt& receipt) {
-  const bool simulated =
-      std::any_of(receipt.devices.begin(), receipt.devices.end(),
-                  [](const DeviceCounters& device) { return device.is_virtual; });
-  if (simulated)  // how long the simulation took must not pass for a device's speed
+  if (receipt.plausibility.verdict == Verdict::refused) return refusal(receipt);
+  if (has_virtual_device(
+          receipt))  // how long the simulation took must not pass for a device's speed
     return fmt::format(
         "prompt {} tokens · generated {} tokens · simulated in {:.2f} s, which is no NPU's speed",
         receipt.prompt_tokens, receipt.generated_tokens,
@@ -77,6 +126,8 @@ std::string receipt_line(const Receipt& receipt) {
   if (receipt.devices.empty()) line += "no device";
   for (size_t i = 0; i < receipt.devices.size(); ++i)
     line += (i == 0 ? "" : ", ") + work_of(receipt.devices[i]);
+  if (const auto dispatches = dispatches_per_token(receipt))
+    line += fmt::format(" · {:.4g} dispatches per token", *dispatches);
   line += receipt.fallbacks.empty() ? " · no fallbacks" : " · fallbacks: ";
   for (size_t i = 0; i < receipt.fallbacks.size(); ++i)
     line += (i == 0 ? "" : "; ") + receipt.fallbacks[i];

@@ -2,20 +2,45 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "trace/energy_meter.h"
+#include "trace/plausibility.h"
+#include "trace/requirement.h"
 #include "trace/trace.h"
 
 namespace tyto {
 
+// Joules of the request's own window, and the rail they were read from; or why there are none.
+struct Energy {
+  std::optional<double> prefill_joules = {};
+  std::optional<double> decode_joules = {};
+  std::string rail = {};
+  std::string reason = "not read";
+};
+
+// A virtual device's time in place of its simulation's; the host's time as it was measured.
+struct ModelledSeconds {
+  double prefill = 0;
+  double decode = 0;
+};
+
 struct Receipt {
   uint32_t prompt_tokens = 0;
   uint32_t generated_tokens = 0;
-  double prefill_seconds = 0;           // up to the first token's logits
-  double decode_seconds = 0;            // for the tokens after the first
-  std::vector<DeviceCounters> devices;  // this request's window only, devices with completions
+  double prefill_seconds = 0;           // from the prompt's tokens to the choice of the first token
+  double decode_seconds = 0;            // to the choice of the last token
+  std::vector<DeviceCounters> devices;  // this request's window only, devices with submissions
+  PhaseCounters phases;                 // the same, split where the first token was chosen
   std::vector<std::string> fallbacks;
+  EnergyWindow prefill_energy;  // over the same time as the seconds; no rails: not asked for
+  EnergyWindow decode_energy;
+  std::vector<LoadedCode> loaded_code;
+  std::optional<ModelledSeconds> modelled;  // known only from a recording
+  Energy energy;
+  Plausibility plausibility;
 };
 
 // What each device did between two snapshots of one Trace; devices that did nothing are left out.
@@ -25,12 +50,42 @@ std::vector<DeviceCounters> window(const std::vector<DeviceCounters>& before,
 // "cpu+vnpu (modelled)": the devices that completed work, not those that were asked for.
 std::string device_names(const std::vector<DeviceCounters>& executed);
 
+// Of wall time, whatever the devices.
 double prefill_tokens_per_second(const Receipt& receipt);
 double decode_tokens_per_second(const Receipt& receipt);
 
+bool has_virtual_device(const Receipt& receipt);
+// Submissions per decoded token; none when nothing was decoded. The host's own steps are function
+// calls, not dispatches, so the cpu counts only where it did all of the work.
+std::optional<double> dispatches_per_token(const Receipt& receipt);
+
+struct NamedLimits {
+  std::string device;
+  DeviceLimits limits;
+};
+// Each phase on each device. A simulation's own wall time is not judged.
+Plausibility judge(const Receipt& receipt, const std::vector<NamedLimits>& limits);
+
 // One line: counts, rates, executed devices with submissions, GB/s. Where a virtual device took
 // part there are no rates: the wall time is a simulation's and the device's own is marked as
-// modelled.
+// modelled. Rates that cannot be true are not shown; the reason is.
 std::string receipt_line(const Receipt& receipt);
+
+// What the receipt file says about where the numbers come from.
+struct ReceiptContext {
+  std::string version = {};  // of Tyto
+  std::string time = {};     // UTC, ISO 8601
+  std::string command = {};
+  std::string model = {};  // path
+  std::string model_format = {};
+  uint64_t weight_bytes = 0;
+  std::string weights_hash = {};       // of what was loaded
+  std::string weights_hash_form = {};  // exactly what was hashed
+  std::string fusion = {};
+  std::vector<NamedLimits> limits = {};
+};
+
+// The receipt as JSON; docs/profile.md describes the fields.
+std::string receipt_json(const Receipt& receipt, const ReceiptContext& context);
 
 }  // namespace tyto

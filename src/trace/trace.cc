@@ -1,19 +1,85 @@
 #include "trace/trace.h"
 
 #include <algorithm>
+#include <cctype>
+
+#include "base/error.h"
 
 namespace tyto {
 
+EventName event_name(const std::string& step) {
+  size_t digits = 0;
+  while (digits + 1 < step.size() && std::isdigit(static_cast<unsigned char>(step[digits + 1])))
+    ++digits;
+  const bool in_layer = step.starts_with('L') && digits > 0 && digits < 5 &&
+                        digits + 1 < step.size() && step[digits + 1] == '.';
+  if (!in_layer) return {.label = step};
+  return {.label = step.substr(digits + 2),
+          .layer = static_cast<uint16_t>(std::stoul(step.substr(1, digits)))};
+}
+
 DeviceCounters& Trace::device(std::string_view name, bool is_virtual) {
-  for (DeviceCounters& counters : devices_)
-    if (counters.device == name) return counters;
+  return devices_[device_index(name, is_virtual)];
+}
+
+uint8_t Trace::device_index(std::string_view name, bool is_virtual) {
+  for (size_t i = 0; i < devices_.size(); ++i)
+    if (devices_[i].device == name) return static_cast<uint8_t>(i);
   devices_.push_back({.device = std::string(name), .is_virtual = is_virtual});
-  return devices_.back();
+  TYTO_ASSERT(devices_.size() <= 256);
+  return static_cast<uint8_t>(devices_.size() - 1);
 }
 
 void Trace::fallback(const std::string& what_and_why) {
   if (std::find(fallbacks_.begin(), fallbacks_.end(), what_and_why) == fallbacks_.end())
     fallbacks_.push_back(what_and_why);
+}
+
+void Trace::loaded(const LoadedCode& code) {
+  const bool known = std::any_of(loaded_.begin(), loaded_.end(), [&](const LoadedCode& other) {
+    return other.device == code.device && other.hash == code.hash;
+  });
+  if (!known) loaded_.push_back(code);
+}
+
+void Trace::setup(const std::string& phase, uint64_t start_ns, uint64_t end_ns) {
+  setup_.push_back({phase, start_ns, end_ns});
+}
+
+uint16_t Trace::name(const EventName& name) {
+  std::vector<uint16_t>& same_label = numbers_[name.label];
+  for (uint16_t number : same_label)
+    if (names_[number] == name) return number;
+  TYTO_ASSERT(names_.size() < 0xffff);
+  same_label.push_back(static_cast<uint16_t>(names_.size()));
+  names_.push_back(name);
+  return same_label.back();
+}
+
+void Trace::start(size_t capacity) {
+  if (capacity > capacity_) {
+    events_.reset();
+    events_ = std::make_unique<Event[]>(capacity);  // writes, and so commits, every page
+    capacity_ = capacity;
+  }
+  size_ = 0;
+  lost_ = 0;
+  recording_ = true;
+  begin_request();
+}
+
+void Trace::begin_request() {
+  token_ = 0;
+  dispatch_ = kNoDispatch;
+  if (recording_) token_start_ns_ = now_ns();
+}
+
+void Trace::token_chosen() {
+  if (!recording_) return;
+  const uint64_t now = now_ns();
+  push({.start_ns = token_start_ns_, .end_ns = now, .token = token_, .kind = EventKind::token});
+  token_start_ns_ = now;
+  ++token_;
 }
 
 }  // namespace tyto

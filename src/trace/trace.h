@@ -1,12 +1,17 @@
-// What really happened, counted where it happened: devices write here on every submission and
-// completion, reports only read.
+// What really happened, recorded where it happened: devices count every submission and completion,
+// the engine times its steps while a recording is on. Reports only read.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
+
+#include "trace/event.h"
 
 namespace tyto {
 
@@ -19,6 +24,23 @@ struct DeviceCounters {
   uint64_t busy_ns = 0;   // between submission and completion
   uint64_t bytes = 0;     // declared by the completed launches
   uint64_t flops = 0;
+  uint64_t pinned_bytes = 0;  // of memory, now
+};
+
+// A stretch of work before the first request.
+struct SetupSpan {
+  std::string phase;
+  uint64_t start_ns = 0;
+  uint64_t end_ns = 0;
+};
+
+// What a device loaded, by content.
+struct LoadedCode {
+  std::string device;
+  std::string program;
+  std::string form;  // "elf", "xclbin", or "program" where the device interprets it
+  std::string hash;
+  bool operator==(const LoadedCode&) const = default;
 };
 
 // One per engine; written by the thread that drives the devices.
@@ -26,15 +48,62 @@ class Trace {
  public:
   // The counters of a device, made on first use. The reference stays valid.
   DeviceCounters& device(std::string_view name, bool is_virtual = false);
+  uint8_t device_index(std::string_view name, bool is_virtual = false);  // in snapshot()
   // A step that could not run where it was asked to, and why. Kept once per distinct text.
   void fallback(const std::string& what_and_why);
+  void loaded(const LoadedCode& code);  // once per distinct code
+  void setup(const std::string& phase, uint64_t start_ns, uint64_t end_ns);
+  // A number for a name, the same for an equal name. For set-up: it may allocate.
+  uint16_t name(const EventName& name);
 
   std::vector<DeviceCounters> snapshot() const { return {devices_.begin(), devices_.end()}; }
   const std::vector<std::string>& fallbacks() const { return fallbacks_; }
+  const std::vector<LoadedCode>& loaded_code() const { return loaded_; }
+  const std::vector<SetupSpan>& setup_spans() const { return setup_; }
+  const std::vector<EventName>& names() const { return names_; }
+
+  // Recording. Off until start(); while it is off push() is never called and a span costs one
+  // branch. All memory is taken and touched here. A second start() forgets the first's events.
+  void start(size_t capacity);
+  void stop() { recording_ = false; }
+  bool recording() const { return recording_; }
+  // Keeps what came first: when there is no room the event is counted as lost.
+  void push(const Event& event) {
+    if (size_ == capacity_) {
+      ++lost_;
+      return;
+    }
+    events_[size_++] = event;
+  }
+  std::span<const Event> events() const { return {events_.get(), size_}; }
+  uint64_t lost() const { return lost_; }
+
+  // Where the request stands; events carry these.
+  void begin_request();  // token 0 begins
+  void token_chosen();   // the current token ends, the next begins
+  uint32_t token() const { return token_; }
+  uint32_t dispatch() const { return dispatch_; }
+  uint32_t next_dispatch() { return ++dispatch_; }
+  uint64_t dispatch_start() const { return dispatch_start_ns_; }
+  void set_dispatch_start(uint64_t ns) { dispatch_start_ns_ = ns; }
 
  private:
   std::deque<DeviceCounters> devices_;  // deque: references survive growth
   std::vector<std::string> fallbacks_;
+  std::vector<LoadedCode> loaded_;
+  std::vector<SetupSpan> setup_;
+  std::vector<EventName> names_;
+  std::unordered_map<std::string, std::vector<uint16_t>> numbers_;  // by label
+
+  bool recording_ = false;
+  std::unique_ptr<Event[]> events_;
+  size_t capacity_ = 0;
+  size_t size_ = 0;
+  uint64_t lost_ = 0;
+  uint32_t token_ = 0;
+  uint32_t dispatch_ = kNoDispatch;
+  uint64_t token_start_ns_ = 0;
+  uint64_t dispatch_start_ns_ = 0;
 };
 
 }  // namespace tyto

@@ -17,7 +17,7 @@ TYTO = None
 FIXTURES = None
 OWLET = Path(__file__).resolve().parents[2] / "models" / "owlet"
 COMMANDS = ["run", "chat", "tokenize", "detokenize", "template", "inspect", "eval", "perplexity", "bench",
-            "quantize", "synth", "devices", "plan"]
+            "profile", "quantize", "synth", "devices", "plan", "power", "doctor", "compile"]
 
 
 def tyto(*args, text="", environment=None):
@@ -107,8 +107,41 @@ class Run(CliTest):
         self.check_error(self.run_model("--raw", "--require", "npu"), 3, "npu")
         self.assertEqual(self.run_model("--raw", "--require", "cpu").returncode, 0)
 
+    def test_require_a_phase(self):
+        self.assertEqual(self.run_model("--raw", "--require", "cpu:decode").returncode, 0)
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "-n", "1", "--raw", "--require", "cpu:decode"), 3,
+                         "no decode ran")
+        self.check_error(self.run_model("--raw", "--require", "cpu:both"), 2, "prefill and decode")
+        flags = ["-m", OWLET, "-p", "Hi", "--temp", "0", "--device", "vnpu", "--prompt-rows", "64", "-n", "4"]
+        # The cpu takes the host's steps beside an NPU; that is not the work.
+        self.check_error(tyto("run", *flags, "--require", "cpu:decode"), 3, "most of decode", "vnpu")
+        receipt = self.work / "refused.json"
+        self.check_error(tyto("run", *flags, "--require", "cpu", "--receipt", receipt), 3)
+        self.assertFalse(receipt.exists())
+
+    def test_receipt_file(self):
+        receipt = self.work / "receipt.json"
+        result = self.run_model("--raw", "--receipt", receipt)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        data = json.loads(receipt.read_text())
+        self.assertEqual(data["schema"], "tyto-receipt-1")
+        self.assertEqual([device["name"] for device in data["devices"]], ["cpu"])
+        self.assertEqual(data["submissions"], data["completions"])
+        self.assertGreater(data["dispatches_per_token"], 1)
+        self.assertIs(data["virtual"], False)
+        self.assertEqual(data["fallbacks"], [])
+        self.assertEqual(data["plausibility"]["verdict"], "plausible")
+        self.assertEqual(len(data["hashes"]["weights"]), 32)
+        self.assertIn("not of every byte", data["hashes"]["weights_form"])
+        self.assertTrue(data["hashes"]["images"])
+        self.assertIn("reason", data["energy"])
+        self.assertIn("--receipt", data["command"])
+        again = self.work / "again.json"
+        self.run_model("--raw", "--receipt", again)
+        self.assertEqual(json.loads(again.read_text())["hashes"], data["hashes"])
+
     def test_the_virtual_npu_says_what_it_is(self):
-        flags = ["-m", OWLET, "-p", "What is 3 plus 4?", "--temp", "0", "--device", "vnpu"]
+        flags = ["-m", OWLET, "-p", "What is 3 plus 4?", "--temp", "0", "--device", "vnpu", "--prompt-rows", "64"]
         texts = set()
         for fusion in ("block", "token"):
             result = tyto("run", *flags, "--fusion", fusion)
@@ -119,7 +152,6 @@ class Run(CliTest):
             texts.add(result.stdout)
         self.assertEqual(texts, {tyto("run", *flags[:-2]).stdout})
         self.check_error(tyto("run", *flags, "--require", "vnpu"), 3, "virtual")
-        self.check_error(tyto("run", *flags, "--fusion", "op"), 1, "contexts")
         self.check_error(tyto("bench", "-m", OWLET, "--device", "vnpu"), 2, "modelled")
 
     def test_seed_is_shown_and_repeats_the_text(self):
@@ -134,6 +166,7 @@ class Run(CliTest):
         self.check_error(tyto("run", "-m", self.work / "absent.gguf", "-p", "x"), 1, "absent.gguf")
         self.check_error(tyto("run", "-m", "some-org/some-model", "-p", "x"), 1, "hf download some-org/some-model")
         self.check_error(self.run_model("--chat-template", "no-such-template"), 2, "chatml")
+        self.check_error(self.run_model("--logit-bias", "99999999999999=100"), 2, "ID=VALUE")
 
 
 class Damaged(CliTest):
@@ -299,6 +332,113 @@ class Files(CliTest):
         self.assertEqual(len(rows[0]["samples_ts"]), 2)
 
 
+class Profile(CliTest):
+    SECTIONS = ["Headline", "Dataflow, prefill", "Dataflow, decode", "Wall-time attribution", "Per layer", "Device calls",
+                "Host operations", "Buffer write / run / read", "Dispatches", "Operators", "Per-token trend", "Set-up", "Receipt"]
+
+    def profile(self, *args):
+        result = tyto("profile", "-m", OWLET, "-p", "What is 3 plus 4?", "--temp", "0", "-n", "6", "--ignore-eos", *args)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def test_the_answer_then_the_report(self):
+        answer = tyto("run", "-m", OWLET, "-p", "What is 3 plus 4?", "--temp", "0", "-n", "6", "--ignore-eos").stdout
+        for device in ("cpu", "vnpu"):
+            out = self.profile("--device", device)
+            self.assertTrue(out.startswith(answer), out[:200])
+            at = 0
+            for section in self.SECTIONS:
+                self.assertIn("\n" + section, out[at:])
+                at = out.index("\n" + section, at)
+            self.assertEqual("modelled" in out, device == "vnpu")
+            self.assertNotIn("\033", out)  # no colours in a pipe
+
+    def test_every_fusion_adds_up(self):
+        for fusion in ("op", "block", "token"):
+            file = self.work / "p.json"
+            self.profile("--fusion", fusion, "--json", file)
+            report = json.loads(file.read_text())["report"]
+            for phase in ("prefill", "decode"):
+                rows = report[phase]["flow"]["rows"]
+                self.assertAlmostEqual(sum(row["total_ms"] for row in rows), report[phase]["flow"]["total_ms"], delta=1e-3)
+                self.assertEqual(sum(row["in_layer"] for row in rows) > 0, True)
+            self.assertEqual(len(report["layers"]), 5)
+            self.assertEqual(len(report["tokens"]), 5)
+
+    def test_files_and_reading_them_again(self):
+        files = {kind: self.work / f"profile.{kind}" for kind in ("json", "html", "perfetto", "receipt")}
+        flags = [part for kind, path in files.items() for part in (f"--{kind}", path)]
+        text = self.profile("--device", "vnpu", *flags)
+        for path in files.values():
+            self.assertIn("modelled", path.read_text())
+        again = {kind: self.work / f"again.{kind}" for kind in files}
+        flags = [part for kind, path in again.items() for part in (f"--{kind}", path)]
+        result = tyto("profile", "--from", files["json"], *flags)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(text.endswith(result.stdout))
+        for kind in files:
+            self.assertEqual(again[kind].read_bytes(), files[kind].read_bytes(), kind)
+        self.assertEqual(json.loads(files["receipt"].read_text())["schema"], "tyto-receipt-1")
+        self.check_trace_events(json.loads(files["perfetto"].read_text()))
+
+    def check_trace_events(self, trace):
+        """As the trace-event format has it: known phases, what each needs, and slices that nest on their track."""
+        named, tracks = set(), {}
+        for event in trace["traceEvents"]:
+            self.assertIn(event["ph"], {"M", "X", "C"})
+            self.assertIsInstance(event["pid"], int)
+            if event["ph"] == "M":
+                self.assertIn("name" if event["name"].endswith("_name") else "sort_index", event["args"])
+                named.add((event["pid"], event.get("tid")))
+            else:
+                self.assertGreaterEqual(event["ts"], 0)
+            if event["ph"] == "X":
+                self.assertGreaterEqual(event["dur"], 0)
+                tracks.setdefault((event["pid"], event["tid"]), []).append((event["ts"], -event["dur"], event["name"]))
+            if event["ph"] == "C":
+                self.assertTrue(all(isinstance(value, int) for value in event["args"].values()))
+        self.assertLessEqual(set(tracks), named)
+        for track, slices in tracks.items():
+            ends = []
+            for start, length, name in sorted(slices):
+                while ends and ends[-1] <= start + 1e-3:
+                    ends.pop()
+                self.assertTrue(not ends or start - length <= ends[-1] + 1e-3, (track, name))
+                ends.append(start - length)
+
+    def test_diff_and_repetitions(self):
+        before, after = self.work / "before.json", self.work / "after.json"
+        self.assertIn("over 3 runs", self.profile("-r", "3", "--json", before))
+        self.profile("-r", "3", "--fusion", "op", "--json", after)
+        out = tyto("profile", "--diff", before, after)
+        self.assertEqual(out.returncode, 0, out.stderr)
+        self.assertIn("fusion: block -> op", out.stdout)
+        self.assertIn("TPOT", out.stdout)
+
+    def test_sweep(self):
+        page = self.work / "sweep.html"
+        out = tyto("profile", "-m", OWLET, "--sweep", "13,64,2048", "-n", "4", "--device", "vnpu", "--prompt-rows", "256", "--html", page)
+        self.assertEqual(out.returncode, 0, out.stderr)
+        self.assertIn("Scaling with the prompt  [modelled]", out.stdout)
+        self.assertIn("2048 and 4 generated do not fit", out.stdout)
+        self.assertIn("<svg", page.read_text())
+
+    def test_require_shows_nothing_that_was_not_proven(self):
+        self.check_error(tyto("profile", "-m", OWLET, "-p", "x", "-n", "2", "--device", "vnpu", "--prompt-rows", "64", "--require", "vnpu"), 3, "virtual")
+        self.check_error(tyto("profile", "-m", OWLET, "-p", "x", "-n", "2", "--device", "vnpu", "--prompt-rows", "64", "--require", "cpu"), 3, "most of")
+
+    def test_bad_usage_and_bad_files(self):
+        self.check_error(tyto("profile", "-m", OWLET), 2, "no prompt")
+        self.check_error(tyto("profile", "--sweep", "0"), 2)
+        self.check_error(tyto("profile", "--diff", "only-one.json"), 2)
+        self.check_error(tyto("profile", "--from", self.work / "absent.json"), 1, "absent.json")
+        bad = self.work / "bad.json"
+        bad.write_text('{"schema": "something-else"}')
+        self.check_error(tyto("profile", "--from", bad), 1, "bad.json", "something-else")
+        bad.write_text("{")
+        self.check_error(tyto("profile", "--diff", bad, bad), 1, "bad.json")
+
+
 class Chat(CliTest):
     def test_turns_clear_and_exit(self):
         result = tyto("chat", "-m", self.model, "--chat-template", "chatml", "-n", "4", "--temp", "0",
@@ -414,6 +554,245 @@ class Kernels(CliTest):
         (self.store / "manifest.json").write_text("{")
         self.check_error(self.kernels("list"), 1, "manifest.json", "tyto kernels import")
         self.assertEqual(len(list((self.store / "images").iterdir())), 2)
+
+
+def write_tree(root, files):
+    """A folder that looks like a machine's /."""
+    for path, text in files.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return root
+
+
+class Npu(CliTest):
+    """The NPU's code on the virtual NPU, as a user drives it."""
+    PROMPT = ["-m", OWLET, "-p", "What is 3 plus 4?", "--temp", "0", "-n", "8"]
+    VNPU = ["--device", "vnpu", "--prompt-rows", "64"]
+
+    def run_vnpu(self, *flags, environment=None):
+        return tyto("run", *self.PROMPT, *self.VNPU, *flags, environment=environment)
+
+    def test_every_fusion_gives_the_cpus_text(self):
+        want = tyto("run", *self.PROMPT).stdout
+        for fusion in ("op", "block", "token"):
+            result = self.run_vnpu("--fusion", fusion)
+            self.assertEqual((result.returncode, result.stdout), (0, want), result.stderr)
+        for flags in (["--fusion", "token", "--weights", "q4nx"], ["--fusion", "op", "--weights", "int8"],
+                      ["--vnpu-numerics", "bfp16"], ["--vnpu-machine", "krackan"]):
+            result = self.run_vnpu(*flags)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertTrue(result.stdout.strip())
+
+    def test_faults_are_recovered_from_or_reported(self):
+        want = self.run_vnpu().stdout
+        for fault in ("timeout@3", "error@9", "context-lost@5", "corrupt@20", "hang"):
+            result = self.run_vnpu("--vnpu-fault", fault)
+            self.assertEqual((result.returncode, result.stdout), (0, want), result.stderr)
+            self.assertIn("retried on new contexts", result.stderr)
+        result = self.run_vnpu("--vnpu-fault", "error@9", "--on-npu-error", "cpu")
+        self.assertEqual(result.stdout, tyto("run", *self.PROMPT).stdout)
+        self.assertIn("finished on the cpu", result.stderr)
+        self.check_error(self.run_vnpu("--vnpu-fault", "error@3", "--on-npu-error", "fail"), 1, "vnpu: L00.", "failed")
+        self.check_error(self.run_vnpu("--vnpu-fault", "oom"), 1, "vnpu")
+        self.check_error(self.run_vnpu("--vnpu-fault", "slowx1e9"), 1, "timed out")
+        self.check_error(self.run_vnpu("--vnpu-fault", "melt"), 2, "melt")
+
+    def test_controls_without_effect_are_refused(self):
+        for flags in (["--weights", "q4nx"], ["--on-npu-error", "fail"], ["--prompt-rows", "64"],
+                      ["--vnpu-fault", "hang"], ["--vnpu-machine", "strix"], ["--vnpu-numerics", "bf16"]):
+            self.check_error(tyto("run", *self.PROMPT, *flags), 2, flags[0], "no effect")
+        self.check_error(self.run_vnpu("--weights", "q4nx"), 2, "--fusion token")
+        self.check_error(self.run_vnpu("--weights", "int8"), 2, "--fusion op")
+        self.check_error(self.run_vnpu("--require", "npu", "--on-npu-error", "cpu"), 2, "--on-npu-error cpu")
+        self.check_error(self.run_vnpu("--weights", "q4nx", "--fusion", "token", "--kv-type", "f16"), 2, "--kv-type")
+
+    def test_without_xrt_the_npu_says_so(self):
+        listed = tyto("devices").stdout
+        self.assertIn("npu", listed)
+        if "no XRT" in listed:
+            self.check_error(tyto("run", *self.PROMPT, "--device", "npu"), 1, "no XRT", "vnpu")
+            self.check_error(tyto("run", *self.PROMPT, "--require", "npu"), 3, "npu")
+
+    def test_compiled_images_are_stored_and_used(self):
+        environment = {"XDG_CACHE_HOME": str(self.work / "cache")}
+        made = tyto("compile", "-m", OWLET, "--prompt-rows", "64", environment=environment)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        for name in ("rms_gemms_rope", "flash_attn", "o_ffn", "rms_gemv_rope", "o_gemv_ffn", "lm_head_gemv",
+                     "decode_L64", "decode_L2048"):
+            self.assertIn("owlet@vnpu@64/" + name, made.stdout)
+        self.assertEqual(tyto("kernels", "check", environment=environment).returncode, 0)
+        self.assertIn("vnpu", tyto("kernels", "list", environment=environment).stdout)
+        want = self.run_vnpu().stdout
+        for flags in ([], ["--fusion", "token", "--weights", "q4nx"]):
+            result = self.run_vnpu(*flags, environment=environment)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            if not flags:
+                self.assertEqual(result.stdout, want)
+        # A stored image that is damaged is not run.
+        for image in (self.work / "cache/tyto/kernels/images").glob("*.elf"):
+            image.write_bytes(image.read_bytes()[:-1])
+        self.assertNotEqual(tyto("kernels", "check", environment=environment).returncode, 0)
+        self.check_error(self.run_vnpu(environment=environment), 1, "truncated")
+
+    def test_compile_for_the_real_npu_says_how(self):
+        self.check_error(tyto("compile", "-m", OWLET, "--device", "npu"), 1, "Llama-3.2-1B")
+
+
+class Energy(CliTest):
+    SOURCES = ["rapl", "amdgpu", "amdxdna", "nvml"]
+
+    def machine(self, name):
+        """13 W on the amdgpu rail, and a counter that stands still."""
+        return write_tree(self.work / name, {
+            "sys/class/hwmon/hwmon2/name": "amdgpu\n",
+            "sys/class/hwmon/hwmon2/power1_label": "PPT\n",
+            "sys/class/hwmon/hwmon2/power1_average": "13000000\n",
+            "sys/class/powercap/intel-rapl:0/name": "package-0\n",
+            "sys/class/powercap/intel-rapl:0/energy_uj": "5000000\n"})
+
+    def power(self, root, *args):
+        return tyto("power", "--root", root, "--settle", "0.01", "-r", "1", *args)
+
+    def test_run_names_every_rail_or_the_reason(self):
+        flags = ["-m", OWLET, "-p", "x", "-n", "4", "--temp", "0"]
+        result = tyto("run", *flags, "--energy")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = [line for line in result.stderr.splitlines() if line.startswith("energy · ")]
+        self.assertEqual(list(dict.fromkeys(line.split()[2] for line in lines)), self.SOURCES)
+        for line in lines:
+            self.assertTrue("J/token" in line or "n/a (" in line, line)
+        self.assertEqual(result.stdout, tyto("run", *flags).stdout)
+        self.assertNotIn("energy", tyto("run", *flags).stderr)
+
+    def test_a_simulations_energy_is_not_a_devices(self):
+        result = tyto("run", "-m", OWLET, "-p", "x", "-n", "4", "--device", "vnpu", "--prompt-rows", "64", "--energy")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("energy · ", result.stderr)
+        self.assertNotIn("J/token", result.stderr)
+
+    def test_bench_has_energy_in_both_formats(self):
+        flags = ["bench", "-m", self.model, "-p", "16", "-n", "4", "-r", "1", "--energy"]
+        rows = json.loads(tyto(*flags, "-o", "json").stdout)
+        for row in rows:
+            self.assertEqual(list(dict.fromkeys(rail["source"] for rail in row["energy"])), self.SOURCES)
+            for rail in row["energy"]:
+                self.assertEqual(rail["joules"] is None, rail["reason"] is not None)
+        self.assertIn("energy, idle included", tyto(*flags).stdout)
+        self.assertNotIn("energy", tyto(*flags[:-1]).stdout)
+
+    def test_commands_that_measure_nothing_do_not_take_the_flag(self):
+        self.check_error(tyto("eval", "-m", self.model, "--tokens", "1", "--logits", self.work / "x", "--energy"), 2,
+                         "--energy")
+
+    def test_power_of_a_command(self):
+        result = self.power(self.machine("steady"), "--idle", "0.6", "--json", "--", "sh", "-c", "echo loud; sleep 0.6")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        report = json.loads(result.stdout)  # what the command prints is not in it
+        self.assertEqual(report["schema"], "tyto-power/1")
+        load = report["loads"][0]
+        self.assertEqual(load["load"], "sh -c echo loud; sleep 0.6")
+        self.assertGreaterEqual(load["seconds"][0], 0.6)
+        rails = {rail["source"]: rail for rail in load["rails"]}
+        self.assertEqual(list(rails), ["rapl", "amdgpu", "amdxdna"])
+        self.assertIn("did not move", rails["rapl"]["reason"])
+        self.assertIn("no NPU", rails["amdxdna"]["reason"])
+        self.assertIsNone(rails["amdgpu"]["reason"])
+        self.assertEqual(rails["amdgpu"]["kind"], "sampled power")
+        self.assertAlmostEqual(rails["amdgpu"]["idle_watts"]["mean"], 13, places=6)
+        self.assertAlmostEqual(rails["amdgpu"]["load_watts"]["mean"], 13, places=6)
+        self.assertAlmostEqual(rails["amdgpu"]["net_joules"]["mean"], 0, places=6)
+        self.assertIs(rails["amdgpu"]["above_idle"], False)
+
+    def test_power_of_a_model(self):
+        result = self.power(self.machine("model"), "--idle", "0.6", "-m", self.model, "-p", "16", "-n", "4",
+                            "--load", "0.6")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for part in ("pp16: ", "tg4: ", "executed on cpu", "amdgpu PPT", "13.00 ± 0.00", "cannot be told from idle",
+                     "n/a (no NPU"):
+            self.assertIn(part, result.stdout)
+        self.check_error(self.power(self.machine("virtual"), "-p", "0", "-n", "0"), 2, "nothing to measure")
+        self.check_error(self.power(self.machine("virtual"), "-m", OWLET, "--device", "vnpu"), 2, "simulated")
+
+    def test_power_without_a_rail_says_why_and_runs_nothing(self):
+        empty = write_tree(self.work / "bare", {"proc/version": ""})
+        marker = self.work / "marker"
+        result = tyto("power", "--root", empty, "--", "touch", marker)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("no power rail", result.stderr)
+        self.assertIn("rapl package: n/a (", result.stdout)
+        self.assertFalse(marker.exists())
+        rails = json.loads(tyto("power", "--root", empty, "--json", "--", "true").stdout)["rails"]
+        self.assertTrue(all(rail["reason"] for rail in rails))
+
+    def test_commands_that_go_wrong(self):
+        def fails(*command, flags=()):
+            return self.power(self.machine("wrong"), "--idle", "0.01", *flags, "--", *command)
+        self.check_error(fails("sh", "-c", "exit 7"), 1, "exit code 7")
+        self.check_error(fails("sh", "-c", "kill -9 $$"), 1, "signal 9")
+        self.check_error(fails(self.work / "no-such-program"), 1, "cannot be started")
+        self.check_error(fails("sleep", "1000", flags=("--timeout", "1")), 1, "killed")
+
+
+class Doctor(CliTest):
+    def doctor(self, root, *args):
+        return tyto("doctor", "--root", root, *args, environment={"XDG_CACHE_HOME": str(self.work / "cache")})
+
+    def machine(self, name):
+        """A Strix Halo whose driver is not loaded."""
+        pci = "sys/bus/pci/devices/0000:c5:00.1/"
+        return write_tree(self.work / name, {
+            pci + "vendor": "0x1022\n", pci + "device": "0x17f0\n", pci + "class": "0x118000\n",
+            pci + "revision": "0x11\n", "proc/sys/kernel/osrelease": "6.14.2\n",
+            "lib/modules/6.14.2/kernel/drivers/accel/amdxdna/amdxdna.ko.xz": "",
+            "lib/firmware/amdnpu/17f0_11/npu.sbin.xz": ""})
+
+    def check_of(self, result, name):
+        return [check for check in json.loads(result.stdout)["checks"] if check["check"] == name][0]
+
+    def test_this_machine(self):
+        result = tyto("doctor", "--json", environment={"XDG_CACHE_HOME": str(self.work / "cache")})
+        report = json.loads(result.stdout)
+        self.assertEqual(result.returncode, 1 if report["verdict"] == "fail" else 0)
+        checks = {check["check"]: check for check in report["checks"]}
+        for name in ("processor", "memory", "kernel", "NPU", "model", "cpu", "cpu speed", "vnpu", "vnpu speed"):
+            self.assertIn(name, checks)
+        for name in ("cpu", "vnpu", "model"):
+            self.assertEqual(checks[name]["state"], "ok", checks[name])
+        self.assertIn("modelled", checks["vnpu speed"]["detail"])
+        for check in report["checks"]:
+            self.assertEqual(check["fix"] is not None, check["state"] in ("warn", "fail"), check)
+        self.assertEqual(json.loads(tyto("validate", "--json").stdout)["schema"], "tyto-doctor/1")
+
+    def test_a_recorded_machine(self):
+        result = self.doctor(self.machine("unloaded"))
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertTrue(any(line.startswith("✓ NPU ") and "Strix Halo" in line for line in lines), result.stdout)
+        self.assertTrue(any(line.startswith("✗ driver ") for line in lines), result.stdout)
+        self.assertIn("sudo modprobe amdxdna", lines[-1])
+        self.assertNotIn("cpu speed", result.stdout)  # nothing is tried out for another machine
+        for line in lines:
+            self.assertLessEqual(len(line), 100, line)
+
+    def test_a_damaged_kernel_cache(self):
+        manifest = self.work / "cache" / "tyto" / "kernels" / "manifest.json"
+        manifest.parent.mkdir(parents=True)
+        manifest.write_text("{ damaged")
+        result = self.doctor(self.machine("damaged"), "--json")
+        manifest.unlink()
+        check = self.check_of(result, "kernel images")
+        self.assertEqual(check["state"], "fail")
+        self.assertIn("manifest.json", check["detail"])
+
+    def test_a_model_that_does_not_open(self):
+        result = tyto("doctor", "-m", self.work / "absent.gguf", "--json")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.check_of(result, "model")["state"], "fail")
+
+    def test_bad_usage(self):
+        self.check_error(tyto("doctor", "--root", self.work / "nowhere"), 2, "nowhere")
 
 
 class Plan(CliTest):

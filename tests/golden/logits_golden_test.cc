@@ -22,7 +22,10 @@ using golden::Prompt;
 // A pipeline with everything it refers to.
 struct Runner {
   explicit Runner(const Model& model, PipelineOptions options = {}) : pool(2) {
-    const DeviceEnv env{pool, trace, options.fusion};
+    NpuSettings npu;
+    npu.prompt_rows = 128;
+    const DeviceEnv env{pool, trace, options.fusion, model_dims(model.config, options.context),
+                        npu};
     devices.push_back(open_device(device_name(), env));
     if (device_name() != "cpu") devices.push_back(open_device("cpu", env));
     std::vector<Device*> order;

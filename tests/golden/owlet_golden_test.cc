@@ -52,6 +52,7 @@ TEST(Owlet, PromptsTokensAndGreedyAnswersAreHuggingFaces) {
   EngineOptions options;
   options.model = owlet().string();
   options.device = golden::device_name();
+  options.npu.prompt_rows = 128;
   Engine engine(options);
   const ChatTemplate chat_template =
       choose_chat_template(engine.tokenizer().vocabulary(), "", "owlet");

@@ -10,11 +10,32 @@
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/interpreter.h"
 #include "program/kernel_spec.h"
+#include "program/launch_names.h"
 
 namespace tyto {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Where the caches lie when another device has them too: heads in groups, a group's heads side by
+// side at each position.
+std::vector<Pattern> cache_patterns(const Program& program) {
+  std::vector<Pattern> patterns(program.slots.size());
+  for (const Launch& launch : program.launches) {
+    const LaunchShape& shape = launch.shape;
+    const bool has_cache = launch.kernel == Kernel::attention || launch.kernel == Kernel::kv_append;
+    if (!has_cache || shape.kv_group <= 1) continue;
+    const uint64_t dim = shape.head_dim, row = dim * shape.kv_group;
+    const Pattern pattern{0,
+                          {{shape.kv_heads / shape.kv_group, row * shape.context},
+                           {shape.kv_group, dim},
+                           {shape.context, row},
+                           {dim, 1}}};
+    const size_t first = launch.kernel == Kernel::attention ? 1 : 2;
+    for (size_t arg : {first, first + 1}) patterns[launch.args[arg].slot] = pattern;
+  }
+  return patterns;
+}
 
 // Runs a submission inside submit(): the caller's thread is the first worker of the pool, so there
 // is nothing to overlap with and wait() finds the work done.
@@ -23,9 +44,11 @@ class CpuExecutable : public Executable {
   CpuExecutable(Program program, const DeviceEnv& env)
       : program_(std::move(program)),
         env_(env),
-        interpreter_(program_),
+        interpreter_(program_, cache_patterns(program_)),
         buffers_(program_.slots.size()),
-        memory_(program_.slots.size()) {}
+        memory_(program_.slots.size()),
+        launch_names_(launch_names(env.trace, program_)),
+        launch_ends_ns_(program_.launches.size()) {}
 
   void bind(uint16_t slot, const Buffer& buffer) override {
     TYTO_ASSERT(slot < buffers_.size());
@@ -37,7 +60,10 @@ class CpuExecutable : public Executable {
     DeviceCounters& counters = env_.trace.device("cpu");
     ++counters.submissions;
     const auto start = Clock::now();
-    interpreter_.run(memory_, call, env_.pool);
+    if (env_.trace.recording())
+      run_recorded(call);
+    else
+      interpreter_.run(memory_, call, env_.pool);
     const Cost declared = cost(program_, call);
     counters.busy_ns += static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
@@ -50,11 +76,19 @@ class CpuExecutable : public Executable {
   void wait(std::chrono::milliseconds) override {}
 
  private:
+  void run_recorded(const Call& call) {
+    interpreter_.run(memory_, call, env_.pool, cpu::Numerics::bf16, launch_ends_ns_);
+    record_launches(env_.trace, program_, launch_names_, call, env_.trace.device_index("cpu"),
+                    env_.trace.dispatch_start(), launch_ends_ns_);
+  }
+
   Program program_;
   DeviceEnv env_;
   cpu::Interpreter interpreter_;
   std::vector<Buffer> buffers_;     // [program_.slots]; keeps them alive
   std::vector<std::byte*> memory_;  // [program_.slots]
+  std::vector<uint16_t> launch_names_;
+  std::vector<uint64_t> launch_ends_ns_;
 };
 
 // Zero pages from the kernel, committed as they are touched: a KV cache for the model's whole
@@ -78,6 +112,13 @@ std::string processor_name() {
   return "unknown processor";
 }
 
+// A bound for any x86 core so far: two 512-bit FMA units at 6 GHz. What the memory can do is not to
+// be had without privileges, and small models run from the caches, so there is no bound for it.
+DeviceLimits cpu_limits(unsigned threads) {
+  return {.gflops = 2.0 * 16 * 2 * 6 * threads,
+          .source = fmt::format("{} threads of two 512-bit FMA units at 6 GHz", threads)};
+}
+
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(const DeviceEnv& env) : env_(env) {}
@@ -85,7 +126,9 @@ class CpuDevice : public Device {
   DeviceInfo info() const override {
     return {.name = "cpu",
             .description = fmt::format("{}, {} threads, {} kernels", processor_name(),
-                                       env_.pool.threads(), cpu::best_inner_loops().name)};
+                                       env_.pool.threads(), cpu::best_inner_loops().name),
+            .shares_host_memory = true,
+            .limits = cpu_limits(env_.pool.threads())};
   }
 
   std::optional<std::string> why_not(const Program&, const Launch& launch) const override {
@@ -105,6 +148,8 @@ class CpuDevice : public Device {
 
   std::unique_ptr<Executable> load(const Program& program) override {
     cpu::check_launches(program, "cpu: " + program.name);
+    env_.trace.loaded(
+        {"cpu", event_name(program.name).label, "program", to_hex(program_hash(program))});
     return std::make_unique<CpuExecutable>(program, env_);
   }
 

@@ -20,6 +20,7 @@ struct MatmulTile {
   size_t k;
   float* y;  // [tokens, rows], rows y_stride apart
   size_t y_stride;
+  size_t weight_stride = 0;  // values from row to row of the weights; 0: k
 };
 
 // One query token against one KV head: `group` query heads share it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 
 #include "base/error.h"
 #include "device/cpu/inner_loops.h"
@@ -73,12 +74,20 @@ bool type_fits(Role role, DType type) {
   return is_float(type);
 }
 
-// f32 is computed on in place; a matrix is widened by its kernel; an f16 cache likewise.
-bool is_widened(const ArgRole& role, DType type) {
-  const bool is_exact =
-      role.role == Role::ids || role.role == Role::matrix || role.role == Role::integers;
-  if (is_exact || type == DType::f32) return false;
-  return role.role != Role::cache || type == DType::bf16;
+bool is_exact(Role role) {
+  return role == Role::ids || role == Role::matrix || role == Role::integers;
+}
+
+// Rows whose values follow each other, wherever each row begins.
+bool has_whole_rows(const Pattern& pattern, uint64_t cols) {
+  const Pattern simple = simplified(pattern);
+  return simple.is_contiguous() ||
+         (simple.dims.size() == 2 && simple.dims[1] == Pattern::Dim{cols, 1});
+}
+
+uint64_t row_stride(const Slot& slot, const Pattern& simple) {
+  const bool is_apart = !simple.is_contiguous();
+  return row_bytes(slot.dtype, is_apart ? simple.dims[0].stride : slot.cols);
 }
 
 void check_launch(const Program& program, const Launch& launch, const std::string& where) {
@@ -137,6 +146,38 @@ void narrow(DType type, const float* in, std::byte* out, size_t count) {
   for (size_t i = 0; i < count; ++i) values[i] = f32_to_bf16(in[i]);
 }
 
+// Values [begin, end) of a slot from where its pattern puts them, and back.
+void gather(const Slot& slot, const Pattern& pattern, const std::byte* storage, uint64_t begin,
+            uint64_t end, float* out) {
+  const uint64_t width = row_bytes(slot.dtype, 1);
+  const auto visit = [&](const Stretch& stretch) {
+    float* target = out + (stretch.first - begin);
+    const std::byte* source = storage + stretch.at * width;
+    if (stretch.stride == 1)
+      return best_inner_loops().widen(slot.dtype, source, target, stretch.count);
+    for (uint64_t i = 0; i < stretch.count; ++i)
+      best_inner_loops().widen(slot.dtype, source + i * stretch.stride * width, target + i, 1);
+  };
+  for_each_stretch(pattern, begin, end, std::cref(visit));  // a reference: nothing is allocated
+}
+
+void scatter(const Slot& slot, const Pattern& pattern, const float* in, uint64_t begin,
+             uint64_t end, std::byte* storage) {
+  const uint64_t width = row_bytes(slot.dtype, 1);
+  const auto visit = [&](const Stretch& stretch) {
+    const float* source = in + (stretch.first - begin);
+    std::byte* target = storage + stretch.at * width;
+    if (stretch.stride == 1) return narrow(slot.dtype, source, target, stretch.count);
+    for (uint64_t i = 0; i < stretch.count; ++i)
+      narrow(slot.dtype, source + i, target + i * stretch.stride * width, 1);
+  };
+  for_each_stretch(pattern, begin, end, std::cref(visit));
+}
+
+bool has_matrix(Kernel kernel) {
+  return kernel == Kernel::embed || kernel == Kernel::matmul || kernel == Kernel::matmul_i8;
+}
+
 }  // namespace
 
 void check_launches(const Program& program, const std::string& where) {
@@ -148,14 +189,31 @@ void check_launches(const Program& program, const std::string& where) {
   for (const Launch& launch : program.launches) check_launch(program, launch, where);
 }
 
-Interpreter::Interpreter(const Program& program) : program_(program) {
+std::optional<std::string> pattern_problem(const Program& program, size_t slot,
+                                           const Pattern& pattern) {
+  if (simplified(pattern).is_contiguous()) return std::nullopt;
+  for (const Launch& launch : program.launches)
+    for (size_t i = 0; i < launch.args.size(); ++i) {
+      if (launch.args[i].slot != slot) continue;
+      const Role role = role_of(launch, i).role;
+      if (role == Role::matrix && has_whole_rows(pattern, program.slots[slot].cols)) continue;
+      if (is_exact(role)) return fmt::format("is strewn, and {} takes it whole", launch.step);
+    }
+  return std::nullopt;
+}
+
+Interpreter::Interpreter(const Program& program, const std::vector<Pattern>& patterns)
+    : program_(program) {
+  TYTO_ASSERT(patterns.empty() || patterns.size() == program.slots.size());
+  patterns_.resize(program.slots.size());
+  for (size_t i = 0; i < patterns.size(); ++i) patterns_[i] = simplified(patterns[i]);
   for (const Launch& launch : program.launches) {
     Step step;
     step.launch = launch;
+    for (const Arg& arg : launch.args) step.slots.push_back(arg.slot);
     for (size_t i = 0; i < launch.args.size(); ++i) {
       Slot slot = program.slots[launch.args[i].slot];
-      step.slots.push_back(launch.args[i].slot);
-      if (is_widened(role_of(launch, i), slot.dtype)) slot.dtype = DType::f32;
+      if (is_widened(step, i)) slot.dtype = DType::f32;
       step.program.slots.push_back(std::move(slot));
       step.launch.args[i].slot = static_cast<uint16_t>(i);
     }
@@ -163,6 +221,20 @@ Interpreter::Interpreter(const Program& program) : program_(program) {
   }
   widened_.resize(4);
   views_.resize(4);
+}
+
+// f32 and f16 caches are computed on in place where they lie in one piece; a matrix is widened by
+// its kernel.
+bool Interpreter::is_widened(const Step& step, size_t arg) const {
+  const Role role = role_of(step.launch, arg).role;
+  const DType type = program_.slots[step.slots[arg]].dtype;
+  if (is_exact(role)) return false;
+  if (!patterns_[step.slots[arg]].is_contiguous()) return true;
+  return type != DType::f32 && (role != Role::cache || type == DType::bf16);
+}
+
+std::byte* Interpreter::begin_of(size_t slot, std::span<std::byte* const> buffers) const {
+  return buffers[slot] + row_bytes(program_.slots[slot].dtype, patterns_[slot].offset);
 }
 
 std::optional<std::string> Interpreter::why_not(std::span<std::byte* const> buffers,
@@ -188,8 +260,7 @@ std::optional<std::string> Interpreter::why_not(std::span<std::byte* const> buff
                            launch.shape.context);
     }
     if (launch.kernel != Kernel::embed) continue;
-    const uint16_t ids_slot = launch.args[0].slot;
-    const int32_t* ids = reinterpret_cast<const int32_t*>(buffers[ids_slot]);
+    const int32_t* ids = reinterpret_cast<const int32_t*>(begin_of(launch.args[0].slot, buffers));
     const uint64_t rows = program_.slots[launch.args[1].slot].rows;
     for (uint32_t t = 0; t < call.tokens; ++t)
       if (ids[t] < 0 || static_cast<uint64_t>(ids[t]) >= rows)
@@ -201,20 +272,20 @@ std::optional<std::string> Interpreter::why_not(std::span<std::byte* const> buff
 void Interpreter::load(const Step& step, size_t arg, std::byte* storage, const Call& call,
                        ThreadPool& pool) {
   const Slot& slot = program_.slots[step.slots[arg]];
+  const Pattern& pattern = patterns_[step.slots[arg]];
   const ArgRole& role = role_of(step.launch, arg);
-  views_[arg].data = storage;
-  if (!is_widened(role, slot.dtype)) return;
+  views_[arg].data = storage + row_bytes(slot.dtype, pattern.offset);
+  if (!is_widened(step, arg)) return;
   const Extent extent = extent_of(slot, step.launch, role.role, role.writes, call);
   std::vector<float>& values = widened_[arg];
   if (values.size() < extent.runs * extent.values) values.resize(extent.runs * extent.values);
   views_[arg].data = reinterpret_cast<std::byte*>(values.data());
   if (!role.reads) return;
-  const uint64_t width = row_bytes(slot.dtype, 1);
   for (size_t run = 0; run < extent.runs; ++run) {
-    const std::byte* in = storage + (extent.first + run * extent.stride) * width;
+    const uint64_t first = extent.first + run * extent.stride;
     float* out = values.data() + run * extent.values;
     pool.parallel_for(extent.values, kGrain, [&](size_t begin, size_t end) {
-      best_inner_loops().widen(slot.dtype, in + begin * width, out + begin, end - begin);
+      gather(slot, pattern, storage, first + begin, first + end, out + begin);
     });
   }
 }
@@ -223,19 +294,19 @@ void Interpreter::store(const Step& step, size_t arg, std::byte* storage, const 
                         ThreadPool& pool) {
   const Slot& slot = program_.slots[step.slots[arg]];
   const ArgRole& role = role_of(step.launch, arg);
-  if (!role.writes || !is_widened(role, slot.dtype)) return;
+  if (!role.writes || !is_widened(step, arg)) return;
   const Extent extent = extent_of(slot, step.launch, role.role, true, call);
-  const uint64_t width = row_bytes(slot.dtype, 1);
   for (size_t run = 0; run < extent.runs; ++run) {
-    std::byte* out = storage + (extent.first + run * extent.stride) * width;
+    const uint64_t first = extent.first + run * extent.stride;
     const float* in = widened_[arg].data() + run * extent.values;
     pool.parallel_for(extent.values, kGrain, [&](size_t begin, size_t end) {
-      narrow(slot.dtype, in + begin, out + begin * width, end - begin);
+      scatter(slot, patterns_[step.slots[arg]], in + begin, first + begin, first + end, storage);
     });
   }
 }
 
-void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, ThreadPool& pool) {
+void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, ThreadPool& pool,
+                      Numerics numerics, std::span<uint64_t> ends_ns) {
   for (size_t index = 0; index < steps_.size(); ++index) {
     Step& step = steps_[index];
     const LaunchShape& original = program_.launches[index].shape;
@@ -246,15 +317,20 @@ void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, Thr
     const Kernel kernel = step.launch.kernel;
     const size_t cache = kernel == Kernel::kv_append ? 2 : 1;
     const bool has_cache = kernel == Kernel::kv_append || kernel == Kernel::attention;
-    if (has_cache && program_.slots[step.slots[cache]].dtype == DType::bf16) {
+    if (has_cache && is_widened(step, cache)) {
       step.launch.shape.context =
           kernel == Kernel::attention ? call.position + call.tokens : call.tokens;
       if (kernel == Kernel::kv_append) local.position = 0;
     }
-    cpu::run({step.program, step.launch, local, views_, pool, best_inner_loops()});
+    const uint64_t stride =
+        has_matrix(kernel) ? row_stride(program_.slots[step.slots[1]], patterns_[step.slots[1]])
+                           : 0;
+    cpu::run(
+        {step.program, step.launch, local, views_, pool, best_inner_loops(), stride, numerics});
     step.launch.shape = original;  // where to store goes by the whole cache again
     for (size_t i = 0; i < step.slots.size(); ++i)
       store(step, i, buffers[step.slots[i]], call, pool);
+    if (!ends_ns.empty()) ends_ns[index] = now_ns();
   }
 }
 

@@ -24,10 +24,9 @@ void widen_row(const Operation& op, DType type, const std::byte* in, float* out,
 void embed(const Operation& op) {
   const Slot& table = op.slot(1);
   const int32_t* tokens = op.data<const int32_t>(0);
-  const uint64_t stride = row_bytes(table.dtype, table.cols);
   for (uint32_t t = 0; t < op.call.tokens; ++t)
     widen_row(op, table.dtype,
-              op.data<const std::byte>(1) + static_cast<uint64_t>(tokens[t]) * stride,
+              op.data<const std::byte>(1) + static_cast<uint64_t>(tokens[t]) * op.matrix_stride,
               op.data(2) + t * table.cols, table.cols);
 }
 
@@ -81,14 +80,21 @@ constexpr size_t kRowsAtOnce = 16;
 // Up to here a row is used too few times to pay for widening it into a buffer first.
 constexpr size_t kDirectTokens = 3;
 
-void matmul_rows(const Operation& op, size_t begin, size_t end) {
+// Whether operands are rounded to blocks first. One token is a GEMV, whose kernels do not.
+bool is_in_blocks(const Operation& op) {
+  return op.numerics == Numerics::bfp16 && op.call.tokens > 1;
+}
+
+void matmul_rows(const Operation& op, const float* x, size_t begin, size_t end) {
   const Slot& weight = op.slot(1);
   const size_t k = weight.cols, n = weight.rows, tokens = op.call.tokens;
-  const uint64_t stride = row_bytes(weight.dtype, k);
   const std::byte* weights = op.data<const std::byte>(1);
-  MatmulTile tile{op.data(0), k, tokens, nullptr, weight.dtype, 0, k, nullptr, n};
-  if (has_direct_loop(weight.dtype) && (tokens <= kDirectTokens || weight.dtype == DType::f32)) {
-    tile.weights = weights + begin * stride;
+  MatmulTile tile{x, k, tokens, nullptr, weight.dtype, 0, k, nullptr, n};
+  const bool is_direct = has_direct_loop(weight.dtype) && !is_in_blocks(op) &&
+                         (tokens <= kDirectTokens || weight.dtype == DType::f32);
+  if (is_direct) {
+    tile.weights = weights + begin * op.matrix_stride;
+    tile.weight_stride = op.matrix_stride / row_bytes(weight.dtype, 1);
     tile.rows = end - begin;
     tile.y = op.data(2) + begin;
     op.loops.matmul(tile);
@@ -100,18 +106,33 @@ void matmul_rows(const Operation& op, size_t begin, size_t end) {
   tile.weight_type = DType::f32;
   for (size_t row = begin; row < end; row += kRowsAtOnce) {
     tile.rows = std::min(kRowsAtOnce, end - row);
-    for (size_t r = 0; r < tile.rows; ++r)
-      widen_row(op, weight.dtype, weights + (row + r) * stride, widened.data() + r * k, k);
+    for (size_t r = 0; r < tile.rows; ++r) {
+      float* values = widened.data() + r * k;
+      widen_row(op, weight.dtype, weights + (row + r) * op.matrix_stride, values, k);
+      if (is_in_blocks(op)) round_to_bfp16(values, k);
+    }
     tile.y = op.data(2) + row;
     op.loops.matmul(tile);
   }
 }
 
+// Rows of an operand, each in blocks of its own.
+std::vector<float> in_blocks(const Operation& op, const float* values, size_t rows, size_t width) {
+  std::vector<float> result(values, values + rows * width);
+  op.pool.parallel_for(rows, 16, [&](size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) round_to_bfp16(result.data() + row * width, width);
+  });
+  return result;
+}
+
 void matmul(const Operation& op) {
   const size_t n = op.slot(1).rows;
   const bool has_bias = op.launch.args.size() > 3;
+  std::vector<float> rounded;
+  if (is_in_blocks(op)) rounded = in_blocks(op, op.data(0), op.call.tokens, op.slot(1).cols);
+  const float* x = rounded.empty() ? op.data(0) : rounded.data();
   op.pool.parallel_for(n, kRowsAtOnce, [&](size_t begin, size_t end) {
-    matmul_rows(op, begin, end);
+    matmul_rows(op, x, begin, end);
     if (!has_bias) return;
     for (uint32_t t = 0; t < op.call.tokens; ++t)
       op.loops.add(op.data(2) + t * n + begin, op.data(3) + begin, end - begin);
@@ -139,13 +160,14 @@ float* target(const Operation& op) {
 
 void rope(const Operation& op) {
   const LaunchShape& shape = op.launch.shape;
-  const size_t half = shape.head_dim / 2;
+  const size_t half = shape.head_dim / 2, width = op.slot(1).cols;
+  const size_t per_head = width == shape.head_dim ? 0 : shape.head_dim;  // a row each, or one
   float* const values = target(op);
   op.pool.parallel_for(op.call.tokens, 16, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t)
       for (size_t h = 0; h < shape.heads; ++h)
-        rotate(values + (t * shape.heads + h) * shape.head_dim, op.data(1) + t * 2 * half, half,
-               shape.rope_pairs);
+        rotate(values + (t * shape.heads + h) * shape.head_dim,
+               op.data(1) + t * width + h * per_head, half, shape.rope_pairs);
   });
 }
 
@@ -164,7 +186,62 @@ void kv_append(const Operation& op) {
   }
 }
 
+// Keys and values one head after the other, [kv_heads, keys, head_dim] in f32.
+struct HeadMajor {
+  const float* k;
+  const float* v;
+  size_t keys;
+};
+
+// Positions are what the second product adds over, so values are turned to have them as columns.
+std::vector<float> transposed_in_blocks(const Operation& op, const float* v, size_t keys) {
+  const size_t dim = op.launch.shape.head_dim;
+  std::vector<float> result(op.launch.shape.kv_heads * keys * dim);
+  for (size_t h = 0; h < op.launch.shape.kv_heads; ++h)
+    for (size_t p = 0; p < keys; ++p)
+      for (size_t i = 0; i < dim; ++i)
+        result[(h * dim + i) * keys + p] = v[(h * keys + p) * dim + i];
+  return in_blocks(op, result.data(), op.launch.shape.kv_heads * dim, keys);
+}
+
+void softmax(float* scores, size_t count, float scale) {
+  const float largest = *std::max_element(scores, scores + count);
+  float total = 0;
+  for (size_t i = 0; i < count; ++i) total += scores[i] = std::exp((scores[i] - largest) * scale);
+  for (size_t i = 0; i < count; ++i) scores[i] /= total;
+}
+
+// Two products of blocks with the softmax between them in f32.
+void attention_in_blocks(const Operation& op, float* y, const HeadMajor& kv) {
+  const LaunchShape& shape = op.launch.shape;
+  const size_t dim = shape.head_dim, group = shape.heads / shape.kv_heads;
+  const auto q = in_blocks(op, op.data(0), size_t{op.call.tokens} * shape.heads, dim);
+  const auto k = in_blocks(op, kv.k, shape.kv_heads * kv.keys, dim);
+  const auto v = transposed_in_blocks(op, kv.v, kv.keys);
+  const float scale = 1 / std::sqrt(static_cast<float>(dim));
+  op.pool.parallel_for(size_t{op.call.tokens} * shape.kv_heads, 1, [&](size_t begin, size_t end) {
+    thread_local std::vector<float> scores;
+    for (size_t i = begin; i < end; ++i) {
+      const size_t t = i / shape.kv_heads, h = i % shape.kv_heads;
+      const size_t positions = kv.keys - op.call.tokens + t + 1;
+      const size_t offset = (t * shape.heads + h * group) * dim;
+      scores.resize(group * positions);
+      op.loops.matmul({q.data() + offset, dim, group, k.data() + h * kv.keys * dim, DType::f32,
+                       positions, dim, scores.data(), positions});
+      for (size_t g = 0; g < group; ++g) {
+        softmax(scores.data() + g * positions, positions, scale);
+        round_to_bfp16(scores.data() + g * positions, positions);
+      }
+      op.loops.matmul({scores.data(), positions, group, v.data() + h * dim * kv.keys, DType::f32,
+                       dim, positions, y + offset, dim, kv.keys});
+    }
+  });
+}
+
 void attention(const Operation& op) {
+  if (is_in_blocks(op) && op.slot(1).dtype == DType::f32 &&
+      op.launch.shape.context == op.call.position + op.call.tokens)
+    return attention_in_blocks(op, op.data(3), {op.data(1), op.data(2), op.launch.shape.context});
   const LaunchShape& shape = op.launch.shape;
   const DType kv_type = op.slot(1).dtype;
   const size_t group = shape.heads / shape.kv_heads;
@@ -174,7 +251,7 @@ void attention(const Operation& op) {
     for (size_t i = begin; i < end; ++i) {
       const size_t t = i / shape.kv_heads, h = i % shape.kv_heads;
       const size_t positions = op.call.position + t + 1;
-      if (scores.size() < group * positions) scores.resize(group * positions);
+      if (scores.size() < group * positions) scores.resize(group * shape.context);  // once for all
       const size_t offset = (t * shape.heads + h * group) * shape.head_dim;
       op.loops.attend({.q = op.data(0) + offset,
                        .k = op.data<std::byte>(1) + h * head_bytes,
@@ -203,6 +280,8 @@ void prompt_attention(const Operation& op) {
                     op.data(1 + which) + (t * shape.kv_heads + h) * head_dim,
                     head_dim * sizeof(float));
   }
+  if (is_in_blocks(op))
+    return attention_in_blocks(op, op.data(3), {by_head[0].data(), by_head[1].data(), tokens});
   const size_t group = shape.heads / shape.kv_heads;
   op.pool.parallel_for(tokens * shape.kv_heads, 1, [&](size_t begin, size_t end) {
     thread_local std::vector<float> scores;
@@ -227,15 +306,23 @@ void prompt_attention(const Operation& op) {
 void matmul_i8(const Operation& op) {
   const size_t k = op.slot(1).cols, n = op.slot(1).rows;
   const int8_t* weights = op.data<const int8_t>(1);
+  const size_t stride = op.matrix_stride;
   op.pool.parallel_for(n, kRowsAtOnce, [&](size_t begin, size_t end) {
-    for (size_t t = 0; t < op.call.tokens; ++t)
+    for (size_t t = 0; t < op.call.tokens; ++t) {
+      const int8_t* x = op.data<const int8_t>(0) + t * k;
+      int32_t* y = op.data<int32_t>(2) + t * n;
+      // A tile is mostly padding when a single token is multiplied.
+      if (std::all_of(x, x + k, [](int8_t value) { return value == 0; })) {
+        std::fill(y + begin, y + end, 0);
+        continue;
+      }
       for (size_t row = begin; row < end; ++row) {
-        const int8_t* x = op.data<const int8_t>(0) + t * k;
-        const int8_t* w = weights + row * k;
+        const int8_t* w = weights + row * stride;
         int32_t sum = 0;
         for (size_t i = 0; i < k; ++i) sum += int32_t{x[i]} * w[i];
-        op.data<int32_t>(2)[t * n + row] = sum;
+        y[row] = sum;
       }
+    }
   });
 }
 

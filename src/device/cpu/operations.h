@@ -5,6 +5,7 @@
 
 #include "base/thread_pool.h"
 #include "device/cpu/inner_loops.h"
+#include "device/cpu/numerics.h"
 #include "device/device.h"
 #include "program/program.h"
 
@@ -19,6 +20,8 @@ struct Operation {
   const std::vector<Buffer>& buffers;  // [program.slots]
   ThreadPool& pool;
   const InnerLoops& loops;
+  uint64_t matrix_stride = 0;  // bytes from row to row of argument 1, where that is a matrix
+  Numerics numerics = Numerics::bf16;
 
   const Slot& slot(size_t arg) const { return program.slots[launch.args[arg].slot]; }
   template <typename T = float>

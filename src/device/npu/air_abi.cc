@@ -236,13 +236,54 @@ void append_head(AirProgram& program, const AirDims& dims) {
   }
 }
 
-uint64_t q4nx_elements(const char* what, uint64_t rows, uint64_t cols) {
-  // 16 row blocks go to the 4 x 4 tiles of one pass, and rows of blocks are not padded.
-  if (rows % (16 * kQ4nxBlockRows) != 0 || cols % kQ4nxBlockCols != 0)
-    fail_unsupported(std::string(kFusedDecode),
-                     "{} is {} x {}: rows must be a multiple of {} and columns of {}", what, rows,
-                     cols, 16 * kQ4nxBlockRows, kQ4nxBlockCols);
-  return rows / kQ4nxBlockRows * (cols / kQ4nxBlockCols) * kQ4nxBlockElements;
+uint64_t round_up(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Dimensions come from files: a size beyond any memory must not come round to a small one.
+uint64_t for_all_layers(const AirDims& dims, uint64_t elements) {
+  constexpr uint64_t kLimit = uint64_t{1} << 60;
+  if (elements > kLimit / dims.layers)
+    fail_unsupported(std::string(kFusedDecode), "{} layers of {} elements are too many",
+                     dims.layers, elements);
+  return elements * dims.layers;
+}
+
+Q4nxPhase q4nx_phase(const char* what, uint64_t offset, uint64_t rows, uint64_t cols) {
+  // A group of weights and padding would have no zero among its 16 levels.
+  if (cols % kQ4nxGroupCols != 0)
+    fail_unsupported(std::string(kFusedDecode), "{} has {} columns, not a multiple of {}", what,
+                     cols, kQ4nxGroupCols);
+  return {offset, round_up(rows, kQ4nxPassRows), round_up(cols, kQ4nxBlockCols)};
+}
+
+void place_weights(Q4nxLayout& layout) {
+  const AirDims& dims = layout.dims;
+  uint64_t offset = 0;
+  const auto phase = [&](const char* what, uint64_t rows, uint64_t cols) {
+    const Q4nxPhase result = q4nx_phase(what, offset, rows, cols);
+    offset += result.elements();
+    return result;
+  };
+  layout.qkv = phase("q, k and v", dims.q_dim() + 2 * dims.kv_dim(), dims.emb);
+  layout.o = phase("o", dims.emb, dims.q_dim());
+  layout.gate_up = phase("gate and up", 2 * round_up(dims.hidden, kQ4nxPassRows), dims.emb);
+  layout.down = phase("down", dims.emb, dims.hidden);
+  layout.layer_elements = offset;
+  layout.head_offset = for_all_layers(dims, layout.layer_elements);
+  layout.head_chunk_rows = std::min(kQ4nxHeadChunkRows, round_up(dims.vocab, kQ4nxPassRows));
+  layout.head_chunk_elements = q4nx_phase("head", 0, layout.head_chunk_rows, dims.emb).elements();
+  layout.head_chunks = (dims.vocab + layout.head_chunk_rows - 1) / layout.head_chunk_rows;
+  layout.weight_elements = layout.head_offset + layout.head_chunks * layout.head_chunk_elements;
+}
+
+void place_kv(Q4nxLayout& layout) {
+  const AirDims& dims = layout.dims;
+  layout.kv_group_heads = dims.kv_heads % 4 == 0 ? 4 : dims.kv_heads;
+  layout.kv_groups = dims.kv_heads / layout.kv_group_heads;
+  layout.kv_region_elements = uint64_t{layout.window} * layout.kv_group_heads * dims.head_dim;
+  layout.kv_layer_elements = layout.kv_region_elements * layout.kv_groups * 2;
+  layout.kv_elements = for_all_layers(dims, layout.kv_layer_elements);
 }
 
 }  // namespace
@@ -297,31 +338,17 @@ Q4nxLayout q4nx_layout(const AirDims& dims, uint32_t window) {
   check_dims(kFusedDecode, dims);
   if (window == 0 || window > (1u << 24))
     fail_unsupported(std::string(kFusedDecode), "a window of {} positions", window);
-  const uint64_t qkv_rows = dims.q_dim() + 2 * dims.kv_dim();
   Q4nxLayout layout = {};
-  uint64_t offset = 0;
-  const auto phase = [&](const char* what, uint64_t rows, uint64_t cols) {
-    const Q4nxLayout::Phase result = {offset, rows, cols};
-    offset += q4nx_elements(what, rows, cols);
-    return result;
-  };
-  layout.qkv = phase("q, k and v", qkv_rows, dims.emb);
-  layout.o = phase("o", dims.emb, dims.q_dim());
-  layout.gate_up = phase("gate and up", uint64_t{dims.hidden} * 2, dims.emb);
-  layout.down = phase("down", dims.emb, dims.hidden);
-  layout.layer_elements = offset;
-  layout.head_offset = layout.layer_elements * dims.layers;
-  layout.head_chunk_rows = kQ4nxHeadChunkRows;
-  layout.head_chunk_elements = q4nx_elements("head", kQ4nxHeadChunkRows, dims.emb);
-  layout.head_chunks = (dims.vocab + kQ4nxHeadChunkRows - 1) / kQ4nxHeadChunkRows;
-  layout.weight_elements = layout.head_offset + layout.head_chunks * layout.head_chunk_elements;
+  layout.dims = dims;
+  layout.window = window;
+  place_weights(layout);
   layout.rope_offset = uint64_t{dims.layers} * 2 * dims.emb;
   layout.final_norm_offset = layout.rope_offset + dims.head_dim;
   layout.norm_elements = layout.final_norm_offset + dims.emb;
-  layout.logits_offset = qkv_rows + dims.emb;  // what the device stages between its waves
-  layout.logits_elements = layout.head_chunks * kQ4nxHeadChunkRows;
-  layout.kv_layer_elements = uint64_t{window} * 2 * dims.kv_dim();
-  layout.kv_elements = layout.kv_layer_elements * dims.layers;
+  // What the device stages between its waves, in rounds of 512: q, k and v, and a layer's output.
+  layout.logits_offset = layout.qkv.rows + layout.down.rows;
+  layout.logits_elements = layout.head_chunks * layout.head_chunk_rows;
+  place_kv(layout);
   return layout;
 }
 

@@ -102,26 +102,51 @@ constexpr uint32_t kAirHeadRows = 16384;
 uint32_t air_head_partitions(const AirDims& dims);
 
 constexpr std::string_view kFusedDecode = "fused_decode";
+constexpr std::string_view kInt8Gemm = "gemm_i8";
 
-// Where things are in the buffers of the fused decode, in 16-bit elements. A block holds 32 rows x
-// 256 columns in 2560 elements: scales, minima, nibbles.
+// A matrix of the fused decode as it lies in the weight buffer. A block holds 32 rows x 256 columns
+// in 2560 elements: scales, minima, codes. Rows are padded to whole passes of the 4 x 4 tiles and
+// columns to whole blocks, with zero weights.
+constexpr uint64_t kQ4nxBlockRows = 32;
+constexpr uint64_t kQ4nxBlockCols = 256;
+constexpr uint64_t kQ4nxBlockElements = 2560;
+constexpr uint64_t kQ4nxPassRows = 16 * kQ4nxBlockRows;
+constexpr uint64_t kQ4nxGroupCols = 32;         // columns that share a scale and a minimum
+constexpr uint64_t kQ4nxHeadChunkRows = 18432;  // as Llama-3.2-1B is built
+
+struct Q4nxPhase {
+  uint64_t offset;      // inside its layer, or inside its chunk of the head
+  uint64_t rows, cols;  // with the padding
+
+  uint64_t elements() const {
+    return rows / kQ4nxBlockRows * (cols / kQ4nxBlockCols) * kQ4nxBlockElements;
+  }
+};
+
+// Where things are in the buffers of the fused decode, in 16-bit elements.
+//
+// Llama-3.2-1B's layers need no padding, its head only the 768 last rows that MLIR-AIR pads too,
+// and MLIR-AIR's offsets hold exactly: 19,005,440 elements per layer with o at 1,966,080, gate and
+// up at 3,276,800 and down at 13,762,560; the head at 304,087,040; 386,662,400 in all. No build of
+// another shape that needs padding is known: the rules for those are Tyto's own.
 struct Q4nxLayout {
-  struct Phase {
-    uint64_t offset, rows, cols;  // offset inside a layer
-  };
-  Phase qkv, o, gate_up, down;
+  AirDims dims;
+  uint32_t window;
+  Q4nxPhase qkv;  // q rows, k rows, v rows, then the padding
+  Q4nxPhase o;
+  Q4nxPhase gate_up;  // 512 rows of up, 512 of gate, and again; each of them padded by itself
+  Q4nxPhase down;
   uint64_t layer_elements;
   uint64_t head_offset;
   uint64_t head_chunk_rows, head_chunk_elements, head_chunks;
   uint64_t weight_elements;
   uint64_t rope_offset, final_norm_offset, norm_elements;  // in the rms argument
   uint64_t logits_offset, logits_elements;                 // in y; before them, device scratch
-  uint64_t kv_layer_elements, kv_elements;
+  // A layer's cache is a region for each group of K, then one for each group of V; in a region a
+  // position holds the group's heads side by side.
+  uint32_t kv_groups, kv_group_heads;
+  uint64_t kv_region_elements, kv_layer_elements, kv_elements;
 };
-constexpr uint64_t kQ4nxBlockRows = 32;
-constexpr uint64_t kQ4nxBlockCols = 256;
-constexpr uint64_t kQ4nxBlockElements = 2560;
-constexpr uint64_t kQ4nxHeadChunkRows = 18432;  // as Llama-3.2-1B is built
 
 // `window` is the padded context of the build (ATTN_MAXL).
 Q4nxLayout q4nx_layout(const AirDims& dims, uint32_t window);

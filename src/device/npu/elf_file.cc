@@ -84,6 +84,8 @@ ElfHeader read_elf_header(std::span<const std::byte> bytes, const std::string& w
 ImageFacts inspect_image(std::span<const std::byte> bytes, ImageKind kind,
                          const std::string& where) {
   if (bytes.empty()) fail_input(where, "the file is empty");
+  if (kind != ImageKind::insts && starts_with(bytes, kVirtualMagic))
+    return {std::string(kVirtualPlatform), 0};
   switch (kind) {
     case ImageKind::elf: {
       if (starts_with(bytes, kXclbinMagic)) fail_input(where, "an xclbin where an ELF is expected");

@@ -1,36 +1,60 @@
-// The NPU through XRT's public C++ API. npu_device.cc is compiled once per provider of the XRT
-// names: against the system's XRT, and against the virtual NPU's headers (device/vxrt).
+// The NPU through XRT's public C++ API. What stands in namespace TYTO_XRT_PROVIDER is compiled once
+// per provider of the XRT names: against the system's XRT, and against the virtual NPU's headers
+// (device/vxrt).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/device.h"
+#include "device/npu/air_abi.h"
+#include "device/npu/elf_file.h"
+#include "device/npu/int8_gemm.h"
 
 namespace tyto {
 
-// A compiled program and how it is called.
+// A compiled program as XRT takes it.
 struct NpuImage {
-  std::vector<std::byte> elf;
-  std::string kernel;               // what XRT is asked for: "main:o_ffn"
-  std::vector<uint16_t> arguments;  // the program's slots in the order of the kernel's arguments
-  int call_argument = -1;           // index of the first of Call's three scalars; -1: takes none
+  ImageKind form = ImageKind::elf;
+  std::vector<std::byte> bytes;
+  std::string kernel;  // what XRT is asked for: "main:o_ffn", "MLIR_AIE"
+  Hash128 hash = {};
+  // Of a single-dispatch decode: its instruction words at two context lengths.
+  std::vector<uint32_t> words, reference_words;
+  uint32_t length = 0, reference_length = 0;
 };
 
 // What differs between the real NPU and the virtual one.
 struct NpuKernels {
   DeviceInfo info;
-  std::function<std::optional<std::string>(const Program&, const Launch&)> why_not;
-  std::function<NpuImage(const Program&)> image_for;
+  AirDims dims;
+  std::vector<uint32_t> windows;  // of the single-dispatch decode, ascending; none: there is none
+  std::vector<GemmSlot> gemm_slots;  // of int8 GEMMs, at most kMaxGemmSlots
+  // Of one of MLIR-AIR's programs, of the fused decode at one of the windows, or of the int8 GEMM
+  // whose K the window is.
+  std::function<std::optional<std::string>(std::string_view program, uint32_t window)> why_no_image;
+  std::function<NpuImage(std::string_view program, uint32_t window)> image;
+  std::function<bool(std::string_view program, uint32_t window)> is_recorded;  // good or damaged
+  // One ELF for programs that MLIR-AIR has no counterpart of, instance i being "main:program_<i>";
+  // arguments are the slots in order and three scalars for the Call. Empty: cannot be had.
+  std::function<std::vector<std::byte>(std::span<const Program> programs)> compile;
   std::function<uint64_t()> modelled_ns;  // the virtual device's clock; empty: time is measured
+  std::filesystem::path lock;             // one process at a time; empty: no need
+  uint64_t pinned_limit = UINT64_MAX;
 };
 
 namespace on_vxrt {
+std::unique_ptr<Device> open_npu(const DeviceEnv& env, NpuKernels kernels);
+}
+namespace on_xrt {
 std::unique_ptr<Device> open_npu(const DeviceEnv& env, NpuKernels kernels);
 }
 

@@ -60,7 +60,8 @@ bo_impl& impl(const std::shared_ptr<bo_impl>& handle) {
 }  // namespace
 
 bo_impl::bo_impl(size_t bytes, void* user_pointer, bool in_heap)
-    : size(bytes),
+    : memory(std::make_shared<tyto::vxrt::DeviceMemory>()),
+      size(bytes),
       address(next_address(bytes)),
       is_user_memory(user_pointer != nullptr),
       is_heap(in_heap) {
@@ -77,12 +78,14 @@ bo_impl::bo_impl(size_t bytes, void* user_pointer, bool in_heap)
   }
 }
 
-bo_impl::bo_impl(std::shared_ptr<bo_impl> whole, size_t bytes, size_t offset)
+bo_impl::bo_impl(std::shared_ptr<bo_impl> whole, size_t bytes, size_t begin)
     : parent(std::move(whole)),
-      host(parent->host + offset),
-      device(parent->device + offset),
+      host(parent->host + begin),
+      device(parent->device + begin),
+      memory(parent->memory),
+      offset(parent->offset + begin),
       size(bytes),
-      address(parent->address + offset),
+      address(parent->address + begin),
       is_heap(parent->is_heap) {}
 
 bo_impl::~bo_impl() {
@@ -132,9 +135,10 @@ void bo::sync(xclBOSyncDirection direction, size_t bytes, size_t offset) {
     fail_usage("unknown sync direction");
   const bool to_device = direction == XCL_BO_SYNC_BO_TO_DEVICE;
   Machine::get().count_sync(to_device, bytes);
-  if (buffer.device == buffer.host || bytes == 0) return;
   std::byte* target = (to_device ? buffer.device : buffer.host) + offset;
-  std::memcpy(target, (to_device ? buffer.host : buffer.device) + offset, bytes);
+  if (buffer.device != buffer.host && bytes > 0)
+    std::memcpy(target, (to_device ? buffer.host : buffer.device) + offset, bytes);
+  if (to_device) buffer.memory->touch(buffer.offset + offset, buffer.offset + offset + bytes);
 }
 
 void bo::write(const void* source, size_t bytes, size_t seek) {

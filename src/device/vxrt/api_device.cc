@@ -1,18 +1,19 @@
 // xrt::device, elf, xclbin, hw_context.
 #include <fmt/format.h>
 #include <xrt/experimental/xrt_elf.h>
-#include <xrt/experimental/xrt_system.h>
+#include <xrt/experimental/xrt_version.h>
 #include <xrt/experimental/xrt_xclbin.h>
 #include <xrt/xrt_device.h>
 #include <xrt/xrt_hw_context.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <map>
 #include <mutex>
 
 #include "base/error.h"
-#include "device/vxrt/image.h"
+#include "device/vxrt/loaded_image.h"
 #include "device/vxrt/machine_names.h"
 #include "device/vxrt/objects.h"
 
@@ -53,6 +54,10 @@ std::shared_ptr<image_impl> load_bytes(const void* data, size_t size) {
 const LoadedImage& loaded(const std::shared_ptr<image_impl>& handle) {
   if (!handle) fail_usage("empty image handle");
   return handle->loaded;
+}
+
+size_t argument_count(const tyto::vxrt::Instance& instance) {
+  return instance.arguments.size() + (instance.takes_call ? tyto::vxrt::kCallScalars : 0);
 }
 
 uuid uuid_of(const std::shared_ptr<image_impl>& handle) {
@@ -97,10 +102,6 @@ std::string uuid::to_string() const {
   return text;
 }
 
-unsigned system::enumerate_devices() {
-  return 1;
-}
-
 device::device(unsigned index) {
   if (index != 0) fail_usage(fmt::format("no device with index {}", index));
   handle_ = std::make_shared<device_impl>();
@@ -136,7 +137,8 @@ std::string device::get_info_text(info::device what) const {
           R"json("status":{{"power_mode":"default"}}}}]}})json",
           name, hardware.limits.columns);
     case info::device::host:
-      return R"({"xrt":{"version":"virtual"}})";
+      return fmt::format(R"json({{"xrt":{{"version":"{}.{} (virtual)"}}}})json", version::kMajor,
+                         version::kMinor);
   }
   fail_usage("get_info of something unknown");
 }
@@ -170,24 +172,38 @@ std::vector<elf::kernel> elf::get_kernels() const {
 std::string elf::kernel::get_name() const {
   return kElfKernel;
 }
+// Of an ELF with several instances: what the one with the longest list takes.
 size_t elf::kernel::get_num_args() const {
-  return loaded(image_).image.arguments.size() + tyto::vxrt::kCallScalars;
+  size_t most = 0;
+  for (const tyto::vxrt::Instance& one : loaded(image_).image.instances)
+    most = std::max(most, argument_count(one));
+  return most;
 }
 elf::kernel::data_type elf::kernel::get_arg_data_type(size_t index) const {
-  if (index >= get_num_args()) fail_usage(fmt::format("no argument {}", index));
-  return index < loaded(image_).image.arguments.size() ? data_type::global : data_type::scalar;
+  for (const tyto::vxrt::Instance& one : loaded(image_).image.instances) {
+    if (index >= argument_count(one)) continue;
+    return index < one.arguments.size() ? data_type::global : data_type::scalar;
+  }
+  fail_usage(fmt::format("no argument {}", index));
 }
 std::vector<elf::kernel::instance> elf::kernel::get_instances() const {
-  return {instance(loaded(image_).image.instance)};
+  std::vector<instance> result;
+  for (const tyto::vxrt::Instance& one : loaded(image_).image.instances)
+    result.emplace_back(one.name);
+  return result;
 }
 
 xclbin::xclbin(const std::string& file)
     : handle_(load(tyto::vxrt::read_image(file), ImageForm::xclbin, file)) {}
+xclbin::xclbin(const std::vector<char>& data)
+    : handle_(load(tyto::vxrt::parse_image(std::as_bytes(std::span(data)), "xclbin"),
+                   ImageForm::xclbin, "xclbin")) {}
 uuid xclbin::get_uuid() const {
   return uuid_of(handle_);
 }
 std::vector<xclbin::kernel> xclbin::get_kernels() const {
-  return {kernel("MLIR_AIE:" + loaded(handle_).image.instance)};
+  loaded(handle_);
+  return {kernel("MLIR_AIE")};
 }
 
 hw_context::hw_context(const device& device, const elf& elf)

@@ -23,21 +23,25 @@ run_impl& impl(const std::shared_ptr<run_impl>& handle) {
   return *handle;
 }
 
-// "kernel:instance"; the kernel alone will do, as an image holds one instance.
+// "kernel:instance"; the kernel alone will do where the image holds one instance.
 std::shared_ptr<kernel_impl> find_kernel(const hw_context& context, const std::string& name,
                                          ImageForm form) {
   if (!context) fail_usage("kernel of no hw_context");
-  tyto::vxrt::LoadedImage* image = context.get_handle()->context.image.get();
+  const tyto::vxrt::LoadedImage* image = context.get_handle()->context.image.get();
   if (image == nullptr || image->image.form != form)
     fail_usage(fmt::format("kernel {}: the context holds no {}", name,
                            form == ImageForm::elf ? "ELF" : "xclbin"));
   const std::string known = form == ImageForm::elf ? "main" : "MLIR_AIE";
-  if (name != known && name != known + ":" + image->image.instance)
-    fail_usage(
-        fmt::format("no kernel {}: the image has {}:{}", name, known, image->image.instance));
   auto kernel = std::make_shared<kernel_impl>();
   kernel->context = context.get_handle();
   kernel->image = image;
+  if (name.starts_with(known + ":")) kernel->instance = image->find(name.substr(known.size() + 1));
+  if (name == known && image->instances.size() == 1)
+    kernel->instance = image->instances.front().get();
+  if (kernel->instance == nullptr)
+    fail_usage(fmt::format("no kernel {}: the image has {} of {}, the first {}:{}", name,
+                           image->instances.size(), known, known,
+                           image->image.instances.front().name));
   return kernel;
 }
 
@@ -55,6 +59,12 @@ int kernel::group_id(int argument) const {
 ext::kernel::kernel(const hw_context& context, const std::string& name)
     : xrt::kernel(find_kernel(context, name, ImageForm::elf)) {}
 
+// For control code on top of an xclbin. All the virtual device has is full ELFs.
+ext::kernel::kernel(const hw_context&, const module& code, const std::string& name) {
+  fail_usage(fmt::format("kernel {}: {}", name,
+                         code.get_elf().get_handle() ? "a full ELF is no module" : "empty module"));
+}
+
 // Every run of an ELF has a copy of the control code, which it patches.
 run_impl::run_impl(std::shared_ptr<kernel_impl> of) : kernel(std::move(of)) {
   const tyto::vxrt::Image& image = kernel->image->image;
@@ -63,6 +73,7 @@ run_impl::run_impl(std::shared_ptr<kernel_impl> of) : kernel(std::move(of)) {
     heap_bytes = image.file_bytes;
   }
   job.image = kernel->image;
+  job.instance = kernel->instance;
   command.jobs = {&job};
   command.context = &kernel->context->context;
   command.failed = &failed;
@@ -73,6 +84,14 @@ run_impl::~run_impl() {
   if (heap_bytes > 0) Machine::get().return_heap(heap_bytes);
 }
 
+// A slot has a header and, for an xclbin, the arguments; an ELF's are patched into its control
+// code.
+uint64_t run_impl::chain_bytes() const {
+  constexpr uint64_t kElfSlot = 40, kXclbinSlot = 24, kArgument = 8;
+  if (job.image->image.form == ImageForm::elf) return kElfSlot;
+  return kXclbinSlot + kArgument * arguments.size();
+}
+
 run_argument& run_impl::argument(int index) {
   if (index < 0 || static_cast<size_t>(index) >= kMostArguments)
     fail_usage(fmt::format("no argument {}", index));
@@ -81,22 +100,24 @@ run_argument& run_impl::argument(int index) {
   return arguments[static_cast<size_t>(index)];
 }
 
-void run_impl::bind(size_t slot_index, const run_argument* argument, uint64_t span_bytes) {
-  const tyto::Slot& slot = job.image->image.program.slots[slot_index];
-  if (slot.bytes() > span_bytes)
+void run_impl::bind(size_t index, const run_argument* argument, uint64_t span_bytes) {
+  const uint64_t needed = job.instance->reach[index];
+  if (needed == 0) return;  // dead: whatever was given is not looked at
+  if (needed > span_bytes)
     job.bad_argument =
-        fmt::format("slot {} spans {} bytes, DMA reaches {}", slot.name, slot.bytes(), span_bytes);
+        fmt::format("argument {} spans {} bytes, DMA reaches {}", index, needed, span_bytes);
   else if (argument == nullptr || !argument->buffer)
-    job.bad_argument = fmt::format("slot {} was given no buffer", slot.name);
-  else if (argument->buffer->size < slot.bytes())
-    job.bad_argument = fmt::format("slot {} needs {} bytes, its buffer has {}", slot.name,
-                                   slot.bytes(), argument->buffer->size);
+    job.bad_argument = fmt::format("argument {} was given no buffer", index);
+  else if (argument->buffer->size < needed)
+    job.bad_argument = fmt::format("argument {} needs {} bytes, its buffer has {}", index, needed,
+                                   argument->buffer->size);
   else
-    job.buffers[slot_index] = argument->buffer->device;
+    job.arguments[index] = {argument->buffer->device, argument->buffer->memory.get(),
+                            argument->buffer->offset};
 }
 
 void run_impl::prepare() {
-  const tyto::vxrt::Image& image = job.image->image;
+  const tyto::vxrt::Instance& instance = job.instance->instance;
   const tyto::vxrt::Limits limits = Machine::get().limits();
   held.clear();
   for (const run_argument& argument : arguments)
@@ -105,13 +126,16 @@ void run_impl::prepare() {
     fail_usage(
         fmt::format("{} argument buffers, at most {}", held.size(), limits.argument_buffers));
   job.bad_argument.clear();
-  job.buffers.assign(image.program.slots.size(), nullptr);
-  const bool is_elf = image.form == ImageForm::elf;
+  job.arguments.assign(instance.arguments.size(), {});
+  job.call = instance.fixed_call;
+  const bool is_elf = job.image->image.form == ImageForm::elf;
   const size_t first = is_elf ? 0 : tyto::vxrt::kXclbinFirstArgument;
-  for (size_t i = 0; i < image.arguments.size(); ++i)
-    if (!image.arguments[i].dead)
-      bind(image.arguments[i].slot, find(first + i), limits.slot_span_bytes);
-  is_elf ? prepare_call(image.arguments.size()) : prepare_instructions();
+  for (size_t i = 0; i < instance.arguments.size(); ++i)
+    bind(i, find(first + i), limits.slot_span_bytes);
+  if (!is_elf)
+    prepare_instructions();
+  else if (instance.takes_call)
+    prepare_call(instance.arguments.size());
 }
 
 void run_impl::prepare_call(size_t first_scalar) {
@@ -128,16 +152,18 @@ void run_impl::prepare_call(size_t first_scalar) {
 
 void run_impl::prepare_instructions() {
   const run_argument *opcode = find(0), *words = find(1), *count = find(2);
-  job.instructions = nullptr;
+  job.words = {};
   if (opcode == nullptr || !opcode->is_scalar || opcode->scalar != tyto::vxrt::kXclbinOpcode)
     job.bad_argument = "argument 0 is not opcode 3";
   else if (words == nullptr || !words->buffer || !words->buffer->is_heap)
     job.bad_argument = "argument 1 is not a cacheable buffer of instructions";
-  else if (count == nullptr || !count->is_scalar || count->scalar < 4 ||
-           count->scalar > words->buffer->size / 4)
+  else if (words->buffer->offset % sizeof(uint32_t) != 0)
+    job.bad_argument = "argument 1 is not at a multiple of 4 bytes";
+  else if (count == nullptr || !count->is_scalar ||
+           count->scalar > words->buffer->size / sizeof(uint32_t))
     job.bad_argument = "argument 2 is not the number of instruction words";
   else
-    job.instructions = words->buffer->device;
+    job.words = {reinterpret_cast<const uint32_t*>(words->buffer->device), count->scalar};
 }
 
 run::run(const kernel& kernel) {
@@ -188,6 +214,32 @@ std::cv_status run::wait2(const std::chrono::milliseconds& timeout) const {
 
 ert_cmd_state run::state() const {
   return Machine::get().state(impl(handle_).job);
+}
+
+void run::submit_wait(const fence& fence) {
+  if (!fence) fail_usage("empty fence");
+  Machine::get().submit_wait(impl(handle_).kernel->context->context, fence.get_handle()->fence);
+}
+
+void run::submit_signal(const fence& fence) {
+  if (!fence) fail_usage("empty fence");
+  Machine::get().submit_signal(impl(handle_).kernel->context->context, fence.get_handle()->fence);
+}
+
+fence::fence(const device& device, access_mode) {
+  if (!device) fail_usage("fence of no device");
+  handle_ = std::make_shared<fence_impl>();
+}
+
+std::cv_status fence::wait(const std::chrono::milliseconds& timeout) {
+  if (!handle_) fail_usage("empty fence");
+  return Machine::get().wait_for(*handle_->fence, timeout.count()) ? std::cv_status::no_timeout
+                                                                   : std::cv_status::timeout;
+}
+
+void fence::signal() {
+  if (!handle_) fail_usage("empty fence");
+  Machine::get().signal(*handle_->fence);
 }
 
 ert_cmd_state run::abort() {

@@ -27,15 +27,21 @@ struct runlist_impl {
   // Chains no longer than the driver takes; they fail together.
   void make_chains(size_t longest) {
     chains.clear();
+    bytes.clear();
     for (size_t i = 0; i < runs.size(); ++i) {
-      if (i % longest == 0) chains.push_back({{}, &context->context, &failed});
+      if (i % longest == 0) {
+        chains.push_back({{}, &context->context, &failed});
+        bytes.push_back(0);
+      }
       chains.back().jobs.push_back(&runs[i].get_handle()->job);
+      bytes.back() += runs[i].get_handle()->chain_bytes();
     }
   }
 
   std::shared_ptr<hw_context_impl> context;  // shared with the hw_context and its kernels
   std::vector<run> runs;
   std::vector<tyto::vxrt::Command> chains;
+  std::vector<uint64_t> bytes;  // [chains]
   bool failed = false;
   bool is_running = false;  // from execute() until a wait() that saw the end
   ert_cmd_state last = ERT_CMD_STATE_NEW;
@@ -100,10 +106,19 @@ void runlist::execute() {
   if (list.is_running) fail_usage("runlist is not idle");
   if (list.runs.empty()) return;
   for (const run& run : list.runs) run.get_handle()->prepare();
-  list.make_chains(Machine::get().limits().chain_runs);
+  const tyto::vxrt::Limits limits = Machine::get().limits();
+  for (const run& run : list.runs)
+    Machine::get().set_state(run.get_handle()->job, ERT_CMD_STATE_NEW);
+  list.make_chains(limits.chain_runs);
   list.failed = false;
   list.is_running = true;
-  for (tyto::vxrt::Command& chain : list.chains) Machine::get().submit(chain);
+  // When this throws the list stays running, and what was submitted is waited for.
+  for (size_t i = 0; i < list.chains.size(); ++i) {
+    if (list.bytes[i] > limits.chain_bytes)
+      fail_usage(fmt::format("a chain of {} bytes, at most {}", list.bytes[i], limits.chain_bytes),
+                 ENOSPC);
+    Machine::get().submit(list.chains[i]);
+  }
 }
 
 std::cv_status runlist::wait(const std::chrono::milliseconds& timeout) const {

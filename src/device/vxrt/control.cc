@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "device/vxrt/device_time.h"
 #include "device/vxrt/machine.h"
 #include "device/vxrt/machine_names.h"
 #include "program/cost_model.h"
@@ -36,8 +37,11 @@ bool parse_whole(std::string_view text, T& value) {
 
 }  // namespace
 
-TimeModel calibrated_time(std::string_view machine) {
-  const Speed speed = relative_speed(npu_machine(machine), npu_machine("strix"));
+TimeModel calibrated_time(std::string_view machine, unsigned dpm_level) {
+  Hardware hardware;
+  hardware.machine = machine;
+  hardware.dpm_level = dpm_level;
+  const Speed speed = speed_of(hardware);
   return [speed](const Program& program, const Call& call) {
     return ModelledTime{static_cast<uint64_t>(program_ms(program, call, speed) * 1e6)};
   };
@@ -67,6 +71,9 @@ void reset(const Hardware& hardware) {
   if (!device_name(hardware.machine))
     throw Error(ErrorCode::usage, "machine", fmt::format("'{}' is not known", hardware.machine),
                 "strix, strix-halo or krackan");
+  if (hardware.dpm_level > kTopDpmLevel)
+    throw Error(ErrorCode::usage, "DPM level", fmt::format("{} is not known", hardware.dpm_level),
+                "0 to 7");
   Machine::get().reset(hardware);
 }
 
@@ -81,6 +88,14 @@ void pause() {
 
 void resume() {
   Machine::get().set_paused(false);
+}
+
+Hardware hardware() {
+  return Machine::get().hardware();
+}
+
+uint64_t busy_ns() {
+  return Machine::get().busy_ns();
 }
 
 Counters counters() {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device/cpu/numerics.h"
 #include "program/program.h"
 
 namespace tyto::vxrt {
@@ -22,6 +23,7 @@ struct Limits {
   uint64_t slot_span_bytes = uint64_t{4} << 30;  // reach of one DMA offset
   uint32_t argument_buffers = 512;               // per run
   uint32_t chain_runs = 24;                      // per command of a run list
+  uint64_t chain_bytes = 4096;                   // of such a command
   uint32_t commands_in_flight = 4;               // per context; one more waits to be submitted
   uint64_t hang_ns = 2'000'000'000;              // of modelled time; 0 turns detection off
 };
@@ -31,8 +33,10 @@ struct ModelledTime {
 };
 using TimeModel = std::function<ModelledTime(const Program& program, const Call& call)>;
 
-// The cost model's time on a machine (program/cost_model.h), fitted to published measurements.
-TimeModel calibrated_time(std::string_view machine);
+// The cost model's time of a stitched program on a machine (program/cost_model.h), fitted to
+// published measurements, at a DPM level of 0..7.
+constexpr unsigned kTopDpmLevel = 7;
+TimeModel calibrated_time(std::string_view machine, unsigned dpm_level = kTopDpmLevel);
 
 struct Hardware {
   Limits limits = {};
@@ -41,13 +45,20 @@ struct Hardware {
   // Buffers have a copy for the host and one for the device, so that data which was not synced is
   // not seen. Off, both are one memory: half the bytes, and forgotten syncs go unnoticed.
   bool separate_copies = true;
-  TimeModel time_model = {};  // empty: calibrated_time(machine)
+  unsigned dpm_level = kTopDpmLevel;  // where the driver puts a context without hints
+  cpu::Numerics numerics = cpu::Numerics::bf16;
+  // After 5 s without a command the device is asleep, and the next run pays for waking it. Time
+  // passes by this clock, in ns; empty: the host's.
+  bool autosuspend = true;
+  std::function<uint64_t()> idle_clock = {};
+  TimeModel time_model = {};  // of one run; empty: the cost model's
 };
 
 // Power cycle: what is in flight ends as ABORT, contexts that still exist are lost, counters and
-// faults are cleared, resumes. Buffers keep their contents and stay accounted for. Throws a usage
-// Error for an unknown machine.
+// faults and XRT's settings are cleared, resumes. Buffers keep their contents and stay accounted
+// for. Throws a usage Error for an unknown machine or DPM level.
 void reset(const Hardware& hardware = {});
+Hardware hardware();  // as it is now
 
 // Faults happen once, to the `at`-th run (`out_of_memory`: allocation) from now on; `slow` stays.
 enum class FaultKind : uint8_t {
@@ -83,7 +94,7 @@ struct ContextCounters {
   uint64_t errors = 0;       // commands that ended otherwise
   uint64_t runs = 0;         // that completed
   uint64_t launches = 0;     // inside them
-  uint64_t busy_ns = 0;      // modelled
+  uint64_t busy_ns = 0;      // modelled; switching to the context and waking up included
   bool operator==(const ContextCounters&) const = default;
 };
 
@@ -94,7 +105,9 @@ struct Counters {
   uint64_t bytes_from_device = 0;
   uint64_t syncs = 0;
   uint64_t context_switches = 0;  // runs that followed another context's
-  bool mixed_forms = false;       // ELF and xclbin contexts lived at once: both get slower
+  uint64_t switch_ns = 0;         // modelled
+  uint64_t wakes = 0;             // runs that found the device asleep
+  bool mixed_forms = false;       // ELF and xclbin contexts lived at once: taking turns costs
 
   uint32_t live_contexts = 0;
   uint32_t live_buffers = 0;  // sub-buffers not counted
@@ -107,5 +120,6 @@ struct Counters {
 };
 
 Counters counters();
+uint64_t busy_ns();  // counters().total.busy_ns, without the rest
 
 }  // namespace tyto::vxrt

@@ -1,299 +1,301 @@
 #include "device/vxrt/image.h"
 
 #include <algorithm>
-#include <cstring>
-#include <string_view>
+#include <set>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "device/cpu/interpreter.h"
+#include "device/npu/air_abi.h"
+#include "device/vxrt/dma.h"
 
 namespace tyto::vxrt {
 namespace {
 
-constexpr std::string_view kMagic = "TYTOVNPU";
-constexpr size_t kHeaderBytes = 8 + 4 + 8 + 16;
-constexpr uint64_t kMostValues = uint64_t{1}
-                                 << 32;  // of a slot, so that byte counts stay in 64 bits
+// So that sums and products of byte counts stay in 64 bits.
+constexpr uint64_t kMostValues = uint64_t{1} << 32;
+constexpr uint64_t kMostBytes = uint64_t{1} << 40;
+constexpr uint64_t kMostPhaseRows = uint64_t{1} << 28;
+constexpr size_t kMostDims = 8;
 
-class Writer {
- public:
-  template <typename T>
-  void add(T value) {
-    static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
-    const auto bytes = std::as_bytes(std::span(&value, 1));
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
-  void add_text(const std::string& text) {
-    if (text.size() > UINT16_MAX)
-      fail_input("image", "a name of {} bytes is too long", text.size());
-    add(static_cast<uint16_t>(text.size()));
-    const auto bytes = std::as_bytes(std::span(text));
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
-  void add_count(size_t count) { add(static_cast<uint32_t>(count)); }
-  std::vector<std::byte> take() { return std::move(bytes_); }
+uint64_t q4nx_bytes(const Q4nxPlace& place) {
+  return place.phase_rows / kQ4nxBlockRows * (place.phase_cols / kQ4nxBlockCols) *
+         kQ4nxBlockElements * 2;
+}
 
- private:
-  std::vector<std::byte> bytes_;
+void check_slot(const Slot& slot, const std::string& where) {
+  if (slot.rows == 0 || slot.cols == 0 || slot.rows > kMostValues || slot.cols > kMostValues ||
+      slot.rows > kMostValues / slot.cols)
+    fail_input(where, "slot {} has bad size {} x {}", slot.name, slot.rows, slot.cols);
+  if (slot.cols % info(slot.dtype).block_values != 0)
+    fail_input(where, "slot {}: {} values are not whole blocks of {}", slot.name, slot.cols,
+               info(slot.dtype).name);
+}
+
+void check_pattern(const Slot& slot, const Pattern& pattern, const std::string& where) {
+  if (pattern.offset > kMostBytes || pattern.dims.size() > kMostDims)
+    fail_input(where, "slot {} has a bad pattern", slot.name);
+  uint64_t values = 1;
+  for (const Pattern::Dim& dim : pattern.dims) {
+    if (dim.size == 0 || dim.size > kMostValues / values || dim.stride > kMostBytes / dim.size)
+      fail_input(where, "slot {} has a bad pattern", slot.name);
+    values *= dim.size;
+  }
+  if (!pattern.dims.empty() && values != slot.rows * slot.cols)
+    fail_input(where, "slot {} has {} values, its pattern {}", slot.name, slot.rows * slot.cols,
+               values);
+  const uint32_t block = info(slot.dtype).block_values;
+  if (block > 1 && (!pattern.is_contiguous() || pattern.offset % block != 0))
+    fail_input(where, "slot {}: blocks of {} cannot be strewn", slot.name, info(slot.dtype).name);
+}
+
+// What the launches do with a slot.
+struct Use {
+  bool is_written = false;
+  bool is_matmul_weight = false;
+  bool is_other = false;
 };
 
-class Reader {
- public:
-  Reader(std::span<const std::byte> bytes, const std::string& where)
-      : rest_(bytes), where_(where) {}
-
-  template <typename T>
-  T take(const char* field) {
-    T value;
-    std::memcpy(&value, take_bytes(sizeof(T), field).data(), sizeof(T));
-    return value;
-  }
-  template <typename T>
-  T take_enum(T last, const char* field) {
-    const uint8_t value = take<uint8_t>(field);
-    if (value > static_cast<uint8_t>(last)) fail_input(where_, "{} {} is not known", field, value);
-    return static_cast<T>(value);
-  }
-  bool take_flag(const char* field) { return take_enum<uint8_t>(1, field) == 1; }
-  std::string take_text(const char* field) {
-    const auto bytes = take_bytes(take<uint16_t>(field), field);
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-  }
-  // A count of records of at least `record_bytes`, so that a bad one cannot ask for much memory.
-  size_t take_count(size_t record_bytes, const char* field) {
-    const uint32_t count = take<uint32_t>(field);
-    if (count > rest_.size() / record_bytes)
-      fail_input(where_, "{} {} are more than the file holds", count, field);
-    return count;
-  }
-  size_t left() const { return rest_.size(); }
-
- private:
-  std::span<const std::byte> take_bytes(size_t count, const char* field) {
-    if (count > rest_.size()) fail_input(where_, "ends inside {}", field);
-    const auto bytes = rest_.first(count);
-    rest_ = rest_.subspan(count);
-    return bytes;
-  }
-
-  std::span<const std::byte> rest_;
-  const std::string& where_;
-};
-
-void add_program(Writer& out, const Program& program) {
-  out.add_text(program.name);
-  out.add_count(program.slots.size());
-  for (const Slot& slot : program.slots) {
-    out.add_text(slot.name);
-    out.add(slot.kind);
-    out.add(slot.dtype);
-    out.add(slot.rows);
-    out.add(slot.cols);
-  }
-  out.add_count(program.launches.size());
-  for (const Launch& launch : program.launches) {
-    out.add(launch.kernel);
-    out.add_text(launch.step);
-    out.add_text(launch.block);
-    out.add(static_cast<uint8_t>(launch.args.size()));
-    for (const Arg& arg : launch.args) {
-      out.add(arg.slot);
-      out.add(static_cast<uint8_t>(arg.reads));
-      out.add(static_cast<uint8_t>(arg.writes));
+std::vector<Use> uses_of(const Program& program) {
+  std::vector<Use> uses(program.slots.size());
+  for (const Launch& launch : program.launches)
+    for (size_t i = 0; i < launch.args.size(); ++i) {
+      Use& use = uses[launch.args[i].slot];
+      use.is_written = use.is_written || launch.args[i].writes;
+      (launch.kernel == Kernel::matmul && i == 1 ? use.is_matmul_weight : use.is_other) = true;
     }
-    for (uint32_t size :
-         {launch.shape.heads, launch.shape.kv_heads, launch.shape.head_dim, launch.shape.context})
-      out.add(size);
-    out.add(static_cast<uint8_t>(launch.shape.rope_pairs));
-    out.add(launch.shape.eps);
-    out.add(static_cast<uint8_t>(launch.shape.bf16_sums));
+  // Those may be transposed, as the GEMM kernel itself reads B as (K, N), or 4-bit blocks.
+  for (Use& use : uses) use.is_matmul_weight = use.is_matmul_weight && !use.is_other;
+  return uses;
+}
+
+void check_q4nx(const Instance& instance, size_t slot_index, const Use& use,
+                const std::string& where) {
+  const Slot& slot = instance.program.slots[slot_index];
+  const Q4nxPlace& q4nx = instance.places[slot_index].q4nx;
+  if (slot.dtype != DType::bf16 || !use.is_matmul_weight)
+    fail_input(where, "slot {} is no weight of a matmul, so not q4nx", slot.name);
+  if (!instance.places[slot_index].pattern.dims.empty())
+    fail_input(where, "slot {}: q4nx has no pattern", slot.name);
+  const bool has_size = q4nx.phase_rows > 0 && q4nx.phase_cols > 0 &&
+                        q4nx.phase_rows <= kMostPhaseRows &&
+                        q4nx.phase_cols <= kMostValues / q4nx.phase_rows;
+  if (!has_size || q4nx.phase_rows % kQ4nxPassRows != 0 || q4nx.phase_cols % kQ4nxBlockCols != 0)
+    fail_input(where, "slot {}: a phase of {} x {} is not whole blocks for 16 cores", slot.name,
+               q4nx.phase_rows, q4nx.phase_cols);
+  const uint64_t last = slot.rows - 1;
+  if (slot.cols > q4nx.phase_cols || slot.rows > q4nx.phase_rows || q4nx.chunk_rows == 0 ||
+      q4nx.chunk_stride > q4nx.phase_rows ||
+      q4nx.chunk_stride < std::min(q4nx.chunk_rows, slot.rows) ||
+      q4nx.first_row >= q4nx.phase_rows ||
+      q4nx.first_row + last / q4nx.chunk_rows * q4nx.chunk_stride + last % q4nx.chunk_rows >=
+          q4nx.phase_rows)
+    fail_input(where, "slot {} is not inside its phase of {} x {}", slot.name, q4nx.phase_rows,
+               q4nx.phase_cols);
+}
+
+// Whether no two values lie in one place: each stride steps over all that the smaller ones cover.
+bool is_injective(const Pattern& pattern) {
+  std::vector<Pattern::Dim> dims = pattern.dims;
+  std::sort(dims.begin(), dims.end(),
+            [](const Pattern::Dim& a, const Pattern::Dim& b) { return a.stride < b.stride; });
+  uint64_t covered = 1;
+  for (const Pattern::Dim& dim : dims) {
+    if (dim.size == 1) continue;
+    if (dim.stride < covered) return false;
+    covered += (dim.size - 1) * dim.stride;
+  }
+  return true;
+}
+
+// Whether the kernels can take the values from where they are, and the DMAs bring them.
+void check_access(const Instance& instance, size_t slot_index, const Use& use,
+                  const std::string& where) {
+  const Slot& slot = instance.program.slots[slot_index];
+  const Pattern& pattern = instance.places[slot_index].pattern;
+  const bool is_weight = use.is_matmul_weight;
+  if (!is_weight)
+    if (const auto problem = cpu::pattern_problem(instance.program, slot_index, pattern))
+      fail_input(where, "slot {} {}", slot.name, *problem);
+  // A transposed weight is walked along its columns, tile by tile.
+  Pattern walked = pattern;
+  if (is_weight && !walked.dims.empty() && walked.dims.back().stride != 1)
+    std::stable_sort(
+        walked.dims.begin(), walked.dims.end(),
+        [](const Pattern::Dim& a, const Pattern::Dim& b) { return a.stride > b.stride; });
+  if (const auto problem = dma_problem(walked, slot.dtype))
+    fail_input(where, "slot {} {}", slot.name, *problem);
+  if (use.is_written && !is_injective(pattern))
+    fail_input(where, "slot {} is written with values on top of each other", slot.name);
+}
+
+void check_place(const Instance& instance, size_t slot_index, const Use& use,
+                 const std::string& where) {
+  const Slot& slot = instance.program.slots[slot_index];
+  const SlotPlace& place = instance.places[slot_index];
+  check_pattern(slot, place.pattern, where);
+  if (place.encoding == Encoding::q4nx) check_q4nx(instance, slot_index, use, where);
+  if (place.argument < 0) {
+    if (slot.kind != SlotKind::scratch)
+      fail_input(where, "slot {} is neither scratch nor an argument", slot.name);
+    if (place != SlotPlace{}) fail_input(where, "slot {}: private scratch has no place", slot.name);
+    return;
+  }
+  if (static_cast<size_t>(place.argument) >= instance.arguments.size() ||
+      instance.arguments[static_cast<size_t>(place.argument)].dead)
+    fail_input(where, "slot {} is in bad argument {}", slot.name, place.argument);
+  const uint64_t bytes = instance.arguments[static_cast<size_t>(place.argument)].bytes;
+  if (reach(slot, place) > bytes)
+    fail_input(where, "slot {} reaches byte {} of argument {}, which has {}", slot.name,
+               reach(slot, place), place.argument, bytes);
+  check_access(instance, slot_index, use, where);
+}
+
+// Two launches may write the same values, or different ones, but not some of each other's.
+// Patterns are compared by the range they span: no image interleaves what it writes.
+void check_overlaps(const Instance& instance, std::span<const Use> uses, const std::string& where) {
+  const auto& slots = instance.program.slots;
+  struct Range {
+    int32_t argument;
+    uint64_t begin, end;
+    size_t slot;
+    auto operator<=>(const Range&) const = default;
+  };
+  std::vector<Range> written;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const SlotPlace& place = instance.places[i];
+    if (place.argument < 0 || !uses[i].is_written) continue;
+    written.push_back({place.argument, row_bytes(slots[i].dtype, place.pattern.offset),
+                       reach(slots[i], place), i});
+  }
+  std::sort(written.begin(), written.end());
+  const auto is_same = [&](const Range& a, const Range& b) {
+    return simplified(instance.places[a.slot].pattern) ==
+               simplified(instance.places[b.slot].pattern) &&
+           slots[a.slot].dtype == slots[b.slot].dtype &&
+           slots[a.slot].rows * slots[a.slot].cols == slots[b.slot].rows * slots[b.slot].cols;
+  };
+  // By ascending begin, what overlaps any earlier range overlaps the one that reaches furthest.
+  size_t furthest = 0;
+  for (size_t i = 1; i < written.size(); ++i) {
+    const Range &last = written[furthest], &next = written[i];
+    const bool overlaps = next.argument == last.argument && next.begin < last.end;
+    if (overlaps && !is_same(next, last))
+      fail_input(where, "slots {} and {} are written and overlap", slots[last.slot].name,
+                 slots[next.slot].name);
+    if (!overlaps || next.end > last.end) furthest = i;
   }
 }
 
-Launch take_launch(Reader& in) {
-  Launch launch;
-  launch.kernel = in.take_enum(Kernel::matmul_i8, "kernel");
-  launch.step = in.take_text("step name");
-  launch.block = in.take_text("block name");
-  const uint8_t args = in.take<uint8_t>("argument count");
-  for (uint8_t i = 0; i < args; ++i) {
-    Arg arg;
-    arg.slot = in.take<uint16_t>("launch argument");
-    arg.reads = in.take_flag("reads flag");
-    arg.writes = in.take_flag("writes flag");
-    launch.args.push_back(arg);
-  }
-  launch.shape.heads = in.take<uint32_t>("heads");
-  launch.shape.kv_heads = in.take<uint32_t>("kv_heads");
-  launch.shape.head_dim = in.take<uint32_t>("head_dim");
-  launch.shape.context = in.take<uint32_t>("context");
-  launch.shape.rope_pairs = in.take_flag("rope_pairs flag");
-  launch.shape.eps = in.take<float>("eps");
-  launch.shape.bf16_sums = in.take_flag("bf16_sums flag");
-  return launch;
-}
-
-Program take_program(Reader& in) {
-  Program program;
-  program.name = in.take_text("program name");
-  for (size_t count = in.take_count(20, "slots"); count > 0; --count) {
-    Slot slot;
-    slot.name = in.take_text("slot name");
-    slot.kind = in.take_enum(SlotKind::inout, "slot kind");
-    slot.dtype = in.take_enum(DType::i8, "slot type");
-    slot.rows = in.take<uint64_t>("slot rows");
-    slot.cols = in.take<uint64_t>("slot cols");
-    program.slots.push_back(std::move(slot));
-  }
-  for (size_t count = in.take_count(28, "launches"); count > 0; --count)
-    program.launches.push_back(take_launch(in));
-  return program;
-}
-
-void check_slots(const Image& image, const std::string& where) {
-  const auto& slots = image.program.slots;
-  if (slots.size() > UINT16_MAX) fail_input(where, "{} slots are too many", slots.size());
-  for (const Slot& slot : slots) {
-    if (slot.rows == 0 || slot.cols == 0 || slot.rows > kMostValues || slot.cols > kMostValues ||
-        slot.rows > kMostValues / slot.cols)
-      fail_input(where, "slot {} has bad size {} x {}", slot.name, slot.rows, slot.cols);
-    if (slot.cols % info(slot.dtype).block_values != 0)
-      fail_input(where, "slot {}: {} values are not whole blocks of {}", slot.name, slot.cols,
-                 info(slot.dtype).name);
-  }
-}
-
-void check_arguments(const Image& image, const std::string& where) {
-  std::vector<bool> covered(image.program.slots.size());
-  for (size_t i = 0; i < image.arguments.size(); ++i) {
-    const ImageArgument& argument = image.arguments[i];
-    if (argument.dead) continue;
-    if (argument.slot >= covered.size() || covered[argument.slot])
-      fail_input(where, "argument {} has bad slot {}", i, argument.slot);
-    covered[argument.slot] = true;
-  }
-  for (size_t i = 0; i < covered.size(); ++i)
-    if (!covered[i] && image.program.slots[i].kind != SlotKind::scratch)
-      fail_input(where, "slot {} is neither scratch nor an argument", image.program.slots[i].name);
-}
-
-void check_needs(const Image& image, const std::string& where) {
-  const auto& launches = image.program.launches;
-  if (!image.needs.empty() && image.needs.size() != launches.size())
-    fail_input(where, "needs of {} launches, but {} launches", image.needs.size(), launches.size());
-  const uint64_t l2 = uint64_t{kL2BytesPerColumn} * image.columns;
-  for (size_t i = 0; i < image.needs.size(); ++i) {
-    if (image.needs[i].l1_bytes > kL1Bytes)
+void check_needs(const Instance& instance, uint32_t columns, const std::string& where) {
+  const auto& launches = instance.program.launches;
+  const auto& needs = instance.needs;
+  if (!needs.empty() && needs.size() != launches.size())
+    fail_input(where, "needs of {} launches, but {} launches", needs.size(), launches.size());
+  const uint64_t l2 = uint64_t{kL2BytesPerColumn} * columns;
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (needs[i].l1_bytes > kL1Bytes)
       fail_input(where, "launch {} needs {} bytes of L1, a tile has {}", launches[i].step,
-                 image.needs[i].l1_bytes, kL1Bytes);
-    if (image.needs[i].l2_bytes > l2)
+                 needs[i].l1_bytes, kL1Bytes);
+    if (needs[i].l2_bytes > l2)
       fail_input(where, "launch {} needs {} bytes of L2, {} columns have {}", launches[i].step,
-                 image.needs[i].l2_bytes, image.columns, l2);
+                 needs[i].l2_bytes, columns, l2);
   }
+}
+
+void check_stream(const Instance& instance, const std::string& where) {
+  const InstructionStream& stream = *instance.stream;
+  constexpr uint32_t kHeaderWords = 2, kMostWords = 1u << 24;
+  if (stream.words < kHeaderWords || stream.words > kMostWords)
+    fail_input(where, "a stream of {} instruction words", stream.words);
+  uint32_t next = kHeaderWords;
+  bool has_live = false;
+  for (const InstructionStream::Patch& patch : stream.patches) {
+    if (patch.index < next || patch.index >= stream.words)
+      fail_input(where, "bad instruction word {}", patch.index);
+    next = patch.index + 1;
+    has_live = has_live || patch.slope == 1;
+  }
+  if ((stream.window != 0) != has_live)
+    fail_input(where, "a window of {} positions and {} words to set", stream.window,
+               stream.patches.size());
+}
+
+void check_instance(const Instance& instance, const Image& image, const std::string& where) {
+  if (instance.name.empty() || instance.name.find(':') != std::string::npos)
+    fail_input(where, "instance name '{}' is not usable", instance.name);
+  const auto& slots = instance.program.slots;
+  if (slots.size() > UINT16_MAX) fail_input(where, "{} slots are too many", slots.size());
+  for (const Slot& slot : slots) check_slot(slot, where);
+  cpu::check_launches(instance.program, where);
+  if (instance.places.size() != slots.size())
+    fail_input(where, "{} slots, but {} places", slots.size(), instance.places.size());
+  for (const ImageArgument& argument : instance.arguments)
+    if (argument.bytes > kMostBytes)
+      fail_input(where, "an argument of {} bytes is too large", argument.bytes);
+  const std::vector<Use> uses = uses_of(instance.program);
+  for (size_t i = 0; i < slots.size(); ++i) check_place(instance, i, uses[i], where);
+  check_overlaps(instance, uses, where);
+  check_needs(instance, image.columns, where);
+  const bool is_xclbin = image.form == ImageForm::xclbin;
+  if (instance.stream.has_value() != (is_xclbin && !instance.takes_call))
+    fail_input(where, "a stream of instructions is what an xclbin without a call has");
+  if (instance.stream) check_stream(instance, where);
 }
 
 }  // namespace
 
-Image make_image(const std::string& instance, const Program& program) {
+uint64_t reach(const Slot& slot, const SlotPlace& place) {
+  if (place.encoding == Encoding::q4nx) return place.pattern.offset * 2 + q4nx_bytes(place.q4nx);
+  return row_bytes(slot.dtype, end_of(place.pattern, slot.rows * slot.cols));
+}
+
+Image make_image(const std::string& name, const Program& program, Scratch scratch) {
+  Instance instance;
+  instance.name = name;
+  instance.program = program;
+  for (const Slot& slot : program.slots) {
+    const bool is_private = slot.kind == SlotKind::scratch && scratch == Scratch::is_private;
+    SlotPlace place;
+    if (!is_private) {
+      place.argument = static_cast<int32_t>(instance.arguments.size());
+      instance.arguments.push_back({slot.bytes(), false});
+    }
+    instance.places.push_back(std::move(place));
+  }
   Image image;
-  image.instance = instance;
-  image.program = program;
-  for (size_t i = 0; i < program.slots.size(); ++i)
-    if (program.slots[i].kind != SlotKind::scratch)
-      image.arguments.push_back({static_cast<uint16_t>(i), false});
+  image.instances.push_back(std::move(instance));
   return image;
 }
 
+Image combined(std::span<const Image> images) {
+  Image result;
+  for (const Image& image : images) {
+    if (image.form != ImageForm::elf || image.platform != images.front().platform ||
+        image.columns != images.front().columns)
+      fail_input("images", "are not ELFs for one partition");
+    result.platform = image.platform;
+    result.columns = image.columns;
+    result.instances.insert(result.instances.end(), image.instances.begin(), image.instances.end());
+  }
+  return result;
+}
+
 void check_image(const Image& image, const std::string& where) {
-  if (image.instance.empty() || image.instance.find(':') != std::string::npos)
-    fail_input(where, "instance name '{}' is not usable", image.instance);
   if (image.columns == 0 || image.columns > 255)
     fail_input(where, "{} columns are not possible", image.columns);
   constexpr uint8_t kPlatforms[] = {64, 69, 70, 75, 86, 105};
   if (std::find(std::begin(kPlatforms), std::end(kPlatforms), image.platform) ==
       std::end(kPlatforms))
     fail_input(where, "platform {} is not known", image.platform);
-  check_slots(image, where);
-  check_arguments(image, where);
-  cpu::check_launches(image.program, where);
-  check_needs(image, where);
-}
-
-std::vector<std::byte> serialise(const Image& image) {
-  check_image(image, image.instance);
-  Writer body;
-  body.add_text(image.instance);
-  body.add(image.form);
-  body.add(image.platform);
-  body.add(image.columns);
-  body.add_count(image.arguments.size());
-  for (const ImageArgument& argument : image.arguments) {
-    body.add(argument.slot);
-    body.add(static_cast<uint8_t>(argument.dead));
+  if (image.instances.empty()) fail_input(where, "has no instance");
+  if (image.form == ImageForm::xclbin && image.instances.size() != 1)
+    fail_input(where, "an xclbin of {} instances", image.instances.size());
+  std::set<std::string> names;
+  for (const Instance& instance : image.instances) {
+    check_instance(instance, image, where);
+    if (!names.insert(instance.name).second)
+      fail_input(where, "two instances are called {}", instance.name);
   }
-  body.add_count(image.needs.size());
-  for (const LaunchNeeds& needs : image.needs) {
-    body.add(needs.l1_bytes);
-    body.add(needs.l2_bytes);
-  }
-  add_program(body, image.program);
-  const std::vector<std::byte> payload = body.take();
-  const Hash128 hash = hash_bytes(payload);
-  Writer out;
-  for (char c : kMagic) out.add(c);
-  out.add(kImageVersion);
-  out.add(static_cast<uint64_t>(kHeaderBytes + payload.size()));
-  out.add(hash.high);
-  out.add(hash.low);
-  std::vector<std::byte> file = out.take();
-  file.insert(file.end(), payload.begin(), payload.end());
-  return file;
-}
-
-void write_image(const std::filesystem::path& path, const Image& image) {
-  AtomicFile file(path);
-  file.write(serialise(image));
-  file.commit();
-}
-
-Image parse_image(std::span<const std::byte> bytes, const std::string& where) {
-  if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    fail_input(where, "is not an image for the virtual NPU");
-  Reader in(bytes.subspan(kMagic.size()), where);
-  const uint32_t version = in.take<uint32_t>("version");
-  if (version != kImageVersion)
-    fail_input(where, "image version {}, this program reads {}: compile it again", version,
-               kImageVersion);
-  const uint64_t size = in.take<uint64_t>("file size");
-  if (size != bytes.size()) fail_input(where, "has {} bytes instead of {}", bytes.size(), size);
-  Image image;
-  image.hash.high = in.take<uint64_t>("hash");
-  image.hash.low = in.take<uint64_t>("hash");
-  image.file_bytes = size;
-  if (hash_bytes(bytes.subspan(kHeaderBytes)) != image.hash)
-    fail_input(where, "does not match its hash");
-  image.instance = in.take_text("instance name");
-  image.form = in.take_enum(ImageForm::xclbin, "form");
-  image.platform = in.take<uint8_t>("platform");
-  image.columns = in.take<uint32_t>("columns");
-  for (size_t count = in.take_count(3, "arguments"); count > 0; --count) {
-    const uint16_t slot = in.take<uint16_t>("argument slot");
-    image.arguments.push_back({slot, in.take_flag("dead flag")});
-  }
-  for (size_t count = in.take_count(8, "needs"); count > 0; --count) {
-    const uint32_t l1 = in.take<uint32_t>("l1_bytes");
-    image.needs.push_back({l1, in.take<uint32_t>("l2_bytes")});
-  }
-  image.program = take_program(in);
-  if (in.left() != 0) fail_input(where, "{} bytes follow the last launch", in.left());
-  check_image(image, where);
-  return image;
-}
-
-Image read_image(const std::filesystem::path& path) {
-  const MappedFile file(path);
-  return parse_image(file.bytes(), path.string());
 }
 
 }  // namespace tyto::vxrt

@@ -1,38 +1,31 @@
-// Virtual images: a Program in a container, with the argument order its kernel is called in. They
-// stand for the ELF and xclbin files that a real NPU is given.
+// Virtual images: programs in a container, each with the argument list its control code is called
+// with. They stand for the ELF and xclbin files that a real NPU is given.
 //
-// File, little-endian:
-//   "TYTOVNPU" | u32 version | u64 bytes of the whole file | u128 hash of all that follows
-//   string instance | u8 form | u8 platform | u32 columns
-//   u32 count | count x { u16 slot | u8 dead }                        arguments
-//   u32 count | count x { u32 l1_bytes | u32 l2_bytes }               needs: none, or one per
-//   launch string name | u32 count | count x { string name | u8 kind | u8 dtype | u64 rows | u64
-//   cols } u32 count | count x { u8 kernel | string step | string block | u8 count | count x
-//     { u16 slot | u8 reads | u8 writes } | 4 x u32 shape | u8 rope_pairs | f32 eps | u8 bf16_sums
-//     }
-// where a string is u16 length and bytes.
+// Calling convention of an ELF: argument i is arguments[i]. Where the instance takes a call, three
+// uint32_t scalars follow: Call::tokens, position, first_row; one that was never set is that of
+// {1, 0, 0}. Where it does not, as MLIR-AIR's do not, the call is compiled in.
+// Of an xclbin: 0 is the opcode 3, 1 the buffer of instruction words, 2 how many there are, and
+// arguments[i] is at index 3 + i. The words are the instance's stream; one that takes a call has
+// the words {kInstructionMagic, tokens, position, first_row} instead.
 //
-// Calling convention of the ELF form: argument i is the buffer of arguments[i]; then come three
-// uint32_t scalars at the indices arguments.size() + 0, 1, 2: Call::tokens, position, first_row.
-// A Call that was never set is {1, 0, 0}.
-// Of the xclbin form: 0 is the opcode 3, 1 the buffer of instruction words, 2 how many there are,
-// and arguments[i] is at index 3 + i. The words are {kInstructionMagic, tokens, position,
-// first_row}.
+// image_file.cc has the file format.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/hash.h"
+#include "device/vxrt/instruction_stream.h"
+#include "program/pattern.h"
 #include "program/program.h"
 
 namespace tyto::vxrt {
 
-constexpr uint32_t kImageVersion = 2;
-constexpr uint32_t kInstructionMagic = 0x4e505654;  // "TVPN"
+constexpr uint32_t kImageVersion = 3;
 constexpr uint8_t kPlatformAie2p = 69;
 constexpr uint32_t kCallScalars = 3;
 constexpr uint32_t kXclbinFirstArgument = 3;
@@ -44,9 +37,32 @@ constexpr uint32_t kL2BytesPerColumn = 512 * 1024;  // one memory tile
 
 enum class ImageForm : uint8_t { elf, xclbin };
 
+enum class Encoding : uint8_t {
+  values,  // the slot's own type
+  q4nx,    // 4-bit blocks that the device decodes to bf16
+};
+
+// A matrix whose rows are part of a phase's. Slot row r is row
+//   first_row + r / chunk_rows * chunk_stride + r % chunk_rows
+// of the phase, and its columns are the phase's first ones.
+struct Q4nxPlace {
+  uint64_t phase_rows = 0, phase_cols = 0;  // of the whole phase, padded
+  uint64_t first_row = 0, chunk_rows = 0, chunk_stride = 0;
+  bool operator==(const Q4nxPlace&) const = default;
+};
+
+// Where a slot's values are.
+struct SlotPlace {
+  int32_t argument = -1;  // -1: scratch, private to the instance
+  Pattern pattern = {};   // q4nx: only the offset, of the phase, in 16-bit elements
+  Encoding encoding = Encoding::values;
+  Q4nxPlace q4nx = {};
+  bool operator==(const SlotPlace&) const = default;
+};
+
 struct ImageArgument {
-  uint16_t slot = 0;  // not looked at when dead
-  bool dead = false;  // part of the calling convention, never read or written
+  uint64_t bytes = 0;  // of the signature; the launches may reach fewer
+  bool dead = false;   // part of the calling convention, never read or written
   bool operator==(const ImageArgument&) const = default;
 };
 
@@ -56,23 +72,42 @@ struct LaunchNeeds {
   bool operator==(const LaunchNeeds&) const = default;
 };
 
+// One piece of control code: "main:<name>".
+struct Instance {
+  std::string name;
+  Program program;
+  std::vector<SlotPlace> places;         // [program.slots]
+  std::vector<ImageArgument> arguments;  // several slots may lie in one
+  std::vector<LaunchNeeds> needs;        // empty when unknown, else one per launch of the program
+  uint32_t launches = 0;                 // as the hardware counts them; 0: the program's
+  bool takes_call = true;
+  Call fixed_call = {};                     // when it takes none
+  std::optional<InstructionStream> stream;  // xclbin: the words it is driven by
+
+  uint32_t counted_launches() const {
+    return launches != 0 ? launches : static_cast<uint32_t>(program.launches.size());
+  }
+};
+
 struct Image {
-  std::string instance;  // the control code is "main:<instance>"
   ImageForm form = ImageForm::elf;
   uint8_t platform = kPlatformAie2p;
   uint32_t columns = kColumns;
-  std::vector<ImageArgument> arguments;
-  std::vector<LaunchNeeds> needs;  // empty when unknown, else one per launch
-  Program program;
+  std::vector<Instance> instances;  // names differ; an xclbin has one
 
   // Of the file it was read from; not written from here.
   Hash128 hash = {};
   uint64_t file_bytes = 0;
 };
 
-// An image whose arguments are the program's slots in order, scratch left out: it is private to the
-// image.
-Image make_image(const std::string& instance, const Program& program);
+// An ELF of one instance whose arguments are the program's slots in order and which takes a call.
+// Scratch is private to the instance unless it is to be an argument too: another image may read it.
+enum class Scratch : uint8_t { is_private, is_argument };
+Image make_image(const std::string& name, const Program& program,
+                 Scratch scratch = Scratch::is_private);
+
+// One ELF with all their instances, so that one context and one run list can hold them.
+Image combined(std::span<const Image> images);
 
 std::vector<std::byte> serialise(const Image& image);  // throws when check_image would
 void write_image(const std::filesystem::path& path, const Image& image);
@@ -82,8 +117,12 @@ void write_image(const std::filesystem::path& path, const Image& image);
 Image parse_image(std::span<const std::byte> bytes, const std::string& where);
 Image read_image(const std::filesystem::path& path);
 
-// Everything a file could get wrong that execution relies on: slots within bounds, types the
-// kernels take, arguments that cover every slot but scratch, launches that fit L1 and L2.
+// Everything a file could get wrong that execution relies on: types the kernels take, places inside
+// their arguments that the DMAs can reach, no two written slots on top of each other, launches that
+// fit L1 and L2.
 void check_image(const Image& image, const std::string& where);
+
+// Bytes of the slot's argument up to the last one its place touches.
+uint64_t reach(const Slot& slot, const SlotPlace& place);
 
 }  // namespace tyto::vxrt

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <chrono>
+#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -23,16 +24,6 @@ uint64_t in_pages(uint64_t bytes) {
 
 }  // namespace
 
-LoadedImage::LoadedImage(Image loaded)
-    : image(std::move(loaded)), interpreter(image.program), scratch(image.program.slots.size()) {
-  std::vector<bool> is_written(image.program.slots.size());
-  for (const Launch& launch : image.program.launches)
-    for (const Arg& arg : launch.args)
-      if (arg.writes) is_written[arg.slot] = true;
-  for (const ImageArgument& argument : image.arguments)
-    if (!argument.dead && is_written[argument.slot]) written.push_back(argument.slot);
-}
-
 Machine& Machine::get() {
   static Machine machine;
   return machine;
@@ -51,6 +42,7 @@ void Machine::reset(const Hardware& hardware) {
   Lock lock(mutex_);
   ++power_cycles_;  // lets go of a hanging run
   for (Context* context : live_) context->lost = true;
+  std::erase_if(queue_, [](const QueueEntry& entry) { return entry.command == nullptr; });
   paused_ = false;
   work_.notify_all();
   done_.wait(lock, [&] { return counters_.in_flight == 0; });
@@ -59,6 +51,10 @@ void Machine::reset(const Hardware& hardware) {
   fault_ = {};
   contexts_.clear();
   last_context_ = 0;
+  last_form_.reset();
+  ini_.clear();
+  used_ini_.clear();
+  last_active_ns_ = now_ns();
   Counters fresh;
   fresh.live_contexts = counters_.live_contexts;
   fresh.live_buffers = counters_.live_buffers;
@@ -87,6 +83,13 @@ Hardware Machine::hardware() {
 Limits Machine::limits() {
   Lock lock(mutex_);
   return hardware_.limits;
+}
+
+uint64_t Machine::busy_ns() {
+  Lock lock(mutex_);
+  uint64_t total = 0;
+  for (const auto& [id, context] : contexts_) total += context.busy_ns;
+  return total;
 }
 
 Counters Machine::counters() {
@@ -139,6 +142,11 @@ void Machine::take_heap(uint64_t bytes) {
     fail_system(ENOMEM, fmt::format("device heap: {} bytes used, {} more asked for, at most {}",
                                     counters_.heap_used_bytes, bytes, limits.heap_max_bytes));
   counters_.heap_used_bytes += in_pages(bytes);
+  if (counters_.heap_reserved_bytes == 0) {  // the first pages may be more than one
+    const uint64_t pages = std::strtoull(use_ini("Debug.num_heap_pages").c_str(), nullptr, 10);
+    const uint64_t most = limits.heap_max_bytes / std::max<uint64_t>(limits.heap_step_bytes, 1);
+    counters_.heap_reserved_bytes = std::min(pages, most) * limits.heap_step_bytes;
+  }
   while (counters_.heap_reserved_bytes < counters_.heap_used_bytes)
     counters_.heap_reserved_bytes += std::max<uint64_t>(limits.heap_step_bytes, kPage);
 }
@@ -154,6 +162,7 @@ void Machine::open(Context& context) {
     fail_system(EINVAL, fmt::format("CREATE_HWCTX failed: all {} contexts are in use",
                                     hardware_.limits.contexts));
   context.id = next_context_++;
+  last_active_ns_ = now_ns();  // the driver wakes the device for this
   live_.push_back(&context);
   counters_.live_contexts = static_cast<uint32_t>(live_.size());
 }
@@ -171,6 +180,9 @@ void Machine::configure(Context& context, std::shared_ptr<LoadedImage> image) {
 void Machine::close(Context& context) {
   Lock lock(mutex_);
   std::erase(live_, &context);
+  std::erase_if(queue_, [&](const QueueEntry& entry) {  // fences: commands keep it open
+    return entry.context == &context;
+  });
   counters_.live_contexts = static_cast<uint32_t>(live_.size());
 }
 
@@ -178,6 +190,55 @@ void Machine::count_sync(bool to_device, uint64_t bytes) {
   Lock lock(mutex_);
   (to_device ? counters_.bytes_to_device : counters_.bytes_from_device) += bytes;
   ++counters_.syncs;
+}
+
+uint64_t Machine::now_ns() const {
+  if (hardware_.idle_clock) return hardware_.idle_clock();
+  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+void Machine::set_ini(const std::string& key, const std::string& value) {
+  Lock lock(mutex_);
+  if (used_ini_.contains(key)) fail_system(EINVAL, key + " has been used already");
+  ini_[key] = value;
+}
+
+std::string Machine::use_ini(const std::string& key) {
+  used_ini_.insert(key);
+  const auto found = ini_.find(key);
+  return found == ini_.end() ? "" : found->second;
+}
+
+void Machine::submit_signal(Context& context, std::shared_ptr<Fence> fence) {
+  Lock lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  queue_.push_back({&context, nullptr, std::move(fence), 0});
+  work_.notify_all();
+}
+
+void Machine::submit_wait(Context& context, std::shared_ptr<Fence> fence) {
+  Lock lock(mutex_);
+  const uint64_t awaited = ++fence->waits;
+  queue_.push_back({&context, nullptr, std::move(fence), awaited});
+}
+
+void Machine::signal(Fence& fence) {
+  Lock lock(mutex_);
+  ++fence.signals;
+  work_.notify_all();
+  done_.notify_all();
+}
+
+bool Machine::wait_for(Fence& fence, int64_t timeout_ms) {
+  Lock lock(mutex_);
+  const uint64_t awaited = fence.waits + 1;
+  const auto is_signalled = [&] { return fence.signals >= awaited; };
+  if (timeout_ms <= 0)
+    done_.wait(lock, is_signalled);
+  else if (!done_.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_signalled))
+    return false;
+  fence.waits = awaited;
+  return true;
 }
 
 void Machine::submit(Command& command) {
@@ -191,7 +252,7 @@ void Machine::submit(Command& command) {
   }
   command.abort_requested = false;
   command.in_flight = true;
-  queue_.push_back(&command);
+  queue_.push_back({&context, &command, nullptr, 0});
   ++counters_of(context).submissions;
   ++counters_.in_flight;
   counters_.most_in_flight = std::max(counters_.most_in_flight, ++context.in_flight);
@@ -212,7 +273,8 @@ void Machine::abort(Command& command) {
   Lock lock(mutex_);
   if (!command.in_flight) return;
   command.abort_requested = true;
-  if (std::erase(queue_, &command) > 0) {
+  const auto is_this = [&](const QueueEntry& entry) { return entry.command == &command; };
+  if (std::erase_if(queue_, is_this) > 0) {
     for (Job* job : command.jobs) end(*job, ERT_CMD_STATE_ABORT, "aborted");
     *command.failed = true;
     finish(command);

@@ -9,27 +9,17 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "device/cpu/interpreter.h"
 #include "device/vxrt/control.h"
-#include "device/vxrt/image.h"
+#include "device/vxrt/loaded_image.h"
 
 namespace tyto::vxrt {
-
-// An image with what executes it. Only the device's thread touches `interpreter` and `scratch`.
-struct LoadedImage {
-  explicit LoadedImage(Image loaded);
-
-  Image image;
-  cpu::Interpreter interpreter;
-  std::vector<uint16_t> written;  // slots of arguments that some launch writes
-  std::vector<std::vector<std::byte>>
-      scratch;  // [slots], of slots that are no argument; on first use
-};
 
 struct Context {
   uint64_t id = 0;
@@ -38,25 +28,47 @@ struct Context {
   uint32_t in_flight = 0;
 };
 
+// The buffer given for an argument: the device's copy of its bytes.
+struct Binding {
+  std::byte* data = nullptr;
+  DeviceMemory* memory = nullptr;  // of the whole buffer
+  uint64_t offset = 0;             // in it
+};
+
 // What one run hands to the device. Filled while idle; the machine's while in flight.
 struct Job {
-  LoadedImage* image = nullptr;
-  std::vector<std::byte*> buffers;  // [slots], the device's copies; none for private scratch
+  const LoadedImage* image = nullptr;
+  LoadedInstance* instance = nullptr;
+  std::vector<Binding> arguments;  // [instance.arguments]; empty ones for what nothing touches
   Call call;
-  const std::byte* instructions = nullptr;  // xclbin form: where the call is read from
-  std::string bad_argument;                 // not empty: ends as ERROR
+  std::span<const uint32_t> words;  // xclbin form: the instructions
+  std::string bad_argument;         // not empty: ends as ERROR
 
   ert_cmd_state state = ERT_CMD_STATE_NEW;  // under the machine's mutex, as is `reason`
   std::string reason;
 };
 
-// One entry of the queue: a run, or a chain of a run list. Its owner calls abort() before it goes.
+// What a run list's chain or a run is submitted as. Its owner calls abort() before it goes.
 struct Command {
   std::vector<Job*> jobs;
   Context* context = nullptr;
   bool* failed = nullptr;  // shared by the chains of one list: after a failure the rest is aborted
   bool abort_requested = false;
   bool in_flight = false;
+};
+
+// Counts up; the n-th wait is for the n-th signal. Under the machine's mutex.
+struct Fence {
+  uint64_t signals = 0;  // that have happened
+  uint64_t waits = 0;    // that were asked for
+};
+
+// One place in a context's queue: a command, or a fence to signal or to wait for.
+struct QueueEntry {
+  Context* context = nullptr;
+  Command* command = nullptr;    // owned by its run or list
+  std::shared_ptr<Fence> fence;  // shared with the caller's handle
+  uint64_t awaited = 0;          // signals of the fence; 0: it is signalled here
 };
 
 class Machine {
@@ -67,6 +79,7 @@ class Machine {
   void inject(const Fault& fault);
   void set_paused(bool paused);
   Counters counters();
+  uint64_t busy_ns();
   Hardware hardware();
   Limits limits();
 
@@ -81,6 +94,15 @@ class Machine {
   void close(Context& context);
 
   void count_sync(bool to_device, uint64_t bytes);
+
+  // Settings by their names in xrt.ini. EINVAL once the setting has been used.
+  void set_ini(const std::string& key, const std::string& value);
+
+  // After the context's commands so far, and before its next ones.
+  void submit_signal(Context& context, std::shared_ptr<Fence> fence);
+  void submit_wait(Context& context, std::shared_ptr<Fence> fence);
+  void signal(Fence& fence);                        // from the host
+  bool wait_for(Fence& fence, int64_t timeout_ms);  // false: not in time; 0 waits for ever
 
   // Waits while the context has all the commands in flight that it may have.
   void submit(Command& command);
@@ -103,6 +125,8 @@ class Machine {
   Machine() = default;
   ~Machine();
   void work();
+  bool has_work() const { return next_entry() < queue_.size(); }
+  size_t next_entry() const;
   void run_command(Command& command, Lock& lock);
   void run_job(Command& command, Job& job, Lock& lock);
   void hang(Command& command, Job& job, Lock& lock);
@@ -111,13 +135,17 @@ class Machine {
   void abort_queued(const Context* context, const std::string& reason);
   void finish(Command& command);
   Fault take_run_fault();
+  uint64_t now_ns() const;
+  uint64_t begin_ns(Context& context);
+  bool follows_other_form(const Job& job);
+  std::string use_ini(const std::string& key);
   void check_allocation_fault();
   ContextCounters& counters_of(const Context& context) { return contexts_[context.id]; }
 
   std::mutex mutex_;  // guards everything below, and Job, Command and Context while in flight
   std::condition_variable work_;  // for the device's thread
   std::condition_variable done_;  // for callers
-  std::vector<Command*> queue_;
+  std::vector<QueueEntry> queue_;
   std::thread thread_;  // started with the first command
   bool stopping_ = false;
   bool paused_ = false;
@@ -130,6 +158,10 @@ class Machine {
   std::vector<Context*> live_;
   uint64_t next_context_ = 1;
   uint64_t last_context_ = 0;
+  std::optional<ImageForm> last_form_;
+  uint64_t last_active_ns_ = 0;  // by the idle clock
+  std::map<std::string, std::string> ini_;
+  std::set<std::string> used_ini_;
 
   std::optional<ThreadPool> pool_;  // the device thread's own
 };

@@ -40,7 +40,7 @@ struct hw_context_impl {
 // zero until touched.
 struct bo_impl {
   bo_impl(size_t bytes, void* user_pointer, bool in_heap);
-  bo_impl(std::shared_ptr<bo_impl> whole, size_t bytes, size_t offset);
+  bo_impl(std::shared_ptr<bo_impl> whole, size_t bytes, size_t begin);
   ~bo_impl();
   bo_impl(const bo_impl&) = delete;
   bo_impl& operator=(const bo_impl&) = delete;
@@ -48,6 +48,8 @@ struct bo_impl {
   std::shared_ptr<bo_impl> parent;  // a sub-buffer shares its parent's memory
   std::byte* host = nullptr;
   std::byte* device = nullptr;
+  std::shared_ptr<tyto::vxrt::DeviceMemory> memory;  // shared with windows into the buffer
+  size_t offset = 0;                                 // of a window in the whole buffer
   size_t size = 0;
   uint64_t address = 0;
   bool is_user_memory = false;
@@ -55,8 +57,14 @@ struct bo_impl {
 };
 
 struct kernel_impl {
-  std::shared_ptr<hw_context_impl> context;  // shared with the hw_context it was made from
-  tyto::vxrt::LoadedImage* image = nullptr;  // the context's
+  std::shared_ptr<hw_context_impl> context;        // shared with the hw_context it was made from
+  const tyto::vxrt::LoadedImage* image = nullptr;  // the context's
+  tyto::vxrt::LoadedInstance* instance = nullptr;  // of the image
+};
+
+struct fence_impl {
+  std::shared_ptr<tyto::vxrt::Fence> fence =
+      std::make_shared<tyto::vxrt::Fence>();  // shared with the queue
 };
 
 struct run_argument {
@@ -87,8 +95,10 @@ struct run_impl {
   bool is_in_list = false;
   uint64_t heap_bytes = 0;
 
+  uint64_t chain_bytes() const;  // that it takes in a run list's command
+
  private:
-  void bind(size_t slot, const run_argument* argument, uint64_t span_bytes);
+  void bind(size_t index, const run_argument* argument, uint64_t span_bytes);
   void prepare_call(size_t first_scalar);
   void prepare_instructions();
 };

@@ -140,6 +140,18 @@ TEST_F(ReadTextFileTest, RefusesWhatIsNoFile) {
             folder_.string() + ": not a regular file");
 }
 
+using SystemTextTest = FileTest;
+
+TEST_F(SystemTextTest, NeedsNoSizeAndNeverThrows) {
+  EXPECT_EQ(read_system_text(make("value", "12\n\n")).text, "12");
+  EXPECT_EQ(read_system_text(make("empty", "")).text, "");
+  EXPECT_EQ(read_system_text(make("long", std::string(10000, 'x'))).text.size(), 10000u);
+  EXPECT_EQ(read_system_text(make("long", std::string(10000, 'x')), 5000).text.size(), 5000u);
+  EXPECT_NE(read_system_text("/proc/self/status").text.find("Name:"), std::string::npos);
+  EXPECT_EQ(read_system_text(folder_ / "absent").error, ENOENT);
+  EXPECT_EQ(read_system_text(folder_).error, EISDIR);
+}
+
 using AtomicFileTest = FileTest;
 
 TEST_F(AtomicFileTest, AppearsOnCommitAlone) {

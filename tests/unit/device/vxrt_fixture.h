@@ -42,11 +42,12 @@ inline Program block_program(DType activations) {
 }
 
 // Arguments: x, norm, a dead one, weight, delta; then tokens, position, first_row.
-inline Image block_image(const std::string& instance = "block") {
-  Image image;
-  image.instance = instance;
-  image.program = block_program(DType::bf16);
-  image.arguments = {{0, false}, {1, false}, {0, true}, {3, false}, {4, false}};
+inline Image block_image(const std::string& name = "block") {
+  Image image = make_image(name, block_program(DType::bf16));
+  Instance& instance = image.instances[0];
+  instance.arguments.insert(instance.arguments.begin() + 2, ImageArgument{1 << 20, true});
+  instance.places[3].argument = 3;
+  instance.places[4].argument = 4;
   return image;
 }
 

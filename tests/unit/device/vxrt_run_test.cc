@@ -106,7 +106,7 @@ Program attention_program(DType values, DType cache) {
                    {"k_cache", SlotKind::kv, cache, uint64_t{kKvHeads} * kContext, kHeadDim},
                    {"v_cache", SlotKind::kv, cache, uint64_t{kKvHeads} * kContext, kHeadDim},
                    {"y", SlotKind::output, values, 4, kWidth}};
-  const LaunchShape q{kHeads, kKvHeads, kHeadDim, kContext, false, 0};
+  const LaunchShape q{kHeads, kKvHeads, kHeadDim, kContext, 1, false, 0};
   LaunchShape k = q;
   k.heads = kKvHeads;
   const auto in = [](uint16_t slot) { return Arg{slot, true, false}; };
@@ -136,7 +136,7 @@ TEST_F(VxrtRun, AttentionOverTwoCallsForEveryCacheType) {
     const xrt::hw_context context(device, load_elf(image));
     const xrt::ext::kernel kernel(context, "main");
     xrt::bo y = xrt::ext::bo(device, 4 * kWidth * 2);
-    const size_t cache_bytes = image.program.slots[7].bytes();
+    const size_t cache_bytes = image.instances[0].program.slots[7].bytes();
     xrt::run run(kernel);
     run.set_arg(0, upload(device, id_words));
     run.set_arg(1, upload(device, table));

@@ -65,9 +65,27 @@ TEST(Generate, ReceiptCountsWhatTheDeviceCompleted) {
   EXPECT_EQ(answer.receipt.generated_tokens, 5u);
   ASSERT_EQ(answer.receipt.devices.size(), 1u);
   EXPECT_EQ(answer.receipt.devices[0].device, "cpu");
-  // The body's seven blocks and the head for the prompt, then a whole token four times.
-  EXPECT_EQ(answer.receipt.devices[0].completions, 8 + 4 * world.pipeline->dispatches_per_token());
+  // The body's seven blocks, norm and head for the prompt, then a whole token four times.
+  EXPECT_EQ(answer.receipt.devices[0].completions, 9 + 4 * world.pipeline->dispatches_per_token());
   EXPECT_TRUE(answer.receipt.fallbacks.empty());
+}
+
+TEST(Generate, EnergyIsMeasuredOverPrefillAndDecode) {
+  World world;
+  double joules = 0;
+  RailReader reader;
+  reader.rail = {.name = "package-0", .source = "rapl", .path = ""};
+  reader.read = [&] { return RailReading{joules += 6, ""}; };  // at the start, between, at the end
+  EnergyMeter meter({reader});
+  const Answer answer =
+      world.ask({.prompt = {4, 5}, .max_tokens = 5, .stop = {}, .energy = &meter});
+  ASSERT_EQ(answer.receipt.prefill_energy.rails.size(), 1u);
+  EXPECT_DOUBLE_EQ(*answer.receipt.prefill_energy.rails[0].joules, 6);
+  EXPECT_DOUBLE_EQ(*answer.receipt.decode_energy.rails[0].joules, 6);
+  EXPECT_GE(answer.receipt.decode_energy.seconds, answer.receipt.decode_seconds);
+
+  const Answer unasked = world.ask({.prompt = {4, 5}, .max_tokens = 5, .stop = {}});
+  EXPECT_TRUE(unasked.receipt.prefill_energy.rails.empty());
 }
 
 TEST(Generate, StopsAtAStopStringWithoutShowingIt) {

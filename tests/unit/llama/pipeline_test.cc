@@ -129,8 +129,8 @@ TEST(Pipeline, FusionSetsTheNumberOfDispatches) {
     return bench.pipeline->dispatches_per_token();
   };
   EXPECT_EQ(dispatches(Fusion::token), 1u);
-  EXPECT_EQ(dispatches(Fusion::block), 1 + 2 * 3 + 1u);  // embed, three blocks a layer, head
-  EXPECT_EQ(dispatches(Fusion::op), 2 + 2 * 16 + 3u);
+  EXPECT_EQ(dispatches(Fusion::block), 1 + 2 * 3 + 2u);  // embed, three blocks a layer, head
+  EXPECT_EQ(dispatches(Fusion::op), 2 + 2 * 13 + 3u);
 }
 
 // prefill(n + m) == prefill(n), prefill(m) == one by one, for caches of both types.

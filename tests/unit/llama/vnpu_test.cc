@@ -1,6 +1,8 @@
 // The NPU's code on the virtual NPU: what it computes, and what happens when it fails.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "device/vxrt/control.h"
 #include "llama/pipeline.h"
@@ -13,21 +15,57 @@ namespace {
 using testing_support::random_model;
 using testing_support::RandomModel;
 
+struct Setting {
+  std::string name;
+  Fusion fusion;
+  NpuWeights weights;
+  double cosine;  // against the cpu
+};
+
+std::vector<Setting> settings() {
+  return {{"op", Fusion::op, NpuWeights::bf16, 0.999},
+          {"block", Fusion::block, NpuWeights::bf16, 0.999},
+          {"token", Fusion::token, NpuWeights::bf16, 0.999},
+          {"token_q4nx", Fusion::token, NpuWeights::q4nx, 0.95},
+          {"op_int8", Fusion::op, NpuWeights::int8, 0.99}};
+}
+
 class Vnpu : public testing::Test {
  protected:
   void SetUp() override { vxrt::reset(); }
   void TearDown() override { vxrt::reset(); }
 
-  std::unique_ptr<Pipeline> pipeline(Fusion fusion, const std::string& device) {
-    const DeviceEnv env{pool_, trace_, fusion};
+  std::unique_ptr<Pipeline> pipeline(const Setting& setting, PipelineOptions options = {}) {
+    return pipeline_of(random_.model, "vnpu", setting, options);
+  }
+  std::unique_ptr<Pipeline> cpu_pipeline() { return pipeline_of(random_.model, "cpu", {}, {}); }
+
+  std::unique_ptr<Pipeline> pipeline_of(const Model& model, const std::string& device,
+                                        const Setting& setting, PipelineOptions options) {
+    NpuSettings npu;
+    npu.weights = setting.weights;
+    const DeviceEnv env{pool_, trace_, setting.fusion, model_dims(model.config, 0), npu};
     std::vector<Device*> order;
     for (const std::string& name : {device, std::string("cpu")}) {
+      if (!order.empty() && name == device) continue;
       devices_.push_back(open_device(name, env));
       order.push_back(devices_.back().get());
     }
-    PipelineOptions options;
-    options.fusion = fusion;
-    return std::make_unique<Pipeline>(random_.model, order, options, trace_);
+    options.fusion = setting.fusion;
+    return std::make_unique<Pipeline>(model, order, options, trace_);
+  }
+
+  // Greedy tokens after a prompt, as a person would see them.
+  static std::vector<Token> greedy(Pipeline& pipeline, std::span<const Token> prompt,
+                                   size_t count) {
+    std::vector<Token> tokens;
+    std::span<const float> logits = pipeline.run(prompt);
+    while (tokens.size() < count) {
+      const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+      tokens.push_back(static_cast<Token>(best));
+      logits = pipeline.run({&tokens.back(), 1});
+    }
+    return tokens;
   }
 
   const RandomModel random_ = random_model(testing_support::small_config(), DType::bf16);
@@ -35,44 +73,97 @@ class Vnpu : public testing::Test {
   Trace trace_;
   std::vector<std::unique_ptr<Device>> devices_;
   const std::vector<Token> prompt_ = {1, 2, 3, 4, 5, 6, 7};
+  const Setting block_ = settings()[1];
 };
 
-TEST_F(Vnpu, ComputesWhatTheCpuDoesUpToBf16) {
-  const auto expected = pipeline(Fusion::block, "cpu");
-  for (Fusion fusion : {Fusion::block, Fusion::token}) {
-    const auto actual = pipeline(fusion, "vnpu");
+TEST_F(Vnpu, ComputesWhatTheCpuDoesAtEveryFusionAndWeightForm) {
+  const auto expected = cpu_pipeline();
+  for (const Setting& setting : settings()) {
+    const auto actual = pipeline(setting);
     expected->rewind(0);
     const auto want = expected->run(prompt_);
-    EXPECT_GE(compare(actual->run(prompt_), want).cosine, 0.999);
-    const Token next = 9;
-    const auto want_next = expected->run({&next, 1});
-    EXPECT_GE(compare(actual->run({&next, 1}), want_next).cosine, 0.999);
+    EXPECT_GE(compare(actual->run(prompt_), want).cosine, setting.cosine) << setting.name;
+    for (Token next : {9, 4, 7}) {
+      const auto want_next = expected->run({&next, 1});
+      EXPECT_GE(compare(actual->run({&next, 1}), want_next).cosine, setting.cosine) << setting.name;
+    }
+    // A second piece of prompt, behind what was decoded.
+    const std::vector<Token> more = {3, 1, 4, 1, 5};
+    const auto want_more = expected->run(more);
+    EXPECT_GE(compare(actual->run(more), want_more).cosine, setting.cosine) << setting.name;
+    const Token last = 2;
+    const auto want_last = expected->run({&last, 1});
+    EXPECT_GE(compare(actual->run({&last, 1}), want_last).cosine, setting.cosine) << setting.name;
+    devices_.resize(1);
   }
 }
 
+TEST_F(Vnpu, AWholePromptGivesTheSameLogitsAtEveryPosition) {
+  const auto expected = cpu_pipeline();
+  const auto actual = pipeline(block_);
+  std::vector<std::vector<float>> want;
+  expected->run_all_logits(prompt_, [&](uint32_t, std::span<const float> logits) {
+    want.emplace_back(logits.begin(), logits.end());
+  });
+  actual->run_all_logits(prompt_, [&](uint32_t position, std::span<const float> logits) {
+    EXPECT_GE(compare(logits, want[position]).cosine, 0.999) << position;
+  });
+}
+
+TEST_F(Vnpu, HeadsRotatedByPairsAreTurnedToHalves) {
+  Config config = testing_support::small_config();
+  config.rope.layout = RopeLayout::pairs;
+  const RandomModel pairs = random_model(config, DType::bf16);
+  const auto expected = pipeline_of(pairs.model, "cpu", {}, {});
+  for (const Setting& setting : settings()) {
+    const auto actual = pipeline_of(pairs.model, "vnpu", setting, {});
+    expected->rewind(0);
+    EXPECT_GE(compare(actual->run(prompt_), expected->run(prompt_)).cosine, setting.cosine)
+        << setting.name;
+    const Token next = 9;
+    EXPECT_GE(compare(actual->run({&next, 1}), expected->run({&next, 1})).cosine, setting.cosine)
+        << setting.name;
+    devices_.resize(1);
+  }
+}
+
+TEST_F(Vnpu, WeightsOfOtherTypesAreConverted) {
+  const RandomModel f16 = random_model(testing_support::small_config(), DType::f16);
+  const auto expected = pipeline_of(f16.model, "cpu", {}, {});
+  const auto actual = pipeline_of(f16.model, "vnpu", block_, {});
+  EXPECT_GE(compare(actual->run(prompt_), expected->run(prompt_)).cosine, 0.999);
+}
+
 TEST_F(Vnpu, DispatchesPerTokenAreCountedAtTheDevice) {
-  const auto blocks = pipeline(Fusion::block, "vnpu");
+  // Per layer: two images; eleven operators, attention being the host's. Then the head, at op level
+  // with its norm.
+  const std::vector<uint64_t> expected = {11 * 2 + 2, 2 * 2 + 1, 1, 1};
   const Token token = 3;
-  blocks->run({&token, 1});
-  EXPECT_EQ(trace_.device("vnpu").completions, 2 * 2 + 1u);  // two images a layer, and the head
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const auto blocks = pipeline(settings()[i]);
+    const uint64_t before = trace_.device("vnpu").completions;
+    const uint64_t driver_before = vxrt::counters().total.completions;
+    blocks->run({&token, 1});
+    EXPECT_EQ(trace_.device("vnpu").completions - before, expected[i]) << settings()[i].name;
+    EXPECT_EQ(vxrt::counters().total.completions - driver_before, expected[i]);
+    devices_.clear();
+  }
   EXPECT_TRUE(trace_.device("vnpu").is_virtual);
-  EXPECT_EQ(vxrt::counters().total.completions, 5u);
-  const auto whole = pipeline(Fusion::token, "vnpu");
-  whole->run({&token, 1});
-  EXPECT_EQ(trace_.device("vnpu").completions, 6u);
   EXPECT_GT(trace_.device("vnpu").busy_ns, 0u);
 }
 
 TEST_F(Vnpu, LayersShareImagesAndContexts) {
-  const auto blocks = pipeline(Fusion::block, "vnpu");
+  const auto blocks = pipeline(block_);
   EXPECT_EQ(vxrt::counters().live_contexts, 6u);  // three for prefill, three for decode
 }
 
 TEST_F(Vnpu, EveryFaultIsAnErrorThatNamesTheProgramAndNeverASilentResult) {
+  PipelineOptions options;
+  options.on_error = OnDeviceError::fail;
   for (const char* fault : {"timeout@2", "error@2", "hang@2", "context-lost@2"}) {
     devices_.clear();
     vxrt::reset();
-    const auto blocks = pipeline(Fusion::block, "vnpu");
+    const auto blocks = pipeline(block_, options);
     const uint64_t before = trace_.device("vnpu").completions;
     vxrt::inject(vxrt::parse_fault(fault));
     try {
@@ -80,28 +171,93 @@ TEST_F(Vnpu, EveryFaultIsAnErrorThatNamesTheProgramAndNeverASilentResult) {
       FAIL() << fault << " went unnoticed";
     } catch (const Error& error) {
       EXPECT_EQ(error.code, ErrorCode::device) << fault;
-      EXPECT_NE(std::string(error.what()).find("vnpu: "), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("vnpu: L00."), std::string::npos) << error.what();
     }
     EXPECT_EQ(trace_.device("vnpu").completions, before + 1) << fault;
   }
 }
 
-TEST_F(Vnpu, OutOfMemoryIsRefusedUpFront) {
+TEST_F(Vnpu, NoFaultChangesTheText) {
+  for (const Setting& setting : settings()) {
+    vxrt::reset();
+    const std::vector<Token> want = greedy(*pipeline(setting), prompt_, 6);
+    for (const char* fault : {"timeout@9", "error@3", "hang@5", "context-lost@4", "corrupt@7"}) {
+      devices_.clear();
+      vxrt::reset();
+      const auto actual = pipeline(setting);
+      vxrt::inject(vxrt::parse_fault(fault));
+      EXPECT_EQ(greedy(*actual, prompt_, 6), want) << setting.name << " " << fault;
+      EXPECT_EQ(actual->recoveries().size(), 1u) << setting.name << " " << fault;
+    }
+    devices_.clear();
+  }
+}
+
+TEST_F(Vnpu, TheCpuFinishesWhenAskedTo) {
+  PipelineOptions options;
+  options.on_error = OnDeviceError::cpu;
+  const std::vector<Token> want = greedy(*cpu_pipeline(), prompt_, 6);
+  for (const char* fault : {"error@1", "timeout@12", "corrupt@12"}) {
+    devices_.clear();
+    vxrt::reset();
+    const auto actual = pipeline(block_, options);
+    vxrt::inject(vxrt::parse_fault(fault));
+    EXPECT_EQ(greedy(*actual, prompt_, 6), want) << fault;
+    ASSERT_EQ(actual->recoveries().size(), 1u);
+    EXPECT_NE(actual->recoveries()[0].find("finished on the cpu"), std::string::npos);
+    const uint64_t before = trace_.device("vnpu").submissions;
+    actual->run({prompt_.data(), 1});
+    EXPECT_EQ(trace_.device("vnpu").submissions, before);
+  }
+}
+
+TEST_F(Vnpu, ASecondFaultDuringTheRetryIsAnError) {
+  const auto blocks = pipeline(block_);
+  blocks->run(prompt_);
+  vxrt::Hardware hardware = vxrt::hardware();
+  vxrt::inject(vxrt::parse_fault("slowx1e9"));  // every dispatch is taken for a hang
+  const Token token = 3;
+  EXPECT_THROW(blocks->run({&token, 1}), Error);
+}
+
+TEST_F(Vnpu, OutOfMemoryIsRefusedUpFrontWithTheArithmetic) {
   vxrt::Hardware hardware;
   hardware.limits.memlock_bytes = 64 << 10;
   vxrt::reset(hardware);
-  EXPECT_THROW(pipeline(Fusion::block, "vnpu"), Error);
+  try {
+    pipeline(block_);
+    FAIL() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("prefill weights"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(vxrt::counters().live_buffers, 0u);
+}
+
+TEST_F(Vnpu, AnAllocationThatFailsIsAnErrorAndLeaksNothing) {
+  for (int at : {1, 5, 20}) {
+    devices_.clear();
+    vxrt::reset();
+    vxrt::inject(vxrt::parse_fault(fmt::format("oom@{}", at)));
+    EXPECT_THROW(pipeline(block_), Error) << at;
+    devices_.clear();
+    EXPECT_EQ(vxrt::counters().live_buffers, 0u) << at;
+    EXPECT_EQ(vxrt::counters().live_contexts, 0u) << at;
+  }
 }
 
 TEST_F(Vnpu, NothingIsLeftBehind) {
   const uint64_t pinned = vxrt::counters().pinned_bytes;
-  {
-    const auto blocks = pipeline(Fusion::block, "vnpu");
-    EXPECT_GT(vxrt::counters().pinned_bytes, pinned);
+  for (const Setting& setting : settings()) {
+    {
+      const auto blocks = pipeline(setting);
+      blocks->run(prompt_);
+      EXPECT_GT(vxrt::counters().pinned_bytes, pinned);
+    }
+    devices_.clear();
+    EXPECT_EQ(vxrt::counters().pinned_bytes, pinned) << setting.name;
+    EXPECT_EQ(vxrt::counters().live_contexts, 0u) << setting.name;
+    EXPECT_EQ(vxrt::counters().heap_used_bytes, 0u) << setting.name;
   }
-  devices_.clear();
-  EXPECT_EQ(vxrt::counters().pinned_bytes, pinned);
-  EXPECT_EQ(vxrt::counters().live_contexts, 0u);
 }
 
 }  // namespace

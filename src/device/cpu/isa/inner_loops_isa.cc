@@ -63,7 +63,8 @@ TYTO_INLINE float sum(const Vec& v) {
 // y[t][r] = dot(x[t], w[r]) for a register tile of T tokens by R weight rows.
 template <int T, int R, typename Weight>
 TYTO_INLINE void dot_tile(const MatmulTile& tile, size_t token, size_t row) {
-  const Weight* weights = static_cast<const Weight*>(tile.weights) + row * tile.k;
+  const size_t stride = tile.weight_stride == 0 ? tile.k : tile.weight_stride;
+  const Weight* weights = static_cast<const Weight*>(tile.weights) + row * stride;
   const float* x = tile.x + token * tile.x_stride;
   Vec acc[T][R] = {};
   size_t i = 0;
@@ -72,7 +73,7 @@ TYTO_INLINE void dot_tile(const MatmulTile& tile, size_t token, size_t row) {
     for (int t = 0; t < T; ++t) load8(x + t * tile.x_stride + i, xv[t]);
     for (int r = 0; r < R; ++r) {
       Vec wv;
-      load8(weights + r * tile.k + i, wv);
+      load8(weights + r * stride + i, wv);
       for (int t = 0; t < T; ++t) acc[t][r] += xv[t] * wv;
     }
   }
@@ -80,7 +81,7 @@ TYTO_INLINE void dot_tile(const MatmulTile& tile, size_t token, size_t row) {
     for (int r = 0; r < R; ++r) {
       float total = sum(acc[t][r]);
       for (size_t j = i; j < tile.k; ++j)
-        total += x[t * tile.x_stride + j] * load1(weights + r * tile.k + j);
+        total += x[t * tile.x_stride + j] * load1(weights + r * stride + j);
       tile.y[(token + t) * tile.y_stride + row + r] = total;
     }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <xrt/detail/ert.h>
+#include <xrt/experimental/xrt_fence.h>
 #include <xrt/xrt_bo.h>
 #include <xrt/xrt_hw_context.h>
 
@@ -78,6 +79,9 @@ class run {
   void wait2() const { wait2(std::chrono::milliseconds{0}); }
   ert_cmd_state state() const;
   ert_cmd_state abort();
+  // In the queue of the run's context: before its next commands, and after those so far.
+  void submit_wait(const fence& fence);
+  void submit_signal(const fence& fence);
 
   const std::shared_ptr<run_impl>& get_handle() const { return handle_; }
   explicit operator bool() const { return handle_ != nullptr; }

@@ -1,6 +1,7 @@
 // Kernels and buffers of the ELF flow.
 #pragma once
 
+#include <xrt/experimental/xrt_module.h>
 #include <xrt/xrt_bo.h>
 #include <xrt/xrt_device.h>
 #include <xrt/xrt_hw_context.h>
@@ -40,6 +41,7 @@ class kernel : public xrt::kernel {
  public:
   kernel() = default;
   kernel(const hw_context& context, const std::string& name);
+  kernel(const hw_context& context, const module& code, const std::string& name);
 };
 
 }  // namespace ext

@@ -25,6 +25,7 @@ class xclbin {
 
   xclbin() = default;
   explicit xclbin(const std::string& file);
+  explicit xclbin(const std::vector<char>& data);
 
   uuid get_uuid() const;
   std::vector<kernel> get_kernels() const;

@@ -1,0 +1,163 @@
+// compile: kernel images. For the virtual NPU they are written here; for the real one MLIR-AIR does
+// it, and this says exactly how.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "device/npu/kernel_store.h"
+#include "device/npu/stored_kernels.h"
+#include "device/vxrt/vnpu_device.h"
+#include "model/model.h"
+
+namespace tyto {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct CompileFlags {
+  ModelFlags model;
+  std::string device = "vnpu";
+  uint32_t prompt_rows = 2048;
+  uint32_t context = 0;
+  std::string output;
+};
+
+constexpr std::string_view kPrefillPrograms[] = {"rms_gemms_rope", "flash_attn", "o_ffn"};
+constexpr std::string_view kDecodePrograms[] = {"rms_gemv_rope", "o_gemv_ffn", "lm_head_gemv"};
+
+void write_bytes(const fs::path& path, std::span<const std::byte> bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  write_bytes(path, std::as_bytes(std::span(text)));
+}
+
+// A folder as MLIR-AIR leaves it: the images, and a manifest beside them.
+void write_cache(const fs::path& folder, std::span<const std::string_view> programs,
+                 const AirDims& dims, float eps) {
+  fs::create_directories(folder);
+  nlohmann::ordered_json entries;
+  for (std::string_view program : programs) {
+    const NpuImage image = virtual_image(dims, program, 0, eps);
+    const std::string file = std::string(program) + ".elf";
+    write_bytes(folder / file, image.bytes);
+    entries[std::string(program)] = {
+        {"output_binary", file}, {"kernel", image.kernel}, {"insts", nullptr}};
+  }
+  const nlohmann::ordered_json manifest = {{"_toolchain", {{"tyto", TYTO_VERSION}}},
+                                           {"entries", entries}};
+  write_text(folder / "manifest.json", manifest.dump(2) + "\n");
+}
+
+void write_decode(const fs::path& folder, const AirDims& dims, uint32_t context) {
+  std::string stamp;
+  for (uint32_t window : decode_windows(context)) {
+    const NpuImage image = virtual_image(dims, kFusedDecode, window, 0);
+    for (bool is_base : {true, false}) {
+      const auto stem = fmt::format("decode_L{}", is_base ? image.length : image.reference_length);
+      write_bytes(folder / (stem + ".xclbin"), image.bytes);
+      const auto& words = is_base ? image.words : image.reference_words;
+      write_bytes(folder / (stem + ".insts.bin"), std::as_bytes(std::span(words)));
+    }
+    stamp += fmt::format("{}{}", stamp.empty() ? "" : " ", window);
+  }
+  write_text(folder / ".decode_windows", stamp + "\n");
+  write_text(folder / ".decode_flags", "W_DUAL_CHAN=1\n");
+}
+
+void compile_for_vnpu(const CompileFlags& flags, const Config& config, const std::string& name,
+                      const AirDims& dims) {
+  const fs::path folder =
+      flags.output.empty() ? cache_folder() / "compiled" / name : fs::path(flags.output);
+  write_cache(folder / "prefill_kernel_cache", kPrefillPrograms, dims, config.norm_eps);
+  write_cache(folder / "decode_kernel_cache", kDecodePrograms, dims, config.norm_eps);
+  write_decode(folder, dims, flags.context == 0 ? config.context : flags.context);
+  const ImportReport report =
+      import_kernels(default_kernel_store(), folder, {name + "@vnpu", dims});
+  for (const std::string& line : report.notes) note("note: " + line);
+  for (const KernelEntry& entry : report.entries)
+    print(fmt::format("{:<32} {:<20} {:>2} arguments, {:>2} launches\n", entry.name, entry.entry,
+                      entry.arguments, entry.launches));
+  note(fmt::format("compiled {} kernels for the virtual NPU into {} and imported them",
+                   report.entries.size(), folder.string()));
+}
+
+void explain_npu(const Config& config, const AirDims& dims) {
+  const AirDims published = kLlama32_1b;
+  if (dims != published)
+    throw Error(
+        ErrorCode::unsupported, "--device npu",
+        fmt::format("MLIR-AIR publishes these programs for Llama-3.2-1B at {} rows, not for "
+                    "this model ({} layers, {} wide)",
+                    published.seq, config.layers, config.emb),
+        "with images of your own: `tyto kernels import DIR --shape NAME`");
+  print(
+      "MLIR-AIR compiles the kernels; any machine with its toolchain will do, an NPU is not "
+      "needed.\n\n"
+      "  git clone https://github.com/Xilinx/mlir-air && cd mlir-air   # and set it up\n\n"
+      "  cd programming_examples/llms/llama32_1b && make compile       # six bf16 programs\n"
+      "  tyto kernels import build_peano\n\n"
+      "  cd programming_examples/fused_decode\n"
+      "  make compile-decode                                           # the fused decode\n"
+      "  make compile-decode-windows                                   # shorter windows too\n"
+      "  tyto kernels import .\n\n"
+      "Then `tyto kernels check`, and `tyto run --device npu`.\n");
+}
+
+void run_compile(const CompileFlags& flags) {
+  const std::string path = model_or_shipped(flags.model);
+  const Model model = open_model(find_model(path), Need::vocabulary);
+  const Config& config = model.config;
+  if (config.qkv_bias || config.qk_norm)
+    throw Error(ErrorCode::unsupported, path,
+                "MLIR-AIR's programs have no bias and no norm per head");
+  const uint32_t context = flags.context == 0 ? config.context : flags.context;
+  const uint32_t rows = std::min(context, flags.prompt_rows);
+  const AirDims dims = {config.layers,   config.emb,    config.heads, config.kv_heads,
+                        config.head_dim, config.hidden, config.vocab, (rows + 63) / 64 * 64};
+  const fs::path normal = fs::path(path).lexically_normal();
+  const std::string name =
+      normal.has_filename() ? normal.stem().string() : normal.parent_path().filename().string();
+  if (flags.device == "npu")
+    explain_npu(config, dims);
+  else
+    compile_for_vnpu(flags, config, name, dims);
+}
+
+}  // namespace
+
+void define_compile(CLI::App& command) {
+  const auto flags = std::make_shared<CompileFlags>();
+  add_model_flag(command, flags->model);
+  command.add_option("--device", flags->device, "vnpu writes images; npu says how to build them")
+      ->check(CLI::IsMember({"vnpu", "npu"}))
+      ->capture_default_str();
+  command.add_option("--prompt-rows", flags->prompt_rows, "rows of the prefill kernels")
+      ->type_name("N")
+      ->check(CLI::Range(64u, 65536u))
+      ->capture_default_str();
+  command
+      .add_option("-c,--context", flags->context,
+                  "positions the fused decode must hold (default: the model's, at most 2048)")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1u << 30));
+  command.add_option("-o,--output", flags->output, "folder for the images")->type_name("DIR");
+  command.footer(
+      "Images for the virtual NPU are programs as data in MLIR-AIR's calling convention. Without "
+      "them vnpu makes\nits own as it starts; with them it loads, checks and names them as the "
+      "real "
+      "NPU does.");
+  command.callback([flags] { run_compile(*flags); });
+}
+
+}  // namespace tyto

@@ -1,0 +1,298 @@
+// power: what a load uses above idle, by putting it between idle windows.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+#include "cli/child_process.h"
+#include "cli/commands.h"
+#include "cli/energy_json.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "trace/idle_subtraction.h"
+#include "trace/receipt.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+struct PowerFlags {
+  EngineFlags engine;
+  std::vector<std::string> command;
+  uint32_t prompt = 512;
+  uint32_t generate = 128;
+  double idle_seconds = 3;
+  double settle_seconds = 1;
+  double load_seconds = 5;
+  uint32_t repetitions = 3;
+  uint32_t timeout_seconds = 600;
+  bool json = false;
+  PowerSources sources;
+};
+
+// Something to measure; gives back the tokens it made, 0 when it makes none.
+struct Load {
+  std::string name;
+  std::function<uint64_t()> run;
+  std::string executed_on = {};
+};
+
+struct Measured {
+  Load load;
+  double tokens = 0;  // mean per trial
+  std::vector<EnergyWindow> windows;
+  std::vector<RailPower> rails;
+};
+
+void wait(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+Measured measure(const Load& load, EnergyMeter& meter, const PowerFlags& flags) {
+  Measured result{.load = load, .windows = {}, .rails = {}};
+  std::vector<EnergyWindow> idle;
+  const auto rest = [&] {
+    wait(flags.settle_seconds);  // sensors average, clocks come down slowly
+    meter.lap();
+    wait(flags.idle_seconds);
+    idle.push_back(meter.lap());
+  };
+  meter.start();
+  rest();
+  for (uint32_t i = 0; i < flags.repetitions; ++i) {
+    result.tokens += static_cast<double>(load.run()) / flags.repetitions;
+    result.windows.push_back(meter.lap());
+    rest();
+  }
+  meter.stop();
+  result.rails = subtract_idle(idle, result.windows);
+  return result;
+}
+
+// Prefill of `prompt` tokens or decode of `generate`, again and again until the time is over.
+Load pipeline_load(Engine& engine, const PowerFlags& flags, bool prefill) {
+  const uint32_t count = prefill ? flags.prompt : flags.generate;
+  std::mt19937 random(1);
+  std::vector<Token> tokens(count);
+  for (Token& token : tokens) token = static_cast<Token>(random() % engine.model().config.vocab);
+  const auto run = [&engine, &flags, tokens, prefill]() -> uint64_t {
+    const auto end = Clock::now() + std::chrono::duration<double>(flags.load_seconds);
+    uint64_t done = 0;
+    do {
+      engine.pipeline().rewind(0);
+      if (prefill)
+        engine.pipeline().run(tokens);
+      else
+        for (const Token& token : tokens) engine.pipeline().run({&token, 1});
+      done += tokens.size();
+    } while (Clock::now() < end);
+    return done;
+  };
+  return {fmt::format("{}{}", prefill ? "pp" : "tg", count), run};
+}
+
+std::vector<Measured> measure_model(const PowerFlags& flags, EnergyMeter& meter) {
+  Engine engine(engine_options(flags.engine), progress_bar());
+  for (const DeviceInfo& device : engine.devices())
+    if (device.is_virtual)
+      throw Error(ErrorCode::usage, "--device " + device.name,
+                  "power measures, and this device's work is simulated");
+  std::vector<Measured> results;
+  for (const bool prefill : {true, false}) {
+    if ((prefill ? flags.prompt : flags.generate) == 0) continue;
+    Load load = pipeline_load(engine, flags, prefill);
+    const auto before = engine.trace().snapshot();
+    results.push_back(measure(load, meter, flags));
+    const auto executed = window(before, engine.trace().snapshot());
+    engine.check_required(prefill ? PhaseCounters{.prefill = executed, .decode = {}}
+                                  : PhaseCounters{.prefill = {}, .decode = executed});
+    results.back().load.executed_on = device_names(executed);
+  }
+  return results;
+}
+
+Measured measure_command(const PowerFlags& flags, EnergyMeter& meter) {
+  std::string name;
+  for (const std::string& word : flags.command) name += (name.empty() ? "" : " ") + word;
+  const auto run = [&flags]() -> uint64_t {
+    run_child(flags.command, std::chrono::seconds(flags.timeout_seconds));
+    return 0;
+  };
+  return measure({name, run}, meter, flags);
+}
+
+ordered_json as_json(const Spread& spread) {
+  return {{"mean", spread.mean},
+          {"stddev", spread.deviation},
+          {"min", spread.least},
+          {"max", spread.most}};
+}
+
+ordered_json as_json(const RailPower& power, double tokens) {
+  ordered_json row = rail_json(power.rail);
+  row["reason"] = nullptr;
+  if (!power.reason.empty()) {
+    row["reason"] = power.reason;
+    return row;
+  }
+  row["idle_watts"] = as_json(power.idle_watts);
+  row["load_watts"] = as_json(power.load_watts);
+  row["load_joules"] = as_json(power.load_joules);
+  row["net_joules"] = as_json(power.net);
+  row["net_joules_uncertainty"] = power.uncertainty;
+  row["above_idle"] = power.above_idle();
+  row["net_joules_per_trial"] = power.net_joules;
+  row["j_per_token"] = nullptr;
+  row["net_j_per_token"] = nullptr;
+  if (tokens > 0) {
+    row["j_per_token"] = power.load_joules.mean / tokens;
+    row["net_j_per_token"] = power.net.mean / tokens;
+  }
+  return row;
+}
+
+std::string json_text(const std::vector<Measured>& results, const PowerFlags& flags) {
+  ordered_json loads = ordered_json::array();
+  for (const Measured& result : results) {
+    ordered_json seconds = ordered_json::array();
+    for (const EnergyWindow& window : result.windows) seconds.push_back(window.seconds);
+    ordered_json rails = ordered_json::array();
+    for (const RailPower& power : result.rails) rails.push_back(as_json(power, result.tokens));
+    loads.push_back({{"load", result.load.name},
+                     {"executed_on", result.load.executed_on},
+                     {"tokens_per_trial", result.tokens},
+                     {"seconds", std::move(seconds)},
+                     {"rails", std::move(rails)}});
+  }
+  const ordered_json whole = {{"schema", "tyto-power/1"},
+                              {"idle_seconds", flags.idle_seconds},
+                              {"trials", flags.repetitions},
+                              {"loads", std::move(loads)}};
+  return whole.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string plus_minus(double mean, double deviation) {
+  return fmt::format("{:.2f} ± {:.2f}", mean, deviation);
+}
+
+std::string text_of(const Measured& result, const PowerFlags& flags) {
+  double seconds = 0;
+  for (const EnergyWindow& window : result.windows)
+    seconds += window.seconds / static_cast<double>(result.windows.size());
+  std::string out = fmt::format(
+      "{}: {} x {:.1f} s between idle windows of {:.1f} s{}\n", result.load.name, flags.repetitions,
+      seconds, flags.idle_seconds,
+      result.load.executed_on.empty() ? "" : ", executed on " + result.load.executed_on);
+  size_t width = 4;
+  for (const RailPower& power : result.rails) width = std::max(width, power.rail.label().size());
+  out += fmt::format("  {:<{}}  {:>15}  {:>15}  {:>17}{}\n", "rail", width, "idle W", "load W",
+                     "above idle J", result.tokens > 0 ? "    J/token" : "");
+  for (const RailPower& power : result.rails) {
+    out += fmt::format("  {:<{}}  ", power.rail.label(), width);
+    if (!power.reason.empty()) {
+      out += "n/a (" + power.reason + ")\n";
+      continue;
+    }
+    out += fmt::format("{:>15}  {:>15}  {:>17}",
+                       plus_minus(power.idle_watts.mean, power.idle_watts.deviation),
+                       plus_minus(power.load_watts.mean, power.load_watts.deviation),
+                       plus_minus(power.net.mean, power.uncertainty));
+    if (!power.above_idle())
+      out += "  cannot be told from idle";
+    else if (result.tokens > 0)
+      out += fmt::format("  {:>9.3g}", power.net.mean / result.tokens);
+    out += "\n";
+  }
+  return out;
+}
+
+// Without a rail there is nothing to wait for; the reasons are the result.
+void refuse_without_rails(const std::vector<RailReader>& readers, bool json) {
+  const auto readable = [](const RailReader& reader) { return reader.unavailable.empty(); };
+  if (std::any_of(readers.begin(), readers.end(), readable)) return;
+  ordered_json rails = ordered_json::array();
+  std::string text;
+  for (const RailReader& reader : readers) {
+    rails.push_back(rail_json(reader.rail));
+    rails.back()["reason"] = reader.unavailable;
+    text += fmt::format("{}: n/a ({})\n", reader.rail.label(), reader.unavailable);
+  }
+  const ordered_json whole = {{"schema", "tyto-power/1"}, {"rails", std::move(rails)}};
+  print(json ? whole.dump(2) + "\n" : text);
+  throw Error(ErrorCode::input, "power", "this machine has no power rail that can be read",
+              "docs/energy.md says what each needs");
+}
+
+void power(const PowerFlags& flags) {
+  if (flags.command.empty() && flags.prompt == 0 && flags.generate == 0)
+    throw Error(ErrorCode::usage, "power", "nothing to measure", "give -p or -n, or -- COMMAND");
+  EnergyMeter meter(power_rails(flags.sources));
+  refuse_without_rails(meter.readers(), flags.json);
+  std::vector<Measured> results;
+  if (flags.command.empty())
+    results = measure_model(flags, meter);
+  else
+    results.push_back(measure_command(flags, meter));
+  if (flags.json) return print(json_text(results, flags));
+  for (const Measured& result : results) print(text_of(result, flags));
+}
+
+void add_window_flags(CLI::App& command, PowerFlags& flags) {
+  const auto seconds = [&](const char* name, double& value, const char* meaning) {
+    command.add_option(name, value, meaning)
+        ->type_name("S")
+        ->check(CLI::Range(0.01, 3600.0))
+        ->capture_default_str();
+  };
+  seconds("--idle", flags.idle_seconds, "length of an idle window");
+  seconds("--settle", flags.settle_seconds, "wait before an idle window, not measured");
+  seconds("--load", flags.load_seconds, "least length of a model's load window");
+  command.add_option("-r,--repetitions", flags.repetitions, "trials")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command.add_option("--timeout", flags.timeout_seconds, "kill the command after this long")
+      ->type_name("S")
+      ->check(CLI::Range(1u, 86400u))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void define_power(CLI::App& command) {
+  auto flags = std::make_shared<PowerFlags>();
+  command.add_option("command", flags->command, "after --: a program to measure, not a model")
+      ->type_name("COMMAND...");
+  command.add_option("-p,--n-prompt", flags->prompt, "prompt tokens of a prefill; 0: no prefill")
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("-n,--n-gen", flags->generate, "tokens of a decode; 0: no decode")
+      ->type_name("N")
+      ->capture_default_str();
+  add_window_flags(command, *flags);
+  command.add_flag("--json", flags->json, "everything that was measured, as JSON");
+  command
+      .add_option("--root", flags->sources.root, "read /sys below this folder: a recorded machine")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory);
+  add_engine_flags(command, flags->engine);
+  command.footer(
+      "Idle, load, idle, load, ... idle: what a load uses above the mean of its two idle "
+      "neighbours, per power rail,\nwith the spread of the trials. Rails overlap (a package holds "
+      "its NPU and GPU): do not add them up.\n\n"
+      "Examples:\n"
+      "  tyto power -m model.gguf -p 512 -n 128\n"
+      "  tyto power --json -- sleep 3");
+  command.callback([flags, root = command.get_option("--root")] {
+    if (root->count() > 0) flags->sources.nvml.clear();  // a library of this machine
+    power(*flags);
+  });
+}
+
+}  // namespace tyto

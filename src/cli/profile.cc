@@ -1,0 +1,260 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <random>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/prompt.h"
+#include "cli/provenance.h"
+#include "cli/terminal.h"
+#include "engine/generate.h"
+#include "trace/profile.h"
+#include "trace/report/report.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint64_t kMaxProfileBytes = uint64_t{1} << 30;
+// Beside those of the pipeline: token, sample, detokenize, output; and the prompt's.
+constexpr size_t kEventsPerToken = 4;
+constexpr size_t kEventsOfPrompt = 16;
+// 64 bytes each: a recording takes at most half a GiB, and says so when that was not enough.
+constexpr size_t kMostEvents = size_t{8} << 20;
+
+struct ProfileFlags {
+  EngineFlags engine;
+  SamplingFlags sampling;
+  PromptFlags prompt;
+  uint32_t repetitions = 1;
+  std::vector<uint32_t> sweep;
+  std::string json, html, perfetto, receipt;
+  std::string from;
+  std::vector<std::string> diff;
+};
+
+void start_recording(Engine& engine, size_t prompt, size_t tokens) {
+  const size_t wanted = engine.pipeline().event_count(prompt, tokens) + kEventsOfPrompt +
+                        (tokens + 1) * kEventsPerToken;
+  engine.trace().start(std::min(wanted, kMostEvents));
+}
+
+std::vector<DeviceFacts> device_facts(Engine& engine) {
+  const std::vector<DeviceInfo> infos = engine.devices();
+  std::vector<DeviceFacts> devices;
+  for (const DeviceCounters& counters : engine.trace().snapshot()) {
+    const auto info = std::find_if(infos.begin(), infos.end(), [&](const DeviceInfo& other) {
+      return other.name == counters.device;
+    });
+    TYTO_ASSERT(info != infos.end());
+    devices.push_back({.name = info->name,
+                       .tag = device_tag(info->name),
+                       .description = info->description,
+                       .is_virtual = info->is_virtual,
+                       .is_host = info->name == "cpu" && infos.size() > 1,
+                       .peak = info->name == "cpu" ? engine.measure_cpu_peak() : info->limits});
+  }
+  return devices;
+}
+
+std::string sampling_text(const SamplerOptions& options) {
+  if (options.temperature <= 0) return "greedy";
+  return fmt::format("temperature {}, top-k {}, top-p {}, seed {}", options.temperature,
+                     options.top_k, options.top_p, options.seed);
+}
+
+Profile new_profile(Engine& engine, const ProfileFlags& flags, const SamplerOptions& sampling) {
+  const EngineOptions options = engine_options(flags.engine);
+  const Model& model = engine.model();
+  Profile profile;
+  profile.facts.origin = receipt_context(engine, flags.engine.fusion);
+  profile.facts.model_name =
+      model.config.name.empty() ? model.path.filename().string() : model.config.name;
+  profile.facts.layers = model.config.layers;
+  profile.facts.threads = engine.threads();
+  profile.facts.context = engine.pipeline().context();
+  profile.facts.prefill_chunk = std::min(options.pipeline.prefill_chunk, profile.facts.context);
+  profile.facts.kv_type = flags.engine.kv_type.value_or("the device's");
+  profile.facts.sampling = sampling_text(sampling);
+  profile.facts.devices = device_facts(engine);
+  profile.setup = engine.trace().setup_spans();
+  profile.setup_seconds = engine.setup_seconds();
+  return profile;
+}
+
+// One request, recorded. `text` gets the answer; nothing is shown before its receipt is known.
+ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerOptions& sampling,
+                       std::string& text) {
+  engine.pipeline().rewind(0);
+  Sampler sampler(sampling);
+  // The prompt's length decides how much is recorded, so it is tokenized once before.
+  const size_t prompt_length = prompt_tokens(flags.prompt, engine).size();
+  start_recording(engine, prompt_length, flags.sampling.max_tokens);
+  const Request request{.prompt = prompt_tokens(flags.prompt, engine),
+                        .max_tokens = flags.sampling.max_tokens,
+                        .stop = flags.sampling.stop,
+                        .ignore_eos = flags.sampling.ignore_eos};
+  const auto keep = [&](std::string_view piece) {
+    text += piece;
+    return true;
+  };
+  const Answer answer = generate(engine.tokenizer(), engine.pipeline(), sampler, request,
+                                 engine.trace(), keep, progress_bar());
+  engine.trace().stop();
+  engine.check_required(answer.receipt.phases);
+  ProfileRun run = collect_run(engine.trace(), answer.receipt);
+  engine.complete(run.receipt);
+  run.stopped = name(answer.reason);
+  return run;
+}
+
+Profile record_prompt(const ProfileFlags& flags) {
+  Engine engine(engine_options(flags.engine), progress_bar());
+  const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
+  Profile profile = new_profile(engine, flags, sampling);
+  for (uint32_t i = 0; i < flags.repetitions; ++i) {
+    std::string text;
+    profile.runs.push_back(record_once(engine, flags, sampling, text));
+    if (i == 0) print(text + "\n\n");
+  }
+  profile.names = engine.trace().names();
+  if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
+  return profile;
+}
+
+std::vector<Token> any_tokens(uint32_t count, uint32_t vocab) {
+  std::mt19937 random(1);  // speed does not depend on which tokens these are
+  std::vector<Token> tokens(count);
+  for (Token& token : tokens) token = static_cast<Token>(random() % vocab);
+  return tokens;
+}
+
+void sweep_once(Engine& engine, const ProfileFlags& flags, SweepRow& row) {
+  engine.pipeline().rewind(0);
+  Sampler sampler({.temperature = 0});
+  start_recording(engine, row.prompt_tokens, flags.sampling.max_tokens);
+  const Request request{.prompt = any_tokens(row.prompt_tokens, engine.model().config.vocab),
+                        .max_tokens = flags.sampling.max_tokens,
+                        .stop = {},
+                        .ignore_eos = true};
+  const Answer answer = generate(
+      engine.tokenizer(), engine.pipeline(), sampler, request, engine.trace(),
+      [](std::string_view) { return true; }, progress_bar());
+  engine.trace().stop();
+  engine.check_required(answer.receipt.phases);
+  const ProfileRun run = collect_run(engine.trace(), answer.receipt);
+  row.receipt = run.receipt;
+  engine.complete(row.receipt);
+  const Receipt& receipt = row.receipt;
+  row.generated_tokens = receipt.generated_tokens;
+  row.prefill_s.push_back(receipt.modelled ? receipt.modelled->prefill : receipt.prefill_seconds);
+  const double decode = receipt.modelled ? receipt.modelled->decode : receipt.decode_seconds;
+  if (receipt.generated_tokens > 1)
+    row.tpot_ms.push_back(decode * 1e3 / (receipt.generated_tokens - 1));
+}
+
+Profile record_sweep(const ProfileFlags& flags) {
+  Engine engine(engine_options(flags.engine), progress_bar());
+  Profile profile = new_profile(engine, flags, {.temperature = 0});
+  for (const uint32_t length : flags.sweep) {
+    SweepRow row{.prompt_tokens = length};
+    const uint32_t room = engine.pipeline().context();
+    if (uint64_t{length} + flags.sampling.max_tokens > room) {
+      row.note = fmt::format("{} and {} generated do not fit in {} positions", length,
+                             flags.sampling.max_tokens, room);
+    } else {
+      for (uint32_t i = 0; i < flags.repetitions; ++i) sweep_once(engine, flags, row);
+    }
+    profile.sweep.push_back(std::move(row));
+  }
+  profile.names = engine.trace().names();
+  return profile;
+}
+
+Profile read_profile(const std::string& path) {
+  return profile_from_json(read_text_file(path, kMaxProfileBytes), path);
+}
+
+void write_reports(const Profile& profile, const ProfileFlags& flags) {
+  if (!flags.json.empty()) write_file(flags.json, json_report(profile));
+  if (!flags.html.empty()) write_file(flags.html, html_report(profile));
+  if (flags.perfetto.empty() && flags.receipt.empty()) return;
+  if (profile.runs.empty())
+    throw Error(ErrorCode::usage, flags.perfetto.empty() ? "--receipt" : "--perfetto",
+                "there is no single run in a sweep");
+  const ProfileRun& run = typical_run(profile);
+  if (!flags.perfetto.empty()) write_file(flags.perfetto, perfetto_report(profile, run));
+  if (!flags.receipt.empty())
+    write_file(flags.receipt, receipt_json(run.receipt, profile.facts.origin));
+}
+
+bool colour() {
+  return ::isatty(STDOUT_FILENO) != 0;
+}
+
+void profile_command(const ProfileFlags& flags) {
+  if (!flags.diff.empty()) {
+    std::string out;
+    for (const Table& table : diff_tables(read_profile(flags.diff[0]), read_profile(flags.diff[1])))
+      out += (out.empty() ? "" : "\n") + to_text(table, colour());
+    return print(out);
+  }
+  Profile profile;
+  if (!flags.from.empty()) {
+    profile = read_profile(flags.from);
+  } else if (!flags.sweep.empty()) {
+    profile = record_sweep(flags);
+  } else {
+    check_prompt_given(flags.prompt, "profile");
+    profile = record_prompt(flags);
+  }
+  write_reports(profile, flags);
+  print(text_report(profile, colour()));
+}
+
+}  // namespace
+
+void define_profile(CLI::App& command) {
+  auto flags = std::make_shared<ProfileFlags>();
+  flags->sampling.max_tokens = 30;
+  add_prompt_flags(command, flags->prompt);
+  command.add_option("-r,--repetitions", flags->repetitions, "runs of the same request")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command
+      .add_option("--sweep", flags->sweep,
+                  "prompt lengths to compare, comma separated, instead of a prompt")
+      ->type_name("N,...")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, 1u << 24));
+  const auto file = [&](const char* flag, std::string& target, const char* meaning) {
+    return command.add_option(flag, target, meaning)->type_name("FILE")->group("Reports");
+  };
+  file("--json", flags->json, "write the whole profile, to be read with --from and --diff");
+  file("--html", flags->html, "write a page with drawings and tables");
+  file("--perfetto", flags->perfetto, "write a trace for ui.perfetto.dev");
+  file("--receipt", flags->receipt, "write the receipt as JSON");
+  auto* from = file("--from", flags->from, "report what --json wrote, without running anything");
+  command.add_option("--diff", flags->diff, "compare two files that --json wrote")
+      ->type_name("A B")
+      ->expected(2)
+      ->excludes(from)
+      ->group("Reports");
+  add_engine_flags(command, flags->engine);
+  add_sampling_flags(command, flags->sampling);
+  command.footer(
+      "The answer, then where its time went. A virtual device's time is modelled, and every table "
+      "that shows it says so.\n\n"
+      "Examples:\n"
+      "  tyto profile -p 'Explain photosynthesis.' --html profile.html\n"
+      "  tyto profile --device vnpu --sweep 13,128,512,2048 -n 40 -c 2304\n"
+      "  tyto profile -p Hello -r 5 --json after.json && tyto profile --diff before.json "
+      "after.json");
+  command.callback([flags] { profile_command(*flags); });
+}
+
+}  // namespace tyto

@@ -1,0 +1,63 @@
+#include "cli/prompt.h"
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "trace/span.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint64_t kMaxPromptBytes = 64 << 20;
+
+std::string prompt_text(const PromptFlags& flags) {
+  if (!flags.prompt_file.empty()) return read_text_file(flags.prompt_file, kMaxPromptBytes);
+  return flags.prompt == "-" ? read_stdin() : flags.prompt;
+}
+
+}  // namespace
+
+void add_prompt_flags(CLI::App& command, PromptFlags& flags) {
+  auto* prompt = command.add_option("-p,--prompt", flags.prompt, "what to say; - reads stdin");
+  auto* file = command.add_option("-f,--file", flags.prompt_file, "read the prompt from a file");
+  prompt->type_name("TEXT")->excludes(file)->each(
+      [&flags](const std::string&) { flags.was_given = true; });
+  file->type_name("FILE");
+  auto* raw =
+      command.add_flag("--raw", flags.raw, "give the prompt as it is, without a chat template");
+  add_chat_flags(command, flags.chat);
+  raw->excludes("--system")->excludes("--chat-template");
+}
+
+void check_prompt_given(const PromptFlags& flags, const std::string& command) {
+  if (!flags.given())
+    throw Error(ErrorCode::usage, command, "no prompt", "give one with -p TEXT or -f FILE");
+}
+
+std::vector<Token> prompt_tokens(const PromptFlags& flags, Engine& engine) {
+  const std::string text = prompt_text(flags);
+  if (text.empty()) fail_input("prompt", "is empty");
+  const Tokenizer& tokenizer = engine.tokenizer();
+  Trace& trace = engine.trace();
+  const uint16_t template_name = trace.name({.label = "chat template"});
+  const uint16_t tokenize_name = trace.name({.label = "tokenize"});
+  const auto render = [&] {
+    Span span(trace, EventKind::host, template_name);
+    const ChatTemplate chat_template = choose_chat_template(
+        tokenizer.vocabulary(), flags.chat.chat_template, engine.model().path.string());
+    std::vector<ChatMessage> messages;
+    if (!flags.chat.system.empty()) messages.push_back({"system", flags.chat.system});
+    messages.push_back({"user", text});
+    return render_chat(tokenizer, chat_template, messages);
+  };
+  if (flags.raw) {
+    Span span(trace, EventKind::host, tokenize_name);
+    return tokenizer.encode(text);
+  }
+  const ChatText chat = render();
+  Span span(trace, EventKind::host, tokenize_name);
+  return encode_chat(tokenizer, chat);
+}
+
+}  // namespace tyto

@@ -1,0 +1,68 @@
+#include "cli/provenance.h"
+
+#include <fmt/chrono.h>
+
+#include <chrono>
+#include <fstream>
+#include <iterator>
+
+#include "base/file.h"
+#include "model/weight_hash.h"
+
+namespace tyto {
+namespace {
+
+std::string shell_word(const std::string& word) {
+  const bool plain = !word.empty() && word.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789-_./:=,+@%") == std::string::npos;
+  if (plain) return word;
+  std::string result = "'";
+  for (char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return result + "'";
+}
+
+}  // namespace
+
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string result, word;
+  for (char c; file.get(c);) {
+    if (c != '\0') {
+      word += c;
+      continue;
+    }
+    result += (result.empty() ? "" : " ") + shell_word(word);
+    word.clear();
+  }
+  return result;
+}
+
+std::string utc_now() {
+  return fmt::format(
+      "{:%Y-%m-%dT%H:%M:%SZ}",
+      fmt::gmtime(std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now())));
+}
+
+ReceiptContext receipt_context(const Engine& engine, const std::string& fusion) {
+  const Model& model = engine.model();
+  const WeightHash weights = weight_hash(model);
+  return {.version = TYTO_VERSION,
+          .time = utc_now(),
+          .command = command_line(),
+          .model = model.path.string(),
+          .model_format = model.format,
+          .weight_bytes = model.weight_bytes(),
+          .weights_hash = weights.hash,
+          .weights_hash_form = weights.form,
+          .fusion = fusion,
+          .limits = engine.limits()};
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace tyto

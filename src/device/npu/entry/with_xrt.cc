@@ -1,0 +1,20 @@
+#include <filesystem>
+
+#include "device/npu/memory_plan.h"
+#include "device/npu/npu_entry.h"
+#include "device/npu/stored_kernels.h"
+
+namespace tyto {
+
+std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
+  NpuKernels kernels = stored_kernels(default_kernel_store(), StoredFor::real_npu,
+                                      air_dims(env.model, env.npu.prompt_rows));
+  kernels.info.name = "npu";
+  kernels.info.description = "XDNA2 NPU through XRT";
+  describe_shapes(env, kernels, kernels.info);
+  kernels.pinned_limit = pinnable_bytes();
+  kernels.lock = std::filesystem::temp_directory_path() / "tyto-npu0.lock";
+  return on_xrt::open_npu(env, std::move(kernels));
+}
+
+}  // namespace tyto

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "device/device.h"
+
+namespace tyto {
+
+// The real NPU; a device Error says why there is none. Which definition is linked is decided by
+// whether CMake finds XRT.
+std::unique_ptr<Device> open_npu_device(const DeviceEnv& env);
+
+}  // namespace tyto

@@ -1,0 +1,111 @@
+// A program without a counterpart among MLIR-AIR's: its arguments are its slots, then the Call.
+#include "device/npu/runtime/npu_core.h"
+
+namespace tyto::TYTO_XRT_PROVIDER {
+namespace {
+
+// The program as the device has it: bf16 weights, and heads rotated by halves like everywhere else
+// on it.
+Program for_device(Program program) {
+  for (Slot& slot : program.slots)
+    if (slot.kind == SlotKind::weight) slot.dtype = DType::bf16;
+  for (Launch& launch : program.launches) launch.shape.rope_pairs = false;
+  return program;
+}
+
+// Where a weight's rows go: as stored, but for the projections of heads that a checkpoint rotates
+// by pairs.
+Pattern place_of(const Program& program, uint16_t slot) {
+  for (const Launch& launch : program.launches) {
+    const bool is_rotated = launch.step.ends_with(".q") || launch.step.ends_with(".k");
+    if (launch.kernel != Kernel::matmul || launch.args[1].slot != slot || !is_rotated) continue;
+    const Slot& weight = program.slots[slot];
+    if (launch.shape.rope_pairs)
+      return halves_from_pairs(weight.rows, weight.cols, launch.shape.head_dim, false);
+  }
+  return {};
+}
+
+class CompiledExecutable : public Executable {
+ public:
+  CompiledExecutable(NpuCore& core, const Program& program)
+      : core_(core),
+        original_(program),
+        program_(for_device(program)),
+        set_(core.program_set()),
+        dispatcher_(core, nullptr, program_),
+        buffers_(program.slots.size()) {
+    const auto [entry, is_new] =
+        set_->by_hash.try_emplace(program_hash(program_), set_->programs.size());
+    if (is_new) set_->programs.push_back(program_);
+    index_ = entry->second;
+  }
+
+  void bind(uint16_t slot, const Buffer& buffer) override {
+    buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
+    TYTO_ASSERT(buffers_[slot] != nullptr);
+    const Slot& bound = program_.slots[slot];
+    if (bound.kind == SlotKind::weight) upload(slot);
+  }
+
+  void submit(const Call& call) override {
+    if (!run_) guarded(dispatcher_.where(), [&] { make_run(); });
+    guarded(dispatcher_.where(), [&] {
+      const int first = static_cast<int>(buffers_.size());
+      run_.set_arg(first, call.tokens);
+      run_.set_arg(first + 1, call.position);
+      run_.set_arg(first + 2, call.first_row);
+    });
+    call_ = call;
+    work_ = cost(program_, call);
+    dispatcher_.start(run_);
+  }
+
+  void wait(std::chrono::milliseconds timeout) override {
+    dispatcher_.finish(run_, timeout, call_, work_, program_.launches.size());
+  }
+
+ private:
+  void upload(uint16_t slot) {
+    const Slot& bound = program_.slots[slot];
+    AirArgument argument;
+    argument.name = bound.name;
+    argument.role = AirRole::weight;
+    argument.layout = AirLayout::as_stored;
+    argument.dtype = bound.dtype;
+    argument.rows = bound.rows;
+    argument.cols = bound.cols;
+    weights_.emplace_back(
+        slot, core_.weight(argument, {{slot, 0, bound.rows, place_of(original_, slot)}}, buffers_));
+  }
+
+  void make_run() {
+    dispatcher_.use(core_.compiled(*set_));
+    run_ = xrt::run(
+        xrt::ext::kernel(dispatcher_.context().context, fmt::format("main:program_{}", index_)));
+    for (size_t i = 0; i < buffers_.size(); ++i)
+      if (program_.slots[i].kind != SlotKind::weight)
+        run_.set_arg(static_cast<int>(i), buffers_[i]->bo);
+    for (const auto& [slot, bo] : weights_) run_.set_arg(slot, bo);
+  }
+
+  NpuCore& core_;
+  const Program original_;
+  const Program program_;
+  std::shared_ptr<ProgramSet> set_;  // shared with the set's other executables
+  size_t index_ = 0;
+  Dispatcher dispatcher_;
+  xrt::run run_;
+  std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
+  std::vector<std::pair<uint16_t, xrt::bo>> weights_;
+  Call call_;
+  Cost work_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> make_compiled_executable(NpuCore& core, const Program& program) {
+  return std::make_unique<CompiledExecutable>(core, program);
+}
+
+}  // namespace tyto::TYTO_XRT_PROVIDER

@@ -1,0 +1,151 @@
+// A projection on int8 GEMM images: weights quantised once into buffers, activations per call. An
+// image multiplies one tile, so a product is as many dispatches as it has tiles.
+#include <algorithm>
+
+#include "device/npu/runtime/npu_core.h"
+
+namespace tyto::TYTO_XRT_PROVIDER {
+namespace {
+
+const GemmSlot& slot_for(const NpuCore& core, const Program& program) {
+  const Slot& weight = program.slots[program.launches.front().args[1].slot];
+  const SlotChoice choice = choose_slot(core.kernels.gemm_slots, weight.cols);
+  if (!choice.slot) throw Error(ErrorCode::unsupported, program.name, choice.reason);
+  return core.kernels.gemm_slots[*choice.slot];
+}
+
+class Int8Matmul : public Executable {
+ public:
+  Int8Matmul(NpuCore& core, const Program& program)
+      : core_(core),
+        program_(program),
+        launch_(program_.launches.front()),
+        slot_(slot_for(core, program_)),
+        dispatcher_(core, core.open(kInt8Gemm, slot_.k), program_),
+        buffers_(program.slots.size()) {
+    const Slot& weight = program_.slots[launch_.args[1].slot];
+    most_ = gemm_extent(slot_, program_.slots[launch_.args[0].slot].rows, weight.rows, weight.cols);
+  }
+
+  void bind(uint16_t slot, const Buffer& buffer) override {
+    buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
+    TYTO_ASSERT(buffers_[slot] != nullptr);
+    if (++bound_ == buffers_.size()) guarded(dispatcher_.where(), [&] { set_up(); });
+  }
+
+  void submit(const Call& call) override {
+    call_ = call;
+    const GemmExtent extent = gemm_extent(slot_, call.tokens, most_.outputs, most_.k);
+    const auto* x = reinterpret_cast<const float*>(buffers_[launch_.args[0].slot]->host);
+    quantize_gemm_activations(launch_.step, {x, call.tokens * most_.k}, extent,
+                              {activation_codes_, extent.activation_bytes()},
+                              {activation_scales_.data(), call.tokens});
+    guarded(dispatcher_.where(),
+            [&] { activations_.sync(XCL_BO_SYNC_BO_TO_DEVICE, extent.activation_bytes(), 0); });
+  }
+
+  // Tile by tile of tokens; the dispatches of one are in flight together.
+  void wait(std::chrono::milliseconds timeout) override {
+    for (uint32_t first = 0; first < call_.tokens; first += slot_.m_tile) {
+      const bool is_last = first + slot_.m_tile >= call_.tokens;
+      const size_t tile_bytes = size_t{slot_.m_tile} * slot_.k;
+      guarded(dispatcher_.where(), [&] {
+        const xrt::bo rows(activations_, tile_bytes, first / slot_.m_tile * tile_bytes);
+        for (xrt::run& run : runs_) run.set_arg(kFirstArgument, rows);
+      });
+      for (xrt::run& run : runs_) dispatcher_.start(run);
+      for (size_t i = 0; i < runs_.size(); ++i) {
+        const bool counts = is_last && i + 1 == runs_.size();
+        dispatcher_.finish(runs_[i], timeout, call_, counts ? cost(program_, call_) : Cost{}, 1);
+      }
+      collect(first);
+    }
+  }
+
+ private:
+  static constexpr int kFirstArgument = 3;
+
+  void set_up() {
+    const uint16_t weight = launch_.args[1].slot;
+    weights_ = core_.weight_codes(slot_, most_, {launch_.step, buffers_[weight]->contents});
+    activations_ = core_.scratch(most_.activation_bytes(), 0);
+    sums_ = core_.scratch(size_t{slot_.m_tile} * most_.padded_n * 4, 1);
+    activation_codes_ = activations_.map<int8_t*>();
+    weight_codes_ = weights_->codes.map<int8_t*>();
+    activation_scales_.resize(most_.tokens);
+    const NpuImage& image = dispatcher_.context().image;
+    instructions_ = xrt::bo(core_.device, image.words.size() * 4, xrt::bo::flags::cacheable,
+                            dispatcher_.context().kernel.group_id(1));
+    std::copy(image.words.begin(), image.words.end(), instructions_.map<uint32_t*>());
+    instructions_.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+    const size_t weight_tile = size_t{slot_.n_tile} * slot_.k;
+    for (size_t tile = 0; tile < most_.padded_n / slot_.n_tile; ++tile) {
+      xrt::run run(dispatcher_.context().kernel);
+      constexpr uint32_t kOpcode = 3;
+      run.set_arg(0, kOpcode);
+      run.set_arg(1, instructions_);
+      run.set_arg(2, static_cast<uint32_t>(image.words.size()));
+      run.set_arg(kFirstArgument + 1, xrt::bo(weights_->codes, weight_tile, tile * weight_tile));
+      run.set_arg(kFirstArgument + 2, xrt::bo(sums_, sum_tile_bytes(), tile * sum_tile_bytes()));
+      runs_.push_back(std::move(run));
+    }
+  }
+
+  size_t sum_tile_bytes() const { return size_t{slot_.m_tile} * slot_.n_tile * 4; }
+
+  void collect(uint32_t first) {
+    const uint32_t tokens = std::min<uint32_t>(slot_.m_tile, call_.tokens - first);
+    guarded(dispatcher_.where(),
+            [&] { sums_.sync(XCL_BO_SYNC_BO_FROM_DEVICE, runs_.size() * sum_tile_bytes(), 0); });
+    auto* y = reinterpret_cast<float*>(buffers_[launch_.args[2].slot]->host);
+    const auto* sums = sums_.map<const int32_t*>();
+    for (size_t tile = 0; tile < runs_.size(); ++tile) {
+      check_one_sum(first, tile, sums[tile * sum_tile_bytes() / 4]);
+      const uint64_t output = tile * slot_.n_tile;
+      const uint64_t outputs = std::min<uint64_t>(slot_.n_tile, most_.outputs - output);
+      dequantize_gemm({sums + tile * sum_tile_bytes() / 4, sum_tile_bytes() / 4}, slot_.n_tile,
+                      {activation_scales_.data() + first, tokens},
+                      {weights_->scales.data() + output, outputs},
+                      {y + first * most_.outputs + output, (tokens - 1) * most_.outputs + outputs},
+                      most_.outputs);
+    }
+  }
+
+  // Integers hold no sign of having gone wrong, as a NaN is among floats: one of each tile is added
+  // up again here.
+  void check_one_sum(uint32_t token, size_t tile, int32_t sum) const {
+    const int8_t* x = activation_codes_ + size_t{token} * slot_.k;
+    const int8_t* w = weight_codes_ + tile * slot_.n_tile * slot_.k;
+    int32_t expected = 0;
+    for (uint32_t i = 0; i < slot_.k; ++i) expected += int32_t{x[i]} * w[i];
+    if (sum == expected) return;
+    dispatcher_.fail();
+    throw Error(ErrorCode::device, dispatcher_.where(),
+                fmt::format("a sum of tile {} is {} instead of {}", tile, sum, expected),
+                "see --on-npu-error");
+  }
+
+  NpuCore& core_;
+  const Program program_;
+  const Launch& launch_;
+  const GemmSlot& slot_;
+  Dispatcher dispatcher_;
+  GemmExtent most_;                                  // of the largest call
+  std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
+  size_t bound_ = 0;
+  std::shared_ptr<WeightCodes> weights_;  // shared with the executable of other call sizes
+  xrt::bo activations_, sums_, instructions_;
+  int8_t* activation_codes_ = nullptr;
+  const int8_t* weight_codes_ = nullptr;
+  std::vector<float> activation_scales_;
+  std::vector<xrt::run> runs_;  // one per tile of outputs
+  Call call_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> make_int8_matmul(NpuCore& core, const Program& program) {
+  return std::make_unique<Int8Matmul>(core, program);
+}
+
+}  // namespace tyto::TYTO_XRT_PROVIDER

@@ -1,0 +1,257 @@
+#include "device/npu/runtime/npu_core.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "device/npu/weight_placing.h"
+
+namespace tyto::TYTO_XRT_PROVIDER {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string_view name(ert_cmd_state state) {
+  switch (state) {
+    case ERT_CMD_STATE_TIMEOUT:
+      return "timed out";
+    case ERT_CMD_STATE_ABORT:
+      return "was aborted";
+    case ERT_CMD_STATE_ERROR:
+      return "failed";
+    default:
+      return "did not complete";
+  }
+}
+
+DeviceCounters& counters(NpuCore& core) {
+  return core.env.trace.device(core.name(), core.kernels.info.is_virtual);
+}
+
+// What tells two forms of a weight apart, beside the layout: the tensors, and where they begin.
+uint64_t place_key(const AirPart& part) {
+  uint64_t key = part.place.offset;
+  for (const Pattern::Dim& dim : part.place.dims) key = key * 1'000'003 + dim.stride;
+  return key;
+}
+
+}  // namespace
+
+void Expansion::refresh(uint32_t tokens) {
+  if (version == source->version) return;
+  version = source->version;
+  const size_t wide = row_bytes * copies;
+  size_t first = tokens, end = 0;
+  for (size_t t = 0; t < tokens; ++t) {
+    const std::byte* row = source->host + t * row_bytes;
+    std::byte* shown = rows.data() + t * row_bytes;
+    if (std::memcmp(row, shown, row_bytes) == 0) continue;
+    std::memcpy(shown, row, row_bytes);
+    for (size_t copy = 0; copy < copies; ++copy)
+      std::memcpy(host + t * wide + copy * row_bytes, row, row_bytes);
+    first = std::min(first, t);
+    end = t + 1;
+  }
+  if (first < end) bo.sync(XCL_BO_SYNC_BO_TO_DEVICE, (end - first) * wide, first * wide);
+}
+
+NpuCore::NpuCore(const DeviceEnv& environment, NpuKernels npu_kernels)
+    : env(environment),
+      kernels(std::move(npu_kernels)),
+      device(guarded(kernels.info.name, [] { return xrt::device(0); })) {}
+
+xrt::bo NpuCore::allocate(size_t bytes, const std::string& what) {
+  if (pinned_ + bytes > kernels.pinned_limit)
+    throw Error(ErrorCode::device, name() + ": " + what,
+                fmt::format("{} bytes pinned, {} more asked for, the limit is {}", pinned_, bytes,
+                            kernels.pinned_limit),
+                "raise memlock: `tyto doctor` says how");
+  // Kept as a plain xrt::bo: an ext::bo given to set_arg travels as a scalar before XRT 2.26.
+  xrt::bo bo = guarded(name() + ": " + what, [&] { return xrt::bo(xrt::ext::bo(device, bytes)); });
+  count_pinned(bytes);
+  return bo;
+}
+
+void NpuCore::count_pinned(uint64_t bytes) {
+  pinned_ += bytes;
+  counters(*this).pinned_bytes = pinned_;
+}
+
+std::shared_ptr<NpuContext> NpuCore::open(std::string_view program, uint32_t window) {
+  const std::string key = fmt::format("{}@{}", program, window);
+  const auto found = contexts_.find(key);
+  if (found != contexts_.end() && !found->second->failed) return found->second;
+  return open_image(key, kernels.image(program, window));
+}
+
+std::shared_ptr<NpuContext> NpuCore::open_image(const std::string& key, NpuImage image) {
+  contexts_.erase(key);  // a device has only 16 contexts: the failed one goes before its successor
+  auto context = std::make_shared<NpuContext>();
+  context->image = std::move(image);
+  guarded(name() + ": " + key, [&] {
+    const NpuImage& loaded = context->image;
+    if (loaded.form == ImageKind::elf) {
+      const xrt::elf elf(loaded.bytes.data(), loaded.bytes.size());
+      context->context = xrt::hw_context(device, elf);
+      if (!loaded.kernel.empty())
+        context->kernel = xrt::ext::kernel(context->context, loaded.kernel);
+    } else {
+      const std::vector<char> bytes(
+          reinterpret_cast<const char*>(loaded.bytes.data()),
+          reinterpret_cast<const char*>(loaded.bytes.data()) + loaded.bytes.size());
+      const xrt::xclbin xclbin(bytes);
+      context->context = xrt::hw_context(device, device.register_xclbin(xclbin));
+      context->kernel = xrt::kernel(context->context, loaded.kernel);
+    }
+  });
+  contexts_[key] = context;
+  env.trace.loaded(
+      {name(), key, std::string(to_string(context->image.form)), to_hex(context->image.hash)});
+  return context;
+}
+
+// The pages of the model's file that hold the rows, without a copy. XRT wants whole pages; a window
+// into them is what the kernel is given.
+xrt::bo NpuCore::mapped(const TensorView& tensor, uint64_t first_row, uint64_t rows) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::byte* begin = tensor.bytes.data() + first_row * tensor.row_stride();
+  const size_t bytes = rows * tensor.row_stride();
+  const uintptr_t address = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t first_page = address / page * page;
+  const size_t whole = (address + bytes - first_page + page - 1) / page * page;
+  // The driver pins read-only mappings as such; the const_cast is XRT's interface, not an intent.
+  xrt::bo pages = xrt::ext::bo(device, reinterpret_cast<void*>(first_page), whole);
+  // What else lies in the first and the last page is not ours to touch.
+  pages.sync(XCL_BO_SYNC_BO_TO_DEVICE, bytes, address - first_page);
+  count_pinned(whole);
+  return {pages, bytes, address - first_page};
+}
+
+xrt::bo NpuCore::weight(const AirArgument& argument, const std::vector<AirPart>& parts,
+                        const std::vector<std::shared_ptr<NpuBuffer>>& buffers) {
+  std::vector<Part> key;
+  for (const AirPart& part : parts)
+    key.emplace_back(buffers[part.slot]->contents.bytes.data(), part.first_row, place_key(part));
+  const auto [entry, is_new] = weights_.try_emplace({argument.layout, key});
+  if (!is_new) return entry->second;
+  try {
+    const TensorView& first = buffers[parts.front().slot]->contents;
+    const bool as_in_file = parts.size() == 1 && parts[0].place == Pattern{} &&
+                            first.dtype == argument.dtype &&
+                            parts[0].rows * first.row_stride() == argument.bytes() &&
+                            reinterpret_cast<uintptr_t>(first.bytes.data()) % 4 == 0 &&
+                            argument.bytes() >= (size_t{64} << 10);
+    if (as_in_file) {
+      try {
+        return entry->second = mapped(first, parts[0].first_row, parts[0].rows);
+      } catch (const std::exception& error) {
+        env.trace.fallback(
+            fmt::format("weights are copied for {}: the mapped file cannot be used "
+                        "in place ({})",
+                        name(), error.what()));
+      }
+    }
+    xrt::bo bo = allocate(argument.bytes(), argument.name);
+    auto* memory = bo.map<uint16_t*>();
+    for (const AirPart& part : parts)
+      place_rows(buffers[part.slot]->contents, part.first_row, part.rows, part.place,
+                 {memory, argument.bytes() / 2}, env.pool);
+    guarded(name() + ": " + argument.name, [&] { bo.sync(XCL_BO_SYNC_BO_TO_DEVICE); });
+    return entry->second = bo;
+  } catch (...) {
+    weights_.erase(entry);
+    throw;
+  }
+}
+
+std::shared_ptr<Expansion> NpuCore::expansion(const std::shared_ptr<NpuBuffer>& source,
+                                              uint64_t rows, size_t row_bytes, size_t copies) {
+  auto& entry = expansions_[{source.get(), rows, copies}];
+  if (entry) return entry;
+  auto made = std::make_shared<Expansion>();
+  made->source = source;
+  made->row_bytes = row_bytes;
+  made->copies = copies;
+  made->bo = allocate(rows * row_bytes * copies, "rotation table");
+  made->host = made->bo.map<std::byte*>();
+  made->rows.resize(rows * row_bytes);
+  return entry = made;
+}
+
+std::shared_ptr<WeightCodes> NpuCore::weight_codes(const GemmSlot& slot, const GemmExtent& extent,
+                                                   const WeightSource& source) {
+  auto& entry = codes_[{source.tensor.bytes.data(), slot.k}];
+  if (entry) return entry;
+  auto made = std::make_shared<WeightCodes>();
+  made->codes = allocate(extent.weight_bytes(), source.name);
+  made->scales.resize(extent.outputs);
+  quantize_gemm_weights(source, extent, {made->codes.map<int8_t*>(), extent.weight_bytes()},
+                        made->scales, env.pool);
+  made->codes.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+  return entry = made;
+}
+
+xrt::bo NpuCore::scratch(size_t bytes, size_t ordinal) {
+  const auto [entry, is_new] = scratch_.try_emplace({bytes, ordinal});
+  if (is_new) entry->second = allocate(bytes, "scratch");
+  return entry->second;
+}
+
+std::shared_ptr<ProgramSet> NpuCore::program_set() {
+  if (!open_set_ || open_set_->context) open_set_ = std::make_shared<ProgramSet>();
+  return open_set_;
+}
+
+std::shared_ptr<NpuContext> NpuCore::compiled(ProgramSet& set) {
+  if (!set.context) {
+    NpuImage image;
+    image.bytes = kernels.compile(set.programs);
+    image.hash = hash_bytes(image.bytes);
+    set.context = open_image("programs " + to_hex(image.hash), std::move(image));
+  }
+  return set.context;
+}
+
+void Dispatcher::start(xrt::run& run) {
+  if (context_->failed)
+    throw Error(ErrorCode::device, where_, "was used again after a failed dispatch");
+  ++counters(core_).submissions;
+  started_ = Clock::now();
+  modelled_before_ = core_.kernels.modelled_ns ? core_.kernels.modelled_ns() : 0;
+  try {
+    guarded(where_, [&] { run.start(); });
+  } catch (...) {
+    context_->failed = true;
+    throw;
+  }
+}
+
+void Dispatcher::finish(xrt::run& run, std::chrono::milliseconds timeout, const Call& call,
+                        const Cost& work, uint64_t launches) {
+  // XRT takes 0 for "for ever".
+  const auto bounded = std::max(timeout, std::chrono::milliseconds(1));
+  context_->failed = true;  // unless it turns out otherwise
+  const ert_cmd_state state = guarded(where_, [&] { return run.wait(bounded); });
+  if (state != ERT_CMD_STATE_COMPLETED)
+    throw Error(ErrorCode::device, where_,
+                fmt::format("the dispatch {} (state {})", name(state), static_cast<int>(state)),
+                "see --on-npu-error");
+  context_->failed = false;
+  DeviceCounters& total = counters(core_);
+  ++total.completions;
+  total.launches += launches;
+  total.bytes += work.bytes;
+  total.flops += work.flops;
+  const bool is_modelled = core_.kernels.modelled_ns != nullptr;
+  const uint64_t took_ns = is_modelled ? core_.kernels.modelled_ns() - modelled_before_
+                                       : static_cast<uint64_t>((Clock::now() - started_).count());
+  total.busy_ns += took_ns;
+  Trace& trace = core_.env.trace;
+  if (is_modelled && trace.recording())
+    record_modelled_launches(trace, program_, launch_names_, call, trace.device_index(core_.name()),
+                             took_ns);
+}
+
+}  // namespace tyto::TYTO_XRT_PROVIDER

@@ -1,0 +1,165 @@
+// What the executables of one NPU share: the opened device, contexts, and buffers in every form a
+// kernel wants. Included only by files that are compiled once per provider of the XRT names.
+#pragma once
+
+#include <xrt/experimental/xrt_elf.h>
+#include <xrt/experimental/xrt_ext.h>
+#include <xrt/experimental/xrt_xclbin.h>
+#include <xrt/xrt_bo.h>
+#include <xrt/xrt_device.h>
+#include <xrt/xrt_hw_context.h>
+#include <xrt/xrt_kernel.h>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "base/error.h"
+#include "device/npu/air_binding.h"
+#include "device/npu/npu_device.h"
+#include "program/kernel_spec.h"
+#include "program/launch_names.h"
+
+namespace tyto::TYTO_XRT_PROVIDER {
+
+// Whatever XRT throws leaves as our Error: where it happened, and XRT's own words.
+template <typename Function>
+auto guarded(const std::string& where, const Function& function) {
+  try {
+    return function();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::device, where, error.what());
+  }
+}
+
+// A context holds one image: two ELFs that MLIR-AIR built cannot share one, both being "main".
+struct NpuContext {
+  NpuImage image;
+  xrt::hw_context context;
+  xrt::kernel kernel;
+  bool failed = false;  // a dispatch did not complete: the next load makes a new context
+};
+
+// Behind a Buffer's handle.
+struct NpuBuffer {
+  xrt::bo bo;           // none for a weight: its forms are made when an image asks for them
+  TensorView contents;  // of a weight
+  size_t offset = 0;    // of the slot's first byte in `bo`
+  std::byte* host = nullptr;
+  uint64_t version = 0;  // counts uploads
+};
+
+// A table that a kernel wants repeated for every head, made from a slot whose rows the host writes.
+struct Expansion {
+  std::shared_ptr<NpuBuffer> source;  // shared with the Buffer it was bound from
+  xrt::bo bo;
+  std::byte* host = nullptr;
+  size_t row_bytes = 0;
+  size_t copies = 1;            // of each row, side by side
+  std::vector<std::byte> rows;  // of the source, as last expanded
+  uint64_t version = 0;         // of the source, as last looked at
+
+  void refresh(uint32_t tokens);  // writes and syncs what has changed
+};
+
+// Programs that MLIR-AIR has no counterpart of go into one ELF together, compiled when the first of
+// them is submitted: a device has only 16 contexts.
+struct ProgramSet {
+  std::vector<Program> programs;  // distinct ones
+  std::map<Hash128, size_t> by_hash;
+  std::shared_ptr<NpuContext> context;  // shared with the executables; none until compiled
+};
+
+// A weight quantised for an int8 GEMM.
+struct WeightCodes {
+  xrt::bo codes;
+  std::vector<float> scales;  // one per output
+};
+
+class NpuCore {
+ public:
+  NpuCore(const DeviceEnv& environment, NpuKernels npu_kernels);
+
+  const std::string& name() const { return kernels.info.name; }
+  xrt::bo allocate(size_t bytes, const std::string& what);
+
+  std::shared_ptr<NpuContext> open(std::string_view program, uint32_t window);
+  std::shared_ptr<NpuContext> open_image(const std::string& key, NpuImage image);
+
+  // Weights in the layout of an argument, uploaded once whoever asks. `buffers` by slot.
+  xrt::bo weight(const AirArgument& argument, const std::vector<AirPart>& parts,
+                 const std::vector<std::shared_ptr<NpuBuffer>>& buffers);
+  std::shared_ptr<Expansion> expansion(const std::shared_ptr<NpuBuffer>& source, uint64_t rows,
+                                       size_t row_bytes, size_t copies);
+  std::shared_ptr<WeightCodes> weight_codes(const GemmSlot& slot, const GemmExtent& extent,
+                                            const WeightSource& source);
+  // Memory that only the device uses; one dispatch runs at a time, so all images share it.
+  // `ordinal` tells apart the arguments of one image.
+  xrt::bo scratch(size_t bytes, size_t ordinal);
+
+  // The set that takes new programs, and what it is compiled to.
+  std::shared_ptr<ProgramSet> program_set();
+  std::shared_ptr<NpuContext> compiled(ProgramSet& set);
+
+  uint64_t pinned_bytes() const { return pinned_; }
+
+  DeviceEnv env;
+  NpuKernels kernels;
+  xrt::device device;
+
+ private:
+  void count_pinned(uint64_t bytes);
+  xrt::bo mapped(const TensorView& tensor, uint64_t first_row, uint64_t rows);
+
+  std::map<std::string, std::shared_ptr<NpuContext>> contexts_;   // shared with executables
+  using Part = std::tuple<const std::byte*, uint64_t, uint64_t>;  // tensor, first row, place
+  std::map<std::pair<AirLayout, std::vector<Part>>, xrt::bo> weights_;
+  std::map<std::tuple<const NpuBuffer*, uint64_t, size_t>, std::shared_ptr<Expansion>> expansions_;
+  std::map<std::pair<const std::byte*, uint32_t>, std::shared_ptr<WeightCodes>> codes_;
+  std::map<std::pair<size_t, size_t>, xrt::bo> scratch_;
+  std::shared_ptr<ProgramSet> open_set_;  // shared with its executables
+  uint64_t pinned_ = 0;
+};
+
+// One dispatch after another of one run, with the counting and the errors that go with it.
+class Dispatcher {
+ public:
+  // The program outlives this.
+  Dispatcher(NpuCore& core, std::shared_ptr<NpuContext> context, const Program& program)
+      : core_(core),
+        context_(std::move(context)),
+        program_(program),
+        where_(core.name() + ": " + program.name),
+        launch_names_(launch_names(core.env.trace, program)) {}
+
+  const std::string& where() const { return where_; }
+  NpuContext& context() { return *context_; }
+  void start(xrt::run& run);
+  void finish(xrt::run& run, std::chrono::milliseconds timeout, const Call& call, const Cost& work,
+              uint64_t launches);
+  void fail() const { context_->failed = true; }  // its result was wrong
+  void use(std::shared_ptr<NpuContext> context) { context_ = std::move(context); }
+
+ private:
+  NpuCore& core_;
+  std::shared_ptr<NpuContext> context_;  // shared with the core, which may have made another since
+  const Program& program_;
+  std::string where_;
+  std::vector<uint16_t> launch_names_;
+  std::chrono::steady_clock::time_point started_;
+  uint64_t modelled_before_ = 0;
+};
+
+std::unique_ptr<Executable> make_air_executable(NpuCore& core, const Program& program);
+std::unique_ptr<Executable> make_compiled_executable(NpuCore& core, const Program& program);
+std::unique_ptr<Executable> make_int8_matmul(NpuCore& core, const Program& program);
+
+}  // namespace tyto::TYTO_XRT_PROVIDER

@@ -1,0 +1,183 @@
+#include "device/npu/npu_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "device/npu/device_lock.h"
+#include "device/npu/memory_plan.h"
+#include "device/npu/runtime/kv_slab.h"
+#include "device/npu/runtime/npu_core.h"
+
+namespace tyto::TYTO_XRT_PROVIDER {
+namespace {
+
+bool has_attention(const Program& program) {
+  return std::any_of(program.launches.begin(), program.launches.end(),
+                     [](const Launch& launch) { return launch.kernel == Kernel::attention; });
+}
+
+uint64_t call_rows(const Program& program, const Launch& launch) {
+  return program.slots[launch.args[0].slot].rows;
+}
+
+class NpuDevice : public Device {
+ public:
+  NpuDevice(const DeviceEnv& env, NpuKernels kernels)
+      : lock_(kernels.lock, kernels.info.name), core_(env, std::move(kernels)) {
+    if (env.model.layers == 0) return;
+    const std::vector<uint32_t>& windows = core_.kernels.windows;
+    check_memory(npu_memory(core_.kernels.dims, env.npu.weights, env.fusion,
+                            windows.empty() ? 0 : windows.back()),
+                 core_.kernels.pinned_limit, core_.name());
+  }
+
+  DeviceInfo info() const override { return core_.kernels.info; }
+
+  std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {
+    if (launch.kernel == Kernel::embed) return "a table look-up is the host's";
+    if (launch.kernel == Kernel::rope_table)
+      return "the host writes the rotation row of each position";
+    if (core_.env.npu.weights == NpuWeights::int8) return why_not_int8(program, launch);
+    const Fusion fusion = core_.env.fusion;
+    const bool is_one_row = call_rows(program, launch) == 1;
+    if (is_one_row && fusion == Fusion::token && has_attention(program))
+      return why_not_token(program);
+    if (is_one_row && fusion == Fusion::op) return why_not_op(launch);
+    return why_not_block(program, launch);
+  }
+
+  Buffer alloc(const Slot& slot, const TensorView* contents) override {
+    auto buffer = std::make_shared<NpuBuffer>();
+    if (contents != nullptr) {
+      buffer->contents = *contents;
+      return {.data = const_cast<std::byte*>(contents->bytes.data()),
+              .size = contents->bytes.size(),
+              .writable = false,
+              .handle = std::move(buffer)};
+    }
+    if (slot.kind == SlotKind::kv && uses_slab())
+      place_in_slab(slot, *buffer);
+    else
+      place_alone(slot, *buffer);
+    std::byte* const data = buffer->host;
+    return {.data = data, .size = slot.bytes(), .handle = std::move(buffer)};
+  }
+
+  void sync(const Buffer& handle, Sync direction, size_t offset, size_t bytes) override {
+    // Int8 products take their operands from the host's copy and leave their results there.
+    if (core_.env.npu.weights == NpuWeights::int8) return;
+    const auto buffer = std::static_pointer_cast<NpuBuffer>(handle.handle);
+    guarded(sync_where_, [&] {
+      if (slab_ && buffer->bo.address() == slab_->bo.address()) slab_->lay_out(slab_->most);
+      buffer->bo.sync(
+          direction == Sync::to_device ? XCL_BO_SYNC_BO_TO_DEVICE : XCL_BO_SYNC_BO_FROM_DEVICE,
+          bytes, buffer->offset + offset);
+    });
+    if (direction == Sync::to_device) ++buffer->version;
+  }
+
+  std::unique_ptr<Executable> load(const Program& program) override {
+    return guarded(core_.name() + ": " + program.name, [&]() -> std::unique_ptr<Executable> {
+      const Launch& first = program.launches.front();
+      if (core_.env.npu.weights == NpuWeights::int8) return make_int8_matmul(core_, program);
+      const bool is_block = block_of(program, first).size() == program.launches.size() &&
+                            air_program_for(program, first) && !air_problem(program, first);
+      if (is_block) return make_air_executable(core_, program);
+      if (core_.env.npu.weights == NpuWeights::q4nx && has_attention(program))
+        return make_fused_decode(core_, program, slab_);
+      return make_compiled_executable(core_, program);
+    });
+  }
+
+ private:
+  std::optional<std::string> why_not_int8(const Program& program, const Launch& launch) const {
+    if (launch.kernel != Kernel::matmul) return "with int8 weights its kernels are GEMMs alone";
+    if (launch.args.size() > 3) return "its kernels add no bias to a projection";
+    const SlotChoice choice =
+        choose_slot(core_.kernels.gemm_slots, program.slots[launch.args[1].slot].cols);
+    if (!choice.slot) return choice.reason;
+    return std::nullopt;
+  }
+
+  std::optional<std::string> why_not_token(const Program& program) const {
+    if (core_.env.npu.weights == NpuWeights::bf16)
+      return core_.kernels.compile
+                 ? std::nullopt
+                 : std::optional<std::string>(
+                       "the single-dispatch decode takes q4nx weights (--weights)");
+    for (const Launch& launch : program.launches) {
+      if (launch.kernel == Kernel::matmul && launch.args.size() > 3)
+        return "its kernels add no bias to a projection";
+      if (launch.kernel == Kernel::rmsnorm && launch.shape.heads > 0)
+        return "its kernels have no norm per head";
+    }
+    return core_.kernels.windows.empty() ? core_.kernels.why_no_image(kFusedDecode, 0)
+                                         : std::nullopt;
+  }
+
+  std::optional<std::string> why_not_op(const Launch& launch) const {
+    if (launch.kernel == Kernel::kv_append || launch.kernel == Kernel::attention)
+      return "the cache and one-query attention are the host's unless --fusion token";
+    if (launch.kernel == Kernel::gather_rows) return "picking rows is the host's";
+    if (!core_.kernels.compile) return "there are bf16 kernels for blocks only, not for operators";
+    return std::nullopt;
+  }
+
+  std::optional<std::string> why_not_block(const Program& program, const Launch& launch) const {
+    if (launch.kernel == Kernel::kv_append || launch.kernel == Kernel::attention)
+      return "the cache and one-query attention are the host's unless --fusion token";
+    const auto name = air_program_for(program, launch);
+    if (!name) return "the final norm of one row is the host's";
+    if (const auto problem = air_problem(program, launch)) return problem;
+    return core_.kernels.why_no_image(*name, 0);
+  }
+
+  bool uses_slab() const {
+    return core_.env.npu.weights == NpuWeights::q4nx && core_.env.fusion == Fusion::token;
+  }
+
+  // The fused decode has one argument for the caches of all layers.
+  void place_in_slab(const Slot& slot, NpuBuffer& buffer) {
+    if (!slab_) slab_ = make_kv_slab(core_);
+    const bool is_value = slot.name.ends_with("v_cache");
+    const size_t layer = std::stoul(slot.name.substr(1));  // "L03.k_cache"
+    buffer.bo = slab_->bo;
+    buffer.offset = (2 * layer + is_value) * slot.bytes();
+    buffer.host = slab_->bo.map<std::byte*>() + buffer.offset;
+    TYTO_ASSERT(buffer.offset + slot.bytes() <= slab_->bo.size());
+  }
+
+  // Logits get room for what kernels write around them: the head's last partition is computed
+  // whole, and the fused decode stages other values in front.
+  void place_alone(const Slot& slot, NpuBuffer& buffer) {
+    size_t bytes = slot.bytes();
+    if (slot.name == "logits") {
+      const uint64_t whole = (slot.cols + kAirHeadRows - 1) / kAirHeadRows * kAirHeadRows;
+      bytes = slot.rows * row_bytes(slot.dtype, whole);
+      if (uses_slab()) {
+        const Q4nxLayout layout = q4nx_layout(core_.kernels.dims, core_.kernels.windows.back());
+        buffer.offset = layout.logits_offset * 2;
+        bytes = buffer.offset + std::max<size_t>(bytes, layout.logits_elements * 2);
+      }
+    }
+    buffer.bo = core_.allocate(bytes, "buffer " + slot.name);
+    auto* memory = buffer.bo.map<std::byte*>();
+    std::memset(memory, 0, bytes);
+    guarded(core_.name(), [&] { buffer.bo.sync(XCL_BO_SYNC_BO_TO_DEVICE); });
+    buffer.host = memory + buffer.offset;
+  }
+
+  DeviceLock lock_;
+  NpuCore core_;
+  const std::string sync_where_ = core_.name() + ": sync";
+  std::shared_ptr<KvSlab> slab_;  // shared with the fused decode that uses it
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open_npu(const DeviceEnv& env, NpuKernels kernels) {
+  return std::make_unique<NpuDevice>(env, std::move(kernels));
+}
+
+}  // namespace tyto::TYTO_XRT_PROVIDER

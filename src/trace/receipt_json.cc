@@ -1,0 +1,121 @@
+#include <nlohmann/json.hpp>
+
+#include "base/hash.h"
+#include "trace/receipt.h"
+#include "trace/report/receipt_fields.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kSchema = "tyto-receipt-1";
+
+ordered_json optional_number(const std::optional<double>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+ordered_json device_json(const DeviceCounters& device) {
+  return {{"name", device.device},
+          {"virtual", device.is_virtual},
+          {"submissions", device.submissions},
+          {"completions", device.completions},
+          {"launches", device.launches},
+          {device.is_virtual ? "modelled_busy_ns" : "busy_ns", device.busy_ns},
+          {"bytes", device.bytes},
+          {"flops", device.flops}};
+}
+
+ordered_json devices_json(const std::vector<DeviceCounters>& devices) {
+  ordered_json list = ordered_json::array();
+  for (const DeviceCounters& device : devices) list.push_back(device_json(device));
+  return list;
+}
+
+ordered_json energy_json(const Energy& energy) {
+  const bool read = energy.prefill_joules || energy.decode_joules;
+  return {{"prefill_joules", optional_number(energy.prefill_joules)},
+          {"decode_joules", optional_number(energy.decode_joules)},
+          {"rail", read ? ordered_json(energy.rail) : ordered_json(nullptr)},
+          {"reason", read ? ordered_json(nullptr) : ordered_json(energy.reason)}};
+}
+
+// Rates that were refused are not in the file at all.
+ordered_json timing_json(const Receipt& receipt) {
+  const bool simulated = has_virtual_device(receipt);
+  ordered_json timing = {
+      {"clock", simulated ? "simulation" : "wall"},
+      {simulated ? "simulation_prefill_s" : "prefill_s", receipt.prefill_seconds},
+      {simulated ? "simulation_decode_s" : "decode_s", receipt.decode_seconds}};
+  if (receipt.modelled) {
+    timing["modelled_prefill_s"] = receipt.modelled->prefill;
+    timing["modelled_decode_s"] = receipt.modelled->decode;
+  }
+  if (simulated || receipt.plausibility.verdict == Verdict::refused) return timing;
+  timing["prefill_tok_s"] = prefill_tokens_per_second(receipt);
+  timing["decode_tok_s"] = receipt.generated_tokens > 1
+                               ? ordered_json(decode_tokens_per_second(receipt))
+                               : ordered_json(nullptr);
+  return timing;
+}
+
+ordered_json hashes_json(const Receipt& receipt, const ReceiptContext& context) {
+  ordered_json images = ordered_json::array();
+  for (const LoadedCode& code : receipt.loaded_code)
+    images.push_back({{"device", code.device},
+                      {"program", code.program},
+                      {"form", code.form},
+                      {"hash", code.hash}});
+  return {{"weights", context.weights_hash},
+          {"weights_form", context.weights_hash_form},
+          {"images", images}};
+}
+
+}  // namespace
+
+ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& context) {
+  uint64_t submissions = 0, completions = 0;
+  for (const DeviceCounters& device : receipt.devices) {
+    submissions += device.submissions;
+    completions += device.completions;
+  }
+  ordered_json json = {{"schema", kSchema},
+                       {"tyto", context.version},
+                       {"time", context.time},
+                       {"command", context.command},
+                       {"model",
+                        {{"path", context.model},
+                         {"format", context.model_format},
+                         {"weight_bytes", context.weight_bytes}}},
+                       {"fusion", context.fusion},
+                       {"prompt_tokens", receipt.prompt_tokens},
+                       {"generated_tokens", receipt.generated_tokens},
+                       {"devices", devices_json(receipt.devices)},
+                       {"phases",
+                        {{"prefill", devices_json(receipt.phases.prefill)},
+                         {"decode", devices_json(receipt.phases.decode)}}},
+                       {"submissions", submissions},
+                       {"completions", completions},
+                       {"dispatches_per_token", optional_number(dispatches_per_token(receipt))},
+                       {"fallbacks", receipt.fallbacks},
+                       {"virtual", has_virtual_device(receipt)},
+                       {"timing", timing_json(receipt)},
+                       {"energy", energy_json(receipt.energy)},
+                       {"plausibility",
+                        {{"verdict", std::string(name(receipt.plausibility.verdict))},
+                         {"reasons", receipt.plausibility.reasons},
+                         {"checks", receipt.plausibility.checks},
+                         {"unchecked", receipt.plausibility.unchecked}}},
+                       {"hashes", hashes_json(receipt, context)}};
+  const std::string text = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  json["id"] = to_hex(hash_bytes(std::as_bytes(std::span(text)))).substr(0, 16);
+  return json;
+}
+
+std::string receipt_json(const Receipt& receipt, const ReceiptContext& context) {
+  return receipt_fields(receipt, context)
+             .dump(2, ' ', false, ordered_json::error_handler_t::replace) +
+         "\n";
+}
+
+}  // namespace tyto

@@ -1,0 +1,31 @@
+// Every report of a profile. Each is a pure function; nothing here prints or opens a file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trace/profile.h"
+#include "trace/report/summary.h"
+#include "trace/report/table.h"
+
+namespace tyto {
+
+// The report's sections, in order: what text_report and html_report lay out. A profile of a sweep
+// has the scaling table instead.
+std::vector<Table> report_tables(const Profile& profile);
+
+std::string text_report(const Profile& profile, bool colour);
+std::string html_report(const Profile& profile);  // one page, nothing loaded from elsewhere
+
+// Chrome trace-event JSON, which ui.perfetto.dev and chrome://tracing read.
+std::string perfetto_report(const Profile& profile, const ProfileRun& run);
+
+// The profile itself and the rows of the report; docs/profile.md describes the schema.
+std::string json_report(const Profile& profile);
+// Reads what json_report wrote. `name` is how errors call it.
+Profile profile_from_json(const std::string& text, const std::string& name);
+
+// What got slower from `before` to `after`, row by row, against the spread of their runs.
+std::vector<Table> diff_tables(const Profile& before, const Profile& after);
+
+}  // namespace tyto

@@ -1,0 +1,84 @@
+#include "trace/report/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace tyto {
+namespace {
+
+// Columns on a terminal: characters, not bytes. The reports use no wide or combining ones.
+size_t width(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+std::string padded(const std::string& text, size_t to, bool right) {
+  const std::string space(to > width(text) ? to - width(text) : 0, ' ');
+  return right ? space + text : text + space;
+}
+
+std::string without_trailing_space(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+}  // namespace
+
+std::string to_text(const Table& table, bool colour) {
+  std::string out = table.title + (table.modelled ? "  [modelled]" : "");
+  out += "\n" + std::string(width(out), '-') + "\n";
+  std::vector<size_t> widths;
+  for (const Column& column : table.columns) widths.push_back(width(column.header));
+  const auto shown = [](const TableRow& row, size_t cell) {
+    return (cell == 0 && row.style == RowStyle::inner ? "  " : "") + row.cells[cell];
+  };
+  for (const TableRow& row : table.rows)
+    for (size_t i = 0; i < row.cells.size() && i < widths.size(); ++i)
+      widths[i] = std::max(widths[i], width(shown(row, i)));
+  std::string header;
+  for (size_t i = 0; i < widths.size(); ++i)
+    header += (i == 0 ? "" : "  ") +
+              padded(table.columns[i].header, widths[i], table.columns[i].is_number);
+  header = without_trailing_space(header);
+  if (!header.empty()) out += header + "\n";
+  for (const TableRow& row : table.rows) {
+    std::string line;
+    for (size_t i = 0; i < row.cells.size() && i < widths.size(); ++i)
+      line += (i == 0 ? "" : "  ") + padded(shown(row, i), widths[i], table.columns[i].is_number);
+    line = without_trailing_space(line);
+    out += row.style == RowStyle::alarm && colour ? "\033[31m" + line + "\033[0m\n" : line + "\n";
+  }
+  for (const std::string& note : table.notes) out += note + "\n";
+  return out;
+}
+
+std::string milliseconds(double value) {
+  const double size = std::abs(value);
+  if (size < 5e-7) return "0";
+  if (size >= 100) return fmt::format("{:.1f}", value);
+  if (size >= 10) return fmt::format("{:.2f}", value);
+  if (size >= 0.1) return fmt::format("{:.3f}", value);
+  return fmt::format("{:.4f}", value);
+}
+
+std::string percent(double share) {
+  return fmt::format("{:.1f} %", share * 100);
+}
+
+std::string megabytes(double bytes) {
+  if (bytes == 0) return "0";
+  return fmt::format("{:.3g}", bytes / 1e6);
+}
+
+std::string compact(double value) {
+  constexpr std::array<const char*, 4> kUnits = {"", "k", "M", "G"};
+  size_t unit = 0;
+  for (; std::abs(value) >= 1000 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  return fmt::format("{:.3g}{}", value, kUnits[unit]);
+}
+
+}  // namespace tyto

@@ -1,0 +1,414 @@
+// Recorded machines, each broken in one place: the doctor must find that place, name it first, and
+// find nothing else broken.
+#include "cli/doctor_checks.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/cli/recorded_machine.h"
+
+namespace tyto {
+namespace {
+
+using testing_support::AsNobody;
+using testing_support::SystemTree;
+
+#define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+class Doctor : public testing::Test {
+ protected:
+  Doctor() { write_healthy_machine(tree_); }
+
+  // What is not read from the tree: a kernel cache with images, a model that opens.
+  void look() {
+    facts_ = read_system_facts(tree_.root());
+    facts_.kernel_cache = cache_;
+    facts_.model.name = "owlet";
+    checks_ = examine(facts_);
+  }
+
+  const Check& check(const std::string& name) const {
+    for (const Check& candidate : checks_)
+      if (candidate.name == name) return candidate;
+    ADD_FAILURE() << "no check " << name;
+    return checks_.front();
+  }
+
+  // Exactly this check is not ok (what hangs on it is skipped), and its fix says this.
+  void expect_only(CheckState state, const std::string& name, const std::string& detail,
+                   const std::string& fix) {
+    look();
+    for (const Check& candidate : checks_) {
+      if (candidate.name == name) continue;
+      EXPECT_LE(candidate.state, CheckState::skipped) << candidate.name << candidate.detail;
+    }
+    EXPECT_EQ(to_string(check(name).state), to_string(state)) << check(name).detail;
+    EXPECT_CONTAINS(check(name).detail, detail);
+    EXPECT_CONTAINS(check(name).fix, fix);
+    EXPECT_EQ(first_to_repair(checks_), &check(name));
+    EXPECT_EQ(worst(checks_), state);
+  }
+
+  SystemTree tree_;
+  KernelCacheFacts cache_{.folder = "kernels", .images = 6, .problems = {}};
+  SystemFacts facts_;
+  std::vector<Check> checks_;
+};
+
+TEST_F(Doctor, AHealthyMachineIsInOrder) {
+  look();
+  for (const Check& candidate : checks_)
+    EXPECT_EQ(to_string(candidate.state), "ok") << candidate.name << ": " << candidate.detail;
+  EXPECT_EQ(first_to_repair(checks_), nullptr);
+  EXPECT_EQ(worst(checks_), CheckState::ok);
+  EXPECT_EQ(facts_.cpu.threads, 24u);
+  EXPECT_CONTAINS(check("processor").detail, "AVX2, AVX-512, VNNI, BF16");
+  EXPECT_CONTAINS(check("NPU").detail, "NPU Strix (XDNA2) at 0000:c5:00.1");
+  EXPECT_CONTAINS(check("driver").detail, "amdxdna 2.21.0");
+  EXPECT_CONTAINS(check("firmware").detail, "1.1.2.64");
+  EXPECT_CONTAINS(check("device node").detail, "/dev/accel/accel0");
+  EXPECT_CONTAINS(check("XRT").detail, "2.26.0");
+  EXPECT_CONTAINS(check("energy").detail, "rapl package-0");
+}
+
+TEST_F(Doctor, NoModule) {
+  write_npu(tree_, "0x17f0", "0x10", "");
+  tree_.remove("sys/module");
+  tree_.remove("lib/modules");
+  tree_.remove("dev/accel");
+  expect_only(CheckState::fail, "driver", "no amdxdna module", "linux-modules-extra");
+  EXPECT_EQ(check("device node").state, CheckState::skipped);
+}
+
+TEST_F(Doctor, ModuleInstalledAndNotLoaded) {
+  write_npu(tree_, "0x17f0", "0x10", "");
+  tree_.remove("sys/module");
+  tree_.remove("dev/accel");
+  expect_only(CheckState::fail, "driver", "not loaded", "sudo modprobe amdxdna");
+}
+
+TEST_F(Doctor, ModuleBuiltIntoTheKernelIsInstalled) {
+  write_npu(tree_, "0x17f0", "0x10", "");
+  tree_.remove("sys/module");
+  tree_.remove("lib/modules/6.14.0-27-generic/kernel");
+  tree_.write("lib/modules/6.14.0-27-generic/modules.builtin",
+              "kernel/fs/ext4/ext4.ko\nkernel/drivers/accel/amdxdna/amdxdna.ko\n");
+  expect_only(CheckState::fail, "driver", "not loaded", "sudo modprobe amdxdna");
+}
+
+TEST_F(Doctor, TheOtherDriverIsADriver) {
+  write_npu(tree_, "0x17f0", "0x10", "amdxdna_legacy");
+  tree_.remove("sys/module");
+  tree_.write("sys/module/amdxdna_legacy/version", "2.20\n");
+  look();
+  EXPECT_EQ(check("driver").state, CheckState::ok);
+  EXPECT_CONTAINS(check("driver").detail, "amdxdna_legacy 2.20");
+  EXPECT_EQ(worst(checks_), CheckState::ok);
+}
+
+TEST_F(Doctor, ModuleWithoutDeviceNode) {
+  tree_.remove("dev/accel");
+  expect_only(CheckState::fail, "device node", "no /dev/accel/accel*", "--device /dev/accel");
+}
+
+TEST_F(Doctor, AnotherMakersNodeIsNotOurs) {
+  tree_.remove("sys/class/accel");
+  tree_.link("sys/class/accel/accel0/device/driver", "../../../bus/pci/drivers/intel_vpu");
+  expect_only(CheckState::fail, "device node", "no /dev/accel/accel*", "modprobe");
+}
+
+TEST_F(Doctor, NodeWithoutPermissionIsNeverNoNpu) {
+  tree_.forbid("dev/accel/accel0");
+  const AsNobody nobody;
+  if (!nobody) GTEST_SKIP() << "this process may not become another user";
+  expect_only(CheckState::fail, "device node", "is there, but opening it is forbidden",
+              "/dev/accel/accel*");
+  EXPECT_EQ(check("NPU").state, CheckState::ok);
+  EXPECT_EQ(facts_.nodes[0].open_error, EACCES);
+}
+
+TEST_F(Doctor, ANodeOfTheGroupRenderWantsTheUserInIt) {
+  write_process(tree_, "27");
+  look();
+  facts_.nodes = {{.path = "/dev/accel/accel0",
+                   .driver = "amdxdna",
+                   .open_error = EACCES,
+                   .owner = "root",
+                   .group = "render",
+                   .mode = 0660,
+                   .power_mode = {}}};
+  checks_ = examine(facts_);
+  EXPECT_EQ(check("device node").state, CheckState::fail);
+  EXPECT_CONTAINS(check("device node").detail, "root:render, mode 0660");
+  EXPECT_CONTAINS(check("device node").fix, "sudo usermod -aG render $USER");
+  facts_.groups.push_back("render");  // already a member: something else forbids it
+  checks_ = examine(facts_);
+  EXPECT_CONTAINS(check("device node").fix, "container");
+}
+
+TEST_F(Doctor, MemlockOf64KiB) {
+  write_memlock(tree_, "65536");
+  expect_only(CheckState::fail, "memlock", "64.0 KiB", "/etc/security/limits.d/99-amdxdna.conf");
+  EXPECT_CONTAINS(check("memlock").detail, "5.2 GiB");
+}
+
+TEST_F(Doctor, MemlockThatHoldsASmallModelOnly) {
+  write_memlock(tree_, "4294967296");
+  expect_only(CheckState::warn, "memlock", "4.0 GiB", "99-amdxdna.conf");
+  write_memlock(tree_, "5600000000");
+  look();
+  EXPECT_EQ(check("memlock").state, CheckState::ok);
+}
+
+TEST_F(Doctor, MemlockDoesNotBindWhoMayLockAnything) {
+  write_memlock(tree_, "65536");
+  tree_.write("proc/self/status",
+              "Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n");
+  look();
+  EXPECT_EQ(check("memlock").state, CheckState::ok);
+  EXPECT_TRUE(facts_.is_root);
+}
+
+TEST_F(Doctor, XrtMissing) {
+  tree_.remove("opt/xilinx");
+  expect_only(CheckState::fail, "XRT", "no libxrt_coreutil.so.2", "install XRT");
+  EXPECT_EQ(check("XRT plug-in").state, CheckState::skipped);
+}
+
+TEST_F(Doctor, XrtWithoutPlugin) {
+  tree_.remove("opt/xilinx/xrt/lib/libxrt_driver_xdna.so.2");
+  tree_.write("usr/lib/libxrt_driver_xdna.so.2", "");  // elsewhere: XRT does not look there
+  expect_only(CheckState::fail, "XRT plug-in", "no libxrt_driver_xdna.so.2 beside", "xrt_plugin");
+}
+
+TEST_F(Doctor, ALinkToNowhereIsNoLibrary) {
+  tree_.remove("opt/xilinx/xrt/lib/libxrt_coreutil.so.2.26.0");
+  expect_only(CheckState::fail, "XRT", "no libxrt_coreutil.so.2", "install XRT");
+}
+
+TEST_F(Doctor, XrtTooOldForElfImages) {
+  tree_.remove("opt/xilinx/xrt/lib/libxrt_coreutil.so.2");
+  tree_.remove("opt/xilinx/xrt/lib/libxrt_coreutil.so.2.26.0");
+  tree_.write("opt/xilinx/xrt/lib/libxrt_coreutil.so.2.17.0", "");
+  tree_.link("opt/xilinx/xrt/lib/libxrt_coreutil.so.2", "libxrt_coreutil.so.2.17.0");
+  expect_only(CheckState::fail, "XRT", "2.17.0", "2.19");
+}
+
+TEST_F(Doctor, XrtOfADistributionIsFoundToo) {
+  tree_.remove("opt/xilinx");
+  tree_.write("usr/lib/x86_64-linux-gnu/libxrt_coreutil.so.2", "");
+  tree_.write("usr/lib/x86_64-linux-gnu/libxrt_driver_xdna.so.2", "");
+  look();
+  EXPECT_EQ(check("XRT").state, CheckState::ok);
+  EXPECT_EQ(check("XRT plug-in").state, CheckState::ok);
+}
+
+TEST_F(Doctor, OldKernel) {
+  write_npu(tree_, "0x17f0", "0x10", "");
+  tree_.write("proc/sys/kernel/osrelease", "6.1.0-31-amd64\n");
+  tree_.remove("sys/module");
+  tree_.remove("lib/modules");
+  tree_.remove("dev/accel");
+  look();
+  EXPECT_EQ(check("kernel").state, CheckState::fail);
+  EXPECT_CONTAINS(check("kernel").detail, "6.1.0-31-amd64 is too old");
+  EXPECT_EQ(first_to_repair(checks_), &check("kernel"));
+  EXPECT_EQ(check("driver").state, CheckState::fail);
+
+  tree_.write("proc/sys/kernel/osrelease", "6.11.7\n");
+  look();
+  EXPECT_EQ(check("kernel").state, CheckState::warn);
+  EXPECT_CONTAINS(check("driver").fix, "xdna-driver");
+}
+
+TEST_F(Doctor, FirmwareMissing) {
+  write_npu(tree_, "0x17f0", "0x10", "");  // the driver gave up
+  tree_.remove("lib/firmware");
+  tree_.write("lib/firmware/amdnpu/1502_00/npu.sbin", "");  // another chip's
+  tree_.remove("dev/accel");
+  look();
+  EXPECT_EQ(check("firmware").state, CheckState::fail);
+  EXPECT_CONTAINS(check("firmware").detail, "amdnpu/17f0_10");
+  EXPECT_EQ(first_to_repair(checks_), &check("firmware"));
+  EXPECT_CONTAINS(check("driver").detail, "did not take the NPU");
+}
+
+TEST_F(Doctor, KrackanUsesStrixFirmware) {
+  write_npu(tree_, "0x17f0", "0x20", "");
+  look();
+  EXPECT_EQ(check("firmware").state, CheckState::ok);
+  EXPECT_CONTAINS(check("NPU").detail, "Krackan Point");
+}
+
+TEST_F(Doctor, WrongNpuGeneration) {
+  write_npu(tree_, "0x1502", "0x00", "amdxdna");
+  expect_only(CheckState::warn, "NPU", "XDNA1", "--device cpu");
+  for (const char* name : {"firmware", "driver", "device node", "memlock", "XRT", "XRT plug-in"})
+    EXPECT_EQ(check(name).state, CheckState::skipped) << name;
+}
+
+TEST_F(Doctor, ANewerGenerationIsNotTakenForXdna2) {
+  write_npu(tree_, "0x17f1", "0x10", "amdxdna");
+  expect_only(CheckState::warn, "NPU", "newer than this Tyto", "--device cpu");
+}
+
+TEST_F(Doctor, NoNpuAtAll) {
+  tree_.remove("sys/bus/pci/devices/0000:c5:00.1");
+  tree_.remove("dev/accel");
+  write_memlock(tree_, "65536");
+  tree_.remove("opt");
+  expect_only(CheckState::warn, "NPU", "none on the PCI bus", "BIOS");
+}
+
+TEST_F(Doctor, EveryRevisionHasItsName) {
+  const std::pair<const char*, const char*> names[] = {
+      {"0x10", "Strix Point"}, {"0x11", "Strix Halo"}, {"0x20", "Krackan Point"}};
+  for (const auto& [revision, name] : names) {
+    write_npu(tree_, "0x17f0", revision, "");
+    EXPECT_EQ(product_of(read_system_facts(tree_.root()).npus[0]), std::string(name) + " (XDNA2)");
+  }
+}
+
+TEST_F(Doctor, PowerSaver) {
+  tree_.write("sys/firmware/acpi/platform_profile", "low-power\n");
+  expect_only(CheckState::warn, "power profile", "low-power", "performance");
+}
+
+TEST_F(Doctor, OnBattery) {
+  tree_.write("sys/class/power_supply/AC/online", "0\n");
+  expect_only(CheckState::warn, "power profile", "on battery", "plug it in");
+}
+
+TEST_F(Doctor, TheNpusOwnPowersaverMode) {
+  look();
+  facts_.nodes[0].power_mode = 1;
+  checks_ = examine(facts_);
+  EXPECT_EQ(check("power profile").state, CheckState::warn);
+  EXPECT_CONTAINS(check("power profile").fix, "xrt-smi configure -d 0000:c5:00.1");
+}
+
+TEST_F(Doctor, DamagedKernelCache) {
+  cache_.problems = {"truncated llama-3.2-1b/o_ffn: 10 of 20 bytes are left", "second"};
+  expect_only(CheckState::fail, "kernel images", "truncated llama-3.2-1b/o_ffn", "import");
+  EXPECT_CONTAINS(check("kernel images").detail, "and 1 more");
+}
+
+TEST_F(Doctor, EmptyKernelCache) {
+  cache_.images = 0;
+  expect_only(CheckState::warn, "kernel images", "none", "tyto kernels import");
+}
+
+TEST_F(Doctor, EnergyCounterForRootAlone) {
+  tree_.forbid("sys/class/powercap/intel-rapl:0/energy_uj");
+  const AsNobody nobody;
+  if (!nobody) GTEST_SKIP() << "this process may not become another user";
+  expect_only(CheckState::warn, "energy", "rapl package-0 may not be read", "chmod a+r");
+}
+
+TEST_F(Doctor, VulkanHalfInstalled) {
+  tree_.remove("usr/share/vulkan");
+  expect_only(CheckState::warn, "Vulkan", "no driver", "mesa-vulkan-drivers");
+  tree_.remove("usr/lib/x86_64-linux-gnu/libvulkan.so.1");
+  expect_only(CheckState::warn, "Vulkan", "no libvulkan.so.1", "libvulkan1");
+  tree_.remove("dev/dri");
+  look();
+  EXPECT_EQ(check("Vulkan").state, CheckState::skipped);
+}
+
+TEST_F(Doctor, VulkanThatGoesWrong) {
+  look();
+  facts_.vulkan.enumerated = true;
+  facts_.vulkan.error = "crashed with signal 11";
+  checks_ = examine(facts_);
+  EXPECT_EQ(check("Vulkan").state, CheckState::warn);
+  EXPECT_CONTAINS(check("Vulkan").detail, "crashed");
+  facts_.vulkan.error.clear();
+  facts_.vulkan.devices = {"Radeon 890M"};
+  checks_ = examine(facts_);
+  EXPECT_CONTAINS(check("Vulkan").detail, "Radeon 890M");
+  EXPECT_EQ(check("Vulkan").state, CheckState::ok);
+  facts_.vulkan.devices = {"llvmpipe (software, Vulkan 1.3)"};
+  checks_ = examine(facts_);
+  EXPECT_EQ(check("Vulkan").state, CheckState::warn);
+  facts_.vulkan.render_nodes.clear();  // without a GPU it is as good as it gets
+  checks_ = examine(facts_);
+  EXPECT_EQ(check("Vulkan").state, CheckState::ok);
+}
+
+TEST_F(Doctor, OldProcessorAndLittleMemory) {
+  tree_.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: Old\nflags\t\t: fpu sse2\n");
+  expect_only(CheckState::warn, "processor", "Old, 1 threads", "AVX2");
+  tree_.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: New\nflags\t\t: fma f16c avx2\n");
+  tree_.write("proc/meminfo", "MemTotal: 4000000 kB\nMemAvailable: 1000000 kB\n");
+  expect_only(CheckState::warn, "memory", "976.6 MiB available", "end other programs");
+}
+
+TEST_F(Doctor, ModelThatDoesNotOpenOrFit) {
+  look();
+  facts_.model = {};
+  facts_.model.name = "x.gguf";
+  facts_.model.named = true;
+  facts_.model.error = "x.gguf: no such file";
+  checks_ = examine(facts_);
+  EXPECT_EQ(check("model").state, CheckState::fail);
+  EXPECT_CONTAINS(check("model").fix, "-m");
+  facts_.model.hint = "hf download it";
+  facts_.model.named = false;
+  checks_ = examine(facts_);
+  EXPECT_EQ(check("model").state, CheckState::warn);
+  EXPECT_EQ(check("model").fix, "hf download it");
+  facts_.model.error.clear();
+  facts_.model.weight_bytes = uint64_t{1} << 40;
+  checks_ = examine(facts_);
+  EXPECT_EQ(check("model").state, CheckState::warn);
+  EXPECT_CONTAINS(check("model").detail, "more than");
+}
+
+TEST_F(Doctor, AnEmptyTreeIsNoCrash) {
+  const std::filesystem::path empty = tree_.root() / "empty";
+  std::filesystem::create_directories(empty);
+  checks_ = examine(read_system_facts(empty));
+  EXPECT_EQ(worst(checks_), CheckState::warn);
+}
+
+DeviceProbe good_probe() {
+  DeviceProbe probe;
+  probe.name = "npu";
+  probe.worst_error = 0.001;
+  probe.allowed_error = 0.01;
+  probe.gb_per_s = 40;
+  probe.expected_least = 15;
+  probe.expected_most = 80;
+  return probe;
+}
+
+TEST_F(Doctor, DevicesThatComputeWrongOrSlowly) {
+  look();
+  const auto states = [&](const DeviceProbe& probe) {
+    facts_.devices = {probe};
+    checks_ = examine(facts_);
+    std::string found;
+    for (const Check& candidate : checks_)
+      if (candidate.name.starts_with("npu")) found += std::string(to_string(candidate.state)) + " ";
+    return found;
+  };
+  DeviceProbe probe = good_probe();
+  EXPECT_EQ(states(probe), "ok ok ");
+  probe.gb_per_s = 3;
+  EXPECT_EQ(states(probe), "ok warn ");
+  probe = good_probe();
+  probe.worst_error = 0.5;
+  EXPECT_EQ(states(probe), "fail ");
+  EXPECT_CONTAINS(check("npu").detail, "WRONG");
+  probe = good_probe();
+  probe.dispatch_error = "npu: doctor: the dispatch timed out";
+  EXPECT_EQ(states(probe), "fail ");
+  probe.open_error = "no XRT";
+  EXPECT_EQ(states(probe), "skipped ");
+  probe = good_probe();
+  probe.is_virtual = true;
+  states(probe);
+  EXPECT_CONTAINS(check("npu speed").detail, "modelled: 40.0 GB/s");
+}
+
+}  // namespace
+}  // namespace tyto

@@ -1,0 +1,116 @@
+#include "cli/doctor_probe.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "device/vxrt/control.h"
+#include "support/system_tree.h"
+
+namespace tyto {
+namespace {
+
+using testing_support::SystemTree;
+
+#define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+class Probe : public testing::Test {
+ protected:
+  void SetUp() override { vxrt::reset(); }
+  void TearDown() override { vxrt::reset(); }
+
+  DeviceProbe probe(std::string_view name) {
+    for (const DeviceEntry& entry : device_table())
+      if (entry.name == name) return probe_device(entry, {pool_, trace_});
+    ADD_FAILURE() << "no device " << name;
+    return {};
+  }
+
+  ThreadPool pool_{2};
+  Trace trace_;
+};
+
+TEST_F(Probe, EveryDeviceOfThisBuildComputesRight) {
+  for (const DeviceProbe& device : probe_devices()) {
+    if (device.name == "npu" && !device.open_error.empty()) continue;  // no XRT, or no hardware
+    EXPECT_EQ(device.open_error, "") << device.name;
+    EXPECT_EQ(device.dispatch_error, "") << device.name;
+    EXPECT_GT(device.allowed_error, 0) << device.name;
+    EXPECT_LE(device.worst_error, device.allowed_error) << device.name;
+    EXPECT_GT(device.gb_per_s, 0) << device.name;
+  }
+}
+
+TEST_F(Probe, TheVirtualNpusRateIsTheCostModels) {
+  const DeviceProbe device = probe("vnpu");
+  EXPECT_TRUE(device.is_virtual);
+  EXPECT_GE(device.gb_per_s, device.expected_least);
+  EXPECT_LE(device.gb_per_s, device.expected_most);
+  vxrt::inject(vxrt::parse_fault("slowx4"));
+  EXPECT_NEAR(probe("vnpu").gb_per_s, device.gb_per_s / 4, device.gb_per_s / 20);
+}
+
+TEST_F(Probe, WrongNumbersAreNoticed) {
+  vxrt::inject(vxrt::parse_fault("corrupt@1"));
+  const DeviceProbe device = probe("vnpu");
+  EXPECT_GT(device.worst_error, device.allowed_error);
+  EXPECT_EQ(device.gb_per_s, 0) << "a device that computes wrong is not measured";
+}
+
+TEST_F(Probe, ADispatchThatFailsIsSaidInTheDevicesWords) {
+  vxrt::inject(vxrt::parse_fault("timeout@1"));
+  EXPECT_CONTAINS(probe("vnpu").dispatch_error, "timed out");
+}
+
+TEST_F(Probe, ADeviceThatCannotBeOpenedIsNotUsable) {
+  const DeviceEntry entry{"broken", "", [](const DeviceEnv&) -> std::unique_ptr<Device> {
+                            throw Error(ErrorCode::device, "broken", "no such hardware");
+                          }};
+  EXPECT_CONTAINS(probe_device(entry, {pool_, trace_}).open_error, "no such hardware");
+}
+
+TEST(KernelCache, DamageIsFound) {
+  const SystemTree tree;
+  EXPECT_TRUE(probe_kernel_cache(tree.root() / "kernels").problems.empty());
+  tree.write("kernels/images/stray.elf", "x");
+  EXPECT_EQ(probe_kernel_cache(tree.root() / "kernels").problems.size(), 1u);
+  tree.write("kernels/manifest.json", "{ not json");
+  const KernelCacheFacts facts = probe_kernel_cache(tree.root() / "kernels");
+  ASSERT_EQ(facts.problems.size(), 1u);
+  EXPECT_CONTAINS(facts.problems[0], "manifest.json");
+}
+
+TEST(ModelProbe, OpensOrSaysWhyNot) {
+  const ModelFacts shipped = probe_model(TYTO_SOURCE_DIR "/models/owlet");
+  EXPECT_EQ(shipped.error, "");
+  EXPECT_EQ(shipped.format, "safetensors");
+  EXPECT_GT(shipped.weight_bytes, 1u << 20);
+  EXPECT_CONTAINS(probe_model("/no/such/model.gguf").error, "model.gguf");
+}
+
+TEST(VulkanProbe, ListsDevices) {
+  VulkanFacts vulkan;
+  probe_vulkan(TYTO_FAKE_VULKAN, vulkan);
+  EXPECT_TRUE(vulkan.enumerated);
+  EXPECT_EQ(vulkan.error, "");
+  EXPECT_EQ(vulkan.devices, (std::vector<std::string>{"Fake Radeon (integrated GPU, Vulkan 1.3)",
+                                                      "Fake pipe (software, Vulkan 1.3)"}));
+}
+
+TEST(VulkanProbe, ALoaderThatGoesWrongIsAnErrorAndNotOurEnd) {
+  const auto error_of = [](const char* library, std::chrono::milliseconds timeout) {
+    VulkanFacts vulkan;
+    probe_vulkan(library, vulkan, timeout);
+    EXPECT_TRUE(vulkan.devices.empty());
+    return vulkan.error;
+  };
+  constexpr std::chrono::seconds kLong{60};
+  EXPECT_CONTAINS(error_of("/no/such/libvulkan.so.1", kLong), "cannot be loaded");
+  EXPECT_CONTAINS(error_of("libm.so.6", kLong), "no Vulkan loader");
+  EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_REFUSES, kLong), "gave -9");
+  EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_CRASHES, kLong), "crashed with signal");
+  EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_EXITS, kLong), "exit code 3");
+  EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_HANGS, std::chrono::milliseconds(100)), "no answer");
+}
+
+}  // namespace
+}  // namespace tyto

@@ -1,0 +1,468 @@
+// The single-dispatch decode on the virtual NPU: weights packed here by hand from the description
+// of the format, a model stepped through token by token, and instruction words that are wrong.
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "base/error.h"
+#include "device/vxrt/air_images.h"
+#include "unit/device/plain_math.h"
+#include "unit/device/vxrt_fixture.h"
+
+namespace tyto::vxrt {
+namespace {
+
+using plain::Values;
+using plain::Words;
+
+size_t round_up(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// ---- Packing
+
+// A matrix of a phase with 16 levels per row and 32 columns; the rest of the phase stays zero.
+struct Phase {
+  Phase(size_t height, size_t width)
+      : rows(round_up(height, 512)),
+        cols(round_up(width, 256)),
+        words(rows / 32 * (cols / 256) * 2560) {}
+
+  // Returns what the codes stand for.
+  float put(size_t row, size_t col, int code, float scale, float minimum) {
+    const size_t gi = row / 32, in_block = row % 32, group = col % 256 / 32;
+    // Column of the array, its half (two of its four cores each), pass, block of columns, core.
+    const size_t cx = gi % 16 / 4, cy = gi % 4, i = gi / 16, j = col / 256;
+    const size_t nbi = rows / 32 / 16, nbj = cols / 256;
+    const size_t block = (((cx * 2 + cy / 2) * nbi + i) * nbj + j) * 2 + cy % 2;
+    uint16_t* at = words.data() + block * 2560;
+    at[group * 32 + in_block] = f32_to_bf16(scale);
+    at[256 + group * 32 + in_block] = f32_to_bf16(minimum);
+    uint8_t* bytes = reinterpret_cast<uint8_t*>(at + 512);
+    const size_t half = in_block / 16, pair = in_block % 16 / 2;
+    bytes[(half * 256 + col % 256) * 8 + pair] |=
+        static_cast<uint8_t>(code << (in_block % 2 == 1 ? 4 : 0));
+    return plain::rounded(static_cast<float>(code) * scale + minimum);
+  }
+
+  size_t rows, cols;
+  Words words;
+};
+
+// Random weights written at `row_of(r)`; the values they decode to, as stored (out, in).
+template <typename RowOf>
+Values fill(Phase& phase, size_t rows, size_t cols, uint32_t seed, const RowOf& row_of) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int> codes(0, 15);
+  std::uniform_real_distribution<float> sizes(0.5f, 1.5f);
+  Values values(rows * cols);
+  float scale = 0, minimum = 0;
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t c = 0; c < cols; ++c) {
+      if (c % 32 == 0) {
+        scale = plain::rounded(sizes(random) * 0.012f);
+        minimum = plain::rounded(-7.5f * scale * sizes(random));
+      }
+      values[r * cols + c] = phase.put(row_of(r), c, codes(random), scale, minimum);
+    }
+  return values;
+}
+
+void append(Words& to, const Words& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+struct Layer {
+  Values q, k, v, o, gate, up, down, attn_norm, ffn_norm;
+};
+
+// A model with its buffers, and the same model in plain loops with its own cache.
+struct Model {
+  Model(const AirDims& d, uint32_t positions, uint32_t group_heads);
+
+  Values step(Values x, const Values& rope, size_t position);
+
+  AirDims dims;
+  size_t window, group_heads, chunk_rows, chunks;
+  std::vector<Layer> layers;
+  Values head, final_norm;
+  Words weights, norms;
+  size_t rope_at = 0, logits_at = 0, y_size = 0, kv_size = 0;
+  std::vector<Values> keys, values;  // [layer], position after position
+};
+
+Model::Model(const AirDims& d, uint32_t positions, uint32_t heads_per_group)
+    : dims(d), window(positions), group_heads(heads_per_group), keys(d.layers), values(d.layers) {
+  const size_t q_dim = d.q_dim(), kv_dim = d.kv_dim();
+  uint32_t seed = 100;
+  const size_t qkv_rows = round_up(q_dim + 2 * kv_dim, 512);
+  for (uint32_t l = 0; l < d.layers; ++l) {
+    Layer layer;
+    const auto at = [](size_t first) { return [first](size_t r) { return first + r; }; };
+    Phase qkv(q_dim + 2 * kv_dim, d.emb), o(d.emb, q_dim);
+    Phase gate_up(2 * round_up(d.hidden, 512), d.emb), down(d.emb, d.hidden);
+    layer.q = fill(qkv, q_dim, d.emb, ++seed, at(0));
+    layer.k = fill(qkv, kv_dim, d.emb, ++seed, at(q_dim));
+    layer.v = fill(qkv, kv_dim, d.emb, ++seed, at(q_dim + kv_dim));
+    layer.o = fill(o, d.emb, q_dim, ++seed, at(0));
+    // Chunks of 512 rows, up first.
+    const auto up_row = [](size_t r) { return r / 512 * 1024 + r % 512; };
+    layer.up = fill(gate_up, d.hidden, d.emb, ++seed, up_row);
+    layer.gate = fill(gate_up, d.hidden, d.emb, ++seed, [&](size_t r) { return up_row(r) + 512; });
+    layer.down = fill(down, d.emb, d.hidden, ++seed, at(0));
+    for (const Phase* phase : {&qkv, &o, &gate_up, &down}) append(weights, phase->words);
+    layer.attn_norm = plain::random_values(d.emb, ++seed);
+    layer.ffn_norm = plain::random_values(d.emb, ++seed);
+    append(norms, plain::to_bf16(layer.attn_norm));
+    append(norms, plain::to_bf16(layer.ffn_norm));
+    layers.push_back(std::move(layer));
+  }
+  rope_at = norms.size();
+  norms.resize(norms.size() + d.head_dim);
+  final_norm = plain::random_values(d.emb, ++seed);
+  append(norms, plain::to_bf16(final_norm));
+  chunk_rows = std::min<size_t>(18432, round_up(d.vocab, 512));
+  chunks = (d.vocab + chunk_rows - 1) / chunk_rows;
+  for (size_t c = 0; c < chunks; ++c) {
+    Phase phase(chunk_rows, d.emb);
+    const Values rows = fill(phase, std::min<size_t>(chunk_rows, d.vocab - c * chunk_rows), d.emb,
+                             ++seed, [](size_t r) { return r; });
+    head.insert(head.end(), rows.begin(), rows.end());
+    append(weights, phase.words);
+  }
+  logits_at = qkv_rows + round_up(d.emb, 512);
+  y_size = logits_at + chunks * chunk_rows;
+  kv_size = d.layers * 2 * kv_dim * window;
+}
+
+Values Model::step(Values x, const Values& rope, size_t position) {
+  const size_t dim = dims.head_dim, q_dim = dims.q_dim(), kv_dim = dims.kv_dim();
+  const size_t shared = dims.heads / dims.kv_heads;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const Layer& w = layers[l];
+    const Values normed = plain::rmsnorm(x, w.attn_norm, 1e-6);
+    Values q = plain::rounded(plain::matmul(normed, w.q, dims.emb));
+    Values k = plain::rounded(plain::matmul(normed, w.k, dims.emb));
+    const Values v = plain::rounded(plain::matmul(normed, w.v, dims.emb));
+    for (size_t h = 0; h < dims.heads; ++h) plain::rotate_head(&q[h * dim], rope.data(), dim);
+    for (size_t h = 0; h < dims.kv_heads; ++h) plain::rotate_head(&k[h * dim], rope.data(), dim);
+    q = plain::rounded(q);
+    k = plain::rounded(k);
+    keys[l].insert(keys[l].end(), k.begin(), k.end());
+    values[l].insert(values[l].end(), v.begin(), v.end());
+    Values attended(q_dim);
+    for (size_t h = 0; h < dims.heads; ++h)
+      plain::attend(
+          &q[h * dim], dim, position + 1,
+          [&](size_t p) { return &keys[l][p * kv_dim + h / shared * dim]; },
+          [&](size_t p) { return &values[l][p * kv_dim + h / shared * dim]; }, &attended[h * dim]);
+    x = plain::add(x, plain::rounded(plain::matmul(attended, w.o, q_dim)));
+    const Values normed2 = plain::rmsnorm(x, w.ffn_norm, 1e-6);
+    const Values product = plain::swiglu(plain::rounded(plain::matmul(normed2, w.gate, dims.emb)),
+                                         plain::rounded(plain::matmul(normed2, w.up, dims.emb)));
+    x = plain::add(x, plain::rounded(plain::matmul(product, w.down, dims.hidden)));
+  }
+  return plain::matmul(plain::rmsnorm(x, final_norm, 1e-6), head, dims.emb);
+}
+
+// ---- The device's side
+
+xrt::xclbin load_xclbin(const Image& image) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("tyto_fused_" + std::to_string(::getpid()) + ".xclbin");
+  write_image(path, image);
+  xrt::xclbin xclbin(path.string());
+  std::filesystem::remove(path);
+  return xclbin;
+}
+
+struct FusedRig {
+  explicit FusedRig(const Model& model)
+      : FusedRig(model, fused_decode_image(model.dims, window(model))) {}
+  FusedRig(const Model& model, const Image& image) : xclbin(load_xclbin(image)) {
+    device.register_xclbin(xclbin);
+    context = xrt::hw_context(device, xclbin.get_uuid());
+    kernel = xrt::kernel(context, "MLIR_AIE");
+    const auto words = decode_words(model.dims, window(model), 1);
+    instructions = xrt::bo(device, words.size() * 4, xrt::bo::flags::cacheable,
+                           static_cast<xrt::memory_group>(kernel.group_id(1)));
+    x = xrt::ext::bo(device, model.dims.emb * 2);
+    w = upload(device, model.weights);
+    norms = upload(device, model.norms);
+    y = xrt::ext::bo(device, model.y_size * 2);
+    kv = xrt::ext::bo(device, model.kv_size * 2);
+    run = xrt::run(kernel);
+    run.set_arg(0, 3);
+    run.set_arg(1, instructions);
+    run.set_arg(2, static_cast<uint32_t>(words.size()));
+    const xrt::bo* data[] = {&x, &w, &norms, &y, &kv};
+    for (int i = 0; i < 5; ++i) run.set_arg(3 + i, *data[i]);
+  }
+
+  static uint32_t window(const Model& model) { return static_cast<uint32_t>(model.window); }
+
+  void write(xrt::bo& to, const Words& words, size_t at = 0) {
+    to.write(words.data(), words.size() * 2, at * 2);
+    to.sync(XCL_BO_SYNC_BO_TO_DEVICE, words.size() * 2, at * 2);
+  }
+  ert_cmd_state start(const std::vector<uint32_t>& words) {
+    instructions.write(words.data(), words.size() * 4, 0);
+    instructions.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+    run.start();
+    return run.wait(std::chrono::milliseconds(60000));
+  }
+
+  xrt::device device{0};
+  xrt::xclbin xclbin;
+  xrt::hw_context context;
+  xrt::kernel kernel;
+  xrt::bo instructions, x, w, norms, y, kv;
+  xrt::run run;
+};
+
+Values rope_row(size_t position, size_t dim) {
+  Values row(dim);
+  for (size_t i = 0; i < dim / 2; ++i) {
+    const double angle =
+        static_cast<double>(position) * std::pow(10000.0, -2.0 * double(i) / double(dim));
+    row[i] = plain::rounded(static_cast<float>(std::cos(angle)));
+    row[dim / 2 + i] = plain::rounded(static_cast<float>(std::sin(angle)));
+  }
+  return row;
+}
+
+using FusedDecode = VxrtTest;
+
+// Region by region: K of each group of heads, then V; in a region position after position.
+void expect_cache(const Model& model, const Words& kv, size_t positions) {
+  const size_t dim = model.dims.head_dim, per_group = model.group_heads;
+  const size_t region = model.window * per_group * dim;
+  const size_t groups = model.dims.kv_heads / per_group;
+  for (size_t l = 0; l < model.layers.size(); ++l)
+    for (size_t side = 0; side < 2; ++side)
+      for (size_t p = 0; p < positions; ++p)
+        for (size_t h = 0; h < model.dims.kv_heads; ++h) {
+          const size_t at = ((l * 2 + side) * groups + h / per_group) * region +
+                            (p * per_group + h % per_group) * dim;
+          const Values& expected = side == 0 ? model.keys[l] : model.values[l];
+          for (size_t i = 0; i < dim; ++i)
+            ASSERT_NEAR(bf16_to_f32(kv[at + i]), expected[(p * model.dims.kv_heads + h) * dim + i],
+                        0.1f)
+                << "layer " << l << " side " << side << " position " << p << " head " << h;
+        }
+}
+
+void expect_decodes(Model model, size_t tokens) {
+  FusedRig rig(model);
+  for (size_t position = 0; position < tokens; ++position) {
+    const Values x = plain::random_values(model.dims.emb, 500 + static_cast<uint32_t>(position));
+    const Values rope = rope_row(position, model.dims.head_dim);
+    rig.write(rig.x, plain::to_bf16(x));
+    rig.write(rig.norms, plain::to_bf16(rope), model.rope_at);
+    const auto live = static_cast<uint32_t>(position + 1);
+    ASSERT_EQ(rig.start(decode_words(model.dims, rig.window(model), live)), ERT_CMD_STATE_COMPLETED)
+        << counters().last_error;
+    const Values expected = model.step(x, rope, position);
+    const Values y = plain::to_f32(download(rig.y));
+    const auto logits = y.begin() + static_cast<std::ptrdiff_t>(model.logits_at);
+    plain::expect_close(Values(logits, logits + model.dims.vocab), expected, 0.03f, "logits");
+    EXPECT_NE(download(rig.x), plain::to_bf16(x));  // overwritten with the last layer's output
+  }
+  expect_cache(model, download(rig.kv), tokens);
+}
+
+// Nothing padded but the last chunk of the head; two groups of KV heads.
+TEST_F(FusedDecode, WholePhases) {
+  expect_decodes(Model({2, 512, 16, 8, 32, 1024, 18500, 64}, 64, 4), 4);
+}
+
+// q, k and v, the FFN and the columns padded; one group.
+TEST_F(FusedDecode, PaddedPhases) {
+  expect_decodes(Model({3, 320, 6, 2, 32, 768, 1000, 64}, 128, 2), 5);
+}
+
+TEST_F(FusedDecode, ArgumentsOf1b) {
+  const Image image = fused_decode_image(kLlama32_1b, 2048);
+  const Instance& instance = image.instances[0];
+  EXPECT_EQ(image.form, ImageForm::xclbin);
+  ASSERT_EQ(instance.arguments.size(), 5u);
+  const uint64_t bytes[] = {4096, 773'324'800, 135'296, 268'288, 67'108'864};
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(instance.arguments[i].bytes, bytes[i]) << i;
+  EXPECT_EQ(instance.counted_launches(), 23u);
+  const auto slot = [&](const std::string& name) -> const SlotPlace& {
+    for (size_t i = 0; i < instance.program.slots.size(); ++i)
+      if (instance.program.slots[i].name == name) return instance.places[i];
+    ADD_FAILURE() << name;
+    return instance.places[0];
+  };
+  EXPECT_EQ(slot("L00.wk").q4nx, (Q4nxPlace{3072, 2048, 2048, 512, 512}));
+  EXPECT_EQ(slot("L01.wo").pattern.offset, 19'005'440u + 1'966'080u);
+  EXPECT_EQ(slot("L00.w_gate").pattern.offset, 3'276'800u);
+  EXPECT_EQ(slot("L00.w_gate").q4nx, (Q4nxPlace{16384, 2048, 512, 512, 1024}));
+  EXPECT_EQ(slot("L15.w_down").pattern.offset, 15 * 19'005'440u + 13'762'560u);
+  EXPECT_EQ(slot("head_6_w").pattern.offset, 304'087'040u + 6 * 11'796'480u);
+  EXPECT_EQ(slot("head_1_logits").pattern.offset, 5120u + 18432u);
+  EXPECT_EQ(slot("rope").pattern.offset, 65'536u);
+  EXPECT_EQ(slot("final_norm_w").pattern.offset, 65'600u);
+  const Pattern v = {(2048 * 1024) + 2 * 2048 * 256,
+                     {{2, 2048 * 256}, {4, 64}, {2048, 256}, {64, 1}}};
+  EXPECT_EQ(slot("L01.v_cache").pattern, v);
+}
+
+// L in each layer's core words, the append addresses, and nothing else.
+TEST(FusedDecodeWords, DependOnLAlongStraightLines) {
+  const auto base = decode_words(kLlama32_1b, 2048, 2048),
+             less = decode_words(kLlama32_1b, 2048, 2047);
+  ASSERT_EQ(base.size(), less.size());
+  EXPECT_GT(base.size(), 10'000u);
+  std::map<uint32_t, size_t> slopes;
+  size_t first = base.size(), last = 0;
+  std::vector<uint32_t> addresses;
+  for (size_t i = 0; i < base.size(); ++i) {
+    if (base[i] == less[i]) continue;
+    ++slopes[base[i] - less[i]];
+    first = std::min(first, i);
+    last = i;
+    if (base[i] - less[i] == 1)
+      EXPECT_EQ(base[i], 2048u);
+    else
+      addresses.push_back(base[i]);
+  }
+  EXPECT_EQ(slopes, (std::map<uint32_t, size_t>{{1, 16 * 8}, {512, 16 * 2}}));
+  EXPECT_GT(first, 2u);
+  EXPECT_LT(last - first, base.size() - 1000);             // a ranged sync is worth it
+  EXPECT_EQ(addresses[0], 2047u * 512);                    // K of the first layer
+  EXPECT_EQ(addresses[1], 2047u * 512 + 2 * 2048 * 512u);  // V
+  EXPECT_EQ(addresses[2], 2047u * 512 + 4 * 2048 * 512u);  // K of the next layer
+  for (uint32_t live : {1u, 77u}) {
+    const auto words = decode_words(kLlama32_1b, 2048, live);
+    for (size_t i = 0; i < words.size(); ++i)
+      ASSERT_EQ(words[i], base[i] - (2048 - live) * (base[i] - less[i])) << i;
+  }
+}
+
+TEST_F(FusedDecode, WordsThatDoNotAgreeEndAsError) {
+  const Model model({2, 256, 4, 2, 64, 512, 512, 64}, 64, 2);
+  FusedRig rig(model);
+  const auto good = decode_words(model.dims, 64, 10), next = decode_words(model.dims, 64, 11);
+  std::vector<size_t> dependent;
+  for (size_t i = 0; i < good.size(); ++i)
+    if (good[i] != next[i]) dependent.push_back(i);
+  ASSERT_EQ(dependent.size(), 2u * (8 + 2));
+  const auto ends_as_error = [&](const std::vector<uint32_t>& words, const char* says) {
+    EXPECT_EQ(rig.start(words), ERT_CMD_STATE_ERROR) << says;
+    EXPECT_NE(counters().last_error.find(says), std::string::npos) << counters().last_error;
+  };
+  for (size_t i : dependent) {  // every one of them matters
+    auto words = good;
+    words[i] = next[i];
+    ends_as_error(words, "instruction word");
+  }
+  for (size_t i : {size_t{2}, size_t{63}, dependent.front() - 1, dependent.back() + 1,
+                   good.size() - 1}) {  // and so do those that never change
+    auto words = good;
+    words[i] ^= 0x100;
+    ends_as_error(words, "instruction word");
+  }
+  const auto with_live = [&](uint32_t live) {
+    auto words = good;
+    for (size_t i : dependent) words[i] += (live - 10) * (next[i] - good[i]);
+    return words;
+  };
+  EXPECT_EQ(with_live(11), next);
+  ends_as_error(with_live(0), "not in 1..64");
+  ends_as_error(with_live(65), "not in 1..64");
+  EXPECT_EQ(rig.start(with_live(64)), ERT_CMD_STATE_COMPLETED);
+  ends_as_error(std::vector<uint32_t>(good.size()), "not an image's");
+  rig.run.set_arg(2, static_cast<uint32_t>(good.size() - 1));
+  ends_as_error(good, "instead of");
+}
+
+// Another window has other regions and another stream, though the model is the same.
+TEST_F(FusedDecode, WordsOfAnotherWindowEndAsError) {
+  const Model model({2, 256, 4, 2, 64, 512, 512, 64}, 64, 2);
+  FusedRig rig(model);
+  auto words = decode_words(model.dims, 128, 3);
+  words.resize(decode_words(model.dims, 64, 3).size());
+  EXPECT_EQ(rig.start(words), ERT_CMD_STATE_ERROR);
+  EXPECT_NE(counters().last_error.find("window of 128"), std::string::npos);
+}
+
+TEST_F(FusedDecode, OnlySyncedWordsCount) {
+  const Model model({2, 256, 4, 2, 64, 512, 512, 64}, 64, 2);
+  FusedRig rig(model);
+  const auto first = decode_words(model.dims, 64, 1), second = decode_words(model.dims, 64, 2);
+  EXPECT_EQ(rig.start(first), ERT_CMD_STATE_COMPLETED);
+  size_t lo = first.size(), hi = 0;
+  for (size_t i = 0; i < first.size(); ++i)
+    if (first[i] != second[i]) {
+      lo = std::min(lo, i);
+      hi = i + 1;
+    }
+  const auto sync = [&](size_t begin, size_t end) {
+    rig.instructions.write(second.data() + lo, (hi - lo) * 4, lo * 4);
+    rig.instructions.sync(XCL_BO_SYNC_BO_TO_DEVICE, (end - begin) * 4, begin * 4);
+    rig.run.start();
+    return rig.run.wait(std::chrono::milliseconds(60000));
+  };
+  EXPECT_EQ(sync(lo, hi - 1), ERT_CMD_STATE_ERROR);  // the last word stayed behind
+  EXPECT_EQ(sync(hi - 1, hi), ERT_CMD_STATE_COMPLETED);
+}
+
+TEST_F(FusedDecode, EpsIsAParameterWithTheDevicesDefault) {
+  const AirDims dims = {2, 256, 4, 2, 64, 512, 512, 64};
+  const auto eps = [](const Image& image) {
+    return image.instances[0].program.launches[0].shape.eps;
+  };
+  EXPECT_EQ(eps(fused_decode_image(dims, 64)), 1e-6f);
+  EXPECT_EQ(eps(fused_decode_image(dims, 64, 1e-5f)), 1e-5f);
+}
+
+// ---- The integer GEMM
+
+TEST_F(FusedDecode, GemmI8) {
+  constexpr uint32_t kK = 96, kN = 40, kM = 16;
+  std::mt19937 random(5);
+  std::uniform_int_distribution<int> codes(-127, 127);
+  std::vector<int8_t> a(kM * kK), b(kN * kK);
+  for (int8_t& value : a) value = static_cast<int8_t>(codes(random));
+  for (int8_t& value : b) value = static_cast<int8_t>(codes(random));
+
+  xrt::device device(0);
+  const xrt::xclbin xclbin = load_xclbin(gemm_i8_image(kK, kN, kM, 4));
+  device.register_xclbin(xclbin);
+  const xrt::hw_context context(device, xclbin.get_uuid());
+  const xrt::kernel kernel(context, xclbin.get_kernels()[0].get_name());
+  const auto words = gemm_i8_words(kK, kN, kM);
+  xrt::bo instructions(device, words.size() * 4, xrt::bo::flags::cacheable,
+                       static_cast<xrt::memory_group>(kernel.group_id(1)));
+  xrt::bo buffers[] = {xrt::ext::bo(device, a.size()), xrt::ext::bo(device, b.size()),
+                       xrt::ext::bo(device, kM * kN * 4)};
+  buffers[0].write(a.data(), a.size(), 0);
+  buffers[1].write(b.data(), b.size(), 0);
+  for (xrt::bo& buffer : buffers) buffer.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+  instructions.write(words.data(), words.size() * 4, 0);
+  instructions.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+  xrt::run run(kernel);
+  run.set_arg(0, 3);
+  run.set_arg(1, instructions);
+  run.set_arg(2, static_cast<uint32_t>(words.size()));
+  for (int i = 0; i < 3; ++i) run.set_arg(3 + i, buffers[i]);
+  run.start();
+  ASSERT_EQ(run.wait(std::chrono::milliseconds(60000)), ERT_CMD_STATE_COMPLETED)
+      << counters().last_error;
+  buffers[2].sync(XCL_BO_SYNC_BO_FROM_DEVICE);
+  const int32_t* c = buffers[2].map<const int32_t*>();
+  for (size_t t = 0; t < kM; ++t)
+    for (size_t n = 0; n < kN; ++n) {
+      int32_t sum = 0;
+      for (size_t k = 0; k < kK; ++k) sum += int32_t{a[t * kK + k]} * b[n * kK + k];
+      ASSERT_EQ(c[t * kN + n], sum) << t << " " << n;
+    }
+  EXPECT_NE(gemm_i8_words(kK, kN, kM), gemm_i8_words(kK, kN, kM * 2));
+  EXPECT_THROW(gemm_i8_image(kK, kN, kM, 9), Error);
+  EXPECT_THROW(gemm_i8_image(0, kN, kM), Error);
+}
+
+}  // namespace
+}  // namespace tyto::vxrt

@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+
+#include "support/count_allocations.h"
+#include "trace/span.h"
+
+namespace tyto {
+namespace {
+
+using testing_support::allocations;
+
+struct World {
+  Trace trace;
+  DeviceCounters& counters = trace.device("d", true);
+  DispatchLabel label{.name = trace.name(event_name("L03.o_ffn")),
+                      .device = trace.device_index("d"),
+                      .counters = &counters};
+
+  void dispatch(uint64_t up, uint64_t down) {
+    DispatchSpan span(trace, label, 7, 2);
+    span.uploaded(up);
+    span.submitted();
+    counters.launches += 8;
+    counters.bytes += 1000;
+    counters.flops += 2000;
+    counters.busy_ns += 5000;
+    span.completed();
+    span.downloaded(down);
+  }
+};
+
+TEST(EventName, SplitsTheLayerOff) {
+  EXPECT_EQ(event_name("L03.q_rope"), (EventName{.label = "q_rope", .layer = 3}));
+  EXPECT_EQ(event_name("L120.q"), (EventName{.label = "q", .layer = 120}));
+  for (const char* plain : {"lm_head", "L3", "Lx.q", "L.q", "", "L99999.q"})
+    EXPECT_EQ(event_name(plain), EventName{.label = plain});
+}
+
+TEST(Recording, NamesAreInternedOnce) {
+  Trace trace;
+  const uint16_t first = trace.name(event_name("L00.q"));
+  EXPECT_EQ(trace.name(event_name("L00.q")), first);
+  EXPECT_NE(trace.name(event_name("L01.q")), first);
+  EXPECT_NE(trace.name({.label = "q", .layer = 0, .op = Operator::projection}), first);
+  EXPECT_EQ(trace.names().at(first).label, "q");
+}
+
+TEST(Recording, PartsOfADispatchFollowEachOtherWithoutGaps) {
+  World world;
+  world.trace.start(100);
+  world.dispatch(64, 32);
+  const auto events = world.trace.events();
+  ASSERT_EQ(events.size(), 4u);
+  const EventKind kinds[] = {EventKind::upload, EventKind::submit, EventKind::wait,
+                             EventKind::download};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(events[i].kind, kinds[i]);
+    EXPECT_EQ(events[i].dispatch, 1u);
+    EXPECT_EQ(events[i].position, 7u);
+    EXPECT_EQ(events[i].rows, 2u);
+    if (i > 0) {
+      EXPECT_EQ(events[i].start_ns, events[i - 1].end_ns);
+    }
+  }
+  EXPECT_EQ(events[0].bytes, 64u);
+  EXPECT_EQ(events[1].launches, 8u);
+  EXPECT_EQ(events[1].bytes, 1000u);
+  EXPECT_EQ(events[1].flops, 2000u);
+  EXPECT_EQ(events[2].modelled_ns, 5000u);
+  EXPECT_EQ(events[3].bytes, 32u);
+  world.dispatch(0, 0);  // nothing moved: two parts
+  EXPECT_EQ(world.trace.events().size(), 6u);
+  EXPECT_EQ(world.trace.events()[5].dispatch, 2u);
+}
+
+TEST(Recording, ADeviceThatSharesTheHostsMemoryCopiesNothing) {
+  World world;
+  world.label.copies = false;
+  world.trace.start(100);
+  world.dispatch(64, 32);
+  EXPECT_EQ(world.trace.events().size(), 2u);
+}
+
+TEST(Recording, TokensEndWhereTheNextBegins) {
+  World world;
+  world.trace.start(100);
+  world.trace.token_chosen();
+  {
+    Span span(world.trace, EventKind::host, 0);
+  }
+  world.trace.token_chosen();
+  const auto events = world.trace.events();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].token, 0u);
+  EXPECT_EQ(events[1].token, 1u);
+  EXPECT_EQ(events[2].token, 1u);
+  EXPECT_EQ(events[2].start_ns, events[0].end_ns);
+}
+
+TEST(Recording, KeepsTheBeginningAndCountsWhatDidNotFit) {
+  World world;
+  world.trace.start(5);
+  for (int i = 0; i < 4; ++i) world.dispatch(0, 0);
+  EXPECT_EQ(world.trace.events().size(), 5u);
+  EXPECT_EQ(world.trace.lost(), 3u);
+  EXPECT_EQ(world.trace.events()[0].dispatch, 1u);
+  world.trace.start(5);
+  EXPECT_EQ(world.trace.events().size(), 0u);
+  EXPECT_EQ(world.trace.lost(), 0u);
+}
+
+TEST(Recording, OffItRecordsNothing) {
+  World world;
+  world.dispatch(64, 32);
+  {
+    Span span(world.trace, EventKind::host, 0);
+  }
+  world.trace.token_chosen();
+  world.trace.start(10);
+  world.trace.stop();
+  world.dispatch(64, 32);
+  EXPECT_EQ(world.trace.events().size(), 0u);
+  EXPECT_EQ(world.trace.dispatch(), 0u);
+}
+
+TEST(Recording, AllocatesNothingAfterStart) {
+  World world;
+  world.trace.start(60'000);
+  const uint64_t before = allocations;
+  for (int i = 0; i < 10'000; ++i) {
+    world.dispatch(64, 32);
+    {
+      Span span(world.trace, EventKind::host, 0);
+    }
+    world.trace.token_chosen();
+  }
+  EXPECT_EQ(allocations - before, 0u);
+  EXPECT_EQ(world.trace.events().size(), 60'000u);
+  EXPECT_EQ(world.trace.lost(), 0u);
+}
+
+}  // namespace
+}  // namespace tyto
