@@ -1,6 +1,7 @@
 #include "llama/pipeline.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <set>
 
@@ -251,9 +252,11 @@ std::span<const float> Pipeline::logits(uint32_t row) {
     dequantize(first_.activations, {data, row_bytes(first_.activations, vocab)}, logits_);
     values = logits_;
   }
-  float sum = 0;  // of differences that are 0 or not a number
-  for (float value : values) sum += value - value;
-  if (sum != 0)  // true for NaN
+  constexpr uint32_t kExponent = 0x7f800000;  // all ones: infinite or not a number
+  uint32_t is_bad = 0;
+  for (float value : values)
+    is_bad |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
+  if (is_bad != 0)
     throw Error(ErrorCode::device, first_.name, "the logits are not finite", "see --on-npu-error");
   return values;
 }
