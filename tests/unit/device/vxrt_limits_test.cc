@@ -297,7 +297,9 @@ TEST_F(VxrtFaults, AHangWithoutDetectionLastsUntilAborted) {
   xrt::run run = rig.make_run();
   inject(parse_fault("hang"));
   run.start();
-  EXPECT_EQ(run.wait(milliseconds(5)), ERT_CMD_STATE_TIMEOUT);
+  // The device's thread takes it up when the system lets it run.
+  for (int i = 0; i < 10'000 && run.state() != ERT_CMD_STATE_RUNNING; ++i)
+    EXPECT_EQ(run.wait(milliseconds(5)), ERT_CMD_STATE_TIMEOUT);
   EXPECT_EQ(run.state(), ERT_CMD_STATE_RUNNING);
   EXPECT_EQ(run.abort(), ERT_CMD_STATE_ABORT);
   inject(parse_fault("hang"));
