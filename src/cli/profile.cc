@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -182,13 +183,37 @@ void write_reports(const Profile& profile, const ProfileFlags& flags) {
   if (!flags.json.empty()) write_file(flags.json, json_report(profile));
   if (!flags.html.empty()) write_file(flags.html, html_report(profile));
   if (flags.perfetto.empty() && flags.receipt.empty()) return;
-  if (profile.runs.empty())
+  if (profile.runs.empty())  // --from a sweep
     throw Error(ErrorCode::usage, flags.perfetto.empty() ? "--receipt" : "--perfetto",
                 "there is no single run in a sweep");
   const ProfileRun& run = typical_run(profile);
   if (!flags.perfetto.empty()) write_file(flags.perfetto, perfetto_report(profile, run));
   if (!flags.receipt.empty())
     write_file(flags.receipt, receipt_json(run.receipt, profile.facts.origin));
+}
+
+// A flag that would do nothing beside `mode` is an error, not a surprise.
+template <class HasEffect>
+void refuse_idle_flags(const CLI::App& command, const std::string& mode, HasEffect has_effect) {
+  for (const CLI::Option* option : command.get_options())
+    if (option->count() > 0 && option->get_name() != mode && !has_effect(*option))
+      throw Error(ErrorCode::usage, option->get_name(), "has no effect together with " + mode);
+}
+
+void check_flags(const CLI::App& command, const ProfileFlags& flags) {
+  if (!flags.diff.empty())
+    return refuse_idle_flags(command, "--diff", [](const CLI::Option&) { return false; });
+  if (!flags.from.empty())
+    return refuse_idle_flags(command, "--from", [](const CLI::Option& option) {
+      return option.get_group() == "Reports";
+    });
+  if (flags.sweep.empty()) return check_prompt_given(flags.prompt, "profile");
+  // A sweep makes up its own prompts, and there is no single run to write down.
+  const std::set<std::string> of_one_answer = {
+      "--prompt", "--file", "--raw", "--system", "--chat-template", "--perfetto", "--receipt"};
+  refuse_idle_flags(command, "--sweep", [&](const CLI::Option& option) {
+    return option.get_group() != "Sampling" && !of_one_answer.contains(option.get_name());
+  });
 }
 
 bool colour() {
@@ -208,7 +233,6 @@ void profile_command(const ProfileFlags& flags) {
   } else if (!flags.sweep.empty()) {
     profile = record_sweep(flags);
   } else {
-    check_prompt_given(flags.prompt, "profile");
     profile = record_prompt(flags);
   }
   write_reports(profile, flags);
@@ -238,11 +262,10 @@ void define_profile(CLI::App& command) {
   file("--html", flags->html, "write a page with drawings and tables");
   file("--perfetto", flags->perfetto, "write a trace for ui.perfetto.dev");
   file("--receipt", flags->receipt, "write the receipt as JSON");
-  auto* from = file("--from", flags->from, "report what --json wrote, without running anything");
+  file("--from", flags->from, "report what --json wrote, without running anything");
   command.add_option("--diff", flags->diff, "compare two files that --json wrote")
       ->type_name("A B")
       ->expected(2)
-      ->excludes(from)
       ->group("Reports");
   add_engine_flags(command, flags->engine);
   add_sampling_flags(command, flags->sampling);
@@ -254,7 +277,10 @@ void define_profile(CLI::App& command) {
       "  tyto profile --device vnpu --sweep 13,128,512,2048 -n 40 -c 2304\n"
       "  tyto profile -p Hello -r 5 --json after.json && tyto profile --diff before.json "
       "after.json");
-  command.callback([flags] { profile_command(*flags); });
+  command.callback([flags, &command] {
+    check_flags(command, *flags);
+    profile_command(*flags);
+  });
 }
 
 }  // namespace tyto

@@ -21,9 +21,9 @@ std::string prompt_text(const PromptFlags& flags) {
 void add_prompt_flags(CLI::App& command, PromptFlags& flags) {
   auto* prompt = command.add_option("-p,--prompt", flags.prompt, "what to say; - reads stdin");
   auto* file = command.add_option("-f,--file", flags.prompt_file, "read the prompt from a file");
-  prompt->type_name("TEXT")->excludes(file)->each(
-      [&flags](const std::string&) { flags.was_given = true; });
-  file->type_name("FILE");
+  const auto note_given = [&flags](const std::string&) { flags.given = true; };
+  prompt->type_name("TEXT")->excludes(file)->each(note_given);
+  file->type_name("FILE")->each(note_given);
   auto* raw =
       command.add_flag("--raw", flags.raw, "give the prompt as it is, without a chat template");
   add_chat_flags(command, flags.chat);
@@ -31,7 +31,7 @@ void add_prompt_flags(CLI::App& command, PromptFlags& flags) {
 }
 
 void check_prompt_given(const PromptFlags& flags, const std::string& command) {
-  if (!flags.given())
+  if (!flags.given)
     throw Error(ErrorCode::usage, command, "no prompt", "give one with -p TEXT or -f FILE");
 }
 

@@ -14,8 +14,7 @@ struct PromptFlags {
   std::string prompt_file;
   bool raw = false;
   ChatFlags chat;
-  bool given() const { return !prompt.empty() || !prompt_file.empty() || was_given; }
-  bool was_given = false;  // -p '' too
+  bool given = false;  // -p '' too
 };
 void add_prompt_flags(CLI::App& command, PromptFlags& flags);
 void check_prompt_given(const PromptFlags& flags, const std::string& command);

@@ -112,6 +112,12 @@ std::string device_tag(const std::string& device) {
   return tag;
 }
 
+uint64_t setup_begin(const Profile& profile) {
+  uint64_t begin = UINT64_MAX;
+  for (const SetupSpan& span : profile.setup) begin = std::min(begin, span.start_ns);
+  return profile.setup.empty() ? 0 : begin;
+}
+
 bool is_modelled(const Profile& profile) {
   return std::any_of(profile.facts.devices.begin(), profile.facts.devices.end(),
                      [](const DeviceFacts& device) { return device.is_virtual; });

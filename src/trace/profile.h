@@ -69,6 +69,7 @@ ProfileRun collect_run(const Trace& trace, const Receipt& receipt);
 // "cpu" -> "CPU", "vnpu" and "npu" -> "NPU"
 std::string device_tag(const std::string& device);
 
-bool is_modelled(const Profile& profile);  // a virtual device is among its devices
+uint64_t setup_begin(const Profile& profile);  // the earliest span's; 0 without spans
+bool is_modelled(const Profile& profile);      // a virtual device is among its devices
 
 }  // namespace tyto

@@ -77,9 +77,9 @@ class Page(unittest.TestCase):
     def setUpClass(cls):
         cls.page = OUTPUT / "profile.html"
         cls.sweep = OUTPUT / "sweep.html"
-        flags = ["--device", "vnpu", "--prompt-rows", "64", "--temp", "0", "-n"]
-        subprocess.run([TYTO, "profile", "-p", "Tell me a story.", *flags, "24", "--html", cls.page], check=True,
-                       capture_output=True, timeout=300)
+        flags = ["--device", "vnpu", "--prompt-rows", "64", "-n"]
+        subprocess.run([TYTO, "profile", "-p", "Tell me a story.", "--temp", "0", *flags, "24", "--html", cls.page],
+                       check=True, capture_output=True, timeout=300)
         subprocess.run([TYTO, "profile", "--sweep", "13,64,256", *flags, "4", "--html", cls.sweep], check=True,
                        capture_output=True, timeout=300)
 

@@ -330,6 +330,10 @@ class Files(CliTest):
         self.assertEqual([row["test"] for row in rows], ["pp16", "tg4"])
         self.assertEqual({row["executed_on"] for row in rows}, {"cpu"})
         self.assertEqual(len(rows[0]["samples_ts"]), 2)
+        flags = ["bench", "-m", self.model, "-p", "16", "-n", "4", "-r", "1"]
+        for requirement in ("cpu", "cpu:prefill", "cpu:decode"):
+            self.assertEqual(tyto(*flags, "--require", requirement).returncode, 0)
+        self.check_error(tyto(*flags, "--require", "npu:decode"), 3, "npu:decode")
 
 
 class Profile(CliTest):
@@ -431,6 +435,9 @@ class Profile(CliTest):
         self.check_error(tyto("profile", "-m", OWLET), 2, "no prompt")
         self.check_error(tyto("profile", "--sweep", "0"), 2)
         self.check_error(tyto("profile", "--diff", "only-one.json"), 2)
+        for useless in (["--diff", "a", "b", "--html", "x"], ["--from", "a", "-p", "x"], ["--sweep", "4", "--temp", "0"],
+                        ["--sweep", "4", "--perfetto", "x"], ["--diff", "a", "b", "--from", "c"]):
+            self.check_error(tyto("profile", *useless), 2, "has no effect")
         self.check_error(tyto("profile", "--from", self.work / "absent.json"), 1, "absent.json")
         bad = self.work / "bad.json"
         bad.write_text('{"schema": "something-else"}')

@@ -27,6 +27,13 @@ std::vector<double> wall_parts(const Attribution& wall) {
   return {wall.device, wall.host, wall.copies, wall.scheduling, wall.unattributed};
 }
 
+// Parts of a whole; the last one is always what is left over.
+std::string part_colour(size_t index, size_t count) {
+  constexpr std::string_view kColours = "01234678";
+  if (index + 1 == count) return "p5";
+  return std::string("p") + kColours[index % kColours.size()];
+}
+
 std::string badge(bool modelled) {
   return modelled ? "<span class=\"badge\">modelled</span>" : "";
 }
@@ -111,9 +118,7 @@ std::string attribution_drawing(const Summary& summary) {
 std::string layers_drawing(const Summary& summary) {
   std::vector<Series> series;
   for (size_t i = 0; i < summary.layer_parts.size(); ++i)
-    series.push_back({summary.layer_parts[i], i + 1 == summary.layer_parts.size()
-                                                  ? "p5"
-                                                  : fmt::format("p{}", "01234670123467"[i % 14])});
+    series.push_back({summary.layer_parts[i], part_colour(i, summary.layer_parts.size())});
   std::vector<std::vector<double>> first, later;
   std::vector<std::string> labels;
   for (const LayerRow& row : summary.layers) {
@@ -180,10 +185,10 @@ std::string setup_drawing(const Summary& summary) {
   std::vector<Series> series;
   std::vector<double> values;
   for (size_t i = 0; i < summary.setup.size(); ++i) {
-    series.push_back({summary.setup[i].phase, fmt::format("p{}", i % 8)});
+    series.push_back({summary.setup[i].phase, part_colour(i, summary.setup.size())});
     values.push_back(summary.setup[i].seconds);
   }
-  return legend(series) + "<div class=\"wide\">" + share_bar("Set-up", series, values) + "</div>";
+  return legend(series) + "<div class=\"left\">" + share_bar("Set-up", series, values) + "</div>";
 }
 
 // Drawings first; the tables of the text report lie folded below them.
@@ -201,9 +206,11 @@ std::string flow_section(const Profile& profile, const Summary& summary) {
                           decoded ? titled("One decoded token, on average",
                                            flow_drawing(summary.decode, false, summary.modelled))
                                   : "");
+  out += titled(fmt::format("Before it, once: set-up, {:.0f} ms", summary.headline.setup_s * 1e3),
+                setup_drawing(summary));
   out += folded(prefill.title, table_html(prefill));
   if (decoded) out += folded(decode.title, table_html(decode));
-  return out + notes_html(prefill) + "</section>";
+  return out + "</section>";
 }
 
 std::string drawing_for(const Table& table, const Summary& summary) {

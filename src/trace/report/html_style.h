@@ -7,11 +7,11 @@ constexpr const char* kStyle = R"css(
 :root{color-scheme:light dark;--paper:#faf9f6;--card:#ffffff;--ink:#1f1d1a;--muted:#6b665e;--line:#e2ded6;
 --cpu:#3d6fa5;--cpu-bg:#edf3fa;--npu:#c8641b;--npu-bg:#fdf1e7;--vulkan:#7a4fb5;--vulkan-bg:#f4eefc;
 --copies:#1f8a7a;--scheduling:#9c968b;--unattributed:#c0262d;--track:#efece6;--result:#26231f;--inverse:#faf9f6;--onbar:#ffffff;
---p0:#c8641b;--p1:#3d6fa5;--p2:#e3a552;--p3:#1f8a7a;--p4:#7a4fb5;--p5:#9c968b;--p6:#6f9bd1;--p7:#b5516f}
+--p0:#c8641b;--p1:#3d6fa5;--p2:#e3a552;--p3:#1f8a7a;--p4:#7a4fb5;--p5:#9c968b;--p6:#6f9bd1;--p7:#b5516f;--p8:#7c8a2e}
 @media (prefers-color-scheme:dark){:root{--paper:#141517;--card:#1c1e21;--ink:#ebe8e2;--muted:#a09a90;--line:#34363a;
 --cpu:#7fb0e6;--cpu-bg:#1c2733;--npu:#f2995a;--npu-bg:#33241a;--vulkan:#bb97ee;--vulkan-bg:#2a2236;
 --copies:#56c2b0;--scheduling:#8b867d;--unattributed:#ff6b6b;--track:#292b2f;--result:#ebe8e2;--inverse:#17181a;--onbar:#17181a;
---p0:#f2995a;--p1:#7fb0e6;--p2:#f0c987;--p3:#56c2b0;--p4:#bb97ee;--p5:#8b867d;--p6:#4d7cb3;--p7:#e08aa5}}
+--p0:#f2995a;--p1:#7fb0e6;--p2:#f0c987;--p3:#56c2b0;--p4:#bb97ee;--p5:#8b867d;--p6:#4d7cb3;--p7:#e08aa5;--p8:#b9c96a}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;
 font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
@@ -33,7 +33,8 @@ section{background:var(--card);border:1px solid var(--line);border-radius:12px;p
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(300px,100%),1fr));gap:22px;align-items:start}
 .pair>div{min-width:0}
 svg{display:block;width:100%;max-width:520px;height:auto;margin:0 auto}
-.wide svg{max-width:none}
+.wide svg{max-width:none}.left svg{margin-left:0}
+section>div>h3{margin-top:14px}
 .legend{display:flex;flex-wrap:wrap;gap:4px 14px;font-size:.82rem;color:var(--muted);margin:8px 0 12px}
 .legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:5px;vertical-align:-1px}
 .scroll{overflow-x:auto;margin-top:12px;-webkit-overflow-scrolling:touch}
@@ -67,6 +68,7 @@ text.onbar{fill:var(--onbar);font-weight:650;font-size:10.5px}
 .p0{fill:var(--p0);background:var(--p0)}.p1{fill:var(--p1);background:var(--p1)}.p2{fill:var(--p2);background:var(--p2)}
 .p3{fill:var(--p3);background:var(--p3)}.p4{fill:var(--p4);background:var(--p4)}.p5{fill:var(--p5);background:var(--p5)}
 .p6{fill:var(--p6);background:var(--p6)}.p7{fill:var(--p7);background:var(--p7)}
+.p8{fill:var(--p8);background:var(--p8)}
 @media (max-width:560px){body{font-size:14px}section{padding:14px 12px;border-radius:10px}h1{font-size:1.3rem}
 main,header,footer{padding-left:8px;padding-right:8px}.tile b{font-size:1.25rem}}
 @media print{section{break-inside:avoid}}

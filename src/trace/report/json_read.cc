@@ -172,7 +172,10 @@ SetupSpan setup_span(const Json& row) {
   std::array<Json, 3> field = {row, row, row};
   if (row.size() != field.size()) row.fail("is no phase");
   row.for_each_element([&](size_t i, const Json& value) { field[i] = value; });
-  return {std::string(field[0].as_string()), field[1].as_uint(kMost), field[2].as_uint(kMost)};
+  SetupSpan span{std::string(field[0].as_string()), field[1].as_uint(kMost),
+                 field[2].as_uint(kMost)};
+  if (span.end_ns < span.start_ns) row.fail("ends before it begins");
+  return span;
 }
 
 ProfileRun profile_run(const Json& json, const Profile& profile) {

@@ -214,7 +214,7 @@ std::string run_json(const Profile& profile, const ProfileRun& run) {
 
 std::string json_report(const Profile& profile) {
   ordered_json setup = ordered_json::array(), names = ordered_json::array();
-  const uint64_t begin = profile.setup.empty() ? 0 : profile.setup.front().start_ns;
+  const uint64_t begin = setup_begin(profile);
   for (const SetupSpan& span : profile.setup)
     setup.push_back({span.phase, span.start_ns - begin, span.end_ns - begin});
   for (const EventName& name : profile.names)

@@ -157,7 +157,7 @@ std::string perfetto_report(const Profile& profile, const ProfileRun& run) {
   Writer writer;
   write_tracks(writer, profile);
   uint64_t request_ns = 0;  // where the request begins: right after the set-up
-  const uint64_t begin = profile.setup.empty() ? 0 : profile.setup.front().start_ns;
+  const uint64_t begin = setup_begin(profile);
   for (const SetupSpan& span : profile.setup) {
     writer.slice(kHost, kSetup, span.phase, "measured", span.start_ns - begin, span.end_ns - begin,
                  "");

@@ -21,7 +21,7 @@ std::string range_label(size_t bucket) {
   };
   if (bucket == 0) return "up to " + edge(0);
   if (bucket == kHistogramEdgesMs.size()) return "over " + edge(bucket - 1);
-  return "up to " + edge(bucket);
+  return edge(bucket - 1) + " to " + edge(bucket);
 }
 
 void add_call_rows(Table& table, const PhaseSummary& phase, const char* name) {
@@ -180,6 +180,8 @@ Table buffer_table(const Summary& summary) {
                           {"calls", true}}};
   add_buffer_rows(table, summary.prefill, "prefill");
   add_buffer_rows(table, summary.decode, "decode");
+  if (summary.prefill.wall.copies + summary.decode.wall.copies <= 0)
+    table.notes.push_back("Nothing was copied: the device computes in the host's memory.");
   return table;
 }
 
