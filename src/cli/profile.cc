@@ -212,7 +212,9 @@ void check_flags(const CLI::App& command, const ProfileFlags& flags) {
   const std::set<std::string> of_one_answer = {
       "--prompt", "--file", "--raw", "--system", "--chat-template", "--perfetto", "--receipt"};
   refuse_idle_flags(command, "--sweep", [&](const CLI::Option& option) {
-    return option.get_group() != "Sampling" && !of_one_answer.contains(option.get_name());
+    const std::string flag = option.get_name();
+    return flag == "--tokens" ||
+           (option.get_group() != "Sampling" && !of_one_answer.contains(flag));
   });
 }
 
