@@ -16,6 +16,13 @@ std::filesystem::path variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+std::filesystem::path user_folder(const char* xdg_name, const char* below_home, const char* what) {
+  if (const auto folder = variable(xdg_name); folder.is_absolute()) return folder / "tyto";
+  if (const auto home = variable("HOME"); !home.empty()) return home / below_home / "tyto";
+  throw Error(ErrorCode::usage, "HOME", fmt::format("is not set, and neither is {}", xdg_name),
+              fmt::format("set one of them, so that Tyto knows where its {} is", what));
+}
+
 }  // namespace
 
 std::vector<std::filesystem::path> hugging_face_cache_folders() {
@@ -31,10 +38,11 @@ std::vector<std::filesystem::path> hugging_face_cache_folders() {
 }
 
 std::filesystem::path cache_folder() {
-  if (const auto cache = variable("XDG_CACHE_HOME"); cache.is_absolute()) return cache / "tyto";
-  if (const auto home = variable("HOME"); !home.empty()) return home / ".cache" / "tyto";
-  throw Error(ErrorCode::usage, "HOME", "is not set, and neither is XDG_CACHE_HOME",
-              "set one of them, so that Tyto knows where its cache is");
+  return user_folder("XDG_CACHE_HOME", ".cache", "cache");
+}
+
+std::filesystem::path state_folder() {
+  return user_folder("XDG_STATE_HOME", ".local/state", "state");
 }
 
 void refuse_unknown_environment() {

@@ -15,6 +15,10 @@ std::vector<std::filesystem::path> hugging_face_cache_folders();
 // ignored.
 std::filesystem::path cache_folder();
 
+// What Tyto keeps for good, such as results and verdicts: XDG_STATE_HOME/tyto, or
+// ~/.local/state/tyto; otherwise as above.
+std::filesystem::path state_folder();
+
 // A TYTO_* variable that nothing reads is a control that silently does nothing: an error.
 void refuse_unknown_environment();
 

@@ -9,6 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <system_error>
 #include <utility>
 
@@ -35,6 +37,18 @@ struct stat open_regular(const std::filesystem::path& path, Descriptor& descript
   return status;
 }
 
+// Every mapping there is, so that release_mapped_pages() can tell a file's pages from memory whose
+// contents would be lost.
+struct Mappings {
+  std::mutex mutex;
+  std::map<const std::byte*, size_t> sizes;  // by address
+};
+
+Mappings& mappings() {
+  static Mappings all;
+  return all;
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
@@ -45,10 +59,15 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   void* mapping = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.fd, 0);
   if (mapping == MAP_FAILED) fail_input(path.string(), "cannot map: {}", std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapping);
+  const std::lock_guard lock(mappings().mutex);
+  mappings().sizes[data_] = size_;
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  const std::lock_guard lock(mappings().mutex);
+  mappings().sizes.erase(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -61,6 +80,19 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(size_, other.size_);
   std::swap(path_, other.path_);
   return *this;
+}
+
+void release_mapped_pages(std::span<const std::byte> bytes) {
+  const std::lock_guard lock(mappings().mutex);
+  auto after = mappings().sizes.upper_bound(bytes.data());
+  if (after == mappings().sizes.begin()) return;
+  const auto& [begin, size] = *--after;
+  if (bytes.data() + bytes.size() > begin + size) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t first = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t from = (first + page - 1) / page * page;
+  const uintptr_t to = (first + bytes.size()) / page * page;
+  if (from < to) (void)::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 }
 
 std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes) {
@@ -98,6 +130,24 @@ SystemText read_system_text(const std::filesystem::path& path, size_t limit_byte
   }
   result.text.erase(result.text.find_last_not_of(" \t\r\n") + 1);
   return result;
+}
+
+void append_line(const std::filesystem::path& path, std::string_view line) {
+  TYTO_ASSERT(line.find('\n') == std::string_view::npos);
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  if (error) fail_input(path.parent_path().string(), "cannot be made: {}", error.message());
+  Descriptor file;
+  file.fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file.fd < 0) fail_input(path.string(), "cannot be written: {}", std::strerror(errno));
+  const off_t size = ::lseek(file.fd, 0, SEEK_END);
+  char last = '\n';
+  if (size > 0 && ::pread(file.fd, &last, 1, size - 1) != 1) last = '\n';
+  const std::string text = fmt::format("{}{}\n", last == '\n' ? "" : "\n", line);
+  const ssize_t written = ::write(file.fd, text.data(), text.size());
+  if (written != static_cast<ssize_t>(text.size()))
+    fail_input(path.string(), "cannot be written: {}",
+               written < 0 ? std::strerror(errno) : "no space left");
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& path)

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace tyto {
 
@@ -28,6 +29,10 @@ class MappedFile {
   std::filesystem::path path_;
 };
 
+// Gives whole pages inside a MappedFile back to the system; touched again, they are read from the
+// file again. Bytes that lie in no MappedFile are left alone.
+void release_mapped_pages(std::span<const std::byte> bytes);
+
 // The whole file as text; refuses one larger than `limit_bytes` before reading it.
 std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes);
 
@@ -38,6 +43,10 @@ struct SystemText {
   int error = 0;     // ENOENT, EACCES ...
 };
 SystemText read_system_text(const std::filesystem::path& path, size_t limit_bytes = 1 << 20);
+
+// Adds a line to a file, making it and its folder if need be. Several processes may do so at a
+// time; half a line that a killed one left stays a line of its own.
+void append_line(const std::filesystem::path& path, std::string_view line);
 
 // Writes to a temporary beside the target and renames it into place on commit(); without commit()
 // the target is untouched and the temporary removed.

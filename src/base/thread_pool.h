@@ -6,7 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -26,34 +26,52 @@ class ThreadPool {
 
   // Calls body(begin, end) over disjoint ranges that cover [0, count) and returns when all are
   // done. Ranges begin at multiples of `grain` and, but for the last, have a multiple of it as
-  // length. The body must not throw. Not reentrant; one caller at a time.
+  // length. Each thread begins with a part of its own, the same one for the same count and grain,
+  // and then helps the others. The body must not throw. Not reentrant; one caller at a time.
   template <typename Body>
   void parallel_for(size_t count, size_t grain, const Body& body) {
-    run_loop(count, grain, std::cref(body));  // a reference: no copy, nothing allocated
+    run(count, grain, &body, [](const void* function, size_t begin, size_t end) {
+      (*static_cast<const Body*>(function))(begin, end);
+    });
   }
 
  private:
-  void run_loop(size_t count, size_t grain, const std::function<void(size_t, size_t)>& body);
-  void work();
-  void run_chunks() noexcept;
+  using Call = void (*)(const void* body, size_t begin, size_t end);
+
+  // One thread's part of the current loop: chunks from `next` to `end`, taken by anybody.
+  struct alignas(64) Share {
+    std::atomic<size_t> next = 0;
+    size_t end = 0;
+  };
+  // The loop a worker is inside of, or 0. A loop waits for those inside alone, so a worker that the
+  // system has not woken yet, or keeps from running, delays nobody.
+  struct alignas(64) Seat {
+    std::atomic<uint64_t> inside = 0;
+  };
+
+  void run(size_t count, size_t grain, const void* body, Call call);
+  void run_chunks(size_t first_share) noexcept;
+  void work(size_t index);
+  bool wait_for_loop(uint64_t seen);
   void stop();
 
   std::vector<std::thread> workers_;
+  std::unique_ptr<Share[]> shares_;  // [threads()], the caller's first
+  std::unique_ptr<Seat[]> seats_;    // [workers_]
+  bool crowded_ = false;             // more threads than cores: waiting must let others run
 
-  // The current loop: written while the gate is shut and nobody is inside, read only inside.
-  const std::function<void(size_t, size_t)>* body_ = nullptr;
+  // The current loop: written while it is shut and nobody is inside, read only inside.
+  const void* body_ = nullptr;
+  Call call_ = nullptr;
   size_t count_ = 0;
   size_t chunk_ = 0;  // values per chunk
-  size_t chunks_ = 0;
-  std::atomic<size_t> next_ = 0;  // the first chunk nobody has taken
 
-  // Workers inside the gate, plus kShut between loops. A loop waits for those inside alone, so one
-  // that the system has not woken yet, or keeps from running, delays nobody.
-  static constexpr uint32_t kShut = uint32_t{1} << 31;
-  std::atomic<uint32_t> gate_ = kShut;
-
-  std::atomic<uint64_t> generation_ = 0;  // bumped once per loop, under the mutex
-  std::atomic<bool> stopping_ = false;    // set under the mutex
+  // Odd while a loop is open, and then its number; even between loops. A worker sits down before it
+  // looks whether the loop is still open, and the caller shuts it before it looks at the seats: in
+  // the single order of these four, one of them sees the other.
+  alignas(64) std::atomic<uint64_t> loop_ = 0;
+  alignas(64) std::atomic<unsigned> sleepers_ = 0;  // changed under the mutex
+  std::atomic<bool> stopping_ = false;              // set under the mutex
   std::mutex mutex_;
   std::condition_variable wake_;
 };

@@ -3,8 +3,10 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
+#include <utility>
 
 #include "base/error.h"
+#include "cli/combination.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
@@ -90,7 +92,15 @@ class Conversation {
     const Answer result = session_.ask(request, show, watch);
     engine_.check_required(result.receipt.phases);
     if (hold) print(reply);
-    note(fmt::format("\n[{}]", receipt_line(result.receipt)));
+    note(fmt::format("\n[{}{}]", receipt_line(result.receipt), verified_once()));
+  }
+
+  // Said with the first answer alone.
+  std::string verified_once() {
+    if (std::exchange(said_verified_, true)) return "";
+    const Verification found = verification_of(combination_of(engine_, flags_.engine));
+    if (!found.warning.empty()) note("\ntyto: " + found.warning);
+    return verified_clause(found, flags_.engine);
   }
 
   Engine& engine_;
@@ -99,6 +109,7 @@ class Conversation {
   Sampler sampler_;
   Session session_;
   std::vector<ChatMessage> messages_;
+  bool said_verified_ = false;
 };
 
 void chat(const ChatCommandFlags& flags) {

@@ -1,6 +1,7 @@
 // What the facts mean: a verdict for each, and the one thing to do about it. Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

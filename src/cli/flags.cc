@@ -155,6 +155,11 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->check(CLI::Range(1u, 1024u))
       ->group("Device");
   command
+      .add_option("--isa", flags.isa,
+                  "instruction set of the CPU's kernels (default: the best this processor has)")
+      ->type_name("NAME")
+      ->group("Device");
+  command
       .add_option("-c,--context", flags.context,
                   "positions to make room for (default: the model's)")
       ->type_name("N")
@@ -164,8 +169,9 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->check(CLI::IsMember({"op", "block", "token"}))
       ->capture_default_str()
       ->group("Device");
-  command.add_option("--kv-type", flags.kv_type, "type of the KV cache: f16 (default) or f32")
-      ->check(CLI::IsMember({"f16", "f32"}))
+  command
+      .add_option("--kv-type", flags.kv_type, "type of the KV cache: f16 (default), q8_0 or f32")
+      ->check(CLI::IsMember({"f16", "q8_0", "f32"}))
       ->group("Device");
   add_npu_flags(command, flags);
 }
@@ -177,6 +183,7 @@ EngineOptions engine_options(const EngineFlags& flags) {
   options.device = flags.device;
   options.require = flags.require;
   options.threads = flags.threads;
+  options.isa = flags.isa;
   options.pipeline.context = flags.context;
   options.pipeline.fusion = *fusion_from_name(flags.fusion);
   if (flags.kv_type) options.pipeline.kv_type = *dtype_from_name(*flags.kv_type);

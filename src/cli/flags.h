@@ -25,6 +25,7 @@ struct EngineFlags {
   std::string device = "cpu";
   std::string require;
   unsigned threads = 0;
+  std::string isa;
   uint32_t context = 0;
   std::string fusion = "block";
   std::optional<std::string> kv_type;

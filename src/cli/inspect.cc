@@ -39,12 +39,6 @@ std::map<std::string, TypeTotal> totals_by_type(const Model& model) {
   return totals;
 }
 
-uint64_t parameters(const Model& model) {
-  uint64_t count = 0;
-  for (const NamedTensor& tensor : model.tensors) count += tensor.view.values();
-  return count;
-}
-
 uint64_t kv_bytes(const Config& config, uint64_t positions) {
   return positions * config.layers * 2 * row_bytes(DType::f16, config.kv_width());
 }
@@ -77,7 +71,7 @@ ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) 
                        {"qkv_bias", config.qkv_bias},
                        {"qk_norm", config.qk_norm},
                        {"rope", rope_text(config.rope)},
-                       {"parameters", parameters(model)},
+                       {"parameters", model.parameters()},
                        {"weight_bytes", model.weight_bytes()},
                        {"kv_positions", positions},
                        {"kv_bytes", kv_bytes(config, positions)}};
@@ -119,7 +113,7 @@ std::string as_text(const Model& model, uint64_t positions, bool with_tensors) {
                                                       ? ", no chat template"
                                                       : ", with a chat template")
                                     : "no tokenizer"));
-  line("parameters", fmt::format("{:.1f} M", static_cast<double>(parameters(model)) * 1e-6));
+  line("parameters", fmt::format("{:.1f} M", static_cast<double>(model.parameters()) * 1e-6));
   for (const auto& [type, total] : totals_by_type(model))
     line("  " + type, fmt::format("{} in {} tensors", human_bytes(total.bytes), total.tensors));
   line("memory", fmt::format("{} weights (mapped) + {} KV cache at {} positions (f16)",

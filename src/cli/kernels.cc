@@ -19,7 +19,8 @@ constexpr const char* kHowToBuild =
     "Peano compiler,\non any machine that has them; no NPU is needed to compile or to import.\n"
     "  bf16 programs   `make compile` in programming_examples/llms/llama32_1b\n"
     "  fused decode    `make compile-decode` in programming_examples/fused_decode\n"
-    "                  (`make compile-decode-windows` for shorter windows as well)\n\n";
+    "                  (`make compile-decode-windows` for shorter windows as well)\n"
+    "  int8 GEMMs      any folder of xclbins with a gemm_slots.json (docs/kernels.md)\n\n";
 
 struct ImportFlags {
   std::string folder;

@@ -1,11 +1,15 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "cli/bench_tests.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 
@@ -21,9 +25,12 @@ constexpr Command kCommands[] = {
     {"inspect", "show a model's config, tensors and memory needs", define_inspect},
     {"eval", "write the logits of every position to a file", define_eval},
     {"perplexity", "measure how well a model predicts a text", define_perplexity},
-    {"bench", "measure prefill and decode speed", define_bench},
+    {"bench", "measure prefill and decode speed, as llama-bench does", define_bench},
+    {"results", "list, show and supersede what bench measured", define_results},
     {"power", "measure what a load uses above idle, per power rail", define_power},
     {"profile", "show where the time of a request goes", define_profile},
+    {"verify", "check that a device computes what the reference does", define_verify},
+    {"diagnose", "find the layer and step where a device goes wrong", define_diagnose},
     {"quantize", "convert a model to a GGUF of another type", define_quantize},
     {"synth", "write a random-weight model of a public shape", define_synth},
     {"doctor", "check this machine all the way down, with a fix for each fault", define_doctor},
@@ -57,6 +64,14 @@ int report(const char* what, const std::string& hint, int code) {
   return code;
 }
 
+// In the order that the parser wants: the last first.
+std::vector<std::string> arguments(int argc, char** argv) {
+  std::vector<std::string> result(argv + std::min(argc, 1), argv + argc);
+  if (!result.empty() && result.front() == "bench") result = spell_out_bench_flags(result);
+  std::reverse(result.begin(), result.end());
+  return result;
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Tyto runs Llama-family language models and says which device did the work.",
                "tyto");
@@ -67,7 +82,7 @@ int parse_and_run(int argc, char** argv) {
   for (const Command& command : kCommands)
     command.define(*app.add_subcommand(command.name, command.summary));
   try {
-    app.parse(argc, argv);
+    app.parse(arguments(argc, argv));
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {

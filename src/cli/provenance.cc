@@ -1,10 +1,15 @@
 #include "cli/provenance.h"
 
 #include <fmt/chrono.h>
+#include <sys/utsname.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <sstream>
+#include <thread>
 
 #include "base/file.h"
 #include "model/weight_hash.h"
@@ -57,6 +62,23 @@ ReceiptContext receipt_context(const Engine& engine, const std::string& fusion) 
           .weights_hash_form = weights.form,
           .fusion = fusion,
           .limits = engine.limits()};
+}
+
+MachineFacts machine_facts() {
+  MachineFacts facts;
+  std::istringstream lines(read_system_text("/proc/cpuinfo").text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(": ");
+    if (!line.starts_with("model name") || colon == std::string::npos) continue;
+    facts.cpu = line.substr(colon + 2);
+    break;
+  }
+  facts.cpu_threads = std::thread::hardware_concurrency();
+  facts.memory_bytes = static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
+                       static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
+  utsname system = {};
+  if (::uname(&system) == 0) facts.kernel = fmt::format("{} {}", system.sysname, system.release);
+  return facts;
 }
 
 void write_file(const std::string& path, const std::string& text) {

@@ -1,6 +1,7 @@
 // Where a result comes from, and putting it into a file.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "engine/engine.h"
@@ -12,6 +13,23 @@ std::string command_line();  // of this process, quoted where a shell would need
 std::string utc_now();       // 2026-01-31T12:00:00Z
 
 ReceiptContext receipt_context(const Engine& engine, const std::string& fusion);
+
+// What was built: the commit ("1a2b3c4d", with "-dirty" where files differ from it) and how many
+// came before it. Empty and 0 where the source was no git tree.
+struct BuildFacts {
+  std::string commit;
+  uint64_t number = 0;
+};
+BuildFacts build_facts();  // written by write_commit.cmake
+
+// Where it ran, without names of people or machines.
+struct MachineFacts {
+  std::string cpu;
+  unsigned cpu_threads = 0;
+  uint64_t memory_bytes = 0;
+  std::string kernel;  // "Linux 6.14.0"
+};
+MachineFacts machine_facts();
 
 void write_file(const std::string& path, const std::string& text);  // whole or not at all
 

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "cli/combination.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
@@ -49,12 +50,17 @@ void run(const RunFlags& flags) {
   engine.complete(answer.receipt);
   print(held + "\n");
   if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
-  note(fmt::format("ready in {:.0f} ms · {} · stopped at {}", engine.setup_seconds() * 1e3,
-                   receipt_line(answer.receipt), name(answer.reason)));
+  const Verification verification = verification_of(combination_of(engine, flags.engine));
+  note(fmt::format("ready in {:.0f} ms · {} · stopped at {}{}", engine.setup_seconds() * 1e3,
+                   receipt_line(answer.receipt), name(answer.reason),
+                   verified_clause(verification, flags.engine)));
+  if (!verification.warning.empty()) note("tyto: " + verification.warning);
   for (const std::string& line : energy_lines(answer.receipt)) note("energy · " + line);
-  if (!flags.receipt.empty())
-    write_file(flags.receipt,
-               receipt_json(answer.receipt, receipt_context(engine, flags.engine.fusion)));
+  if (flags.receipt.empty()) return;
+  ReceiptContext context = receipt_context(engine, flags.engine.fusion);
+  context.verified = name(verification.state);
+  context.verified_time = verification.time;
+  write_file(flags.receipt, receipt_json(answer.receipt, context));
 }
 
 }  // namespace

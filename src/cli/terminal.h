@@ -1,6 +1,7 @@
 // What people see while they wait: progress on stderr, text on stdout.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,6 +31,7 @@ struct DeviceInfo {
   bool is_virtual = false;          // its time is modelled; never satisfies --require
   bool shares_host_memory = false;  // sync moves nothing
   DType activations = DType::f32;   // what its kernels read and write between launches
+  bool rounds_to_bf16 = false;      // activations, where they meet bf16 weights
   DeviceLimits limits = {};         // what no run on it can exceed
   // Of devices whose kernels are compiled for fixed shapes; 0 and none: as the pipeline likes.
   uint32_t prompt_rows = 0;     // rows of a prefill call; one row in every other call
@@ -98,6 +100,7 @@ struct DeviceEnv {
   Fusion fusion = Fusion::block;  // an NPU's kernel sets differ by it
   ModelDims model = {};
   NpuSettings npu = {};
+  std::string isa = {};  // instruction set of the CPU's kernels; empty: the best it has
 };
 
 struct DeviceEntry {

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "device/cpu/peak.h"
+#include "device/cpu/measured_peak.h"
 #include "trace/span.h"
 
 namespace tyto {
@@ -38,7 +38,8 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
     : require_(parse_requirement(options.require)),
       model_(timed(trace_, "model file",
                    [&] { return open_model(find_model(options.model), Need::weights, progress); })),
-      pool_(options.threads) {
+      pool_(options.threads),
+      isa_(options.isa) {
   if (options.require.size() > 0 && options.pipeline.on_error == OnDeviceError::cpu)
     throw Error(ErrorCode::usage, "--on-npu-error cpu",
                 "cannot be had together with --require: it would let the cpu take over");
@@ -46,8 +47,12 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
     SetupTimer timer(trace_, "tokenizer");
     tokenizer_.emplace(*model_.vocabulary, model_.path.string());
   }
-  const DeviceEnv env{pool_, trace_, options.pipeline.fusion,
-                      model_dims(model_.config, options.pipeline.context), options.npu};
+  const DeviceEnv env{pool_,
+                      trace_,
+                      options.pipeline.fusion,
+                      model_dims(model_.config, options.pipeline.context),
+                      options.npu,
+                      options.isa};
   const auto open = [&](const std::string& name) {
     SetupTimer timer(trace_, "device " + name);
     devices_.push_back(open_device(name, env));
@@ -82,7 +87,14 @@ std::vector<NamedLimits> Engine::limits() const {
 }
 
 DeviceLimits Engine::measure_cpu_peak() {
-  return cpu::measure_peak(pool_);
+  const cpu::InnerLoops& loops = cpu::chosen_inner_loops(isa_);
+  const cpu::MeasuredPeak peak = cpu::measure_peak(loops, pool_);
+  const cpu::ArithmeticPeak arithmetic =
+      cpu::arithmetic_peak(peak, loops, main_weight_type(model_));
+  return {.gb_s = peak.read_gb_per_s,
+          .gflops = arithmetic.gflop_per_s,
+          .source = fmt::format("measured now with {} threads: reads of memory, {} arithmetic ({})",
+                                pool_.threads(), arithmetic.name, loops.name)};
 }
 
 void Engine::check_required(const PhaseCounters& executed) const {

@@ -26,6 +26,7 @@ struct EngineOptions {
   std::string device = "cpu";  // where launches go first; the cpu takes what it cannot run
   std::string require;         // DEVICE[:phase] that must be real and do the work; empty: none
   unsigned threads = 0;        // 0: one per usable core
+  std::string isa;             // of the CPU's kernels; empty: the best the processor has
   NpuSettings npu;
   PipelineOptions pipeline;
 };
@@ -43,9 +44,10 @@ class Engine {
   std::vector<DeviceInfo> devices() const;
   unsigned threads() const { return pool_.threads(); }
   double setup_seconds() const { return setup_seconds_; }
+  const std::vector<LoadedCode>& loaded_code() const { return trace_.loaded_code(); }
 
   std::vector<NamedLimits> limits() const;
-  DeviceLimits measure_cpu_peak();  // takes some tens of milliseconds
+  DeviceLimits measure_cpu_peak();  // takes under a second
   const Requirement& requirement() const { return require_; }
   // Throws a require Error unless the required device did the work (trace/requirement.h).
   void check_required(const PhaseCounters& executed) const;
@@ -59,6 +61,7 @@ class Engine {
   Model model_;
   std::optional<Tokenizer> tokenizer_;
   ThreadPool pool_;
+  std::string isa_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<Pipeline> pipeline_;
   double setup_seconds_ = 0;  // from construction to ready for the first token

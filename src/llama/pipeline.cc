@@ -59,6 +59,15 @@ std::vector<uint8_t> place(const Program& program, const std::vector<Device*>& d
   return placement;
 }
 
+// From the exponents, whose bits are all set in what is infinite or not a number.
+bool all_finite(std::span<const float> values) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t is_bad = 0;
+  for (float value : values)
+    is_bad |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
+  return is_bad == 0;
+}
+
 // [devices]; a step adds its own name.
 std::vector<DispatchLabel> device_labels(const std::vector<Device*>& devices, Trace& trace) {
   std::vector<DispatchLabel> labels;
@@ -91,6 +100,7 @@ Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
       trace_(trace),
       run_name_(trace.name({.label = "run"})),
       logits_name_(trace.name({.label = "logits to f32"})),
+      cache_name_(trace.name({.label = "KV cache to the other device"})),
       devices_(devices.begin(), devices.end()),
       options_(options),
       first_(devices.front()->info()),
@@ -111,12 +121,13 @@ void Pipeline::build() {
   const bool has_fixed_shapes = first_.prompt_rows > 0;
   chunk_ = has_fixed_shapes ? first_.prompt_rows : std::min(options_.prefill_chunk, context_);
   head_rows_ = has_fixed_shapes ? 1 : std::min(kHeadRows, chunk_);
+  cache_rows_ = first_.most_positions > 0 ? first_.most_positions : context_;
   rope_device_ = nullptr;
   kv_home_ = nullptr;
   const auto program = [&](Part part, uint32_t tokens, bool from_start = false) {
     ForwardShape shape;
     shape.tokens = tokens;
-    shape.context = first_.most_positions > 0 ? first_.most_positions : context_;
+    shape.context = cache_rows_;
     shape.kv_type = first_.kv ? first_.kv->type : options_.kv_type.value_or(DType::f16);
     shape.kv_group = first_.kv ? first_.kv->group : 1;
     shape.activations = first_.activations;
@@ -177,12 +188,14 @@ Pipeline::Stage Pipeline::prepare(const Plan& plan) {
   Stage stage;
   std::set<std::pair<std::string, Device*>>
       current;  // slots a device has as they were last written
-  for (const Piece& piece : plan.pieces) {
+  for (size_t index = 0; index < plan.pieces.size(); ++index) {
+    const Piece& piece = plan.pieces[index];
     Step step{.name = piece.program.name, .device = devices_[piece.device]};
     step.label = labels[piece.device];
     step.label.name = trace_.name(event_name(step.name));
     step.launches = piece.program.launches.size();
     step.executable = load(piece, plan.forward, step);
+    if (options_.observer) prepare_observation(plan, index, step);
     std::erase_if(step.uploads, [&](const Step::Transfer& upload) {
       return !current.emplace(upload.slot, step.device).second;
     });
@@ -248,15 +261,18 @@ std::span<const float> Pipeline::logits(uint32_t row) {
   std::span<const float> values(reinterpret_cast<const float*>(data), vocab);
   if (is_f32 && devices_.size() == 1) return values;
   Span span(trace_, EventKind::host, logits_name_);
-  if (!is_f32) {
-    dequantize(first_.activations, {data, row_bytes(first_.activations, vocab)}, logits_);
-    values = logits_;
+  if (!is_f32) values = logits_;
+  bool is_finite = true;
+  constexpr size_t kAtOnce = 2048;  // what is converted is checked while the first cache has it
+  for (size_t i = 0; i < vocab; i += kAtOnce) {
+    const size_t count = std::min(kAtOnce, vocab - i);
+    if (!is_f32)
+      dequantize(first_.activations,
+                 {data + row_bytes(first_.activations, i), row_bytes(first_.activations, count)},
+                 std::span(logits_).subspan(i, count));
+    is_finite &= all_finite(values.subspan(i, count));
   }
-  constexpr uint32_t kExponent = 0x7f800000;  // all ones: infinite or not a number
-  uint32_t is_bad = 0;
-  for (float value : values)
-    is_bad |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
-  if (is_bad != 0)
+  if (!is_finite)
     throw Error(ErrorCode::device, first_.name, "the logits are not finite", "see --on-npu-error");
   return values;
 }
@@ -402,15 +418,24 @@ void Pipeline::run_head(const Call& call) {
   run_stage(head_, call);
 }
 
-void Pipeline::run_stage(Stage& stage, const Call& call) {
-  if (stage.kv_device != nullptr && kv_home_ != stage.kv_device) {
-    // Of two devices that use the cache one is the cpu, whose copy is the host's.
-    Device* const other = stage.kv_device == devices_.back() ? kv_home_ : stage.kv_device;
-    const Sync direction = other == stage.kv_device ? Sync::to_device : Sync::from_device;
-    if (kv_home_ != nullptr && position_ > 0)
-      for (const Buffer& cache : kv_) other->sync(cache, direction, 0, cache.size);
-    kv_home_ = stage.kv_device;
+// Of two devices that use the cache one is the cpu, whose copy is the host's. Only positions that
+// are in use move: they lie at the front of each group of heads.
+void Pipeline::move_cache(Device& to) {
+  if (kv_home_ != nullptr && position_ > 0) {
+    Span span(trace_, EventKind::host, cache_name_);
+    const bool to_host = &to == devices_.back();
+    Device& other = to_host ? *kv_home_ : to;
+    const uint64_t groups = model_.config.kv_heads / (first_.kv ? first_.kv->group : 1);
+    for (const Buffer& cache : kv_)
+      for (uint64_t group = 0; group < groups; ++group)
+        other.sync(cache, to_host ? Sync::from_device : Sync::to_device,
+                   group * cache.size / groups, cache.size / groups / cache_rows_ * position_);
   }
+  kv_home_ = &to;
+}
+
+void Pipeline::run_stage(Stage& stage, const Call& call) {
+  if (stage.kv_device != nullptr && kv_home_ != stage.kv_device) move_cache(*stage.kv_device);
   for (Step& step : stage.steps) run_step(step, call);
 }
 
@@ -434,6 +459,7 @@ void Pipeline::run_step(Step& step, const Call& call) {
     bytes += part;
   }
   span.downloaded(bytes);
+  if (options_.observer) show(step, call);
 }
 
 }  // namespace tyto

@@ -15,6 +15,7 @@
 #include "base/progress.h"
 #include "device/device.h"
 #include "llama/forward_program.h"
+#include "llama/observation.h"
 #include "model/model.h"
 #include "program/stitch.h"
 #include "text/vocabulary.h"
@@ -36,6 +37,7 @@ struct PipelineOptions {
   std::optional<DType> kv_type = {};  // none: the device's own, else f16
   OnDeviceError on_error = OnDeviceError::retry;
   std::chrono::milliseconds timeout = std::chrono::seconds(120);  // of one dispatch
+  Observer observer = {};  // sees every dispatch when it has completed; none: nothing is copied
 };
 
 // What an NPU's kernels must fit; `context` as in PipelineOptions.
@@ -55,6 +57,16 @@ struct Step {
   size_t launches = 0;
   std::vector<Transfer> uploads = {};    // before submit
   std::vector<Transfer> downloads = {};  // after wait
+
+  // For an observer alone.
+  struct Visible {
+    std::string step;
+    Slot slot;
+    Buffer buffer;
+  };
+  std::vector<Visible> visible = {};
+  std::vector<std::string> hidden = {};
+  bool is_head_alone = false;  // its rows are the last of what the body ran
 };
 
 // Owns its KV cache: one sequence at a time. Used by one thread. Model and devices outlive it.
@@ -100,6 +112,7 @@ class Pipeline {
   Plan plan(ForwardProgram forward, Fusion fusion);
   Stage prepare(const Plan& plan);
   std::unique_ptr<Executable> load(const Piece& piece, const ForwardProgram& forward, Step& step);
+  void prepare_observation(const Plan& plan, size_t index, Step& step);
   Buffer& buffer(const Slot& slot, const TensorView& contents, Device& user);
   void check_rotation(const Program& program, const std::vector<uint8_t>& placement);
 
@@ -112,7 +125,10 @@ class Pipeline {
   void run_body(std::span<const Token> tokens);
   void run_head(const Call& call);
   void run_stage(Stage& stage, const Call& call);
+  void move_cache(Device& to);
   void run_step(Step& step, const Call& call);
+  void show(const Step& step, const Call& call);
+  std::vector<float> seen_values(const Step& step, const Step::Visible& visible, const Call& call);
   std::span<const float> logits(uint32_t row);
   void check_room(size_t tokens) const;
 
@@ -120,12 +136,14 @@ class Pipeline {
   Trace& trace_;
   uint16_t run_name_;
   uint16_t logits_name_;
+  uint16_t cache_name_;
   std::vector<Device*> devices_;
   const PipelineOptions options_;
   DeviceInfo first_;  // of devices_.front()
   uint32_t context_;
-  uint32_t chunk_ = 0;      // tokens per prefill call
-  uint32_t head_rows_ = 0;  // logits per call
+  uint32_t chunk_ = 0;       // tokens per prefill call
+  uint32_t head_rows_ = 0;   // logits per call
+  uint32_t cache_rows_ = 0;  // positions the KV slots have room for
   std::vector<float> frequencies_;
   std::map<std::string, Buffer> buffers_;                      // by slot name: the parts share them
   std::map<std::pair<std::string, Device*>, Buffer> weights_;  // each device has its own form

@@ -1,5 +1,7 @@
 #include "llama/reference.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -61,8 +63,11 @@ void add(Vector& x, const Vector& y) {
 
 }  // namespace
 
-Reference::Reference(const Model& model)
-    : model_(model), frequencies_(rope_frequencies(model.config)), layers_(model.config.layers) {
+Reference::Reference(const Model& model, OnStep on_step)
+    : model_(model),
+      on_step_(std::move(on_step)),
+      frequencies_(rope_frequencies(model.config)),
+      layers_(model.config.layers) {
   TYTO_ASSERT(model.has_weights());
 }
 
@@ -71,13 +76,31 @@ std::vector<float> Reference::forward(Token token) {
   const float eps = model_.config.norm_eps;
 
   Vector x = values(weights.embedding, static_cast<uint64_t>(token));
+  show("embed", x);
   for (size_t l = 0; l < layers_.size(); ++l) {
     const LayerWeights& layer = weights.layers[l];
-    add(x, attention(layer, layers_[l], rmsnorm(x, layer.attn_norm, eps)));
-    add(x, feed_forward(layer, rmsnorm(x, layer.ffn_norm, eps)));
+    prefix_ = fmt::format("L{:02}.", l);
+    Vector normed = rmsnorm(x, layer.attn_norm, eps);
+    show("attn_norm", normed);
+    add(x, attention(layer, layers_[l], normed));
+    show("attn_residual", x);
+    normed = rmsnorm(x, layer.ffn_norm, eps);
+    show("ffn_norm", normed);
+    add(x, feed_forward(layer, normed));
+    show("ffn_residual", x);
   }
+  prefix_.clear();
   ++position_;
-  return matmul(weights.head, rmsnorm(x, weights.final_norm, eps));
+  show("gather_rows", x);
+  const Vector normed = rmsnorm(x, weights.final_norm, eps);
+  show("final_norm", normed);
+  Vector logits = matmul(weights.head, normed);
+  show("lm_head", logits);
+  return logits;
+}
+
+void Reference::show(const char* step, const Vector& values) const {
+  if (on_step_) on_step_(prefix_ + step, values);
 }
 
 std::vector<float> Reference::attention(const LayerWeights& weights, Layer& layer,
@@ -88,12 +111,21 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
   Vector q = matmul(weights.q, x, weights.q_bias);
   Vector k = matmul(weights.k, x, weights.k_bias);
   const Vector v = matmul(weights.v, x, weights.v_bias);
+  show("q", q);
+  show("k", k);
+  show("v", v);
   if (config.qk_norm) {
     q = rmsnorm(q, weights.q_norm, config.norm_eps);
     k = rmsnorm(k, weights.k_norm, config.norm_eps);
+    show("q_norm", q);
+    show("k_norm", k);
   }
   rotate(q);
   rotate(k);
+  show("q_rope", q);
+  show("k_rope", k);
+  show("k_cache", k);
+  show("v_cache", v);
   layer.keys.insert(layer.keys.end(), k.begin(), k.end());
   layer.values.insert(layer.values.end(), v.begin(), v.end());
 
@@ -112,14 +144,22 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
     for (size_t p = 0; p < scores.size(); ++p)
       for (size_t i = 0; i < dim; ++i) mixed[head * dim + i] += scores[p] * layer.values[at(p, i)];
   }
-  return matmul(weights.o, mixed);
+  show("attention", mixed);
+  Vector out = matmul(weights.o, mixed);
+  show("o", out);
+  return out;
 }
 
 std::vector<float> Reference::feed_forward(const LayerWeights& weights, const Vector& x) {
   const Vector gate = matmul(weights.gate, x);
   Vector hidden = matmul(weights.up, x);
+  show("gate", gate);
+  show("up", hidden);
   for (size_t i = 0; i < hidden.size(); ++i) hidden[i] *= gate[i] / (1.0f + std::exp(-gate[i]));
-  return matmul(weights.down, hidden);
+  show("swiglu", hidden);
+  Vector out = matmul(weights.down, hidden);
+  show("down", out);
+  return out;
 }
 
 void Reference::rotate(Vector& heads) const {

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "model/model.h"
@@ -12,7 +15,10 @@ namespace tyto {
 
 class Reference {
  public:
-  explicit Reference(const Model& model);
+  // Gets the result of every step by the name the forward program gives it: "L03.q_rope".
+  using OnStep = std::function<void(const std::string& step, std::span<const float> values)>;
+
+  explicit Reference(const Model& model, OnStep on_step = {});
 
   // Logits after this token at the next position. [vocab]
   std::vector<float> forward(Token token);
@@ -27,8 +33,11 @@ class Reference {
                                const std::vector<float>& x);
   std::vector<float> feed_forward(const LayerWeights& weights, const std::vector<float>& x);
   void rotate(std::vector<float>& heads) const;
+  void show(const char* step, const std::vector<float>& values) const;
 
   const Model& model_;
+  const OnStep on_step_;
+  std::string prefix_;              // "L03." inside a layer
   std::vector<float> frequencies_;  // [head_dim / 2]
   std::vector<Layer> layers_;
   uint32_t position_ = 0;

@@ -1,6 +1,7 @@
 // Typed look-ups in GGUF metadata, and the metadata Tyto writes.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>

@@ -1,6 +1,7 @@
 // config.json and generation_config.json of Hugging Face checkpoints.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "base/json.h"

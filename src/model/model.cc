@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 #include <system_error>
 
@@ -92,6 +93,23 @@ uint64_t Model::weight_bytes() const {
   for (const WeightSpec& spec : weight_specs(config, NameStyle::gguf))
     total += view_of(weights, spec).bytes.size();
   return total;
+}
+
+DType main_weight_type(const Model& model) {
+  std::map<DType, size_t> bytes;
+  for (const LayerWeights& layer : model.weights.layers)
+    for (const TensorView* view :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+      bytes[view->dtype] += view->bytes.size();
+  const auto most = std::max_element(
+      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? DType::f32 : most->first;
+}
+
+uint64_t Model::parameters() const {
+  uint64_t count = 0;
+  for (const NamedTensor& tensor : tensors) count += tensor.view.values();
+  return count;
 }
 
 Model open_model(const fs::path& path, Need need, const Progress& progress) {

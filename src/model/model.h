@@ -59,6 +59,7 @@ struct Model {
   std::vector<std::vector<std::byte>> copies;
 
   uint64_t weight_bytes() const;
+  uint64_t parameters() const;  // values in all tensors
   bool has_weights() const { return !weights.layers.empty(); }
 };
 
@@ -69,6 +70,9 @@ enum class Need { weights, vocabulary };
 // are checked against the config.
 Model open_model(const std::filesystem::path& path, Need need = Need::weights,
                  const Progress& progress = {});
+
+// The type that most bytes of the layers' matrices have.
+DType main_weight_type(const Model& model);
 
 // Turns what the user gave to -m into a path: an existing file or folder, or a Hugging Face repo id
 // ("meta-llama/Llama-3.2-1B-Instruct") found in a local cache. Never downloads; the error for an

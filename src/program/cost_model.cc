@@ -161,7 +161,10 @@ double launch_ms(const Program& program, const Launch& launch, const Call& call,
     return p.elf.slowdown * best_gemm_ms(call.tokens, weight.cols, weight.rows, speed);
   }
   const double bytes = static_cast<double>(work.bytes);
-  if (launch.kernel == Kernel::matmul) return ms_for_bytes(bytes, p.gemv.gb_s, speed.bandwidth);
+  if (launch.kernel == Kernel::matmul) {
+    const bool is_head = launch.step.starts_with("lm_head");
+    return ms_for_bytes(bytes, is_head ? p.elf.head_gb_s : p.gemv.gb_s, speed.bandwidth);
+  }
   if (launch.kernel == Kernel::cast) return 0;  // the GEMM laws hold the cast of their result
   if (launch.kernel == Kernel::prompt_attention)
     return p.elf.slowdown *

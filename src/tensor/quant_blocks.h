@@ -1,5 +1,5 @@
-// The block layouts of GGUF's quantised types, and the loops that code them. Private to
-// dequantize() and quantize().
+// The block layouts of GGUF's quantised types, and the loops that code them. For
+// dequantize(), quantize(), and devices that rearrange blocks for their kernels.
 //
 // In every layout d (and m or dmin) are f16 and the codes are small integers, so each product of
 // them is exact in f32: decoding rounds at most once, in the final addition, and gives the same

@@ -2,6 +2,7 @@
 // ten thousand additions is as deep as it is long, and must not be freed by recursion.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>

@@ -1,6 +1,7 @@
 // Filters, tests, methods and functions: tables of Builtin, looked up by name.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 

@@ -1,6 +1,7 @@
 // Values as text: what {{ }} prints, what repr() shows, JSON, and the two ways to fill a pattern.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "text/jinja_value.h"

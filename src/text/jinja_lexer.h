@@ -1,6 +1,7 @@
 // Template source to tokens, with Jinja's white space rules already applied.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>

@@ -2,6 +2,7 @@
 // hostile template an error instead of a hang.
 #pragma once
 
+#include <cstdint>
 #include <ctime>
 #include <deque>
 #include <string>

@@ -1,6 +1,7 @@
 // Operators with Python's meaning, without Python's unbounded integers: overflow is an error.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 

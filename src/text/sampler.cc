@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <functional>
 #include <limits>
 
 #include "base/error.h"
@@ -31,16 +33,55 @@ void check_range(const char* name, float value, float low, float high) {
   if (!(value >= low && value <= high)) fail_option(name, "{} is outside {}..{}", value, low, high);
 }
 
-void check_logits(std::span<const float> logits) {
-  if (logits.empty()) fail_input("logits", "there are none");
-  for (size_t i = 0; i < logits.size(); ++i)
-    // +infinity has no share in any distribution either; -infinity bans a token.
-    if (!(logits[i] < std::numeric_limits<float>::infinity()))
-      fail_input("logits", "the logit of token {} is {}", i, logits[i]);
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// What every processor that runs this has, by the compiler's own name for it.
+using Floats = float __attribute__((vector_size(16)));
+using Masks = int32_t __attribute__((vector_size(16)));
+constexpr size_t kLanes = sizeof(Floats) / sizeof(float);
+
+// Logits are looked through in blocks, whose bests then say where to look again.
+constexpr size_t kBlock = 256;
+std::span<const float> block_of(std::span<const float> logits, size_t index) {
+  const size_t first = index * kBlock;
+  return logits.subspan(first, std::min(kBlock, logits.size() - first));
 }
 
-Token argmax(std::span<const float> logits) {
-  return static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+struct BlockBest {
+  float highest = -kInfinity;
+  bool is_usable = true;
+};
+
+// +infinity has no share in a distribution, nor has what is no number; -infinity bans a token.
+// Compilers keep the order of float comparisons, so that the lanes are ours to make; two in turn
+// hide the time a comparison takes.
+BlockBest best_of_block(std::span<const float> logits) {
+  BlockBest best;
+  Floats highest[2] = {Floats{} - kInfinity, Floats{} - kInfinity};
+  Masks usable[2] = {~Masks{}, ~Masks{}};
+  size_t i = 0;
+  for (; i + 2 * kLanes <= logits.size(); i += 2 * kLanes)
+    for (size_t turn = 0; turn < 2; ++turn) {
+      Floats next;
+      std::memcpy(&next, &logits[i + turn * kLanes], sizeof(next));
+      highest[turn] = next > highest[turn] ? next : highest[turn];
+      usable[turn] &= next < kInfinity;
+    }
+  for (; i < logits.size(); ++i) {
+    best.highest = std::max(best.highest, logits[i]);
+    best.is_usable &= logits[i] < kInfinity;
+  }
+  for (size_t turn = 0; turn < 2; ++turn)
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      best.highest = std::max(best.highest, highest[turn][lane]);
+      best.is_usable &= usable[turn][lane] != 0;
+    }
+  return best;
+}
+
+[[noreturn]] void fail_logits(std::span<const float> logits, size_t first) {
+  while (logits[first] < kInfinity) ++first;
+  fail_input("logits", "the logit of token {} is {}", first, logits[first]);
 }
 
 // How much a candidate weighs against the best one, whose weight is 1.
@@ -103,8 +144,7 @@ void check(const SamplerOptions& options, size_t vocab) {
   for (const auto& [token, bias] : options.logit_bias) {
     if (token < 0 || static_cast<size_t>(token) >= vocab)
       fail_option("logit-bias", "token {} is outside the vocabulary of {}", token, vocab);
-    if (!(bias < std::numeric_limits<float>::infinity()))
-      fail_option("logit-bias", "the bias of token {} is {}", token, bias);
+    if (!(bias < kInfinity)) fail_option("logit-bias", "the bias of token {} is {}", token, bias);
   }
 }
 
@@ -179,19 +219,51 @@ Token Sampler::draw(float best) {
   return candidates_.front().second;
 }
 
+// The first of the highest.
+Token Sampler::find_best(std::span<const float> logits) {
+  if (logits.empty()) fail_input("logits", "there are none");
+  block_bests_.resize((logits.size() + kBlock - 1) / kBlock);
+  size_t best = 0;
+  for (size_t block = 0; block < block_bests_.size(); ++block) {
+    const BlockBest found = best_of_block(block_of(logits, block));
+    if (!found.is_usable) fail_logits(logits, block * kBlock);
+    block_bests_[block] = found.highest;
+    if (found.highest > block_bests_[best]) best = block;
+  }
+  const auto first = logits.begin() + static_cast<ptrdiff_t>(best * kBlock);
+  return static_cast<Token>(std::find(first, logits.end(), block_bests_[best]) - logits.begin());
+}
+
+// As many blocks have a best one at or above `floor` as candidates will be kept: the top k are all
+// there.
+void Sampler::gather_candidates(std::span<const float> logits) {
+  candidates_.clear();
+  float floor = -kInfinity;
+  const size_t k = options_.top_k;
+  if (k > 0 && k < block_bests_.size()) {
+    floors_ = block_bests_;
+    const auto kth = floors_.begin() + static_cast<ptrdiff_t>(k - 1);
+    std::nth_element(floors_.begin(), kth, floors_.end(), std::greater<>());
+    floor = *kth;
+  }
+  for (size_t block = 0; block < block_bests_.size(); ++block) {
+    if (block_bests_[block] < floor) continue;
+    const std::span<const float> values = block_of(logits, block);
+    for (size_t i = 0; i < values.size(); ++i)
+      if (values[i] >= floor)
+        candidates_.emplace_back(values[i], static_cast<Token>(block * kBlock + i));
+  }
+}
+
 Token Sampler::sample(std::span<const float> logits) {
   const std::span<const float> adjusted = adjust(logits);
-  check_logits(adjusted);
-  const Token top = argmax(adjusted);
+  const Token top = find_best(adjusted);
   const float best = adjusted[static_cast<size_t>(top)];
-  if (best == -std::numeric_limits<float>::infinity())
-    fail_input("logits", "every token is ruled out");
+  if (best == -kInfinity) fail_input("logits", "every token is ruled out");
   if (options_.temperature == 0) return top;
 
-  candidates_.clear();
   candidates_.reserve(adjusted.size());
-  for (size_t i = 0; i < adjusted.size(); ++i)
-    candidates_.emplace_back(adjusted[i], static_cast<Token>(i));
+  gather_candidates(adjusted);
   if (options_.top_k > 0) keep_top_k(candidates_, options_.top_k);
   if (options_.top_p < 1 || options_.min_p > 0) keep_probable(best);
   return draw(best);

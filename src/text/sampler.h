@@ -42,6 +42,8 @@ class Sampler {
  private:
   std::span<const float> adjust(std::span<const float> logits);
   void penalize();
+  Token find_best(std::span<const float> logits);
+  void gather_candidates(std::span<const float> logits);
   void keep_probable(float best);
   Token draw(float best);
 
@@ -50,6 +52,8 @@ class Sampler {
   std::vector<Token> recent_;  // ring buffer of penalty_window tokens
   size_t recent_next_ = 0;
   // Scratch, kept to avoid allocation per token.
+  std::vector<float> block_bests_;
+  std::vector<float> floors_;
   std::vector<std::pair<float, Token>> candidates_;
   std::vector<float> adjusted_;
   std::vector<Token> counted_;

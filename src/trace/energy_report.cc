@@ -13,8 +13,7 @@ std::string joules_per_token(const RailEnergy& energy, double tokens) {
 }
 
 std::vector<std::string> energy_lines(const Receipt& receipt) {
-  // The first token comes out of the prefill.
-  const double decoded = receipt.generated_tokens > 1 ? receipt.generated_tokens - 1.0 : 0.0;
+  const double decoded = decoded_tokens(receipt);
   std::vector<std::string> lines;
   for (size_t i = 0; i < receipt.prefill_energy.rails.size(); ++i) {
     const RailEnergy& prefill = receipt.prefill_energy.rails[i];

@@ -1,6 +1,7 @@
 // Whether a speed can be true at all: what it implies against what the device could do at best.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

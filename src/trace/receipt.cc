@@ -35,10 +35,13 @@ double prefill_tokens_per_second(const Receipt& receipt) {
   return receipt.prefill_seconds > 0 ? receipt.prompt_tokens / receipt.prefill_seconds : 0;
 }
 
+uint32_t decoded_tokens(const Receipt& receipt) {
+  const bool one_was_given = receipt.first_from_prefill && receipt.generated_tokens > 0;
+  return receipt.generated_tokens - (one_was_given ? 1 : 0);
+}
+
 double decode_tokens_per_second(const Receipt& receipt) {
-  // The first token comes out of the prefill, so it is not part of the decode rate.
-  const bool decoded = receipt.generated_tokens > 1 && receipt.decode_seconds > 0;
-  return decoded ? (receipt.generated_tokens - 1) / receipt.decode_seconds : 0;
+  return receipt.decode_seconds > 0 ? decoded_tokens(receipt) / receipt.decode_seconds : 0;
 }
 
 bool has_virtual_device(const Receipt& receipt) {
@@ -47,12 +50,12 @@ bool has_virtual_device(const Receipt& receipt) {
 }
 
 std::optional<double> dispatches_per_token(const Receipt& receipt) {
-  if (receipt.generated_tokens < 2) return std::nullopt;
+  if (decoded_tokens(receipt) == 0) return std::nullopt;
   double submissions = 0;
   for (const DeviceCounters& device : receipt.phases.decode)
     if (device.device != "cpu" || receipt.phases.decode.size() == 1)
       submissions += static_cast<double>(device.submissions);
-  return submissions / (receipt.generated_tokens - 1);
+  return submissions / decoded_tokens(receipt);
 }
 
 Plausibility judge(const Receipt& receipt, const std::vector<NamedLimits>& limits) {
@@ -61,7 +64,7 @@ Plausibility judge(const Receipt& receipt, const std::vector<NamedLimits>& limit
   std::vector<Plausibility> parts;
   for (const Phase phase : {Phase::prefill, Phase::decode}) {
     const bool prefill = phase == Phase::prefill;
-    const double tokens = prefill ? receipt.prompt_tokens : receipt.generated_tokens - 1.0;
+    const double tokens = prefill ? receipt.prompt_tokens : decoded_tokens(receipt);
     const double measured = prefill ? receipt.prefill_seconds : receipt.decode_seconds;
     const double modelled =
         receipt.modelled ? (prefill ? receipt.modelled->prefill : receipt.modelled->decode) : 0;
@@ -119,19 +122,31 @@ std::string work_of(const DeviceCounters& device) {
                      : fmt::format("{:.1f} GB/s)", rate));
 }
 
+std::string executed_on(const Receipt& receipt) {
+  std::string line;
+  for (const DeviceCounters& device : receipt.devices)
+    line += (line.empty() ? "executed on " : ", ") + work_of(device);
+  return line.empty() ? "executed on no device" : line;
+}
+
+std::string fallbacks_of(const Receipt& receipt) {
+  std::string line;
+  for (const std::string& fallback : receipt.fallbacks)
+    line += (line.empty() ? "fallbacks: " : "; ") + fallback;
+  return line.empty() ? "no fallbacks" : line;
+}
+
 }  // namespace
 
+std::string executed_line(const Receipt& receipt) {
+  return executed_on(receipt) + " · " + fallbacks_of(receipt);
+}
+
 std::string receipt_line(const Receipt& receipt) {
-  std::string line = rates(receipt) + " · executed on ";
-  if (receipt.devices.empty()) line += "no device";
-  for (size_t i = 0; i < receipt.devices.size(); ++i)
-    line += (i == 0 ? "" : ", ") + work_of(receipt.devices[i]);
+  std::string line = rates(receipt) + " · " + executed_on(receipt);
   if (const auto dispatches = dispatches_per_token(receipt))
     line += fmt::format(" · {:.4g} dispatches per token", *dispatches);
-  line += receipt.fallbacks.empty() ? " · no fallbacks" : " · fallbacks: ";
-  for (size_t i = 0; i < receipt.fallbacks.size(); ++i)
-    line += (i == 0 ? "" : "; ") + receipt.fallbacks[i];
-  return line;
+  return line + " · " + fallbacks_of(receipt);
 }
 
 }  // namespace tyto

@@ -30,6 +30,8 @@ struct ModelledSeconds {
 struct Receipt {
   uint32_t prompt_tokens = 0;
   uint32_t generated_tokens = 0;
+  // Of an answer the first token comes out of the prefill; in a benchmark each has its own step.
+  bool first_from_prefill = true;
   double prefill_seconds = 0;           // from the prompt's tokens to the choice of the first token
   double decode_seconds = 0;            // to the choice of the last token
   std::vector<DeviceCounters> devices;  // this request's window only, devices with submissions
@@ -50,6 +52,9 @@ std::vector<DeviceCounters> window(const std::vector<DeviceCounters>& before,
 // "cpu+vnpu (modelled)": the devices that completed work, not those that were asked for.
 std::string device_names(const std::vector<DeviceCounters>& executed);
 
+// Tokens that took a step of decoding.
+uint32_t decoded_tokens(const Receipt& receipt);
+
 // Of wall time, whatever the devices.
 double prefill_tokens_per_second(const Receipt& receipt);
 double decode_tokens_per_second(const Receipt& receipt);
@@ -65,6 +70,9 @@ struct NamedLimits {
 };
 // Each phase on each device. A simulation's own wall time is not judged.
 Plausibility judge(const Receipt& receipt, const std::vector<NamedLimits>& limits);
+
+// "vnpu (96 of 96 submissions completed, ...), cpu (...)", and what fell back.
+std::string executed_line(const Receipt& receipt);
 
 // One line: counts, rates, executed devices with submissions, GB/s. Where a virtual device took
 // part there are no rates: the wall time is a simulation's and the device's own is marked as
@@ -83,6 +91,8 @@ struct ReceiptContext {
   std::string weights_hash_form = {};  // exactly what was hashed
   std::string fusion = {};
   std::vector<NamedLimits> limits = {};
+  std::string verified = {};       // "yes", "no", "failed"; empty: nobody looked
+  std::string verified_time = {};  // when it was found out
 };
 
 // The receipt as JSON; docs/profile.md describes the fields.

@@ -52,8 +52,10 @@ ordered_json timing_json(const Receipt& receipt) {
     timing["modelled_decode_s"] = receipt.modelled->decode;
   }
   if (simulated || receipt.plausibility.verdict == Verdict::refused) return timing;
-  timing["prefill_tok_s"] = prefill_tokens_per_second(receipt);
-  timing["decode_tok_s"] = receipt.generated_tokens > 1
+  timing["prefill_tok_s"] = receipt.prompt_tokens > 0
+                                ? ordered_json(prefill_tokens_per_second(receipt))
+                                : ordered_json(nullptr);
+  timing["decode_tok_s"] = decoded_tokens(receipt) > 0
                                ? ordered_json(decode_tokens_per_second(receipt))
                                : ordered_json(nullptr);
   return timing;
@@ -69,6 +71,13 @@ ordered_json hashes_json(const Receipt& receipt, const ReceiptContext& context) 
   return {{"weights", context.weights_hash},
           {"weights_form", context.weights_hash_form},
           {"images", images}};
+}
+
+ordered_json verified_json(const ReceiptContext& context) {
+  if (context.verified.empty()) return nullptr;
+  ordered_json json = {{"state", context.verified}, {"time", nullptr}};
+  if (!context.verified_time.empty()) json["time"] = context.verified_time;
+  return json;
 }
 
 }  // namespace
@@ -106,7 +115,8 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
                          {"reasons", receipt.plausibility.reasons},
                          {"checks", receipt.plausibility.checks},
                          {"unchecked", receipt.plausibility.unchecked}}},
-                       {"hashes", hashes_json(receipt, context)}};
+                       {"hashes", hashes_json(receipt, context)},
+                       {"verified", verified_json(context)}};
   const std::string text = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   json["id"] = to_hex(hash_bytes(std::as_bytes(std::span(text)))).substr(0, 16);
   return json;

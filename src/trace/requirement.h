@@ -1,6 +1,7 @@
 // --require DEVICE[:phase]: the device that must have done the work, or nothing counts.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -77,11 +77,16 @@ class Page(unittest.TestCase):
     def setUpClass(cls):
         cls.page = OUTPUT / "profile.html"
         cls.sweep = OUTPUT / "sweep.html"
+        cls.diagnosis = OUTPUT / "diagnosis.html"
         flags = ["--device", "vnpu", "--prompt-rows", "64", "-n"]
         subprocess.run([TYTO, "profile", "-p", "Tell me a story.", "--temp", "0", *flags, "24", "--html", cls.page],
                        check=True, capture_output=True, timeout=300)
         subprocess.run([TYTO, "profile", "--sweep", "13,64,256", *flags, "4", "--html", cls.sweep], check=True,
                        capture_output=True, timeout=300)
+
+        # One layer's map is past its tolerance: the page must show that too.
+        subprocess.run([TYTO, "diagnose", "-p", "Hi", *flags, "2", "--fusion", "op", "--tolerance", "0.999999", "--html",
+                        cls.diagnosis], capture_output=True, timeout=300)
 
     def ask(self, page, width, dark=False):
         harness = OUTPUT / "harness.html"
@@ -104,6 +109,14 @@ class Page(unittest.TestCase):
                 self.assertGreater(answer["letters"], 10)
         self.assertGreaterEqual(self.ask(self.page, 1280)["drawings"], 11)
 
+    def test_the_diagnosis_fits_too(self):
+        for width in WIDTHS:
+            answer = self.ask(self.diagnosis, width)
+            self.assertEqual(answer["width"], width)
+            self.assertEqual(answer["wide"], [])
+            self.assertLessEqual(answer["scroll"], width)
+            self.assertEqual(answer["loaded"], 0)
+
     def test_light_and_dark(self):
         def brightness(colour):
             return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
@@ -114,7 +127,7 @@ class Page(unittest.TestCase):
         self.assertGreater(brightness(dark["ink"]), 180)
 
     def test_screenshots_show_something(self):
-        for page in (self.page, self.sweep):
+        for page in (self.page, self.sweep, self.diagnosis):
             for width in WIDTHS:
                 for dark in (False, True):
                     picture = OUTPUT / f"{page.stem}-{width}-{'dark' if dark else 'light'}.png"

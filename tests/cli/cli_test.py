@@ -3,6 +3,8 @@
 
 Usage: cli_test.py PATH_TO_TYTO FIXTURES_FOLDER
 """
+import ast
+import csv
 import json
 import os
 import signal
@@ -14,15 +16,17 @@ import unittest
 from pathlib import Path
 
 TYTO = None
+STATE = tempfile.TemporaryDirectory()  # results go here, not to the user's ledger
 FIXTURES = None
 OWLET = Path(__file__).resolve().parents[2] / "models" / "owlet"
 COMMANDS = ["run", "chat", "tokenize", "detokenize", "template", "inspect", "eval", "perplexity", "bench",
-            "profile", "quantize", "synth", "devices", "plan", "power", "doctor", "compile"]
+            "results", "profile", "verify", "diagnose", "quantize", "synth", "devices", "plan", "power", "doctor",
+            "compile"]
 
 
 def tyto(*args, text="", environment=None):
     result = subprocess.run([TYTO, *map(str, args)], input=text.encode(), capture_output=True, timeout=120,
-                            env={**os.environ, **(environment or {})})
+                            env={**os.environ, "XDG_STATE_HOME": STATE.name, **(environment or {})})
     result.stdout = result.stdout.decode(errors="replace")
     result.stderr = result.stderr.decode(errors="replace")
     return result
@@ -152,7 +156,6 @@ class Run(CliTest):
             texts.add(result.stdout)
         self.assertEqual(texts, {tyto("run", *flags[:-2]).stdout})
         self.check_error(tyto("run", *flags, "--require", "vnpu"), 3, "virtual")
-        self.check_error(tyto("bench", "-m", OWLET, "--device", "vnpu"), 2, "modelled")
 
     def test_seed_is_shown_and_repeats_the_text(self):
         flags = ["run", "-m", self.model, "-p", "x", "-n", "12", "--temp", "1", "--ignore-eos", "--raw"]
@@ -324,16 +327,195 @@ class Files(CliTest):
         self.assertIn("perplexity ", result.stdout)
         self.check_error(tyto("perplexity", "-m", self.model, "-f", text, "--stride", "0"), 2, "stride")
 
-    def test_bench_names_the_executed_device(self):
-        result = tyto("bench", "-m", self.model, "-p", "16", "-n", "4", "-r", "2", "-o", "json")
-        rows = json.loads(result.stdout)
+    def test_instruction_sets_are_chosen_by_name(self):
+        bench = ["bench", "-m", self.model, "-p", "4", "-n", "1", "-r", "1"]
+        self.assertEqual(tyto(*bench, "--isa", "generic").returncode, 0)
+        self.check_error(tyto(*bench, "--isa", "abacus"), 2, "abacus", "generic")
+        for command in ["run", "eval", "perplexity"]:
+            self.assertIn("--isa", tyto(command, "--help").stdout)
+
+    def test_every_cache_type_runs_or_says_why_not(self):
+        for kind in ["f16", "q8_0", "f32"]:
+            result = tyto("bench", "-m", OWLET, "-p", "4", "-n", "1", "-r", "1", "--kv-type", kind)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        self.check_error(tyto("bench", "-m", OWLET, "--kv-type", "q3"), 2, "q3")
+
+
+class Bench(CliTest):
+    VNPU = ["--device", "vnpu", "--prompt-rows", "64"]
+
+    def setUp(self):
+        self.state = Path(tempfile.mkdtemp(dir=self.work))
+
+    def bench(self, *args, model=None, state=None):
+        return tyto("bench", "-m", model or self.model, "-r", "2", *args,
+                    environment={"XDG_STATE_HOME": str(state or self.state)})
+
+    def rows(self, *args, **kwargs):
+        result = self.bench(*args, "-o", "json", **kwargs)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def results(self, *args):
+        return tyto("results", *args, environment={"XDG_STATE_HOME": str(self.state)})
+
+    def test_rows_name_the_executed_device(self):
+        rows = self.rows("-p", "16", "-n", "4")
         self.assertEqual([row["test"] for row in rows], ["pp16", "tg4"])
         self.assertEqual({row["executed_on"] for row in rows}, {"cpu"})
-        self.assertEqual(len(rows[0]["samples_ts"]), 2)
-        flags = ["bench", "-m", self.model, "-p", "16", "-n", "4", "-r", "1"]
+        self.assertEqual({row["modelled"] for row in rows}, {False})
+        for row in rows:
+            self.assertEqual((len(row["samples_ts"]), len(row["samples_ns"])), (2, 2))
+            self.assertAlmostEqual(row["avg_ts"], sum(row["samples_ts"]) / 2)
+            self.assertIn(row["plausibility"], ("plausible", "unchecked"))
+        flags = ["-p", "16", "-n", "4"]
         for requirement in ("cpu", "cpu:prefill", "cpu:decode"):
-            self.assertEqual(tyto(*flags, "--require", requirement).returncode, 0)
-        self.check_error(tyto(*flags, "--require", "npu:decode"), 3, "npu:decode")
+            self.assertEqual(self.bench(*flags, "--require", requirement).returncode, 0)
+        self.check_error(self.bench(*flags, "--require", "npu:decode"), 3, "npu:decode")
+
+    def test_tests_as_llama_bench_makes_them(self):
+        rows = self.rows("-p", "8-32*2", "-n", "0", "-n", "2", "-pg", "8,2", "-d", "0,16", "-b", "16", "-ub", "8")
+        one_depth = ["pp8", "pp16", "pp32", "tg2", "pp8+tg2"]
+        self.assertEqual([row["test"] for row in rows], one_depth + [name + " @ d16" for name in one_depth])
+        self.assertEqual({(row["n_batch"], row["n_ubatch"]) for row in rows}, {(16, 8)})
+        self.assertEqual([row["n_depth"] for row in rows], [0] * 5 + [16] * 5)
+        def dispatches(*flags):
+            return self.rows("-p", "32", "-n", "0", *flags)[0]["dispatches_per_token"]
+        coarse = dispatches("-ub", "32")
+        self.assertGreater(dispatches("-ub", "8"), 2 * coarse)  # each chunk is dispatched
+        self.assertGreater(dispatches("-ub", "32", "-b", "8"), coarse)  # each batch has logits
+        self.assertEqual(len(self.rows("-p", "8", "-n", "0", "-t", "1,2", "-m", OWLET, "--no-warmup")), 4)
+
+    def test_shares_of_the_measured_peak(self):
+        rows = self.rows("-p", "16", "-n", "4", "--peak")
+        for row in rows:
+            self.assertIn("measured now", row["peak"])
+            for rate in ("gb_per_s", "gflop_per_s"):
+                self.assertAlmostEqual(row["share_of_peak_" + rate], row[rate] / row["peak_" + rate])
+        self.assertEqual({row["peak"] for row in self.rows("-p", "16", "-n", "0")}, {None})
+        table = self.bench("-p", "16", "-n", "0", "--peak")
+        self.assertIn(" of peak |", table.stdout)
+        self.assertIn("peak: ", table.stderr)
+        self.check_error(self.bench("--peak", *self.VNPU, model=OWLET), 2, "--peak")
+
+    def test_what_depth_fills_is_not_counted(self):
+        shallow, deep = self.rows("-p", "0", "-n", "4", "-d", "0,64")
+        self.assertEqual(shallow["dispatches_per_token"], deep["dispatches_per_token"])
+        self.assertGreater(deep["flops_per_token"], shallow["flops_per_token"])
+
+    def test_formats(self):
+        flags = ["-p", "8", "-n", "2"]
+        table = self.bench(*flags).stdout.splitlines()
+        self.assertEqual(len(table), 4)
+        for column in ("t/s", "executed on", "dispatches/token", "J/token", "receipt"):
+            self.assertIn(f" {column} |", table[0])
+        lines = self.bench(*flags, "-o", "jsonl").stdout.splitlines()
+        self.assertEqual([json.loads(line)["n_prompt"] for line in lines], [8, 0])
+        cells = list(csv.DictReader(self.bench(*flags, "-o", "csv").stdout.splitlines()))
+        self.assertEqual([row["n_gen"] for row in cells], ["0", "2"])
+        both = self.bench(*flags, "-o", "json", "-oe", "md", "--progress")
+        self.assertEqual(len(json.loads(both.stdout)), 2)
+        self.assertIn("| tg2 |", both.stderr)
+        self.assertIn("bench 2/2: tg2 on cpu", both.stderr)
+
+    def test_flags_that_cannot_be_honoured_are_refused(self):
+        for flags in (["-ngl", "99"], ["-fa", "1"], ["--mmap=0"], ["-sm", "row"], ["-o", "sql"], ["-ctk", "q8_0"],
+                      ["-ctk", "f32"], ["-ub", "0"], ["-p", "8-4"], ["-pg", "8"], ["-p", "0", "-n", "0"],
+                      ["--ab", "cpu"], ["--ab", "cpu,cpu", "--device", "cpu"], ["--device", "cpu,abacus"],
+                      ["-p", "99999"]):
+            result = self.bench(*flags)
+            self.assertEqual(result.returncode, 2, (flags, result.stderr))
+            self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        self.check_error(self.bench("-ub", "8", *self.VNPU, model=OWLET), 2, "--prompt-rows")
+        self.assertEqual({row["type_k"] for row in self.rows("-p", "8", "-n", "2", "-ctk", "f32", "-ctv", "f32")},
+                         {"f32"})
+
+    def test_the_virtual_npus_speed_is_modelled(self):
+        rows = self.rows("-p", "16", "-n", "2", "-pg", "16,2", "-d", "8", *self.VNPU, model=OWLET)
+        for row in rows:
+            self.assertIs(row["modelled"], True)
+            self.assertIn("vnpu (modelled)", row["executed_on"])
+            for field in ("avg_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts", "gb_per_s"):
+                self.assertIsNone(row[field], field)
+            self.assertGreater(row["modelled_avg_ts"], 0)
+            self.assertEqual(len(row["modelled_samples_ts"]), 2)
+            self.assertGreater(row["simulation_s"], 0)
+        table = self.bench("-p", "16", "-n", "2", *self.VNPU, model=OWLET).stdout.splitlines()
+        speed = table[0].split("|").index(" t/s ")
+        for line in table[2:]:
+            self.assertTrue(line.split("|")[speed].endswith(" modelled "), line)
+        self.check_error(self.bench(*self.VNPU, "--require", "vnpu", model=OWLET), 3, "virtual")
+
+    def test_two_devices_in_turns(self):
+        result = self.bench("--ab", "cpu,vnpu", "--prompt-rows", "64", "-p", "16", "-n", "2", "-o", "json", model=OWLET)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = json.loads(result.stdout)
+        self.assertEqual([(row["test"], row["backends"]) for row in rows],
+                         [("pp16", "CPU"), ("pp16", "VNPU"), ("tg2", "CPU"), ("tg2", "VNPU")])
+        for a, b in (rows[:2], rows[2:]):
+            self.assertEqual(a["ab"], b["ab"])
+            want = [x / y for x, y in zip(a["samples_ts"], b["modelled_samples_ts"])]
+            for ratio, expected in zip(a["ab"]["ratios"], want, strict=True):
+                self.assertAlmostEqual(ratio / expected, 1)
+            self.assertIs(a["ab"]["b_modelled"], True)
+        self.assertIn("tg2: cpu / vnpu (modelled) = ", result.stderr)
+        self.assertIn("modelled with a measured", result.stderr)
+
+    def test_every_row_is_kept(self):
+        rows = self.rows("-p", "8", "-n", "2")
+        lines = (self.state / "tyto/results.jsonl").read_text().splitlines()
+        kept = [json.loads(line) for line in lines]
+        self.assertEqual([record["row"] for record in kept], rows)
+        for record in kept:
+            self.assertEqual(record["id"], record["row"]["receipt_id"])
+            self.assertEqual(record["receipt"]["schema"], "tyto-receipt-1")
+            self.assertEqual(record["hashes"]["weights"], record["row"]["weights_hash"])
+            self.assertIn("bench", record["command"])
+            self.assertTrue(record["machine"]["kernel"])
+        self.bench("-p", "8", "-n", "2", "--no-ledger")
+        self.assertEqual(len((self.state / "tyto/results.jsonl").read_text().splitlines()), 2)
+        blocked = self.work / "blocked"
+        blocked.write_text("a file")
+        result = self.bench("-p", "8", "-n", "2", state=blocked)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(result.stdout.splitlines()), 4)
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        self.assertIn("results are not kept", result.stderr)
+
+    def test_results_are_listed_shown_and_superseded(self):
+        self.assertIn("no results", self.results("list").stderr)
+        first, second = (row["receipt_id"] for row in self.rows("-p", "8", "-n", "2"))
+        listed = self.results("list").stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in listed], [first[:8], second[:8]])
+        self.check_error(self.results("supersede", first), 2, "--why")
+        self.check_error(self.results("supersede", first, "--why", " "), 2, "--why")
+        self.check_error(self.results("supersede", "zzzz", "--why", "x"), 1, "zzzz")
+        self.check_error(self.results("supersede", first, "--why", "x", "--by", first), 2, "itself")
+        before = (self.state / "tyto/results.jsonl").read_text()
+        done = self.results("supersede", first[:10], "--why", "on battery", "--by", second)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        after = (self.state / "tyto/results.jsonl").read_text()
+        self.assertTrue(after.startswith(before))
+        self.assertEqual(len(self.results("list").stdout.splitlines()), 1)
+        everything = self.results("list", "--all").stdout
+        self.assertIn(f"[superseded by {second[:8]}: on battery]", everything)
+        shown = self.results("show", first[:8])
+        self.assertEqual(json.loads(shown.stdout)["superseded"][0]["why"], "on battery")
+        self.assertIn("superseded by", shown.stderr)
+        self.assertEqual(json.loads(self.results("show", second).stdout)["superseded"], [])
+        self.check_error(self.results("supersede", second, "--why", "x", "--by", first), 2, "superseded itself")
+
+    def test_a_damaged_ledger_is_reported_once_and_kept(self):
+        self.rows("-p", "8", "-n", "0")
+        ledger = self.state / "tyto/results.jsonl"
+        ledger.write_text("garbage\n" + ledger.read_text() + "{\"half")
+        listed = self.results("list")
+        self.assertEqual((listed.returncode, len(listed.stdout.splitlines())), (0, 1))
+        self.assertEqual(len(listed.stderr.splitlines()), 1)
+        self.assertIn("2 lines cannot be read", listed.stderr)
+        self.rows("-p", "8", "-n", "0")
+        self.assertEqual(len(self.results("list").stdout.splitlines()), 2)
+        self.assertTrue(ledger.read_text().startswith("garbage\n"))
 
 
 class Profile(CliTest):
@@ -685,8 +867,9 @@ class Energy(CliTest):
             self.assertEqual(list(dict.fromkeys(rail["source"] for rail in row["energy"])), self.SOURCES)
             for rail in row["energy"]:
                 self.assertEqual(rail["joules"] is None, rail["reason"] is not None)
-        self.assertIn("energy, idle included", tyto(*flags).stdout)
-        self.assertNotIn("energy", tyto(*flags[:-1]).stdout)
+        self.assertNotIn("no --energy", tyto(*flags).stdout)
+        self.assertIn("n/a (no --energy)", tyto(*flags[:-1]).stdout)
+        self.check_error(tyto(*flags, "--ab", "cpu,cpu"), 2, "--energy")
 
     def test_commands_that_measure_nothing_do_not_take_the_flag(self):
         self.check_error(tyto("eval", "-m", self.model, "--tokens", "1", "--logits", self.work / "x", "--energy"), 2,
@@ -800,6 +983,224 @@ class Doctor(CliTest):
 
     def test_bad_usage(self):
         self.check_error(tyto("doctor", "--root", self.work / "nowhere"), 2, "nowhere")
+
+
+class Verify(CliTest):
+    """The gate and the diagnosis, as a user runs them."""
+    VNPU = ["--device", "vnpu", "--prompt-rows", "64"]
+
+    def setUp(self):
+        self.state = Path(tempfile.mkdtemp(dir=self.work))
+        self.remembered = self.state / "tyto" / "verified.jsonl"
+
+    def tyto(self, *args):
+        return tyto(*args, environment={"XDG_STATE_HOME": str(self.state)})
+
+    def run_owlet(self, *flags):
+        result = self.tyto("run", "-m", OWLET, "-p", "Hi", "-n", "3", "--temp", "0", *flags)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stderr
+
+    def test_the_cpu_passes_and_the_machine_remembers(self):
+        receipt = self.work / "verified.json"
+        self.assertIn("never verified: tyto verify --device cpu", self.run_owlet("--receipt", receipt))
+        self.assertEqual(json.loads(receipt.read_text())["verified"], {"state": "no", "time": None})
+        out = self.work / "verify.json"
+        result = self.tyto("verify", "-m", OWLET, "--json", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("PASS: cpu agrees with the f32 reference on 2 prompts", result.stdout)
+        self.assertIn("executed on cpu", result.stderr)
+        data = json.loads(out.read_text())
+        self.assertEqual((data["schema"], data["verdict"], data["remembered"]), ("tyto-verify-1", "pass", True))
+        self.assertEqual(len(data["prompts"]), 2)
+        for prompt in data["prompts"]:
+            self.assertGreater(prompt["worst_logit_cosine"], 0.999)
+        self.assertNotIn("verified", self.run_owlet("--receipt", receipt))
+        record = json.loads(self.remembered.read_text())
+        self.assertEqual(json.loads(receipt.read_text())["verified"], {"state": "yes", "time": record["time"]})
+        # Another combination is another matter.
+        self.assertIn("never verified", self.run_owlet("--fusion", "op"))
+        self.assertIn("never verified", self.run_owlet("--kv-type", "f32"))
+        # A later failure counts, and damaged lines do not.
+        failed = {**record, "verdict": "fail", "time": "2030-01-01T00:00:00Z"}
+        with self.remembered.open("a") as file:
+            file.write(json.dumps(failed) + "\n" + json.dumps(record)[:50])
+        stderr = self.run_owlet("--receipt", receipt)
+        self.assertIn("FAILED its verification of 2030-01-01T00:00:00Z: tyto diagnose", stderr)
+        self.assertIn("1 damaged line was passed over", stderr)
+        self.assertEqual(json.loads(receipt.read_text())["verified"]["state"], "failed")
+        # What comes behind half a line is whole.
+        self.assertEqual(self.tyto("verify", "-m", OWLET).returncode, 0)
+        self.assertNotIn("FAILED", self.run_owlet())
+        chat = tyto("chat", "-m", OWLET, "-n", "2", "--fusion", "op", text="Hi\nHo\n",
+                    environment={"XDG_STATE_HOME": str(self.state)})
+        self.assertEqual(chat.stderr.count("never verified"), 1, chat.stderr)
+
+    def test_the_virtual_npu_passes(self):
+        result = self.tyto("verify", "-m", OWLET, *self.VNPU)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("executed on", result.stderr)
+        self.assertIn("modelled", result.stderr)
+        self.assertNotIn("verified", self.run_owlet(*self.VNPU))
+        self.assertIn("never verified: tyto verify --device vnpu --fusion token",
+                      self.run_owlet(*self.VNPU, "--fusion", "token"))
+
+    def test_a_device_that_did_not_execute_fails(self):
+        result = self.tyto("verify", "-m", OWLET, *self.VNPU, "--vnpu-fault", "error@9", "--on-npu-error", "cpu")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("FAIL: vnpu completed", result.stdout)
+        result = self.tyto("verify", "-m", OWLET, *self.VNPU, "--vnpu-fault", "error@9", "--on-npu-error", "fail")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("FAIL: vnpu: L0", result.stdout)
+        self.assertIn("not remembered", result.stderr)
+        self.assertFalse(self.remembered.exists())
+
+    def transcript(self, *flags):
+        path = self.work / "ours.json"
+        result = self.tyto("verify", "-m", OWLET, "--write", path, *flags)
+        self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
+        return path, json.loads(path.read_text())
+
+    def test_transcripts_of_two_machines(self):
+        path, data = self.transcript()
+        self.assertEqual(data["schema"], "tyto-transcript-1")
+        self.assertIn("on cpu", data["engine"])
+        result = self.tyto("verify", "-m", OWLET, "--against", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(data["engine"], result.stdout)
+
+        def against(change, *flags):
+            changed = json.loads(path.read_text())
+            change(changed)
+            other = self.work / "theirs.json"
+            other.write_text(json.dumps(changed))
+            return self.tyto("verify", "-m", OWLET, "--against", other, *flags)
+
+        def other_token(rank):
+            def change(changed):
+                prompt = changed["prompts"][1]
+                best, chosen = prompt["top"][5][0], prompt["top"][5][rank]
+                chosen[1] = best[1]
+                prompt["top"][5] = [chosen, best] + [c for c in prompt["top"][5] if c not in (best, chosen)]
+                prompt["generated"][5] = chosen[0]
+            return change
+        result = against(other_token(2))
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("token 5", result.stdout)
+        result = against(other_token(7))
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertIn("FAIL: cpu differs", result.stdout)
+        self.assertIn("FAILED its verification", self.run_owlet())
+
+        one_line = lambda result, *parts: self.check_error(result, 1, *parts)
+        one_line(against(lambda d: d.update(schema="tyto-transcript-9")), "tyto-transcript-9")
+        one_line(against(lambda d: d.update(max_tokens=31, prompts=[
+            {**p, "generated": p["generated"][:31], "top": p["top"][:31]} for p in d["prompts"]])), "31 tokens")
+        one_line(against(lambda d: d["prompts"][0]["generated"].__setitem__(0, 4096)), "generated")
+        one_line(against(lambda d: d["prompts"][0]["prompt"].clear()), "prompt")
+        one_line(against(lambda d: None, "-k", "11"), "best 10")
+        one_line(against(lambda d: None, "--full"), "--full wants 8")
+        garbage = self.work / "garbage.json"
+        garbage.write_text("garbage")
+        one_line(self.tyto("verify", "-m", OWLET, "--against", garbage), "garbage.json")
+        one_line(self.tyto("verify", "-m", OWLET, "--against", self.work / "absent"), "absent")
+
+    def test_several_processes_remember_at_once(self):
+        processes = [subprocess.Popen([TYTO, "verify", "-m", self.model, "--fusion", fusion, "-t", "1"],
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      env={**os.environ, "XDG_STATE_HOME": str(self.state)})
+                     for fusion in ("op", "block", "token") * 2]
+        self.assertEqual([process.wait(timeout=120) for process in processes], [0] * len(processes))
+        records = [json.loads(line) for line in self.remembered.read_text().splitlines()]
+        self.assertEqual(sorted(record["fusion"] for record in records), ["block", "block", "op", "op", "token", "token"])
+
+    def test_a_weaker_gate_is_not_remembered(self):
+        result = self.tyto("verify", "-m", OWLET, "-n", "4")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("not remembered", result.stderr)
+        self.assertFalse(self.remembered.exists())
+
+    def test_the_other_engines_prompts_are_the_same(self):
+        source = (Path(__file__).resolve().parents[2] / "tools" / "hf_reference.py").read_text()
+        prompts = next(ast.literal_eval(node.value) for node in ast.parse(source).body
+                       if isinstance(node, ast.Assign) and node.targets[0].id == "PROMPTS")
+        data = self.transcript("--full", "-n", "1")[1]
+        self.assertEqual([prompt["text"] for prompt in data["prompts"]], prompts)
+
+    def test_the_script_for_the_other_engine(self):
+        """The script itself, on a stand-in for torch whose forward pass is the reference."""
+        ours = self.transcript("-n", "3")[0]
+        theirs = self.work / "hf.json"
+        root = Path(__file__).resolve().parents[2]
+        made = subprocess.run([sys.executable, root / "tools" / "hf_reference.py", OWLET, theirs, "--like", ours, "-n", "3"],
+                              capture_output=True, timeout=120,
+                              env={**os.environ, "PYTHONPATH": str(root / "tests" / "support" / "fake_hf"),
+                                   "PYTHONDONTWRITEBYTECODE": "1", "FAKE_HF_TYTO": str(Path(TYTO).resolve())})
+        self.assertEqual(made.returncode, 0, made.stderr)
+        result = self.tyto("verify", "-m", OWLET, "-n", "3", "--against", theirs)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("transformers fake", result.stdout)
+
+    def test_against_what_transformers_computed(self):
+        """Every prefix of the golden prompts and the token that transformers puts behind it."""
+        for name in ("llama3", "qwen2", "mistral"):
+            folder = FIXTURES / name
+            prompts = []
+            for prompt in json.loads((folder / "expected.json").read_text())["prompts"]:
+                rows, vocab = prompt["shape"]
+                logits = (FIXTURES / name / prompt["logits"]).read_bytes()
+                for row in range(0, rows, 9):
+                    values = struct.unpack_from(f"<{vocab}f", logits, row * vocab * 4)
+                    best = sorted(range(vocab), key=lambda i: -values[i])[:5]
+                    prompts.append({"prompt": prompt["ids"][:row + 1], "generated": best[:1],
+                                    "top": [[[i, values[i]] for i in best]]})
+            theirs = self.work / f"{name}.json"
+            theirs.write_text(json.dumps({"schema": "tyto-transcript-1", "engine": "transformers", "model": name,
+                                          "max_tokens": 1, "k": 5, "prompts": prompts}))
+            result = self.tyto("verify", "-m", folder / "model", "-n", "1", "--full", "--against", theirs)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            self.assertIn(f"on {len(prompts)} prompts", result.stdout)
+
+    def test_bad_usage(self):
+        self.check_error(self.tyto("verify", "-m", OWLET, "-n", "0"), 2)
+        self.check_error(self.tyto("verify", "-m", OWLET, "--write", "x", "--json", "y"), 2, "--against")
+        self.check_error(self.tyto("verify", "-m", OWLET, "--device", "abacus"), 2, "abacus")
+        self.check_error(self.tyto("verify", "-m", OWLET, "--require", "npu"), 3, "npu")
+        self.check_error(self.tyto("diagnose", "-m", OWLET, "--tolerance", "2"), 2)
+
+    def test_diagnose(self):
+        out, page = self.work / "diagnosis.json", self.work / "diagnosis.html"
+        flags = ["diagnose", "-m", OWLET, "-p", "Hi", "-n", "2", "--json", out, "--html", page]
+        for device in (["--device", "cpu"], [*self.VNPU, "--fusion", "op"]):
+            result = self.tyto(*flags, *device)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+            self.assertIn("within tolerance", result.stdout)
+            self.assertIn("executed on", result.stderr)
+            data = json.loads(out.read_text())
+            self.assertEqual((data["schema"], data["verdict"]), ("tyto-diagnosis-1", "pass"))
+            for phase in ("prefill", "decode"):
+                self.assertEqual(len(data["residual_cosine"][phase]), 5)
+                self.assertGreater(min(data["residual_cosine"][phase]), 0.999)
+            text = page.read_text()
+            self.assertIn("prefers-color-scheme", text)
+            self.assertNotIn("http", text.replace("http://www.w3.org", ""))
+        result = self.tyto(*flags, "--tolerance", "1")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("first step past tolerance: ", result.stdout)
+        self.assertIn("past", page.read_text())
+
+    def test_diagnose_finds_a_broken_dispatch(self):
+        out = self.work / "broken.json"
+        # The third dispatch of the prompt is the first layer's o_ffn; its result is not a number.
+        result = self.tyto("diagnose", "-m", OWLET, "-p", "Hi", "-n", "1", *self.VNPU, "--vnpu-fault", "corrupt@3",
+                           "--json", out)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        data = json.loads(out.read_text())
+        self.assertEqual(data["verdict"], "fail")
+        self.assertEqual(data["first_past_tolerance"]["layer"], 0)
+        self.assertEqual(data["first_past_tolerance"]["step"], "ffn_residual")
+        self.assertIs(data["first_past_tolerance"]["finite"], False)
+        self.assertIn("not finite", data["problem"])
 
 
 class Plan(CliTest):

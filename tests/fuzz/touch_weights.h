@@ -1,6 +1,7 @@
 // Shared by the targets that read weights.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "model/config.h"

@@ -1,6 +1,7 @@
 // Small random models in memory, for tests that need weights but no file.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <random>

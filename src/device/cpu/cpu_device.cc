@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/interpreter.h"
+#include "device/cpu/packed_weights.h"
 #include "program/kernel_spec.h"
 #include "program/launch_names.h"
 
@@ -41,10 +43,13 @@ std::vector<Pattern> cache_patterns(const Program& program) {
 // is nothing to overlap with and wait() finds the work done.
 class CpuExecutable : public Executable {
  public:
-  CpuExecutable(Program program, const DeviceEnv& env)
+  CpuExecutable(Program program, const DeviceEnv& env, const cpu::InnerLoops& loops,
+                std::shared_ptr<cpu::PackedStore> store)
       : program_(std::move(program)),
         env_(env),
-        interpreter_(program_, cache_patterns(program_)),
+        has_packed_kernels_(loops.packed != nullptr),
+        store_(std::move(store)),
+        interpreter_(program_, cache_patterns(program_), loops),
         buffers_(program_.slots.size()),
         memory_(program_.slots.size()),
         launch_names_(launch_names(env.trace, program_)),
@@ -54,6 +59,12 @@ class CpuExecutable : public Executable {
     TYTO_ASSERT(slot < buffers_.size());
     buffers_[slot] = buffer;
     memory_[slot] = buffer.data;
+    if (is_packable(slot)) {
+      const Slot& shape = program_.slots[slot];
+      packed_.push_back(
+          store_->pack({shape.dtype, shape.rows, shape.cols, buffer.bytes()}, env_.pool));
+      interpreter_.use_packed(slot, packed_.back()->matrix);
+    }
   }
 
   void submit(const Call& call) override {
@@ -82,8 +93,21 @@ class CpuExecutable : public Executable {
                     env_.trace.dispatch_start(), launch_ends_ns_);
   }
 
+  // A weight that some matmul multiplies by. (An embedding is read row by row, as it is.)
+  bool is_packable(uint16_t slot) const {
+    const Slot& shape = program_.slots[slot];
+    return has_packed_kernels_ && shape.kind == SlotKind::weight && cpu::can_pack(shape.dtype) &&
+           std::any_of(program_.launches.begin(), program_.launches.end(),
+                       [&](const Launch& launch) {
+                         return launch.kernel == Kernel::matmul && launch.args[1].slot == slot;
+                       });
+  }
+
   Program program_;
   DeviceEnv env_;
+  bool has_packed_kernels_;
+  std::shared_ptr<cpu::PackedStore> store_;  // the device's, which its other executables use too
+  std::vector<std::shared_ptr<const cpu::PackedWeights>> packed_;  // shared with them as well
   cpu::Interpreter interpreter_;
   std::vector<Buffer> buffers_;     // [program_.slots]; keeps them alive
   std::vector<std::byte*> memory_;  // [program_.slots]
@@ -112,26 +136,36 @@ std::string processor_name() {
   return "unknown processor";
 }
 
-// A bound for any x86 core so far: two 512-bit FMA units at 6 GHz. What the memory can do is not to
-// be had without privileges, and small models run from the caches, so there is no bound for it.
+// A bound for any x86 core so far: two 512-bit units at 6 GHz that multiply and add 64 int8 values
+// each. What the memory can do is not to be had without privileges, and small models run from the
+// caches, so there is no bound for it.
 DeviceLimits cpu_limits(unsigned threads) {
-  return {.gflops = 2.0 * 16 * 2 * 6 * threads,
-          .source = fmt::format("{} threads of two 512-bit FMA units at 6 GHz", threads)};
+  return {.gflops = 2.0 * 64 * 2 * 6 * threads,
+          .source = fmt::format("{} threads of two 512-bit int8 units at 6 GHz", threads)};
 }
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(const DeviceEnv& env) : env_(env) {}
+  explicit CpuDevice(const DeviceEnv& env) : env_(env), loops_(cpu::chosen_inner_loops(env.isa)) {}
 
   DeviceInfo info() const override {
     return {.name = "cpu",
             .description = fmt::format("{}, {} threads, {} kernels", processor_name(),
-                                       env_.pool.threads(), cpu::best_inner_loops().name),
+                                       env_.pool.threads(), loops_.name),
             .shares_host_memory = true,
+            .rounds_to_bf16 = loops_.floats->rounds_to_bf16,
             .limits = cpu_limits(env_.pool.threads())};
   }
 
-  std::optional<std::string> why_not(const Program&, const Launch& launch) const override {
+  std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {
+    const bool has_cache = launch.kernel == Kernel::attention || launch.kernel == Kernel::kv_append;
+    if (has_cache) {
+      const DType type = program.slots[launch.args[2].slot].dtype;
+      if (launch.shape.head_dim % tyto::info(type).block_values != 0)
+        return fmt::format("head_dim {} is not a multiple of {}, the block of {}",
+                           launch.shape.head_dim, tyto::info(type).block_values,
+                           tyto::info(type).name);
+    }
     if (launch.kernel == Kernel::attention && launch.shape.head_dim > cpu::kMaxHeadDim)
       return fmt::format("head_dim {} is over {}", launch.shape.head_dim, cpu::kMaxHeadDim);
     return std::nullopt;
@@ -150,11 +184,14 @@ class CpuDevice : public Device {
     cpu::check_launches(program, "cpu: " + program.name);
     env_.trace.loaded(
         {"cpu", event_name(program.name).label, "program", to_hex(program_hash(program))});
-    return std::make_unique<CpuExecutable>(program, env_);
+    return std::make_unique<CpuExecutable>(program, env_, loops_, store_);
   }
 
  private:
   DeviceEnv env_;
+  const cpu::InnerLoops& loops_;
+  // Shared with the executables, each of which packs what it binds.
+  std::shared_ptr<cpu::PackedStore> store_ = std::make_shared<cpu::PackedStore>();
 };
 
 }  // namespace

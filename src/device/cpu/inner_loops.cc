@@ -1,23 +1,53 @@
 #include "device/cpu/inner_loops.h"
 
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
 namespace tyto::cpu {
 namespace {
 
-const InnerLoops& choose() {
+std::vector<const InnerLoops*> usable() {
   __builtin_cpu_init();
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                        __builtin_cpu_supports("f16c");
-  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (has_avx2 && has_avx512) return avx512::inner_loops();
-  return has_avx2 ? avx2::inner_loops() : generic::inner_loops();
+  std::vector<const InnerLoops*> result = {&generic::inner_loops()};
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("f16c"))
+    return result;
+  result.push_back(&avx2::inner_loops());
+  if (__builtin_cpu_supports("avxvnni")) result.push_back(&avxvnni::inner_loops());
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq") ||
+      !__builtin_cpu_supports("avx512vnni"))
+    return result;
+  result.push_back(&avx512::inner_loops());
+  if (__builtin_cpu_supports("avx512bf16")) result.push_back(&avx512_bf16::inner_loops());
+  return result;
 }
 
 }  // namespace
 
+std::span<const InnerLoops* const> usable_inner_loops() {
+  static const std::vector<const InnerLoops*> all = usable();
+  return all;
+}
+
 const InnerLoops& best_inner_loops() {
-  static const InnerLoops& chosen = choose();
-  return chosen;
+  return *usable_inner_loops().back();
+}
+
+const InnerLoops& inner_loops_named(std::string_view name) {
+  std::string known;
+  for (const InnerLoops* loops : usable_inner_loops()) {
+    if (loops->name == name) return *loops;
+    known += (known.empty() ? "" : ", ") + std::string(loops->name);
+  }
+  throw Error(ErrorCode::usage, "--isa " + std::string(name), "not on this processor",
+              "it has: " + known);
+}
+
+const InnerLoops& chosen_inner_loops(std::string_view name) {
+  return name.empty() ? best_inner_loops() : inner_loops_named(name);
 }
 
 }  // namespace tyto::cpu

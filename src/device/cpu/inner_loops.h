@@ -1,15 +1,19 @@
 // The loops where the time goes, compiled once per instruction set and chosen once at start.
-// Every variant adds in the same order (eight lanes, then a tail), so results do not depend on how
-// many tokens a call carries.
+// A token's result depends neither on how many tokens a call carries nor on the threads that share
+// the work: every variant adds in an order that is fixed per output.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 
+#include "device/cpu/packed_layout.h"
 #include "tensor/dtype.h"
 
 namespace tyto::cpu {
 
+// A small product on values as they lie: for what is done rarely or must be plain.
 struct MatmulTile {
   const float* x;  // [tokens, k], rows x_stride apart
   size_t x_stride;
@@ -23,7 +27,8 @@ struct MatmulTile {
   size_t weight_stride = 0;  // values from row to row of the weights; 0: k
 };
 
-// One query token against one KV head: `group` query heads share it.
+// One query token against one KV head: `group` query heads share it. The plain definition of what
+// AttentionLoops do.
 struct AttentionHead {
   const float* q;  // [group, head_dim]
   const void* k;   // [positions, head_dim] of kv_type: f32 or f16
@@ -36,30 +41,174 @@ struct AttentionHead {
   float* y;       // [group, head_dim]
 };
 
+// Some rows of a matrix of f32, f16 or bf16 times all tokens of a call.
+struct FloatMatmul {
+  const void* weights;  // [.., k], the whole matrix, rows row_stride apart
+  DType type;
+  size_t k;
+  size_t row_stride;  // bytes
+  size_t first_row;
+  size_t rows;
+  const void* x;  // prepared for `type`
+  size_t tokens;
+  float* y;  // [tokens, ..], rows y_stride apart; first_row is its own column
+  size_t y_stride;
+};
+
+struct FloatLoops {
+  size_t tile_tokens;                           // the most tokens of one tile
+  bool rounds_to_bf16;                          // activations, for bf16 weights
+  size_t (*token_bytes)(DType type, size_t k);  // of a prepared token
+  void (*prepare_tile)(DType type, const float* x, size_t x_stride, size_t k, const TokenTile& tile,
+                       void* out);
+  void (*multiply)(const FloatMatmul& job);
+};
+
+// Some panels of a packed matrix times all tokens of a call.
+struct PackedMatmul {
+  const PackedMatrix* matrix;
+  BlockActivations x;
+  size_t tokens;
+  size_t first_panel;
+  size_t panels;
+  float* y;  // [tokens, matrix rows], rows y_stride apart
+  size_t y_stride;
+  float* aside;  // [tokens * kPanelRows], scratch
+};
+
+struct PackedLoops {
+  size_t tile_tokens;  // the most tokens of one tile of BlockActivations
+  size_t tile_panels;  // panels best multiplied together
+  bool wide_codes;     // uses BlockActivations::wide_codes
+  void (*quantize_tile)(const float* x, size_t x_stride, size_t k, const TokenTile& tile,
+                        const BlockActivations& out);
+  void (*multiply)(const PackedMatmul& job);
+};
+
+// Positions that are attended to together: a row's result is that of each split, merged in order.
+constexpr size_t kSplitPositions = 256;
+
+constexpr size_t attention_padded(size_t head_dim) {
+  return (head_dim + 15) / 16 * 16;
+}
+// Floats: a block of 32 keys or values, and the scores of a split.
+constexpr size_t attention_scratch(size_t rows, size_t head_dim) {
+  return 32 * attention_padded(head_dim) + rows * kSplitPositions;
+}
+
+// What some rows found in some positions.
+struct AttentionPart {
+  float* largest;  // [rows]: score
+  float* total;    // [rows]: of exp(score - largest); 0 when a row saw nothing
+  float* mixed;    // [rows, padded head_dim]: values weighted by the same
+};
+
+// Query rows against one split of one KV head.
+struct AttentionSplit {
+  const float* q;  // [rows, head_dim], scaled
+  size_t rows;     // [tokens, group]: `group` query heads share the KV head
+  size_t group;
+  size_t head_dim;
+  const void* k;  // the head's [context, head_dim] of kv_type: f32, f16 or q8_0
+  const void* v;
+  DType kv_type;
+  size_t first;     // position of the split
+  size_t position;  // of the first row's token; each token sees itself and what is before
+  AttentionPart out;
+  float* scratch;  // [attention_scratch(rows, head_dim)]
+};
+
+struct AttentionLoops {
+  void (*attend)(const AttentionSplit& job);
+  // into += from, `first` overwriting.
+  void (*merge)(const AttentionPart& into, const AttentionPart& from, size_t rows,
+                size_t padded_dim, bool first);
+};
+
+// The fastest a core can go: rounds of independent operations, and how many a round has.
+struct PeakLoops {
+  void (*read)(const void* memory, size_t bytes);
+  void (*fma)(size_t rounds);
+  double fma_per_round;
+  void (*int8)(size_t rounds);
+  double int8_per_round;  // 0: no kernels for it
+  void (*bf16)(size_t rounds);
+  double bf16_per_round;
+};
+
 struct InnerLoops {
-  const char* name;  // "generic", "avx2", "avx512"
+  const char* name;  // as in --isa
   void (*matmul)(const MatmulTile& tile);
   void (*attend)(const AttentionHead& head);
   void (*widen)(DType type, const void* in, float* out, size_t count);   // f32, f16, bf16
-  void (*narrow)(DType type, const float* in, void* out, size_t count);  // f32, f16
+  void (*narrow)(DType type, const float* in, void* out, size_t count);  // f32, f16, q8_0
   void (*rmsnorm)(const float* x, const float* weight, float* y, size_t count, float eps);
   void (*swiglu)(const float* gate, const float* up, float* y, size_t count);
   void (*add)(float* x, const float* y, size_t count);
+  // Turns pairs of a head: values i and half + i, or neighbours.
+  void (*rotate)(float* head, const float* cosines, const float* sines, size_t half, bool pairs);
+  const AttentionLoops* attention;
+  const FloatLoops* floats;
+  const PackedLoops* packed;  // null: weights stay as the file has them, activations in f32
+  const PeakLoops* peak;
 };
 
 constexpr size_t kMaxHeadDim = 512;
 
-// The widest variant this processor runs.
+// The variants this processor runs, the plainest first.
+std::span<const InnerLoops* const> usable_inner_loops();
+
+// The last of them, or the named one. A name that is not among them is a usage Error that lists
+// them.
 const InnerLoops& best_inner_loops();
+const InnerLoops& inner_loops_named(std::string_view name);
+// As --isa says; empty: the best.
+const InnerLoops& chosen_inner_loops(std::string_view name);
 
 namespace generic {
 const InnerLoops& inner_loops();
-}
+void matmul(const MatmulTile& tile);
+void attend(const AttentionHead& head);
+const AttentionLoops& attention_loops();
+const FloatLoops& float_loops();
+const PackedLoops* packed_loops();
+const PeakLoops& peak_loops();
+}  // namespace generic
 namespace avx2 {
 const InnerLoops& inner_loops();
-}
+void matmul(const MatmulTile& tile);
+void attend(const AttentionHead& head);
+const AttentionLoops& attention_loops();
+const FloatLoops& float_loops();
+const PackedLoops* packed_loops();
+const PeakLoops& peak_loops();
+}  // namespace avx2
+namespace avxvnni {
+const InnerLoops& inner_loops();
+void matmul(const MatmulTile& tile);
+void attend(const AttentionHead& head);
+const AttentionLoops& attention_loops();
+const FloatLoops& float_loops();
+const PackedLoops* packed_loops();
+const PeakLoops& peak_loops();
+}  // namespace avxvnni
 namespace avx512 {
 const InnerLoops& inner_loops();
-}
+void matmul(const MatmulTile& tile);
+void attend(const AttentionHead& head);
+const AttentionLoops& attention_loops();
+const FloatLoops& float_loops();
+const PackedLoops* packed_loops();
+const PeakLoops& peak_loops();
+}  // namespace avx512
+namespace avx512_bf16 {
+const InnerLoops& inner_loops();
+void matmul(const MatmulTile& tile);
+void attend(const AttentionHead& head);
+const AttentionLoops& attention_loops();
+const FloatLoops& float_loops();
+const PackedLoops* packed_loops();
+const PeakLoops& peak_loops();
+}  // namespace avx512_bf16
 
 }  // namespace tyto::cpu

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "device/cpu/fused_launches.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/operations.h"
 #include "program/kernel_spec.h"
@@ -71,6 +72,7 @@ bool type_fits(Role role, DType type) {
   if (role == Role::ids) return type == DType::i32;
   if (role == Role::integers) return type == DType::i32 || type == DType::i8;
   if (role == Role::matrix) return type != DType::i32;
+  if (role == Role::cache) return is_float(type) || type == DType::q8_0;
   return is_float(type);
 }
 
@@ -115,6 +117,12 @@ void check_launch(const Program& program, const Launch& launch, const std::strin
   const Slot& v = program.slots[launch.args[first + 1].slot];
   if (k.dtype != v.dtype || k.cols != shape.head_dim || v.cols != shape.head_dim)
     fail_input(where, "{}: the two caches differ", launch.step);
+  if (shape.head_dim % info(k.dtype).block_values != 0)
+    fail_input(where, "{}: head_dim {} does not fill whole blocks of a {} cache", launch.step,
+               shape.head_dim, info(k.dtype).name);
+  if (shape.kv_group > 1 && info(k.dtype).block_values > 1)
+    fail_input(where, "{}: a {} cache cannot have heads in groups", launch.step,
+               info(k.dtype).name);
 }
 
 // Values of one argument that a call reads or writes, seen as runs of equal length and stride. The
@@ -140,36 +148,35 @@ Extent extent_of(const Slot& slot, const Launch& launch, Role role, bool writes,
 
 constexpr size_t kGrain = 16384;
 
-void narrow(DType type, const float* in, std::byte* out, size_t count) {
-  if (type != DType::bf16) return best_inner_loops().narrow(type, in, out, count);
+void narrow(const InnerLoops& loops, DType type, const float* in, std::byte* out, size_t count) {
+  if (type != DType::bf16) return loops.narrow(type, in, out, count);
   uint16_t* values = reinterpret_cast<uint16_t*>(out);
   for (size_t i = 0; i < count; ++i) values[i] = f32_to_bf16(in[i]);
 }
 
 // Values [begin, end) of a slot from where its pattern puts them, and back.
-void gather(const Slot& slot, const Pattern& pattern, const std::byte* storage, uint64_t begin,
-            uint64_t end, float* out) {
+void gather(const InnerLoops& loops, const Slot& slot, const Pattern& pattern,
+            const std::byte* storage, uint64_t begin, uint64_t end, float* out) {
   const uint64_t width = row_bytes(slot.dtype, 1);
   const auto visit = [&](const Stretch& stretch) {
     float* target = out + (stretch.first - begin);
     const std::byte* source = storage + stretch.at * width;
-    if (stretch.stride == 1)
-      return best_inner_loops().widen(slot.dtype, source, target, stretch.count);
+    if (stretch.stride == 1) return loops.widen(slot.dtype, source, target, stretch.count);
     for (uint64_t i = 0; i < stretch.count; ++i)
-      best_inner_loops().widen(slot.dtype, source + i * stretch.stride * width, target + i, 1);
+      loops.widen(slot.dtype, source + i * stretch.stride * width, target + i, 1);
   };
   for_each_stretch(pattern, begin, end, std::cref(visit));  // a reference: nothing is allocated
 }
 
-void scatter(const Slot& slot, const Pattern& pattern, const float* in, uint64_t begin,
-             uint64_t end, std::byte* storage) {
+void scatter(const InnerLoops& loops, const Slot& slot, const Pattern& pattern, const float* in,
+             uint64_t begin, uint64_t end, std::byte* storage) {
   const uint64_t width = row_bytes(slot.dtype, 1);
   const auto visit = [&](const Stretch& stretch) {
     const float* source = in + (stretch.first - begin);
     std::byte* target = storage + stretch.at * width;
-    if (stretch.stride == 1) return narrow(slot.dtype, source, target, stretch.count);
+    if (stretch.stride == 1) return narrow(loops, slot.dtype, source, target, stretch.count);
     for (uint64_t i = 0; i < stretch.count; ++i)
-      narrow(slot.dtype, source + i, target + i * stretch.stride * width, 1);
+      narrow(loops, slot.dtype, source + i, target + i * stretch.stride * width, 1);
   };
   for_each_stretch(pattern, begin, end, std::cref(visit));
 }
@@ -197,13 +204,16 @@ std::optional<std::string> pattern_problem(const Program& program, size_t slot,
       if (launch.args[i].slot != slot) continue;
       const Role role = role_of(launch, i).role;
       if (role == Role::matrix && has_whole_rows(pattern, program.slots[slot].cols)) continue;
-      if (is_exact(role)) return fmt::format("is strewn, and {} takes it whole", launch.step);
+      const bool has_blocks = info(program.slots[slot].dtype).block_values > 1;
+      if (is_exact(role) || has_blocks)
+        return fmt::format("is strewn, and {} takes it whole", launch.step);
     }
   return std::nullopt;
 }
 
-Interpreter::Interpreter(const Program& program, const std::vector<Pattern>& patterns)
-    : program_(program) {
+Interpreter::Interpreter(const Program& program, const std::vector<Pattern>& patterns,
+                         const InnerLoops& loops)
+    : program_(program), loops_(loops), packed_(program.slots.size()) {
   TYTO_ASSERT(patterns.empty() || patterns.size() == program.slots.size());
   patterns_.resize(program.slots.size());
   for (size_t i = 0; i < patterns.size(); ++i) patterns_[i] = simplified(patterns[i]);
@@ -219,12 +229,15 @@ Interpreter::Interpreter(const Program& program, const std::vector<Pattern>& pat
     }
     steps_.push_back(std::move(step));
   }
+  for (size_t i = 0; i < program.launches.size(); ++i) fused_.push_back(count_fused(i));
+  fused_views_.resize(kMostFused);
+  fused_operations_.reserve(kMostFused);
   widened_.resize(4);
   views_.resize(4);
 }
 
-// f32 and f16 caches are computed on in place where they lie in one piece; a matrix is widened by
-// its kernel.
+// f32, and f16 and q8_0 caches, are computed on in place where they lie in one piece; a matrix is
+// widened by its kernel.
 bool Interpreter::is_widened(const Step& step, size_t arg) const {
   const Role role = role_of(step.launch, arg).role;
   const DType type = program_.slots[step.slots[arg]].dtype;
@@ -285,7 +298,7 @@ void Interpreter::load(const Step& step, size_t arg, std::byte* storage, const C
     const uint64_t first = extent.first + run * extent.stride;
     float* out = values.data() + run * extent.values;
     pool.parallel_for(extent.values, kGrain, [&](size_t begin, size_t end) {
-      gather(slot, pattern, storage, first + begin, first + end, out + begin);
+      gather(loops_, slot, pattern, storage, first + begin, first + end, out + begin);
     });
   }
 }
@@ -300,37 +313,78 @@ void Interpreter::store(const Step& step, size_t arg, std::byte* storage, const 
     const uint64_t first = extent.first + run * extent.stride;
     const float* in = widened_[arg].data() + run * extent.values;
     pool.parallel_for(extent.values, kGrain, [&](size_t begin, size_t end) {
-      scatter(slot, patterns_[step.slots[arg]], in + begin, first + begin, first + end, storage);
+      scatter(loops_, slot, patterns_[step.slots[arg]], in + begin, first + begin, first + end,
+              storage);
     });
   }
 }
 
+Operation Interpreter::operation(const Step& step, const Call& call,
+                                 const std::vector<Buffer>& views, ThreadPool& pool,
+                                 Numerics numerics) const {
+  Operation result{step.program, step.launch, call, views, pool, loops_};
+  result.numerics = numerics;
+  const Kernel kernel = step.launch.kernel;
+  if (!has_matrix(kernel)) return result;
+  const size_t matrix = step.slots[1];
+  result.matrix_stride = row_stride(program_.slots[matrix], patterns_[matrix]);
+  if (kernel == Kernel::matmul) result.packed = packed_[matrix];
+  return result;
+}
+
+// Launches that run as one must find their arguments where they lie.
+size_t Interpreter::count_fused(size_t first) const {
+  const size_t count = fused_launches(program_, first);
+  for (size_t i = first; i < first + count; ++i)
+    for (size_t arg = 0; arg < steps_[i].slots.size(); ++arg)
+      if (is_widened(steps_[i], arg)) return 1;
+  return count;
+}
+
+void Interpreter::run_together(size_t first, std::span<std::byte* const> buffers, const Call& call,
+                               ThreadPool& pool, Numerics numerics) {
+  fused_operations_.clear();
+  for (size_t i = 0; i < fused_[first]; ++i) {
+    const Step& step = steps_[first + i];
+    for (size_t arg = 0; arg < step.slots.size(); ++arg)
+      load(step, arg, buffers[step.slots[arg]], call, pool);
+    fused_views_[i] = views_;
+    fused_operations_.push_back(operation(step, call, fused_views_[i], pool, numerics));
+  }
+  run_fused(fused_operations_);
+}
+
+void Interpreter::run_alone(size_t index, std::span<std::byte* const> buffers, const Call& call,
+                            ThreadPool& pool, Numerics numerics) {
+  Step& step = steps_[index];
+  for (size_t i = 0; i < step.slots.size(); ++i) load(step, i, buffers[step.slots[i]], call, pool);
+  // A widened cache holds just the positions of this call, each head's run after the other's.
+  Call local = call;
+  const Kernel kernel = step.launch.kernel;
+  const size_t cache = kernel == Kernel::kv_append ? 2 : 1;
+  const bool has_cache = kernel == Kernel::kv_append || kernel == Kernel::attention;
+  if (has_cache && is_widened(step, cache)) {
+    step.launch.shape.context =
+        kernel == Kernel::attention ? call.position + call.tokens : call.tokens;
+    if (kernel == Kernel::kv_append) local.position = 0;
+  }
+  cpu::run(operation(step, local, views_, pool, numerics));
+  step.launch.shape = program_.launches[index].shape;  // stores go by the whole cache again
+  for (size_t i = 0; i < step.slots.size(); ++i) store(step, i, buffers[step.slots[i]], call, pool);
+}
+
+// A recording wants the time of each launch, so then none runs together with others; the results
+// are the same bits.
 void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, ThreadPool& pool,
                       Numerics numerics, std::span<uint64_t> ends_ns) {
-  for (size_t index = 0; index < steps_.size(); ++index) {
-    Step& step = steps_[index];
-    const LaunchShape& original = program_.launches[index].shape;
-    for (size_t i = 0; i < step.slots.size(); ++i)
-      load(step, i, buffers[step.slots[i]], call, pool);
-    // A widened cache holds just the positions of this call, each head's run after the other's.
-    Call local = call;
-    const Kernel kernel = step.launch.kernel;
-    const size_t cache = kernel == Kernel::kv_append ? 2 : 1;
-    const bool has_cache = kernel == Kernel::kv_append || kernel == Kernel::attention;
-    if (has_cache && is_widened(step, cache)) {
-      step.launch.shape.context =
-          kernel == Kernel::attention ? call.position + call.tokens : call.tokens;
-      if (kernel == Kernel::kv_append) local.position = 0;
-    }
-    const uint64_t stride =
-        has_matrix(kernel) ? row_stride(program_.slots[step.slots[1]], patterns_[step.slots[1]])
-                           : 0;
-    cpu::run(
-        {step.program, step.launch, local, views_, pool, best_inner_loops(), stride, numerics});
-    step.launch.shape = original;  // where to store goes by the whole cache again
-    for (size_t i = 0; i < step.slots.size(); ++i)
-      store(step, i, buffers[step.slots[i]], call, pool);
+  for (size_t index = 0; index < steps_.size();) {
+    const size_t count = ends_ns.empty() ? fused_[index] : 1;
+    if (count > 1)
+      run_together(index, buffers, call, pool, numerics);
+    else
+      run_alone(index, buffers, call, pool, numerics);
     if (!ends_ns.empty()) ends_ns[index] = now_ns();
+    index += count;
   }
 }
 

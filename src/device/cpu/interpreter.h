@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "device/cpu/inner_loops.h"
 #include "device/cpu/numerics.h"
+#include "device/cpu/operations.h"
 #include "device/device.h"
 #include "program/pattern.h"
 #include "program/program.h"
@@ -31,7 +33,11 @@ class Interpreter {
  public:
   // The program has passed check_launches and outlives this. `patterns`, without a pattern_problem,
   // say where each slot's values are in its buffer; none: one after the other.
-  explicit Interpreter(const Program& program, const std::vector<Pattern>& patterns = {});
+  explicit Interpreter(const Program& program, const std::vector<Pattern>& patterns = {},
+                       const InnerLoops& loops = best_inner_loops());
+
+  // From now on a matmul with this weight reads the packed form, which outlives this.
+  void use_packed(uint16_t slot, const PackedMatrix& matrix) { packed_[slot] = &matrix; }
 
   // Nothing, or what the hardware would choke on: a slot without memory, misaligned, an id out of
   // its table, a call that does not fit. buffers[slot] holds at least what the slot's pattern
@@ -50,14 +56,26 @@ class Interpreter {
 
   bool is_widened(const Step& step, size_t arg) const;
   std::byte* begin_of(size_t slot, std::span<std::byte* const> buffers) const;
+  size_t count_fused(size_t first) const;
+  void run_alone(size_t index, std::span<std::byte* const> buffers, const Call& call,
+                 ThreadPool& pool, Numerics numerics);
+  void run_together(size_t first, std::span<std::byte* const> buffers, const Call& call,
+                    ThreadPool& pool, Numerics numerics);
+  Operation operation(const Step& step, const Call& call, const std::vector<Buffer>& views,
+                      ThreadPool& pool, Numerics numerics) const;
   void load(const Step& step, size_t arg, std::byte* storage, const Call& call, ThreadPool& pool);
   void store(const Step& step, size_t arg, std::byte* storage, const Call& call, ThreadPool& pool);
 
   const Program& program_;
+  const InnerLoops& loops_;
+  std::vector<const PackedMatrix*> packed_;  // [program_.slots], null where not packed
+  std::vector<size_t> fused_;                // [program_.launches]: how many run together from here
   std::vector<Pattern> patterns_;            // [program_.slots], simplified
   std::vector<Step> steps_;                  // [program_.launches]
   std::vector<std::vector<float>> widened_;  // [arguments of the launch at hand]
   std::vector<Buffer> views_;
+  std::vector<std::vector<Buffer>> fused_views_;  // [launches that run together]
+  std::vector<Operation> fused_operations_;
 };
 
 }  // namespace tyto::cpu

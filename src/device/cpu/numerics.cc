@@ -31,4 +31,12 @@ void round_to_bfp16(float* values, size_t count) {
     round_block(values + i, std::min(kBfp16Block, count - i));
 }
 
+std::vector<float> in_blocks(const float* values, size_t rows, size_t width, ThreadPool& pool) {
+  std::vector<float> result(values, values + rows * width);
+  pool.parallel_for(rows, 16, [&](size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) round_to_bfp16(result.data() + row * width, width);
+  });
+  return result;
+}
+
 }  // namespace tyto::cpu

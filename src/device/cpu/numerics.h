@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
+
+#include "base/thread_pool.h"
 
 namespace tyto::cpu {
 
@@ -15,5 +18,7 @@ constexpr size_t kBfp16Block = 8;
 
 // Eight values, fewer at the end, with one exponent and signed 8-bit mantissas.
 void round_to_bfp16(float* values, size_t count);
+// Rows of an operand, each in blocks of its own.
+std::vector<float> in_blocks(const float* values, size_t rows, size_t width, ThreadPool& pool);
 
 }  // namespace tyto::cpu

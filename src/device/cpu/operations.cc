@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "device/cpu/attention.h"
 #include "tensor/float16.h"
 #include "tensor/quant.h"
 
@@ -69,86 +70,16 @@ void rmsnorm(const Operation& op) {
   const auto norm = op.launch.shape.bf16_sums ? rmsnorm_with_bf16_sums : op.loops.rmsnorm;
   const size_t width = op.slot(1).cols;
   const size_t groups = op.call.tokens * (op.slot(0).cols / width);
-  op.pool.parallel_for(groups, 64, [&](size_t begin, size_t end) {
+  op.pool.parallel_for(groups, 16, [&](size_t begin, size_t end) {
     for (size_t g = begin; g < end; ++g)
       norm(op.data(0) + g * width, op.data(1), op.data(2) + g * width, width, op.launch.shape.eps);
   });
 }
 
-// Weight rows widened at a time: 16 rows of 8192 f32 values are 512 KB, an L2's worth.
-constexpr size_t kRowsAtOnce = 16;
-// Up to here a row is used too few times to pay for widening it into a buffer first.
-constexpr size_t kDirectTokens = 3;
-
-// Whether operands are rounded to blocks first. One token is a GEMV, whose kernels do not.
-bool is_in_blocks(const Operation& op) {
-  return op.numerics == Numerics::bfp16 && op.call.tokens > 1;
-}
-
-void matmul_rows(const Operation& op, const float* x, size_t begin, size_t end) {
-  const Slot& weight = op.slot(1);
-  const size_t k = weight.cols, n = weight.rows, tokens = op.call.tokens;
-  const std::byte* weights = op.data<const std::byte>(1);
-  MatmulTile tile{x, k, tokens, nullptr, weight.dtype, 0, k, nullptr, n};
-  const bool is_direct = has_direct_loop(weight.dtype) && !is_in_blocks(op) &&
-                         (tokens <= kDirectTokens || weight.dtype == DType::f32);
-  if (is_direct) {
-    tile.weights = weights + begin * op.matrix_stride;
-    tile.weight_stride = op.matrix_stride / row_bytes(weight.dtype, 1);
-    tile.rows = end - begin;
-    tile.y = op.data(2) + begin;
-    op.loops.matmul(tile);
-    return;
-  }
-  thread_local std::vector<float> widened;
-  widened.resize(kRowsAtOnce * k);
-  tile.weights = widened.data();
-  tile.weight_type = DType::f32;
-  for (size_t row = begin; row < end; row += kRowsAtOnce) {
-    tile.rows = std::min(kRowsAtOnce, end - row);
-    for (size_t r = 0; r < tile.rows; ++r) {
-      float* values = widened.data() + r * k;
-      widen_row(op, weight.dtype, weights + (row + r) * op.matrix_stride, values, k);
-      if (is_in_blocks(op)) round_to_bfp16(values, k);
-    }
-    tile.y = op.data(2) + row;
-    op.loops.matmul(tile);
-  }
-}
-
-// Rows of an operand, each in blocks of its own.
-std::vector<float> in_blocks(const Operation& op, const float* values, size_t rows, size_t width) {
-  std::vector<float> result(values, values + rows * width);
-  op.pool.parallel_for(rows, 16, [&](size_t begin, size_t end) {
-    for (size_t row = begin; row < end; ++row) round_to_bfp16(result.data() + row * width, width);
-  });
-  return result;
-}
-
 void matmul(const Operation& op) {
-  const size_t n = op.slot(1).rows;
-  const bool has_bias = op.launch.args.size() > 3;
-  std::vector<float> rounded;
-  if (is_in_blocks(op)) rounded = in_blocks(op, op.data(0), op.call.tokens, op.slot(1).cols);
-  const float* x = rounded.empty() ? op.data(0) : rounded.data();
-  op.pool.parallel_for(n, kRowsAtOnce, [&](size_t begin, size_t end) {
-    matmul_rows(op, x, begin, end);
-    if (!has_bias) return;
-    for (uint32_t t = 0; t < op.call.tokens; ++t)
-      op.loops.add(op.data(2) + t * n + begin, op.data(3) + begin, end - begin);
-  });
-}
-
-void rotate(float* head, const float* table, size_t half, bool pairs) {
-  const float* cosines = table;
-  const float* sines = table + half;
-  for (size_t i = 0; i < half; ++i) {
-    float& a = head[pairs ? 2 * i : i];
-    float& b = head[pairs ? 2 * i + 1 : i + half];
-    const float first = a, second = b;
-    a = first * cosines[i] - second * sines[i];
-    b = second * cosines[i] + first * sines[i];
-  }
+  const MatmulTarget target = matmul_target(op);
+  multiply({op.data(0), op.call.tokens, op.slot(1).cols, {&target, 1}, takes_blocks(op)}, op.pool,
+           op.loops);
 }
 
 // Where a kernel that may work in place writes; what it reads is there already.
@@ -166,24 +97,27 @@ void rope(const Operation& op) {
   op.pool.parallel_for(op.call.tokens, 16, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t)
       for (size_t h = 0; h < shape.heads; ++h)
-        rotate(values + (t * shape.heads + h) * shape.head_dim,
-               op.data(1) + t * width + h * per_head, half, shape.rope_pairs);
+        op.loops.rotate(values + (t * shape.heads + h) * shape.head_dim,
+                        op.data(1) + t * width + h * per_head,
+                        op.data(1) + t * width + h * per_head + half, half, shape.rope_pairs);
   });
 }
 
 // Cache layout: [kv_heads, context, head_dim], so that one head's positions are contiguous.
 void kv_append(const Operation& op) {
   const LaunchShape& shape = op.launch.shape;
-  for (size_t which : {0, 1}) {  // k, then v
-    const DType type = op.slot(2 + which).dtype;
-    const uint64_t stride = row_bytes(type, shape.head_dim);
-    for (size_t t = 0; t < op.call.tokens; ++t)
-      for (size_t h = 0; h < shape.kv_heads; ++h)
-        op.loops.narrow(
-            type, op.data(which) + (t * shape.kv_heads + h) * shape.head_dim,
-            op.data<std::byte>(2 + which) + (h * shape.context + op.call.position + t) * stride,
-            shape.head_dim);
-  }
+  op.pool.parallel_for(op.call.tokens, 16, [&](size_t begin, size_t end) {
+    for (size_t which : {0, 1}) {  // k, then v
+      const DType type = op.slot(2 + which).dtype;
+      const uint64_t stride = row_bytes(type, shape.head_dim);
+      for (size_t t = begin; t < end; ++t)
+        for (size_t h = 0; h < shape.kv_heads; ++h)
+          op.loops.narrow(
+              type, op.data(which) + (t * shape.kv_heads + h) * shape.head_dim,
+              op.data<std::byte>(2 + which) + (h * shape.context + op.call.position + t) * stride,
+              shape.head_dim);
+    }
+  });
 }
 
 // Keys and values one head after the other, [kv_heads, keys, head_dim] in f32.
@@ -201,7 +135,7 @@ std::vector<float> transposed_in_blocks(const Operation& op, const float* v, siz
     for (size_t p = 0; p < keys; ++p)
       for (size_t i = 0; i < dim; ++i)
         result[(h * dim + i) * keys + p] = v[(h * keys + p) * dim + i];
-  return in_blocks(op, result.data(), op.launch.shape.kv_heads * dim, keys);
+  return in_blocks(result.data(), op.launch.shape.kv_heads * dim, keys, op.pool);
 }
 
 void softmax(float* scores, size_t count, float scale) {
@@ -215,8 +149,8 @@ void softmax(float* scores, size_t count, float scale) {
 void attention_in_blocks(const Operation& op, float* y, const HeadMajor& kv) {
   const LaunchShape& shape = op.launch.shape;
   const size_t dim = shape.head_dim, group = shape.heads / shape.kv_heads;
-  const auto q = in_blocks(op, op.data(0), size_t{op.call.tokens} * shape.heads, dim);
-  const auto k = in_blocks(op, kv.k, shape.kv_heads * kv.keys, dim);
+  const auto q = in_blocks(op.data(0), size_t{op.call.tokens} * shape.heads, dim, op.pool);
+  const auto k = in_blocks(kv.k, shape.kv_heads * kv.keys, dim, op.pool);
   const auto v = transposed_in_blocks(op, kv.v, kv.keys);
   const float scale = 1 / std::sqrt(static_cast<float>(dim));
   op.pool.parallel_for(size_t{op.call.tokens} * shape.kv_heads, 1, [&](size_t begin, size_t end) {
@@ -238,32 +172,37 @@ void attention_in_blocks(const Operation& op, float* y, const HeadMajor& kv) {
   });
 }
 
+// Keys and values, [kv_heads, context, head_dim], and where the call's first token stands.
+struct Cache {
+  const std::byte* k;
+  const std::byte* v;
+  DType type;
+  size_t position;
+  size_t context;
+};
+
+void attend(const Operation& op, const Cache& cache) {
+  const LaunchShape& shape = op.launch.shape;
+  attend({.q = op.data(0),
+          .k = cache.k,
+          .v = cache.v,
+          .kv_type = cache.type,
+          .tokens = op.call.tokens,
+          .position = cache.position,
+          .heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .context = cache.context,
+          .y = op.data(3)},
+         op.pool, *op.loops.attention);
+}
+
 void attention(const Operation& op) {
-  if (is_in_blocks(op) && op.slot(1).dtype == DType::f32 &&
+  if (takes_blocks(op) && op.slot(1).dtype == DType::f32 &&
       op.launch.shape.context == op.call.position + op.call.tokens)
     return attention_in_blocks(op, op.data(3), {op.data(1), op.data(2), op.launch.shape.context});
-  const LaunchShape& shape = op.launch.shape;
-  const DType kv_type = op.slot(1).dtype;
-  const size_t group = shape.heads / shape.kv_heads;
-  const uint64_t head_bytes = shape.context * row_bytes(kv_type, shape.head_dim);
-  op.pool.parallel_for(size_t{op.call.tokens} * shape.kv_heads, 1, [&](size_t begin, size_t end) {
-    thread_local std::vector<float> scores;
-    for (size_t i = begin; i < end; ++i) {
-      const size_t t = i / shape.kv_heads, h = i % shape.kv_heads;
-      const size_t positions = op.call.position + t + 1;
-      if (scores.size() < group * positions) scores.resize(group * shape.context);  // once for all
-      const size_t offset = (t * shape.heads + h * group) * shape.head_dim;
-      op.loops.attend({.q = op.data(0) + offset,
-                       .k = op.data<std::byte>(1) + h * head_bytes,
-                       .v = op.data<std::byte>(2) + h * head_bytes,
-                       .kv_type = kv_type,
-                       .group = group,
-                       .head_dim = shape.head_dim,
-                       .positions = positions,
-                       .scores = scores.data(),
-                       .y = op.data(3) + offset});
-    }
-  });
+  attend(op, {op.data<const std::byte>(1), op.data<const std::byte>(2), op.slot(1).dtype,
+              op.call.position, op.launch.shape.context});
 }
 
 // Keys and values as they come out of their projections, [tokens, kv_heads, head_dim], turned to
@@ -280,26 +219,10 @@ void prompt_attention(const Operation& op) {
                     op.data(1 + which) + (t * shape.kv_heads + h) * head_dim,
                     head_dim * sizeof(float));
   }
-  if (is_in_blocks(op))
+  if (takes_blocks(op))
     return attention_in_blocks(op, op.data(3), {by_head[0].data(), by_head[1].data(), tokens});
-  const size_t group = shape.heads / shape.kv_heads;
-  op.pool.parallel_for(tokens * shape.kv_heads, 1, [&](size_t begin, size_t end) {
-    thread_local std::vector<float> scores;
-    for (size_t i = begin; i < end; ++i) {
-      const size_t t = i / shape.kv_heads, h = i % shape.kv_heads;
-      if (scores.size() < group * (t + 1)) scores.resize(group * (t + 1));
-      const size_t offset = (t * shape.heads + h * group) * head_dim;
-      op.loops.attend({.q = op.data(0) + offset,
-                       .k = by_head[0].data() + h * tokens * head_dim,
-                       .v = by_head[1].data() + h * tokens * head_dim,
-                       .kv_type = DType::f32,
-                       .group = group,
-                       .head_dim = head_dim,
-                       .positions = t + 1,
-                       .scores = scores.data(),
-                       .y = op.data(3) + offset});
-    }
-  });
+  attend(op, {reinterpret_cast<const std::byte*>(by_head[0].data()),
+              reinterpret_cast<const std::byte*>(by_head[1].data()), DType::f32, 0, tokens});
 }
 
 // The compiler turns this into multiply-adds of 16-bit pairs; |sum| <= 127^2 * K fits for K < 2^17.
@@ -307,6 +230,7 @@ void matmul_i8(const Operation& op) {
   const size_t k = op.slot(1).cols, n = op.slot(1).rows;
   const int8_t* weights = op.data<const int8_t>(1);
   const size_t stride = op.matrix_stride;
+  constexpr size_t kRowsAtOnce = 16;
   op.pool.parallel_for(n, kRowsAtOnce, [&](size_t begin, size_t end) {
     for (size_t t = 0; t < op.call.tokens; ++t) {
       const int8_t* x = op.data<const int8_t>(0) + t * k;
@@ -354,6 +278,21 @@ void gather_rows(const Operation& op) {
 }
 
 }  // namespace
+
+bool takes_blocks(const Operation& op) {
+  return op.numerics == Numerics::bfp16 && op.call.tokens > 1;
+}
+
+MatmulTarget matmul_target(const Operation& matmul) {
+  const Slot& weight = matmul.slot(1);
+  return {.type = weight.dtype,
+          .rows = weight.rows,
+          .weights = matmul.data<const std::byte>(1),
+          .row_stride = matmul.matrix_stride,
+          .packed = matmul.packed,
+          .bias = matmul.launch.args.size() > 3 ? matmul.data(3) : nullptr,
+          .y = matmul.data(2)};
+}
 
 void run(const Operation& operation) {
   switch (operation.launch.kernel) {

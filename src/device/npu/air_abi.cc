@@ -381,4 +381,18 @@ AirProgram fused_decode_program(const AirDims& dims, uint32_t window) {
   return program;
 }
 
+AirProgram int8_gemm_program(uint32_t k, uint32_t m_tile, uint32_t n_tile) {
+  AirProgram program;
+  program.name = kInt8Gemm;
+  program.entry = "MLIR_AIE";
+  program.launches = 1;
+  program.arguments = {argument("opcode", opcode, DType::i32, 1, 1),
+                       argument("insts", instructions, DType::i32, 0, 1),
+                       argument("words", word_count, DType::i32, 1, 1),
+                       argument("x", input, DType::i8, m_tile, k),
+                       argument("w", weight, DType::i8, n_tile, k),
+                       argument("y", output, DType::i32, m_tile, n_tile)};
+  return program;
+}
+
 }  // namespace tyto

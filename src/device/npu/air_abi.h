@@ -152,4 +152,7 @@ struct Q4nxLayout {
 Q4nxLayout q4nx_layout(const AirDims& dims, uint32_t window);
 AirProgram fused_decode_program(const AirDims& dims, uint32_t window);
 
+// int8 x int8 into int32: a tile of tokens by a tile of outputs over K (see int8_gemm.h).
+AirProgram int8_gemm_program(uint32_t k, uint32_t m_tile, uint32_t n_tile);
+
 }  // namespace tyto

@@ -27,7 +27,8 @@ struct ImportReport {
 
 // Reads an MLIR-AIR build folder: kernel caches with a manifest.json (in it, or in
 // prefill_kernel_cache and decode_kernel_cache, in it or in its build_peano), and the template
-// pairs decode_L<W> and decode_L<W-1> of the fused decode. Everything is checked before anything is
+// pairs decode_L<W> and decode_L<W-1> of the fused decode; or a folder of int8 GEMMs with a
+// gemm_slots.json that says what they are. Everything is checked before anything is
 // written: after an Error the store is as it was.
 ImportReport import_kernels(const std::filesystem::path& store, const std::filesystem::path& folder,
                             const ImportOptions& options);

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <limits>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "device/npu/int8_gemm.h"
 #include "device/npu/kernel_store.h"
 
 namespace tyto {
@@ -20,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t kImageLimit = uint64_t{256} << 20;
 constexpr uint64_t kTextLimit = uint64_t{1} << 20;
 constexpr size_t kMaxTemplates = 4096;
+constexpr const char* kGemmSlotsFile = "gemm_slots.json";
 
 // What will be recorded, and where the bytes of each image are now.
 struct Planned {
@@ -261,6 +264,41 @@ void plan_fused(Plan& plan, const fs::path& folder) {
     plan_window(plan, folder, window, flags);
 }
 
+// One xclbin and its instruction words for each K; they know nothing of a model's shape.
+void plan_gemm_slot(Plan& plan, const fs::path& folder, const Json& record) {
+  const auto count = [&](const char* field) {
+    return static_cast<uint32_t>(record.at(field).as_uint(std::numeric_limits<uint32_t>::max()));
+  };
+  const auto file = [&](const char* field) {
+    const fs::path name = fs::path(record.at(field).as_string());
+    if (name.empty() || name != name.filename()) record.at(field).fail("is no file of this folder");
+    return folder / name;
+  };
+  const GemmSlot slot{std::string(record.at("xclbin").as_string()), count("k"), count("m_tile"),
+                      count("n_tile"), count("columns")};
+  check_slots({&slot, 1});
+  const AirProgram program = int8_gemm_program(slot.k, slot.m_tile, slot.n_tile);
+  Planned item{new_entry(plan, "", program, folder), {}};
+  item.entry.name = fmt::format("int8/gemm_k{}", slot.k);
+  item.entry.shape = "any";
+  item.entry.dims = {};
+  item.entry.window = slot.k;
+  item.entry.m_tile = slot.m_tile;
+  item.entry.n_tile = slot.n_tile;
+  item.entry.columns = slot.columns;
+  item.entry.toolchain = "unknown";
+  item.entry.platform = add_image(item, file("xclbin"), ImageKind::xclbin, slot.k).platform;
+  add_image(item, file("insts"), ImageKind::insts, slot.k);
+  plan.items.push_back(std::move(item));
+}
+
+void plan_gemm_slots(Plan& plan, const fs::path& folder) {
+  const fs::path path = folder / kGemmSlotsFile;
+  if (!is_there(path)) return;
+  const Json slots = Json::parse_file(path.string(), kTextLimit).at("slots");
+  slots.for_each_element([&](size_t, const Json& record) { plan_gemm_slot(plan, folder, record); });
+}
+
 void plan_folder(Plan& plan, const fs::path& folder) {
   if (!is_folder(folder)) fail_input(folder.string(), "not a folder");
   if (is_there(folder / "manifest.json")) plan_cache(plan, folder);
@@ -268,6 +306,7 @@ void plan_folder(Plan& plan, const fs::path& folder) {
     for (const char* cache : {"prefill_kernel_cache", "decode_kernel_cache"})
       if (is_folder(root / cache)) plan_cache(plan, root / cache);
   plan_fused(plan, folder);
+  plan_gemm_slots(plan, folder);
   std::set<std::string> names;
   for (const Planned& item : plan.items)
     if (!names.insert(item.entry.name).second)
@@ -276,7 +315,7 @@ void plan_folder(Plan& plan, const fs::path& folder) {
   if (!plan.items.empty()) return;
   throw Error(ErrorCode::input, folder.string(),
               "no kernels: neither a manifest.json of a kernel cache that names a known program, "
-              "nor decode_L<W>.xclbin templates",
+              "nor decode_L<W>.xclbin templates, nor a gemm_slots.json",
               "see `tyto kernels import --help`");
 }
 

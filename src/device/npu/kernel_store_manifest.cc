@@ -52,11 +52,12 @@ constexpr TextField kTextFields[] = {
 struct CountField {
   const char* name;
   uint32_t KernelEntry::* member;
+  bool is_optional = false;  // stores of earlier versions have none
 };
 constexpr CountField kCountFields[] = {
-    {"window", &KernelEntry::window},
-    {"arguments", &KernelEntry::arguments},
-    {"launches", &KernelEntry::launches},
+    {"window", &KernelEntry::window},       {"arguments", &KernelEntry::arguments},
+    {"launches", &KernelEntry::launches},   {"m_tile", &KernelEntry::m_tile, true},
+    {"n_tile", &KernelEntry::n_tile, true},
 };
 
 std::string json_text(std::string_view text) {
@@ -132,7 +133,8 @@ KernelEntry entry_from(const Json& object) {
   for (const TextField& field : kTextFields)
     entry.*field.member = object.at(field.name).as_string();
   for (const CountField& field : kCountFields)
-    entry.*field.member = static_cast<uint32_t>(object.at(field.name).as_uint(kU32));
+    if (!field.is_optional || object.find(field.name))
+      entry.*field.member = static_cast<uint32_t>(object.at(field.name).as_uint(kU32));
   if (const auto columns = object.find("columns"))
     entry.columns = static_cast<uint32_t>(columns->as_uint(kU32));
   const Json dims = object.at("dims");
@@ -168,6 +170,8 @@ const KernelEntry* KernelManifest::find(std::string_view name) const {
 }
 
 AirProgram program_of(const KernelEntry& entry) {
+  if (entry.program == kInt8Gemm)
+    return int8_gemm_program(entry.window, entry.m_tile, entry.n_tile);
   return entry.program == kFusedDecode ? fused_decode_program(entry.dims, entry.window)
                                        : air_program(entry.program, entry.dims);
 }

@@ -29,11 +29,12 @@ struct StoredImage {
 
 struct KernelEntry {
   std::string name;     // unique: "llama-3.2-1b/o_ffn", "llama-3.2-1b/decode_L2048"
-  std::string program;  // which argument list: a name of air_abi.h, or kFusedDecode
+  std::string program;  // which argument list: a name of air_abi.h, kFusedDecode or kInt8Gemm
   std::string entry;    // what XRT is asked for: "main:o_ffn"
   std::string shape;    // "llama-3.2-1b"
   AirDims dims;
-  uint32_t window = 0;  // of a fused decode: the padded context; 0 otherwise
+  uint32_t window = 0;  // of a fused decode: the padded context; of an int8 GEMM: K; 0 otherwise
+  uint32_t m_tile = 0, n_tile = 0;  // of an int8 GEMM: tokens and outputs of one dispatch
   uint32_t arguments = 0;
   uint32_t launches = 0;
   std::optional<uint32_t> columns;  // unknown until XRT has opened the image

@@ -17,6 +17,7 @@ bool depends_on_prompt(std::string_view program) {
 
 // Whether images built for `built` run a model of these dimensions.
 bool fits(const KernelEntry& entry, const AirDims& wanted) {
+  if (entry.program == kInt8Gemm) return true;  // for any product of its K
   AirDims built = entry.dims;
   if (!depends_on_prompt(entry.program)) built.seq = wanted.seq;
   return built == wanted;
@@ -98,6 +99,16 @@ std::vector<uint32_t> windows(const Stored& stored) {
   return result;
 }
 
+std::vector<GemmSlot> gemm_slots(const Stored& stored) {
+  std::vector<GemmSlot> slots;
+  for (const KernelEntry& entry : stored.manifest.entries)
+    if (entry.program == kInt8Gemm && !why_no_image(stored, kInt8Gemm, entry.window))
+      slots.push_back(
+          {entry.name, entry.window, entry.m_tile, entry.n_tile, entry.columns.value_or(0)});
+  check_slots(slots);
+  return slots;
+}
+
 }  // namespace
 
 std::filesystem::path default_kernel_store() {
@@ -134,6 +145,7 @@ NpuKernels stored_kernels(const std::filesystem::path& store, StoredFor whom, Ai
   NpuKernels kernels;
   kernels.dims = stored->dims;
   kernels.windows = windows(*stored);
+  kernels.gemm_slots = gemm_slots(*stored);
   kernels.why_no_image = [stored](std::string_view program, uint32_t window) {
     return why_no_image(*stored, program, window);
   };

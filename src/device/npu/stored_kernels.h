@@ -2,6 +2,7 @@
 // has written for the virtual one.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string_view>
 

@@ -1,17 +1,20 @@
 #include "device/npu/weight_placing.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
 #include "tensor/float16.h"
 #include "tensor/quant.h"
+#include "tensor/transpose.h"
 
 namespace tyto {
 namespace {
 
-// Rows turned together when columns lie apart: two cache lines are written for each column.
+// As many columns side by side fill two cache lines, and the rows stay in the second-level cache.
 constexpr uint64_t kRowsAtOnce = 64;
 
 void narrow_row(const TensorView& tensor, uint64_t row, std::vector<float>& wide, uint16_t* out) {
@@ -38,6 +41,27 @@ std::vector<uint64_t> row_starts(const Pattern& place, uint64_t rows, uint64_t c
   return starts;
 }
 
+// Turns rows [first_row, first_row + order.size()) into columns. `order` is room for as many
+// indices, `narrow` for as many rows.
+void place_columns(const TensorView& tensor, uint64_t first_row, const uint64_t* starts,
+                   uint64_t stride, std::span<uint32_t> order, std::vector<float>& wide,
+                   std::span<uint16_t> narrow, uint16_t* argument) {
+  const uint64_t cols = tensor.cols;
+  // Rows that lie in pairs in the file become columns far apart: those that end up side by side are
+  // brought together first.
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](uint32_t a, uint32_t b) { return starts[a] < starts[b]; });
+  for (size_t i = 0; i < order.size(); ++i)
+    narrow_row(tensor, first_row + order[i], wide, narrow.data() + i * cols);
+  for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    for (end = begin + 1; end < order.size(); ++end)
+      if (starts[order[end]] != starts[order[end - 1]] + 1) break;
+    transpose_16bit(narrow.data() + begin * cols, cols, end - begin, cols,
+                    argument + starts[order[begin]], stride);
+  }
+}
+
 }  // namespace
 
 void place_rows(const TensorView& tensor, uint64_t first_row, uint64_t rows, const Pattern& place,
@@ -48,17 +72,15 @@ void place_rows(const TensorView& tensor, uint64_t first_row, uint64_t rows, con
   TYTO_ASSERT(end_of(place, rows * cols) <= argument.size());
   pool.parallel_for(rows, kRowsAtOnce, [&](size_t begin, size_t end) {
     std::vector<float> wide;
-    std::vector<uint16_t> tile(stride == 1 ? 0 : kRowsAtOnce * cols);
     for (size_t r = begin; stride == 1 && r < end; ++r)
       narrow_row(tensor, first_row + r, wide, argument.data() + starts[r]);
-    for (size_t r0 = begin; stride != 1 && r0 < end; r0 += kRowsAtOnce) {
-      const size_t count = std::min<size_t>(kRowsAtOnce, end - r0);
-      for (size_t r = 0; r < count; ++r)
-        narrow_row(tensor, first_row + r0 + r, wide, tile.data() + r * cols);
-      for (uint64_t c = 0; c < cols; ++c)
-        for (size_t r = 0; r < count; ++r)
-          argument[starts[r0 + r] + c * stride] = tile[r * cols + c];
-    }
+    if (stride == 1) return;
+    std::array<uint32_t, kRowsAtOnce> order;
+    std::vector<uint16_t> narrow(kRowsAtOnce * cols);
+    for (size_t r = begin; r < end; r += kRowsAtOnce)
+      place_columns(tensor, first_row + r, starts.data() + r, stride,
+                    std::span(order).first(std::min<size_t>(kRowsAtOnce, end - r)), wide, narrow,
+                    argument.data());
   });
 }
 

@@ -201,7 +201,7 @@ uint32_t lm_head_gemv(const Context& c) {
   for (uint32_t p = 0; p < partitions; ++p) {
     const SlotIndex weight = c.to.whole(1 + 2 * size_t{p}, kAirHeadRows, c.dims.emb);
     const SlotIndex logits = c.to.whole(2 + 2 * size_t{p}, 1, kAirHeadRows);
-    gemv(c, "head_" + std::to_string(p), c.dims.emb, x, weight, logits);
+    gemv(c, "lm_head_" + std::to_string(p), c.dims.emb, x, weight, logits);
   }
   return partitions;
 }

@@ -5,6 +5,7 @@
 
 #include "device/cpu/interpreter.h"
 #include "device/vxrt/q4nx_blocks.h"
+#include "tensor/transpose.h"
 
 namespace tyto::vxrt {
 namespace {
@@ -30,23 +31,16 @@ std::vector<uint64_t> key_of(const Slot& slot, const SlotPlace& place, uint64_t 
   return key;
 }
 
-// A tile of the transpose at a time: rows are neighbours in memory, columns far apart.
-void transpose_rows(const std::byte* in, uint64_t width, uint64_t cols, uint64_t stride,
-                    size_t begin, size_t end, std::byte* out) {
-  for (uint64_t c = 0; c < cols; ++c)
-    for (size_t r = begin; r < end; ++r)
-      std::memcpy(out + (r * cols + c) * width, in + (c * stride + r) * width, width);
-}
-
 void collect(const Slot& slot, const Pattern& pattern, const std::byte* in, std::byte* out,
              ThreadPool& pool) {
   const uint64_t width = row_bytes(slot.dtype, 1);
-  const bool is_transposed =
-      pattern.dims.size() == 2 && pattern.dims[0].size == slot.rows && pattern.dims[0].stride == 1;
+  const bool is_transposed = width == sizeof(uint16_t) && pattern.dims.size() == 2 &&
+                             pattern.dims[0].size == slot.rows && pattern.dims[0].stride == 1;
   pool.parallel_for(slot.rows, kRowsAtOnce, [&](size_t begin, size_t end) {
     if (is_transposed)
-      return transpose_rows(in + pattern.offset * width, width, slot.cols, pattern.dims[1].stride,
-                            begin, end, out);
+      return transpose_16bit(reinterpret_cast<const uint16_t*>(in) + pattern.offset + begin,
+                             pattern.dims[1].stride, slot.cols, end - begin,
+                             reinterpret_cast<uint16_t*>(out) + begin * slot.cols, slot.cols);
     for_each_stretch(pattern, begin * slot.cols, end * slot.cols, [&](const Stretch& stretch) {
       for (uint64_t i = 0; i < stretch.count; ++i)
         std::memcpy(out + (stretch.first + i) * width,
@@ -67,21 +61,21 @@ std::byte* DeviceMemory::weights(const Slot& slot, const SlotPlace& place, const
                                  uint64_t offset, ThreadPool& pool) {
   std::unique_lock lock(mutex_);
   Entry& entry = entries_[key_of(slot, place, offset)];
-  if (entry.made_at == entry.touched) return entry.bytes.data();
+  if (entry.made_at == entry.touched) return entry.bytes.get();
   const uint64_t touched = entry.touched;
   const uint64_t width = place.encoding == Encoding::q4nx ? 2 : row_bytes(slot.dtype, 1);
   entry.begin = offset + place.pattern.offset * width;
   entry.end = offset + reach(slot, place);
   lock.unlock();
-  entry.bytes.resize(slot.bytes());
+  if (!entry.bytes) entry.bytes = std::make_unique_for_overwrite<std::byte[]>(slot.bytes());
   if (place.encoding == Encoding::q4nx)
     decode_q4nx(data + place.pattern.offset * 2, place.q4nx, slot.rows, slot.cols,
-                reinterpret_cast<uint16_t*>(entry.bytes.data()), pool);
+                reinterpret_cast<uint16_t*>(entry.bytes.get()), pool);
   else
-    collect(slot, place.pattern, data, entry.bytes.data(), pool);
+    collect(slot, place.pattern, data, entry.bytes.get(), pool);
   lock.lock();
   entry.made_at = touched;  // a touch while it was made makes it old at once
-  return entry.bytes.data();
+  return entry.bytes.get();
 }
 
 bool is_repacked(const Instance& instance, size_t slot) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -26,10 +27,10 @@ class DeviceMemory {
 
  private:
   struct Entry {
-    uint64_t begin = 0, end = 0;  // what it was made from
-    uint64_t touched = 1;         // counts up
-    uint64_t made_at = 0;         // `touched` then
-    std::vector<std::byte> bytes;
+    uint64_t begin = 0, end = 0;         // what it was made from
+    uint64_t touched = 1;                // counts up
+    uint64_t made_at = 0;                // `touched` then
+    std::unique_ptr<std::byte[]> bytes;  // of the slot
   };
 
   std::mutex mutex_;  // for the map and the counts; bytes are the device thread's alone

@@ -1,6 +1,7 @@
 // Writing an instance over the arguments of an MLIR-AIR program, slot by slot and launch by launch.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

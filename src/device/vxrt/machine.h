@@ -5,6 +5,7 @@
 #include <xrt/detail/ert.h>
 
 #include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -5,6 +5,7 @@
 #include <xrt/xrt_kernel.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <system_error>

@@ -1,6 +1,7 @@
 // The device "vnpu": the NPU's code on the virtual NPU.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "device/device.h"

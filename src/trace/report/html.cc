@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "trace/report/html_parts.h"
 #include "trace/report/html_style.h"
 #include "trace/report/report.h"
 #include "trace/report/svg.h"
@@ -12,7 +13,6 @@ namespace tyto {
 namespace {
 
 constexpr size_t kMostBars = 90;  // of a plot over tokens; more are averaged together
-constexpr size_t kOpenRows = 14;  // longer tables are folded
 
 const std::vector<Series>& wall_series() {
   static const std::vector<Series> series = {{"device wait", "s-device"},
@@ -34,64 +34,11 @@ std::string part_colour(size_t index, size_t count) {
   return std::string("p") + kColours[index % kColours.size()];
 }
 
-std::string badge(bool modelled) {
-  return modelled ? "<span class=\"badge\">modelled</span>" : "";
-}
-
 std::string legend(const std::vector<Series>& series) {
   std::string out = "<div class=\"legend\">";
   for (const Series& item : series)
     out += fmt::format("<span><i class=\"{}\"></i>{}</span>", item.classes, escaped(item.label));
   return out + "</div>";
-}
-
-std::string table_html(const Table& table) {
-  std::string out = "<div class=\"scroll\"><table>";
-  const bool has_header = std::any_of(table.columns.begin(), table.columns.end(),
-                                      [](const Column& column) { return !column.header.empty(); });
-  if (has_header) {
-    out += "<thead><tr>";
-    for (const Column& column : table.columns)
-      out += fmt::format("<th{}>{}</th>", column.is_number ? " class=\"n\"" : "",
-                         escaped(column.header));
-    out += "</tr></thead>";
-  }
-  out += "<tbody>";
-  for (const TableRow& row : table.rows) {
-    constexpr const char* kClasses[] = {"", " class=\"inner\"", " class=\"total\"",
-                                        " class=\"alarm\""};
-    out += fmt::format("<tr{}>", kClasses[static_cast<size_t>(row.style)]);
-    for (size_t i = 0; i < row.cells.size(); ++i) {
-      const bool is_last_text = !table.columns[i].is_number && i + 1 == table.columns.size();
-      out += fmt::format("<td{}>{}</td>",
-                         table.columns[i].is_number ? " class=\"n\""
-                         : is_last_text             ? " class=\"w\""
-                                                    : "",
-                         escaped(row.cells[i]));
-    }
-    out += "</tr>";
-  }
-  out += "</tbody></table></div>";
-  return out;
-}
-
-std::string folded(const std::string& summary, const std::string& content) {
-  return "<details><summary>" + escaped(summary) + "</summary>" + content + "</details>";
-}
-
-std::string notes_html(const Table& table) {
-  if (table.notes.empty()) return "";
-  std::string out = "<div class=\"notes\">";
-  for (const std::string& note : table.notes) out += "<p>" + escaped(note) + "</p>";
-  return out + "</div>";
-}
-
-std::string section(const Table& table, const std::string& drawings) {
-  std::string rows = table.rows.empty() ? "" : table_html(table);
-  if (table.rows.size() > kOpenRows) rows = folded(fmt::format("{} rows", table.rows.size()), rows);
-  return fmt::format("<section id=\"{}\"><h2>{}{}</h2>{}{}{}</section>", table.id,
-                     escaped(table.title), badge(table.modelled), drawings, rows,
-                     notes_html(table));
 }
 
 std::string titled(const std::string& title, const std::string& drawing) {
@@ -221,11 +168,6 @@ std::string drawing_for(const Table& table, const Summary& summary) {
   if (table.id == "dispatches") return dispatch_drawing(table, summary);
   if (table.id == "setup") return setup_drawing(summary);
   return "";
-}
-
-std::string tile(const std::string& value, const std::string& label, bool alarm = false) {
-  return fmt::format("<div class=\"tile{}\"><b>{}</b><span>{}</span></div>", alarm ? " alarm" : "",
-                     escaped(value), escaped(label));
 }
 
 std::string tiles(const ProfileRun& run, const Summary& summary) {

@@ -1,6 +1,8 @@
 // The parts of summarise(), one function per table. Inside trace/report only.
 #pragma once
 
+#include <cstdint>
+
 #include "trace/report/records.h"
 #include "trace/report/summary.h"
 

@@ -1,6 +1,7 @@
 // A table as data, so that the text and the HTML report show the same rows.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -89,5 +89,18 @@ TEST(Environment, RefusesAnEmptyControlToo) {
   EXPECT_THROW(refuse_unknown_environment(), Error);
 }
 
+TEST(Environment, StateFolder) {
+  {
+    const ScopedEnvironment scope{{"XDG_STATE_HOME", "/state"}, {"HOME", "/home/me"}};
+    EXPECT_EQ(state_folder(), "/state/tyto");
+  }
+  for (const char* ignored : {"", "relative"}) {
+    const ScopedEnvironment scope{{"XDG_STATE_HOME", ignored}, {"HOME", "/home/me"}};
+    EXPECT_EQ(state_folder(), "/home/me/.local/state/tyto");
+  }
+  const ScopedEnvironment scope{{"XDG_STATE_HOME", std::nullopt}, {"HOME", std::nullopt}};
+  EXPECT_THROW(state_folder(), Error);
+}
+
 }  // namespace
 }  // namespace tyto

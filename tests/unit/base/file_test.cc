@@ -63,6 +63,23 @@ std::string error_of(const Action& action) {
 
 using MappedFileTest = FileTest;
 
+TEST_F(MappedFileTest, ReleasedPagesAreReadAgain) {
+  const std::string text(3 * 65536 + 5, 'x');
+  const MappedFile file(make("large", text));
+  EXPECT_EQ(text_of(file), text);
+  release_mapped_pages(file.bytes());
+  EXPECT_EQ(text_of(file), text);
+  release_mapped_pages(file.bytes().subspan(100, 70000));
+  EXPECT_EQ(text_of(file), text);
+}
+
+TEST_F(MappedFileTest, ReleaseLeavesOtherMemoryAlone) {
+  const MappedFile file(make("small", "x"));
+  const std::vector<std::byte> own(1 << 20, std::byte{7});
+  release_mapped_pages(own);
+  EXPECT_EQ(own, std::vector<std::byte>(own.size(), std::byte{7}));
+}
+
 TEST_F(MappedFileTest, ShowsTheBytes) {
   const fs::path path = make("a", std::string("x\0y", 3));
   const MappedFile file(path);

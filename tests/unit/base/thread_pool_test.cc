@@ -2,13 +2,18 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -47,11 +52,22 @@ TEST(ThreadPool, CountsTheCaller) {
   for (const unsigned threads : {1u, 2u, 5u}) EXPECT_EQ(ThreadPool(threads).threads(), threads);
 }
 
+// Hardware threads of one core count once, so there may be fewer than the scheduler sees.
 TEST(ThreadPool, DefaultsToTheUsableCores) {
   cpu_set_t set;
   CPU_ZERO(&set);
   ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
-  EXPECT_EQ(ThreadPool().threads(), static_cast<unsigned>(CPU_COUNT(&set)));
+  const auto usable = static_cast<unsigned>(CPU_COUNT(&set));
+  const unsigned threads = ThreadPool().threads();
+  EXPECT_LE(threads, usable);
+  EXPECT_GE(threads, (usable + 7) / 8);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu)
+    if (CPU_ISSET(cpu, &set)) CPU_SET(cpu, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(ThreadPool().threads(), 1u);
+  ASSERT_EQ(sched_setaffinity(0, sizeof set, &set), 0);
 }
 
 TEST(ThreadPool, CoversEveryIndexOnce) {
@@ -169,6 +185,34 @@ TEST(ThreadPool, WakesFromSleep) {
   }
 }
 
+// Threads of this process, but for the caller, that run or want to.
+size_t awake_threads() {
+  size_t awake = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == std::to_string(::gettid())) continue;
+    std::ifstream file(task.path() / "stat");
+    std::string stat;
+    if (!std::getline(file, stat)) continue;  // has just ended
+    const size_t name_end = stat.rfind(')');
+    awake += stat.size() > name_end + 2 && stat[name_end + 2] == 'R';
+  }
+  return awake;
+}
+
+TEST(ThreadPool, IdleWorkersSleep) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 3; ++round) {
+    pool.parallel_for(100, 1, [](size_t, size_t) {});
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (awake_threads() > 0 && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (int look = 0; look < 5; ++look) {
+      EXPECT_EQ(awake_threads(), 0u);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+}
+
 TEST(ThreadPool, EndsWhileIdle) {
   for (int round = 0; round < 50; ++round) {
     const ThreadPool never_used(4);
@@ -181,6 +225,36 @@ TEST(ThreadPool, EndsWhileIdle) {
   }
   ThreadPool asleep(4);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+// Every thread begins with the same part each time, so that what it streams stays near it.
+TEST(ThreadPool, PartsAreContiguousAndTheSameEachTime) {
+  ThreadPool pool(4);
+  const auto first = ranges_of(pool, 1000, 10);
+  for (int round = 0; round < 20; ++round) EXPECT_EQ(ranges_of(pool, 1000, 10), first);
+}
+
+// More threads than cores, beside threads that never rest: slower, but every loop ends.
+TEST(ThreadPool, EndsEveryLoopOnACrowdedMachine) {
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> others;
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  for (unsigned i = 0; i < 2 * cores; ++i)
+    others.emplace_back([&] {
+      while (!stop) {
+      }
+    });
+  {
+    ThreadPool pool(4 * cores + 3);
+    std::vector<int> touched(500, 0);
+    for (int loop = 0; loop < 200; ++loop)
+      pool.parallel_for(touched.size(), 1, [&](size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) ++touched[i];
+      });
+    EXPECT_EQ(touched, std::vector<int>(500, 200));
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
 }
 
 TEST(ThreadPool, PoolsAreIndependent) {

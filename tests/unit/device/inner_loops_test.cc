@@ -4,21 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
+#include "base/error.h"
 #include "tensor/float16.h"
+#include "tensor/quant.h"
 
 namespace tyto::cpu {
 namespace {
-
-std::vector<const InnerLoops*> variants() {
-  std::vector<const InnerLoops*> result = {&generic::inner_loops()};
-  const std::string_view best = best_inner_loops().name;
-  if (best != "generic") result.push_back(&avx2::inner_loops());
-  if (best == "avx512") result.push_back(&avx512::inner_loops());
-  return result;
-}
 
 std::vector<float> random_values(size_t count, unsigned seed) {
   std::mt19937 random(seed);
@@ -28,44 +23,64 @@ std::vector<float> random_values(size_t count, unsigned seed) {
   return values;
 }
 
-std::vector<uint16_t> narrowed(const std::vector<float>& values, DType type) {
-  std::vector<uint16_t> out;
-  for (float value : values)
-    out.push_back(type == DType::f16 ? f32_to_f16(value) : f32_to_bf16(value));
-  return out;
+std::vector<std::byte> stored(const std::vector<float>& values, DType type) {
+  std::vector<std::byte> bytes(row_bytes(type, values.size()));
+  quantize(type, values, bytes);
+  return bytes;
+}
+
+std::vector<float> decoded(DType type, const std::vector<std::byte>& bytes, size_t count) {
+  std::vector<float> values(count);
+  dequantize(type, bytes, values);
+  return values;
 }
 
 class InnerLoopsTest : public testing::TestWithParam<const InnerLoops*> {
  protected:
+  // y for all tokens, each row with a value before and after it that nobody may touch.
+  std::vector<float> multiply(DType type, const std::vector<std::byte>& weights, size_t rows,
+                              size_t k, size_t tokens, const std::vector<float>& x) {
+    const FloatLoops& floats = *loops_.floats;
+    // Exactly as large as promised: reading past the end would show under a sanitizer.
+    std::vector<std::byte> prepared(tokens * floats.token_bytes(type, k));
+    for (size_t i = 0; i < token_tiles(tokens, floats.tile_tokens); ++i)
+      floats.prepare_tile(type, x.data(), k, k, token_tile(tokens, floats.tile_tokens, i),
+                          prepared.data());
+    std::vector<float> y(tokens * (rows + 2), -777.0f);
+    floats.multiply({weights.data(), type, k, row_bytes(type, k), 0, rows, prepared.data(), tokens,
+                     y.data() + 1, rows + 2});
+    return y;
+  }
+  // Activations meet bf16 weights as bf16 where the processor has an instruction for it.
+  bool rounds_to_bf16(DType type) const {
+    return type == DType::bf16 && loops_.floats->rounds_to_bf16;
+  }
+
   const InnerLoops& loops_ = *GetParam();
 };
 
 TEST_P(InnerLoopsTest, MatmulMatchesPlainLoopsOnOddShapes) {
   for (DType type : {DType::f32, DType::f16, DType::bf16})
-    for (size_t k : {1, 7, 8, 33, 64, 100})
-      for (size_t rows : {1, 3, 4, 9})
-        for (size_t tokens = 1; tokens <= 9; ++tokens) {
-          const auto x = random_values(tokens * k, 1);
-          const auto w = random_values(rows * k, 2);
-          const auto half = narrowed(w, type == DType::f32 ? DType::bf16 : type);
-          std::vector<float> y(tokens * (rows + 2), -777.0f);
-          const void* weights =
-              type == DType::f32 ? static_cast<const void*>(w.data()) : half.data();
-          loops_.matmul({x.data(), k, tokens, weights, type, rows, k, y.data() + 1, rows + 2});
+    for (size_t k : {1, 7, 8, 33, 64, 100, 1100})
+      for (size_t rows : {1, 3, 4, 9, 17, 37})
+        for (size_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13}) {
+          auto x = random_values(tokens * k, 1);
+          const auto weights = stored(random_values(rows * k, 2), type);
+          const auto w = decoded(type, weights, rows * k);
+          const auto y = multiply(type, weights, rows, k, tokens, x);
+          if (rounds_to_bf16(type))
+            for (float& value : x) value = bf16_to_f32(f32_to_bf16(value));
           for (size_t t = 0; t < tokens; ++t) {
-            EXPECT_EQ(y[t * (rows + 2)], -777.0f);
+            ASSERT_EQ(y[t * (rows + 2)], -777.0f);
+            ASSERT_EQ(y[t * (rows + 2) + rows + 1], -777.0f);
             for (size_t r = 0; r < rows; ++r) {
               double expected = 0, magnitude = 0;
               for (size_t i = 0; i < k; ++i) {
-                const uint16_t h = half[r * k + i];
-                const double weight = type == DType::f32   ? w[r * k + i]
-                                      : type == DType::f16 ? f16_to_f32(h)
-                                                           : bf16_to_f32(h);
-                expected += weight * x[t * k + i];
-                magnitude += std::fabs(weight * x[t * k + i]);
+                expected += double{w[r * k + i]} * x[t * k + i];
+                magnitude += std::fabs(double{w[r * k + i]} * x[t * k + i]);
               }
-              EXPECT_NEAR(y[t * (rows + 2) + 1 + r], expected, 1e-6 * magnitude + 1e-6)
-                  << loops_.name << " k=" << k << " rows=" << rows << " tokens=" << tokens;
+              ASSERT_NEAR(y[t * (rows + 2) + 1 + r], expected, 1e-6 * magnitude + 1e-6)
+                  << info(type).name << " k=" << k << " rows=" << rows << " tokens=" << tokens;
             }
           }
         }
@@ -73,36 +88,49 @@ TEST_P(InnerLoopsTest, MatmulMatchesPlainLoopsOnOddShapes) {
 
 // The continuation law rests on this: a token's result does not depend on its neighbours.
 TEST_P(InnerLoopsTest, MatmulResultDoesNotDependOnTheNumberOfTokens) {
-  const size_t k = 77, rows = 10, tokens = 8;
-  const auto x = random_values(tokens * k, 3);
-  const auto w = random_values(rows * k, 4);
-  std::vector<float> together(tokens * rows), alone(tokens * rows);
-  loops_.matmul({x.data(), k, tokens, w.data(), DType::f32, rows, k, together.data(), rows});
-  for (size_t t = 0; t < tokens; ++t)
-    loops_.matmul(
-        {x.data() + t * k, k, 1, w.data(), DType::f32, rows, k, alone.data() + t * rows, rows});
-  EXPECT_EQ(together, alone);
+  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
+    const size_t k = 1077, rows = 21, tokens = 13;
+    const auto x = random_values(tokens * k, 3);
+    const auto weights = stored(random_values(rows * k, 4), type);
+    const auto together = multiply(type, weights, rows, k, tokens, x);
+    for (size_t t = 0; t < tokens; ++t) {
+      const auto alone =
+          multiply(type, weights, rows, k, 1, {x.begin() + t * k, x.begin() + (t + 1) * k});
+      for (size_t r = 0; r < rows; ++r)
+        ASSERT_EQ(together[t * (rows + 2) + 1 + r], alone[1 + r]) << info(type).name;
+    }
+  }
 }
 
-TEST_P(InnerLoopsTest, AttendMatchesPlainLoops) {
+TEST_P(InnerLoopsTest, PlainMatmulTakesStrides) {
+  const size_t k = 21, rows = 7, tokens = 3, w_stride = 24, x_stride = 23, y_stride = 9;
+  const auto x = random_values(tokens * x_stride, 15), w = random_values(rows * w_stride, 16);
+  std::vector<float> y(tokens * y_stride, -777.0f);
+  loops_.matmul(
+      {x.data(), x_stride, tokens, w.data(), DType::f32, rows, k, y.data(), y_stride, w_stride});
+  for (size_t t = 0; t < tokens; ++t) {
+    for (size_t r = 0; r < rows; ++r) {
+      double expected = 0;
+      for (size_t i = 0; i < k; ++i) expected += double{x[t * x_stride + i]} * w[r * w_stride + i];
+      EXPECT_NEAR(y[t * y_stride + r], expected, 1e-4);
+    }
+    EXPECT_EQ(y[t * y_stride + rows], -777.0f);
+  }
+}
+
+TEST_P(InnerLoopsTest, PlainAttendMatchesPlainLoops) {
   for (DType type : {DType::f32, DType::f16})
     for (size_t head_dim : {8, 20, 64})
       for (size_t positions : {1, 2, 17, 100}) {
         const size_t group = 3;
         const auto q = random_values(group * head_dim, 5);
-        auto k = random_values(positions * head_dim, 6);
-        auto v = random_values(positions * head_dim, 7);
-        const auto k_half = narrowed(k, DType::f16), v_half = narrowed(v, DType::f16);
-        if (type == DType::f16)
-          for (size_t i = 0; i < k.size(); ++i) {
-            k[i] = f16_to_f32(k_half[i]);
-            v[i] = f16_to_f32(v_half[i]);
-          }
+        const auto k_bytes = stored(random_values(positions * head_dim, 6), type);
+        const auto v_bytes = stored(random_values(positions * head_dim, 7), type);
+        const auto k = decoded(type, k_bytes, positions * head_dim);
+        const auto v = decoded(type, v_bytes, positions * head_dim);
         std::vector<float> scores(group * positions), y(group * head_dim);
-        const bool f32 = type == DType::f32;
-        loops_.attend({q.data(), f32 ? static_cast<const void*>(k.data()) : k_half.data(),
-                       f32 ? static_cast<const void*>(v.data()) : v_half.data(), type, group,
-                       head_dim, positions, scores.data(), y.data()});
+        loops_.attend({q.data(), k_bytes.data(), v_bytes.data(), type, group, head_dim, positions,
+                       scores.data(), y.data()});
         for (size_t g = 0; g < group; ++g) {
           std::vector<double> weights(positions);
           double total = 0;
@@ -123,7 +151,7 @@ TEST_P(InnerLoopsTest, AttendMatchesPlainLoops) {
 }
 
 TEST_P(InnerLoopsTest, ElementwiseLoops) {
-  for (size_t count : {1, 5, 8, 100}) {
+  for (size_t count : {1, 5, 8, 16, 100, 700}) {
     const auto x = random_values(count, 8), w = random_values(count, 9);
     std::vector<float> y(count);
     loops_.rmsnorm(x.data(), w.data(), y.data(), count, 1e-5f);
@@ -133,10 +161,47 @@ TEST_P(InnerLoopsTest, ElementwiseLoops) {
     for (size_t i = 0; i < count; ++i) EXPECT_NEAR(y[i], x[i] * scale * w[i], 1e-5);
     loops_.swiglu(x.data(), w.data(), y.data(), count);
     for (size_t i = 0; i < count; ++i)
-      EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-double{x[i]})) * w[i], 1e-5);
+      EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-double{x[i]})) * w[i], 1e-6);
     auto sum = x;
     loops_.add(sum.data(), w.data(), count);
     for (size_t i = 0; i < count; ++i) EXPECT_EQ(sum[i], x[i] + w[i]);
+  }
+}
+
+TEST_P(InnerLoopsTest, SwigluIsRightAtTheEndsOfTheScale) {
+  const std::vector<float> gate = {0.0f,   -0.0f,   1e-30f, -1e-30f, 20.0f, -20.0f, 88.0f, -88.0f,
+                                   100.0f, -100.0f, 1e30f,  -1e30f,  1e-3f, -1e-3f, 3.0f,  -3.0f};
+  const std::vector<float> up(gate.size(), 2.0f);
+  std::vector<float> y(gate.size());
+  loops_.swiglu(gate.data(), up.data(), y.data(), gate.size());
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double expected = gate[i] / (1 + std::exp(-double{gate[i]})) * 2.0;
+    // Where the exponential saturates nothing is left that matters.
+    EXPECT_NEAR(y[i], expected, 3e-7 * std::fabs(expected) + 1e-7) << gate[i];
+  }
+  // Any cut gives the same values.
+  std::vector<float> part(gate.size());
+  for (size_t i = 0; i < gate.size(); ++i)
+    loops_.swiglu(gate.data() + i, up.data() + i, part.data() + i, 1);
+  EXPECT_EQ(part, y);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  loops_.swiglu(&nan, up.data(), y.data(), 1);
+  EXPECT_TRUE(std::isnan(y[0]));
+}
+
+TEST_P(InnerLoopsTest, RotateTurnsPairs) {
+  for (size_t half : {1, 4, 10, 32}) {
+    const auto x = random_values(2 * half, 11), cosines = random_values(half, 12),
+               sines = random_values(half, 13);
+    for (bool pairs : {false, true}) {
+      auto head = x;
+      loops_.rotate(head.data(), cosines.data(), sines.data(), half, pairs);
+      for (size_t i = 0; i < half; ++i) {
+        const size_t a = pairs ? 2 * i : i, b = pairs ? 2 * i + 1 : i + half;
+        EXPECT_NEAR(head[a], x[a] * cosines[i] - x[b] * sines[i], 2e-6);
+        EXPECT_NEAR(head[b], x[b] * cosines[i] + x[a] * sines[i], 2e-6);
+      }
+    }
   }
 }
 
@@ -144,17 +209,50 @@ TEST_P(InnerLoopsTest, WidenAndNarrowAgreeWithTheScalarConversions) {
   const auto values = random_values(37, 10);
   std::vector<uint16_t> half(values.size());
   loops_.narrow(DType::f16, values.data(), half.data(), values.size());
-  EXPECT_EQ(half, narrowed(values, DType::f16));
   std::vector<float> wide(values.size());
   loops_.widen(DType::f16, half.data(), wide.data(), half.size());
-  for (size_t i = 0; i < half.size(); ++i) EXPECT_EQ(wide[i], f16_to_f32(half[i]));
-  const auto bf16 = narrowed(values, DType::bf16);
+  std::vector<uint16_t> bf16;
+  for (size_t i = 0; i < half.size(); ++i) {
+    EXPECT_EQ(half[i], f32_to_f16(values[i]));
+    EXPECT_EQ(wide[i], f16_to_f32(half[i]));
+    bf16.push_back(f32_to_bf16(values[i]));
+  }
   loops_.widen(DType::bf16, bf16.data(), wide.data(), bf16.size());
   for (size_t i = 0; i < bf16.size(); ++i) EXPECT_EQ(wide[i], bf16_to_f32(bf16[i]));
 }
 
-INSTANTIATE_TEST_SUITE_P(AllIsas, InnerLoopsTest, testing::ValuesIn(variants()),
+TEST_P(InnerLoopsTest, NarrowToBlocksStaysWithinHalfAStep) {
+  auto values = random_values(96, 14);
+  for (size_t i = 32; i < 64; ++i) values[i] = 0;
+  std::vector<std::byte> blocks(row_bytes(DType::q8_0, values.size()));
+  loops_.narrow(DType::q8_0, values.data(), blocks.data(), values.size());
+  const auto back = decoded(DType::q8_0, blocks, values.size());
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back[i], values[i], 2.01 / 127 / 2);
+  for (size_t i = 32; i < 64; ++i) EXPECT_EQ(back[i], 0.0f);
+  values[70] = std::numeric_limits<float>::infinity();
+  loops_.narrow(DType::q8_0, values.data(), blocks.data(), values.size());
+  const auto bad = decoded(DType::q8_0, blocks, values.size());
+  EXPECT_TRUE(std::isnan(bad[70]));
+  EXPECT_EQ(bad[0], back[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllIsas, InnerLoopsTest,
+                         testing::ValuesIn(usable_inner_loops().begin(),
+                                           usable_inner_loops().end()),
                          [](const auto& variant) { return std::string(variant.param->name); });
+
+TEST(InnerLoops, AreFoundByName) {
+  for (const InnerLoops* loops : usable_inner_loops())
+    EXPECT_EQ(&inner_loops_named(loops->name), loops);
+  EXPECT_STREQ(usable_inner_loops().front()->name, "generic");
+  try {
+    inner_loops_named("abacus");
+    FAIL() << "found";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::usage);
+    EXPECT_NE(error.hint.find("generic"), std::string::npos);
+  }
+}
 
 }  // namespace
 }  // namespace tyto::cpu

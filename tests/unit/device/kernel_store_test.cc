@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "device/npu/stored_kernels.h"
 
 namespace tyto {
 namespace {
@@ -212,6 +213,41 @@ TEST_F(KernelStore, ImportsWindowsOfTheFusedDecode) {
   EXPECT_EQ(entry->images[0].length, 64u);
   EXPECT_EQ(entry->images[3].kind, ImageKind::insts);
   EXPECT_EQ(entry->images[3].length, 63u);
+}
+
+TEST_F(KernelStore, ImportsInt8GemmsByK) {
+  const fs::path folder = root_ / "gemms";
+  const auto slot = [](const std::string& k, const std::string& more) {
+    return R"({"k": )" + k + R"(, "m_tile": 64, "n_tile": 512, "columns": 4, "xclbin": "g)" + k +
+           R"(.xclbin", "insts": "g)" + k + R"(.insts.bin")" + more + "}";
+  };
+  for (unsigned k : {2048u, 5632u}) {
+    write(folder / fmt::format("g{}.xclbin", k), xclbin_file(k));
+    write(folder / fmt::format("g{}.insts.bin", k), insts_file(k));
+  }
+  write(folder / "gemm_slots.json",
+        "{\"slots\": [" + slot("2048", "") + ", " + slot("5632", "") + "]}");
+  EXPECT_EQ(import(folder).entries.size(), 2u);
+  EXPECT_TRUE(check_store(store(), true).problems.empty());
+  const NpuKernels kernels = stored_kernels(store(), StoredFor::real_npu, kLlama32_1b);
+  ASSERT_EQ(kernels.gemm_slots.size(), 2u);
+  EXPECT_EQ(kernels.gemm_slots[1].k, 5632u);
+  EXPECT_EQ(kernels.gemm_slots[1].n_tile, 512u);
+  EXPECT_EQ(kernels.gemm_slots[1].columns, 4u);
+  EXPECT_FALSE(kernels.why_no_image(kInt8Gemm, 5632));
+  EXPECT_TRUE(kernels.why_no_image(kInt8Gemm, 4096));
+  const NpuImage image = kernels.image(kInt8Gemm, 2048);
+  EXPECT_EQ(image.form, ImageKind::xclbin);
+  EXPECT_EQ(image.kernel, "MLIR_AIE");
+  EXPECT_FALSE(image.words.empty());
+
+  write(folder / "gemm_slots.json",
+        "{\"slots\": [" + slot("2048", "") + "," + slot("9", "") + "]}");
+  expect_refused(folder, "9");
+  write(folder / "gemm_slots.json",
+        R"({"slots": [{"k": 2048, "m_tile": 64, "n_tile": 512, "columns": 4,
+            "xclbin": "../g2048.xclbin", "insts": "g2048.insts.bin"}]})");
+  expect_refused(folder, "no file of this folder");
 }
 
 TEST_F(KernelStore, BadCachesChangeNothing) {

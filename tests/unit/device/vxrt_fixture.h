@@ -10,6 +10,7 @@
 #include <xrt/xrt_hw_context.h>
 #include <xrt/xrt_kernel.h>
 
+#include <cstdint>
 #include <random>
 #include <string>
 #include <system_error>

@@ -98,6 +98,27 @@ TEST_F(Vnpu, ComputesWhatTheCpuDoesAtEveryFusionAndWeightForm) {
   }
 }
 
+// What the first sequence left in the device's cache must not come back.
+TEST_F(Vnpu, ASecondSequenceIsAsGoodAsTheFirst) {
+  const std::vector<Token> other = {9, 8, 7, 6, 5};
+  for (const Setting& setting : settings()) {
+    const auto fresh = pipeline(setting);
+    const auto first = fresh->run(other);
+    const std::vector<float> prompt_logits(first.begin(), first.end());
+    const Token next = 3;
+    const auto second = fresh->run({&next, 1});
+    const std::vector<float> next_logits(second.begin(), second.end());
+    devices_.clear();
+
+    const auto used = pipeline(setting);
+    greedy(*used, prompt_, 4);
+    used->rewind(0);
+    EXPECT_EQ(compare(used->run(other), prompt_logits).max_abs_error, 0) << setting.name;
+    EXPECT_EQ(compare(used->run({&next, 1}), next_logits).max_abs_error, 0) << setting.name;
+    devices_.clear();
+  }
+}
+
 TEST_F(Vnpu, AWholePromptGivesTheSameLogitsAtEveryPosition) {
   const auto expected = cpu_pipeline();
   const auto actual = pipeline(block_);
@@ -132,6 +153,23 @@ TEST_F(Vnpu, WeightsOfOtherTypesAreConverted) {
   const auto expected = pipeline_of(f16.model, "cpu", {}, {});
   const auto actual = pipeline_of(f16.model, "vnpu", block_, {});
   EXPECT_GE(compare(actual->run(prompt_), expected->run(prompt_)).cosine, 0.999);
+}
+
+TEST_F(Vnpu, BytesAreCountedOfTheWeightsThatTheDeviceHolds) {
+  const RandomModel wide = random_model(testing_support::small_config(), DType::f32);
+  const auto bytes_per_token = [&](const Model& model, const Setting& setting) {
+    const auto on_vnpu = pipeline_of(model, "vnpu", setting, {});
+    const uint64_t before = trace_.device("vnpu").bytes;
+    on_vnpu->run({prompt_.data(), 1});
+    return trace_.device("vnpu").bytes - before;
+  };
+  for (const Setting& setting : settings()) {
+    const uint64_t expected = bytes_per_token(random_.model, setting);
+    EXPECT_GT(expected, 0u);
+    devices_.clear();
+    EXPECT_EQ(bytes_per_token(wide.model, setting), expected) << setting.name;
+    devices_.clear();
+  }
 }
 
 TEST_F(Vnpu, DispatchesPerTokenAreCountedAtTheDevice) {

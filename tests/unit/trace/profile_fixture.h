@@ -2,6 +2,7 @@
 // its host, two layers of one program each, a prefill and decoded tokens.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "trace/profile.h"

@@ -49,6 +49,18 @@ TEST(Receipt, RatesDoNotCountTheFirstTokenTwice) {
   EXPECT_DOUBLE_EQ(decode_tokens_per_second(receipt), 2);
   receipt.generated_tokens = 1;
   EXPECT_DOUBLE_EQ(decode_tokens_per_second(receipt), 0);
+  receipt.generated_tokens = 0;
+  EXPECT_EQ(decoded_tokens(receipt), 0u);
+}
+
+TEST(Receipt, WhereEveryTokenHadItsOwnStepAllCount) {
+  Receipt receipt;
+  receipt.first_from_prefill = false;
+  receipt.generated_tokens = 5;
+  receipt.decode_seconds = 2;
+  receipt.phases.decode = {{.device = "cpu", .submissions = 85}};
+  EXPECT_DOUBLE_EQ(decode_tokens_per_second(receipt), 2.5);
+  EXPECT_DOUBLE_EQ(*dispatches_per_token(receipt), 17);
 }
 
 TEST(Receipt, LineNamesDevicesAndMarksModelledTime) {

@@ -1,129 +1,14 @@
-// Compiled once per instruction set, with TYTO_ISA naming the namespace (see src/CMakeLists.txt).
-// Everything here is local to that namespace or always inlined: a template or inline function
-// emitted from a wide translation unit could otherwise be the copy the linker keeps for all.
+// Loops over one row of values, and the table of everything. Compiled once per instruction set,
+// with TYTO_ISA naming the namespace (see src/CMakeLists.txt).
+#include "device/cpu/inner_loops.h"
+
 #include <cmath>
 #include <cstring>
 
-#include "device/cpu/inner_loops.h"
-
-#define TYTO_INLINE [[gnu::always_inline]] static inline
+#include "device/cpu/isa/row_values.h"
 
 namespace tyto::cpu::TYTO_ISA {
 namespace {
-
-constexpr size_t kLanes = 8;
-typedef float Vec __attribute__((vector_size(32)));
-typedef _Float16 HalfVec __attribute__((vector_size(16)));
-typedef uint16_t ShortVec __attribute__((vector_size(16)));
-typedef uint32_t WordVec __attribute__((vector_size(32)));
-
-struct Bf16 {
-  uint16_t bits;
-};
-
-// Loads go through memcpy: tensor data in a file need not be aligned to its type.
-TYTO_INLINE float load1(const float* p) {
-  float value;
-  std::memcpy(&value, p, sizeof value);
-  return value;
-}
-TYTO_INLINE float load1(const _Float16* p) {
-  _Float16 value;
-  std::memcpy(&value, p, sizeof value);
-  return static_cast<float>(value);
-}
-TYTO_INLINE float load1(const Bf16* p) {
-  uint16_t half;
-  std::memcpy(&half, p, sizeof half);
-  const uint32_t bits = static_cast<uint32_t>(half) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-TYTO_INLINE void load8(const float* p, Vec& out) {
-  std::memcpy(&out, p, sizeof out);
-}
-TYTO_INLINE void load8(const _Float16* p, Vec& out) {
-  HalfVec half;
-  std::memcpy(&half, p, sizeof half);
-  out = __builtin_convertvector(half, Vec);
-}
-TYTO_INLINE void load8(const Bf16* p, Vec& out) {
-  ShortVec half;
-  std::memcpy(&half, p, sizeof half);
-  const WordVec words = __builtin_convertvector(half, WordVec) << 16;
-  std::memcpy(&out, &words, sizeof out);
-}
-
-TYTO_INLINE float sum(const Vec& v) {
-  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-}
-
-// y[t][r] = dot(x[t], w[r]) for a register tile of T tokens by R weight rows.
-template <int T, int R, typename Weight>
-TYTO_INLINE void dot_tile(const MatmulTile& tile, size_t token, size_t row) {
-  const size_t stride = tile.weight_stride == 0 ? tile.k : tile.weight_stride;
-  const Weight* weights = static_cast<const Weight*>(tile.weights) + row * stride;
-  const float* x = tile.x + token * tile.x_stride;
-  Vec acc[T][R] = {};
-  size_t i = 0;
-  for (; i + kLanes <= tile.k; i += kLanes) {
-    Vec xv[T];
-    for (int t = 0; t < T; ++t) load8(x + t * tile.x_stride + i, xv[t]);
-    for (int r = 0; r < R; ++r) {
-      Vec wv;
-      load8(weights + r * stride + i, wv);
-      for (int t = 0; t < T; ++t) acc[t][r] += xv[t] * wv;
-    }
-  }
-  for (int t = 0; t < T; ++t)
-    for (int r = 0; r < R; ++r) {
-      float total = sum(acc[t][r]);
-      for (size_t j = i; j < tile.k; ++j)
-        total += x[t * tile.x_stride + j] * load1(weights + r * stride + j);
-      tile.y[(token + t) * tile.y_stride + row + r] = total;
-    }
-}
-
-template <int T, typename Weight>
-TYTO_INLINE void dot_rows(const MatmulTile& tile, size_t token) {
-  size_t row = 0;
-  for (; row + 4 <= tile.rows; row += 4) dot_tile<T, 4, Weight>(tile, token, row);
-  for (; row < tile.rows; ++row) dot_tile<T, 1, Weight>(tile, token, row);
-}
-
-template <typename Weight>
-TYTO_INLINE void matmul_of(const MatmulTile& tile) {
-  size_t token = 0;
-  for (; token + 3 <= tile.tokens; token += 3) dot_rows<3, Weight>(tile, token);
-  for (; token < tile.tokens; ++token) dot_rows<1, Weight>(tile, token);
-}
-
-void matmul(const MatmulTile& tile) {
-  switch (tile.weight_type) {
-    case DType::f32:
-      return matmul_of<float>(tile);
-    case DType::f16:
-      return matmul_of<_Float16>(tile);
-    case DType::bf16:
-      return matmul_of<Bf16>(tile);
-    default:
-      return;  // other types are widened by the caller
-  }
-}
-
-template <typename Value>
-TYTO_INLINE void widen_of(const void* in, float* out, size_t count) {
-  const Value* values = static_cast<const Value*>(in);
-  size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    Vec v;
-    load8(values + i, v);
-    std::memcpy(out + i, &v, sizeof v);
-  }
-  for (; i < count; ++i) out[i] = load1(values + i);
-}
 
 void widen(DType type, const void* in, float* out, size_t count) {
   switch (type) {
@@ -138,93 +23,111 @@ void widen(DType type, const void* in, float* out, size_t count) {
   }
 }
 
+// Blocks of 34 bytes: an f16 scale, 32 codes. A NaN or an infinity makes the whole block NaN.
+TYTO_INLINE void narrow_q8_0(const float* in, uint8_t* out, size_t count) {
+  for (size_t block = 0; block < count; block += 32, out += 34) {
+    const float* x = in + block;
+    float most = 0, poison = 0;
+    for (size_t i = 0; i < 32; ++i) {
+      most = std::fabs(x[i]) > most ? std::fabs(x[i]) : most;
+      poison += 0.0f * x[i];
+    }
+    const float factor = most > 0 ? 127.0f / most : 0.0f;
+    const _Float16 scale = static_cast<_Float16>(most / 127.0f + poison);
+    std::memcpy(out, &scale, sizeof scale);
+    for (size_t i = 0; i < 32; ++i)
+      out[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(
+          poison == 0 ? static_cast<int32_t>(std::nearbyint(x[i] * factor)) : 1));
+  }
+}
+
 void narrow(DType type, const float* in, void* out, size_t count) {
+  if (type == DType::q8_0) return narrow_q8_0(in, static_cast<uint8_t*>(out), count);
   if (type == DType::f32) {
     std::memcpy(out, in, count * sizeof(float));
     return;
   }
   _Float16* values = static_cast<_Float16*>(out);
-  for (size_t i = 0; i < count; ++i) values[i] = static_cast<_Float16>(in[i]);
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store_f16(values + i, load(in + i));
+  for (; i < count; ++i) values[i] = static_cast<_Float16>(in[i]);
 }
 
-TYTO_INLINE float dot(const float* a, const float* b, size_t count) {
-  Vec acc = {};
+// Four partial sums, so that one addition need not wait for the last.
+TYTO_INLINE float sum_of_squares(const float* x, size_t count) {
+  Vec acc[4] = {zero(), zero(), zero(), zero()};
   size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    Vec av, bv;
-    load8(a + i, av);
-    load8(b + i, bv);
-    acc += av * bv;
-  }
-  float total = sum(acc);
-  for (; i < count; ++i) total += a[i] * b[i];
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes)
+    for (size_t v = 0; v < 4; ++v) {
+      const Vec value = load(x + i + v * kLanes);
+      acc[v] = fma(value, value, acc[v]);
+    }
+  float total = sum(add(add(acc[0], acc[1]), add(acc[2], acc[3])));
+  for (; i < count; ++i) total += x[i] * x[i];
   return total;
 }
 
-// Scores become weights that add to one.
-TYTO_INLINE void softmax(float* scores, size_t count) {
-  float largest = scores[0];
-  for (size_t i = 1; i < count; ++i) largest = scores[i] > largest ? scores[i] : largest;
-  float total = 0;
-  for (size_t i = 0; i < count; ++i) {
-    scores[i] = std::exp(scores[i] - largest);
-    total += scores[i];
-  }
-  const float scale = 1.0f / total;
-  for (size_t i = 0; i < count; ++i) scores[i] *= scale;
-}
-
-template <typename Value>
-TYTO_INLINE void attend_of(const AttentionHead& head) {
-  const Value* k = static_cast<const Value*>(head.k);
-  const Value* v = static_cast<const Value*>(head.v);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(head.head_dim));
-  float row[kMaxHeadDim];
-  for (size_t p = 0; p < head.positions; ++p) {
-    widen_of<Value>(k + p * head.head_dim, row, head.head_dim);
-    for (size_t g = 0; g < head.group; ++g)
-      head.scores[g * head.positions + p] =
-          scale * dot(head.q + g * head.head_dim, row, head.head_dim);
-  }
-  for (size_t g = 0; g < head.group; ++g) softmax(head.scores + g * head.positions, head.positions);
-  std::memset(head.y, 0, head.group * head.head_dim * sizeof(float));
-  for (size_t p = 0; p < head.positions; ++p) {
-    widen_of<Value>(v + p * head.head_dim, row, head.head_dim);
-    for (size_t g = 0; g < head.group; ++g) {
-      const float weight = head.scores[g * head.positions + p];
-      float* y = head.y + g * head.head_dim;
-      for (size_t i = 0; i < head.head_dim; ++i) y[i] += weight * row[i];
-    }
-  }
-}
-
-void attend(const AttentionHead& head) {
-  if (head.kv_type == DType::f32)
-    attend_of<float>(head);
-  else
-    attend_of<_Float16>(head);
-}
-
 void rmsnorm(const float* x, const float* weight, float* y, size_t count, float eps) {
-  const float mean_square = dot(x, x, count) / static_cast<float>(count);
+  const float mean_square = sum_of_squares(x, count) / static_cast<float>(count);
   const float scale = 1.0f / std::sqrt(mean_square + eps);
   for (size_t i = 0; i < count; ++i) y[i] = x[i] * scale * weight[i];
 }
 
-void swiglu(const float* gate, const float* up, float* y, size_t count) {
-  for (size_t i = 0; i < count; ++i) y[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+// gate / (1 + exp(-gate)) * up
+TYTO_INLINE Vec swiglu_of(Vec gate, Vec up) {
+  return mul(div(gate, add(broadcast(1.0f), exp(sub(zero(), gate)))), up);
 }
 
-void add(float* x, const float* y, size_t count) {
+void swiglu(const float* gate, const float* up, float* y, size_t count) {
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(y + i, swiglu_of(load(gate + i), load(up + i)));
+  if (i == count) return;
+  float last[3][kLanes] = {};  // the same arithmetic for the rest: cuts must not change results
+  std::memcpy(last[0], gate + i, (count - i) * sizeof(float));
+  std::memcpy(last[1], up + i, (count - i) * sizeof(float));
+  store(last[2], swiglu_of(load(last[0]), load(last[1])));
+  std::memcpy(y + i, last[2], (count - i) * sizeof(float));
+}
+
+void add_to(float* x, const float* y, size_t count) {
   for (size_t i = 0; i < count; ++i) x[i] += y[i];
 }
 
-constexpr InnerLoops kLoops = {TYTO_ISA_NAME, matmul, attend, widen, narrow, rmsnorm, swiglu, add};
+void rotate(float* head, const float* cosines, const float* sines, size_t half, bool pairs) {
+  if (pairs) {
+    for (size_t i = 0; i < half; ++i) {
+      const float first = head[2 * i], second = head[2 * i + 1];
+      head[2 * i] = first * cosines[i] - second * sines[i];
+      head[2 * i + 1] = second * cosines[i] + first * sines[i];
+    }
+    return;
+  }
+  float* __restrict low = head;
+  float* __restrict high = head + half;
+  for (size_t i = 0; i < half; ++i) {
+    const float first = low[i], second = high[i];
+    low[i] = first * cosines[i] - second * sines[i];
+    high[i] = second * cosines[i] + first * sines[i];
+  }
+}
 
 }  // namespace
 
 const InnerLoops& inner_loops() {
-  return kLoops;
+  static const InnerLoops loops = {.name = TYTO_ISA_NAME,
+                                   .matmul = matmul,
+                                   .attend = attend,
+                                   .widen = widen,
+                                   .narrow = narrow,
+                                   .rmsnorm = rmsnorm,
+                                   .swiglu = swiglu,
+                                   .add = add_to,
+                                   .rotate = rotate,
+                                   .attention = &attention_loops(),
+                                   .floats = &float_loops(),
+                                   .packed = packed_loops(),
+                                   .peak = &peak_loops()};
+  return loops;
 }
 
 }  // namespace tyto::cpu::TYTO_ISA

@@ -10,14 +10,14 @@ class AirExecutable : public Executable {
  public:
   AirExecutable(NpuCore& core, const Program& program)
       : core_(core),
-        program_(program),
+        program_(with_weights(program, DType::bf16)),
         binding_(bind_to_air(program, core.kernels.dims)),
         dispatcher_(core, core.open(binding_.program.name, 0), program_),
         run_(guarded(dispatcher_.where(), [&] { return xrt::run(dispatcher_.context().kernel); })),
         buffers_(program.slots.size()) {
     // The kernel works on all the rows it was compiled for, however long the prompt is.
     call_ = {.tokens = static_cast<uint32_t>(program.slots[0].rows)};
-    work_ = cost(program, call_);
+    work_ = cost(program_, call_);
   }
 
   void bind(uint16_t slot, const Buffer& buffer) override {

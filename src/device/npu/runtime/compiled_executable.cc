@@ -6,9 +6,8 @@ namespace {
 
 // The program as the device has it: bf16 weights, and heads rotated by halves like everywhere else
 // on it.
-Program for_device(Program program) {
-  for (Slot& slot : program.slots)
-    if (slot.kind == SlotKind::weight) slot.dtype = DType::bf16;
+Program for_device(const Program& original) {
+  Program program = with_weights(original, DType::bf16);
   for (Launch& launch : program.launches) launch.shape.rope_pairs = false;
   return program;
 }

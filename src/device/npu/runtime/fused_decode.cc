@@ -7,9 +7,13 @@
 #include "device/npu/q4nx.h"
 #include "device/npu/runtime/kv_slab.h"
 #include "device/npu/weight_placing.h"
+#include "trace/span.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {
+
+// As many bits per weight: 4, and a scale and a minimum of 16 bits for every 32.
+constexpr DType kPackedType = DType::q4_1;
 
 // One build: its context, its instruction words, and a run with everything bound.
 struct Window {
@@ -28,7 +32,7 @@ class FusedDecode : public Executable {
  public:
   FusedDecode(NpuCore& core, const Program& program, std::shared_ptr<KvSlab> slab)
       : core_(core),
-        program_(program),
+        program_(with_weights(program, kPackedType)),
         where_(core.name() + ": " + program.name),
         layout_(q4nx_layout(core.kernels.dims, core.kernels.windows.back())),
         slab_(std::move(slab)),
@@ -69,7 +73,12 @@ class FusedDecode : public Executable {
   const TensorView& weight(const std::string& name) { return named(name)->contents; }
 
   void set_up() {
-    pack_weights();
+    weights_ = core_.allocate(layout_.weight_elements * 2, "packed weights");
+    {
+      SetupTimer timer(core_.env.trace, kLayoutPhase);
+      pack_weights();
+    }
+    core_.upload(weights_, "packed weights");
     pack_norms();
     const AirDims& dims = core_.kernels.dims;
     launches_ = dims.layers + layout_.head_chunks;
@@ -104,7 +113,6 @@ class FusedDecode : public Executable {
   }
 
   void pack_weights() {
-    weights_ = core_.allocate(layout_.weight_elements * 2, "packed weights");
     const std::span<std::byte> memory(weights_.map<std::byte*>(), weights_.size());
     const AirDims& dims = core_.kernels.dims;
     for (uint32_t layer = 0; layer < dims.layers; ++layer) {
@@ -127,7 +135,6 @@ class FusedDecode : public Executable {
     const uint16_t slot = head.args[1].slot;
     pack_q4nx_head(layout_, {program_.slots[slot].name, buffers_[slot]->contents},
                    memory.subspan(layout_.head_offset * 2), core_.env.pool);
-    weights_.sync(XCL_BO_SYNC_BO_TO_DEVICE);
   }
 
   // The rows of a rotated projection, in the order the kernels rotate them.
@@ -211,11 +218,18 @@ std::shared_ptr<KvSlab> make_kv_slab(NpuCore& core) {
 
 void KvSlab::lay_out(uint32_t other_window) {
   if (other_window == window) return;
-  bo.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
+  sync_live(XCL_BO_SYNC_BO_FROM_DEVICE);
   const std::span<std::byte> cache(bo.map<std::byte*>(), bo.size());
   repack_kv(q4nx_layout(dims, window), cache, q4nx_layout(dims, other_window), cache, live);
   window = other_window;
-  bo.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+  sync_live(XCL_BO_SYNC_BO_TO_DEVICE);
+}
+
+void KvSlab::sync_live(xclBOSyncDirection direction) {
+  const Q4nxLayout layout = q4nx_layout(dims, window);
+  const uint64_t region = layout.kv_region_elements * 2, bytes = live * kv_position_bytes(layout);
+  for (uint64_t at = 0; at < layout.kv_elements * 2 && bytes > 0; at += region)
+    bo.sync(direction, bytes, at);
 }
 
 std::unique_ptr<Executable> make_fused_decode(NpuCore& core, const Program& program,

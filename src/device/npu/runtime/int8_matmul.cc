@@ -18,7 +18,7 @@ class Int8Matmul : public Executable {
  public:
   Int8Matmul(NpuCore& core, const Program& program)
       : core_(core),
-        program_(program),
+        program_(with_weights(program, DType::i8)),
         launch_(program_.launches.front()),
         slot_(slot_for(core, program_)),
         dispatcher_(core, core.open(kInt8Gemm, slot_.k), program_),

@@ -2,6 +2,8 @@
 // by files that are compiled once per provider of the XRT names.
 #pragma once
 
+#include <cstdint>
+
 #include "device/npu/runtime/npu_core.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
@@ -15,6 +17,9 @@ struct KvSlab {
 
   // Re-lays the live positions for another window: from the device, to the device.
   void lay_out(uint32_t other_window);
+
+ private:
+  void sync_live(xclBOSyncDirection direction);
 };
 
 std::shared_ptr<KvSlab> make_kv_slab(NpuCore& core);

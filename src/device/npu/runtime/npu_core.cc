@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "device/npu/weight_placing.h"
+#include "trace/span.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {
@@ -129,6 +130,12 @@ xrt::bo NpuCore::mapped(const TensorView& tensor, uint64_t first_row, uint64_t r
   return {pages, bytes, address - first_page};
 }
 
+void NpuCore::upload(xrt::bo& weights, const std::string& what) {
+  SetupTimer timer(env.trace, kernels.info.is_virtual ? "weights copied by the virtual NPU"
+                                                      : "weights synced to the NPU");
+  guarded(name() + ": " + what, [&] { weights.sync(XCL_BO_SYNC_BO_TO_DEVICE); });
+}
+
 xrt::bo NpuCore::weight(const AirArgument& argument, const std::vector<AirPart>& parts,
                         const std::vector<std::shared_ptr<NpuBuffer>>& buffers) {
   std::vector<Part> key;
@@ -154,11 +161,14 @@ xrt::bo NpuCore::weight(const AirArgument& argument, const std::vector<AirPart>&
       }
     }
     xrt::bo bo = allocate(argument.bytes(), argument.name);
-    auto* memory = bo.map<uint16_t*>();
-    for (const AirPart& part : parts)
-      place_rows(buffers[part.slot]->contents, part.first_row, part.rows, part.place,
-                 {memory, argument.bytes() / 2}, env.pool);
-    guarded(name() + ": " + argument.name, [&] { bo.sync(XCL_BO_SYNC_BO_TO_DEVICE); });
+    {
+      SetupTimer timer(env.trace, kLayoutPhase);
+      auto* memory = bo.map<uint16_t*>();
+      for (const AirPart& part : parts)
+        place_rows(buffers[part.slot]->contents, part.first_row, part.rows, part.place,
+                   {memory, argument.bytes() / 2}, env.pool);
+    }
+    upload(bo, argument.name);
     return entry->second = bo;
   } catch (...) {
     weights_.erase(entry);
@@ -187,9 +197,12 @@ std::shared_ptr<WeightCodes> NpuCore::weight_codes(const GemmSlot& slot, const G
   auto made = std::make_shared<WeightCodes>();
   made->codes = allocate(extent.weight_bytes(), source.name);
   made->scales.resize(extent.outputs);
-  quantize_gemm_weights(source, extent, {made->codes.map<int8_t*>(), extent.weight_bytes()},
-                        made->scales, env.pool);
-  made->codes.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+  {
+    SetupTimer timer(env.trace, kLayoutPhase);
+    quantize_gemm_weights(source, extent, {made->codes.map<int8_t*>(), extent.weight_bytes()},
+                          made->scales, env.pool);
+  }
+  upload(made->codes, source.name);
   return entry = made;
 }
 
@@ -212,6 +225,12 @@ std::shared_ptr<NpuContext> NpuCore::compiled(ProgramSet& set) {
     set.context = open_image("programs " + to_hex(image.hash), std::move(image));
   }
   return set.context;
+}
+
+Program with_weights(Program program, DType type) {
+  for (Slot& slot : program.slots)
+    if (slot.kind == SlotKind::weight) slot.dtype = type;
+  return program;
 }
 
 void Dispatcher::start(xrt::run& run) {

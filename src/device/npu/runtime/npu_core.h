@@ -40,6 +40,9 @@ auto guarded(const std::string& where, const Function& function) {
   }
 }
 
+// What set-up calls the time it takes to bring weights into the order of a kernel's arguments.
+constexpr const char* kLayoutPhase = "weights laid out for the NPU";
+
 // A context holds one image: two ELFs that MLIR-AIR built cannot share one, both being "main".
 struct NpuContext {
   NpuImage image;
@@ -101,6 +104,9 @@ class NpuCore {
                                        size_t row_bytes, size_t copies);
   std::shared_ptr<WeightCodes> weight_codes(const GemmSlot& slot, const GemmExtent& extent,
                                             const WeightSource& source);
+  // Weights that were just laid out; set-up time of their own.
+  void upload(xrt::bo& weights, const std::string& what);
+
   // Memory that only the device uses; one dispatch runs at a time, so all images share it.
   // `ordinal` tells apart the arguments of one image.
   xrt::bo scratch(size_t bytes, size_t ordinal);
@@ -128,6 +134,9 @@ class NpuCore {
   std::shared_ptr<ProgramSet> open_set_;  // shared with its executables
   uint64_t pinned_ = 0;
 };
+
+// The program with its weights in the type that the device holds them in, which is what it moves.
+Program with_weights(Program program, DType type);
 
 // One dispatch after another of one run, with the counting and the errors that go with it.
 class Dispatcher {

@@ -69,7 +69,7 @@ class NpuDevice : public Device {
     if (core_.env.npu.weights == NpuWeights::int8) return;
     const auto buffer = std::static_pointer_cast<NpuBuffer>(handle.handle);
     guarded(sync_where_, [&] {
-      if (slab_ && buffer->bo.address() == slab_->bo.address()) slab_->lay_out(slab_->most);
+      if (slab_ && buffer->bo.address() == slab_->bo.address()) lay_out_for_host(direction);
       buffer->bo.sync(
           direction == Sync::to_device ? XCL_BO_SYNC_BO_TO_DEVICE : XCL_BO_SYNC_BO_FROM_DEVICE,
           bytes, buffer->offset + offset);
@@ -131,6 +131,15 @@ class NpuDevice : public Device {
     if (!name) return "the final norm of one row is the host's";
     if (const auto problem = air_problem(program, launch)) return problem;
     return core_.kernels.why_no_image(*name, 0);
+  }
+
+  // What the host gives is laid out for the largest window already; laying it out again would first
+  // fetch the device's rows over the host's.
+  void lay_out_for_host(Sync direction) {
+    if (direction == Sync::to_device)
+      slab_->window = slab_->most;
+    else
+      slab_->lay_out(slab_->most);
   }
 
   bool uses_slab() const {

@@ -1,0 +1,54 @@
+#include "cli/combination.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "device/cpu/inner_loops.h"
+#include "model/weight_hash.h"
+
+namespace tyto {
+namespace {
+
+// The driver of a real NPU; the others are part of the program and differ by instruction set.
+std::string driver_of(const std::string& device) {
+  if (device != "npu") return fmt::format("tyto's {} kernels", cpu::best_inner_loops().name);
+  const auto read = [](const char* path) { return read_system_text(path, 256).text; };
+  std::string module = read("/sys/module/amdxdna/version");
+  if (module.empty()) module = read("/sys/module/amdxdna/srcversion");
+  return fmt::format("amdxdna {}, Linux {}", module.empty() ? "unknown" : module,
+                     read("/proc/sys/kernel/osrelease"));
+}
+
+}  // namespace
+
+Combination combination_of(const Engine& engine, const EngineFlags& flags) {
+  const bool is_npu = flags.device != "cpu";
+  Combination result{.tyto = TYTO_VERSION,
+                     .weights = weight_hash(engine.model()).hash,
+                     .driver = driver_of(flags.device),
+                     .device = flags.device,
+                     .fusion = flags.fusion,
+                     .weight_form = flags.weights.value_or(is_npu ? "bf16" : "as in the file"),
+                     .kv_type = flags.kv_type.value_or(is_npu ? "the device's" : "f16"),
+                     .numerics = flags.vnpu_numerics.value_or(is_npu ? "bf16" : "f32"),
+                     .images = {}};
+  for (const LoadedCode& code : engine.loaded_code()) result.images.push_back(code.hash);
+  std::sort(result.images.begin(), result.images.end());
+  result.images.erase(std::unique(result.images.begin(), result.images.end()), result.images.end());
+  return result;
+}
+
+std::string verified_clause(const Verification& verification, const EngineFlags& flags) {
+  if (verification.state == Verified::yes) return "";
+  std::string settings = " --device " + flags.device;
+  if (flags.fusion != "block") settings += " --fusion " + flags.fusion;
+  if (flags.weights) settings += " --weights " + *flags.weights;
+  if (verification.state == Verified::no)
+    return fmt::format(" · never verified: tyto verify{}", settings);
+  return fmt::format(" · FAILED its verification of {}: tyto diagnose{}", verification.time,
+                     settings);
+}
+
+}  // namespace tyto

@@ -1,0 +1,154 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/combination.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/prompt.h"
+#include "cli/provenance.h"
+#include "cli/terminal.h"
+#include "engine/greedy.h"
+#include "llama/diagnose.h"
+
+namespace tyto {
+namespace {
+
+constexpr const char* kDefaultPrompt = "Tell me a story about a fox who finds a lamp.";
+constexpr double kFullPrecision = 0.999;
+constexpr double kQuantized = 0.99;  // q4nx and int8 weights
+
+struct DiagnoseFlags {
+  EngineFlags engine;
+  PromptFlags prompt;
+  uint32_t tokens = 4;
+  std::optional<double> tolerance;
+  std::string json, html;
+};
+
+double tolerance_of(const DiagnoseFlags& flags) {
+  const bool is_quantized = flags.engine.weights.value_or("bf16") != "bf16";
+  return flags.tolerance.value_or(is_quantized ? kQuantized : kFullPrecision);
+}
+
+// A model without a chat template gets the prompt as it is.
+std::vector<Token> tokens_of(const DiagnoseFlags& flags, Engine& engine) {
+  PromptFlags prompt = flags.prompt;
+  if (!prompt.given) prompt.prompt = kDefaultPrompt;
+  prompt.raw = prompt.raw || (engine.tokenizer().vocabulary().chat_template.empty() &&
+                              prompt.chat.chat_template.empty());
+  return prompt_tokens(prompt, engine);
+}
+
+// What the device shows of the reference's tokens. A failed dispatch ends it, and is told.
+std::string run_device(Engine& engine, const ReferenceRecord& reference, Receipt& receipt) {
+  const std::span<const Token> tokens = reference.tokens();
+  Pipeline& pipeline = engine.pipeline();
+  const auto before = engine.trace().snapshot();
+  auto between = before;
+  std::string problem;
+  try {
+    pipeline.run(tokens.first(reference.prompt_size()));
+    between = engine.trace().snapshot();
+    for (size_t i = reference.prompt_size(); i < tokens.size(); ++i)
+      pipeline.run(tokens.subspan(i, 1));
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::device) throw;
+    problem = error.what();
+  }
+  const auto after = engine.trace().snapshot();
+  receipt.devices = window(before, after);
+  receipt.phases = {window(before, between), window(between, after)};
+  receipt.fallbacks = engine.trace().fallbacks();
+  return problem;
+}
+
+Diagnosis facts_of(const DiagnoseFlags& flags, Engine& engine, const ReferenceRecord& reference) {
+  const Model& model = engine.model();
+  const Combination combination = combination_of(engine, flags.engine);
+  Diagnosis result;
+  result.model = model.config.name.empty() ? model.path.filename().string() : model.config.name;
+  result.device = flags.engine.device;
+  result.is_virtual = engine.devices().front().is_virtual;
+  result.settings =
+      fmt::format("--fusion {}, weights {}, KV cache {}, numerics {}", combination.fusion,
+                  combination.weight_form, combination.kv_type, combination.numerics);
+  const size_t prompt_size = reference.prompt_size();
+  result.prompt = engine.tokenizer().decode(
+      {reference.tokens().begin(),
+       reference.tokens().begin() + static_cast<std::ptrdiff_t>(prompt_size)},
+      true);
+  result.version = TYTO_VERSION;
+  result.time = utc_now();
+  result.command = command_line();
+  result.layers = model.config.layers;
+  result.prompt_tokens = static_cast<uint32_t>(prompt_size);
+  result.decode_tokens = static_cast<uint32_t>(reference.tokens().size() - prompt_size);
+  result.tolerance = tolerance_of(flags);
+  return result;
+}
+
+void diagnose(const DiagnoseFlags& flags) {
+  DeviceRecord record;
+  EngineOptions options = engine_options(flags.engine);
+  options.pipeline.observer = record.observer();
+  // A second try would hide what is looked for.
+  if (!flags.engine.on_npu_error) options.pipeline.on_error = OnDeviceError::fail;
+  Engine engine(options, progress_bar());
+  const std::vector<Token> prompt = tokens_of(flags, engine);
+  const ReferenceRecord reference(engine.model(), prompt, flags.tokens, progress_bar());
+  Receipt receipt;
+  const std::string problem = run_device(engine, reference, receipt);
+  engine.check_required(receipt.phases);
+
+  Diagnosis diagnosis = facts_of(flags, engine, reference);
+  diagnosis.executed = executed_line(receipt);
+  diagnosis.problem =
+      !problem.empty() ? problem : why_not_executed(flags.engine.device, receipt).value_or("");
+  compare_records(record.dispatches(), reference, diagnosis);
+
+  const bool colour = ::isatty(STDOUT_FILENO) != 0;
+  for (const Table& table : diagnosis_tables(diagnosis)) print(to_text(table, colour) + "\n");
+  print(diagnosis_verdict(diagnosis) + "\n");
+  note(fmt::format("prompt {} tokens · then {} tokens · {}", diagnosis.prompt_tokens,
+                   diagnosis.decode_tokens, diagnosis.executed));
+  if (!flags.json.empty()) write_file(flags.json, diagnosis_json(diagnosis));
+  if (!flags.html.empty()) write_file(flags.html, diagnosis_html(diagnosis));
+  if (first_past(diagnosis) != nullptr || !diagnosis.problem.empty())
+    throw Error(ErrorCode::device, "diagnose", diagnosis_verdict(diagnosis));
+}
+
+}  // namespace
+
+void define_diagnose(CLI::App& command) {
+  auto flags = std::make_shared<DiagnoseFlags>();
+  add_prompt_flags(command, flags->prompt);
+  add_engine_flags(command, flags->engine);
+  command
+      .add_option("-n,--tokens", flags->tokens,
+                  "tokens to decode behind the prompt; the reference chooses them")
+      ->type_name("N")
+      ->check(CLI::Range(0u, 1024u))
+      ->capture_default_str();
+  command
+      .add_option("--tolerance", flags->tolerance,
+                  "least cosine (default: 0.999; 0.99 with q4nx and int8 weights)")
+      ->type_name("X")
+      ->check(CLI::Range(-1.0, 1.0));
+  command.add_option("--json", flags->json, "write every number as JSON")->type_name("FILE");
+  command.add_option("--html", flags->html, "write a page with a map of layers and steps")
+      ->type_name("FILE");
+  command.footer(
+      "The f32 reference and the device run the same tokens; every result that leaves a dispatch "
+      "is compared. --fusion op shows most; what is fused stays hidden and is listed.\n"
+      "Exit code 0 when all that can be seen is within tolerance, 1 when not.\n\n"
+      "Examples:\n"
+      "  tyto diagnose --device vnpu --fusion op --html map.html\n"
+      "  tyto diagnose -m model.gguf -p 'Name three owls.' --tolerance 0.9999");
+  command.callback([flags] { diagnose(*flags); });
+}
+
+}  // namespace tyto

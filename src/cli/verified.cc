@@ -1,0 +1,136 @@
+#include "cli/verified.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kSchema = "tyto-verified-1";
+// Of the file only its end is read: a run must not pay for years of verifying.
+constexpr std::streamoff kMostBytes = 128 << 10;
+
+std::filesystem::path verified_file() {
+  return state_folder() / "verified.jsonl";
+}
+
+Combination combination_from(const Json& line) {
+  const auto text = [&](const char* key) { return std::string(line.at(key).as_string()); };
+  Combination result{.tyto = text("tyto"),
+                     .weights = text("weights"),
+                     .driver = text("driver"),
+                     .device = text("device"),
+                     .fusion = text("fusion"),
+                     .weight_form = text("weight_form"),
+                     .kv_type = text("kv_type"),
+                     .numerics = text("numerics"),
+                     .images = {}};
+  line.at("images").for_each_element(
+      [&](size_t, const Json& image) { result.images.emplace_back(image.as_string()); });
+  std::sort(result.images.begin(), result.images.end());
+  return result;
+}
+
+bool covers(const Combination& verified, const Combination& running) {
+  return verified.tyto == running.tyto && verified.weights == running.weights &&
+         verified.driver == running.driver && verified.device == running.device &&
+         verified.fusion == running.fusion && verified.weight_form == running.weight_form &&
+         verified.kv_type == running.kv_type && verified.numerics == running.numerics &&
+         std::includes(verified.images.begin(), verified.images.end(), running.images.begin(),
+                       running.images.end());
+}
+
+// The file's end, from the beginning of a line.
+std::string last_lines(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) fail_input(path.string(), "cannot be read: {}", std::strerror(errno));
+  const std::streamoff size = file.tellg();
+  const bool is_cut = size > kMostBytes;
+  file.seekg(is_cut ? size - kMostBytes : 0);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (is_cut) text.erase(0, text.find('\n') + 1);
+  return text;
+}
+
+}  // namespace
+
+std::string_view name(Verified state) {
+  constexpr std::string_view kNames[] = {"yes", "no", "failed"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+std::string record_line(const VerifiedRecord& record) {
+  const Combination& of = record.combination;
+  const ordered_json line = {{"schema", kSchema},
+                             {"time", record.time},
+                             {"verdict", record.passed ? "pass" : "fail"},
+                             {"against", record.against},
+                             {"prompts", record.prompts},
+                             {"tyto", of.tyto},
+                             {"device", of.device},
+                             {"fusion", of.fusion},
+                             {"weight_form", of.weight_form},
+                             {"kv_type", of.kv_type},
+                             {"numerics", of.numerics},
+                             {"driver", of.driver},
+                             {"weights", of.weights},
+                             {"images", of.images}};
+  return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+Verification look_up(std::string_view lines, const Combination& combination) {
+  Verification result;
+  size_t damaged = 0;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    try {
+      const Json json = Json::parse(line, "verified.jsonl");
+      const std::string verdict(json.at("verdict").as_string());
+      if (json.at("schema").as_string() != kSchema || (verdict != "pass" && verdict != "fail"))
+        json.fail("is of another version");
+      if (!covers(combination_from(json), combination)) continue;
+      result.time = json.at("time").as_string();
+      result.state = verdict == "pass" ? Verified::yes : Verified::failed;
+    } catch (const Error&) {
+      ++damaged;
+    }
+  }
+  if (damaged > 0)
+    result.warning =
+        fmt::format("{} damaged {} passed over", damaged, damaged == 1 ? "line was" : "lines were");
+  return result;
+}
+
+Verification verification_of(const Combination& combination) {
+  try {
+    const std::filesystem::path path = verified_file();
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return {};
+    if (!std::filesystem::is_regular_file(path, ignored)) fail_input(path.string(), "is no file");
+    Verification result = look_up(last_lines(path), combination);
+    if (!result.warning.empty()) result.warning = path.string() + ": " + result.warning;
+    return result;
+  } catch (const Error& error) {
+    return {.warning = error.what()};
+  }
+}
+
+void remember(const VerifiedRecord& record) {
+  append_line(verified_file(), record_line(record));
+}
+
+}  // namespace tyto

@@ -1,0 +1,258 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <memory>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/combination.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/provenance.h"
+#include "cli/terminal.h"
+#include "cli/verify_report.h"
+#include "engine/greedy.h"
+#include "tensor/compare.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint64_t kMaxTranscriptBytes = uint64_t{256} << 20;
+constexpr uint32_t kWrittenCandidates = 10;  // beyond the gate's, so that a rank can be told
+
+// Short and varied. tools/hf_reference.py has the same ones, in the same order.
+constexpr std::array<const char*, 8> kPrompts = {
+    "Tell me a story about a fox who finds a lamp.",
+    "What is 3 plus 4?",
+    "The owl looked down at the river and",
+    "Name three things that are blue.",
+    "Why does the moon change its shape?",
+    "Write a short poem about rain.",
+    "One, two, three, four,",
+    "Who lives in the old house on the hill?",
+};
+constexpr size_t kQuickPrompts = 2;
+
+struct VerifyFlags {
+  EngineFlags engine;
+  GateOptions gate;
+  std::string against;  // empty: reference, or nothing when only writing
+  bool full = false;
+  std::string json, write;
+
+  bool is_only_writing() const { return !write.empty() && against.empty(); }
+  bool uses_file() const { return !against.empty() && against != "reference"; }
+};
+
+// Through the model's chat template, where it has one.
+Continuation prompt_of(const std::string& text, const Engine& engine) {
+  const Tokenizer& tokenizer = engine.tokenizer();
+  Continuation result;
+  result.text = text;
+  if (tokenizer.vocabulary().chat_template.empty()) {
+    result.prompt = tokenizer.encode(text);
+    return result;
+  }
+  const ChatTemplate chat_template =
+      choose_chat_template(tokenizer.vocabulary(), "", engine.model().path.string());
+  result.prompt = encode_chat(tokenizer, chat_template, {{"user", text}});
+  return result;
+}
+
+std::vector<Continuation> own_prompts(const VerifyFlags& flags, const Engine& engine) {
+  std::vector<Continuation> result;
+  for (size_t i = 0; i < (flags.full ? kPrompts.size() : kQuickPrompts); ++i)
+    result.push_back(prompt_of(kPrompts[i], engine));
+  return result;
+}
+
+// The other engine's file must be able to answer what the gate asks.
+Transcript read_transcript(const VerifyFlags& flags, const Engine& engine) {
+  Transcript file = transcript_from_json(read_text_file(flags.against, kMaxTranscriptBytes),
+                                         flags.against, engine.model().config.vocab);
+  const auto refuse = [&](const std::string& what, const std::string& next) {
+    throw Error(ErrorCode::input, flags.against, what, next);
+  };
+  if (file.k < flags.gate.k)
+    refuse(fmt::format("has the best {}, the gate asks for {}", file.k, flags.gate.k),
+           fmt::format("write it again with more, or give -k {}", file.k));
+  if (file.max_tokens < flags.gate.tokens)
+    refuse(fmt::format("has {} tokens, the gate asks for {}", file.max_tokens, flags.gate.tokens),
+           fmt::format("write it again with more, or give -n {}", file.max_tokens));
+  if (flags.full && file.continuations.size() < kPrompts.size())
+    refuse(
+        fmt::format("has {} prompts, --full wants {}", file.continuations.size(), kPrompts.size()),
+        "write it again with all prompts");
+  if (!flags.full && file.continuations.size() > kQuickPrompts)
+    file.continuations.resize(kQuickPrompts);
+  for (const Continuation& from : file.continuations)
+    if (from.generated.size() < flags.gate.tokens &&
+        !engine.tokenizer().is_eos(from.generated.back()))
+      refuse(fmt::format("a continuation ends after {} tokens without an end-of-text token",
+                         from.generated.size()),
+             "write it again");
+  return file;
+}
+
+double lowest_cosine(const AllLogits& ours, const AllLogits& theirs, uint32_t count) {
+  double lowest = 1;
+  for (size_t i = 0; i < count; ++i) lowest = std::min(lowest, compare(ours[i], theirs[i]).cosine);
+  return lowest;
+}
+
+class Verifier {
+ public:
+  explicit Verifier(const VerifyFlags& flags)
+      : flags_(flags), engine_(engine_options(flags.engine), progress_bar()) {}
+
+  void run() {
+    report_.gate = flags_.gate;
+    report_.against = "the f32 reference";
+    std::vector<Continuation> prompts;
+    if (flags_.uses_file()) {
+      Transcript file = read_transcript(flags_, engine_);
+      report_.against = fmt::format("{} ({})", file.engine, flags_.against);
+      prompts = std::move(file.continuations);
+    } else {
+      prompts = own_prompts(flags_, engine_);
+    }
+    for (Continuation& prompt : prompts) {
+      compare_one(std::move(prompt));
+      if (!report_.problem.empty()) break;
+    }
+    engine_.check_required(report_.receipt.phases);
+    finish();
+  }
+
+ private:
+  // `other` has the prompt and, from a file, the other engine's continuation.
+  void compare_one(Continuation other) {
+    VerifiedPrompt result;
+    AllLogits our_logits, their_logits;
+    const bool uses_reference = !flags_.uses_file() && !flags_.is_only_writing();
+    const GreedyRequest request{other.prompt, flags_.gate.tokens,
+                                std::max(kWrittenCandidates, flags_.gate.k)};
+    try {
+      result.ours = greedy(engine_.pipeline(), engine_.tokenizer(), request, engine_.trace(),
+                           report_.receipt, uses_reference ? &our_logits : nullptr);
+    } catch (const Error& error) {
+      if (error.code != ErrorCode::device) throw;
+      report_.problem = error.what();
+      return;
+    }
+    result.ours.text = other.text;
+    if (uses_reference) {
+      const std::string text = other.text;
+      other = greedy_reference(engine_.model(), engine_.tokenizer(), request, &their_logits,
+                               progress_bar());
+      other.text = text;
+    }
+    if (flags_.is_only_writing()) {
+      report_.prompts.push_back(std::move(result));
+      return;
+    }
+    result.theirs = std::move(other);
+    result.gate = compare_greedy(result.ours, result.theirs, flags_.gate);
+    if (uses_reference)
+      result.worst_cosine = lowest_cosine(our_logits, their_logits, result.gate.compared);
+    report_.prompts.push_back(std::move(result));
+  }
+
+  void finish() {
+    if (report_.problem.empty())
+      report_.problem = why_not_executed(flags_.engine.device, report_.receipt).value_or("");
+    report_.combination = combination_of(engine_, flags_.engine);
+    report_.context = receipt_context(engine_, flags_.engine.fusion);
+    if (!flags_.write.empty()) write_own_side();
+    if (flags_.is_only_writing()) return;
+    // What a passed gate promises is this gate, with nothing broken on purpose.
+    const GateOptions standard;
+    const bool is_standard = flags_.gate.tokens >= standard.tokens && flags_.gate.k == standard.k &&
+                             !flags_.engine.vnpu_fault;
+    if (is_standard)
+      remember({report_.combination, has_passed(report_), report_.context.time, report_.against,
+                static_cast<uint32_t>(report_.prompts.size())});
+    report_.remembered = is_standard;
+    show(is_standard);
+  }
+
+  void show(bool is_standard) {
+    const Tokenizer& tokenizer = engine_.tokenizer();
+    print(to_text(verify_table(report_, tokenizer), ::isatty(STDOUT_FILENO) != 0));
+    print(verdict_line(report_) + "\n");
+    note(fmt::format("prompts {} tokens · generated {} tokens · {}", report_.receipt.prompt_tokens,
+                     report_.receipt.generated_tokens, executed_line(report_.receipt)));
+    if (!is_standard)
+      note(
+          "not remembered: what counts is the gate as it stands, 32 tokens and k = 5, on a device "
+          "without an injected fault");
+    if (!flags_.json.empty()) write_file(flags_.json, verify_json(report_, tokenizer));
+    if (!has_passed(report_))
+      throw Error(ErrorCode::device, "verify", verdict_line(report_),
+                  "`tyto diagnose` with the same flags names the first step that is off");
+  }
+
+  void write_own_side() {
+    if (!report_.problem.empty()) throw Error(ErrorCode::device, "verify --write", report_.problem);
+    const Model& model = engine_.model();
+    Transcript file{
+        .engine = fmt::format("tyto {} on {}", TYTO_VERSION, device_names(report_.receipt.devices)),
+        .model = model.config.name.empty() ? model.path.filename().string() : model.config.name,
+        .max_tokens = flags_.gate.tokens,
+        .k = std::max(kWrittenCandidates, flags_.gate.k)};
+    for (const VerifiedPrompt& prompt : report_.prompts) file.continuations.push_back(prompt.ours);
+    write_file(flags_.write, transcript_json(file));
+    note(fmt::format("wrote {} · {}", flags_.write, executed_line(report_.receipt)));
+  }
+
+  const VerifyFlags& flags_;
+  Engine engine_;
+  VerifyReport report_;
+};
+
+}  // namespace
+
+void define_verify(CLI::App& command) {
+  auto flags = std::make_shared<VerifyFlags>();
+  add_engine_flags(command, flags->engine);
+  command
+      .add_option("--against", flags->against,
+                  "the other side: reference (default), or the transcript another engine wrote")
+      ->type_name("reference|FILE");
+  command.add_flag("--full", flags->full, "8 prompts instead of 2");
+  command.add_option("-n,--tokens", flags->gate.tokens, "greedy tokens per prompt")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str();
+  command
+      .add_option("-k", flags->gate.k,
+                  "where tokens first differ, each must be among the other side's K best")
+      ->type_name("K")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command.add_option("--json", flags->json, "write the result as JSON")->type_name("FILE");
+  command
+      .add_option("--write", flags->write,
+                  "write this side's transcript, for another machine; without --against nothing "
+                  "is compared")
+      ->type_name("FILE");
+  command.footer(
+      "Both sides continue the same prompts greedily. At the first token that differs each side's "
+      "must be among the other's best; no difference passes.\n"
+      "Exit code 0 when the gate is passed, 1 when not. The result is remembered, and `tyto run` "
+      "says when a combination was never verified or failed.\n\n"
+      "Examples:\n"
+      "  tyto verify --device vnpu --fusion op\n"
+      "  tyto verify -m ./Llama-3.2-1B --full --json result.json\n"
+      "  tyto verify -m ./Llama-3.2-1B --against hf.json      (from tools/hf_reference.py)\n"
+      "  tyto verify --device npu --write npu.json            (compare it on another machine)");
+  command.callback([flags] {
+    if (flags->is_only_writing() && !flags->json.empty())
+      throw Error(ErrorCode::usage, "--json", "there is no result without a comparison",
+                  "give --against too");
+    Verifier(*flags).run();
+  });
+}
+
+}  // namespace tyto

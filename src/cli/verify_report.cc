@@ -1,0 +1,178 @@
+#include "cli/verify_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trace/report/receipt_fields.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kShownPrompt = 32;
+
+// A token as text on one line. What a terminal could take for a command, and halves of characters,
+// are shown as bytes.
+std::string shown(const Tokenizer& tokenizer, Token token) {
+  std::string out = "\"";
+  for (const char c : tokenizer.token_bytes(token)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n')
+      out += "\\n";
+    else if (byte < 0x20 || byte >= 0x7f)
+      out += fmt::format("\\x{:02x}", byte);
+    else
+      out += c;
+  }
+  return out + "\"";
+}
+
+std::string shortened(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += byte < 0x20 || byte >= 0x7f ? '?' : c;
+    if (out.size() == kShownPrompt) return out + "...";
+  }
+  return out;
+}
+
+std::string rank_text(uint32_t rank, size_t listed) {
+  return rank > 0 ? std::to_string(rank) : fmt::format("> {}", listed);
+}
+
+std::optional<double> worst_cosine(const VerifyReport& report) {
+  std::optional<double> worst;
+  for (const VerifiedPrompt& prompt : report.prompts)
+    if (prompt.worst_cosine) worst = std::min(worst.value_or(1.0), *prompt.worst_cosine);
+  return worst;
+}
+
+ordered_json prompt_json(const VerifiedPrompt& prompt, const Tokenizer& tokenizer) {
+  const GateResult& gate = prompt.gate;
+  ordered_json json = {{"text", prompt.ours.text},
+                       {"prompt_tokens", prompt.ours.prompt.size()},
+                       {"passed", gate.passed},
+                       {"compared", gate.compared},
+                       {"divergence", nullptr},
+                       {"worst_logit_cosine", nullptr},
+                       {"reason", nullptr},
+                       {"ours", prompt.ours.generated},
+                       {"theirs", prompt.theirs.generated}};
+  if (prompt.worst_cosine) json["worst_logit_cosine"] = *prompt.worst_cosine;
+  if (!gate.passed) json["reason"] = gate.reason;
+  if (!gate.divergence) return json;
+  const auto side = [&](Token token, uint32_t rank) {
+    ordered_json result = {
+        {"token", token}, {"text", tokenizer.token_bytes(token)}, {"rank_on_other_side", nullptr}};
+    if (rank > 0) result["rank_on_other_side"] = rank;
+    return result;
+  };
+  json["divergence"] = {{"position", *gate.divergence},
+                        {"ours", side(gate.ours, gate.rank_of_ours)},
+                        {"theirs", side(gate.theirs, gate.rank_of_theirs)}};
+  return json;
+}
+
+// Who did the work, without rates: the prompts are several requests, and none was timed by itself.
+ordered_json executed_json(const VerifyReport& report) {
+  const ordered_json whole = receipt_fields(report.receipt, report.context);
+  ordered_json json;
+  for (const char* key :
+       {"tyto", "time", "command", "model", "prompt_tokens", "generated_tokens", "devices",
+        "phases", "submissions", "completions", "fallbacks", "virtual", "hashes"})
+    json[key] = whole.at(key);
+  return json;
+}
+
+}  // namespace
+
+bool has_passed(const VerifyReport& report) {
+  return report.problem.empty() && !report.prompts.empty() &&
+         std::all_of(report.prompts.begin(), report.prompts.end(),
+                     [](const VerifiedPrompt& prompt) { return prompt.gate.passed; });
+}
+
+Table verify_table(const VerifyReport& report, const Tokenizer& tokenizer) {
+  Table table{
+      .id = "verify",
+      .title = fmt::format("{} against {}: {} greedy tokens, best {}", report.combination.device,
+                           report.against, report.gate.tokens, report.gate.k),
+      .columns = {{"prompt", false},
+                  {"compared"},
+                  {"first difference"},
+                  {"ours", false},
+                  {"theirs", false},
+                  {"rank of ours there"},
+                  {"rank of theirs here"},
+                  {"worst logit cosine"},
+                  {"verdict", false}}};
+  for (const VerifiedPrompt& prompt : report.prompts) {
+    const GateResult& gate = prompt.gate;
+    TableRow row{{shortened(prompt.ours.text), std::to_string(gate.compared), "none", "", "", "",
+                  "", prompt.worst_cosine ? fmt::format("{:.6f}", *prompt.worst_cosine) : "-",
+                  gate.passed ? "pass" : "FAIL"},
+                 gate.passed ? RowStyle::plain : RowStyle::alarm};
+    if (gate.divergence) {
+      const size_t at = *gate.divergence;
+      row.cells[2] = "token " + std::to_string(at);
+      row.cells[3] = shown(tokenizer, gate.ours);
+      row.cells[4] = shown(tokenizer, gate.theirs);
+      row.cells[5] = rank_text(gate.rank_of_ours, prompt.theirs.top[at].size());
+      row.cells[6] = rank_text(gate.rank_of_theirs, prompt.ours.top[at].size());
+    }
+    table.rows.push_back(std::move(row));
+  }
+  for (const VerifiedPrompt& prompt : report.prompts)
+    if (!prompt.gate.passed)
+      table.notes.push_back(
+          fmt::format("\"{}\": {}", shortened(prompt.ours.text), prompt.gate.reason));
+  return table;
+}
+
+std::string verdict_line(const VerifyReport& report) {
+  size_t failed = 0;
+  for (const VerifiedPrompt& prompt : report.prompts) failed += prompt.gate.passed ? 0 : 1;
+  const std::string cosine =
+      worst_cosine(report) ? fmt::format(" · worst logit cosine {:.6f}", *worst_cosine(report))
+                           : "";
+  if (has_passed(report))
+    return fmt::format("PASS: {} agrees with {} on {} prompts{}", report.combination.device,
+                       report.against, report.prompts.size(), cosine);
+  if (!report.problem.empty()) return fmt::format("FAIL: {}{}", report.problem, cosine);
+  return fmt::format("FAIL: {} differs from {} on {} of {} prompts{}", report.combination.device,
+                     report.against, failed, report.prompts.size(), cosine);
+}
+
+std::string verify_json(const VerifyReport& report, const Tokenizer& tokenizer) {
+  ordered_json prompts = ordered_json::array();
+  for (const VerifiedPrompt& prompt : report.prompts)
+    prompts.push_back(prompt_json(prompt, tokenizer));
+  const Combination& of = report.combination;
+  ordered_json json = {
+      {"schema", "tyto-verify-1"},
+      {"verdict", has_passed(report) ? "pass" : "fail"},
+      {"problem", nullptr},
+      {"against", report.against},
+      {"gate",
+       {{"tokens", report.gate.tokens}, {"k", report.gate.k}, {"prompts", report.prompts.size()}}},
+      {"worst_logit_cosine", nullptr},
+      {"settings",
+       {{"device", of.device},
+        {"fusion", of.fusion},
+        {"weight_form", of.weight_form},
+        {"kv_type", of.kv_type},
+        {"numerics", of.numerics},
+        {"driver", of.driver}}},
+      {"remembered", report.remembered},
+      {"prompts", std::move(prompts)},
+      {"receipt", executed_json(report)}};
+  if (!report.problem.empty()) json["problem"] = report.problem;
+  if (const auto worst = worst_cosine(report)) json["worst_logit_cosine"] = *worst;
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace tyto

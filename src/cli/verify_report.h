@@ -1,0 +1,39 @@
+// What `tyto verify` found, as a table and as JSON.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/verified.h"
+#include "engine/gate.h"
+#include "text/tokenizer.h"
+#include "trace/receipt.h"
+#include "trace/report/table.h"
+
+namespace tyto {
+
+struct VerifiedPrompt {
+  Continuation ours = {};
+  Continuation theirs = {};
+  GateResult gate = {};
+  std::optional<double> worst_cosine = {};  // of the logits compared, where both sides' are at hand
+};
+
+struct VerifyReport {
+  GateOptions gate = {};
+  std::string against = {};  // "the f32 reference", "transformers 5.0 (FILE)"
+  std::vector<VerifiedPrompt> prompts = {};
+  std::string problem = {};  // why it failed whatever the tokens say: the device did not execute
+  Receipt receipt = {};
+  ReceiptContext context = {};
+  Combination combination = {};
+  bool remembered = false;
+};
+
+bool has_passed(const VerifyReport& report);
+Table verify_table(const VerifyReport& report, const Tokenizer& tokenizer);
+std::string verdict_line(const VerifyReport& report);
+std::string verify_json(const VerifyReport& report, const Tokenizer& tokenizer);
+
+}  // namespace tyto

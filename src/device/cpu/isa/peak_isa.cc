@@ -1,0 +1,112 @@
+// Loops that do nothing but what a core does fastest, to measure by. Compiled once per instruction
+// set (see src/CMakeLists.txt).
+#include "device/cpu/inner_loops.h"
+#include "device/cpu/isa/simd.h"
+
+namespace tyto::cpu::TYTO_ISA {
+namespace {
+
+constexpr size_t kChains = 12;  // independent results: enough to hide an instruction's latency
+
+// Keeps a value in its register and the compiler from seeing through it.
+template <typename T>
+TYTO_INLINE void settle(T& value) {
+#if defined(TYTO_SIMD_GENERIC)
+  asm volatile("" : "+m"(value));
+#elif defined(TYTO_SIMD_AVX512)
+  asm volatile("" : "+v"(value));
+#else
+  asm volatile("" : "+x"(value));
+#endif
+}
+
+void fma_rounds(size_t rounds) {
+  Vec acc[kChains];
+  for (Vec& v : acc) v = zero();
+  Vec a = broadcast(1.0f), b = broadcast(1.0f);
+  settle(a);
+  settle(b);
+  for (size_t i = 0; i < rounds; ++i)
+    for (Vec& v : acc) {
+      v = fma(a, b, v);
+      settle(v);
+    }
+}
+
+#if defined(TYTO_SIMD_GENERIC)
+
+constexpr double kInt8PerRound = 0;
+void int8_rounds(size_t) {}
+
+#else
+
+constexpr double kInt8PerRound = 2.0 * 4 * kLanes * kChains;
+
+TYTO_INLINE IVec dot_step(IVec total, IVec codes, IVec x) {
+#if defined(TYTO_SIMD_AVX512) || defined(__AVXVNNI__)
+  return dot4(total, codes, x);
+#else
+  const IVec pairs = _mm256_maddubs_epi16(codes, x);
+  return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+#endif
+}
+
+void int8_rounds(size_t rounds) {
+  IVec acc[kChains];
+  for (IVec& v : acc) v = broadcast(int32_t{0});
+  IVec a = broadcast_byte(1), b = broadcast_byte(1);
+  settle(a);
+  settle(b);
+  for (size_t i = 0; i < rounds; ++i)
+    for (IVec& v : acc) {
+      v = dot_step(v, a, b);
+      settle(v);
+    }
+}
+
+#endif
+
+#if defined(__AVX512BF16__)
+
+constexpr double kBf16PerRound = 2.0 * 2 * kLanes * kChains;
+
+void bf16_rounds(size_t rounds) {
+  Vec acc[kChains];
+  for (Vec& v : acc) v = zero();
+  IVec a = broadcast(int32_t{0x3f803f80}), b = broadcast(int32_t{0x3f803f80});
+  settle(a);
+  settle(b);
+  for (size_t i = 0; i < rounds; ++i)
+    for (Vec& v : acc) {
+      v = _mm512_dpbf16_ps(v, (__m512bh)a, (__m512bh)b);
+      settle(v);
+    }
+}
+
+#else
+
+constexpr double kBf16PerRound = 0;
+void bf16_rounds(size_t) {}
+
+#endif
+
+void read_all(const void* memory, size_t bytes) {
+  const float* values = static_cast<const float*>(memory);
+  constexpr size_t kAtOnce = 8;
+  for (size_t i = 0; i + kAtOnce * kLanes <= bytes / sizeof(float); i += kAtOnce * kLanes)
+    for (size_t v = 0; v < kAtOnce; ++v) {
+      Vec value = load(values + i + v * kLanes);
+      settle(value);
+    }
+}
+
+constexpr PeakLoops kLoops = {read_all,      fma_rounds,  2.0 * kLanes* kChains, int8_rounds,
+                              kInt8PerRound, bf16_rounds, kBf16PerRound};
+
+}  // namespace
+
+const PeakLoops& peak_loops() {
+  return kLoops;
+}
+
+}  // namespace tyto::cpu::TYTO_ISA

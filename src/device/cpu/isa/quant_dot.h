@@ -1,0 +1,167 @@
+// Dot products of unsigned codes with signed eight-bit activations: exact integers, so that every
+// instruction set and every tile shape gives the same ones.
+#pragma once
+
+#include <utility>
+
+#include "device/cpu/isa/quant_formats.h"
+
+#if defined(TYTO_ISA) && !defined(TYTO_SIMD_GENERIC)
+namespace tyto::cpu::TYTO_ISA {
+
+// Bytes 0 and 2, or 1 and 3, of each lane as two 16-bit integers.
+TYTO_INLINE __m256i sign_extend_even(__m256i a) {
+  return _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
+}
+TYTO_INLINE __m256i sign_extend_odd(__m256i a) {
+  return _mm256_srai_epi16(a, 8);
+}
+
+template <typename Body, int... kIndex>
+TYTO_INLINE void unroll(std::integer_sequence<int, kIndex...>, const Body& body) {
+  (body(std::integral_constant<int, kIndex>()), ...);
+}
+
+#if defined(TYTO_SIMD_AVX512) || defined(__AVXVNNI__) || defined(TYTO_VNNI_256)
+
+// Adds groups kFirst to kFirst + kCount - 1 of one block to total[vector][token].
+// codes(group, vector) are a panel's; x is [8 groups][T][4].
+template <typename Format, int kFirst, int kCount, int V, int T, typename Codes>
+TYTO_INLINE void dot_groups(const Codes& codes, const int8_t* x, IVec (&total)[V][T]) {
+  unroll(std::make_integer_sequence<int, kCount>(), [&](auto step) __attribute__((always_inline)) {
+    constexpr int kGroup = kFirst + decltype(step)::value;
+    IVec code[V];
+    for (int v = 0; v < V; ++v) code[v] = codes(std::integral_constant<int, kGroup>(), v);
+    for (int t = 0; t < T; ++t) {
+      const IVec four = broadcast4(x + 4 * (kGroup * T + t));
+      for (int v = 0; v < V; ++v) total[v][t] = dot4(total[v][t], code[v], four);
+    }
+  });
+}
+
+template <int V, int T, typename Codes>
+TYTO_INLINE void dot_wide(const Codes&, const int16_t*, IVec (&)[V][T]) {}  // never needed
+TYTO_INLINE void store_wide(uint8_t*, uint8_t*, IVec) {}                    // nor this
+
+#else
+
+// Keeps the compiler from putting off additions: it would rather hold all the products first, for
+// which there are not enough registers.
+TYTO_INLINE void settle(IVec& value) {
+  asm("" : "+x"(value));
+}
+
+TYTO_INLINE void store_wide(uint8_t* even, uint8_t* odd, IVec codes) {
+  store_bytes(even, sign_extend_even(codes));
+  store_bytes(odd, sign_extend_odd(codes));
+}
+
+// Adds all of one block to total. codes(2 g + part, vector) are 16 bits wide: of group g's four
+// values 0 and 2, then 1 and 3. x is [8 groups][2 parts][T][2].
+template <int V, int T, typename Codes>
+TYTO_INLINE void dot_wide(const Codes& codes, const int16_t* x, IVec (&total)[V][T]) {
+  unroll(std::make_integer_sequence<int, 2 * kGroups>(),
+         [&](auto step) __attribute__((always_inline)) {
+           constexpr int kStep = decltype(step)::value;
+           IVec code[V];
+           for (int v = 0; v < V; ++v) code[v] = codes(std::integral_constant<int, kStep>(), v);
+           for (int t = 0; t < T; ++t) {
+             const IVec two = broadcast4(x + 2 * (kStep * T + t));
+             for (int v = 0; v < V; ++v) {
+               total[v][t] = _mm256_add_epi32(total[v][t], _mm256_madd_epi16(code[v], two));
+               settle(total[v][t]);
+             }
+           }
+         });
+}
+
+TYTO_INLINE IVec widen_and_add(IVec total, IVec pairs) {
+  return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+// Products of pairs of codes and activations, in 16 bits. Signed codes lend their sign to the
+// activations, since one side must be unsigned.
+template <typename Format>
+TYTO_INLINE IVec multiply_pairs(IVec code, IVec x) {
+  if constexpr (Format::kChain == 0)
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(x, code));
+  else
+    return _mm256_maddubs_epi16(code, x);
+}
+
+// As above. Products are added in 16 bits kChain times before they are widened.
+template <typename Format, int kFirst, int kCount, int V, int T, typename Codes>
+TYTO_INLINE void dot_groups(const Codes& codes, const int8_t* x, IVec (&total)[V][T]) {
+  constexpr int kChain = Format::kChain < 1 ? 1 : Format::kChain < kCount ? Format::kChain : kCount;
+  IVec pairs[V][T];
+  unroll(std::make_integer_sequence<int, kCount>(), [&](auto step) __attribute__((always_inline)) {
+    constexpr int kGroup = kFirst + decltype(step)::value;
+    constexpr int kInChain = decltype(step)::value % kChain;
+    IVec code[V];
+    for (int v = 0; v < V; ++v) code[v] = codes(std::integral_constant<int, kGroup>(), v);
+    for (int t = 0; t < T; ++t) {
+      const IVec four = broadcast4(x + 4 * (kGroup * T + t));
+      for (int v = 0; v < V; ++v) {
+        const IVec product = multiply_pairs<Format>(code[v], four);
+        pairs[v][t] = kInChain == 0 ? product : _mm256_add_epi16(pairs[v][t], product);
+        if constexpr (kInChain == kChain - 1) {
+          total[v][t] = widen_and_add(total[v][t], pairs[v][t]);
+          settle(total[v][t]);
+        } else {
+          settle(pairs[v][t]);
+        }
+      }
+    }
+  });
+}
+
+#endif
+
+// Without a dot-product instruction signed codes are best multiplied in 16 bits, once they have
+// been widened for many tokens.
+template <typename Format>
+constexpr bool kWidened = !kHasDot4 && Format::kChain == 0;
+
+// acc += one block's contribution. Every path uses this, so that the order of the float operations
+// is the same for any number of tokens.
+template <typename Format, bool kWide, int V, int T, typename Codes, typename Factor,
+          typename Minimum>
+TYTO_INLINE void add_block(const Codes& codes, const Factor& factor, const Minimum& minimum,
+                           const BlockActivations& x, size_t block, Vec (&acc)[V][T]) {
+  constexpr int kHalves = Format::kHalves, kCount = kGroups / kHalves;
+  unroll(std::make_integer_sequence<int, kHalves>(),
+         [&](auto index) __attribute__((always_inline)) {
+           constexpr int kHalf = decltype(index)::value;
+           IVec total[V][T];
+           for (int t = 0; t < T; ++t) {
+             IVec start = broadcast(int32_t{0});
+             if constexpr (Format::kShift >= 0) {
+               const int32_t* less =
+                   kHalves == 1 ? x.less_sum + block * T : x.less_halves + (2 * block + kHalf) * T;
+               start = shift_left32<(Format::kShift < 0 ? 0 : Format::kShift)>(broadcast(less[t]));
+             }
+             for (int v = 0; v < V; ++v) total[v][t] = start;
+           }
+           if constexpr (kWide)
+             dot_wide(codes, x.wide_codes + block * kBlockValues * T, total);
+           else
+             dot_groups<Format, kHalf * kCount, kCount>(codes, x.codes + block * kBlockValues * T,
+                                                        total);
+           Vec scale[V];
+           for (int v = 0; v < V; ++v) scale[v] = factor(kHalf, v);
+           for (int t = 0; t < T; ++t) {
+             const Vec x_scale = broadcast(x.scales[block * T + t]);
+             for (int v = 0; v < V; ++v)
+               acc[v][t] = fma(to_float(total[v][t]), mul(scale[v], x_scale), acc[v][t]);
+           }
+         });
+  if constexpr (Format::kHasMin)
+    for (int v = 0; v < V; ++v) {
+      const Vec least = minimum(v);
+      for (int t = 0; t < T; ++t)
+        acc[v][t] = fma(least, broadcast(x.scaled_sum[block * T + t]), acc[v][t]);
+    }
+}
+
+}  // namespace tyto::cpu::TYTO_ISA
+#endif

@@ -1,0 +1,158 @@
+// How one packed block (packed_layout.h) becomes vectors: codes as bytes, scales as floats.
+//
+// Format<type> has
+//   kHalves   scales per block: 2 where every 16 values have their own
+//   kHasMin   a value is factor * code + minimum
+//   kShift    codes are stored 2^kShift too large; -1 when they are not
+//   kChain    without a dot-product instruction: products of code and activation pairs that can be
+//             added in 16 bits. 0: the codes are signed, and not even one can without care.
+//   codes<g>  four values of each row of the v-th vector of a panel
+//   Scales    factors and minima of the unit (scale_blocks blocks) it was made from
+#pragma once
+
+#include "device/cpu/isa/simd.h"
+#include "device/cpu/packed_layout.h"
+
+#if defined(TYTO_ISA) && !defined(TYTO_SIMD_GENERIC)
+namespace tyto::cpu::TYTO_ISA {
+
+constexpr size_t kPanelVecs = kPanelRows / kLanes;
+
+struct Nibbles {
+  template <int kGroup>
+  TYTO_INLINE IVec codes(const uint8_t* block, size_t v) {
+    const IVec both = load_bytes(block + 64 * (kGroup % 4) + v * kVecBytes);
+    if constexpr (kGroup < 4) return and_bits(both, broadcast_byte(15));
+    return and_bits(shift_right16<4>(both), broadcast_byte(15));
+  }
+};
+
+struct NibblesAndBits {
+  template <int kGroup>
+  TYTO_INLINE IVec codes(const uint8_t* block, size_t v) {
+    const IVec bits = load_bytes(block + 256 + v * kVecBytes);
+    const IVec fifth = kGroup < 4 ? shift_left16 < kGroup<4 ? 4 - kGroup : 0>(bits)
+                                  : shift_right16<kGroup >= 4 ? kGroup - 4 : 0>(bits);
+    return or_bits(Nibbles::codes<kGroup>(block, v), and_bits(fifth, broadcast_byte(16)));
+  }
+};
+
+struct NibblesAndPairs {
+  template <int kGroup>
+  TYTO_INLINE IVec codes(const uint8_t* block, size_t v) {
+    const IVec pairs = load_bytes(block + 256 + 64 * (kGroup / 4) + v * kVecBytes);
+    constexpr int kUp = 4 - 2 * (kGroup % 4);
+    const IVec high = kUp >= 0 ? shift_left16<kUp >= 0 ? kUp : 0>(pairs)
+                               : shift_right16 < kUp<0 ? -kUp : 0>(pairs);
+    return or_bits(Nibbles::codes<kGroup>(block, v), and_bits(high, broadcast_byte(48)));
+  }
+};
+
+struct Bytes {
+  template <int kGroup>
+  TYTO_INLINE IVec codes(const uint8_t* block, size_t v) {
+    const IVec stored = load_bytes(block + 64 * kGroup + v * kVecBytes);
+    if constexpr (kHasDot4) return stored;
+    return xor_bits(stored, broadcast_byte(128));
+  }
+};
+
+struct OneScale {
+  static constexpr int kHalves = 1;
+  static constexpr bool kHasMin = false;
+  struct Scales {
+    Vec d;
+    TYTO_INLINE Scales at(const uint8_t* unit, size_t v) {
+      return {load_f16(unit + 2 * kLanes * v)};
+    }
+    [[gnu::always_inline]] Vec factor(size_t, size_t) const { return d; }
+    [[gnu::always_inline]] Vec minimum(size_t) const { return zero(); }
+  };
+};
+
+struct ScaleAndMin {
+  static constexpr int kHalves = 1;
+  static constexpr bool kHasMin = true;
+  struct Scales {
+    Vec d, m;
+    TYTO_INLINE Scales at(const uint8_t* unit, size_t v) {
+      return {load_f16(unit + 2 * kLanes * v), load_f16(unit + 32 + 2 * kLanes * v)};
+    }
+    [[gnu::always_inline]] Vec factor(size_t, size_t) const { return d; }
+    [[gnu::always_inline]] Vec minimum(size_t) const { return m; }
+  };
+};
+
+struct KScales {
+  static constexpr int kHalves = 1;
+  static constexpr bool kHasMin = true;
+  struct Scales {
+    Vec d, less_dmin;
+    const uint8_t* blocks;
+    TYTO_INLINE Scales at(const uint8_t* unit, size_t v) {
+      const Vec dmin = load_f16(unit + 32 + 2 * kLanes * v);
+      return {load_f16(unit + 2 * kLanes * v), sub(zero(), dmin), unit + 64 + kLanes * v};
+    }
+    [[gnu::always_inline]] Vec factor(size_t block, size_t) const {
+      return mul(d, load_u8(blocks + 32 * block));
+    }
+    [[gnu::always_inline]] Vec minimum(size_t block) const {
+      return mul(less_dmin, load_u8(blocks + 32 * block + 16));
+    }
+  };
+};
+
+struct HalfScales {
+  static constexpr int kHalves = 2;
+  static constexpr bool kHasMin = false;
+  struct Scales {
+    Vec d;
+    const uint8_t* halves;
+    TYTO_INLINE Scales at(const uint8_t* unit, size_t v) {
+      return {load_f16(unit + 2 * kLanes * v), unit + 32 + kLanes * v};
+    }
+    [[gnu::always_inline]] Vec factor(size_t block, size_t half) const {
+      return mul(d, load_s8(halves + 32 * block + 16 * half));
+    }
+    [[gnu::always_inline]] Vec minimum(size_t) const { return zero(); }
+  };
+};
+
+template <DType kType>
+struct Format;
+
+template <>
+struct Format<DType::q8_0> : Bytes, OneScale {
+  static constexpr int kShift = kHasDot4 ? 7 : -1, kChain = 0;
+};
+template <>
+struct Format<DType::q4_0> : Nibbles, OneScale {
+  static constexpr int kShift = 3, kChain = 8;  // 8 * 2 * 15 * 127 < 2^15
+};
+template <>
+struct Format<DType::q4_1> : Nibbles, ScaleAndMin {
+  static constexpr int kShift = -1, kChain = 8;
+};
+template <>
+struct Format<DType::q5_0> : NibblesAndBits, OneScale {
+  static constexpr int kShift = 4, kChain = 4;  // 4 * 2 * 31 * 127 < 2^15
+};
+template <>
+struct Format<DType::q5_1> : NibblesAndBits, ScaleAndMin {
+  static constexpr int kShift = -1, kChain = 4;
+};
+template <>
+struct Format<DType::q4_k> : Nibbles, KScales {
+  static constexpr int kShift = -1, kChain = 8;
+};
+template <>
+struct Format<DType::q5_k> : NibblesAndBits, KScales {
+  static constexpr int kShift = -1, kChain = 4;
+};
+template <>
+struct Format<DType::q6_k> : NibblesAndPairs, HalfScales {
+  static constexpr int kShift = 5, kChain = 2;  // 2 * 2 * 63 * 127 < 2^15
+};
+
+}  // namespace tyto::cpu::TYTO_ISA
+#endif

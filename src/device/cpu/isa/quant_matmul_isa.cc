@@ -1,0 +1,407 @@
+// Packed block-quantised matrices times activations in eight bits. Compiled once per instruction
+// set (see src/CMakeLists.txt).
+#include <cstring>
+#include <limits>
+
+#include "device/cpu/inner_loops.h"
+#include "device/cpu/isa/quant_dot.h"
+
+namespace tyto::cpu::TYTO_ISA {
+#if !defined(TYTO_SIMD_GENERIC)
+namespace {
+
+#if defined(TYTO_SIMD_AVX512)
+constexpr int kTilePanels = 2, kTileTokens = 6;  // 24 accumulators of 32 registers
+#else
+constexpr int kTilePanels = 1, kTileTokens = 4;
+#endif
+constexpr int kTileVecs = kTilePanels * static_cast<int>(kPanelVecs);
+
+TYTO_INLINE size_t smaller(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
+// One token: the codes go straight from memory into dot products.
+// ---------------------------------------------------------------------------------------------
+
+// Panels lie one after the other, so what comes next is simply what lies ahead, scales included.
+// Into the second-level cache: the first can wait for too few lines at a time to fill the bus.
+constexpr size_t kPrefetchBytes = 8192;
+constexpr int kFirstLevel = 3, kSecondLevel = 2;
+
+TYTO_INLINE void prefetch(const uint8_t* from, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(from + line, 0, kSecondLevel);
+}
+
+template <DType kType>
+TYTO_INLINE void multiply_panel(const uint8_t* panel, size_t k, const BlockActivations& x,
+                                Vec (&acc)[kPanelVecs][1]) {
+  using F = Format<kType>;
+  constexpr PackedLayout kLayout = packed_layout(kType);
+  constexpr size_t kBlockBytes = kLayout.code_bytes + kLayout.scale_bytes / kLayout.scale_blocks;
+  const uint8_t* codes = panel + kLayout.scales_size(k);
+  const uint8_t* ahead = panel + kPrefetchBytes;
+  const size_t blocks = k / kBlockValues;
+  for (size_t block = 0; block < blocks; panel += kLayout.scale_bytes) {
+    typename F::Scales scales[kPanelVecs];
+    for (size_t v = 0; v < kPanelVecs; ++v) scales[v] = F::Scales::at(panel, v);
+    for (size_t b = 0; b < kLayout.scale_blocks; ++b, ++block, codes += kLayout.code_bytes) {
+      prefetch(ahead, kBlockBytes);
+      ahead += kBlockBytes;
+      add_block<F, false>(
+          [&](auto g, int v) __attribute__((always_inline)) {
+            return F::template codes<decltype(g)::value>(codes, static_cast<size_t>(v));
+          },
+          [&](size_t half, int v)
+              __attribute__((always_inline)) { return scales[v].factor(b, half); },
+          [&](int v) __attribute__((always_inline)) { return scales[v].minimum(b); }, x, block,
+          acc);
+    }
+  }
+}
+
+template <DType kType>
+void multiply_one(const PackedMatmul& job) {
+  const PackedMatrix& matrix = *job.matrix;
+  for (size_t p = job.first_panel; p < job.first_panel + job.panels; ++p) {
+    Vec acc[kPanelVecs][1];
+    for (size_t v = 0; v < kPanelVecs; ++v) acc[v][0] = zero();
+    multiply_panel<kType>(matrix.panel(p), matrix.k, job.x, acc);
+    float result[kPanelRows];
+    for (size_t v = 0; v < kPanelVecs; ++v) store(result + v * kLanes, acc[v][0]);
+    const size_t rows = smaller(kPanelRows, matrix.rows - p * kPanelRows);
+    std::memcpy(job.y + p * kPanelRows, result, rows * sizeof(float));
+  }
+}
+
+// Several tokens: a chunk of codes is unpacked once into the first-level cache and meets every
+// token there.
+// ---------------------------------------------------------------------------------------------
+
+constexpr size_t kChunkBlocks = 16;
+constexpr size_t kTileRows = kTilePanels * kPanelRows;
+
+struct Unpacked {
+  // [block][group][vector], or for codes of 16 bits [block][group][2 parts][vector]
+  alignas(64) uint8_t codes[kChunkBlocks * kGroups * (kHasDot4 ? 1 : 2) * kTileVecs * kVecBytes];
+  alignas(64) float factors[kChunkBlocks * 2 * kTileRows];  // [block][half][row]
+  alignas(64) float minima[kChunkBlocks * kTileRows];       // [block][row]
+};
+
+// Blocks `first` to `first + count - 1` of a panel, as panel `place` of P that are multiplied
+// together.
+template <DType kType, int P>
+TYTO_INLINE void unpack(const uint8_t* panel, size_t k, size_t first, size_t count, size_t place,
+                        Unpacked& out) {
+  using F = Format<kType>;
+  constexpr PackedLayout kLayout = packed_layout(kType);
+  constexpr size_t V = P * kPanelVecs;
+  const uint8_t* codes = panel + kLayout.scales_size(k) + first * kLayout.code_bytes;
+  for (size_t i = 0; i < count; ++i, codes += kLayout.code_bytes)
+    for (size_t v = 0; v < kPanelVecs; ++v) {
+      const size_t to = place * kPanelVecs + v;
+      unroll(std::make_integer_sequence<int, kGroups>(),
+             [&](auto g) __attribute__((always_inline)) {
+               constexpr int kGroup = decltype(g)::value;
+               const IVec code = F::template codes<kGroup>(codes, v);
+               if constexpr (kWidened<F>) {
+                 uint8_t* parts = out.codes + ((i * kGroups + kGroup) * 2 * V + to) * kVecBytes;
+                 store_wide(parts, parts + V * kVecBytes, code);
+               } else {
+                 store_bytes(out.codes + ((i * kGroups + kGroup) * V + to) * kVecBytes, code);
+               }
+             });
+      const size_t block = first + i;
+      const auto scales =
+          F::Scales::at(panel + block / kLayout.scale_blocks * kLayout.scale_bytes, v);
+      const size_t in_unit = block % kLayout.scale_blocks;
+      for (size_t half = 0; half < F::kHalves; ++half)
+        store(out.factors + ((i * F::kHalves + half) * V + to) * kLanes,
+              scales.factor(in_unit, half));
+      if constexpr (F::kHasMin) store(out.minima + (i * V + to) * kLanes, scales.minimum(in_unit));
+    }
+}
+
+// Lines that a tile asks for on behalf of the next chunk, a few with each block: asked for all at
+// once they would stop the core until most have arrived.
+struct Ahead {
+  const uint8_t* from;
+  size_t lines;
+
+  [[gnu::always_inline]] void fetch(size_t block, size_t blocks) const {
+    for (size_t i = lines * block / blocks; i < lines * (block + 1) / blocks; ++i)
+      __builtin_prefetch(from + 64 * i, 0, kFirstLevel);
+  }
+};
+
+struct Tile {
+  const Unpacked* weights;
+  Ahead ahead[kTilePanels];
+  BlockActivations x;  // of the tile, from the chunk's first block on
+  size_t blocks;
+  float* y;  // [T] rows of V * kLanes, y_stride apart
+  size_t y_stride;
+  bool first;  // else y holds what earlier chunks gave
+};
+
+template <DType kType, int P, int T>
+void multiply_tile(const Tile& tile) {
+  using F = Format<kType>;
+  constexpr int V = P * static_cast<int>(kPanelVecs);
+  Vec acc[V][T];
+  for (int t = 0; t < T; ++t)
+    for (int v = 0; v < V; ++v)
+      acc[v][t] = tile.first ? zero() : load(tile.y + t * tile.y_stride + v * kLanes);
+  const Unpacked& w = *tile.weights;
+  for (size_t i = 0; i < tile.blocks; ++i) {
+    for (int p = 0; p < P; ++p) tile.ahead[p].fetch(i, tile.blocks);
+    add_block<F, kWidened<F>>(
+        [&](auto g, int v) __attribute__((always_inline)) {
+          constexpr size_t kSteps = kWidened<F> ? 2 * kGroups : kGroups;
+          return load_bytes(w.codes + ((i * kSteps + decltype(g)::value) * V + v) * kVecBytes);
+        },
+        [&](size_t half, int v) __attribute__((always_inline)) {
+          return load(w.factors + ((i * F::kHalves + half) * V + v) * kLanes);
+        },
+        [&](int v) __attribute__((always_inline)) { return load(w.minima + (i * V + v) * kLanes); },
+        tile.x, i, acc);
+  }
+  for (int t = 0; t < T; ++t)
+    for (int v = 0; v < V; ++v) store(tile.y + t * tile.y_stride + v * kLanes, acc[v][t]);
+}
+
+template <DType kType, int P>
+TYTO_INLINE void multiply_tile_of(size_t tokens, const Tile& tile) {
+  switch (tokens) {
+    case 1:
+      return multiply_tile<kType, P, 1>(tile);
+    case 2:
+      return multiply_tile<kType, P, 2>(tile);
+    case 3:
+      return multiply_tile<kType, P, 3>(tile);
+    case 4:
+      return multiply_tile<kType, P, 4>(tile);
+#if defined(TYTO_SIMD_AVX512)
+    case 5:
+      return multiply_tile<kType, P, 5>(tile);
+    case 6:
+      return multiply_tile<kType, P, 6>(tile);
+#endif
+  }
+}
+
+// A tile's planes from one of its blocks on.
+TYTO_INLINE BlockActivations activations_at(const BlockActivations& all, size_t k,
+                                            const TokenTile& tile, size_t block) {
+  const size_t before = tile.first * (k / kBlockValues) + block * tile.count;
+  return {all.codes + before * kBlockValues,
+          all.wide_codes + (kHasDot4 ? 0 : before * kBlockValues),
+          all.scales + before,
+          all.less_sum + before,
+          all.less_halves + 2 * before,
+          all.scaled_sum + before};
+}
+
+// What a chunk's tiles ask for on behalf of the next one, a piece each.
+struct Upcoming {
+  const uint8_t* from;
+  size_t bytes;
+
+  [[gnu::always_inline]] Ahead piece(size_t index, size_t pieces) const {
+    const size_t lines = (bytes + 63) / 64;
+    const size_t first = lines * index / pieces;
+    return {from + 64 * first, lines * (index + 1) / pieces - first};
+  }
+};
+
+// The codes after block `block` of a panel, or the panel that will be multiplied after it.
+template <DType kType, int P>
+TYTO_INLINE Upcoming upcoming(const PackedMatrix& matrix, size_t panel, size_t block) {
+  constexpr PackedLayout kLayout = packed_layout(kType);
+  const size_t scales = kLayout.scales_size(matrix.k);
+  if (block < matrix.k / kBlockValues)
+    return {matrix.panel(panel) + scales + block * kLayout.code_bytes,
+            kChunkBlocks * kLayout.code_bytes};
+  if (panel + P >= matrix.panel_count()) return {nullptr, 0};
+  return {matrix.panel(panel + P), scales + kChunkBlocks * kLayout.code_bytes};
+}
+
+// P panels times every token.
+template <DType kType, int P>
+TYTO_INLINE void multiply_panels(const PackedMatmul& job, size_t first_panel, float* y,
+                                 size_t y_stride) {
+  static thread_local Unpacked unpacked;
+  const PackedMatrix& matrix = *job.matrix;
+  const size_t blocks = matrix.k / kBlockValues;
+  const size_t tiles = token_tiles(job.tokens, kTileTokens);
+  for (size_t block = 0; block < blocks; block += kChunkBlocks) {
+    const size_t count = smaller(kChunkBlocks, blocks - block);
+    Upcoming next[P];
+    for (size_t p = 0; p < P; ++p) {
+      unpack<kType, P>(matrix.panel(first_panel + p), matrix.k, block, count, p, unpacked);
+      next[p] = upcoming<kType, P>(matrix, first_panel + p, block + count);
+    }
+    for (size_t i = 0; i < tiles; ++i) {
+      const TokenTile tokens = token_tile(job.tokens, kTileTokens, i);
+      Tile tile{&unpacked,
+                {},
+                activations_at(job.x, matrix.k, tokens, block),
+                count,
+                y + tokens.first * y_stride,
+                y_stride,
+                block == 0};
+      for (size_t p = 0; p < P; ++p) tile.ahead[p] = next[p].piece(i, tiles);
+      multiply_tile_of<kType, P>(tokens.count, tile);
+    }
+  }
+}
+
+// The last panel may have fewer than sixteen rows: it is computed aside.
+template <DType kType>
+void multiply_last(const PackedMatmul& job, size_t panel) {
+  multiply_panels<kType, 1>(job, panel, job.aside, kPanelRows);
+  const size_t rows = job.matrix->rows - panel * kPanelRows;
+  for (size_t t = 0; t < job.tokens; ++t)
+    std::memcpy(job.y + t * job.y_stride + panel * kPanelRows, job.aside + t * kPanelRows,
+                rows * sizeof(float));
+}
+
+template <DType kType>
+void multiply_many(const PackedMatmul& job) {
+  const size_t end = job.first_panel + job.panels;
+  const size_t whole = smaller(end, job.matrix->rows / kPanelRows);
+  size_t p = job.first_panel;
+  for (; p + kTilePanels <= whole; p += kTilePanels)
+    multiply_panels<kType, kTilePanels>(job, p, job.y + p * kPanelRows, job.y_stride);
+  for (; p < whole; ++p) multiply_panels<kType, 1>(job, p, job.y + p * kPanelRows, job.y_stride);
+  if (p < end) multiply_last<kType>(job, p);
+}
+
+template <DType kType>
+void multiply_of(const PackedMatmul& job) {
+  if (job.tokens == 1)
+    multiply_one<kType>(job);
+  else
+    multiply_many<kType>(job);
+}
+
+void multiply(const PackedMatmul& job) {
+  switch (job.matrix->type) {
+    case DType::q8_0:
+      return multiply_of<DType::q8_0>(job);
+    case DType::q4_0:
+      return multiply_of<DType::q4_0>(job);
+    case DType::q4_1:
+      return multiply_of<DType::q4_1>(job);
+    case DType::q5_0:
+      return multiply_of<DType::q5_0>(job);
+    case DType::q5_1:
+      return multiply_of<DType::q5_1>(job);
+    case DType::q4_k:
+      return multiply_of<DType::q4_k>(job);
+    case DType::q5_k:
+      return multiply_of<DType::q5_k>(job);
+    case DType::q6_k:
+      return multiply_of<DType::q6_k>(job);
+    default:
+      return;  // can_pack() has said no
+  }
+}
+
+// Activations.
+// ---------------------------------------------------------------------------------------------
+
+TYTO_INLINE __m256i magnitude(__m256 v) {  // as integers, which order NaN above all numbers
+  return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
+}
+
+TYTO_INLINE uint32_t largest(__m256i v) {
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(1, 0, 3, 2)));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, _MM_SHUFFLE(2, 3, 0, 1)));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(four));
+}
+
+// 32 values to the nearest whole number each, in order. They lie within [-127, 127].
+TYTO_INLINE __m256i to_bytes(const __m256 (&x)[4], __m256 factor) {
+  __m256i words[4];
+  for (int v = 0; v < 4; ++v) words[v] = _mm256_cvtps_epi32(_mm256_mul_ps(x[v], factor));
+  const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(words[0], words[1]),
+                                           _mm256_packs_epi32(words[2], words[3]));
+  return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+struct Sums {
+  int32_t first, second;
+};
+
+TYTO_INLINE Sums half_sums(__m256i codes) {
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
+  __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, _MM_SHUFFLE(1, 0, 3, 2)));
+  sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, _MM_SHUFFLE(2, 3, 0, 1)));
+  return {_mm256_extract_epi32(sums, 0), _mm256_extract_epi32(sums, 4)};
+}
+
+// One block of one token, place t of T.
+TYTO_INLINE void quantize_block(const float* in, size_t t, size_t T, const BlockActivations& out) {
+  __m256 x[4];
+  __m256i most_bits = _mm256_setzero_si256();
+  for (int v = 0; v < 4; ++v) {
+    x[v] = _mm256_loadu_ps(in + 8 * v);
+    most_bits = _mm256_max_epi32(most_bits, magnitude(x[v]));
+  }
+  const uint32_t bits = largest(most_bits);
+  float most;
+  std::memcpy(&most, &bits, sizeof most);
+  const float factor = most > 0 ? 127.0f / most : 0.0f;
+  const __m256i codes = to_bytes(x, _mm256_set1_ps(factor));
+  uint32_t groups[kGroups];
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(groups), codes);
+  for (size_t g = 0; g < kGroups; ++g) std::memcpy(out.codes + 4 * (g * T + t), groups + g, 4);
+  if constexpr (!kHasDot4) {
+    uint32_t even[kGroups], odd[kGroups];
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(even), sign_extend_even(codes));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(odd), sign_extend_odd(codes));
+    for (size_t g = 0; g < kGroups; ++g) {
+      std::memcpy(out.wide_codes + 2 * (2 * g * T + t), even + g, 4);
+      std::memcpy(out.wide_codes + 2 * ((2 * g + 1) * T + t), odd + g, 4);
+    }
+  }
+  const Sums sums = half_sums(codes);
+  // A NaN or an infinity among the values must show in the results.
+  constexpr uint32_t kInfinity = 0x7f800000;
+  const float scale =
+      bits < kInfinity ? most * (1.0f / 127.0f) : std::numeric_limits<float>::quiet_NaN();
+  out.scales[t] = scale;
+  out.less_sum[t] = -(sums.first + sums.second);
+  out.less_halves[t] = -sums.first;
+  out.less_halves[T + t] = -sums.second;
+  out.scaled_sum[t] = scale * static_cast<float>(sums.first + sums.second);
+}
+
+void quantize_tile(const float* x, size_t x_stride, size_t k, const TokenTile& tile,
+                   const BlockActivations& out) {
+  for (size_t t = 0; t < tile.count; ++t)
+    for (size_t block = 0; block < k / kBlockValues; ++block)
+      quantize_block(x + (tile.first + t) * x_stride + block * kBlockValues, t, tile.count,
+                     activations_at(out, k, tile, block));
+}
+
+constexpr PackedLoops kLoops = {kTileTokens, kTilePanels, !kHasDot4, quantize_tile, multiply};
+
+}  // namespace
+
+const PackedLoops* packed_loops() {
+  return &kLoops;
+}
+
+#else
+
+const PackedLoops* packed_loops() {
+  return nullptr;
+}
+
+#endif
+
+}  // namespace tyto::cpu::TYTO_ISA

@@ -1,0 +1,73 @@
+#include "device/cpu/measured_peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "device/cpu/packed_weights.h"
+
+namespace tyto::cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kBytesPerThread = size_t{64} << 20;
+constexpr size_t kLeastBytes = size_t{256} << 20;
+constexpr int kPasses = 7;
+constexpr size_t kRounds = 2'000'000;  // some ten milliseconds
+
+template <typename Body>
+double fastest_seconds(const Body& body) {
+  double best = 1e30;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto start = Clock::now();
+    body();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+double read_gb_per_s(const PeakLoops& loops, ThreadPool& pool) {
+  const size_t bytes = std::max(kLeastBytes, kBytesPerThread * pool.threads());
+  std::vector<std::byte> memory(bytes);
+  constexpr size_t kGrain = 1 << 20;
+  // Touched by the threads that will read it.
+  pool.parallel_for(bytes, kGrain, [&](size_t begin, size_t end) {
+    std::memset(memory.data() + begin, 1, end - begin);
+  });
+  const double seconds = fastest_seconds([&] {
+    pool.parallel_for(bytes, kGrain, [&](size_t begin, size_t end) {
+      loops.read(memory.data() + begin, end - begin);
+    });
+  });
+  return static_cast<double>(bytes) / seconds * 1e-9;
+}
+
+double gops(double per_round, void (*rounds)(size_t), ThreadPool& pool) {
+  if (per_round == 0) return 0;
+  const double seconds = fastest_seconds([&] {
+    pool.parallel_for(pool.threads(), 1, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) rounds(kRounds);
+    });
+  });
+  return per_round * static_cast<double>(kRounds) * pool.threads() / seconds * 1e-9;
+}
+
+}  // namespace
+
+MeasuredPeak measure_peak(const InnerLoops& loops, ThreadPool& pool) {
+  const PeakLoops& peak = *loops.peak;
+  return {.read_gb_per_s = read_gb_per_s(peak, pool),
+          .fma_gflop_per_s = gops(peak.fma_per_round, peak.fma, pool),
+          .bf16_gflop_per_s = gops(peak.bf16_per_round, peak.bf16, pool),
+          .int8_gop_per_s = gops(peak.int8_per_round, peak.int8, pool)};
+}
+
+ArithmeticPeak arithmetic_peak(const MeasuredPeak& peak, const InnerLoops& loops, DType weights) {
+  if (can_pack(weights) && loops.packed != nullptr) return {"int8", peak.int8_gop_per_s};
+  if (weights == DType::bf16 && peak.bf16_gflop_per_s > 0) return {"bf16", peak.bf16_gflop_per_s};
+  return {"f32", peak.fma_gflop_per_s};
+}
+
+}  // namespace tyto::cpu

@@ -1,0 +1,103 @@
+// How block-quantised matrices are laid out for the kernels, and activations beside them.
+//
+// A matrix is cut into panels of sixteen rows (the last one padded with zeros). A panel holds all
+// its scales, then all its codes, block of 32 values after block, so that decoding a token reads
+// memory in one direction. Codes are unsigned, four consecutive values of a row side by side (what
+// a dot-product instruction takes), then the next row's four:
+//
+//   8 bits   [8 groups][16 rows][4 values]; a signed code c is stored as c + 128
+//   4 bits   [4 groups][16 rows][4 values], the low nibble group g, the high one group g + 4
+//   5 bits   the 4 bits, then [16 rows][4 values]: bit g is the fifth bit of group g
+//   6 bits   the 4 bits, then [2][16 rows][4 values]: bits 2 (g % 4) on of half g / 4
+//
+// Scales, each [16 rows]: one f16 (and one f16 minimum) per block, or per 256 values the f16
+// factors, then per block 8-bit multipliers as the k-quants have them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace tyto::cpu {
+
+constexpr size_t kPanelRows = 16;
+constexpr size_t kBlockValues = 32;
+constexpr size_t kGroups = 8;  // of four values in a block
+
+struct PackedLayout {
+  size_t code_bytes;    // of one block of a panel
+  size_t scale_bytes;   // of one unit of a panel
+  size_t scale_blocks;  // blocks in a unit
+
+  size_t scales_size(size_t k) const {  // to a multiple of a cache line, so that codes begin one
+    const size_t bytes = k / (scale_blocks * kBlockValues) * scale_bytes;
+    return (bytes + 63) / 64 * 64;
+  }
+  size_t panel_size(size_t k) const { return scales_size(k) + k / kBlockValues * code_bytes; }
+};
+
+// code_bytes is 0 for types that are not packed.
+constexpr PackedLayout packed_layout(DType type) {
+  switch (type) {
+    case DType::q8_0:
+      return {512, 32, 1};
+    case DType::q4_0:
+      return {256, 32, 1};
+    case DType::q4_1:
+      return {256, 64, 1};
+    case DType::q5_0:
+      return {320, 32, 1};
+    case DType::q5_1:
+      return {320, 64, 1};
+    case DType::q4_k:
+      return {256, 64 + 8 * 32, 8};  // d, dmin; scale and min of each block
+    case DType::q5_k:
+      return {320, 64 + 8 * 32, 8};
+    case DType::q6_k:
+      return {384, 32 + 8 * 32, 8};  // d; the scales of each block's halves
+    default:
+      return {0, 0, 1};
+  }
+}
+
+struct PackedMatrix {
+  DType type = DType::q8_0;
+  size_t rows = 0;
+  size_t k = 0;
+  const uint8_t* panels = nullptr;  // [panel_count()], panel_size apart
+
+  size_t panel_count() const { return (rows + kPanelRows - 1) / kPanelRows; }
+  const uint8_t* panel(size_t index) const {
+    return panels + index * packed_layout(type).panel_size(k);
+  }
+};
+
+// Activations in eight bits with one scale per token and block. Tokens come in tiles (token_tile
+// below), one after the other; inside a tile of T tokens each plane is [blocks][...][T].
+struct BlockActivations {
+  int8_t* codes;         // [block][8 groups][T][4]
+  int16_t* wide_codes;   // [block][8 groups][2][T][2]: codes 0 and 2, then 1 and 3 of each four
+  float* scales;         // [block][T]
+  int32_t* less_sum;     // [block][T]: minus the sum of the codes
+  int32_t* less_halves;  // [block][2][T]: the same of each half
+  float* scaled_sum;     // [block][T]: scale times the sum of the codes
+};
+
+struct TokenTile {
+  size_t first = 0;
+  size_t count = 0;
+};
+
+constexpr size_t token_tiles(size_t tokens, size_t most) {
+  return (tokens + most - 1) / most;
+}
+
+// Tiles as even as they can be: 13 tokens by six are 5, 4, 4.
+constexpr TokenTile token_tile(size_t tokens, size_t most, size_t index) {
+  const size_t tiles = token_tiles(tokens, most);
+  const size_t count = tokens / tiles, larger = tokens % tiles;
+  return {index * count + (index < larger ? index : larger), count + (index < larger ? 1 : 0)};
+}
+
+}  // namespace tyto::cpu

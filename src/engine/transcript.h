@@ -1,0 +1,46 @@
+// What an engine made of some prompts, greedily, with its best candidates at every position: the
+// file that engines are compared by. docs/verify.md describes the format.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "text/vocabulary.h"
+
+namespace tyto {
+
+struct Candidate {
+  Token token = 0;
+  float logit = 0;
+  bool operator==(const Candidate&) const = default;
+};
+
+struct Continuation {
+  std::string text = {};  // of the prompt, for people
+  std::vector<Token> prompt = {};
+  std::vector<Token> generated = {};             // an end-of-text token is its last
+  std::vector<std::vector<Candidate>> top = {};  // [generated], best first
+  bool operator==(const Continuation&) const = default;
+};
+
+struct Transcript {
+  std::string engine = {};  // "tyto 0.1 on vnpu", "transformers 5.0"
+  std::string model = {};
+  uint32_t max_tokens = 0;  // asked for, per prompt
+  uint32_t k = 0;           // candidates at every position, at least
+  std::vector<Continuation> continuations = {};
+  bool operator==(const Transcript&) const = default;
+};
+
+// The k best and those that tie with the last of them, up to a bound; equal logits in the order of
+// their ids. A device Error when a logit is not a finite number.
+std::vector<Candidate> top_candidates(std::span<const float> logits, uint32_t k);
+
+std::string transcript_json(const Transcript& transcript);
+// Refuses another version, ids outside `vocab`, and generated tokens that their own candidates
+// contradict. `name` is how errors call the text.
+Transcript transcript_from_json(const std::string& text, const std::string& name, uint32_t vocab);
+
+}  // namespace tyto
