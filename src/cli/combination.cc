@@ -12,8 +12,9 @@ namespace tyto {
 namespace {
 
 // The driver of a real NPU; the others are part of the program and differ by instruction set.
-std::string driver_of(const std::string& device) {
-  if (device != "npu") return fmt::format("tyto's {} kernels", cpu::best_inner_loops().name);
+std::string driver_of(const EngineFlags& flags) {
+  if (flags.device != "npu")
+    return fmt::format("tyto's {} kernels", cpu::chosen_inner_loops(flags.isa).name);
   const auto read = [](const char* path) { return read_system_text(path, 256).text; };
   std::string module = read("/sys/module/amdxdna/version");
   if (module.empty()) module = read("/sys/module/amdxdna/srcversion");
@@ -27,7 +28,7 @@ Combination combination_of(const Engine& engine, const EngineFlags& flags) {
   const bool is_npu = flags.device != "cpu";
   Combination result{.tyto = TYTO_VERSION,
                      .weights = weight_hash(engine.model()).hash,
-                     .driver = driver_of(flags.device),
+                     .driver = driver_of(flags),
                      .device = flags.device,
                      .fusion = flags.fusion,
                      .weight_form = flags.weights.value_or(is_npu ? "bf16" : "as in the file"),
@@ -45,6 +46,7 @@ std::string verified_clause(const Verification& verification, const EngineFlags&
   std::string settings = " --device " + flags.device;
   if (flags.fusion != "block") settings += " --fusion " + flags.fusion;
   if (flags.weights) settings += " --weights " + *flags.weights;
+  if (!flags.isa.empty()) settings += " --isa " + flags.isa;
   if (verification.state == Verified::no)
     return fmt::format(" · never verified: tyto verify{}", settings);
   return fmt::format(" · FAILED its verification of {}: tyto diagnose{}", verification.time,

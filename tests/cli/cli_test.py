@@ -1021,6 +1021,7 @@ class Verify(CliTest):
         # Another combination is another matter.
         self.assertIn("never verified", self.run_owlet("--fusion", "op"))
         self.assertIn("never verified", self.run_owlet("--kv-type", "f32"))
+        self.assertIn("never verified: tyto verify --device cpu --isa generic", self.run_owlet("--isa", "generic"))
         # A later failure counts, and damaged lines do not.
         failed = {**record, "verdict": "fail", "time": "2030-01-01T00:00:00Z"}
         with self.remembered.open("a") as file:
