@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/utc_time.h"
 #include "cli/provenance.h"
 #include "tensor/dtype.h"
 #include "trace/energy_report.h"

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/utc_time.h"
 #include "cli/combination.h"
 #include "cli/commands.h"
 #include "cli/flags.h"

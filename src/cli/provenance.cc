@@ -1,17 +1,17 @@
 #include "cli/provenance.h"
 
-#include <fmt/chrono.h>
+#include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <thread>
 
 #include "base/file.h"
+#include "base/utc_time.h"
 #include "model/weight_hash.h"
 
 namespace tyto {
@@ -41,12 +41,6 @@ std::string command_line() {
     word.clear();
   }
   return result;
-}
-
-std::string utc_now() {
-  return fmt::format(
-      "{:%Y-%m-%dT%H:%M:%SZ}",
-      fmt::gmtime(std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now())));
 }
 
 ReceiptContext receipt_context(const Engine& engine, const std::string& fusion) {

@@ -10,7 +10,6 @@
 namespace tyto {
 
 std::string command_line();  // of this process, quoted where a shell would need it
-std::string utc_now();       // 2026-01-31T12:00:00Z
 
 ReceiptContext receipt_context(const Engine& engine, const std::string& fusion);
 

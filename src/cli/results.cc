@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utc_time.h"
 #include "cli/commands.h"
 #include "cli/provenance.h"
 #include "cli/results_ledger.h"

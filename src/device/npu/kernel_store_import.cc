@@ -1,9 +1,7 @@
-#include <fmt/chrono.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <limits>
 #include <set>
 
@@ -11,6 +9,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/utc_time.h"
 #include "device/npu/int8_gemm.h"
 #include "device/npu/kernel_store.h"
 
@@ -45,11 +44,6 @@ bool is_there(const fs::path& path) {
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
-}
-
-std::string now_utc() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {
@@ -361,7 +355,7 @@ void copy_image(const fs::path& store, const fs::path& source, StoredImage& imag
 
 ImportReport import_kernels(const fs::path& store, const fs::path& folder,
                             const ImportOptions& options) {
-  Plan plan{options, now_utc(), {}, {}};
+  Plan plan{options, utc_now(), {}, {}};
   plan_folder(plan, folder);
   read_manifest(store);  // a damaged one is reported before anything is created
 
@@ -386,6 +380,14 @@ ImportReport import_kernels(const fs::path& store, const fs::path& folder,
     manifest.entries.push_back(item.entry);
     report.entries.push_back(std::move(item.entry));
   }
+  const auto gemms =
+      std::count_if(manifest.entries.begin(), manifest.entries.end(),
+                    [](const KernelEntry& entry) { return entry.program == kInt8Gemm; });
+  if (gemms > static_cast<ptrdiff_t>(kMaxGemmSlots))
+    throw Error(ErrorCode::input, folder.string(),
+                fmt::format("with these there would be {} int8 GEMMs, and at most {} are used",
+                            gemms, kMaxGemmSlots),
+                "`tyto kernels rm` those of another K first");
   write_manifest(store, manifest);
   created.keep = true;
   report.images_written = created.paths.size();

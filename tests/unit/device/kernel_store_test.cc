@@ -244,6 +244,14 @@ TEST_F(KernelStore, ImportsInt8GemmsByK) {
   write(folder / "gemm_slots.json",
         "{\"slots\": [" + slot("2048", "") + "," + slot("9", "") + "]}");
   expect_refused(folder, "9");
+  std::string many;
+  for (unsigned k = 64; k < 64 + 4 * kMaxGemmSlots; k += 4) {
+    write(folder / fmt::format("g{}.xclbin", k), xclbin_file(k));
+    write(folder / fmt::format("g{}.insts.bin", k), insts_file(k));
+    many += (many.empty() ? "" : ", ") + slot(std::to_string(k), "");
+  }
+  write(folder / "gemm_slots.json", "{\"slots\": [" + many + "]}");
+  expect_refused(folder, "at most 8");
   write(folder / "gemm_slots.json",
         R"({"slots": [{"k": 2048, "m_tile": 64, "n_tile": 512, "columns": 4,
             "xclbin": "../g2048.xclbin", "insts": "g2048.insts.bin"}]})");
