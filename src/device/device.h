@@ -26,6 +26,12 @@ struct KvForm {
   uint32_t group = 1;
 };
 
+// An integer GEMM that an NPU has a compiled image of.
+struct GemmImage {
+  uint64_t k = 0;        // the longest rows it multiplies; shorter ones are padded
+  uint32_t columns = 0;  // of the array
+};
+
 struct DeviceInfo {
   std::string name;                 // as in --device
   std::string description;          // the hardware, and what drives it
@@ -38,6 +44,7 @@ struct DeviceInfo {
   uint32_t prompt_rows = 0;     // rows of a prefill call; one row in every other call
   uint32_t most_positions = 0;  // a KV cache on the device holds
   std::optional<KvForm> kv = {};
+  std::vector<GemmImage> gemms = {};  // where int8 products run in images of their own
 };
 
 // Memory a device can reach. Host and device see the same bytes after sync(). Contents given at

@@ -25,6 +25,15 @@ std::string text_of(const Error& error) {
   return error.hint.empty() ? error.what() : std::string(error.what()) + " (" + error.hint + ")";
 }
 
+// Each when it happens, not only in the receipt.
+void print_news(PluginDevice& device, const Session& session) {
+  const auto print = [&](const std::vector<std::string>& lines, size_t& printed) {
+    for (; printed < lines.size(); ++printed) print_error(device.name + ": " + lines[printed]);
+  };
+  print(session.notices(), device.notices);
+  print(session.trace().fallbacks(), device.fallbacks);
+}
+
 }  // namespace
 
 Session* session_of(PluginDevice& device) {
@@ -46,6 +55,7 @@ bool guarded(PluginDevice& device, const std::function<void(Session&)>& function
   const std::lock_guard lock(session->mutex);
   try {
     function(*session);
+    print_news(device, *session);
     return true;
   } catch (const Error& error) {
     keep(device, text_of(error));

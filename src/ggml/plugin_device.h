@@ -23,9 +23,10 @@ struct PluginDevice {
   ggml_backend_device device = {};
 
   std::mutex opening;
-  std::unique_ptr<Session> session;  // none until opened
-  std::string problem;               // why it could not be, or a weight could not be loaded
-  bool is_used = false;              // a backend was made for it
+  std::unique_ptr<Session> session;   // none until opened
+  std::string problem;                // why it could not be, or a weight could not be loaded
+  bool is_used = false;               // a backend was made for it
+  size_t notices = 0, fallbacks = 0;  // that were printed
 };
 
 // Opens the NPU if need be. Null when it cannot be; the reason has then been printed, once.

@@ -91,6 +91,10 @@ std::string receipt_json(const Session& session, const Origin& origin) {
       {"share_of_macs", share(work.macs, work.host_macs)},
       {"macs_note", "of what llama.cpp gave to the plug-in; what it ran elsewhere is not seen"},
       {seconds, static_cast<double>(device.busy_ns) / 1e9},
+      {"decode",
+       {{"tokens", weights.most_alone},
+        {device.is_virtual ? "modelled_ms_per_token" : "device_ms_per_token",
+         per(work.decode_busy_ns, weights.most_alone) / 1e6}}},
       {"host_us_per_dispatch", per(work.decode_ns, work.decode_dispatches) / 1e3},
       {"submission_us_per_dispatch", per(device.submitting_ns, device.submissions) / 1e3},
       {"first_calls_seconds", static_cast<double>(work.first_ns) / 1e9},
@@ -104,6 +108,7 @@ std::string receipt_json(const Session& session, const Origin& origin) {
         {"quantise_seconds", weights.seconds}}},
       {"loaded_code", code},
       {"declined", declined},
+      {"notices", session.notices()},
       {"fallbacks", session.trace().fallbacks()}};
   return receipt.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

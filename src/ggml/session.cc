@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "device/npu/int8_gemm.h"
 #include "tensor/float16.h"
 
 namespace tyto::plugin {
@@ -15,6 +16,7 @@ namespace {
 // Llama models' rows. Others are padded to the next.
 const std::vector<uint64_t> kVirtualLengths = {512, 1024, 2048, 3072, 4096, 5632, 8192, 14336};
 
+constexpr uint32_t kArrayColumns = 8;
 constexpr size_t kMostPlans = 4096;
 constexpr size_t kEvents = 1 << 18;  // of a trace
 
@@ -51,8 +53,8 @@ DeviceEnv environment(ThreadPool& pool, Trace& trace, const Settings& settings, 
   return env;
 }
 
-// A program of one product over K, to ask the device about.
-Program product_over(uint64_t k) {
+// Why products over K cannot run, whatever they are.
+std::optional<std::string> why_no_product(const Device& device, uint64_t k) {
   Program program;
   program.slots = {{"x", SlotKind::input, DType::f32, 1, k},
                    {"w", SlotKind::weight, DType::bf16, 16, k},
@@ -63,21 +65,14 @@ Program product_over(uint64_t k) {
                        {{0, true, false}, {1, true, false}, {2, false, true}},
                        {},
                        {}}};
-  return program;
+  return device.why_not(program, program.launches.front());
 }
 
-bool takes(const Device& device, uint64_t k) {
-  const Program program = product_over(k);
-  return !device.why_not(program, program.launches.front());
-}
-
-// The longest row there is a kernel for.
-uint64_t longest_k(const Device& device) {
+// The longest row there is a kernel for; blocks are compiled for any that the sums hold.
+uint64_t longest_k(const DeviceInfo& info, bool fuses) {
+  if (fuses) return kMaxGemmK;
   uint64_t longest = 0;
-  for (uint64_t k = 4; k <= (uint64_t{1} << 20); k *= 2)
-    if (takes(device, k)) longest = k;
-  for (uint64_t step = longest / 2; step >= 4 && longest != 0; step /= 2)
-    while (takes(device, longest + step)) longest += step;
+  for (const GemmImage& image : info.gemms) longest = std::max(longest, image.k);
   return longest;
 }
 
@@ -100,16 +95,14 @@ Session::Session(const Settings& settings, bool is_virtual, ggml_backend_buffer_
   offer_.settings = settings;
   offer_.memory = memory;
   offer_.fuses = settings.fusion.value_or(is_virtual ? Fusion::block : Fusion::op) == Fusion::block;
-  offer_.longest_k = longest_k(*device_);
+  offer_.longest_k = longest_k(device_->info(), offer_.fuses);
   offer_.k_multiple = offer_.fuses ? 4 : 1;
   timeout_ = is_virtual ? kVirtualTimeout : kNpuTimeout;
   activations_ = offer_.fuses ? DType::bf16 : DType::f32;
-  if (offer_.longest_k == 0) {
-    const Program program = product_over(4096);
-    throw Error(ErrorCode::device, device_->info().name,
-                device_->why_not(program, program.launches.front()).value_or("takes no product"),
-                "import GEMM images with `tyto kernels import`, or set GGML_TYTO_FUSION=op");
-  }
+  if (const auto problem = why_no_product(*device_, std::min<uint64_t>(offer_.longest_k, 512)))
+    throw Error(ErrorCode::device, device_->info().name, *problem,
+                offer_.fuses ? "GGML_TYTO_FUSION=op runs single GEMMs"
+                             : "`tyto kernels import` takes GEMM images");
   trace_.device(device_->info().name, device_->info().is_virtual);
   if (!settings.trace_file.empty()) trace_.start(kEvents);
 }
@@ -119,6 +112,31 @@ bool Session::supports(const ggml_tensor* op) {
   if (reason && (op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID))
     ++counts_.declined[*reason];
   return !reason;
+}
+
+void Session::load_weight(const ggml_tensor* tensor) {
+  weights_.at(tensor);
+  if (is_weight_matrix(tensor) && !offer_.fuses) note_image(static_cast<uint64_t>(tensor->ne[0]));
+}
+
+// Images that do not fit beside each other are exchanged, which takes milliseconds.
+void Session::note_image(uint64_t k) {
+  const GemmImage* chosen = nullptr;
+  const DeviceInfo info = device_->info();
+  for (const GemmImage& image : info.gemms)
+    if (image.k >= k && (chosen == nullptr || image.k < chosen->k)) chosen = &image;
+  if (chosen == nullptr || !images_.emplace(chosen->k, chosen->columns).second) return;
+  uint32_t columns = 0;
+  std::string lengths;
+  for (const auto& [length, wanted] : images_) {
+    columns += wanted;
+    lengths += fmt::format("{}{} ({} columns)", lengths.empty() ? "" : ", ", length, wanted);
+  }
+  if (columns > kArrayColumns)
+    notices_.push_back(
+        fmt::format("GEMM images of K = {} take turns on the array's {} columns, and each turn "
+                    "loads one anew",
+                    lengths, kArrayColumns));
 }
 
 void Session::forget(const void* begin, const void* end) {
@@ -152,6 +170,7 @@ Session::Loaded& Session::loaded(const std::vector<ggml_tensor*>& run, const Use
   made.buffers.resize(program.slots.size());
   for (const BoundWeight& bound : made.lowered.weights) {
     const ggml_tensor* tensor = bound.place.tensor(run);
+    load_weight(tensor);
     Weight& weight = weights_.at(tensor);
     made.buffers[bound.slot] = weight.buffer;
     made.addresses.insert(tensor->data);
@@ -229,13 +248,15 @@ void Session::run_timed(Loaded& program, const std::vector<ggml_tensor*>& run) {
   const DeviceCounters& device = *program.label.counters;
   const auto not_ours = [&] { return device.waited_ns + device.submitting_ns; };
   const uint64_t begin_ns = now_ns(), before = not_ours(), dispatches = device.submissions;
+  const uint64_t busy_before = device.busy_ns;
   run_on_device(program, run);
   const uint64_t host_ns = now_ns() - begin_ns - (not_ours() - before);
+  const bool is_decode = tokens_of(run.front()) == 1;
+  if (is_decode) counts_.decode_busy_ns += device.busy_ns - busy_before;
   if (std::exchange(program.is_new, false)) {
     counts_.first_ns += host_ns;
     return;
   }
-  const bool is_decode = tokens_of(run.front()) == 1;
   (is_decode ? counts_.decode_ns : counts_.batch_ns) += host_ns;
   (is_decode ? counts_.decode_dispatches : counts_.batch_dispatches) +=
       device.submissions - dispatches;

@@ -38,6 +38,7 @@ struct WorkCounts {
   uint64_t decode_ns = 0, decode_dispatches = 0;
   uint64_t batch_ns = 0, batch_dispatches = 0;
   uint64_t first_ns = 0;
+  uint64_t decode_busy_ns = 0;  // of the device, in dispatches of one token
 
   std::map<std::string, uint64_t> declined;  // MUL_MATs that ggml asked about, by reason
 };
@@ -54,7 +55,7 @@ class Session {
   DeviceInfo info() const { return device_->info(); }
   bool supports(const ggml_tensor* op);
 
-  void load_weight(const ggml_tensor* tensor) { weights_.at(tensor); }
+  void load_weight(const ggml_tensor* tensor);
   void forget(const void* begin, const void* end);
 
   // Lowers and loads what a graph will need, so that nothing is left for its first token.
@@ -65,6 +66,8 @@ class Session {
   const WorkCounts& counts() const { return counts_; }
   const Weights::Totals& weights() const { return weights_.totals(); }
   const Trace& trace() const { return trace_; }
+  // What the user should know before the first token.
+  const std::vector<std::string>& notices() const { return notices_; }
 
  private:
   struct Loaded {
@@ -92,6 +95,7 @@ class Session {
   uint64_t write_inputs(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
                         uint32_t rows);
   void store_results(Loaded& program, const std::vector<ggml_tensor*>& run);
+  void note_image(uint64_t k);
   void run_on_host(const std::vector<ggml_tensor*>& nodes, const std::string& why);
 
   const Settings settings_;
@@ -108,6 +112,8 @@ class Session {
   std::map<uint64_t, std::vector<float>> ones_;               // by width
   RotationTable rotations_;
   std::vector<std::vector<float>> results_;  // of a run, until its inputs are no longer needed
+  std::map<uint64_t, uint32_t> images_;      // GEMMs that weights are for: columns by K
+  std::vector<std::string> notices_;
   HostDelegate host_;
   WorkCounts counts_;
 };

@@ -36,6 +36,7 @@ bool Weights::forget(const void* begin, const void* end) {
 void Weights::count_tokens(Weight& weight, uint64_t tokens) {
   weight.tokens += tokens;
   totals_.most_tokens = std::max(totals_.most_tokens, weight.tokens);
+  if (tokens == 1) totals_.most_alone = std::max(totals_.most_alone, ++weight.alone);
 }
 
 }  // namespace tyto::plugin

@@ -17,6 +17,7 @@ struct Weight {
   Buffer buffer;
   uint64_t macs_per_token = 0;
   uint64_t tokens = 0;  // multiplied on the device
+  uint64_t alone = 0;   // of those, in a dispatch of one token
 };
 
 class Weights {
@@ -31,7 +32,8 @@ class Weights {
 
   struct Totals {
     uint64_t matrices = 0, bytes = 0, macs_per_token = 0, most_tokens = 0;
-    double seconds = 0;  // of making them
+    uint64_t most_alone = 0;  // as Weight::alone
+    double seconds = 0;       // of making them
   };
   const Totals& totals() const { return totals_; }
   void count_tokens(Weight& weight, uint64_t tokens);

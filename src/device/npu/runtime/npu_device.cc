@@ -25,6 +25,9 @@ class NpuDevice : public Device {
  public:
   NpuDevice(const DeviceEnv& env, NpuKernels kernels)
       : lock_(kernels.lock, kernels.info.name), core_(env, std::move(kernels)) {
+    if (env.npu.weights == NpuWeights::int8 && !core_.fuses_int8())
+      for (const GemmSlot& slot : core_.kernels.gemm_slots)
+        core_.kernels.info.gemms.push_back({slot.k, slot.columns});
     if (env.model.layers == 0) return;
     const std::vector<uint32_t>& windows = core_.kernels.windows;
     check_memory(npu_memory(core_.kernels.dims, env.npu.weights, env.fusion,
