@@ -45,6 +45,17 @@ std::filesystem::path state_folder() {
   return user_folder("XDG_STATE_HOME", ".local/state", "state");
 }
 
+std::map<std::string, std::string> environment_of(std::string_view prefix) {
+  std::map<std::string, std::string> result;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view setting(*entry);
+    const size_t end = setting.find('=');
+    if (!setting.starts_with(prefix) || end == std::string_view::npos) continue;
+    result.emplace(setting.substr(0, end), setting.substr(end + 1));
+  }
+  return result;
+}
+
 void refuse_unknown_environment() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view setting(*entry);

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace tyto {
@@ -18,6 +21,9 @@ std::filesystem::path cache_folder();
 // What Tyto keeps for good, such as results and verdicts: XDG_STATE_HOME/tyto, or
 // ~/.local/state/tyto; otherwise as above.
 std::filesystem::path state_folder();
+
+// The variables whose names begin so: for code that others load, and that has no flags.
+std::map<std::string, std::string> environment_of(std::string_view prefix);
 
 // A TYTO_* variable that nothing reads is a control that silently does nothing: an error.
 void refuse_unknown_environment();

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "program/program.h"
@@ -91,6 +92,8 @@ struct NpuSettings {
   std::string machine = "strix";  // whose time a virtual NPU models
   std::string fault;              // that a virtual NPU is to have; empty: none
   bool block_float = false;       // a virtual NPU's GEMMs round their operands to bfp16
+  // K of a virtual NPU's int8 GEMMs; none: the lengths that the model has.
+  std::vector<uint64_t> gemm_lengths = {};
 };
 
 // What a device is opened with; pool and trace outlive it.

@@ -156,12 +156,14 @@ double context_switch_ms(unsigned locks) {
 double launch_ms(const Program& program, const Launch& launch, const Call& call, Speed speed) {
   const CostParameters& p = cost_parameters();
   const Cost work = spec(launch.kernel).cost(program, launch, call);
-  if (launch.kernel == Kernel::matmul && call.tokens > 1) {
+  // No law for integer products has been fitted: those of bf16, on fewer bytes.
+  const bool is_matmul = launch.kernel == Kernel::matmul || launch.kernel == Kernel::matmul_q8;
+  if (is_matmul && call.tokens > 1) {
     const Slot& weight = program.slots[launch.args[1].slot];
     return p.elf.slowdown * best_gemm_ms(call.tokens, weight.cols, weight.rows, speed);
   }
   const double bytes = static_cast<double>(work.bytes);
-  if (launch.kernel == Kernel::matmul) {
+  if (is_matmul) {
     const bool is_head = launch.step.starts_with("lm_head");
     return ms_for_bytes(bytes, is_head ? p.elf.head_gb_s : p.gemv.gb_s, speed.bandwidth);
   }

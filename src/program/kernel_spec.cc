@@ -62,6 +62,14 @@ Cost matmul_cost(const Program& program, const Launch& launch, const Call& call)
   return total;
 }
 
+Cost matmul_q8_cost(const Program& program, const Launch& launch, const Call& call) {
+  const Slot& weight = slot_of(program, launch, 1);
+  return {weight.bytes() + slot_of(program, launch, 2).bytes() +
+              activation_bytes(slot_of(program, launch, 0), call) +
+              activation_bytes(slot_of(program, launch, 3), call),
+          2 * call.tokens * weight.rows * weight.cols};
+}
+
 Cost rope_cost(const Program& program, const Launch& launch, const Call& call) {
   return elementwise(program, launch, call, 3);
 }
@@ -110,6 +118,7 @@ constexpr std::array<std::string_view, 3> kEmbedArgs = {"tokens", "table", "x"};
 constexpr std::array<std::string_view, 2> kRopeTableArgs = {"frequencies", "table"};
 constexpr std::array<std::string_view, 3> kNormArgs = {"x", "weight", "y"};
 constexpr std::array<std::string_view, 3> kMatmulArgs = {"x", "weight", "y"};
+constexpr std::array<std::string_view, 4> kMatmulQ8Args = {"x", "weight", "scales", "y"};
 constexpr std::array<std::string_view, 2> kRopeArgs = {"x", "table"};
 constexpr std::array<std::string_view, 4> kKvAppendArgs = {"k", "v", "k_cache", "v_cache"};
 constexpr std::array<std::string_view, 4> kAttentionArgs = {"q", "k_cache", "v_cache", "y"};
@@ -119,7 +128,7 @@ constexpr std::array<std::string_view, 2> kGatherArgs = {"x", "y"};
 constexpr std::array<std::string_view, 2> kCastArgs = {"x", "y"};
 constexpr std::array<std::string_view, 4> kPromptAttentionArgs = {"q", "k", "v", "y"};
 
-constexpr std::array<KernelSpec, 13> kSpecs = {{
+constexpr std::array<KernelSpec, 14> kSpecs = {{
     {Kernel::embed, "embed", "x[t] = table[tokens[t]]", kEmbedArgs, embed_cost},
     {Kernel::rope_table, "rope_table", "cos and sin of position * frequency, one row per token",
      kRopeTableArgs, rope_table_cost},
@@ -142,6 +151,9 @@ constexpr std::array<KernelSpec, 13> kSpecs = {{
      prompt_attention_cost},
     {Kernel::matmul_i8, "matmul_i8", "y = x * weight^T in integers: i8 by i8 into i32", kMatmulArgs,
      matmul_cost},
+    {Kernel::matmul_q8, "matmul_q8",
+     "y = x * (scales * weight)^T: i8 weights, each row of x rounded to 8 bits", kMatmulQ8Args,
+     matmul_q8_cost},
 }};
 
 bool shapes_fit(const Program& program, const Launch& launch) {
@@ -176,6 +188,9 @@ bool shapes_fit(const Program& program, const Launch& launch) {
       return slot(0).dtype == DType::i8 && slot(1).dtype == DType::i8 &&
              slot(2).dtype == DType::i32 && slot(0).cols == slot(1).cols &&
              slot(2).cols == slot(1).rows;
+    case Kernel::matmul_q8:
+      return slot(1).dtype == DType::i8 && slot(0).cols == slot(1).cols &&
+             slot(2).cols == slot(1).rows && slot(3).cols == slot(1).rows;
     case Kernel::prompt_attention:
       return slot(0).cols == q_width && slot(3).cols == q_width && shape.kv_heads > 0 &&
              shape.heads % shape.kv_heads == 0 && slot(1).cols == kv_width &&

@@ -19,6 +19,7 @@ Operator operator_of(const Launch& launch, const std::string& label) {
     case Kernel::swiglu:
       return Operator::feed_forward;
     case Kernel::matmul:
+    case Kernel::matmul_q8:
       if (label == "lm_head") return Operator::head;
       return label == "gate" || label == "up" || label == "down" ? Operator::feed_forward
                                                                  : Operator::projection;

@@ -45,6 +45,7 @@ enum class Kernel : uint8_t {
   cast,
   prompt_attention,
   matmul_i8,
+  matmul_q8,
 };
 
 struct Arg {

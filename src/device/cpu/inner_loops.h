@@ -147,6 +147,8 @@ struct InnerLoops {
   void (*add)(float* x, const float* y, size_t count);
   // Turns pairs of a head: values i and half + i, or neighbours.
   void (*rotate)(float* head, const float* cosines, const float* sines, size_t half, bool pairs);
+  // |sum| <= 127^2 * count, which fits for count < 2^17.
+  int32_t (*dot_i8)(const int8_t* x, const int8_t* y, size_t count);
   const AttentionLoops* attention;
   const FloatLoops* floats;
   const PackedLoops* packed;  // null: weights stay as the file has them, activations in f32

@@ -41,7 +41,7 @@ constexpr ArgRole kIds{Role::ids, true, false}, kMatrix{Role::matrix, true, fals
 
 using Roles = std::array<ArgRole, 4>;
 
-constexpr std::array<Roles, 13> kRoles = {{
+constexpr std::array<Roles, 14> kRoles = {{
     {kIds, kMatrix, kOut},                 // embed
     {kVector, kOut},                       // rope_table
     {kIn, kVector, kOut},                  // rmsnorm
@@ -55,6 +55,7 @@ constexpr std::array<Roles, 13> kRoles = {{
     {kIn, kOut},                           // cast
     {kIn, kIn, kIn, kOut},                 // prompt_attention
     {kIntegersIn, kMatrix, kIntegersOut},  // matmul_i8
+    {kIn, kMatrix, kVector, kOut},         // matmul_q8
 }};
 constexpr Roles kOutOfPlace = {kIn, kIn, kOut};  // add and rope with a third argument
 
@@ -98,7 +99,8 @@ void check_launch(const Program& program, const Launch& launch, const std::strin
     const ArgRole& role = role_of(launch, i);
     if (!type_fits(role.role, slot.dtype))
       fail_input(where, "{}: slot {} cannot be {}", launch.step, slot.name, info(slot.dtype).name);
-    if (slot.dtype == DType::i8 && launch.kernel != Kernel::matmul_i8)
+    const bool takes_i8 = launch.kernel == Kernel::matmul_i8 || launch.kernel == Kernel::matmul_q8;
+    if (slot.dtype == DType::i8 && !takes_i8)
       fail_input(where, "{}: slot {} cannot be i8", launch.step, slot.name);
     if (role.writes != launch.args[i].writes)
       fail_input(where, "{}: slot {} has a wrong writes flag", launch.step, slot.name);
@@ -182,7 +184,8 @@ void scatter(const InnerLoops& loops, const Slot& slot, const Pattern& pattern, 
 }
 
 bool has_matrix(Kernel kernel) {
-  return kernel == Kernel::embed || kernel == Kernel::matmul || kernel == Kernel::matmul_i8;
+  return kernel == Kernel::embed || kernel == Kernel::matmul || kernel == Kernel::matmul_i8 ||
+         kernel == Kernel::matmul_q8;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "device/cpu/attention.h"
 #include "tensor/float16.h"
+#include "tensor/int8_rows.h"
 #include "tensor/quant.h"
 
 namespace tyto::cpu {
@@ -225,7 +226,6 @@ void prompt_attention(const Operation& op) {
               reinterpret_cast<const std::byte*>(by_head[1].data()), DType::f32, 0, tokens});
 }
 
-// The compiler turns this into multiply-adds of 16-bit pairs; |sum| <= 127^2 * K fits for K < 2^17.
 void matmul_i8(const Operation& op) {
   const size_t k = op.slot(1).cols, n = op.slot(1).rows;
   const int8_t* weights = op.data<const int8_t>(1);
@@ -240,11 +240,40 @@ void matmul_i8(const Operation& op) {
         std::fill(y + begin, y + end, 0);
         continue;
       }
+      for (size_t row = begin; row < end; ++row)
+        y[row] = op.loops.dot_i8(x, weights + row * stride, k);
+    }
+  });
+}
+
+// A row with a value that is not finite has a scale of NaN, and so has all that comes of it.
+void matmul_q8(const Operation& op) {
+  const size_t k = op.slot(1).cols, n = op.slot(1).rows, tokens = op.call.tokens;
+  std::vector<int8_t> codes(tokens * k);
+  std::vector<float> scales(tokens);
+  op.pool.parallel_for(tokens, 1, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t) {
+      const std::span x(op.data<const float>(0) + t * k, k);
+      float largest = 0, poison = 0;
+      for (const float value : x) {
+        largest = std::max(largest, std::fabs(value));
+        poison += 0.0f * value;
+      }
+      const Int8RowScale chosen = int8_row_scale(largest);
+      scales[t] = chosen.scale + poison;
+      if (poison == 0) encode_int8(x, chosen.inverse, codes.data() + t * k);
+    }
+  });
+  const int8_t* weights = op.data<const int8_t>(1);
+  const float* weight_scales = op.data<const float>(2);
+  constexpr size_t kRowsAtOnce = 16;
+  op.pool.parallel_for(n, kRowsAtOnce, [&](size_t begin, size_t end) {
+    for (size_t t = 0; t < tokens; ++t) {
+      float* y = op.data<float>(3) + t * n;
       for (size_t row = begin; row < end; ++row) {
-        const int8_t* w = weights + row * stride;
-        int32_t sum = 0;
-        for (size_t i = 0; i < k; ++i) sum += int32_t{x[i]} * w[i];
-        y[row] = sum;
+        const int32_t sum =
+            op.loops.dot_i8(codes.data() + t * k, weights + row * op.matrix_stride, k);
+        y[row] = static_cast<float>(sum) * scales[t] * weight_scales[row];
       }
     }
   });
@@ -322,6 +351,8 @@ void run(const Operation& operation) {
       return prompt_attention(operation);
     case Kernel::matmul_i8:
       return matmul_i8(operation);
+    case Kernel::matmul_q8:
+      return matmul_q8(operation);
   }
 }
 

@@ -5,28 +5,13 @@
 #include <bit>
 
 #include "base/error.h"
+#include "tensor/int8_rows.h"
 
 namespace tyto {
 namespace {
 
 uint64_t round_up(uint64_t value, uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
-}
-
-struct RowScale {
-  float scale, inverse;
-};
-
-RowScale row_scale(float largest) {
-  const float scale = largest / 127.0f;
-  if (scale < 0x1p-126f) return {0.0f, 0.0f};  // its inverse could be infinite
-  return {scale, 127.0f / largest};
-}
-
-// To nearest: the sum is never negative, and truncated.
-void encode(const float* __restrict values, size_t count, float inverse, int8_t* __restrict codes) {
-  for (size_t i = 0; i < count; ++i)
-    codes[i] = static_cast<int8_t>(static_cast<int32_t>(values[i] * inverse + 127.5f) - 127);
 }
 
 bool usable(float largest) {
@@ -48,11 +33,10 @@ bool encode_weight_row(const TensorView& tensor, uint64_t row, int8_t* codes, fl
     if (!usable(here)) return false;
     largest = std::max(largest, here);
   }
-  const RowScale chosen = row_scale(largest);
+  const Int8RowScale chosen = int8_row_scale(largest);
   scale = chosen.scale;
   for (uint64_t first = 0; first < tensor.cols; first += kPieceValues) {
-    const std::span<const float> values = read(first);
-    encode(values.data(), values.size(), chosen.inverse, codes + first);
+    encode_int8(read(first), chosen.inverse, codes + first);
   }
   return true;
 }
@@ -138,10 +122,10 @@ void quantize_gemm_activations(std::string_view what, std::span<const float> x,
     if (!usable(largest))
       throw Error(ErrorCode::device, std::string(what),
                   fmt::format("token {} of the call has a value of magnitude {}", t, largest));
-    const RowScale chosen = row_scale(largest);
+    const Int8RowScale chosen = int8_row_scale(largest);
     scales[t] = chosen.scale;
     int8_t* row = codes.data() + t * extent.padded_k;
-    encode(values.data(), values.size(), chosen.inverse, row);
+    encode_int8(values, chosen.inverse, row);
     std::fill(row + extent.k, row + extent.padded_k, int8_t{0});
   }
   std::fill(codes.begin() + static_cast<ptrdiff_t>(extent.tokens * extent.padded_k), codes.end(),

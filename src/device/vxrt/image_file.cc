@@ -194,7 +194,7 @@ SlotPlace take_place(Reader& in) {
 
 Launch take_launch(Reader& in) {
   Launch launch;
-  launch.kernel = in.take_enum(Kernel::matmul_i8, "kernel");
+  launch.kernel = in.take_enum(Kernel::matmul_q8, "kernel");
   launch.step = in.take_text("step name");
   launch.block = in.take_text("block name");
   const uint8_t args = in.take<uint8_t>("argument count");

@@ -48,10 +48,10 @@ NpuImage fused_image(const AirDims& dims, uint32_t window) {
   return result;
 }
 
-// One slot per length of a dot product in the model.
-std::vector<GemmSlot> gemm_slots_for(const AirDims& dims) {
+// One slot per length of a dot product.
+std::vector<GemmSlot> gemm_slots_for(const std::vector<uint64_t>& lengths) {
   std::vector<GemmSlot> slots;
-  for (uint64_t k : {uint64_t{dims.emb}, dims.q_dim(), uint64_t{dims.hidden}}) {
+  for (uint64_t k : lengths) {
     const auto padded = static_cast<uint32_t>((k + kGemmStep - 1) / kGemmStep * kGemmStep);
     const bool is_there = std::any_of(slots.begin(), slots.end(),
                                       [&](const GemmSlot& slot) { return slot.k == padded; });
@@ -140,7 +140,10 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
       .is_virtual = true,
       .limits = limits_of(env.npu.machine)};
   if (env.model.layers > 0) kernels.windows = decode_windows(env.model.context);
-  kernels.gemm_slots = gemm_slots_for(kernels.dims);
+  const AirDims& dims = kernels.dims;
+  kernels.gemm_slots = gemm_slots_for(
+      env.npu.gemm_lengths.empty() ? std::vector<uint64_t>{dims.emb, dims.q_dim(), dims.hidden}
+                                   : env.npu.gemm_lengths);
   describe_shapes(env, kernels, kernels.info);
   kernels.compile = compile;
   kernels.modelled_ns = vxrt::busy_ns;

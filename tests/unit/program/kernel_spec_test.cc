@@ -26,7 +26,7 @@ TEST(KernelSpec, TableIsInEnumOrderAndComplete) {
     EXPECT_NE(entry.cost, nullptr) << entry.name;
     EXPECT_FALSE(entry.args.empty()) << entry.name;
   }
-  EXPECT_EQ(&spec(Kernel::matmul_i8), &kernel_specs().back());
+  EXPECT_EQ(&spec(Kernel::matmul_q8), &kernel_specs().back());
 }
 
 TEST(KernelSpec, MatmulDeclaresItsBytesAndFlops) {

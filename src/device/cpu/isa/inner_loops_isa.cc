@@ -111,6 +111,13 @@ void rotate(float* head, const float* cosines, const float* sines, size_t half, 
   }
 }
 
+// The compiler makes multiply-adds of 16-bit pairs of it.
+int32_t dot_i8(const int8_t* x, const int8_t* y, size_t count) {
+  int32_t sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += int32_t{x[i]} * y[i];
+  return sum;
+}
+
 }  // namespace
 
 const InnerLoops& inner_loops() {
@@ -123,6 +130,7 @@ const InnerLoops& inner_loops() {
                                    .swiglu = swiglu,
                                    .add = add_to,
                                    .rotate = rotate,
+                                   .dot_i8 = dot_i8,
                                    .attention = &attention_loops(),
                                    .floats = &float_loops(),
                                    .packed = packed_loops(),

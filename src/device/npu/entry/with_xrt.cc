@@ -17,4 +17,11 @@ std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
   return on_xrt::open_npu(env, std::move(kernels));
 }
 
+std::optional<std::string> why_no_npu() {
+  constexpr const char* kNode = "/dev/accel/accel0";
+  std::error_code ignored;
+  if (std::filesystem::exists(kNode, ignored)) return std::nullopt;
+  return std::string("there is no ") + kNode;
+}
+
 }  // namespace tyto

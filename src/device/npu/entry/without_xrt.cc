@@ -9,4 +9,8 @@ std::unique_ptr<Device> open_npu_device(const DeviceEnv&) {
               "code on a virtual NPU");
 }
 
+std::optional<std::string> why_no_npu() {
+  return "this build has no XRT";
+}
+
 }  // namespace tyto

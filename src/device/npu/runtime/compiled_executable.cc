@@ -6,9 +6,26 @@ namespace {
 
 // The program as the device has it: bf16 weights, and heads rotated by halves like everywhere else
 // on it.
-Program for_device(const Program& original) {
+Program with_bf16_weights(const Program& original) {
   Program program = with_weights(original, DType::bf16);
   for (Launch& launch : program.launches) launch.shape.rope_pairs = false;
+  return program;
+}
+
+// Matrices in eight bits, the scales of their rows in slots behind the original ones. Rows stay in
+// the order they are quantised in, so heads are rotated as the program says.
+Program with_int8_weights(const Program& original) {
+  Program program = with_weights(original, DType::bf16);
+  for (Launch& launch : program.launches) {
+    if (launch.kernel != Kernel::matmul) continue;
+    Slot& weight = program.slots[launch.args[1].slot];
+    weight.dtype = DType::i8;
+    const auto scales = static_cast<uint16_t>(program.slots.size());
+    launch.kernel = Kernel::matmul_q8;
+    launch.args.insert(launch.args.begin() + 2, {scales, true, false});
+    program.slots.push_back(
+        {weight.name + ".scales", SlotKind::weight, DType::f32, 1, weight.rows});
+  }
   return program;
 }
 
@@ -30,7 +47,7 @@ class CompiledExecutable : public Executable {
   CompiledExecutable(NpuCore& core, const Program& program)
       : core_(core),
         original_(program),
-        program_(for_device(program)),
+        program_(core.fuses_int8() ? with_int8_weights(program) : with_bf16_weights(program)),
         set_(core.program_set()),
         dispatcher_(core, nullptr, program_),
         buffers_(program.slots.size()) {
@@ -44,13 +61,19 @@ class CompiledExecutable : public Executable {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
     TYTO_ASSERT(buffers_[slot] != nullptr);
     const Slot& bound = program_.slots[slot];
-    if (bound.kind == SlotKind::weight) upload(slot);
+    if (bound.kind != SlotKind::weight) return;
+    if (bound.dtype == DType::i8)
+      take_codes(slot);
+    else if (core_.fuses_int8())
+      weights_.emplace_back(slot, buffers_[slot]->bo);
+    else
+      upload(slot);
   }
 
   void submit(const Call& call) override {
     if (!run_) guarded(dispatcher_.where(), [&] { make_run(); });
     guarded(dispatcher_.where(), [&] {
-      const int first = static_cast<int>(buffers_.size());
+      const int first = static_cast<int>(program_.slots.size());
       run_.set_arg(first, call.tokens);
       run_.set_arg(first + 1, call.position);
       run_.set_arg(first + 2, call.first_row);
@@ -65,6 +88,14 @@ class CompiledExecutable : public Executable {
   }
 
  private:
+  void take_codes(uint16_t slot) {
+    TYTO_ASSERT(buffers_[slot]->codes);
+    weights_.emplace_back(slot, buffers_[slot]->codes->codes);
+    for (const Launch& launch : program_.launches)
+      if (launch.kernel == Kernel::matmul_q8 && launch.args[1].slot == slot)
+        weights_.emplace_back(launch.args[2].slot, buffers_[slot]->codes->device_scales);
+  }
+
   void upload(uint16_t slot) {
     const Slot& bound = program_.slots[slot];
     AirArgument argument;

@@ -66,12 +66,12 @@ class Int8Matmul : public Executable {
   static constexpr int kFirstArgument = 3;
 
   void set_up() {
-    const uint16_t weight = launch_.args[1].slot;
-    weights_ = core_.weight_codes(slot_, most_, {launch_.step, buffers_[weight]->contents});
+    weights_ = buffers_[launch_.args[1].slot];
+    TYTO_ASSERT(weights_->codes && weights_->codes->extent.padded_k == slot_.k);
     activations_ = core_.scratch(most_.activation_bytes(), 0);
     sums_ = core_.scratch(size_t{slot_.m_tile} * most_.padded_n * 4, 1);
     activation_codes_ = activations_.map<int8_t*>();
-    weight_codes_ = weights_->codes.map<int8_t*>();
+    weight_codes_ = weights_->codes->codes.map<int8_t*>();
     activation_scales_.resize(most_.tokens);
     const NpuImage& image = dispatcher_.context().image;
     instructions_ = xrt::bo(core_.device, image.words.size() * 4, xrt::bo::flags::cacheable,
@@ -85,7 +85,8 @@ class Int8Matmul : public Executable {
       run.set_arg(0, kOpcode);
       run.set_arg(1, instructions_);
       run.set_arg(2, static_cast<uint32_t>(image.words.size()));
-      run.set_arg(kFirstArgument + 1, xrt::bo(weights_->codes, weight_tile, tile * weight_tile));
+      run.set_arg(kFirstArgument + 1,
+                  xrt::bo(weights_->codes->codes, weight_tile, tile * weight_tile));
       run.set_arg(kFirstArgument + 2, xrt::bo(sums_, sum_tile_bytes(), tile * sum_tile_bytes()));
       runs_.push_back(std::move(run));
     }
@@ -105,7 +106,7 @@ class Int8Matmul : public Executable {
       const uint64_t outputs = std::min<uint64_t>(slot_.n_tile, most_.outputs - output);
       dequantize_gemm({sums + tile * sum_tile_bytes() / 4, sum_tile_bytes() / 4}, slot_.n_tile,
                       {activation_scales_.data() + first, tokens},
-                      {weights_->scales.data() + output, outputs},
+                      {weights_->codes->scales.data() + output, outputs},
                       {y + first * most_.outputs + output, (tokens - 1) * most_.outputs + outputs},
                       most_.outputs);
     }
@@ -133,7 +134,7 @@ class Int8Matmul : public Executable {
   GemmExtent most_;                                  // of the largest call
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   size_t bound_ = 0;
-  std::shared_ptr<WeightCodes> weights_;  // shared with the executable of other call sizes
+  std::shared_ptr<NpuBuffer> weights_;  // shared with the executable of other call sizes
   xrt::bo activations_, sums_, instructions_;
   int8_t* activation_codes_ = nullptr;
   const int8_t* weight_codes_ = nullptr;

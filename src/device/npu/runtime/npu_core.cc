@@ -64,9 +64,9 @@ NpuCore::NpuCore(const DeviceEnv& environment, NpuKernels npu_kernels)
       device(guarded(kernels.info.name, [] { return xrt::device(0); })) {}
 
 xrt::bo NpuCore::allocate(size_t bytes, const std::string& what) {
-  if (pinned_ + bytes > kernels.pinned_limit)
+  if (*pinned_ + bytes > kernels.pinned_limit)
     throw Error(ErrorCode::device, name() + ": " + what,
-                fmt::format("{} bytes pinned, {} more asked for, the limit is {}", pinned_, bytes,
+                fmt::format("{} bytes pinned, {} more asked for, the limit is {}", *pinned_, bytes,
                             kernels.pinned_limit),
                 "raise memlock: `tyto doctor` says how");
   // Kept as a plain xrt::bo: an ext::bo given to set_arg travels as a scalar before XRT 2.26.
@@ -76,8 +76,8 @@ xrt::bo NpuCore::allocate(size_t bytes, const std::string& what) {
 }
 
 void NpuCore::count_pinned(uint64_t bytes) {
-  pinned_ += bytes;
-  counters(*this).pinned_bytes = pinned_;
+  *pinned_ += bytes;
+  counters(*this).pinned_bytes = *pinned_;
 }
 
 std::shared_ptr<NpuContext> NpuCore::open(std::string_view program, uint32_t window) {
@@ -88,7 +88,10 @@ std::shared_ptr<NpuContext> NpuCore::open(std::string_view program, uint32_t win
 }
 
 std::shared_ptr<NpuContext> NpuCore::open_image(const std::string& key, NpuImage image) {
-  contexts_.erase(key);  // a device has only 16 contexts: the failed one goes before its successor
+  // A device has only 16 contexts: the failed one, and those nobody uses, go before their
+  // successor.
+  contexts_.erase(key);
+  std::erase_if(contexts_, [](const auto& entry) { return entry.second.use_count() == 1; });
   auto context = std::make_shared<NpuContext>();
   context->image = std::move(image);
   guarded(name() + ": " + key, [&] {
@@ -190,20 +193,45 @@ std::shared_ptr<Expansion> NpuCore::expansion(const std::shared_ptr<NpuBuffer>& 
   return entry = made;
 }
 
-std::shared_ptr<WeightCodes> NpuCore::weight_codes(const GemmSlot& slot, const GemmExtent& extent,
-                                                   const WeightSource& source) {
-  auto& entry = codes_[{source.tensor.bytes.data(), slot.k}];
-  if (entry) return entry;
-  auto made = std::make_shared<WeightCodes>();
-  made->codes = allocate(extent.weight_bytes(), source.name);
-  made->scales.resize(extent.outputs);
+std::unique_ptr<WeightCodes> NpuCore::weight_codes(const WeightSource& source) {
+  const uint64_t rows = source.tensor.rows, k = source.tensor.cols;
+  auto made = std::make_unique<WeightCodes>();
+  if (fuses_int8()) {
+    made->extent = {.outputs = rows, .k = k, .padded_n = rows, .padded_k = k};
+  } else {
+    const SlotChoice choice = choose_slot(kernels.gemm_slots, k);
+    if (!choice.slot) return nullptr;
+    made->extent = gemm_extent(kernels.gemm_slots[*choice.slot], 1, rows, k);
+  }
+  const uint64_t bytes = made->extent.weight_bytes();
+  made->codes = allocate(bytes, source.name);
+  made->scales.resize(rows);
   {
     SetupTimer timer(env.trace, kLayoutPhase);
-    quantize_gemm_weights(source, extent, {made->codes.map<int8_t*>(), extent.weight_bytes()},
-                          made->scales, env.pool);
+    quantize_gemm_weights(source, made->extent, {made->codes.map<int8_t*>(), bytes}, made->scales,
+                          env.pool);
   }
   upload(made->codes, source.name);
-  return entry = made;
+  if (fuses_int8()) {
+    made->device_scales = allocate(rows * sizeof(float), source.name);
+    std::copy(made->scales.begin(), made->scales.end(), made->device_scales.map<float*>());
+    upload(made->device_scales, source.name);
+  }
+  return made;
+}
+
+void NpuCore::place_int8_weight(const WeightSource& source, NpuBuffer& buffer) {
+  const uint64_t pinned_before = *pinned_;
+  const bool is_vector = source.tensor.rows == 1 && source.tensor.dtype == DType::f32;
+  if (!fuses_int8() || !is_vector) {
+    buffer.codes = weight_codes(source);
+  } else {
+    buffer.bo = allocate(source.tensor.cols * sizeof(uint16_t), source.name);
+    place_rows(source.tensor, 0, 1, {}, {buffer.bo.map<uint16_t*>(), source.tensor.cols}, env.pool);
+    upload(buffer.bo, source.name);
+  }
+  buffer.pinned_total = pinned_;
+  buffer.pinned = *pinned_ - pinned_before;
 }
 
 xrt::bo NpuCore::scratch(size_t bytes, size_t ordinal) {
@@ -252,13 +280,15 @@ void Dispatcher::finish(xrt::run& run, std::chrono::milliseconds timeout, const 
   // XRT takes 0 for "for ever".
   const auto bounded = std::max(timeout, std::chrono::milliseconds(1));
   context_->failed = true;  // unless it turns out otherwise
+  const Clock::time_point waiting_since = Clock::now();
   const ert_cmd_state state = guarded(where_, [&] { return run.wait(bounded); });
+  DeviceCounters& total = counters(core_);
+  total.waited_ns += static_cast<uint64_t>((Clock::now() - waiting_since).count());
   if (state != ERT_CMD_STATE_COMPLETED)
     throw Error(ErrorCode::device, where_,
                 fmt::format("the dispatch {} (state {})", name(state), static_cast<int>(state)),
                 "see --on-npu-error");
   context_->failed = false;
-  DeviceCounters& total = counters(core_);
   ++total.completions;
   total.launches += launches;
   total.bytes += work.bytes;

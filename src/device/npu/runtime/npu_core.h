@@ -51,13 +51,29 @@ struct NpuContext {
   bool failed = false;  // a dispatch did not complete: the next load makes a new context
 };
 
+// A weight in eight bits.
+struct WeightCodes {
+  GemmExtent extent;
+  xrt::bo codes;              // [extent.padded_n][extent.padded_k]
+  std::vector<float> scales;  // one per output
+  xrt::bo device_scales;      // the same where a program takes them; none where the host does
+};
+
 // Behind a Buffer's handle.
 struct NpuBuffer {
-  xrt::bo bo;           // none for a weight: its forms are made when an image asks for them
+  xrt::bo bo;           // none for most weights: their forms are made when an image asks for them
   TensorView contents;  // of a weight
-  size_t offset = 0;    // of the slot's first byte in `bo`
+  std::unique_ptr<WeightCodes> codes;  // of a matrix, where weights are int8
+  size_t offset = 0;                   // of the slot's first byte in `bo`
   std::byte* host = nullptr;
   uint64_t version = 0;  // counts uploads
+  // What a weight has pinned, given back with it: a program that loads one model after the other.
+  std::shared_ptr<uint64_t> pinned_total = nullptr;
+  uint64_t pinned = 0;
+
+  ~NpuBuffer() {
+    if (pinned_total) *pinned_total -= pinned;
+  }
 };
 
 // A table that a kernel wants repeated for every head, made from a slot whose rows the host writes.
@@ -81,12 +97,6 @@ struct ProgramSet {
   std::shared_ptr<NpuContext> context;  // shared with the executables; none until compiled
 };
 
-// A weight quantised for an int8 GEMM.
-struct WeightCodes {
-  xrt::bo codes;
-  std::vector<float> scales;  // one per output
-};
-
 class NpuCore {
  public:
   NpuCore(const DeviceEnv& environment, NpuKernels npu_kernels);
@@ -102,8 +112,13 @@ class NpuCore {
                  const std::vector<std::shared_ptr<NpuBuffer>>& buffers);
   std::shared_ptr<Expansion> expansion(const std::shared_ptr<NpuBuffer>& source, uint64_t rows,
                                        size_t row_bytes, size_t copies);
-  std::shared_ptr<WeightCodes> weight_codes(const GemmSlot& slot, const GemmExtent& extent,
-                                            const WeightSource& source);
+  // A weight as int8 kernels take it: a matrix in eight bits (none where no GEMM image takes rows
+  // of that length); a vector of f32, which programs take as a norm's, in bf16.
+  void place_int8_weight(const WeightSource& source, NpuBuffer& buffer);
+  // Int8 weights inside programs that are compiled here, not in GEMM images.
+  bool fuses_int8() const {
+    return env.npu.weights == NpuWeights::int8 && env.fusion != Fusion::op;
+  }
   // Weights that were just laid out; set-up time of their own.
   void upload(xrt::bo& weights, const std::string& what);
 
@@ -115,7 +130,7 @@ class NpuCore {
   std::shared_ptr<ProgramSet> program_set();
   std::shared_ptr<NpuContext> compiled(ProgramSet& set);
 
-  uint64_t pinned_bytes() const { return pinned_; }
+  uint64_t pinned_bytes() const { return *pinned_; }
 
   DeviceEnv env;
   NpuKernels kernels;
@@ -123,16 +138,16 @@ class NpuCore {
 
  private:
   void count_pinned(uint64_t bytes);
+  std::unique_ptr<WeightCodes> weight_codes(const WeightSource& source);
   xrt::bo mapped(const TensorView& tensor, uint64_t first_row, uint64_t rows);
 
   std::map<std::string, std::shared_ptr<NpuContext>> contexts_;   // shared with executables
   using Part = std::tuple<const std::byte*, uint64_t, uint64_t>;  // tensor, first row, place
   std::map<std::pair<AirLayout, std::vector<Part>>, xrt::bo> weights_;
   std::map<std::tuple<const NpuBuffer*, uint64_t, size_t>, std::shared_ptr<Expansion>> expansions_;
-  std::map<std::pair<const std::byte*, uint32_t>, std::shared_ptr<WeightCodes>> codes_;
   std::map<std::pair<size_t, size_t>, xrt::bo> scratch_;
-  std::shared_ptr<ProgramSet> open_set_;  // shared with its executables
-  uint64_t pinned_ = 0;
+  std::shared_ptr<ProgramSet> open_set_;                              // shared with its executables
+  std::shared_ptr<uint64_t> pinned_ = std::make_shared<uint64_t>(0);  // shared with WeightCodes
 };
 
 // The program with its weights in the type that the device holds them in, which is what it moves.

@@ -38,6 +38,7 @@ class NpuDevice : public Device {
     if (launch.kernel == Kernel::embed) return "a table look-up is the host's";
     if (launch.kernel == Kernel::rope_table)
       return "the host writes the rotation row of each position";
+    if (core_.fuses_int8()) return why_not_fused_int8(program, launch);
     if (core_.env.npu.weights == NpuWeights::int8) return why_not_int8(program, launch);
     const Fusion fusion = core_.env.fusion;
     const bool is_one_row = call_rows(program, launch) == 1;
@@ -51,6 +52,8 @@ class NpuDevice : public Device {
     auto buffer = std::make_shared<NpuBuffer>();
     if (contents != nullptr) {
       buffer->contents = *contents;
+      if (core_.env.npu.weights == NpuWeights::int8)
+        core_.place_int8_weight({slot.name, *contents}, *buffer);
       return {.data = const_cast<std::byte*>(contents->bytes.data()),
               .size = contents->bytes.size(),
               .writable = false,
@@ -66,7 +69,7 @@ class NpuDevice : public Device {
 
   void sync(const Buffer& handle, Sync direction, size_t offset, size_t bytes) override {
     // Int8 products take their operands from the host's copy and leave their results there.
-    if (core_.env.npu.weights == NpuWeights::int8) return;
+    if (core_.env.npu.weights == NpuWeights::int8 && !core_.fuses_int8()) return;
     const auto buffer = std::static_pointer_cast<NpuBuffer>(handle.handle);
     guarded(sync_where_, [&] {
       if (slab_ && buffer->bo.address() == slab_->bo.address()) lay_out_for_host(direction);
@@ -80,6 +83,7 @@ class NpuDevice : public Device {
   std::unique_ptr<Executable> load(const Program& program) override {
     return guarded(core_.name() + ": " + program.name, [&]() -> std::unique_ptr<Executable> {
       const Launch& first = program.launches.front();
+      if (core_.fuses_int8()) return make_compiled_executable(core_, program);
       if (core_.env.npu.weights == NpuWeights::int8) return make_int8_matmul(core_, program);
       const bool is_block = block_of(program, first).size() == program.launches.size() &&
                             air_program_for(program, first) && !air_problem(program, first);
@@ -98,6 +102,28 @@ class NpuDevice : public Device {
         choose_slot(core_.kernels.gemm_slots, program.slots[launch.args[1].slot].cols);
     if (!choice.slot) return choice.reason;
     return std::nullopt;
+  }
+
+  std::optional<std::string> why_not_fused_int8(const Program& program,
+                                                const Launch& launch) const {
+    if (!core_.kernels.compile) return "there are no int8 kernels for whole blocks, only for GEMMs";
+    switch (launch.kernel) {
+      case Kernel::matmul: {
+        const uint64_t k = program.slots[launch.args[1].slot].cols;
+        if (launch.args.size() > 3) return "its kernels add no bias to a projection";
+        if (k % 4 != 0) return fmt::format("K = {} is not a multiple of 4, what DMA moves", k);
+        if (k > kMaxGemmK)
+          return fmt::format("K = {} is more than {}, what int32 sums hold", k, kMaxGemmK);
+        return std::nullopt;
+      }
+      case Kernel::rmsnorm:
+      case Kernel::rope:
+      case Kernel::add:
+      case Kernel::swiglu:
+        return std::nullopt;
+      default:
+        return "with int8 weights its kernels are projections and what lies between them";
+    }
   }
 
   std::optional<std::string> why_not_token(const Program& program) const {

@@ -1,0 +1,229 @@
+// The plug-in as ggml sees it: tables of functions, at whose edge every error becomes a status.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "device/npu/npu_entry.h"
+#include "ggml/plugin_device.h"
+
+namespace tyto::plugin {
+namespace {
+
+PluginDevice& device_of(ggml_backend_dev_t device) {
+  return *static_cast<PluginDevice*>(device->context);
+}
+
+PluginDevice& device_of(ggml_backend_t backend) {
+  return device_of(backend->device);
+}
+
+// ---- a backend: one stream of graphs
+
+ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
+  const bool is_done =
+      guarded(device_of(backend), [&](Session& session) { session.compute(graph); });
+  return is_done ? GGML_STATUS_SUCCESS : GGML_STATUS_FAILED;
+}
+
+// ggml calls this for every part of a graph before the first of them runs, so that all programs go
+// into one image. It may not fail: computing will, with the same error.
+void graph_optimize(ggml_backend_t backend, ggml_cgraph* graph,
+                    ggml_backend_graph_optimize_params*) {
+  guarded(device_of(backend), [&](Session& session) { session.prepare(graph); });
+}
+
+void free_backend(ggml_backend_t backend) {
+  delete backend;
+}
+
+constexpr uint8_t kGuid[16] = {0x74, 0x79, 0x74, 0x6f, 0x2d, 0x6e, 0x70, 0x75,
+                               0x91, 0x3c, 0x5d, 0x02, 0xa6, 0xe8, 0x4b, 0x17};
+
+ggml_backend_i backend_functions() {
+  ggml_backend_i functions = {};
+  functions.get_name = [](ggml_backend_t backend) { return device_of(backend).name.c_str(); };
+  functions.free = free_backend;
+  functions.graph_compute = graph_compute;
+  functions.graph_optimize = graph_optimize;
+  return functions;
+}
+
+// ---- a device
+
+// Weights were loaded before this: what went wrong then ends the program before its first token.
+ggml_backend_t init_backend(ggml_backend_dev_t handle, const char*) {
+  PluginDevice& device = device_of(handle);
+  if (session_of(device) == nullptr || !device.problem.empty()) return nullptr;
+  device.is_used = true;
+  static ggml_guid guid;
+  std::memcpy(guid, kGuid, sizeof guid);
+  return new ggml_backend{&guid, backend_functions(), handle, nullptr};
+}
+
+void get_memory(ggml_backend_dev_t, size_t* free, size_t* total) {
+  *free = *total = 0;
+  const std::string text = read_system_text("/proc/meminfo").text;
+  const auto kib = [&](const char* field) {
+    const size_t at = text.find(field);
+    return at == std::string::npos
+               ? 0
+               : std::strtoull(text.c_str() + at + std::strlen(field), nullptr, 10);
+  };
+  *total = kib("MemTotal:") * 1024;
+  *free = kib("MemAvailable:") * 1024;
+}
+
+void get_props(ggml_backend_dev_t handle, ggml_backend_dev_props* props) {
+  const PluginDevice& device = device_of(handle);
+  *props = {};
+  props->name = device.name.c_str();
+  props->description = device.description.c_str();
+  get_memory(handle, &props->memory_free, &props->memory_total);
+  props->type = GGML_BACKEND_DEVICE_TYPE_IGPU;
+  props->caps.buffer_from_host_ptr = true;
+  props->caps.mmap_support = true;
+}
+
+bool supports_op(ggml_backend_dev_t handle, const ggml_tensor* op) {
+  bool is_offered = false;
+  guarded(device_of(handle), [&](Session& session) { is_offered = session.supports(op); });
+  return is_offered;
+}
+
+// ---- the plug-in
+
+struct Plugin {
+  std::vector<std::unique_ptr<PluginDevice>> devices;
+  ggml_backend_reg registration = {};
+};
+
+void offer(Plugin& plugin, const Settings& settings, bool is_virtual) {
+  auto device = std::make_unique<PluginDevice>();
+  device->name = is_virtual ? kVirtualName : kNpuName;
+  device->description = is_virtual ? "virtual XDNA2 NPU, times are modelled (Tyto)"
+                                   : "AMD XDNA2 NPU through XRT (Tyto)";
+  device->is_virtual = is_virtual;
+  device->settings = settings;
+  device->memory = {memory_functions(), &device->device, device.get()};
+  device->device = {device_functions(), &plugin.registration, device.get()};
+  plugin.devices.push_back(std::move(device));
+}
+
+[[noreturn]] void end_program(const std::string& why) {
+  print_error(why);
+  std::_Exit(EXIT_FAILURE);  // in the middle of somebody else's program: no destructors
+}
+
+// The one moment at which all work is known. Left as it is: ggml never unloads a backend.
+void report(const Plugin& plugin) {
+  for (const auto& device : plugin.devices) {
+    if (!device->is_used || !device->session) continue;
+    const std::lock_guard lock(device->session->mutex);
+    std::fprintf(stderr, "%s\n", receipt_line(*device->session, origin_of(*device)).c_str());
+    write_files(*device);
+    if (device->settings.require && device->session->counts().products == 0)
+      end_program("GGML_TYTO_REQUIRE: " + device->name +
+                  " was used, and not one product ran on it");
+  }
+}
+
+void check_version() {
+  if (std::strcmp(ggml_version(), TYTO_GGML_VERSION) == 0) return;
+  throw Error(ErrorCode::unsupported, "libggml-tyto.so",
+              fmt::format("was built for ggml {}, and this program has ggml {}", TYTO_GGML_VERSION,
+                          ggml_version()),
+              "build it with -DTYTO_LLAMA_CPP=the source of this llama.cpp");
+}
+
+void offer_devices(Plugin& plugin) {
+  const Settings settings = read_settings(environment_of("GGML_TYTO_"));
+  const auto missing = why_no_npu();
+  const bool wants_npu = settings.device != kVirtualName,
+             wants_virtual = settings.device != kNpuName;
+  if (settings.require && missing)
+    end_program("GGML_TYTO_REQUIRE: no NPU can be used: " + *missing);
+  if (missing && settings.device == kNpuName)
+    throw Error(ErrorCode::device, kNpuName, *missing, "VXDNA0 is a virtual one");
+  if (!missing && wants_npu) offer(plugin, settings, false);
+  if (wants_virtual && !settings.require) offer(plugin, settings, true);
+}
+
+Plugin* plugin() {
+  static Plugin* const made = []() -> Plugin* {
+    auto plugin = std::make_unique<Plugin>();
+    try {
+      check_version();
+      offer_devices(*plugin);
+    } catch (const Error& error) {
+      print_error(std::string(error.what()) + (error.hint.empty() ? "" : " (" + error.hint + ")"));
+      return nullptr;
+    }
+    return plugin.release();
+  }();
+  return made;
+}
+
+void* get_proc_address(ggml_backend_reg_t, const char* name) {
+  if (std::strcmp(name, "ggml_backend_set_n_threads") != 0) return nullptr;
+  const ggml_backend_set_n_threads_t set = [](ggml_backend_t backend, int threads) {
+    guarded(device_of(backend), [&](Session& session) { session.set_threads(threads); });
+  };
+  return reinterpret_cast<void*>(set);
+}
+
+ggml_backend_reg_t registration() {
+  Plugin* made = plugin();
+  if (made == nullptr) return nullptr;
+  if (made->registration.api_version == 0) {
+    made->registration.api_version = GGML_BACKEND_API_VERSION;
+    made->registration.iface = {
+        .get_name = [](ggml_backend_reg_t) { return "Tyto"; },
+        .get_device_count = [](ggml_backend_reg_t) { return plugin()->devices.size(); },
+        .get_device = [](ggml_backend_reg_t,
+                         size_t index) { return &plugin()->devices[index]->device; },
+        .get_proc_address = get_proc_address};
+    std::atexit([] { report(*plugin()); });
+  }
+  return &made->registration;
+}
+
+}  // namespace
+
+ggml_backend_device_i device_functions() {
+  ggml_backend_device_i functions = {};
+  functions.get_name = [](ggml_backend_dev_t device) { return device_of(device).name.c_str(); };
+  functions.get_description = [](ggml_backend_dev_t device) {
+    return device_of(device).description.c_str();
+  };
+  functions.get_memory = get_memory;
+  // It shares the host's memory, and with this type llama.cpp takes it by itself only where there
+  // is no GPU.
+  functions.get_type = [](ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_IGPU; };
+  functions.get_props = get_props;
+  functions.init_backend = init_backend;
+  functions.get_buffer_type = [](ggml_backend_dev_t device) -> ggml_backend_buffer_type_t {
+    return &device_of(device).memory;
+  };
+  functions.buffer_from_host_ptr = [](ggml_backend_dev_t device, void* memory, size_t bytes,
+                                      size_t) {
+    return buffer_of_host_memory(device_of(device), memory, bytes);
+  };
+  functions.supports_op = supports_op;
+  functions.supports_buft = [](ggml_backend_dev_t, ggml_backend_buffer_type_t type) {
+    return ggml_backend_buft_is_host(type);
+  };
+  return functions;
+}
+
+}  // namespace tyto::plugin
+
+extern "C" {
+__attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init(void);
+}
+
+ggml_backend_reg_t ggml_backend_init(void) {
+  return tyto::plugin::registration();
+}

@@ -1,0 +1,79 @@
+// Neighbouring ggml operations as one Program: what runs as one dispatch. Nothing here knows the
+// device; values are named by where the operations have them, so that the program of one graph also
+// serves the next graph of the same form.
+#pragma once
+
+#include <ggml.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tyto::plugin {
+
+// The most tokens of one dispatch; more are cut into several, since no operation here looks from
+// one token at another.
+constexpr uint32_t kMostRows = 512;
+
+// A tensor of a graph, found again in each graph of the same form.
+struct Place {
+  uint16_t node = 0;   // position in the run
+  int8_t source = -1;  // of its operands; -1: its result
+
+  const ggml_tensor* tensor(const std::vector<ggml_tensor*>& run) const {
+    return source < 0 ? run[node] : run[node]->src[source];
+  }
+};
+
+struct BoundValue {  // rows that the host writes before, or reads after
+  uint16_t slot = 0;
+  Place place;
+};
+
+struct BoundWeight {
+  uint16_t slot = 0;
+  Place place;
+};
+
+// Cosines and sines of each token's position, in a row: what the rotation of `rope` takes.
+struct BoundRotation {
+  uint16_t slot = 0;
+  uint16_t rope = 0;  // the node whose parameters, positions and factors they come from
+};
+
+// A vector of ones: a norm whose result is used without its weight.
+struct BoundOnes {
+  uint16_t slot = 0;
+};
+
+struct Lowered {
+  Program program;
+  std::vector<BoundValue> inputs, outputs;
+  std::vector<BoundWeight> weights;
+  std::vector<BoundRotation> rotations;
+  std::vector<BoundOnes> ones;
+  uint64_t macs_per_token = 0;
+};
+
+// Whether anything but the run's own nodes uses a node's result.
+using IsNeeded = std::function<bool(const ggml_tensor* result)>;
+
+// `run`: operations that were offered (ggml/offer.h), in order, all of as many tokens. Values
+// between launches have type `activations`.
+Lowered lower(const std::vector<ggml_tensor*>& run, DType activations, const IsNeeded& is_needed);
+
+// Whether `node` can join the run: every operand that the run computes is taken whole.
+bool can_join(const std::vector<ggml_tensor*>& run, const ggml_tensor* node);
+
+// Equal for runs that the same program serves: operations, parameters, shapes but for the number of
+// tokens, weights, and which result is whose operand.
+std::vector<uint64_t> form_of(const std::vector<ggml_tensor*>& run, const IsNeeded& is_needed);
+
+// "blk.3.attn_q.weight" -> "L03.q", "output.weight" -> "lm_head"; others as they are.
+std::string step_name(const std::string& tensor_name);
+
+}  // namespace tyto::plugin

@@ -1,0 +1,45 @@
+// Which ggml operations the device takes. Products with a weight are offered by themselves; what
+// lies between two of them (norms, rotation, gating, residual sums) only where it follows one, so
+// that it becomes part of the same dispatch.
+#pragma once
+
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "ggml/settings.h"
+#include "tensor/view.h"
+
+namespace tyto::plugin {
+
+// What the device makes of products.
+struct Offer {
+  Settings settings;
+  ggml_backend_buffer_type_t memory = nullptr;  // where weights must lie
+  bool fuses = false;                           // else products alone
+  uint64_t longest_k = 0;                       // of a row; 0: none
+  uint32_t k_multiple = 1;                      // a row's length must be
+};
+
+// Nothing where the operation is offered, else the reason.
+std::optional<std::string> why_not(const Offer& offer, const ggml_tensor* op);
+
+// Computes nothing: another shape for the same memory.
+bool is_only_a_view(const ggml_tensor* op);
+
+// The tensor behind reshapes that keep all its values in their order.
+const ggml_tensor* behind_reshapes(const ggml_tensor* tensor);
+
+// A matrix that can be multiplied by, or a norm's vector, by type and shape alone.
+bool is_weight_matrix(const ggml_tensor* tensor);
+bool is_weight_vector(const ggml_tensor* tensor);
+TensorView view_of(const ggml_tensor* tensor);  // of either
+
+// Rows of a value: tokens. A rotated value has heads of its own dimension.
+int64_t tokens_of(const ggml_tensor* value);
+int64_t width_of(const ggml_tensor* value);
+
+}  // namespace tyto::plugin

@@ -1,0 +1,294 @@
+#include "ggml/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/error.h"
+#include "tensor/float16.h"
+
+namespace tyto::plugin {
+namespace {
+
+// Of the virtual NPU's GEMM images, at most as many as a device holds: the lengths of the common
+// Llama models' rows. Others are padded to the next.
+const std::vector<uint64_t> kVirtualLengths = {512, 1024, 2048, 3072, 4096, 5632, 8192, 14336};
+
+constexpr size_t kEvents = 1 << 18;  // of a trace
+
+// A simulation of a large model takes its time; a device that is silent for so long is lost.
+constexpr std::chrono::milliseconds kNpuTimeout{60'000}, kVirtualTimeout{600'000};
+
+struct NotFinite {};  // a value that eight bits cannot hold
+
+// Rows of f32 into the type the device takes; they may be apart in memory.
+void write_rows(const ggml_tensor* tensor, uint32_t first, uint32_t rows, DType type,
+                std::byte* out) {
+  const auto width = static_cast<size_t>(tensor->ne[0]);
+  float poison = 0;
+  for (uint32_t t = 0; t < rows; ++t) {
+    const auto* row = reinterpret_cast<const float*>(static_cast<const std::byte*>(tensor->data) +
+                                                     (first + t) * tensor->nb[1]);
+    for (size_t i = 0; i < width; ++i) poison += 0.0f * row[i];
+    if (type == DType::f32) {
+      std::memcpy(out + t * width * sizeof(float), row, width * sizeof(float));
+      continue;
+    }
+    auto* values = reinterpret_cast<uint16_t*>(out) + t * width;
+    for (size_t i = 0; i < width; ++i) values[i] = f32_to_bf16(row[i]);
+  }
+  if (poison != 0) throw NotFinite{};  // NaN is not 0 either
+}
+
+DeviceEnv environment(ThreadPool& pool, Trace& trace, const Settings& settings, Fusion fusion) {
+  DeviceEnv env{pool, trace};
+  env.fusion = fusion;
+  env.npu.weights = NpuWeights::int8;
+  env.npu.machine = settings.machine;
+  env.npu.gemm_lengths = kVirtualLengths;
+  return env;
+}
+
+// A program of one product over K, to ask the device about.
+Program product_over(uint64_t k) {
+  Program program;
+  program.slots = {{"x", SlotKind::input, DType::f32, 1, k},
+                   {"w", SlotKind::weight, DType::bf16, 16, k},
+                   {"y", SlotKind::output, DType::f32, 1, 16}};
+  program.launches = {{Kernel::matmul,
+                       "product",
+                       "product",
+                       {{0, true, false}, {1, true, false}, {2, false, true}},
+                       {},
+                       {}}};
+  return program;
+}
+
+bool takes(const Device& device, uint64_t k) {
+  const Program program = product_over(k);
+  return !device.why_not(program, program.launches.front());
+}
+
+// The longest row there is a kernel for.
+uint64_t longest_k(const Device& device) {
+  uint64_t longest = 0;
+  for (uint64_t k = 4; k <= (uint64_t{1} << 20); k *= 2)
+    if (takes(device, k)) longest = k;
+  for (uint64_t step = longest / 2; step >= 4 && longest != 0; step /= 2)
+    while (takes(device, longest + step)) longest += step;
+  return longest;
+}
+
+// Graphs are also made to measure memory, before a model is loaded.
+bool has_weights(const std::vector<ggml_tensor*>& run) {
+  return std::all_of(run.begin(), run.end(), [](const ggml_tensor* node) {
+    return node->op != GGML_OP_MUL_MAT || node->src[0]->data != nullptr;
+  });
+}
+
+}  // namespace
+
+Session::Session(const Settings& settings, bool is_virtual, ggml_backend_buffer_type_t memory)
+    : settings_(settings),
+      device_(open_device(
+          is_virtual ? "vnpu" : "npu",
+          environment(pool_, trace_, settings,
+                      settings.fusion.value_or(is_virtual ? Fusion::block : Fusion::op)))),
+      weights_(*device_) {
+  offer_.settings = settings;
+  offer_.memory = memory;
+  offer_.fuses = settings.fusion.value_or(is_virtual ? Fusion::block : Fusion::op) == Fusion::block;
+  offer_.longest_k = longest_k(*device_);
+  offer_.k_multiple = offer_.fuses ? 4 : 1;
+  timeout_ = is_virtual ? kVirtualTimeout : kNpuTimeout;
+  activations_ = offer_.fuses ? DType::bf16 : DType::f32;
+  if (offer_.longest_k == 0) {
+    const Program program = product_over(4096);
+    throw Error(ErrorCode::device, device_->info().name,
+                device_->why_not(program, program.launches.front()).value_or("takes no product"),
+                "import GEMM images with `tyto kernels import`, or set GGML_TYTO_FUSION=op");
+  }
+  trace_.device(device_->info().name, device_->info().is_virtual);
+  if (!settings.trace_file.empty()) trace_.start(kEvents);
+}
+
+bool Session::supports(const ggml_tensor* op) {
+  const auto reason = why_not(offer_, op);
+  if (reason && (op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID))
+    ++counts_.declined[*reason];
+  return !reason;
+}
+
+void Session::forget(const void* begin, const void* end) {
+  if (!weights_.forget(begin, end)) return;
+  std::erase_if(programs_, [&](const auto& entry) {
+    const auto& addresses = entry.second.addresses;
+    const auto first = addresses.lower_bound(begin);
+    return first != addresses.end() && *first < end;
+  });
+}
+
+// Memory for values is shared by all programs: one dispatch runs at a time, and keeps nothing.
+Buffer Session::value_buffer(const Slot& slot, std::map<uint64_t, size_t>& taken) {
+  const size_t ordinal = taken[slot.cols]++;
+  const auto [entry, is_new] = values_.try_emplace({slot.cols, ordinal});
+  if (is_new) entry->second = device_->alloc(slot);
+  return entry->second;
+}
+
+Session::Loaded& Session::loaded(const std::vector<ggml_tensor*>& run, const Uses& uses) {
+  const IsNeeded is_needed = [&](const ggml_tensor* result) {
+    return uses.is_needed_beyond(run, result);
+  };
+  std::vector<uint64_t> form = form_of(run, is_needed);
+  const auto found = programs_.find(form);
+  if (found != programs_.end()) return found->second;
+  Loaded made;
+  made.lowered = lower(run, activations_, is_needed);
+  const Program& program = made.lowered.program;
+  made.buffers.resize(program.slots.size());
+  for (const BoundWeight& bound : made.lowered.weights) {
+    const ggml_tensor* tensor = bound.place.tensor(run);
+    Weight& weight = weights_.at(tensor);
+    made.buffers[bound.slot] = weight.buffer;
+    made.addresses.insert(tensor->data);
+    if (weight.macs_per_token > 0) made.weights.push_back(&weight);
+  }
+  for (const BoundOnes& bound : made.lowered.ones) {
+    const Slot& slot = program.slots[bound.slot];
+    auto& ones = ones_.try_emplace(slot.cols, slot.cols, 1.0f).first->second;
+    const TensorView view{DType::f32, 1, slot.cols, std::as_bytes(std::span(ones))};
+    made.buffers[bound.slot] = device_->alloc(slot, &view);
+  }
+  std::map<uint64_t, size_t> taken;
+  for (size_t i = 0; i < program.slots.size(); ++i)
+    if (program.slots[i].kind != SlotKind::weight)
+      made.buffers[i] = value_buffer(program.slots[i], taken);
+  made.executable = device_->load(program);
+  for (size_t i = 0; i < made.buffers.size(); ++i)
+    made.executable->bind(static_cast<uint16_t>(i), made.buffers[i]);
+  const std::string& device = device_->info().name;
+  made.label = {trace_.name(event_name(program.name)), trace_.device_index(device), true,
+                &trace_.device(device)};
+  return programs_.emplace(std::move(form), std::move(made)).first->second;
+}
+
+void Session::prepare(ggml_cgraph* graph) {
+  const Uses uses(graph);
+  for (const Piece& piece : cut(offer_, graph))
+    if (piece.on_device && has_weights(piece.nodes)) loaded(piece.nodes, uses);
+}
+
+void Session::compute(ggml_cgraph* graph) {
+  const Uses uses(graph);
+  for (const Piece& piece : cut(offer_, graph)) {
+    if (!piece.on_device) {
+      run_on_host(piece.nodes, "operations that were not offered and came all the same");
+      continue;
+    }
+    try {
+      const uint64_t begin_ns = now_ns();
+      Loaded& program = loaded(piece.nodes, uses);
+      const uint64_t waited = program.label.counters->waited_ns;
+      run_on_device(program, piece.nodes);
+      counts_.host_ns += now_ns() - begin_ns - (program.label.counters->waited_ns - waited);
+    } catch (const NotFinite&) {
+      run_on_host(piece.nodes, "activations that are not finite");
+    } catch (const Error& error) {
+      if (error.code == ErrorCode::device) throw;
+      run_on_host(piece.nodes, error.what());  // weights that eight bits cannot hold
+    }
+  }
+}
+
+uint64_t Session::write_inputs(Loaded& program, const std::vector<ggml_tensor*>& run,
+                               uint32_t first, uint32_t rows) {
+  uint64_t written = 0;
+  const auto upload = [&](uint16_t slot) {
+    const uint64_t bytes = rows * row_bytes(activations_, program.lowered.program.slots[slot].cols);
+    device_->sync(program.buffers[slot], Sync::to_device, 0, bytes);
+    written += bytes;
+  };
+  for (const BoundValue& input : program.lowered.inputs) {
+    write_rows(input.place.tensor(run), first, rows, activations_,
+               program.buffers[input.slot].data);
+    upload(input.slot);
+  }
+  for (const BoundRotation& bound : program.lowered.rotations) {
+    const auto table = rotations_.rows(run[bound.rope]);
+    const size_t width = program.lowered.program.slots[bound.slot].cols;
+    auto* values = reinterpret_cast<uint16_t*>(program.buffers[bound.slot].data);
+    for (size_t i = 0; i < rows * width; ++i) values[i] = f32_to_bf16(table[first * width + i]);
+    upload(bound.slot);
+  }
+  return written;
+}
+
+void Session::run_rows(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
+                       uint32_t rows) {
+  DispatchSpan span(trace_, program.label, first, rows);
+  span.uploaded(write_inputs(program, run, first, rows));
+  program.executable->submit({.tokens = rows});
+  span.submitted();
+  program.executable->wait(timeout_);
+  span.completed();
+  uint64_t read = 0;
+  for (size_t i = 0; i < program.lowered.outputs.size(); ++i) {
+    const uint16_t slot = program.lowered.outputs[i].slot;
+    const uint64_t width = program.lowered.program.slots[slot].cols;
+    const uint64_t bytes = rows * row_bytes(activations_, width);
+    device_->sync(program.buffers[slot], Sync::from_device, 0, bytes);
+    read += bytes;
+    float* out = results_[i].data() + first * width;
+    if (activations_ == DType::f32) {
+      std::memcpy(out, program.buffers[slot].data, bytes);
+      continue;
+    }
+    const auto* values = reinterpret_cast<const uint16_t*>(program.buffers[slot].data);
+    for (size_t v = 0; v < rows * width; ++v) out[v] = bf16_to_f32(values[v]);
+  }
+  span.downloaded(read);
+}
+
+// ggml may give a result the memory of an input that is not needed any more, so results are kept
+// until all inputs have been read.
+void Session::store_results(Loaded& program, const std::vector<ggml_tensor*>& run) {
+  for (size_t i = 0; i < program.lowered.outputs.size(); ++i) {
+    const ggml_tensor* result = program.lowered.outputs[i].place.tensor(run);
+    std::memcpy(result->data, results_[i].data(), ggml_nbytes(result));
+  }
+}
+
+void Session::run_on_device(Loaded& program, const std::vector<ggml_tensor*>& run) {
+  const auto tokens = static_cast<uint32_t>(tokens_of(run.front()));
+  results_.resize(std::max(results_.size(), program.lowered.outputs.size()));
+  for (size_t i = 0; i < program.lowered.outputs.size(); ++i) {
+    const size_t values =
+        tokens * program.lowered.program.slots[program.lowered.outputs[i].slot].cols;
+    if (results_[i].size() < values) results_[i].resize(values);
+  }
+  for (uint32_t first = 0; first < tokens; first += kMostRows)
+    run_rows(program, run, first, std::min(kMostRows, tokens - first));
+  store_results(program, run);
+  for (Weight* weight : program.weights) weights_.count_tokens(*weight, tokens);
+  counts_.products += program.weights.size();
+  counts_.macs += program.lowered.macs_per_token * tokens;
+}
+
+void Session::run_on_host(const std::vector<ggml_tensor*>& nodes, const std::string& why) {
+  uint64_t products = 0, macs = 0;
+  for (const ggml_tensor* node : nodes) {
+    if (node->op != GGML_OP_MUL_MAT) continue;
+    ++products;
+    macs += static_cast<uint64_t>(ggml_nelements(node) * node->src[0]->ne[0]);
+  }
+  if (settings_.require && products > 0)
+    throw Error(ErrorCode::require, "GGML_TYTO_REQUIRE", "a product would run on the CPU: " + why);
+  trace_.fallback("on the CPU: " + why);
+  counts_.host_products += products;
+  counts_.host_operations += nodes.size();
+  counts_.host_macs += macs;
+  host_.compute(nodes);
+}
+
+}  // namespace tyto::plugin

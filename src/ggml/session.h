@@ -1,0 +1,99 @@
+// One NPU as llama.cpp uses it: weights, the programs that its graphs became, and the count of what
+// ran where. Callers hold the lock.
+#pragma once
+
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "ggml/graph_cut.h"
+#include "ggml/host_delegate.h"
+#include "ggml/lowering.h"
+#include "ggml/offer.h"
+#include "ggml/rotation_table.h"
+#include "ggml/settings.h"
+#include "ggml/weights.h"
+#include "trace/span.h"
+
+namespace tyto::plugin {
+
+struct WorkCounts {
+  uint64_t products = 0;       // MUL_MAT operations on the device
+  uint64_t host_products = 0;  // and those left to the host by the plug-in itself
+  uint64_t host_operations = 0;
+  uint64_t macs = 0, host_macs = 0;
+  uint64_t host_ns = 0;                      // in the plug-in around dispatches, waits not counted
+  std::map<std::string, uint64_t> declined;  // MUL_MATs that ggml asked about, by reason
+};
+
+class Session {
+ public:
+  // Opens the device; an Error says why it cannot.
+  Session(const Settings& settings, bool is_virtual, ggml_backend_buffer_type_t memory);
+
+  std::mutex mutex;
+
+  const Settings& settings() const { return settings_; }
+  const Offer& offer() const { return offer_; }
+  DeviceInfo info() const { return device_->info(); }
+  bool supports(const ggml_tensor* op);
+
+  void load_weight(const ggml_tensor* tensor) { weights_.at(tensor); }
+  void forget(const void* begin, const void* end);
+
+  // Lowers and loads what a graph will need, so that nothing is left for its first token.
+  void prepare(ggml_cgraph* graph);
+  void compute(ggml_cgraph* graph);
+  void set_threads(int threads) { host_.set_threads(threads); }
+
+  const WorkCounts& counts() const { return counts_; }
+  const Weights::Totals& weights() const { return weights_.totals(); }
+  const Trace& trace() const { return trace_; }
+
+ private:
+  struct Loaded {
+    Lowered lowered;
+    std::vector<Buffer> buffers;  // [slots]
+    std::unique_ptr<Executable> executable;
+    DispatchLabel label;
+    std::vector<Weight*> weights;
+    std::set<const void*> addresses;  // of its weights
+  };
+
+  Loaded& loaded(const std::vector<ggml_tensor*>& run, const Uses& uses);
+  Buffer value_buffer(const Slot& slot, std::map<uint64_t, size_t>& taken);
+  void run_on_device(Loaded& program, const std::vector<ggml_tensor*>& run);
+  void run_rows(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
+                uint32_t rows);
+  uint64_t write_inputs(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
+                        uint32_t rows);
+  void store_results(Loaded& program, const std::vector<ggml_tensor*>& run);
+  void run_on_host(const std::vector<ggml_tensor*>& nodes, const std::string& why);
+
+  const Settings settings_;
+  ThreadPool pool_;
+  Trace trace_;
+  std::unique_ptr<Device> device_;
+  Offer offer_;
+  DType activations_ = DType::f32;
+  std::chrono::milliseconds timeout_{0};
+  Weights weights_;
+  std::map<std::vector<uint64_t>, Loaded> programs_;
+  std::map<std::pair<uint64_t, size_t>, Buffer> values_;  // by width and how many are in use
+  std::map<uint64_t, std::vector<float>> ones_;           // by width
+  RotationTable rotations_;
+  std::vector<std::vector<float>> results_;  // of a run, until its inputs are no longer needed
+  HostDelegate host_;
+  WorkCounts counts_;
+};
+
+}  // namespace tyto::plugin

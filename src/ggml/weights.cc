@@ -1,0 +1,41 @@
+#include "ggml/weights.h"
+
+#include <algorithm>
+
+#include "ggml/lowering.h"
+#include "ggml/offer.h"
+#include "trace/event.h"
+
+namespace tyto::plugin {
+
+Weight& Weights::at(const ggml_tensor* tensor) {
+  const auto found = made_.find(tensor->data);
+  if (found != made_.end()) return found->second;
+  const uint64_t begin_ns = now_ns();
+  const TensorView view = view_of(tensor);
+  Weight weight;
+  weight.buffer = device_.alloc(
+      {step_name(tensor->name), SlotKind::weight, view.dtype, view.rows, view.cols}, &view);
+  if (is_weight_matrix(tensor)) {
+    weight.macs_per_token = view.values();
+    ++totals_.matrices;
+    totals_.bytes += view.values();
+    totals_.macs_per_token += view.values();
+  }
+  totals_.seconds += static_cast<double>(now_ns() - begin_ns) / 1e9;
+  return made_.emplace(tensor->data, std::move(weight)).first->second;
+}
+
+bool Weights::forget(const void* begin, const void* end) {
+  const auto first = made_.lower_bound(begin), last = made_.lower_bound(end);
+  const bool is_any = first != last;
+  made_.erase(first, last);
+  return is_any;
+}
+
+void Weights::count_tokens(Weight& weight, uint64_t tokens) {
+  weight.tokens += tokens;
+  totals_.most_tokens = std::max(totals_.most_tokens, weight.tokens);
+}
+
+}  // namespace tyto::plugin
