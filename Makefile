@@ -49,7 +49,7 @@ build:
 plugin:
 	@test -n "$$LLAMA_CPP" || { echo "make plugin: name the checkout that your llama.cpp was built from: make plugin LLAMA_CPP=DIR" >&2; exit 2; }
 	@tools/install_packages $(BUILD_PACKAGES)
-	@mkdir -p build && { cmake --preset release -DTYTO_LLAMA_CPP:PATH="$$LLAMA_CPP" > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+	@mkdir -p build && { cmake --preset release -DTYTO_LLAMA_CPP="$$(realpath "$$LLAMA_CPP")" > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
 	@cmake --build --preset release --target ggml-tyto
 
 test:

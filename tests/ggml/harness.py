@@ -115,9 +115,9 @@ def last_lines(text, count=6):
     return "\n".join(text.strip().splitlines()[-count:])
 
 
-def lines_about(text, word="tyto"):
+def errors_of_ours(text):
     """The plug-in's own lines among llama.cpp's."""
-    return [line for line in text.splitlines() if word in line]
+    return [line for line in text.splitlines() if line.startswith("tyto: ")]
 
 
 def mul_mat_count(receipt, key="offloaded"):
@@ -142,7 +142,7 @@ class GgmlTest(unittest.TestCase):
         """llama.cpp ended with an error, and one line of ours says why."""
         self.assertNotEqual(result.returncode, 0, result.stdout)
         self.assertNotIn(result.returncode, (-6, -11), f"crashed: {last_lines(result.stderr)}")
-        ours = lines_about(result.stderr)
+        ours = errors_of_ours(result.stderr)
         self.assertEqual(len(ours), 1, result.stderr)
         for fragment in fragments:
             self.assertIn(fragment, ours[0])

@@ -1,7 +1,7 @@
 """Stock llama.cpp finds the plug-in's devices, and gets none of them where the settings are wrong."""
 from pathlib import Path
 
-from harness import PLACES, VARIABLES, GgmlTest, lines_about, owlet, run
+from harness import PLACES, VARIABLES, GgmlTest, errors_of_ours, owlet, run
 
 
 def list_devices(**settings):
@@ -34,8 +34,8 @@ class Devices(GgmlTest):
             self.skipTest("this machine may have an NPU: /dev/accel/accel0")
         result = list_devices(DEVICE="XDNA0")
         self.assertNotIn("XDNA0", result.stdout)
-        self.assertEqual(len(lines_about(result.stderr)), 1, result.stderr)
-        self.assertIn("XDNA0", lines_about(result.stderr)[0])
+        self.assertEqual(len(errors_of_ours(result.stderr)), 1, result.stderr)
+        self.assertIn("XDNA0", errors_of_ours(result.stderr)[0])
 
     def test_listing_leaves_no_receipt_of_work(self):
         self.assertNotIn("tyto receipt: ", list_devices().stderr)

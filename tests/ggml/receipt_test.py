@@ -2,7 +2,7 @@
 import collections
 import json
 
-from harness import PLACES, GgmlTest, complete, lines_about, owlet
+from harness import PLACES, GgmlTest, complete, owlet
 
 TOKENS = 12
 FIELDS = ["tyto_version", "llama_cpp", "device", "is_virtual", "fusion", "dispatches", "tokens", "dispatches_per_token",
@@ -14,18 +14,18 @@ class Receipt(GgmlTest):
     @classmethod
     def setUpClass(cls):
         cls.trace_path = PLACES.work / "trace.json"
-        cls.run = complete(owlet("q8_0"), TOKENS, settings={"TRACE": cls.trace_path, "MIN_N": 1})
-        cls.receipt = cls.run.receipt
+        cls.completion = complete(owlet("q8_0"), TOKENS, settings={"TRACE": cls.trace_path, "MIN_N": 1})
+        cls.receipt = cls.completion.receipt
 
     def test_one_line_on_stderr(self):
-        lines = [line for line in self.run.result.stderr.splitlines() if line.startswith("tyto receipt: ")]
-        self.assertEqual(len(lines), 1, self.run.result.stderr)
+        lines = [line for line in self.completion.result.stderr.splitlines() if line.startswith("tyto receipt: ")]
+        self.assertEqual(len(lines), 1, self.completion.result.stderr)
         for fragment in (PLACES.device, "dispatch", "token", "MAC", "%", "modelled", str(self.receipt["dispatches"])):
             self.assertIn(fragment, lines[0])
         self.assertNotRegex(lines[0], r"tok/s|t/s|tokens per second")
 
     def test_nothing_of_ours_on_stdout(self):
-        self.assertEqual(lines_about(self.run.result.stdout), [])
+        self.assertNotIn("tyto", self.completion.result.stdout)
 
     def test_fields(self):
         for name in FIELDS:
