@@ -6,6 +6,10 @@
 
 namespace tyto::plugin {
 
+uint64_t number_of(const ggml_cgraph* graph) {
+  return graph->uid;
+}
+
 std::vector<Piece> cut(const Offer& offer, ggml_cgraph* graph) {
   std::vector<Piece> pieces;
   for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {

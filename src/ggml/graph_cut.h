@@ -16,6 +16,9 @@ struct Piece {
   std::vector<ggml_tensor*> nodes;
 };
 
+// What ggml numbers a graph by that it computes again and again; 0: it does not say.
+uint64_t number_of(const ggml_cgraph* graph);
+
 std::vector<Piece> cut(const Offer& offer, ggml_cgraph* graph);
 
 // Who uses the results of a graph's nodes.

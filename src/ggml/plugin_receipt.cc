@@ -40,7 +40,7 @@ std::string receipt_line(const Session& session, const Origin& origin) {
   const WorkCounts& work = session.counts();
   const uint64_t tokens = session.weights().most_tokens;
   std::string line = fmt::format(
-      "tyto receipt: {}{}: {} of {} dispatches completed, {} tokens ({:.1f} dispatches a token, "
+      "tyto receipt: {}{}: {} of {} dispatches completed, {} tokens ({:.2f} dispatches a token, "
       "fusion {}), {} products, {:.1f} % of the MACs given to the plug-in, ",
       origin.device, device.is_virtual ? " (virtual)" : "", device.completions, device.submissions,
       tokens, per(device.submissions, tokens), fusion_name(session), work.products,
@@ -49,8 +49,10 @@ std::string receipt_line(const Session& session, const Origin& origin) {
               ? fmt::format("{:.3f} s modelled for {}", static_cast<double>(device.busy_ns) / 1e9,
                             session.settings().machine)
               : fmt::format("{:.3f} s on the device", static_cast<double>(device.busy_ns) / 1e9);
-  line += fmt::format(", {:.1f} us of host time a dispatch; CPU: {} products",
-                      per(work.host_ns, device.submissions) / 1e3, work.host_products);
+  if (work.decode_dispatches > 0)
+    line += fmt::format(", {:.1f} us of host time a dispatch of one token",
+                        per(work.decode_ns, work.decode_dispatches) / 1e3);
+  line += fmt::format("; CPU: {} products", work.host_products);
   if (work.host_operations > work.host_products)
     line += fmt::format(" and {} other operations", work.host_operations - work.host_products);
   line += " by the plug-in, others by llama.cpp itself";
@@ -89,7 +91,8 @@ std::string receipt_json(const Session& session, const Origin& origin) {
       {"share_of_macs", share(work.macs, work.host_macs)},
       {"macs_note", "of what llama.cpp gave to the plug-in; what it ran elsewhere is not seen"},
       {seconds, static_cast<double>(device.busy_ns) / 1e9},
-      {"host_us_per_dispatch", per(work.host_ns, device.submissions) / 1e3},
+      {"host_us_per_dispatch", per(work.decode_ns, work.decode_dispatches) / 1e3},
+      {"host_us_per_batch_dispatch", per(work.batch_ns, work.batch_dispatches) / 1e3},
       {"simulated_seconds", device.is_virtual ? static_cast<double>(device.waited_ns) / 1e9 : 0},
       {"bytes", device.bytes},
       {"pinned_bytes", device.pinned_bytes},

@@ -14,6 +14,7 @@ namespace {
 // Llama models' rows. Others are padded to the next.
 const std::vector<uint64_t> kVirtualLengths = {512, 1024, 2048, 3072, 4096, 5632, 8192, 14336};
 
+constexpr size_t kMostPlans = 4096;
 constexpr size_t kEvents = 1 << 18;  // of a trace
 
 // A simulation of a large model takes its time; a device that is silent for so long is lost.
@@ -121,6 +122,7 @@ bool Session::supports(const ggml_tensor* op) {
 
 void Session::forget(const void* begin, const void* end) {
   if (!weights_.forget(begin, end)) return;
+  plans_.clear();
   std::erase_if(programs_, [&](const auto& entry) {
     const auto& addresses = entry.second.addresses;
     const auto first = addresses.lower_bound(begin);
@@ -179,26 +181,58 @@ void Session::prepare(ggml_cgraph* graph) {
     if (piece.on_device && has_weights(piece.nodes)) loaded(piece.nodes, uses);
 }
 
+// A graph that is computed again, token after token, is looked at once.
+const std::vector<Session::Planned>& Session::plan(ggml_cgraph* graph) {
+  const uint64_t number = number_of(graph);
+  if (plans_.size() > kMostPlans) plans_.clear();
+  if (number == 0) plans_.erase(number);
+  const auto [entry, is_new] = plans_.try_emplace(number);
+  if (!is_new) return entry->second;
+  try {
+    const Uses uses(graph);
+    for (Piece& piece : cut(offer_, graph)) {
+      Loaded* program = nullptr;
+      try {
+        if (piece.on_device) program = &loaded(piece.nodes, uses);
+      } catch (const Error& error) {
+        if (error.code == ErrorCode::device) throw;
+        trace_.fallback(error.what());  // weights that eight bits cannot hold
+      }
+      entry->second.push_back({std::move(piece), program});
+    }
+  } catch (...) {
+    plans_.erase(number);
+    throw;
+  }
+  return entry->second;
+}
+
 void Session::compute(ggml_cgraph* graph) {
-  const Uses uses(graph);
-  for (const Piece& piece : cut(offer_, graph)) {
-    if (!piece.on_device) {
-      run_on_host(piece.nodes, "operations that were not offered and came all the same");
+  for (const Planned& planned : plan(graph)) {
+    if (planned.program == nullptr) {
+      run_on_host(planned.piece.nodes,
+                  planned.piece.on_device
+                      ? "weights that eight bits cannot hold"
+                      : "operations that were not offered and came all the same");
       continue;
     }
     try {
-      const uint64_t begin_ns = now_ns();
-      Loaded& program = loaded(piece.nodes, uses);
-      const uint64_t waited = program.label.counters->waited_ns;
-      run_on_device(program, piece.nodes);
-      counts_.host_ns += now_ns() - begin_ns - (program.label.counters->waited_ns - waited);
+      run_timed(*planned.program, planned.piece.nodes);
     } catch (const NotFinite&) {
-      run_on_host(piece.nodes, "activations that are not finite");
-    } catch (const Error& error) {
-      if (error.code == ErrorCode::device) throw;
-      run_on_host(piece.nodes, error.what());  // weights that eight bits cannot hold
+      run_on_host(planned.piece.nodes, "activations that are not finite");
     }
   }
+}
+
+void Session::run_timed(Loaded& program, const std::vector<ggml_tensor*>& run) {
+  const DeviceCounters& device = *program.label.counters;
+  const uint64_t begin_ns = now_ns(), waited = device.waited_ns, dispatches = device.submissions;
+  run_on_device(program, run);
+  const uint64_t host_ns = now_ns() - begin_ns - (device.waited_ns - waited);
+  const bool is_decode = tokens_of(run.front()) == 1;
+  (is_decode ? counts_.decode_ns : counts_.batch_ns) += host_ns;
+  (is_decode ? counts_.decode_dispatches : counts_.batch_dispatches) +=
+      device.submissions - dispatches;
 }
 
 uint64_t Session::write_inputs(Loaded& program, const std::vector<ggml_tensor*>& run,

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "device/device.h"
@@ -30,8 +31,10 @@ struct WorkCounts {
   uint64_t products = 0;       // MUL_MAT operations on the device
   uint64_t host_products = 0;  // and those left to the host by the plug-in itself
   uint64_t host_operations = 0;
-  uint64_t macs = 0, host_macs = 0;
-  uint64_t host_ns = 0;                      // in the plug-in around dispatches, waits not counted
+  uint64_t macs = 0, host_macs = 0;  // In the plug-in around dispatches, waits not counted: those
+                                     // of one token, and larger ones.
+  uint64_t decode_ns = 0, decode_dispatches = 0;
+  uint64_t batch_ns = 0, batch_dispatches = 0;
   std::map<std::string, uint64_t> declined;  // MUL_MATs that ggml asked about, by reason
 };
 
@@ -69,8 +72,15 @@ class Session {
     std::set<const void*> addresses;  // of its weights
   };
 
+  struct Planned {
+    Piece piece;
+    Loaded* program = nullptr;  // none: the host's
+  };
+
+  const std::vector<Planned>& plan(ggml_cgraph* graph);
   Loaded& loaded(const std::vector<ggml_tensor*>& run, const Uses& uses);
   Buffer value_buffer(const Slot& slot, std::map<uint64_t, size_t>& taken);
+  void run_timed(Loaded& program, const std::vector<ggml_tensor*>& run);
   void run_on_device(Loaded& program, const std::vector<ggml_tensor*>& run);
   void run_rows(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
                 uint32_t rows);
@@ -88,8 +98,9 @@ class Session {
   std::chrono::milliseconds timeout_{0};
   Weights weights_;
   std::map<std::vector<uint64_t>, Loaded> programs_;
-  std::map<std::pair<uint64_t, size_t>, Buffer> values_;  // by width and how many are in use
-  std::map<uint64_t, std::vector<float>> ones_;           // by width
+  std::unordered_map<uint64_t, std::vector<Planned>> plans_;  // by a graph's number
+  std::map<std::pair<uint64_t, size_t>, Buffer> values_;      // by width and how many are in use
+  std::map<uint64_t, std::vector<float>> ones_;               // by width
   RotationTable rotations_;
   std::vector<std::vector<float>> results_;  // of a run, until its inputs are no longer needed
   HostDelegate host_;

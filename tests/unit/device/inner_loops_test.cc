@@ -205,6 +205,23 @@ TEST_P(InnerLoopsTest, RotateTurnsPairs) {
   }
 }
 
+TEST_P(InnerLoopsTest, DotOfBytesIsExact) {
+  std::mt19937 random(3);
+  for (size_t count : {0, 1, 3, 31, 64, 100, 1027}) {
+    std::vector<int8_t> x(count), y(count);
+    int32_t expected = 0;
+    for (size_t i = 0; i < count; ++i) {
+      x[i] = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+      y[i] = static_cast<int8_t>(static_cast<int>(random() % 255) - 127);
+      expected += int32_t{x[i]} * y[i];
+    }
+    EXPECT_EQ(loops_.dot_i8(x.data(), y.data(), count), expected) << count;
+  }
+  const std::vector<int8_t> least(1 << 17, -127);
+  EXPECT_EQ(loops_.dot_i8(least.data(), least.data(), least.size() - 1),
+            127 * 127 * ((1 << 17) - 1));
+}
+
 TEST_P(InnerLoopsTest, WidenAndNarrowAgreeWithTheScalarConversions) {
   const auto values = random_values(37, 10);
   std::vector<uint16_t> half(values.size());

@@ -1,0 +1,215 @@
+// Blocks with int8 weights as one program on the virtual NPU: what the llama.cpp plug-in
+// dispatches.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/vxrt/control.h"
+#include "tensor/float16.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint64_t kWidth = 64, kHidden = 96, kRows = 5;
+
+// y = x + down(swiglu(gate(norm(x)), up(norm(x)))), in f32, with the weights as they are.
+struct Block {
+  std::vector<float> norm, gate, up, down;
+};
+
+std::vector<float> random_values(size_t count, uint32_t seed, float scale = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::vector<float> product(const std::vector<float>& x, const std::vector<float>& w, size_t k) {
+  std::vector<float> y(w.size() / k);
+  for (size_t n = 0; n < y.size(); ++n)
+    for (size_t i = 0; i < k; ++i) y[n] += x[i] * w[n * k + i];
+  return y;
+}
+
+std::vector<float> plain(const Block& block, std::vector<float> x) {
+  float squares = 0;
+  for (float value : x) squares += value * value;
+  const float scale = 1 / std::sqrt(squares / kWidth + 1e-5f);
+  std::vector<float> normed(kWidth);
+  for (size_t i = 0; i < kWidth; ++i) normed[i] = x[i] * scale * block.norm[i];
+  std::vector<float> hidden = product(normed, block.gate, kWidth);
+  const std::vector<float> up = product(normed, block.up, kWidth);
+  for (size_t i = 0; i < kHidden; ++i) hidden[i] = hidden[i] / (1 + std::exp(-hidden[i])) * up[i];
+  const std::vector<float> down = product(hidden, block.down, kHidden);
+  for (size_t i = 0; i < kWidth; ++i) x[i] += down[i];
+  return x;
+}
+
+Program block_program() {
+  const auto value = [](const char* name, SlotKind kind, uint64_t cols) {
+    return Slot{name, kind, DType::bf16, kRows, cols};
+  };
+  Program program;
+  program.name = "ffn";
+  program.slots = {value("x", SlotKind::input, kWidth),
+                   {"norm", SlotKind::weight, DType::f32, 1, kWidth},
+                   value("normed", SlotKind::scratch, kWidth),
+                   {"w_gate", SlotKind::weight, DType::f32, kHidden, kWidth},
+                   value("gate", SlotKind::scratch, kHidden),
+                   {"w_up", SlotKind::weight, DType::f32, kHidden, kWidth},
+                   value("up", SlotKind::scratch, kHidden),
+                   value("hidden", SlotKind::scratch, kHidden),
+                   {"w_down", SlotKind::weight, DType::f32, kWidth, kHidden},
+                   value("down", SlotKind::scratch, kWidth),
+                   value("y", SlotKind::output, kWidth)};
+  const auto launch = [&](Kernel kernel, const char* step, std::vector<uint16_t> slots) {
+    Launch made{kernel, step, "ffn", {}, {}, {}};
+    made.shape.eps = 1e-5f;
+    for (size_t i = 0; i < slots.size(); ++i)
+      made.args.push_back({slots[i], i + 1 < slots.size(), i + 1 == slots.size()});
+    program.launches.push_back(made);
+  };
+  launch(Kernel::rmsnorm, "norm", {0, 1, 2});
+  launch(Kernel::matmul, "gate", {2, 3, 4});
+  launch(Kernel::matmul, "up", {2, 5, 6});
+  launch(Kernel::swiglu, "swiglu", {4, 6, 7});
+  launch(Kernel::matmul, "down", {7, 8, 9});
+  launch(Kernel::add, "add", {0, 9, 10});
+  return program;
+}
+
+class Int8Programs : public testing::Test {
+ protected:
+  void SetUp() override { vxrt::reset(); }
+
+  std::unique_ptr<Device> open(Fusion fusion = Fusion::block) {
+    DeviceEnv env{pool_, trace_};
+    env.fusion = fusion;
+    env.npu.weights = NpuWeights::int8;
+    env.npu.gemm_lengths = {64, 128};
+    return open_device("vnpu", env);
+  }
+
+  Buffer weight(Device& device, const Slot& slot, const std::vector<float>& values) {
+    const TensorView view{DType::f32, slot.rows, slot.cols, std::as_bytes(std::span(values))};
+    return device.alloc(slot, &view);
+  }
+
+  ThreadPool pool_{2};
+  Trace trace_;
+  const Block block_ = {random_values(kWidth, 1), random_values(kHidden* kWidth, 2, 0.2f),
+                        random_values(kHidden* kWidth, 3, 0.2f),
+                        random_values(kWidth* kHidden, 4, 0.2f)};
+};
+
+TEST_F(Int8Programs, ABlockIsOneDispatchAndNearTheFloats) {
+  const auto device = open();
+  const Program program = block_program();
+  for (const Launch& launch : program.launches) EXPECT_FALSE(device->why_not(program, launch));
+  std::vector<Buffer> buffers;
+  for (const Slot& slot : program.slots) {
+    if (slot.kind != SlotKind::weight) {
+      buffers.push_back(device->alloc(slot));
+      continue;
+    }
+    buffers.push_back(weight(*device, slot,
+                             slot.name == "norm"     ? block_.norm
+                             : slot.name == "w_gate" ? block_.gate
+                             : slot.name == "w_up"   ? block_.up
+                                                     : block_.down));
+  }
+  const auto executable = device->load(program);
+  for (size_t i = 0; i < buffers.size(); ++i)
+    executable->bind(static_cast<uint16_t>(i), buffers[i]);
+  const std::vector<float> x = random_values(kRows * kWidth, 9);
+  for (size_t i = 0; i < x.size(); ++i)
+    reinterpret_cast<uint16_t*>(buffers[0].data)[i] = f32_to_bf16(x[i]);
+  device->sync(buffers[0], Sync::to_device, 0, x.size() * 2);
+  executable->submit({.tokens = kRows});
+  executable->wait(std::chrono::seconds(60));
+  device->sync(buffers[10], Sync::from_device, 0, x.size() * 2);
+  const DeviceCounters& counters = trace_.device("vnpu");
+  EXPECT_EQ(counters.submissions, 1u);
+  EXPECT_EQ(counters.completions, 1u);
+  EXPECT_EQ(counters.launches, 6u);
+  EXPECT_GE(counters.waited_ns, 1u);
+  for (size_t t = 0; t < kRows; ++t) {
+    const std::vector<float> expected =
+        plain(block_, {x.begin() + t * kWidth, x.begin() + (t + 1) * kWidth});
+    double error = 0, size = 0;
+    for (size_t i = 0; i < kWidth; ++i) {
+      const float y =
+          bf16_to_f32(reinterpret_cast<const uint16_t*>(buffers[10].data)[t * kWidth + i]);
+      error += std::pow(y - expected[i], 2);
+      size += std::pow(expected[i], 2);
+    }
+    EXPECT_LT(error, 5e-4 * size) << t;
+    EXPECT_GT(error, 0) << "eight bits are not that good";
+  }
+}
+
+TEST_F(Int8Programs, WeightsGiveTheirMemoryBack) {
+  const auto device = open();
+  const Slot slot{"w", SlotKind::weight, DType::f32, kHidden, kWidth};
+  const auto pinned = [&] {
+    const Buffer other = weight(*device, slot, block_.gate);  // counts when it is made
+    return trace_.device("vnpu").pinned_bytes;
+  };
+  const uint64_t first = pinned();
+  EXPECT_GE(first, kHidden * kWidth);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(pinned(), first);
+}
+
+TEST_F(Int8Programs, WhatTheArrayCannotTakeIsSaidBefore) {
+  Program program = block_program();
+  const auto device = open();
+  for (Slot& slot : program.slots)
+    if (slot.cols == kWidth) slot.cols = kWidth + 2;
+  EXPECT_TRUE(device->why_not(program, program.launches[1]));  // K = 66
+  program.launches[0].kernel = Kernel::attention;
+  EXPECT_TRUE(device->why_not(program, program.launches[0]));
+}
+
+TEST_F(Int8Programs, GemmsAloneArePaddedToTheNextLength) {
+  const auto device = open(Fusion::op);
+  Program program;
+  program.name = "product";
+  program.slots = {{"x", SlotKind::input, DType::f32, kRows, kHidden},
+                   {"w", SlotKind::weight, DType::f32, kWidth, kHidden},
+                   {"y", SlotKind::output, DType::f32, kRows, kWidth}};
+  program.launches = {{Kernel::matmul,
+                       "product",
+                       "product",
+                       {{0, true, false}, {1, true, false}, {2, false, true}},
+                       {},
+                       {}}};
+  EXPECT_FALSE(device->why_not(program, program.launches[0]));
+  const std::vector<Buffer> buffers = {device->alloc(program.slots[0]),
+                                       weight(*device, program.slots[1], block_.down),
+                                       device->alloc(program.slots[2])};
+  const auto executable = device->load(program);
+  for (uint16_t i = 0; i < 3; ++i) executable->bind(i, buffers[i]);
+  const std::vector<float> x = random_values(kRows * kHidden, 5);
+  std::memcpy(buffers[0].data, x.data(), x.size() * sizeof(float));
+  executable->submit({.tokens = kRows});
+  executable->wait(std::chrono::seconds(60));
+  double error = 0, size = 0;
+  for (size_t t = 0; t < kRows; ++t) {
+    const std::vector<float> expected =
+        product({x.begin() + t * kHidden, x.begin() + (t + 1) * kHidden}, block_.down, kHidden);
+    for (size_t n = 0; n < kWidth; ++n) {
+      const float y = reinterpret_cast<const float*>(buffers[2].data)[t * kWidth + n];
+      error += std::pow(y - expected[n], 2);
+      size += std::pow(expected[n], 2);
+    }
+  }
+  EXPECT_LT(error, 5e-4 * size);
+}
+
+}  // namespace
+}  // namespace tyto
