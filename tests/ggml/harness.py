@@ -37,6 +37,7 @@ def environment(settings=None, plugin=True):
     """This process's without anything of ggml's, and what is asked for; GGML_TYTO_ is put before short names."""
     result = {key: value for key, value in os.environ.items() if not key.startswith("GGML_")}
     result["GGML_NO_BACKTRACE"] = "1"  # an abort of llama.cpp otherwise calls a debugger
+    result["OMP_WAIT_POLICY"] = "passive"  # threads that spin for each other stand still on a machine that is busy
     if plugin:
         result["GGML_BACKEND_PATH"] = str(PLACES.plugin)
     for name, value in (settings or {}).items():
@@ -90,7 +91,7 @@ def complete(model, tokens=16, device=None, prompt=PROMPT, settings=None, flags=
     if plugin:
         settings.setdefault("RECEIPT", receipt)
     where = ["-dev", device] + (["-ngl", 99] if plugin else [])
-    result = run("llama-completion", "-m", model, *where, "-p", prompt, "-n", tokens, "--temp", 0, "--ignore-eos",
+    result = run("llama-completion", "-m", model, *where, "-t", 1, "-p", prompt, "-n", tokens, "--temp", 0, "--ignore-eos",
                  "-no-cnv", "--no-display-prompt", "--no-warmup", *flags, settings=settings, plugin=plugin,
                  timeout=timeout)
     if result.returncode != 0:

@@ -45,6 +45,7 @@ Engine open_engine(const char* path, const std::string& device) {
   llama_context_params context_params = llama_context_default_params();
   context_params.n_ctx = 512;
   context_params.n_batch = 512;
+  context_params.n_threads = context_params.n_threads_batch = 1;
   engine.context.reset(llama_init_from_model(engine.model.get(), context_params));
   if (!engine.context) fail("no context on " + device);
   return engine;

@@ -123,7 +123,7 @@ Shape random_shape(std::mt19937& random) {
   shape.k = block * pick(1, std::max<int64_t>(1, 2048 / block));
   if (block == 1 && pick(0, 2) != 0)
     shape.k = std::max<int64_t>(32, shape.k / 32 * 32);  // odd lengths are declined
-  shape.m = pick(1, 300);
+  shape.m = pick(1, 150);
   shape.n = tokens[pick(0, std::size(tokens) - 1)];
   shape.gap = gaps[pick(0, std::size(gaps) - 1)];
   shape.scale = scales[pick(0, std::size(scales) - 1)];
@@ -147,41 +147,48 @@ Case make_case(const Shape& shape, std::mt19937& random) {
   return result;
 }
 
-// Squared error by the squared size of the expected values: the measure of ggml's own test.
+// Squared error by the squared size of the expected values, the measure of ggml's own test; of a
+// few values only, by the size that such rows have on average, which chance cannot make small.
 double error_of(const Case& c, const std::vector<float>& actual) {
-  double error = 0, size = 0;
+  const int64_t length = c.shape.k;
+  double error = 0, size = 0, typical = 0;
   for (int64_t n = 0; n < c.shape.n; ++n) {
     for (int64_t m = 0; m < c.shape.m; ++m) {
-      double expected = 0;
-      for (int64_t k = 0; k < c.shape.k; ++k)
-        expected +=
-            double(c.values[size_t(m * c.shape.k + k)]) * double(c.rows[size_t(n * c.shape.k + k)]);
+      const float *weight = &c.values[size_t(m * length)], *row = &c.rows[size_t(n * length)];
+      double expected = 0, squares = 0;
+      for (int64_t k = 0; k < length; ++k) {
+        const double product = double(weight[k]) * double(row[k]);
+        expected += product;
+        squares += product * product;
+      }
       const double difference = double(actual[size_t(n * c.shape.m + m)]) - expected;
       error += difference * difference;
       size += expected * expected;
+      typical += squares;
     }
   }
-  return std::isfinite(error) ? error / std::max(size, 1e-300) : std::numeric_limits<double>::max();
+  const bool are_few = actual.size() < 64;
+  return std::isfinite(error) ? error / (are_few ? std::max(size, typical) : size)
+                              : std::numeric_limits<double>::max();
 }
 
-// One value of one row is not finite: that row's results must not be finite either, and the others
-// as they were.
-std::string judge_poison(Product& product, const Case& c, const std::vector<float>& clean,
-                         std::mt19937& random) {
+// One value of one row is not finite. Eight bits cannot say that, so the result must be what the
+// CPU backend makes of it, and the other rows must be right.
+std::string judge_poison(Product& product, Product& on_cpu, const Case& c, std::mt19937& random) {
   std::vector<float> rows = c.rows;
   const auto row = std::uniform_int_distribution<int64_t>(0, c.shape.n - 1)(random);
   const auto column = std::uniform_int_distribution<int64_t>(0, c.shape.k - 1)(random);
   rows[size_t(row * c.shape.k + column)] = kPoisons[random() % std::size(kPoisons)];
-  const std::vector<float> result = product.compute(rows);
-  for (int64_t n = 0; n < c.shape.n; ++n) {
-    for (int64_t m = 0; m < c.shape.m; ++m) {
-      const auto i = size_t(n * c.shape.m + m);
-      if (n == row && std::isfinite(result[i]) && c.values[size_t(m * c.shape.k + column)] != 0)
-        return "finite from a row that is not";
-      if (n != row && result[i] != clean[i]) return "a row changed with its neighbour";
-    }
+  const std::vector<float> actual = product.compute(rows), expected = on_cpu.compute(rows);
+  double error = 0, size = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (std::isfinite(actual[i]) != std::isfinite(expected[i]))
+      return "finite where the CPU backend is not, or not where it is";
+    if (!std::isfinite(actual[i])) continue;
+    error += std::pow(double(actual[i]) - double(expected[i]), 2);
+    size += std::pow(double(expected[i]), 2);
   }
-  return "";
+  return error > 5e-4 * size ? "far from the CPU backend" : "";
 }
 
 std::string describe(const Shape& shape) {
@@ -198,7 +205,7 @@ struct Tally {
   std::vector<std::string> wrong_poison;
 };
 
-void run_case(ggml_backend_t backend, std::mt19937& random, Tally& tally) {
+void run_case(ggml_backend_t backend, ggml_backend_t cpu, std::mt19937& random, Tally& tally) {
   const Case c = make_case(random_shape(random), random);
   Product product(backend, c.shape, c.weights);
   const std::string type = ggml_type_name(c.shape.type);
@@ -214,7 +221,8 @@ void run_case(ggml_backend_t backend, std::mt19937& random, Tally& tally) {
   tally.repeated_differently += product.compute(c.rows) != result;
   if (random() % 4 != 0) return;
   ++tally.poisoned;
-  const std::string problem = judge_poison(product, c, result, random);
+  Product on_cpu(cpu, c.shape, c.weights);
+  const std::string problem = judge_poison(product, on_cpu, c, random);
   if (!problem.empty()) tally.wrong_poison.push_back(describe(c.shape) + ": " + problem);
 }
 
@@ -242,10 +250,12 @@ int main(int argc, char** argv) {
   if (device == nullptr) fail(std::string("no device ") + argv[1]);
   const Backend backend(ggml_backend_dev_init(device, nullptr), ggml_backend_free);
   if (!backend) fail("the device does not start");
+  const Backend cpu(ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr),
+                    ggml_backend_free);
   std::mt19937 random(static_cast<uint32_t>(std::atoi(argv[3])));
   Tally tally;
   const int count = std::atoi(argv[2]);
-  for (int i = 0; i < count; ++i) run_case(backend.get(), random, tally);
+  for (int i = 0; i < count; ++i) run_case(backend.get(), cpu.get(), random, tally);
   std::printf("{");
   print_counts("ran", tally.ran);
   print_counts("declined", tally.declined);

@@ -46,16 +46,11 @@ class Routing(GgmlTest):
         self.assertGreater(mul_mat_count(some), 0)
         self.assertLess(mul_mat_count(some), mul_mat_count(self.all))
 
-    def test_routing_does_not_change_the_text(self):
-        texts = [complete(owlet("f16"), 40, settings=settings).text[:80]
-                 for settings in ({"MIN_N": 1}, {"MIN_N": 2}, {"MIN_MACS": 10**12})]
-        self.assertEqual(len(set(texts)), 1, texts)
-
 
 class Fusion(GgmlTest):
-    def test_block_fusion_takes_fewer_dispatches_for_the_same_text(self):
-        by_op = complete(owlet("q8_0"), 40, settings={"MIN_N": 1, "FUSION": "op"})
-        by_block = complete(owlet("q8_0"), 40, settings={"MIN_N": 1, "FUSION": "block"})
-        self.assertEqual((by_op.receipt["fusion"], by_block.receipt["fusion"]), ("op", "block"))
-        self.assertLess(by_block.receipt["dispatches_per_token"], by_op.receipt["dispatches_per_token"])
-        self.assertEqual(by_op.text[:80], by_block.text[:80])
+    def test_blocks_take_fewer_dispatches_for_the_same_products(self):
+        by_op, by_block = receipt_with(FUSION="op"), receipt_with(FUSION="block")
+        self.assertEqual((by_op["fusion"], by_block["fusion"]), ("op", "block"))
+        self.assertEqual(mul_mat_count(by_op), mul_mat_count(by_block))
+        self.assertEqual(by_op["macs"], by_block["macs"])
+        self.assertLess(3 * by_block["dispatches"], by_op["dispatches"])

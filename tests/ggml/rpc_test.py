@@ -1,12 +1,16 @@
 """More than one machine: llama.cpp's RPC, each server with the plug-in and its virtual NPU."""
+import json
 import signal
 import socket
 import subprocess
 import time
 
-from harness import PLACES, PROMPT, SPARE_TOKENS, GgmlTest, complete, environment, last_lines, owlet, program, run
+from harness import (PLACES, PROMPT, SPARE_TOKENS, GgmlTest, complete, environment, last_lines, mul_mat_count, owlet,
+                     program, run)
 
 TOKENS = 48
+# By itself llama.cpp turns it off for a device that does not offer it, and on for any RPC server, which it does not ask.
+ATTENTION = ["-fa", "off"]
 
 
 def free_port():
@@ -18,13 +22,14 @@ def free_port():
 class Server:
     """One rpc-server that offers the virtual NPU alone; its output goes to a file."""
 
-    def __init__(self, plugin=True, device=None):
+    def __init__(self):
         self.port = free_port()
         self.log = PLACES.work / f"rpc-{self.port}.log"
+        self.receipt = PLACES.work / f"rpc-{self.port}.json"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [str(program("ggml-rpc-server")), "-H", "127.0.0.1", "-p", str(self.port), "-d", device or PLACES.device],
-                env=environment(plugin=plugin), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+                [str(program("ggml-rpc-server")), "-H", "127.0.0.1", "-p", str(self.port), "-d", PLACES.device],
+                env=environment({"RECEIPT": self.receipt}), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         self.wait()
 
     @property
@@ -41,6 +46,16 @@ class Server:
             time.sleep(0.05)
         self.kill()
         raise AssertionError(f"rpc-server did not come up: {last_lines(self.log.read_text())}")
+
+    def wait_for_products(self, seconds=20):
+        """Products that its NPU computed, by its receipt. That is written when the client's weights are given back, a moment
+        after it has gone: a server never ends by itself."""
+        end, products = time.monotonic() + seconds, 0
+        while products == 0 and time.monotonic() < end:
+            time.sleep(0.05)
+            if self.receipt.exists():
+                products = mul_mat_count(json.loads(self.receipt.read_text()))
+        return products
 
     def kill(self):
         if self.process.poll() is None:
@@ -59,7 +74,7 @@ class Rpc(GgmlTest):
         devices = ",".join(f"RPC{i}" for i in range(len(servers)))
         return ["-m", owlet("f16"), "--rpc", ",".join(server.address for server in servers), "-dev", devices, "-ngl", 99,
                 "-p", PROMPT, "-n", tokens, "--temp", 0, "--ignore-eos", "-no-cnv", "--no-display-prompt",
-                "--no-warmup", "-lv", 5]
+                "--no-warmup", "-t", 1, "-lv", 5, *ATTENTION]
 
     def remote_text(self, servers=None):
         """What a client without the plug-in gets from the servers, and its log."""
@@ -68,20 +83,25 @@ class Rpc(GgmlTest):
         return result.stdout, result.stderr
 
     def test_a_model_across_two_servers_says_the_same_as_one_process(self):
-        local = complete(owlet("f16"), TOKENS + SPARE_TOKENS).text
+        local = complete(owlet("f16"), TOKENS + SPARE_TOKENS, flags=ATTENTION).text
         remote, log = self.remote_text()
         length = min(len(local), len(remote))
         self.assertGreater(length, 3 * TOKENS)
         self.assertEqual(remote[:length].rstrip(), local[:length].rstrip())
-        for device in ("RPC0", "RPC1"):
-            self.assertRegex(log, rf"{device}\S* model buffer size", "no weights on this server")
+        for server in self.servers:
+            self.assertRegex(log, rf"\[{server.address}\] model buffer size = +[1-9]", "no weights on this server")
+            self.assertGreater(server.wait_for_products(), TOKENS, "no work on this server's NPU")
 
     def test_a_server_killed_mid_answer_ends_the_client_with_one_line(self):
-        """llama.cpp's client aborts: SIGABRT, and a line that says what happened. It neither hangs nor goes on."""
+        """llama.cpp's client aborts: SIGABRT, and a line that says what happened. It neither hangs nor goes on.
+
+        It must run with SIGPIPE ignored, as Python leaves it here: else a request to the dead server ends it without a word.
+        """
         output, errors = PLACES.work / "answer.txt", PLACES.work / "errors.txt"
         with output.open("w") as out, errors.open("w") as err:
             client = subprocess.Popen([str(program("llama-completion")), *map(str, self.client_flags(1900))],
-                                      env=environment(plugin=False), stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+                                      env=environment(plugin=False), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                      restore_signals=False)
         self.addCleanup(client.kill)
         self.wait_for_text(client, output)
         self.servers[1].kill()
