@@ -92,6 +92,8 @@ std::string receipt_json(const Session& session, const Origin& origin) {
       {"macs_note", "of what llama.cpp gave to the plug-in; what it ran elsewhere is not seen"},
       {seconds, static_cast<double>(device.busy_ns) / 1e9},
       {"host_us_per_dispatch", per(work.decode_ns, work.decode_dispatches) / 1e3},
+      {"submission_us_per_dispatch", per(device.submitting_ns, device.submissions) / 1e3},
+      {"first_calls_seconds", static_cast<double>(work.first_ns) / 1e9},
       {"host_us_per_batch_dispatch", per(work.batch_ns, work.batch_dispatches) / 1e3},
       {"simulated_seconds", device.is_virtual ? static_cast<double>(device.waited_ns) / 1e9 : 0},
       {"bytes", device.bytes},

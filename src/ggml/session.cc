@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "tensor/float16.h"
@@ -226,9 +227,14 @@ void Session::compute(ggml_cgraph* graph) {
 
 void Session::run_timed(Loaded& program, const std::vector<ggml_tensor*>& run) {
   const DeviceCounters& device = *program.label.counters;
-  const uint64_t begin_ns = now_ns(), waited = device.waited_ns, dispatches = device.submissions;
+  const auto not_ours = [&] { return device.waited_ns + device.submitting_ns; };
+  const uint64_t begin_ns = now_ns(), before = not_ours(), dispatches = device.submissions;
   run_on_device(program, run);
-  const uint64_t host_ns = now_ns() - begin_ns - (device.waited_ns - waited);
+  const uint64_t host_ns = now_ns() - begin_ns - (not_ours() - before);
+  if (std::exchange(program.is_new, false)) {
+    counts_.first_ns += host_ns;
+    return;
+  }
   const bool is_decode = tokens_of(run.front()) == 1;
   (is_decode ? counts_.decode_ns : counts_.batch_ns) += host_ns;
   (is_decode ? counts_.decode_dispatches : counts_.batch_dispatches) +=

@@ -31,10 +31,14 @@ struct WorkCounts {
   uint64_t products = 0;       // MUL_MAT operations on the device
   uint64_t host_products = 0;  // and those left to the host by the plug-in itself
   uint64_t host_operations = 0;
-  uint64_t macs = 0, host_macs = 0;  // In the plug-in around dispatches, waits not counted: those
-                                     // of one token, and larger ones.
+  uint64_t macs = 0, host_macs = 0;
+
+  // Time in the plug-in around dispatches, submission and waits not counted: those of one token,
+  // larger ones, and the first call of each program, which makes its run.
   uint64_t decode_ns = 0, decode_dispatches = 0;
   uint64_t batch_ns = 0, batch_dispatches = 0;
+  uint64_t first_ns = 0;
+
   std::map<std::string, uint64_t> declined;  // MUL_MATs that ggml asked about, by reason
 };
 
@@ -69,6 +73,7 @@ class Session {
     std::unique_ptr<Executable> executable;
     DispatchLabel label;
     std::vector<Weight*> weights;
+    bool is_new = true;
     std::set<const void*> addresses;  // of its weights
   };
 

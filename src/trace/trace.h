@@ -20,8 +20,9 @@ struct DeviceCounters {
   bool is_virtual = false;  // its time is modelled, not measured
   uint64_t submissions = 0;
   uint64_t completions = 0;
-  uint64_t launches = 0;   // kernels inside the completed submissions
-  uint64_t busy_ns = 0;    // between submission and completion
+  uint64_t launches = 0;       // kernels inside the completed submissions
+  uint64_t busy_ns = 0;        // between submission and completion
+  uint64_t submitting_ns = 0;  // of the host, inside the driver's submission
   uint64_t waited_ns = 0;  // of the host, for completions; a virtual device's simulation included
   uint64_t bytes = 0;      // declared by the completed launches
   uint64_t flops = 0;

@@ -115,7 +115,7 @@ void quantize_gemm_activations(std::string_view what, std::span<const float> x,
                                const GemmExtent& extent, std::span<int8_t> codes,
                                std::span<float> scales) {
   TYTO_ASSERT(x.size() == extent.tokens * extent.k && scales.size() == extent.tokens);
-  TYTO_ASSERT(codes.size() == extent.activation_bytes());
+  TYTO_ASSERT(codes.size() == extent.tokens * extent.padded_k);
   for (uint64_t t = 0; t < extent.tokens; ++t) {
     const std::span<const float> values = x.subspan(t * extent.k, extent.k);
     const float largest = largest_magnitude(values);
@@ -128,8 +128,6 @@ void quantize_gemm_activations(std::string_view what, std::span<const float> x,
     encode_int8(values, chosen.inverse, row);
     std::fill(row + extent.k, row + extent.padded_k, int8_t{0});
   }
-  std::fill(codes.begin() + static_cast<ptrdiff_t>(extent.tokens * extent.padded_k), codes.end(),
-            int8_t{0});
 }
 
 void dequantize_gemm(std::span<const int32_t> acc, uint64_t acc_stride,

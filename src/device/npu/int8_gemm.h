@@ -61,7 +61,7 @@ uint64_t gemm_dispatches(const GemmSlot& slot, const GemmExtent& extent);
 void quantize_gemm_weights(const WeightSource& source, const GemmExtent& extent,
                            std::span<int8_t> codes, std::span<float> scales, ThreadPool& pool);
 
-// x: [tokens][k]; codes: [padded_m][padded_k]; scales: one per token. Allocates nothing unless it
+// x: [tokens][k]; codes: [tokens][padded_k]; scales: one per token. Allocates nothing unless it
 // throws: an Error naming `what` and the token with a value that is not finite (or beyond
 // kLargestWeight).
 void quantize_gemm_activations(std::string_view what, std::span<const float> x,

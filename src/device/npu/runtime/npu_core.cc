@@ -240,6 +240,17 @@ xrt::bo NpuCore::scratch(size_t bytes, size_t ordinal) {
   return entry->second;
 }
 
+std::shared_ptr<ActivationCodes> NpuCore::activation_codes(uint32_t k, uint64_t rows) {
+  auto& entry = activation_codes_[{k, rows}];
+  if (entry) return entry;
+  auto made = std::make_shared<ActivationCodes>();
+  made->bo = allocate(rows * k, "activations");
+  made->codes = made->bo.map<int8_t*>();
+  std::memset(made->codes, 0, rows * k);
+  made->bo.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+  return entry = made;
+}
+
 std::shared_ptr<ProgramSet> NpuCore::program_set() {
   if (!open_set_ || open_set_->context) open_set_ = std::make_shared<ProgramSet>();
   return open_set_;
@@ -265,14 +276,21 @@ void Dispatcher::start(xrt::run& run) {
   if (context_->failed)
     throw Error(ErrorCode::device, where_, "was used again after a failed dispatch");
   ++counters(core_).submissions;
-  started_ = Clock::now();
-  modelled_before_ = core_.kernels.modelled_ns ? core_.kernels.modelled_ns() : 0;
+  if (in_flight_ == 0) begin_of_next();
+  const Clock::time_point submitting_since = Clock::now();
   try {
     guarded(where_, [&] { run.start(); });
   } catch (...) {
     context_->failed = true;
     throw;
   }
+  ++in_flight_;
+  counters(core_).submitting_ns += static_cast<uint64_t>((Clock::now() - submitting_since).count());
+}
+
+void Dispatcher::begin_of_next() {
+  begun_ = Clock::now();
+  modelled_before_ = core_.kernels.modelled_ns ? core_.kernels.modelled_ns() : 0;
 }
 
 void Dispatcher::finish(xrt::run& run, std::chrono::milliseconds timeout, const Call& call,
@@ -280,6 +298,7 @@ void Dispatcher::finish(xrt::run& run, std::chrono::milliseconds timeout, const 
   // XRT takes 0 for "for ever".
   const auto bounded = std::max(timeout, std::chrono::milliseconds(1));
   context_->failed = true;  // unless it turns out otherwise
+  --in_flight_;
   const Clock::time_point waiting_since = Clock::now();
   const ert_cmd_state state = guarded(where_, [&] { return run.wait(bounded); });
   DeviceCounters& total = counters(core_);
@@ -295,8 +314,9 @@ void Dispatcher::finish(xrt::run& run, std::chrono::milliseconds timeout, const 
   total.flops += work.flops;
   const bool is_modelled = core_.kernels.modelled_ns != nullptr;
   const uint64_t took_ns = is_modelled ? core_.kernels.modelled_ns() - modelled_before_
-                                       : static_cast<uint64_t>((Clock::now() - started_).count());
+                                       : static_cast<uint64_t>((Clock::now() - begun_).count());
   total.busy_ns += took_ns;
+  begin_of_next();  // what else is in flight runs one after the other
   Trace& trace = core_.env.trace;
   if (is_modelled && trace.recording())
     record_modelled_launches(trace, program_, launch_names_, call, trace.device_index(core_.name()),

@@ -59,6 +59,13 @@ struct WeightCodes {
   xrt::bo device_scales;      // the same where a program takes them; none where the host does
 };
 
+// Rows for int8 GEMMs. A tile is multiplied whole: rows that a call does not use are zero.
+struct ActivationCodes {
+  xrt::bo bo;
+  int8_t* codes = nullptr;
+  uint64_t rows_used = 0;  // by the last call
+};
+
 // Behind a Buffer's handle.
 struct NpuBuffer {
   xrt::bo bo;           // none for most weights: their forms are made when an image asks for them
@@ -126,6 +133,9 @@ class NpuCore {
   // `ordinal` tells apart the arguments of one image.
   xrt::bo scratch(size_t bytes, size_t ordinal);
 
+  // Where int8 GEMMs over K take up to so many rows from, shared like scratch.
+  std::shared_ptr<ActivationCodes> activation_codes(uint32_t k, uint64_t rows);
+
   // The set that takes new programs, and what it is compiled to.
   std::shared_ptr<ProgramSet> program_set();
   std::shared_ptr<NpuContext> compiled(ProgramSet& set);
@@ -146,6 +156,7 @@ class NpuCore {
   std::map<std::pair<AirLayout, std::vector<Part>>, xrt::bo> weights_;
   std::map<std::tuple<const NpuBuffer*, uint64_t, size_t>, std::shared_ptr<Expansion>> expansions_;
   std::map<std::pair<size_t, size_t>, xrt::bo> scratch_;
+  std::map<std::pair<uint32_t, uint64_t>, std::shared_ptr<ActivationCodes>> activation_codes_;
   std::shared_ptr<ProgramSet> open_set_;                              // shared with its executables
   std::shared_ptr<uint64_t> pinned_ = std::make_shared<uint64_t>(0);  // shared with WeightCodes
 };
@@ -153,7 +164,8 @@ class NpuCore {
 // The program with its weights in the type that the device holds them in, which is what it moves.
 Program with_weights(Program program, DType type);
 
-// One dispatch after another of one run, with the counting and the errors that go with it.
+// The dispatches of one program, with the counting and the errors that go with them. Several may be
+// in flight; they are finished in the order they were started in.
 class Dispatcher {
  public:
   // The program outlives this.
@@ -178,8 +190,12 @@ class Dispatcher {
   const Program& program_;
   std::string where_;
   std::vector<uint16_t> launch_names_;
-  std::chrono::steady_clock::time_point started_;
+  void begin_of_next();
+
+  // Of the oldest in flight: since it was started, or since the one before it ended.
+  std::chrono::steady_clock::time_point begun_;
   uint64_t modelled_before_ = 0;
+  uint32_t in_flight_ = 0;
 };
 
 std::unique_ptr<Executable> make_air_executable(NpuCore& core, const Program& program);
