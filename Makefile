@@ -3,6 +3,8 @@
 #   make chat  [MODEL=path] [DEVICE=cpu]
 #   make bench [MODEL=path] [DEVICE=cpu]
 #   make profile [MODEL=path] [PROMPT="..."] [N_TOKENS=30] [DEVICE=cpu] [PROFILE_FLAGS="--html p.html"]
+#   make plugin LLAMA_CPP=DIR      the llama.cpp plug-in, for a llama.cpp built from the checkout DIR
+#   make test-ggml [LLAMA_CPP=DIR] the plug-in inside stock llama.cpp programs, which are fetched and built once
 #   make test | test-model | build | format | tidy | fuzz | clean
 
 PROMPT ?= Tell me a story about a fox who finds a lamp.
@@ -10,7 +12,8 @@ N_TOKENS ?= 300
 DEVICE ?= cpu
 MODEL ?=
 FUZZ_SECONDS ?= 60
-export PROMPT MODEL
+LLAMA_CPP ?=
+export PROMPT MODEL LLAMA_CPP
 
 TYTO := build/release/tyto
 MODEL_FLAG = $(if $(MODEL),-m "$$MODEL")
@@ -18,10 +21,12 @@ MODEL_FLAG = $(if $(MODEL),-m "$$MODEL")
 BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nlohmann-json3-dev \
   libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19 chromium fonts-dejavu-core
+# An npm that did not come from Debian is as good.
+GGML_TEST_PACKAGES := $(BUILD_PACKAGES) python3 git $(if $(shell command -v npm),,npm)
 FUZZ_PACKAGES := $(BUILD_PACKAGES) clang-19 libclang-rt-19-dev
 TIDY_PACKAGES := $(TEST_PACKAGES) clang-tidy-19
 
-.PHONY: run chat bench profile build test test-model format format-check tidy fuzz clean
+.PHONY: run chat bench profile build plugin test test-model test-ggml format format-check tidy fuzz clean
 
 run: build
 	@$(TYTO) run $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE)
@@ -41,6 +46,12 @@ build:
 	@mkdir -p build && { cmake --preset release > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
 	@cmake --build --preset release
 
+plugin:
+	@test -n "$$LLAMA_CPP" || { echo "make plugin: name the checkout that your llama.cpp was built from: make plugin LLAMA_CPP=DIR" >&2; exit 2; }
+	@tools/install_packages $(BUILD_PACKAGES)
+	@mkdir -p build && { cmake --preset release -DTYTO_LLAMA_CPP="$$(realpath "$$LLAMA_CPP")" > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+	@cmake --build --preset release --target ggml-tyto
+
 test:
 	@tools/install_packages $(TEST_PACKAGES)
 	@tests/scripts/fetch_references build/references
@@ -52,6 +63,14 @@ test:
 test-model: build
 	@tools/install_packages python3
 	@tests/scripts/check_perplexity.py $(TYTO) models/owlet
+
+# Outside `make test`: the first call fetches and builds llama.cpp.
+test-ggml:
+	@tools/install_packages $(GGML_TEST_PACKAGES)
+	@tests/scripts/build_llama_cpp build/llama.cpp $(if $(LLAMA_CPP),"$$LLAMA_CPP")
+	@$(MAKE) --no-print-directory plugin LLAMA_CPP=build/llama.cpp/source
+	@cmake --build --preset release --target tyto
+	@tests/ggml/run_tests.py
 
 format:
 	@tools/install_packages clang-format-19

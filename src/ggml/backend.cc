@@ -138,8 +138,20 @@ void check_version() {
               "build it with -DTYTO_LLAMA_CPP=the source of this llama.cpp");
 }
 
+// At the end there would be nobody left to tell.
+void check_writable(const char* variable, const std::string& path) {
+  if (path.empty()) return;
+  try {
+    const AtomicFile made(path);  // and removed again
+  } catch (const Error& error) {
+    throw Error(ErrorCode::usage, variable, error.what());
+  }
+}
+
 void offer_devices(Plugin& plugin) {
   const Settings settings = read_settings(environment_of("GGML_TYTO_"));
+  check_writable("GGML_TYTO_RECEIPT", settings.receipt_file);
+  check_writable("GGML_TYTO_TRACE", settings.trace_file);
   const auto missing = why_no_npu();
   const bool wants_npu = settings.device != kVirtualName,
              wants_virtual = settings.device != kNpuName;
@@ -185,6 +197,8 @@ ggml_backend_reg_t registration() {
         .get_device = [](ggml_backend_reg_t,
                          size_t index) { return &plugin()->devices[index]->device; },
         .get_proc_address = get_proc_address};
+    // What an Error needs is made with the first one, and must outlive the report.
+    static const Error first(ErrorCode::usage, kNpuName, "");
     std::atexit([] { report(*plugin()); });
   }
   return &made->registration;

@@ -1,6 +1,7 @@
 #include "ggml/session.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -29,11 +30,12 @@ struct NotFinite {};  // a value that eight bits cannot hold
 void write_rows(const ggml_tensor* tensor, uint32_t first, uint32_t rows, DType type,
                 std::byte* out) {
   const auto width = static_cast<size_t>(tensor->ne[0]);
-  float poison = 0;
+  uint32_t largest = 0;  // as integers, magnitudes have the order of the numbers
   for (uint32_t t = 0; t < rows; ++t) {
     const auto* row = reinterpret_cast<const float*>(static_cast<const std::byte*>(tensor->data) +
                                                      (first + t) * tensor->nb[1]);
-    for (size_t i = 0; i < width; ++i) poison += 0.0f * row[i];
+    for (size_t i = 0; i < width; ++i)
+      largest = std::max(largest, std::bit_cast<uint32_t>(row[i]) & 0x7fff'ffffu);
     if (type == DType::f32) {
       std::memcpy(out + t * width * sizeof(float), row, width * sizeof(float));
       continue;
@@ -41,7 +43,8 @@ void write_rows(const ggml_tensor* tensor, uint32_t first, uint32_t rows, DType 
     auto* values = reinterpret_cast<uint16_t*>(out) + t * width;
     for (size_t i = 0; i < width; ++i) values[i] = f32_to_bf16(row[i]);
   }
-  if (poison != 0) throw NotFinite{};  // NaN is not 0 either
+  constexpr uint32_t kInfinity = 0x7f80'0000;
+  if (largest >= kInfinity) throw NotFinite{};
 }
 
 DeviceEnv environment(ThreadPool& pool, Trace& trace, const Settings& settings, Fusion fusion) {
@@ -286,7 +289,7 @@ uint64_t Session::write_inputs(Loaded& program, const std::vector<ggml_tensor*>&
 }
 
 void Session::run_rows(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
-                       uint32_t rows) {
+                       uint32_t rows, std::span<float* const> results) {
   DispatchSpan span(trace_, program.label, first, rows);
   span.uploaded(write_inputs(program, run, first, rows));
   program.executable->submit({.tokens = rows});
@@ -300,7 +303,7 @@ void Session::run_rows(Loaded& program, const std::vector<ggml_tensor*>& run, ui
     const uint64_t bytes = rows * row_bytes(activations_, width);
     device_->sync(program.buffers[slot], Sync::from_device, 0, bytes);
     read += bytes;
-    float* out = results_[i].data() + first * width;
+    float* out = results[i] + first * width;
     if (activations_ == DType::f32) {
       std::memcpy(out, program.buffers[slot].data, bytes);
       continue;
@@ -311,26 +314,23 @@ void Session::run_rows(Loaded& program, const std::vector<ggml_tensor*>& run, ui
   span.downloaded(read);
 }
 
-// ggml may give a result the memory of an input that is not needed any more, so results are kept
-// until all inputs have been read.
-void Session::store_results(Loaded& program, const std::vector<ggml_tensor*>& run) {
-  for (size_t i = 0; i < program.lowered.outputs.size(); ++i) {
-    const ggml_tensor* result = program.lowered.outputs[i].place.tensor(run);
-    std::memcpy(result->data, results_[i].data(), ggml_nbytes(result));
-  }
-}
-
+// ggml may give a result the memory of an input that is not needed any more, so of several
+// dispatches the results are kept until all inputs have been read.
 void Session::run_on_device(Loaded& program, const std::vector<ggml_tensor*>& run) {
   const auto tokens = static_cast<uint32_t>(tokens_of(run.front()));
-  results_.resize(std::max(results_.size(), program.lowered.outputs.size()));
-  for (size_t i = 0; i < program.lowered.outputs.size(); ++i) {
-    const size_t values =
-        tokens * program.lowered.program.slots[program.lowered.outputs[i].slot].cols;
-    if (results_[i].size() < values) results_[i].resize(values);
+  const auto& outputs = program.lowered.outputs;
+  const bool is_one = tokens <= kMostRows;
+  std::vector<std::vector<float>> kept(is_one ? 0 : outputs.size());
+  results_.clear();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const ggml_tensor* result = outputs[i].place.tensor(run);
+    if (!is_one) kept[i].resize(static_cast<size_t>(ggml_nelements(result)));
+    results_.push_back(is_one ? static_cast<float*>(result->data) : kept[i].data());
   }
   for (uint32_t first = 0; first < tokens; first += kMostRows)
-    run_rows(program, run, first, std::min(kMostRows, tokens - first));
-  store_results(program, run);
+    run_rows(program, run, first, std::min(kMostRows, tokens - first), results_);
+  for (size_t i = 0; i < kept.size(); ++i)
+    std::memcpy(outputs[i].place.tensor(run)->data, kept[i].data(), kept[i].size() * sizeof(float));
   for (Weight* weight : program.weights) weights_.count_tokens(*weight, tokens);
   counts_.products += program.weights.size();
   counts_.macs += program.lowered.macs_per_token * tokens;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -91,10 +92,9 @@ class Session {
   void run_timed(Loaded& program, const std::vector<ggml_tensor*>& run);
   void run_on_device(Loaded& program, const std::vector<ggml_tensor*>& run);
   void run_rows(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
-                uint32_t rows);
+                uint32_t rows, std::span<float* const> results);
   uint64_t write_inputs(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
                         uint32_t rows);
-  void store_results(Loaded& program, const std::vector<ggml_tensor*>& run);
   void note_image(uint64_t k);
   void run_on_host(const std::vector<ggml_tensor*>& nodes, const std::string& why);
 
@@ -111,8 +111,8 @@ class Session {
   std::map<std::pair<uint64_t, size_t>, Buffer> values_;      // by width and how many are in use
   std::map<uint64_t, std::vector<float>> ones_;               // by width
   RotationTable rotations_;
-  std::vector<std::vector<float>> results_;  // of a run, until its inputs are no longer needed
-  std::map<uint64_t, uint32_t> images_;      // GEMMs that weights are for: columns by K
+  std::vector<float*> results_;          // where a run's go
+  std::map<uint64_t, uint32_t> images_;  // GEMMs that weights are for: columns by K
   std::vector<std::string> notices_;
   HostDelegate host_;
   WorkCounts counts_;

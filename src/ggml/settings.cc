@@ -59,8 +59,13 @@ const Known kKnown[] = {
        if (!settings.fusion || settings.fusion == Fusion::token) fail(name, value, "op or block");
      }},
     {"GGML_TYTO_MACHINE",
-     [](Settings& settings, const std::string&, const std::string& value) {
-       settings.machine = npu_machine(value).name;
+     [](Settings& settings, const std::string& name, const std::string& value) {
+       try {
+         settings.machine = npu_machine(value).name;
+       } catch (const Error& error) {
+         throw Error(ErrorCode::usage, name, fmt::format("'{}' is not modelled", value),
+                     error.hint);
+       }
      }},
     {"GGML_TYTO_TRACE",
      [](Settings& settings, const std::string& name, const std::string& value) {
