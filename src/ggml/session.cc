@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "device/cpu/inner_loops.h"
 #include "device/npu/int8_gemm.h"
-#include "tensor/float16.h"
 
 namespace tyto::plugin {
 namespace {
@@ -36,12 +36,7 @@ void write_rows(const ggml_tensor* tensor, uint32_t first, uint32_t rows, DType 
                                                      (first + t) * tensor->nb[1]);
     for (size_t i = 0; i < width; ++i)
       largest = std::max(largest, std::bit_cast<uint32_t>(row[i]) & 0x7fff'ffffu);
-    if (type == DType::f32) {
-      std::memcpy(out + t * width * sizeof(float), row, width * sizeof(float));
-      continue;
-    }
-    auto* values = reinterpret_cast<uint16_t*>(out) + t * width;
-    for (size_t i = 0; i < width; ++i) values[i] = f32_to_bf16(row[i]);
+    cpu::best_inner_loops().narrow(type, row, out + t * row_bytes(type, width), width);
   }
   constexpr uint32_t kInfinity = 0x7f80'0000;
   if (largest >= kInfinity) throw NotFinite{};
@@ -281,8 +276,8 @@ uint64_t Session::write_inputs(Loaded& program, const std::vector<ggml_tensor*>&
   for (const BoundRotation& bound : program.lowered.rotations) {
     const auto table = rotations_.rows(run[bound.rope]);
     const size_t width = program.lowered.program.slots[bound.slot].cols;
-    auto* values = reinterpret_cast<uint16_t*>(program.buffers[bound.slot].data);
-    for (size_t i = 0; i < rows * width; ++i) values[i] = f32_to_bf16(table[first * width + i]);
+    cpu::best_inner_loops().narrow(activations_, table.data() + first * width,
+                                   program.buffers[bound.slot].data, rows * width);
     upload(bound.slot);
   }
   return written;
@@ -304,12 +299,7 @@ void Session::run_rows(Loaded& program, const std::vector<ggml_tensor*>& run, ui
     device_->sync(program.buffers[slot], Sync::from_device, 0, bytes);
     read += bytes;
     float* out = results[i] + first * width;
-    if (activations_ == DType::f32) {
-      std::memcpy(out, program.buffers[slot].data, bytes);
-      continue;
-    }
-    const auto* values = reinterpret_cast<const uint16_t*>(program.buffers[slot].data);
-    for (size_t v = 0; v < rows * width; ++v) out[v] = bf16_to_f32(values[v]);
+    cpu::best_inner_loops().widen(activations_, program.buffers[slot].data, out, rows * width);
   }
   span.downloaded(read);
 }

@@ -1,7 +1,5 @@
 #include "ggml/weights.h"
 
-#include <algorithm>
-
 #include "ggml/lowering.h"
 #include "ggml/offer.h"
 #include "trace/event.h"
@@ -35,8 +33,11 @@ bool Weights::forget(const void* begin, const void* end) {
 
 void Weights::count_tokens(Weight& weight, uint64_t tokens) {
   weight.tokens += tokens;
-  totals_.most_tokens = std::max(totals_.most_tokens, weight.tokens);
-  if (tokens == 1) totals_.most_alone = std::max(totals_.most_alone, ++weight.alone);
+  if (tokens == 1) ++weight.alone;
+  // Layers see every token. The head sees a prompt's last one alone, which is not decoding.
+  if (weight.tokens < totals_.most_tokens) return;
+  totals_.most_tokens = weight.tokens;
+  totals_.most_alone = weight.alone;
 }
 
 }  // namespace tyto::plugin

@@ -32,7 +32,7 @@ class Weights {
 
   struct Totals {
     uint64_t matrices = 0, bytes = 0, macs_per_token = 0, most_tokens = 0;
-    uint64_t most_alone = 0;  // as Weight::alone
+    uint64_t most_alone = 0;  // Weight::alone of the one with most tokens
     double seconds = 0;       // of making them
   };
   const Totals& totals() const { return totals_; }

@@ -141,7 +141,7 @@ struct InnerLoops {
   void (*matmul)(const MatmulTile& tile);
   void (*attend)(const AttentionHead& head);
   void (*widen)(DType type, const void* in, float* out, size_t count);   // f32, f16, bf16
-  void (*narrow)(DType type, const float* in, void* out, size_t count);  // f32, f16, q8_0
+  void (*narrow)(DType type, const float* in, void* out, size_t count);  // those and q8_0
   void (*rmsnorm)(const float* x, const float* weight, float* y, size_t count, float eps);
   void (*swiglu)(const float* gate, const float* up, float* y, size_t count);
   void (*add)(float* x, const float* y, size_t count);

@@ -10,7 +10,6 @@
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/operations.h"
 #include "program/kernel_spec.h"
-#include "tensor/float16.h"
 
 namespace tyto::cpu {
 namespace {
@@ -150,12 +149,6 @@ Extent extent_of(const Slot& slot, const Launch& launch, Role role, bool writes,
 
 constexpr size_t kGrain = 16384;
 
-void narrow(const InnerLoops& loops, DType type, const float* in, std::byte* out, size_t count) {
-  if (type != DType::bf16) return loops.narrow(type, in, out, count);
-  uint16_t* values = reinterpret_cast<uint16_t*>(out);
-  for (size_t i = 0; i < count; ++i) values[i] = f32_to_bf16(in[i]);
-}
-
 // Values [begin, end) of a slot from where its pattern puts them, and back.
 void gather(const InnerLoops& loops, const Slot& slot, const Pattern& pattern,
             const std::byte* storage, uint64_t begin, uint64_t end, float* out) {
@@ -176,9 +169,9 @@ void scatter(const InnerLoops& loops, const Slot& slot, const Pattern& pattern, 
   const auto visit = [&](const Stretch& stretch) {
     const float* source = in + (stretch.first - begin);
     std::byte* target = storage + stretch.at * width;
-    if (stretch.stride == 1) return narrow(loops, slot.dtype, source, target, stretch.count);
+    if (stretch.stride == 1) return loops.narrow(slot.dtype, source, target, stretch.count);
     for (uint64_t i = 0; i < stretch.count; ++i)
-      narrow(loops, slot.dtype, source + i, target + i * stretch.stride * width, 1);
+      loops.narrow(slot.dtype, source + i, target + i * stretch.stride * width, 1);
   };
   for_each_stretch(pattern, begin, end, std::cref(visit));
 }

@@ -223,7 +223,9 @@ TEST_P(InnerLoopsTest, DotOfBytesIsExact) {
 }
 
 TEST_P(InnerLoopsTest, WidenAndNarrowAgreeWithTheScalarConversions) {
-  const auto values = random_values(37, 10);
+  auto values = random_values(37, 10);
+  values[3] = std::numeric_limits<float>::infinity();
+  values[20] = 0x1.fffffep127f;  // rounds to infinity
   std::vector<uint16_t> half(values.size());
   loops_.narrow(DType::f16, values.data(), half.data(), values.size());
   std::vector<float> wide(values.size());
@@ -234,6 +236,8 @@ TEST_P(InnerLoopsTest, WidenAndNarrowAgreeWithTheScalarConversions) {
     EXPECT_EQ(wide[i], f16_to_f32(half[i]));
     bf16.push_back(f32_to_bf16(values[i]));
   }
+  loops_.narrow(DType::bf16, values.data(), half.data(), values.size());
+  EXPECT_EQ(half, bf16);
   loops_.widen(DType::bf16, bf16.data(), wide.data(), bf16.size());
   for (size_t i = 0; i < bf16.size(); ++i) EXPECT_EQ(wide[i], bf16_to_f32(bf16[i]));
 }
