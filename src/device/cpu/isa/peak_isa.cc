@@ -6,7 +6,9 @@
 namespace tyto::cpu::TYTO_ISA {
 namespace {
 
-constexpr size_t kChains = 12;  // independent results: enough to hide an instruction's latency
+// Independent results: enough to hide an instruction's latency. They stay in registers only if the
+// loop over them is unrolled.
+constexpr size_t kChains = 12;
 
 // Keeps a value in its register and the compiler from seeing through it.
 template <typename T>
@@ -27,6 +29,7 @@ void fma_rounds(size_t rounds) {
   settle(a);
   settle(b);
   for (size_t i = 0; i < rounds; ++i)
+#pragma GCC unroll 12
     for (Vec& v : acc) {
       v = fma(a, b, v);
       settle(v);
@@ -58,6 +61,7 @@ void int8_rounds(size_t rounds) {
   settle(a);
   settle(b);
   for (size_t i = 0; i < rounds; ++i)
+#pragma GCC unroll 12
     for (IVec& v : acc) {
       v = dot_step(v, a, b);
       settle(v);
@@ -77,6 +81,7 @@ void bf16_rounds(size_t rounds) {
   settle(a);
   settle(b);
   for (size_t i = 0; i < rounds; ++i)
+#pragma GCC unroll 12
     for (Vec& v : acc) {
       v = _mm512_dpbf16_ps(v, (__m512bh)a, (__m512bh)b);
       settle(v);
@@ -90,14 +95,20 @@ void bf16_rounds(size_t) {}
 
 #endif
 
+// As the kernels read weights: asking for what lies ahead, since a core's own prefetching alone
+// does not fill the bus.
 void read_all(const void* memory, size_t bytes) {
   const float* values = static_cast<const float*>(memory);
-  constexpr size_t kAtOnce = 8;
-  for (size_t i = 0; i + kAtOnce * kLanes <= bytes / sizeof(float); i += kAtOnce * kLanes)
+  constexpr size_t kAtOnce = 8, kAhead = 16384 / sizeof(float), kLine = 64 / sizeof(float);
+  for (size_t i = 0; i + kAtOnce * kLanes <= bytes / sizeof(float); i += kAtOnce * kLanes) {
+    for (size_t line = 0; line < kAtOnce * kLanes; line += kLine)
+      __builtin_prefetch(values + i + kAhead + line, 0, 2);
+#pragma GCC unroll 8
     for (size_t v = 0; v < kAtOnce; ++v) {
       Vec value = load(values + i + v * kLanes);
       settle(value);
     }
+  }
 }
 
 constexpr PeakLoops kLoops = {read_all,      fma_rounds,  2.0 * kLanes* kChains, int8_rounds,
