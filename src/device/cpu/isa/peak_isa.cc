@@ -6,9 +6,7 @@
 namespace tyto::cpu::TYTO_ISA {
 namespace {
 
-// Independent results: enough to hide an instruction's latency. They stay in registers only if the
-// loop over them is unrolled.
-constexpr size_t kChains = 12;
+constexpr size_t kChains = 12;  // independent results: enough to hide an instruction's latency
 
 // Keeps a value in its register and the compiler from seeing through it.
 template <typename T>
@@ -22,18 +20,23 @@ TYTO_INLINE void settle(T& value) {
 #endif
 }
 
+// Each chain has a name of its own: an array would be kept in memory, and its stores measured.
+template <typename T, typename Step>
+TYTO_INLINE void run_chains(size_t rounds, T start, const Step& step) {
+  T a = start, b = start, c = start, d = start, e = start, f = start;
+  T g = start, h = start, i = start, j = start, k = start, l = start;
+  const auto turn = [&](auto&... chains) __attribute__((always_inline)) {
+    static_assert(sizeof...(chains) == kChains);
+    ((chains = step(chains), settle(chains)), ...);
+  };
+  for (size_t round = 0; round < rounds; ++round) turn(a, b, c, d, e, f, g, h, i, j, k, l);
+}
+
 void fma_rounds(size_t rounds) {
-  Vec acc[kChains];
-  for (Vec& v : acc) v = zero();
   Vec a = broadcast(1.0f), b = broadcast(1.0f);
   settle(a);
   settle(b);
-  for (size_t i = 0; i < rounds; ++i)
-#pragma GCC unroll 12
-    for (Vec& v : acc) {
-      v = fma(a, b, v);
-      settle(v);
-    }
+  run_chains(rounds, zero(), [&](Vec v) __attribute__((always_inline)) { return fma(a, b, v); });
 }
 
 #if defined(TYTO_SIMD_GENERIC)
@@ -49,23 +52,18 @@ TYTO_INLINE IVec dot_step(IVec total, IVec codes, IVec x) {
 #if defined(TYTO_SIMD_AVX512) || defined(__AVXVNNI__)
   return dot4(total, codes, x);
 #else
+  settle(codes);  // else the product, always the same, is computed once
   const IVec pairs = _mm256_maddubs_epi16(codes, x);
   return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 #endif
 }
 
 void int8_rounds(size_t rounds) {
-  IVec acc[kChains];
-  for (IVec& v : acc) v = broadcast(int32_t{0});
   IVec a = broadcast_byte(1), b = broadcast_byte(1);
   settle(a);
   settle(b);
-  for (size_t i = 0; i < rounds; ++i)
-#pragma GCC unroll 12
-    for (IVec& v : acc) {
-      v = dot_step(v, a, b);
-      settle(v);
-    }
+  run_chains(rounds, broadcast(int32_t{0}),
+             [&](IVec v) __attribute__((always_inline)) { return dot_step(v, a, b); });
 }
 
 #endif
@@ -75,17 +73,12 @@ void int8_rounds(size_t rounds) {
 constexpr double kBf16PerRound = 2.0 * 2 * kLanes * kChains;
 
 void bf16_rounds(size_t rounds) {
-  Vec acc[kChains];
-  for (Vec& v : acc) v = zero();
   IVec a = broadcast(int32_t{0x3f803f80}), b = broadcast(int32_t{0x3f803f80});
   settle(a);
   settle(b);
-  for (size_t i = 0; i < rounds; ++i)
-#pragma GCC unroll 12
-    for (Vec& v : acc) {
-      v = _mm512_dpbf16_ps(v, (__m512bh)a, (__m512bh)b);
-      settle(v);
-    }
+  run_chains(rounds, zero(), [&](Vec v) __attribute__((always_inline)) {
+    return _mm512_dpbf16_ps(v, (__m512bh)a, (__m512bh)b);
+  });
 }
 
 #else
