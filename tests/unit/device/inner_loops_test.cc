@@ -51,6 +51,27 @@ class InnerLoopsTest : public testing::TestWithParam<const InnerLoops*> {
                      y.data() + 1, rows + 2});
     return y;
   }
+  void check(DType type, size_t rows, size_t k, size_t tokens) {
+    auto x = random_values(tokens * k, 1);
+    const auto weights = stored(random_values(rows * k, 2), type);
+    const auto w = decoded(type, weights, rows * k);
+    const auto y = multiply(type, weights, rows, k, tokens, x);
+    if (rounds_to_bf16(type))
+      for (float& value : x) value = bf16_to_f32(f32_to_bf16(value));
+    for (size_t t = 0; t < tokens; ++t) {
+      ASSERT_EQ(y[t * (rows + 2)], -777.0f);
+      ASSERT_EQ(y[t * (rows + 2) + rows + 1], -777.0f);
+      for (size_t r = 0; r < rows; ++r) {
+        double expected = 0, magnitude = 0;
+        for (size_t i = 0; i < k; ++i) {
+          expected += double{w[r * k + i]} * x[t * k + i];
+          magnitude += std::fabs(double{w[r * k + i]} * x[t * k + i]);
+        }
+        ASSERT_NEAR(y[t * (rows + 2) + 1 + r], expected, 1e-6 * magnitude + 1e-6)
+            << info(type).name << " k=" << k << " rows=" << rows << " tokens=" << tokens;
+      }
+    }
+  }
   // Activations meet bf16 weights as bf16 where the processor has an instruction for it.
   bool rounds_to_bf16(DType type) const {
     return type == DType::bf16 && loops_.floats->rounds_to_bf16;
@@ -62,28 +83,19 @@ class InnerLoopsTest : public testing::TestWithParam<const InnerLoops*> {
 TEST_P(InnerLoopsTest, MatmulMatchesPlainLoopsOnOddShapes) {
   for (DType type : {DType::f32, DType::f16, DType::bf16})
     for (size_t k : {1, 7, 8, 33, 64, 100, 1100})
-      for (size_t rows : {1, 3, 4, 9, 17, 37})
-        for (size_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13}) {
-          auto x = random_values(tokens * k, 1);
-          const auto weights = stored(random_values(rows * k, 2), type);
-          const auto w = decoded(type, weights, rows * k);
-          const auto y = multiply(type, weights, rows, k, tokens, x);
-          if (rounds_to_bf16(type))
-            for (float& value : x) value = bf16_to_f32(f32_to_bf16(value));
-          for (size_t t = 0; t < tokens; ++t) {
-            ASSERT_EQ(y[t * (rows + 2)], -777.0f);
-            ASSERT_EQ(y[t * (rows + 2) + rows + 1], -777.0f);
-            for (size_t r = 0; r < rows; ++r) {
-              double expected = 0, magnitude = 0;
-              for (size_t i = 0; i < k; ++i) {
-                expected += double{w[r * k + i]} * x[t * k + i];
-                magnitude += std::fabs(double{w[r * k + i]} * x[t * k + i]);
-              }
-              ASSERT_NEAR(y[t * (rows + 2) + 1 + r], expected, 1e-6 * magnitude + 1e-6)
-                  << info(type).name << " k=" << k << " rows=" << rows << " tokens=" << tokens;
-            }
-          }
-        }
+      for (size_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 37})
+        for (size_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13}) check(type, rows, k, tokens);
+}
+
+// Rows so long that few, or less than a tile of them, fit into the cache together.
+TEST_P(InnerLoopsTest, MatmulMatchesPlainLoopsOnLongRows) {
+  for (DType type : {DType::f32, DType::f16, DType::bf16})
+    for (size_t k : {9001, 70001})
+      for (size_t tokens : {1, 4, 13}) check(type, 19, k, tokens);
+}
+
+TEST_P(InnerLoopsTest, MatmulMatchesPlainLoopsOnManyTokens) {
+  for (DType type : {DType::f32, DType::f16, DType::bf16}) check(type, 37, 1100, 301);
 }
 
 // The continuation law rests on this: a token's result does not depend on its neighbours.

@@ -120,7 +120,7 @@ TEST_P(PackedMatmulTest, MatchesPlainLoopsOnOddShapes) {
   for (DType type : kTypes) {
     const size_t block = info(type).block_values;
     for (size_t k : {block, 3 * block, block == 32 ? size_t{544} : size_t{1280}})
-      for (size_t rows : {1, 9, 16, 23, 32, 33, 50}) {
+      for (size_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 23, 32, 33, 50}) {
         const Weights weights(type, rows, k, 1);
         const PackedWeights packed = pack_weights(weights.view, pool_);
         for (size_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13}) {

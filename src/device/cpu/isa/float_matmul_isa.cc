@@ -19,7 +19,8 @@ constexpr int kTileRows = 2, kTileTokens = 6;  // 12 of 16
 constexpr int kTileRows = 2, kTileTokens = 2;
 #endif
 
-constexpr size_t kRowBlock = 32;      // rows that stay in the L2 cache while tokens pass by
+constexpr size_t kRowBlock = 32;         // the most rows that stay in L2 while tokens pass by;
+constexpr size_t kBlockBytes = 1 << 18;  // as much again is on its way there
 constexpr size_t kChunkBytes = 2048;  // of a token: six of them and four rows stay in the L1 cache
 
 TYTO_INLINE size_t smaller(size_t a, size_t b) {
@@ -119,14 +120,28 @@ struct Tile {
   size_t tail_bytes;  // of a row in a last, partial step; 0: there is none
   Vec* acc;           // [row][T], rows acc_stride apart
   size_t acc_stride;
-  const uint8_t* next;  // what the tile after this one reads, if it comes from memory
+  // Of what the next block of rows reads here, the part that is this tile's to ask for; nullptr:
+  // none. A line of each row every `pace` steps.
+  const uint8_t* next;
+  size_t pace;
 };
 
 // One token reads each weight once, from memory. Asking for them in the order of their addresses,
 // well ahead, into the second-level cache keeps the bus busy although several rows are read at a
-// time.
-constexpr size_t kPrefetchBytes = 32768;
+// time. A file is mapped in small pages: one line of each is asked for further ahead, so that the
+// walk through the page tables is over when the others are.
+constexpr size_t kPrefetchBytes = 32768, kPageAheadBytes = kPrefetchBytes + 65536;
+constexpr size_t kPageBytes = 4096;
 constexpr int kSecondLevel = 2;
+
+// Several tokens use a block of rows while the next one comes: all of their tiles share the asking,
+// lest the bus be idle for most of the time.
+template <int R, size_t kStride>
+TYTO_INLINE void ask_for(const uint8_t* first, size_t row_bytes) {
+  for (int r = 0; r < R; ++r)
+    for (size_t line = 0; line < kStride; line += 64)
+      __builtin_prefetch(first + static_cast<size_t>(r) * row_bytes + line, 0, kSecondLevel);
+}
 
 template <typename Step, int R, int T>
 TYTO_INLINE void add_step(const uint8_t* const (&weights)[R], const uint8_t* x, Vec (&acc)[R][T]) {
@@ -135,6 +150,39 @@ TYTO_INLINE void add_step(const uint8_t* const (&weights)[R], const uint8_t* x, 
   for (int t = 0; t < T; ++t) {
     const typename Step::X token = Step::activations(x + t * kStepXBytes<Step>);
     for (int r = 0; r < R; ++r) acc[r][t] = Step::add_product(w[r], token, acc[r][t]);
+  }
+}
+
+// The steps of one token, in the order of their addresses.
+template <typename Step, int R>
+TYTO_INLINE void add_steps(const Tile& tile, const uint8_t* (&weights)[R], const uint8_t*& x,
+                           Vec (&acc)[R][1]) {
+  constexpr size_t kBytes = R * kStepBytes<Step>, kStepsPerPage = kPageBytes / kBytes;
+  for (size_t i = 0; i < tile.steps; ++i, x += kStepXBytes<Step>) {
+    const uint8_t* here = tile.weights + i * kBytes;
+    ask_for<1, kBytes>(here + kPrefetchBytes, 0);
+    if (i % kStepsPerPage == 0) ask_for<1, 1>(here + kPageAheadBytes, 0);
+    add_step<Step>(weights, x, acc);
+    for (int r = 0; r < R; ++r) weights[r] += kStepBytes<Step>;
+  }
+}
+
+template <typename Step, int R, int T>
+TYTO_INLINE void add_steps(const Tile& tile, const uint8_t* (&weights)[R], const uint8_t*& x,
+                           Vec (&acc)[R][T]) {
+  const uint8_t* next = tile.next;
+  // The pages that the tile of rows after this one will ask for.
+  if (next != nullptr) ask_for<R, 1>(next + R * tile.row_bytes, tile.row_bytes);
+  for (size_t i = 0; i < tile.steps;) {
+    if (next != nullptr) {
+      ask_for<R, kStepBytes<Step>>(next, tile.row_bytes);
+      next += kStepBytes<Step>;
+    }
+    for (const size_t until = smaller(tile.steps, i + tile.pace); i < until; ++i) {
+      add_step<Step>(weights, x, acc);
+      for (int r = 0; r < R; ++r) weights[r] += kStepBytes<Step>;
+      x += T * kStepXBytes<Step>;
+    }
   }
 }
 
@@ -147,17 +195,7 @@ void add_tile(const Tile& tile) {
     for (int t = 0; t < T; ++t) acc[r][t] = tile.acc[r * tile.acc_stride + t];
   }
   const uint8_t* x = tile.x;
-  for (size_t i = 0; i < tile.steps; ++i, x += T * kStepXBytes<Step>) {
-    if constexpr (T == 1)
-      for (size_t line = 0; line < R * kStepBytes<Step>; line += 64)
-        __builtin_prefetch(tile.weights + kPrefetchBytes + i * R * kStepBytes<Step> + line, 0,
-                           kSecondLevel);
-    else if (tile.next != nullptr)
-      for (int r = 0; r < R; ++r)
-        __builtin_prefetch(tile.next + r * tile.row_bytes + i * kStepBytes<Step>, 0, kSecondLevel);
-    add_step<Step>(weights, x, acc);
-    for (int r = 0; r < R; ++r) weights[r] += kStepBytes<Step>;
-  }
+  add_steps<Step>(tile, weights, x, acc);
   if (tile.tail_bytes != 0) {  // read no further than the row goes; the activations end in zeros
     uint8_t padded[R][kStepBytes<Step>] = {};
     const uint8_t* last[R];
@@ -191,36 +229,41 @@ TYTO_INLINE void add_tile_of(size_t tokens, const Tile& tile) {
   }
 }
 
-// Rows of one block by one tile of tokens, chunk of k after chunk.
+// One block of rows, as one of the call's tiles of tokens meets it.
+struct Block {
+  size_t row;
+  size_t rows;
+  size_t stride;  // rows from block to block
+  size_t tile, tiles;
+};
+
+// Chunk of k after chunk.
 template <typename Step>
-TYTO_INLINE void add_block(const FloatMatmul& job, size_t row, size_t rows, const TokenTile& tokens,
+TYTO_INLINE void add_block(const FloatMatmul& job, const Block& block, const TokenTile& tokens,
                            Vec* acc) {
   const size_t whole = job.k / Step::kValues, steps = steps_of<Step>(job.k);
   const size_t tail_bytes = job.k % Step::kValues * Step::kWeightBytes;
   const size_t chunk = tokens.count == 1 ? steps : kChunkBytes / kStepXBytes<Step>;
   const uint8_t* x = static_cast<const uint8_t*>(job.x) + tokens.first * steps * kStepXBytes<Step>;
+  const uint8_t* weights = static_cast<const uint8_t*>(job.weights) + block.row * job.row_stride;
   for (size_t step = 0; step < steps; step += chunk) {
-    const bool last = step + chunk >= steps;
-    Tile tile{nullptr,
-              job.row_stride,
-              x + step * tokens.count * kStepXBytes<Step>,
-              smaller(whole, step + chunk) - smaller(whole, step),
-              last ? tail_bytes : 0,
-              nullptr,
-              tokens.count,
-              nullptr};
-    const uint8_t* weights = static_cast<const uint8_t*>(job.weights) + row * job.row_stride;
-    size_t r = 0;
-    for (; r < rows; r += r + kTileRows <= rows ? kTileRows : 1) {
+    Tile tile{.weights = nullptr,
+              .row_bytes = job.row_stride,
+              .x = x + step * tokens.count * kStepXBytes<Step>,
+              .steps = smaller(whole, step + chunk) - smaller(whole, step),
+              .tail_bytes = step + chunk >= steps ? tail_bytes : 0,
+              .acc = nullptr,
+              .acc_stride = tokens.count,
+              .next = nullptr,
+              .pace = block.tiles};
+    const size_t share = (tile.steps + block.tiles - 1) / block.tiles;
+    const bool asks = block.tile * share < tile.steps;
+    const size_t ahead = block.stride * job.row_stride + block.tile * share * kStepBytes<Step>;
+    for (size_t r = 0; r < block.rows; r += r + kTileRows <= block.rows ? kTileRows : 1) {
       tile.weights = weights + r * job.row_stride + step * kStepBytes<Step>;
-      if (tokens.first == 0) {  // the other tokens find the rows in the second-level cache
-        tile.next = tile.weights + kTileRows * job.row_stride;
-        if (r + 2 * kTileRows > rows)
-          tile.next = last ? weights + kRowBlock * job.row_stride
-                           : weights + (step + chunk) * kStepBytes<Step>;
-      }
+      tile.next = asks ? tile.weights + ahead : nullptr;
       tile.acc = acc + r * tokens.count;
-      if (r + kTileRows <= rows)
+      if (r + kTileRows <= block.rows)
         add_tile_of<Step, kTileRows>(tokens.count, tile);
       else
         add_tile_of<Step, 1>(tokens.count, tile);
@@ -228,25 +271,33 @@ TYTO_INLINE void add_block(const FloatMatmul& job, size_t row, size_t rows, cons
   }
 }
 
+// Sums across the lanes of each row's accumulator.
+TYTO_INLINE void store_sums(const Vec* acc, size_t rows, size_t tokens, float* y, size_t y_stride) {
+  for (size_t t = 0; t < tokens; ++t) {
+    float sums[kRowBlock];
+    for (size_t r = 0; r < rows; r += kLanes) {
+      Vec column[kLanes];
+      for (size_t j = 0; j < kLanes; ++j) column[j] = acc[(r + j) * tokens + t];
+      store(sums + r, sums_of(column));
+    }
+    std::memcpy(y + t * y_stride, sums, rows * sizeof(float));
+  }
+}
+
 template <typename Step>
 void multiply_of(const FloatMatmul& job) {
   Vec acc[kRowBlock * kTileTokens];  // [row][token]
-  for (size_t row = job.first_row; row < job.first_row + job.rows; row += kRowBlock) {
-    const size_t rows = smaller(kRowBlock, job.first_row + job.rows - row);
-    for (size_t tile = 0; tile < token_tiles(job.tokens, kTileTokens); ++tile) {
-      const TokenTile tokens = token_tile(job.tokens, kTileTokens, tile);
+  const size_t most = kBlockBytes / job.row_stride / kTileRows * kTileRows;
+  const size_t stride = most < kTileRows ? kTileRows : smaller(most, kRowBlock);
+  const size_t end = job.first_row + job.rows, tiles = token_tiles(job.tokens, kTileTokens);
+  for (size_t row = job.first_row; row < end; row += stride) {
+    const size_t rows = smaller(stride, end - row);
+    for (size_t i = 0; i < tiles; ++i) {
+      const TokenTile tokens = token_tile(job.tokens, kTileTokens, i);
       const size_t padded_rows = (rows + kLanes - 1) / kLanes * kLanes;
-      for (size_t i = 0; i < padded_rows * tokens.count; ++i) acc[i] = zero();
-      add_block<Step>(job, row, rows, tokens, acc);
-      for (size_t t = 0; t < tokens.count; ++t) {
-        float sums[kRowBlock];
-        for (size_t r = 0; r < rows; r += kLanes) {
-          Vec column[kLanes];
-          for (size_t j = 0; j < kLanes; ++j) column[j] = acc[(r + j) * tokens.count + t];
-          store(sums + r, sums_of(column));
-        }
-        std::memcpy(job.y + (tokens.first + t) * job.y_stride + row, sums, rows * sizeof(float));
-      }
+      for (size_t j = 0; j < padded_rows * tokens.count; ++j) acc[j] = zero();
+      add_block<Step>(job, {row, rows, stride, i, tiles}, tokens, acc);
+      store_sums(acc, rows, tokens.count, job.y + tokens.first * job.y_stride + row, job.y_stride);
     }
   }
 }

@@ -20,17 +20,23 @@ TYTO_INLINE void settle(T& value) {
 #endif
 }
 
+// Each chain has a name of its own: an array would be kept in memory, and its stores measured.
+template <typename T, typename Step>
+TYTO_INLINE void run_chains(size_t rounds, T start, const Step& step) {
+  T a = start, b = start, c = start, d = start, e = start, f = start;
+  T g = start, h = start, i = start, j = start, k = start, l = start;
+  const auto turn = [&](auto&... chains) __attribute__((always_inline)) {
+    static_assert(sizeof...(chains) == kChains);
+    ((chains = step(chains), settle(chains)), ...);
+  };
+  for (size_t round = 0; round < rounds; ++round) turn(a, b, c, d, e, f, g, h, i, j, k, l);
+}
+
 void fma_rounds(size_t rounds) {
-  Vec acc[kChains];
-  for (Vec& v : acc) v = zero();
   Vec a = broadcast(1.0f), b = broadcast(1.0f);
   settle(a);
   settle(b);
-  for (size_t i = 0; i < rounds; ++i)
-    for (Vec& v : acc) {
-      v = fma(a, b, v);
-      settle(v);
-    }
+  run_chains(rounds, zero(), [&](Vec v) __attribute__((always_inline)) { return fma(a, b, v); });
 }
 
 #if defined(TYTO_SIMD_GENERIC)
@@ -46,22 +52,18 @@ TYTO_INLINE IVec dot_step(IVec total, IVec codes, IVec x) {
 #if defined(TYTO_SIMD_AVX512) || defined(__AVXVNNI__)
   return dot4(total, codes, x);
 #else
+  settle(codes);  // else the product, always the same, is computed once
   const IVec pairs = _mm256_maddubs_epi16(codes, x);
   return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 #endif
 }
 
 void int8_rounds(size_t rounds) {
-  IVec acc[kChains];
-  for (IVec& v : acc) v = broadcast(int32_t{0});
   IVec a = broadcast_byte(1), b = broadcast_byte(1);
   settle(a);
   settle(b);
-  for (size_t i = 0; i < rounds; ++i)
-    for (IVec& v : acc) {
-      v = dot_step(v, a, b);
-      settle(v);
-    }
+  run_chains(rounds, broadcast(int32_t{0}),
+             [&](IVec v) __attribute__((always_inline)) { return dot_step(v, a, b); });
 }
 
 #endif
@@ -71,16 +73,12 @@ void int8_rounds(size_t rounds) {
 constexpr double kBf16PerRound = 2.0 * 2 * kLanes * kChains;
 
 void bf16_rounds(size_t rounds) {
-  Vec acc[kChains];
-  for (Vec& v : acc) v = zero();
   IVec a = broadcast(int32_t{0x3f803f80}), b = broadcast(int32_t{0x3f803f80});
   settle(a);
   settle(b);
-  for (size_t i = 0; i < rounds; ++i)
-    for (Vec& v : acc) {
-      v = _mm512_dpbf16_ps(v, (__m512bh)a, (__m512bh)b);
-      settle(v);
-    }
+  run_chains(rounds, zero(), [&](Vec v) __attribute__((always_inline)) {
+    return _mm512_dpbf16_ps(v, (__m512bh)a, (__m512bh)b);
+  });
 }
 
 #else
@@ -90,14 +88,20 @@ void bf16_rounds(size_t) {}
 
 #endif
 
+// As the kernels read weights: asking for what lies ahead, since a core's own prefetching alone
+// does not fill the bus.
 void read_all(const void* memory, size_t bytes) {
   const float* values = static_cast<const float*>(memory);
-  constexpr size_t kAtOnce = 8;
-  for (size_t i = 0; i + kAtOnce * kLanes <= bytes / sizeof(float); i += kAtOnce * kLanes)
+  constexpr size_t kAtOnce = 8, kAhead = 16384 / sizeof(float), kLine = 64 / sizeof(float);
+  for (size_t i = 0; i + kAtOnce * kLanes <= bytes / sizeof(float); i += kAtOnce * kLanes) {
+    for (size_t line = 0; line < kAtOnce * kLanes; line += kLine)
+      __builtin_prefetch(values + i + kAhead + line, 0, 2);
+#pragma GCC unroll 8
     for (size_t v = 0; v < kAtOnce; ++v) {
       Vec value = load(values + i + v * kLanes);
       settle(value);
     }
+  }
 }
 
 constexpr PeakLoops kLoops = {read_all,      fma_rounds,  2.0 * kLanes* kChains, int8_rounds,

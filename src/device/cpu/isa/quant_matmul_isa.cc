@@ -25,12 +25,18 @@ TYTO_INLINE size_t smaller(size_t a, size_t b) {
 // ---------------------------------------------------------------------------------------------
 
 // Panels lie one after the other, so what comes next is simply what lies ahead, scales included.
-// Into the second-level cache: the first can wait for too few lines at a time to fill the bus.
-constexpr size_t kPrefetchBytes = 8192;
+// Codes of eight bits need so little work that the first-level cache can be asked; while others are
+// unpacked it waits for too few lines at a time to fill the bus, and the second level is better.
 constexpr int kFirstLevel = 3, kSecondLevel = 2;
 
-TYTO_INLINE void prefetch(const uint8_t* from, size_t bytes) {
-  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(from + line, 0, kSecondLevel);
+template <DType kType>
+TYTO_INLINE void prefetch_block(const uint8_t* panel) {
+  constexpr PackedLayout kLayout = packed_layout(kType);
+  constexpr bool kBytes = kType == DType::q8_0;
+  constexpr size_t kAhead = kBytes ? 4096 : 8192;
+  for (size_t line = 0; line < kLayout.code_bytes + kLayout.scale_bytes / kLayout.scale_blocks;
+       line += 64)
+    __builtin_prefetch(panel + kAhead + line, 0, kBytes ? kFirstLevel : kSecondLevel);
 }
 
 template <DType kType>
@@ -40,14 +46,14 @@ TYTO_INLINE void multiply_panel(const uint8_t* panel, size_t k, const BlockActiv
   constexpr PackedLayout kLayout = packed_layout(kType);
   constexpr size_t kBlockBytes = kLayout.code_bytes + kLayout.scale_bytes / kLayout.scale_blocks;
   const uint8_t* codes = panel + kLayout.scales_size(k);
-  const uint8_t* ahead = panel + kPrefetchBytes;
+  const uint8_t* place = panel;
   const size_t blocks = k / kBlockValues;
   for (size_t block = 0; block < blocks; panel += kLayout.scale_bytes) {
     typename F::Scales scales[kPanelVecs];
     for (size_t v = 0; v < kPanelVecs; ++v) scales[v] = F::Scales::at(panel, v);
     for (size_t b = 0; b < kLayout.scale_blocks; ++b, ++block, codes += kLayout.code_bytes) {
-      prefetch(ahead, kBlockBytes);
-      ahead += kBlockBytes;
+      prefetch_block<kType>(place);
+      place += kBlockBytes;
       add_block<F, false>(
           [&](auto g, int v) __attribute__((always_inline)) {
             return F::template codes<decltype(g)::value>(codes, static_cast<size_t>(v));
