@@ -187,7 +187,7 @@ Session::Loaded& Session::loaded(const std::vector<ggml_tensor*>& run, const Use
   made.executable = device_->load(program);
   for (size_t i = 0; i < made.buffers.size(); ++i)
     made.executable->bind(static_cast<uint16_t>(i), made.buffers[i]);
-  const std::string& device = device_->info().name;
+  const std::string device = device_->info().name;
   made.label = {trace_.name(event_name(program.name)), trace_.device_index(device), true,
                 &trace_.device(device)};
   return programs_.emplace(std::move(form), std::move(made)).first->second;
