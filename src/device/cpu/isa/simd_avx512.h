@@ -100,27 +100,22 @@ TYTO_INLINE float largest(Vec v) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-// Lane i: the sum of v[i]'s lanes, all in the same order. Two vectors at a time are folded into
-// one: a blend has half of each in place, one shuffle brings the other halves beside them.
+// Lane i: the sum of v[i]'s lanes, all in the same order.
 TYTO_INLINE Vec sums_of(const Vec (&v)[kLanes]) {
-  const IVec quarters =
-      _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
-  const IVec neighbours =
-      _mm512_setr_epi32(1, 16, 3, 18, 5, 20, 7, 22, 9, 24, 11, 26, 13, 28, 15, 30);
   Vec eights[8], fours[4], twos[2];
   for (int i = 0; i < 8; ++i)
-    eights[i] = _mm512_add_ps(_mm512_mask_blend_ps(0xff00, v[2 * i], v[2 * i + 1]),
-                              _mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0x4e));
+    eights[i] = _mm512_add_ps(_mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0x44),
+                              _mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0xee));
   for (int i = 0; i < 4; ++i)
-    fours[i] = _mm512_add_ps(_mm512_mask_blend_ps(0xf0f0, eights[2 * i], eights[2 * i + 1]),
-                             _mm512_permutex2var_ps(eights[2 * i], quarters, eights[2 * i + 1]));
+    fours[i] = _mm512_add_ps(_mm512_shuffle_f32x4(eights[2 * i], eights[2 * i + 1], 0x88),
+                             _mm512_shuffle_f32x4(eights[2 * i], eights[2 * i + 1], 0xdd));
   for (int i = 0; i < 2; ++i)
-    twos[i] = _mm512_add_ps(_mm512_mask_blend_ps(0xcccc, fours[2 * i], fours[2 * i + 1]),
-                            _mm512_shuffle_ps(fours[2 * i], fours[2 * i + 1], 0x4e));
-  const Vec ones = _mm512_add_ps(_mm512_mask_blend_ps(0xaaaa, twos[0], twos[1]),
-                                 _mm512_permutex2var_ps(twos[0], neighbours, twos[1]));
-  // Every fold put a bit of the vector's number into the lane's, the lowest first.
-  const IVec order = _mm512_setr_epi32(0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15);
+    twos[i] = _mm512_add_ps(_mm512_shuffle_ps(fours[2 * i], fours[2 * i + 1], 0x44),
+                            _mm512_shuffle_ps(fours[2 * i], fours[2 * i + 1], 0xee));
+  const Vec ones = _mm512_add_ps(_mm512_shuffle_ps(twos[0], twos[1], 0x88),
+                                 _mm512_shuffle_ps(twos[0], twos[1], 0xdd));
+  // Lane 4 j + i has the sum of v[4 i + j].
+  const IVec order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm512_permutexvar_ps(order, ones);
 }
 
