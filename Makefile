@@ -70,6 +70,7 @@ test-ggml:
 	@tests/scripts/build_llama_cpp build/llama.cpp $(if $(LLAMA_CPP),"$$LLAMA_CPP")
 	@$(MAKE) --no-print-directory plugin LLAMA_CPP=build/llama.cpp/source
 	@cmake --build --preset release --target tyto
+	@tests/scripts/check_headers "$(CURDIR)/src" build/llama.cpp/source
 	@tests/ggml/run_tests.py
 
 format:
