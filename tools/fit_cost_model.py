@@ -428,7 +428,7 @@ def fields(values):
 
 def cpp_text(p):
     lines = ["// Written by tools/fit_cost_model.py; do not edit. data/npu-machines.json says which measurements",
-             "// each number comes from, docs/cost-model.md what it means.", '#include "program/cost_model.h"', "",
+             "// each number comes from, docs/cost-model.md what it means.", '#include "cost/cost_model.h"', "",
              "namespace tyto {", "namespace {", "", "// clang-format off", "constexpr CostParameters kParameters = {"]
     for name, key in (("fused_cast", "gemm fused-cast"), ("drain", "gemm drain"), ("direct", "gemm direct"), ("gemv", "gemv")):
         lines.append(f"    .{name} = {{{fields(p[key])}}},")

@@ -11,9 +11,9 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
-#include "device/npu/kernel_store.h"
-#include "device/npu/stored_kernels.h"
-#include "device/vxrt/vnpu_device.h"
+#include "device/npu/store/kernel_store.h"
+#include "device/npu/store/stored_kernels.h"
+#include "device/vnpu/vnpu_device.h"
 #include "model/model.h"
 
 namespace tyto {

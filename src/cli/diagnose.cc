@@ -6,13 +6,13 @@
 
 #include "base/error.h"
 #include "base/utc_time.h"
+#include "check/greedy.h"
 #include "cli/combination.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
-#include "engine/greedy.h"
 #include "llama/diagnose.h"
 
 namespace tyto {

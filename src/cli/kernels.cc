@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
-#include "device/npu/kernel_store.h"
-#include "device/npu/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
+#include "device/npu/store/stored_kernels.h"
 #include "model/shapes.h"
 
 namespace tyto {

@@ -9,7 +9,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "cli/bench_tests.h"
+#include "cli/bench/bench_tests.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 

@@ -8,9 +8,9 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
-#include "llama/what_if.h"
 #include "model/model.h"
 #include "model/shapes.h"
+#include "plan/what_if.h"
 
 namespace tyto {
 namespace {

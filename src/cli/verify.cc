@@ -6,13 +6,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "check/greedy.h"
 #include "cli/combination.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
 #include "cli/verify_report.h"
-#include "engine/greedy.h"
 #include "tensor/compare.h"
 
 namespace tyto {

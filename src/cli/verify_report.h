@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "check/gate.h"
 #include "cli/verified.h"
-#include "engine/gate.h"
 #include "text/tokenizer.h"
 #include "trace/receipt.h"
 #include "trace/report/table.h"

@@ -4,7 +4,7 @@
 #include "device/cpu/cpu_device.h"
 #include "device/device.h"
 #include "device/npu/npu_entry.h"
-#include "device/vxrt/vnpu_device.h"
+#include "device/vnpu/vnpu_device.h"
 
 namespace tyto {
 namespace {

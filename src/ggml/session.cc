@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "device/cpu/inner_loops.h"
-#include "device/npu/int8_gemm.h"
+#include "device/npu/formats/int8_gemm.h"
 
 namespace tyto::plugin {
 namespace {

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "program/cost_model.h"
+#include "cost/cost_model.h"
 
 namespace tyto::plugin {
 namespace {

@@ -1,6 +1,5 @@
 #include "program/launch_names.h"
 
-#include "program/cost_model.h"
 #include "program/kernel_spec.h"
 
 namespace tyto {
@@ -28,6 +27,8 @@ Operator operator_of(const Launch& launch, const std::string& label) {
   }
 }
 
+}  // namespace
+
 Event launch_event(Trace& trace, const Program& program, size_t index, uint16_t name,
                    const Call& call, uint8_t device) {
   const Launch& launch = program.launches[index];
@@ -42,8 +43,6 @@ Event launch_event(Trace& trace, const Program& program, size_t index, uint16_t 
           .device = device,
           .kind = EventKind::launch};
 }
-
-}  // namespace
 
 std::vector<uint16_t> launch_names(Trace& trace, const Program& program) {
   std::vector<uint16_t> result;
@@ -63,26 +62,6 @@ void record_launches(Trace& trace, const Program& program, std::span<const uint1
     Event event = launch_event(trace, program, i, names[i], call, device);
     event.start_ns = i == 0 ? start_ns : ends_ns[i - 1];
     event.end_ns = ends_ns[i];
-    trace.push(event);
-  }
-}
-
-void record_modelled_launches(Trace& trace, const Program& program, std::span<const uint16_t> names,
-                              const Call& call, uint8_t device, uint64_t total_ns) {
-  const ElfLaw& law = cost_parameters().elf;
-  const auto weight_ms = [&](const Launch& launch) {
-    return launch_ms(program, launch, call) + law.launch_us / 1e3;
-  };
-  double sum_ms = law.call_us / 1e3;
-  for (const Launch& launch : program.launches) sum_ms += weight_ms(launch);
-  const double scale = static_cast<double>(total_ns) / sum_ms;
-  double at = law.call_us / 1e3 * scale;
-  for (size_t i = 0; i < names.size(); ++i) {
-    Event event = launch_event(trace, program, i, names[i], call, device);
-    event.start_ns = static_cast<uint64_t>(at);
-    at += weight_ms(program.launches[i]) * scale;
-    event.end_ns = static_cast<uint64_t>(at);
-    event.modelled_ns = event.end_ns - event.start_ns;
     trace.push(event);
   }
 }

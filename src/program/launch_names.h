@@ -19,10 +19,8 @@ void record_launches(Trace& trace, const Program& program, std::span<const uint1
                      const Call& call, uint8_t device, uint64_t start_ns,
                      std::span<const uint64_t> ends_ns);
 
-// The same for a virtual device, whose dispatch is modelled as one: its `total_ns` is shared out in
-// proportion to what the cost model says of each launch, and what it says of the call itself is
-// left. Times are relative to the begin of the dispatch.
-void record_modelled_launches(Trace& trace, const Program& program, std::span<const uint16_t> names,
-                              const Call& call, uint8_t device, uint64_t total_ns);
+// One launch, without its times.
+Event launch_event(Trace& trace, const Program& program, size_t index, uint16_t name,
+                   const Call& call, uint8_t device);
 
 }  // namespace tyto

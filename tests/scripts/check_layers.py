@@ -16,11 +16,14 @@ EDGES = {
     "trace": ["base"],
     "model": ["tensor", "text"],
     "program": ["tensor", "trace"],
-    "device": ["program"],
+    "cost": ["program"],
+    "device": ["cost"],
     "llama": ["model", "program", "device"],
+    "plan": ["model", "device"],
     "engine": ["llama", "text"],
+    "check": ["engine"],
     "serve": ["engine"],
-    "cli": ["engine", "serve"],
+    "cli": ["engine", "check", "plan", "serve"],
     "ggml": ["program", "device"],
 }
 
@@ -55,7 +58,7 @@ def problems(source):
                     yield f"{where}: {layer} must not include {target}"
             if "getenv" in line and path.name != "environment.cc":
                 yield f"{where}: getenv outside base/environment.cc"
-            if "xrt::" in line and "npu" not in path.parts and "vxrt" not in path.parts:
+            if "xrt::" in line and "npu" not in path.parts and "vnpu" not in path.parts:
                 yield f"{where}: xrt:: outside device/npu"
 
 

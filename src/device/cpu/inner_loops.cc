@@ -8,6 +8,28 @@
 namespace tyto::cpu {
 namespace {
 
+const InnerLoops& avxvnni_loops() {
+  static const InnerLoops loops = [] {
+    InnerLoops result = avx2::inner_loops();
+    result.name = "avxvnni";
+    result.packed = avxvnni::packed_loops();
+    result.peak = &avxvnni::peak_loops();
+    return result;
+  }();
+  return loops;
+}
+
+const InnerLoops& avx512_bf16_loops() {
+  static const InnerLoops loops = [] {
+    InnerLoops result = avx512::inner_loops();
+    result.name = "avx512_bf16";
+    result.floats = &avx512_bf16::float_loops();
+    result.peak = &avx512_bf16::peak_loops();
+    return result;
+  }();
+  return loops;
+}
+
 std::vector<const InnerLoops*> usable() {
   __builtin_cpu_init();
   std::vector<const InnerLoops*> result = {&generic::inner_loops()};
@@ -15,13 +37,13 @@ std::vector<const InnerLoops*> usable() {
       !__builtin_cpu_supports("f16c"))
     return result;
   result.push_back(&avx2::inner_loops());
-  if (__builtin_cpu_supports("avxvnni")) result.push_back(&avxvnni::inner_loops());
+  if (__builtin_cpu_supports("avxvnni")) result.push_back(&avxvnni_loops());
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq") ||
       !__builtin_cpu_supports("avx512vnni"))
     return result;
   result.push_back(&avx512::inner_loops());
-  if (__builtin_cpu_supports("avx512bf16")) result.push_back(&avx512_bf16::inner_loops());
+  if (__builtin_cpu_supports("avx512bf16")) result.push_back(&avx512_bf16_loops());
   return result;
 }
 

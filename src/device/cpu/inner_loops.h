@@ -167,50 +167,23 @@ const InnerLoops& inner_loops_named(std::string_view name);
 // As --isa says; empty: the best.
 const InnerLoops& chosen_inner_loops(std::string_view name);
 
-namespace generic {
-const InnerLoops& inner_loops();
-void matmul(const MatmulTile& tile);
-void attend(const AttentionHead& head);
-const AttentionLoops& attention_loops();
-const FloatLoops& float_loops();
-const PackedLoops* packed_loops();
-const PeakLoops& peak_loops();
-}  // namespace generic
-namespace avx2 {
-const InnerLoops& inner_loops();
-void matmul(const MatmulTile& tile);
-void attend(const AttentionHead& head);
-const AttentionLoops& attention_loops();
-const FloatLoops& float_loops();
-const PackedLoops* packed_loops();
-const PeakLoops& peak_loops();
-}  // namespace avx2
-namespace avxvnni {
-const InnerLoops& inner_loops();
-void matmul(const MatmulTile& tile);
-void attend(const AttentionHead& head);
-const AttentionLoops& attention_loops();
-const FloatLoops& float_loops();
-const PackedLoops* packed_loops();
-const PeakLoops& peak_loops();
-}  // namespace avxvnni
-namespace avx512 {
-const InnerLoops& inner_loops();
-void matmul(const MatmulTile& tile);
-void attend(const AttentionHead& head);
-const AttentionLoops& attention_loops();
-const FloatLoops& float_loops();
-const PackedLoops* packed_loops();
-const PeakLoops& peak_loops();
-}  // namespace avx512
-namespace avx512_bf16 {
-const InnerLoops& inner_loops();
-void matmul(const MatmulTile& tile);
-void attend(const AttentionHead& head);
-const AttentionLoops& attention_loops();
-const FloatLoops& float_loops();
-const PackedLoops* packed_loops();
-const PeakLoops& peak_loops();
-}  // namespace avx512_bf16
+// One set of loops per instruction set; avxvnni differs from avx2 in its integer products only,
+// avx512_bf16 from avx512 in those of bf16.
+#define TYTO_DECLARE_LOOPS(isa)            \
+  namespace isa {                          \
+  const InnerLoops& inner_loops();         \
+  void matmul(const MatmulTile& tile);     \
+  void attend(const AttentionHead& head);  \
+  const AttentionLoops& attention_loops(); \
+  const FloatLoops& float_loops();         \
+  const PackedLoops* packed_loops();       \
+  const PeakLoops& peak_loops();           \
+  }
+TYTO_DECLARE_LOOPS(generic)
+TYTO_DECLARE_LOOPS(avx2)
+TYTO_DECLARE_LOOPS(avxvnni)
+TYTO_DECLARE_LOOPS(avx512)
+TYTO_DECLARE_LOOPS(avx512_bf16)
+#undef TYTO_DECLARE_LOOPS
 
 }  // namespace tyto::cpu

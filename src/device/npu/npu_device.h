@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "device/device.h"
-#include "device/npu/air_abi.h"
-#include "device/npu/elf_file.h"
-#include "device/npu/int8_gemm.h"
+#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/int8_gemm.h"
+#include "device/npu/store/elf_file.h"
 
 namespace tyto {
 

@@ -1,4 +1,4 @@
-#include "cli/bench_output.h"
+#include "cli/bench/bench_output.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "cli/results_ledger.h"
+#include "cli/bench/results_ledger.h"
 #include "trace/report/receipt_fields.h"
 
 namespace tyto {

@@ -1,9 +1,9 @@
-#include "cli/doctor_probe.h"
+#include "cli/doctor/doctor_probe.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "device/vxrt/control.h"
+#include "device/vnpu/machine/control.h"
 #include "support/system_tree.h"
 
 namespace tyto {

@@ -1,4 +1,4 @@
-#include "cli/results_ledger.h"
+#include "cli/bench/results_ledger.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

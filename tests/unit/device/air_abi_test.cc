@@ -1,4 +1,4 @@
-#include "device/npu/air_abi.h"
+#include "device/npu/formats/air_abi.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // MLIR-AIR's six bf16 programs on the virtual NPU, called as on a real one: arguments by position,
 // filled by hand, results compared with plain loops.
-#include "device/vxrt/air_images.h"
+#include "device/vnpu/images/air_images.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "device/npu/decode_words.h"
+#include "device/npu/formats/decode_words.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "device/vxrt/air_images.h"
+#include "device/vnpu/images/air_images.h"
 #include "unit/device/plain_math.h"
 #include "unit/device/vxrt_fixture.h"
 

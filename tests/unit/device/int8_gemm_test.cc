@@ -1,5 +1,5 @@
 // Whole products, tile by tile as an image would compute them, against double precision.
-#include "device/npu/int8_gemm.h"
+#include "device/npu/formats/int8_gemm.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "device/device.h"
-#include "device/vxrt/control.h"
+#include "device/vnpu/machine/control.h"
 #include "tensor/float16.h"
 
 namespace tyto {

@@ -1,6 +1,6 @@
 // No real kernel images exist where these tests run: the files have true headers and made-up
 // bodies.
-#include "device/npu/kernel_store.h"
+#include "device/npu/store/kernel_store.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "device/npu/stored_kernels.h"
+#include "device/npu/store/stored_kernels.h"
 
 namespace tyto {
 namespace {

@@ -7,10 +7,10 @@
 #include <random>
 
 #include "base/error.h"
-#include "device/npu/air_binding.h"
-#include "device/npu/device_lock.h"
-#include "device/npu/memory_plan.h"
-#include "device/npu/weight_placing.h"
+#include "device/npu/formats/air_binding.h"
+#include "device/npu/formats/memory_plan.h"
+#include "device/npu/formats/weight_placing.h"
+#include "device/npu/runtime/device_lock.h"
 #include "tensor/float16.h"
 
 namespace tyto {

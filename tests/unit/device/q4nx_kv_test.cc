@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "device/npu/q4nx.h"
+#include "device/npu/formats/q4nx.h"
 
 namespace tyto {
 namespace {

@@ -1,6 +1,6 @@
 // Blocks are checked against bytes read with plain arithmetic from the format's definition, never
 // with the decoder that is tested beside it.
-#include "device/npu/q4nx.h"
+#include "device/npu/formats/q4nx.h"
 
 #include <gtest/gtest.h>
 

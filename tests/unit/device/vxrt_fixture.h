@@ -16,8 +16,8 @@
 #include <system_error>
 #include <vector>
 
-#include "device/vxrt/control.h"
-#include "device/vxrt/image.h"
+#include "device/vnpu/images/image.h"
+#include "device/vnpu/machine/control.h"
 #include "tensor/float16.h"
 
 namespace tyto::vxrt {

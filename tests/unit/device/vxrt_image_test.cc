@@ -1,4 +1,4 @@
-#include "device/vxrt/image.h"
+#include "device/vnpu/images/image.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "device/vxrt/air_images.h"
-#include "device/vxrt/dma.h"
+#include "device/vnpu/images/air_images.h"
+#include "device/vnpu/machine/dma.h"
 #include "unit/device/vxrt_fixture.h"
 
 namespace tyto::vxrt {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "program/cost_model.h"
+#include "cost/cost_model.h"
 #include "unit/device/vxrt_fixture.h"
 
 #include <xrt/experimental/xrt_system.h>

@@ -1,11 +1,11 @@
 // The modelled clock: what a run takes by its image, and what comes on top.
-#include "device/vxrt/device_time.h"
+#include "device/vnpu/machine/device_time.h"
 
 #include <filesystem>
 #include <optional>
 
 #include "base/error.h"
-#include "device/vxrt/air_images.h"
+#include "device/vnpu/images/air_images.h"
 #include "program/kernel_spec.h"
 #include "unit/device/vxrt_fixture.h"
 

@@ -11,7 +11,7 @@
 #include <array>
 #include <cstddef>
 
-#include "device/vxrt/control.h"
+#include "device/vnpu/machine/control.h"
 #include "llama/pipeline.h"
 #include "support/allocations.h"
 #include "support/random_model.h"

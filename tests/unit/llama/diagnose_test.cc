@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "device/vxrt/control.h"
+#include "device/vnpu/machine/control.h"
 #include "llama/pipeline.h"
 #include "support/random_model.h"
 

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "device/vxrt/control.h"
+#include "device/vnpu/machine/control.h"
 #include "llama/pipeline.h"
 #include "support/count_allocations.h"
 #include "support/random_model.h"

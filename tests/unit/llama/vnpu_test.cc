@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "device/vxrt/control.h"
+#include "device/vnpu/machine/control.h"
 #include "llama/pipeline.h"
 #include "support/random_model.h"
 #include "tensor/compare.h"

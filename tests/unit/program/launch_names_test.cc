@@ -61,22 +61,5 @@ TEST(LaunchNames, MeasuredLaunchesFollowEachOther) {
   EXPECT_EQ(flops, declared.flops);
 }
 
-TEST(LaunchNames, AModelledDispatchIsSharedOutAndTheCallIsLeft) {
-  Trace trace;
-  const Program program = small_program();
-  const auto names = launch_names(trace, program);
-  trace.start(10);
-  constexpr uint64_t kTotal = 1'000'000;
-  record_modelled_launches(trace, program, names, {.tokens = 1}, 0, kTotal);
-  const auto events = trace.events();
-  ASSERT_EQ(events.size(), 3u);
-  EXPECT_GT(events[0].start_ns, 0u);  // the call itself comes first
-  for (size_t i = 1; i < 3; ++i) EXPECT_EQ(events[i].start_ns, events[i - 1].end_ns);
-  EXPECT_NEAR(static_cast<double>(events[2].end_ns), kTotal, 2);
-  EXPECT_NEAR(static_cast<double>(events[0].modelled_ns),
-              static_cast<double>(events[1].modelled_ns), 2);  // the same work
-  EXPECT_LT(events[2].modelled_ns, events[1].modelled_ns);
-}
-
 }  // namespace
 }  // namespace tyto

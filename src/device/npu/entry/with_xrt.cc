@@ -1,8 +1,8 @@
 #include <filesystem>
 
-#include "device/npu/memory_plan.h"
+#include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
-#include "device/npu/stored_kernels.h"
+#include "device/npu/store/stored_kernels.h"
 
 namespace tyto {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/npu/decode_words.h"
-#include "device/npu/q4nx.h"
+#include "device/npu/formats/decode_words.h"
+#include "device/npu/formats/q4nx.h"
+#include "device/npu/formats/weight_placing.h"
 #include "device/npu/runtime/kv_slab.h"
-#include "device/npu/weight_placing.h"
 #include "trace/span.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {

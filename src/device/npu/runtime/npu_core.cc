@@ -6,7 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "device/npu/weight_placing.h"
+#include "cost/modelled_launches.h"
+#include "device/npu/formats/weight_placing.h"
 #include "trace/span.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "device/npu/air_binding.h"
+#include "device/npu/formats/air_binding.h"
 #include "device/npu/npu_device.h"
 #include "program/kernel_spec.h"
 #include "program/launch_names.h"

@@ -1,0 +1,1 @@
+// Stands for the header that the others reuse (src/CMakeLists.txt).

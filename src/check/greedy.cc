@@ -1,0 +1,114 @@
+#include "check/greedy.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "llama/reference.h"
+
+namespace tyto {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+// Logits after these tokens, which follow those given before.
+using Next = std::function<std::span<const float>(std::span<const Token>)>;
+
+Continuation continue_greedily(const Tokenizer& tokenizer, const GreedyRequest& request,
+                               AllLogits* all, const Next& next) {
+  TYTO_ASSERT(!request.prompt.empty() && request.tokens > 0);
+  Continuation result;
+  result.prompt.assign(request.prompt.begin(), request.prompt.end());
+  std::span<const float> logits = next(request.prompt);
+  while (true) {
+    if (all != nullptr) all->emplace_back(logits.begin(), logits.end());
+    result.top.push_back(top_candidates(logits, request.candidates));
+    const Token token = result.top.back().front().token;
+    result.generated.push_back(token);
+    if (tokenizer.is_eos(token) || result.generated.size() == request.tokens) return result;
+    logits = next({&token, 1});
+  }
+}
+
+void add_counters(std::vector<DeviceCounters>& sum, const std::vector<DeviceCounters>& more) {
+  for (const DeviceCounters& device : more) {
+    const auto found = std::find_if(sum.begin(), sum.end(), [&](const DeviceCounters& other) {
+      return other.device == device.device;
+    });
+    if (found == sum.end()) {
+      sum.push_back(device);
+      continue;
+    }
+    found->submissions += device.submissions;
+    found->completions += device.completions;
+    found->launches += device.launches;
+    found->busy_ns += device.busy_ns;
+    found->bytes += device.bytes;
+    found->flops += device.flops;
+  }
+}
+
+}  // namespace
+
+Continuation greedy(Pipeline& pipeline, const Tokenizer& tokenizer, const GreedyRequest& request,
+                    Trace& trace, Receipt& receipt, AllLogits* logits) {
+  pipeline.rewind(0);
+  const auto before = trace.snapshot();
+  auto between = before;
+  const auto start = Clock::now();
+  auto first = start;
+  bool is_prompt = true;
+  const Next next = [&](std::span<const Token> tokens) {
+    const auto result = pipeline.run(tokens);
+    if (is_prompt) {
+      between = trace.snapshot();
+      first = Clock::now();
+    }
+    is_prompt = false;
+    return result;
+  };
+  Continuation result = continue_greedily(tokenizer, request, logits, next);
+  const auto after = trace.snapshot();
+  receipt.prompt_tokens += static_cast<uint32_t>(request.prompt.size());
+  receipt.generated_tokens += static_cast<uint32_t>(result.generated.size());
+  receipt.prefill_seconds += std::chrono::duration<double>(first - start).count();
+  receipt.decode_seconds += std::chrono::duration<double>(Clock::now() - first).count();
+  add_counters(receipt.devices, window(before, after));
+  add_counters(receipt.phases.prefill, window(before, between));
+  add_counters(receipt.phases.decode, window(between, after));
+  receipt.fallbacks = trace.fallbacks();
+  receipt.loaded_code = trace.loaded_code();
+  return result;
+}
+
+Continuation greedy_reference(const Model& model, const Tokenizer& tokenizer,
+                              const GreedyRequest& request, AllLogits* logits,
+                              const Progress& progress) {
+  Reference reference(model);
+  std::vector<float> last;
+  const uint64_t total = request.prompt.size() + request.tokens - 1;
+  uint64_t done = 0;
+  return continue_greedily(tokenizer, request, logits, [&](std::span<const Token> tokens) {
+    for (const Token token : tokens) {
+      last = reference.forward(token);
+      if (progress) progress("reference", ++done, total);
+    }
+    return std::span<const float>(last);
+  });
+}
+
+std::optional<std::string> why_not_executed(const std::string& device, const Receipt& receipt) {
+  for (const Phase phase : {Phase::prefill, Phase::decode}) {
+    const auto& executed = phase == Phase::prefill ? receipt.phases.prefill : receipt.phases.decode;
+    if (executed.empty() && phase == Phase::decode) continue;  // one token was asked for
+    const auto found = std::find_if(executed.begin(), executed.end(),
+                                    [&](const DeviceCounters& d) { return d.device == device; });
+    if (found == executed.end() || found->completions == 0)
+      return fmt::format("{} completed no work in {}", device, name(phase));
+    if (found->completions != found->submissions)
+      return fmt::format("{} completed {} of {} submissions in {}", device, found->completions,
+                         found->submissions, name(phase));
+  }
+  return std::nullopt;
+}
+
+}  // namespace tyto

@@ -1,0 +1,38 @@
+// Greedy continuations with their candidates, by a pipeline or by the plain reference.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/progress.h"
+#include "check/transcript.h"
+#include "llama/pipeline.h"
+#include "text/tokenizer.h"
+#include "trace/receipt.h"
+
+namespace tyto {
+
+struct GreedyRequest {
+  std::span<const Token> prompt;
+  uint32_t tokens = 32;      // fewer when an end-of-text token comes
+  uint32_t candidates = 10;  // kept at every position
+};
+
+// With `logits`, all of every position's are kept there.
+using AllLogits = std::vector<std::vector<float>>;
+
+// From position 0; what was done is added to `receipt`.
+Continuation greedy(Pipeline& pipeline, const Tokenizer& tokenizer, const GreedyRequest& request,
+                    Trace& trace, Receipt& receipt, AllLogits* logits = nullptr);
+
+Continuation greedy_reference(const Model& model, const Tokenizer& tokenizer,
+                              const GreedyRequest& request, AllLogits* logits = nullptr,
+                              const Progress& progress = {});
+
+// Nothing when `device` completed all that was submitted to it, and something, in every phase that
+// ran; else the reason.
+std::optional<std::string> why_not_executed(const std::string& device, const Receipt& receipt);
+
+}  // namespace tyto

@@ -1,0 +1,374 @@
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/bench/bench_output.h"
+#include "cli/bench/bench_run.h"
+#include "cli/bench/bench_tests.h"
+#include "cli/bench/results_ledger.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "trace/energy_report.h"
+
+namespace tyto {
+namespace {
+
+struct BenchFlags {
+  EngineFlags engine;  // its device is a list here
+  std::vector<std::string> models;
+  std::vector<std::string> prompt = {"512"};
+  std::vector<std::string> generate = {"128"};
+  std::vector<std::string> pairs;
+  std::vector<std::string> depth = {"0"};
+  std::vector<std::string> batch = {"2048"};
+  std::vector<std::string> ubatch;
+  std::vector<std::string> threads;
+  std::string type_k, type_v;
+  std::string ab;
+  uint32_t repetitions = 5;
+  double delay = 0;
+  std::string output = "md";
+  std::string output_err;
+  bool no_warmup = false;
+  bool progress = false;
+  bool energy = false;
+  bool peak = false;
+  bool no_ledger = false;
+};
+
+// Prints rows as they come and keeps them. JSON is printed when it is whole.
+class RowSink {
+ public:
+  RowSink(const BenchFlags& flags, const ShownSettings& shown)
+      : origin_{build_facts(), machine_facts()},
+        is_json_(flags.output == "json"),
+        keeps_(!flags.no_ledger),
+        writer_(bench_format(flags.output), origin_, shown) {
+    if (!flags.output_err.empty()) second_.emplace(bench_format(flags.output_err), origin_, shown);
+  }
+
+  void add(const BenchRow& row) {
+    const std::string text = writer_.add(row);
+    if (is_json_)
+      json_ += text;
+    else
+      print(text);
+    if (second_) std::fputs(second_->add(row).c_str(), stderr);
+    for (const std::string& reason : energy_reasons(row.energy)) energy_reasons_.insert(reason);
+    ++rows_;
+    refused_ += row.refused();
+    keep(row);
+  }
+
+  // Also when a later test failed: what is finished is shown.
+  void finish() {
+    if (is_json_ && rows_ > 0) print(json_ + writer_.close());
+    if (second_) std::fputs(second_->close().c_str(), stderr);
+    for (const std::string& reason : energy_reasons_) note("energy · " + reason);
+  }
+
+  void fail_if_refused() const {
+    if (refused_ == 0) return;
+    throw Error(
+        ErrorCode::device, "bench",
+        fmt::format("{} of {} rows refused: no such device could be that fast", refused_, rows_));
+  }
+
+ private:
+  void keep(const BenchRow& row) {
+    if (!keeps_) return;
+    try {
+      append_line(ledger_path(), ledger_line(row, origin_));
+    } catch (const Error& error) {
+      keeps_ = false;
+      note(fmt::format("results are not kept: {}", error.what()));
+    }
+  }
+
+  BenchOrigin origin_;
+  bool is_json_;
+  bool keeps_;
+  BenchWriter writer_;
+  std::optional<BenchWriter> second_;
+  std::string json_;
+  std::set<std::string> energy_reasons_;
+  size_t rows_ = 0;
+  size_t refused_ = 0;
+};
+
+bool is_npu(const std::string& device) {
+  return device == "npu" || device == "vnpu";
+}
+
+// In a list of devices a flag concerns those that know it; with none of them it is an error, as
+// everywhere.
+EngineFlags flags_for(const std::string& device, const std::vector<std::string>& devices,
+                      const BenchFlags& flags) {
+  EngineFlags result = flags.engine;
+  result.device = device;
+  const bool any_npu = std::any_of(devices.begin(), devices.end(), is_npu);
+  const bool any_virtual = std::count(devices.begin(), devices.end(), "vnpu") > 0;
+  if (any_npu && !is_npu(device)) {
+    result.weights.reset();
+    result.on_npu_error.reset();
+    result.prompt_rows.reset();
+  }
+  if (any_virtual && device != "vnpu") {
+    result.vnpu_machine.reset();
+    result.vnpu_numerics.reset();
+    result.vnpu_fault.reset();
+  }
+  return result;
+}
+
+void settle_kv_type(BenchFlags& flags) {
+  if (flags.type_k.empty() && flags.type_v.empty()) return;
+  const std::string k = flags.type_k.empty() ? "f16" : flags.type_k;
+  const std::string v = flags.type_v.empty() ? "f16" : flags.type_v;
+  if (k != v)
+    throw Error(ErrorCode::usage, fmt::format("-ctk {} -ctv {}", k, v),
+                "keys and values have one type here", "give both the same");
+  if (k != "f16" && k != "q8_0" && k != "f32")
+    throw Error(ErrorCode::usage, "-ctk " + k, "the KV cache is f16, q8_0 or f32");
+  if (flags.engine.kv_type)
+    throw Error(ErrorCode::usage, "--kv-type", "says the same as -ctk and -ctv",
+                "give one of them");
+  flags.engine.kv_type = k;
+}
+
+std::vector<uint32_t> positive_counts(const std::vector<std::string>& texts,
+                                      const std::string& flag) {
+  const std::vector<uint32_t> counts = parse_counts(texts, flag);
+  if (std::count(counts.begin(), counts.end(), 0u) > 0)
+    throw Error(ErrorCode::usage, flag, "must be at least 1");
+  return counts;
+}
+
+std::vector<BenchTest> wanted_tests(const BenchFlags& flags) {
+  TestLists lists{.prompts = parse_counts(flags.prompt, "-p"),
+                  .generates = parse_counts(flags.generate, "-n"),
+                  .pairs = {},
+                  .depths = parse_counts(flags.depth, "-d")};
+  for (const std::string& pair : flags.pairs) lists.pairs.push_back(parse_pair(pair, "-pg"));
+  return bench_tests(lists);
+}
+
+std::vector<std::string> wanted_devices(const BenchFlags& flags) {
+  if (flags.ab.empty()) {
+    const std::vector<std::string> devices = parse_names({flags.engine.device}, "--device");
+    if (flags.peak && std::count(devices.begin(), devices.end(), "cpu") == 0)
+      throw Error(ErrorCode::usage, "--peak", "measures the cpu, which is not among the devices");
+    return devices;
+  }
+  const std::vector<std::string> devices = parse_names({flags.ab}, "--ab");
+  if (devices.size() != 2)
+    throw Error(ErrorCode::usage, "--ab " + flags.ab, "compares two devices", "like --ab cpu,vnpu");
+  if (flags.energy)
+    throw Error(ErrorCode::usage, "--energy", "cannot be had with --ab: a turn is too short");
+  return devices;
+}
+
+// What every combination of batches and threads needs, for one model and device.
+std::vector<BenchSetup> setups_of(const BenchFlags& flags, const std::string& model,
+                                  const EngineFlags& engine, const std::vector<BenchTest>& tests) {
+  BenchSetup setup{.flags = engine, .ubatch = {}, .longest_test = {}, .measures_peak = flags.peak};
+  setup.flags.model.model = model;
+  for (const BenchTest& test : tests)
+    if (test.positions() > setup.positions) {
+      setup.positions = test.positions();
+      setup.longest_test = test.name();
+    }
+  std::vector<std::optional<uint32_t>> ubatches = {std::nullopt};
+  if (!flags.ubatch.empty()) ubatches.clear();
+  for (uint32_t n : positive_counts(flags.ubatch, "-ub")) ubatches.emplace_back(n);
+  std::vector<uint32_t> threads = positive_counts(flags.threads, "-t");
+  if (threads.empty()) threads = {0};  // one per usable core
+  std::vector<BenchSetup> setups;
+  for (uint32_t batch : positive_counts(flags.batch, "-b"))
+    for (const auto& ubatch : ubatches)
+      for (uint32_t count : threads) {
+        setup.batch = batch;
+        setup.ubatch = ubatch;
+        setup.flags.threads = count;
+        setups.push_back(setup);
+      }
+  return setups;
+}
+
+// One engine to measure, or two to compare in turns.
+struct Work {
+  BenchSetup first;
+  std::optional<BenchSetup> second;
+};
+
+std::vector<Work> plan_work(const BenchFlags& flags, const std::vector<BenchTest>& tests) {
+  const std::vector<std::string> devices = wanted_devices(flags);
+  std::vector<std::string> models = parse_names(flags.models, "-m");
+  if (models.empty()) models = {""};  // the shipped one
+  std::vector<Work> work;
+  for (const std::string& model : models) {
+    std::vector<std::vector<BenchSetup>> of_device;
+    for (const std::string& device : devices)
+      of_device.push_back(setups_of(flags, model, flags_for(device, devices, flags), tests));
+    if (flags.ab.empty()) {
+      for (const auto& setups : of_device)
+        for (const BenchSetup& setup : setups) work.push_back({setup, {}});
+      continue;
+    }
+    for (size_t i = 0; i < of_device[0].size(); ++i)
+      work.push_back({of_device[0][i], of_device[1][i]});
+  }
+  return work;
+}
+
+void compare(BenchEngine& a, BenchEngine& b, const BenchTest& test, const BenchOptions& options,
+             RowSink& sink, std::vector<std::string>& lines) {
+  const auto [row_a, row_b] = measure_in_turns(a, b, test, options);
+  sink.add(row_a);
+  sink.add(row_b);
+  lines.push_back(ab_line(row_a));
+}
+
+void run_work(const BenchFlags& flags, const std::vector<Work>& work,
+              const std::vector<BenchTest>& tests, const BenchOptions& options, RowSink& sink) {
+  std::vector<std::string> comparisons;
+  size_t done = 0;
+  for (const Work& each : work) {
+    BenchEngine engine = open_bench_engine(each.first, options.progress);
+    BenchEngine other;
+    if (const auto& peak = engine.facts.peak)
+      note(fmt::format("peak: {:.1f} GB/s, {:.0f} GFLOP/s ({})", peak->gb_s, peak->gflops,
+                       peak->source));
+    if (each.second) other = open_bench_engine(*each.second, options.progress);
+    for (const BenchTest& test : tests) {
+      if (done > 0 && flags.delay > 0)
+        std::this_thread::sleep_for(std::chrono::duration<double>(flags.delay));
+      ++done;
+      if (flags.progress)
+        note(fmt::format("bench {}/{}: {} on {}", done, work.size() * tests.size(), test.name(),
+                         engine.facts.device));
+      if (each.second)
+        compare(engine, other, test, options, sink, comparisons);
+      else
+        sink.add(measure(engine, test, options));
+    }
+  }
+  for (const std::string& line : comparisons) note(line);
+}
+
+void bench(BenchFlags flags) {
+  settle_kv_type(flags);
+  const std::vector<BenchTest> tests = wanted_tests(flags);
+  const std::vector<Work> work = plan_work(flags, tests);
+  const auto meter = energy_meter(flags.energy);
+  const ShownSettings shown{.file = work.size() > 1 && parse_names(flags.models, "-m").size() > 1,
+                            .batch = flags.batch != BenchFlags{}.batch,
+                            .ubatch = !flags.ubatch.empty(),
+                            .kv_type = flags.engine.kv_type.has_value(),
+                            .fusion = flags.engine.fusion != "block",
+                            .peak = flags.peak};
+  const BenchOptions options{.repetitions = flags.repetitions,
+                             .warm_up = !flags.no_warmup,
+                             .meter = meter.get(),
+                             .progress = progress_bar()};
+  RowSink sink(flags, shown);
+  try {
+    run_work(flags, work, tests, options, sink);
+  } catch (const Error&) {
+    sink.finish();
+    throw;
+  }
+  sink.finish();
+  sink.fail_if_refused();
+}
+
+void add_test_flags(CLI::App& command, BenchFlags& flags) {
+  const auto list = [&](const char* flag, std::vector<std::string>& values, const char* meaning) {
+    command.add_option(flag, values, meaning)->type_name("N,...")->take_all();
+  };
+  list("-p,--n-prompt", flags.prompt, "prefill lengths; 0 for none (default: 512)");
+  list("-n,--n-gen", flags.generate, "decode lengths; 0 for none (default: 128)");
+  command.add_option("--pg", flags.pairs, "-pg: a prefill and a decode timed together; repeatable")
+      ->type_name("PP,TG")
+      ->take_all();
+  list("-d,--n-depth", flags.depth, "tokens in the KV cache before, not timed (default: 0)");
+  list("-b,--batch-size", flags.batch, "tokens given to the engine at once (default: 2048)");
+  list("--ubatch-size", flags.ubatch, "-ub: tokens per prefill dispatch (default: 256)");
+  command.add_option("-r,--repetitions", flags.repetitions, "timed runs per row")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command.add_option("--delay", flags.delay, "seconds to wait between rows")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 3600.0));
+  command.add_flag("--no-warmup", flags.no_warmup, "leave out the run before the timed ones");
+  command.add_option("--ab", flags.ab, "compare two devices in turns: a b a b ...")
+      ->type_name("DEV,DEV");
+}
+
+void add_output_flags(CLI::App& command, BenchFlags& flags) {
+  command.add_option("-o,--output", flags.output, "format on stdout")
+      ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
+      ->capture_default_str();
+  command.add_option("--output-err", flags.output_err, "-oe: format on stderr, too")
+      ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}));
+  command.add_flag("--progress", flags.progress, "name each row on stderr before it is measured");
+  command.add_flag("--peak", flags.peak,
+                   "measure what memory and arithmetic can do first, and show each row's share");
+  command.add_flag("--no-ledger", flags.no_ledger, "do not keep the rows (see `tyto results`)");
+}
+
+// Where other commands take one model and one number of threads, this one takes lists.
+void add_lists_of_engines(CLI::App& command, BenchFlags& flags) {
+  add_engine_flags(command, flags.engine);
+  for (const char* single : {"--model", "--threads"})
+    command.remove_option(command.get_option(single));
+  command.get_option("--device")
+      ->description("where the work goes first; a list measures one after the other")
+      ->type_name("NAME,...");
+  command.get_option("--context")
+      ->description("positions to make room for (default: what the longest test needs)");
+  command.add_option("-m,--model", flags.models, "models (default: the shipped one); repeatable")
+      ->type_name("MODEL,...")
+      ->take_all();
+  command.add_option("-t,--threads", flags.threads, "CPU threads (default: one per usable core)")
+      ->type_name("N,...")
+      ->take_all()
+      ->group("Device");
+  command.add_option("--cache-type-k", flags.type_k, "-ctk: type of the KV cache's keys")
+      ->type_name("TYPE")
+      ->group("Device");
+  command.add_option("--cache-type-v", flags.type_v, "-ctv: and of its values; the same")
+      ->type_name("TYPE")
+      ->group("Device");
+}
+
+}  // namespace
+
+void define_bench(CLI::App& command) {
+  auto flags = std::make_shared<BenchFlags>();
+  add_test_flags(command, *flags);
+  add_output_flags(command, *flags);
+  add_lists_of_engines(command, *flags);
+  add_energy_flag(command, flags->energy);
+  command.footer(
+      "Flags and tests as in llama-bench: pp512 is a prefill of 512 tokens, tg128 is 128 decoded "
+      "tokens,\n\"@ d2048\" means after 2048 others. N,... is a list; 128-1024*2 and 16-64+16 are "
+      "ranges. Each row names\nthe devices that completed its work. A virtual NPU's speed is "
+      "modelled, and says so.\n\n"
+      "Examples:\n  tyto bench -m model.gguf -p 128,512 -n 64 -r 5\n"
+      "  tyto bench -p 0 -n 32 -d 0,512,2048 -o json\n"
+      "  tyto bench --ab cpu,vnpu -p 64 -n 16");
+  command.callback([flags, &command] {
+    if (!flags->ab.empty() && command.get_option("--device")->count() > 0)
+      throw Error(ErrorCode::usage, "--device", "has no effect together with --ab");
+    bench(*flags);
+  });
+}
+
+}  // namespace tyto

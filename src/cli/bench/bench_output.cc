@@ -1,0 +1,354 @@
+#include "cli/bench/bench_output.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/bench/results_ledger.h"
+#include "cli/energy_json.h"
+#include "cli/terminal.h"
+#include "trace/energy_report.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string dump(const ordered_json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string upper(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::vector<uint64_t> nanoseconds(const std::vector<double>& seconds) {
+  std::vector<uint64_t> result;
+  for (double each : seconds) result.push_back(static_cast<uint64_t>(each * 1e9 + 0.5));
+  return result;
+}
+
+// llama-bench's settings, with what stands for them here. Those for which there is no choice have
+// the value that its own neutral setting has.
+ordered_json setting_fields(const BenchRow& row, const BenchOrigin& origin) {
+  const BenchFacts& facts = row.facts;
+  const bool on_cpu = facts.device == "cpu";
+  return {{"build_commit", origin.build.commit},
+          {"build_number", origin.build.number},
+          {"cpu_info", origin.machine.cpu},
+          {"gpu_info", on_cpu ? "" : facts.device_description},
+          {"backends", upper(facts.device)},
+          {"model_filename", facts.model_path},
+          {"model_type", facts.model_type},
+          {"model_size", facts.model_bytes},
+          {"model_n_params", facts.parameters},
+          {"n_batch", facts.batch},
+          {"n_ubatch", facts.ubatch},
+          {"n_threads", facts.threads},
+          {"cpu_mask", "0x0"},
+          {"cpu_strict", false},
+          {"poll", 0},
+          {"type_k", facts.kv_type},
+          {"type_v", facts.kv_type},
+          {"n_gpu_layers", on_cpu ? 0 : facts.layers},
+          {"n_cpu_moe", 0},
+          {"split_mode", "none"},
+          {"main_gpu", 0},
+          {"no_kv_offload", false},
+          {"flash_attn", 0},
+          {"devices", facts.device},
+          {"tensor_split", "0.00"},
+          {"tensor_buft_overrides", "none"},
+          {"load_mode", "mmap"},
+          {"embeddings", false},
+          {"no_op_offload", 0},
+          {"no_host", false},
+          {"fit_target", 0},
+          {"fit_min_ctx", 0},
+          {"n_prompt", row.test.prompt},
+          {"n_gen", row.test.generate},
+          {"n_depth", row.test.depth},
+          {"test_time", row.time}};
+}
+
+constexpr const char* kSpeedFields[] = {"avg_ns",    "stddev_ns",  "avg_ts",
+                                        "stddev_ts", "samples_ns", "samples_ts"};
+
+void add_speed(ordered_json& json, const BenchRow& row, const std::string& prefix, bool has_any) {
+  for (const char* field : kSpeedFields) json[prefix + field] = nullptr;
+  if (!has_any) return;
+  const Statistics time = statistics(row.seconds);
+  const Statistics speed = statistics(row.tokens_per_second());
+  json[prefix + "avg_ns"] = static_cast<uint64_t>(time.mean * 1e9 + 0.5);
+  json[prefix + "stddev_ns"] = static_cast<uint64_t>(time.deviation * 1e9 + 0.5);
+  json[prefix + "avg_ts"] = speed.mean;
+  json[prefix + "stddev_ts"] = speed.deviation;
+  json[prefix + "samples_ns"] = nanoseconds(row.seconds);
+  json[prefix + "samples_ts"] = row.tokens_per_second();
+}
+
+ordered_json number_or_null(double value) {
+  return value > 0 ? ordered_json(value) : ordered_json(nullptr);
+}
+
+ordered_json share_or_null(const BenchRow& row, double rate, double DeviceLimits::* most) {
+  return number_or_null(row.facts.peak ? rate / *row.facts.peak.*most : 0);
+}
+
+// What was moved and computed, and what share that is of what the machine can do at best.
+void add_work(ordered_json& json, const BenchRow& row) {
+  const WorkRate work = work_rate(row);
+  json["bytes_per_token"] = work.bytes_per_token;
+  json["flops_per_token"] = work.flops_per_token;
+  json["gb_per_s"] = number_or_null(row.modelled ? 0 : work.gb_per_s);
+  json["gflop_per_s"] = number_or_null(row.modelled ? 0 : work.gflop_per_s);
+  json["modelled_gb_per_s"] = number_or_null(row.modelled ? work.gb_per_s : 0);
+  json["modelled_gflop_per_s"] = number_or_null(row.modelled ? work.gflop_per_s : 0);
+  json["peak"] = row.facts.peak ? ordered_json(row.facts.peak->source) : ordered_json(nullptr);
+  json["peak_gb_per_s"] = number_or_null(row.facts.peak ? row.facts.peak->gb_s : 0);
+  json["peak_gflop_per_s"] = number_or_null(row.facts.peak ? row.facts.peak->gflops : 0);
+  json["share_of_peak_gb_per_s"] = share_or_null(row, work.gb_per_s, &DeviceLimits::gb_s);
+  json["share_of_peak_gflop_per_s"] = share_or_null(row, work.gflop_per_s, &DeviceLimits::gflops);
+}
+
+const RailEnergy* measured_rail(const BenchRow& row) {
+  for (const RailEnergy& rail : row.energy.rails)
+    if (rail.joules) return &rail;
+  return nullptr;
+}
+
+void add_energy(ordered_json& json, const BenchRow& row) {
+  const RailEnergy* rail = measured_rail(row);
+  json["j_per_token"] =
+      rail != nullptr ? ordered_json(*rail->joules / row.all_tokens()) : ordered_json(nullptr);
+  json["energy_rail"] = rail != nullptr ? ordered_json(rail->rail.label()) : ordered_json(nullptr);
+  json["energy_reason"] = rail != nullptr ? ordered_json(nullptr) : ordered_json(row.energy_reason);
+  if (!row.energy.rails.empty()) json["energy"] = energy_json(row.energy, row.all_tokens());
+}
+
+ordered_json ab_json(const AbComparison& ab) {
+  const Statistics ratio = statistics(ab.ratios);
+  const bool any = !ab.ratios.empty();
+  return {{"a", ab.a},
+          {"b", ab.b},
+          {"a_modelled", ab.a_modelled},
+          {"b_modelled", ab.b_modelled},
+          {"ratio_median", any ? ordered_json(ratio.median) : ordered_json(nullptr)},
+          {"ratio_min", any ? ordered_json(ratio.least) : ordered_json(nullptr)},
+          {"ratio_max", any ? ordered_json(ratio.most) : ordered_json(nullptr)},
+          {"ratios", ab.ratios}};
+}
+
+std::string csv_cell(const ordered_json& value) {
+  std::string text = value.is_null()     ? ""
+                     : value.is_string() ? value.get<std::string>()
+                                         : dump(value);
+  std::string quoted = "\"";
+  for (char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+// Lists and objects are left to JSON; every row has the same columns.
+std::string csv_line(const ordered_json& fields, bool names) {
+  constexpr const char* kJsonOnly[] = {
+      "samples_ns", "samples_ts", "modelled_samples_ns", "modelled_samples_ts", "energy",
+      "ab",         "fallbacks"};
+  std::string line;
+  for (const auto& [name, value] : fields.items()) {
+    if (std::find(std::begin(kJsonOnly), std::end(kJsonOnly), name) != std::end(kJsonOnly))
+      continue;
+    line += (line.empty() ? "" : ",") + (names ? name : csv_cell(value));
+  }
+  return line + "\n";
+}
+
+struct Column {
+  std::string name;
+  bool is_number;
+  std::function<std::string(const BenchRow&)> cell;
+};
+
+std::string reasons(const BenchRow& row) {
+  std::string text;
+  for (const std::string& reason : row.receipt.plausibility.reasons)
+    text += (text.empty() ? "" : "; ") + reason;
+  return text;
+}
+
+std::string speed_cell(const BenchRow& row) {
+  if (row.refused()) return "refused: " + reasons(row);
+  const Statistics speed = statistics(row.tokens_per_second());
+  return fmt::format("{:.2f} ± {:.2f}{}", speed.mean, speed.deviation,
+                     row.modelled ? " modelled" : "");
+}
+
+std::string work_cell(const BenchRow& row) {
+  const double rate = work_rate(row).gb_per_s;
+  if (rate <= 0) return "-";
+  return fmt::format("{:.1f}{}", rate, row.modelled ? " modelled" : "");
+}
+
+std::string share_cell(const BenchRow& row, double rate, double DeviceLimits::* most) {
+  if (!row.facts.peak) return "-";
+  return fmt::format("{:.0f} %", 100 * rate / *row.facts.peak.*most);
+}
+
+std::string joules_cell(const BenchRow& row) {
+  const RailEnergy* rail = measured_rail(row);
+  if (rail == nullptr) return "n/a (" + row.energy_reason + ")";
+  return fmt::format("{:.3g} ({}, idle included)", *rail->joules / row.all_tokens(),
+                     rail->rail.label());
+}
+
+std::string parameters_cell(const BenchRow& row) {
+  const auto count = static_cast<double>(row.facts.parameters);
+  return count >= 1e9 ? fmt::format("{:.2f} B", count / 1e9) : fmt::format("{:.2f} M", count / 1e6);
+}
+
+std::vector<Column> columns(const ShownSettings& shown) {
+  std::vector<Column> all = {
+      {"model", false, [](const BenchRow& row) { return row.facts.model_type; }},
+      {"size", true, [](const BenchRow& row) { return human_bytes(row.facts.model_bytes); }},
+      {"params", true, parameters_cell},
+      {"backend", false, [](const BenchRow& row) { return upper(row.facts.device); }},
+      {"threads", true, [](const BenchRow& row) { return fmt::format("{}", row.facts.threads); }}};
+  const auto add = [&](bool wanted, const char* name, auto cell) {
+    if (wanted) all.push_back({name, false, cell});
+  };
+  add(shown.file, "file", [](const BenchRow& row) {
+    return std::filesystem::path(row.facts.model_path).filename().string();
+  });
+  add(shown.batch, "n_batch", [](const BenchRow& row) { return std::to_string(row.facts.batch); });
+  add(shown.ubatch, "n_ubatch",
+      [](const BenchRow& row) { return std::to_string(row.facts.ubatch); });
+  add(shown.kv_type, "type_kv", [](const BenchRow& row) { return row.facts.kv_type; });
+  add(shown.fusion, "fusion", [](const BenchRow& row) { return row.facts.fusion; });
+  const std::vector<Column> rest = {
+      {"test", true, [](const BenchRow& row) { return row.test.name(); }},
+      {"t/s", true, speed_cell},
+      {"executed on", false, [](const BenchRow& row) { return device_names(row.receipt.devices); }},
+      {"GB/s", true, work_cell}};
+  all.insert(all.end(), rest.begin(), rest.end());
+  add(shown.peak, "of peak", [](const BenchRow& row) {
+    return share_cell(row, work_rate(row).gb_per_s, &DeviceLimits::gb_s);
+  });
+  add(shown.peak, "MB/token", [](const BenchRow& row) {
+    return fmt::format("{:.1f}", work_rate(row).bytes_per_token * 1e-6);
+  });
+  add(shown.peak, "GFLOP/s",
+      [](const BenchRow& row) { return fmt::format("{:.1f}", work_rate(row).gflop_per_s); });
+  add(shown.peak, "of peak", [](const BenchRow& row) {
+    return share_cell(row, work_rate(row).gflop_per_s, &DeviceLimits::gflops);
+  });
+  const std::vector<Column> proof = {
+      {"dispatches/token", true,
+       [](const BenchRow& row) { return fmt::format("{:.4g}", dispatches_per_token(row)); }},
+      {"J/token", false, joules_cell},
+      {"receipt", false, [](const BenchRow& row) { return row.receipt_id.substr(0, 8); }}};
+  all.insert(all.end(), proof.begin(), proof.end());
+  return all;
+}
+
+std::string table_header(const std::vector<Column>& all) {
+  std::string names = "|", lines = "|";
+  for (const Column& column : all) {
+    names += " " + column.name + " |";
+    lines += column.is_number ? " ---: |" : " --- |";
+  }
+  return names + "\n" + lines + "\n";
+}
+
+std::string table_row(const std::vector<Column>& all, const BenchRow& row) {
+  std::string line = "|";
+  for (const Column& column : all) line += " " + column.cell(row) + " |";
+  return line + "\n";
+}
+
+std::string side(const std::string& device, bool modelled) {
+  return device + (modelled ? " (modelled)" : "");
+}
+
+}  // namespace
+
+BenchFormat bench_format(const std::string& name) {
+  if (name == "csv") return BenchFormat::csv;
+  if (name == "json") return BenchFormat::json;
+  return name == "jsonl" ? BenchFormat::jsonl : BenchFormat::markdown;
+}
+
+ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
+  ordered_json json = setting_fields(row, origin);
+  add_speed(json, row, "", !row.modelled && !row.refused());
+  json["test"] = row.test.name();
+  json["executed_on"] = device_names(row.receipt.devices);
+  json["modelled"] = row.modelled;
+  add_speed(json, row, "modelled_", row.modelled && !row.refused());
+  json["simulation_s"] = number_or_null(row.simulation_seconds);
+  json["plausibility"] = std::string(name(row.receipt.plausibility.verdict));
+  json["refused"] = row.refused() ? ordered_json(reasons(row)) : ordered_json(nullptr);
+  json["dispatches_per_token"] = dispatches_per_token(row);
+  add_work(json, row);
+  add_energy(json, row);
+  json["fusion"] = row.facts.fusion;
+  json["n_ctx"] = row.facts.context;
+  json["weights_hash"] = row.facts.weights_hash;
+  json["fallbacks"] = row.receipt.fallbacks;
+  json["receipt_id"] = row.receipt_id;
+  if (row.ab) json["ab"] = ab_json(*row.ab);
+  return json;
+}
+
+std::string BenchWriter::add(const BenchRow& row) {
+  const bool is_first = std::exchange(is_first_, false);
+  if (format_ == BenchFormat::markdown) {
+    const std::vector<Column> all = columns(shown_);
+    return (is_first ? table_header(all) : "") + table_row(all, row);
+  }
+  const ordered_json fields = row_fields(row, origin_);
+  if (format_ == BenchFormat::csv)
+    return (is_first ? csv_line(fields, true) : "") + csv_line(fields, false);
+  if (format_ == BenchFormat::jsonl) return dump(fields) + "\n";
+  return (is_first ? "[\n" : ",\n") + dump(fields, 2);
+}
+
+std::string BenchWriter::close() const {
+  if (format_ != BenchFormat::json) return "";
+  return is_first_ ? "[]\n" : "\n]\n";
+}
+
+std::string ab_line(const BenchRow& row) {
+  const AbComparison& ab = *row.ab;
+  const std::string sides = side(ab.a, ab.a_modelled) + " / " + side(ab.b, ab.b_modelled);
+  if (ab.ratios.empty()) return fmt::format("{}: {}: refused", row.test.name(), sides);
+  const Statistics ratio = statistics(ab.ratios);
+  std::string line = fmt::format("{}: {} = {:.4g} in the median of {} round{}, {:.4g} to {:.4g}",
+                                 row.test.name(), sides, ratio.median, ab.ratios.size(),
+                                 ab.ratios.size() == 1 ? "" : "s", ratio.least, ratio.most);
+  if (ab.a_modelled != ab.b_modelled) line += "; compares a modelled with a measured speed";
+  return line;
+}
+
+std::string ledger_line(const BenchRow& row, const BenchOrigin& origin) {
+  const ordered_json& receipt = row.receipt_json;
+  return result_line(row.receipt_id, row.time,
+                     {{"tyto", receipt.at("tyto")},
+                      {"command", receipt.at("command")},
+                      {"machine",
+                       {{"cpu", origin.machine.cpu},
+                        {"cpu_threads", origin.machine.cpu_threads},
+                        {"memory_bytes", origin.machine.memory_bytes},
+                        {"kernel", origin.machine.kernel}}},
+                      {"hashes", receipt.at("hashes")},
+                      {"row", row_fields(row, origin)},
+                      {"receipt", receipt}});
+}
+
+std::string refusal_line(const BenchRow& row) {
+  return fmt::format("{}: refused: {}", row.test.name(), reasons(row));
+}
+
+}  // namespace tyto

@@ -1,0 +1,62 @@
+// A benchmark's rows as text: a table, CSV, JSON or JSON lines. The first fields are llama-bench's,
+// in its order and under its names, so that what reads its output reads ours.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/bench/bench_run.h"
+#include "cli/provenance.h"
+
+namespace tyto {
+
+enum class BenchFormat : uint8_t { markdown, csv, json, jsonl };
+BenchFormat bench_format(const std::string& name);  // md, csv, json, jsonl
+
+// Where a run of the benchmark happened; the same for all its rows.
+struct BenchOrigin {
+  BuildFacts build;
+  MachineFacts machine;
+};
+
+// Settings that have a column in the table only when they were given.
+struct ShownSettings {
+  bool file = false;
+  bool batch = false;
+  bool ubatch = false;
+  bool kv_type = false;
+  bool fusion = false;
+  bool peak = false;
+};
+
+// All fields of a row. A modelled row has no avg_ts: its numbers are in modelled_avg_ts and so on.
+// A refused row has neither.
+nlohmann::ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin);
+
+// Text for a row as it is finished. The first one comes with what stands above it, in JSON the
+// bracket; `close` gives what ends the output.
+class BenchWriter {
+ public:
+  BenchWriter(BenchFormat format, BenchOrigin origin, ShownSettings shown)
+      : format_(format), origin_(std::move(origin)), shown_(shown) {}
+  std::string add(const BenchRow& row);
+  std::string close() const;
+
+ private:
+  BenchFormat format_;
+  BenchOrigin origin_;
+  ShownSettings shown_;
+  bool is_first_ = true;
+};
+
+// "tg16: cpu / vnpu (modelled) = 0.51 in the median of 5 rounds, 0.49 to 0.52"
+std::string ab_line(const BenchRow& row);
+
+// What the ledger keeps of a row, as a line.
+std::string ledger_line(const BenchRow& row, const BenchOrigin& origin);
+
+// One line: the test, and why its speed cannot be true.
+std::string refusal_line(const BenchRow& row);
+
+}  // namespace tyto

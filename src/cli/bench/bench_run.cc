@@ -1,0 +1,377 @@
+#include "cli/bench/bench_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <random>
+
+#include "base/error.h"
+#include "base/utc_time.h"
+#include "cli/provenance.h"
+#include "tensor/dtype.h"
+#include "trace/energy_report.h"
+#include "trace/profile.h"
+#include "trace/report/receipt_fields.h"
+
+namespace tyto {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// 64 bytes each: a recording takes at most half a GiB.
+constexpr size_t kMostEvents = size_t{8} << 20;
+constexpr size_t kEventsPerToken = 2;  // beside the pipeline's
+constexpr uint32_t kContextStep = 256;
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+bool has_virtual_device(const Engine& engine) {
+  for (const DeviceInfo& device : engine.devices())
+    if (device.is_virtual) return true;
+  return false;
+}
+
+std::vector<Token> random_tokens(uint32_t count, uint32_t vocab) {
+  std::mt19937 random(1);  // speed does not depend on which tokens these are
+  std::vector<Token> tokens(count);
+  for (Token& token : tokens) token = static_cast<Token>(random() % vocab);
+  return tokens;
+}
+
+std::string model_type(const Model& model) {
+  std::map<DType, uint64_t> bytes;
+  for (const NamedTensor& tensor : model.tensors)
+    bytes[tensor.view.dtype] += tensor.view.bytes.size();
+  const auto most = std::max_element(
+      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto count = static_cast<double>(model.parameters());
+  const std::string size =
+      count >= 1e9 ? fmt::format("{:.2f}B", count / 1e9) : fmt::format("{:.3g}M", count / 1e6);
+  return fmt::format("{} {} {}", model.config.architecture, size,
+                     most == bytes.end() ? "" : info(most->first).name);
+}
+
+[[noreturn]] void fail_room(const BenchSetup& setup, uint32_t room) {
+  throw Error(ErrorCode::usage, setup.longest_test,
+              fmt::format("needs {} positions, and there are {}", setup.positions, room),
+              setup.flags.context > 0 ? "give a larger -c" : "give shorter tests");
+}
+
+// As llama-bench, room for the longest test; an NPU's cache is as long as its kernels are made for.
+uint32_t context_for(const BenchSetup& setup, const std::string& model) {
+  if (setup.flags.context > 0 || setup.flags.device != "cpu") return setup.flags.context;
+  const uint32_t most = open_model(find_model(model)).config.context;
+  if (setup.positions > most) fail_room(setup, most);
+  const uint64_t wanted = (setup.positions + kContextStep - 1) / kContextStep * kContextStep;
+  return static_cast<uint32_t>(std::min<uint64_t>(wanted, most));
+}
+
+BenchFacts facts_of(const BenchSetup& setup, const EngineOptions& options, Engine& engine,
+                    const ReceiptContext& origin) {
+  const Model& model = engine.model();
+  const DeviceInfo device = engine.devices().front();
+  const uint32_t context = engine.pipeline().context();
+  BenchFacts facts;
+  facts.model_path = model.path.string();
+  facts.model_type = model_type(model);
+  facts.model_bytes = model.weight_bytes();
+  facts.parameters = model.parameters();
+  facts.batch = setup.batch;
+  facts.ubatch = device.prompt_rows > 0 ? device.prompt_rows
+                                        : std::min(options.pipeline.prefill_chunk, context);
+  facts.threads = engine.threads();
+  facts.context = context;
+  facts.layers = model.config.layers;
+  const DType kv = device.kv ? device.kv->type : options.pipeline.kv_type.value_or(DType::f16);
+  facts.kv_type = info(kv).name;
+  facts.device = options.device;
+  facts.device_description = device.description;
+  facts.fusion = setup.flags.fusion;
+  facts.weights_hash = origin.weights_hash;
+  return facts;
+}
+
+// Brings the cache to `depth`. What it already holds is kept, except where a device has faster
+// kernels for a prompt that begins at 0.
+void fill(BenchEngine& bench, uint32_t depth, const Progress& progress) {
+  Pipeline& pipeline = bench.engine->pipeline();
+  if (pipeline.position() < depth) {
+    if (bench.engine->devices().front().prompt_rows > 0) pipeline.rewind(0);
+    const uint32_t from = pipeline.position();
+    pipeline.run(std::span(bench.tokens).subspan(from, depth - from), progress);
+  }
+  pipeline.rewind(depth);
+}
+
+void run_prompt(BenchEngine& bench, uint32_t count) {
+  Pipeline& pipeline = bench.engine->pipeline();
+  const auto tokens = std::span(bench.tokens).subspan(pipeline.position(), count);
+  for (size_t done = 0; done < count; done += bench.facts.batch)
+    pipeline.run(tokens.subspan(done, std::min<size_t>(bench.facts.batch, count - done)));
+  bench.engine->trace().token_chosen();
+}
+
+void run_steps(BenchEngine& bench, uint32_t count) {
+  Pipeline& pipeline = bench.engine->pipeline();
+  for (uint32_t i = 0; i < count; ++i) {
+    pipeline.run({&bench.tokens[pipeline.position()], 1});
+    bench.engine->trace().token_chosen();
+  }
+}
+
+void warm_up(BenchEngine& bench, const BenchTest& test) {
+  if (test.prompt > 0) run_prompt(bench, test.prompt);
+  if (test.generate > 0) run_steps(bench, 1);
+  bench.engine->pipeline().rewind(test.depth);
+}
+
+// A recording is how modelled time is known.
+void start_recording(BenchEngine& bench, const BenchTest& test) {
+  const size_t batches = (test.prompt + bench.facts.batch - 1) / bench.facts.batch;
+  const size_t wanted = bench.engine->pipeline().event_count(test.prompt, test.generate + batches) +
+                        (test.generate + batches + 1) * kEventsPerToken;
+  if (wanted > kMostEvents)
+    throw Error(ErrorCode::unsupported, test.name(),
+                fmt::format("modelled time would take a recording of {} events", wanted),
+                fmt::format("at most {}: give fewer tokens", kMostEvents));
+  bench.engine->trace().start(wanted);
+}
+
+// The recording splits at the first token; a test without a prompt has no such split.
+ModelledSeconds modelled_of(const Trace& trace, const Receipt& receipt, const BenchTest& test) {
+  const ProfileRun run = collect_run(trace, receipt);
+  TYTO_ASSERT(run.lost == 0 && run.receipt.modelled);
+  const ModelledSeconds split = *run.receipt.modelled;
+  return test.prompt > 0 ? split : ModelledSeconds{0, split.prefill + split.decode};
+}
+
+Receipt run_once(BenchEngine& bench, const BenchTest& test) {
+  Engine& engine = *bench.engine;
+  Trace& trace = engine.trace();
+  const bool is_modelled = has_virtual_device(engine);
+  engine.pipeline().rewind(test.depth);
+  if (is_modelled) start_recording(bench, test);
+  const auto before = trace.snapshot();
+  const auto start = Clock::now();
+  if (test.prompt > 0) run_prompt(bench, test.prompt);
+  const auto middle = Clock::now();
+  const auto between = trace.snapshot();
+  const auto resumed = Clock::now();
+  run_steps(bench, test.generate);
+  const auto end = Clock::now();
+  trace.stop();
+  const auto after = trace.snapshot();
+  Receipt receipt;
+  receipt.prompt_tokens = test.prompt;
+  receipt.generated_tokens = test.generate;
+  receipt.first_from_prefill = false;
+  receipt.prefill_seconds = test.prompt > 0 ? seconds_between(start, middle) : 0;
+  receipt.decode_seconds = test.generate > 0 ? seconds_between(resumed, end) : 0;
+  receipt.devices = window(before, after);
+  receipt.phases = {window(before, between), window(between, after)};
+  if (has_virtual_device(receipt)) receipt.modelled = modelled_of(trace, receipt, test);
+  return receipt;
+}
+
+double seconds_of(const Receipt& receipt) {
+  return receipt.modelled ? receipt.modelled->prefill + receipt.modelled->decode
+                          : receipt.prefill_seconds + receipt.decode_seconds;
+}
+
+void add(std::vector<DeviceCounters>& total, const std::vector<DeviceCounters>& more) {
+  for (const DeviceCounters& device : more) {
+    const auto same = std::find_if(total.begin(), total.end(), [&](const DeviceCounters& other) {
+      return other.device == device.device;
+    });
+    if (same == total.end()) {
+      total.push_back(device);
+      continue;
+    }
+    same->submissions += device.submissions;
+    same->completions += device.completions;
+    same->launches += device.launches;
+    same->busy_ns += device.busy_ns;
+    same->bytes += device.bytes;
+    same->flops += device.flops;
+  }
+}
+
+Receipt sum(const std::vector<Receipt>& runs) {
+  Receipt total;
+  total.first_from_prefill = false;
+  for (const Receipt& run : runs) {
+    total.prompt_tokens += run.prompt_tokens;
+    total.generated_tokens += run.generated_tokens;
+    total.prefill_seconds += run.prefill_seconds;
+    total.decode_seconds += run.decode_seconds;
+    add(total.devices, run.devices);
+    add(total.phases.prefill, run.phases.prefill);
+    add(total.phases.decode, run.phases.decode);
+    if (!run.modelled) continue;
+    if (!total.modelled) total.modelled.emplace();
+    total.modelled->prefill += run.modelled->prefill;
+    total.modelled->decode += run.modelled->decode;
+  }
+  return total;
+}
+
+// A row of one phase is not concerned by a requirement of the other.
+void check_row(const Engine& engine, const BenchRow& row) {
+  const std::optional<Phase> wanted = engine.requirement().phase;
+  const bool concerned =
+      !wanted || (*wanted == Phase::prefill ? row.test.prompt > 0 : row.test.generate > 0);
+  if (concerned) engine.check_required(row.receipt.phases);
+}
+
+// Joules of a simulation are no device's.
+void settle_energy(BenchRow& row) {
+  for (RailEnergy& rail : row.energy.rails)
+    if (row.modelled && rail.joules) {
+      rail.joules.reset();
+      rail.reason = "a virtual device took part: the energy is the simulation's";
+    }
+  Energy& energy = row.receipt.energy;
+  row.energy_reason = energy.reason = "no --energy";
+  if (row.energy.rails.empty()) return;
+  row.energy_reason = energy.reason = row.energy.rails.front().reason;
+  for (const RailEnergy& rail : row.energy.rails) {
+    if (!rail.joules) continue;
+    row.energy_reason.clear();
+    energy = {.rail = rail.rail.name, .reason = "of prefill and decode together: in the row"};
+    if (row.test.generate == 0) energy.prefill_joules = rail.joules;
+    if (row.test.prompt == 0) energy.decode_joules = rail.joules;
+    return;
+  }
+}
+
+BenchRow make_row(const BenchEngine& bench, const BenchTest& test, const std::string& time,
+                  const std::vector<Receipt>& runs, const EnergyWindow& energy) {
+  const Engine& engine = *bench.engine;
+  BenchRow row{.test = test, .facts = bench.facts, .time = time};
+  row.receipt = sum(runs);
+  row.modelled = row.receipt.modelled.has_value();
+  for (const Receipt& run : runs) row.seconds.push_back(seconds_of(run));
+  if (row.modelled)
+    row.simulation_seconds = row.receipt.prefill_seconds + row.receipt.decode_seconds;
+  row.receipt.fallbacks = bench.engine->trace().fallbacks();
+  check_row(engine, row);
+  engine.complete(row.receipt);
+  row.receipt.plausibility = judge(*std::min_element(runs.begin(), runs.end(),
+                                                     [](const Receipt& a, const Receipt& b) {
+                                                       return seconds_of(a) < seconds_of(b);
+                                                     }),
+                                   engine.limits());
+  row.energy = energy;
+  settle_energy(row);
+  ReceiptContext origin = bench.origin;
+  origin.time = time;
+  row.receipt_json = receipt_fields(row.receipt, origin);
+  row.receipt_id = row.receipt_json.at("id");
+  return row;
+}
+
+void prepare(BenchEngine& bench, const BenchTest& test, const BenchOptions& options) {
+  fill(bench, test.depth, options.progress);
+  if (options.warm_up) warm_up(bench, test);
+}
+
+void show(const BenchOptions& options, const BenchTest& test, uint32_t done) {
+  if (options.progress) options.progress(test.name(), done, options.repetitions);
+}
+
+}  // namespace
+
+std::vector<double> BenchRow::tokens_per_second() const {
+  std::vector<double> result;
+  for (double each : seconds) result.push_back(each > 0 ? test.tokens() / each : 0);
+  return result;
+}
+
+BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress) {
+  EngineOptions options = engine_options(setup.flags);
+  options.pipeline.context = context_for(setup, options.model);
+  if (setup.ubatch) options.pipeline.prefill_chunk = *setup.ubatch;
+  BenchEngine bench;
+  bench.engine = std::make_unique<Engine>(options, progress);
+  const DeviceInfo device = bench.engine->devices().front();
+  if (setup.ubatch && device.prompt_rows > 0)
+    throw Error(ErrorCode::usage, "-ub",
+                fmt::format("has no effect with --device {}: its kernels take {} rows", device.name,
+                            device.prompt_rows),
+                "--prompt-rows chooses them");
+  const uint32_t context = bench.engine->pipeline().context();
+  if (setup.positions > context) fail_room(setup, context);
+  bench.origin = receipt_context(*bench.engine, setup.flags.fusion);
+  bench.facts = facts_of(setup, options, *bench.engine, bench.origin);
+  if (setup.measures_peak && device.name == "cpu")
+    bench.facts.peak = bench.engine->measure_cpu_peak();
+  bench.tokens = random_tokens(context, bench.engine->model().config.vocab);
+  return bench;
+}
+
+BenchRow measure(BenchEngine& bench, const BenchTest& test, const BenchOptions& options) {
+  prepare(bench, test, options);
+  const std::string time = utc_now();
+  std::vector<Receipt> runs;
+  if (options.meter != nullptr) options.meter->start();
+  for (uint32_t i = 0; i < options.repetitions; ++i) {
+    show(options, test, i);
+    runs.push_back(run_once(bench, test));
+  }
+  const EnergyWindow energy = options.meter != nullptr ? options.meter->stop() : EnergyWindow{};
+  show(options, test, options.repetitions);
+  return make_row(bench, test, time, runs, energy);
+}
+
+std::pair<BenchRow, BenchRow> measure_in_turns(BenchEngine& a, BenchEngine& b,
+                                               const BenchTest& test, const BenchOptions& options) {
+  prepare(a, test, options);
+  prepare(b, test, options);
+  const std::string time = utc_now();
+  std::vector<Receipt> runs_a, runs_b;
+  for (uint32_t i = 0; i < options.repetitions; ++i) {
+    show(options, test, i);
+    runs_a.push_back(run_once(a, test));
+    runs_b.push_back(run_once(b, test));
+  }
+  show(options, test, options.repetitions);
+  BenchRow row_a = make_row(a, test, time, runs_a, {});
+  BenchRow row_b = make_row(b, test, time, runs_b, {});
+  AbComparison ab{.a = a.facts.device, .b = b.facts.device, .ratios = {}};
+  ab.a_modelled = row_a.modelled;
+  ab.b_modelled = row_b.modelled;
+  if (!row_a.refused() && !row_b.refused())
+    for (uint32_t i = 0; i < options.repetitions; ++i)
+      ab.ratios.push_back(row_b.seconds[i] / row_a.seconds[i]);
+  row_a.ab = row_b.ab = ab;
+  return {std::move(row_a), std::move(row_b)};
+}
+
+double dispatches_per_token(const BenchRow& row) {
+  double submissions = 0;
+  for (const DeviceCounters& device : row.receipt.devices)
+    if (device.device != "cpu" || row.receipt.devices.size() == 1)
+      submissions += static_cast<double>(device.submissions);
+  return submissions / row.all_tokens();
+}
+
+WorkRate work_rate(const BenchRow& row) {
+  double bytes = 0, flops = 0, busy_ns = 0;
+  for (const DeviceCounters& device : row.receipt.devices) {
+    if (row.modelled && !device.is_virtual) continue;
+    bytes += static_cast<double>(device.bytes);
+    flops += static_cast<double>(device.flops);
+    busy_ns += static_cast<double>(device.busy_ns);
+  }
+  WorkRate rate{.bytes_per_token = bytes / row.all_tokens(),
+                .flops_per_token = flops / row.all_tokens()};
+  if (busy_ns > 0 && !row.refused()) {
+    rate.gb_per_s = bytes / busy_ns;
+    rate.gflop_per_s = flops / busy_ns;
+  }
+  return rate;
+}
+
+}  // namespace tyto

@@ -1,0 +1,116 @@
+// Running a benchmark's tests on an engine: what is timed, what is counted, and what a row holds.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/progress.h"
+#include "cli/bench/bench_tests.h"
+#include "cli/flags.h"
+#include "engine/engine.h"
+#include "trace/energy_meter.h"
+#include "trace/receipt.h"
+
+namespace tyto {
+
+// One combination of the flags that need an engine of their own.
+struct BenchSetup {
+  EngineFlags flags;               // with one model, one device, one number of threads
+  uint32_t batch = 2048;           // tokens given to the engine at once
+  std::optional<uint32_t> ubatch;  // tokens per prefill dispatch; none: the engine's own
+  uint64_t positions = 0;          // what the longest test needs
+  std::string longest_test;
+  bool measures_peak = false;  // of the cpu
+};
+
+// What a row says about where it ran.
+struct BenchFacts {
+  std::string model_path;
+  std::string model_type;  // "llama 1.24B bf16"
+  uint64_t model_bytes = 0;
+  uint64_t parameters = 0;
+  uint32_t batch = 0;
+  uint32_t ubatch = 0;
+  uint32_t threads = 0;
+  uint32_t context = 0;
+  uint32_t layers = 0;
+  std::string kv_type;
+  std::string device;  // as asked for
+  std::string device_description;
+  std::string fusion;
+  std::string weights_hash;
+  std::optional<DeviceLimits> peak = {};  // of the cpu, measured before the tests
+};
+
+struct BenchEngine {
+  BenchFacts facts;
+  ReceiptContext origin;
+  std::unique_ptr<Engine> engine;
+  std::vector<Token> tokens;  // [context], the one at each position: a filled cache stays valid
+};
+
+// A comparison of two devices in turns; the same in both rows.
+struct AbComparison {
+  std::string a, b;            // as asked for
+  std::vector<double> ratios;  // t/s of a by t/s of b, per round
+  bool a_modelled = false;
+  bool b_modelled = false;
+};
+
+struct BenchRow {
+  BenchTest test = {};
+  BenchFacts facts = {};
+  std::string time = {};             // UTC, when the test began
+  std::vector<double> seconds = {};  // per repetition, on the clock that `modelled` says
+  // A virtual device took part: its dispatches last as modelled, and the host's part as measured.
+  bool modelled = false;
+  double simulation_seconds = 0;  // wall time of all repetitions, of a modelled row
+  Receipt receipt = {};           // of all repetitions together; the speed judged is the fastest's
+  nlohmann::ordered_json receipt_json = {};
+  std::string receipt_id = {};
+  EnergyWindow energy = {};  // of all repetitions; no rails: not asked for
+  std::string energy_reason = {};
+  std::optional<AbComparison> ab = {};
+
+  std::vector<double> tokens_per_second() const;  // per repetition
+  double all_tokens() const {
+    return static_cast<double>(test.tokens()) * static_cast<double>(seconds.size());
+  }
+  bool refused() const { return receipt.plausibility.verdict == Verdict::refused; }
+};
+
+struct BenchOptions {
+  uint32_t repetitions = 5;
+  bool warm_up = true;
+  EnergyMeter* meter = nullptr;  // none: energy is not measured
+  Progress progress = {};
+};
+
+// Opens the model with room for the longest test. Flags that the device cannot honour are usage
+// Errors.
+BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress);
+
+// Throws when the engine's --require is not satisfied.
+BenchRow measure(BenchEngine& bench, const BenchTest& test, const BenchOptions& options);
+// The same test in turns, a b a b ..., so that what drifts meets both.
+std::pair<BenchRow, BenchRow> measure_in_turns(BenchEngine& a, BenchEngine& b,
+                                               const BenchTest& test, const BenchOptions& options);
+
+// Submissions per token of the row. The host's own steps beside another device are not dispatches.
+double dispatches_per_token(const BenchRow& row);
+
+// Declared bytes and arithmetic against the time between submission and completion; where a virtual
+// device took part, that device's alone, in modelled time.
+struct WorkRate {
+  double bytes_per_token = 0;
+  double flops_per_token = 0;
+  double gb_per_s = 0;
+  double gflop_per_s = 0;
+};
+WorkRate work_rate(const BenchRow& row);
+
+}  // namespace tyto

@@ -1,0 +1,146 @@
+// doctor: everything between the processor and a dispatch, each with a verdict and a way out.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/doctor/doctor_checks.h"
+#include "cli/doctor/doctor_probe.h"
+#include "cli/flags.h"
+#include "cli/help.h"
+#include "cli/terminal.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct DoctorFlags {
+  ModelFlags model;
+  bool json = false;
+  std::string root = "/";
+};
+
+ModelFacts look_at_model(const ModelFlags& flags) {
+  ModelFacts facts;
+  try {
+    facts = probe_model(model_or_shipped(flags));
+  } catch (const Error& error) {  // no shipped model beside the program
+    facts.name = "the shipped model";
+    facts.error = error.what();
+    facts.hint = error.hint;
+  }
+  facts.named = !flags.model.empty();
+  return facts;
+}
+
+SystemFacts look(const DoctorFlags& flags) {
+  SystemFacts facts = read_system_facts(flags.root);
+  const bool this_machine = flags.root == "/";
+  // Before there are threads: it is asked in a forked process.
+  if (this_machine && !facts.vulkan.loader.empty()) probe_vulkan(facts.vulkan.loader, facts.vulkan);
+  try {
+    facts.kernel_cache = probe_kernel_cache(cache_folder() / "kernels");
+  } catch (const Error& error) {  // nobody says where the cache is
+    facts.kernel_cache.problems.push_back(error.what());
+  }
+  if (!this_machine && flags.model.model.empty()) return facts;
+  facts.model = look_at_model(flags.model);
+  if (this_machine) facts.devices = probe_devices();
+  return facts;
+}
+
+std::string summary(const std::vector<Check>& checks) {
+  const auto failures = std::count_if(checks.begin(), checks.end(), [](const Check& check) {
+    return check.state == CheckState::fail;
+  });
+  const Check* first = first_to_repair(checks);
+  if (first == nullptr) return "All is well.";
+  if (failures == 0)
+    return fmt::format("Nothing is broken. To get more out of it, {}: {}", first->name, first->fix);
+  return fmt::format("{} broken. Do this first, {}: {}", failures, first->name, first->fix);
+}
+
+// Checks that were skipped for the same reason are one row.
+std::vector<Check> shortened(const std::vector<Check>& checks) {
+  std::vector<Check> rows;
+  std::string also;
+  for (size_t i = 0; i < checks.size(); ++i) {
+    const Check& check = checks[i];
+    const bool repeats = check.state == CheckState::skipped && !rows.empty() &&
+                         rows.back().state == CheckState::skipped &&
+                         checks[i - 1].detail == check.detail;
+    if (!repeats) {
+      if (!also.empty()) rows.back().detail += "; so also " + also;
+      also.clear();
+      rows.push_back(check);
+    } else {
+      also += (also.empty() ? "" : ", ") + check.name;
+    }
+  }
+  if (!also.empty()) rows.back().detail += "; so also " + also;
+  return rows;
+}
+
+std::string table(const std::vector<Check>& checks) {
+  constexpr std::array<const char*, 4> kMarks = {"✓", "·", "!", "✗"};
+  size_t width = 0;
+  for (const Check& check : checks) width = std::max(width, check.name.size());
+  const size_t indent = width + 4;
+  std::string out;
+  for (const Check& check : shortened(checks)) {
+    out += fmt::format("{} {:<{}}  {}\n", kMarks[static_cast<size_t>(check.state)], check.name,
+                       width, wrapped(check.detail, indent));
+    if (!check.fix.empty())
+      out += std::string(indent, ' ') + "→ " + wrapped(check.fix, indent + 2) + "\n";
+  }
+  return out + "\n" + wrapped(summary(checks), 0) + "\n";
+}
+
+std::string json_text(const std::vector<Check>& checks) {
+  ordered_json rows = ordered_json::array();
+  for (const Check& check : checks) {
+    rows.push_back(
+        {{"check", check.name}, {"state", to_string(check.state)}, {"detail", check.detail}});
+    rows.back()["fix"] = nullptr;
+    if (!check.fix.empty()) rows.back()["fix"] = check.fix;
+  }
+  ordered_json whole = {{"schema", "tyto-doctor/1"}, {"verdict", to_string(worst(checks))}};
+  const Check* first = first_to_repair(checks);
+  whole["first"] = nullptr;
+  if (first != nullptr) whole["first"] = first->name;
+  whole["checks"] = std::move(rows);
+  return whole.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+void doctor(const DoctorFlags& flags) {
+  const std::vector<Check> checks = examine(look(flags));
+  print(flags.json ? json_text(checks) : table(checks));
+  if (worst(checks) == CheckState::fail)
+    throw Error(ErrorCode::device, "doctor", "this machine is not in order");
+}
+
+}  // namespace
+
+void define_doctor(CLI::App& command) {
+  auto flags = std::make_shared<DoctorFlags>();
+  add_model_flag(command, flags->model);
+  command.add_flag("--json", flags->json, "the same as JSON");
+  command
+      .add_option("--root", flags->root,
+                  "read /proc, /sys, /dev, /lib and /usr below this folder: a recorded machine; "
+                  "nothing is tried out then")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory);
+  command.alias("validate");
+  command.footer(
+      "✓ good   ! works, less well than it could   ✗ broken   · does not apply\n"
+      "Exit code 1 when something is broken, else 0. docs/doctor.md explains each check.\n\n"
+      "Examples:\n  tyto doctor\n  tyto doctor -m model.gguf --json");
+  command.callback([flags] { doctor(*flags); });
+}
+
+}  // namespace tyto

@@ -1,0 +1,26 @@
+// The device nodes of NPUs, and who may open them.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/doctor/doctor_facts.h"
+
+namespace tyto {
+
+struct Identity {
+  bool is_root = false;
+  std::vector<std::string> groups;              // names, or numbers where they have none
+  std::map<unsigned, std::string> group_names;  // of the machine
+  std::map<unsigned, std::string> user_names;
+};
+
+Identity read_identity(const std::filesystem::path& root);
+
+// Opens every /dev/accel/accel* to see whether it may; a node that may not is still a node.
+std::vector<AccelNode> read_accel_nodes(const std::filesystem::path& root,
+                                        const Identity& identity);
+
+}  // namespace tyto

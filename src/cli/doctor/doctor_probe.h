@@ -1,0 +1,30 @@
+// The facts that are found by trying: devices compute, models open, Vulkan lists its devices.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/doctor/doctor_facts.h"
+#include "device/device.h"
+
+namespace tyto {
+
+// A small program (rmsnorm, then matmul) compared with plain loops, then the rate at which one
+// large matrix is read. `open_error` instead when the device cannot be opened.
+DeviceProbe probe_device(const DeviceEntry& entry, const DeviceEnv& env);
+std::vector<DeviceProbe> probe_devices();  // all of device_table()
+
+KernelCacheFacts probe_kernel_cache(const std::filesystem::path& store);
+
+// Opens what -m names.
+ModelFacts probe_model(const std::string& name);
+
+// Asks the loader at `library` for the physical devices, in a process of its own: drivers have been
+// seen to crash and to hang. Fills `enumerated`, `devices` and `error`. To be called while the
+// program has one thread.
+void probe_vulkan(const std::string& library, VulkanFacts& vulkan,
+                  std::chrono::milliseconds timeout = std::chrono::seconds(10));
+
+}  // namespace tyto

@@ -1,0 +1,398 @@
+#include "device/npu/formats/air_abi.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace tyto {
+namespace {
+
+enum class Extent : uint8_t { one, two, seq, emb, q_dim, kv_dim, hidden, hidden_twice };
+
+struct Row {
+  std::string_view name;
+  AirRole role;
+  Extent rows, cols;
+  AirLayout layout = AirLayout::none;
+  std::string_view source = "";
+  DType dtype = DType::bf16;
+};
+
+struct Table {
+  std::string_view name;
+  std::string_view entry;
+  uint32_t launches;
+  std::span<const Row> rows;
+};
+
+using enum AirRole;
+using enum AirLayout;
+using E = Extent;
+
+// clang-format off
+constexpr Row kRmsGemmsRope[] = {
+    {"x_in",     input,   E::seq, E::emb},
+    {"norm_w",   weight,  E::one, E::emb,    as_stored,     "input_layernorm.weight"},
+    {"normed",   scratch, E::seq, E::emb},
+    {"wq",       weight,  E::emb, E::q_dim,  transposed,    "self_attn.q_proj.weight"},
+    {"q",        scratch, E::seq, E::q_dim},
+    {"wk",       weight,  E::emb, E::kv_dim, transposed,    "self_attn.k_proj.weight"},
+    {"k",        scratch, E::seq, E::kv_dim},
+    {"wv",       weight,  E::emb, E::kv_dim, transposed,    "self_attn.v_proj.weight"},
+    {"v",        output,  E::seq, E::kv_dim},
+    {"lut_q",    weight,  E::seq, E::q_dim,  rope_per_head},
+    {"lut_k",    weight,  E::seq, E::kv_dim, rope_per_head},
+    {"q_roped",  output,  E::seq, E::q_dim},
+    {"k_roped",  output,  E::seq, E::kv_dim},
+    {"q_f32",    scratch, E::seq, E::q_dim,  none, "", DType::f32},
+};
+
+// With as many KV heads as heads, K and V have the shape of Q and take the same kind of GEMM: into
+// f32, then a cast launch each.
+constexpr Row kRmsGemmsRopeMha[] = {
+    {"k_f32",    scratch, E::seq, E::kv_dim, none, "", DType::f32},
+    {"v_f32",    scratch, E::seq, E::kv_dim, none, "", DType::f32},
+};
+
+constexpr Row kFlashAttn[] = {
+    {"q",        input,   E::seq, E::q_dim},
+    {"k",        input,   E::seq, E::kv_dim},
+    {"v",        input,   E::seq, E::kv_dim},
+    {"out",      output,  E::seq, E::q_dim},
+};
+
+constexpr Row kOFfn[] = {
+    {"attn_out",   input,   E::seq,    E::q_dim},
+    {"wo",         weight,  E::q_dim,  E::emb,    transposed, "self_attn.o_proj.weight"},
+    {"proj",       scratch, E::seq,    E::emb},
+    {"x_residual", input,   E::seq,    E::emb},
+    {"res1",       scratch, E::seq,    E::emb},
+    {"ffn_norm_w", weight,  E::one,    E::emb,    as_stored,  "post_attention_layernorm.weight"},
+    {"normed2",    scratch, E::seq,    E::emb},
+    {"w_gate",     weight,  E::emb,    E::hidden, transposed, "mlp.gate_proj.weight"},
+    {"gate",       scratch, E::seq,    E::hidden},
+    {"w_up",       weight,  E::emb,    E::hidden, transposed, "mlp.up_proj.weight"},
+    {"up",         scratch, E::seq,    E::hidden},
+    {"swiglu",     scratch, E::seq,    E::hidden},
+    {"w_down",     weight,  E::hidden, E::emb,    transposed, "mlp.down_proj.weight"},
+    {"down",       scratch, E::seq,    E::emb},
+    {"output",     output,  E::seq,    E::emb},
+    {"proj_f32",   scratch, E::seq,    E::emb,    none, "", DType::f32},
+    {"gate_f32",   scratch, E::seq,    E::hidden, none, "", DType::f32},
+    {"up_f32",     scratch, E::seq,    E::hidden, none, "", DType::f32},
+    {"down_f32",   scratch, E::seq,    E::emb,    none, "", DType::f32},
+};
+
+constexpr Row kRmsGemvRope[] = {
+    {"x_in",     input,   E::one,    E::emb},
+    {"norm_w",   weight,  E::one,    E::emb,    as_stored,     "input_layernorm.weight"},
+    {"normed",   scratch, E::one,    E::emb},
+    {"wq",       weight,  E::q_dim,  E::emb,    as_stored,     "self_attn.q_proj.weight"},
+    {"q",        scratch, E::one,    E::q_dim},
+    {"wk",       weight,  E::kv_dim, E::emb,    as_stored,     "self_attn.k_proj.weight"},
+    {"k",        scratch, E::one,    E::kv_dim},
+    {"wv",       weight,  E::kv_dim, E::emb,    as_stored,     "self_attn.v_proj.weight"},
+    {"v",        output,  E::one,    E::kv_dim},
+    {"lut_q",    input,   E::one,    E::q_dim,  rope_per_head},
+    {"lut_k",    input,   E::one,    E::kv_dim, rope_per_head},
+    {"q_roped",  output,  E::one,    E::q_dim},
+    {"k_roped",  output,  E::one,    E::kv_dim},
+};
+
+// The dead arguments keep one signature with an int4 variant; one small buffer can stand for all.
+constexpr Row kOGemvFfn[] = {
+    {"wo",         weight,  E::emb,          E::q_dim,  as_stored, "self_attn.o_proj.weight"},
+    {"attn_out",   input,   E::one,          E::q_dim},
+    {"dead_2",     dead,    E::one,          E::emb},
+    {"x_residual", input,   E::one,          E::emb},
+    {"dead_4",     dead,    E::one,          E::emb},
+    {"dead_5",     dead,    E::one,          E::emb},
+    {"packed_rms", weight,  E::two,          E::emb,    norm_in_row_1,
+     "post_attention_layernorm.weight"},
+    {"w_gateup",   weight,  E::hidden_twice, E::emb,    gate_up_rows,
+     "mlp.gate_proj.weight+mlp.up_proj.weight"},
+    {"dead_8",     dead,    E::one,          E::hidden},
+    {"dead_9",     dead,    E::hidden,       E::emb},
+    {"dead_10",    dead,    E::one,          E::hidden},
+    {"swiglu",     scratch, E::one,          E::hidden},
+    {"wdown",      weight,  E::emb,          E::hidden, as_stored, "mlp.down_proj.weight"},
+    {"dead_13",    dead,    E::one,          E::emb},
+    {"output",     output,  E::one,          E::emb},
+};
+
+constexpr Row kLmHeadGemv[] = {
+    {"x",          input,   E::one,          E::emb},  // final norm already applied, on the host
+};
+
+constexpr Table kPrograms[] = {
+    {"rms_gemms_rope", "main:rms_gemms_rope",  7, kRmsGemmsRope},
+    {"flash_attn",     "main:attention_bf16",  1, kFlashAttn},
+    {"o_ffn",          "main:o_ffn",          12, kOFfn},
+    {"rms_gemv_rope",  "main:rms_gemv_rope",   6, kRmsGemvRope},
+    {"o_gemv_ffn",     "main:o_gemv_ffn",      3, kOGemvFfn},
+    {"lm_head_gemv",   "main:lm_head_gemv",    0, kLmHeadGemv},  // one launch per partition
+};
+
+constexpr std::string_view kRoleNames[] = {
+    "input", "output", "inout", "weight", "scratch",
+    "kv", "dead", "opcode", "instructions", "word_count"};
+constexpr std::string_view kLayoutNames[] = {
+    "none",           "as_stored",     "transposed", "gate_up_rows", "norm_in_row_1",
+    "head_partition", "rope_per_head", "q4nx",       "q4nx_norms"};
+// clang-format on
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, std::size(kPrograms)> names;
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kPrograms[i].name;
+  return names;
+}();
+
+uint64_t extent(Extent which, const AirDims& dims) {
+  switch (which) {
+    case E::one:
+      return 1;
+    case E::two:
+      return 2;
+    case E::seq:
+      return dims.seq;
+    case E::emb:
+      return dims.emb;
+    case E::q_dim:
+      return dims.q_dim();
+    case E::kv_dim:
+      return dims.kv_dim();
+    case E::hidden:
+      return dims.hidden;
+    case E::hidden_twice:
+      return uint64_t{dims.hidden} * 2;
+  }
+  return 0;
+}
+
+// Small enough that no product of two extents and an element size leaves 64 bits.
+void check_dims(std::string_view program, const AirDims& dims) {
+  constexpr uint32_t kLimit = 1u << 24;
+  const std::pair<const char*, uint32_t> fields[] = {
+      {"layers", dims.layers},     {"emb", dims.emb},
+      {"heads", dims.heads},       {"kv_heads", dims.kv_heads},
+      {"head_dim", dims.head_dim}, {"hidden", dims.hidden},
+      {"vocab", dims.vocab},       {"seq", dims.seq}};
+  for (const auto& [name, value] : fields)
+    if (value == 0 || value > kLimit)
+      fail_unsupported(std::string(program), "{} = {} is not between 1 and {}", name, value,
+                       kLimit);
+  if (dims.q_dim() > kLimit)
+    fail_unsupported(std::string(program), "{} heads of {} are too many", dims.heads,
+                     dims.head_dim);
+  if (dims.heads % dims.kv_heads != 0)
+    fail_unsupported(std::string(program), "{} heads cannot share {} KV heads evenly", dims.heads,
+                     dims.kv_heads);
+}
+
+bool moves_per_call(AirRole role) {
+  return role == input || role == output || role == inout;
+}
+
+AirArgument argument(std::string name, AirRole role, DType dtype, uint64_t rows, uint64_t cols,
+                     AirLayout layout = none, std::string_view source = "") {
+  AirArgument result;
+  result.name = std::move(name);
+  result.role = role;
+  result.dtype = dtype;
+  result.rows = rows;
+  result.cols = cols;
+  result.layout = layout;
+  result.source = source;
+  result.real_rows = rows;
+  if (moves_per_call(role)) result.per_call = {0, result.bytes()};
+  return result;
+}
+
+void append(AirProgram& program, std::span<const Row> rows, const AirDims& dims) {
+  for (const Row& row : rows)
+    program.arguments.push_back(argument(std::string(row.name), row.role, row.dtype,
+                                         extent(row.rows, dims), extent(row.cols, dims), row.layout,
+                                         row.source));
+}
+
+// Weight and logits of each partition in turn. The last one's padding rows are zeros, and their
+// logits are never read.
+void append_head(AirProgram& program, const AirDims& dims) {
+  program.launches = air_head_partitions(dims);
+  for (uint32_t p = 0; p < program.launches; ++p) {
+    const uint64_t first = uint64_t{p} * kAirHeadRows;
+    const uint64_t real = std::min<uint64_t>(kAirHeadRows, dims.vocab - first);
+    AirArgument rows = argument(fmt::format("weight_{}", p), weight, DType::bf16, kAirHeadRows,
+                                dims.emb, head_partition, "lm_head.weight");
+    rows.partition = p;
+    rows.real_rows = real;
+    AirArgument logits =
+        argument(fmt::format("logits_{}", p), output, DType::bf16, 1, kAirHeadRows);
+    logits.partition = p;
+    logits.per_call = {0, row_bytes(DType::bf16, real)};
+    program.arguments.push_back(std::move(rows));
+    program.arguments.push_back(std::move(logits));
+  }
+}
+
+uint64_t round_up(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Dimensions come from files: a size beyond any memory must not come round to a small one.
+uint64_t for_all_layers(const AirDims& dims, uint64_t elements) {
+  constexpr uint64_t kLimit = uint64_t{1} << 60;
+  if (elements > kLimit / dims.layers)
+    fail_unsupported(std::string(kFusedDecode), "{} layers of {} elements are too many",
+                     dims.layers, elements);
+  return elements * dims.layers;
+}
+
+Q4nxPhase q4nx_phase(const char* what, uint64_t offset, uint64_t rows, uint64_t cols) {
+  // A group of weights and padding would have no zero among its 16 levels.
+  if (cols % kQ4nxGroupCols != 0)
+    fail_unsupported(std::string(kFusedDecode), "{} has {} columns, not a multiple of {}", what,
+                     cols, kQ4nxGroupCols);
+  return {offset, round_up(rows, kQ4nxPassRows), round_up(cols, kQ4nxBlockCols)};
+}
+
+void place_weights(Q4nxLayout& layout) {
+  const AirDims& dims = layout.dims;
+  uint64_t offset = 0;
+  const auto phase = [&](const char* what, uint64_t rows, uint64_t cols) {
+    const Q4nxPhase result = q4nx_phase(what, offset, rows, cols);
+    offset += result.elements();
+    return result;
+  };
+  layout.qkv = phase("q, k and v", dims.q_dim() + 2 * dims.kv_dim(), dims.emb);
+  layout.o = phase("o", dims.emb, dims.q_dim());
+  layout.gate_up = phase("gate and up", 2 * round_up(dims.hidden, kQ4nxPassRows), dims.emb);
+  layout.down = phase("down", dims.emb, dims.hidden);
+  layout.layer_elements = offset;
+  layout.head_offset = for_all_layers(dims, layout.layer_elements);
+  layout.head_chunk_rows = std::min(kQ4nxHeadChunkRows, round_up(dims.vocab, kQ4nxPassRows));
+  layout.head_chunk_elements = q4nx_phase("head", 0, layout.head_chunk_rows, dims.emb).elements();
+  layout.head_chunks = (dims.vocab + layout.head_chunk_rows - 1) / layout.head_chunk_rows;
+  layout.weight_elements = layout.head_offset + layout.head_chunks * layout.head_chunk_elements;
+}
+
+void place_kv(Q4nxLayout& layout) {
+  const AirDims& dims = layout.dims;
+  layout.kv_group_heads = dims.kv_heads % 4 == 0 ? 4 : dims.kv_heads;
+  layout.kv_groups = dims.kv_heads / layout.kv_group_heads;
+  layout.kv_region_elements = uint64_t{layout.window} * layout.kv_group_heads * dims.head_dim;
+  layout.kv_layer_elements = layout.kv_region_elements * layout.kv_groups * 2;
+  layout.kv_elements = for_all_layers(dims, layout.kv_layer_elements);
+}
+
+}  // namespace
+
+std::string_view to_string(AirRole role) {
+  return kRoleNames[static_cast<size_t>(role)];
+}
+
+std::string_view to_string(AirLayout layout) {
+  return kLayoutNames[static_cast<size_t>(layout)];
+}
+
+std::vector<size_t> positions(const AirProgram& program, AirRole role) {
+  std::vector<size_t> found;
+  for (size_t i = 0; i < program.arguments.size(); ++i)
+    if (program.arguments[i].role == role) found.push_back(i);
+  return found;
+}
+
+std::span<const std::string_view> air_program_names() {
+  return kNames;
+}
+
+bool is_air_program(std::string_view name) {
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+uint32_t air_head_partitions(const AirDims& dims) {
+  return (dims.vocab + kAirHeadRows - 1) / kAirHeadRows;
+}
+
+AirProgram air_program(std::string_view name, const AirDims& dims) {
+  for (const Table& table : kPrograms) {
+    if (table.name != name) continue;
+    check_dims(name, dims);
+    AirProgram program;
+    program.name = table.name;
+    program.entry = table.entry;
+    program.launches = table.launches;
+    append(program, table.rows, dims);
+    if (name == "rms_gemms_rope" && dims.kv_dim() == dims.q_dim()) {
+      append(program, kRmsGemmsRopeMha, dims);
+      program.launches += 2;  // the casts of K and V
+    }
+    if (name == "lm_head_gemv") append_head(program, dims);
+    return program;
+  }
+  fail_unsupported(std::string(name), "no argument list is known for this program");
+}
+
+Q4nxLayout q4nx_layout(const AirDims& dims, uint32_t window) {
+  check_dims(kFusedDecode, dims);
+  if (window == 0 || window > (1u << 24))
+    fail_unsupported(std::string(kFusedDecode), "a window of {} positions", window);
+  Q4nxLayout layout = {};
+  layout.dims = dims;
+  layout.window = window;
+  place_weights(layout);
+  layout.rope_offset = uint64_t{dims.layers} * 2 * dims.emb;
+  layout.final_norm_offset = layout.rope_offset + dims.head_dim;
+  layout.norm_elements = layout.final_norm_offset + dims.emb;
+  // What the device stages between its waves, in rounds of 512: q, k and v, and a layer's output.
+  layout.logits_offset = layout.qkv.rows + layout.down.rows;
+  layout.logits_elements = layout.head_chunks * layout.head_chunk_rows;
+  place_kv(layout);
+  return layout;
+}
+
+AirProgram fused_decode_program(const AirDims& dims, uint32_t window) {
+  const Q4nxLayout layout = q4nx_layout(dims, window);
+  constexpr uint64_t kBufferLimit = uint64_t{1} << 32;  // what a DMA descriptor's offset reaches
+  if (layout.weight_elements * 2 > kBufferLimit)
+    fail_unsupported(std::string(kFusedDecode),
+                     "{} bytes of weights do not fit one buffer of 4 GiB; builds that split them "
+                     "are not described here",
+                     layout.weight_elements * 2);
+  AirProgram program;
+  program.name = kFusedDecode;
+  program.entry = "MLIR_AIE";
+  // Waves of the one dispatch: every layer, then every chunk of the head.
+  program.launches = dims.layers + static_cast<uint32_t>(layout.head_chunks);
+  std::vector<AirArgument>& list = program.arguments;
+  list.push_back(argument("opcode", opcode, DType::i32, 1, 1));
+  list.push_back(argument("insts", instructions, DType::i32, 0, 1));
+  list.push_back(argument("words", word_count, DType::i32, 1, 1));
+  // Overwritten by the device, so written anew for every token; nothing reads it back.
+  list.push_back(argument("x", inout, DType::bf16, 1, dims.emb));
+  list.push_back(argument("w", weight, DType::bf16, 1, layout.weight_elements, q4nx));
+  list.push_back(argument("rms", weight, DType::bf16, 1, layout.norm_elements, q4nx_norms));
+  list.back().per_call = {layout.rope_offset * 2, uint64_t{dims.head_dim} * 2};
+  list.push_back(
+      argument("y", output, DType::bf16, 1, layout.logits_offset + layout.logits_elements));
+  list.back().per_call = {layout.logits_offset * 2, layout.logits_elements * 2};
+  list.push_back(argument("kv", kv, DType::bf16, 1, layout.kv_elements));
+  return program;
+}
+
+AirProgram int8_gemm_program(uint32_t k, uint32_t m_tile, uint32_t n_tile) {
+  AirProgram program;
+  program.name = kInt8Gemm;
+  program.entry = "MLIR_AIE";
+  program.launches = 1;
+  program.arguments = {argument("opcode", opcode, DType::i32, 1, 1),
+                       argument("insts", instructions, DType::i32, 0, 1),
+                       argument("words", word_count, DType::i32, 1, 1),
+                       argument("x", input, DType::i8, m_tile, k),
+                       argument("w", weight, DType::i8, n_tile, k),
+                       argument("y", output, DType::i32, m_tile, n_tile)};
+  return program;
+}
+
+}  // namespace tyto

@@ -1,0 +1,151 @@
+#include "device/npu/formats/int8_gemm.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+
+#include "base/error.h"
+#include "tensor/int8_rows.h"
+
+namespace tyto {
+namespace {
+
+uint64_t round_up(uint64_t value, uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+bool usable(float largest) {
+  return largest <= kLargestWeight;  // false for NaN
+}
+
+// Reads a row twice rather than keep it: rows are of any length, and workers must not allocate.
+// False if it cannot be stored.
+bool encode_weight_row(const TensorView& tensor, uint64_t row, int8_t* codes, float& scale) {
+  float piece[kPieceValues];
+  const auto read = [&](uint64_t first) {
+    const std::span values(piece, std::min(kPieceValues, tensor.cols - first));
+    read_piece(tensor, row, first, values);
+    return values;
+  };
+  float largest = 0.0f;
+  for (uint64_t first = 0; first < tensor.cols; first += kPieceValues) {
+    const float here = largest_magnitude(read(first));
+    if (!usable(here)) return false;
+    largest = std::max(largest, here);
+  }
+  const Int8RowScale chosen = int8_row_scale(largest);
+  scale = chosen.scale;
+  for (uint64_t first = 0; first < tensor.cols; first += kPieceValues) {
+    encode_int8(read(first), chosen.inverse, codes + first);
+  }
+  return true;
+}
+
+void check_slot(const GemmSlot& slot) {
+  if (slot.k == 0 || slot.k > kMaxGemmK)
+    fail_input(slot.image, "K = {} is not between 1 and {}, what int32 sums hold", slot.k,
+               kMaxGemmK);
+  if (slot.k % 4 != 0)
+    fail_input(slot.image, "K = {} is not a multiple of 4, what DMA moves", slot.k);
+  if (slot.columns == 0 || slot.columns > 8 || !std::has_single_bit(slot.columns))
+    fail_input(slot.image, "{} columns; an image has 1, 2, 4 or 8", slot.columns);
+  if (slot.m_tile == 0 || slot.n_tile == 0)
+    fail_input(slot.image, "a tile of {} tokens and {} outputs is empty", slot.m_tile, slot.n_tile);
+  if (slot.n_tile % slot.columns != 0)
+    fail_input(slot.image, "{} outputs of a tile do not divide among {} columns", slot.n_tile,
+               slot.columns);
+}
+
+}  // namespace
+
+void check_slots(std::span<const GemmSlot> slots) {
+  if (slots.size() > kMaxGemmSlots)
+    fail_input(slots[kMaxGemmSlots].image, "is one of {} GEMM images; at most {} are held at once",
+               slots.size(), kMaxGemmSlots);
+  for (const GemmSlot& slot : slots) check_slot(slot);
+}
+
+SlotChoice choose_slot(std::span<const GemmSlot> slots, uint64_t k) {
+  if (k == 0) return {std::nullopt, "a product over K = 0"};
+  if (slots.empty()) return {std::nullopt, "no GEMM image is loaded"};
+  std::optional<size_t> best;
+  uint32_t largest = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    largest = std::max(largest, slots[i].k);
+    if (slots[i].k >= k && (!best || slots[i].k < slots[*best].k)) best = i;
+  }
+  if (!best)
+    return {std::nullopt,
+            fmt::format("K = {} is more than the {} of the largest GEMM image", k, largest)};
+  return {best, ""};
+}
+
+GemmExtent gemm_extent(const GemmSlot& slot, uint64_t tokens, uint64_t outputs, uint64_t k) {
+  if (k > slot.k)
+    fail_unsupported(slot.image, "a product over K = {} is more than its {}", k, slot.k);
+  if (tokens == 0 || outputs == 0 || k == 0)
+    fail_unsupported(slot.image, "a product of {} tokens, {} outputs and K = {} is empty", tokens,
+                     outputs, k);
+  return {tokens, outputs, k, round_up(tokens, slot.m_tile), round_up(outputs, slot.n_tile),
+          slot.k};
+}
+
+uint64_t gemm_dispatches(const GemmSlot& slot, const GemmExtent& extent) {
+  return extent.padded_m / slot.m_tile * (extent.padded_n / slot.n_tile);
+}
+
+void quantize_gemm_weights(const WeightSource& source, const GemmExtent& extent,
+                           std::span<int8_t> codes, std::span<float> scales, ThreadPool& pool) {
+  check_source(source, extent.outputs, extent.k);
+  TYTO_ASSERT(codes.size() == extent.weight_bytes() && scales.size() == extent.outputs);
+  std::atomic<uint64_t> unusable = UINT64_MAX;  // a row
+  pool.parallel_for(extent.padded_n, 1, [&](size_t begin, size_t end) {
+    for (size_t n = begin; n < end; ++n) {
+      int8_t* row = codes.data() + n * extent.padded_k;
+      const uint64_t real = n < extent.outputs ? extent.k : 0;
+      std::fill(row + real, row + extent.padded_k, int8_t{0});
+      if (real != 0 && !encode_weight_row(source.tensor, n, row, scales[n]))
+        keep_lowest(unusable, n);
+    }
+  });
+  if (unusable != UINT64_MAX) fail_unusable(source, unusable);
+}
+
+void quantize_gemm_activations(std::string_view what, std::span<const float> x,
+                               const GemmExtent& extent, std::span<int8_t> codes,
+                               std::span<float> scales) {
+  TYTO_ASSERT(x.size() == extent.tokens * extent.k && scales.size() == extent.tokens);
+  TYTO_ASSERT(codes.size() == extent.tokens * extent.padded_k);
+  for (uint64_t t = 0; t < extent.tokens; ++t) {
+    const std::span<const float> values = x.subspan(t * extent.k, extent.k);
+    const float largest = largest_magnitude(values);
+    if (!usable(largest))
+      throw Error(ErrorCode::device, std::string(what),
+                  fmt::format("token {} of the call has a value of magnitude {}", t, largest));
+    const Int8RowScale chosen = int8_row_scale(largest);
+    scales[t] = chosen.scale;
+    int8_t* row = codes.data() + t * extent.padded_k;
+    encode_int8(values, chosen.inverse, row);
+    std::fill(row + extent.k, row + extent.padded_k, int8_t{0});
+  }
+}
+
+void dequantize_gemm(std::span<const int32_t> acc, uint64_t acc_stride,
+                     std::span<const float> token_scales, std::span<const float> output_scales,
+                     std::span<float> y, uint64_t y_stride) {
+  const size_t tokens = token_scales.size(), outputs = output_scales.size();
+  if (tokens == 0 || outputs == 0) return;
+  TYTO_ASSERT(acc_stride >= outputs && y_stride >= outputs);
+  TYTO_ASSERT(acc.size() >= (tokens - 1) * acc_stride + outputs);
+  TYTO_ASSERT(y.size() >= (tokens - 1) * y_stride + outputs);
+  for (size_t t = 0; t < tokens; ++t) {
+    const int32_t* __restrict in = acc.data() + t * acc_stride;
+    float* __restrict out = y.data() + t * y_stride;
+    const float scale = token_scales[t];
+    // In this order a product of two small scales cannot vanish before a large sum meets it.
+    for (size_t n = 0; n < outputs; ++n)
+      out[n] = static_cast<float>(in[n]) * scale * output_scales[n];
+  }
+}
+
+}  // namespace tyto

@@ -1,0 +1,125 @@
+#include "device/npu/formats/memory_plan.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace tyto {
+namespace {
+
+bool is_weight(const AirArgument& argument) {
+  return argument.role == AirRole::weight && argument.layout != AirLayout::rope_per_head;
+}
+
+uint64_t weight_bytes(std::string_view program, const AirDims& dims) {
+  uint64_t bytes = 0;
+  for (const AirArgument& argument : air_program(program, dims).arguments)
+    if (is_weight(argument)) bytes += argument.bytes();
+  return bytes;
+}
+
+// All images draw on the same buffers: of each size as many as the image that needs most of them.
+uint64_t scratch_bytes(const std::vector<std::string_view>& programs, const AirDims& dims) {
+  std::map<uint64_t, size_t> most;  // buffers by size
+  for (std::string_view program : programs) {
+    std::map<uint64_t, size_t> needed;
+    for (const AirArgument& argument : air_program(program, dims).arguments)
+      if (argument.role == AirRole::scratch) ++needed[argument.bytes()];
+    for (const auto& [bytes, count] : needed) most[bytes] = std::max(most[bytes], count);
+  }
+  uint64_t total = 0;
+  for (const auto& [bytes, count] : most) total += bytes * count;
+  return total;
+}
+
+uint64_t table_bytes(const AirDims& dims) {
+  uint64_t bytes = 0;
+  for (std::string_view program : {"rms_gemms_rope", "rms_gemv_rope"})
+    for (const AirArgument& argument : air_program(program, dims).arguments)
+      if (argument.layout == AirLayout::rope_per_head) bytes += argument.bytes();
+  return bytes;
+}
+
+// x, q, k, v and attention's result: what passes from one image to the next.
+uint64_t activation_bytes(const AirDims& dims) {
+  return uint64_t{dims.seq} * 2 * (dims.emb + 2 * dims.q_dim() + 2 * dims.kv_dim());
+}
+
+uint64_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * 1024;
+  return UINT64_MAX;
+}
+
+std::string gib(uint64_t bytes) {
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+}
+
+}  // namespace
+
+std::vector<MemoryItem> npu_memory(const AirDims& dims, NpuWeights weights, Fusion fusion,
+                                   uint32_t window) {
+  const uint64_t layers = dims.layers;
+  if (weights == NpuWeights::int8) {
+    const uint64_t layer =
+        dims.emb * (2 * dims.q_dim() + 2 * dims.kv_dim()) + uint64_t{3} * dims.emb * dims.hidden;
+    return {{"int8 weights", layers * layer + uint64_t{dims.vocab} * dims.emb}};
+  }
+  const bool is_fused = weights == NpuWeights::q4nx && window > 0;
+  std::vector<std::string_view> programs = {"rms_gemms_rope", "o_ffn"};
+  std::vector<MemoryItem> items = {
+      {"prefill weights",
+       layers * (weight_bytes("rms_gemms_rope", dims) + weight_bytes("o_ffn", dims))},
+      {"LM head", weight_bytes("lm_head_gemv", dims)},
+  };
+  if (is_fused) {
+    const Q4nxLayout layout = q4nx_layout(dims, window);
+    items.push_back({"q4nx weights", layout.weight_elements * 2});
+    items.push_back({"KV cache", layout.kv_elements * 2});
+  } else if (fusion == Fusion::block) {
+    programs.insert(programs.end(), {"rms_gemv_rope", "o_gemv_ffn"});
+    items.push_back({"decode weights", layers * (weight_bytes("rms_gemv_rope", dims) +
+                                                 weight_bytes("o_gemv_ffn", dims))});
+  } else {
+    items.push_back({"decode weights", layers * weight_bytes("o_ffn", dims) +
+                                           layers * weight_bytes("rms_gemv_rope", dims)});
+  }
+  items.push_back({"rotation tables", table_bytes(dims)});
+  items.push_back({"scratch", scratch_bytes(programs, dims)});
+  items.push_back({"activations", activation_bytes(dims)});
+  return items;
+}
+
+uint64_t total_bytes(const std::vector<MemoryItem>& items) {
+  uint64_t total = 0;
+  for (const MemoryItem& item : items) total += item.bytes;
+  return total;
+}
+
+uint64_t pinnable_bytes() {
+  rlimit limit = {};
+  const bool is_limited = ::geteuid() != 0 && ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
+                          limit.rlim_cur != RLIM_INFINITY;
+  return std::min<uint64_t>(available_bytes(), is_limited ? limit.rlim_cur : UINT64_MAX);
+}
+
+void check_memory(const std::vector<MemoryItem>& items, uint64_t limit, const std::string& device) {
+  const uint64_t total = total_bytes(items);
+  if (total <= limit) return;
+  std::string sum;
+  for (const MemoryItem& item : items)
+    sum += fmt::format("{}{} {}", sum.empty() ? "" : " + ", item.what, gib(item.bytes));
+  throw Error(
+      ErrorCode::device, device,
+      fmt::format("the model would pin {} ({}), but {} can be pinned", gib(total), sum, gib(limit)),
+      "raise memlock in /etc/security/limits.d, free memory, or take a smaller model");
+}
+
+}  // namespace tyto

@@ -1,0 +1,400 @@
+#include "device/npu/formats/q4nx.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "base/error.h"
+#include "tensor/float16.h"
+
+namespace tyto {
+namespace {
+
+constexpr size_t kRows = kQ4nxBlockRows;
+constexpr size_t kCols = kQ4nxBlockCols;
+constexpr size_t kGroupCols = kQ4nxGroupCols;
+constexpr size_t kGroups = kCols / kGroupCols;
+constexpr size_t kHalfRows = kRows / 2;
+constexpr size_t kPairs = kHalfRows / 2;  // bytes per column of a half
+
+struct Block {
+  uint16_t scale[kGroups][kRows];
+  uint16_t minimum[kGroups][kRows];
+  uint8_t codes[2][kCols][kPairs];
+};
+static_assert(sizeof(Block) == kQ4nxBlockBytes && kCols == kPieceValues);
+
+// The codes of a half with its rows as the outer dimension: what loops along a row want.
+using Planes = uint8_t[kPairs][kCols];
+
+// ---- Encoding. Plain loops of fixed length without branches: compilers vectorise them.
+
+// The largest bf16 that is not above a finite value.
+uint16_t bf16_at_most(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const bool away_from_zero = (bits >> 31) != 0 && (bits & 0xffffu) != 0;
+  return static_cast<uint16_t>((bits >> 16) + (away_from_zero ? 1 : 0));
+}
+
+struct Range {
+  float low, high;
+};
+
+// As vectors, since compilers may not reorder comparisons of floats by themselves.
+Range range_of(const float* values) {
+  typedef float Lanes __attribute__((vector_size(16)));
+  constexpr size_t kLanes = sizeof(Lanes) / sizeof(float);
+  Lanes low, high;
+  std::memcpy(&low, values, sizeof low);
+  high = low;
+  for (size_t i = kLanes; i < kGroupCols; i += kLanes) {
+    Lanes next;
+    std::memcpy(&next, values + i, sizeof next);
+    low = next < low ? next : low;
+    high = next > high ? next : high;
+  }
+  Range range = {low[0], high[0]};
+  for (size_t lane = 1; lane < kLanes; ++lane) {
+    range.low = std::min(range.low, low[lane]);
+    range.high = std::max(range.high, high[lane]);
+  }
+  return range;
+}
+
+// What the codes of a row's group are computed with.
+struct Levels {
+  float minimum, inverse;
+};
+
+Levels choose_levels(const float* values, uint16_t& scale_out, uint16_t& minimum_out) {
+  const Range range = range_of(values);
+  minimum_out = bf16_at_most(range.low);
+  const float minimum = bf16_to_f32(minimum_out);
+  scale_out = f32_to_bf16((range.high - minimum) / 15.0f);
+  // A scale below the normal range has no finite inverse; its levels are all but one value.
+  if (bf16_to_f32(scale_out) < 0x1p-126f) scale_out = 0;
+  const float scale = bf16_to_f32(scale_out);
+  return {minimum, scale == 0.0f ? 0.0f : 1.0f / scale};
+}
+
+// The nearest level, by truncation. A scale that was rounded down by the most bf16 can puts the
+// maximum at 15.03 steps, which is still code 15.
+inline int32_t code_of(float value, Levels levels) {
+  return static_cast<int32_t>((value - levels.minimum) * levels.inverse + 0.5f);
+}
+
+// Two adjacent rows into the low and the high bits of one plane.
+void encode_pair(const float* __restrict even, const float* __restrict odd, size_t row,
+                 Block& block, uint8_t* __restrict plane) {
+  for (size_t group = 0; group < kGroups; ++group) {
+    const size_t at = group * kGroupCols;
+    const Levels low = choose_levels(even + at, block.scale[group][row], block.minimum[group][row]);
+    const Levels high =
+        choose_levels(odd + at, block.scale[group][row + 1], block.minimum[group][row + 1]);
+    for (size_t i = at; i < at + kGroupCols; ++i)
+      plane[i] = static_cast<uint8_t>(code_of(even[i], low) | code_of(odd[i], high) << 4);
+  }
+}
+
+void interleave(const Planes& planes, uint8_t (&codes)[kCols][kPairs]) {
+  uint8_t* __restrict out = &codes[0][0];
+  for (size_t col = 0; col < kCols; ++col)
+    for (size_t pair = 0; pair < kPairs; ++pair) out[col * kPairs + pair] = planes[pair][col];
+}
+
+void encode(const float (&tile)[kRows][kCols], Block& block) {
+  Planes planes;
+  for (size_t half = 0; half < 2; ++half) {
+    for (size_t pair = 0; pair < kPairs; ++pair) {
+      const size_t row = half * kHalfRows + 2 * pair;
+      encode_pair(tile[row], tile[row + 1], row, block, planes[pair]);
+    }
+    interleave(planes, block.codes[half]);
+  }
+}
+
+// ---- Decoding
+
+void deinterleave(const uint8_t (&codes)[kCols][kPairs], Planes& planes) {
+  const uint8_t* __restrict in = &codes[0][0];
+  for (size_t col = 0; col < kCols; ++col)
+    for (size_t pair = 0; pair < kPairs; ++pair) planes[pair][col] = in[col * kPairs + pair];
+}
+
+void decode_row(const Block& block, const uint8_t* __restrict plane, size_t row,
+                float* __restrict out) {
+  const int shift = row % 2 == 0 ? 0 : 4;
+  for (size_t group = 0; group < kGroups; ++group) {
+    const float scale = bf16_to_f32(block.scale[group][row]);
+    const float minimum = bf16_to_f32(block.minimum[group][row]);
+    for (size_t i = group * kGroupCols; i < (group + 1) * kGroupCols; ++i)
+      out[i] = static_cast<float>((plane[i] >> shift) & 15) * scale + minimum;
+  }
+}
+
+Block read_block(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t row_block,
+                 uint64_t col_block) {
+  Block block;
+  std::memcpy(&block, &in[q4nx_block_index(phase, row_block, col_block) * sizeof block],
+              sizeof block);
+  return block;
+}
+
+void store(const float* values, size_t count, float* out) {
+  std::copy_n(values, count, out);
+}
+
+void store(const float* values, size_t count, uint16_t* out) {
+  for (size_t i = 0; i < count; ++i) out[i] = f32_to_bf16(values[i]);
+}
+
+// The rows [begin, end) of one row block; `out` is where row `begin` goes.
+template <typename Out>
+void decode_strip(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t begin,
+                  uint64_t end, uint64_t cols, Out* out) {
+  Planes planes;
+  float values[kCols];
+  for (uint64_t first = 0; first < cols; first += kCols) {
+    const Block block = read_block(phase, in, begin / kRows, first / kCols);
+    const size_t count = std::min<uint64_t>(kCols, cols - first);
+    size_t unpacked_half = 2;  // none
+    for (uint64_t row = begin; row < end; ++row) {
+      const size_t in_block = row % kRows;
+      const size_t half = in_block / kHalfRows;
+      if (half != unpacked_half) deinterleave(block.codes[half], planes);
+      unpacked_half = half;
+      decode_row(block, planes[in_block % kHalfRows / 2], in_block, values);
+      store(values, count, out + (row - begin) * cols + first);
+    }
+  }
+}
+
+template <typename Out>
+void decode_rows(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t first,
+                 uint64_t cols, std::span<Out> out, ThreadPool& pool) {
+  TYTO_ASSERT(in.size() == phase.elements() * 2);
+  TYTO_ASSERT(cols > 0 && cols <= phase.cols && out.size() % cols == 0);
+  const uint64_t last = first + out.size() / cols;
+  TYTO_ASSERT(last <= phase.rows);
+  if (out.empty()) return;
+  const uint64_t first_block = first / kRows;
+  const uint64_t blocks = (last - 1) / kRows + 1 - first_block;
+  pool.parallel_for(blocks, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const uint64_t from = std::max(first, (first_block + i) * kRows);
+      const uint64_t to = std::min(last, (first_block + i + 1) * kRows);
+      decode_strip(phase, in, from, to, cols, out.data() + (from - first) * cols);
+    }
+  });
+}
+
+// ---- Packing a phase
+
+struct SourceRow {
+  const WeightSource* source = nullptr;  // none: a row of padding
+  uint64_t row = 0;
+};
+
+SourceRow find_row(std::span<const Q4nxPiece> pieces, uint64_t row) {
+  const auto after =
+      std::upper_bound(pieces.begin(), pieces.end(), row,
+                       [](uint64_t at, const auto& piece) { return at < piece.row; });
+  if (after == pieces.begin()) return {};
+  const Q4nxPiece& piece = *(after - 1);
+  if (row - piece.row >= piece.rows) return {};
+  return {piece.source, piece.source_row + row - piece.row};
+}
+
+// 256 columns of 32 rows; the first row with a value that cannot be stored, or kRows.
+size_t read_tile(const SourceRow (&rows)[kRows], uint64_t first, float (&tile)[kRows][kCols]) {
+  size_t unusable = kRows;
+  for (size_t r = kRows; r-- > 0;) {
+    size_t count = 0;
+    if (rows[r].source != nullptr) {
+      const TensorView& tensor = rows[r].source->tensor;
+      count = std::min<uint64_t>(kCols, tensor.cols - first);
+      read_piece(tensor, rows[r].row, first, {tile[r], count});
+    }
+    std::fill(tile[r] + count, tile[r] + kCols, 0.0f);
+    if (!(largest_magnitude(tile[r]) <= kLargestWeight)) unusable = r;
+  }
+  return unusable;
+}
+
+// One row block of a phase; the first row that cannot be stored, or kRows.
+size_t pack_strip(const Q4nxPhase& phase, std::span<const Q4nxPiece> pieces, uint64_t row_block,
+                  std::span<std::byte> out) {
+  SourceRow rows[kRows];
+  for (size_t r = 0; r < kRows; ++r) rows[r] = find_row(pieces, row_block * kRows + r);
+  float tile[kRows][kCols];
+  Block block;
+  size_t unusable = kRows;
+  for (uint64_t j = 0; j < phase.cols / kCols; ++j) {
+    unusable = std::min(unusable, read_tile(rows, j * kCols, tile));
+    if (unusable < kRows) continue;  // no levels for such values; the rest is only looked at
+    encode(tile, block);
+    std::memcpy(&out[q4nx_block_index(phase, row_block, j) * sizeof block], &block, sizeof block);
+  }
+  return unusable;
+}
+
+void check_pieces(const Q4nxPhase& phase, std::span<const Q4nxPiece> pieces) {
+  uint64_t row = 0;
+  for (const Q4nxPiece& piece : pieces) {
+    const WeightSource& source = *piece.source;
+    TYTO_ASSERT(piece.row >= row && piece.row + piece.rows <= phase.rows);
+    TYTO_ASSERT(piece.source_row + piece.rows <= source.tensor.rows);
+    row = piece.row + piece.rows;
+    check_source(source, source.tensor.rows, source.tensor.cols);
+    const uint64_t cols = source.tensor.cols;
+    if (cols % kGroupCols != 0 || cols > phase.cols || cols + kCols <= phase.cols)
+      fail_input(source.name, "{} columns do not make a phase of {}", cols, phase.cols);
+  }
+}
+
+std::span<std::byte> part(std::span<std::byte> bytes, uint64_t element, const Q4nxPhase& phase) {
+  return bytes.subspan(element * 2, phase.elements() * 2);
+}
+
+}  // namespace
+
+uint64_t q4nx_block_index(const Q4nxPhase& phase, uint64_t row_block, uint64_t col_block) {
+  const uint64_t passes = phase.rows / kQ4nxPassRows;
+  const uint64_t col_blocks = phase.cols / kQ4nxBlockCols;
+  const uint64_t pass = row_block / 16, column = row_block % 16 / 4, tile = row_block % 4;
+  const uint64_t channel = column * 2 + tile / 2;
+  return ((channel * passes + pass) * col_blocks + col_block) * 2 + tile % 2;
+}
+
+uint64_t q4nx_up_row(uint64_t unit) {
+  return unit / kQ4nxPassRows * 2 * kQ4nxPassRows + unit % kQ4nxPassRows;
+}
+
+uint64_t q4nx_gate_row(uint64_t unit) {
+  return q4nx_up_row(unit) + kQ4nxPassRows;
+}
+
+Q4nxPhase q4nx_head_phase(const Q4nxLayout& layout) {
+  return {0, layout.head_chunk_rows, layout.qkv.cols};
+}
+
+ByteRange q4nx_phase_range(const Q4nxLayout& layout, const Q4nxPhase& phase, uint32_t layer) {
+  return {(layer * layout.layer_elements + phase.offset) * 2, phase.elements() * 2};
+}
+
+ByteRange q4nx_head_range(const Q4nxLayout& layout, uint64_t chunk) {
+  return {(layout.head_offset + chunk * layout.head_chunk_elements) * 2,
+          layout.head_chunk_elements * 2};
+}
+
+void pack_q4nx(const Q4nxPhase& phase, std::span<const Q4nxPiece> pieces, std::span<std::byte> out,
+               ThreadPool& pool) {
+  TYTO_ASSERT(out.size() == phase.elements() * 2);
+  check_pieces(phase, pieces);
+  std::atomic<uint64_t> unusable = UINT64_MAX;  // a row of the phase
+  pool.parallel_for(phase.rows / kRows, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const size_t row = pack_strip(phase, pieces, i, out);
+      if (row < kRows) keep_lowest(unusable, i * kRows + row);
+    }
+  });
+  if (unusable == UINT64_MAX) return;
+  const SourceRow row = find_row(pieces, unusable);
+  fail_unusable(*row.source, row.row);
+}
+
+void pack_q4nx_layer(const Q4nxLayout& layout, const Q4nxLayerSources& sources,
+                     std::span<std::byte> out, ThreadPool& pool) {
+  TYTO_ASSERT(out.size() == layout.layer_elements * 2);
+  const AirDims& dims = layout.dims;
+  const uint64_t q = dims.q_dim(), kv = dims.kv_dim(), emb = dims.emb, hidden = dims.hidden;
+  check_source(sources.q, q, emb);
+  check_source(sources.k, kv, emb);
+  check_source(sources.v, kv, emb);
+  check_source(sources.o, emb, q);
+  check_source(sources.gate, hidden, emb);
+  check_source(sources.up, hidden, emb);
+  check_source(sources.down, emb, hidden);
+
+  std::vector<Q4nxPiece> gate_up;
+  for (uint64_t unit = 0; unit < hidden; unit += kQ4nxPassRows) {
+    const uint64_t rows = std::min(kQ4nxPassRows, hidden - unit);
+    gate_up.push_back({&sources.up, unit, q4nx_up_row(unit), rows});
+    gate_up.push_back({&sources.gate, unit, q4nx_gate_row(unit), rows});
+  }
+  const Q4nxPiece qkv[] = {
+      {&sources.q, 0, 0, q}, {&sources.k, 0, q, kv}, {&sources.v, 0, q + kv, kv}};
+  const Q4nxPiece o[] = {{&sources.o, 0, 0, emb}};
+  const Q4nxPiece down[] = {{&sources.down, 0, 0, emb}};
+  pack_q4nx(layout.qkv, qkv, part(out, layout.qkv.offset, layout.qkv), pool);
+  pack_q4nx(layout.o, o, part(out, layout.o.offset, layout.o), pool);
+  pack_q4nx(layout.gate_up, gate_up, part(out, layout.gate_up.offset, layout.gate_up), pool);
+  pack_q4nx(layout.down, down, part(out, layout.down.offset, layout.down), pool);
+}
+
+void pack_q4nx_head(const Q4nxLayout& layout, const WeightSource& head, std::span<std::byte> out,
+                    ThreadPool& pool) {
+  TYTO_ASSERT(out.size() == layout.head_chunks * layout.head_chunk_elements * 2);
+  check_source(head, layout.dims.vocab, layout.dims.emb);
+  const Q4nxPhase phase = q4nx_head_phase(layout);
+  for (uint64_t chunk = 0; chunk < layout.head_chunks; ++chunk) {
+    const uint64_t first = chunk * phase.rows;
+    const Q4nxPiece piece = {&head, first, 0, std::min(phase.rows, layout.dims.vocab - first)};
+    pack_q4nx(phase, {&piece, 1}, part(out, chunk * layout.head_chunk_elements, phase), pool);
+  }
+}
+
+void unpack_q4nx_row(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t row,
+                     std::span<float> out) {
+  TYTO_ASSERT(in.size() == phase.elements() * 2);
+  TYTO_ASSERT(row < phase.rows && out.size() <= phase.cols);
+  decode_strip(phase, in, row, row + 1, out.size(), out.data());
+}
+
+void unpack_q4nx_rows(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t first,
+                      uint64_t cols, std::span<float> out, ThreadPool& pool) {
+  decode_rows(phase, in, first, cols, out, pool);
+}
+
+void unpack_q4nx_rows(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t first,
+                      uint64_t cols, std::span<uint16_t> out, ThreadPool& pool) {
+  decode_rows(phase, in, first, cols, out, pool);
+}
+
+uint64_t kv_offset(const Q4nxLayout& layout, uint32_t layer, KvSide side, uint32_t kv_head,
+                   uint32_t position) {
+  TYTO_ASSERT(layer < layout.dims.layers && kv_head < layout.dims.kv_heads);
+  TYTO_ASSERT(position < layout.window);
+  const uint64_t group = kv_head / layout.kv_group_heads;
+  const uint64_t region = (side == KvSide::key ? 0 : layout.kv_groups) + group;
+  const uint64_t row = uint64_t{position} * layout.kv_group_heads + kv_head % layout.kv_group_heads;
+  return layer * layout.kv_layer_elements + region * layout.kv_region_elements +
+         row * layout.dims.head_dim;
+}
+
+uint64_t kv_position_bytes(const Q4nxLayout& layout) {
+  return uint64_t{layout.kv_group_heads} * layout.dims.head_dim * 2;
+}
+
+void repack_kv(const Q4nxLayout& from, std::span<const std::byte> from_cache, const Q4nxLayout& to,
+               std::span<std::byte> to_cache, uint32_t live) {
+  TYTO_ASSERT(from.dims.layers == to.dims.layers && from.dims.kv_heads == to.dims.kv_heads &&
+              from.dims.head_dim == to.dims.head_dim);
+  TYTO_ASSERT(from_cache.size() >= from.kv_elements * 2 && to_cache.size() >= to.kv_elements * 2);
+  if (live > std::min(from.window, to.window))
+    fail_unsupported(std::string(kFusedDecode),
+                     "{} positions cannot go from a window of {} to one of {}", live, from.window,
+                     to.window);
+  const uint64_t regions = uint64_t{from.dims.layers} * from.kv_groups * 2;
+  const uint64_t bytes = live * kv_position_bytes(from);
+  for (uint64_t i = 0; i < regions && bytes > 0; ++i) {
+    // Inside one buffer, no region may land on one that has yet to move.
+    const uint64_t region = to.window > from.window ? regions - 1 - i : i;
+    std::memmove(&to_cache[region * to.kv_region_elements * 2],
+                 &from_cache[region * from.kv_region_elements * 2], bytes);
+  }
+}
+
+}  // namespace tyto

@@ -1,0 +1,161 @@
+#include "device/npu/store/stored_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "device/npu/store/kernel_store.h"
+
+namespace tyto {
+namespace {
+
+bool depends_on_prompt(std::string_view program) {
+  return program == "rms_gemms_rope" || program == "flash_attn" || program == "o_ffn";
+}
+
+// Whether images built for `built` run a model of these dimensions.
+bool fits(const KernelEntry& entry, const AirDims& wanted) {
+  if (entry.program == kInt8Gemm) return true;  // for any product of its K
+  AirDims built = entry.dims;
+  if (!depends_on_prompt(entry.program)) built.seq = wanted.seq;
+  return built == wanted;
+}
+
+// The longest prompt that all three prefill programs are there for; the wanted one if none is.
+uint32_t prompt_rows(const KernelManifest& manifest, AirDims dims, uint32_t wanted) {
+  uint32_t longest = 0;
+  for (const KernelEntry& entry : manifest.entries) {
+    dims.seq = entry.dims.seq;
+    if (entry.program == "o_ffn" && fits(entry, dims)) longest = std::max(longest, dims.seq);
+  }
+  return longest == 0 ? wanted : longest;
+}
+
+// All that the image functions below look into.
+struct Stored {
+  std::filesystem::path store;
+  KernelManifest manifest;
+  AirDims dims;
+
+  const KernelEntry* find(std::string_view program, uint32_t window) const {
+    for (const KernelEntry& entry : manifest.entries)
+      if (entry.program == program && entry.window == window && fits(entry, dims)) return &entry;
+    return nullptr;
+  }
+};
+
+std::optional<std::string> why_no_image(const Stored& stored, std::string_view program,
+                                        uint32_t window) {
+  const KernelEntry* entry = stored.find(program, window);
+  if (entry == nullptr)
+    return fmt::format(
+        "no image of {} for this model is in the kernel store (`tyto compile` says "
+        "how to build it)",
+        program);
+  KernelEntry checked = *entry;
+  const CheckReport report = check_entries(stored.store, {&checked, 1}, false);
+  if (report.problems.empty()) return std::nullopt;
+  return fmt::format("the image of {} is {}: {}", program, to_string(report.problems.front().fault),
+                     report.problems.front().reason);
+}
+
+std::vector<uint32_t> words_of(std::span<const std::byte> bytes) {
+  std::vector<uint32_t> words(bytes.size() / sizeof(uint32_t));
+  std::memcpy(words.data(), bytes.data(), words.size() * sizeof(uint32_t));
+  return words;
+}
+
+NpuImage read_image(const Stored& stored, std::string_view program, uint32_t window) {
+  const KernelEntry* entry = stored.find(program, window);
+  TYTO_ASSERT(entry != nullptr);
+  NpuImage image;
+  image.kernel = entry->entry;
+  uint32_t longest = 0;
+  for (const StoredImage& part : entry->images) longest = std::max(longest, part.length);
+  for (const StoredImage& part : entry->images) {
+    const MappedFile file(image_path(stored.store, part));
+    const bool is_base = part.length == longest;
+    if (part.kind == ImageKind::insts) {
+      (is_base ? image.words : image.reference_words) = words_of(file.bytes());
+      (is_base ? image.length : image.reference_length) = part.length;
+    } else if (is_base) {
+      image.form = part.kind;
+      image.bytes.assign(file.bytes().begin(), file.bytes().end());
+      image.hash = hash_bytes(image.bytes);
+    }
+  }
+  return image;
+}
+
+std::vector<uint32_t> windows(const Stored& stored) {
+  std::vector<uint32_t> result;
+  for (const KernelEntry& entry : stored.manifest.entries)
+    if (entry.program == kFusedDecode && fits(entry, stored.dims) &&
+        !why_no_image(stored, kFusedDecode, entry.window))
+      result.push_back(entry.window);
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+std::vector<GemmSlot> gemm_slots(const Stored& stored) {
+  std::vector<GemmSlot> slots;
+  for (const KernelEntry& entry : stored.manifest.entries)
+    if (entry.program == kInt8Gemm && !why_no_image(stored, kInt8Gemm, entry.window))
+      slots.push_back(
+          {entry.name, entry.window, entry.m_tile, entry.n_tile, entry.columns.value_or(0)});
+  check_slots(slots);
+  return slots;
+}
+
+}  // namespace
+
+std::filesystem::path default_kernel_store() {
+  return cache_folder() / "kernels";
+}
+
+AirDims air_dims(const ModelDims& model, uint32_t seq) {
+  return {model.layers,   model.emb,    model.heads, model.kv_heads,
+          model.head_dim, model.hidden, model.vocab, seq};
+}
+
+void describe_shapes(const DeviceEnv& env, const NpuKernels& kernels, DeviceInfo& info) {
+  info.activations = DType::bf16;
+  if (env.npu.weights == NpuWeights::int8) {  // the host computes all but the projections
+    info.activations = DType::f32;
+    return;
+  }
+  info.prompt_rows = kernels.dims.seq;
+  if (env.npu.weights != NpuWeights::q4nx || kernels.windows.empty()) return;
+  const Q4nxLayout layout = q4nx_layout(kernels.dims, kernels.windows.back());
+  info.most_positions = kernels.windows.back();
+  info.kv = KvForm{DType::bf16, static_cast<uint32_t>(layout.kv_group_heads)};
+}
+
+NpuKernels stored_kernels(const std::filesystem::path& store, StoredFor whom, AirDims dims) {
+  auto stored = std::make_shared<Stored>();  // shared by the functions below
+  stored->store = store;
+  stored->manifest = read_manifest(store);
+  std::erase_if(stored->manifest.entries, [&](const KernelEntry& entry) {
+    return (entry.platform == kVirtualPlatform) != (whom == StoredFor::virtual_npu);
+  });
+  dims.seq = prompt_rows(stored->manifest, dims, dims.seq);
+  stored->dims = dims;
+  NpuKernels kernels;
+  kernels.dims = stored->dims;
+  kernels.windows = windows(*stored);
+  kernels.gemm_slots = gemm_slots(*stored);
+  kernels.why_no_image = [stored](std::string_view program, uint32_t window) {
+    return why_no_image(*stored, program, window);
+  };
+  kernels.is_recorded = [stored](std::string_view program, uint32_t window) {
+    return stored->find(program, window) != nullptr;
+  };
+  kernels.image = [stored](std::string_view program, uint32_t window) {
+    return read_image(*stored, program, window);
+  };
+  return kernels;
+}
+
+}  // namespace tyto

@@ -1,0 +1,38 @@
+// Images with the calling convention of MLIR-AIR's Llama programs, for the virtual NPU to run:
+// what its compiler would have made, written down from the argument positions alone. Whatever fills
+// the arguments (device/npu) shares no code with this beyond the tables of air_abi.h, so that a
+// wrong layout shows as wrong results.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "device/npu/formats/air_abi.h"
+#include "device/vnpu/images/image.h"
+
+namespace tyto::vxrt {
+
+constexpr float kAirEps = 1e-5f;    // of the norms in the bf16 ELFs
+constexpr float kFusedEps = 1e-6f;  // of those in the fused decode
+
+// One of air_program_names(): an ELF of one instance that takes no call. Prefill programs run on
+// dims.seq rows, decode programs on one. Throws an unsupported Error where air_program does, and an
+// input Error for dimensions whose tiles do not fit the array.
+Image air_image(const AirDims& dims, std::string_view program, float eps = kAirEps);
+
+// The single-dispatch decode, an xclbin. Its arguments from index 3 on are x, w, rms, y and kv; how
+// many positions are live, the token's own included, is in the instruction words.
+Image fused_decode_image(const AirDims& dims, uint32_t window, float eps = kFusedEps);
+
+// Its words for `live` of 1..window positions: what decode_L<live>.insts.bin of a build for that
+// window would hold. In each layer one word per attention core is L itself, and two are where K and
+// V of position L - 1 go: the byte in kv of the first group's row. No other word depends on L.
+std::vector<uint32_t> decode_words(const AirDims& dims, uint32_t window, uint32_t live);
+
+// C = A * B^T in integers, an xclbin: A is m x k i8, B is n x k i8 (each row of B one column of the
+// product), C is m x n i32, all row-major. m, n and k are those of one dispatch.
+Image gemm_i8_image(uint32_t k, uint32_t n, uint32_t m, uint32_t columns = kColumns);
+std::vector<uint32_t> gemm_i8_words(uint32_t k, uint32_t n, uint32_t m);
+
+}  // namespace tyto::vxrt

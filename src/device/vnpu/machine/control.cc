@@ -1,0 +1,105 @@
+#include "device/vnpu/machine/control.h"
+
+#include <charconv>
+#include <utility>
+
+#include "base/error.h"
+#include "cost/cost_model.h"
+#include "device/vnpu/machine/device_time.h"
+#include "device/vnpu/machine/machine.h"
+#include "device/vnpu/machine/machine_names.h"
+
+namespace tyto::vxrt {
+namespace {
+
+struct FaultName {
+  std::string_view name;
+  FaultKind kind;
+};
+
+constexpr FaultName kFaults[] = {
+    {"timeout", FaultKind::timeout}, {"error", FaultKind::error},
+    {"hang", FaultKind::hang},       {"oom", FaultKind::out_of_memory},
+    {"corrupt", FaultKind::corrupt}, {"context-lost", FaultKind::context_lost},
+};
+
+[[noreturn]] void fail_fault(std::string_view text) {
+  throw Error(ErrorCode::usage, "fault", fmt::format("'{}' is not known", text),
+              "timeout@n, error@n, hang, oom, context-lost, slow×k or corrupt@n");
+}
+
+template <typename T>
+bool parse_whole(std::string_view text, T& value) {
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && rest == end;
+}
+
+}  // namespace
+
+TimeModel calibrated_time(std::string_view machine, unsigned dpm_level) {
+  Hardware hardware;
+  hardware.machine = machine;
+  hardware.dpm_level = dpm_level;
+  const Speed speed = speed_of(hardware);
+  return [speed](const Program& program, const Call& call) {
+    return ModelledTime{static_cast<uint64_t>(program_ms(program, call, speed) * 1e6)};
+  };
+}
+
+Fault parse_fault(std::string_view text) {
+  for (std::string_view times : {"slow×", "slowx"}) {
+    if (!text.starts_with(times)) continue;
+    Fault fault{.kind = FaultKind::slow};
+    if (!parse_whole(text.substr(times.size()), fault.factor) || !(fault.factor > 0) ||
+        fault.factor > 1e9)
+      fail_fault(text);
+    return fault;
+  }
+  const size_t at = text.find('@');
+  for (const FaultName& entry : kFaults) {
+    if (text.substr(0, at) != entry.name) continue;
+    Fault fault{.kind = entry.kind};
+    if (at != text.npos && (!parse_whole(text.substr(at + 1), fault.at) || fault.at == 0))
+      fail_fault(text);
+    return fault;
+  }
+  fail_fault(text);
+}
+
+void reset(const Hardware& hardware) {
+  if (!device_name(hardware.machine))
+    throw Error(ErrorCode::usage, "machine", fmt::format("'{}' is not known", hardware.machine),
+                "strix, strix-halo or krackan");
+  if (hardware.dpm_level > kTopDpmLevel)
+    throw Error(ErrorCode::usage, "DPM level", fmt::format("{} is not known", hardware.dpm_level),
+                "0 to 7");
+  Machine::get().reset(hardware);
+}
+
+void inject(const Fault& fault) {
+  TYTO_ASSERT(fault.at > 0);
+  Machine::get().inject(fault);
+}
+
+void pause() {
+  Machine::get().set_paused(true);
+}
+
+void resume() {
+  Machine::get().set_paused(false);
+}
+
+Hardware hardware() {
+  return Machine::get().hardware();
+}
+
+uint64_t busy_ns() {
+  return Machine::get().busy_ns();
+}
+
+Counters counters() {
+  return Machine::get().counters();
+}
+
+}  // namespace tyto::vxrt

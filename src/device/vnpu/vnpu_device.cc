@@ -1,0 +1,154 @@
+#include "device/vnpu/vnpu_device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "cost/cost_model.h"
+#include "device/npu/npu_device.h"
+#include "device/npu/store/stored_kernels.h"
+#include "device/vnpu/images/air_images.h"
+#include "device/vnpu/images/image.h"
+#include "device/vnpu/machine/control.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint32_t kRowStep = 64;          // prefill kernels work on multiples of it
+constexpr uint32_t kLargestWindow = 2048;  // of the builds that are published
+constexpr uint32_t kSmallestWindow = 64;
+constexpr uint32_t kGemmStep = 64;       // K of an int8 GEMM is a multiple of it
+constexpr uint32_t kGemmRows = 32;       // tokens of one dispatch
+constexpr uint32_t kGemmOutputs = 2048;  // outputs of one dispatch
+
+uint32_t rows_for(const ModelDims& model, uint32_t asked) {
+  const uint32_t rows = std::min(model.context, asked);
+  return (rows + kRowStep - 1) / kRowStep * kRowStep;
+}
+
+NpuImage elf_image(const vxrt::Image& image) {
+  NpuImage result;
+  result.bytes = vxrt::serialise(image);
+  result.hash = hash_bytes(result.bytes);
+  result.kernel = "main:" + image.instances.front().name;
+  return result;
+}
+
+NpuImage fused_image(const AirDims& dims, uint32_t window) {
+  NpuImage result;
+  result.form = ImageKind::xclbin;
+  result.bytes = vxrt::serialise(vxrt::fused_decode_image(dims, window));
+  result.hash = hash_bytes(result.bytes);
+  result.kernel = "MLIR_AIE";
+  result.length = window;
+  result.reference_length = window - 1;
+  result.words = vxrt::decode_words(dims, window, result.length);
+  result.reference_words = vxrt::decode_words(dims, window, result.reference_length);
+  return result;
+}
+
+// One slot per length of a dot product.
+std::vector<GemmSlot> gemm_slots_for(const std::vector<uint64_t>& lengths) {
+  std::vector<GemmSlot> slots;
+  for (uint64_t k : lengths) {
+    const auto padded = static_cast<uint32_t>((k + kGemmStep - 1) / kGemmStep * kGemmStep);
+    const bool is_there = std::any_of(slots.begin(), slots.end(),
+                                      [&](const GemmSlot& slot) { return slot.k == padded; });
+    if (padded > 0 && !is_there)
+      slots.push_back(
+          {fmt::format("gemm_i8_k{}", padded), padded, kGemmRows, kGemmOutputs, vxrt::kColumns});
+  }
+  return slots;
+}
+
+NpuImage gemm_image(uint32_t k) {
+  NpuImage result;
+  result.form = ImageKind::xclbin;
+  result.bytes = vxrt::serialise(vxrt::gemm_i8_image(k, kGemmOutputs, kGemmRows, vxrt::kColumns));
+  result.hash = hash_bytes(result.bytes);
+  result.kernel = "MLIR_AIE";
+  result.words = vxrt::gemm_i8_words(k, kGemmOutputs, kGemmRows);
+  return result;
+}
+
+// Scratch is an argument too: it may be another program's next input.
+std::vector<std::byte> compile(std::span<const Program> programs) {
+  std::vector<vxrt::Image> images;
+  for (const Program& program : programs)
+    images.push_back(vxrt::make_image(fmt::format("program_{}", images.size()), program,
+                                      vxrt::Scratch::is_argument));
+  return vxrt::serialise(vxrt::combined(images));
+}
+
+// The most there is on a machine: its memory's rate, its cores' block-emulated
+// multiply-accumulates, the driver's own latency of an empty command.
+DeviceLimits limits_of(const std::string& machine) {
+  const double gb_s = machine == "strix-halo" ? 256 : 120;
+  return {.gb_s = gb_s,
+          .gflops = 29.5e3,
+          .dispatch_us = npu_machine(machine).noop_us,
+          .source = machine + ": memory bus, 8 x 4 cores at 1.8 GHz, empty command"};
+}
+
+// Images that `tyto compile` has stored, and those that are not there made on the spot.
+NpuKernels vnpu_kernels(const AirDims& dims, float eps) {
+  const NpuKernels stored = stored_kernels(default_kernel_store(), StoredFor::virtual_npu, dims);
+  NpuKernels kernels;
+  kernels.dims = dims;
+  kernels.why_no_image = [](std::string_view, uint32_t) { return std::nullopt; };
+  kernels.image = [dims, stored, eps](std::string_view program, uint32_t window) {
+    const bool is_stored = stored.dims == dims && stored.is_recorded(program, window);
+    if (!is_stored) return virtual_image(dims, program, window, eps);
+    if (const auto problem = stored.why_no_image(program, window))
+      throw Error(ErrorCode::device, "vnpu", *problem,
+                  "`tyto kernels check` names it; compile again");
+    return stored.image(program, window);
+  };
+  return kernels;
+}
+
+}  // namespace
+
+std::vector<uint32_t> decode_windows(uint32_t context) {
+  std::vector<uint32_t> windows = {kSmallestWindow};
+  while (windows.back() < context && windows.back() < kLargestWindow)
+    windows.push_back(windows.back() * 2);
+  return windows;
+}
+
+NpuImage virtual_image(const AirDims& dims, std::string_view program, uint32_t window, float eps) {
+  if (program == kFusedDecode) return fused_image(dims, window);
+  if (program == kInt8Gemm) return gemm_image(window);
+  return elf_image(vxrt::air_image(dims, program, eps));
+}
+
+std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
+  vxrt::Hardware hardware = vxrt::hardware();
+  const auto numerics = env.npu.block_float ? cpu::Numerics::bfp16 : cpu::Numerics::bf16;
+  if (hardware.machine != env.npu.machine || hardware.numerics != numerics) {
+    hardware.machine = env.npu.machine;
+    hardware.numerics = numerics;
+    vxrt::reset(hardware);
+  }
+  if (!env.npu.fault.empty()) vxrt::inject(vxrt::parse_fault(env.npu.fault));
+  NpuKernels kernels = vnpu_kernels(air_dims(env.model, rows_for(env.model, env.npu.prompt_rows)),
+                                    env.model.norm_eps);
+  kernels.info = {
+      .name = "vnpu",
+      .description = fmt::format("virtual XDNA2 NPU ({}), 8 x 4 cores", env.npu.machine),
+      .is_virtual = true,
+      .limits = limits_of(env.npu.machine)};
+  if (env.model.layers > 0) kernels.windows = decode_windows(env.model.context);
+  const AirDims& dims = kernels.dims;
+  kernels.gemm_slots = gemm_slots_for(
+      env.npu.gemm_lengths.empty() ? std::vector<uint64_t>{dims.emb, dims.q_dim(), dims.hidden}
+                                   : env.npu.gemm_lengths);
+  describe_shapes(env, kernels, kernels.info);
+  kernels.compile = compile;
+  kernels.modelled_ns = vxrt::busy_ns;
+  kernels.pinned_limit = hardware.limits.memlock_bytes;
+  return on_vxrt::open_npu(env, std::move(kernels));
+}
+
+}  // namespace tyto

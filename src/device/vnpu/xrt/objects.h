@@ -1,0 +1,108 @@
+// What stands behind the handles of the XRT headers.
+#pragma once
+
+#include <xrt/xrt_bo.h>
+#include <xrt/xrt_kernel.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "device/vnpu/machine/machine.h"
+
+namespace xrt {
+inline namespace vnpu {
+
+// XRT reports misuse of its interface as a system error too, EINVAL unless it knows better.
+[[noreturn]] inline void fail_usage(const std::string& what, int error = EINVAL) {
+  throw std::system_error(error, std::generic_category(), what);
+}
+
+struct device_impl {};  // the one Machine; a handle is proof that it was opened
+
+struct image_impl {
+  explicit image_impl(tyto::vxrt::Image image) : loaded(std::move(image)) {}
+  tyto::vxrt::LoadedImage loaded;
+};
+
+struct hw_context_impl {
+  hw_context_impl() { tyto::vxrt::Machine::get().open(context); }
+  ~hw_context_impl() { tyto::vxrt::Machine::get().close(context); }
+  hw_context_impl(const hw_context_impl&) = delete;
+  hw_context_impl& operator=(const hw_context_impl&) = delete;
+
+  tyto::vxrt::Context context;
+};
+
+// One buffer, or a window into another. The heap's and the host's pages are anonymous mappings,
+// zero until touched.
+struct bo_impl {
+  bo_impl(size_t bytes, void* user_pointer, bool in_heap);
+  bo_impl(std::shared_ptr<bo_impl> whole, size_t bytes, size_t begin);
+  ~bo_impl();
+  bo_impl(const bo_impl&) = delete;
+  bo_impl& operator=(const bo_impl&) = delete;
+
+  std::shared_ptr<bo_impl> parent;  // a sub-buffer shares its parent's memory
+  std::byte* host = nullptr;
+  std::byte* device = nullptr;
+  std::shared_ptr<tyto::vxrt::DeviceMemory> memory;  // shared with windows into the buffer
+  size_t offset = 0;                                 // of a window in the whole buffer
+  size_t size = 0;
+  uint64_t address = 0;
+  bool is_user_memory = false;
+  bool is_heap = false;
+};
+
+struct kernel_impl {
+  std::shared_ptr<hw_context_impl> context;        // shared with the hw_context it was made from
+  const tyto::vxrt::LoadedImage* image = nullptr;  // the context's
+  tyto::vxrt::LoadedInstance* instance = nullptr;  // of the image
+};
+
+struct fence_impl {
+  std::shared_ptr<tyto::vxrt::Fence> fence =
+      std::make_shared<tyto::vxrt::Fence>();  // shared with the queue
+};
+
+struct run_argument {
+  std::shared_ptr<bo_impl> buffer;  // shared with the caller's bo
+  uint64_t scalar = 0;
+  bool is_scalar = false;
+};
+
+struct run_impl {
+  explicit run_impl(std::shared_ptr<kernel_impl> of);
+  ~run_impl();  // aborts what is in flight
+  run_impl(const run_impl&) = delete;
+  run_impl& operator=(const run_impl&) = delete;
+
+  run_argument& argument(int index);
+  const run_argument* find(size_t index) const {
+    return index < arguments.size() ? &arguments[index] : nullptr;
+  }
+  // Fixes buffers and call for the next submission. EINVAL: more buffers than a command takes.
+  void prepare();
+
+  std::shared_ptr<kernel_impl> kernel;  // shared with the kernel and its other runs
+  std::vector<run_argument> arguments;
+  std::vector<std::shared_ptr<bo_impl>> held;  // what the prepared job points into
+  tyto::vxrt::Job job;
+  tyto::vxrt::Command command;
+  bool failed = false;
+  bool is_in_list = false;
+  uint64_t heap_bytes = 0;
+
+  uint64_t chain_bytes() const;  // that it takes in a run list's command
+
+ private:
+  void bind(size_t index, const run_argument* argument, uint64_t span_bytes);
+  void prepare_call(size_t first_scalar);
+  void prepare_instructions();
+};
+
+}  // namespace vnpu
+}  // namespace xrt

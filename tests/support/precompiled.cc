@@ -1,0 +1,1 @@
+// Stands for the header that the tests reuse (tests/CMakeLists.txt).

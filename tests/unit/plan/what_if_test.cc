@@ -1,0 +1,177 @@
+#include "plan/what_if.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "model/shapes.h"
+
+namespace tyto {
+namespace {
+
+constexpr PlanOption kOp = {KernelSet::air_bf16, Fusion::op};
+constexpr PlanOption kBlock = {KernelSet::air_bf16, Fusion::block};
+constexpr PlanOption kQ4nx = {KernelSet::air_q4nx, Fusion::token};
+constexpr PlanOption kFlm = {KernelSet::flm_q4, Fusion::token};
+
+PlanRequest request(const std::string& shape, const std::string& machine, uint32_t prompt = 2048,
+                    uint32_t context = 2048) {
+  PlanRequest r;
+  r.config = shape_by_name(shape);
+  r.shape = shape;
+  r.machine = machine;
+  r.prompt_tokens = prompt;
+  r.context_tokens = context;
+  return r;
+}
+
+void expect_within(double value, double published, double tolerance) {
+  EXPECT_NEAR(value, published, tolerance * published) << "error " << value / published - 1;
+}
+
+// MLIR-AIR's profile of Llama-3.2-1B, Strix Point, 2048 tokens: average per call.
+TEST(WhatIf, PublishedImageTimes) {
+  const ImageTimes t = bf16_image_times(shape_by_name("llama-3.2-1b"), 2048);
+  expect_within(t.rms_gemms_rope.call_ms, 7.3, 0.10);
+  expect_within(t.flash_attn.call_ms, 21.6, 0.10);
+  expect_within(t.o_ffn.call_ms, 41.0, 0.10);
+  expect_within(t.lm_head.call_ms, 13.6, 0.10);
+  expect_within(t.rms_gemv_rope.run_ms, 0.83, 0.10);
+  expect_within(t.rms_gemv_rope.call_ms, 0.9, 0.10);
+  expect_within(t.o_gemv_ffn.call_ms, 3.7, 0.10);
+}
+
+TEST(WhatIf, PublishedBlockLevelRun) {
+  const PlanRow row = what_if(request("llama-3.2-1b", "strix"), kBlock);
+  expect_within(row.ttft_ms, 1280, 0.05);
+  expect_within(row.tpot_ms, 92, 0.05);
+  EXPECT_EQ(row.dispatches_per_token, 33u);
+  // 5.2 GiB by the arithmetic of its buffers.
+  expect_within(static_cast<double>(row.pinned_bytes), 5.2 * (1 << 30), 0.03);
+  EXPECT_EQ(row.bottleneck, "prefill: matmul, decode: weight bandwidth");
+}
+
+// IRON on Strix Halo: 179 dispatches, 0.37 ms each, 66 ms of a token's 227 to 242 ms.
+TEST(WhatIf, PublishedOpLevelRun) {
+  const PlanRow row = what_if(request("llama-3.2-1b", "strix-halo", 13, 13), kOp);
+  EXPECT_EQ(row.dispatches_per_token, 179u);
+  const double dispatch_us = cost_parameters().op.dispatch_us;
+  expect_within(static_cast<double>(row.dispatches_per_token) * dispatch_us / 1e3, 66, 0.15);
+  expect_within(row.tpot_ms, 242, 0.15);
+  expect_within(row.tpot_ms, 1000 / 4.46, 0.15);
+  expect_within(row.ttft_ms, 670, 0.15);
+  expect_within(what_if(request("llama-3.2-1b", "strix-halo"), kOp).ttft_ms, 2220, 0.15);
+}
+
+TEST(WhatIf, PublishedTokenLevelRun) {
+  const PlanRow krackan = what_if(request("llama-3.2-1b", "krackan"), kQ4nx);
+  expect_within(krackan.decode_tok_s, 62.86, 0.08);
+  expect_within(krackan.ttft_ms, 893, 0.15);
+  EXPECT_EQ(krackan.dispatches_per_token, 1u);
+  expect_within(what_if(request("llama-3.2-1b", "strix"), kQ4nx).ttft_ms, 930, 0.10);
+  EXPECT_EQ(q4nx_weight_bytes(shape_by_name("llama-3.2-1b")), 773324800u);
+  expect_within(what_if(request("qwen2.5-7b", "krackan", 2048, 4096), kQ4nx).tpot_ms, 85.66, 0.08);
+}
+
+// FastFlowLM's tables, Krackan: context or prompt, tokens per second.
+TEST(WhatIf, PublishedFastFlowTables) {
+  expect_within(what_if(request("llama-3.2-1b", "krackan", 1024, 1024), kFlm).decode_tok_s, 64.5,
+                0.10);
+  expect_within(what_if(request("llama-3.2-3b", "krackan", 4096, 16384), kFlm).decode_tok_s, 18.0,
+                0.10);
+  expect_within(what_if(request("llama-3.2-3b", "krackan", 4096, 16384), kFlm).prefill_tok_s, 991,
+                0.15);
+  expect_within(what_if(request("qwen3-4b", "krackan", 8192, 2048), kFlm).prefill_tok_s, 576, 0.15);
+}
+
+TEST(WhatIf, LongerIsNeverFaster) {
+  for (const PlanOption& option : plan_options()) {
+    double ttft = 0, tpot = 0;
+    for (uint32_t tokens = 16; tokens <= 65536; tokens = tokens * 3 / 2 + 1) {
+      const PlanRow row = what_if(request("qwen3-1.7b", "strix", tokens, tokens), option);
+      EXPECT_GE(row.ttft_ms, ttft) << row.kernels << " " << tokens;
+      EXPECT_GE(row.tpot_ms, tpot) << row.kernels << " " << tokens;
+      ttft = row.ttft_ms;
+      tpot = row.tpot_ms;
+    }
+  }
+}
+
+TEST(WhatIf, MoreLayersAreSlowerAndLarger) {
+  for (const PlanOption& option : plan_options()) {
+    PlanRequest r = request("llama-3.2-1b", "krackan");
+    const PlanRow small = what_if(r, option);
+    r.config.layers *= 2;
+    const PlanRow large = what_if(r, option);
+    EXPECT_GT(large.ttft_ms, small.ttft_ms);
+    EXPECT_GT(large.tpot_ms, small.tpot_ms);
+    EXPECT_GT(large.pinned_bytes, small.pinned_bytes);
+  }
+}
+
+TEST(WhatIf, EveryShapeOnEveryMachineHasARow) {
+  for (const std::string& shape : shape_names())
+    for (const NpuMachine& machine : npu_machines())
+      for (const PlanOption& option : plan_options()) {
+        const PlanRow row = what_if(request(shape, std::string(machine.name)), option);
+        EXPECT_GT(row.ttft_ms, 0);
+        EXPECT_NEAR(row.decode_tok_s * row.tpot_ms, 1000, 1e-6);
+        EXPECT_NEAR(row.prefill_tok_s * row.ttft_ms, 2048e3, 1e-3);
+        EXPECT_GT(row.rel_error_p90, 0.01);
+        EXPECT_LT(row.rel_error_p90, 0.5);
+      }
+}
+
+TEST(WhatIf, NotesSayWhatIsExtrapolated) {
+  EXPECT_EQ(what_if(request("llama-3.2-1b", "strix"), kBlock).note, "");
+  EXPECT_NE(what_if(request("tiny", "strix"), kBlock).note.find("no public images"),
+            std::string::npos);
+  EXPECT_NE(what_if(request("llama-3.2-1b", "strix", 4096), kBlock).note.find("above 2048"),
+            std::string::npos);
+  EXPECT_NE(what_if(request("llama-3.2-1b", "strix"), kFlm).note.find("planning only"),
+            std::string::npos);
+}
+
+TEST(WhatIf, AForeignMachineWidensTheError) {
+  EXPECT_GT(what_if(request("llama-3.2-1b", "strix-halo"), kBlock).rel_error_p90,
+            what_if(request("llama-3.2-1b", "strix"), kBlock).rel_error_p90);
+}
+
+TEST(WhatIf, ANativeHostOnlySavesTime) {
+  PlanRequest r = request("llama-3.2-1b", "strix");
+  const PlanRow published = what_if(r, kBlock);
+  const PlanRow published_op = what_if(r, kOp);
+  r.host = PlanHost::native;
+  EXPECT_LT(what_if(r, kBlock).ttft_ms, published.ttft_ms - 100);
+  EXPECT_LT(what_if(r, kBlock).tpot_ms, published.tpot_ms);
+  EXPECT_LT(what_if(r, kBlock).pinned_bytes, published.pinned_bytes);
+  EXPECT_LT(what_if(r, kOp).tpot_ms, published_op.tpot_ms);
+}
+
+TEST(WhatIf, TheBalancedProfileIsSlower) {
+  PlanRequest r = request("llama-3.2-1b", "krackan");
+  const double fast = what_if(r, kQ4nx).tpot_ms;
+  r.profile = PlatformProfile::balanced;
+  expect_within(what_if(r, kQ4nx).tpot_ms / fast, 62.86 / 42.0, 0.15);
+}
+
+void expect_usage_error(const PlanRequest& r, const PlanOption& option, const std::string& text) {
+  try {
+    what_if(r, option);
+    ADD_FAILURE() << "no error for " << text;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::usage);
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+  }
+}
+
+TEST(WhatIf, RefusesWhatItDoesNotKnow) {
+  expect_usage_error(request("tiny", "phoenix"), kBlock, "machine phoenix");
+  expect_usage_error(request("tiny", "strix", 0), kBlock, "prompt length");
+  expect_usage_error(request("tiny", "strix", 1, 2000000), kQ4nx, "context");
+  expect_usage_error(request("tiny", "strix"), {KernelSet::air_q4nx, Fusion::op}, "air-q4nx");
+  EXPECT_THROW(kernel_set_by_name("air-int8"), Error);
+  EXPECT_THROW(request("llama-9b", "strix"), Error);
+}
+
+}  // namespace
+}  // namespace tyto
