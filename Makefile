@@ -13,6 +13,7 @@ DEVICE ?= cpu
 MODEL ?=
 FUZZ_SECONDS ?= 60
 LLAMA_CPP ?=
+PLUGIN_WERROR ?= OFF
 export PROMPT MODEL LLAMA_CPP
 
 TYTO := build/release/tyto
@@ -22,7 +23,7 @@ BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nl
   libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19 chromium fonts-dejavu-core
 # An npm that did not come from Debian is as good.
-GGML_TEST_PACKAGES := $(BUILD_PACKAGES) python3 git $(if $(shell command -v npm),,npm)
+GGML_TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git $(if $(shell command -v npm),,npm)
 FUZZ_PACKAGES := $(BUILD_PACKAGES) clang-19 libclang-rt-19-dev
 TIDY_PACKAGES := $(TEST_PACKAGES) clang-tidy-19
 
@@ -49,7 +50,7 @@ build:
 plugin:
 	@test -n "$$LLAMA_CPP" || { echo "make plugin: name the checkout that your llama.cpp was built from: make plugin LLAMA_CPP=DIR" >&2; exit 2; }
 	@tools/install_packages $(BUILD_PACKAGES)
-	@mkdir -p build && { cmake --preset release -DTYTO_LLAMA_CPP="$$(realpath "$$LLAMA_CPP")" > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+	@mkdir -p build && { cmake --preset release -DTYTO_LLAMA_CPP="$$(realpath "$$LLAMA_CPP")" -DTYTO_PLUGIN_WERROR=$(PLUGIN_WERROR) > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
 	@cmake --build --preset release --target ggml-tyto
 
 test:
@@ -68,9 +69,12 @@ test-model: build
 test-ggml:
 	@tools/install_packages $(GGML_TEST_PACKAGES)
 	@tests/scripts/build_llama_cpp build/llama.cpp $(if $(LLAMA_CPP),"$$LLAMA_CPP")
-	@$(MAKE) --no-print-directory plugin LLAMA_CPP=build/llama.cpp/source
+	@$(MAKE) --no-print-directory plugin LLAMA_CPP=build/llama.cpp/source PLUGIN_WERROR=ON
 	@cmake --build --preset release --target tyto
 	@tests/scripts/check_headers "$(CURDIR)/src" build/llama.cpp/source
+	@cmake --preset release -DTYTO_GGML_LIBRARIES="$(CURDIR)/build/llama.cpp/build/bin" > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	@cmake --build --preset release --target ggml_test
+	@build/release/ggml_test --gtest_brief=1
 	@tests/ggml/run_tests.py
 
 format:

@@ -15,6 +15,7 @@ enum class ErrorCode {
   unsupported,  // well-formed, but Tyto cannot do it
   device,       // a device failed or timed out
   require,      // --require was not satisfied
+  busy,         // too many requests at once
 };
 
 // `where` names the file and field (or device and program), `what` the fact, `hint` the next step.

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/round_up.h"
 
 namespace tyto {
 namespace {
@@ -90,7 +91,7 @@ void release_mapped_pages(std::span<const std::byte> bytes) {
   if (bytes.data() + bytes.size() > begin + size) return;
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t first = reinterpret_cast<uintptr_t>(bytes.data());
-  const uintptr_t from = (first + page - 1) / page * page;
+  const uintptr_t from = round_up(first, page);
   const uintptr_t to = (first + bytes.size()) / page * page;
   if (from < to) (void)::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 }

@@ -31,8 +31,8 @@ void pause() {
 
 // Waits for a moment, or until done() if that is sooner; on a core of its own without giving it up.
 template <typename Done>
-void breathe(bool crowded, const Done& done) {
-  if (crowded) return std::this_thread::yield();
+void spin_or_yield(bool oversubscribed, const Done& done) {
+  if (oversubscribed) return std::this_thread::yield();
   for (int i = 0; i < kPausesPerLook && !done(); ++i) pause();
 }
 
@@ -65,7 +65,7 @@ unsigned usable_threads() {
 
 ThreadPool::ThreadPool(unsigned threads) {
   if (threads == 0) threads = usable_cores();
-  crowded_ = threads > usable_threads();
+  oversubscribed_ = threads > usable_threads();
   shares_ = std::make_unique<Share[]>(threads);
   seats_ = std::make_unique<Seat[]>(threads);
   try {
@@ -122,10 +122,10 @@ void ThreadPool::run(size_t count, size_t grain, const void* body, Call call) {
   };
   if (all_out()) return;
   const auto give_up_core = Clock::now() + kSpinTime;
-  for (bool crowded = crowded_; !all_out();) {
-    breathe(crowded, all_out);
+  for (bool oversubscribed = oversubscribed_; !all_out();) {
+    spin_or_yield(oversubscribed, all_out);
     // Another process may have taken the core that a worker needs to finish.
-    crowded = crowded || Clock::now() > give_up_core;
+    oversubscribed = oversubscribed || Clock::now() > give_up_core;
   }
 }
 
@@ -147,10 +147,10 @@ bool ThreadPool::wait_for_loop(uint64_t seen) {
     const uint64_t loop = loop_.load();
     return loop % 2 == 1 && loop != seen;
   };
-  const auto tired = Clock::now() + kSpinTime;
+  const auto sleep_after = Clock::now() + kSpinTime;
   while (!is_new() && !stopping_) {
-    if (Clock::now() < tired) {
-      breathe(crowded_, is_new);
+    if (Clock::now() < sleep_after) {
+      spin_or_yield(oversubscribed_, is_new);
       continue;
     }
     std::unique_lock lock(mutex_);

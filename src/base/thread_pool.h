@@ -58,7 +58,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   std::unique_ptr<Share[]> shares_;  // [threads()], the caller's first
   std::unique_ptr<Seat[]> seats_;    // [workers_]
-  bool crowded_ = false;             // more threads than cores: waiting must let others run
+  bool oversubscribed_ = false;      // more threads than cores: waiting must let others run
 
   // The current loop: written while it is shut and nobody is inside, read only inside.
   const void* body_ = nullptr;
@@ -66,9 +66,9 @@ class ThreadPool {
   size_t count_ = 0;
   size_t chunk_ = 0;  // values per chunk
 
-  // Odd while a loop is open, and then its number; even between loops. A worker sits down before it
-  // looks whether the loop is still open, and the caller shuts it before it looks at the seats: in
-  // the single order of these four, one of them sees the other.
+  // Odd while a loop is open, and then its number; even between loops. A worker marks its seat
+  // before it checks that the loop is still open, and the caller closes the loop before it checks
+  // the seats: these four are sequentially consistent, so that one of the two sees the other.
   alignas(64) std::atomic<uint64_t> loop_ = 0;
   alignas(64) std::atomic<unsigned> sleepers_ = 0;  // changed under the mutex
   std::atomic<bool> stopping_ = false;              // set under the mutex

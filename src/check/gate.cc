@@ -44,7 +44,8 @@ GateResult compare_greedy(const Continuation& ours, const Continuation& theirs,
     result.passed = is_near(result.rank_of_ours) && is_near(result.rank_of_theirs);
     if (!result.passed)
       result.reason = fmt::format(
-          "at token {} ours is {} over there and theirs is {} here; both must be among the best {}",
+          "at token {} the other side ranks our token {} and we rank theirs {}; both must be among "
+          "the best {}",
           i, place(result.rank_of_ours, static_cast<uint32_t>(theirs.top[i].size())),
           place(result.rank_of_theirs, static_cast<uint32_t>(ours.top[i].size())), options.k);
     return result;

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "engine/receipt.h"
 #include "llama/reference.h"
 
 namespace tyto {
@@ -29,54 +30,25 @@ Continuation continue_greedily(const Tokenizer& tokenizer, const GreedyRequest& 
   }
 }
 
-void add_counters(std::vector<DeviceCounters>& sum, const std::vector<DeviceCounters>& more) {
-  for (const DeviceCounters& device : more) {
-    const auto found = std::find_if(sum.begin(), sum.end(), [&](const DeviceCounters& other) {
-      return other.device == device.device;
-    });
-    if (found == sum.end()) {
-      sum.push_back(device);
-      continue;
-    }
-    found->submissions += device.submissions;
-    found->completions += device.completions;
-    found->launches += device.launches;
-    found->busy_ns += device.busy_ns;
-    found->bytes += device.bytes;
-    found->flops += device.flops;
-  }
-}
-
 }  // namespace
 
 Continuation greedy(Pipeline& pipeline, const Tokenizer& tokenizer, const GreedyRequest& request,
                     Trace& trace, Receipt& receipt, AllLogits* logits) {
-  pipeline.rewind(0);
-  const auto before = trace.snapshot();
-  auto between = before;
+  Sequence sequence(pipeline);
   const auto start = Clock::now();
   auto first = start;
-  bool is_prompt = true;
   const Next next = [&](std::span<const Token> tokens) {
-    const auto result = pipeline.run(tokens);
-    if (is_prompt) {
-      between = trace.snapshot();
-      first = Clock::now();
-    }
-    is_prompt = false;
+    const auto result = pipeline.run(sequence, tokens);
+    if (sequence.phase == Phase::prefill) first = Clock::now();
+    sequence.phase = Phase::decode;
     return result;
   };
   Continuation result = continue_greedily(tokenizer, request, logits, next);
-  const auto after = trace.snapshot();
   receipt.prompt_tokens += static_cast<uint32_t>(request.prompt.size());
   receipt.generated_tokens += static_cast<uint32_t>(result.generated.size());
   receipt.prefill_seconds += std::chrono::duration<double>(first - start).count();
   receipt.decode_seconds += std::chrono::duration<double>(Clock::now() - first).count();
-  add_counters(receipt.devices, window(before, after));
-  add_counters(receipt.phases.prefill, window(before, between));
-  add_counters(receipt.phases.decode, window(between, after));
-  receipt.fallbacks = trace.fallbacks();
-  receipt.loaded_code = trace.loaded_code();
+  add_execution(receipt, sequence, pipeline, trace);
   return result;
 }
 

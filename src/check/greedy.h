@@ -23,7 +23,7 @@ struct GreedyRequest {
 // With `logits`, all of every position's are kept there.
 using AllLogits = std::vector<std::vector<float>>;
 
-// From position 0; what was done is added to `receipt`.
+// A sequence of its own; what was done is added to `receipt`.
 Continuation greedy(Pipeline& pipeline, const Tokenizer& tokenizer, const GreedyRequest& request,
                     Trace& trace, Receipt& receipt, AllLogits* logits = nullptr);
 

@@ -51,8 +51,8 @@ std::vector<Candidate> candidates_from(const Json& array, uint32_t vocab, uint32
     });
     if (!std::isfinite(candidate.logit)) pair.fail("the logit is not a finite number");
     if (!result.empty() && result.back().logit < candidate.logit)
-      pair.fail("candidates must stand best first");
-    if (rank_of(candidate.token, result) > 0) pair.fail("the token stands there twice");
+      pair.fail("candidates must be sorted, the best first");
+    if (rank_of(candidate.token, result) > 0) pair.fail("the token is listed twice");
     result.push_back(candidate);
   });
   return result;
@@ -124,7 +124,7 @@ std::string transcript_json(const Transcript& transcript) {
 
 Transcript transcript_from_json(const std::string& text, const std::string& name, uint32_t vocab) {
   const Json json = Json::parse(text, name);
-  if (!json.is(Json::Type::object)) json.fail("is no transcript");
+  if (!json.is(Json::Type::object)) json.fail("is not a transcript");
   const std::string schema = json.string_or("schema", "");
   if (schema != kSchema)
     throw Error(ErrorCode::input, name,

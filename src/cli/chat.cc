@@ -1,16 +1,16 @@
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
 #include <iostream>
-#include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "cli/combination.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
-#include "engine/session.h"
+#include "engine/engine.h"
+#include "engine/generate.h"
 
 namespace tyto {
 namespace {
@@ -39,15 +39,13 @@ class Conversation {
         flags_(flags),
         template_(choose_chat_template(engine.tokenizer().vocabulary(), flags.chat.chat_template,
                                        engine.model().path.string())),
-        sampler_(sampler_options(flags.sampling, engine.model())),
-        session_(engine.tokenizer(), engine.pipeline(), sampler_, engine.trace()) {
+        sampler_(sampler_options(flags.sampling, engine.model())) {
     clear();
   }
 
   void clear() {
     messages_.clear();
     if (!flags_.chat.system.empty()) messages_.push_back({"system", flags_.chat.system});
-    session_.clear();
   }
 
   // One turn. An answer that was interrupted or failed stays out of the history only if it is
@@ -89,7 +87,7 @@ class Conversation {
       if (bar) bar(what, done, total);
       if (interrupted.load() && done < total) throw Interrupted();
     };
-    const Answer result = session_.ask(request, show, watch);
+    const Answer result = generate(engine_.generator(), sampler_, request, show, watch);
     engine_.check_required(result.receipt.phases);
     if (hold) print(reply);
     note(fmt::format("\n[{}{}]", receipt_line(result.receipt), verified_once()));
@@ -107,7 +105,6 @@ class Conversation {
   const ChatCommandFlags& flags_;
   ChatTemplate template_;
   Sampler sampler_;
-  Session session_;
   std::vector<ChatMessage> messages_;
   bool said_verified_ = false;
 };
@@ -133,15 +130,15 @@ void chat(const ChatCommandFlags& flags) {
 
 }  // namespace
 
-void define_chat(CLI::App& command) {
-  auto flags = std::make_shared<ChatCommandFlags>();
-  add_chat_flags(command, flags->chat);
-  add_engine_flags(command, flags->engine);
-  add_sampling_flags(command, flags->sampling);
-  command.footer(
+void define_chat(CommandLine& command) {
+  ChatCommandFlags& flags = command.values<ChatCommandFlags>();
+  add_chat_flags(command, flags.chat);
+  add_engine_flags(command, flags.engine);
+  add_sampling_flags(command, flags.sampling);
+  command.footer =
       "Answers stream to stdout; prompts and receipts go to stderr, so input and output can be "
-      "piped.\n\nExample:\n  tyto chat -m Qwen/Qwen2.5-0.5B-Instruct --system 'You are terse.'");
-  command.callback([flags] { chat(*flags); });
+      "piped.\n\nExample:\n  tyto chat -m Qwen/Qwen2.5-0.5B-Instruct --system 'You are terse.'";
+  command.run = [&flags] { chat(flags); };
 }
 
 }  // namespace tyto

@@ -5,16 +5,19 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "cli/flags.h"
 #include "device/cpu/inner_loops.h"
+#include "engine/engine.h"
 #include "model/weight_hash.h"
 
 namespace tyto {
 namespace {
 
 // The driver of a real NPU; the others are part of the program and differ by instruction set.
-std::string driver_of(const EngineFlags& flags) {
-  if (flags.device != "npu")
-    return fmt::format("tyto's {} kernels", cpu::chosen_inner_loops(flags.isa).name);
+std::string driver_of(const EngineFlags& flags, bool is_host, bool is_virtual) {
+  const bool has_driver = !is_host && !is_virtual;
+  if (!has_driver)
+    return fmt::format("tyto's {} kernels", cpu::chosen_inner_loops(flags.setting("isa", "")).name);
   const auto read = [](const char* path) { return read_system_text(path, 256).text; };
   std::string module = read("/sys/module/amdxdna/version");
   if (module.empty()) module = read("/sys/module/amdxdna/srcversion");
@@ -25,15 +28,16 @@ std::string driver_of(const EngineFlags& flags) {
 }  // namespace
 
 Combination combination_of(const Engine& engine, const EngineFlags& flags) {
-  const bool is_npu = flags.device != "cpu";
+  const DeviceInfo device = engine.devices().front();
+  const bool is_npu = !device.shares_host_memory;
   Combination result{.tyto = TYTO_VERSION,
                      .weights = weight_hash(engine.model()).hash,
-                     .driver = driver_of(flags),
+                     .driver = driver_of(flags, device.shares_host_memory, device.is_virtual),
                      .device = flags.device,
                      .fusion = flags.fusion,
-                     .weight_form = flags.weights.value_or(is_npu ? "bf16" : "as in the file"),
+                     .weight_form = flags.setting("weights", is_npu ? "bf16" : "as in the file"),
                      .kv_type = flags.kv_type.value_or(is_npu ? "the device's" : "f16"),
-                     .numerics = flags.vnpu_numerics.value_or(is_npu ? "bf16" : "f32"),
+                     .numerics = flags.setting("vnpu-numerics", is_npu ? "bf16" : "f32"),
                      .images = {}};
   for (const LoadedCode& code : engine.loaded_code()) result.images.push_back(code.hash);
   std::sort(result.images.begin(), result.images.end());
@@ -45,8 +49,9 @@ std::string verified_clause(const Verification& verification, const EngineFlags&
   if (verification.state == Verified::yes) return "";
   std::string settings = " --device " + flags.device;
   if (flags.fusion != "block") settings += " --fusion " + flags.fusion;
-  if (flags.weights) settings += " --weights " + *flags.weights;
-  if (!flags.isa.empty()) settings += " --isa " + flags.isa;
+  for (const char* name : {"weights", "isa"})
+    if (const std::string given = flags.setting(name, ""); !given.empty())
+      settings += fmt::format(" --{} {}", name, given);
   if (verification.state == Verified::no)
     return fmt::format(" · never verified: tyto verify{}", settings);
   return fmt::format(" · FAILED its verification of {}: tyto diagnose{}", verification.time,

@@ -3,11 +3,12 @@
 
 #include <string>
 
-#include "cli/flags.h"
 #include "cli/verified.h"
-#include "engine/engine.h"
 
 namespace tyto {
+
+class Engine;
+struct EngineFlags;
 
 // With what `engine` has loaded by now.
 Combination combination_of(const Engine& engine, const EngineFlags& flags);

@@ -1,36 +1,31 @@
 // The commands of the program: one file each, one line in the table in main.cc.
 #pragma once
 
-#include <CLI/App.hpp>
-
 namespace tyto {
 
-struct Command {
-  const char* name;
-  const char* summary;
-  void (*define)(CLI::App& command);  // adds options and sets the callback
-};
+struct CommandLine;
 
-void define_run(CLI::App& command);
-void define_chat(CLI::App& command);
-void define_tokenize(CLI::App& command);
-void define_detokenize(CLI::App& command);
-void define_template(CLI::App& command);
-void define_inspect(CLI::App& command);
-void define_quantize(CLI::App& command);
-void define_eval(CLI::App& command);
-void define_perplexity(CLI::App& command);
-void define_synth(CLI::App& command);
-void define_bench(CLI::App& command);
-void define_results(CLI::App& command);
-void define_power(CLI::App& command);
-void define_doctor(CLI::App& command);
-void define_profile(CLI::App& command);
-void define_verify(CLI::App& command);
-void define_diagnose(CLI::App& command);
-void define_devices(CLI::App& command);
-void define_plan(CLI::App& command);
-void define_kernels(CLI::App& command);
-void define_compile(CLI::App& command);
+// Each says what its command takes (cli/command_line.h) and sets what it runs.
+void define_run(CommandLine& command);
+void define_chat(CommandLine& command);
+void define_tokenize(CommandLine& command);
+void define_detokenize(CommandLine& command);
+void define_template(CommandLine& command);
+void define_inspect(CommandLine& command);
+void define_quantize(CommandLine& command);
+void define_eval(CommandLine& command);
+void define_perplexity(CommandLine& command);
+void define_synth(CommandLine& command);
+void define_bench(CommandLine& command);
+void define_results(CommandLine& command);
+void define_power(CommandLine& command);
+void define_doctor(CommandLine& command);
+void define_profile(CommandLine& command);
+void define_verify(CommandLine& command);
+void define_diagnose(CommandLine& command);
+void define_devices(CommandLine& command);
+void define_plan(CommandLine& command);
+void define_kernels(CommandLine& command);
+void define_compile(CommandLine& command);
 
 }  // namespace tyto

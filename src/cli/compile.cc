@@ -1,13 +1,12 @@
 // compile: kernel images. For the virtual NPU they are written here; for the real one MLIR-AIR does
 // it, and this says exactly how.
-#include <CLI/CLI.hpp>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
@@ -136,28 +135,25 @@ void run_compile(const CompileFlags& flags) {
 
 }  // namespace
 
-void define_compile(CLI::App& command) {
-  const auto flags = std::make_shared<CompileFlags>();
-  add_model_flag(command, flags->model);
-  command.add_option("--device", flags->device, "vnpu writes images; npu says how to build them")
-      ->check(CLI::IsMember({"vnpu", "npu"}))
-      ->capture_default_str();
-  command.add_option("--prompt-rows", flags->prompt_rows, "rows of the prefill kernels")
-      ->type_name("N")
-      ->check(CLI::Range(64u, 65536u))
-      ->capture_default_str();
-  command
-      .add_option("-c,--context", flags->context,
-                  "positions the fused decode must hold (default: the model's, at most 2048)")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1u << 30));
-  command.add_option("-o,--output", flags->output, "folder for the images")->type_name("DIR");
-  command.footer(
+void define_compile(CommandLine& command) {
+  CompileFlags& flags = command.values<CompileFlags>();
+  add_model_flag(command, flags.model);
+  command.add({
+      {"--device", &flags.device, OneOf{"vnpu", "npu"},
+       "vnpu writes images; npu says how to build them", Rules{.shows_default = true}},
+      {"--prompt-rows", &flags.prompt_rows, "N", "rows of the prefill kernels",
+       Rules{.range = Range{64, 65536}, .shows_default = true}},
+      {"-c,--context", &flags.context, "N",
+       "positions the fused decode must hold (default: the model's, at most 2048)",
+       Rules{.range = Range{1, 1 << 30}}},
+      {"-o,--output", &flags.output, "DIR", "folder for the images"},
+  });
+  command.footer =
       "Images for the virtual NPU are programs as data in MLIR-AIR's calling convention. Without "
       "them vnpu makes\nits own as it starts; with them it loads, checks and names them as the "
       "real "
-      "NPU does.");
-  command.callback([flags] { run_compile(*flags); });
+      "NPU does.";
+  command.run = [&flags] { run_compile(flags); };
 }
 
 }  // namespace tyto

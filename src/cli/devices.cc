@@ -1,6 +1,6 @@
-#include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "device/device.h"
@@ -25,9 +25,9 @@ void list_devices() {
 
 }  // namespace
 
-void define_devices(CLI::App& command) {
-  command.footer("A device that cannot be used is listed with the reason.");
-  command.callback(list_devices);
+void define_devices(CommandLine& command) {
+  command.footer = "A device that cannot be used is listed with the reason.";
+  command.run = list_devices;
 }
 
 }  // namespace tyto

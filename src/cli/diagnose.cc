@@ -1,19 +1,20 @@
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
 #include <optional>
 
 #include "base/error.h"
 #include "base/utc_time.h"
+#include "check/diagnose.h"
 #include "check/greedy.h"
 #include "cli/combination.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
-#include "llama/diagnose.h"
+#include "engine/engine.h"
+#include "engine/receipt.h"
 
 namespace tyto {
 namespace {
@@ -31,14 +32,13 @@ struct DiagnoseFlags {
 };
 
 double tolerance_of(const DiagnoseFlags& flags) {
-  const bool is_quantized = flags.engine.weights.value_or("bf16") != "bf16";
+  const bool is_quantized = flags.engine.setting("weights", "bf16") != "bf16";
   return flags.tolerance.value_or(is_quantized ? kQuantized : kFullPrecision);
 }
 
 // A model without a chat template gets the prompt as it is.
 std::vector<Token> tokens_of(const DiagnoseFlags& flags, Engine& engine) {
   PromptFlags prompt = flags.prompt;
-  if (!prompt.given) prompt.prompt = kDefaultPrompt;
   prompt.raw = prompt.raw || (engine.tokenizer().vocabulary().chat_template.empty() &&
                               prompt.chat.chat_template.empty());
   return prompt_tokens(prompt, engine);
@@ -48,22 +48,18 @@ std::vector<Token> tokens_of(const DiagnoseFlags& flags, Engine& engine) {
 std::string run_device(Engine& engine, const ReferenceRecord& reference, Receipt& receipt) {
   const std::span<const Token> tokens = reference.tokens();
   Pipeline& pipeline = engine.pipeline();
-  const auto before = engine.trace().snapshot();
-  auto between = before;
+  Sequence sequence(pipeline);
   std::string problem;
   try {
-    pipeline.run(tokens.first(reference.prompt_size()));
-    between = engine.trace().snapshot();
+    pipeline.run(sequence, tokens.first(reference.prompt_size()));
+    sequence.phase = Phase::decode;
     for (size_t i = reference.prompt_size(); i < tokens.size(); ++i)
-      pipeline.run(tokens.subspan(i, 1));
+      pipeline.run(sequence, tokens.subspan(i, 1));
   } catch (const Error& error) {
     if (error.code != ErrorCode::device) throw;
     problem = error.what();
   }
-  const auto after = engine.trace().snapshot();
-  receipt.devices = window(before, after);
-  receipt.phases = {window(before, between), window(between, after)};
-  receipt.fallbacks = engine.trace().fallbacks();
+  add_execution(receipt, sequence, pipeline, engine.trace());
   return problem;
 }
 
@@ -95,7 +91,7 @@ Diagnosis facts_of(const DiagnoseFlags& flags, Engine& engine, const ReferenceRe
 void diagnose(const DiagnoseFlags& flags) {
   DeviceRecord record;
   EngineOptions options = engine_options(flags.engine);
-  options.pipeline.observer = record.observer();
+  options.pipeline.forward.observer = record.observer();
   // A second try would hide what is looked for.
   if (!flags.engine.on_npu_error) options.pipeline.on_error = OnDeviceError::fail;
   Engine engine(options, progress_bar());
@@ -124,32 +120,31 @@ void diagnose(const DiagnoseFlags& flags) {
 
 }  // namespace
 
-void define_diagnose(CLI::App& command) {
-  auto flags = std::make_shared<DiagnoseFlags>();
-  add_prompt_flags(command, flags->prompt);
-  add_engine_flags(command, flags->engine);
-  command
-      .add_option("-n,--tokens", flags->tokens,
-                  "tokens to decode behind the prompt; the reference chooses them")
-      ->type_name("N")
-      ->check(CLI::Range(0u, 1024u))
-      ->capture_default_str();
-  command
-      .add_option("--tolerance", flags->tolerance,
-                  "least cosine (default: 0.999; 0.99 with q4nx and int8 weights)")
-      ->type_name("X")
-      ->check(CLI::Range(-1.0, 1.0));
-  command.add_option("--json", flags->json, "write every number as JSON")->type_name("FILE");
-  command.add_option("--html", flags->html, "write a page with a map of layers and steps")
-      ->type_name("FILE");
-  command.footer(
+void define_diagnose(CommandLine& command) {
+  DiagnoseFlags& flags = command.values<DiagnoseFlags>();
+  add_prompt_flags(command, flags.prompt);
+  add_engine_flags(command, flags.engine);
+  command.add({
+      {"-n,--tokens", &flags.tokens, "N",
+       "tokens to decode behind the prompt; the reference chooses them",
+       Rules{.range = Range{0, 1024}, .shows_default = true}},
+      {"--tolerance", &flags.tolerance, "X",
+       "least cosine (default: 0.999; 0.99 with q4nx and int8 weights)",
+       Rules{.range = Range{-1, 1}}},
+      {"--json", &flags.json, "FILE", "write every number as JSON"},
+      {"--html", &flags.html, "FILE", "write a page with a map of layers and steps"},
+  });
+  command.footer =
       "The f32 reference and the device run the same tokens; every result that leaves a dispatch "
       "is compared. --fusion op shows most; what is fused stays hidden and is listed.\n"
       "Exit code 0 when all that can be seen is within tolerance, 1 when not.\n\n"
       "Examples:\n"
       "  tyto diagnose --device vnpu --fusion op --html map.html\n"
-      "  tyto diagnose -m model.gguf -p 'Name three owls.' --tolerance 0.9999");
-  command.callback([flags] { diagnose(*flags); });
+      "  tyto diagnose -m model.gguf -p 'Name three owls.' --tolerance 0.9999";
+  command.run = [&command, &flags] {
+    if (!is_prompt_given(command)) flags.prompt.prompt = kDefaultPrompt;
+    diagnose(flags);
+  };
 }
 
 }  // namespace tyto

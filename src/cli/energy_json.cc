@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trace/energy_meter.h"
+
 namespace tyto {
 
 using nlohmann::ordered_json;

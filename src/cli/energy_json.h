@@ -3,9 +3,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "trace/energy_meter.h"
-
 namespace tyto {
+
+struct EnergyWindow;
+struct PowerRail;
 
 // An array with an object per rail: source, name, kind, read_from, joules, watts, j_per_token (null
 // where there are none), reason (null where there are some).

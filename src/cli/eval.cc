@@ -1,12 +1,12 @@
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <memory>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
+#include "engine/engine.h"
 #include "llama/reference.h"
 #include "trace/receipt.h"
 
@@ -54,11 +54,10 @@ void eval(const EvalFlags& flags) {
       if (progress) progress("reference", i + 1, tokens.size());
     }
   } else {
-    const auto before = engine.trace().snapshot();
-    engine.pipeline().run_all_logits(tokens, write, progress_bar());
-    const auto executed = window(before, engine.trace().snapshot());
-    engine.check_required({.prefill = executed, .decode = {}});
-    executed_on = device_names(executed);
+    Sequence sequence(engine.pipeline());
+    engine.pipeline().run_all_logits(sequence, tokens, write, progress_bar());
+    engine.check_required(sequence.executed);
+    executed_on = device_names(sequence.executed.prefill);
   }
   file.commit();
   print(
@@ -69,27 +68,26 @@ void eval(const EvalFlags& flags) {
 
 }  // namespace
 
-void define_eval(CLI::App& command) {
-  auto flags = std::make_shared<EvalFlags>();
-  auto* tokens = command.add_option("--tokens", flags->tokens, "token ids, separated by commas")
-                     ->type_name("IDS");
-  auto* prompt =
-      command.add_option("--prompt", flags->prompt, "text, tokenized as it is")->type_name("TEXT");
-  tokens->excludes(prompt);
-  command.add_option("--logits", flags->logits, "file to write, f32 [positions, vocab]")
-      ->type_name("FILE")
-      ->required();
-  command.add_flag("--reference", flags->reference, "use the plain f32 reference, not a device");
-  add_engine_flags(command, flags->engine);
-  command.footer(
+void define_eval(CommandLine& command) {
+  EvalFlags& flags = command.values<EvalFlags>();
+  command.add({
+      {"--tokens", &flags.tokens, "IDS", "token ids, separated by commas",
+       Rules{.excludes = {"--prompt"}}},
+      {"--prompt", &flags.prompt, "TEXT", "text, tokenized as it is"},
+      {"--logits", &flags.logits, "FILE", "file to write, f32 [positions, vocab]",
+       Rules{.required = true}},
+      {"--reference", &flags.reference, "use the plain f32 reference, not a device"},
+  });
+  add_engine_flags(command, flags.engine);
+  command.footer =
       "Writes what the model predicts after every position, so that two engines can be compared "
-      "number by number.\n\nExample:\n  tyto eval -m model.gguf --tokens 1,2,3 --logits out.f32");
-  command.callback([flags, tokens, prompt] {
-    if (tokens->count() + prompt->count() == 0)
+      "number by number.\n\nExample:\n  tyto eval -m model.gguf --tokens 1,2,3 --logits out.f32";
+  command.run = [&command, &flags] {
+    if (!command.is_given("--tokens") && !command.is_given("--prompt"))
       throw Error(ErrorCode::usage, "eval", "nothing to evaluate",
                   "give --tokens 1,2,3 or --prompt TEXT");
-    eval(*flags);
-  });
+    eval(flags);
+  };
 }
 
 }  // namespace tyto

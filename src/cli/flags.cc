@@ -1,6 +1,6 @@
 #include "cli/flags.h"
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <iostream>
@@ -8,6 +8,9 @@
 #include <random>
 
 #include "base/error.h"
+#include "cli/command_line.h"
+#include "engine/engine.h"
+#include "trace/energy_meter.h"
 
 namespace tyto {
 namespace {
@@ -42,81 +45,84 @@ std::pair<Token, float> parse_bias(const std::string& text) {
   return {id, value};
 }
 
-void add_npu_flags(CLI::App& command, EngineFlags& flags) {
-  command
-      .add_option(
-          "--weights", flags.weights,
-          "form of the weights on the NPU: bf16 (default), int8 (single GEMMs, with --fusion "
-          "op), q4nx (a whole token at once, with --fusion token)")
-      ->check(CLI::IsMember({"bf16", "int8", "q4nx"}))
-      ->group("NPU");
-  command
-      .add_option("--on-npu-error", flags.on_npu_error,
-                  "after a failed dispatch: retry once (default), finish on the cpu, or fail")
-      ->check(CLI::IsMember({"retry", "cpu", "fail"}))
-      ->group("NPU");
-  command
-      .add_option("--prompt-rows", flags.prompt_rows,
-                  "rows the prefill kernels are compiled for (default: 2048)")
-      ->type_name("N")
-      ->check(CLI::Range(64u, 65536u))
-      ->group("NPU");
-  command
-      .add_option("--vnpu-machine", flags.vnpu_machine,
-                  "whose time the virtual NPU models: strix (default), strix-halo, krackan")
-      ->check(CLI::IsMember({"strix", "strix-halo", "krackan"}))
-      ->group("NPU");
-  command
-      .add_option("--vnpu-numerics", flags.vnpu_numerics,
-                  "of the virtual NPU's GEMMs: bf16 (default) or bfp16, shared exponents")
-      ->check(CLI::IsMember({"bf16", "bfp16"}))
-      ->group("NPU");
-  command
-      .add_option("--vnpu-fault", flags.vnpu_fault,
-                  "make the virtual NPU fail: timeout@N, error@N, hang, oom, context-lost, slowxK, "
-                  "corrupt@N")
-      ->type_name("FAULT")
-      ->group("NPU");
+std::vector<Flag> placement_flags(EngineFlags& flags) {
+  return {
+      {"--device", &flags.device, "NAME", "where the work goes first (see `tyto devices`)",
+       Rules{.shows_default = true}},
+      {"--require", &flags.require, "NAME[:PHASE]",
+       "fail, with exit code 3, unless this real device did the work; with :prefill or :decode, of "
+       "that phase"},
+      {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",
+       Rules{.range = Range{1, 1024}}},
+      {"-c,--context", &flags.context, "N", "positions to make room for (default: the model's)",
+       Rules{.range = Range{1, 1 << 30}}},
+      {"--fusion", &flags.fusion, OneOf{"op", "block", "token"},
+       "how far launches are stitched into one dispatch", Rules{.shows_default = true}},
+      {"--kv-type", &flags.kv_type, OneOf{"f16", "q8_0", "f32"},
+       "type of the KV cache: f16 (default), q8_0 or f32"},
+      {"--kv-memory", &flags.kv_memory, "SIZE",
+       "most that KV caches may take, like 512M or 4G (default: room for one context)"},
+  };
+}
+
+// One row per setting of the device table, with the devices that have it.
+std::vector<Flag> setting_flags(EngineFlags& flags, bool of_hosts) {
+  std::vector<Flag> rows;
+  for (const DeviceEntry& entry : device_table()) {
+    if (entry.is_host != of_hosts) continue;
+    for (const DeviceSetting& setting : entry.settings()) {
+      const std::string name = "--" + std::string(setting.name);
+      const auto known = std::find_if(rows.begin(), rows.end(),
+                                      [&](const Flag& flag) { return flag.name() == name; });
+      if (known != rows.end()) {
+        known->rules.devices.emplace_back(entry.name);
+        continue;
+      }
+      std::optional<std::string>* target = &flags.settings[std::string(setting.name)];
+      const std::string meaning(setting.meaning);
+      const Rules rules{.devices = {std::string(entry.name)}};
+      if (setting.choices.empty())
+        rows.emplace_back(name, target, std::string(setting.value), meaning, rules);
+      else
+        rows.emplace_back(name, target,
+                          OneOf({setting.choices.begin(), setting.choices.end()}, Letters::exact),
+                          meaning, rules);
+    }
+  }
+  return rows;
+}
+
+// What happens when a device fails that is not the host's.
+Flag error_flag(EngineFlags& flags) {
+  std::vector<std::string> others;
+  for (const DeviceEntry& entry : device_table())
+    if (!entry.is_host) others.emplace_back(entry.name);
+  return {"--on-npu-error", &flags.on_npu_error, OneOf{"retry", "cpu", "fail"},
+          "after a failed dispatch: retry once (default), finish on the cpu, or fail",
+          Rules{.devices = others}};
 }
 
 // A control that would do nothing is an error, not a hope.
-void check_npu_flags(const EngineFlags& flags) {
-  const bool is_virtual = flags.device == "vnpu";
-  const bool is_npu = is_virtual || flags.device == "npu";
-  const auto refuse = [&](bool is_given, bool has_effect, const char* flag, const char* who) {
-    if (is_given && !has_effect)
-      throw Error(ErrorCode::usage, flag,
-                  fmt::format("has no effect with --device {}", flags.device),
-                  fmt::format("it is for {}", who));
-  };
-  constexpr const char* kAny = "--device npu and --device vnpu";
-  constexpr const char* kVirtual = "--device vnpu";
-  refuse(flags.weights.has_value(), is_npu, "--weights", kAny);
-  refuse(flags.on_npu_error.has_value(), is_npu, "--on-npu-error", kAny);
-  refuse(flags.prompt_rows.has_value(), is_npu, "--prompt-rows", kAny);
-  refuse(flags.vnpu_machine.has_value(), is_virtual, "--vnpu-machine", kVirtual);
-  refuse(flags.vnpu_numerics.has_value(), is_virtual, "--vnpu-numerics", kVirtual);
-  refuse(flags.vnpu_fault.has_value(), is_virtual, "--vnpu-fault", kVirtual);
-  const std::string weights = flags.weights.value_or("bf16");
-  if (weights == "int8" && flags.fusion != "op")
-    throw Error(ErrorCode::usage, "--weights int8", "its kernels are single GEMMs",
-                "give --fusion op too");
-  if (weights == "q4nx" && flags.fusion != "token")
-    throw Error(ErrorCode::usage, "--weights q4nx", "its kernel takes a whole token",
-                "give --fusion token too");
+void check_device_flags(const EngineFlags& flags) {
+  EngineFlags looked_at = flags;
+  for (const Flag& flag : device_flags(looked_at))
+    if (is_set(flag.target) && !is_heeded(flag, flags.device))
+      throw Error(
+          ErrorCode::usage, flag.name(),
+          fmt::format("has no effect with --device {}", flags.device),
+          fmt::format("it is for --device {}", fmt::join(flag.rules.devices, " and --device ")));
 }
 
-NpuSettings npu_settings(const EngineFlags& flags) {
-  NpuSettings settings;
-  const std::string weights = flags.weights.value_or("bf16");
-  settings.weights = weights == "int8"   ? NpuWeights::int8
-                     : weights == "q4nx" ? NpuWeights::q4nx
-                                         : NpuWeights::bf16;
-  if (flags.prompt_rows) settings.prompt_rows = *flags.prompt_rows;
-  settings.machine = flags.vnpu_machine.value_or(settings.machine);
-  settings.fault = flags.vnpu_fault.value_or("");
-  settings.block_float = flags.vnpu_numerics == "bfp16";
-  return settings;
+uint64_t parse_size(const std::string& text, const std::string& flag) {
+  uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const std::string unit(rest, end);
+  const unsigned shift = unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : 0;
+  const bool is_known = unit.empty() || shift > 0;
+  if (error != std::errc() || !is_known || value == 0 || value > (UINT64_MAX >> 1 >> shift))
+    throw Error(ErrorCode::usage, flag + " " + text, "expected a size like 512M or 4G");
+  return value << shift;
 }
 
 OnDeviceError on_error(const EngineFlags& flags) {
@@ -127,145 +133,104 @@ OnDeviceError on_error(const EngineFlags& flags) {
 
 }  // namespace
 
-void add_model_flag(CLI::App& command, ModelFlags& flags) {
-  command
-      .add_option("-m,--model", flags.model,
-                  "GGUF file, checkpoint folder or cached repo id (default: the shipped model)")
-      ->type_name("MODEL");
+void add_model_flag(CommandLine& command, ModelFlags& flags) {
+  command.add({{"-m,--model", &flags.model, "MODEL",
+                "GGUF file, checkpoint folder or cached repo id (default: the shipped model)"}});
 }
 
 std::string model_or_shipped(const ModelFlags& flags) {
   return flags.model.empty() ? shipped_model() : flags.model;
 }
 
-void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+void add_engine_flags(CommandLine& command, EngineFlags& flags) {
   add_model_flag(command, flags.model);
-  command.add_option("--device", flags.device, "where the work goes first (see `tyto devices`)")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->group("Device");
-  command
-      .add_option("--require", flags.require,
-                  "fail, with exit code 3, unless this real device did the work; with :prefill or "
-                  ":decode, of that phase")
-      ->type_name("NAME[:PHASE]")
-      ->group("Device");
-  command.add_option("-t,--threads", flags.threads, "CPU threads (default: one per usable core)")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1024u))
-      ->group("Device");
-  command
-      .add_option("--isa", flags.isa,
-                  "instruction set of the CPU's kernels (default: the best this processor has)")
-      ->type_name("NAME")
-      ->group("Device");
-  command
-      .add_option("-c,--context", flags.context,
-                  "positions to make room for (default: the model's)")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1u << 30))
-      ->group("Device");
-  command.add_option("--fusion", flags.fusion, "how far launches are stitched into one dispatch")
-      ->check(CLI::IsMember({"op", "block", "token"}))
-      ->capture_default_str()
-      ->group("Device");
-  command
-      .add_option("--kv-type", flags.kv_type, "type of the KV cache: f16 (default), q8_0 or f32")
-      ->check(CLI::IsMember({"f16", "q8_0", "f32"}))
-      ->group("Device");
-  add_npu_flags(command, flags);
+  std::vector<Flag> rows = placement_flags(flags);
+  const auto threads = std::find_if(rows.begin(), rows.end(),
+                                    [](const Flag& flag) { return flag.name() == "--threads"; });
+  std::vector<Flag> hosts = setting_flags(flags, true);
+  rows.insert(threads + 1, hosts.begin(), hosts.end());
+  command.add("Device", rows);
+  std::vector<Flag> others = setting_flags(flags, false);
+  others.insert(others.begin() + 1, error_flag(flags));
+  command.add("NPU", others);
+}
+
+std::string EngineFlags::setting(const std::string& name, const std::string& otherwise) const {
+  const auto found = settings.find(name);
+  return found == settings.end() ? otherwise : found->second.value_or(otherwise);
+}
+
+std::vector<Flag> device_flags(EngineFlags& flags) {
+  std::vector<Flag> rows = {error_flag(flags)};
+  for (const bool of_hosts : {true, false})
+    for (Flag& flag : setting_flags(flags, of_hosts)) rows.push_back(std::move(flag));
+  return rows;
+}
+
+// The host takes part whatever the device is.
+bool is_heeded(const Flag& flag, const std::string& device) {
+  const std::vector<std::string>& devices = flag.rules.devices;
+  return std::any_of(devices.begin(), devices.end(), [&](const std::string& heeding) {
+    return heeding == device || device_entry(heeding).is_host;
+  });
 }
 
 EngineOptions engine_options(const EngineFlags& flags) {
-  check_npu_flags(flags);
+  check_device_flags(flags);
   EngineOptions options;
   options.model = model_or_shipped(flags.model);
   options.device = flags.device;
   options.require = flags.require;
   options.threads = flags.threads;
-  options.isa = flags.isa;
-  options.pipeline.context = flags.context;
-  options.pipeline.fusion = *fusion_from_name(flags.fusion);
-  if (flags.kv_type) options.pipeline.kv_type = *dtype_from_name(*flags.kv_type);
+  options.pipeline.forward.context = flags.context;
+  options.pipeline.forward.fusion = *fusion_from_name(flags.fusion);
+  if (flags.kv_type) options.pipeline.forward.kv_type = *dtype_from_name(*flags.kv_type);
   options.pipeline.on_error = on_error(flags);
-  options.npu = npu_settings(flags);
+  if (flags.kv_memory)
+    options.pipeline.forward.kv_memory = parse_size(*flags.kv_memory, "--kv-memory");
+  for (const auto& [name, value] : flags.settings)
+    if (value) options.settings.emplace(name, *value);
   return options;
 }
 
-void add_energy_flag(CLI::App& command, bool& energy) {
-  command
-      .add_flag("--energy", energy,
-                "joules per token of each power rail, or why there are none; idle power included")
-      ->group("Device");
+void add_energy_flag(CommandLine& command, bool& energy) {
+  const char* meaning =
+      "joules per token of each power rail, or why there are none; idle power included";
+  command.add("Device", {{"--energy", &energy, meaning}});
 }
 
 std::unique_ptr<EnergyMeter> energy_meter(bool wanted) {
   return wanted ? std::make_unique<EnergyMeter>(power_rails()) : nullptr;
 }
 
-void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
+void add_sampling_flags(CommandLine& command, SamplingFlags& flags) {
   SamplerOptions& others = flags.others;
-  command.add_option("-n,--tokens", flags.max_tokens, "most tokens to generate")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1u << 30))
-      ->capture_default_str()
-      ->group("Sampling");
-  command
-      .add_option("--temp", flags.temperature,
-                  "temperature; 0 is greedy (default: the model's, else 0.8)")
-      ->type_name("X")
-      ->group("Sampling");
-  command
-      .add_option("--top-k", flags.top_k,
-                  "keep the K best tokens; 0 keeps all (default: the model's, else 40)")
-      ->type_name("K")
-      ->group("Sampling");
-  command
-      .add_option("--top-p", flags.top_p,
-                  "keep the best tokens up to this probability (default: the model's, else 0.95)")
-      ->type_name("P")
-      ->group("Sampling");
-  command
-      .add_option("--min-p", others.min_p,
-                  "drop tokens below this share of the best one's probability")
-      ->type_name("P")
-      ->capture_default_str()
-      ->group("Sampling");
-  command
-      .add_option("--repeat-penalty", others.repeat_penalty,
-                  "divide the logits of recent tokens; 1 is off")
-      ->type_name("X")
-      ->capture_default_str()
-      ->group("Sampling");
-  command
-      .add_option("--frequency-penalty", others.frequency_penalty,
-                  "subtract this per recent occurrence")
-      ->type_name("X")
-      ->capture_default_str()
-      ->group("Sampling");
-  command
-      .add_option("--presence-penalty", others.presence_penalty,
-                  "subtract this from recent tokens once")
-      ->type_name("X")
-      ->capture_default_str()
-      ->group("Sampling");
-  command
-      .add_option("--penalty-window", others.penalty_window,
-                  "how many recent tokens the penalties see")
-      ->type_name("N")
-      ->capture_default_str()
-      ->group("Sampling");
-  command.add_option("--logit-bias", flags.logit_bias, "add VALUE to a token's logit; repeatable")
-      ->type_name("ID=VALUE")
-      ->group("Sampling");
-  command.add_option("--seed", flags.seed, "same seed, same text (default: a new one, shown)")
-      ->type_name("N")
-      ->group("Sampling");
-  command.add_option("--stop", flags.stop, "stop before this text; repeatable")
-      ->type_name("TEXT")
-      ->group("Sampling");
-  command.add_flag("--ignore-eos", flags.ignore_eos, "go on after the model ends its turn")
-      ->group("Sampling");
+  const Rules shown{.shows_default = true};
+  const std::vector<Flag> rows = {
+      {"-n,--tokens", &flags.max_tokens, "N", "most tokens to generate",
+       Rules{.range = Range{1, 1 << 30}, .shows_default = true}},
+      {"--temp", &flags.temperature, "X",
+       "temperature; 0 is greedy (default: the model's, else 0.8)"},
+      {"--top-k", &flags.top_k, "K",
+       "keep the K best tokens; 0 keeps all (default: the model's, else 40)"},
+      {"--top-p", &flags.top_p, "P",
+       "keep the best tokens up to this probability (default: the model's, else 0.95)"},
+      {"--min-p", &others.min_p, "P", "drop tokens below this share of the best one's probability",
+       shown},
+      {"--repeat-penalty", &others.repeat_penalty, "X",
+       "divide the logits of recent tokens; 1 is off", shown},
+      {"--frequency-penalty", &others.frequency_penalty, "X", "subtract this per recent occurrence",
+       shown},
+      {"--presence-penalty", &others.presence_penalty, "X", "subtract this from recent tokens once",
+       shown},
+      {"--penalty-window", &others.penalty_window, "N", "how many recent tokens the penalties see",
+       shown},
+      {"--logit-bias", &flags.logit_bias, "ID=VALUE", "add VALUE to a token's logit; repeatable"},
+      {"--seed", &flags.seed, "N", "same seed, same text (default: a new one, shown)"},
+      {"--stop", &flags.stop, "TEXT", "stop before this text; repeatable"},
+      {"--ignore-eos", &flags.ignore_eos, "go on after the model ends its turn"},
+  };
+  command.add("Sampling", rows);
 }
 
 SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model) {
@@ -281,12 +246,12 @@ SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model) {
   return options;
 }
 
-void add_chat_flags(CLI::App& command, ChatFlags& flags) {
-  command.add_option("--system", flags.system, "system message")->type_name("TEXT");
-  command
-      .add_option("--chat-template", flags.chat_template,
-                  "named template or a Jinja file (default: the model's own)")
-      ->type_name("NAME|FILE");
+void add_chat_flags(CommandLine& command, ChatFlags& flags) {
+  command.add({
+      {"--system", &flags.system, "TEXT", "system message"},
+      {"--chat-template", &flags.chat_template, "NAME|FILE",
+       "named template or a Jinja file (default: the model's own)"},
+  });
 }
 
 std::vector<Token> parse_tokens(const std::string& text, const std::string& flag) {

@@ -1,23 +1,27 @@
 // Flags that several commands share, and what they turn into.
 #pragma once
 
-#include <CLI/App.hpp>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
 #include "text/sampler.h"
-#include "trace/energy_meter.h"
 
 namespace tyto {
+
+class EnergyMeter;
+struct CommandLine;
+struct EngineOptions;
+struct Flag;
+struct Model;
 
 struct ModelFlags {
   std::string model;
 };
-void add_model_flag(CLI::App& command, ModelFlags& flags);
+void add_model_flag(CommandLine& command, ModelFlags& flags);
 std::string model_or_shipped(const ModelFlags& flags);  // -m, or the model that ships with Tyto
 
 struct EngineFlags {
@@ -25,24 +29,25 @@ struct EngineFlags {
   std::string device = "cpu";
   std::string require;
   unsigned threads = 0;
-  std::string isa;
   uint32_t context = 0;
   std::string fusion = "block";
   std::optional<std::string> kv_type;
-  // Of an NPU, real or virtual; given for another device they are refused.
-  std::optional<std::string> weights;
+  std::optional<std::string> kv_memory;
+  // Of some devices alone, as device_flags() says; given for another device they are refused.
   std::optional<std::string> on_npu_error;
-  std::optional<uint32_t> prompt_rows;
-  // Of the virtual NPU alone.
-  std::optional<std::string> vnpu_machine;
-  std::optional<std::string> vnpu_numerics;
-  std::optional<std::string> vnpu_fault;
+  std::map<std::string, std::optional<std::string>> settings;  // the devices' own, by name
+
+  std::string setting(const std::string& name, const std::string& otherwise) const;
 };
-void add_engine_flags(CLI::App& command, EngineFlags& flags);
+void add_engine_flags(CommandLine& command, EngineFlags& flags);
 EngineOptions engine_options(const EngineFlags& flags);
 
+// Those of the flags that only some devices heed. They point into `flags`.
+std::vector<Flag> device_flags(EngineFlags& flags);
+bool is_heeded(const Flag& flag, const std::string& device);
+
 // --energy: the meter to measure with, or nothing when it was not asked for.
-void add_energy_flag(CLI::App& command, bool& energy);
+void add_energy_flag(CommandLine& command, bool& energy);
 std::unique_ptr<EnergyMeter> energy_meter(bool wanted);
 
 struct SamplingFlags {
@@ -56,14 +61,14 @@ struct SamplingFlags {
   std::vector<std::string> stop;
   bool ignore_eos = false;
 };
-void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
+void add_sampling_flags(CommandLine& command, SamplingFlags& flags);
 SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model);
 
 struct ChatFlags {
   std::string system;
   std::string chat_template;
 };
-void add_chat_flags(CLI::App& command, ChatFlags& flags);
+void add_chat_flags(CommandLine& command, ChatFlags& flags);
 
 // "1,2,3" -> {1, 2, 3}; anything else is a usage Error naming the flag.
 std::vector<Token> parse_tokens(const std::string& text, const std::string& flag);

@@ -2,72 +2,98 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
+#include <algorithm>
 #include <sstream>
-#include <string>
-#include <vector>
+#include <variant>
+
+#include "cli/command_line.h"
 
 namespace tyto {
 namespace {
 
 constexpr size_t kFlagColumn = 32;
 constexpr size_t kLineWidth = 100;
+constexpr size_t kMostChoices = 24;  // characters of choices that fit beside a flag
 
-// "TEXT:{op,block}" shows its choices, "N:UINT in [1 - 9]" just N.
-std::string value_name(const CLI::Option& option) {
-  const std::string name = option.get_type_name();
-  const size_t choices = name.find('{');
-  if (choices != std::string::npos) {
-    std::string shown = name.substr(choices + 1, name.find('}') - choices - 1);
-    for (char& c : shown)
-      if (c == ',') c = '|';
-    return shown.size() <= 24 ? shown : "NAME";
-  }
-  return name.substr(0, name.find(':'));
+std::string choices(const Flag& flag, const char* separator) {
+  return flag.allowed ? fmt::format("{}", fmt::join(flag.allowed->values, separator)) : "";
 }
 
-class HelpLayout : public CLI::Formatter {
- public:
-  std::string make_option(const CLI::Option* option, bool is_positional) const override {
-    std::string flags = "  " + make_option_name(option, is_positional);
-    for (size_t at = flags.find(",--"); at != std::string::npos; at = flags.find(",--", at + 3))
-      flags.replace(at, 1, ", ");
-    if (option->get_type_size() != 0) flags += " " + value_name(*option);
-    std::string meaning = option->get_description();
-    if (value_name(*option) == "NAME" && option->get_type_name().find('{') != std::string::npos)
-      meaning += ": " + choices(*option);
-    if (!option->get_default_str().empty())
-      meaning += " (default: " + option->get_default_str() + ")";
-    if (option->get_required()) meaning += " (required)";
-    const std::string gap = flags.size() + 2 > kFlagColumn
-                                ? "\n" + std::string(kFlagColumn, ' ')
-                                : std::string(kFlagColumn - flags.size(), ' ');
-    return flags + gap + wrapped(meaning, kFlagColumn) + "\n";
-  }
+bool has_many_choices(const Flag& flag) {
+  return choices(flag, "|").size() > kMostChoices;
+}
 
-  std::string make_group(std::string group, bool is_positional,
-                         std::vector<const CLI::Option*> options) const override {
-    std::string out = (group == "Options" ? "\n" : "") + group + ":\n";
-    for (const CLI::Option* option : options) out += make_option(option, is_positional);
-    return out;
-  }
+std::string value_name(const Flag& flag) {
+  if (flag.allowed) return has_many_choices(flag) ? "NAME" : choices(flag, "|");
+  return flag.value;
+}
 
-  std::string make_description(const CLI::App* app) const override {
-    if (app->get_parent() == nullptr) return app->get_description() + "\n\n";
-    return fmt::format("tyto {}: {}\n\n", app->get_name(), app->get_description());
-  }
+std::string row(const std::string& left, const std::string& meaning) {
+  const std::string gap = left.size() + 2 > kFlagColumn
+                              ? "\n" + std::string(kFlagColumn, ' ')
+                              : std::string(kFlagColumn - left.size(), ' ');
+  return left + gap + wrapped(meaning, kFlagColumn) + "\n";
+}
 
- private:
-  static std::string choices(const CLI::Option& option) {
-    const std::string name = option.get_type_name();
-    const size_t begin = name.find('{') + 1;
-    std::string list = name.substr(begin, name.find('}') - begin);
-    for (size_t at = list.find(','); at != std::string::npos; at = list.find(',', at + 2))
-      list.insert(at + 1, " ");
-    return list;
+std::string row(const Flag& flag) {
+  std::string left = "  " + flag.names;
+  const size_t comma = left.find(",--");
+  if (comma != std::string::npos) left.replace(comma, 1, ", ");
+  if (!std::holds_alternative<bool*>(flag.target)) left += " " + value_name(flag);
+  std::string meaning = flag.meaning;
+  if (has_many_choices(flag)) meaning += ": " + choices(flag, ", ");
+  if (!flag.default_text.empty()) meaning += " (default: " + flag.default_text + ")";
+  if (flag.rules.required) meaning += " (required)";
+  return row(left, meaning);
+}
+
+std::string usage(const std::vector<const CommandLine*>& path) {
+  std::string line = "Usage:";
+  for (const CommandLine* command : path) line += " " + command->name;
+  line += " [OPTIONS]";
+  const CommandLine& command = *path.back();
+  for (const Flag& flag : command.flags) {
+    if (!flag.is_positional()) continue;
+    const std::string name = flag.names + (takes_several(flag.target) ? "..." : "");
+    line += flag.rules.required ? " " + name : " [" + name + "]";
   }
-};
+  if (!command.commands.empty()) line += command.needs_command ? " SUBCOMMAND" : " [SUBCOMMAND]";
+  return line + "\n";
+}
+
+std::string positionals(const CommandLine& command) {
+  std::string rows;
+  for (const Flag& flag : command.flags)
+    if (flag.is_positional()) rows += row(flag);
+  return rows.empty() ? "" : "Positionals:\n" + rows;
+}
+
+// Every command has --help, and a group before all others to have it in.
+std::string groups(const CommandLine& command) {
+  std::vector<std::string> names = {kPlainGroup};
+  for (const Flag& flag : command.flags)
+    if (std::count(names.begin(), names.end(), flag.group) == 0) names.push_back(flag.group);
+  std::string out;
+  for (const std::string& name : names) {
+    out += "\n" + name + ":\n";
+    if (name == kPlainGroup) {
+      out += row("  -h, --help", "Print this help message and exit");
+      if (!command.version.empty())
+        out += row("  --version", "Display program version information and exit");
+    }
+    for (const Flag& flag : command.flags)
+      if (flag.group == name && !flag.is_positional()) out += row(flag);
+  }
+  return out;
+}
+
+std::string subcommands(const CommandLine& command) {
+  if (command.commands.empty()) return "";
+  std::string out = "\nSubcommands:\n";
+  for (const CommandLine& below : command.commands)
+    out += row("  " + below.name + (below.alias.empty() ? "" : ", " + below.alias), below.summary);
+  return out;
+}
 
 }  // namespace
 
@@ -89,10 +115,13 @@ std::string wrapped(const std::string& text, size_t indent) {
   return out;
 }
 
-void use_help_layout(CLI::App& app) {
-  const auto layout = std::make_shared<HelpLayout>();
-  layout->column_width(kFlagColumn);
-  app.formatter(layout);
+std::string help_text(const std::vector<const CommandLine*>& path) {
+  const CommandLine& command = *path.back();
+  const std::string title =
+      path.size() == 1 ? command.summary : "tyto " + command.name + ": " + command.summary;
+  const std::string footer = command.footer.empty() ? "" : command.footer + "\n";
+  return title + "\n\n" + usage(path) + positionals(command) + groups(command) +
+         subcommands(command) + "\n" + footer;
 }
 
 }  // namespace tyto

@@ -1,11 +1,10 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
@@ -153,17 +152,17 @@ void inspect(const InspectFlags& flags) {
 
 }  // namespace
 
-void define_inspect(CLI::App& command) {
-  auto flags = std::make_shared<InspectFlags>();
-  add_model_flag(command, flags->model);
-  command
-      .add_option("-c,--context", flags->context,
-                  "positions to count KV memory for (default: the model's)")
-      ->type_name("N");
-  command.add_flag("--tensors", flags->tensors, "list every tensor");
-  command.add_flag("--json", flags->json, "print JSON");
-  command.footer("Example:\n  tyto inspect -m model.gguf --tensors");
-  command.callback([flags] { inspect(*flags); });
+void define_inspect(CommandLine& command) {
+  InspectFlags& flags = command.values<InspectFlags>();
+  add_model_flag(command, flags.model);
+  command.add({
+      {"-c,--context", &flags.context, "N",
+       "positions to count KV memory for (default: the model's)"},
+      {"--tensors", &flags.tensors, "list every tensor"},
+      {"--json", &flags.json, "print JSON"},
+  });
+  command.footer = "Example:\n  tyto inspect -m model.gguf --tensors";
+  command.run = [&flags] { inspect(flags); };
 }
 
 }  // namespace tyto

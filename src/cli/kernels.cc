@@ -1,10 +1,9 @@
 // kernels: the NPU kernel images that users build and Tyto keeps.
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "device/npu/store/kernel_store.h"
@@ -152,19 +151,16 @@ void remove(const RemoveFlags& flags) {
                    store_folder().string()));
 }
 
-void define_import(CLI::App& command) {
-  auto flags = std::make_shared<ImportFlags>();
-  command.add_option("folder", flags->folder, "MLIR-AIR build folder")
-      ->type_name("DIR")
-      ->required();
-  command.add_option("--shape", flags->shape, "what the kernels were compiled for")
-      ->transform(CLI::IsMember(shape_names(), CLI::ignore_case))
-      ->capture_default_str();
-  command.add_option("--seq", flags->seq, "prompt length the prefill was compiled for")
-      ->type_name("N")
-      ->check(CLI::Range(64u, 1u << 20))
-      ->capture_default_str();
-  command.footer(
+void define_import(CommandLine& command) {
+  ImportFlags& flags = command.values<ImportFlags>();
+  command.add({
+      {"folder", &flags.folder, "DIR", "MLIR-AIR build folder", Rules{.required = true}},
+      {"--shape", &flags.shape, OneOf(shape_names(), Letters::as_listed),
+       "what the kernels were compiled for", Rules{.shows_default = true}},
+      {"--seq", &flags.seq, "N", "prompt length the prefill was compiled for",
+       Rules{.range = Range{64, 1 << 20}, .shows_default = true}},
+  });
+  command.footer =
       std::string(kHowToBuild) +
       "DIR is the example's folder, its build_peano, one kernel cache with a manifest.json, or the "
       "folder\nwith decode_L*.xclbin. Every file is checked before anything is recorded: a bad "
@@ -172,36 +168,45 @@ void define_import(CLI::App& command) {
       "and nothing can check it.\n\n"
       "Examples:\n"
       "  tyto kernels import mlir-air/programming_examples/llms/llama32_1b\n"
-      "  tyto kernels import mlir-air/programming_examples/fused_decode --shape llama-3.2-1b");
-  command.callback([flags] { import_folder(*flags); });
+      "  tyto kernels import mlir-air/programming_examples/fused_decode --shape llama-3.2-1b";
+  command.run = [&flags] { import_folder(flags); };
+}
+
+void define_list(CommandLine& command) {
+  bool& json = command.values<bool>();
+  command.add({{"--json", &json, "everything that is recorded, as JSON"}});
+  command.run = [&json] { list(json); };
+}
+
+void define_check(CommandLine& command) {
+  bool& full = command.values<bool>();
+  command.add({{"--full", &full, "read every image, even with unchanged size and time"}});
+  command.footer = "Exit code 1 when an image is not what was imported.";
+  command.run = [&full] { check(full); };
+}
+
+void define_remove(CommandLine& command) {
+  RemoveFlags& flags = command.values<RemoveFlags>();
+  command.add({
+      {"name", &flags.name, "NAME", "as `tyto kernels list` shows it"},
+      {"--all", &flags.all, "the whole store, also when its manifest is damaged"},
+  });
+  command.run = [&flags] { remove(flags); };
 }
 
 }  // namespace
 
-void define_kernels(CLI::App& command) {
-  command.require_subcommand(1);
-  command.footer(std::string(kHowToBuild) +
-                 "Examples:\n  tyto kernels import mlir-air/programming_examples/llms/llama32_1b\n"
-                 "  tyto kernels list\n  tyto kernels check --full\n"
-                 "  tyto kernels rm llama-3.2-1b/o_ffn");
-  define_import(*command.add_subcommand("import", "check and record a build folder's images"));
-
-  CLI::App* lister = command.add_subcommand("list", "show the recorded images");
-  auto json = std::make_shared<bool>(false);
-  lister->add_flag("--json", *json, "everything that is recorded, as JSON");
-  lister->callback([json] { list(*json); });
-
-  CLI::App* checker = command.add_subcommand("check", "find stale, truncated and foreign images");
-  auto full = std::make_shared<bool>(false);
-  checker->add_flag("--full", *full, "read every image, even with unchanged size and time");
-  checker->footer("Exit code 1 when an image is not what was imported.");
-  checker->callback([full] { check(*full); });
-
-  CLI::App* remover = command.add_subcommand("rm", "forget a kernel and delete its images");
-  auto flags = std::make_shared<RemoveFlags>();
-  remover->add_option("name", flags->name, "as `tyto kernels list` shows it")->type_name("NAME");
-  remover->add_flag("--all", flags->all, "the whole store, also when its manifest is damaged");
-  remover->callback([flags] { remove(*flags); });
+void define_kernels(CommandLine& command) {
+  command.needs_command = true;
+  command.footer =
+      std::string(kHowToBuild) +
+      "Examples:\n  tyto kernels import mlir-air/programming_examples/llms/llama32_1b\n"
+      "  tyto kernels list\n  tyto kernels check --full\n"
+      "  tyto kernels rm llama-3.2-1b/o_ffn";
+  define_import(command.add_command("import", "check and record a build folder's images"));
+  define_list(command.add_command("list", "show the recorded images"));
+  define_check(command.add_command("check", "find stale, truncated and foreign images"));
+  define_remove(command.add_command("rm", "forget a kernel and delete its images"));
 }
 
 }  // namespace tyto

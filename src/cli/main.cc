@@ -1,4 +1,3 @@
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -10,11 +9,18 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "cli/bench/bench_tests.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/help.h"
 
 namespace tyto {
 namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  void (*define)(CommandLine& command);
+};
 
 constexpr Command kCommands[] = {
     {"run", "answer one prompt", define_run},
@@ -64,31 +70,29 @@ int report(const char* what, const std::string& hint, int code) {
   return code;
 }
 
-// In the order that the parser wants: the last first.
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> result(argv + std::min(argc, 1), argv + argc);
   if (!result.empty() && result.front() == "bench") result = spell_out_bench_flags(result);
-  std::reverse(result.begin(), result.end());
   return result;
 }
 
 int parse_and_run(int argc, char** argv) {
-  CLI::App app("Tyto runs Llama-family language models and says which device did the work.",
-               "tyto");
-  app.set_version_flag("--version", std::string("tyto ") + TYTO_VERSION);
-  app.require_subcommand(0, 1);
-  app.footer(kFooter);
-  use_help_layout(app);
+  CommandLine program("tyto",
+                      "Tyto runs Llama-family language models and says which device did the work.");
+  program.version = std::string("tyto ") + TYTO_VERSION;
+  program.footer = kFooter;
   for (const Command& command : kCommands)
-    command.define(*app.add_subcommand(command.name, command.summary));
-  try {
-    app.parse(arguments(argc, argv));
-  } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    return report(error.what(), "see --help", 2);
+    command.define(program.add_command(command.name, command.summary));
+  const Invocation asked = parse(program, arguments(argc, argv));
+  if (asked.kind == Invocation::Kind::help) {
+    std::fputs(help_text(asked.path).c_str(), stdout);
+  } else if (asked.kind == Invocation::Kind::version) {
+    std::puts(program.version.c_str());
+  } else if (&asked.command() == &program) {
+    return report("no command", "see --help", 2);
+  } else {
+    asked.command().run();
   }
-  if (app.get_subcommands().empty()) return report("no command", "see --help", 2);
   return 0;
 }
 

@@ -1,9 +1,8 @@
 // quantize and synth: commands that write model files.
-#include <CLI/CLI.hpp>
 #include <filesystem>
-#include <memory>
 
 #include "base/error.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
@@ -56,41 +55,38 @@ void synth(const SynthFlags& flags) {
 
 }  // namespace
 
-void define_quantize(CLI::App& command) {
-  auto flags = std::make_shared<QuantizeFlags>();
-  add_model_flag(command, flags->model);
-  command.add_option("--type", flags->type, "type of the matrices")
-      ->check(CLI::IsMember(type_mix_names(), CLI::ignore_case))
-      ->required();
-  command.add_option("-o,--output", flags->out, "GGUF to write")->type_name("FILE")->required();
-  command.add_option("-t,--threads", flags->threads, "CPU threads (default: one per usable core)")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1024u));
-  command.footer(
+void define_quantize(CommandLine& command) {
+  QuantizeFlags& flags = command.values<QuantizeFlags>();
+  add_model_flag(command, flags.model);
+  command.add({
+      {"--type", &flags.type, OneOf(type_mix_names(), Letters::any_case), "type of the matrices",
+       Rules{.required = true}},
+      {"-o,--output", &flags.out, "FILE", "GGUF to write", Rules{.required = true}},
+      {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",
+       Rules{.range = Range{1, 1024}}},
+  });
+  command.footer =
       "Norms and biases stay f32. The file loads in llama.cpp too.\n\n"
-      "Example:\n  tyto quantize -m ./Llama-3.2-1B-Instruct --type q4_k_m -o llama-1b-q4.gguf");
-  command.callback([flags] { quantize(*flags); });
+      "Example:\n  tyto quantize -m ./Llama-3.2-1B-Instruct --type q4_k_m -o llama-1b-q4.gguf";
+  command.run = [&flags] { quantize(flags); };
 }
 
-void define_synth(CLI::App& command) {
-  auto flags = std::make_shared<SynthFlags>();
-  command.add_option("--shape", flags->shape, "public shape")
-      ->check(CLI::IsMember(shape_names(), CLI::ignore_case))
-      ->required();
-  command.add_option("--dtype", flags->type, "type of the matrices")
-      ->check(CLI::IsMember(type_mix_names(), CLI::ignore_case))
-      ->capture_default_str();
-  command.add_option("--seed", flags->seed, "same seed, same bytes")
-      ->type_name("N")
-      ->capture_default_str();
-  command.add_option("-o,--output", flags->out, "FILE.gguf, or a folder for safetensors")
-      ->type_name("PATH")
-      ->required();
-  command.footer(
+void define_synth(CommandLine& command) {
+  SynthFlags& flags = command.values<SynthFlags>();
+  command.add({
+      {"--shape", &flags.shape, OneOf(shape_names(), Letters::any_case), "public shape",
+       Rules{.required = true}},
+      {"--dtype", &flags.type, OneOf(type_mix_names(), Letters::any_case), "type of the matrices",
+       Rules{.shows_default = true}},
+      {"--seed", &flags.seed, "N", "same seed, same bytes", Rules{.shows_default = true}},
+      {"-o,--output", &flags.out, "PATH", "FILE.gguf, or a folder for safetensors",
+       Rules{.required = true}},
+  });
+  command.footer =
       "For measuring speed without anybody's weights: the text such a model makes means "
       "nothing.\n\n"
-      "Example:\n  tyto synth --shape llama-3.2-1b --dtype q8_0 -o synth-1b-q8.gguf");
-  command.callback([flags] { synth(*flags); });
+      "Example:\n  tyto synth --shape llama-3.2-1b --dtype q8_0 -o synth-1b-q8.gguf";
+  command.run = [&flags] { synth(flags); };
 }
 
 }  // namespace tyto

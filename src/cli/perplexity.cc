@@ -1,13 +1,13 @@
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
+#include "engine/engine.h"
 #include "trace/receipt.h"
 
 namespace tyto {
@@ -43,14 +43,15 @@ struct Score {
 
 // Windows overlap: every token but the first is predicted once, from at least window - stride
 // tokens before it where the text has them.
-Score score(Pipeline& pipeline, const std::vector<Token>& tokens, const PerplexityFlags& flags) {
+Score score(Pipeline& pipeline, Sequence& sequence, const std::vector<Token>& tokens,
+            const PerplexityFlags& flags) {
   Score result;
   const Progress progress = progress_bar();
   size_t scored_to = 1;  // tokens[0] has nothing before it
   for (size_t begin = 0; scored_to < tokens.size(); begin += flags.stride) {
     const size_t end = std::min(begin + flags.window, tokens.size());
-    pipeline.rewind(0);
-    pipeline.run_all_logits(std::span(tokens).subspan(begin, end - begin),
+    sequence.rewind(0);
+    pipeline.run_all_logits(sequence, std::span(tokens).subspan(begin, end - begin),
                             [&](uint32_t position, std::span<const float> logits) {
                               const size_t next = begin + position + 1;
                               if (next >= scored_to && next < end)
@@ -71,10 +72,10 @@ void perplexity(const PerplexityFlags& flags) {
                 fmt::format("need 1 <= stride <= window <= {}", engine.pipeline().context()));
   const auto tokens = engine.tokenizer().encode(read_text_file(flags.file, kMaxTextBytes));
   if (tokens.size() < 3) fail_input(flags.file, "too short: {} tokens", tokens.size());
-  const auto before = engine.trace().snapshot();
-  const Score result = score(engine.pipeline(), tokens, flags);
-  const auto executed = window(before, engine.trace().snapshot());
-  engine.check_required({.prefill = executed, .decode = {}});
+  Sequence sequence(engine.pipeline());
+  const Score result = score(engine.pipeline(), sequence, tokens, flags);
+  const std::vector<DeviceCounters>& executed = sequence.executed.prefill;
+  engine.check_required(sequence.executed);
   const auto count = static_cast<double>(result.tokens);
   const double mean = result.sum / count;
   const double variance = std::max(0.0, result.squares / count - mean * mean);
@@ -90,20 +91,18 @@ void perplexity(const PerplexityFlags& flags) {
 
 }  // namespace
 
-void define_perplexity(CLI::App& command) {
-  auto flags = std::make_shared<PerplexityFlags>();
-  command.add_option("-f,--file", flags->file, "the text")->type_name("FILE")->required();
-  command.add_option("--window", flags->window, "tokens seen at once")
-      ->type_name("N")
-      ->capture_default_str();
-  command.add_option("--stride", flags->stride, "tokens scored per window")
-      ->type_name("N")
-      ->capture_default_str();
-  add_engine_flags(command, flags->engine);
-  command.footer(
+void define_perplexity(CommandLine& command) {
+  PerplexityFlags& flags = command.values<PerplexityFlags>();
+  command.add({
+      {"-f,--file", &flags.file, "FILE", "the text", Rules{.required = true}},
+      {"--window", &flags.window, "N", "tokens seen at once", Rules{.shows_default = true}},
+      {"--stride", &flags.stride, "N", "tokens scored per window", Rules{.shows_default = true}},
+  });
+  add_engine_flags(command, flags.engine);
+  command.footer =
       "Prints exp of the mean negative log-likelihood and its standard error; lower is better.\n\n"
-      "Example:\n  tyto perplexity -f text.txt");
-  command.callback([flags] { perplexity(*flags); });
+      "Example:\n  tyto perplexity -f text.txt";
+  command.run = [&flags] { perplexity(flags); };
 }
 
 }  // namespace tyto

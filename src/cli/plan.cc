@@ -1,10 +1,9 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
@@ -115,30 +114,32 @@ void print_table(const std::vector<PlanRow>& rows, const PlanFlags& flags) {
 
 }  // namespace
 
-void define_plan(CLI::App& command) {
-  auto flags = std::make_shared<PlanFlags>();
-  add_model_flag(command, flags->model);
-  command.add_option("--shape", flags->shape, "a public model's shape instead of a file");
-  command.add_option("--machine", flags->machine, "strix, strix-halo or krackan")->required();
-  command.add_option("--kernels", flags->kernels, "air-bf16, air-q4nx or flm-q4; all without it");
-  command.add_option("--fusion", flags->fusion, "op, block or token; all without it")
-      ->check(CLI::IsMember({"op", "block", "token"}));
-  command.add_option("--prompt", flags->prompt, "tokens of the prompt")->capture_default_str();
-  command.add_option("--context", flags->context,
-                     "live positions while decoding; the prompt's length without it");
-  command.add_option("--host", flags->host, "published: as others measured; native: Tyto's")
-      ->check(CLI::IsMember({"published", "native"}))
-      ->capture_default_str();
-  command.add_option("--profile", flags->profile, "platform profile: performance or balanced")
-      ->check(CLI::IsMember({"performance", "balanced"}))
-      ->capture_default_str();
-  command.add_flag("--json", flags->json, "print an array of rows");
-  command.footer(
-      "Everything printed is modelled; docs/cost-model.md says from what, and how well.");
-  command.callback([flags] {
-    const std::vector<PlanRow> rows = plan_rows(*flags);
-    flags->json ? print_json(rows) : print_table(rows, *flags);
+void define_plan(CommandLine& command) {
+  PlanFlags& flags = command.values<PlanFlags>();
+  const Rules shown{.shows_default = true};
+  add_model_flag(command, flags.model);
+  command.add({
+      {"--shape", &flags.shape, "TEXT", "a public model's shape instead of a file"},
+      {"--machine", &flags.machine, "TEXT", "strix, strix-halo or krackan",
+       Rules{.required = true}},
+      {"--kernels", &flags.kernels, "TEXT", "air-bf16, air-q4nx or flm-q4; all without it"},
+      {"--fusion", &flags.fusion, OneOf{"op", "block", "token"},
+       "op, block or token; all without it"},
+      {"--prompt", &flags.prompt, "UINT", "tokens of the prompt", shown},
+      {"--context", &flags.context, "UINT",
+       "live positions while decoding; the prompt's length without it"},
+      {"--host", &flags.host, OneOf{"published", "native"},
+       "published: as others measured; native: Tyto's", shown},
+      {"--profile", &flags.profile, OneOf{"performance", "balanced"},
+       "platform profile: performance or balanced", shown},
+      {"--json", &flags.json, "print an array of rows"},
   });
+  command.footer =
+      "Everything printed is modelled; docs/cost-model.md says from what, and how well.";
+  command.run = [&flags] {
+    const std::vector<PlanRow> rows = plan_rows(flags);
+    flags.json ? print_json(rows) : print_table(rows, flags);
+  };
 }
 
 }  // namespace tyto

@@ -1,18 +1,19 @@
 // power: what a load uses above idle, by putting it between idle windows.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "base/error.h"
 #include "cli/child_process.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/energy_json.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
+#include "engine/engine.h"
+#include "trace/energy_meter.h"
 #include "trace/idle_subtraction.h"
 #include "trace/receipt.h"
 
@@ -33,6 +34,7 @@ struct PowerFlags {
   uint32_t repetitions = 3;
   uint32_t timeout_seconds = 600;
   bool json = false;
+  std::string root;
   PowerSources sources;
 };
 
@@ -76,20 +78,20 @@ Measured measure(const Load& load, EnergyMeter& meter, const PowerFlags& flags) 
 }
 
 // Prefill of `prompt` tokens or decode of `generate`, again and again until the time is over.
-Load pipeline_load(Engine& engine, const PowerFlags& flags, bool prefill) {
+Load pipeline_load(Engine& engine, Sequence& sequence, const PowerFlags& flags, bool prefill) {
   const uint32_t count = prefill ? flags.prompt : flags.generate;
   std::mt19937 random(1);
   std::vector<Token> tokens(count);
   for (Token& token : tokens) token = static_cast<Token>(random() % engine.model().config.vocab);
-  const auto run = [&engine, &flags, tokens, prefill]() -> uint64_t {
+  const auto run = [&engine, &sequence, &flags, tokens, prefill]() -> uint64_t {
     const auto end = Clock::now() + std::chrono::duration<double>(flags.load_seconds);
     uint64_t done = 0;
     do {
-      engine.pipeline().rewind(0);
+      sequence.rewind(0);
       if (prefill)
-        engine.pipeline().run(tokens);
+        engine.pipeline().run(sequence, tokens);
       else
-        for (const Token& token : tokens) engine.pipeline().run({&token, 1});
+        for (const Token& token : tokens) engine.pipeline().run(sequence, {&token, 1});
       done += tokens.size();
     } while (Clock::now() < end);
     return done;
@@ -106,13 +108,13 @@ std::vector<Measured> measure_model(const PowerFlags& flags, EnergyMeter& meter)
   std::vector<Measured> results;
   for (const bool prefill : {true, false}) {
     if ((prefill ? flags.prompt : flags.generate) == 0) continue;
-    Load load = pipeline_load(engine, flags, prefill);
-    const auto before = engine.trace().snapshot();
+    Sequence sequence(engine.pipeline());
+    sequence.phase = prefill ? Phase::prefill : Phase::decode;
+    Load load = pipeline_load(engine, sequence, flags, prefill);
     results.push_back(measure(load, meter, flags));
-    const auto executed = window(before, engine.trace().snapshot());
-    engine.check_required(prefill ? PhaseCounters{.prefill = executed, .decode = {}}
-                                  : PhaseCounters{.prefill = {}, .decode = executed});
-    results.back().load.executed_on = device_names(executed);
+    engine.check_required(sequence.executed);
+    results.back().load.executed_on =
+        device_names(prefill ? sequence.executed.prefill : sequence.executed.decode);
   }
   return results;
 }
@@ -243,56 +245,49 @@ void power(const PowerFlags& flags) {
   for (const Measured& result : results) print(text_of(result, flags));
 }
 
-void add_window_flags(CLI::App& command, PowerFlags& flags) {
-  const auto seconds = [&](const char* name, double& value, const char* meaning) {
-    command.add_option(name, value, meaning)
-        ->type_name("S")
-        ->check(CLI::Range(0.01, 3600.0))
-        ->capture_default_str();
-  };
-  seconds("--idle", flags.idle_seconds, "length of an idle window");
-  seconds("--settle", flags.settle_seconds, "wait before an idle window, not measured");
-  seconds("--load", flags.load_seconds, "least length of a model's load window");
-  command.add_option("-r,--repetitions", flags.repetitions, "trials")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
-  command.add_option("--timeout", flags.timeout_seconds, "kill the command after this long")
-      ->type_name("S")
-      ->check(CLI::Range(1u, 86400u))
-      ->capture_default_str();
+void add_window_flags(CommandLine& command, PowerFlags& flags) {
+  const Rules window{.range = Range{0.01, 3600}, .shows_default = true};
+  command.add({
+      {"--idle", &flags.idle_seconds, "S", "length of an idle window", window},
+      {"--settle", &flags.settle_seconds, "S", "wait before an idle window, not measured", window},
+      {"--load", &flags.load_seconds, "S", "least length of a model's load window", window},
+      {"-r,--repetitions", &flags.repetitions, "N", "trials",
+       Rules{.range = Range{1, 1000}, .shows_default = true}},
+      {"--timeout", &flags.timeout_seconds, "S", "kill the command after this long",
+       Rules{.range = Range{1, 86400}, .shows_default = true}},
+  });
 }
 
 }  // namespace
 
-void define_power(CLI::App& command) {
-  auto flags = std::make_shared<PowerFlags>();
-  command.add_option("command", flags->command, "after --: a program to measure, not a model")
-      ->type_name("COMMAND...");
-  command.add_option("-p,--n-prompt", flags->prompt, "prompt tokens of a prefill; 0: no prefill")
-      ->type_name("N")
-      ->capture_default_str();
-  command.add_option("-n,--n-gen", flags->generate, "tokens of a decode; 0: no decode")
-      ->type_name("N")
-      ->capture_default_str();
-  add_window_flags(command, *flags);
-  command.add_flag("--json", flags->json, "everything that was measured, as JSON");
-  command
-      .add_option("--root", flags->sources.root, "read /sys below this folder: a recorded machine")
-      ->type_name("DIR")
-      ->check(CLI::ExistingDirectory);
-  add_engine_flags(command, flags->engine);
-  command.footer(
+void define_power(CommandLine& command) {
+  PowerFlags& flags = command.values<PowerFlags>();
+  command.add({
+      {"command", &flags.command, "COMMAND...", "after --: a program to measure, not a model"},
+      {"-p,--n-prompt", &flags.prompt, "N", "prompt tokens of a prefill; 0: no prefill",
+       Rules{.shows_default = true}},
+      {"-n,--n-gen", &flags.generate, "N", "tokens of a decode; 0: no decode",
+       Rules{.shows_default = true}},
+  });
+  add_window_flags(command, flags);
+  command.add({
+      {"--json", &flags.json, "everything that was measured, as JSON"},
+      {"--root", &flags.root, "DIR", "read /sys below this folder: a recorded machine",
+       Rules{.is_folder = true}},
+  });
+  add_engine_flags(command, flags.engine);
+  command.footer =
       "Idle, load, idle, load, ... idle: what a load uses above the mean of its two idle "
       "neighbours, per power rail,\nwith the spread of the trials. Rails overlap (a package holds "
       "its NPU and GPU): do not add them up.\n\n"
       "Examples:\n"
       "  tyto power -m model.gguf -p 512 -n 128\n"
-      "  tyto power --json -- sleep 3");
-  command.callback([flags, root = command.get_option("--root")] {
-    if (root->count() > 0) flags->sources.nvml.clear();  // a library of this machine
-    power(*flags);
-  });
+      "  tyto power --json -- sleep 3";
+  command.run = [&command, &flags] {
+    if (command.is_given("--root"))
+      flags.sources = {.root = flags.root, .nvml = ""};  // which is a library of this machine
+    power(flags);
+  };
 }
 
 }  // namespace tyto

@@ -1,17 +1,17 @@
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
 #include <random>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
+#include "engine/engine.h"
 #include "engine/generate.h"
 #include "trace/profile.h"
 #include "trace/report/report.h"
@@ -38,7 +38,7 @@ struct ProfileFlags {
 };
 
 void start_recording(Engine& engine, size_t prompt, size_t tokens) {
-  const size_t wanted = engine.pipeline().event_count(prompt, tokens) + kEventsOfPrompt +
+  const size_t wanted = engine.pipeline().forward().event_count(prompt, tokens) + kEventsOfPrompt +
                         (tokens + 1) * kEventsPerToken;
   engine.trace().start(std::min(wanted, kMostEvents));
 }
@@ -51,12 +51,13 @@ std::vector<DeviceFacts> device_facts(Engine& engine) {
       return other.name == counters.device;
     });
     TYTO_ASSERT(info != infos.end());
-    devices.push_back({.name = info->name,
-                       .tag = device_tag(info->name),
-                       .description = info->description,
-                       .is_virtual = info->is_virtual,
-                       .is_host = info->name == "cpu" && infos.size() > 1,
-                       .peak = info->name == "cpu" ? engine.measure_cpu_peak() : info->limits});
+    devices.push_back(
+        {.name = info->name,
+         .tag = device_tag(info->name),
+         .description = info->description,
+         .is_virtual = info->is_virtual,
+         .is_host = info->shares_host_memory && infos.size() > 1,
+         .peak = info->shares_host_memory ? engine.measure_cpu_peak() : info->limits});
   }
   return devices;
 }
@@ -68,7 +69,6 @@ std::string sampling_text(const SamplerOptions& options) {
 }
 
 Profile new_profile(Engine& engine, const ProfileFlags& flags, const SamplerOptions& sampling) {
-  const EngineOptions options = engine_options(flags.engine);
   const Model& model = engine.model();
   Profile profile;
   profile.facts.origin = receipt_context(engine, flags.engine.fusion);
@@ -77,7 +77,7 @@ Profile new_profile(Engine& engine, const ProfileFlags& flags, const SamplerOpti
   profile.facts.layers = model.config.layers;
   profile.facts.threads = engine.threads();
   profile.facts.context = engine.pipeline().context();
-  profile.facts.prefill_chunk = std::min(options.pipeline.prefill_chunk, profile.facts.context);
+  profile.facts.prefill_chunk = engine.pipeline().most_rows();
   profile.facts.kv_type = flags.engine.kv_type.value_or("the device's");
   profile.facts.sampling = sampling_text(sampling);
   profile.facts.devices = device_facts(engine);
@@ -89,7 +89,6 @@ Profile new_profile(Engine& engine, const ProfileFlags& flags, const SamplerOpti
 // One request, recorded. `text` gets the answer; nothing is shown before its receipt is known.
 ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerOptions& sampling,
                        std::string& text) {
-  engine.pipeline().rewind(0);
   Sampler sampler(sampling);
   // The prompt's length decides how much is recorded, so it is tokenized once before.
   const size_t prompt_length = prompt_tokens(flags.prompt, engine).size();
@@ -102,8 +101,8 @@ ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerO
     text += piece;
     return true;
   };
-  const Answer answer = generate(engine.tokenizer(), engine.pipeline(), sampler, request,
-                                 engine.trace(), keep, progress_bar());
+  const Answer answer =
+      generate(engine.generator_from_nothing(), sampler, request, keep, progress_bar());
   engine.trace().stop();
   engine.check_required(answer.receipt.phases);
   ProfileRun run = collect_run(engine.trace(), answer.receipt);
@@ -134,7 +133,6 @@ std::vector<Token> any_tokens(uint32_t count, uint32_t vocab) {
 }
 
 void sweep_once(Engine& engine, const ProfileFlags& flags, SweepRow& row) {
-  engine.pipeline().rewind(0);
   Sampler sampler({.temperature = 0});
   start_recording(engine, row.prompt_tokens, flags.sampling.max_tokens);
   const Request request{.prompt = any_tokens(row.prompt_tokens, engine.model().config.vocab),
@@ -142,8 +140,8 @@ void sweep_once(Engine& engine, const ProfileFlags& flags, SweepRow& row) {
                         .stop = {},
                         .ignore_eos = true};
   const Answer answer = generate(
-      engine.tokenizer(), engine.pipeline(), sampler, request, engine.trace(),
-      [](std::string_view) { return true; }, progress_bar());
+      engine.generator_from_nothing(), sampler, request, [](std::string_view) { return true; },
+      progress_bar());
   engine.trace().stop();
   engine.check_required(answer.receipt.phases);
   const ProfileRun run = collect_run(engine.trace(), answer.receipt);
@@ -194,28 +192,37 @@ void write_reports(const Profile& profile, const ProfileFlags& flags) {
 
 // A flag that would do nothing beside `mode` is an error, not a surprise.
 template <class HasEffect>
-void refuse_idle_flags(const CLI::App& command, const std::string& mode, HasEffect has_effect) {
-  for (const CLI::Option* option : command.get_options())
-    if (option->count() > 0 && option->get_name() != mode && !has_effect(*option))
-      throw Error(ErrorCode::usage, option->get_name(), "has no effect together with " + mode);
+void refuse_idle_flags(const CommandLine& command, const std::string& mode, HasEffect has_effect) {
+  for (const Flag& flag : command.flags)
+    if (flag.given && flag.name() != mode && !has_effect(flag))
+      throw Error(ErrorCode::usage, flag.name(), "has no effect together with " + mode);
 }
 
-void check_flags(const CLI::App& command, const ProfileFlags& flags) {
+void check_flags(const CommandLine& command, const ProfileFlags& flags) {
   if (!flags.diff.empty())
-    return refuse_idle_flags(command, "--diff", [](const CLI::Option&) { return false; });
+    return refuse_idle_flags(command, "--diff", [](const Flag&) { return false; });
   if (!flags.from.empty())
-    return refuse_idle_flags(command, "--from", [](const CLI::Option& option) {
-      return option.get_group() == "Reports";
-    });
-  if (flags.sweep.empty()) return check_prompt_given(flags.prompt, "profile");
+    return refuse_idle_flags(command, "--from",
+                             [](const Flag& flag) { return flag.group == "Reports"; });
+  if (flags.sweep.empty()) return check_prompt_given(command, "profile");
   // A sweep makes up its own prompts, and there is no single run to write down.
   const std::set<std::string> of_one_answer = {
       "--prompt", "--file", "--raw", "--system", "--chat-template", "--perfetto", "--receipt"};
-  refuse_idle_flags(command, "--sweep", [&](const CLI::Option& option) {
-    const std::string flag = option.get_name();
-    return flag == "--tokens" ||
-           (option.get_group() != "Sampling" && !of_one_answer.contains(flag));
+  refuse_idle_flags(command, "--sweep", [&](const Flag& flag) {
+    return flag.name() == "--tokens" ||
+           (flag.group != "Sampling" && !of_one_answer.contains(flag.name()));
   });
+}
+
+std::vector<Flag> report_flags(ProfileFlags& flags) {
+  return {
+      {"--json", &flags.json, "FILE", "write the whole profile, to be read with --from and --diff"},
+      {"--html", &flags.html, "FILE", "write a page with drawings and tables"},
+      {"--perfetto", &flags.perfetto, "FILE", "write a trace for ui.perfetto.dev"},
+      {"--receipt", &flags.receipt, "FILE", "write the receipt as JSON"},
+      {"--from", &flags.from, "FILE", "report what --json wrote, without running anything"},
+      {"--diff", &flags.diff, "A B", "compare two files that --json wrote", Rules{.count = 2}},
+  };
 }
 
 bool colour() {
@@ -243,46 +250,32 @@ void profile_command(const ProfileFlags& flags) {
 
 }  // namespace
 
-void define_profile(CLI::App& command) {
-  auto flags = std::make_shared<ProfileFlags>();
-  flags->sampling.max_tokens = 30;
-  add_prompt_flags(command, flags->prompt);
-  command.add_option("-r,--repetitions", flags->repetitions, "runs of the same request")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
-  command
-      .add_option("--sweep", flags->sweep,
-                  "prompt lengths to compare, comma separated, instead of a prompt")
-      ->type_name("N,...")
-      ->delimiter(',')
-      ->check(CLI::Range(1u, 1u << 24));
-  const auto file = [&](const char* flag, std::string& target, const char* meaning) {
-    return command.add_option(flag, target, meaning)->type_name("FILE")->group("Reports");
-  };
-  file("--json", flags->json, "write the whole profile, to be read with --from and --diff");
-  file("--html", flags->html, "write a page with drawings and tables");
-  file("--perfetto", flags->perfetto, "write a trace for ui.perfetto.dev");
-  file("--receipt", flags->receipt, "write the receipt as JSON");
-  file("--from", flags->from, "report what --json wrote, without running anything");
-  command.add_option("--diff", flags->diff, "compare two files that --json wrote")
-      ->type_name("A B")
-      ->expected(2)
-      ->group("Reports");
-  add_engine_flags(command, flags->engine);
-  add_sampling_flags(command, flags->sampling);
-  command.footer(
+void define_profile(CommandLine& command) {
+  ProfileFlags& flags = command.values<ProfileFlags>();
+  flags.sampling.max_tokens = 30;
+  add_prompt_flags(command, flags.prompt);
+  command.add({
+      {"-r,--repetitions", &flags.repetitions, "N", "runs of the same request",
+       Rules{.range = Range{1, 1000}, .shows_default = true}},
+      {"--sweep", &flags.sweep, "N,...",
+       "prompt lengths to compare, comma separated, instead of a prompt",
+       Rules{.range = Range{1, 1 << 24}, .separator = ','}},
+  });
+  command.add("Reports", report_flags(flags));
+  add_engine_flags(command, flags.engine);
+  add_sampling_flags(command, flags.sampling);
+  command.footer =
       "The answer, then where its time went. A virtual device's time is modelled, and every table "
       "that shows it says so.\n\n"
       "Examples:\n"
       "  tyto profile -p 'Explain photosynthesis.' --html profile.html\n"
       "  tyto profile --device vnpu --sweep 13,128,512,2048 -n 40 -c 2304\n"
       "  tyto profile -p Hello -r 5 --json after.json && tyto profile --diff before.json "
-      "after.json");
-  command.callback([flags, &command] {
-    check_flags(command, *flags);
-    profile_command(*flags);
-  });
+      "after.json";
+  command.run = [&command, &flags] {
+    check_flags(command, flags);
+    profile_command(flags);
+  };
 }
 
 }  // namespace tyto

@@ -1,9 +1,9 @@
 #include "cli/prompt.h"
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/command_line.h"
+#include "engine/engine.h"
 #include "trace/span.h"
 
 namespace tyto {
@@ -18,21 +18,24 @@ std::string prompt_text(const PromptFlags& flags) {
 
 }  // namespace
 
-void add_prompt_flags(CLI::App& command, PromptFlags& flags) {
-  auto* prompt = command.add_option("-p,--prompt", flags.prompt, "what to say; - reads stdin");
-  auto* file = command.add_option("-f,--file", flags.prompt_file, "read the prompt from a file");
-  const auto note_given = [&flags](const std::string&) { flags.given = true; };
-  prompt->type_name("TEXT")->excludes(file)->each(note_given);
-  file->type_name("FILE")->each(note_given);
-  auto* raw =
-      command.add_flag("--raw", flags.raw, "give the prompt as it is, without a chat template");
+void add_prompt_flags(CommandLine& command, PromptFlags& flags) {
+  command.add({
+      {"-p,--prompt", &flags.prompt, "TEXT", "what to say; - reads stdin",
+       Rules{.excludes = {"--file"}}},
+      {"-f,--file", &flags.prompt_file, "FILE", "read the prompt from a file"},
+      {"--raw", &flags.raw, "give the prompt as it is, without a chat template",
+       Rules{.excludes = {"--system", "--chat-template"}}},
+  });
   add_chat_flags(command, flags.chat);
-  raw->excludes("--system")->excludes("--chat-template");
 }
 
-void check_prompt_given(const PromptFlags& flags, const std::string& command) {
-  if (!flags.given)
-    throw Error(ErrorCode::usage, command, "no prompt", "give one with -p TEXT or -f FILE");
+bool is_prompt_given(const CommandLine& command) {
+  return command.is_given("--prompt") || command.is_given("--file");
+}
+
+void check_prompt_given(const CommandLine& command, const std::string& name) {
+  if (!is_prompt_given(command))
+    throw Error(ErrorCode::usage, name, "no prompt", "give one with -p TEXT or -f FILE");
 }
 
 std::vector<Token> prompt_tokens(const PromptFlags& flags, Engine& engine) {

@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/utc_time.h"
+#include "engine/engine.h"
 #include "model/weight_hash.h"
 
 namespace tyto {

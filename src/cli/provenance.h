@@ -4,10 +4,11 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/engine.h"
 #include "trace/receipt.h"
 
 namespace tyto {
+
+class Engine;
 
 std::string command_line();  // of this process, quoted where a shell would need it
 

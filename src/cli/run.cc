@@ -1,15 +1,15 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
-
 #include "cli/combination.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
+#include "engine/engine.h"
 #include "engine/generate.h"
+#include "trace/energy_meter.h"
 #include "trace/energy_report.h"
 
 namespace tyto {
@@ -44,8 +44,7 @@ void run(const RunFlags& flags) {
       print(text);
     return true;
   };
-  Answer answer = generate(engine.tokenizer(), engine.pipeline(), sampler, request, engine.trace(),
-                           show, progress_bar());
+  Answer answer = generate(engine.generator(), sampler, request, show, progress_bar());
   engine.check_required(answer.receipt.phases);
   engine.complete(answer.receipt);
   print(held + "\n");
@@ -65,24 +64,24 @@ void run(const RunFlags& flags) {
 
 }  // namespace
 
-void define_run(CLI::App& command) {
-  auto flags = std::make_shared<RunFlags>();
-  add_prompt_flags(command, flags->prompt);
-  add_engine_flags(command, flags->engine);
-  add_energy_flag(command, flags->energy);
-  add_sampling_flags(command, flags->sampling);
-  command.add_option("--receipt", flags->receipt, "write the receipt as JSON")->type_name("FILE");
-  command.footer(
+void define_run(CommandLine& command) {
+  RunFlags& flags = command.values<RunFlags>();
+  add_prompt_flags(command, flags.prompt);
+  add_engine_flags(command, flags.engine);
+  add_energy_flag(command, flags.energy);
+  add_sampling_flags(command, flags.sampling);
+  command.add({{"--receipt", &flags.receipt, "FILE", "write the receipt as JSON"}});
+  command.footer =
       "The generated text alone goes to stdout; the receipt (tokens, speed, the devices that "
       "executed) goes to stderr.\n\n"
       "Examples:\n"
       "  tyto run -p 'Tell me a story about a fox who finds a lamp.'\n"
       "  tyto run -m model.gguf -p 'Name three owls.' --temp 0 -n 100\n"
-      "  cat notes.txt | tyto run -m ./Llama-3.2-1B-Instruct -p - --system 'Summarise.'");
-  command.callback([flags] {
-    check_prompt_given(flags->prompt, "run");
-    run(*flags);
-  });
+      "  cat notes.txt | tyto run -m ./Llama-3.2-1B-Instruct -p - --system 'Summarise.'";
+  command.run = [&command, &flags] {
+    check_prompt_given(command, "run");
+    run(flags);
+  };
 }
 
 }  // namespace tyto

@@ -1,14 +1,14 @@
 // tokenize, detokenize and template: what happens to text before and after the model.
-#include <CLI/CLI.hpp>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
+#include "engine/engine.h"
 #include "model/model.h"
 
 namespace tyto {
@@ -106,59 +106,56 @@ void render_template(TemplateFlags flags) {
 
 }  // namespace
 
-void define_tokenize(CLI::App& command) {
-  auto flags = std::make_shared<TokenizeFlags>();
-  add_model_flag(command, flags->model);
-  auto* text = command.add_option("--text", flags->text, "the text")->type_name("TEXT");
-  auto* input = command.add_flag("--stdin", flags->from_stdin, "read the text from stdin");
-  text->excludes(input);
-  command.add_flag("--no-bos", flags->no_bos, "leave out the beginning-of-sequence token");
-  command.add_flag("--special", flags->special, "recognise special tokens written in the text");
-  command.add_flag("--json", flags->json, "print {\"ids\":[...],\"pieces\":[...]}");
-  command.footer(
-      "A vocabulary-only GGUF is enough.\n\nExample:\n  tyto tokenize --text 'Hello world' --json");
-  command.callback([flags, text] {
-    if (text->count() == 0 && !flags->from_stdin)
+void define_tokenize(CommandLine& command) {
+  TokenizeFlags& flags = command.values<TokenizeFlags>();
+  add_model_flag(command, flags.model);
+  command.add({
+      {"--text", &flags.text, "TEXT", "the text", Rules{.excludes = {"--stdin"}}},
+      {"--stdin", &flags.from_stdin, "read the text from stdin"},
+      {"--no-bos", &flags.no_bos, "leave out the beginning-of-sequence token"},
+      {"--special", &flags.special, "recognise special tokens written in the text"},
+      {"--json", &flags.json, "print {\"ids\":[...],\"pieces\":[...]}"},
+  });
+  command.footer =
+      "A vocabulary-only GGUF is enough.\n\nExample:\n  tyto tokenize --text 'Hello world' --json";
+  command.run = [&command, &flags] {
+    if (!command.is_given("--text") && !flags.from_stdin)
       throw Error(ErrorCode::usage, "tokenize", "no text", "give --text TEXT or --stdin");
-    tokenize(*flags);
-  });
+    tokenize(flags);
+  };
 }
 
-void define_detokenize(CLI::App& command) {
-  auto flags = std::make_shared<DetokenizeFlags>();
-  add_model_flag(command, flags->model);
-  auto* ids =
-      command.add_option("--ids", flags->ids, "token ids, separated by commas")->type_name("IDS");
-  auto* input = command.add_flag("--stdin", flags->from_stdin, "read the ids from stdin");
-  ids->excludes(input);
-  command.add_flag("--special", flags->special, "show special tokens too");
-  command.footer("Example:\n  tyto detokenize --ids 15,16,17");
-  command.callback([flags, ids] {
-    if (ids->count() == 0 && !flags->from_stdin)
+void define_detokenize(CommandLine& command) {
+  DetokenizeFlags& flags = command.values<DetokenizeFlags>();
+  add_model_flag(command, flags.model);
+  command.add({
+      {"--ids", &flags.ids, "IDS", "token ids, separated by commas",
+       Rules{.excludes = {"--stdin"}}},
+      {"--stdin", &flags.from_stdin, "read the ids from stdin"},
+      {"--special", &flags.special, "show special tokens too"},
+  });
+  command.footer = "Example:\n  tyto detokenize --ids 15,16,17";
+  command.run = [&command, &flags] {
+    if (!command.is_given("--ids") && !flags.from_stdin)
       throw Error(ErrorCode::usage, "detokenize", "no ids", "give --ids 1,2,3 or --stdin");
-    detokenize(*flags);
-  });
+    detokenize(flags);
+  };
 }
 
-void define_template(CLI::App& command) {
-  auto flags = std::make_shared<TemplateFlags>();
-  add_model_flag(command, flags->model);
-  command.add_option("--file", flags->file, "a Jinja file (default: the model's template)")
-      ->type_name("FILE");
-  command
-      .add_option("--messages", flags->messages, "JSON: [{\"role\": ..., \"content\": ...}, ...]")
-      ->type_name("FILE")
-      ->required();
-  command.add_flag("--no-generation-prompt", flags->no_generation_prompt,
-                   "do not open the assistant's turn");
-  command.add_option("--bos-token", flags->options.bos_token, "text of the BOS token")
-      ->type_name("TEXT");
-  command.add_option("--eos-token", flags->options.eos_token, "text of the EOS token")
-      ->type_name("TEXT");
-  command.add_option("--date", flags->options.date, "what the template takes for today")
-      ->type_name("YYYY-MM-DD");
-  command.footer("Prints the prompt the model would see, and nothing else.");
-  command.callback([flags] { render_template(*flags); });
+void define_template(CommandLine& command) {
+  TemplateFlags& flags = command.values<TemplateFlags>();
+  add_model_flag(command, flags.model);
+  command.add({
+      {"--file", &flags.file, "FILE", "a Jinja file (default: the model's template)"},
+      {"--messages", &flags.messages, "FILE", "JSON: [{\"role\": ..., \"content\": ...}, ...]",
+       Rules{.required = true}},
+      {"--no-generation-prompt", &flags.no_generation_prompt, "do not open the assistant's turn"},
+      {"--bos-token", &flags.options.bos_token, "TEXT", "text of the BOS token"},
+      {"--eos-token", &flags.options.eos_token, "TEXT", "text of the EOS token"},
+      {"--date", &flags.options.date, "YYYY-MM-DD", "what the template takes for today"},
+  });
+  command.footer = "Prints the prompt the model would see, and nothing else.";
+  command.run = [&flags] { render_template(flags); };
 }
 
 }  // namespace tyto

@@ -1,18 +1,18 @@
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <array>
-#include <memory>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "check/greedy.h"
 #include "cli/combination.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
 #include "cli/verify_report.h"
+#include "engine/engine.h"
 #include "tensor/compare.h"
 
 namespace tyto {
@@ -169,7 +169,7 @@ class Verifier {
     // What a passed gate promises is this gate, with nothing broken on purpose.
     const GateOptions standard;
     const bool is_standard = flags_.gate.tokens >= standard.tokens && flags_.gate.k == standard.k &&
-                             !flags_.engine.vnpu_fault;
+                             flags_.engine.setting("vnpu-fault", "").empty();
     if (is_standard)
       remember({report_.combination, has_passed(report_), report_.context.time, report_.against,
                 static_cast<uint32_t>(report_.prompts.size())});
@@ -213,31 +213,23 @@ class Verifier {
 
 }  // namespace
 
-void define_verify(CLI::App& command) {
-  auto flags = std::make_shared<VerifyFlags>();
-  add_engine_flags(command, flags->engine);
-  command
-      .add_option("--against", flags->against,
-                  "the other side: reference (default), or the transcript another engine wrote")
-      ->type_name("reference|FILE");
-  command.add_flag("--full", flags->full, "8 prompts instead of 2");
-  command.add_option("-n,--tokens", flags->gate.tokens, "greedy tokens per prompt")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 65536u))
-      ->capture_default_str();
-  command
-      .add_option("-k", flags->gate.k,
-                  "where tokens first differ, each must be among the other side's K best")
-      ->type_name("K")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
-  command.add_option("--json", flags->json, "write the result as JSON")->type_name("FILE");
-  command
-      .add_option("--write", flags->write,
-                  "write this side's transcript, for another machine; without --against nothing "
-                  "is compared")
-      ->type_name("FILE");
-  command.footer(
+void define_verify(CommandLine& command) {
+  VerifyFlags& flags = command.values<VerifyFlags>();
+  add_engine_flags(command, flags.engine);
+  command.add({
+      {"--against", &flags.against, "reference|FILE",
+       "the other side: reference (default), or the transcript another engine wrote"},
+      {"--full", &flags.full, "8 prompts instead of 2"},
+      {"-n,--tokens", &flags.gate.tokens, "N", "greedy tokens per prompt",
+       Rules{.range = Range{1, 65536}, .shows_default = true}},
+      {"-k", &flags.gate.k, "K",
+       "where tokens first differ, each must be among the other side's K best",
+       Rules{.range = Range{1, 1000}, .shows_default = true}},
+      {"--json", &flags.json, "FILE", "write the result as JSON"},
+      {"--write", &flags.write, "FILE",
+       "write this side's transcript, for another machine; without --against nothing is compared"},
+  });
+  command.footer =
       "Both sides continue the same prompts greedily. At the first token that differs each side's "
       "must be among the other's best; no difference passes.\n"
       "Exit code 0 when the gate is passed, 1 when not. The result is remembered, and `tyto run` "
@@ -246,13 +238,13 @@ void define_verify(CLI::App& command) {
       "  tyto verify --device vnpu --fusion op\n"
       "  tyto verify -m ./Llama-3.2-1B --full --json result.json\n"
       "  tyto verify -m ./Llama-3.2-1B --against hf.json      (from tools/hf_reference.py)\n"
-      "  tyto verify --device npu --write npu.json            (compare it on another machine)");
-  command.callback([flags] {
-    if (flags->is_only_writing() && !flags->json.empty())
+      "  tyto verify --device npu --write npu.json            (compare it on another machine)";
+  command.run = [&flags] {
+    if (flags.is_only_writing() && !flags.json.empty())
       throw Error(ErrorCode::usage, "--json", "there is no result without a comparison",
                   "give --against too");
-    Verifier(*flags).run();
-  });
+    Verifier(flags).run();
+  };
 }
 
 }  // namespace tyto

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "text/tokenizer.h"
 #include "trace/report/receipt_fields.h"
 
 namespace tyto {

@@ -7,11 +7,12 @@
 
 #include "check/gate.h"
 #include "cli/verified.h"
-#include "text/tokenizer.h"
 #include "trace/receipt.h"
 #include "trace/report/table.h"
 
 namespace tyto {
+
+class Tokenizer;
 
 struct VerifiedPrompt {
   Continuation ours = {};

@@ -1,20 +1,17 @@
 #include "cost/cost_model.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "base/error.h"
-#include "program/kernel_spec.h"
+#include "base/joined.h"
+#include "program/kernels.h"
 
 namespace tyto {
 namespace {
 
 constexpr unsigned kColumns = 8;
 constexpr unsigned kRows = 4;
-
-// H clock in MHz by DPM level, npu4/5/6 (drivers/accel/amdxdna/npu4_regs.c).
-constexpr std::array<double, 8> kArrayMhz = {792, 1056, 1152, 1267, 1267, 1408, 1584, 1800};
 
 // A build of the fused decode exists for each of these; longer ones are built for their context.
 constexpr uint64_t kSmallestWindow = 64;
@@ -64,13 +61,10 @@ const ByteLaw& element_law(Kernel kernel) {
 }  // namespace
 
 const NpuMachine& npu_machine(std::string_view name) {
-  std::string known;
-  for (const NpuMachine& machine : npu_machines()) {
+  for (const NpuMachine& machine : npu_machines())
     if (machine.name == name) return machine;
-    known += (known.empty() ? "" : ", ") + std::string(machine.name);
-  }
   throw Error(ErrorCode::usage, "machine " + std::string(name), "is not modelled",
-              "the machines are " + known);
+              "the machines are " + joined(npu_machines(), ", ", &NpuMachine::name));
 }
 
 Speed relative_speed(const NpuMachine& machine, const NpuMachine& measured_on,
@@ -80,10 +74,6 @@ Speed relative_speed(const NpuMachine& machine, const NpuMachine& measured_on,
   return {
       machine.clock / measured_on.clock * (balanced ? parameters.balanced_clock : 1),
       machine.bandwidth / measured_on.bandwidth * (balanced ? parameters.balanced_bandwidth : 1)};
-}
-
-double dpm_clock(unsigned level) {
-  return kArrayMhz[std::min<size_t>(level, kArrayMhz.size() - 1)] / kArrayMhz.back();
 }
 
 double byte_law_ms(const ByteLaw& law, double bytes, Speed speed) {
@@ -155,39 +145,35 @@ double context_switch_ms(unsigned locks) {
 
 double launch_ms(const Program& program, const Launch& launch, const Call& call, Speed speed) {
   const CostParameters& p = cost_parameters();
-  const Cost work = spec(launch.kernel).cost(program, launch, call);
+  const Cost work = cost(program, launch, call);
   // No law for integer products has been fitted: those of bf16, on fewer bytes.
   const bool is_matmul = launch.kernel == Kernel::matmul || launch.kernel == Kernel::matmul_q8;
-  if (is_matmul && call.tokens > 1) {
+  if (is_matmul && call.rows > 1) {
     const Slot& weight = program.slots[launch.args[1].slot];
-    return p.elf.slowdown * best_gemm_ms(call.tokens, weight.cols, weight.rows, speed);
+    return p.elf.slowdown * best_gemm_ms(call.rows, weight.cols, weight.rows, speed);
   }
   const double bytes = static_cast<double>(work.bytes);
   if (is_matmul) {
-    const bool is_head = launch.step.starts_with("lm_head");
+    const bool is_head = launch.role == Role::lm_head;
     return ms_for_bytes(bytes, is_head ? p.elf.head_gb_s : p.gemv.gb_s, speed.bandwidth);
   }
   if (launch.kernel == Kernel::cast) return 0;  // the GEMM laws hold the cast of their result
   if (launch.kernel == Kernel::prompt_attention)
     return p.elf.slowdown *
-           attention_ms(launch.shape.heads, launch.shape.head_dim, call.tokens, speed);
+           attention_ms(launch.shape.heads, launch.shape.head_dim, call.rows, speed);
   if (launch.kernel == Kernel::attention) {
-    if (call.tokens > 1) {
-      const uint64_t keys = uint64_t{call.position} + call.tokens;
-      return p.elf.slowdown * attention_ms(launch.shape.heads, launch.shape.head_dim, keys, speed) *
-             call.tokens / static_cast<double>(keys);
+    if (call.rows > 1) {
+      double ms = 0;
+      for (const Segment& segment : call.segments())
+        ms += attention_ms(launch.shape.heads, launch.shape.head_dim, segment.end(), speed) *
+              segment.rows / static_cast<double>(segment.end());
+      return p.elf.slowdown * ms;
     }
     return ms_for_flop(static_cast<double>(work.flops), p.published_host.attention_gflops / 1e3,
                        speed.clock);
   }
-  const double slowdown = call.tokens > 1 ? p.elf.slowdown : 1;
+  const double slowdown = call.rows > 1 ? p.elf.slowdown : 1;
   return slowdown * ms_for_bytes(bytes, element_law(launch.kernel).gb_s, speed.bandwidth);
-}
-
-double program_ms(const Program& program, const Call& call, Speed speed) {
-  double kernels = 0;
-  for (const Launch& launch : program.launches) kernels += launch_ms(program, launch, call, speed);
-  return elf_ms(static_cast<unsigned>(program.launches.size()), kernels);
 }
 
 }  // namespace tyto

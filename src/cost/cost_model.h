@@ -98,9 +98,6 @@ enum class PlatformProfile : uint8_t { performance, balanced };
 Speed relative_speed(const NpuMachine& machine, const NpuMachine& measured_on,
                      PlatformProfile profile = PlatformProfile::performance);
 
-// Array clock at a DPM level (0..7) against the highest one; from the driver's table.
-double dpm_clock(unsigned level);
-
 double byte_law_ms(const ByteLaw& law, double bytes, Speed speed = {});
 
 struct GemmTile {
@@ -126,8 +123,7 @@ uint64_t kv_window(uint64_t context);
 // Loading another design's configuration into the array, by the number of locks it uses.
 double context_switch_ms(unsigned locks);
 
-// Time of one launch on the array without floors, and of a stitched program as one submission.
+// Time of one launch on the array without floors.
 double launch_ms(const Program& program, const Launch& launch, const Call& call, Speed speed = {});
-double program_ms(const Program& program, const Call& call, Speed speed = {});
 
 }  // namespace tyto

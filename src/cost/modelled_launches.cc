@@ -16,7 +16,7 @@ void record_modelled_launches(Trace& trace, const Program& program, std::span<co
   const double scale = static_cast<double>(total_ns) / sum_ms;
   double at = law.call_us / 1e3 * scale;
   for (size_t i = 0; i < names.size(); ++i) {
-    Event event = launch_event(trace, program, i, names[i], call, device);
+    Event event = launch_event(trace, program, {i, 1}, names[i], call, device);
     event.start_ns = static_cast<uint64_t>(at);
     at += weight_ms(program.launches[i]) * scale;
     event.end_ns = static_cast<uint64_t>(at);

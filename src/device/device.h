@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include "program/program.h"
 #include "program/stitch.h"
 #include "tensor/view.h"
+#include "trace/completion.h"
 #include "trace/plausibility.h"
 #include "trace/trace.h"
 
@@ -44,15 +46,16 @@ struct DeviceInfo {
   uint32_t prompt_rows = 0;     // rows of a prefill call; one row in every other call
   uint32_t most_positions = 0;  // a KV cache on the device holds
   std::optional<KvForm> kv = {};
+  bool kv_in_one_piece = false;       // its kernels know no pages; so it is wherever `kv` is given
   std::vector<GemmImage> gemms = {};  // where int8 products run in images of their own
+  uint32_t segments = 0;              // sequences that one call may have; 0: any number
+  uint32_t in_flight = 1;             // submissions that may wait for each other's end
 };
 
-// Memory a device can reach. Host and device see the same bytes after sync(). Contents given at
-// allocation may be shared with their owner (a mapped file), so `writable` is then false.
+// Memory a device can reach. Host and device see the same bytes after a transfer.
 struct Buffer {
   std::byte* data = nullptr;
   size_t size = 0;
-  bool writable = true;
   std::shared_ptr<void> handle = {};  // shared with the Executables it is bound to
 
   std::span<std::byte> bytes() const { return {data, size}; }
@@ -60,13 +63,15 @@ struct Buffer {
 
 enum class Sync : uint8_t { to_device, from_device };
 
-// A loaded program with its bound buffers. Used by one thread.
+// A loaded program with its weights and its bound buffers. Used by one thread.
 class Executable {
  public:
   virtual ~Executable() = default;
-  virtual void bind(uint16_t slot, const Buffer& buffer) = 0;  // every slot, once
+  virtual void bind(uint16_t slot, const Buffer& buffer) = 0;  // every slot but weights, once
+  // Moves the rows of input slots to the device and hands the call over.
   virtual void submit(const Call& call) = 0;
-  virtual void wait(std::chrono::milliseconds timeout) = 0;  // throws on timeout or device error
+  // Brings the rows of output slots back. Throws on timeout or device error.
+  virtual Completion wait(std::chrono::milliseconds timeout) = 0;
 };
 
 // What a new backend implements.
@@ -77,31 +82,37 @@ class Device {
   // Nothing when the launch can run here, else the reason, fit for a person to read.
   virtual std::optional<std::string> why_not(const Program& program,
                                              const Launch& launch) const = 0;
-  // Zeroed memory for a slot, or memory that holds `contents` (a weight), which must outlive it:
-  // the device may refer to it in place, copy it, or repack it for its kernels.
-  virtual Buffer alloc(const Slot& slot, const TensorView* contents = nullptr) = 0;
+  virtual Buffer alloc(const Slot& slot) = 0;  // zeroed memory for activations or a cache
+  // For what crosses devices outside of calls: caches that move, rows that a person looks at.
   virtual void sync(const Buffer& buffer, Sync direction, size_t offset, size_t bytes) = 0;
-  virtual std::unique_ptr<Executable> load(const Program& program) = 0;
+  // `weights` holds a view for each slot that is a weight: [slots]. The device refers to them in
+  // place, copies them or lays them out for its kernels, once for all programs; they outlive it.
+  virtual std::unique_ptr<Executable> load(const Program& program,
+                                           std::span<const TensorView> weights) = 0;
+  // Lays a weight out before a program asks for it. What is returned keeps that form; programs that
+  // use it do so too. Nothing where the device has no need.
+  virtual std::shared_ptr<void> prepare(const std::string& name, const TensorView& weight) {
+    (void)name, (void)weight;
+    return nullptr;
+  }
 };
 
-enum class NpuWeights : uint8_t { bf16, int8, q4nx };
-
-// The model an NPU's kernels must have been compiled for.
+// The model, for devices whose kernels are compiled for one.
 struct ModelDims {
   uint32_t layers = 0, emb = 0, heads = 0, kv_heads = 0, head_dim = 0, hidden = 0, vocab = 0;
   uint32_t context = 0;  // positions wanted
   float norm_eps = 0;
 };
 
-struct NpuSettings {
-  NpuWeights weights = NpuWeights::bf16;
-  uint32_t prompt_rows = 2048;    // what prefill kernels are compiled for
-  std::string machine = "strix";  // whose time a virtual NPU models
-  std::string fault;              // that a virtual NPU is to have; empty: none
-  bool block_float = false;       // a virtual NPU's GEMMs round their operands to bfp16
-  // K of a virtual NPU's int8 GEMMs; none: the lengths that the model has.
-  std::vector<uint64_t> gemm_lengths = {};
+// A control of a device's own. The command line makes a flag of it: --weights int8.
+struct DeviceSetting {
+  std::string_view name;
+  std::string_view value;  // what its help calls the value; empty: a choice
+  std::span<const std::string_view> choices = {};
+  std::string_view meaning = {};
 };
+// Those that were given, by name. A device looks at its own.
+using DeviceSettings = std::map<std::string, std::string>;
 
 // What a device is opened with; pool and trace outlive it.
 struct DeviceEnv {
@@ -109,19 +120,22 @@ struct DeviceEnv {
   Trace& trace;
   Fusion fusion = Fusion::block;  // an NPU's kernel sets differ by it
   ModelDims model = {};
-  NpuSettings npu = {};
-  std::string isa = {};  // instruction set of the CPU's kernels; empty: the best it has
+  DeviceSettings settings = {};
 };
 
 struct DeviceEntry {
   std::string_view name;
   std::string_view summary;
+  bool is_host;  // computes in the host's memory, and takes what other devices do not
+  std::span<const DeviceSetting> (*settings)();
   std::unique_ptr<Device> (*open)(const DeviceEnv& env);  // throws a device Error when it cannot
 };
 
 std::span<const DeviceEntry> device_table();
+// An unknown name is a usage Error that lists the table.
+const DeviceEntry& device_entry(std::string_view name);
 
-// Opens by name; an unknown name is a usage Error that lists the table.
+// The same, opened.
 std::unique_ptr<Device> open_device(std::string_view name, const DeviceEnv& env);
 
 }  // namespace tyto

@@ -1,20 +1,22 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "device/cpu/cpu_device.h"
 #include "device/device.h"
 #include "device/npu/npu_entry.h"
+#include "device/npu/npu_settings.h"
 #include "device/vnpu/vnpu_device.h"
 
 namespace tyto {
 namespace {
 
 constexpr std::array<DeviceEntry, 3> kDevices = {{
-    {"cpu", "this machine's cores; runs every kernel", open_cpu_device},
-    {"npu", "the XDNA2 NPU of a Ryzen AI processor, with kernels you have imported",
-     open_npu_device},
-    {"vnpu", "the NPU's code on a virtual NPU; computes for real, its time is modelled",
-     open_vnpu_device},
+    {"cpu", "this machine's cores; runs every kernel", true, cpu_setting_rows, open_cpu_device},
+    {"npu", "the XDNA2 NPU of a Ryzen AI processor, with kernels you have imported", false,
+     npu_setting_rows, open_npu_device},
+    {"vnpu", "the NPU's code on a virtual NPU; computes for real, its time is modelled", false,
+     vnpu_setting_rows, open_vnpu_device},
 }};
 
 }  // namespace
@@ -23,14 +25,18 @@ std::span<const DeviceEntry> device_table() {
   return kDevices;
 }
 
-std::unique_ptr<Device> open_device(std::string_view name, const DeviceEnv& env) {
-  std::string known;
+const DeviceEntry& device_entry(std::string_view name) {
+  std::vector<std::string_view> known;
   for (const DeviceEntry& entry : kDevices) {
-    if (entry.name == name) return entry.open(env);
-    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+    if (entry.name == name) return entry;
+    known.push_back(entry.name);
   }
   throw Error(ErrorCode::usage, "--device " + std::string(name), "no such device",
-              "devices in this build: " + known);
+              "devices in this build: " + joined(known, ", "));
+}
+
+std::unique_ptr<Device> open_device(std::string_view name, const DeviceEnv& env) {
+  return device_entry(name).open(env);
 }
 
 }  // namespace tyto

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/joined.h"
 #include "device/cpu/measured_peak.h"
 #include "trace/span.h"
 
@@ -39,30 +40,31 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
       model_(timed(trace_, "model file",
                    [&] { return open_model(find_model(options.model), Need::weights, progress); })),
       pool_(options.threads),
-      isa_(options.isa) {
+      settings_(options.settings) {
   if (options.require.size() > 0 && options.pipeline.on_error == OnDeviceError::cpu)
     throw Error(ErrorCode::usage, "--on-npu-error cpu",
-                "cannot be had together with --require: it would let the cpu take over");
+                "cannot be combined with --require: the cpu would take over");
   if (model_.vocabulary) {
     SetupTimer timer(trace_, "tokenizer");
     tokenizer_.emplace(*model_.vocabulary, model_.path.string());
   }
-  const DeviceEnv env{pool_,
-                      trace_,
-                      options.pipeline.fusion,
-                      model_dims(model_.config, options.pipeline.context),
-                      options.npu,
-                      options.isa};
+  const DeviceEnv env{pool_, trace_, options.pipeline.forward.fusion,
+                      model_dims(model_.config, options.pipeline.forward.context),
+                      options.settings};
   const auto open = [&](const std::string& name) {
     SetupTimer timer(trace_, "device " + name);
     devices_.push_back(open_device(name, env));
   };
   open(options.device);
-  if (options.device != "cpu") open("cpu");
+  for (const DeviceEntry& entry : device_table())
+    if (entry.is_host && entry.name != options.device) open(std::string(entry.name));
   check_can_require(require_, devices());
   std::vector<Device*> in_order;
   for (const auto& device : devices_) in_order.push_back(device.get());
   pipeline_ = std::make_unique<Pipeline>(model_, in_order, options.pipeline, trace_);
+  prefixes_ = std::make_unique<PrefixCache>(pipeline_->kv_pool());
+  pipeline_->reclaim = [this] { return prefixes_->evict(); };
+  pipeline_->on_caches_lost = [this] { prefixes_->clear(); };
   setup_seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - opened_).count();
 }
@@ -87,7 +89,8 @@ std::vector<NamedLimits> Engine::limits() const {
 }
 
 DeviceLimits Engine::measure_cpu_peak() {
-  const cpu::InnerLoops& loops = cpu::chosen_inner_loops(isa_);
+  const cpu::InnerLoops& loops =
+      cpu::chosen_inner_loops(settings_.contains("isa") ? settings_.at("isa") : "");
   const cpu::MeasuredPeak peak = cpu::measure_peak(loops, pool_);
   const cpu::ArithmeticPeak arithmetic =
       cpu::arithmetic_peak(peak, loops, main_weight_type(model_));
@@ -114,14 +117,11 @@ ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::strin
                   "name one with --chat-template, or give the prompt as it is with --raw");
     return ChatTemplate(vocabulary.chat_template, model_name + ": chat_template");
   }
-  std::string known;
-  for (const NamedTemplate& named : named_chat_templates()) {
+  for (const NamedTemplate& named : named_chat_templates())
     if (named.name == choice) return ChatTemplate(named.source, choice);
-    known += (known.empty() ? "" : ", ") + std::string(named.name);
-  }
   if (!std::filesystem::exists(choice))
     throw Error(ErrorCode::usage, "--chat-template " + choice, "neither a known name nor a file",
-                "known names: " + known);
+                "known names: " + joined(named_chat_templates(), ", ", &NamedTemplate::name));
   return ChatTemplate(read_text_file(choice, kMaxTemplateBytes), choice);
 }
 

@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
+#include "engine/generate.h"
 #include "llama/pipeline.h"
 #include "model/model.h"
 #include "text/chat_template.h"
@@ -26,8 +27,7 @@ struct EngineOptions {
   std::string device = "cpu";  // where launches go first; the cpu takes what it cannot run
   std::string require;         // DEVICE[:phase] that must be real and do the work; empty: none
   unsigned threads = 0;        // 0: one per usable core
-  std::string isa;             // of the CPU's kernels; empty: the best the processor has
-  NpuSettings npu;
+  DeviceSettings settings;     // of any of the devices
   PipelineOptions pipeline;
 };
 
@@ -40,6 +40,10 @@ class Engine {
   const Tokenizer& tokenizer() const;  // throws when the model has no vocabulary
   bool has_tokenizer() const { return tokenizer_.has_value(); }
   Pipeline& pipeline() { return *pipeline_; }
+  PrefixCache& prefixes() { return *prefixes_; }
+  // For one request at a time; with what earlier ones have left in the caches, or without.
+  Generator generator() { return {tokenizer(), *pipeline_, trace_, prefixes_.get()}; }
+  Generator generator_from_nothing() { return {tokenizer(), *pipeline_, trace_}; }
   Trace& trace() { return trace_; }
   std::vector<DeviceInfo> devices() const;
   unsigned threads() const { return pool_.threads(); }
@@ -61,10 +65,11 @@ class Engine {
   Model model_;
   std::optional<Tokenizer> tokenizer_;
   ThreadPool pool_;
-  std::string isa_;
+  DeviceSettings settings_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<Pipeline> pipeline_;
-  double setup_seconds_ = 0;  // from construction to ready for the first token
+  std::unique_ptr<PrefixCache> prefixes_;  // of the pipeline's caches
+  double setup_seconds_ = 0;               // from construction to ready for the first token
 };
 
 // How a conversation becomes a prompt. `choice` is a named template, a file, or empty for the

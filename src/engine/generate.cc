@@ -4,7 +4,8 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "engine/stop_strings.h"
+#include "engine/receipt.h"
+#include "engine/text_stream.h"
 #include "trace/energy_report.h"
 #include "trace/span.h"
 
@@ -37,16 +38,29 @@ struct HostOps {
   uint16_t output;
 };
 
-void check_prompt(const Tokenizer& tokenizer, const Pipeline& pipeline, const Request& request) {
-  if (request.prompt.empty()) fail_input("prompt", "has no tokens");
-  for (Token token : request.prompt)
-    if (token < 0 || static_cast<size_t>(token) >= tokenizer.size())
-      fail_input("prompt", "token {} is outside the vocabulary of {}", token, tokenizer.size());
-  const uint32_t room = pipeline.context() - pipeline.position();
-  if (request.prompt.size() >= room)
-    fail_input("prompt", "{} tokens leave no room for an answer in a context of {} ({} in use)",
-               request.prompt.size(), pipeline.context(), pipeline.position());
-}
+// The sequence of a request, with what is known of its prompt; gives it all back in the end.
+class PromptSequence {
+ public:
+  PromptSequence(const Generator& with, const Request& request)
+      : sequence(with.pipeline), prefixes_(with.prefixes) {
+    check_prompt(with.tokenizer, with.pipeline, request.prompt);
+    if (prefixes_ == nullptr) return;
+    const auto most = static_cast<uint32_t>(request.prompt.size() - 1);
+    KvTable known = prefixes_->find(request.prompt, most);
+    const uint32_t length = known.length();
+    sequence.begin_with(std::span(request.prompt).first(length), std::move(known));
+  }
+  ~PromptSequence() {
+    if (prefixes_ == nullptr) return;
+    const std::vector<Token> tokens = sequence.tokens();
+    prefixes_->keep(tokens, sequence.take_cache());
+  }
+
+  Sequence sequence;
+
+ private:
+  PrefixCache* prefixes_;
+};
 
 }  // namespace
 
@@ -56,64 +70,70 @@ std::string_view name(StopReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
-Answer generate(const Tokenizer& tokenizer, Pipeline& pipeline, Sampler& sampler,
-                const Request& request, Trace& trace, const OnText& on_text,
-                const Progress& progress) {
-  check_prompt(tokenizer, pipeline, request);
-  const HostOps ops(trace);
-  const auto counters_before = trace.snapshot();
+void check_prompt(const Tokenizer& tokenizer, const Pipeline& pipeline,
+                  std::span<const Token> prompt) {
+  if (prompt.empty()) fail_input("prompt", "has no tokens");
+  for (Token token : prompt)
+    if (token < 0 || static_cast<size_t>(token) >= tokenizer.size())
+      fail_input("prompt", "token {} is outside the vocabulary of {}", token, tokenizer.size());
+  if (prompt.size() >= pipeline.context())
+    fail_input("prompt", "{} tokens leave no room for an answer in a context of {}", prompt.size(),
+               pipeline.context());
+}
+
+Answer generate(const Generator& with, Sampler& sampler, const Request& request,
+                const OnText& on_text, const Progress& progress) {
+  const HostOps ops(with.trace);
+  PromptSequence prompt(with, request);
+  Sequence& sequence = prompt.sequence;
   if (request.energy != nullptr) request.energy->start();
   const auto start = Clock::now();
   Answer answer;
-  Detokenizer detokenizer(tokenizer);
-  StopStrings stops(request.stop);
+  Receipt& receipt = answer.receipt;
+  TextStream text(with.tokenizer, request.stop);
+  receipt.cached_tokens = sequence.position();
+  receipt.prompt_tokens = static_cast<uint32_t>(request.prompt.size()) - receipt.cached_tokens;
 
-  std::span<const float> logits = pipeline.run(request.prompt, progress);
+  const std::span<const Token> rest = std::span(request.prompt).subspan(receipt.cached_tokens);
+  std::span<const float> logits = with.pipeline.run(sequence, rest, progress);
   ops.timed(ops.sample, [&] {
     for (Token token : request.prompt) sampler.accept(token);
   });
-  if (request.energy != nullptr) answer.receipt.prefill_energy = request.energy->lap();
-  const auto counters_between = trace.snapshot();
+  if (request.energy != nullptr) receipt.prefill_energy = request.energy->lap();
+  sequence.phase = Phase::decode;
   auto chosen = Clock::now();
-  for (uint32_t produced = 0; produced < request.max_tokens; ++produced) {
+  while (true) {
     const Token token = ops.timed(ops.sample, [&] { return sampler.sample(logits); });
-    ++answer.receipt.generated_tokens;
-    trace.token_chosen();
+    ++receipt.generated_tokens;
+    with.trace.token_chosen();
     chosen = Clock::now();
-    if (produced == 0) answer.receipt.prefill_seconds = seconds(start, chosen);
-    if (tokenizer.is_eos(token) && !request.ignore_eos) {
+    if (receipt.generated_tokens == 1) receipt.prefill_seconds = seconds(start, chosen);
+    if (with.tokenizer.is_eos(token) && !request.ignore_eos) {
       answer.reason = StopReason::eos;
       break;
     }
     sampler.accept(token);
     answer.tokens.push_back(token);
-    const std::string text =
-        ops.timed(ops.detokenize, [&] { return stops.push(detokenizer.push(token)); });
-    if (!text.empty() && !ops.timed(ops.output, [&] { return on_text(text); }))
+    const std::string piece = ops.timed(ops.detokenize, [&] { return text.push(token); });
+    if (!piece.empty() && !ops.timed(ops.output, [&] { return on_text(piece); }))
       answer.reason = StopReason::cancelled;
-    if (stops.stopped()) answer.reason = StopReason::stop_string;
-    if (answer.reason != StopReason::max_tokens) break;
-    if (produced + 1 == request.max_tokens) break;
-    if (pipeline.position() == pipeline.context()) {
+    if (text.stopped()) answer.reason = StopReason::stop_string;
+    const bool goes_on = answer.reason == StopReason::max_tokens;
+    if (!goes_on || receipt.generated_tokens >= request.max_tokens) break;
+    if (sequence.position() == with.pipeline.context()) {
       answer.reason = StopReason::context_full;
       break;
     }
-    logits = pipeline.run({&token, 1});
+    logits = with.pipeline.run(sequence, {&token, 1});
   }
-  answer.receipt.decode_seconds = seconds(start, chosen) - answer.receipt.prefill_seconds;
-  if (request.energy != nullptr) answer.receipt.decode_energy = request.energy->stop();
-  if (!stops.stopped() && answer.reason != StopReason::cancelled) {
-    const std::string rest = stops.push(detokenizer.finish()) + stops.finish();
-    if (!rest.empty()) on_text(rest);
-  }
-  answer.receipt.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
-  const auto counters_after = trace.snapshot();
-  answer.receipt.devices = window(counters_before, counters_after);
-  answer.receipt.phases = {window(counters_before, counters_between),
-                           window(counters_between, counters_after)};
-  answer.receipt.fallbacks = trace.fallbacks();
-  drop_simulated_energy(answer.receipt);
-  if (request.energy != nullptr) answer.receipt.energy = energy_of(answer.receipt);
+  receipt.decode_seconds = seconds(start, chosen) - receipt.prefill_seconds;
+  if (request.energy != nullptr) receipt.decode_energy = request.energy->stop();
+  if (const std::string last = text.finish();
+      answer.reason != StopReason::cancelled && !last.empty())
+    on_text(last);
+  add_execution(receipt, sequence, with.pipeline, with.trace);
+  drop_simulated_energy(receipt);
+  if (request.energy != nullptr) receipt.energy = energy_of(receipt);
   return answer;
 }
 

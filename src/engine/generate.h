@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/progress.h"
+#include "engine/prefix_cache.h"
 #include "llama/pipeline.h"
 #include "text/sampler.h"
 #include "text/tokenizer.h"
@@ -23,6 +25,11 @@ struct Request {
   EnergyMeter* energy = nullptr;  // when given, measures prefill and decode into the receipt
 };
 
+// Throws an input Error unless the prompt has tokens, all of the vocabulary, and leaves room for an
+// answer.
+void check_prompt(const Tokenizer& tokenizer, const Pipeline& pipeline,
+                  std::span<const Token> prompt);
+
 enum class StopReason : uint8_t { eos, stop_string, max_tokens, context_full, cancelled };
 std::string_view name(StopReason reason);
 
@@ -35,9 +42,16 @@ struct Answer {
 // Gets each piece of text as it becomes complete; returns false to stop.
 using OnText = std::function<bool(std::string_view)>;
 
-// Continues `pipeline` from where it stands. The prompt's tokens go first, then the answer's.
-Answer generate(const Tokenizer& tokenizer, Pipeline& pipeline, Sampler& sampler,
-                const Request& request, Trace& trace, const OnText& on_text,
-                const Progress& progress = {});
+// What generate works with; all outlive the call.
+struct Generator {
+  const Tokenizer& tokenizer;
+  Pipeline& pipeline;
+  Trace& trace;
+  PrefixCache* prefixes = nullptr;  // when given, what it knows of the prompt is not run again
+};
+
+// One request by itself, start to end. (Many at once: engine/scheduler.h.)
+Answer generate(const Generator& with, Sampler& sampler, const Request& request,
+                const OnText& on_text, const Progress& progress = {});
 
 }  // namespace tyto

@@ -15,7 +15,7 @@ class StopStrings {
   // Adds text and returns what is safe to show. After a stop string was found, stopped() is true
   // and nothing more comes out.
   std::string push(std::string_view text);
-  std::string finish();  // what was held back for nothing
+  std::string finish();  // what was held back and is no stop string
   bool stopped() const { return stopped_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "ggml/offer.h"
 #include "ggml/plugin_device.h"
 
@@ -116,7 +117,7 @@ constexpr ggml_backend_buffer_i kFunctions = {.free_buffer = free_buffer,
                                               .reset = nullptr};
 
 ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t type, size_t bytes) {
-  const size_t whole = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t whole = round_up(std::max<size_t>(bytes, 1), kAlignment);
   void* memory = std::aligned_alloc(kAlignment, whole);
   if (memory == nullptr) {
     print_error(device_of(type).name + ": no memory for " + std::to_string(bytes) + " bytes");

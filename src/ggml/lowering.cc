@@ -1,8 +1,10 @@
 #include "ggml/lowering.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <map>
+#include <string_view>
 
 #include "base/error.h"
 #include "ggml/offer.h"
@@ -30,11 +32,17 @@ int operand_count(const ggml_tensor* node) {
                                                                                              : 2;
 }
 
+// Of a product with a matrix, and of a norm with its vector. All other operands are values, also
+// where they are vectors: a residual of one token is.
+bool is_weight(const ggml_tensor* node, int source) {
+  return (node->op == GGML_OP_MUL_MAT && source == 0) || (node->op == GGML_OP_MUL && source == 1);
+}
+
 class Lowering {
  public:
   Lowering(const std::vector<ggml_tensor*>& run, DType activations, const IsNeeded& is_needed)
       : run_(run), activations_(activations), is_needed_(is_needed), result_slots_(run.size()) {
-    lowered_.program.name = step_name(run.front()->src[0]->name);
+    lowered_.program.name = weight_role(run.front()->src[0]->name).name;
   }
 
   Lowered take() {
@@ -63,7 +71,7 @@ class Lowering {
     const auto [entry, is_new] = inputs_.try_emplace(operand);
     if (!is_new) return entry->second;
     entry->second = add_slot(operand->name, SlotKind::input, activations_, kMostRows,
-                             static_cast<uint64_t>(operand->ne[0]));
+                             operand_rows(run_[node], operand).width);
     lowered_.inputs.push_back({entry->second, {node, source}});
     return entry->second;
   }
@@ -71,8 +79,10 @@ class Lowering {
   uint16_t weight(uint16_t node, int8_t source) {
     const ggml_tensor* tensor = run_[node]->src[source];
     const TensorView view = view_of(tensor);
-    const uint16_t slot =
-        add_slot(step_name(tensor->name), SlotKind::weight, view.dtype, view.rows, view.cols);
+    const WeightRole what = weight_role(tensor->name);
+    const uint16_t slot = add_slot(what.name, SlotKind::weight, view.dtype, view.rows, view.cols);
+    slots()[slot].role = what.role;
+    slots()[slot].layer = what.layer;
     lowered_.weights.push_back({slot, {node, source}});
     return slot;
   }
@@ -83,27 +93,29 @@ class Lowering {
     return *result_slots_[node];
   }
 
-  void launch(Kernel kernel, const std::string& step, const std::vector<uint16_t>& reads,
+  void launch(Kernel kernel, const WeightRole& what, const std::vector<uint16_t>& reads,
               uint16_t writes, const LaunchShape& shape = {}) {
     std::vector<Arg> args;
     for (const uint16_t slot : reads) args.push_back({slot, true, false});
     args.push_back({writes, false, true});
     lowered_.program.launches.push_back(
-        {kernel, step, lowered_.program.name, std::move(args), shape, {}});
+        {kernel, what.name, std::move(args), shape, what.role, what.layer});
   }
+
+  static WeightRole unnamed(const ggml_tensor* op) { return {.name = op->name}; }
 
   void node(uint16_t index) {
     const ggml_tensor* op = run_[index];
     switch (op->op) {
       case GGML_OP_MUL_MAT: {
         const uint16_t x = value(index, 1), w = weight(index, 0);
-        launch(Kernel::matmul, step_name(op->src[0]->name), {x, w}, result(index));
+        launch(Kernel::matmul, weight_role(op->src[0]->name), {x, w}, result(index));
         lowered_.macs_per_token += static_cast<uint64_t>(ggml_nelements(op->src[0]));
         return;
       }
       case GGML_OP_ADD: {
         const uint16_t a = value(index, 0), b = value(index, 1);
-        return launch(Kernel::add, op->name, {a, b}, result(index));
+        return launch(Kernel::add, unnamed(op), {a, b}, result(index));
       }
       case GGML_OP_RMS_NORM:
         return norm(index);
@@ -113,7 +125,7 @@ class Lowering {
         return rope(index);
       case GGML_OP_GLU: {
         const uint16_t gate = value(index, 0), up = value(index, 1);
-        return launch(Kernel::swiglu, op->name, {gate, up}, result(index));
+        return launch(Kernel::swiglu, unnamed(op), {gate, up}, result(index));
       }
       default:
         TYTO_ASSERT(!"an operation that is not offered");
@@ -143,14 +155,15 @@ class Lowering {
     const auto width = static_cast<uint64_t>(run_[index]->ne[0]);
     const uint16_t ones = add_slot("ones", SlotKind::weight, DType::f32, 1, width);
     lowered_.ones.push_back({ones});
-    launch(Kernel::rmsnorm, run_[index]->name, {x, ones}, result(index), norm_shape(run_[index]));
+    launch(Kernel::rmsnorm, unnamed(run_[index]), {x, ones}, result(index),
+           norm_shape(run_[index]));
   }
 
   void weighted_norm(uint16_t index) {
     const auto from = producer(run_, index, run_[index]->src[0]);
     TYTO_ASSERT(from);
     const uint16_t w = weight(index, 1);
-    launch(Kernel::rmsnorm, step_name(run_[index]->src[1]->name), {norm_operand_.at(*from), w},
+    launch(Kernel::rmsnorm, weight_role(run_[index]->src[1]->name), {norm_operand_.at(*from), w},
            result(index), norm_shape(run_[*from]));
   }
 
@@ -161,7 +174,7 @@ class Lowering {
     shape.head_dim = static_cast<uint32_t>(op->ne[0]);
     shape.heads = static_cast<uint32_t>(op->ne[1]);
     shape.rope_pairs = op->op_params[2] == GGML_ROPE_TYPE_NORMAL;
-    launch(Kernel::rope, op->name, {x, table}, result(index), shape);
+    launch(Kernel::rope, unnamed(op), {x, table}, result(index), shape);
   }
 
   uint16_t rotation(uint16_t index) {
@@ -188,17 +201,17 @@ class Lowering {
 
 // Who computes it, which weight it is, or where it is first used: two users of one input share a
 // slot.
-uint64_t operand_form(const std::vector<ggml_tensor*>& run, size_t node,
-                      const ggml_tensor* operand) {
+uint64_t operand_form(const std::vector<ggml_tensor*>& run, size_t node, int source) {
+  const ggml_tensor* operand = run[node]->src[source];
+  if (is_weight(run[node], source)) return reinterpret_cast<uintptr_t>(operand->data);
   if (const auto from = producer(run, node, operand)) return *from;
-  const bool is_leaf = operand->op == GGML_OP_NONE && operand->view_src == nullptr;
-  if (is_leaf && (is_weight_matrix(operand) || is_weight_vector(operand)))
-    return reinterpret_cast<uintptr_t>(operand->data);
   constexpr uint64_t kInput = uint64_t{1} << 63;
+  // Positions are as long as there are tokens.
+  const bool has_width = source < operand_count(run[node]);
+  const uint64_t width = has_width ? static_cast<uint64_t>(operand->ne[0]) : 0;
   for (size_t i = 0; i <= node; ++i)
     for (uint64_t s = 0; s < GGML_MAX_SRC && run[i]->src[s] != nullptr; ++s)
-      if (run[i]->src[s] == operand)
-        return kInput | i << 48 | s << 40 | static_cast<uint64_t>(operand->ne[0]);
+      if (run[i]->src[s] == operand) return kInput | i << 48 | s << 40 | width;
   return kInput;
 }
 
@@ -232,7 +245,7 @@ std::vector<uint64_t> form_of(const std::vector<ggml_tensor*>& run, const IsNeed
     form.push_back(static_cast<uint64_t>(node->op) << 32 | static_cast<uint64_t>(width_of(node)));
     form.push_back(is_needed(node) ? 1 : 0);
     for (int s = 0; s < GGML_MAX_SRC && node->src[s] != nullptr; ++s)
-      form.push_back(operand_form(run, i, node->src[s]));
+      form.push_back(operand_form(run, i, s));
     uint64_t params[GGML_MAX_OP_PARAMS / sizeof(uint64_t)];
     std::memcpy(params, node->op_params, sizeof params);
     form.insert(form.end(), std::begin(params), std::end(params));
@@ -240,18 +253,27 @@ std::vector<uint64_t> form_of(const std::vector<ggml_tensor*>& run, const IsNeed
   return form;
 }
 
-std::string step_name(const std::string& tensor_name) {
-  static const std::map<std::string, std::string> kSteps = {
-      {"attn_q", "q"},         {"attn_k", "k"},  {"attn_v", "v"},      {"attn_output", "o"},
-      {"ffn_gate", "gate"},    {"ffn_up", "up"}, {"ffn_down", "down"}, {"attn_norm", "attn_norm"},
-      {"ffn_norm", "ffn_norm"}};
-  if (tensor_name == "output.weight" || tensor_name == "token_embd.weight") return "lm_head";
-  unsigned layer = 0;
-  char name[64] = {};
-  if (std::sscanf(tensor_name.c_str(), "blk.%u.%63[a-z_0-9]", &layer, name) != 2)
-    return tensor_name;
-  const auto known = kSteps.find(name);
-  return fmt::format("L{:02}.{}", layer, known == kSteps.end() ? name : known->second);
+WeightRole weight_role(const std::string& tensor_name) {
+  static const std::map<std::string_view, Role> kRoles = {
+      {"attn_q.weight", Role::q},         {"attn_k.weight", Role::k},
+      {"attn_v.weight", Role::v},         {"attn_output.weight", Role::o},
+      {"ffn_gate.weight", Role::gate},    {"ffn_up.weight", Role::up},
+      {"ffn_down.weight", Role::down},    {"attn_norm.weight", Role::attn_norm},
+      {"ffn_norm.weight", Role::ffn_norm}};
+  if (tensor_name == "output.weight" || tensor_name == "token_embd.weight")
+    return {Role::lm_head, kNoLayer, "lm_head"};
+  if (tensor_name == "output_norm.weight") return {Role::final_norm, kNoLayer, "final_norm"};
+  constexpr std::string_view kBlock = "blk.";
+  const char* const end = tensor_name.data() + tensor_name.size();
+  uint16_t layer = kNoLayer;
+  const char* part = end;  // of a layer, behind its number
+  if (tensor_name.starts_with(kBlock))
+    part = std::from_chars(tensor_name.data() + kBlock.size(), end, layer).ptr;
+  if (layer == kNoLayer || end - part < 2 || *part != '.') return {.name = tensor_name};
+  const std::string_view tensor(part + 1, end);
+  const auto known = kRoles.find(tensor);
+  if (known == kRoles.end()) return {Role::none, layer, layer_name(tensor, layer)};
+  return {known->second, layer, layer_name(name(known->second), layer)};
 }
 
 }  // namespace tyto::plugin

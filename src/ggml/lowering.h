@@ -73,7 +73,12 @@ bool can_join(const std::vector<ggml_tensor*>& run, const ggml_tensor* node);
 // tokens, weights, and which result is whose operand.
 std::vector<uint64_t> form_of(const std::vector<ggml_tensor*>& run, const IsNeeded& is_needed);
 
-// "blk.3.attn_q.weight" -> "L03.q", "output.weight" -> "lm_head"; others as they are.
-std::string step_name(const std::string& tensor_name);
+// What llama.cpp's name of a weight says about its part in the forward pass.
+struct WeightRole {
+  Role role = Role::none;
+  uint16_t layer = kNoLayer;
+  std::string name;  // "L03.q"; the tensor's own where the role is not known
+};
+WeightRole weight_role(const std::string& tensor_name);
 
 }  // namespace tyto::plugin

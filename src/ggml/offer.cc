@@ -74,21 +74,22 @@ bool is_offered(const Offer& offer, const ggml_tensor* op, ggml_op kind) {
 Reason why_not_add(const Offer& offer, const ggml_tensor* op) {
   const ggml_tensor *a = op->src[0], *b = op->src[1];
   if (!has_f32_rows(a) || !has_f32_rows(b) || !is_f32_result(op) || !ggml_are_same_shape(a, b))
-    return "a sum of other than two equal planes of f32";
+    return "a sum that is not of two f32 matrices of one shape";
   if (!is_offered(offer, a, GGML_OP_MUL_MAT) && !is_offered(offer, b, GGML_OP_MUL_MAT))
     return "a sum that does not follow a projection";
   return std::nullopt;
 }
 
 Reason why_not_rms_norm(const Offer& offer, const ggml_tensor* op) {
-  if (!is_offered(offer, op->src[0], GGML_OP_ADD)) return "a norm not of a residual sum";
-  return is_f32_result(op) ? Reason{} : "a norm into other than f32";
+  if (!is_offered(offer, op->src[0], GGML_OP_ADD))
+    return "a norm of something other than a residual sum";
+  return is_f32_result(op) ? Reason{} : "a norm whose result is not f32";
 }
 
 Reason why_not_mul(const Offer& offer, const ggml_tensor* op) {
   const ggml_tensor* vector = op->src[1];
   if (!is_weight_vector(vector) || vector->ne[0] != op->ne[0])
-    return "a product of other than rows and a vector";
+    return "an element-wise product that is not of rows and a vector";
   if (!is_ours(offer, vector)) return "its weight lies in another device's memory";
   if (is_question_of_place(vector)) return std::nullopt;
   if (!is_offered(offer, op->src[0], GGML_OP_RMS_NORM) || !is_f32_result(op))
@@ -104,7 +105,7 @@ Reason why_not_rope(const Offer& offer, const ggml_tensor* op) {
   std::memcpy(&extension, params + 7, sizeof extension);
   const int32_t dims = params[1], mode = params[2], offset = params[15];
   if (x->type != GGML_TYPE_F32 || !is_f32_result(op) || op->ne[3] != 1)
-    return "a rotation of other than f32";
+    return "a rotation of values that are not f32";
   if (dims != op->ne[0] || dims % 2 != 0 || offset != 0) return "a rotation of parts of a head";
   if (mode != GGML_ROPE_TYPE_NORMAL && mode != GGML_ROPE_TYPE_NEOX)
     return "a rotation by more than one position";
@@ -134,7 +135,8 @@ std::optional<std::string> why_not(const Offer& offer, const ggml_tensor* op) {
   if (is_only_a_view(op)) return std::nullopt;
   if (op->op == GGML_OP_MUL_MAT) return why_not_mul_mat(offer, op);
   if (op->op == GGML_OP_MUL_MAT_ID) return "experts chosen by the token";
-  if (!offer.fuses) return fmt::format("{}: products alone go to the device", ggml_op_name(op->op));
+  if (!offer.fuses)
+    return fmt::format("{}: only matrix products go to the device", ggml_op_name(op->op));
   switch (op->op) {
     case GGML_OP_ADD:
       return why_not_add(offer, op);
@@ -188,6 +190,11 @@ int64_t tokens_of(const ggml_tensor* value) {
 
 int64_t width_of(const ggml_tensor* value) {
   return value->op == GGML_OP_ROPE ? value->ne[0] * value->ne[1] : value->ne[0];
+}
+
+OperandRows operand_rows(const ggml_tensor* op, const ggml_tensor* operand) {
+  if (op->op != GGML_OP_ROPE) return {static_cast<uint64_t>(operand->ne[0]), operand->nb[1]};
+  return {static_cast<uint64_t>(operand->ne[0] * operand->ne[1]), operand->nb[2]};
 }
 
 }  // namespace tyto::plugin

@@ -42,4 +42,12 @@ TensorView view_of(const ggml_tensor* tensor);  // of either
 int64_t tokens_of(const ggml_tensor* value);
 int64_t width_of(const ggml_tensor* value);
 
+// How an operand that comes from outside lies in memory, a row per token: whole rows also of a
+// rotation, which sees heads.
+struct OperandRows {
+  uint64_t width = 0;   // values
+  size_t distance = 0;  // bytes from one to the next
+};
+OperandRows operand_rows(const ggml_tensor* op, const ggml_tensor* operand);
+
 }  // namespace tyto::plugin

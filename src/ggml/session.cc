@@ -7,15 +7,17 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "device/cpu/inner_loops.h"
 #include "device/npu/formats/int8_gemm.h"
+#include "program/launch_names.h"
 
 namespace tyto::plugin {
 namespace {
 
 // Of the virtual NPU's GEMM images, at most as many as a device holds: the lengths of the common
 // Llama models' rows. Others are padded to the next.
-const std::vector<uint64_t> kVirtualLengths = {512, 1024, 2048, 3072, 4096, 5632, 8192, 14336};
+constexpr const char* kVirtualLengths = "512,1024,2048,3072,4096,5632,8192,14336";
 
 constexpr uint32_t kArrayColumns = 8;
 constexpr size_t kMostPlans = 4096;
@@ -27,14 +29,14 @@ constexpr std::chrono::milliseconds kNpuTimeout{60'000}, kVirtualTimeout{600'000
 struct NotFinite {};  // a value that eight bits cannot hold
 
 // Rows of f32 into the type the device takes; they may be apart in memory.
-void write_rows(const ggml_tensor* tensor, uint32_t first, uint32_t rows, DType type,
-                std::byte* out) {
-  const auto width = static_cast<size_t>(tensor->ne[0]);
+void write_rows(const ggml_tensor* tensor, const OperandRows& lie, uint32_t first, uint32_t rows,
+                DType type, std::byte* out) {
+  const uint64_t width = lie.width;
   uint32_t largest = 0;  // as integers, magnitudes have the order of the numbers
   for (uint32_t t = 0; t < rows; ++t) {
     const auto* row = reinterpret_cast<const float*>(static_cast<const std::byte*>(tensor->data) +
-                                                     (first + t) * tensor->nb[1]);
-    for (size_t i = 0; i < width; ++i)
+                                                     (first + t) * lie.distance);
+    for (uint64_t i = 0; i < width; ++i)
       largest = std::max(largest, std::bit_cast<uint32_t>(row[i]) & 0x7fff'ffffu);
     cpu::best_inner_loops().narrow(type, row, out + t * row_bytes(type, width), width);
   }
@@ -45,9 +47,10 @@ void write_rows(const ggml_tensor* tensor, uint32_t first, uint32_t rows, DType 
 DeviceEnv environment(ThreadPool& pool, Trace& trace, const Settings& settings, Fusion fusion) {
   DeviceEnv env{pool, trace};
   env.fusion = fusion;
-  env.npu.weights = NpuWeights::int8;
-  env.npu.machine = settings.machine;
-  env.npu.gemm_lengths = kVirtualLengths;
+  env.settings = {{"weights", "int8"},
+                  {"int8-blocks", ""},
+                  {"vnpu-machine", settings.machine},
+                  {"gemm-lengths", kVirtualLengths}};
   return env;
 }
 
@@ -57,12 +60,8 @@ std::optional<std::string> why_no_product(const Device& device, uint64_t k) {
   program.slots = {{"x", SlotKind::input, DType::f32, 1, k},
                    {"w", SlotKind::weight, DType::bf16, 16, k},
                    {"y", SlotKind::output, DType::f32, 1, 16}};
-  program.launches = {{Kernel::matmul,
-                       "product",
-                       "product",
-                       {{0, true, false}, {1, true, false}, {2, false, true}},
-                       {},
-                       {}}};
+  program.launches = {
+      {Kernel::matmul, "product", {{0, true, false}, {1, true, false}, {2, false, true}}}};
   return device.why_not(program, program.launches.front());
 }
 
@@ -101,7 +100,7 @@ Session::Session(const Settings& settings, bool is_virtual, ggml_backend_buffer_
     throw Error(ErrorCode::device, device_->info().name, *problem,
                 offer_.fuses ? "GGML_TYTO_FUSION=op runs single GEMMs"
                              : "`tyto kernels import` takes GEMM images");
-  trace_.device(device_->info().name, device_->info().is_virtual);
+  total_ = &trace_.device(device_->info().name, device_->info().is_virtual);
   if (!settings.trace_file.empty()) trace_.start(kEvents);
 }
 
@@ -125,16 +124,16 @@ void Session::note_image(uint64_t k) {
     if (image.k >= k && (chosen == nullptr || image.k < chosen->k)) chosen = &image;
   if (chosen == nullptr || !images_.emplace(chosen->k, chosen->columns).second) return;
   uint32_t columns = 0;
-  std::string lengths;
-  for (const auto& [length, wanted] : images_) {
-    columns += wanted;
-    lengths += fmt::format("{}{} ({} columns)", lengths.empty() ? "" : ", ", length, wanted);
-  }
+  for (const auto& [length, wanted] : images_) columns += wanted;
   if (columns > kArrayColumns)
     notices_.push_back(
         fmt::format("GEMM images of K = {} take turns on the array's {} columns, and each turn "
                     "loads one anew",
-                    lengths, kArrayColumns));
+                    joined(images_, ", ",
+                           [](const auto& image) {
+                             return fmt::format("{} ({} columns)", image.first, image.second);
+                           }),
+                    kArrayColumns));
 }
 
 void Session::forget(const void* begin, const void* end) {
@@ -166,30 +165,32 @@ Session::Loaded& Session::loaded(const std::vector<ggml_tensor*>& run, const Use
   made.lowered = lower(run, activations_, is_needed);
   const Program& program = made.lowered.program;
   made.buffers.resize(program.slots.size());
+  std::vector<TensorView> views(program.slots.size());
   for (const BoundWeight& bound : made.lowered.weights) {
     const ggml_tensor* tensor = bound.place.tensor(run);
     load_weight(tensor);
     Weight& weight = weights_.at(tensor);
-    made.buffers[bound.slot] = weight.buffer;
+    views[bound.slot] = view_of(tensor);
     made.addresses.insert(tensor->data);
     if (weight.macs_per_token > 0) made.weights.push_back(&weight);
   }
   for (const BoundOnes& bound : made.lowered.ones) {
     const Slot& slot = program.slots[bound.slot];
     auto& ones = ones_.try_emplace(slot.cols, slot.cols, 1.0f).first->second;
-    const TensorView view{DType::f32, 1, slot.cols, std::as_bytes(std::span(ones))};
-    made.buffers[bound.slot] = device_->alloc(slot, &view);
+    views[bound.slot] = {DType::f32, 1, slot.cols, std::as_bytes(std::span(ones))};
   }
   std::map<uint64_t, size_t> taken;
   for (size_t i = 0; i < program.slots.size(); ++i)
     if (program.slots[i].kind != SlotKind::weight)
       made.buffers[i] = value_buffer(program.slots[i], taken);
-  made.executable = device_->load(program);
+  made.executable = device_->load(program, views);
   for (size_t i = 0; i < made.buffers.size(); ++i)
-    made.executable->bind(static_cast<uint16_t>(i), made.buffers[i]);
-  const std::string device = device_->info().name;
-  made.label = {trace_.name(event_name(program.name)), trace_.device_index(device), true,
-                &trace_.device(device)};
+    if (program.slots[i].kind != SlotKind::weight)
+      made.executable->bind(static_cast<uint16_t>(i), made.buffers[i]);
+  const DeviceInfo info = device_->info();
+  made.label = {.name = trace_.name(dispatch_name(program)),
+                .device = trace_.device_index(info.name),
+                .is_virtual = info.is_virtual};
   return programs_.emplace(std::move(form), std::move(made)).first->second;
 }
 
@@ -231,7 +232,7 @@ void Session::compute(ggml_cgraph* graph) {
       run_on_host(planned.piece.nodes,
                   planned.piece.on_device
                       ? "weights that eight bits cannot hold"
-                      : "operations that were not offered and came all the same");
+                      : "operations that were given to the device although it did not offer them");
       continue;
     }
     try {
@@ -243,7 +244,7 @@ void Session::compute(ggml_cgraph* graph) {
 }
 
 void Session::run_timed(Loaded& program, const std::vector<ggml_tensor*>& run) {
-  const DeviceCounters& device = *program.label.counters;
+  const DeviceCounters& device = *total_;
   const auto not_ours = [&] { return device.waited_ns + device.submitting_ns; };
   const uint64_t begin_ns = now_ns(), before = not_ours(), dispatches = device.submissions;
   const uint64_t busy_before = device.busy_ns;
@@ -260,48 +261,41 @@ void Session::run_timed(Loaded& program, const std::vector<ggml_tensor*>& run) {
       device.submissions - dispatches;
 }
 
-uint64_t Session::write_inputs(Loaded& program, const std::vector<ggml_tensor*>& run,
-                               uint32_t first, uint32_t rows) {
-  uint64_t written = 0;
-  const auto upload = [&](uint16_t slot) {
-    const uint64_t bytes = rows * row_bytes(activations_, program.lowered.program.slots[slot].cols);
-    device_->sync(program.buffers[slot], Sync::to_device, 0, bytes);
-    written += bytes;
-  };
+void Session::write_inputs(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
+                           uint32_t rows) {
   for (const BoundValue& input : program.lowered.inputs) {
-    write_rows(input.place.tensor(run), first, rows, activations_,
+    const ggml_tensor* tensor = input.place.tensor(run);
+    write_rows(tensor, operand_rows(run[input.place.node], tensor), first, rows, activations_,
                program.buffers[input.slot].data);
-    upload(input.slot);
   }
   for (const BoundRotation& bound : program.lowered.rotations) {
     const auto table = rotations_.rows(run[bound.rope]);
     const size_t width = program.lowered.program.slots[bound.slot].cols;
     cpu::best_inner_loops().narrow(activations_, table.data() + first * width,
                                    program.buffers[bound.slot].data, rows * width);
-    upload(bound.slot);
   }
-  return written;
 }
 
 void Session::run_rows(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
                        uint32_t rows, std::span<float* const> results) {
   DispatchSpan span(trace_, program.label, first, rows);
-  span.uploaded(write_inputs(program, run, first, rows));
-  program.executable->submit({.tokens = rows});
-  span.submitted();
-  program.executable->wait(timeout_);
-  span.completed();
-  uint64_t read = 0;
+  write_inputs(program, run, first, rows);
+  Completion done;
+  try {
+    program.executable->submit(call_of(rows));
+    done = program.executable->wait(timeout_);
+  } catch (...) {
+    ++total_->submissions;  // that was never completed
+    throw;
+  }
+  total_->add(done);
+  span.completed(done);
   for (size_t i = 0; i < program.lowered.outputs.size(); ++i) {
     const uint16_t slot = program.lowered.outputs[i].slot;
     const uint64_t width = program.lowered.program.slots[slot].cols;
-    const uint64_t bytes = rows * row_bytes(activations_, width);
-    device_->sync(program.buffers[slot], Sync::from_device, 0, bytes);
-    read += bytes;
     float* out = results[i] + first * width;
     cpu::best_inner_loops().widen(activations_, program.buffers[slot].data, out, rows * width);
   }
-  span.downloaded(read);
 }
 
 // ggml may give a result the memory of an input that is not needed any more, so of several

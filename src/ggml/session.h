@@ -73,7 +73,7 @@ class Session {
  private:
   struct Loaded {
     Lowered lowered;
-    std::vector<Buffer> buffers;  // [slots]
+    std::vector<Buffer> buffers;  // [slots], none of weights
     std::unique_ptr<Executable> executable;
     DispatchLabel label;
     std::vector<Weight*> weights;
@@ -93,8 +93,8 @@ class Session {
   void run_on_device(Loaded& program, const std::vector<ggml_tensor*>& run);
   void run_rows(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
                 uint32_t rows, std::span<float* const> results);
-  uint64_t write_inputs(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
-                        uint32_t rows);
+  void write_inputs(Loaded& program, const std::vector<ggml_tensor*>& run, uint32_t first,
+                    uint32_t rows);
   void note_image(uint64_t k);
   void run_on_host(const std::vector<ggml_tensor*>& nodes, const std::string& why);
 
@@ -102,6 +102,7 @@ class Session {
   ThreadPool pool_;
   Trace trace_;
   std::unique_ptr<Device> device_;
+  DeviceCounters* total_ = nullptr;  // of the device
   Offer offer_;
   DType activations_ = DType::f32;
   std::chrono::milliseconds timeout_{0};

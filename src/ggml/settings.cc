@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "cost/cost_model.h"
 
 namespace tyto::plugin {
@@ -85,13 +86,11 @@ Settings read_settings(const std::map<std::string, std::string>& variables) {
   Settings settings;
   for (const auto& [name, value] : variables) {
     const Known* found = nullptr;
-    std::string names;
-    for (const Known& known : kKnown) {
+    for (const Known& known : kKnown)
       if (name == known.name) found = &known;
-      names += (names.empty() ? "" : ", ") + std::string(known.name);
-    }
     if (found == nullptr)
-      throw Error(ErrorCode::usage, name, "no such control of the plug-in", "known are " + names);
+      throw Error(ErrorCode::usage, name, "no such control of the plug-in",
+                  "known are " + joined(kKnown, ", ", &Known::name));
     found->set(settings, name, value);
   }
   if (settings.min_n > settings.max_n)

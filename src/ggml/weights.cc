@@ -12,8 +12,7 @@ Weight& Weights::at(const ggml_tensor* tensor) {
   const uint64_t begin_ns = now_ns();
   const TensorView view = view_of(tensor);
   Weight weight;
-  weight.buffer = device_.alloc(
-      {step_name(tensor->name), SlotKind::weight, view.dtype, view.rows, view.cols}, &view);
+  weight.form = device_.prepare(weight_role(tensor->name).name, view);
   if (is_weight_matrix(tensor)) {
     weight.macs_per_token = view.values();
     ++totals_.matrices;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@
 namespace tyto::plugin {
 
 struct Weight {
-  Buffer buffer;
+  std::shared_ptr<void> form;  // the device's, shared with the programs that use it
   uint64_t macs_per_token = 0;
   uint64_t tokens = 0;  // multiplied on the device
   uint64_t alone = 0;   // of those, in a dispatch of one token

@@ -10,19 +10,21 @@
 namespace tyto {
 
 enum class Part : uint8_t {
-  body,   // tokens -> "x", the residual stream after the last layer
-  head,   // rows of "x" -> "logits"
-  whole,  // both, for one token
+  body,   // tokens -> the residual stream after the last layer
+  head,   // rows of the residual stream -> logits
+  whole,  // both, for rows that all go to the head
 };
 
 struct ForwardShape {
-  uint32_t tokens = 1;   // most rows per call
-  uint32_t context = 0;  // positions in the KV cache
+  uint32_t rows = 1;     // most per call
+  uint32_t context = 0;  // positions that one sequence's cache may hold
   DType kv_type = DType::f16;
   DType activations = DType::f32;  // between launches; the logits too
-  uint32_t body_tokens = 0;        // head alone: rows of the "x" it gathers from
-  uint32_t kv_group = 1;           // see LaunchShape
-  bool from_start = false;         // every call begins at position 0: attention needs no cache
+  uint32_t body_rows = 0;          // head alone: rows of the residual stream it gathers from
+  uint32_t kv_page = 0;            // positions of a page, and how many pages there are;
+  uint32_t kv_pages = 0;           // 0: a cache in one piece (see LaunchShape)
+  uint32_t kv_group = 1;
+  bool from_start = false;  // every call begins at position 0: attention needs no cache
 };
 
 struct ForwardProgram {
@@ -30,8 +32,8 @@ struct ForwardProgram {
   std::vector<TensorView> weights;  // [program.slots]; empty views for slots that are no weights
 };
 
-// Slots of the same name mean the same memory in every part. `rope_frequencies` must outlive the
-// result (it is a weight like the others).
+// Slots of the same kind, role and layer mean the same memory in every part. `rope_frequencies`
+// must outlive the result (it is a weight like the others).
 ForwardProgram forward_program(const Model& model, const std::vector<float>& rope_frequencies,
                                Part part, const ForwardShape& shape);
 

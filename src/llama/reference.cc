@@ -76,31 +76,31 @@ std::vector<float> Reference::forward(Token token) {
   const float eps = model_.config.norm_eps;
 
   Vector x = values(weights.embedding, static_cast<uint64_t>(token));
-  show("embed", x);
+  show(Role::embedding, x);
   for (size_t l = 0; l < layers_.size(); ++l) {
     const LayerWeights& layer = weights.layers[l];
-    prefix_ = fmt::format("L{:02}.", l);
+    layer_ = static_cast<uint16_t>(l);
     Vector normed = rmsnorm(x, layer.attn_norm, eps);
-    show("attn_norm", normed);
+    show(Role::attn_norm, normed);
     add(x, attention(layer, layers_[l], normed));
-    show("attn_residual", x);
+    show(Role::attn_residual, x);
     normed = rmsnorm(x, layer.ffn_norm, eps);
-    show("ffn_norm", normed);
+    show(Role::ffn_norm, normed);
     add(x, feed_forward(layer, normed));
-    show("ffn_residual", x);
+    show(Role::ffn_residual, x);
   }
-  prefix_.clear();
+  layer_ = kNoLayer;
   ++position_;
-  show("gather_rows", x);
+  show(Role::head_rows, x);
   const Vector normed = rmsnorm(x, weights.final_norm, eps);
-  show("final_norm", normed);
+  show(Role::final_norm, normed);
   Vector logits = matmul(weights.head, normed);
-  show("lm_head", logits);
+  show(Role::lm_head, logits);
   return logits;
 }
 
-void Reference::show(const char* step, const Vector& values) const {
-  if (on_step_) on_step_(prefix_ + step, values);
+void Reference::show(Role role, const Vector& values) const {
+  if (on_step_) on_step_(role, layer_, values);
 }
 
 std::vector<float> Reference::attention(const LayerWeights& weights, Layer& layer,
@@ -111,21 +111,21 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
   Vector q = matmul(weights.q, x, weights.q_bias);
   Vector k = matmul(weights.k, x, weights.k_bias);
   const Vector v = matmul(weights.v, x, weights.v_bias);
-  show("q", q);
-  show("k", k);
-  show("v", v);
+  show(Role::q, q);
+  show(Role::k, k);
+  show(Role::v, v);
   if (config.qk_norm) {
     q = rmsnorm(q, weights.q_norm, config.norm_eps);
     k = rmsnorm(k, weights.k_norm, config.norm_eps);
-    show("q_norm", q);
-    show("k_norm", k);
+    show(Role::q_norm, q);
+    show(Role::k_norm, k);
   }
   rotate(q);
   rotate(k);
-  show("q_rope", q);
-  show("k_rope", k);
-  show("k_cache", k);
-  show("v_cache", v);
+  show(Role::q_rope, q);
+  show(Role::k_rope, k);
+  show(Role::k_cache, k);
+  show(Role::v_cache, v);
   layer.keys.insert(layer.keys.end(), k.begin(), k.end());
   layer.values.insert(layer.values.end(), v.begin(), v.end());
 
@@ -144,21 +144,21 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
     for (size_t p = 0; p < scores.size(); ++p)
       for (size_t i = 0; i < dim; ++i) mixed[head * dim + i] += scores[p] * layer.values[at(p, i)];
   }
-  show("attention", mixed);
+  show(Role::attention, mixed);
   Vector out = matmul(weights.o, mixed);
-  show("o", out);
+  show(Role::o, out);
   return out;
 }
 
 std::vector<float> Reference::feed_forward(const LayerWeights& weights, const Vector& x) {
   const Vector gate = matmul(weights.gate, x);
   Vector hidden = matmul(weights.up, x);
-  show("gate", gate);
-  show("up", hidden);
+  show(Role::gate, gate);
+  show(Role::up, hidden);
   for (size_t i = 0; i < hidden.size(); ++i) hidden[i] *= gate[i] / (1.0f + std::exp(-gate[i]));
-  show("swiglu", hidden);
+  show(Role::swiglu, hidden);
   Vector out = matmul(weights.down, hidden);
-  show("down", out);
+  show(Role::down, out);
   return out;
 }
 

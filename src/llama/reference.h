@@ -9,14 +9,15 @@
 #include <vector>
 
 #include "model/model.h"
+#include "program/program.h"
 #include "text/vocabulary.h"
 
 namespace tyto {
 
 class Reference {
  public:
-  // Gets the result of every step by the name the forward program gives it: "L03.q_rope".
-  using OnStep = std::function<void(const std::string& step, std::span<const float> values)>;
+  // Gets the result of every step, by the role and layer that the forward program gives it.
+  using OnStep = std::function<void(Role role, uint16_t layer, std::span<const float> values)>;
 
   explicit Reference(const Model& model, OnStep on_step = {});
 
@@ -33,11 +34,11 @@ class Reference {
                                const std::vector<float>& x);
   std::vector<float> feed_forward(const LayerWeights& weights, const std::vector<float>& x);
   void rotate(std::vector<float>& heads) const;
-  void show(const char* step, const std::vector<float>& values) const;
+  void show(Role role, const std::vector<float>& values) const;
 
   const Model& model_;
   const OnStep on_step_;
-  std::string prefix_;              // "L03." inside a layer
+  uint16_t layer_ = kNoLayer;
   std::vector<float> frequencies_;  // [head_dim / 2]
   std::vector<Layer> layers_;
   uint32_t position_ = 0;

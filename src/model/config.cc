@@ -9,13 +9,13 @@ namespace tyto {
 namespace {
 
 // Llama 3.1's rule: long wavelengths are slowed by `factor`, short ones are kept, and the band
-// between the two knees is interpolated.
+// between them is interpolated.
 double llama3_scale(double frequency, const Rope& rope) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
-  const double low_knee = rope.original_context / static_cast<double>(rope.low_freq_factor);
-  const double high_knee = rope.original_context / static_cast<double>(rope.high_freq_factor);
-  if (wavelength < high_knee) return frequency;
-  if (wavelength > low_knee) return frequency / rope.factor;
+  const double longest_wave = rope.original_context / static_cast<double>(rope.low_freq_factor);
+  const double shortest_wave = rope.original_context / static_cast<double>(rope.high_freq_factor);
+  if (wavelength < shortest_wave) return frequency;
+  if (wavelength > longest_wave) return frequency / rope.factor;
   const double smooth = (rope.original_context / wavelength - rope.low_freq_factor) /
                         (static_cast<double>(rope.high_freq_factor) - rope.low_freq_factor);
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
@@ -63,7 +63,7 @@ void check(const Config& config, const std::string& where) {
   if (rope.scaling == RopeScaling::llama3 &&
       (!positive(rope.low_freq_factor) || !positive(rope.high_freq_factor) ||
        rope.high_freq_factor <= rope.low_freq_factor || rope.original_context == 0))
-    fail_input(where, "llama3 rope scaling has knees {} and {} over a context of {}",
+    fail_input(where, "llama3 rope scaling has frequency factors {} and {} over a context of {}",
                rope.low_freq_factor, rope.high_freq_factor, rope.original_context);
   if (!rope.frequency_divisors.empty() && rope.frequency_divisors.size() != config.head_dim / 2)
     fail_input(where, "{} rope divisors for a head of {}", rope.frequency_divisors.size(),

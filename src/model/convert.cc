@@ -14,8 +14,9 @@ namespace {
 constexpr uint64_t kValuesPerBatch = 1 << 20;  // 4 MB of f32 in flight
 
 // Vectors whose elements belong to Q or K rows are permuted as those rows are.
-bool is_q_or_k(Role role) {
-  return role == Role::q || role == Role::k || role == Role::q_bias || role == Role::k_bias;
+bool is_q_or_k(TensorPart part) {
+  return part == TensorPart::q || part == TensorPart::k || part == TensorPart::q_bias ||
+         part == TensorPart::k_bias;
 }
 
 // Biases are permuted by element, matrices by row.
@@ -100,7 +101,7 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
   uint64_t done = 0;
   for (size_t i = 0; i < specs.size(); ++i) {
     const TensorView& source = view_of(in.weights, specs[i]);
-    const bool permute_this = permute && is_q_or_k(specs[i].role);
+    const bool permute_this = permute && is_q_or_k(specs[i].part);
     if (specs[i].is_vector())
       convert_vector(source, permute_this, config.head_dim, writer);
     else

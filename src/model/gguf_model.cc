@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "model/gguf.h"
 #include "model/gguf_metadata.h"
 #include "model/printable.h"
@@ -32,11 +33,8 @@ const Architecture* find_architecture(std::string_view name) {
 }
 
 [[noreturn]] void fail_architecture(const Gguf& gguf, const std::string& name) {
-  std::string supported;
-  for (const Architecture& architecture : kArchitectures)
-    supported += (supported.empty() ? "" : ", ") + std::string(architecture.name);
   fail_unsupported(gguf.name + ": general.architecture", "{} is not supported; these are: {}",
-                   printable(name), supported);
+                   printable(name), joined(kArchitectures, ", ", &Architecture::name));
 }
 
 const TensorView* find_tensor(const Gguf& gguf, std::string_view name) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "model/gguf.h"
 #include "model/printable.h"
 
@@ -298,7 +299,7 @@ Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
     const std::string where = name + ": " + printable(key);
     GgufValue value = read_value(cursor, where);
     if (!gguf.metadata.emplace(std::move(key), std::move(value)).second)
-      fail_input(where, "stands in the metadata twice");
+      fail_input(where, "is in the metadata twice");
   }
 
   cursor.expect_room(tensor_count, kLeastTensorBytes, "tensors");
@@ -310,7 +311,7 @@ Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
       fail_input(name + ": tensor " + printable(records.back().name), "is in the file twice");
   }
   const uint64_t alignment = alignment_of(gguf);
-  const uint64_t data_start = (cursor.position() + alignment - 1) / alignment * alignment;
+  const uint64_t data_start = round_up(cursor.position(), alignment);
   for (Record& record : records) {
     place(record, bytes, data_start, alignment, name);
     gguf.tensors.push_back({std::move(record.name), record.view});

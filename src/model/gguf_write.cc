@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "model/gguf.h"
 
 namespace tyto {
@@ -106,7 +107,7 @@ GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& me
     if (tensor.rows != 0) header.number<uint64_t>(tensor.rows);
     header.number<uint32_t>(info(tensor.dtype).ggml_id);
     header.number<uint64_t>(offset);
-    offset += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+    offset += round_up(tensor.bytes(), kAlignment);
   }
   file_.write(header.text());
   file_.pad_to(kAlignment);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "model/printable.h"
 
 namespace tyto {
@@ -31,12 +32,10 @@ constexpr Architecture kArchitectures[] = {
 const Architecture& find_architecture(const Json& root) {
   const Json field = root.at("model_type");
   const std::string_view name = field.as_string();
-  std::string supported;
-  for (const Architecture& architecture : kArchitectures) {
+  for (const Architecture& architecture : kArchitectures)
     if (architecture.model_type == name) return architecture;
-    supported += (supported.empty() ? "" : ", ") + std::string(architecture.model_type);
-  }
-  fail_unsupported(field.path(), "{} is not supported; these are: {}", printable(name), supported);
+  fail_unsupported(field.path(), "{} is not supported; these are: {}", printable(name),
+                   joined(kArchitectures, ", ", &Architecture::model_type));
 }
 
 uint32_t as_count(const Json& field) {

@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/joined.h"
 #include "model/gguf.h"
 #include "model/hf_model.h"
 #include "model/printable.h"
@@ -132,15 +133,18 @@ fs::path find_model(const std::string& name) {
   if (!is_repo_id(name)) fail_input(name, "no such file or folder");
   std::string cached = "models--" + name;
   cached.replace(cached.find('/'), 1, "--");
-  std::string searched;
-  for (const fs::path& folder : hugging_face_cache_folders()) {
+  const std::vector<fs::path> folders = hugging_face_cache_folders();
+  for (const fs::path& folder : folders) {
     const fs::path snapshot = find_snapshot(folder / cached);
     if (!snapshot.empty()) return snapshot;
-    searched += (searched.empty() ? "" : ", ") + folder.string();
   }
-  throw Error(ErrorCode::input, name, "no such file or folder, and not in a Hugging Face cache",
-              fmt::format("fetch it with `hf download {}` (formerly huggingface-cli); searched {}",
-                          name, searched.empty() ? "nothing: HOME is not set" : searched));
+  throw Error(
+      ErrorCode::input, name, "no such file or folder, and not in a Hugging Face cache",
+      fmt::format("fetch it with `hf download {}` (formerly huggingface-cli); searched {}", name,
+                  folders.empty() ? "nothing: HOME is not set"
+                                  : joined(folders, ", ", [](const fs::path& folder) {
+                                      return folder.string();
+                                    })));
 }
 
 }  // namespace tyto

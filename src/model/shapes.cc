@@ -1,6 +1,7 @@
 #include "model/shapes.h"
 
 #include "base/error.h"
+#include "base/joined.h"
 
 namespace tyto {
 namespace {
@@ -38,9 +39,7 @@ constexpr Shape kShapes[] = {
 }  // namespace
 
 Config shape_by_name(std::string_view name) {
-  std::string known;
   for (const Shape& shape : kShapes) {
-    known += (known.empty() ? "" : ", ") + std::string(shape.name);
     if (shape.name != name) continue;
     Config config;
     config.architecture = shape.architecture;
@@ -65,7 +64,7 @@ Config shape_by_name(std::string_view name) {
     return config;
   }
   throw Error(ErrorCode::usage, "shape " + std::string(name), "does not exist",
-              "the shapes are " + known);
+              "the shapes are " + joined(kShapes, ", ", &Shape::name));
 }
 
 std::vector<std::string> shape_names() {

@@ -67,10 +67,10 @@ struct Distribution {
 };
 
 Distribution distribution_of(const WeightSpec& spec) {
-  switch (spec.role) {
-    case Role::q_bias:
-    case Role::k_bias:
-    case Role::v_bias:
+  switch (spec.part) {
+    case TensorPart::q_bias:
+    case TensorPart::k_bias:
+    case TensorPart::v_bias:
       return {0.0f, 0.02f};
     default:
       break;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/joined.h"
 
 namespace tyto {
 namespace {
@@ -21,9 +22,9 @@ constexpr TypeMix kMixes[] = {
 // Q4_K_M spends more bits where errors hurt most: the head, and attention values and the second
 // feed-forward matrix in the first and last eighth of the layers and every third between.
 bool deserves_more_bits(const Config& config, const WeightSpec& spec) {
-  if (spec.role == Role::head) return true;
-  if (spec.role == Role::embedding) return config.tied_head;
-  if (spec.role != Role::v && spec.role != Role::down) return false;
+  if (spec.part == TensorPart::head) return true;
+  if (spec.part == TensorPart::embedding) return config.tied_head;
+  if (spec.part != TensorPart::v && spec.part != TensorPart::down) return false;
   const uint32_t eighth = config.layers / 8;
   return spec.layer < eighth || spec.layer >= config.layers - eighth ||
          (spec.layer - eighth) % 3 == 2;
@@ -50,13 +51,10 @@ const TypeMix& find_type_mix(std::string_view name) {
   std::string lower(name);
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  std::string known;
-  for (const TypeMix& mix : kMixes) {
+  for (const TypeMix& mix : kMixes)
     if (mix.name == lower) return mix;
-    known += (known.empty() ? "" : ", ") + std::string(mix.name);
-  }
   throw Error(ErrorCode::usage, "type " + std::string(name), "does not exist",
-              "the types are " + known);
+              "the types are " + joined(kMixes, ", ", &TypeMix::name));
 }
 
 std::vector<std::string> type_mix_names() {

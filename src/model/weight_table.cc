@@ -15,7 +15,7 @@ enum class Extent : uint8_t { none, emb, hidden, q_width, kv_width, head_dim, vo
 enum class Presence : uint8_t { always, untied_head, qkv_bias, qk_norm };
 
 struct Entry {
-  Role role;
+  TensorPart part;
   std::string_view gguf;
   std::string_view hugging_face;
   Extent rows;  // none: a vector
@@ -24,34 +24,37 @@ struct Entry {
 };
 
 constexpr std::array kTop = {
-    Entry{Role::embedding, "token_embd.weight", "model.embed_tokens.weight", Extent::vocab,
+    Entry{TensorPart::embedding, "token_embd.weight", "model.embed_tokens.weight", Extent::vocab,
           Extent::emb},
-    Entry{Role::final_norm, "output_norm.weight", "model.norm.weight", Extent::none, Extent::emb},
-    Entry{Role::head, "output.weight", "lm_head.weight", Extent::vocab, Extent::emb,
+    Entry{TensorPart::final_norm, "output_norm.weight", "model.norm.weight", Extent::none,
+          Extent::emb},
+    Entry{TensorPart::head, "output.weight", "lm_head.weight", Extent::vocab, Extent::emb,
           Presence::untied_head},
 };
 
 constexpr std::array kLayer = {
-    Entry{Role::attn_norm, "attn_norm.weight", "input_layernorm.weight", Extent::none, Extent::emb},
-    Entry{Role::q, "attn_q.weight", "self_attn.q_proj.weight", Extent::q_width, Extent::emb},
-    Entry{Role::q_bias, "attn_q.bias", "self_attn.q_proj.bias", Extent::none, Extent::q_width,
-          Presence::qkv_bias},
-    Entry{Role::k, "attn_k.weight", "self_attn.k_proj.weight", Extent::kv_width, Extent::emb},
-    Entry{Role::k_bias, "attn_k.bias", "self_attn.k_proj.bias", Extent::none, Extent::kv_width,
-          Presence::qkv_bias},
-    Entry{Role::v, "attn_v.weight", "self_attn.v_proj.weight", Extent::kv_width, Extent::emb},
-    Entry{Role::v_bias, "attn_v.bias", "self_attn.v_proj.bias", Extent::none, Extent::kv_width,
-          Presence::qkv_bias},
-    Entry{Role::q_norm, "attn_q_norm.weight", "self_attn.q_norm.weight", Extent::none,
-          Extent::head_dim, Presence::qk_norm},
-    Entry{Role::k_norm, "attn_k_norm.weight", "self_attn.k_norm.weight", Extent::none,
-          Extent::head_dim, Presence::qk_norm},
-    Entry{Role::o, "attn_output.weight", "self_attn.o_proj.weight", Extent::emb, Extent::q_width},
-    Entry{Role::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
+    Entry{TensorPart::attn_norm, "attn_norm.weight", "input_layernorm.weight", Extent::none,
           Extent::emb},
-    Entry{Role::gate, "ffn_gate.weight", "mlp.gate_proj.weight", Extent::hidden, Extent::emb},
-    Entry{Role::up, "ffn_up.weight", "mlp.up_proj.weight", Extent::hidden, Extent::emb},
-    Entry{Role::down, "ffn_down.weight", "mlp.down_proj.weight", Extent::emb, Extent::hidden},
+    Entry{TensorPart::q, "attn_q.weight", "self_attn.q_proj.weight", Extent::q_width, Extent::emb},
+    Entry{TensorPart::q_bias, "attn_q.bias", "self_attn.q_proj.bias", Extent::none, Extent::q_width,
+          Presence::qkv_bias},
+    Entry{TensorPart::k, "attn_k.weight", "self_attn.k_proj.weight", Extent::kv_width, Extent::emb},
+    Entry{TensorPart::k_bias, "attn_k.bias", "self_attn.k_proj.bias", Extent::none,
+          Extent::kv_width, Presence::qkv_bias},
+    Entry{TensorPart::v, "attn_v.weight", "self_attn.v_proj.weight", Extent::kv_width, Extent::emb},
+    Entry{TensorPart::v_bias, "attn_v.bias", "self_attn.v_proj.bias", Extent::none,
+          Extent::kv_width, Presence::qkv_bias},
+    Entry{TensorPart::q_norm, "attn_q_norm.weight", "self_attn.q_norm.weight", Extent::none,
+          Extent::head_dim, Presence::qk_norm},
+    Entry{TensorPart::k_norm, "attn_k_norm.weight", "self_attn.k_norm.weight", Extent::none,
+          Extent::head_dim, Presence::qk_norm},
+    Entry{TensorPart::o, "attn_output.weight", "self_attn.o_proj.weight", Extent::emb,
+          Extent::q_width},
+    Entry{TensorPart::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
+          Extent::emb},
+    Entry{TensorPart::gate, "ffn_gate.weight", "mlp.gate_proj.weight", Extent::hidden, Extent::emb},
+    Entry{TensorPart::up, "ffn_up.weight", "mlp.up_proj.weight", Extent::hidden, Extent::emb},
+    Entry{TensorPart::down, "ffn_down.weight", "mlp.down_proj.weight", Extent::emb, Extent::hidden},
 };
 
 // Tensors some writers leave in the file although the config already says what they hold.
@@ -92,35 +95,35 @@ bool present(const Config& config, Presence presence) {
   return false;
 }
 
-TensorView LayerWeights::* layer_field(Role role) {
-  switch (role) {
-    case Role::attn_norm:
+TensorView LayerWeights::* layer_field(TensorPart part) {
+  switch (part) {
+    case TensorPart::attn_norm:
       return &LayerWeights::attn_norm;
-    case Role::q:
+    case TensorPart::q:
       return &LayerWeights::q;
-    case Role::k:
+    case TensorPart::k:
       return &LayerWeights::k;
-    case Role::v:
+    case TensorPart::v:
       return &LayerWeights::v;
-    case Role::q_bias:
+    case TensorPart::q_bias:
       return &LayerWeights::q_bias;
-    case Role::k_bias:
+    case TensorPart::k_bias:
       return &LayerWeights::k_bias;
-    case Role::v_bias:
+    case TensorPart::v_bias:
       return &LayerWeights::v_bias;
-    case Role::q_norm:
+    case TensorPart::q_norm:
       return &LayerWeights::q_norm;
-    case Role::k_norm:
+    case TensorPart::k_norm:
       return &LayerWeights::k_norm;
-    case Role::o:
+    case TensorPart::o:
       return &LayerWeights::o;
-    case Role::ffn_norm:
+    case TensorPart::ffn_norm:
       return &LayerWeights::ffn_norm;
-    case Role::gate:
+    case TensorPart::gate:
       return &LayerWeights::gate;
-    case Role::up:
+    case TensorPart::up:
       return &LayerWeights::up;
-    case Role::down:
+    case TensorPart::down:
       return &LayerWeights::down;
     default:
       return nullptr;
@@ -157,7 +160,7 @@ std::vector<WeightSpec> weight_specs(const Config& config, NameStyle style) {
   const auto add = [&](const Entry& entry, uint32_t layer, const std::string& prefix) {
     if (!present(config, entry.presence)) return;
     const std::string_view name = style == NameStyle::gguf ? entry.gguf : entry.hugging_face;
-    specs.push_back({entry.role, layer, prefix + std::string(name), extent(config, entry.rows),
+    specs.push_back({entry.part, layer, prefix + std::string(name), extent(config, entry.rows),
                      extent(config, entry.cols)});
   };
   for (const Entry& entry : kTop) add(entry, 0, "");
@@ -170,15 +173,15 @@ std::vector<WeightSpec> weight_specs(const Config& config, NameStyle style) {
 }
 
 TensorView& view_of(Weights& weights, const WeightSpec& spec) {
-  switch (spec.role) {
-    case Role::embedding:
+  switch (spec.part) {
+    case TensorPart::embedding:
       return weights.embedding;
-    case Role::final_norm:
+    case TensorPart::final_norm:
       return weights.final_norm;
-    case Role::head:
+    case TensorPart::head:
       return weights.head;
     default:
-      return weights.layers[spec.layer].*layer_field(spec.role);
+      return weights.layers[spec.layer].*layer_field(spec.part);
   }
 }
 

@@ -13,7 +13,7 @@ namespace tyto {
 
 enum class NameStyle : uint8_t { gguf, hugging_face };
 
-enum class Role : uint8_t {
+enum class TensorPart : uint8_t {
   embedding,
   final_norm,
   head,
@@ -34,7 +34,7 @@ enum class Role : uint8_t {
 };
 
 struct WeightSpec {
-  Role role = Role::embedding;
+  TensorPart part = TensorPart::embedding;
   uint32_t layer = 0;  // meaningless for embedding, final_norm and head
   std::string name;
   uint64_t rows = 0;  // 0: a vector

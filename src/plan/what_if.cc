@@ -3,16 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
+#include "base/round_up.h"
+#include "device/npu/formats/memory_plan.h"
 #include "model/shapes.h"
 
 namespace tyto {
 namespace {
 
-constexpr uint64_t kPrefillRows = 2048;     // what the public prefill images are built for
-constexpr uint64_t kHeadPartition = 16384;  // rows of one LM head launch
-constexpr uint64_t kVocabChunk = 18432;     // rows of one wave of the fused decode's LM head
+constexpr uint64_t kPrefillRows = 2048;  // what the public prefill images are built for
 constexpr uint32_t kMostTokens = 1u << 20;
 constexpr double kQ4Bytes = 0.625;  // 4 bits, and a bf16 scale and minimum per 32 weights
 
@@ -77,8 +78,22 @@ const HostLaw& host_law(PlanHost host) {
   return host == PlanHost::native ? p.native_host : p.published_host;
 }
 
-uint64_t round_up(uint64_t value, uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
+AirDims air_dims(const Config& c, uint64_t rows) {
+  return {c.layers,   c.emb,    c.heads, c.kv_heads,
+          c.head_dim, c.hidden, c.vocab, static_cast<uint32_t>(rows)};
+}
+
+// q4nx_layout takes matrices of whole groups of columns: others are padded to them.
+AirDims q4nx_dims(const Config& c, uint64_t rows) {
+  AirDims dims = air_dims(c, rows);
+  const auto whole = [](uint32_t value, uint64_t multiple) {
+    return static_cast<uint32_t>(round_up(value, multiple));
+  };
+  dims.emb = whole(dims.emb, kQ4nxGroupCols);
+  dims.hidden = whole(dims.hidden, kQ4nxGroupCols);
+  dims.head_dim =
+      whole(dims.head_dim, kQ4nxGroupCols / std::gcd(uint64_t{dims.heads}, kQ4nxGroupCols));
+  return dims;
 }
 
 uint64_t layer_values(const Config& c) {
@@ -91,7 +106,7 @@ uint64_t all_layer_values(const Config& c) {
 }
 
 uint64_t head_bytes_bf16(const Config& c) {
-  return round_up(c.vocab, kHeadPartition) * c.emb * 2;
+  return round_up(c.vocab, kAirHeadRows) * c.emb * 2;
 }
 
 double gb_ms(double bytes, double gb_s, double factor = 1) {
@@ -109,26 +124,37 @@ double written_per_layer(const Config& c, uint64_t rows) {
   return 2.0 * static_cast<double>(rows) * (2.0 * c.emb + 3.0 * c.q_width() + 2.0 * c.kv_width());
 }
 
-// Scratch, shared by the layers: the non-weight arguments of the three prefill images.
+// Bytes of the arguments of some images of which `is_counted`.
+template <typename Counted>
+uint64_t argument_bytes(std::initializer_list<std::string_view> programs, const AirDims& dims,
+                        const Counted& is_counted) {
+  uint64_t bytes = 0;
+  for (std::string_view program : programs)
+    for (const AirArgument& argument : air_program(program, dims).arguments)
+      if (is_counted(argument)) bytes += argument.bytes();
+  return bytes;
+}
+
+// Of the published host: each of the three prefill images has its own, and all layers share them.
 uint64_t prefill_scratch_bytes(const Config& c, uint64_t rows) {
-  const uint64_t q = c.q_width(), kv = c.kv_width(), emb = c.emb, hidden = c.hidden;
-  const uint64_t rms = 2 * (2 * emb + 2 * q + 3 * kv) + 4 * q;
-  const uint64_t attention = 2 * (2 * q + 2 * kv);
-  const uint64_t ffn = 2 * (q + 6 * emb + 3 * hidden) + 4 * (2 * emb + 2 * hidden);
-  return rows * (rms + attention + ffn);
+  return argument_bytes(
+      {"rms_gemms_rope", "flash_attn", "o_ffn"}, air_dims(c, rows),
+      [](const AirArgument& argument) { return argument.role != AirRole::weight; });
 }
 
 uint64_t rope_table_bytes(const Config& c, uint64_t rows) {
-  return rows * 2 * (uint64_t{c.q_width()} + c.kv_width());
+  return argument_bytes({"rms_gemms_rope"}, air_dims(c, rows), [](const AirArgument& argument) {
+    return argument.layout == AirLayout::rope_per_head;
+  });
 }
 
 uint64_t kv_bytes(const Config& c, uint64_t positions) {
   return positions * c.layers * 2 * c.kv_width() * 2;
 }
 
-uint64_t bf16_prefill_pinned(const Config& c, uint64_t rows, PlanHost host) {
-  const uint64_t tables = host == PlanHost::published ? c.layers : 1;  // one per layer in Python
-  return 2 * all_layer_values(c) + head_bytes_bf16(c) + tables * rope_table_bytes(c, rows) +
+// By the published host, which has rotation tables for each layer.
+uint64_t bf16_prefill_pinned(const Config& c, uint64_t rows) {
+  return 2 * all_layer_values(c) + head_bytes_bf16(c) + c.layers * rope_table_bytes(c, rows) +
          prefill_scratch_bytes(c, rows);
 }
 
@@ -179,11 +205,13 @@ Estimate air_block(const Setting& s) {
   e.decode.attention =
       c.layers * host_attention_ms(c, s.request.context_tokens, host) / speed.bandwidth;
   e.decode.dispatch = static_cast<double>(e.dispatches) * host.dispatch_us / 1e3 / speed.bandwidth;
-  // Prefill wants weights as (in, out), decode as (out, in): both copies are pinned.
-  e.pinned_bytes = bf16_prefill_pinned(c, rows, s.request.host) + 2 * all_layer_values(c);
-  // MLIR-AIR fills one unused argument as large as a feed-forward matrix in every layer.
-  if (s.request.host == PlanHost::published)
-    e.pinned_bytes += uint64_t{c.layers} * c.hidden * c.emb * 2;
+  // Prefill wants weights as (in, out), decode as (out, in): both copies are pinned. MLIR-AIR fills
+  // one unused argument as large as a feed-forward matrix in every layer.
+  e.pinned_bytes =
+      s.request.host == PlanHost::native
+          ? total_bytes(npu_memory(air_dims(c, rows), NpuWeights::bf16, Fusion::block, 0))
+          : bf16_prefill_pinned(c, rows) + 2 * all_layer_values(c) +
+                uint64_t{c.layers} * c.hidden * c.emb * 2;
   e.set_error = cost_parameters().error.air_bf16;
   return e;
 }
@@ -220,15 +248,22 @@ Estimate air_token(const Setting& s) {
   const HostLaw& host = cost_parameters().native_host;  // public decode numbers are from C++ too
   const uint64_t weights = q4nx_weight_bytes(c);
   const uint64_t window = kv_window(s.request.context_tokens);
+  const uint64_t rows = prefill_rows(s.request.prompt_tokens);
   Estimate e;
   e.prefill = bf16_prefill(s, cost_parameters().elf.causal_skip, true);
   const double whole = fused_decode_ms(weights, c.layers, c.head_dim, window, speed);
   e.decode.bandwidth = fused_decode_ms(weights, c.layers, c.head_dim, 0, speed);
   e.decode.attention = whole - e.decode.bandwidth;
   e.decode.dispatch = host.dispatch_us / 1e3;
-  e.pinned_bytes = bf16_prefill_pinned(c, prefill_rows(s.request.prompt_tokens), s.request.host) +
-                   weights + kv_bytes(c, std::max(kPrefillRows, window)) +
-                   uint64_t{c.emb} * 4 * (c.layers + 1) + 2 * round_up(c.vocab, kVocabChunk);
+  const auto largest_window = static_cast<uint32_t>(std::max(kPrefillRows, window));
+  const AirDims dims = q4nx_dims(c, rows);
+  const Q4nxLayout layout = q4nx_layout(dims, largest_window);
+  e.pinned_bytes =
+      s.request.host == PlanHost::native
+          ? total_bytes(npu_memory(dims, NpuWeights::q4nx, Fusion::token, largest_window))
+          : bf16_prefill_pinned(c, rows) +
+                2 * (layout.weight_elements + layout.kv_elements + layout.norm_elements +
+                     layout.logits_offset + layout.logits_elements);
   e.set_error = cost_parameters().error.air_q4nx;
   return e;
 }
@@ -339,8 +374,7 @@ KernelSet kernel_set_by_name(std::string_view name) {
 }
 
 uint64_t q4nx_weight_bytes(const Config& c) {
-  const uint64_t values = all_layer_values(c) + round_up(c.vocab, kVocabChunk) * c.emb;
-  return values * 5 / 8;
+  return q4nx_layout(q4nx_dims(c, kPrefillRows), kPrefillRows).weight_elements * 2;
 }
 
 ImageTimes bf16_image_times(const Config& c, uint64_t positions, Speed speed, PlanHost host) {
@@ -367,8 +401,7 @@ ImageTimes bf16_image_times(const Config& c, uint64_t positions, Speed speed, Pl
   const unsigned extra = (c.qk_norm ? 2 : 0) + (c.qkv_bias ? 3 : 0);
   const uint64_t extra_values =
       (c.qk_norm ? 2 * (q + kv) : 0) + (c.qkv_bias ? 2 * (q + 2 * kv) : 0);
-  const unsigned partitions =
-      static_cast<unsigned>(round_up(c.vocab, kHeadPartition) / kHeadPartition);
+  const unsigned partitions = air_head_partitions(air_dims(c, positions));
   const double slow = p.elf.slowdown;
   return {
       image("rms_gemms_rope", 7 + extra,

@@ -1,5 +1,5 @@
 // What a model would do on a machine with an XDNA2 NPU, before anything is downloaded or run. Every
-// number is modelled (program/cost_model.h) and carries the error of the fit.
+// number is modelled (cost/cost_model.h) and carries the error of the fit.
 #pragma once
 
 #include <cstdint>

@@ -1,65 +1,75 @@
 #include "program/launch_names.h"
 
-#include "program/kernel_spec.h"
+#include <algorithm>
+
+#include "program/kernels.h"
 
 namespace tyto {
 namespace {
 
-// Matrix products are told apart by the step's name: the kernel is the same.
-Operator operator_of(const Launch& launch, const std::string& label) {
-  switch (launch.kernel) {
-    case Kernel::attention:
-    case Kernel::kv_append:
-      return Operator::attention;
-    case Kernel::rmsnorm:
-    case Kernel::rope:
-    case Kernel::rope_table:
-      return Operator::norm_rope;
-    case Kernel::swiglu:
-      return Operator::feed_forward;
-    case Kernel::matmul:
-    case Kernel::matmul_q8:
-      if (label == "lm_head") return Operator::head;
-      return label == "gate" || label == "up" || label == "down" ? Operator::feed_forward
-                                                                 : Operator::projection;
-    default:
-      return Operator::other;
-  }
+std::string label_of(const Launch& launch) {
+  return launch.role == Role::none ? launch.name : std::string(name(launch.role));
 }
 
 }  // namespace
 
-Event launch_event(Trace& trace, const Program& program, size_t index, uint16_t name,
-                   const Call& call, uint8_t device) {
-  const Launch& launch = program.launches[index];
-  const Cost declared = spec(launch.kernel).cost(program, launch, call);
-  return {.bytes = declared.bytes,
-          .flops = declared.flops,
-          .dispatch = trace.dispatch(),
-          .token = trace.token(),
-          .position = call.position,
-          .rows = call.tokens,
-          .name = name,
-          .device = device,
-          .kind = EventKind::launch};
+std::vector<LaunchGroup> groups_of_one(const Program& program) {
+  std::vector<LaunchGroup> groups;
+  for (size_t i = 0; i < program.launches.size(); ++i) groups.push_back({i, 1});
+  return groups;
 }
 
-std::vector<uint16_t> launch_names(Trace& trace, const Program& program) {
+std::vector<uint16_t> launch_names(Trace& trace, const Program& program,
+                                   std::span<const LaunchGroup> groups) {
   std::vector<uint16_t> result;
-  for (const Launch& launch : program.launches) {
-    EventName name = event_name(launch.step);
-    name.block = event_name(launch.block).label;
-    name.op = operator_of(launch, name.label);
-    result.push_back(trace.name(name));
+  for (const LaunchGroup& group : groups) {
+    const Launch& first = program.launches[group.first];
+    std::string label = label_of(first);
+    for (size_t i = 1; i < group.count; ++i)
+      label += "+" + label_of(program.launches[group.first + i]);
+    result.push_back(
+        trace.name({.label = label,
+                    .layer = first.layer,
+                    .block = first.block == Block::none ? "" : std::string(name(first.block)),
+                    .op = operator_of(first)}));
   }
   return result;
 }
 
-void record_launches(Trace& trace, const Program& program, std::span<const uint16_t> names,
-                     const Call& call, uint8_t device, uint64_t start_ns,
-                     std::span<const uint64_t> ends_ns) {
+EventName dispatch_name(const Program& program) {
+  const Launch& first = program.launches.front();
+  if (program.launches.size() == 1) return {.label = label_of(first), .layer = first.layer};
+  const bool is_block =
+      std::all_of(program.launches.begin(), program.launches.end(), [&](const Launch& launch) {
+        return launch.block == first.block && launch.layer == first.layer;
+      });
+  if (is_block && first.block != Block::none)
+    return {.label = std::string(name(first.block)), .layer = first.layer};
+  return {.label = program.name};
+}
+
+Event launch_event(Trace& trace, const Program& program, const LaunchGroup& group, uint16_t name,
+                   const Call& call, uint8_t device) {
+  Cost declared;
+  for (size_t i = group.first; i < group.first + group.count; ++i)
+    declared += cost(program, program.launches[i], call);
+  return {.bytes = declared.bytes,
+          .flops = declared.flops,
+          .dispatch = trace.dispatch(),
+          .token = trace.token(),
+          .position = call.segments().front().position,
+          .rows = call.rows,
+          .name = name,
+          .launches = static_cast<uint16_t>(group.count),
+          .device = device,
+          .kind = EventKind::launch};
+}
+
+void record_launches(Trace& trace, const Program& program, std::span<const LaunchGroup> groups,
+                     std::span<const uint16_t> names, const Call& call, uint8_t device,
+                     uint64_t start_ns, std::span<const uint64_t> ends_ns) {
   for (size_t i = 0; i < names.size(); ++i) {
-    Event event = launch_event(trace, program, i, names[i], call, device);
+    Event event = launch_event(trace, program, groups[i], names[i], call, device);
     event.start_ns = i == 0 ? start_ns : ends_ns[i - 1];
     event.end_ns = ends_ns[i];
     trace.push(event);

@@ -1,4 +1,4 @@
-// What the launches of a program are called in a recording.
+// What programs and their launches are called in a recording.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,29 @@
 
 namespace tyto {
 
-// [program.launches]. For set-up: it may allocate.
-std::vector<uint16_t> launch_names(Trace& trace, const Program& program);
+// Neighbouring launches that a device runs as one.
+struct LaunchGroup {
+  size_t first = 0;
+  size_t count = 1;
+};
+std::vector<LaunchGroup> groups_of_one(const Program& program);
 
-// The launches of a dispatch that just completed, one after the other: launch i ended at
-// `ends_ns[i]`, the first began with the dispatch, at `start_ns`.
-void record_launches(Trace& trace, const Program& program, std::span<const uint16_t> names,
-                     const Call& call, uint8_t device, uint64_t start_ns,
-                     std::span<const uint64_t> ends_ns);
+// [groups]; one of several launches is named after all of them, "q+k+v", and counts as the operator
+// of the first. For set-up: it may allocate.
+std::vector<uint16_t> launch_names(Trace& trace, const Program& program,
+                                   std::span<const LaunchGroup> groups);
 
-// One launch, without its times.
-Event launch_event(Trace& trace, const Program& program, size_t index, uint16_t name,
+// Of a dispatch that runs all of `program`: its only launch, its block, or the program's own name.
+EventName dispatch_name(const Program& program);
+
+// The groups of a dispatch that just completed, one after the other: group i ended at `ends_ns[i]`,
+// the first began at `start_ns`.
+void record_launches(Trace& trace, const Program& program, std::span<const LaunchGroup> groups,
+                     std::span<const uint16_t> names, const Call& call, uint8_t device,
+                     uint64_t start_ns, std::span<const uint64_t> ends_ns);
+
+// One group, without its times.
+Event launch_event(Trace& trace, const Program& program, const LaunchGroup& group, uint16_t name,
                    const Call& call, uint8_t device);
 
 }  // namespace tyto

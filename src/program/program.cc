@@ -1,5 +1,8 @@
 #include "program/program.h"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <span>
 
 namespace tyto {
@@ -19,7 +22,43 @@ class Serialiser {
   std::vector<std::byte> bytes_;
 };
 
+// Names every field, so that a new one does not compile until it is part of the identity.
+void add_shape(Serialiser& out, const LaunchShape& shape) {
+  const auto& [heads, kv_heads, head_dim, context, page, kv_group, rope_pairs, eps, bf16_sums] =
+      shape;
+  for (uint32_t size : {heads, kv_heads, head_dim, context, page, kv_group}) out.add(size);
+  out.add(rope_pairs);
+  out.add(eps);
+  out.add(bf16_sums);
+}
+
+constexpr std::array<std::string_view, 36> kRoleNames = {
+    "none",      "tokens",      "embed",      "frequencies", "rope_table", "x",
+    "normed",    "attn_norm",   "q",          "k",           "v",          "q_bias",
+    "k_bias",    "v_bias",      "q_norm",     "k_norm",      "q_rope",     "k_rope",
+    "kv_append", "k_cache",     "v_cache",    "attention",   "o",          "attn_residual",
+    "ffn_norm",  "gate",        "up",         "swiglu",      "down",       "ffn_residual",
+    "delta",     "gather_rows", "final_norm", "head_normed", "lm_head",    "logits"};
+static_assert(kRoleNames.size() == static_cast<size_t>(kLastRole) + 1);
+
+constexpr std::array<std::string_view, 8> kBlockNames = {
+    "none",  "embed",      "rms_qkv_rope", "attention", "prompt_attention",
+    "o_ffn", "final_norm", "lm_head"};
+static_assert(kBlockNames.size() == static_cast<size_t>(kLastBlock) + 1);
+
 }  // namespace
+
+std::string_view name(Role role) {
+  return kRoleNames[static_cast<size_t>(role)];
+}
+
+std::string_view name(Block block) {
+  return kBlockNames[static_cast<size_t>(block)];
+}
+
+std::string layer_name(std::string_view what, uint16_t layer) {
+  return layer == kNoLayer ? std::string(what) : fmt::format("L{:02}.{}", layer, what);
+}
 
 Hash128 program_hash(const Program& program) {
   Serialiser out;
@@ -34,20 +73,14 @@ Hash128 program_hash(const Program& program) {
   out.add(program.launches.size());
   for (const Launch& launch : program.launches) {
     out.add(launch.kernel);
+    out.add(launch.role);
     out.add(launch.args.size());
     for (const Arg& arg : launch.args) {
       out.add(arg.slot);
       out.add(arg.reads);
       out.add(arg.writes);
     }
-    out.add(launch.shape.heads);
-    out.add(launch.shape.kv_heads);
-    out.add(launch.shape.head_dim);
-    out.add(launch.shape.context);
-    out.add(launch.shape.kv_group);
-    out.add(launch.shape.rope_pairs);
-    out.add(launch.shape.eps);
-    out.add(launch.shape.bf16_sums);
+    add_shape(out, launch.shape);
   }
   return out.hash();
 }

@@ -1,18 +1,21 @@
-// Programs: ordered launches over named slots, as plain values. Nothing here knows a device.
+// Programs: ordered launches over slots, as plain values. Nothing here knows a device.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/hash.h"
+#include "program/call.h"
 #include "tensor/dtype.h"
+#include "trace/event.h"
 
 namespace tyto {
 
 // Who moves a slot's bytes, and when.
 enum class SlotKind : uint8_t {
-  weight,   // written once, at load
+  weight,   // laid out once, at load
   kv,       // resident on the device between calls
   scratch,  // never leaves the device
   input,    // host to device before each call
@@ -20,17 +23,76 @@ enum class SlotKind : uint8_t {
   inout,    // both
 };
 
+// Which part of the forward pass a slot holds or a launch computes. With the layer it is what
+// devices, costs and reports go by; names are for people.
+enum class Role : uint8_t {
+  none,
+  tokens,
+  embedding,
+  frequencies,
+  rope_table,
+  x,  // the residual stream
+  normed,
+  attn_norm,
+  q,
+  k,
+  v,
+  q_bias,
+  k_bias,
+  v_bias,
+  q_norm,
+  k_norm,
+  q_rope,
+  k_rope,
+  kv_append,
+  k_cache,
+  v_cache,
+  attention,
+  o,
+  attn_residual,
+  ffn_norm,
+  gate,
+  up,
+  swiglu,
+  down,
+  ffn_residual,
+  delta,  // what is added to the residual stream
+  head_rows,
+  final_norm,
+  head_normed,
+  lm_head,
+  logits,
+};
+constexpr Role kLastRole = Role::logits;
+std::string_view name(Role role);
+
+// Neighbouring launches of one layer that --fusion block makes one dispatch of.
+enum class Block : uint8_t {
+  none,
+  embed,
+  rms_qkv_rope,
+  attention,
+  prompt_attention,
+  o_ffn,
+  final_norm,
+  lm_head,
+};
+constexpr Block kLastBlock = Block::lm_head;
+std::string_view name(Block block);
+
 struct Slot {
-  std::string name;  // "L03.k_cache", "ffn_hidden"; not part of a program's identity
+  std::string name;  // for people
   SlotKind kind = SlotKind::scratch;
   DType dtype = DType::f32;
-  uint64_t rows = 0;  // activations: the most tokens one call may carry
+  uint64_t rows = 0;  // activations: the most rows one call may carry
   uint64_t cols = 0;
+  Role role = Role::none;
+  uint16_t layer = kNoLayer;
 
   uint64_t bytes() const { return rows * row_bytes(dtype, cols); }
 };
 
-// The operations of a Llama-family forward pass. program/kernel_spec.h says what each one means.
+// The operations of a Llama-family forward pass. program/kernels.h says what each one means.
 enum class Kernel : uint8_t {
   embed,
   rope_table,
@@ -47,6 +109,7 @@ enum class Kernel : uint8_t {
   matmul_i8,
   matmul_q8,
 };
+constexpr Kernel kLastKernel = Kernel::matmul_q8;
 
 struct Arg {
   uint16_t slot = 0;
@@ -59,8 +122,11 @@ struct LaunchShape {
   uint32_t heads = 0;     // rows of `head_dim` per token: rmsnorm, rope, attention
   uint32_t kv_heads = 0;  // attention, kv_append
   uint32_t head_dim = 0;
-  uint32_t context = 0;     // positions the KV slots hold
-  uint32_t kv_group = 1;    // KV slots lie as [kv_heads / kv_group][context][kv_group][head_dim]
+  uint32_t context = 0;  // positions that one sequence's cache may hold
+  // Positions of a page: KV slots lie as [pages][kv_heads][page][head_dim]. 0: they hold one
+  // sequence, as [kv_heads / kv_group][context][kv_group][head_dim].
+  uint32_t page = 0;
+  uint32_t kv_group = 1;
   bool rope_pairs = false;  // RopeLayout::pairs
   float eps = 0;            // rmsnorm
   bool bf16_sums = false;   // rmsnorm: squares are added up in bf16, as one NPU kernel does
@@ -68,28 +134,26 @@ struct LaunchShape {
 
 struct Launch {
   Kernel kernel = Kernel::add;
-  std::string step;   // stable name of what it computes: "L03.attn_norm"
-  std::string block;  // launches with equal block names are stitched at --fusion block
+  std::string name;  // for people
   std::vector<Arg> args;
-  LaunchShape shape;
-  std::string op = {};  // launches with equal op names are one operator at --fusion op
+  LaunchShape shape = {};
+  Role role = Role::none;
+  uint16_t layer = kNoLayer;
+  Block block = Block::none;
+  uint8_t op_group = 0;  // not 0: one operator at --fusion op with its neighbours of equal number
 };
 
 struct Program {
-  std::string name;
+  std::string name;  // for people
   std::vector<Slot> slots;
   std::vector<Launch> launches;
 };
 
-// What changes from call to call of one loaded program.
-struct Call {
-  uint32_t tokens = 1;     // rows of this call, at most the activation slots' rows
-  uint32_t position = 0;   // position of the first row in the sequence
-  uint32_t first_row = 0;  // gather_rows: where the rows to keep begin
-};
+// "L03.q", or "q" outside the layers.
+std::string layer_name(std::string_view what, uint16_t layer);
 
-// Identity of a program: everything but the names and who moves an activation's bytes, so that the
-// layers of a model share one image (the first one's input comes from the host, the others' do
+// Identity of a program: everything but names, layers and who moves an activation's bytes, so that
+// the layers of a model share one image (the first one's input comes from the host, the others' do
 // not).
 Hash128 program_hash(const Program& program);
 

@@ -13,17 +13,26 @@ struct Range {
   size_t end = 0;
 };
 
-// Whether one device runs all of a launch's operator; a part of an operator is none.
+bool is_one_operator(const Launch& a, const Launch& b) {
+  return a.op_group != 0 && a.op_group == b.op_group && a.layer == b.layer;
+}
+
+bool is_one_block(const Launch& a, const Launch& b) {
+  return a.block == b.block && a.layer == b.layer;
+}
+
+// Whether one device runs all of a launch's operator; otherwise its launches go one by one.
 bool is_on_one_device(const Program& whole, std::span<const uint8_t> device_of, size_t index) {
   for (size_t i = 0; i < whole.launches.size(); ++i)
-    if (whole.launches[i].op == whole.launches[index].op && device_of[i] != device_of[index])
+    if (is_one_operator(whole.launches[i], whole.launches[index]) &&
+        device_of[i] != device_of[index])
       return false;
   return true;
 }
 
 bool cut_between(const Launch& before, const Launch& after, Fusion fusion) {
-  if (fusion == Fusion::op) return before.op.empty() || before.op != after.op;
-  return fusion == Fusion::block && before.block != after.block;
+  if (fusion == Fusion::op) return !is_one_operator(before, after);
+  return fusion == Fusion::block && !is_one_block(before, after);
 }
 
 std::vector<Range> ranges(const Program& whole, Fusion fusion, std::span<const uint8_t> device_of) {
@@ -44,6 +53,21 @@ struct Crossing {
   bool leaves = false;
 };
 
+// Whether a device has a slot as it was last written before launch `begin`: it wrote it, or it has
+// been brought there for an earlier launch.
+bool is_resident(const Program& whole, std::span<const uint8_t> device_of, size_t begin,
+                 uint16_t slot) {
+  const uint8_t here = device_of[begin];
+  for (size_t i = begin; i-- > 0;)
+    for (const Arg& arg : whole.launches[i].args) {
+      if (arg.slot != slot) continue;
+      if (device_of[i] == here) return true;
+      if (arg.writes) return false;
+    }
+  // Nobody has written it: the host does, or an earlier program left it on this device.
+  return whole.slots[slot].kind != SlotKind::input;
+}
+
 Crossing crossing(const Program& whole, std::span<const uint8_t> device_of, Range range,
                   uint16_t slot) {
   const uint8_t here = device_of[range.begin];
@@ -55,14 +79,7 @@ Crossing crossing(const Program& whole, std::span<const uint8_t> device_of, Rang
         reads_first |= arg.reads && !written_here;
         written_here |= arg.writes;
       }
-  for (size_t i = range.begin; reads_first && i-- > 0;) {  // the nearest earlier writer decides
-    const auto& args = whole.launches[i].args;
-    if (std::any_of(args.begin(), args.end(),
-                    [&](const Arg& a) { return a.slot == slot && a.writes; })) {
-      result.arrives = device_of[i] != here;
-      break;
-    }
-  }
+  if (reads_first) result.arrives = !is_resident(whole, device_of, range.begin, slot);
   bool is_overwritten = !written_here;  // then nobody sees what was written here
   for (size_t i = range.end; !is_overwritten && i < whole.launches.size(); ++i)
     for (const Arg& arg : whole.launches[i].args)
@@ -84,8 +101,8 @@ Piece cut(const Program& whole, std::span<const uint8_t> device_of, Range range)
   piece.device = device_of[range.begin];
   const Launch& first = whole.launches[range.begin];
   const Launch& last = whole.launches[range.end - 1];
-  piece.program.name = range.end - range.begin == 1 ? first.step
-                       : first.block == last.block  ? first.block
+  piece.program.name = range.end - range.begin == 1 ? first.name
+                       : is_one_block(first, last)  ? layer_name(name(first.block), first.layer)
                                                     : whole.name;
   std::map<uint16_t, uint16_t> local;  // whole slot -> piece slot
   for (size_t i = range.begin; i < range.end; ++i) {
@@ -95,7 +112,7 @@ Piece cut(const Program& whole, std::span<const uint8_t> device_of, Range range)
           local.try_emplace(arg.slot, static_cast<uint16_t>(piece.whole_slots.size()));
       if (is_new) {
         Slot slot = whole.slots[arg.slot];
-        if (slot.kind == SlotKind::scratch)
+        if (slot.kind == SlotKind::scratch || slot.kind == SlotKind::input)
           slot.kind = kind_after_crossing(crossing(whole, device_of, range, arg.slot));
         piece.whole_slots.push_back(arg.slot);
         piece.program.slots.push_back(std::move(slot));

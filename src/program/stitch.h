@@ -12,8 +12,8 @@
 namespace tyto {
 
 enum class Fusion : uint8_t {
-  op,     // one dispatch per operator: a launch, or several with one op name
-  block,  // one per block name
+  op,     // one dispatch per operator: a launch, or several of one op_group
+  block,  // one per block of a layer
   token,  // as few as the devices allow
 };
 
@@ -27,7 +27,7 @@ struct Piece {
 
 // Splits where the device changes and where `fusion` asks for it, in order. `device_of` has one
 // entry per launch of `whole`. Scratch that crosses from one device to another becomes input,
-// output or inout, so that its bytes move; scratch between pieces of one device stays resident.
+// output or inout, so that its bytes move; what a device has already stays there.
 // The law, tested on every device: running the pieces in order equals running `whole`.
 std::vector<Piece> stitch(const Program& whole, Fusion fusion, std::span<const uint8_t> device_of);
 

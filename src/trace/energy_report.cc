@@ -31,15 +31,6 @@ std::vector<std::string> energy_lines(const Receipt& receipt) {
   return lines;
 }
 
-std::string energy_cell(const EnergyWindow& window, double tokens) {
-  std::string measured;
-  for (const RailEnergy& energy : window.rails)
-    if (energy.joules)
-      measured += fmt::format("{}{} ({})", measured.empty() ? "" : ", ",
-                              joules_per_token(energy, tokens), energy.rail.label());
-  return measured.empty() ? "n/a" : measured;
-}
-
 std::vector<std::string> energy_reasons(const EnergyWindow& window) {
   std::vector<std::string> reasons;
   for (const RailEnergy& energy : window.rails)

@@ -16,9 +16,6 @@ std::string joules_per_token(const RailEnergy& energy, double tokens);
 // Nothing when the request was not measured.
 std::vector<std::string> energy_lines(const Receipt& receipt);
 
-// A table's cell: "0.22 J/token (rapl package-0)" for every rail that was measured, else "n/a".
-std::string energy_cell(const EnergyWindow& window, double tokens);
-
 // "amdgpu PPT: n/a (reason)" for every rail that was not.
 std::vector<std::string> energy_reasons(const EnergyWindow& window);
 

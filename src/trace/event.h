@@ -15,7 +15,7 @@ enum class EventKind : uint8_t {
   submit,    // of a dispatch: handing it over; a synchronous device computes here
   wait,      // of a dispatch: until the device reported completion
   download,  // of a dispatch: device to host
-  launch,    // one kernel inside a dispatch
+  launch,    // one kernel inside a dispatch, or several that ran as one
 };
 
 // Which part of the network a launch belongs to, for the operator breakdown.
@@ -44,13 +44,13 @@ struct Event {
   uint32_t position = 0;            // run, dispatch: tokens in the KV cache before it
   uint32_t rows = 0;                // run, dispatch: tokens it carries
   uint16_t name = 0;
-  uint16_t launches = 0;  // submit: kernels inside
+  uint16_t launches = 0;  // submit, launch: kernels inside
   uint8_t device = 0;     // dispatch and launch
   EventKind kind = EventKind::host;
 };
 static_assert(sizeof(Event) == 64);
 
-// A name as the reports use it. "L03.q_rope" is label "q_rope" of layer 3.
+// A name as the reports use it.
 struct EventName {
   std::string label;
   uint16_t layer = kNoLayer;
@@ -58,9 +58,6 @@ struct EventName {
   Operator op = Operator::none;
   bool operator==(const EventName&) const = default;
 };
-
-// Splits the layer off a step's name.
-EventName event_name(const std::string& step);
 
 inline uint64_t now_ns() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(

@@ -4,31 +4,14 @@
 
 #include <algorithm>
 
+#include "base/joined.h"
+
 namespace tyto {
 
-std::vector<DeviceCounters> window(const std::vector<DeviceCounters>& before,
-                                   const std::vector<DeviceCounters>& after) {
-  std::vector<DeviceCounters> result;
-  for (DeviceCounters counters : after) {
-    for (const DeviceCounters& earlier : before) {
-      if (earlier.device != counters.device) continue;
-      counters.submissions -= earlier.submissions;
-      counters.completions -= earlier.completions;
-      counters.launches -= earlier.launches;
-      counters.busy_ns -= earlier.busy_ns;
-      counters.bytes -= earlier.bytes;
-      counters.flops -= earlier.flops;
-    }
-    if (counters.submissions > 0) result.push_back(counters);
-  }
-  return result;
-}
-
 std::string device_names(const std::vector<DeviceCounters>& executed) {
-  std::string names;
-  for (const DeviceCounters& device : executed)
-    names += (names.empty() ? "" : "+") + device.device + (device.is_virtual ? " (modelled)" : "");
-  return names;
+  return joined(executed, "+", [](const DeviceCounters& device) {
+    return device.device + (device.is_virtual ? " (modelled)" : "");
+  });
 }
 
 double prefill_tokens_per_second(const Receipt& receipt) {
@@ -53,7 +36,7 @@ std::optional<double> dispatches_per_token(const Receipt& receipt) {
   if (decoded_tokens(receipt) == 0) return std::nullopt;
   double submissions = 0;
   for (const DeviceCounters& device : receipt.phases.decode)
-    if (device.device != "cpu" || receipt.phases.decode.size() == 1)
+    if (!device.is_host || receipt.phases.decode.size() == 1)
       submissions += static_cast<double>(device.submissions);
   return submissions / decoded_tokens(receipt);
 }
@@ -88,12 +71,9 @@ Plausibility judge(const Receipt& receipt, const std::vector<NamedLimits>& limit
 namespace {
 
 std::string refusal(const Receipt& receipt) {
-  std::string text =
-      fmt::format("prompt {} tokens · generated {} tokens · speed refused: ", receipt.prompt_tokens,
-                  receipt.generated_tokens);
-  for (size_t i = 0; i < receipt.plausibility.reasons.size(); ++i)
-    text += (i == 0 ? "" : "; ") + receipt.plausibility.reasons[i];
-  return text;
+  return fmt::format("prompt {} tokens · generated {} tokens · speed refused: {}",
+                     receipt.prompt_tokens, receipt.generated_tokens,
+                     joined(receipt.plausibility.reasons, "; "));
 }
 
 std::string rates(const Receipt& receipt) {
@@ -143,7 +123,13 @@ std::string executed_line(const Receipt& receipt) {
 }
 
 std::string receipt_line(const Receipt& receipt) {
-  std::string line = rates(receipt) + " · " + executed_on(receipt);
+  std::string line = rates(receipt);
+  if (receipt.cached_tokens > 0)
+    line += fmt::format(" · {} of the prompt were in the cache", receipt.cached_tokens);
+  if (receipt.kv_peak_bytes > 0)
+    line += fmt::format(" · KV cache up to {:.1f} MB",
+                        static_cast<double>(receipt.kv_peak_bytes) * 1e-6);
+  line += " · " + executed_on(receipt);
   if (const auto dispatches = dispatches_per_token(receipt))
     line += fmt::format(" · {:.4g} dispatches per token", *dispatches);
   return line + " · " + fallbacks_of(receipt);

@@ -28,7 +28,8 @@ struct ModelledSeconds {
 };
 
 struct Receipt {
-  uint32_t prompt_tokens = 0;
+  uint32_t prompt_tokens = 0;  // that were run
+  uint32_t cached_tokens = 0;  // of the prompt, that an earlier request had run
   uint32_t generated_tokens = 0;
   // Of an answer the first token comes out of the prefill; in a benchmark each has its own step.
   bool first_from_prefill = true;
@@ -40,14 +41,11 @@ struct Receipt {
   EnergyWindow prefill_energy;  // over the same time as the seconds; no rails: not asked for
   EnergyWindow decode_energy;
   std::vector<LoadedCode> loaded_code;
+  uint64_t kv_peak_bytes = 0;  // the most that caches took at once, all requests of the engine
   std::optional<ModelledSeconds> modelled;  // known only from a recording
   Energy energy;
   Plausibility plausibility;
 };
-
-// What each device did between two snapshots of one Trace; devices that did nothing are left out.
-std::vector<DeviceCounters> window(const std::vector<DeviceCounters>& before,
-                                   const std::vector<DeviceCounters>& after);
 
 // "cpu+vnpu (modelled)": the devices that completed work, not those that were asked for.
 std::string device_names(const std::vector<DeviceCounters>& executed);

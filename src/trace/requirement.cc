@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/joined.h"
 
 namespace tyto {
 namespace {
@@ -11,13 +12,12 @@ namespace {
   throw Error(ErrorCode::require, "--require " + to_text(requirement), what);
 }
 
-// What the others did, largest first is not needed: there are two or three.
+// What the others did; there are two or three, so that their order does not matter.
 std::string shares(const std::vector<DeviceCounters>& executed, double flops) {
-  std::string text;
-  for (const DeviceCounters& device : executed)
-    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", device.device,
-                        flops > 0 ? 100 * static_cast<double>(device.flops) / flops : 0);
-  return text;
+  return joined(executed, ", ", [&](const DeviceCounters& device) {
+    return fmt::format("{} {:.0f} %", device.device,
+                       flops > 0 ? 100 * static_cast<double>(device.flops) / flops : 0);
+  });
 }
 
 void check_phase(const Requirement& requirement, Phase phase,

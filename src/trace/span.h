@@ -47,23 +47,21 @@ class Span {
   Event event_;
 };
 
-// What a dispatch is called and who counts it; made at set-up.
+// What a dispatch is called and where it runs; made at set-up.
 struct DispatchLabel {
   uint16_t name = 0;
   uint8_t device = 0;
   // False: its memory is the host's, so nothing is written or read back, and submit() computes.
   bool copies = true;
-  const DeviceCounters* counters = nullptr;
+  bool is_virtual = false;
 };
 
-// The parts of one dispatch, each ending where the next begins. What was declared, and how long a
-// virtual device would have taken, is what its counters grew by.
+// One dispatch. Begun before it is submitted, so that the launches that its device records belong
+// to it; its parts are pushed when it has completed.
 class DispatchSpan {
  public:
   DispatchSpan(Trace& trace, const DispatchLabel& label, uint32_t position, uint32_t rows)
-      : trace_(trace.recording() ? &trace : nullptr),
-        counters_(label.counters),
-        copies_(label.copies) {
+      : trace_(trace.recording() ? &trace : nullptr), label_(label) {
     if (trace_ == nullptr) return;
     event_ = {.dispatch = trace.next_dispatch(),
               .token = trace.token(),
@@ -71,61 +69,39 @@ class DispatchSpan {
               .rows = rows,
               .name = label.name,
               .device = label.device};
-    before_ = read();
-    event_.end_ns = now_ns();
-    trace.set_dispatch_start(event_.end_ns);
   }
 
-  void uploaded(uint64_t bytes) { copied(EventKind::upload, bytes); }
-  void submitted() {
+  void completed(const Completion& done) {
     if (trace_ == nullptr) return;
-    next(EventKind::submit);
-    submit_ = event_;
+    if (label_.copies && done.uploaded_bytes > 0)
+      push(EventKind::upload, done.start_ns, done.uploaded_ns, {.bytes = done.uploaded_bytes});
+    push(EventKind::submit, done.uploaded_ns, done.submitted_ns,
+         {.bytes = done.bytes,
+          .flops = done.flops,
+          .launches = static_cast<uint16_t>(done.launches)});
+    push(EventKind::wait, done.submitted_ns, done.completed_ns,
+         {.modelled_ns = label_.is_virtual ? done.device_ns : 0});
+    if (label_.copies && done.downloaded_bytes > 0)
+      push(EventKind::download, done.completed_ns, done.end_ns, {.bytes = done.downloaded_bytes});
   }
-  void completed() {
-    if (trace_ == nullptr) return;
-    if (copies_)
-      next(EventKind::wait);
-    else
-      next(EventKind::wait, event_.end_ns);  // a device in the host's memory was done on return
-    const Counts after = read();
-    submit_.launches = static_cast<uint16_t>(after.launches - before_.launches);
-    submit_.bytes = after.bytes - before_.bytes;
-    submit_.flops = after.flops - before_.flops;
-    trace_->push(submit_);
-    if (counters_->is_virtual) event_.modelled_ns = after.busy_ns - before_.busy_ns;
-    trace_->push(event_);
-    event_.modelled_ns = 0;
-  }
-  void downloaded(uint64_t bytes) { copied(EventKind::download, bytes); }
 
  private:
-  struct Counts {
-    uint64_t launches, bytes, flops, busy_ns;
-  };
-  Counts read() const {
-    return {counters_->launches, counters_->bytes, counters_->flops, counters_->busy_ns};
-  }
-  void next(EventKind kind) { next(kind, now_ns()); }
-  void next(EventKind kind, uint64_t end_ns) {
-    event_.kind = kind;
-    event_.start_ns = event_.end_ns;
-    event_.end_ns = end_ns;
-  }
-  void copied(EventKind kind, uint64_t bytes) {
-    if (trace_ == nullptr || !copies_ || bytes == 0) return;
-    next(kind);
-    event_.bytes = bytes;
-    trace_->push(event_);
-    event_.bytes = 0;
+  // `own` holds what only this part has.
+  void push(EventKind kind, uint64_t start_ns, uint64_t end_ns, const Event& own) {
+    Event event = event_;
+    event.kind = kind;
+    event.start_ns = start_ns;
+    event.end_ns = end_ns;
+    event.modelled_ns = own.modelled_ns;
+    event.bytes = own.bytes;
+    event.flops = own.flops;
+    event.launches = own.launches;
+    trace_->push(event);
   }
 
   Trace* trace_;
-  const DeviceCounters* counters_;
-  bool copies_;
-  Event event_;
-  Event submit_;
-  Counts before_ = {};
+  DispatchLabel label_;
+  Event event_ = {};
 };
 
 }  // namespace tyto

@@ -1,31 +1,19 @@
 #include "trace/trace.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "base/error.h"
 
 namespace tyto {
 
-EventName event_name(const std::string& step) {
-  size_t digits = 0;
-  while (digits + 1 < step.size() && std::isdigit(static_cast<unsigned char>(step[digits + 1])))
-    ++digits;
-  const bool in_layer = step.starts_with('L') && digits > 0 && digits < 5 &&
-                        digits + 1 < step.size() && step[digits + 1] == '.';
-  if (!in_layer) return {.label = step};
-  return {.label = step.substr(digits + 2),
-          .layer = static_cast<uint16_t>(std::stoul(step.substr(1, digits)))};
+DeviceCounters& Trace::device(std::string_view name, bool is_virtual, bool is_host) {
+  return devices_[device_index(name, is_virtual, is_host)];
 }
 
-DeviceCounters& Trace::device(std::string_view name, bool is_virtual) {
-  return devices_[device_index(name, is_virtual)];
-}
-
-uint8_t Trace::device_index(std::string_view name, bool is_virtual) {
+uint8_t Trace::device_index(std::string_view name, bool is_virtual, bool is_host) {
   for (size_t i = 0; i < devices_.size(); ++i)
     if (devices_[i].device == name) return static_cast<uint8_t>(i);
-  devices_.push_back({.device = std::string(name), .is_virtual = is_virtual});
+  devices_.push_back({.device = std::string(name), .is_virtual = is_virtual, .is_host = is_host});
   TYTO_ASSERT(devices_.size() <= 256);
   return static_cast<uint8_t>(devices_.size() - 1);
 }

@@ -11,23 +11,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "trace/counters.h"
 #include "trace/event.h"
 
 namespace tyto {
-
-struct DeviceCounters {
-  std::string device;
-  bool is_virtual = false;  // its time is modelled, not measured
-  uint64_t submissions = 0;
-  uint64_t completions = 0;
-  uint64_t launches = 0;       // kernels inside the completed submissions
-  uint64_t busy_ns = 0;        // between submission and completion
-  uint64_t submitting_ns = 0;  // of the host, inside the driver's submission
-  uint64_t waited_ns = 0;  // of the host, for completions; a virtual device's simulation included
-  uint64_t bytes = 0;      // declared by the completed launches
-  uint64_t flops = 0;
-  uint64_t pinned_bytes = 0;  // of memory, now
-};
 
 // A stretch of work before the first request.
 struct SetupSpan {
@@ -49,8 +36,9 @@ struct LoadedCode {
 class Trace {
  public:
   // The counters of a device, made on first use. The reference stays valid.
-  DeviceCounters& device(std::string_view name, bool is_virtual = false);
-  uint8_t device_index(std::string_view name, bool is_virtual = false);  // in snapshot()
+  DeviceCounters& device(std::string_view name, bool is_virtual = false, bool is_host = false);
+  // In snapshot().
+  uint8_t device_index(std::string_view name, bool is_virtual = false, bool is_host = false);
   // A step that could not run where it was asked to, and why. Kept once per distinct text.
   void fallback(const std::string& what_and_why);
   void loaded(const LoadedCode& code);  // once per distinct code
@@ -86,8 +74,6 @@ class Trace {
   uint32_t token() const { return token_; }
   uint32_t dispatch() const { return dispatch_; }
   uint32_t next_dispatch() { return ++dispatch_; }
-  uint64_t dispatch_start() const { return dispatch_start_ns_; }
-  void set_dispatch_start(uint64_t ns) { dispatch_start_ns_ = ns; }
 
  private:
   std::deque<DeviceCounters> devices_;  // deque: references survive growth
@@ -105,7 +91,6 @@ class Trace {
   uint32_t token_ = 0;
   uint32_t dispatch_ = kNoDispatch;
   uint64_t token_start_ns_ = 0;
-  uint64_t dispatch_start_ns_ = 0;
 };
 
 }  // namespace tyto

@@ -23,11 +23,13 @@ OUTPUT = None
 BROWSER = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 WIDTHS = [360, 1280]
 
-# A window cannot be as narrow as a phone, so the page stands in a frame that is. The answer is left in the DOM.
-HARNESS = """<!doctype html><body style="margin:0"><iframe style="border:0;width:%dpx;height:4000px" srcdoc="%s"></iframe>
+# A window cannot be as narrow as a phone, so each page stands in frames that are. The answers are left in the DOM, in the
+# frames' order.
+FRAME = '<iframe style="border:0;display:block;width:%dpx;height:4000px" srcdoc="%s"></iframe>'
+HARNESS = """<!doctype html><body style="margin:0">%s
 <script>
-onload = () => {
-  const page = document.querySelector("iframe").contentDocument, view = page.defaultView;
+const ask = frame => {
+  const page = frame.contentDocument, view = page.defaultView;
   const root = page.documentElement;
   const wide = [...page.querySelectorAll("body *")].filter(e =>
     !e.closest(".scroll") && e.getBoundingClientRect().right > root.clientWidth + 1).map(e => e.tagName + "." + e.className);
@@ -40,11 +42,14 @@ onload = () => {
     return boxes.flatMap(([a, r], i) => boxes.slice(i + 1).filter(([, s]) =>
       r.left < s.right - 1 && s.left < r.right - 1 && r.top < s.bottom - 3 && s.top < r.bottom - 3).map(([b]) => a + " | " + b));
   });
-  const answer = document.createElement("pre");
-  answer.textContent = "ANSWER" + JSON.stringify({
+  return {
     width: root.clientWidth, scroll: root.scrollWidth, wide: wide, smallest: Math.min(...letters), letters: letters.length,
     overlapping: overlapping, drawings: page.querySelectorAll("svg").length, background: view.getComputedStyle(page.body).backgroundColor,
-    ink: view.getComputedStyle(page.body).color, loaded: view.performance.getEntriesByType("resource").length}) + "END";
+    ink: view.getComputedStyle(page.body).color, loaded: view.performance.getEntriesByType("resource").length};
+};
+onload = () => {
+  const answer = document.createElement("pre");
+  answer.textContent = "ANSWER" + JSON.stringify([...document.querySelectorAll("iframe")].map(ask)) + "END";
   document.body.append(answer);
 };
 </script>"""
@@ -88,13 +93,21 @@ class Page(unittest.TestCase):
         subprocess.run([TYTO, "diagnose", "-p", "Hi", *flags, "2", "--fusion", "op", "--tolerance", "0.999999", "--html",
                         cls.diagnosis], capture_output=True, timeout=300)
 
-    def ask(self, page, width, dark=False):
+        cls.answers = {dark: cls.ask_all(dark) for dark in (False, True)}
+
+    @classmethod
+    def ask_all(cls, dark):
+        """One start of the browser for every page and width."""
+        asked = [(page, width) for page in (cls.page, cls.sweep, cls.diagnosis) for width in WIDTHS]
         harness = OUTPUT / "harness.html"
-        harness.write_text(HARNESS % (width, html.escape(page.read_text())))
+        harness.write_text(HARNESS % "".join(FRAME % (width, html.escape(page.read_text())) for page, width in asked))
         result = browse(harness, "--window-size=1400,900", "--dump-dom", dark=dark)
         found = re.search(r"<pre>ANSWER(.*?)END</pre>", result.stdout, re.S)
-        self.assertTrue(found, result.stderr[-2000:])
-        return json.loads(html.unescape(found.group(1)))
+        assert found, result.stderr[-2000:]
+        return dict(zip(asked, json.loads(html.unescape(found.group(1))), strict=True))
+
+    def ask(self, page, width, dark=False):
+        return self.answers[dark][page, width]
 
     def test_it_fits_its_width_and_can_be_read(self):
         for page in (self.page, self.sweep):

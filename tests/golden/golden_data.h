@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,10 @@ struct Fixture {
   size_t vocab = 0;
   std::vector<Prompt> prompts;
 };
+
+inline void PrintTo(const Fixture& fixture, std::ostream* out) {
+  *out << fixture.name;
+}
 
 // DEVICE=name in the environment runs the device tests on another device.
 inline std::string device_name() {

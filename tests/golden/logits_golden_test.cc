@@ -6,10 +6,11 @@
 #include <algorithm>
 
 #include "golden/golden_data.h"
-#include "llama/pipeline.h"
 #include "llama/reference.h"
 #include "model/convert.h"
 #include "model/model.h"
+#include "support/npu_settings.h"
+#include "support/one_sequence.h"
 #include "tensor/compare.h"
 
 namespace tyto {
@@ -24,13 +25,14 @@ struct Runner {
   explicit Runner(const Model& model, PipelineOptions options = {}) : pool(2) {
     NpuSettings npu;
     npu.prompt_rows = 128;
-    const DeviceEnv env{pool, trace, options.fusion, model_dims(model.config, options.context),
-                        npu};
+    const DeviceEnv env{pool, trace, options.forward.fusion,
+                        model_dims(model.config, options.forward.context),
+                        testing_support::settings_of(npu)};
     devices.push_back(open_device(device_name(), env));
     if (device_name() != "cpu") devices.push_back(open_device("cpu", env));
     std::vector<Device*> order;
     for (const auto& device : devices) order.push_back(device.get());
-    pipeline = std::make_unique<Pipeline>(model, order, options, trace);
+    pipeline = std::make_unique<testing_support::OneSequence>(model, order, options, trace);
   }
 
   std::vector<float> all_logits(const std::vector<Token>& ids) {
@@ -45,7 +47,7 @@ struct Runner {
   ThreadPool pool;
   Trace trace;
   std::vector<std::unique_ptr<Device>> devices;
-  std::unique_ptr<Pipeline> pipeline;
+  std::unique_ptr<testing_support::OneSequence> pipeline;
 };
 
 Token argmax(std::span<const float> logits) {
@@ -93,7 +95,7 @@ TEST_P(Golden, GreedyContinuationEqualsHuggingFaceWhileItsMarginIsClear) {
     // One image per operator needs more contexts than an NPU has.
     if (fusion == Fusion::op && device_name() == "vnpu") continue;
     PipelineOptions options;
-    options.fusion = fusion;
+    options.forward.fusion = fusion;
     Runner runner(model, options);
     for (const Prompt& prompt : GetParam().prompts) {
       runner.pipeline->rewind(0);

@@ -37,14 +37,14 @@ void check_answer(Pipeline& pipeline, const std::vector<Token>& prompt, const Js
   answer.at("margin").for_each_element(
       [&](size_t, const Json& margin) { margins.push_back(margin.as_double()); });
   ASSERT_EQ(margins.size(), expected.size());
-  pipeline.rewind(0);
-  std::span<const float> logits = pipeline.run(prompt);
+  Sequence sequence(pipeline);
+  std::span<const float> logits = pipeline.run(sequence, prompt);
   for (size_t step = 0; step < expected.size(); ++step) {
     if (margins[step] > kClearMargin) {
       EXPECT_LE(rank(logits, expected[step]), worst_rank()) << "step " << step;
       ++clear;
     }
-    logits = pipeline.run({&expected[step], 1});
+    logits = pipeline.run(sequence, {&expected[step], 1});
   }
 }
 
@@ -52,7 +52,7 @@ TEST(Owlet, PromptsTokensAndGreedyAnswersAreHuggingFaces) {
   EngineOptions options;
   options.model = owlet().string();
   options.device = golden::device_name();
-  options.npu.prompt_rows = 128;
+  options.settings["prompt-rows"] = "128";
   Engine engine(options);
   const ChatTemplate chat_template =
       choose_chat_template(engine.tokenizer().vocabulary(), "", "owlet");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostream>
 
 #include "golden/golden_data.h"
 #include "model/model.h"
@@ -16,6 +17,10 @@ struct Kind {
   std::filesystem::path file;
   std::filesystem::path model;  // a fixture that uses it
 };
+
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
 
 std::vector<Kind> kinds() {
   std::vector<Kind> result;

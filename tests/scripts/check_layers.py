@@ -3,7 +3,8 @@
 
 Direct edges as in docs/architecture.md; a folder may also include what its neighbours below include
 (docs/decisions/001-layer-edges.md). Files at the seams:
-only src/device/npu may name xrt, only src/base/environment.cc may call getenv.
+only src/device/npu may name xrt, only src/base/environment.cc may call getenv, only src/cli/command_line.cc
+may include CLI11, which is slow to compile.
 """
 import re
 import sys
@@ -58,6 +59,8 @@ def problems(source):
                     yield f"{where}: {layer} must not include {target}"
             if "getenv" in line and path.name != "environment.cc":
                 yield f"{where}: getenv outside base/environment.cc"
+            if "#include <CLI/" in line and path.name != "command_line.cc":
+                yield f"{where}: CLI11 outside cli/command_line.cc"
             if "xrt::" in line and "npu" not in path.parts and "vnpu" not in path.parts:
                 yield f"{where}: xrt:: outside device/npu"
 

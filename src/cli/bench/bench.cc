@@ -1,6 +1,5 @@
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
-#include <memory>
 #include <set>
 #include <thread>
 
@@ -10,9 +9,12 @@
 #include "cli/bench/bench_run.h"
 #include "cli/bench/bench_tests.h"
 #include "cli/bench/results_ledger.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
+#include "engine/engine.h"
+#include "trace/energy_meter.h"
 #include "trace/energy_report.h"
 
 namespace tyto {
@@ -25,6 +27,7 @@ struct BenchFlags {
   std::vector<std::string> generate = {"128"};
   std::vector<std::string> pairs;
   std::vector<std::string> depth = {"0"};
+  std::vector<std::string> sequences = {"1"};
   std::vector<std::string> batch = {"2048"};
   std::vector<std::string> ubatch;
   std::vector<std::string> threads;
@@ -101,27 +104,15 @@ class RowSink {
   size_t refused_ = 0;
 };
 
-bool is_npu(const std::string& device) {
-  return device == "npu" || device == "vnpu";
-}
-
 // In a list of devices a flag concerns those that know it; with none of them it is an error, as
 // everywhere.
 EngineFlags flags_for(const std::string& device, const std::vector<std::string>& devices,
                       const BenchFlags& flags) {
   EngineFlags result = flags.engine;
   result.device = device;
-  const bool any_npu = std::any_of(devices.begin(), devices.end(), is_npu);
-  const bool any_virtual = std::count(devices.begin(), devices.end(), "vnpu") > 0;
-  if (any_npu && !is_npu(device)) {
-    result.weights.reset();
-    result.on_npu_error.reset();
-    result.prompt_rows.reset();
-  }
-  if (any_virtual && device != "vnpu") {
-    result.vnpu_machine.reset();
-    result.vnpu_numerics.reset();
-    result.vnpu_fault.reset();
+  for (const Flag& flag : device_flags(result)) {
+    const auto heeds = [&](const std::string& each) { return is_heeded(flag, each); };
+    if (!heeds(device) && std::any_of(devices.begin(), devices.end(), heeds)) unset(flag.target);
   }
   return result;
 }
@@ -153,7 +144,8 @@ std::vector<BenchTest> wanted_tests(const BenchFlags& flags) {
   TestLists lists{.prompts = parse_counts(flags.prompt, "-p"),
                   .generates = parse_counts(flags.generate, "-n"),
                   .pairs = {},
-                  .depths = parse_counts(flags.depth, "-d")};
+                  .depths = parse_counts(flags.depth, "-d"),
+                  .sequences = positive_counts(flags.sequences, "--sequences")};
   for (const std::string& pair : flags.pairs) lists.pairs.push_back(parse_pair(pair, "-pg"));
   return bench_tests(lists);
 }
@@ -161,7 +153,10 @@ std::vector<BenchTest> wanted_tests(const BenchFlags& flags) {
 std::vector<std::string> wanted_devices(const BenchFlags& flags) {
   if (flags.ab.empty()) {
     const std::vector<std::string> devices = parse_names({flags.engine.device}, "--device");
-    if (flags.peak && std::count(devices.begin(), devices.end(), "cpu") == 0)
+    const bool has_host = std::any_of(devices.begin(), devices.end(), [](const std::string& name) {
+      return device_entry(name).is_host;
+    });
+    if (flags.peak && !has_host)
       throw Error(ErrorCode::usage, "--peak", "measures the cpu, which is not among the devices");
     return devices;
   }
@@ -178,6 +173,7 @@ std::vector<BenchSetup> setups_of(const BenchFlags& flags, const std::string& mo
                                   const EngineFlags& engine, const std::vector<BenchTest>& tests) {
   BenchSetup setup{.flags = engine, .ubatch = {}, .longest_test = {}, .measures_peak = flags.peak};
   setup.flags.model.model = model;
+  for (const BenchTest& test : tests) setup.sequences = std::max(setup.sequences, test.sequences);
   for (const BenchTest& test : tests)
     if (test.positions() > setup.positions) {
       setup.positions = test.positions();
@@ -271,7 +267,8 @@ void bench(BenchFlags flags) {
                             .ubatch = !flags.ubatch.empty(),
                             .kv_type = flags.engine.kv_type.has_value(),
                             .fusion = flags.engine.fusion != "block",
-                            .peak = flags.peak};
+                            .peak = flags.peak,
+                            .sequences = flags.sequences != BenchFlags{}.sequences};
   const BenchOptions options{.repetitions = flags.repetitions,
                              .warm_up = !flags.no_warmup,
                              .meter = meter.get(),
@@ -287,88 +284,80 @@ void bench(BenchFlags flags) {
   sink.fail_if_refused();
 }
 
-void add_test_flags(CLI::App& command, BenchFlags& flags) {
-  const auto list = [&](const char* flag, std::vector<std::string>& values, const char* meaning) {
-    command.add_option(flag, values, meaning)->type_name("N,...")->take_all();
-  };
-  list("-p,--n-prompt", flags.prompt, "prefill lengths; 0 for none (default: 512)");
-  list("-n,--n-gen", flags.generate, "decode lengths; 0 for none (default: 128)");
-  command.add_option("--pg", flags.pairs, "-pg: a prefill and a decode timed together; repeatable")
-      ->type_name("PP,TG")
-      ->take_all();
-  list("-d,--n-depth", flags.depth, "tokens in the KV cache before, not timed (default: 0)");
-  list("-b,--batch-size", flags.batch, "tokens given to the engine at once (default: 2048)");
-  list("--ubatch-size", flags.ubatch, "-ub: tokens per prefill dispatch (default: 256)");
-  command.add_option("-r,--repetitions", flags.repetitions, "timed runs per row")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 1000u))
-      ->capture_default_str();
-  command.add_option("--delay", flags.delay, "seconds to wait between rows")
-      ->type_name("S")
-      ->check(CLI::Range(0.0, 3600.0));
-  command.add_flag("--no-warmup", flags.no_warmup, "leave out the run before the timed ones");
-  command.add_option("--ab", flags.ab, "compare two devices in turns: a b a b ...")
-      ->type_name("DEV,DEV");
+void add_test_flags(CommandLine& command, BenchFlags& flags) {
+  command.add({
+      {"-p,--n-prompt", &flags.prompt, "N,...", "prefill lengths; 0 for none (default: 512)"},
+      {"-n,--n-gen", &flags.generate, "N,...", "decode lengths; 0 for none (default: 128)"},
+      {"--pg", &flags.pairs, "PP,TG", "-pg: a prefill and a decode timed together; repeatable"},
+      {"-d,--n-depth", &flags.depth, "N,...",
+       "tokens in the KV cache before, not timed (default: 0)"},
+      {"--sequences", &flags.sequences, "N,...",
+       "sequences that run together, each with tokens of its own (default: 1)"},
+      {"-b,--batch-size", &flags.batch, "N,...",
+       "tokens given to the engine at once (default: 2048)"},
+      {"--ubatch-size", &flags.ubatch, "N,...", "-ub: tokens per prefill dispatch (default: 256)"},
+      {"-r,--repetitions", &flags.repetitions, "N", "timed runs per row",
+       Rules{.range = Range{1, 1000}, .shows_default = true}},
+      {"--delay", &flags.delay, "S", "seconds to wait between rows",
+       Rules{.range = Range{0, 3600}}},
+      {"--no-warmup", &flags.no_warmup, "leave out the run before the timed ones"},
+      {"--ab", &flags.ab, "DEV,DEV", "compare two devices in turns: a b a b ..."},
+  });
 }
 
-void add_output_flags(CLI::App& command, BenchFlags& flags) {
-  command.add_option("-o,--output", flags.output, "format on stdout")
-      ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
-      ->capture_default_str();
-  command.add_option("--output-err", flags.output_err, "-oe: format on stderr, too")
-      ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}));
-  command.add_flag("--progress", flags.progress, "name each row on stderr before it is measured");
-  command.add_flag("--peak", flags.peak,
-                   "measure what memory and arithmetic can do first, and show each row's share");
-  command.add_flag("--no-ledger", flags.no_ledger, "do not keep the rows (see `tyto results`)");
+void add_output_flags(CommandLine& command, BenchFlags& flags) {
+  const OneOf formats{"md", "csv", "json", "jsonl"};
+  command.add({
+      {"-o,--output", &flags.output, formats, "format on stdout", Rules{.shows_default = true}},
+      {"--output-err", &flags.output_err, formats, "-oe: format on stderr, too"},
+      {"--progress", &flags.progress, "name each row on stderr before it is measured"},
+      {"--peak", &flags.peak,
+       "measure what memory and arithmetic can do first, and show each row's share"},
+      {"--no-ledger", &flags.no_ledger, "do not keep the rows (see `tyto results`)"},
+  });
 }
 
 // Where other commands take one model and one number of threads, this one takes lists.
-void add_lists_of_engines(CLI::App& command, BenchFlags& flags) {
+void add_lists_of_engines(CommandLine& command, BenchFlags& flags) {
   add_engine_flags(command, flags.engine);
-  for (const char* single : {"--model", "--threads"})
-    command.remove_option(command.get_option(single));
-  command.get_option("--device")
-      ->description("where the work goes first; a list measures one after the other")
-      ->type_name("NAME,...");
-  command.get_option("--context")
-      ->description("positions to make room for (default: what the longest test needs)");
-  command.add_option("-m,--model", flags.models, "models (default: the shipped one); repeatable")
-      ->type_name("MODEL,...")
-      ->take_all();
-  command.add_option("-t,--threads", flags.threads, "CPU threads (default: one per usable core)")
-      ->type_name("N,...")
-      ->take_all()
-      ->group("Device");
-  command.add_option("--cache-type-k", flags.type_k, "-ctk: type of the KV cache's keys")
-      ->type_name("TYPE")
-      ->group("Device");
-  command.add_option("--cache-type-v", flags.type_v, "-ctv: and of its values; the same")
-      ->type_name("TYPE")
-      ->group("Device");
+  for (const char* single : {"--model", "--threads"}) command.remove(single);
+  Flag& device = command.flag("--device");
+  device.meaning = "where the work goes first; a list measures one after the other";
+  device.value = "NAME,...";
+  command.flag("--context").meaning =
+      "positions to make room for (default: what the longest test needs)";
+  command.add({{"-m,--model", &flags.models, "MODEL,...",
+                "models (default: the shipped one); repeatable"}});
+  const std::vector<Flag> rows = {
+      {"-t,--threads", &flags.threads, "N,...", "CPU threads (default: one per usable core)"},
+      {"--cache-type-k", &flags.type_k, "TYPE", "-ctk: type of the KV cache's keys"},
+      {"--cache-type-v", &flags.type_v, "TYPE", "-ctv: and of its values; the same"},
+  };
+  command.add("Device", rows);
 }
 
 }  // namespace
 
-void define_bench(CLI::App& command) {
-  auto flags = std::make_shared<BenchFlags>();
-  add_test_flags(command, *flags);
-  add_output_flags(command, *flags);
-  add_lists_of_engines(command, *flags);
-  add_energy_flag(command, flags->energy);
-  command.footer(
+void define_bench(CommandLine& command) {
+  BenchFlags& flags = command.values<BenchFlags>();
+  add_test_flags(command, flags);
+  add_output_flags(command, flags);
+  add_lists_of_engines(command, flags);
+  add_energy_flag(command, flags.energy);
+  command.footer =
       "Flags and tests as in llama-bench: pp512 is a prefill of 512 tokens, tg128 is 128 decoded "
       "tokens,\n\"@ d2048\" means after 2048 others. N,... is a list; 128-1024*2 and 16-64+16 are "
       "ranges. Each row names\nthe devices that completed its work. A virtual NPU's speed is "
       "modelled, and says so.\n\n"
       "Examples:\n  tyto bench -m model.gguf -p 128,512 -n 64 -r 5\n"
       "  tyto bench -p 0 -n 32 -d 0,512,2048 -o json\n"
-      "  tyto bench --ab cpu,vnpu -p 64 -n 16");
-  command.callback([flags, &command] {
-    if (!flags->ab.empty() && command.get_option("--device")->count() > 0)
+      "  tyto bench -p 0 -n 0 -pg 128,64 --sequences 1,4,8\n"
+      "  tyto bench --ab cpu,vnpu -p 64 -n 16";
+  command.run = [&command, &flags] {
+    if (!flags.ab.empty() && command.is_given("--device"))
       throw Error(ErrorCode::usage, "--device", "has no effect together with --ab");
-    bench(*flags);
-  });
+    bench(flags);
+  };
 }
 
 }  // namespace tyto

@@ -36,11 +36,10 @@ std::vector<uint64_t> nanoseconds(const std::vector<double>& seconds) {
 // the value that its own neutral setting has.
 ordered_json setting_fields(const BenchRow& row, const BenchOrigin& origin) {
   const BenchFacts& facts = row.facts;
-  const bool on_cpu = facts.device == "cpu";
   return {{"build_commit", origin.build.commit},
           {"build_number", origin.build.number},
           {"cpu_info", origin.machine.cpu},
-          {"gpu_info", on_cpu ? "" : facts.device_description},
+          {"gpu_info", facts.on_host ? "" : facts.device_description},
           {"backends", upper(facts.device)},
           {"model_filename", facts.model_path},
           {"model_type", facts.model_type},
@@ -54,7 +53,7 @@ ordered_json setting_fields(const BenchRow& row, const BenchOrigin& origin) {
           {"poll", 0},
           {"type_k", facts.kv_type},
           {"type_v", facts.kv_type},
-          {"n_gpu_layers", on_cpu ? 0 : facts.layers},
+          {"n_gpu_layers", facts.on_host ? 0 : facts.layers},
           {"n_cpu_moe", 0},
           {"split_mode", "none"},
           {"main_gpu", 0},
@@ -186,6 +185,19 @@ std::string speed_cell(const BenchRow& row) {
                      row.modelled ? " modelled" : "");
 }
 
+// As llama-batched-bench has it: all sequences' tokens.
+uint64_t kv_tokens(const BenchRow& row) {
+  return row.test.sequences * row.test.positions();
+}
+
+std::string seconds_cell(const PhaseSpeed& speed) {
+  return speed.seconds > 0 ? fmt::format("{:.3f}", speed.seconds) : "-";
+}
+
+std::string rate_cell(const PhaseSpeed& speed) {
+  return speed.seconds > 0 ? fmt::format("{:.2f}", speed.tokens / speed.seconds) : "-";
+}
+
 std::string work_cell(const BenchRow& row) {
   const double rate = work_rate(row).gb_per_s;
   if (rate <= 0) return "-";
@@ -233,6 +245,16 @@ std::vector<Column> columns(const ShownSettings& shown) {
       {"executed on", false, [](const BenchRow& row) { return device_names(row.receipt.devices); }},
       {"GB/s", true, work_cell}};
   all.insert(all.end(), rest.begin(), rest.end());
+  add(shown.sequences, "B", [](const BenchRow& row) { return std::to_string(row.test.sequences); });
+  add(shown.sequences, "N_KV", [](const BenchRow& row) { return std::to_string(kv_tokens(row)); });
+  add(shown.sequences, "T_PP s",
+      [](const BenchRow& row) { return seconds_cell(phase_speed(row, Phase::prefill)); });
+  add(shown.sequences, "S_PP t/s",
+      [](const BenchRow& row) { return rate_cell(phase_speed(row, Phase::prefill)); });
+  add(shown.sequences, "T_TG s",
+      [](const BenchRow& row) { return seconds_cell(phase_speed(row, Phase::decode)); });
+  add(shown.sequences, "S_TG t/s",
+      [](const BenchRow& row) { return rate_cell(phase_speed(row, Phase::decode)); });
   add(shown.peak, "of peak", [](const BenchRow& row) {
     return share_cell(row, work_rate(row).gb_per_s, &DeviceLimits::gb_s);
   });
@@ -284,6 +306,14 @@ ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
   ordered_json json = setting_fields(row, origin);
   add_speed(json, row, "", !row.modelled && !row.refused());
   json["test"] = row.test.name();
+  json["n_sequences"] = row.test.sequences;
+  json["n_kv"] = kv_tokens(row);
+  for (const Phase phase : {Phase::prefill, Phase::decode}) {
+    const std::string prefix = phase == Phase::prefill ? "pp" : "tg";
+    const PhaseSpeed speed = phase_speed(row, phase);
+    json["t_" + prefix] = number_or_null(speed.seconds);
+    json["speed_" + prefix] = number_or_null(speed.seconds > 0 ? speed.tokens / speed.seconds : 0);
+  }
   json["executed_on"] = device_names(row.receipt.devices);
   json["modelled"] = row.modelled;
   add_speed(json, row, "modelled_", row.modelled && !row.refused());

@@ -28,6 +28,7 @@ struct ShownSettings {
   bool kv_type = false;
   bool fusion = false;
   bool peak = false;
+  bool sequences = false;  // with llama-batched-bench's columns
 };
 
 // All fields of a row. A modelled row has no avg_ts: its numbers are in modelled_avg_ts and so on.

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "base/utc_time.h"
 #include "cli/provenance.h"
+#include "engine/engine.h"
+#include "engine/receipt.h"
 #include "tensor/dtype.h"
 #include "trace/energy_report.h"
 #include "trace/profile.h"
@@ -61,7 +63,8 @@ std::string model_type(const Model& model) {
 
 // As llama-bench, room for the longest test; an NPU's cache is as long as its kernels are made for.
 uint32_t context_for(const BenchSetup& setup, const std::string& model) {
-  if (setup.flags.context > 0 || setup.flags.device != "cpu") return setup.flags.context;
+  if (setup.flags.context > 0 || !device_entry(setup.flags.device).is_host)
+    return setup.flags.context;
   const uint32_t most = open_model(find_model(model)).config.context;
   if (setup.positions > most) fail_room(setup, most);
   const uint64_t wanted = (setup.positions + kContextStep - 1) / kContextStep * kContextStep;
@@ -79,59 +82,102 @@ BenchFacts facts_of(const BenchSetup& setup, const EngineOptions& options, Engin
   facts.model_bytes = model.weight_bytes();
   facts.parameters = model.parameters();
   facts.batch = setup.batch;
-  facts.ubatch = device.prompt_rows > 0 ? device.prompt_rows
-                                        : std::min(options.pipeline.prefill_chunk, context);
+  facts.ubatch = device.prompt_rows > 0 ? device.prompt_rows : engine.pipeline().most_rows();
   facts.threads = engine.threads();
   facts.context = context;
   facts.layers = model.config.layers;
-  const DType kv = device.kv ? device.kv->type : options.pipeline.kv_type.value_or(DType::f16);
+  const DType kv =
+      device.kv ? device.kv->type : options.pipeline.forward.kv_type.value_or(DType::f16);
   facts.kv_type = info(kv).name;
   facts.device = options.device;
+  facts.on_host = device.shares_host_memory;
   facts.device_description = device.description;
   facts.fusion = setup.flags.fusion;
   facts.weights_hash = origin.weights_hash;
   return facts;
 }
 
-// Brings the cache to `depth`. What it already holds is kept, except where a device has faster
-// kernels for a prompt that begins at 0.
-void fill(BenchEngine& bench, uint32_t depth, const Progress& progress) {
-  Pipeline& pipeline = bench.engine->pipeline();
-  if (pipeline.position() < depth) {
-    if (bench.engine->devices().front().prompt_rows > 0) pipeline.rewind(0);
-    const uint32_t from = pipeline.position();
-    pipeline.run(std::span(bench.tokens).subspan(from, depth - from), progress);
-  }
-  pipeline.rewind(depth);
+// The tokens of a sequence from its position on.
+std::span<const Token> next_tokens(const BenchEngine& bench, size_t sequence, uint32_t count) {
+  return std::span(bench.tokens).subspan(sequence + bench.sequences[sequence]->position(), count);
 }
 
-void run_prompt(BenchEngine& bench, uint32_t count) {
+// Brings the caches to `depth`. What they already hold is kept, except where a device has faster
+// kernels for a prompt that begins at 0.
+void fill(BenchEngine& bench, const BenchTest& test, const Progress& progress) {
+  for (uint32_t s = 0; s < test.sequences; ++s) {
+    Sequence& sequence = *bench.sequences[s];
+    if (sequence.position() < test.depth) {
+      if (bench.engine->devices().front().prompt_rows > 0) sequence.rewind(0);
+      bench.engine->pipeline().run(
+          sequence, next_tokens(bench, s, test.depth - sequence.position()), progress);
+    }
+    sequence.rewind(test.depth);
+  }
+}
+
+// The same number of tokens of each sequence, as many together as one pass takes; logits of each
+// one's last.
+void run_together(BenchEngine& bench, uint32_t sequences, uint32_t count) {
   Pipeline& pipeline = bench.engine->pipeline();
-  const auto tokens = std::span(bench.tokens).subspan(pipeline.position(), count);
-  for (size_t done = 0; done < count; done += bench.facts.batch)
-    pipeline.run(tokens.subspan(done, std::min<size_t>(bench.facts.batch, count - done)));
+  std::vector<Pipeline::Work> batch;
+  uint32_t rows = 0;
+  const auto run = [&] {
+    if (!batch.empty()) pipeline.run(batch, [](size_t, uint32_t, std::span<const float>) {});
+    batch.clear();
+    rows = 0;
+  };
+  for (uint32_t s = 0; s < sequences; ++s) {
+    if (rows + count > pipeline.most_rows()) run();
+    Sequence& sequence = *bench.sequences[s];
+    if (count > pipeline.most_rows()) {
+      pipeline.run(sequence, next_tokens(bench, s, count));
+      continue;
+    }
+    if (!pipeline.reserve(sequence, count))
+      throw Error(ErrorCode::input, "bench", "there is no room in the KV cache",
+                  "give more --kv-memory");
+    batch.push_back({&sequence, next_tokens(bench, s, count), 1});
+    rows += count;
+  }
+  run();
+}
+
+void set_phase(BenchEngine& bench, Phase phase) {
+  for (const auto& sequence : bench.sequences) sequence->phase = phase;
+}
+
+void run_prompts(BenchEngine& bench, const BenchTest& test) {
+  set_phase(bench, Phase::prefill);
+  for (uint32_t done = 0; done < test.prompt; done += bench.facts.batch)
+    run_together(bench, test.sequences, std::min(bench.facts.batch, test.prompt - done));
   bench.engine->trace().token_chosen();
 }
 
-void run_steps(BenchEngine& bench, uint32_t count) {
-  Pipeline& pipeline = bench.engine->pipeline();
+void run_steps(BenchEngine& bench, const BenchTest& test, uint32_t count) {
+  set_phase(bench, Phase::decode);
   for (uint32_t i = 0; i < count; ++i) {
-    pipeline.run({&bench.tokens[pipeline.position()], 1});
+    run_together(bench, test.sequences, 1);
     bench.engine->trace().token_chosen();
   }
 }
 
+void rewind(BenchEngine& bench, const BenchTest& test) {
+  for (uint32_t s = 0; s < test.sequences; ++s) bench.sequences[s]->rewind(test.depth);
+}
+
 void warm_up(BenchEngine& bench, const BenchTest& test) {
-  if (test.prompt > 0) run_prompt(bench, test.prompt);
-  if (test.generate > 0) run_steps(bench, 1);
-  bench.engine->pipeline().rewind(test.depth);
+  if (test.prompt > 0) run_prompts(bench, test);
+  if (test.generate > 0) run_steps(bench, test, 1);
+  rewind(bench, test);
 }
 
 // A recording is how modelled time is known.
 void start_recording(BenchEngine& bench, const BenchTest& test) {
   const size_t batches = (test.prompt + bench.facts.batch - 1) / bench.facts.batch;
-  const size_t wanted = bench.engine->pipeline().event_count(test.prompt, test.generate + batches) +
-                        (test.generate + batches + 1) * kEventsPerToken;
+  const size_t wanted =
+      bench.engine->pipeline().forward().event_count(test.prompt, test.generate + batches) +
+      (test.generate + batches + 1) * kEventsPerToken;
   if (wanted > kMostEvents)
     throw Error(ErrorCode::unsupported, test.name(),
                 fmt::format("modelled time would take a recording of {} events", wanted),
@@ -151,26 +197,29 @@ Receipt run_once(BenchEngine& bench, const BenchTest& test) {
   Engine& engine = *bench.engine;
   Trace& trace = engine.trace();
   const bool is_modelled = has_virtual_device(engine);
-  engine.pipeline().rewind(test.depth);
+  rewind(bench, test);
   if (is_modelled) start_recording(bench, test);
   const auto before = trace.snapshot();
   const auto start = Clock::now();
-  if (test.prompt > 0) run_prompt(bench, test.prompt);
+  if (test.prompt > 0) run_prompts(bench, test);
   const auto middle = Clock::now();
   const auto between = trace.snapshot();
   const auto resumed = Clock::now();
-  run_steps(bench, test.generate);
+  run_steps(bench, test, test.generate);
   const auto end = Clock::now();
   trace.stop();
   const auto after = trace.snapshot();
   Receipt receipt;
-  receipt.prompt_tokens = test.prompt;
-  receipt.generated_tokens = test.generate;
+  receipt.prompt_tokens = test.prompt * test.sequences;
+  receipt.generated_tokens = test.generate * test.sequences;
   receipt.first_from_prefill = false;
   receipt.prefill_seconds = test.prompt > 0 ? seconds_between(start, middle) : 0;
   receipt.decode_seconds = test.generate > 0 ? seconds_between(resumed, end) : 0;
-  receipt.devices = window(before, after);
-  receipt.phases = {window(before, between), window(between, after)};
+  // What ran together is counted once: the sequences' shares count a dispatch for each.
+  receipt.devices = difference(after, before);
+  receipt.phases = {difference(between, before), difference(after, between)};
+  for (const auto& sequence : bench.sequences) add_fallbacks(receipt, *sequence, trace);
+  receipt.kv_peak_bytes = engine.pipeline().kv_peak_bytes();
   if (has_virtual_device(receipt)) receipt.modelled = modelled_of(trace, receipt, test);
   return receipt;
 }
@@ -178,24 +227,6 @@ Receipt run_once(BenchEngine& bench, const BenchTest& test) {
 double seconds_of(const Receipt& receipt) {
   return receipt.modelled ? receipt.modelled->prefill + receipt.modelled->decode
                           : receipt.prefill_seconds + receipt.decode_seconds;
-}
-
-void add(std::vector<DeviceCounters>& total, const std::vector<DeviceCounters>& more) {
-  for (const DeviceCounters& device : more) {
-    const auto same = std::find_if(total.begin(), total.end(), [&](const DeviceCounters& other) {
-      return other.device == device.device;
-    });
-    if (same == total.end()) {
-      total.push_back(device);
-      continue;
-    }
-    same->submissions += device.submissions;
-    same->completions += device.completions;
-    same->launches += device.launches;
-    same->busy_ns += device.busy_ns;
-    same->bytes += device.bytes;
-    same->flops += device.flops;
-  }
 }
 
 Receipt sum(const std::vector<Receipt>& runs) {
@@ -209,6 +240,8 @@ Receipt sum(const std::vector<Receipt>& runs) {
     add(total.devices, run.devices);
     add(total.phases.prefill, run.phases.prefill);
     add(total.phases.decode, run.phases.decode);
+    total.fallbacks = run.fallbacks;  // of the engine so far
+    total.kv_peak_bytes = run.kv_peak_bytes;
     if (!run.modelled) continue;
     if (!total.modelled) total.modelled.emplace();
     total.modelled->prefill += run.modelled->prefill;
@@ -255,7 +288,6 @@ BenchRow make_row(const BenchEngine& bench, const BenchTest& test, const std::st
   for (const Receipt& run : runs) row.seconds.push_back(seconds_of(run));
   if (row.modelled)
     row.simulation_seconds = row.receipt.prefill_seconds + row.receipt.decode_seconds;
-  row.receipt.fallbacks = bench.engine->trace().fallbacks();
   check_row(engine, row);
   engine.complete(row.receipt);
   row.receipt.plausibility = judge(*std::min_element(runs.begin(), runs.end(),
@@ -273,7 +305,7 @@ BenchRow make_row(const BenchEngine& bench, const BenchTest& test, const std::st
 }
 
 void prepare(BenchEngine& bench, const BenchTest& test, const BenchOptions& options) {
-  fill(bench, test.depth, options.progress);
+  fill(bench, test, options.progress);
   if (options.warm_up) warm_up(bench, test);
 }
 
@@ -291,8 +323,9 @@ std::vector<double> BenchRow::tokens_per_second() const {
 
 BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress) {
   EngineOptions options = engine_options(setup.flags);
-  options.pipeline.context = context_for(setup, options.model);
-  if (setup.ubatch) options.pipeline.prefill_chunk = *setup.ubatch;
+  options.pipeline.forward.context = context_for(setup, options.model);
+  options.pipeline.forward.sequences = setup.sequences;
+  if (setup.ubatch) options.pipeline.forward.prefill_chunk = *setup.ubatch;
   BenchEngine bench;
   bench.engine = std::make_unique<Engine>(options, progress);
   const DeviceInfo device = bench.engine->devices().front();
@@ -305,9 +338,15 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
   if (setup.positions > context) fail_room(setup, context);
   bench.origin = receipt_context(*bench.engine, setup.flags.fusion);
   bench.facts = facts_of(setup, options, *bench.engine, bench.origin);
-  if (setup.measures_peak && device.name == "cpu")
+  if (setup.measures_peak && device.shares_host_memory)
     bench.facts.peak = bench.engine->measure_cpu_peak();
-  bench.tokens = random_tokens(context, bench.engine->model().config.vocab);
+  const KvShape& kv = bench.engine->pipeline().forward().kv();
+  if (setup.sequences > 1 && kv.is_one_piece)
+    throw Error(ErrorCode::usage, fmt::format("--sequences {}", setup.sequences),
+                fmt::format("{} keeps the cache of one sequence at a time", device.name));
+  for (uint32_t s = 0; s < setup.sequences; ++s)
+    bench.sequences.push_back(std::make_unique<Sequence>(bench.engine->pipeline()));
+  bench.tokens = random_tokens(context + setup.sequences, bench.engine->model().config.vocab);
   return bench;
 }
 
@@ -349,10 +388,23 @@ std::pair<BenchRow, BenchRow> measure_in_turns(BenchEngine& a, BenchEngine& b,
   return {std::move(row_a), std::move(row_b)};
 }
 
+PhaseSpeed phase_speed(const BenchRow& row, Phase phase) {
+  const bool prefill = phase == Phase::prefill;
+  const Receipt& receipt = row.receipt;
+  if (row.refused() || row.seconds.empty()) return {};
+  const double measured = prefill ? receipt.prefill_seconds : receipt.decode_seconds;
+  const double modelled =
+      receipt.modelled ? (prefill ? receipt.modelled->prefill : receipt.modelled->decode) : 0;
+  const auto runs = static_cast<double>(row.seconds.size());
+  return {
+      (row.modelled ? modelled : measured) / runs,
+      static_cast<double>(row.test.sequences) * (prefill ? row.test.prompt : row.test.generate)};
+}
+
 double dispatches_per_token(const BenchRow& row) {
   double submissions = 0;
   for (const DeviceCounters& device : row.receipt.devices)
-    if (device.device != "cpu" || row.receipt.devices.size() == 1)
+    if (!device.is_host || row.receipt.devices.size() == 1)
       submissions += static_cast<double>(device.submissions);
   return submissions / row.all_tokens();
 }

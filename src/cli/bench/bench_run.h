@@ -11,11 +11,14 @@
 #include "base/progress.h"
 #include "cli/bench/bench_tests.h"
 #include "cli/flags.h"
-#include "engine/engine.h"
 #include "trace/energy_meter.h"
+#include "trace/plausibility.h"
 #include "trace/receipt.h"
 
 namespace tyto {
+
+class Engine;
+class Sequence;
 
 // One combination of the flags that need an engine of their own.
 struct BenchSetup {
@@ -23,6 +26,7 @@ struct BenchSetup {
   uint32_t batch = 2048;           // tokens given to the engine at once
   std::optional<uint32_t> ubatch;  // tokens per prefill dispatch; none: the engine's own
   uint64_t positions = 0;          // what the longest test needs
+  uint32_t sequences = 1;          // at once, in the widest test
   std::string longest_test;
   bool measures_peak = false;  // of the cpu
 };
@@ -40,6 +44,7 @@ struct BenchFacts {
   uint32_t layers = 0;
   std::string kv_type;
   std::string device;  // as asked for
+  bool on_host = false;
   std::string device_description;
   std::string fusion;
   std::string weights_hash;
@@ -50,7 +55,10 @@ struct BenchEngine {
   BenchFacts facts;
   ReceiptContext origin;
   std::unique_ptr<Engine> engine;
-  std::vector<Token> tokens;  // [context], the one at each position: a filled cache stays valid
+  std::vector<std::unique_ptr<Sequence>> sequences;  // of the engine
+  // [context + sequences]: sequence s has token s + i at its position i, so that a filled cache
+  // stays valid.
+  std::vector<Token> tokens;
 };
 
 // A comparison of two devices in turns; the same in both rows.
@@ -99,6 +107,14 @@ BenchRow measure(BenchEngine& bench, const BenchTest& test, const BenchOptions& 
 // The same test in turns, a b a b ..., so that what drifts meets both.
 std::pair<BenchRow, BenchRow> measure_in_turns(BenchEngine& a, BenchEngine& b,
                                                const BenchTest& test, const BenchOptions& options);
+
+// Of one repetition in the mean, on the clock that the row says. No seconds where the row was
+// refused or has no such phase.
+struct PhaseSpeed {
+  double seconds = 0;
+  double tokens = 0;  // of all sequences
+};
+PhaseSpeed phase_speed(const BenchRow& row, Phase phase);
 
 // Submissions per token of the row. The host's own steps beside another device are not dispatches.
 double dispatches_per_token(const BenchRow& row);

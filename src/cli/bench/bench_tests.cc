@@ -125,6 +125,7 @@ std::string BenchTest::name() const {
   if (prompt > 0) text = fmt::format("pp{}", prompt);
   if (generate > 0) text += fmt::format("{}tg{}", text.empty() ? "" : "+", generate);
   if (depth > 0) text += fmt::format(" @ d{}", depth);
+  if (sequences > 1) text += fmt::format(" x {}", sequences);
   return text;
 }
 
@@ -175,14 +176,15 @@ std::vector<std::string> parse_names(const std::vector<std::string>& texts,
 
 std::vector<BenchTest> bench_tests(const TestLists& lists) {
   std::vector<BenchTest> tests;
-  for (uint32_t depth : lists.depths) {
-    for (uint32_t prompt : lists.prompts)
-      if (prompt > 0) tests.push_back({prompt, 0, depth});
-    for (uint32_t generate : lists.generates)
-      if (generate > 0) tests.push_back({0, generate, depth});
-    for (const auto& [prompt, generate] : lists.pairs)
-      if (prompt + generate > 0) tests.push_back({prompt, generate, depth});
-  }
+  for (uint32_t sequences : lists.sequences)
+    for (uint32_t depth : lists.depths) {
+      for (uint32_t prompt : lists.prompts)
+        if (prompt > 0) tests.push_back({prompt, 0, depth, sequences});
+      for (uint32_t generate : lists.generates)
+        if (generate > 0) tests.push_back({0, generate, depth, sequences});
+      for (const auto& [prompt, generate] : lists.pairs)
+        if (prompt + generate > 0) tests.push_back({prompt, generate, depth, sequences});
+    }
   if (tests.empty())
     throw Error(ErrorCode::usage, "bench", "there is nothing to measure",
                 "give -p, -n or -pg more than 0 tokens");

@@ -16,9 +16,10 @@ struct BenchTest {
   uint32_t prompt = 0;
   uint32_t generate = 0;
   uint32_t depth = 0;
+  uint32_t sequences = 1;  // each with tokens of its own, all at once
 
-  std::string name() const;  // pp512, tg128, pp512+tg128, tg32 @ d2048
-  uint32_t tokens() const { return prompt + generate; }
+  std::string name() const;  // pp512, tg128, pp512+tg128, tg32 @ d2048, tg32 x 8
+  uint32_t tokens() const { return sequences * (prompt + generate); }
   uint64_t positions() const { return uint64_t{depth} + prompt + generate; }
   bool operator==(const BenchTest&) const = default;
 };
@@ -40,9 +41,10 @@ struct TestLists {
   std::vector<uint32_t> generates;
   std::vector<std::pair<uint32_t, uint32_t>> pairs;
   std::vector<uint32_t> depths;
+  std::vector<uint32_t> sequences = {1};
 };
-// Per depth the prompts, the generations and the pairs; 0 tokens are no test. Without any test a
-// usage Error.
+// Per number of sequences and depth the prompts, the generations and the pairs; 0 tokens are no
+// test. Without any test a usage Error.
 std::vector<BenchTest> bench_tests(const TestLists& lists);
 
 // The arguments after "bench" with llama-bench's flags of several letters behind one dash (-pg,

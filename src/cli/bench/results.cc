@@ -1,14 +1,13 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utc_time.h"
 #include "cli/bench/results_ledger.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
@@ -89,34 +88,41 @@ void supersede(const SupersedeFlags& flags) {
                    entry.speed));
 }
 
+void define_list(CommandLine& command) {
+  bool& all = command.values<bool>();
+  command.add({{"--all", &all, "superseded ones too, marked"}});
+  command.run = [&all] { list(all); };
+}
+
+void define_show(CommandLine& command) {
+  std::string& id = command.values<std::string>();
+  command.add({{"id", &id, "ID", "as the list or a table's receipt column shows it",
+                Rules{.required = true}}});
+  command.run = [&id] { show(id); };
+}
+
+void define_supersede(CommandLine& command) {
+  SupersedeFlags& flags = command.values<SupersedeFlags>();
+  command.add({
+      {"id", &flags.id, "ID", "the result", Rules{.required = true}},
+      {"--why", &flags.why, "TEXT", "the reason", Rules{.required = true}},
+      {"--by", &flags.by, "ID", "the result that counts instead"},
+  });
+  command.run = [&flags] { supersede(flags); };
+}
+
 }  // namespace
 
-void define_results(CLI::App& command) {
-  command.require_subcommand(1);
-  command.footer(
+void define_results(CommandLine& command) {
+  command.needs_command = true;
+  command.footer =
       "`tyto bench` keeps every row in $XDG_STATE_HOME/tyto/results.jsonl (default: "
       "~/.local/state).\nLines are only ever added. IDs may be shortened.\n\n"
       "Examples:\n  tyto results list\n  tyto results show 1a2b3c4d\n"
-      "  tyto results supersede 1a2b3c4d --why 'measured on battery' --by 5e6f7a8b");
-  CLI::App* lister = command.add_subcommand("list", "show the results that stand");
-  auto all = std::make_shared<bool>(false);
-  lister->add_flag("--all", *all, "superseded ones too, marked");
-  lister->callback([all] { list(*all); });
-
-  CLI::App* shower = command.add_subcommand("show", "everything that is kept of one, as JSON");
-  auto id = std::make_shared<std::string>();
-  shower->add_option("id", *id, "as the list or a table's receipt column shows it")
-      ->type_name("ID")
-      ->required();
-  shower->callback([id] { show(*id); });
-
-  CLI::App* superseder =
-      command.add_subcommand("supersede", "say that a result no longer counts, and why");
-  auto flags = std::make_shared<SupersedeFlags>();
-  superseder->add_option("id", flags->id, "the result")->type_name("ID")->required();
-  superseder->add_option("--why", flags->why, "the reason")->type_name("TEXT")->required();
-  superseder->add_option("--by", flags->by, "the result that counts instead")->type_name("ID");
-  superseder->callback([flags] { supersede(*flags); });
+      "  tyto results supersede 1a2b3c4d --why 'measured on battery' --by 5e6f7a8b";
+  define_list(command.add_command("list", "show the results that stand"));
+  define_show(command.add_command("show", "everything that is kept of one, as JSON"));
+  define_supersede(command.add_command("supersede", "say that a result no longer counts, and why"));
 }
 
 }  // namespace tyto

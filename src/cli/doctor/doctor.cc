@@ -1,11 +1,10 @@
 // doctor: everything between the processor and a dispatch, each with a verdict and a way out.
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/doctor/doctor_checks.h"
 #include "cli/doctor/doctor_probe.h"
@@ -125,22 +124,22 @@ void doctor(const DoctorFlags& flags) {
 
 }  // namespace
 
-void define_doctor(CLI::App& command) {
-  auto flags = std::make_shared<DoctorFlags>();
-  add_model_flag(command, flags->model);
-  command.add_flag("--json", flags->json, "the same as JSON");
-  command
-      .add_option("--root", flags->root,
-                  "read /proc, /sys, /dev, /lib and /usr below this folder: a recorded machine; "
-                  "nothing is tried out then")
-      ->type_name("DIR")
-      ->check(CLI::ExistingDirectory);
-  command.alias("validate");
-  command.footer(
+void define_doctor(CommandLine& command) {
+  DoctorFlags& flags = command.values<DoctorFlags>();
+  add_model_flag(command, flags.model);
+  command.add({
+      {"--json", &flags.json, "the same as JSON"},
+      {"--root", &flags.root, "DIR",
+       "read /proc, /sys, /dev, /lib and /usr below this folder: a recorded machine; nothing is "
+       "tried out then",
+       Rules{.is_folder = true}},
+  });
+  command.alias = "validate";
+  command.footer =
       "✓ good   ! works, less well than it could   ✗ broken   · does not apply\n"
       "Exit code 1 when something is broken, else 0. docs/doctor.md explains each check.\n\n"
-      "Examples:\n  tyto doctor\n  tyto doctor -m model.gguf --json");
-  command.callback([flags] { doctor(*flags); });
+      "Examples:\n  tyto doctor\n  tyto doctor -m model.gguf --json";
+  command.run = [&flags] { doctor(flags); };
 }
 
 }  // namespace tyto

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "device/device.h"
 #include "device/npu/store/kernel_store.h"
 #include "model/model.h"
 #include "tensor/compare.h"
@@ -46,10 +47,9 @@ TestProgram test_program(uint64_t rows, uint64_t cols, DType activations) {
       {"matrix", SlotKind::weight, DType::bf16, rows, cols},
       {"y", SlotKind::output, activations, 1, rows},
   };
-  Launch norm{Kernel::rmsnorm, "norm", "doctor", {{kX}, {kGain}, {kNormed, false, true}}, {}};
+  Launch norm{Kernel::rmsnorm, "norm", {{kX}, {kGain}, {kNormed, false, true}}};
   norm.shape.eps = kEps;
-  const Launch matmul{
-      Kernel::matmul, "matmul", "doctor", {{kNormed}, {kMatrix}, {kY, false, true}}, {}};
+  const Launch matmul{Kernel::matmul, "matmul", {{kNormed}, {kMatrix}, {kY, false, true}}};
   test.program.launches = {norm, matmul};
   test.matrix.resize(rows * cols);
   for (size_t i = 0; i < test.matrix.size(); ++i) test.matrix[i] = f32_to_bf16(value_at(i));
@@ -77,31 +77,33 @@ std::vector<float> plain_loops(const TestProgram& test) {
 // The program on the device, ready to be called again and again.
 class Loaded {
  public:
-  Loaded(Device& device, const TestProgram& test) : device_(device), test_(test) {
+  Loaded(Device& device, const TestProgram& test) : test_(test) {
     for (const Launch& launch : test.program.launches)
       if (const auto reason = device.why_not(test.program, launch))
-        throw Error(ErrorCode::device, device.info().name + ": " + launch.step, *reason);
+        throw Error(ErrorCode::device, device.info().name + ": " + launch.name, *reason);
     const TensorView gain{DType::f32, 1, test.cols, std::as_bytes(std::span(test.gain))};
     const TensorView matrix{DType::bf16, test.rows, test.cols,
                             std::as_bytes(std::span(test.matrix))};
-    executable_ = device.load(test.program);
-    for (uint16_t slot = 0; slot < test.program.slots.size(); ++slot) {
-      const TensorView* contents = slot == kGain ? &gain : slot == kMatrix ? &matrix : nullptr;
-      buffers_.push_back(device.alloc(test.program.slots[slot], contents));
-      executable_->bind(slot, buffers_.back());
+    std::vector<TensorView> weights(test.program.slots.size());
+    weights[kGain] = gain;
+    weights[kMatrix] = matrix;
+    executable_ = device.load(test.program, weights);
+    buffers_.resize(weights.size());
+    for (uint16_t slot : {kX, kNormed, kY}) {
+      buffers_[slot] = device.alloc(test.program.slots[slot]);
+      executable_->bind(slot, buffers_[slot]);
     }
     write_input();
   }
 
-  void call() {
-    executable_->submit({});
-    executable_->wait(kTimeout);
+  Completion call() {
+    executable_->submit(call_of(1));
+    return executable_->wait(kTimeout);
   }
 
   std::vector<float> output() {
     const Slot& slot = test_.program.slots[kY];
     const Buffer& y = buffers_[kY];
-    device_.sync(y, Sync::from_device, 0, slot.bytes());
     std::vector<float> values(test_.rows);
     for (uint64_t i = 0; i < test_.rows; ++i) {
       uint16_t half = 0;
@@ -123,10 +125,8 @@ class Loaded {
       else
         std::memcpy(buffers_[kX].data + i * 2, &half, 2);
     }
-    device_.sync(buffers_[kX], Sync::to_device, 0, slot.bytes());
   }
 
-  Device& device_;
   const TestProgram& test_;
   std::unique_ptr<Executable> executable_;
   std::vector<Buffer> buffers_;
@@ -148,19 +148,18 @@ void check_numbers(Device& device, DeviceProbe& probe) {
 }
 
 // GB/s of matrix, by the device's own busy time: modelled on a virtual device, measured otherwise.
-void measure_rate(Device& device, Trace& trace, DeviceProbe& probe) {
+void measure_rate(Device& device, DeviceProbe& probe) {
   constexpr uint64_t kRows = 8192, kCols = 4096;  // 64 MiB: more than any cache of such a machine
   constexpr auto kLeastTime = std::chrono::milliseconds(200);
   const TestProgram test = test_program(kRows, kCols, device.info().activations);
   Loaded loaded(device, test);
   loaded.call();
-  const DeviceCounters before = trace.device(probe.name);
   const auto start = Clock::now();
-  do loaded.call();
-  while (!probe.is_virtual && Clock::now() - start < kLeastTime);
-  const DeviceCounters& after = trace.device(probe.name);
-  const double seconds = static_cast<double>(after.busy_ns - before.busy_ns) * 1e-9;
-  const double calls = static_cast<double>(after.completions - before.completions);
+  double seconds = 0, calls = 0;
+  do {
+    seconds += static_cast<double>(loaded.call().device_ns) * 1e-9;
+    ++calls;
+  } while (!probe.is_virtual && Clock::now() - start < kLeastTime);
   if (seconds > 0) probe.gb_per_s = calls * kRows * kCols * 2e-9 / seconds;
 }
 
@@ -170,7 +169,7 @@ struct Range {
   double least, most;
 };
 Range expected_rate(const DeviceInfo& device) {
-  return device.name == "cpu" ? Range{2, 1000} : Range{15, 80};
+  return device.shares_host_memory ? Range{2, 1000} : Range{15, 80};
 }
 
 }  // namespace
@@ -194,7 +193,7 @@ DeviceProbe probe_device(const DeviceEntry& entry, const DeviceEnv& env) {
   probe.expected_most = expected_rate(info).most;
   try {
     check_numbers(*device, probe);
-    if (probe.worst_error <= probe.allowed_error) measure_rate(*device, env.trace, probe);
+    if (probe.worst_error <= probe.allowed_error) measure_rate(*device, probe);
   } catch (const Error& error) {
     probe.dispatch_error = error.what();
   }

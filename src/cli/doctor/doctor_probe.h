@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "cli/doctor/doctor_facts.h"
-#include "device/device.h"
 
 namespace tyto {
+
+struct DeviceEntry;
+struct DeviceEnv;
 
 // A small program (rmsnorm, then matmul) compared with plain loops, then the rate at which one
 // large matrix is read. `open_error` instead when the device cannot be opened.

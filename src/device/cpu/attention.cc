@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
-#include "device/cpu/grown.h"
+#include "device/cpu/scratch_buffer.h"
 
 namespace tyto::cpu {
 namespace {
@@ -12,84 +13,104 @@ namespace {
 // Query rows that share the widened keys and values: enough to pay for widening them.
 constexpr size_t kMostRows = 32;
 
+// Some rows of one segment against one KV head.
+struct Tile {
+  const Segment* segment;
+  size_t kv_head;
+  size_t first;   // row in the segment
+  size_t tokens;  // rows of the call
+  size_t splits;  // that its last row sees
+  size_t unit;    // splits of all tiles before it
+};
+
+size_t splits_of(size_t positions) {
+  return (positions + kSplitPositions - 1) / kSplitPositions;
+}
+
 // Everything that follows from the call's shape.
 struct Plan {
-  explicit Plan(const Attention& a)
-      : group(a.heads / a.kv_heads),
-        tile_tokens(std::min(a.tokens, std::max<size_t>(1, kMostRows / group))),
-        tiles((a.tokens + tile_tokens - 1) / tile_tokens * a.kv_heads),
-        splits((a.position + a.tokens + kSplitPositions - 1) / kSplitPositions),
-        rows(tile_tokens * group),
-        padded_dim(attention_padded(a.head_dim)) {}
+  Plan(const Attention& a, std::vector<Tile>& memory)
+      : group(a.shape.heads / a.shape.kv_heads),
+        padded_dim(attention_padded(a.shape.head_dim)),
+        tiles(memory) {
+    const size_t most = std::max<size_t>(1, kMostRows / group);
+    size_t tile_tokens = 1;
+    tiles.clear();
+    for (const Segment& segment : a.segments)
+      for (size_t first = 0; first < segment.rows; first += most) {
+        const size_t tokens = std::min<size_t>(most, segment.rows - first);
+        const size_t seen = splits_of(segment.position + first + tokens);
+        tile_tokens = std::max(tile_tokens, tokens);
+        most_splits = std::max(most_splits, seen);
+        for (size_t head = 0; head < a.shape.kv_heads; ++head) {
+          tiles.push_back({&segment, head, first, tokens, seen, units});
+          units += seen;
+          work += 2 * tokens * group * segment.end() * a.shape.head_dim;
+        }
+      }
+    rows = tile_tokens * group;
+  }
 
-  size_t group;        // query heads per KV head
-  size_t tile_tokens;  // the most tokens of one tile
-  size_t tiles;        // token tiles times KV heads
-  size_t splits;
-  size_t rows;  // of a tile
+  size_t group;  // query heads per KV head
   size_t padded_dim;
+  std::vector<Tile>& tiles;
+  size_t units = 0;  // splits of all tiles
+  size_t most_splits = 0;
+  size_t rows = 0;  // of the largest tile
+  size_t work = 0;  // multiply-adds
 
   size_t part_floats() const { return rows * (2 + padded_dim); }
   AttentionPart part(float* memory) const { return {memory, memory + rows, memory + 2 * rows}; }
 };
 
-// Some tokens' rows against one KV head.
-struct Tile {
-  size_t kv_head;
-  size_t first_token;
-  size_t tokens;
-};
-
-Tile tile_at(const Attention& a, const Plan& plan, size_t index) {
-  const size_t first = index / a.kv_heads * plan.tile_tokens;
-  return {index % a.kv_heads, first, std::min(plan.tile_tokens, a.tokens - first)};
-}
-
 // The tile's queries one after the other, scaled.
 void gather_queries(const Attention& a, const Plan& plan, const Tile& tile, float* q) {
-  const float scale = 1.0f / std::sqrt(static_cast<float>(a.head_dim));
-  const size_t width = plan.group * a.head_dim;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(a.shape.head_dim));
+  const size_t width = plan.group * a.shape.head_dim;
   for (size_t t = 0; t < tile.tokens; ++t) {
-    const float* in = a.q + ((tile.first_token + t) * a.kv_heads + tile.kv_head) * width;
+    const size_t row = tile.segment->first_row + tile.first + t;
+    const float* in = a.q + (row * a.shape.kv_heads + tile.kv_head) * width;
     for (size_t i = 0; i < width; ++i) q[t * width + i] = scale * in[i];
   }
 }
 
+// Where a head's positions of a split begin, in rows of the cache.
+size_t split_row(const LaunchShape& shape, const Tile& tile, size_t split) {
+  const size_t position = split * kSplitPositions;
+  if (shape.page == 0) return tile.kv_head * shape.context + position;
+  const size_t page = tile.segment->pages[position / shape.page];
+  return (page * shape.kv_heads + tile.kv_head) * shape.page + position % shape.page;
+}
+
 void attend_to_split(const Attention& a, const Plan& plan, const Tile& tile, size_t split,
                      const float* q, const AttentionPart& out, const AttentionLoops& loops) {
-  static thread_local Grown<float> scratch;
-  const uint64_t head_bytes = a.context * row_bytes(a.kv_type, a.head_dim);
+  static thread_local ScratchBuffer<float> scratch;
+  const uint64_t at = split_row(a.shape, tile, split) * row_bytes(a.kv_type, a.shape.head_dim);
   loops.attend({.q = q,
                 .rows = tile.tokens * plan.group,
                 .group = plan.group,
-                .head_dim = a.head_dim,
-                .k = a.k + tile.kv_head * head_bytes,
-                .v = a.v + tile.kv_head * head_bytes,
+                .head_dim = a.shape.head_dim,
+                .k = a.k + at,
+                .v = a.v + at,
                 .kv_type = a.kv_type,
                 .first = split * kSplitPositions,
-                .position = a.position + tile.first_token,
+                .position = tile.segment->position + tile.first,
                 .out = out,
-                .scratch = scratch.at_least(attention_scratch(plan.rows, a.head_dim))});
+                .scratch = scratch.at_least(attention_scratch(plan.rows, a.shape.head_dim))});
 }
 
 void write_results(const Attention& a, const Plan& plan, const Tile& tile,
                    const AttentionPart& merged) {
+  const size_t dim = a.shape.head_dim;
   for (size_t t = 0; t < tile.tokens; ++t)
     for (size_t g = 0; g < plan.group; ++g) {
       const size_t row = t * plan.group + g;
-      const size_t head = (tile.first_token + t) * a.heads + tile.kv_head * plan.group + g;
+      const size_t head = (tile.segment->first_row + tile.first + t) * a.shape.heads +
+                          tile.kv_head * plan.group + g;
       const float scale = 1.0f / merged.total[row];
       const float* mixed = merged.mixed + row * plan.padded_dim;
-      for (size_t i = 0; i < a.head_dim; ++i) a.y[head * a.head_dim + i] = scale * mixed[i];
+      for (size_t i = 0; i < dim; ++i) a.y[head * dim + i] = scale * mixed[i];
     }
-}
-
-void merge_all(const Plan& plan, const Tile& tile, const float* parts, float* merged,
-               const AttentionLoops& loops) {
-  const AttentionPart into = plan.part(merged);
-  for (size_t split = 0; split < plan.splits; ++split)
-    loops.merge(into, plan.part(const_cast<float*>(parts) + split * plan.part_floats()),
-                tile.tokens * plan.group, plan.padded_dim, split == 0);
 }
 
 // Enough tiles for everybody: each thread walks the splits of its own.
@@ -97,17 +118,16 @@ void attend_by_tile(const Attention& a, const Plan& plan, ThreadPool& pool,
                     const AttentionLoops& loops) {
   // One query over a short cache is done sooner than another thread is awake.
   constexpr size_t kWorthSharing = 512 << 10;  // multiply-adds
-  const size_t per_tile = 2 * plan.rows * (a.position + a.tokens) * a.head_dim;
-  pool.parallel_for(plan.tiles, kWorthSharing / per_tile, [&](size_t begin, size_t end) {
-    static thread_local Grown<float> memory;
-    float* q = memory.at_least(plan.rows * a.head_dim + 2 * plan.part_floats());
-    const AttentionPart merged = plan.part(q + plan.rows * a.head_dim);
+  const size_t grain = kWorthSharing / (plan.work / plan.tiles.size() + 1);
+  pool.parallel_for(plan.tiles.size(), grain, [&](size_t begin, size_t end) {
+    static thread_local ScratchBuffer<float> memory;
+    float* q = memory.at_least(plan.rows * a.shape.head_dim + 2 * plan.part_floats());
+    const AttentionPart merged = plan.part(q + plan.rows * a.shape.head_dim);
     const AttentionPart part = plan.part(merged.largest + plan.part_floats());
     for (size_t i = begin; i < end; ++i) {
-      const Tile tile = tile_at(a, plan, i);
+      const Tile& tile = plan.tiles[i];
       gather_queries(a, plan, tile, q);
-      const size_t last = a.position + tile.first_token + tile.tokens;
-      for (size_t split = 0; split * kSplitPositions < last; ++split) {
+      for (size_t split = 0; split < tile.splits; ++split) {
         attend_to_split(a, plan, tile, split, q, part, loops);
         loops.merge(merged, part, tile.tokens * plan.group, plan.padded_dim, split == 0);
       }
@@ -119,38 +139,44 @@ void attend_by_tile(const Attention& a, const Plan& plan, ThreadPool& pool,
 // Few tiles, a long cache: threads share the splits, and each tile's are merged afterwards.
 void attend_by_split(const Attention& a, const Plan& plan, ThreadPool& pool,
                      const AttentionLoops& loops) {
-  static thread_local Grown<float> memory;
-  const size_t q_floats = plan.rows * a.head_dim, tile_floats = plan.splits * plan.part_floats();
-  float* q = memory.at_least(plan.tiles * (q_floats + tile_floats + plan.part_floats()));
-  float* parts = q + plan.tiles * q_floats;
-  float* merged = parts + plan.tiles * tile_floats;
-  for (size_t i = 0; i < plan.tiles; ++i)
-    gather_queries(a, plan, tile_at(a, plan, i), q + i * q_floats);
-  pool.parallel_for(plan.tiles * plan.splits, 1, [&](size_t begin, size_t end) {
-    for (size_t index = begin; index < end; ++index) {
-      const size_t i = index / plan.splits, split = index % plan.splits;
-      attend_to_split(a, plan, tile_at(a, plan, i), split, q + i * q_floats,
-                      plan.part(parts + i * tile_floats + split * plan.part_floats()), loops);
+  static thread_local ScratchBuffer<float> memory;
+  const size_t q_floats = plan.rows * a.shape.head_dim, tiles = plan.tiles.size();
+  float* q =
+      memory.at_least(tiles * (q_floats + plan.part_floats()) + plan.units * plan.part_floats());
+  float* parts = q + tiles * q_floats;
+  float* merged = parts + plan.units * plan.part_floats();
+  for (size_t i = 0; i < tiles; ++i) gather_queries(a, plan, plan.tiles[i], q + i * q_floats);
+  pool.parallel_for(plan.units, 1, [&](size_t begin, size_t end) {
+    const auto after = std::upper_bound(plan.tiles.begin(), plan.tiles.end(), begin,
+                                        [](size_t unit, const Tile& t) { return unit < t.unit; });
+    auto i = static_cast<size_t>(after - plan.tiles.begin()) - 1;
+    for (size_t unit = begin; unit < end; ++unit) {
+      while (unit >= plan.tiles[i].unit + plan.tiles[i].splits) ++i;
+      attend_to_split(a, plan, plan.tiles[i], unit - plan.tiles[i].unit, q + i * q_floats,
+                      plan.part(parts + unit * plan.part_floats()), loops);
     }
   });
   constexpr size_t kSplitsWorthSharing = 4;
-  pool.parallel_for(plan.tiles, plan.splits < kSplitsWorthSharing ? plan.tiles : 1,
-                    [&](size_t begin, size_t end) {
-                      for (size_t i = begin; i < end; ++i) {
-                        float* result = merged + i * plan.part_floats();
-                        const Tile tile = tile_at(a, plan, i);
-                        merge_all(plan, tile, parts + i * tile_floats, result, loops);
-                        write_results(a, plan, tile, plan.part(result));
-                      }
-                    });
+  pool.parallel_for(
+      tiles, plan.most_splits < kSplitsWorthSharing ? tiles : 1, [&](size_t begin, size_t end) {
+        for (size_t i = begin; i < end; ++i) {
+          const Tile& tile = plan.tiles[i];
+          const AttentionPart into = plan.part(merged + i * plan.part_floats());
+          for (size_t split = 0; split < tile.splits; ++split)
+            loops.merge(into, plan.part(parts + (tile.unit + split) * plan.part_floats()),
+                        tile.tokens * plan.group, plan.padded_dim, split == 0);
+          write_results(a, plan, tile, into);
+        }
+      });
 }
 
 }  // namespace
 
 void attend(const Attention& attention, ThreadPool& pool, const AttentionLoops& loops) {
-  const Plan plan(attention);
+  static thread_local std::vector<Tile> tiles;
+  const Plan plan(attention, tiles);
   constexpr size_t kTilesPerThread = 4;
-  if (plan.splits == 1 || plan.tiles >= kTilesPerThread * pool.threads())
+  if (plan.most_splits == 1 || plan.tiles.size() >= kTilesPerThread * pool.threads())
     attend_by_tile(attention, plan, pool, loops);
   else
     attend_by_split(attention, plan, pool, loops);

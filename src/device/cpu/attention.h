@@ -1,26 +1,24 @@
-// Attention over a KV cache: how queries and positions are shared among the threads.
+// Attention over KV caches: how queries and positions are shared among the threads.
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "base/thread_pool.h"
 #include "device/cpu/inner_loops.h"
+#include "program/program.h"
 
 namespace tyto::cpu {
 
-// Causal attention of a call's tokens, the first of which stands at `position`.
+// Causal attention of a call's rows, each segment in its own sequence's cache.
 struct Attention {
-  const float* q;      // [tokens, heads, head_dim]
-  const std::byte* k;  // [kv_heads, context, head_dim] of kv_type: f32, f16 or q8_0
+  const float* q;      // [rows, heads, head_dim]
+  const std::byte* k;  // of kv_type (f32, f16 or q8_0), laid out as `shape` says
   const std::byte* v;
   DType kv_type;
-  size_t tokens;
-  size_t position;
-  size_t heads;
-  size_t kv_heads;
-  size_t head_dim;
-  size_t context;
-  float* y;  // [tokens, heads, head_dim]
+  std::span<const Segment> segments;
+  const LaunchShape& shape;  // a page, where there are pages, is a multiple of kSplitPositions
+  float* y;                  // [rows, heads, head_dim]
 };
 
 void attend(const Attention& attention, ThreadPool& pool, const AttentionLoops& loops);

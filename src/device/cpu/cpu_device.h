@@ -7,6 +7,7 @@
 
 namespace tyto {
 
+std::span<const DeviceSetting> cpu_setting_rows();
 std::unique_ptr<Device> open_cpu_device(const DeviceEnv& env);
 
 }  // namespace tyto

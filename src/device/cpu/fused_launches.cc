@@ -72,16 +72,16 @@ size_t fused_launches(const Program& program, size_t first) {
 void run_fused(std::span<const Operation> operations) {
   const Operation& first = operations.front();
   const Operation& last = operations.back();
-  MatmulGroup group{first.data(0), first.call.tokens, first.slot(1).cols, {}, takes_blocks(first)};
+  MatmulGroup group{first.data(0), first.call.rows, first.args[1].cols, {}, takes_blocks(first)};
   std::array<MatmulTarget, kMostFused> targets;
   size_t matmuls = 0;
   for (const Operation& op : operations)
-    if (op.launch.kernel == Kernel::matmul) targets[matmuls++] = matmul_target(op);
+    if (op.kernel == Kernel::matmul) targets[matmuls++] = matmul_target(op);
   group.targets = std::span(targets).first(matmuls);
-  if (last.launch.kernel == Kernel::add) {
+  if (last.kernel == Kernel::add) {
     group.epilogue = Epilogue::add;
     group.other = last.data(0);
-  } else if (last.launch.kernel == Kernel::swiglu) {
+  } else if (last.kernel == Kernel::swiglu) {
     group.epilogue = Epilogue::swiglu;
     group.other = last.data(2);
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/joined.h"
 
 namespace tyto::cpu {
 namespace {
@@ -59,13 +60,10 @@ const InnerLoops& best_inner_loops() {
 }
 
 const InnerLoops& inner_loops_named(std::string_view name) {
-  std::string known;
-  for (const InnerLoops* loops : usable_inner_loops()) {
+  for (const InnerLoops* loops : usable_inner_loops())
     if (loops->name == name) return *loops;
-    known += (known.empty() ? "" : ", ") + std::string(loops->name);
-  }
   throw Error(ErrorCode::usage, "--isa " + std::string(name), "not on this processor",
-              "it has: " + known);
+              "it has: " + joined(usable_inner_loops(), ", ", &InnerLoops::name));
 }
 
 const InnerLoops& chosen_inner_loops(std::string_view name) {

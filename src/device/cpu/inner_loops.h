@@ -27,20 +27,6 @@ struct MatmulTile {
   size_t weight_stride = 0;  // values from row to row of the weights; 0: k
 };
 
-// One query token against one KV head: `group` query heads share it. The plain definition of what
-// AttentionLoops do.
-struct AttentionHead {
-  const float* q;  // [group, head_dim]
-  const void* k;   // [positions, head_dim] of kv_type: f32 or f16
-  const void* v;
-  DType kv_type;
-  size_t group;
-  size_t head_dim;
-  size_t positions;
-  float* scores;  // [group, positions], scratch
-  float* y;       // [group, head_dim]
-};
-
 // Some rows of a matrix of f32, f16 or bf16 times all tokens of a call.
 struct FloatMatmul {
   const void* weights;  // [.., k], the whole matrix, rows row_stride apart
@@ -78,7 +64,6 @@ struct PackedMatmul {
 
 struct PackedLoops {
   size_t tile_tokens;  // the most tokens of one tile of BlockActivations
-  size_t tile_panels;  // panels best multiplied together
   bool wide_codes;     // uses BlockActivations::wide_codes
   void (*quantize_tile)(const float* x, size_t x_stride, size_t k, const TokenTile& tile,
                         const BlockActivations& out);
@@ -109,7 +94,7 @@ struct AttentionSplit {
   size_t rows;     // [tokens, group]: `group` query heads share the KV head
   size_t group;
   size_t head_dim;
-  const void* k;  // the head's [context, head_dim] of kv_type: f32, f16 or q8_0
+  const void* k;  // the split's [positions, head_dim] of kv_type: f32, f16 or q8_0
   const void* v;
   DType kv_type;
   size_t first;     // position of the split
@@ -139,7 +124,6 @@ struct PeakLoops {
 struct InnerLoops {
   const char* name;  // as in --isa
   void (*matmul)(const MatmulTile& tile);
-  void (*attend)(const AttentionHead& head);
   void (*widen)(DType type, const void* in, float* out, size_t count);   // f32, f16, bf16
   void (*narrow)(DType type, const float* in, void* out, size_t count);  // those and q8_0
   void (*rmsnorm)(const float* x, const float* weight, float* y, size_t count, float eps);
@@ -173,7 +157,6 @@ const InnerLoops& chosen_inner_loops(std::string_view name);
   namespace isa {                          \
   const InnerLoops& inner_loops();         \
   void matmul(const MatmulTile& tile);     \
-  void attend(const AttentionHead& head);  \
   const AttentionLoops& attention_loops(); \
   const FloatLoops& float_loops();         \
   const PackedLoops* packed_loops();       \

@@ -9,75 +9,25 @@
 #include "device/cpu/fused_launches.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/operations.h"
-#include "program/kernel_spec.h"
+#include "program/kernels.h"
 
 namespace tyto::cpu {
 namespace {
-
-// What an argument is to its kernel, and so which of its rows a call touches.
-enum class Role : uint8_t {
-  none,
-  ids,       // i32, one per token
-  matrix,    // a weight, read in its own type
-  vector,    // one row of values
-  rows,      // a row of values per token
-  gathered,  // the rows from first_row on
-  cache,     // [kv_heads, context, head_dim]
-  integers,  // a row per token, i8 or i32
-};
-
-struct ArgRole {
-  Role role = Role::none;
-  bool reads = false;
-  bool writes = false;
-};
-
-constexpr ArgRole kIds{Role::ids, true, false}, kMatrix{Role::matrix, true, false},
-    kVector{Role::vector, true, false}, kIn{Role::rows, true, false}, kOut{Role::rows, false, true},
-    kInOut{Role::rows, true, true}, kGathered{Role::gathered, true, false},
-    kCacheIn{Role::cache, true, false}, kCacheOut{Role::cache, false, true},
-    kIntegersIn{Role::integers, true, false}, kIntegersOut{Role::integers, false, true};
-
-using Roles = std::array<ArgRole, 4>;
-
-constexpr std::array<Roles, 14> kRoles = {{
-    {kIds, kMatrix, kOut},                 // embed
-    {kVector, kOut},                       // rope_table
-    {kIn, kVector, kOut},                  // rmsnorm
-    {kIn, kMatrix, kOut, kVector},         // matmul
-    {kInOut, kIn},                         // rope
-    {kIn, kIn, kCacheOut, kCacheOut},      // kv_append
-    {kIn, kCacheIn, kCacheIn, kOut},       // attention
-    {kInOut, kIn},                         // add
-    {kIn, kIn, kOut},                      // swiglu
-    {kGathered, kOut},                     // gather_rows
-    {kIn, kOut},                           // cast
-    {kIn, kIn, kIn, kOut},                 // prompt_attention
-    {kIntegersIn, kMatrix, kIntegersOut},  // matmul_i8
-    {kIn, kMatrix, kVector, kOut},         // matmul_q8
-}};
-constexpr Roles kOutOfPlace = {kIn, kIn, kOut};  // add and rope with a third argument
-
-const ArgRole& role_of(const Launch& launch, size_t arg) {
-  const bool may_be_in_place = launch.kernel == Kernel::add || launch.kernel == Kernel::rope;
-  if (may_be_in_place && launch.args.size() == 3) return kOutOfPlace[arg];
-  return kRoles[static_cast<size_t>(launch.kernel)][arg];
-}
 
 bool is_float(DType type) {
   return type == DType::f32 || type == DType::f16 || type == DType::bf16;
 }
 
-bool type_fits(Role role, DType type) {
-  if (role == Role::ids) return type == DType::i32;
-  if (role == Role::integers) return type == DType::i32 || type == DType::i8;
-  if (role == Role::matrix) return type != DType::i32;
-  if (role == Role::cache) return is_float(type) || type == DType::q8_0;
+bool type_fits(ArgKind kind, DType type) {
+  if (kind == ArgKind::ids) return type == DType::i32;
+  if (kind == ArgKind::integers) return type == DType::i32 || type == DType::i8;
+  if (kind == ArgKind::matrix) return type != DType::i32;
+  if (kind == ArgKind::cache) return is_float(type) || type == DType::q8_0;
   return is_float(type);
 }
 
-bool is_exact(Role role) {
-  return role == Role::ids || role == Role::matrix || role == Role::integers;
+bool is_exact(ArgKind kind) {
+  return kind == ArgKind::ids || kind == ArgKind::matrix || kind == ArgKind::integers;
 }
 
 // Rows whose values follow each other, wherever each row begins.
@@ -92,38 +42,47 @@ uint64_t row_stride(const Slot& slot, const Pattern& simple) {
   return row_bytes(slot.dtype, is_apart ? simple.dims[0].stride : slot.cols);
 }
 
-void check_launch(const Program& program, const Launch& launch, const std::string& where) {
-  for (size_t i = 0; i < launch.args.size(); ++i) {
-    const Slot& slot = program.slots[launch.args[i].slot];
-    const ArgRole& role = role_of(launch, i);
-    if (!type_fits(role.role, slot.dtype))
-      fail_input(where, "{}: slot {} cannot be {}", launch.step, slot.name, info(slot.dtype).name);
-    const bool takes_i8 = launch.kernel == Kernel::matmul_i8 || launch.kernel == Kernel::matmul_q8;
-    if (slot.dtype == DType::i8 && !takes_i8)
-      fail_input(where, "{}: slot {} cannot be i8", launch.step, slot.name);
-    if (role.writes != launch.args[i].writes)
-      fail_input(where, "{}: slot {} has a wrong writes flag", launch.step, slot.name);
-    if (role.writes && slot.kind == SlotKind::weight)
-      fail_input(where, "{}: writes the weight {}", launch.step, slot.name);
-  }
+void check_cache(const Program& program, const Launch& launch, size_t first,
+                 const std::string& where) {
   const LaunchShape& shape = launch.shape;
-  const bool has_cache = launch.kernel == Kernel::attention || launch.kernel == Kernel::kv_append;
-  const bool has_heads =
-      has_cache || launch.kernel == Kernel::rope || launch.kernel == Kernel::prompt_attention;
-  if (has_heads && (shape.head_dim == 0 || shape.head_dim % 2 != 0 || shape.head_dim > kMaxHeadDim))
-    fail_input(where, "{}: head_dim {} is not usable", launch.step, shape.head_dim);
-  if (!has_cache) return;
-  const size_t first = launch.kernel == Kernel::attention ? 1 : 2;
   const Slot& k = program.slots[launch.args[first].slot];
   const Slot& v = program.slots[launch.args[first + 1].slot];
   if (k.dtype != v.dtype || k.cols != shape.head_dim || v.cols != shape.head_dim)
-    fail_input(where, "{}: the two caches differ", launch.step);
+    fail_input(where, "{}: the two caches differ", launch.name);
   if (shape.head_dim % info(k.dtype).block_values != 0)
-    fail_input(where, "{}: head_dim {} does not fill whole blocks of a {} cache", launch.step,
+    fail_input(where, "{}: head_dim {} does not fill whole blocks of a {} cache", launch.name,
                shape.head_dim, info(k.dtype).name);
   if (shape.kv_group > 1 && info(k.dtype).block_values > 1)
-    fail_input(where, "{}: a {} cache cannot have heads in groups", launch.step,
+    fail_input(where, "{}: a {} cache cannot have heads in groups", launch.name,
                info(k.dtype).name);
+  if (shape.page % kSplitPositions != 0)
+    fail_input(where, "{}: pages of {} positions are not multiples of {}", launch.name, shape.page,
+               kSplitPositions);
+  if (shape.page > 0 && k.dtype == DType::bf16)
+    fail_input(where, "{}: a bf16 cache cannot be in pages", launch.name);
+}
+
+void check_launch(const Program& program, const Launch& launch, const std::string& where) {
+  for (size_t i = 0; i < launch.args.size(); ++i) {
+    const Slot& slot = program.slots[launch.args[i].slot];
+    const ArgSpec arg = arg_spec(launch, i);
+    if (!type_fits(arg.kind, slot.dtype))
+      fail_input(where, "{}: slot {} cannot be {}", launch.name, slot.name, info(slot.dtype).name);
+    const bool takes_i8 = launch.kernel == Kernel::matmul_i8 || launch.kernel == Kernel::matmul_q8;
+    if (slot.dtype == DType::i8 && !takes_i8)
+      fail_input(where, "{}: slot {} cannot be i8", launch.name, slot.name);
+    if (arg.writes != launch.args[i].writes)
+      fail_input(where, "{}: slot {} has a wrong writes flag", launch.name, slot.name);
+    if (arg.writes && slot.kind == SlotKind::weight)
+      fail_input(where, "{}: writes the weight {}", launch.name, slot.name);
+  }
+  const LaunchShape& shape = launch.shape;
+  const size_t cache = cache_arg(launch);
+  const bool has_heads =
+      cache != kNoArg || launch.kernel == Kernel::rope || launch.kernel == Kernel::prompt_attention;
+  if (has_heads && (shape.head_dim == 0 || shape.head_dim % 2 != 0 || shape.head_dim > kMaxHeadDim))
+    fail_input(where, "{}: head_dim {} is not usable", launch.name, shape.head_dim);
+  if (cache != kNoArg) check_cache(program, launch, cache, where);
 }
 
 // Values of one argument that a call reads or writes, seen as runs of equal length and stride. The
@@ -135,16 +94,27 @@ struct Extent {
   size_t first = 0;   // value in storage where the first run begins
 };
 
-Extent extent_of(const Slot& slot, const Launch& launch, Role role, bool writes, const Call& call) {
-  if (role == Role::vector) return {1, slot.cols, 0, 0};
-  if (role == Role::rows) return {1, call.tokens * slot.cols, 0, 0};
-  if (role == Role::gathered) return {1, (size_t{call.first_row} + call.tokens) * slot.cols, 0, 0};
+uint64_t end_row(const Segment& segment) {
+  return uint64_t{segment.first_row} + segment.rows;
+}
+
+uint64_t gathered_end(const Call& call) {
+  uint64_t end = 0;
+  for (const Segment& segment : call.segments()) end = std::max(end, end_row(segment));
+  return end;
+}
+
+// A cache is only widened where it is one piece, which holds one sequence.
+Extent extent_of(const Slot& slot, const Launch& launch, const ArgSpec& arg, const Call& call) {
+  if (arg.kind == ArgKind::vector) return {1, slot.cols, 0, 0};
+  if (arg.kind == ArgKind::rows) return {1, call.rows * slot.cols, 0, 0};
+  if (arg.kind == ArgKind::gathered) return {1, gathered_end(call) * slot.cols, 0, 0};
   const LaunchShape& shape = launch.shape;
   const size_t stride = size_t{shape.context} * shape.head_dim;
-  if (writes)
-    return {shape.kv_heads, size_t{call.tokens} * shape.head_dim, stride,
-            size_t{call.position} * shape.head_dim};
-  return {shape.kv_heads, (size_t{call.position} + call.tokens) * shape.head_dim, stride, 0};
+  if (arg.writes)
+    return {shape.kv_heads, size_t{call.rows} * shape.head_dim, stride,
+            size_t{call.only.position} * shape.head_dim};
+  return {shape.kv_heads, size_t{call.only.end()} * shape.head_dim, stride, 0};
 }
 
 constexpr size_t kGrain = 16384;
@@ -176,9 +146,48 @@ void scatter(const InnerLoops& loops, const Slot& slot, const Pattern& pattern, 
   for_each_stretch(pattern, begin, end, std::cref(visit));
 }
 
-bool has_matrix(Kernel kernel) {
-  return kernel == Kernel::embed || kernel == Kernel::matmul || kernel == Kernel::matmul_i8 ||
-         kernel == Kernel::matmul_q8;
+bool has_matrix(const Launch& launch) {
+  return launch.args.size() > 1 && arg_spec(launch, 1).kind == ArgKind::matrix;
+}
+
+// Why a segment's positions are not all in a cache.
+std::optional<std::string> position_problem(const Program& program, const Launch& launch,
+                                            const Segment& segment) {
+  const LaunchShape& shape = launch.shape;
+  const uint64_t positions = uint64_t{segment.position} + segment.rows;
+  if (shape.page == 0 && positions > shape.context)
+    return fmt::format("{}: position {} of {}", launch.name, positions, shape.context);
+  if (shape.page == 0) return std::nullopt;
+  const uint64_t needed = (positions + shape.page - 1) / shape.page;
+  const uint64_t there = program.slots[launch.args[cache_arg(launch)].slot].rows /
+                         (uint64_t{shape.kv_heads} * shape.page);
+  if (segment.pages.size() < needed)
+    return fmt::format("{}: {} positions in {} pages", launch.name, positions,
+                       segment.pages.size());
+  for (uint64_t i = 0; i < needed; ++i)
+    if (segment.pages[i] >= there)
+      return fmt::format("{}: page {} of {}", launch.name, segment.pages[i], there);
+  return std::nullopt;
+}
+
+// Why a kernel that tells sequences apart cannot take a call's segments.
+std::optional<std::string> segment_problem(const Program& program, const Launch& launch,
+                                           const Call& call) {
+  const bool is_prompt = launch.kernel == Kernel::prompt_attention;
+  const bool has_cache = cache_arg(launch) != kNoArg;
+  if (!is_prompt && !has_cache) return std::nullopt;
+  const bool takes_several = has_cache && launch.shape.page > 0;
+  if (call.segments().size() > 1 && !takes_several)
+    return fmt::format("{}: {} sequences at once", launch.name, call.segments().size());
+  for (const Segment& segment : call.segments()) {
+    if (end_row(segment) > call.rows)
+      return fmt::format("{}: row {} of a call of {}", launch.name, end_row(segment), call.rows);
+    if (is_prompt && segment.position != 0)
+      return fmt::format("{}: a prompt from position {}", launch.name, segment.position);
+    if (!has_cache) continue;
+    if (auto problem = position_problem(program, launch, segment)) return problem;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -198,48 +207,34 @@ std::optional<std::string> pattern_problem(const Program& program, size_t slot,
   for (const Launch& launch : program.launches)
     for (size_t i = 0; i < launch.args.size(); ++i) {
       if (launch.args[i].slot != slot) continue;
-      const Role role = role_of(launch, i).role;
-      if (role == Role::matrix && has_whole_rows(pattern, program.slots[slot].cols)) continue;
+      const ArgKind kind = arg_spec(launch, i).kind;
+      if (kind == ArgKind::matrix && has_whole_rows(pattern, program.slots[slot].cols)) continue;
       const bool has_blocks = info(program.slots[slot].dtype).block_values > 1;
-      if (is_exact(role) || has_blocks)
-        return fmt::format("is strewn, and {} takes it whole", launch.step);
+      if (is_exact(kind) || has_blocks)
+        return fmt::format("is not contiguous, as {} needs it", launch.name);
     }
   return std::nullopt;
 }
 
 Interpreter::Interpreter(const Program& program, const std::vector<Pattern>& patterns,
                          const InnerLoops& loops)
-    : program_(program), loops_(loops), packed_(program.slots.size()) {
+    : program_(program), loops_(loops), packed_(program.slots.size()), widened_(kMostArgs) {
   TYTO_ASSERT(patterns.empty() || patterns.size() == program.slots.size());
   patterns_.resize(program.slots.size());
   for (size_t i = 0; i < patterns.size(); ++i) patterns_[i] = simplified(patterns[i]);
-  for (const Launch& launch : program.launches) {
-    Step step;
-    step.launch = launch;
-    for (const Arg& arg : launch.args) step.slots.push_back(arg.slot);
-    for (size_t i = 0; i < launch.args.size(); ++i) {
-      Slot slot = program.slots[launch.args[i].slot];
-      if (is_widened(step, i)) slot.dtype = DType::f32;
-      step.program.slots.push_back(std::move(slot));
-      step.launch.args[i].slot = static_cast<uint16_t>(i);
-    }
-    steps_.push_back(std::move(step));
-  }
-  for (size_t i = 0; i < program.launches.size(); ++i) fused_.push_back(count_fused(i));
-  fused_views_.resize(kMostFused);
+  groups_ = find_groups();
   fused_operations_.reserve(kMostFused);
-  widened_.resize(4);
-  views_.resize(4);
 }
 
 // f32, and f16 and q8_0 caches, are computed on in place where they lie in one piece; a matrix is
 // widened by its kernel.
-bool Interpreter::is_widened(const Step& step, size_t arg) const {
-  const Role role = role_of(step.launch, arg).role;
-  const DType type = program_.slots[step.slots[arg]].dtype;
-  if (is_exact(role)) return false;
-  if (!patterns_[step.slots[arg]].is_contiguous()) return true;
-  return type != DType::f32 && (role != Role::cache || type == DType::bf16);
+bool Interpreter::is_widened(const Launch& launch, size_t arg) const {
+  const ArgKind kind = arg_spec(launch, arg).kind;
+  const uint16_t slot = launch.args[arg].slot;
+  const DType type = program_.slots[slot].dtype;
+  if (is_exact(kind)) return false;
+  if (!patterns_[slot].is_contiguous()) return true;
+  return type != DType::f32 && (kind != ArgKind::cache || type == DType::bf16);
 }
 
 std::byte* Interpreter::begin_of(size_t slot, std::span<std::byte* const> buffers) const {
@@ -253,43 +248,46 @@ std::optional<std::string> Interpreter::why_not(std::span<std::byte* const> buff
     if (reinterpret_cast<uintptr_t>(buffers[i]) % 4 != 0)
       return fmt::format("slot {} is not at a multiple of 4 bytes", program_.slots[i].name);
   }
-  if (call.tokens == 0) return "a call of no tokens";
+  if (call.rows == 0) return "a call of no rows";
+  uint64_t rows_of_all = 0;
+  for (const Segment& segment : call.segments()) rows_of_all += segment.rows;
+  if (rows_of_all != call.rows)
+    return fmt::format("segments of {} rows in a call of {}", rows_of_all, call.rows);
   for (const Launch& launch : program_.launches) {
     for (size_t i = 0; i < launch.args.size(); ++i) {
       const Slot& slot = program_.slots[launch.args[i].slot];
-      const Role role = role_of(launch, i).role;
-      const uint64_t end = uint64_t{role == Role::gathered ? call.first_row : 0} + call.tokens;
-      const bool per_token = role == Role::rows || role == Role::gathered || role == Role::ids ||
-                             role == Role::integers;
-      if (per_token && end > slot.rows)
-        return fmt::format("{}: row {} of slot {}, which has {}", launch.step, end, slot.name,
+      const ArgKind kind = arg_spec(launch, i).kind;
+      const uint64_t end = kind == ArgKind::gathered ? gathered_end(call) : call.rows;
+      const bool per_row = kind == ArgKind::rows || kind == ArgKind::gathered ||
+                           kind == ArgKind::ids || kind == ArgKind::integers;
+      if (per_row && end > slot.rows)
+        return fmt::format("{}: row {} of slot {}, which has {}", launch.name, end, slot.name,
                            slot.rows);
-      if (role == Role::cache && uint64_t{call.position} + call.tokens > launch.shape.context)
-        return fmt::format("{}: position {} of {}", launch.step, call.position + call.tokens,
-                           launch.shape.context);
     }
+    if (auto problem = segment_problem(program_, launch, call)) return problem;
     if (launch.kernel != Kernel::embed) continue;
     const int32_t* ids = reinterpret_cast<const int32_t*>(begin_of(launch.args[0].slot, buffers));
     const uint64_t rows = program_.slots[launch.args[1].slot].rows;
-    for (uint32_t t = 0; t < call.tokens; ++t)
+    for (uint32_t t = 0; t < call.rows; ++t)
       if (ids[t] < 0 || static_cast<uint64_t>(ids[t]) >= rows)
-        return fmt::format("{}: token {} is not in a table of {}", launch.step, ids[t], rows);
+        return fmt::format("{}: token {} is not in a table of {}", launch.name, ids[t], rows);
   }
   return std::nullopt;
 }
 
-void Interpreter::load(const Step& step, size_t arg, std::byte* storage, const Call& call,
-                       ThreadPool& pool) {
-  const Slot& slot = program_.slots[step.slots[arg]];
-  const Pattern& pattern = patterns_[step.slots[arg]];
-  const ArgRole& role = role_of(step.launch, arg);
-  views_[arg].data = storage + row_bytes(slot.dtype, pattern.offset);
-  if (!is_widened(step, arg)) return;
-  const Extent extent = extent_of(slot, step.launch, role.role, role.writes, call);
+// The argument as its kernel takes it.
+Operand Interpreter::load(const Launch& launch, size_t arg, std::byte* storage, const Call& call,
+                          ThreadPool& pool) {
+  const Slot& slot = program_.slots[launch.args[arg].slot];
+  const Pattern& pattern = patterns_[launch.args[arg].slot];
+  if (!is_widened(launch, arg))
+    return {storage + row_bytes(slot.dtype, pattern.offset), slot.dtype, slot.rows, slot.cols};
+  const ArgSpec spec = arg_spec(launch, arg);
+  const Extent extent = extent_of(slot, launch, spec, call);
   std::vector<float>& values = widened_[arg];
   if (values.size() < extent.runs * extent.values) values.resize(extent.runs * extent.values);
-  views_[arg].data = reinterpret_cast<std::byte*>(values.data());
-  if (!role.reads) return;
+  const Operand wide{reinterpret_cast<std::byte*>(values.data()), DType::f32, slot.rows, slot.cols};
+  if (!spec.reads) return wide;
   for (size_t run = 0; run < extent.runs; ++run) {
     const uint64_t first = extent.first + run * extent.stride;
     float* out = values.data() + run * extent.values;
@@ -297,90 +295,86 @@ void Interpreter::load(const Step& step, size_t arg, std::byte* storage, const C
       gather(loops_, slot, pattern, storage, first + begin, first + end, out + begin);
     });
   }
+  return wide;
 }
 
-void Interpreter::store(const Step& step, size_t arg, std::byte* storage, const Call& call,
+void Interpreter::store(const Launch& launch, size_t arg, std::byte* storage, const Call& call,
                         ThreadPool& pool) {
-  const Slot& slot = program_.slots[step.slots[arg]];
-  const ArgRole& role = role_of(step.launch, arg);
-  if (!role.writes || !is_widened(step, arg)) return;
-  const Extent extent = extent_of(slot, step.launch, role.role, true, call);
+  const Slot& slot = program_.slots[launch.args[arg].slot];
+  const ArgSpec spec = arg_spec(launch, arg);
+  if (!spec.writes || !is_widened(launch, arg)) return;
+  const Extent extent = extent_of(slot, launch, spec, call);
   for (size_t run = 0; run < extent.runs; ++run) {
     const uint64_t first = extent.first + run * extent.stride;
     const float* in = widened_[arg].data() + run * extent.values;
     pool.parallel_for(extent.values, kGrain, [&](size_t begin, size_t end) {
-      scatter(loops_, slot, patterns_[step.slots[arg]], in + begin, first + begin, first + end,
-              storage);
+      scatter(loops_, slot, patterns_[launch.args[arg].slot], in + begin, first + begin,
+              first + end, storage);
     });
   }
 }
 
-Operation Interpreter::operation(const Step& step, const Call& call,
-                                 const std::vector<Buffer>& views, ThreadPool& pool,
+// Everything but the arguments.
+Operation Interpreter::operation(const Launch& launch, const Call& call, ThreadPool& pool,
                                  Numerics numerics) const {
-  Operation result{step.program, step.launch, call, views, pool, loops_};
-  result.numerics = numerics;
-  const Kernel kernel = step.launch.kernel;
-  if (!has_matrix(kernel)) return result;
-  const size_t matrix = step.slots[1];
+  Operation result{launch.kernel, launch.shape, call, pool, loops_, numerics, launch.args.size()};
+  if (!has_matrix(launch)) return result;
+  const uint16_t matrix = launch.args[1].slot;
   result.matrix_stride = row_stride(program_.slots[matrix], patterns_[matrix]);
-  if (kernel == Kernel::matmul) result.packed = packed_[matrix];
+  if (launch.kernel == Kernel::matmul) result.packed = packed_[matrix];
   return result;
 }
 
 // Launches that run as one must find their arguments where they lie.
-size_t Interpreter::count_fused(size_t first) const {
-  const size_t count = fused_launches(program_, first);
-  for (size_t i = first; i < first + count; ++i)
-    for (size_t arg = 0; arg < steps_[i].slots.size(); ++arg)
-      if (is_widened(steps_[i], arg)) return 1;
-  return count;
+std::vector<LaunchGroup> Interpreter::find_groups() const {
+  std::vector<LaunchGroup> groups;
+  for (size_t first = 0; first < program_.launches.size(); first += groups.back().count) {
+    LaunchGroup group{first, fused_launches(program_, first)};
+    for (size_t i = first; i < first + group.count; ++i)
+      for (size_t arg = 0; arg < program_.launches[i].args.size(); ++arg)
+        if (is_widened(program_.launches[i], arg)) group.count = 1;
+    groups.push_back(group);
+  }
+  return groups;
 }
 
-void Interpreter::run_together(size_t first, std::span<std::byte* const> buffers, const Call& call,
-                               ThreadPool& pool, Numerics numerics) {
+void Interpreter::run_together(const LaunchGroup& group, std::span<std::byte* const> buffers,
+                               const Call& call, ThreadPool& pool, Numerics numerics) {
   fused_operations_.clear();
-  for (size_t i = 0; i < fused_[first]; ++i) {
-    const Step& step = steps_[first + i];
-    for (size_t arg = 0; arg < step.slots.size(); ++arg)
-      load(step, arg, buffers[step.slots[arg]], call, pool);
-    fused_views_[i] = views_;
-    fused_operations_.push_back(operation(step, call, fused_views_[i], pool, numerics));
+  for (size_t i = group.first; i < group.first + group.count; ++i) {
+    const Launch& launch = program_.launches[i];
+    Operation& made = fused_operations_.emplace_back(operation(launch, call, pool, numerics));
+    for (size_t arg = 0; arg < launch.args.size(); ++arg)
+      made.args[arg] = load(launch, arg, buffers[launch.args[arg].slot], call, pool);
   }
   run_fused(fused_operations_);
 }
 
-void Interpreter::run_alone(size_t index, std::span<std::byte* const> buffers, const Call& call,
-                            ThreadPool& pool, Numerics numerics) {
-  Step& step = steps_[index];
-  for (size_t i = 0; i < step.slots.size(); ++i) load(step, i, buffers[step.slots[i]], call, pool);
+void Interpreter::run_alone(const Launch& launch, std::span<std::byte* const> buffers,
+                            const Call& call, ThreadPool& pool, Numerics numerics) {
+  Operation made = operation(launch, call, pool, numerics);
+  for (size_t i = 0; i < launch.args.size(); ++i)
+    made.args[i] = load(launch, i, buffers[launch.args[i].slot], call, pool);
   // A widened cache holds just the positions of this call, each head's run after the other's.
-  Call local = call;
-  const Kernel kernel = step.launch.kernel;
-  const size_t cache = kernel == Kernel::kv_append ? 2 : 1;
-  const bool has_cache = kernel == Kernel::kv_append || kernel == Kernel::attention;
-  if (has_cache && is_widened(step, cache)) {
-    step.launch.shape.context =
-        kernel == Kernel::attention ? call.position + call.tokens : call.tokens;
-    if (kernel == Kernel::kv_append) local.position = 0;
+  const size_t cache = cache_arg(launch);
+  if (cache != kNoArg && is_widened(launch, cache)) {
+    const bool appends = launch.kernel == Kernel::kv_append;
+    made.shape.context = appends ? call.rows : call.only.end();
+    if (appends) made.call.only.position = 0;
   }
-  cpu::run(operation(step, local, views_, pool, numerics));
-  step.launch.shape = program_.launches[index].shape;  // stores go by the whole cache again
-  for (size_t i = 0; i < step.slots.size(); ++i) store(step, i, buffers[step.slots[i]], call, pool);
+  cpu::run(made);
+  for (size_t i = 0; i < launch.args.size(); ++i)
+    store(launch, i, buffers[launch.args[i].slot], call, pool);
 }
 
-// A recording wants the time of each launch, so then none runs together with others; the results
-// are the same bits.
 void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, ThreadPool& pool,
                       Numerics numerics, std::span<uint64_t> ends_ns) {
-  for (size_t index = 0; index < steps_.size();) {
-    const size_t count = ends_ns.empty() ? fused_[index] : 1;
-    if (count > 1)
-      run_together(index, buffers, call, pool, numerics);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    if (groups_[i].count > 1)
+      run_together(groups_[i], buffers, call, pool, numerics);
     else
-      run_alone(index, buffers, call, pool, numerics);
-    if (!ends_ns.empty()) ends_ns[index] = now_ns();
-    index += count;
+      run_alone(program_.launches[groups_[i].first], buffers, call, pool, numerics);
+    if (!ends_ns.empty()) ends_ns[i] = now_ns();
   }
 }
 

@@ -14,7 +14,7 @@
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/numerics.h"
 #include "device/cpu/operations.h"
-#include "device/device.h"
+#include "program/launch_names.h"
 #include "program/pattern.h"
 #include "program/program.h"
 
@@ -39,42 +39,38 @@ class Interpreter {
   // From now on a matmul with this weight reads the packed form, which outlives this.
   void use_packed(uint16_t slot, const PackedMatrix& matrix) { packed_[slot] = &matrix; }
 
-  // Nothing, or what the hardware would choke on: a slot without memory, misaligned, an id out of
+  // Launches that run as one loop, in order; most are alone.
+  std::span<const LaunchGroup> groups() const { return groups_; }
+
+  // Nothing, or why the call cannot run: a slot without memory, misaligned, an id out of
   // its table, a call that does not fit. buffers[slot] holds at least what the slot's pattern
   // reaches.
   std::optional<std::string> why_not(std::span<std::byte* const> buffers, const Call& call) const;
-  // `ends_ns`, where given, gets the time at which each launch ended: [launches].
+  // `ends_ns`, where given, gets the time at which each group ended: [groups].
   void run(std::span<std::byte* const> buffers, const Call& call, ThreadPool& pool,
            Numerics numerics = Numerics::bf16, std::span<uint64_t> ends_ns = {});
 
  private:
-  struct Step {
-    Program program;              // one slot per argument, of the type the CPU's kernel takes
-    Launch launch;                // argument i is slot i
-    std::vector<uint16_t> slots;  // argument i's slot in the whole program
-  };
-
-  bool is_widened(const Step& step, size_t arg) const;
+  bool is_widened(const Launch& launch, size_t arg) const;
   std::byte* begin_of(size_t slot, std::span<std::byte* const> buffers) const;
-  size_t count_fused(size_t first) const;
-  void run_alone(size_t index, std::span<std::byte* const> buffers, const Call& call,
+  std::vector<LaunchGroup> find_groups() const;
+  void run_alone(const Launch& launch, std::span<std::byte* const> buffers, const Call& call,
                  ThreadPool& pool, Numerics numerics);
-  void run_together(size_t first, std::span<std::byte* const> buffers, const Call& call,
+  void run_together(const LaunchGroup& group, std::span<std::byte* const> buffers, const Call& call,
                     ThreadPool& pool, Numerics numerics);
-  Operation operation(const Step& step, const Call& call, const std::vector<Buffer>& views,
-                      ThreadPool& pool, Numerics numerics) const;
-  void load(const Step& step, size_t arg, std::byte* storage, const Call& call, ThreadPool& pool);
-  void store(const Step& step, size_t arg, std::byte* storage, const Call& call, ThreadPool& pool);
+  Operation operation(const Launch& launch, const Call& call, ThreadPool& pool,
+                      Numerics numerics) const;
+  Operand load(const Launch& launch, size_t arg, std::byte* storage, const Call& call,
+               ThreadPool& pool);
+  void store(const Launch& launch, size_t arg, std::byte* storage, const Call& call,
+             ThreadPool& pool);
 
   const Program& program_;
   const InnerLoops& loops_;
   std::vector<const PackedMatrix*> packed_;  // [program_.slots], null where not packed
-  std::vector<size_t> fused_;                // [program_.launches]: how many run together from here
   std::vector<Pattern> patterns_;            // [program_.slots], simplified
-  std::vector<Step> steps_;                  // [program_.launches]
+  std::vector<LaunchGroup> groups_;
   std::vector<std::vector<float>> widened_;  // [arguments of the launch at hand]
-  std::vector<Buffer> views_;
-  std::vector<std::vector<Buffer>> fused_views_;  // [launches that run together]
   std::vector<Operation> fused_operations_;
 };
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "device/cpu/grown.h"
 #include "device/cpu/numerics.h"
+#include "device/cpu/scratch_buffer.h"
 #include "tensor/quant.h"
 
 namespace tyto::cpu {
@@ -19,22 +19,22 @@ constexpr size_t kRowsAtOnce = 16;
 
 // The activations of one call in the form the kernels take, filled by the caller of multiply().
 struct Prepared {
-  Grown<int8_t> codes;
-  Grown<int16_t> wide_codes;
-  Grown<float> scales;
-  Grown<int32_t> less_sum;
-  Grown<int32_t> less_halves;
-  Grown<float> scaled_sum;
-  Grown<std::byte> floats;
-  Grown<std::byte> bf16;
+  ScratchBuffer<int8_t> codes;
+  ScratchBuffer<int16_t> wide_codes;
+  ScratchBuffer<float> scales;
+  ScratchBuffer<int32_t> negated_sum;
+  ScratchBuffer<int32_t> negated_half_sums;
+  ScratchBuffer<float> scaled_sum;
+  ScratchBuffer<std::byte> floats;
+  ScratchBuffer<std::byte> bf16;
 
   BlockActivations blocks(size_t tokens, size_t k, bool wide) {
     const size_t count = tokens * (k / kBlockValues);
     return {codes.at_least(count * kBlockValues),
             wide ? wide_codes.at_least(count * kBlockValues) : nullptr,
             scales.at_least(count),
-            less_sum.at_least(count),
-            less_halves.at_least(2 * count),
+            negated_sum.at_least(count),
+            negated_half_sums.at_least(2 * count),
             scaled_sum.at_least(count)};
   }
 };
@@ -64,8 +64,8 @@ bool takes_bf16_form(const MatmulGroup& group, const MatmulTarget& target) {
   return target.type == DType::bf16 && is_direct(group, target);
 }
 
-void* prepare(DType type, const MatmulGroup& group, const float* x, Grown<std::byte>& memory,
-              ThreadPool& pool, const FloatLoops& loops) {
+void* prepare(DType type, const MatmulGroup& group, const float* x,
+              ScratchBuffer<std::byte>& memory, ThreadPool& pool, const FloatLoops& loops) {
   std::byte* result = memory.at_least(group.tokens * loops.token_bytes(type, group.k));
   pool.parallel_for(token_tiles(group.tokens, loops.tile_tokens), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i)
@@ -95,7 +95,7 @@ void multiply_floats(const MatmulGroup& group, const MatmulTarget& target, const
   FloatMatmul job{target.weights,        target.type, group.k,      target.row_stride, rows.begin,
                   rows.end - rows.begin, x,           group.tokens, target.y,          target.rows};
   if (is_direct(group, target)) return loops.floats->multiply(job);
-  static thread_local Grown<float> memory;
+  static thread_local ScratchBuffer<float> memory;
   float* widened = memory.at_least(kRowsAtOnce * group.k);
   job.weights = widened;
   job.type = DType::f32;
@@ -112,7 +112,7 @@ void multiply_floats(const MatmulGroup& group, const MatmulTarget& target, const
 
 void multiply_packed(const MatmulGroup& group, const MatmulTarget& target, const Rows& rows,
                      const BlockActivations& x, const PackedLoops& loops) {
-  static thread_local Grown<float> aside;
+  static thread_local ScratchBuffer<float> aside;
   loops.multiply({.matrix = target.packed,
                   .x = x,
                   .tokens = group.tokens,

@@ -24,9 +24,9 @@ void widen_row(const Operation& op, DType type, const std::byte* in, float* out,
 }
 
 void embed(const Operation& op) {
-  const Slot& table = op.slot(1);
+  const Operand& table = op.args[1];
   const int32_t* tokens = op.data<const int32_t>(0);
-  for (uint32_t t = 0; t < op.call.tokens; ++t)
+  for (uint32_t t = 0; t < op.call.rows; ++t)
     widen_row(op, table.dtype,
               op.data<const std::byte>(1) + static_cast<uint64_t>(tokens[t]) * op.matrix_stride,
               op.data(2) + t * table.cols, table.cols);
@@ -34,17 +34,18 @@ void embed(const Operation& op) {
 
 // Row layout: all cosines, then all sines. The angle is an f32 product, as in the published models.
 void rope_table(const Operation& op) {
-  const size_t half = op.slot(0).cols;
+  const size_t half = op.args[0].cols;
   const float* frequencies = op.data(0);
-  for (uint32_t t = 0; t < op.call.tokens; ++t) {
-    float* row = op.data(1) + t * 2 * half;
-    const float position = static_cast<float>(op.call.position + t);
-    for (size_t i = 0; i < half; ++i) {
-      const double angle = position * frequencies[i];
-      row[i] = static_cast<float>(std::cos(angle));
-      row[half + i] = static_cast<float>(std::sin(angle));
+  float* row = op.data(1);
+  for (const Segment& segment : op.call.segments())
+    for (uint32_t t = 0; t < segment.rows; ++t, row += 2 * half) {
+      const float position = static_cast<float>(segment.position + t);
+      for (size_t i = 0; i < half; ++i) {
+        const double angle = position * frequencies[i];
+        row[i] = static_cast<float>(std::cos(angle));
+        row[half + i] = static_cast<float>(std::sin(angle));
+      }
     }
-  }
 }
 
 // Squares added up in bf16, as the NPU's decode kernel does it: 16 lanes, each rounded after every
@@ -68,34 +69,34 @@ void rmsnorm_with_bf16_sums(const float* x, const float* weight, float* y, size_
 }
 
 void rmsnorm(const Operation& op) {
-  const auto norm = op.launch.shape.bf16_sums ? rmsnorm_with_bf16_sums : op.loops.rmsnorm;
-  const size_t width = op.slot(1).cols;
-  const size_t groups = op.call.tokens * (op.slot(0).cols / width);
+  const auto norm = op.shape.bf16_sums ? rmsnorm_with_bf16_sums : op.loops.rmsnorm;
+  const size_t width = op.args[1].cols;
+  const size_t groups = op.call.rows * (op.args[0].cols / width);
   op.pool.parallel_for(groups, 16, [&](size_t begin, size_t end) {
     for (size_t g = begin; g < end; ++g)
-      norm(op.data(0) + g * width, op.data(1), op.data(2) + g * width, width, op.launch.shape.eps);
+      norm(op.data(0) + g * width, op.data(1), op.data(2) + g * width, width, op.shape.eps);
   });
 }
 
 void matmul(const Operation& op) {
   const MatmulTarget target = matmul_target(op);
-  multiply({op.data(0), op.call.tokens, op.slot(1).cols, {&target, 1}, takes_blocks(op)}, op.pool,
+  multiply({op.data(0), op.call.rows, op.args[1].cols, {&target, 1}, takes_blocks(op)}, op.pool,
            op.loops);
 }
 
 // Where a kernel that may work in place writes; what it reads is there already.
 float* target(const Operation& op) {
-  if (op.launch.args.size() == 2) return op.data(0);
-  std::memcpy(op.data(2), op.data(0), op.call.tokens * op.slot(0).cols * sizeof(float));
+  if (op.arg_count == 2) return op.data(0);
+  std::memcpy(op.data(2), op.data(0), op.call.rows * op.args[0].cols * sizeof(float));
   return op.data(2);
 }
 
 void rope(const Operation& op) {
-  const LaunchShape& shape = op.launch.shape;
-  const size_t half = shape.head_dim / 2, width = op.slot(1).cols;
+  const LaunchShape& shape = op.shape;
+  const size_t half = shape.head_dim / 2, width = op.args[1].cols;
   const size_t per_head = width == shape.head_dim ? 0 : shape.head_dim;  // a row each, or one
   float* const values = target(op);
-  op.pool.parallel_for(op.call.tokens, 16, [&](size_t begin, size_t end) {
+  op.pool.parallel_for(op.call.rows, 16, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t)
       for (size_t h = 0; h < shape.heads; ++h)
         op.loops.rotate(values + (t * shape.heads + h) * shape.head_dim,
@@ -104,21 +105,31 @@ void rope(const Operation& op) {
   });
 }
 
-// Cache layout: [kv_heads, context, head_dim], so that one head's positions are contiguous.
+// Where a sequence's rows of one KV head are in a cache. A head's positions follow each other
+// inside a page, or in all of a cache that is one piece.
+size_t cache_row(const LaunchShape& shape, const Segment& segment, size_t head, size_t position) {
+  if (shape.page == 0) return head * shape.context + position;
+  const size_t page = segment.pages[position / shape.page];
+  return (page * shape.kv_heads + head) * shape.page + position % shape.page;
+}
+
 void kv_append(const Operation& op) {
-  const LaunchShape& shape = op.launch.shape;
-  op.pool.parallel_for(op.call.tokens, 16, [&](size_t begin, size_t end) {
-    for (size_t which : {0, 1}) {  // k, then v
-      const DType type = op.slot(2 + which).dtype;
-      const uint64_t stride = row_bytes(type, shape.head_dim);
-      for (size_t t = begin; t < end; ++t)
-        for (size_t h = 0; h < shape.kv_heads; ++h)
-          op.loops.narrow(
-              type, op.data(which) + (t * shape.kv_heads + h) * shape.head_dim,
-              op.data<std::byte>(2 + which) + (h * shape.context + op.call.position + t) * stride,
-              shape.head_dim);
-    }
-  });
+  const LaunchShape& shape = op.shape;
+  for (const Segment& segment : op.call.segments())
+    op.pool.parallel_for(segment.rows, 16, [&](size_t begin, size_t end) {
+      for (size_t which : {0, 1}) {  // k, then v
+        const DType type = op.args[2 + which].dtype;
+        const uint64_t stride = row_bytes(type, shape.head_dim);
+        for (size_t t = begin; t < end; ++t)
+          for (size_t h = 0; h < shape.kv_heads; ++h)
+            op.loops.narrow(
+                type,
+                op.data(which) + ((segment.first_row + t) * shape.kv_heads + h) * shape.head_dim,
+                op.data<std::byte>(2 + which) +
+                    cache_row(shape, segment, h, segment.position + t) * stride,
+                shape.head_dim);
+      }
+    });
 }
 
 // Keys and values one head after the other, [kv_heads, keys, head_dim] in f32.
@@ -130,13 +141,13 @@ struct HeadMajor {
 
 // Positions are what the second product adds over, so values are turned to have them as columns.
 std::vector<float> transposed_in_blocks(const Operation& op, const float* v, size_t keys) {
-  const size_t dim = op.launch.shape.head_dim;
-  std::vector<float> result(op.launch.shape.kv_heads * keys * dim);
-  for (size_t h = 0; h < op.launch.shape.kv_heads; ++h)
+  const size_t dim = op.shape.head_dim;
+  std::vector<float> result(op.shape.kv_heads * keys * dim);
+  for (size_t h = 0; h < op.shape.kv_heads; ++h)
     for (size_t p = 0; p < keys; ++p)
       for (size_t i = 0; i < dim; ++i)
         result[(h * dim + i) * keys + p] = v[(h * keys + p) * dim + i];
-  return in_blocks(result.data(), op.launch.shape.kv_heads * dim, keys, op.pool);
+  return in_blocks(result.data(), op.shape.kv_heads * dim, keys, op.pool);
 }
 
 void softmax(float* scores, size_t count, float scale) {
@@ -148,17 +159,17 @@ void softmax(float* scores, size_t count, float scale) {
 
 // Two products of blocks with the softmax between them in f32.
 void attention_in_blocks(const Operation& op, float* y, const HeadMajor& kv) {
-  const LaunchShape& shape = op.launch.shape;
+  const LaunchShape& shape = op.shape;
   const size_t dim = shape.head_dim, group = shape.heads / shape.kv_heads;
-  const auto q = in_blocks(op.data(0), size_t{op.call.tokens} * shape.heads, dim, op.pool);
+  const auto q = in_blocks(op.data(0), size_t{op.call.rows} * shape.heads, dim, op.pool);
   const auto k = in_blocks(kv.k, shape.kv_heads * kv.keys, dim, op.pool);
   const auto v = transposed_in_blocks(op, kv.v, kv.keys);
   const float scale = 1 / std::sqrt(static_cast<float>(dim));
-  op.pool.parallel_for(size_t{op.call.tokens} * shape.kv_heads, 1, [&](size_t begin, size_t end) {
+  op.pool.parallel_for(size_t{op.call.rows} * shape.kv_heads, 1, [&](size_t begin, size_t end) {
     thread_local std::vector<float> scores;
     for (size_t i = begin; i < end; ++i) {
       const size_t t = i / shape.kv_heads, h = i % shape.kv_heads;
-      const size_t positions = kv.keys - op.call.tokens + t + 1;
+      const size_t positions = kv.keys - op.call.rows + t + 1;
       const size_t offset = (t * shape.heads + h * group) * dim;
       scores.resize(group * positions);
       op.loops.matmul({q.data() + offset, dim, group, k.data() + h * kv.keys * dim, DType::f32,
@@ -173,44 +184,25 @@ void attention_in_blocks(const Operation& op, float* y, const HeadMajor& kv) {
   });
 }
 
-// Keys and values, [kv_heads, context, head_dim], and where the call's first token stands.
-struct Cache {
-  const std::byte* k;
-  const std::byte* v;
-  DType type;
-  size_t position;
-  size_t context;
-};
-
-void attend(const Operation& op, const Cache& cache) {
-  const LaunchShape& shape = op.launch.shape;
+void attention(const Operation& op) {
+  if (takes_blocks(op) && op.args[1].dtype == DType::f32 && op.call.batch.empty() &&
+      op.shape.page == 0 && op.shape.context == op.call.only.end())
+    return attention_in_blocks(op, op.data(3), {op.data(1), op.data(2), op.shape.context});
   attend({.q = op.data(0),
-          .k = cache.k,
-          .v = cache.v,
-          .kv_type = cache.type,
-          .tokens = op.call.tokens,
-          .position = cache.position,
-          .heads = shape.heads,
-          .kv_heads = shape.kv_heads,
-          .head_dim = shape.head_dim,
-          .context = cache.context,
+          .k = op.data<const std::byte>(1),
+          .v = op.data<const std::byte>(2),
+          .kv_type = op.args[1].dtype,
+          .segments = op.call.segments(),
+          .shape = op.shape,
           .y = op.data(3)},
          op.pool, *op.loops.attention);
-}
-
-void attention(const Operation& op) {
-  if (takes_blocks(op) && op.slot(1).dtype == DType::f32 &&
-      op.launch.shape.context == op.call.position + op.call.tokens)
-    return attention_in_blocks(op, op.data(3), {op.data(1), op.data(2), op.launch.shape.context});
-  attend(op, {op.data<const std::byte>(1), op.data<const std::byte>(2), op.slot(1).dtype,
-              op.call.position, op.launch.shape.context});
 }
 
 // Keys and values as they come out of their projections, [tokens, kv_heads, head_dim], turned to
 // one head after the other first.
 void prompt_attention(const Operation& op) {
-  const LaunchShape& shape = op.launch.shape;
-  const size_t tokens = op.call.tokens, head_dim = shape.head_dim;
+  const LaunchShape& shape = op.shape;
+  const size_t tokens = op.call.rows, head_dim = shape.head_dim;
   std::vector<float> by_head[2];
   for (size_t which : {0, 1}) {
     by_head[which].resize(tokens * shape.kv_heads * head_dim);
@@ -222,17 +214,26 @@ void prompt_attention(const Operation& op) {
   }
   if (takes_blocks(op))
     return attention_in_blocks(op, op.data(3), {by_head[0].data(), by_head[1].data(), tokens});
-  attend(op, {reinterpret_cast<const std::byte*>(by_head[0].data()),
-              reinterpret_cast<const std::byte*>(by_head[1].data()), DType::f32, 0, tokens});
+  LaunchShape own = shape;  // the rows themselves are the cache
+  own.context = static_cast<uint32_t>(tokens);
+  own.page = 0;
+  attend({.q = op.data(0),
+          .k = reinterpret_cast<const std::byte*>(by_head[0].data()),
+          .v = reinterpret_cast<const std::byte*>(by_head[1].data()),
+          .kv_type = DType::f32,
+          .segments = op.call.segments(),
+          .shape = own,
+          .y = op.data(3)},
+         op.pool, *op.loops.attention);
 }
 
 void matmul_i8(const Operation& op) {
-  const size_t k = op.slot(1).cols, n = op.slot(1).rows;
+  const size_t k = op.args[1].cols, n = op.args[1].rows;
   const int8_t* weights = op.data<const int8_t>(1);
   const size_t stride = op.matrix_stride;
   constexpr size_t kRowsAtOnce = 16;
   op.pool.parallel_for(n, kRowsAtOnce, [&](size_t begin, size_t end) {
-    for (size_t t = 0; t < op.call.tokens; ++t) {
+    for (size_t t = 0; t < op.call.rows; ++t) {
       const int8_t* x = op.data<const int8_t>(0) + t * k;
       int32_t* y = op.data<int32_t>(2) + t * n;
       // A tile is mostly padding when a single token is multiplied.
@@ -248,7 +249,7 @@ void matmul_i8(const Operation& op) {
 
 // A row with a value that is not finite has a scale of NaN, and so has all that comes of it.
 void matmul_q8(const Operation& op) {
-  const size_t k = op.slot(1).cols, n = op.slot(1).rows, tokens = op.call.tokens;
+  const size_t k = op.args[1].cols, n = op.args[1].rows, tokens = op.call.rows;
   std::vector<int8_t> codes(tokens * k);
   std::vector<float> scales(tokens);
   op.pool.parallel_for(tokens, 1, [&](size_t begin, size_t end) {
@@ -283,77 +284,57 @@ constexpr size_t kElementGrain = 8192;
 
 void add(const Operation& op) {
   float* const values = target(op);
-  op.pool.parallel_for(op.call.tokens * op.slot(0).cols, kElementGrain,
+  op.pool.parallel_for(op.call.rows * op.args[0].cols, kElementGrain,
                        [&](size_t begin, size_t end) {
                          op.loops.add(values + begin, op.data(1) + begin, end - begin);
                        });
 }
 
 void cast(const Operation& op) {  // the interpreter widens and narrows
-  std::memcpy(op.data(1), op.data(0), op.call.tokens * op.slot(0).cols * sizeof(float));
+  std::memcpy(op.data(1), op.data(0), op.call.rows * op.args[0].cols * sizeof(float));
 }
 
 void swiglu(const Operation& op) {
   op.pool.parallel_for(
-      op.call.tokens * op.slot(0).cols, kElementGrain, [&](size_t begin, size_t end) {
+      op.call.rows * op.args[0].cols, kElementGrain, [&](size_t begin, size_t end) {
         op.loops.swiglu(op.data(0) + begin, op.data(1) + begin, op.data(2) + begin, end - begin);
       });
 }
 
 void gather_rows(const Operation& op) {
-  const size_t width = op.slot(0).cols;
-  std::memcpy(op.data(1), op.data(0) + op.call.first_row * width,
-              op.call.tokens * width * sizeof(float));
+  const size_t width = op.args[0].cols;
+  float* row = op.data(1);
+  for (const Segment& segment : op.call.segments()) {
+    std::memcpy(row, op.data(0) + segment.first_row * width, segment.rows * width * sizeof(float));
+    row += segment.rows * width;
+  }
 }
+
+// [Kernel]
+constexpr std::array<void (*)(const Operation&), 14> kFunctions = {
+    embed,  rope_table,  rmsnorm, matmul,           rope,      kv_append, attention, add,
+    swiglu, gather_rows, cast,    prompt_attention, matmul_i8, matmul_q8};
+static_assert(kFunctions.size() == static_cast<size_t>(kLastKernel) + 1);
 
 }  // namespace
 
 bool takes_blocks(const Operation& op) {
-  return op.numerics == Numerics::bfp16 && op.call.tokens > 1;
+  return op.numerics == Numerics::bfp16 && op.call.rows > 1;
 }
 
 MatmulTarget matmul_target(const Operation& matmul) {
-  const Slot& weight = matmul.slot(1);
+  const Operand& weight = matmul.args[1];
   return {.type = weight.dtype,
           .rows = weight.rows,
           .weights = matmul.data<const std::byte>(1),
           .row_stride = matmul.matrix_stride,
           .packed = matmul.packed,
-          .bias = matmul.launch.args.size() > 3 ? matmul.data(3) : nullptr,
+          .bias = matmul.arg_count > 3 ? matmul.data(3) : nullptr,
           .y = matmul.data(2)};
 }
 
 void run(const Operation& operation) {
-  switch (operation.launch.kernel) {
-    case Kernel::embed:
-      return embed(operation);
-    case Kernel::rope_table:
-      return rope_table(operation);
-    case Kernel::rmsnorm:
-      return rmsnorm(operation);
-    case Kernel::matmul:
-      return matmul(operation);
-    case Kernel::rope:
-      return rope(operation);
-    case Kernel::kv_append:
-      return kv_append(operation);
-    case Kernel::attention:
-      return attention(operation);
-    case Kernel::add:
-      return add(operation);
-    case Kernel::swiglu:
-      return swiglu(operation);
-    case Kernel::gather_rows:
-      return gather_rows(operation);
-    case Kernel::cast:
-      return cast(operation);
-    case Kernel::prompt_attention:
-      return prompt_attention(operation);
-    case Kernel::matmul_i8:
-      return matmul_i8(operation);
-    case Kernel::matmul_q8:
-      return matmul_q8(operation);
-  }
+  kFunctions[static_cast<size_t>(operation.kernel)](operation);
 }
 
 }  // namespace tyto::cpu

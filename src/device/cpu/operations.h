@@ -1,41 +1,49 @@
-// One function per kernel of program/kernel_spec.h, on host memory.
+// One function per kernel of program/kernels.h, on host memory.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "base/thread_pool.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/numerics.h"
-#include "device/device.h"
+#include "program/kernels.h"
 #include "program/program.h"
 
 namespace tyto::cpu {
 
+struct Operand {
+  std::byte* data = nullptr;
+  DType dtype = DType::f32;
+  uint64_t rows = 0;
+  uint64_t cols = 0;
+};
+
 // Everything one launch needs. All but ids, matrices, integers and f16 or q8_0 caches is f32: the
 // interpreter sees to it.
 struct Operation {
-  const Program& program;
-  const Launch& launch;
-  const Call& call;
-  const std::vector<Buffer>& buffers;  // [program.slots]
+  Kernel kernel;
+  LaunchShape shape;
+  Call call;
   ThreadPool& pool;
   const InnerLoops& loops;
+  Numerics numerics = Numerics::bf16;
+  size_t arg_count = 0;
+  std::array<Operand, kMostArgs> args = {};
   uint64_t matrix_stride = 0;            // bytes from row to row of argument 1, if a matrix
   const PackedMatrix* packed = nullptr;  // a matmul's weight, where it has been repacked
-  Numerics numerics = Numerics::bf16;
 
-  const Slot& slot(size_t arg) const { return program.slots[launch.args[arg].slot]; }
   template <typename T = float>
   T* data(size_t arg) const {
-    return reinterpret_cast<T*>(buffers[launch.args[arg].slot].data);
+    return reinterpret_cast<T*>(args[arg].data);
   }
 };
 
 void run(const Operation& operation);
 
-// Whether operands of products are rounded to blocks first. One token is a GEMV, whose kernels do
+// Whether operands of products are rounded to blocks first. One row is a GEMV, whose kernels do
 // not.
 bool takes_blocks(const Operation& op);
 

@@ -79,9 +79,9 @@ struct BlockActivations {
   int8_t* codes;         // [block][8 groups][T][4]
   int16_t* wide_codes;   // [block][8 groups][2][T][2]: codes 0 and 2, then 1 and 3 of each four
   float* scales;         // [block][T]
-  int32_t* less_sum;     // [block][T]: minus the sum of the codes
-  int32_t* less_halves;  // [block][2][T]: the same of each half
-  float* scaled_sum;     // [block][T]: scale times the sum of the codes
+  int32_t* negated_sum;  // [block][T]: minus the sum of the codes
+  int32_t* negated_half_sums;  // [block][2][T]: the same of each half
+  float* scaled_sum;           // [block][T]: scale times the sum of the codes
 };
 
 struct TokenTile {

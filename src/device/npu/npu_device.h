@@ -1,6 +1,6 @@
 // The NPU through XRT's public C++ API. What stands in namespace TYTO_XRT_PROVIDER is compiled once
 // per provider of the XRT names: against the system's XRT, and against the virtual NPU's headers
-// (device/vxrt).
+// (device/vnpu/xrt).
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/npu/formats/air_abi.h"
 #include "device/npu/formats/int8_gemm.h"
+#include "device/npu/npu_settings.h"
 #include "device/npu/store/elf_file.h"
 
 namespace tyto {
@@ -36,7 +37,7 @@ struct NpuImage {
 struct NpuKernels {
   DeviceInfo info;
   AirDims dims;
-  std::vector<uint32_t> windows;  // of the single-dispatch decode, ascending; none: there is none
+  std::vector<uint32_t> windows;     // of the single-dispatch decode, ascending; empty: no images
   std::vector<GemmSlot> gemm_slots;  // of int8 GEMMs, at most kMaxGemmSlots
   // Of one of MLIR-AIR's programs, of the fused decode at one of the windows, or of the int8 GEMM
   // whose K the window is.
@@ -44,7 +45,8 @@ struct NpuKernels {
   std::function<NpuImage(std::string_view program, uint32_t window)> image;
   std::function<bool(std::string_view program, uint32_t window)> is_recorded;  // good or damaged
   // One ELF for programs that MLIR-AIR has no counterpart of, instance i being "main:program_<i>";
-  // arguments are the slots in order and three scalars for the Call. Empty: cannot be had.
+  // arguments are the slots in order and three scalars for the Call. Empty: the device compiles
+  // nothing.
   std::function<std::vector<std::byte>(std::span<const Program> programs)> compile;
   std::function<uint64_t()> modelled_ns;  // the virtual device's clock; empty: time is measured
   std::filesystem::path lock;             // one process at a time; empty: no need

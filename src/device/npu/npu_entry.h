@@ -12,7 +12,7 @@ namespace tyto {
 // whether CMake finds XRT.
 std::unique_ptr<Device> open_npu_device(const DeviceEnv& env);
 
-// Why none can be there at all, without opening anything: another process may hold it.
+// Why this machine cannot have one. Opens nothing: another process may hold it.
 std::optional<std::string> why_no_npu();
 
 }  // namespace tyto

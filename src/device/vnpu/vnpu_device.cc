@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "cost/cost_model.h"
 #include "device/npu/npu_device.h"
 #include "device/npu/store/stored_kernels.h"
@@ -23,8 +24,7 @@ constexpr uint32_t kGemmRows = 32;       // tokens of one dispatch
 constexpr uint32_t kGemmOutputs = 2048;  // outputs of one dispatch
 
 uint32_t rows_for(const ModelDims& model, uint32_t asked) {
-  const uint32_t rows = std::min(model.context, asked);
-  return (rows + kRowStep - 1) / kRowStep * kRowStep;
+  return static_cast<uint32_t>(round_up(std::min(model.context, asked), kRowStep));
 }
 
 NpuImage elf_image(const vxrt::Image& image) {
@@ -52,7 +52,7 @@ NpuImage fused_image(const AirDims& dims, uint32_t window) {
 std::vector<GemmSlot> gemm_slots_for(const std::vector<uint64_t>& lengths) {
   std::vector<GemmSlot> slots;
   for (uint64_t k : lengths) {
-    const auto padded = static_cast<uint32_t>((k + kGemmStep - 1) / kGemmStep * kGemmStep);
+    const auto padded = static_cast<uint32_t>(round_up(k, kGemmStep));
     const bool is_there = std::any_of(slots.begin(), slots.end(),
                                       [&](const GemmSlot& slot) { return slot.k == padded; });
     if (padded > 0 && !is_there)
@@ -124,26 +124,27 @@ NpuImage virtual_image(const AirDims& dims, std::string_view program, uint32_t w
 }
 
 std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
+  const NpuSettings settings = npu_settings(env);
   vxrt::Hardware hardware = vxrt::hardware();
-  const auto numerics = env.npu.block_float ? cpu::Numerics::bfp16 : cpu::Numerics::bf16;
-  if (hardware.machine != env.npu.machine || hardware.numerics != numerics) {
-    hardware.machine = env.npu.machine;
+  const auto numerics = settings.block_float ? cpu::Numerics::bfp16 : cpu::Numerics::bf16;
+  if (hardware.machine != settings.machine || hardware.numerics != numerics) {
+    hardware.machine = settings.machine;
     hardware.numerics = numerics;
     vxrt::reset(hardware);
   }
-  if (!env.npu.fault.empty()) vxrt::inject(vxrt::parse_fault(env.npu.fault));
-  NpuKernels kernels = vnpu_kernels(air_dims(env.model, rows_for(env.model, env.npu.prompt_rows)),
+  if (!settings.fault.empty()) vxrt::inject(vxrt::parse_fault(settings.fault));
+  NpuKernels kernels = vnpu_kernels(air_dims(env.model, rows_for(env.model, settings.prompt_rows)),
                                     env.model.norm_eps);
   kernels.info = {
       .name = "vnpu",
-      .description = fmt::format("virtual XDNA2 NPU ({}), 8 x 4 cores", env.npu.machine),
+      .description = fmt::format("virtual XDNA2 NPU ({}), 8 x 4 cores", settings.machine),
       .is_virtual = true,
-      .limits = limits_of(env.npu.machine)};
+      .limits = limits_of(settings.machine)};
   if (env.model.layers > 0) kernels.windows = decode_windows(env.model.context);
   const AirDims& dims = kernels.dims;
   kernels.gemm_slots = gemm_slots_for(
-      env.npu.gemm_lengths.empty() ? std::vector<uint64_t>{dims.emb, dims.q_dim(), dims.hidden}
-                                   : env.npu.gemm_lengths);
+      settings.gemm_lengths.empty() ? std::vector<uint64_t>{dims.emb, dims.q_dim(), dims.hidden}
+                                    : settings.gemm_lengths);
   describe_shapes(env, kernels, kernels.info);
   kernels.compile = compile;
   kernels.modelled_ns = vxrt::busy_ns;

@@ -14,7 +14,7 @@ namespace tyto {
 // programs; the fused decode has one of its own.
 NpuImage virtual_image(const AirDims& dims, std::string_view program, uint32_t window, float eps);
 
-// The windows of the fused decode that a context calls for: a staircase of powers of two.
+// The windows of the fused decode that a context calls for: powers of two.
 std::vector<uint32_t> decode_windows(uint32_t context);
 
 std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/joined.h"
 #include "trace/report/diagnosis_parts.h"
 
 namespace tyto {
@@ -98,12 +99,6 @@ Table residual_table(const Diagnosis& diagnosis) {
          is_bad(prefill[layer]) || is_bad(decode[layer]) ? RowStyle::alarm : RowStyle::plain});
   }
   return table;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
-  return out;
 }
 
 Table hidden_table(const Diagnosis& diagnosis) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "base/joined.h"
 #include "trace/report/report.h"
 #include "trace/report/table_parts.h"
 
@@ -125,10 +126,9 @@ void note_differences(Table& table, const Profile& before, const Profile& after)
     if (x != y) table.notes.push_back(fmt::format("Differs: {}: {} -> {}", what, x, y));
   };
   const auto devices = [](const Facts& facts) {
-    std::string names;
-    for (const DeviceFacts& device : facts.devices)
-      names += (names.empty() ? "" : ", ") + device.name + " (" + device.description + ")";
-    return names;
+    return joined(facts.devices, ", ", [](const DeviceFacts& device) {
+      return device.name + " (" + device.description + ")";
+    });
   };
   const auto prompt = [](const Profile& profile) {
     return profile.runs.empty() ? std::string("none")

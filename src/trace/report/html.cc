@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
+#include "base/joined.h"
 #include "trace/report/html_parts.h"
 #include "trace/report/html_style.h"
 #include "trace/report/report.h"
@@ -238,10 +240,10 @@ std::string run_sections(const Profile& profile) {
 
 std::string html_report(const Profile& profile) {
   const Facts& facts = profile.facts;
-  std::string devices;
-  for (const DeviceFacts& device : facts.devices)
-    if (!device.is_host) devices += (devices.empty() ? "" : ", ") + device.name;
-  const std::string title = facts.model_name + " on " + devices;
+  const auto is_accelerator = [](const DeviceFacts& device) { return !device.is_host; };
+  const std::string title =
+      facts.model_name + " on " +
+      joined(facts.devices | std::views::filter(is_accelerator), ", ", &DeviceFacts::name);
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"

@@ -71,10 +71,12 @@ Facts facts(const Json& json) {
   return facts;
 }
 
-std::vector<DeviceCounters> counters(const Json& json) {
-  return list<DeviceCounters>(json, [](const Json& device) {
+std::vector<DeviceCounters> counters(const Json& json, const Facts& facts) {
+  return list<DeviceCounters>(json, [&](const Json& device) {
     DeviceCounters result{.device = text(device, "name")};
     result.is_virtual = device.at("virtual").as_bool();
+    for (const DeviceFacts& known : facts.devices)
+      if (known.name == result.device) result.is_host = known.is_host;
     result.submissions = device.at("submissions").as_uint(kMost);
     result.completions = device.at("completions").as_uint(kMost);
     result.launches = device.at("launches").as_uint(kMost);
@@ -102,13 +104,13 @@ Plausibility plausibility(const Json& json) {
   return result;
 }
 
-Receipt receipt(const Json& json) {
+Receipt receipt(const Json& json, const Facts& facts) {
   Receipt result;
   result.prompt_tokens = u32(json, "prompt_tokens");
   result.generated_tokens = u32(json, "generated_tokens");
-  result.devices = counters(json.at("devices"));
-  result.phases = {counters(json.at("phases").at("prefill")),
-                   counters(json.at("phases").at("decode"))};
+  result.devices = counters(json.at("devices"), facts);
+  result.phases = {counters(json.at("phases").at("prefill"), facts),
+                   counters(json.at("phases").at("decode"), facts)};
   result.fallbacks = texts(json.at("fallbacks"));
   const Json timing = json.at("timing");
   const bool simulated = timing.at("clock").as_string() == "simulation";
@@ -183,19 +185,19 @@ ProfileRun profile_run(const Json& json, const Profile& profile) {
   run.lost = json.at("lost").as_uint(kMost);
   run.stopped = text(json, "stopped");
   run.simulated_seconds = json.at("simulated_s").as_double();
-  run.receipt = receipt(json.at("receipt"));
+  run.receipt = receipt(json.at("receipt"), profile.facts);
   const size_t count = json.at("events").size();
   run.events =
       list<Event>(json.at("events"), [&](const Json& row) { return event(row, profile, count); });
   return run;
 }
 
-SweepRow sweep_row(const Json& json) {
+SweepRow sweep_row(const Json& json, const Facts& facts) {
   return {.prompt_tokens = u32(json, "prompt_tokens"),
           .generated_tokens = u32(json, "generated_tokens"),
           .prefill_s = numbers(json.at("prefill_s")),
           .tpot_ms = numbers(json.at("tpot_ms")),
-          .receipt = receipt(json.at("receipt")),
+          .receipt = receipt(json.at("receipt"), facts),
           .note = text(json, "note")};
 }
 
@@ -213,7 +215,8 @@ Profile profile_from_json(const std::string& source, const std::string& name) {
   profile.setup_seconds = json.at("setup_s").as_double();
   profile.setup = list<SetupSpan>(json.at("setup"), setup_span);
   profile.names = list<EventName>(json.at("names"), event_name_from);
-  profile.sweep = list<SweepRow>(json.at("sweep"), sweep_row);
+  profile.sweep = list<SweepRow>(json.at("sweep"),
+                                 [&](const Json& row) { return sweep_row(row, profile.facts); });
   if (profile.facts.devices.empty() || profile.names.empty()) json.fail("names no device or step");
   if (profile.facts.devices.size() > 256 || profile.names.size() > 0xffff)
     json.fail("names too many devices or steps");

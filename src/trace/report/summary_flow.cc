@@ -48,7 +48,7 @@ std::vector<Piece> pieces_of(const PhaseView& view, const DispatchRecord& dispat
       piece = pieces.insert(pieces.end(), Piece{label, name.layer, 0, 0, false});
     const double took = ms(launch->end_ns - launch->start_ns);
     piece->share += took;
-    piece->launches += 1;
+    piece->launches += std::max<uint16_t>(1, launch->launches);
     total += took;
   }
   for (Piece& piece : pieces) {
@@ -261,7 +261,7 @@ std::vector<OperatorRow> operators_of(const PhaseView& view, double wall) {
       const double took = ms(launch->end_ns - launch->start_ns);
       rows[op].total += took;
       rows[op].modelled |= dispatch.modelled;
-      ++rows[op].calls;
+      rows[op].calls += std::max<uint64_t>(1, launch->launches);
       bytes[op] += static_cast<double>(launch->bytes);
       flops[op] += static_cast<double>(launch->flops);
       around -= took;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/joined.h"
 #include "trace/report/report.h"
 #include "trace/report/table_parts.h"
 
@@ -10,12 +11,6 @@ namespace tyto {
 namespace {
 
 constexpr double kUnattributedAlarm = 0.01;
-
-std::string joined(const std::vector<std::string>& lines, const char* separator) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : separator) + line;
-  return text;
-}
 
 std::string seconds_text(double seconds) {
   return seconds >= 1 ? fmt::format("{:.2f} s", seconds)
@@ -239,10 +234,8 @@ Table setup_table(const Profile& profile, const Summary& summary) {
 }
 
 std::string text_report(const Profile& profile, bool colour) {
-  std::string out;
-  for (const Table& table : report_tables(profile))
-    out += (out.empty() ? "" : "\n") + to_text(table, colour);
-  return out;
+  return joined(report_tables(profile), "\n",
+                [&](const Table& table) { return to_text(table, colour); });
 }
 
 }  // namespace tyto

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
+#include "base/joined.h"
 #include "trace/report/report.h"
 #include "trace/report/table_parts.h"
 
@@ -80,11 +82,9 @@ std::string energy_text(const Energy& energy) {
 
 // "o_ffn 47df58f0, ...": enough digits to compare by eye; the JSON has them all.
 std::string loaded_text(const Receipt& receipt, const std::string& device) {
-  std::string text;
-  for (const LoadedCode& code : receipt.loaded_code)
-    if (code.device == device)
-      text += (text.empty() ? "" : ", ") + code.program + " " + code.hash.substr(0, 8);
-  return text;
+  const auto is_on_device = [&](const LoadedCode& code) { return code.device == device; };
+  return joined(receipt.loaded_code | std::views::filter(is_on_device), ", ",
+                [](const LoadedCode& code) { return code.program + " " + code.hash.substr(0, 8); });
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ TEST_F(TranscriptFile, ReadsWhatWasWritten) {
 TEST_F(TranscriptFile, OtherVersionsAndGarbageAreRefusedInOneLine) {
   refuses(with("tyto-transcript-1", "tyto-transcript-2"), "tyto-transcript-2");
   refuses("", "");
-  refuses("[]", "no transcript");
+  refuses("[]", "not a transcript");
   refuses("{\"schema\": 3}", "");
   refuses("not json at all \n at all", "");
   refuses(transcript_json(transcript_).substr(0, 90), "");

@@ -39,12 +39,15 @@ BenchRow made_row(bool modelled = false) {
   if (modelled) row.simulation_seconds = 99;
   row.receipt.devices = {{.device = modelled ? "vnpu" : "cpu",
                           .is_virtual = modelled,
+                          .is_host = !modelled,
                           .submissions = 340,
                           .completions = 340,
                           .busy_ns = 500000000,
                           .bytes = 1000000000,
                           .flops = 2000000000}};
-  if (modelled) row.receipt.devices.push_back({.device = "cpu", .submissions = 1000, .busy_ns = 1});
+  if (modelled)
+    row.receipt.devices.push_back(
+        {.device = "cpu", .is_host = true, .submissions = 1000, .busy_ns = 1});
   row.energy_reason = "no --energy";
   row.receipt_json = receipt_fields(row.receipt, {});
   row.receipt_id = row.receipt_json.at("id");

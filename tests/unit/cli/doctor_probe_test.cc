@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "device/device.h"
 #include "device/vnpu/machine/control.h"
 #include "support/system_tree.h"
 
@@ -62,7 +63,8 @@ TEST_F(Probe, ADispatchThatFailsIsSaidInTheDevicesWords) {
 }
 
 TEST_F(Probe, ADeviceThatCannotBeOpenedIsNotUsable) {
-  const DeviceEntry entry{"broken", "", [](const DeviceEnv&) -> std::unique_ptr<Device> {
+  const DeviceEntry entry{"broken", "", false, [] { return std::span<const DeviceSetting>(); },
+                          [](const DeviceEnv&) -> std::unique_ptr<Device> {
                             throw Error(ErrorCode::device, "broken", "no such hardware");
                           }};
   EXPECT_CONTAINS(probe_device(entry, {pool_, trace_}).open_error, "no such hardware");

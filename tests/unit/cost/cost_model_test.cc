@@ -100,13 +100,6 @@ TEST(CostModel, WindowsAreAStaircase) {
   EXPECT_EQ(kv_window(5000), 6144u);
 }
 
-TEST(CostModel, ClockLevelsOfTheDriver) {
-  EXPECT_DOUBLE_EQ(dpm_clock(7), 1);
-  EXPECT_DOUBLE_EQ(dpm_clock(0), 792.0 / 1800);
-  EXPECT_DOUBLE_EQ(dpm_clock(99), 1);
-  for (unsigned level = 1; level < 8; ++level) EXPECT_GE(dpm_clock(level), dpm_clock(level - 1));
-}
-
 TEST(CostModel, AnEightColumnSwitchTakesMilliseconds) {
   EXPECT_NEAR(context_switch_ms(9), 0.09, 0.01);  // a one-column passthrough
   EXPECT_NEAR(context_switch_ms(340), 2.5, 0.2);
@@ -146,16 +139,16 @@ Program one_matmul(uint64_t k, uint64_t n) {
   return program;
 }
 
-TEST(CostModel, ProgramsAreTimedByTheSameLaws) {
+TEST(CostModel, LaunchesAreTimedByTheSameLaws) {
   const CostParameters& p = cost_parameters();
   const Program program = one_matmul(2048, 8192);
-  const double overhead = (p.elf.call_us + p.elf.launch_us) / 1e3;
-  EXPECT_NEAR(program_ms(program, {.tokens = 2048}),
-              overhead + p.elf.slowdown * best_gemm_ms(2048, 2048, 8192), 1e-9);
+  const Launch& launch = program.launches[0];
+  EXPECT_NEAR(launch_ms(program, launch, call_of(2048)),
+              p.elf.slowdown * best_gemm_ms(2048, 2048, 8192), 1e-9);
   const double bytes = 2.0 * (2048 * 8192 + 2048 + 8192);
-  EXPECT_NEAR(program_ms(program, {.tokens = 1}), overhead + bytes / p.gemv.gb_s / 1e6, 1e-9);
-  EXPECT_GT(program_ms(program, {.tokens = 1}),
-            program_ms(program, {.tokens = 1}, {.clock = 1, .bandwidth = 1.5}));
+  EXPECT_NEAR(launch_ms(program, launch, call_of(1)), bytes / p.gemv.gb_s / 1e6, 1e-9);
+  EXPECT_GT(launch_ms(program, launch, call_of(1)),
+            launch_ms(program, launch, call_of(1), {.clock = 1, .bandwidth = 1.5}));
 }
 
 }  // namespace

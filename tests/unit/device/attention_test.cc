@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "support/print_inner_loops.h"
 #include "tensor/quant.h"
 
 namespace tyto::cpu {
@@ -44,19 +45,23 @@ struct Case {
                          unsigned threads = 2) const {
     ThreadPool pool(threads);
     std::vector<float> y(tokens * heads * head_dim, -777.0f);
+    const Segment segment{0, static_cast<uint32_t>(tokens), static_cast<uint32_t>(position)};
     attend({.q = q.data() + position * heads * head_dim,
             .k = k_bytes.data(),
             .v = v_bytes.data(),
             .kv_type = type,
-            .tokens = tokens,
-            .position = position,
-            .heads = heads,
-            .kv_heads = kv_heads,
-            .head_dim = head_dim,
-            .context = context,
+            .segments = {&segment, 1},
+            .shape = shape(),
             .y = y.data()},
            pool, loops);
     return y;
+  }
+
+  LaunchShape shape() const {
+    return {.heads = static_cast<uint32_t>(heads),
+            .kv_heads = static_cast<uint32_t>(kv_heads),
+            .head_dim = static_cast<uint32_t>(head_dim),
+            .context = static_cast<uint32_t>(context)};
   }
 
   std::vector<double> expected(size_t token, size_t head) const {
@@ -136,6 +141,69 @@ TEST_P(AttentionTest, CutsAndThreadsChangeNothing) {
                                     whole.begin() + (position + tokens) * width);
       for (unsigned threads : {1u, 3u, 16u})
         EXPECT_EQ(test.run(loops_, position, tokens, threads), part) << position;
+    }
+  }
+}
+
+// Sequences that hold the same keys on different pages, in no order; what lies between is not read.
+struct Paged {
+  static constexpr uint32_t kPage = kSplitPositions, kPages = 12;
+
+  explicit Paged(const Case& one_piece) : of(one_piece) {
+    row = row_bytes(of.type, of.head_dim);
+    k.resize(kPages * of.kv_heads * kPage * row, std::byte{0x7f});  // no value that is of use
+    v = k;
+  }
+
+  void put(std::span<const uint32_t> pages) {
+    for (auto [from, to] : {std::pair{&of.k_bytes, &k}, {&of.v_bytes, &v}})
+      for (size_t head = 0; head < of.kv_heads; ++head)
+        for (size_t p = 0; p < of.context; ++p) {
+          const size_t at = (pages[p / kPage] * of.kv_heads + head) * kPage + p % kPage;
+          std::copy_n(from->begin() + (head * of.context + p) * row, row, to->begin() + at * row);
+        }
+  }
+
+  const Case& of;
+  size_t row;
+  std::vector<std::byte> k, v;
+};
+
+TEST_P(AttentionTest, SegmentsOnPagesOfTheirOwnEqualEachAloneInOnePiece) {
+  for (DType type : {DType::f32, DType::f16, DType::q8_0}) {
+    const Case test(type, 6, 2, 32, 600);
+    Paged paged(test);
+    const std::vector<std::vector<uint32_t>> tables = {{7, 2, 9}, {0, 11, 1}, {5, 6, 3}};
+    for (const auto& table : tables) paged.put(table);
+    // Rows of the call in another order than the segments.
+    const std::vector<Segment> segments = {{41, 1, 599, tables[0]},
+                                           {0, 40, 230, tables[1]},
+                                           {40, 1, 255, tables[2]},
+                                           {42, 1, 0, tables[1]}};
+    const size_t width = test.heads * test.head_dim, rows = 43;
+    std::vector<float> q(rows * width);
+    for (const Segment& segment : segments)
+      std::copy_n(test.q.begin() + segment.position * width, segment.rows * width,
+                  q.begin() + segment.first_row * width);
+    LaunchShape shape = test.shape();
+    shape.page = Paged::kPage;
+    for (unsigned threads : {1u, 2u, 16u}) {
+      ThreadPool pool(threads);
+      std::vector<float> y(rows * width, -777.0f);
+      attend({.q = q.data(),
+              .k = paged.k.data(),
+              .v = paged.v.data(),
+              .kv_type = type,
+              .segments = segments,
+              .shape = shape,
+              .y = y.data()},
+             pool, loops_);
+      for (const Segment& segment : segments) {
+        const std::vector<float> part(y.begin() + segment.first_row * width,
+                                      y.begin() + (segment.first_row + segment.rows) * width);
+        EXPECT_EQ(part, test.run(loops_, segment.position, segment.rows, 1))
+            << info(type).name << " position " << segment.position << ", threads " << threads;
+      }
     }
   }
 }

@@ -148,17 +148,5 @@ TEST(DecodeWords, AWordThatLeaves32BitsIsNamed) {
   EXPECT_EQ(error_of([&] { from(base, 64, reference, 63); }), "no error");
 }
 
-TEST(DecodeWords, TheSmallestWindowThatHoldsTheLength) {
-  const uint32_t windows[] = {512, 64, 2048, 128};
-  const uint32_t sorted[] = {64, 128, 512, 2048};
-  for (uint32_t length = 1; length <= 2048; ++length) {
-    const uint32_t* expected = std::lower_bound(std::begin(sorted), std::end(sorted), length);
-    ASSERT_EQ(windows[pick_window(windows, length)], *expected) << length;
-  }
-  expect_error(error_of([&] { pick_window(windows, 2049); }), {"2049", "2048"});
-  expect_error(error_of([&] { pick_window(windows, 0); }), {"0 positions"});
-  expect_error(error_of([&] { pick_window({}, 1); }), {"no window"});
-}
-
 }  // namespace
 }  // namespace tyto

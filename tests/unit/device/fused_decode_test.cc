@@ -1,7 +1,6 @@
 // The single-dispatch decode on the virtual NPU: weights packed here by hand from the description
 // of the format, a model stepped through token by token, and instruction words that are wrong.
 #include <cstring>
-#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -167,15 +166,6 @@ Values Model::step(Values x, const Values& rope, size_t position) {
 
 // ---- The device's side
 
-xrt::xclbin load_xclbin(const Image& image) {
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("tyto_fused_" + std::to_string(::getpid()) + ".xclbin");
-  write_image(path, image);
-  xrt::xclbin xclbin(path.string());
-  std::filesystem::remove(path);
-  return xclbin;
-}
-
 struct FusedRig {
   explicit FusedRig(const Model& model)
       : FusedRig(model, fused_decode_image(model.dims, window(model))) {}
@@ -202,11 +192,11 @@ struct FusedRig {
   static uint32_t window(const Model& model) { return static_cast<uint32_t>(model.window); }
 
   void write(xrt::bo& to, const Words& words, size_t at = 0) {
-    to.write(words.data(), words.size() * 2, at * 2);
+    put(to, words, at);
     to.sync(XCL_BO_SYNC_BO_TO_DEVICE, words.size() * 2, at * 2);
   }
   ert_cmd_state start(const std::vector<uint32_t>& words) {
-    instructions.write(words.data(), words.size() * 4, 0);
+    put(instructions, words);
     instructions.sync(XCL_BO_SYNC_BO_TO_DEVICE);
     run.start();
     return run.wait(std::chrono::milliseconds(60000));
@@ -289,24 +279,27 @@ TEST_F(FusedDecode, ArgumentsOf1b) {
   const uint64_t bytes[] = {4096, 773'324'800, 135'296, 268'288, 67'108'864};
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(instance.arguments[i].bytes, bytes[i]) << i;
   EXPECT_EQ(instance.counted_launches(), 23u);
-  const auto slot = [&](const std::string& name) -> const SlotPlace& {
-    for (size_t i = 0; i < instance.program.slots.size(); ++i)
-      if (instance.program.slots[i].name == name) return instance.places[i];
-    ADD_FAILURE() << name;
+  // Where argument `arg` of a launch lies; of several with one role the `ordinal`-th.
+  const auto slot = [&](Role role, uint16_t layer, size_t arg,
+                        size_t ordinal = 0) -> const SlotPlace& {
+    for (const Launch& launch : instance.program.launches)
+      if (launch.role == role && launch.layer == layer && ordinal-- == 0)
+        return instance.places[launch.args[arg].slot];
+    ADD_FAILURE() << name(role) << " of layer " << layer;
     return instance.places[0];
   };
-  EXPECT_EQ(slot("L00.wk").q4nx, (Q4nxPlace{3072, 2048, 2048, 512, 512}));
-  EXPECT_EQ(slot("L01.wo").pattern.offset, 19'005'440u + 1'966'080u);
-  EXPECT_EQ(slot("L00.w_gate").pattern.offset, 3'276'800u);
-  EXPECT_EQ(slot("L00.w_gate").q4nx, (Q4nxPlace{16384, 2048, 512, 512, 1024}));
-  EXPECT_EQ(slot("L15.w_down").pattern.offset, 15 * 19'005'440u + 13'762'560u);
-  EXPECT_EQ(slot("head_6_w").pattern.offset, 304'087'040u + 6 * 11'796'480u);
-  EXPECT_EQ(slot("head_1_logits").pattern.offset, 5120u + 18432u);
-  EXPECT_EQ(slot("rope").pattern.offset, 65'536u);
-  EXPECT_EQ(slot("final_norm_w").pattern.offset, 65'600u);
+  EXPECT_EQ(slot(Role::k, 0, 1).q4nx, (Q4nxPlace{3072, 2048, 2048, 512, 512}));
+  EXPECT_EQ(slot(Role::o, 1, 1).pattern.offset, 19'005'440u + 1'966'080u);
+  EXPECT_EQ(slot(Role::gate, 0, 1).pattern.offset, 3'276'800u);
+  EXPECT_EQ(slot(Role::gate, 0, 1).q4nx, (Q4nxPlace{16384, 2048, 512, 512, 1024}));
+  EXPECT_EQ(slot(Role::down, 15, 1).pattern.offset, 15 * 19'005'440u + 13'762'560u);
+  EXPECT_EQ(slot(Role::lm_head, kNoLayer, 1, 6).pattern.offset, 304'087'040u + 6 * 11'796'480u);
+  EXPECT_EQ(slot(Role::lm_head, kNoLayer, 2, 1).pattern.offset, 5120u + 18432u);
+  EXPECT_EQ(slot(Role::q_rope, 3, 1).pattern.offset, 65'536u);
+  EXPECT_EQ(slot(Role::final_norm, kNoLayer, 1).pattern.offset, 65'600u);
   const Pattern v = {(2048 * 1024) + 2 * 2048 * 256,
                      {{2, 2048 * 256}, {4, 64}, {2048, 256}, {64, 1}}};
-  EXPECT_EQ(slot("L01.v_cache").pattern, v);
+  EXPECT_EQ(slot(Role::attention, 1, 2).pattern, v);
 }
 
 // L in each layer's core words, the append addresses, and nothing else.
@@ -400,7 +393,7 @@ TEST_F(FusedDecode, OnlySyncedWordsCount) {
       hi = i + 1;
     }
   const auto sync = [&](size_t begin, size_t end) {
-    rig.instructions.write(second.data() + lo, (hi - lo) * 4, lo * 4);
+    put(rig.instructions, std::vector<uint32_t>(second.begin() + lo, second.begin() + hi), lo);
     rig.instructions.sync(XCL_BO_SYNC_BO_TO_DEVICE, (end - begin) * 4, begin * 4);
     rig.run.start();
     return rig.run.wait(std::chrono::milliseconds(60000));
@@ -432,16 +425,16 @@ TEST_F(FusedDecode, GemmI8) {
   const xrt::xclbin xclbin = load_xclbin(gemm_i8_image(kK, kN, kM, 4));
   device.register_xclbin(xclbin);
   const xrt::hw_context context(device, xclbin.get_uuid());
-  const xrt::kernel kernel(context, xclbin.get_kernels()[0].get_name());
+  const xrt::kernel kernel(context, "MLIR_AIE");
   const auto words = gemm_i8_words(kK, kN, kM);
   xrt::bo instructions(device, words.size() * 4, xrt::bo::flags::cacheable,
                        static_cast<xrt::memory_group>(kernel.group_id(1)));
   xrt::bo buffers[] = {xrt::ext::bo(device, a.size()), xrt::ext::bo(device, b.size()),
                        xrt::ext::bo(device, kM * kN * 4)};
-  buffers[0].write(a.data(), a.size(), 0);
-  buffers[1].write(b.data(), b.size(), 0);
+  put(buffers[0], a);
+  put(buffers[1], b);
   for (xrt::bo& buffer : buffers) buffer.sync(XCL_BO_SYNC_BO_TO_DEVICE);
-  instructions.write(words.data(), words.size() * 4, 0);
+  put(instructions, words);
   instructions.sync(XCL_BO_SYNC_BO_TO_DEVICE);
   xrt::run run(kernel);
   run.set_arg(0, 3);

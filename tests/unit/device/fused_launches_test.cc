@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 
 #include "device/cpu/interpreter.h"
@@ -18,7 +19,7 @@ struct Net {
     return static_cast<uint16_t>(program.slots.size() - 1);
   }
   void launch(Kernel kernel, std::vector<Arg> args) {
-    program.launches.push_back({kernel, "step", "block", std::move(args), {}});
+    program.launches.push_back({kernel, "step", std::move(args), {}});
   }
   void matmul(uint16_t x, uint16_t w, uint16_t y) {
     launch(Kernel::matmul, {{x, true, false}, {w, true, false}, {y, false, true}});
@@ -75,9 +76,55 @@ TEST(FusedLaunches, TogetherEqualsOneByOne) {
   for (const Launch& launch : net.program.launches)
     parts.push_back({"part", net.program.slots, {launch}});
   for (uint32_t tokens : {1u, 7u}) {
-    const Call call{.tokens = tokens};
+    const Call call = call_of(tokens);
     EXPECT_EQ(results({net.program}, call), results(parts, call)) << tokens;
   }
+}
+
+// How often activations were made ready for a product: once for launches that run together.
+std::atomic<size_t> preparations = 0;
+
+void count_preparation(DType type, const float* x, size_t x_stride, size_t k, const TokenTile& tile,
+                       void* out) {
+  ++preparations;
+  best_inner_loops().floats->prepare_tile(type, x, x_stride, k, tile, out);
+}
+
+TEST(FusedLaunches, TimingThemChangesNeitherTheGroupsNorTheBits) {
+  const FeedForward net;
+  FloatLoops floats = *best_inner_loops().floats;
+  floats.prepare_tile = count_preparation;
+  InnerLoops loops = best_inner_loops();
+  loops.floats = &floats;
+  struct Run {
+    std::vector<std::vector<float>> memory;
+    size_t preparations;
+  };
+  const auto run = [&](const Program& program, std::span<uint64_t> ends_ns) {
+    ThreadPool pool(3);
+    Run result{random_memory(net.program), 0};
+    std::vector<std::byte*> pointers;
+    for (auto& values : result.memory)
+      pointers.push_back(reinterpret_cast<std::byte*>(values.data()));
+    Interpreter interpreter(program, {}, loops);
+    preparations = 0;
+    interpreter.run(pointers, call_of(1), pool, Numerics::bf16, ends_ns);
+    result.preparations = preparations;
+    return result;
+  };
+  const Interpreter interpreter(net.program);
+  ASSERT_EQ(interpreter.groups().size(), 2u);  // gate+up+swiglu, down+add
+  std::vector<uint64_t> ends(2);
+  const Run timed = run(net.program, ends), untimed = run(net.program, {});
+  EXPECT_EQ(timed.memory, untimed.memory);
+  EXPECT_EQ(timed.preparations, untimed.preparations);
+  EXPECT_EQ(untimed.preparations, 2u);
+  EXPECT_GT(ends[0], 0u);
+  EXPECT_LE(ends[0], ends[1]);
+  size_t alone = 0;  // so that the count tells them apart
+  for (const Launch& launch : net.program.launches)
+    alone += run({"part", net.program.slots, {launch}}, {}).preparations;
+  EXPECT_EQ(alone, 3u);
 }
 
 TEST(FusedLaunches, MatmulsOfTheSameActivationsJoin) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "support/print_inner_loops.h"
 #include "tensor/float16.h"
 #include "tensor/quant.h"
 
@@ -128,38 +129,6 @@ TEST_P(InnerLoopsTest, PlainMatmulTakesStrides) {
     }
     EXPECT_EQ(y[t * y_stride + rows], -777.0f);
   }
-}
-
-TEST_P(InnerLoopsTest, PlainAttendMatchesPlainLoops) {
-  for (DType type : {DType::f32, DType::f16})
-    for (size_t head_dim : {8, 20, 64})
-      for (size_t positions : {1, 2, 17, 100}) {
-        const size_t group = 3;
-        const auto q = random_values(group * head_dim, 5);
-        const auto k_bytes = stored(random_values(positions * head_dim, 6), type);
-        const auto v_bytes = stored(random_values(positions * head_dim, 7), type);
-        const auto k = decoded(type, k_bytes, positions * head_dim);
-        const auto v = decoded(type, v_bytes, positions * head_dim);
-        std::vector<float> scores(group * positions), y(group * head_dim);
-        loops_.attend({q.data(), k_bytes.data(), v_bytes.data(), type, group, head_dim, positions,
-                       scores.data(), y.data()});
-        for (size_t g = 0; g < group; ++g) {
-          std::vector<double> weights(positions);
-          double total = 0;
-          for (size_t p = 0; p < positions; ++p) {
-            double dot = 0;
-            for (size_t i = 0; i < head_dim; ++i)
-              dot += double{q[g * head_dim + i]} * k[p * head_dim + i];
-            total += weights[p] = std::exp(dot / std::sqrt(static_cast<double>(head_dim)));
-          }
-          for (size_t i = 0; i < head_dim; ++i) {
-            double expected = 0;
-            for (size_t p = 0; p < positions; ++p)
-              expected += weights[p] / total * v[p * head_dim + i];
-            EXPECT_NEAR(y[g * head_dim + i], expected, 2e-5) << loops_.name;
-          }
-        }
-      }
 }
 
 TEST_P(InnerLoopsTest, ElementwiseLoops) {

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kWidth = 64, kHidden = 96, kRows = 5;
 
 // y = x + down(swiglu(gate(norm(x)), up(norm(x)))), in f32, with the weights as they are.
-struct Block {
+struct FeedForward {
   std::vector<float> norm, gate, up, down;
 };
 
@@ -36,7 +36,7 @@ std::vector<float> product(const std::vector<float>& x, const std::vector<float>
   return y;
 }
 
-std::vector<float> plain(const Block& block, std::vector<float> x) {
+std::vector<float> plain(const FeedForward& block, std::vector<float> x) {
   float squares = 0;
   for (float value : x) squares += value * value;
   const float scale = 1 / std::sqrt(squares / kWidth + 1e-5f);
@@ -68,7 +68,7 @@ Program block_program() {
                    value("down", SlotKind::scratch, kWidth),
                    value("y", SlotKind::output, kWidth)};
   const auto launch = [&](Kernel kernel, const char* step, std::vector<uint16_t> slots) {
-    Launch made{kernel, step, "ffn", {}, {}, {}};
+    Launch made{kernel, step, {}, {}};
     made.shape.eps = 1e-5f;
     for (size_t i = 0; i < slots.size(); ++i)
       made.args.push_back({slots[i], i + 1 < slots.size(), i + 1 == slots.size()});
@@ -90,54 +90,55 @@ class Int8Programs : public testing::Test {
   std::unique_ptr<Device> open(Fusion fusion = Fusion::block) {
     DeviceEnv env{pool_, trace_};
     env.fusion = fusion;
-    env.npu.weights = NpuWeights::int8;
-    env.npu.gemm_lengths = {64, 128};
+    env.settings = {{"weights", "int8"}, {"int8-blocks", ""}, {"gemm-lengths", "64,128"}};
     return open_device("vnpu", env);
   }
 
-  Buffer weight(Device& device, const Slot& slot, const std::vector<float>& values) {
-    const TensorView view{DType::f32, slot.rows, slot.cols, std::as_bytes(std::span(values))};
-    return device.alloc(slot, &view);
+  static TensorView view(const Slot& slot, const std::vector<float>& values) {
+    return {DType::f32, slot.rows, slot.cols, std::as_bytes(std::span(values))};
   }
 
   ThreadPool pool_{2};
   Trace trace_;
-  const Block block_ = {random_values(kWidth, 1), random_values(kHidden* kWidth, 2, 0.2f),
-                        random_values(kHidden* kWidth, 3, 0.2f),
-                        random_values(kWidth* kHidden, 4, 0.2f)};
+  const FeedForward block_ = {random_values(kWidth, 1), random_values(kHidden* kWidth, 2, 0.2f),
+                              random_values(kHidden* kWidth, 3, 0.2f),
+                              random_values(kWidth* kHidden, 4, 0.2f)};
 };
 
 TEST_F(Int8Programs, ABlockIsOneDispatchAndNearTheFloats) {
   const auto device = open();
   const Program program = block_program();
   for (const Launch& launch : program.launches) EXPECT_FALSE(device->why_not(program, launch));
-  std::vector<Buffer> buffers;
-  for (const Slot& slot : program.slots) {
-    if (slot.kind != SlotKind::weight) {
-      buffers.push_back(device->alloc(slot));
-      continue;
-    }
-    buffers.push_back(weight(*device, slot,
-                             slot.name == "norm"     ? block_.norm
-                             : slot.name == "w_gate" ? block_.gate
-                             : slot.name == "w_up"   ? block_.up
-                                                     : block_.down));
-  }
-  const auto executable = device->load(program);
-  for (size_t i = 0; i < buffers.size(); ++i)
+  std::vector<TensorView> weights;
+  for (const Slot& slot : program.slots)
+    weights.push_back(slot.kind != SlotKind::weight
+                          ? TensorView{}
+                          : view(slot, slot.name == "norm"     ? block_.norm
+                                       : slot.name == "w_gate" ? block_.gate
+                                       : slot.name == "w_up"   ? block_.up
+                                                               : block_.down));
+  const auto executable = device->load(program, weights);
+  std::vector<Buffer> buffers(program.slots.size());
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (program.slots[i].kind == SlotKind::weight) continue;
+    buffers[i] = device->alloc(program.slots[i]);
     executable->bind(static_cast<uint16_t>(i), buffers[i]);
+  }
   const std::vector<float> x = random_values(kRows * kWidth, 9);
   for (size_t i = 0; i < x.size(); ++i)
     reinterpret_cast<uint16_t*>(buffers[0].data)[i] = f32_to_bf16(x[i]);
-  device->sync(buffers[0], Sync::to_device, 0, x.size() * 2);
-  executable->submit({.tokens = kRows});
-  executable->wait(std::chrono::seconds(60));
-  device->sync(buffers[10], Sync::from_device, 0, x.size() * 2);
-  const DeviceCounters& counters = trace_.device("vnpu");
-  EXPECT_EQ(counters.submissions, 1u);
-  EXPECT_EQ(counters.completions, 1u);
-  EXPECT_EQ(counters.launches, 6u);
-  EXPECT_GE(counters.waited_ns, 1u);
+  executable->submit(call_of(kRows));
+  const Completion done = executable->wait(std::chrono::seconds(60));
+  EXPECT_EQ(done.submissions, 1u);
+  EXPECT_EQ(done.launches, 6u);
+  EXPECT_GE(done.waited_ns, 1u);
+  EXPECT_GE(done.device_ns, 1u);
+  EXPECT_EQ(done.uploaded_bytes, x.size() * 2);
+  EXPECT_EQ(done.downloaded_bytes, x.size() * 2);
+  EXPECT_LE(done.start_ns, done.uploaded_ns);
+  EXPECT_LE(done.uploaded_ns, done.submitted_ns);
+  EXPECT_LE(done.submitted_ns, done.completed_ns);
+  EXPECT_LE(done.completed_ns, done.end_ns);
   for (size_t t = 0; t < kRows; ++t) {
     const std::vector<float> expected =
         plain(block_, {x.begin() + t * kWidth, x.begin() + (t + 1) * kWidth});
@@ -157,7 +158,8 @@ TEST_F(Int8Programs, WeightsGiveTheirMemoryBack) {
   const auto device = open();
   const Slot slot{"w", SlotKind::weight, DType::f32, kHidden, kWidth};
   const auto pinned = [&] {
-    const Buffer other = weight(*device, slot, block_.gate);  // counts when it is made
+    const auto other = device->prepare("w", view(slot, block_.gate));  // counts when it is made
+    EXPECT_NE(other, nullptr);
     return trace_.device("vnpu").pinned_bytes;
   };
   const uint64_t first = pinned();
@@ -182,21 +184,17 @@ TEST_F(Int8Programs, GemmsAloneArePaddedToTheNextLength) {
   program.slots = {{"x", SlotKind::input, DType::f32, kRows, kHidden},
                    {"w", SlotKind::weight, DType::f32, kWidth, kHidden},
                    {"y", SlotKind::output, DType::f32, kRows, kWidth}};
-  program.launches = {{Kernel::matmul,
-                       "product",
-                       "product",
-                       {{0, true, false}, {1, true, false}, {2, false, true}},
-                       {},
-                       {}}};
+  program.launches = {
+      {Kernel::matmul, "product", {{0, true, false}, {1, true, false}, {2, false, true}}, {}}};
   EXPECT_FALSE(device->why_not(program, program.launches[0]));
-  const std::vector<Buffer> buffers = {device->alloc(program.slots[0]),
-                                       weight(*device, program.slots[1], block_.down),
-                                       device->alloc(program.slots[2])};
-  const auto executable = device->load(program);
-  for (uint16_t i = 0; i < 3; ++i) executable->bind(i, buffers[i]);
+  const std::vector<Buffer> buffers = {
+      device->alloc(program.slots[0]), {}, device->alloc(program.slots[2])};
+  const std::vector<TensorView> weights = {{}, view(program.slots[1], block_.down), {}};
+  const auto executable = device->load(program, weights);
+  for (uint16_t i : {0, 2}) executable->bind(i, buffers[i]);
   const std::vector<float> x = random_values(kRows * kHidden, 5);
   std::memcpy(buffers[0].data, x.data(), x.size() * sizeof(float));
-  executable->submit({.tokens = kRows});
+  executable->submit(call_of(kRows));
   executable->wait(std::chrono::seconds(60));
   double error = 0, size = 0;
   for (size_t t = 0; t < kRows; ++t) {

@@ -83,10 +83,10 @@ TEST(InterpreterPatterns, F32RowsApart) {
   Bench bench;
   bench.add({"x", SlotKind::inout, DType::f32, 3, 4}, rows_apart(2, 3, 4, 6), 20);
   bench.add({"y", SlotKind::input, DType::f32, 3, 4}, {}, 12);
-  bench.program.launches = {{Kernel::add, "add", "", {{0, true, true}, {1, true, false}}, {}}};
+  bench.program.launches = {{Kernel::add, "add", {{0, true, true}, {1, true, false}}, {}}};
   for (size_t i = 0; i < 20; ++i) bench.at<float>(0)[i] = static_cast<float>(i);
   for (size_t i = 0; i < 12; ++i) bench.at<float>(1)[i] = 100.0f;
-  bench.run({2, 0, 0});
+  bench.run(call_of(2));
   for (size_t i = 0; i < 20; ++i) {
     const bool is_in = i >= 2 && (i - 2) % 6 < 4 && i < 2 + 2 * 6;  // two rows of the three
     EXPECT_EQ(bench.at<float>(0)[i], static_cast<float>(i) + (is_in ? 100.0f : 0.0f)) << i;
@@ -103,7 +103,7 @@ TEST(InterpreterPatterns, WeightRowsApartAreReadInPlace) {
                 5 + kN * kStride);
       bench.add({"y", SlotKind::output, DType::f32, 6, kN}, {}, 6 * kN);
       bench.program.launches = {
-          {Kernel::matmul, "mm", "", {{0, true, false}, {1, true, false}, {2, false, true}}, {}}};
+          {Kernel::matmul, "mm", {{0, true, false}, {1, true, false}, {2, false, true}}, {}}};
       const Values x = plain::random_values(tokens * kK, 1), w = plain::random_values(kN * kK, 2);
       std::memcpy(bench.at<float>(0), x.data(), x.size() * 4);
       for (size_t r = 0; r < kN; ++r)
@@ -114,7 +114,7 @@ TEST(InterpreterPatterns, WeightRowsApartAreReadInPlace) {
           else
             bench.at<uint16_t>(1)[at] = f32_to_bf16(w[r * kK + c]);
         }
-      bench.run({tokens, 0, 0});
+      bench.run(call_of(tokens));
       const float* y = bench.at<float>(2);
       plain::expect_close(Values(y, y + tokens * kN), plain::matmul(x, w, kK), 1e-5f, "y");
     }
@@ -128,7 +128,8 @@ TEST(InterpreterPatterns, CachesOfAnyOrderAndTypeAgree) {
   const Pattern regions = {10,
                            {{2, kContext * 2 * kDim}, {2, kDim}, {kContext, 2 * kDim}, {kDim, 1}}};
   constexpr uint64_t kRows = kKvHeads * kContext;
-  const LaunchShape shape{kHeads, kKvHeads, kDim, kContext, 1, false, 0, false};
+  const LaunchShape shape{
+      .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kDim, .context = kContext};
   std::vector<Values> results;
   for (DType type : {DType::bf16, DType::f16, DType::f32})
     for (const Pattern& pattern : {Pattern{}, regions}) {
@@ -141,12 +142,10 @@ TEST(InterpreterPatterns, CachesOfAnyOrderAndTypeAgree) {
       bench.program.launches = {
           {Kernel::kv_append,
            "append",
-           "",
            {{1, true, false}, {1, true, false}, {2, false, true}, {3, false, true}},
            shape},
           {Kernel::attention,
            "attend",
-           "",
            {{0, true, false}, {2, true, false}, {3, true, false}, {4, false, true}},
            shape}};
       for (uint32_t call = 0; call < 3; ++call) {
@@ -154,12 +153,77 @@ TEST(InterpreterPatterns, CachesOfAnyOrderAndTypeAgree) {
         const Words k = plain::to_bf16(plain::random_values(4 * kKvHeads * kDim, 50 + call));
         std::memcpy(bench.at<uint16_t>(0), q.data(), q.size() * 2);
         std::memcpy(bench.at<uint16_t>(1), k.data(), k.size() * 2);
-        bench.run({4, call * 4, 0});
+        bench.run(call_of(4, call * 4));
       }
       const float* y = bench.at<float>(4);
       results.emplace_back(y, y + 4 * kHeads * kDim);
       plain::expect_close(results.back(), results.front(), 1e-3f, "y");
     }
+}
+
+// Of caches: eight positions of one sequence, or pages for four sequences.
+std::optional<std::string> problem_of(Kernel kernel, uint32_t page, const Call& call) {
+  constexpr uint32_t kHeads = 2, kDim = 8;
+  const uint64_t positions = page == 0 ? 8 : uint64_t{4} * page;
+  const LaunchShape shape{
+      .heads = kHeads, .kv_heads = kHeads, .head_dim = kDim, .context = 8, .page = page};
+  const uint64_t rows = 4, width = kHeads * kDim;
+  Program program;
+  program.slots = {{"q", SlotKind::input, DType::f32, rows, width},
+                   {"k", SlotKind::input, DType::f32, rows, width},
+                   {"v", SlotKind::input, DType::f32, rows, width},
+                   {"k_cache", SlotKind::kv, DType::f32, kHeads * positions, kDim},
+                   {"v_cache", SlotKind::kv, DType::f32, kHeads * positions, kDim},
+                   {"y", SlotKind::output, DType::f32, rows, width}};
+  const auto in = [](uint16_t slot) { return Arg{slot, true, false}; };
+  const auto out = [](uint16_t slot) { return Arg{slot, false, true}; };
+  const std::vector<Arg> args =
+      kernel == Kernel::kv_append   ? std::vector{in(1), in(2), out(3), out(4)}
+      : kernel == Kernel::attention ? std::vector{in(0), in(3), in(4), out(5)}
+                                    : std::vector{in(0), in(1), in(2), out(5)};
+  program.launches = {{kernel, "launch", args, shape}};
+  check_launches(program, "here");
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::byte*> buffers;
+  for (const Slot& slot : program.slots)
+    buffers.push_back(memory.emplace_back(slot.bytes()).data());
+  return Interpreter(program).why_not(buffers, call);
+}
+
+TEST(InterpreterCalls, ThoseThatReachBeyondACacheOrTheirRowsAreRefused) {
+  for (const Kernel kernel : {Kernel::kv_append, Kernel::attention}) {
+    EXPECT_FALSE(problem_of(kernel, 0, call_of(4, 4)));
+    EXPECT_TRUE(problem_of(kernel, 0, call_of(4, 5)));
+    EXPECT_TRUE(problem_of(kernel, 0, call_of(4, UINT32_MAX - 1)));  // 2^32 + 2 positions, not 2
+    EXPECT_TRUE(problem_of(kernel, 0, call_of(4, 0, 1)));            // rows 1 to 4 of 4
+    EXPECT_TRUE(problem_of(kernel, 0, call_of(5)));
+    EXPECT_TRUE(problem_of(kernel, 0, call_of(0)));
+    // Pages: enough of them, all there.
+    constexpr uint32_t kPage = kSplitPositions;
+    const std::vector<uint32_t> pages = {3, 0}, one_page = {3}, beyond = {3, 4};
+    EXPECT_FALSE(problem_of(kernel, kPage, call_of(4, kPage - 2, 0, pages)));
+    EXPECT_FALSE(problem_of(kernel, kPage, call_of(4, kPage - 4, 0, one_page)));
+    EXPECT_TRUE(problem_of(kernel, kPage, call_of(4, kPage - 2, 0, one_page)));
+    EXPECT_TRUE(problem_of(kernel, kPage, call_of(4, kPage - 2, 0, beyond)));
+    EXPECT_TRUE(problem_of(kernel, kPage, call_of(4, UINT32_MAX - 1, 0, pages)));
+    // Several sequences: only in pages, and their rows are the call's.
+    const std::vector<Segment> two = {{2, 2, 5, pages}, {0, 2, 0, one_page}};
+    EXPECT_FALSE(problem_of(kernel, kPage, call_of(two)));
+    EXPECT_TRUE(problem_of(kernel, 0, call_of(two)));
+    Call short_of_rows = call_of(two);
+    short_of_rows.rows = 3;
+    EXPECT_TRUE(problem_of(kernel, kPage, short_of_rows));
+    const std::vector<Segment> too_far = {{3, 2, 5, pages}, {0, 2, 0, one_page}};
+    EXPECT_TRUE(problem_of(kernel, kPage, call_of(too_far)));
+  }
+}
+
+TEST(InterpreterCalls, APromptsOwnRowsAreOneSequenceFromPositionZero) {
+  EXPECT_FALSE(problem_of(Kernel::prompt_attention, 0, call_of(4)));
+  EXPECT_TRUE(problem_of(Kernel::prompt_attention, 0, call_of(4, 1)));
+  EXPECT_TRUE(problem_of(Kernel::prompt_attention, 0, call_of(2, 0, 3)));
+  const std::vector<Segment> two = {{0, 2, 0}, {2, 2, 0}};
+  EXPECT_TRUE(problem_of(Kernel::prompt_attention, 0, call_of(two)));
 }
 
 TEST(InterpreterPatterns, ProblemsAreNamed) {
@@ -168,7 +232,7 @@ TEST(InterpreterPatterns, ProblemsAreNamed) {
                    {"table", SlotKind::weight, DType::bf16, 10, 8},
                    {"x", SlotKind::output, DType::bf16, 4, 8}};
   program.launches = {
-      {Kernel::embed, "embed", "", {{0, true, false}, {1, true, false}, {2, false, true}}, {}}};
+      {Kernel::embed, "embed", {{0, true, false}, {1, true, false}, {2, false, true}}, {}}};
   EXPECT_TRUE(pattern_problem(program, 0, rows_apart(0, 4, 1, 2)));
   EXPECT_FALSE(pattern_problem(program, 0, {7, {}}));
   EXPECT_TRUE(pattern_problem(program, 1, transposed(10, 8)));
@@ -190,11 +254,11 @@ Product multiply(uint32_t tokens, Numerics numerics) {
   bench.add({"w", SlotKind::weight, DType::bf16, kN, kK}, {}, kN * kK);
   bench.add({"y", SlotKind::output, DType::f32, 16, kN}, {}, 16 * kN);
   bench.program.launches = {
-      {Kernel::matmul, "mm", "", {{0, true, false}, {1, true, false}, {2, false, true}}, {}}};
+      {Kernel::matmul, "mm", {{0, true, false}, {1, true, false}, {2, false, true}}, {}}};
   const Values x = plain::random_values(tokens * kK, 1), w = plain::random_values(kN * kK, 2);
   std::memcpy(bench.at<uint16_t>(0), plain::to_bf16(x).data(), x.size() * 2);
   std::memcpy(bench.at<uint16_t>(1), plain::to_bf16(w).data(), w.size() * 2);
-  bench.run({tokens, 0, 0}, numerics);
+  bench.run(call_of(tokens), numerics);
   const Values exact = plain::matmul(x, w, kK);
   Product result{Values(bench.at<float>(2), bench.at<float>(2) + tokens * kN), 0};
   double total = 0;
@@ -218,7 +282,8 @@ TEST(Bfp16, GemmsRoundTheirOperandsAndGemvsDoNot) {
 
 Values attend(Kernel kernel, Numerics numerics) {
   constexpr uint32_t kHeads = 4, kKvHeads = 2, kDim = 16, kTokens = 24;
-  const LaunchShape shape{kHeads, kKvHeads, kDim, kTokens, 1, false, 0, false};
+  const LaunchShape shape{
+      .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kDim, .context = kTokens};
   Bench bench;
   bench.add({"q", SlotKind::input, DType::bf16, kTokens, kHeads * kDim}, {},
             kTokens * kHeads * kDim);
@@ -234,7 +299,6 @@ Values attend(Kernel kernel, Numerics numerics) {
   bench.program.launches = {
       {kernel,
        "attend",
-       "",
        {{0, true, false}, {1, true, false}, {2, true, false}, {3, false, true}},
        shape}};
   const size_t counts[] = {kTokens * kHeads * kDim, kTokens * kKvHeads * kDim,
@@ -243,7 +307,7 @@ Values attend(Kernel kernel, Numerics numerics) {
     std::memcpy(bench.at<uint16_t>(i),
                 plain::to_bf16(plain::random_values(counts[i], static_cast<uint32_t>(i), 2)).data(),
                 counts[i] * 2);
-  bench.run({kTokens, 0, 0}, numerics);
+  bench.run(call_of(kTokens), numerics);
   const float* y = bench.at<float>(3);
   return Values(y, y + kTokens * kHeads * kDim);
 }

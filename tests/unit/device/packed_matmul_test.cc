@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <ostream>
 #include <random>
 
 #include "device/cpu/inner_loops.h"
@@ -23,6 +24,10 @@ struct Variant {
   std::string name;
   const PackedLoops* loops;
 };
+
+void PrintTo(const Variant& variant, std::ostream* out) {
+  *out << variant.name;
+}
 
 std::vector<Variant> variants() {
   std::vector<Variant> result;
@@ -82,9 +87,10 @@ std::vector<float> run(const PackedLoops& loops, const PackedMatrix& matrix, siz
   std::vector<int8_t> codes(blocks * kBlockValues);
   std::vector<int16_t> wide(blocks * kBlockValues);
   std::vector<float> scales(blocks), scaled_sum(blocks), aside(tokens * kPanelRows);
-  std::vector<int32_t> less_sum(blocks), less_halves(2 * blocks);
-  const BlockActivations prepared{codes.data(),    wide.data(),        scales.data(),
-                                  less_sum.data(), less_halves.data(), scaled_sum.data()};
+  std::vector<int32_t> negated_sum(blocks), negated_half_sums(2 * blocks);
+  const BlockActivations prepared{
+      codes.data(),     wide.data(), scales.data(), negated_sum.data(), negated_half_sums.data(),
+      scaled_sum.data()};
   for (size_t i = 0; i < token_tiles(tokens, loops.tile_tokens); ++i)
     loops.quantize_tile(x.data(), matrix.k, matrix.k, token_tile(tokens, loops.tile_tokens, i),
                         prepared);

@@ -10,6 +10,18 @@
 namespace tyto {
 namespace {
 
+enum class KvSide : uint8_t { key, value };
+
+// The element of the kv argument at which a head's row begins: head_dim values, K after RoPE.
+uint64_t kv_offset(const Q4nxLayout& layout, uint32_t layer, KvSide side, uint32_t kv_head,
+                   uint32_t position) {
+  const uint64_t group = kv_head / layout.kv_group_heads;
+  const uint64_t region = (side == KvSide::key ? 0 : layout.kv_groups) + group;
+  const uint64_t row = uint64_t{position} * layout.kv_group_heads + kv_head % layout.kv_group_heads;
+  return layer * layout.kv_layer_elements + region * layout.kv_region_elements +
+         row * layout.dims.head_dim;
+}
+
 AirDims with_kv_heads(uint32_t kv_heads) {
   return {3, 64, kv_heads * 8, kv_heads, 4, 64, 100, 64};
 }

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <xrt/experimental/xrt_elf.h>
 #include <xrt/experimental/xrt_ext.h>
-#include <xrt/experimental/xrt_kernel.h>
+#include <xrt/experimental/xrt_xclbin.h>
 #include <xrt/xrt_bo.h>
 #include <xrt/xrt_device.h>
 #include <xrt/xrt_hw_context.h>
 #include <xrt/xrt_kernel.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -36,9 +38,9 @@ inline Program block_program(DType activations) {
   LaunchShape shape;
   shape.eps = 1e-5f;
   program.launches = {
-      {Kernel::rmsnorm, "norm", "b", {{0, true, false}, {1, true, false}, {2, false, true}}, shape},
-      {Kernel::matmul, "mm", "b", {{2, true, false}, {3, true, false}, {4, false, true}}, shape},
-      {Kernel::add, "add", "b", {{0, true, true}, {4, true, false}}, shape}};
+      {Kernel::rmsnorm, "norm", {{0, true, false}, {1, true, false}, {2, false, true}}, shape},
+      {Kernel::matmul, "mm", {{2, true, false}, {3, true, false}, {4, false, true}}, shape},
+      {Kernel::add, "add", {{0, true, true}, {4, true, false}}, shape}};
   return program;
 }
 
@@ -57,6 +59,12 @@ inline xrt::elf load_elf(const Image& image) {
   return xrt::elf(bytes.data(), bytes.size());
 }
 
+inline xrt::xclbin load_xclbin(const Image& image) {
+  const std::vector<std::byte> bytes = serialise(image);
+  const char* begin = reinterpret_cast<const char*>(bytes.data());
+  return xrt::xclbin(std::vector<char>(begin, begin + bytes.size()));
+}
+
 inline std::vector<uint16_t> random_bf16(size_t count, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> values(-1, 1);
@@ -65,23 +73,36 @@ inline std::vector<uint16_t> random_bf16(size_t count, uint32_t seed) {
   return result;
 }
 
+// Writes the host's copy.
+template <typename T>
+void put(xrt::bo& buffer, const std::vector<T>& values, size_t first_value = 0) {
+  ASSERT_LE((first_value + values.size()) * sizeof(T), buffer.size());
+  std::copy(values.begin(), values.end(), buffer.map<T*>() + first_value);
+}
+
 inline xrt::bo upload(const xrt::device& device, const std::vector<uint16_t>& values) {
   xrt::bo buffer = xrt::ext::bo(device, values.size() * 2);
-  buffer.write(values.data(), values.size() * 2, 0);
+  put(buffer, values);
   buffer.sync(XCL_BO_SYNC_BO_TO_DEVICE);
   return buffer;
 }
 
 inline std::vector<uint16_t> download(xrt::bo& buffer) {
   buffer.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
-  std::vector<uint16_t> values(buffer.size() / 2);
-  buffer.read(values.data(), values.size() * 2, 0);
-  return values;
+  const uint16_t* values = buffer.map<const uint16_t*>();
+  return {values, values + buffer.size() / 2};
+}
+
+inline void run_to_completion(xrt::run& run) {
+  run.start();
+  ASSERT_EQ(run.wait(std::chrono::milliseconds(60000)), ERT_CMD_STATE_COMPLETED)
+      << counters().last_error;
 }
 
 // One context with the block in it, and buffers.
 struct Rig {
-  explicit Rig(const Image& image = block_image()) : elf(load_elf(image)) {}
+  explicit Rig(const Image& image = block_image())
+      : elf(load_elf(image)), kernel_name("main:" + image.instances[0].name) {}
 
   xrt::run make_run(uint32_t tokens = kRows) {
     xrt::run run(kernel);
@@ -95,8 +116,9 @@ struct Rig {
 
   xrt::device device{0};
   xrt::elf elf;
+  std::string kernel_name;
   xrt::hw_context context{device, elf};
-  xrt::ext::kernel kernel{context, "main:" + elf.get_kernels()[0].get_instances()[0].get_name()};
+  xrt::ext::kernel kernel{context, kernel_name};
   std::vector<uint16_t> x_values = random_bf16(kRows * kWidth, 1);
   xrt::bo x = upload(device, x_values);
   xrt::bo norm = upload(device, random_bf16(kWidth, 2));

@@ -1,14 +1,10 @@
 // The limits of the real stack, the errors they give, faults on demand, and the counters.
-#include <filesystem>
 #include <optional>
 #include <thread>
 
 #include "base/error.h"
 #include "cost/cost_model.h"
 #include "unit/device/vxrt_fixture.h"
-
-#include <xrt/experimental/xrt_system.h>
-#include <xrt/experimental/xrt_xclbin.h>
 
 namespace tyto::vxrt {
 namespace {
@@ -17,16 +13,8 @@ using std::chrono::milliseconds;
 using VxrtLimits = VxrtTest;
 using VxrtFaults = VxrtTest;
 
-TEST_F(VxrtLimits, OneDeviceThatSaysItIsVirtual) {
-  EXPECT_EQ(xrt::system::enumerate_devices(), 1u);
+TEST_F(VxrtLimits, OneDevice) {
   EXPECT_EQ(error_of([] { xrt::device device(1); }), EINVAL);
-  EXPECT_EQ(error_of([] { xrt::device device("0000:c5:00.1"); }), EINVAL);
-  reset({.machine = "krackan"});
-  const xrt::device device(0);
-  EXPECT_EQ(device.get_info<xrt::info::device::name>(), "NPU Krackan 1 (virtual)");
-  EXPECT_TRUE(xrt::device(device.get_info<xrt::info::device::bdf>()));
-  EXPECT_NE(device.get_info<xrt::info::device::platform>().find("\"total_columns\":\"8\""),
-            std::string::npos);
   EXPECT_THROW(reset({.machine = "phoenix"}), Error);
 }
 
@@ -47,23 +35,6 @@ TEST_F(VxrtLimits, EightColumns) {
   EXPECT_EQ(error_of([&] { xrt::hw_context(device, load_elf(image)); }), ENOSPC);
 }
 
-TEST_F(VxrtLimits, OneElfPerContext) {
-  const xrt::device device(0);
-  xrt::hw_context context(device, xrt::hw_context::cfg_param_type{});
-  EXPECT_EQ(error_of([&] { xrt::ext::kernel(context, "main"); }), EINVAL);
-  context.add_config(load_elf(block_image("first")));
-  EXPECT_EQ(error_of([&] { xrt::ext::kernel(context, "main:first"); }), 0);
-  try {
-    context.add_config(load_elf(block_image("second")));
-    ADD_FAILURE() << "accepted";
-  } catch (const std::system_error& error) {
-    EXPECT_NE(std::string(error.what()).find("kernel already exists"), std::string::npos);
-  }
-  Image narrow = block_image("third");
-  narrow.columns = 4;
-  EXPECT_EQ(error_of([&] { context.add_config(load_elf(narrow)); }), EINVAL);
-}
-
 TEST_F(VxrtLimits, KernelNames) {
   Rig rig;
   for (const char* name : {"main", "main:block"})
@@ -74,12 +45,11 @@ TEST_F(VxrtLimits, KernelNames) {
 }
 
 TEST_F(VxrtLimits, EveryRunOwnsControlCodeInTheHeap) {
-  set_limits({.heap_step_bytes = 8192, .heap_max_bytes = 3 * 4096});
+  set_limits({.heap_bytes = 3 * 4096});
   Rig rig;
   std::vector<xrt::run> runs;
   for (int i = 0; i < 3; ++i) runs.push_back(rig.make_run());
   EXPECT_EQ(counters().heap_used_bytes, 3u * 4096);
-  EXPECT_EQ(counters().heap_reserved_bytes, 2u * 8192);
   EXPECT_EQ(error_of([&] { rig.make_run(); }), ENOMEM);
   runs.pop_back();
   EXPECT_EQ(error_of([&] { rig.make_run(); }), 0);
@@ -113,14 +83,10 @@ TEST_F(VxrtLimits, BufferKindsAndRanges) {
   EXPECT_EQ(error_of([&] { xrt::ext::bo(device, memory, 8192); }), 0);
   EXPECT_EQ(error_of([&] { xrt::ext::bo(device, memory + 64, 4096); }), EINVAL);
   EXPECT_EQ(error_of([&] { xrt::ext::bo(device, memory, 100); }), EINVAL);
-  EXPECT_EQ(error_of([&] { xrt::bo(device, memory, 4096, flags::host_only, 0); }), EINVAL);
 
   xrt::bo buffer = xrt::ext::bo(device, 100);
-  char bytes[101] = {};
   EXPECT_EQ(error_of([&] { buffer.sync(XCL_BO_SYNC_BO_TO_DEVICE, 60, 41); }), EINVAL);
   EXPECT_EQ(error_of([&] { buffer.sync(XCL_BO_SYNC_BO_TO_DEVICE, SIZE_MAX, 41); }), EINVAL);
-  EXPECT_EQ(error_of([&] { buffer.write(bytes, 101, 0); }), EINVAL);
-  EXPECT_EQ(error_of([&] { buffer.read(bytes, 1, 100); }), EINVAL);
   EXPECT_EQ(error_of([&] { xrt::bo(buffer, 50, 51); }), EINVAL);
   EXPECT_EQ(error_of([&] { xrt::bo(xrt::device(), 10, flags::host_only, 0); }), EINVAL);
 }
@@ -138,15 +104,14 @@ TEST_F(VxrtLimits, ArgumentBuffersPerRun) {
   set_limits({.argument_buffers = 4});
   Rig rig;
   xrt::run run = rig.make_run();
-  run.start();
-  run.wait2();
+  run_to_completion(run);
   run.set_arg(2, rig.x);
   EXPECT_EQ(error_of([&] { run.start(); }), EINVAL);
   EXPECT_EQ(error_of([&] { run.set_arg(-1, rig.x); }), EINVAL);
   EXPECT_EQ(error_of([&] { run.set_arg(100000, rig.x); }), EINVAL);
 }
 
-TEST_F(VxrtLimits, FourCommandsInFlightThenSubmissionWaits) {
+TEST_F(VxrtLimits, FourRunsInFlightThenSubmissionWaits) {
   Rig rig;
   std::vector<xrt::run> runs;
   for (int i = 0; i < 6; ++i) runs.push_back(rig.make_run());
@@ -164,16 +129,14 @@ TEST_F(VxrtLimits, FourCommandsInFlightThenSubmissionWaits) {
 
 TEST_F(VxrtLimits, ModelledTimeIsKeptAndALongRunTimesOut) {
   reset({.threads = 2, .time_model = [](const Program& program, const Call& call) {
-           return ModelledTime{1000 * program.launches.size() + call.tokens};
+           return 1000 * program.launches.size() + call.rows;
          }});
   Rig rig;
   xrt::run run = rig.make_run(2);
-  run.start();
-  run.wait2();
+  run_to_completion(run);
   EXPECT_EQ(counters().total.busy_ns, 3002u);
   inject(parse_fault("slow×2.5"));
-  run.start();
-  run.wait2();
+  run_to_completion(run);
   EXPECT_EQ(counters().total.busy_ns, 3002u + 7505u);
   inject(parse_fault("slowx1e6"));  // 3 s: over the 2 s of hang detection
   run.start();
@@ -182,36 +145,31 @@ TEST_F(VxrtLimits, ModelledTimeIsKeptAndALongRunTimesOut) {
 }
 
 TEST_F(VxrtLimits, TheClockIsTheCostModels) {
+  Rig rig;
+  xrt::run run = rig.make_run(1);
+  run_to_completion(run);
   const Program program = block_program(DType::bf16);
-  const uint64_t strix = calibrated_time("strix")(program, {1, 0, 0}).ns;
-  EXPECT_EQ(strix, static_cast<uint64_t>(program_ms(program, {1, 0, 0}) * 1e6));
-  EXPECT_NE(calibrated_time("krackan")(program, {4, 0, 0}).ns,
-            calibrated_time("strix")(program, {4, 0, 0}).ns);
-  EXPECT_THROW(calibrated_time("abacus"), Error);
+  double kernels = 0;
+  for (const Launch& launch : program.launches) kernels += launch_ms(program, launch, {1, 0, 0});
+  EXPECT_EQ(counters().total.busy_ns, static_cast<uint64_t>(elf_ms(3, kernels) * 1e6));
 }
 
-// An xclbin is driven by instruction words; a context of its kind beside an ELF's is flagged.
+// An xclbin is driven by instruction words.
 TEST_F(VxrtLimits, XclbinFlow) {
   Image image = block_image();
   image.form = ImageForm::xclbin;
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("tyto_vxrt_" + std::to_string(::getpid()) + ".xclbin");
-  write_image(path, image);
-  EXPECT_THROW(xrt::elf(path.string()), Error);
+  EXPECT_THROW(load_elf(image), Error);
+  EXPECT_THROW(load_xclbin(block_image()), Error);
   Rig rig;
-  const xrt::xclbin xclbin(path.string());
-  std::filesystem::remove(path);
+  const xrt::xclbin xclbin = load_xclbin(image);
   EXPECT_EQ(error_of([&] { xrt::hw_context(rig.device, xclbin.get_uuid()); }), EINVAL);
   rig.device.register_xclbin(xclbin);
-  EXPECT_FALSE(counters().mixed_forms);
   const xrt::hw_context context(rig.device, xclbin.get_uuid());
-  EXPECT_TRUE(counters().mixed_forms);
-  const xrt::kernel kernel(context, xclbin.get_kernels()[0].get_name());
+  const xrt::kernel kernel(context, "MLIR_AIE");
 
   xrt::bo words(rig.device, 16, xrt::bo::flags::cacheable,
                 static_cast<xrt::memory_group>(kernel.group_id(1)));
-  const uint32_t instructions[] = {kInstructionMagic, kRows, 0, 0};
-  words.write(instructions, 16, 0);
+  put(words, std::vector<uint32_t>{kInstructionMagic, kRows, 0, 0});
   xrt::run run(kernel);
   run.set_arg(0, 3);
   run.set_arg(1, words);
@@ -256,25 +214,12 @@ TEST_F(VxrtFaults, TheNthRunEndsAsAskedAndTheNextIsFine) {
       EXPECT_EQ(run.wait(), state) << text;
     }
     EXPECT_EQ(counters().total.errors - before.total.errors, 1u);
+    EXPECT_NE(counters().last_error, "");
     EXPECT_EQ(counters().total.completions - before.total.completions, 2u);
   }
 }
 
-TEST_F(VxrtFaults, ErrorsCarryTheState) {
-  Rig rig;
-  xrt::run run = rig.make_run();
-  inject(parse_fault("timeout@1"));
-  run.start();
-  try {
-    run.wait2(milliseconds(60000));
-    ADD_FAILURE() << "no error";
-  } catch (const xrt::run::command_error& error) {
-    EXPECT_EQ(error.get_command_state(), ERT_CMD_STATE_TIMEOUT);
-    EXPECT_NE(std::string(error.what()).find("injected"), std::string::npos);
-  }
-}
-
-TEST_F(VxrtFaults, AHangTakesTheContextsOtherCommandsDown) {
+TEST_F(VxrtFaults, AHangTakesTheContextsOtherRunsDown) {
   Rig rig, other(block_image("other"));
   xrt::run a = rig.make_run(), b = rig.make_run(), c = other.make_run();
   inject(parse_fault("hang"));
@@ -301,7 +246,8 @@ TEST_F(VxrtFaults, AHangWithoutDetectionLastsUntilAborted) {
   for (int i = 0; i < 10'000 && run.state() != ERT_CMD_STATE_RUNNING; ++i)
     EXPECT_EQ(run.wait(milliseconds(5)), ERT_CMD_STATE_TIMEOUT);
   EXPECT_EQ(run.state(), ERT_CMD_STATE_RUNNING);
-  EXPECT_EQ(run.abort(), ERT_CMD_STATE_ABORT);
+  run = rig.make_run();  // the last owner of a run in flight aborts it
+  EXPECT_EQ(counters().in_flight, 0u);
   inject(parse_fault("hang"));
   run.start();
   EXPECT_EQ(run.wait(milliseconds(5)), ERT_CMD_STATE_TIMEOUT);

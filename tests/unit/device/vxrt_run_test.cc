@@ -1,4 +1,4 @@
-// Running images through XRT's names: results, syncs, states, lists.
+// Running images through XRT's names: results, syncs, states.
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -24,22 +24,23 @@ std::vector<std::vector<float>> on_cpu(const Program& program,
   ThreadPool pool(2);
   Trace trace;
   const auto device = open_device("cpu", {pool, trace});
-  const auto executable = device->load(program);
-  std::vector<Buffer> buffers;
+  std::vector<TensorView> weights(program.slots.size());
   for (size_t i = 0; i < program.slots.size(); ++i) {
     const Slot& slot = program.slots[i];
-    if (slot.kind == SlotKind::weight) {
-      const TensorView view{slot.dtype, slot.rows, slot.cols,
-                            std::as_bytes(std::span(contents[i]))};
-      buffers.push_back(device->alloc(slot, &view));
-    } else {
-      buffers.push_back(device->alloc(slot));
-      const std::vector<float> values = widened(contents[i]);
-      if (!values.empty() && slot.dtype == DType::f32)
-        std::memcpy(buffers[i].data, values.data(), values.size() * 4);
-      if (!values.empty() && slot.dtype == DType::i32)
-        std::memcpy(buffers[i].data, contents[i].data(), contents[i].size() * 2);
-    }
+    if (slot.kind == SlotKind::weight)
+      weights[i] = {slot.dtype, slot.rows, slot.cols, std::as_bytes(std::span(contents[i]))};
+  }
+  const auto executable = device->load(program, weights);
+  std::vector<Buffer> buffers(program.slots.size());
+  for (size_t i = 0; i < program.slots.size(); ++i) {
+    const Slot& slot = program.slots[i];
+    if (slot.kind == SlotKind::weight) continue;
+    buffers[i] = device->alloc(slot);
+    const std::vector<float> values = widened(contents[i]);
+    if (!values.empty() && slot.dtype == DType::f32)
+      std::memcpy(buffers[i].data, values.data(), values.size() * 4);
+    if (!values.empty() && slot.dtype == DType::i32)
+      std::memcpy(buffers[i].data, contents[i].data(), contents[i].size() * 2);
     executable->bind(static_cast<uint16_t>(i), buffers[i]);
   }
   for (const Call& call : calls) {
@@ -70,13 +71,12 @@ TEST_F(VxrtRun, EqualsTheCpuWithinBf16Rounding) {
   Rig rig;
   xrt::run run = rig.make_run();
   EXPECT_EQ(run.state(), ERT_CMD_STATE_NEW);
-  run.start();
-  run.wait2();
+  run_to_completion(run);
   EXPECT_EQ(run.state(), ERT_CMD_STATE_COMPLETED);
   const auto expected =
       on_cpu(block_program(DType::f32),
              {rig.x_values, random_bf16(kWidth, 2), {}, random_bf16(kWidth * kWidth, 3), {}},
-             {{kRows, 0, 0}});
+             {call_of(kRows)});
   expect_close(expected[0], download(rig.x), kRows * kWidth, 0.01f);
   expect_close(expected[4], download(rig.delta), kRows * kWidth, 0.01f);
 }
@@ -85,8 +85,7 @@ TEST_F(VxrtRun, EqualsTheCpuWithinBf16Rounding) {
 TEST_F(VxrtRun, TheCallSaysHowManyRows) {
   Rig rig;
   xrt::run run = rig.make_run(1);
-  run.start();
-  run.wait2();
+  run_to_completion(run);
   const std::vector<uint16_t> x = download(rig.x);
   EXPECT_FALSE(std::equal(x.begin(), x.begin() + kWidth, rig.x_values.begin()));
   EXPECT_TRUE(std::equal(x.begin() + kWidth, x.end(), rig.x_values.begin() + kWidth));
@@ -106,18 +105,19 @@ Program attention_program(DType values, DType cache) {
                    {"k_cache", SlotKind::kv, cache, uint64_t{kKvHeads} * kContext, kHeadDim},
                    {"v_cache", SlotKind::kv, cache, uint64_t{kKvHeads} * kContext, kHeadDim},
                    {"y", SlotKind::output, values, 4, kWidth}};
-  const LaunchShape q{kHeads, kKvHeads, kHeadDim, kContext, 1, false, 0};
+  const LaunchShape q{
+      .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kHeadDim, .context = kContext};
   LaunchShape k = q;
   k.heads = kKvHeads;
   const auto in = [](uint16_t slot) { return Arg{slot, true, false}; };
   const auto out = [](uint16_t slot) { return Arg{slot, false, true}; };
-  program.launches = {{Kernel::embed, "embed", "", {in(0), in(1), out(4)}, q},
-                      {Kernel::rope_table, "rope_table", "", {in(2), out(3)}, q},
-                      {Kernel::matmul, "k", "", {in(4), in(5), out(6)}, q},
-                      {Kernel::rope, "q_rope", "", {{4, true, true}, in(3)}, q},
-                      {Kernel::rope, "k_rope", "", {{6, true, true}, in(3)}, k},
-                      {Kernel::kv_append, "append", "", {in(6), in(6), out(7), out(8)}, k},
-                      {Kernel::attention, "attend", "", {in(4), in(7), in(8), out(9)}, q}};
+  program.launches = {{Kernel::embed, "embed", {in(0), in(1), out(4)}, q},
+                      {Kernel::rope_table, "rope_table", {in(2), out(3)}, q},
+                      {Kernel::matmul, "k", {in(4), in(5), out(6)}, q},
+                      {Kernel::rope, "q_rope", {{4, true, true}, in(3)}, q},
+                      {Kernel::rope, "k_rope", {{6, true, true}, in(3)}, k},
+                      {Kernel::kv_append, "append", {in(6), in(6), out(7), out(8)}, k},
+                      {Kernel::attention, "attend", {in(4), in(7), in(8), out(9)}, q}};
   return program;
 }
 
@@ -127,9 +127,9 @@ TEST_F(VxrtRun, AttentionOverTwoCallsForEveryCacheType) {
   std::memcpy(id_words.data(), ids.data(), id_words.size() * 2);
   const auto table = random_bf16(10 * kWidth, 4), frequencies = random_bf16(8, 5),
              wk = random_bf16(32 * kWidth, 6);
-  const auto expected =
-      on_cpu(attention_program(DType::f32, DType::f32),
-             {id_words, table, frequencies, {}, {}, wk, {}, {}, {}, {}}, {{3, 0, 0}, {4, 3, 0}});
+  const auto expected = on_cpu(attention_program(DType::f32, DType::f32),
+                               {id_words, table, frequencies, {}, {}, wk, {}, {}, {}, {}},
+                               {call_of(3), call_of(4, 3)});
   for (DType cache : {DType::bf16, DType::f16, DType::f32}) {
     const xrt::device device(0);
     const Image image = make_image("attention", attention_program(DType::bf16, cache));
@@ -146,12 +146,10 @@ TEST_F(VxrtRun, AttentionOverTwoCallsForEveryCacheType) {
     run.set_arg(5, xrt::bo(xrt::ext::bo(device, cache_bytes)));
     run.set_arg(6, y);
     run.set_arg(7, uint32_t{3});
-    run.start();
-    run.wait2();
+    run_to_completion(run);
     run.set_arg(7, uint32_t{4});
     run.set_arg(8, uint32_t{3});
-    run.start();
-    run.wait2();
+    run_to_completion(run);
     expect_close(expected[9], download(y), 4 * kWidth, 0.03f);
   }
 }
@@ -159,28 +157,25 @@ TEST_F(VxrtRun, AttentionOverTwoCallsForEveryCacheType) {
 TEST_F(VxrtRun, WhatIsNotSyncedIsNotSeen) {
   Rig rig;
   const std::vector<uint16_t> other = random_bf16(kRows * kWidth, 9);
-  rig.x.write(other.data(), other.size() * 2, 0);  // not synced: the device has the old x
+  put(rig.x, other);  // not synced: the device has the old x
   xrt::run run = rig.make_run();
-  run.start();
-  run.wait2();
-  std::vector<uint16_t> seen(kRows * kWidth);
-  rig.delta.read(seen.data(), seen.size() * 2, 0);
+  run_to_completion(run);
+  const uint16_t* host = rig.delta.map<const uint16_t*>();
+  const std::vector<uint16_t> seen(host, host + kRows * kWidth);
   EXPECT_EQ(seen, std::vector<uint16_t>(seen.size()));  // the host has not synced it back
   const std::vector<uint16_t> with_old_x = download(rig.delta);
   EXPECT_NE(with_old_x, seen);
 
-  rig.x.write(rig.x_values.data(), rig.x_values.size() * 2, 0);
+  put(rig.x, rig.x_values);
   rig.x.sync(XCL_BO_SYNC_BO_TO_DEVICE);
-  run.start();
-  run.wait2();
+  run_to_completion(run);
   EXPECT_EQ(download(rig.delta), with_old_x);
 }
 
 TEST_F(VxrtRun, SyncsAreRangedAndCounted) {
   Rig rig;
   const Counters before = counters();
-  const std::vector<uint16_t> ones(8, 0x3f80);
-  rig.delta.write(ones.data(), 16, 0);
+  std::fill_n(rig.delta.map<uint16_t*>(), 8, 0x3f80);
   rig.delta.sync(XCL_BO_SYNC_BO_TO_DEVICE, 8, 4);
   std::memset(rig.delta.map<void*>(), 0xaa, rig.delta.size());
   rig.delta.sync(XCL_BO_SYNC_BO_FROM_DEVICE, 16, 0);
@@ -192,15 +187,6 @@ TEST_F(VxrtRun, SyncsAreRangedAndCounted) {
   EXPECT_EQ(counters().syncs - before.syncs, 2u);
 }
 
-TEST_F(VxrtRun, OneMemoryWhenAskedFor) {
-  reset({.threads = 1, .separate_copies = false});
-  Rig rig;
-  xrt::run run = rig.make_run();
-  run.start();
-  run.wait2();
-  EXPECT_NE(*rig.delta.map<const uint16_t*>(), 0);
-}
-
 TEST_F(VxrtRun, SubBuffersAndUserPointersShareMemory) {
   Rig rig;
   xrt::bo whole = xrt::ext::bo(rig.device, 8192);
@@ -209,8 +195,7 @@ TEST_F(VxrtRun, SubBuffersAndUserPointersShareMemory) {
   EXPECT_EQ(part.address(), whole.address() + 4096);
   xrt::run run = rig.make_run();
   run.set_arg(4, part);
-  run.start();
-  run.wait2();
+  run_to_completion(run);
   whole.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
   EXPECT_NE(*(whole.map<const uint16_t*>() + 2048), 0);
 
@@ -222,8 +207,7 @@ TEST_F(VxrtRun, SubBuffersAndUserPointersShareMemory) {
   EXPECT_EQ(user.map<void*>(), page.get());
   run.set_arg(0, xrt::bo(rig.x));
   run.set_arg(4, user);
-  run.start();
-  run.wait2();
+  run_to_completion(run);
   user.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
   EXPECT_NE(page->values[0], 0);
 }
@@ -231,14 +215,12 @@ TEST_F(VxrtRun, SubBuffersAndUserPointersShareMemory) {
 TEST_F(VxrtRun, RestartsWithOnlyTheArgumentsThatDiffer) {
   Rig rig;
   xrt::run run = rig.make_run();
-  run.start();
-  run.wait2();
+  run_to_completion(run);
   xrt::bo other_x = upload(rig.device, random_bf16(kRows * kWidth, 77));
   xrt::bo other_delta = xrt::ext::bo(rig.device, kRows * kWidth * 2);
   run.set_arg(0, other_x);
   run.set_arg(4, other_delta);
-  run.start();
-  run.wait2();
+  run_to_completion(run);
   EXPECT_NE(download(other_delta), download(rig.delta));
   EXPECT_EQ(counters().total.completions, 2u);
   EXPECT_EQ(counters().total.launches, 6u);
@@ -254,13 +236,6 @@ TEST_F(VxrtRun, DeadAndUnknownArgumentsAreHarmless) {
   EXPECT_EQ(run.wait(), ERT_CMD_STATE_COMPLETED);
 }
 
-TEST_F(VxrtRun, KernelCallStartsARun) {
-  Rig rig;
-  xrt::run run = rig.kernel(rig.x, rig.norm, rig.x, rig.weight, rig.delta, uint32_t{kRows});
-  run.wait2();
-  EXPECT_NE(download(rig.delta), std::vector<uint16_t>(kRows * kWidth));
-}
-
 TEST_F(VxrtRun, BadArgumentsEndAsError) {
   Rig rig;
   const auto ends_as_error = [&](const char* says, auto change) {
@@ -269,7 +244,6 @@ TEST_F(VxrtRun, BadArgumentsEndAsError) {
     run.start();
     EXPECT_EQ(run.wait(), ERT_CMD_STATE_ERROR) << says;
     EXPECT_NE(counters().last_error.find(says), std::string::npos) << counters().last_error;
-    EXPECT_THROW(run.wait2(), xrt::run::aie_error);
   };
   ends_as_error("no buffer", [](xrt::run& run) { run.set_arg(3, uint32_t{1}); });
   ends_as_error("needs 512 bytes", [&](xrt::run& run) { run.set_arg(0, xrt::bo(rig.x, 256, 0)); });
@@ -277,7 +251,7 @@ TEST_F(VxrtRun, BadArgumentsEndAsError) {
     run.set_arg(0, xrt::bo(xrt::bo(xrt::ext::bo(rig.device, 1024)), 512, 2));
   });
   ends_as_error("row 5", [](xrt::run& run) { run.set_arg(5, uint32_t{5}); });
-  ends_as_error("no tokens", [](xrt::run& run) { run.set_arg(5, uint32_t{0}); });
+  ends_as_error("no rows", [](xrt::run& run) { run.set_arg(5, uint32_t{0}); });
   ends_as_error("is a scalar", [&](xrt::run& run) { run.set_arg(6, rig.x); });
 }
 
@@ -304,22 +278,8 @@ TEST_F(VxrtRun, WaitsAreAsynchronous) {
   run.start();
   EXPECT_EQ(run.state(), ERT_CMD_STATE_SUBMITTED);
   EXPECT_EQ(run.wait(milliseconds(1)), ERT_CMD_STATE_TIMEOUT);
-  EXPECT_EQ(run.wait(1u), ERT_CMD_STATE_TIMEOUT);
-  EXPECT_EQ(run.wait2(milliseconds(1)), std::cv_status::timeout);
   EXPECT_EQ(error_of([&] { run.start(); }), EINVAL);  // still in flight
   resume();
-  EXPECT_EQ(run.wait(), ERT_CMD_STATE_COMPLETED);
-}
-
-TEST_F(VxrtRun, AQueuedRunCanBeAborted) {
-  Rig rig;
-  xrt::run run = rig.make_run();
-  pause();
-  run.start();
-  EXPECT_EQ(run.abort(), ERT_CMD_STATE_ABORT);
-  EXPECT_THROW(run.wait2(), xrt::run::command_error);
-  resume();
-  run.start();
   EXPECT_EQ(run.wait(), ERT_CMD_STATE_COMPLETED);
 }
 
@@ -328,6 +288,7 @@ TEST_F(VxrtRun, ARunInFlightMayBeDropped) {
   pause();
   rig.make_run().start();
   EXPECT_EQ(counters().in_flight, 0u);
+  EXPECT_EQ(counters().total.errors, 1u);
   resume();
   for (int i = 0; i < 20; ++i) rig.make_run().start();
 }
@@ -337,10 +298,8 @@ TEST_F(VxrtRun, TwoContextsShareBuffersAndTakeTurns) {
   xrt::run a = first.make_run(), b = second.make_run();
   b.set_arg(0, first.x);
   for (int i = 0; i < 3; ++i) {
-    a.start();
-    a.wait2();
-    b.start();
-    b.wait2();
+    run_to_completion(a);
+    run_to_completion(b);
   }
   const Counters seen = counters();
   ASSERT_EQ(seen.contexts.size(), 2u);
@@ -350,7 +309,6 @@ TEST_F(VxrtRun, TwoContextsShareBuffersAndTakeTurns) {
     EXPECT_EQ(context.errors, 0u);
   }
   EXPECT_EQ(seen.context_switches, 5u);
-  EXPECT_FALSE(seen.mixed_forms);
 }
 
 TEST_F(VxrtRun, AnotherGenerationsImageComputesNothingAndSaysNothing) {

@@ -1,12 +1,11 @@
 // The modelled clock: what a run takes by its image, and what comes on top.
 #include "device/vnpu/machine/device_time.h"
 
-#include <filesystem>
 #include <optional>
 
 #include "base/error.h"
 #include "device/vnpu/images/air_images.h"
-#include "program/kernel_spec.h"
+#include "program/kernels.h"
 #include "unit/device/vxrt_fixture.h"
 
 namespace tyto::vxrt {
@@ -19,13 +18,8 @@ constexpr uint64_t kRunNs = 1000;
 Hardware with_fixed_time() {
   Hardware hardware;
   hardware.threads = 1;
-  hardware.time_model = [](const Program&, const Call&) { return ModelledTime{kRunNs}; };
+  hardware.time_model = [](const Program&, const Call&) { return kRunNs; };
   return hardware;
-}
-
-void finish(xrt::run& run) {
-  run.start();
-  run.wait2(std::chrono::milliseconds(60000));
 }
 
 uint64_t busy() {
@@ -36,12 +30,12 @@ TEST_F(VxrtTime, ANewContextOnTheArrayCostsASwitch) {
   reset(with_fixed_time());
   Rig first, second(block_image("other"));
   xrt::run a = first.make_run(), b = second.make_run();
-  finish(a);
-  finish(a);
+  run_to_completion(a);
+  run_to_completion(a);
   EXPECT_EQ(busy(), 2 * kRunNs);  // the first one finds an empty array
-  finish(b);
+  run_to_completion(b);
   EXPECT_EQ(busy(), 3 * kRunNs + 25'000);  // an ELF configures the array itself
-  finish(a);
+  run_to_completion(a);
   EXPECT_EQ(counters().context_switches, 2u);
   EXPECT_EQ(counters().switch_ns, 50'000u);
 }
@@ -63,37 +57,21 @@ TEST_F(VxrtTime, WakingUpAfterFiveIdleSeconds) {
   {
     Rig rig;
     xrt::run run = rig.make_run();
-    finish(run);
+    run_to_completion(run);
     now += 5'000'000'000;
-    finish(run);
+    run_to_completion(run);
     EXPECT_EQ(counters().wakes, 0u);
     now += 5'000'000'001;
-    finish(run);
+    run_to_completion(run);
     EXPECT_EQ(counters().wakes, 1u);
     EXPECT_EQ(busy(), 3 * kRunNs + 150'000'000);
-    finish(run);
+    run_to_completion(run);
     now += 6'000'000'000;
     Rig awake(block_image("other"));  // making a context wakes the device too
-    finish(run);
+    run_to_completion(run);
     EXPECT_EQ(counters().wakes, 1u);
   }
-  hardware.autosuspend = false;
-  reset(hardware);
-  Rig rig;
-  xrt::run run = rig.make_run();
-  now += 60'000'000'000;
-  finish(run);
-  EXPECT_EQ(busy(), kRunNs);
   reset({.threads = 2});  // before the clock goes
-}
-
-xrt::xclbin load_xclbin(const Image& image) {
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("tyto_time_" + std::to_string(::getpid()) + ".xclbin");
-  write_image(path, image);
-  xrt::xclbin xclbin(path.string());
-  std::filesystem::remove(path);
-  return xclbin;
 }
 
 TEST_F(VxrtTime, ElfAndXclbinSlowEachOtherDownWhenTheyTakeTurns) {
@@ -106,33 +84,17 @@ TEST_F(VxrtTime, ElfAndXclbinSlowEachOtherDownWhenTheyTakeTurns) {
   rig.device.register_xclbin(xclbin);
   const xrt::hw_context context(rig.device, xclbin.get_uuid());
   const auto computing = [] { return busy() - counters().switch_ns; };
-  finish(run);
-  finish(run);
+  run_to_completion(run);
+  run_to_completion(run);
   EXPECT_EQ(computing(), 2 * kRunNs);  // that the other one lives is nothing
   xrt::run other(xrt::kernel(context, "MLIR_AIE"));
   other.start();  // without arguments: it ends as ERROR, but it had its turn
   other.wait(std::chrono::milliseconds(60000));
   const uint64_t before = computing();
-  finish(run);
+  run_to_completion(run);
   EXPECT_EQ(computing() - before, 1400u);
-  finish(run);
+  run_to_completion(run);
   EXPECT_EQ(computing() - before, 1400 + kRunNs);
-}
-
-TEST_F(VxrtTime, TheDpmLevelScalesTheArraysClock) {
-  EXPECT_THROW(reset({.dpm_level = 8}), Error);
-  const Instance prefill = air_image(kLlama32_1b, "o_ffn").instances[0];
-  const Instance decode = air_image(kLlama32_1b, "o_gemv_ffn").instances[0];
-  Hardware slow;
-  slow.dpm_level = 0;
-  const Speed low = speed_of(slow), top = speed_of({});
-  EXPECT_NEAR(low.clock / top.clock, 792.0 / 1800, 1e-9);
-  EXPECT_EQ(low.bandwidth, top.bandwidth);
-  EXPECT_GT(instance_ms(prefill, prefill.fixed_call, low),
-            1.5 * instance_ms(prefill, prefill.fixed_call, top));
-  // One row at a time waits for memory, not for the array.
-  EXPECT_NEAR(instance_ms(decode, decode.fixed_call, low),
-              instance_ms(decode, decode.fixed_call, top), 1e-9);
 }
 
 // Published for Llama-3.2-1B: 7.3, 21.6 and 41 ms a prefill layer, 0.9 and 3.6 ms a decode layer,

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "engine/session.h"
 #include "support/random_model.h"
 
 namespace tyto {
@@ -30,10 +29,9 @@ struct World {
   }
 
   Answer ask(const Request& request, SamplerOptions options = {.temperature = 0}) {
-    pipeline->rewind(0);
     Sampler sampler(options);
     text.clear();
-    return generate(tokenizer, *pipeline, sampler, request, trace, [&](std::string_view piece) {
+    return generate({tokenizer, *pipeline, trace}, sampler, request, [&](std::string_view piece) {
       text += piece;
       return true;
     });
@@ -66,7 +64,8 @@ TEST(Generate, ReceiptCountsWhatTheDeviceCompleted) {
   ASSERT_EQ(answer.receipt.devices.size(), 1u);
   EXPECT_EQ(answer.receipt.devices[0].device, "cpu");
   // The body's seven blocks, norm and head for the prompt, then a whole token four times.
-  EXPECT_EQ(answer.receipt.devices[0].completions, 9 + 4 * world.pipeline->dispatches_per_token());
+  EXPECT_EQ(answer.receipt.devices[0].completions,
+            9 + 4 * world.pipeline->forward().dispatches_per_token());
   EXPECT_TRUE(answer.receipt.fallbacks.empty());
 }
 
@@ -114,8 +113,7 @@ TEST(Generate, RefusesAPromptThatLeavesNoRoomWithTheNumbers) {
     world.ask({.prompt = std::vector<Token>(96, 5), .max_tokens = 1, .stop = {}});
     FAIL() << "did not refuse";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "prompt: 96 tokens leave no room for an answer in a context of 96 (0 in use)");
+    EXPECT_STREQ(error.what(), "prompt: 96 tokens leave no room for an answer in a context of 96");
   }
   EXPECT_THROW(world.ask({.prompt = {}, .max_tokens = 1, .stop = {}}), Error);
   EXPECT_THROW(world.ask({.prompt = {61}, .max_tokens = 1, .stop = {}}), Error);
@@ -135,41 +133,50 @@ TEST(Generate, CallerCanCancel) {
   World world;
   Sampler sampler({.temperature = 0});
   int pieces = 0;
-  const Answer answer = generate(world.tokenizer, *world.pipeline, sampler,
-                                 {.prompt = {1}, .max_tokens = 50, .stop = {}}, world.trace,
+  const Answer answer = generate({world.tokenizer, *world.pipeline, world.trace}, sampler,
+                                 {.prompt = {1}, .max_tokens = 50, .stop = {}},
                                  [&](std::string_view) { return ++pieces < 3; });
   EXPECT_EQ(answer.reason, StopReason::cancelled);
   EXPECT_EQ(answer.tokens.size(), 3u);
 }
 
-TEST(Session, ASecondTurnRunsOnlyWhatIsNewAndAnswersTheSame) {
+// One after the other, with what earlier ones have left in the caches.
+struct Conversation {
   World world;
-  Sampler sampler({.temperature = 0});
-  Session session(world.tokenizer, *world.pipeline, sampler, world.trace);
-  const auto quiet = [](std::string_view) { return true; };
+  PrefixCache prefixes{world.pipeline->kv_pool()};
+  Sampler sampler{{.temperature = 0}};
+
+  Answer ask(const Request& request) {
+    return generate({world.tokenizer, *world.pipeline, world.trace, &prefixes}, sampler, request,
+                    [](std::string_view) { return true; });
+  }
+};
+
+TEST(GenerateWithPrefixes, ASecondTurnRunsOnlyWhatIsNewAndAnswersTheSame) {
+  Conversation session;
   Request request{.prompt = {1, 2, 3, 4}, .max_tokens = 4, .stop = {}};
-  const Answer first = session.ask(request, quiet);
+  const Answer first = session.ask(request);
+  EXPECT_EQ(first.receipt.prompt_tokens, 4u);
+  EXPECT_EQ(first.receipt.cached_tokens, 0u);
   for (Token token : first.tokens) request.prompt.push_back(token);
   request.prompt.push_back(9);
-  const Answer second = session.ask(request, quiet);
+  const Answer second = session.ask(request);
   EXPECT_EQ(second.receipt.prompt_tokens, 2u);  // the last sampled token, and the new one
+  EXPECT_EQ(second.receipt.cached_tokens, 7u);
 
-  const Answer fresh = world.ask(request);
+  const Answer fresh = session.world.ask(request);
   EXPECT_EQ(second.tokens, fresh.tokens);
 }
 
-TEST(Session, AskingTheSameAgainRunsOneToken) {
-  World world;
-  Sampler sampler({.temperature = 0});
-  Session session(world.tokenizer, *world.pipeline, sampler, world.trace);
-  const auto quiet = [](std::string_view) { return true; };
+TEST(GenerateWithPrefixes, AskingTheSameAgainRunsOneToken) {
+  Conversation session;
   const Request request{.prompt = {1, 2, 3, 4}, .max_tokens = 4, .stop = {}};
-  const Answer first = session.ask(request, quiet);
-  const Answer again = session.ask(request, quiet);
+  const Answer first = session.ask(request);
+  const Answer again = session.ask(request);
   EXPECT_EQ(again.receipt.prompt_tokens, 1u);
   EXPECT_EQ(again.tokens, first.tokens);
-  session.clear();
-  EXPECT_EQ(session.ask(request, quiet).receipt.prompt_tokens, 4u);
+  session.prefixes.clear();
+  EXPECT_EQ(session.ask(request).receipt.prompt_tokens, 4u);
 }
 
 }  // namespace

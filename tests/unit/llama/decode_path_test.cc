@@ -12,8 +12,9 @@
 #include <cstddef>
 
 #include "device/vnpu/machine/control.h"
-#include "llama/pipeline.h"
 #include "support/allocations.h"
+#include "support/npu_settings.h"
+#include "support/one_sequence.h"
 #include "support/random_model.h"
 
 namespace tyto {
@@ -37,14 +38,14 @@ struct Runner {
     vxrt::reset();
     NpuSettings npu;
     npu.weights = setting.weights;
-    const DeviceEnv env{pool, trace, setting.fusion, model_dims(random.model.config, 0), npu};
+    const DeviceEnv env{pool, trace, setting.fusion, model_dims(random.model.config, 0),
+                        testing_support::settings_of(npu)};
     devices.push_back(open_device(setting.device, env));
     if (devices[0]->info().name != "cpu") devices.push_back(open_device("cpu", env));
     std::vector<Device*> order;
     for (const auto& device : devices) order.push_back(device.get());
-    PipelineOptions options;
-    options.fusion = setting.fusion;
-    pipeline = std::make_unique<Pipeline>(random.model, order, options, trace);
+    const PipelineOptions options{.forward = {.fusion = setting.fusion}};
+    pipeline = std::make_unique<testing_support::OneSequence>(random.model, order, options, trace);
     pipeline->run(std::array<Token, 5>{1, 2, 3, 4, 5});
     decode(4);
   }
@@ -57,7 +58,7 @@ struct Runner {
   ThreadPool pool{1};  // which thread takes its first chunk when would be chance
   Trace trace;
   std::vector<std::unique_ptr<Device>> devices;
-  std::unique_ptr<Pipeline> pipeline;
+  std::unique_ptr<testing_support::OneSequence> pipeline;
 };
 
 TEST(DecodePath, AllocatesNothingOnceWarm) {

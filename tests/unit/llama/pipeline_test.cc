@@ -6,12 +6,14 @@
 
 #include "base/error.h"
 #include "llama/reference.h"
+#include "support/one_sequence.h"
 #include "support/random_model.h"
 #include "tensor/compare.h"
 
 namespace tyto {
 namespace {
 
+using testing_support::OneSequence;
 using testing_support::random_model;
 using testing_support::RandomModel;
 using testing_support::small_config;
@@ -20,10 +22,13 @@ struct Bench {
   explicit Bench(const Model& model, PipelineOptions options = {}, unsigned threads = 2,
                  const std::string& isa = "")
       : pool(threads),
-        device(open_device("cpu",
-                           {.pool = pool, .trace = trace, .fusion = options.fusion, .isa = isa})) {
+        device(open_device(
+            "cpu", {.pool = pool,
+                    .trace = trace,
+                    .fusion = options.forward.fusion,
+                    .settings = isa.empty() ? DeviceSettings{} : DeviceSettings{{"isa", isa}}})) {
     Device* devices[] = {device.get()};
-    pipeline = std::make_unique<Pipeline>(model, devices, options, trace);
+    pipeline = std::make_unique<OneSequence>(model, devices, options, trace);
   }
 
   std::vector<std::vector<float>> all_logits(std::span<const Token> tokens) {
@@ -43,7 +48,7 @@ struct Bench {
   ThreadPool pool;
   Trace trace;
   std::unique_ptr<Device> device;
-  std::unique_ptr<Pipeline> pipeline;
+  std::unique_ptr<OneSequence> pipeline;
 };
 
 std::vector<Token> some_tokens(size_t count) {
@@ -77,7 +82,7 @@ TEST(Pipeline, EqualsTheReferenceForEveryVariant) {
   for (const auto& [name, config] : variants()) {
     const RandomModel random = random_model(config, DType::f32);
     PipelineOptions options;
-    options.kv_type = DType::f32;
+    options.forward.kv_type = DType::f32;
     const auto actual = Bench(random.model, options).all_logits(tokens);
     Reference reference(random.model);
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -123,7 +128,7 @@ TEST(Pipeline, StitchedEqualsLaunchByLaunch) {
   std::vector<std::vector<float>> by_fusion;
   for (Fusion fusion : {Fusion::op, Fusion::block, Fusion::token}) {
     PipelineOptions options;
-    options.fusion = fusion;
+    options.forward.fusion = fusion;
     Bench bench(random.model, options);
     bench.run(std::span(tokens).first(20));
     std::vector<float> last;
@@ -138,12 +143,13 @@ TEST(Pipeline, FusionSetsTheNumberOfDispatches) {
   const RandomModel random = random_model(small_config(), DType::f32);
   const auto dispatches = [&](Fusion fusion) {
     PipelineOptions options;
-    options.fusion = fusion;
+    options.forward.fusion = fusion;
     Bench bench(random.model, options);
     const Token token = 1;
     bench.run({&token, 1});
-    EXPECT_EQ(bench.trace.device("cpu").completions, bench.pipeline->dispatches_per_token());
-    return bench.pipeline->dispatches_per_token();
+    EXPECT_EQ(bench.trace.device("cpu").completions,
+              bench.pipeline->forward().dispatches_per_token());
+    return bench.pipeline->forward().dispatches_per_token();
   };
   EXPECT_EQ(dispatches(Fusion::token), 1u);
   EXPECT_EQ(dispatches(Fusion::block), 1 + 2 * 3 + 2u);  // embed, three blocks a layer, head
@@ -161,7 +167,7 @@ void expect_continuation_law(const Model& model, PipelineOptions options) {
   std::vector<float> last;
   for (const Token& token : tokens) last = singly.run({&token, 1});
   EXPECT_EQ(last, whole);
-  options.prefill_chunk = 7;
+  options.forward.prefill_chunk = 7;
   EXPECT_EQ(Bench(model, options).run(tokens), whole);
 }
 
@@ -169,7 +175,7 @@ TEST(Pipeline, ContinuationLaw) {
   const RandomModel random = random_model(small_config(), DType::bf16);
   for (DType kv_type : {DType::f16, DType::f32}) {
     PipelineOptions options;
-    options.kv_type = kv_type;
+    options.forward.kv_type = kv_type;
     expect_continuation_law(random.model, options);
   }
 }
@@ -177,21 +183,24 @@ TEST(Pipeline, ContinuationLaw) {
 TEST(Pipeline, CacheInEightBits) {
   const RandomModel random = random_model(config_of_whole_blocks(), DType::bf16);
   PipelineOptions options;
-  options.kv_type = DType::q8_0;
+  options.forward.kv_type = DType::q8_0;
   expect_continuation_law(random.model, options);
   const auto tokens = some_tokens(40);
   const auto eight_bits = Bench(random.model, options).all_logits(tokens);
   const auto sixteen_bits = Bench(random.model).all_logits(tokens);
   for (size_t i = 0; i < tokens.size(); ++i)
     EXPECT_GE(compare(eight_bits[i], sixteen_bits[i]).cosine, 0.99);
-  EXPECT_LT(Bench(random.model, options).pipeline->kv_bytes(),
-            Bench(random.model).pipeline->kv_bytes());
+  const auto kv_bytes = [&](const PipelineOptions& of) {
+    const KvShape kv = Bench(random.model, of).pipeline->forward().kv();
+    return kv.pages * kv.page_bytes;
+  };
+  EXPECT_LT(kv_bytes(options), kv_bytes({}));
 }
 
 TEST(Pipeline, RefusesBlocksThatDoNotFitTheHeads) {
   const RandomModel random = random_model(small_config(), DType::bf16);  // head_dim 16
   PipelineOptions options;
-  options.kv_type = DType::q8_0;
+  options.forward.kv_type = DType::q8_0;
   EXPECT_THROW(Bench(random.model, options), Error);
 }
 
@@ -223,10 +232,83 @@ TEST(Pipeline, RewindForgets) {
   EXPECT_EQ(bench.pipeline->position(), 20u);
 }
 
+// Sequences that run together: prompts of different lengths in one call, then tokens, then a prompt
+// beside tokens. Each gets what it gets alone, to the last bit, and the shares are the whole.
+TEST(Pipeline, SequencesTogetherEqualEachAlone) {
+  Config config = small_config();
+  config.context = 700;  // three pages
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const RandomModel random = random_model(config, type);
+    constexpr size_t kSequences = 3;
+    const std::vector<std::vector<Token>> prompts = {some_tokens(40), some_tokens(1),
+                                                     some_tokens(300)};
+    const auto next = [](size_t sequence, uint32_t position) {
+      return static_cast<Token>((sequence * 17 + position * 5) % 61);
+    };
+    constexpr uint32_t kSteps = 20;  // over the end of a page
+
+    std::vector<std::vector<std::vector<float>>> alone(kSequences);
+    for (size_t s = 0; s < kSequences; ++s) {
+      Bench bench(random.model);
+      alone[s].push_back(bench.run(prompts[s]));
+      for (uint32_t i = 0; i < kSteps; ++i) {
+        const Token token = next(s, bench.pipeline->position());
+        alone[s].push_back(bench.run({&token, 1}));
+      }
+    }
+
+    Bench bench(random.model, {.forward = {.prefill_chunk = 400, .kv_memory = 64 << 20}});
+    Pipeline& pipeline = bench.pipeline->pipeline();
+    std::vector<std::unique_ptr<Sequence>> sequences;
+    for (size_t s = 0; s < kSequences; ++s)
+      sequences.push_back(std::make_unique<Sequence>(pipeline));
+    std::vector<std::vector<std::vector<float>>> together(kSequences);
+    const auto run = [&](const std::vector<size_t>& which,
+                         const std::vector<std::vector<Token>>& tokens) {
+      std::vector<Pipeline::Work> batch;
+      for (size_t i = 0; i < which.size(); ++i) {
+        ASSERT_TRUE(
+            pipeline.reserve(*sequences[which[i]], static_cast<uint32_t>(tokens[i].size())));
+        batch.push_back({sequences[which[i]].get(), tokens[i]});
+      }
+      pipeline.run(batch, [&](size_t item, uint32_t behind, std::span<const float> logits) {
+        EXPECT_EQ(behind, 0u);
+        together[which[item]].emplace_back(logits.begin(), logits.end());
+      });
+    };
+    const auto token_of = [&](size_t s) {
+      return std::vector<Token>{next(s, sequences[s]->position())};
+    };
+    run({2, 0}, {prompts[2], prompts[0]});
+    run({2}, {token_of(2)});
+    run({0, 1, 2}, {token_of(0), prompts[1], token_of(2)});
+    while (together[1].size() <= kSteps) {
+      std::vector<size_t> which;
+      std::vector<std::vector<Token>> tokens;
+      for (size_t s = 0; s < kSequences; ++s)
+        if (together[s].size() <= kSteps) {
+          which.push_back(s);
+          tokens.push_back(token_of(s));
+        }
+      run(which, tokens);
+    }
+    for (size_t s = 0; s < kSequences; ++s) EXPECT_EQ(together[s] == alone[s], true) << s;
+
+    DeviceCounters sum;
+    for (const auto& sequence : sequences)
+      for (const DeviceCounters& share : sequence->executed.prefill) sum += share;
+    const DeviceCounters& total = bench.trace.device("cpu");
+    EXPECT_EQ(sum.bytes, total.bytes);
+    EXPECT_EQ(sum.flops, total.flops);
+    EXPECT_EQ(sum.busy_ns, total.busy_ns);
+    EXPECT_GT(sum.submissions, total.submissions);  // each took part
+  }
+}
+
 TEST(Pipeline, RefusesMoreThanTheContextWithTheNumbers) {
   const RandomModel random = random_model(small_config(), DType::f32);
   PipelineOptions options;
-  options.context = 10;
+  options.forward.context = 10;
   Bench bench(random.model, options);
   bench.run(some_tokens(10));
   try {
@@ -236,7 +318,7 @@ TEST(Pipeline, RefusesMoreThanTheContextWithTheNumbers) {
     EXPECT_STREQ(error.what(), "context: 1 tokens after position 10 do not fit in 10 positions");
     EXPECT_EQ(error.hint, "the model allows -c up to 96");
   }
-  options.context = 97;
+  options.forward.context = 97;
   EXPECT_THROW(Bench(random.model, options), Error);
 }
 

@@ -5,13 +5,15 @@
 
 #include "base/error.h"
 #include "device/vnpu/machine/control.h"
-#include "llama/pipeline.h"
+#include "support/npu_settings.h"
+#include "support/one_sequence.h"
 #include "support/random_model.h"
 #include "tensor/compare.h"
 
 namespace tyto {
 namespace {
 
+using testing_support::OneSequence;
 using testing_support::random_model;
 using testing_support::RandomModel;
 
@@ -35,28 +37,29 @@ class Vnpu : public testing::Test {
   void SetUp() override { vxrt::reset(); }
   void TearDown() override { vxrt::reset(); }
 
-  std::unique_ptr<Pipeline> pipeline(const Setting& setting, PipelineOptions options = {}) {
+  std::unique_ptr<OneSequence> pipeline(const Setting& setting, PipelineOptions options = {}) {
     return pipeline_of(random_.model, "vnpu", setting, options);
   }
-  std::unique_ptr<Pipeline> cpu_pipeline() { return pipeline_of(random_.model, "cpu", {}, {}); }
+  std::unique_ptr<OneSequence> cpu_pipeline() { return pipeline_of(random_.model, "cpu", {}, {}); }
 
-  std::unique_ptr<Pipeline> pipeline_of(const Model& model, const std::string& device,
-                                        const Setting& setting, PipelineOptions options) {
+  std::unique_ptr<OneSequence> pipeline_of(const Model& model, const std::string& device,
+                                           const Setting& setting, PipelineOptions options) {
     NpuSettings npu;
     npu.weights = setting.weights;
-    const DeviceEnv env{pool_, trace_, setting.fusion, model_dims(model.config, 0), npu};
+    const DeviceEnv env{pool_, trace_, setting.fusion, model_dims(model.config, 0),
+                        testing_support::settings_of(npu)};
     std::vector<Device*> order;
     for (const std::string& name : {device, std::string("cpu")}) {
       if (!order.empty() && name == device) continue;
       devices_.push_back(open_device(name, env));
       order.push_back(devices_.back().get());
     }
-    options.fusion = setting.fusion;
-    return std::make_unique<Pipeline>(model, order, options, trace_);
+    options.forward.fusion = setting.fusion;
+    return std::make_unique<OneSequence>(model, order, options, trace_);
   }
 
   // Greedy tokens after a prompt, as a person would see them.
-  static std::vector<Token> greedy(Pipeline& pipeline, std::span<const Token> prompt,
+  static std::vector<Token> greedy(OneSequence& pipeline, std::span<const Token> prompt,
                                    size_t count) {
     std::vector<Token> tokens;
     std::span<const float> logits = pipeline.run(prompt);

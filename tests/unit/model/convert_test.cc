@@ -46,7 +46,7 @@ TEST(Convert, FolderToGgufKeepsEveryWeight) {
       const std::vector<float> before = values_of(view_of(source.weights, spec));
       const std::vector<float> after = values_of(view_of(result.weights, spec));
       ASSERT_EQ(before.size(), after.size());
-      const bool moved = permuted && (spec.role == Role::q || spec.role == Role::k);
+      const bool moved = permuted && (spec.part == TensorPart::q || spec.part == TensorPart::k);
       for (size_t i = 0; i < after.size(); ++i) {
         const size_t row = i / spec.cols;
         const size_t from = moved ? unpermuted_row(row, config.head_dim) : row;

@@ -103,18 +103,19 @@ TEST(TypeMix, Q4KMGivesSomeWeightsMoreBits) {
   const auto specs = weight_specs(config, NameStyle::gguf);
   const auto plans = plan_types(find_type_mix("Q4_K_M"), config, specs, notes);
   EXPECT_TRUE(notes.empty());
-  std::map<Role, int> more;
+  std::map<TensorPart, int> more;
   for (size_t i = 0; i < specs.size(); ++i) {
     EXPECT_EQ(plans[i].name, specs[i].name);
     if (specs[i].is_vector()) {
       EXPECT_EQ(plans[i].dtype, DType::f32);
     } else if (plans[i].dtype == DType::q6_k) {
-      ++more[specs[i].role];
+      ++more[specs[i].part];
     } else {
       EXPECT_EQ(plans[i].dtype, DType::q4_k);
     }
   }
-  EXPECT_EQ(more, (std::map<Role, int>{{Role::head, 1}, {Role::v, 8}, {Role::down, 8}}));
+  EXPECT_EQ(more, (std::map<TensorPart, int>{
+                      {TensorPart::head, 1}, {TensorPart::v, 8}, {TensorPart::down, 8}}));
   config.tied_head = true;
   const auto tied =
       plan_types(find_type_mix("q4_k_m"), config, weight_specs(config, NameStyle::gguf), notes);

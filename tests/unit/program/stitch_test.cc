@@ -16,9 +16,11 @@ Program chain() {
   for (uint16_t i = 0; i < 3; ++i)
     program.launches.push_back({Kernel::gather_rows,
                                 "step" + std::to_string(i),
-                                i < 2 ? "first" : "second",
                                 {{i, true, false}, {static_cast<uint16_t>(i + 1), false, true}},
-                                {}});
+                                {},
+                                Role::none,
+                                kNoLayer,
+                                i < 2 ? Block::embed : Block::o_ffn});
   return program;
 }
 
@@ -34,6 +36,22 @@ TEST(Stitch, FusionDecidesWhereToCut) {
   EXPECT_EQ(sizes(stitch(chain(), Fusion::op, kOneDevice)), (std::vector<size_t>{1, 1, 1}));
   EXPECT_EQ(sizes(stitch(chain(), Fusion::block, kOneDevice)), (std::vector<size_t>{2, 1}));
   EXPECT_EQ(sizes(stitch(chain(), Fusion::token, kOneDevice)), (std::vector<size_t>{3}));
+}
+
+TEST(Stitch, BlocksOfDifferentLayersAreDifferent) {
+  Program program = chain();
+  for (Launch& launch : program.launches) launch.block = Block::o_ffn;
+  EXPECT_EQ(sizes(stitch(program, Fusion::block, kOneDevice)), (std::vector<size_t>{3}));
+  program.launches[2].layer = 1;
+  EXPECT_EQ(sizes(stitch(program, Fusion::block, kOneDevice)), (std::vector<size_t>{2, 1}));
+}
+
+TEST(Stitch, AnOperatorIsOneDispatchAtFusionOp) {
+  Program program = chain();
+  program.launches[1].op_group = program.launches[2].op_group = 1;
+  EXPECT_EQ(sizes(stitch(program, Fusion::op, kOneDevice)), (std::vector<size_t>{1, 2}));
+  program.launches[2].layer = 1;  // of another layer: another operator
+  EXPECT_EQ(sizes(stitch(program, Fusion::op, kOneDevice)), (std::vector<size_t>{1, 1, 1}));
 }
 
 TEST(Stitch, ADeviceChangeAlwaysCuts) {
@@ -73,11 +91,14 @@ TEST(Stitch, PiecesPointBackAtTheWhole) {
   EXPECT_EQ(pieces[2].program.launches[0].args[1].slot, 1);
 }
 
-TEST(ProgramHash, IgnoresNamesAndTransfersAndSeesEverythingElse) {
+TEST(ProgramHash, IgnoresNamesLayersAndTransfersAndSeesEverythingElse) {
   const Hash128 original = program_hash(chain());
   Program renamed = chain();
   renamed.slots[1].name = "other";
-  renamed.launches[0].step = "other";
+  renamed.launches[0].name = "other";
+  renamed.name = "other";
+  renamed.launches[0].layer = 3;
+  renamed.slots[2].layer = 3;
   renamed.slots[1].kind = SlotKind::input;
   EXPECT_EQ(program_hash(renamed), original);
 
@@ -89,6 +110,9 @@ TEST(ProgramHash, IgnoresNamesAndTransfersAndSeesEverythingElse) {
   EXPECT_NE(program_hash(changed), original);
   changed = chain();
   changed.launches[0].args[0].slot = 2;
+  EXPECT_NE(program_hash(changed), original);
+  changed = chain();
+  changed.launches[0].role = Role::lm_head;
   EXPECT_NE(program_hash(changed), original);
 }
 

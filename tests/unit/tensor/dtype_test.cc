@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "support/print_dtype.h"
 #include "tensor/view.h"
 
 namespace tyto {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "support/print_dtype.h"
 
 namespace tyto {
 namespace {

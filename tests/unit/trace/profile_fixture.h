@@ -76,9 +76,9 @@ class ProfileBuilder {
     uint64_t bytes = 0, flops = 0;
   };
   // `launches` share the run time equally, after `call_ms` of overhead.
-  void dispatch(const std::string& step, uint8_t device, const Work& work,
+  void dispatch(const EventName& step, uint8_t device, const Work& work,
                 const std::vector<EventName>& launches, double call_ms = 0) {
-    Event event{.dispatch = ++dispatch_, .name = name(event_name(step)), .device = device};
+    Event event{.dispatch = ++dispatch_, .name = name(step), .device = device};
     const auto part = [&](EventKind kind, double ms, uint64_t bytes) {
       Event one = event;
       one.kind = kind;
@@ -124,7 +124,7 @@ class ProfileBuilder {
     host("tokenize", 5);
     open_run(0, 10);
     gap(4);
-    dispatch("embed", 1, {.run = 2}, {{.label = "embed", .op = Operator::other}});
+    dispatch({.label = "embed"}, 1, {.run = 2}, {{.label = "embed", .op = Operator::other}});
     for (uint16_t layer = 0; layer < 2; ++layer) layer_of(layer, 20, 6);
     gap(3);
     head(24);
@@ -199,16 +199,16 @@ class ProfileBuilder {
     const auto launch = [&](const char* label, Operator op) {
       return EventName{.label = label, .layer = layer, .block = "block", .op = op};
     };
-    const std::string prefix = "L0" + std::to_string(layer) + ".";
-    dispatch(prefix + "block", 0,
+    dispatch({.label = "block", .layer = layer}, 0,
              {.write = 1, .run = npu_ms, .read = 1, .bytes = 40'000'000, .flops = 80'000'000},
              {launch("q", Operator::projection), launch("gate", Operator::feed_forward)},
              npu_ms / 10);
     gap(1);
-    dispatch(prefix + "attention", 1, {.run = host_ms}, {launch("attention", Operator::attention)});
+    dispatch({.label = "attention", .layer = layer}, 1, {.run = host_ms},
+             {launch("attention", Operator::attention)});
   }
   void head(double ms) {
-    dispatch("lm_head", 0, {.run = ms},
+    dispatch({.label = "lm_head"}, 0, {.run = ms},
              {{.label = "final_norm", .block = "lm_head", .op = Operator::norm_rope},
               {.label = "lm_head", .block = "lm_head", .op = Operator::head}});
   }

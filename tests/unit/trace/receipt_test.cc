@@ -23,22 +23,6 @@ TEST(Trace, EachFallbackIsKeptOnce) {
   EXPECT_EQ(trace.fallbacks(), (std::vector<std::string>{"a", "b"}));
 }
 
-TEST(Receipt, WindowHoldsOnlyWhatHappenedInside) {
-  Trace trace;
-  trace.device("cpu").submissions = 5;
-  trace.device("idle").submissions = 7;
-  const auto before = trace.snapshot();
-  trace.device("cpu").submissions = 8;
-  trace.device("cpu").completions = 2;
-  trace.device("late").submissions = 1;
-  const auto inside = window(before, trace.snapshot());
-  ASSERT_EQ(inside.size(), 2u);
-  EXPECT_EQ(inside[0].device, "cpu");
-  EXPECT_EQ(inside[0].submissions, 3u);
-  EXPECT_EQ(inside[0].completions, 2u);
-  EXPECT_EQ(inside[1].device, "late");
-}
-
 TEST(Receipt, RatesDoNotCountTheFirstTokenTwice) {
   Receipt receipt;
   receipt.prompt_tokens = 10;
@@ -82,7 +66,7 @@ TEST(Receipt, DispatchesPerTokenAreTheAcceleratorsWhereThereIsOne) {
   receipt.generated_tokens = 1;
   EXPECT_FALSE(dispatches_per_token(receipt).has_value());
   receipt.generated_tokens = 11;
-  receipt.phases.decode = {{.device = "cpu", .submissions = 170}};
+  receipt.phases.decode = {{.device = "a host", .is_host = true, .submissions = 170}};
   EXPECT_DOUBLE_EQ(*dispatches_per_token(receipt), 17);
   receipt.phases.decode.push_back({.device = "npu", .submissions = 330});
   EXPECT_DOUBLE_EQ(*dispatches_per_token(receipt), 33);

@@ -10,36 +10,32 @@ using testing_support::allocations;
 
 struct World {
   Trace trace;
-  DeviceCounters& counters = trace.device("d", true);
-  DispatchLabel label{.name = trace.name(event_name("L03.o_ffn")),
-                      .device = trace.device_index("d"),
-                      .counters = &counters};
+  DispatchLabel label{.name = trace.name({.label = "o_ffn", .layer = 3}),
+                      .device = trace.device_index("d", true),
+                      .is_virtual = true};
 
   void dispatch(uint64_t up, uint64_t down) {
     DispatchSpan span(trace, label, 7, 2);
-    span.uploaded(up);
-    span.submitted();
-    counters.launches += 8;
-    counters.bytes += 1000;
-    counters.flops += 2000;
-    counters.busy_ns += 5000;
-    span.completed();
-    span.downloaded(down);
+    const uint64_t start = now_ns();
+    span.completed({.start_ns = start,
+                    .uploaded_ns = start + 10,
+                    .submitted_ns = start + 30,
+                    .completed_ns = start + 70,
+                    .end_ns = start + 150,
+                    .device_ns = 5000,
+                    .launches = 8,
+                    .bytes = 1000,
+                    .flops = 2000,
+                    .uploaded_bytes = up,
+                    .downloaded_bytes = down});
   }
 };
 
-TEST(EventName, SplitsTheLayerOff) {
-  EXPECT_EQ(event_name("L03.q_rope"), (EventName{.label = "q_rope", .layer = 3}));
-  EXPECT_EQ(event_name("L120.q"), (EventName{.label = "q", .layer = 120}));
-  for (const char* plain : {"lm_head", "L3", "Lx.q", "L.q", "", "L99999.q"})
-    EXPECT_EQ(event_name(plain), EventName{.label = plain});
-}
-
 TEST(Recording, NamesAreInternedOnce) {
   Trace trace;
-  const uint16_t first = trace.name(event_name("L00.q"));
-  EXPECT_EQ(trace.name(event_name("L00.q")), first);
-  EXPECT_NE(trace.name(event_name("L01.q")), first);
+  const uint16_t first = trace.name({.label = "q", .layer = 0});
+  EXPECT_EQ(trace.name({.label = "q", .layer = 0}), first);
+  EXPECT_NE(trace.name({.label = "q", .layer = 1}), first);
   EXPECT_NE(trace.name({.label = "q", .layer = 0, .op = Operator::projection}), first);
   EXPECT_EQ(trace.names().at(first).label, "q");
 }
@@ -61,6 +57,10 @@ TEST(Recording, PartsOfADispatchFollowEachOtherWithoutGaps) {
       EXPECT_EQ(events[i].start_ns, events[i - 1].end_ns);
     }
   }
+  EXPECT_EQ(events[0].end_ns - events[0].start_ns, 10u);
+  EXPECT_EQ(events[1].end_ns - events[1].start_ns, 20u);
+  EXPECT_EQ(events[2].end_ns - events[2].start_ns, 40u);
+  EXPECT_EQ(events[3].end_ns - events[3].start_ns, 80u);
   EXPECT_EQ(events[0].bytes, 64u);
   EXPECT_EQ(events[1].launches, 8u);
   EXPECT_EQ(events[1].bytes, 1000u);
@@ -78,6 +78,14 @@ TEST(Recording, ADeviceThatSharesTheHostsMemoryCopiesNothing) {
   world.trace.start(100);
   world.dispatch(64, 32);
   EXPECT_EQ(world.trace.events().size(), 2u);
+}
+
+TEST(Recording, ARealDevicesTimeIsNotModelled) {
+  World world;
+  world.label.is_virtual = false;
+  world.trace.start(100);
+  world.dispatch(64, 32);
+  for (const Event& event : world.trace.events()) EXPECT_EQ(event.modelled_ns, 0u);
 }
 
 TEST(Recording, TokensEndWhereTheNextBegins) {

@@ -124,8 +124,17 @@ TEST(TextReport, SeveralRunsShowTheirSpread) {
   EXPECT_TRUE(has(text_report(builder.profile(), false), "over 2 runs 21.00 ± 1.414"));
 }
 
+// With work of the host's own, which counts as no dispatch.
+Profile helped_by_the_host() {
+  Profile profile = ProfileBuilder().take();
+  Receipt& receipt = profile.runs[0].receipt;
+  for (auto* devices : {&receipt.devices, &receipt.phases.prefill, &receipt.phases.decode})
+    devices->push_back({.device = "cpu", .is_host = true, .submissions = 100, .completions = 100});
+  return profile;
+}
+
 TEST(JsonReport, ReadsBackToTheSameProfile) {
-  for (const Profile& profile : {ProfileBuilder().take(), measured()}) {
+  for (const Profile& profile : {ProfileBuilder().take(), measured(), helped_by_the_host()}) {
     const std::string json = json_report(profile);
     const Profile again = profile_from_json(json, "profile.json");
     EXPECT_EQ(json_report(again), json);

@@ -218,7 +218,7 @@ TEST(Summary, AWholeTokenInOneDispatchStillHasLayers) {
   const auto launch = [](uint16_t layer, const char* block) {
     return EventName{.label = "k", .layer = layer, .block = block, .op = Operator::projection};
   };
-  builder.dispatch("token", 0, {.run = 12},
+  builder.dispatch({.label = "token"}, 0, {.run = 12},
                    {launch(0, "a"),
                     launch(0, "b"),
                     launch(1, "a"),

@@ -160,13 +160,14 @@ TYTO_INLINE void mix_rows(const float* weights, const float* values, size_t padd
     mix_columns<R, 1>(weights, values + column, padded_dim, count, out + column);
 }
 
-struct RowMaximum {
+struct SoftmaxParts {
   float largest;
   float total;
 };
 
-// Scores of the first `seen` positions become exp(score - largest); the others become zero.
-TYTO_INLINE RowMaximum soften(float* scores, size_t seen) {
+// Softmax but for the division by the total: scores of the first `seen` positions become
+// exp(score - largest), the others zero.
+TYTO_INLINE SoftmaxParts exp_scores(float* scores, size_t seen) {
   const size_t padded = (seen + kLanes - 1) / kLanes * kLanes;
   for (size_t p = seen; p < padded; ++p) scores[p] = scores[0];
   Vec most = load(scores);
@@ -192,8 +193,8 @@ TYTO_INLINE void attend_of(const AttentionSplit& job) {
   const size_t padded_dim = attention_padded(dim);
   const size_t stride = Cache::row_bytes(dim);
   const size_t positions = seen_by(job, rows - 1);  // the last row sees the most
-  const uint8_t* keys = static_cast<const uint8_t*>(job.k) + job.first * stride;
-  const uint8_t* values = static_cast<const uint8_t*>(job.v) + job.first * stride;
+  const uint8_t* keys = static_cast<const uint8_t*>(job.k);
+  const uint8_t* values = static_cast<const uint8_t*>(job.v);
   float* block = job.scratch;                            // of keys, then of values
   float* scores = block + kBlockPositions * padded_dim;  // [row][kSplitPositions]
   for (size_t p = 0; p < positions; p += kBlockPositions) {
@@ -211,7 +212,7 @@ TYTO_INLINE void attend_of(const AttentionSplit& job) {
     if (seen == 0) {
       std::memset(scores + r * kSplitPositions, 0, kSplitPositions * sizeof(float));
     } else {
-      const RowMaximum found = soften(scores + r * kSplitPositions, seen);
+      const SoftmaxParts found = exp_scores(scores + r * kSplitPositions, seen);
       job.out.largest[r] = found.largest;
       job.out.total[r] = found.total;
     }

@@ -138,7 +138,6 @@ int32_t dot_i8(const int8_t* x, const int8_t* y, size_t count) {
 const InnerLoops& inner_loops() {
   static const InnerLoops loops = {.name = TYTO_ISA_NAME,
                                    .matmul = matmul,
-                                   .attend = attend,
                                    .widen = widen,
                                    .narrow = narrow,
                                    .rmsnorm = rmsnorm,

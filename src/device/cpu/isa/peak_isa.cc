@@ -10,7 +10,7 @@ constexpr size_t kChains = 12;  // independent results: enough to hide an instru
 
 // Keeps a value in its register and the compiler from seeing through it.
 template <typename T>
-TYTO_INLINE void settle(T& value) {
+TYTO_INLINE void keep_in_register(T& value) {
 #if defined(TYTO_SIMD_GENERIC)
   asm volatile("" : "+m"(value));
 #elif defined(TYTO_SIMD_AVX512)
@@ -27,15 +27,15 @@ TYTO_INLINE void run_chains(size_t rounds, T start, const Step& step) {
   T g = start, h = start, i = start, j = start, k = start, l = start;
   const auto turn = [&](auto&... chains) __attribute__((always_inline)) {
     static_assert(sizeof...(chains) == kChains);
-    ((chains = step(chains), settle(chains)), ...);
+    ((chains = step(chains), keep_in_register(chains)), ...);
   };
   for (size_t round = 0; round < rounds; ++round) turn(a, b, c, d, e, f, g, h, i, j, k, l);
 }
 
 void fma_rounds(size_t rounds) {
   Vec a = broadcast(1.0f), b = broadcast(1.0f);
-  settle(a);
-  settle(b);
+  keep_in_register(a);
+  keep_in_register(b);
   run_chains(rounds, zero(), [&](Vec v) __attribute__((always_inline)) { return fma(a, b, v); });
 }
 
@@ -52,7 +52,7 @@ TYTO_INLINE IVec dot_step(IVec total, IVec codes, IVec x) {
 #if defined(TYTO_SIMD_AVX512) || defined(__AVXVNNI__)
   return dot4(total, codes, x);
 #else
-  settle(codes);  // else the product, always the same, is computed once
+  keep_in_register(codes);  // else the product, always the same, is computed once
   const IVec pairs = _mm256_maddubs_epi16(codes, x);
   return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 #endif
@@ -60,8 +60,8 @@ TYTO_INLINE IVec dot_step(IVec total, IVec codes, IVec x) {
 
 void int8_rounds(size_t rounds) {
   IVec a = broadcast_byte(1), b = broadcast_byte(1);
-  settle(a);
-  settle(b);
+  keep_in_register(a);
+  keep_in_register(b);
   run_chains(rounds, broadcast(int32_t{0}),
              [&](IVec v) __attribute__((always_inline)) { return dot_step(v, a, b); });
 }
@@ -74,8 +74,8 @@ constexpr double kBf16PerRound = 2.0 * 2 * kLanes * kChains;
 
 void bf16_rounds(size_t rounds) {
   IVec a = broadcast(int32_t{0x3f803f80}), b = broadcast(int32_t{0x3f803f80});
-  settle(a);
-  settle(b);
+  keep_in_register(a);
+  keep_in_register(b);
   run_chains(rounds, zero(), [&](Vec v) __attribute__((always_inline)) {
     return _mm512_dpbf16_ps(v, (__m512bh)a, (__m512bh)b);
   });
@@ -99,7 +99,7 @@ void read_all(const void* memory, size_t bytes) {
 #pragma GCC unroll 8
     for (size_t v = 0; v < kAtOnce; ++v) {
       Vec value = load(values + i + v * kLanes);
-      settle(value);
+      keep_in_register(value);
     }
   }
 }

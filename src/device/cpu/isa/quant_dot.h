@@ -47,7 +47,7 @@ TYTO_INLINE void store_wide(uint8_t*, uint8_t*, IVec) {}                    // n
 
 // Keeps the compiler from putting off additions: it would rather hold all the products first, for
 // which there are not enough registers.
-TYTO_INLINE void settle(IVec& value) {
+TYTO_INLINE void keep_in_register(IVec& value) {
   asm("" : "+x"(value));
 }
 
@@ -69,7 +69,7 @@ TYTO_INLINE void dot_wide(const Codes& codes, const int16_t* x, IVec (&total)[V]
              const IVec two = broadcast4(x + 2 * (kStep * T + t));
              for (int v = 0; v < V; ++v) {
                total[v][t] = _mm256_add_epi32(total[v][t], _mm256_madd_epi16(code[v], two));
-               settle(total[v][t]);
+               keep_in_register(total[v][t]);
              }
            }
          });
@@ -106,9 +106,9 @@ TYTO_INLINE void dot_groups(const Codes& codes, const int8_t* x, IVec (&total)[V
         pairs[v][t] = kInChain == 0 ? product : _mm256_add_epi16(pairs[v][t], product);
         if constexpr (kInChain == kChain - 1) {
           total[v][t] = widen_and_add(total[v][t], pairs[v][t]);
-          settle(total[v][t]);
+          keep_in_register(total[v][t]);
         } else {
-          settle(pairs[v][t]);
+          keep_in_register(pairs[v][t]);
         }
       }
     }
@@ -136,8 +136,8 @@ TYTO_INLINE void add_block(const Codes& codes, const Factor& factor, const Minim
            for (int t = 0; t < T; ++t) {
              IVec start = broadcast(int32_t{0});
              if constexpr (Format::kShift >= 0) {
-               const int32_t* less =
-                   kHalves == 1 ? x.less_sum + block * T : x.less_halves + (2 * block + kHalf) * T;
+               const int32_t* less = kHalves == 1 ? x.negated_sum + block * T
+                                                  : x.negated_half_sums + (2 * block + kHalf) * T;
                start = shift_left32<(Format::kShift < 0 ? 0 : Format::kShift)>(broadcast(less[t]));
              }
              for (int v = 0; v < V; ++v) total[v][t] = start;

@@ -87,7 +87,7 @@ struct KScales {
   static constexpr int kHalves = 1;
   static constexpr bool kHasMin = true;
   struct Scales {
-    Vec d, less_dmin;
+    Vec d, negated_dmin;
     const uint8_t* blocks;
     TYTO_INLINE Scales at(const uint8_t* unit, size_t v) {
       const Vec dmin = load_f16(unit + 32 + 2 * kLanes * v);
@@ -97,7 +97,7 @@ struct KScales {
       return mul(d, load_u8(blocks + 32 * block));
     }
     [[gnu::always_inline]] Vec minimum(size_t block) const {
-      return mul(less_dmin, load_u8(blocks + 32 * block + 16));
+      return mul(negated_dmin, load_u8(blocks + 32 * block + 16));
     }
   };
 };

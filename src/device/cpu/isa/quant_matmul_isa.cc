@@ -203,8 +203,8 @@ TYTO_INLINE BlockActivations activations_at(const BlockActivations& all, size_t 
   return {all.codes + before * kBlockValues,
           all.wide_codes + (kHasDot4 ? 0 : before * kBlockValues),
           all.scales + before,
-          all.less_sum + before,
-          all.less_halves + 2 * before,
+          all.negated_sum + before,
+          all.negated_half_sums + 2 * before,
           all.scaled_sum + before};
 }
 
@@ -380,9 +380,9 @@ TYTO_INLINE void quantize_block(const float* in, size_t t, size_t T, const Block
   const float scale =
       bits < kInfinity ? most * (1.0f / 127.0f) : std::numeric_limits<float>::quiet_NaN();
   out.scales[t] = scale;
-  out.less_sum[t] = -(sums.first + sums.second);
-  out.less_halves[t] = -sums.first;
-  out.less_halves[T + t] = -sums.second;
+  out.negated_sum[t] = -(sums.first + sums.second);
+  out.negated_half_sums[t] = -sums.first;
+  out.negated_half_sums[T + t] = -sums.second;
   out.scaled_sum[t] = scale * static_cast<float>(sums.first + sums.second);
 }
 
@@ -394,7 +394,7 @@ void quantize_tile(const float* x, size_t x_stride, size_t k, const TokenTile& t
                      activations_at(out, k, tile, block));
 }
 
-constexpr PackedLoops kLoops = {kTileTokens, kTilePanels, !kHasDot4, quantize_tile, multiply};
+constexpr PackedLoops kLoops = {kTileTokens, !kHasDot4, quantize_tile, multiply};
 
 }  // namespace
 

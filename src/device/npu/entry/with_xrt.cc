@@ -8,7 +8,7 @@ namespace tyto {
 
 std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
   NpuKernels kernels = stored_kernels(default_kernel_store(), StoredFor::real_npu,
-                                      air_dims(env.model, env.npu.prompt_rows));
+                                      air_dims(env.model, npu_settings(env).prompt_rows));
   kernels.info.name = "npu";
   kernels.info.description = "XDNA2 NPU through XRT";
   describe_shapes(env, kernels, kernels.info);

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "base/error.h"
+#include "base/round_up.h"
 
 namespace tyto {
 namespace {
@@ -142,12 +144,6 @@ constexpr std::string_view kLayoutNames[] = {
     "head_partition", "rope_per_head", "q4nx",       "q4nx_norms"};
 // clang-format on
 
-constexpr auto kNames = [] {
-  std::array<std::string_view, std::size(kPrograms)> names;
-  for (size_t i = 0; i < names.size(); ++i) names[i] = kPrograms[i].name;
-  return names;
-}();
-
 uint64_t extent(Extent which, const AirDims& dims) {
   switch (which) {
     case E::one:
@@ -236,10 +232,6 @@ void append_head(AirProgram& program, const AirDims& dims) {
   }
 }
 
-uint64_t round_up(uint64_t value, uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 // Dimensions come from files: a size beyond any memory must not come round to a small one.
 uint64_t for_all_layers(const AirDims& dims, uint64_t elements) {
   constexpr uint64_t kLimit = uint64_t{1} << 60;
@@ -303,12 +295,9 @@ std::vector<size_t> positions(const AirProgram& program, AirRole role) {
   return found;
 }
 
-std::span<const std::string_view> air_program_names() {
-  return kNames;
-}
-
 bool is_air_program(std::string_view name) {
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  return std::any_of(std::begin(kPrograms), std::end(kPrograms),
+                     [&](const Table& table) { return table.name == name; });
 }
 
 uint32_t air_head_partitions(const AirDims& dims) {

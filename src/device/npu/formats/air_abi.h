@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -91,8 +90,7 @@ struct AirProgram {
 // Positions of the arguments with this role, ascending.
 std::vector<size_t> positions(const AirProgram& program, AirRole role);
 
-std::span<const std::string_view> air_program_names();  // the six, prefill first
-bool is_air_program(std::string_view name);
+bool is_air_program(std::string_view name);  // one of the six
 
 // Throws an unsupported Error for another name or for dimensions these programs cannot have.
 AirProgram air_program(std::string_view name, const AirDims& dims);

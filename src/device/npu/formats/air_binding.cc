@@ -9,30 +9,30 @@
 namespace tyto {
 namespace {
 
-// What one argument is to the forward pass: argument `arg` of the launch called `step`.
+// What one argument is to the forward pass: argument `arg` of the launch with this role.
 struct Link {
   std::string_view argument;
-  std::string_view step;
+  Role role;
   size_t arg;
 };
 
 // clang-format off
 constexpr Link kRmsQkvRope[] = {
-    {"x_in",    "attn_norm", 0}, {"norm_w",  "attn_norm", 1},
-    {"wq",      "q",         1}, {"wk",      "k",         1}, {"wv", "v", 1},
-    {"lut_q",   "q_rope",    1}, {"lut_k",   "k_rope",    1},
-    {"q_roped", "q_rope",    0}, {"k_roped", "k_rope",    0}, {"v",  "v", 2}};
+    {"x_in",    Role::attn_norm, 0}, {"norm_w",  Role::attn_norm, 1},
+    {"wq",      Role::q,         1}, {"wk",      Role::k,         1}, {"wv", Role::v, 1},
+    {"lut_q",   Role::q_rope,    1}, {"lut_k",   Role::k_rope,    1},
+    {"q_roped", Role::q_rope,    0}, {"k_roped", Role::k_rope,    0}, {"v",  Role::v, 2}};
 constexpr Link kFlashAttn[] = {
-    {"q", "attention", 0}, {"k", "attention", 1}, {"v", "attention", 2}, {"out", "attention", 3}};
+    {"q", Role::attention, 0}, {"k", Role::attention, 1}, {"v", Role::attention, 2}, {"out", Role::attention, 3}};
 // The residual stream is read and written in place: the program reads its old value in the third of
 // its launches and writes the new one in the last.
 constexpr Link kOFfn[] = {
-    {"attn_out",   "o",             0}, {"wo",     "o",            1},
-    {"x_residual", "attn_residual", 0}, {"output", "ffn_residual", 0},
-    {"ffn_norm_w", "ffn_norm",      1}, {"packed_rms", "ffn_norm", 1},
-    {"w_gate",     "gate",          1}, {"w_up",   "up",           1}, {"w_gateup", "gate", 1},
-    {"w_down",     "down",          1}, {"wdown",  "down",         1}};
-constexpr Link kLmHead[] = {{"x", "lm_head", 0}};
+    {"attn_out",   Role::o,             0}, {"wo",     Role::o,            1},
+    {"x_residual", Role::attn_residual, 0}, {"output", Role::ffn_residual, 0},
+    {"ffn_norm_w", Role::ffn_norm,      1}, {"packed_rms", Role::ffn_norm, 1},
+    {"w_gate",     Role::gate,          1}, {"w_up",   Role::up,           1}, {"w_gateup", Role::gate, 1},
+    {"w_down",     Role::down,          1}, {"wdown",  Role::down,         1}};
+constexpr Link kLmHead[] = {{"x", Role::lm_head, 0}};
 
 using K = Kernel;
 constexpr K kRmsQkvRopeKernels[] = {K::rmsnorm, K::matmul, K::matmul, K::matmul, K::rope, K::rope};
@@ -42,28 +42,23 @@ constexpr K kOFfnKernels[] = {K::matmul, K::add, K::rmsnorm, K::matmul,
 constexpr K kLmHeadKernels[] = {K::matmul};
 // clang-format on
 
-struct Block {
-  std::string_view name;  // of Launch::block, less the layer
+struct AirBlock {
+  Block block;
   std::string_view prefill, decode;
   std::span<const Kernel> kernels;
   std::span<const Link> links;
 };
 
-constexpr Block kBlocks[] = {
-    {"rms_qkv_rope", "rms_gemms_rope", "rms_gemv_rope", kRmsQkvRopeKernels, kRmsQkvRope},
-    {"prompt_attention", "flash_attn", "", kFlashAttnKernels, kFlashAttn},
-    {"o_ffn", "o_ffn", "o_gemv_ffn", kOFfnKernels, kOFfn},
-    {"lm_head", "", "lm_head_gemv", kLmHeadKernels, kLmHead},
+constexpr AirBlock kBlocks[] = {
+    {Block::rms_qkv_rope, "rms_gemms_rope", "rms_gemv_rope", kRmsQkvRopeKernels, kRmsQkvRope},
+    {Block::prompt_attention, "flash_attn", "", kFlashAttnKernels, kFlashAttn},
+    {Block::o_ffn, "o_ffn", "o_gemv_ffn", kOFfnKernels, kOFfn},
+    {Block::lm_head, "", "lm_head_gemv", kLmHeadKernels, kLmHead},
 };
 
-std::string_view without_layer(std::string_view name) {
-  const size_t dot = name.find('.');
-  return dot == std::string_view::npos ? name : name.substr(dot + 1);
-}
-
-const Block* find_block(const Launch& launch) {
-  for (const Block& block : kBlocks)
-    if (block.name == without_layer(launch.block)) return &block;
+const AirBlock* find_block(const Launch& launch) {
+  for (const AirBlock& block : kBlocks)
+    if (block.block == launch.block) return &block;
   return nullptr;
 }
 
@@ -71,15 +66,15 @@ uint64_t call_rows(const Program& program, const Launch& launch) {
   return program.slots[launch.args[0].slot].rows;
 }
 
-const Link* find_link(const Block& block, std::string_view argument) {
+const Link* find_link(const AirBlock& block, std::string_view argument) {
   for (const Link& link : block.links)
     if (link.argument == argument) return &link;
   return nullptr;
 }
 
-const Launch& launch_called(const Program& piece, std::string_view step) {
+const Launch& launch_of(const Program& piece, Role role) {
   for (const Launch& launch : piece.launches)
-    if (without_layer(launch.step) == step) return launch;
+    if (launch.role == role) return launch;
   TYTO_ASSERT(false);
 }
 
@@ -89,15 +84,15 @@ AirPart whole(const Program& piece, uint16_t slot, Pattern place = {}) {
 
 std::vector<AirPart> weight_parts(const Program& piece, const AirArgument& argument,
                                   const Link& link) {
-  const Launch& launch = launch_called(piece, link.step);
+  const Launch& launch = launch_of(piece, link.role);
   const uint16_t slot = launch.args[link.arg].slot;
   const Slot& weight = piece.slots[slot];
-  const bool is_rotated = link.step == "q" || link.step == "k";
+  const bool is_rotated = link.role == Role::q || link.role == Role::k;
   switch (argument.layout) {
     case AirLayout::transposed:
     case AirLayout::as_stored: {
       const bool is_transposed = argument.layout == AirLayout::transposed;
-      if (is_rotated && launch_called(piece, "q_rope").shape.rope_pairs)
+      if (is_rotated && launch_of(piece, Role::q_rope).shape.rope_pairs)
         return {whole(
             piece, slot,
             halves_from_pairs(weight.rows, weight.cols, launch.shape.head_dim, is_transposed))};
@@ -105,7 +100,7 @@ std::vector<AirPart> weight_parts(const Program& piece, const AirArgument& argum
       return {whole(piece, slot)};
     }
     case AirLayout::gate_up_rows: {
-      const uint16_t up = launch_called(piece, "up").args[1].slot;
+      const uint16_t up = launch_of(piece, Role::up).args[1].slot;
       const uint64_t cols = weight.cols;
       return {whole(piece, slot, rows_apart(0, weight.rows, cols, 2 * cols)),
               whole(piece, up, rows_apart(cols, weight.rows, cols, 2 * cols))};
@@ -119,7 +114,7 @@ std::vector<AirPart> weight_parts(const Program& piece, const AirArgument& argum
 
 // Weight and logits of the head's partitions, in turn.
 void bind_head(const Program& piece, AirBinding& binding) {
-  const Launch& head = launch_called(piece, "lm_head");
+  const Launch& head = launch_of(piece, Role::lm_head);
   for (size_t i = 1; i < binding.program.arguments.size(); ++i) {
     const AirArgument& argument = binding.program.arguments[i];
     const uint64_t first = uint64_t{argument.partition} * kAirHeadRows;
@@ -135,12 +130,12 @@ void bind_head(const Program& piece, AirBinding& binding) {
 std::vector<const Launch*> block_of(const Program& program, const Launch& launch) {
   std::vector<const Launch*> block;
   for (const Launch& other : program.launches)
-    if (other.block == launch.block) block.push_back(&other);
+    if (other.block == launch.block && other.layer == launch.layer) block.push_back(&other);
   return block;
 }
 
 std::optional<std::string_view> air_program_for(const Program& program, const Launch& launch) {
-  const Block* block = find_block(launch);
+  const AirBlock* block = find_block(launch);
   if (block == nullptr) return std::nullopt;
   const std::string_view name = call_rows(program, launch) > 1 ? block->prefill : block->decode;
   if (name.empty()) return std::nullopt;
@@ -148,7 +143,7 @@ std::optional<std::string_view> air_program_for(const Program& program, const La
 }
 
 std::optional<std::string> air_problem(const Program& program, const Launch& launch) {
-  const Block* block = find_block(launch);
+  const AirBlock* block = find_block(launch);
   TYTO_ASSERT(block != nullptr);
   const std::vector<const Launch*> launches = block_of(program, launch);
   for (const Launch* other : launches)
@@ -157,8 +152,12 @@ std::optional<std::string> air_problem(const Program& program, const Launch& lau
   const bool same =
       std::equal(launches.begin(), launches.end(), block->kernels.begin(), block->kernels.end(),
                  [](const Launch* a, Kernel kernel) { return a->kernel == kernel; });
-  if (!same) return "its kernels have no norm per head";
-  return std::nullopt;
+  if (same) return std::nullopt;
+  const bool has_head_norm = std::any_of(launches.begin(), launches.end(), [](const Launch* other) {
+    return other->role == Role::q_norm || other->role == Role::k_norm;
+  });
+  return has_head_norm ? "its kernels have no norm per head"
+                       : "its kernels compute the block from other operations";
 }
 
 Pattern halves_from_pairs(uint64_t rows, uint64_t cols, uint64_t head_dim, bool is_transposed) {
@@ -170,7 +169,7 @@ Pattern halves_from_pairs(uint64_t rows, uint64_t cols, uint64_t head_dim, bool 
 
 AirBinding bind_to_air(const Program& piece, const AirDims& dims) {
   const Launch& first = piece.launches.front();
-  const Block& block = *find_block(first);
+  const AirBlock& block = *find_block(first);
   AirBinding binding;
   binding.program = air_program(*air_program_for(piece, first), dims);
   binding.parts.resize(binding.program.arguments.size());
@@ -181,9 +180,9 @@ AirBinding bind_to_air(const Program& piece, const AirDims& dims) {
     if (argument.role == AirRole::weight && argument.layout != AirLayout::rope_per_head)
       binding.parts[i] = weight_parts(piece, argument, *link);
     else
-      binding.parts[i] = {whole(piece, launch_called(piece, link->step).args[link->arg].slot)};
+      binding.parts[i] = {whole(piece, launch_of(piece, link->role).args[link->arg].slot)};
   }
-  if (binding.program.name == "lm_head_gemv") bind_head(piece, binding);
+  if (block.block == Block::lm_head) bind_head(piece, binding);
   return binding;
 }
 

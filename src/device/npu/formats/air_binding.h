@@ -29,7 +29,7 @@ struct AirBinding {
   std::vector<std::vector<AirPart>> parts;
 };
 
-// The block of a launch: everything of `program` that shares its block name.
+// The block of a launch: everything of `program` that shares its block and layer.
 std::vector<const Launch*> block_of(const Program& program, const Launch& launch);
 
 // The program that computes a block, by its launches and the rows of its slots; nothing when there

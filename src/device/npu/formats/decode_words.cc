@@ -32,7 +32,7 @@ int64_t slope_of(const DecodeBuild& base, const DecodeBuild& reference, size_t w
   const int64_t change = int64_t{base.words[word]} - reference.words[word];
   if (change % positions != 0)
     fail_input(reference.file,
-               "word {} is {:#x}, and {:#x} in {}: no whole number per position over {} positions",
+               "word {} is {:#x}, and {:#x} in {}: not a whole step per position over {} positions",
                word, reference.words[word], base.words[word], base.file,
                positions < 0 ? -positions : positions);
   return change / positions;
@@ -82,20 +82,6 @@ WordRange DecodeWords::patch(uint32_t length, std::span<uint32_t> words) {
   const size_t first = whole ? 0 : slopes_.front().word;
   const size_t last = whole ? base_.size() - 1 : slopes_.back().word;
   return {first, last - first + 1};
-}
-
-size_t pick_window(std::span<const uint32_t> windows, uint32_t length) {
-  size_t best = windows.size();
-  uint32_t largest = 0;
-  for (size_t i = 0; i < windows.size(); ++i) {
-    largest = std::max(largest, windows[i]);
-    if (windows[i] >= length && (best == windows.size() || windows[i] < windows[best])) best = i;
-  }
-  if (length == 0) fail_unsupported("fused_decode", "a length of 0 positions");
-  if (windows.empty()) fail_unsupported("fused_decode", "there is no window");
-  if (best == windows.size())
-    fail_unsupported("fused_decode", "{} positions: the largest window holds {}", length, largest);
-  return best;
 }
 
 }  // namespace tyto

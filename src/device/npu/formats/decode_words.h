@@ -63,8 +63,4 @@ class DecodeWords {
   uint32_t length_ = 0;               // what it holds
 };
 
-// Position in `windows`, in any order, of the smallest that holds `length` positions. An Error,
-// with the largest there is, when none does.
-size_t pick_window(std::span<const uint32_t> windows, uint32_t length);
-
 }  // namespace tyto

@@ -5,14 +5,11 @@
 #include <bit>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "tensor/int8_rows.h"
 
 namespace tyto {
 namespace {
-
-uint64_t round_up(uint64_t value, uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 bool usable(float largest) {
   return largest <= kLargestWeight;  // false for NaN
@@ -43,10 +40,11 @@ bool encode_weight_row(const TensorView& tensor, uint64_t row, int8_t* codes, fl
 
 void check_slot(const GemmSlot& slot) {
   if (slot.k == 0 || slot.k > kMaxGemmK)
-    fail_input(slot.image, "K = {} is not between 1 and {}, what int32 sums hold", slot.k,
-               kMaxGemmK);
+    fail_input(slot.image, "K = {} is not between 1 and {}, beyond which int32 sums overflow",
+               slot.k, kMaxGemmK);
   if (slot.k % 4 != 0)
-    fail_input(slot.image, "K = {} is not a multiple of 4, what DMA moves", slot.k);
+    fail_input(slot.image, "K = {} is not a multiple of 4, the bytes that DMA moves at a time",
+               slot.k);
   if (slot.columns == 0 || slot.columns > 8 || !std::has_single_bit(slot.columns))
     fail_input(slot.image, "{} columns; an image has 1, 2, 4 or 8", slot.columns);
   if (slot.m_tile == 0 || slot.n_tile == 0)
@@ -88,10 +86,6 @@ GemmExtent gemm_extent(const GemmSlot& slot, uint64_t tokens, uint64_t outputs, 
                      outputs, k);
   return {tokens, outputs, k, round_up(tokens, slot.m_tile), round_up(outputs, slot.n_tile),
           slot.k};
-}
-
-uint64_t gemm_dispatches(const GemmSlot& slot, const GemmExtent& extent) {
-  return extent.padded_m / slot.m_tile * (extent.padded_n / slot.n_tile);
 }
 
 void quantize_gemm_weights(const WeightSource& source, const GemmExtent& extent,

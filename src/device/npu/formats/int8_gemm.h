@@ -51,7 +51,6 @@ struct GemmExtent {
   uint64_t activation_bytes() const { return padded_m * padded_k; }
 };
 GemmExtent gemm_extent(const GemmSlot& slot, uint64_t tokens, uint64_t outputs, uint64_t k);
-uint64_t gemm_dispatches(const GemmSlot& slot, const GemmExtent& extent);
 
 // A row's scale is its largest magnitude / 127, its codes the nearest of -127..127; a row of zeros,
 // or of values too small for a scale in the normal range, has scale 0 and codes 0. Padding is zero.

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/joined.h"
 
 namespace tyto {
 namespace {
@@ -113,9 +114,9 @@ uint64_t pinnable_bytes() {
 void check_memory(const std::vector<MemoryItem>& items, uint64_t limit, const std::string& device) {
   const uint64_t total = total_bytes(items);
   if (total <= limit) return;
-  std::string sum;
-  for (const MemoryItem& item : items)
-    sum += fmt::format("{}{} {}", sum.empty() ? "" : " + ", item.what, gib(item.bytes));
+  const std::string sum = joined(items, " + ", [](const MemoryItem& item) {
+    return fmt::format("{} {}", item.what, gib(item.bytes));
+  });
   throw Error(
       ErrorCode::device, device,
       fmt::format("the model would pin {} ({}), but {} can be pinned", gib(total), sum, gib(limit)),

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "device/device.h"
 #include "device/npu/formats/air_abi.h"
+#include "device/npu/npu_settings.h"
 
 namespace tyto {
 

@@ -115,81 +115,6 @@ void encode(const float (&tile)[kRows][kCols], Block& block) {
   }
 }
 
-// ---- Decoding
-
-void deinterleave(const uint8_t (&codes)[kCols][kPairs], Planes& planes) {
-  const uint8_t* __restrict in = &codes[0][0];
-  for (size_t col = 0; col < kCols; ++col)
-    for (size_t pair = 0; pair < kPairs; ++pair) planes[pair][col] = in[col * kPairs + pair];
-}
-
-void decode_row(const Block& block, const uint8_t* __restrict plane, size_t row,
-                float* __restrict out) {
-  const int shift = row % 2 == 0 ? 0 : 4;
-  for (size_t group = 0; group < kGroups; ++group) {
-    const float scale = bf16_to_f32(block.scale[group][row]);
-    const float minimum = bf16_to_f32(block.minimum[group][row]);
-    for (size_t i = group * kGroupCols; i < (group + 1) * kGroupCols; ++i)
-      out[i] = static_cast<float>((plane[i] >> shift) & 15) * scale + minimum;
-  }
-}
-
-Block read_block(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t row_block,
-                 uint64_t col_block) {
-  Block block;
-  std::memcpy(&block, &in[q4nx_block_index(phase, row_block, col_block) * sizeof block],
-              sizeof block);
-  return block;
-}
-
-void store(const float* values, size_t count, float* out) {
-  std::copy_n(values, count, out);
-}
-
-void store(const float* values, size_t count, uint16_t* out) {
-  for (size_t i = 0; i < count; ++i) out[i] = f32_to_bf16(values[i]);
-}
-
-// The rows [begin, end) of one row block; `out` is where row `begin` goes.
-template <typename Out>
-void decode_strip(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t begin,
-                  uint64_t end, uint64_t cols, Out* out) {
-  Planes planes;
-  float values[kCols];
-  for (uint64_t first = 0; first < cols; first += kCols) {
-    const Block block = read_block(phase, in, begin / kRows, first / kCols);
-    const size_t count = std::min<uint64_t>(kCols, cols - first);
-    size_t unpacked_half = 2;  // none
-    for (uint64_t row = begin; row < end; ++row) {
-      const size_t in_block = row % kRows;
-      const size_t half = in_block / kHalfRows;
-      if (half != unpacked_half) deinterleave(block.codes[half], planes);
-      unpacked_half = half;
-      decode_row(block, planes[in_block % kHalfRows / 2], in_block, values);
-      store(values, count, out + (row - begin) * cols + first);
-    }
-  }
-}
-
-template <typename Out>
-void decode_rows(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t first,
-                 uint64_t cols, std::span<Out> out, ThreadPool& pool) {
-  TYTO_ASSERT(in.size() == phase.elements() * 2);
-  TYTO_ASSERT(cols > 0 && cols <= phase.cols && out.size() % cols == 0);
-  const uint64_t last = first + out.size() / cols;
-  TYTO_ASSERT(last <= phase.rows);
-  if (out.empty()) return;
-  const uint64_t first_block = first / kRows;
-  const uint64_t blocks = (last - 1) / kRows + 1 - first_block;
-  pool.parallel_for(blocks, 1, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) {
-      const uint64_t from = std::max(first, (first_block + i) * kRows);
-      const uint64_t to = std::min(last, (first_block + i + 1) * kRows);
-      decode_strip(phase, in, from, to, cols, out.data() + (from - first) * cols);
-    }
-  });
-}
-
 // ---- Packing a phase
 
 struct SourceRow {
@@ -280,15 +205,6 @@ Q4nxPhase q4nx_head_phase(const Q4nxLayout& layout) {
   return {0, layout.head_chunk_rows, layout.qkv.cols};
 }
 
-ByteRange q4nx_phase_range(const Q4nxLayout& layout, const Q4nxPhase& phase, uint32_t layer) {
-  return {(layer * layout.layer_elements + phase.offset) * 2, phase.elements() * 2};
-}
-
-ByteRange q4nx_head_range(const Q4nxLayout& layout, uint64_t chunk) {
-  return {(layout.head_offset + chunk * layout.head_chunk_elements) * 2,
-          layout.head_chunk_elements * 2};
-}
-
 void pack_q4nx(const Q4nxPhase& phase, std::span<const Q4nxPiece> pieces, std::span<std::byte> out,
                ThreadPool& pool) {
   TYTO_ASSERT(out.size() == phase.elements() * 2);
@@ -344,34 +260,6 @@ void pack_q4nx_head(const Q4nxLayout& layout, const WeightSource& head, std::spa
     const Q4nxPiece piece = {&head, first, 0, std::min(phase.rows, layout.dims.vocab - first)};
     pack_q4nx(phase, {&piece, 1}, part(out, chunk * layout.head_chunk_elements, phase), pool);
   }
-}
-
-void unpack_q4nx_row(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t row,
-                     std::span<float> out) {
-  TYTO_ASSERT(in.size() == phase.elements() * 2);
-  TYTO_ASSERT(row < phase.rows && out.size() <= phase.cols);
-  decode_strip(phase, in, row, row + 1, out.size(), out.data());
-}
-
-void unpack_q4nx_rows(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t first,
-                      uint64_t cols, std::span<float> out, ThreadPool& pool) {
-  decode_rows(phase, in, first, cols, out, pool);
-}
-
-void unpack_q4nx_rows(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t first,
-                      uint64_t cols, std::span<uint16_t> out, ThreadPool& pool) {
-  decode_rows(phase, in, first, cols, out, pool);
-}
-
-uint64_t kv_offset(const Q4nxLayout& layout, uint32_t layer, KvSide side, uint32_t kv_head,
-                   uint32_t position) {
-  TYTO_ASSERT(layer < layout.dims.layers && kv_head < layout.dims.kv_heads);
-  TYTO_ASSERT(position < layout.window);
-  const uint64_t group = kv_head / layout.kv_group_heads;
-  const uint64_t region = (side == KvSide::key ? 0 : layout.kv_groups) + group;
-  const uint64_t row = uint64_t{position} * layout.kv_group_heads + kv_head % layout.kv_group_heads;
-  return layer * layout.kv_layer_elements + region * layout.kv_region_elements +
-         row * layout.dims.head_dim;
 }
 
 uint64_t kv_position_bytes(const Q4nxLayout& layout) {

@@ -33,10 +33,6 @@ uint64_t q4nx_gate_row(uint64_t unit);
 // One chunk of the head: token t is row t % rows of chunk t / rows.
 Q4nxPhase q4nx_head_phase(const Q4nxLayout& layout);
 
-// In the weight buffer.
-ByteRange q4nx_phase_range(const Q4nxLayout& layout, const Q4nxPhase& phase, uint32_t layer);
-ByteRange q4nx_head_range(const Q4nxLayout& layout, uint64_t chunk);
-
 // ---- Packing
 
 // Consecutive rows of a phase and where they come from; rows in no piece are zero weights.
@@ -68,26 +64,7 @@ void pack_q4nx_layer(const Q4nxLayout& layout, const Q4nxLayerSources& sources,
 void pack_q4nx_head(const Q4nxLayout& layout, const WeightSource& head, std::span<std::byte> out,
                     ThreadPool& pool);
 
-// ---- Unpacking; `in` are the bytes of the phase alone
-
-// The first out.size() columns of a row.
-void unpack_q4nx_row(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t row,
-                     std::span<float> out);
-
-// Rows [first, first + rows), the first `cols` columns of each, row-major; in the second form
-// rounded to bf16. rows = out.size() / cols.
-void unpack_q4nx_rows(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t first,
-                      uint64_t cols, std::span<float> out, ThreadPool& pool);
-void unpack_q4nx_rows(const Q4nxPhase& phase, std::span<const std::byte> in, uint64_t first,
-                      uint64_t cols, std::span<uint16_t> out, ThreadPool& pool);
-
 // ---- KV cache
-
-enum class KvSide : uint8_t { key, value };
-
-// The element of the kv argument at which a head's row begins: head_dim values, K after RoPE.
-uint64_t kv_offset(const Q4nxLayout& layout, uint32_t layer, KvSide side, uint32_t kv_head,
-                   uint32_t position);
 
 // From one position of a head to its next.
 uint64_t kv_position_bytes(const Q4nxLayout& layout);

@@ -13,7 +13,7 @@ void check_source(const WeightSource& source, uint64_t rows, uint64_t cols) {
   const TensorView& tensor = source.tensor;
   if (tensor.rows != rows || tensor.cols != cols)
     fail_input(source.name, "is {} x {}, not {} x {}", tensor.rows, tensor.cols, rows, cols);
-  if (tensor.dtype == DType::i32) fail_input(source.name, "i32 is no dtype of weights");
+  if (tensor.dtype == DType::i32) fail_input(source.name, "weights cannot be i32");
   if (cols % info(tensor.dtype).block_values != 0)
     fail_input(source.name, "{} columns are not whole blocks of {}", cols, info(tensor.dtype).name);
   if (tensor.bytes.size() != rows * tensor.row_stride())

@@ -8,33 +8,42 @@ namespace {
 
 class AirExecutable : public Executable {
  public:
-  AirExecutable(NpuCore& core, const Program& program)
+  AirExecutable(NpuCore& core, const Program& program, std::span<const TensorView> weights)
       : core_(core),
         program_(with_weights(program, DType::bf16)),
+        weights_(weights.begin(), weights.end()),
         binding_(bind_to_air(program, core.kernels.dims)),
         dispatcher_(core, core.open(binding_.program.name, 0), program_),
         run_(guarded(dispatcher_.where(), [&] { return xrt::run(dispatcher_.context().kernel); })),
+        transfers_(program_),
         buffers_(program.slots.size()) {
     // The kernel works on all the rows it was compiled for, however long the prompt is.
-    call_ = {.tokens = static_cast<uint32_t>(program.slots[0].rows)};
+    call_ = call_of(static_cast<uint32_t>(program.slots[0].rows));
     work_ = cost(program_, call_);
   }
 
   void bind(uint16_t slot, const Buffer& buffer) override {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
     TYTO_ASSERT(buffers_[slot] != nullptr);
-    if (++bound_ == buffers_.size()) guarded(dispatcher_.where(), [&] { set_arguments(); });
+    transfers_.bind(slot, buffers_[slot]);
+    if (++bound_ == bound_slots(program_)) guarded(dispatcher_.where(), [&] { set_arguments(); });
   }
 
   void submit(const Call& call) override {
+    rows_ = call.rows;
+    dispatcher_.begin();
+    dispatcher_.uploaded(guarded(dispatcher_.where(), [&] { return transfers_.upload(rows_); }));
     guarded(dispatcher_.where(), [&] {
-      for (const auto& table : tables_) table->refresh(call.tokens);
+      for (const auto& table : tables_) table->refresh(rows_);
     });
     dispatcher_.start(run_);
   }
 
-  void wait(std::chrono::milliseconds timeout) override {
+  Completion wait(std::chrono::milliseconds timeout) override {
     dispatcher_.finish(run_, timeout, call_, work_, binding_.program.launches);
+    dispatcher_.downloading();
+    return dispatcher_.end(
+        guarded(dispatcher_.where(), [&] { return transfers_.download(rows_); }));
   }
 
  private:
@@ -52,6 +61,8 @@ class AirExecutable : public Executable {
     if (argument.role == AirRole::scratch)
       return core_.scratch(argument.bytes(), ordinals[argument.bytes()]++);
     TYTO_ASSERT(!parts.empty());
+    if (argument.role == AirRole::weight && argument.layout != AirLayout::rope_per_head)
+      return core_.weight(argument, parts, weights_);
     const std::shared_ptr<NpuBuffer>& first = buffers_[parts.front().slot];
     if (argument.layout == AirLayout::rope_per_head) {
       const Slot& slot = program_.slots[parts.front().slot];
@@ -60,7 +71,6 @@ class AirExecutable : public Executable {
           core_.expansion(first, argument.rows, row_bytes, argument.cols / slot.cols));
       return tables_.back()->bo;
     }
-    if (argument.role == AirRole::weight) return core_.weight(argument, parts, buffers_);
     const size_t offset =
         first->offset + tyto::row_bytes(argument.dtype, parts.front().place.offset);
     if (offset + argument.bytes() > first->bo.size())
@@ -76,20 +86,24 @@ class AirExecutable : public Executable {
 
   NpuCore& core_;
   const Program program_;
+  const std::vector<TensorView> weights_;  // [slots]
   const AirBinding binding_;
   Dispatcher dispatcher_;
   xrt::run run_;  // one per executable: making a run copies the image's control code
+  Transfers transfers_;
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   std::vector<std::shared_ptr<Expansion>> tables_;   // shared with the other layers' executables
   size_t bound_ = 0;
+  uint32_t rows_ = 0;  // of the call in flight
   Call call_;
   Cost work_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executable> make_air_executable(NpuCore& core, const Program& program) {
-  return std::make_unique<AirExecutable>(core, program);
+std::unique_ptr<Executable> make_air_executable(NpuCore& core, const Program& program,
+                                                std::span<const TensorView> weights) {
+  return std::make_unique<AirExecutable>(core, program, weights);
 }
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

@@ -33,7 +33,7 @@ Program with_int8_weights(const Program& original) {
 // by pairs.
 Pattern place_of(const Program& program, uint16_t slot) {
   for (const Launch& launch : program.launches) {
-    const bool is_rotated = launch.step.ends_with(".q") || launch.step.ends_with(".k");
+    const bool is_rotated = launch.role == Role::q || launch.role == Role::k;
     if (launch.kernel != Kernel::matmul || launch.args[1].slot != slot || !is_rotated) continue;
     const Slot& weight = program.slots[slot];
     if (launch.shape.rope_pairs)
@@ -44,59 +44,70 @@ Pattern place_of(const Program& program, uint16_t slot) {
 
 class CompiledExecutable : public Executable {
  public:
-  CompiledExecutable(NpuCore& core, const Program& program)
+  CompiledExecutable(NpuCore& core, const Program& program, std::span<const TensorView> weights)
       : core_(core),
         original_(program),
         program_(core.fuses_int8() ? with_int8_weights(program) : with_bf16_weights(program)),
         set_(core.program_set()),
         dispatcher_(core, nullptr, program_),
+        transfers_(program_),
         buffers_(program.slots.size()) {
     const auto [entry, is_new] =
         set_->by_hash.try_emplace(program_hash(program_), set_->programs.size());
     if (is_new) set_->programs.push_back(program_);
     index_ = entry->second;
+    guarded(dispatcher_.where(), [&] {
+      for (uint16_t i = 0; i < program.slots.size(); ++i)
+        if (program.slots[i].kind == SlotKind::weight) place_weight(i, weights);
+    });
   }
 
   void bind(uint16_t slot, const Buffer& buffer) override {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
     TYTO_ASSERT(buffers_[slot] != nullptr);
-    const Slot& bound = program_.slots[slot];
-    if (bound.kind != SlotKind::weight) return;
-    if (bound.dtype == DType::i8)
-      take_codes(slot);
-    else if (core_.fuses_int8())
-      weights_.emplace_back(slot, buffers_[slot]->bo);
-    else
-      upload(slot);
+    transfers_.bind(slot, buffers_[slot]);
   }
 
   void submit(const Call& call) override {
     if (!run_) guarded(dispatcher_.where(), [&] { make_run(); });
+    dispatcher_.begin();
     guarded(dispatcher_.where(), [&] {
+      dispatcher_.uploaded(transfers_.upload(call.rows));
       const int first = static_cast<int>(program_.slots.size());
-      run_.set_arg(first, call.tokens);
-      run_.set_arg(first + 1, call.position);
-      run_.set_arg(first + 2, call.first_row);
+      run_.set_arg(first, call.rows);
+      run_.set_arg(first + 1, call.only.position);
+      run_.set_arg(first + 2, call.only.first_row);
     });
     call_ = call;
     work_ = cost(program_, call);
     dispatcher_.start(run_);
   }
 
-  void wait(std::chrono::milliseconds timeout) override {
+  Completion wait(std::chrono::milliseconds timeout) override {
     dispatcher_.finish(run_, timeout, call_, work_, program_.launches.size());
+    dispatcher_.downloading();
+    return dispatcher_.end(
+        guarded(dispatcher_.where(), [&] { return transfers_.download(call_.rows); }));
   }
 
  private:
-  void take_codes(uint16_t slot) {
-    TYTO_ASSERT(buffers_[slot]->codes);
-    weights_.emplace_back(slot, buffers_[slot]->codes->codes);
-    for (const Launch& launch : program_.launches)
-      if (launch.kernel == Kernel::matmul_q8 && launch.args[1].slot == slot)
-        weights_.emplace_back(launch.args[2].slot, buffers_[slot]->codes->device_scales);
+  void place_weight(uint16_t slot, std::span<const TensorView> weights) {
+    if (core_.fuses_int8())
+      place_int8(slot, weights[slot]);
+    else
+      place_bf16(slot, weights);
   }
 
-  void upload(uint16_t slot) {
+  void place_int8(uint16_t slot, const TensorView& tensor) {
+    int8_.push_back(core_.int8_weight({program_.slots[slot].name, tensor}));
+    TYTO_ASSERT(int8_.back() != nullptr);
+    weights_.emplace_back(slot, int8_.back()->codes);
+    for (const Launch& launch : program_.launches)
+      if (launch.kernel == Kernel::matmul_q8 && launch.args[1].slot == slot)
+        weights_.emplace_back(launch.args[2].slot, int8_.back()->device_scales);
+  }
+
+  void place_bf16(uint16_t slot, std::span<const TensorView> weights) {
     const Slot& bound = program_.slots[slot];
     AirArgument argument;
     argument.name = bound.name;
@@ -106,7 +117,7 @@ class CompiledExecutable : public Executable {
     argument.rows = bound.rows;
     argument.cols = bound.cols;
     weights_.emplace_back(
-        slot, core_.weight(argument, {{slot, 0, bound.rows, place_of(original_, slot)}}, buffers_));
+        slot, core_.weight(argument, {{slot, 0, bound.rows, place_of(original_, slot)}}, weights));
   }
 
   void make_run() {
@@ -126,16 +137,19 @@ class CompiledExecutable : public Executable {
   size_t index_ = 0;
   Dispatcher dispatcher_;
   xrt::run run_;
+  Transfers transfers_;
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   std::vector<std::pair<uint16_t, xrt::bo>> weights_;
+  std::vector<std::shared_ptr<Int8Weight>> int8_;  // shared with other programs over them
   Call call_;
   Cost work_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executable> make_compiled_executable(NpuCore& core, const Program& program) {
-  return std::make_unique<CompiledExecutable>(core, program);
+std::unique_ptr<Executable> make_compiled_executable(NpuCore& core, const Program& program,
+                                                     std::span<const TensorView> weights) {
+  return std::make_unique<CompiledExecutable>(core, program, weights);
 }
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

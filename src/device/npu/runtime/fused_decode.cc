@@ -24,31 +24,33 @@ struct Window {
   xrt::run run;
 };
 
-std::string in_layer(uint32_t layer, std::string_view what) {
-  return fmt::format("L{:02}.{}", layer, what);
-}
-
 class FusedDecode : public Executable {
  public:
-  FusedDecode(NpuCore& core, const Program& program, std::shared_ptr<KvSlab> slab)
+  FusedDecode(NpuCore& core, const Program& program, std::span<const TensorView> weights,
+              std::shared_ptr<KvSlab> slab)
       : core_(core),
         program_(with_weights(program, kPackedType)),
         where_(core.name() + ": " + program.name),
         layout_(q4nx_layout(core.kernels.dims, core.kernels.windows.back())),
         slab_(std::move(slab)),
+        transfers_(program_),
+        views_(weights.begin(), weights.end()),
         buffers_(program.slots.size()) {}
 
   void bind(uint16_t slot, const Buffer& buffer) override {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
     TYTO_ASSERT(buffers_[slot] != nullptr);
-    if (++bound_ == buffers_.size()) guarded(where_, [&] { set_up(); });
+    transfers_.bind(slot, buffers_[slot]);
+    if (++bound_ == bound_slots(program_)) guarded(where_, [&] { set_up(); });
   }
 
   void submit(const Call& call) override {
-    const uint32_t length = call.position + 1;
+    const uint32_t length = call.only.position + 1;
     guarded(where_, [&] {
       Window& window = window_for(length);
-      slab_->live = call.position;
+      window.dispatcher.begin();
+      window.dispatcher.uploaded(transfers_.upload(call.rows));
+      slab_->live = call.only.position;
       slab_->lay_out(window.positions);
       slab_->live = length;
       rope_row_->refresh(1);
@@ -60,17 +62,30 @@ class FusedDecode : public Executable {
     current_->dispatcher.start(current_->run);
   }
 
-  void wait(std::chrono::milliseconds timeout) override {
+  Completion wait(std::chrono::milliseconds timeout) override {
     current_->dispatcher.finish(current_->run, timeout, call_, work_, launches_);
+    current_->dispatcher.downloading();
+    return current_->dispatcher.end(
+        guarded(where_, [&] { return transfers_.download(call_.rows); }));
   }
 
  private:
-  std::shared_ptr<NpuBuffer>& named(std::string_view name) {
-    for (size_t i = 0; i < program_.slots.size(); ++i)
-      if (program_.slots[i].name == name) return buffers_[i];
-    throw Error(ErrorCode::device, where_, fmt::format("has no slot {}", name));
+  size_t slot_of(Role role, uint16_t layer, bool is_weight) const {
+    for (size_t i = 0; i < program_.slots.size(); ++i) {
+      const Slot& slot = program_.slots[i];
+      const bool is_other = (slot.kind == SlotKind::weight) != is_weight;
+      if (slot.role == role && slot.layer == layer && !is_other) return i;
+    }
+    throw Error(ErrorCode::device, where_,
+                fmt::format("has no slot for {}", layer_name(name(role), layer)));
   }
-  const TensorView& weight(const std::string& name) { return named(name)->contents; }
+  const std::shared_ptr<NpuBuffer>& activation(Role role) {
+    return buffers_[slot_of(role, kNoLayer, false)];
+  }
+  WeightSource weight(Role role, uint16_t layer = kNoLayer) {
+    const size_t slot = slot_of(role, layer, true);
+    return {program_.slots[slot].name, views_[slot]};
+  }
 
   void set_up() {
     weights_ = core_.allocate(layout_.weight_elements * 2, "packed weights");
@@ -105,10 +120,10 @@ class FusedDecode : public Executable {
     run.set_arg(0, kOpcode);
     run.set_arg(1, window.instructions);
     run.set_arg(2, static_cast<uint32_t>(window.instructions.size() / 4));
-    run.set_arg(3, named("x")->bo);
+    run.set_arg(3, activation(Role::x)->bo);
     run.set_arg(4, weights_);
     run.set_arg(5, norms_);
-    run.set_arg(6, named("logits")->bo);
+    run.set_arg(6, activation(Role::logits)->bo);
     run.set_arg(7, slab_->bo);
   }
 
@@ -116,24 +131,21 @@ class FusedDecode : public Executable {
     const std::span<std::byte> memory(weights_.map<std::byte*>(), weights_.size());
     const AirDims& dims = core_.kernels.dims;
     for (uint32_t layer = 0; layer < dims.layers; ++layer) {
-      const auto source = [&](const char* what) {
-        const std::string name = in_layer(layer, what);
-        return WeightSource{name, weight(name)};
-      };
+      const auto source = [&](Role role) { return weight(role, static_cast<uint16_t>(layer)); };
       std::vector<uint16_t> q_rows, k_rows;
-      const Q4nxLayerSources sources{in_halves(source("q"), q_rows),
-                                     in_halves(source("k"), k_rows),
-                                     source("v"),
-                                     source("o"),
-                                     source("gate"),
-                                     source("up"),
-                                     source("down")};
+      const Q4nxLayerSources sources{in_halves(source(Role::q), q_rows),
+                                     in_halves(source(Role::k), k_rows),
+                                     source(Role::v),
+                                     source(Role::o),
+                                     source(Role::gate),
+                                     source(Role::up),
+                                     source(Role::down)};
       const size_t bytes = layout_.layer_elements * 2;
       pack_q4nx_layer(layout_, sources, memory.subspan(layer * bytes, bytes), core_.env.pool);
     }
     const Launch& head = program_.launches.back();
     const uint16_t slot = head.args[1].slot;
-    pack_q4nx_head(layout_, {program_.slots[slot].name, buffers_[slot]->contents},
+    pack_q4nx_head(layout_, {program_.slots[slot].name, views_[slot]},
                    memory.subspan(layout_.head_offset * 2), core_.env.pool);
   }
 
@@ -154,17 +166,17 @@ class FusedDecode : public Executable {
     norms_ = core_.allocate(layout_.norm_elements * 2, "norms");
     const std::span<uint16_t> memory(norms_.map<uint16_t*>(), layout_.norm_elements);
     const AirDims& dims = core_.kernels.dims;
-    const auto place = [&](const std::string& name, uint64_t offset) {
-      place_rows(weight(name), 0, 1, {offset, {}}, memory, core_.env.pool);
+    const auto place = [&](const WeightSource& norm, uint64_t offset) {
+      place_rows(norm.tensor, 0, 1, {offset, {}}, memory, core_.env.pool);
     };
-    for (uint32_t layer = 0; layer < dims.layers; ++layer) {
-      place(in_layer(layer, "attn_norm"), uint64_t{layer} * 2 * dims.emb);
-      place(in_layer(layer, "ffn_norm"), (uint64_t{layer} * 2 + 1) * dims.emb);
+    for (uint16_t layer = 0; layer < dims.layers; ++layer) {
+      place(weight(Role::attn_norm, layer), uint64_t{layer} * 2 * dims.emb);
+      place(weight(Role::ffn_norm, layer), (uint64_t{layer} * 2 + 1) * dims.emb);
     }
-    place("final_norm", layout_.final_norm_offset);
+    place(weight(Role::final_norm), layout_.final_norm_offset);
     norms_.sync(XCL_BO_SYNC_BO_TO_DEVICE);
     rope_row_ = std::make_shared<Expansion>();
-    rope_row_->source = named("rope_table");
+    rope_row_->source = activation(Role::rope_table);
     rope_row_->row_bytes = size_t{dims.head_dim} * 2;
     rope_row_->bo = xrt::bo(norms_, rope_row_->row_bytes, layout_.rope_offset * 2);
     rope_row_->host = norms_.map<std::byte*>() + layout_.rope_offset * 2;
@@ -193,6 +205,8 @@ class FusedDecode : public Executable {
   const std::string where_;
   const Q4nxLayout layout_;
   std::shared_ptr<KvSlab> slab_;  // shared with the device, which syncs it for the host
+  Transfers transfers_;
+  const std::vector<TensorView> views_;              // [slots], of weights
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   size_t bound_ = 0;
   xrt::bo weights_, norms_;
@@ -233,8 +247,9 @@ void KvSlab::sync_live(xclBOSyncDirection direction) {
 }
 
 std::unique_ptr<Executable> make_fused_decode(NpuCore& core, const Program& program,
+                                              std::span<const TensorView> weights,
                                               std::shared_ptr<KvSlab> slab) {
-  return std::make_unique<FusedDecode>(core, program, std::move(slab));
+  return std::make_unique<FusedDecode>(core, program, weights, std::move(slab));
 }
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

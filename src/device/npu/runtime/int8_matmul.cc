@@ -16,7 +16,7 @@ const GemmSlot& slot_for(const NpuCore& core, const Program& program) {
 
 class Int8Matmul : public Executable {
  public:
-  Int8Matmul(NpuCore& core, const Program& program)
+  Int8Matmul(NpuCore& core, const Program& program, std::span<const TensorView> weights)
       : core_(core),
         program_(with_weights(program, DType::i8)),
         launch_(program_.launches.front()),
@@ -25,36 +25,43 @@ class Int8Matmul : public Executable {
         buffers_(program.slots.size()) {
     const Slot& weight = program_.slots[launch_.args[1].slot];
     most_ = gemm_extent(slot_, program_.slots[launch_.args[0].slot].rows, weight.rows, weight.cols);
+    weights_ = guarded(dispatcher_.where(), [&] {
+      return core_.int8_weight({weight.name, weights[launch_.args[1].slot]});
+    });
+    TYTO_ASSERT(weights_ && weights_->extent.padded_k == slot_.k);
   }
 
   void bind(uint16_t slot, const Buffer& buffer) override {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
     TYTO_ASSERT(buffers_[slot] != nullptr);
-    if (++bound_ == buffers_.size()) guarded(dispatcher_.where(), [&] { set_up(); });
+    if (++bound_ == bound_slots(program_)) guarded(dispatcher_.where(), [&] { set_up(); });
   }
 
   void submit(const Call& call) override {
     call_ = call;
-    const GemmExtent extent = gemm_extent(slot_, call.tokens, most_.outputs, most_.k);
+    dispatcher_.begin();
+    const GemmExtent extent = gemm_extent(slot_, call.rows, most_.outputs, most_.k);
     const auto* x = reinterpret_cast<const float*>(buffers_[launch_.args[0].slot]->host);
     ActivationCodes& rows = *activations_;
-    quantize_gemm_activations(launch_.step, {x, call.tokens * most_.k}, extent,
-                              {rows.codes, call.tokens * extent.padded_k},
-                              {activation_scales_.data(), call.tokens});
-    const uint64_t changed = std::max<uint64_t>(call.tokens, rows.rows_used);
-    std::fill(rows.codes + call.tokens * extent.padded_k, rows.codes + changed * extent.padded_k,
+    quantize_gemm_activations(launch_.name, {x, call.rows * most_.k}, extent,
+                              {rows.codes, call.rows * extent.padded_k},
+                              {activation_scales_.data(), call.rows});
+    const uint64_t changed = std::max<uint64_t>(call.rows, rows.rows_used);
+    std::fill(rows.codes + call.rows * extent.padded_k, rows.codes + changed * extent.padded_k,
               int8_t{0});
-    rows.rows_used = call.tokens;
+    rows.rows_used = call.rows;
     guarded(dispatcher_.where(),
             [&] { rows.bo.sync(XCL_BO_SYNC_BO_TO_DEVICE, changed * extent.padded_k, 0); });
+    dispatcher_.uploaded(changed * extent.padded_k);
   }
 
   // Tile by tile of tokens.
-  void wait(std::chrono::milliseconds timeout) override {
-    for (uint32_t first = 0; first < call_.tokens; first += slot_.m_tile) {
+  Completion wait(std::chrono::milliseconds timeout) override {
+    downloaded_bytes_ = 0;
+    for (uint32_t first = 0; first < call_.rows; first += slot_.m_tile) {
       take_rows(first);
       const auto finish = [&](size_t i) {
-        const bool is_last = first + slot_.m_tile >= call_.tokens && i + 1 == runs_.size();
+        const bool is_last = first + slot_.m_tile >= call_.rows && i + 1 == runs_.size();
         dispatcher_.finish(runs_[i], timeout, call_, is_last ? cost(program_, call_) : Cost{}, 1);
       };
       for (size_t i = 0; i < runs_.size(); ++i) {
@@ -65,6 +72,8 @@ class Int8Matmul : public Executable {
         finish(i);
       collect(first);
     }
+    dispatcher_.downloading();
+    return dispatcher_.end(downloaded_bytes_);
   }
 
  private:
@@ -82,11 +91,9 @@ class Int8Matmul : public Executable {
   }
 
   void set_up() {
-    weights_ = buffers_[launch_.args[1].slot];
-    TYTO_ASSERT(weights_->codes && weights_->codes->extent.padded_k == slot_.k);
     activations_ = core_.activation_codes(slot_.k, most_.padded_m);
     sums_ = core_.scratch(size_t{slot_.m_tile} * most_.padded_n * 4, 1);
-    weight_codes_ = weights_->codes->codes.map<int8_t*>();
+    weight_codes_ = weights_->codes.map<int8_t*>();
     activation_scales_.resize(most_.tokens);
     const NpuImage& image = dispatcher_.context().image;
     instructions_ = xrt::bo(core_.device, image.words.size() * 4, xrt::bo::flags::cacheable,
@@ -100,8 +107,7 @@ class Int8Matmul : public Executable {
       run.set_arg(0, kOpcode);
       run.set_arg(1, instructions_);
       run.set_arg(2, static_cast<uint32_t>(image.words.size()));
-      run.set_arg(kFirstArgument + 1,
-                  xrt::bo(weights_->codes->codes, weight_tile, tile * weight_tile));
+      run.set_arg(kFirstArgument + 1, xrt::bo(weights_->codes, weight_tile, tile * weight_tile));
       run.set_arg(kFirstArgument + 2, xrt::bo(sums_, sum_tile_bytes(), tile * sum_tile_bytes()));
       runs_.push_back(std::move(run));
     }
@@ -110,12 +116,13 @@ class Int8Matmul : public Executable {
   size_t sum_tile_bytes() const { return size_t{slot_.m_tile} * slot_.n_tile * 4; }
 
   void collect(uint32_t first) {
-    const uint32_t tokens = std::min<uint32_t>(slot_.m_tile, call_.tokens - first);
+    const uint32_t tokens = std::min<uint32_t>(slot_.m_tile, call_.rows - first);
     guarded(dispatcher_.where(), [&] {
       for (size_t tile = 0; tile < runs_.size(); ++tile)
         sums_.sync(XCL_BO_SYNC_BO_FROM_DEVICE, size_t{tokens} * slot_.n_tile * 4,
                    tile * sum_tile_bytes());
     });
+    downloaded_bytes_ += runs_.size() * size_t{tokens} * slot_.n_tile * 4;
     auto* y = reinterpret_cast<float*>(buffers_[launch_.args[2].slot]->host);
     const auto* sums = sums_.map<const int32_t*>();
     for (size_t tile = 0; tile < runs_.size(); ++tile) {
@@ -124,7 +131,7 @@ class Int8Matmul : public Executable {
       const uint64_t outputs = std::min<uint64_t>(slot_.n_tile, most_.outputs - output);
       dequantize_gemm({sums + tile * sum_tile_bytes() / 4, sum_tile_bytes() / 4}, slot_.n_tile,
                       {activation_scales_.data() + first, tokens},
-                      {weights_->codes->scales.data() + output, outputs},
+                      {weights_->scales.data() + output, outputs},
                       {y + first * most_.outputs + output, (tokens - 1) * most_.outputs + outputs},
                       most_.outputs);
     }
@@ -152,7 +159,7 @@ class Int8Matmul : public Executable {
   GemmExtent most_;                                  // of the largest call
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   size_t bound_ = 0;
-  std::shared_ptr<NpuBuffer> weights_;            // shared with the executable of other call sizes
+  std::shared_ptr<Int8Weight> weights_;           // shared with the executable of other call sizes
   std::shared_ptr<ActivationCodes> activations_;  // shared by all over the same K
   xrt::bo sums_, instructions_;
   const int8_t* weight_codes_ = nullptr;
@@ -160,12 +167,14 @@ class Int8Matmul : public Executable {
   std::vector<xrt::run> runs_;   // one per tile of outputs
   uint32_t taken_ = UINT32_MAX;  // token whose tile they multiply
   Call call_;
+  uint64_t downloaded_bytes_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Executable> make_int8_matmul(NpuCore& core, const Program& program) {
-  return std::make_unique<Int8Matmul>(core, program);
+std::unique_ptr<Executable> make_int8_matmul(NpuCore& core, const Program& program,
+                                             std::span<const TensorView> weights) {
+  return std::make_unique<Int8Matmul>(core, program, weights);
 }
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

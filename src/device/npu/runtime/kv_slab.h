@@ -25,6 +25,7 @@ struct KvSlab {
 std::shared_ptr<KvSlab> make_kv_slab(NpuCore& core);
 
 std::unique_ptr<Executable> make_fused_decode(NpuCore& core, const Program& program,
+                                              std::span<const TensorView> weights,
                                               std::shared_ptr<KvSlab> slab);
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

@@ -13,8 +13,6 @@
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 std::string_view name(ert_cmd_state state) {
   switch (state) {
     case ERT_CMD_STATE_TIMEOUT:
@@ -61,6 +59,7 @@ void Expansion::refresh(uint32_t tokens) {
 
 NpuCore::NpuCore(const DeviceEnv& environment, NpuKernels npu_kernels)
     : env(environment),
+      settings(npu_settings(environment)),
       kernels(std::move(npu_kernels)),
       device(guarded(kernels.info.name, [] { return xrt::device(0); })) {}
 
@@ -141,14 +140,14 @@ void NpuCore::upload(xrt::bo& weights, const std::string& what) {
 }
 
 xrt::bo NpuCore::weight(const AirArgument& argument, const std::vector<AirPart>& parts,
-                        const std::vector<std::shared_ptr<NpuBuffer>>& buffers) {
+                        std::span<const TensorView> weights) {
   std::vector<Part> key;
   for (const AirPart& part : parts)
-    key.emplace_back(buffers[part.slot]->contents.bytes.data(), part.first_row, place_key(part));
+    key.emplace_back(weights[part.slot].bytes.data(), part.first_row, place_key(part));
   const auto [entry, is_new] = weights_.try_emplace({argument.layout, key});
   if (!is_new) return entry->second;
   try {
-    const TensorView& first = buffers[parts.front().slot]->contents;
+    const TensorView& first = weights[parts.front().slot];
     const bool as_in_file = parts.size() == 1 && parts[0].place == Pattern{} &&
                             first.dtype == argument.dtype &&
                             parts[0].rows * first.row_stride() == argument.bytes() &&
@@ -169,7 +168,7 @@ xrt::bo NpuCore::weight(const AirArgument& argument, const std::vector<AirPart>&
       SetupTimer timer(env.trace, kLayoutPhase);
       auto* memory = bo.map<uint16_t*>();
       for (const AirPart& part : parts)
-        place_rows(buffers[part.slot]->contents, part.first_row, part.rows, part.place,
+        place_rows(weights[part.slot], part.first_row, part.rows, part.place,
                    {memory, argument.bytes() / 2}, env.pool);
     }
     upload(bo, argument.name);
@@ -182,6 +181,7 @@ xrt::bo NpuCore::weight(const AirArgument& argument, const std::vector<AirPart>&
 
 std::shared_ptr<Expansion> NpuCore::expansion(const std::shared_ptr<NpuBuffer>& source,
                                               uint64_t rows, size_t row_bytes, size_t copies) {
+  std::erase_if(expansions_, [](const auto& known) { return known.second.use_count() == 1; });
   auto& entry = expansions_[{source.get(), rows, copies}];
   if (entry) return entry;
   auto made = std::make_shared<Expansion>();
@@ -194,45 +194,79 @@ std::shared_ptr<Expansion> NpuCore::expansion(const std::shared_ptr<NpuBuffer>& 
   return entry = made;
 }
 
-std::unique_ptr<WeightCodes> NpuCore::weight_codes(const WeightSource& source) {
+// False where no GEMM image takes rows of that length.
+bool NpuCore::place_codes(const WeightSource& source, Int8Weight& made) {
   const uint64_t rows = source.tensor.rows, k = source.tensor.cols;
-  auto made = std::make_unique<WeightCodes>();
   if (fuses_int8()) {
-    made->extent = {.outputs = rows, .k = k, .padded_n = rows, .padded_k = k};
+    made.extent = {.outputs = rows, .k = k, .padded_n = rows, .padded_k = k};
   } else {
     const SlotChoice choice = choose_slot(kernels.gemm_slots, k);
-    if (!choice.slot) return nullptr;
-    made->extent = gemm_extent(kernels.gemm_slots[*choice.slot], 1, rows, k);
+    if (!choice.slot) return false;
+    made.extent = gemm_extent(kernels.gemm_slots[*choice.slot], 1, rows, k);
   }
-  const uint64_t bytes = made->extent.weight_bytes();
-  made->codes = allocate(bytes, source.name);
-  made->scales.resize(rows);
+  const uint64_t bytes = made.extent.weight_bytes();
+  made.codes = allocate(bytes, source.name);
+  made.scales.resize(rows);
   {
     SetupTimer timer(env.trace, kLayoutPhase);
-    quantize_gemm_weights(source, made->extent, {made->codes.map<int8_t*>(), bytes}, made->scales,
+    quantize_gemm_weights(source, made.extent, {made.codes.map<int8_t*>(), bytes}, made.scales,
                           env.pool);
   }
-  upload(made->codes, source.name);
+  upload(made.codes, source.name);
   if (fuses_int8()) {
-    made->device_scales = allocate(rows * sizeof(float), source.name);
-    std::copy(made->scales.begin(), made->scales.end(), made->device_scales.map<float*>());
-    upload(made->device_scales, source.name);
+    made.device_scales = allocate(rows * sizeof(float), source.name);
+    std::copy(made.scales.begin(), made.scales.end(), made.device_scales.map<float*>());
+    upload(made.device_scales, source.name);
   }
+  return true;
+}
+
+std::shared_ptr<Int8Weight> NpuCore::int8_weight(const WeightSource& source) {
+  std::weak_ptr<Int8Weight>& entry = int8_weights_[source.tensor.bytes.data()];
+  if (auto known = entry.lock()) return known;
+  auto made = std::make_shared<Int8Weight>();
+  const uint64_t pinned_before = *pinned_;
+  const bool is_vector = source.tensor.rows == 1 && source.tensor.dtype == DType::f32;
+  if (fuses_int8() && is_vector) {
+    made->codes = allocate(source.tensor.cols * sizeof(uint16_t), source.name);
+    place_rows(source.tensor, 0, 1, {}, {made->codes.map<uint16_t*>(), source.tensor.cols},
+               env.pool);
+    upload(made->codes, source.name);
+  } else if (!place_codes(source, *made)) {
+    return nullptr;
+  }
+  made->pinned_total = pinned_;
+  made->pinned = *pinned_ - pinned_before;
+  entry = made;
   return made;
 }
 
-void NpuCore::place_int8_weight(const WeightSource& source, NpuBuffer& buffer) {
-  const uint64_t pinned_before = *pinned_;
-  const bool is_vector = source.tensor.rows == 1 && source.tensor.dtype == DType::f32;
-  if (!fuses_int8() || !is_vector) {
-    buffer.codes = weight_codes(source);
-  } else {
-    buffer.bo = allocate(source.tensor.cols * sizeof(uint16_t), source.name);
-    place_rows(source.tensor, 0, 1, {}, {buffer.bo.map<uint16_t*>(), source.tensor.cols}, env.pool);
-    upload(buffer.bo, source.name);
+void NpuBuffer::sync(Sync direction, size_t first, size_t bytes) {
+  bo.sync(direction == Sync::to_device ? XCL_BO_SYNC_BO_TO_DEVICE : XCL_BO_SYNC_BO_FROM_DEVICE,
+          bytes, offset + first);
+  if (direction == Sync::to_device) ++version;
+}
+
+size_t bound_slots(const Program& program) {
+  return static_cast<size_t>(
+      std::count_if(program.slots.begin(), program.slots.end(),
+                    [](const Slot& slot) { return slot.kind != SlotKind::weight; }));
+}
+
+void Transfers::bind(uint16_t slot, const std::shared_ptr<NpuBuffer>& buffer) {
+  const Slot& bound = program_.slots[slot];
+  const Part part{buffer, row_bytes(bound.dtype, bound.cols)};
+  if (bound.kind == SlotKind::input || bound.kind == SlotKind::inout) uploads_.push_back(part);
+  if (bound.kind == SlotKind::output || bound.kind == SlotKind::inout) downloads_.push_back(part);
+}
+
+uint64_t Transfers::move(const std::vector<Part>& parts, Sync direction, uint32_t rows) {
+  uint64_t bytes = 0;
+  for (const Part& part : parts) {
+    part.buffer->sync(direction, 0, rows * part.row_bytes);
+    bytes += rows * part.row_bytes;
   }
-  buffer.pinned_total = pinned_;
-  buffer.pinned = *pinned_ - pinned_before;
+  return bytes;
 }
 
 xrt::bo NpuCore::scratch(size_t bytes, size_t ordinal) {
@@ -273,12 +307,21 @@ Program with_weights(Program program, DType type) {
   return program;
 }
 
+void Dispatcher::begin() {
+  done_ = {.submissions = 0};
+  done_.start_ns = now_ns();
+}
+
+void Dispatcher::uploaded(uint64_t bytes) {
+  done_.uploaded_bytes = bytes;
+  done_.uploaded_ns = done_.submitted_ns = now_ns();
+}
+
 void Dispatcher::start(xrt::run& run) {
   if (context_->failed)
     throw Error(ErrorCode::device, where_, "was used again after a failed dispatch");
-  ++counters(core_).submissions;
   if (in_flight_ == 0) begin_of_next();
-  const Clock::time_point submitting_since = Clock::now();
+  const uint64_t before = now_ns();
   try {
     guarded(where_, [&] { run.start(); });
   } catch (...) {
@@ -286,11 +329,13 @@ void Dispatcher::start(xrt::run& run) {
     throw;
   }
   ++in_flight_;
-  counters(core_).submitting_ns += static_cast<uint64_t>((Clock::now() - submitting_since).count());
+  const uint64_t after = now_ns();
+  done_.submitting_ns += after - before;
+  if (done_.submissions == 0) done_.submitted_ns = after;
 }
 
 void Dispatcher::begin_of_next() {
-  begun_ = Clock::now();
+  begun_ns_ = now_ns();
   modelled_before_ = core_.kernels.modelled_ns ? core_.kernels.modelled_ns() : 0;
 }
 
@@ -300,28 +345,37 @@ void Dispatcher::finish(xrt::run& run, std::chrono::milliseconds timeout, const 
   const auto bounded = std::max(timeout, std::chrono::milliseconds(1));
   context_->failed = true;  // unless it turns out otherwise
   --in_flight_;
-  const Clock::time_point waiting_since = Clock::now();
+  const uint64_t waiting_since = now_ns();
   const ert_cmd_state state = guarded(where_, [&] { return run.wait(bounded); });
-  DeviceCounters& total = counters(core_);
-  total.waited_ns += static_cast<uint64_t>((Clock::now() - waiting_since).count());
+  done_.waited_ns += now_ns() - waiting_since;
   if (state != ERT_CMD_STATE_COMPLETED)
     throw Error(ErrorCode::device, where_,
                 fmt::format("the dispatch {} (state {})", name(state), static_cast<int>(state)),
                 "see --on-npu-error");
   context_->failed = false;
-  ++total.completions;
-  total.launches += launches;
-  total.bytes += work.bytes;
-  total.flops += work.flops;
+  ++done_.submissions;
+  done_.launches += launches;
+  done_.bytes += work.bytes;
+  done_.flops += work.flops;
   const bool is_modelled = core_.kernels.modelled_ns != nullptr;
-  const uint64_t took_ns = is_modelled ? core_.kernels.modelled_ns() - modelled_before_
-                                       : static_cast<uint64_t>((Clock::now() - begun_).count());
-  total.busy_ns += took_ns;
+  const uint64_t took_ns =
+      is_modelled ? core_.kernels.modelled_ns() - modelled_before_ : now_ns() - begun_ns_;
+  done_.device_ns += took_ns;
   begin_of_next();  // what else is in flight runs one after the other
   Trace& trace = core_.env.trace;
   if (is_modelled && trace.recording())
     record_modelled_launches(trace, program_, launch_names_, call, trace.device_index(core_.name()),
                              took_ns);
+}
+
+void Dispatcher::downloading() {
+  done_.completed_ns = now_ns();
+}
+
+Completion Dispatcher::end(uint64_t downloaded_bytes) {
+  done_.downloaded_bytes = downloaded_bytes;
+  done_.end_ns = now_ns();
+  return done_;
 }
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

@@ -15,6 +15,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -23,7 +24,7 @@
 #include "base/error.h"
 #include "device/npu/formats/air_binding.h"
 #include "device/npu/npu_device.h"
-#include "program/kernel_spec.h"
+#include "program/kernels.h"
 #include "program/launch_names.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
@@ -51,12 +52,20 @@ struct NpuContext {
   bool failed = false;  // a dispatch did not complete: the next load makes a new context
 };
 
-// A weight in eight bits.
-struct WeightCodes {
+// A weight as int8 kernels take it: a matrix in eight bits, or a vector, which programs take as a
+// norm's, in bf16.
+struct Int8Weight {
   GemmExtent extent;
-  xrt::bo codes;              // [extent.padded_n][extent.padded_k]
+  xrt::bo codes;              // [extent.padded_n][extent.padded_k]; of a vector its values
   std::vector<float> scales;  // one per output
   xrt::bo device_scales;      // the same where a program takes them; none where the host does
+  // What it has pinned, given back with it: a program that loads one model after the other.
+  std::shared_ptr<uint64_t> pinned_total;
+  uint64_t pinned = 0;
+
+  ~Int8Weight() {
+    if (pinned_total) *pinned_total -= pinned;
+  }
 };
 
 // Rows for int8 GEMMs. A tile is multiplied whole: rows that a call does not use are zero.
@@ -68,19 +77,17 @@ struct ActivationCodes {
 
 // Behind a Buffer's handle.
 struct NpuBuffer {
-  xrt::bo bo;           // none for most weights: their forms are made when an image asks for them
-  TensorView contents;  // of a weight
-  std::unique_ptr<WeightCodes> codes;  // of a matrix, where weights are int8
-  size_t offset = 0;                   // of the slot's first byte in `bo`
+  xrt::bo bo;
+  size_t offset = 0;  // of the slot's first byte in `bo`
   std::byte* host = nullptr;
-  uint64_t version = 0;  // counts uploads
-  // What a weight has pinned, given back with it: a program that loads one model after the other.
-  std::shared_ptr<uint64_t> pinned_total = nullptr;
+  uint64_t version = 0;                              // counts uploads
+  std::shared_ptr<uint64_t> pinned_total = nullptr;  // what it has pinned is given back with it
   uint64_t pinned = 0;
 
   ~NpuBuffer() {
     if (pinned_total) *pinned_total -= pinned;
   }
+  void sync(Sync direction, size_t first, size_t bytes);
 };
 
 // A table that a kernel wants repeated for every head, made from a slot whose rows the host writes.
@@ -114,17 +121,16 @@ class NpuCore {
   std::shared_ptr<NpuContext> open(std::string_view program, uint32_t window);
   std::shared_ptr<NpuContext> open_image(const std::string& key, NpuImage image);
 
-  // Weights in the layout of an argument, uploaded once whoever asks. `buffers` by slot.
+  // Weights in the layout of an argument, uploaded once whoever asks. `weights` by slot.
   xrt::bo weight(const AirArgument& argument, const std::vector<AirPart>& parts,
-                 const std::vector<std::shared_ptr<NpuBuffer>>& buffers);
+                 std::span<const TensorView> weights);
   std::shared_ptr<Expansion> expansion(const std::shared_ptr<NpuBuffer>& source, uint64_t rows,
                                        size_t row_bytes, size_t copies);
-  // A weight as int8 kernels take it: a matrix in eight bits (none where no GEMM image takes rows
-  // of that length); a vector of f32, which programs take as a norm's, in bf16.
-  void place_int8_weight(const WeightSource& source, NpuBuffer& buffer);
+  // Made once for all who hold it; none where no GEMM image takes rows of that length.
+  std::shared_ptr<Int8Weight> int8_weight(const WeightSource& source);
   // Int8 weights inside programs that are compiled here, not in GEMM images.
   bool fuses_int8() const {
-    return env.npu.weights == NpuWeights::int8 && env.fusion != Fusion::op;
+    return settings.weights == NpuWeights::int8 && env.fusion != Fusion::op;
   }
   // Weights that were just laid out; set-up time of their own.
   void upload(xrt::bo& weights, const std::string& what);
@@ -141,14 +147,20 @@ class NpuCore {
   std::shared_ptr<NpuContext> compiled(ProgramSet& set);
 
   uint64_t pinned_bytes() const { return *pinned_; }
+  // From now on `bytes` that were allocated count as the buffer's.
+  void count_as_pinned_by(NpuBuffer& buffer, uint64_t bytes) {
+    buffer.pinned_total = pinned_;
+    buffer.pinned = bytes;
+  }
 
   DeviceEnv env;
+  const NpuSettings settings;
   NpuKernels kernels;
   xrt::device device;
 
  private:
   void count_pinned(uint64_t bytes);
-  std::unique_ptr<WeightCodes> weight_codes(const WeightSource& source);
+  bool place_codes(const WeightSource& source, Int8Weight& made);
   xrt::bo mapped(const TensorView& tensor, uint64_t first_row, uint64_t rows);
 
   std::map<std::string, std::shared_ptr<NpuContext>> contexts_;   // shared with executables
@@ -157,12 +169,32 @@ class NpuCore {
   std::map<std::tuple<const NpuBuffer*, uint64_t, size_t>, std::shared_ptr<Expansion>> expansions_;
   std::map<std::pair<size_t, size_t>, xrt::bo> scratch_;
   std::map<std::pair<uint32_t, uint64_t>, std::shared_ptr<ActivationCodes>> activation_codes_;
-  std::shared_ptr<ProgramSet> open_set_;                              // shared with its executables
-  std::shared_ptr<uint64_t> pinned_ = std::make_shared<uint64_t>(0);  // shared with WeightCodes
+  std::shared_ptr<ProgramSet> open_set_;  // shared with its executables
+  std::map<const std::byte*, std::weak_ptr<Int8Weight>> int8_weights_;  // by the tensor's address
+  std::shared_ptr<uint64_t> pinned_ = std::make_shared<uint64_t>(0);    // shared with Int8Weights
 };
 
 // The program with its weights in the type that the device holds them in, which is what it moves.
 Program with_weights(Program program, DType type);
+
+// The rows of a program's inputs and outputs, moved around each call.
+class Transfers {
+ public:
+  explicit Transfers(const Program& program) : program_(program) {}
+  void bind(uint16_t slot, const std::shared_ptr<NpuBuffer>& buffer);
+  uint64_t upload(uint32_t rows) { return move(uploads_, Sync::to_device, rows); }  // bytes
+  uint64_t download(uint32_t rows) { return move(downloads_, Sync::from_device, rows); }
+
+ private:
+  struct Part {
+    std::shared_ptr<NpuBuffer> buffer;  // shared with the Buffer it was bound from
+    uint64_t row_bytes;
+  };
+  static uint64_t move(const std::vector<Part>& parts, Sync direction, uint32_t rows);
+
+  const Program& program_;
+  std::vector<Part> uploads_, downloads_;
+};
 
 // The dispatches of one program, with the counting and the errors that go with them. Several may be
 // in flight; they are finished in the order they were started in.
@@ -174,13 +206,18 @@ class Dispatcher {
         context_(std::move(context)),
         program_(program),
         where_(core.name() + ": " + program.name),
-        launch_names_(launch_names(core.env.trace, program)) {}
+        launch_names_(launch_names(core.env.trace, program, groups_of_one(program))) {}
 
   const std::string& where() const { return where_; }
   NpuContext& context() { return *context_; }
+  // A call: begin, bytes moved, as many runs as it takes, bytes moved back.
+  void begin();
+  void uploaded(uint64_t bytes);
   void start(xrt::run& run);
   void finish(xrt::run& run, std::chrono::milliseconds timeout, const Call& call, const Cost& work,
               uint64_t launches);
+  void downloading();  // the device is done
+  Completion end(uint64_t downloaded_bytes);
   void fail() const { context_->failed = true; }  // its result was wrong
   void use(std::shared_ptr<NpuContext> context) { context_ = std::move(context); }
 
@@ -193,13 +230,20 @@ class Dispatcher {
   void begin_of_next();
 
   // Of the oldest in flight: since it was started, or since the one before it ended.
-  std::chrono::steady_clock::time_point begun_;
+  uint64_t begun_ns_ = 0;
   uint64_t modelled_before_ = 0;
   uint32_t in_flight_ = 0;
+  Completion done_;
 };
 
-std::unique_ptr<Executable> make_air_executable(NpuCore& core, const Program& program);
-std::unique_ptr<Executable> make_compiled_executable(NpuCore& core, const Program& program);
-std::unique_ptr<Executable> make_int8_matmul(NpuCore& core, const Program& program);
+// Slots to be bound: all but weights.
+size_t bound_slots(const Program& program);
+
+std::unique_ptr<Executable> make_air_executable(NpuCore& core, const Program& program,
+                                                std::span<const TensorView> weights);
+std::unique_ptr<Executable> make_compiled_executable(NpuCore& core, const Program& program,
+                                                     std::span<const TensorView> weights);
+std::unique_ptr<Executable> make_int8_matmul(NpuCore& core, const Program& program,
+                                             std::span<const TensorView> weights);
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

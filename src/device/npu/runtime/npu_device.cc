@@ -25,12 +25,18 @@ class NpuDevice : public Device {
  public:
   NpuDevice(const DeviceEnv& env, NpuKernels kernels)
       : lock_(kernels.lock, kernels.info.name), core_(env, std::move(kernels)) {
-    if (env.npu.weights == NpuWeights::int8 && !core_.fuses_int8())
+    DeviceInfo& described = core_.kernels.info;
+    described.segments = 1;
+    const bool compiles_attention = env.fusion == Fusion::token &&
+                                    core_.settings.weights == NpuWeights::bf16 &&
+                                    core_.kernels.compile;
+    described.kv_in_one_piece = described.kv || compiles_attention;
+    if (core_.settings.weights == NpuWeights::int8 && !core_.fuses_int8())
       for (const GemmSlot& slot : core_.kernels.gemm_slots)
-        core_.kernels.info.gemms.push_back({slot.k, slot.columns});
+        described.gemms.push_back({slot.k, slot.columns});
     if (env.model.layers == 0) return;
     const std::vector<uint32_t>& windows = core_.kernels.windows;
-    check_memory(npu_memory(core_.kernels.dims, env.npu.weights, env.fusion,
+    check_memory(npu_memory(core_.kernels.dims, core_.settings.weights, env.fusion,
                             windows.empty() ? 0 : windows.back()),
                  core_.kernels.pinned_limit, core_.name());
   }
@@ -38,11 +44,11 @@ class NpuDevice : public Device {
   DeviceInfo info() const override { return core_.kernels.info; }
 
   std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {
-    if (launch.kernel == Kernel::embed) return "a table look-up is the host's";
+    if (launch.kernel == Kernel::embed) return "the host does table look-ups";
     if (launch.kernel == Kernel::rope_table)
       return "the host writes the rotation row of each position";
     if (core_.fuses_int8()) return why_not_fused_int8(program, launch);
-    if (core_.env.npu.weights == NpuWeights::int8) return why_not_int8(program, launch);
+    if (core_.settings.weights == NpuWeights::int8) return why_not_int8(program, launch);
     const Fusion fusion = core_.env.fusion;
     const bool is_one_row = call_rows(program, launch) == 1;
     if (is_one_row && fusion == Fusion::token && has_attention(program))
@@ -51,17 +57,8 @@ class NpuDevice : public Device {
     return why_not_block(program, launch);
   }
 
-  Buffer alloc(const Slot& slot, const TensorView* contents) override {
+  Buffer alloc(const Slot& slot) override {
     auto buffer = std::make_shared<NpuBuffer>();
-    if (contents != nullptr) {
-      buffer->contents = *contents;
-      if (core_.env.npu.weights == NpuWeights::int8)
-        core_.place_int8_weight({slot.name, *contents}, *buffer);
-      return {.data = const_cast<std::byte*>(contents->bytes.data()),
-              .size = contents->bytes.size(),
-              .writable = false,
-              .handle = std::move(buffer)};
-    }
     if (slot.kind == SlotKind::kv && uses_slab())
       place_in_slab(slot, *buffer);
     else
@@ -72,34 +69,38 @@ class NpuDevice : public Device {
 
   void sync(const Buffer& handle, Sync direction, size_t offset, size_t bytes) override {
     // Int8 products take their operands from the host's copy and leave their results there.
-    if (core_.env.npu.weights == NpuWeights::int8 && !core_.fuses_int8()) return;
+    if (core_.settings.weights == NpuWeights::int8 && !core_.fuses_int8()) return;
     const auto buffer = std::static_pointer_cast<NpuBuffer>(handle.handle);
     guarded(sync_where_, [&] {
       if (slab_ && buffer->bo.address() == slab_->bo.address()) lay_out_for_host(direction);
-      buffer->bo.sync(
-          direction == Sync::to_device ? XCL_BO_SYNC_BO_TO_DEVICE : XCL_BO_SYNC_BO_FROM_DEVICE,
-          bytes, buffer->offset + offset);
+      buffer->sync(direction, offset, bytes);
     });
-    if (direction == Sync::to_device) ++buffer->version;
   }
 
-  std::unique_ptr<Executable> load(const Program& program) override {
+  std::shared_ptr<void> prepare(const std::string& name, const TensorView& weight) override {
+    if (core_.settings.weights != NpuWeights::int8) return nullptr;
+    return guarded(core_.name() + ": " + name, [&] { return core_.int8_weight({name, weight}); });
+  }
+
+  std::unique_ptr<Executable> load(const Program& program,
+                                   std::span<const TensorView> weights) override {
     return guarded(core_.name() + ": " + program.name, [&]() -> std::unique_ptr<Executable> {
       const Launch& first = program.launches.front();
-      if (core_.fuses_int8()) return make_compiled_executable(core_, program);
-      if (core_.env.npu.weights == NpuWeights::int8) return make_int8_matmul(core_, program);
+      if (core_.fuses_int8()) return make_compiled_executable(core_, program, weights);
+      if (core_.settings.weights == NpuWeights::int8)
+        return make_int8_matmul(core_, program, weights);
       const bool is_block = block_of(program, first).size() == program.launches.size() &&
                             air_program_for(program, first) && !air_problem(program, first);
-      if (is_block) return make_air_executable(core_, program);
-      if (core_.env.npu.weights == NpuWeights::q4nx && has_attention(program))
-        return make_fused_decode(core_, program, slab_);
-      return make_compiled_executable(core_, program);
+      if (is_block) return make_air_executable(core_, program, weights);
+      if (core_.settings.weights == NpuWeights::q4nx && has_attention(program))
+        return make_fused_decode(core_, program, weights, slab_);
+      return make_compiled_executable(core_, program, weights);
     });
   }
 
  private:
   std::optional<std::string> why_not_int8(const Program& program, const Launch& launch) const {
-    if (launch.kernel != Kernel::matmul) return "with int8 weights its kernels are GEMMs alone";
+    if (launch.kernel != Kernel::matmul) return "with int8 weights it has kernels for GEMMs only";
     if (launch.args.size() > 3) return "its kernels add no bias to a projection";
     const SlotChoice choice =
         choose_slot(core_.kernels.gemm_slots, program.slots[launch.args[1].slot].cols);
@@ -114,9 +115,12 @@ class NpuDevice : public Device {
       case Kernel::matmul: {
         const uint64_t k = program.slots[launch.args[1].slot].cols;
         if (launch.args.size() > 3) return "its kernels add no bias to a projection";
-        if (k % 4 != 0) return fmt::format("K = {} is not a multiple of 4, what DMA moves", k);
+        if (k % 4 != 0)
+          return fmt::format("K = {} is not a multiple of 4, the bytes that DMA moves at a time",
+                             k);
         if (k > kMaxGemmK)
-          return fmt::format("K = {} is more than {}, what int32 sums hold", k, kMaxGemmK);
+          return fmt::format("K = {} is more than {}, beyond which int32 sums overflow", k,
+                             kMaxGemmK);
         return std::nullopt;
       }
       case Kernel::rmsnorm:
@@ -125,12 +129,12 @@ class NpuDevice : public Device {
       case Kernel::swiglu:
         return std::nullopt;
       default:
-        return "with int8 weights its kernels are projections and what lies between them";
+        return "with int8 weights it has kernels for projections and what lies between them only";
     }
   }
 
   std::optional<std::string> why_not_token(const Program& program) const {
-    if (core_.env.npu.weights == NpuWeights::bf16)
+    if (core_.settings.weights == NpuWeights::bf16)
       return core_.kernels.compile
                  ? std::nullopt
                  : std::optional<std::string>(
@@ -147,17 +151,17 @@ class NpuDevice : public Device {
 
   std::optional<std::string> why_not_op(const Launch& launch) const {
     if (launch.kernel == Kernel::kv_append || launch.kernel == Kernel::attention)
-      return "the cache and one-query attention are the host's unless --fusion token";
-    if (launch.kernel == Kernel::gather_rows) return "picking rows is the host's";
+      return "the host does the cache and the attention of one query unless --fusion token";
+    if (launch.kernel == Kernel::gather_rows) return "the host picks rows";
     if (!core_.kernels.compile) return "there are bf16 kernels for blocks only, not for operators";
     return std::nullopt;
   }
 
   std::optional<std::string> why_not_block(const Program& program, const Launch& launch) const {
     if (launch.kernel == Kernel::kv_append || launch.kernel == Kernel::attention)
-      return "the cache and one-query attention are the host's unless --fusion token";
+      return "the host does the cache and the attention of one query unless --fusion token";
     const auto name = air_program_for(program, launch);
-    if (!name) return "the final norm of one row is the host's";
+    if (!name) return "the host does the final norm of one row";
     if (const auto problem = air_problem(program, launch)) return problem;
     return core_.kernels.why_no_image(*name, 0);
   }
@@ -172,16 +176,15 @@ class NpuDevice : public Device {
   }
 
   bool uses_slab() const {
-    return core_.env.npu.weights == NpuWeights::q4nx && core_.env.fusion == Fusion::token;
+    return core_.settings.weights == NpuWeights::q4nx && core_.env.fusion == Fusion::token;
   }
 
   // The fused decode has one argument for the caches of all layers.
   void place_in_slab(const Slot& slot, NpuBuffer& buffer) {
     if (!slab_) slab_ = make_kv_slab(core_);
-    const bool is_value = slot.name.ends_with("v_cache");
-    const size_t layer = std::stoul(slot.name.substr(1));  // "L03.k_cache"
+    const bool is_value = slot.role == Role::v_cache;
     buffer.bo = slab_->bo;
-    buffer.offset = (2 * layer + is_value) * slot.bytes();
+    buffer.offset = (size_t{2} * slot.layer + is_value) * slot.bytes();
     buffer.host = slab_->bo.map<std::byte*>() + buffer.offset;
     TYTO_ASSERT(buffer.offset + slot.bytes() <= slab_->bo.size());
   }
@@ -190,7 +193,7 @@ class NpuDevice : public Device {
   // whole, and the fused decode stages other values in front.
   void place_alone(const Slot& slot, NpuBuffer& buffer) {
     size_t bytes = slot.bytes();
-    if (slot.name == "logits") {
+    if (slot.role == Role::logits) {
       const uint64_t whole = (slot.cols + kAirHeadRows - 1) / kAirHeadRows * kAirHeadRows;
       bytes = slot.rows * row_bytes(slot.dtype, whole);
       if (uses_slab()) {
@@ -200,6 +203,7 @@ class NpuDevice : public Device {
       }
     }
     buffer.bo = core_.allocate(bytes, "buffer " + slot.name);
+    core_.count_as_pinned_by(buffer, bytes);
     auto* memory = buffer.bo.map<std::byte*>();
     std::memset(memory, 0, bytes);
     guarded(core_.name(), [&] { buffer.bo.sync(XCL_BO_SYNC_BO_TO_DEVICE); });

@@ -24,7 +24,8 @@ struct ElfHeader {
 // XRT takes the platform from the OS/ABI byte of the identification, not from the machine field.
 constexpr uint8_t kOsAbiAie2p = 69;
 
-// What the virtual NPU's images begin with (device/vxrt/image.h), and the platform they are for.
+// What the virtual NPU's images begin with (device/vnpu/images/image.h), and the platform they are
+// for.
 constexpr std::string_view kVirtualMagic = "TYTOVNPU";
 constexpr std::string_view kVirtualPlatform = "vnpu";
 

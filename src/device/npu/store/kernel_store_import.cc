@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/joined.h"
 #include "base/json.h"
 #include "base/utc_time.h"
 #include "device/npu/formats/int8_gemm.h"
@@ -103,16 +104,15 @@ std::string toolchain_text(const Json& value) {
     case Json::Type::object:
       break;
   }
-  std::string text;
-  const auto add = [&](std::string_view label, const Json& member) {
-    text += fmt::format("{}{}{}", text.empty() ? "" : "; ", label, toolchain_text(member));
-  };
+  std::vector<std::string> parts;
   if (value.is(Json::Type::object))
-    value.for_each_member(
-        [&](std::string_view key, const Json& member) { add(fmt::format("{}: ", key), member); });
+    value.for_each_member([&](std::string_view key, const Json& member) {
+      parts.push_back(fmt::format("{}: {}", key, toolchain_text(member)));
+    });
   else
-    value.for_each_element([&](size_t, const Json& member) { add("", member); });
-  return text;
+    value.for_each_element(
+        [&](size_t, const Json& member) { parts.push_back(toolchain_text(member)); });
+  return joined(parts, "; ");
 }
 
 void plan_cache_entry(Plan& plan, const fs::path& folder, std::string_view kernel,

@@ -122,12 +122,12 @@ AirDims air_dims(const ModelDims& model, uint32_t seq) {
 
 void describe_shapes(const DeviceEnv& env, const NpuKernels& kernels, DeviceInfo& info) {
   info.activations = DType::bf16;
-  if (env.npu.weights == NpuWeights::int8) {  // the host computes all but the projections
+  if (npu_settings(env).weights == NpuWeights::int8) {  // the host computes all but the projections
     info.activations = DType::f32;
     return;
   }
   info.prompt_rows = kernels.dims.seq;
-  if (env.npu.weights != NpuWeights::q4nx || kernels.windows.empty()) return;
+  if (npu_settings(env).weights != NpuWeights::q4nx || kernels.windows.empty()) return;
   const Q4nxLayout layout = q4nx_layout(kernels.dims, kernels.windows.back());
   info.most_positions = kernels.windows.back();
   info.kv = KvForm{DType::bf16, static_cast<uint32_t>(layout.kv_group_heads)};

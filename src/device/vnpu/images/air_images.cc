@@ -29,39 +29,39 @@ struct Context {
   float eps;
 };
 
-void rmsnorm(const Context& c, const std::string& step, SlotIndex x, SlotIndex weight, SlotIndex y,
+void rmsnorm(const Context& c, Role role, SlotIndex x, SlotIndex weight, SlotIndex y,
              bool bf16_sums = false) {
   LaunchShape shape;
   shape.eps = c.eps;
   shape.bf16_sums = bf16_sums;
-  c.to.launch(Kernel::rmsnorm, step, {x, weight, y}, rmsnorm_needs(c.dims.emb), shape);
+  c.to.launch(Kernel::rmsnorm, role, {x, weight, y}, rmsnorm_needs(c.dims.emb), shape);
 }
 
-void rope(const Context& c, const std::string& step, uint32_t heads, SlotIndex x, SlotIndex table,
-          SlotIndex y) {
+void rope(const Context& c, Role role, uint32_t heads, SlotIndex x, SlotIndex table, SlotIndex y) {
   LaunchShape shape;
   shape.heads = heads;
   shape.head_dim = c.dims.head_dim;
-  c.to.launch(Kernel::rope, step, {x, table, y}, element_needs(c.dims.head_dim, kBinaryBytes),
+  c.to.launch(Kernel::rope, role, {x, table, y}, element_needs(c.dims.head_dim, kBinaryBytes),
               shape);
 }
 
-void add(const Context& c, const std::string& step, SlotIndex x, SlotIndex y, SlotIndex z) {
-  c.to.launch(Kernel::add, step, {x, y, z}, element_needs(kAddChunk, kBinaryBytes));
+void add(const Context& c, Role role, SlotIndex x, SlotIndex y, SlotIndex z) {
+  c.to.launch(Kernel::add, role, {x, y, z}, element_needs(kAddChunk, kBinaryBytes));
 }
 
 void swiglu(const Context& c, SlotIndex gate, SlotIndex up, SlotIndex y) {
-  c.to.launch(Kernel::swiglu, "swiglu", {gate, up, y}, element_needs(kSwigluChunk, kBinaryBytes));
+  c.to.launch(Kernel::swiglu, Role::swiglu, {gate, up, y},
+              element_needs(kSwigluChunk, kBinaryBytes));
 }
 
 struct Product {
-  const char* step;
+  Role role;
   uint64_t k, n;
 };
 
 void gemm(const Context& c, const Product& product, const GemmTiles& tiles, SlotIndex x,
           SlotIndex weight, SlotIndex y) {
-  c.to.launch(Kernel::matmul, product.step, {x, weight, y},
+  c.to.launch(Kernel::matmul, product.role, {x, weight, y},
               gemm_needs(tiles.within(c.dims.seq, product.k, product.n)));
 }
 
@@ -69,13 +69,11 @@ void gemm(const Context& c, const Product& product, const GemmTiles& tiles, Slot
 void gemm_and_cast(const Context& c, const Product& product, const GemmTiles& tiles, SlotIndex x,
                    SlotIndex weight, SlotIndex wide, SlotIndex y) {
   gemm(c, product, tiles, x, weight, wide);
-  c.to.launch(Kernel::cast, std::string(product.step) + "_cast", {wide, y},
-              element_needs(kCastChunk, kCastBytes));
+  c.to.launch(Kernel::cast, product.role, {wide, y}, element_needs(kCastChunk, kCastBytes));
 }
 
-void gemv(const Context& c, const std::string& step, uint64_t k, SlotIndex x, SlotIndex weight,
-          SlotIndex y) {
-  c.to.launch(Kernel::matmul, step, {x, weight, y}, gemv_needs({kGemvTileRows, kGemvInputRows, k}));
+void gemv(const Context& c, Role role, uint64_t k, SlotIndex x, SlotIndex weight, SlotIndex y) {
+  c.to.launch(Kernel::matmul, role, {x, weight, y}, gemv_needs({kGemvTileRows, kGemvInputRows, k}));
 }
 
 uint32_t rms_gemms_rope(const Context& c) {
@@ -89,18 +87,18 @@ uint32_t rms_gemms_rope(const Context& c) {
                   v = c.to.whole(8, seq, kv_dim), lut_q = c.to.whole(9, seq, q_dim),
                   lut_k = c.to.whole(10, seq, kv_dim), q_roped = c.to.whole(11, seq, q_dim),
                   k_roped = c.to.whole(12, seq, kv_dim), q_f32 = c.to.whole(13, seq, q_dim);
-  rmsnorm(c, "attn_norm", x, norm_w, normed);
-  gemm_and_cast(c, {"q", d.emb, q_dim}, kFusedCastTiles, normed, wq, q_f32, q);
+  rmsnorm(c, Role::attn_norm, x, norm_w, normed);
+  gemm_and_cast(c, {Role::q, d.emb, q_dim}, kFusedCastTiles, normed, wq, q_f32, q);
   if (is_mha) {
     const SlotIndex k_f32 = c.to.whole(14, seq, kv_dim), v_f32 = c.to.whole(15, seq, kv_dim);
-    gemm_and_cast(c, {"k", d.emb, kv_dim}, kFusedCastTiles, normed, wk, k_f32, k);
-    gemm_and_cast(c, {"v", d.emb, kv_dim}, kFusedCastTiles, normed, wv, v_f32, v);
+    gemm_and_cast(c, {Role::k, d.emb, kv_dim}, kFusedCastTiles, normed, wk, k_f32, k);
+    gemm_and_cast(c, {Role::v, d.emb, kv_dim}, kFusedCastTiles, normed, wv, v_f32, v);
   } else {
-    gemm(c, {"k", d.emb, kv_dim}, kDrainTiles, normed, wk, k);
-    gemm(c, {"v", d.emb, kv_dim}, kDrainTiles, normed, wv, v);
+    gemm(c, {Role::k, d.emb, kv_dim}, kDrainTiles, normed, wk, k);
+    gemm(c, {Role::v, d.emb, kv_dim}, kDrainTiles, normed, wv, v);
   }
-  rope(c, "q_rope", d.heads, q, lut_q, q_roped);
-  rope(c, "k_rope", d.kv_heads, k, lut_k, k_roped);
+  rope(c, Role::q_rope, d.heads, q, lut_q, q_roped);
+  rope(c, Role::k_rope, d.kv_heads, k, lut_k, k_roped);
   return is_mha ? 9 : 7;
 }
 
@@ -116,7 +114,7 @@ uint32_t flash_attn(const Context& c) {
   AttentionTiles tiles = kAttentionTiles;
   while (tiles.kv_rows > 8 && attention_needs(tiles, d.head_dim).l1_bytes > kL1Bytes)
     tiles.kv_rows /= 2;
-  c.to.launch(Kernel::prompt_attention, "attention", {q, k, v, out},
+  c.to.launch(Kernel::prompt_attention, Role::attention, {q, k, v, out},
               attention_needs(tiles, d.head_dim), shape);
   return 1;
 }
@@ -134,14 +132,14 @@ uint32_t o_ffn(const Context& c) {
                   out = c.to.whole(14, seq, d.emb), proj_f32 = c.to.whole(15, seq, d.emb),
                   gate_f32 = c.to.whole(16, seq, d.hidden), up_f32 = c.to.whole(17, seq, d.hidden),
                   down_f32 = c.to.whole(18, seq, d.emb);
-  gemm_and_cast(c, {"o", q_dim, d.emb}, kFusedCastTiles, attn, wo, proj_f32, proj);
-  add(c, "attn_residual", proj, x, res1);
-  rmsnorm(c, "ffn_norm", res1, norm_w, normed);
-  gemm_and_cast(c, {"gate", d.emb, d.hidden}, kFfnTiles, normed, w_gate, gate_f32, gate);
-  gemm_and_cast(c, {"up", d.emb, d.hidden}, kFfnTiles, normed, w_up, up_f32, up);
+  gemm_and_cast(c, {Role::o, q_dim, d.emb}, kFusedCastTiles, attn, wo, proj_f32, proj);
+  add(c, Role::attn_residual, proj, x, res1);
+  rmsnorm(c, Role::ffn_norm, res1, norm_w, normed);
+  gemm_and_cast(c, {Role::gate, d.emb, d.hidden}, kFfnTiles, normed, w_gate, gate_f32, gate);
+  gemm_and_cast(c, {Role::up, d.emb, d.hidden}, kFfnTiles, normed, w_up, up_f32, up);
   swiglu(c, gate, up, product);
-  gemm_and_cast(c, {"down", d.hidden, d.emb}, kFfnTiles, product, w_down, down_f32, down);
-  add(c, "ffn_residual", down, res1, out);
+  gemm_and_cast(c, {Role::down, d.hidden, d.emb}, kFfnTiles, product, w_down, down_f32, down);
+  add(c, Role::ffn_residual, down, res1, out);
   return 12;
 }
 
@@ -155,12 +153,12 @@ uint32_t rms_gemv_rope(const Context& c) {
                   v = c.to.whole(8, 1, kv_dim), lut_q = c.to.whole(9, 1, q_dim),
                   lut_k = c.to.whole(10, 1, kv_dim), q_roped = c.to.whole(11, 1, q_dim),
                   k_roped = c.to.whole(12, 1, kv_dim);
-  rmsnorm(c, "attn_norm", x, norm_w, normed, true);
-  gemv(c, "q", d.emb, normed, wq, q);
-  gemv(c, "k", d.emb, normed, wk, k);
-  gemv(c, "v", d.emb, normed, wv, v);
-  rope(c, "q_rope", d.heads, q, lut_q, q_roped);
-  rope(c, "k_rope", d.kv_heads, k, lut_k, k_roped);
+  rmsnorm(c, Role::attn_norm, x, norm_w, normed, true);
+  gemv(c, Role::q, d.emb, normed, wq, q);
+  gemv(c, Role::k, d.emb, normed, wk, k);
+  gemv(c, Role::v, d.emb, normed, wv, v);
+  rope(c, Role::q_rope, d.heads, q, lut_q, q_roped);
+  rope(c, Role::k_rope, d.kv_heads, k, lut_k, k_roped);
   return 6;
 }
 
@@ -184,14 +182,14 @@ uint32_t o_gemv_ffn(const Context& c) {
                   gate = c.to.scratch("gate", DType::f32, 1, hidden),
                   up = c.to.scratch("up", DType::f32, 1, hidden),
                   down = c.to.scratch("down", DType::f32, 1, emb);
-  gemv(c, "o", std::min(d.q_dim(), kCascadeCols), attn, wo, proj);
-  add(c, "attn_residual", proj, x, res1);
-  rmsnorm(c, "ffn_norm", res1, norm_w, normed);
-  gemv(c, "gate", std::min(emb, kCascadeCols), normed, w_gate, gate);
-  gemv(c, "up", std::min(emb, kCascadeCols), normed, w_up, up);
+  gemv(c, Role::o, std::min(d.q_dim(), kCascadeCols), attn, wo, proj);
+  add(c, Role::attn_residual, proj, x, res1);
+  rmsnorm(c, Role::ffn_norm, res1, norm_w, normed);
+  gemv(c, Role::gate, std::min(emb, kCascadeCols), normed, w_gate, gate);
+  gemv(c, Role::up, std::min(emb, kCascadeCols), normed, w_up, up);
   swiglu(c, gate, up, product);
-  gemv(c, "down", std::min(hidden, kCascadeCols), product, w_down, down);
-  add(c, "ffn_residual", down, res1, out);
+  gemv(c, Role::down, std::min(hidden, kCascadeCols), product, w_down, down);
+  add(c, Role::ffn_residual, down, res1, out);
   return 3;
 }
 
@@ -201,7 +199,7 @@ uint32_t lm_head_gemv(const Context& c) {
   for (uint32_t p = 0; p < partitions; ++p) {
     const SlotIndex weight = c.to.whole(1 + 2 * size_t{p}, kAirHeadRows, c.dims.emb);
     const SlotIndex logits = c.to.whole(2 + 2 * size_t{p}, 1, kAirHeadRows);
-    gemv(c, "lm_head_" + std::to_string(p), c.dims.emb, x, weight, logits);
+    gemv(c, Role::lm_head, c.dims.emb, x, weight, logits);
   }
   return partitions;
 }

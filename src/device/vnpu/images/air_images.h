@@ -1,7 +1,7 @@
 // Images with the calling convention of MLIR-AIR's Llama programs, for the virtual NPU to run:
-// what its compiler would have made, written down from the argument positions alone. Whatever fills
-// the arguments (device/npu) shares no code with this beyond the tables of air_abi.h, so that a
-// wrong layout shows as wrong results.
+// what its compiler would have made, written down from the argument positions alone. What fills the
+// arguments (device/npu) shares air_abi.h's tables and offsets with this and nothing else, so that
+// a tensor in the wrong layout or place shows as wrong results.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tyto::vxrt {
 constexpr float kAirEps = 1e-5f;    // of the norms in the bf16 ELFs
 constexpr float kFusedEps = 1e-6f;  // of those in the fused decode
 
-// One of air_program_names(): an ELF of one instance that takes no call. Prefill programs run on
+// One of the six of air_abi.h: an ELF of one instance that takes no call. Prefill programs run on
 // dims.seq rows, decode programs on one. Throws an unsupported Error where air_program does, and an
 // input Error for dimensions whose tiles do not fit the array.
 Image air_image(const AirDims& dims, std::string_view program, float eps = kAirEps);

@@ -62,21 +62,20 @@ SlotIndex weight(const Fused& f, const std::string& name, const Q4nxPhase& phase
   return f.to.q4nx(name, kWeights, rows, cols, offset, {phase.rows, phase.cols, first, rows, rows});
 }
 
-void product(const Fused& f, const std::string& step, uint64_t cols, SlotIndex x, SlotIndex w,
-             SlotIndex y) {
-  f.to.launch(Kernel::matmul, step, {x, w, y}, q4nx_needs(cols));
+void product(const Fused& f, Role role, uint64_t cols, SlotIndex x, SlotIndex w, SlotIndex y) {
+  f.to.launch(Kernel::matmul, role, {x, w, y}, q4nx_needs(cols));
 }
 
-void rmsnorm(const Fused& f, const std::string& step, uint64_t offset, SlotIndex x, SlotIndex y) {
+void rmsnorm(const Fused& f, Role role, uint64_t offset, SlotIndex x, SlotIndex y) {
   LaunchShape shape;
   shape.eps = f.eps;
-  const SlotIndex norm =
-      f.to.part(step + "_w", SlotKind::weight, kNorms, 1, f.dims.emb, {offset, {}});
-  f.to.launch(Kernel::rmsnorm, step, {x, norm, y}, rmsnorm_needs(f.dims.emb), shape);
+  const SlotIndex norm = f.to.part(std::string(name(role)) + "_w", SlotKind::weight, kNorms, 1,
+                                   f.dims.emb, {offset, {}});
+  f.to.launch(Kernel::rmsnorm, role, {x, norm, y}, rmsnorm_needs(f.dims.emb), shape);
 }
 
-void add(const Fused& f, const std::string& step, SlotIndex x, SlotIndex y) {
-  f.to.launch(Kernel::add, step, {x, y, x}, element_needs(std::min(f.dims.emb, 2048u), 6));
+void add(const Fused& f, Role role, SlotIndex x, SlotIndex y) {
+  f.to.launch(Kernel::add, role, {x, y, x}, element_needs(std::min(f.dims.emb, 2048u), 6));
 }
 
 // One region per group of heads, K's before V's; in a region a position holds its group's heads.
@@ -90,7 +89,7 @@ SlotIndex cache(const Fused& f, const std::string& name, uint32_t layer, bool is
       {offset, {{l.kv_groups, region}, {l.kv_group_heads, dim}, {l.window, position}, {dim, 1}}});
 }
 
-void attention(const Fused& f, const std::string& layer_name, uint32_t layer, const Slots& s) {
+void attention(const Fused& f, uint32_t layer, const Slots& s) {
   const AirDims& d = f.dims;
   LaunchShape shape;
   shape.heads = d.heads;
@@ -101,13 +100,13 @@ void attention(const Fused& f, const std::string& layer_name, uint32_t layer, co
   k_shape.heads = d.kv_heads;
   const LaunchNeeds needs =
       decode_attention_needs(f.layout.kv_group_heads * d.head_dim, d.head_dim);
-  f.to.launch(Kernel::rope, layer_name + "q_rope", {s.q, s.rope, s.q}, needs, shape);
-  f.to.launch(Kernel::rope, layer_name + "k_rope", {s.k, s.rope, s.k}, needs, k_shape);
-  const SlotIndex k_cache = cache(f, layer_name + "k_cache", layer, false);
-  const SlotIndex v_cache = cache(f, layer_name + "v_cache", layer, true);
-  f.to.append(layer_name + "append", s.k, s.v, k_cache, v_cache, needs, shape);
-  f.to.launch(Kernel::attention, layer_name + "attention", {s.q, k_cache, v_cache, s.attended},
-              needs, shape);
+  f.to.launch(Kernel::rope, Role::q_rope, {s.q, s.rope, s.q}, needs, shape);
+  f.to.launch(Kernel::rope, Role::k_rope, {s.k, s.rope, s.k}, needs, k_shape);
+  const SlotIndex k_cache = cache(f, "k_cache", layer, false);
+  const SlotIndex v_cache = cache(f, "v_cache", layer, true);
+  f.to.append(s.k, s.v, k_cache, v_cache, needs, shape);
+  f.to.launch(Kernel::attention, Role::attention, {s.q, k_cache, v_cache, s.attended}, needs,
+              shape);
 }
 
 void decode_layer(const Fused& f, uint32_t layer, const Slots& s) {
@@ -115,46 +114,46 @@ void decode_layer(const Fused& f, uint32_t layer, const Slots& s) {
   const Q4nxLayout& l = f.layout;
   const uint64_t slab = layer * l.layer_elements, norms = layer * 2 * uint64_t{d.emb};
   const uint64_t q_dim = d.q_dim(), kv_dim = d.kv_dim();
-  const std::string name = fmt::format("L{:02}.", layer);
+  f.to.set_layer(static_cast<uint16_t>(layer));
   const auto rows = [&](const char* what, const Q4nxPhase& phase, uint64_t first, uint64_t count,
                         uint64_t cols) {
-    return weight(f, name + what, phase, slab + phase.offset, first, count, cols);
+    return weight(f, what, phase, slab + phase.offset, first, count, cols);
   };
   const auto chunks = [&](const char* what, uint64_t first) {
     return f.to.q4nx(
-        name + what, kWeights, d.hidden, d.emb, slab + l.gate_up.offset,
+        what, kWeights, d.hidden, d.emb, slab + l.gate_up.offset,
         {l.gate_up.rows, l.gate_up.cols, first, kInterleavedRows, 2 * kInterleavedRows});
   };
-  rmsnorm(f, name + "attn_norm", norms, s.x, s.normed);
-  product(f, name + "q", d.emb, s.normed, rows("wq", l.qkv, 0, q_dim, d.emb), s.q);
-  product(f, name + "k", d.emb, s.normed, rows("wk", l.qkv, q_dim, kv_dim, d.emb), s.k);
-  product(f, name + "v", d.emb, s.normed, rows("wv", l.qkv, q_dim + kv_dim, kv_dim, d.emb), s.v);
-  attention(f, name, layer, s);
-  product(f, name + "o", q_dim, s.attended, rows("wo", l.o, 0, d.emb, q_dim), s.layer_out);
-  add(f, name + "attn_residual", s.x, s.layer_out);
-  rmsnorm(f, name + "ffn_norm", norms + d.emb, s.x, s.normed);
-  product(f, name + "up", d.emb, s.normed, chunks("w_up", 0), s.up);
-  product(f, name + "gate", d.emb, s.normed, chunks("w_gate", kInterleavedRows), s.gate);
-  f.to.launch(Kernel::swiglu, name + "swiglu", {s.gate, s.up, s.product},
+  rmsnorm(f, Role::attn_norm, norms, s.x, s.normed);
+  product(f, Role::q, d.emb, s.normed, rows("wq", l.qkv, 0, q_dim, d.emb), s.q);
+  product(f, Role::k, d.emb, s.normed, rows("wk", l.qkv, q_dim, kv_dim, d.emb), s.k);
+  product(f, Role::v, d.emb, s.normed, rows("wv", l.qkv, q_dim + kv_dim, kv_dim, d.emb), s.v);
+  attention(f, layer, s);
+  product(f, Role::o, q_dim, s.attended, rows("wo", l.o, 0, d.emb, q_dim), s.layer_out);
+  add(f, Role::attn_residual, s.x, s.layer_out);
+  rmsnorm(f, Role::ffn_norm, norms + d.emb, s.x, s.normed);
+  product(f, Role::up, d.emb, s.normed, chunks("w_up", 0), s.up);
+  product(f, Role::gate, d.emb, s.normed, chunks("w_gate", kInterleavedRows), s.gate);
+  f.to.launch(Kernel::swiglu, Role::swiglu, {s.gate, s.up, s.product},
               element_needs(std::min(d.hidden, 4096u), 6));
-  product(f, name + "down", d.hidden, s.product, rows("w_down", l.down, 0, d.emb, d.hidden),
+  product(f, Role::down, d.hidden, s.product, rows("w_down", l.down, 0, d.emb, d.hidden),
           s.layer_out);
-  add(f, name + "ffn_residual", s.x, s.layer_out);
+  add(f, Role::ffn_residual, s.x, s.layer_out);
 }
 
 // Every chunk is packed as a phase of its own, and a wave of its own.
 void head(const Fused& f, const Slots& s) {
   const Q4nxLayout& l = f.layout;
-  rmsnorm(f, "final_norm", l.final_norm_offset, s.x, s.normed);
+  f.to.set_layer(kNoLayer);
+  rmsnorm(f, Role::final_norm, l.final_norm_offset, s.x, s.normed);
   const uint64_t cols = (f.dims.emb + kQ4nxBlockCols - 1) / kQ4nxBlockCols * kQ4nxBlockCols;
   const Q4nxPhase phase{0, l.head_chunk_rows, cols};
   for (uint64_t chunk = 0; chunk < l.head_chunks; ++chunk) {
-    const std::string name = fmt::format("head_{}", chunk);
-    const SlotIndex logits = f.to.part(name + "_logits", SlotKind::output, kY, 1, l.head_chunk_rows,
+    const SlotIndex logits = f.to.part("logits", SlotKind::output, kY, 1, l.head_chunk_rows,
                                        {l.logits_offset + chunk * l.head_chunk_rows, {}});
-    const SlotIndex w = weight(f, name + "_w", phase, l.head_offset + chunk * phase.elements(), 0,
+    const SlotIndex w = weight(f, "head", phase, l.head_offset + chunk * phase.elements(), 0,
                                l.head_chunk_rows, f.dims.emb);
-    product(f, name, f.dims.emb, s.normed, w, logits);
+    product(f, Role::lm_head, f.dims.emb, s.normed, w, logits);
   }
 }
 
@@ -222,18 +221,15 @@ Image gemm_i8_image(uint32_t k, uint32_t n, uint32_t m, uint32_t columns) {
   program.slots = {{"a", SlotKind::input, DType::i8, m, k},
                    {"b", SlotKind::weight, DType::i8, n, k},
                    {"c", SlotKind::output, DType::i32, m, n}};
-  program.launches = {{Kernel::matmul_i8,
-                       "gemm",
-                       program.name,
-                       {{0, true, false}, {1, true, false}, {2, false, true}},
-                       {}}};
+  program.launches = {
+      {Kernel::matmul_i8, "gemm", {{0, true, false}, {1, true, false}, {2, false, true}}}};
   for (int32_t i = 0; i < 3; ++i) {
     instance.arguments.push_back({program.slots[static_cast<size_t>(i)].bytes(), false});
     instance.places.push_back({i});
   }
   instance.needs = {gemm_needs(tiles.within(m, k, n))};
   instance.takes_call = false;
-  instance.fixed_call = {m, 0, 0};
+  instance.fixed_call = call_of(m);
   instance.stream = gemm_stream(k, n, m);
   Image image;
   image.form = ImageForm::xclbin;

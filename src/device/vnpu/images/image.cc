@@ -45,7 +45,7 @@ void check_pattern(const Slot& slot, const Pattern& pattern, const std::string& 
                values);
   const uint32_t block = info(slot.dtype).block_values;
   if (block > 1 && (!pattern.is_contiguous() || pattern.offset % block != 0))
-    fail_input(where, "slot {}: blocks of {} cannot be strewn", slot.name, info(slot.dtype).name);
+    fail_input(where, "slot {}: blocks of {} must be contiguous", slot.name, info(slot.dtype).name);
 }
 
 // What the launches do with a slot.
@@ -73,7 +73,7 @@ void check_q4nx(const Instance& instance, size_t slot_index, const Use& use,
   const Slot& slot = instance.program.slots[slot_index];
   const Q4nxPlace& q4nx = instance.places[slot_index].q4nx;
   if (slot.dtype != DType::bf16 || !use.is_matmul_weight)
-    fail_input(where, "slot {} is no weight of a matmul, so not q4nx", slot.name);
+    fail_input(where, "slot {} is q4nx, but not the weight of a matmul", slot.name);
   if (!instance.places[slot_index].pattern.dims.empty())
     fail_input(where, "slot {}: q4nx has no pattern", slot.name);
   const bool has_size = q4nx.phase_rows > 0 && q4nx.phase_cols > 0 &&
@@ -194,10 +194,10 @@ void check_needs(const Instance& instance, uint32_t columns, const std::string& 
   const uint64_t l2 = uint64_t{kL2BytesPerColumn} * columns;
   for (size_t i = 0; i < needs.size(); ++i) {
     if (needs[i].l1_bytes > kL1Bytes)
-      fail_input(where, "launch {} needs {} bytes of L1, a tile has {}", launches[i].step,
+      fail_input(where, "launch {} needs {} bytes of L1, a tile has {}", launches[i].name,
                  needs[i].l1_bytes, kL1Bytes);
     if (needs[i].l2_bytes > l2)
-      fail_input(where, "launch {} needs {} bytes of L2, {} columns have {}", launches[i].step,
+      fail_input(where, "launch {} needs {} bytes of L2, {} columns have {}", launches[i].name,
                  needs[i].l2_bytes, columns, l2);
   }
 }
@@ -238,7 +238,9 @@ void check_instance(const Instance& instance, const Image& image, const std::str
   check_needs(instance, image.columns, where);
   const bool is_xclbin = image.form == ImageForm::xclbin;
   if (instance.stream.has_value() != (is_xclbin && !instance.takes_call))
-    fail_input(where, "a stream of instructions is what an xclbin without a call has");
+    fail_input(
+        where,
+        "an xclbin that takes no call must have a stream of instructions, no other image may");
   if (instance.stream) check_stream(instance, where);
 }
 

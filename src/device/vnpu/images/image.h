@@ -2,7 +2,7 @@
 // with. They stand for the ELF and xclbin files that a real NPU is given.
 //
 // Calling convention of an ELF: argument i is arguments[i]. Where the instance takes a call, three
-// uint32_t scalars follow: Call::tokens, position, first_row; one that was never set is that of
+// uint32_t scalars follow: Call::rows, position, first_row; one that was never set is that of
 // {1, 0, 0}. Where it does not, as MLIR-AIR's do not, the call is compiled in.
 // Of an xclbin: 0 is the opcode 3, 1 the buffer of instruction words, 2 how many there are, and
 // arguments[i] is at index 3 + i. The words are the instance's stream; one that takes a call has
@@ -12,7 +12,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,7 +24,7 @@
 
 namespace tyto::vxrt {
 
-constexpr uint32_t kImageVersion = 3;
+constexpr uint32_t kImageVersion = 4;
 constexpr uint8_t kPlatformAie2p = 69;
 constexpr uint32_t kCallScalars = 3;
 constexpr uint32_t kXclbinFirstArgument = 3;
@@ -106,16 +105,14 @@ enum class Scratch : uint8_t { is_private, is_argument };
 Image make_image(const std::string& name, const Program& program,
                  Scratch scratch = Scratch::is_private);
 
-// One ELF with all their instances, so that one context and one run list can hold them.
+// One ELF with all their instances, so that one context can hold them.
 Image combined(std::span<const Image> images);
 
 std::vector<std::byte> serialise(const Image& image);  // throws when check_image would
-void write_image(const std::filesystem::path& path, const Image& image);
 
 // Throws an input Error that starts with `where` unless the bytes are an image of this version,
 // whole and unchanged, that check_image accepts.
 Image parse_image(std::span<const std::byte> bytes, const std::string& where);
-Image read_image(const std::filesystem::path& path);
 
 // Everything a file could get wrong that execution relies on: types the kernels take, places inside
 // their arguments that the DMAs can reach, no two written slots on top of each other, launches that

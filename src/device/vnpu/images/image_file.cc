@@ -9,9 +9,9 @@
 //             | count x { u32 index | u32 base | u32 slope }
 //   program: string name
 //     u32 count | count x { string name | u8 kind | u8 dtype | u64 rows | u64 cols | place }
-//     u32 count | count x { u8 kernel | string step | string block | u8 count | count x
+//     u32 count | count x { u8 kernel | string name | u8 role | u16 layer | u8 count | count x
 //       { u16 slot | u8 reads | u8 writes } | 4 x u32 shape | u8 rope_pairs | f32 eps
-//       | u8 bf16_sums }
+//       | u8 bf16_sums }; what a virtual NPU runs has caches in one piece
 // place:
 //   i32 argument | u8 encoding | u64 offset | u8 count | count x { u64 size | u64 stride }
 //   | 5 x u64 q4nx, only in that encoding
@@ -19,7 +19,6 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "device/vnpu/images/image.h"
 
 namespace tyto::vxrt {
@@ -111,8 +110,9 @@ void add_place(Writer& out, const SlotPlace& place) {
 
 void add_launch(Writer& out, const Launch& launch) {
   out.add(launch.kernel);
-  out.add_text(launch.step);
-  out.add_text(launch.block);
+  out.add_text(launch.name);
+  out.add(launch.role);
+  out.add(launch.layer);
   out.add(static_cast<uint8_t>(launch.args.size()));
   for (const Arg& arg : launch.args) {
     out.add(arg.slot);
@@ -159,7 +159,7 @@ void add_instance(Writer& out, const Instance& instance) {
   out.add_text(instance.name);
   out.add(static_cast<uint8_t>(instance.takes_call));
   const Call& call = instance.fixed_call;
-  for (uint32_t value : {call.tokens, call.position, call.first_row, instance.launches})
+  for (uint32_t value : {call.rows, call.only.position, call.only.first_row, instance.launches})
     out.add(value);
   out.add_count(instance.arguments.size());
   for (const ImageArgument& argument : instance.arguments) {
@@ -194,9 +194,10 @@ SlotPlace take_place(Reader& in) {
 
 Launch take_launch(Reader& in) {
   Launch launch;
-  launch.kernel = in.take_enum(Kernel::matmul_q8, "kernel");
-  launch.step = in.take_text("step name");
-  launch.block = in.take_text("block name");
+  launch.kernel = in.take_enum(kLastKernel, "kernel");
+  launch.name = in.take_text("launch name");
+  launch.role = in.take_enum(kLastRole, "role");
+  launch.layer = in.take<uint16_t>("layer");
   const uint8_t args = in.take<uint8_t>("argument count");
   for (uint8_t i = 0; i < args; ++i) {
     Arg arg;
@@ -250,9 +251,9 @@ Instance take_instance(Reader& in) {
   Instance instance;
   instance.name = in.take_text("instance name");
   instance.takes_call = in.take_flag("takes_call flag");
-  Call& call = instance.fixed_call;
-  for (uint32_t* value : {&call.tokens, &call.position, &call.first_row, &instance.launches})
-    *value = in.take<uint32_t>("fixed call");
+  const uint32_t rows = in.take<uint32_t>("fixed call"), position = in.take<uint32_t>("fixed call");
+  instance.fixed_call = call_of(rows, position, in.take<uint32_t>("fixed call"));
+  instance.launches = in.take<uint32_t>("launches");
   for (size_t count = in.take_count(9, "arguments"); count > 0; --count) {
     const uint64_t bytes = in.take<uint64_t>("argument bytes");
     instance.arguments.push_back({bytes, in.take_flag("dead flag")});
@@ -289,12 +290,6 @@ std::vector<std::byte> serialise(const Image& image) {
   return file;
 }
 
-void write_image(const std::filesystem::path& path, const Image& image) {
-  AtomicFile file(path);
-  file.write(serialise(image));
-  file.commit();
-}
-
 Image parse_image(std::span<const std::byte> bytes, const std::string& where) {
   if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
     fail_input(where, "is not an image for the virtual NPU");
@@ -319,11 +314,6 @@ Image parse_image(std::span<const std::byte> bytes, const std::string& where) {
   if (in.left() != 0) fail_input(where, "{} bytes follow the last launch", in.left());
   check_image(image, where);
   return image;
-}
-
-Image read_image(const std::filesystem::path& path) {
-  const MappedFile file(path);
-  return parse_image(file.bytes(), path.string());
 }
 
 }  // namespace tyto::vxrt

@@ -71,26 +71,25 @@ InstanceBuilder::SlotIndex InstanceBuilder::scratch(const std::string& name, DTy
   return add({name, SlotKind::scratch, dtype, rows, cols}, {});
 }
 
-void InstanceBuilder::launch(Kernel kernel, const std::string& step, std::vector<SlotIndex> slots,
+void InstanceBuilder::launch(Kernel kernel, Role role, std::vector<SlotIndex> slots,
                              const LaunchNeeds& needs, const LaunchShape& shape) {
-  Launch launch{kernel, step, abi_.name, {}, shape};
+  Launch launch{kernel, layer_name(name(role), layer_), {}, shape, role, layer_};
   for (SlotIndex slot : slots) launch.args.push_back({slot, true, false});
   launch.args.back() = {slots.back(), false, true};
   instance_.program.launches.push_back(std::move(launch));
   instance_.needs.push_back(needs);
 }
 
-void InstanceBuilder::append(const std::string& step, SlotIndex k, SlotIndex v, SlotIndex k_cache,
-                             SlotIndex v_cache, const LaunchNeeds& needs,
-                             const LaunchShape& shape) {
-  launch(Kernel::kv_append, step, {k, v, k_cache, v_cache}, needs, shape);
+void InstanceBuilder::append(SlotIndex k, SlotIndex v, SlotIndex k_cache, SlotIndex v_cache,
+                             const LaunchNeeds& needs, const LaunchShape& shape) {
+  launch(Kernel::kv_append, Role::kv_append, {k, v, k_cache, v_cache}, needs, shape);
   instance_.program.launches.back().args[2] = {k_cache, false, true};
 }
 
 Instance InstanceBuilder::take(uint32_t tokens, uint32_t launches) {
   TYTO_ASSERT(launches == abi_.launches);
   instance_.takes_call = false;
-  instance_.fixed_call = {tokens, 0, 0};
+  instance_.fixed_call = call_of(tokens);
   instance_.launches = launches;
   return std::move(instance_);
 }

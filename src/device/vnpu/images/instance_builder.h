@@ -28,11 +28,13 @@ class InstanceBuilder {
                  uint64_t offset, const Q4nxPlace& place);
   SlotIndex scratch(const std::string& name, DType dtype, uint64_t rows, uint64_t cols);
 
+  // Of the launches from here on.
+  void set_layer(uint16_t layer) { layer_ = layer; }
   // Kernels that read all their arguments but the last, which they write.
-  void launch(Kernel kernel, const std::string& step, std::vector<SlotIndex> slots,
-              const LaunchNeeds& needs, const LaunchShape& shape = {});
-  void append(const std::string& step, SlotIndex k, SlotIndex v, SlotIndex k_cache,
-              SlotIndex v_cache, const LaunchNeeds& needs, const LaunchShape& shape);
+  void launch(Kernel kernel, Role role, std::vector<SlotIndex> slots, const LaunchNeeds& needs,
+              const LaunchShape& shape = {});
+  void append(SlotIndex k, SlotIndex v, SlotIndex k_cache, SlotIndex v_cache,
+              const LaunchNeeds& needs, const LaunchShape& shape);
 
   // `launches`: as the hardware counts them.
   Instance take(uint32_t tokens, uint32_t launches);
@@ -42,6 +44,7 @@ class InstanceBuilder {
 
   const AirProgram& abi_;
   size_t first_;
+  uint16_t layer_ = kNoLayer;
   Instance instance_;
 };
 

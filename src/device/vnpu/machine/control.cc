@@ -5,9 +5,7 @@
 
 #include "base/error.h"
 #include "cost/cost_model.h"
-#include "device/vnpu/machine/device_time.h"
 #include "device/vnpu/machine/machine.h"
-#include "device/vnpu/machine/machine_names.h"
 
 namespace tyto::vxrt {
 namespace {
@@ -37,16 +35,6 @@ bool parse_whole(std::string_view text, T& value) {
 
 }  // namespace
 
-TimeModel calibrated_time(std::string_view machine, unsigned dpm_level) {
-  Hardware hardware;
-  hardware.machine = machine;
-  hardware.dpm_level = dpm_level;
-  const Speed speed = speed_of(hardware);
-  return [speed](const Program& program, const Call& call) {
-    return ModelledTime{static_cast<uint64_t>(program_ms(program, call, speed) * 1e6)};
-  };
-}
-
 Fault parse_fault(std::string_view text) {
   for (std::string_view times : {"slow×", "slowx"}) {
     if (!text.starts_with(times)) continue;
@@ -68,12 +56,7 @@ Fault parse_fault(std::string_view text) {
 }
 
 void reset(const Hardware& hardware) {
-  if (!device_name(hardware.machine))
-    throw Error(ErrorCode::usage, "machine", fmt::format("'{}' is not known", hardware.machine),
-                "strix, strix-halo or krackan");
-  if (hardware.dpm_level > kTopDpmLevel)
-    throw Error(ErrorCode::usage, "DPM level", fmt::format("{} is not known", hardware.dpm_level),
-                "0 to 7");
+  npu_machine(hardware.machine);  // throws for an unknown one
   Machine::get().reset(hardware);
 }
 

@@ -17,46 +17,30 @@ namespace tyto::vxrt {
 struct Limits {
   uint32_t columns = 8;
   uint32_t contexts = 16;
-  uint64_t heap_step_bytes = uint64_t{64} << 20;  // control code of runs, instruction buffers
-  uint64_t heap_max_bytes = uint64_t{512} << 20;
+  uint64_t heap_bytes = uint64_t{512} << 20;     // control code of runs, instruction buffers
   uint64_t memlock_bytes = UINT64_MAX;           // all other buffers, in pages
   uint64_t slot_span_bytes = uint64_t{4} << 30;  // reach of one DMA offset
   uint32_t argument_buffers = 512;               // per run
-  uint32_t chain_runs = 24;                      // per command of a run list
-  uint64_t chain_bytes = 4096;                   // of such a command
-  uint32_t commands_in_flight = 4;               // per context; one more waits to be submitted
+  uint32_t runs_in_flight = 4;                   // per context; one more waits to be submitted
   uint64_t hang_ns = 2'000'000'000;              // of modelled time; 0 turns detection off
 };
 
-struct ModelledTime {
-  uint64_t ns = 0;
-};
-using TimeModel = std::function<ModelledTime(const Program& program, const Call& call)>;
-
-// The cost model's time of a stitched program on a machine (program/cost_model.h), fitted to
-// published measurements, at a DPM level of 0..7.
-constexpr unsigned kTopDpmLevel = 7;
-TimeModel calibrated_time(std::string_view machine, unsigned dpm_level = kTopDpmLevel);
+using TimeModel = std::function<uint64_t(const Program& program, const Call& call)>;  // ns
 
 struct Hardware {
   Limits limits = {};
   std::string machine = "strix";  // strix, strix-halo, krackan
   unsigned threads = 0;           // that compute; 0 is one per core
-  // Buffers have a copy for the host and one for the device, so that data which was not synced is
-  // not seen. Off, both are one memory: half the bytes, and forgotten syncs go unnoticed.
-  bool separate_copies = true;
-  unsigned dpm_level = kTopDpmLevel;  // where the driver puts a context without hints
   cpu::Numerics numerics = cpu::Numerics::bf16;
-  // After 5 s without a command the device is asleep, and the next run pays for waking it. Time
+  // After 5 s without a run the device is asleep, and the next run pays for waking it. Time
   // passes by this clock, in ns; empty: the host's.
-  bool autosuspend = true;
   std::function<uint64_t()> idle_clock = {};
   TimeModel time_model = {};  // of one run; empty: the cost model's
 };
 
 // Power cycle: what is in flight ends as ABORT, contexts that still exist are lost, counters and
-// faults and XRT's settings are cleared, resumes. Buffers keep their contents and stay accounted
-// for. Throws a usage Error for an unknown machine or DPM level.
+// faults are cleared, resumes. Buffers keep their contents and stay accounted for. Throws a usage
+// Error for an unknown machine.
 void reset(const Hardware& hardware = {});
 Hardware hardware();  // as it is now
 
@@ -65,7 +49,7 @@ enum class FaultKind : uint8_t {
   none,
   timeout,        // the run ends as TIMEOUT
   error,          // the run ends as ERROR
-  hang,           // no progress: TIMEOUT and the context's other commands ABORT, once detected
+  hang,           // no progress: TIMEOUT and the context's other runs ABORT, once detected
   out_of_memory,  // ENOMEM
   context_lost,   // the run ends as ABORT, and so does all that follows in its context
   slow,           // modelled times are `factor` times as long
@@ -83,17 +67,16 @@ struct Fault {
 Fault parse_fault(std::string_view text);
 void inject(const Fault& fault);  // replaces the one before
 
-// While paused the device takes no command from its queue.
+// While paused the device takes no run from its queue.
 void pause();
 void resume();
 
 struct ContextCounters {
   uint64_t context = 0;      // counts up from 1 as contexts are created
-  uint64_t submissions = 0;  // commands: a run, or a chain of a run list
-  uint64_t completions = 0;  // commands that ended as COMPLETED
-  uint64_t errors = 0;       // commands that ended otherwise
-  uint64_t runs = 0;         // that completed
-  uint64_t launches = 0;     // inside them
+  uint64_t submissions = 0;  // of runs
+  uint64_t completions = 0;  // runs that ended as COMPLETED
+  uint64_t errors = 0;       // runs that ended otherwise
+  uint64_t launches = 0;     // inside those that completed
   uint64_t busy_ns = 0;      // modelled; switching to the context and waking up included
   bool operator==(const ContextCounters&) const = default;
 };
@@ -107,16 +90,14 @@ struct Counters {
   uint64_t context_switches = 0;  // runs that followed another context's
   uint64_t switch_ns = 0;         // modelled
   uint64_t wakes = 0;             // runs that found the device asleep
-  bool mixed_forms = false;       // ELF and xclbin contexts lived at once: taking turns costs
 
   uint32_t live_contexts = 0;
   uint32_t live_buffers = 0;  // sub-buffers not counted
   uint64_t pinned_bytes = 0;
   uint64_t heap_used_bytes = 0;
-  uint64_t heap_reserved_bytes = 0;  // in steps; does not shrink
-  uint32_t in_flight = 0;            // commands, all contexts
-  uint32_t most_in_flight = 0;       // of one context
-  std::string last_error;            // why the last run that ended badly did
+  uint32_t in_flight = 0;       // runs, all contexts
+  uint32_t most_in_flight = 0;  // of one context
+  std::string last_error;       // why the last run that ended badly did
 };
 
 Counters counters();

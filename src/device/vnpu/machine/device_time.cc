@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "program/kernel_spec.h"
+#include "program/kernels.h"
 
 namespace tyto::vxrt {
 namespace {
@@ -32,9 +32,7 @@ bool is_integer(const Program& program) {
 }  // namespace
 
 Speed speed_of(const Hardware& hardware) {
-  Speed speed = relative_speed(npu_machine(hardware.machine), npu_machine("strix"));
-  speed.clock *= dpm_clock(hardware.dpm_level);
-  return speed;
+  return relative_speed(npu_machine(hardware.machine), npu_machine("strix"));
 }
 
 double instance_ms(const Instance& instance, const Call& call, Speed speed) {

@@ -10,7 +10,7 @@
 
 namespace tyto::vxrt {
 
-// The machine and its DPM level against what the laws were measured on.
+// The machine against what the laws were measured on.
 Speed speed_of(const Hardware& hardware);
 
 // One run of an instance: the fused decode and the integer GEMM by laws of their own, everything
@@ -20,7 +20,7 @@ double instance_ms(const Instance& instance, const Call& call, Speed speed);
 // Making another context's image the one on the array.
 double switch_ms(const Image& image);
 
-constexpr double kMixedFormsSlowdown = 1.4;  // while ELF and xclbin contexts are both alive
+constexpr double kMixedFormsSlowdown = 1.4;  // of a run that follows one of the other form
 constexpr uint64_t kSuspendAfterNs = 5'000'000'000;
 constexpr uint64_t kWakeNs = 150'000'000;
 

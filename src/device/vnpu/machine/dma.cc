@@ -62,11 +62,11 @@ std::optional<std::string> dma_problem(const Pattern& pattern, DType dtype) {
       return fmt::format("takes every {}th value of {} bytes: a DMA moves words of {}",
                          inner.stride, bytes, kWordBytes);
     if (inner.size * bytes % kWordBytes != 0)
-      return fmt::format("has runs of {} values, no whole words of {} bytes", inner.size,
+      return fmt::format("has runs of {} values, not whole words of {} bytes", inner.size,
                          kWordBytes);
     for (size_t d = 0; d + 1 < walked.dims.size(); ++d)
       if (walked.dims[d].stride * bytes % kWordBytes != 0)
-        return fmt::format("has a stride of {} values, no whole words of {} bytes",
+        return fmt::format("has a stride of {} values, not whole words of {} bytes",
                            walked.dims[d].stride, kWordBytes);
   }
   if (const uint64_t count = descriptors(walked); count > kMostDescriptors)

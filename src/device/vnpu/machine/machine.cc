@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <system_error>
 #include <utility>
 
 #include "base/error.h"
+#include "base/round_up.h"
 
 namespace tyto::vxrt {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kPage = 4096;
 
 uint64_t in_pages(uint64_t bytes) {
-  return (bytes + kPage - 1) / kPage * kPage;
+  return round_up(bytes, kPage);
 }
 
 [[noreturn]] void fail_system(int error, const std::string& what) {
@@ -42,7 +42,6 @@ void Machine::reset(const Hardware& hardware) {
   Lock lock(mutex_);
   ++power_cycles_;  // lets go of a hanging run
   for (Context* context : live_) context->lost = true;
-  std::erase_if(queue_, [](const QueueEntry& entry) { return entry.command == nullptr; });
   paused_ = false;
   work_.notify_all();
   done_.wait(lock, [&] { return counters_.in_flight == 0; });
@@ -52,15 +51,12 @@ void Machine::reset(const Hardware& hardware) {
   contexts_.clear();
   last_context_ = 0;
   last_form_.reset();
-  ini_.clear();
-  used_ini_.clear();
   last_active_ns_ = now_ns();
   Counters fresh;
   fresh.live_contexts = counters_.live_contexts;
   fresh.live_buffers = counters_.live_buffers;
   fresh.pinned_bytes = counters_.pinned_bytes;
   fresh.heap_used_bytes = counters_.heap_used_bytes;
-  fresh.heap_reserved_bytes = counters_.heap_used_bytes == 0 ? 0 : counters_.heap_reserved_bytes;
   counters_ = std::move(fresh);
 }
 
@@ -101,7 +97,6 @@ Counters Machine::counters() {
     result.total.submissions += context.submissions;
     result.total.completions += context.completions;
     result.total.errors += context.errors;
-    result.total.runs += context.runs;
     result.total.launches += context.launches;
     result.total.busy_ns += context.busy_ns;
   }
@@ -137,18 +132,10 @@ void Machine::take_heap(uint64_t bytes) {
   Lock lock(mutex_);
   check_allocation_fault();
   const Limits& limits = hardware_.limits;
-  if (bytes > limits.heap_max_bytes ||
-      counters_.heap_used_bytes + in_pages(bytes) > limits.heap_max_bytes)
+  if (bytes > limits.heap_bytes || counters_.heap_used_bytes + in_pages(bytes) > limits.heap_bytes)
     fail_system(ENOMEM, fmt::format("device heap: {} bytes used, {} more asked for, at most {}",
-                                    counters_.heap_used_bytes, bytes, limits.heap_max_bytes));
+                                    counters_.heap_used_bytes, bytes, limits.heap_bytes));
   counters_.heap_used_bytes += in_pages(bytes);
-  if (counters_.heap_reserved_bytes == 0) {  // the first pages may be more than one
-    const uint64_t pages = std::strtoull(use_ini("Debug.num_heap_pages").c_str(), nullptr, 10);
-    const uint64_t most = limits.heap_max_bytes / std::max<uint64_t>(limits.heap_step_bytes, 1);
-    counters_.heap_reserved_bytes = std::min(pages, most) * limits.heap_step_bytes;
-  }
-  while (counters_.heap_reserved_bytes < counters_.heap_used_bytes)
-    counters_.heap_reserved_bytes += std::max<uint64_t>(limits.heap_step_bytes, kPage);
 }
 
 void Machine::return_heap(uint64_t bytes) {
@@ -156,33 +143,24 @@ void Machine::return_heap(uint64_t bytes) {
   counters_.heap_used_bytes -= in_pages(bytes);
 }
 
-void Machine::open(Context& context) {
+void Machine::open(Context& context, std::shared_ptr<LoadedImage> image) {
   Lock lock(mutex_);
   if (live_.size() >= hardware_.limits.contexts)
     fail_system(EINVAL, fmt::format("CREATE_HWCTX failed: all {} contexts are in use",
                                     hardware_.limits.contexts));
+  if (image->image.columns > hardware_.limits.columns)
+    fail_system(ENOSPC, fmt::format("{} columns asked for, the device has {}", image->image.columns,
+                                    hardware_.limits.columns));
   context.id = next_context_++;
+  context.image = std::move(image);
   last_active_ns_ = now_ns();  // the driver wakes the device for this
   live_.push_back(&context);
   counters_.live_contexts = static_cast<uint32_t>(live_.size());
 }
 
-void Machine::configure(Context& context, std::shared_ptr<LoadedImage> image) {
-  Lock lock(mutex_);
-  if (image->image.columns > hardware_.limits.columns)
-    fail_system(ENOSPC, fmt::format("{} columns asked for, the device has {}", image->image.columns,
-                                    hardware_.limits.columns));
-  for (const Context* other : live_)
-    if (other->image && other->image->image.form != image->image.form) counters_.mixed_forms = true;
-  context.image = std::move(image);
-}
-
 void Machine::close(Context& context) {
   Lock lock(mutex_);
   std::erase(live_, &context);
-  std::erase_if(queue_, [&](const QueueEntry& entry) {  // fences: commands keep it open
-    return entry.context == &context;
-  });
   counters_.live_contexts = static_cast<uint32_t>(live_.size());
 }
 
@@ -197,71 +175,24 @@ uint64_t Machine::now_ns() const {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-void Machine::set_ini(const std::string& key, const std::string& value) {
+void Machine::submit(Job& job) {
   Lock lock(mutex_);
-  if (used_ini_.contains(key)) fail_system(EINVAL, key + " has been used already");
-  ini_[key] = value;
-}
-
-std::string Machine::use_ini(const std::string& key) {
-  used_ini_.insert(key);
-  const auto found = ini_.find(key);
-  return found == ini_.end() ? "" : found->second;
-}
-
-void Machine::submit_signal(Context& context, std::shared_ptr<Fence> fence) {
-  Lock lock(mutex_);
+  Context& context = *job.context;
+  done_.wait(lock, [&] { return context.in_flight < hardware_.limits.runs_in_flight; });
   if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
-  queue_.push_back({&context, nullptr, std::move(fence), 0});
-  work_.notify_all();
-}
-
-void Machine::submit_wait(Context& context, std::shared_ptr<Fence> fence) {
-  Lock lock(mutex_);
-  const uint64_t awaited = ++fence->waits;
-  queue_.push_back({&context, nullptr, std::move(fence), awaited});
-}
-
-void Machine::signal(Fence& fence) {
-  Lock lock(mutex_);
-  ++fence.signals;
-  work_.notify_all();
-  done_.notify_all();
-}
-
-bool Machine::wait_for(Fence& fence, int64_t timeout_ms) {
-  Lock lock(mutex_);
-  const uint64_t awaited = fence.waits + 1;
-  const auto is_signalled = [&] { return fence.signals >= awaited; };
-  if (timeout_ms <= 0)
-    done_.wait(lock, is_signalled);
-  else if (!done_.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_signalled))
-    return false;
-  fence.waits = awaited;
-  return true;
-}
-
-void Machine::submit(Command& command) {
-  Lock lock(mutex_);
-  Context& context = *command.context;
-  done_.wait(lock, [&] { return context.in_flight < hardware_.limits.commands_in_flight; });
-  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
-  for (Job* job : command.jobs) {
-    job->state = ERT_CMD_STATE_SUBMITTED;
-    job->reason.clear();
-  }
-  command.abort_requested = false;
-  command.in_flight = true;
-  queue_.push_back({&context, &command, nullptr, 0});
+  job.state = ERT_CMD_STATE_SUBMITTED;
+  job.abort_requested = false;
+  job.in_flight = true;
+  queue_.push_back(&job);
   ++counters_of(context).submissions;
   ++counters_.in_flight;
   counters_.most_in_flight = std::max(counters_.most_in_flight, ++context.in_flight);
   work_.notify_all();
 }
 
-bool Machine::wait(const Command& command, int64_t timeout_ms) {
+bool Machine::wait(const Job& job, int64_t timeout_ms) {
   Lock lock(mutex_);
-  const auto is_done = [&] { return !command.in_flight; };
+  const auto is_done = [&] { return !job.in_flight; };
   if (timeout_ms <= 0) {
     done_.wait(lock, is_done);
     return true;
@@ -269,51 +200,41 @@ bool Machine::wait(const Command& command, int64_t timeout_ms) {
   return done_.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_done);
 }
 
-void Machine::abort(Command& command) {
+void Machine::abort(Job& job) {
   Lock lock(mutex_);
-  if (!command.in_flight) return;
-  command.abort_requested = true;
-  const auto is_this = [&](const QueueEntry& entry) { return entry.command == &command; };
-  if (std::erase_if(queue_, is_this) > 0) {
-    for (Job* job : command.jobs) end(*job, ERT_CMD_STATE_ABORT, "aborted");
-    *command.failed = true;
-    finish(command);
+  if (!job.in_flight) return;
+  job.abort_requested = true;
+  if (std::erase(queue_, &job) > 0) {
+    end(job, ERT_CMD_STATE_ABORT, "aborted");
+    finish(job);
     done_.notify_all();
   } else {
     work_.notify_all();
-    done_.wait(lock, [&] { return !command.in_flight; });
+    done_.wait(lock, [&] { return !job.in_flight; });
   }
 }
 
-bool Machine::is_in_flight(const Command& command) {
+bool Machine::is_in_flight(const Job& job) {
   Lock lock(mutex_);
-  return command.in_flight;
+  return job.in_flight;
 }
 
-ert_cmd_state Machine::state(const Job& job, std::string* reason) {
+ert_cmd_state Machine::state(const Job& job) {
   Lock lock(mutex_);
-  if (reason != nullptr) *reason = job.reason;
   return job.state;
 }
 
-void Machine::set_state(Job& job, ert_cmd_state state) {
-  Lock lock(mutex_);
+void Machine::end(Job& job, ert_cmd_state state, const std::string& reason) {
   job.state = state;
+  if (state != ERT_CMD_STATE_COMPLETED) counters_.last_error = reason;
 }
 
-void Machine::end(Job& job, ert_cmd_state state, std::string reason) {
-  job.state = state;
-  if (state == ERT_CMD_STATE_COMPLETED) return;
-  job.reason = std::move(reason);
-  counters_.last_error = job.reason;
-}
-
-void Machine::finish(Command& command) {
-  ContextCounters& counts = counters_of(*command.context);
-  ++(*command.failed ? counts.errors : counts.completions);
-  --command.context->in_flight;
+void Machine::finish(Job& job) {
+  ContextCounters& counts = counters_of(*job.context);
+  ++(job.state == ERT_CMD_STATE_COMPLETED ? counts.completions : counts.errors);
+  --job.context->in_flight;
   --counters_.in_flight;
-  command.in_flight = false;
+  job.in_flight = false;
 }
 
 }  // namespace tyto::vxrt

@@ -1,4 +1,4 @@
-// The device's own thread: takes commands off the queue, decides how each run ends, and computes.
+// The device's own thread: takes runs off the queue, decides how each run ends, and computes.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "device/vnpu/machine/device_time.h"
 #include "device/vnpu/machine/machine.h"
-#include "program/kernel_spec.h"
+#include "program/kernels.h"
 
 namespace tyto::vxrt {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 // The call of an xclbin that has no stream of its own; nothing when the words are not one.
 std::optional<Call> call_from_words(std::span<const uint32_t> words) {
   if (words.size() < 4 || words[0] != kInstructionMagic) return std::nullopt;
-  return Call{words[1], words[2], words[3]};
+  return call_of(words[1], words[2], words[3]);
 }
 
 // Sets the job's call; returns what is wrong with its instructions.
@@ -29,12 +29,12 @@ std::optional<std::string> read_call(Job& job) {
   }
   const ReadWords read = read_words(*instance.stream, job.words);
   if (!read.problem.empty()) return read.problem;
-  if (instance.stream->window != 0) job.call.position = read.live - 1;
+  if (instance.stream->window != 0) job.call.only.position = read.live - 1;
   return std::nullopt;
 }
 
 uint64_t run_ns(const Instance& instance, const Call& call, const Hardware& hardware) {
-  if (hardware.time_model) return hardware.time_model(instance.program, call).ns;
+  if (hardware.time_model) return hardware.time_model(instance.program, call);
   return static_cast<uint64_t>(instance_ms(instance, call, speed_of(hardware)) * 1e6);
 }
 
@@ -49,7 +49,7 @@ void overwrite_outputs(const Job& job) {
     const Slot& slot = instance.program.slots[index];
     const SlotPlace& place = instance.places[index];
     const uint64_t rows =
-        slot.kind == SlotKind::kv ? slot.rows : std::min<uint64_t>(job.call.tokens, slot.rows);
+        slot.kind == SlotKind::kv ? slot.rows : std::min<uint64_t>(job.call.rows, slot.rows);
     const uint64_t width = row_bytes(slot.dtype, 1);
     std::byte* data = job.arguments[static_cast<size_t>(place.argument)].data;
     for_each_stretch(place.pattern, rows * slot.cols, [&](const Stretch& stretch) {
@@ -93,48 +93,20 @@ void touch_outputs(const Job& job) {
 
 }  // namespace
 
-// The first entry whose context has nothing before it that waits; the queue's length: none.
-size_t Machine::next_entry() const {
-  std::set<const Context*> waiting;
-  for (size_t i = 0; i < queue_.size(); ++i) {
-    const QueueEntry& entry = queue_[i];
-    if (waiting.contains(entry.context)) continue;
-    if (entry.awaited == 0 || entry.fence->signals >= entry.awaited) return i;
-    waiting.insert(entry.context);
-  }
-  return queue_.size();
-}
-
 void Machine::work() {
   Lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return stopping_ || (!paused_ && has_work()); });
+    work_.wait(lock, [&] { return stopping_ || (!paused_ && !queue_.empty()); });
     if (stopping_) break;
-    const size_t index = next_entry();
-    const QueueEntry entry = queue_[index];
-    queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(index));
-    if (entry.command != nullptr) {
-      run_command(*entry.command, lock);
-      finish(*entry.command);  // from here on it may be restarted or freed
-    } else if (entry.awaited == 0) {
-      ++entry.fence->signals;
-    }
+    Job& job = *queue_.front();
+    queue_.erase(queue_.begin());
+    run_job(job, lock);
+    finish(job);  // from here on it may be restarted or freed
     done_.notify_all();
   }
   // The process is ending: what is queued never runs.
-  while (!queue_.empty()) abort_queued(queue_.front().context, "the device is gone");
+  while (!queue_.empty()) abort_queued(queue_.front()->context, "the device is gone");
   done_.notify_all();
-}
-
-void Machine::run_command(Command& command, Lock& lock) {
-  for (Job* job : command.jobs) {
-    if (*command.failed) {
-      end(*job, ERT_CMD_STATE_ABORT, "an earlier run of the list failed");
-      continue;
-    }
-    run_job(command, *job, lock);
-    if (job->state != ERT_CMD_STATE_COMPLETED) *command.failed = true;
-  }
 }
 
 Fault Machine::take_run_fault() {
@@ -160,7 +132,7 @@ uint64_t Machine::begin_ns(Context& context) {
     counters_.switch_ns += ns;
   }
   last_context_ = context.id;
-  if (hardware_.autosuspend && now_ns() - last_active_ns_ > kSuspendAfterNs) {
+  if (now_ns() - last_active_ns_ > kSuspendAfterNs) {
     ns += kWakeNs;
     ++counters_.wakes;
   }
@@ -168,10 +140,10 @@ uint64_t Machine::begin_ns(Context& context) {
   return ns;
 }
 
-void Machine::run_job(Command& command, Job& job, Lock& lock) {
-  Context& context = *command.context;
+void Machine::run_job(Job& job, Lock& lock) {
+  Context& context = *job.context;
   if (context.lost) return end(job, ERT_CMD_STATE_ABORT, "the context is lost");
-  if (command.abort_requested) return end(job, ERT_CMD_STATE_ABORT, "aborted");
+  if (job.abort_requested) return end(job, ERT_CMD_STATE_ABORT, "aborted");
   job.state = ERT_CMD_STATE_RUNNING;
   counters_of(context).busy_ns += begin_ns(context);
 
@@ -186,7 +158,7 @@ void Machine::run_job(Command& command, Job& job, Lock& lock) {
       context.lost = true;
       return end(job, ERT_CMD_STATE_ABORT, "injected fault: context lost");
     case FaultKind::hang:
-      return hang(command, job, lock);
+      return hang(job, lock);
     default:
       break;
   }
@@ -196,45 +168,36 @@ void Machine::run_job(Command& command, Job& job, Lock& lock) {
   const Outcome outcome = compute(job, slowdown, fault.kind == FaultKind::corrupt);
   lock.lock();
   last_active_ns_ = now_ns();
-  if (outcome.is_too_long) return hang(command, job, lock);
+  if (outcome.is_too_long) return hang(job, lock);
   ContextCounters& counts = counters_of(context);
   counts.busy_ns += outcome.ns;
   if (!outcome.failure.empty()) return end(job, ERT_CMD_STATE_ERROR, outcome.failure);
-  ++counts.runs;
   counts.launches += job.instance->instance.counted_launches();
-  end(job, ERT_CMD_STATE_COMPLETED, "");
+  end(job, ERT_CMD_STATE_COMPLETED);
 }
 
-// Hang detection stops and restarts the context, so its other commands go down too. With detection
+// Hang detection stops and restarts the context, so its other runs go down too. With detection
 // off the run stays until somebody aborts it or the power goes.
-void Machine::hang(Command& command, Job& job, Lock& lock) {
+void Machine::hang(Job& job, Lock& lock) {
   if (hardware_.limits.hang_ns == 0) {
     const uint64_t cycle = power_cycles_;
-    work_.wait(lock,
-               [&] { return stopping_ || command.abort_requested || power_cycles_ != cycle; });
+    work_.wait(lock, [&] { return stopping_ || job.abort_requested || power_cycles_ != cycle; });
     return end(job, ERT_CMD_STATE_ABORT, "aborted while it made no progress");
   }
-  counters_of(*command.context).busy_ns += hardware_.limits.hang_ns;
-  abort_queued(command.context, "the context was restarted after a hang");
+  counters_of(*job.context).busy_ns += hardware_.limits.hang_ns;
+  abort_queued(job.context, "the context was restarted after a hang");
   end(job, ERT_CMD_STATE_TIMEOUT,
       fmt::format("no progress for {} ms of modelled time", hardware_.limits.hang_ns / 1'000'000));
 }
 
-// Commands of one context that have not begun.
+// Runs of one context that have not begun.
 void Machine::abort_queued(const Context* context, const std::string& reason) {
-  for (size_t i = 0; i < queue_.size();) {
-    if (queue_[i].context != context) {
-      ++i;
-      continue;
-    }
-    Command* queued = queue_[i].command;
-    queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (queued == nullptr) continue;  // a fence
-    Command& command = *queued;
-    for (Job* job : command.jobs) end(*job, ERT_CMD_STATE_ABORT, reason);
-    *command.failed = true;
-    finish(command);
-  }
+  std::erase_if(queue_, [&](Job* job) {
+    if (job->context != context) return false;
+    end(*job, ERT_CMD_STATE_ABORT, reason);
+    finish(*job);
+    return true;
+  });
 }
 
 // Without the lock: hardware_ changes only when nothing is in flight, and the rest is the job's.

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/round_up.h"
 #include "device/vnpu/xrt/objects.h"
 
 namespace xrt {
@@ -30,7 +31,7 @@ std::byte* map_zeroed(size_t bytes) {
 // Device addresses are names, not memory; pages apart and never used twice.
 uint64_t next_address(size_t bytes) {
   static std::atomic<uint64_t> next = uint64_t{1} << 32;
-  return next.fetch_add((bytes + 2 * kPage - 1) / kPage * kPage);
+  return next.fetch_add(tyto::round_up(bytes + kPage, kPage));
 }
 
 std::shared_ptr<bo_impl> allocate(bool has_owner, size_t size, bo::flags flags) {
@@ -73,8 +74,7 @@ bo_impl::bo_impl(size_t bytes, void* user_pointer, bool in_heap)
   try {
     host = is_user_memory ? static_cast<std::byte*>(user_pointer) : map_zeroed(bytes);
     // A user's pages are a mapped file's, which nobody writes: there is nothing to forget to sync.
-    const bool has_copy = machine.hardware().separate_copies && !is_user_memory;
-    device = has_copy ? map_zeroed(bytes) : host;
+    device = is_user_memory ? host : map_zeroed(bytes);
   } catch (...) {
     if (host != nullptr && !is_user_memory) ::munmap(host, bytes);
     is_heap ? machine.return_heap(bytes) : machine.unpin(bytes);
@@ -102,14 +102,6 @@ bo_impl::~bo_impl() {
 
 bo::bo(const xrt::device& device, size_t size, flags type, memory_group)
     : handle_(allocate(static_cast<bool>(device), size, type)) {}
-
-// The NPU has no DMA engine of the kind this constructor asks for; xrt::ext::bo is the way.
-bo::bo(const xrt::device&, void*, size_t, flags, memory_group) {
-  fail_usage("user pointers are not supported on NoDMA devices");
-}
-
-bo::bo(const hw_context& context, size_t size, flags type, memory_group)
-    : handle_(allocate(static_cast<bool>(context), size, type)) {}
 
 bo::bo(const bo& parent, size_t size, size_t offset) {
   impl(parent.handle_);
@@ -145,28 +137,12 @@ void bo::sync(xclBOSyncDirection direction, size_t bytes, size_t offset) {
   if (to_device) buffer.memory->touch(buffer.offset + offset, buffer.offset + offset + bytes);
 }
 
-void bo::write(const void* source, size_t bytes, size_t seek) {
-  check_range(*this, bytes, seek, "write");
-  if (bytes > 0) std::memcpy(impl(handle_).host + seek, source, bytes);
-}
-
-void bo::read(void* target, size_t bytes, size_t skip) {
-  check_range(*this, bytes, skip, "read");
-  if (bytes > 0) std::memcpy(target, impl(handle_).host + skip, bytes);
-}
-
 namespace ext {
 
 bo::bo(const device& device, size_t size)
     : xrt::bo(allocate(static_cast<bool>(device), size, flags::host_only)) {}
-bo::bo(const device& device, size_t size, access_mode) : bo(device, size) {}
 bo::bo(const device& device, void* user_pointer, size_t size)
     : xrt::bo(adopt(static_cast<bool>(device), user_pointer, size)) {}
-bo::bo(const device& device, void* user_pointer, size_t size, access_mode)
-    : bo(device, user_pointer, size) {}
-bo::bo(const hw_context& context, size_t size)
-    : xrt::bo(allocate(static_cast<bool>(context), size, flags::host_only)) {}
-bo::bo(const hw_context& context, size_t size, access_mode) : bo(context, size) {}
 
 }  // namespace ext
 }  // namespace vnpu

@@ -59,12 +59,6 @@ int kernel::group_id(int argument) const {
 ext::kernel::kernel(const hw_context& context, const std::string& name)
     : xrt::kernel(find_kernel(context, name, ImageForm::elf)) {}
 
-// For control code on top of an xclbin. All the virtual device has is full ELFs.
-ext::kernel::kernel(const hw_context&, const module& code, const std::string& name) {
-  fail_usage(fmt::format("kernel {}: {}", name,
-                         code.get_elf().get_handle() ? "a full ELF is no module" : "empty module"));
-}
-
 // Every run of an ELF has a copy of the control code, which it patches.
 run_impl::run_impl(std::shared_ptr<kernel_impl> of) : kernel(std::move(of)) {
   const tyto::vxrt::Image& image = kernel->image->image;
@@ -74,22 +68,12 @@ run_impl::run_impl(std::shared_ptr<kernel_impl> of) : kernel(std::move(of)) {
   }
   job.image = kernel->image;
   job.instance = kernel->instance;
-  command.jobs = {&job};
-  command.context = &kernel->context->context;
-  command.failed = &failed;
+  job.context = &kernel->context->context;
 }
 
 run_impl::~run_impl() {
-  Machine::get().abort(command);
+  Machine::get().abort(job);
   if (heap_bytes > 0) Machine::get().return_heap(heap_bytes);
-}
-
-// A slot has a header and, for an xclbin, the arguments; an ELF's are patched into its control
-// code.
-uint64_t run_impl::chain_bytes() const {
-  constexpr uint64_t kElfSlot = 40, kXclbinSlot = 24, kArgument = 8;
-  if (job.image->image.form == ImageForm::elf) return kElfSlot;
-  return kXclbinSlot + kArgument * arguments.size();
 }
 
 run_argument& run_impl::argument(int index) {
@@ -139,15 +123,15 @@ void run_impl::prepare() {
 }
 
 void run_impl::prepare_call(size_t first_scalar) {
-  job.call = {};
-  uint32_t* const fields[] = {&job.call.tokens, &job.call.position, &job.call.first_row};
+  uint32_t scalars[tyto::vxrt::kCallScalars] = {1, 0, 0};
   for (size_t i = 0; i < tyto::vxrt::kCallScalars; ++i) {
     const run_argument* argument = find(first_scalar + i);
     if (argument == nullptr) continue;
-    if (argument->is_scalar) *fields[i] = static_cast<uint32_t>(argument->scalar);
+    if (argument->is_scalar) scalars[i] = static_cast<uint32_t>(argument->scalar);
     if (argument->buffer)
       job.bad_argument = fmt::format("argument {} is a scalar", first_scalar + i);
   }
+  job.call = tyto::call_of(scalars[0], scalars[1], scalars[2]);
 }
 
 void run_impl::prepare_instructions() {
@@ -184,67 +168,18 @@ void run::set_scalar(int index, const void* value, size_t size) {
 
 void run::start() {
   run_impl& self = impl(handle_);
-  if (self.is_in_list) fail_usage("a run in a runlist cannot be started on its own");
-  if (Machine::get().is_in_flight(self.command)) fail_usage("bad command state, can't launch");
+  if (Machine::get().is_in_flight(self.job)) fail_usage("bad command state, can't launch");
   self.prepare();
-  self.failed = false;
-  Machine::get().submit(self.command);
+  Machine::get().submit(self.job);
 }
 
 ert_cmd_state run::wait(const std::chrono::milliseconds& timeout) const {
-  run_impl& self = impl(handle_);
-  if (!Machine::get().wait(self.command, timeout.count())) return ERT_CMD_STATE_TIMEOUT;
+  if (!Machine::get().wait(impl(handle_).job, timeout.count())) return ERT_CMD_STATE_TIMEOUT;
   return state();
-}
-
-ert_cmd_state run::wait(unsigned timeout_ms) const {
-  return wait(std::chrono::milliseconds(timeout_ms));
-}
-
-std::cv_status run::wait2(const std::chrono::milliseconds& timeout) const {
-  run_impl& self = impl(handle_);
-  if (!Machine::get().wait(self.command, timeout.count())) return std::cv_status::timeout;
-  std::string reason;
-  const ert_cmd_state ended = Machine::get().state(self.job, &reason);
-  if (ended != ERT_CMD_STATE_COMPLETED)
-    throw aie_error(ended,
-                    fmt::format("run ended in state {}: {}", static_cast<int>(ended), reason));
-  return std::cv_status::no_timeout;
 }
 
 ert_cmd_state run::state() const {
   return Machine::get().state(impl(handle_).job);
-}
-
-void run::submit_wait(const fence& fence) {
-  if (!fence) fail_usage("empty fence");
-  Machine::get().submit_wait(impl(handle_).kernel->context->context, fence.get_handle()->fence);
-}
-
-void run::submit_signal(const fence& fence) {
-  if (!fence) fail_usage("empty fence");
-  Machine::get().submit_signal(impl(handle_).kernel->context->context, fence.get_handle()->fence);
-}
-
-fence::fence(const device& device, access_mode) {
-  if (!device) fail_usage("fence of no device");
-  handle_ = std::make_shared<fence_impl>();
-}
-
-std::cv_status fence::wait(const std::chrono::milliseconds& timeout) {
-  if (!handle_) fail_usage("empty fence");
-  return Machine::get().wait_for(*handle_->fence, timeout.count()) ? std::cv_status::no_timeout
-                                                                   : std::cv_status::timeout;
-}
-
-void fence::signal() {
-  if (!handle_) fail_usage("empty fence");
-  Machine::get().signal(*handle_->fence);
-}
-
-ert_cmd_state run::abort() {
-  Machine::get().abort(impl(handle_).command);
-  return state();
 }
 
 }  // namespace vnpu

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "device/vnpu/machine/machine.h"
@@ -16,7 +17,7 @@
 namespace xrt {
 inline namespace vnpu {
 
-// XRT reports misuse of its interface as a system error too, EINVAL unless it knows better.
+// XRT reports misuse of its interface as a system error too, mostly EINVAL.
 [[noreturn]] inline void fail_usage(const std::string& what, int error = EINVAL) {
   throw std::system_error(error, std::generic_category(), what);
 }
@@ -29,7 +30,9 @@ struct image_impl {
 };
 
 struct hw_context_impl {
-  hw_context_impl() { tyto::vxrt::Machine::get().open(context); }
+  explicit hw_context_impl(std::shared_ptr<tyto::vxrt::LoadedImage> image) {
+    tyto::vxrt::Machine::get().open(context, std::move(image));
+  }
   ~hw_context_impl() { tyto::vxrt::Machine::get().close(context); }
   hw_context_impl(const hw_context_impl&) = delete;
   hw_context_impl& operator=(const hw_context_impl&) = delete;
@@ -63,11 +66,6 @@ struct kernel_impl {
   tyto::vxrt::LoadedInstance* instance = nullptr;  // of the image
 };
 
-struct fence_impl {
-  std::shared_ptr<tyto::vxrt::Fence> fence =
-      std::make_shared<tyto::vxrt::Fence>();  // shared with the queue
-};
-
 struct run_argument {
   std::shared_ptr<bo_impl> buffer;  // shared with the caller's bo
   uint64_t scalar = 0;
@@ -91,12 +89,7 @@ struct run_impl {
   std::vector<run_argument> arguments;
   std::vector<std::shared_ptr<bo_impl>> held;  // what the prepared job points into
   tyto::vxrt::Job job;
-  tyto::vxrt::Command command;
-  bool failed = false;
-  bool is_in_list = false;
   uint64_t heap_bytes = 0;
-
-  uint64_t chain_bytes() const;  // that it takes in a run list's command
 
  private:
   void bind(size_t index, const run_argument* argument, uint64_t span_bytes);

@@ -4,7 +4,6 @@
 
 #include <xrt/deprecated/xrt.h>
 #include <xrt/xrt_device.h>
-#include <xrt/xrt_hw_context.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +30,6 @@ class bo {
 
   bo() = default;
   bo(const device& device, size_t size, flags type, memory_group group);
-  bo(const device& device, void* user_pointer, size_t size, flags type, memory_group group);
-  bo(const hw_context& context, size_t size, flags type, memory_group group);
   bo(const bo& parent, size_t size, size_t offset);
 
   template <typename Pointer>
@@ -43,8 +40,6 @@ class bo {
   uint64_t address() const;
   void sync(xclBOSyncDirection direction);
   void sync(xclBOSyncDirection direction, size_t bytes, size_t offset);
-  void write(const void* source, size_t bytes, size_t seek);
-  void read(void* target, size_t bytes, size_t skip);
 
   const std::shared_ptr<bo_impl>& get_handle() const { return handle_; }
   explicit operator bool() const { return handle_ != nullptr; }

@@ -7,16 +7,12 @@ inline namespace vnpu {
 
 enum ert_cmd_state {
   ERT_CMD_STATE_NEW = 1,
-  ERT_CMD_STATE_QUEUED = 2,
   ERT_CMD_STATE_RUNNING = 3,
   ERT_CMD_STATE_COMPLETED = 4,
   ERT_CMD_STATE_ERROR = 5,
   ERT_CMD_STATE_ABORT = 6,
   ERT_CMD_STATE_SUBMITTED = 7,
   ERT_CMD_STATE_TIMEOUT = 8,
-  ERT_CMD_STATE_NORESPONSE = 9,
-  ERT_CMD_STATE_SKERROR = 10,
-  ERT_CMD_STATE_SKCRASHED = 11,
 };
 
 }  // namespace vnpu
@@ -27,10 +23,6 @@ using xrt::vnpu::ERT_CMD_STATE_ABORT;
 using xrt::vnpu::ERT_CMD_STATE_COMPLETED;
 using xrt::vnpu::ERT_CMD_STATE_ERROR;
 using xrt::vnpu::ERT_CMD_STATE_NEW;
-using xrt::vnpu::ERT_CMD_STATE_NORESPONSE;
-using xrt::vnpu::ERT_CMD_STATE_QUEUED;
 using xrt::vnpu::ERT_CMD_STATE_RUNNING;
-using xrt::vnpu::ERT_CMD_STATE_SKCRASHED;
-using xrt::vnpu::ERT_CMD_STATE_SKERROR;
 using xrt::vnpu::ERT_CMD_STATE_SUBMITTED;
 using xrt::vnpu::ERT_CMD_STATE_TIMEOUT;

@@ -1,0 +1,133 @@
+// What a command takes, as data: its flags, where their values go, and what --help says of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace tyto {
+
+// Where a value goes, and so what kind of value it is. A bool is a flag without one. An optional
+// stays empty unless the flag is given. A vector takes several, in one flag or in many.
+using Target = std::variant<bool*, std::string*, uint32_t*, uint64_t*, float*, double*,
+                            std::optional<std::string>*, std::optional<uint32_t>*,
+                            std::optional<uint64_t>*, std::optional<float>*, std::optional<double>*,
+                            std::vector<std::string>*, std::vector<uint32_t>*>;
+
+bool takes_several(const Target& target);
+bool is_set(const Target& target);  // to more than nothing: empty, absent, false or 0
+void unset(const Target& target);
+
+struct Range {
+  double least = 0;
+  double most = 0;
+};
+
+enum class Letters {
+  exact,
+  any_case,  // what is passed on is what was typed
+  as_listed  // any case; what is passed on is the value of the list
+};
+
+// The only values that there are.
+struct OneOf {
+  OneOf(std::initializer_list<const char*> names) : values(names.begin(), names.end()) {}
+  OneOf(std::vector<std::string> names, Letters spelled)
+      : values(std::move(names)), letters(spelled) {}
+
+  std::vector<std::string> values;
+  Letters letters = Letters::exact;
+};
+
+struct Rules {
+  std::optional<Range> range = {};
+  bool shows_default = false;  // in --help: what the target holds when the flag is added
+  bool required = false;
+  bool is_folder = false;  // that exists
+  int count = 0;           // how many values a vector takes; 0: any number
+  char separator = '\0';   // of several values in one argument
+  std::vector<std::string> excludes = {};
+  std::vector<std::string> devices = {};  // those that heed it; empty: it is not about a device
+};
+
+inline constexpr const char* kPlainGroup = "Options";
+
+struct Flag {
+  Flag(std::string its_names, bool* its_target, std::string its_meaning, Rules its_rules = {});
+  Flag(std::string its_names, Target its_target, std::string its_value, std::string its_meaning,
+       Rules its_rules = {});
+  Flag(std::string its_names, Target its_target, OneOf choices, std::string its_meaning,
+       Rules its_rules = {});
+
+  std::string names;  // "-m,--model"; without dashes: an argument known by its place
+  Target target;
+  std::string value;             // what --help calls it
+  std::optional<OneOf> allowed;  // none: any
+  std::string meaning;
+  Rules rules;
+  std::string group;         // the heading in --help
+  std::string default_text;  // when it is shown
+  bool given = false;        // on the command line; parse() says
+
+  std::string name() const;  // the long one: "--model"
+  bool is_positional() const { return !names.starts_with('-'); }
+};
+
+// A command, a command below a command ("kernels list"), or the program itself. It stays where it
+// is: its flags point into its values, and `run` may refer to it.
+struct CommandLine {
+  CommandLine(std::string its_name, std::string its_summary);
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  std::string name;
+  std::string summary;
+  std::string alias;
+  std::string footer;
+  std::string version;  // of a program: --version prints it
+  std::vector<Flag> flags;
+  std::list<CommandLine> commands;
+  bool needs_command = false;  // a command without one is an error
+  std::function<void()> run;
+
+  // Makes what the flags point into. It lives as long as the command.
+  template <class T>
+  T& values() {
+    values_ = {new T(), [](void* value) { delete static_cast<T*>(value); }};
+    return *static_cast<T*>(values_.get());
+  }
+
+  void add(std::vector<Flag> rows);  // in the plain group
+  void add(const std::string& group, std::vector<Flag> rows);
+  void remove(std::string_view flag);
+  Flag& flag(std::string_view flag);  // "--model"; it is there
+  bool is_given(std::string_view flag) const;
+
+  // It has this footer until it sets its own.
+  CommandLine& add_command(const std::string& its_name, const std::string& its_summary);
+
+ private:
+  std::unique_ptr<void, void (*)(void*)> values_ = {nullptr, [](void*) {}};
+};
+
+// What the arguments ask for.
+struct Invocation {
+  enum class Kind { run, help, version };
+  Kind kind = Kind::run;
+  std::vector<const CommandLine*> path;  // the program, its command, the command below it
+
+  const CommandLine& command() const { return *path.back(); }
+};
+
+// Fills the targets. An argument that does not fit is a usage Error.
+Invocation parse(CommandLine& program, std::vector<std::string> arguments);
+
+}  // namespace tyto

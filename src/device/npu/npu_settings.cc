@@ -1,0 +1,96 @@
+#include "device/npu/npu_settings.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/joined.h"
+
+namespace tyto {
+namespace {
+
+constexpr std::string_view kWeightForms[] = {"bf16", "int8", "q4nx"};
+constexpr std::string_view kMachines[] = {"strix", "strix-halo", "krackan"};
+constexpr std::string_view kNumerics[] = {"bf16", "bfp16"};
+constexpr uint32_t kLeastRows = 64, kMostRows = 65536;
+
+constexpr std::array<DeviceSetting, 5> kSettings = {{
+    {"weights", "", kWeightForms,
+     "form of the weights on the NPU: bf16 (default), int8 (single GEMMs, with --fusion op), q4nx "
+     "(a whole token at once, with --fusion token)"},
+    {"prompt-rows", "N", {}, "rows the prefill kernels are compiled for (default: 2048)"},
+    {"vnpu-machine", "", kMachines,
+     "whose time the virtual NPU models: strix (default), strix-halo, krackan"},
+    {"vnpu-numerics", "", kNumerics,
+     "of the virtual NPU's GEMMs: bf16 (default) or bfp16, shared exponents"},
+    {"vnpu-fault",
+     "FAULT",
+     {},
+     "make the virtual NPU fail: timeout@N, error@N, hang, oom, context-lost, slowxK, corrupt@N"},
+}};
+
+uint64_t number(const std::string& name, std::string_view text, uint64_t least, uint64_t most) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+    throw Error(ErrorCode::usage, fmt::format("--{} {}", name, text),
+                fmt::format("expected a number from {} to {}", least, most));
+  return value;
+}
+
+NpuWeights weights_named(const std::string& name) {
+  const auto* const found = std::find(std::begin(kWeightForms), std::end(kWeightForms), name);
+  if (found == std::end(kWeightForms))
+    throw Error(ErrorCode::usage, "--weights " + name, "no such form",
+                "there are " + joined(kWeightForms, ", "));
+  return static_cast<NpuWeights>(found - std::begin(kWeightForms));
+}
+
+std::vector<uint64_t> lengths(const std::string& text) {
+  std::vector<uint64_t> result;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    result.push_back(
+        number("gemm-lengths", std::string_view(text).substr(begin, end - begin), 1, UINT32_MAX));
+    begin = end + 1;
+  }
+  return result;
+}
+
+void check_fusion(const NpuSettings& settings, Fusion fusion) {
+  if (settings.weights == NpuWeights::int8 && fusion != Fusion::op && !settings.int8_blocks)
+    throw Error(ErrorCode::usage, "--weights int8", "its kernels are single GEMMs",
+                "give --fusion op too");
+  if (settings.weights == NpuWeights::q4nx && fusion != Fusion::token)
+    throw Error(ErrorCode::usage, "--weights q4nx", "its kernel takes a whole token",
+                "give --fusion token too");
+}
+
+}  // namespace
+
+std::span<const DeviceSetting> npu_setting_rows() {
+  return std::span(kSettings).first(2);
+}
+
+std::span<const DeviceSetting> vnpu_setting_rows() {
+  return kSettings;
+}
+
+NpuSettings npu_settings(const DeviceEnv& env) {
+  NpuSettings settings;
+  for (const auto& [name, value] : env.settings) {
+    if (name == "weights") settings.weights = weights_named(value);
+    if (name == "int8-blocks") settings.int8_blocks = true;
+    if (name == "prompt-rows")
+      settings.prompt_rows = static_cast<uint32_t>(number(name, value, kLeastRows, kMostRows));
+    if (name == "vnpu-machine") settings.machine = value;
+    if (name == "vnpu-numerics") settings.block_float = value == "bfp16";
+    if (name == "vnpu-fault") settings.fault = value;
+    if (name == "gemm-lengths") settings.gemm_lengths = lengths(value);
+  }
+  check_fusion(settings, env.fusion);
+  return settings;
+}
+
+}  // namespace tyto

@@ -1,0 +1,35 @@
+// The settings of an NPU, real or virtual, and of the virtual one alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace tyto {
+
+enum class NpuWeights : uint8_t { bf16, int8, q4nx };
+
+struct NpuSettings {
+  NpuWeights weights = NpuWeights::bf16;
+  bool int8_blocks = false;  // int8 weights inside whole blocks, as the llama.cpp plug-in has them
+  uint32_t prompt_rows = 2048;    // what prefill kernels are compiled for
+  std::string machine = "strix";  // whose time a virtual NPU models
+  std::string fault;              // that a virtual NPU is to have; empty: none
+  bool block_float = false;       // a virtual NPU's GEMMs round their operands to bfp16
+  // K of a virtual NPU's int8 GEMMs; none: the lengths that the model has.
+  std::vector<uint64_t> gemm_lengths = {};
+};
+
+// Rows for the device table.
+std::span<const DeviceSetting> npu_setting_rows();
+std::span<const DeviceSetting> vnpu_setting_rows();
+
+// What was given, and the defaults of the rest. A usage Error for a value that there is not, and
+// for weights whose kernels another --fusion has. "int8-blocks" and "gemm-lengths" are for programs
+// that drive a device themselves; no flag is made of them.
+NpuSettings npu_settings(const DeviceEnv& env);
+
+}  // namespace tyto

@@ -1,0 +1,29 @@
+// How many rows of prompts may run beside tokens that somebody waits for.
+#pragma once
+
+#include <cstdint>
+
+namespace tyto {
+
+// Learns from steps how long tokens take and what a row of a prompt adds, and keeps a step with
+// both under twice the time of one without prompts. The results do not depend on it, only who waits
+// how long.
+class ChunkPolicy {
+ public:
+  // `most`: rows of one step.
+  explicit ChunkPolicy(uint32_t most) : most_(most) {}
+
+  // Rows of prompts for a step that also decodes `decoding` tokens; at least one.
+  uint32_t prompt_rows(uint32_t decoding) const;
+  void observe(uint32_t decoding, uint32_t prompt_rows, uint64_t ns);
+
+ private:
+  static constexpr uint32_t kFirstGuess =
+      16;  // before anything is known: what kernels take at once
+
+  uint32_t most_;
+  double token_ns_ = 0;  // of a step without prompts; 0: not known
+  double row_ns_ = 0;    // that a prompt's row adds
+};
+
+}  // namespace tyto

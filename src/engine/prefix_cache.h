@@ -1,0 +1,86 @@
+// Remembers which tokens lie behind pages of the KV memory, so that a prompt which begins like an
+// earlier one only runs what is new.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <span>
+#include <vector>
+
+#include "llama/kv_pool.h"
+#include "text/vocabulary.h"
+
+namespace tyto {
+
+// A tree of pages: a node is one page and its tokens, its parent the page before it. Only a full
+// page has children. No node's tokens begin with all of a sibling's, but siblings may begin alike:
+// they are different pages. Used by one thread.
+class PrefixCache {
+ public:
+  explicit PrefixCache(KvPool& pool) : pool_(pool) {}  // the pool outlives it
+  ~PrefixCache() { clear(); }
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+
+  // The longest known prefix of `tokens`, token by token, as a table of its own; of at most `most`
+  // positions, which is tokens.size() - 1 for one who needs the last token's logits.
+  //
+  // Where it ends inside a page, appending copies that page (KvTable), but a page that nothing else
+  // depends on is handed over: it leaves the tree, and with it what it held after the match. So
+  // continuing a conversation copies nothing, and a single page as large as the context will do.
+  // What was handed over is forgotten if the table is dropped instead of kept.
+  KvTable find(std::span<const Token> tokens, uint32_t most);
+
+  // Keeps the pages behind `tokens` ([table.length()]) for later; the table is used up. A running
+  // sequence keeps a share() of its own. What is known already stays on the page it has; a shorter
+  // beginning of the same page gives way.
+  void keep(std::span<const Token> tokens, KvTable table);
+
+  // Gives back the page that was found or kept least recently, of those that nobody else uses and
+  // no longer prefix depends on; false when there is none.
+  //
+  // It cannot give back what a table shares. A table that fails to grow although nothing is left to
+  // evict still has one way to be alone in the pool: set_length() to whole pages, so that the part
+  // it would have to copy can be evicted, too.
+  bool evict();
+  void clear();
+
+  // That it holds references to, one each.
+  uint32_t pages() const { return static_cast<uint32_t>(nodes_.size()); }
+
+  struct Counts {
+    uint64_t lookups = 0;
+    uint64_t hits = 0;          // that found at least one token
+    uint64_t tokens_found = 0;  // in all hits
+    uint64_t evictions = 0;     // pages given back by evict()
+  };
+  Counts counts() const { return counts_; }
+
+ private:
+  struct Node {
+    std::vector<Token> tokens = {};  // [1 .. page_positions]
+    KvPage page = 0;
+    Node* parent = nullptr;
+    std::vector<Node*> children = {};     // by tokens, in lexicographical order
+    std::list<Node>::iterator self = {};  // in nodes_
+  };
+  struct Match {
+    Node* child = nullptr;
+    size_t length = 0;  // tokens in common; 0: there is no child
+  };
+
+  static Match best_child(const Node& parent, std::span<const Token> tokens);
+  Node& add_child(Node& parent, std::span<const Token> tokens, KvPage page);
+  void replace(Node& node, std::span<const Token> tokens, KvPage page);
+  void remove(Node& leaf);
+  void touch(Node& deepest);
+
+  KvPool& pool_;
+  Node root_;  // has no page
+  // Least recently used first, and a child before its parent: the first node that can go is the one
+  // that should. They are owned here and not by their parents so that destruction does not recurse.
+  std::list<Node> nodes_;
+  Counts counts_;
+};
+
+}  // namespace tyto

@@ -1,0 +1,289 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/receipt.h"
+#include "trace/span.h"
+
+namespace tyto {
+
+// What is to be run is always the tokens behind the sequence's position, so that a request which
+// had to give its pages back goes on where it was, by running them again.
+struct Scheduler::Job {
+  Job(Id number, const Generator& with, Request asked, const SamplerOptions& sampling, OnText show,
+      OnDone done)
+      : id(number),
+        request(std::move(asked)),
+        sampler(sampling),
+        text(with.tokenizer, request.stop),
+        on_text(std::move(show)),
+        on_done(std::move(done)),
+        tokens(request.prompt),
+        added_ns(now_ns()) {
+    for (Token token : request.prompt) sampler.accept(token);
+  }
+
+  size_t left() const { return tokens.size() - sequence->position(); }
+  bool decodes() const { return sequence->phase == Phase::decode && left() == 1; }
+
+  Id id;
+  Request request;
+  Sampler sampler;
+  TextStream text;
+  OnText on_text;
+  OnDone on_done;
+  std::vector<Token> tokens;  // the prompt's and those chosen since
+  std::unique_ptr<Sequence> sequence;
+  Receipt receipt;
+  Answer answer;
+  std::optional<Error> error;
+  uint64_t added_ns;
+  uint64_t first_ns = 0, last_ns = 0;  // when tokens were chosen
+  bool is_cancelled = false;
+  bool is_finished = false;
+  bool is_shared = false;  // its prompt, with later requests
+};
+
+Scheduler::Scheduler(const Generator& with, const SchedulerOptions& options)
+    : with_(with), options_(options), chunks_(with.pipeline.most_rows()) {
+  TYTO_ASSERT(with.prefixes != nullptr && options.most_running > 0);
+}
+
+Scheduler::~Scheduler() = default;
+
+Scheduler::Id Scheduler::add(Request request, const SamplerOptions& sampling, OnText on_text,
+                             OnDone on_done) {
+  check_prompt(with_.tokenizer, with_.pipeline, request.prompt);
+  const KvPool& pool = with_.pipeline.kv_pool();
+  const uint32_t needed = pool.pages_for(static_cast<uint32_t>(request.prompt.size()) + 1);
+  if (needed > pool.capacity())
+    throw Error(ErrorCode::input, "prompt",
+                fmt::format("{} tokens take {} pages of {} positions, and there are {}",
+                            request.prompt.size(), needed, pool.page_positions(), pool.capacity()),
+                "give more --kv-memory");
+  if (waiting_.size() >= options_.most_waiting)
+    throw Error(ErrorCode::busy, "scheduler",
+                fmt::format("{} requests run and {} wait", running_.size(), waiting_.size()),
+                "try again later");
+  waiting_.push_back(std::make_unique<Job>(next_id_, with_, std::move(request), sampling,
+                                           std::move(on_text), std::move(on_done)));
+  return next_id_++;
+}
+
+void Scheduler::cancel(Id id) {
+  for (auto& job : waiting_)
+    if (job->id == id) job->is_cancelled = true;
+  for (auto& job : running_)
+    if (job->id == id) job->is_cancelled = true;
+}
+
+bool Scheduler::step() {
+  end_cancelled();
+  admit();
+  if (running_.empty()) return false;
+  choose_work();
+  if (!work_.empty()) run_work();
+  end_finished();
+  ++steps_;
+  return true;
+}
+
+void Scheduler::end_cancelled() {
+  for (auto& job : running_)
+    if (job->is_cancelled) {
+      job->answer.reason = StopReason::cancelled;
+      job->is_finished = true;
+    }
+  end_finished();
+  for (size_t i = 0; i < waiting_.size();) {
+    if (!waiting_[i]->is_cancelled) {
+      ++i;
+      continue;
+    }
+    waiting_[i]->answer.reason = StopReason::cancelled;
+    const std::unique_ptr<Job> job = std::move(waiting_[i]);
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    end(*job);
+  }
+}
+
+// A cache in one piece holds one sequence, so requests on it take turns from first to last token.
+void Scheduler::admit() {
+  const KvPool& pool = with_.pipeline.kv_pool();
+  const size_t most = std::min<size_t>(options_.most_running, pool.capacity());
+  while (!waiting_.empty() && running_.size() < most) {
+    Job& job = *waiting_.front();
+    job.sequence = std::make_unique<Sequence>(with_.pipeline);
+    KvTable known = with_.prefixes->find(job.tokens, static_cast<uint32_t>(job.tokens.size() - 1));
+    const uint32_t length = known.length();
+    job.sequence->begin_with(std::span(job.tokens).first(length), std::move(known));
+    if (job.answer.tokens.empty()) job.receipt.cached_tokens = length;
+    if (!job.answer.tokens.empty()) job.sequence->phase = Phase::decode;
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+// Room for some more tokens of a job. Where there is none the youngest request gives its pages back
+// and waits; a job alone gives back what it would have to copy.
+bool Scheduler::make_room(Job& job, uint32_t tokens) {
+  while (!with_.pipeline.reserve(*job.sequence, tokens)) {
+    Job& youngest = *running_.back();
+    if (&youngest == &job) {
+      const uint32_t page = with_.pipeline.kv_pool().page_positions();
+      const uint32_t whole_pages = job.sequence->position() / page * page;
+      if (running_.size() > 1 || whole_pages == job.sequence->position()) return false;
+      job.sequence->rewind(whole_pages);
+      tokens = std::min<uint32_t>(static_cast<uint32_t>(job.left()), with_.pipeline.most_rows());
+      continue;
+    }
+    put_back(youngest);
+  }
+  return true;
+}
+
+// The youngest running request becomes the first that waits. What its pages hold may still be there
+// when its turn comes.
+void Scheduler::put_back(Job& job) {
+  TYTO_ASSERT(running_.back().get() == &job);
+  for (size_t i = 0; i < workers_.size(); ++i)
+    if (workers_[i] == &job) {
+      work_.erase(work_.begin() + static_cast<std::ptrdiff_t>(i));
+      workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+  const std::vector<Token> held = job.sequence->tokens();
+  with_.prefixes->keep(held, job.sequence->take_cache());
+  add_execution(job.receipt, *job.sequence, with_.pipeline, with_.trace);
+  job.sequence.reset();
+  waiting_.push_front(std::move(running_.back()));
+  running_.pop_back();
+}
+
+// Tokens that somebody waits for first, then prompts as the policy allows, a different one first
+// each time.
+void Scheduler::choose_work() {
+  work_.clear();
+  workers_.clear();
+  const uint32_t most = with_.pipeline.most_rows();
+  const auto add = [&](Job& job, uint32_t rows) {
+    if (!make_room(job, rows)) return 0u;
+    const auto left = static_cast<uint32_t>(job.left());  // more than before where it gave up pages
+    rows = std::min(rows, left);
+    const std::span<const Token> next =
+        std::span<const Token>(job.tokens).subspan(job.sequence->position(), rows);
+    work_.push_back({job.sequence.get(), next, rows == left ? 1u : 0u});
+    workers_.push_back(&job);
+    return rows;
+  };
+  uint32_t decoding = 0;
+  for (size_t i = 0; i < running_.size() && decoding < most; ++i)
+    if (running_[i]->decodes()) decoding += add(*running_[i], 1);
+  uint32_t room = std::min(chunks_.prompt_rows(decoding), most - std::min(decoding, most - 1));
+  for (size_t i = 0; i < running_.size() && room > 0; ++i) {
+    Job& job = *running_[(steps_ + i) % running_.size()];
+    if (job.decodes() || std::count(workers_.begin(), workers_.end(), &job) > 0) continue;
+    room -= std::min(room, add(job, std::min(room, static_cast<uint32_t>(job.left()))));
+  }
+  if (!work_.empty()) return;
+  // Even the oldest finds no room.
+  const KvPool& pool = with_.pipeline.kv_pool();
+  Job& oldest = *running_.front();
+  oldest.error.emplace(
+      ErrorCode::input, "KV cache",
+      fmt::format("{} tokens do not fit: {} of {} pages of {} positions are in use",
+                  oldest.tokens.size(), pool.in_use(), pool.capacity(), pool.page_positions()),
+      "give more --kv-memory");
+  oldest.is_finished = true;
+}
+
+void Scheduler::run_work() {
+  uint32_t decoding = 0, prompt_rows = 0;
+  for (size_t i = 0; i < work_.size(); ++i)
+    (workers_[i]->decodes() ? decoding : prompt_rows) +=
+        static_cast<uint32_t>(work_[i].tokens.size());
+  const uint64_t start = now_ns();
+  try {
+    with_.pipeline.run(work_, [&](size_t item, uint32_t, std::span<const float> logits) {
+      accept(*workers_[item], logits);
+    });
+  } catch (const Error& error) {
+    for (Job* job : workers_) {
+      job->error = error;
+      job->is_finished = true;
+    }
+    return;
+  }
+  chunks_.observe(decoding, prompt_rows, now_ns() - start);
+  for (Job* job : workers_) share_prompt(*job);
+}
+
+// Requests with the same beginning need not wait for this one's end: its whole pages do not change
+// any more.
+void Scheduler::share_prompt(Job& job) {
+  if (job.is_shared || job.sequence->phase == Phase::prefill) return;
+  job.is_shared = true;
+  const uint32_t page = with_.pipeline.kv_pool().page_positions();
+  const uint32_t whole_pages = static_cast<uint32_t>(job.request.prompt.size()) / page * page;
+  if (whole_pages > 0)
+    with_.prefixes->keep(std::span(job.tokens).first(whole_pages),
+                         job.sequence->share(whole_pages));
+}
+
+// One more token. Its text goes out at once; what it means for the sequence shows in later steps.
+void Scheduler::accept(Job& job, std::span<const float> logits) {
+  const Token token = job.sampler.sample(logits);
+  job.last_ns = now_ns();
+  if (job.first_ns == 0) job.first_ns = job.last_ns;
+  job.sequence->phase = Phase::decode;
+  ++job.receipt.generated_tokens;
+  Answer& answer = job.answer;
+  const bool ends = with_.tokenizer.is_eos(token) && !job.request.ignore_eos;
+  if (ends) {
+    answer.reason = StopReason::eos;
+  } else {
+    job.sampler.accept(token);
+    answer.tokens.push_back(token);
+    const std::string piece = job.text.push(token);
+    if (!piece.empty() && !job.on_text(piece)) answer.reason = StopReason::cancelled;
+    if (job.text.stopped()) answer.reason = StopReason::stop_string;
+    if (answer.reason == StopReason::max_tokens && job.tokens.size() == with_.pipeline.context())
+      answer.reason = StopReason::context_full;
+    job.tokens.push_back(token);
+  }
+  job.is_finished = answer.reason != StopReason::max_tokens ||
+                    job.receipt.generated_tokens >= job.request.max_tokens;
+}
+
+void Scheduler::end_finished() {
+  for (size_t i = 0; i < running_.size();) {
+    if (!running_[i]->is_finished) {
+      ++i;
+      continue;
+    }
+    const std::unique_ptr<Job> job = std::move(running_[i]);
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+    end(*job);
+  }
+}
+
+void Scheduler::end(Job& job) {
+  Receipt& receipt = job.receipt;
+  if (job.sequence) {
+    const std::vector<Token> held = job.sequence->tokens();
+    add_execution(receipt, *job.sequence, with_.pipeline, with_.trace);
+    with_.prefixes->keep(held, job.sequence->take_cache());
+    job.sequence.reset();
+  }
+  receipt.prompt_tokens = static_cast<uint32_t>(job.request.prompt.size()) - receipt.cached_tokens;
+  const uint64_t first = job.first_ns == 0 ? job.added_ns : job.first_ns;
+  receipt.prefill_seconds = static_cast<double>(first - job.added_ns) * 1e-9;
+  receipt.decode_seconds = static_cast<double>(std::max(job.last_ns, first) - first) * 1e-9;
+  const bool shows_rest = !job.error && job.answer.reason != StopReason::cancelled;
+  if (const std::string last = job.text.finish(); shows_rest && !last.empty()) job.on_text(last);
+  job.answer.receipt = std::move(receipt);
+  job.on_done(job.id, {std::move(job.answer), std::move(job.error)});
+}
+
+}  // namespace tyto

@@ -1,0 +1,79 @@
+// Many requests at once on one pipeline: continuous batching. Requests join between tokens, prompts
+// run in chunks beside tokens that are being decoded, and nobody's result depends on who runs with
+// them. No thread of its own: whoever owns it calls step().
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/chunk_policy.h"
+#include "engine/generate.h"
+#include "engine/text_stream.h"
+
+namespace tyto {
+
+struct SchedulerOptions {
+  uint32_t most_running = 16;  // requests that share steps
+  uint32_t most_waiting = 64;  // requests beyond those; one more is refused
+};
+
+// How a request ended: an answer, or why there is none. What was generated before an error is in
+// the answer.
+struct Outcome {
+  Answer answer;
+  std::optional<Error> error = {};
+};
+
+class Scheduler {
+ public:
+  using Id = uint64_t;
+  using OnDone = std::function<void(Id, Outcome)>;
+
+  // `with` has a PrefixCache; all of it outlives this.
+  Scheduler(const Generator& with, const SchedulerOptions& options);
+  ~Scheduler();
+
+  // Throws an input Error for a prompt that cannot be answered, and a busy one when too many wait.
+  // `on_done` is called once, from step().
+  Id add(Request request, const SamplerOptions& sampling, OnText on_text, OnDone on_done);
+  // Ends a request with the next step; one that has ended already is left alone.
+  void cancel(Id id);
+
+  // One pass of the model for everybody who can go on. False when there was nothing to do.
+  bool step();
+
+  size_t running() const { return running_.size(); }
+  size_t waiting() const { return waiting_.size(); }
+
+ private:
+  struct Job;
+  using Jobs = std::vector<std::unique_ptr<Job>>;
+
+  void end_cancelled();
+  void admit();
+  bool make_room(Job& job, uint32_t tokens);
+  void put_back(Job& job);
+  void choose_work();
+  void run_work();
+  void share_prompt(Job& job);
+  void accept(Job& job, std::span<const float> logits);
+  void end(Job& job);
+  void end_finished();
+
+  const Generator with_;
+  const SchedulerOptions options_;
+  ChunkPolicy chunks_;
+  Id next_id_ = 1;
+  uint64_t steps_ = 0;
+  std::deque<std::unique_ptr<Job>> waiting_;  // the next to run first
+  Jobs running_;                              // the oldest first
+  std::vector<Pipeline::Work> work_;          // of the step at hand
+  std::vector<Job*> workers_;                 // [work_]
+};
+
+}  // namespace tyto

@@ -1,0 +1,30 @@
+// An answer's tokens as text, up to its stop strings.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/stop_strings.h"
+#include "text/tokenizer.h"
+
+namespace tyto {
+
+class TextStream {
+ public:
+  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop)
+      : detokenizer_(tokenizer), stops_(stop) {}
+
+  // What can be shown now; the rest of a character, or what may become a stop string, waits.
+  std::string push(Token token) { return stops_.push(detokenizer_.push(token)); }
+  bool stopped() const { return stops_.stopped(); }
+  // What was waiting, after the last token.
+  std::string finish() {
+    return stopped() ? "" : stops_.push(detokenizer_.finish()) + stops_.finish();
+  }
+
+ private:
+  Detokenizer detokenizer_;
+  StopStrings stops_;
+};
+
+}  // namespace tyto

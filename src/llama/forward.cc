@@ -1,0 +1,407 @@
+#include "llama/forward.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/error.h"
+#include "llama/placement.h"
+#include "program/launch_names.h"
+#include "tensor/quant.h"
+
+namespace tyto {
+namespace {
+
+// Rows of logits computed together: 16 rows of a 128k vocabulary are 8 MB.
+constexpr uint32_t kHeadRows = 16;
+
+// Positions that attention takes together, so that a page is a whole number of its steps.
+constexpr uint32_t kPagePositions = 256;
+
+uint32_t checked_context(const Config& config, const DeviceInfo& device, uint32_t wanted) {
+  if (wanted > config.context)
+    throw Error(ErrorCode::usage, fmt::format("-c {}", wanted),
+                fmt::format("the model was made for {} positions", config.context),
+                "give a smaller -c, or none for the model's own");
+  const uint32_t most = device.most_positions == 0 ? UINT32_MAX : device.most_positions;
+  if (wanted > most)
+    throw Error(ErrorCode::usage, fmt::format("-c {}", wanted),
+                fmt::format("the kernels of {} hold {} positions", device.name, most),
+                "give a smaller -c, or none for the most there is");
+  return wanted == 0 ? std::min(config.context, most) : wanted;
+}
+
+// From the exponents, whose bits are all set in what is infinite or not a number.
+bool all_finite(std::span<const float> values) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t is_bad = 0;
+  for (float value : values)
+    is_bad |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
+  return is_bad == 0;
+}
+
+// [devices]; a step adds its own name.
+std::vector<DispatchLabel> device_labels(const std::vector<Device*>& devices, Trace& trace) {
+  std::vector<DispatchLabel> labels;
+  for (const Device* device : devices) {
+    const DeviceInfo info = device->info();
+    labels.push_back(
+        {.device = trace.device_index(info.name, info.is_virtual, info.shares_host_memory),
+         .copies = !info.shares_host_memory,
+         .is_virtual = info.is_virtual});
+  }
+  return labels;
+}
+
+}  // namespace
+
+Forward::Forward(const Model& model, std::span<Device* const> devices,
+                 const ForwardOptions& options, Trace& trace)
+    : model_(model),
+      trace_(trace),
+      logits_name_(trace.name({.label = "logits to f32"})),
+      cache_name_(trace.name({.label = "KV cache to the other device"})),
+      devices_(devices.begin(), devices.end()),
+      options_(options),
+      first_(devices.front()->info()),
+      context_(checked_context(model.config, first_, options.context)),
+      frequencies_(rope_frequencies(model.config)),
+      logits_(model.config.vocab) {
+  TYTO_ASSERT(model.has_weights() && options.prefill_chunk > 0);
+  for (const Device* device : devices_) {
+    const DeviceInfo info = device->info();
+    if (info.shares_host_memory) hosts_.insert(device);
+    if (info.segments > 0) most_segments_ = std::min(most_segments_, info.segments);
+  }
+  choose_shapes(options);
+  build();
+}
+
+void Forward::choose_shapes(const ForwardOptions& options) {
+  if (first_.kv && options.kv_type && *options.kv_type != first_.kv->type)
+    throw Error(ErrorCode::usage, fmt::format("--kv-type {}", info(*options.kv_type).name),
+                fmt::format("the kernels of {} keep the cache as {}", first_.name,
+                            info(first_.kv->type).name),
+                "leave it out");
+  const bool has_fixed_shapes = first_.prompt_rows > 0;
+  chunk_ = has_fixed_shapes ? first_.prompt_rows : std::min(options.prefill_chunk, context_);
+  head_rows_ = has_fixed_shapes ? 1 : std::min(kHeadRows, chunk_);
+  kv_type_ = first_.kv ? first_.kv->type : options.kv_type.value_or(DType::f16);
+  const Config& config = model_.config;
+  if (config.head_dim % info(kv_type_).block_values != 0)
+    throw Error(ErrorCode::unsupported, fmt::format("--kv-type {}", info(kv_type_).name),
+                fmt::format("its blocks of {} do not fit into heads of {}",
+                            info(kv_type_).block_values, config.head_dim),
+                "use f16");
+  const uint64_t position_bytes =
+      uint64_t{2} * config.layers * config.kv_heads * row_bytes(kv_type_, config.head_dim);
+  const bool in_one_piece = std::any_of(devices_.begin(), devices_.end(), [](const Device* device) {
+    return device->info().kv_in_one_piece;
+  });
+  if (in_one_piece) {
+    const uint32_t positions = first_.most_positions > 0 ? first_.most_positions : context_;
+    kv_ = {positions, 1, positions * position_bytes, true};
+    return;
+  }
+  kv_ = {.page = kPagePositions, .page_bytes = kPagePositions * position_bytes};
+  const uint32_t for_one = (context_ + kPagePositions - 1) / kPagePositions;
+  const uint64_t affordable = options.kv_memory / kv_.page_bytes;
+  if (options.kv_memory > 0 && affordable == 0)
+    throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", options.kv_memory),
+                fmt::format("a page of {} positions takes {} bytes", kv_.page, kv_.page_bytes),
+                "give more");
+  // One more page than a full context has: a conversation that leaves another in the middle of a
+  // page copies it.
+  kv_.pages = options.kv_memory > 0
+                  ? static_cast<uint32_t>(std::min<uint64_t>(affordable, UINT32_MAX / kv_.page))
+                  : for_one * options.sequences + 1;
+}
+
+void Forward::build() {
+  const bool has_fixed_shapes = first_.prompt_rows > 0;
+  // A prompt's kernels are for blocks, whatever a token is stitched to.
+  const Fusion prompt_fusion = has_fixed_shapes ? Fusion::block : options_.fusion;
+  Planned prefill = plan(Part::body, chunk_, prompt_fusion);
+  std::optional<Planned> prompt;
+  if (has_fixed_shapes) prompt = plan(Part::body, chunk_, prompt_fusion, true);
+  Planned head = plan(Part::head, head_rows_, prompt_fusion);
+  Planned decode = plan(Part::whole, head_rows_, options_.fusion);
+  // Largest first: later parts bind the front of buffers that are already there.
+  prefill_ = prepare(std::move(prefill));
+  if (prompt) prompt_ = prepare(std::move(*prompt));
+  head_ = prepare(std::move(head));
+  decode_ = prepare(std::move(decode));
+}
+
+// Also decides who allocates each slot: a host device reads any device's memory, so the others come
+// first.
+Forward::Planned Forward::plan(Part part, uint32_t rows, Fusion fusion, bool from_start) {
+  Planned planned{forward_program(model_, frequencies_, part,
+                                  {.rows = rows,
+                                   .context = kv_.is_one_piece ? kv_.page : context_,
+                                   .kv_type = kv_type_,
+                                   .activations = first_.activations,
+                                   .body_rows = chunk_,
+                                   .kv_page = kv_.is_one_piece ? 0 : kv_.page,
+                                   .kv_pages = kv_.pages,
+                                   .kv_group = first_.kv ? first_.kv->group : 1,
+                                   .from_start = from_start}),
+                  {.part = part}};
+  const Program& program = planned.forward.program;
+  const std::vector<uint8_t> placement = place(program, devices_, trace_);
+  rotating_ = rotating_device(program, placement, devices_, rotating_);
+  planned.stage.pieces = stitch(program, fusion, placement);
+  for (const Piece& piece : planned.stage.pieces)
+    for (const Slot& slot : piece.program.slots) {
+      Device*& owner =
+          owners_.try_emplace({slot.role, slot.layer}, devices_[piece.device]).first->second;
+      if (is_host(owner)) owner = devices_[piece.device];
+    }
+  return planned;
+}
+
+Forward::Stage Forward::prepare(Planned planned) {
+  const std::vector<DispatchLabel> labels = device_labels(devices_, trace_);
+  Stage stage = std::move(planned.stage);
+  for (const Piece& piece : stage.pieces) {
+    stage.steps.push_back(make_step(piece, planned.forward, labels));
+    for (const Slot& slot : piece.program.slots) {
+      if (slot.kind == SlotKind::kv) stage.kv_device = devices_[piece.device];
+      if (slot.role == Role::x) stage.x_device = devices_[piece.device];
+    }
+  }
+  return stage;
+}
+
+Forward::Step Forward::make_step(const Piece& piece, const ForwardProgram& forward,
+                                 const std::vector<DispatchLabel>& labels) {
+  Step step{.device = devices_[piece.device], .label = labels[piece.device]};
+  const Program& program = piece.program;
+  const DeviceInfo info = step.device->info();
+  step.label.name = trace_.name(dispatch_name(program));
+  step.total = &trace_.device(info.name);
+  std::vector<TensorView> weights;
+  for (uint16_t slot : piece.whole_slots) weights.push_back(forward.weights[slot]);
+  {
+    SetupTimer timer(trace_, "programs and weights on " + info.name);
+    step.executable = step.device->load(program, weights);
+  }
+  step.buffers.resize(program.slots.size());
+  for (uint16_t i = 0; i < program.slots.size(); ++i) {
+    const Slot& slot = program.slots[i];
+    if (slot.kind == SlotKind::weight) continue;
+    const Buffer& bound = buffer(slot, *step.device);
+    step.executable->bind(i, bound);
+    step.buffers[i] = bound;
+    Device& owner = *owners_.at({slot.role, slot.layer});
+    if (is_host(step.device) || step.device == &owner) continue;
+    // The bytes that others read and write are in the owner's memory.
+    const Buffer& shared = buffer(slot, owner);
+    const uint64_t row = row_bytes(slot.dtype, slot.cols);
+    if (slot.kind == SlotKind::input || slot.kind == SlotKind::inout)
+      step.before.push_back({shared.data, bound.data, row});
+    if (slot.kind == SlotKind::output || slot.kind == SlotKind::inout)
+      step.after.push_back({bound.data, shared.data, row});
+  }
+  return step;
+}
+
+Buffer& Forward::buffer(const Slot& slot, Device& user) {
+  const SlotKey key{slot.role, slot.layer};
+  Device* owner = is_host(&user) ? owners_.at(key) : &user;
+  const auto [entry, is_new] = buffers_.try_emplace({key, owner});
+  if (!is_new) {
+    TYTO_ASSERT(slot.bytes() <= entry->second.size);
+    return entry->second;
+  }
+  if (slot.kind == SlotKind::kv && owner != owners_.at(key))
+    throw Error(ErrorCode::unsupported, slot.name,
+                fmt::format("{} and {} would both keep it", owners_.at(key)->info().name,
+                            owner->info().name));
+  SetupTimer timer(trace_, "activations and KV cache");
+  entry->second = owner->alloc(slot);
+  if (slot.kind == SlotKind::kv) caches_.push_back(entry->second);
+  return entry->second;
+}
+
+// The check for numbers is what notices a device that completed and computed nonsense.
+std::span<const float> Forward::logits(uint32_t row) {
+  const size_t vocab = model_.config.vocab;
+  const bool is_f32 = first_.activations == DType::f32;
+  const SlotKey key{Role::logits, kNoLayer};
+  const std::byte* data =
+      buffers_.at({key, owners_.at(key)}).data + row * row_bytes(first_.activations, vocab);
+  std::span<const float> values(reinterpret_cast<const float*>(data), vocab);
+  if (is_f32 && devices_.size() == 1) return values;
+  Span span(trace_, EventKind::host, logits_name_);
+  if (!is_f32) values = logits_;
+  bool is_finite = true;
+  constexpr size_t kAtOnce = 2048;  // what is converted is checked while the first cache has it
+  for (size_t i = 0; i < vocab; i += kAtOnce) {
+    const size_t count = std::min(kAtOnce, vocab - i);
+    if (!is_f32)
+      dequantize(first_.activations,
+                 {data + row_bytes(first_.activations, i), row_bytes(first_.activations, count)},
+                 std::span(logits_).subspan(i, count));
+    is_finite &= all_finite(values.subspan(i, count));
+  }
+  if (!is_finite)
+    throw Error(ErrorCode::device, first_.name, "the logits are not finite", "see --on-npu-error");
+  return values;
+}
+
+void Forward::run(std::span<const BatchRows> rows, const OnLogits& on_logits) {
+  for (size_t first = 0; first < rows.size(); first += most_segments_)
+    run_together(rows.subspan(first, std::min<size_t>(most_segments_, rows.size() - first)), first,
+                 on_logits);
+}
+
+void Forward::run_together(std::span<const BatchRows> rows, size_t first_item,
+                           const OnLogits& on_logits) {
+  segments_.clear();
+  uint32_t total = 0, wanted = 0;
+  const SlotKey key{Role::tokens, kNoLayer};
+  std::byte* const ids = buffers_.at({key, owners_.at(key)}).data;
+  for (const BatchRows& item : rows) {
+    const auto count = static_cast<uint32_t>(item.tokens.size());
+    TYTO_ASSERT(count > 0 && total + count <= chunk_ && item.logits <= count);
+    std::memcpy(ids + total * sizeof(Token), item.tokens.data(), item.tokens.size_bytes());
+    segments_.push_back({{total, count, item.position, item.pages}, item.counters});
+    total += count;
+    wanted += item.logits;
+  }
+  const bool is_decode = wanted == total && total == rows.size() && total <= head_rows_;
+  if (is_decode) {
+    run_stage(decode_, segments_);
+    for (uint32_t i = 0; i < total; ++i) on_logits(first_item + i, 0, logits(i));
+    return;
+  }
+  const bool from_start = !prompt_.steps.empty() && rows.front().position == 0;
+  Stage& body = from_start ? prompt_ : prefill_;
+  run_stage(body, segments_);
+  x_home_ = body.x_device;
+  if (wanted > 0) run_head(rows, first_item, on_logits);
+}
+
+// In groups of as many rows as the head takes at once.
+void Forward::run_head(std::span<const BatchRows> rows, size_t first_item,
+                       const OnLogits& on_logits) {
+  size_t item = 0;
+  uint32_t done = 0;  // logits of that item
+  while (item < rows.size()) {
+    kept_.clear();
+    for (uint32_t room = head_rows_; room > 0 && item < rows.size();) {
+      const Segment& segment = segments_[item].segment;
+      const uint32_t left = rows[item].logits - done, now = std::min(room, left);
+      if (now > 0)
+        kept_.push_back({{segment.first_row + segment.rows - left, now, segment.end() - left, {}},
+                         rows[item].counters,
+                         first_item + item,
+                         left});
+      room -= now;
+      done = now == left ? 0 : done + now;
+      if (now == left) ++item;
+    }
+    if (kept_.empty()) return;
+    for (const Row& kept : kept_) move_residual(kept.segment);
+    run_stage(head_, kept_);
+    uint32_t row = 0;
+    for (const Row& kept : kept_)
+      for (uint32_t i = 0; i < kept.segment.rows; ++i)
+        on_logits(kept.item, kept.left - i - 1, logits(row++));
+  }
+}
+
+size_t Forward::event_count(size_t prompt, size_t tokens) const {
+  const auto of = [](const Stage& stage) {
+    size_t events = 2;  // the run and its logits
+    for (const Piece& piece : stage.pieces) events += 4 + piece.program.launches.size();
+    return events;
+  };
+  const size_t chunks = (prompt + chunk_ - 1) / chunk_;
+  return chunks * of(prefill_) + of(head_) + tokens * of(decode_);
+}
+
+// Of the body's result just the rows that are asked for change devices.
+void Forward::move_residual(const Segment& rows) {
+  if (x_home_ == head_.x_device) return;
+  const SlotKey key{Role::x, kNoLayer};
+  const uint64_t row = row_bytes(first_.activations, model_.config.emb);
+  const uint64_t at = rows.first_row * row, bytes = rows.rows * row;
+  const auto own = [&](Device* device) -> Buffer& {
+    return buffers_.at({key, is_host(device) ? owners_.at(key) : device});
+  };
+  const Buffer &from = own(x_home_), &to = own(head_.x_device);
+  if (!is_host(x_home_)) x_home_->sync(from, Sync::from_device, at, bytes);
+  if (from.data != to.data) std::memcpy(to.data + at, from.data + at, bytes);
+  if (!is_host(head_.x_device)) head_.x_device->sync(to, Sync::to_device, at, bytes);
+}
+
+// Of two devices that use the cache one is the host's. Only positions that are in use move: they
+// lie at the front of each group of heads.
+void Forward::move_cache(Device& to, uint32_t positions) {
+  if (kv_home_ != nullptr && positions > 0) {
+    Span span(trace_, EventKind::host, cache_name_);
+    const bool to_host = is_host(&to);
+    Device& other = to_host ? *kv_home_ : to;
+    const uint64_t groups = model_.config.kv_heads / (first_.kv ? first_.kv->group : 1);
+    for (const Buffer& cache : caches_)
+      for (uint64_t group = 0; group < groups; ++group)
+        other.sync(cache, to_host ? Sync::from_device : Sync::to_device,
+                   group * cache.size / groups, cache.size / groups / kv_.page * positions);
+  }
+  kv_home_ = &to;
+}
+
+void Forward::copy_page(const KvTable::Copy& copy) {
+  TYTO_ASSERT(!kv_.is_one_piece);
+  const Config& config = model_.config;
+  const uint64_t row = row_bytes(kv_type_, config.head_dim);
+  const uint64_t head = kv_.page * row, page = config.kv_heads * head;
+  for (const Buffer& cache : caches_)
+    for (uint64_t h = 0; h < config.kv_heads; ++h)
+      std::memcpy(cache.data + copy.to * page + h * head, cache.data + copy.from * page + h * head,
+                  copy.positions * row);
+}
+
+void Forward::run_stage(Stage& stage, const std::vector<Row>& rows) {
+  call_segments_.clear();
+  for (const Row& row : rows) call_segments_.push_back(row.segment);
+  const Call call = call_of(call_segments_);
+  if (stage.kv_device != nullptr && kv_home_ != stage.kv_device)
+    move_cache(*stage.kv_device, call_segments_.front().position);
+  for (size_t i = 0; i < stage.steps.size(); ++i) run_step(stage, i, call, rows);
+}
+
+void Forward::run_step(Stage& stage, size_t index, const Call& call, const std::vector<Row>& rows) {
+  Step& step = stage.steps[index];
+  const uint32_t position = call_segments_.front().position;
+  DispatchSpan span(trace_, step.label, position, call.rows);
+  for (const HostCopy& copy : step.before)
+    std::memcpy(copy.to, copy.from, call.rows * copy.row_bytes);
+  Completion done;
+  try {
+    step.executable->submit(call);
+    done = step.executable->wait(options_.timeout);
+  } catch (...) {
+    ++step.total->submissions;  // that was never completed
+    for (const Row& row : rows)
+      if (row.counters != nullptr) ++entry_of(*row.counters, *step.total).submissions;
+    throw;
+  }
+  for (const HostCopy& copy : step.after)
+    std::memcpy(copy.to, copy.from, call.rows * copy.row_bytes);
+  step.total->add(done);
+  uint32_t first = 0;
+  for (const Row& row : rows) {
+    if (row.counters != nullptr)
+      entry_of(*row.counters, *step.total).add(share_of(done, first, row.segment.rows, call.rows));
+    first += row.segment.rows;
+  }
+  span.completed(done);
+  if (options_.observer)
+    options_.observer({stage.part, stage.pieces, index, step.buffers, *step.device, call, position,
+                       rotating_ != nullptr && !is_host(rotating_)});
+}
+
+}  // namespace tyto

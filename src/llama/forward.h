@@ -1,0 +1,170 @@
+// The forward pass made ready to run on its devices: programs placed, stitched, loaded and bound.
+// Knows rows and pages, no sequences: llama/pipeline.h does.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+#include "llama/forward_program.h"
+#include "llama/kv_pool.h"
+#include "model/model.h"
+#include "program/stitch.h"
+#include "text/vocabulary.h"
+#include "trace/span.h"
+
+namespace tyto {
+
+// What an observer is shown of a dispatch that has just completed (check/observation.h).
+struct DispatchView {
+  Part part;
+  const std::vector<Piece>& pieces;  // of the part
+  size_t index;                      // of the one that ran
+  std::span<const Buffer> buffers;   // [slots of the piece]
+  Device& device;
+  const Call& call;
+  uint32_t position;  // of the call's first row
+  bool in_halves;     // rows of q and k that a checkpoint has in pairs
+};
+using DispatchObserver = std::function<void(const DispatchView&)>;
+
+struct ForwardOptions {
+  uint32_t context = 0;          // 0: the model's
+  uint32_t prefill_chunk = 256;  // rows per call
+  Fusion fusion = Fusion::block;
+  std::optional<DType> kv_type = {};  // none: the device's own, else f16
+  uint64_t kv_memory = 0;             // bytes that caches may take; 0: enough for the contexts
+  uint32_t sequences = 1;             // of so many sequences
+  std::chrono::milliseconds timeout = std::chrono::seconds(120);  // of one dispatch
+  DispatchObserver observer = {};                                 // none: nothing is shown
+};
+
+// Where the devices of a Forward keep keys and values.
+struct KvShape {
+  uint32_t page = 0;          // positions
+  uint32_t pages = 0;         // there is room for
+  uint64_t page_bytes = 0;    // of all layers, keys and values
+  bool is_one_piece = false;  // one page, which kernels address without a table
+};
+
+// Rows of one sequence.
+struct BatchRows {
+  std::span<const Token> tokens;
+  uint32_t position = 0;               // of the first in its sequence
+  std::span<const KvPage> pages = {};  // with room for all
+  uint32_t logits = 0;                 // of the last so many rows
+  // Gets the batch's work in proportion to the rows.
+  std::vector<DeviceCounters>* counters = nullptr;
+};
+
+// Used by one thread. Model and devices outlive it.
+class Forward {
+ public:
+  // `devices` in order of preference.
+  Forward(const Model& model, std::span<Device* const> devices, const ForwardOptions& options,
+          Trace& trace);
+
+  // The logits of rows[item], its last but `behind`: valid during the call.
+  using OnLogits = std::function<void(size_t item, uint32_t behind, std::span<const float> logits)>;
+  // At most most_rows() rows together.
+  void run(std::span<const BatchRows> rows, const OnLogits& on_logits);
+
+  void copy_page(const KvTable::Copy& copy);
+  const KvShape& kv() const { return kv_; }
+  uint32_t context() const { return context_; }
+  uint32_t most_rows() const { return chunk_; }
+  size_t dispatches_per_token() const { return decode_.steps.size(); }
+  // Events that a recording of `prompt` rows and then `tokens` single ones takes, at most.
+  size_t event_count(size_t prompt, size_t tokens) const;
+
+ private:
+  // Bytes of a slot that two devices with memory of their own share: through the host.
+  struct HostCopy {
+    const std::byte* from;
+    std::byte* to;
+    uint64_t row_bytes;
+  };
+  // One dispatch: a loaded program with everything bound.
+  struct Step {
+    Device* device = nullptr;
+    std::unique_ptr<Executable> executable = {};
+    std::vector<Buffer> buffers = {};  // [slots]
+    DispatchLabel label = {};
+    DeviceCounters* total = nullptr;
+    std::vector<HostCopy> before = {}, after = {};
+  };
+  // A part of the forward pass, and who has the cache and the residual stream meanwhile.
+  struct Stage {
+    Part part = Part::body;
+    std::vector<Piece> pieces = {};
+    std::vector<Step> steps = {};  // [pieces]
+    Device* kv_device = nullptr;   // none: it does not touch the cache
+    Device* x_device = nullptr;    // the last to use the residual stream
+  };
+  struct Planned {
+    ForwardProgram forward;
+    Stage stage;
+  };
+  using SlotKey = std::pair<Role, uint16_t>;
+  // A segment of a call, and whose it is.
+  struct Row {
+    Segment segment;
+    std::vector<DeviceCounters>* counters = nullptr;
+    size_t item = 0;    // head: of the batch
+    uint32_t left = 0;  // head: logits that the item wants from here on
+  };
+
+  bool is_host(const Device* device) const { return hosts_.contains(device); }
+  void choose_shapes(const ForwardOptions& options);
+  void build();
+  Planned plan(Part part, uint32_t rows, Fusion fusion, bool from_start = false);
+  Stage prepare(Planned planned);
+  Step make_step(const Piece& piece, const ForwardProgram& forward,
+                 const std::vector<DispatchLabel>& labels);
+  Buffer& buffer(const Slot& slot, Device& user);
+
+  void run_together(std::span<const BatchRows> rows, size_t first_item, const OnLogits& on_logits);
+  void run_head(std::span<const BatchRows> rows, size_t first_item, const OnLogits& on_logits);
+  void run_stage(Stage& stage, const std::vector<Row>& rows);
+  void run_step(Stage& stage, size_t index, const Call& call, const std::vector<Row>& rows);
+  void move_residual(const Segment& rows);
+  void move_cache(Device& to, uint32_t positions);
+  std::span<const float> logits(uint32_t row);
+
+  const Model& model_;
+  Trace& trace_;
+  const uint16_t logits_name_, cache_name_;
+  const std::vector<Device*> devices_;
+  const ForwardOptions options_;
+  const DeviceInfo first_;  // of devices_.front()
+  const uint32_t context_;
+  const std::vector<float> frequencies_;
+  uint32_t chunk_ = 0;      // rows per prefill call
+  uint32_t head_rows_ = 0;  // logits per call
+  DType kv_type_ = DType::f16;
+  KvShape kv_;
+  std::map<SlotKey, Device*> owners_;                      // who allocates what several devices use
+  std::map<std::pair<SlotKey, Device*>, Buffer> buffers_;  // the parts share them
+  std::vector<Buffer> caches_;
+  Device* kv_home_ = nullptr;  // whose copy of the cache is the newest
+  Device* x_home_ = nullptr;   // who has the residual stream after the body
+  Device* rotating_ = nullptr;
+  std::set<const Device*> hosts_;  // those that compute in the host's memory
+  uint32_t most_segments_ = UINT32_MAX;
+  Stage prompt_;   // body of up to chunk_ rows from position 0, where that has kernels of its own
+  Stage prefill_;  // body of up to chunk_ rows
+  Stage head_;     // logits of up to head_rows_ rows
+  Stage decode_;   // body and head of rows that all have logits, one of each sequence
+  std::vector<Row> segments_, kept_;  // of the body's call, of the head's
+  std::vector<Segment> call_segments_;
+  std::vector<float> logits_;  // [vocab], where activations are not f32
+};
+
+}  // namespace tyto

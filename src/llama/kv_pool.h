@@ -1,0 +1,102 @@
+// Which pages of the KV memory are whose. Bookkeeping only: no byte of the cache is touched here.
+// Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace tyto {
+
+using KvPage = uint32_t;
+
+// Pages of `page_positions` positions each, reference-counted.
+class KvPool {
+ public:
+  // All positions together can be counted in 32 bits.
+  KvPool(uint32_t pages, uint32_t page_positions);
+  ~KvPool();                                            // every reference has been given back
+  void reset(uint32_t pages, uint32_t page_positions);  // of a pool that nobody uses
+  KvPool(const KvPool&) = delete;
+  KvPool& operator=(const KvPool&) = delete;
+
+  uint32_t page_positions() const { return page_positions_; }
+  uint32_t capacity() const { return static_cast<uint32_t>(references_.size()); }
+  uint32_t available() const { return static_cast<uint32_t>(free_.size()); }
+  uint32_t in_use() const { return capacity() - available(); }
+  uint32_t peak() const { return peak_; }  // most in use at once so far
+
+  // Pages in which `positions` lie.
+  uint32_t pages_for(uint32_t positions) const;
+
+  // A page with one reference; nothing when all are taken. The lowest free page first, so that
+  // memory is touched from the front.
+  std::optional<KvPage> take();
+  void retain(KvPage page);
+  void release(KvPage page);
+  uint32_t references(KvPage page) const;  // 0: free
+
+ private:
+  uint32_t page_positions_ = 0;
+  std::vector<uint32_t> references_;  // [capacity]
+  std::vector<KvPage> free_;          // a heap, the lowest on top
+  uint32_t peak_ = 0;
+};
+
+// The pages in which one sequence's positions lie, in order. Gives its references back when it
+// goes; the pool outlives it. One that was moved from is empty.
+class KvTable {
+ public:
+  explicit KvTable(KvPool& pool) : pool_(&pool) {}
+  // On pages that others hold, with references of its own: what share() and caches of prefixes
+  // make. As many pages as `length` positions take.
+  KvTable(KvPool& pool, std::span<const KvPage> pages, uint32_t length);
+  ~KvTable();
+  KvTable(KvTable&& other) noexcept;
+  KvTable& operator=(KvTable&& other) noexcept;
+  KvTable(const KvTable&) = delete;
+  KvTable& operator=(const KvTable&) = delete;
+
+  std::span<const KvPage> pages() const { return pages_; }
+  uint32_t length() const { return length_; }  // positions in use
+  uint32_t room() const;                       // positions the pages have room for
+
+  // A page that is shared must not be appended to: `from`'s first `positions` are to be copied to
+  // `to`.
+  struct Copy {
+    KvPage from = 0;
+    KvPage to = 0;
+    uint32_t positions = 0;
+    bool operator==(const Copy&) const = default;
+  };
+
+  // Pages that grow_to(length) would have to take from the pool: new ones and the copy of a shared
+  // last page.
+  uint32_t pages_needed(uint32_t length) const;
+
+  // Makes room for writing the positions from length() up to `length`, which is not less. False,
+  // and nothing changed, when the pool has too few free pages. At most one copy is needed (of the
+  // partly used page, if it is shared): the caller performs it before anything is written and
+  // before any other table changes, for nothing holds `from` on this table's behalf.
+  [[nodiscard]] bool grow_to(uint32_t length, std::optional<Copy>& copy);
+
+  // More than length(), after a run: positions up to there have been written, within the room; what
+  // room is left stays. Otherwise forgets the positions from `length` on and gives back the pages
+  // that hold none, so that set_length(length()) gives up unused room and set_length(0) everything.
+  void set_length(uint32_t length);
+
+  // Another table on the first `length` positions, which this one holds. Whichever of the two is
+  // first to append to a page that both have in part copies it.
+  KvTable share(uint32_t length) const;
+
+ private:
+  bool appends_to_shared_page(uint32_t length) const;
+  void release_from(size_t first);
+
+  KvPool* pool_;
+  std::vector<KvPage> pages_;
+  uint32_t length_ = 0;
+};
+
+}  // namespace tyto

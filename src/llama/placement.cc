@@ -1,0 +1,45 @@
+#include "llama/placement.h"
+
+#include "base/error.h"
+#include "program/kernels.h"
+
+namespace tyto {
+
+std::vector<uint8_t> place(const Program& program, std::span<Device* const> devices, Trace& trace) {
+  std::vector<uint8_t> placement;
+  for (const Launch& launch : program.launches) {
+    size_t chosen = devices.size();
+    for (size_t d = 0; d < devices.size() && chosen == devices.size(); ++d) {
+      const auto reason = devices[d]->why_not(program, launch);
+      if (!reason)
+        chosen = d;
+      else
+        trace.fallback(fmt::format("{} not on {}: {}", spec(launch.kernel).name,
+                                   devices[d]->info().name, *reason));
+    }
+    if (chosen == devices.size())
+      throw Error(ErrorCode::unsupported, launch.name, "no device can run it",
+                  trace.fallbacks().back());
+    placement.push_back(static_cast<uint8_t>(chosen));
+  }
+  return placement;
+}
+
+Device* rotating_device(const Program& program, std::span<const uint8_t> placement,
+                        std::span<Device* const> devices, Device* before) {
+  Device* rotating = before;
+  for (size_t i = 0; i < placement.size(); ++i) {
+    const Launch& launch = program.launches[i];
+    if (launch.kernel != Kernel::rope || !launch.shape.rope_pairs) continue;
+    Device* device = devices[placement[i]];
+    if (rotating != nullptr && rotating != device)
+      throw Error(ErrorCode::unsupported, launch.name,
+                  fmt::format("{} and {} would rotate it, each in its own order",
+                              rotating->info().name, device->info().name),
+                  "use the model's safetensors files, or --device cpu");
+    rotating = device;
+  }
+  return rotating;
+}
+
+}  // namespace tyto

@@ -1,0 +1,24 @@
+// Which device runs what: each launch of a program goes to the first device that can run it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+#include "program/stitch.h"
+#include "trace/trace.h"
+
+namespace tyto {
+
+// [program.launches], as indices of `devices`, which are in order of preference. What a device
+// refused is a fallback; a launch that no device can run is an Error.
+std::vector<uint8_t> place(const Program& program, std::span<Device* const> devices, Trace& trace);
+
+// The one device that rotates heads whose rows a checkpoint keeps in pairs; none: nothing is
+// rotated so. An NPU's projections leave such rows in halves. Scores do not care as long as every
+// position went the same way, so two devices that would rotate them are an Error.
+Device* rotating_device(const Program& program, std::span<const uint8_t> placement,
+                        std::span<Device* const> devices, Device* before);
+
+}  // namespace tyto

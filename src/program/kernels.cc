@@ -1,0 +1,349 @@
+#include "program/kernels.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace tyto {
+namespace {
+
+const Slot& slot_of(const Program& program, const Launch& launch, size_t arg) {
+  return program.slots[launch.args[arg].slot];
+}
+
+uint64_t activation_bytes(const Slot& slot, const Call& call) {
+  return call.rows * row_bytes(slot.dtype, slot.cols);
+}
+
+// Sum over the call's rows of the positions each one attends to (its own included).
+uint64_t attended_positions(const Segment& segment) {
+  const uint64_t n = segment.rows;
+  return n * segment.position + n * (n + 1) / 2;
+}
+
+// Every argument is an activation of call.rows rows; `flops_per_value` on the first one.
+Cost elementwise(const Program& program, const Launch& launch, const Call& call,
+                 uint64_t flops_per_value) {
+  Cost total;
+  for (const Arg& arg : launch.args) {
+    const Slot& slot = program.slots[arg.slot];
+    if (slot.kind == SlotKind::weight)
+      total.bytes += slot.bytes();
+    else
+      total.bytes += activation_bytes(slot, call) * (arg.reads + arg.writes);
+  }
+  total.flops = call.rows * slot_of(program, launch, 0).cols * flops_per_value;
+  return total;
+}
+
+Cost embed_cost(const Program& program, const Launch& launch, const Call& call) {
+  const Slot& table = slot_of(program, launch, 1);
+  const Slot& out = slot_of(program, launch, 2);
+  return {call.rows * row_bytes(table.dtype, table.cols) + activation_bytes(out, call), 0};
+}
+
+Cost rope_table_cost(const Program& program, const Launch& launch, const Call& call) {
+  const Slot& table = slot_of(program, launch, 1);
+  return {activation_bytes(table, call), call.rows * table.cols};
+}
+
+Cost rmsnorm_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 4);
+}
+
+Cost matmul_cost(const Program& program, const Launch& launch, const Call& call) {
+  const Slot& x = slot_of(program, launch, 0);
+  const Slot& weight = slot_of(program, launch, 1);
+  const Slot& y = slot_of(program, launch, 2);
+  Cost total{weight.bytes() + activation_bytes(x, call) + activation_bytes(y, call),
+             2 * call.rows * weight.rows * weight.cols};
+  if (launch.args.size() > 3) total.bytes += slot_of(program, launch, 3).bytes();
+  return total;
+}
+
+Cost matmul_q8_cost(const Program& program, const Launch& launch, const Call& call) {
+  const Slot& weight = slot_of(program, launch, 1);
+  return {weight.bytes() + slot_of(program, launch, 2).bytes() +
+              activation_bytes(slot_of(program, launch, 0), call) +
+              activation_bytes(slot_of(program, launch, 3), call),
+          2 * call.rows * weight.rows * weight.cols};
+}
+
+Cost rope_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 3);
+}
+
+Cost kv_append_cost(const Program& program, const Launch& launch, const Call& call) {
+  const Slot& k = slot_of(program, launch, 0);
+  const Slot& cache = slot_of(program, launch, 2);
+  return {2 * (activation_bytes(k, call) + call.rows * row_bytes(cache.dtype, k.cols)), 0};
+}
+
+Cost attention_cost(const Program& program, const Launch& launch, const Call& call) {
+  const LaunchShape& shape = launch.shape;
+  const Slot& q = slot_of(program, launch, 0);
+  const Slot& cache = slot_of(program, launch, 1);
+  uint64_t cached = 0, attended = 0;  // positions
+  for (const Segment& segment : call.segments()) {
+    cached += segment.end();
+    attended += attended_positions(segment);
+  }
+  return {2 * activation_bytes(q, call) +
+              2 * cached * shape.kv_heads * row_bytes(cache.dtype, shape.head_dim),
+          4 * attended * shape.heads * shape.head_dim};
+}
+
+Cost add_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 1);
+}
+
+Cost swiglu_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 5);
+}
+
+Cost cast_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 0);
+}
+
+Cost prompt_attention_cost(const Program& program, const Launch& launch, const Call& call) {
+  const LaunchShape& shape = launch.shape;
+  Cost total = elementwise(program, launch, call, 0);
+  const uint64_t pairs = uint64_t{call.rows} * (call.rows + 1) / 2;
+  total.flops = 4 * pairs * shape.heads * shape.head_dim;
+  return total;
+}
+
+Cost gather_rows_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 0);
+}
+
+// Shapes.
+// ---------------------------------------------------------------------------------------------
+
+uint64_t q_width(const LaunchShape& shape) {
+  return uint64_t{shape.heads} * shape.head_dim;
+}
+
+uint64_t kv_width(const LaunchShape& shape) {
+  return uint64_t{shape.kv_heads} * shape.head_dim;
+}
+
+bool embed_fits(const Program& program, const Launch& launch) {
+  return slot_of(program, launch, 0).dtype == DType::i32 &&
+         slot_of(program, launch, 1).cols == slot_of(program, launch, 2).cols;
+}
+
+bool rope_table_fits(const Program& program, const Launch& launch) {
+  return slot_of(program, launch, 1).cols == 2 * slot_of(program, launch, 0).cols;
+}
+
+bool rmsnorm_fits(const Program& program, const Launch& launch) {
+  const uint64_t width = slot_of(program, launch, 0).cols, group = slot_of(program, launch, 1).cols;
+  return width == slot_of(program, launch, 2).cols && group > 0 && width % group == 0;
+}
+
+bool matmul_fits(const Program& program, const Launch& launch) {
+  const Slot& weight = slot_of(program, launch, 1);
+  return slot_of(program, launch, 0).cols == weight.cols &&
+         slot_of(program, launch, 2).cols == weight.rows &&
+         (launch.args.size() == 3 || slot_of(program, launch, 3).cols == weight.rows);
+}
+
+bool matmul_i8_fits(const Program& program, const Launch& launch) {
+  return slot_of(program, launch, 0).dtype == DType::i8 &&
+         slot_of(program, launch, 1).dtype == DType::i8 &&
+         slot_of(program, launch, 2).dtype == DType::i32 && matmul_fits(program, launch);
+}
+
+bool matmul_q8_fits(const Program& program, const Launch& launch) {
+  const Slot& weight = slot_of(program, launch, 1);
+  return weight.dtype == DType::i8 && slot_of(program, launch, 0).cols == weight.cols &&
+         slot_of(program, launch, 2).cols == weight.rows &&
+         slot_of(program, launch, 3).cols == weight.rows;
+}
+
+bool rope_fits(const Program& program, const Launch& launch) {
+  const uint64_t width = q_width(launch.shape), table = slot_of(program, launch, 1).cols;
+  return slot_of(program, launch, 0).cols == width &&
+         (table == launch.shape.head_dim || table == width) &&
+         (launch.args.size() == 2 || slot_of(program, launch, 2).cols == width);
+}
+
+bool cache_fits(const Slot& cache, const LaunchShape& shape) {
+  if (cache.cols != shape.head_dim || shape.kv_heads == 0) return false;
+  if (shape.page == 0) return cache.rows == uint64_t{shape.kv_heads} * shape.context;
+  return shape.kv_group == 1 && cache.rows % (uint64_t{shape.kv_heads} * shape.page) == 0;
+}
+
+bool kv_append_fits(const Program& program, const Launch& launch) {
+  const LaunchShape& shape = launch.shape;
+  return shape.kv_group > 0 && shape.kv_heads % shape.kv_group == 0 &&
+         slot_of(program, launch, 0).cols == kv_width(shape) &&
+         slot_of(program, launch, 1).cols == kv_width(shape) &&
+         cache_fits(slot_of(program, launch, 2), shape) &&
+         cache_fits(slot_of(program, launch, 3), shape);
+}
+
+bool attention_fits(const Program& program, const Launch& launch) {
+  const LaunchShape& shape = launch.shape;
+  return slot_of(program, launch, 0).cols == q_width(shape) &&
+         slot_of(program, launch, 3).cols == q_width(shape) && shape.kv_heads > 0 &&
+         shape.heads % shape.kv_heads == 0 && cache_fits(slot_of(program, launch, 1), shape) &&
+         cache_fits(slot_of(program, launch, 2), shape);
+}
+
+bool prompt_attention_fits(const Program& program, const Launch& launch) {
+  const LaunchShape& shape = launch.shape;
+  return slot_of(program, launch, 0).cols == q_width(shape) &&
+         slot_of(program, launch, 3).cols == q_width(shape) && shape.kv_heads > 0 &&
+         shape.heads % shape.kv_heads == 0 && slot_of(program, launch, 1).cols == kv_width(shape) &&
+         slot_of(program, launch, 2).cols == kv_width(shape);
+}
+
+bool same_widths(const Program& program, const Launch& launch) {
+  for (size_t i = 1; i < launch.args.size(); ++i)
+    if (slot_of(program, launch, i).cols != slot_of(program, launch, 0).cols) return false;
+  return true;
+}
+
+// The table.
+// ---------------------------------------------------------------------------------------------
+
+constexpr ArgSpec ids(std::string_view name) {
+  return {name, ArgKind::ids, true, false};
+}
+constexpr ArgSpec matrix(std::string_view name) {
+  return {name, ArgKind::matrix, true, false};
+}
+constexpr ArgSpec vector(std::string_view name) {
+  return {name, ArgKind::vector, true, false};
+}
+constexpr ArgSpec in(std::string_view name, ArgKind kind = ArgKind::rows) {
+  return {name, kind, true, false};
+}
+constexpr ArgSpec out(std::string_view name, ArgKind kind = ArgKind::rows) {
+  return {name, kind, false, true};
+}
+constexpr ArgSpec inout(std::string_view name) {
+  return {name, ArgKind::rows, true, true};
+}
+
+using K = Kernel;
+using A = ArgKind;
+
+// clang-format off
+constexpr std::array<KernelSpec, 14> kSpecs = {{
+    {K::embed, "embed", "x[t] = table[tokens[t]]",
+     {ids("tokens"), matrix("table"), out("x")}, 3, 3, false,
+     Operator::other, embed_fits, embed_cost},
+    {K::rope_table, "rope_table", "cos and sin of position * frequency, a row for each of the call's",
+     {vector("frequencies"), out("table")}, 2, 2, false,
+     Operator::norm_rope, rope_table_fits, rope_table_cost},
+    {K::rmsnorm, "rmsnorm", "y = x / rms(x) * weight over each weight-sized group",
+     {in("x"), vector("weight"), out("y")}, 3, 3, false,
+     Operator::norm_rope, rmsnorm_fits, rmsnorm_cost},
+    {K::matmul, "matmul", "y = x * weight^T (+ bias)",
+     {in("x"), matrix("weight"), out("y"), vector("bias")}, 3, 4, false,
+     Operator::projection, matmul_fits, matmul_cost},
+    {K::rope, "rope", "rotates each head of x by a row for all or one each, in place or into y",
+     {inout("x"), in("table"), out("y")}, 2, 3, true,
+     Operator::norm_rope, rope_fits, rope_cost},
+    {K::kv_append, "kv_append", "writes k and v at the segments' positions",
+     {in("k"), in("v"), out("k_cache", A::cache), out("v_cache", A::cache)}, 4, 4, false,
+     Operator::attention, kv_append_fits, kv_append_cost},
+    {K::attention, "attention", "causal softmax(q k^T / sqrt(head_dim)) v, each segment in its own cache",
+     {in("q"), in("k_cache", A::cache), in("v_cache", A::cache), out("y")}, 4, 4, false,
+     Operator::attention, attention_fits, attention_cost},
+    {K::add, "add", "x += y, or z = x + y",
+     {inout("x"), in("y"), out("z")}, 2, 3, true,
+     Operator::other, same_widths, add_cost},
+    {K::swiglu, "swiglu", "y = silu(gate) * up",
+     {in("gate"), in("up"), out("y")}, 3, 3, false,
+     Operator::feed_forward, same_widths, swiglu_cost},
+    {K::gather_rows, "gather_rows", "y = the segments' rows of x, one segment's after the other's",
+     {in("x", A::gathered), out("y")}, 2, 2, false,
+     Operator::other, same_widths, gather_rows_cost},
+    {K::cast, "cast", "y = x, in the type of y",
+     {in("x"), out("y")}, 2, 2, false,
+     Operator::other, same_widths, cast_cost},
+    {K::prompt_attention, "prompt_attention", "attention of a prompt's own rows, from position 0, without a cache",
+     {in("q"), in("k"), in("v"), out("y")}, 4, 4, false,
+     Operator::attention, prompt_attention_fits, prompt_attention_cost},
+    {K::matmul_i8, "matmul_i8", "y = x * weight^T in integers: i8 by i8 into i32",
+     {in("x", A::integers), matrix("weight"), out("y", A::integers)}, 3, 3, false,
+     Operator::projection, matmul_i8_fits, matmul_cost},
+    {K::matmul_q8, "matmul_q8", "y = x * (scales * weight)^T: i8 weights, each row of x rounded to 8 bits",
+     {in("x"), matrix("weight"), vector("scales"), out("y")}, 4, 4, false,
+     Operator::projection, matmul_q8_fits, matmul_q8_cost},
+}};
+// clang-format on
+static_assert(kSpecs.size() == static_cast<size_t>(kLastKernel) + 1);
+
+}  // namespace
+
+std::span<const KernelSpec> kernel_specs() {
+  return kSpecs;
+}
+
+const KernelSpec& spec(Kernel kernel) {
+  return kSpecs[static_cast<size_t>(kernel)];
+}
+
+ArgSpec arg_spec(const Launch& launch, size_t arg) {
+  const KernelSpec& kernel = spec(launch.kernel);
+  ArgSpec result = kernel.args[arg];
+  const bool writes_elsewhere = kernel.may_be_in_place && launch.args.size() > kernel.required;
+  if (arg == 0 && writes_elsewhere) result.writes = false;
+  return result;
+}
+
+Operator operator_of(const Launch& launch) {
+  const Operator own = spec(launch.kernel).op;
+  const bool is_product = own == Operator::projection || launch.kernel == Kernel::cast;
+  if (!is_product) return own;
+  switch (launch.role) {
+    case Role::gate:
+    case Role::up:
+    case Role::down:
+      return Operator::feed_forward;
+    case Role::lm_head:
+      return Operator::head;
+    case Role::none:
+      return own;
+    default:
+      return Operator::projection;
+  }
+}
+
+Cost cost(const Program& program, const Launch& launch, const Call& call) {
+  return spec(launch.kernel).cost(program, launch, call);
+}
+
+Cost cost(const Program& program, const Call& call) {
+  Cost total;
+  for (const Launch& launch : program.launches) total += cost(program, launch, call);
+  return total;
+}
+
+size_t cache_arg(const Launch& launch) {
+  const KernelSpec& kernel = spec(launch.kernel);
+  for (size_t i = 0; i < kernel.most; ++i)
+    if (kernel.args[i].kind == ArgKind::cache) return i;
+  return kNoArg;
+}
+
+void check(const Program& program) {
+  for (const Launch& launch : program.launches) {
+    const KernelSpec& kernel = spec(launch.kernel);
+    const bool counted = launch.args.size() >= kernel.required && launch.args.size() <= kernel.most;
+    const bool in_range = std::all_of(launch.args.begin(), launch.args.end(), [&](const Arg& arg) {
+      return arg.slot < program.slots.size();
+    });
+    if (!counted || !in_range || !kernel.fits(program, launch))
+      throw Error(ErrorCode::device, program.name + ": " + launch.name,
+                  fmt::format("arguments do not fit kernel {}", kernel.name));
+  }
+}
+
+}  // namespace tyto

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Damaged and foreign models."""
+import json
+import struct
+
+from harness import FIXTURES, CliTest, main, tyto
+
+
+class Damaged(CliTest):
+    """Truncated and corrupted files: a one-line error that names the file, exit 1, never a crash."""
+
+    def test_every_truncation_of_a_gguf(self):
+        whole = self.model.read_bytes()
+        damaged = self.work / "damaged.gguf"
+        for size in [0, 3, 4, 7, 8, 15, 23, 24, 100, 1000, len(whole) // 2, len(whole) - 1]:
+            damaged.write_bytes(whole[:size])
+            self.check_error(tyto("run", "-m", damaged, "-p", "x"), 1, "damaged.gguf")
+
+    def test_corrupted_counts_in_a_gguf(self):
+        damaged = self.work / "damaged.gguf"
+        for offset in (8, 16):  # tensor count, metadata count
+            for value in (2**63, 2**60, 2**32, 2**64 - 1):
+                content = bytearray(self.model.read_bytes())
+                content[offset:offset + 8] = struct.pack("<Q", value)
+                damaged.write_bytes(content)
+                self.check_error(tyto("inspect", "-m", damaged), 1, "damaged.gguf")
+
+    def test_unsupported_architecture_is_named(self):
+        damaged = self.work / "other.gguf"
+        content = self.model.read_bytes()
+        key = b"general.architecture"
+        at = content.index(key) + len(key) + 4 + 8
+        damaged.write_bytes(content[:at] + b"mamba" + content[at + 5:])
+        self.check_error(tyto("inspect", "-m", damaged), 1, "mamba")
+
+    def test_checkpoint_folders(self):
+        source = FIXTURES / "llama3" / "model"
+        folder = self.work / "checkpoint"
+        folder.mkdir(exist_ok=True)
+        files = {path.name: path.read_bytes() for path in source.iterdir()}
+
+        def damage(name, content):
+            for other, original in files.items():
+                (folder / other).write_bytes(original)
+            if content is None:
+                (folder / name).unlink()
+            else:
+                (folder / name).write_bytes(content)
+            return tyto("run", "-m", folder, "-p", "x", "-n", "1")
+
+        config = json.loads(files["config.json"])
+        self.check_error(damage("config.json", None), 1, "config.json")
+        self.check_error(damage("config.json", b"{"), 1, "config.json")
+        self.check_error(damage("config.json", b"[" * 100000), 1, "config.json")
+        self.check_error(damage("config.json", json.dumps({**config, "model_type": "rwkv"}).encode()), 1, "rwkv")
+        self.check_error(damage("config.json", json.dumps({**config, "hidden_size": 2**60}).encode()), 1,
+                         "hidden_size")
+        self.check_error(damage("config.json", json.dumps({**config, "num_hidden_layers": 3}).encode()), 1,
+                         "layers.2")
+        weights = files["model.safetensors"]
+        self.check_error(damage("model.safetensors", None), 1, "safetensors")
+        self.check_error(damage("model.safetensors", weights[:-10]), 1, "model.safetensors")
+        self.check_error(damage("model.safetensors", struct.pack("<Q", 2**60) + weights[8:]), 1, "model.safetensors")
+        self.check_error(damage("model.safetensors", weights.replace(b"BF16", b"F8_X", 1)), 1, "F8_X")
+        self.check_error(damage("tokenizer.json", b"{}"), 1, "tokenizer.json")
+        self.check_error(damage("tokenizer.json", files["tokenizer.json"][:500]), 1, "tokenizer.json")
+
+
+if __name__ == "__main__":
+    main()

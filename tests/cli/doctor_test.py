@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""tyto doctor."""
+import json
+
+from harness import CliTest, main, tyto, write_tree
+
+
+class Doctor(CliTest):
+    def doctor(self, root, *args):
+        return tyto("doctor", "--root", root, *args, environment={"XDG_CACHE_HOME": str(self.work / "cache")})
+
+    def machine(self, name):
+        """A Strix Halo whose driver is not loaded."""
+        pci = "sys/bus/pci/devices/0000:c5:00.1/"
+        return write_tree(self.work / name, {
+            pci + "vendor": "0x1022\n", pci + "device": "0x17f0\n", pci + "class": "0x118000\n",
+            pci + "revision": "0x11\n", "proc/sys/kernel/osrelease": "6.14.2\n",
+            "lib/modules/6.14.2/kernel/drivers/accel/amdxdna/amdxdna.ko.xz": "",
+            "lib/firmware/amdnpu/17f0_11/npu.sbin.xz": ""})
+
+    def check_of(self, result, name):
+        return [check for check in json.loads(result.stdout)["checks"] if check["check"] == name][0]
+
+    def test_this_machine(self):
+        result = tyto("doctor", "--json", environment={"XDG_CACHE_HOME": str(self.work / "cache")})
+        report = json.loads(result.stdout)
+        self.assertEqual(result.returncode, 1 if report["verdict"] == "fail" else 0)
+        checks = {check["check"]: check for check in report["checks"]}
+        for name in ("processor", "memory", "kernel", "NPU", "model", "cpu", "cpu speed", "vnpu", "vnpu speed"):
+            self.assertIn(name, checks)
+        for name in ("cpu", "vnpu", "model"):
+            self.assertEqual(checks[name]["state"], "ok", checks[name])
+        self.assertIn("modelled", checks["vnpu speed"]["detail"])
+        for check in report["checks"]:
+            self.assertEqual(check["fix"] is not None, check["state"] in ("warn", "fail"), check)
+        self.assertEqual(json.loads(tyto("validate", "--json").stdout)["schema"], "tyto-doctor/1")
+
+    def test_a_recorded_machine(self):
+        result = self.doctor(self.machine("unloaded"))
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertTrue(any(line.startswith("✓ NPU ") and "Strix Halo" in line for line in lines), result.stdout)
+        self.assertTrue(any(line.startswith("✗ driver ") for line in lines), result.stdout)
+        self.assertIn("sudo modprobe amdxdna", lines[-1])
+        self.assertNotIn("cpu speed", result.stdout)  # nothing is tried out for another machine
+        for line in lines:
+            self.assertLessEqual(len(line), 100, line)
+
+    def test_a_damaged_kernel_cache(self):
+        manifest = self.work / "cache" / "tyto" / "kernels" / "manifest.json"
+        manifest.parent.mkdir(parents=True)
+        manifest.write_text("{ damaged")
+        result = self.doctor(self.machine("damaged"), "--json")
+        manifest.unlink()
+        check = self.check_of(result, "kernel images")
+        self.assertEqual(check["state"], "fail")
+        self.assertIn("manifest.json", check["detail"])
+
+    def test_a_model_that_does_not_open(self):
+        result = tyto("doctor", "-m", self.work / "absent.gguf", "--json")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.check_of(result, "model")["state"], "fail")
+
+    def test_bad_usage(self):
+        self.check_error(tyto("doctor", "--root", self.work / "nowhere"), 2, "nowhere")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""tyto inspect, eval, quantize, synth and perplexity; flags of the cpu device."""
+import json
+import struct
+
+from harness import FIXTURES, OWLET, CliTest, main, tyto
+
+
+class Files(CliTest):
+    def test_inspect(self):
+        result = json.loads(tyto("inspect", "-m", self.model, "--json", "--tensors").stdout)
+        self.assertEqual(result["architecture"], "llama")
+        self.assertGreater(result["parameters"], 0)
+        self.assertEqual(sum(t["bytes"] for t in result["tensors"]), result["weight_bytes"])
+        self.assertIn("layers", tyto("inspect", "-m", self.model).stdout)
+
+    def test_eval_writes_every_position_and_the_reference_agrees(self):
+        out, plain = self.work / "a.f32", self.work / "b.f32"
+        tokens = ["--tokens", "1,2,3,4,5"]
+        self.assertEqual(tyto("eval", "-m", self.model, *tokens, "--logits", out).returncode, 0)
+        self.assertEqual(tyto("eval", "-m", self.model, *tokens, "--logits", plain, "--reference").returncode, 0)
+        vocab = json.loads(tyto("inspect", "-m", self.model, "--json").stdout)["vocab"]
+        a, b = (struct.unpack(f"<{5 * vocab}f", path.read_bytes()) for path in (out, plain))
+        worst = max(abs(x - y) for x, y in zip(a, b))
+        self.assertLess(worst, 0.01 * max(map(abs, b)))
+
+    def test_eval_that_fails_leaves_no_file(self):
+        out = self.work / "never.f32"
+        self.check_error(tyto("eval", "-m", self.model, "--tokens", "1,99999999", "--logits", out), 1, "99999999")
+        self.assertEqual(list(self.work.glob("never.f32*")), [])
+
+    def test_quantize_and_synth(self):
+        out = self.work / "q8.gguf"
+        self.assertEqual(tyto("quantize", "-m", self.model, "--type", "q8_0", "-o", out).returncode, 0)
+        self.assertIn("q8_0", tyto("inspect", "-m", out).stdout)
+        self.assertEqual(tyto("run", "-m", out, "-p", "x", "--raw", "-n", "2").returncode, 0)
+        self.check_error(tyto("quantize", "-m", self.model, "--type", "q8_0", "-o", self.model), 2, "itself")
+        self.check_error(tyto("quantize", "-m", self.model, "--type", "q3_z", "-o", out), 2, "q3_z")
+        again = self.work / "again.gguf"
+        tyto("synth", "--shape", "tiny", "-o", again)
+        self.assertEqual(again.read_bytes(), self.model.read_bytes())
+
+    def test_synth_folder_runs(self):
+        folder = self.work / "folder"
+        self.assertEqual(tyto("synth", "--shape", "tiny", "-o", folder).returncode, 0)
+        self.assertEqual(tyto("run", "-m", folder, "-p", "x", "--raw", "-n", "2").returncode, 0)
+
+    def test_cached_repo_id(self):
+        cache = self.work / "hub"
+        snapshot = cache / "models--org--name" / "snapshots" / "abc"
+        snapshot.mkdir(parents=True)
+        (cache / "models--org--name" / "refs").mkdir()
+        (cache / "models--org--name" / "refs" / "main").write_text("abc")
+        for path in (FIXTURES / "llama3" / "model").iterdir():
+            (snapshot / path.name).write_bytes(path.read_bytes())
+        result = tyto("inspect", "-m", "org/name", environment={"HF_HUB_CACHE": str(cache)})
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_perplexity(self):
+        text = self.work / "text.txt"
+        text.write_text("the owl sees in the dark. " * 40)
+        result = tyto("perplexity", "-m", self.model, "-f", text, "--window", "64", "--stride", "32")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("perplexity ", result.stdout)
+        self.check_error(tyto("perplexity", "-m", self.model, "-f", text, "--stride", "0"), 2, "stride")
+
+    def test_instruction_sets_are_chosen_by_name(self):
+        bench = ["bench", "-m", self.model, "-p", "4", "-n", "1", "-r", "1"]
+        self.assertEqual(tyto(*bench, "--isa", "generic").returncode, 0)
+        self.check_error(tyto(*bench, "--isa", "abacus"), 2, "abacus", "generic")
+        for command in ["run", "eval", "perplexity"]:
+            self.assertIn("--isa", tyto(command, "--help").stdout)
+
+    def test_every_cache_type_runs_or_says_why_not(self):
+        for kind in ["f16", "q8_0", "f32"]:
+            result = tyto("bench", "-m", OWLET, "-p", "4", "-n", "1", "-r", "1", "--kv-type", kind)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        self.check_error(tyto("bench", "-m", OWLET, "--kv-type", "q3"), 2, "q3")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""What the tests of the program share. Each file is run on its own:
+
+    FILE_test.py PATH_TO_TYTO FIXTURES_FOLDER [-k PATTERN]
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TYTO, FIXTURES = sys.argv[1], Path(sys.argv[2])
+STATE = tempfile.TemporaryDirectory()  # results go here, not to the user's ledger
+ROOT = Path(__file__).resolve().parents[2]
+OWLET = ROOT / "models" / "owlet"
+
+
+def tyto(*args, text="", environment=None):
+    result = subprocess.run([TYTO, *map(str, args)], input=text.encode(), capture_output=True, timeout=120,
+                            env={**os.environ, "XDG_STATE_HOME": STATE.name, **(environment or {})})
+    result.stdout = result.stdout.decode(errors="replace")
+    result.stderr = result.stderr.decode(errors="replace")
+    return result
+
+
+class CliTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.work = Path(cls.folder.name)
+        cls.model = cls.work / "tiny.gguf"
+        assert tyto("synth", "--shape", "tiny", "-o", cls.model).returncode == 0
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def check_error(self, result, code, *fragments):
+        """A bad thing gets the exit code and exactly one line on stderr; stdout stays empty."""
+        self.assertEqual(result.returncode, code, result.stderr)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        for fragment in fragments:
+            self.assertIn(fragment, result.stderr)
+
+
+def write_tree(root, files):
+    """A folder that looks like a machine's /."""
+    for path, text in files.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return root
+
+
+def main():
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

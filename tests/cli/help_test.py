@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Help, bad usage and environment controls."""
+from harness import CliTest, main, tyto
+
+COMMANDS = ["run", "chat", "tokenize", "detokenize", "template", "inspect", "eval", "perplexity", "bench",
+            "results", "profile", "verify", "diagnose", "quantize", "synth", "devices", "plan", "power", "doctor",
+            "compile"]
+
+
+class Help(CliTest):
+    def test_every_command_has_help_with_its_flags(self):
+        overview = tyto("--help")
+        self.assertEqual(overview.returncode, 0)
+        for command in COMMANDS:
+            self.assertIn(command, overview.stdout)
+            result = tyto(command, "--help")
+            self.assertEqual(result.returncode, 0, command)
+            self.assertIn("Usage: ", result.stdout)
+
+    def test_bad_usage_is_exit_2(self):
+        self.check_error(tyto(), 2)
+        self.check_error(tyto("fly"), 2, "fly")
+        self.check_error(tyto("run", "--bogus"), 2, "--bogus")
+        self.check_error(tyto("run", "-m", self.model), 2, "no prompt")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--device", "abacus"), 2, "abacus", "cpu")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--fusion", "nuclear"), 2, "nuclear")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--temp", "-1"), 2)
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--logit-bias", "nonsense"), 2, "ID=VALUE")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--logit-bias", "999999=1"), 2, "999999")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "-c", "99999999"), 2, "positions")
+        self.check_error(tyto("synth", "--shape", "huge", "-o", self.work / "x"), 2, "huge")
+
+    def test_unknown_environment_controls_are_errors(self):
+        self.check_error(tyto("devices", environment={"TYTO_TURBO": "1"}), 2, "TYTO_TURBO")
+
+
+if __name__ == "__main__":
+    main()

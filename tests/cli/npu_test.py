@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""tyto run and compile on the virtual NPU."""
+from harness import OWLET, CliTest, main, tyto
+
+
+class Npu(CliTest):
+    """The NPU's code on the virtual NPU, as a user drives it."""
+    PROMPT = ["-m", OWLET, "-p", "What is 3 plus 4?", "--temp", "0", "-n", "8"]
+    VNPU = ["--device", "vnpu", "--prompt-rows", "64"]
+
+    def run_vnpu(self, *flags, environment=None):
+        return tyto("run", *self.PROMPT, *self.VNPU, *flags, environment=environment)
+
+    def test_every_fusion_gives_the_cpus_text(self):
+        want = tyto("run", *self.PROMPT).stdout
+        for fusion in ("op", "block", "token"):
+            result = self.run_vnpu("--fusion", fusion)
+            self.assertEqual((result.returncode, result.stdout), (0, want), result.stderr)
+        for flags in (["--fusion", "token", "--weights", "q4nx"], ["--fusion", "op", "--weights", "int8"],
+                      ["--vnpu-numerics", "bfp16"], ["--vnpu-machine", "krackan"]):
+            result = self.run_vnpu(*flags)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertTrue(result.stdout.strip())
+
+    def test_faults_are_recovered_from_or_reported(self):
+        want = self.run_vnpu().stdout
+        for fault in ("timeout@3", "error@9", "context-lost@5", "corrupt@20", "hang"):
+            result = self.run_vnpu("--vnpu-fault", fault)
+            self.assertEqual((result.returncode, result.stdout), (0, want), result.stderr)
+            self.assertIn("retried on new contexts", result.stderr)
+        result = self.run_vnpu("--vnpu-fault", "error@9", "--on-npu-error", "cpu")
+        self.assertEqual(result.stdout, tyto("run", *self.PROMPT).stdout)
+        self.assertIn("finished on the cpu", result.stderr)
+        self.check_error(self.run_vnpu("--vnpu-fault", "error@3", "--on-npu-error", "fail"), 1, "vnpu: L00.", "failed")
+        self.check_error(self.run_vnpu("--vnpu-fault", "oom"), 1, "vnpu")
+        self.check_error(self.run_vnpu("--vnpu-fault", "slowx1e9"), 1, "timed out")
+        self.check_error(self.run_vnpu("--vnpu-fault", "melt"), 2, "melt")
+
+    def test_controls_without_effect_are_refused(self):
+        for flags in (["--weights", "q4nx"], ["--on-npu-error", "fail"], ["--prompt-rows", "64"],
+                      ["--vnpu-fault", "hang"], ["--vnpu-machine", "strix"], ["--vnpu-numerics", "bf16"]):
+            self.check_error(tyto("run", *self.PROMPT, *flags), 2, flags[0], "no effect")
+        self.check_error(self.run_vnpu("--weights", "q4nx"), 2, "--fusion token")
+        self.check_error(self.run_vnpu("--weights", "int8"), 2, "--fusion op")
+        self.check_error(self.run_vnpu("--require", "npu", "--on-npu-error", "cpu"), 2, "--on-npu-error cpu")
+        self.check_error(self.run_vnpu("--weights", "q4nx", "--fusion", "token", "--kv-type", "f16"), 2, "--kv-type")
+
+    def test_without_xrt_the_npu_says_so(self):
+        listed = tyto("devices").stdout
+        self.assertIn("npu", listed)
+        if "no XRT" in listed:
+            self.check_error(tyto("run", *self.PROMPT, "--device", "npu"), 1, "no XRT", "vnpu")
+            self.check_error(tyto("run", *self.PROMPT, "--require", "npu"), 3, "npu")
+
+    def test_compiled_images_are_stored_and_used(self):
+        environment = {"XDG_CACHE_HOME": str(self.work / "cache")}
+        made = tyto("compile", "-m", OWLET, "--prompt-rows", "64", environment=environment)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        for name in ("rms_gemms_rope", "flash_attn", "o_ffn", "rms_gemv_rope", "o_gemv_ffn", "lm_head_gemv",
+                     "decode_L64", "decode_L2048"):
+            self.assertIn("owlet@vnpu@64/" + name, made.stdout)
+        self.assertEqual(tyto("kernels", "check", environment=environment).returncode, 0)
+        self.assertIn("vnpu", tyto("kernels", "list", environment=environment).stdout)
+        want = self.run_vnpu().stdout
+        for flags in ([], ["--fusion", "token", "--weights", "q4nx"]):
+            result = self.run_vnpu(*flags, environment=environment)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            if not flags:
+                self.assertEqual(result.stdout, want)
+        # A stored image that is damaged is not run.
+        for image in (self.work / "cache/tyto/kernels/images").glob("*.elf"):
+            image.write_bytes(image.read_bytes()[:-1])
+        self.assertNotEqual(tyto("kernels", "check", environment=environment).returncode, 0)
+        self.check_error(self.run_vnpu(environment=environment), 1, "truncated")
+
+    def test_compile_for_the_real_npu_says_how(self):
+        self.check_error(tyto("compile", "-m", OWLET, "--device", "npu"), 1, "Llama-3.2-1B")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""tyto tokenize, detokenize and template."""
+import json
+import subprocess
+
+from harness import TYTO, CliTest, main, tyto
+
+
+class Tokens(CliTest):
+    def test_tokenize_prints_ids_and_pieces(self):
+        result = json.loads(tyto("tokenize", "-m", self.model, "--text", "Hello", "--json").stdout)
+        self.assertEqual("".join(result["pieces"][1:]), "Hello")  # the first piece is the BOS
+        self.assertEqual(len(result["ids"]), len(result["pieces"]))
+        bare = json.loads(tyto("tokenize", "-m", self.model, "--text", "Hello", "--json", "--no-bos").stdout)
+        self.assertEqual(bare["ids"], result["ids"][1:])
+
+    def test_round_trip_of_awkward_text(self):
+        for text in ["naïve café", "日本語", "🦉 owl", "a\tb\r\nc", "  spaces  ", "\u0000nul"]:
+            ids = json.loads(tyto("tokenize", "-m", self.model, "--stdin", "--json", "--no-bos", text=text).stdout)["ids"]
+            back = tyto("detokenize", "-m", self.model, "--ids", ",".join(map(str, ids)))
+            self.assertEqual(back.stdout, text + "\n")
+
+    def test_invalid_utf8_is_encoded_not_refused(self):
+        raw = subprocess.run([TYTO, "tokenize", "-m", str(self.model), "--stdin", "--json", "--no-bos"],
+                             input=b"ok \xff\xfe \xe2\x82", capture_output=True, timeout=60)
+        self.assertEqual(raw.returncode, 0, raw.stderr)
+        self.assertGreaterEqual(len(json.loads(raw.stdout)["ids"]), 5)
+
+    def test_bad_ids(self):
+        self.check_error(tyto("detokenize", "-m", self.model, "--ids", "1,x"), 2, "x")
+        self.check_error(tyto("detokenize", "-m", self.model, "--ids", "99999999"), 2, "99999999")
+        self.check_error(tyto("tokenize", "-m", self.model), 2, "--text")
+
+    def test_template(self):
+        messages = self.work / "messages.json"
+        messages.write_text('[{"role": "user", "content": "Hi"}]')
+        source = self.work / "t.jinja"
+        source.write_text("{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}")
+        self.assertEqual(tyto("template", "--file", source, "--messages", messages).stdout, "[user: Hi]")
+        source.write_text("\n{{ raise_exception('no thanks') }}")
+        self.check_error(tyto("template", "--file", source, "--messages", messages), 1, "no thanks")
+        source.write_text("\n\n{{ x | frobnicate }}")
+        self.check_error(tyto("template", "--file", source, "--messages", messages), 1, "frobnicate", "line 3")
+
+
+if __name__ == "__main__":
+    main()

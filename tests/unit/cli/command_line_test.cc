@@ -1,0 +1,288 @@
+#include "cli/command_line.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "cli/help.h"
+
+namespace tyto {
+namespace {
+
+struct Values {
+  bool loud = false;
+  std::string name = "owl";
+  uint32_t count = 3;
+  uint64_t seed = 0;
+  float share = 0.5f;
+  double seconds = 2;
+  std::optional<std::string> form;
+  std::optional<uint32_t> rows;
+  std::optional<uint64_t> big;
+  std::optional<float> heat;
+  std::optional<double> tolerance;
+  std::vector<std::string> words;
+  std::vector<uint32_t> lengths;
+};
+
+// A program with one command, "fly", that has the given flags.
+class CommandLineTest : public testing::Test {
+ protected:
+  Invocation parsed(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "fly");
+    return parse(program, std::move(arguments));
+  }
+
+  std::string problem(std::vector<std::string> arguments) {
+    try {
+      parsed(std::move(arguments));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code, ErrorCode::usage);
+      EXPECT_EQ(error.hint, "see --help");
+      return error.what();
+    }
+    return "none";
+  }
+
+  CommandLine program{"tyto", "A program."};
+  CommandLine& fly = program.add_command("fly", "go through the air");
+  Values& values = fly.values<Values>();
+};
+
+TEST_F(CommandLineTest, EveryKindOfValueArrives) {
+  fly.add({
+      {"--loud", &values.loud, "with sound"},
+      {"-n,--name", &values.name, "NAME", "who"},
+      {"--count", &values.count, "N", "how many"},
+      {"--seed", &values.seed, "N", "of chance"},
+      {"--share", &values.share, "X", "how much"},
+      {"--seconds", &values.seconds, "S", "how long"},
+      {"--form", &values.form, "TEXT", "a form"},
+      {"--rows", &values.rows, "N", "rows"},
+      {"--big", &values.big, "N", "a large number"},
+      {"--heat", &values.heat, "X", "warmth"},
+      {"--tolerance", &values.tolerance, "X", "what is good enough"},
+      {"--words", &values.words, "TEXT", "several"},
+      {"--lengths", &values.lengths, "N", "several numbers"},
+  });
+  const Invocation asked = parsed(
+      {"--loud",      "-n",        "barn",      "--count=7",  "--seed",  "18446744073709551615",
+       "--share",     "0.25",      "--seconds", "1e1",        "--form",  "",
+       "--rows",      "9",         "--big",     "5000000000", "--heat",  "0",
+       "--tolerance", "-0.5",      "--words",   "a",          "--words", "b",
+       "c",           "--lengths", "1",         "2"});
+  EXPECT_EQ(asked.kind, Invocation::Kind::run);
+  EXPECT_EQ(&asked.command(), &fly);
+  EXPECT_TRUE(values.loud);
+  EXPECT_EQ(values.name, "barn");
+  EXPECT_EQ(values.count, 7u);
+  EXPECT_EQ(values.seed, UINT64_MAX);
+  EXPECT_EQ(values.share, 0.25f);
+  EXPECT_EQ(values.seconds, 10);
+  EXPECT_EQ(values.form, "");
+  EXPECT_EQ(values.rows, 9u);
+  EXPECT_EQ(values.big, 5000000000u);
+  EXPECT_EQ(values.heat, 0.0f);
+  EXPECT_EQ(values.tolerance, -0.5);
+  EXPECT_EQ(values.words, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(values.lengths, (std::vector<uint32_t>{1, 2}));
+}
+
+TEST_F(CommandLineTest, WhatIsNotGivenStays) {
+  fly.add({
+      {"--name", &values.name, "NAME", "who"},
+      {"--form", &values.form, "TEXT", "a form"},
+      {"--words", &values.words, "TEXT", "several"},
+  });
+  values.words = {"before"};
+  parsed({"--form", "round"});
+  EXPECT_EQ(values.name, "owl");
+  EXPECT_EQ(values.words, (std::vector<std::string>{"before"}));
+  EXPECT_TRUE(fly.is_given("--form"));
+  EXPECT_FALSE(fly.is_given("--name"));
+}
+
+TEST_F(CommandLineTest, ValuesOfAnotherKindAreErrors) {
+  fly.add({
+      {"--count", &values.count, "N", "how many"},
+      {"--heat", &values.heat, "X", "warmth"},
+  });
+  EXPECT_EQ(problem({"--count", "many"}), "Could not convert: --count = many");
+  EXPECT_EQ(problem({"--count", "-1"}), "Could not convert: --count = -1");
+  EXPECT_EQ(problem({"--heat", "warm"}), "Could not convert: --heat = warm");
+  EXPECT_EQ(problem({"--count"}), "--count: 1 required N missing");
+}
+
+TEST_F(CommandLineTest, RangesHoldBothEnds) {
+  fly.add({
+      {"--count", &values.count, "N", "how many", Rules{.range = Range{1, 9}}},
+      {"--rows", &values.rows, "N", "rows", Rules{.range = Range{64, 1 << 30}}},
+      {"--seconds", &values.seconds, "S", "how long", Rules{.range = Range{0.5, 2}}},
+      {"--lengths", &values.lengths, "N,...", "several numbers",
+       Rules{.range = Range{1, 4}, .separator = ','}},
+  });
+  EXPECT_EQ(problem({"--count", "1", "--rows", "1073741824", "--seconds", "0.5"}), "none");
+  EXPECT_EQ(problem({"--count", "0"}), "--count: Value 0 not in range 1 to 9");
+  EXPECT_EQ(problem({"--count", "10"}), "--count: Value 10 not in range 1 to 9");
+  EXPECT_EQ(problem({"--rows", "63"}), "--rows: Value 63 not in range 64 to 1073741824");
+  EXPECT_EQ(problem({"--seconds", "3"}), "--seconds: Value 3 not in range 0.500000 to 2.000000");
+  EXPECT_EQ(problem({"--lengths", "1,4,2"}), "none");
+  EXPECT_EQ(values.lengths, (std::vector<uint32_t>{1, 4, 2}));
+  EXPECT_EQ(problem({"--lengths", "1,5"}), "--lengths: Value 5 not in range 1 to 4");
+}
+
+TEST_F(CommandLineTest, OnlyAllowedValuesPass) {
+  std::string any_case, as_listed;
+  fly.add({
+      {"--form", &values.form, OneOf{"round", "flat"}, "a form"},
+      {"--any", &any_case, OneOf({"round", "flat"}, Letters::any_case), "a form"},
+      {"--listed", &as_listed, OneOf({"round", "flat"}, Letters::as_listed), "a form"},
+  });
+  EXPECT_EQ(problem({"--form", "flat", "--any", "Flat", "--listed", "Flat"}), "none");
+  EXPECT_EQ(values.form, "flat");
+  EXPECT_EQ(any_case, "Flat");
+  EXPECT_EQ(as_listed, "flat");
+  EXPECT_EQ(problem({"--form", "Flat"}), "--form: Flat not in {round,flat}");
+  EXPECT_EQ(problem({"--any", "square"}), "--any: square not in {round,flat}");
+}
+
+TEST_F(CommandLineTest, FoldersMustExist) {
+  fly.add({{"--root", &values.name, "DIR", "a folder", Rules{.is_folder = true}}});
+  EXPECT_EQ(problem({"--root", "/"}), "none");
+  EXPECT_EQ(problem({"--root", "/none"}), "--root: Directory does not exist: /none");
+}
+
+TEST_F(CommandLineTest, OneValueIsGivenOnce) {
+  fly.add({
+      {"--name", &values.name, "NAME", "who"},
+      {"--loud", &values.loud, "with sound"},
+      {"--two", &values.words, "A B", "a pair", Rules{.count = 2}},
+  });
+  EXPECT_EQ(problem({"--name", "a", "--name", "b"}), "--name: At Most 1 required but received 2");
+  EXPECT_EQ(problem({"--loud", "--loud"}), "none");
+  EXPECT_EQ(problem({"--two", "a", "b"}), "none");
+  EXPECT_EQ(problem({"--two", "a"}), "--two: At least 2 required but received 1");
+}
+
+TEST_F(CommandLineTest, UnknownFlagsAndArgumentsAreErrors) {
+  EXPECT_EQ(problem({"--high"}), "The following argument was not expected: --high");
+  EXPECT_EQ(problem({"high"}), "The following argument was not expected: high");
+  EXPECT_THROW(parse(program, {"swim"}), Error);
+}
+
+TEST_F(CommandLineTest, RequiredAndExcludedFlags) {
+  fly.add({
+      {"--name", &values.name, "NAME", "who", Rules{.required = true}},
+      {"--loud", &values.loud, "with sound", Rules{.excludes = {"--form", "--rows"}}},
+      {"--form", &values.form, "TEXT", "a form"},
+      {"--rows", &values.rows, "N", "rows"},
+  });
+  EXPECT_EQ(problem({}), "--name is required");
+  EXPECT_EQ(problem({"--name", "x", "--form", "y", "--rows", "1"}), "none");
+  EXPECT_EQ(problem({"--name", "x", "--rows", "1", "--loud"}), "--loud excludes --rows");
+}
+
+TEST_F(CommandLineTest, ArgumentsByTheirPlace) {
+  fly.add({{"route", &values.words, "PLACE...", "where to", Rules{.required = true}}});
+  EXPECT_EQ(problem({}), "route is required");
+  EXPECT_EQ(problem({"--", "a", "--b"}), "none");
+  EXPECT_EQ(values.words, (std::vector<std::string>{"a", "--b"}));
+}
+
+TEST_F(CommandLineTest, CommandsBelowACommand) {
+  fly.needs_command = true;
+  fly.alias = "glide";
+  CommandLine& home = fly.add_command("home", "back");
+  home.add({{"--loud", &values.loud, "with sound"}});
+  EXPECT_EQ(problem({}), "A subcommand is required");
+  const Invocation asked = parse(program, {"glide", "home", "--loud"});
+  EXPECT_EQ(asked.path, (std::vector<const CommandLine*>{&program, &fly, &home}));
+  EXPECT_TRUE(home.is_given("--loud"));
+  EXPECT_EQ(parsed({"home", "--help"}).kind, Invocation::Kind::help);
+}
+
+TEST_F(CommandLineTest, NoCommandIsTheProgram) {
+  program.version = "tyto 1";
+  EXPECT_EQ(&parse(program, {}).command(), &program);
+  EXPECT_EQ(parse(program, {"--version"}).kind, Invocation::Kind::version);
+}
+
+TEST_F(CommandLineTest, RowsCanBeChangedAndRemoved) {
+  fly.add({
+      {"-n,--name", &values.name, "NAME", "who"},
+      {"--count", &values.count, "N", "how many"},
+  });
+  fly.flag("--name").value = "NAME,...";
+  fly.remove("--count");
+  EXPECT_EQ(problem({"--name"}), "--name: 1 required NAME,... missing");
+  EXPECT_EQ(problem({"--count", "1"}), "The following arguments were not expected: 1 --count");
+}
+
+TEST_F(CommandLineTest, TargetsAreSetAndUnset) {
+  const Target form = &values.form;
+  const Target name = &values.name;
+  EXPECT_FALSE(is_set(form));
+  values.form = "";
+  EXPECT_TRUE(is_set(form));
+  unset(form);
+  EXPECT_FALSE(values.form.has_value());
+  EXPECT_TRUE(is_set(name));
+  unset(name);
+  EXPECT_FALSE(is_set(name));
+}
+
+TEST_F(CommandLineTest, HelpIsMadeOfTheRows) {
+  fly.footer = "Example:\n  tyto fly";
+  fly.add({
+      {"place", &values.words, "PLACE...", "where to"},
+      {"-n,--name", &values.name, "NAME", "who", Rules{.shows_default = true}},
+      {"--form", &values.form, OneOf{"round", "flat"}, "a form", Rules{.required = true}},
+  });
+  const OneOf many{"barn owl", "snowy owl", "little owl", "tawny owl"};
+  const std::vector<Flag> rows = {
+      {"--share", &values.share, "X", "how much", Rules{.shows_default = true}},
+      {"--species", &values.form, many, "which of them"},
+      {"--loud", &values.loud, "with sound"},
+  };
+  fly.add("Air", rows);
+  values.name = "changed since";
+  EXPECT_EQ(help_text({&program, &fly}),
+            "tyto fly: go through the air\n"
+            "\n"
+            "Usage: tyto fly [OPTIONS] [place...]\n"
+            "Positionals:\n"
+            "  place PLACE...                where to\n"
+            "\n"
+            "Options:\n"
+            "  -h, --help                    Print this help message and exit\n"
+            "  -n, --name NAME               who (default: owl)\n"
+            "  --form round|flat             a form (required)\n"
+            "\n"
+            "Air:\n"
+            "  --share X                     how much (default: 0.5)\n"
+            "  --species NAME                which of them: barn owl, snowy owl, little owl, tawny "
+            "owl\n"
+            "  --loud                        with sound\n"
+            "\n"
+            "Example:\n"
+            "  tyto fly\n");
+}
+
+TEST_F(CommandLineTest, HelpOfTheProgramListsItsCommands) {
+  fly.alias = "glide";
+  program.version = "tyto 1";
+  EXPECT_EQ(help_text({&program}),
+            "A program.\n"
+            "\n"
+            "Usage: tyto [OPTIONS] [SUBCOMMAND]\n"
+            "\n"
+            "Options:\n"
+            "  -h, --help                    Print this help message and exit\n"
+            "  --version                     Display program version information and exit\n"
+            "\n"
+            "Subcommands:\n"
+            "  fly, glide                    go through the air\n"
+            "\n");
+}
+
+}  // namespace
+}  // namespace tyto

@@ -1,0 +1,78 @@
+#include "cli/flags.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "cli/command_line.h"
+#include "engine/engine.h"
+
+namespace tyto {
+namespace {
+
+std::string problem(const EngineFlags& flags) {
+  try {
+    engine_options(flags);
+  } catch (const Error& error) {
+    return std::string(error.what()) + " (" + error.hint + ")";
+  }
+  return "none";
+}
+
+// With a model, so that none is looked for beside the test.
+EngineFlags on(const std::string& device) {
+  EngineFlags flags;
+  flags.model.model = "m.gguf";
+  flags.device = device;
+  return flags;
+}
+
+TEST(DeviceFlags, SayWhichDevicesHeedThem) {
+  EngineFlags flags;
+  std::map<std::string, std::vector<std::string>> devices;
+  for (const Flag& flag : device_flags(flags)) devices[flag.name()] = flag.rules.devices;
+  const std::vector<std::string> any_npu = {"npu", "vnpu"};
+  const std::vector<std::string> virtual_npu = {"vnpu"};
+  const decltype(devices) expected = {
+      {"--isa", {"cpu"}},
+      {"--weights", any_npu},
+      {"--on-npu-error", any_npu},
+      {"--prompt-rows", any_npu},
+      {"--vnpu-machine", virtual_npu},
+      {"--vnpu-numerics", virtual_npu},
+      {"--vnpu-fault", virtual_npu},
+  };
+  EXPECT_EQ(devices, expected);
+}
+
+TEST(DeviceFlags, OfAnotherDeviceAreRefused) {
+  EngineFlags flags = on("cpu");
+  flags.settings["prompt-rows"] = "64";
+  EXPECT_EQ(problem(flags),
+            "--prompt-rows: has no effect with --device cpu (it is for --device npu and --device "
+            "vnpu)");
+  flags = on("npu");
+  flags.settings["vnpu-fault"] = "";
+  EXPECT_EQ(problem(flags),
+            "--vnpu-fault: has no effect with --device npu (it is for --device vnpu)");
+  flags.device = "vnpu";
+  EXPECT_EQ(problem(flags), "none");
+}
+
+TEST(DeviceFlags, TheCpuTakesPartWhateverTheDevice) {
+  EngineFlags flags = on("vnpu");
+  flags.settings["isa"] = "generic";
+  EXPECT_EQ(problem(flags), "none");
+}
+
+TEST(DeviceFlags, PointIntoTheFlags) {
+  EngineFlags flags = on("vnpu");
+  flags.settings["weights"] = "int8";
+  flags.settings["isa"] = "avx2";
+  for (const Flag& flag : device_flags(flags))
+    if (!is_heeded(flag, "cpu")) unset(flag.target);
+  EXPECT_FALSE(flags.settings["weights"].has_value());
+  EXPECT_EQ(flags.setting("isa", ""), "avx2");
+}
+
+}  // namespace
+}  // namespace tyto

@@ -1,0 +1,100 @@
+// What the forward program says of its own launches.
+#include "llama/forward_program.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "program/kernels.h"
+#include "support/random_model.h"
+
+namespace tyto {
+namespace {
+
+using testing_support::random_model;
+using testing_support::RandomModel;
+
+const std::map<Role, Operator> kOperators = {
+    {Role::embedding, Operator::other},     {Role::rope_table, Operator::norm_rope},
+    {Role::attn_norm, Operator::norm_rope}, {Role::q, Operator::projection},
+    {Role::k, Operator::projection},        {Role::v, Operator::projection},
+    {Role::q_norm, Operator::norm_rope},    {Role::k_norm, Operator::norm_rope},
+    {Role::q_rope, Operator::norm_rope},    {Role::k_rope, Operator::norm_rope},
+    {Role::kv_append, Operator::attention}, {Role::attention, Operator::attention},
+    {Role::o, Operator::projection},        {Role::attn_residual, Operator::other},
+    {Role::ffn_norm, Operator::norm_rope},  {Role::gate, Operator::feed_forward},
+    {Role::up, Operator::feed_forward},     {Role::swiglu, Operator::feed_forward},
+    {Role::down, Operator::feed_forward},   {Role::ffn_residual, Operator::other},
+    {Role::head_rows, Operator::other},     {Role::final_norm, Operator::norm_rope},
+    {Role::lm_head, Operator::head}};
+
+std::vector<Program> forward_programs() {
+  std::vector<Program> result;
+  for (const bool has_extras : {false, true}) {
+    Config config = testing_support::small_config();
+    config.qkv_bias = config.qk_norm = config.tied_head = has_extras;
+    const RandomModel random = random_model(config, DType::bf16);
+    const std::vector<float> frequencies = rope_frequencies(config);
+    for (const Part part : {Part::body, Part::head, Part::whole})
+      for (const bool from_start : {false, true})
+        result.push_back(forward_program(random.model, frequencies, part,
+                                         {.rows = 4, .context = 96, .from_start = from_start})
+                             .program);
+  }
+  return result;
+}
+
+TEST(ForwardProgram, EveryLaunchCountsAsItsOwnOperator) {
+  std::set<Role> seen;
+  std::set<Kernel> kernels;
+  for (const Program& program : forward_programs())
+    for (const Launch& launch : program.launches) {
+      const auto expected = kOperators.find(launch.role);
+      ASSERT_NE(expected, kOperators.end()) << launch.name << " has no role of the forward pass";
+      EXPECT_EQ(operator_of(launch), expected->second) << launch.name;
+      seen.insert(launch.role);
+      kernels.insert(launch.kernel);
+    }
+  EXPECT_EQ(seen.size(), kOperators.size());
+  EXPECT_TRUE(kernels.contains(Kernel::prompt_attention) && kernels.contains(Kernel::attention));
+}
+
+// Devices and reports find a launch by its role and layer, buffers a slot by its own.
+TEST(ForwardProgram, ARoleAndALayerNameOneLaunchAndOneSlot) {
+  for (const Program& program : forward_programs()) {
+    EXPECT_NO_THROW(check(program));
+    std::set<std::pair<Role, uint16_t>> launches;
+    for (const Launch& launch : program.launches) {
+      EXPECT_TRUE(launches.insert({launch.role, launch.layer}).second) << launch.name;
+      EXPECT_NE(launch.block, Block::none) << launch.name;
+    }
+    std::set<std::tuple<Role, uint16_t, bool>> slots;
+    for (const Slot& slot : program.slots) {
+      EXPECT_NE(slot.role, Role::none) << slot.name;
+      EXPECT_TRUE(slots.insert({slot.role, slot.layer, slot.kind == SlotKind::weight}).second)
+          << slot.name;
+    }
+  }
+}
+
+// A tied head is the embedding's tensor: one slot, so that it is laid out and counted once.
+TEST(ForwardProgram, ATiedHeadReadsTheEmbedding) {
+  for (const bool is_tied : {false, true}) {
+    Config config = testing_support::small_config();
+    config.tied_head = is_tied;
+    const RandomModel random = random_model(config, DType::bf16);
+    const std::vector<float> frequencies = rope_frequencies(config);
+    const ForwardProgram forward =
+        forward_program(random.model, frequencies, Part::whole, {.rows = 1, .context = 96});
+    const Launch &embed = forward.program.launches.front(), &head = forward.program.launches.back();
+    ASSERT_EQ(embed.role, Role::embedding);
+    ASSERT_EQ(head.role, Role::lm_head);
+    EXPECT_EQ(embed.args[1].slot == head.args[1].slot, is_tied);
+    EXPECT_EQ(forward.weights[head.args[1].slot].bytes.data(),
+              random.model.weights.head.bytes.data());
+  }
+}
+
+}  // namespace
+}  // namespace tyto
