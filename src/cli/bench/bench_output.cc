@@ -190,12 +190,16 @@ uint64_t kv_tokens(const BenchRow& row) {
   return row.test.sequences * row.test.positions();
 }
 
-std::string seconds_cell(const PhaseSpeed& speed) {
-  return speed.seconds > 0 ? fmt::format("{:.3f}", speed.seconds) : "-";
+std::string seconds_cell(const BenchRow& row, Phase phase) {
+  const PhaseSpeed speed = phase_speed(row, phase);
+  if (speed.seconds <= 0) return "-";
+  return fmt::format("{:.3f}{}", speed.seconds, row.modelled ? " modelled" : "");
 }
 
-std::string rate_cell(const PhaseSpeed& speed) {
-  return speed.seconds > 0 ? fmt::format("{:.2f}", speed.tokens / speed.seconds) : "-";
+std::string rate_cell(const BenchRow& row, Phase phase) {
+  const PhaseSpeed speed = phase_speed(row, phase);
+  if (speed.seconds <= 0) return "-";
+  return fmt::format("{:.2f}{}", speed.tokens / speed.seconds, row.modelled ? " modelled" : "");
 }
 
 std::string work_cell(const BenchRow& row) {
@@ -248,13 +252,13 @@ std::vector<Column> columns(const ShownSettings& shown) {
   add(shown.sequences, "B", [](const BenchRow& row) { return std::to_string(row.test.sequences); });
   add(shown.sequences, "N_KV", [](const BenchRow& row) { return std::to_string(kv_tokens(row)); });
   add(shown.sequences, "T_PP s",
-      [](const BenchRow& row) { return seconds_cell(phase_speed(row, Phase::prefill)); });
+      [](const BenchRow& row) { return seconds_cell(row, Phase::prefill); });
   add(shown.sequences, "S_PP t/s",
-      [](const BenchRow& row) { return rate_cell(phase_speed(row, Phase::prefill)); });
+      [](const BenchRow& row) { return rate_cell(row, Phase::prefill); });
   add(shown.sequences, "T_TG s",
-      [](const BenchRow& row) { return seconds_cell(phase_speed(row, Phase::decode)); });
+      [](const BenchRow& row) { return seconds_cell(row, Phase::decode); });
   add(shown.sequences, "S_TG t/s",
-      [](const BenchRow& row) { return rate_cell(phase_speed(row, Phase::decode)); });
+      [](const BenchRow& row) { return rate_cell(row, Phase::decode); });
   add(shown.peak, "of peak", [](const BenchRow& row) {
     return share_cell(row, work_rate(row).gb_per_s, &DeviceLimits::gb_s);
   });
@@ -309,10 +313,15 @@ ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
   json["n_sequences"] = row.test.sequences;
   json["n_kv"] = kv_tokens(row);
   for (const Phase phase : {Phase::prefill, Phase::decode}) {
-    const std::string prefix = phase == Phase::prefill ? "pp" : "tg";
+    const std::string suffix = phase == Phase::prefill ? "pp" : "tg";
     const PhaseSpeed speed = phase_speed(row, phase);
-    json["t_" + prefix] = number_or_null(speed.seconds);
-    json["speed_" + prefix] = number_or_null(speed.seconds > 0 ? speed.tokens / speed.seconds : 0);
+    const double rate = speed.seconds > 0 ? speed.tokens / speed.seconds : 0;
+    for (const bool modelled : {false, true}) {
+      const std::string prefix = modelled ? "modelled_" : "";
+      const bool is_this = row.modelled == modelled;
+      json[prefix + "t_" + suffix] = number_or_null(is_this ? speed.seconds : 0);
+      json[prefix + "speed_" + suffix] = number_or_null(is_this ? rate : 0);
+    }
   }
   json["executed_on"] = device_names(row.receipt.devices);
   json["modelled"] = row.modelled;

@@ -175,9 +175,10 @@ void warm_up(BenchEngine& bench, const BenchTest& test) {
 // A recording is how modelled time is known.
 void start_recording(BenchEngine& bench, const BenchTest& test) {
   const size_t batches = (test.prompt + bench.facts.batch - 1) / bench.facts.batch;
-  const size_t wanted =
+  const size_t of_one =
       bench.engine->pipeline().forward().event_count(test.prompt, test.generate + batches) +
       (test.generate + batches + 1) * kEventsPerToken;
+  const size_t wanted = of_one * test.sequences;
   if (wanted > kMostEvents)
     throw Error(ErrorCode::unsupported, test.name(),
                 fmt::format("modelled time would take a recording of {} events", wanted),
