@@ -33,7 +33,8 @@ struct Scheduler::Job {
   TextStream text;
   OnText on_text;
   OnDone on_done;
-  std::vector<Token> tokens;  // the prompt's and those chosen since
+  std::vector<Token> tokens;    // the prompt's and those chosen since
+  std::optional<Token> chosen;  // in the step at hand, whose work still refers to `tokens`
   std::unique_ptr<Sequence> sequence;
   Receipt receipt;
   Answer answer;
@@ -216,7 +217,11 @@ void Scheduler::run_work() {
     return;
   }
   chunks_.observe(decoding, prompt_rows, now_ns() - start);
-  for (Job* job : workers_) share_prompt(*job);
+  for (Job* job : workers_) {
+    if (job->chosen) job->tokens.push_back(*job->chosen);
+    job->chosen.reset();
+    share_prompt(*job);
+  }
 }
 
 // Requests with the same beginning need not wait for this one's end: its whole pages do not change
@@ -250,7 +255,7 @@ void Scheduler::accept(Job& job, std::span<const float> logits) {
     if (job.text.stopped()) answer.reason = StopReason::stop_string;
     if (answer.reason == StopReason::max_tokens && job.tokens.size() == with_.pipeline.context())
       answer.reason = StopReason::context_full;
-    job.tokens.push_back(token);
+    job.chosen = token;
   }
   job.is_finished = answer.reason != StopReason::max_tokens ||
                     job.receipt.generated_tokens >= job.request.max_tokens;

@@ -48,7 +48,8 @@ class Pipeline {
   // Makes room in the cache for so many more tokens. False when there are no free pages, even after
   // asking `reclaim` for some.
   bool reserve(Sequence& sequence, uint32_t tokens);
-  // All together, at most most_rows() tokens, for which reserve() has made room.
+  // All together, at most most_rows() tokens, for which reserve() has made room. They stay as they
+  // are until it returns.
   void run(std::span<const Work> batch, const OnLogits& on_logits);
 
   // One sequence by itself, however many tokens: the logits of the last. [vocab], valid until the
