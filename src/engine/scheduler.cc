@@ -182,13 +182,19 @@ void Scheduler::choose_work() {
   for (size_t i = 0; i < running_.size() && decoding < most; ++i)
     if (running_[i]->decodes()) decoding += add(*running_[i], 1);
   uint32_t room = std::min(chunks_.prompt_rows(decoding), most - std::min(decoding, most - 1));
-  for (size_t i = 0; i < running_.size() && room > 0; ++i) {
-    Job& job = *running_[(steps_ + i) % running_.size()];
-    if (job.decodes() || std::count(workers_.begin(), workers_.end(), &job) > 0) continue;
-    room -= std::min(room, add(job, std::min(room, static_cast<uint32_t>(job.left()))));
+  std::vector<Job*> in_turn;  // making room for one may take others out of running_
+  for (size_t i = 0; i < running_.size(); ++i)
+    in_turn.push_back(running_[(steps_ + i) % running_.size()].get());
+  for (Job* job : in_turn) {
+    const bool has_work = std::count(workers_.begin(), workers_.end(), job) > 0;
+    if (room == 0 || !job->sequence || job->decodes() || has_work) continue;
+    room -= std::min(room, add(*job, std::min(room, static_cast<uint32_t>(job->left()))));
   }
   if (!work_.empty()) return;
-  // Even the oldest finds no room.
+  // Nobody found room, and who asked first may have asked while others still held pages: the oldest
+  // once more, which takes them all.
+  const auto left = static_cast<uint32_t>(running_.front()->left());
+  if (add(*running_.front(), std::min(left, most)) > 0) return;
   const KvPool& pool = with_.pipeline.kv_pool();
   Job& oldest = *running_.front();
   oldest.error.emplace(
