@@ -108,6 +108,9 @@ Receipt receipt(const Json& json, const Facts& facts) {
   Receipt result;
   result.prompt_tokens = u32(json, "prompt_tokens");
   result.generated_tokens = u32(json, "generated_tokens");
+  // Files of before caches were in pages have neither.
+  if (json.find("cached_tokens")) result.cached_tokens = u32(json, "cached_tokens");
+  if (const auto peak = json.find("kv_peak_bytes")) result.kv_peak_bytes = peak->as_uint(kMost);
   result.devices = counters(json.at("devices"), facts);
   result.phases = {counters(json.at("phases").at("prefill"), facts),
                    counters(json.at("phases").at("decode"), facts)};
