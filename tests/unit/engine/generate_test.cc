@@ -4,22 +4,14 @@
 
 #include "base/error.h"
 #include "support/random_model.h"
+#include "unit/engine/letters_world.h"
 
 namespace tyto {
 namespace {
 
+using testing_support::letters;
 using testing_support::random_model;
 using testing_support::RandomModel;
-
-// Sixty-one one-letter tokens; nothing is merged, so text and tokens map one to one.
-Vocabulary letters() {
-  Vocabulary vocabulary;
-  vocabulary.algorithm = Vocabulary::Algorithm::byte_level_bpe;
-  for (int i = 0; i < 61; ++i)
-    vocabulary.pieces.push_back(std::string(1, static_cast<char>('A' + i)));
-  vocabulary.unknown = 0;
-  return vocabulary;
-}
 
 struct World {
   World() : random(random_model(testing_support::small_config(), DType::f32)), pool(2) {
