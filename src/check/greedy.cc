@@ -69,6 +69,11 @@ Continuation greedy_reference(const Model& model, const Tokenizer& tokenizer,
 }
 
 std::optional<std::string> why_not_executed(const std::string& device, const Receipt& receipt) {
+  // Also where every dispatch completed: what one of them computed was refused.
+  const std::string again =
+      receipt.recoveries > 0 ? fmt::format(" and was run again after {} failure{}",
+                                           receipt.recoveries, receipt.recoveries == 1 ? "" : "s")
+                             : "";
   for (const Phase phase : {Phase::prefill, Phase::decode}) {
     const auto& executed = phase == Phase::prefill ? receipt.phases.prefill : receipt.phases.decode;
     if (executed.empty() && phase == Phase::decode) continue;  // one token was asked for
@@ -76,10 +81,11 @@ std::optional<std::string> why_not_executed(const std::string& device, const Rec
                                     [&](const DeviceCounters& d) { return d.device == device; });
     if (found == executed.end() || found->completions == 0)
       return fmt::format("{} completed no work in {}", device, name(phase));
-    if (found->completions != found->submissions)
-      return fmt::format("{} completed {} of {} submissions in {}", device, found->completions,
-                         found->submissions, name(phase));
+    if (found->failed() > 0)
+      return fmt::format("{} completed {} of {} submissions in {}{}", device, found->completions,
+                         found->submissions, name(phase), again);
   }
+  if (!again.empty()) return fmt::format("{} completed every submission{}", device, again);
   return std::nullopt;
 }
 

@@ -48,16 +48,21 @@ class Conversation {
     if (!flags_.chat.system.empty()) messages_.push_back({"system", flags_.chat.system});
   }
 
+  uint32_t turns() const { return turns_; }
+  uint32_t failed() const { return failed_; }
+
   // One turn. An answer that was interrupted or failed stays out of the history only if it is
   // empty.
   void say(const std::string& text) {
     messages_.push_back({"user", text});
+    ++turns_;
     std::string reply;
     try {
       answer(reply);
     } catch (const Interrupted&) {
     } catch (const Error& error) {
       if (error.code == ErrorCode::require) throw;
+      ++failed_;
       note(fmt::format("tyto: {}{}", error.what(),
                        error.hint.empty() ? "" : " (" + error.hint + ")"));
     }
@@ -107,6 +112,8 @@ class Conversation {
   Sampler sampler_;
   std::vector<ChatMessage> messages_;
   bool said_verified_ = false;
+  uint32_t turns_ = 0;
+  uint32_t failed_ = 0;
 };
 
 void chat(const ChatCommandFlags& flags) {
@@ -115,7 +122,7 @@ void chat(const ChatCommandFlags& flags) {
   catch_interrupts();
   note("/clear forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer.");
   for (std::string line; std::cerr << "> " << std::flush, std::getline(std::cin, line);) {
-    if (line == "/exit") return;
+    if (line == "/exit") break;
     if (line == "/clear") {
       conversation.clear();
       note("cleared");
@@ -126,6 +133,8 @@ void chat(const ChatCommandFlags& flags) {
     }
   }
   note("");
+  if (conversation.failed() > 0)
+    fail_input("chat", "{} of {} turns failed", conversation.failed(), conversation.turns());
 }
 
 }  // namespace

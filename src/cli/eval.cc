@@ -7,6 +7,7 @@
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
+#include "engine/receipt.h"
 #include "llama/reference.h"
 #include "trace/receipt.h"
 
@@ -57,7 +58,9 @@ void eval(const EvalFlags& flags) {
     Sequence sequence(engine.pipeline());
     engine.pipeline().run_all_logits(sequence, tokens, write, progress_bar());
     engine.check_required(sequence.executed);
-    executed_on = device_names(sequence.executed.prefill);
+    Receipt receipt;
+    add_execution(receipt, sequence, engine.pipeline(), engine.trace());
+    executed_on = execution_text(receipt);
   }
   file.commit();
   print(
@@ -86,6 +89,9 @@ void define_eval(CommandLine& command) {
     if (!command.is_given("--tokens") && !command.is_given("--prompt"))
       throw Error(ErrorCode::usage, "eval", "nothing to evaluate",
                   "give --tokens 1,2,3 or --prompt TEXT");
+    if (flags.reference && !flags.engine.require.empty())
+      throw Error(ErrorCode::require, "--require " + flags.engine.require,
+                  "the f32 reference is no device", "leave out --reference");
     eval(flags);
   };
 }

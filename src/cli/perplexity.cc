@@ -8,6 +8,7 @@
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
+#include "engine/receipt.h"
 #include "trace/receipt.h"
 
 namespace tyto {
@@ -74,7 +75,6 @@ void perplexity(const PerplexityFlags& flags) {
   if (tokens.size() < 3) fail_input(flags.file, "too short: {} tokens", tokens.size());
   Sequence sequence(engine.pipeline());
   const Score result = score(engine.pipeline(), sequence, tokens, flags);
-  const std::vector<DeviceCounters>& executed = sequence.executed.prefill;
   engine.check_required(sequence.executed);
   const auto count = static_cast<double>(result.tokens);
   const double mean = result.sum / count;
@@ -83,10 +83,9 @@ void perplexity(const PerplexityFlags& flags) {
   print(fmt::format(
       "perplexity {:.4f} +- {:.4f} over {} tokens (window {}, stride {}), nll {:.6f}\n", value,
       value * std::sqrt(variance / count), result.tokens, flags.window, flags.stride, mean));
-  for (const DeviceCounters& device : executed)
-    note(fmt::format("executed on {}: {} of {} submissions completed{}", device.device,
-                     device.completions, device.submissions,
-                     device.is_virtual ? " (modelled)" : ""));
+  Receipt receipt;
+  add_execution(receipt, sequence, engine.pipeline(), engine.trace());
+  note(executed_line(receipt));
 }
 
 }  // namespace

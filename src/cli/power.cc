@@ -13,6 +13,7 @@
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
+#include "engine/receipt.h"
 #include "trace/energy_meter.h"
 #include "trace/idle_subtraction.h"
 #include "trace/receipt.h"
@@ -113,8 +114,9 @@ std::vector<Measured> measure_model(const PowerFlags& flags, EnergyMeter& meter)
     Load load = pipeline_load(engine, sequence, flags, prefill);
     results.push_back(measure(load, meter, flags));
     engine.check_required(sequence.executed);
-    results.back().load.executed_on =
-        device_names(prefill ? sequence.executed.prefill : sequence.executed.decode);
+    Receipt receipt;
+    add_execution(receipt, sequence, engine.pipeline(), engine.trace());
+    results.back().load.executed_on = execution_text(receipt);
   }
   return results;
 }

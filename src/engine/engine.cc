@@ -55,7 +55,12 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
     SetupTimer timer(trace_, "device " + name);
     devices_.push_back(open_device(name, env));
   };
-  open(options.device);
+  try {
+    open(options.device);
+  } catch (const Error& error) {
+    if (require_.device != options.device || error.code == ErrorCode::usage) throw;
+    throw Error(ErrorCode::require, "--require " + options.require, error.what(), error.hint);
+  }
   for (const DeviceEntry& entry : device_table())
     if (entry.is_host && entry.name != options.device) open(std::string(entry.name));
   check_can_require(require_, devices());

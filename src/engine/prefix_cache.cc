@@ -41,6 +41,7 @@ KvTable PrefixCache::find(std::span<const Token> tokens, uint32_t most) {
   const uint32_t page_positions = pool_.page_positions();
   std::span<const Token> rest = tokens.first(std::min<size_t>(tokens.size(), most));
   std::vector<KvPage> pages;
+  std::vector<bool> begins;
   uint32_t length = 0;
   Node* deepest = &root_;
   while (!rest.empty() && length % page_positions == 0) {
@@ -49,6 +50,8 @@ KvTable PrefixCache::find(std::span<const Token> tokens, uint32_t most) {
     if (match.child == nullptr) break;
     deepest = match.child;
     pages.push_back(match.child->page);
+    const auto first = match.child->begins.begin();
+    begins.insert(begins.end(), first, first + static_cast<std::ptrdiff_t>(match.length));
     length += static_cast<uint32_t>(match.length);
     rest = rest.subspan(match.length);
   }
@@ -60,7 +63,7 @@ KvTable PrefixCache::find(std::span<const Token> tokens, uint32_t most) {
   const bool inside = length % page_positions != 0;
   const bool hand_over =
       inside && deepest->children.empty() && pool_.references(deepest->page) == 1;
-  KvTable table(pool_, pages, length);
+  KvTable table(pool_, pages, std::move(begins));
   if (hand_over) remove(*deepest);
   return table;
 }
@@ -68,20 +71,23 @@ KvTable PrefixCache::find(std::span<const Token> tokens, uint32_t most) {
 void PrefixCache::keep(std::span<const Token> tokens, KvTable table) {
   TYTO_ASSERT(tokens.size() == table.length());
   const size_t page_positions = pool_.page_positions();
-  std::span<const KvPage> pages = table.pages();
+  auto begins = table.begins().begin();
   Node* deepest = &root_;
-  while (!tokens.empty()) {
+  for (const KvPage page : table.pages()) {
+    if (tokens.empty()) break;  // room that nothing was written to
     const auto page_tokens = tokens.first(std::min(tokens.size(), page_positions));
+    const auto begins_end = begins + static_cast<std::ptrdiff_t>(page_tokens.size());
+    const PageContent content{page_tokens, {begins, begins_end}, page};
     const Match match = best_child(*deepest, page_tokens);
     if (match.child == nullptr ||
         match.length < std::min(page_tokens.size(), match.child->tokens.size())) {
-      deepest = &add_child(*deepest, page_tokens, pages.front());
+      deepest = &add_child(*deepest, content);
     } else {
       deepest = match.child;
-      if (match.length < page_tokens.size()) replace(*deepest, page_tokens, pages.front());
+      if (match.length < page_tokens.size()) replace(*deepest, content);
     }
     tokens = tokens.subspan(page_tokens.size());
-    pages = pages.subspan(1);
+    begins = begins_end;
   }
   touch(*deepest);
 }
@@ -102,23 +108,24 @@ void PrefixCache::clear() {
   root_.children.clear();
 }
 
-PrefixCache::Node& PrefixCache::add_child(Node& parent, std::span<const Token> tokens,
-                                          KvPage page) {
+PrefixCache::Node& PrefixCache::add_child(Node& parent, const PageContent& content) {
   TYTO_ASSERT(&parent == &root_ || parent.tokens.size() == pool_.page_positions());
-  Node& node = nodes_.emplace_back(Node{{tokens.begin(), tokens.end()}, page, &parent});
+  Node& node = nodes_.emplace_back(
+      Node{{content.tokens.begin(), content.tokens.end()}, content.begins, content.page, &parent});
   node.self = std::prev(nodes_.end());
-  parent.children.insert(lower_bound(parent.children, tokens), &node);
-  pool_.retain(page);
+  parent.children.insert(lower_bound(parent.children, content.tokens), &node);
+  pool_.retain(content.page);
   return node;
 }
 
 // By tokens that begin with the node's own: no sibling does, so its place among them stays. Whoever
 // else uses the old page goes on with it, and need not copy it on the tree's account.
-void PrefixCache::replace(Node& node, std::span<const Token> tokens, KvPage page) {
-  pool_.retain(page);  // first: it may be the same page
+void PrefixCache::replace(Node& node, const PageContent& content) {
+  pool_.retain(content.page);  // first: it may be the same page
   pool_.release(node.page);
-  node.page = page;
-  node.tokens.assign(tokens.begin(), tokens.end());
+  node.page = content.page;
+  node.tokens.assign(content.tokens.begin(), content.tokens.end());
+  node.begins = content.begins;
 }
 
 void PrefixCache::remove(Node& leaf) {

@@ -59,6 +59,7 @@ class PrefixCache {
  private:
   struct Node {
     std::vector<Token> tokens = {};  // [1 .. page_positions]
+    std::vector<bool> begins = {};   // of passes (KvTable), for each token
     KvPage page = 0;
     Node* parent = nullptr;
     std::vector<Node*> children = {};     // by tokens, in lexicographical order
@@ -70,8 +71,14 @@ class PrefixCache {
   };
 
   static Match best_child(const Node& parent, std::span<const Token> tokens);
-  Node& add_child(Node& parent, std::span<const Token> tokens, KvPage page);
-  void replace(Node& node, std::span<const Token> tokens, KvPage page);
+  // What one page of a table holds.
+  struct PageContent {
+    std::span<const Token> tokens;
+    std::vector<bool> begins;
+    KvPage page;
+  };
+  Node& add_child(Node& parent, const PageContent& content);
+  void replace(Node& node, const PageContent& content);
   void remove(Node& leaf);
   void touch(Node& deepest);
 

@@ -60,9 +60,9 @@ uint32_t KvPool::references(KvPage page) const {
   return references_[page];
 }
 
-KvTable::KvTable(KvPool& pool, std::span<const KvPage> pages, uint32_t length)
-    : pool_(&pool), pages_(pages.begin(), pages.end()), length_(length) {
-  TYTO_ASSERT(pages.size() == pool.pages_for(length));
+KvTable::KvTable(KvPool& pool, std::span<const KvPage> pages, std::vector<bool> begins)
+    : pool_(&pool), pages_(pages.begin(), pages.end()), begins_(std::move(begins)) {
+  TYTO_ASSERT(pages.size() == pool.pages_for(length()));
   for (const KvPage page : pages_) pool.retain(page);
 }
 
@@ -73,14 +73,14 @@ KvTable::~KvTable() {
 KvTable::KvTable(KvTable&& other) noexcept
     : pool_(other.pool_),
       pages_(std::exchange(other.pages_, {})),
-      length_(std::exchange(other.length_, 0)) {}
+      begins_(std::exchange(other.begins_, {})) {}
 
 KvTable& KvTable::operator=(KvTable&& other) noexcept {
   if (this == &other) return *this;
   release_from(0);
   pool_ = other.pool_;
   pages_ = std::exchange(other.pages_, {});
-  length_ = std::exchange(other.length_, 0);
+  begins_ = std::exchange(other.begins_, {});
   return *this;
 }
 
@@ -88,41 +88,45 @@ uint32_t KvTable::room() const {
   return static_cast<uint32_t>(pages_.size()) * pool_->page_positions();
 }
 
-bool KvTable::appends_to_shared_page(uint32_t length) const {
-  if (length <= length_ || length_ % pool_->page_positions() == 0) return false;
-  return pool_->references(pages_[length_ / pool_->page_positions()]) > 1;
+bool KvTable::appends_to_shared_page(uint32_t wanted) const {
+  if (wanted <= length() || length() % pool_->page_positions() == 0) return false;
+  return pool_->references(pages_[length() / pool_->page_positions()]) > 1;
 }
 
-uint32_t KvTable::pages_needed(uint32_t length) const {
-  TYTO_ASSERT(length >= length_);
+uint32_t KvTable::pages_needed(uint32_t wanted) const {
+  TYTO_ASSERT(wanted >= length());
   const uint32_t present = static_cast<uint32_t>(pages_.size());
-  const uint32_t wanted = std::max(pool_->pages_for(length), present);
-  return wanted - present + (appends_to_shared_page(length) ? 1 : 0);
+  const uint32_t pages = std::max(pool_->pages_for(wanted), present);
+  return pages - present + (appends_to_shared_page(wanted) ? 1 : 0);
 }
 
-bool KvTable::grow_to(uint32_t length, std::optional<Copy>& copy) {
+bool KvTable::grow_to(uint32_t wanted, std::optional<Copy>& copy) {
   copy.reset();
-  if (pages_needed(length) > pool_->available()) return false;
-  if (appends_to_shared_page(length)) {
-    KvPage& last = pages_[length_ / pool_->page_positions()];
-    copy = Copy{last, *pool_->take(), length_ % pool_->page_positions()};
+  if (pages_needed(wanted) > pool_->available()) return false;
+  if (appends_to_shared_page(wanted)) {
+    KvPage& last = pages_[length() / pool_->page_positions()];
+    copy = Copy{last, *pool_->take(), length() % pool_->page_positions()};
     pool_->release(last);
     last = copy->to;
   }
-  while (room() < length) pages_.push_back(*pool_->take());
+  while (room() < wanted) pages_.push_back(*pool_->take());
+  begins_.reserve(room());
   return true;
 }
 
-void KvTable::set_length(uint32_t length) {
-  TYTO_ASSERT(length <= room());
-  TYTO_ASSERT(!appends_to_shared_page(length));
-  if (length <= length_) release_from(pool_->pages_for(length));
-  length_ = length;
+void KvTable::set_length(uint32_t wanted) {
+  TYTO_ASSERT(wanted <= room());
+  TYTO_ASSERT(!appends_to_shared_page(wanted));
+  if (wanted <= length()) release_from(pool_->pages_for(wanted));
+  const uint32_t before = length();
+  begins_.resize(wanted);
+  if (wanted > before) begins_[before] = true;
 }
 
-KvTable KvTable::share(uint32_t length) const {
-  TYTO_ASSERT(length <= length_);
-  return KvTable(*pool_, pages().first(pool_->pages_for(length)), length);
+KvTable KvTable::share(uint32_t wanted) const {
+  TYTO_ASSERT(wanted <= length());
+  return KvTable(*pool_, pages().first(pool_->pages_for(wanted)),
+                 {begins_.begin(), begins_.begin() + wanted});
 }
 
 void KvTable::release_from(size_t first) {

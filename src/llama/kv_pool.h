@@ -50,8 +50,8 @@ class KvTable {
  public:
   explicit KvTable(KvPool& pool) : pool_(&pool) {}
   // On pages that others hold, with references of its own: what share() and caches of prefixes
-  // make. As many pages as `length` positions take.
-  KvTable(KvPool& pool, std::span<const KvPage> pages, uint32_t length);
+  // make. As many pages as the positions take.
+  KvTable(KvPool& pool, std::span<const KvPage> pages, std::vector<bool> begins);
   ~KvTable();
   KvTable(KvTable&& other) noexcept;
   KvTable& operator=(KvTable&& other) noexcept;
@@ -59,8 +59,11 @@ class KvTable {
   KvTable& operator=(const KvTable&) = delete;
 
   std::span<const KvPage> pages() const { return pages_; }
-  uint32_t length() const { return length_; }  // positions in use
-  uint32_t room() const;                       // positions the pages have room for
+  uint32_t length() const { return static_cast<uint32_t>(begins_.size()); }  // positions in use
+  // [length()], set where a pass began: what one pass writes may differ in its last bits from what
+  // several do, so whoever has to write it all again does it in the same passes.
+  const std::vector<bool>& begins() const { return begins_; }
+  uint32_t room() const;  // positions the pages have room for
 
   // A page that is shared must not be appended to: `from`'s first `positions` are to be copied to
   // `to`.
@@ -71,32 +74,33 @@ class KvTable {
     bool operator==(const Copy&) const = default;
   };
 
-  // Pages that grow_to(length) would have to take from the pool: new ones and the copy of a shared
+  // Pages that grow_to(wanted) would have to take from the pool: new ones and the copy of a shared
   // last page.
-  uint32_t pages_needed(uint32_t length) const;
+  uint32_t pages_needed(uint32_t wanted) const;
 
-  // Makes room for writing the positions from length() up to `length`, which is not less. False,
+  // Makes room for writing the positions from length() up to `wanted`, which is not less. False,
   // and nothing changed, when the pool has too few free pages. At most one copy is needed (of the
   // partly used page, if it is shared): the caller performs it before anything is written and
   // before any other table changes, for nothing holds `from` on this table's behalf.
-  [[nodiscard]] bool grow_to(uint32_t length, std::optional<Copy>& copy);
+  [[nodiscard]] bool grow_to(uint32_t wanted, std::optional<Copy>& copy);
 
-  // More than length(), after a run: positions up to there have been written, within the room; what
-  // room is left stays. Otherwise forgets the positions from `length` on and gives back the pages
-  // that hold none, so that set_length(length()) gives up unused room and set_length(0) everything.
-  void set_length(uint32_t length);
+  // More than length(), after a pass: positions up to there have been written, within the room;
+  // what room is left stays. Otherwise forgets the positions from `wanted` on and gives back the
+  // pages that hold none, so that set_length(length()) gives up unused room and set_length(0)
+  // everything.
+  void set_length(uint32_t wanted);
 
-  // Another table on the first `length` positions, which this one holds. Whichever of the two is
+  // Another table on the first `wanted` positions, which this one holds. Whichever of the two is
   // first to append to a page that both have in part copies it.
-  KvTable share(uint32_t length) const;
+  KvTable share(uint32_t wanted) const;
 
  private:
-  bool appends_to_shared_page(uint32_t length) const;
+  bool appends_to_shared_page(uint32_t wanted) const;
   void release_from(size_t first);
 
   KvPool* pool_;
   std::vector<KvPage> pages_;
-  uint32_t length_ = 0;
+  std::vector<bool> begins_;
 };
 
 }  // namespace tyto

@@ -51,6 +51,9 @@ Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
       devices_(devices.begin(), devices.end()),
       options_(options),
       forward_(std::make_unique<Forward>(model, devices_, options.forward, trace)),
+      context_(forward_->context()),
+      most_rows_(forward_->most_rows()),
+      page_bytes_(forward_->kv().page_bytes),
       pool_(forward_->kv().pages, forward_->kv().page) {}
 
 void Pipeline::check_room(uint32_t position, size_t tokens) const {
@@ -64,6 +67,7 @@ void Pipeline::check_room(uint32_t position, size_t tokens) const {
 }
 
 bool Pipeline::reserve(Sequence& sequence, uint32_t tokens) {
+  if (is_broken_) make_anew();
   std::optional<KvTable::Copy> copy;
   while (!sequence.kv_.grow_to(sequence.position() + tokens, copy))
     if (!reclaim || !reclaim()) return false;
@@ -94,7 +98,8 @@ struct Delivery {
 
 }  // namespace
 
-// Recovers from a device error at most once: a second one is the caller's.
+// Recovers from a device error at most once: a second one is the caller's. The next run finds
+// devices made anew in any case.
 void Pipeline::run(std::span<const Work> batch, const OnLogits& on_logits) {
   const auto begin = batch.front().sequence->position();
   size_t tokens = 0;
@@ -110,11 +115,18 @@ void Pipeline::run(std::span<const Work> batch, const OnLogits& on_logits) {
   try {
     run_once(batch, once);
   } catch (const Error& error) {
-    const bool may_recover = error.code == ErrorCode::device && devices_.size() > 1 &&
-                             options_.on_error != OnDeviceError::fail;
-    if (!may_recover) throw;
-    recover(error);
-    return run_again(batch, once);
+    if (error.code != ErrorCode::device) throw;
+    if (devices_.size() == 1 || options_.on_error == OnDeviceError::fail) {
+      lose_caches();
+      throw;
+    }
+    try {
+      recover(error);
+      return run_again(batch, once);
+    } catch (const Error&) {
+      lose_caches();
+      throw;
+    }
   }
   for (const Work& work : batch) commit(work);
 }
@@ -204,36 +216,60 @@ void Pipeline::run_all_logits(Sequence& sequence, std::span<const Token> tokens,
   }
 }
 
-// What a failed device left in its caches is not to be trusted: every live sequence fills its own
-// again.
+// What a failed device left in its caches is not to be trusted, and neither is the device until it
+// is made anew.
+void Pipeline::lose_caches() {
+  is_broken_ = true;
+  if (on_caches_lost) on_caches_lost();
+  for (Sequence* sequence : live_) sequence->rewind(0);
+}
+
+void Pipeline::make_anew() {
+  forward_.reset();  // runs go before the contexts that are made anew
+  forward_ = std::make_unique<Forward>(model_, devices_, options_.forward, trace_);
+  context_ = forward_->context();
+  most_rows_ = forward_->most_rows();
+  page_bytes_ = forward_->kv().page_bytes;
+  pool_.reset(forward_->kv().pages, forward_->kv().page);
+  is_broken_ = false;
+}
+
+// Every live sequence fills its cache again.
 void Pipeline::recover(const Error& error) {
   const bool goes_to_host = options_.on_error == OnDeviceError::cpu;
   const std::string what = fmt::format(
       "{}; {}", error.what(), goes_to_host ? "finished on the cpu" : "retried on new contexts");
-  if (on_caches_lost) on_caches_lost();
+  ++recoveries_;
+  struct Past {
+    Sequence* sequence;
+    std::vector<Token> tokens;
+    std::vector<bool> begins;
+  };
+  std::vector<Past> pasts;
   for (Sequence* sequence : live_) {
     sequence->recoveries.push_back(what);
-    sequence->kv_.set_length(0);
+    pasts.push_back({sequence, sequence->tokens_, sequence->kv_.begins()});
   }
-  forward_.reset();  // runs go before the contexts that are made anew
+  lose_caches();
   if (goes_to_host)
     std::erase_if(devices_, [](Device* device) { return !device->info().shares_host_memory; });
-  forward_ = std::make_unique<Forward>(model_, devices_, options_.forward, trace_);
-  pool_.reset(forward_->kv().pages, forward_->kv().page);
-  for (Sequence* sequence : live_) replay(*sequence);
+  make_anew();
+  for (const Past& past : pasts) replay(*past.sequence, past.tokens, past.begins);
 }
 
-void Pipeline::replay(Sequence& sequence) {
-  const std::vector<Token> tokens = std::exchange(sequence.tokens_, {});
-  sequence.tokens_.reserve(context());
+// In the passes it was run in, so that the caches hold the same bits again. A pass of one token
+// asks for its logits, as it did: devices have kernels of their own for it.
+void Pipeline::replay(Sequence& sequence, std::span<const Token> tokens,
+                      const std::vector<bool>& begins) {
   for (size_t done = 0; done < tokens.size();) {
-    const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
-    const Work work{&sequence, std::span(tokens).subspan(done, now), 0};
-    if (!reserve(sequence, static_cast<uint32_t>(now)))
+    size_t end = done + 1;
+    while (end < tokens.size() && !begins[end] && end - done < most_rows()) ++end;
+    const Work work{&sequence, tokens.subspan(done, end - done), end - done == 1 ? 1u : 0u};
+    if (!reserve(sequence, static_cast<uint32_t>(end - done)))
       throw Error(ErrorCode::device, "recovery", "there is no room for what was in the caches");
-    run_once({&work, 1}, {});
+    run_once({&work, 1}, [](size_t, uint32_t, std::span<const float>) {});
     commit(work);
-    done += now;
+    done = end;
   }
 }
 

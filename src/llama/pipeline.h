@@ -62,11 +62,12 @@ class Pipeline {
                       const Progress& progress = {});
 
   const Forward& forward() const { return *forward_; }
-  uint32_t context() const { return forward_->context(); }
-  uint32_t most_rows() const { return forward_->most_rows(); }
+  uint32_t context() const { return context_; }
+  uint32_t most_rows() const { return most_rows_; }
   uint32_t vocab() const { return model_.config.vocab; }
   KvPool& kv_pool() { return pool_; }
-  uint64_t kv_peak_bytes() const { return pool_.peak() * forward_->kv().page_bytes; }
+  uint32_t recoveries() const { return recoveries_; }  // from device errors so far
+  uint64_t kv_peak_bytes() const { return pool_.peak() * page_bytes_; }
   // Throws an input Error unless so many tokens fit into one sequence's context.
   void check_room(uint32_t position, size_t tokens) const;
 
@@ -80,10 +81,12 @@ class Pipeline {
   void run_once(std::span<const Work> batch, const OnLogits& on_logits);
   void run_again(std::span<const Work> batch, const OnLogits& on_logits);
   void commit(const Work& work);
+  void make_anew();
+  void lose_caches();
   void run_part(Sequence& sequence, std::span<const Token> tokens, uint32_t logits,
                 const OnLogits& on_logits);
   void recover(const Error& error);
-  void replay(Sequence& sequence);
+  void replay(Sequence& sequence, std::span<const Token> tokens, const std::vector<bool>& begins);
 
   const Model& model_;
   Trace& trace_;
@@ -91,6 +94,12 @@ class Pipeline {
   std::vector<Device*> devices_;
   PipelineOptions options_;
   std::unique_ptr<Forward> forward_;
+  // Of the forward, which may be gone: a device that failed is made anew when it is next needed.
+  uint32_t context_ = 0;
+  uint32_t most_rows_ = 0;
+  uint64_t page_bytes_ = 0;
+  bool is_broken_ = false;
+  uint32_t recoveries_ = 0;
   KvPool pool_;
   std::vector<Sequence*> live_;
   std::vector<BatchRows> rows_;

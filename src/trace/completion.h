@@ -22,6 +22,7 @@ struct Completion {
   uint64_t launches = 0;       // kernels inside
   uint64_t bytes = 0;          // declared by the launches
   uint64_t flops = 0;
+  uint64_t row_sums = 0;  // of products, compared on the host
   uint64_t uploaded_bytes = 0;
   uint64_t downloaded_bytes = 0;
 };

@@ -7,7 +7,7 @@ namespace {
 constexpr uint64_t DeviceCounters::* kSums[] = {
     &DeviceCounters::submissions, &DeviceCounters::completions,   &DeviceCounters::launches,
     &DeviceCounters::busy_ns,     &DeviceCounters::submitting_ns, &DeviceCounters::waited_ns,
-    &DeviceCounters::bytes,       &DeviceCounters::flops};
+    &DeviceCounters::bytes,       &DeviceCounters::flops,         &DeviceCounters::row_sums};
 
 // Of an amount that is shared out by rows; differences of rounded parts, so that the shares add up.
 uint64_t part(uint64_t amount, uint64_t first, uint64_t rows, uint64_t of) {
@@ -23,7 +23,7 @@ Completion share_of(const Completion& whole, uint64_t first, uint64_t rows, uint
   Completion share = whole;
   for (uint64_t Completion::* field :
        {&Completion::device_ns, &Completion::submitting_ns, &Completion::waited_ns,
-        &Completion::bytes, &Completion::flops, &Completion::uploaded_bytes,
+        &Completion::bytes, &Completion::flops, &Completion::row_sums, &Completion::uploaded_bytes,
         &Completion::downloaded_bytes})
     share.*field = part(whole.*field, first, rows, of);
   return share;
@@ -38,6 +38,7 @@ void DeviceCounters::add(const Completion& completion) {
   waited_ns += completion.waited_ns;
   bytes += completion.bytes;
   flops += completion.flops;
+  row_sums += completion.row_sums;
 }
 
 DeviceCounters& DeviceCounters::operator+=(const DeviceCounters& other) {

@@ -21,7 +21,12 @@ struct DeviceCounters {
   uint64_t waited_ns = 0;  // of the host, for completions; a virtual device's simulation included
   uint64_t bytes = 0;      // declared by the completed launches
   uint64_t flops = 0;
+  uint64_t row_sums = 0;      // of products, compared on the host
   uint64_t pinned_bytes = 0;  // of memory, now
+
+  // To have been asked is not to have executed.
+  bool has_executed() const { return completions > 0; }
+  uint64_t failed() const { return submissions - completions; }
 
   void add(const Completion& completion);
   DeviceCounters& operator+=(

@@ -8,10 +8,25 @@
 
 namespace tyto {
 
-std::string device_names(const std::vector<DeviceCounters>& executed) {
+std::string device_names(const std::vector<DeviceCounters>& counted) {
+  std::vector<DeviceCounters> executed;
+  for (const bool is_host : {false, true})
+    for (const DeviceCounters& device : counted)
+      if (device.has_executed() && device.is_host == is_host) executed.push_back(device);
+  if (executed.empty()) return "no device";
   return joined(executed, "+", [](const DeviceCounters& device) {
     return device.device + (device.is_virtual ? " (modelled)" : "");
   });
+}
+
+std::string execution_text(const Receipt& receipt) {
+  std::string text = device_names(receipt.devices);
+  uint64_t failed = 0;
+  for (const DeviceCounters& device : receipt.devices) failed += device.failed();
+  if (failed > 0) text += fmt::format("; {} dispatch{} failed", failed, failed == 1 ? "" : "es");
+  if (receipt.recoveries == 1) text += "; run again once";
+  if (receipt.recoveries > 1) text += fmt::format("; run again {} times", receipt.recoveries);
+  return text;
 }
 
 double prefill_tokens_per_second(const Receipt& receipt) {
@@ -28,8 +43,9 @@ double decode_tokens_per_second(const Receipt& receipt) {
 }
 
 bool has_virtual_device(const Receipt& receipt) {
-  return std::any_of(receipt.devices.begin(), receipt.devices.end(),
-                     [](const DeviceCounters& device) { return device.is_virtual; });
+  return std::any_of(
+      receipt.devices.begin(), receipt.devices.end(),
+      [](const DeviceCounters& device) { return device.is_virtual && device.has_executed(); });
 }
 
 std::optional<double> dispatches_per_token(const Receipt& receipt) {
@@ -97,16 +113,22 @@ std::string work_of(const DeviceCounters& device) {
   const double rate = seconds > 0 ? static_cast<double>(device.bytes) * 1e-9 / seconds : 0.0;
   std::string text = fmt::format("{} ({} of {} submissions completed, {} launches, ", device.device,
                                  device.completions, device.submissions, device.launches);
+  if (device.row_sums > 0) text += fmt::format("{} row sums checked, ", device.row_sums);
   return text + (device.is_virtual
                      ? fmt::format("modelled: {:.1f} ms, {:.1f} GB/s)", seconds * 1e3, rate)
                      : fmt::format("{:.1f} GB/s)", rate));
 }
 
 std::string executed_on(const Receipt& receipt) {
-  std::string line;
-  for (const DeviceCounters& device : receipt.devices)
-    line += (line.empty() ? "executed on " : ", ") + work_of(device);
-  return line.empty() ? "executed on no device" : line;
+  std::string line, others;
+  for (const DeviceCounters& device : receipt.devices) {
+    if (device.has_executed())
+      line += (line.empty() ? "executed on " : ", ") + work_of(device);
+    else
+      others += fmt::format(" · not on {}: it completed none of {} submissions", device.device,
+                            device.submissions);
+  }
+  return (line.empty() ? "executed on no device" : line) + others;
 }
 
 std::string fallbacks_of(const Receipt& receipt) {

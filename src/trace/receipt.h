@@ -37,7 +37,8 @@ struct Receipt {
   double decode_seconds = 0;            // to the choice of the last token
   std::vector<DeviceCounters> devices;  // this request's window only, devices with submissions
   PhaseCounters phases;                 // the same, split where the first token was chosen
-  std::vector<std::string> fallbacks;
+  std::vector<std::string> fallbacks;   // and recoveries, in words
+  uint32_t recoveries = 0;              // how often work was run again after a device failed
   EnergyWindow prefill_energy;  // over the same time as the seconds; no rails: not asked for
   EnergyWindow decode_energy;
   std::vector<LoadedCode> loaded_code;
@@ -47,8 +48,12 @@ struct Receipt {
   Plausibility plausibility;
 };
 
-// "cpu+vnpu (modelled)": the devices that completed work, not those that were asked for.
-std::string device_names(const std::vector<DeviceCounters>& executed);
+// Who executed, for every command, table, page and file: the devices that completed work, not those
+// that were asked for, the host last. "vnpu (modelled)+cpu"; "no device" where none did.
+std::string device_names(const std::vector<DeviceCounters>& counted);
+// The same with what went wrong on the way: "vnpu (modelled)+cpu; 1 dispatch failed; run again
+// once".
+std::string execution_text(const Receipt& receipt);
 
 // Tokens that took a step of decoding.
 uint32_t decoded_tokens(const Receipt& receipt);

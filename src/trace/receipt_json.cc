@@ -23,7 +23,8 @@ ordered_json device_json(const DeviceCounters& device) {
           {"launches", device.launches},
           {device.is_virtual ? "modelled_busy_ns" : "busy_ns", device.busy_ns},
           {"bytes", device.bytes},
-          {"flops", device.flops}};
+          {"flops", device.flops},
+          {"row_sums", device.row_sums}};
 }
 
 ordered_json devices_json(const std::vector<DeviceCounters>& devices) {
@@ -107,6 +108,7 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
                          {"decode", devices_json(receipt.phases.decode)}}},
                        {"submissions", submissions},
                        {"completions", completions},
+                       {"recoveries", receipt.recoveries},
                        {"dispatches_per_token", optional_number(dispatches_per_token(receipt))},
                        {"fallbacks", receipt.fallbacks},
                        {"virtual", has_virtual_device(receipt)},

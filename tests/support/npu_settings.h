@@ -12,6 +12,7 @@ inline DeviceSettings settings_of(const NpuSettings& npu) {
                              {"vnpu-machine", npu.machine}};
   if (npu.int8_blocks) settings.emplace("int8-blocks", "");
   if (npu.block_float) settings.emplace("vnpu-numerics", "bfp16");
+  if (npu.guard) settings.emplace("guard", "on");
   if (!npu.fault.empty()) settings.emplace("vnpu-fault", npu.fault);
   std::string lengths;
   for (uint64_t k : npu.gemm_lengths) lengths += (lengths.empty() ? "" : ",") + std::to_string(k);

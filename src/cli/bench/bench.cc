@@ -77,9 +77,9 @@ class RowSink {
 
   void fail_if_refused() const {
     if (refused_ == 0) return;
-    throw Error(
-        ErrorCode::device, "bench",
-        fmt::format("{} of {} rows refused: no such device could be that fast", refused_, rows_));
+    throw Error(ErrorCode::device, "bench",
+                fmt::format("{} of {} rows refused: what they measured cannot be said of a device",
+                            refused_, rows_));
   }
 
  private:
@@ -257,9 +257,22 @@ void run_work(const BenchFlags& flags, const std::vector<Work>& work,
   for (const std::string& line : comparisons) note(line);
 }
 
+// A phase that no test has cannot have been done by the device.
+void check_required_phase(const BenchFlags& flags, const std::vector<BenchTest>& tests) {
+  const Requirement requirement = parse_requirement(flags.engine.require);
+  if (!requirement.phase) return;
+  const bool is_tested = std::any_of(tests.begin(), tests.end(), [&](const BenchTest& test) {
+    return (*requirement.phase == Phase::prefill ? test.prompt : test.generate) > 0;
+  });
+  if (!is_tested)
+    throw Error(ErrorCode::require, "--require " + to_text(requirement),
+                fmt::format("no test has a {}", name(*requirement.phase)), "see -p, -n and -pg");
+}
+
 void bench(BenchFlags flags) {
   settle_kv_type(flags);
   const std::vector<BenchTest> tests = wanted_tests(flags);
+  check_required_phase(flags, tests);
   const std::vector<Work> work = plan_work(flags, tests);
   const auto meter = energy_meter(flags.energy);
   const ShownSettings shown{.file = work.size() > 1 && parse_names(flags.models, "-m").size() > 1,

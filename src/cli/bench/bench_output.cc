@@ -32,6 +32,23 @@ std::vector<uint64_t> nanoseconds(const std::vector<double>& seconds) {
   return result;
 }
 
+uint64_t failed_dispatches(const BenchRow& row) {
+  uint64_t failed = 0;
+  for (const DeviceCounters& device : row.receipt.devices) failed += device.failed();
+  return failed;
+}
+
+// The device that was asked for, unless another did its work.
+std::string backend(const BenchRow& row) {
+  std::string host = row.facts.device;
+  for (const DeviceCounters& device : row.receipt.devices) {
+    if (!device.has_executed()) continue;
+    if (device.device == row.facts.device) return device.device;
+    if (device.is_host) host = device.device;
+  }
+  return host;
+}
+
 // llama-bench's settings, with what stands for them here. Those for which there is no choice have
 // the value that its own neutral setting has.
 ordered_json setting_fields(const BenchRow& row, const BenchOrigin& origin) {
@@ -40,7 +57,7 @@ ordered_json setting_fields(const BenchRow& row, const BenchOrigin& origin) {
           {"build_number", origin.build.number},
           {"cpu_info", origin.machine.cpu},
           {"gpu_info", facts.on_host ? "" : facts.device_description},
-          {"backends", upper(facts.device)},
+          {"backends", upper(backend(row))},
           {"model_filename", facts.model_path},
           {"model_type", facts.model_type},
           {"model_size", facts.model_bytes},
@@ -230,7 +247,7 @@ std::vector<Column> columns(const ShownSettings& shown) {
       {"model", false, [](const BenchRow& row) { return row.facts.model_type; }},
       {"size", true, [](const BenchRow& row) { return human_bytes(row.facts.model_bytes); }},
       {"params", true, parameters_cell},
-      {"backend", false, [](const BenchRow& row) { return upper(row.facts.device); }},
+      {"backend", false, [](const BenchRow& row) { return upper(backend(row)); }},
       {"threads", true, [](const BenchRow& row) { return fmt::format("{}", row.facts.threads); }}};
   const auto add = [&](bool wanted, const char* name, auto cell) {
     if (wanted) all.push_back({name, false, cell});
@@ -246,7 +263,7 @@ std::vector<Column> columns(const ShownSettings& shown) {
   const std::vector<Column> rest = {
       {"test", true, [](const BenchRow& row) { return row.test.name(); }},
       {"t/s", true, speed_cell},
-      {"executed on", false, [](const BenchRow& row) { return device_names(row.receipt.devices); }},
+      {"executed on", false, [](const BenchRow& row) { return execution_text(row.receipt); }},
       {"GB/s", true, work_cell}};
   all.insert(all.end(), rest.begin(), rest.end());
   add(shown.sequences, "B", [](const BenchRow& row) { return std::to_string(row.test.sequences); });
@@ -324,6 +341,8 @@ ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
     }
   }
   json["executed_on"] = device_names(row.receipt.devices);
+  json["failed_dispatches"] = failed_dispatches(row);
+  json["recoveries"] = row.receipt.recoveries;
   json["modelled"] = row.modelled;
   add_speed(json, row, "modelled_", row.modelled && !row.refused());
   json["simulation_s"] = number_or_null(row.simulation_seconds);

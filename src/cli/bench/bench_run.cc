@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 // 64 bytes each: a recording takes at most half a GiB.
 constexpr size_t kMostEvents = size_t{8} << 20;
 constexpr size_t kEventsPerToken = 2;  // beside the pipeline's
+constexpr size_t kRunsRecorded = 2;    // a device that fails has everything run again
 constexpr uint32_t kContextStep = 256;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -183,13 +184,18 @@ void start_recording(BenchEngine& bench, const BenchTest& test) {
     throw Error(ErrorCode::unsupported, test.name(),
                 fmt::format("modelled time would take a recording of {} events", wanted),
                 fmt::format("at most {}: give fewer tokens", kMostEvents));
-  bench.engine->trace().start(wanted);
+  bench.engine->trace().start(wanted * kRunsRecorded);
 }
 
 // The recording splits at the first token; a test without a prompt has no such split.
 ModelledSeconds modelled_of(const Trace& trace, const Receipt& receipt, const BenchTest& test) {
   const ProfileRun run = collect_run(trace, receipt);
-  TYTO_ASSERT(run.lost == 0 && run.receipt.modelled);
+  if (run.lost > 0)
+    throw Error(ErrorCode::device, test.name(),
+                fmt::format("was run again {} times after device errors, and {} events did not fit "
+                            "into the recording that modelled time is read from",
+                            receipt.recoveries, run.lost),
+                "--on-npu-error fail stops at the first error");
   const ModelledSeconds split = *run.receipt.modelled;
   return test.prompt > 0 ? split : ModelledSeconds{0, split.prefill + split.decode};
 }
@@ -201,6 +207,7 @@ Receipt run_once(BenchEngine& bench, const BenchTest& test) {
   rewind(bench, test);
   if (is_modelled) start_recording(bench, test);
   const auto before = trace.snapshot();
+  const uint32_t recoveries_before = engine.pipeline().recoveries();
   const auto start = Clock::now();
   if (test.prompt > 0) run_prompts(bench, test);
   const auto middle = Clock::now();
@@ -219,6 +226,7 @@ Receipt run_once(BenchEngine& bench, const BenchTest& test) {
   // What ran together is counted once: the sequences' shares count a dispatch for each.
   receipt.devices = difference(after, before);
   receipt.phases = {difference(between, before), difference(after, between)};
+  receipt.recoveries = engine.pipeline().recoveries() - recoveries_before;
   for (const auto& sequence : bench.sequences) add_fallbacks(receipt, *sequence, trace);
   receipt.kv_peak_bytes = engine.pipeline().kv_peak_bytes();
   if (has_virtual_device(receipt)) receipt.modelled = modelled_of(trace, receipt, test);
@@ -242,6 +250,7 @@ Receipt sum(const std::vector<Receipt>& runs) {
     add(total.phases.prefill, run.phases.prefill);
     add(total.phases.decode, run.phases.decode);
     total.fallbacks = run.fallbacks;  // of the engine so far
+    total.recoveries += run.recoveries;
     total.kv_peak_bytes = run.kv_peak_bytes;
     if (!run.modelled) continue;
     if (!total.modelled) total.modelled.emplace();
@@ -249,6 +258,19 @@ Receipt sum(const std::vector<Receipt>& runs) {
     total.modelled->decode += run.modelled->decode;
   }
   return total;
+}
+
+// What two devices executed one after the other is no one's speed.
+void refuse_mixed_runs(const BenchEngine& bench, const std::vector<Receipt>& runs, Receipt& total) {
+  const bool has_other = std::any_of(
+      total.devices.begin(), total.devices.end(),
+      [](const DeviceCounters& device) { return !device.is_host && device.has_executed(); });
+  const std::string first = device_names(runs.front().devices);
+  const auto differs = [&](const Receipt& run) { return device_names(run.devices) != first; };
+  const bool took_over = bench.host_takes_over && total.recoveries > 0 && has_other;
+  if (!took_over && std::none_of(runs.begin(), runs.end(), differs)) return;
+  total.plausibility.verdict = Verdict::refused;
+  total.plausibility.reasons.push_back("the cpu took over during the test, after a device failed");
 }
 
 // A row of one phase is not concerned by a requirement of the other.
@@ -296,6 +318,7 @@ BenchRow make_row(const BenchEngine& bench, const BenchTest& test, const std::st
                                                        return seconds_of(a) < seconds_of(b);
                                                      }),
                                    engine.limits());
+  refuse_mixed_runs(bench, runs, row.receipt);
   row.energy = energy;
   settle_energy(row);
   ReceiptContext origin = bench.origin;
@@ -328,6 +351,7 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
   options.pipeline.forward.sequences = setup.sequences;
   if (setup.ubatch) options.pipeline.forward.prefill_chunk = *setup.ubatch;
   BenchEngine bench;
+  bench.host_takes_over = options.pipeline.on_error == OnDeviceError::cpu;
   bench.engine = std::make_unique<Engine>(options, progress);
   const DeviceInfo device = bench.engine->devices().front();
   if (setup.ubatch && device.prompt_rows > 0)

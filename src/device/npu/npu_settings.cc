@@ -15,11 +15,15 @@ constexpr std::string_view kMachines[] = {"strix", "strix-halo", "krackan"};
 constexpr std::string_view kNumerics[] = {"bf16", "bfp16"};
 constexpr uint32_t kLeastRows = 64, kMostRows = 65536;
 
-constexpr std::array<DeviceSetting, 5> kSettings = {{
+constexpr std::string_view kOnOff[] = {"off", "on"};
+
+constexpr std::array<DeviceSetting, 6> kSettings = {{
     {"weights", "", kWeightForms,
      "form of the weights on the NPU: bf16 (default), int8 (single GEMMs, with --fusion op), q4nx "
      "(a whole token at once, with --fusion token)"},
     {"prompt-rows", "N", {}, "rows the prefill kernels are compiled for (default: 2048)"},
+    {"guard", "", kOnOff,
+     "check products on the host by the sums of their rows: off (default) or on"},
     {"vnpu-machine", "", kMachines,
      "whose time the virtual NPU models: strix (default), strix-halo, krackan"},
     {"vnpu-numerics", "", kNumerics,
@@ -27,7 +31,8 @@ constexpr std::array<DeviceSetting, 5> kSettings = {{
     {"vnpu-fault",
      "FAULT",
      {},
-     "make the virtual NPU fail: timeout@N, error@N, hang, oom, context-lost, slowxK, corrupt@N"},
+     "make the virtual NPU fail: timeout@N, error@N, hang, oom, context-lost, slowxK, corrupt@N, "
+     "flip@N"},
 }};
 
 uint64_t number(const std::string& name, std::string_view text, uint64_t least, uint64_t most) {
@@ -65,12 +70,16 @@ void check_fusion(const NpuSettings& settings, Fusion fusion) {
   if (settings.weights == NpuWeights::q4nx && fusion != Fusion::token)
     throw Error(ErrorCode::usage, "--weights q4nx", "its kernel takes a whole token",
                 "give --fusion token too");
+  if (settings.guard && fusion == Fusion::token)
+    throw Error(ErrorCode::usage, "--guard on",
+                "with --fusion token no operand of a product leaves the NPU's cores",
+                "give --fusion block or op");
 }
 
 }  // namespace
 
 std::span<const DeviceSetting> npu_setting_rows() {
-  return std::span(kSettings).first(2);
+  return std::span(kSettings).first(3);
 }
 
 std::span<const DeviceSetting> vnpu_setting_rows() {
@@ -84,6 +93,7 @@ NpuSettings npu_settings(const DeviceEnv& env) {
     if (name == "int8-blocks") settings.int8_blocks = true;
     if (name == "prompt-rows")
       settings.prompt_rows = static_cast<uint32_t>(number(name, value, kLeastRows, kMostRows));
+    if (name == "guard") settings.guard = value == "on";
     if (name == "vnpu-machine") settings.machine = value;
     if (name == "vnpu-numerics") settings.block_float = value == "bfp16";
     if (name == "vnpu-fault") settings.fault = value;

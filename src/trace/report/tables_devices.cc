@@ -242,10 +242,12 @@ Table receipt_table(const Profile& profile, const ProfileRun& run) {
                        RowStyle style = RowStyle::plain) {
     table.rows.push_back({{label, text}, style});
   };
+  const std::string executed = execution_text(receipt);
+  add("executed on", executed,
+      executed == device_names(receipt.devices) ? RowStyle::plain : RowStyle::alarm);
   for (const DeviceCounters& device : receipt.devices)
-    add("executed on", device.device + (device.is_virtual ? " (virtual, time modelled)" : "") +
-                           ": " + counts(device));
-  if (receipt.devices.empty()) add("executed on", "no device", RowStyle::alarm);
+    add("  " + device.device,
+        (device.is_virtual ? "virtual, time modelled: " : "") + counts(device));
   for (const std::string& fallback : receipt.fallbacks) add("fallback", fallback);
   if (receipt.fallbacks.empty()) add("fallbacks", "none");
   add("stopped at", run.stopped);
@@ -294,7 +296,7 @@ Table sweep_table(const Profile& profile) {
     table.rows.push_back(
         {{length, mean_and_spread(row.prefill_s, 4), mean_and_spread(prefill_rate, 1),
           mean_and_spread(decode_rate, 2), mean_and_spread(row.tpot_ms, 3),
-          row.note.empty() ? device_names(row.receipt.devices) : row.note}});
+          row.note.empty() ? execution_text(row.receipt) : row.note}});
   }
   table.notes.push_back("prefill: from the prompt's tokens to the first token chosen");
   add_facts(profile, table);

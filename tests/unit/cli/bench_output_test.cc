@@ -47,7 +47,7 @@ BenchRow made_row(bool modelled = false) {
                           .flops = 2000000000}};
   if (modelled)
     row.receipt.devices.push_back(
-        {.device = "cpu", .is_host = true, .submissions = 1000, .busy_ns = 1});
+        {.device = "cpu", .is_host = true, .submissions = 1000, .completions = 1000, .busy_ns = 1});
   row.energy_reason = "no --energy";
   row.receipt_json = receipt_fields(row.receipt, {});
   row.receipt_id = row.receipt_json.at("id");

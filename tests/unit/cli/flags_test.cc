@@ -33,13 +33,10 @@ TEST(DeviceFlags, SayWhichDevicesHeedThem) {
   const std::vector<std::string> any_npu = {"npu", "vnpu"};
   const std::vector<std::string> virtual_npu = {"vnpu"};
   const decltype(devices) expected = {
-      {"--isa", {"cpu"}},
-      {"--weights", any_npu},
-      {"--on-npu-error", any_npu},
-      {"--prompt-rows", any_npu},
-      {"--vnpu-machine", virtual_npu},
-      {"--vnpu-numerics", virtual_npu},
-      {"--vnpu-fault", virtual_npu},
+      {"--guard", {"npu", "vnpu"}},     {"--isa", {"cpu"}},
+      {"--weights", any_npu},           {"--on-npu-error", any_npu},
+      {"--prompt-rows", any_npu},       {"--vnpu-machine", virtual_npu},
+      {"--vnpu-numerics", virtual_npu}, {"--vnpu-fault", virtual_npu},
   };
   EXPECT_EQ(devices, expected);
 }

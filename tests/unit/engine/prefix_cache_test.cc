@@ -42,6 +42,18 @@ TEST(PrefixCache, FindsAtMostWhatIsAskedFor) {
   EXPECT_EQ(cache.find(tokens, 100), 8u);
 }
 
+TEST(PrefixCache, WhatIsFoundKnowsInWhichPassesItWasRun) {
+  SmallCache cache(4, 4);
+  KvTable table(cache.pool);
+  for (const Tokens& pass : {Tokens{1, 2, 3, 4, 5, 6}, Tokens{7}, Tokens{8}, Tokens{9}})
+    ASSERT_TRUE(cache.memory.append(table, pass));
+  const std::vector<bool> want = table.begins();
+  cache.cache.keep(Tokens{1, 2, 3, 4, 5, 6, 7, 8, 9}, std::move(table));
+  EXPECT_EQ(cache.cache.find(Tokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, kAll).begins(), want);
+  EXPECT_EQ(cache.cache.find(Tokens{1, 2, 3, 4, 5, 6, 7, 33}, kAll).begins(),
+            std::vector<bool>(want.begin(), want.begin() + 7));
+}
+
 TEST(PrefixCache, NoTokensAndNoPositionsAreMisses) {
   SmallCache cache(1, 4);
   cache.cache.keep({}, KvTable(cache.pool));

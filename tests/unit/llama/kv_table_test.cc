@@ -267,6 +267,22 @@ TEST(KvTableShare, WithoutAPageForTheCopyGrowingFails) {
   EXPECT_TRUE(shared.grow_to(5, copy));
 }
 
+TEST(KvTable, RemembersWherePassesBegan) {
+  KvPool pool(4, 4);
+  KvTable table(pool);
+  std::optional<KvTable::Copy> copy;
+  ASSERT_TRUE(table.grow_to(7, copy));
+  table.set_length(5);
+  table.set_length(6);
+  table.set_length(7);
+  const std::vector<bool> want = {true, false, false, false, false, true, true};
+  EXPECT_EQ(table.begins(), want);
+  EXPECT_EQ(table.share(6).begins(), std::vector<bool>(want.begin(), want.begin() + 6));
+  table.set_length(3);  // what follows was forgotten
+  table.set_length(4);
+  EXPECT_EQ(table.begins(), (std::vector<bool>{true, false, false, true}));
+}
+
 TEST(KvTableDeathTest, BrokenPromises) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   KvPool pool(3, 4);
@@ -276,7 +292,7 @@ TEST(KvTableDeathTest, BrokenPromises) {
   EXPECT_DEATH((void)table.pages_needed(5), "internal error");
   EXPECT_DEATH(table.set_length(9), "internal error");
   EXPECT_DEATH((void)table.share(7), "internal error");
-  EXPECT_DEATH((void)KvTable(pool, table.pages(), 4), "internal error");
+  EXPECT_DEATH((void)KvTable(pool, table.pages(), std::vector<bool>(4)), "internal error");
   const KvTable shared = table.share(6);
   EXPECT_DEATH(table.set_length(7), "internal error");  // written without grow_to
 }

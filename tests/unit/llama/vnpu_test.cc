@@ -46,7 +46,17 @@ class Vnpu : public testing::Test {
                                            const Setting& setting, PipelineOptions options) {
     NpuSettings npu;
     npu.weights = setting.weights;
-    const DeviceEnv env{pool_, trace_, setting.fusion, model_dims(model.config, 0),
+    return pipeline_with(model, device, npu, setting.fusion, options);
+  }
+
+  std::unique_ptr<OneSequence> pipeline_with(const NpuSettings& npu, Fusion fusion) {
+    return pipeline_with(random_.model, "vnpu", npu, fusion, {});
+  }
+
+  std::unique_ptr<OneSequence> pipeline_with(const Model& model, const std::string& device,
+                                             const NpuSettings& npu, Fusion fusion,
+                                             PipelineOptions options) {
+    const DeviceEnv env{pool_, trace_, fusion, model_dims(model.config, 0),
                         testing_support::settings_of(npu)};
     std::vector<Device*> order;
     for (const std::string& name : {device, std::string("cpu")}) {
@@ -54,7 +64,7 @@ class Vnpu : public testing::Test {
       devices_.push_back(open_device(name, env));
       order.push_back(devices_.back().get());
     }
-    options.forward.fusion = setting.fusion;
+    options.forward.fusion = fusion;
     return std::make_unique<OneSequence>(model, order, options, trace_);
   }
 
@@ -259,6 +269,102 @@ TEST_F(Vnpu, ASecondFaultDuringTheRetryIsAnError) {
   vxrt::inject(vxrt::parse_fault("slowx1e9"));  // every dispatch is taken for a hang
   const Token token = 3;
   EXPECT_THROW(blocks->run({&token, 1}), Error);
+}
+
+// What was decoded is decoded again, not run as a prompt, which other kernels compute.
+TEST_F(Vnpu, AfterARecoveryEveryLogitIsTheSameToTheBit) {
+  for (const Setting& setting : settings()) {
+    const auto logits_of = [&](const char* fault) {
+      devices_.clear();
+      vxrt::reset();
+      const auto run = pipeline(setting);
+      std::vector<float> all;
+      const auto keep = [&](std::span<const float> logits) {
+        all.insert(all.end(), logits.begin(), logits.end());
+      };
+      keep(run->run(prompt_));
+      for (Token next : {9, 4, 7}) keep(run->run({&next, 1}));
+      if (fault != nullptr) vxrt::inject(vxrt::parse_fault(fault));
+      for (Token next : {2, 8}) keep(run->run({&next, 1}));
+      EXPECT_EQ(run->recoveries().size(), fault != nullptr ? 1u : 0u) << setting.name;
+      return all;
+    };
+    const std::vector<float> want = logits_of(nullptr);
+    EXPECT_EQ(logits_of("error@1"), want) << setting.name;
+    EXPECT_EQ(logits_of("corrupt@1"), want) << setting.name;
+  }
+  devices_.clear();
+}
+
+TEST_F(Vnpu, AfterAnErrorThatWasNotRecoveredTheNextRunWorks) {
+  PipelineOptions options;
+  options.on_error = OnDeviceError::fail;
+  for (const Setting& setting : settings()) {
+    vxrt::reset();
+    const std::vector<Token> want = greedy(*pipeline(setting), prompt_, 4);
+    for (const char* fault : {"error@1", "hang@2", "context-lost@1", "corrupt@3"}) {
+      devices_.clear();
+      vxrt::reset();
+      const auto actual = pipeline(setting, options);
+      vxrt::inject(vxrt::parse_fault(fault));
+      EXPECT_THROW(greedy(*actual, prompt_, 4), Error) << setting.name << " " << fault;
+      EXPECT_EQ(actual->position(), 0u) << "nothing of a failed device's cache is kept";
+      EXPECT_EQ(greedy(*actual, prompt_, 4), want) << setting.name << " " << fault;
+    }
+    devices_.clear();
+  }
+}
+
+// The device's memory runs out while it is made anew: an error, and another one as long as it
+// lasts.
+TEST_F(Vnpu, ADeviceThatCannotBeMadeAnewIsTriedAgainNextTime) {
+  const auto blocks = pipeline(block_);
+  const std::vector<Token> want = greedy(*blocks, prompt_, 3);
+  blocks->rewind(0);
+  vxrt::inject(vxrt::parse_fault("slowx1e9"));
+  EXPECT_THROW(blocks->run(prompt_), Error);
+  vxrt::inject(vxrt::parse_fault("oom@1"));
+  EXPECT_THROW(blocks->run(prompt_), Error);
+  EXPECT_EQ(greedy(*blocks, prompt_, 3), want);
+}
+
+TEST_F(Vnpu, TheGuardNoticesAFlippedBitOfAProduct) {
+  for (const Setting& setting : {Setting{"op", Fusion::op, NpuWeights::bf16, 0},
+                                 Setting{"int8", Fusion::op, NpuWeights::int8, 0}}) {
+    size_t noticed[2] = {};
+    for (const bool guard : {false, true})
+      for (int at = 20; at < 40; ++at) {
+        devices_.clear();
+        vxrt::reset();
+        NpuSettings npu;
+        npu.weights = setting.weights;
+        npu.guard = guard;
+        const auto run = pipeline_with(npu, setting.fusion);
+        run->run(prompt_);
+        vxrt::inject(vxrt::parse_fault(fmt::format("flip@{}", at)));
+        for (Token next : {9, 4, 7}) run->run({&next, 1});
+        noticed[guard] += run->recoveries().size();
+      }
+    EXPECT_LT(noticed[false], noticed[true]) << setting.name;
+    EXPECT_GE(noticed[true], setting.weights == NpuWeights::int8 ? 20u : 5u) << setting.name;
+  }
+  devices_.clear();
+}
+
+TEST_F(Vnpu, TheGuardTakesNoHonestRoundingForAFault) {
+  for (const bool bfp16 : {false, true})
+    for (const Fusion fusion : {Fusion::op, Fusion::block}) {
+      devices_.clear();
+      vxrt::reset();
+      NpuSettings npu;
+      npu.guard = true;
+      npu.block_float = bfp16;
+      const auto run = pipeline_with(npu, fusion);
+      greedy(*run, prompt_, 8);
+      EXPECT_TRUE(run->recoveries().empty()) << run->recoveries().front();
+      EXPECT_GT(trace_.device("vnpu").row_sums, 0u);
+    }
+  devices_.clear();
 }
 
 TEST_F(Vnpu, OutOfMemoryIsRefusedUpFrontWithTheArithmetic) {

@@ -10,16 +10,17 @@ namespace {
 // Every number of a completion; the structured bindings do not compile when there is another one.
 std::vector<uint64_t> numbers(const Completion& completion) {
   const auto& [start, uploaded, submitted, completed, end, device, submitting, waited, submissions,
-               launches, bytes, flops, uploaded_bytes, downloaded_bytes] = completion;
-  return {start,  uploaded,    submitted, completed, end,   device,         submitting,
-          waited, submissions, launches,  bytes,     flops, uploaded_bytes, downloaded_bytes};
+               launches, bytes, flops, row_sums, uploaded_bytes, downloaded_bytes] = completion;
+  return {start,  uploaded,   submitted, completed,      end,
+          device, submitting, waited,    submissions,    launches,
+          bytes,  flops,      row_sums,  uploaded_bytes, downloaded_bytes};
 }
 
 std::vector<uint64_t> numbers(const DeviceCounters& counters) {
   const auto& [device, is_virtual, is_host, submissions, completions, launches, busy_ns,
-               submitting_ns, waited_ns, bytes, flops, pinned_bytes] = counters;
-  return {submissions, completions, launches, busy_ns,     submitting_ns,
-          waited_ns,   bytes,       flops,    pinned_bytes};
+               submitting_ns, waited_ns, bytes, flops, row_sums, pinned_bytes] = counters;
+  return {submissions, completions, launches, busy_ns,  submitting_ns,
+          waited_ns,   bytes,       flops,    row_sums, pinned_bytes};
 }
 
 Completion distinct_completion(uint64_t from) {
@@ -35,8 +36,9 @@ Completion distinct_completion(uint64_t from) {
           .launches = from + 10,
           .bytes = from + 11,
           .flops = from + 12,
-          .uploaded_bytes = from + 13,
-          .downloaded_bytes = from + 14};
+          .row_sums = from + 13,
+          .uploaded_bytes = from + 14,
+          .downloaded_bytes = from + 15};
 }
 
 DeviceCounters distinct_counters(const std::string& device, uint64_t from) {
@@ -51,7 +53,8 @@ DeviceCounters distinct_counters(const std::string& device, uint64_t from) {
           .waited_ns = from + 6,
           .bytes = from + 7,
           .flops = from + 8,
-          .pinned_bytes = from + 9};
+          .row_sums = from + 9,
+          .pinned_bytes = from + 10};
 }
 
 TEST(Counters, ACompletionIsCountedInEveryField) {
@@ -65,7 +68,8 @@ TEST(Counters, ACompletionIsCountedInEveryField) {
   EXPECT_EQ(counters.waited_ns, 1006u + 8);
   EXPECT_EQ(counters.bytes, 1007u + 11);
   EXPECT_EQ(counters.flops, 1008u + 12);
-  EXPECT_EQ(counters.pinned_bytes, 1009u);
+  EXPECT_EQ(counters.row_sums, 1009u + 13);
+  EXPECT_EQ(counters.pinned_bytes, 1010u);
 }
 
 TEST(Counters, SumsAndDifferencesKeepEveryFieldButTheLevel) {
@@ -74,7 +78,7 @@ TEST(Counters, SumsAndDifferencesKeepEveryFieldButTheLevel) {
   sum += more;
   for (size_t i = 0; i + 1 < numbers(sum).size(); ++i)
     EXPECT_EQ(numbers(sum)[i], 1000 + i + 1 + 70 + i + 1) << i;
-  EXPECT_EQ(sum.pinned_bytes, 1009u);
+  EXPECT_EQ(sum.pinned_bytes, 1010u);
   sum -= more;
   EXPECT_EQ(numbers(sum), numbers(distinct_counters("d", 1000)));
 }
@@ -98,7 +102,7 @@ TEST(Counters, AddingListsKeepsEveryFieldOfEveryDevice) {
   EXPECT_EQ(sum[0].device, "a");
   for (size_t i = 0; i + 1 < numbers(sum[0]).size(); ++i)
     EXPECT_EQ(numbers(sum[0])[i], 1000 + i + 1 + 30 + i + 1) << i;
-  EXPECT_EQ(sum[0].pinned_bytes, 39u);  // a level: the newer one
+  EXPECT_EQ(sum[0].pinned_bytes, 40u);  // a level: the newer one
   EXPECT_EQ(sum[1].device, "b");
   EXPECT_EQ(numbers(sum[1]), numbers(distinct_counters("b", 500)));
   EXPECT_TRUE(sum[1].is_virtual);
@@ -124,9 +128,9 @@ TEST(Share, OfAllRowsIsTheWhole) {
 TEST(Share, SharesOfRandomRowsAddUpToTheWhole) {
   std::mt19937_64 random(11);
   constexpr uint64_t Completion::* kShared[] = {
-      &Completion::device_ns,       &Completion::submitting_ns, &Completion::waited_ns,
-      &Completion::bytes,           &Completion::flops,         &Completion::uploaded_bytes,
-      &Completion::downloaded_bytes};
+      &Completion::device_ns,      &Completion::submitting_ns,   &Completion::waited_ns,
+      &Completion::bytes,          &Completion::flops,           &Completion::row_sums,
+      &Completion::uploaded_bytes, &Completion::downloaded_bytes};
   for (int round = 0; round < 500; ++round) {
     Completion whole = distinct_completion(random() % 1000);
     for (const auto field : kShared) whole.*field = random() >> (random() % 64);

@@ -26,7 +26,7 @@ struct Recorded {
 
 const Receipt kVirtual = [] {
   Receipt receipt;
-  receipt.devices = {{.device = "vnpu", .is_virtual = true, .submissions = 1}};
+  receipt.devices = {{.device = "vnpu", .is_virtual = true, .submissions = 1, .completions = 1}};
   return receipt;
 }();
 

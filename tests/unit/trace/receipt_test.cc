@@ -47,6 +47,25 @@ TEST(Receipt, WhereEveryTokenHadItsOwnStepAllCount) {
   EXPECT_DOUBLE_EQ(*dispatches_per_token(receipt), 17);
 }
 
+TEST(Receipt, OnlyDevicesThatCompletedWorkAreSaidToHaveExecuted) {
+  Receipt receipt;
+  receipt.devices = {{.device = "cpu", .is_host = true, .submissions = 9, .completions = 9},
+                     {.device = "vnpu", .is_virtual = true, .submissions = 1}};
+  receipt.recoveries = 1;
+  EXPECT_EQ(device_names(receipt.devices), "cpu");
+  EXPECT_EQ(execution_text(receipt), "cpu; 1 dispatch failed; run again once");
+  EXPECT_FALSE(has_virtual_device(receipt)) << "what it did not do is not modelled";
+  const std::string line = executed_line(receipt);
+  EXPECT_NE(line.find("executed on cpu ("), std::string::npos) << line;
+  EXPECT_NE(line.find("not on vnpu: it completed none of 1 submissions"), std::string::npos)
+      << line;
+  receipt.devices[1].submissions = 5;
+  receipt.devices[1].completions = 3;
+  EXPECT_EQ(execution_text(receipt), "vnpu (modelled)+cpu; 2 dispatches failed; run again once");
+  receipt.devices.clear();
+  EXPECT_EQ(device_names(receipt.devices), "no device");
+}
+
 TEST(Receipt, LineNamesDevicesAndMarksModelledTime) {
   Receipt receipt;
   EXPECT_NE(receipt_line(receipt).find("executed on no device"), std::string::npos);

@@ -42,6 +42,20 @@ constexpr K kOFfnKernels[] = {K::matmul, K::add, K::rmsnorm, K::matmul,
 constexpr K kLmHeadKernels[] = {K::matmul};
 // clang-format on
 
+// Products between arguments. Those of o_gemv_ffn pass from core to core and are in none.
+struct ProductLink {
+  std::string_view program;
+  Role role;
+  std::string_view operand, result;
+};
+constexpr ProductLink kProducts[] = {
+    {"rms_gemms_rope", Role::q, "normed", "q"}, {"rms_gemms_rope", Role::k, "normed", "k"},
+    {"rms_gemms_rope", Role::v, "normed", "v"}, {"o_ffn", Role::o, "attn_out", "proj"},
+    {"o_ffn", Role::gate, "normed2", "gate"},   {"o_ffn", Role::up, "normed2", "up"},
+    {"o_ffn", Role::down, "swiglu", "down"},    {"rms_gemv_rope", Role::q, "normed", "q"},
+    {"rms_gemv_rope", Role::k, "normed", "k"},  {"rms_gemv_rope", Role::v, "normed", "v"},
+};
+
 struct AirBlock {
   Block block;
   std::string_view prefill, decode;
@@ -125,7 +139,31 @@ void bind_head(const Program& piece, AirBinding& binding) {
   }
 }
 
+size_t argument_named(const AirProgram& program, std::string_view name) {
+  for (size_t i = 0; i < program.arguments.size(); ++i)
+    if (program.arguments[i].name == name) return i;
+  TYTO_ASSERT(false);
+}
+
 }  // namespace
+
+std::vector<AirProduct> air_products(const Program& piece, const AirBinding& binding) {
+  std::vector<AirProduct> products;
+  const AirProgram& program = binding.program;
+  for (const ProductLink& link : kProducts) {
+    if (link.program != program.name) continue;
+    const uint16_t weight = launch_of(piece, link.role).args[1].slot;
+    products.push_back({link.role, weight, 0, piece.slots[weight].rows,
+                        argument_named(program, link.operand),
+                        argument_named(program, link.result)});
+  }
+  if (piece.launches.front().block != Block::lm_head) return products;
+  for (size_t i = 1; i < program.arguments.size(); i += 2) {  // a partition's weight, its logits
+    const AirPart& rows = binding.parts[i].front();
+    products.push_back({Role::lm_head, rows.slot, rows.first_row, rows.rows, 0, i + 1});
+  }
+  return products;
+}
 
 std::vector<const Launch*> block_of(const Program& program, const Launch& launch) {
   std::vector<const Launch*> block;

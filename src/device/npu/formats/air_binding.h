@@ -44,6 +44,16 @@ std::optional<std::string> air_problem(const Program& program, const Launch& lau
 // another order, which this place undoes: row 2i + b of a head becomes row b * head_dim / 2 + i.
 Pattern halves_from_pairs(uint64_t rows, uint64_t cols, uint64_t head_dim, bool is_transposed);
 
+// A product whose operand and result both stay in arguments, where the host can look at them.
+struct AirProduct {
+  Role role = Role::none;
+  uint16_t weight = 0;  // slot of the piece
+  uint64_t first_row = 0;
+  uint64_t rows = 0;               // of the weight: values in a row of the result
+  size_t operand = 0, result = 0;  // arguments
+};
+std::vector<AirProduct> air_products(const Program& piece, const AirBinding& binding);
+
 // `piece` holds exactly one block, for which the two above say yes.
 AirBinding bind_to_air(const Program& piece, const AirDims& dims);
 

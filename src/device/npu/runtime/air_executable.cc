@@ -1,7 +1,7 @@
 // One of MLIR-AIR's ELFs, called by its own argument list.
 #include <algorithm>
 
-#include "device/npu/runtime/npu_core.h"
+#include "device/npu/runtime/product_guard.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {
@@ -41,6 +41,7 @@ class AirExecutable : public Executable {
 
   Completion wait(std::chrono::milliseconds timeout) override {
     dispatcher_.finish(run_, timeout, call_, work_, binding_.program.launches);
+    if (core_.settings.guard) dispatcher_.checked(guard_.check(rows_, dispatcher_));
     dispatcher_.downloading();
     return dispatcher_.end(
         guarded(dispatcher_.where(), [&] { return transfers_.download(rows_); }));
@@ -49,10 +50,34 @@ class AirExecutable : public Executable {
  private:
   void set_arguments() {
     std::map<size_t, size_t> ordinals;  // by size
+    std::vector<xrt::bo> memory;
     for (size_t i = 0; i < binding_.parts.size(); ++i) {
-      const AirArgument& argument = binding_.program.arguments[i];
-      run_.set_arg(static_cast<int>(i), buffer_for(argument, binding_.parts[i], ordinals));
+      memory.push_back(buffer_for(binding_.program.arguments[i], binding_.parts[i], ordinals));
+      run_.set_arg(static_cast<int>(i), memory.back());
     }
+    if (core_.settings.guard) guard_products(memory);
+  }
+
+  // What the kernel keeps to itself is said to be unchecked.
+  void guard_products(const std::vector<xrt::bo>& memory) {
+    const auto rows_in = [&](size_t argument, uint64_t cols) {
+      const AirArgument& of = binding_.program.arguments[argument];
+      return GuardedRows{memory[argument], 0, of.dtype, of.cols, cols};
+    };
+    const std::vector<AirProduct> products = air_products(program_, binding_);
+    for (const AirProduct& product : products) {
+      const TensorView& weight = weights_[product.weight];
+      guard_.add(std::string(tyto::name(product.role)),
+                 core_.weight_sum(weight, product.first_row, product.rows),
+                 rows_in(product.operand, weight.cols), rows_in(product.result, product.rows));
+    }
+    for (const Launch& launch : program_.launches)
+      if (launch.kernel == Kernel::matmul &&
+          std::none_of(products.begin(), products.end(),
+                       [&](const AirProduct& product) { return product.role == launch.role; }))
+        core_.env.trace.fallback(
+            fmt::format("{} is not checked on {}: {} keeps it inside its cores",
+                        tyto::name(launch.role), core_.name(), binding_.program.name));
   }
 
   xrt::bo buffer_for(const AirArgument& argument, const std::vector<AirPart>& parts,
@@ -91,6 +116,7 @@ class AirExecutable : public Executable {
   Dispatcher dispatcher_;
   xrt::run run_;  // one per executable: making a run copies the image's control code
   Transfers transfers_;
+  ProductGuard guard_;
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   std::vector<std::shared_ptr<Expansion>> tables_;   // shared with the other layers' executables
   size_t bound_ = 0;

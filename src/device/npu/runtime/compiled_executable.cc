@@ -1,5 +1,7 @@
 // A program without a counterpart among MLIR-AIR's: its arguments are its slots, then the Call.
-#include "device/npu/runtime/npu_core.h"
+#include <algorithm>
+
+#include "device/npu/runtime/product_guard.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {
@@ -51,6 +53,7 @@ class CompiledExecutable : public Executable {
         set_(core.program_set()),
         dispatcher_(core, nullptr, program_),
         transfers_(program_),
+        views_(weights.begin(), weights.end()),
         buffers_(program.slots.size()) {
     const auto [entry, is_new] =
         set_->by_hash.try_emplace(program_hash(program_), set_->programs.size());
@@ -85,6 +88,7 @@ class CompiledExecutable : public Executable {
 
   Completion wait(std::chrono::milliseconds timeout) override {
     dispatcher_.finish(run_, timeout, call_, work_, program_.launches.size());
+    if (core_.settings.guard) dispatcher_.checked(guard_.check(call_.rows, dispatcher_));
     dispatcher_.downloading();
     return dispatcher_.end(
         guarded(dispatcher_.where(), [&] { return transfers_.download(call_.rows); }));
@@ -128,6 +132,40 @@ class CompiledExecutable : public Executable {
       if (program_.slots[i].kind != SlotKind::weight)
         run_.set_arg(static_cast<int>(i), buffers_[i]->bo);
     for (const auto& [slot, bo] : weights_) run_.set_arg(slot, bo);
+    if (core_.settings.guard) guard_products();
+  }
+
+  // Those whose operand and result no later launch of the program overwrites; a bias is not part of
+  // the sum.
+  void guard_products() {
+    for (size_t i = 0; i < program_.launches.size(); ++i) {
+      const Launch& launch = program_.launches[i];
+      if (launch.kernel != Kernel::matmul) continue;
+      const uint16_t x = launch.args[0].slot, weight = launch.args[1].slot, y = launch.args[2].slot;
+      const auto overwrites = [&](const Launch& later) {
+        return std::any_of(later.args.begin(), later.args.end(), [&](const Arg& arg) {
+          return arg.writes && (arg.slot == x || arg.slot == y);
+        });
+      };
+      const bool is_visible =
+          launch.args.size() == 3 &&
+          std::none_of(program_.launches.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                       program_.launches.end(), overwrites);
+      if (!is_visible) {
+        core_.env.trace.fallback(
+            fmt::format("{} is not checked on {}: its dispatch goes on with the result",
+                        tyto::name(launch.role), core_.name()));
+        continue;
+      }
+      const TensorView& view = views_[weight];
+      guard_.add(std::string(tyto::name(launch.role)), core_.weight_sum(view, 0, view.rows),
+                 rows_in(x), rows_in(y));
+    }
+  }
+
+  GuardedRows rows_in(uint16_t slot) const {
+    const Slot& of = program_.slots[slot];
+    return {buffers_[slot]->bo, buffers_[slot]->offset, of.dtype, of.cols, of.cols};
   }
 
   NpuCore& core_;
@@ -138,6 +176,8 @@ class CompiledExecutable : public Executable {
   Dispatcher dispatcher_;
   xrt::run run_;
   Transfers transfers_;
+  ProductGuard guard_;
+  const std::vector<TensorView> views_;              // [slots], of weights
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   std::vector<std::pair<uint16_t, xrt::bo>> weights_;
   std::vector<std::shared_ptr<Int8Weight>> int8_;  // shared with other programs over them

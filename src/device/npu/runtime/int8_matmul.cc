@@ -126,7 +126,11 @@ class Int8Matmul : public Executable {
     auto* y = reinterpret_cast<float*>(buffers_[launch_.args[2].slot]->host);
     const auto* sums = sums_.map<const int32_t*>();
     for (size_t tile = 0; tile < runs_.size(); ++tile) {
-      check_one_sum(first, tile, sums[tile * sum_tile_bytes() / 4]);
+      const int32_t* of_tile = sums + tile * sum_tile_bytes() / 4;
+      if (core_.settings.guard)
+        check_rows(first, tokens, tile, of_tile);
+      else
+        check_one_sum(first, tile, *of_tile);
       const uint64_t output = tile * slot_.n_tile;
       const uint64_t outputs = std::min<uint64_t>(slot_.n_tile, most_.outputs - output);
       dequantize_gemm({sums + tile * sum_tile_bytes() / 4, sum_tile_bytes() / 4}, slot_.n_tile,
@@ -135,6 +139,35 @@ class Int8Matmul : public Executable {
                       {y + first * most_.outputs + output, (tokens - 1) * most_.outputs + outputs},
                       most_.outputs);
     }
+  }
+
+  // --guard on: every row of a tile adds up to the row's codes times the sum of the tile's weights,
+  // exactly.
+  void check_rows(uint32_t first, uint32_t tokens, size_t tile, const int32_t* sums) {
+    const std::span<const int32_t> weight_sum = sum_of_tile(tile);
+    for (uint32_t token = 0; token < tokens; ++token) {
+      const int8_t* x = activations_->codes + size_t{first + token} * slot_.k;
+      int64_t expected = 0, found = 0;
+      for (uint32_t i = 0; i < slot_.k; ++i) expected += int64_t{x[i]} * weight_sum[i];
+      for (uint32_t i = 0; i < slot_.n_tile; ++i) found += sums[size_t{token} * slot_.n_tile + i];
+      if (found == expected) continue;
+      dispatcher_.fail();
+      throw Error(ErrorCode::device, dispatcher_.where(),
+                  fmt::format("row {} of tile {} adds up to {} instead of {}", first + token, tile,
+                              found, expected),
+                  "see --on-npu-error");
+    }
+    dispatcher_.checked(tokens);
+  }
+
+  std::span<const int32_t> sum_of_tile(size_t tile) {
+    if (weight_sums_.empty()) {
+      weight_sums_.resize(runs_.size() * slot_.k);
+      for (size_t row = 0; row < runs_.size() * slot_.n_tile; ++row)
+        for (uint32_t i = 0; i < slot_.k; ++i)
+          weight_sums_[row / slot_.n_tile * slot_.k + i] += weight_codes_[row * slot_.k + i];
+    }
+    return std::span(weight_sums_).subspan(tile * slot_.k, slot_.k);
   }
 
   // Integers hold no sign of having gone wrong, as a NaN is among floats: one of each tile is added
@@ -163,6 +196,7 @@ class Int8Matmul : public Executable {
   std::shared_ptr<ActivationCodes> activations_;  // shared by all over the same K
   xrt::bo sums_, instructions_;
   const int8_t* weight_codes_ = nullptr;
+  std::vector<int32_t> weight_sums_;  // [tiles][k], of each tile's rows, for --guard
   std::vector<float> activation_scales_;
   std::vector<xrt::run> runs_;   // one per tile of outputs
   uint32_t taken_ = UINT32_MAX;  // token whose tile they multiply

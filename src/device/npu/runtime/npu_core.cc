@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cost/modelled_launches.h"
+#include "device/npu/formats/row_sums.h"
 #include "device/npu/formats/weight_placing.h"
 #include "trace/span.h"
 
@@ -284,6 +285,16 @@ std::shared_ptr<ActivationCodes> NpuCore::activation_codes(uint32_t k, uint64_t 
   std::memset(made->codes, 0, rows * k);
   made->bo.sync(XCL_BO_SYNC_BO_TO_DEVICE);
   return entry = made;
+}
+
+const std::vector<float>& NpuCore::weight_sum(const TensorView& weight, uint64_t first_row,
+                                              uint64_t rows) {
+  const auto [entry, is_new] = weight_sums_.try_emplace({weight.bytes.data(), first_row});
+  if (is_new) {
+    SetupTimer timer(env.trace, "sums of weights for --guard");
+    entry->second = sum_of_rows(weight, first_row, rows, env.pool);
+  }
+  return entry->second;
 }
 
 std::shared_ptr<ProgramSet> NpuCore::program_set() {

@@ -142,6 +142,9 @@ class NpuCore {
   // Where int8 GEMMs over K take up to so many rows from, shared like scratch.
   std::shared_ptr<ActivationCodes> activation_codes(uint32_t k, uint64_t rows);
 
+  // The sum of a weight's rows, for --guard; made once whoever asks.
+  const std::vector<float>& weight_sum(const TensorView& weight, uint64_t first_row, uint64_t rows);
+
   // The set that takes new programs, and what it is compiled to.
   std::shared_ptr<ProgramSet> program_set();
   std::shared_ptr<NpuContext> compiled(ProgramSet& set);
@@ -167,6 +170,7 @@ class NpuCore {
   using Part = std::tuple<const std::byte*, uint64_t, uint64_t>;  // tensor, first row, place
   std::map<std::pair<AirLayout, std::vector<Part>>, xrt::bo> weights_;
   std::map<std::tuple<const NpuBuffer*, uint64_t, size_t>, std::shared_ptr<Expansion>> expansions_;
+  std::map<std::pair<const std::byte*, uint64_t>, std::vector<float>> weight_sums_;
   std::map<std::pair<size_t, size_t>, xrt::bo> scratch_;
   std::map<std::pair<uint32_t, uint64_t>, std::shared_ptr<ActivationCodes>> activation_codes_;
   std::shared_ptr<ProgramSet> open_set_;  // shared with its executables
@@ -217,6 +221,7 @@ class Dispatcher {
   void finish(xrt::run& run, std::chrono::milliseconds timeout, const Call& call, const Cost& work,
               uint64_t launches);
   void downloading();  // the device is done
+  void checked(uint64_t row_sums) { done_.row_sums += row_sums; }
   Completion end(uint64_t downloaded_bytes);
   void fail() const { context_->failed = true; }  // its result was wrong
   void use(std::shared_ptr<NpuContext> context) { context_ = std::move(context); }

@@ -19,11 +19,12 @@ constexpr FaultName kFaults[] = {
     {"timeout", FaultKind::timeout}, {"error", FaultKind::error},
     {"hang", FaultKind::hang},       {"oom", FaultKind::out_of_memory},
     {"corrupt", FaultKind::corrupt}, {"context-lost", FaultKind::context_lost},
+    {"flip", FaultKind::flip},
 };
 
 [[noreturn]] void fail_fault(std::string_view text) {
   throw Error(ErrorCode::usage, "fault", fmt::format("'{}' is not known", text),
-              "timeout@n, error@n, hang, oom, context-lost, slow×k or corrupt@n");
+              "timeout@n, error@n, hang, oom, context-lost, slow×k, corrupt@n or flip@n");
 }
 
 template <typename T>
@@ -50,6 +51,7 @@ Fault parse_fault(std::string_view text) {
     Fault fault{.kind = entry.kind};
     if (at != text.npos && (!parse_whole(text.substr(at + 1), fault.at) || fault.at == 0))
       fail_fault(text);
+    fault.number = fault.at;
     return fault;
   }
   fail_fault(text);

@@ -53,17 +53,19 @@ enum class FaultKind : uint8_t {
   out_of_memory,  // ENOMEM
   context_lost,   // the run ends as ABORT, and so does all that follows in its context
   slow,           // modelled times are `factor` times as long
+  flip,           // completes, with one bit of one exponent changed: a finite value, 16 times off
   corrupt,        // completes, with all bits set in everything it wrote: NaN in every float type
 };
 
 struct Fault {
   FaultKind kind = FaultKind::none;
-  uint64_t at = 1;
+  uint64_t at = 1;  // counts down
   double factor = 1;
+  uint64_t number = 1;  // `at` as it was given
 };
 
 // "timeout@3", "error@1", "hang", "hang@2", "oom", "context-lost", "slow×4" (or "slowx4"),
-// "corrupt@2"; anything else is a usage Error.
+// "corrupt@2", "flip@7"; anything else is a usage Error.
 Fault parse_fault(std::string_view text);
 void inject(const Fault& fault);  // replaces the one before
 

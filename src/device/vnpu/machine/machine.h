@@ -98,7 +98,7 @@ class Machine {
   void work();
   void run_job(Job& job, Lock& lock);
   void hang(Job& job, Lock& lock);
-  Outcome compute(Job& job, double slowdown, bool corrupt);
+  Outcome compute(Job& job, double slowdown, const Fault& fault);
   void end(Job& job, ert_cmd_state state, const std::string& reason = {});
   void abort_queued(const Context* context, const std::string& reason);
   void finish(Job& job);

@@ -59,6 +59,32 @@ void overwrite_outputs(const Job& job) {
   }
 }
 
+// One value of the first row that the call wrote, another one for another `at`. Which of the
+// written slots goes by the number too; caches are left alone.
+void flip_one_bit(const Job& job, uint64_t at) {
+  const Instance& instance = job.instance->instance;
+  std::vector<uint16_t> slots;
+  for (uint16_t index : job.instance->written)
+    if (instance.program.slots[index].kind != SlotKind::kv) slots.push_back(index);
+  if (slots.empty()) return;
+  const uint16_t index = slots[at % slots.size()];
+  const Slot& slot = instance.program.slots[index];
+  const SlotPlace& place = instance.places[index];
+  const uint64_t width = row_bytes(slot.dtype, 1);
+  const uint64_t chosen = at * 7919 % slot.cols;  // a prime, so that neighbours lie apart
+  std::byte* data = job.arguments[static_cast<size_t>(place.argument)].data;
+  uint64_t value = 0;
+  for_each_stretch(place.pattern, slot.cols, [&](const Stretch& stretch) {
+    if (chosen >= value && chosen < value + stretch.count) {
+      std::byte* at_value = data + (stretch.at + (chosen - value) * stretch.stride) * width;
+      // Worth four in the exponent of a bf16 or an f32: bits 9 of 16 and 25 of 32. An i32 has no
+      // exponent, and the same bit is as far off.
+      at_value[width - 1] ^= std::byte{0x02};
+    }
+    value += stretch.count;
+  });
+}
+
 // Where each slot's pattern begins to count: in its argument, in weights repacked for it, or in
 // private scratch.
 std::vector<std::byte*> slot_buffers(Job& job, ThreadPool& pool) {
@@ -165,7 +191,7 @@ void Machine::run_job(Job& job, Lock& lock) {
   const double slowdown = (fault_.kind == FaultKind::slow ? fault_.factor : 1) *
                           (follows_other_form(job) ? kMixedFormsSlowdown : 1);
   lock.unlock();
-  const Outcome outcome = compute(job, slowdown, fault.kind == FaultKind::corrupt);
+  const Outcome outcome = compute(job, slowdown, fault);
   lock.lock();
   last_active_ns_ = now_ns();
   if (outcome.is_too_long) return hang(job, lock);
@@ -201,7 +227,7 @@ void Machine::abort_queued(const Context* context, const std::string& reason) {
 }
 
 // Without the lock: hardware_ changes only when nothing is in flight, and the rest is the job's.
-Machine::Outcome Machine::compute(Job& job, double slowdown, bool corrupt) try {
+Machine::Outcome Machine::compute(Job& job, double slowdown, const Fault& fault) try {
   if (!job.bad_argument.empty()) return {.failure = job.bad_argument};
   if (auto problem = read_call(job)) return {.failure = *problem};
   // A binary of another generation loads, and computes nothing, without an error.
@@ -214,7 +240,8 @@ Machine::Outcome Machine::compute(Job& job, double slowdown, bool corrupt) try {
   const uint64_t hang_ns = hardware_.limits.hang_ns;
   if (hang_ns != 0 && ns > hang_ns) return {.is_too_long = true};
   loaded.interpreter.run(buffers, job.call, *pool_, hardware_.numerics);
-  if (corrupt) overwrite_outputs(job);
+  if (fault.kind == FaultKind::corrupt) overwrite_outputs(job);
+  if (fault.kind == FaultKind::flip) flip_one_bit(job, fault.number);
   touch_outputs(job);
   return {.ns = ns};
 } catch (const std::exception& error) {
