@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -83,6 +84,59 @@ std::string widen_long_integers(std::string_view text) {
   return result;
 }
 
+// One object or array around a place in the text.
+struct Level {
+  bool is_array = false;
+  std::string_view key = {};
+  size_t index = 0;
+};
+
+std::string path_text(const std::vector<Level>& levels) {
+  std::string path;
+  for (const Level& level : levels) {
+    if (level.is_array)
+      path += fmt::format("[{}]", level.index);
+    else
+      path.append(path.empty() ? "" : ".").append(level.key);
+  }
+  return path;
+}
+
+// Throws at the first number that is none in JSON, if that is what made a text invalid: NaN and
+// Infinity, which Python writes, and what no double can hold. The parser does not say where it is.
+void refuse_non_numbers(std::string_view text, const std::string& name) {
+  constexpr std::string_view kWord =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-.";
+  std::vector<Level> levels;
+  std::string_view last_string;
+  for (size_t i = 0, end = 0; i < text.size() && levels.size() <= kMaxDepth; i = end) {
+    const char c = text[i];
+    end = i + 1;
+    if (c == '"') {
+      while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+      last_string = text.substr(i + 1, end - i - 1);
+      ++end;
+    } else if (c == '{' || c == '[') {
+      levels.push_back({.is_array = c == '['});
+    } else if ((c == '}' || c == ']') && !levels.empty()) {
+      levels.pop_back();
+    } else if (c == ':' && !levels.empty()) {
+      levels.back().key = last_string;
+    } else if (c == ',' && !levels.empty()) {
+      ++levels.back().index;
+    } else if (kWord.find(c) != kWord.npos) {
+      end = std::min(text.size(), text.find_first_not_of(kWord, i));
+      const std::string word(text.substr(i, end - i));
+      char* after = nullptr;
+      const double value = std::strtod(word.c_str(), &after);
+      if (*after != '\0' || std::isfinite(value)) continue;
+      const std::string path = path_text(levels);
+      fail_input(path.empty() ? name : name + ": " + path, "not valid JSON: {} is not a number",
+                 word);
+    }
+  }
+}
+
 }  // namespace
 
 Json Json::parse(std::string_view text, const std::string& name) {
@@ -99,7 +153,10 @@ Json Json::parse(std::string_view text, const std::string& name) {
     error = document->parser.parse(widened.data(), widened.size(), true).get(root);
   }
   if (error == simdjson::DEPTH_ERROR) fail_input(name, "JSON nests deeper than {}", kMaxDepth);
-  if (error) fail_input(name, "not valid JSON: {}", simdjson::error_message(error));
+  if (error) {
+    refuse_non_numbers(text, name);
+    fail_input(name, "not valid JSON: {}", simdjson::error_message(error));
+  }
   return Json(std::move(document), wrap<Element>(root), Step{});
 }
 

@@ -38,11 +38,13 @@ constexpr Bound kBounds[] = {
     {"context length", &Config::context, 1u << 27},
 };
 
-bool positive(float value) {
-  return std::isfinite(value) && value > 0.0f;
-}
-
 }  // namespace
+
+float checked(double value, const RealRange& range, const std::string& where) {
+  if (!(value >= range.least && value <= range.most))  // true for NaN
+    fail_input(where, "{} is outside {}..{}", value, range.least, range.most);
+  return static_cast<float>(value);
+}
 
 void check(const Config& config, const std::string& where) {
   for (const Bound& bound : kBounds) {
@@ -55,21 +57,14 @@ void check(const Config& config, const std::string& where) {
                config.kv_heads);
   if (config.head_dim % 2 != 0)
     fail_input(where, "head width {} is odd, rotation needs pairs", config.head_dim);
-  if (!positive(config.norm_eps))
-    fail_input(where, "norm epsilon {} is not positive", config.norm_eps);
   const Rope& rope = config.rope;
-  if (!positive(rope.theta)) fail_input(where, "rope theta {} is not positive", rope.theta);
-  if (!positive(rope.factor)) fail_input(where, "rope factor {} is not positive", rope.factor);
   if (rope.scaling == RopeScaling::llama3 &&
-      (!positive(rope.low_freq_factor) || !positive(rope.high_freq_factor) ||
-       rope.high_freq_factor <= rope.low_freq_factor || rope.original_context == 0))
+      (rope.high_freq_factor <= rope.low_freq_factor || rope.original_context == 0))
     fail_input(where, "llama3 rope scaling has frequency factors {} and {} over a context of {}",
                rope.low_freq_factor, rope.high_freq_factor, rope.original_context);
   if (!rope.frequency_divisors.empty() && rope.frequency_divisors.size() != config.head_dim / 2)
     fail_input(where, "{} rope divisors for a head of {}", rope.frequency_divisors.size(),
                config.head_dim);
-  for (const float divisor : rope.frequency_divisors)
-    if (!positive(divisor)) fail_input(where, "rope divisor {} is not positive", divisor);
 }
 
 std::vector<float> rope_frequencies(const Config& config) {

@@ -49,8 +49,20 @@ struct Config {
   uint32_t kv_width() const { return kv_heads * head_dim; }
 };
 
-// Throws when a number is out of any plausible range or two of them contradict each other, so that
-// products of them can be formed without overflow. `where` is how errors call the file.
+// What real numbers of a model file may be. Generous on both sides of what published models have:
+// outside, a number is damage or a mistake in its unit, and would compute nonsense in silence.
+struct RealRange {
+  double least, most;
+};
+constexpr RealRange kRopeThetas = {2, 1e12};       // published: 1e4 to 5e10
+constexpr RealRange kRopeFactors = {1e-3, 1e6};    // published: 1 to 64
+constexpr RealRange kNormEpsilons = {1e-20, 0.1};  // published: 1e-12 to 1e-5
+
+// The value, which must be within the range. `where` names file and field.
+float checked(double value, const RealRange& range, const std::string& where);
+
+// Throws when a whole number is out of any plausible range or two of them contradict each other, so
+// that products of them can be formed without overflow. `where` is how errors call the file.
 void check(const Config& config, const std::string& where);
 
 // Rotation frequency of each pair of a head, scaling applied. [head_dim / 2]

@@ -59,6 +59,10 @@ struct ArchitectureKeys {
     if (!value) fail_input(keys.where(prefix + key), "is missing");
     return *value;
   }
+  std::optional<float> real(const char* key, const RealRange& range) const {
+    const auto value = keys.real(prefix + key);
+    return value ? std::optional(checked(*value, range, keys.where(prefix + key))) : std::nullopt;
+  }
 };
 
 void read_rope(const ArchitectureKeys& arch, Config& config) {
@@ -69,20 +73,20 @@ void read_rope(const ArchitectureKeys& arch, Config& config) {
                      "{} of {} values of a head rotate; only whole heads are supported", rotated,
                      config.head_dim);
   Rope& rope = config.rope;
-  rope.theta = static_cast<float>(keys.real(arch.prefix + "rope.freq_base").value_or(10000.0));
+  rope.theta = arch.real("rope.freq_base", kRopeThetas).value_or(10000.0f);
   const std::string type_key = arch.prefix + "rope.scaling.type";
   const std::string* type = keys.text(type_key);
   if (type != nullptr && *type != "none" && *type != "linear")
     fail_unsupported(keys.where(type_key), "{}; none and linear are supported", printable(*type));
   // Files of before rope.scaling.* say only by how much positions shrink, and a factor without a
   // type is a linear one. Zero is how some writers say that there is none.
-  const auto old_factor = keys.real(arch.prefix + "rope.scale_linear");
-  const auto factor = keys.real(arch.prefix + "rope.scaling.factor");
-  const double shrink = factor ? *factor : old_factor.value_or(1.0);
+  const char* key =
+      keys.has(arch.prefix + "rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear";
+  const double shrink = keys.real(arch.prefix + key).value_or(1.0);
   const bool linear = type == nullptr || *type == "linear";
   if (linear && shrink != 1.0 && shrink != 0.0) {
     rope.scaling = RopeScaling::linear;
-    rope.factor = static_cast<float>(shrink);
+    rope.factor = checked(shrink, kRopeFactors, keys.where(arch.prefix + key));
   }
 }
 
@@ -97,6 +101,7 @@ void read_divisors(const Gguf& gguf, Config& config) {
                config.head_dim / 2);
   config.rope.frequency_divisors.resize(view->cols);
   std::memcpy(config.rope.frequency_divisors.data(), view->bytes.data(), view->bytes.size());
+  for (const float divisor : config.rope.frequency_divisors) checked(divisor, kRopeFactors, where);
 }
 
 void read_shape(const ArchitectureKeys& arch, Config& config) {
@@ -109,10 +114,10 @@ void read_shape(const ArchitectureKeys& arch, Config& config) {
   config.context = arch.required("context_length");
   if (const auto window = arch.count("attention.sliding_window"); window && *window != 0)
     config.context = std::min(config.context, *window);
-  const std::string eps_key = arch.prefix + "attention.layer_norm_rms_epsilon";
-  const auto eps = keys.real(eps_key);
-  if (!eps) fail_input(keys.where(eps_key), "is missing");
-  config.norm_eps = static_cast<float>(*eps);
+  const char* eps_key = "attention.layer_norm_rms_epsilon";
+  const auto eps = arch.real(eps_key, kNormEpsilons);
+  if (!eps) fail_input(keys.where(arch.prefix + eps_key), "is missing");
+  config.norm_eps = *eps;
   if (config.heads == 0) fail_input(keys.where(arch.prefix + "attention.head_count"), "is zero");
   config.head_dim = arch.count("attention.key_length").value_or(config.emb / config.heads);
   const uint32_t value_width = arch.count("attention.value_length").value_or(config.head_dim);

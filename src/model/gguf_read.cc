@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -7,6 +8,7 @@
 #include "base/round_up.h"
 #include "model/gguf.h"
 #include "model/printable.h"
+#include "model/tensor_layout.h"
 
 namespace tyto {
 namespace {
@@ -316,6 +318,8 @@ Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
     place(record, bytes, data_start, alignment, name);
     gguf.tensors.push_back({std::move(record.name), record.view});
   }
+  check_layout(gguf.tensors, bytes.subspan(std::min<uint64_t>(data_start, bytes.size())), alignment,
+               name);
   return gguf;
 }
 

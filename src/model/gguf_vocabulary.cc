@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "model/gguf_metadata.h"
 #include "model/printable.h"
+#include "text/piece_index.h"
 #include "text/tokenizer.h"
 
 namespace tyto {
@@ -23,6 +24,18 @@ Token token_id(const GgufKeys& keys, const char* key, size_t vocab) {
   if (!value || *value == UINT32_MAX || *value == UINT64_MAX) return -1;
   if (*value >= vocab) fail_input(keys.where(key), "{} is outside {} tokens", *value, vocab);
   return static_cast<Token>(*value);
+}
+
+// Empty texts are unused ids. No reader can tell two others of the same text apart.
+void check_distinct(const GgufKeys& keys, const Vocabulary& vocabulary) {
+  const PieceIndex index(vocabulary.pieces);
+  for (size_t id = 0; id < vocabulary.pieces.size(); ++id) {
+    const std::string& piece = vocabulary.pieces[id];
+    const Token first = index.find(piece);
+    if (!piece.empty() && first != static_cast<Token>(id))
+      fail_input(keys.where("tokenizer.ggml.tokens"), "tokens {} and {} are both \"{}\"", first, id,
+                 printable(piece));
+  }
 }
 
 void read_merges(const GgufKeys& keys, Vocabulary& vocabulary) {
@@ -124,6 +137,7 @@ std::optional<Vocabulary> vocabulary_from_gguf(const Gguf& gguf) {
 
   Vocabulary vocabulary;
   vocabulary.pieces = *pieces;
+  check_distinct(keys, vocabulary);
   if (sentencepiece)
     read_sentencepiece(keys, vocabulary);
   else

@@ -57,21 +57,35 @@ void refuse_unsupported(const Json& root) {
     fail_unsupported(field->path(), "{}; only whole heads rotate", field->as_double());
 }
 
+float as_real(const Json& field, const RealRange& range) {
+  return checked(field.as_double(), range, field.path());
+}
+
+float real_or(const Json& root, std::string_view key, float fallback, const RealRange& range) {
+  const auto field = root.find(key);
+  return field ? as_real(*field, range) : fallback;
+}
+
 void read_llama3(const Json& field, Rope& rope) {
   rope.scaling = RopeScaling::llama3;
-  rope.factor = static_cast<float>(field.at("factor").as_double());
-  rope.low_freq_factor = static_cast<float>(field.at("low_freq_factor").as_double());
-  rope.high_freq_factor = static_cast<float>(field.at("high_freq_factor").as_double());
+  rope.factor = as_real(field.at("factor"), kRopeFactors);
+  rope.low_freq_factor = as_real(field.at("low_freq_factor"), kRopeFactors);
+  rope.high_freq_factor = as_real(field.at("high_freq_factor"), kRopeFactors);
   rope.original_context = as_count(field.at("original_max_position_embeddings"));
 }
 
 // Transformers 4 has rope_theta beside rope_scaling; version 5 has both inside rope_parameters.
 void read_rope(const Json& root, Rope& rope) {
-  auto field = root.find("rope_parameters");
-  if (!field) field = root.find("rope_scaling");
-  rope.theta = static_cast<float>(root.double_or("rope_theta", 10000.0));
+  const auto object = [&](std::string_view key) {
+    auto field = root.find(key);
+    if (field && !field->is(Json::Type::object)) field->fail("must be an object or null");
+    return field;
+  };
+  const auto newer = object("rope_parameters"), older = object("rope_scaling");
+  const auto& field = newer ? newer : older;
+  rope.theta = real_or(root, "rope_theta", 10000.0f, kRopeThetas);
   if (!field) return;
-  rope.theta = static_cast<float>(field->double_or("rope_theta", rope.theta));
+  rope.theta = real_or(*field, "rope_theta", rope.theta, kRopeThetas);
   auto type = field->find("rope_type");
   if (!type) type = field->find("type");
   if (!type) return;
@@ -80,7 +94,7 @@ void read_rope(const Json& root, Rope& rope) {
     read_llama3(*field, rope);
   } else if (name == "linear") {
     rope.scaling = RopeScaling::linear;
-    rope.factor = static_cast<float>(field->at("factor").as_double());
+    rope.factor = as_real(field->at("factor"), kRopeFactors);
   } else if (name != "default") {
     fail_unsupported(type->path(), "{}; default, linear and llama3 are supported", printable(name));
   }
@@ -120,7 +134,7 @@ Config config_from_hf(const Json& root) {
   config.context = uint_or("max_position_embeddings", architecture.context);
   if (const auto window = sliding_window(root, architecture))
     config.context = std::min(config.context, *window);
-  config.norm_eps = static_cast<float>(root.double_or("rms_norm_eps", 1e-6));
+  config.norm_eps = real_or(root, "rms_norm_eps", 1e-6f, kNormEpsilons);
   config.tied_head = root.bool_or("tie_word_embeddings", false);
   config.qkv_bias = architecture.qkv_bias;
   config.qk_norm = architecture.qk_norm;

@@ -74,8 +74,11 @@ void fill_model_from_folder(const std::filesystem::path& folder, Need need,
   map_safetensors(folder, need == Need::weights, progress, model);
   if (model.tensors.empty()) return;
   const auto has_head = [](const NamedTensor& tensor) { return tensor.name == "lm_head.weight"; };
-  if (std::none_of(model.tensors.begin(), model.tensors.end(), has_head))
-    model.config.tied_head = true;
+  if (std::none_of(model.tensors.begin(), model.tensors.end(), has_head)) {
+    if (const auto tied = root.find("tie_word_embeddings"); tied && !tied->as_bool())
+      tied->fail("is false, but the checkpoint has no tensor lm_head.weight");
+    model.config.tied_head = true;  // a field that is not there promises nothing
+  }
   bind_weights(model.tensors, model.config, NameStyle::hugging_face, folder.string(),
                model.weights);
 }

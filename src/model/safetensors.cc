@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/printable.h"
+#include "model/tensor_layout.h"
 
 namespace tyto {
 namespace {
@@ -151,6 +152,8 @@ std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
       fail_input(name, "tensor {} is in the header twice", printable(key));
     tensors.push_back(read_tensor(key, entry, data, name));
   });
+  if (!text.starts_with('{')) fail_input(name, "the header does not begin with {{");
+  check_layout(tensors, data, 1, name);
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return a.view.bytes.data() < b.view.bytes.data();
   });

@@ -32,9 +32,13 @@ std::string type_of(const Json& component) {
   return std::string(component.at("type").as_string());
 }
 
-void set_piece(Vocabulary& vocabulary, size_t id, std::string_view text) {
+// A token may be listed again with the same text, as the special ones are among the added tokens.
+void set_piece(Vocabulary& vocabulary, size_t id, std::string_view text, const Json& place) {
   if (id >= vocabulary.pieces.size()) vocabulary.pieces.resize(id + 1);
-  vocabulary.pieces[id] = text;
+  std::string& piece = vocabulary.pieces[id];
+  if (!piece.empty() && piece != text)
+    place.fail(fmt::format("token {} is \"{}\" already", id, piece));
+  piece = text;
 }
 
 Token find_piece(const Vocabulary& vocabulary, std::string_view text) {
@@ -74,7 +78,7 @@ void read_model(const Json& model, Vocabulary& vocabulary) {
   const uint64_t limit = 2 * vocab.size() + kMaxIdGap;
   vocabulary.pieces.reserve(vocab.size());
   vocab.for_each_member([&](std::string_view piece, const Json& id) {
-    set_piece(vocabulary, id.as_uint(limit), piece);
+    set_piece(vocabulary, id.as_uint(limit), piece, id);
   });
   read_merges(model.at("merges"), vocabulary);
   vocabulary.ignore_merges = model.bool_or("ignore_merges", false);
@@ -94,7 +98,7 @@ void read_added_tokens(const Json& list, Vocabulary& vocabulary) {
     token.strip_left = each.bool_or("lstrip", false);
     token.strip_right = each.bool_or("rstrip", false);
     if (each.bool_or("single_word", false)) refuse(each, "single_word");
-    set_piece(vocabulary, id, token.text);
+    set_piece(vocabulary, id, token.text, each);
     vocabulary.added.push_back(std::move(token));
   });
 }

@@ -25,6 +25,11 @@ class Damaged(CliTest):
                 damaged.write_bytes(content)
                 self.check_error(tyto("inspect", "-m", damaged), 1, "damaged.gguf")
 
+    def test_bytes_that_are_no_tensors(self):
+        damaged = self.work / "damaged.gguf"
+        damaged.write_bytes(self.model.read_bytes() + b"!" * 64)
+        self.check_error(tyto("inspect", "-m", damaged), 1, "damaged.gguf", "after the last tensor")
+
     def test_unsupported_architecture_is_named(self):
         damaged = self.work / "other.gguf"
         content = self.model.read_bytes()
@@ -57,7 +62,15 @@ class Damaged(CliTest):
                          "hidden_size")
         self.check_error(damage("config.json", json.dumps({**config, "num_hidden_layers": 3}).encode()), 1,
                          "layers.2")
+        for field, value in [("rope_theta", float("nan")), ("rms_norm_eps", float("inf")), ("rope_theta", 1e-42),
+                             ("rope_scaling", 5)]:
+            self.check_error(damage("config.json", json.dumps({**config, field: value}).encode()), 1,
+                             f"config.json: {field}: ")
+        self.check_error(damage("generation_config.json", b'{"temperature": NaN}'), 1,
+                         "generation_config.json: temperature: ")
+        (folder / "generation_config.json").unlink()
         weights = files["model.safetensors"]
+        self.check_error(damage("model.safetensors", weights + b"!"), 1, "model.safetensors", "1 bytes after")
         self.check_error(damage("model.safetensors", None), 1, "safetensors")
         self.check_error(damage("model.safetensors", weights[:-10]), 1, "model.safetensors")
         self.check_error(damage("model.safetensors", struct.pack("<Q", 2**60) + weights[8:]), 1, "model.safetensors")

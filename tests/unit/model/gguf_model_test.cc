@@ -149,7 +149,8 @@ TEST(GgufModel, RopeScaling) {
 
   Parsed divisors(small_config());
   divisors.add("rope_freqs.weight", 1, 8);
-  EXPECT_PRED_FORMAT2(contains, divisors.error(), "rope divisor 0 is not positive");
+  EXPECT_PRED_FORMAT2(contains, divisors.error(),
+                      "tensor rope_freqs.weight: 0 is outside 0.001..1000000");
   const std::vector<float> values = {1, 1, 2, 3, 4, 32, 32, 32};
   divisors.view("rope_freqs.weight").bytes = std::as_bytes(std::span(values));
   EXPECT_EQ(divisors.fill().config.rope.frequency_divisors, values);
@@ -186,7 +187,13 @@ TEST(GgufModel, BadConfigsAreRefusedByName) {
                       "4 query heads cannot share 3");
   EXPECT_PRED_FORMAT2(contains, with("llama.attention.head_count_kv", std::vector<int64_t>{2, 1}),
                       "differs from layer to layer");
-  EXPECT_PRED_FORMAT2(contains, with("llama.rope.freq_base", 0.0), "rope theta 0 is not positive");
+  for (const double theta : {0.0, 1.0, -10000.0, 1e-42, 1e13, std::nan("")})
+    EXPECT_PRED_FORMAT2(contains, with("llama.rope.freq_base", theta),
+                        "m.gguf: llama.rope.freq_base: ");
+  EXPECT_PRED_FORMAT2(contains, with("llama.rope.freq_base", 1.0), "1 is outside 2..1000000000000");
+  for (const double eps : {0.0, 1e-42, 1.0, std::nan("")})
+    EXPECT_PRED_FORMAT2(contains, with("llama.attention.layer_norm_rms_epsilon", eps),
+                        "m.gguf: llama.attention.layer_norm_rms_epsilon: ");
   EXPECT_PRED_FORMAT2(contains, with("split.count", uint64_t{3}), "several GGUF files");
   Parsed missing(small_config());
   missing.gguf.metadata.erase("llama.embedding_length");
@@ -277,6 +284,10 @@ TEST(GgufModel, BadVocabulariesAreRefusedByName) {
   EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.pre", std::string("martian")), "martian");
   EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.tokens", std::vector<std::string>{}),
                       "tokenizer.ggml.tokens: is missing or empty");
+  EXPECT_PRED_FORMAT2(
+      contains,
+      with("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "ab", "<|eot_id|>", "b"}),
+      "m.gguf: tokenizer.ggml.tokens: tokens 1 and 4 are both \"b\"");
   EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.tokens", std::string("a")),
                       "is not an array of strings");
   EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.merges", std::vector<std::string>{"ab"}),
@@ -294,7 +305,9 @@ TEST(GgufModel, BadVocabulariesAreRefusedByName) {
       "a score is not finite");
   Parsed many(small_config());
   many.bpe();
-  many.set("tokenizer.ggml.tokens", std::vector<std::string>(301, "x"));
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 301; ++i) tokens.push_back(fmt::format("x{}", i));
+  many.set("tokenizer.ggml.tokens", tokens);
   many.set("tokenizer.ggml.merges", std::vector<std::string>{});
   many.gguf.metadata.erase("tokenizer.ggml.token_type");
   EXPECT_PRED_FORMAT2(contains, many.error(), "301 tokens, but the embedding has 300 rows");

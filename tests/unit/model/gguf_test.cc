@@ -165,6 +165,17 @@ std::vector<Corruption> tensor_corruptions() {
        at("48 columns are not a multiple of q8_0's block of 32")},
       {"duplicate name", GgufBytes(2, 0).tensor("t", {4}, 0, 0).tensor("t", {4}, 0, 0).data(64),
        "file.gguf: tensor t: is in the file twice"},
+      {"overlap", GgufBytes(2, 0).tensor("t", {16}, 0, 0).tensor(name, {4}, 0, 32).data(64),
+       at("begins at byte 32 of the data, inside tensor t, which ends at byte 64")},
+      {"the same place", GgufBytes(2, 0).tensor(name, {4}, 0, 0).tensor("t", {4}, 0, 0).data(32),
+       "inside tensor"},
+      {"a hole", GgufBytes(2, 0).tensor("t", {4}, 0, 0).tensor(name, {4}, 0, 64).data(96),
+       at("begins at byte 64 of the data, but the 48 bytes before it are no tensor's")},
+      {"a hole at the beginning", GgufBytes(1, 0).tensor(name, {4}, 0, 32).data(64),
+       at("begins at byte 32 of the data, but the 32 bytes before it are no tensor's")},
+      {"trailing bytes", GgufBytes(1, 0).tensor(name, {4}, 0, 0).data(33),
+       "file.gguf: the 17 bytes after the last tensor, from byte 16 of the data on"},
+      {"trailing bytes without tensors", GgufBytes(0, 0).data(1), "file.gguf: the 1 bytes after"},
       {"alignment 0", with_alignment(0), "general.alignment: must be a power of two"},
       {"alignment 24", with_alignment(24), "general.alignment: must be a power of two"},
       {"alignment 1", with_alignment(1), "general.alignment: must be a power of two"},
@@ -196,6 +207,14 @@ TEST(Gguf, EveryTruncationIsAnErrorAndNeverACrash) {
   EXPECT_EQ(parse_error(whole), "no error");
   for (size_t length = 0; length < whole.size(); ++length)
     EXPECT_NE(parse_error(whole.substr(0, length)), "no error") << length;
+}
+
+// In any order, and with or without padding after the last.
+TEST(Gguf, TensorsMayLieInAnyOrderAndEndWithOrWithoutPadding) {
+  for (const size_t end : {48, 63, 64})
+    EXPECT_EQ(parse_error(GgufBytes(2, 0).tensor("b", {4}, 0, 32).tensor("a", {8}, 0, 0).data(end)),
+              "no error")
+        << end;
 }
 
 TEST(Gguf, ArraysOfAllKeysTogetherAreBounded) {

@@ -70,14 +70,22 @@ TEST(OpenModel, TiedHead) {
   EXPECT_TRUE(model.config.tied_head);
   EXPECT_EQ(model.weights.head.bytes.data(), model.weights.embedding.bytes.data());
 
-  // The config says untied, but there is no lm_head to use.
-  std::string text = read_file(scratch / "hf/config.json");
-  const std::string tied = R"("tie_word_embeddings": true)";
-  text.replace(text.find(tied), tied.size(), R"("tie_word_embeddings": false)");
-  write_file(scratch / "hf/config.json", text);
+  const std::string text = read_file(scratch / "hf/config.json");
+  const auto with = [&](const std::string& field) {
+    const std::string tied = R"("tie_word_embeddings": true)";
+    write_file(scratch / "hf/config.json",
+               std::string(text).replace(text.find(tied), tied.size(), field));
+  };
+  // A config that says nothing about it leaves the word to the tensors.
+  with(R"("tie_word_embeddings": null)");
   model = open_model(scratch / "hf");
   EXPECT_TRUE(model.config.tied_head);
   EXPECT_EQ(model.weights.head.bytes.data(), model.weights.embedding.bytes.data());
+  with(R"("tie_word_embeddings": false)");
+  EXPECT_PRED_FORMAT2(
+      contains, open_error(scratch / "hf"),
+      "config.json: tie_word_embeddings: is false, but the checkpoint has no tensor "
+      "lm_head.weight");
 }
 
 TEST(OpenModel, CompanionFilesOfACheckpoint) {

@@ -59,6 +59,11 @@ TEST(Safetensors, HostileFilesAreRefused) {
   const auto tensor = [](const std::string& fields, size_t data = 16) {
     return file_with(R"({"t":{)" + fields + "}}", data);
   };
+  const auto two = [](const std::string& first, const std::string& second) {
+    return file_with(R"({"t":{"dtype":"F32","shape":[2],"data_offsets":)" + first +
+                         R"(},"u":{"dtype":"F32","shape":[2],"data_offsets":)" + second + "}}",
+                     20);
+  };
   const uint64_t huge = uint64_t{1} << 60;
   const std::string huge_length(reinterpret_cast<const char*>(&huge), 8);
   const struct {
@@ -94,6 +99,17 @@ TEST(Safetensors, HostileFilesAreRefused) {
                  4),
        "tensor t is in the header twice"},
       {file_with(std::string(100, '[') + std::string(100, ']'), 0), "nests deeper"},
+      {file_with(" {}", 0), "m.safetensors: the header does not begin with {"},
+      {file_with("{}", 3), "m.safetensors: the 3 bytes after the last tensor, from byte 0"},
+      {tensor(R"("dtype":"F32","shape":[4],"data_offsets":[0,16])", 17),
+       "m.safetensors: the 1 bytes after the last tensor, from byte 16"},
+      {tensor(R"("dtype":"F32","shape":[3],"data_offsets":[4,16])"),
+       "tensor t: begins at byte 4 of the data, but the 4 bytes before it are no tensor's"},
+      {two("[0,8]", "[4,12]"), "tensor u: begins at byte 4 of the data, inside tensor t"},
+      {two("[0,8]", "[0,8]"), "of the data, inside tensor"},
+      {two("[0,8]", "[12,20]"), "tensor u: begins at byte 12 of the data, but the 4 bytes"},
+      {tensor(R"("dtype":"F32","shape":[NaN],"data_offsets":[0,16])"),
+       "m.safetensors: t.shape[0]: not valid JSON: NaN"},
   };
   for (const auto& each : cases)
     EXPECT_PRED_FORMAT2(contains, parse_error(each.bytes), each.message);
@@ -105,6 +121,17 @@ TEST(Safetensors, EveryTruncationIsAnErrorAndNeverACrash) {
   EXPECT_EQ(parse_error(whole), "no error");
   for (size_t length = 0; length < whole.size(); ++length)
     EXPECT_NE(parse_error(whole.substr(0, length)), "no error") << length;
+}
+
+// Spaces pad the header, so its text alone does not tell that its length is wrong.
+TEST(Safetensors, AHeaderLengthThatIsOffIsRefused) {
+  const std::string whole =
+      file_with(R"({"t":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}   )", 16);
+  for (const int off : {-3, -2, -1, 1, 2, 8}) {
+    std::string shifted = whole;
+    shifted[0] = static_cast<char>(shifted[0] + off);
+    EXPECT_NE(parse_error(shifted), "no error") << off;
+  }
 }
 
 TEST(SafetensorsIndex, NamesShardsAndWhatIsInThem) {

@@ -237,6 +237,13 @@ TEST(TokenizerJson, BadValuesAreErrorsThatNameTheField) {
   EXPECT_TRUE(mentions(refusal(input, {.vocab = R"("a":4611686018427387904)"}), "model.vocab.a"));
   EXPECT_TRUE(mentions(refusal(input, {.vocab = R"("a":1000000000)"}), "model.vocab.a"));
   EXPECT_TRUE(mentions(refusal(input, {.vocab = R"("a":"b")"}), "model.vocab.a"));
+  EXPECT_TRUE(mentions(refusal(input, {.vocab = R"("h":0,"e":0)"}),
+                       "tokenizer.json: model.vocab.e: token 0 is \"h\" already"));
+  EXPECT_TRUE(mentions(refusal(input, {.added = R"([{"id":257,"content":"<s>"}])"}),
+                       "tokenizer.json: added_tokens[0]: token 257 is \"ll\" already"));
+  EXPECT_TRUE(
+      mentions(refusal(input, {.added = R"([{"id":258,"content":"a"},{"id":258,"content":"b"}])"}),
+               "tokenizer.json: added_tokens[1]: token 258 is \"a\" already"));
   EXPECT_TRUE(mentions(refusal(input, {.added = R"([{"content":"x"}])"}), "added_tokens[0]"));
   EXPECT_TRUE(mentions(refusal(input, {.added = R"([{"id":99999999,"content":"x"}])"}),
                        "added_tokens[0].id"));
@@ -251,6 +258,12 @@ TEST(TokenizerJson, BadValuesAreErrorsThatNameTheField) {
               {.post_processor = R"({"type":"TemplateProcessing","single":[{"SpecialToken":)"
                                  R"({"id":"x"}}],"special_tokens":{"x":{"ids":[9999999]}}})"}),
       "post_processor.special_tokens.x.ids[0]"));
+}
+
+TEST(TokenizerJson, AnAddedTokenMayBeInTheVocabularyToo) {
+  const Vocabulary vocabulary =
+      vocabulary_of({.added = R"([{"id":257,"content":"ll"},{"id":257,"content":"ll"}])"});
+  EXPECT_EQ(vocabulary.pieces[257], "ll");
 }
 
 TEST(TokenizerJson, NotEvenJson) {
