@@ -1,12 +1,14 @@
 #include "llama/forward.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "base/error.h"
+#include "llama/non_finite_logits.h"
 #include "llama/placement.h"
+#include "model/non_finite.h"
 #include "program/launch_names.h"
+#include "tensor/finite.h"
 #include "tensor/quant.h"
 
 namespace tyto {
@@ -29,15 +31,6 @@ uint32_t checked_context(const Config& config, const DeviceInfo& device, uint32_
                 fmt::format("the kernels of {} hold {} positions", device.name, most),
                 "give a smaller -c, or none for the most there is");
   return wanted == 0 ? std::min(config.context, most) : wanted;
-}
-
-// From the exponents, whose bits are all set in what is infinite or not a number.
-bool all_finite(std::span<const float> values) {
-  constexpr uint32_t kExponent = 0x7f800000;
-  uint32_t is_bad = 0;
-  for (float value : values)
-    is_bad |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
-  return is_bad == 0;
 }
 
 // [devices]; a step adds its own name.
@@ -74,7 +67,14 @@ Forward::Forward(const Model& model, std::span<Device* const> devices,
     if (info.segments > 0) most_segments_ = std::min(most_segments_, info.segments);
   }
   choose_shapes(options);
-  build();
+  try {
+    build();
+  } catch (const Error& error) {
+    // A device that refuses a weight knows it by its role; file and tensor are known here.
+    if (error.code != ErrorCode::input) throw;
+    if (const auto weight = non_finite_weight(model_)) throw *weight;
+    throw;
+  }
 }
 
 void Forward::choose_shapes(const ForwardOptions& options) {
@@ -224,29 +224,33 @@ Buffer& Forward::buffer(const Slot& slot, Device& user) {
   return entry->second;
 }
 
-// The check for numbers is what notices a device that completed and computed nonsense.
+// The check for numbers is what notices a damaged weight, and a device that completed and computed
+// nonsense.
 std::span<const float> Forward::logits(uint32_t row) {
   const size_t vocab = model_.config.vocab;
-  const bool is_f32 = first_.activations == DType::f32;
   const SlotKey key{Role::logits, kNoLayer};
   const std::byte* data =
       buffers_.at({key, owners_.at(key)}).data + row * row_bytes(first_.activations, vocab);
   std::span<const float> values(reinterpret_cast<const float*>(data), vocab);
-  if (is_f32 && devices_.size() == 1) return values;
-  Span span(trace_, EventKind::host, logits_name_);
-  if (!is_f32) values = logits_;
   bool is_finite = true;
-  constexpr size_t kAtOnce = 2048;  // what is converted is checked while the first cache has it
-  for (size_t i = 0; i < vocab; i += kAtOnce) {
-    const size_t count = std::min(kAtOnce, vocab - i);
-    if (!is_f32)
+  if (first_.activations == DType::f32) {
+    is_finite = all_finite(values);
+  } else {
+    Span span(trace_, EventKind::host, logits_name_);
+    values = logits_;
+    constexpr size_t kAtOnce = 2048;  // what is converted is checked while the first cache has it
+    for (size_t i = 0; i < vocab; i += kAtOnce) {
+      const size_t count = std::min(kAtOnce, vocab - i);
       dequantize(first_.activations,
                  {data + row_bytes(first_.activations, i), row_bytes(first_.activations, count)},
                  std::span(logits_).subspan(i, count));
-    is_finite &= all_finite(values.subspan(i, count));
+      is_finite &= all_finite(values.subspan(i, count));
+    }
   }
   if (!is_finite)
-    throw Error(ErrorCode::device, first_.name, "the logits are not finite", "see --on-npu-error");
+    fail_non_finite_logits(model_,
+                           hosts_.size() == devices_.size() ? ErrorCode::input : ErrorCode::device,
+                           first_.name);
   return values;
 }
 

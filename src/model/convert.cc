@@ -1,11 +1,15 @@
 #include "model/convert.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 
 #include "base/error.h"
 #include "model/gguf_metadata.h"
+#include "model/non_finite.h"
 #include "model/type_mix.h"
 #include "model/weight_table.h"
+#include "tensor/finite.h"
 #include "tensor/quant.h"
 
 namespace tyto {
@@ -19,18 +23,37 @@ bool is_q_or_k(TensorPart part) {
          part == TensorPart::k_bias;
 }
 
+// Names the first value that is not finite or would not be once it is of the wanted type.
+[[noreturn]] void fail_value(const Model& in, const TensorView& source, DType wanted) {
+  if (const auto error = non_finite_value(in, source)) throw *error;
+  const auto found = find_beyond(source, largest_encodable(wanted));
+  TYTO_ASSERT(found);
+  fail_input(in.place_of(source), "{} at row {}, column {} does not fit into {}, which ends at {}",
+             found->value, found->row, found->column, info(wanted).name, largest_encodable(wanted));
+}
+
+bool all_within(std::span<const float> values, float limit) {
+  bool all = true;
+  for (const float value : values) all &= std::fabs(value) <= limit;  // false for NaN
+  return all;
+}
+
 // Biases are permuted by element, matrices by row.
-void convert_vector(const TensorView& source, bool permute, uint32_t head_dim, GgufWriter& writer) {
+void convert_vector(const Model& in, const TensorView& source, bool permute, GgufWriter& writer) {
   std::vector<float> values(source.cols);
   dequantize(source.dtype, source.bytes, values);
+  if (!all_finite(values)) fail_value(in, source, DType::f32);
   std::vector<float> ordered(values.size());
   for (size_t i = 0; i < values.size(); ++i)
-    ordered[i] = values[permute ? unpermuted_row(i, head_dim) : i];
+    ordered[i] = values[permute ? unpermuted_row(i, in.config.head_dim) : i];
   writer.append(std::as_bytes(std::span(ordered)));
 }
 
-void convert_matrix(const TensorView& source, DType wanted, bool permute, uint32_t head_dim,
+void convert_matrix(const Model& in, const TensorView& source, DType wanted, bool permute,
                     ThreadPool& pool, GgufWriter& writer) {
+  if (source.dtype == wanted && !all_finite(wanted, source.bytes)) fail_value(in, source, wanted);
+  const float limit = largest_encodable(wanted);
+  std::atomic<bool> fits = true;
   const uint64_t out_stride = row_bytes(wanted, source.cols);
   const uint64_t batch = std::max<uint64_t>(1, kValuesPerBatch / source.cols);
   std::vector<std::byte> out(std::min(batch, source.rows) * out_stride);
@@ -40,16 +63,18 @@ void convert_matrix(const TensorView& source, DType wanted, bool permute, uint32
       std::vector<float> values(source.cols);
       for (size_t i = begin; i < end; ++i) {
         const uint64_t row = first + i;
-        const auto from = source.row(permute ? unpermuted_row(row, head_dim) : row);
+        const auto from = source.row(permute ? unpermuted_row(row, in.config.head_dim) : row);
         const auto to = std::span(out).subspan(i * out_stride, out_stride);
         if (source.dtype == wanted) {
           std::copy(from.begin(), from.end(), to.begin());
         } else {
           dequantize(source.dtype, from, values);
+          if (!all_within(values, limit)) fits = false;
           quantize(wanted, values, to);
         }
       }
     });
+    if (!fits) fail_value(in, source, wanted);
     writer.append(std::span(out).first(count * out_stride));
   }
 }
@@ -103,9 +128,9 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
     const TensorView& source = view_of(in.weights, specs[i]);
     const bool permute_this = permute && is_q_or_k(specs[i].part);
     if (specs[i].is_vector())
-      convert_vector(source, permute_this, config.head_dim, writer);
+      convert_vector(in, source, permute_this, writer);
     else
-      convert_matrix(source, plans[i].dtype, permute_this, config.head_dim, pool, writer);
+      convert_matrix(in, source, plans[i].dtype, permute_this, pool, writer);
     done += plans[i].bytes();
     if (progress) progress("converting", done, total);
   }

@@ -13,8 +13,9 @@
 namespace tyto {
 
 // Writes `out` row by row; memory stays at a few rows whatever the model's size. `type` is one of
-// type_mix_names(). Weights already of their wanted type are copied bit for bit. Returns what the
-// user should know: weights that got another type, and what GGUF could not express.
+// type_mix_names(). Weights already of their wanted type are copied bit for bit. One that is not
+// finite, or that its type cannot hold, is an Error naming it, and nothing is written. Returns what
+// the user should know: weights that got another type, and what GGUF could not express.
 std::vector<std::string> quantize_model(const Model& in, const std::string& type,
                                         const std::filesystem::path& out, ThreadPool& pool,
                                         const Progress& progress = {});

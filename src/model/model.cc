@@ -113,6 +113,19 @@ uint64_t Model::parameters() const {
   return count;
 }
 
+std::string Model::place_of(const TensorView& weight) const {
+  const std::byte* const data = weight.bytes.data();
+  const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& each) {
+    return each.view.bytes.data() == data;
+  });
+  const auto file = std::find_if(files.begin(), files.end(), [&](const MappedFile& each) {
+    const std::span<const std::byte> bytes = each.bytes();
+    return data >= bytes.data() && data < bytes.data() + bytes.size();
+  });
+  return fmt::format("{}: tensor {}", (file == files.end() ? path : file->path()).string(),
+                     tensor == tensors.end() ? "of no name" : printable(tensor->name));
+}
+
 Model open_model(const fs::path& path, Need need, const Progress& progress) {
   Model model;
   model.path = path;

@@ -60,6 +60,8 @@ struct Model {
 
   uint64_t weight_bytes() const;
   uint64_t parameters() const;  // values in all tensors
+  // "FILE: tensor NAME", for errors about one of the weights.
+  std::string place_of(const TensorView& weight) const;
   bool has_weights() const { return !weights.layers.empty(); }
 };
 

@@ -1,6 +1,7 @@
 #include "tensor/quant.h"
 
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 #include "tensor/float16.h"
@@ -63,6 +64,12 @@ void quantize(DType type, std::span<const float> in, std::span<std::byte> out) {
     default:
       return encode_simple_blocks(type, in.data(), out.data(), blocks);
   }
+}
+
+float largest_encodable(DType type) {
+  if (type == DType::f32) return std::numeric_limits<float>::max();
+  if (type == DType::bf16) return 0x1.fep127f;
+  return kLargestHalf;  // f16's own, or its scales'
 }
 
 }  // namespace tyto

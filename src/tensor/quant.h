@@ -14,7 +14,12 @@ namespace tyto {
 void dequantize(DType type, std::span<const std::byte> in, std::span<float> out);
 
 // Encodes whole blocks, round to nearest; any dtype but i32. The block types store a NaN as zero
-// and let magnitudes beyond their scale's range saturate: whoever minds must look before encoding.
+// and let magnitudes beyond their scale's range saturate: whoever minds looks before encoding
+// (largest_encodable).
 void quantize(DType type, std::span<const float> in, std::span<std::byte> out);
+
+// The largest magnitude that does not become infinite or saturate when it is encoded. A block may
+// hold larger ones, but whatever its other values are it holds this.
+float largest_encodable(DType type);
 
 }  // namespace tyto

@@ -121,6 +121,8 @@ def gguf_seeds():
         "vocabulary_spm": gguf(config("llama", *llama) + sentencepiece(), []),
         "vocabulary_bpe": gguf(config("phi3", *llama) + byte_level(), []),
         "alignment": gguf([entry("general.alignment", U32, 64)], []),
+        "overlap": b"GGUF" + struct.pack("<IQQ", 3, 2, 0)
+        + b"".join(text(each) + struct.pack("<IQIQ", 1, 4, 0, 0) for each in "ab") + bytes(64),
         "counts": b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 1 << 60),
         "extents": b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("t")
         + struct.pack("<IQQIQ", 2, 1 << 62, 1 << 62, 0, 1 << 63),
@@ -172,6 +174,7 @@ def safetensors_seeds():
         "cut": b"s" + whole[:-9],
         "length": b"s" + struct.pack("<Q", 1 << 60),
         "index": b"i" + json.dumps(index).encode(),
+        "config_nan": b"c" + json.dumps({"a": [{"b": float("nan")}]}).encode(),
         "config_llama3": b"c" + json.dumps({**base, "rope_scaling": llama3}).encode(),
         "config_mistral": b"c" + json.dumps({**base, **mistral}).encode(),
         "config_qwen3": b"c" + json.dumps({**base, "model_type": "qwen3", "head_dim": 128}).encode(),

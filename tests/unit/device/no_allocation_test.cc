@@ -69,7 +69,7 @@ TEST(NoAllocation, ActivationsAndSumsOfAGemm) {
   std::vector<int8_t> codes(extent.tokens * extent.padded_k);
   std::vector<float> scales(3), y(15);
   EXPECT_EQ(allocations_of([&] {
-              quantize_gemm_activations("x", x, extent, codes, scales);
+              quantize_gemm_activations(x, extent, codes, scales);
               dequantize_gemm(acc, 8, scales, output_scales, y, 5);
             }),
             0u);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/round_up.h"
@@ -105,20 +107,21 @@ void quantize_gemm_weights(const WeightSource& source, const GemmExtent& extent,
   if (unusable != UINT64_MAX) fail_unusable(source, unusable);
 }
 
-void quantize_gemm_activations(std::string_view what, std::span<const float> x,
-                               const GemmExtent& extent, std::span<int8_t> codes,
-                               std::span<float> scales) {
+void quantize_gemm_activations(std::span<const float> x, const GemmExtent& extent,
+                               std::span<int8_t> codes, std::span<float> scales) {
   TYTO_ASSERT(x.size() == extent.tokens * extent.k && scales.size() == extent.tokens);
   TYTO_ASSERT(codes.size() == extent.tokens * extent.padded_k);
   for (uint64_t t = 0; t < extent.tokens; ++t) {
     const std::span<const float> values = x.subspan(t * extent.k, extent.k);
     const float largest = largest_magnitude(values);
-    if (!usable(largest))
-      throw Error(ErrorCode::device, std::string(what),
-                  fmt::format("token {} of the call has a value of magnitude {}", t, largest));
+    int8_t* row = codes.data() + t * extent.padded_k;
+    if (!std::isfinite(largest)) {
+      scales[t] = std::numeric_limits<float>::quiet_NaN();
+      std::fill(row, row + extent.padded_k, int8_t{0});
+      continue;
+    }
     const Int8RowScale chosen = int8_row_scale(largest);
     scales[t] = chosen.scale;
-    int8_t* row = codes.data() + t * extent.padded_k;
     encode_int8(values, chosen.inverse, row);
     std::fill(row + extent.k, row + extent.padded_k, int8_t{0});
   }

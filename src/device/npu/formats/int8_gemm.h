@@ -60,12 +60,10 @@ GemmExtent gemm_extent(const GemmSlot& slot, uint64_t tokens, uint64_t outputs, 
 void quantize_gemm_weights(const WeightSource& source, const GemmExtent& extent,
                            std::span<int8_t> codes, std::span<float> scales, ThreadPool& pool);
 
-// x: [tokens][k]; codes: [tokens][padded_k]; scales: one per token. Allocates nothing unless it
-// throws: an Error naming `what` and the token with a value that is not finite (or beyond
-// kLargestWeight).
-void quantize_gemm_activations(std::string_view what, std::span<const float> x,
-                               const GemmExtent& extent, std::span<int8_t> codes,
-                               std::span<float> scales);
+// x: [tokens][k]; codes: [tokens][padded_k]; scales: one per token. A token with a value that is
+// not finite gets a scale of NaN, and so is all that comes of it. Allocates nothing.
+void quantize_gemm_activations(std::span<const float> x, const GemmExtent& extent,
+                               std::span<int8_t> codes, std::span<float> scales);
 
 // Sums of any tile: row t begins at t * acc_stride, its outputs at t * y_stride of y. The spans of
 // scales say how many tokens and outputs are real.

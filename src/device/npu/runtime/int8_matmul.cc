@@ -43,7 +43,7 @@ class Int8Matmul : public Executable {
     const GemmExtent extent = gemm_extent(slot_, call.rows, most_.outputs, most_.k);
     const auto* x = reinterpret_cast<const float*>(buffers_[launch_.args[0].slot]->host);
     ActivationCodes& rows = *activations_;
-    quantize_gemm_activations(launch_.name, {x, call.rows * most_.k}, extent,
+    quantize_gemm_activations({x, call.rows * most_.k}, extent,
                               {rows.codes, call.rows * extent.padded_k},
                               {activation_scales_.data(), call.rows});
     const uint64_t changed = std::max<uint64_t>(call.rows, rows.rows_used);

@@ -1,0 +1,116 @@
+#include "tensor/finite.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/error.h"
+#include "tensor/quant.h"
+#include "tensor/quant_blocks.h"
+
+namespace tyto {
+namespace {
+
+// An exponent with all bits set is that of an infinity or a NaN. Most of the loop has a fixed
+// length, which compilers make vector code of.
+template <typename Word>
+bool plain_finite(std::span<const std::byte> bytes, Word exponent) {
+  const auto is_bad = [&](size_t i) {
+    Word word;
+    std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);
+    return static_cast<Word>((word & exponent) == exponent ? 1 : 0);
+  };
+  constexpr size_t kAtOnce = 64;
+  const size_t count = bytes.size() / sizeof(Word);
+  Word found = 0;
+  size_t i = 0;
+  for (; i + kAtOnce <= count; i += kAtOnce)
+    for (size_t k = 0; k < kAtOnce; ++k) found = static_cast<Word>(found | is_bad(i + k));
+  for (; i < count; ++i) found = static_cast<Word>(found | is_bad(i));
+  return found == 0;
+}
+
+constexpr uint16_t kF16Exponent = 0x7c00, kBf16Exponent = 0x7f80;
+constexpr uint32_t kF32Exponent = 0x7f800000;
+
+// Where a block has its f16 scales, in bytes; the same twice where there is one. A scale that is
+// not finite spoils every value of its block: zero times it is NaN too.
+struct Scales {
+  size_t first, second;
+};
+
+bool blocks_finite(std::span<const std::byte> bytes, size_t block_bytes, const Scales& scales) {
+  const auto is_bad = [](const std::byte* at) {
+    uint16_t half;
+    std::memcpy(&half, at, sizeof half);
+    return (half & kF16Exponent) == kF16Exponent ? 1u : 0u;
+  };
+  unsigned found = 0;
+  for (size_t i = 0; i + block_bytes <= bytes.size(); i += block_bytes)
+    found |= is_bad(&bytes[i + scales.first]) | is_bad(&bytes[i + scales.second]);
+  return found == 0;
+}
+
+Scales scales_of(DType type) {
+  switch (type) {
+    case DType::q8_0:
+      return {offsetof(BlockQ8_0, d), offsetof(BlockQ8_0, d)};
+    case DType::q4_0:
+      return {offsetof(BlockQ4_0, d), offsetof(BlockQ4_0, d)};
+    case DType::q4_1:
+      return {offsetof(BlockQ4_1, d), offsetof(BlockQ4_1, m)};
+    case DType::q5_0:
+      return {offsetof(BlockQ5_0, d), offsetof(BlockQ5_0, d)};
+    case DType::q5_1:
+      return {offsetof(BlockQ5_1, d), offsetof(BlockQ5_1, m)};
+    case DType::q4_k:
+      return {offsetof(BlockQ4K, d), offsetof(BlockQ4K, dmin)};
+    case DType::q5_k:
+      return {offsetof(BlockQ5K, d), offsetof(BlockQ5K, dmin)};
+    case DType::q6_k:
+      return {offsetof(BlockQ6K, d), offsetof(BlockQ6K, d)};
+    default:
+      TYTO_ASSERT(!"a quantised type");
+      return {};
+  }
+}
+
+}  // namespace
+
+bool all_finite(std::span<const float> values) {
+  return plain_finite(std::as_bytes(values), kF32Exponent);
+}
+
+bool all_finite(DType type, std::span<const std::byte> bytes) {
+  switch (type) {
+    case DType::f32:
+      return plain_finite(bytes, kF32Exponent);
+    case DType::f16:
+      return plain_finite(bytes, kF16Exponent);
+    case DType::bf16:
+      return plain_finite(bytes, kBf16Exponent);
+    case DType::i32:
+    case DType::i8:
+      return true;
+    default:
+      return blocks_finite(bytes, info(type).block_bytes, scales_of(type));
+  }
+}
+
+std::optional<FoundValue> find_non_finite(const TensorView& view) {
+  if (all_finite(view.dtype, view.bytes)) return std::nullopt;
+  return find_beyond(view, std::numeric_limits<float>::max());
+}
+
+std::optional<FoundValue> find_beyond(const TensorView& view, float limit) {
+  std::vector<float> values(view.cols);
+  for (uint64_t row = 0; row < view.rows; ++row) {
+    dequantize(view.dtype, view.row(row), values);
+    for (size_t i = 0; i < values.size(); ++i)
+      if (!(std::fabs(values[i]) <= limit)) return FoundValue{row, i, values[i]};
+  }
+  return std::nullopt;
+}
+
+}  // namespace tyto
