@@ -54,7 +54,7 @@ struct Config {
 struct RealRange {
   double least, most;
 };
-constexpr RealRange kRopeThetas = {2, 1e12};       // published: 1e4 to 5e10
+constexpr RealRange kRopeThetas = {2, 1e12};       // published: 1e4 to 4.5e10
 constexpr RealRange kRopeFactors = {1e-3, 1e6};    // published: 1 to 64
 constexpr RealRange kNormEpsilons = {1e-20, 0.1};  // published: 1e-12 to 1e-5
 

@@ -140,15 +140,15 @@ TEST_F(NonFinite, WeightsOnTheVirtualNpuAreNamedInEveryForm) {
   const struct {
     Fusion fusion;
     NpuWeights weights;
-  } forms[] = {{Fusion::op, NpuWeights::bf16},
-               {Fusion::block, NpuWeights::bf16},
-               {Fusion::token, NpuWeights::bf16},
-               {Fusion::token, NpuWeights::q4nx},
-               {Fusion::op, NpuWeights::int8}};
+    bool block_float = false;
+  } forms[] = {{Fusion::op, NpuWeights::bf16},    {Fusion::block, NpuWeights::bf16},
+               {Fusion::token, NpuWeights::bf16}, {Fusion::block, NpuWeights::bf16, true},
+               {Fusion::token, NpuWeights::q4nx}, {Fusion::op, NpuWeights::int8}};
   NamedModel named(testing_support::small_config(), DType::bf16);
   for (const auto& form : forms) {
     NpuSettings npu;
     npu.weights = form.weights;
+    npu.block_float = form.block_float;
     const auto what = "weights " + testing_support::settings_of(npu).at("weights");
     named.for_each_spoiled(what, false, [&] {
       vxrt::reset();
