@@ -19,8 +19,8 @@ enum class ErrorCode {
 };
 
 // `where` names the file and field (or device and program), `what` the fact, `hint` the next step.
-// what() is one printable line of valid UTF-8 and bounded length, whatever names a file put into
-// it.
+// what() and the hint are each one printable line of bounded length, whatever names a file put into
+// them.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode error_code, const std::string& where, const std::string& what,

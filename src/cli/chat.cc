@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/combination.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -30,6 +31,12 @@ void catch_interrupts() {
   action.sa_handler = [](int) { interrupted = true; };
   action.sa_flags = SA_RESTART;  // at the prompt the line being typed stays
   ::sigaction(SIGINT, &action, nullptr);
+}
+
+// The answer may stand on the same line of the terminal.
+void note_below(const std::string& line) {
+  note("");
+  note(line);
 }
 
 class Conversation {
@@ -83,7 +90,7 @@ class Conversation {
     const bool hold =
         !flags_.engine.require.empty();  // until the receipt proves where it came from
     const auto show = [&](std::string_view text) {
-      if (!hold) print(text);
+      if (!hold) print(only_text(text));
       reply += text;
       return !interrupted.load();
     };
@@ -94,15 +101,16 @@ class Conversation {
     };
     const Answer result = generate(engine_.generator(), sampler_, request, show, watch);
     engine_.check_required(result.receipt.phases);
-    if (hold) print(reply);
-    note(fmt::format("\n[{}{}]", receipt_line(result.receipt), verified_once()));
+    if (hold) print(only_text(reply));
+    const std::string verified = verified_once();
+    note_below(fmt::format("[{}{}]", receipt_line(result.receipt), verified));
   }
 
   // Said with the first answer alone.
   std::string verified_once() {
     if (std::exchange(said_verified_, true)) return "";
     const Verification found = verification_of(combination_of(engine_, flags_.engine));
-    if (!found.warning.empty()) note("\ntyto: " + found.warning);
+    if (!found.warning.empty()) note_below("tyto: " + found.warning);
     return verified_clause(found, flags_.engine);
   }
 

@@ -6,6 +6,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -85,8 +86,8 @@ void compile_for_vnpu(const CompileFlags& flags, const Config& config, const std
       import_kernels(default_kernel_store(), folder, {name + "@vnpu", dims});
   for (const std::string& line : report.notes) note("note: " + line);
   for (const KernelEntry& entry : report.entries)
-    print(fmt::format("{:<32} {:<20} {:>2} arguments, {:>2} launches\n", entry.name, entry.entry,
-                      entry.arguments, entry.launches));
+    print(fmt::format("{:<32} {:<20} {:>2} arguments, {:>2} launches\n", printable_line(entry.name),
+                      printable_line(entry.entry), entry.arguments, entry.launches));
   note(fmt::format("compiled {} kernels for the virtual NPU into {} and imported them",
                    report.entries.size(), folder.string()));
 }

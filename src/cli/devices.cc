@@ -1,5 +1,5 @@
-
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
@@ -19,7 +19,8 @@ void list_devices() {
     } catch (const Error& error) {
       state = std::string("not usable: ") + error.what();
     }
-    print(fmt::format("{:<8} {}\n{:<8} {}\n", entry.name, entry.summary, "", state));
+    print(
+        fmt::format("{:<8} {}\n{:<8} {}\n", entry.name, entry.summary, "", printable_line(state)));
   }
 }
 

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <optional>
 
 #include "base/error.h"
@@ -107,8 +105,8 @@ void diagnose(const DiagnoseFlags& flags) {
       !problem.empty() ? problem : why_not_executed(flags.engine.device, receipt).value_or("");
   compare_records(record.dispatches(), reference, diagnosis);
 
-  const bool colour = ::isatty(STDOUT_FILENO) != 0;
-  for (const Table& table : diagnosis_tables(diagnosis)) print(to_text(table, colour) + "\n");
+  for (const Table& table : diagnosis_tables(diagnosis))
+    print_coloured(to_text(table, is_stdout_terminal()) + "\n");
   print(diagnosis_verdict(diagnosis) + "\n");
   note(fmt::format("prompt {} tokens · then {} tokens · {}", diagnosis.prompt_tokens,
                    diagnosis.decode_tokens, diagnosis.executed));

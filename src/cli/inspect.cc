@@ -4,12 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "model/model.h"
-#include "model/printable.h"
 
 namespace tyto {
 namespace {
@@ -93,7 +93,7 @@ std::string as_text(const Model& model, uint64_t positions, bool with_tensors) {
   const Config& c = model.config;
   std::string out;
   const auto line = [&](std::string_view label, const std::string& value) {
-    out += fmt::format("{:<14}{}\n", label, value);
+    out += fmt::format("{:<14}{}\n", label, printable_line(value));
   };
   line("model", fmt::format("{} ({})", model.path.string(), model.format));
   line("architecture", c.architecture + (c.name.empty() ? "" : ", \"" + c.name + "\""));
@@ -121,7 +121,7 @@ std::string as_text(const Model& model, uint64_t positions, bool with_tensors) {
   if (!with_tensors) return out;
   out += "\n";
   for (const NamedTensor& tensor : model.tensors)
-    out += fmt::format("{:<44} {:>6} {:>8} x {:<8} {:>12}\n", printable(tensor.name),
+    out += fmt::format("{:<44} {:>6} {:>8} x {:<8} {:>12}\n", printable_name(tensor.name),
                        info(tensor.view.dtype).name, tensor.view.rows, tensor.view.cols,
                        human_bytes(tensor.view.bytes.size()));
   return out;

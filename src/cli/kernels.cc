@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
@@ -59,12 +60,13 @@ void print_table(const std::vector<KernelEntry>& entries) {
   for (const KernelEntry& entry : entries) width = std::max(width, entry.name.size());
   print(fmt::format("{:<{}}  {:<19}  {:>9}  {:>8}  {:>7}  {:>10}  {:<8}  {}\n", "name", width,
                     "entry", "arguments", "launches", "columns", "size", "platform", "imported"));
-  for (const KernelEntry& entry : entries)
-    print(fmt::format("{:<{}}  {:<19}  {:>9}  {:>8}  {:>7}  {:>10}  {:<8}  {}\n", entry.name, width,
-                      entry.entry, entry.arguments, entry.launches, columns_text(entry),
-                      human_bytes(bytes_of(entry)),
-                      entry.platform.starts_with("not checked") ? "unproven" : entry.platform,
-                      entry.imported_at));
+  for (const KernelEntry& entry : entries) {
+    const std::string row = fmt::format(
+        "{:<{}}  {:<19}  {:>9}  {:>8}  {:>7}  {:>10}  {:<8}  {}", entry.name, width, entry.entry,
+        entry.arguments, entry.launches, columns_text(entry), human_bytes(bytes_of(entry)),
+        entry.platform.starts_with("not checked") ? "unproven" : entry.platform, entry.imported_at);
+    print(printable_line(row) + "\n");
+  }
 }
 
 void import_folder(const ImportFlags& flags) {
@@ -131,9 +133,12 @@ void list(bool json) {
 
 void check(bool full) {
   const CheckReport report = check_store(store_folder(), full);
-  for (const ImageProblem& problem : report.problems)
-    print(fmt::format("{}: {} {}: {}\n", to_string(problem.fault),
-                      problem.entry.empty() ? "-" : problem.entry, problem.file, problem.reason));
+  for (const ImageProblem& problem : report.problems) {
+    const std::string row =
+        fmt::format("{}: {} {}: {}", to_string(problem.fault),
+                    problem.entry.empty() ? "-" : problem.entry, problem.file, problem.reason);
+    print(printable_line(row) + "\n");
+  }
   if (!report.problems.empty())
     throw Error(ErrorCode::input, store_folder().string(),
                 fmt::format("{} problem{} in {} recorded images", report.problems.size(),

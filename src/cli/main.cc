@@ -8,10 +8,12 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/bench/bench_tests.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/terminal.h"
 
 namespace tyto {
 namespace {
@@ -65,8 +67,8 @@ int exit_code(ErrorCode code) {
 }
 
 int report(const char* what, const std::string& hint, int code) {
-  std::fprintf(stderr, "tyto: %s%s%s%s\n", what, hint.empty() ? "" : " (", hint.c_str(),
-               hint.empty() ? "" : ")");
+  std::fprintf(stderr, "tyto: %s%s%s%s\n", printable_line(what).c_str(), hint.empty() ? "" : " (",
+               hint.c_str(), hint.empty() ? "" : ")");
   return code;
 }
 
@@ -85,9 +87,9 @@ int parse_and_run(int argc, char** argv) {
     command.define(program.add_command(command.name, command.summary));
   const Invocation asked = parse(program, arguments(argc, argv));
   if (asked.kind == Invocation::Kind::help) {
-    std::fputs(help_text(asked.path).c_str(), stdout);
+    print(help_text(asked.path));
   } else if (asked.kind == Invocation::Kind::version) {
-    std::puts(program.version.c_str());
+    print(program.version + "\n");
   } else if (&asked.command() == &program) {
     return report("no command", "see --help", 2);
   } else {

@@ -1,10 +1,9 @@
-#include <unistd.h>
-
 #include <random>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -119,7 +118,7 @@ Profile record_prompt(const ProfileFlags& flags) {
   for (uint32_t i = 0; i < flags.repetitions; ++i) {
     std::string text;
     profile.runs.push_back(record_once(engine, flags, sampling, text));
-    if (i == 0) print(text + "\n\n");
+    if (i == 0) print(only_text(text) + "\n\n");
   }
   profile.names = engine.trace().names();
   if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
@@ -226,16 +225,12 @@ std::vector<Flag> report_flags(ProfileFlags& flags) {
   };
 }
 
-bool colour() {
-  return ::isatty(STDOUT_FILENO) != 0;
-}
-
 void profile_command(const ProfileFlags& flags) {
   if (!flags.diff.empty()) {
     std::string out;
     for (const Table& table : diff_tables(read_profile(flags.diff[0]), read_profile(flags.diff[1])))
-      out += (out.empty() ? "" : "\n") + to_text(table, colour());
-    return print(out);
+      out += (out.empty() ? "" : "\n") + to_text(table, is_stdout_terminal());
+    return print_coloured(out);
   }
   Profile profile;
   if (!flags.from.empty()) {
@@ -246,7 +241,7 @@ void profile_command(const ProfileFlags& flags) {
     profile = record_prompt(flags);
   }
   write_reports(profile, flags);
-  print(text_report(profile, colour()));
+  print_coloured(text_report(profile, is_stdout_terminal()));
 }
 
 }  // namespace

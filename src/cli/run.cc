@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/printable.h"
 #include "cli/combination.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -37,7 +38,8 @@ void run(const RunFlags& flags) {
   // With --require, text is held until the receipt proves where it came from.
   std::string held;
   const bool hold = !flags.engine.require.empty();
-  const auto show = [&](std::string_view text) {
+  const auto show = [&](std::string_view piece) {
+    const std::string text = only_text(piece);
     if (hold)
       held += text;
     else
@@ -73,7 +75,8 @@ void define_run(CommandLine& command) {
   command.add({{"--receipt", &flags.receipt, "FILE", "write the receipt as JSON"}});
   command.footer =
       "The generated text alone goes to stdout; the receipt (tokens, speed, the devices that "
-      "executed) goes to stderr.\n\n"
+      "executed) goes to stderr.\nControl characters other than line breaks and tabs are left out "
+      "of the text.\n\n"
       "Examples:\n"
       "  tyto run -p 'Tell me a story about a fox who finds a lamp.'\n"
       "  tyto run -m model.gguf -p 'Name three owls.' --temp 0 -n 100\n"

@@ -10,8 +10,18 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 namespace tyto {
+namespace {
+
+void write_out(std::string_view text, std::FILE* stream, const char* name) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
+  if (!written || std::fflush(stream) != 0)
+    fail_input(name, "cannot write: {}", std::strerror(errno));
+}
+
+}  // namespace
 
 Progress progress_bar() {
   if (::isatty(STDERR_FILENO) == 0) return {};
@@ -30,13 +40,28 @@ Progress progress_bar() {
 }
 
 void print(std::string_view text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if (!written || std::fflush(stdout) != 0)
-    fail_input("stdout", "cannot write: {}", std::strerror(errno));
+  write_out(printable(text), stdout, "stdout");
+}
+
+void print_coloured(std::string_view text) {
+  write_out(text, stdout, "stdout");
+}
+
+void print_data(std::string_view bytes) {
+  if (is_stdout_terminal()) return print(bytes);
+  write_out(bytes, stdout, "stdout");
+}
+
+void print_to_stderr(std::string_view text) {
+  write_out(printable(text), stderr, "stderr");
 }
 
 void note(std::string_view line) {
-  fmt::print(stderr, "{}\n", line);
+  print_to_stderr(printable_line(line) + "\n");
+}
+
+bool is_stdout_terminal() {
+  return ::isatty(STDOUT_FILENO) != 0;
 }
 
 std::string human_bytes(uint64_t bytes) {

@@ -12,8 +12,18 @@ namespace tyto {
 // Draws a bar on stderr when that is a terminal, and nothing otherwise.
 Progress progress_bar();
 
-void print(std::string_view text);  // to stdout, flushed; an unwritable stdout is an Error
-void note(std::string_view line);   // to stderr, with a newline
+// To stdout, flushed; an unwritable stdout is an Error. Names from files and devices may be in the
+// text: it goes out printable (base/printable.h).
+void print(std::string_view text);
+// Text with colours, whose parts are printable already.
+void print_coloured(std::string_view text);
+// What other programs may read: byte for byte into a file or a pipe, printable on a terminal.
+void print_data(std::string_view bytes);
+
+void print_to_stderr(std::string_view text);
+void note(std::string_view line);  // to stderr, as one line
+
+bool is_stdout_terminal();
 
 // 1536 -> "1.5 KiB"
 std::string human_bytes(uint64_t bytes);

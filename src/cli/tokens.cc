@@ -67,7 +67,7 @@ void detokenize(const DetokenizeFlags& flags) {
     if (static_cast<size_t>(id) >= tokenizer.size())
       throw Error(ErrorCode::usage, fmt::format("token {}", id),
                   fmt::format("the vocabulary has {} tokens", tokenizer.size()));
-  print(tokenizer.decode(ids, flags.special) + "\n");
+  print_data(tokenizer.decode(ids, flags.special) + "\n");
 }
 
 struct TemplateFlags {
@@ -92,7 +92,7 @@ void render_template(TemplateFlags flags) {
   const auto messages = read_messages(flags.messages);
   if (!flags.file.empty()) {
     const ChatTemplate chat_template(read_text_file(flags.file, kMaxFileBytes), flags.file);
-    return print(chat_template.render(messages, flags.options));
+    return print_data(chat_template.render(messages, flags.options));
   }
   const Tokenizer tokenizer = open_tokenizer(flags.model);
   const Vocabulary& vocabulary = tokenizer.vocabulary();
@@ -100,8 +100,8 @@ void render_template(TemplateFlags flags) {
     flags.options.bos_token = tokenizer.token_bytes(vocabulary.bos);
   if (flags.options.eos_token.empty() && !vocabulary.eos.empty())
     flags.options.eos_token = tokenizer.token_bytes(vocabulary.eos.front());
-  print(choose_chat_template(vocabulary, "", model_or_shipped(flags.model))
-            .render(messages, flags.options));
+  print_data(choose_chat_template(vocabulary, "", model_or_shipped(flags.model))
+                 .render(messages, flags.options));
 }
 
 }  // namespace
@@ -134,7 +134,9 @@ void define_detokenize(CommandLine& command) {
       {"--stdin", &flags.from_stdin, "read the ids from stdin"},
       {"--special", &flags.special, "show special tokens too"},
   });
-  command.footer = "Example:\n  tyto detokenize --ids 15,16,17";
+  command.footer =
+      "Into a file or a pipe the text goes byte for byte; on a terminal control characters are "
+      "written out.\n\nExample:\n  tyto detokenize --ids 15,16,17";
   command.run = [&command, &flags] {
     if (!command.is_given("--ids") && !flags.from_stdin)
       throw Error(ErrorCode::usage, "detokenize", "no ids", "give --ids 1,2,3 or --stdin");
@@ -154,7 +156,10 @@ void define_template(CommandLine& command) {
       {"--eos-token", &flags.options.eos_token, "TEXT", "text of the EOS token"},
       {"--date", &flags.options.date, "YYYY-MM-DD", "what the template takes for today"},
   });
-  command.footer = "Prints the prompt the model would see, and nothing else.";
+  command.footer =
+      "Prints the prompt the model would see, and nothing else: byte for byte into a file or a "
+      "pipe, "
+      "with control characters written out on a terminal.";
   command.run = [&flags] { render_template(flags); };
 }
 

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <array>
 
 #include "base/error.h"
@@ -179,7 +177,7 @@ class Verifier {
 
   void show(bool is_standard) {
     const Tokenizer& tokenizer = engine_.tokenizer();
-    print(to_text(verify_table(report_, tokenizer), ::isatty(STDOUT_FILENO) != 0));
+    print_coloured(to_text(verify_table(report_, tokenizer), is_stdout_terminal()));
     print(verdict_line(report_) + "\n");
     note(fmt::format("prompts {} tokens · generated {} tokens · {}", report_.receipt.prompt_tokens,
                      report_.receipt.generated_tokens, executed_line(report_.receipt)));

@@ -6,6 +6,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "device/npu/npu_entry.h"
 #include "ggml/plugin_device.h"
 
@@ -122,7 +123,8 @@ void report(const Plugin& plugin) {
   for (const auto& device : plugin.devices) {
     if (!device->is_used || !device->session) continue;
     const std::lock_guard lock(device->session->mutex);
-    std::fprintf(stderr, "%s\n", receipt_line(*device->session, origin_of(*device)).c_str());
+    const std::string line = receipt_line(*device->session, origin_of(*device));
+    std::fprintf(stderr, "%s\n", printable_line(line).c_str());
     write_files(*device);
     if (device->settings.require && device->session->counts().products == 0)
       end_program("GGML_TYTO_REQUIRE: " + device->name +

@@ -5,11 +5,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 
 namespace tyto::plugin {
 
 void print_error(const std::string& text) {
-  std::fprintf(stderr, "tyto: %s\n", text.c_str());
+  std::fprintf(stderr, "tyto: %s\n", printable_line(text).c_str());
   std::fflush(stderr);
 }
 

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/joined.h"
+#include "base/printable.h"
 #include "model/gguf.h"
 #include "model/gguf_metadata.h"
-#include "model/printable.h"
 #include "model/weight_table.h"
 
 namespace tyto {
@@ -34,7 +34,7 @@ const Architecture* find_architecture(std::string_view name) {
 
 [[noreturn]] void fail_architecture(const Gguf& gguf, const std::string& name) {
   fail_unsupported(gguf.name + ": general.architecture", "{} is not supported; these are: {}",
-                   printable(name), joined(kArchitectures, ", ", &Architecture::name));
+                   printable_name(name), joined(kArchitectures, ", ", &Architecture::name));
 }
 
 const TensorView* find_tensor(const Gguf& gguf, std::string_view name) {
@@ -77,7 +77,8 @@ void read_rope(const ArchitectureKeys& arch, Config& config) {
   const std::string type_key = arch.prefix + "rope.scaling.type";
   const std::string* type = keys.text(type_key);
   if (type != nullptr && *type != "none" && *type != "linear")
-    fail_unsupported(keys.where(type_key), "{}; none and linear are supported", printable(*type));
+    fail_unsupported(keys.where(type_key), "{}; none and linear are supported",
+                     printable_name(*type));
   // Files of before rope.scaling.* say only by how much positions shrink, and a factor without a
   // type is a linear one. Zero is how some writers say that there is none.
   const char* key =

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/round_up.h"
 #include "model/gguf.h"
-#include "model/printable.h"
 #include "model/tensor_layout.h"
 
 namespace tyto {
@@ -229,7 +229,7 @@ struct Record {
 Record read_record(Cursor& cursor, const std::string& file) {
   Record record;
   record.name = cursor.string("tensor name", kLongestName);
-  const std::string where = file + ": tensor " + printable(record.name);
+  const std::string where = file + ": tensor " + printable_name(record.name);
   const uint32_t dimensions = cursor.number<uint32_t>("tensor dimensions");
   if (dimensions > kMaxDimensions)
     fail_input(where, "{} dimensions, at most {} exist", dimensions, kMaxDimensions);
@@ -264,7 +264,7 @@ Record read_record(Cursor& cursor, const std::string& file) {
 
 void place(Record& record, std::span<const std::byte> bytes, uint64_t data_start,
            uint64_t alignment, const std::string& file) {
-  const std::string where = file + ": tensor " + printable(record.name);
+  const std::string where = file + ": tensor " + printable_name(record.name);
   if (record.offset % alignment != 0)
     fail_input(where, "offset {} is not a multiple of the alignment {}", record.offset, alignment);
   uint64_t end = 0;
@@ -298,7 +298,7 @@ Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
   cursor.expect_room(metadata_count, kLeastMetadataBytes, "metadata entries");
   for (uint64_t i = 0; i < metadata_count; ++i) {
     std::string key = cursor.string("metadata key", kLongestName);
-    const std::string where = name + ": " + printable(key);
+    const std::string where = name + ": " + printable_name(key);
     GgufValue value = read_value(cursor, where);
     if (!gguf.metadata.emplace(std::move(key), std::move(value)).second)
       fail_input(where, "is in the metadata twice");
@@ -310,7 +310,7 @@ Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
   for (uint64_t i = 0; i < tensor_count; ++i) {
     records.push_back(read_record(cursor, name));
     if (!names.insert(records.back().name).second)
-      fail_input(name + ": tensor " + printable(records.back().name), "is in the file twice");
+      fail_input(name + ": tensor " + printable_name(records.back().name), "is in the file twice");
   }
   const uint64_t alignment = alignment_of(gguf);
   const uint64_t data_start = round_up(cursor.position(), alignment);

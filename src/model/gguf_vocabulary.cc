@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "model/gguf_metadata.h"
-#include "model/printable.h"
 #include "text/piece_index.h"
 #include "text/tokenizer.h"
 
@@ -34,7 +34,7 @@ void check_distinct(const GgufKeys& keys, const Vocabulary& vocabulary) {
     const Token first = index.find(piece);
     if (!piece.empty() && first != static_cast<Token>(id))
       fail_input(keys.where("tokenizer.ggml.tokens"), "tokens {} and {} are both \"{}\"", first, id,
-                 printable(piece));
+                 printable_name(piece));
   }
 }
 
@@ -48,7 +48,7 @@ void read_merges(const GgufKeys& keys, Vocabulary& vocabulary) {
     const auto pair = split_merge((*merges)[rank]);
     if (!pair)
       fail_input(fmt::format("{}[{}]", keys.where(key), rank), "\"{}\" is not two pieces",
-                 printable((*merges)[rank]));
+                 printable_name((*merges)[rank]));
     pairs.push_back(*pair);
   }
   resolve_merges(vocabulary, pairs, keys.where(key));
@@ -130,7 +130,7 @@ std::optional<Vocabulary> vocabulary_from_gguf(const Gguf& gguf) {
   const bool sentencepiece = *model == "llama";
   if (!sentencepiece && *model != "gpt2")
     fail_unsupported(keys.where("tokenizer.ggml.model"), "{}; gpt2 and llama are supported",
-                     printable(*model));
+                     printable_name(*model));
   const std::vector<std::string>* pieces = keys.strings("tokenizer.ggml.tokens");
   if (pieces == nullptr || pieces->empty())
     fail_input(keys.where("tokenizer.ggml.tokens"), "is missing or empty");

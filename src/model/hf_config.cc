@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/joined.h"
-#include "model/printable.h"
+#include "base/printable.h"
 
 namespace tyto {
 namespace {
@@ -34,7 +34,7 @@ const Architecture& find_architecture(const Json& root) {
   const std::string_view name = field.as_string();
   for (const Architecture& architecture : kArchitectures)
     if (architecture.model_type == name) return architecture;
-  fail_unsupported(field.path(), "{} is not supported; these are: {}", printable(name),
+  fail_unsupported(field.path(), "{} is not supported; these are: {}", printable_name(name),
                    joined(kArchitectures, ", ", &Architecture::model_type));
 }
 
@@ -47,7 +47,7 @@ void refuse_unsupported(const Json& root) {
   if (const auto field = root.find("quantization_config"))
     fail_unsupported(field->path(), "quantised checkpoints are not read; use the GGUF instead");
   if (const auto field = root.find("hidden_act"); field && field->as_string() != "silu")
-    fail_unsupported(field->path(), "{}; silu is supported", printable(field->as_string()));
+    fail_unsupported(field->path(), "{}; silu is supported", printable_name(field->as_string()));
   if (const auto field = root.find("mlp_bias"); field && field->as_bool())
     fail_unsupported(field->path(), "biases in the feed-forward layer");
   // In all of these architectures the flag also puts a bias on the attention's output.
@@ -96,7 +96,8 @@ void read_rope(const Json& root, Rope& rope) {
     rope.scaling = RopeScaling::linear;
     rope.factor = as_real(field->at("factor"), kRopeFactors);
   } else if (name != "default") {
-    fail_unsupported(type->path(), "{}; default, linear and llama3 are supported", printable(name));
+    fail_unsupported(type->path(), "{}; default, linear and llama3 are supported",
+                     printable_name(name));
   }
 }
 

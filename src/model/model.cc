@@ -8,9 +8,9 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/joined.h"
+#include "base/printable.h"
 #include "model/gguf.h"
 #include "model/hf_model.h"
-#include "model/printable.h"
 #include "model/weight_table.h"
 
 namespace tyto {
@@ -75,7 +75,7 @@ fs::path find_snapshot(const fs::path& repository) {
     while (!revision.empty() && std::isspace(static_cast<unsigned char>(revision.back())) != 0)
       revision.pop_back();
     if (revision.empty() || revision.starts_with('.') || revision.find('/') != std::string::npos)
-      fail_input(ref.string(), "\"{}\" is not a revision", printable(revision));
+      fail_input(ref.string(), "\"{}\" is not a revision", printable_name(revision));
     const fs::path snapshot = repository / "snapshots" / revision;
     return is_there(snapshot) ? snapshot : fs::path();
   }
@@ -123,7 +123,7 @@ std::string Model::place_of(const TensorView& weight) const {
     return data >= bytes.data() && data < bytes.data() + bytes.size();
   });
   return fmt::format("{}: tensor {}", (file == files.end() ? path : file->path()).string(),
-                     tensor == tensors.end() ? "of no name" : printable(tensor->name));
+                     tensor == tensors.end() ? "of no name" : printable_name(tensor->name));
 }
 
 Model open_model(const fs::path& path, Need need, const Progress& progress) {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "model/printable.h"
+#include "base/printable.h"
 #include "model/tensor_layout.h"
 
 namespace tyto {
@@ -31,7 +31,7 @@ DType element_type(const Json& field) {
   const std::string_view name = field.as_string();
   for (const ElementType& type : kTypes)
     if (type.name == name) return type.dtype;
-  fail_unsupported(field.path(), "type {}; F32, F16 and BF16 are supported", printable(name));
+  fail_unsupported(field.path(), "type {}; F32, F16 and BF16 are supported", printable_name(name));
 }
 
 std::string_view type_name(DType dtype) {
@@ -65,7 +65,7 @@ std::optional<uint64_t> read_shape(const Json& shape, TensorView& view) {
 
 NamedTensor read_tensor(std::string_view name, const Json& entry, std::span<const std::byte> data,
                         const std::string& file) {
-  const std::string where = file + ": tensor " + printable(name);
+  const std::string where = file + ": tensor " + printable_name(name);
   NamedTensor tensor{std::string(name), {}};
   tensor.view.dtype = element_type(entry.at("dtype"));
   const auto bytes = read_shape(entry.at("shape"), tensor.view);
@@ -107,7 +107,7 @@ void map_shard(const std::filesystem::path& path, Model& model,
   align_views(tensors, model);
   for (NamedTensor& tensor : tensors) {
     if (!seen.insert(tensor.name).second)
-      fail_input(path.string(), "tensor {} is in another shard too", printable(tensor.name));
+      fail_input(path.string(), "tensor {} is in another shard too", printable_name(tensor.name));
     model.tensors.push_back(std::move(tensor));
   }
 }
@@ -121,7 +121,7 @@ void map_shards(const std::filesystem::path& folder, const std::filesystem::path
     map_shard(folder / shards[i].file, model, seen);
     for (const std::string& name : shards[i].tensors)
       if (!seen.contains(name))
-        fail_input(index.string(), "tensor {} is not in {}", printable(name), shards[i].file);
+        fail_input(index.string(), "tensor {} is not in {}", printable_name(name), shards[i].file);
     if (progress) progress("opening shards", i + 1, shards.size());
   }
 }
@@ -149,7 +149,7 @@ std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
   header.for_each_member([&](std::string_view key, const Json& entry) {
     if (key == "__metadata__") return;
     if (!names.emplace(key).second)
-      fail_input(name, "tensor {} is in the header twice", printable(key));
+      fail_input(name, "tensor {} is in the header twice", printable_name(key));
     tensors.push_back(read_tensor(key, entry, data, name));
   });
   if (!text.starts_with('{')) fail_input(name, "the header does not begin with {{");
@@ -167,7 +167,7 @@ std::vector<Shard> parse_safetensors_index(std::string_view text, const std::str
     const std::string_view file_name = file.as_string();
     if (!is_plain_file_name(file_name))
       fail_input(name + ": weight_map", "\"{}\" is not a file name of this folder",
-                 printable(file_name));
+                 printable_name(file_name));
     shards[std::string(file_name)].emplace_back(tensor);
   });
   if (shards.empty()) fail_input(name + ": weight_map", "is empty");

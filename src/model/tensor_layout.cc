@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/round_up.h"
-#include "model/printable.h"
 
 namespace tyto {
 
@@ -24,10 +24,10 @@ void check_layout(const std::vector<NamedTensor>& tensors, std::span<const std::
   uint64_t end = 0;
   for (const NamedTensor* tensor : in_order) {
     const uint64_t begin = begin_of(tensor);
-    const std::string where = file + ": tensor " + printable(tensor->name);
+    const std::string where = file + ": tensor " + printable_name(tensor->name);
     if (begin < end)
       fail_input(where, "begins at byte {} of the data, inside tensor {}, which ends at byte {}",
-                 begin, printable(before->name), end);
+                 begin, printable_name(before->name), end);
     if (begin > round_up(end, alignment))
       fail_input(where, "begins at byte {} of the data, but the {} bytes before it are no tensor's",
                  begin, begin - end);

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "model/printable.h"
+#include "base/printable.h"
 
 namespace tyto {
 namespace {
@@ -206,7 +206,7 @@ void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config,
   for (const NamedTensor& tensor : tensors)
     if (unused.contains(tensor.name) && !is_redundant(tensor.name, config, style))
       fail_unsupported(where, "tensor {}: a {} model with such a part is not supported",
-                       printable(tensor.name), config.architecture);
+                       printable_name(tensor.name), config.architecture);
 }
 
 uint64_t unpermuted_row(uint64_t row, uint32_t head_dim) {

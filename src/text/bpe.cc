@@ -6,7 +6,7 @@
 #include <queue>
 
 #include "base/error.h"
-#include "text/unicode.h"
+#include "base/utf8.h"
 
 namespace tyto {
 

@@ -1,8 +1,7 @@
 #include "text/byte_level.h"
 
 #include <array>
-
-#include "text/unicode.h"
+#include "base/utf8.h"
 
 namespace tyto {
 

@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "text/jinja_ast.h"
 #include "text/jinja_evaluator.h"
 #include "text/jinja_machine.h"
@@ -44,7 +45,7 @@ std::tm midnight_of(const std::string& date) {
                                 chrono::day(static_cast<unsigned>(day))};
   if (year < 0 || month < 0 || day < 0 || !parsed.ok()) {
     throw Error(ErrorCode::usage, "date",
-                fmt::format("'{}' is not a date like 2025-01-31", jinja::shown(date, 40)));
+                fmt::format("'{}' is not a date like 2025-01-31", printable_line(date, 40)));
   }
   chrono::sys_days days = parsed;
   chrono::sys_days new_year = parsed.year() / chrono::January / 1;

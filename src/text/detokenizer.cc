@@ -1,9 +1,9 @@
 // Tokens to text: the decoding half of Tokenizer, and the Detokenizer that streams it.
 #include "text/tokenizer.h"
 
+#include "base/utf8.h"
 #include "text/byte_level.h"
 #include "text/tokenizer_tables.h"
-#include "text/unicode.h"
 
 namespace tyto {
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <limits>
 
+#include "base/printable.h"
 #include "text/jinja_machine.h"
 #include "text/jinja_operators.h"
 #include "text/jinja_unicode.h"
@@ -43,7 +44,8 @@ void bind(Machine& machine, const Builtin& builtin, const Arguments& arguments, 
   }
   for (const auto& [name, value] : arguments.named) {
     size_t i = static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-    if (i == names.size()) fail(machine, "'{}' has no argument '{}'", builtin.name, shown(name));
+    if (i == names.size())
+      fail(machine, "'{}' has no argument '{}'", builtin.name, printable_name(name));
     if (call.given[i] != nullptr) {
       fail(machine, "'{}' is given argument '{}' twice", builtin.name, name);
     }

@@ -1,5 +1,6 @@
 #include "text/jinja_evaluator.h"
 
+#include "base/printable.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_operators.h"
 
@@ -57,14 +58,15 @@ Value evaluate_call(Machine& machine, const Expr& expr) {
   if (target.kind != ExprKind::attribute) {
     Value callee = evaluate(machine, target);
     if (const Undefined* u = std::get_if<Undefined>(&callee); u && target.kind == ExprKind::name) {
-      fail_construct(machine, "unknown function '{}'", shown(u->name));
+      fail_construct(machine, "unknown function '{}'", printable_name(u->name));
     }
     return call_value(machine, callee, evaluate_arguments(machine, expr));
   }
   Value object = evaluate(machine, *target.children[0]);
   Value callee = attribute(machine, object, target.text);
   if (is<Undefined>(callee)) {
-    fail_construct(machine, "unknown method '{}' of {}", shown(target.text), type_name(object));
+    fail_construct(machine, "unknown method '{}' of {}", printable_name(target.text),
+                   type_name(object));
   }
   return call_value(machine, callee, evaluate_arguments(machine, expr));
 }
@@ -72,7 +74,7 @@ Value evaluate_call(Machine& machine, const Expr& expr) {
 Value evaluate_builtin(Machine& machine, const Expr& expr) {
   if (expr.builtin == nullptr) {
     fail_construct(machine, "unknown {} '{}'", expr.kind == ExprKind::filter ? "filter" : "test",
-                   shown(expr.text));
+                   printable_name(expr.text));
   }
   Value self = evaluate(machine, *expr.children[0]);
   return call_builtin(machine, *expr.builtin, self, evaluate_arguments(machine, expr));
@@ -166,7 +168,7 @@ Value call_value(Machine& machine, const Value& callee, const Arguments& argumen
     return call_macro(machine, **macro, arguments);
   }
   if (const Undefined* u = std::get_if<Undefined>(&callee)) {
-    fail(machine, "'{}' is undefined", shown(u->name));
+    fail(machine, "'{}' is undefined", printable_name(u->name));
   }
   fail(machine, "{} cannot be called", type_name(callee));
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/printable.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_parser.h"
 
@@ -65,13 +66,13 @@ const Expr* parse_number(Parser& parser) {
     }
     int64_t number = 0;
     if (std::from_chars(begin, end, number, base).ec != std::errc()) {
-      fail(parser, "the number {} is too large", shown(token.text, 40));
+      fail(parser, "the number {} is too large", printable_line(token.text, 40));
     }
     value = number;
   } else {
     double number = 0;
     if (std::from_chars(begin, end, number).ec != std::errc()) {
-      fail(parser, "the number {} is out of range", shown(token.text, 40));
+      fail(parser, "the number {} is out of range", printable_line(token.text, 40));
     }
     value = number;
   }

@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/printable.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_format.h"
 #include "text/jinja_machine.h"
@@ -12,7 +13,7 @@ namespace {
 
 void require_defined(Machine& machine, const Value& value) {
   if (const Undefined* u = std::get_if<Undefined>(&value)) {
-    fail(machine, "'{}' is undefined", shown(u->name));
+    fail(machine, "'{}' is undefined", printable_name(u->name));
   }
 }
 
@@ -232,7 +233,7 @@ Value round_number(Machine& machine, const Value& self, const Call& call) {
   double scale = std::pow(10.0, static_cast<double>(precision));
   if (method == "ceil") return std::ceil(number->real * scale) / scale;
   if (method == "floor") return std::floor(number->real * scale) / scale;
-  if (method != "common") fail(machine, "'round' has no method '{}'", shown(method));
+  if (method != "common") fail(machine, "'round' has no method '{}'", printable_name(method));
   if (number->whole) return number->integer;
   // Printing rounds the exact value, as Python does; scaling would round twice.
   return parse_real(fmt::format("{:.{}f}", number->real, precision)).value_or(number->real);

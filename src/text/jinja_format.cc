@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/printable.h"
 #include "text/jinja_machine.h"
 #include "text/jinja_unicode.h"
 
@@ -281,7 +282,7 @@ std::string_view format_percent(Machine& machine, std::string_view pattern,
     if (spec.conversion == 0 ||
         std::string_view("srdixf").find(spec.conversion) == std::string_view::npos) {
       fail_construct(machine, "unknown conversion '{}' in a % format",
-                     shown(pattern.substr(percent, at - percent)));
+                     printable_name(pattern.substr(percent, at - percent)));
     }
     if (used == values.size()) fail(machine, "a % format has more conversions than values");
     const Value& value = values[used++];
@@ -318,7 +319,7 @@ std::string_view format_braces(Machine& machine, std::string_view pattern,
     std::string_view field = pattern.substr(brace + 1, end - brace - 1);
     at = end + 1;
     if (field.find_first_of(":!.[{") != field.npos) {
-      fail_construct(machine, "format: unknown field '{{{}}}'", shown(field));
+      fail_construct(machine, "format: unknown field '{{{}}}'", printable_name(field));
     }
     size_t digits = 0;
     size_t index = static_cast<size_t>(read_small_number(field, digits));
@@ -330,7 +331,7 @@ std::string_view format_braces(Machine& machine, std::string_view pattern,
     for (const auto& [name, named] : values.named) {
       if (name == field) value = &named;
     }
-    if (value == nullptr) fail(machine, "format: no value for '{{{}}}'", shown(field));
+    if (value == nullptr) fail(machine, "format: no value for '{{{}}}'", printable_name(field));
     out.add(to_text(machine, *value));
   }
   return out.finish();

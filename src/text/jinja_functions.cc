@@ -1,4 +1,7 @@
 // Functions a template can call by name.
+#include <algorithm>
+
+#include "base/printable.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_format.h"
 #include "text/jinja_machine.h"
@@ -47,7 +50,9 @@ Value dict(Machine& machine, const Value&, const Call& call) {
 }
 
 Value raise_exception(Machine& machine, const Value&, const Call& call) {
-  fail(machine, "the template says: {}", shown(to_text(machine, *call.given[0]), 400));
+  std::string words(to_text(machine, *call.given[0]));
+  std::replace(words.begin(), words.end(), '\n', ' ');
+  fail(machine, "the template says: {}", printable_line(words, 400));
 }
 
 // datetime.now().strftime(): the C library's conversions, those that need no locale.
@@ -74,7 +79,7 @@ Value strftime_now(Machine& machine, const Value&, const Call& call) {
       out.add({text, std::strftime(text, sizeof text, conversion.c_str(), &machine.now)});
     } else {
       fail_construct(machine, "unknown conversion '{}' in strftime_now",
-                     shown(pattern.substr(percent, at - percent)));
+                     printable_name(pattern.substr(percent, at - percent)));
     }
   }
   return out.finish();

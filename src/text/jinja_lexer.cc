@@ -3,9 +3,10 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/printable.h"
+#include "base/utf8.h"
 #include "text/jinja_machine.h"
 #include "text/jinja_unicode.h"
-#include "text/unicode.h"
 
 namespace tyto::jinja {
 namespace {
@@ -286,7 +287,7 @@ void read_symbol(Lexer& lexer, std::string& open_brackets) {
     return;
   }
   fail(lexer, "unexpected character '{}'",
-       shown(lexer.source.substr(lexer.at, code_point_at(lexer.source, lexer.at).size)));
+       printable_name(lexer.source.substr(lexer.at, code_point_at(lexer.source, lexer.at).size)));
 }
 
 // The inside of {{ }} or {% %}, to the closing mark, which counts only outside of brackets.

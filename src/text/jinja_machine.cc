@@ -11,22 +11,6 @@ std::string where(const Machine& machine) {
   return fmt::format("chat template {}: line {}", machine.name, machine.line);
 }
 
-std::string shown(std::string_view text, size_t limit) {
-  std::string result(text.substr(0, limit));
-  if (text.size() > limit) {
-    // Leave no half code point before the dots.
-    while (!result.empty() && (static_cast<unsigned char>(result.back()) & 0xC0) == 0x80) {
-      result.pop_back();
-    }
-    if (!result.empty() && static_cast<unsigned char>(result.back()) >= 0xC0) result.pop_back();
-    result += "...";
-  }
-  for (char& c : result) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
-  }
-  return result;
-}
-
 void step(Machine& machine, uint64_t count) {
   machine.steps += count;
   if (machine.steps > kMaxSteps) {

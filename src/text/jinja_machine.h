@@ -58,9 +58,6 @@ template <typename... Args>
   fail_unsupported(where(machine), format, std::forward<Args>(args)...);
 }
 
-// Text from a template made fit for a one-line message: no control characters, bounded length.
-std::string shown(std::string_view text, size_t limit = 80);
-
 void step(Machine& machine, uint64_t count = 1);
 void charge_work(Machine& machine, uint64_t bytes);
 void charge_heap(Machine& machine, uint64_t bytes);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/printable.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_format.h"
 #include "text/jinja_machine.h"
@@ -21,7 +22,7 @@ std::string_view symbol(Operator op) {
 
 void require_defined(Machine& machine, const Value& value) {
   if (const Undefined* u = std::get_if<Undefined>(&value)) {
-    fail(machine, "'{}' is undefined", shown(u->name));
+    fail(machine, "'{}' is undefined", printable_name(u->name));
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <initializer_list>
 
+#include "base/printable.h"
+
 namespace tyto::jinja {
 namespace {
 
@@ -202,7 +204,7 @@ void parse_tag(Parser& parser, Stmt& stmt) {
   for (std::string_view each : kMisplaced) {
     if (each == name) fail(parser, "unexpected tag '{}'", name);
   }
-  fail_construct(parser, "unknown tag '{}'", shown(name));
+  fail_construct(parser, "unknown tag '{}'", printable_name(name));
 }
 
 void parse_print(Parser& parser, Stmt& stmt) {
@@ -286,7 +288,7 @@ std::string describe(const Token& token) {
   if (token.kind == TokenKind::end) return "the end of the template";
   if (token.kind == TokenKind::string) return "a string";
   if (token.kind == TokenKind::text) return "text";
-  return fmt::format("'{}'", shown(token.text, 40));
+  return fmt::format("'{}'", printable_line(token.text, 40));
 }
 
 std::string where(const Parser& parser, int line) {
@@ -312,7 +314,8 @@ std::unique_ptr<const Program> parse(std::string_view source, const std::string&
   program->body = parse_block(parser, "", {});
   if (!parser.unknown.empty()) {
     const UnknownName& first = parser.unknown.front();
-    fail_unsupported(where(parser, first.line), "unknown {} '{}'", first.kind, shown(first.name));
+    fail_unsupported(where(parser, first.line), "unknown {} '{}'", first.kind,
+                     printable_name(first.name));
   }
   return program;
 }

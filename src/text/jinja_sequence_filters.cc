@@ -1,6 +1,7 @@
 // Filters over lists and mappings. Where Jinja makes a generator, this makes the list.
 #include <algorithm>
 
+#include "base/printable.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_format.h"
 #include "text/jinja_machine.h"
@@ -173,7 +174,7 @@ Value map(Machine& machine, const Value& self, const Call& call) {
   if (call.all.positional.empty()) fail(machine, "'map' needs a filter or an attribute");
   std::string_view name = given_text(machine, &call.all.positional[0]);
   const Builtin* filter = find_filter(name);
-  if (filter == nullptr) fail_construct(machine, "unknown filter '{}'", shown(name));
+  if (filter == nullptr) fail_construct(machine, "unknown filter '{}'", printable_name(name));
   Arguments rest = call.all;
   rest.positional.erase(rest.positional.begin());
   for (const Value& item : iterate(machine, self)) {
@@ -194,7 +195,7 @@ Value keep_if(Machine& machine, const Value& self, const Call& call, bool by_att
   if (rest.positional.size() > skipped) {
     std::string_view name = given_text(machine, &rest.positional[skipped]);
     test = find_test(name);
-    if (test == nullptr) fail_construct(machine, "unknown test '{}'", shown(name));
+    if (test == nullptr) fail_construct(machine, "unknown test '{}'", printable_name(name));
     ++skipped;
   }
   rest.positional.erase(rest.positional.begin(),

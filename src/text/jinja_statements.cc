@@ -1,4 +1,5 @@
 // The half of the evaluator that runs statements.
+#include "base/printable.h"
 #include "text/jinja_evaluator.h"
 #include "text/jinja_format.h"
 
@@ -53,7 +54,7 @@ void assign_targets(Machine& machine, const Stmt& stmt, const Value& value) {
     return;
   }
   if (const Undefined* u = std::get_if<Undefined>(&value)) {
-    fail(machine, "'{}' is undefined", shown(u->name));
+    fail(machine, "'{}' is undefined", printable_name(u->name));
   }
   std::vector<Value> parts = iterate(machine, value);
   if (parts.size() != stmt.targets.size()) {
@@ -194,7 +195,7 @@ Value call_macro(Machine& machine, const Macro& macro, const Arguments& argument
   Nesting nesting(machine);
   const Stmt& definition = *macro.definition;
   if (arguments.positional.size() > definition.parameters.size()) {
-    fail(machine, "macro '{}' takes at most {} arguments", shown(definition.text),
+    fail(machine, "macro '{}' takes at most {} arguments", printable_name(definition.text),
          definition.parameters.size());
   }
   Scope* scope = make_scope(machine, macro.closure);
@@ -206,7 +207,8 @@ Value call_macro(Machine& machine, const Macro& macro, const Arguments& argument
     Value value = Undefined{name};
     const Value* named = named_argument(arguments, name, named_used);
     if (i < arguments.positional.size()) {
-      if (named != nullptr) fail(machine, "macro argument '{}' is given twice", shown(name));
+      if (named != nullptr)
+        fail(machine, "macro argument '{}' is given twice", printable_name(name));
       value = arguments.positional[i];
     } else if (named != nullptr) {
       value = *named;
@@ -216,7 +218,8 @@ Value call_macro(Machine& machine, const Macro& macro, const Arguments& argument
     set_variable(machine, *scope, name, value);
   }
   if (named_used < arguments.named.size()) {
-    fail(machine, "macro '{}' is given an argument it does not have", shown(definition.text));
+    fail(machine, "macro '{}' is given an argument it does not have",
+         printable_name(definition.text));
   }
   machine.scope = outer;
   return capture(machine, scope, definition.body);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/printable.h"
 #include "text/jinja_machine.h"
 #include "text/jinja_unicode.h"
 
@@ -132,7 +133,7 @@ int order(Machine& machine, const Value& left, const Value& right, std::string_v
   }
   for (const Value* side : {&left, &right}) {
     if (const Undefined* u = std::get_if<Undefined>(side)) {
-      fail(machine, "'{}' is undefined", shown(u->name));
+      fail(machine, "'{}' is undefined", printable_name(u->name));
     }
   }
   fail(machine, "'{}' does not work between {} and {}", symbol, type_name(left), type_name(right));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/byte_level.h"
 #include "text/tokenizer_tables.h"

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "text/byte_level.h"
-#include "text/unicode.h"
 
 namespace tyto {
 

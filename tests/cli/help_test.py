@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Help, bad usage and environment controls."""
-from harness import CliTest, main, tyto
+import subprocess
+
+from harness import TYTO, CliTest, main, tyto
 
 COMMANDS = ["run", "chat", "tokenize", "detokenize", "template", "inspect", "eval", "perplexity", "bench",
             "results", "profile", "verify", "diagnose", "quantize", "synth", "devices", "plan", "power", "doctor",
@@ -29,6 +31,12 @@ class Help(CliTest):
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "--logit-bias", "999999=1"), 2, "999999")
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "-c", "99999999"), 2, "positions")
         self.check_error(tyto("synth", "--shape", "huge", "-o", self.work / "x"), 2, "huge")
+
+    def test_what_cannot_be_written_is_an_error(self):
+        for command in ("--help", "--version", "devices", "run --help", f"inspect -m {self.model}"):
+            for stdout, fragment in ((">/dev/full", "No space left"), (">&-", "Bad file descriptor")):
+                result = subprocess.run(["sh", "-c", f"exec {TYTO} {command} {stdout}"], capture_output=True, text=True)
+                self.check_error(result, 1, "stdout: cannot write", fragment)
 
     def test_unknown_environment_controls_are_errors(self):
         self.check_error(tyto("devices", environment={"TYTO_TURBO": "1"}), 2, "TYTO_TURBO")

@@ -94,6 +94,15 @@ class Kernels(CliTest):
         self.assertEqual(self.kernels("import", self.build).returncode, 0)
         self.assertEqual(self.kernels("check", "--full").returncode, 0)
 
+    def test_names_in_a_manifest_are_not_obeyed(self):
+        self.assertEqual(self.kernels("import", self.build).returncode, 0)
+        manifest = self.store / "manifest.json"
+        manifest.write_text(manifest.read_text().replace("llama-3.2-1b/o_ffn", "o\\u001b[2J\\u009b\\u202e\\nffn"))
+        listed = self.kernels("list")
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        self.assertIn("o\\u001b[2J\\u009b\\u202e\\u000affn", listed.stdout)
+        self.assertEqual(len(listed.stdout.splitlines()), 3)
+
     def test_a_damaged_manifest(self):
         self.assertEqual(self.kernels("import", self.build).returncode, 0)
         (self.store / "manifest.json").write_text("{")

@@ -61,7 +61,7 @@ class RowSink {
       json_ += text;
     else
       print(text);
-    if (second_) std::fputs(second_->add(row).c_str(), stderr);
+    if (second_) print_to_stderr(second_->add(row));
     for (const std::string& reason : energy_reasons(row.energy)) energy_reasons_.insert(reason);
     ++rows_;
     refused_ += row.refused();
@@ -71,7 +71,7 @@ class RowSink {
   // Also when a later test failed: what is finished is shown.
   void finish() {
     if (is_json_ && rows_ > 0) print(json_ + writer_.close());
-    if (second_) std::fputs(second_->close().c_str(), stderr);
+    if (second_) print_to_stderr(second_->close());
     for (const std::string& reason : energy_reasons_) note("energy · " + reason);
   }
 

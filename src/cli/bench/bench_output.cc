@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/bench/results_ledger.h"
 #include "cli/energy_json.h"
 #include "cli/terminal.h"
@@ -307,7 +308,7 @@ std::string table_header(const std::vector<Column>& all) {
 
 std::string table_row(const std::vector<Column>& all, const BenchRow& row) {
   std::string line = "|";
-  for (const Column& column : all) line += " " + column.cell(row) + " |";
+  for (const Column& column : all) line += " " + printable_line(column.cell(row)) + " |";
   return line + "\n";
 }
 

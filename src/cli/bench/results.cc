@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "base/utc_time.h"
 #include "cli/bench/results_ledger.h"
 #include "cli/command_line.h"
@@ -44,9 +45,10 @@ void list(bool all) {
       ++left_out;
       continue;
     }
-    out += fmt::format("{}  {}  {:<20}  {:<22}  {}  {}{}\n", entry.id.substr(0, 8), entry.date,
-                       entry.test, entry.speed, entry.executed_on, entry.model,
-                       mark.empty() ? "" : "  [" + mark + "]");
+    const std::string row = fmt::format("{}  {}  {:<20}  {:<22}  {}  {}{}", entry.id.substr(0, 8),
+                                        entry.date, entry.test, entry.speed, entry.executed_on,
+                                        entry.model, mark.empty() ? "" : "  [" + mark + "]");
+    out += printable_line(row) + "\n";
   }
   print(out);
   if (left_out > 0)

@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "base/printable.h"
+
 namespace tyto {
 namespace {
 
@@ -26,9 +28,19 @@ std::string without_trailing_space(std::string line) {
   return line;
 }
 
+Table printable_table(Table table) {
+  table.title = printable_line(table.title);
+  for (Column& column : table.columns) column.header = printable_line(column.header);
+  for (TableRow& row : table.rows)
+    for (std::string& cell : row.cells) cell = printable_line(cell);
+  for (std::string& note : table.notes) note = printable(note);
+  return table;
+}
+
 }  // namespace
 
-std::string to_text(const Table& table, bool colour) {
+std::string to_text(const Table& raw, bool colour) {
+  const Table table = printable_table(raw);
   std::string out = table.title + (table.modelled ? "  [modelled]" : "");
   out += "\n" + std::string(width(out), '-') + "\n";
   std::vector<size_t> widths;

@@ -33,7 +33,8 @@ struct Table {
   std::vector<std::string> notes = {};
 };
 
-// Title, headers and rows in columns. With `colour`, alarms are red on a terminal.
+// Title, headers and rows in columns, printable whatever names are in them. With `colour`, alarms
+// are red on a terminal.
 std::string to_text(const Table& table, bool colour);
 
 // 1234.5 -> "1234.5", 12.34 -> "12.34", 0.1234 -> "0.123": about four digits that mean something.

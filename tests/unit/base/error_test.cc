@@ -21,11 +21,13 @@ TEST(Error, CarriesCodeAndHint) {
   const Error error(ErrorCode::unsupported, "x", "y", "do z");
   EXPECT_EQ(error.code, ErrorCode::unsupported);
   EXPECT_EQ(error.hint, "do z");
+  EXPECT_EQ(Error(ErrorCode::input, "x", "y", "see \x1b[2J\n\u202Ez").hint,
+            "see \\u001b[2J\\u000a\\u202ez");
 }
 
 TEST(Error, StaysOnOneLine) {
-  EXPECT_EQ(line("a\nb\x1b[2J", "c\td\x7f"), "a\\x0ab\\x1b[2J: c\\x09d\\x7f");
-  EXPECT_EQ(line(std::string("nul\0!", 5), "x"), "nul\\x00!: x");
+  EXPECT_EQ(line("a\nb\x1b[2J", "c\td\x7f"), "a\\u000ab\\u001b[2J: c\\u0009d\\u007f");
+  EXPECT_EQ(line(std::string("nul\0!", 5), "x"), "nul\\u0000!: x");
 }
 
 TEST(Error, KeepsUtf8AndEscapesOtherBytes) {

@@ -126,7 +126,7 @@ TEST(Json, ValuesKeepTheDocumentAlive) {
 
 TEST(Json, HostileKeysStayOnOneLine) {
   EXPECT_EQ(error_of([] { (void)parse("{\"a\\nb\":1}").at("a\nb").as_bool(); }),
-            "f.json: a\\x0ab: expected a boolean, found a number");
+            "f.json: a\\u000ab: expected a boolean, found a number");
 }
 
 TEST(Json, VisitsInOrder) {

@@ -126,7 +126,7 @@ std::vector<Corruption> header_corruptions() {
       {"duplicate key", GgufBytes(0, 2).text_value("k", "1").text_value("k", "2"),
        "file.gguf: k: is in the metadata twice"},
       {"line break in a key", GgufBytes(0, 1).string("a\nb").number<uint32_t>(99).data(8),
-       "file.gguf: a\\x0ab: value type 99"},
+       "file.gguf: a\\u000ab: value type 99"},
   };
 }
 

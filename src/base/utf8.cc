@@ -1,0 +1,77 @@
+#include "base/utf8.h"
+
+namespace tyto {
+
+namespace {
+
+// What a lead byte announces. The second byte of some sequences is restricted (Unicode, table 3-7):
+// overlong forms, surrogates and everything past U+10FFFF are excluded there.
+struct Lead {
+  size_t bytes;
+  unsigned char second_low;
+  unsigned char second_high;
+};
+
+Lead lead_of(unsigned char byte) {
+  if (byte < 0x80) return {1, 0, 0};
+  if (byte < 0xC2) return {0, 0, 0};
+  if (byte < 0xE0) return {2, 0x80, 0xBF};
+  if (byte == 0xE0) return {3, 0xA0, 0xBF};
+  if (byte == 0xED) return {3, 0x80, 0x9F};
+  if (byte < 0xF0) return {3, 0x80, 0xBF};
+  if (byte == 0xF0) return {4, 0x90, 0xBF};
+  if (byte < 0xF4) return {4, 0x80, 0xBF};
+  if (byte == 0xF4) return {4, 0x80, 0x8F};
+  return {0, 0, 0};
+}
+
+}  // namespace
+
+Utf8Head utf8_head(std::string_view text) {
+  using Kind = Utf8Head::Kind;
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const Lead lead = lead_of(byte(0));
+  if (lead.bytes == 0) return {Kind::invalid, 1, 0};
+  if (lead.bytes == 1) return {Kind::valid, 1, byte(0)};
+  char32_t point = byte(0) & (0xFFu >> (lead.bytes + 1));
+  for (size_t i = 1; i < lead.bytes; ++i) {
+    if (i == text.size()) return {Kind::truncated, i, 0};
+    const unsigned char low = i == 1 ? lead.second_low : 0x80;
+    const unsigned char high = i == 1 ? lead.second_high : 0xBF;
+    if (byte(i) < low || byte(i) > high) return {Kind::invalid, i, 0};
+    point = point << 6 | (byte(i) & 0x3Fu);
+  }
+  return {Kind::valid, lead.bytes, point};
+}
+
+size_t valid_utf8_prefix(std::string_view text) {
+  size_t valid = 0;
+  while (valid < text.size()) {
+    const Utf8Head head = utf8_head(text.substr(valid));
+    if (head.kind != Utf8Head::Kind::valid) break;
+    valid += head.bytes;
+  }
+  return valid;
+}
+
+void append_utf8(char32_t code_point, std::string& out) {
+  const auto put = [&](char32_t byte) { out.push_back(static_cast<char>(byte)); };
+  const auto tail = [&](int shift) { put(0x80 | (code_point >> shift & 0x3F)); };
+  if (code_point < 0x80) {
+    put(code_point);
+  } else if (code_point < 0x800) {
+    put(0xC0 | code_point >> 6);
+    tail(0);
+  } else if (code_point < 0x10000) {
+    put(0xE0 | code_point >> 12);
+    tail(6);
+    tail(0);
+  } else {
+    put(0xF0 | code_point >> 18);
+    tail(12);
+    tail(6);
+    tail(0);
+  }
+}
+
+}  // namespace tyto
