@@ -4,6 +4,9 @@
 
 #include <CLI/CLI.hpp>  // here and nowhere else: it is slow to compile
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <type_traits>
 #include <utility>
@@ -28,37 +31,123 @@ std::string default_text(const Target& target) {
       target);
 }
 
-bool is_fractional(const Target& target) {
-  return std::holds_alternative<float*>(target) || std::holds_alternative<double*>(target) ||
-         std::holds_alternative<std::optional<float>*>(target) ||
-         std::holds_alternative<std::optional<double>*>(target);
+// What a target holds: of an optional or a vector, one of its values.
+template <class T>
+struct ValueIn {
+  using Type = T;
+};
+template <class T>
+struct ValueIn<std::optional<T>> : ValueIn<T> {};
+template <class T>
+struct ValueIn<std::vector<T>> : ValueIn<T> {};
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  const auto next = [&] {
+    return separator == '\0' ? std::string::npos : text.find(separator, begin);
+  };
+  for (size_t end = next(); end != std::string::npos; end = next()) {
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  parts.push_back(text.substr(begin));
+  return parts;
+}
+
+// Plain decimals. CLI11 would read 010 as eight, and a number that is too large as the largest.
+template <class T>
+T number(const std::string& text, const Flag& flag) {
+  T value = {};
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const std::optional<Range>& range = flag.rules.range;
+  bool is_good = error == std::errc() && rest == end;
+  if constexpr (std::is_floating_point_v<T>) is_good = is_good && std::isfinite(value);
+  if (range) is_good = is_good && value >= range->least && value <= range->most;
+  if (is_good) return value;
+  std::string wanted = std::is_integral_v<T> ? "a whole number" : "a number";
+  if (range)
+    wanted += fmt::format(" from {:.12g} to {:.12g}", range->least, range->most);
+  else if (std::is_integral_v<T>)
+    wanted += fmt::format(" from 0 to {}", std::numeric_limits<T>::max());
+  throw CLI::ValidationError(flag.name(), fmt::format("\"{}\" is not {}", text, wanted));
+}
+
+template <class T>
+CLI::Option* add_number(CLI::App& app, const Flag& flag, T* target) {
+  using Value = typename ValueIn<T>::Type;
+  const CLI::callback_t store = [&flag, target](const CLI::results_t& texts) {
+    if constexpr (std::is_same_v<T, std::vector<Value>>) {
+      target->clear();
+      for (const std::string& text : texts)
+        for (const std::string& part : split(text, flag.rules.separator))
+          target->push_back(number<Value>(part, flag));
+    } else {
+      *target = number<Value>(texts.front(), flag);
+    }
+    return true;
+  };
+  CLI::Option* option = app.add_option(flag.names, store);
+  if (takes_several(flag.target)) option->expected(CLI::detail::expected_max_vector_size);
+  return option;
 }
 
 CLI::Option* add_option(CLI::App& app, const Flag& flag) {
   return std::visit(
       [&](auto* value) {
-        if constexpr (std::is_same_v<decltype(value), bool*>)
+        using T = std::remove_cvref_t<decltype(*value)>;
+        if constexpr (std::is_same_v<T, bool>)
           return app.add_flag(flag.names, *value);
+        else if constexpr (kIsNumber<typename ValueIn<T>::Type>)
+          return add_number(app, flag, value);
         else
           return app.add_option(flag.names, *value);
       },
       flag.target);
 }
 
+// CLI11 takes a value in brackets for a list and drops the brackets, but "[INST]" is a text. With
+// this before it CLI11 does not see the bracket.
+constexpr char kAsItIs = '\x01';
+
+// "--name=" has an empty value, where CLI11 would take the next argument for it.
+std::vector<std::string> with_values_as_they_are(const std::vector<std::string>& arguments) {
+  std::vector<std::string> result;
+  bool only_positionals = false;
+  for (std::string argument : arguments) {
+    only_positionals = only_positionals || argument == "--";
+    const bool is_flag = !only_positionals && argument.starts_with("--");
+    const size_t equals = is_flag ? argument.find('=') : std::string::npos;
+    const size_t value = equals == std::string::npos ? 0 : equals + 1;
+    const bool has_no_value = value > 0 && value == argument.size();
+    if (has_no_value) argument.pop_back();
+    if (value < argument.size() && (argument[value] == '[' || argument[value] == kAsItIs))
+      argument.insert(value, 1, kAsItIs);
+    result.push_back(std::move(argument));
+    if (has_no_value) result.emplace_back();
+  }
+  return result;
+}
+
 void add_checks(CLI::Option& option, const Flag& flag) {
+  if (std::holds_alternative<bool*>(flag.target)) return;
+  const auto check_empty = [&flag](const std::string& text) -> std::string {
+    return text.empty() && !flag.rules.may_be_empty ? "the value is empty" : "";
+  };
+  option.check(CLI::Validator(check_empty, ""));
   if (flag.allowed) {
     const auto& [values, letters] = *flag.allowed;
     if (letters == Letters::exact) option.check(CLI::IsMember(values));
     if (letters == Letters::any_case) option.check(CLI::IsMember(values, CLI::ignore_case));
     if (letters == Letters::as_listed) option.transform(CLI::IsMember(values, CLI::ignore_case));
   }
-  const std::optional<Range>& range = flag.rules.range;
-  if (range && is_fractional(flag.target))
-    option.check(CLI::Range(range->least, range->most));
-  else if (range)
-    option.check(
-        CLI::Range(static_cast<uint32_t>(range->least), static_cast<uint32_t>(range->most)));
   if (flag.rules.is_folder) option.check(CLI::ExistingDirectory);
+  const auto uncover = [](std::string& text) -> std::string {
+    if (text.starts_with(kAsItIs)) text.erase(0, 1);
+    return "";
+  };
+  option.transform(CLI::Validator(uncover, ""));  // before all others
 }
 
 // One parser per command, and which option of it is which flag.
@@ -71,6 +160,7 @@ class Parser {
   }
 
   Invocation::Kind parse(std::vector<std::string> arguments) {
+    arguments = with_values_as_they_are(arguments);
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     try {
       app_.parse(std::move(arguments));
@@ -79,7 +169,9 @@ class Parser {
     } catch (const CLI::CallForVersion&) {
       return Invocation::Kind::version;
     } catch (const CLI::ParseError& error) {
-      throw Error(ErrorCode::usage, "", error.what(), "see --help");
+      std::string what = error.what();
+      std::erase(what, kAsItIs);
+      throw Error(ErrorCode::usage, "", what, "see --help");
     }
     for (const auto& [option, flag] : flags_) flag->given = option->count() > 0;
     return Invocation::Kind::run;
@@ -100,7 +192,6 @@ class Parser {
     for (Flag& flag : command.flags) {
       CLI::Option* option = add_option(app, flag);
       if (!flag.value.empty()) option->type_name(flag.value);
-      if (flag.rules.separator != '\0') option->delimiter(flag.rules.separator);
       if (flag.rules.count > 0) option->expected(flag.rules.count);
       option->required(flag.rules.required);
       add_checks(*option, flag);

@@ -26,6 +26,7 @@ bool takes_several(const Target& target);
 bool is_set(const Target& target);  // to more than nothing: empty, absent, false or 0
 void unset(const Target& target);
 
+// Both ends belong to it. A whole number without one has the range of its type.
 struct Range {
   double least = 0;
   double most = 0;
@@ -51,9 +52,10 @@ struct Rules {
   std::optional<Range> range = {};
   bool shows_default = false;  // in --help: what the target holds when the flag is added
   bool required = false;
-  bool is_folder = false;  // that exists
-  int count = 0;           // how many values a vector takes; 0: any number
-  char separator = '\0';   // of several values in one argument
+  bool is_folder = false;     // that exists
+  bool may_be_empty = false;  // else --require "$UNSET" is an error, and not no requirement
+  int count = 0;              // how many values a vector takes; 0: any number
+  char separator = '\0';      // of several numbers in one argument
   std::vector<std::string> excludes = {};
   std::vector<std::string> devices = {};  // those that heed it; empty: it is not about a device
 };

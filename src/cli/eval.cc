@@ -76,7 +76,7 @@ void define_eval(CommandLine& command) {
   command.add({
       {"--tokens", &flags.tokens, "IDS", "token ids, separated by commas",
        Rules{.excludes = {"--prompt"}}},
-      {"--prompt", &flags.prompt, "TEXT", "text, tokenized as it is"},
+      {"--prompt", &flags.prompt, "TEXT", "text, tokenized as it is", Rules{.may_be_empty = true}},
       {"--logits", &flags.logits, "FILE", "file to write, f32 [positions, vocab]",
        Rules{.required = true}},
       {"--reference", &flags.reference, "use the plain f32 reference, not a device"},

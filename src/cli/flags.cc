@@ -248,7 +248,7 @@ SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model) {
 
 void add_chat_flags(CommandLine& command, ChatFlags& flags) {
   command.add({
-      {"--system", &flags.system, "TEXT", "system message"},
+      {"--system", &flags.system, "TEXT", "system message", Rules{.may_be_empty = true}},
       {"--chat-template", &flags.chat_template, "NAME|FILE",
        "named template or a Jinja file (default: the model's own)"},
   });
@@ -256,19 +256,27 @@ void add_chat_flags(CommandLine& command, ChatFlags& flags) {
 
 std::vector<Token> parse_tokens(const std::string& text, const std::string& flag) {
   std::vector<Token> tokens;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at < end) {
+  std::string_view rest = text;
+  const auto skip_space = [&] {
+    rest.remove_prefix(std::min(rest.find_first_not_of(" \t\r\n"), rest.size()));
+  };
+  skip_space();
+  for (bool comma = false; comma || !rest.empty();) {
     Token token = 0;
-    const auto [next, error] = std::from_chars(at, end, token);
-    if (error != std::errc() || token < 0 ||
-        (next < end && *next != ',' && *next != ' ' && *next != '\n'))
-      throw Error(ErrorCode::usage, flag,
-                  "expected token ids separated by commas, found \"" +
-                      std::string(at, std::min(end, at + 12)) + "\"");
+    const char* const end = rest.data() + rest.size();
+    const auto [next, error] = std::from_chars(rest.data(), end, token);
+    const bool ends_well =
+        next == end || std::string_view(", \t\r\n").find(*next) != std::string_view::npos;
+    if (error != std::errc() || token < 0 || !ends_well)
+      throw Error(
+          ErrorCode::usage, flag,
+          fmt::format("expected token ids separated by commas, found \"{}\"", rest.substr(0, 12)));
     tokens.push_back(token);
-    at = next;
-    while (at < end && (*at == ',' || *at == ' ' || *at == '\n')) ++at;
+    rest.remove_prefix(static_cast<size_t>(next - rest.data()));
+    skip_space();
+    comma = rest.starts_with(',');
+    if (comma) rest.remove_prefix(1);
+    skip_space();
   }
   return tokens;
 }

@@ -70,7 +70,7 @@ struct ChatFlags {
 };
 void add_chat_flags(CommandLine& command, ChatFlags& flags);
 
-// "1,2,3" -> {1, 2, 3}; anything else is a usage Error naming the flag.
+// "1,2,3" -> {1, 2, 3}, or with white space; anything else is a usage Error naming the flag.
 std::vector<Token> parse_tokens(const std::string& text, const std::string& flag);
 
 // Everything on stdin, bounded.

@@ -265,7 +265,8 @@ void add_window_flags(CommandLine& command, PowerFlags& flags) {
 void define_power(CommandLine& command) {
   PowerFlags& flags = command.values<PowerFlags>();
   command.add({
-      {"command", &flags.command, "COMMAND...", "after --: a program to measure, not a model"},
+      {"command", &flags.command, "COMMAND...", "after --: a program to measure, not a model",
+       Rules{.may_be_empty = true}},
       {"-p,--n-prompt", &flags.prompt, "N", "prompt tokens of a prefill; 0: no prefill",
        Rules{.shows_default = true}},
       {"-n,--n-gen", &flags.generate, "N", "tokens of a decode; 0: no decode",

@@ -21,7 +21,7 @@ std::string prompt_text(const PromptFlags& flags) {
 void add_prompt_flags(CommandLine& command, PromptFlags& flags) {
   command.add({
       {"-p,--prompt", &flags.prompt, "TEXT", "what to say; - reads stdin",
-       Rules{.excludes = {"--file"}}},
+       Rules{.may_be_empty = true, .excludes = {"--file"}}},
       {"-f,--file", &flags.prompt_file, "FILE", "read the prompt from a file"},
       {"--raw", &flags.raw, "give the prompt as it is, without a chat template",
        Rules{.excludes = {"--system", "--chat-template"}}},

@@ -110,7 +110,8 @@ void define_tokenize(CommandLine& command) {
   TokenizeFlags& flags = command.values<TokenizeFlags>();
   add_model_flag(command, flags.model);
   command.add({
-      {"--text", &flags.text, "TEXT", "the text", Rules{.excludes = {"--stdin"}}},
+      {"--text", &flags.text, "TEXT", "the text",
+       Rules{.may_be_empty = true, .excludes = {"--stdin"}}},
       {"--stdin", &flags.from_stdin, "read the text from stdin"},
       {"--no-bos", &flags.no_bos, "leave out the beginning-of-sequence token"},
       {"--special", &flags.special, "recognise special tokens written in the text"},

@@ -32,6 +32,24 @@ class Help(CliTest):
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "-c", "99999999"), 2, "positions")
         self.check_error(tyto("synth", "--shape", "huge", "-o", self.work / "x"), 2, "huge")
 
+    def test_empty_values_are_errors(self):
+        for flag in ("--require", "-m", "--device", "--stop", "--chat-template", "--receipt", "-f", "--kv-memory"):
+            self.check_error(tyto("run", "-p", "x", flag, ""), 2, "the value is empty")
+        self.check_error(tyto("run", "-p", "x", "--require="), 2, "--require: the value is empty")
+        self.check_error(tyto("bench", "--device", ""), 2, "--device")
+        self.check_error(tyto("inspect", "-m", ""), 2, "--model")
+
+    def test_numbers_are_whole_and_fit(self):
+        for flag in ("--seed", "-n", "-t", "-c", "--top-k", "--penalty-window"):
+            for value in ("18446744073709551616", "-1", "1e3", "0x10", "+5", " 5", "5x", ""):
+                result = tyto("run", "-m", self.model, "-p", "x", flag, value)
+                self.check_error(result, 2, "--")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--seed", "18446744073709551616"), 2, "--seed",
+                         "18446744073709551615")
+        self.check_error(tyto("synth", "--shape", "tiny", "-o", self.work / "x", "--seed", "99999999999999999999"), 2,
+                         "--seed")
+        self.check_error(tyto("profile", "-m", self.model, "--sweep", "1,,2"), 2, "--sweep")
+
     def test_what_cannot_be_written_is_an_error(self):
         for command in ("--help", "--version", "devices", "run --help", f"inspect -m {self.model}"):
             for stdout, fragment in ((">/dev/full", "No space left"), (">&-", "Bad file descriptor")):

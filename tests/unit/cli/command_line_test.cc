@@ -56,7 +56,7 @@ TEST_F(CommandLineTest, EveryKindOfValueArrives) {
       {"--seed", &values.seed, "N", "of chance"},
       {"--share", &values.share, "X", "how much"},
       {"--seconds", &values.seconds, "S", "how long"},
-      {"--form", &values.form, "TEXT", "a form"},
+      {"--form", &values.form, "TEXT", "a form", Rules{.may_be_empty = true}},
       {"--rows", &values.rows, "N", "rows"},
       {"--big", &values.big, "N", "a large number"},
       {"--heat", &values.heat, "X", "warmth"},
@@ -106,10 +106,75 @@ TEST_F(CommandLineTest, ValuesOfAnotherKindAreErrors) {
       {"--count", &values.count, "N", "how many"},
       {"--heat", &values.heat, "X", "warmth"},
   });
-  EXPECT_EQ(problem({"--count", "many"}), "Could not convert: --count = many");
-  EXPECT_EQ(problem({"--count", "-1"}), "Could not convert: --count = -1");
-  EXPECT_EQ(problem({"--heat", "warm"}), "Could not convert: --heat = warm");
+  EXPECT_EQ(problem({"--count", "many"}),
+            "--count: \"many\" is not a whole number from 0 to 4294967295");
+  EXPECT_EQ(problem({"--heat", "warm"}), "--heat: \"warm\" is not a number");
   EXPECT_EQ(problem({"--count"}), "--count: 1 required N missing");
+}
+
+TEST_F(CommandLineTest, WholeNumbersAreDecimalAndInRange) {
+  fly.add({
+      {"--count", &values.count, "N", "how many"},
+      {"--seed", &values.seed, "N", "of chance"},
+      {"--rows", &values.rows, "N", "rows"},
+      {"--big", &values.big, "N", "a large number"},
+      {"--lengths", &values.lengths, "N,...", "several numbers", Rules{.separator = ','}},
+  });
+  for (const std::string flag : {"--count", "--seed", "--rows", "--big", "--lengths"})
+    for (const std::string text : {"-1", "+5", " 5", "5 ", "5x", "1e3", "0x10", "1.0", "",
+                                   "18446744073709551616", "[1]", "99999999999999999999999999"})
+      EXPECT_TRUE(problem({flag + "=" + text}).starts_with(flag + ": ")) << flag << text;
+  for (const std::string flag : {"--count", "--rows", "--lengths"})
+    EXPECT_NE(problem({flag, "4294967296"}), "none") << flag;
+  EXPECT_EQ(problem({"--seed", "18446744073709551616"}),
+            "--seed: \"18446744073709551616\" is not a whole number from 0 to "
+            "18446744073709551615");
+  EXPECT_EQ(problem({"--count", "010", "--big", "4294967296"}), "none");
+  EXPECT_EQ(values.count, 10u);
+  EXPECT_EQ(values.big, 4294967296u);
+  for (const std::string list : {"1,,2", "1,", ",1", ",", "1, 2"})
+    EXPECT_NE(problem({"--lengths", list}), "none") << list;
+}
+
+TEST_F(CommandLineTest, NumbersAreFinite) {
+  fly.add({{"--heat", &values.heat, "X", "warmth"}});
+  for (const std::string text : {"nan", "inf", "-inf", "1e99", "+1", "0x1p3", "1,5"})
+    EXPECT_EQ(problem({"--heat", text}), "--heat: \"" + text + "\" is not a number");
+  EXPECT_EQ(problem({"--heat", "-1.5e2"}), "none");
+  EXPECT_EQ(values.heat, -150.0f);
+}
+
+TEST_F(CommandLineTest, EmptyValuesAreErrorsUnlessTheRowAllowsThem) {
+  std::string place;
+  fly.add({
+      {"-n,--name", &values.name, "NAME", "who"},
+      {"--form", &values.form, OneOf{"round", "flat"}, "a form"},
+      {"--words", &values.words, "TEXT", "several"},
+      {"--text", &place, "TEXT", "a text", Rules{.may_be_empty = true}},
+      {"--loud", &values.loud, "with sound"},
+  });
+  EXPECT_EQ(problem({"--name", ""}), "--name: the value is empty");
+  EXPECT_EQ(problem({"-n", ""}), "--name: the value is empty");
+  EXPECT_EQ(problem({"--name="}), "--name: the value is empty");
+  EXPECT_EQ(problem({"--name=", "--loud"}), "--name: the value is empty");
+  EXPECT_EQ(problem({"--form", ""}), "--form: the value is empty");
+  EXPECT_EQ(problem({"--words", "a", ""}), "--words: the value is empty");
+  place = "before";
+  EXPECT_EQ(problem({"--text=", "--name", "x="}), "none");
+  EXPECT_EQ(place, "");
+  EXPECT_EQ(values.name, "x=");
+}
+
+TEST_F(CommandLineTest, BracketsAreText) {
+  fly.add({
+      {"--words", &values.words, "TEXT", "several"},
+      {"place", &values.lengths, "N...", "where to"},
+  });
+  EXPECT_EQ(problem({"--words", "[INST]", "--words=[a,b]", "--words", "[", "[]", "\x01[x]"}),
+            "none");
+  EXPECT_EQ(values.words, (std::vector<std::string>{"[INST]", "[a,b]", "[", "[]", "\x01[x]"}));
+  EXPECT_EQ(problem({"--", "[1]"}), "place: \"[1]\" is not a whole number from 0 to 4294967295");
+  EXPECT_EQ(problem({"--high=[x]"}), "The following argument was not expected: --high=[x]");
 }
 
 TEST_F(CommandLineTest, RangesHoldBothEnds) {
@@ -121,13 +186,14 @@ TEST_F(CommandLineTest, RangesHoldBothEnds) {
        Rules{.range = Range{1, 4}, .separator = ','}},
   });
   EXPECT_EQ(problem({"--count", "1", "--rows", "1073741824", "--seconds", "0.5"}), "none");
-  EXPECT_EQ(problem({"--count", "0"}), "--count: Value 0 not in range 1 to 9");
-  EXPECT_EQ(problem({"--count", "10"}), "--count: Value 10 not in range 1 to 9");
-  EXPECT_EQ(problem({"--rows", "63"}), "--rows: Value 63 not in range 64 to 1073741824");
-  EXPECT_EQ(problem({"--seconds", "3"}), "--seconds: Value 3 not in range 0.500000 to 2.000000");
+  EXPECT_EQ(problem({"--count", "0"}), "--count: \"0\" is not a whole number from 1 to 9");
+  EXPECT_EQ(problem({"--count", "10"}), "--count: \"10\" is not a whole number from 1 to 9");
+  EXPECT_EQ(problem({"--rows", "63"}),
+            "--rows: \"63\" is not a whole number from 64 to 1073741824");
+  EXPECT_EQ(problem({"--seconds", "3"}), "--seconds: \"3\" is not a number from 0.5 to 2");
   EXPECT_EQ(problem({"--lengths", "1,4,2"}), "none");
   EXPECT_EQ(values.lengths, (std::vector<uint32_t>{1, 4, 2}));
-  EXPECT_EQ(problem({"--lengths", "1,5"}), "--lengths: Value 5 not in range 1 to 4");
+  EXPECT_EQ(problem({"--lengths", "1,5"}), "--lengths: \"5\" is not a whole number from 1 to 4");
 }
 
 TEST_F(CommandLineTest, OnlyAllowedValuesPass) {

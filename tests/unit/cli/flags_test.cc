@@ -71,5 +71,15 @@ TEST(DeviceFlags, PointIntoTheFlags) {
   EXPECT_EQ(flags.setting("isa", ""), "avx2");
 }
 
+TEST(TokenIds, AreSeparatedByCommasOrWhiteSpace) {
+  const std::vector<Token> expected = {1, 20, 3};
+  for (const std::string text : {"1,20,3", "1, 20 ,3", "1 20 3\n", "\t1\n20\r\n3 "})
+    EXPECT_EQ(parse_tokens(text, "--ids"), expected) << text;
+  EXPECT_TRUE(parse_tokens(" \n", "--ids").empty());
+  for (const std::string text :
+       {"1,,2", ",1", "1,", "1, ,2", "1,x", "1x", "-1", "+1", "0x1", "1;2", "2147483648", "1.5"})
+    EXPECT_THROW(parse_tokens(text, "--ids"), Error) << text;
+}
+
 }  // namespace
 }  // namespace tyto
