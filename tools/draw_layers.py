@@ -40,8 +40,8 @@ FOLDERS = {
 ONCE, STEP, END = "once per request", "every step: the rest of the prompt, then token by token", "in the end"
 HOPS = [
     (ONCE, 0, "prompt_tokens", "cli/prompt.cc", "what the user typed"),
-    (ONCE, 1, "render_chat", "engine/engine.cc", "chat template: messages become text"),
-    (ONCE, 1, "encode_chat", "engine/engine.cc", "text becomes tokens"),
+    (ONCE, 1, "render_chat", "text/chat_text.cc", "chat template: messages become text"),
+    (ONCE, 1, "encode_chat", "text/chat_text.cc", "text becomes tokens"),
     (ONCE, 2, "Tokenizer::encode", "text/tokenizer.cc", "by the vocabulary's rules"),
     (ONCE, 0, "generate", "engine/generate.cc", "the request, start to end"),
     (ONCE, 1, "PrefixCache::find", "engine/prefix_cache.cc", "pages that hold the prompt's beginning"),

@@ -12,6 +12,7 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "text/chat_text.h"
 
 namespace tyto {
 namespace {
@@ -83,10 +84,11 @@ class Conversation {
  private:
   void answer(std::string& reply) {
     interrupted = false;
-    const Request request{.prompt = encode_chat(engine_.tokenizer(), template_, messages_),
-                          .max_tokens = flags_.sampling.max_tokens,
-                          .stop = flags_.sampling.stop,
-                          .ignore_eos = flags_.sampling.ignore_eos};
+    const Request request{
+        .prompt = encode_chat(engine_.tokenizer(), template_, messages_, flags_.chat.special),
+        .max_tokens = flags_.sampling.max_tokens,
+        .stop = flags_.sampling.stop,
+        .ignore_eos = flags_.sampling.ignore_eos};
     const bool hold =
         !flags_.engine.require.empty();  // until the receipt proves where it came from
     const auto show = [&](std::string_view text) {

@@ -18,6 +18,7 @@ struct EvalFlags {
   EngineFlags engine;
   std::string tokens;
   std::string prompt;
+  bool special = false;
   std::string logits;
   bool reference = false;
 };
@@ -36,8 +37,10 @@ Token argmax(std::span<const float> logits) {
 void eval(const EvalFlags& flags) {
   Engine engine(engine_options(flags.engine), progress_bar());
   const Config& config = engine.model().config;
-  const std::vector<Token> tokens = flags.tokens.empty() ? engine.tokenizer().encode(flags.prompt)
-                                                         : parse_tokens(flags.tokens, "--tokens");
+  const std::vector<Token> tokens =
+      flags.tokens.empty()
+          ? engine.tokenizer().encode(flags.prompt, {.parse_special = flags.special})
+          : parse_tokens(flags.tokens, "--tokens");
   check_tokens(tokens, config);
 
   AtomicFile file(flags.logits);
@@ -77,6 +80,8 @@ void define_eval(CommandLine& command) {
       {"--tokens", &flags.tokens, "IDS", "token ids, separated by commas",
        Rules{.excludes = {"--prompt"}}},
       {"--prompt", &flags.prompt, "TEXT", "text, tokenized as it is", Rules{.may_be_empty = true}},
+      {"--special", &flags.special, "recognise special tokens written in the prompt",
+       Rules{.excludes = {"--tokens"}}},
       {"--logits", &flags.logits, "FILE", "file to write, f32 [positions, vocab]",
        Rules{.required = true}},
       {"--reference", &flags.reference, "use the plain f32 reference, not a device"},

@@ -251,6 +251,7 @@ void add_chat_flags(CommandLine& command, ChatFlags& flags) {
       {"--system", &flags.system, "TEXT", "system message", Rules{.may_be_empty = true}},
       {"--chat-template", &flags.chat_template, "NAME|FILE",
        "named template or a Jinja file (default: the model's own)"},
+      {"--special", &flags.special, "recognise special tokens written in the prompt"},
   });
 }
 

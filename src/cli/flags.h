@@ -67,6 +67,7 @@ SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model);
 struct ChatFlags {
   std::string system;
   std::string chat_template;
+  bool special = false;
 };
 void add_chat_flags(CommandLine& command, ChatFlags& flags);
 

@@ -206,8 +206,9 @@ void check_flags(const CommandLine& command, const ProfileFlags& flags) {
                              [](const Flag& flag) { return flag.group == "Reports"; });
   if (flags.sweep.empty()) return check_prompt_given(command, "profile");
   // A sweep makes up its own prompts, and there is no single run to write down.
-  const std::set<std::string> of_one_answer = {
-      "--prompt", "--file", "--raw", "--system", "--chat-template", "--perfetto", "--receipt"};
+  const std::set<std::string> of_one_answer = {"--prompt",   "--file",          "--raw",
+                                               "--system",   "--chat-template", "--special",
+                                               "--perfetto", "--receipt"};
   refuse_idle_flags(command, "--sweep", [&](const Flag& flag) {
     return flag.name() == "--tokens" ||
            (flag.group != "Sampling" && !of_one_answer.contains(flag.name()));

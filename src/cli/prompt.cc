@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "cli/command_line.h"
 #include "engine/engine.h"
+#include "text/chat_text.h"
 #include "trace/span.h"
 
 namespace tyto {
@@ -52,11 +53,11 @@ std::vector<Token> prompt_tokens(const PromptFlags& flags, Engine& engine) {
     std::vector<ChatMessage> messages;
     if (!flags.chat.system.empty()) messages.push_back({"system", flags.chat.system});
     messages.push_back({"user", text});
-    return render_chat(tokenizer, chat_template, messages);
+    return render_chat(tokenizer, chat_template, messages, flags.chat.special);
   };
   if (flags.raw) {
     Span span(trace, EventKind::host, tokenize_name);
-    return tokenizer.encode(text);
+    return tokenizer.encode(text, {.parse_special = flags.chat.special});
   }
   const ChatText chat = render();
   Span span(trace, EventKind::host, tokenize_name);

@@ -12,6 +12,7 @@
 #include "cli/verify_report.h"
 #include "engine/engine.h"
 #include "tensor/compare.h"
+#include "text/chat_text.h"
 
 namespace tyto {
 namespace {

@@ -130,26 +130,4 @@ ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::strin
   return ChatTemplate(read_text_file(choice, kMaxTemplateBytes), choice);
 }
 
-ChatText render_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                     const std::vector<ChatMessage>& messages) {
-  const Vocabulary& vocabulary = tokenizer.vocabulary();
-  const auto text_of = [&](Token token) { return token < 0 ? "" : tokenizer.token_bytes(token); };
-  ChatOptions options;
-  options.bos_token = text_of(vocabulary.bos);
-  options.eos_token = vocabulary.eos.empty() ? "" : text_of(vocabulary.eos.front());
-  std::string text = chat_template.render(messages, options);
-  const bool has_bos = !options.bos_token.empty() && text.starts_with(options.bos_token);
-  return {std::move(text), has_bos};
-}
-
-std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatText& chat) {
-  // Most templates write the BOS themselves; it must not be there twice.
-  return tokenizer.encode(chat.text, {.add_bos = !chat.has_bos, .parse_special = true});
-}
-
-std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                               const std::vector<ChatMessage>& messages) {
-  return encode_chat(tokenizer, render_chat(tokenizer, chat_template, messages));
-}
-
 }  // namespace tyto

@@ -72,20 +72,9 @@ class Engine {
   double setup_seconds_ = 0;               // from construction to ready for the first token
 };
 
-// How a conversation becomes a prompt. `choice` is a named template, a file, or empty for the
-// model's own.
+// How a conversation becomes a prompt (text/chat_text.h). `choice` is a named template, a file, or
+// empty for the model's own.
 ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::string& choice,
                                   const std::string& model_name);
-
-// The conversation as text, and whether the template wrote the BOS token itself.
-struct ChatText {
-  std::string text;
-  bool has_bos = false;
-};
-ChatText render_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                     const std::vector<ChatMessage>& messages);
-std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatText& chat);
-std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                               const std::vector<ChatMessage>& messages);
 
 }  // namespace tyto

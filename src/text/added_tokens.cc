@@ -56,13 +56,16 @@ AddedTokenMatcher::AddedTokenMatcher(const std::vector<AddedToken>& added, bool 
 }
 
 // Narrows the sorted tokens byte by byte, as walking down a trie would.
-const AddedToken* AddedTokenMatcher::longest_at(std::string_view text) const {
+const AddedToken* AddedTokenMatcher::longest_at(std::string_view text, size_t room) const {
   const unsigned char first = byte_at(text, 0);
   auto low = sorted_.begin() + first_[first];
   auto high = sorted_.begin() + first_[first + 1];
   const AddedToken* longest = nullptr;
   for (size_t depth = 1; low != high; ++depth) {
-    if ((*low)->text.size() == depth) longest = *low++;
+    if ((*low)->text.size() == depth) {
+      if (!(*low)->special || depth <= room) longest = *low;
+      ++low;
+    }
     if (low == high || depth == text.size()) break;
     const unsigned char wanted = byte_at(text, depth);
     low = std::partition_point(
@@ -73,13 +76,17 @@ const AddedToken* AddedTokenMatcher::longest_at(std::string_view text) const {
   return longest;
 }
 
-AddedTokenMatcher::Match AddedTokenMatcher::find(std::string_view text, size_t from) const {
+AddedTokenMatcher::Match AddedTokenMatcher::find(std::string_view text, size_t from,
+                                                 std::span<const size_t> plain) const {
   if (sorted_.empty()) return {};
+  auto next_plain = std::lower_bound(plain.begin(), plain.end(), from);
   for (size_t at = from; at < text.size(); ++at) {
-    const AddedToken* token = longest_at(text.substr(at));
+    while (next_plain != plain.end() && *next_plain < at) ++next_plain;
+    const size_t room = (next_plain == plain.end() ? text.size() : *next_plain) - at;
+    const AddedToken* token = longest_at(text.substr(at), room);
     if (token == nullptr) continue;
     const size_t end = at + token->text.size();
-    return {token, token->strip_left ? white_space_before(text, from, at) : at,
+    return {token, at, token->strip_left ? white_space_before(text, from, at) : at,
             token->strip_right ? skip_white_space(text, end) : end};
   }
   return {};

@@ -22,7 +22,7 @@ class Encoder {
   Encoder(const TokenizerTables& tables, std::vector<Token>& out)
       : tables_(tables), vocabulary_(tables.vocabulary), merger_(tables.merges), out_(out) {}
 
-  void encode(std::string_view text, bool parse_special);
+  void encode(std::string_view text, const EncodeOptions& options);
 
  private:
   void encode_segment(std::string_view segment, bool first);
@@ -42,12 +42,12 @@ class Encoder {
   std::vector<Token>& out_;
 };
 
-void Encoder::encode(std::string_view text, bool parse_special) {
+void Encoder::encode(std::string_view text, const EncodeOptions& options) {
   const AddedTokenMatcher& matcher =
-      parse_special ? tables_.added_tokens : tables_.plain_added_tokens;
+      options.parse_special ? tables_.added_tokens : tables_.plain_added_tokens;
   size_t done = 0;
   while (done < text.size()) {
-    const AddedTokenMatcher::Match match = matcher.find(text, done);
+    const AddedTokenMatcher::Match match = matcher.find(text, done, options.plain);
     const size_t end = match.token != nullptr ? match.begin : text.size();
     if (end > done) encode_segment(text.substr(done, end - done), done == 0);
     if (match.token == nullptr) break;
@@ -201,9 +201,20 @@ std::vector<Token> Tokenizer::encode(std::string_view text, const EncodeOptions&
   const Vocabulary& vocab = vocabulary();
   std::vector<Token> tokens;
   if (options.add_bos && vocab.add_bos && vocab.bos >= 0) tokens.push_back(vocab.bos);
-  Encoder(*tables_, tokens).encode(text, options.parse_special);
+  Encoder(*tables_, tokens).encode(text, options);
   if (options.add_eos && vocab.add_eos && !vocab.eos.empty()) tokens.push_back(vocab.eos.front());
   return tokens;
+}
+
+std::vector<size_t> Tokenizer::special_places(std::string_view text) const {
+  std::vector<size_t> places;
+  for (size_t from = 0; from < text.size();) {
+    const AddedTokenMatcher::Match match = tables_->added_tokens.find(text, from);
+    if (match.token == nullptr) break;
+    if (match.token->special) places.push_back(match.at);
+    from = match.at + 1;
+  }
+  return places;
 }
 
 bool Tokenizer::is_special(Token token) const {

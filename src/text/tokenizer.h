@@ -1,7 +1,9 @@
 // Text to tokens and back. Immutable after construction; safe to use from many threads.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,7 @@ struct EncodeOptions {
   bool add_bos = true;         // where the vocabulary asks for it
   bool add_eos = true;         // where the vocabulary asks for it
   bool parse_special = false;  // recognise special tokens written in the text (chat templates)
+  std::span<const size_t> plain = {};  // offsets of bytes that no special token covers, ascending
 };
 
 struct TokenizerTables;
@@ -33,6 +36,10 @@ class Tokenizer {
   // Invalid UTF-8 is encoded byte by byte, never refused. Added tokens are recognised before the
   // text is normalised. Time linear in the text (times log for pathological single words).
   std::vector<Token> encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  // Where special tokens are written in the text, overlapping ones too: the offsets of their first
+  // bytes, ascending.
+  std::vector<size_t> special_places(std::string_view text) const;
 
   // The bytes one token stands for; special tokens give their text. May be half a code point. Ids
   // outside the vocabulary (models pad their last layer) stand for nothing.

@@ -2,7 +2,7 @@
 """tyto run: the text, the receipt, what is required."""
 import json
 
-from harness import OWLET, CliTest, main, tyto
+from harness import FIXTURES, OWLET, CliTest, main, tyto
 
 
 class Run(CliTest):
@@ -87,6 +87,34 @@ class Run(CliTest):
         first = tyto(*flags)
         seed = first.stderr.split("seed ")[1].split()[0]
         self.assertEqual(tyto(*flags, "--seed", seed).stdout, first.stdout)
+
+    def test_special_tokens_in_a_prompt_are_text(self):
+        model = FIXTURES / "llama3" / "model"
+        receipt = self.work / "special.json"
+
+        def prompt_tokens(*args):
+            result = tyto("run", "-m", model, "-n", "1", "--temp", "0", "--receipt", receipt, *args)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return json.loads(receipt.read_text())["prompt_tokens"]
+
+        as_text = len(json.loads(tyto("tokenize", "-m", model, "--text", "<|eot_id|>", "--json", "--no-bos").stdout)["ids"])
+        self.assertGreater(as_text, 1)
+        for where in (["-p"], ["--raw", "-p"], ["-p", "x", "--system"]):
+            typed = prompt_tokens(*where, "<|eot_id|>")
+            self.assertEqual(typed - prompt_tokens("--special", *where, "<|eot_id|>"), as_text - 1, where)
+        talk = ["chat", "-m", model, "-n", "1", "--temp", "0"]
+        counts = [tyto(*talk, *flags, text="<|eot_id|>\n").stderr.split("prompt ")[1].split()[0]
+                  for flags in ([], ["--special"])]
+        self.assertEqual(int(counts[0]) - int(counts[1]), as_text - 1)
+        out = self.work / "special.f32"
+        sizes = []
+        for flags in ([], ["--special"]):
+            done = tyto("eval", "-m", model, "--prompt", "<|eot_id|>", "--logits", out, *flags)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            sizes.append(out.stat().st_size // (4 * 384))
+        self.assertEqual(sizes[0] - sizes[1], as_text - 1)
+        self.check_error(tyto("eval", "-m", model, "--tokens", "1", "--special", "--logits", out), 2, "--special")
+        self.check_error(tyto("profile", "-m", model, "--sweep", "4", "--special"), 2, "--special")
 
     def test_bad_input(self):
         self.check_error(self.run_model(prompt=""), 1, "empty")

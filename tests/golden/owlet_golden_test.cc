@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "golden/golden_data.h"
+#include "text/chat_text.h"
 
 namespace tyto {
 namespace {

@@ -44,6 +44,37 @@ TEST(AddedTokens, SpecialOnesOnlyWhenAskedFor) {
   EXPECT_EQ(marked(added, "<s><t>", true), "[3]");
 }
 
+TEST(AddedTokens, SpecialOnesDoNotCoverPlainBytes) {
+  const std::vector<AddedToken> added = {
+      {1, "<s>", true}, {2, "<s><t>", true}, {3, "<t>", false}, {4, "s><", false}};
+  const AddedTokenMatcher matcher(added, true);
+  const auto found = [&](std::string_view text, const std::vector<size_t>& plain) {
+    std::vector<Token> ids;
+    for (auto match = matcher.find(text, 0, plain); match.token != nullptr;
+         match = matcher.find(text, match.end, plain))
+      ids.push_back(match.token->id);
+    return ids;
+  };
+  using Ids = std::vector<Token>;
+  EXPECT_EQ(found("<s><t>", {}), (Ids{2}));
+  EXPECT_EQ(found("<s><t>", {3}), (Ids{1, 3}));  // the shorter one ends before it
+  EXPECT_EQ(found("<s><t>", {5}), (Ids{1, 3}));
+  EXPECT_EQ(found("<s><t>", {0}), (Ids{4}));
+  EXPECT_EQ(found("<s>x<s>", {2}), (Ids{1}));
+  EXPECT_EQ(found("<s>x<s>", {0, 4}), Ids{});
+  EXPECT_EQ(found("<s>x<s>", {3, 7, 9}), (Ids{1, 1}));
+}
+
+TEST(AddedTokens, PlainBytesAndSwallowedWhiteSpace) {
+  const std::vector<AddedToken> added = {{1, "<b>", true, true, true}};
+  const AddedTokenMatcher matcher(added, true);
+  const std::vector<size_t> plain = {2};
+  const auto match = matcher.find("  <b>  <b>  ", 0, plain);
+  EXPECT_EQ(match.at, 7u);
+  EXPECT_EQ(match.begin, 5u);
+  EXPECT_EQ(match.end, 12u);
+}
+
 TEST(AddedTokens, SwallowWhiteSpace) {
   const std::vector<AddedToken> added = {{1, "<l>", false, true, false},
                                          {2, "<r>", false, false, true},

@@ -77,6 +77,17 @@ TEST(ByteLevelTokenizer, AddedTokens) {
   EXPECT_EQ(pieces_of(tokenizer, "<|end|>").size(), 7u);  // as text, byte by byte
 }
 
+TEST(ByteLevelTokenizer, PlacesOfSpecialTokens) {
+  const Tokenizer tokenizer(byte_level_vocabulary({}), "small");
+  using Places = std::vector<size_t>;
+  EXPECT_EQ(tokenizer.special_places(""), Places{});
+  EXPECT_EQ(tokenizer.special_places("a<tool>b"), Places{});
+  EXPECT_EQ(tokenizer.special_places("<|end|><|begin<|begin|>"), (Places{0, 14}));
+  const std::vector<size_t> plain = {1};
+  EXPECT_EQ(tokenizer.encode("a<|end|>", {.parse_special = true, .plain = plain}),
+            tokenizer.encode("a<|end|>"));
+}
+
 TEST(ByteLevelTokenizer, TextNeverBecomesASpecialToken) {
   // The special token can be put together by merges, and is a whole word too.
   Vocabulary vocabulary = byte_level_vocabulary({"E O", "EO S"});

@@ -1,0 +1,29 @@
+// A conversation as a model sees it: the text that a chat template makes of it, and its tokens.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tyto {
+
+struct ChatText {
+  std::string text;
+  std::vector<size_t> plain;  // as EncodeOptions has it: where messages spell special tokens
+  bool has_bos = false;       // the template wrote the BOS token itself
+};
+
+// The template's own markers are special tokens. What a message spells stays text: "<|eot_id|>" in
+// a content ends no turn, unless `special_in_messages`.
+ChatText render_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                     const std::vector<ChatMessage>& messages, bool special_in_messages = false);
+
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatText& chat);
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
+                               const std::vector<ChatMessage>& messages,
+                               bool special_in_messages = false);
+
+}  // namespace tyto
