@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """tyto run and compile on the virtual NPU."""
-from harness import OWLET, CliTest, main, tyto
+import subprocess
+
+from harness import OWLET, TYTO, CliTest, main, tyto
 
 
 class Npu(CliTest):
@@ -72,6 +74,21 @@ class Npu(CliTest):
             image.write_bytes(image.read_bytes()[:-1])
         self.assertNotEqual(tyto("kernels", "check", environment=environment).returncode, 0)
         self.check_error(self.run_vnpu(environment=environment), 1, "truncated")
+
+    def test_every_process_has_a_virtual_npu_of_its_own(self):
+        first = subprocess.Popen([TYTO, "chat", "-m", OWLET, *self.VNPU, "-n", "4", "--temp", "0"], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            first.stdin.write(b"Hello\n")
+            first.stdin.flush()
+            self.assertTrue(first.stdout.read(1))  # it has the device, and keeps it until /exit
+            second = self.run_vnpu()
+            self.assertEqual(second.returncode, 0, second.stderr)
+            _, notes = first.communicate(b"Hello\n/exit\n", timeout=120)
+        finally:
+            first.kill()
+        self.assertEqual(first.returncode, 0, notes)
+        self.assertEqual(second.stdout, tyto("run", *self.PROMPT).stdout)
 
     def test_compile_for_the_real_npu_says_how(self):
         self.check_error(tyto("compile", "-m", OWLET, "--device", "npu"), 1, "Llama-3.2-1B")

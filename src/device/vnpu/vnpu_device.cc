@@ -149,6 +149,7 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
   kernels.compile = compile;
   kernels.modelled_ns = vxrt::busy_ns;
   kernels.pinned_limit = hardware.limits.memlock_bytes;
+  // No lock: this process alone has the device, and another one has a device of its own.
   return on_vxrt::open_npu(env, std::move(kernels));
 }
 
