@@ -328,7 +328,10 @@ BenchRow make_row(const BenchEngine& bench, const BenchTest& test, const std::st
   return row;
 }
 
+// What an earlier row's recovery was is that row's, unless it left this one to the cpu.
 void prepare(BenchEngine& bench, const BenchTest& test, const BenchOptions& options) {
+  if (!bench.host_takes_over)
+    for (const auto& sequence : bench.sequences) sequence->recoveries.clear();
   fill(bench, test, options.progress);
   if (options.warm_up) warm_up(bench, test);
 }
