@@ -9,13 +9,13 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <map>
-#include <mutex>
+#include <optional>
 #include <system_error>
-#include <utility>
 
 #include "base/error.h"
+#include "base/file_use.h"
 #include "base/round_up.h"
+#include "base/signal_tables.h"
 
 namespace tyto {
 namespace {
@@ -27,6 +27,17 @@ struct Descriptor {
   }
 };
 
+FileStamp stamp_of(const struct stat& status) {
+  const auto nanoseconds = [](const timespec& time) {
+    return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
+  };
+  return {.device = status.st_dev,
+          .inode = status.st_ino,
+          .size = static_cast<uint64_t>(status.st_size),
+          .modified_ns = nanoseconds(status.st_mtim),
+          .changed_ns = nanoseconds(status.st_ctim)};
+}
+
 struct stat open_regular(const std::filesystem::path& path, Descriptor& descriptor) {
   // Non-blocking, or opening a pipe would wait for its writer; files do not care.
   descriptor.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -35,60 +46,81 @@ struct stat open_regular(const std::filesystem::path& path, Descriptor& descript
   if (::fstat(descriptor.fd, &status) != 0)
     fail_input(path.string(), "cannot stat: {}", std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail_input(path.string(), "not a regular file");
+  if (const auto id = file_id(descriptor.fd)) add_input(*id, path);
   return status;
 }
 
-// Every mapping there is, so that release_mapped_pages() can tell a file's pages from memory whose
-// contents would be lost.
-struct Mappings {
-  std::mutex mutex;
-  std::map<const std::byte*, size_t> sizes;  // by address
-};
-
-Mappings& mappings() {
-  static Mappings all;
-  return all;
+// From where the descriptor stands; fewer bytes where the file ends.
+std::string read_all(int descriptor, uint64_t size, const std::filesystem::path& path) {
+  std::string text(size, '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = ::read(descriptor, text.data() + done, text.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_input(path.string(), "cannot read: {}", std::strerror(errno));
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  text.resize(done);
+  return text;
 }
 
 }  // namespace
 
-MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+struct MappedFile::Mapping {
   Descriptor descriptor;
-  const struct stat status = open_regular(path, descriptor);
-  size_ = static_cast<size_t>(status.st_size);
-  if (size_ == 0) return;
-  void* mapping = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.fd, 0);
-  if (mapping == MAP_FAILED) fail_input(path.string(), "cannot map: {}", std::strerror(errno));
-  data_ = static_cast<const std::byte*>(mapping);
-  const std::lock_guard lock(mappings().mutex);
-  mappings().sizes[data_] = size_;
+  FileStamp stamp;
+  std::span<const std::byte> bytes;
+  std::optional<MappedRange> range;
+
+  ~Mapping() {
+    range.reset();
+    if (!bytes.empty()) ::munmap(const_cast<std::byte*>(bytes.data()), bytes.size());
+  }
+};
+
+MappedFile::MappedFile() = default;
+MappedFile::~MappedFile() = default;
+MappedFile::MappedFile(MappedFile&& other) noexcept = default;
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept = default;
+
+MappedFile::MappedFile(const std::filesystem::path& path)
+    : path_(path), mapping_(std::make_unique<Mapping>()) {
+  const struct stat status = open_regular(path, mapping_->descriptor);
+  mapping_->stamp = stamp_of(status);
+  const size_t size = mapping_->stamp.size;
+  if (size == 0) return;
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, mapping_->descriptor.fd, 0);
+  if (data == MAP_FAILED) fail_input(path.string(), "cannot map: {}", std::strerror(errno));
+  mapping_->bytes = {static_cast<const std::byte*>(data), size};
+  const Error loss(ErrorCode::input, path.string(),
+                   "became shorter or unreadable while it was in use");
+  mapping_->range.emplace(mapping_->bytes, loss.what());
 }
 
-MappedFile::~MappedFile() {
-  if (data_ == nullptr) return;
-  const std::lock_guard lock(mappings().mutex);
-  mappings().sizes.erase(data_);
-  ::munmap(const_cast<std::byte*>(data_), size_);
+std::span<const std::byte> MappedFile::bytes() const {
+  return mapping_ ? mapping_->bytes : std::span<const std::byte>();
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      path_(std::move(other.path_)) {}
+int MappedFile::descriptor() const {
+  TYTO_ASSERT(mapping_ != nullptr);
+  return mapping_->descriptor.fd;
+}
 
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  std::swap(path_, other.path_);
-  return *this;
+const FileStamp& MappedFile::stamp() const {
+  TYTO_ASSERT(mapping_ != nullptr);
+  return mapping_->stamp;
+}
+
+FileStamp MappedFile::stamp_now() const {
+  struct stat status = {};
+  if (::fstat(descriptor(), &status) != 0)
+    fail_input(path_.string(), "cannot stat: {}", std::strerror(errno));
+  return stamp_of(status);
 }
 
 void release_mapped_pages(std::span<const std::byte> bytes) {
-  const std::lock_guard lock(mappings().mutex);
-  auto after = mappings().sizes.upper_bound(bytes.data());
-  if (after == mappings().sizes.begin()) return;
-  const auto& [begin, size] = *--after;
-  if (bytes.data() + bytes.size() > begin + size) return;
+  if (loss_of(bytes) == nullptr) return;
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t first = reinterpret_cast<uintptr_t>(bytes.data());
   const uintptr_t from = round_up(first, page);
@@ -102,17 +134,7 @@ std::string read_text_file(const std::filesystem::path& path, uint64_t limit_byt
   if (static_cast<uint64_t>(status.st_size) > limit_bytes)
     fail_input(path.string(), "file is {} bytes, more than the {} allowed here", status.st_size,
                limit_bytes);
-  std::string text(static_cast<size_t>(status.st_size), '\0');
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t got = ::read(descriptor.fd, text.data() + done, text.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_input(path.string(), "cannot read: {}", std::strerror(errno));
-    if (got == 0) break;
-    done += static_cast<size_t>(got);
-  }
-  text.resize(done);
-  return text;
+  return read_all(descriptor.fd, static_cast<uint64_t>(status.st_size), path);
 }
 
 SystemText read_system_text(const std::filesystem::path& path, size_t limit_bytes) {
@@ -133,6 +155,17 @@ SystemText read_system_text(const std::filesystem::path& path, size_t limit_byte
   return result;
 }
 
+std::string read_last_lines(const std::filesystem::path& path, uint64_t limit_bytes) {
+  Descriptor descriptor;
+  const struct stat status = open_regular(path, descriptor);
+  const auto size = static_cast<uint64_t>(status.st_size);
+  const bool is_cut = size > limit_bytes;
+  if (is_cut) ::lseek(descriptor.fd, static_cast<off_t>(size - limit_bytes), SEEK_SET);
+  std::string text = read_all(descriptor.fd, std::min(size, limit_bytes), path);
+  if (is_cut) text.erase(0, text.find('\n') + 1);
+  return text;
+}
+
 void append_line(const std::filesystem::path& path, std::string_view line) {
   TYTO_ASSERT(line.find('\n') == std::string_view::npos);
   std::error_code error;
@@ -149,59 +182,6 @@ void append_line(const std::filesystem::path& path, std::string_view line) {
   if (written != static_cast<ssize_t>(text.size()))
     fail_input(path.string(), "cannot be written: {}",
                written < 0 ? std::strerror(errno) : "no space left");
-}
-
-AtomicFile::AtomicFile(const std::filesystem::path& path)
-    : path_(path), temporary_(path.string() + ".partial-" + std::to_string(::getpid())) {
-  // The final rename would replace a device node or a pipe by a file.
-  std::error_code ignored;
-  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    fail_input(path.string(), "not a regular file");
-  file_ = std::fopen(temporary_.c_str(), "wb");
-  if (file_ == nullptr) fail_input(path.string(), "cannot create: {}", std::strerror(errno));
-}
-
-AtomicFile::~AtomicFile() {
-  if (file_ == nullptr) return;
-  std::fclose(file_);
-  std::error_code ignored;
-  std::filesystem::remove(temporary_, ignored);
-}
-
-void AtomicFile::write(std::span<const std::byte> bytes) {
-  TYTO_ASSERT(file_ != nullptr);
-  if (bytes.empty()) return;
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
-    fail_input(path_.string(), "cannot write: {}", std::strerror(errno));
-  position_ += bytes.size();
-}
-
-void AtomicFile::write(std::string_view text) {
-  write(std::as_bytes(std::span(text)));
-}
-
-void AtomicFile::pad_to(uint64_t alignment) {
-  TYTO_ASSERT(alignment > 0);
-  static constexpr std::array<std::byte, 64> kZeros{};
-  while (position_ % alignment != 0) {
-    const uint64_t missing = alignment - position_ % alignment;
-    write(std::span(kZeros).first(std::min<uint64_t>(missing, kZeros.size())));
-  }
-}
-
-void AtomicFile::commit() {
-  TYTO_ASSERT(file_ != nullptr);
-  const bool flushed = std::fflush(file_) == 0 && ::fsync(::fileno(file_)) == 0;
-  const int saved_errno = errno;
-  if (!flushed) fail_input(path_.string(), "cannot flush: {}", std::strerror(saved_errno));
-  std::fclose(std::exchange(file_, nullptr));
-  std::error_code error;
-  std::filesystem::rename(temporary_, path_, error);
-  if (!error) return;
-  std::error_code ignored;
-  std::filesystem::remove(temporary_, ignored);
-  fail_input(path_.string(), "cannot rename into place: {}", error.message());
 }
 
 }  // namespace tyto

@@ -1,32 +1,48 @@
-// Files: read-only mappings for models, whole small files, and writes that never leave half a file.
+// Reading files: mappings for models, whole small files, what the system says in files. Files are
+// opened for reading here alone, so that they are known as inputs (base/file_use.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace tyto {
 
-// A read-only private mapping of a whole file. Move-only; the bytes live as long as it does.
+// What the system says of a file's content without its being read.
+struct FileStamp {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  uint64_t size = 0;
+  int64_t modified_ns = 0;  // the content, which whoever wrote it may set
+  int64_t changed_ns = 0;   // content, name or permissions, which nobody may set
+  bool operator==(const FileStamp&) const = default;
+};
+
+// A read-only private mapping of a whole file. Move-only; the bytes live as long as it does. The
+// file may become shorter meanwhile; touching what is gone is a SIGBUS (base/signal_tables.h).
 class MappedFile {
  public:
-  MappedFile() = default;
+  MappedFile();
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
 
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const;
   const std::filesystem::path& path() const { return path_; }
+  // Of the file that is mapped, whatever its name stands for by now. There must be one.
+  int descriptor() const;
+  const FileStamp& stamp() const;  // when it was mapped
+  FileStamp stamp_now() const;
 
  private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  struct Mapping;
   std::filesystem::path path_;
+  std::unique_ptr<Mapping> mapping_;
 };
 
 // Gives whole pages inside a MappedFile back to the system; touched again, they are read from the
@@ -44,30 +60,11 @@ struct SystemText {
 };
 SystemText read_system_text(const std::filesystem::path& path, size_t limit_bytes = 1 << 20);
 
+// The end of a file of lines, from the beginning of a line on; `limit_bytes` at most.
+std::string read_last_lines(const std::filesystem::path& path, uint64_t limit_bytes);
+
 // Adds a line to a file, making it and its folder if need be. Several processes may do so at a
 // time; half a line that a killed one left stays a line of its own.
 void append_line(const std::filesystem::path& path, std::string_view line);
-
-// Writes to a temporary beside the target and renames it into place on commit(); without commit()
-// the target is untouched and the temporary removed.
-class AtomicFile {
- public:
-  explicit AtomicFile(const std::filesystem::path& path);
-  ~AtomicFile();
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
-
-  void write(std::span<const std::byte> bytes);
-  void write(std::string_view text);
-  void pad_to(uint64_t alignment);
-  uint64_t position() const { return position_; }
-  void commit();
-
- private:
-  std::filesystem::path path_;
-  std::filesystem::path temporary_;
-  std::FILE* file_ = nullptr;
-  uint64_t position_ = 0;
-};
 
 }  // namespace tyto

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_kind.h"
 #include "text/vocabulary.h"
 
 namespace tyto {
@@ -38,6 +39,8 @@ struct Transcript {
 // their ids. A device Error when a logit is not a finite number.
 std::vector<Candidate> top_candidates(std::span<const float> logits, uint32_t k);
 
+inline constexpr FileKind kTranscriptFile = {"a transcript of Tyto's",
+                                             "{\"schema\":\"tyto-transcript-"};
 std::string transcript_json(const Transcript& transcript);
 // Refuses another version, ids outside `vocab`, and generated tokens that their own candidates
 // contradict. `name` is how errors call the text.

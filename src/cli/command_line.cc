@@ -174,6 +174,7 @@ class Parser {
       throw Error(ErrorCode::usage, "", what, "see --help");
     }
     for (const auto& [option, flag] : flags_) flag->given = option->count() > 0;
+    for (const auto& [app, command] : commands_) check_needs(*command);
     return Invocation::Kind::run;
   }
 
@@ -203,6 +204,18 @@ class Parser {
     if (command.needs_command) app.require_subcommand(1);
     if (!command.alias.empty()) app.alias(command.alias);
     for (CommandLine& below : command.commands) add(*app.add_subcommand(below.name), below);
+  }
+
+  // A control that would do nothing is an error, not a hope.
+  static void check_needs(const CommandLine& command) {
+    const auto is_given = [&](const std::string& name) { return command.is_given(name); };
+    for (const Flag& flag : command.flags) {
+      const std::vector<std::string>& needed = flag.rules.needs_one_of;
+      if (flag.given && !needed.empty() && std::none_of(needed.begin(), needed.end(), is_given))
+        throw Error(ErrorCode::usage, flag.name(),
+                    fmt::format("has no effect without {}", fmt::join(needed, " or ")),
+                    "see --help");
+    }
   }
 
   CLI::App app_;

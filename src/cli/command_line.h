@@ -57,6 +57,7 @@ struct Rules {
   int count = 0;              // how many values a vector takes; 0: any number
   char separator = '\0';      // of several numbers in one argument
   std::vector<std::string> excludes = {};
+  std::vector<std::string> needs_one_of = {};  // without any of these flags it does nothing
   std::vector<std::string> devices = {};  // those that heed it; empty: it is not about a device
 };
 

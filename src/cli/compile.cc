@@ -1,15 +1,17 @@
 // compile: kernel images. For the virtual NPU they are written here; for the real one MLIR-AIR does
 // it, and this says exactly how.
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_folder.h"
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
@@ -27,10 +29,19 @@ struct CompileFlags {
   uint32_t prompt_rows = 2048;
   uint32_t context = 0;
   std::string output;
+  bool force = false;
 };
 
 constexpr std::string_view kPrefillPrograms[] = {"rms_gemms_rope", "flash_attn", "o_ffn"};
 constexpr std::string_view kDecodePrograms[] = {"rms_gemv_rope", "o_gemv_ffn", "lm_head_gemv"};
+
+constexpr FolderKind kImages = {
+    "a folder of images", [](std::string_view file) {
+      const auto parts = {".elf",          ".xclbin",         ".insts.bin",
+                          "manifest.json", ".decode_windows", ".decode_flags"};
+      return std::any_of(parts.begin(), parts.end(),
+                         [&](std::string_view part) { return file.ends_with(part); });
+    }};
 
 void write_bytes(const fs::path& path, std::span<const std::byte> bytes) {
   AtomicFile file(path);
@@ -43,45 +54,46 @@ void write_text(const fs::path& path, const std::string& text) {
 }
 
 // A folder as MLIR-AIR leaves it: the images, and a manifest beside them.
-void write_cache(const fs::path& folder, std::span<const std::string_view> programs,
-                 const AirDims& dims, float eps) {
-  fs::create_directories(folder);
+void write_cache(AtomicFolder& folder, const std::string& below,
+                 std::span<const std::string_view> programs, const AirDims& dims, float eps) {
   nlohmann::ordered_json entries;
   for (std::string_view program : programs) {
     const NpuImage image = virtual_image(dims, program, 0, eps);
     const std::string file = std::string(program) + ".elf";
-    write_bytes(folder / file, image.bytes);
+    write_bytes(folder.file(below + "/" + file), image.bytes);
     entries[std::string(program)] = {
         {"output_binary", file}, {"kernel", image.kernel}, {"insts", nullptr}};
   }
   const nlohmann::ordered_json manifest = {{"_toolchain", {{"tyto", TYTO_VERSION}}},
                                            {"entries", entries}};
-  write_text(folder / "manifest.json", manifest.dump(2) + "\n");
+  write_text(folder.file(below + "/manifest.json"), manifest.dump(2) + "\n");
 }
 
-void write_decode(const fs::path& folder, const AirDims& dims, uint32_t context) {
+void write_decode(AtomicFolder& folder, const AirDims& dims, uint32_t context) {
   std::string stamp;
   for (uint32_t window : decode_windows(context)) {
     const NpuImage image = virtual_image(dims, kFusedDecode, window, 0);
     for (bool is_base : {true, false}) {
       const auto stem = fmt::format("decode_L{}", is_base ? image.length : image.reference_length);
-      write_bytes(folder / (stem + ".xclbin"), image.bytes);
+      write_bytes(folder.file(stem + ".xclbin"), image.bytes);
       const auto& words = is_base ? image.words : image.reference_words;
-      write_bytes(folder / (stem + ".insts.bin"), std::as_bytes(std::span(words)));
+      write_bytes(folder.file(stem + ".insts.bin"), std::as_bytes(std::span(words)));
     }
     stamp += fmt::format("{}{}", stamp.empty() ? "" : " ", window);
   }
-  write_text(folder / ".decode_windows", stamp + "\n");
-  write_text(folder / ".decode_flags", "W_DUAL_CHAN=1\n");
+  write_text(folder.file(".decode_windows"), stamp + "\n");
+  write_text(folder.file(".decode_flags"), "W_DUAL_CHAN=1\n");
 }
 
 void compile_for_vnpu(const CompileFlags& flags, const Config& config, const std::string& name,
                       const AirDims& dims) {
-  const fs::path folder =
-      flags.output.empty() ? cache_folder() / "compiled" / name : fs::path(flags.output);
-  write_cache(folder / "prefill_kernel_cache", kPrefillPrograms, dims, config.norm_eps);
-  write_cache(folder / "decode_kernel_cache", kDecodePrograms, dims, config.norm_eps);
-  write_decode(folder, dims, flags.context == 0 ? config.context : flags.context);
+  const bool is_own = flags.output.empty();
+  const fs::path folder = is_own ? cache_folder() / "compiled" / name : fs::path(flags.output);
+  AtomicFolder images(folder, is_own ? Replace::own_state : replacing(flags.force), kImages);
+  write_cache(images, "prefill_kernel_cache", kPrefillPrograms, dims, config.norm_eps);
+  write_cache(images, "decode_kernel_cache", kDecodePrograms, dims, config.norm_eps);
+  write_decode(images, dims, flags.context == 0 ? config.context : flags.context);
+  images.commit();
   const ImportReport report =
       import_kernels(default_kernel_store(), folder, {name + "@vnpu", dims});
   for (const std::string& line : report.notes) note("note: " + line);
@@ -148,6 +160,7 @@ void define_compile(CommandLine& command) {
        "positions the fused decode must hold (default: the model's, at most 2048)",
        Rules{.range = Range{1, 1 << 30}}},
       {"-o,--output", &flags.output, "DIR", "folder for the images"},
+      force_flag(flags.force, {"--output"}),
   });
   command.footer =
       "Images for the virtual NPU are programs as data in MLIR-AIR's calling convention. Without "

@@ -8,6 +8,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/output_file.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
@@ -27,6 +28,7 @@ struct DiagnoseFlags {
   uint32_t tokens = 4;
   std::optional<double> tolerance;
   std::string json, html;
+  bool force = false;
 };
 
 double tolerance_of(const DiagnoseFlags& flags) {
@@ -87,6 +89,8 @@ Diagnosis facts_of(const DiagnoseFlags& flags, Engine& engine, const ReferenceRe
 }
 
 void diagnose(const DiagnoseFlags& flags) {
+  OutputFile json(flags.json, kDiagnosisFile, flags.force);
+  OutputFile page(flags.html, kDiagnosisPage, flags.force);
   DeviceRecord record;
   EngineOptions options = engine_options(flags.engine);
   options.pipeline.forward.observer = record.observer();
@@ -110,8 +114,8 @@ void diagnose(const DiagnoseFlags& flags) {
   print(diagnosis_verdict(diagnosis) + "\n");
   note(fmt::format("prompt {} tokens · then {} tokens · {}", diagnosis.prompt_tokens,
                    diagnosis.decode_tokens, diagnosis.executed));
-  if (!flags.json.empty()) write_file(flags.json, diagnosis_json(diagnosis));
-  if (!flags.html.empty()) write_file(flags.html, diagnosis_html(diagnosis));
+  if (json.is_wanted()) json.write(diagnosis_json(diagnosis));
+  if (page.is_wanted()) page.write(diagnosis_html(diagnosis));
   if (first_past(diagnosis) != nullptr || !diagnosis.problem.empty())
     throw Error(ErrorCode::device, "diagnose", diagnosis_verdict(diagnosis));
 }
@@ -131,6 +135,7 @@ void define_diagnose(CommandLine& command) {
        Rules{.range = Range{-1, 1}}},
       {"--json", &flags.json, "FILE", "write every number as JSON"},
       {"--html", &flags.html, "FILE", "write a page with a map of layers and steps"},
+      force_flag(flags.force, {"--json", "--html"}),
   });
   command.footer =
       "The f32 reference and the device run the same tokens; every result that leaves a dispatch "

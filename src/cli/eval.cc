@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
@@ -20,6 +20,7 @@ struct EvalFlags {
   std::string prompt;
   bool special = false;
   std::string logits;
+  bool force = false;
   bool reference = false;
 };
 
@@ -35,6 +36,7 @@ Token argmax(std::span<const float> logits) {
 }
 
 void eval(const EvalFlags& flags) {
+  AtomicFile file(flags.logits, replacing(flags.force));
   Engine engine(engine_options(flags.engine), progress_bar());
   const Config& config = engine.model().config;
   const std::vector<Token> tokens =
@@ -43,7 +45,6 @@ void eval(const EvalFlags& flags) {
           : parse_tokens(flags.tokens, "--tokens");
   check_tokens(tokens, config);
 
-  AtomicFile file(flags.logits);
   Token last = -1;
   const auto write = [&](uint32_t, std::span<const float> logits) {
     file.write(std::as_bytes(logits));
@@ -84,6 +85,7 @@ void define_eval(CommandLine& command) {
        Rules{.excludes = {"--tokens"}}},
       {"--logits", &flags.logits, "FILE", "file to write, f32 [positions, vocab]",
        Rules{.required = true}},
+      force_flag(flags.force, {"--logits"}),
       {"--reference", &flags.reference, "use the plain f32 reference, not a device"},
   });
   add_engine_flags(command, flags.engine);

@@ -193,6 +193,11 @@ EngineOptions engine_options(const EngineFlags& flags) {
   return options;
 }
 
+Flag force_flag(bool& force, const std::vector<std::string>& outputs) {
+  return {"--force", &force, "replace what is there; never a file that this command reads",
+          Rules{.needs_one_of = outputs}};
+}
+
 void add_energy_flag(CommandLine& command, bool& energy) {
   const char* meaning =
       "joules per token of each power rail, or why there are none; idle power included";

@@ -46,6 +46,9 @@ EngineOptions engine_options(const EngineFlags& flags);
 std::vector<Flag> device_flags(EngineFlags& flags);
 bool is_heeded(const Flag& flag, const std::string& device);
 
+// --force, of a command that writes files the user names with `outputs`; docs/files.md.
+Flag force_flag(bool& force, const std::vector<std::string>& outputs);
+
 // --energy: the meter to measure with, or nothing when it was not asked for.
 void add_energy_flag(CommandLine& command, bool& energy);
 std::unique_ptr<EnergyMeter> energy_meter(bool wanted);

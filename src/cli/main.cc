@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -13,6 +12,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/signals.h"
 #include "cli/terminal.h"
 
 namespace tyto {
@@ -102,7 +102,7 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace tyto
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe shows as a write error, not as sudden death
+  tyto::handle_signals();
   try {
     tyto::refuse_unknown_environment();
     return tyto::parse_and_run(argc, argv);

@@ -1,10 +1,10 @@
 // quantize and synth: commands that write model files.
 #include <filesystem>
 
-#include "base/error.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "model/convert.h"
 #include "model/shapes.h"
@@ -18,6 +18,7 @@ struct QuantizeFlags {
   ModelFlags model;
   std::string type;
   std::string out;
+  bool force = false;
   unsigned threads = 0;
 };
 
@@ -26,6 +27,7 @@ struct SynthFlags {
   std::string type = "bf16";
   uint64_t seed = 1;
   std::string out;
+  bool force = false;
 };
 
 uint64_t size_on_disk(const std::filesystem::path& path) {
@@ -42,15 +44,14 @@ void report(const std::string& out, const std::vector<std::string>& notes) {
 
 void quantize(const QuantizeFlags& flags) {
   const Model model = open_model(find_model(model_or_shipped(flags.model)));
-  if (std::filesystem::exists(flags.out) && std::filesystem::equivalent(flags.out, model.path))
-    throw Error(ErrorCode::usage, "-o " + flags.out, "is the model itself");
   ThreadPool pool(flags.threads);
-  report(flags.out, quantize_model(model, flags.type, flags.out, pool, progress_bar()));
+  report(flags.out, quantize_model(model, flags.type, flags.out, pool, progress_bar(),
+                                   replacing(flags.force)));
 }
 
 void synth(const SynthFlags& flags) {
-  report(flags.out,
-         synthesize(shape_by_name(flags.shape), flags.type, flags.seed, flags.out, progress_bar()));
+  report(flags.out, synthesize(shape_by_name(flags.shape), flags.type, flags.seed, flags.out,
+                               progress_bar(), replacing(flags.force)));
 }
 
 }  // namespace
@@ -62,6 +63,7 @@ void define_quantize(CommandLine& command) {
       {"--type", &flags.type, OneOf(type_mix_names(), Letters::any_case), "type of the matrices",
        Rules{.required = true}},
       {"-o,--output", &flags.out, "FILE", "GGUF to write", Rules{.required = true}},
+      force_flag(flags.force, {"--output"}),
       {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",
        Rules{.range = Range{1, 1024}}},
   });
@@ -81,6 +83,7 @@ void define_synth(CommandLine& command) {
       {"--seed", &flags.seed, "N", "same seed, same bytes", Rules{.shows_default = true}},
       {"-o,--output", &flags.out, "PATH", "FILE.gguf, or a folder for safetensors",
        Rules{.required = true}},
+      force_flag(flags.force, {"--output"}),
   });
   command.footer =
       "For measuring speed without anybody's weights: the text such a model makes means "

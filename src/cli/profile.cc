@@ -7,6 +7,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/output_file.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
@@ -32,6 +33,7 @@ struct ProfileFlags {
   uint32_t repetitions = 1;
   std::vector<uint32_t> sweep;
   std::string json, html, perfetto, receipt;
+  bool force = false;
   std::string from;
   std::vector<std::string> diff;
 };
@@ -177,17 +179,27 @@ Profile read_profile(const std::string& path) {
   return profile_from_json(read_text_file(path, kMaxProfileBytes), path);
 }
 
-void write_reports(const Profile& profile, const ProfileFlags& flags) {
-  if (!flags.json.empty()) write_file(flags.json, json_report(profile));
-  if (!flags.html.empty()) write_file(flags.html, html_report(profile));
-  if (flags.perfetto.empty() && flags.receipt.empty()) return;
+struct ReportFiles {
+  explicit ReportFiles(const ProfileFlags& flags)
+      : json(flags.json, kProfileFile, flags.force),
+        page(flags.html, kProfilePage, flags.force),
+        perfetto(flags.perfetto, kPerfettoFile, flags.force),
+        receipt(flags.receipt, kReceiptFile, flags.force) {}
+
+  OutputFile json, page, perfetto, receipt;
+};
+
+void write_reports(const Profile& profile, ReportFiles& files) {
+  if (files.json.is_wanted()) files.json.write(json_report(profile));
+  if (files.page.is_wanted()) files.page.write(html_report(profile));
+  if (!files.perfetto.is_wanted() && !files.receipt.is_wanted()) return;
   if (profile.runs.empty())  // --from a sweep
-    throw Error(ErrorCode::usage, flags.perfetto.empty() ? "--receipt" : "--perfetto",
+    throw Error(ErrorCode::usage, files.perfetto.is_wanted() ? "--perfetto" : "--receipt",
                 "there is no single run in a sweep");
   const ProfileRun& run = typical_run(profile);
-  if (!flags.perfetto.empty()) write_file(flags.perfetto, perfetto_report(profile, run));
-  if (!flags.receipt.empty())
-    write_file(flags.receipt, receipt_json(run.receipt, profile.facts.origin));
+  if (files.perfetto.is_wanted()) files.perfetto.write(perfetto_report(profile, run));
+  if (files.receipt.is_wanted())
+    files.receipt.write(receipt_json(run.receipt, profile.facts.origin));
 }
 
 // A flag that would do nothing beside `mode` is an error, not a surprise.
@@ -221,6 +233,7 @@ std::vector<Flag> report_flags(ProfileFlags& flags) {
       {"--html", &flags.html, "FILE", "write a page with drawings and tables"},
       {"--perfetto", &flags.perfetto, "FILE", "write a trace for ui.perfetto.dev"},
       {"--receipt", &flags.receipt, "FILE", "write the receipt as JSON"},
+      force_flag(flags.force, {"--json", "--html", "--perfetto", "--receipt"}),
       {"--from", &flags.from, "FILE", "report what --json wrote, without running anything"},
       {"--diff", &flags.diff, "A B", "compare two files that --json wrote", Rules{.count = 2}},
   };
@@ -233,6 +246,7 @@ void profile_command(const ProfileFlags& flags) {
       out += (out.empty() ? "" : "\n") + to_text(table, is_stdout_terminal());
     return print_coloured(out);
   }
+  ReportFiles files(flags);
   Profile profile;
   if (!flags.from.empty()) {
     profile = read_profile(flags.from);
@@ -241,7 +255,7 @@ void profile_command(const ProfileFlags& flags) {
   } else {
     profile = record_prompt(flags);
   }
-  write_reports(profile, flags);
+  write_reports(profile, files);
   print_coloured(text_report(profile, is_stdout_terminal()));
 }
 

@@ -76,10 +76,4 @@ MachineFacts machine_facts() {
   return facts;
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 }  // namespace tyto

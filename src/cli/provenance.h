@@ -1,4 +1,4 @@
-// Where a result comes from, and putting it into a file.
+// Where a result comes from.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,5 @@ struct MachineFacts {
   std::string kernel;  // "Linux 6.14.0"
 };
 MachineFacts machine_facts();
-
-void write_file(const std::string& path, const std::string& text);  // whole or not at all
 
 }  // namespace tyto

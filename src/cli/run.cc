@@ -5,6 +5,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/output_file.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
@@ -21,10 +22,12 @@ struct RunFlags {
   SamplingFlags sampling;
   PromptFlags prompt;
   std::string receipt;
+  bool force = false;
   bool energy = false;
 };
 
 void run(const RunFlags& flags) {
+  OutputFile receipt_file(flags.receipt, kReceiptFile, flags.force);
   Engine engine(engine_options(flags.engine), progress_bar());
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
   Sampler sampler(sampling);
@@ -57,11 +60,11 @@ void run(const RunFlags& flags) {
                    verified_clause(verification, flags.engine)));
   if (!verification.warning.empty()) note("tyto: " + verification.warning);
   for (const std::string& line : energy_lines(answer.receipt)) note("energy · " + line);
-  if (flags.receipt.empty()) return;
+  if (!receipt_file.is_wanted()) return;
   ReceiptContext context = receipt_context(engine, flags.engine.fusion);
   context.verified = name(verification.state);
   context.verified_time = verification.time;
-  write_file(flags.receipt, receipt_json(answer.receipt, context));
+  receipt_file.write(receipt_json(answer.receipt, context));
 }
 
 }  // namespace
@@ -72,7 +75,8 @@ void define_run(CommandLine& command) {
   add_engine_flags(command, flags.engine);
   add_energy_flag(command, flags.energy);
   add_sampling_flags(command, flags.sampling);
-  command.add({{"--receipt", &flags.receipt, "FILE", "write the receipt as JSON"}});
+  command.add({{"--receipt", &flags.receipt, "FILE", "write the receipt as JSON"},
+               force_flag(flags.force, {"--receipt"})});
   command.footer =
       "The generated text alone goes to stdout; the receipt (tokens, speed, the devices that "
       "executed) goes to stderr.\nControl characters other than line breaks and tabs are left out "

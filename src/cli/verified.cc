@@ -1,11 +1,7 @@
 #include "cli/verified.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/environment.h"
@@ -20,7 +16,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* kSchema = "tyto-verified-1";
 // Of the file only its end is read: a run must not pay for years of verifying.
-constexpr std::streamoff kMostBytes = 128 << 10;
+constexpr uint64_t kMostBytes = 128 << 10;
 
 std::filesystem::path verified_file() {
   return state_folder() / "verified.jsonl";
@@ -50,18 +46,6 @@ bool covers(const Combination& verified, const Combination& running) {
          verified.kv_type == running.kv_type && verified.numerics == running.numerics &&
          std::includes(verified.images.begin(), verified.images.end(), running.images.begin(),
                        running.images.end());
-}
-
-// The file's end, from the beginning of a line.
-std::string last_lines(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) fail_input(path.string(), "cannot be read: {}", std::strerror(errno));
-  const std::streamoff size = file.tellg();
-  const bool is_cut = size > kMostBytes;
-  file.seekg(is_cut ? size - kMostBytes : 0);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (is_cut) text.erase(0, text.find('\n') + 1);
-  return text;
 }
 
 }  // namespace
@@ -121,7 +105,7 @@ Verification verification_of(const Combination& combination) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return {};
     if (!std::filesystem::is_regular_file(path, ignored)) fail_input(path.string(), "is no file");
-    Verification result = look_up(last_lines(path), combination);
+    Verification result = look_up(read_last_lines(path, kMostBytes), combination);
     if (!result.warning.empty()) result.warning = path.string() + ": " + result.warning;
     return result;
   } catch (const Error& error) {

@@ -7,6 +7,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/output_file.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
 #include "cli/verify_report.h"
@@ -39,6 +40,7 @@ struct VerifyFlags {
   std::string against;  // empty: reference, or nothing when only writing
   bool full = false;
   std::string json, write;
+  bool force = false;
 
   bool is_only_writing() const { return !write.empty() && against.empty(); }
   bool uses_file() const { return !against.empty() && against != "reference"; }
@@ -103,7 +105,10 @@ double lowest_cosine(const AllLogits& ours, const AllLogits& theirs, uint32_t co
 class Verifier {
  public:
   explicit Verifier(const VerifyFlags& flags)
-      : flags_(flags), engine_(engine_options(flags.engine), progress_bar()) {}
+      : flags_(flags),
+        json_(flags.json, kVerifyFile, flags.force),
+        transcript_(flags.write, kTranscriptFile, flags.force),
+        engine_(engine_options(flags.engine), progress_bar()) {}
 
   void run() {
     report_.gate = flags_.gate;
@@ -163,7 +168,7 @@ class Verifier {
       report_.problem = why_not_executed(flags_.engine.device, report_.receipt).value_or("");
     report_.combination = combination_of(engine_, flags_.engine);
     report_.context = receipt_context(engine_, flags_.engine.fusion);
-    if (!flags_.write.empty()) write_own_side();
+    if (transcript_.is_wanted()) write_own_side();
     if (flags_.is_only_writing()) return;
     // What a passed gate promises is this gate, with nothing broken on purpose.
     const GateOptions standard;
@@ -186,7 +191,7 @@ class Verifier {
       note(
           "not remembered: what counts is the gate as it stands, 32 tokens and k = 5, on a device "
           "without an injected fault");
-    if (!flags_.json.empty()) write_file(flags_.json, verify_json(report_, tokenizer));
+    if (json_.is_wanted()) json_.write(verify_json(report_, tokenizer));
     if (!has_passed(report_))
       throw Error(ErrorCode::device, "verify", verdict_line(report_),
                   "`tyto diagnose` with the same flags names the first step that is off");
@@ -201,11 +206,13 @@ class Verifier {
         .max_tokens = flags_.gate.tokens,
         .k = std::max(kWrittenCandidates, flags_.gate.k)};
     for (const VerifiedPrompt& prompt : report_.prompts) file.continuations.push_back(prompt.ours);
-    write_file(flags_.write, transcript_json(file));
+    transcript_.write(transcript_json(file));
     note(fmt::format("wrote {} · {}", flags_.write, executed_line(report_.receipt)));
   }
 
   const VerifyFlags& flags_;
+  OutputFile json_;
+  OutputFile transcript_;
   Engine engine_;
   VerifyReport report_;
 };
@@ -227,6 +234,7 @@ void define_verify(CommandLine& command) {
       {"--json", &flags.json, "FILE", "write the result as JSON"},
       {"--write", &flags.write, "FILE",
        "write this side's transcript, for another machine; without --against nothing is compared"},
+      force_flag(flags.force, {"--json", "--write"}),
   });
   command.footer =
       "Both sides continue the same prompts greedily. At the first token that differs each side's "

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_kind.h"
 #include "check/gate.h"
 #include "cli/verified.h"
 #include "trace/receipt.h"
@@ -35,6 +36,7 @@ struct VerifyReport {
 bool has_passed(const VerifyReport& report);
 Table verify_table(const VerifyReport& report, const Tokenizer& tokenizer);
 std::string verdict_line(const VerifyReport& report);
+inline constexpr FileKind kVerifyFile = {"a result of verify", "{\n  \"schema\": \"tyto-verify-"};
 std::string verify_json(const VerifyReport& report, const Tokenizer& tokenizer);
 
 }  // namespace tyto

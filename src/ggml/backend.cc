@@ -3,12 +3,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/atomic_file.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/printable.h"
 #include "device/npu/npu_entry.h"
 #include "ggml/plugin_device.h"
+#include "trace/report/report.h"
 
 namespace tyto::plugin {
 namespace {
@@ -141,10 +143,10 @@ void check_version() {
 }
 
 // At the end there would be nobody left to tell.
-void check_writable(const char* variable, const std::string& path) {
+void check_writable(const char* variable, const std::string& path, const FileKind& kind) {
   if (path.empty()) return;
   try {
-    const AtomicFile made(path);  // and removed again
+    const AtomicFile made(path, Replace::same_kind, kind);  // and removed again
   } catch (const Error& error) {
     throw Error(ErrorCode::usage, variable, error.what());
   }
@@ -152,8 +154,8 @@ void check_writable(const char* variable, const std::string& path) {
 
 void offer_devices(Plugin& plugin) {
   const Settings settings = read_settings(environment_of("GGML_TYTO_"));
-  check_writable("GGML_TYTO_RECEIPT", settings.receipt_file);
-  check_writable("GGML_TYTO_TRACE", settings.trace_file);
+  check_writable("GGML_TYTO_RECEIPT", settings.receipt_file, kPluginReceiptFile);
+  check_writable("GGML_TYTO_TRACE", settings.trace_file, kPerfettoFile);
   const auto missing = why_no_npu();
   const bool wants_npu = settings.device != kVirtualName,
              wants_virtual = settings.device != kNpuName;

@@ -3,9 +3,10 @@
 #include <cstdio>
 #include <exception>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/printable.h"
+#include "trace/report/report.h"
 
 namespace tyto::plugin {
 
@@ -72,10 +73,10 @@ Origin origin_of(const PluginDevice& device) {
 
 void write_files(const PluginDevice& device) {
   if (!device.session) return;
-  const auto write = [](const std::string& path, const std::string& text) {
+  const auto write = [](const std::string& path, const FileKind& kind, const std::string& text) {
     if (path.empty()) return;
     try {
-      AtomicFile file(path);
+      AtomicFile file(path, Replace::same_kind, kind);
       file.write(text);
       file.commit();
     } catch (const std::exception& error) {
@@ -83,9 +84,9 @@ void write_files(const PluginDevice& device) {
     }
   };
   const Origin origin = origin_of(device);
-  write(device.settings.receipt_file, receipt_json(*device.session, origin));
+  write(device.settings.receipt_file, kPluginReceiptFile, receipt_json(*device.session, origin));
   if (!device.settings.trace_file.empty())
-    write(device.settings.trace_file, trace_json(*device.session, origin));
+    write(device.settings.trace_file, kPerfettoFile, trace_json(*device.session, origin));
 }
 
 }  // namespace tyto::plugin

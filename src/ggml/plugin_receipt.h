@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/file_kind.h"
 #include "ggml/session.h"
 
 namespace tyto::plugin {
@@ -13,6 +14,8 @@ struct Origin {
 };
 
 std::string receipt_line(const Session& session, const Origin& origin);
+inline constexpr FileKind kPluginReceiptFile = {"a receipt of this plug-in",
+                                                "{\n  \"tyto_version\": "};
 std::string receipt_json(const Session& session, const Origin& origin);
 // Chrome trace events; the session must have recorded.
 std::string trace_json(const Session& session, const Origin& origin);

@@ -106,7 +106,7 @@ std::vector<float> rope_divisors(const Config& config) {
 
 std::vector<std::string> quantize_model(const Model& in, const std::string& type,
                                         const std::filesystem::path& out, ThreadPool& pool,
-                                        const Progress& progress) {
+                                        const Progress& progress, Replace replace) {
   const TypeMix& mix = find_type_mix(type);
   if (!in.has_weights()) fail_input(in.path.string(), "has no weights to convert");
   const Config& config = in.config;
@@ -122,7 +122,7 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
   std::vector<TensorPlan> written = plans;
   if (!divisors.empty()) written.push_back({"rope_freqs.weight", DType::f32, 0, divisors.size()});
 
-  GgufWriter writer(out, metadata_of(in, mix, notes), std::move(written));
+  GgufWriter writer(out, metadata_of(in, mix, notes), std::move(written), replace);
   uint64_t done = 0;
   for (size_t i = 0; i < specs.size(); ++i) {
     const TensorView& source = view_of(in.weights, specs[i]);

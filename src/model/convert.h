@@ -18,7 +18,8 @@ namespace tyto {
 // the user should know: weights that got another type, and what GGUF could not express.
 std::vector<std::string> quantize_model(const Model& in, const std::string& type,
                                         const std::filesystem::path& out, ThreadPool& pool,
-                                        const Progress& progress = {});
+                                        const Progress& progress = {},
+                                        Replace replace = Replace::same_kind);
 
 // GGUF's rope_freqs.weight: by what each frequency is divided. Empty when none is. [head_dim / 2]
 std::vector<float> rope_divisors(const Config& config);

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/file.h"
+#include "base/atomic_file.h"
 #include "model/model.h"
 #include "model/tensor_plan.h"
 #include "tensor/view.h"
@@ -50,7 +50,7 @@ void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model);
 class GgufWriter {
  public:
   GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
-             std::vector<TensorPlan> tensors);
+             std::vector<TensorPlan> tensors, Replace replace = Replace::same_kind);
   void append(std::span<const std::byte> bytes);  // next bytes of the current tensor
   void commit();                                  // all tensors complete, file renamed into place
 

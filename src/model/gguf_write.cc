@@ -88,8 +88,8 @@ class Header {
 }  // namespace
 
 GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
-                       std::vector<TensorPlan> tensors)
-    : file_(path), tensors_(std::move(tensors)) {
+                       std::vector<TensorPlan> tensors, Replace replace)
+    : file_(path, replace, {"a GGUF"}), tensors_(std::move(tensors)) {
   Header header;
   header.number<uint32_t>(0x46554747);
   header.number<uint32_t>(3);

@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/file_use.h"
 #include "base/joined.h"
 #include "base/printable.h"
 #include "model/gguf.h"
@@ -41,6 +42,7 @@ void open_gguf(const fs::path& path, Need need, Model& model) {
 }
 
 void open_folder(const fs::path& folder, Need need, const Progress& progress, Model& model) {
+  add_inputs_of(folder);
   if (is_there(folder / "config.json") || is_there(folder / "tokenizer.json"))
     return fill_model_from_folder(folder, need, progress, model);
   const auto files =

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
+#include "base/atomic_file.h"
 #include "base/progress.h"
 #include "model/model.h"
 #include "model/tensor_plan.h"

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "base/atomic_folder.h"
 #include "base/error.h"
 #include "model/convert.h"
 #include "model/gguf_metadata.h"
@@ -145,7 +146,8 @@ void write_tensors(const std::vector<WeightSpec>& specs, const std::vector<Tenso
 }
 
 std::vector<std::string> write_gguf(const Config& config, const TypeMix& type, uint64_t seed,
-                                    const std::filesystem::path& out, const Progress& progress) {
+                                    const std::filesystem::path& out, const Progress& progress,
+                                    Replace replace) {
   std::vector<std::string> notes;
   const std::vector<WeightSpec> specs = weight_specs(config, NameStyle::gguf);
   const std::vector<TensorPlan> plans = plan_types(type, config, specs, notes);
@@ -156,12 +158,21 @@ std::vector<std::string> write_gguf(const Config& config, const TypeMix& type, u
   GgufMetadata tokenizer =
       vocabulary_to_gguf(synthetic_vocabulary(config), config.vocab, out.string(), notes);
   std::move(tokenizer.begin(), tokenizer.end(), std::back_inserter(metadata));
-  GgufWriter writer(out, metadata, std::move(written));
+  GgufWriter writer(out, metadata, std::move(written), replace);
   write_tensors(specs, plans, seed, progress, writer);
   if (!divisors.empty()) writer.append(std::as_bytes(std::span(divisors)));
   writer.commit();
   return notes;
 }
+
+// What is written below, and so what a folder may hold that is replaced.
+constexpr FolderKind kCheckpoint = {"a synthetic checkpoint", [](std::string_view file) {
+                                      return file == "config.json" ||
+                                             file == "generation_config.json" ||
+                                             file == "tokenizer.json" ||
+                                             file == "tokenizer_config.json" ||
+                                             file == "model.safetensors";
+                                    }};
 
 void write_text(const std::filesystem::path& path, const std::string& text) {
   AtomicFile file(path);
@@ -170,37 +181,38 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 }
 
 std::vector<std::string> write_folder(const Config& config, const TypeMix& type, uint64_t seed,
-                                      const std::filesystem::path& out, const Progress& progress) {
+                                      const std::filesystem::path& out, const Progress& progress,
+                                      Replace replace) {
   if (info(type.base).block_values != 1)
     throw Error(ErrorCode::usage, out.string(),
                 fmt::format("a safetensors folder cannot hold {}", type.name),
                 "use f32, f16 or bf16, or a name that ends in .gguf");
-  std::error_code error;
-  std::filesystem::create_directories(out, error);
-  if (error) fail_input(out.string(), "cannot create: {}", error.message());
+  AtomicFolder folder(out, replace, kCheckpoint);
   const Vocabulary vocabulary = synthetic_vocabulary(config);
-  write_text(out / "config.json", hf_config_json(config, type.base, vocabulary));
-  write_text(out / "generation_config.json", hf_generation_config_json(vocabulary));
-  write_text(out / "tokenizer.json", hf_tokenizer_json(vocabulary));
-  write_text(out / "tokenizer_config.json", hf_tokenizer_config_json(vocabulary, config));
+  write_text(folder.file("config.json"), hf_config_json(config, type.base, vocabulary));
+  write_text(folder.file("generation_config.json"), hf_generation_config_json(vocabulary));
+  write_text(folder.file("tokenizer.json"), hf_tokenizer_json(vocabulary));
+  write_text(folder.file("tokenizer_config.json"), hf_tokenizer_config_json(vocabulary, config));
   const std::vector<WeightSpec> specs = weight_specs(config, NameStyle::hugging_face);
   std::vector<TensorPlan> plans;
   for (const WeightSpec& spec : specs)
     plans.push_back({spec.name, type.base, spec.rows, spec.cols});
-  SafetensorsWriter writer(out / "model.safetensors", plans);
+  SafetensorsWriter writer(folder.file("model.safetensors"), plans);
   write_tensors(specs, plans, seed, progress, writer);
   writer.commit();
+  folder.commit();
   return {};
 }
 
 }  // namespace
 
 std::vector<std::string> synthesize(const Config& config, const std::string& type, uint64_t seed,
-                                    const std::filesystem::path& out, const Progress& progress) {
+                                    const std::filesystem::path& out, const Progress& progress,
+                                    Replace replace) {
   check(config, "shape");
   const TypeMix& type_mix = find_type_mix(type);
-  return out.extension() == ".gguf" ? write_gguf(config, type_mix, seed, out, progress)
-                                    : write_folder(config, type_mix, seed, out, progress);
+  return out.extension() == ".gguf" ? write_gguf(config, type_mix, seed, out, progress, replace)
+                                    : write_folder(config, type_mix, seed, out, progress, replace);
 }
 
 }  // namespace tyto

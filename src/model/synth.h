@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/progress.h"
 #include "model/config.h"
 #include "text/vocabulary.h"
@@ -17,8 +18,8 @@ namespace tyto {
 // bf16 only). `type` is one of type_mix_names(). The same config, type and seed give the same bytes
 // on every machine. Memory stays at a few rows. Returns notes as quantize_model does.
 std::vector<std::string> synthesize(const Config& config, const std::string& type, uint64_t seed,
-                                    const std::filesystem::path& out,
-                                    const Progress& progress = {});
+                                    const std::filesystem::path& out, const Progress& progress = {},
+                                    Replace replace = Replace::same_kind);
 
 // A byte-level vocabulary of config.vocab tokens at most: 256 bytes, merges of English letters, and
 // the special tokens of the model's family at their public ids.

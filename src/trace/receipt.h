@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_kind.h"
 #include "trace/energy_meter.h"
 #include "trace/plausibility.h"
 #include "trace/requirement.h"
@@ -99,6 +100,7 @@ struct ReceiptContext {
 };
 
 // The receipt as JSON; docs/profile.md describes the fields.
+inline constexpr FileKind kReceiptFile = {"a receipt", "{\n  \"schema\": \"tyto-receipt-"};
 std::string receipt_json(const Receipt& receipt, const ReceiptContext& context);
 
 }  // namespace tyto

@@ -34,7 +34,7 @@ class Files(CliTest):
         self.assertEqual(tyto("quantize", "-m", self.model, "--type", "q8_0", "-o", out).returncode, 0)
         self.assertIn("q8_0", tyto("inspect", "-m", out).stdout)
         self.assertEqual(tyto("run", "-m", out, "-p", "x", "--raw", "-n", "2").returncode, 0)
-        self.check_error(tyto("quantize", "-m", self.model, "--type", "q8_0", "-o", self.model), 2, "itself")
+        self.check_error(tyto("quantize", "-m", self.model, "--type", "q8_0", "-o", self.model), 2, "is in use")
         self.check_error(tyto("quantize", "-m", self.model, "--type", "q3_z", "-o", out), 2, "q3_z")
         again = self.work / "again.gguf"
         tyto("synth", "--shape", "tiny", "-o", again)

@@ -11,13 +11,15 @@ from pathlib import Path
 
 TYTO, FIXTURES = sys.argv[1], Path(sys.argv[2])
 STATE = tempfile.TemporaryDirectory()  # results go here, not to the user's ledger
+CACHE = tempfile.TemporaryDirectory()  # and what is kept between runs here
+os.environ.update(XDG_STATE_HOME=STATE.name, XDG_CACHE_HOME=CACHE.name)
 ROOT = Path(__file__).resolve().parents[2]
 OWLET = ROOT / "models" / "owlet"
 
 
 def tyto(*args, text="", environment=None):
     result = subprocess.run([TYTO, *map(str, args)], input=text.encode(), capture_output=True, timeout=120,
-                            env={**os.environ, "XDG_STATE_HOME": STATE.name, **(environment or {})})
+                            env={**os.environ, **(environment or {})})
     result.stdout = result.stdout.decode(errors="replace")
     result.stderr = result.stderr.decode(errors="replace")
     return result

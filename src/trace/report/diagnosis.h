@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_kind.h"
 #include "trace/report/table.h"
 #include "trace/requirement.h"
 
@@ -60,7 +61,12 @@ std::vector<std::optional<double>> residual_cosines(const Diagnosis& diagnosis, 
 
 std::string diagnosis_verdict(const Diagnosis& diagnosis);
 std::vector<Table> diagnosis_tables(const Diagnosis& diagnosis);
+inline constexpr FileKind kDiagnosisPage = {
+    "a diagnosis's page",
+    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+    "<meta name=\"generator\" content=\"tyto diagnose\">"};
 std::string diagnosis_html(const Diagnosis& diagnosis);  // one page, nothing loaded from elsewhere
+inline constexpr FileKind kDiagnosisFile = {"a diagnosis", "{\n  \"schema\": \"tyto-diagnosis-"};
 std::string diagnosis_json(const Diagnosis& diagnosis);  // docs/verify.md describes it
 
 }  // namespace tyto

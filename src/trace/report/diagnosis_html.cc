@@ -100,12 +100,11 @@ std::string tiles(const Diagnosis& diagnosis) {
 std::string diagnosis_html(const Diagnosis& diagnosis) {
   const std::string title = diagnosis.model + " on " + diagnosis.device;
   std::string out = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+      "{6}<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
       "<title>{0}: diagnosis</title><style>{1}{2}</style></head><body><header><h1>{0}</h1>"
       "<p class=\"muted\">{3} · {4} · tyto {5}</p></header><main>",
       escaped(title), kStyle, kMapStyle, escaped(diagnosis.settings), escaped(diagnosis.time),
-      escaped(diagnosis.version));
+      escaped(diagnosis.version), kDiagnosisPage.beginning);
   out += tiles(diagnosis) + "<p>" + escaped(diagnosis_verdict(diagnosis)) + "</p>";
   out += map_section(diagnosis);
   for (const Table& table : diagnosis_tables(diagnosis))

@@ -245,12 +245,11 @@ std::string html_report(const Profile& profile) {
       facts.model_name + " on " +
       joined(facts.devices | std::views::filter(is_accelerator), ", ", &DeviceFacts::name);
   std::string out = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+      "{5}<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
       "<title>{0}: profile</title><style>{1}</style></head><body><header><h1>{0}{2}</h1>"
       "<p class=\"muted\">{3} · tyto {4}</p></header><main>",
       escaped(title), kStyle, badge(is_modelled(profile)), escaped(facts.origin.time),
-      escaped(facts.origin.version));
+      escaped(facts.origin.version), kProfilePage.beginning);
   if (!profile.sweep.empty()) out += section(sweep_table(profile), sweep_drawing(profile));
   if (!profile.runs.empty()) out += run_sections(profile);
   return out + "</main><footer class=\"muted\"><p>Made by <code>" + escaped(facts.origin.command) +

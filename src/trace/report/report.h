@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_kind.h"
 #include "trace/profile.h"
 #include "trace/report/summary.h"
 #include "trace/report/table.h"
@@ -15,12 +16,19 @@ namespace tyto {
 std::vector<Table> report_tables(const Profile& profile);
 
 std::string text_report(const Profile& profile, bool colour);
+inline constexpr FileKind kProfilePage = {
+    "a profile's page",
+    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+    "<meta name=\"generator\" content=\"tyto profile\">"};
 std::string html_report(const Profile& profile);  // one page, nothing loaded from elsewhere
 
 // Chrome trace-event JSON, which ui.perfetto.dev and chrome://tracing read.
+inline constexpr FileKind kPerfettoFile = {
+    "a trace of Tyto's", "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"tyto\":"};
 std::string perfetto_report(const Profile& profile, const ProfileRun& run);
 
 // The profile itself and the rows of the report; docs/profile.md describes the schema.
+inline constexpr FileKind kProfileFile = {"a profile", "{\"schema\":\"tyto-profile-"};
 std::string json_report(const Profile& profile);
 // Reads what json_report wrote. `name` is how errors call it.
 Profile profile_from_json(const std::string& text, const std::string& name);

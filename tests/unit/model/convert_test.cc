@@ -66,8 +66,8 @@ TEST(Convert, EveryTypeIsCloseToItsSource) {
   synthesize(blocky_config(), "f32", 1, scratch / "hf");
   const Model source = open_model(scratch / "hf");
   for (const std::string& type : type_mix_names()) {
-    EXPECT_TRUE(convert(source, type, scratch / "m.gguf").empty()) << type;
-    const Model result = open_model(scratch / "m.gguf");
+    EXPECT_TRUE(convert(source, type, scratch / (type + ".gguf")).empty()) << type;
+    const Model result = open_model(scratch / (type + ".gguf"));
     const Comparison rows =
         compare(values_of(result.weights.layers[0].up), values_of(source.weights.layers[0].up));
     EXPECT_GT(rows.cosine, 0.99) << type;

@@ -60,8 +60,8 @@ Config pooled_config() {
 }
 
 TEST(Synth, SameSeedSameBytes) {
-  const Scratch scratch;
   for (const char* type : {"bf16", "q4_0", "q6_k"}) {
+    const Scratch scratch;
     synthesize(pooled_config(), type, 1, scratch / "a.gguf");
     synthesize(pooled_config(), type, 1, scratch / "b.gguf");
     synthesize(pooled_config(), type, 2, scratch / "c.gguf");
@@ -79,8 +79,8 @@ TEST(Synth, TheBytesAreTheSameOnEveryMachine) {
 }
 
 TEST(Synth, WeightsAreOfUsefulSize) {
-  const Scratch scratch;
   for (const char* type : {"f32", "q8_0", "q4_0"}) {
+    const Scratch scratch;
     synthesize(pooled_config(), type, 1, scratch / "a.gguf");
     const Model model = open_model(scratch / "a.gguf");
     const TensorView& embedding = model.weights.embedding;

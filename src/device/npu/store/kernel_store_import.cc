@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <list>
 #include <set>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -328,6 +330,7 @@ bool holds(const fs::path& path, const StoredImage& image) {
 // Copies of images that were not in the store; gone again unless kept.
 struct NewFiles {
   std::vector<fs::path> paths;
+  std::list<PartialPath> unrecorded;  // the same, until the manifest speaks of them
   bool keep = false;
   ~NewFiles() {
     std::error_code ignored;
@@ -343,9 +346,10 @@ void copy_image(const fs::path& store, const fs::path& source, StoredImage& imag
     const std::string content = read_text_file(source, kImageLimit);
     if (to_hex(hash_bytes(bytes_of(content))) != image.hash)
       fail_input(source.string(), "changed while it was imported");
-    AtomicFile file(target);
+    AtomicFile file(target, Replace::own_state);
     file.write(content);
     created.paths.push_back(target);
+    created.unrecorded.emplace_back(target.string());
     file.commit();
   }
   image.mtime_ns = mtime_ns(target);
@@ -388,6 +392,7 @@ ImportReport import_kernels(const fs::path& store, const fs::path& folder,
                 fmt::format("with these there would be {} int8 GEMMs, and at most {} are used",
                             gemms, kMaxGemmSlots),
                 "`tyto kernels rm` those of another K first");
+  created.unrecorded.clear();
   write_manifest(store, manifest);
   created.keep = true;
   report.images_written = created.paths.size();

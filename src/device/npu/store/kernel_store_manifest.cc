@@ -10,6 +10,7 @@
 #include <limits>
 #include <set>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -203,7 +204,7 @@ void write_manifest(const std::filesystem::path& store, KernelManifest manifest)
             [](const KernelEntry& a, const KernelEntry& b) { return a.name < b.name; });
   const std::string text = to_json(manifest);
   from_json(text, "new " + manifest_path(store).string());
-  AtomicFile file(manifest_path(store));
+  AtomicFile file(manifest_path(store), Replace::own_state);
   file.write(text);
   file.commit();
 }

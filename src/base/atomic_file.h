@@ -1,0 +1,67 @@
+// Writes that never leave half a file, and that replace nothing by accident.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/file_kind.h"
+#include "base/file_use.h"
+#include "base/signal_tables.h"
+
+namespace tyto {
+
+// What may stand where an output goes. An empty file may always, a file in use (base/file_use.h)
+// never but for the last of these.
+enum class Replace {
+  same_kind,
+  any_kind,   // the user forces it
+  own_state,  // what Tyto keeps for itself, reads and writes again
+};
+
+// Writes beside the target and renames on commit(); without commit() the target is untouched and
+// nothing is left. Where the target is a link, the file it leads to is replaced and the link stays.
+// A target that may not be replaced is an Error at once, and checked again by commit().
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::filesystem::path& path, Replace replace = Replace::same_kind,
+                      const FileKind& kind = {});
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  void pad_to(uint64_t alignment);
+  uint64_t position() const { return position_; }
+  void commit();
+
+ private:
+  void check_target() const;
+  void open_partial();
+
+  std::filesystem::path path_;  // links followed
+  Replace replace_;
+  FileKind kind_;
+  std::optional<PendingReplacement> replacement_;
+  std::optional<PartialPath> partial_;  // what is written to, until it is the target
+  std::FILE* file_ = nullptr;
+  uint64_t position_ = 0;
+};
+
+// The last component's links followed, also to where there is nothing yet.
+std::filesystem::path without_links(std::filesystem::path path);
+
+// Where a target is written before it is renamed: beside it, and this process's own.
+std::filesystem::path partial_path_of(const std::filesystem::path& target);
+
+// Removes what killed processes left of a target. Whoever writes holds a lock on what it writes
+// (lock_partial), so what nobody holds is nobody's.
+void remove_left_over(const std::filesystem::path& target);
+void lock_partial(int descriptor);
+
+}  // namespace tyto

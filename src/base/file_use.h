@@ -1,0 +1,47 @@
+// Which files this process reads and which it is about to replace. No file is ever both, by
+// whatever path or link to it: the second of the two uses is an Error.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace tyto {
+
+// A file itself, whatever it is called. With the time it was made, because a deleted file's number
+// is given to another; file systems that do not know it say 0.
+struct FileId {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  int64_t made_ns = 0;
+  auto operator<=>(const FileId&) const = default;
+};
+
+// Of a regular file, links followed. Nothing where there is none.
+std::optional<FileId> file_id(int descriptor);
+std::optional<FileId> file_id(const std::filesystem::path& path);
+
+// From now on an input; `path` is for the Error.
+void add_input(const FileId& id, const std::filesystem::path& path);
+
+// Every file of a folder that something is read from: a model is its whole checkpoint.
+void add_inputs_of(const std::filesystem::path& folder);
+
+// Throws when the file is an input, or one of the standard streams.
+void check_not_in_use(const std::filesystem::path& path);
+
+// That a file is about to be replaced, for as long as this lives.
+class PendingReplacement {
+ public:
+  PendingReplacement() = default;
+  explicit PendingReplacement(const std::filesystem::path& path);  // which is not in use
+  ~PendingReplacement();
+  PendingReplacement(const PendingReplacement&) = delete;
+  PendingReplacement& operator=(const PendingReplacement&) = delete;
+
+ private:
+  std::optional<FileId> id_;  // none: there is no such file yet
+};
+
+}  // namespace tyto

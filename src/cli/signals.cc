@@ -1,0 +1,58 @@
+#include "cli/signals.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "base/signal_tables.h"
+
+namespace tyto {
+namespace {
+
+// Sanitizers have a handler of their own, which gets what is not ours.
+struct sigaction bus_action_before = {};
+
+void end_by_signal(int signal) {
+  remove_partial_paths();
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);  // pending until this handler returns, and then it ends the program
+}
+
+void print_line(const char* text) {
+  const char* const parts[] = {"tyto: ", text, "\n"};
+  for (const char* part : parts) (void)!::write(STDERR_FILENO, part, std::strlen(part));
+}
+
+void on_bus_error(int, siginfo_t* about, void*) {
+  const auto* address = static_cast<const std::byte*>(about->si_addr);
+  const char* loss = about->si_code == BUS_ADRERR ? loss_of({address, 1}) : nullptr;
+  if (loss == nullptr) {
+    ::sigaction(SIGBUS, &bus_action_before, nullptr);
+    return;  // and the same instruction faults again
+  }
+  remove_partial_paths();
+  print_line(loss);
+  ::_exit(1);
+}
+
+void end_by(int signal) {
+  struct sigaction action = {};
+  if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = end_by_signal;
+  ::sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+void handle_signals() {
+  ::signal(SIGPIPE, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) end_by(signal);
+  struct sigaction action = {};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, &bus_action_before);
+}
+
+}  // namespace tyto

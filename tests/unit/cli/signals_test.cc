@@ -1,0 +1,101 @@
+#include "cli/signals.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/atomic_folder.h"
+#include "base/file.h"
+
+namespace tyto {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SignalsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+    folder_ =
+        fs::temp_directory_path() /
+        (std::string("tyto_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  fs::path folder_;
+};
+
+TEST_F(SignalsTest, WhatIsHalfWrittenIsRemovedAndTheSignalEndsTheProgram) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    EXPECT_EXIT(
+        {
+          handle_signals();
+          AtomicFile file(folder_ / "report");
+          file.write("half");
+          AtomicFolder folder(folder_ / "folder", Replace::same_kind, {"anything", nullptr});
+          AtomicFile first(folder.file("below/a"));
+          first.commit();
+          AtomicFile second(folder.file("below/b"));
+          AtomicFile done(folder_ / "done");
+          done.write("whole");
+          done.commit();
+          ::raise(signal);
+        },
+        testing::KilledBySignal(signal), "");
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(folder_))
+    left.push_back(entry.path().filename().string());
+  EXPECT_EQ(left, std::vector<std::string>{"done"});
+}
+
+TEST_F(SignalsTest, AnIgnoredSignalStaysIgnored) {
+  EXPECT_EXIT(
+      {
+        ::signal(SIGHUP, SIG_IGN);  // as nohup does
+        handle_signals();
+        ::raise(SIGHUP);
+        ::_exit(7);
+      },
+      testing::ExitedWithCode(7), "");
+}
+
+TEST_F(SignalsTest, AFileThatBecameShorterIsOneLine) {
+  const auto read_what_is_gone = [&] {
+    handle_signals();
+    std::ofstream(folder_ / "model") << std::string(1 << 20, 'x');
+    const MappedFile file(folder_ / "model");
+    AtomicFile report(folder_ / "report");
+    fs::resize_file(folder_ / "model", 4096);
+    // On any thread: workers read the weights.
+    std::thread([&] {
+      const volatile std::byte* byte = &file.bytes()[500000];
+      (void)*byte;
+    }).join();
+  };
+  EXPECT_EXIT(read_what_is_gone(), testing::ExitedWithCode(1),
+              "^tyto: .*/model: became shorter or unreadable while it was in use\n$");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+}
+
+TEST_F(SignalsTest, AnotherBusErrorIsNotOurs) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer has a word to say then";
+#endif
+  const auto read_what_is_gone = [&] {
+    handle_signals();
+    std::FILE* file = std::tmpfile();
+    void* memory = ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE, ::fileno(file), 0);
+    (void)*static_cast<const volatile char*>(memory);
+  };
+  EXPECT_EXIT(read_what_is_gone(), testing::KilledBySignal(SIGBUS), "^$");
+}
+
+}  // namespace
+}  // namespace tyto
