@@ -113,7 +113,7 @@ class Conversation {
     if (std::exchange(said_verified_, true)) return "";
     const Verification found = verification_of(combination_of(engine_, flags_.engine));
     if (!found.warning.empty()) note_below("tyto: " + found.warning);
-    return verified_clause(found, flags_.engine);
+    return identity_clause(engine_.identity()) + verified_clause(found, flags_.engine);
   }
 
   Engine& engine_;

@@ -6,12 +6,14 @@
 
 #include "base/file.h"
 #include "cli/flags.h"
+#include "cli/terminal.h"
 #include "device/cpu/inner_loops.h"
 #include "engine/engine.h"
-#include "model/weight_hash.h"
 
 namespace tyto {
 namespace {
+
+constexpr double kNoticeableSeconds = 0.5;
 
 // The driver of a real NPU; the others are part of the program and differ by instruction set.
 std::string driver_of(const EngineFlags& flags, bool is_host, bool is_virtual) {
@@ -27,11 +29,11 @@ std::string driver_of(const EngineFlags& flags, bool is_host, bool is_virtual) {
 
 }  // namespace
 
-Combination combination_of(const Engine& engine, const EngineFlags& flags) {
+Combination combination_of(Engine& engine, const EngineFlags& flags) {
   const DeviceInfo device = engine.devices().front();
   const bool is_npu = !device.shares_host_memory;
   Combination result{.tyto = TYTO_VERSION,
-                     .weights = weight_hash(engine.model()).hash,
+                     .weights = engine.identity(progress_bar()).hash,
                      .driver = driver_of(flags, device.shares_host_memory, device.is_virtual),
                      .device = flags.device,
                      .fusion = flags.fusion,
@@ -43,6 +45,11 @@ Combination combination_of(const Engine& engine, const EngineFlags& flags) {
   std::sort(result.images.begin(), result.images.end());
   result.images.erase(std::unique(result.images.begin(), result.images.end()), result.images.end());
   return result;
+}
+
+std::string identity_clause(const ModelIdentity& identity) {
+  if (identity.seconds < kNoticeableSeconds) return "";
+  return fmt::format(" · model hashed in {:.1f} s", identity.seconds);
 }
 
 std::string verified_clause(const Verification& verification, const EngineFlags& flags) {

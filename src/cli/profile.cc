@@ -73,7 +73,6 @@ std::string sampling_text(const SamplerOptions& options) {
 Profile new_profile(Engine& engine, const ProfileFlags& flags, const SamplerOptions& sampling) {
   const Model& model = engine.model();
   Profile profile;
-  profile.facts.origin = receipt_context(engine, flags.engine.fusion);
   profile.facts.model_name =
       model.config.name.empty() ? model.path.filename().string() : model.config.name;
   profile.facts.layers = model.config.layers;
@@ -123,6 +122,7 @@ Profile record_prompt(const ProfileFlags& flags) {
     if (i == 0) print(only_text(text) + "\n\n");
   }
   profile.names = engine.trace().names();
+  profile.facts.origin = receipt_context(engine, flags.engine.fusion);
   if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
   return profile;
 }
@@ -172,6 +172,7 @@ Profile record_sweep(const ProfileFlags& flags) {
     profile.sweep.push_back(std::move(row));
   }
   profile.names = engine.trace().names();
+  profile.facts.origin = receipt_context(engine, flags.engine.fusion);
   return profile;
 }
 

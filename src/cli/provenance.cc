@@ -12,8 +12,8 @@
 
 #include "base/file.h"
 #include "base/utc_time.h"
+#include "cli/terminal.h"
 #include "engine/engine.h"
-#include "model/weight_hash.h"
 
 namespace tyto {
 namespace {
@@ -44,17 +44,19 @@ std::string command_line() {
   return result;
 }
 
-ReceiptContext receipt_context(const Engine& engine, const std::string& fusion) {
+ReceiptContext receipt_context(Engine& engine, const std::string& fusion) {
   const Model& model = engine.model();
-  const WeightHash weights = weight_hash(model);
+  const ModelIdentity& identity = engine.identity(progress_bar());
   return {.version = TYTO_VERSION,
           .time = utc_now(),
           .command = command_line(),
           .model = model.path.string(),
           .model_format = model.format,
           .weight_bytes = model.weight_bytes(),
-          .weights_hash = weights.hash,
-          .weights_hash_form = weights.form,
+          .weights_hash = identity.hash,
+          .weights_hash_form = identity.form,
+          .identity_seconds = identity.seconds,
+          .identity_cached = identity.is_cached,
           .fusion = fusion,
           .limits = engine.limits()};
 }

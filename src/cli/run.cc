@@ -55,8 +55,9 @@ void run(const RunFlags& flags) {
   print(held + "\n");
   if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
   const Verification verification = verification_of(combination_of(engine, flags.engine));
-  note(fmt::format("ready in {:.0f} ms · {} · stopped at {}{}", engine.setup_seconds() * 1e3,
+  note(fmt::format("ready in {:.0f} ms · {} · stopped at {}{}{}", engine.setup_seconds() * 1e3,
                    receipt_line(answer.receipt), name(answer.reason),
+                   identity_clause(engine.identity()),
                    verified_clause(verification, flags.engine)));
   if (!verification.warning.empty()) note("tyto: " + verification.warning);
   for (const std::string& line : energy_lines(answer.receipt)) note("energy · " + line);

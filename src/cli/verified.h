@@ -12,7 +12,7 @@ namespace tyto {
 // Everything that decides what a run computes. Two runs with equal combinations give equal results.
 struct Combination {
   std::string tyto;     // version: the cpu's kernels are in the program itself
-  std::string weights;  // hash of the files
+  std::string weights;  // the model's identity, and not its weights' alone
   std::string driver;
   std::string device;
   std::string fusion;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/joined.h"
@@ -25,6 +26,13 @@ void check_can_require(const Requirement& require, const std::vector<DeviceInfo>
   }
   throw Error(ErrorCode::require, flag, "no such device is in use",
               "`tyto devices` lists what this machine has; choose one with --device");
+}
+
+// Without a home for caches every identity is made anew.
+std::filesystem::path kept_hashes() try {
+  return cache_folder() / "file-hashes.jsonl";
+} catch (const Error&) {
+  return {};
 }
 
 template <typename Function>
@@ -79,6 +87,11 @@ const Tokenizer& Engine::tokenizer() const {
     throw Error(ErrorCode::input, model_.path.string(), "has no tokenizer",
                 "put tokenizer.json beside the weights, or use --tokens where a command takes it");
   return *tokenizer_;
+}
+
+const ModelIdentity& Engine::identity(const Progress& progress) {
+  if (!identity_) identity_ = identity_of(model_, kept_hashes(), progress);
+  return *identity_;
 }
 
 std::vector<DeviceInfo> Engine::devices() const {

@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "engine/generate.h"
 #include "llama/pipeline.h"
+#include "model/identity.h"
 #include "model/model.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -48,6 +49,8 @@ class Engine {
   std::vector<DeviceInfo> devices() const;
   unsigned threads() const { return pool_.threads(); }
   double setup_seconds() const { return setup_seconds_; }
+  // Made when it is first asked for, which reads the whole model unless its hashes are kept.
+  const ModelIdentity& identity(const Progress& progress = {});
   const std::vector<LoadedCode>& loaded_code() const { return trace_.loaded_code(); }
 
   std::vector<NamedLimits> limits() const;
@@ -69,7 +72,8 @@ class Engine {
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<PrefixCache> prefixes_;  // of the pipeline's caches
-  double setup_seconds_ = 0;               // from construction to ready for the first token
+  std::optional<ModelIdentity> identity_;
+  double setup_seconds_ = 0;  // from construction to ready for the first token
 };
 
 // How a conversation becomes a prompt (text/chat_text.h). `choice` is a named template, a file, or

@@ -91,8 +91,10 @@ struct ReceiptContext {
   std::string model = {};  // path
   std::string model_format = {};
   uint64_t weight_bytes = 0;
-  std::string weights_hash = {};       // of what was loaded
+  std::string weights_hash = {};       // the identity of the model that was loaded
   std::string weights_hash_form = {};  // exactly what was hashed
+  double identity_seconds = 0;         // that hashing took
+  bool identity_cached = false;        // the weights were hashed in an earlier run
   std::string fusion = {};
   std::vector<NamedLimits> limits = {};
   std::string verified = {};       // "yes", "no", "failed"; empty: nobody looked

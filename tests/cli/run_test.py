@@ -61,13 +61,31 @@ class Run(CliTest):
         self.assertEqual(data["fallbacks"], [])
         self.assertEqual(data["plausibility"]["verdict"], "plausible")
         self.assertEqual(len(data["hashes"]["weights"]), 32)
-        self.assertIn("not of every byte", data["hashes"]["weights_form"])
+        self.assertIn("every byte of 1 weight file", data["hashes"]["weights_form"])
+        self.assertIs(data["model"]["identity_cached"], False)  # it is too new to be trusted by its times
+        self.assertGreater(data["model"]["identity_seconds"], 0)
         self.assertTrue(data["hashes"]["images"])
         self.assertIn("reason", data["energy"])
         self.assertIn("--receipt", data["command"])
         again = self.work / "again.json"
         self.run_model("--raw", "--receipt", again)
         self.assertEqual(json.loads(again.read_text())["hashes"], data["hashes"])
+
+    def test_the_model_is_hashed_once(self):
+        environment = {"XDG_CACHE_HOME": str(self.work / "hashes")}
+        receipt, models = self.work / "hashed.json", []
+        for _ in range(2):
+            self.assertEqual(tyto("run", "-m", OWLET, "-p", "Hi", "-n", "1", "--receipt", receipt,
+                                  environment=environment).returncode, 0)
+            data = json.loads(receipt.read_text())
+            models.append((data["model"]["identity_cached"], data["hashes"]["weights"]))
+        self.assertEqual([cached for cached, _ in models], [False, True])
+        self.assertEqual(models[0][1], models[1][1])
+        kept = self.work / "hashes" / "tyto" / "file-hashes.jsonl"
+        self.assertEqual(len(kept.read_text().splitlines()), 1)
+        # One that cannot be kept is made each time.
+        blocked = {"XDG_CACHE_HOME": str(receipt)}
+        self.assertEqual(tyto("run", "-m", OWLET, "-p", "Hi", "-n", "1", environment=blocked).returncode, 0)
 
     def test_the_virtual_npu_says_what_it_is(self):
         flags = ["-m", OWLET, "-p", "What is 3 plus 4?", "--temp", "0", "--device", "vnpu", "--prompt-rows", "64"]

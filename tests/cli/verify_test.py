@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -132,6 +133,36 @@ class Verify(CliTest):
         garbage.write_text("garbage")
         one_line(self.tyto("verify", "-m", OWLET, "--against", garbage), "garbage.json")
         one_line(self.tyto("verify", "-m", OWLET, "--against", self.work / "absent"), "absent")
+
+    def test_another_model_is_not_the_verified_one(self):
+        model = Path(tempfile.mkdtemp(dir=self.work)) / "owlet"
+        shutil.copytree(OWLET, model)
+        self.assertEqual(self.tyto("verify", "-m", model).returncode, 0)
+        run = ["run", "-m", model, "-p", "Hi", "-n", "1", "--temp", "0"]
+        self.assertNotIn("verified", self.tyto(*run).stderr)
+
+        def changed(name, change):
+            path = model / name
+            before = path.read_bytes()
+            path.write_bytes(change(before))
+            result = self.tyto(*run)
+            path.write_bytes(before)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("never verified", result.stderr, name)
+
+        def flip_signs(content):  # of some weights far from both ends
+            content = bytearray(content)
+            for at in range(10_000_001, 10_000_201, 2):
+                content[at] ^= 0x80
+            return bytes(content)
+        changed("model.safetensors", flip_signs)
+        changed("config.json", lambda text: json.dumps({**json.loads(text), "rope_theta": 50 * json.loads(text).get(
+            "rope_theta", 10000.0)}).encode())
+        config = json.loads((model / "tokenizer_config.json").read_text())
+        self.assertIn("chat_template", config)
+        changed("tokenizer_config.json", lambda _: json.dumps(
+            {**config, "chat_template": config["chat_template"] + " "}).encode())
+        self.assertNotIn("verified", self.tyto(*run).stderr)
 
     def test_several_processes_remember_at_once(self):
         processes = [subprocess.Popen([TYTO, "verify", "-m", self.model, "--fusion", fusion, "-t", "1"],

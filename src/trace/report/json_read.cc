@@ -52,6 +52,8 @@ Facts facts(const Json& json) {
   origin.weight_bytes = json.at("weight_bytes").as_uint(kMost);
   origin.weights_hash = text(json, "weights_hash");
   origin.weights_hash_form = text(json, "weights_hash_form");
+  origin.identity_seconds = json.double_or("identity_seconds", 0);
+  origin.identity_cached = json.bool_or("identity_cached", false);
   origin.fusion = text(json, "fusion");
   facts.model_name = text(json, "model_name");
   facts.layers = static_cast<uint32_t>(json.at("layers").as_uint(kMostLayers));

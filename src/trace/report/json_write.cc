@@ -44,6 +44,8 @@ ordered_json facts_json(const Facts& facts) {
           {"weight_bytes", origin.weight_bytes},
           {"weights_hash", origin.weights_hash},
           {"weights_hash_form", origin.weights_hash_form},
+          {"identity_seconds", origin.identity_seconds},
+          {"identity_cached", origin.identity_cached},
           {"layers", facts.layers},
           {"fusion", origin.fusion},
           {"threads", facts.threads},

@@ -259,7 +259,8 @@ Table receipt_table(const Profile& profile, const ProfileRun& run) {
     add("  refused", reason, RowStyle::alarm);
   for (const std::string& check : receipt.plausibility.checks) add("  holds", check);
   for (const std::string& unknown : receipt.plausibility.unchecked) add("  unchecked", unknown);
-  add("weights", profile.facts.origin.weights_hash + " (of size, header and sampled pages)");
+  add("weights", profile.facts.origin.weights_hash +
+                     " (every byte of the weights, config, tokenizer, template)");
   for (const DeviceCounters& device : receipt.devices)
     if (const std::string list = loaded_text(receipt, device.device); !list.empty())
       add("loaded", device.device + ": " + list);
