@@ -41,8 +41,8 @@ class AirExecutable : public Executable {
 
   Completion wait(std::chrono::milliseconds timeout) override {
     dispatcher_.finish(run_, timeout, call_, work_, binding_.program.launches);
-    if (core_.settings.guard) dispatcher_.checked(guard_.check(rows_, dispatcher_));
     dispatcher_.downloading();
+    if (core_.settings.guard) dispatcher_.checked(guard_.check(rows_, dispatcher_));
     return dispatcher_.end(
         guarded(dispatcher_.where(), [&] { return transfers_.download(rows_); }));
   }

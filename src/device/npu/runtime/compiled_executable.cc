@@ -88,8 +88,8 @@ class CompiledExecutable : public Executable {
 
   Completion wait(std::chrono::milliseconds timeout) override {
     dispatcher_.finish(run_, timeout, call_, work_, program_.launches.size());
-    if (core_.settings.guard) dispatcher_.checked(guard_.check(call_.rows, dispatcher_));
     dispatcher_.downloading();
+    if (core_.settings.guard) dispatcher_.checked(guard_.check(call_.rows, dispatcher_));
     return dispatcher_.end(
         guarded(dispatcher_.where(), [&] { return transfers_.download(call_.rows); }));
   }
