@@ -5,6 +5,7 @@
 #   make profile [MODEL=path] [PROMPT="..."] [N_TOKENS=30] [DEVICE=cpu] [PROFILE_FLAGS="--html p.html"]
 #   make plugin LLAMA_CPP=DIR      the llama.cpp plug-in, for a llama.cpp built from the checkout DIR
 #   make test-ggml [LLAMA_CPP=DIR] the plug-in inside stock llama.cpp programs, which are fetched and built once
+#   make attack [ATTACK_SIZE=full] [ATTACK_FLAGS="--seed 7"]   hostile files, failing devices, forged evidence (docs/attack.md)
 #   make test | test-model | build | format | tidy | fuzz | clean
 
 PROMPT ?= Tell me a story about a fox who finds a lamp.
@@ -12,6 +13,8 @@ N_TOKENS ?= 300
 DEVICE ?= cpu
 MODEL ?=
 FUZZ_SECONDS ?= 60
+ATTACK_SIZE ?= full
+ATTACK_FLAGS ?= --write bench/results/attack
 LLAMA_CPP ?=
 PLUGIN_WERROR ?= OFF
 export PROMPT MODEL LLAMA_CPP
@@ -27,7 +30,7 @@ GGML_TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git $(if $(shell co
 FUZZ_PACKAGES := $(BUILD_PACKAGES) clang-19 libclang-rt-19-dev
 TIDY_PACKAGES := $(TEST_PACKAGES) clang-tidy-19
 
-.PHONY: run chat bench profile build plugin test test-model test-ggml format format-check tidy fuzz clean
+.PHONY: run chat bench profile build plugin test test-model test-ggml attack format format-check tidy fuzz clean
 
 run: build
 	@$(TYTO) run $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE)
@@ -76,6 +79,11 @@ test-ggml:
 	@cmake --build --preset release --target ggml_test
 	@build/release/ggml_test --gtest_brief=1
 	@tests/ggml/run_tests.py
+
+# The program that users run; the small attack of `make test` is of the one with sanitizers.
+attack: build
+	@tools/install_packages python3
+	@tests/attack/attack.py $(TYTO) tests/golden/data --size $(ATTACK_SIZE) $(ATTACK_FLAGS)
 
 format:
 	@tools/install_packages clang-format-19

@@ -42,7 +42,8 @@ def parse_arguments():
     parser.add_argument("--case", metavar="FAMILY/KIND/NUMBER", help="one case, as a violation names it")
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--write", type=Path, metavar="DIR", help="put the table there, as Markdown and JSON")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the files of cases that broke a law there")
+    parser.add_argument("--keep", type=Path, metavar="DIR",
+                        help="leave the files of cases that broke a law there, to run the program on again")
     parser.add_argument("--address-space", type=int, default=0, metavar="MB", help="limit each run; not for sanitizers")
     return parser.parse_args()
 
@@ -69,7 +70,7 @@ def attack(context, name):
         FAMILIES[family].KINDS[kind][2](trial, int(number))
     except Exception:
         return name, {"the attack itself failed": 1}, [("the attack itself failed", "", traceback.format_exc(limit=-2))]
-    if trial.violations and arguments.keep or arguments.case and arguments.keep:
+    if arguments.keep and (trial.violations or arguments.case):
         shutil.copytree(folder, arguments.keep / name.replace("/", "-"), symlinks=True, dirs_exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     return (name, dict(collections.Counter(run.outcome for run in trial.runs)),
@@ -159,6 +160,8 @@ def main():
                 broken[f"{family}/{kind}", law].append((name, command, said))
         if digest(stock.whole) != whole:
             broken["all", "changed a file that every case reads"].append(("", "", ""))
+        if arguments.keep and arguments.keep.exists():
+            shutil.copytree(stock.whole, arguments.keep / "whole", dirs_exist_ok=True)
     rows = table({family: cases[family] for family in FAMILIES if cases[family]}, outcomes)
     seconds = time.monotonic() - began
     runs = sum(sum(counts.values()) for counts in outcomes.values())

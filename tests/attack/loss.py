@@ -67,7 +67,7 @@ def ways_to(trial, path):
     link.symlink_to(path)
     os.link(folder / path, hard)
     folder_link.symlink_to(path.parent if path.parent.name else ".")
-    return [path, folder / path, f"checkpoint/../{path}", "link", "hard.json", folder_link.name + "/" + path.name]
+    return [str(path), str(folder / path), f"checkpoint/../{path}", "link", "hard.json", folder_link.name + "/" + path.name]
 
 
 def files_of(folder):

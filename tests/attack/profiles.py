@@ -29,14 +29,19 @@ def base(trial, number):
     return name, copy.deepcopy(trial.stock.profiles[name])
 
 
-def show(trial, number, content):
+def of_one_request(trial, number):
+    """Not of a sweep, which keeps no events."""
+    return base(trial, number % 2)
+
+
+def show(trial, number, content, report=None):
     """Both readers meet the file; what they write beside the text must be whole."""
     path = trial.folder / "profile.json"
     if isinstance(content, dict):
         content = json.dumps(content)
     path.write_bytes(content.encode(errors="surrogateescape") if isinstance(content, str) else content)
     before = digest(path)
-    report = REPORTS[number % len(REPORTS)]
+    report = REPORTS[number % len(REPORTS)] if report is None else report
     shown = trial.run("profile", "--from", path.name, *report)
     pair = [path.name, trial.stock.whole / "vnpu.json"]
     compared = trial.run("profile", "--diff", *(pair if number % 2 else pair[::-1]))
@@ -81,7 +86,7 @@ def truncated(trial, number):
 
 def counters(trial, number):
     """A receipt that says more or less than the events do."""
-    _, profile = base(trial, number - number % 3 + number % 2)  # those with one request
+    _, profile = of_one_request(trial, number)
     device = trial.random.choice(trial.random.choice(profile["runs"])["receipt"]["devices"])
     name = COUNTERS[number % len(COUNTERS)]
     device[name] = trial.random.choice([device[name] * 2 + 1, device[name] // 2, device[name] + 1, 0, 2**53])
@@ -91,7 +96,7 @@ def counters(trial, number):
 
 def events(trial, number):
     """Dispatches removed, repeated or with other work, under counters that stay."""
-    _, profile = base(trial, number - number % 3 + number % 2)
+    _, profile = of_one_request(trial, number)
     columns, kinds = profile["event_columns"], profile["event_kinds"]
     rows = trial.random.choice(profile["runs"])["events"]
     row = trial.random.choice([r for r in rows if kinds[r[columns.index("kind")]] == "submit"])
@@ -108,21 +113,21 @@ def events(trial, number):
 
 def report(trial, number):
     """Numbers that follow from the events are not taken from the file."""
-    name, profile = base(trial, number)
+    name, profile = of_one_request(trial, number)
     paths = [p for p in hostile.places(profile["report"]) if p and isinstance(hostile.at(profile["report"], p), float)]
     for path in trial.random.sample(paths, 5):
         hostile.at(profile["report"], path[:-1])[path[-1]] *= 1000
-    shown, _ = show(trial, number // 4 * 4, profile)
+    shown, _ = show(trial, number, profile, report=[])
     trial.demand(shown, shown.code != 0 or shown.out == trial.stock.shown[name], "shows numbers that the file made up")
 
 
 def verdict(trial, number):
     """The stored verdict is made up."""
-    name, profile = base(trial, number - number % 3 + number % 2)
+    _, profile = of_one_request(trial, number)
     judged = trial.random.choice(profile["runs"])["receipt"]["plausibility"]
     judged["verdict"] = trial.random.choice(["plausible", "implausible", "unchecked", "proven", hostile.ESCAPES])
     judged["checks"] = ["vnpu prefill: 1e9 GB/s of at most 1e12"]
-    shown, _ = show(trial, number // 4 * 4, profile)
+    shown, _ = show(trial, number, profile, report=[])
     trial.demand(shown, shown.code != 0 or b"1e9 GB/s" not in shown.out, "shows a verdict that the file made up")
 
 
@@ -139,7 +144,7 @@ def too_fast(trial, number):
         for device in (*receipt["devices"], *receipt["phases"]["prefill"], *receipt["phases"]["decode"]):
             for name in ("bytes", "flops"):
                 device[name] *= factor
-    shown, _ = show(trial, number // 4 * 4, profile)
+    shown, _ = show(trial, number, profile, report=[])
     said = [line.split() for line in shown.out.decode(errors="replace").splitlines() if line.startswith("plausibility")]
     trial.demand(shown, shown.code != 0 or ["plausibility", "plausible"] not in said,
                  "calls plausible what no device can do")

@@ -38,6 +38,7 @@ class Run:
     rss_bytes: int
     timed_out: bool
     sent: int = 0  # the signal that the trial sent
+    heard: bool = True  # somebody listens to stderr
     outcome: str = ""
 
     @property
@@ -54,7 +55,7 @@ class Run:
 # Commands whose exit code 1 is a verdict: what was found is on stdout, and notes may stand on stderr.
 VERDICTS = {"verify", "diagnose", "doctor", "validate", "kernels", "results", "receipt"}
 # What these wrote before they failed was true: streamed text, measured rows.
-STREAMS = {"run", "chat", "bench", "profile"}
+STREAMS = {"run", "chat", "bench", "profile", "power"}
 # Bytes for other programs, not text for people.
 EXACT_STDOUT = {"detokenize", "template"}
 
@@ -102,9 +103,9 @@ LAWS = [
     ("wrote control characters or broken UTF-8 to stdout",
      lambda run, limits: run.command not in EXACT_STDOUT and unprintable(run.out)),
     ("failed without exactly one line of error",
-     lambda run, limits: run.code in (1, 2, 3) and not one_line_of_error(run)),
+     lambda run, limits: run.heard and run.code in (1, 2, 3) and not one_line_of_error(run)),
     ("failed, and yet left a result on stdout",
-     lambda run, limits: run.code in (1, 2, 3) and run.out.strip() != b""
+     lambda run, limits: run.heard and run.code in (1, 2, 3) and run.out.strip() != b""
      and run.command not in VERDICTS | STREAMS),
     ("named a device as executing that completed nothing",
      lambda run, limits: CLAIM.search((run.err + run.out).decode(errors="replace")) is not None),
@@ -139,12 +140,15 @@ class Trial:
         here = {"HOME": "home", "XDG_STATE_HOME": "state", "XDG_CACHE_HOME": "cache"}
         return {**kept, **{key: str(self.folder / value) for key, value in here.items()}, **extra}
 
+    def words(self, arguments):
+        """Files that every case reads are named so that the command holds in a kept folder too."""
+        return [os.path.relpath(a, self.folder) if isinstance(a, Path) else str(a) for a in arguments]
+
     def start(self, *arguments, before="", after="", environment=None, stdin=subprocess.DEVNULL):
         """`before` and `after` are of a shell: limits and redirections, which it makes before it becomes the program."""
         if self.limits.address_space_kb:
             before = f"ulimit -v {self.limits.address_space_kb}; " + before
-        arguments = [os.fspath(a) if isinstance(a, (str, Path)) else a for a in arguments]
-        command = [self.program, *arguments]
+        command = [self.program, *self.words(arguments)]
         if before or after:
             command = ["sh", "-c", f'{before} exec "$@" {after}', "sh", *command]
         out, err = (self.folder / name for name in (".stdout", ".stderr"))
@@ -152,7 +156,7 @@ class Trial:
             return subprocess.Popen(command, cwd=self.folder, stdin=stdin, stdout=out_file, stderr=err_file,
                                     env=self.environment(environment or {}), restore_signals=True)
 
-    def finish(self, process, arguments, began, sent=0):
+    def finish(self, process, arguments, began, sent=0, heard=True):
         late = threading.Timer(self.limits.seconds, process.kill)
         late.start()
         try:
@@ -161,9 +165,9 @@ class Trial:
             late.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.monotonic() - began
-        run = Run([str(a) for a in arguments], process.returncode, (self.folder / ".stdout").read_bytes(),
+        run = Run(self.words(arguments), process.returncode, (self.folder / ".stdout").read_bytes(),
                   (self.folder / ".stderr").read_bytes(), seconds, usage.ru_maxrss << 10,
-                  process.returncode == -signal.SIGKILL and seconds >= self.limits.seconds, sent)
+                  process.returncode == -signal.SIGKILL and seconds >= self.limits.seconds, sent, heard)
         run.outcome = "ran correctly" if run.code == 0 else "refused cleanly"
         self.runs.append(run)
         for law, broken in LAWS:
@@ -171,13 +175,13 @@ class Trial:
                 self.violate(run, law)
         return run
 
-    def run(self, *arguments, text="", **how):
+    def run(self, *arguments, text="", heard=True, **how):
         """Runs the program to its end and holds it to the laws."""
         with (self.folder / ".stdin").open("w+b") as stdin:
             stdin.write(text.encode())
             stdin.seek(0)
             began = time.monotonic()
-            return self.finish(self.start(*arguments, stdin=stdin, **how), arguments, began)
+            return self.finish(self.start(*arguments, stdin=stdin, **how), arguments, began, heard=heard)
 
     def violate(self, run, law, detail=""):
         run.outcome = "VIOLATION"
