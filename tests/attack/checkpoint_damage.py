@@ -29,7 +29,8 @@ def config(trial, number):
     folder = checkpoint(trial)
     document = json.loads((folder / "config.json").read_text())
     name = CONFIG_FIELDS[number % len(CONFIG_FIELDS)]
-    change(folder, "config.json", hostile.with_value({**document, name: 0}, (name,), trial.random.choice(hostile.VALUES)))
+    value = trial.random.choice(hostile.VALUES)
+    change(folder, "config.json", hostile.with_value({**document, name: 0}, (name,), value))
     return folder, ANY
 
 
@@ -100,7 +101,8 @@ def weights_bytes(trial, number):
     header, data = safetensors_parts(folder)
     text = json.dumps(header).encode()
     extra = trial.random.randbytes(trial.random.choice([1, 8, 4096]))
-    ways = [lambda: put_safetensors(folder, header, data + extra), lambda: put_safetensors(folder, header, extra + data),
+    ways = [lambda: put_safetensors(folder, header, data + extra),
+            lambda: put_safetensors(folder, header, extra + data),
             lambda: put_safetensors(folder, header, data[:-len(extra)]),
             lambda: put_safetensors(folder, text, data, length=len(text) + trial.random.choice([-1, 1, 8])),
             lambda: put_safetensors(folder, text, data, length=trial.random.choice([0, 1, 2**40, 2**63, 2**64 - 1])),

@@ -145,7 +145,7 @@ class Trial:
         return [os.path.relpath(a, self.folder) if isinstance(a, Path) else str(a) for a in arguments]
 
     def start(self, *arguments, before="", after="", environment=None, stdin=subprocess.DEVNULL):
-        """`before` and `after` are of a shell: limits and redirections, which it makes before it becomes the program."""
+        """`before` and `after` are a shell's limits and redirections, made before it becomes the program."""
         if self.limits.address_space_kb:
             before = f"ulimit -v {self.limits.address_space_kb}; " + before
         command = [self.program, *self.words(arguments)]

@@ -25,7 +25,8 @@ NO_NUMBERS = ["", " ", "abc", "1e3", "0x10", "+5", " 5", "5 ", "5x", "1,,2", "--
               "99999999999999999999", "18446744073709551616", "٣", "1\x1b[2J", "1_000", "1.5.2", "9" * 400]
 # For these a fraction or a power of ten is a number.
 FRACTIONS = ["", "abc", "0x10", "5x", "nan", "inf", "-inf", "1e999", "1\x1b[2J", "1,2", "9" * 400]
-STRANGE = ["\x1b[2J", "\udcff\udcfe", "é" * 50, "\u202egnp", "x" * 100_000, "../../../..", "/dev/null", "%s%n", "-", "{}"]
+STRANGE = ["\x1b[2J", "\udcff\udcfe", "é" * 50, "\u202egnp", "x" * 100_000, "../../../..", "/dev/null", "%s%n", "-",
+           "{}"]
 
 
 def prepare(stock):
@@ -35,8 +36,8 @@ def prepare(stock):
 def flags_of(stock, command):
     """(flag, what its value is called) of a command; no value for switches."""
     text = subprocess.run([stock.program, command, "--help"], capture_output=True, check=True).stdout.decode()
-    found = re.findall(r"^  (?:-\w, )?(--?[\w-]+)(?: ([A-Z][A-Z|=:\[\],.]*|[a-z0-9_]+(?:\|[A-Za-z0-9_-]+)+))?(?:\s{2,}|$)", text,
-                       re.MULTILINE)
+    value = r"[A-Z][A-Z|=:\[\],.]*|[a-z0-9_]+(?:\|[A-Za-z0-9_-]+)+"
+    found = re.findall(rf"^  (?:-\w, )?(--?[\w-]+)(?: ({value}))?(?:\s{{2,}}|$)", text, re.MULTILINE)
     return [(flag, value) for flag, value in found if flag not in ("--help", "--version")]
 
 
@@ -126,13 +127,17 @@ def unknown(trial, number):
     trial.demand(run, run.code in (2, 3), "took a flag that it has not")
 
 
+# Name, value, and whether it has to be refused.
+VARIABLES = [("TYTO_DEVICE", "npu", True), ("TYTO_", "", True), ("TYTO_X\x1b", "1", True), ("HOME", "", False),
+             ("XDG_STATE_HOME", "/proc/x", False), ("XDG_CACHE_HOME", "text.txt", False),
+             ("HF_HUB_CACHE", "\x1b[2J", False), ("LC_ALL", "tlh_QO", False), ("PATH", "", False)]
+
+
 def environment(trial, number):
     """There are no environment controls; folders that cannot be used are no crash."""
     furnish(trial)
     command = COMMANDS[number % len(COMMANDS)]
-    name, value, refused = [("TYTO_DEVICE", "npu", True), ("TYTO_", "", True), ("TYTO_X\x1b", "1", True),
-                            ("HOME", "", False), ("XDG_STATE_HOME", "/proc/x", False), ("XDG_CACHE_HOME", "text.txt", False),
-                            ("HF_HUB_CACHE", "\x1b[2J", False), ("LC_ALL", "tlh_QO", False), ("PATH", "", False)][number % 9]
+    name, value, refused = VARIABLES[number % len(VARIABLES)]
     run = trial.run(*with_flag(command), environment={name: value})
     if refused:
         trial.demand(run, run.code == 2, "ran with an environment variable that means nothing")
