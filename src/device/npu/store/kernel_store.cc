@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_lock.h"
 #include "base/hash.h"
 
 namespace tyto {
@@ -156,7 +157,7 @@ CheckReport check_store(const std::filesystem::path& store, bool full) {
 
   if (times_of(manifest) == old_times) return report;
   try {
-    const StoreLock lock(store);
+    const FileLock lock(lock_path(store));
     // Only what was looked at: an import may have come between.
     KernelManifest current = read_manifest(store);
     for (KernelEntry& entry : current.entries) {
@@ -189,7 +190,7 @@ void remove_kernel(const std::filesystem::path& store, std::string_view name) {
                 "`tyto kernels list` shows the names");
   };
   if (read_manifest(store).find(name) == nullptr) refuse();
-  const StoreLock lock(store);
+  const FileLock lock(lock_path(store));
   KernelManifest manifest = read_manifest(store);
   const auto found =
       std::find_if(manifest.entries.begin(), manifest.entries.end(),
@@ -204,7 +205,7 @@ void remove_kernel(const std::filesystem::path& store, std::string_view name) {
 size_t remove_all_kernels(const std::filesystem::path& store) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(store, ignored)) return 0;
-  const StoreLock lock(store);
+  const FileLock lock(lock_path(store));
   remove_file(manifest_path(store));
   size_t removed = 0;
   for (const std::string& name : files_in_images(store))

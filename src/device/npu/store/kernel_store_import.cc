@@ -9,6 +9,7 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/file_lock.h"
 #include "base/hash.h"
 #include "base/joined.h"
 #include "base/json.h"
@@ -366,7 +367,7 @@ ImportReport import_kernels(const fs::path& store, const fs::path& folder,
   std::error_code error;
   fs::create_directories(store / "images", error);
   if (error) fail_input((store / "images").string(), "cannot create: {}", error.message());
-  const StoreLock lock(store);
+  const FileLock lock(lock_path(store));
   KernelManifest manifest = read_manifest(store);
   NewFiles created;
   std::vector<KernelEntry> replaced;

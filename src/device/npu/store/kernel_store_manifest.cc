@@ -1,12 +1,5 @@
 #include "device/npu/store/kernel_store_manifest.h"
-
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <set>
 
@@ -209,20 +202,8 @@ void write_manifest(const std::filesystem::path& store, KernelManifest manifest)
   file.commit();
 }
 
-StoreLock::StoreLock(const std::filesystem::path& store) {
-  const std::filesystem::path path = store / ".lock";
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) fail_input(path.string(), "cannot open: {}", std::strerror(errno));
-  while (::flock(descriptor_, LOCK_EX) != 0) {
-    if (errno == EINTR) continue;
-    const int saved_errno = errno;
-    ::close(descriptor_);
-    fail_input(path.string(), "cannot lock: {}", std::strerror(saved_errno));
-  }
-}
-
-StoreLock::~StoreLock() {
-  ::close(descriptor_);
+std::filesystem::path lock_path(const std::filesystem::path& store) {
+  return store / ".lock";
 }
 
 }  // namespace tyto

@@ -65,16 +65,7 @@ KernelManifest read_manifest(const std::filesystem::path& store);
 // Sorts the entries and replaces the file. Refuses to write what it could not read back.
 void write_manifest(const std::filesystem::path& store, KernelManifest manifest);
 
-// Keeps other processes from changing the store; waits for them first.
-class StoreLock {
- public:
-  explicit StoreLock(const std::filesystem::path& store);
-  ~StoreLock();
-  StoreLock(const StoreLock&) = delete;
-  StoreLock& operator=(const StoreLock&) = delete;
-
- private:
-  int descriptor_ = -1;
-};
+// Whoever changes the store holds a FileLock on it.
+std::filesystem::path lock_path(const std::filesystem::path& store);
 
 }  // namespace tyto

@@ -1,0 +1,21 @@
+// One process at a time: an advisory lock on a file, for as long as it lives.
+#pragma once
+
+#include <filesystem>
+
+namespace tyto {
+
+class FileLock {
+ public:
+  // Waits for whoever holds it. The file is made if need be, and stays: removing one that another
+  // process waits for would leave two owners.
+  explicit FileLock(const std::filesystem::path& path);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace tyto
