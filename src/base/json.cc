@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "base/error.h"
@@ -257,6 +258,17 @@ size_t Json::size() const {
   else if (!value.get(object))
     for ([[maybe_unused]] const auto& each : object) ++count;
   return count;
+}
+
+void Json::refuse_repeated_names() const {
+  if (is(Type::array))
+    for_each_element([](size_t, const Json& element) { element.refuse_repeated_names(); });
+  if (!is(Type::object)) return;
+  std::set<std::string_view> names;
+  for_each_member([&](std::string_view name, const Json& member) {
+    if (!names.insert(name).second) member.fail("is there twice");
+    member.refuse_repeated_names();
+  });
 }
 
 std::string_view Json::as_string() const {

@@ -34,6 +34,9 @@ class Json {
   void for_each_member(const std::function<void(std::string_view key, const Json&)>&) const;
   void for_each_element(const std::function<void(size_t index, const Json&)>&) const;
   size_t size() const;  // of an array or object; linear
+  // For evidence, in which two readers must not see two things: an error where an object in this
+  // value, at any depth, has two members of one name.
+  void refuse_repeated_names() const;
 
   // Typed reads; a value of another type is an error naming the field.
   std::string_view as_string() const;  // valid while any Json of the document lives

@@ -18,6 +18,7 @@ void define_perplexity(CommandLine& command);
 void define_synth(CommandLine& command);
 void define_bench(CommandLine& command);
 void define_results(CommandLine& command);
+void define_receipt(CommandLine& command);
 void define_power(CommandLine& command);
 void define_doctor(CommandLine& command);
 void define_profile(CommandLine& command);

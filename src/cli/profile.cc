@@ -6,6 +6,7 @@
 #include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/evidence_flags.h"
 #include "cli/flags.h"
 #include "cli/output_file.h"
 #include "cli/prompt.h"
@@ -34,6 +35,7 @@ struct ProfileFlags {
   std::vector<uint32_t> sweep;
   std::string json, html, perfetto, receipt;
   bool force = false;
+  std::string sign;
   std::string from;
   std::vector<std::string> diff;
 };
@@ -217,6 +219,7 @@ void check_flags(const CommandLine& command, const ProfileFlags& flags) {
   if (!flags.from.empty())
     return refuse_idle_flags(command, "--from",
                              [](const Flag& flag) { return flag.group == "Reports"; });
+  check_sign_flag(command, {"--json", "--receipt"});
   if (flags.sweep.empty()) return check_prompt_given(command, "profile");
   // A sweep makes up its own prompts, and there is no single run to write down.
   const std::set<std::string> of_one_answer = {"--prompt",   "--file",          "--raw",
@@ -247,6 +250,7 @@ void profile_command(const ProfileFlags& flags) {
       out += (out.empty() ? "" : "\n") + to_text(table, is_stdout_terminal());
     return print_coloured(out);
   }
+  const auto key = signing_key(flags.sign);  // before any work
   ReportFiles files(flags);
   Profile profile;
   if (!flags.from.empty()) {
@@ -256,6 +260,7 @@ void profile_command(const ProfileFlags& flags) {
   } else {
     profile = record_prompt(flags);
   }
+  profile.facts.origin.key = key.get();
   write_reports(profile, files);
   print_coloured(text_report(profile, is_stdout_terminal()));
 }
@@ -272,6 +277,7 @@ void define_profile(CommandLine& command) {
       {"--sweep", &flags.sweep, "N,...",
        "prompt lengths to compare, comma separated, instead of a prompt",
        Rules{.range = Range{1, 1 << 24}, .separator = ','}},
+      sign_flag(flags.sign),
   });
   command.add("Reports", report_flags(flags));
   add_engine_flags(command, flags.engine);

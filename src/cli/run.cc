@@ -4,6 +4,7 @@
 #include "cli/combination.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/evidence_flags.h"
 #include "cli/flags.h"
 #include "cli/output_file.h"
 #include "cli/prompt.h"
@@ -23,10 +24,12 @@ struct RunFlags {
   PromptFlags prompt;
   std::string receipt;
   bool force = false;
+  std::string sign;
   bool energy = false;
 };
 
 void run(const RunFlags& flags) {
+  const auto key = signing_key(flags.sign);  // before any work
   OutputFile receipt_file(flags.receipt, kReceiptFile, flags.force);
   Engine engine(engine_options(flags.engine), progress_bar());
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
@@ -63,6 +66,7 @@ void run(const RunFlags& flags) {
   for (const std::string& line : energy_lines(answer.receipt)) note("energy · " + line);
   if (!receipt_file.is_wanted()) return;
   ReceiptContext context = receipt_context(engine, flags.engine.fusion);
+  context.key = key.get();
   context.verified = name(verification.state);
   context.verified_time = verification.time;
   receipt_file.write(receipt_json(answer.receipt, context));
@@ -77,7 +81,8 @@ void define_run(CommandLine& command) {
   add_energy_flag(command, flags.energy);
   add_sampling_flags(command, flags.sampling);
   command.add({{"--receipt", &flags.receipt, "FILE", "write the receipt as JSON"},
-               force_flag(flags.force, {"--receipt"})});
+               force_flag(flags.force, {"--receipt"}),
+               sign_flag(flags.sign)});
   command.footer =
       "The generated text alone goes to stdout; the receipt (tokens, speed, the devices that "
       "executed) goes to stderr.\nControl characters other than line breaks and tabs are left out "
@@ -88,6 +93,7 @@ void define_run(CommandLine& command) {
       "  cat notes.txt | tyto run -m ./Llama-3.2-1B-Instruct -p - --system 'Summarise.'";
   command.run = [&command, &flags] {
     check_prompt_given(command, "run");
+    check_sign_flag(command, {"--receipt"});
     run(flags);
   };
 }

@@ -1,7 +1,7 @@
 #include "engine/generate.h"
 
 #include <array>
-#include <chrono>
+#include <cstdint>
 
 #include "base/error.h"
 #include "engine/receipt.h"
@@ -12,10 +12,8 @@
 namespace tyto {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
+double seconds(uint64_t from_ns, uint64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
 }
 
 // What a recording calls the steps between the runs of the pipeline.
@@ -87,7 +85,7 @@ Answer generate(const Generator& with, Sampler& sampler, const Request& request,
   PromptSequence prompt(with, request);
   Sequence& sequence = prompt.sequence;
   if (request.energy != nullptr) request.energy->start();
-  const auto start = Clock::now();
+  const uint64_t start = now_ns();
   Answer answer;
   Receipt& receipt = answer.receipt;
   TextStream text(with.tokenizer, request.stop);
@@ -101,13 +99,12 @@ Answer generate(const Generator& with, Sampler& sampler, const Request& request,
   });
   if (request.energy != nullptr) receipt.prefill_energy = request.energy->lap();
   sequence.phase = Phase::decode;
-  auto chosen = Clock::now();
+  uint64_t first = 0, chosen = 0;
   while (true) {
     const Token token = ops.timed(ops.sample, [&] { return sampler.sample(logits); });
     ++receipt.generated_tokens;
-    with.trace.token_chosen();
-    chosen = Clock::now();
-    if (receipt.generated_tokens == 1) receipt.prefill_seconds = seconds(start, chosen);
+    chosen = with.trace.token_chosen();
+    if (receipt.generated_tokens == 1) first = chosen;
     if (with.tokenizer.is_eos(token) && !request.ignore_eos) {
       answer.reason = StopReason::eos;
       break;
@@ -126,7 +123,8 @@ Answer generate(const Generator& with, Sampler& sampler, const Request& request,
     }
     logits = with.pipeline.run(sequence, {&token, 1});
   }
-  receipt.decode_seconds = seconds(start, chosen) - receipt.prefill_seconds;
+  receipt.prefill_seconds = seconds(start, first);
+  receipt.decode_seconds = seconds(first, chosen);
   if (request.energy != nullptr) receipt.decode_energy = request.energy->stop();
   if (const std::string last = text.finish();
       answer.reason != StopReason::cancelled && !last.empty())

@@ -44,7 +44,7 @@ struct Event {
   uint32_t position = 0;            // run, dispatch: tokens in the KV cache before it
   uint32_t rows = 0;                // run, dispatch: tokens it carries
   uint16_t name = 0;
-  uint16_t launches = 0;  // submit, launch: kernels inside
+  uint16_t launches = 0;  // submit, launch: kernels inside; wait: submissions of the hardware
   uint8_t device = 0;     // dispatch and launch
   EventKind kind = EventKind::host;
 };

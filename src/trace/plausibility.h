@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,11 @@ struct DeviceLimits {
   double dispatch_us = 0;  // least time of one submission
   std::string source = {};
 };
+
+// What is published of a device, and so holds whatever a file says of it. An NPU's machine is the
+// first word of its limits' source ("strix-halo: memory bus"); of one that is not known the best of
+// all counts. None for devices of which nothing is published.
+std::optional<DeviceLimits> published_limits(std::string_view device, std::string_view source);
 
 // A rate, and what one token (or, for a prefill, one prompt token) costs the device.
 struct Claim {

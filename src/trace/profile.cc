@@ -63,7 +63,9 @@ std::vector<uint64_t> wait_starts(std::span<const Event> events) {
   return result;
 }
 
-ModelledSeconds modelled_seconds(const std::vector<Event>& events) {
+}  // namespace
+
+ModelledSeconds recorded_seconds(const std::vector<Event>& events) {
   ModelledSeconds result;
   uint64_t first_run = UINT64_MAX, first_token = 0, last_token = 0;
   for (const Event& event : events) {
@@ -77,8 +79,6 @@ ModelledSeconds modelled_seconds(const std::vector<Event>& events) {
     result.decode = static_cast<double>(last_token - first_token) * 1e-9;
   return result;
 }
-
-}  // namespace
 
 ProfileRun collect_run(const Trace& trace, const Receipt& receipt) {
   const auto devices = trace.snapshot();
@@ -101,7 +101,7 @@ ProfileRun collect_run(const Trace& trace, const Receipt& receipt) {
   run.lost = trace.lost();
   run.receipt = receipt;
   run.simulated_seconds = clock.simulated_seconds();
-  if (has_virtual_device(receipt)) run.receipt.modelled = modelled_seconds(run.events);
+  if (has_virtual_device(receipt)) run.receipt.modelled = recorded_seconds(run.events);
   return run;
 }
 

@@ -66,6 +66,10 @@ struct Profile {
 // modelled seconds where a virtual device took part.
 ProfileRun collect_run(const Trace& trace, const Receipt& receipt);
 
+// From the pipeline's first run to the choice of the first token, and on to the last, by a run's
+// events.
+ModelledSeconds recorded_seconds(const std::vector<Event>& events);
+
 // "cpu" -> "CPU", "vnpu" and "npu" -> "NPU"
 std::string device_tag(const std::string& device);
 

@@ -14,6 +14,8 @@
 
 namespace tyto {
 
+class SigningKey;
+
 // Joules of the request's own window, and the rail they were read from; or why there are none.
 struct Energy {
   std::optional<double> prefill_joules = {};
@@ -97,8 +99,9 @@ struct ReceiptContext {
   bool identity_cached = false;        // the weights were hashed in an earlier run
   std::string fusion = {};
   std::vector<NamedLimits> limits = {};
-  std::string verified = {};       // "yes", "no", "failed"; empty: nobody looked
-  std::string verified_time = {};  // when it was found out
+  const SigningKey* key = nullptr;  // who vouches for it; none: it is hashed alone
+  std::string verified = {};        // "yes", "no", "failed"; empty: nobody looked
+  std::string verified_time = {};   // when it was found out
 };
 
 // The receipt as JSON; docs/profile.md describes the fields.

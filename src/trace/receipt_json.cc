@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/hash.h"
+#include "trace/evidence/seal.h"
 #include "trace/receipt.h"
 #include "trace/report/receipt_fields.h"
 
@@ -18,6 +19,7 @@ ordered_json optional_number(const std::optional<double>& value) {
 ordered_json device_json(const DeviceCounters& device) {
   return {{"name", device.device},
           {"virtual", device.is_virtual},
+          {"host", device.is_host},
           {"submissions", device.submissions},
           {"completions", device.completions},
           {"launches", device.launches},
@@ -62,6 +64,23 @@ ordered_json timing_json(const Receipt& receipt) {
   return timing;
 }
 
+// What the verdict rests on, so that anybody can work it out again.
+ordered_json plausibility_json(const Plausibility& plausibility,
+                               const std::vector<NamedLimits>& limits) {
+  ordered_json bounds = ordered_json::array();
+  for (const NamedLimits& of : limits)
+    bounds.push_back({{"device", of.device},
+                      {"gb_s", of.limits.gb_s},
+                      {"gflops", of.limits.gflops},
+                      {"dispatch_us", of.limits.dispatch_us},
+                      {"source", of.limits.source}});
+  return {{"verdict", std::string(name(plausibility.verdict))},
+          {"reasons", plausibility.reasons},
+          {"checks", plausibility.checks},
+          {"unchecked", plausibility.unchecked},
+          {"limits", bounds}};
+}
+
 ordered_json hashes_json(const Receipt& receipt, const ReceiptContext& context) {
   ordered_json images = ordered_json::array();
   for (const LoadedCode& code : receipt.loaded_code)
@@ -103,6 +122,7 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
                        {"prompt_tokens", receipt.prompt_tokens},
                        {"cached_tokens", receipt.cached_tokens},
                        {"generated_tokens", receipt.generated_tokens},
+                       {"decoded_tokens", decoded_tokens(receipt)},
                        {"kv_peak_bytes", receipt.kv_peak_bytes},
                        {"devices", devices_json(receipt.devices)},
                        {"phases",
@@ -116,15 +136,12 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
                        {"virtual", has_virtual_device(receipt)},
                        {"timing", timing_json(receipt)},
                        {"energy", energy_json(receipt.energy)},
-                       {"plausibility",
-                        {{"verdict", std::string(name(receipt.plausibility.verdict))},
-                         {"reasons", receipt.plausibility.reasons},
-                         {"checks", receipt.plausibility.checks},
-                         {"unchecked", receipt.plausibility.unchecked}}},
+                       {"plausibility", plausibility_json(receipt.plausibility, context.limits)},
                        {"hashes", hashes_json(receipt, context)},
                        {"verified", verified_json(context)}};
   const std::string text = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   json["id"] = to_hex(hash_bytes(std::as_bytes(std::span(text)))).substr(0, 16);
+  seal(json, context.key);
   return json;
 }
 

@@ -80,7 +80,8 @@ class DispatchSpan {
           .flops = done.flops,
           .launches = static_cast<uint16_t>(done.launches)});
     push(EventKind::wait, done.submitted_ns, done.completed_ns,
-         {.modelled_ns = label_.is_virtual ? done.device_ns : 0});
+         {.modelled_ns = label_.is_virtual ? done.device_ns : 0,
+          .launches = static_cast<uint16_t>(done.submissions)});
     if (label_.copies && done.downloaded_bytes > 0)
       push(EventKind::download, done.completed_ns, done.end_ns, {.bytes = done.downloaded_bytes});
   }

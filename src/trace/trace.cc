@@ -62,12 +62,13 @@ void Trace::begin_request() {
   if (recording_) token_start_ns_ = now_ns();
 }
 
-void Trace::token_chosen() {
-  if (!recording_) return;
+uint64_t Trace::token_chosen() {
   const uint64_t now = now_ns();
+  if (!recording_) return now;
   push({.start_ns = token_start_ns_, .end_ns = now, .token = token_, .kind = EventKind::token});
   token_start_ns_ = now;
   ++token_;
+  return now;
 }
 
 }  // namespace tyto

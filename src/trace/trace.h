@@ -69,8 +69,8 @@ class Trace {
   uint64_t lost() const { return lost_; }
 
   // Where the request stands; events carry these.
-  void begin_request();  // token 0 begins
-  void token_chosen();   // the current token ends, the next begins
+  void begin_request();     // token 0 begins
+  uint64_t token_chosen();  // the current token ends, the next begins: now, which is returned
   uint32_t token() const { return token_; }
   uint32_t dispatch() const { return dispatch_; }
   uint32_t next_dispatch() { return ++dispatch_; }

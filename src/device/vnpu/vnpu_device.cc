@@ -84,8 +84,7 @@ std::vector<std::byte> compile(std::span<const Program> programs) {
 // The most there is on a machine: its memory's rate, its cores' block-emulated
 // multiply-accumulates, the driver's own latency of an empty command.
 DeviceLimits limits_of(const std::string& machine) {
-  const double gb_s = machine == "strix-halo" ? 256 : 120;
-  return {.gb_s = gb_s,
+  return {.gb_s = published_limits("vnpu", machine)->gb_s,
           .gflops = 29.5e3,
           .dispatch_us = npu_machine(machine).noop_us,
           .source = machine + ": memory bus, 8 x 4 cores at 1.8 GHz, empty command"};

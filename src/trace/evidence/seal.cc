@@ -69,7 +69,7 @@ void seal(ordered_json& object, const SigningKey* key) {
 }
 
 Seal read_seal(std::string_view object) {
-  const std::string text = compact(object);
+  const std::string text = without_space(object);
   std::string_view rest = text, key, signature;
   const bool is_signed = take_end(rest, "\"}}");
   if (is_signed) {
@@ -96,7 +96,7 @@ std::string distrust(const Seal& seal, const PublicKey& trusted) {
   return fmt::format("is signed by {}, which is not the trusted key", seal.signature->key.text);
 }
 
-std::string compact(std::string_view json) {
+std::string without_space(std::string_view json) {
   std::string result;
   result.reserve(json.size());
   for (size_t at = 0; at < json.size();) {
@@ -121,6 +121,19 @@ std::string_view member_text(std::string_view object, std::string_view name) {
     at = object.find(',', at);
   }
   return found;
+}
+
+std::vector<std::string_view> element_texts(std::string_view array) {
+  std::vector<std::string_view> result;
+  size_t at = array.find('[');
+  while (at < array.size()) {
+    const size_t value = array.find_first_not_of(kBlanks, at + 1);
+    if (value == array.npos || array[value] == ']') break;
+    at = end_of_value(array, value);
+    result.push_back(array.substr(value, at - value));
+    at = array.find(',', at);
+  }
+  return result;
 }
 
 }  // namespace tyto

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trace/evidence/signing_key.h"
 
@@ -34,10 +35,11 @@ Seal read_seal(std::string_view object);
 std::string distrust(const Seal& seal, const PublicKey& trusted);
 
 // JSON text without white space outside its strings.
-std::string compact(std::string_view json);
+std::string without_space(std::string_view json);
 
 // The text of a member of an object, as it stands there; of members with the same name the last.
 // The text must be valid JSON. Empty where there is none.
 std::string_view member_text(std::string_view object, std::string_view name);
+std::vector<std::string_view> element_texts(std::string_view array);
 
 }  // namespace tyto

@@ -1,9 +1,15 @@
 // Reading a profile back. The rows of the report are not read: they are worked out again.
+#include <fmt/format.h>
+
 #include <array>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "trace/evidence/receipt_read.h"
+#include "trace/evidence/recheck.h"
+#include "trace/evidence/seal.h"
 #include "trace/report/json_schema.h"
+#include "trace/report/profile_check.h"
 #include "trace/report/report.h"
 
 namespace tyto {
@@ -13,7 +19,7 @@ constexpr uint64_t kMost = uint64_t{1} << 62;
 constexpr uint64_t kMostLayers = 4096;
 constexpr uint64_t kMostU32 = 0xffffffff;
 
-std::string text(const Json& json, std::string_view key) {
+std::string string(const Json& json, std::string_view key) {
   return std::string(json.at(key).as_string());
 }
 
@@ -28,111 +34,80 @@ std::vector<Item> list(const Json& json, const Function& item) {
   return result;
 }
 
-std::vector<std::string> texts(const Json& json) {
-  return list<std::string>(json, [](const Json& j) { return std::string(j.as_string()); });
+// With the text of each element, as it stands in the file.
+template <typename Item, typename Function>
+std::vector<Item> list(const Json& json, std::string_view array, const Function& item) {
+  std::vector<Item> result;
+  const std::vector<std::string_view> texts = element_texts(array);
+  json.for_each_element([&](size_t i, const Json& element) {
+    if (i >= texts.size()) element.fail("is in a list with a name of two spellings");
+    result.push_back(item(element, texts[i]));
+  });
+  return result;
 }
 
 std::vector<double> numbers(const Json& json) {
   return list<double>(json, [](const Json& j) { return j.as_double(); });
 }
 
-DeviceLimits limits(const Json& json) {
-  return {json.at("gb_s").as_double(), json.at("gflops").as_double(),
-          json.at("dispatch_us").as_double(), text(json, "source")};
-}
-
 Facts facts(const Json& json) {
   Facts facts;
   ReceiptContext& origin = facts.origin;
-  origin.version = text(json, "tyto");
-  origin.time = text(json, "time");
-  origin.command = text(json, "command");
-  origin.model = text(json, "model");
-  origin.model_format = text(json, "model_format");
+  origin.version = string(json, "tyto");
+  origin.time = string(json, "time");
+  origin.command = string(json, "command");
+  origin.model = string(json, "model");
+  origin.model_format = string(json, "model_format");
   origin.weight_bytes = json.at("weight_bytes").as_uint(kMost);
-  origin.weights_hash = text(json, "weights_hash");
-  origin.weights_hash_form = text(json, "weights_hash_form");
+  origin.weights_hash = string(json, "weights_hash");
+  origin.weights_hash_form = string(json, "weights_hash_form");
   origin.identity_seconds = json.double_or("identity_seconds", 0);
   origin.identity_cached = json.bool_or("identity_cached", false);
-  origin.fusion = text(json, "fusion");
-  facts.model_name = text(json, "model_name");
+  origin.fusion = string(json, "fusion");
+  facts.model_name = string(json, "model_name");
   facts.layers = static_cast<uint32_t>(json.at("layers").as_uint(kMostLayers));
   facts.threads = u32(json, "threads");
   facts.context = u32(json, "context");
   facts.prefill_chunk = u32(json, "prefill_chunk");
-  facts.kv_type = text(json, "kv_type");
-  facts.sampling = text(json, "sampling");
+  facts.kv_type = string(json, "kv_type");
+  facts.sampling = string(json, "sampling");
   facts.devices = list<DeviceFacts>(json.at("devices"), [](const Json& device) {
-    return DeviceFacts{text(device, "name"),        text(device, "tag"),
-                       text(device, "description"), device.at("virtual").as_bool(),
-                       device.at("host").as_bool(), limits(device.at("peak"))};
+    return DeviceFacts{string(device, "name"),        string(device, "tag"),
+                       string(device, "description"), device.at("virtual").as_bool(),
+                       device.at("host").as_bool(),   limits_from_json(device.at("peak"))};
   });
   origin.limits = list<NamedLimits>(json.at("limits"), [](const Json& of) {
-    return NamedLimits{text(of, "device"), limits(of.at("limits"))};
+    return NamedLimits{string(of, "device"), limits_from_json(of.at("limits"))};
   });
   return facts;
 }
 
-std::vector<DeviceCounters> counters(const Json& json, const Facts& facts) {
-  return list<DeviceCounters>(json, [&](const Json& device) {
-    DeviceCounters result{.device = text(device, "name")};
-    result.is_virtual = device.at("virtual").as_bool();
+// Receipts from before they said it themselves: the profile knows who the host is.
+void name_hosts(std::vector<DeviceCounters>& counters, const Facts& facts) {
+  for (DeviceCounters& device : counters)
     for (const DeviceFacts& known : facts.devices)
-      if (known.name == result.device) result.is_host = known.is_host;
-    result.submissions = device.at("submissions").as_uint(kMost);
-    result.completions = device.at("completions").as_uint(kMost);
-    result.launches = device.at("launches").as_uint(kMost);
-    result.busy_ns = device.at(result.is_virtual ? "modelled_busy_ns" : "busy_ns").as_uint(kMost);
-    result.bytes = device.at("bytes").as_uint(kMost);
-    result.flops = device.at("flops").as_uint(kMost);
-    return result;
-  });
+      if (known.name == device.device) device.is_host |= known.is_host;
 }
 
-std::optional<double> optional_number(const Json& json, std::string_view key) {
-  const auto found = json.find(key);
-  return found ? std::optional<double>(found->as_double()) : std::nullopt;
-}
-
-Plausibility plausibility(const Json& json) {
-  Plausibility result;
-  const std::string_view verdict = json.at("verdict").as_string();
-  for (const Verdict known : {Verdict::unchecked, Verdict::plausible, Verdict::refused})
-    if (verdict == name(known)) result.verdict = known;
-  if (verdict != name(result.verdict)) json.at("verdict").fail("is no verdict");
-  result.reasons = texts(json.at("reasons"));
-  result.checks = texts(json.at("checks"));
-  result.unchecked = texts(json.at("unchecked"));
-  return result;
-}
-
-Receipt receipt(const Json& json, const Facts& facts) {
-  Receipt result;
-  result.prompt_tokens = u32(json, "prompt_tokens");
-  result.generated_tokens = u32(json, "generated_tokens");
-  // Files of before caches were in pages have neither.
-  if (json.find("cached_tokens")) result.cached_tokens = u32(json, "cached_tokens");
-  if (const auto peak = json.find("kv_peak_bytes")) result.kv_peak_bytes = peak->as_uint(kMost);
-  result.devices = counters(json.at("devices"), facts);
-  result.phases = {counters(json.at("phases").at("prefill"), facts),
-                   counters(json.at("phases").at("decode"), facts)};
-  result.fallbacks = texts(json.at("fallbacks"));
-  const Json timing = json.at("timing");
-  const bool simulated = timing.at("clock").as_string() == "simulation";
-  result.prefill_seconds = timing.at(simulated ? "simulation_prefill_s" : "prefill_s").as_double();
-  result.decode_seconds = timing.at(simulated ? "simulation_decode_s" : "decode_s").as_double();
-  if (timing.find("modelled_prefill_s"))
-    result.modelled = ModelledSeconds{timing.at("modelled_prefill_s").as_double(),
-                                      timing.at("modelled_decode_s").as_double()};
-  const Json energy = json.at("energy");
-  result.energy = {optional_number(energy, "prefill_joules"),
-                   optional_number(energy, "decode_joules"), energy.string_or("rail", ""),
-                   energy.string_or("reason", "")};
-  result.plausibility = plausibility(json.at("plausibility"));
-  result.loaded_code = list<LoadedCode>(json.at("hashes").at("images"), [](const Json& image) {
-    return LoadedCode{text(image, "device"), text(image, "program"), text(image, "form"),
-                      text(image, "hash")};
-  });
+// What it says of itself is not believed: its hash, its sums and its verdict are worked out again.
+// It is read from the very text that is hashed.
+Receipt checked_receipt(const Json& owner, std::string_view owner_text, const Facts& facts) {
+  const std::string_view text = member_text(owner_text, "receipt");
+  const Json json = Json::parse(text, owner.path() + ".receipt");
+  json.refuse_repeated_names();
+  const Seal seal = read_seal(text);
+  if (!seal.stated.empty() && !seal.is_whole())
+    json.fail(fmt::format("was changed: its contents have the hash {}, it says {}", seal.computed,
+                          seal.stated));
+  Receipt result = receipt_from_json(json);
+  for (auto* counters : {&result.devices, &result.phases.prefill, &result.phases.decode})
+    name_hosts(*counters, facts);
+  const std::vector<std::string> wrong = contradictions(result);
+  if (!wrong.empty()) json.fail(wrong.front());
+  const Plausibility again = judge_again(result, facts.origin.limits);
+  const std::string contradicts = contradiction(result.plausibility, again);
+  if (!contradicts.empty()) json.at("plausibility").at("verdict").fail(contradicts);
+  if (result.plausibility.verdict != Verdict::refused) result.plausibility = again;
   return result;
 }
 
@@ -185,25 +160,31 @@ SetupSpan setup_span(const Json& row) {
   return span;
 }
 
-ProfileRun profile_run(const Json& json, const Profile& profile) {
+ProfileRun profile_run(const Json& json, std::string_view text, const Profile& profile) {
   ProfileRun run;
   run.lost = json.at("lost").as_uint(kMost);
-  run.stopped = text(json, "stopped");
+  run.stopped = string(json, "stopped");
   run.simulated_seconds = json.at("simulated_s").as_double();
-  run.receipt = receipt(json.at("receipt"), profile.facts);
+  run.receipt = checked_receipt(json, text, profile.facts);
   const size_t count = json.at("events").size();
   run.events =
       list<Event>(json.at("events"), [&](const Json& row) { return event(row, profile, count); });
+  if (const auto wrong = disagreement(run, profile.facts)) json.fail(*wrong);
+  if (run.lost > 0)
+    run.receipt.plausibility.unchecked.push_back(fmt::format(
+        "the recording lost {} events: what is left of it is not compared in full", run.lost));
   return run;
 }
 
-SweepRow sweep_row(const Json& json, const Facts& facts) {
-  return {.prompt_tokens = u32(json, "prompt_tokens"),
-          .generated_tokens = u32(json, "generated_tokens"),
-          .prefill_s = numbers(json.at("prefill_s")),
-          .tpot_ms = numbers(json.at("tpot_ms")),
-          .receipt = receipt(json.at("receipt"), facts),
-          .note = text(json, "note")};
+SweepRow sweep_row(const Json& json, std::string_view text, const Facts& facts) {
+  SweepRow row{.prompt_tokens = u32(json, "prompt_tokens"),
+               .generated_tokens = u32(json, "generated_tokens"),
+               .prefill_s = numbers(json.at("prefill_s")),
+               .tpot_ms = numbers(json.at("tpot_ms")),
+               .receipt = checked_receipt(json, text, facts),
+               .note = string(json, "note")};
+  if (const auto wrong = disagreement(row)) json.fail(*wrong);
+  return row;
 }
 
 }  // namespace
@@ -220,13 +201,15 @@ Profile profile_from_json(const std::string& source, const std::string& name) {
   profile.setup_seconds = json.at("setup_s").as_double();
   profile.setup = list<SetupSpan>(json.at("setup"), setup_span);
   profile.names = list<EventName>(json.at("names"), event_name_from);
-  profile.sweep = list<SweepRow>(json.at("sweep"),
-                                 [&](const Json& row) { return sweep_row(row, profile.facts); });
+  profile.sweep = list<SweepRow>(
+      json.at("sweep"), member_text(source, "sweep"),
+      [&](const Json& row, std::string_view text) { return sweep_row(row, text, profile.facts); });
   if (profile.facts.devices.empty() || profile.names.empty()) json.fail("names no device or step");
   if (profile.facts.devices.size() > 256 || profile.names.size() > 0xffff)
     json.fail("names too many devices or steps");
-  profile.runs =
-      list<ProfileRun>(json.at("runs"), [&](const Json& run) { return profile_run(run, profile); });
+  profile.runs = list<ProfileRun>(
+      json.at("runs"), member_text(source, "runs"),
+      [&](const Json& run, std::string_view text) { return profile_run(run, text, profile); });
   return profile;
 }
 

@@ -44,6 +44,7 @@ class ProfileBuilder {
          .is_virtual = false,
          .is_host = true,
          .peak = {}}};
+    facts.origin.limits = {{"vnpu", facts.devices[0].peak}};
     profile_.setup = {{"model file", 1000 * kMs, 1030 * kMs},
                       {"weights to buffers", 1030 * kMs, 1050 * kMs},
                       {"weights to buffers", 1060 * kMs, 1090 * kMs}};
@@ -108,6 +109,7 @@ class ProfileBuilder {
     Event wait = event;
     wait.kind = EventKind::wait;
     wait.modelled_ns = device == 0 ? ns(work.run) : 0;
+    wait.launches = 1;
     push(wait, device == 0 ? work.run : 0);
     if (work.read > 0) part(EventKind::download, work.read, 500'000);
   }
@@ -162,21 +164,11 @@ class ProfileBuilder {
     receipt.generated_tokens = token_;
     receipt.prefill_seconds = 0.3;
     receipt.decode_seconds = 0.4;
-    const DeviceCounters npu{.device = "vnpu",
-                             .is_virtual = true,
-                             .submissions = 9,
-                             .completions = 9,
-                             .launches = 20,
-                             .busy_ns = 84 * kMs,
-                             .bytes = 1000,
-                             .flops = 2000};
-    receipt.devices = {npu};
-    receipt.phases = {{npu}, {npu}};
+    count_events(receipt);
     receipt.fallbacks = {"attention not on vnpu: it is the host's"};
     receipt.loaded_code = {{"vnpu", "block", "elf", "feedbeef00000000"}};
-    receipt.modelled = ModelledSeconds{.prefill = 0.095, .decode = 0.04};
-    receipt.plausibility = {.verdict = Verdict::plausible,
-                            .checks = {"vnpu decode: 1 GB/s of at most 100"}};
+    receipt.modelled = recorded_seconds(events_);
+    receipt.plausibility = judge(receipt, profile_.facts.origin.limits);
     receipt.energy.reason = "no sensor";
     profile_.runs.push_back(run);
     events_.clear();
@@ -187,6 +179,25 @@ class ProfileBuilder {
   Profile& profile() { return profile_; }
 
  private:
+  // As the devices would have, had they run.
+  void count_events(Receipt& receipt) const {
+    for (uint8_t device = 0; device < profile_.facts.devices.size(); ++device)
+      for (const Event& event : events_)
+        if (event.device == device) count(event, profile_.facts.devices[device], receipt);
+  }
+  static void count(const Event& event, const DeviceFacts& facts, Receipt& receipt) {
+    if (event.kind != EventKind::submit && event.kind != EventKind::wait) return;
+    const bool is_wait = event.kind == EventKind::wait;
+    DeviceCounters work{
+        .device = facts.name, .is_virtual = facts.is_virtual, .is_host = facts.is_host};
+    work.submissions = work.completions = is_wait ? 1 : 0;
+    work.launches = is_wait ? 0 : event.launches;
+    work.busy_ns = facts.is_virtual ? event.modelled_ns : event.end_ns - event.start_ns;
+    work.bytes = event.bytes;
+    work.flops = event.flops;
+    add(event.token == 0 ? receipt.phases.prefill : receipt.phases.decode, {work});
+    add(receipt.devices, {work});
+  }
   static uint64_t ns(double ms) { return static_cast<uint64_t>(ms * 1e6 + 0.5); }
   void push(Event event, double ms) {
     event.token = token_;

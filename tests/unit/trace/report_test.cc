@@ -5,6 +5,7 @@
 
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -36,17 +37,18 @@ void expect_in_order(const std::string& text, const std::vector<std::string>& fr
 // The same profile on a real device: nothing in it is modelled.
 Profile measured() {
   Profile profile = ProfileBuilder().take();
-  profile.facts.devices[0].name = "npu";
+  profile.facts.devices[0].name = profile.facts.origin.limits[0].device = "npu";
   profile.facts.devices[0].is_virtual = false;
   ProfileRun& run = profile.runs[0];
-  run.receipt.modelled.reset();
+  Receipt& receipt = run.receipt;
+  receipt.prefill_seconds = receipt.modelled->prefill;
+  receipt.decode_seconds = receipt.modelled->decode;
+  receipt.modelled.reset();
   run.simulated_seconds = 0;
-  for (auto* devices :
-       {&run.receipt.devices, &run.receipt.phases.prefill, &run.receipt.phases.decode})
-    for (DeviceCounters& device : *devices) {
-      device.device = "npu";
-      device.is_virtual = false;
-    }
+  for (auto* devices : {&receipt.devices, &receipt.phases.prefill, &receipt.phases.decode})
+    for (DeviceCounters& device : *devices)
+      if (std::exchange(device.is_virtual, false)) device.device = "npu";
+  receipt.plausibility = judge(receipt, profile.facts.origin.limits);
   return profile;
 }
 
@@ -124,17 +126,8 @@ TEST(TextReport, SeveralRunsShowTheirSpread) {
   EXPECT_TRUE(has(text_report(builder.profile(), false), "over 2 runs 21.00 ± 1.414"));
 }
 
-// With work of the host's own, which counts as no dispatch.
-Profile helped_by_the_host() {
-  Profile profile = ProfileBuilder().take();
-  Receipt& receipt = profile.runs[0].receipt;
-  for (auto* devices : {&receipt.devices, &receipt.phases.prefill, &receipt.phases.decode})
-    devices->push_back({.device = "cpu", .is_host = true, .submissions = 100, .completions = 100});
-  return profile;
-}
-
 TEST(JsonReport, ReadsBackToTheSameProfile) {
-  for (const Profile& profile : {ProfileBuilder().take(), measured(), helped_by_the_host()}) {
+  for (const Profile& profile : {ProfileBuilder().take(), measured()}) {
     const std::string json = json_report(profile);
     const Profile again = profile_from_json(json, "profile.json");
     EXPECT_EQ(json_report(again), json);
@@ -238,7 +231,13 @@ TEST(SweepReport, HasTheScalingTableAndItsPlot) {
                     .generated_tokens = 40,
                     .prefill_s = std::move(seconds),
                     .tpot_ms = std::move(tpot)};
-    result.receipt.devices = {{.device = "vnpu", .is_virtual = true, .submissions = 1}};
+    Receipt& receipt = result.receipt;
+    receipt.devices = {{.device = "vnpu", .is_virtual = true, .submissions = 1}};
+    receipt.phases.prefill = receipt.devices;
+    receipt.generated_tokens = 40;
+    if (!result.prefill_s.empty())
+      receipt.modelled = {result.prefill_s.back(), result.tpot_ms.back() * 39e-3};
+    receipt.plausibility = judge(receipt, profile.facts.origin.limits);
     return result;
   };
   // The published table of one dispatch per operator.

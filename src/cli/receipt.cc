@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/evidence_flags.h"
+#include "cli/terminal.h"
+#include "model/printable.h"
+#include "trace/evidence/receipt_check.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint64_t kMostBytes = 16 << 20;
+
+struct CheckFlags {
+  std::string file;
+  std::string trust;
+};
+
+struct KeyFlags {
+  std::string output;
+};
+
+std::string_view name(Finding::State state) {
+  constexpr std::string_view kNames[] = {"holds", "open", "FAILS"};
+  return kNames[static_cast<size_t>(state)];
+}
+
+// In words that need no knowledge of hashes.
+std::string what_it_proves(const ReceiptCheck& check, bool is_trusted) {
+  if (!check.holds()) return "It proves nothing: see what fails.\n";
+  const char* proof =
+      is_trusted ? "It proves that the holder of the trusted key signed exactly this, and that its "
+                   "numbers agree with each other and with what the devices can do.\n"
+                 : "It proves that the file is as Tyto wrote it, if nobody computed the hash anew, "
+                   "and that its numbers agree with each other and with what the devices can do.\n";
+  return std::string(proof) +
+         "It cannot prove that the run took place: a program that is not Tyto can write any "
+         "numbers "
+         "that agree. docs/evidence.md says more.\n";
+}
+
+void check(const CheckFlags& flags) {
+  const auto trusted = trusted_key(flags.trust);
+  const ReceiptCheck result = check_receipt(read_text_file(flags.file, kMostBytes), flags.file,
+                                            trusted ? &*trusted : nullptr);
+  std::string out = fmt::format("receipt {} of {}: {}\n", printable(result.id),
+                                printable(result.time), printable(result.command));
+  for (const Finding& each : result.findings)
+    out += fmt::format("{:<5}  {:<12}  {}\n", name(each.state), each.about, each.text);
+  print(out + what_it_proves(result, trusted.has_value()));
+  const auto failed =
+      std::count_if(result.findings.begin(), result.findings.end(),
+                    [](const Finding& each) { return each.state == Finding::State::fails; });
+  if (failed > 0)
+    throw Error(ErrorCode::input, flags.file,
+                fmt::format("{} of {} findings {}", failed, result.findings.size(),
+                            failed == 1 ? "fails" : "fail"));
+}
+
+void keygen(const KeyFlags& flags) {
+  const PublicKey key = make_key(flags.output);
+  print(key_line(key) + "\n");
+  note(fmt::format("{} signs: keep it to yourself. {}.pub is for those who check.", flags.output,
+                   flags.output));
+}
+
+void define_check(CommandLine& command) {
+  CheckFlags& flags = command.values<CheckFlags>();
+  command.add({{"file", &flags.file, "FILE", "what --receipt wrote", Rules{.required = true}},
+               trust_flag(flags.trust)});
+  command.run = [&flags] { check(flags); };
+}
+
+void define_keygen(CommandLine& command) {
+  KeyFlags& flags = command.values<KeyFlags>();
+  command.add({{"-o,--output", &flags.output, "KEYFILE",
+                "the new key, readable by you alone; KEYFILE.pub is its public half",
+                Rules{.required = true}}});
+  command.run = [&flags] { keygen(flags); };
+}
+
+}  // namespace
+
+void define_receipt(CommandLine& command) {
+  command.needs_command = true;
+  command.footer =
+      "A receipt's hash shows that it was changed, unless whoever changed it computed the hash "
+      "anew; a signature shows that, too.\n\n"
+      "Examples:\n  tyto run -p Hello --receipt r.json && tyto receipt check r.json\n"
+      "  tyto receipt keygen -o my.key\n"
+      "  tyto run -p Hello --receipt r.json --sign my.key\n"
+      "  tyto receipt check r.json --trust my.key.pub";
+  define_check(command.add_command("check", "say line by line whether a receipt holds"));
+  define_keygen(command.add_command("keygen", "make a key to sign receipts and results with"));
+}
+
+}  // namespace tyto
