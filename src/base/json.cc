@@ -141,6 +141,7 @@ void refuse_non_numbers(std::string_view text, const std::string& name) {
 }  // namespace
 
 Json Json::parse(std::string_view text, const std::string& name) {
+  if (text.empty()) fail_input(name, "not valid JSON: there is no text");
   auto document = std::make_shared<JsonDocument>();
   document->name = name;
   if (document->parser.allocate(text.size(), kMaxDepth) != simdjson::SUCCESS)

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""What is written down, and what happens when somebody changes it: receipts, keys, profiles."""
+"""What is written down, and what happens when somebody changes it: receipts, keys, profiles, results."""
 import hashlib
 import json
 import re
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from harness import OWLET, ROOT, CliTest, main, tyto
 
@@ -105,7 +107,8 @@ class Receipts(CliTest):
         code = re.search(r"```python\n(.*?)```", (ROOT / "docs/evidence.md").read_text(), re.S)[1]
         forged = self.work / "doc.json"
         forged.write_text(self.plain.read_text().replace("tyto-receipt-1", "tyto-receipt-2"))
-        out = subprocess.run([sys.executable, "-c", code, self.plain, self.signed, forged], capture_output=True, text=True)
+        out = subprocess.run([sys.executable, "-c", code, self.plain, self.signed, forged], capture_output=True, text=True,
+                             timeout=60)
         self.assertEqual(out.stderr, "")
         self.assertEqual([line.split(" ", 1)[1] for line in out.stdout.splitlines()],
                          ["is whole", "is whole", "WAS CHANGED"])
@@ -149,6 +152,123 @@ class Profiles(CliTest):
         self.check_error(write(more_of_everything), 1, "forged.json", "says plausible, but vnpu", "the memory has 120 GB/s")
         self.assertEqual(write(lambda run: None).returncode, 0)
         self.check_error(tyto("profile", "--diff", good, forged.with_name("absent")), 1)
+
+
+class Results(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.key = cls.work / "my.key"
+        cls.public = tyto("receipt", "keygen", "-o", cls.key).stdout.strip()
+        state = cls.work / "written"
+        flags = ["bench", "-m", cls.model, "-p", "0", "-n", "2,3,4", "-r", "1", "--no-warmup", "--sign", cls.key]
+        assert tyto(*flags, environment={"XDG_STATE_HOME": str(state)}).returncode == 0
+        cls.lines = (state / "tyto/results.jsonl").read_text().splitlines()
+        cls.head = (state / "tyto/results.head").read_text()
+
+    def setUp(self):
+        self.state = Path(tempfile.mkdtemp(dir=self.work))
+        (self.state / "tyto").mkdir()
+        self.ledger, self.head_file = self.state / "tyto/results.jsonl", self.state / "tyto/results.head"
+        self.write(self.lines)
+
+    def write(self, lines):
+        self.ledger.write_text("".join(line + "\n" for line in lines))
+        self.head_file.write_text(self.head)
+
+    def results(self, *args):
+        return tyto("results", *args, environment={"XDG_STATE_HOME": str(self.state)})
+
+    def check_broken(self, lines, said, marked):
+        """Which rows of the list are marked, and what `check` says; both end with exit code 1."""
+        self.write(lines)
+        listed = self.results("list")
+        self.assertEqual(listed.returncode, 1)
+        self.assertEqual(["BROKEN" in line for line in listed.stdout.splitlines()], marked)
+        self.assertEqual(len(listed.stderr.splitlines()), 1, listed.stderr)
+        checked = self.results("check")
+        self.assertEqual(checked.returncode, 1)
+        self.assertIn(said, checked.stdout)
+
+    def test_a_whole_ledger(self):
+        ids = [json.loads(line)["id"][:8] for line in self.lines]
+        result = self.results("check")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn(f"3 records, the chain is whole from {ids[0]} to {ids[2]}", result.stdout)
+        self.assertIn("compute every hash anew", result.stdout)
+        self.assertEqual(self.results("check", self.ledger).returncode, 0)
+        self.check_error(self.results("check", self.state / "absent.jsonl"), 1, "no such file")
+        self.assertEqual(self.results("list").returncode, 0)
+        for command in (["check"], ["list"], ["show", ids[0]]):
+            self.assertEqual(self.results(*command, "--trust", str(self.key) + ".pub").returncode, 0)
+        other = tyto("receipt", "keygen", "-o", self.state / "other").stdout.strip()
+        result = self.results("check", "--trust", other)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("line 1 is signed by", result.stdout)
+
+    def test_changed_numbers_invented_devices_missing_and_foreign_lines(self):
+        a, b, c = self.lines
+        record = json.loads(b)
+        changed = b.replace('"executed_on":"cpu"', '"executed_on":"h100"')
+        self.assertNotEqual(changed, b)
+        self.check_broken([a, changed, c], "line 2 was changed", [False, True, False])
+        record["row"]["avg_ts"] *= 2
+        self.check_broken([a, sealed(record), c], "line 3 does not follow line 2", [False, True, True])
+        self.check_broken([a, c], "line 2 does not follow line 1", [False, True])
+        self.check_broken([b, c], "line 1 is not the first record", [True, False])
+        self.check_broken([a, b], "records are missing at the end: results.head counts 3", [False, False])
+        self.check_broken([a, c, b], "line 2 was moved", [False, True, False])
+        foreign = {**json.loads(c), "previous": hashlib.blake2b(a.encode(), digest_size=32).hexdigest()}
+        self.check_broken([a, sealed(foreign), b, c], "line 2 was inserted", [False, True, False, True])
+        self.check_broken([a, b, c, '{"half'], "line 4 cannot be read", [False, False, False])
+        self.write([a, changed, c])
+        shown = self.results("show", json.loads(b)["id"])
+        self.assertEqual(shown.returncode, 1)
+        self.assertIn("BROKEN: was changed", shown.stderr)
+        self.assertEqual(json.loads(shown.stdout)["row"]["executed_on"], "h100")
+        self.write(self.lines)
+        self.head_file.unlink()
+        self.assertIn("results.head is missing", self.results("check").stdout)
+
+    def test_older_rows_are_never_taken_for_good(self):
+        old = []
+        for line in self.lines:
+            record = {key: value for key, value in json.loads(line).items() if key not in ("previous", "hash", "signature")}
+            old.append(json.dumps({**record, "schema": "tyto-result-1"}))
+        self.write(old)
+        self.head_file.unlink()
+        listed = self.results("list")
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        self.assertEqual(listed.stdout.count("[not chained]"), 3)
+        self.assertIn("3 records without a hash", self.results("check").stdout)
+        self.write(old)  # with a head: these were chained once
+        self.assertIn("records are missing", self.results("check").stdout)
+
+    def test_names_in_the_ledger_do_not_reach_the_terminal(self):
+        record = json.loads(self.lines[0])
+        record["row"]["executed_on"] = "cpu\x1b[2J\x1b]0;owned\x07"
+        self.write([sealed(record)])
+        for command in (["list"], ["check"], ["show", record["id"]]):
+            result = self.results(*command)
+            self.assertNotIn("\x1b", result.stdout + result.stderr)
+
+    def test_a_superseding_record_is_part_of_the_chain(self):
+        first = json.loads(self.lines[0])["id"]
+        self.assertEqual(self.results("supersede", first, "--why", "on battery", "--sign", self.key).returncode, 0)
+        self.assertIn("4 records", self.results("check", "--trust", self.public).stdout)
+        self.ledger.write_text("".join(line + "\n" for line in self.ledger.read_text().splitlines()[:-1]))
+        self.assertIn("results.head counts 4", self.results("check").stdout)
+
+    def test_the_chain_by_the_recipe_of_the_documentation(self):
+        previous = b""
+        for line in self.lines:
+            self.assertEqual(json.loads(line)["previous"], hashlib.blake2b(previous, digest_size=32).hexdigest())
+            previous = line.encode()
+        self.assertEqual(json.loads(self.head), {"schema": "tyto-results-head-1", "rows": 3,
+                                                 "last": hashlib.blake2b(previous, digest_size=32).hexdigest()})
+
+    def test_a_useless_signature_is_refused(self):
+        self.check_error(tyto("bench", "-m", self.model, "--no-ledger", "--sign", self.key), 2, "--sign", "--no-ledger")
 
 
 if __name__ == "__main__":

@@ -4,18 +4,18 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "cli/bench/bench_output.h"
 #include "cli/bench/bench_run.h"
 #include "cli/bench/bench_tests.h"
-#include "cli/bench/results_ledger.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/evidence_flags.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "trace/energy_meter.h"
 #include "trace/energy_report.h"
+#include "trace/evidence/ledger_file.h"
 
 namespace tyto {
 namespace {
@@ -42,17 +42,25 @@ struct BenchFlags {
   bool energy = false;
   bool peak = false;
   bool no_ledger = false;
+  std::string sign;
 };
 
 // Prints rows as they come and keeps them. JSON is printed when it is whole.
 class RowSink {
  public:
-  RowSink(const BenchFlags& flags, const ShownSettings& shown)
+  RowSink(const BenchFlags& flags, const ShownSettings& shown, const SigningKey* key)
       : origin_{build_facts(), machine_facts()},
+        key_(key),
         is_json_(flags.output == "json"),
         keeps_(!flags.no_ledger),
         writer_(bench_format(flags.output), origin_, shown) {
     if (!flags.output_err.empty()) second_.emplace(bench_format(flags.output_err), origin_, shown);
+  }
+
+  // Receipts of its rows are signed as the rows are.
+  BenchEngine opened(BenchEngine engine) const {
+    engine.origin.key = key_;
+    return engine;
   }
 
   void add(const BenchRow& row) {
@@ -86,7 +94,7 @@ class RowSink {
   void keep(const BenchRow& row) {
     if (!keeps_) return;
     try {
-      append_line(ledger_path(), ledger_line(row, origin_));
+      append_record(ledger_path(), ledger_record(row, origin_), key_);
     } catch (const Error& error) {
       keeps_ = false;
       note(fmt::format("results are not kept: {}", error.what()));
@@ -94,6 +102,7 @@ class RowSink {
   }
 
   BenchOrigin origin_;
+  const SigningKey* key_;
   bool is_json_;
   bool keeps_;
   BenchWriter writer_;
@@ -235,12 +244,12 @@ void run_work(const BenchFlags& flags, const std::vector<Work>& work,
   std::vector<std::string> comparisons;
   size_t done = 0;
   for (const Work& each : work) {
-    BenchEngine engine = open_bench_engine(each.first, options.progress);
+    BenchEngine engine = sink.opened(open_bench_engine(each.first, options.progress));
     BenchEngine other;
     if (const auto& peak = engine.facts.peak)
       note(fmt::format("peak: {:.1f} GB/s, {:.0f} GFLOP/s ({})", peak->gb_s, peak->gflops,
                        peak->source));
-    if (each.second) other = open_bench_engine(*each.second, options.progress);
+    if (each.second) other = sink.opened(open_bench_engine(*each.second, options.progress));
     for (const BenchTest& test : tests) {
       if (done > 0 && flags.delay > 0)
         std::this_thread::sleep_for(std::chrono::duration<double>(flags.delay));
@@ -270,6 +279,7 @@ void check_required_phase(const BenchFlags& flags, const std::vector<BenchTest>&
 }
 
 void bench(BenchFlags flags) {
+  const auto key = signing_key(flags.sign);  // before any work
   settle_kv_type(flags);
   const std::vector<BenchTest> tests = wanted_tests(flags);
   check_required_phase(flags, tests);
@@ -286,7 +296,7 @@ void bench(BenchFlags flags) {
                              .warm_up = !flags.no_warmup,
                              .meter = meter.get(),
                              .progress = progress_bar()};
-  RowSink sink(flags, shown);
+  RowSink sink(flags, shown, key.get());
   try {
     run_work(flags, work, tests, options, sink);
   } catch (const Error&) {
@@ -327,6 +337,7 @@ void add_output_flags(CommandLine& command, BenchFlags& flags) {
       {"--peak", &flags.peak,
        "measure what memory and arithmetic can do first, and show each row's share"},
       {"--no-ledger", &flags.no_ledger, "do not keep the rows (see `tyto results`)"},
+      sign_flag(flags.sign),
   });
 }
 
@@ -369,6 +380,8 @@ void define_bench(CommandLine& command) {
   command.run = [&command, &flags] {
     if (!flags.ab.empty() && command.is_given("--device"))
       throw Error(ErrorCode::usage, "--device", "has no effect together with --ab");
+    if (flags.no_ledger && command.is_given("--sign"))
+      throw Error(ErrorCode::usage, "--sign", "has no effect together with --no-ledger");
     bench(flags);
   };
 }

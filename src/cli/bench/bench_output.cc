@@ -8,10 +8,10 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "cli/bench/results_ledger.h"
 #include "cli/energy_json.h"
 #include "cli/terminal.h"
 #include "trace/energy_report.h"
+#include "trace/evidence/ledger.h"
 
 namespace tyto {
 namespace {
@@ -391,19 +391,19 @@ std::string ab_line(const BenchRow& row) {
   return line;
 }
 
-std::string ledger_line(const BenchRow& row, const BenchOrigin& origin) {
+ordered_json ledger_record(const BenchRow& row, const BenchOrigin& origin) {
   const ordered_json& receipt = row.receipt_json;
-  return result_line(row.receipt_id, row.time,
-                     {{"tyto", receipt.at("tyto")},
-                      {"command", receipt.at("command")},
-                      {"machine",
-                       {{"cpu", origin.machine.cpu},
-                        {"cpu_threads", origin.machine.cpu_threads},
-                        {"memory_bytes", origin.machine.memory_bytes},
-                        {"kernel", origin.machine.kernel}}},
-                      {"hashes", receipt.at("hashes")},
-                      {"row", row_fields(row, origin)},
-                      {"receipt", receipt}});
+  return result_record(row.receipt_id, row.time,
+                       {{"tyto", receipt.at("tyto")},
+                        {"command", receipt.at("command")},
+                        {"machine",
+                         {{"cpu", origin.machine.cpu},
+                          {"cpu_threads", origin.machine.cpu_threads},
+                          {"memory_bytes", origin.machine.memory_bytes},
+                          {"kernel", origin.machine.kernel}}},
+                        {"hashes", receipt.at("hashes")},
+                        {"row", row_fields(row, origin)},
+                        {"receipt", receipt}});
 }
 
 std::string refusal_line(const BenchRow& row) {

@@ -54,8 +54,8 @@ class BenchWriter {
 // "tg16: cpu / vnpu (modelled) = 0.51 in the median of 5 rounds, 0.49 to 0.52"
 std::string ab_line(const BenchRow& row);
 
-// What the ledger keeps of a row, as a line.
-std::string ledger_line(const BenchRow& row, const BenchOrigin& origin);
+// What the ledger keeps of a row.
+nlohmann::ordered_json ledger_record(const BenchRow& row, const BenchOrigin& origin);
 
 // One line: the test, and why its speed cannot be true.
 std::string refusal_line(const BenchRow& row);

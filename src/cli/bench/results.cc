@@ -1,64 +1,104 @@
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/printable.h"
 #include "base/utc_time.h"
-#include "cli/bench/results_ledger.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/provenance.h"
+#include "cli/evidence_flags.h"
 #include "cli/terminal.h"
+#include "trace/evidence/ledger_file.h"
 
 namespace tyto {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::ordered_json;
+
+struct ListFlags {
+  bool all = false;
+  std::string trust;
+};
+
+struct ShowFlags {
+  std::string id;
+  std::string trust;
+};
+
+struct CheckFlags {
+  std::string file;
+  std::string trust;
+};
 
 struct SupersedeFlags {
   std::string id;
   std::string why;
   std::string by;
+  std::string sign;
 };
 
-Ledger open_ledger() {
-  const Ledger ledger = read_ledger(ledger_path());
-  if (ledger.unreadable > 0)
-    note(fmt::format("{}: {} line{} cannot be read and {} left alone (the first: {})",
-                     ledger_path().string(), ledger.unreadable, ledger.unreadable == 1 ? "" : "s",
-                     ledger.unreadable == 1 ? "is" : "are", ledger.first_problem));
-  return ledger;
+struct OpenLedger {
+  fs::path path;
+  std::optional<PublicKey> trusted;
+  Ledger ledger;
+};
+
+OpenLedger open_ledger(const fs::path& path, const std::string& trust = "") {
+  OpenLedger opened{path, trusted_key(trust), {}};
+  opened.ledger = read_ledger(path, opened.trusted ? &*opened.trusted : nullptr);
+  return opened;
 }
 
-void list(bool all) {
-  const Ledger ledger = open_ledger();
-  if (ledger.entries.empty())
-    return note(fmt::format("no results in {}; `tyto bench` adds some", ledger_path().string()));
+std::string counted(size_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+// Shown all the same, but nobody should take it for good.
+void fail_if_broken(const OpenLedger& opened) {
+  const std::vector<LedgerProblem>& problems = opened.ledger.problems;
+  if (problems.empty()) return;
+  throw Error(ErrorCode::input, opened.path.string(),
+              fmt::format("{}, the first: {}", counted(problems.size(), "problem"),
+                          to_text(problems.front())),
+              "`tyto results check` lists them all");
+}
+
+std::string in_brackets(const std::string& mark) {
+  return mark.empty() ? "" : "  [" + printable(mark) + "]";
+}
+
+void list(const ListFlags& flags) {
+  const OpenLedger opened = open_ledger(ledger_path(), flags.trust);
+  const Ledger& ledger = opened.ledger;
   std::string out;
   size_t left_out = 0;
   for (const LedgerEntry& entry : ledger.entries) {
     const std::string mark = superseded_mark(entry);
-    if (!mark.empty() && !all) {
+    if (!mark.empty() && !flags.all) {
       ++left_out;
       continue;
     }
-    const std::string row = fmt::format("{}  {}  {:<20}  {:<22}  {}  {}{}", entry.id.substr(0, 8),
-                                        entry.date, entry.test, entry.speed, entry.executed_on,
-                                        entry.model, mark.empty() ? "" : "  [" + mark + "]");
+    const std::string row =
+        fmt::format("{}  {}  {:<20}  {:<22}  {}  {}{}{}", entry.id.substr(0, 8), entry.date,
+                    entry.test, entry.speed, entry.executed_on, entry.model, in_brackets(mark),
+                    in_brackets(broken_mark(ledger, entry)));
     out += printable_line(row) + "\n";
   }
   print(out);
+  if (ledger.entries.empty())
+    note(fmt::format("no results in {}; `tyto bench` adds some", opened.path.string()));
   if (left_out > 0)
     note(fmt::format("{} superseded, not shown; --all shows {}", left_out,
                      left_out == 1 ? "it" : "them"));
+  fail_if_broken(opened);
 }
 
-void show(const std::string& id) {
-  const Ledger ledger = open_ledger();
-  const LedgerEntry& entry = find_result(ledger, id);
+void show(const ShowFlags& flags) {
+  const OpenLedger opened = open_ledger(ledger_path(), flags.trust);
+  const LedgerEntry& entry = find_result(opened.ledger, flags.id);
   ordered_json record = ordered_json::parse(entry.line);
   record["superseded"] = ordered_json::array();
   for (const Superseding& by : entry.superseded)
@@ -67,11 +107,52 @@ void show(const std::string& id) {
          {"by", by.by.empty() ? ordered_json(nullptr) : ordered_json(by.by)},
          {"why", by.why}});
   print(record.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
-  if (!entry.superseded.empty()) note(entry.id + ": " + superseded_mark(entry));
+  for (const std::string& mark : {superseded_mark(entry), broken_mark(opened.ledger, entry)})
+    if (!mark.empty()) note(fmt::format("{}: {}", entry.id, printable(mark)));
+  fail_if_broken(opened);
+}
+
+// "12 records, the chain is whole from 1a2b3c4d to 5e6f7a8b"
+std::string whole_chain(const Ledger& ledger) {
+  std::string first, last;
+  for (const LedgerEntry& entry : ledger.entries) {
+    if (!entry.is_chained) continue;
+    if (first.empty()) first = entry.id.substr(0, 8);
+    last = entry.id.substr(0, 8);
+  }
+  if (ledger.chained == 0) return "no record is chained";
+  return fmt::format("{}, the chain is whole from {} to {}", counted(ledger.chained, "record"),
+                     first, last);
+}
+
+void check(const CheckFlags& flags) {
+  std::error_code ignored;
+  if (!flags.file.empty() && !fs::exists(flags.file, ignored))
+    fail_input(flags.file, "there is no such file");
+  const OpenLedger opened =
+      open_ledger(flags.file.empty() ? ledger_path() : fs::path(flags.file), flags.trust);
+  const Ledger& ledger = opened.ledger;
+  std::string out;
+  for (const LedgerProblem& problem : ledger.problems) out += to_text(problem) + "\n";
+  if (ledger.problems.empty()) out += whole_chain(ledger) + "\n";
+  if (ledger.not_chained > 0)
+    out += fmt::format("{} without a hash, written before there was a chain: they prove nothing\n",
+                       counted(ledger.not_chained, "record"));
+  if (ledger.problems.empty() && ledger.chained > 0)
+    out += opened.trusted ? "All of them are signed by the trusted key.\n"
+                          : "Whoever can write both files can compute every hash anew; only "
+                            "signatures (--sign, --trust) show that.\n";
+  print(out);
+  if (!ledger.problems.empty())
+    throw Error(ErrorCode::input, opened.path.string(),
+                counted(ledger.problems.size(), "problem") + " in " +
+                    counted(ledger.chained + ledger.not_chained, "record"));
 }
 
 void supersede(const SupersedeFlags& flags) {
-  const Ledger ledger = open_ledger();
+  const auto key = signing_key(flags.sign);
+  const OpenLedger opened = open_ledger(ledger_path());
+  const Ledger& ledger = opened.ledger;
   const LedgerEntry& entry = find_result(ledger, flags.id);
   if (flags.why.find_first_not_of(" \t\n") == std::string::npos)
     throw Error(ErrorCode::usage, "--why", "is empty", "say what was wrong with the number");
@@ -85,22 +166,31 @@ void supersede(const SupersedeFlags& flags) {
                   "name the result that counts now");
     by = other.id;
   }
-  append_line(ledger_path(), supersede_line(entry.id, {utc_now(), flags.why, by}));
+  append_record(opened.path, supersede_record(entry.id, {utc_now(), flags.why, by}), key.get());
   note(fmt::format("{} ({}, {}) is superseded; the record of it stays", entry.id, entry.test,
                    entry.speed));
 }
 
 void define_list(CommandLine& command) {
-  bool& all = command.values<bool>();
-  command.add({{"--all", &all, "superseded ones too, marked"}});
-  command.run = [&all] { list(all); };
+  ListFlags& flags = command.values<ListFlags>();
+  command.add({{"--all", &flags.all, "superseded ones too, marked"}, trust_flag(flags.trust)});
+  command.run = [&flags] { list(flags); };
 }
 
 void define_show(CommandLine& command) {
-  std::string& id = command.values<std::string>();
-  command.add({{"id", &id, "ID", "as the list or a table's receipt column shows it",
-                Rules{.required = true}}});
-  command.run = [&id] { show(id); };
+  ShowFlags& flags = command.values<ShowFlags>();
+  command.add({{"id", &flags.id, "ID", "as the list or a table's receipt column shows it",
+                Rules{.required = true}},
+               trust_flag(flags.trust)});
+  command.run = [&flags] { show(flags); };
+}
+
+void define_check(CommandLine& command) {
+  CheckFlags& flags = command.values<CheckFlags>();
+  command.add(
+      {{"file", &flags.file, "FILE", "a ledger, with its .head beside it (default: your own)"},
+       trust_flag(flags.trust)});
+  command.run = [&flags] { check(flags); };
 }
 
 void define_supersede(CommandLine& command) {
@@ -109,6 +199,7 @@ void define_supersede(CommandLine& command) {
       {"id", &flags.id, "ID", "the result", Rules{.required = true}},
       {"--why", &flags.why, "TEXT", "the reason", Rules{.required = true}},
       {"--by", &flags.by, "ID", "the result that counts instead"},
+      sign_flag(flags.sign),
   });
   command.run = [&flags] { supersede(flags); };
 }
@@ -119,11 +210,14 @@ void define_results(CommandLine& command) {
   command.needs_command = true;
   command.footer =
       "`tyto bench` keeps every row in $XDG_STATE_HOME/tyto/results.jsonl (default: "
-      "~/.local/state).\nLines are only ever added. IDs may be shortened.\n\n"
-      "Examples:\n  tyto results list\n  tyto results show 1a2b3c4d\n"
+      "~/.local/state).\nLines are only ever added, and each holds the hash of the one before. IDs "
+      "may "
+      "be shortened.\n\n"
+      "Examples:\n  tyto results list\n  tyto results show 1a2b3c4d\n  tyto results check\n"
       "  tyto results supersede 1a2b3c4d --why 'measured on battery' --by 5e6f7a8b";
   define_list(command.add_command("list", "show the results that stand"));
   define_show(command.add_command("show", "everything that is kept of one, as JSON"));
+  define_check(command.add_command("check", "say which lines were changed, inserted or removed"));
   define_supersede(command.add_command("supersede", "say that a result no longer counts, and why"));
 }
 

@@ -93,7 +93,7 @@ void name_hosts(std::vector<DeviceCounters>& counters, const Facts& facts) {
 // It is read from the very text that is hashed.
 Receipt checked_receipt(const Json& owner, std::string_view owner_text, const Facts& facts) {
   const std::string_view text = member_text(owner_text, "receipt");
-  const Json json = Json::parse(text, owner.path() + ".receipt");
+  const Json json = Json::parse(text, owner.at("receipt").path());
   json.refuse_repeated_names();
   const Seal seal = read_seal(text);
   if (!seal.stated.empty() && !seal.is_whole())

@@ -129,6 +129,18 @@ TEST(Json, HostileKeysStayOnOneLine) {
             "f.json: a\\u000ab: expected a boolean, found a number");
 }
 
+TEST(Json, RepeatedNamesAreFoundAtAnyDepth) {
+  parse(R"({"a":{"b":1},"c":[{"b":1},{"b":2}]})").refuse_repeated_names();
+  for (const char* text : {R"({"a":1,"a":1})", R"({"a":1,"\u0061":2})", R"([{"c":{"a":1,"a":2}}])"})
+    EXPECT_NE(error_of([&] { parse(text).refuse_repeated_names(); }).find("a: is there twice"),
+              std::string::npos)
+        << text;
+}
+
+TEST(Json, NoTextAtAllIsNoJson) {
+  EXPECT_EQ(error_of([] { parse({}); }), "f.json: not valid JSON: there is no text");
+}
+
 TEST(Json, VisitsInOrder) {
   std::string visited;
   parse(R"({"z":1,"a":2,"m":3})").for_each_member([&](std::string_view key, const Json& value) {

@@ -6,7 +6,8 @@
 #include <set>
 #include <sstream>
 
-#include "cli/bench/results_ledger.h"
+#include "trace/evidence/digest.h"
+#include "trace/evidence/ledger.h"
 #include "trace/report/receipt_fields.h"
 
 namespace tyto {
@@ -48,6 +49,11 @@ BenchRow made_row(bool modelled = false) {
   if (modelled)
     row.receipt.devices.push_back(
         {.device = "cpu", .is_host = true, .submissions = 1000, .completions = 1000, .busy_ns = 1});
+  row.receipt.phases.decode = row.receipt.devices;
+  row.receipt.generated_tokens = 20;
+  row.receipt.first_from_prefill = false;
+  row.receipt.decode_seconds = 0.75;
+  if (modelled) row.receipt.modelled = {0, 0.75};
   row.energy_reason = "no --energy";
   row.receipt_json = receipt_fields(row.receipt, {});
   row.receipt_id = row.receipt_json.at("id");
@@ -178,8 +184,10 @@ TEST(BenchOutput, AComparisonNamesWhatIsModelled) {
 TEST(BenchOutput, TheLedgerReadsItsLines) {
   for (const bool modelled : {false, true}) {
     const BenchRow row = made_row(modelled);
-    const Ledger ledger = parse_ledger(ledger_line(row, kOrigin));
-    ASSERT_EQ(ledger.entries.size(), 1u) << ledger.first_problem;
+    const std::string line = chained_line(ledger_record(row, kOrigin), digest(""));
+    const Ledger ledger = parse_ledger(line, LedgerHead{1, digest(line)});
+    ASSERT_EQ(ledger.entries.size(), 1u);
+    EXPECT_TRUE(ledger.problems.empty()) << to_text(ledger.problems.front());
     EXPECT_EQ(ledger.entries[0].id, row.receipt_id);
     EXPECT_EQ(ledger.entries[0].speed, modelled ? "30.00 t/s modelled" : "30.00 t/s");
   }
