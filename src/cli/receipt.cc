@@ -4,11 +4,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
 #include "cli/terminal.h"
-#include "model/printable.h"
 #include "trace/evidence/receipt_check.h"
 
 namespace tyto {
@@ -48,8 +48,8 @@ void check(const CheckFlags& flags) {
   const auto trusted = trusted_key(flags.trust);
   const ReceiptCheck result = check_receipt(read_text_file(flags.file, kMostBytes), flags.file,
                                             trusted ? &*trusted : nullptr);
-  std::string out = fmt::format("receipt {} of {}: {}\n", printable(result.id),
-                                printable(result.time), printable(result.command));
+  std::string out = fmt::format("receipt {} of {}: {}\n", printable_line(result.id),
+                                printable_line(result.time), printable_line(result.command));
   for (const Finding& each : result.findings)
     out += fmt::format("{:<5}  {:<12}  {}\n", name(each.state), each.about, each.text);
   print(out + what_it_proves(result, trusted.has_value()));

@@ -67,7 +67,7 @@ void fail_if_broken(const OpenLedger& opened) {
 }
 
 std::string in_brackets(const std::string& mark) {
-  return mark.empty() ? "" : "  [" + printable(mark) + "]";
+  return mark.empty() ? "" : "  [" + mark + "]";
 }
 
 void list(const ListFlags& flags) {
@@ -108,7 +108,7 @@ void show(const ShowFlags& flags) {
          {"why", by.why}});
   print(record.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   for (const std::string& mark : {superseded_mark(entry), broken_mark(opened.ledger, entry)})
-    if (!mark.empty()) note(fmt::format("{}: {}", entry.id, printable(mark)));
+    if (!mark.empty()) note(fmt::format("{}: {}", entry.id, mark));
   fail_if_broken(opened);
 }
 
