@@ -121,8 +121,13 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::write(std::span<const std::byte> bytes) {
   TYTO_ASSERT(file_ != nullptr);
   if (bytes.empty()) return;
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
-    fail_input(path_.string(), "cannot write: {}", std::strerror(errno));
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) {
+    const int saved_errno = errno;
+    // The system meets the end of a file that became shorter where this process would be signalled.
+    if (const char* loss = saved_errno == EFAULT ? loss_of(bytes) : nullptr)
+      throw Error(ErrorCode::input, "", loss);
+    fail_input(path_.string(), "cannot write: {}", std::strerror(saved_errno));
+  }
   position_ += bytes.size();
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
 
@@ -31,6 +32,9 @@ void on_bus_error(int, siginfo_t* about, void*) {
     ::sigaction(SIGBUS, &bus_action_before, nullptr);
     return;  // and the same instruction faults again
   }
+  // Several workers may meet the end of the file at once; one of them speaks.
+  static std::atomic_flag spoken = ATOMIC_FLAG_INIT;
+  while (spoken.test_and_set()) ::pause();
   remove_partial_paths();
   print_line(loss);
   ::_exit(1);

@@ -253,6 +253,14 @@ TEST_F(AtomicFileTest, OneFileIsNotTwoOutputs) {
   EXPECT_TRUE(fs::exists(folder_ / "out"));
 }
 
+TEST_F(AtomicFileTest, SaysThatItsSourceBecameShorter) {
+  const MappedFile source(make("source", std::string(1 << 20, 'x')));
+  fs::resize_file(folder_ / "source", 0);
+  AtomicFile file(folder_ / "out");
+  EXPECT_NE(error_of([&] { file.write(source.bytes()); }).find("source: became shorter"),
+            std::string::npos);
+}
+
 // What a killed process left is removed; what a living one writes is not.
 TEST_F(AtomicFileTest, TakesAwayWhatAKilledProcessLeft) {
   make("out.partial-1", "half");

@@ -48,6 +48,17 @@ class CommandLineTest : public testing::Test {
   Values& values = fly.values<Values>();
 };
 
+TEST_F(CommandLineTest, AFlagThatWouldDoNothingIsRefused) {
+  fly.add({
+      {"--name", &values.name, "NAME", "who"},
+      {"--form", &values.form, "TEXT", "a form"},
+      {"--loud", &values.loud, "with sound", Rules{.needs_one_of = {"--name", "--form"}}},
+  });
+  EXPECT_EQ(problem({"--loud"}), "--loud: has no effect without --name or --form");
+  EXPECT_EQ(problem({"--loud", "--form", "x"}), "none");
+  EXPECT_EQ(problem({}), "none");
+}
+
 TEST_F(CommandLineTest, EveryKindOfValueArrives) {
   fly.add({
       {"--loud", &values.loud, "with sound"},

@@ -73,11 +73,14 @@ TEST_F(SignalsTest, AFileThatBecameShorterIsOneLine) {
     const MappedFile file(folder_ / "model");
     AtomicFile report(folder_ / "report");
     fs::resize_file(folder_ / "model", 4096);
-    // On any thread: workers read the weights.
-    std::thread([&] {
-      const volatile std::byte* byte = &file.bytes()[500000];
-      (void)*byte;
-    }).join();
+    // On any thread, and on several at once: workers read the weights.
+    std::vector<std::thread> workers;
+    for (size_t i = 1; i <= 4; ++i)
+      workers.emplace_back([&file, i] {
+        const volatile std::byte* byte = &file.bytes()[i * 200000];
+        (void)*byte;
+      });
+    for (std::thread& worker : workers) worker.join();
   };
   EXPECT_EXIT(read_what_is_gone(), testing::ExitedWithCode(1),
               "^tyto: .*/model: became shorter or unreadable while it was in use\n$");
