@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -39,7 +40,7 @@ std::optional<LedgerHead> read_head(const fs::path& ledger) {
 }
 
 void write_head(const fs::path& ledger, const LedgerHead& head) {
-  AtomicFile file(head_path(ledger));
+  AtomicFile file(head_path(ledger), Replace::own_state);
   file.write(fmt::format("{{\"schema\":\"{}\",\"rows\":{},\"last\":\"{}\"}}\n", kHeadSchema,
                          head.rows, head.last));
   file.commit();

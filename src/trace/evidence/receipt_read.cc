@@ -51,6 +51,7 @@ std::vector<DeviceCounters> counters(const Json& json) {
     one.busy_ns = device.at(one.is_virtual ? "modelled_busy_ns" : "busy_ns").as_uint(kMost);
     one.bytes = device.at("bytes").as_uint(kMost);
     one.flops = device.at("flops").as_uint(kMost);
+    if (const auto sums = device.find("row_sums")) one.row_sums = sums->as_uint(kMost);
     for (const DeviceCounters& other : result)
       if (other.device == one.device) device.fail("is there twice");
     result.push_back(std::move(one));
@@ -120,6 +121,7 @@ Receipt receipt_from_json(const Json& json) {
   result.phases = {counters(json.at("phases").at("prefill")),
                    counters(json.at("phases").at("decode"))};
   result.fallbacks = texts(json.at("fallbacks"));
+  if (json.find("recoveries")) result.recoveries = u32(json, "recoveries");
   read_timing(result, json.at("timing"));
   const Json energy = json.at("energy");
   result.energy = {optional_number(energy, "prefill_joules"),

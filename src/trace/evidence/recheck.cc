@@ -18,7 +18,8 @@ constexpr NamedCounter kCounters[] = {{"submissions", &DeviceCounters::submissio
                                       {"launches", &DeviceCounters::launches},
                                       {"ns of work", &DeviceCounters::busy_ns},
                                       {"bytes", &DeviceCounters::bytes},
-                                      {"FLOP", &DeviceCounters::flops}};
+                                      {"FLOP", &DeviceCounters::flops},
+                                      {"row sums", &DeviceCounters::row_sums}};
 
 const DeviceCounters* find(const std::vector<DeviceCounters>& all, const std::string& device) {
   const auto found = std::find_if(
