@@ -104,6 +104,8 @@ struct ReceiptContext {
   std::string verified_time = {};   // when it was found out
 };
 
+inline constexpr const char* kReceiptSchema = "tyto-receipt-1";
+
 // The receipt as JSON; docs/profile.md describes the fields.
 inline constexpr FileKind kReceiptFile = {"a receipt", "{\n  \"schema\": \"tyto-receipt-"};
 std::string receipt_json(const Receipt& receipt, const ReceiptContext& context);

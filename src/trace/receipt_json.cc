@@ -10,8 +10,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* kSchema = "tyto-receipt-1";
-
 ordered_json optional_number(const std::optional<double>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
 }
@@ -108,7 +106,7 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
     submissions += device.submissions;
     completions += device.completions;
   }
-  ordered_json json = {{"schema", kSchema},
+  ordered_json json = {{"schema", kReceiptSchema},
                        {"tyto", context.version},
                        {"time", context.time},
                        {"command", context.command},

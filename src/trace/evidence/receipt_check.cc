@@ -17,7 +17,6 @@ namespace {
 
 using State = Finding::State;
 
-constexpr std::string_view kSchema = "tyto-receipt-1";
 constexpr double kRounding = 1e-9;  // relative; numbers are written with all their digits
 
 // One finding: that all is well, or everything that is not.
@@ -136,10 +135,10 @@ ReceiptCheck check_receipt(std::string_view text, const std::string& name,
                            const PublicKey* trusted) {
   const Json json = Json::parse(text, name);
   const std::string schema = json.string_or("schema", "");
-  if (schema != kSchema)
+  if (schema != kReceiptSchema)
     throw Error(ErrorCode::input, name,
                 schema.empty() ? "is not a receipt" : "has schema " + schema,
-                fmt::format("this version checks {}, written by --receipt", kSchema));
+                fmt::format("this version checks {}, written by --receipt", kReceiptSchema));
   json.refuse_repeated_names();
   const Seal seal = read_seal(text);
   ReceiptCheck result{std::string(json.at("id").as_string()),

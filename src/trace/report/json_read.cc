@@ -108,6 +108,9 @@ Receipt checked_receipt(const Json& owner, std::string_view owner_text, const Fa
   const std::string contradicts = contradiction(result.plausibility, again);
   if (!contradicts.empty()) json.at("plausibility").at("verdict").fail(contradicts);
   if (result.plausibility.verdict != Verdict::refused) result.plausibility = again;
+  if (seal.stated.empty())
+    result.plausibility.unchecked.push_back(
+        "the receipt has no hash: whether it was changed cannot be told");
   return result;
 }
 

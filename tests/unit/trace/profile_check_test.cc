@@ -122,6 +122,13 @@ TEST(ProfileCheck, OfARecordingThatLostEventsLessMayBeThereButNotMore) {
   EXPECT_TRUE(has(error_of(profile), "bytes in the recording")) << error_of(profile);
 }
 
+TEST(ProfileCheck, AReceiptWithoutAHashIsSaidToHaveNone) {
+  std::string text = json_report(ProfileBuilder().take());
+  const size_t at = text.rfind(",\"hash\":\"");
+  text.erase(at, text.find('}', at) - at);
+  EXPECT_TRUE(has(text_report(profile_from_json(text, "p.json"), false), "receipt has no hash"));
+}
+
 TEST(ProfileCheck, AReceiptThatWasChangedIsSaidToBe) {
   std::string text = json_report(ProfileBuilder().take());
   const size_t at = text.find("no sensor");
