@@ -14,7 +14,7 @@ DEVICE ?= cpu
 MODEL ?=
 FUZZ_SECONDS ?= 60
 ATTACK_SIZE ?= full
-ATTACK_FLAGS ?= --write bench/results/attack
+ATTACK_FLAGS ?= --write build/attack
 LLAMA_CPP ?=
 PLUGIN_WERROR ?= OFF
 export PROMPT MODEL LLAMA_CPP

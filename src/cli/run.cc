@@ -28,6 +28,15 @@ struct RunFlags {
   bool energy = false;
 };
 
+void show_receipt(Engine& engine, const EngineFlags& flags, const Answer& answer,
+                  const Verification& verification) {
+  note(fmt::format("ready in {:.0f} ms · {} · stopped at {}{}{}", engine.setup_seconds() * 1e3,
+                   receipt_line(answer.receipt), name(answer.reason),
+                   identity_clause(engine.identity()), verified_clause(verification, flags)));
+  if (!verification.warning.empty()) note("tyto: " + verification.warning);
+  for (const std::string& line : energy_lines(answer.receipt)) note("energy · " + line);
+}
+
 void run(const RunFlags& flags) {
   const auto key = signing_key(flags.sign);  // before any work
   OutputFile receipt_file(flags.receipt, kReceiptFile, flags.force);
@@ -56,20 +65,16 @@ void run(const RunFlags& flags) {
   engine.check_required(answer.receipt.phases);
   engine.complete(answer.receipt);
   print(held + "\n");
-  if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
   const Verification verification = verification_of(combination_of(engine, flags.engine));
-  note(fmt::format("ready in {:.0f} ms · {} · stopped at {}{}{}", engine.setup_seconds() * 1e3,
-                   receipt_line(answer.receipt), name(answer.reason),
-                   identity_clause(engine.identity()),
-                   verified_clause(verification, flags.engine)));
-  if (!verification.warning.empty()) note("tyto: " + verification.warning);
-  for (const std::string& line : energy_lines(answer.receipt)) note("energy · " + line);
-  if (!receipt_file.is_wanted()) return;
-  ReceiptContext context = receipt_context(engine, flags.engine.fusion);
-  context.key = key.get();
-  context.verified = name(verification.state);
-  context.verified_time = verification.time;
-  receipt_file.write(receipt_json(answer.receipt, context));
+  if (receipt_file.is_wanted()) {
+    ReceiptContext context = receipt_context(engine, flags.engine.fusion);
+    context.key = key.get();
+    context.verified = name(verification.state);
+    context.verified_time = verification.time;
+    receipt_file.write(receipt_json(answer.receipt, context));
+  }
+  if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
+  show_receipt(engine, flags.engine, answer, verification);
 }
 
 }  // namespace

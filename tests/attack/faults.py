@@ -108,6 +108,9 @@ def judge(trial, run, name, fault, form, policy):
         expected = UNHARMED
     if name == "verify" and expected != UNHARMED:
         expected = FAILED  # a device that failed on the way has not passed
+    if name == "bench" and expected == MOVED:
+        moved_rows(trial, run)
+        return
     wanted = 1 if expected == FAILED else 0
     if not trial.demand(run, run.code == wanted, f"a fault that should have {expected}: exit code {run.code}"):
         return
@@ -126,6 +129,19 @@ def judge(trial, run, name, fault, form, policy):
                      "more rows than one tell of one failed dispatch")
     if expected == MOVED and fault.endswith("@1") and not fault.startswith("corrupt") or fault == "slowx1e9":
         trial.demand(run, not claims_vnpu(trial, run), "named vnpu as executing, which completed nothing")
+
+
+def moved_rows(trial, run):
+    """A row is the cpu's alone, or shows no speed: what two devices did in turn is neither's."""
+    refused = 0
+    for row in strict_json(run.out):
+        mixed = row["executed_on"] != "cpu"
+        refused += mixed
+        speeds = [row["avg_ts"], row["modelled_avg_ts"]]
+        trial.demand(run, not mixed or speeds == [None, None], "a speed of two devices in turn is shown")
+        trial.demand(run, mixed or row["backends"] == "CPU", "a row of the cpu names another backend")
+    if trial.demand(run, run.code == (1 if refused else 0), f"{refused} mixed rows: exit code {run.code}"):
+        trial.settle(run, MOVED)
 
 
 def failed(trial, run, name, answer):
