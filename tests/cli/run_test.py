@@ -127,7 +127,7 @@ class Run(CliTest):
         out = self.work / "special.f32"
         sizes = []
         for flags in ([], ["--special"]):
-            done = tyto("eval", "-m", model, "--prompt", "<|eot_id|>", "--logits", out, *flags)
+            done = tyto("eval", "-m", model, "--prompt", "<|eot_id|>", "--logits", out, "--force", *flags)
             self.assertEqual(done.returncode, 0, done.stderr)
             sizes.append(out.stat().st_size // (4 * 384))
         self.assertEqual(sizes[0] - sizes[1], as_text - 1)

@@ -144,9 +144,12 @@ class Terminal(CliTest):
         path = self.work / "profile.json"
         made = tyto("profile", "-m", self.model, "-p", "x", "--raw", "-n", "2", "--json", path)
         self.assertEqual(made.returncode, 0, made.stderr)
-        text = path.read_text()
+        profile = json.loads(path.read_text())
+        for run in profile["runs"]:
+            del run["receipt"]["hash"]  # as of a version that had none: the forgery would be found
+        text = json.dumps(profile)
         self.assertIn('"tiny', text)
-        path.write_text(text.replace('"tiny', json.dumps(EVIL + "\ntiny")[:-1]).replace('"cpu"', '"c\\u001b[2Jpu"'))
+        path.write_text(text.replace('"tiny', json.dumps(EVIL + "\ntiny")[:-1]))
         self.check_clean(tyto("profile", "--from", path), "tiny")
         self.check_clean(tyto("profile", "--diff", path, path))
         shown = re.sub("\x1b\\[(31|0)m", "", on_terminal("profile", "--from", path))
