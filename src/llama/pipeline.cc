@@ -251,6 +251,7 @@ void Pipeline::recover(const Error& error) {
     pasts.push_back({sequence, sequence->tokens_, sequence->kv_.begins()});
   }
   lose_caches();
+  host_took_over_ = goes_to_host;
   if (goes_to_host)
     std::erase_if(devices_, [](Device* device) { return !device->info().shares_host_memory; });
   make_anew();

@@ -67,6 +67,8 @@ class Pipeline {
   uint32_t vocab() const { return model_.config.vocab; }
   KvPool& kv_pool() { return pool_; }
   uint32_t recoveries() const { return recoveries_; }  // from device errors so far
+  // A device failed for good (OnDeviceError::cpu): nothing has gone to it since.
+  bool host_took_over() const { return host_took_over_; }
   uint64_t kv_peak_bytes() const { return pool_.peak() * page_bytes_; }
   // Throws an input Error unless so many tokens fit into one sequence's context.
   void check_room(uint32_t position, size_t tokens) const;
@@ -100,6 +102,7 @@ class Pipeline {
   uint64_t page_bytes_ = 0;
   bool is_broken_ = false;
   uint32_t recoveries_ = 0;
+  bool host_took_over_ = false;
   KvPool pool_;
   std::vector<Sequence*> live_;
   std::vector<BatchRows> rows_;

@@ -51,6 +51,13 @@ class Claims(CliTest):
         self.assertIsNone(row["avg_ts"])
         self.assertIsNone(row["modelled_avg_ts"])
 
+    def test_a_sweep_shows_no_speed_of_two_devices(self):
+        result = tyto("profile", "--sweep", "8,8", "-n", "3", *self.VNPU, "--vnpu-fault", "error@20",
+                      "--on-npu-error", "cpu")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("the cpu took over", result.stdout)
+        self.assertIn("refused", result.stdout)
+
     def test_a_dispatch_that_is_retried_anywhere_ends_no_benchmark(self):
         for at in (1, 17, 25, 40, 55):
             result = self.bench(*self.VNPU, "--vnpu-fault", f"error@{at}")

@@ -267,7 +267,8 @@ void refuse_mixed_runs(const BenchEngine& bench, const std::vector<Receipt>& run
       [](const DeviceCounters& device) { return !device.is_host && device.has_executed(); });
   const std::string first = device_names(runs.front().devices);
   const auto differs = [&](const Receipt& run) { return device_names(run.devices) != first; };
-  const bool took_over = bench.host_takes_over && total.recoveries > 0 && has_other;
+  const bool took_over =
+      bench.engine->pipeline().host_took_over() && total.recoveries > 0 && has_other;
   if (!took_over && std::none_of(runs.begin(), runs.end(), differs)) return;
   total.plausibility.verdict = Verdict::refused;
   total.plausibility.reasons.push_back("the cpu took over during the test, after a device failed");
@@ -330,7 +331,7 @@ BenchRow make_row(const BenchEngine& bench, const BenchTest& test, const std::st
 
 // What an earlier row's recovery was is that row's, unless it left this one to the cpu.
 void prepare(BenchEngine& bench, const BenchTest& test, const BenchOptions& options) {
-  if (!bench.host_takes_over)
+  if (!bench.engine->pipeline().host_took_over())
     for (const auto& sequence : bench.sequences) sequence->recoveries.clear();
   fill(bench, test, options.progress);
   if (options.warm_up) warm_up(bench, test);
@@ -354,7 +355,6 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
   options.pipeline.forward.sequences = setup.sequences;
   if (setup.ubatch) options.pipeline.forward.prefill_chunk = *setup.ubatch;
   BenchEngine bench;
-  bench.host_takes_over = options.pipeline.on_error == OnDeviceError::cpu;
   bench.engine = std::make_unique<Engine>(options, progress);
   const DeviceInfo device = bench.engine->devices().front();
   if (setup.ubatch && device.prompt_rows > 0)

@@ -59,7 +59,6 @@ struct BenchEngine {
   // [context + sequences]: sequence s has token s + i at its position i, so that a filled cache
   // stays valid.
   std::vector<Token> tokens;
-  bool host_takes_over = false;  // when a device fails
 };
 
 // A comparison of two devices in turns; the same in both rows.
