@@ -44,7 +44,6 @@ def parse_arguments():
     parser.add_argument("--write", type=Path, metavar="DIR", help="put the table there, as Markdown and JSON")
     parser.add_argument("--keep", type=Path, metavar="DIR",
                         help="leave the files of cases that broke a law there, to run the program on again")
-    parser.add_argument("--address-space", type=int, default=0, metavar="MB", help="limit each run; not for sanitizers")
     return parser.parse_args()
 
 
@@ -141,7 +140,8 @@ def write_results(arguments, rows, broken, seconds, runs):
 
 def main():
     arguments = parse_arguments()
-    ordinary_process()
+    limits = limits_of(arguments.tyto)
+    ordinary_process(limits)
     names = choose_cases(arguments)
     began = time.monotonic()
     cases, outcomes, broken = collections.Counter(), collections.defaultdict(collections.Counter), \
@@ -151,7 +151,7 @@ def main():
         for module in {FAMILIES[name.split("/")[0]] for name in names}:
             module.prepare(stock)
         whole = digest(stock.whole)
-        context = (arguments, stock, limits_of(arguments.tyto, arguments.address_space))
+        context = (arguments, stock, limits)
         for name, counts, violations in work(names, context, arguments.jobs):
             family, kind, _ = name.split("/")
             cases[family] += 1

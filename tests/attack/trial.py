@@ -16,16 +16,19 @@ from pathlib import Path
 
 @dataclass
 class Limits:
-    """Of one run. A sanitizer's build is slower and keeps freed memory."""
+    """Of one run. Resident memory is judged when it has ended; the hard limit keeps the machine alive until then."""
     seconds: float = 30
     rss_bytes: int = 512 << 20
-    address_space_kb: int = 0  # 0: none, as a sanitizer's build needs
+    address_space_bytes: int = 8 << 30
+    environment: dict = field(default_factory=dict)
 
 
-def limits_of(program, address_space_mb):
+def limits_of(program):
+    """A sanitizer's build is slower, keeps freed memory and reserves most of the address space."""
     if re.search(rb"__(asan|tsan)_init", Path(program).read_bytes()):
-        return Limits(seconds=120, rss_bytes=2 << 30)
-    return Limits(address_space_kb=address_space_mb << 10)
+        options = os.environ.get("ASAN_OPTIONS", "") + ":hard_rss_limit_mb=3072"
+        return Limits(seconds=120, rss_bytes=2 << 30, address_space_bytes=resource.RLIM_INFINITY, environment={"ASAN_OPTIONS": options})
+    return Limits()
 
 
 @dataclass
@@ -138,7 +141,8 @@ class Trial:
     def environment(self, extra):
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("TYTO_", "XDG_", "HF_"))}
         here = {"HOME": "home", "XDG_STATE_HOME": "state", "XDG_CACHE_HOME": "cache"}
-        return {**kept, **{key: str(self.folder / value) for key, value in here.items()}, **extra}
+        return {**kept, **self.limits.environment, **{key: str(self.folder / value) for key, value in here.items()},
+                **extra}
 
     def words(self, arguments):
         """Files that every case reads are named so that the command holds in a kept folder too."""
@@ -146,11 +150,9 @@ class Trial:
 
     def start(self, *arguments, before="", after="", environment=None, stdin=subprocess.DEVNULL):
         """`before` and `after` are a shell's limits and redirections, made before it becomes the program."""
-        if self.limits.address_space_kb:
-            before = f"ulimit -v {self.limits.address_space_kb}; " + before
         command = [self.program, *self.words(arguments)]
         if before or after:
-            command = ["sh", "-c", f'{before} exec "$@" {after}', "sh", *command]
+            command = ["/bin/sh", "-c", f'{before} exec "$@" {after}', "sh", *command]
         out, err = (self.folder / name for name in (".stdout", ".stderr"))
         with out.open("wb") as out_file, err.open("wb") as err_file:
             return subprocess.Popen(command, cwd=self.folder, stdin=stdin, stdout=out_file, stderr=err_file,
@@ -220,7 +222,8 @@ def digest(path):
     return hashlib.blake2b(path.read_bytes()).hexdigest()
 
 
-def ordinary_process():
+def ordinary_process(limits):
     """What the runs inherit: no core files, and SIGINT as a terminal would send it, even below a shell's `&`."""
+    resource.setrlimit(resource.RLIMIT_AS, (limits.address_space_bytes, limits.address_space_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.default_int_handler)
