@@ -160,6 +160,11 @@ class Parser {
   }
 
   Invocation::Kind parse(std::vector<std::string> arguments) {
+    for (const std::string& argument : arguments) {
+      if (argument == "--") break;  // what follows is another program's
+      if (argument.starts_with("--help=") || argument.starts_with("--version="))
+        throw Error(ErrorCode::usage, argument, "takes no value", "see --help");
+    }
     arguments = with_values_as_they_are(arguments);
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     try {

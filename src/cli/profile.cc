@@ -40,7 +40,8 @@ struct ProfileFlags {
   std::vector<std::string> diff;
 };
 
-void start_recording(Engine& engine, size_t prompt, size_t tokens) {
+void start_recording(Engine& engine, size_t prompt, size_t most_tokens) {
+  const size_t tokens = std::min<size_t>(most_tokens, engine.pipeline().context());
   const size_t wanted = engine.pipeline().forward().event_count(prompt, tokens) + kEventsOfPrompt +
                         (tokens + 1) * kEventsPerToken;
   constexpr size_t kRunsRecorded = 2;  // a device that fails has everything run again

@@ -51,7 +51,9 @@ void end_by(int signal) {
 }  // namespace
 
 void handle_signals() {
+  // A closed pipe and a file that may not grow show as write errors, not as sudden death.
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) end_by(signal);
   struct sigaction action = {};
   action.sa_sigaction = on_bus_error;

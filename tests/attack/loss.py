@@ -228,8 +228,9 @@ def signals(trial, number):
     run = trial.finish(process, command, began, sent)
     trial.settle(run, "nothing lost")
     whole = ["new.gguf", "new.json", "new.f32"] if run.code == 0 else []
-    if run.code == 0 and command[-1] == "new-folder":
-        return
+    made = trial.folder / "new-folder"
+    if command[-1] == "new-folder" and (run.code == 0 or (made / ".decode_flags").exists()):
+        return  # whole, even where the import of what is in it was interrupted
     same_files(trial, run, before, "left something half-made", whole)
 
 

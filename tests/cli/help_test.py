@@ -32,6 +32,14 @@ class Help(CliTest):
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "-c", "99999999"), 2, "positions")
         self.check_error(tyto("synth", "--shape", "huge", "-o", self.work / "x"), 2, "huge")
 
+    def test_help_takes_no_value(self):
+        self.check_error(tyto("--help=1"), 2, "--help=1")
+        self.check_error(tyto("run", "--help=yes"), 2, "--help=yes")
+
+    def test_absurd_counts_are_refused(self):
+        self.check_error(tyto("bench", "-t", "1000000"), 2, "-t 1000000", "1024")
+        self.check_error(tyto("bench", "--sequences", "1000000"), 2, "--sequences 1000000", "1024")
+
     def test_empty_values_are_errors(self):
         for flag in ("--require", "-m", "--device", "--stop", "--chat-template", "--receipt", "-f", "--kv-memory"):
             self.check_error(tyto("run", "-p", "x", flag, ""), 2, "the value is empty")

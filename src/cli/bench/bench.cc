@@ -141,11 +141,18 @@ void settle_kv_type(BenchFlags& flags) {
   flags.engine.kv_type = k;
 }
 
+constexpr uint32_t kMostThreads = 1024;  // as everywhere
+constexpr uint32_t kMostSequences = 1024;
+
 std::vector<uint32_t> positive_counts(const std::vector<std::string>& texts,
-                                      const std::string& flag) {
+                                      const std::string& flag, uint32_t most = UINT32_MAX) {
   const std::vector<uint32_t> counts = parse_counts(texts, flag);
-  if (std::count(counts.begin(), counts.end(), 0u) > 0)
-    throw Error(ErrorCode::usage, flag, "must be at least 1");
+  for (const uint32_t count : counts) {
+    if (count == 0) throw Error(ErrorCode::usage, flag, "must be at least 1");
+    if (count > most)
+      throw Error(ErrorCode::usage, fmt::format("{} {}", flag, count),
+                  fmt::format("must be at most {}", most));
+  }
   return counts;
 }
 
@@ -154,7 +161,7 @@ std::vector<BenchTest> wanted_tests(const BenchFlags& flags) {
                   .generates = parse_counts(flags.generate, "-n"),
                   .pairs = {},
                   .depths = parse_counts(flags.depth, "-d"),
-                  .sequences = positive_counts(flags.sequences, "--sequences")};
+                  .sequences = positive_counts(flags.sequences, "--sequences", kMostSequences)};
   for (const std::string& pair : flags.pairs) lists.pairs.push_back(parse_pair(pair, "-pg"));
   return bench_tests(lists);
 }
@@ -191,7 +198,7 @@ std::vector<BenchSetup> setups_of(const BenchFlags& flags, const std::string& mo
   std::vector<std::optional<uint32_t>> ubatches = {std::nullopt};
   if (!flags.ubatch.empty()) ubatches.clear();
   for (uint32_t n : positive_counts(flags.ubatch, "-ub")) ubatches.emplace_back(n);
-  std::vector<uint32_t> threads = positive_counts(flags.threads, "-t");
+  std::vector<uint32_t> threads = positive_counts(flags.threads, "-t", kMostThreads);
   if (threads.empty()) threads = {0};  // one per usable core
   std::vector<BenchSetup> setups;
   for (uint32_t batch : positive_counts(flags.batch, "-b"))
