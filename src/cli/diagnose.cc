@@ -98,6 +98,7 @@ void diagnose(const DiagnoseFlags& flags) {
   if (!flags.engine.on_npu_error) options.pipeline.on_error = OnDeviceError::fail;
   Engine engine(options, progress_bar());
   const std::vector<Token> prompt = tokens_of(flags, engine);
+  engine.pipeline().check_room(0, prompt.size() + flags.tokens);  // before the slow reference runs
   const ReferenceRecord reference(engine.model(), prompt, flags.tokens, progress_bar());
   Receipt receipt;
   const std::string problem = run_device(engine, reference, receipt);

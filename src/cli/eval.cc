@@ -44,6 +44,7 @@ void eval(const EvalFlags& flags) {
           ? engine.tokenizer().encode(flags.prompt, {.parse_special = flags.special})
           : parse_tokens(flags.tokens, "--tokens");
   check_tokens(tokens, config);
+  engine.pipeline().check_room(0, tokens.size());
 
   Token last = -1;
   const auto write = [&](uint32_t, std::span<const float> logits) {

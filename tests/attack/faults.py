@@ -135,11 +135,12 @@ def moved_rows(trial, run):
     """A row is the cpu's alone, or shows no speed: what two devices did in turn is neither's."""
     refused = 0
     for row in strict_json(run.out):
-        mixed = row["executed_on"] != "cpu"
+        of_cpu = row["executed_on"] == "cpu"
+        mixed = row["recoveries"] > 0 and not of_cpu
         refused += mixed
         speeds = [row["avg_ts"], row["modelled_avg_ts"]]
         trial.demand(run, not mixed or speeds == [None, None], "a speed of two devices in turn is shown")
-        trial.demand(run, mixed or row["backends"] == "CPU", "a row of the cpu names another backend")
+        trial.demand(run, not of_cpu or row["backends"] == "CPU", "a row of the cpu names another backend")
     if trial.demand(run, run.code == (1 if refused else 0), f"{refused} mixed rows: exit code {run.code}"):
         trial.settle(run, MOVED)
 
@@ -160,7 +161,8 @@ def told(run, trial):
     """Somewhere in what a user reads or keeps it says that the device failed."""
     kept = [path.read_text(errors="replace") for path in trial.folder.glob("*.json")]
     texts = [run.err.decode(errors="replace"), run.out.decode(errors="replace"), *kept]
-    words = any(re.search(r"retried on|finished on the cpu|dispatch failed|timed out", text) for text in texts)
+    words = any(re.search(r"retried on|finished on the cpu|dispatch failed|run again|timed out", text)
+                for text in texts)
     counts = re.findall(r"(\d+) of (\d+) submissions completed", texts[0])
     return words or any(int(done) < int(begun) for done, begun in counts)
 

@@ -18,7 +18,8 @@ from pathlib import Path
 class Limits:
     """Of one run. Resident memory is judged when it has ended; the hard limit keeps the machine alive until then."""
     seconds: float = 30
-    rss_bytes: int = 512 << 20
+    # `profile` reads 64 MiB a thread to measure what memory can do.
+    rss_bytes: int = (512 << 20) + (64 << 20) * (os.cpu_count() or 1)
     address_space_bytes: int = 8 << 30
     environment: dict = field(default_factory=dict)
 
@@ -27,7 +28,8 @@ def limits_of(program):
     """A sanitizer's build is slower, keeps freed memory and reserves most of the address space."""
     if re.search(rb"__(asan|tsan)_init", Path(program).read_bytes()):
         options = os.environ.get("ASAN_OPTIONS", "") + ":hard_rss_limit_mb=3072"
-        return Limits(seconds=120, rss_bytes=2 << 30, address_space_bytes=resource.RLIM_INFINITY, environment={"ASAN_OPTIONS": options})
+        return Limits(seconds=120, rss_bytes=2 << 30, address_space_bytes=resource.RLIM_INFINITY,
+                      environment={"ASAN_OPTIONS": options})
     return Limits()
 
 

@@ -122,7 +122,7 @@ def unknown(trial, number):
     furnish(trial)
     command = COMMANDS[number % len(COMMANDS)]
     flag = ["--no-such-flag", "--Model", "-Z", "---", "--=", "--\x1b[2J", "--device=", "stray", "--require=npu",
-            "--help=1", "-m=", "--threads=-1"][number // len(COMMANDS) % 12]
+            "--help=1", "--threads=-1"][number // len(COMMANDS) % 11]
     run = trial.run(*with_flag(command, flag))
     trial.demand(run, run.code in (2, 3), "took a flag that it has not")
 

@@ -225,6 +225,7 @@ class Verify(CliTest):
         self.check_error(self.tyto("verify", "-m", OWLET, "--device", "abacus"), 2, "abacus")
         self.check_error(self.tyto("verify", "-m", OWLET, "--require", "npu"), 3, "npu")
         self.check_error(self.tyto("diagnose", "-m", OWLET, "--tolerance", "2"), 2)
+        self.check_error(self.tyto("diagnose", "-m", OWLET, "-p", "word " * 20000), 1, "do not fit")
 
     def test_diagnose(self):
         out, page = self.work / "diagnosis.json", self.work / "diagnosis.html"
