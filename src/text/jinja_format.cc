@@ -17,32 +17,34 @@ std::string real_text(double value) {
   return text;
 }
 
+// How a character is written between quotes; empty where it stands for itself.
+std::string escape_of(char32_t c, char quote) {
+  const auto code = static_cast<uint32_t>(c);
+  if (c == static_cast<char32_t>(quote)) return {'\\', quote};
+  if (c == '\\') return "\\\\";
+  if (c == '\n') return "\\n";
+  if (c == '\r') return "\\r";
+  if (c == '\t') return "\\t";
+  if (is_printable(c)) return "";
+  if (code < 0x100) return fmt::format("\\x{:02x}", code);
+  return code < 0x10000 ? fmt::format("\\u{:04x}", code) : fmt::format("\\U{:08x}", code);
+}
+
 void repr_text(Builder& out, std::string_view text) {
-  bool single = text.find('\'') == std::string_view::npos;
-  char quote = single || text.find('"') != std::string_view::npos ? '\'' : '"';
+  const bool single = text.find('\'') == std::string_view::npos;
+  const char quote = single || text.find('"') != std::string_view::npos ? '\'' : '"';
   out.add(1, quote);
+  size_t plain = 0;  // where what stands for itself begins
   for (size_t at = 0; at < text.size();) {
-    CodePoint c = code_point_at(text, at);
-    if (c.value == static_cast<char32_t>(quote) || c.value == '\\') {
-      out.add(1, '\\');
-      out.add(1, static_cast<char>(c.value));
-    } else if (c.value == '\n') {
-      out.add("\\n");
-    } else if (c.value == '\r') {
-      out.add("\\r");
-    } else if (c.value == '\t') {
-      out.add("\\t");
-    } else if (is_printable(c.value)) {
-      out.add(text.substr(at, c.size));
-    } else if (c.value < 0x100) {
-      out.add(fmt::format("\\x{:02x}", static_cast<uint32_t>(c.value)));
-    } else if (c.value < 0x10000) {
-      out.add(fmt::format("\\u{:04x}", static_cast<uint32_t>(c.value)));
-    } else {
-      out.add(fmt::format("\\U{:08x}", static_cast<uint32_t>(c.value)));
+    const CodePoint c = code_point_at(text, at);
+    if (const std::string escape = escape_of(c.value, quote); !escape.empty()) {
+      out.add(text.substr(plain, at - plain));
+      out.add(escape);
+      plain = at + c.size;
     }
     at += c.size;
   }
+  out.add(text.substr(plain));
   out.add(1, quote);
 }
 

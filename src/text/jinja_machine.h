@@ -14,9 +14,9 @@
 namespace tyto::jinja {
 
 inline constexpr uint64_t kMaxSteps = 2'000'000;         // expressions, statements, elements
-inline constexpr uint64_t kMaxWork = uint64_t{1} << 30;  // bytes searched, compared or copied
-inline constexpr uint64_t kMaxHeap = uint64_t{1} << 28;  // bytes allocated by one rendering
-inline constexpr size_t kMaxText = size_t{1} << 26;      // bytes of the output or of one string
+inline constexpr uint64_t kMaxWork = uint64_t{1} << 29;  // bytes searched, compared or copied
+inline constexpr uint64_t kMaxHeap = uint64_t{1} << 27;  // bytes allocated by one rendering
+inline constexpr size_t kMaxText = size_t{1} << 24;      // bytes of the output or of one string
 inline constexpr int kMaxDepth = 400;                    // nested evaluations, macro calls included
 inline constexpr int64_t kMaxRange = 100'000;
 

@@ -8,6 +8,7 @@ Exit code 1 when it is not, or when --guard misses a flip of an int8 product.
 """
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ def answer(arguments, flags, folder):
     receipt = folder / "receipt.json"
     command = [arguments.tyto, "run", "-m", arguments.model, *ANSWER, *flags, "--receipt", receipt]
     result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=False,
-                            env={"XDG_STATE_HOME": str(folder), "XDG_CACHE_HOME": str(folder)})
+                            env={**os.environ, "XDG_STATE_HOME": str(folder), "XDG_CACHE_HOME": str(folder)})
     if result.returncode != 0:
         sys.exit(f"{command}: {result.stderr}")
     return result.stdout, json.loads(receipt.read_text())

@@ -94,11 +94,11 @@ TEST(JinjaLimits, Steps) {
 }
 
 TEST(JinjaLimits, Sizes) {
-  const std::string string_limit = "a string grows larger than 64 MB";
+  const std::string string_limit = "a string grows larger than 16 MB";
   expect_ends("{{ 'a' * 9223372036854775807 }}", string_limit);
   expect_ends("{{ 'a' * 100000000 }}", string_limit);
   expect_ends("{{ 'ab' * 40000000 }}", string_limit);
-  expect_ends("{{ [0] * 9223372036854775807 }}", "the template needs more than 256 MB of memory");
+  expect_ends("{{ [0] * 9223372036854775807 }}", "the template needs more than 128 MB of memory");
   expect_ends(
       "{% set n = namespace(s='aaaaaaaaaaaaaaaa') %}{% for i in range(60) %}"
       "{% set n.s = n.s + n.s %}{% endfor %}",
@@ -106,14 +106,14 @@ TEST(JinjaLimits, Sizes) {
   expect_ends("{% set s = 'a' * 1000000 %}{{ s|replace('a', s) }}", string_limit);
   expect_ends("{% set s = 'a' * 1000000 %}{{ ([s] * 1000)|join }}", string_limit);
   expect_ends("{% set s = 'a' * 1000000 %}{% for i in range(1000) %}{{ s }}{% endfor %}",
-              "the output is larger than 64 MB");
+              "the output is larger than 16 MB");
   expect_ends("{{ ''|indent(9223372036854775807) }}", string_limit);
   expect_ends("{{ '%999999999d' % 1 }}{{ 'x' * 70000000 }}", string_limit);
   expect_ends("{{ {'a': 1}|tojson(indent=100000000) }}", "an indent of 100000000 is too large");
   expect_ends(
       "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = n.l + n.l %}"
       "{% endfor %}",
-      "the template needs more than 256 MB of memory");
+      "the template needs more than 128 MB of memory");
   // Doubled references print as an exponential text.
   expect_ends(
       "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}"
@@ -128,11 +128,11 @@ TEST(JinjaLimits, Searches) {
   expect_ends(
       "{% set s = 'a' * 1000000 %}{% for i in range(2000) %}{% if 'b' in s %}{% endif %}"
       "{% endfor %}",
-      "the template processes more than 1024 MB of text");
+      "the template processes more than 512 MB of text");
   expect_ends("{% set s = 'a' * 1000000 %}{{ s.rfind(s[:500000] ~ 'b') }}",
-              "the template processes more than 1024 MB of text");
+              "the template processes more than 512 MB of text");
   expect_ends("{% set s = 'a' * 1000000 %}{{ s.strip(s) }}",
-              "the template processes more than 1024 MB of text");
+              "the template processes more than 512 MB of text");
 }
 
 // What the limits must not be in the way of: long conversations.

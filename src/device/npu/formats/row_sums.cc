@@ -14,6 +14,33 @@ namespace {
 // times that, once for what y lost and once for operands that a kernel rounds to bfp16.
 constexpr double kRounding = 0x1p-6;
 
+struct Moments {
+  double sum = 0;
+  double squares = 0;
+};
+
+// Several sums side by side, which compilers make vector code of.
+template <typename Value>
+Moments moments(size_t count, const Value& value) {
+  constexpr size_t kLanes = 8;
+  double sums[kLanes] = {}, squares[kLanes] = {};
+  const auto add = [&](size_t i, size_t lane) {
+    const double each = value(i);
+    sums[lane] += each;
+    squares[lane] += each * each;
+  };
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane) add(i + lane, lane);
+  for (; i < count; ++i) add(i, 0);
+  Moments all;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    all.sum += sums[lane];
+    all.squares += squares[lane];
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<float> sum_of_rows(const TensorView& weight, uint64_t first_row, uint64_t rows,
@@ -38,25 +65,11 @@ std::vector<float> sum_of_rows(const TensorView& weight, uint64_t first_row, uin
 
 RowSum row_sum(std::span<const float> weight_sum, std::span<const float> x,
                std::span<const float> y) {
-  // Several sums side by side, so that the loops take vectors.
-  constexpr size_t kLanes = 8;
-  double expected[kLanes] = {}, terms[kLanes] = {}, found[kLanes] = {}, squares[kLanes] = {};
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double term = double{x[i]} * weight_sum[i];
-    expected[i % kLanes] += term;
-    terms[i % kLanes] += term * term;
-  }
-  for (size_t i = 0; i < y.size(); ++i) {
-    found[i % kLanes] += y[i];
-    squares[i % kLanes] += double{y[i]} * y[i];
-  }
-  for (size_t lane = 1; lane < kLanes; ++lane) {
-    expected[0] += expected[lane];
-    terms[0] += terms[lane];
-    found[0] += found[lane];
-    squares[0] += squares[lane];
-  }
-  return {found[0], expected[0], kRounding * (std::sqrt(squares[0]) + std::sqrt(terms[0]))};
+  const Moments expected =
+      moments(x.size(), [&](size_t i) { return double{x[i]} * weight_sum[i]; });
+  const Moments found = moments(y.size(), [&](size_t i) { return double{y[i]}; });
+  return {found.sum, expected.sum,
+          kRounding * (std::sqrt(found.squares) + std::sqrt(expected.squares))};
 }
 
 }  // namespace tyto

@@ -16,6 +16,7 @@ class AirExecutable : public Executable {
         dispatcher_(core, core.open(binding_.program.name, 0), program_),
         run_(guarded(dispatcher_.where(), [&] { return xrt::run(dispatcher_.context().kernel); })),
         transfers_(program_),
+        guard_(core.env.pool),
         buffers_(program.slots.size()) {
     // The kernel works on all the rows it was compiled for, however long the prompt is.
     call_ = call_of(static_cast<uint32_t>(program.slots[0].rows));

@@ -53,6 +53,7 @@ class CompiledExecutable : public Executable {
         set_(core.program_set()),
         dispatcher_(core, nullptr, program_),
         transfers_(program_),
+        guard_(core.env.pool),
         views_(weights.begin(), weights.end()),
         buffers_(program.slots.size()) {
     const auto [entry, is_new] =

@@ -1,6 +1,8 @@
 // --guard on: the products of a dispatch, checked on the host by the sums of their rows.
 #pragma once
 
+#include <optional>
+
 #include "device/npu/formats/row_sums.h"
 #include "device/npu/runtime/npu_core.h"
 
@@ -17,6 +19,8 @@ struct GuardedRows {
 
 class ProductGuard {
  public:
+  explicit ProductGuard(ThreadPool& pool) : pool_(pool) {}
+
   // The sum stays the core's.
   void add(std::string name, std::span<const float> weight_sum, GuardedRows x, GuardedRows y) {
     products_.push_back({std::move(name), weight_sum, std::move(x), std::move(y)});
@@ -32,10 +36,14 @@ class ProductGuard {
     std::span<const float> weight_sum;
     GuardedRows x, y;
   };
-  static std::span<const float> row_of(GuardedRows& rows, uint64_t row, std::vector<float>& memory);
+  struct Mismatch {
+    size_t row;
+    RowSum sum;
+  };
+  std::optional<Mismatch> find_mismatch(Product& product, uint32_t rows);
 
+  ThreadPool& pool_;
   std::vector<Product> products_;
-  std::vector<float> x_, y_;
 };
 
 }  // namespace tyto::TYTO_XRT_PROVIDER
