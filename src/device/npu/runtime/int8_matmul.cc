@@ -93,7 +93,6 @@ class Int8Matmul : public Executable {
   void set_up() {
     activations_ = core_.activation_codes(slot_.k, most_.padded_m);
     sums_ = core_.scratch(size_t{slot_.m_tile} * most_.padded_n * 4, 1);
-    weight_codes_ = weights_->codes.map<int8_t*>();
     activation_scales_.resize(most_.tokens);
     const NpuImage& image = dispatcher_.context().image;
     instructions_ = xrt::bo(core_.device, image.words.size() * 4, xrt::bo::flags::cacheable,
@@ -111,7 +110,6 @@ class Int8Matmul : public Executable {
       run.set_arg(kFirstArgument + 2, xrt::bo(sums_, sum_tile_bytes(), tile * sum_tile_bytes()));
       runs_.push_back(std::move(run));
     }
-    add_up_weights();
   }
 
   size_t sum_tile_bytes() const { return size_t{slot_.m_tile} * slot_.n_tile * 4; }
@@ -143,7 +141,7 @@ class Int8Matmul : public Executable {
   // A row of a tile adds up to the row's codes times the sum of the tile's weights, exactly. The
   // first row is always looked at, which is all of a token's; with --guard on every one.
   void check_rows(uint32_t first, uint32_t tokens, size_t tile, const int32_t* sums) {
-    const std::span<const int32_t> weight_sum(weight_sums_.data() + tile * slot_.k, slot_.k);
+    const std::span<const int32_t> weight_sum(weights_->tile_sums.data() + tile * slot_.k, slot_.k);
     for (uint32_t token = 0; token < tokens; ++token) {
       const int8_t* x = activations_->codes + size_t{first + token} * slot_.k;
       int64_t expected = 0, found = 0;
@@ -159,17 +157,6 @@ class Int8Matmul : public Executable {
     dispatcher_.checked(tokens);
   }
 
-  // Of each tile's rows.
-  void add_up_weights() {
-    const size_t tiles = runs_.size();
-    weight_sums_.assign(tiles * slot_.k, 0);
-    core_.env.pool.parallel_for(tiles, 1, [&](size_t begin, size_t end) {
-      for (size_t row = begin * slot_.n_tile; row < end * slot_.n_tile; ++row)
-        for (uint32_t i = 0; i < slot_.k; ++i)
-          weight_sums_[row / slot_.n_tile * slot_.k + i] += weight_codes_[row * slot_.k + i];
-    });
-  }
-
   NpuCore& core_;
   const Program program_;
   const Launch& launch_;
@@ -181,8 +168,6 @@ class Int8Matmul : public Executable {
   std::shared_ptr<Int8Weight> weights_;           // shared with the executable of other call sizes
   std::shared_ptr<ActivationCodes> activations_;  // shared by all over the same K
   xrt::bo sums_, instructions_;
-  const int8_t* weight_codes_ = nullptr;
-  std::vector<int32_t> weight_sums_;  // [tiles][k]
   std::vector<float> activation_scales_;
   std::vector<xrt::run> runs_;   // one per tile of outputs
   uint32_t taken_ = UINT32_MAX;  // token whose tile they multiply

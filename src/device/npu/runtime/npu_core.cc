@@ -212,6 +212,7 @@ bool NpuCore::place_codes(const WeightSource& source, Int8Weight& made) {
     SetupTimer timer(env.trace, kLayoutPhase);
     quantize_gemm_weights(source, made.extent, {made.codes.map<int8_t*>(), bytes}, made.scales,
                           env.pool);
+    if (!fuses_int8()) add_up_tiles(made);
   }
   upload(made.codes, source.name);
   if (fuses_int8()) {
@@ -220,6 +221,17 @@ bool NpuCore::place_codes(const WeightSource& source, Int8Weight& made) {
     upload(made.device_scales, source.name);
   }
   return true;
+}
+
+void NpuCore::add_up_tiles(Int8Weight& made) {
+  const uint64_t k = made.extent.padded_k;
+  const uint64_t rows = kernels.gemm_slots[*choose_slot(kernels.gemm_slots, k).slot].n_tile;
+  const int8_t* codes = made.codes.map<int8_t*>();
+  made.tile_sums.resize(made.extent.padded_n / rows * k);
+  env.pool.parallel_for(made.extent.padded_n / rows, 1, [&](size_t begin, size_t end) {
+    for (size_t row = begin * rows; row < end * rows; ++row)
+      for (uint64_t i = 0; i < k; ++i) made.tile_sums[row / rows * k + i] += codes[row * k + i];
+  });
 }
 
 std::shared_ptr<Int8Weight> NpuCore::int8_weight(const WeightSource& source) {

@@ -59,6 +59,9 @@ struct Int8Weight {
   xrt::bo codes;              // [extent.padded_n][extent.padded_k]; of a vector its values
   std::vector<float> scales;  // one per output
   xrt::bo device_scales;      // the same where a program takes them; none where the host does
+  // [tiles][extent.padded_k]: the sum of each tile's rows, by which products of GEMM images are
+  // checked.
+  std::vector<int32_t> tile_sums;
   // What it has pinned, given back with it: a program that loads one model after the other.
   std::shared_ptr<uint64_t> pinned_total;
   uint64_t pinned = 0;
@@ -164,6 +167,7 @@ class NpuCore {
  private:
   void count_pinned(uint64_t bytes);
   bool place_codes(const WeightSource& source, Int8Weight& made);
+  void add_up_tiles(Int8Weight& made);
   xrt::bo mapped(const TensorView& tensor, uint64_t first_row, uint64_t rows);
 
   std::map<std::string, std::shared_ptr<NpuContext>> contexts_;   // shared with executables
