@@ -19,10 +19,15 @@ std::string device_names(const std::vector<DeviceCounters>& counted) {
   });
 }
 
-std::string execution_text(const Receipt& receipt) {
-  std::string text = device_names(receipt.devices);
+uint64_t failed_dispatches(const Receipt& receipt) {
   uint64_t failed = 0;
   for (const DeviceCounters& device : receipt.devices) failed += device.failed();
+  return failed;
+}
+
+std::string execution_text(const Receipt& receipt) {
+  std::string text = device_names(receipt.devices);
+  const uint64_t failed = failed_dispatches(receipt);
   if (failed > 0) text += fmt::format("; {} dispatch{} failed", failed, failed == 1 ? "" : "es");
   if (receipt.recoveries == 1) text += "; run again once";
   if (receipt.recoveries > 1) text += fmt::format("; run again {} times", receipt.recoveries);

@@ -57,6 +57,7 @@ std::string device_names(const std::vector<DeviceCounters>& counted);
 // The same with what went wrong on the way: "vnpu (modelled)+cpu; 1 dispatch failed; run again
 // once".
 std::string execution_text(const Receipt& receipt);
+uint64_t failed_dispatches(const Receipt& receipt);  // of all devices
 
 // Tokens that took a step of decoding.
 uint32_t decoded_tokens(const Receipt& receipt);

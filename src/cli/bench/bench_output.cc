@@ -33,12 +33,6 @@ std::vector<uint64_t> nanoseconds(const std::vector<double>& seconds) {
   return result;
 }
 
-uint64_t failed_dispatches(const BenchRow& row) {
-  uint64_t failed = 0;
-  for (const DeviceCounters& device : row.receipt.devices) failed += device.failed();
-  return failed;
-}
-
 // The device that was asked for, unless another did its work.
 std::string backend(const BenchRow& row) {
   std::string host = row.facts.device;
@@ -342,7 +336,7 @@ ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
     }
   }
   json["executed_on"] = device_names(row.receipt.devices);
-  json["failed_dispatches"] = failed_dispatches(row);
+  json["failed_dispatches"] = failed_dispatches(row.receipt);
   json["recoveries"] = row.receipt.recoveries;
   json["modelled"] = row.modelled;
   add_speed(json, row, "modelled_", row.modelled && !row.refused());

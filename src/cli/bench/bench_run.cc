@@ -184,7 +184,7 @@ void start_recording(BenchEngine& bench, const BenchTest& test) {
     throw Error(ErrorCode::unsupported, test.name(),
                 fmt::format("modelled time would take a recording of {} events", wanted),
                 fmt::format("at most {}: give fewer tokens", kMostEvents));
-  bench.engine->trace().start(wanted * kRunsRecorded);
+  bench.engine->trace().start(std::min(wanted * kRunsRecorded, kMostEvents));
 }
 
 // The recording splits at the first token; a test without a prompt has no such split.
