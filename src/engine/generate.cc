@@ -41,7 +41,7 @@ class PromptSequence {
  public:
   PromptSequence(const Generator& with, const Request& request)
       : sequence(with.pipeline), prefixes_(with.prefixes) {
-    check_prompt(with.tokenizer, with.pipeline, request.prompt);
+    check_prompt(with.tokenizer, with.pipeline.context(), request.prompt);
     if (prefixes_ == nullptr) return;
     const auto most = static_cast<uint32_t>(request.prompt.size() - 1);
     KvTable known = prefixes_->find(request.prompt, most);
@@ -68,15 +68,14 @@ std::string_view name(StopReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
-void check_prompt(const Tokenizer& tokenizer, const Pipeline& pipeline,
-                  std::span<const Token> prompt) {
+void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const Token> prompt) {
   if (prompt.empty()) fail_input("prompt", "has no tokens");
   for (Token token : prompt)
     if (token < 0 || static_cast<size_t>(token) >= tokenizer.size())
       fail_input("prompt", "token {} is outside the vocabulary of {}", token, tokenizer.size());
-  if (prompt.size() >= pipeline.context())
+  if (prompt.size() >= context)
     fail_input("prompt", "{} tokens leave no room for an answer in a context of {}", prompt.size(),
-               pipeline.context());
+               context);
 }
 
 Answer generate(const Generator& with, Sampler& sampler, const Request& request,

@@ -23,12 +23,12 @@ struct Request {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   EnergyMeter* energy = nullptr;  // when given, measures prefill and decode into the receipt
+  bool is_recorded = false;       // by the scheduler: its tokens go into the trace's recording
 };
 
 // Throws an input Error unless the prompt has tokens, all of the vocabulary, and leaves room for an
 // answer.
-void check_prompt(const Tokenizer& tokenizer, const Pipeline& pipeline,
-                  std::span<const Token> prompt);
+void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const Token> prompt);
 
 enum class StopReason : uint8_t { eos, stop_string, max_tokens, context_full, cancelled };
 std::string_view name(StopReason reason);

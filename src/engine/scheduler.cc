@@ -7,17 +7,24 @@
 #include "trace/span.h"
 
 namespace tyto {
+namespace {
+
+double seconds(uint64_t from_ns, uint64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
+}  // namespace
 
 // What is to be run is always the tokens behind the sequence's position, so that a request which
 // had to give its pages back goes on where it was, by running them again.
 struct Scheduler::Job {
-  Job(Id number, const Generator& with, Request asked, const SamplerOptions& sampling, OnText show,
-      OnDone done)
+  Job(Id number, const Generator& with, Request asked, const SamplerOptions& sampling,
+      OnToken chosen_token, OnDone done)
       : id(number),
         request(std::move(asked)),
         sampler(sampling),
         text(with.tokenizer, request.stop),
-        on_text(std::move(show)),
+        on_token(std::move(chosen_token)),
         on_done(std::move(done)),
         tokens(request.prompt),
         added_ns(now_ns()) {
@@ -31,7 +38,7 @@ struct Scheduler::Job {
   Request request;
   Sampler sampler;
   TextStream text;
-  OnText on_text;
+  OnToken on_token;
   OnDone on_done;
   std::vector<Token> tokens;    // the prompt's and those chosen since
   std::optional<Token> chosen;  // in the step at hand, whose work still refers to `tokens`
@@ -40,7 +47,8 @@ struct Scheduler::Job {
   Answer answer;
   std::optional<Error> error;
   uint64_t added_ns;
-  uint64_t first_ns = 0, last_ns = 0;  // when tokens were chosen
+  uint64_t begun_ns = 0;  // 0: it has not run yet
+  uint64_t first_ns = 0;  // when the first token was chosen; 0: none was
   bool is_cancelled = false;
   bool is_finished = false;
   bool is_shared = false;  // its prompt, with later requests
@@ -53,9 +61,9 @@ Scheduler::Scheduler(const Generator& with, const SchedulerOptions& options)
 
 Scheduler::~Scheduler() = default;
 
-Scheduler::Id Scheduler::add(Request request, const SamplerOptions& sampling, OnText on_text,
+Scheduler::Id Scheduler::add(Request request, const SamplerOptions& sampling, OnToken on_token,
                              OnDone on_done) {
-  check_prompt(with_.tokenizer, with_.pipeline, request.prompt);
+  check_prompt(with_.tokenizer, with_.pipeline.context(), request.prompt);
   const KvPool& pool = with_.pipeline.kv_pool();
   const uint32_t needed = pool.pages_for(static_cast<uint32_t>(request.prompt.size()) + 1);
   if (needed > pool.capacity())
@@ -68,7 +76,7 @@ Scheduler::Id Scheduler::add(Request request, const SamplerOptions& sampling, On
                 fmt::format("{} requests run and {} wait", running_.size(), waiting_.size()),
                 "try again later");
   waiting_.push_back(std::make_unique<Job>(next_id_, with_, std::move(request), sampling,
-                                           std::move(on_text), std::move(on_done)));
+                                           std::move(on_token), std::move(on_done)));
   return next_id_++;
 }
 
@@ -77,6 +85,21 @@ void Scheduler::cancel(Id id) {
     if (job->id == id) job->is_cancelled = true;
   for (auto& job : running_)
     if (job->id == id) job->is_cancelled = true;
+}
+
+std::vector<RequestStatus> Scheduler::requests() const {
+  std::vector<RequestStatus> result;
+  const auto add = [&](const Job& job) {
+    result.push_back({.id = job.id,
+                      .is_running = job.sequence != nullptr,
+                      .prompt_tokens = static_cast<uint32_t>(job.request.prompt.size()),
+                      .cached_tokens = job.receipt.cached_tokens,
+                      .done_tokens = job.sequence ? job.sequence->position() : 0,
+                      .generated_tokens = job.receipt.generated_tokens});
+  };
+  for (const auto& job : running_) add(*job);
+  for (const auto& job : waiting_) add(*job);
+  return result;
 }
 
 bool Scheduler::step() {
@@ -113,17 +136,43 @@ void Scheduler::end_cancelled() {
 void Scheduler::admit() {
   const KvPool& pool = with_.pipeline.kv_pool();
   const size_t most = std::min<size_t>(options_.most_running, pool.capacity());
-  while (!waiting_.empty() && running_.size() < most) {
-    Job& job = *waiting_.front();
+  for (size_t i = 0; i < waiting_.size() && running_.size() < most;) {
+    Job& job = *waiting_[i];
+    if (waits_for_prompt(job)) {
+      ++i;
+      continue;
+    }
     job.sequence = std::make_unique<Sequence>(with_.pipeline);
     KvTable known = with_.prefixes->find(job.tokens, static_cast<uint32_t>(job.tokens.size() - 1));
     const uint32_t length = known.length();
     job.sequence->begin_with(std::span(job.tokens).first(length), std::move(known));
-    if (job.answer.tokens.empty()) job.receipt.cached_tokens = length;
+    if (job.answer.tokens.empty()) {
+      job.receipt.cached_tokens = length;
+      job.receipt.prompt_tokens = static_cast<uint32_t>(job.request.prompt.size()) - length;
+    }
     if (!job.answer.tokens.empty()) job.sequence->phase = Phase::decode;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    if (job.begun_ns == 0) {
+      job.begun_ns = now_ns();
+      job.receipt.queue_seconds = seconds(job.added_ns, job.begun_ns);
+      if (job.request.is_recorded) with_.trace.begin_request();
+    }
+    running_.push_back(std::move(waiting_[i]));
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+}
+
+// Somebody is computing whole pages that this prompt begins with, too: once they are there, both
+// have them.
+bool Scheduler::waits_for_prompt(const Job& job) const {
+  const uint32_t page = with_.pipeline.kv_pool().page_positions();
+  return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
+    if (other->is_shared || other->sequence->phase != Phase::prefill) return false;
+    const std::vector<Token>& theirs = other->request.prompt;
+    const auto differ =
+        std::mismatch(job.tokens.begin(), job.tokens.end(), theirs.begin(), theirs.end());
+    const auto common = static_cast<uint32_t>(differ.first - job.tokens.begin());
+    return common / page * page > other->receipt.cached_tokens;
+  });
 }
 
 // Room for some more tokens of a job. Where there is none the youngest request gives its pages back
@@ -245,8 +294,12 @@ void Scheduler::share_prompt(Job& job) {
 // One more token. Its text goes out at once; what it means for the sequence shows in later steps.
 void Scheduler::accept(Job& job, std::span<const float> logits) {
   const Token token = job.sampler.sample(logits);
-  job.last_ns = now_ns();
-  if (job.first_ns == 0) job.first_ns = job.last_ns;
+  const uint64_t now = job.request.is_recorded ? with_.trace.token_chosen() : now_ns();
+  if (job.first_ns == 0) {
+    job.first_ns = now;
+    job.receipt.prefill_seconds = seconds(job.begun_ns, now);
+  }
+  job.receipt.decode_seconds = seconds(job.first_ns, now);
   job.sequence->phase = Phase::decode;
   ++job.receipt.generated_tokens;
   Answer& answer = job.answer;
@@ -257,7 +310,7 @@ void Scheduler::accept(Job& job, std::span<const float> logits) {
     job.sampler.accept(token);
     answer.tokens.push_back(token);
     const std::string piece = job.text.push(token);
-    if (!piece.empty() && !job.on_text(piece)) answer.reason = StopReason::cancelled;
+    if (!job.on_token({token, piece, logits, job.receipt})) answer.reason = StopReason::cancelled;
     if (job.text.stopped()) answer.reason = StopReason::stop_string;
     if (answer.reason == StopReason::max_tokens && job.tokens.size() == with_.pipeline.context())
       answer.reason = StopReason::context_full;
@@ -287,14 +340,12 @@ void Scheduler::end(Job& job) {
     with_.prefixes->keep(held, job.sequence->take_cache());
     job.sequence.reset();
   }
-  receipt.prompt_tokens = static_cast<uint32_t>(job.request.prompt.size()) - receipt.cached_tokens;
-  const uint64_t first = job.first_ns == 0 ? job.added_ns : job.first_ns;
-  receipt.prefill_seconds = static_cast<double>(first - job.added_ns) * 1e-9;
-  receipt.decode_seconds = static_cast<double>(std::max(job.last_ns, first) - first) * 1e-9;
-  const bool shows_rest = !job.error && job.answer.reason != StopReason::cancelled;
-  if (const std::string last = job.text.finish(); shows_rest && !last.empty()) job.on_text(last);
-  job.answer.receipt = std::move(receipt);
-  job.on_done(job.id, {std::move(job.answer), std::move(job.error)});
+  if (job.begun_ns == 0) receipt.queue_seconds = seconds(job.added_ns, now_ns());
+  Outcome outcome{.answer = std::move(job.answer), .error = std::move(job.error)};
+  outcome.answer.receipt = std::move(receipt);
+  if (!outcome.error && outcome.answer.reason != StopReason::cancelled)
+    outcome.rest = job.text.finish();
+  job.on_done(job.id, std::move(outcome));
 }
 
 }  // namespace tyto

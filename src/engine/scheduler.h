@@ -8,6 +8,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -22,11 +25,31 @@ struct SchedulerOptions {
   uint32_t most_waiting = 64;  // requests beyond those; one more is refused
 };
 
+// A token of an answer, at the moment it was chosen.
+struct ChosenToken {
+  Token token;
+  std::string_view text;          // what can be shown now; may be empty
+  std::span<const float> logits;  // that it was chosen from
+  const Receipt& so_far;          // tokens and seconds of the request
+};
+using OnToken = std::function<bool(const ChosenToken&)>;  // returns false to stop
+
 // How a request ended: an answer, or why there is none. What was generated before an error is in
 // the answer.
 struct Outcome {
   Answer answer;
   std::optional<Error> error = {};
+  std::string rest = {};  // text that had to wait for the end to be shown
+};
+
+// A request on its way.
+struct RequestStatus {
+  uint64_t id = 0;
+  bool is_running = false;
+  uint32_t prompt_tokens = 0;  // all of them
+  uint32_t cached_tokens = 0;
+  uint32_t done_tokens = 0;  // in the caches by now
+  uint32_t generated_tokens = 0;
 };
 
 class Scheduler {
@@ -40,7 +63,7 @@ class Scheduler {
 
   // Throws an input Error for a prompt that cannot be answered, and a busy one when too many wait.
   // `on_done` is called once, from step().
-  Id add(Request request, const SamplerOptions& sampling, OnText on_text, OnDone on_done);
+  Id add(Request request, const SamplerOptions& sampling, OnToken on_token, OnDone on_done);
   // Ends a request with the next step; one that has ended already is left alone.
   void cancel(Id id);
 
@@ -49,6 +72,7 @@ class Scheduler {
 
   size_t running() const { return running_.size(); }
   size_t waiting() const { return waiting_.size(); }
+  std::vector<RequestStatus> requests() const;  // those that run first
 
  private:
   struct Job;
@@ -56,6 +80,7 @@ class Scheduler {
 
   void end_cancelled();
   void admit();
+  bool waits_for_prompt(const Job& job) const;
   bool make_room(Job& job, uint32_t tokens);
   void put_back(Job& job);
   void choose_work();

@@ -36,6 +36,7 @@ struct Receipt {
   uint32_t generated_tokens = 0;
   // Of an answer the first token comes out of the prefill; in a benchmark each has its own step.
   bool first_from_prefill = true;
+  double queue_seconds = 0;             // until it was its turn
   double prefill_seconds = 0;           // from the prompt's tokens to the choice of the first token
   double decode_seconds = 0;            // to the choice of the last token
   std::vector<DeviceCounters> devices;  // this request's window only, devices with submissions

@@ -48,6 +48,7 @@ ordered_json timing_json(const Receipt& receipt) {
       {"clock", simulated ? "simulation" : "wall"},
       {simulated ? "simulation_prefill_s" : "prefill_s", receipt.prefill_seconds},
       {simulated ? "simulation_decode_s" : "decode_s", receipt.decode_seconds}};
+  if (receipt.queue_seconds > 0) timing["queue_s"] = receipt.queue_seconds;
   if (receipt.modelled) {
     timing["modelled_prefill_s"] = receipt.modelled->prefill;
     timing["modelled_decode_s"] = receipt.modelled->decode;

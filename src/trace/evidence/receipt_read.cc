@@ -80,6 +80,7 @@ void read_timing(Receipt& receipt, const Json& timing) {
   const bool simulated = timing.at("clock").as_string() == "simulation";
   receipt.prefill_seconds = seconds(timing, simulated ? "simulation_prefill_s" : "prefill_s");
   receipt.decode_seconds = seconds(timing, simulated ? "simulation_decode_s" : "decode_s");
+  if (timing.find("queue_s")) receipt.queue_seconds = seconds(timing, "queue_s");
   if (timing.find("modelled_prefill_s"))
     receipt.modelled = ModelledSeconds{seconds(timing, "modelled_prefill_s"),
                                        seconds(timing, "modelled_decode_s")};

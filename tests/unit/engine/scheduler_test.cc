@@ -91,7 +91,7 @@ struct Desk {
   Scheduler::Id add(size_t which) {
     const Case& each = cases()[which];
     const Scheduler::Id id = scheduler.add(
-        each.request, each.sampling, [this](std::string_view) { return ++pieces, true; },
+        each.request, each.sampling, [this](const ChosenToken&) { return ++pieces, true; },
         [this](Scheduler::Id done, Outcome outcome) { ended.emplace(done, std::move(outcome)); });
     asked[id] = which;
     return id;
@@ -206,6 +206,36 @@ TEST(Scheduler, APromptThatRunsIsSharedBeforeItEnds) {
   desk.run_to_the_end();
   EXPECT_EQ(desk.ended.at(second).answer.receipt.cached_tokens, 256u);
   for (const auto& [id, which] : desk.asked) desk.expect_as_alone(id);
+}
+
+TEST(Scheduler, APromptThatSomebodyIsComputingIsWaitedForAndNotComputedTwice) {
+  LettersWorld world(shared_model(), 16);
+  Desk desk(world);
+  const Scheduler::Id first = desk.add(5), second = desk.add(6), other = desk.add(1);
+  desk.scheduler.step();
+  EXPECT_EQ(desk.scheduler.running(), 2u);  // the first and the other
+  desk.run_to_the_end();
+  EXPECT_EQ(desk.ended.at(first).answer.receipt.cached_tokens, 0u);
+  EXPECT_EQ(desk.ended.at(second).answer.receipt.cached_tokens, 256u);
+  EXPECT_GT(desk.ended.at(second).answer.receipt.queue_seconds,
+            desk.ended.at(other).answer.receipt.queue_seconds);
+  for (const auto& [id, which] : desk.asked) desk.expect_as_alone(id);
+}
+
+TEST(Scheduler, SaysWhereEachRequestStands) {
+  LettersWorld world(shared_model(), 16);
+  Desk desk(world, {.most_running = 1});
+  const Scheduler::Id first = desk.add(1), second = desk.add(0);
+  for (int i = 0; i < 4; ++i) desk.scheduler.step();
+  const std::vector<RequestStatus> now = desk.scheduler.requests();
+  ASSERT_EQ(now.size(), 2u);
+  EXPECT_EQ(now[0].id, first);
+  EXPECT_TRUE(now[0].is_running);
+  EXPECT_EQ(now[0].prompt_tokens, 7u);
+  EXPECT_EQ(now[0].generated_tokens, 4u);
+  EXPECT_EQ(now[0].done_tokens, 10u);  // all but the token that was chosen last
+  EXPECT_EQ(now[1].id, second);
+  EXPECT_FALSE(now[1].is_running);
 }
 
 TEST(Scheduler, WhereThePoolIsFullTheYoungestWaitsAndLosesNothing) {
