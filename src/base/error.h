@@ -16,6 +16,7 @@ enum class ErrorCode {
   device,       // a device failed or timed out
   require,      // --require was not satisfied
   busy,         // too many requests at once
+  deadline,     // a request took longer than it may
 };
 
 // `where` names the file and field (or device and program), `what` the fact, `hint` the next step.

@@ -239,12 +239,10 @@ void add_sampling_flags(CommandLine& command, SamplingFlags& flags) {
 }
 
 SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model) {
-  SamplerOptions options = flags.others;
-  const GenerationDefaults& defaults = model.defaults;
-  options.temperature =
-      flags.temperature.value_or(defaults.temperature.value_or(options.temperature));
-  options.top_k = flags.top_k.value_or(defaults.top_k.value_or(options.top_k));
-  options.top_p = flags.top_p.value_or(defaults.top_p.value_or(options.top_p));
+  SamplerOptions options = sampling_for(model, flags.others);
+  options.temperature = flags.temperature.value_or(options.temperature);
+  options.top_k = flags.top_k.value_or(options.top_k);
+  options.top_p = flags.top_p.value_or(options.top_p);
   options.seed = flags.seed ? *flags.seed : std::random_device()();
   for (const std::string& bias : flags.logit_bias) options.logit_bias.push_back(parse_bias(bias));
   check(options, model.config.vocab);

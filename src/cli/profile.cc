@@ -14,6 +14,7 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "engine/recording.h"
 #include "trace/profile.h"
 #include "trace/report/report.h"
 
@@ -21,11 +22,6 @@ namespace tyto {
 namespace {
 
 constexpr uint64_t kMaxProfileBytes = uint64_t{1} << 30;
-// Beside those of the pipeline: token, sample, detokenize, output; and the prompt's.
-constexpr size_t kEventsPerToken = 4;
-constexpr size_t kEventsOfPrompt = 16;
-// 64 bytes each: a recording takes at most half a GiB, and says so when that was not enough.
-constexpr size_t kMostEvents = size_t{8} << 20;
 
 struct ProfileFlags {
   EngineFlags engine;
@@ -39,56 +35,6 @@ struct ProfileFlags {
   std::string from;
   std::vector<std::string> diff;
 };
-
-void start_recording(Engine& engine, size_t prompt, size_t most_tokens) {
-  const size_t tokens = std::min<size_t>(most_tokens, engine.pipeline().context());
-  const size_t wanted = engine.pipeline().forward().event_count(prompt, tokens) + kEventsOfPrompt +
-                        (tokens + 1) * kEventsPerToken;
-  constexpr size_t kRunsRecorded = 2;  // a device that fails has everything run again
-  engine.trace().start(std::min(wanted * kRunsRecorded, kMostEvents));
-}
-
-std::vector<DeviceFacts> device_facts(Engine& engine) {
-  const std::vector<DeviceInfo> infos = engine.devices();
-  std::vector<DeviceFacts> devices;
-  for (const DeviceCounters& counters : engine.trace().snapshot()) {
-    const auto info = std::find_if(infos.begin(), infos.end(), [&](const DeviceInfo& other) {
-      return other.name == counters.device;
-    });
-    TYTO_ASSERT(info != infos.end());
-    devices.push_back(
-        {.name = info->name,
-         .tag = device_tag(info->name),
-         .description = info->description,
-         .is_virtual = info->is_virtual,
-         .is_host = info->shares_host_memory && infos.size() > 1,
-         .peak = info->shares_host_memory ? engine.measure_cpu_peak() : info->limits});
-  }
-  return devices;
-}
-
-std::string sampling_text(const SamplerOptions& options) {
-  if (options.temperature <= 0) return "greedy";
-  return fmt::format("temperature {}, top-k {}, top-p {}, seed {}", options.temperature,
-                     options.top_k, options.top_p, options.seed);
-}
-
-Profile new_profile(Engine& engine, const ProfileFlags& flags, const SamplerOptions& sampling) {
-  const Model& model = engine.model();
-  Profile profile;
-  profile.facts.model_name =
-      model.config.name.empty() ? model.path.filename().string() : model.config.name;
-  profile.facts.layers = model.config.layers;
-  profile.facts.threads = engine.threads();
-  profile.facts.context = engine.pipeline().context();
-  profile.facts.prefill_chunk = engine.pipeline().most_rows();
-  profile.facts.kv_type = flags.engine.kv_type.value_or("the device's");
-  profile.facts.sampling = sampling_text(sampling);
-  profile.facts.devices = device_facts(engine);
-  profile.setup = engine.trace().setup_spans();
-  profile.setup_seconds = engine.setup_seconds();
-  return profile;
-}
 
 // One request, recorded. `text` gets the answer; nothing is shown before its receipt is known.
 ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerOptions& sampling,
@@ -118,7 +64,7 @@ ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerO
 Profile record_prompt(const ProfileFlags& flags) {
   Engine engine(engine_options(flags.engine), progress_bar());
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
-  Profile profile = new_profile(engine, flags, sampling);
+  Profile profile = profile_of(engine, sampling, CpuPeak::measured);
   for (uint32_t i = 0; i < flags.repetitions; ++i) {
     std::string text;
     profile.runs.push_back(record_once(engine, flags, sampling, text));
@@ -162,7 +108,7 @@ void sweep_once(Engine& engine, const ProfileFlags& flags, SweepRow& row) {
 
 Profile record_sweep(const ProfileFlags& flags) {
   Engine engine(engine_options(flags.engine), progress_bar());
-  Profile profile = new_profile(engine, flags, {.temperature = 0});
+  Profile profile = profile_of(engine, {.temperature = 0}, CpuPeak::measured);
   for (const uint32_t length : flags.sweep) {
     SweepRow row{.prompt_tokens = length};
     const uint32_t room = engine.pipeline().context();

@@ -54,7 +54,7 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
                 "cannot be combined with --require: the cpu would take over");
   if (model_.vocabulary) {
     SetupTimer timer(trace_, "tokenizer");
-    tokenizer_.emplace(*model_.vocabulary, model_.path.string());
+    tokenizer_ = std::make_shared<const Tokenizer>(*model_.vocabulary, model_.path.string());
   }
   const DeviceEnv env{pool_, trace_, options.pipeline.forward.fusion,
                       model_dims(model_.config, options.pipeline.forward.context),
@@ -125,6 +125,14 @@ void Engine::check_required(const PhaseCounters& executed) const {
 void Engine::complete(Receipt& receipt) const {
   receipt.loaded_code = trace_.loaded_code();
   receipt.plausibility = judge(receipt, limits());
+}
+
+SamplerOptions sampling_for(const Model& model, SamplerOptions ours) {
+  const GenerationDefaults& defaults = model.defaults;
+  ours.temperature = defaults.temperature.value_or(ours.temperature);
+  ours.top_k = defaults.top_k.value_or(ours.top_k);
+  ours.top_p = defaults.top_p.value_or(ours.top_p);
+  return ours;
 }
 
 ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::string& choice,

@@ -39,7 +39,8 @@ class Engine {
 
   const Model& model() const { return model_; }
   const Tokenizer& tokenizer() const;  // throws when the model has no vocabulary
-  bool has_tokenizer() const { return tokenizer_.has_value(); }
+  bool has_tokenizer() const { return tokenizer_ != nullptr; }
+  std::shared_ptr<const Tokenizer> shared_tokenizer() const { return tokenizer_; }
   Pipeline& pipeline() { return *pipeline_; }
   PrefixCache& prefixes() { return *prefixes_; }
   // For one request at a time; with what earlier ones have left in the caches, or without.
@@ -66,7 +67,7 @@ class Engine {
   Requirement require_;
   Trace trace_;
   Model model_;
-  std::optional<Tokenizer> tokenizer_;
+  std::shared_ptr<const Tokenizer> tokenizer_;  // with whoever makes prompts for a server
   ThreadPool pool_;
   DeviceSettings settings_;
   std::vector<std::unique_ptr<Device>> devices_;
@@ -75,6 +76,9 @@ class Engine {
   std::optional<ModelIdentity> identity_;
   double setup_seconds_ = 0;  // from construction to ready for the first token
 };
+
+// What the model asks for in its own settings, over ours.
+SamplerOptions sampling_for(const Model& model, SamplerOptions ours);
 
 // How a conversation becomes a prompt (text/chat_text.h). `choice` is a named template, a file, or
 // empty for the model's own.

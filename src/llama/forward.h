@@ -78,6 +78,7 @@ class Forward {
 
   void copy_page(const KvTable::Copy& copy);
   const KvShape& kv() const { return kv_; }
+  DType kv_type() const { return kv_type_; }
   uint32_t context() const { return context_; }
   uint32_t most_rows() const { return chunk_; }
   size_t dispatches_per_token() const { return decode_.steps.size(); }

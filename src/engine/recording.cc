@@ -1,0 +1,69 @@
+#include "engine/recording.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "tensor/dtype.h"
+
+namespace tyto {
+namespace {
+
+// Beside those of the pipeline: token, sample, detokenize, output; and the prompt's.
+constexpr size_t kEventsPerToken = 4;
+constexpr size_t kEventsOfPrompt = 16;
+constexpr size_t kRunsRecorded = 2;  // a device that fails has everything run again
+// 64 bytes each: a recording takes at most half a GiB.
+constexpr size_t kMostEvents = size_t{8} << 20;
+
+std::vector<DeviceFacts> device_facts(Engine& engine, CpuPeak peak) {
+  const std::vector<DeviceInfo> infos = engine.devices();
+  std::vector<DeviceFacts> devices;
+  for (const DeviceCounters& counters : engine.trace().snapshot()) {
+    const auto info = std::find_if(infos.begin(), infos.end(), [&](const DeviceInfo& other) {
+      return other.name == counters.device;
+    });
+    TYTO_ASSERT(info != infos.end());
+    const bool measures = info->shares_host_memory && peak == CpuPeak::measured;
+    devices.push_back({.name = info->name,
+                       .tag = device_tag(info->name),
+                       .description = info->description,
+                       .is_virtual = info->is_virtual,
+                       .is_host = info->shares_host_memory && infos.size() > 1,
+                       .peak = measures ? engine.measure_cpu_peak() : info->limits});
+  }
+  return devices;
+}
+
+std::string sampling_text(const SamplerOptions& options) {
+  if (options.temperature <= 0) return "greedy";
+  return fmt::format("temperature {}, top-k {}, top-p {}, seed {}", options.temperature,
+                     options.top_k, options.top_p, options.seed);
+}
+
+}  // namespace
+
+void start_recording(Engine& engine, size_t prompt, size_t most_tokens) {
+  const size_t tokens = std::min<size_t>(most_tokens, engine.pipeline().context());
+  const size_t wanted = engine.pipeline().forward().event_count(prompt, tokens) + kEventsOfPrompt +
+                        (tokens + 1) * kEventsPerToken;
+  engine.trace().start(std::min(wanted * kRunsRecorded, kMostEvents));
+}
+
+Profile profile_of(Engine& engine, const SamplerOptions& sampling, CpuPeak peak) {
+  const Model& model = engine.model();
+  Profile profile;
+  profile.facts.model_name =
+      model.config.name.empty() ? model.path.filename().string() : model.config.name;
+  profile.facts.layers = model.config.layers;
+  profile.facts.threads = engine.threads();
+  profile.facts.context = engine.pipeline().context();
+  profile.facts.prefill_chunk = engine.pipeline().most_rows();
+  profile.facts.kv_type = info(engine.pipeline().forward().kv_type()).name;
+  profile.facts.sampling = sampling_text(sampling);
+  profile.facts.devices = device_facts(engine, peak);
+  profile.setup = engine.trace().setup_spans();
+  profile.setup_seconds = engine.setup_seconds();
+  return profile;
+}
+
+}  // namespace tyto

@@ -1,0 +1,23 @@
+// A request recorded, and the profile around it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "engine/engine.h"
+#include "text/sampler.h"
+#include "trace/profile.h"
+
+namespace tyto {
+
+// Makes room for everything that a prompt and so many tokens leave behind, and begins; a recording
+// that was not enough says how much it lost.
+void start_recording(Engine& engine, size_t prompt, size_t most_tokens);
+
+// Where shares of the cpu's peak come from: measuring takes the machine for a while.
+enum class CpuPeak { measured, unknown };
+
+// Everything of a profile but its runs, names and origin.
+Profile profile_of(Engine& engine, const SamplerOptions& sampling, CpuPeak peak);
+
+}  // namespace tyto
