@@ -1,0 +1,170 @@
+#include "serve/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <array>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <string_view>
+
+#include "base/printable.h"
+
+namespace tyto {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Histogram;
+using Counters = prometheus::Family<Counter>;
+
+// From a token of a small model to a long prompt on a slow machine.
+const Histogram::BucketBoundaries kSeconds = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2,
+                                              0.5,   1,     2,     5,    10,   20,   30,  60};
+
+constexpr std::array<std::string_view, 6> kErrors = {
+    "input error", "usage error", "unsupported", "device error", "requirement not met", "busy"};
+
+// Texts as values of a label: each is a time series of its own for as long as Prometheus keeps
+// data, so there are neither long nor many ones.
+class BoundedTexts {
+ public:
+  std::string bounded(const std::string& text) {
+    constexpr size_t kMostBytes = 120, kMostTexts = 64;
+    std::string label = printable_line(text, kMostBytes);
+    const std::lock_guard lock(mutex_);
+    if (!known_.contains(label)) {
+      if (known_.size() >= kMostTexts) return "other";
+      known_.insert(label);
+    }
+    return label;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> known_;
+};
+
+// A histogram of what was measured, and one of simulations.
+class WallTimes {
+ public:
+  WallTimes(prometheus::Registry& registry, const char* name, const char* help) {
+    auto& family = prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+    real_ = &family.Add({{"executed", "real"}}, kSeconds);
+    virtual_ = &family.Add({{"executed", "virtual"}}, kSeconds);
+  }
+
+  void add(double seconds, bool is_virtual) { (is_virtual ? virtual_ : real_)->Observe(seconds); }
+
+ private:
+  Histogram* real_;
+  Histogram* virtual_;
+};
+
+void add(Counters& family, const prometheus::Labels& labels, double count) {
+  family.Add(labels).Increment(count);
+}
+
+void add_energy(Counters& family, const EnergyWindow& window) {
+  for (const RailEnergy& energy : window.rails)
+    if (energy.joules) add(family, {{"rail", energy.rail.label()}}, *energy.joules);
+}
+
+prometheus::MetricFamily family_of(const Gauge& gauge) {
+  return {gauge.name,
+          gauge.help,
+          gauge.only_grows ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge,
+          {}};
+}
+
+prometheus::ClientMetric sample_of(const Gauge& gauge) {
+  prometheus::ClientMetric sample;
+  for (const auto& [name, value] : gauge.labels) sample.label.push_back({name, value});
+  (gauge.only_grows ? sample.counter.value : sample.gauge.value) = gauge.value;
+  return sample;
+}
+
+}  // namespace
+
+struct ServeMetrics::State {
+  prometheus::Registry registry;
+
+  Counters& counters(const char* name, const char* help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  }
+
+  WallTimes first_token{registry, "tyto_time_to_first_token_seconds",
+                        "Wall time from a request's arrival to its first token."};
+  WallTimes between_tokens{registry, "tyto_inter_token_seconds",
+                           "Wall time between two tokens of an answer."};
+  WallTimes queued{registry, "tyto_queue_seconds",
+                   "Wall time that a request waited before its prompt was begun."};
+  Counters& prompt_tokens =
+      counters("tyto_prompt_tokens_total",
+               "Tokens of prompts: run, or taken from what an earlier request had run.");
+  Counters& generated_tokens = counters("tyto_generated_tokens_total", "Tokens of answers.");
+  Counters& requests = counters("tyto_requests_total", "Requests that ended, by how they did.");
+  Counters& refused =
+      counters("tyto_refused_total", "Requests that were refused before they were queued.");
+  Counters& fallbacks =
+      counters("tyto_fallbacks_total", "Requests in which work fell back to another device.");
+  Counters& recoveries = counters(
+      "tyto_recoveries_total", "How often work of a request was run again after a device failed.");
+  Counters& energy = counters("tyto_energy_joules_total",
+                              "Energy that power rails read while requests were measured.");
+
+  BoundedTexts fallback_reasons;
+  BoundedTexts refusals;
+};
+
+ServeMetrics::ServeMetrics() : state_(std::make_unique<State>()) {}
+ServeMetrics::~ServeMetrics() = default;
+
+void ServeMetrics::first_token(double seconds, bool is_virtual) {
+  state_->first_token.add(seconds, is_virtual);
+}
+
+void ServeMetrics::between_tokens(double seconds, bool is_virtual) {
+  state_->between_tokens.add(seconds, is_virtual);
+}
+
+void ServeMetrics::queued(double seconds, bool is_virtual) {
+  state_->queued.add(seconds, is_virtual);
+}
+
+void ServeMetrics::finished(const std::string& model, const Outcome& outcome) {
+  const Receipt& receipt = outcome.answer.receipt;
+  const std::string_view reason = outcome.error ? kErrors[static_cast<size_t>(outcome.error->code)]
+                                                : name(outcome.answer.reason);
+  State& state = *state_;
+  add(state.requests, {{"model", model}, {"reason", std::string(reason)}}, 1);
+  add(state.prompt_tokens, {{"model", model}, {"cached", "false"}}, receipt.prompt_tokens);
+  add(state.prompt_tokens, {{"model", model}, {"cached", "true"}}, receipt.cached_tokens);
+  add(state.generated_tokens, {{"model", model}}, receipt.generated_tokens);
+  add(state.recoveries, {{"model", model}}, receipt.recoveries);
+  for (const std::string& fallback : receipt.fallbacks)
+    add(state.fallbacks, {{"reason", state.fallback_reasons.bounded(fallback)}}, 1);
+  add_energy(state.energy, receipt.prefill_energy);
+  add_energy(state.energy, receipt.decode_energy);
+}
+
+void ServeMetrics::refused(const std::string& why) {
+  add(state_->refused, {{"reason", state_->refusals.bounded(why)}}, 1);
+}
+
+std::string ServeMetrics::text(const std::vector<Gauge>& now) const {
+  std::vector<prometheus::MetricFamily> families = state_->registry.Collect();
+  const size_t own = families.size();
+  for (const Gauge& gauge : now) {
+    if (families.size() == own || families.back().name != gauge.name)
+      families.push_back(family_of(gauge));
+    families.back().metric.push_back(sample_of(gauge));
+  }
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, families);
+  return out.str();
+}
+
+}  // namespace tyto
