@@ -71,7 +71,7 @@ Gauge gauge(const Row<Of>& row, Labels labels, const Of& of) {
 Gauge requests(const char* name, const char* help, const std::string& model, bool are_running,
                const std::vector<SlotStatus>& slots) {
   const auto counts = [&](const SlotStatus& slot) {
-    return slot.model == model && slot.is_running == are_running;
+    return slot.model == model && slot.request.is_running == are_running;
   };
   return {
       name, help, {{"model", model}}, double(std::count_if(slots.begin(), slots.end(), counts))};

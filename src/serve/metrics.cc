@@ -24,8 +24,9 @@ using Counters = prometheus::Family<Counter>;
 const Histogram::BucketBoundaries kSeconds = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2,
                                               0.5,   1,     2,     5,    10,   20,   30,  60};
 
-constexpr std::array<std::string_view, 6> kErrors = {
-    "input error", "usage error", "unsupported", "device error", "requirement not met", "busy"};
+constexpr std::array<std::string_view, 7> kErrors = {
+    "input error",         "usage error", "unsupported", "device error",
+    "requirement not met", "busy",        "deadline"};
 
 // Texts as values of a label: each is a time series of its own for as long as Prometheus keeps
 // data, so there are neither long nor many ones.

@@ -38,9 +38,10 @@ std::vector<Gauge> some_gauges() {
   owlet.prefixes = {.lookups = 9, .hits = 4, .tokens_found = 1024, .evictions = 1};
   owlet.counters = {{.device = "vnpu", .is_virtual = true, .submissions = 96, .completions = 95},
                     {.device = "cpu", .is_host = true, .submissions = 5, .completions = 5}};
-  const std::vector<SlotStatus> slots = {{.id = 1, .model = "owlet", .is_running = true},
-                                         {.id = 2, .model = "owlet", .is_running = true},
-                                         {.id = 3, .model = "owlet", .is_running = false}};
+  const std::vector<SlotStatus> slots = {
+      {.id = "a", .model = "owlet", .request = {.is_running = true}},
+      {.id = "b", .model = "owlet", .request = {.is_running = true}},
+      {.id = "c", .model = "owlet", .request = {.is_running = false}}};
   return gauges_of(slots, {owlet, barn},
                    {.connections = 2, .accepted = 10, .refused = 1, .requests = 30});
 }

@@ -1,0 +1,49 @@
+// What makes prompts of texts and texts of answers for one model. Workers hold it while the model
+// itself may be unloaded.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "text/chat_template.h"
+#include "text/sampler.h"
+#include "text/tokenizer.h"
+
+namespace tyto {
+
+class Engine;
+class TokenTrie;
+
+struct ModelText {
+  std::string name;
+  std::string path;
+  std::string format;        // "gguf v3", "safetensors"
+  std::string weight_type;   // "q8_0"
+  std::string architecture;  // "llama"
+  uint64_t weight_bytes = 0;
+  uint64_t parameters = 0;
+  uint64_t loaded_at = 0;  // seconds since 1970
+  uint32_t context = 0;
+  uint32_t embedding_size = 0;
+  SamplerOptions sampling = {};  // what a request that says nothing gets
+  // Shared by the engine and everybody who makes requests.
+  std::shared_ptr<const Tokenizer> tokenizer = {};
+  std::shared_ptr<const ChatTemplate> chat_template = {};  // none: the model has none
+  std::string chat_template_source = {};
+
+  // For constraints; made when it is first asked for.
+  std::shared_ptr<const TokenTrie> token_trie() const;
+
+ private:
+  mutable std::once_flag trie_made_ = {};
+  mutable std::shared_ptr<const TokenTrie> trie_ = {};  // shared by the constraints
+};
+
+// `chat_template` as choose_chat_template has it; a model without one is served all the same.
+std::shared_ptr<const ModelText> text_of(const std::string& name, Engine& engine,
+                                         const std::string& chat_template,
+                                         const SamplerOptions& sampling);
+
+}  // namespace tyto

@@ -1,0 +1,309 @@
+#include "serve/served_model.h"
+
+#include <algorithm>
+
+#include "base/utc_time.h"
+#include "engine/recording.h"
+#include "serve/metrics.h"
+#include "trace/span.h"
+
+namespace tyto {
+namespace {
+
+// A recording takes its memory before it begins; longer answers say what was lost.
+constexpr uint32_t kMostRecordedTokens = 256;
+
+double seconds_between(uint64_t from_ns, uint64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
+std::string receipt_id(const OpenCompletion& completion, uint32_t choice) {
+  return choice == 0 ? completion.asked.id : fmt::format("{}.{}", completion.asked.id, choice);
+}
+
+}  // namespace
+
+void ServedModel::load() {
+  if (engine_) return;
+  try {
+    auto engine = std::make_unique<Engine>(what_.engine);
+    engine->identity();  // receipts name the model by it; hashes of files are kept
+    text_ = text_of(what_.name, *engine, what_.chat_template, what_.sampling);
+    const std::vector<DeviceInfo> devices = engine->devices();
+    is_virtual_ = std::any_of(devices.begin(), devices.end(),
+                              [](const DeviceInfo& device) { return device.is_virtual; });
+    scheduler_ = std::make_unique<Scheduler>(
+        engine->generator(), SchedulerOptions{.most_running = together_.options.most_running,
+                                              .most_waiting = UINT32_MAX});
+    engine_ = std::move(engine);
+    failure_.clear();
+  } catch (const Error& error) {
+    failure_ = error.what();
+    throw;
+  }
+  last_used_ = std::chrono::steady_clock::now();
+}
+
+void ServedModel::unload() {
+  TYTO_ASSERT(is_idle());
+  scheduler_.reset();
+  engine_.reset();
+}
+
+void ServedModel::begin(const std::shared_ptr<OpenCompletion>& completion) {
+  completion->open = completion->asked.choices;
+  if (recorded_) abandon_profile("another request ran at the same time");
+  try {
+    load();
+  } catch (const Error& error) {
+    for (uint32_t i = 0; i < completion->asked.choices; ++i)
+      end({.of = completion, .index = i}, {.answer = {}, .error = error});
+    return;
+  }
+  if (completion->asked.profile) start_profile(*completion);
+  if (completion->asked.request.is_recorded) recorded_ = completion;
+  for (uint32_t i = 0; i < completion->asked.choices; ++i) add_choice(completion, i);
+}
+
+void ServedModel::add_choice(const std::shared_ptr<OpenCompletion>& completion, uint32_t index) {
+  const CompletionRequest& asked = completion->asked;
+  try {
+    Request request = asked.request;
+    SamplerOptions sampling = asked.sampling;
+    sampling.seed += index;
+    // The scheduler calls back from step() alone, when the choice is in the table.
+    const auto choice = [this](Scheduler::Id id) -> Choice& { return choices_.at(id); };
+    const auto known = std::make_shared<Scheduler::Id>(0);  // shared by the two callbacks
+    *known = scheduler_->add(
+        std::move(request), sampling,
+        [this, choice, known](const ChosenToken& chosen) {
+          return on_token(choice(*known), chosen);
+        },
+        [this](Scheduler::Id id, Outcome outcome) {
+          auto node = choices_.extract(id);
+          end(std::move(node.mapped()), std::move(outcome));
+        });
+    choices_.emplace(*known, Choice{.of = completion, .index = index});
+  } catch (const Error& error) {
+    end({.of = completion, .index = index}, {.answer = {}, .error = error});
+  }
+}
+
+bool ServedModel::on_token(Choice& choice, const ChosenToken& chosen) {
+  const CompletionRequest& asked = choice.of->asked;
+  const uint64_t now = now_ns();
+  const Receipt& so_far = chosen.so_far;
+  if (choice.last_ns == 0) {
+    together_.metrics.queued(so_far.queue_seconds, is_virtual_);
+    together_.metrics.first_token(so_far.queue_seconds + so_far.prefill_seconds, is_virtual_);
+  } else {
+    together_.metrics.between_tokens(seconds_between(choice.last_ns, now), is_virtual_);
+  }
+  choice.last_ns = now;
+  std::optional<LogProbabilities> probable;
+  if (asked.log_probabilities)
+    probable = log_probabilities(chosen.logits, chosen.token, asked.top_log_probabilities);
+  if (!engine_->requirement().empty())
+    choice.held.push_back({chosen.token, std::string(chosen.text), std::move(probable)});
+  else
+    choice.of->events.on_token(
+        {choice.index, chosen.token, chosen.text, std::move(probable), so_far});
+  return true;
+}
+
+// With --require, text is held until the receipt proves where it came from.
+void ServedModel::check_requirement(const Choice& choice, Outcome& outcome) {
+  if (!engine_ || engine_->requirement().empty() || outcome.error) return;
+  try {
+    engine_->check_required(outcome.answer.receipt.phases);
+  } catch (const Error& error) {
+    outcome.error = error;
+    outcome.rest.clear();
+    return;
+  }
+  for (const HeldToken& held : choice.held)
+    choice.of->events.on_token(
+        {choice.index, held.token, held.text, held.log_probabilities, outcome.answer.receipt});
+}
+
+void ServedModel::end(Choice choice, Outcome outcome) {
+  OpenCompletion& completion = *choice.of;
+  const bool was_cancelled = outcome.answer.reason == StopReason::cancelled;
+  if (completion.is_expired && was_cancelled && !outcome.error)
+    outcome.error.emplace(ErrorCode::deadline, "request", "took longer than its deadline allows",
+                          "give it more time, or ask for fewer tokens");
+  check_requirement(choice, outcome);
+  std::string receipt;
+  try {
+    if (engine_) {
+      engine_->complete(outcome.answer.receipt);
+      receipt = keep_receipt(choice, outcome);
+    }
+    together_.metrics.finished(what_.name, outcome);
+  } catch (const std::exception& error) {  // whatever happens, the request gets its end
+    outcome.error.emplace(ErrorCode::device, "receipt", error.what());
+  }
+  completion.events.on_done({choice.index, outcome, receipt});
+  --completion.open;
+  last_used_ = std::chrono::steady_clock::now();
+  together_.choice_ended();
+}
+
+std::string ServedModel::keep_receipt(const Choice& choice, const Outcome& outcome) {
+  const OpenCompletion& completion = *choice.of;
+  const Receipt& receipt = outcome.answer.receipt;
+  StoredReceipt stored{.id = receipt_id(completion, choice.index),
+                       .time = utc_now(),
+                       .model = what_.name,
+                       .line = outcome.error ? outcome.error->what() : receipt_line(receipt),
+                       .badge = badge_of(receipt, outcome.error.has_value()),
+                       .prompt_tokens = receipt.prompt_tokens,
+                       .cached_tokens = receipt.cached_tokens,
+                       .generated_tokens = receipt.generated_tokens};
+  if (completion.asked.profile) take_profile(outcome, stored);
+  stored.json = receipt_json(receipt, together_.options.receipt_context(*engine_));
+  std::string json = stored.json;
+  together_.receipts.add(std::move(stored));
+  return json;
+}
+
+// Events of requests that share passes cannot be told apart, so a request is recorded only while it
+// has the model for itself.
+void ServedModel::start_profile(OpenCompletion& completion) {
+  const bool is_alone = choices_.empty() && completion.asked.choices == 1;
+  why_no_profile_ = is_alone ? "" : "other requests ran at the same time";
+  if (!is_alone) return;
+  Request& request = completion.asked.request;
+  request.is_recorded = true;
+  recorded_sampling_ = completion.asked.sampling;
+  start_recording(*engine_, request.prompt.size(),
+                  std::min(request.max_tokens, kMostRecordedTokens));
+}
+
+void ServedModel::abandon_profile(const std::string& why) {
+  engine_->trace().stop();
+  recorded_.reset();
+  why_no_profile_ = why;
+}
+
+void ServedModel::take_profile(const Outcome& outcome, StoredReceipt& into) {
+  if (!recorded_) {
+    into.why_no_profile = why_no_profile_;
+    return;
+  }
+  engine_->trace().stop();
+  recorded_.reset();
+  Profile profile = profile_of(*engine_, recorded_sampling_, CpuPeak::unknown);
+  profile.runs.push_back(collect_run(engine_->trace(), outcome.answer.receipt));
+  engine_->complete(profile.runs.front().receipt);
+  profile.runs.front().stopped = tyto::name(outcome.answer.reason);
+  profile.names = engine_->trace().names();
+  profile.facts.origin = together_.options.receipt_context(*engine_);
+  into.profile = std::make_shared<const Profile>(std::move(profile));
+}
+
+void ServedModel::begin(EmbeddingJob job) {
+  if (recorded_) abandon_profile("embeddings were made at the same time");
+  try {
+    load();
+    embeddings_.push_back(std::move(job));
+  } catch (const Error& error) {
+    job.done({}, error);
+    together_.choice_ended();
+  }
+}
+
+// One input at a time, so that answers that stream wait for one and not for all.
+void ServedModel::embed_next() {
+  EmbeddingJob& job = embeddings_.front();
+  std::optional<Error> error;
+  try {
+    fail_unsupported("embeddings", "are not there yet");
+  } catch (const Error& thrown) {
+    error = thrown;
+  }
+  if (!error && job.results.size() < job.inputs.size()) return;
+  job.done(error ? std::vector<std::vector<float>>() : std::move(job.results), error);
+  embeddings_.erase(embeddings_.begin());
+  last_used_ = std::chrono::steady_clock::now();
+  together_.choice_ended();
+}
+
+void ServedModel::cancel(EngineThread::Ticket ticket) {
+  for (const auto& [id, choice] : choices_)
+    if (choice.of->ticket == ticket) scheduler_->cancel(id);
+  for (size_t i = 0; i < embeddings_.size(); ++i) {
+    if (embeddings_[i].ticket != ticket) continue;
+    embeddings_[i].done({}, Error(ErrorCode::busy, "embeddings", "the client has gone"));
+    embeddings_.erase(embeddings_.begin() + static_cast<std::ptrdiff_t>(i));
+    together_.choice_ended();
+    return;
+  }
+}
+
+void ServedModel::expire(std::chrono::steady_clock::time_point now) {
+  for (const auto& [id, choice] : choices_) {
+    if (!choice.of->asked.deadline || now < *choice.of->asked.deadline) continue;
+    choice.of->is_expired = true;
+    scheduler_->cancel(id);
+  }
+}
+
+void ServedModel::cancel_all() {
+  for (const auto& [id, choice] : choices_) scheduler_->cancel(id);
+  while (!embeddings_.empty()) cancel(embeddings_.front().ticket);
+}
+
+// An Error ends the requests that it happened to, inside the scheduler. What else comes, such as
+// exhausted memory, ends them all, and the model is loaded anew for the next.
+void ServedModel::step() try {
+  if (!embeddings_.empty()) embed_next();
+  if (scheduler_) scheduler_->step();
+} catch (const std::exception& error) {
+  end_all(Error(ErrorCode::device, what_.name, error.what()));
+}
+
+void ServedModel::end_all(const Error& error) {
+  std::map<Scheduler::Id, Choice> ended = std::move(choices_);
+  choices_.clear();
+  scheduler_.reset();
+  engine_.reset();
+  recorded_.reset();
+  for (auto& [id, choice] : ended) end(std::move(choice), {.answer = {}, .error = error});
+  for (EmbeddingJob& job : embeddings_) {
+    job.done({}, error);
+    together_.choice_ended();
+  }
+  embeddings_.clear();
+}
+
+ModelStatus ServedModel::status() const {
+  ModelStatus status{.name = what_.name, .is_loaded = is_loaded(), .failure = failure_};
+  status.slots = together_.options.most_running;
+  if (!engine_) return status;
+  const KvPool& pool = engine_->pipeline().kv_pool();
+  status.kv_pages = pool.capacity();
+  status.kv_pages_in_use = pool.in_use();
+  status.prefix_pages = engine_->prefixes().pages();
+  status.prefixes = engine_->prefixes().counts();
+  status.devices = engine_->devices();
+  status.counters = engine_->trace().snapshot();
+  status.fallbacks = engine_->trace().fallbacks();
+  status.setup_seconds = engine_->setup_seconds();
+  return status;
+}
+
+void ServedModel::append_slots(std::vector<SlotStatus>& slots) const {
+  if (!scheduler_) return;
+  const auto now = std::chrono::steady_clock::now();
+  for (const RequestStatus& request : scheduler_->requests()) {
+    const Choice& choice = choices_.at(request.id);
+    slots.push_back({.id = receipt_id(*choice.of, choice.index),
+                     .model = what_.name,
+                     .choice = choice.index,
+                     .request = request,
+                     .seconds = std::chrono::duration<double>(now - choice.of->since).count()});
+  }
+}
+
+}  // namespace tyto

@@ -1,0 +1,265 @@
+// Many people at once on the thread that owns the devices.
+#include "serve/engine_thread.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <future>
+#include <map>
+#include <mutex>
+
+#include "base/json.h"
+#include "engine/generate.h"
+#include "serve/metrics.h"
+
+namespace tyto {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kLong = std::chrono::seconds(120);
+
+const std::string kModel = TYTO_SOURCE_DIR "/models/owlet";
+
+EngineThreadOptions options_for(const std::string& model = kModel) {
+  EngineThreadOptions options;
+  ModelToServe& owlet = options.models.emplace_back();
+  owlet.name = "owlet";
+  owlet.engine.model = model;
+  owlet.engine.threads = 1;
+  owlet.engine.pipeline.forward.sequences = 8;
+  options.receipt_context = [](Engine& engine) {
+    return ReceiptContext{.model = engine.model().path.string(), .limits = engine.limits()};
+  };
+  return options;
+}
+
+// What one request was told.
+struct Told {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<uint32_t, std::string> texts;
+  std::map<uint32_t, size_t> tokens;
+  std::map<uint32_t, Outcome> ends;
+  std::map<uint32_t, std::string> receipts;
+  std::vector<LogProbabilities> probable;
+  uint32_t after_end = 0;
+
+  CompletionEvents events() {
+    return {.on_token =
+                [this](const TokenEvent& event) {
+                  const std::lock_guard lock(mutex);
+                  after_end += ends.contains(event.choice);
+                  texts[event.choice] += event.text;
+                  ++tokens[event.choice];
+                  if (event.log_probabilities) probable.push_back(*event.log_probabilities);
+                  changed.notify_all();
+                },
+            .on_done =
+                [this](const ChoiceEnd& end) {
+                  const std::lock_guard lock(mutex);
+                  texts[end.choice] += end.outcome.rest;
+                  ends.emplace(end.choice, end.outcome);
+                  receipts[end.choice] = end.receipt;
+                  changed.notify_all();
+                }};
+  }
+  bool wait_ends(size_t count) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, kLong, [&] { return ends.size() >= count; });
+  }
+  bool wait_tokens(size_t count) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, kLong, [&] { return tokens[0] >= count; });
+  }
+};
+
+class EngineThreads : public testing::Test {
+ protected:
+  void start(EngineThreadOptions options = options_for()) {
+    thread = std::make_unique<EngineThread>(std::move(options), metrics);
+    ASSERT_TRUE(thread->wait_ready(kLong));
+  }
+  CompletionRequest ask(const std::string& text, uint32_t most = 12) {
+    CompletionRequest asked;
+    asked.id = "test";
+    asked.request.prompt = thread->text("")->tokenizer->encode(text);
+    asked.request.max_tokens = most;
+    asked.request.ignore_eos = true;
+    asked.sampling.temperature = 0;
+    return asked;
+  }
+
+  ServeMetrics metrics;
+  std::unique_ptr<EngineThread> thread;
+};
+
+TEST_F(EngineThreads, AnswersAndKeepsASealedReceipt) {
+  start();
+  Told told;
+  thread->submit("owlet", ask("Once upon a time"), told.events());
+  ASSERT_TRUE(told.wait_ends(1));
+  EXPECT_EQ(told.tokens[0], 12u);
+  EXPECT_FALSE(told.texts[0].empty());
+  EXPECT_FALSE(told.ends.at(0).error);
+  const StoredReceipt stored = thread->receipts().find("test");
+  EXPECT_EQ(stored.json, told.receipts[0]);
+  EXPECT_EQ(stored.badge, "real");
+  EXPECT_EQ(Json::parse(stored.json, "receipt").at("generated_tokens").as_int(), 12);
+  EXPECT_TRUE(thread->receipts().find("nobody").id.empty());
+}
+
+TEST_F(EngineThreads, ChoicesOfOneRequestComeWithSeedsOfTheirOwn) {
+  start();
+  CompletionRequest asked = ask("Once upon a time there was", 16);
+  asked.sampling = {.temperature = 1.0f, .seed = 5};
+  asked.choices = 3;
+  asked.log_probabilities = true;
+  asked.top_log_probabilities = 2;
+  Told told;
+  thread->submit("", asked, told.events());
+  ASSERT_TRUE(told.wait_ends(3));
+  EXPECT_NE(told.texts[0], told.texts[1]);
+  ASSERT_EQ(told.probable.size(), 48u);
+  for (const LogProbabilities& each : told.probable) {
+    ASSERT_EQ(each.top.size(), 2u);
+    EXPECT_LE(each.chosen, each.top[0].value);
+    EXPECT_LE(each.top[1].value, each.top[0].value);
+    EXPECT_LE(each.top[0].value, 0);
+  }
+  EXPECT_EQ(thread->receipts().find("test.2").generated_tokens, 16u);
+  // The second of three is the only one of the next seed.
+  asked.choices = 1;
+  asked.sampling.seed = 6;
+  Told alone;
+  thread->submit("", asked, alone.events());
+  ASSERT_TRUE(alone.wait_ends(1));
+  EXPECT_EQ(alone.texts[0], told.texts[1]);
+}
+
+TEST_F(EngineThreads, CancellingEndsARequestAndNothingComesAfter) {
+  start();
+  Told told;
+  const auto ticket = thread->submit("owlet", ask("Once", 400), told.events());
+  ASSERT_TRUE(told.wait_tokens(3));
+  thread->cancel(ticket);
+  ASSERT_TRUE(told.wait_ends(1));
+  EXPECT_EQ(told.ends.at(0).answer.reason, StopReason::cancelled);
+  EXPECT_EQ(told.after_end, 0u);
+  EXPECT_LT(told.tokens[0], 400u);
+}
+
+TEST_F(EngineThreads, ADeadlineEndsARequestWithAnError) {
+  start();
+  CompletionRequest asked = ask("Once", 1500);
+  asked.deadline = std::chrono::steady_clock::now() + 50ms;
+  Told told;
+  thread->submit("owlet", asked, told.events());
+  ASSERT_TRUE(told.wait_ends(1));
+  ASSERT_TRUE(told.ends.at(0).error);
+  EXPECT_EQ(told.ends.at(0).error->code, ErrorCode::deadline);
+}
+
+TEST_F(EngineThreads, RefusesOneTooManyWithoutLosingTheOthers) {
+  EngineThreadOptions options = options_for();
+  options.most_running = 1;
+  options.most_waiting = 1;
+  start(std::move(options));
+  Told first, second, third;
+  thread->submit("owlet", ask("Once", 200), first.events());
+  thread->submit("owlet", ask("Twice", 4), second.events());
+  try {
+    thread->submit("owlet", ask("Thrice", 4), third.events());
+    FAIL() << "a third request where one may run and one wait";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::busy);
+  }
+  ASSERT_TRUE(first.wait_ends(1));
+  ASSERT_TRUE(second.wait_ends(1));
+  EXPECT_EQ(second.tokens[0], 4u);
+  EXPECT_EQ(third.ends.size(), 0u);
+}
+
+TEST_F(EngineThreads, AThousandAbortedRequestsLeaveNoSlotAndNoPage) {
+  start();
+  std::vector<std::unique_ptr<Told>> all;
+  for (int i = 0; i < 1000; ++i) {
+    all.push_back(std::make_unique<Told>());
+    const auto ticket = thread->submit("owlet", ask("Once upon", 100), all.back()->events());
+    if (i % 3 == 0) {
+      ASSERT_TRUE(all.back()->wait_tokens(1));
+    }
+    thread->cancel(ticket);
+    if (i % 16 == 0) {
+      ASSERT_TRUE(all.back()->wait_ends(1));
+    }
+  }
+  for (const auto& told : all) ASSERT_TRUE(told->wait_ends(1));
+  ASSERT_TRUE(thread->drain(kLong));
+  for (int i = 0; i < 2000 && !thread->slots().empty(); ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(thread->slots().empty());
+  const ModelStatus status = thread->models().front();
+  EXPECT_EQ(status.kv_pages_in_use, status.prefix_pages);
+}
+
+TEST_F(EngineThreads, UnloadsAnIdleModelAndLoadsItForTheNextRequest) {
+  EngineThreadOptions options = options_for();
+  options.keep_alive = 1ms;
+  start(std::move(options));
+  for (int i = 0; i < 2000 && thread->models().front().is_loaded; ++i)
+    std::this_thread::sleep_for(5ms);
+  EXPECT_FALSE(thread->models().front().is_loaded);
+  Told told;
+  thread->submit("owlet", ask("Once upon a time"), told.events());
+  ASSERT_TRUE(told.wait_ends(1));
+  EXPECT_FALSE(told.ends.at(0).error);
+  EXPECT_EQ(told.tokens[0], 12u);
+}
+
+TEST_F(EngineThreads, ARequestThatRunsAloneCanBeRecorded) {
+  start();
+  CompletionRequest asked = ask("Once upon a time");
+  asked.profile = true;
+  Told told;
+  thread->submit("owlet", asked, told.events());
+  ASSERT_TRUE(told.wait_ends(1));
+  const StoredReceipt stored = thread->receipts().find("test");
+  ASSERT_NE(stored.profile, nullptr) << stored.why_no_profile;
+  ASSERT_EQ(stored.profile->runs.size(), 1u);
+  EXPECT_FALSE(stored.profile->runs[0].events.empty());
+  EXPECT_EQ(stored.profile->runs[0].lost, 0u);
+}
+
+TEST_F(EngineThreads, ARequestThatSharesPassesIsNotRecordedAndSaysWhy) {
+  start();
+  Told other, told;
+  thread->submit("owlet", ask("Once", 300), other.events());
+  ASSERT_TRUE(other.wait_tokens(1));
+  CompletionRequest asked = ask("Once upon a time");
+  asked.profile = true;
+  thread->submit("owlet", asked, told.events());
+  ASSERT_TRUE(told.wait_ends(1));
+  const StoredReceipt stored = thread->receipts().find("test");
+  EXPECT_EQ(stored.profile, nullptr);
+  EXPECT_EQ(stored.why_no_profile, "other requests ran at the same time");
+  ASSERT_TRUE(other.wait_ends(1));
+}
+
+TEST_F(EngineThreads, AModelThatCannotBeLoadedIsTheErrorOfTheStart) {
+  thread = std::make_unique<EngineThread>(options_for("/nonexistent.gguf"), metrics);
+  EXPECT_THROW(thread->wait_ready(kLong), Error);
+  EXPECT_FALSE(thread->is_ready());
+  EXPECT_THROW(thread->text("owlet"), Error);
+}
+
+TEST_F(EngineThreads, ANameThatIsNotServedIsAnErrorThatNamesThoseThatAre) {
+  start();
+  try {
+    thread->text("gpt-4");
+    FAIL() << "gpt-4 is served";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.hint, "there is owlet");
+  }
+}
+
+}  // namespace
+}  // namespace tyto
