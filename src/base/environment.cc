@@ -16,9 +16,14 @@ std::filesystem::path variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::filesystem::path user_folder(const char* xdg_name, const char* below_home, const char* what) {
+std::optional<std::filesystem::path> folder_below(const char* xdg_name, const char* below_home) {
   if (const auto folder = variable(xdg_name); folder.is_absolute()) return folder / "tyto";
   if (const auto home = variable("HOME"); !home.empty()) return home / below_home / "tyto";
+  return std::nullopt;
+}
+
+std::filesystem::path user_folder(const char* xdg_name, const char* below_home, const char* what) {
+  if (const auto folder = folder_below(xdg_name, below_home)) return *folder;
   throw Error(ErrorCode::usage, "HOME", fmt::format("is not set, and neither is {}", xdg_name),
               fmt::format("set one of them, so that Tyto knows where its {} is", what));
 }
@@ -43,6 +48,21 @@ std::filesystem::path cache_folder() {
 
 std::filesystem::path state_folder() {
   return user_folder("XDG_STATE_HOME", ".local/state", "state");
+}
+
+std::optional<std::filesystem::path> config_folder() {
+  return folder_below("XDG_CONFIG_HOME", ".config");
+}
+
+ServiceVariables take_service_variables() {
+  const auto take = [](const char* name) {
+    std::string value = variable(name).string();
+    ::unsetenv(name);
+    return value;
+  };
+  ServiceVariables result{take("LISTEN_PID"), take("LISTEN_FDS"), take("NOTIFY_SOCKET")};
+  take("LISTEN_FDNAMES");
+  return result;
 }
 
 std::map<std::string, std::string> environment_of(std::string_view prefix) {

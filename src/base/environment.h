@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,19 @@ std::filesystem::path cache_folder();
 // What Tyto keeps for good, such as results and verdicts: XDG_STATE_HOME/tyto, or
 // ~/.local/state/tyto; otherwise as above.
 std::filesystem::path state_folder();
+
+// Where people write down what they want: XDG_CONFIG_HOME/tyto, or ~/.config/tyto; none when
+// neither variable is set.
+std::optional<std::filesystem::path> config_folder();
+
+// What systemd tells a service that it starts.
+struct ServiceVariables {
+  std::string listen_pid, listen_fds;  // of socket activation
+  std::string notify_socket;           // where the service says how it is
+};
+// Takes them out of the environment, so that programs which Tyto starts do not have them. To be
+// called before there are threads.
+ServiceVariables take_service_variables();
 
 // The variables whose names begin so: for code that others load, and that has no flags.
 std::map<std::string, std::string> environment_of(std::string_view prefix);

@@ -159,16 +159,16 @@ class Parser {
     if (!program.version.empty()) app_.set_version_flag("--version", program.version);
   }
 
-  Invocation::Kind parse(std::vector<std::string> arguments) {
+  Invocation::Kind parse(const std::vector<std::string>& arguments) {
     for (const std::string& argument : arguments) {
       if (argument == "--") break;  // what follows is another program's
       if (argument.starts_with("--help=") || argument.starts_with("--version="))
         throw Error(ErrorCode::usage, argument, "takes no value", "see --help");
     }
-    arguments = with_values_as_they_are(arguments);
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    std::vector<std::string> for_cli11 = with_values_as_they_are(arguments);
+    std::reverse(for_cli11.begin(), for_cli11.end());  // as it wants them
     try {
-      app_.parse(std::move(arguments));
+      app_.parse(std::move(for_cli11));
     } catch (const CLI::CallForHelp&) {
       return Invocation::Kind::help;
     } catch (const CLI::CallForVersion&) {
@@ -178,13 +178,20 @@ class Parser {
       std::erase(what, kAsItIs);
       throw Error(ErrorCode::usage, "", what, "see --help");
     }
-    for (const auto& [option, flag] : flags_) flag->given = option->count() > 0;
-    for (const auto& [app, command] : commands_) check_needs(*command);
+    for (const auto& [option, flag] : flags_) {
+      flag->given = option->count() > 0;
+      flag->given_at.clear();
+    }
+    for (CommandLine* command : path()) {
+      command->arguments = arguments;
+      if (command->complete) command->complete();
+      check_rules(*command);
+    }
     return Invocation::Kind::run;
   }
 
-  std::vector<const CommandLine*> path() {
-    std::vector<const CommandLine*> result = {commands_.at(&app_)};
+  std::vector<CommandLine*> path() {
+    std::vector<CommandLine*> result = {commands_.at(&app_)};
     for (const CLI::App* app = &app_; !app->get_subcommands().empty();) {
       app = app->get_subcommands().front();
       result.push_back(commands_.at(app));
@@ -199,27 +206,30 @@ class Parser {
       CLI::Option* option = add_option(app, flag);
       if (!flag.value.empty()) option->type_name(flag.value);
       if (flag.rules.count > 0) option->expected(flag.rules.count);
-      option->required(flag.rules.required);
+      // CLI11 leaves the last arguments to those that must have one; of the others a file may tell.
+      option->required(flag.rules.required && flag.is_positional());
       add_checks(*option, flag);
       flags_.emplace_back(option, &flag);
     }
-    for (const Flag& flag : command.flags)  // now that all are there
-      for (const std::string& other : flag.rules.excludes)
-        app.get_option(flag.name())->excludes(app.get_option(other));
     if (command.needs_command) app.require_subcommand(1);
     if (!command.alias.empty()) app.alias(command.alias);
     for (CommandLine& below : command.commands) add(*app.add_subcommand(below.name), below);
   }
 
-  // A control that would do nothing is an error, not a hope.
-  static void check_needs(const CommandLine& command) {
+  static void check_rules(const CommandLine& command) {
     const auto is_given = [&](const std::string& name) { return command.is_given(name); };
     for (const Flag& flag : command.flags) {
+      const auto refuse = [&](const std::string& what) {
+        throw Error(ErrorCode::usage, flag.given_at, flag.name() + what, "see --help");
+      };
+      if (!flag.given && flag.rules.required) refuse(" is required");
+      if (!flag.given) continue;
+      for (const std::string& other : flag.rules.excludes)
+        if (is_given(other)) refuse(" excludes " + other);
+      // A control that would do nothing is an error, not a hope.
       const std::vector<std::string>& needed = flag.rules.needs_one_of;
-      if (flag.given && !needed.empty() && std::none_of(needed.begin(), needed.end(), is_given))
-        throw Error(ErrorCode::usage, flag.name(),
-                    fmt::format("has no effect without {}", fmt::join(needed, " or ")),
-                    "see --help");
+      if (!needed.empty() && std::none_of(needed.begin(), needed.end(), is_given))
+        refuse(fmt::format(": has no effect without {}", fmt::join(needed, " or ")));
     }
   }
 
@@ -254,6 +264,14 @@ bool is_set(const Target& target) {
 
 void unset(const Target& target) {
   std::visit([](auto* value) { *value = {}; }, target);
+}
+
+bool hold_the_same(const Target& one, const Target& other) {
+  return std::visit([&](auto* value) { return *value == *std::get<decltype(value)>(other); }, one);
+}
+
+void assign(const Target& to, const Target& from) {
+  std::visit([&](auto* value) { *value = *std::get<decltype(value)>(from); }, to);
 }
 
 Flag::Flag(std::string its_names, bool* its_target, std::string its_meaning, Rules its_rules)
@@ -316,11 +334,11 @@ CommandLine& CommandLine::add_command(const std::string& its_name, const std::st
   return command;
 }
 
-Invocation parse(CommandLine& program, std::vector<std::string> arguments) {
+Invocation parse(CommandLine& program, const std::vector<std::string>& arguments) {
   Parser parser(program);
   Invocation result;
-  result.kind = parser.parse(std::move(arguments));
-  result.path = parser.path();
+  result.kind = parser.parse(arguments);
+  for (const CommandLine* command : parser.path()) result.path.push_back(command);
   return result;
 }
 

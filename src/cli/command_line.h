@@ -25,6 +25,9 @@ using Target = std::variant<bool*, std::string*, uint32_t*, uint64_t*, float*, d
 bool takes_several(const Target& target);
 bool is_set(const Target& target);  // to more than nothing: empty, absent, false or 0
 void unset(const Target& target);
+// Of two targets of one kind.
+bool hold_the_same(const Target& one, const Target& other);
+void assign(const Target& to, const Target& from);
 
 // Both ends belong to it. A whole number without one has the range of its type.
 struct Range {
@@ -54,6 +57,7 @@ struct Rules {
   bool required = false;
   bool is_folder = false;     // that exists
   bool may_be_empty = false;  // else --require "$UNSET" is an error, and not no requirement
+  bool is_secret = false;     // a file that holds it is nobody else's to read
   int count = 0;              // how many values a vector takes; 0: any number
   char separator = '\0';      // of several numbers in one argument
   std::vector<std::string> excludes = {};
@@ -78,7 +82,8 @@ struct Flag {
   Rules rules;
   std::string group;         // the heading in --help
   std::string default_text;  // when it is shown
-  bool given = false;        // on the command line; parse() says
+  bool given = false;        // on the command line, or by a file; parse() says
+  std::string given_at;      // in which file: "config.toml:3:1"; empty: on the command line
 
   std::string name() const;  // the long one: "--model"
   bool is_positional() const { return !names.starts_with('-'); }
@@ -98,7 +103,10 @@ struct CommandLine {
   std::string version;  // of a program: --version prints it
   std::vector<Flag> flags;
   std::list<CommandLine> commands;
-  bool needs_command = false;  // a command without one is an error
+  bool needs_command = false;          // a command without one is an error
+  std::vector<std::string> arguments;  // all that parse() got for the program, once it did
+  // Sets flags that the command line did not give; called before rules between flags are checked.
+  std::function<void()> complete;
   std::function<void()> run;
 
   // Makes what the flags point into. It lives as long as the command.
@@ -131,6 +139,6 @@ struct Invocation {
 };
 
 // Fills the targets. An argument that does not fit is a usage Error.
-Invocation parse(CommandLine& program, std::vector<std::string> arguments);
+Invocation parse(CommandLine& program, const std::vector<std::string>& arguments);
 
 }  // namespace tyto

@@ -102,5 +102,18 @@ TEST(Environment, StateFolder) {
   EXPECT_THROW(state_folder(), Error);
 }
 
+TEST(Environment, ConfigFolder) {
+  {
+    const ScopedEnvironment scope{{"XDG_CONFIG_HOME", "/config"}, {"HOME", "/home/me"}};
+    EXPECT_EQ(config_folder(), "/config/tyto");
+  }
+  {
+    const ScopedEnvironment scope{{"XDG_CONFIG_HOME", "relative"}, {"HOME", "/home/me"}};
+    EXPECT_EQ(config_folder(), "/home/me/.config/tyto");
+  }
+  const ScopedEnvironment scope{{"XDG_CONFIG_HOME", std::nullopt}, {"HOME", std::nullopt}};
+  EXPECT_EQ(config_folder(), std::nullopt);
+}
+
 }  // namespace
 }  // namespace tyto
