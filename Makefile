@@ -1,6 +1,7 @@
 # Everything a user needs: `make run` and `make test` do all set-up themselves.
 #   make run   [MODEL=path] [PROMPT="..."] [N_TOKENS=200] [DEVICE=cpu]
 #   make chat  [MODEL=path] [DEVICE=cpu]
+#   make serve [MODEL=path] [PORT=9377] [SERVE_FLAGS="--device vnpu"]
 #   make bench [MODEL=path] [DEVICE=cpu]
 #   make profile [MODEL=path] [PROMPT="..."] [N_TOKENS=30] [DEVICE=cpu] [PROFILE_FLAGS="--html p.html"]
 #   make plugin LLAMA_CPP=DIR      the llama.cpp plug-in, for a llama.cpp built from the checkout DIR
@@ -12,6 +13,7 @@ PROMPT ?= Tell me a story about a fox who finds a lamp.
 N_TOKENS ?= 300
 DEVICE ?= cpu
 MODEL ?=
+PORT ?=
 FUZZ_SECONDS ?= 60
 ATTACK_SIZE ?= full
 ATTACK_FLAGS ?= --write build/attack
@@ -24,19 +26,23 @@ MODEL_FLAG = $(if $(MODEL),-m "$$MODEL")
 
 BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nlohmann-json3-dev \
   libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libtomlplusplus-dev prometheus-cpp-dev
-TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19 chromium fonts-dejavu-core
+TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19 chromium fonts-dejavu-core \
+  nginx systemd
 # An npm that did not come from Debian is as good.
 GGML_TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git $(if $(shell command -v npm),,npm)
 FUZZ_PACKAGES := $(BUILD_PACKAGES) clang-19 libclang-rt-19-dev
 TIDY_PACKAGES := $(TEST_PACKAGES) clang-tidy-19
 
-.PHONY: run chat bench profile build plugin test test-model test-ggml attack format format-check tidy fuzz clean
+.PHONY: run chat serve bench profile build plugin test test-model test-ggml attack format format-check tidy fuzz clean
 
 run: build
 	@$(TYTO) run $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE)
 
 chat: build
 	@$(TYTO) chat $(MODEL_FLAG) --device $(DEVICE)
+
+serve: build
+	@$(TYTO) serve $(MODEL_FLAG) $(if $(PORT),--port $(PORT)) $(SERVE_FLAGS)
 
 bench: build
 	@$(TYTO) bench $(MODEL_FLAG) --device $(DEVICE)

@@ -3,6 +3,7 @@
     FILE_test.py PATH_TO_TYTO FIXTURES_FOLDER [-k PATTERN]
 """
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,12 @@ class CliTest(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.folder.cleanup()
+
+    def need(self, program):
+        """Skips the test, and says so, where a program that only tests use is not installed."""
+        if not shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin"):
+            print(f"{self.id()}: skipped, {program} is not installed", file=sys.stderr)
+            self.skipTest(f"{program} is not installed")
 
     def check_error(self, result, code, *fragments):
         """A bad thing gets the exit code and exactly one line on stderr; stdout stays empty."""
