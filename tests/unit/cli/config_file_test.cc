@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -63,11 +64,16 @@ class ConfigFileTest : public testing::Test {
 
   // "tyto serve --config FILE" and more.
   const Values& started(std::vector<std::string> arguments = {}) {
+    arguments.insert(arguments.begin(), {"--config", path_});
+    return started_with(std::move(arguments));
+  }
+
+  const Values& started_with(std::vector<std::string> arguments) {
     program_ = std::make_unique<CommandLine>("tyto", "A program.");
     serve_ = &program_->add_command("serve", "answer");
     define(*serve_);
     const Values& values = *last_made;
-    arguments.insert(arguments.begin(), {"serve", "--config", path_});
+    arguments.insert(arguments.begin(), "serve");
     parse(*program_, arguments);
     return values;
   }
@@ -185,6 +191,24 @@ TEST_F(ConfigFileTest, RulesBetweenFlagsHoldAcrossBoth) {
 TEST_F(ConfigFileTest, AFileThatIsNamedMustBeThere) {
   fs::remove(path_);
   EXPECT_THROW(started(), Error);
+}
+
+TEST_F(ConfigFileTest, TheUsersOwnFileIsReadWhereThereIsOne) {
+  const char* const before = std::getenv("XDG_CONFIG_HOME");
+  const std::string restored = before == nullptr ? "" : before;
+  const fs::path home = path_ + "-home";
+  ::setenv("XDG_CONFIG_HOME", home.c_str(), 1);
+  EXPECT_EQ(started_with({}).queue, 64u);
+  fs::create_directories(home / "tyto");
+  std::ofstream(home / "tyto" / "config.toml") << "[serve]\nqueue = 8\n";
+  EXPECT_EQ(started_with({}).queue, 8u);
+  EXPECT_EQ(started_with({"--config", "none"}).queue, 64u);
+  EXPECT_EQ(started().queue, 64u);  // another file instead, not as well
+  fs::remove_all(home);
+  if (before != nullptr)
+    ::setenv("XDG_CONFIG_HOME", restored.c_str(), 1);
+  else
+    ::unsetenv("XDG_CONFIG_HOME");
 }
 
 TEST_F(ConfigFileTest, KeysThatOthersCanReadAreNoted) {
