@@ -4,7 +4,7 @@
 Direct edges as in docs/architecture.md; a folder may also include what its neighbours below include
 (docs/decisions/001-layer-edges.md). Files at the seams:
 only src/device/npu may name xrt, only src/base/environment.cc may call getenv, only src/cli/command_line.cc
-may include CLI11, which is slow to compile.
+may include CLI11, and only src/serve/http/*.cc Boost, which are slow to compile.
 """
 import re
 import sys
@@ -61,6 +61,8 @@ def problems(source):
                 yield f"{where}: getenv outside base/environment.cc"
             if "#include <CLI/" in line and path.name != "command_line.cc":
                 yield f"{where}: CLI11 outside cli/command_line.cc"
+            if "#include <boost/" in line and (path.parent.name != "http" or path.suffix != ".cc"):
+                yield f"{where}: Boost outside serve/http/*.cc"
             if "xrt::" in line and "npu" not in path.parts and "vnpu" not in path.parts:
                 yield f"{where}: xrt:: outside device/npu"
 

@@ -13,11 +13,13 @@ namespace tyto::http {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
+bool same_in_any_case(std::string_view a, std::string_view b);
+
 struct Request {
-  std::string method;  // "GET"
-  std::string path;    // percent-decoded, without the query
-  std::string query;   // as it came, without the question mark
-  Headers headers = {};
+  std::string method;    // "GET"; of a HEAD, too, whose answer is then sent without its body
+  std::string path;      // percent-decoded UTF-8, without the query
+  std::string query;     // as it came, without the question mark
+  Headers headers = {};  // without those that carry keys
   std::string body = {};
 
   std::string_view header(std::string_view name) const;  // in any case; empty: there is none
@@ -27,8 +29,11 @@ struct Response {
   int status = 200;
   std::string type = "application/json";
   std::string body = {};
-  Headers headers = {};
+  Headers headers = {};  // go before the server's own of the same name
 };
+
+// Makes the body of an answer that no handler gave.
+using ErrorBody = std::string (*)(int status, const std::string& message);
 
 // Where an answer goes. Any thread may use it, one at a time; it outlives the connection. After the
 // client has gone everything is accepted and dropped.
@@ -43,13 +48,15 @@ class Reply {
   virtual void write(std::string piece) = 0;
   virtual void finish() = 0;
 
-  // Called once, from another thread, if the client goes away before the answer is complete; at
-  // once where it has gone already.
+  // Called once if the client goes away before the answer is complete: from the server's I/O
+  // thread, for which every connection waits, or at once where it has gone already. It must not
+  // throw.
   virtual void on_gone(std::function<void()> gone) = 0;
 };
 
 // Called from a worker thread. It answers now, or keeps the reply and answers later; a reply that
-// is dropped without an answer becomes a 500.
+// is dropped without an answer becomes a 500, and so does an exception; a stream that is dropped
+// before its end is broken off, so that nobody takes it for whole.
 using Handler = std::function<void(Request, std::shared_ptr<Reply>)>;
 
 }  // namespace tyto::http

@@ -1,0 +1,43 @@
+// The answer to one request: what a handler says, written as HTTP into the connection's outbox.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "serve/http/answer_bytes.h"
+#include "serve/http/exchange.h"
+#include "serve/http/outbox.h"
+
+namespace tyto::http {
+
+class HttpReply final : public Reply {
+ public:
+  // The outbox is shared with the connection, which may be gone before the answer is made.
+  HttpReply(std::shared_ptr<Outbox> outbox, AnswerForm form, ErrorBody error_body);
+  ~HttpReply() override;
+  HttpReply(const HttpReply&) = delete;
+  HttpReply& operator=(const HttpReply&) = delete;
+
+  void send(Response response) override;
+  void begin(int status, std::string type, Headers headers) override;
+  void write(std::string piece) override;
+  void finish() override;
+  void on_gone(std::function<void()> gone) override;
+
+  // There will be no more: a 500, or a stream that breaks off. Nothing, where the answer is whole.
+  void fail(const std::string& message);
+
+ private:
+  enum class Stage { unanswered, streaming, complete };
+  void send_whole(const Response& response);
+
+  // A handler that throws may have handed the reply to another thread before.
+  std::mutex mutex_;
+  const std::shared_ptr<Outbox> outbox_;
+  const AnswerForm form_;
+  const ErrorBody error_body_;
+  Stage stage_ = Stage::unanswered;
+};
+
+}  // namespace tyto::http

@@ -1,0 +1,239 @@
+// What a client may not do: send too much, take too long, read too little.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "serve/http/server.h"
+#include "support/http_client.h"
+#include "support/http_visits.h"
+
+namespace tyto::http {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kGet = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+// The answer to these bytes, after which the server must close.
+HttpAnswer last_answer(const Server& server, const std::string& bytes) {
+  HttpClient client(server.port());
+  client.send(bytes);
+  HttpAnswer answer = client.read_answer();
+  EXPECT_EQ(answer.header("connection"), "close");
+  EXPECT_TRUE(client.is_closed_by_server());
+  return answer;
+}
+
+TEST(HttpLimits, HeadersAreCountedTogether) {
+  ServerOptions options = on_free_port();
+  options.most_header_bytes = 1000;
+  const Server server(options, echo, plain_error);
+  const std::string head = "GET / HTTP/1.1\r\nhost: localhost\r\nx: ";
+  const auto padded = [&](size_t bytes) {
+    return head + std::string(bytes - head.size() - 4, 'x') + "\r\n\r\n";
+  };
+  HttpClient fits(server.port());
+  fits.send(padded(1000));
+  EXPECT_EQ(fits.read_answer().status, 200);
+  EXPECT_EQ(last_answer(server, padded(1001)).status, 431);
+
+  // Line by line, each of them short.
+  HttpClient patient(server.port());
+  patient.send("GET / HTTP/1.1\r\n");
+  for (int i = 0; i < 400 && patient.send("a: b\r\n"); ++i) {
+  }
+  EXPECT_EQ(patient.read_answer().status, 431);
+}
+
+TEST(HttpLimits, BodiesAreRefusedBeforeTheyAreRead) {
+  ServerOptions options = on_free_port();
+  options.most_body_bytes = 1000;
+  const Server server(options, echo, plain_error);
+  const std::string head = "POST / HTTP/1.1\r\nhost: localhost\r\n";
+  HttpClient fits(server.port());
+  EXPECT_EQ(fits.post("/", std::string(1000, 'x')).status, 200);
+  // None of the body was sent, and all of it.
+  const HttpAnswer answer = last_answer(server, head + "content-length: 1001\r\n\r\n");
+  EXPECT_EQ(answer.status, 413);
+  EXPECT_EQ(answer.body, "413: the body is larger than this server takes");
+  EXPECT_EQ(
+      last_answer(server, head + "content-length: 1001\r\n\r\n" + std::string(1001, 'x')).status,
+      413);
+  EXPECT_EQ(last_answer(server, head + "content-length: 99999999999999999999\r\n\r\n").status, 400);
+  EXPECT_EQ(
+      last_answer(server, head + "expect: 100-continue\r\ncontent-length: 1001\r\n\r\n").status,
+      413);
+
+  std::string chunks;
+  for (int i = 0; i < 11; ++i) chunks += "64\r\n" + std::string(100, 'x') + "\r\n";
+  const std::string chunked = head + "transfer-encoding: chunked\r\n\r\n";
+  EXPECT_EQ(last_answer(server, chunked + chunks).status, 413);
+  EXPECT_EQ(last_answer(server, chunked + "ffffffffffffffff\r\n").status, 413);
+  // A chunk's header that never ends.
+  EXPECT_EQ(
+      last_answer(server, chunked + "1;" + std::string(options.most_header_bytes, 'x')).status,
+      431);
+}
+
+TEST(HttpLimits, WhatIsNoHttpIsRefused) {
+  const Server server(on_free_port(), echo, plain_error);
+  for (const char* bytes : {
+           "\x16\x03\x01\x02",  // a TLS client
+           "GET /\r\n\r\n",
+           "GET / HTTP/2.0\r\nhost: localhost\r\n\r\n",
+           "GET / HTTP/1.1\r\nhost : localhost\r\n\r\n",
+           "GET / HTTP/1.1\nhost: localhost\n\r\n\r\n",
+           "GET / HTTP/1.1\r\n\r\n",
+           "POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nxyz12\r\n",
+       })
+    EXPECT_EQ(last_answer(server, bytes).status, 400) << bytes;
+}
+
+TEST(HttpLimits, RequestsOfTwoLengthsAreRefused) {
+  const Server server(on_free_port(), echo, plain_error);
+  const std::string chunked = "transfer-encoding: chunked\r\n";
+  for (const std::string& headers : {
+           "content-length: 5\r\n" + chunked,
+           chunked + "content-length: 5\r\n",
+           "content-length: 5\r\ncontent-length: 5\r\n" + std::string(),
+           "content-length: 5\r\ncontent-length: 6\r\n" + std::string(),
+           "content-length: 5, 5\r\n" + std::string(),
+           "content-length: +5\r\n" + std::string(),
+           "transfer-encoding: gzip\r\n" + std::string(),
+           "transfer-encoding: gzip, chunked\r\n" + std::string(),
+           "transfer-encoding: chunked, chunked\r\n" + std::string(),
+           "transfer-encoding: xchunked\r\n" + std::string(),
+           "transfer-encoding: gzip\r\n" + chunked,
+       })
+    EXPECT_EQ(last_answer(server, "POST / HTTP/1.1\r\nhost: localhost\r\n" + headers +
+                                      "\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n")
+                  .status,
+              400)
+        << headers;
+  EXPECT_EQ(last_answer(server, "POST / HTTP/1.0\r\n" + chunked + "\r\n0\r\n\r\n").status, 400);
+}
+
+TEST(HttpLimits, SlowRequestsAreRefused) {
+  ServerOptions options = on_free_port();
+  options.header_timeout = milliseconds(100);
+  EXPECT_EQ(last_answer(Server(options, echo, plain_error), "GET / HTTP/1.1\r\nhost:").status, 408);
+  options = on_free_port();
+  options.body_timeout = milliseconds(100);
+  EXPECT_EQ(last_answer(Server(options, echo, plain_error),
+                        "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\nab")
+                .status,
+            408);
+}
+
+TEST(HttpLimits, IdleConnectionsAreClosed) {
+  ServerOptions options = on_free_port();
+  options.idle_timeout = milliseconds(100);
+  const Server server(options, echo, plain_error);
+  EXPECT_TRUE(HttpClient(server.port()).is_closed_by_server());
+  for (bool is_answered = false; !is_answered;) {  // a slow client may be closed before it asks
+    HttpClient client(server.port());
+    client.send(kGet);
+    is_answered = client.read_answer().status == 200;
+    EXPECT_TRUE(!is_answered || client.is_closed_by_server());
+  }
+}
+
+// No limit on time is one on answers: those take as long as they take.
+TEST(HttpLimits, AnswersMayTakeLongerThanRequests) {
+  ServerOptions options = on_free_port();
+  options.header_timeout = options.body_timeout = options.write_timeout = milliseconds(50);
+  Visits visits;
+  Server server(options, visits.handler(), plain_error);
+  HttpClient waiting(server.port());
+  waiting.send(kGet);
+  const Visit visit = visits.next();
+  // A request that comes too late tells that the time is over.
+  EXPECT_EQ(last_answer(server, "GET").status, 408);
+  EXPECT_EQ(last_answer(server, "GET").status, 408);
+  visit.reply->send({.body = "late"});
+  EXPECT_EQ(waiting.read_answer().body, "late");
+}
+
+// A client that reads nothing of a stream of 64 MiB, more than the kernel keeps for it.
+void expect_cut_off(const ServerOptions& options) {
+  Visits visits;
+  Server server(options, visits.handler(), plain_error);
+  HttpClient client(server.port(), 4096);
+  client.send(kGet);
+  const Visit visit = visits.next();
+  Event gone;
+  visit.reply->on_gone([&] { gone.happen(); });
+  visit.reply->begin(200, "text/plain", {});
+  const std::string piece(1 << 20, 'x');
+  for (int i = 0; i < 64 && gone.times() == 0; ++i) visit.reply->write(piece);
+  ASSERT_TRUE(gone.wait());
+  while (server.counts().connections > 0) std::this_thread::yield();
+  EXPECT_TRUE(server.wait_idle(kLongEnough));
+}
+
+TEST(HttpLimits, WhoDoesNotReadIsCutOffInTime) {
+  ServerOptions options = on_free_port();
+  options.write_timeout = milliseconds(100);
+  options.most_unsent_bytes = 1 << 30;
+  expect_cut_off(options);
+}
+
+TEST(HttpLimits, WhoDoesNotReadIsCutOffBeforeItFillsTheMemory) {
+  ServerOptions options = on_free_port();
+  options.most_unsent_bytes = 1 << 20;
+  options.write_timeout = 2 * kLongEnough;
+  expect_cut_off(options);
+}
+
+TEST(HttpLimits, OnePieceMayBeLargerThanWhatMayWait) {
+  ServerOptions options = on_free_port();
+  options.most_unsent_bytes = 1 << 10;
+  Visits visits;
+  Server server(options, visits.handler(), plain_error);
+  HttpClient client(server.port());
+  client.send(kGet);
+  const Visit visit = visits.next();
+  visit.reply->begin(200, "text/plain", {});
+  client.read_until("\r\n\r\n");
+  visit.reply->write(std::string(1 << 20, 'x') + "end");
+  EXPECT_EQ(client.read_until("end").size(), (1 << 20) + 3 + std::string("100003\r\n").size());
+}
+
+// A client that sends ahead while its answer is made is read to a point, and answered in the end.
+TEST(HttpLimits, RequestsAheadOfTimeWait) {
+  Visits visits;
+  Server server(on_free_port(), visits.handler(), plain_error);
+  HttpClient client(server.port());
+  constexpr int kRequests = 4000;  // 148 KB
+  client.send(kGet);
+  Visit first = visits.next();
+  std::thread sender([&] {
+    for (int i = 1; i < kRequests; ++i) client.send(kGet);
+  });
+  first.reply->send({.status = 204});
+  for (int i = 1; i < kRequests; ++i) visits.next().reply->send({.status = 204});
+  sender.join();
+  for (int i = 0; i < kRequests; ++i) ASSERT_EQ(client.read_answer().status, 204);
+}
+
+// Answers that the server gives by itself wait for their client, too.
+TEST(HttpLimits, PreflightsAheadOfTimeWait) {
+  ServerOptions options = on_free_port();
+  options.allowed_origins = {"https://app.example"};
+  const Server server(options, echo, plain_error);
+  HttpClient client(server.port(), 4096);
+  std::string requests;
+  constexpr int kRequests = 30'000;  // 10 MB of answers, more than the kernel keeps
+  for (int i = 0; i < kRequests; ++i)
+    requests +=
+        "OPTIONS / HTTP/1.1\r\nhost: localhost\r\norigin: https://app.example\r\n"
+        "access-control-request-method: POST\r\n\r\n";
+  std::thread sender([&] { client.send(requests); });
+  int answered = 0;
+  while (answered < kRequests && client.read_answer().status == 204) ++answered;
+  sender.join();
+  EXPECT_EQ(answered, kRequests);
+}
+
+}  // namespace
+}  // namespace tyto::http
