@@ -94,7 +94,9 @@ Answer generate(const Generator& with, Sampler& sampler, const Request& request,
   const std::span<const Token> rest = std::span(request.prompt).subspan(receipt.cached_tokens);
   std::span<const float> logits = with.pipeline.run(sequence, rest, progress);
   ops.timed(ops.sample, [&] {
+    sampler.constrain(nullptr);  // a conversation's last answer may have had one
     for (Token token : request.prompt) sampler.accept(token);
+    sampler.constrain(request.constraint);
   });
   if (request.energy != nullptr) receipt.prefill_energy = request.energy->lap();
   sequence.phase = Phase::decode;

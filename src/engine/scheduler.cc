@@ -29,6 +29,7 @@ struct Scheduler::Job {
         tokens(request.prompt),
         added_ns(now_ns()) {
     for (Token token : request.prompt) sampler.accept(token);
+    sampler.constrain(request.constraint);
   }
 
   size_t left() const { return tokens.size() - sequence->position(); }

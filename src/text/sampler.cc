@@ -1,5 +1,5 @@
 // One token out of a row of logits, in this order, each step seeing what the one before left:
-//   penalties -> logit bias -> temperature -> top-k -> top-p -> min-p -> draw
+//   penalties -> logit bias -> constraint -> temperature -> top-k -> top-p -> min-p -> draw
 // Candidates are kept sorted only as far as a step needs, so that a vocabulary of 128k costs a pass
 // over it and not a sort.
 #include "text/sampler.h"
@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "text/grammar/constraint.h"
 
 namespace tyto {
 
@@ -150,7 +151,12 @@ void check(const SamplerOptions& options, size_t vocab) {
 
 Sampler::Sampler(SamplerOptions options) : options_(std::move(options)), random_(options_.seed) {}
 
+void Sampler::constrain(std::shared_ptr<Constraint> constraint) {
+  constraint_ = std::move(constraint);
+}
+
 void Sampler::accept(Token token) {
+  if (constraint_) constraint_->accept(token);
   if (options_.penalty_window == 0) return;
   if (recent_.size() < options_.penalty_window) {
     recent_.push_back(token);
@@ -164,13 +170,31 @@ std::span<const float> Sampler::adjust(std::span<const float> logits) {
   const SamplerOptions& o = options_;
   const bool penalties =
       o.repeat_penalty != 1.0f || o.frequency_penalty != 0.0f || o.presence_penalty != 0.0f;
-  if (!(penalties && !recent_.empty()) && o.logit_bias.empty()) return logits;
+  if (!(penalties && !recent_.empty()) && o.logit_bias.empty() && !constraint_) return logits;
   adjusted_.assign(logits.begin(), logits.end());
   if (penalties) penalize();
   for (const auto& [token, bias] : o.logit_bias)
     if (token >= 0 && static_cast<size_t>(token) < adjusted_.size())
       adjusted_[static_cast<size_t>(token)] += bias;
+  if (constraint_) ban();
   return adjusted_;
+}
+
+// Logits beyond the vocabulary (models pad their last layer) are no tokens.
+void Sampler::ban() {
+  const std::span<const uint64_t> allowed = constraint_->allowed();
+  if (std::ranges::none_of(allowed, [](uint64_t word) { return word != 0; }))
+    fail_input("grammar", "no token of the vocabulary goes on from here");
+  const size_t whole = std::min(allowed.size(), adjusted_.size() / 64);
+  for (size_t word = 0; word < whole; ++word) {
+    if (allowed[word] == ~uint64_t{0}) continue;
+    float* const logits = &adjusted_[word * 64];
+    for (size_t bit = 0; bit < 64; ++bit)
+      logits[bit] = (allowed[word] >> bit & 1) != 0 ? logits[bit] : -kInfinity;
+  }
+  for (size_t i = whole * 64; i < adjusted_.size(); ++i)
+    if (i / 64 >= allowed.size() || (allowed[i / 64] >> (i % 64) & 1) == 0)
+      adjusted_[i] = -kInfinity;
 }
 
 // Every token of the window once, with the number of times it occurs there.

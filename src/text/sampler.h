@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <span>
 #include <utility>
@@ -10,6 +11,8 @@
 #include "text/vocabulary.h"
 
 namespace tyto {
+
+class Constraint;
 
 struct SamplerOptions {
   float temperature = 0.8f;        // 0: greedy
@@ -39,9 +42,14 @@ class Sampler {
   // Tokens the penalties should know: the prompt's, and each one taken.
   void accept(Token token);
 
+  // From here on the tokens accepted are an answer's, and sample() takes only what the constraint
+  // allows; null lifts it. It is this sampler's alone until then.
+  void constrain(std::shared_ptr<Constraint> constraint);
+
  private:
   std::span<const float> adjust(std::span<const float> logits);
   void penalize();
+  void ban();
   Token find_best(std::span<const float> logits);
   void gather_candidates(std::span<const float> logits);
   void keep_probable(float best);
@@ -49,7 +57,8 @@ class Sampler {
 
   SamplerOptions options_;
   std::mt19937_64 random_;
-  std::vector<Token> recent_;  // ring buffer of penalty_window tokens
+  std::shared_ptr<Constraint> constraint_;  // shared with the request it came in
+  std::vector<Token> recent_;               // ring buffer of penalty_window tokens
   size_t recent_next_ = 0;
   // Scratch, kept to avoid allocation per token.
   std::vector<float> block_bests_;
