@@ -199,6 +199,10 @@ std::string Json::path() const {
   return path;
 }
 
+std::string Json::text() const {
+  return simdjson::minify(unwrap(element_));
+}
+
 void Json::fail(const std::string& what) const {
   throw Error(ErrorCode::input, path(), what);
 }

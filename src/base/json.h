@@ -51,6 +51,8 @@ class Json {
   double double_or(std::string_view key, double fallback) const;
   bool bool_or(std::string_view key, bool fallback) const;
 
+  std::string text() const;  // the value as JSON, without white space
+
   [[noreturn]] void fail(const std::string& what) const;  // throws an Error at this field
 
  private:

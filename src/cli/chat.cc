@@ -85,7 +85,7 @@ class Conversation {
   void answer(std::string& reply) {
     interrupted = false;
     const Request request{
-        .prompt = encode_chat(engine_.tokenizer(), template_, messages_, flags_.chat.special),
+        .prompt = encode_chat(engine_.tokenizer(), template_, messages_, {}, flags_.chat.special),
         .max_tokens = flags_.sampling.max_tokens,
         .stop = flags_.sampling.stop,
         .ignore_eos = flags_.sampling.ignore_eos};

@@ -53,7 +53,7 @@ std::vector<Token> prompt_tokens(const PromptFlags& flags, Engine& engine) {
     std::vector<ChatMessage> messages;
     if (!flags.chat.system.empty()) messages.push_back({"system", flags.chat.system});
     messages.push_back({"user", text});
-    return render_chat(tokenizer, chat_template, messages, flags.chat.special);
+    return render_chat(tokenizer, chat_template, messages, {}, flags.chat.special);
   };
   if (flags.raw) {
     Span span(trace, EventKind::host, tokenize_name);

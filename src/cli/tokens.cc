@@ -10,6 +10,8 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "model/model.h"
+#include "text/chat_text.h"
+#include "text/tools.h"
 
 namespace tyto {
 namespace {
@@ -74,34 +76,26 @@ struct TemplateFlags {
   ModelFlags model;
   std::string file;
   std::string messages;
+  std::string tools;
   bool no_generation_prompt = false;
   ChatOptions options;
 };
 
-std::vector<ChatMessage> read_messages(const std::string& path) {
-  std::vector<ChatMessage> messages;
-  Json::parse_file(path, kMaxFileBytes).for_each_element([&](size_t, const Json& message) {
-    messages.push_back({std::string(message.at("role").as_string()),
-                        std::string(message.at("content").as_string())});
-  });
-  return messages;
-}
-
 void render_template(TemplateFlags flags) {
   flags.options.add_generation_prompt = !flags.no_generation_prompt;
-  const auto messages = read_messages(flags.messages);
+  if (!flags.tools.empty()) {
+    flags.options.tools = Json::parse_file(flags.tools, kMaxFileBytes);
+    tools_from_json(*flags.options.tools);  // refuses what is no list of tools
+  }
+  const auto messages = messages_from_json(Json::parse_file(flags.messages, kMaxFileBytes));
   if (!flags.file.empty()) {
     const ChatTemplate chat_template(read_text_file(flags.file, kMaxFileBytes), flags.file);
     return print_data(chat_template.render(messages, flags.options));
   }
   const Tokenizer tokenizer = open_tokenizer(flags.model);
-  const Vocabulary& vocabulary = tokenizer.vocabulary();
-  if (flags.options.bos_token.empty() && vocabulary.bos >= 0)
-    flags.options.bos_token = tokenizer.token_bytes(vocabulary.bos);
-  if (flags.options.eos_token.empty() && !vocabulary.eos.empty())
-    flags.options.eos_token = tokenizer.token_bytes(vocabulary.eos.front());
-  print_data(choose_chat_template(vocabulary, "", model_or_shipped(flags.model))
-                 .render(messages, flags.options));
+  const ChatTemplate chat_template =
+      choose_chat_template(tokenizer.vocabulary(), "", model_or_shipped(flags.model));
+  print_data(render_chat(tokenizer, chat_template, messages, flags.options).text);
 }
 
 }  // namespace
@@ -152,6 +146,8 @@ void define_template(CommandLine& command) {
       {"--file", &flags.file, "FILE", "a Jinja file (default: the model's template)"},
       {"--messages", &flags.messages, "FILE", "JSON: [{\"role\": ..., \"content\": ...}, ...]",
        Rules{.required = true}},
+      {"--tools", &flags.tools, "FILE",
+       "JSON: [{\"type\": \"function\", \"function\": {...}}, ...]"},
       {"--no-generation-prompt", &flags.no_generation_prompt, "do not open the assistant's turn"},
       {"--bos-token", &flags.options.bos_token, "TEXT", "text of the BOS token"},
       {"--eos-token", &flags.options.eos_token, "TEXT", "text of the EOS token"},

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "text/chat_values.h"
 #include "text/jinja_ast.h"
 #include "text/jinja_evaluator.h"
 #include "text/jinja_machine.h"
@@ -59,17 +60,6 @@ std::tm midnight_of(const std::string& date) {
   return result;
 }
 
-jinja::Value messages_value(jinja::Machine& machine, const std::vector<ChatMessage>& messages) {
-  jinja::List* list = jinja::make_list(machine);
-  for (const ChatMessage& message : messages) {
-    jinja::Dict* dict = jinja::make_dict(machine);
-    jinja::assign(machine, *dict, "role", std::string_view(message.role));
-    jinja::assign(machine, *dict, "content", std::string_view(message.content));
-    jinja::push(machine, *list, dict);
-  }
-  return list;
-}
-
 }  // namespace
 
 ChatTemplate::ChatTemplate(std::string_view source, const std::string& name)
@@ -80,7 +70,7 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 
 std::string ChatTemplate::render(const std::vector<ChatMessage>& messages,
-                                 const ChatOptions& options) const {
+                                 const ChatOptions& options, const TextMap& map) const {
   std::string output;
   jinja::Machine machine;
   machine.name = program_->code->name;
@@ -91,13 +81,18 @@ std::string ChatTemplate::render(const std::vector<ChatMessage>& messages,
   auto set = [&](std::string_view name, const jinja::Value& value) {
     jinja::set_variable(machine, *machine.scope, name, value);
   };
+  const ChatValues values(machine, map);
+  if (options.variables)
+    options.variables->for_each_member(
+        [&](std::string_view name, const Json& value) { set(name, values.of_json(value)); });
   for (const auto& [flag, value] : options.flags) set(flag, value);
-  set("messages", messages_value(machine, messages));
+  set("messages", values.of_messages(messages));
   set("add_generation_prompt", options.add_generation_prompt);
   set("bos_token", std::string_view(options.bos_token));
   set("eos_token", std::string_view(options.eos_token));
   // transformers always passes these two.
-  set("tools", jinja::None{});
+  const bool has_tools = options.tools && options.tools->size() > 0;
+  set("tools", has_tools ? values.of_json(*options.tools) : jinja::None{});
   set("documents", jinja::None{});
 
   jinja::execute(machine, *program_->code);

@@ -1,10 +1,11 @@
 // Rendered text does not say which of it a message brought along. So before rendering, a mark goes
-// behind the first character of every special token that a message spells, and the template takes
-// it along, whether it trims, cuts or repeats the message. Afterwards the marks are taken out
-// again, and no special token may cover a character that had one.
+// behind the first character of every special token that a message or a tool spells, and the
+// template takes it along, whether it trims, cuts or repeats the text. Afterwards the marks are
+// taken out again, and no special token may cover a character that had one.
 #include "text/chat_text.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -16,21 +17,7 @@ namespace {
 // Noncharacters, which Unicode keeps for use inside a program: no template looks for them.
 constexpr char32_t kFirstMark = 0xFDD0;
 constexpr char32_t kLastMark = 0xFDEF;
-
-std::string unused_mark(const std::vector<ChatMessage>& messages) {
-  for (char32_t c = kFirstMark; c <= kLastMark; ++c) {
-    std::string mark;
-    append_utf8(c, mark);
-    if (std::none_of(messages.begin(), messages.end(), [&](const ChatMessage& message) {
-          return message.role.find(mark) != std::string::npos ||
-                 message.content.find(mark) != std::string::npos;
-        }))
-      return mark;
-  }
-  throw Error(ErrorCode::input, "messages",
-              "hold each of the noncharacters U+FDD0 to U+FDEF, and special tokens as text",
-              "leave one of them out");
-}
+constexpr std::string_view kMarksBegin = "\xEF\xB7";  // their first two bytes of three
 
 // Templates trim contents: the ends are the first and the last character that are not white space.
 struct Ends {
@@ -64,11 +51,12 @@ bool ends_inside(std::string_view text, std::string_view token) {
   return false;
 }
 
-// Where a content's marks belong: at special tokens, and where it could be a part of one. A role
-// may be a part: templates write "<|" + role + "|>".
-std::vector<size_t> places_in_content(const Tokenizer& tokenizer, std::string_view content) {
-  std::vector<size_t> places = tokenizer.special_places(content);
-  const Ends ends = ends_of(content);
+// Where a text's marks belong: at special tokens, and where it could be a part of one. A role may
+// be a part: templates write "<|" + role + "|>".
+std::vector<size_t> places_in(const Tokenizer& tokenizer, std::string_view text, TextKind kind) {
+  std::vector<size_t> places = tokenizer.special_places(text);
+  if (kind == TextKind::word) return places;
+  const Ends ends = ends_of(text);
   if (ends.text.empty()) return places;
   for (const AddedToken& token : tokenizer.vocabulary().added) {
     if (!token.special) continue;
@@ -104,39 +92,65 @@ ChatText without_marks(std::string_view marked, std::string_view mark) {
   }
 }
 
+// What a rendering's texts say about marks.
+class MarkSearch {
+ public:
+  explicit MarkSearch(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  void look_at(std::string_view text, TextKind kind) {
+    needs_mark_ = needs_mark_ || !places_in(tokenizer_, text, kind).empty();
+    for (size_t at = text.find(kMarksBegin); at != text.npos; at = text.find(kMarksBegin, at + 1))
+      used_.emplace(text.substr(at, kMarksBegin.size() + 1));
+  }
+  bool needs_mark() const { return needs_mark_; }
+  std::string unused_mark() const {
+    for (char32_t c = kFirstMark; c <= kLastMark; ++c) {
+      std::string mark;
+      append_utf8(c, mark);
+      if (!used_.contains(mark)) return mark;
+    }
+    throw Error(ErrorCode::input, "messages",
+                "hold each of the noncharacters U+FDD0 to U+FDEF, and special tokens as text",
+                "leave one of them out");
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool needs_mark_ = false;
+  std::set<std::string> used_;  // what begins as marks do
+};
+
+// Renders twice only where something is to be marked.
 ChatText render_marked(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                       std::vector<ChatMessage> messages, const ChatOptions& options) {
-  struct Places {
-    std::vector<size_t> role, content;
+                       const std::vector<ChatMessage>& messages, const ChatOptions& options) {
+  MarkSearch search(tokenizer);
+  std::string plain =
+      chat_template.render(messages, options, [&](std::string_view text, TextKind kind) {
+        search.look_at(text, kind);
+        return std::string(text);
+      });
+  if (!search.needs_mark()) return {std::move(plain), {}, false};
+  const std::string mark = search.unused_mark();
+  const auto marked = [&](std::string_view text, TextKind kind) {
+    return with_marks(text, places_in(tokenizer, text, kind), mark);
   };
-  std::vector<Places> places;
-  bool any = false;
-  for (const ChatMessage& message : messages) {
-    places.push_back(
-        {tokenizer.special_places(message.role), places_in_content(tokenizer, message.content)});
-    any = any || !places.back().role.empty() || !places.back().content.empty();
-  }
-  if (!any) return {chat_template.render(messages, options), {}, false};
-  const std::string mark = unused_mark(messages);
-  for (size_t i = 0; i < messages.size(); ++i) {
-    messages[i].role = with_marks(messages[i].role, places[i].role, mark);
-    messages[i].content = with_marks(messages[i].content, places[i].content, mark);
-  }
-  return without_marks(chat_template.render(messages, options), mark);
+  return without_marks(chat_template.render(messages, options, marked), mark);
 }
 
 }  // namespace
 
 ChatText render_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                     const std::vector<ChatMessage>& messages, bool special_in_messages) {
+                     const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                     bool special_in_messages) {
   const Vocabulary& vocabulary = tokenizer.vocabulary();
-  const auto text_of = [&](Token token) { return token < 0 ? "" : tokenizer.token_bytes(token); };
-  ChatOptions options;
-  options.bos_token = text_of(vocabulary.bos);
-  options.eos_token = vocabulary.eos.empty() ? "" : text_of(vocabulary.eos.front());
-  ChatText chat = special_in_messages ? ChatText{chat_template.render(messages, options), {}, false}
-                                      : render_marked(tokenizer, chat_template, messages, options);
-  const std::string& bos = options.bos_token;
+  ChatOptions with_tokens = options;
+  std::string& bos = with_tokens.bos_token;
+  std::string& eos = with_tokens.eos_token;
+  if (bos.empty() && vocabulary.bos >= 0) bos = tokenizer.token_bytes(vocabulary.bos);
+  if (eos.empty() && !vocabulary.eos.empty()) eos = tokenizer.token_bytes(vocabulary.eos.front());
+  ChatText chat = special_in_messages
+                      ? ChatText{chat_template.render(messages, with_tokens), {}, false}
+                      : render_marked(tokenizer, chat_template, messages, with_tokens);
   chat.has_bos = !bos.empty() && chat.text.starts_with(bos) &&
                  (chat.plain.empty() || chat.plain.front() >= bos.size());
   return chat;
@@ -149,9 +163,10 @@ std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatText& chat)
 }
 
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                               const std::vector<ChatMessage>& messages, bool special_in_messages) {
+                               const std::vector<ChatMessage>& messages, const ChatOptions& options,
+                               bool special_in_messages) {
   return encode_chat(tokenizer,
-                     render_chat(tokenizer, chat_template, messages, special_in_messages));
+                     render_chat(tokenizer, chat_template, messages, options, special_in_messages));
 }
 
 }  // namespace tyto

@@ -16,14 +16,16 @@ struct ChatText {
   bool has_bos = false;       // the template wrote the BOS token itself
 };
 
-// The template's own markers are special tokens. What a message spells stays text: "<|eot_id|>" in
-// a content ends no turn, unless `special_in_messages`.
+// The template's own markers are special tokens. What messages, their calls and tools spell stays
+// text: "<|eot_id|>" in a content or in a tool's description ends no turn, unless
+// `special_in_messages`. BOS and EOS are the vocabulary's where the options have none.
 ChatText render_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
-                     const std::vector<ChatMessage>& messages, bool special_in_messages = false);
+                     const std::vector<ChatMessage>& messages, const ChatOptions& options = {},
+                     bool special_in_messages = false);
 
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatText& chat);
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                                const std::vector<ChatMessage>& messages,
-                               bool special_in_messages = false);
+                               const ChatOptions& options = {}, bool special_in_messages = false);
 
 }  // namespace tyto

@@ -33,6 +33,26 @@ class Tokens(CliTest):
         self.check_error(tyto("detokenize", "-m", self.model, "--ids", "99999999"), 2, "99999999")
         self.check_error(tyto("tokenize", "-m", self.model), 2, "--text")
 
+    def test_template_with_tools(self):
+        messages = self.work / "calls.json"
+        messages.write_text(json.dumps([
+            {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+            {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "2"}]))
+        tools = self.work / "tools.json"
+        tools.write_text('[{"type": "function", "function": {"name": "f"}}]')
+        source = self.work / "calls.jinja"
+        source.write_text("{{ tools | tojson }}{{ messages[1].tool_calls[0].function.arguments.a }}{{ messages[2].tool_call_id }}")
+        arguments = ["template", "--file", source, "--messages", messages]
+        self.assertEqual(tyto(*arguments, "--tools", tools).stdout,
+                         '[{"type": "function", "function": {"name": "f"}}]1call_1')
+        self.assertEqual(tyto(*arguments).stdout, "null1call_1")
+        tools.write_text('[{"type": "function"}]')
+        self.check_error(tyto(*arguments, "--tools", tools), 1, "tools.json: [0]", "function")
+        messages.write_text('[{"role": "user", "content": [{"type": "image_url"}]}]')
+        self.check_error(tyto(*arguments), 1, "[0].content[0].type", "image_url")
+
     def test_template(self):
         messages = self.work / "messages.json"
         messages.write_text('[{"role": "user", "content": "Hi"}]')

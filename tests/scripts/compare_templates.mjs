@@ -19,7 +19,7 @@ const DATE = "2025-03-07";
 
 // Where the other implementation leaves what Jinja2 with transformers' settings renders; Tyto
 // follows Jinja2 (an entry is checked against Jinja2 3.1 before it is added). Without a
-// conversation, the whole template is left out.
+// conversation, the whole template is left out; with `tools`, its conversations with tools.
 const DEVIATIONS = [
   { template: "ByteDance-Seed-OSS", why: "it refuses numbers as keys of a mapping" },
   { template: "meetkai-functionary-medium-v3.1", why: "its selectattr refuses none" },
@@ -44,6 +44,15 @@ const DEVIATIONS = [
     conversation: "empty texts",
     why: "an empty string equals false in it",
   },
+  { template: "Apriel-1.6-15b-Thinker-fixed", tools: true, why: "it makes no string of a mapping" },
+  { template: "unsloth-Apriel-1.5", tools: true, why: "it makes no string of a mapping" },
+  { template: "Kimi-K2-Instruct", tools: true, why: "it cannot append to a list" },
+  { template: "Kimi-K2-Thinking", tools: true, why: "it cannot append to a list" },
+  { template: "LFM2.5-8B-A1B", tools: true, why: "it prints true, not True" },
+  { template: "deepseek-ai-DeepSeek-V4", tools: true, why: "an empty mapping is true in it" },
+  { template: "deepseek-ai-DeepSeek-V4-Flash-0731", tools: true, why: "an empty mapping is true in it" },
+  { template: "meetkai-functionary-medium-v3.2", tools: true, why: "it does not unpack what items yields" },
+  { template: "openbmb-MiniCPM5-1B", tools: true, why: "it has no filter min" },
 ];
 
 // The families Tyto promises; it is a failure not to find one of them.
@@ -53,6 +62,8 @@ const REQUIRED = [
   "meta-llama-Llama-3.3-70B-Instruct",
   "Qwen-Qwen2.5-7B-Instruct",
   "Qwen-Qwen3-0.6B",
+  "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
+  "NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
   "microsoft-Phi-3.5-mini-instruct",
   "mistralai-Mistral-Nemo-Instruct-2407",
   "test: Phi-3-mini",
@@ -121,6 +132,54 @@ const CONVERSATIONS = {
   "roles out of order": [assistant("first"), user("second"), user("third")],
 };
 
+const TOOLS = [
+  {
+    type: "function",
+    function: {
+      name: "find_owls",
+      description: "Owls near a place: \"barn\", Größe, <b>&</b>, it's 日本語.",
+      parameters: {
+        type: "object",
+        properties: {
+          place: { type: "string", description: "Where to look" },
+          most: { type: "integer", description: "How many", default: 3 },
+          kind: { type: "string", enum: ["barn", "snowy"], description: "Which" },
+        },
+        required: ["place"],
+      },
+    },
+  },
+  {
+    type: "function",
+    function: { name: "hoot", description: "Hoots.", parameters: { type: "object", properties: { loud: { type: "boolean", description: "How" } } } },
+  },
+];
+
+const call = (id, name, args) => ({ id, type: "function", function: { name, arguments: args } });
+const calls = (...tool_calls) => ({ role: "assistant", content: "", tool_calls });
+const result = (id, name, content) => ({ role: "tool", tool_call_id: id, name, content });
+
+// With tools. The ids have the nine characters that Mistral's templates insist on.
+const TOOL_CONVERSATIONS = {
+  "tools": [system("You are a helpful owl."), user("Who is near?")],
+  "tools without a system text": [user("Who is near?")],
+  "a call and its result": [
+    user("Who is near Oslo?"),
+    calls(call("call00001", "find_owls", { place: "Oslo \"west\" é", most: 2, kind: "barn", near: [1.5, true] })),
+    result("call00001", "find_owls", '{"owls": ["barn", "<|im_end|>"]}'),
+    assistant("A barn owl."),
+    user("Thanks"),
+  ],
+  "two calls at once": [
+    system("Be brief."),
+    user("Oslo and Rome?"),
+    calls(call("call00001", "find_owls", { place: "Oslo" }), call("call00002", "find_owls", { place: "Rome" })),
+    result("call00001", "find_owls", "none"),
+    result("call00002", "find_owls", "one"),
+  ],
+  "a call without arguments": [user("Hoot!"), calls(call("call00001", "hoot", {}))],
+};
+
 // The other implementation asks the clock; make it the date that Tyto is given.
 function freezeClock() {
   const RealDate = Date;
@@ -163,11 +222,11 @@ function collectTemplates(folder) {
   return { ...all, ...templatesInTests(join(folder, "..", "..", "tests", "test-chat-template.cpp")) };
 }
 
-function renderOther(Template, source, messages, generation) {
+function renderOther(Template, source, { messages, tools }, generation) {
   try {
     const text = new Template(source).render({
       messages,
-      tools: null,
+      tools: tools ?? null,
       documents: null,
       add_generation_prompt: generation,
       bos_token: BOS,
@@ -179,8 +238,9 @@ function renderOther(Template, source, messages, generation) {
   }
 }
 
-function renderTyto(binary, templateFile, messagesFile, generation) {
-  const args = ["template", "--file", templateFile, "--messages", messagesFile, "--date", DATE];
+function renderTyto(binary, templateFile, { file, toolsFile }, generation) {
+  const args = ["template", "--file", templateFile, "--messages", file, "--date", DATE];
+  if (toolsFile) args.push("--tools", toolsFile);
   args.push("--bos-token", BOS, "--eos-token", EOS);
   if (!generation) args.push("--no-generation-prompt");
   const run = spawnSync(binary, args, { maxBuffer: 1 << 28 });
@@ -216,11 +276,13 @@ async function main() {
   let passed = 0;
   let failed = 0;
   try {
-    const conversations = Object.entries(CONVERSATIONS).map(([name, messages], i) => {
-      const file = join(scratch, `messages-${i}.json`);
-      writeFileSync(file, JSON.stringify(messages));
-      return { name, messages, file };
-    });
+    const toolsFile = join(scratch, "tools.json");
+    writeFileSync(toolsFile, JSON.stringify(TOOLS));
+    const conversations = [
+      ...Object.entries(CONVERSATIONS).map(([name, messages]) => ({ name, messages })),
+      ...Object.entries(TOOL_CONVERSATIONS).map(([name, messages]) => ({ name, messages, tools: TOOLS, toolsFile })),
+    ].map((each, i) => ({ ...each, file: join(scratch, `messages-${i}.json`) }));
+    for (const { file, messages } of conversations) writeFileSync(file, JSON.stringify(messages));
     const templates = collectTemplates(folder);
     for (const name of REQUIRED.filter((each) => !templates[each])) {
       failed += 1;
@@ -230,19 +292,20 @@ async function main() {
       const templateFile = join(scratch, "template.jinja");
       writeFileSync(templateFile, source);
       const left = DEVIATIONS.filter((each) => each.template === name);
-      const compared = conversations.filter(
-        (each) => !left.some((l) => (l.conversation ?? each.name) === each.name),
-      );
-      for (const { conversation, why } of left) {
-        console.log(`skipped ${name}${conversation ? `, ${conversation}` : ""}: ${why}`);
+      const leavesOut = (deviation, each) =>
+        deviation.tools ? each.tools : (deviation.conversation ?? each.name) === each.name;
+      const compared = conversations.filter((each) => !left.some((l) => leavesOut(l, each)));
+      for (const { conversation, tools, why } of left) {
+        const part = conversation ?? (tools ? "tools" : "");
+        console.log(`skipped ${name}${part ? `, ${part}` : ""}: ${why}`);
       }
       if (compared.length === 0) continue;
       const problems = [];
       let refused = 0;
       for (const conversation of compared) {
         for (const generation of [true, false]) {
-          const other = renderOther(Template, source, conversation.messages, generation);
-          const tyto = renderTyto(binary, templateFile, conversation.file, generation);
+          const other = renderOther(Template, source, conversation, generation);
+          const tyto = renderTyto(binary, templateFile, conversation, generation);
           if (tyto.error && other.error) refused += 1;
           const problem = difference(tyto, other);
           if (problem) problems.push(`${conversation.name}: ${problem}`);

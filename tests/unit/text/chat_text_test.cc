@@ -46,7 +46,7 @@ struct Rendered {
 Rendered rendered(const Tokenizer& tokenizer, std::string_view source,
                   const std::vector<ChatMessage>& messages, bool special_in_messages = false) {
   const ChatTemplate chat_template(source, "test");
-  const ChatText chat = render_chat(tokenizer, chat_template, messages, special_in_messages);
+  const ChatText chat = render_chat(tokenizer, chat_template, messages, {}, special_in_messages);
   return {chat.text, special_pieces(tokenizer, encode_chat(tokenizer, chat))};
 }
 
@@ -182,7 +182,7 @@ TEST(ChatText, ATypedBosIsNotTheTemplates) {
   const ChatText typed = render_chat(tokenizer, bare, {{"user", "<|begin|>x"}});
   EXPECT_FALSE(typed.has_bos);
   EXPECT_EQ(special_pieces(tokenizer, encode_chat(tokenizer, typed)), (Pieces{"<|begin|>"}));
-  EXPECT_TRUE(render_chat(tokenizer, bare, {{"user", "<|begin|>x"}}, true).has_bos);
+  EXPECT_TRUE(render_chat(tokenizer, bare, {{"user", "<|begin|>x"}}, {}, true).has_bos);
 }
 
 TEST(ChatText, MarksAreNoneOfTheMessages) {
