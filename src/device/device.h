@@ -67,7 +67,9 @@ enum class Sync : uint8_t { to_device, from_device };
 class Executable {
  public:
   virtual ~Executable() = default;
-  virtual void bind(uint16_t slot, const Buffer& buffer) = 0;  // every slot but weights, once
+  // Every slot but weights, once; a cache in one piece again, when the next call is of another
+  // sequence.
+  virtual void bind(uint16_t slot, const Buffer& buffer) = 0;
   // Moves the rows of input slots to the device and hands the call over.
   virtual void submit(const Call& call) = 0;
   // Brings the rows of output slots back. Throws on timeout or device error.
@@ -82,7 +84,9 @@ class Device {
   // Nothing when the launch can run here, else the reason, fit for a person to read.
   virtual std::optional<std::string> why_not(const Program& program,
                                              const Launch& launch) const = 0;
-  virtual Buffer alloc(const Slot& slot) = 0;  // zeroed memory for activations or a cache
+  // Zeroed memory for activations or a cache. Where caches are one piece each sequence has its own:
+  // kernels may want those of all its layers side by side.
+  virtual Buffer alloc(const Slot& slot, uint32_t sequence = 0) = 0;
   // For what crosses devices outside of calls: caches that move, rows that a person looks at.
   virtual void sync(const Buffer& buffer, Sync direction, size_t offset, size_t bytes) = 0;
   // `weights` holds a view for each slot that is a weight: [slots]. The device refers to them in
@@ -121,6 +125,7 @@ struct DeviceEnv {
   Fusion fusion = Fusion::block;  // an NPU's kernel sets differ by it
   ModelDims model = {};
   DeviceSettings settings = {};
+  uint32_t sequences = 1;  // that have caches at once, where those are one piece
 };
 
 struct DeviceEntry {

@@ -56,9 +56,12 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
     SetupTimer timer(trace_, "tokenizer");
     tokenizer_ = std::make_shared<const Tokenizer>(*model_.vocabulary, model_.path.string());
   }
-  const DeviceEnv env{pool_, trace_, options.pipeline.forward.fusion,
+  const DeviceEnv env{pool_,
+                      trace_,
+                      options.pipeline.forward.fusion,
                       model_dims(model_.config, options.pipeline.forward.context),
-                      options.settings};
+                      options.settings,
+                      options.pipeline.forward.sequences};
   const auto open = [&](const std::string& name) {
     SetupTimer timer(trace_, "device " + name);
     devices_.push_back(open_device(name, env));

@@ -107,8 +107,12 @@ bool Scheduler::step() {
   end_cancelled();
   admit();
   if (running_.empty()) return false;
-  choose_work();
-  if (!work_.empty()) run_work();
+  try {
+    choose_work();
+    if (!work_.empty()) run_work();
+  } catch (const Error& error) {  // a device that failed cannot be made anew
+    for (auto& job : running_) fail(*job, error);
+  }
   end_finished();
   ++steps_;
   return true;
@@ -133,7 +137,7 @@ void Scheduler::end_cancelled() {
   }
 }
 
-// A cache in one piece holds one sequence, so requests on it take turns from first to last token.
+// As many as there are pages: where caches are one piece each request has one to itself.
 void Scheduler::admit() {
   const KvPool& pool = with_.pipeline.kv_pool();
   const size_t most = std::min<size_t>(options_.most_running, pool.capacity());
@@ -261,23 +265,23 @@ void Scheduler::run_work() {
     (workers_[i]->decodes() ? decoding : prompt_rows) +=
         static_cast<uint32_t>(work_[i].tokens.size());
   const uint64_t start = now_ns();
-  try {
-    with_.pipeline.run(work_, [&](size_t item, uint32_t, std::span<const float> logits) {
-      accept(*workers_[item], logits);
-    });
-  } catch (const Error& error) {
-    for (Job* job : workers_) {
-      job->error = error;
-      job->is_finished = true;
-    }
-    return;
-  }
-  chunks_.observe(decoding, prompt_rows, now_ns() - start);
+  const auto failures =
+      with_.pipeline.run(work_, [&](size_t item, uint32_t, std::span<const float> logits) {
+        accept(*workers_[item], logits);
+      });
+  if (failures.empty()) chunks_.observe(decoding, prompt_rows, now_ns() - start);
+  for (const Pipeline::Failure& failure : failures) fail(*workers_[failure.item], failure.error);
   for (Job* job : workers_) {
+    if (job->error) continue;
     if (job->chosen) job->tokens.push_back(*job->chosen);
     job->chosen.reset();
     share_prompt(*job);
   }
+}
+
+void Scheduler::fail(Job& job, const Error& error) {
+  job.error = error;
+  job.is_finished = true;
 }
 
 // Requests with the same beginning need not wait for this one's end: its whole pages do not change

@@ -85,6 +85,7 @@ class Scheduler {
   void put_back(Job& job);
   void choose_work();
   void run_work();
+  static void fail(Job& job, const Error& error);
   void share_prompt(Job& job);
   void accept(Job& job, std::span<const float> logits);
   void end(Job& job);

@@ -1,10 +1,11 @@
 #include "llama/forward.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
-#include "llama/non_finite_logits.h"
+#include "llama/non_finite_results.h"
 #include "llama/placement.h"
 #include "model/non_finite.h"
 #include "program/launch_names.h"
@@ -54,6 +55,7 @@ Forward::Forward(const Model& model, std::span<Device* const> devices,
       trace_(trace),
       logits_name_(trace.name({.label = "logits to f32"})),
       cache_name_(trace.name({.label = "KV cache to the other device"})),
+      hidden_name_(trace.name({.label = "hidden states"})),
       devices_(devices.begin(), devices.end()),
       options_(options),
       first_(devices.front()->info()),
@@ -100,10 +102,18 @@ void Forward::choose_shapes(const ForwardOptions& options) {
   });
   if (in_one_piece) {
     const uint32_t positions = first_.most_positions > 0 ? first_.most_positions : context_;
-    kv_ = {positions, 1, positions * position_bytes, true};
+    kv_ = {positions, options.sequences, positions * position_bytes, true};
+    caches_.resize(kv_.pages);
+    if (options.kv_memory > 0 && options.kv_memory < kv_.pages * kv_.page_bytes)
+      throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", options.kv_memory),
+                  fmt::format("the caches of {} sequences take {} bytes each, {} positions in one "
+                              "piece",
+                              kv_.pages, kv_.page_bytes, kv_.page),
+                  "give more, or fewer sequences");
     return;
   }
   kv_ = {.page = kPagePositions, .page_bytes = kPagePositions * position_bytes};
+  caches_.resize(1);
   const uint32_t for_one = (context_ + kPagePositions - 1) / kPagePositions;
   const uint64_t affordable = options.kv_memory / kv_.page_bytes;
   if (options.kv_memory > 0 && affordable == 0)
@@ -209,19 +219,31 @@ Forward::Step Forward::make_step(const Piece& piece, const ForwardProgram& forwa
 Buffer& Forward::buffer(const Slot& slot, Device& user) {
   const SlotKey key{slot.role, slot.layer};
   Device* owner = is_host(&user) ? owners_.at(key) : &user;
+  if (slot.kind == SlotKind::kv) return cache(slot, *owner);
   const auto [entry, is_new] = buffers_.try_emplace({key, owner});
   if (!is_new) {
     TYTO_ASSERT(slot.bytes() <= entry->second.size);
     return entry->second;
   }
-  if (slot.kind == SlotKind::kv && owner != owners_.at(key))
+  SetupTimer timer(trace_, "activations and KV cache");
+  return entry->second = owner->alloc(slot);
+}
+
+// Every sequence's, if each has its own; the first one is what steps are bound to until one of
+// another runs.
+Buffer& Forward::cache(const Slot& slot, Device& owner) {
+  const SlotKey key{slot.role, slot.layer};
+  if (&owner != owners_.at(key))
     throw Error(ErrorCode::unsupported, slot.name,
                 fmt::format("{} and {} would both keep it", owners_.at(key)->info().name,
-                            owner->info().name));
+                            owner.info().name));
   SetupTimer timer(trace_, "activations and KV cache");
-  entry->second = owner->alloc(slot);
-  if (slot.kind == SlotKind::kv) caches_.push_back(entry->second);
-  return entry->second;
+  for (uint32_t i = 0; i < caches_.size(); ++i) {
+    const auto [entry, is_new] = caches_[i].buffers.try_emplace(key);
+    if (is_new) entry->second = owner.alloc(slot, i);
+    TYTO_ASSERT(slot.bytes() <= entry->second.size);
+  }
+  return caches_.front().buffers.at(key);
 }
 
 // The check for numbers is what notices a damaged weight, and a device that completed and computed
@@ -247,21 +269,12 @@ std::span<const float> Forward::logits(uint32_t row) {
       is_finite &= all_finite(values.subspan(i, count));
     }
   }
-  if (!is_finite)
-    fail_non_finite_logits(model_,
-                           hosts_.size() == devices_.size() ? ErrorCode::input : ErrorCode::device,
-                           first_.name);
+  if (!is_finite) fail_non_finite("logits", model_, failure_code(), first_.name);
   return values;
 }
 
 void Forward::run(std::span<const BatchRows> rows, const OnLogits& on_logits) {
-  for (size_t first = 0; first < rows.size(); first += most_segments_)
-    run_together(rows.subspan(first, std::min<size_t>(most_segments_, rows.size() - first)), first,
-                 on_logits);
-}
-
-void Forward::run_together(std::span<const BatchRows> rows, size_t first_item,
-                           const OnLogits& on_logits) {
+  TYTO_ASSERT(rows.size() <= most_segments_);
   segments_.clear();
   uint32_t total = 0, wanted = 0;
   const SlotKey key{Role::tokens, kNoLayer};
@@ -277,19 +290,20 @@ void Forward::run_together(std::span<const BatchRows> rows, size_t first_item,
   const bool is_decode = wanted == total && total == rows.size() && total <= head_rows_;
   if (is_decode) {
     run_stage(decode_, segments_);
-    for (uint32_t i = 0; i < total; ++i) on_logits(first_item + i, 0, logits(i));
+    for (uint32_t i = 0; i < total; ++i) on_logits(i, 0, logits(i));
     return;
   }
   const bool from_start = !prompt_.steps.empty() && rows.front().position == 0;
   Stage& body = from_start ? prompt_ : prefill_;
   run_stage(body, segments_);
   x_home_ = body.x_device;
-  if (wanted > 0) run_head(rows, first_item, on_logits);
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (rows[i].on_hidden != nullptr) show_hidden(segments_[i].segment, *rows[i].on_hidden);
+  if (wanted > 0) run_head(rows, on_logits);
 }
 
 // In groups of as many rows as the head takes at once.
-void Forward::run_head(std::span<const BatchRows> rows, size_t first_item,
-                       const OnLogits& on_logits) {
+void Forward::run_head(std::span<const BatchRows> rows, const OnLogits& on_logits) {
   size_t item = 0;
   uint32_t done = 0;  // logits of that item
   while (item < rows.size()) {
@@ -300,7 +314,7 @@ void Forward::run_head(std::span<const BatchRows> rows, size_t first_item,
       if (now > 0)
         kept_.push_back({{segment.first_row + segment.rows - left, now, segment.end() - left, {}},
                          rows[item].counters,
-                         first_item + item,
+                         item,
                          left});
       room -= now;
       done = now == left ? 0 : done + now;
@@ -326,54 +340,112 @@ size_t Forward::event_count(size_t prompt, size_t tokens) const {
   return chunks * of(prefill_) + of(head_) + tokens * of(decode_);
 }
 
+Buffer& Forward::residual_of(Device* device) {
+  const SlotKey key{Role::x, kNoLayer};
+  return buffers_.at({key, is_host(device) ? owners_.at(key) : device});
+}
+
 // Of the body's result just the rows that are asked for change devices.
 void Forward::move_residual(const Segment& rows) {
   if (x_home_ == head_.x_device) return;
-  const SlotKey key{Role::x, kNoLayer};
   const uint64_t row = row_bytes(first_.activations, model_.config.emb);
   const uint64_t at = rows.first_row * row, bytes = rows.rows * row;
-  const auto own = [&](Device* device) -> Buffer& {
-    return buffers_.at({key, is_host(device) ? owners_.at(key) : device});
-  };
-  const Buffer &from = own(x_home_), &to = own(head_.x_device);
+  const Buffer &from = residual_of(x_home_), &to = residual_of(head_.x_device);
   if (!is_host(x_home_)) x_home_->sync(from, Sync::from_device, at, bytes);
   if (from.data != to.data) std::memcpy(to.data + at, from.data + at, bytes);
   if (!is_host(head_.x_device)) head_.x_device->sync(to, Sync::to_device, at, bytes);
 }
 
-// Of two devices that use the cache one is the host's. Only positions that are in use move: they
-// lie at the front of each group of heads.
-void Forward::move_cache(Device& to, uint32_t positions) {
-  if (kv_home_ != nullptr && positions > 0) {
-    Span span(trace_, EventKind::host, cache_name_);
-    const bool to_host = is_host(&to);
-    Device& other = to_host ? *kv_home_ : to;
-    const uint64_t groups = model_.config.kv_heads / (first_.kv ? first_.kv->group : 1);
-    for (const Buffer& cache : caches_)
-      for (uint64_t group = 0; group < groups; ++group)
-        other.sync(cache, to_host ? Sync::from_device : Sync::to_device,
-                   group * cache.size / groups, cache.size / groups / kv_.page * positions);
+// The final norm is done here for every device: what is fused with the head cannot be asked for it.
+void Forward::show_hidden(const Segment& segment, const OnHidden& on_hidden) {
+  Span span(trace_, EventKind::host, hidden_name_, segment.position, segment.rows);
+  const TensorView& norm = model_.weights.final_norm;
+  if (final_norm_.empty()) {
+    final_norm_.resize(norm.cols);
+    dequantize(norm.dtype, norm.row(0), final_norm_);
   }
-  kv_home_ = &to;
+  const Buffer& x = residual_of(x_home_);
+  const uint64_t row = row_bytes(first_.activations, final_norm_.size());
+  if (!is_host(x_home_))
+    x_home_->sync(x, Sync::from_device, segment.first_row * row, segment.rows * row);
+  std::vector<float> values(final_norm_.size());
+  for (uint32_t i = 0; i < segment.rows; ++i) {
+    dequantize(first_.activations, x.bytes().subspan((segment.first_row + i) * row, row), values);
+    double squares = 0;
+    for (const float value : values) squares += static_cast<double>(value) * value;
+    const double mean = squares / static_cast<double>(values.size());
+    const auto scale = static_cast<float>(1 / std::sqrt(mean + model_.config.norm_eps));
+    for (size_t k = 0; k < values.size(); ++k) values[k] *= scale * final_norm_[k];
+    if (!all_finite(values)) fail_non_finite("hidden states", model_, failure_code(), first_.name);
+    on_hidden(segment.position + i, values);
+  }
 }
 
+// Of two devices that use the cache one is the host's.
+void Forward::move_caches(Caches& caches, Device& to, uint32_t positions) {
+  if (caches.home == &to) return;
+  if (caches.home != nullptr && positions > 0) {
+    Span span(trace_, EventKind::host, cache_name_);
+    const bool to_host = is_host(&to);
+    sync_caches(caches, to_host ? *caches.home : to, to_host ? Sync::from_device : Sync::to_device,
+                positions);
+  }
+  caches.home = &to;
+}
+
+// Only positions that are in use: they lie at the front of each group of heads.
+void Forward::sync_caches(Caches& caches, Device& device, Sync direction, uint32_t positions) {
+  const uint64_t groups = model_.config.kv_heads / (first_.kv ? first_.kv->group : 1);
+  for (const auto& [key, cache] : caches.buffers)
+    for (uint64_t group = 0; group < groups; ++group)
+      device.sync(cache, direction, group * cache.size / groups,
+                  cache.size / groups / kv_.page * positions);
+}
+
+// In the host's memory, whoever has the newest copy.
 void Forward::copy_page(const KvTable::Copy& copy) {
-  TYTO_ASSERT(!kv_.is_one_piece);
+  Caches &from = caches_[caches_of(copy.from)], &to = caches_[caches_of(copy.to)];
+  const bool is_elsewhere = from.home != nullptr && !is_host(from.home);
+  TYTO_ASSERT(kv_.is_one_piece || !is_elsewhere);
+  if (is_elsewhere) sync_caches(from, *from.home, Sync::from_device, copy.positions);
   const Config& config = model_.config;
-  const uint64_t row = row_bytes(kv_type_, config.head_dim);
-  const uint64_t head = kv_.page * row, page = config.kv_heads * head;
-  for (const Buffer& cache : caches_)
-    for (uint64_t h = 0; h < config.kv_heads; ++h)
-      std::memcpy(cache.data + copy.to * page + h * head, cache.data + copy.from * page + h * head,
+  const uint64_t group = first_.kv ? first_.kv->group : 1;
+  const uint64_t row = group * row_bytes(kv_type_, config.head_dim);
+  const uint64_t run = kv_.page * row, page = config.kv_heads / group * run;
+  const uint64_t from_at = kv_.is_one_piece ? 0 : copy.from * page;
+  const uint64_t to_at = kv_.is_one_piece ? 0 : copy.to * page;
+  for (const auto& [key, source] : from.buffers)
+    for (uint64_t at = 0; at < page; at += run)
+      std::memcpy(to.buffers.at(key).data + to_at + at, source.data + from_at + at,
                   copy.positions * row);
+  if (is_elsewhere) sync_caches(to, *from.home, Sync::to_device, copy.positions);
+  to.home = from.home;
+}
+
+void Forward::bind_caches(Stage& stage, size_t index) {
+  if (stage.caches == index) return;
+  for (size_t i = 0; i < stage.steps.size(); ++i) {
+    Step& step = stage.steps[i];
+    const std::vector<Slot>& slots = stage.pieces[i].program.slots;
+    for (uint16_t s = 0; s < slots.size(); ++s) {
+      if (slots[s].kind != SlotKind::kv) continue;
+      step.buffers[s] = caches_[index].buffers.at({slots[s].role, slots[s].layer});
+      step.executable->bind(s, step.buffers[s]);
+    }
+  }
+  stage.caches = index;
 }
 
 void Forward::run_stage(Stage& stage, const std::vector<Row>& rows) {
   call_segments_.clear();
   for (const Row& row : rows) call_segments_.push_back(row.segment);
   const Call call = call_of(call_segments_);
-  if (stage.kv_device != nullptr && kv_home_ != stage.kv_device)
-    move_cache(*stage.kv_device, call_segments_.front().position);
+  if (stage.kv_device != nullptr) {
+    const Segment& first = call_segments_.front();
+    const size_t caches = caches_of(first.pages.front());
+    bind_caches(stage, caches);
+    move_caches(caches_[caches], *stage.kv_device, first.position);
+  }
   for (size_t i = 0; i < stage.steps.size(); ++i) run_step(stage, i, call, rows);
 }
 

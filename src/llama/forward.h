@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "device/device.h"
 #include "llama/forward_program.h"
 #include "llama/kv_pool.h"
@@ -41,7 +42,7 @@ struct ForwardOptions {
   Fusion fusion = Fusion::block;
   std::optional<DType> kv_type = {};  // none: the device's own, else f16
   uint64_t kv_memory = 0;             // bytes that caches may take; 0: enough for the contexts
-  uint32_t sequences = 1;             // of so many sequences
+  uint32_t sequences = 1;             // of so many sequences at once
   std::chrono::milliseconds timeout = std::chrono::seconds(120);  // of one dispatch
   DispatchObserver observer = {};                                 // none: nothing is shown
 };
@@ -51,8 +52,12 @@ struct KvShape {
   uint32_t page = 0;          // positions
   uint32_t pages = 0;         // there is room for
   uint64_t page_bytes = 0;    // of all layers, keys and values
-  bool is_one_piece = false;  // one page, which kernels address without a table
+  bool is_one_piece = false;  // a page is a sequence's whole cache: kernels know no table
 };
+
+// What the head would see of a position: the residual stream after the final norm. [emb], valid
+// during the call.
+using OnHidden = std::function<void(uint32_t position, std::span<const float> hidden)>;
 
 // Rows of one sequence.
 struct BatchRows {
@@ -62,6 +67,7 @@ struct BatchRows {
   uint32_t logits = 0;                 // of the last so many rows
   // Gets the batch's work in proportion to the rows.
   std::vector<DeviceCounters>* counters = nullptr;
+  const OnHidden* on_hidden = nullptr;  // gets every row's hidden state, where given
 };
 
 // Used by one thread. Model and devices outlive it.
@@ -73,7 +79,7 @@ class Forward {
 
   // The logits of rows[item], its last but `behind`: valid during the call.
   using OnLogits = std::function<void(size_t item, uint32_t behind, std::span<const float> logits)>;
-  // At most most_rows() rows together.
+  // At most most_rows() rows of at most most_together() sequences.
   void run(std::span<const BatchRows> rows, const OnLogits& on_logits);
 
   void copy_page(const KvTable::Copy& copy);
@@ -81,6 +87,7 @@ class Forward {
   DType kv_type() const { return kv_type_; }
   uint32_t context() const { return context_; }
   uint32_t most_rows() const { return chunk_; }
+  uint32_t most_together() const { return most_segments_; }
   size_t dispatches_per_token() const { return decode_.steps.size(); }
   // Events that a recording of `prompt` rows and then `tokens` single ones takes, at most.
   size_t event_count(size_t prompt, size_t tokens) const;
@@ -107,6 +114,7 @@ class Forward {
     std::vector<Piece> pieces = {};
     std::vector<Step> steps = {};  // [pieces]
     Device* kv_device = nullptr;   // none: it does not touch the cache
+    size_t caches = 0;             // of caches_, that the steps are bound to
     Device* x_device = nullptr;    // the last to use the residual stream
   };
   struct Planned {
@@ -114,6 +122,11 @@ class Forward {
     Stage stage;
   };
   using SlotKey = std::pair<Role, uint16_t>;
+  // Keys and values of all layers.
+  struct Caches {
+    std::map<SlotKey, Buffer> buffers = {};
+    Device* home = nullptr;  // whose copy is the newest
+  };
   // A segment of a call, and whose it is.
   struct Row {
     Segment segment;
@@ -130,18 +143,26 @@ class Forward {
   Step make_step(const Piece& piece, const ForwardProgram& forward,
                  const std::vector<DispatchLabel>& labels);
   Buffer& buffer(const Slot& slot, Device& user);
+  Buffer& cache(const Slot& slot, Device& owner);
 
-  void run_together(std::span<const BatchRows> rows, size_t first_item, const OnLogits& on_logits);
-  void run_head(std::span<const BatchRows> rows, size_t first_item, const OnLogits& on_logits);
+  void run_head(std::span<const BatchRows> rows, const OnLogits& on_logits);
+  void show_hidden(const Segment& segment, const OnHidden& on_hidden);
   void run_stage(Stage& stage, const std::vector<Row>& rows);
   void run_step(Stage& stage, size_t index, const Call& call, const std::vector<Row>& rows);
+  Buffer& residual_of(Device* device);
   void move_residual(const Segment& rows);
-  void move_cache(Device& to, uint32_t positions);
+  size_t caches_of(KvPage page) const { return kv_.is_one_piece ? page : 0; }
+  void bind_caches(Stage& stage, size_t index);
+  void move_caches(Caches& caches, Device& to, uint32_t positions);
+  void sync_caches(Caches& caches, Device& device, Sync direction, uint32_t positions);
   std::span<const float> logits(uint32_t row);
+  ErrorCode failure_code() const {  // of results that are no numbers
+    return hosts_.size() == devices_.size() ? ErrorCode::input : ErrorCode::device;
+  }
 
   const Model& model_;
   Trace& trace_;
-  const uint16_t logits_name_, cache_name_;
+  const uint16_t logits_name_, cache_name_, hidden_name_;
   const std::vector<Device*> devices_;
   const ForwardOptions options_;
   const DeviceInfo first_;  // of devices_.front()
@@ -153,9 +174,8 @@ class Forward {
   KvShape kv_;
   std::map<SlotKey, Device*> owners_;                      // who allocates what several devices use
   std::map<std::pair<SlotKey, Device*>, Buffer> buffers_;  // the parts share them
-  std::vector<Buffer> caches_;
-  Device* kv_home_ = nullptr;  // whose copy of the cache is the newest
-  Device* x_home_ = nullptr;   // who has the residual stream after the body
+  std::vector<Caches> caches_;  // of each page where caches are one piece, else one for all pages
+  Device* x_home_ = nullptr;    // who has the residual stream after the body
   Device* rotating_ = nullptr;
   std::set<const Device*> hosts_;  // those that compute in the host's memory
   uint32_t most_segments_ = UINT32_MAX;
@@ -165,7 +185,8 @@ class Forward {
   Stage decode_;   // body and head of rows that all have logits, one of each sequence
   std::vector<Row> segments_, kept_;  // of the body's call, of the head's
   std::vector<Segment> call_segments_;
-  std::vector<float> logits_;  // [vocab], where activations are not f32
+  std::vector<float> logits_;      // [vocab], where activations are not f32
+  std::vector<float> final_norm_;  // [emb], once hidden states have been asked for
 };
 
 }  // namespace tyto

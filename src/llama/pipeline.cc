@@ -53,6 +53,7 @@ Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
       forward_(std::make_unique<Forward>(model, devices_, options.forward, trace)),
       context_(forward_->context()),
       most_rows_(forward_->most_rows()),
+      most_together_(forward_->most_together()),
       page_bytes_(forward_->kv().page_bytes),
       pool_(forward_->kv().pages, forward_->kv().page) {}
 
@@ -96,11 +97,15 @@ struct Delivery {
   std::vector<uint32_t>& delivered;  // [batch]
 };
 
+bool is_in(std::span<const Pipeline::Work> group, const Sequence* sequence) {
+  return std::any_of(group.begin(), group.end(),
+                     [&](const Pipeline::Work& work) { return work.sequence == sequence; });
+}
+
 }  // namespace
 
-// Recovers from a device error at most once: a second one is the caller's. The next run finds
-// devices made anew in any case.
-void Pipeline::run(std::span<const Work> batch, const OnLogits& on_logits) {
+std::vector<Pipeline::Failure> Pipeline::run(std::span<const Work> batch,
+                                             const OnLogits& on_logits) {
   const auto begin = batch.front().sequence->position();
   size_t tokens = 0;
   for (const Work& work : batch) {
@@ -109,26 +114,65 @@ void Pipeline::run(std::span<const Work> batch, const OnLogits& on_logits) {
   }
   Span span(trace_, EventKind::run, run_name_, begin, static_cast<uint32_t>(tokens));
   Delivery delivery{batch, on_logits, delivered_};
-  const OnLogits once = [&delivery](size_t item, uint32_t behind, std::span<const float> logits) {
-    delivery.give(item, behind, logits);
-  };
-  try {
-    run_once(batch, once);
-  } catch (const Error& error) {
-    if (error.code != ErrorCode::device) throw;
-    if (devices_.size() == 1 || options_.on_error == OnDeviceError::fail) {
-      lose_caches();
-      throw;
-    }
-    try {
-      recover(error);
-      return run_again(batch, once);
-    } catch (const Error&) {
-      lose_caches();
-      throw;
-    }
+  std::vector<Failure> failures;
+  const uint32_t rebuilt_before = rebuilt_;
+  for (size_t first = 0; first < batch.size();) {
+    const auto group = batch.subspan(first, std::min<size_t>(most_together_, batch.size() - first));
+    const OnLogits once = [&](size_t item, uint32_t behind, std::span<const float> logits) {
+      delivery.give(first + item, behind, logits);
+    };
+    const auto error = run_group(group, once, rebuilt_ == rebuilt_before);
+    // Where not even new contexts work nobody else need try.
+    const size_t end = error && is_broken_ ? batch.size() : first + group.size();
+    for (size_t item = first; error && item < end; ++item) failures.push_back({item, *error});
+    first = end;
   }
-  for (const Work& work : batch) commit(work);
+  return failures;
+}
+
+// Recovers from a device error at most once. What it returns ends the group's requests; everybody
+// else's caches are filled again, unless that fails, too: then they are empty, and the next run
+// finds devices made anew.
+std::optional<Error> Pipeline::run_group(std::span<const Work> group, const OnLogits& on_logits,
+                                         bool has_room) {
+  std::optional<Error> failure;
+  try {
+    if (!has_room) {
+      run_again(group, on_logits);
+      return std::nullopt;
+    }
+    run_once(group, on_logits);
+    for (const Work& work : group) commit(work);
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (error.code != ErrorCode::device) return error;
+    failure = error;
+  }
+  std::vector<Past> known = pasts();
+  if (devices_.size() > 1 && options_.on_error != OnDeviceError::fail) {
+    ++recoveries_;
+    tell_of(*failure, group, true);
+    host_took_over_ = options_.on_error == OnDeviceError::cpu;
+    if (host_took_over_)
+      std::erase_if(devices_, [](Device* device) { return !device->info().shares_host_memory; });
+    try {
+      restore(known);
+      run_again(group, on_logits);
+      return std::nullopt;
+    } catch (const Error& error) {
+      failure = error;
+    }
+  } else {
+    tell_of(*failure, group, false);
+  }
+  std::erase_if(known, [&](const Past& past) { return is_in(group, past.sequence); });
+  try {
+    lose_caches();
+    if (!known.empty()) restore(known);
+  } catch (const Error&) {
+    lose_caches();
+  }
+  return failure;
 }
 
 // What was run is part of the sequence from now on.
@@ -139,15 +183,15 @@ void Pipeline::commit(const Work& work) {
 }
 
 // After a recovery, which may have left a device that takes fewer rows at once.
-void Pipeline::run_again(std::span<const Work> batch, const OnLogits& on_logits) {
-  for (size_t item = 0; item < batch.size(); ++item) {
-    const std::span<const Token> tokens = batch[item].tokens;
+void Pipeline::run_again(std::span<const Work> group, const OnLogits& on_logits) {
+  for (size_t item = 0; item < group.size(); ++item) {
+    const std::span<const Token> tokens = group[item].tokens;
     for (size_t done = 0; done < tokens.size();) {
       const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
       const size_t after = tokens.size() - done - now;  // tokens of later passes
-      const size_t wanted = batch[item].logits > after ? batch[item].logits - after : 0;
-      const Work part{batch[item].sequence, tokens.subspan(done, now),
-                      static_cast<uint32_t>(std::min(wanted, now))};
+      const size_t wanted = group[item].logits > after ? group[item].logits - after : 0;
+      const Work part{group[item].sequence, tokens.subspan(done, now),
+                      static_cast<uint32_t>(std::min(wanted, now)), group[item].on_hidden};
       if (!reserve(*part.sequence, static_cast<uint32_t>(now)))
         throw Error(ErrorCode::device, "recovery", "there is no room for what was in the caches");
       run_once({&part, 1}, [&](size_t, uint32_t behind, std::span<const float> logits) {
@@ -159,9 +203,9 @@ void Pipeline::run_again(std::span<const Work> batch, const OnLogits& on_logits)
   }
 }
 
-void Pipeline::run_once(std::span<const Work> batch, const OnLogits& on_logits) {
+void Pipeline::run_once(std::span<const Work> group, const OnLogits& on_logits) {
   rows_.clear();
-  for (const Work& work : batch) {
+  for (const Work& work : group) {
     Sequence& sequence = *work.sequence;
     const bool is_prefill = sequence.phase == Phase::prefill;
     rows_.push_back(
@@ -169,20 +213,20 @@ void Pipeline::run_once(std::span<const Work> batch, const OnLogits& on_logits) 
          .position = sequence.position(),
          .pages = sequence.kv_.pages(),
          .logits = work.logits,
-         .counters = is_prefill ? &sequence.executed.prefill : &sequence.executed.decode});
+         .counters = is_prefill ? &sequence.executed.prefill : &sequence.executed.decode,
+         .on_hidden = work.on_hidden});
   }
   forward_->run(rows_, on_logits);
 }
 
-void Pipeline::run_part(Sequence& sequence, std::span<const Token> tokens, uint32_t logits,
-                        const OnLogits& on_logits) {
-  if (!reserve(sequence, static_cast<uint32_t>(tokens.size())))
+void Pipeline::run_part(const Work& work, const OnLogits& on_logits) {
+  if (!reserve(*work.sequence, static_cast<uint32_t>(work.tokens.size())))
     throw Error(ErrorCode::input, "KV cache",
                 fmt::format("all {} pages of {} positions are in use", pool_.capacity(),
                             pool_.page_positions()),
                 "give more --kv-memory");
-  const Work work{&sequence, tokens, logits};
-  run({&work, 1}, on_logits);
+  const std::vector<Failure> failures = run({&work, 1}, on_logits);
+  if (!failures.empty()) throw failures.front().error;
 }
 
 std::span<const float> Pipeline::run(Sequence& sequence, std::span<const Token> tokens,
@@ -193,7 +237,7 @@ std::span<const float> Pipeline::run(Sequence& sequence, std::span<const Token> 
   const OnLogits keep = [&last](size_t, uint32_t, std::span<const float> logits) { last = logits; };
   for (size_t done = 0; done < tokens.size();) {
     const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
-    run_part(sequence, tokens.subspan(done, now), done + now == tokens.size() ? 1 : 0, keep);
+    run_part({&sequence, tokens.subspan(done, now), done + now == tokens.size() ? 1u : 0u}, keep);
     done += now;
     if (progress && tokens.size() > 1) progress("prefill", done, tokens.size());
   }
@@ -207,10 +251,21 @@ void Pipeline::run_all_logits(Sequence& sequence, std::span<const Token> tokens,
   for (size_t done = 0; done < tokens.size();) {
     const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
     const uint32_t end = sequence.position() + static_cast<uint32_t>(now);
-    run_part(sequence, tokens.subspan(done, now), static_cast<uint32_t>(now),
+    run_part({&sequence, tokens.subspan(done, now), static_cast<uint32_t>(now)},
              [&](size_t, uint32_t behind, std::span<const float> logits) {
                visit(end - behind - 1, logits);
              });
+    done += now;
+    if (progress) progress("prefill", done, tokens.size());
+  }
+}
+
+void Pipeline::run_hidden(Sequence& sequence, std::span<const Token> tokens, const OnHidden& visit,
+                          const Progress& progress) {
+  check_room(sequence.position(), tokens.size());
+  for (size_t done = 0; done < tokens.size();) {
+    const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
+    run_part({&sequence, tokens.subspan(done, now), 0, &visit}, {});
     done += now;
     if (progress) progress("prefill", done, tokens.size());
   }
@@ -229,47 +284,51 @@ void Pipeline::make_anew() {
   forward_ = std::make_unique<Forward>(model_, devices_, options_.forward, trace_);
   context_ = forward_->context();
   most_rows_ = forward_->most_rows();
+  most_together_ = forward_->most_together();
   page_bytes_ = forward_->kv().page_bytes;
   pool_.reset(forward_->kv().pages, forward_->kv().page);
   is_broken_ = false;
+  ++rebuilt_;
 }
 
-// Every live sequence fills its cache again.
-void Pipeline::recover(const Error& error) {
-  const bool goes_to_host = options_.on_error == OnDeviceError::cpu;
-  const std::string what = fmt::format(
-      "{}; {}", error.what(), goes_to_host ? "finished on the cpu" : "retried on new contexts");
-  ++recoveries_;
-  struct Past {
-    Sequence* sequence;
-    std::vector<Token> tokens;
-    std::vector<bool> begins;
-  };
-  std::vector<Past> pasts;
-  for (Sequence* sequence : live_) {
-    sequence->recoveries.push_back(what);
-    pasts.push_back({sequence, sequence->tokens_, sequence->kv_.begins()});
-  }
+std::vector<Pipeline::Past> Pipeline::pasts() const {
+  std::vector<Past> result;
+  for (Sequence* sequence : live_)
+    result.push_back({sequence, sequence->tokens_, sequence->kv_.begins()});
+  return result;
+}
+
+// In the words of those who go on: whose dispatch it was, and whose cache is filled again because
+// of it.
+void Pipeline::tell_of(const Error& error, std::span<const Work> group, bool goes_on) {
+  const bool goes_to_host = goes_on && options_.on_error == OnDeviceError::cpu;
+  for (Sequence* sequence : live_)
+    if (goes_on && is_in(group, sequence))
+      sequence->recoveries.push_back(
+          fmt::format("{}; {}", error.what(),
+                      goes_to_host ? "finished on the cpu" : "retried on new contexts"));
+    else if (!is_in(group, sequence) && !sequence->tokens_.empty())
+      sequence->recoveries.push_back(fmt::format("{}, in another request; run again on {}",
+                                                 error.what(),
+                                                 goes_to_host ? "the cpu" : "new contexts"));
+}
+
+// Devices made anew, and the sequences' caches filled again.
+void Pipeline::restore(std::span<const Past> pasts) {
   lose_caches();
-  host_took_over_ = goes_to_host;
-  if (goes_to_host)
-    std::erase_if(devices_, [](Device* device) { return !device->info().shares_host_memory; });
   make_anew();
-  for (const Past& past : pasts) replay(*past.sequence, past.tokens, past.begins);
+  for (const Past& past : pasts) replay(past);
 }
 
 // In the passes it was run in, so that the caches hold the same bits again. A pass of one token
 // asks for its logits, as it did: devices have kernels of their own for it.
-void Pipeline::replay(Sequence& sequence, std::span<const Token> tokens,
-                      const std::vector<bool>& begins) {
+void Pipeline::replay(const Past& past) {
+  const std::span<const Token> tokens = past.tokens;
   for (size_t done = 0; done < tokens.size();) {
     size_t end = done + 1;
-    while (end < tokens.size() && !begins[end] && end - done < most_rows()) ++end;
-    const Work work{&sequence, tokens.subspan(done, end - done), end - done == 1 ? 1u : 0u};
-    if (!reserve(sequence, static_cast<uint32_t>(end - done)))
-      throw Error(ErrorCode::device, "recovery", "there is no room for what was in the caches");
-    run_once({&work, 1}, [](size_t, uint32_t, std::span<const float>) {});
-    commit(work);
+    while (end < tokens.size() && !past.begins[end] && end - done < most_rows()) ++end;
+    const Work work{past.sequence, tokens.subspan(done, end - done), end - done == 1 ? 1u : 0u};
+    run_again({&work, 1}, [](size_t, uint32_t, std::span<const float>) {});
     done = end;
   }
 }

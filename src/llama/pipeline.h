@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,15 +43,23 @@ class Pipeline {
     Sequence* sequence;
     std::span<const Token> tokens;
     uint32_t logits = 1;
+    const OnHidden* on_hidden = nullptr;  // where given, gets each token's hidden state
   };
   using OnLogits = Forward::OnLogits;
+  // An item of a batch that could not be run.
+  struct Failure {
+    size_t item;
+    Error error;
+  };
 
   // Makes room in the cache for so many more tokens. False when there are no free pages, even after
   // asking `reclaim` for some.
   bool reserve(Sequence& sequence, uint32_t tokens);
-  // All together, at most most_rows() tokens, for which reserve() has made room. They stay as they
-  // are until it returns.
-  void run(std::span<const Work> batch, const OnLogits& on_logits);
+  // At most most_rows() tokens, for which reserve() has made room; they stay as they are until it
+  // returns. As many items together as the devices take, so that of a device that takes one
+  // sequence at a time each gets its turn. Returns those that failed, in order; the others were
+  // run. The sequence of an item that a device failed is empty afterwards.
+  [[nodiscard]] std::vector<Failure> run(std::span<const Work> batch, const OnLogits& on_logits);
 
   // One sequence by itself, however many tokens: the logits of the last. [vocab], valid until the
   // next call.
@@ -60,6 +69,9 @@ class Pipeline {
   void run_all_logits(Sequence& sequence, std::span<const Token> tokens,
                       const std::function<void(uint32_t, std::span<const float>)>& visit,
                       const Progress& progress = {});
+  // The hidden state of every position, without logits.
+  void run_hidden(Sequence& sequence, std::span<const Token> tokens, const OnHidden& visit,
+                  const Progress& progress = {});
 
   const Forward& forward() const { return *forward_; }
   uint32_t context() const { return context_; }
@@ -80,15 +92,25 @@ class Pipeline {
 
  private:
   friend class Sequence;
-  void run_once(std::span<const Work> batch, const OnLogits& on_logits);
-  void run_again(std::span<const Work> batch, const OnLogits& on_logits);
+  // What a sequence had in its cache, and in which passes it got there.
+  struct Past {
+    Sequence* sequence;
+    std::vector<Token> tokens;
+    std::vector<bool> begins;
+  };
+
+  std::optional<Error> run_group(std::span<const Work> group, const OnLogits& on_logits,
+                                 bool has_room);
+  void run_once(std::span<const Work> group, const OnLogits& on_logits);
+  void run_again(std::span<const Work> group, const OnLogits& on_logits);
   void commit(const Work& work);
   void make_anew();
   void lose_caches();
-  void run_part(Sequence& sequence, std::span<const Token> tokens, uint32_t logits,
-                const OnLogits& on_logits);
-  void recover(const Error& error);
-  void replay(Sequence& sequence, std::span<const Token> tokens, const std::vector<bool>& begins);
+  void run_part(const Work& work, const OnLogits& on_logits);
+  std::vector<Past> pasts() const;
+  void tell_of(const Error& error, std::span<const Work> group, bool goes_on);
+  void restore(std::span<const Past> pasts);
+  void replay(const Past& past);
 
   const Model& model_;
   Trace& trace_;
@@ -99,8 +121,10 @@ class Pipeline {
   // Of the forward, which may be gone: a device that failed is made anew when it is next needed.
   uint32_t context_ = 0;
   uint32_t most_rows_ = 0;
+  uint32_t most_together_ = 0;
   uint64_t page_bytes_ = 0;
   bool is_broken_ = false;
+  uint32_t rebuilt_ = 0;  // times that make_anew() has run
   uint32_t recoveries_ = 0;
   bool host_took_over_ = false;
   KvPool pool_;

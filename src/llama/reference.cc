@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "llama/non_finite_logits.h"
+#include "llama/non_finite_results.h"
 #include "tensor/finite.h"
 #include "tensor/quant.h"
 
@@ -98,7 +98,7 @@ std::vector<float> Reference::forward(Token token) {
   show(Role::final_norm, normed);
   Vector logits = matmul(weights.head, normed);
   show(Role::lm_head, logits);
-  if (!all_finite(logits)) fail_non_finite_logits(model_, ErrorCode::input, "the f32 reference");
+  if (!all_finite(logits)) fail_non_finite("logits", model_, ErrorCode::input, "the f32 reference");
   return logits;
 }
 

@@ -74,9 +74,11 @@ std::vector<Logits> together(Engine& engine, const std::vector<std::vector<Token
       batch.push_back({sequences[i].get(), std::span(tokens[i]).subspan(done, next), 1});
       members.push_back(i);
     }
-    engine.pipeline->run(batch, [&](size_t item, uint32_t, std::span<const float> logits) {
-      result[members[item]].emplace_back(logits.begin(), logits.end());
-    });
+    const auto failures =
+        engine.pipeline->run(batch, [&](size_t item, uint32_t, std::span<const float> logits) {
+          result[members[item]].emplace_back(logits.begin(), logits.end());
+        });
+    EXPECT_TRUE(failures.empty());
   }
   return result;
 }

@@ -124,7 +124,9 @@ void run_together(BenchEngine& bench, uint32_t sequences, uint32_t count) {
   std::vector<Pipeline::Work> batch;
   uint32_t rows = 0;
   const auto run = [&] {
-    if (!batch.empty()) pipeline.run(batch, [](size_t, uint32_t, std::span<const float>) {});
+    if (batch.empty()) return;
+    const auto failures = pipeline.run(batch, [](size_t, uint32_t, std::span<const float>) {});
+    if (!failures.empty()) throw failures.front().error;
     batch.clear();
     rows = 0;
   };
@@ -368,10 +370,6 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
   bench.facts = facts_of(setup, options, *bench.engine, bench.origin);
   if (setup.measures_peak && device.shares_host_memory)
     bench.facts.peak = bench.engine->measure_cpu_peak();
-  const KvShape& kv = bench.engine->pipeline().forward().kv();
-  if (setup.sequences > 1 && kv.is_one_piece)
-    throw Error(ErrorCode::usage, fmt::format("--sequences {}", setup.sequences),
-                fmt::format("{} keeps the cache of one sequence at a time", device.name));
   for (uint32_t s = 0; s < setup.sequences; ++s)
     bench.sequences.push_back(std::make_unique<Sequence>(bench.engine->pipeline()));
   bench.tokens = random_tokens(context + setup.sequences, bench.engine->model().config.vocab);

@@ -173,7 +173,7 @@ class CpuDevice : public Device {
     return std::nullopt;
   }
 
-  Buffer alloc(const Slot& slot) override { return zeroed(slot.bytes()); }
+  Buffer alloc(const Slot& slot, uint32_t) override { return zeroed(slot.bytes()); }
 
   void sync(const Buffer&, Sync, size_t, size_t) override {}  // one memory
 

@@ -271,10 +271,12 @@ TEST(Pipeline, SequencesTogetherEqualEachAlone) {
             pipeline.reserve(*sequences[which[i]], static_cast<uint32_t>(tokens[i].size())));
         batch.push_back({sequences[which[i]].get(), tokens[i]});
       }
-      pipeline.run(batch, [&](size_t item, uint32_t behind, std::span<const float> logits) {
-        EXPECT_EQ(behind, 0u);
-        together[which[item]].emplace_back(logits.begin(), logits.end());
-      });
+      const auto failures =
+          pipeline.run(batch, [&](size_t item, uint32_t behind, std::span<const float> logits) {
+            EXPECT_EQ(behind, 0u);
+            together[which[item]].emplace_back(logits.begin(), logits.end());
+          });
+      EXPECT_TRUE(failures.empty());
     };
     const auto token_of = [&](size_t s) {
       return std::vector<Token>{next(s, sequences[s]->position())};

@@ -155,7 +155,9 @@ class RenamedDevice : public Device {
     const Program other = renamer_.program(program);
     return inner_->why_not(other, other.launches.at(index));
   }
-  Buffer alloc(const Slot& slot) override { return inner_->alloc(renamer_.slot(slot)); }
+  Buffer alloc(const Slot& slot, uint32_t sequence) override {
+    return inner_->alloc(renamer_.slot(slot), sequence);
+  }
   void sync(const Buffer& buffer, Sync direction, size_t offset, size_t bytes) override {
     inner_->sync(buffer, direction, offset, bytes);
   }

@@ -71,8 +71,8 @@ class ApartDevice : public Device {
   std::optional<std::string> why_not(const Program&, const Launch& launch) const override {
     return takes_(launch) ? std::nullopt : std::optional<std::string>("not its work");
   }
-  Buffer alloc(const Slot& slot) override {
-    Buffer buffer = inner_->alloc(slot);
+  Buffer alloc(const Slot& slot, uint32_t sequence) override {
+    Buffer buffer = inner_->alloc(slot, sequence);
     kept_.push_back(buffer);
     // What was never brought there must not look like zeros.
     buffer.handle = std::make_shared<Shadow>(buffer.size, std::byte{0x7f});

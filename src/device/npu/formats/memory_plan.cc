@@ -66,14 +66,18 @@ std::string gib(uint64_t bytes) {
 }  // namespace
 
 std::vector<MemoryItem> npu_memory(const AirDims& dims, NpuWeights weights, Fusion fusion,
-                                   uint32_t window) {
+                                   uint32_t kv_positions, uint32_t sequences) {
   const uint64_t layers = dims.layers;
   if (weights == NpuWeights::int8) {
     const uint64_t layer =
         dims.emb * (2 * dims.q_dim() + 2 * dims.kv_dim()) + uint64_t{3} * dims.emb * dims.hidden;
     return {{"int8 weights", layers * layer + uint64_t{dims.vocab} * dims.emb}};
   }
-  const bool is_fused = weights == NpuWeights::q4nx && window > 0;
+  const bool is_fused = weights == NpuWeights::q4nx && kv_positions > 0;
+  const auto caches = [&](uint64_t bytes_of_one) {
+    return MemoryItem{sequences == 1 ? "KV cache" : fmt::format("{} KV caches", sequences),
+                      sequences * bytes_of_one};
+  };
   std::vector<std::string_view> programs = {"rms_gemms_rope", "o_ffn"};
   std::vector<MemoryItem> items = {
       {"prefill weights",
@@ -81,9 +85,9 @@ std::vector<MemoryItem> npu_memory(const AirDims& dims, NpuWeights weights, Fusi
       {"LM head", weight_bytes("lm_head_gemv", dims)},
   };
   if (is_fused) {
-    const Q4nxLayout layout = q4nx_layout(dims, window);
+    const Q4nxLayout layout = q4nx_layout(dims, kv_positions);
     items.push_back({"q4nx weights", layout.weight_elements * 2});
-    items.push_back({"KV cache", layout.kv_elements * 2});
+    items.push_back(caches(layout.kv_elements * 2));
   } else if (fusion == Fusion::block) {
     programs.insert(programs.end(), {"rms_gemv_rope", "o_gemv_ffn"});
     items.push_back({"decode weights", layers * (weight_bytes("rms_gemv_rope", dims) +
@@ -91,6 +95,7 @@ std::vector<MemoryItem> npu_memory(const AirDims& dims, NpuWeights weights, Fusi
   } else {
     items.push_back({"decode weights", layers * weight_bytes("o_ffn", dims) +
                                            layers * weight_bytes("rms_gemv_rope", dims)});
+    if (kv_positions > 0) items.push_back(caches(layers * 2 * kv_positions * dims.kv_dim() * 2));
   }
   items.push_back({"rotation tables", table_bytes(dims)});
   items.push_back({"scratch", scratch_bytes(programs, dims)});
@@ -120,7 +125,8 @@ void check_memory(const std::vector<MemoryItem>& items, uint64_t limit, const st
   throw Error(
       ErrorCode::device, device,
       fmt::format("the model would pin {} ({}), but {} can be pinned", gib(total), sum, gib(limit)),
-      "raise memlock in /etc/security/limits.d, free memory, or take a smaller model");
+      "raise memlock in /etc/security/limits.d, free memory, or take a smaller model or fewer "
+      "sequences");
 }
 
 }  // namespace tyto

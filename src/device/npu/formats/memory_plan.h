@@ -15,9 +15,10 @@ struct MemoryItem {
   uint64_t bytes = 0;
 };
 
-// `window` is the largest of the fused decode; 0 where there is none.
+// `kv_positions` of a KV cache that is on the NPU, of which each sequence has its own (the largest
+// window of the fused decode); 0 where the host keeps them.
 std::vector<MemoryItem> npu_memory(const AirDims& dims, NpuWeights weights, Fusion fusion,
-                                   uint32_t window);
+                                   uint32_t kv_positions, uint32_t sequences = 1);
 
 uint64_t total_bytes(const std::vector<MemoryItem>& items);
 

@@ -70,6 +70,7 @@ class CompiledExecutable : public Executable {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
     TYTO_ASSERT(buffers_[slot] != nullptr);
     transfers_.bind(slot, buffers_[slot]);
+    if (run_) guarded(dispatcher_.where(), [&] { run_.set_arg(int{slot}, buffers_[slot]->bo); });
   }
 
   void submit(const Call& call) override {

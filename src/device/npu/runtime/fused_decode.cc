@@ -22,24 +22,26 @@ struct Window {
   DecodeWords words;
   xrt::bo instructions;
   xrt::run run;
+  std::shared_ptr<KvSlab> slab = {};  // that the run was given, shared with its Buffers
 };
 
 class FusedDecode : public Executable {
  public:
-  FusedDecode(NpuCore& core, const Program& program, std::span<const TensorView> weights,
-              std::shared_ptr<KvSlab> slab)
+  FusedDecode(NpuCore& core, const Program& program, std::span<const TensorView> weights)
       : core_(core),
         program_(with_weights(program, kPackedType)),
         where_(core.name() + ": " + program.name),
         layout_(q4nx_layout(core.kernels.dims, core.kernels.windows.back())),
-        slab_(std::move(slab)),
         transfers_(program_),
         views_(weights.begin(), weights.end()),
         buffers_(program.slots.size()) {}
 
   void bind(uint16_t slot, const Buffer& buffer) override {
+    const bool is_first = buffers_[slot] == nullptr;
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
     TYTO_ASSERT(buffers_[slot] != nullptr);
+    if (buffers_[slot]->slab) slab_ = buffers_[slot]->slab;
+    if (!is_first) return;
     transfers_.bind(slot, buffers_[slot]);
     if (++bound_ == bound_slots(program_)) guarded(where_, [&] { set_up(); });
   }
@@ -53,6 +55,7 @@ class FusedDecode : public Executable {
       slab_->live = call.only.position;
       slab_->lay_out(window.positions);
       slab_->live = length;
+      give_slab(window);
       rope_row_->refresh(1);
       patch(window, length);
       current_ = &window;
@@ -89,6 +92,7 @@ class FusedDecode : public Executable {
 
   void set_up() {
     weights_ = core_.allocate(layout_.weight_elements * 2, "packed weights");
+    core_.count_as_pinned_by(pinned_, weights_.size());
     {
       SetupTimer timer(core_.env.trace, kLayoutPhase);
       pack_weights();
@@ -124,7 +128,13 @@ class FusedDecode : public Executable {
     run.set_arg(4, weights_);
     run.set_arg(5, norms_);
     run.set_arg(6, activation(Role::logits)->bo);
-    run.set_arg(7, slab_->bo);
+  }
+
+  // Sequences take turns: each has a slab of its own.
+  void give_slab(Window& window) {
+    if (window.slab == slab_) return;
+    window.run.set_arg(7, slab_->bo);
+    window.slab = slab_;
   }
 
   void pack_weights() {
@@ -164,6 +174,7 @@ class FusedDecode : public Executable {
   // Both norms of every layer, the rotation row of the position, the final norm.
   void pack_norms() {
     norms_ = core_.allocate(layout_.norm_elements * 2, "norms");
+    core_.count_as_pinned_by(pinned_, norms_.size());
     const std::span<uint16_t> memory(norms_.map<uint16_t*>(), layout_.norm_elements);
     const AirDims& dims = core_.kernels.dims;
     const auto place = [&](const WeightSource& norm, uint64_t offset) {
@@ -204,12 +215,13 @@ class FusedDecode : public Executable {
   const Program program_;
   const std::string where_;
   const Q4nxLayout layout_;
-  std::shared_ptr<KvSlab> slab_;  // shared with the device, which syncs it for the host
+  std::shared_ptr<KvSlab> slab_;  // of the next call's sequence, shared with its Buffers
   Transfers transfers_;
   const std::vector<TensorView> views_;              // [slots], of weights
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   size_t bound_ = 0;
   xrt::bo weights_, norms_;
+  PinnedBytes pinned_;
   std::shared_ptr<Expansion> rope_row_;
   std::vector<Window> windows_;  // ascending
   Window* current_ = nullptr;
@@ -225,6 +237,7 @@ std::shared_ptr<KvSlab> make_kv_slab(NpuCore& core) {
   slab->dims = core.kernels.dims;
   slab->most = slab->window = core.kernels.windows.back();
   slab->bo = core.allocate(q4nx_layout(slab->dims, slab->most).kv_elements * 2, "KV cache");
+  core.count_as_pinned_by(slab->pinned, slab->bo.size());
   std::memset(slab->bo.map<std::byte*>(), 0, slab->bo.size());
   guarded(core.name(), [&] { slab->bo.sync(XCL_BO_SYNC_BO_TO_DEVICE); });
   return slab;
@@ -247,9 +260,8 @@ void KvSlab::sync_live(xclBOSyncDirection direction) {
 }
 
 std::unique_ptr<Executable> make_fused_decode(NpuCore& core, const Program& program,
-                                              std::span<const TensorView> weights,
-                                              std::shared_ptr<KvSlab> slab) {
-  return std::make_unique<FusedDecode>(core, program, weights, std::move(slab));
+                                              std::span<const TensorView> weights) {
+  return std::make_unique<FusedDecode>(core, program, weights);
 }
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

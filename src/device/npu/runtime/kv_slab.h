@@ -1,5 +1,5 @@
-// The KV caches of all layers in one buffer, as the single-dispatch decode has them. Included only
-// by files that are compiled once per provider of the XRT names.
+// The KV caches of all layers of one sequence in one buffer, as the single-dispatch decode has
+// them. Included only by files that are compiled once per provider of the XRT names.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@ namespace tyto::TYTO_XRT_PROVIDER {
 
 struct KvSlab {
   xrt::bo bo;
+  PinnedBytes pinned;
   AirDims dims;
   uint32_t most = 0;    // positions the host's programs lay it out for: the largest window
   uint32_t window = 0;  // positions it is laid out for now
@@ -25,7 +26,6 @@ struct KvSlab {
 std::shared_ptr<KvSlab> make_kv_slab(NpuCore& core);
 
 std::unique_ptr<Executable> make_fused_decode(NpuCore& core, const Program& program,
-                                              std::span<const TensorView> weights,
-                                              std::shared_ptr<KvSlab> slab);
+                                              std::span<const TensorView> weights);
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

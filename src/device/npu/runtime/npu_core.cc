@@ -248,8 +248,7 @@ std::shared_ptr<Int8Weight> NpuCore::int8_weight(const WeightSource& source) {
   } else if (!place_codes(source, *made)) {
     return nullptr;
   }
-  made->pinned_total = pinned_;
-  made->pinned = *pinned_ - pinned_before;
+  count_as_pinned_by(made->pinned, *pinned_ - pinned_before);
   entry = made;
   return made;
 }

@@ -52,6 +52,19 @@ struct NpuContext {
   bool failed = false;  // a dispatch did not complete: the next load makes a new context
 };
 
+// Bytes that count as pinned while their owner lives.
+struct PinnedBytes {
+  std::shared_ptr<uint64_t> total = nullptr;  // shared with the core
+  uint64_t bytes = 0;
+
+  PinnedBytes() = default;
+  ~PinnedBytes() {
+    if (total) *total -= bytes;
+  }
+  PinnedBytes(const PinnedBytes&) = delete;
+  PinnedBytes& operator=(const PinnedBytes&) = delete;
+};
+
 // A weight as int8 kernels take it: a matrix in eight bits, or a vector, which programs take as a
 // norm's, in bf16.
 struct Int8Weight {
@@ -62,13 +75,7 @@ struct Int8Weight {
   // [tiles][extent.padded_k]: the sum of each tile's rows, by which products of GEMM images are
   // checked.
   std::vector<int32_t> tile_sums;
-  // What it has pinned, given back with it: a program that loads one model after the other.
-  std::shared_ptr<uint64_t> pinned_total;
-  uint64_t pinned = 0;
-
-  ~Int8Weight() {
-    if (pinned_total) *pinned_total -= pinned;
-  }
+  PinnedBytes pinned;  // given back with it: a program may load one model after the other
 };
 
 // Rows for int8 GEMMs. A tile is multiplied whole: rows that a call does not use are zero.
@@ -78,18 +85,17 @@ struct ActivationCodes {
   uint64_t rows_used = 0;  // by the last call
 };
 
+struct KvSlab;
+
 // Behind a Buffer's handle.
 struct NpuBuffer {
   xrt::bo bo;
   size_t offset = 0;  // of the slot's first byte in `bo`
   std::byte* host = nullptr;
-  uint64_t version = 0;                              // counts uploads
-  std::shared_ptr<uint64_t> pinned_total = nullptr;  // what it has pinned is given back with it
-  uint64_t pinned = 0;
+  uint64_t version = 0;                    // counts uploads
+  std::shared_ptr<KvSlab> slab = nullptr;  // of a cache that lies in one, shared by all that do
+  PinnedBytes pinned;
 
-  ~NpuBuffer() {
-    if (pinned_total) *pinned_total -= pinned;
-  }
   void sync(Sync direction, size_t first, size_t bytes);
 };
 
@@ -153,10 +159,10 @@ class NpuCore {
   std::shared_ptr<NpuContext> compiled(ProgramSet& set);
 
   uint64_t pinned_bytes() const { return *pinned_; }
-  // From now on `bytes` that were allocated count as the buffer's.
-  void count_as_pinned_by(NpuBuffer& buffer, uint64_t bytes) {
-    buffer.pinned_total = pinned_;
-    buffer.pinned = bytes;
+  // From now on `bytes` more that were allocated count as the owner's.
+  void count_as_pinned_by(PinnedBytes& owner, uint64_t bytes) {
+    owner.total = pinned_;
+    owner.bytes += bytes;
   }
 
   DeviceEnv env;
@@ -179,7 +185,7 @@ class NpuCore {
   std::map<std::pair<uint32_t, uint64_t>, std::shared_ptr<ActivationCodes>> activation_codes_;
   std::shared_ptr<ProgramSet> open_set_;  // shared with its executables
   std::map<const std::byte*, std::weak_ptr<Int8Weight>> int8_weights_;  // by the tensor's address
-  std::shared_ptr<uint64_t> pinned_ = std::make_shared<uint64_t>(0);    // shared with Int8Weights
+  std::shared_ptr<uint64_t> pinned_ = std::make_shared<uint64_t>(0);    // shared with PinnedBytes
 };
 
 // The program with its weights in the type that the device holds them in, which is what it moves.

@@ -35,9 +35,11 @@ class NpuDevice : public Device {
       for (const GemmSlot& slot : core_.kernels.gemm_slots)
         described.gemms.push_back({slot.k, slot.columns});
     if (env.model.layers == 0) return;
-    const std::vector<uint32_t>& windows = core_.kernels.windows;
-    check_memory(npu_memory(core_.kernels.dims, core_.settings.weights, env.fusion,
-                            windows.empty() ? 0 : windows.back()),
+    const uint32_t kv_positions = described.kv         ? core_.kernels.windows.back()
+                                  : compiles_attention ? env.model.context
+                                                       : 0;
+    check_memory(npu_memory(core_.kernels.dims, core_.settings.weights, env.fusion, kv_positions,
+                            env.sequences),
                  core_.kernels.pinned_limit, core_.name());
   }
 
@@ -57,10 +59,10 @@ class NpuDevice : public Device {
     return why_not_block(program, launch);
   }
 
-  Buffer alloc(const Slot& slot) override {
+  Buffer alloc(const Slot& slot, uint32_t sequence) override {
     auto buffer = std::make_shared<NpuBuffer>();
     if (slot.kind == SlotKind::kv && uses_slab())
-      place_in_slab(slot, *buffer);
+      place_in_slab(slot, sequence, *buffer);
     else
       place_alone(slot, *buffer);
     std::byte* const data = buffer->host;
@@ -72,7 +74,7 @@ class NpuDevice : public Device {
     if (core_.settings.weights == NpuWeights::int8 && !core_.fuses_int8()) return;
     const auto buffer = std::static_pointer_cast<NpuBuffer>(handle.handle);
     guarded(sync_where_, [&] {
-      if (slab_ && buffer->bo.address() == slab_->bo.address()) lay_out_for_host(direction);
+      if (buffer->slab) lay_out_for_host(*buffer->slab, direction);
       buffer->sync(direction, offset, bytes);
     });
   }
@@ -93,7 +95,7 @@ class NpuDevice : public Device {
                             air_program_for(program, first) && !air_problem(program, first);
       if (is_block) return make_air_executable(core_, program, weights);
       if (core_.settings.weights == NpuWeights::q4nx && has_attention(program))
-        return make_fused_decode(core_, program, weights, slab_);
+        return make_fused_decode(core_, program, weights);
       return make_compiled_executable(core_, program, weights);
     });
   }
@@ -168,25 +170,27 @@ class NpuDevice : public Device {
 
   // What the host gives is laid out for the largest window already; laying it out again would first
   // fetch the device's rows over the host's.
-  void lay_out_for_host(Sync direction) {
+  static void lay_out_for_host(KvSlab& slab, Sync direction) {
     if (direction == Sync::to_device)
-      slab_->window = slab_->most;
+      slab.window = slab.most;
     else
-      slab_->lay_out(slab_->most);
+      slab.lay_out(slab.most);
   }
 
   bool uses_slab() const {
     return core_.settings.weights == NpuWeights::q4nx && core_.env.fusion == Fusion::token;
   }
 
-  // The fused decode has one argument for the caches of all layers.
-  void place_in_slab(const Slot& slot, NpuBuffer& buffer) {
-    if (!slab_) slab_ = make_kv_slab(core_);
+  // The fused decode has one argument for the caches of all layers of a sequence.
+  void place_in_slab(const Slot& slot, uint32_t sequence, NpuBuffer& buffer) {
+    std::weak_ptr<KvSlab>& known = slabs_[sequence];
+    buffer.slab = known.lock();
+    if (!buffer.slab) known = buffer.slab = make_kv_slab(core_);
     const bool is_value = slot.role == Role::v_cache;
-    buffer.bo = slab_->bo;
+    buffer.bo = buffer.slab->bo;
     buffer.offset = (size_t{2} * slot.layer + is_value) * slot.bytes();
-    buffer.host = slab_->bo.map<std::byte*>() + buffer.offset;
-    TYTO_ASSERT(buffer.offset + slot.bytes() <= slab_->bo.size());
+    buffer.host = buffer.bo.map<std::byte*>() + buffer.offset;
+    TYTO_ASSERT(buffer.offset + slot.bytes() <= buffer.bo.size());
   }
 
   // Logits get room for what kernels write around them: the head's last partition is computed
@@ -203,7 +207,7 @@ class NpuDevice : public Device {
       }
     }
     buffer.bo = core_.allocate(bytes, "buffer " + slot.name);
-    core_.count_as_pinned_by(buffer, bytes);
+    core_.count_as_pinned_by(buffer.pinned, bytes);
     auto* memory = buffer.bo.map<std::byte*>();
     std::memset(memory, 0, bytes);
     guarded(core_.name(), [&] { buffer.bo.sync(XCL_BO_SYNC_BO_TO_DEVICE); });
@@ -213,7 +217,7 @@ class NpuDevice : public Device {
   DeviceLock lock_;
   NpuCore core_;
   const std::string sync_where_ = core_.name() + ": sync";
-  std::shared_ptr<KvSlab> slab_;  // shared with the fused decode that uses it
+  std::map<uint32_t, std::weak_ptr<KvSlab>> slabs_;  // by sequence; their Buffers own them
 };
 
 }  // namespace

@@ -1,12 +1,13 @@
-#include "llama/non_finite_logits.h"
+#include "llama/non_finite_results.h"
 
 #include "model/non_finite.h"
 
 namespace tyto {
 
-void fail_non_finite_logits(const Model& model, ErrorCode code, const std::string& who) {
+void fail_non_finite(std::string_view results, const Model& model, ErrorCode code,
+                     const std::string& who) {
   if (const auto weight = non_finite_weight(model)) throw *weight;
-  throw Error(code, who, "the logits are not finite, though all weights are",
+  throw Error(code, who, fmt::format("the {} are not finite, though all weights are", results),
               code == ErrorCode::device ? "see --on-npu-error"
                                         : "the weights are too large: a sum has overflowed");
 }

@@ -1,0 +1,203 @@
+// Requests on a device that takes one sequence at a time: turns between tokens, and what becomes of
+// everybody when it fails.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "device/vnpu/machine/control.h"
+#include "engine/scheduler.h"
+#include "support/npu_settings.h"
+#include "unit/engine/letters_world.h"
+
+namespace tyto {
+namespace {
+
+using testing_support::letters;
+using testing_support::random_model;
+using testing_support::RandomModel;
+
+const RandomModel& shared_model() {
+  static const RandomModel model = random_model(testing_support::small_config(), DType::bf16);
+  return model;
+}
+
+// A whole token in one dispatch, a cache in one piece for each sequence.
+struct NpuWorld {
+  NpuWorld(uint32_t sequences, NpuWeights weights, OnDeviceError on_error = OnDeviceError::retry) {
+    vxrt::reset();
+    NpuSettings npu;
+    npu.weights = weights;
+    const Model& model = shared_model().model;
+    const DeviceEnv env{pool,
+                        trace,
+                        Fusion::token,
+                        model_dims(model.config, 0),
+                        testing_support::settings_of(npu),
+                        sequences};
+    std::vector<Device*> order;
+    for (const char* name : {"vnpu", "cpu"}) {
+      devices.push_back(open_device(name, env));
+      order.push_back(devices.back().get());
+    }
+    PipelineOptions options{.forward = {}, .on_error = on_error};
+    options.forward.fusion = Fusion::token;
+    options.forward.sequences = sequences;
+    pipeline = std::make_unique<Pipeline>(model, order, options, trace);
+    prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool());
+    pipeline->reclaim = [this] { return prefixes->evict(); };
+    pipeline->on_caches_lost = [this] { prefixes->clear(); };
+  }
+  ~NpuWorld() {
+    prefixes->clear();
+    EXPECT_EQ(pipeline->kv_pool().in_use(), 0u);
+  }
+
+  Tokenizer tokenizer{letters(), "letters"};
+  ThreadPool pool{1};
+  Trace trace;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::unique_ptr<Pipeline> pipeline;
+  std::unique_ptr<PrefixCache> prefixes;
+};
+
+Request request(size_t which) {
+  Request made;
+  for (size_t i = 0; i < 5 + 3 * which; ++i)
+    made.prompt.push_back(static_cast<Token>((which * 13 + i * 7) % 61));
+  made.max_tokens = 8 + static_cast<uint32_t>(which);
+  made.ignore_eos = true;
+  return made;
+}
+
+std::vector<Token> alone(size_t which, NpuWeights weights) {
+  NpuWorld world(1, weights);
+  Sampler sampler(SamplerOptions{.temperature = 0});
+  return generate({world.tokenizer, *world.pipeline, world.trace}, sampler, request(which),
+                  [](std::string_view) { return true; })
+      .tokens;
+}
+
+struct Desk {
+  explicit Desk(NpuWorld& world)
+      : scheduler({world.tokenizer, *world.pipeline, world.trace, world.prefixes.get()}, {}) {}
+
+  Scheduler::Id add(size_t which) {
+    const Scheduler::Id id = scheduler.add(
+        request(which), {.temperature = 0},
+        [this, which](std::string_view) { return order.push_back(which), true; },
+        [this](Scheduler::Id done, Outcome outcome) { ended.emplace(done, std::move(outcome)); });
+    return id;
+  }
+  void run_to_the_end() {
+    for (int steps = 0; scheduler.step(); ++steps) ASSERT_LT(steps, 1000);
+  }
+
+  std::vector<size_t> order;  // whose each token was
+  std::map<Scheduler::Id, Outcome> ended;
+  Scheduler scheduler;
+};
+
+TEST(SchedulerTurns, RequestsTakeTurnsBetweenTokensAndGetWhatTheyGetAlone) {
+  for (const NpuWeights weights : {NpuWeights::bf16, NpuWeights::q4nx}) {
+    NpuWorld world(3, weights);
+    Desk desk(world);
+    std::vector<Scheduler::Id> ids;
+    for (size_t which = 0; which < 3; ++which) ids.push_back(desk.add(which));
+    desk.run_to_the_end();
+    for (size_t which = 0; which < 3; ++which) {
+      const Outcome& outcome = desk.ended.at(ids[which]);
+      ASSERT_FALSE(outcome.error) << outcome.error->what();
+      EXPECT_EQ(outcome.answer.tokens, alone(which, weights));
+      EXPECT_EQ(outcome.answer.receipt.recoveries, 0u);
+    }
+    // From the last one's first token to the first one's last each has one token of any three.
+    const auto begin = std::find(desk.order.begin(), desk.order.end(), 2u);
+    const auto end = std::find(desk.order.rbegin(), desk.order.rend(), 0u).base();
+    ASSERT_GT(end - begin, 6);
+    for (auto at = begin; at + 3 <= end; ++at) {
+      std::vector<size_t> three(at, at + 3);
+      std::sort(three.begin(), three.end());
+      EXPECT_EQ(three, (std::vector<size_t>{0, 1, 2}));
+    }
+  }
+}
+
+TEST(SchedulerTurns, CachesOfEndedRequestsAreGivenToNewOnes) {
+  NpuWorld world(2, NpuWeights::q4nx);
+  Desk desk(world);
+  std::vector<Scheduler::Id> ids;
+  for (size_t which = 0; which < 5; ++which) ids.push_back(desk.add(which));
+  desk.run_to_the_end();
+  EXPECT_EQ(world.prefixes->pages(), 2u);
+  EXPECT_GT(world.prefixes->counts().evictions, 0u);
+  for (size_t which = 0; which < 5; ++which) {
+    ASSERT_FALSE(desk.ended.at(ids[which]).error);
+    EXPECT_EQ(desk.ended.at(ids[which]).answer.tokens, alone(which, NpuWeights::q4nx));
+  }
+  // The last one's cache is still there, and is handed over.
+  const Scheduler::Id again = desk.add(4);
+  desk.run_to_the_end();
+  EXPECT_EQ(desk.ended.at(again).answer.receipt.cached_tokens, request(4).prompt.size() - 1);
+}
+
+// Dispatches of a step are those of the requests, in order: the second one's fails.
+TEST(SchedulerTurns, ADeviceErrorIsTheBusinessOfOneRequest) {
+  struct Case {
+    OnDeviceError policy;
+    bool is_refused;
+    const char* own;
+    const char* others;
+  };
+  for (const Case& each : {Case{OnDeviceError::fail, true, "new contexts",
+                                "in another request; run again on new contexts"},
+                           Case{OnDeviceError::retry, false, "; retried on new contexts",
+                                "in another request; run again on new contexts"},
+                           Case{OnDeviceError::cpu, false, "; finished on the cpu",
+                                "in another request; run again on the cpu"}}) {
+    NpuWorld world(3, NpuWeights::q4nx, each.policy);
+    Desk desk(world);
+    std::vector<Scheduler::Id> ids;
+    for (size_t which = 0; which < 3; ++which) ids.push_back(desk.add(which));
+    while (desk.order.size() < 9) desk.scheduler.step();
+    vxrt::inject(vxrt::parse_fault("error@2"));
+    desk.run_to_the_end();
+    ids.push_back(desk.add(3));
+    desk.run_to_the_end();
+    for (size_t which = 0; which < 4; ++which) {
+      const Outcome& outcome = desk.ended.at(ids[which]);
+      const Receipt& receipt = outcome.answer.receipt;
+      const bool is_hit = which == 1, is_refused = is_hit && each.is_refused;
+      const bool is_later = which == 3;
+      ASSERT_EQ(outcome.error.has_value(), is_refused) << which;
+      EXPECT_EQ(receipt.recoveries, is_refused || is_later ? 0u : 1u) << which;
+      const std::string words = is_hit ? each.own : each.others;
+      const bool is_told = std::any_of(
+          receipt.fallbacks.begin(), receipt.fallbacks.end(),
+          [&](const std::string& line) { return line.find(words) != std::string::npos; });
+      EXPECT_EQ(is_told, !is_refused && !is_later) << which;
+      if (is_refused || each.policy == OnDeviceError::cpu) continue;
+      EXPECT_EQ(outcome.answer.tokens, alone(which, NpuWeights::q4nx)) << which;
+    }
+  }
+}
+
+TEST(SchedulerTurns, ADeviceThatStaysBrokenEndsRequestsAndNotTheScheduler) {
+  NpuWorld world(2, NpuWeights::q4nx);
+  Desk desk(world);
+  const Scheduler::Id first = desk.add(0), second = desk.add(1);
+  while (desk.order.size() < 4) desk.scheduler.step();
+  vxrt::inject(vxrt::parse_fault("slowx1e9"));
+  desk.run_to_the_end();
+  EXPECT_TRUE(desk.ended.at(first).error && desk.ended.at(second).error);
+  vxrt::inject(vxrt::parse_fault("oom@1"));  // it cannot be made anew
+  const Scheduler::Id third = desk.add(2);
+  desk.run_to_the_end();
+  EXPECT_TRUE(desk.ended.at(third).error);
+  const Scheduler::Id fourth = desk.add(2);
+  desk.run_to_the_end();
+  EXPECT_FALSE(desk.ended.at(fourth).error);
+}
+
+}  // namespace
+}  // namespace tyto
