@@ -1,0 +1,115 @@
+// The server's endpoints. Whatever goes wrong is a ServerError whose message is a sentence for the reader.
+
+const BASE = new URL("..", import.meta.url);
+const KEY = "tyto.key";
+const LONGEST_SILENCE_MS = 600_000;  // of a stream: a long prompt on a slow device says nothing for minutes
+
+export class ServerError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export function address(path) {
+  return new URL(path.replace(/^\//, ""), BASE).href;
+}
+
+// For this tab alone: it is gone when the tab is.
+export function setKey(key) {
+  sessionStorage.setItem(KEY, key);
+}
+
+export function hasKey() {
+  return Boolean(sessionStorage.getItem(KEY));
+}
+
+function headers() {
+  const key = sessionStorage.getItem(KEY);
+  return key ? { authorization: `Bearer ${key}` } : {};
+}
+
+async function explain(response) {
+  let message = "";
+  try {
+    message = (await response.json()).error.message;
+  } catch {
+    // A proxy's page, say.
+  }
+  if (response.status === 401) return message || "The server asks for an API key.";
+  const wait = response.headers.get("retry-after");
+  const again = wait ? ` Try again in ${wait} s.` : "";
+  return (message || `The server answered ${response.status} ${response.statusText}.`) + again;
+}
+
+async function request(path, options) {
+  let response;
+  try {
+    response = await fetch(address(path), { cache: "no-store", ...options, headers: { ...headers(), ...options.headers } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    if (error.name === "TimeoutError") throw new ServerError(0, "The server did not answer in time.");
+    throw new ServerError(0, "The server cannot be reached. Is tyto serve still running?");
+  }
+  if (response.ok) return response;
+  const error = new ServerError(response.status, await explain(response));
+  if (response.status === 401) dispatchEvent(new CustomEvent("tyto-key-needed"));
+  throw error;
+}
+
+export async function getJson(path, timeoutMs = 20_000) {
+  return (await request(path, { signal: AbortSignal.timeout(timeoutMs) })).json();
+}
+
+export async function getText(path, timeoutMs = 20_000) {
+  return (await request(path, { signal: AbortSignal.timeout(timeoutMs) })).text();
+}
+
+// Events of a streamed answer, parsed, until [DONE].
+export async function* stream(path, body, abort) {
+  let timer;
+  const expectMore = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => abort.abort(new ServerError(0, "The server has been silent for ten minutes.")), LONGEST_SILENCE_MS);
+  };
+  try {
+    expectMore();
+    const response = await request(path, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+      signal: abort.signal,
+    });
+    for await (const data of eventsOf(response.body, expectMore)) {
+      if (data === "[DONE]") return;
+      const event = JSON.parse(data);
+      if (event.error) throw new ServerError(event.error.code ?? 0, event.error.message ?? "The server broke the answer off.");
+      yield event;
+    }
+    throw new ServerError(0, "The connection broke off before the answer was complete.");
+  } catch (error) {
+    if (abort.signal.aborted || error instanceof ServerError) throw error;
+    throw new ServerError(0, "The connection broke off before the answer was complete.");
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+// The data of each server-sent event.
+async function* eventsOf(bytes, onPiece) {
+  const reader = bytes.pipeThrough(new TextDecoderStream()).getReader();
+  let line = "", data = [];
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    onPiece();
+    const lines = (line + value).split("\n");
+    line = lines.pop();
+    for (const ended of lines.map((text) => text.replace(/\r$/, ""))) {
+      if (ended.startsWith("data:")) data.push(ended.slice(5).trimStart());
+      if (ended !== "" || data.length === 0) continue;
+      yield data.join("\n");
+      data = [];
+    }
+  }
+}

@@ -1,0 +1,91 @@
+// Beside an answer: where its time went, live while it streams, and what the receipt says once it is there.
+
+import { getJson } from "./api.mjs";
+import { h, onceAFrame } from "./dom.mjs";
+import { laneDrawing, ratePlot } from "./figures.mjs";
+import { RateSeries, badgesOf, clockOf, figuresOf, lanesOf, middleToken } from "./measurements.mjs";
+
+export function badgeElements(receipt) {
+  return badgesOf(receipt).map(({ kind, text, why }) => h("span", { class: `badge ${kind}`, title: why }, text));
+}
+
+export class ProfilePanel {
+  constructor() {
+    this.measured = { id: null, ttftMs: null, timings: null, points: [], receipt: null };
+    this.series = new RateSeries();
+    this.badges = h("p", { class: "badges" });
+    this.figures = h("dl", { class: "figures" });
+    this.plot = h("div", { class: "plot" });
+    this.notes = h("div", { class: "notes" });
+    this.lanes = h("div", { class: "lanes" });
+    this.element = h("aside", { class: "profile", "aria-label": "Where the time went", "aria-live": "off" },
+      this.badges, this.figures, this.plot, this.lanes, this.notes);
+    this.drawSoon = onceAFrame(() => this.draw());
+  }
+
+  // One that was measured earlier and kept with the conversation.
+  static of(measured) {
+    const panel = new ProfilePanel();
+    panel.measured = measured;
+    panel.draw();
+    return panel;
+  }
+
+  firstToken(ttftMs) {
+    this.measured.ttftMs = ttftMs;
+    this.drawSoon();
+  }
+
+  timings(timings) {
+    this.measured.timings = timings;
+    this.series.add(timings);
+    this.measured.points = this.series.points;
+    this.drawSoon();
+  }
+
+  // The hashes of loaded images are long, and are in the receipt that the server keeps.
+  receipt(id, receipt) {
+    this.measured.id = id;
+    this.measured.receipt = { ...receipt, hashes: undefined };
+    this.draw();
+  }
+
+  draw() {
+    const { receipt, points } = this.measured;
+    const refused = receipt?.plausibility?.verdict === "refused";
+    const clock = clockOf(receipt);
+    this.badges.replaceChildren(...(receipt ? badgeElements(receipt) : []));
+    this.figures.replaceChildren(...figuresOf(this.measured, receipt).map(({ name, value, clock: whose }) =>
+      h("div", { class: whose === "modelled" ? "modelled" : null }, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "whose" }, whose))));
+    this.plot.replaceChildren(...(refused || points.length < 2 ? [] : [ratePlot(points, clock), h("p", { class: "caption" }, `Tokens/s, ${clock}`)]));
+    this.notes.replaceChildren(...(receipt ? this.notesOf(receipt) : []));
+  }
+
+  notesOf(receipt) {
+    const notes = [];
+    if (receipt.plausibility?.verdict === "refused")
+      notes.push(h("p", { class: "alarm" }, `No speed is shown: ${receipt.plausibility.reasons.join("; ")}.`));
+    if (receipt.timing.clock === "simulation")
+      notes.push(h("p", {}, "The virtual device is simulated here: wall time is the simulation's, and no device's speed."));
+    if (receipt.fallbacks.length)
+      notes.push(h("details", {}, h("summary", {}, `${receipt.fallbacks.length} kinds of steps not on the device`),
+        h("ul", {}, receipt.fallbacks.map((line) => h("li", {}, line)))));
+    if (this.measured.id) notes.push(h("p", {}, h("a", { href: `#requests/${encodeURIComponent(this.measured.id)}` }, "Receipt and dataflow")));
+    return notes;
+  }
+
+  // The recording of the request, if there is one: the server records one request at a time.
+  async loadLanes() {
+    let profile;
+    try {
+      profile = await getJson(`v1/receipts/${encodeURIComponent(this.measured.id)}/profile.json`);
+    } catch {
+      return;
+    }
+    const token = middleToken(profile);
+    const drawings = [["The whole request", lanesOf(profile)]];
+    if (token !== null) drawings.push([`Token ${token}, alone`, lanesOf(profile, token)]);
+    this.lanes.replaceChildren(...drawings.filter(([, lanes]) => lanes.lanes.length > 0).flatMap(([title, lanes]) =>
+      [h("h3", {}, title), laneDrawing(lanes, `${title}: what each device did over time`)]));
+  }
+}
