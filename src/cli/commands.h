@@ -26,6 +26,7 @@ void define_verify(CommandLine& command);
 void define_diagnose(CommandLine& command);
 void define_devices(CommandLine& command);
 void define_plan(CommandLine& command);
+void define_serve(CommandLine& command);
 void define_kernels(CommandLine& command);
 void define_compile(CommandLine& command);
 

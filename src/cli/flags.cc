@@ -113,6 +113,14 @@ void check_device_flags(const EngineFlags& flags) {
           fmt::format("it is for --device {}", fmt::join(flag.rules.devices, " and --device ")));
 }
 
+OnDeviceError on_error(const EngineFlags& flags) {
+  const std::string name = flags.on_npu_error.value_or("retry");
+  if (name == "cpu") return OnDeviceError::cpu;
+  return name == "fail" ? OnDeviceError::fail : OnDeviceError::retry;
+}
+
+}  // namespace
+
 uint64_t parse_size(const std::string& text, const std::string& flag) {
   uint64_t value = 0;
   const char* const end = text.data() + text.size();
@@ -124,14 +132,6 @@ uint64_t parse_size(const std::string& text, const std::string& flag) {
     throw Error(ErrorCode::usage, flag + " " + text, "expected a size like 512M or 4G");
   return value << shift;
 }
-
-OnDeviceError on_error(const EngineFlags& flags) {
-  const std::string name = flags.on_npu_error.value_or("retry");
-  if (name == "cpu") return OnDeviceError::cpu;
-  return name == "fail" ? OnDeviceError::fail : OnDeviceError::retry;
-}
-
-}  // namespace
 
 void add_model_flag(CommandLine& command, ModelFlags& flags) {
   command.add({{"-m,--model", &flags.model, "MODEL",

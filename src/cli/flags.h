@@ -74,6 +74,9 @@ struct ChatFlags {
 };
 void add_chat_flags(CommandLine& command, ChatFlags& flags);
 
+// "512M" -> bytes; anything else is a usage Error naming the flag.
+uint64_t parse_size(const std::string& text, const std::string& flag);
+
 // "1,2,3" -> {1, 2, 3}, or with white space; anything else is a usage Error naming the flag.
 std::vector<Token> parse_tokens(const std::string& text, const std::string& flag);
 

@@ -6,6 +6,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/plan.h"
 #include "cli/terminal.h"
 #include "model/model.h"
 #include "model/shapes.h"
@@ -65,7 +66,7 @@ std::vector<PlanRow> plan_rows(const PlanFlags& flags) {
   return rows;
 }
 
-void print_json(const std::vector<PlanRow>& rows) {
+std::string json_text(const std::vector<PlanRow>& rows) {
   ordered_json json = ordered_json::array();
   for (const PlanRow& row : rows)
     json.push_back({{"machine", row.machine},
@@ -84,7 +85,7 @@ void print_json(const std::vector<PlanRow>& rows) {
                     {"rel_error_p90", row.rel_error_p90},
                     {"note", row.note},
                     {"modelled", true}});
-  print(json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
 void print_table(const std::vector<PlanRow>& rows, const PlanFlags& flags) {
@@ -114,6 +115,17 @@ void print_table(const std::vector<PlanRow>& rows, const PlanFlags& flags) {
 
 }  // namespace
 
+std::string plan_json(const std::string& model) {
+  std::vector<PlanRow> rows;
+  for (const char* machine : {"strix", "strix-halo", "krackan"}) {
+    PlanFlags flags;
+    flags.model.model = model;
+    flags.machine = machine;
+    for (PlanRow& row : plan_rows(flags)) rows.push_back(std::move(row));
+  }
+  return json_text(rows);
+}
+
 void define_plan(CommandLine& command) {
   PlanFlags& flags = command.values<PlanFlags>();
   const Rules shown{.shows_default = true};
@@ -138,7 +150,7 @@ void define_plan(CommandLine& command) {
       "Everything printed is modelled; docs/cost-model.md says from what, and how well.";
   command.run = [&flags] {
     const std::vector<PlanRow> rows = plan_rows(flags);
-    flags.json ? print_json(rows) : print_table(rows, flags);
+    flags.json ? print(json_text(rows)) : print_table(rows, flags);
   };
 }
 

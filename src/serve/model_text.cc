@@ -4,8 +4,14 @@
 
 #include "engine/engine.h"
 #include "tensor/dtype.h"
+#include "text/grammar/token_trie.h"
 
 namespace tyto {
+
+std::shared_ptr<const TokenTrie> ModelText::token_trie() const {
+  std::call_once(trie_made_, [&] { trie_ = std::make_shared<const TokenTrie>(*tokenizer); });
+  return trie_;
+}
 
 std::shared_ptr<const ModelText> text_of(const std::string& name, Engine& engine,
                                          const std::string& chat_template,

@@ -69,6 +69,7 @@ void ServedModel::add_choice(const std::shared_ptr<OpenCompletion>& completion, 
   const CompletionRequest& asked = completion->asked;
   try {
     Request request = asked.request;
+    if (asked.constraint) request.constraint = asked.constraint();
     SamplerOptions sampling = asked.sampling;
     sampling.seed += index;
     // The scheduler calls back from step() alone, when the choice is in the table.

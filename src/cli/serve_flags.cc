@@ -1,0 +1,173 @@
+#include "cli/serve_flags.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/command_line.h"
+#include "cli/evidence_flags.h"
+#include "serve/engine_thread.h"
+#include "serve/http/server.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint64_t kMostKeyBytes = 64 << 10;
+constexpr size_t kShortestKey = 8;  // shorter ones can be tried one after the other
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.") ||
+         host.starts_with("unix:");
+}
+
+// "NAME=PATH", or a path that is a name by its last part.
+ModelToServe named_model(const std::string& given) {
+  ModelToServe model;
+  const size_t equals = given.find('=');
+  const bool is_named = equals != std::string::npos && given.find('/') > equals;
+  model.engine.model = is_named ? given.substr(equals + 1) : given;
+  model.name = is_named ? given.substr(0, equals)
+                        : std::filesystem::path(given).lexically_normal().filename().string();
+  if (model.name.empty())  // a folder with a slash at its end
+    model.name = std::filesystem::path(given).parent_path().filename().string();
+  if (model.name.ends_with(".gguf")) model.name.resize(model.name.size() - 5);
+  if (model.name.empty() || model.engine.model.empty())
+    throw Error(ErrorCode::usage, "-m " + given, "expected MODEL or NAME=MODEL");
+  return model;
+}
+
+std::vector<Flag> network_flags(ServeFlags& flags) {
+  const Rules shown{.shows_default = true};
+  return {
+      {"--host", &flags.host, "ADDRESS", "where to listen; unix:PATH is a socket in a folder",
+       shown},
+      {"--port", &flags.port, "N", "0 takes a free one, and says which",
+       Rules{.range = Range{0, 65535}, .shows_default = true}},
+      {"--api-key", &flags.api_keys, "KEY",
+       "asked for with every request (better --api-key-file: others see command lines); "
+       "repeatable"},
+      {"--api-key-file", &flags.api_key_file, "FILE", "the same from a file, one key per line"},
+      {"--insecure", &flags.insecure, "let other machines ask without a key"},
+      {"--allow-host", &flags.allowed_hosts, "NAME",
+       "that clients may call this server by, beside its address; repeatable"},
+      {"--allow-origin", &flags.allowed_origins, "URL",
+       "whose pages may ask (CORS); repeatable, none without it"},
+      {"--connections", &flags.connections, "N", "open at once",
+       Rules{.range = Range{1, 1 << 20}, .shows_default = true}},
+      {"--max-body", &flags.max_body, "SIZE", "of one request", shown},
+      {"--workers", &flags.workers, "N", "threads that read requests and make prompts",
+       Rules{.range = Range{1, 256}, .shows_default = true}},
+  };
+}
+
+std::vector<Flag> request_flags(ServeFlags& flags) {
+  return {
+      {"--slots", &flags.slots, "N", "requests that run at once, of each model",
+       Rules{.range = Range{1, 256}, .shows_default = true}},
+      {"--queue", &flags.queue, "N", "requests that may wait; one more is told to come back (429)",
+       Rules{.range = Range{0, 1 << 20}, .shows_default = true}},
+      {"--timeout", &flags.timeout, "TIME", "most that one request may take; never: no limit",
+       Rules{.shows_default = true}},
+      {"--keep-alive", &flags.keep_alive, "TIME",
+       "unload a model that nobody has asked for so long, like 5m", Rules{.shows_default = true}},
+      {"--drain", &flags.drain, "TIME", "most that SIGTERM waits for answers that have begun",
+       Rules{.shows_default = true}},
+  };
+}
+
+}  // namespace
+
+void add_serve_flags(CommandLine& command, ServeFlags& flags) {
+  add_engine_flags(command, flags.engine);
+  command.remove("--model");  // of one model; ours takes several
+  command.add({{"-m,--model", &flags.models, "[NAME=]MODEL",
+                "GGUF file, checkpoint folder or cached repo id (default: the shipped model); "
+                "repeatable, the first answers requests that name none"},
+               {"--chat-template", &flags.chat_template, "NAME|FILE",
+                "named template or a Jinja file (default: each model's own)"},
+               sign_flag(flags.sign)});
+  command.add("Network", network_flags(flags));
+  command.add("Requests", request_flags(flags));
+}
+
+std::optional<std::chrono::milliseconds> parse_time(const std::string& text,
+                                                    const std::string& flag) {
+  if (text == "never") return std::nullopt;
+  uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const std::string unit(rest, end);
+  constexpr std::pair<const char*, uint64_t> kUnits[] = {
+      {"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}};
+  for (const auto& [name, factor] : kUnits)
+    if (error == std::errc() && unit == name && value > 0 && value <= 1'000'000)
+      return std::chrono::milliseconds(value * factor);
+  throw Error(ErrorCode::usage, flag + " " + text, "expected a time like 30s, 5m, 1h, or never");
+}
+
+std::vector<std::string> api_keys(const ServeFlags& flags) {
+  std::vector<std::string> keys = flags.api_keys;
+  if (!flags.api_key_file.empty()) {
+    std::istringstream lines(read_text_file(flags.api_key_file, kMostKeyBytes));
+    const size_t before = keys.size();
+    for (std::string line; std::getline(lines, line);) {
+      while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+      if (!line.empty()) keys.push_back(line);
+    }
+    if (keys.size() == before)
+      throw Error(ErrorCode::usage, "--api-key-file " + flags.api_key_file, "holds no key");
+  }
+  for (const std::string& key : keys)
+    if (key.size() < kShortestKey)
+      throw Error(ErrorCode::usage, "--api-key",
+                  fmt::format("a key of fewer than {} characters can be guessed", kShortestKey),
+                  "make one with: openssl rand -hex 24");
+  if (keys.empty() && !flags.insecure && !is_loopback(flags.host))
+    throw Error(ErrorCode::usage, "--host " + flags.host,
+                "anybody who reaches this machine could use it",
+                "give --api-key-file, or --insecure if that is meant");
+  if (flags.insecure && (!keys.empty() || is_loopback(flags.host)))
+    throw Error(ErrorCode::usage, "--insecure",
+                keys.empty() ? "has no effect on this machine's own address"
+                             : "has no effect together with a key");
+  return keys;
+}
+
+std::vector<ModelToServe> models_to_serve(const ServeFlags& flags) {
+  std::vector<std::string> given = flags.models;
+  if (given.empty()) given.push_back(model_or_shipped({}));
+  std::vector<ModelToServe> models;
+  std::set<std::string> names;
+  for (const std::string& each : given) {
+    ModelToServe model = named_model(each);
+    if (!names.insert(model.name).second)
+      throw Error(ErrorCode::usage, "-m " + each, "there are two models of this name",
+                  "give them names: -m NAME=MODEL");
+    EngineFlags engine = flags.engine;
+    engine.model.model = model.engine.model;
+    model.engine = engine_options(engine);
+    model.engine.pipeline.forward.sequences = flags.slots;
+    model.chat_template = flags.chat_template;
+    models.push_back(std::move(model));
+  }
+  return models;
+}
+
+http::ServerOptions server_options(const ServeFlags& flags) {
+  http::ServerOptions options;
+  options.host = flags.host;
+  options.port = static_cast<uint16_t>(flags.port);
+  options.workers = flags.workers;
+  options.api_keys = api_keys(flags);
+  options.allowed_hosts = flags.allowed_hosts;
+  options.allowed_origins = flags.allowed_origins;
+  options.most_connections = flags.connections;
+  options.most_body_bytes = parse_size(flags.max_body, "--max-body");
+  return options;
+}
+
+}  // namespace tyto
