@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/stop_strings.h"
@@ -11,8 +12,10 @@ namespace tyto {
 
 class TextStream {
  public:
-  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop)
-      : detokenizer_(tokenizer), stops_(stop) {}
+  // `shown`: special tokens that come out as text.
+  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop,
+             std::vector<Token> shown = {})
+      : detokenizer_(tokenizer, true, std::move(shown)), stops_(stop) {}
 
   // What can be shown now; the rest of a character, or what may become a stop string, waits.
   std::string push(Token token) { return stops_.push(detokenizer_.push(token)); }

@@ -1,6 +1,8 @@
 // Tokens to text: the decoding half of Tokenizer, and the Detokenizer that streams it.
 #include "text/tokenizer.h"
 
+#include <algorithm>
+
 #include "base/utf8.h"
 #include "text/byte_level.h"
 #include "text/tokenizer_tables.h"
@@ -78,7 +80,8 @@ std::string Tokenizer::decode(const std::vector<Token>& tokens, bool with_specia
 }
 
 std::string Detokenizer::push(Token token) {
-  if (tokenizer_.is_special(token)) return {};
+  const bool is_shown = std::find(shown_.begin(), shown_.end(), token) != shown_.end();
+  if (tokenizer_.is_special(token) && !is_shown) return {};
   pending_ += bytes_in_text(tokenizer_, token, at_start_);
   std::string text;
   take_complete(pending_, text);

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "text/vocabulary.h"
@@ -62,14 +63,17 @@ class Tokenizer {
 class Detokenizer {
  public:
   // `at_start`: the tokens begin a text, so that SentencePiece's dummy space is removed; false when
-  // they continue one that is shown already.
-  explicit Detokenizer(const Tokenizer& tokenizer, bool at_start = true)
-      : tokenizer_(tokenizer), at_start_(at_start) {}
+  // they continue one that is shown already. `shown` are special tokens that are not hidden: the
+  // markers of tool calls.
+  explicit Detokenizer(const Tokenizer& tokenizer, bool at_start = true,
+                       std::vector<Token> shown = {})
+      : tokenizer_(tokenizer), shown_(std::move(shown)), at_start_(at_start) {}
   std::string push(Token token);  // text that became complete, special tokens hidden
   std::string finish();           // what still waited, as U+FFFD
 
  private:
   const Tokenizer& tokenizer_;
+  std::vector<Token> shown_;
   std::string pending_;
   bool at_start_;
 };
