@@ -14,7 +14,7 @@ std::string text_of_parts(const Json& parts) {
     if (type.as_string() != "text")
       throw Error(ErrorCode::unsupported, type.path(),
                   fmt::format("{} is not supported", printable_name(type.as_string())),
-                  "this model reads text alone");
+                  "Tyto reads text alone");
     if (index > 0) text += '\n';
     text += part.at("text").as_string();
   });

@@ -18,13 +18,18 @@ void run(std::string_view input) {
   options.bos_token = "<s>";
   options.eos_token = "</s>";
   options.date = "2025-01-31";
+  options.tools = Json::parse(R"([{"type": "function", "function": {"name": "f"}}])", "tools");
   try {
     const ChatTemplate parsed(source, "input");
     for (const bool generation : {true, false}) {
       options.add_generation_prompt = generation;
       try {
-        parsed.render({{"system", "Be brief."}, {"user", content}, {"assistant", content}},
-                      options);
+        parsed.render(
+            {{"system", "Be brief."},
+             {"user", content},
+             {.role = "assistant", .content = content, .tool_calls = {{"", "f", content}}},
+             {.role = "tool", .content = content}},
+            options);
       } catch (const Error&) {
       }
     }
