@@ -1,7 +1,5 @@
 #include "text/reasoning.h"
 
-#include <algorithm>
-
 namespace tyto {
 namespace {
 
@@ -11,11 +9,6 @@ constexpr std::string_view kSpaces = " \t\r\n";
 
 bool is_space(char c) {
   return kSpaces.find(c) != kSpaces.npos;
-}
-
-// What stands behind the white space that a text begins with.
-std::string_view without_spaces(std::string_view text) {
-  return text.substr(std::min(text.find_first_not_of(kSpaces), text.size()));
 }
 
 }  // namespace
@@ -28,9 +21,8 @@ ReasoningDelta ReasoningStream::push(std::string_view text) {
 
 ReasoningDelta ReasoningStream::finish() {
   ReasoningDelta delta;
-  const bool is_spaces = without_spaces(pending_).empty();
   if (state_ == State::begin) delta.content = pending_;
-  if (state_ == State::thought && !is_spaces) delta.reasoning = pending_;
+  if (state_ == State::thought && !marker_.empty()) think(delta);
   pending_.clear();
   return delta;
 }
@@ -45,37 +37,36 @@ void ReasoningStream::take(char c, ReasoningDelta& delta) {
 
 void ReasoningStream::take_begin(char c, ReasoningDelta& delta) {
   pending_ += c;
-  const std::string_view marker = without_spaces(pending_);
-  if (kOpen.starts_with(marker) && marker != kOpen) return;
-  if (marker == kOpen) {
-    state_ = State::thought;
-  } else {
-    delta.content += pending_;
-    state_ = State::content;
-  }
+  if (marker_.empty() && is_space(c)) return;
+  marker_ += c;
+  if (marker_ != kOpen && kOpen.starts_with(marker_)) return;
+  if (marker_ != kOpen) delta.content += pending_;
+  state_ = marker_ == kOpen ? State::thought : State::content;
   pending_.clear();
+  marker_.clear();
 }
 
 // A marker's first character is nowhere else in it: another one can only begin where this one ends.
 void ReasoningStream::take_thought(char c, ReasoningDelta& delta) {
-  const std::string_view marker = without_spaces(pending_);
-  const bool goes_on = kClose[marker.size()] == c;
-  if (goes_on && marker.size() + 1 == kClose.size()) {
-    pending_.clear();
+  const bool is_held = c == kClose[marker_.size()] || (marker_.empty() && is_space(c));
+  if (!is_held) think(delta);
+  pending_ += c;
+  if (!is_space(c)) marker_ += c;
+  if (marker_ == kClose) {
     state_ = State::between;
-    return;
-  }
-  if (!goes_on && (!marker.empty() || !is_space(c))) {
-    delta.reasoning += has_thought_ ? std::string_view(pending_) : marker;
-    has_thought_ = has_thought_ || !marker.empty();
     pending_.clear();
+    marker_.clear();
+  } else if (!kClose.starts_with(marker_)) {
+    think(delta);
   }
-  if (c == kClose.front() || is_space(c) || goes_on) {
-    pending_ += c;
-  } else {
-    delta.reasoning += c;
-    has_thought_ = true;
-  }
+}
+
+// What was held back is a thought, but for the white space before the first.
+void ReasoningStream::think(ReasoningDelta& delta) {
+  delta.reasoning += has_thought_ ? pending_ : marker_;
+  has_thought_ = has_thought_ || !marker_.empty();
+  pending_.clear();
+  marker_.clear();
 }
 
 bool prompt_opens_reasoning(std::string_view prompt) {

@@ -30,10 +30,12 @@ class ReasoningStream {
   void take(char c, ReasoningDelta& delta);
   void take_begin(char c, ReasoningDelta& delta);
   void take_thought(char c, ReasoningDelta& delta);
+  void think(ReasoningDelta& delta);
 
   State state_;
   bool has_thought_ = false;  // something other than white space
-  std::string pending_;       // white space, and what may become a marker
+  std::string pending_;       // white space, and what may become a marker ...
+  std::string marker_;        // ... without the white space
 };
 
 // Whether the model goes on thinking where the prompt ends.

@@ -89,15 +89,18 @@ AnswerDelta ToolCallStream::push(std::string_view text) {
 
 AnswerDelta ToolCallStream::finish() {
   AnswerDelta delta;
-  const bool is_spaces = pending_.find_first_not_of(kSpaces) == pending_.npos;
-  const bool ends_call =
-      state_ == State::call
-          ? has_begun_
-          : is_after_call_ && certain_ == 0 &&
-                (is_spaces || (state_ == State::lead && syntax_.close.starts_with(marker_)));
-  if (!ends_call) say(pending_, delta);
+  if (!pending_belongs_to_call()) say(pending_, delta);
   pending_.clear();
   return delta;
+}
+
+// At the end of an answer: behind a call there may be white space, and while it is not closed
+// also separators and a part of `close`.
+bool ToolCallStream::pending_belongs_to_call() const {
+  if (state_ == State::call) return has_begun_;
+  if (!is_after_call_ || certain_ > 0) return false;
+  if (state_ == State::lead) return syntax_.close.starts_with(marker_);
+  return pending_.find_first_not_of(kSpaces) == pending_.npos;
 }
 
 bool ToolCallStream::take(char c, AnswerDelta& delta) {
@@ -109,23 +112,23 @@ bool ToolCallStream::take(char c, AnswerDelta& delta) {
 // Holds white space back, and what may become a marker behind it. A marker's first character is
 // nowhere else in it, so that another one can only begin where this one ends.
 bool ToolCallStream::take_content(char c, AnswerDelta& delta) {
-  const size_t begin = std::min(pending_.find_first_not_of(kSpaces), pending_.size());
-  std::string_view marker = std::string_view(pending_).substr(begin);
-  const bool goes_on = syntax_.open[marker.size()] == c;
-  const bool is_space = marker.empty() && is_in(kSpaces, c);
-  if (!goes_on && !is_space) {
+  const bool is_space = is_in(kSpaces, c);
+  const bool is_held = c == syntax_.open[marker_.size()] || (is_space && marker_.empty());
+  if (!is_held) {
     say(pending_, delta);
     pending_.clear();
-    marker = {};
-    if (c != syntax_.open.front() && !is_in(kSpaces, c)) {
+    marker_.clear();
+    if (c != syntax_.open.front() && !is_space) {
       say({&c, 1}, delta);
       return true;
     }
   }
   pending_ += c;
-  if (goes_on && marker.size() + 1 == syntax_.open.size()) {
-    state_ = State::lead;
+  if (!is_space) marker_ += c;
+  if (marker_ == syntax_.open) {
+    marker_.clear();
     certain_ = pending_.size();
+    state_ = State::lead;
   }
   return true;
 }

@@ -77,6 +77,7 @@ class ToolCallStream {
   void add_arguments(std::string_view piece, AnswerDelta& delta);
   void end_call();
   std::string give_up(AnswerDelta& delta);
+  bool pending_belongs_to_call() const;
   void say(std::string_view text, AnswerDelta& delta);
   bool knows(const std::string& name) const;
 
@@ -87,7 +88,7 @@ class ToolCallStream {
   State state_;
   std::string pending_;         // taken, and neither shown nor a part of a call yet
   size_t certain_ = 0;          // of it: what is content if this becomes no call
-  std::string marker_;          // the part of one at the end of `pending_`, in the lead of a call
+  std::string marker_;          // the part of one at the end of `pending_`
   bool is_after_call_ = false;  // with nothing but white space and separators since
   bool has_begun_ = false;      // the call in `reader_` was announced
   ToolCallReader reader_;

@@ -218,6 +218,8 @@ TEST(ToolCallStream, LongTextsThatBecomeNoCall) {
   EXPECT_EQ(read(ToolFormat::hermes, {text}).content, text);
   text = "<tool_call>{\"x\": " + std::string(100'000, '[');
   EXPECT_EQ(read(ToolFormat::hermes, {text}).content, text);
+  text = std::string(1'000'000, '\n');
+  EXPECT_EQ(read(ToolFormat::hermes, {text}).content, text);
 }
 
 TEST(ToolMarkers, SpecialOnesAreShownWhereAskedFor) {
