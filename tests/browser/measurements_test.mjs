@@ -42,6 +42,8 @@ test("no number of a simulation is called measured", () => {
   assert.deepEqual(whose(figuresOf(seen, receipt()), "Tokens/s"), ["250 measured"]);
   assert.deepEqual(whose(figuresOf(seen, null), "Tokens/s"), ["1,100 wall time so far"]);
   assert.equal(clockOf(null), "wall time so far");
+  const simulation = { ttftMs: null, timings: { predicted_n: 11, simulation_predicted_ms: 10 } };
+  assert.deepEqual(whose(figuresOf(simulation, null), "Tokens/s"), ["1,000 simulation's wall time"]);
 });
 
 test("a refused speed is nowhere", () => {

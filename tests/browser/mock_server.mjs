@@ -136,18 +136,24 @@ class Mock {
     const event = (data) => response.write(`data: ${JSON.stringify({ id, object: "chat.completion.chunk", model: body.model, ...data })}\n\n`);
     const pieces = (ANSWERS[word] ?? STORY).match(/[^]{1,7}/g);
     for (let index = 0; index < pieces.length && !isGone; ++index) {
-      const predicted = (index + 1) * 8;
       event({ choices: [{ index: 0, delta: { content: pieces[index] }, finish_reason: null }],
-        timings: { cache_n: 6, prompt_n: 8, prompt_ms: 12.5, predicted_n: index + 1, predicted_ms: predicted + Math.sin(index) * 2, predicted_per_second: 125 } });
+        timings: timings(from.receipt, index + 1, index * 8 + Math.sin(index) * 2) });
       if (word === "Break" && index === 3) return response.destroy();
       if (word === "Slow" || index % 64 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     }
     if (isGone) return;
     this.receipts.set(id, { model: body.model, ...from });
-    event({ choices: [{ index: 0, delta: {}, finish_reason: "stop" }] });
+    event({ choices: [{ index: 0, delta: {}, finish_reason: "stop" }], receipt: from.receipt });
     event({ choices: [], usage: { prompt_tokens: 14, completion_tokens: pieces.length }, receipt: from.receipt });
     response.end("data: [DONE]\n\n");
   }
+}
+
+// As the server names them: a simulation's time is not called a prediction's.
+function timings(receipt, tokens, ms) {
+  const counts = { cache_n: 6, prompt_n: 8, predicted_n: tokens };
+  if (receipt.virtual) return { ...counts, clock: "simulation wall time", simulation_prompt_ms: 12.5, simulation_predicted_ms: ms };
+  return { ...counts, prompt_ms: 12.5, predicted_ms: ms, predicted_per_second: tokens > 1 ? (tokens - 1) * 1000 / ms : null };
 }
 
 function send(response, type, body) {

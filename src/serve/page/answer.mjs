@@ -74,6 +74,7 @@ export class Answer {
     const began = performance.now();
     try {
       for await (const event of stream("v1/chat/completions", body, this.abort)) this.take(event, began);
+      if (this.panel.measured.id) this.panel.loadLanes();
     } catch (error) {
       if (error.name !== "AbortError") throw error;
       this.finish = "stopped";
@@ -90,10 +91,7 @@ export class Answer {
     if (content) this.text.push(content);
     if (choice?.finish_reason) this.finish = choice.finish_reason;
     if (event.timings) this.panel.timings(event.timings);
-    if (event.receipt) {
-      this.panel.receipt(event.id, event.receipt);
-      this.panel.loadLanes();
-    }
+    if (event.receipt) this.panel.receipt(event.id, event.receipt);
   }
 
   // What is kept of it.

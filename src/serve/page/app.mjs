@@ -9,6 +9,7 @@ import { machineView } from "./machine.mjs";
 import { requestsView } from "./requests.mjs";
 
 const THEMES = ["auto", "light", "dark"];
+const RETRY_MS = 3000;
 const main = document.getElementById("main");
 const drawerElement = document.getElementById("drawer");
 const drawerButton = document.getElementById("drawer-button");
@@ -18,7 +19,7 @@ const drawer = new Drawer(drawerElement, openConversation);
 const chat = new Chat((conversation) => drawer.show(conversation));
 
 function openConversation(conversation) {
-  chat.show(conversation ?? newConversation());
+  if (!conversation || conversation.id !== chat.conversation.id) chat.show(conversation ?? newConversation());
   drawer.show(chat.conversation);
   setDrawer(false);
   if (location.hash !== "#chat") location.hash = "#chat";
@@ -64,8 +65,10 @@ async function loadModels() {
     const [{ data }, props] = await Promise.all([getJson("v1/models"), getJson("props")]);
     chat.showModels(data.map((model) => model.id));
     chat.settings.showDefaults(props);
+    chat.warn("");
   } catch (error) {
-    chat.status.textContent = error.message;
+    chat.warn(error.message);
+    if (error.status === 0 || error.status === 503) setTimeout(loadModels, RETRY_MS);  // not there yet, or loading
   }
 }
 

@@ -1,9 +1,9 @@
 // The chat: a conversation's messages, the composer below them, and what can be done to each message.
 
 import { Answer, AnswerText } from "./answer.mjs";
-import { newConversation, promptOf, save } from "./conversations.mjs";
+import { isKept, newConversation, promptOf, save } from "./conversations.mjs";
 import { button, h } from "./dom.mjs";
-import { copyText } from "./markdown.mjs";
+import { copyButton } from "./markdown.mjs";
 import { ProfilePanel } from "./profile_panel.mjs";
 import { Settings } from "./settings.mjs";
 
@@ -20,6 +20,7 @@ export class Chat {
     this.answer = null;  // the one that streams in
     this.log = h("div", { class: "log", role: "log", "aria-label": "Conversation", "aria-live": "polite" });
     this.status = h("p", { class: "hidden-words", role: "status" });
+    this.notice = h("p", { class: "composer-notice", role: "alert", hidden: true });
     this.settings = new Settings((system) => this.setSystem(system));
     this.models = h("select", { "aria-label": "Model", class: "models" });
     this.input = h("textarea", {
@@ -30,8 +31,14 @@ export class Chat {
     this.scroller = h("div", { class: "chat-scroll", scroll: () => { this.isAtEnd = this.distanceToEnd() < 80; } }, this.log);
     this.element = h("section", { class: "chat", "aria-label": "Chat" }, this.scroller,
       h("div", { class: "composer" }, h("div", { class: "composer-box" }, this.input,
-        h("div", { class: "composer-row" }, this.models, this.settings.element, this.send)), this.status));
+        h("div", { class: "composer-row" }, this.models, this.settings.element, this.send)), this.notice, this.status));
     this.show(newConversation());
+  }
+
+  // A sentence below the composer; an empty one takes it away.
+  warn(words) {
+    this.notice.textContent = words;
+    this.notice.hidden = words === "";
   }
 
   showModels(names) {
@@ -58,7 +65,8 @@ export class Chat {
   }
 
   keep() {
-    if (!save(this.conversation)) this.status.textContent = "This browser has no room for more conversations: export and delete some.";
+    const hadRoom = save(this.conversation);
+    this.warn(hadRoom ? "" : "This browser has no room for more conversations: export and delete some.");
     this.onChange(this.conversation);
   }
 
@@ -78,7 +86,14 @@ export class Chat {
     if (content === "") return;
     this.input.value = "";
     this.grow();
-    this.conversation.messages.push({ role: "user", content });
+    this.say(content);
+  }
+
+  say(content) {
+    const { messages } = this.conversation;
+    messages.push({ role: "user", content });
+    this.log.querySelector(".welcome")?.remove();
+    this.log.append(this.userTurn(messages.at(-1), messages.length - 1));
     this.ask();
   }
 
@@ -86,46 +101,57 @@ export class Chat {
     this.answer?.stop();
   }
 
-  // Asks again with what was said up to the message, without it and what follows.
-  askAgain(index) {
+  // Forgets the message and what follows it.
+  cutTo(index) {
+    this.stop();
     this.conversation.messages.length = index;
-    this.ask();
+    while (this.log.children.length > index) this.log.lastChild.remove();
   }
 
   async ask() {
     const conversation = this.conversation;
     const answer = new Answer();
-    this.stop();
+    const pending = turn("assistant", [this.models.value], [answer.text.element], answer.panel.element);
     this.answer = answer;
     this.keep();
-    this.draw();
-    this.log.append(turn("assistant", [this.models.value], [answer.text.element], answer.panel.element));
+    this.log.append(pending);
     answer.text.element.setAttribute("aria-busy", "true");
     this.setBusy(true);
     this.scrollToEnd();
     const follow = setInterval(() => { if (this.isAtEnd) this.scrollToEnd(); }, 100);
+    let failure;
     try {
-      await answer.run({
-        model: this.models.value || undefined, messages: promptOf(conversation), stream: true,
-        stream_options: { include_usage: true }, timings_per_token: true, receipt: true, profile: true, ...this.settings.sampling(),
-      });
-      conversation.messages.push(answer.message());
+      await answer.run(this.requestOf(conversation));
     } catch (error) {
-      conversation.messages.push({ ...answer.message(), failure: error.message });
+      failure = error.message;
     }
     clearInterval(follow);
     answer.text.element.removeAttribute("aria-busy");
-    this.finished(conversation, answer);
+    this.finish(conversation, answer, pending, failure);
   }
 
-  finished(conversation, answer) {
-    const isShown = this.conversation === conversation;
-    if (save(conversation)) this.onChange(this.conversation);
+  requestOf(conversation) {
+    return {
+      model: this.models.value || undefined, messages: promptOf(conversation), stream: true,
+      stream_options: { include_usage: true }, timings_per_token: true, receipt: true, profile: true, ...this.settings.sampling(),
+    };
+  }
+
+  finish(conversation, answer, pending, failure) {
     if (this.answer === answer) {
       this.answer = null;
       this.setBusy(false);
     }
-    if (isShown && !this.answer) this.draw(answer);
+    const isShown = this.conversation === conversation;
+    const wasCut = isShown && !this.log.contains(pending);  // for another answer to the same question
+    const wasDeleted = !isShown && !isKept(conversation);
+    if (wasCut || wasDeleted) return;
+    const message = { ...answer.message(), ...(failure && { failure }) };
+    conversation.messages.push(message);
+    if (!isShown) return void save(conversation);
+    pending.replaceWith(this.answerTurn(message, conversation.messages.length - 1, answer));
+    this.keep();
+    if (this.isAtEnd) this.scrollToEnd();
   }
 
   setBusy(isBusy) {
@@ -134,13 +160,11 @@ export class Chat {
     this.status.textContent = isBusy ? "Answering." : "The answer is complete.";
   }
 
-  // The messages anew; `live` is the answer that has just ended, whose elements go on.
-  draw(live = null) {
+  draw() {
     const { messages } = this.conversation;
-    const last = messages.length - 1;
     this.log.replaceChildren(...messages.map((message, index) => message.role === "user"
       ? this.userTurn(message, index)
-      : this.answerTurn(message, index, index === last ? live : null)));
+      : this.answerTurn(message, index)));
     if (messages.length === 0) this.log.append(h("div", { class: "welcome" }, h("h1", {}, "What would you like to know?"),
       h("p", {}, "Beside each answer stands where its time went, and which device it came from.")));
   }
@@ -151,26 +175,27 @@ export class Chat {
     return turn("user", ["You", actions], [body]);
   }
 
-  answerTurn(message, index, live) {
+  // `live` is the answer that has just ended, whose elements go on.
+  answerTurn(message, index, live = null) {
     const text = live?.text ?? AnswerText.of(message);
     const panel = live?.panel ?? ProfilePanel.of(message.measured);
-    if (!live && message.measured.id && index === this.conversation.messages.length - 1) panel.loadLanes();
-    const copy = button("Copy", async () => { copy.textContent = await copyText(message.content) ? "Copied" : "Cannot copy"; }, { class: "quiet small" });
-    const again = button(message.failure ? "Try again" : "Regenerate", () => this.askAgain(index), { class: "quiet small" });
+    const again = button(message.failure ? "Try again" : "Regenerate", () => {
+      this.cutTo(index);
+      this.ask();
+    }, { class: "quiet small" });
     const note = message.failure ? h("p", { class: "failure", role: "alert" }, message.failure)
       : FINISHED[message.finish] ? h("p", { class: "note" }, FINISHED[message.finish]) : null;
-    return turn("assistant", [message.model ?? "Answer"], [text.element, note, h("div", { class: "actions" }, copy, again)], panel.element);
+    return turn("assistant", [message.model ?? "Answer"], [text.element, note, h("div", { class: "actions" }, copyButton(() => message.content), again)], panel.element);
   }
 
   edit(body, message, index) {
     const area = h("textarea", { class: "prompt", "aria-label": "Edit the message", rows: "3" });
     area.value = message.content;
-    const cancel = () => this.draw();
+    const cancel = () => body.replaceChildren(message.content);
     const again = () => {
       if (area.value.trim() === "") return;
-      this.conversation.messages.length = index;
-      this.conversation.messages.push({ role: "user", content: area.value.trim() });
-      this.ask();
+      this.cutTo(index);
+      this.say(area.value.trim());
     };
     area.addEventListener("keydown", (event) => {
       if (event.key === "Escape") { event.stopPropagation(); cancel(); }

@@ -34,6 +34,11 @@ export function save(conversation) {
   }
 }
 
+// Whether it was kept and not deleted since, in this tab or another.
+export function isKept(conversation) {
+  return localStorage.getItem(PREFIX + conversation.id) !== null;
+}
+
 export function remove(conversation) {
   localStorage.removeItem(PREFIX + conversation.id);
 }

@@ -96,10 +96,7 @@ function makeCode(block) {
   const code = h("code");
   const lines = new Grown(code, (line) => ({ node: document.createTextNode(line + "\n") }));
   const label = h("span", { class: "language" });
-  const copy = button("Copy", async () => {
-    copy.textContent = await copyText(block.lines.join("\n") + "\n") ? "Copied" : "Cannot copy";
-    setTimeout(() => { copy.textContent = "Copy"; }, 1500);
-  }, { class: "quiet small" });
+  const copy = copyButton(() => block.lines.join("\n") + "\n");
   const update = () => {
     label.textContent = block.language || "text";
     lines.show(block.lines);
@@ -108,13 +105,17 @@ function makeCode(block) {
   return { node: h("figure", { class: "code" }, h("figcaption", {}, label, copy), h("pre", { tabindex: "0" }, code)), update };
 }
 
-export async function copyText(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return false;  // not over plain http from another machine
-  }
+export function copyButton(textNow) {
+  const copy = button("Copy", async () => {
+    try {
+      await navigator.clipboard.writeText(textNow());
+      copy.textContent = "Copied";
+    } catch {
+      copy.textContent = "Cannot copy";  // browsers forbid it over plain http from another machine
+    }
+    setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+  }, { class: "quiet small" });
+  return copy;
 }
 
 function makeTable(table) {

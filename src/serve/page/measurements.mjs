@@ -22,9 +22,9 @@ function fallOf(receipt) {
   return "";
 }
 
-// What wall time means for this answer. Before the receipt is there nobody knows.
-export function clockOf(receipt) {
-  if (!receipt) return "wall time so far";
+// What wall time means for this answer. Before the receipt is there the stream's timings may tell.
+export function clockOf(receipt, timings = null) {
+  if (!receipt) return timings?.simulation_predicted_ms === undefined ? "wall time so far" : "simulation's wall time";
   if (receipt.plausibility?.verdict === "refused") return "refused";
   return receipt.timing.clock === "simulation" ? "simulation's wall time" : "measured";
 }
@@ -32,7 +32,7 @@ export function clockOf(receipt) {
 // Rows of name, value and whose time it is. `seen` is what this browser saw: ttftMs and the last timings.
 export function figuresOf(seen, receipt) {
   if (receipt?.plausibility?.verdict === "refused") return countsOf(seen, receipt);
-  const clock = clockOf(receipt);
+  const clock = clockOf(receipt, seen.timings);
   const rows = [];
   if (seen.ttftMs !== null) rows.push({ name: "TTFT", value: duration(seen.ttftMs), clock });
   const rate = receipt?.timing.decode_tok_s ?? rateOf(seen.timings);
@@ -45,8 +45,13 @@ export function figuresOf(seen, receipt) {
 }
 
 function rateOf(timings) {
-  if (!timings || timings.predicted_n < 2 || !(timings.predicted_ms > 0)) return 0;
-  return timings.predicted_per_second ?? timings.predicted_n * 1000 / timings.predicted_ms;
+  if (!timings || timings.predicted_n < 2 || !(decodeMs(timings) > 0)) return 0;
+  return timings.predicted_per_second ?? (timings.predicted_n - 1) * 1000 / decodeMs(timings);
+}
+
+// Since the first token, which comes out of the prefill. A simulation's time has a name of its own.
+function decodeMs(timings) {
+  return timings.predicted_ms ?? timings.simulation_predicted_ms;
 }
 
 function modelledOf(receipt) {
@@ -84,7 +89,7 @@ export class RateSeries {
   }
 
   add(timings) {
-    const { predicted_n: tokens, predicted_ms: ms } = timings;
+    const tokens = timings.predicted_n, ms = decodeMs(timings);
     this.last ??= { tokens, ms };
     if (tokens - this.last.tokens < this.stride || ms <= this.last.ms) return;
     this.points.push({ ms, rate: (tokens - this.last.tokens) * 1000 / (ms - this.last.ms) });

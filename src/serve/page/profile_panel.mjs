@@ -1,7 +1,7 @@
 // Beside an answer: where its time went, live while it streams, and what the receipt says once it is there.
 
 import { getJson } from "./api.mjs";
-import { h, onceAFrame } from "./dom.mjs";
+import { button, h, onceAFrame } from "./dom.mjs";
 import { laneDrawing, ratePlot } from "./figures.mjs";
 import { RateSeries, badgesOf, clockOf, figuresOf, lanesOf, middleToken } from "./measurements.mjs";
 
@@ -28,6 +28,7 @@ export class ProfilePanel {
     const panel = new ProfilePanel();
     panel.measured = measured;
     panel.draw();
+    if (measured.id) panel.offerLanes();
     return panel;
   }
 
@@ -51,9 +52,9 @@ export class ProfilePanel {
   }
 
   draw() {
-    const { receipt, points } = this.measured;
+    const { receipt, points, timings } = this.measured;
     const refused = receipt?.plausibility?.verdict === "refused";
-    const clock = clockOf(receipt);
+    const clock = clockOf(receipt, timings);
     this.badges.replaceChildren(...(receipt ? badgeElements(receipt) : []));
     this.figures.replaceChildren(...figuresOf(this.measured, receipt).map(({ name, value, clock: whose }) =>
       h("div", { class: whose === "modelled" ? "modelled" : null }, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "whose" }, whose))));
@@ -74,14 +75,22 @@ export class ProfilePanel {
     return notes;
   }
 
-  // The recording of the request, if there is one: the server records one request at a time.
+  // Lanes come with the recording, which the server keeps for a while. It records one request at a time.
   async loadLanes() {
-    let profile;
     try {
-      profile = await getJson(`v1/receipts/${encodeURIComponent(this.measured.id)}/profile.json`);
-    } catch {
-      return;
+      const profile = await getJson(`v1/receipts/${encodeURIComponent(this.measured.id)}/profile.json`);
+      this.drawLanes(profile);
+    } catch (error) {
+      const words = error.status === 404 ? "The server has no recording of this answer." : error.message;
+      this.lanes.replaceChildren(h("p", { class: "caption" }, words));
     }
+  }
+
+  offerLanes() {
+    this.lanes.replaceChildren(button("Show device lanes", () => this.loadLanes(), { class: "quiet small" }));
+  }
+
+  drawLanes(profile) {
     const token = middleToken(profile);
     const drawings = [["The whole request", lanesOf(profile)]];
     if (token !== null) drawings.push([`Token ${token}, alone`, lanesOf(profile, token)]);
