@@ -5,8 +5,8 @@ import { test } from "node:test";
 
 import { RateSeries, badgesOf, bytes, clockOf, duration, figuresOf, lanesOf, mergeBars, middleToken, number } from "../../src/serve/page/measurements.mjs";
 
-const CPU = { name: "cpu", virtual: false, host: true, submissions: 4, completions: 4 };
-const VNPU = { name: "vnpu", virtual: true, host: false, submissions: 6, completions: 6 };
+const CPU = { name: "cpu", tag: "CPU", virtual: false, host: true, submissions: 4, completions: 4 };
+const VNPU = { name: "vnpu", tag: "NPU", virtual: true, host: false, submissions: 6, completions: 6 };
 
 function receipt(changes = {}) {
   return {
@@ -75,7 +75,7 @@ const PROFILE = {
 test("lanes are the dispatches of each device", () => {
   const { span, lanes } = lanesOf(PROFILE);
   assert.deepEqual(span, [1, 9]);
-  assert.deepEqual(lanes.map((lane) => [lane.name, lane.modelled, lane.isHost, lane.bars.length]), [["vnpu", true, false, 3], ["cpu", false, true, 1]]);
+  assert.deepEqual(lanes.map((lane) => [lane.name, lane.tag, lane.modelled, lane.bars.length]), [["vnpu", "NPU", true, 3], ["cpu", "CPU", false, 1]]);
   assert.deepEqual(lanes[0].bars[0], { from: 1, to: 5, label: "o_ffn, layer 3" });
   assert.equal(middleToken(PROFILE), 2);
   assert.deepEqual(lanesOf(PROFILE, 2).lanes.map((lane) => lane.bars), [[{ from: 6, to: 8, label: "o_ffn, layer 3" }]]);

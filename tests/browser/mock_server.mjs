@@ -51,6 +51,8 @@ def lamp(fox):
 > And that was that.
 `;
 
+const MODELS = ["owlet", "virtual", "refused", "fallen"];
+
 const ANSWERS = {
   Hostile: HOSTILE,
   Think: "<think>\nThe fox is a *fox*.\n</think>\n\nIt is a fox.",
@@ -102,9 +104,14 @@ class Mock {
     const receipt = /^\/v1\/receipts\/([^/]+)(?:\/(.+))?$/.exec(path);
     if (receipt) return this.receipt(response, this.receipts.get(receipt[1]), receipt[2]);
     const values = {
-      "/v1/models": { object: "list", data: ["owlet", "virtual", "refused", "fallen"].map((id) => ({ id, object: "model", meta: { n_params: 11e6, size: 22555648, n_ctx: 2048 } })) },
-      "/props": { default_generation_settings: { n_ctx: 2048, params: { temperature: 0.7, top_k: 40, top_p: 0.9, min_p: 0, repeat_penalty: 1, seed: 4294967295, n_predict: -1 } }, total_slots: 8, build_info: "tyto 0.1.0" },
-      "/slots": [], "/doctor": this.data.doctor, "/plan": this.data.plan,
+      "/v1/models": { object: "list", data: MODELS.map((id) => ({ id, object: "model", meta: { weight_type: "bf16", n_params: 11e6, size: 22555648, n_ctx: 2048 } })) },
+      "/props": {
+        default_generation_settings: { n_ctx: 2048, params: { temperature: 0.699999988, top_k: 40, top_p: 0.899999976, min_p: 0, repeat_penalty: 1 } },
+        build_info: "tyto-0.1.0",
+        models: MODELS.map((name) => ({ name, loaded: true, failure: null, slots: 8, kv_pages: 64, kv_pages_in_use: 3, devices: this.data[name].receipt.devices.map((device) => ({ name: device.name, virtual: device.virtual })) })),
+      },
+      "/slots": [{ id: 7, model: "owlet", is_processing: true, prompt_tokens: 20, cached_tokens: 4, generated_tokens: 3, seconds: 0.25 }],
+      "/doctor": this.data.doctor, "/plan": this.data.plan,
       "/v1/receipts": { receipts: [...this.receipts].reverse().map(([id, { model, receipt: of }]) => ({ id, time: of.time, model, line: `executed on ${of.devices.map((device) => device.name).join("+")}`, badge: of.virtual ? "virtual" : "real" })) },
     };
     if (!(path in values)) return fail(response, 404, "There is no such address.");

@@ -121,7 +121,7 @@ test("a refused speed is not shown, and a fall is", { skip: isReal }, () => onPa
   assert.match(words, /refused/);
   assert.match(words, /307 GB\/s/);
   assert.ok(!words.includes("Tokens/s") && !words.includes("TTFT"), words);
-  assert.equal(await page.locator(".plot svg").count(), 0);
+  assert.equal(await page.locator(".profile svg").count(), 0);
   await choose(page, "fallen");
   await page.getByRole("button", { name: "Regenerate" }).click();
   await page.getByText("fell back").waitFor();
@@ -198,6 +198,7 @@ test("errors are sentences, and can be tried again", { skip: isReal }, () => onP
 test("sampling, system prompt and history are sent", { skip: isReal }, () => onPage({}, async (page) => {
   await page.getByText("Settings").click();
   assert.equal(await page.getByLabel("Top-k").getAttribute("placeholder"), "40");
+  assert.equal(await page.getByLabel("Temperature").getAttribute("placeholder"), "0.7");
   await page.getByLabel("System prompt of this").fill("Be brief.");
   await page.getByLabel("Temperature").fill("0.25");
   await page.getByLabel("Top-p").fill("7");
@@ -254,6 +255,7 @@ test("models, doctor and planner", () => onPage({}, async (page) => {
   await page.getByText("TTFT, modelled").waitFor({ timeout: ANSWER_MS });
   assert.equal(await page.locator(".failure").count(), 0);
   assert.ok(await page.locator(".check.ok").count() > 3);
+  if (!isReal) assert.match(await page.locator("main").innerText(), /virtual\s+loaded\s+vnpu \(virtual\), cpu/);
   await assertFits(page);
   await page.screenshot({ path: join(output, "machine-1280.png") });
 }));

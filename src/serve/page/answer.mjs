@@ -74,7 +74,7 @@ export class Answer {
     const began = performance.now();
     try {
       for await (const event of stream("v1/chat/completions", body, this.abort)) this.take(event, began);
-      if (this.panel.measured.id) this.panel.loadLanes();
+      this.panel.loadLanes();
     } catch (error) {
       if (error.name !== "AbortError") throw error;
       this.finish = "stopped";

@@ -185,7 +185,7 @@ export class Chat {
     }, { class: "quiet small" });
     const note = message.failure ? h("p", { class: "failure", role: "alert" }, message.failure)
       : FINISHED[message.finish] ? h("p", { class: "note" }, FINISHED[message.finish]) : null;
-    return turn("assistant", [message.model ?? "Answer"], [text.element, note, h("div", { class: "actions" }, copyButton(() => message.content), again)], panel.element);
+    return turn("assistant", [message.model ?? "Answer"], [text.element, note, h("div", { class: "actions" }, message.content ? copyButton(() => message.content) : null, again)], panel.element);
   }
 
   edit(body, message, index) {

@@ -51,7 +51,7 @@ export function laneDrawing({ span, lanes }, words) {
     const bars = (lane.bars.length > MOST_BARS ? mergeBars(lane.bars, span, MOST_BARS) : lane.bars).map((bar) => svg("rect", {
       x: ((bar.from - from) * scale).toFixed(2), y: top, width: Math.max(0.4, (bar.to - bar.from) * scale).toFixed(2), height: 12,
     }, svg("title", {}, bar.count > 1 ? `${bar.count} dispatches` : `${bar.label}: ${duration(bar.to - bar.from)}`)));
-    return svg("g", { class: `lane ${lane.isHost ? "host" : ""}` },
+    return svg("g", { class: `lane ${lane.tag.toLowerCase()}` },
       text(0, top - 3, `${lane.name} · ${lane.modelled ? "modelled" : "measured"} · ${lane.bars.length} dispatches`),
       svg("rect", { x: 0, y: top, width: WIDTH, height: 12, class: "track" }), ...bars);
   });

@@ -12,35 +12,43 @@ export function machineView() {
     section("Models", "", models),
     section("Slots", "Requests that run or wait now.", slots),
     section("Doctor", "The checks of tyto doctor, on this machine.", doctor),
-    section("Planner", "What tyto plan expects of machines with an NPU. Every number is modelled, none is measured.", plan));
+    section("Planner", "What tyto plan expects of machines with an NPU. Every number is modelled, none is measured; of ten errors of the model, nine are smaller than the one shown.", plan));
 }
 
 async function models() {
   const [{ data }, props] = await Promise.all([getJson("v1/models"), getJson("props")]);
-  const facts = [["Context", props.default_generation_settings?.n_ctx ?? props.n_ctx], ["Slots", props.total_slots], ["Build", props.build_info]]
-    .filter(([, value]) => value !== undefined).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value))));
-  const of = (model, name) => model.meta?.[name] ?? model[name];
-  return [h("dl", { class: "facts" }, facts), table([
+  const statusOf = (model) => props.models?.find((status) => status.name === model.id) ?? {};
+  const shown = (count, unit = (value) => String(value)) => count === undefined ? "–" : unit(count);
+  return [h("p", { class: "muted" }, props.build_info ?? ""), table([
     { title: "Model", value: (model) => model.id },
-    { title: "State", value: (model) => model.status?.value ?? model.state ?? "served" },
-    { title: "Parameters", value: (model) => of(model, "n_params") ? number(of(model, "n_params") / 1e6) + " M" : "–", isNumber: true },
-    { title: "Weights", value: (model) => of(model, "size") ? bytes(of(model, "size")) : "–", isNumber: true },
-    { title: "Context", value: (model) => String(of(model, "n_ctx") ?? of(model, "n_ctx_train") ?? "–"), isNumber: true },
+    { title: "State", value: (model) => stateOf(statusOf(model)) },
+    { title: "Devices", value: (model) => (statusOf(model).devices ?? []).map(deviceWords).join(", ") || "–" },
+    { title: "Weights", value: (model) => [model.meta?.weight_type, shown(model.meta?.size, bytes)].filter(Boolean).join(", "), isNumber: true },
+    { title: "Parameters", value: (model) => shown(model.meta?.n_params, (count) => `${number(count / 1e6)} M`), isNumber: true },
+    { title: "Context", value: (model) => shown(model.meta?.n_ctx), isNumber: true },
+    { title: "Slots", value: (model) => shown(statusOf(model).slots), isNumber: true },
+    { title: "KV pages", value: (model) => shown(statusOf(model).kv_pages_in_use, (used) => `${used} of ${statusOf(model).kv_pages}`), isNumber: true },
   ], data, "No model is served.")];
 }
 
+function stateOf({ loaded, failure }) {
+  return failure || (loaded ? "loaded" : "not loaded");
+}
+
+function deviceWords(device) {
+  return device.virtual ? `${device.name} (virtual)` : device.name;
+}
+
 async function slots() {
-  const all = await getJson("slots");
-  const timeOf = (slot) => slot.seconds === undefined ? "–" : duration(slot.seconds * 1000);
   return table([
     { title: "Request", value: (slot) => String(slot.id) },
-    { title: "Model", value: (slot) => slot.model ?? "" },
-    { title: "State", value: (slot) => slot.is_processing ?? slot.is_running ? "running" : slot.model ? "waiting" : "free" },
-    { title: "Prompt", value: (slot) => String(slot.prompt_tokens ?? "–"), isNumber: true },
-    { title: "Cached", value: (slot) => String(slot.cached_tokens ?? "–"), isNumber: true },
-    { title: "Answer", value: (slot) => String(slot.generated_tokens ?? "–"), isNumber: true },
-    { title: "Since", value: timeOf, isNumber: true },
-  ], all.slots ?? all, "Nothing is running.");
+    { title: "Model", value: (slot) => slot.model },
+    { title: "State", value: (slot) => slot.is_processing ? "running" : "waiting" },
+    { title: "Prompt", value: (slot) => String(slot.prompt_tokens), isNumber: true },
+    { title: "Cached", value: (slot) => String(slot.cached_tokens), isNumber: true },
+    { title: "Answer", value: (slot) => String(slot.generated_tokens), isNumber: true },
+    { title: "Since", value: (slot) => duration(slot.seconds * 1000), isNumber: true },
+  ], await getJson("slots"), "Nothing is running.");
 }
 
 // It measures the devices, which takes a while.
@@ -60,10 +68,10 @@ async function plan() {
     { title: "Fusion", value: (row) => row.fusion },
     { title: "TTFT, modelled", value: (row) => duration(row.ttft_ms), isNumber: true },
     { title: "Tokens/s, modelled", value: (row) => number(row.decode_tok_s), isNumber: true },
-    { title: "± 90 %", value: (row) => `${Math.round(row.rel_error_p90 * 100)} %`, isNumber: true },
+    { title: "Error", value: (row) => `${Math.round(row.rel_error_p90 * 100)} %`, isNumber: true },
     { title: "Dispatches", value: (row) => String(row.dispatches_per_token), isNumber: true },
     { title: "Pinned", value: (row) => bytes(row.pinned_bytes), isNumber: true },
-    { title: "Bottleneck", value: (row) => row.bottleneck },
-    { title: "Note", value: (row) => row.note },
+    { title: "Bottleneck", value: (row) => row.bottleneck, isLong: true },
+    { title: "Note", value: (row) => row.note, isLong: true },
   ], rows, "Nothing can be planned for this model.");
 }

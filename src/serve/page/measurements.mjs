@@ -7,9 +7,13 @@ export function badgesOf(receipt) {
     : { kind: "real", text: "real hardware" }];
   const fallen = fallOf(receipt);
   if (fallen) badges.push({ kind: "fell-back", text: "fell back", why: fallen });
-  const { verdict, reasons } = receipt.plausibility ?? {};
-  if (verdict === "refused") badges.push({ kind: "refused", text: "refused", why: reasons.join("; ") });
+  if (isRefused(receipt)) badges.push({ kind: "refused", text: "refused", why: receipt.plausibility.reasons.join("; ") });
   return badges;
+}
+
+// Of a refused speed nothing is shown, nor what it could be worked out from.
+export function isRefused(receipt) {
+  return receipt?.plausibility?.verdict === "refused";
 }
 
 // Steps that the host takes beside a device as a rule are no fall: a device that failed is, and one that did nothing.
@@ -25,13 +29,13 @@ function fallOf(receipt) {
 // What wall time means for this answer. Before the receipt is there the stream's timings may tell.
 export function clockOf(receipt, timings = null) {
   if (!receipt) return timings?.simulation_predicted_ms === undefined ? "wall time so far" : "simulation's wall time";
-  if (receipt.plausibility?.verdict === "refused") return "refused";
+  if (isRefused(receipt)) return "refused";
   return receipt.timing.clock === "simulation" ? "simulation's wall time" : "measured";
 }
 
 // Rows of name, value and whose time it is. `seen` is what this browser saw: ttftMs and the last timings.
 export function figuresOf(seen, receipt) {
-  if (receipt?.plausibility?.verdict === "refused") return countsOf(seen, receipt);
+  if (isRefused(receipt)) return countsOf(seen, receipt);
   const clock = clockOf(receipt, seen.timings);
   const rows = [];
   if (seen.ttftMs !== null) rows.push({ name: "TTFT", value: duration(seen.ttftMs), clock });
@@ -101,12 +105,12 @@ export class RateSeries {
 }
 
 // Of a profile's first run: a lane per device, with what it did as bars in ms, and where tokens end.
-//   {span: [from, to], lanes: [{name, modelled, isHost, bars: [{from, to, label}]}]}
+//   {span: [from, to], lanes: [{name, tag, modelled, bars: [{from, to, label}]}]}
 export function lanesOf(profile, token = null) {
   const column = Object.fromEntries(profile.event_columns.map((name, index) => [name, index]));
   const kind = (event) => profile.event_kinds[event[column.kind]];
   const parts = new Set(["upload", "submit", "wait", "download"]);
-  const lanes = profile.facts.devices.map(({ name, virtual, host }) => ({ name, modelled: virtual, isHost: host, bars: new Map() }));
+  const lanes = profile.facts.devices.map(({ name, tag, virtual }) => ({ name, tag, modelled: virtual, bars: new Map() }));
   for (const event of profile.runs[0].events) {
     if (!parts.has(kind(event)) || (token !== null && event[column.token] !== token)) continue;
     const bars = lanes[event[column.device]].bars;

@@ -3,7 +3,7 @@
 import { getJson } from "./api.mjs";
 import { button, h, onceAFrame } from "./dom.mjs";
 import { laneDrawing, ratePlot } from "./figures.mjs";
-import { RateSeries, badgesOf, clockOf, figuresOf, lanesOf, middleToken } from "./measurements.mjs";
+import { RateSeries, badgesOf, clockOf, figuresOf, isRefused, lanesOf, middleToken } from "./measurements.mjs";
 
 export function badgeElements(receipt) {
   return badgesOf(receipt).map(({ kind, text, why }) => h("span", { class: `badge ${kind}`, title: why }, text));
@@ -28,7 +28,7 @@ export class ProfilePanel {
     const panel = new ProfilePanel();
     panel.measured = measured;
     panel.draw();
-    if (measured.id) panel.offerLanes();
+    panel.offerLanes();
     return panel;
   }
 
@@ -53,18 +53,17 @@ export class ProfilePanel {
 
   draw() {
     const { receipt, points, timings } = this.measured;
-    const refused = receipt?.plausibility?.verdict === "refused";
     const clock = clockOf(receipt, timings);
     this.badges.replaceChildren(...(receipt ? badgeElements(receipt) : []));
     this.figures.replaceChildren(...figuresOf(this.measured, receipt).map(({ name, value, clock: whose }) =>
       h("div", { class: whose === "modelled" ? "modelled" : null }, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "whose" }, whose))));
-    this.plot.replaceChildren(...(refused || points.length < 2 ? [] : [ratePlot(points, clock), h("p", { class: "caption" }, `Tokens/s, ${clock}`)]));
+    this.plot.replaceChildren(...(isRefused(receipt) || points.length < 2 ? [] : [ratePlot(points, clock), h("p", { class: "caption" }, `Tokens/s, ${clock}`)]));
     this.notes.replaceChildren(...(receipt ? this.notesOf(receipt) : []));
   }
 
   notesOf(receipt) {
     const notes = [];
-    if (receipt.plausibility?.verdict === "refused")
+    if (isRefused(receipt))
       notes.push(h("p", { class: "alarm" }, `No speed is shown: ${receipt.plausibility.reasons.join("; ")}.`));
     if (receipt.timing.clock === "simulation")
       notes.push(h("p", {}, "The virtual device is simulated here: wall time is the simulation's, and no device's speed."));
@@ -75,19 +74,23 @@ export class ProfilePanel {
     return notes;
   }
 
+  hasLanes() {
+    return this.measured.id !== null && !isRefused(this.measured.receipt);
+  }
+
   // Lanes come with the recording, which the server keeps for a while. It records one request at a time.
   async loadLanes() {
+    if (!this.hasLanes()) return;
     try {
       const profile = await getJson(`v1/receipts/${encodeURIComponent(this.measured.id)}/profile.json`);
       this.drawLanes(profile);
     } catch (error) {
-      const words = error.status === 404 ? "The server has no recording of this answer." : error.message;
-      this.lanes.replaceChildren(h("p", { class: "caption" }, words));
+      this.lanes.replaceChildren(h("p", { class: "caption" }, `No device lanes: ${error.message}`));
     }
   }
 
   offerLanes() {
-    this.lanes.replaceChildren(button("Show device lanes", () => this.loadLanes(), { class: "quiet small" }));
+    if (this.hasLanes()) this.lanes.replaceChildren(button("Show device lanes", () => this.loadLanes(), { class: "quiet small" }));
   }
 
   drawLanes(profile) {

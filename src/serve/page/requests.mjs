@@ -22,7 +22,7 @@ async function lastOnes() {
 }
 
 const BADGES = {
-  real: "real hardware", virtual: "virtual device: modelled", "fell-back": "fell back", refused: "refused",
+  real: "real hardware", virtual: "virtual device: modelled", "fell-back": "fell back", refused: "refused", failed: "failed",
 };
 
 function badge(word) {
@@ -71,7 +71,7 @@ async function dataflowOf(id) {
     picture = await getText(path(id, "/dataflow.svg"));
   } catch (error) {
     if (error.status !== 404) throw error;
-    return h("p", { class: "muted" }, "This request was not recorded: the server records one at a time.");
+    return h("p", { class: "muted" }, `There is no picture: ${error.message}`);
   }
   const saved = (words, type, file) =>
     button(words, async () => download(`${id}-${file}`, type, await getText(path(id, `/${file}`))), { class: "quiet small" });

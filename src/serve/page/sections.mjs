@@ -22,10 +22,10 @@ export function section(title, hint, load) {
   return h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, title), refresh), hint ? h("p", { class: "muted" }, hint) : null, body);
 }
 
-// Columns are {title, value(row), isNumber?}.
+// Columns are {title, value(row), isNumber?, isLong?}.
 export function table(columns, rows, empty) {
   if (rows.length === 0) return h("p", { class: "muted" }, empty);
-  const of = ({ isNumber }) => (isNumber ? "right" : null);
+  const of = ({ isNumber, isLong }) => (isNumber ? "right" : isLong ? "long" : null);
   return h("div", { class: "scroll", tabindex: "0" }, h("table", {},
     h("thead", {}, h("tr", {}, columns.map((column) => h("th", { class: of(column), scope: "col" }, column.title)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, columns.map((column) => h("td", { class: of(column) }, column.value(row))))))));

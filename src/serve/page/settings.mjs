@@ -9,8 +9,8 @@ const FIELDS = [
   { name: "top_p", label: "Top-p", min: 0, max: 1, step: 0.01 },
   { name: "min_p", label: "Min-p", min: 0, max: 1, step: 0.01 },
   { name: "repeat_penalty", label: "Repeat penalty", min: 0, max: 5, step: 0.05 },
-  { name: "seed", label: "Seed", min: 0, step: 1 },
-  { name: "max_tokens", label: "Most tokens", min: 1, step: 1 },
+  { name: "seed", label: "Seed", min: 0, step: 1, placeholder: "random" },
+  { name: "max_tokens", label: "Most tokens", min: 1, step: 1, placeholder: "no limit" },
 ];
 
 export class Settings {
@@ -42,12 +42,9 @@ export class Settings {
 
   // The server's own settings, in llama-server's form.
   showDefaults(props) {
-    const defaults = props.default_generation_settings?.params ?? props.default_generation_settings ?? {};
-    for (const [name, input] of this.inputs) {
-      const value = name === "max_tokens" ? defaults.max_tokens ?? defaults.n_predict : defaults[name];
-      const isChance = name === "seed" && !(value >= 0 && value < 4294967295);
-      if (typeof value === "number") input.placeholder = isChance ? "random" : value < 0 ? "no limit" : String(Number(value.toPrecision(4)));
-    }
+    const defaults = props.default_generation_settings?.params ?? {};
+    for (const [name, input] of this.inputs)
+      if (typeof defaults[name] === "number") input.placeholder = String(Number(defaults[name].toPrecision(4)));  // they are floats
   }
 
   // Fields of a request, of those that were filled in and make sense.

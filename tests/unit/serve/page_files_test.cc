@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/file.h"
-#include "serve/page/page_answer.h"
 
 namespace tyto {
 namespace {
@@ -24,7 +23,7 @@ TEST(PageFiles, HoldTheFolderByteForByte) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename(), extension = entry.path().extension();
     const PageFile* file = find(name == "index.html" ? "/" : "/page/" + name);
-    if (extension == ".h" || extension == ".cc" || extension == ".cmake") {
+    if (extension == ".h" || extension == ".cmake") {
       EXPECT_EQ(file, nullptr) << name;
       continue;
     }
@@ -59,38 +58,6 @@ TEST(PageFiles, NeedNothingThatThePolicyForbids) {
     for (const char* markup :
          {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("})
       EXPECT_EQ(file.bytes.find(markup), file.bytes.npos) << file.path << " has " << markup;
-}
-
-std::string header(const http::Response& response, std::string_view name) {
-  for (const auto& [key, value] : response.headers)
-    if (key == name) return value;
-  return "";
-}
-
-TEST(PageAnswer, GivesFilesWithThePolicy) {
-  const auto answer = page_answer({.method = "GET", .path = "/", .query = ""});
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->status, 200);
-  EXPECT_EQ(answer->body, find("/")->bytes);
-  EXPECT_EQ(header(*answer, "Content-Security-Policy"), kPagePolicy);
-  EXPECT_EQ(header(*answer, "X-Content-Type-Options"), "nosniff");
-}
-
-TEST(PageAnswer, SendsNothingTwice) {
-  http::Request request{.method = "GET", .path = "/page/app.mjs", .query = ""};
-  const std::string tag = header(*page_answer(request), "ETag");
-  request.headers = {{"if-none-match", "\"other\", " + tag}};
-  EXPECT_EQ(page_answer(request)->status, 304);
-  EXPECT_EQ(page_answer(request)->body, "");
-  request.headers = {{"if-none-match", "\"other\""}};
-  EXPECT_EQ(page_answer(request)->status, 200);
-}
-
-TEST(PageAnswer, LeavesTheRestToOthers) {
-  EXPECT_FALSE(page_answer({.method = "POST", .path = "/", .query = ""}));
-  EXPECT_FALSE(page_answer({.method = "GET", .path = "/page", .query = ""}));
-  EXPECT_FALSE(page_answer({.method = "GET", .path = "/page/../page/app.mjs", .query = ""}));
-  EXPECT_FALSE(page_answer({.method = "GET", .path = "/page/page_files.h", .query = ""}));
 }
 
 }  // namespace
