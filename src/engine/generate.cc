@@ -87,7 +87,7 @@ Answer generate(const Generator& with, Sampler& sampler, const Request& request,
   const uint64_t start = now_ns();
   Answer answer;
   Receipt& receipt = answer.receipt;
-  TextStream text(with.tokenizer, request.stop);
+  TextStream text(with.tokenizer, request.stop, request.shown_special);
   receipt.cached_tokens = sequence.position();
   receipt.prompt_tokens = static_cast<uint32_t>(request.prompt.size()) - receipt.cached_tokens;
 

@@ -23,7 +23,7 @@ struct Scheduler::Job {
       : id(number),
         request(std::move(asked)),
         sampler(sampling),
-        text(with.tokenizer, request.stop),
+        text(with.tokenizer, request.stop, request.shown_special),
         on_token(std::move(chosen_token)),
         on_done(std::move(done)),
         tokens(request.prompt),

@@ -6,7 +6,15 @@ namespace tyto {
 
 std::string badge_of(const Receipt& receipt, bool has_failed) {
   if (has_failed) return "failed";
-  if (!receipt.fallbacks.empty() || receipt.recoveries > 0) return "fell back";
+  if (receipt.plausibility.verdict == Verdict::refused) return "refused";
+  // Steps that the host takes by design are fallbacks, too, and stand in the receipt; the badge is
+  // for work that went elsewhere than it was sent.
+  const bool only_host = std::all_of(
+      receipt.devices.begin(), receipt.devices.end(),
+      [](const DeviceCounters& device) { return device.is_host || !device.has_executed(); });
+  if (receipt.recoveries > 0 || failed_dispatches(receipt) > 0 ||
+      (!receipt.fallbacks.empty() && only_host))
+    return "fell back";
   return has_virtual_device(receipt) ? "virtual" : "real";
 }
 

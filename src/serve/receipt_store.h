@@ -16,7 +16,7 @@ struct StoredReceipt {
   std::string time;  // UTC, ISO 8601
   std::string model;
   std::string line;   // in one line, as `tyto run` prints it
-  std::string badge;  // "real", "virtual", "fell back", "failed"
+  std::string badge;  // "real", "virtual", "fell back", "refused", "failed"
   uint32_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   std::string json = {};  // sealed
   std::shared_ptr<const Profile> profile =
@@ -24,7 +24,7 @@ struct StoredReceipt {
   std::string why_no_profile = {};  // where one was asked for
 };
 
-// Which of the four words stands for an execution.
+// Which of these words stands for an execution.
 std::string badge_of(const Receipt& receipt, bool has_failed);
 
 class ReceiptStore {
