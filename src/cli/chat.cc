@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "text/chat_text.h"
+#include "text/grammar/constraint.h"
 
 namespace tyto {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 struct ChatCommandFlags {
   EngineFlags engine;
   SamplingFlags sampling;
+  GrammarFlags grammar;
   ChatFlags chat;
 };
 
@@ -42,12 +44,15 @@ void note_below(const std::string& line) {
 
 class Conversation {
  public:
-  Conversation(Engine& engine, const ChatCommandFlags& flags)
+  Conversation(Engine& engine, const ChatCommandFlags& flags,
+               std::shared_ptr<const Grammar> grammar)
       : engine_(engine),
         flags_(flags),
         template_(choose_chat_template(engine.tokenizer().vocabulary(), flags.chat.chat_template,
                                        engine.model().path.string())),
-        sampler_(sampler_options(flags.sampling, engine.model())) {
+        sampler_(sampler_options(flags.sampling, engine.model())),
+        grammar_(std::move(grammar)) {
+    if (grammar_) tokens_ = std::make_shared<const TokenTrie>(engine.tokenizer());
     clear();
   }
 
@@ -84,11 +89,12 @@ class Conversation {
  private:
   void answer(std::string& reply) {
     interrupted = false;
-    const Request request{
+    Request request{
         .prompt = encode_chat(engine_.tokenizer(), template_, messages_, {}, flags_.chat.special),
         .max_tokens = flags_.sampling.max_tokens,
         .stop = flags_.sampling.stop,
         .ignore_eos = flags_.sampling.ignore_eos};
+    if (grammar_) request.constraint = std::make_shared<Constraint>(grammar_, tokens_);
     const bool hold =
         !flags_.engine.require.empty();  // until the receipt proves where it came from
     const auto show = [&](std::string_view text) {
@@ -120,6 +126,8 @@ class Conversation {
   const ChatCommandFlags& flags_;
   ChatTemplate template_;
   Sampler sampler_;
+  std::shared_ptr<const Grammar> grammar_;  // shared with the answers' constraints; null: none
+  std::shared_ptr<const TokenTrie> tokens_;
   std::vector<ChatMessage> messages_;
   bool said_verified_ = false;
   uint32_t turns_ = 0;
@@ -127,8 +135,9 @@ class Conversation {
 };
 
 void chat(const ChatCommandFlags& flags) {
+  auto grammar = read_grammar(flags.grammar);  // before any work
   Engine engine(engine_options(flags.engine), progress_bar());
-  Conversation conversation(engine, flags);
+  Conversation conversation(engine, flags, std::move(grammar));
   catch_interrupts();
   note("/clear forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer.");
   for (std::string line; std::cerr << "> " << std::flush, std::getline(std::cin, line);) {
@@ -154,6 +163,7 @@ void define_chat(CommandLine& command) {
   add_chat_flags(command, flags.chat);
   add_engine_flags(command, flags.engine);
   add_sampling_flags(command, flags.sampling);
+  add_grammar_flags(command, flags.grammar);
   command.footer =
       "Answers stream to stdout; prompts and receipts go to stderr, so input and output can be "
       "piped.\n\nExample:\n  tyto chat -m Qwen/Qwen2.5-0.5B-Instruct --system 'You are terse.'";

@@ -8,14 +8,17 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/command_line.h"
 #include "engine/engine.h"
+#include "text/grammar/json_schema.h"
 #include "trace/energy_meter.h"
 
 namespace tyto {
 namespace {
 
 constexpr size_t kMaxStdinBytes = 64 << 20;
+constexpr uint64_t kMaxGrammarBytes = 1 << 20;
 
 // Beside the program in a source tree (build/release/tyto) or an installation (bin/tyto).
 std::string shipped_model() {
@@ -247,6 +250,23 @@ SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model) {
   for (const std::string& bias : flags.logit_bias) options.logit_bias.push_back(parse_bias(bias));
   check(options, model.config.vocab);
   return options;
+}
+
+void add_grammar_flags(CommandLine& command, GrammarFlags& flags) {
+  command.add("Sampling", {{"--grammar", &flags.grammar, "FILE",
+                            "let the answer match this GBNF grammar (docs/grammar.md)",
+                            Rules{.excludes = {"--json-schema", "--ignore-eos"}}},
+                           {"--json-schema", &flags.json_schema, "FILE",
+                            "let the answer be JSON that this schema describes",
+                            Rules{.excludes = {"--ignore-eos"}}}});
+}
+
+std::shared_ptr<const Grammar> read_grammar(const GrammarFlags& flags) {
+  if (!flags.grammar.empty())
+    return std::make_shared<const Grammar>(read_text_file(flags.grammar, kMaxGrammarBytes));
+  if (flags.json_schema.empty()) return nullptr;
+  return std::make_shared<const Grammar>(
+      grammar_from_json_schema(Json::parse_file(flags.json_schema, kMaxGrammarBytes)));
 }
 
 void add_chat_flags(CommandLine& command, ChatFlags& flags) {

@@ -13,6 +13,7 @@
 namespace tyto {
 
 class EnergyMeter;
+class Grammar;
 struct CommandLine;
 struct EngineOptions;
 struct Flag;
@@ -66,6 +67,14 @@ struct SamplingFlags {
 };
 void add_sampling_flags(CommandLine& command, SamplingFlags& flags);
 SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model);
+
+// What answers must match; docs/grammar.md. Exactly one of the two, or none.
+struct GrammarFlags {
+  std::string grammar;
+  std::string json_schema;
+};
+void add_grammar_flags(CommandLine& command, GrammarFlags& flags);
+std::shared_ptr<const Grammar> read_grammar(const GrammarFlags& flags);  // null: none
 
 struct ChatFlags {
   std::string system;

@@ -12,6 +12,7 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "text/grammar/constraint.h"
 #include "trace/energy_meter.h"
 #include "trace/energy_report.h"
 
@@ -21,6 +22,7 @@ namespace {
 struct RunFlags {
   EngineFlags engine;
   SamplingFlags sampling;
+  GrammarFlags grammar;
   PromptFlags prompt;
   std::string receipt;
   bool force = false;
@@ -39,16 +41,20 @@ void show_receipt(Engine& engine, const EngineFlags& flags, const Answer& answer
 
 void run(const RunFlags& flags) {
   const auto key = signing_key(flags.sign);  // before any work
+  const auto grammar = read_grammar(flags.grammar);
   OutputFile receipt_file(flags.receipt, kReceiptFile, flags.force);
   Engine engine(engine_options(flags.engine), progress_bar());
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
   Sampler sampler(sampling);
   const auto meter = energy_meter(flags.energy);
-  const Request request{.prompt = prompt_tokens(flags.prompt, engine),
-                        .max_tokens = flags.sampling.max_tokens,
-                        .stop = flags.sampling.stop,
-                        .ignore_eos = flags.sampling.ignore_eos,
-                        .energy = meter.get()};
+  Request request{.prompt = prompt_tokens(flags.prompt, engine),
+                  .max_tokens = flags.sampling.max_tokens,
+                  .stop = flags.sampling.stop,
+                  .ignore_eos = flags.sampling.ignore_eos,
+                  .energy = meter.get()};
+  if (grammar)
+    request.constraint = std::make_shared<Constraint>(
+        grammar, std::make_shared<const TokenTrie>(engine.tokenizer()));
 
   // With --require, text is held until the receipt proves where it came from.
   std::string held;
@@ -85,6 +91,7 @@ void define_run(CommandLine& command) {
   add_engine_flags(command, flags.engine);
   add_energy_flag(command, flags.energy);
   add_sampling_flags(command, flags.sampling);
+  add_grammar_flags(command, flags.grammar);
   command.add({{"--receipt", &flags.receipt, "FILE", "write the receipt as JSON"},
                force_flag(flags.force, {"--receipt"}),
                sign_flag(flags.sign)});
