@@ -235,14 +235,19 @@ void Scheduler::choose_work() {
   uint32_t decoding = 0;
   for (size_t i = 0; i < running_.size() && decoding < most; ++i)
     if (running_[i]->decodes()) decoding += add(*running_[i], 1);
-  uint32_t room = std::min(chunks_.prompt_rows(decoding), most - std::min(decoding, most - 1));
+  // A pass of fixed rows costs the same however short the prompt: it is not cut, and is the step's
+  // only one.
+  const bool is_one_pass = with_.pipeline.has_fixed_rows();
+  uint32_t room = std::min(is_one_pass ? most : chunks_.prompt_rows(decoding),
+                           most - std::min(decoding, most - 1));
   std::vector<Job*> in_turn;  // making room for one may take others out of running_
   for (size_t i = 0; i < running_.size(); ++i)
     in_turn.push_back(running_[(steps_ + i) % running_.size()].get());
   for (Job* job : in_turn) {
     const bool has_work = std::count(workers_.begin(), workers_.end(), job) > 0;
     if (room == 0 || !job->sequence || job->decodes() || has_work) continue;
-    room -= std::min(room, add(*job, std::min(room, static_cast<uint32_t>(job->left()))));
+    const uint32_t rows = add(*job, std::min(room, static_cast<uint32_t>(job->left())));
+    room = is_one_pass && rows > 0 ? 0 : room - std::min(room, rows);
   }
   if (!work_.empty()) return;
   // Nobody found room, and who asked first may have asked while others still held pages: the oldest

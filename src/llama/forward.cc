@@ -85,9 +85,8 @@ void Forward::choose_shapes(const ForwardOptions& options) {
                 fmt::format("the kernels of {} keep the cache as {}", first_.name,
                             info(first_.kv->type).name),
                 "leave it out");
-  const bool has_fixed_shapes = first_.prompt_rows > 0;
-  chunk_ = has_fixed_shapes ? first_.prompt_rows : std::min(options.prefill_chunk, context_);
-  head_rows_ = has_fixed_shapes ? 1 : std::min(kHeadRows, chunk_);
+  chunk_ = has_fixed_rows() ? first_.prompt_rows : std::min(options.prefill_chunk, context_);
+  head_rows_ = has_fixed_rows() ? 1 : std::min(kHeadRows, chunk_);
   kv_type_ = first_.kv ? first_.kv->type : options.kv_type.value_or(DType::f16);
   const Config& config = model_.config;
   if (config.head_dim % info(kv_type_).block_values != 0)
@@ -128,12 +127,11 @@ void Forward::choose_shapes(const ForwardOptions& options) {
 }
 
 void Forward::build() {
-  const bool has_fixed_shapes = first_.prompt_rows > 0;
   // A prompt's kernels are for blocks, whatever a token is stitched to.
-  const Fusion prompt_fusion = has_fixed_shapes ? Fusion::block : options_.fusion;
+  const Fusion prompt_fusion = has_fixed_rows() ? Fusion::block : options_.fusion;
   Planned prefill = plan(Part::body, chunk_, prompt_fusion);
   std::optional<Planned> prompt;
-  if (has_fixed_shapes) prompt = plan(Part::body, chunk_, prompt_fusion, true);
+  if (has_fixed_rows()) prompt = plan(Part::body, chunk_, prompt_fusion, true);
   Planned head = plan(Part::head, head_rows_, prompt_fusion);
   Planned decode = plan(Part::whole, head_rows_, options_.fusion);
   // Largest first: later parts bind the front of buffers that are already there.

@@ -88,6 +88,8 @@ class Forward {
   uint32_t context() const { return context_; }
   uint32_t most_rows() const { return chunk_; }
   uint32_t most_together() const { return most_segments_; }
+  // A prompt's kernels compute all the rows they were made for, however few a pass uses.
+  bool has_fixed_rows() const { return first_.prompt_rows > 0; }
   size_t dispatches_per_token() const { return decode_.steps.size(); }
   // Events that a recording of `prompt` rows and then `tokens` single ones takes, at most.
   size_t event_count(size_t prompt, size_t tokens) const;

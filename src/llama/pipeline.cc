@@ -54,6 +54,7 @@ Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
       context_(forward_->context()),
       most_rows_(forward_->most_rows()),
       most_together_(forward_->most_together()),
+      has_fixed_rows_(forward_->has_fixed_rows()),
       page_bytes_(forward_->kv().page_bytes),
       pool_(forward_->kv().pages, forward_->kv().page) {}
 
@@ -285,6 +286,7 @@ void Pipeline::make_anew() {
   context_ = forward_->context();
   most_rows_ = forward_->most_rows();
   most_together_ = forward_->most_together();
+  has_fixed_rows_ = forward_->has_fixed_rows();
   page_bytes_ = forward_->kv().page_bytes;
   pool_.reset(forward_->kv().pages, forward_->kv().page);
   is_broken_ = false;

@@ -76,6 +76,7 @@ class Pipeline {
   const Forward& forward() const { return *forward_; }
   uint32_t context() const { return context_; }
   uint32_t most_rows() const { return most_rows_; }
+  bool has_fixed_rows() const { return has_fixed_rows_; }  // as Forward says
   uint32_t vocab() const { return model_.config.vocab; }
   KvPool& kv_pool() { return pool_; }
   uint32_t recoveries() const { return recoveries_; }  // from device errors so far
@@ -122,6 +123,7 @@ class Pipeline {
   uint32_t context_ = 0;
   uint32_t most_rows_ = 0;
   uint32_t most_together_ = 0;
+  bool has_fixed_rows_ = false;
   uint64_t page_bytes_ = 0;
   bool is_broken_ = false;
   uint32_t rebuilt_ = 0;  // times that make_anew() has run

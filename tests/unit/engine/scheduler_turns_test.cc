@@ -123,6 +123,28 @@ TEST(SchedulerTurns, RequestsTakeTurnsBetweenTokensAndGetWhatTheyGetAlone) {
   }
 }
 
+// Its kernels compute all their rows however few are used: chunks would cost a whole pass each.
+TEST(SchedulerTurns, APromptBesideTokensIsOnePass) {
+  const auto prefill_submissions = [](const Outcome& outcome) {
+    uint64_t submissions = 0;
+    for (const DeviceCounters& device : outcome.answer.receipt.phases.prefill)
+      if (device.device == "vnpu") submissions += device.submissions;
+    return submissions;
+  };
+  NpuWorld world(3, NpuWeights::q4nx);
+  Desk desk(world);
+  const Scheduler::Id first = desk.add(0);
+  while (desk.order.size() < 2) desk.scheduler.step();
+  const Scheduler::Id second = desk.add(15), third = desk.add(16);  // 50 and 53 tokens
+  desk.scheduler.step();
+  EXPECT_EQ(
+      std::count_if(desk.order.begin(), desk.order.end(), [](size_t which) { return which >= 15; }),
+      1);  // the other one's turn is the next step
+  desk.run_to_the_end();
+  EXPECT_EQ(prefill_submissions(desk.ended.at(second)), prefill_submissions(desk.ended.at(first)));
+  EXPECT_EQ(prefill_submissions(desk.ended.at(third)), prefill_submissions(desk.ended.at(first)));
+}
+
 TEST(SchedulerTurns, CachesOfEndedRequestsAreGivenToNewOnes) {
   NpuWorld world(2, NpuWeights::q4nx);
   Desk desk(world);
