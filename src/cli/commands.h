@@ -14,6 +14,7 @@ void define_template(CommandLine& command);
 void define_inspect(CommandLine& command);
 void define_quantize(CommandLine& command);
 void define_eval(CommandLine& command);
+void define_embed(CommandLine& command);
 void define_perplexity(CommandLine& command);
 void define_synth(CommandLine& command);
 void define_bench(CommandLine& command);

@@ -32,6 +32,7 @@ constexpr Command kCommands[] = {
     {"template", "render a conversation with a chat template", define_template},
     {"inspect", "show a model's config, tensors and memory needs", define_inspect},
     {"eval", "write the logits of every position to a file", define_eval},
+    {"embed", "turn a text into one vector", define_embed},
     {"perplexity", "measure how well a model predicts a text", define_perplexity},
     {"bench", "measure prefill and decode speed, as llama-bench does", define_bench},
     {"results", "list, show, check and supersede what bench measured", define_results},

@@ -68,11 +68,15 @@ std::string_view name(StopReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
-void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const Token> prompt) {
-  if (prompt.empty()) fail_input("prompt", "has no tokens");
-  for (Token token : prompt)
+void check_tokens(const Tokenizer& tokenizer, std::span<const Token> tokens) {
+  if (tokens.empty()) fail_input("prompt", "has no tokens");
+  for (Token token : tokens)
     if (token < 0 || static_cast<size_t>(token) >= tokenizer.size())
       fail_input("prompt", "token {} is outside the vocabulary of {}", token, tokenizer.size());
+}
+
+void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const Token> prompt) {
+  check_tokens(tokenizer, prompt);
   if (prompt.size() >= context)
     fail_input("prompt", "{} tokens leave no room for an answer in a context of {}", prompt.size(),
                context);

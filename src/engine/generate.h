@@ -23,15 +23,15 @@ struct Request {
   uint32_t max_tokens = 256;
   std::vector<std::string> stop;
   bool ignore_eos = false;
-  std::vector<Token> shown_special =
-      {};  // special tokens that become text, such as a tool's marker
+  std::vector<Token> shown_special = {};  // that become text, such as a tool's marker
   std::shared_ptr<Constraint> constraint = {};  // of this answer alone; shared with its sampler
   EnergyMeter* energy = nullptr;  // when given, measures prefill and decode into the receipt
   bool is_recorded = false;       // by the scheduler: its tokens go into the trace's recording
 };
 
-// Throws an input Error unless the prompt has tokens, all of the vocabulary, and leaves room for an
-// answer.
+// Throws an input Error unless there are tokens, all of the vocabulary.
+void check_tokens(const Tokenizer& tokenizer, std::span<const Token> tokens);
+// The same, and unless the prompt leaves room for an answer.
 void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const Token> prompt);
 
 enum class StopReason : uint8_t { eos, stop_string, max_tokens, context_full, cancelled };

@@ -271,7 +271,11 @@ EngineThread::Ticket EngineThread::submit(const std::string& model, CompletionRe
 EngineThread::Ticket EngineThread::embed(const std::string& model,
                                          std::vector<std::vector<Token>> inputs, Embedded done) {
   const auto of = text(model);
-  for (const std::vector<Token>& input : inputs) check_prompt(*of->tokenizer, of->context, input);
+  for (const std::vector<Token>& input : inputs) {
+    check_tokens(*of->tokenizer, input);
+    if (input.size() > of->context)
+      fail_input("input", "{} tokens do not fit in a context of {}", input.size(), of->context);
+  }
   TYTO_ASSERT(!inputs.empty());
   const size_t index = state_->index_of(model);
   const std::lock_guard lock(state_->mutex);

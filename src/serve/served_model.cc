@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/utc_time.h"
+#include "engine/embed.h"
 #include "engine/recording.h"
 #include "serve/metrics.h"
 #include "trace/span.h"
@@ -219,7 +220,7 @@ void ServedModel::embed_next() {
   EmbeddingJob& job = embeddings_.front();
   std::optional<Error> error;
   try {
-    fail_unsupported("embeddings", "are not there yet");
+    job.results.push_back(embed(engine_->generator(), job.inputs[job.results.size()]).values);
   } catch (const Error& thrown) {
     error = thrown;
   }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tyto inspect, eval, quantize, synth and perplexity; flags of the cpu device."""
+"""tyto inspect, eval, embed, quantize, synth and perplexity; flags of the cpu device."""
 import json
 import struct
 
@@ -28,6 +28,26 @@ class Files(CliTest):
         out = self.work / "never.f32"
         self.check_error(tyto("eval", "-m", self.model, "--tokens", "1,99999999", "--logits", out), 1, "99999999")
         self.assertEqual(list(self.work.glob("never.f32*")), [])
+
+    def test_embed_prints_a_vector_of_length_1_and_devices_agree(self):
+        def embed(*flags, text="The owl hunts at night."):
+            result = tyto("embed", "-m", OWLET, "-p", text, *flags)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return json.loads(result.stdout), result.stderr
+
+        on_cpu, stderr = embed()
+        self.assertIn("executed on cpu", stderr)
+        self.assertEqual(len(on_cpu), json.loads(tyto("inspect", "-m", OWLET, "--json").stdout)["emb"])
+        self.assertAlmostEqual(sum(x * x for x in on_cpu), 1, places=5)
+        for fusion in ("block", "token"):
+            there, stderr = embed("--device", "vnpu", "--prompt-rows", "64", "--fusion", fusion)
+            self.assertIn("vnpu", stderr)
+            self.assertGreater(sum(a * b for a, b in zip(on_cpu, there)), 0.999)
+        other, _ = embed(text="Taxes are due in April.")
+        self.assertLess(sum(a * b for a, b in zip(on_cpu, other)), 0.99)
+        self.check_error(tyto("embed", "-m", OWLET), 2, "no text")
+        self.check_error(tyto("embed", "-m", OWLET, "-p", ""), 1, "is empty")
+        self.check_error(tyto("embed", "-m", OWLET, "-p", "x", "--require", "npu"), 3, "npu")
 
     def test_quantize_and_synth(self):
         out = self.work / "q8.gguf"

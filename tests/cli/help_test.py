@@ -4,8 +4,8 @@ import subprocess
 
 from harness import TYTO, CliTest, main, tyto
 
-COMMANDS = ["run", "chat", "tokenize", "detokenize", "template", "inspect", "eval", "perplexity", "bench",
-            "results", "profile", "verify", "diagnose", "quantize", "synth", "devices", "plan", "power", "doctor",
+COMMANDS = ["run", "chat", "tokenize", "detokenize", "template", "inspect", "eval", "embed", "perplexity",
+            "bench", "results", "profile", "verify", "diagnose", "quantize", "synth", "devices", "plan", "power", "doctor",
             "compile"]
 
 

@@ -1,0 +1,53 @@
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "engine/embed.h"
+#include "engine/engine.h"
+#include "trace/receipt.h"
+
+namespace tyto {
+namespace {
+
+struct EmbedFlags {
+  EngineFlags engine;
+  std::string prompt;
+  bool special = false;
+};
+
+void run_embed(const EmbedFlags& flags) {
+  const std::string text = flags.prompt == "-" ? read_stdin() : flags.prompt;
+  if (text.empty()) fail_input("prompt", "is empty");
+  Engine engine(engine_options(flags.engine), progress_bar());
+  const auto tokens = engine.tokenizer().encode(text, {.parse_special = flags.special});
+  const Embedding embedding = embed(engine.generator(), tokens);
+  engine.check_required(embedding.receipt.phases);
+  print(nlohmann::ordered_json(embedding.values).dump() + "\n");
+  note(executed_line(embedding.receipt));
+}
+
+}  // namespace
+
+void define_embed(CommandLine& command) {
+  EmbedFlags& flags = command.values<EmbedFlags>();
+  command.add({
+      {"-p,--prompt", &flags.prompt, "TEXT", "text, tokenized as it is; - reads stdin",
+       Rules{.may_be_empty = true}},
+      {"--special", &flags.special, "recognise special tokens written in the text"},
+  });
+  add_engine_flags(command, flags.engine);
+  command.footer =
+      "Prints a JSON array: the mean over all positions of the hidden states after the final norm, "
+      "of length 1. The dot product of two texts' arrays is their cosine.\n\nExample:\n  "
+      "tyto embed -m model.gguf -p 'The owl hunts at night.'";
+  command.run = [&command, &flags] {
+    if (!command.is_given("--prompt"))
+      throw Error(ErrorCode::usage, "embed", "no text", "give one with -p TEXT");
+    run_embed(flags);
+  };
+}
+
+}  // namespace tyto
