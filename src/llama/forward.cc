@@ -1,5 +1,7 @@
 #include "llama/forward.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -32,6 +34,11 @@ uint32_t checked_context(const Config& config, const DeviceInfo& device, uint32_
                 fmt::format("the kernels of {} hold {} positions", device.name, most),
                 "give a smaller -c, or none for the most there is");
   return wanted == 0 ? std::min(config.context, most) : wanted;
+}
+
+uint64_t physical_memory() {
+  return static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
+         static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
 }
 
 // [devices]; a step adds its own name.
@@ -120,10 +127,13 @@ void Forward::choose_shapes(const ForwardOptions& options) {
                 fmt::format("a page of {} positions takes {} bytes", kv_.page, kv_.page_bytes),
                 "give more");
   // One more page than a full context has: a conversation that leaves another in the middle of a
-  // page copies it.
-  kv_.pages = options.kv_memory > 0
-                  ? static_cast<uint32_t>(std::min<uint64_t>(affordable, UINT32_MAX / kv_.page))
-                  : for_one * options.sequences + 1;
+  // page copies it. Of many long contexts no more than a quarter of the machine's memory.
+  const uint64_t wanted = uint64_t{for_one} * options.sequences + 1;
+  const uint64_t quarter = physical_memory() / 4 / kv_.page_bytes;
+  const uint64_t pages = options.kv_memory > 0
+                             ? affordable
+                             : std::min(wanted, std::max<uint64_t>(quarter, for_one + 1));
+  kv_.pages = static_cast<uint32_t>(std::min<uint64_t>(pages, UINT32_MAX / kv_.page));
 }
 
 void Forward::build() {
