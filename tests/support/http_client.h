@@ -77,6 +77,19 @@ class HttpClient {
     return true;
   }
 
+  // Sends until the server takes no more for a while, and says how much that was.
+  size_t send_until_stuck(std::string_view bytes) {
+    size_t all = 0;
+    pollfd waiting{.fd = fd_, .events = POLLOUT, .revents = 0};
+    while (!bytes.empty() && poll(&waiting, 1, 200) == 1) {
+      const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent <= 0) break;
+      all += static_cast<size_t>(sent);
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    }
+    return all;
+  }
+
   HttpAnswer get(const std::string& path, const std::string& headers = "") {
     send("GET " + path + " HTTP/1.1\r\nhost: localhost\r\n" + headers + "\r\n");
     return read_answer();
