@@ -2,6 +2,7 @@
 #include "serve/http/server.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -338,15 +339,40 @@ TEST(HttpServer, OneConnectionTooManyIsToldSo) {
   EXPECT_EQ(HttpClient(server.port()).get("/").status, 200);
 }
 
+TEST(HttpServer, ConnectionsWaitWhileThereAreNoFileDescriptors) {
+  Server server(on_free_port(), echo, plain_error);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int lowest_free = dup(STDIN_FILENO);
+  close(lowest_free);
+  rlimit only_one_more = before;
+  only_one_more.rlim_cur = static_cast<rlim_t>(lowest_free) + 1;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &only_one_more), 0);
+  HttpClient client(server.port());  // takes it
+  EXPECT_TRUE(client.is_connected());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(client.get("/").status, 200);
+}
+
 // Where it listens.
 
-TEST(HttpServer, ListensOnIpv6AndUnixSockets) {
+TEST(HttpServer, ListensOnIpv6) {
   ServerOptions options = on_free_port();
   options.host = "::1";
-  const Server six(options, echo, plain_error);
-  EXPECT_EQ(six.address(), "[::1]:" + std::to_string(six.port()));
+  try {
+    const Server six(options, echo, plain_error);
+    EXPECT_EQ(six.address(), "[::1]:" + std::to_string(six.port()));
+  } catch (const Error&) {
+    GTEST_SKIP() << "this machine has no IPv6";
+  }
+  options.host = "::";  // IPv4 as well
+  const Server everywhere(options, echo, plain_error);
+  EXPECT_EQ(HttpClient(everywhere.port()).get("/").status, 200);
+}
 
-  const std::string path = testing::TempDir() + "tyto_http.sock";
+TEST(HttpServer, ListensOnUnixSockets) {
+  const std::string path = testing::TempDir() + "tyto_http_" + std::to_string(getpid()) + ".sock";
+  ServerOptions options;
   options.host = "unix:" + path;
   for (int i = 0; i < 2; ++i) {
     const Server server(options, echo, plain_error);
