@@ -107,13 +107,14 @@ bool is_in(std::span<const Pipeline::Work> group, const Sequence* sequence) {
 
 std::vector<Pipeline::Failure> Pipeline::run(std::span<const Work> batch,
                                              const OnLogits& on_logits) {
-  const auto begin = batch.front().sequence->position();
   size_t tokens = 0;
+  begins_.clear();
   for (const Work& work : batch) {
-    check_room(work.sequence->position(), work.tokens.size());
+    begins_.push_back(work.sequence->position());
+    check_room(begins_.back(), work.tokens.size());
     tokens += work.tokens.size();
   }
-  Span span(trace_, EventKind::run, run_name_, begin, static_cast<uint32_t>(tokens));
+  Span span(trace_, EventKind::run, run_name_, begins_.front(), static_cast<uint32_t>(tokens));
   Delivery delivery{batch, on_logits, delivered_};
   std::vector<Failure> failures;
   const uint32_t rebuilt_before = rebuilt_;
@@ -122,7 +123,8 @@ std::vector<Pipeline::Failure> Pipeline::run(std::span<const Work> batch,
     const OnLogits once = [&](size_t item, uint32_t behind, std::span<const float> logits) {
       delivery.give(first + item, behind, logits);
     };
-    const auto error = run_group(group, once, rebuilt_ == rebuilt_before);
+    const auto error = run_group(group, std::span(begins_).subspan(first, group.size()), once,
+                                 rebuilt_ == rebuilt_before);
     // Where not even new contexts work nobody else need try.
     const size_t end = error && is_broken_ ? batch.size() : first + group.size();
     for (size_t item = first; error && item < end; ++item) failures.push_back({item, *error});
@@ -134,18 +136,20 @@ std::vector<Pipeline::Failure> Pipeline::run(std::span<const Work> batch,
 // Recovers from a device error at most once. What it returns ends the group's requests; everybody
 // else's caches are filled again, unless that fails, too: then they are empty, and the next run
 // finds devices made anew.
-std::optional<Error> Pipeline::run_group(std::span<const Work> group, const OnLogits& on_logits,
-                                         bool has_room) {
+std::optional<Error> Pipeline::run_group(std::span<const Work> group,
+                                         std::span<const uint32_t> begins,
+                                         const OnLogits& on_logits, bool has_room) {
   std::optional<Error> failure;
   try {
-    if (!has_room) {
+    if (has_room) {
+      run_once(group, on_logits);
+      for (const Work& work : group) commit(work);
+    } else {
       run_again(group, on_logits);
-      return std::nullopt;
     }
-    run_once(group, on_logits);
-    for (const Work& work : group) commit(work);
     return std::nullopt;
   } catch (const Error& error) {
+    for (size_t i = 0; i < group.size(); ++i) group[i].sequence->rewind(begins[i]);
     if (error.code != ErrorCode::device) return error;
     failure = error;
   }

@@ -58,7 +58,7 @@ class Pipeline {
   // At most most_rows() tokens, for which reserve() has made room; they stay as they are until it
   // returns. As many items together as the devices take, so that of a device that takes one
   // sequence at a time each gets its turn. Returns those that failed, in order; the others were
-  // run. The sequence of an item that a device failed is empty afterwards.
+  // run. The sequence of an item that failed is as it was, or empty where a device was to blame.
   [[nodiscard]] std::vector<Failure> run(std::span<const Work> batch, const OnLogits& on_logits);
 
   // One sequence by itself, however many tokens: the logits of the last. [vocab], valid until the
@@ -100,8 +100,8 @@ class Pipeline {
     std::vector<bool> begins;
   };
 
-  std::optional<Error> run_group(std::span<const Work> group, const OnLogits& on_logits,
-                                 bool has_room);
+  std::optional<Error> run_group(std::span<const Work> group, std::span<const uint32_t> begins,
+                                 const OnLogits& on_logits, bool has_room);
   void run_once(std::span<const Work> group, const OnLogits& on_logits);
   void run_again(std::span<const Work> group, const OnLogits& on_logits);
   void commit(const Work& work);
@@ -132,7 +132,8 @@ class Pipeline {
   KvPool pool_;
   std::vector<Sequence*> live_;
   std::vector<BatchRows> rows_;
-  std::vector<uint32_t> delivered_;  // logits of each item of the batch at hand
+  // Of each item of the batch at hand: where it begins, logits that were handed out.
+  std::vector<uint32_t> begins_, delivered_;
 };
 
 }  // namespace tyto

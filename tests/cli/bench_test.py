@@ -113,6 +113,13 @@ class Bench(CliTest):
             self.assertTrue(line.split("|")[speed].endswith(" modelled "), line)
         self.check_error(self.bench(*self.VNPU, "--require", "vnpu", model=OWLET), 3, "virtual")
 
+    def test_sequences_take_turns_on_caches_of_their_own(self):
+        row, = self.rows("-p", "0", "-n", "0", "-pg", "16,4", "--sequences", "3", *self.VNPU, "--fusion", "token",
+                         "--weights", "q4nx", model=OWLET)
+        self.assertEqual((row["n_sequences"], row["recoveries"]), (3, 0))
+        self.check_error(self.bench("-p", "8", "--sequences", "3", *self.VNPU, "--fusion", "token", "--weights", "q4nx",
+                                    "--kv-memory", "4096", model=OWLET), 2, "3 sequences")
+
     def test_two_devices_in_turns(self):
         result = self.bench("--ab", "cpu,vnpu", "--prompt-rows", "64", "-p", "16", "-n", "2", "-o", "json", model=OWLET)
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -247,9 +247,11 @@ TEST_F(Turns, ARetryTellsWhoseDispatchItWasAndChangesNoLogit) {
     Sequence idle(*pipeline_);
     run_prompts();
     EXPECT_TRUE(step().empty());
+    const uint64_t pinned = trace_.device("vnpu").pinned_bytes;
     vxrt::inject(vxrt::parse_fault("timeout@2"));
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(step().empty());
     EXPECT_EQ(logits_ == expected, true) << setting.name;
+    EXPECT_EQ(trace_.device("vnpu").pinned_bytes, pinned) << "what was made anew counts once";
     for (size_t s = 0; s < 3; ++s) {
       ASSERT_EQ(sequences_[s]->recoveries.size(), 1u);
       const bool is_its_own = sequences_[s]->recoveries[0].ends_with("; retried on new contexts");

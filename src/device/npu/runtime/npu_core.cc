@@ -190,6 +190,7 @@ std::shared_ptr<Expansion> NpuCore::expansion(const std::shared_ptr<NpuBuffer>& 
   made->row_bytes = row_bytes;
   made->copies = copies;
   made->bo = allocate(rows * row_bytes * copies, "rotation table");
+  count_as_pinned_by(made->pinned, made->bo.size());
   made->host = made->bo.map<std::byte*>();
   made->rows.resize(rows * row_bytes);
   return entry = made;

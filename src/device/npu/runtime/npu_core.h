@@ -108,6 +108,7 @@ struct Expansion {
   size_t copies = 1;            // of each row, side by side
   std::vector<std::byte> rows;  // of the source, as last expanded
   uint64_t version = 0;         // of the source, as last looked at
+  PinnedBytes pinned;
 
   void refresh(uint32_t tokens);  // writes and syncs what has changed
 };
