@@ -12,17 +12,13 @@
 #include "cli/evidence_flags.h"
 #include "serve/engine_thread.h"
 #include "serve/http/server.h"
+#include "serve/page/page_files.h"
 
 namespace tyto {
 namespace {
 
 constexpr uint64_t kMostKeyBytes = 64 << 10;
 constexpr size_t kShortestKey = 8;  // shorter ones can be tried one after the other
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.") ||
-         host.starts_with("unix:");
-}
 
 // "NAME=PATH", or a path that is a name by its last part.
 ModelToServe named_model(const std::string& given) {
@@ -109,7 +105,7 @@ std::optional<std::chrono::milliseconds> parse_time(const std::string& text,
   throw Error(ErrorCode::usage, flag + " " + text, "expected a time like 30s, 5m, 1h, or never");
 }
 
-std::vector<std::string> api_keys(const ServeFlags& flags) {
+std::vector<std::string> api_keys(const ServeFlags& flags, const http::ServerOptions& network) {
   std::vector<std::string> keys = flags.api_keys;
   if (!flags.api_key_file.empty()) {
     std::istringstream lines(read_text_file(flags.api_key_file, kMostKeyBytes));
@@ -126,11 +122,13 @@ std::vector<std::string> api_keys(const ServeFlags& flags) {
       throw Error(ErrorCode::usage, "--api-key",
                   fmt::format("a key of fewer than {} characters can be guessed", kShortestKey),
                   "make one with: openssl rand -hex 24");
-  if (keys.empty() && !flags.insecure && !is_loopback(flags.host))
-    throw Error(ErrorCode::usage, "--host " + flags.host,
+  const bool is_local = http::is_local(network);
+  if (keys.empty() && !flags.insecure && !is_local)
+    throw Error(ErrorCode::usage,
+                network.listening_fd ? "the activated socket" : "--host " + flags.host,
                 "anybody who reaches this machine could use it",
                 "give --api-key-file, or --insecure if that is meant");
-  if (flags.insecure && (!keys.empty() || is_loopback(flags.host)))
+  if (flags.insecure && (!keys.empty() || is_local))
     throw Error(ErrorCode::usage, "--insecure",
                 keys.empty() ? "has no effect on this machine's own address"
                              : "has no effect together with a key");
@@ -157,12 +155,15 @@ std::vector<ModelToServe> models_to_serve(const ServeFlags& flags) {
   return models;
 }
 
-http::ServerOptions server_options(const ServeFlags& flags) {
+http::ServerOptions server_options(const ServeFlags& flags, std::optional<int> listening) {
   http::ServerOptions options;
+  options.listening_fd = listening;
   options.host = flags.host;
   options.port = static_cast<uint16_t>(flags.port);
   options.workers = flags.workers;
-  options.api_keys = api_keys(flags);
+  options.api_keys = api_keys(flags, options);
+  for (const PageFile& file : page_files())
+    options.open_paths.emplace_back(file.path);  // it asks for the key
   options.allowed_hosts = flags.allowed_hosts;
   options.allowed_origins = flags.allowed_origins;
   options.most_connections = flags.connections;

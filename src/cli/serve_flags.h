@@ -49,9 +49,10 @@ std::optional<std::chrono::milliseconds> parse_time(const std::string& text,
 
 // From --api-key and --api-key-file. Throws a usage Error where others than this machine could ask
 // without a key.
-std::vector<std::string> api_keys(const ServeFlags& flags);
+std::vector<std::string> api_keys(const ServeFlags& flags, const http::ServerOptions& network);
 
 std::vector<ModelToServe> models_to_serve(const ServeFlags& flags);
-http::ServerOptions server_options(const ServeFlags& flags);
+// `listening`: a socket that is open already, instead of --host and --port.
+http::ServerOptions server_options(const ServeFlags& flags, std::optional<int> listening);
 
 }  // namespace tyto
