@@ -292,7 +292,8 @@ void Scheduler::fail(Job& job, const Error& error) {
 // Requests with the same beginning need not wait for this one's end: its whole pages do not change
 // any more.
 void Scheduler::share_prompt(Job& job) {
-  if (job.is_shared || job.sequence->phase == Phase::prefill) return;
+  const bool is_there = job.sequence->position() >= job.request.prompt.size();  // no device lost it
+  if (job.is_shared || job.sequence->phase == Phase::prefill || !is_there) return;
   job.is_shared = true;
   const uint32_t page = with_.pipeline.kv_pool().page_positions();
   const uint32_t whole_pages = static_cast<uint32_t>(job.request.prompt.size()) / page * page;

@@ -24,24 +24,21 @@ const RandomModel& shared_model() {
 
 // A whole token in one dispatch, a cache in one piece for each sequence.
 struct NpuWorld {
-  NpuWorld(uint32_t sequences, NpuWeights weights, OnDeviceError on_error = OnDeviceError::retry) {
+  NpuWorld(uint32_t sequences, NpuWeights weights, OnDeviceError on_error = OnDeviceError::retry,
+           Fusion fusion = Fusion::token, const Model& model = shared_model().model) {
     vxrt::reset();
     NpuSettings npu;
     npu.weights = weights;
-    const Model& model = shared_model().model;
-    const DeviceEnv env{pool,
-                        trace,
-                        Fusion::token,
-                        model_dims(model.config, 0),
-                        testing_support::settings_of(npu),
-                        sequences};
+    const DeviceEnv env{
+        pool,     trace, fusion, model_dims(model.config, 0), testing_support::settings_of(npu),
+        sequences};
     std::vector<Device*> order;
     for (const char* name : {"vnpu", "cpu"}) {
       devices.push_back(open_device(name, env));
       order.push_back(devices.back().get());
     }
     PipelineOptions options{.forward = {}, .on_error = on_error};
-    options.forward.fusion = Fusion::token;
+    options.forward.fusion = fusion;
     options.forward.sequences = sequences;
     pipeline = std::make_unique<Pipeline>(model, order, options, trace);
     prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool());
@@ -219,6 +216,30 @@ TEST(SchedulerTurns, ADeviceThatStaysBrokenEndsRequestsAndNotTheScheduler) {
   const Scheduler::Id fourth = desk.add(2);
   desk.run_to_the_end();
   EXPECT_FALSE(desk.ended.at(fourth).error);
+}
+
+// The device breaks for good between a prompt's last pass and the next request's dispatch: what the
+// prompt left in the cache is not there to be shared any more.
+TEST(SchedulerTurns, APromptThatIsLostInTheSameStepIsNotShared) {
+  Config config = testing_support::small_config();
+  config.context = 600;
+  const RandomModel random = random_model(config, DType::bf16);
+  NpuWorld world(3, NpuWeights::int8, OnDeviceError::fail, Fusion::op, random.model);
+  Scheduler scheduler({world.tokenizer, *world.pipeline, world.trace, world.prefixes.get()}, {});
+  size_t refused = 0;
+  const auto add = [&](size_t prompt, const OnText& on_text) {
+    Request made = request(0);
+    made.prompt.assign(prompt, Token{7});
+    scheduler.add(made, {.temperature = 0}, on_text,
+                  [&](Scheduler::Id, const Outcome& outcome) { refused += outcome.error ? 1 : 0; });
+  };
+  const OnText ignore = [](std::string_view) { return true; };
+  add(5, ignore);
+  add(260, [](std::string_view) { return vxrt::inject(vxrt::parse_fault("slowx1e9")), true; });
+  scheduler.step();
+  add(3, ignore);
+  while (scheduler.step()) ASSERT_LT(scheduler.running(), 4u);
+  EXPECT_EQ(refused, 3u);
 }
 
 }  // namespace
