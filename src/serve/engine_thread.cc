@@ -259,6 +259,11 @@ EngineThread::Ticket EngineThread::submit(const std::string& model, CompletionRe
   const auto completion = std::make_shared<OpenCompletion>();  // shared by its choices
   completion->asked = std::move(request);
   completion->events = std::move(events);
+  if (const auto longest = state_->options.longest_request) {
+    auto& deadline = completion->asked.deadline;
+    const auto latest = Clock::now() + *longest;
+    deadline = deadline ? std::min(*deadline, latest) : latest;
+  }
   const std::lock_guard lock(state_->mutex);
   state_->check_room(completion->asked.choices);
   completion->ticket = state_->next_ticket++;

@@ -94,6 +94,7 @@ struct EngineThreadOptions {
   uint32_t most_waiting = 64;        // of all together
   std::optional<std::chrono::milliseconds> keep_alive =
       {};  // idle models are unloaded; none: never
+  std::optional<std::chrono::milliseconds> longest_request = {};  // none: as long as it takes
   size_t receipts_kept = 256;
   // Where receipts come from; called by the engine's thread for each.
   std::function<ReceiptContext(Engine&)> receipt_context;

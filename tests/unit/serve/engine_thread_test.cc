@@ -159,6 +159,39 @@ TEST_F(EngineThreads, ADeadlineEndsARequestWithAnError) {
   EXPECT_EQ(told.ends.at(0).error->code, ErrorCode::deadline);
 }
 
+TEST_F(EngineThreads, NoRequestTakesLongerThanTheServerAllows) {
+  EngineThreadOptions options = options_for();
+  options.longest_request = 50ms;
+  start(std::move(options));
+  CompletionRequest asked = ask("Once", 1500);
+  asked.deadline = std::chrono::steady_clock::now() + kLong;
+  Told told;
+  thread->submit("owlet", asked, told.events());
+  ASSERT_TRUE(told.wait_ends(1));
+  ASSERT_TRUE(told.ends.at(0).error);
+  EXPECT_EQ(told.ends.at(0).error->code, ErrorCode::deadline);
+}
+
+TEST_F(EngineThreads, EmbedsBesideAnswers) {
+  start();
+  Told told;
+  thread->submit("owlet", ask("Once", 40), told.events());
+  std::promise<std::vector<std::vector<float>>> made;
+  const auto tokens = thread->text("")->tokenizer->encode("a fox and a lamp");
+  thread->embed("owlet", {tokens, tokens},
+                [&](std::vector<std::vector<float>> values, std::optional<Error> error) {
+                  EXPECT_FALSE(error);
+                  made.set_value(std::move(values));
+                });
+  auto future = made.get_future();
+  ASSERT_EQ(future.wait_for(kLong), std::future_status::ready);
+  const std::vector<std::vector<float>> values = future.get();
+  ASSERT_EQ(values.size(), 2u);
+  EXPECT_EQ(values[0].size(), thread->text("")->embedding_size);
+  EXPECT_EQ(values[0], values[1]);
+  ASSERT_TRUE(told.wait_ends(1));
+}
+
 TEST_F(EngineThreads, RefusesOneTooManyWithoutLosingTheOthers) {
   EngineThreadOptions options = options_for();
   options.most_running = 1;
