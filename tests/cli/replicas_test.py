@@ -101,7 +101,7 @@ class Load:
         while (number := self.next()) < REQUESTS:
             self.began_after_kill[number] = self.killed.is_set()
             try:
-                self.results[number] = ask(self.port, number % 2 == 0, 24)
+                self.results[number] = ask(self.port, number % 2 == 0, 64)
             except Exception as error:  # the test says which
                 self.results[number] = repr(error)
             with self.lock:
