@@ -5,6 +5,7 @@
 #include "text/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -187,10 +188,11 @@ void Sampler::ban() {
     fail_input("grammar", "no token of the vocabulary goes on from here");
   const size_t whole = std::min(allowed.size(), adjusted_.size() / 64);
   for (size_t word = 0; word < whole; ++word) {
-    if (allowed[word] == ~uint64_t{0}) continue;
     float* const logits = &adjusted_[word * 64];
-    for (size_t bit = 0; bit < 64; ++bit)
-      logits[bit] = (allowed[word] >> bit & 1) != 0 ? logits[bit] : -kInfinity;
+    if (allowed[word] == 0) std::fill_n(logits, 64, -kInfinity);  // most of them
+    for (uint64_t banned = allowed[word] == 0 ? 0 : ~allowed[word]; banned != 0;
+         banned &= banned - 1)
+      logits[std::countr_zero(banned)] = -kInfinity;
   }
   for (size_t i = whole * 64; i < adjusted_.size(); ++i)
     if (i / 64 >= allowed.size() || (allowed[i / 64] >> (i % 64) & 1) == 0)

@@ -9,6 +9,11 @@ namespace {
 
 constexpr size_t kMaxBytes = 32 << 20;  // of places and masks that are kept
 
+bool is_in(std::span<const uint64_t> bits, Token token) {
+  const auto id = static_cast<size_t>(token);
+  return (bits[id / 64] >> (id % 64) & 1) != 0;
+}
+
 }  // namespace
 
 Constraint::Constraint(std::shared_ptr<const Grammar> grammar,
@@ -27,12 +32,10 @@ std::span<const uint64_t> Constraint::allowed() {
   return known != masks_.end() ? known->second : masks_[place_] = mask();
 }
 
+// The bit behind the last token's is for nodes without one, which need not be asked for then.
 Constraint::Mask Constraint::mask() {
-  Mask bits((tokens_->vocabulary_size() + 63) / 64);
-  const auto allow = [&](Token token) {
-    const auto id = static_cast<size_t>(token);
-    bits[id / 64] |= uint64_t{1} << (id % 64);
-  };
+  Mask bits(tokens_->vocabulary_size() / 64 + 1);
+  const auto allow = [&](size_t id) { bits[id / 64] |= uint64_t{1} << (id % 64); };
   const std::span<const TokenTrie::Node> nodes = tokens_->nodes();
   path_[0] = place_;
   for (uint32_t i = 0; i < nodes.size();) {
@@ -45,11 +48,14 @@ Constraint::Mask Constraint::mask() {
       continue;
     }
     path_[node.depth + 1] = place;
-    for (const Token token : tokens_->tokens_at(i)) allow(token);
+    allow(node.token);
     ++i;
   }
+  for (const TokenTrie::Twin& twin : tokens_->twins())
+    if (is_in(bits, twin.same_as)) allow(static_cast<size_t>(twin.token));
   if (is_complete())
-    for (const Token token : tokens_->ends_of_text()) allow(token);
+    for (const Token token : tokens_->ends_of_text()) allow(static_cast<size_t>(token));
+  bits.back() &= (uint64_t{1} << (tokens_->vocabulary_size() % 64)) - 1;
   return bits;
 }
 

@@ -43,11 +43,13 @@ GrammarMatcher::Place GrammarMatcher::work_out(Place from, uint8_t byte) {
   items_.clear();
   callers_.clear();
   const auto items = places_[from];
-  spend(items.size());
-  for (const Item item : items)
-    for (const Grammar::ByteEdge& edge : grammar_->byte_edges(state_of(item)))
+  for (const Item item : items) {
+    const auto edges = grammar_->byte_edges(state_of(item));
+    spend(edges.size());
+    for (const Grammar::ByteEdge& edge : edges)
       if (grammar_->bytes_of(edge).has(byte))
         pending_.push_back(item_of(edge.target, stack_of(item)));
+  }
   const Place found = place_of_pending();
   next_[from * size_t{classes_} + grammar_->class_of(byte)] = found;
   return found;

@@ -20,16 +20,18 @@ class TokenTrie {
   // Nodes in the order in which a walk meets them, parents first; the root, which has no byte, is
   // not among them.
   struct Node {
-    uint32_t end = 0;          // the first node that is not below this one
-    uint32_t first_token = 0;  // in tokens(); those of a node end where the next one's begin
-    uint32_t depth : 24 = 0;   // 0: below the root
+    uint32_t end = 0;         // the first node that is not below this one
+    uint32_t token = 0;       // vocabulary_size(): none, it only leads to longer ones
+    uint32_t depth : 24 = 0;  // 0: below the root
     uint32_t byte : 8 = 0;
   };
-  std::span<const Node> nodes() const { return std::span(nodes_).first(nodes_.size() - 1); }
-  std::span<const Token> tokens_at(uint32_t node) const {
-    const uint32_t first = nodes_[node].first_token;
-    return std::span(tokens_).subspan(first, nodes_[node + 1].first_token - first);
-  }
+  std::span<const Node> nodes() const { return nodes_; }
+  // Tokens of the same bytes as one that has a node.
+  struct Twin {
+    Token token = 0;
+    Token same_as = 0;
+  };
+  std::span<const Twin> twins() const { return twins_; }
   size_t depth() const { return depth_; }  // bytes of the longest token
 
   size_t vocabulary_size() const { return begins_.size() - 1; }
@@ -41,8 +43,10 @@ class TokenTrie {
   bool drops_first_space() const { return drops_first_space_; }
 
  private:
-  std::vector<Node> nodes_;  // and one behind the last
-  std::vector<Token> tokens_;
+  void add_nodes(std::span<const Token> sorted);
+
+  std::vector<Node> nodes_;
+  std::vector<Twin> twins_;
   std::string bytes_;
   std::vector<uint32_t> begins_;  // [vocab + 1], in bytes_
   std::vector<Token> ends_of_text_;
