@@ -1,0 +1,76 @@
+// A request's constraint bounds its own answer, and nobody else's.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "engine/scheduler.h"
+#include "text/grammar/constraint.h"
+#include "unit/engine/letters_world.h"
+
+namespace tyto {
+namespace {
+
+using testing_support::LettersWorld;
+using testing_support::one_layer_config;
+using testing_support::random_model;
+using testing_support::RandomModel;
+
+struct World : LettersWorld {
+  World() : LettersWorld(shared_model()) {}
+  static const RandomModel& shared_model() {
+    static const RandomModel model = random_model(one_layer_config(), DType::f32);
+    return model;
+  }
+
+  Request request(bool is_constrained) const {
+    Request made{.prompt = {7, 8, 9}, .max_tokens = 9, .stop = {}};
+    if (is_constrained)
+      made.constraint =
+          std::make_shared<Constraint>(std::make_shared<const Grammar>("root ::= (\"AB\" [XY])+"),
+                                       std::make_shared<const TokenTrie>(tokenizer));
+    return made;
+  }
+  std::string text(const Answer& answer) const { return tokenizer.decode(answer.tokens); }
+};
+
+bool matches(const std::string& text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool is_last = i % 3 == 2;
+    if (is_last ? text[i] != 'X' && text[i] != 'Y' : text[i] != "AB"[i % 3]) return false;
+  }
+  return text.size() == 9;
+}
+
+const SamplerOptions kGreedy{.temperature = 0};
+
+TEST(ConstrainedRequest, OfAConversationBoundsOneAnswer) {
+  World world;
+  Sampler sampler(kGreedy);
+  const auto ask = [&](bool is_constrained) {
+    return world.text(generate(world.generator(), sampler, world.request(is_constrained),
+                               [](std::string_view) { return true; }));
+  };
+  const std::string free = ask(false);
+  EXPECT_FALSE(matches(free));
+  EXPECT_TRUE(matches(ask(true)));
+  EXPECT_EQ(ask(false), free);
+}
+
+TEST(ConstrainedRequest, RunsBesideOthers) {
+  World world;
+  Scheduler scheduler(world.generator(), {});
+  std::map<Scheduler::Id, std::string> texts;
+  const auto add = [&](bool is_constrained) {
+    return scheduler.add(
+        world.request(is_constrained), kGreedy, [](std::string_view) { return true; },
+        [&](Scheduler::Id id, const Outcome& outcome) { texts[id] = world.text(outcome.answer); });
+  };
+  const Scheduler::Id free = add(false), bound = add(true), again = add(false);
+  for (int steps = 0; scheduler.step(); ++steps) ASSERT_LT(steps, 1000);
+  EXPECT_TRUE(matches(texts[bound])) << texts[bound];
+  EXPECT_FALSE(matches(texts[free])) << texts[free];
+  EXPECT_EQ(texts[free], texts[again]);
+}
+
+}  // namespace
+}  // namespace tyto
