@@ -22,6 +22,10 @@ inline constexpr FileKind kProfilePage = {
     "<meta name=\"generator\" content=\"tyto profile\">"};
 std::string html_report(const Profile& profile);  // one page, nothing loaded from elsewhere
 
+// A decoded token's way through the network, or the prompt's where nothing was decoded: the page's
+// drawing as an SVG file of its own.
+std::string flow_picture(const Profile& profile);
+
 // Chrome trace-event JSON, which ui.perfetto.dev and chrome://tracing read.
 inline constexpr FileKind kPerfettoFile = {
     "a trace of Tyto's", "{\"displayTimeUnit\":\"ms\",\n\"otherData\":{\"tyto\":"};

@@ -297,5 +297,12 @@ TEST(Diff, SaysWhatElseDiffers) {
   EXPECT_TRUE(has(text, "before ms, modelled"));
 }
 
+TEST(FlowPicture, IsAFileOfItsOwn) {
+  const std::string picture = flow_picture(ProfileBuilder().take());
+  EXPECT_TRUE(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox="));
+  EXPECT_TRUE(has(picture, "<style>"));
+  EXPECT_TRUE(picture.ends_with("</svg>"));
+}
+
 }  // namespace
 }  // namespace tyto::test
