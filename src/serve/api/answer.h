@@ -1,0 +1,87 @@
+// An answer on its way to a client, in words that no API has yet.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/scheduler.h"
+#include "serve/api/errors.h"
+#include "trace/receipt.h"
+
+namespace tyto::api {
+
+// Bytes of a token, which need not be whole characters, and how probable it was.
+struct ScoredText {
+  std::string bytes;
+  float log_probability = 0;
+};
+struct ScoredToken {
+  ScoredText chosen;
+  std::vector<ScoredText> most_probable = {};
+};
+
+// A call of a tool: all of it, or what came since the last piece.
+struct CallPart {
+  uint32_t index = 0;
+  std::string id = {};  // and name: with the first part of a call
+  std::string name = {};
+  std::string arguments = {};  // JSON
+};
+
+// What a choice says, as a whole or since the last piece.
+struct Said {
+  std::string thought = {};  // before it answered
+  std::string text = {};
+  std::vector<CallPart> calls = {};
+  std::vector<ScoredToken> tokens = {};  // where log probabilities were asked for
+};
+
+struct Choice {
+  Said said = {};
+  bool has_begun = false;
+  bool is_done = false;
+  StopReason reason = StopReason::max_tokens;
+  Receipt receipt = {};
+  std::string receipt_text = {};  // sealed JSON, where asked for
+};
+
+// What every piece of an answer says about it.
+struct AnswerHead {
+  std::string id = {};  // also the receipt's
+  std::string model = {};
+  std::string version = {};  // of Tyto
+  int64_t created = 0;       // seconds since 1970
+  bool include_usage = false;
+  bool timings_per_token = false;
+  bool log_probabilities = false;
+  uint32_t choices_per_prompt = 1;
+};
+
+// How one API words an answer. Stateless; every function returns what goes over the wire.
+class AnswerStyle {
+ public:
+  virtual ~AnswerStyle() = default;
+
+  virtual std::string stream_type() const = 0;  // content type of pieces
+  virtual std::string begin(uint32_t index) const = 0;
+  virtual std::string piece(uint32_t index, const Said& since, const Receipt& so_far) const = 0;
+  virtual std::string end(uint32_t index, const Choice& choice) const = 0;
+  virtual std::string last(std::span<const Choice> choices) const = 0;
+  virtual std::string failure(const Refusal& refusal) const = 0;  // among pieces
+
+  virtual std::string whole(std::span<const Choice> choices) const = 0;
+  virtual ErrorText error_text() const = 0;  // instead of an answer
+};
+
+std::unique_ptr<AnswerStyle> openai_chat_style(AnswerHead head);
+std::unique_ptr<AnswerStyle> openai_text_style(AnswerHead head);
+std::unique_ptr<AnswerStyle> ollama_chat_style(AnswerHead head);
+std::unique_ptr<AnswerStyle> ollama_text_style(AnswerHead head);
+
+std::string random_id(std::string_view prefix);  // "chatcmpl-", and 24 hexadecimal digits
+
+}  // namespace tyto::api

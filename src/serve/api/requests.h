@@ -1,0 +1,68 @@
+// Requests for text, read from JSON: pure functions, whoever sent it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "serve/api/fields.h"
+#include "serve/api/generation_fields.h"
+#include "text/chat_messages.h"
+#include "text/sampler.h"
+#include "text/tools.h"
+
+namespace tyto::api {
+
+// What a chat template gets.
+struct Conversation {
+  std::vector<ChatMessage> messages = {};
+  std::optional<Json> tools = {};      // an array; none: no tools
+  std::optional<Json> variables = {};  // an object: "chat_template_kwargs"
+  std::optional<bool> thinking = {};   // "enable_thinking"
+  bool add_generation_prompt = true;
+  bool special_in_messages = false;  // messages may spell special tokens
+};
+
+struct ChatCompletionRequest {
+  GenerationOptions options = {};
+  Conversation conversation = {};
+  std::vector<Tool> tools = {};
+  ToolChoice tool_choice = {};
+  bool parallel_calls = true;
+};
+
+struct TextCompletionRequest {
+  GenerationOptions options = {};
+  std::vector<TextOrTokens> prompts = {};
+  bool echo = false;
+};
+
+// Ollama's /api/generate: a prompt for the template, or one that is used as it is.
+struct GenerateRequest {
+  GenerationOptions options = {};
+  Conversation conversation = {};
+  std::optional<std::string> raw = {};
+};
+
+struct EmbeddingsRequest {
+  std::vector<TextOrTokens> inputs = {};
+  bool base64 = false;
+};
+
+// The model's name; empty: the first. Ollama's clients append ":latest".
+std::string parse_model(const Json& body);
+
+// `defaults` are the model's. Each throws a RequestError.
+ChatCompletionRequest parse_chat_completion(const Json& body, const SamplerOptions& defaults);
+TextCompletionRequest parse_completion(const Json& body, const SamplerOptions& defaults);
+EmbeddingsRequest parse_embeddings(const Json& body);
+Conversation parse_conversation(const Json& body);  // of /apply-template
+// Tools and the choice among them, which both APIs write alike.
+void read_tools(const Json& body, ChatCompletionRequest& request);
+
+ChatCompletionRequest parse_ollama_chat(const Json& body, const SamplerOptions& defaults);
+GenerateRequest parse_ollama_generate(const Json& body, const SamplerOptions& defaults);
+EmbeddingsRequest parse_ollama_embed(const Json& body);
+
+}  // namespace tyto::api
