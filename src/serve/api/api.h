@@ -1,0 +1,34 @@
+// The server's API: every path and what answers it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "serve/engine_thread.h"
+#include "serve/http/exchange.h"
+#include "serve/http/server.h"
+#include "serve/metrics.h"
+
+namespace tyto::api {
+
+// JSON that others make; an empty function: there is none.
+struct Views {
+  std::function<std::string()> doctor = {};
+  std::function<std::string()> plan = {};
+};
+
+struct Api {
+  EngineThread& engine;  // outlives every reply
+  ServeMetrics& metrics;
+  std::string version;  // of Tyto
+  std::function<http::ServerCounts()> connections = {};
+  Views views = {};
+  std::optional<std::chrono::milliseconds> most_time = {};  // for any request; none: no limit
+};
+
+http::Handler make_handler(Api api);
+
+}  // namespace tyto::api
