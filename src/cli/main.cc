@@ -27,6 +27,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"run", "answer one prompt", define_run},
     {"chat", "talk with the model", define_chat},
+    {"serve", "answer over HTTP: OpenAI's and Ollama's API, and a page", define_serve},
     {"tokenize", "show how text becomes tokens", define_tokenize},
     {"detokenize", "turn token ids back into text", define_detokenize},
     {"template", "render a conversation with a chat template", define_template},

@@ -45,7 +45,8 @@ std::vector<Flag> network_flags(ServeFlags& flags) {
        Rules{.range = Range{0, 65535}, .shows_default = true}},
       {"--api-key", &flags.api_keys, "KEY",
        "asked for with every request (better --api-key-file: others see command lines); "
-       "repeatable"},
+       "repeatable",
+       Rules{.is_secret = true}},
       {"--api-key-file", &flags.api_key_file, "FILE", "the same from a file, one key per line"},
       {"--insecure", &flags.insecure, "let other machines ask without a key"},
       {"--allow-host", &flags.allowed_hosts, "NAME",

@@ -272,7 +272,11 @@ void Scheduler::run_work() {
   const uint64_t start = now_ns();
   const auto failures =
       with_.pipeline.run(work_, [&](size_t item, uint32_t, std::span<const float> logits) {
-        accept(*workers_[item], logits);
+        try {
+          accept(*workers_[item], logits);
+        } catch (const Error& error) {  // its grammar's, say: nobody else's
+          fail(*workers_[item], error);
+        }
       });
   if (failures.empty()) chunks_.observe(decoding, prompt_rows, now_ns() - start);
   for (const Pipeline::Failure& failure : failures) fail(*workers_[failure.item], failure.error);

@@ -27,6 +27,7 @@ struct EngineThread::State {
       : options(std::move(asked)),
         most_waiting(options.most_waiting),
         keep_alive(options.keep_alive),
+        longest_request(options.longest_request),
         receipts(options.receipts_kept),
         together{options, counted, receipts, [this] { choice_ended(); }} {
     TYTO_ASSERT(!options.models.empty());
@@ -96,7 +97,7 @@ struct EngineThread::State {
   uint64_t open = 0;  // choices and embeddings that have not ended
   bool is_ready = false, is_draining = false, is_stopping = false;
   std::optional<Error> load_error;
-  std::optional<std::chrono::milliseconds> keep_alive;
+  std::optional<std::chrono::milliseconds> keep_alive, longest_request;
   std::vector<std::shared_ptr<const ModelText>> texts;  // [models]
   std::vector<SlotStatus> slots;
   std::vector<ModelStatus> statuses;
@@ -259,12 +260,12 @@ EngineThread::Ticket EngineThread::submit(const std::string& model, CompletionRe
   const auto completion = std::make_shared<OpenCompletion>();  // shared by its choices
   completion->asked = std::move(request);
   completion->events = std::move(events);
-  if (const auto longest = state_->options.longest_request) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->longest_request) {
     auto& deadline = completion->asked.deadline;
-    const auto latest = Clock::now() + *longest;
+    const auto latest = completion->since + *state_->longest_request;
     deadline = deadline ? std::min(*deadline, latest) : latest;
   }
-  const std::lock_guard lock(state_->mutex);
   state_->check_room(completion->asked.choices);
   completion->ticket = state_->next_ticket++;
   state_->open += completion->asked.choices;
@@ -317,6 +318,11 @@ const ReceiptStore& EngineThread::receipts() const {
 void EngineThread::set_keep_alive(std::optional<std::chrono::milliseconds> time) {
   const std::lock_guard lock(state_->mutex);
   state_->keep_alive = time;
+}
+
+void EngineThread::set_longest_request(std::optional<std::chrono::milliseconds> time) {
+  const std::lock_guard lock(state_->mutex);
+  state_->longest_request = time;
 }
 
 void EngineThread::set_most_waiting(uint32_t most) {

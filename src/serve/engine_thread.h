@@ -133,6 +133,7 @@ class EngineThread {
 
   void set_keep_alive(std::optional<std::chrono::milliseconds> time);
   void set_most_waiting(uint32_t most);
+  void set_longest_request(std::optional<std::chrono::milliseconds> time);
   // Takes no more requests and lets the others end; false when the time did not do.
   bool drain(std::chrono::milliseconds most);
 

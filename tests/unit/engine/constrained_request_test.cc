@@ -62,7 +62,7 @@ TEST(ConstrainedRequest, RunsBesideOthers) {
   std::map<Scheduler::Id, std::string> texts;
   const auto add = [&](bool is_constrained) {
     return scheduler.add(
-        world.request(is_constrained), kGreedy, [](std::string_view) { return true; },
+        world.request(is_constrained), kGreedy, [](const ChosenToken&) { return true; },
         [&](Scheduler::Id id, const Outcome& outcome) { texts[id] = world.text(outcome.answer); });
   };
   const Scheduler::Id free = add(false), bound = add(true), again = add(false);

@@ -82,7 +82,7 @@ struct Desk {
   Scheduler::Id add(size_t which) {
     const Scheduler::Id id = scheduler.add(
         request(which), {.temperature = 0},
-        [this, which](std::string_view) { return order.push_back(which), true; },
+        [this, which](const ChosenToken&) { return order.push_back(which), true; },
         [this](Scheduler::Id done, Outcome outcome) { ended.emplace(done, std::move(outcome)); });
     return id;
   }
@@ -227,15 +227,15 @@ TEST(SchedulerTurns, APromptThatIsLostInTheSameStepIsNotShared) {
   NpuWorld world(3, NpuWeights::int8, OnDeviceError::fail, Fusion::op, random.model);
   Scheduler scheduler({world.tokenizer, *world.pipeline, world.trace, world.prefixes.get()}, {});
   size_t refused = 0;
-  const auto add = [&](size_t prompt, const OnText& on_text) {
+  const auto add = [&](size_t prompt, const OnToken& on_token) {
     Request made = request(0);
     made.prompt.assign(prompt, Token{7});
-    scheduler.add(made, {.temperature = 0}, on_text,
+    scheduler.add(made, {.temperature = 0}, on_token,
                   [&](Scheduler::Id, const Outcome& outcome) { refused += outcome.error ? 1 : 0; });
   };
-  const OnText ignore = [](std::string_view) { return true; };
+  const OnToken ignore = [](const ChosenToken&) { return true; };
   add(5, ignore);
-  add(260, [](std::string_view) { return vxrt::inject(vxrt::parse_fault("slowx1e9")), true; });
+  add(260, [](const ChosenToken&) { return vxrt::inject(vxrt::parse_fault("slowx1e9")), true; });
   scheduler.step();
   add(3, ignore);
   while (scheduler.step()) ASSERT_LT(scheduler.running(), 4u);
