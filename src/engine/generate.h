@@ -23,7 +23,7 @@ struct Request {
   uint32_t max_tokens = 256;
   std::vector<std::string> stop;
   bool ignore_eos = false;
-  std::vector<Token> shown_special = {};  // that become text, such as a tool's marker
+  std::vector<Token> shown_special = {};        // that become text, such as a tool's marker
   std::shared_ptr<Constraint> constraint = {};  // of this answer alone; shared with its sampler
   EnergyMeter* energy = nullptr;  // when given, measures prefill and decode into the receipt
   bool is_recorded = false;       // by the scheduler: its tokens go into the trace's recording
