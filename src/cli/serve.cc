@@ -23,6 +23,8 @@
 #include "serve/http/server.h"
 #include "serve/metrics.h"
 #include "serve/service_manager.h"
+#include "trace/energy_meter.h"
+#include "trace/energy_report.h"
 
 namespace tyto {
 namespace {
@@ -110,15 +112,19 @@ void reload(CommandLine& command, ServeFlags& flags, const http::ServerOptions& 
 }
 
 // No more requests; those that have begun may end. A second signal ends them, too.
-void drain(const ServeFlags& flags, const Signals& signals, EngineThread& engine,
+void drain(std::chrono::milliseconds most, const Signals& signals, EngineThread& engine,
            http::Server& server) {
-  const auto most = parse_time(flags.drain, "--drain").value_or(24h);
   const auto end = std::chrono::steady_clock::now() + most;
   server.drain();
   bool is_over = false;
   while (!is_over && std::chrono::steady_clock::now() < end && signals.wait(0ms) == 0)
     is_over = engine.drain(50ms) && server.wait_idle(50ms);
   note(is_over ? "every answer was given; ended" : "ended before every answer was given");
+}
+
+void start_counting(EnergyMeter& meter) {
+  meter.start();
+  for (const std::string& reason : energy_reasons(meter.lap())) note("energy · " + reason);
 }
 
 void wait_until_loaded(const Signals& signals, EngineThread& engine) {
@@ -133,6 +139,7 @@ void wait_until_loaded(const Signals& signals, EngineThread& engine) {
 void serve(CommandLine& command, ServeFlags& flags) {
   const auto started = std::chrono::steady_clock::now();
   const auto key = signing_key(flags.sign);
+  const auto longest_drain = parse_time(flags.drain, "--drain").value_or(24h);
   const ServiceManager manager(take_service_variables());
   const http::ServerOptions network = server_options(flags, manager.activated_socket());
   const EngineThreadOptions to_serve = thread_options(flags, key.get());
@@ -163,8 +170,11 @@ void serve(CommandLine& command, ServeFlags& flags) {
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - started).count(),
       fmt::join(engine.names(), ", ")));
   manager.notify("READY=1");
+  const auto meter = energy_meter(flags.energy);
+  if (meter) start_counting(*meter);
   while (true) {
     const int signal = signals.wait(1000ms);
+    if (meter) metrics.energy(meter->lap());
     if (signal == SIGHUP) {
       manager.notify("RELOADING=1");
       reload(command, flags, network, engine, server);
@@ -174,7 +184,7 @@ void serve(CommandLine& command, ServeFlags& flags) {
     }
   }
   manager.notify("STOPPING=1");
-  drain(flags, signals, engine, server);
+  drain(longest_drain, signals, engine, server);
 }
 
 }  // namespace

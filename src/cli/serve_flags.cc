@@ -87,6 +87,9 @@ void add_serve_flags(CommandLine& command, ServeFlags& flags) {
                {"--chat-template", &flags.chat_template, "NAME|FILE",
                 "named template or a Jinja file (default: each model's own)"},
                sign_flag(flags.sign)});
+  add_energy_flag(command, flags.energy);
+  command.flag("--energy").meaning =
+      "count joules of each power rail for /metrics, idle time included, or say why there are none";
   command.flag("--kv-memory").meaning =
       "most that KV caches may take, like 512M or 4G (default: room for a context in each slot, at "
       "most a quarter of the memory)";

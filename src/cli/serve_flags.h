@@ -38,6 +38,7 @@ struct ServeFlags {
   std::string max_body = "16M";
   uint32_t workers = 2;
   std::string sign;
+  bool energy = false;
   ConfigFlags config;
 };
 

@@ -68,11 +68,6 @@ void add(Counters& family, const prometheus::Labels& labels, double count) {
   family.Add(labels).Increment(count);
 }
 
-void add_energy(Counters& family, const EnergyWindow& window) {
-  for (const RailEnergy& energy : window.rails)
-    if (energy.joules) add(family, {{"rail", energy.rail.label()}}, *energy.joules);
-}
-
 prometheus::MetricFamily family_of(const Gauge& gauge) {
   return {gauge.name,
           gauge.help,
@@ -114,7 +109,7 @@ struct ServeMetrics::State {
   Counters& recoveries = counters(
       "tyto_recoveries_total", "How often work of a request was run again after a device failed.");
   Counters& energy = counters("tyto_energy_joules_total",
-                              "Energy that power rails read while requests were measured.");
+                              "Energy by power rail since the server started, idle time included.");
 
   BoundedTexts fallback_reasons;
   BoundedTexts refusals;
@@ -147,8 +142,11 @@ void ServeMetrics::finished(const std::string& model, const Outcome& outcome) {
   add(state.recoveries, {{"model", model}}, receipt.recoveries);
   for (const std::string& fallback : receipt.fallbacks)
     add(state.fallbacks, {{"reason", state.fallback_reasons.bounded(fallback)}}, 1);
-  add_energy(state.energy, receipt.prefill_energy);
-  add_energy(state.energy, receipt.decode_energy);
+}
+
+void ServeMetrics::energy(const EnergyWindow& window) {
+  for (const RailEnergy& rail : window.rails)
+    if (rail.joules) add(state_->energy, {{"rail", rail.rail.label()}}, *rail.joules);
 }
 
 void ServeMetrics::refused(const std::string& why) {

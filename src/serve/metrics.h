@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/scheduler.h"
+#include "trace/energy_meter.h"
 
 namespace tyto {
 
@@ -30,7 +31,8 @@ class ServeMetrics {
   void queued(double seconds, bool is_virtual = false);  // until its prompt was begun
 
   void finished(const std::string& model, const Outcome& outcome);
-  void refused(const std::string& why);  // before it became a request of the engine
+  void energy(const EnergyWindow& window);  // of the machine, one window after the other
+  void refused(const std::string& why);     // before it became a request of the engine
 
   // With `now`, whose entries of one name stand together.
   std::string text(const std::vector<Gauge>& now) const;

@@ -111,10 +111,8 @@ TEST(Metrics, JoulesPerRailWhereTheyWereRead) {
     return result;
   };
   ServeMetrics metrics;
-  Outcome outcome = outcome_of(StopReason::eos);
-  outcome.answer.receipt.prefill_energy.rails = {energy("package-0", 1.5), energy("core", {})};
-  outcome.answer.receipt.decode_energy.rails = {energy("package-0", 2.0), energy("core", {})};
-  metrics.finished("owlet", outcome);
+  metrics.energy({.seconds = 1, .rails = {energy("package-0", 1.5), energy("core", {})}});
+  metrics.energy({.seconds = 1, .rails = {energy("package-0", 2.0), energy("core", {})}});
   const PrometheusText text(metrics.text({}));
   EXPECT_EQ(text.value("tyto_energy_joules_total", {{"rail", "rapl package-0"}}), 3.5);
   EXPECT_EQ(text.families.at("tyto_energy_joules_total").samples.size(), 1u);
@@ -185,7 +183,7 @@ std::set<std::string> names_of_metrics() {
   outcome.answer.receipt.fallbacks = {"x"};
   RailEnergy energy{};
   energy.joules = 1;
-  outcome.answer.receipt.decode_energy.rails = {energy};
+  metrics.energy({.seconds = 1, .rails = {energy}});
   metrics.finished("owlet", outcome);
   metrics.refused("x");
   std::set<std::string> names;
