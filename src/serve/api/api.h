@@ -1,10 +1,8 @@
 // The server's API: every path and what answers it.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "serve/engine_thread.h"
@@ -26,7 +24,6 @@ struct Api {
   std::string version;  // of Tyto
   std::function<http::ServerCounts()> connections = {};
   Views views = {};
-  std::optional<std::chrono::milliseconds> most_time = {};  // for any request; none: no limit
 };
 
 http::Handler make_handler(Api api);

@@ -29,12 +29,12 @@ std::optional<std::chrono::milliseconds> timeout_of_header(const Exchange& excha
   return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1e3)));
 }
 
-// The earliest of what the request, a proxy's header and the server say.
+// The earlier of what the request and a proxy's header say.
 std::optional<steady_clock::time_point> deadline_of(const Exchange& exchange,
                                                     const GenerationOptions& options) {
   std::optional<steady_clock::time_point> deadline;
   const auto now = steady_clock::now();
-  for (const auto& timeout : {options.timeout, timeout_of_header(exchange), exchange.api.most_time})
+  for (const auto& timeout : {options.timeout, timeout_of_header(exchange)})
     if (timeout && (!deadline || now + *timeout < *deadline)) deadline = now + *timeout;
   return deadline;
 }
