@@ -1,0 +1,40 @@
+"""A running `tyto serve`, for the tests that talk to one."""
+import re
+import subprocess
+import threading
+
+from harness import OWLET, TYTO
+
+LONGEST_START_SECONDS = 120
+
+
+class Serving:
+    """The shipped model on a free port; `log` is what the server wrote to stderr."""
+
+    def __init__(self, *flags):
+        self.log, self.url, self.is_ready = [], None, threading.Event()
+        self.process = subprocess.Popen([TYTO, "serve", "-m", f"owlet={OWLET}", "--port", "0", "--config", "none", *flags],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.reader = threading.Thread(target=self.read_log, daemon=True)
+        self.reader.start()
+        if not self.is_ready.wait(LONGEST_START_SECONDS) or self.process.poll() is not None:
+            self.stop()
+            raise AssertionError("tyto serve did not start: " + "".join(self.log))
+
+    def read_log(self):
+        for line in self.process.stderr:
+            self.log.append(line)
+            if found := re.search(r"listening on (http://\S+)", line):
+                self.url = found.group(1)
+            if line.startswith("ready in"):
+                self.is_ready.set()
+        self.is_ready.set()
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            return self.process.wait(60)
+        finally:
+            self.process.kill()
+            self.reader.join(60)
+            self.process.stderr.close()
