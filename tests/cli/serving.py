@@ -11,7 +11,7 @@ LONGEST_START_SECONDS = 120
 class Serving:
     """The shipped model on a free port; `log` is what the server wrote to stderr."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, models=(f"owlet={OWLET}",)):
         self.log, self.url, self.is_ready = [], None, threading.Event()
         self.process = subprocess.Popen([TYTO, "serve", "-m", f"owlet={OWLET}", "--port", "0", "--config", "none", *flags],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
