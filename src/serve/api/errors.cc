@@ -67,6 +67,10 @@ Refusal refusal_of(const Error& error) {
   return refusal;
 }
 
+std::string counted_as(const Refusal& refusal) {
+  return refusal.code.empty() ? "bad request" : refusal.code;
+}
+
 std::string openai_error(const Refusal& refusal) {
   return json_text({{"error",
                      {{"message", refusal.message},

@@ -29,6 +29,7 @@ struct Refusal {
   std::string code = {};
 };
 Refusal refusal_of(const Error& error);
+std::string counted_as(const Refusal& refusal);  // the reason in /metrics
 
 // {"error": {"message", "type", "param", "code"}}, and {"error": "message"}.
 std::string openai_error(const Refusal& refusal);

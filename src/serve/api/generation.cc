@@ -103,7 +103,7 @@ void submit_all(const Exchange& exchange, const Generation& generation,
                                       RunningAnswer::events(answer, first)));
     }
   } catch (const Error& error) {
-    exchange.api.metrics.refused(refusal_of(error).code);
+    exchange.api.metrics.refused(counted_as(refusal_of(error)));
     answer->refuse(error);
   }
   const auto cancel = [&engine, tickets = std::move(tickets)] {

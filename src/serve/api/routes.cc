@@ -103,8 +103,7 @@ http::Handler make_handler(Api api) {
       answer(exchange);
     } catch (const Error& error) {
       const Refusal refusal = refusal_of(error);
-      if (exchange.request.method == "POST")
-        shared->metrics.refused(refusal.code.empty() ? "bad request" : refusal.code);
+      if (exchange.request.method == "POST") shared->metrics.refused(counted_as(refusal));
       exchange.reply->send(error_response(refusal, error_text_for(exchange.request.path)));
     }
   };

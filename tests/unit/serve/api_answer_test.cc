@@ -320,6 +320,8 @@ TEST(ApiErrors, KindsHaveStatuses) {
       error_response(refusal_of(Error(ErrorCode::busy, "", "x")), openai_error);
   ASSERT_EQ(busy.headers.size(), 1u);
   EXPECT_EQ(busy.headers.front().first, "Retry-After");
+  EXPECT_EQ(counted_as(refusal_of(Error(ErrorCode::busy, "", "x"))), "too_many_requests");
+  EXPECT_EQ(counted_as(refusal_of(Error(ErrorCode::input, "", "x"))), "bad request");
   EXPECT_EQ(ollama_error({.message = "no"}), R"({"error":"no"})");
   EXPECT_NE(error_body(401, "no key").find("authentication_error"), std::string::npos);
 }
