@@ -10,6 +10,7 @@
 
 #include "engine/scheduler.h"
 #include "serve/api/errors.h"
+#include "serve/api/json_text.h"
 #include "trace/receipt.h"
 
 namespace tyto::api {
@@ -56,7 +57,6 @@ struct AnswerHead {
   std::string version = {};  // of Tyto
   int64_t created = 0;       // seconds since 1970
   bool include_usage = false;
-  bool timings_per_token = false;
   bool log_probabilities = false;
   uint32_t choices_per_prompt = 1;
 };
@@ -68,7 +68,9 @@ class AnswerStyle {
 
   virtual std::string stream_type() const = 0;  // content type of pieces
   virtual std::string begin(uint32_t index) const = 0;
-  virtual std::string piece(uint32_t index, const Said& since, const Receipt& so_far) const = 0;
+  // `timings` so far; null: none.
+  virtual std::string piece(uint32_t index, const Said& since,
+                            const ordered_json& timings) const = 0;
   virtual std::string end(uint32_t index, const Choice& choice) const = 0;
   virtual std::string last(std::span<const Choice> choices) const = 0;
   virtual std::string failure(const Refusal& refusal) const = 0;  // among pieces

@@ -38,9 +38,13 @@ ordered_json usage_json(std::span<const Choice> choices, uint32_t choices_per_pr
 }
 
 ordered_json timings_json(const Receipt& receipt) {
+  return timings_json(receipt, has_virtual_device(receipt));
+}
+
+ordered_json timings_json(const Receipt& receipt, bool is_simulated) {
   const double prompt_ms = receipt.prefill_seconds * 1e3;
   const double predicted_ms = receipt.decode_seconds * 1e3;
-  if (has_virtual_device(receipt))
+  if (is_simulated)
     return {{"cache_n", receipt.cached_tokens},
             {"prompt_n", receipt.prompt_tokens},
             {"predicted_n", receipt.generated_tokens},

@@ -15,6 +15,8 @@ ordered_json usage_json(std::span<const Choice> choices, uint32_t choices_per_pr
 // llama-server's. Where a virtual device took part the time is a simulation's: it says so, and
 // there are no rates; nor are there where the receipt's cannot be true.
 ordered_json timings_json(const Receipt& receipt);
+// Of a receipt that does not have its devices yet.
+ordered_json timings_json(const Receipt& receipt, bool is_simulated);
 
 // Ollama's: nanoseconds. Its clients divide them; a simulation's say what they are.
 void add_ollama_durations(ordered_json& json, const Receipt& receipt);

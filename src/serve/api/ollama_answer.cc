@@ -50,7 +50,7 @@ class OllamaStyle : public AnswerStyle {
   }
   std::string begin(uint32_t) const override { return ""; }
 
-  std::string piece(uint32_t, const Said& since, const Receipt&) const override {
+  std::string piece(uint32_t, const Said& since, const ordered_json&) const override {
     if (since.thought.empty() && since.text.empty() && since.tokens.empty()) return "";
     ordered_json json =
         framed({.thought = since.thought, .text = since.text, .tokens = since.tokens});

@@ -91,9 +91,9 @@ class OpenAiStyle : public AnswerStyle {
     return "data: " + openai_error(refusal) + "\n\n";
   }
 
-  std::string piece(uint32_t index, const Said& since, const Receipt& so_far) const override {
+  std::string piece(uint32_t index, const Said& since, const ordered_json& timings) const override {
     ordered_json json = framed(piece_object(), choice_piece(index, since, nullptr));
-    if (head_.timings_per_token) json["timings"] = timings_json(so_far);
+    if (!timings.is_null()) json["timings"] = timings;
     return event(json);
   }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "serve/api/answer_numbers.h"
+
 namespace tyto::api {
 namespace {
 
@@ -108,7 +110,13 @@ void RunningAnswer::say(uint32_t index, const Said& since, const Receipt& so_far
   append(since, choices_[index].said);
   if (!plan_.streams) return;
   begin(index);
-  reply_->write(style_->piece(index, since, so_far));
+  reply_->write(style_->piece(index, since, timings(so_far)));
+}
+
+// A receipt has its devices only in the end.
+ordered_json RunningAnswer::timings(const Receipt& so_far) {
+  if (plan_.is_simulated && !is_simulated_) is_simulated_ = plan_.is_simulated();
+  return is_simulated_ ? timings_json(so_far, *is_simulated_) : ordered_json(nullptr);
 }
 
 // Headers wait for the first token: what goes wrong before it still gets a status of its own.
@@ -122,7 +130,7 @@ void RunningAnswer::begin(uint32_t index) {
   choice.has_begun = true;
   reply_->write(style_->begin(index));
   if (!plan_.begin_with.empty())
-    reply_->write(style_->piece(index, {.text = plan_.begin_with[index]}, {}));
+    reply_->write(style_->piece(index, {.text = plan_.begin_with[index]}, nullptr));
 }
 
 void RunningAnswer::finish() {

@@ -302,6 +302,20 @@ TEST(ApiAnswer, ASimulationHasNoRates) {
     EXPECT_FALSE(timings.contains(name)) << name;
 }
 
+TEST(ApiAnswer, TimingsOfPiecesWaitUntilItIsKnownWhoseTheyAre) {
+  std::optional<bool> is_simulated;
+  Answering to(openai_chat_style,
+               {.streams = true, .is_simulated = [&is_simulated] { return is_simulated; }});
+  to.token("a");
+  is_simulated = true;
+  to.token("b");
+  const std::vector<Json> pieces = to.pieces();
+  ASSERT_EQ(pieces.size(), 3u);
+  EXPECT_FALSE(pieces[1].find("timings"));
+  EXPECT_EQ(text_at(pieces[2], {"timings", "clock"}), "simulation wall time");
+  EXPECT_FALSE(pieces[2].at("timings").find("prompt_per_second"));
+}
+
 TEST(ApiAnswer, RefusedRatesAreLeftOut) {
   Receipt receipt = receipt_of_answer();
   receipt.plausibility.verdict = Verdict::refused;

@@ -171,7 +171,9 @@ TEST_F(ApiHandler, AStreamSaysTheSame) {
   const std::string whole =
       content_of(post("/v1/chat/completions", std::string("{") + kStory + "}"));
   const auto reply =
-      call("POST", "/v1/chat/completions", std::string("{") + kStory + R"(,"stream":true})");
+      call("POST", "/v1/chat/completions",
+           std::string("{") + kStory + R"(,"stream":true,"timings_per_token":true})");
+  EXPECT_NE(reply->body.find("predicted_n\":1,"), std::string::npos);
   EXPECT_TRUE(reply->body.ends_with("data: [DONE]\n\n"));
   std::string streamed;
   size_t at = 0;
