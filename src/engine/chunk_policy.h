@@ -6,15 +6,16 @@
 namespace tyto {
 
 // Learns from steps how long tokens take and what a row of a prompt adds, and keeps a step with
-// both under twice the time of one without prompts. The results do not depend on it, only who waits
-// how long.
+// both under twice the time of one without prompts. Where more people wait for their prompts than
+// for tokens, prompts get as many times more. The results do not depend on it, only who waits how
+// long.
 class ChunkPolicy {
  public:
   // `most`: rows of one step.
   explicit ChunkPolicy(uint32_t most) : most_(most) {}
 
-  // Rows of prompts for a step that also decodes `decoding` tokens; at least one.
-  uint32_t prompt_rows(uint32_t decoding) const;
+  // Rows of all `prompts` for a step that also decodes `decoding` tokens; at least one.
+  uint32_t prompt_rows(uint32_t decoding, uint32_t prompts) const;
   void observe(uint32_t decoding, uint32_t prompt_rows, uint64_t ns);
 
  private:

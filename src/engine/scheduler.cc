@@ -216,8 +216,9 @@ void Scheduler::put_back(Job& job) {
   running_.pop_back();
 }
 
-// Tokens that somebody waits for first, then prompts as the policy allows, a different one first
-// each time.
+// Tokens that somebody waits for first, then prompts as the policy allows: in every other step the
+// one that has waited longest, which is so never passed over, and else the one that needs least,
+// which is so soon answered.
 void Scheduler::choose_work() {
   work_.clear();
   workers_.clear();
@@ -238,11 +239,15 @@ void Scheduler::choose_work() {
   // A pass of fixed rows costs the same however short the prompt: it is not cut, and is the step's
   // only one.
   const bool is_one_pass = with_.pipeline.has_fixed_rows();
-  uint32_t room = std::min(is_one_pass ? most : chunks_.prompt_rows(decoding),
+  const auto running = static_cast<uint32_t>(running_.size());  // some may have given way
+  const uint32_t prompts = running - std::min(running, decoding);
+  uint32_t room = std::min(is_one_pass ? most : chunks_.prompt_rows(decoding, prompts),
                            most - std::min(decoding, most - 1));
   std::vector<Job*> in_turn;  // making room for one may take others out of running_
-  for (size_t i = 0; i < running_.size(); ++i)
-    in_turn.push_back(running_[(steps_ + i) % running_.size()].get());
+  for (const auto& job : running_) in_turn.push_back(job.get());
+  if (steps_ % 2 == 1)
+    std::stable_sort(in_turn.begin(), in_turn.end(),
+                     [](const Job* a, const Job* b) { return a->left() < b->left(); });
   for (Job* job : in_turn) {
     const bool has_work = std::count(workers_.begin(), workers_.end(), job) > 0;
     if (room == 0 || !job->sequence || job->decodes() || has_work) continue;

@@ -239,7 +239,7 @@ TEST(Scheduler, SaysWhereEachRequestStands) {
 }
 
 TEST(Scheduler, WhereThePoolIsFullTheYoungestWaitsAndLosesNothing) {
-  LettersWorld world(shared_model(), 3);  // two requests of two pages do not fit
+  LettersWorld world(shared_model(), 2);  // a page each, until the oldest needs its second
   Desk desk(world);
   const Scheduler::Id oldest = desk.add(8), youngest = desk.add(5);
   bool has_waited = false;
@@ -313,16 +313,18 @@ TEST(Scheduler, ReceiptsOfRequestsThatRanTogetherAddUpToTheDevicesCounters) {
 
 TEST(ChunkPolicy, KeepsAStepUnderTwiceTheTimeOfATokenWithoutPrompts) {
   ChunkPolicy policy(256);
-  EXPECT_EQ(policy.prompt_rows(0), 256u);  // nobody waits
-  EXPECT_EQ(policy.prompt_rows(4), 16u);   // nothing is known yet
+  EXPECT_EQ(policy.prompt_rows(0, 1), 256u);  // nobody waits
+  EXPECT_EQ(policy.prompt_rows(4, 1), 16u);   // nothing is known yet
   for (int i = 0; i < 50; ++i) {
     policy.observe(4, 0, 10'000'000);
     policy.observe(4, 16, 10'000'000 + 16 * 500'000);
   }
-  EXPECT_EQ(policy.prompt_rows(4), 20u);
+  EXPECT_EQ(policy.prompt_rows(4, 1), 20u);
+  EXPECT_EQ(policy.prompt_rows(4, 4), 20u);
+  EXPECT_EQ(policy.prompt_rows(4, 8), 40u);  // twice as many wait for their prompts
   for (int i = 0; i < 50; ++i) policy.observe(4, 20, 10'000'000 + 20 * 50'000'000ull);
-  EXPECT_EQ(policy.prompt_rows(4), 1u);  // slow rows: one at a time, but they do go on
-  EXPECT_LE(policy.prompt_rows(250), 6u);
+  EXPECT_EQ(policy.prompt_rows(4, 1), 1u);  // slow rows: one at a time, but they do go on
+  EXPECT_LE(policy.prompt_rows(250, 1), 6u);
 }
 
 }  // namespace
