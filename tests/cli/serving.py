@@ -9,11 +9,12 @@ LONGEST_START_SECONDS = 120
 
 
 class Serving:
-    """The shipped model on a free port; `log` is what the server wrote to stderr."""
+    """The shipped model, or others, on a free port; `log` is what the server wrote to stderr."""
 
     def __init__(self, *flags, models=(f"owlet={OWLET}",)):
         self.log, self.url, self.is_ready = [], None, threading.Event()
-        self.process = subprocess.Popen([TYTO, "serve", "-m", f"owlet={OWLET}", "--port", "0", "--config", "none", *flags],
+        named = [word for model in models for word in ("-m", model)]
+        self.process = subprocess.Popen([TYTO, "serve", *named, "--port", "0", "--config", "none", *flags],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.reader = threading.Thread(target=self.read_log, daemon=True)
         self.reader.start()
