@@ -17,7 +17,8 @@ uint32_t ChunkPolicy::prompt_rows(uint32_t decoding, uint32_t prompts) const {
   if (decoding == 0) return most_;
   if (decoding >= most_) return 1;
   uint32_t rows = kFirstGuess;
-  const double share = std::max(1.0, static_cast<double>(prompts) / decoding);
+  const double per_token = std::max(1.0, static_cast<double>(prompts) / decoding);
+  const double share = per_token * per_token;
   if (token_ns_ > 0 && row_ns_ > 0)
     rows = static_cast<uint32_t>(std::min(token_ns_ * share / row_ns_, static_cast<double>(most_)));
   return std::clamp(rows, 1u, most_ - decoding);

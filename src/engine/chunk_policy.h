@@ -7,8 +7,9 @@ namespace tyto {
 
 // Learns from steps how long tokens take and what a row of a prompt adds, and keeps a step with
 // both under twice the time of one without prompts. Where more people wait for their prompts than
-// for tokens, prompts get as many times more. The results do not depend on it, only who waits how
-// long.
+// for tokens, prompts get the square of that more: a prompt that is done shortens the wait of all
+// the others, and tokens are the cheaper the more of them are decoded together. The results do not
+// depend on it, only who waits how long.
 class ChunkPolicy {
  public:
   // `most`: rows of one step.

