@@ -39,6 +39,7 @@ struct TokenEvent {
   std::string_view text;  // may be empty: a part of a character, or of a stop string
   std::optional<LogProbabilities> log_probabilities = {};  // where asked for
   const Receipt& so_far;                                   // tokens and seconds
+  bool is_simulated = false;                               // by a virtual device, its wall time
 };
 
 // How one choice ended.

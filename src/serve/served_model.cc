@@ -109,7 +109,7 @@ bool ServedModel::on_token(Choice& choice, const ChosenToken& chosen) {
     choice.held.push_back({chosen.token, std::string(chosen.text), std::move(probable)});
   else
     choice.of->events.on_token(
-        {choice.index, chosen.token, chosen.text, std::move(probable), so_far});
+        {choice.index, chosen.token, chosen.text, std::move(probable), so_far, is_virtual_});
   return true;
 }
 
@@ -124,8 +124,8 @@ void ServedModel::check_requirement(const Choice& choice, Outcome& outcome) {
     return;
   }
   for (const HeldToken& held : choice.held)
-    choice.of->events.on_token(
-        {choice.index, held.token, held.text, held.log_probabilities, outcome.answer.receipt});
+    choice.of->events.on_token({choice.index, held.token, held.text, held.log_probabilities,
+                                outcome.answer.receipt, is_virtual_});
 }
 
 void ServedModel::end(Choice choice, Outcome outcome) {

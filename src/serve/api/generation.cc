@@ -77,27 +77,14 @@ AnswerHead head_of(const Exchange& exchange, const Generation& generation,
           .choices_per_prompt = options.choices};
 }
 
-// Whether a virtual device takes part. Not known while a model is being loaded again.
-std::optional<bool> is_simulated(const EngineThread& engine, const std::string& model) {
-  for (const ModelStatus& status : engine.models()) {
-    if (status.name != model || status.devices.empty()) continue;
-    return std::any_of(status.devices.begin(), status.devices.end(),
-                       [](const DeviceInfo& device) { return device.is_virtual; });
-  }
-  return std::nullopt;
-}
-
-AnswerPlan plan_of(const Exchange& exchange, const Generation& generation) {
+AnswerPlan plan_of(const Generation& generation) {
   AnswerPlan plan{
       .model = generation.model,
       .choices = static_cast<uint32_t>(generation.prompts.size()) * generation.options.choices,
       .streams = generation.options.stream,
       .divide = generation.divide,
-      .with_receipt = generation.options.receipt};
-  if (generation.options.timings_per_token)
-    plan.is_simulated = [&engine = exchange.api.engine, name = generation.model->name] {
-      return is_simulated(engine, name);
-    };
+      .with_receipt = generation.options.receipt,
+      .with_timings = generation.options.timings_per_token};
   for (const std::string& text : generation.begin_with)
     plan.begin_with.insert(plan.begin_with.end(), generation.options.choices, text);
   return plan;
@@ -146,8 +133,8 @@ void generate_answer(const Exchange& exchange, Generation generation, std::strin
     request.deadline = deadline;
     requests.push_back(std::move(request));
   }
-  const auto answer = std::make_shared<RunningAnswer>(exchange.reply, make_style(head),
-                                                      plan_of(exchange, generation));
+  const auto answer =
+      std::make_shared<RunningAnswer>(exchange.reply, make_style(head), plan_of(generation));
   submit_all(exchange, generation, std::move(requests), answer);
 }
 

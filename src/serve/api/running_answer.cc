@@ -58,6 +58,7 @@ void RunningAnswer::on_broken_off(std::function<void()> cancel) {
 void RunningAnswer::on_token(uint32_t index, const TokenEvent& event) {
   const std::lock_guard lock(mutex_);
   if (is_over_) return;
+  is_simulated_ = event.is_simulated;
   Said since;
   if (event.log_probabilities) since.tokens.push_back(scored(event));
   add_text(index, event.text, false, since);
@@ -114,9 +115,8 @@ void RunningAnswer::say(uint32_t index, const Said& since, const Receipt& so_far
 }
 
 // A receipt has its devices only in the end.
-ordered_json RunningAnswer::timings(const Receipt& so_far) {
-  if (plan_.is_simulated && !is_simulated_) is_simulated_ = plan_.is_simulated();
-  return is_simulated_ ? timings_json(so_far, *is_simulated_) : ordered_json(nullptr);
+ordered_json RunningAnswer::timings(const Receipt& so_far) const {
+  return plan_.with_timings ? timings_json(so_far, is_simulated_) : ordered_json(nullptr);
 }
 
 // Headers wait for the first token: what goes wrong before it still gets a status of its own.

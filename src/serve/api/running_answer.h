@@ -27,9 +27,7 @@ struct AnswerPlan {
   std::vector<std::string> begin_with = {};  // [choices] or empty: text in front of each
   std::function<TextDivider()> divide = {};  // makes each choice its own; none: all is said
   bool with_receipt = false;
-  // For timings in every piece: whether they are a simulation's. None: not known yet, and so there
-  // are no timings yet.
-  std::function<std::optional<bool>()> is_simulated = {};
+  bool with_timings = false;  // in every piece
 };
 
 class RunningAnswer {
@@ -53,7 +51,7 @@ class RunningAnswer {
   ScoredToken scored(const TokenEvent& event) const;
   void add_text(uint32_t index, std::string_view text, bool is_last, Said& since);
   void say(uint32_t index, const Said& since, const Receipt& so_far);
-  ordered_json timings(const Receipt& so_far);
+  ordered_json timings(const Receipt& so_far) const;
   void begin(uint32_t index);
   void finish();
   void stop(const Error& error);
@@ -68,7 +66,7 @@ class RunningAnswer {
   bool is_over_ = false;
   bool is_broken_off_ = false;
   std::function<void()> cancel_;
-  std::optional<bool> is_simulated_;
+  bool is_simulated_ = false;  // what came so far
 };
 
 }  // namespace tyto::api

@@ -53,7 +53,8 @@ struct Answering {
                      .token = text.empty() ? 0 : text.front(),
                      .text = text,
                      .log_probabilities = std::move(scores),
-                     .so_far = so_far});
+                     .so_far = so_far,
+                     .is_simulated = is_simulated});
   }
 
   void done(StopReason reason, uint32_t choice = 0, const std::string& rest = "",
@@ -82,6 +83,7 @@ struct Answering {
 
   std::shared_ptr<CollectingReply> reply = std::make_shared<CollectingReply>();
   Receipt so_far;
+  bool is_simulated = false;
   Receipt receipt = receipt_of_answer();
   std::shared_ptr<RunningAnswer> answer;
   CompletionEvents events;
@@ -302,18 +304,15 @@ TEST(ApiAnswer, ASimulationHasNoRates) {
     EXPECT_FALSE(timings.contains(name)) << name;
 }
 
-TEST(ApiAnswer, TimingsOfPiecesWaitUntilItIsKnownWhoseTheyAre) {
-  std::optional<bool> is_simulated;
-  Answering to(openai_chat_style,
-               {.streams = true, .is_simulated = [&is_simulated] { return is_simulated; }});
-  to.token("a");
-  is_simulated = true;
-  to.token("b");
-  const std::vector<Json> pieces = to.pieces();
-  ASSERT_EQ(pieces.size(), 3u);
-  EXPECT_FALSE(pieces[1].find("timings"));
-  EXPECT_EQ(text_at(pieces[2], {"timings", "clock"}), "simulation wall time");
-  EXPECT_FALSE(pieces[2].at("timings").find("prompt_per_second"));
+TEST(ApiAnswer, TimingsOfPiecesSayWhoseTheyAre) {
+  for (const bool is_simulated : {false, true}) {
+    Answering to(openai_chat_style, {.streams = true, .with_timings = true});
+    to.is_simulated = is_simulated;
+    to.token("a");
+    const Json timings = to.pieces().back().at("timings");
+    EXPECT_EQ(timings.find("clock").has_value(), is_simulated);
+    EXPECT_EQ(timings.find("prompt_ms").has_value(), !is_simulated);
+  }
 }
 
 TEST(ApiAnswer, RefusedRatesAreLeftOut) {
