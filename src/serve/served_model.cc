@@ -220,7 +220,9 @@ void ServedModel::embed_next() {
   EmbeddingJob& job = embeddings_.front();
   std::optional<Error> error;
   try {
-    job.results.push_back(embed(engine_->generator(), job.inputs[job.results.size()]).values);
+    Embedding made = embed(engine_->generator(), job.inputs[job.results.size()]);
+    engine_->check_required(made.receipt.phases);
+    job.results.push_back(std::move(made.values));
   } catch (const Error& thrown) {
     error = thrown;
   }

@@ -117,6 +117,13 @@ class Served(CliTest):
             listed = ask(server, "GET", "/v1/receipts")[1]["receipts"]
             self.assertEqual(listed[1]["badge"], "failed" if status == 500 else "fell back")
 
+    def test_what_is_required_and_did_not_happen_is_an_error(self):
+        server = self.start("--device", "vnpu", "--require", "cpu")
+        status, answer = complete(server)
+        self.assertEqual(status, 500)
+        self.assertIn("--require cpu", answer["error"]["message"])
+        self.assertEqual(ask(server, "POST", "/v1/embeddings", {"input": "a fox"})[0], 500)
+
     def test_sigterm_lets_an_answer_end_and_takes_no_more(self):
         server = self.start()
         place = urlparse(server.url)
