@@ -37,6 +37,7 @@ std::shared_ptr<const ModelText> text_of(const std::string& name, Engine& engine
   if (chat_template.empty() && vocabulary.chat_template.empty()) return text;
   text->chat_template = std::make_shared<const ChatTemplate>(
       choose_chat_template(vocabulary, chat_template, text->path));
+  text->tool_format = tool_format(*text->chat_template);
   text->chat_template_source = chat_template.empty() ? vocabulary.chat_template : chat_template;
   return text;
 }

@@ -10,6 +10,7 @@
 #include "text/chat_template.h"
 #include "text/sampler.h"
 #include "text/tokenizer.h"
+#include "text/tools.h"
 
 namespace tyto {
 
@@ -32,6 +33,7 @@ struct ModelText {
   std::shared_ptr<const Tokenizer> tokenizer = {};
   std::shared_ptr<const ChatTemplate> chat_template = {};  // none: the model has none
   std::string chat_template_source = {};
+  ToolFormat tool_format = ToolFormat::none;  // how the template writes calls
 
   // For constraints; made when it is first asked for.
   std::shared_ptr<const TokenTrie> token_trie() const;

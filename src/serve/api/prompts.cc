@@ -61,12 +61,11 @@ class ChatDivider {
 };
 
 ToolFormat format_of_calls(const ModelText& model) {
-  const ToolFormat format = tool_format(*model.chat_template);
-  if (format == ToolFormat::none)
+  if (model.tool_format == ToolFormat::none)
     throw RequestError(
         Error(ErrorCode::unsupported, model.name, "the model's chat template knows no calls"),
         "tools");
-  return format;
+  return model.tool_format;
 }
 
 }  // namespace
