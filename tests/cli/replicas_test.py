@@ -4,58 +4,17 @@ import http.client
 import itertools
 import json
 import os
-import re
 import signal
-import subprocess
 import threading
-import time
+from urllib.parse import urlparse
 
-from harness import TYTO, CliTest, main
+from harness import CliTest, main
 from nginx import start_nginx
+from serving import Serving
 
 REQUESTS = 200
 THREADS = 8
 ANSWERS_BEFORE_THE_KILL = 40
-
-
-class Replica:
-    """A server of its own; `log` is what it wrote to stderr."""
-
-    def __init__(self, model):
-        self.process = subprocess.Popen([TYTO, "serve", "-m", str(model), "--host", "127.0.0.1", "--port", "0",
-                                         "--config", "none"], stderr=subprocess.PIPE, text=True)
-        self.log = []
-        self.port = None
-        self.listens = threading.Event()
-        self.reader = threading.Thread(target=self.read_log, daemon=True)
-        self.reader.start()
-
-    def read_log(self):
-        for line in self.process.stderr:
-            self.log.append(line)
-            if found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", line):
-                self.port = int(found.group(1))
-                self.listens.set()
-        self.listens.set()
-
-    def wait_until_ready(self):
-        assert self.listens.wait(60) and self.port, "".join(self.log)
-        for _ in range(600):
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-            connection.request("GET", "/health")
-            status = connection.getresponse().status
-            connection.close()
-            if status == 200:
-                return
-            time.sleep(0.1)
-        raise TimeoutError("".join(self.log))
-
-    def end(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(60)
-        self.reader.join(60)
-        self.process.stderr.close()
 
 
 def is_complete(body, streamed):
@@ -122,12 +81,11 @@ class Load:
 class Replicas(CliTest):
     def setUp(self):
         self.need("nginx")
-        self.replicas = [Replica(self.model), Replica(self.model)]
-        for replica in self.replicas:
-            self.addCleanup(replica.end)
-        for replica in self.replicas:
-            replica.wait_until_ready()
-        nginx, self.port = start_nginx(self.work, [replica.port for replica in self.replicas])
+        self.replicas = []
+        for _ in range(2):
+            self.replicas.append(Serving(models=(f"tiny={self.model}",)))
+            self.addCleanup(self.replicas[-1].stop)
+        nginx, self.port = start_nginx(self.work, [urlparse(replica.url).port for replica in self.replicas])
         self.addCleanup(nginx.wait, 60)
         self.addCleanup(nginx.terminate)
 
