@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace tyto {
 
@@ -13,19 +14,21 @@ namespace tyto {
 class ChunkPolicy {
  public:
   // `most`: rows of one step.
-  explicit ChunkPolicy(uint32_t most) : most_(most) {}
+  explicit ChunkPolicy(uint32_t most) : most_(most), tokens_ns_(most + 1) {}
 
   // Rows of all `prompts` for a step that also decodes `decoding` tokens; at least one.
   uint32_t prompt_rows(uint32_t decoding, uint32_t prompts) const;
   void observe(uint32_t decoding, uint32_t prompt_rows, uint64_t ns);
 
  private:
+  double tokens_ns_of(uint32_t decoding) const;
+
   static constexpr uint32_t kFirstGuess =
       16;  // before anything is known: what kernels take at once
 
   uint32_t most_;
-  double token_ns_ = 0;  // of a step without prompts; 0: not known
-  double row_ns_ = 0;    // that a prompt's row adds
+  std::vector<double> tokens_ns_;  // [tokens decoded together], without prompts; 0: not known
+  double row_ns_ = 0;              // that a prompt's row adds
 };
 
 }  // namespace tyto

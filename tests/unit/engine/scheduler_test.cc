@@ -327,5 +327,18 @@ TEST(ChunkPolicy, KeepsAStepUnderTwiceTheTimeOfATokenWithoutPrompts) {
   EXPECT_LE(policy.prompt_rows(250, 1), 6u);
 }
 
+// Seven tokens take longer than one, and prompts beside them must not be blamed for it.
+TEST(ChunkPolicy, DoesNotStarveThePromptThatComesWhileOthersBeginToDecode) {
+  ChunkPolicy policy(256);
+  policy.observe(0, 64, 64 * 4'000'000ull);
+  policy.observe(1, 0, 40'000'000);
+  for (int i = 0; i < 50; ++i) {
+    const uint32_t rows = policy.prompt_rows(7, 1);
+    policy.observe(7, rows, 90'000'000 + rows * 4'000'000ull);
+  }
+  EXPECT_GE(policy.prompt_rows(7, 1), 15u);
+  EXPECT_LE(policy.prompt_rows(7, 1), 25u);
+}
+
 }  // namespace
 }  // namespace tyto
