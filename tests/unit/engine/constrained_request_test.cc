@@ -72,5 +72,27 @@ TEST(ConstrainedRequest, RunsBesideOthers) {
   EXPECT_EQ(texts[free], texts[again]);
 }
 
+TEST(ConstrainedRequest, ThatTheVocabularyCannotMeetEndsAlone) {
+  World world;
+  Scheduler scheduler(world.generator(), {});
+  std::map<Scheduler::Id, Outcome> ended;
+  const auto add = [&](Request request) {
+    return scheduler.add(
+        std::move(request), kGreedy, [](const ChosenToken&) { return true; },
+        [&](Scheduler::Id id, const Outcome& outcome) { ended.emplace(id, outcome); });
+  };
+  Request impossible = world.request(false);
+  impossible.constraint = std::make_shared<Constraint>(
+      std::make_shared<const Grammar>("root ::= \"A\" \"1\""),  // there are no digits
+      std::make_shared<const TokenTrie>(world.tokenizer));
+  const Scheduler::Id before = add(world.request(false)), refused = add(impossible),
+                      after = add(world.request(true));
+  for (int steps = 0; scheduler.step(); ++steps) ASSERT_LT(steps, 1000);
+  EXPECT_TRUE(ended.at(refused).error);
+  EXPECT_FALSE(ended.at(before).error);
+  EXPECT_EQ(ended.at(before).answer.tokens.size(), 9u);
+  EXPECT_TRUE(matches(world.text(ended.at(after).answer)));
+}
+
 }  // namespace
 }  // namespace tyto
