@@ -2,6 +2,8 @@
 // signals.
 #include <pthread.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <ctime>
 #include <mutex>
@@ -9,7 +11,6 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "cli/child_process.h"
-#include "cli/combination.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
@@ -49,6 +50,10 @@ class Signals {
   int wait(std::chrono::milliseconds most) const {
     const timespec time{most.count() / 1000, (most.count() % 1000) * 1'000'000};
     return std::max(0, ::sigtimedwait(&set_, nullptr, &time));
+  }
+  bool ask_to_end() const {
+    const int signal = wait(std::chrono::milliseconds(0));
+    return signal == SIGTERM || signal == SIGINT;
   }
 
  private:
@@ -117,7 +122,7 @@ void drain(std::chrono::milliseconds most, const Signals& signals, EngineThread&
   const auto end = std::chrono::steady_clock::now() + most;
   server.drain();
   bool is_over = false;
-  while (!is_over && std::chrono::steady_clock::now() < end && signals.wait(0ms) == 0)
+  while (!is_over && std::chrono::steady_clock::now() < end && !signals.ask_to_end())
     is_over = engine.drain(50ms) && server.wait_idle(50ms);
   note(is_over ? "every answer was given; ended" : "ended before every answer was given");
 }
@@ -130,7 +135,7 @@ void start_counting(EnergyMeter& meter) {
 void wait_until_loaded(const Signals& signals, EngineThread& engine) {
   const auto end = std::chrono::steady_clock::now() + kLongestLoad;
   while (!engine.wait_ready(100ms)) {
-    if (signals.wait(0ms) > 0) throw Error(ErrorCode::input, "serve", "ended while loading");
+    if (signals.ask_to_end()) throw Error(ErrorCode::input, "serve", "ended while loading");
     if (std::chrono::steady_clock::now() > end)
       throw Error(ErrorCode::input, "serve", "loading takes more than an hour");
   }

@@ -12,10 +12,6 @@
 namespace tyto {
 namespace {
 
-double seconds(uint64_t from_ns, uint64_t to_ns) {
-  return static_cast<double>(to_ns - from_ns) * 1e-9;
-}
-
 // What a recording calls the steps between the runs of the pipeline.
 struct HostOps {
   explicit HostOps(Trace& recorder)
@@ -128,8 +124,8 @@ Answer generate(const Generator& with, Sampler& sampler, const Request& request,
     }
     logits = with.pipeline.run(sequence, {&token, 1});
   }
-  receipt.prefill_seconds = seconds(start, first);
-  receipt.decode_seconds = seconds(first, chosen);
+  receipt.prefill_seconds = seconds_between(start, first);
+  receipt.decode_seconds = seconds_between(first, chosen);
   if (request.energy != nullptr) receipt.decode_energy = request.energy->stop();
   if (const std::string last = text.finish();
       answer.reason != StopReason::cancelled && !last.empty())

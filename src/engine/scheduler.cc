@@ -7,14 +7,6 @@
 #include "trace/span.h"
 
 namespace tyto {
-namespace {
-
-double seconds(uint64_t from_ns, uint64_t to_ns) {
-  return static_cast<double>(to_ns - from_ns) * 1e-9;
-}
-
-}  // namespace
-
 // What is to be run is always the tokens behind the sequence's position, so that a request which
 // had to give its pages back goes on where it was, by running them again.
 struct Scheduler::Job {
@@ -158,7 +150,7 @@ void Scheduler::admit() {
     if (!job.answer.tokens.empty()) job.sequence->phase = Phase::decode;
     if (job.begun_ns == 0) {
       job.begun_ns = now_ns();
-      job.receipt.queue_seconds = seconds(job.added_ns, job.begun_ns);
+      job.receipt.queue_seconds = seconds_between(job.added_ns, job.begun_ns);
       if (job.request.is_recorded) with_.trace.begin_request();
     }
     running_.push_back(std::move(waiting_[i]));
@@ -317,9 +309,9 @@ void Scheduler::accept(Job& job, std::span<const float> logits) {
   const uint64_t now = job.request.is_recorded ? with_.trace.token_chosen() : now_ns();
   if (job.first_ns == 0) {
     job.first_ns = now;
-    job.receipt.prefill_seconds = seconds(job.begun_ns, now);
+    job.receipt.prefill_seconds = seconds_between(job.begun_ns, now);
   }
-  job.receipt.decode_seconds = seconds(job.first_ns, now);
+  job.receipt.decode_seconds = seconds_between(job.first_ns, now);
   job.sequence->phase = Phase::decode;
   ++job.receipt.generated_tokens;
   Answer& answer = job.answer;
@@ -360,7 +352,7 @@ void Scheduler::end(Job& job) {
     with_.prefixes->keep(held, job.sequence->take_cache());
     job.sequence.reset();
   }
-  if (job.begun_ns == 0) receipt.queue_seconds = seconds(job.added_ns, now_ns());
+  if (job.begun_ns == 0) receipt.queue_seconds = seconds_between(job.added_ns, now_ns());
   Outcome outcome{.answer = std::move(job.answer), .error = std::move(job.error)};
   outcome.answer.receipt = std::move(receipt);
   if (!outcome.error && outcome.answer.reason != StopReason::cancelled)

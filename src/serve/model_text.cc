@@ -1,7 +1,6 @@
 #include "serve/model_text.h"
 
-#include <chrono>
-
+#include "base/utc_time.h"
 #include "engine/engine.h"
 #include "tensor/dtype.h"
 #include "text/grammar/token_trie.h"
@@ -17,7 +16,6 @@ std::shared_ptr<const ModelText> text_of(const std::string& name, Engine& engine
                                          const std::string& chat_template,
                                          const SamplerOptions& sampling) {
   const Model& model = engine.model();
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto text = std::make_shared<ModelText>();
   text->name = name;
   text->path = model.path.string();
@@ -26,8 +24,7 @@ std::shared_ptr<const ModelText> text_of(const std::string& name, Engine& engine
   text->architecture = model.config.architecture;
   text->weight_bytes = model.weight_bytes();
   text->parameters = model.parameters();
-  text->loaded_at =
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+  text->loaded_at = static_cast<uint64_t>(seconds_since_1970());
   text->context = engine.pipeline().context();
   text->embedding_size = model.config.emb;
   text->sampling = sampling_for(model, sampling);

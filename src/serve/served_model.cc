@@ -14,10 +14,6 @@ namespace {
 // A recording takes its memory before it begins; longer answers say what was lost.
 constexpr uint32_t kMostRecordedTokens = 256;
 
-double seconds_between(uint64_t from_ns, uint64_t to_ns) {
-  return static_cast<double>(to_ns - from_ns) * 1e-9;
-}
-
 std::string receipt_id(const OpenCompletion& completion, uint32_t choice) {
   return choice == 0 ? completion.asked.id : fmt::format("{}.{}", completion.asked.id, choice);
 }

@@ -65,4 +65,8 @@ inline uint64_t now_ns() {
                                    .count());
 }
 
+inline double seconds_between(uint64_t from_ns, uint64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
 }  // namespace tyto
