@@ -106,6 +106,7 @@ struct ModelDims {
   uint32_t layers = 0, emb = 0, heads = 0, kv_heads = 0, head_dim = 0, hidden = 0, vocab = 0;
   uint32_t context = 0;  // positions wanted
   float norm_eps = 0;
+  bool qkv_bias = false, qk_norm = false;
 };
 
 // A control of a device's own. The command line makes a flag of it: --weights int8.

@@ -13,7 +13,9 @@ ModelDims model_dims(const Config& config, uint32_t context) {
           .hidden = config.hidden,
           .vocab = config.vocab,
           .context = context == 0 ? config.context : context,
-          .norm_eps = config.norm_eps};
+          .norm_eps = config.norm_eps,
+          .qkv_bias = config.qkv_bias,
+          .qk_norm = config.qk_norm};
 }
 
 Sequence::Sequence(Pipeline& pipeline) : pipeline_(pipeline), kv_(pipeline.pool_) {

@@ -22,6 +22,8 @@ struct AirDims {
   uint32_t hidden = 0;
   uint32_t vocab = 0;
   uint32_t seq = 0;
+  uint32_t qkv_bias = 0;  // 1: q, k and v have biases (Qwen2.5)
+  uint32_t qk_norm = 0;   // 1: heads of q and k are normed (Qwen3)
 
   uint64_t q_dim() const { return uint64_t{heads} * head_dim; }
   uint64_t kv_dim() const { return uint64_t{kv_heads} * head_dim; }

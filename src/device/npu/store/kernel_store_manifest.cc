@@ -19,12 +19,19 @@ constexpr uint64_t kU32 = std::numeric_limits<uint32_t>::max();
 struct DimField {
   const char* name;
   uint32_t AirDims::* member;
+  bool is_optional = false;  // manifests of before it are without it
 };
 constexpr DimField kDimFields[] = {
-    {"layers", &AirDims::layers},     {"emb", &AirDims::emb},
-    {"heads", &AirDims::heads},       {"kv_heads", &AirDims::kv_heads},
-    {"head_dim", &AirDims::head_dim}, {"hidden", &AirDims::hidden},
-    {"vocab", &AirDims::vocab},       {"seq", &AirDims::seq},
+    {"layers", &AirDims::layers},
+    {"emb", &AirDims::emb},
+    {"heads", &AirDims::heads},
+    {"kv_heads", &AirDims::kv_heads},
+    {"head_dim", &AirDims::head_dim},
+    {"hidden", &AirDims::hidden},
+    {"vocab", &AirDims::vocab},
+    {"seq", &AirDims::seq},
+    {"qkv_bias", &AirDims::qkv_bias, true},
+    {"qk_norm", &AirDims::qk_norm, true},
 };
 
 struct TextField {
@@ -133,7 +140,8 @@ KernelEntry entry_from(const Json& object) {
     entry.columns = static_cast<uint32_t>(columns->as_uint(kU32));
   const Json dims = object.at("dims");
   for (const DimField& field : kDimFields)
-    entry.dims.*field.member = static_cast<uint32_t>(dims.at(field.name).as_uint(kU32));
+    if (!field.is_optional || dims.find(field.name))
+      entry.dims.*field.member = static_cast<uint32_t>(dims.at(field.name).as_uint(kU32));
   object.at("images").for_each_element(
       [&](size_t, const Json& image) { entry.images.push_back(image_from(image)); });
   if (entry.name.empty()) object.at("name").fail("is empty");

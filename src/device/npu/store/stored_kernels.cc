@@ -116,8 +116,8 @@ std::filesystem::path default_kernel_store() {
 }
 
 AirDims air_dims(const ModelDims& model, uint32_t seq) {
-  return {model.layers,   model.emb,    model.heads, model.kv_heads,
-          model.head_dim, model.hidden, model.vocab, seq};
+  return {model.layers, model.emb,   model.heads, model.kv_heads, model.head_dim,
+          model.hidden, model.vocab, seq,         model.qkv_bias, model.qk_norm};
 }
 
 void describe_shapes(const DeviceEnv& env, const NpuKernels& kernels, DeviceInfo& info) {
