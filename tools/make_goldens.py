@@ -89,6 +89,19 @@ FIXTURES = {
         "class": "Qwen3ForCausalLM", "config": "Qwen3Config", "rms_norm_eps": 1e-6,
         "shape": (64, 128, 2, 6, 2, 32, False), "tokenizer": "qwen2", "dtype": "bfloat16",
         "rope_parameters": rope(1000000), "jinja_file": True},
+    # Heads of 128, which an NPU's attention takes head by head.
+    "llama3-wide": llama(
+        shape=(128, 192, 2, 2, 1, 128, False), tokenizer="llama3", dtype="bfloat16",
+        rope_parameters=rope(500000, "llama3", factor=8.0, low_freq_factor=1.0,
+                             high_freq_factor=4.0, original_max_position_embeddings=32)),
+    "qwen2-wide": {
+        "class": "Qwen2ForCausalLM", "config": "Qwen2Config", "rms_norm_eps": 1e-6,
+        "shape": (256, 192, 2, 2, 1, 128, True), "tokenizer": "qwen2", "dtype": "bfloat16",
+        "rope_parameters": rope(1000000)},
+    "qwen3-wide": {
+        "class": "Qwen3ForCausalLM", "config": "Qwen3Config", "rms_norm_eps": 1e-6,
+        "shape": (128, 192, 2, 4, 2, 128, True), "tokenizer": "qwen2", "dtype": "bfloat16",
+        "rope_parameters": rope(1000000)},
 }
 # A second copy of a checkpoint: split into shards, and with config.json in its older spelling.
 SHARDED = ("qwen2-sharded", "qwen2", 64 * 1024)
