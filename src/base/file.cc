@@ -50,6 +50,12 @@ struct stat open_regular(const std::filesystem::path& path, Descriptor& descript
   return status;
 }
 
+// Some file systems (FUSE without a page cache, 9p) know no shared mappings.
+void* map_file(size_t size, int descriptor) {
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
+  return data != MAP_FAILED ? data : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+}
+
 // From where the descriptor stands; fewer bytes where the file ends.
 std::string read_all(int descriptor, uint64_t size, const std::filesystem::path& path) {
   std::string text(size, '\0');
@@ -90,7 +96,7 @@ MappedFile::MappedFile(const std::filesystem::path& path)
   mapping_->stamp = stamp_of(status);
   const size_t size = mapping_->stamp.size;
   if (size == 0) return;
-  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, mapping_->descriptor.fd, 0);
+  void* data = map_file(size, mapping_->descriptor.fd);
   if (data == MAP_FAILED) fail_input(path.string(), "cannot map: {}", std::strerror(errno));
   mapping_->bytes = {static_cast<const std::byte*>(data), size};
   const Error loss(ErrorCode::input, path.string(),

@@ -22,8 +22,10 @@ struct FileStamp {
   bool operator==(const FileStamp&) const = default;
 };
 
-// A read-only private mapping of a whole file. Move-only; the bytes live as long as it does. The
-// file may become shorter meanwhile; touching what is gone is a SIGBUS (base/signal_tables.h).
+// A read-only mapping of a whole file. Move-only; the bytes live as long as it does. It is shared
+// where the file system can: of a private mapping every process may write its own copy, so that a
+// driver will not pin its pages as read-only (VM_MAYWRITE). The file may become shorter meanwhile;
+// touching what is gone is a SIGBUS (base/signal_tables.h).
 class MappedFile {
  public:
   MappedFile();

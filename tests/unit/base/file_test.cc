@@ -81,6 +81,23 @@ TEST_F(MappedFileTest, Moves) {
   EXPECT_EQ(third.path(), folder_ / "a");
 }
 
+// What amdxdna's check for read-only user memory looks at: neither VM_WRITE nor VM_MAYWRITE.
+TEST_F(MappedFileTest, NobodyMayEverWriteToThePages) {
+  const MappedFile file(make("weights", std::string(3 * 65536, 'x')));
+  const std::string begin = fmt::format("{:x}-", reinterpret_cast<uintptr_t>(file.bytes().data()));
+  std::ifstream smaps("/proc/self/smaps");
+  if (!smaps) GTEST_SKIP() << "there is no /proc/self/smaps";
+  std::string line, permissions, flags;
+  while (std::getline(smaps, line) && !line.starts_with(begin)) continue;
+  permissions = line;
+  while (std::getline(smaps, line) && !line.starts_with("VmFlags:")) continue;
+  flags = line + " ";
+  EXPECT_NE(permissions.find(" r--s "), std::string::npos) << permissions;
+  EXPECT_NE(flags.find(" rd "), std::string::npos) << flags;
+  EXPECT_EQ(flags.find(" wr "), std::string::npos) << flags;
+  EXPECT_EQ(flags.find(" mw "), std::string::npos) << flags;
+}
+
 TEST_F(MappedFileTest, OutlivesTheName) {
   const fs::path path = make("a", "still here");
   const MappedFile file(path);
