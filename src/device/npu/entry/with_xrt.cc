@@ -2,6 +2,7 @@
 
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
+#include "device/npu/runtime/device_lock.h"
 #include "device/npu/store/stored_kernels.h"
 
 namespace tyto {
@@ -13,7 +14,7 @@ std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
   kernels.info.description = "XDNA2 NPU through XRT";
   describe_shapes(env, kernels, kernels.info);
   kernels.pinned_limit = pinnable_bytes();
-  kernels.lock = std::filesystem::temp_directory_path() / "tyto-npu0.lock";
+  kernels.lock = npu_lock_path();
   return on_xrt::open_npu(env, std::move(kernels));
 }
 

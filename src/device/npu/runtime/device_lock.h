@@ -7,9 +7,14 @@
 
 namespace tyto {
 
+// Where every user of this machine finds the NPU's lock: a folder that all may write to, whatever
+// TMPDIR is in their session.
+std::filesystem::path npu_lock_path();
+
 class DeviceLock {
  public:
-  // Throws a device Error naming the process that holds it. An empty path locks nothing.
+  // Throws a device Error naming the process that holds it. An empty path locks nothing. A file
+  // that somebody left is nobody's: only a process that has it locked holds the device.
   DeviceLock(const std::filesystem::path& path, const std::string& device);
   ~DeviceLock();
   DeviceLock(const DeviceLock&) = delete;
