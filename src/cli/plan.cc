@@ -81,6 +81,8 @@ std::string json_text(const std::vector<PlanRow>& rows) {
                     {"decode_tok_s", row.decode_tok_s},
                     {"dispatches_per_token", row.dispatches_per_token},
                     {"pinned_bytes", row.pinned_bytes},
+                    {"images", row.images},
+                    {"heap_bytes", row.heap_bytes},
                     {"bottleneck", row.bottleneck},
                     {"rel_error_p90", row.rel_error_p90},
                     {"note", row.note},
@@ -95,22 +97,25 @@ void print_table(const std::vector<PlanRow>& rows, const PlanFlags& flags) {
                   "Modelled, not measured: fitted to published runs on other machines.\n\n",
                   first.shape, first.machine, first.prompt_tokens, first.context_tokens, flags.host,
                   flags.profile));
-  print(fmt::format("{:<9} {:<6} {:>10} {:>9} {:>9} {:>8} {:>10} {:>10} {:>6}  {}\n", "kernels",
-                    "fusion", "TTFT ms", "tok/s", "TPOT ms", "tok/s", "dispatches", "pinned",
-                    "error", "bottleneck"));
+  print(fmt::format("{:<9} {:<6} {:>10} {:>9} {:>9} {:>8} {:>10} {:>10} {:>8} {:>6}  {}\n",
+                    "kernels", "fusion", "TTFT ms", "tok/s", "TPOT ms", "tok/s", "dispatches",
+                    "pinned", "heap", "error", "bottleneck"));
   for (const PlanRow& row : rows) {
-    print(
-        fmt::format("{:<9} {:<6} {:>10.1f} {:>9.1f} {:>9.2f} {:>8.2f} {:>10} {:>10} {:>5.0f}%  "
-                    "{}\n",
-                    row.kernels, row.fusion, row.ttft_ms, row.prefill_tok_s, row.tpot_ms,
-                    row.decode_tok_s, row.dispatches_per_token, human_bytes(row.pinned_bytes),
-                    row.rel_error_p90 * 100, row.bottleneck));
+    print(fmt::format(
+        "{:<9} {:<6} {:>10.1f} {:>9.1f} {:>9.2f} {:>8.2f} {:>10} {:>10} {:>8} {:>5.0f}%  "
+        "{}\n",
+        row.kernels, row.fusion, row.ttft_ms, row.prefill_tok_s, row.tpot_ms, row.decode_tok_s,
+        row.dispatches_per_token, human_bytes(row.pinned_bytes),
+        row.images == 0 ? "-" : "~" + human_bytes(row.heap_bytes), row.rel_error_p90 * 100,
+        row.bottleneck));
     if (!row.note.empty()) print(fmt::format("{:<16} {}\n", "", row.note));
   }
   print(
       "\nerror: 90th percentile of the fit's errors, mostly of single kernels, widened for "
       "machines\n"
-      "the kernels were not measured on.\n");
+      "the kernels were not measured on.\n"
+      "heap: of the device's 64 MiB (512 where the driver lets it grow), a run of each image. By\n"
+      "an assumed size: no compiled image was at hand when this was written.\n");
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ struct Estimate {
   Parts prefill, decode;
   uint64_t dispatches = 1;
   uint64_t pinned_bytes = 0;
+  uint32_t images = 0;  // of which a run each is held
   double set_error = 0;
 };
 
@@ -212,6 +213,7 @@ Estimate air_block(const Setting& s) {
           ? total_bytes(npu_memory(air_dims(c, rows), NpuWeights::bf16, Fusion::block, 0))
           : bf16_prefill_pinned(c, rows) + 2 * all_layer_values(c) +
                 uint64_t{c.layers} * c.hidden * c.emb * 2;
+  e.images = 6;  // three for prompts, three for tokens
   e.set_error = cost_parameters().error.air_bf16;
   return e;
 }
@@ -264,6 +266,7 @@ Estimate air_token(const Setting& s) {
           : bf16_prefill_pinned(c, rows) +
                 2 * (layout.weight_elements + layout.kv_elements + layout.norm_elements +
                      layout.logits_offset + layout.logits_elements);
+  e.images = 5;  // three for prompts, the head, one window of the decode
   e.set_error = cost_parameters().error.air_q4nx;
   return e;
 }
@@ -440,6 +443,9 @@ PlanRow what_if(const PlanRequest& request, const PlanOption& option) {
   row.decode_tok_s = 1e3 / row.tpot_ms;
   row.dispatches_per_token = e.dispatches;
   row.pinned_bytes = e.pinned_bytes;
+  row.images = e.images;
+  const std::vector<ImageBytes> runs(e.images, {"", kAssumedRunBytes});
+  row.heap_bytes = npu_heap(runs).bytes;
   row.bottleneck = fmt::format("prefill: {}, decode: {}", e.prefill.largest(), e.decode.largest());
   const bool elsewhere = chosen.measured_on != request.machine;
   row.rel_error_p90 = elsewhere ? std::hypot(e.set_error, setting.machine.spread) : e.set_error;

@@ -45,6 +45,8 @@ struct PlanRow {
   double ttft_ms = 0, prefill_tok_s = 0, tpot_ms = 0, decode_tok_s = 0;
   uint64_t dispatches_per_token = 0;
   uint64_t pinned_bytes = 0;  // host memory locked for the device
+  uint32_t images = 0;        // distinct ones; 0: nobody says
+  uint64_t heap_bytes = 0;    // of the device's heap, for a run of each image; assumed, not read
   std::string bottleneck;     // the largest part of prefill and of decode
   double rel_error_p90 = 0;
   std::string note;  // what the number does not rest on; may be empty

@@ -7,7 +7,8 @@ from harness import CliTest, main, tyto
 
 class Plan(CliTest):
     FIELDS = ["machine", "shape", "kernels", "fusion", "prompt_tokens", "context_tokens", "ttft_ms", "prefill_tok_s",
-              "tpot_ms", "decode_tok_s", "dispatches_per_token", "pinned_bytes", "bottleneck", "rel_error_p90"]
+              "tpot_ms", "decode_tok_s", "dispatches_per_token", "pinned_bytes", "images", "heap_bytes", "bottleneck",
+              "rel_error_p90"]
 
     def test_json_has_a_row_per_kernel_set_and_says_it_is_modelled(self):
         result = tyto("plan", "--shape", "llama-3.2-1b", "--machine", "strix", "--json")
@@ -20,6 +21,11 @@ class Plan(CliTest):
             self.assertIs(row["modelled"], True)
             self.assertEqual((row["machine"], row["shape"], row["prompt_tokens"]), ("strix", "llama-3.2-1b", 2048))
         self.assertEqual([row["dispatches_per_token"] for row in rows[:3]], [179, 33, 1])
+        # A run of each image, however many layers the model has.
+        self.assertEqual([row["images"] for row in rows], [0, 6, 5, 0])
+        for row in rows:
+            self.assertEqual(row["heap_bytes"] > 0, row["images"] > 0)
+            self.assertLess(row["heap_bytes"], 64 << 20)
 
     def test_table_says_modelled_and_takes_a_model_file(self):
         result = tyto("plan", "-m", self.model, "--machine", "krackan", "--kernels", "air-q4nx", "--prompt", "64")
@@ -27,6 +33,7 @@ class Plan(CliTest):
         self.assertIn("Modelled, not measured", result.stdout)
         self.assertIn("no public images", result.stdout)
         self.assertNotIn("flm-q4", result.stdout)
+        self.assertIn("heap: of the device's 64 MiB", result.stdout)
 
     def test_bad_names_are_one_line_errors(self):
         self.check_error(tyto("plan", "--shape", "tiny", "--machine", "phoenix"), 2, "machine phoenix", "strix-halo")

@@ -114,6 +114,24 @@ TEST(Memory, TooMuchIsRefusedWithTheSum) {
   }
 }
 
+TEST(Memory, TheHeapHoldsARunOfEachImage) {
+  const std::vector<ImageBytes> images = {{"o_ffn", (uint64_t{40} << 20) + 1, false},
+                                          {"flash_attn", uint64_t{23} << 20, true}};
+  const HeapPlan plan = npu_heap(images);
+  EXPECT_EQ(plan.bytes, (uint64_t{63} << 20) + (32 << 10));
+  EXPECT_TRUE(plan.is_estimate);
+  EXPECT_FALSE(npu_heap({images.data(), 1}).is_estimate);
+  EXPECT_NO_THROW(check_heap(plan, kHeapBytes, "npu"));
+  try {
+    check_heap(plan, plan.bytes - 1, "npu");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "npu: runs of its images would take 63.03 MiB of the device's heap (o_ffn 40.00 MiB "
+              "+ flash_attn 23.00 MiB, estimated by the sizes of files), which holds 63.03 MiB");
+  }
+}
+
 class Lock : public testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(path_); }

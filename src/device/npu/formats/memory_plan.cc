@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/joined.h"
+#include "base/round_up.h"
 
 namespace tyto {
 namespace {
@@ -62,6 +63,12 @@ uint64_t available_bytes() {
 std::string gib(uint64_t bytes) {
   return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
 }
+
+std::string mib(uint64_t bytes) {
+  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+constexpr uint64_t kHeapStep = 32 << 10;  // where the driver lets a piece of the heap begin
 
 }  // namespace
 
@@ -127,6 +134,30 @@ void check_memory(const std::vector<MemoryItem>& items, uint64_t limit, const st
       fmt::format("the model would pin {} ({}), but {} can be pinned", gib(total), sum, gib(limit)),
       "raise memlock in /etc/security/limits.d, free memory, or take a smaller model or fewer "
       "sequences");
+}
+
+HeapPlan npu_heap(std::span<const ImageBytes> images) {
+  HeapPlan plan;
+  plan.images.assign(images.begin(), images.end());
+  for (const ImageBytes& image : images) {
+    plan.bytes += round_up(image.bytes, kHeapStep);
+    plan.is_estimate |= image.is_estimate;
+  }
+  return plan;
+}
+
+void check_heap(const HeapPlan& plan, uint64_t limit, const std::string& device) {
+  if (plan.bytes <= limit) return;
+  const std::string sum = joined(plan.images, " + ", [](const ImageBytes& image) {
+    return fmt::format("{} {}", image.what, mib(image.bytes));
+  });
+  throw Error(ErrorCode::device, device,
+              fmt::format("runs of its images would take {} of the device's heap ({}{}), which "
+                          "holds {}",
+                          mib(plan.bytes), sum,
+                          plan.is_estimate ? ", estimated by the sizes of files" : "", mib(limit)),
+              "update the driver: since April 2026 xdna-driver lets the heap grow to 512 MiB; or "
+              "import fewer decode windows");
 }
 
 }  // namespace tyto
