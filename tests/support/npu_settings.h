@@ -10,6 +10,7 @@ inline DeviceSettings settings_of(const NpuSettings& npu) {
   DeviceSettings settings = {{"weights", kForms[static_cast<size_t>(npu.weights)]},
                              {"prompt-rows", std::to_string(npu.prompt_rows)},
                              {"vnpu-machine", npu.machine}};
+  settings.emplace("vnpu-hostile", "on");  // no test of the NPU's code is to rely on less
   if (npu.int8_blocks) settings.emplace("int8-blocks", "");
   if (npu.block_float) settings.emplace("vnpu-numerics", "bfp16");
   if (npu.guard) settings.emplace("guard", "on");

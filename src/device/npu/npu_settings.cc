@@ -17,7 +17,7 @@ constexpr uint32_t kLeastRows = 64, kMostRows = 65536;
 
 constexpr std::string_view kOnOff[] = {"off", "on"};
 
-constexpr std::array<DeviceSetting, 6> kSettings = {{
+constexpr std::array<DeviceSetting, 7> kSettings = {{
     {"weights", "", kWeightForms,
      "form of the weights on the NPU: bf16 (default), int8 (single GEMMs, with --fusion op), q4nx "
      "(a whole token at once, with --fusion token)"},
@@ -28,6 +28,9 @@ constexpr std::array<DeviceSetting, 6> kSettings = {{
      "whose time the virtual NPU models: strix (default), strix-halo, krackan"},
     {"vnpu-numerics", "", kNumerics,
      "of the virtual NPU's GEMMs: bf16 (default) or bfp16, shared exponents"},
+    {"vnpu-hostile", "", kOnOff,
+     "let the virtual NPU treat mistakes as a real one would, not refuse them: off (default) or "
+     "on"},
     {"vnpu-fault",
      "FAULT",
      {},
@@ -96,6 +99,7 @@ NpuSettings npu_settings(const DeviceEnv& env) {
     if (name == "guard") settings.guard = value == "on";
     if (name == "vnpu-machine") settings.machine = value;
     if (name == "vnpu-numerics") settings.block_float = value == "bfp16";
+    if (name == "vnpu-hostile") settings.hostile = value == "on";
     if (name == "vnpu-fault") settings.fault = value;
     if (name == "gemm-lengths") settings.gemm_lengths = lengths(value);
   }

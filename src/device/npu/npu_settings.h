@@ -18,6 +18,7 @@ struct NpuSettings {
   uint32_t prompt_rows = 2048;    // what prefill kernels are compiled for
   std::string machine = "strix";  // whose time a virtual NPU models
   bool guard = false;             // products are checked by the sums of their rows
+  bool hostile = false;           // a virtual NPU treats mistakes as a real one would
   std::string fault;              // that a virtual NPU is to have; empty: none
   bool block_float = false;       // a virtual NPU's GEMMs round their operands to bfp16
   // K of a virtual NPU's int8 GEMMs; none: the lengths that the model has.

@@ -131,6 +131,7 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
     hardware.numerics = numerics;
     vxrt::reset(hardware);
   }
+  vxrt::set_hostile(settings.hostile);
   if (!settings.fault.empty()) vxrt::inject(vxrt::parse_fault(settings.fault));
   NpuKernels kernels = vnpu_kernels(air_dims(env.model, rows_for(env.model, settings.prompt_rows)),
                                     env.model.norm_eps);

@@ -90,7 +90,10 @@ class Int8Programs : public testing::Test {
   std::unique_ptr<Device> open(Fusion fusion = Fusion::block) {
     DeviceEnv env{pool_, trace_};
     env.fusion = fusion;
-    env.settings = {{"weights", "int8"}, {"int8-blocks", ""}, {"gemm-lengths", "64,128"}};
+    env.settings = {{"weights", "int8"},
+                    {"int8-blocks", ""},
+                    {"gemm-lengths", "64,128"},
+                    {"vnpu-hostile", "on"}};
     return open_device("vnpu", env);
   }
 

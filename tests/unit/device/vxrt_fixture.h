@@ -140,9 +140,14 @@ int error_of(const Action& action) {
 // Every test begins with a fresh device and must give everything back.
 class VxrtTest : public ::testing::Test {
  protected:
-  void SetUp() override { reset({.threads = 2}); }
+  void SetUp() override {
+    reset({.threads = 2});
+    set_hostile(true);
+  }
   void TearDown() override {
+    set_hostile(false);
     const Counters end = counters();
+    EXPECT_EQ(end.first_offence, "");
     EXPECT_EQ(end.live_contexts, 0u);
     EXPECT_EQ(end.live_buffers, 0u);
     EXPECT_EQ(end.pinned_bytes, 0u);

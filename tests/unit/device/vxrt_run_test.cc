@@ -173,6 +173,7 @@ TEST_F(VxrtRun, WhatIsNotSyncedIsNotSeen) {
 }
 
 TEST_F(VxrtRun, SyncsAreRangedAndCounted) {
+  set_hostile(false);
   Rig rig;
   const Counters before = counters();
   std::fill_n(rig.delta.map<uint16_t*>(), 8, 0x3f80);
@@ -237,6 +238,7 @@ TEST_F(VxrtRun, DeadAndUnknownArgumentsAreHarmless) {
 }
 
 TEST_F(VxrtRun, BadArgumentsEndAsError) {
+  set_hostile(false);
   Rig rig;
   const auto ends_as_error = [&](const char* says, auto change) {
     xrt::run run = rig.make_run();
@@ -284,6 +286,7 @@ TEST_F(VxrtRun, WaitsAreAsynchronous) {
 }
 
 TEST_F(VxrtRun, ARunInFlightMayBeDropped) {
+  set_hostile(false);
   Rig rig;
   pause();
   rig.make_run().start();

@@ -67,6 +67,10 @@ void inject(const Fault& fault) {
   Machine::get().inject(fault);
 }
 
+void set_hostile(bool hostile) {
+  Machine::get().set_hostile(hostile);
+}
+
 void pause() {
   Machine::get().set_paused(true);
 }

@@ -14,10 +14,14 @@
 
 namespace tyto::vxrt {
 
+// A client's device heap: 64 MiB; drivers since April 2026 let it grow in steps to 512 MiB.
+constexpr uint64_t kHeapBytes = uint64_t{64} << 20, kGrownHeapBytes = uint64_t{512} << 20;
+
 struct Limits {
   uint32_t columns = 8;
   uint32_t contexts = 16;
-  uint64_t heap_bytes = uint64_t{512} << 20;     // control code of runs, instruction buffers
+  uint64_t heap_bytes = kHeapBytes;              // control code of runs, instruction buffers
+  uint64_t run_heap_bytes = 0;                   // of one ELF run; 0: as many as its file has
   uint64_t memlock_bytes = UINT64_MAX;           // all other buffers, in pages
   uint64_t slot_span_bytes = uint64_t{4} << 30;  // reach of one DMA offset
   uint32_t argument_buffers = 512;               // per run
@@ -32,6 +36,8 @@ struct Hardware {
   std::string machine = "strix";  // strix, strix-halo, krackan
   unsigned threads = 0;           // that compute; 0 is one per core
   cpu::Numerics numerics = cpu::Numerics::bf16;
+  // Memory groups that an xclbin's arguments are connected to.
+  uint32_t host_group = 0, instruction_group = 1;
   // After 5 s without a run the device is asleep, and the next run pays for waking it. Time
   // passes by this clock, in ns; empty: the host's.
   std::function<uint64_t()> idle_clock = {};
@@ -43,6 +49,14 @@ struct Hardware {
 // Error for an unknown machine.
 void reset(const Hardware& hardware = {});
 Hardware hardware();  // as it is now
+
+// What a real device does and a convenient one does not. Buffers and runs that are made from now on
+// are hostile: a sync moves whole cache lines, and those that the host has written since the last
+// one overwrite the device's; an argument that reaches beyond its buffer is not refused but reads
+// and writes what lies there; a buffer in another memory group than its argument's is cloned; a
+// run belongs to its caller only after a wait has seen its end; and pages of a file are pinned only
+// where the driver would. Stays over a reset.
+void set_hostile(bool hostile);
 
 // Faults happen once, to the `at`-th run (`out_of_memory`: allocation) from now on; `slow` stays.
 enum class FaultKind : uint8_t {
@@ -97,6 +111,12 @@ struct Counters {
   uint32_t live_buffers = 0;  // sub-buffers not counted
   uint64_t pinned_bytes = 0;
   uint64_t heap_used_bytes = 0;
+  // What real hardware takes without a word and a program should never do: bytes touched beyond a
+  // buffer, the device's bytes overwritten by old cache lines, a run destroyed in flight. Hostile
+  // runs neither start nor end well after the first.
+  uint64_t offences = 0;
+  std::string first_offence;
+  uint64_t clones = 0;          // of buffers in a group that their argument is not connected to
   uint32_t in_flight = 0;       // runs, all contexts
   uint32_t most_in_flight = 0;  // of one context
   std::string last_error;       // why the last run that ended badly did

@@ -13,6 +13,7 @@ namespace tyto::vxrt {
 namespace {
 
 constexpr uint64_t kPage = 4096;
+constexpr uint64_t kHeapStep = 32 << 10;
 
 uint64_t in_pages(uint64_t bytes) {
   return round_up(bytes, kPage);
@@ -58,6 +59,27 @@ void Machine::reset(const Hardware& hardware) {
   fresh.pinned_bytes = counters_.pinned_bytes;
   fresh.heap_used_bytes = counters_.heap_used_bytes;
   counters_ = std::move(fresh);
+}
+
+void Machine::count_offence(const std::string& what) {
+  if (counters_.offences++ == 0) counters_.first_offence = what;
+}
+
+void Machine::offend(const std::string& what) {
+  Lock lock(mutex_);
+  count_offence(what);
+}
+
+void Machine::check_offences() {
+  Lock lock(mutex_);
+  if (counters_.offences > 0)
+    fail_system(EFAULT,
+                fmt::format("{} ({} such offences)", counters_.first_offence, counters_.offences));
+}
+
+void Machine::count_clone() {
+  Lock lock(mutex_);
+  ++counters_.clones;
 }
 
 void Machine::inject(const Fault& fault) {
@@ -131,16 +153,18 @@ void Machine::unpin(uint64_t bytes) {
 void Machine::take_heap(uint64_t bytes) {
   Lock lock(mutex_);
   check_allocation_fault();
-  const Limits& limits = hardware_.limits;
-  if (bytes > limits.heap_bytes || counters_.heap_used_bytes + in_pages(bytes) > limits.heap_bytes)
-    fail_system(ENOMEM, fmt::format("device heap: {} bytes used, {} more asked for, at most {}",
-                                    counters_.heap_used_bytes, bytes, limits.heap_bytes));
-  counters_.heap_used_bytes += in_pages(bytes);
+  const uint64_t most = hardware_.limits.heap_bytes;
+  if (bytes > most || counters_.heap_used_bytes + round_up(bytes, kHeapStep) > most)
+    fail_system(ENOSPC,
+                fmt::format("DRM_IOCTL_AMDXDNA_CREATE_BO: device heap: {} bytes used, {} more "
+                            "asked for, at most {}",
+                            counters_.heap_used_bytes, bytes, most));
+  counters_.heap_used_bytes += round_up(bytes, kHeapStep);
 }
 
 void Machine::return_heap(uint64_t bytes) {
   Lock lock(mutex_);
-  counters_.heap_used_bytes -= in_pages(bytes);
+  counters_.heap_used_bytes -= round_up(bytes, kHeapStep);
 }
 
 void Machine::open(Context& context, std::shared_ptr<LoadedImage> image) {
@@ -212,6 +236,27 @@ void Machine::abort(Job& job) {
     work_.notify_all();
     done_.wait(lock, [&] { return !job.in_flight; });
   }
+}
+
+void Machine::give_up(std::unique_ptr<Job> job) {
+  Lock lock(mutex_);
+  count_offence(job->instance->instance.name +
+                ": a run was destroyed before a wait had seen its end, for which XRT ends the "
+                "process");
+  if (job->in_flight) given_up_.push_back(std::move(job));
+  lock.unlock();  // a job that has ended gives buffers back
+}
+
+// Without the mutex, which giving buffers back takes.
+void Machine::free_given_up(Lock& lock) {
+  std::vector<std::unique_ptr<Job>> ended;
+  for (std::unique_ptr<Job>& job : given_up_)
+    if (!job->in_flight) ended.push_back(std::move(job));
+  if (ended.empty()) return;
+  std::erase(given_up_, nullptr);
+  lock.unlock();
+  ended.clear();
+  lock.lock();
 }
 
 bool Machine::is_in_flight(const Job& job) {

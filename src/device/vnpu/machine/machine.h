@@ -4,6 +4,7 @@
 
 #include <xrt/detail/ert.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -17,6 +18,7 @@
 
 #include "base/thread_pool.h"
 #include "device/vnpu/machine/control.h"
+#include "device/vnpu/machine/guard_memory.h"
 #include "device/vnpu/machine/loaded_image.h"
 
 namespace tyto::vxrt {
@@ -28,23 +30,18 @@ struct Context {
   uint32_t in_flight = 0;
 };
 
-// The buffer given for an argument: the device's copy of its bytes.
-struct Binding {
-  std::byte* data = nullptr;
-  DeviceMemory* memory = nullptr;  // of the whole buffer
-  uint64_t offset = 0;             // in it
-};
-
 // What one run hands to the device. Filled while idle; the machine's while in flight. Its owner
-// calls abort() before it goes.
+// calls abort() before it goes, or gives it up.
 struct Job {
   Context* context = nullptr;
   const LoadedImage* image = nullptr;
   LoadedInstance* instance = nullptr;
   std::vector<Binding> arguments;  // [instance.arguments]; empty ones for what nothing touches
   Call call;
-  std::span<const uint32_t> words;  // xclbin form: the instructions
-  std::string bad_argument;         // not empty: ends as ERROR
+  std::span<const uint32_t> words;                   // xclbin form: the instructions
+  std::string bad_argument;                          // not empty: ends as ERROR
+  std::vector<std::unique_ptr<GuardMemory>> guards;  // of arguments that reach too far
+  std::vector<std::shared_ptr<const void>> keeps;  // buffers and kernel, shared with their handles
 
   // Under the machine's mutex.
   ert_cmd_state state = ERT_CMD_STATE_NEW;
@@ -63,8 +60,17 @@ class Machine {
   uint64_t busy_ns();
   Hardware hardware();
   Limits limits();
+  void set_hostile(bool hostile) { hostile_ = hostile; }
+  bool is_hostile() const { return hostile_; }
 
-  // Both throw std::system_error with ENOMEM; sizes are rounded up to pages.
+  // Counts what a program should not have done; see Counters.
+  void offend(const std::string& what);
+  // EFAULT after the first offence.
+  void check_offences();
+  void count_clone();
+
+  // Throw std::system_error: ENOMEM of pages, ENOSPC of the heap, whose buffers begin at multiples
+  // of 32 KiB.
   void pin(uint64_t bytes);
   void unpin(uint64_t bytes);
   void take_heap(uint64_t bytes);
@@ -82,6 +88,8 @@ class Machine {
   bool wait(const Job& job, int64_t timeout_ms);
   // Takes it off the queue, or waits for the end of what has begun.
   void abort(Job& job);
+  // Its run is gone: it goes on, and nobody hears how it ends.
+  void give_up(std::unique_ptr<Job> job);
   bool is_in_flight(const Job& job);
   ert_cmd_state state(const Job& job);
 
@@ -101,7 +109,9 @@ class Machine {
   Outcome compute(Job& job, double slowdown, const Fault& fault);
   void end(Job& job, ert_cmd_state state, const std::string& reason = {});
   void abort_queued(const Context* context, const std::string& reason);
+  void free_given_up(Lock& lock);
   void finish(Job& job);
+  void count_offence(const std::string& what);
   Fault take_run_fault();
   uint64_t now_ns() const;
   uint64_t begin_ns(Context& context);
@@ -113,9 +123,11 @@ class Machine {
   std::condition_variable work_;  // for the device's thread
   std::condition_variable done_;  // for callers
   std::vector<Job*> queue_;       // each owned by its run; a vector keeps its memory
-  std::thread thread_;            // started with the first run
+  std::vector<std::unique_ptr<Job>> given_up_;  // by their runs, in flight
+  std::thread thread_;                          // started with the first run
   bool stopping_ = false;
   bool paused_ = false;
+  std::atomic<bool> hostile_ = false;
   uint64_t power_cycles_ = 0;
 
   Hardware hardware_;

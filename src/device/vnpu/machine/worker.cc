@@ -129,10 +129,12 @@ void Machine::work() {
     run_job(job, lock);
     finish(job);  // from here on it may be restarted or freed
     done_.notify_all();
+    free_given_up(lock);
   }
   // The process is ending: what is queued never runs.
   while (!queue_.empty()) abort_queued(queue_.front()->context, "the device is gone");
   done_.notify_all();
+  free_given_up(lock);
 }
 
 Fault Machine::take_run_fault() {
@@ -194,6 +196,8 @@ void Machine::run_job(Job& job, Lock& lock) {
   const Outcome outcome = compute(job, slowdown, fault);
   lock.lock();
   last_active_ns_ = now_ns();
+  for (const auto& guard : job.guards)
+    if (guard->was_reached()) count_offence(job.instance->instance.name + ": " + guard->report());
   if (outcome.is_too_long) return hang(job, lock);
   ContextCounters& counts = counters_of(context);
   counts.busy_ns += outcome.ns;
@@ -234,6 +238,7 @@ Machine::Outcome Machine::compute(Job& job, double slowdown, const Fault& fault)
   if (job.image->image.platform != kPlatformAie2p) return {};
   LoadedInstance& loaded = *job.instance;
   if (!pool_) pool_.emplace(hardware_.threads);
+  for (const auto& guard : job.guards) guard->fill();
   const std::vector<std::byte*> buffers = slot_buffers(job, *pool_);
   if (auto reason = loaded.interpreter.why_not(buffers, job.call)) return {.failure = *reason};
   const uint64_t ns = scaled(run_ns(loaded.instance, job.call, hardware_), slowdown);
@@ -243,6 +248,7 @@ Machine::Outcome Machine::compute(Job& job, double slowdown, const Fault& fault)
   if (fault.kind == FaultKind::corrupt) overwrite_outputs(job);
   if (fault.kind == FaultKind::flip) flip_one_bit(job, fault.number);
   touch_outputs(job);
+  for (const auto& guard : job.guards) guard->give_back();
   return {.ns = ns};
 } catch (const std::exception& error) {
   return {.failure = error.what()};

@@ -17,10 +17,28 @@ using tyto::vxrt::ImageForm;
 using tyto::vxrt::Machine;
 
 constexpr size_t kMostArguments = 4095;  // the driver's
+constexpr int kInstructions = 1;         // argument of an xclbin's kernel
 
 run_impl& impl(const std::shared_ptr<run_impl>& handle) {
   if (!handle) fail_usage("empty run");
   return *handle;
+}
+
+uint32_t group_of_argument(int argument) {
+  const tyto::vxrt::Hardware hardware = Machine::get().hardware();
+  return argument == kInstructions ? hardware.instruction_group : hardware.host_group;
+}
+
+// XRT says so in its log, and nowhere else: what the caller writes to the buffer from now on does
+// not reach the kernel, and what the kernel writes does not reach the caller.
+std::shared_ptr<bo_impl> clone(bo_impl& buffer, uint32_t group) {
+  auto copy = std::make_shared<bo_impl>(buffer.size, nullptr, buffer.is_heap, group);
+  std::memcpy(copy->host, buffer.device, buffer.size);
+  std::memcpy(copy->device, buffer.device, buffer.size);
+  if (copy->synced != nullptr) std::memcpy(copy->synced, buffer.device, buffer.size);
+  Machine::get().count_clone();
+  buffer.clones.push_back(copy);
+  return copy;
 }
 
 // "kernel:instance"; the kernel alone will do where the image holds one instance.
@@ -50,10 +68,9 @@ std::shared_ptr<kernel_impl> find_kernel(const hw_context& context, const std::s
 kernel::kernel(const hw_context& context, const std::string& name)
     : handle_(find_kernel(context, name, ImageForm::xclbin)) {}
 
-// Host memory is one group here; which one is of no consequence.
 int kernel::group_id(int argument) const {
   if (!handle_ || argument < 0) fail_usage(fmt::format("group_id of argument {}", argument));
-  return 0;
+  return static_cast<int>(group_of_argument(argument));
 }
 
 ext::kernel::kernel(const hw_context& context, const std::string& name)
@@ -63,17 +80,25 @@ ext::kernel::kernel(const hw_context& context, const std::string& name)
 run_impl::run_impl(std::shared_ptr<kernel_impl> of) : kernel(std::move(of)) {
   const tyto::vxrt::Image& image = kernel->image->image;
   if (image.form == ImageForm::elf) {
-    Machine::get().take_heap(image.file_bytes);
-    heap_bytes = image.file_bytes;
+    const uint64_t given = Machine::get().limits().run_heap_bytes;
+    heap_bytes = given > 0 ? given : image.file_bytes;
+    Machine::get().take_heap(heap_bytes);
   }
-  job.image = kernel->image;
-  job.instance = kernel->instance;
-  job.context = &kernel->context->context;
+  job->image = kernel->image;
+  job->instance = kernel->instance;
+  job->context = &kernel->context->context;
 }
 
 run_impl::~run_impl() {
-  Machine::get().abort(job);
+  if (is_hostile && !is_done)
+    Machine::get().give_up(std::move(job));
+  else
+    Machine::get().abort(*job);
   if (heap_bytes > 0) Machine::get().return_heap(heap_bytes);
+}
+
+bool run_impl::is_in_progress() const {
+  return is_hostile ? !is_done : Machine::get().is_in_flight(*job);
 }
 
 run_argument& run_impl::argument(int index) {
@@ -85,34 +110,51 @@ run_argument& run_impl::argument(int index) {
 }
 
 void run_impl::bind(size_t index, const run_argument* argument, uint64_t span_bytes) {
-  const uint64_t needed = job.instance->reach[index];
+  const uint64_t needed = job->instance->reach[index];
   if (needed == 0) return;  // dead: whatever was given is not looked at
+  const bo_impl* buffer = argument != nullptr ? argument->buffer.get() : nullptr;
+  tyto::vxrt::Binding& bound = job->arguments[index];
+  if (buffer != nullptr) bound = {buffer->device, buffer->memory.get(), buffer->offset};
   if (needed > span_bytes)
-    job.bad_argument =
+    job->bad_argument =
         fmt::format("argument {} spans {} bytes, DMA reaches {}", index, needed, span_bytes);
-  else if (argument == nullptr || !argument->buffer)
-    job.bad_argument = fmt::format("argument {} was given no buffer", index);
-  else if (argument->buffer->size < needed)
-    job.bad_argument = fmt::format("argument {} needs {} bytes, its buffer has {}", index, needed,
-                                   argument->buffer->size);
+  else if (buffer != nullptr && buffer->size >= needed)
+    return;
+  else if (is_hostile)
+    reach_beyond(index, buffer, needed);
+  else if (buffer == nullptr)
+    job->bad_argument = fmt::format("argument {} was given no buffer", index);
   else
-    job.arguments[index] = {argument->buffer->device, argument->buffer->memory.get(),
-                            argument->buffer->offset};
+    job->bad_argument =
+        fmt::format("argument {} needs {} bytes, its buffer has {}", index, needed, buffer->size);
+}
+
+// A window goes on into the buffer it is of, like every other buffer into what lies behind.
+void run_impl::reach_beyond(size_t index, const bo_impl* buffer, uint64_t needed) {
+  uint64_t bytes = 0;
+  for (const bo_impl* whole = buffer; whole != nullptr; whole = whole->parent.get())
+    bytes = whole->size - (buffer->offset - whole->offset);
+  const uint64_t size = buffer != nullptr ? buffer->size : 0;
+  job->guards.push_back(std::make_unique<tyto::vxrt::GuardMemory>(
+      index, job->arguments[index], size, std::min(bytes, needed), needed));
+  job->arguments[index] = job->guards.back()->binding();
 }
 
 void run_impl::prepare() {
-  const tyto::vxrt::Instance& instance = job.instance->instance;
+  const tyto::vxrt::Instance& instance = job->instance->instance;
   const tyto::vxrt::Limits limits = Machine::get().limits();
-  held.clear();
+  job->keeps.clear();
   for (const run_argument& argument : arguments)
-    if (argument.buffer) held.push_back(argument.buffer);
-  if (held.size() > limits.argument_buffers)
+    if (argument.buffer) job->keeps.push_back(argument.buffer);
+  if (job->keeps.size() > limits.argument_buffers)
     fail_usage(
-        fmt::format("{} argument buffers, at most {}", held.size(), limits.argument_buffers));
-  job.bad_argument.clear();
-  job.arguments.assign(instance.arguments.size(), {});
-  job.call = instance.fixed_call;
-  const bool is_elf = job.image->image.form == ImageForm::elf;
+        fmt::format("{} argument buffers, at most {}", job->keeps.size(), limits.argument_buffers));
+  job->keeps.push_back(kernel);
+  job->bad_argument.clear();
+  job->guards.clear();
+  job->arguments.assign(instance.arguments.size(), {});
+  job->call = instance.fixed_call;
+  const bool is_elf = job->image->image.form == ImageForm::elf;
   const size_t first = is_elf ? 0 : tyto::vxrt::kXclbinFirstArgument;
   for (size_t i = 0; i < instance.arguments.size(); ++i)
     bind(i, find(first + i), limits.slot_span_bytes);
@@ -129,25 +171,25 @@ void run_impl::prepare_call(size_t first_scalar) {
     if (argument == nullptr) continue;
     if (argument->is_scalar) scalars[i] = static_cast<uint32_t>(argument->scalar);
     if (argument->buffer)
-      job.bad_argument = fmt::format("argument {} is a scalar", first_scalar + i);
+      job->bad_argument = fmt::format("argument {} is a scalar", first_scalar + i);
   }
-  job.call = tyto::call_of(scalars[0], scalars[1], scalars[2]);
+  job->call = tyto::call_of(scalars[0], scalars[1], scalars[2]);
 }
 
 void run_impl::prepare_instructions() {
   const run_argument *opcode = find(0), *words = find(1), *count = find(2);
-  job.words = {};
+  job->words = {};
   if (opcode == nullptr || !opcode->is_scalar || opcode->scalar != tyto::vxrt::kXclbinOpcode)
-    job.bad_argument = "argument 0 is not opcode 3";
+    job->bad_argument = "argument 0 is not opcode 3";
   else if (words == nullptr || !words->buffer || !words->buffer->is_heap)
-    job.bad_argument = "argument 1 is not a cacheable buffer of instructions";
+    job->bad_argument = "argument 1 is not a cacheable buffer of instructions";
   else if (words->buffer->offset % sizeof(uint32_t) != 0)
-    job.bad_argument = "argument 1 is not at a multiple of 4 bytes";
+    job->bad_argument = "argument 1 is not at a multiple of 4 bytes";
   else if (count == nullptr || !count->is_scalar ||
            count->scalar > words->buffer->size / sizeof(uint32_t))
-    job.bad_argument = "argument 2 is not the number of instruction words";
+    job->bad_argument = "argument 2 is not the number of instruction words";
   else
-    job.words = {reinterpret_cast<const uint32_t*>(words->buffer->device), count->scalar};
+    job->words = {reinterpret_cast<const uint32_t*>(words->buffer->device), count->scalar};
 }
 
 run::run(const kernel& kernel) {
@@ -157,7 +199,18 @@ run::run(const kernel& kernel) {
 
 void run::set_arg(int index, const bo& buffer) {
   if (!buffer) fail_usage(fmt::format("argument {} is an empty bo", index));
-  impl(handle_).argument(index) = {buffer.get_handle(), 0, false};
+  run_impl& self = impl(handle_);
+  const bool is_elf = self.job->image->image.form == ImageForm::elf;
+  run_argument& argument = self.argument(index);
+  argument = {buffer.get_handle(), 0, false};
+  if (!self.is_hostile) return;
+  // XRT 2.23 and later, after it has taken the buffer; for an ELF alone, whose control code it
+  // would patch.
+  if (is_elf && self.is_in_progress())
+    throw std::runtime_error("xrt::run::set_arg called while command is still in progress");
+  // An ELF says nothing about memory groups.
+  if (!is_elf && argument.buffer->group != group_of_argument(index))
+    argument.buffer = clone(*argument.buffer, group_of_argument(index));
 }
 
 void run::set_scalar(int index, const void* value, size_t size) {
@@ -168,18 +221,25 @@ void run::set_scalar(int index, const void* value, size_t size) {
 
 void run::start() {
   run_impl& self = impl(handle_);
-  if (Machine::get().is_in_flight(self.job)) fail_usage("bad command state, can't launch");
+  if (self.is_in_progress()) fail_usage("bad command state, can't launch");
+  if (self.is_hostile) Machine::get().check_offences();
   self.prepare();
-  Machine::get().submit(self.job);
+  Machine::get().submit(*self.job);
+  self.is_done = false;
 }
 
 ert_cmd_state run::wait(const std::chrono::milliseconds& timeout) const {
-  if (!Machine::get().wait(impl(handle_).job, timeout.count())) return ERT_CMD_STATE_TIMEOUT;
-  return state();
+  run_impl& self = impl(handle_);
+  if (!Machine::get().wait(*self.job, timeout.count())) return ERT_CMD_STATE_TIMEOUT;
+  self.is_done = true;
+  if (self.is_hostile) Machine::get().check_offences();
+  return Machine::get().state(*self.job);
 }
 
 ert_cmd_state run::state() const {
-  return Machine::get().state(impl(handle_).job);
+  run_impl& self = impl(handle_);
+  if (!Machine::get().is_in_flight(*self.job)) self.is_done = true;
+  return Machine::get().state(*self.job);
 }
 
 }  // namespace vnpu

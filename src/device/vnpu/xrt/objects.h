@@ -43,7 +43,7 @@ struct hw_context_impl {
 // One buffer, or a window into another. The heap's and the host's pages are anonymous mappings,
 // zero until touched.
 struct bo_impl {
-  bo_impl(size_t bytes, void* user_pointer, bool in_heap);
+  bo_impl(size_t bytes, void* user_pointer, bool in_heap, uint32_t group);
   bo_impl(std::shared_ptr<bo_impl> whole, size_t bytes, size_t begin);
   ~bo_impl();
   bo_impl(const bo_impl&) = delete;
@@ -56,8 +56,12 @@ struct bo_impl {
   size_t offset = 0;                                 // of a window in the whole buffer
   size_t size = 0;
   uint64_t address = 0;
+  uint32_t group = 0;  // of memory
   bool is_user_memory = false;
   bool is_heap = false;
+  std::byte* synced = nullptr;  // hostile: what host and device were when they were last the same
+  std::vector<std::shared_ptr<bo_impl>>
+      clones;  // in other groups, shared with the runs they are set on
 };
 
 struct kernel_impl {
@@ -74,7 +78,7 @@ struct run_argument {
 
 struct run_impl {
   explicit run_impl(std::shared_ptr<kernel_impl> of);
-  ~run_impl();  // aborts what is in flight
+  ~run_impl();
   run_impl(const run_impl&) = delete;
   run_impl& operator=(const run_impl&) = delete;
 
@@ -82,17 +86,21 @@ struct run_impl {
   const run_argument* find(size_t index) const {
     return index < arguments.size() ? &arguments[index] : nullptr;
   }
+  // Until a wait has seen the end, whatever the device is doing, where it is hostile.
+  bool is_in_progress() const;
   // Fixes buffers and call for the next submission. EINVAL: more buffers than a command takes.
   void prepare();
 
   std::shared_ptr<kernel_impl> kernel;  // shared with the kernel and its other runs
   std::vector<run_argument> arguments;
-  std::vector<std::shared_ptr<bo_impl>> held;  // what the prepared job points into
-  tyto::vxrt::Job job;
+  std::unique_ptr<tyto::vxrt::Job> job = std::make_unique<tyto::vxrt::Job>();
   uint64_t heap_bytes = 0;
+  const bool is_hostile = tyto::vxrt::Machine::get().is_hostile();
+  bool is_done = true;  // as far as the caller knows
 
  private:
   void bind(size_t index, const run_argument* argument, uint64_t span_bytes);
+  void reach_beyond(size_t index, const bo_impl* buffer, uint64_t needed);
   void prepare_call(size_t first_scalar);
   void prepare_instructions();
 };

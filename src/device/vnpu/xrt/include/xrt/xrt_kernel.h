@@ -58,7 +58,8 @@ class run {
 
  private:
   void set_scalar(int index, const void* value, size_t size);
-  std::shared_ptr<run_impl> handle_;  // shared by copies; the last one aborts
+  // Shared by copies; the last one aborts what is in flight, or gives it up (vxrt::set_hostile).
+  std::shared_ptr<run_impl> handle_;
 };
 
 }  // namespace vnpu
