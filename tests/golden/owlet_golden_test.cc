@@ -53,7 +53,7 @@ TEST(Owlet, PromptsTokensAndGreedyAnswersAreHuggingFaces) {
   EngineOptions options;
   options.model = owlet().string();
   options.device = golden::device_name();
-  options.settings["prompt-rows"] = "128";
+  options.settings = {{"prompt-rows", "128"}, {"vnpu-hostile", "on"}};
   Engine engine(options);
   const ChatTemplate chat_template =
       choose_chat_template(engine.tokenizer().vocabulary(), "", "owlet");

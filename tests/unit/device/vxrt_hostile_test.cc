@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 #include "device/device.h"
@@ -211,6 +212,86 @@ TEST_F(VxrtHostile, ARunThatIsDestroyedInFlightGoesOnAndIsReported) {
   EXPECT_EQ(counters().total.completions, 1u);
   while (counters().live_buffers > 0) std::this_thread::yield();  // it held them
   expect_contains(take_offence(), "destroyed before a wait had seen its end");
+}
+
+// A product of three dispatches, which are in flight together.
+class ThreeTiles {
+ public:
+  ThreeTiles() {
+    env_.settings = {{"weights", "int8"}, {"gemm-lengths", "64"}, {"vnpu-hostile", "on"}};
+    device_ = open_device("vnpu", env_);
+    program_.name = "product";
+    program_.slots = {{"x", SlotKind::input, DType::f32, 1, kWidth},
+                      {"weight", SlotKind::weight, DType::bf16, kOutputs, kWidth},
+                      {"y", SlotKind::output, DType::f32, 1, kOutputs}};
+    program_.launches = {
+        {Kernel::matmul, "product", {{0, true, false}, {1, true, false}, {2, false, true}}, {}}};
+    std::vector<TensorView> weights(3);
+    weights[1] = {DType::bf16, kOutputs, kWidth, std::as_bytes(std::span(values_))};
+    executable_ = device_->load(program_, weights);
+    for (uint16_t slot : {0, 2}) {
+      buffers_.push_back(device_->alloc(program_.slots[slot]));
+      executable_->bind(slot, buffers_.back());
+    }
+  }
+
+  void run(milliseconds timeout) {
+    executable_->submit(call_of(1));
+    executable_->wait(timeout);
+  }
+
+ private:
+  static constexpr uint64_t kOutputs = 5000;
+  const std::vector<uint16_t> values_ = random_bf16(kOutputs * kWidth, 4);
+  ThreadPool pool_{2};
+  Trace trace_;
+  DeviceEnv env_{pool_, trace_, Fusion::op};
+  std::unique_ptr<Device> device_;
+  Program program_;
+  std::vector<Buffer> buffers_;
+  std::unique_ptr<Executable> executable_;
+};
+
+TEST_F(VxrtHostile, TheNpusCodeDestroysNoRunsBehindOneThatFailed) {
+  {
+    ThreeTiles product;
+    pause();
+    inject(parse_fault("error@1"));
+    std::thread later([] {
+      while (counters().in_flight < 3) std::this_thread::yield();
+      resume();
+    });
+    EXPECT_THROW(product.run(kLong), Error);
+    later.join();
+  }
+  EXPECT_EQ(counters().first_offence, "");
+  EXPECT_EQ(counters().total.submissions, 3u);
+}
+
+TEST_F(VxrtHostile, TheNpusCodeDestroysNoRunThatAWaitGaveUp) {
+  {
+    ThreeTiles product;
+    pause();
+    EXPECT_THROW(product.run(milliseconds(1)), Error);
+    resume();
+  }
+  EXPECT_EQ(counters().first_offence, "");
+}
+
+TEST_F(VxrtHostile, TheNpusCodeKeepsARunThatNeverEnds) {
+  set_limits({.hang_ns = 0});
+  {
+    ThreeTiles product;
+    inject(parse_fault("hang"));
+    EXPECT_THROW(product.run(milliseconds(1)), Error);
+  }
+  EXPECT_EQ(counters().first_offence, "");
+  EXPECT_EQ(counters().live_contexts, 1u);
+  set_limits({});  // power cycle
+  {
+    ThreeTiles next;
+  }
+  EXPECT_EQ(counters().live_contexts, 0u);
 }
 
 // ---- Memory groups

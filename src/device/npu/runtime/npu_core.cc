@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "cost/modelled_launches.h"
@@ -31,6 +32,24 @@ DeviceCounters& counters(NpuCore& core) {
   return core.env.trace.device(core.name(), core.kernels.info.is_virtual);
 }
 
+// What a wait or a look at the state has told XRT, too.
+bool has_ended(const xrt::run& run) {
+  const ert_cmd_state state = run.state();
+  return state >= ERT_CMD_STATE_COMPLETED && state != ERT_CMD_STATE_SUBMITTED;
+}
+
+// Runs that the device has not given back, and with them what they hold.
+struct LostRuns {
+  std::mutex mutex;
+  std::vector<xrt::run> runs;
+};
+
+// Never destroyed itself: the process may end before they do.
+LostRuns& lost_runs() {
+  static auto* const lost = new LostRuns;
+  return *lost;
+}
+
 // What tells two forms of a weight apart, beside the layout: the tensors, and where they begin.
 uint64_t place_key(const AirPart& part) {
   uint64_t key = part.place.offset;
@@ -39,6 +58,26 @@ uint64_t place_key(const AirPart& part) {
 }
 
 }  // namespace
+
+// XRT ends the process when a run is destroyed before its end was seen (2.23 and later), which is
+// so for one that a wait gave up, and for those behind one that failed. The driver's hang detection
+// ends them after two seconds; what it does not end is never destroyed.
+NpuContext::~NpuContext() {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::milliseconds(2500);
+  LostRuns& lost = lost_runs();
+  const std::lock_guard lock(lost.mutex);
+  std::erase_if(lost.runs, has_ended);
+  for (xrt::run& run : in_flight) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    try {
+      run.wait(std::max(left, std::chrono::milliseconds(1)));  // XRT takes 0 for "for ever"
+    } catch (const std::exception&) {                          // said when it was waited for
+    }
+    if (!has_ended(run)) lost.runs.push_back(std::move(run));
+  }
+}
 
 void Expansion::refresh(uint32_t tokens) {
   if (version == source->version) return;
@@ -351,6 +390,7 @@ void Dispatcher::start(xrt::run& run) {
     context_->failed = true;
     throw;
   }
+  context_->in_flight.push_back(run);
   ++in_flight_;
   const uint64_t after = now_ns();
   done_.submitting_ns += after - before;
@@ -371,6 +411,8 @@ void Dispatcher::finish(xrt::run& run, std::chrono::milliseconds timeout, const 
   const uint64_t waiting_since = now_ns();
   const ert_cmd_state state = guarded(where_, [&] { return run.wait(bounded); });
   done_.waited_ns += now_ns() - waiting_since;
+  if (state != ERT_CMD_STATE_TIMEOUT || has_ended(run))
+    context_->in_flight.erase(context_->in_flight.begin());
   if (state != ERT_CMD_STATE_COMPLETED)
     throw Error(ErrorCode::device, where_,
                 fmt::format("the dispatch {} (state {})", name(state), static_cast<int>(state)),

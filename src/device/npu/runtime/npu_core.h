@@ -46,10 +46,16 @@ constexpr const char* kLayoutPhase = "weights laid out for the NPU";
 
 // A context holds one image: two ELFs that MLIR-AIR built cannot share one, both being "main".
 struct NpuContext {
+  NpuContext() = default;
+  ~NpuContext();
+  NpuContext(const NpuContext&) = delete;
+  NpuContext& operator=(const NpuContext&) = delete;
+
   NpuImage image;
   xrt::hw_context context;
   xrt::kernel kernel;
   bool failed = false;  // a dispatch did not complete: the next load makes a new context
+  std::vector<xrt::run> in_flight;  // not seen to end yet, in the order they were started in
 };
 
 // Bytes that count as pinned while their owner lives.
