@@ -23,6 +23,7 @@ MODELS = {
     "Qwen2.5-3B": (36, 2048, 11008, 16, 2, 128, 151936),
     "Qwen2.5-7B": (28, 3584, 18944, 28, 4, 128, 152064),
 }
+GEMM_C_BYTES = {"fused-cast": 10, "drain": 2, "direct": 2}  # per value of C: f32 out and in, then bf16; or bf16 only
 Q4_BYTES = 0.625  # per weight: 4 bits, and a bf16 scale and minimum per 32
 
 # Facts of the public fact sheets that no row of the table carries: element-wise launches measured alone
@@ -177,6 +178,8 @@ class Fit:
     def __init__(self, rows):
         self.rows = rows
         self.value = {row["id"]: row["value"] for row in rows}
+        self.model = {row["id"]: row["model"] for row in rows}
+        self.phase = {row["id"]: row["phase"] for row in rows}
         self.parameters, self.provenance = {}, {}
         self.residuals, self.held_out = [], []  # (kernel set, law, id, relative error)
 
@@ -192,15 +195,18 @@ class Fit:
         self.provenance.setdefault(name, []).append(label)
 
 
-def fit_kernels(fit):
+def fit_gemms(fit):
     by_shape = lambda label: label.split("-")[3]
-    c_bytes = {"fused-cast": 10, "drain": 2, "direct": 2}  # per value of C: f32 out and in, then bf16; or bf16 only
-    for kind, written in c_bytes.items():
+    for kind, written in GEMM_C_BYTES.items():
         # Small drain shapes (a robot's action head, 64-256 rows) run on parts of the array: not a prefill's shapes.
         points = [p for p in gemm_points(fit.rows, kind) if int(by_shape(p[2]).split("x")[0]) >= 512]
         floor, per_gflop, per_mvalue, step = fit.law("air-bf16", "gemm " + kind, points, by_shape)
         fit.parameters["gemm " + kind] = {"floor_us": floor * 1e3, "tflops": 1 / per_gflop,
                                           "c_bytes": written, "c_gb_s": written / per_mvalue, "step_us": step * 1e3}
+
+
+def fit_kernels(fit):
+    fit_gemms(fit)
     floor, per_mb = fit.law("air-bf16", "gemv", gemv_points(fit.rows), lambda label: label.split("x")[1])
     fit.parameters["gemv"] = {"floor_us": floor * 1e3, "gb_s": 1 / per_mb}
     points = attention_points(fit.rows)
@@ -209,13 +215,21 @@ def fit_kernels(fit):
                                    "block128_us": found[3], "position128_ns": found[4]}
 
 
-def gemm_ms(fit, k, n, rows=2048, in_elf=True):
-    """The cheapest kind for an LLM's GEMM, tiled as the registry does; as tyto's gemm_ms."""
+def planned_tile(kind, k, n):
+    """(m, k in L2, n) per core, by divisibility as in the registry; as tyto's gemm_tile and direct_gemm_ms."""
     tile_n = next(t for t in (128, 64, 32, 16, 8, 4, 2, 1) if n % (4 * t) == 0 or t == 1)
+    if kind == "direct":
+        return 64, next(t for t in (128, 64, 32) if k % t == 0 and t * n <= 1 << 21 or t == 32), min(64, tile_n)
     k_l2 = 64 if n > 8192 else next(t for t in (256, 128, 64, 32) if k % t == 0 or t == 32)
+    return 32 if kind == "drain" else 64, k_l2, tile_n
+
+
+def gemm_ms(fit, k, n, rows=2048, in_elf=True):
+    """The cheapest kind for an LLM's GEMM; as tyto's best_gemm_ms."""
     best = []
-    for kind, tile_m in (("fused-cast", 64), ("drain", 32), ("direct", 64)):
+    for kind in GEMM_C_BYTES:
         law = fit.parameters["gemm " + kind]
+        tile_m, k_l2, tile_n = planned_tile(kind, k, n)
         steps = math.ceil(rows / (tile_m * 8)) * math.ceil(n / (tile_n * 4)) * math.ceil(k / k_l2)
         best.append(2 * rows * k * n / law["tflops"] / 1e9 + rows * n * law["c_bytes"] / law["c_gb_s"] / 1e6 +
                     steps * law["step_us"] / 1e3 + (0 if in_elf else law["floor_us"] / 1e3))
@@ -223,14 +237,28 @@ def gemm_ms(fit, k, n, rows=2048, in_elf=True):
 
 
 def planned_gemm_errors(fit):
-    """What the planner does: no knowledge of the published tile or kind, against the fastest published one."""
+    """What the planner does: a shape that no law has seen, no knowledge of the published tile or kind, against the
+    fastest published one."""
     fastest = {}
-    for kind in ("fused-cast", "drain", "direct"):
+    for kind in GEMM_C_BYTES:
         for _, ms, label in gemm_points(fit.rows, kind):
             shape = tuple(map(int, label.split("-")[3].split("x")))
             if shape[0] == 2048:
                 fastest[shape] = min(ms, fastest.get(shape, ms))
-    return [gemm_ms(fit, k, n, in_elf=False) / ms - 1 for (_, k, n), ms in fastest.items()]
+    found = []
+    for shape, ms in fastest.items():
+        without = Fit([row for row in fit.rows if (row.get("M"), row.get("K"), row.get("N")) != shape])
+        fit_gemms(without)
+        found.append(gemm_ms(without, shape[1], shape[2], in_elf=False) / ms - 1)
+    return found
+
+
+def small_gemm_errors(fit):
+    """GEMMs of 64-256 rows, which no law was fitted to, by the drain law."""
+    small = [p for p in gemm_points(fit.rows, "drain") if p[0][3] and int(p[2].split("-")[3].split("x")[0]) < 512]
+    law = fit.parameters["gemm drain"]
+    coefficients = [law["floor_us"] / 1e3, 1 / law["tflops"], law["c_bytes"] / law["c_gb_s"], law["step_us"] / 1e3]
+    return [e for e, _ in errors(small, coefficients)]
 
 
 def attention_ms(fit, heads, dim, n):
@@ -291,9 +319,10 @@ def fit_published_host(fit, run):
     fit.point("air-bf16", "end to end", "air-readme-llama-32-1b-decode", 1000 / tpot)
     # The q4nx prefill keeps its buffers on the device and skips masked attention blocks.
     rest = 10 + 16 * mib / edge + 16 * (run["rms_gemms_rope"] + run["o_ffn"] + 3 * dispatch) + run["lm_head"] + dispatch
-    skip = (v["air-q4nx-l1b-prefill"] - rest) / 16 / run["flash_attn"]
+    launched = (fit.parameters["elf"]["call_us"] + fit.parameters["elf"]["launch_us"]) / 1e3
+    skip = ((v["air-q4nx-l1b-prefill"] - rest) / 16 - launched) / (run["flash_attn"] - launched)
     fit.parameters["elf"]["causal_skip"] = skip
-    fit.point("air-q4nx", "end to end", "air-q4nx-l1b-prefill", rest + 16 * skip * run["flash_attn"])
+    fit.point("air-q4nx", "end to end", "air-q4nx-l1b-prefill", rest + 16 * (launched + skip * (run["flash_attn"] - launched)))
     fit.a = {"ttft": ttft, "tpot": tpot, "q4nx_ttft": v["air-q4nx-l1b-prefill"]}
 
 
@@ -394,16 +423,50 @@ def fit_machines(fit):
 
 
 def error_bars(fit):
-    """Per kernel set: p90 of the held-out errors where a group could be left out, else of the residuals."""
-    bars = {}
-    for kernels in ("air-bf16", "air-bf16-op", "air-q4nx", "flm-q4"):
-        held = [e for k, _, _, e in fit.held_out if k == kernels]
-        seen = [e for k, _, _, e in fit.residuals if k == kernels]
-        bars[kernels] = max(quantile(seen, 0.9), quantile(held, 0.9) if held else 0)
-    bars["air-bf16-op"] = max(bars["air-bf16-op"], 0.15)  # one model on one machine: never better than this
-    bars["air-bf16"] = max(bars["air-bf16"], quantile(planned_gemm_errors(fit), 0.9))
-    bars["air-q4nx"] = max(bars["air-q4nx"], bars["air-bf16"])  # its prefill is made of the same images
-    fit.parameters["rel_error_p90"] = bars
+    """90th percentiles of errors on rows that were not fitted: left out of a fit, or compared and never used in one.
+
+    A pipeline's error is put together from those of its parts (src/plan/what_if.cc), since whole pipelines are
+    published for one model.
+    """
+    held = lambda law: [e for _, name, _, e in fit.held_out if name == law]
+    compared = lambda kernels, laws, phase: [e for k, name, label, e in fit.residuals
+                                             if k == kernels and name in laws and fit.phase[label] == phase]
+    p90 = lambda values: quantile(values, 0.9)
+    fit.parameters["rel_error_p90"] = {
+        "matmul": p90(planned_gemm_errors(fit)),
+        "small_matmul": p90(small_gemm_errors(fit)),
+        "bandwidth": p90(held("gemv")),
+        "attention": p90(held("flash attention")),
+        # Dispatches and the host's own work: the one host that was measured on two machines.
+        "overhead": p90(compared("air-bf16-op", ("strix",), "prefill") + compared("air-bf16-op", ("strix",), "decode")),
+        # The same pipeline, published twice.
+        "repeat": p90(compared("air-bf16", ("end to end",), "prefill") + compared("air-bf16", ("end to end",), "decode")),
+        # What two factors leave of the platform profile's effect.
+        "profile": p90([e for _, name, _, e in fit.residuals if name == "balanced"]),
+        "q4nx_decode": p90(held("fused decode") + compared("air-q4nx", ("krackan", "strix", "balanced"), "decode")),
+        "flm_prefill": p90(held("flm prefill")),
+        "flm_decode": p90(held("flm decode")),
+    }
+
+
+END_TO_END = ("end to end", "fused decode", "flm decode", "flm prefill", "op-level", "krackan", "strix", "balanced")
+
+
+def errors_by_model(fit):
+    """Whole prompts and tokens of a model: as fitted, and from a fit without the model where others could tell."""
+    groups = {}
+    for entries, column in ((fit.residuals, 0), (fit.held_out, 1)):
+        for kernels, law, label, e in entries:
+            if law in END_TO_END:
+                groups.setdefault((fit.model[label], kernels, fit.phase[label]), ([], []))[column].append(e)
+    rows = []
+    for (model, kernels, phase), (fitted, held) in sorted(groups.items()):
+        row = {"model": model, "kernels": kernels, "phase": phase, "rows": len(fitted),
+               "median": round(quantile(fitted, .5), 3), "worst": round(max(fitted, key=abs), 3)}
+        if held:
+            row |= {"held_out_median": round(quantile(held, .5), 3), "held_out_worst": round(max(held, key=abs), 3)}
+        rows.append(row)
+    return rows
 
 
 def table(title, entries):
@@ -442,8 +505,7 @@ def cpp_text(p):
     lines.append(f"    .published_host = {{{fields(p['published host'])}}},")
     lines.append(f"    .native_host = {{{fields(native)}}},")
     lines.append(f"    .balanced_clock = {number(p['balanced profile']['clock'])}, .balanced_bandwidth = {number(p['balanced profile']['bandwidth'])},")
-    errors_of = {k.replace("-", "_"): v for k, v in p["rel_error_p90"].items()}
-    lines.append(f"    .error = {{{fields(errors_of)}}},")
+    lines.append(f"    .error = {{{fields(p['rel_error_p90'])}}},")
     lines += ["};", "", "constexpr NpuMachine kMachines[] = {"]
     for name, values in p["machines"].items():
         lines.append(f'    {{.name = "{name}", {fields(values)}}},')
@@ -464,12 +526,10 @@ def main():
         step(fit)
     table("Fitted set", fit.residuals)
     table("Held out: each model or shape predicted from a fit without it", fit.held_out)
-    small = [p for p in gemm_points(fit.rows, "drain") if p[0][3] and int(p[2].split("-")[3].split("x")[0]) < 512]
-    law = fit.parameters["gemm drain"]
-    small_errors = [e for e, _ in errors(small, [law["floor_us"] / 1e3, 1 / law["tflops"], law["c_bytes"] / law["c_gb_s"], law["step_us"] / 1e3])]
-    print(f"\nNever fitted: {len(small)} drain GEMMs of 64-256 rows, median {quantile(small_errors, .5):.1%}, p90 {quantile(small_errors, .9):.1%}")
+    small = small_gemm_errors(fit)
+    print(f"\nNever fitted: {len(small)} drain GEMMs of 64-256 rows, median {quantile(small, .5):.1%}, p90 {quantile(small, .9):.1%}")
     planned = planned_gemm_errors(fit)
-    print(f"Planned: {len(planned)} GEMMs of 2048 rows with tile and kind chosen by rule, median {quantile(planned, .5):.1%}, p90 {quantile(planned, .9):.1%}")
+    print(f"Planned: {len(planned)} GEMMs of 2048 rows from a fit without them, tile and kind chosen by rule, median {quantile(planned, .5):.1%}, p90 {quantile(planned, .9):.1%}")
     print("\n" + json.dumps(fit.parameters, indent=1))
     if options.cpp:
         options.cpp.write_text(cpp_text(fit.parameters))
@@ -477,7 +537,7 @@ def main():
         summary = {law: {"rows": len(e), "median": round(quantile(e, .5), 4), "p90": round(quantile(e, .9), 4)}
                    for law in sorted({r[1] for r in fit.residuals}) for e in [[x for _, l, _, x in fit.residuals if l == law]]}
         document = {"about": "Fitted by tools/fit_cost_model.py from published measurements; ids name rows of its calibration table.",
-                    "parameters": fit.parameters, "residuals": summary, "provenance": fit.provenance}
+                    "parameters": fit.parameters, "residuals": summary, "by_model": errors_by_model(fit), "provenance": fit.provenance}
         options.json.write_text(json.dumps(document, indent=1) + "\n")
     values = [e for *_, e in fit.residuals]
     return 1 if options.check and (quantile(values, .5) > 0.08 or quantile(values, .9) > 0.25) else 0

@@ -13,6 +13,12 @@ namespace {
 constexpr unsigned kColumns = 8;
 constexpr unsigned kRows = 4;
 
+// The registry's direct products: 64 columns of C per core, 128 of K per L2 block while a row of
+// blocks stays within what a DMA descriptor can step over.
+constexpr uint32_t kDirectTileN = 64;
+constexpr uint32_t kDirectBlockK = 128;
+constexpr uint64_t kWidestBlock = uint64_t{1} << 21;
+
 // A build of the fused decode exists for each of these; longer ones are built for their context.
 constexpr uint64_t kSmallestWindow = 64;
 constexpr uint64_t kWindowStep = 2048;
@@ -101,12 +107,20 @@ double gemm_ms(const GemmLaw& law, const GemmTile& tile, uint64_t m, uint64_t k,
          steps * law.step_us / speed.clock / 1e3;
 }
 
+double direct_gemm_ms(uint64_t m, uint64_t k, uint64_t n, Speed speed) {
+  const GemmLaw& law = cost_parameters().direct;
+  GemmTile tile{64, kDirectBlockK, std::min(kDirectTileN, gemm_tile(k, n, 64).n)};
+  while (tile.k_l2 > 32 && (k % tile.k_l2 != 0 || tile.k_l2 * n > kWidestBlock)) tile.k_l2 /= 2;
+  return gemm_ms(law, tile, m, k, n, speed) - law.floor_us / 1e3;
+}
+
 double best_gemm_ms(uint64_t m, uint64_t k, uint64_t n, Speed speed) {
   const CostParameters& p = cost_parameters();
   const auto kernel_ms = [&](const GemmLaw& law, uint32_t tile_m) {
     return gemm_ms(law, gemm_tile(k, n, tile_m), m, k, n, speed) - law.floor_us / 1e3;
   };
-  return std::min({kernel_ms(p.fused_cast, 64), kernel_ms(p.drain, 32), kernel_ms(p.direct, 64)});
+  return std::min(
+      {kernel_ms(p.fused_cast, 64), kernel_ms(p.drain, 32), direct_gemm_ms(m, k, n, speed)});
 }
 
 double attention_ms(uint64_t heads, uint64_t head_dim, uint64_t positions, Speed speed) {
@@ -118,9 +132,13 @@ double attention_ms(uint64_t heads, uint64_t head_dim, uint64_t positions, Speed
   return law.floor_us / 1e3 + blocks * (block_us + position_ns * n / 1e3) / speed.clock / 1e3;
 }
 
-double elf_ms(unsigned launches, double kernels_ms) {
+double elf_overhead_ms(unsigned launches) {
   const ElfLaw& law = cost_parameters().elf;
-  return (law.call_us + launches * law.launch_us) / 1e3 + kernels_ms;
+  return (law.call_us + launches * law.launch_us) / 1e3;
+}
+
+double elf_ms(unsigned launches, double kernels_ms) {
+  return elf_overhead_ms(launches) + kernels_ms;
 }
 
 double fused_decode_ms(uint64_t weight_bytes, uint64_t layers, uint64_t head_dim, uint64_t window,

@@ -58,8 +58,15 @@ struct HostLaw {
   double attention_gflops;  // decode attention on the host
 };
 
-struct SetError {  // 90th percentile of |relative error|, held out where the data allow it
-  double air_bf16, air_bf16_op, air_q4nx, flm_q4;
+// 90th percentiles of |relative error| on rows that were not fitted: of parts of a pipeline, and of
+// whole ones where several models' were published.
+struct FitErrors {
+  double matmul, small_matmul;  // products of 512 rows and more, and of fewer
+  double bandwidth, attention;
+  double overhead;  // dispatches and the host's own work, which differ most between machines
+  double repeat;    // the same pipeline, measured twice
+  double profile;   // another platform profile than performance
+  double q4nx_decode, flm_prefill, flm_decode;
 };
 
 struct CostParameters {
@@ -73,7 +80,7 @@ struct CostParameters {
   HostLaw published_host;  // the Python that the published numbers were taken with
   HostLaw native_host;  // ours; its device-independent part is measured, not modelled, when it runs
   double balanced_clock, balanced_bandwidth;  // platform profile balanced against performance
-  SetError error;
+  FitErrors error;
 };
 
 struct NpuMachine {
@@ -108,12 +115,15 @@ double gemm_ms(const GemmLaw& law, const GemmTile& tile, uint64_t m, uint64_t k,
                Speed speed = {});
 // The fastest kind for this shape, as the public kernel registry chooses; without the launch floor.
 double best_gemm_ms(uint64_t m, uint64_t k, uint64_t n, Speed speed = {});
+// The direct kind, which images take for some products though it is not the fastest.
+double direct_gemm_ms(uint64_t m, uint64_t k, uint64_t n, Speed speed = {});
 
 // Prefill attention of `positions` queries on as many keys.
 double attention_ms(uint64_t heads, uint64_t head_dim, uint64_t positions, Speed speed = {});
 
 // `kernels_ms` holds the launches' own time without floors.
 double elf_ms(unsigned launches, double kernels_ms);
+double elf_overhead_ms(unsigned launches);
 
 double fused_decode_ms(uint64_t weight_bytes, uint64_t layers, uint64_t head_dim, uint64_t window,
                        Speed speed = {});

@@ -16,14 +16,14 @@ constexpr CostParameters kParameters = {
     .swiglu = {.floor_us = 80.0, .gb_s = 71.8},
     .rope = {.floor_us = 80.0, .gb_s = 71.8},
     .attention = {.floor_us = 606.384, .block64_us = 18.011, .position64_ns = 18.6291, .block128_us = 35.264, .position128_ns = 51.2288},
-    .elf = {.call_us = 79.6325, .launch_us = 60.6813, .slowdown = 1.32358, .head_gb_s = 41.5056, .causal_skip = 0.374747},
+    .elf = {.call_us = 79.6325, .launch_us = 60.6813, .slowdown = 1.32358, .head_gb_s = 41.5056, .causal_skip = 0.370323},
     .fused = {.floor_us = 1128.06, .gb_s = 63.1174, .slope64_ns = 76.3399, .slope128_ns = 120.378, .slope256_ns = 99.7058},
     .flm = {.gb_s = 64.1507, .llama_layer_us = 193.783, .qwen_layer_us = 283.46, .llama_slope_ns = 38.4721, .qwen_slope_ns = 67.895, .prefill_layer_ms = 22.2193, .prefill_tflops = 7.44851, .attention_tflops = 3.95778},
     .op = {.dispatch_us = 370.0, .gb_s = 18.8211, .layer_us = 1759.97, .prefill_weight_gb_s = 4.82039, .prefill_tflops = 2.27751},
     .published_host = {.dispatch_us = 100.0, .write_gb_s = 16.4776, .layer_gb_s = 5.99186, .edge_gb_s = 1.88508, .prompt_ms = 10.0, .attention_gflops = 59.9186},
     .native_host = {.dispatch_us = 22.0, .write_gb_s = 16.4776, .layer_gb_s = 16.4776, .edge_gb_s = 16.4776, .prompt_ms = 1.0, .attention_gflops = 59.9186},
     .balanced_clock = 0.803317, .balanced_bandwidth = 0.697714,
-    .error = {.air_bf16 = 0.203278, .air_bf16_op = 0.380345, .air_q4nx = 0.203278, .flm_q4 = 0.119645},
+    .error = {.matmul = 0.196559, .small_matmul = 0.274935, .bandwidth = 0.160443, .attention = 0.203286, .overhead = 0.380345, .repeat = 0.112053, .profile = 0.0939011, .q4nx_decode = 0.0739218, .flm_prefill = 0.134053, .flm_decode = 0.104139},
 };
 
 constexpr NpuMachine kMachines[] = {

@@ -13,7 +13,12 @@
 namespace tyto {
 namespace {
 
-constexpr uint64_t kPrefillRows = 2048;  // what the public prefill images are built for
+constexpr uint32_t kPrefillRows = 2048;  // what the public prefill images are built for
+// Below this many tokens the public 4-bit hosts of Llama-3.2-3B and 3.1-8B run a prompt token by
+// token through the decode, whose image streams 2048 positions.
+constexpr uint32_t kReplayBelow = 96;
+constexpr uint32_t kRowGranule = 64;
+constexpr uint64_t kSmallRows = 512;  // GEMMs of fewer rows were never fitted
 constexpr uint32_t kMostTokens = 1u << 20;
 constexpr double kQ4Bytes = 0.625;  // 4 bits, and a bf16 scale and minimum per 32 weights
 
@@ -44,6 +49,9 @@ struct Parts {
   double matmul = 0, bandwidth = 0, attention = 0, dispatch = 0, host = 0;
 
   double total() const { return matmul + bandwidth + attention + dispatch + host; }
+  Parts times(double n) const {
+    return {n * matmul, n * bandwidth, n * attention, n * dispatch, n * host};
+  }
   std::string_view largest() const {
     const std::pair<double, std::string_view> parts[] = {{matmul, "matmul"},
                                                          {bandwidth, "weight bandwidth"},
@@ -56,12 +64,43 @@ struct Parts {
   }
 };
 
+struct PartErrors {
+  double matmul, bandwidth, attention, overhead;
+  double repeat = 0;
+};
+
+PartErrors same_error(double error) {
+  return {error, error, error, error};
+}
+
+// Parts lean the same way, since one machine and one version were measured: their errors are added.
+double relative_error(const Parts& parts, const PartErrors& errors) {
+  const double of_parts =
+      (parts.matmul * errors.matmul + parts.bandwidth * errors.bandwidth +
+       parts.attention * errors.attention + (parts.dispatch + parts.host) * errors.overhead) /
+      parts.total();
+  return std::hypot(of_parts, errors.repeat);
+}
+
+PartErrors prefill_errors(uint64_t rows) {
+  const FitErrors& e = cost_parameters().error;
+  return {rows < kSmallRows ? e.small_matmul : e.matmul, e.bandwidth, e.attention, e.overhead,
+          e.repeat};
+}
+
+// The host does attention for a token.
+PartErrors decode_errors() {
+  const FitErrors& e = cost_parameters().error;
+  return {e.matmul, e.bandwidth, e.overhead, e.overhead, e.repeat};
+}
+
 struct Estimate {
   Parts prefill, decode;
+  PartErrors prefill_errors, decode_errors;
   uint64_t dispatches = 1;
   uint64_t pinned_bytes = 0;
-  uint32_t images = 0;  // of which a run each is held
-  double set_error = 0;
+  uint32_t images = 0;       // of which a run each is held
+  uint64_t prompt_rows = 0;  // that the prompt's images have; 0 where they have no fixed number
 };
 
 struct Setting {
@@ -73,11 +112,6 @@ struct Setting {
     return relative_speed(machine, npu_machine(measured_on), request.profile);
   }
 };
-
-const HostLaw& host_law(PlanHost host) {
-  const CostParameters& p = cost_parameters();
-  return host == PlanHost::native ? p.native_host : p.published_host;
-}
 
 AirDims air_dims(const Config& c, uint64_t rows) {
   return {c.layers,   c.emb,    c.heads, c.kv_heads,
@@ -114,15 +148,16 @@ double gb_ms(double bytes, double gb_s, double factor = 1) {
   return bytes / (gb_s * factor) / 1e6;
 }
 
-// The images work on 2048 rows whatever the prompt's length; longer prompts need larger ones.
-uint64_t prefill_rows(uint32_t prompt_tokens) {
-  return round_up(prompt_tokens, prompt_tokens <= kPrefillRows ? kPrefillRows : 512);
+// The smallest images that hold the prompt; beyond the largest, ones that would have to be built.
+uint64_t image_rows(const PlanRequest& request) {
+  uint64_t rows = 0;
+  for (const uint32_t built : request.prompt_rows)
+    if (built >= request.prompt_tokens && (rows == 0 || built < rows)) rows = built;
+  return rows != 0 ? rows : round_up(request.prompt_tokens, kSmallRows);
 }
 
-// Bytes the published host copies into buffers per layer: x; Q, K, V and a cleared output; the
-// attention's result and the residual.
-double written_per_layer(const Config& c, uint64_t rows) {
-  return 2.0 * static_cast<double>(rows) * (2.0 * c.emb + 3.0 * c.q_width() + 2.0 * c.kv_width());
+uint64_t largest_image_rows(const PlanRequest& request) {
+  return std::max<uint64_t>(image_rows(request), *std::ranges::max_element(request.prompt_rows));
 }
 
 // Bytes of the arguments of some images of which `is_counted`.
@@ -159,33 +194,61 @@ uint64_t bf16_prefill_pinned(const Config& c, uint64_t rows) {
          prefill_scratch_bytes(c, rows);
 }
 
-// 16 layers x 3 images and the LM head. `attention_share` < 1 when masked blocks are skipped;
-// `resident`: activations stay in buffers between images.
-Parts bf16_prefill(const Setting& s, double attention_share, bool resident) {
+// How a kernel set's prompt runs: what the attention's images do with masked blocks, and whether
+// activations stay in buffers between images. Pieces of a feed-forward go through the host anyway.
+struct PrefillForm {
+  bool skips_masked = false;
+  bool is_resident = false;
+};
+
+// Milliseconds per layer that the host spends between images.
+double prefill_host_ms(const Setting& s, const std::vector<PlannedImage>& images, uint64_t rows,
+                       const PrefillForm& form) {
   const Config& c = s.config();
-  const uint64_t rows = prefill_rows(s.request.prompt_tokens);
+  const HostLaw& host = host_law(s.request.host);
+  const auto bytes = [&](double values) { return 2 * static_cast<double>(rows) * values; };
+  const double kv = bytes(2.0 * c.kv_width());
+  // Attention images for other head sizes want heads first, so the host transposes.
+  const bool is_turned = c.head_dim != 64 && !form.skips_masked;
+  const double turned = is_turned ? 2 * bytes(2.0 * c.q_width() + 2.0 * c.kv_width()) : 0;
+  if (s.request.host == PlanHost::native) return gb_ms(kv + turned, host.layer_gb_s);
+  double handed_on = 0, written = 0;
+  for (const PlannedImage& image : images) {
+    const bool is_piece = image.returned > 0;
+    (is_piece ? handed_on : written) += bytes(static_cast<double>(image.copied + image.returned));
+  }
+  const double handling = form.is_resident ? gb_ms(turned, host.layer_gb_s)
+                                           : gb_ms(written, host.write_gb_s) +
+                                                 gb_ms(written + kv + turned, host.layer_gb_s);
+  return handling + gb_ms(handed_on, host.write_gb_s);
+}
+
+Parts bf16_prefill(const Setting& s, uint64_t rows, const PrefillForm& form) {
+  const Config& c = s.config();
   const Speed speed = s.speed("strix");
   const HostLaw& host = host_law(s.request.host);
-  const ImageTimes t = bf16_image_times(c, rows, speed, s.request.host);
+  const std::vector<PlannedImage> images = prefill_images(c, rows);
   const double layers = c.layers;
+  const ElfLaw& elf = cost_parameters().elf;
   Parts parts;
-  parts.matmul = layers * (t.rms_gemms_rope.run_ms + t.o_ffn.run_ms);
-  parts.attention = layers * t.flash_attn.run_ms * attention_share;
-  parts.bandwidth = t.lm_head.run_ms;
-  parts.dispatch = (3 * layers + 1) * host.dispatch_us / 1e3 / speed.clock;
-  const double kv = 4.0 * static_cast<double>(rows) * c.kv_width();
-  const double written = written_per_layer(c, rows);
-  double layer_ms = 0;
-  if (s.request.host == PlanHost::native) {
-    layer_ms = gb_ms(kv, host.layer_gb_s);
-  } else if (!resident) {
-    // Attention images for other head sizes want heads first, so the host transposes.
-    const double width = 2.0 * c.q_width() + 2.0 * c.kv_width();
-    const double turned = c.head_dim == 64 ? 0 : 4.0 * static_cast<double>(rows) * width;
-    layer_ms = gb_ms(written, host.write_gb_s) + gb_ms(written + kv + turned, host.layer_gb_s);
+  double overhead = 0;
+  for (const PlannedImage& image : images) {
+    const ImageTime time = prefill_image_time(image, c, rows, speed);
+    overhead += time.overhead_ms;
+    if (image.is_attention)
+      parts.attention = layers * time.kernels_ms * (form.skips_masked ? elf.causal_skip : 1);
+    else
+      parts.matmul += layers * time.kernels_ms;
   }
+  const ImageTime head = decode_image_time(head_image(c), elf.head_gb_s, speed);
+  parts.bandwidth = head.kernels_ms;
+  const double calls = layers * static_cast<double>(images.size()) + 1;
+  parts.dispatch =
+      layers * overhead + head.overhead_ms + calls * host.dispatch_us / 1e3 / speed.clock;
   const double edges = 4.0 * static_cast<double>(rows) * c.emb;
-  parts.host = (host.prompt_ms + gb_ms(edges, host.edge_gb_s) + layers * layer_ms) / speed.clock;
+  parts.host = (host.prompt_ms + gb_ms(edges, host.edge_gb_s) +
+                layers * prefill_host_ms(s, images, rows, form)) /
+               speed.clock;
   return parts;
 }
 
@@ -196,25 +259,35 @@ double host_attention_ms(const Config& c, uint64_t context, const HostLaw& host)
 Estimate air_block(const Setting& s) {
   const Config& c = s.config();
   const Speed speed = s.speed("strix");
+  const CostParameters& p = cost_parameters();
   const HostLaw& host = host_law(s.request.host);
-  const uint64_t rows = prefill_rows(s.request.prompt_tokens);
-  const ImageTimes t = bf16_image_times(c, rows, speed, s.request.host);
+  const std::vector<PlannedImage> images = decode_images(c);
   Estimate e;
-  e.prefill = bf16_prefill(s, 1, false);
-  e.dispatches = 2 * uint64_t{c.layers} + 1;
-  e.decode.bandwidth = c.layers * (t.rms_gemv_rope.run_ms + t.o_gemv_ffn.run_ms) + t.lm_head.run_ms;
+  e.prompt_rows = image_rows(s.request);
+  e.prefill = bf16_prefill(s, e.prompt_rows, {});
+  e.prefill_errors = prefill_errors(e.prompt_rows);
+  e.decode_errors = decode_errors();
+  e.dispatches = images.size() * c.layers + 1;
+  const ImageTime head = decode_image_time(head_image(c), p.elf.head_gb_s, speed);
+  e.decode.bandwidth = head.kernels_ms;
+  e.decode.dispatch = head.overhead_ms +
+                      static_cast<double>(e.dispatches) * host.dispatch_us / 1e3 / speed.bandwidth;
+  for (const PlannedImage& image : images) {
+    const ImageTime time = decode_image_time(image, p.gemv.gb_s, speed);
+    e.decode.bandwidth += c.layers * time.kernels_ms;
+    e.decode.dispatch += c.layers * time.overhead_ms;
+  }
   e.decode.attention =
       c.layers * host_attention_ms(c, s.request.context_tokens, host) / speed.bandwidth;
-  e.decode.dispatch = static_cast<double>(e.dispatches) * host.dispatch_us / 1e3 / speed.bandwidth;
   // Prefill wants weights as (in, out), decode as (out, in): both copies are pinned. MLIR-AIR fills
   // one unused argument as large as a feed-forward matrix in every layer.
+  const uint64_t rows = largest_image_rows(s.request);
   e.pinned_bytes =
       s.request.host == PlanHost::native
           ? total_bytes(npu_memory(air_dims(c, rows), NpuWeights::bf16, Fusion::block, 0))
           : bf16_prefill_pinned(c, rows) + 2 * all_layer_values(c) +
                 uint64_t{c.layers} * c.hidden * c.emb * 2;
-  e.images = 6;  // three for prompts, three for tokens
-  e.set_error = cost_parameters().error.air_bf16;
+  e.images = static_cast<uint32_t>(prefill_images(c, rows).size() + decode_images(c).size() + 1);
   return e;
 }
 
@@ -240,24 +313,59 @@ Estimate air_op(const Setting& s) {
   e.prefill.bandwidth = gb_ms(2 * values, law.prefill_weight_gb_s, speed.bandwidth);
   e.prefill.matmul = 2 * values * tokens / (law.prefill_tflops * speed.clock) / 1e9;
   e.pinned_bytes = static_cast<uint64_t>(weights) + prefill_scratch_bytes(c, kPrefillRows);
-  e.set_error = cost_parameters().error.air_bf16_op;
+  e.prefill_errors = e.decode_errors = same_error(cost_parameters().error.overhead);
   return e;
+}
+
+bool is_wide_llama(const Config& c) {
+  return c.head_dim == 128 && !c.qk_norm && !c.qkv_bias;
+}
+
+// Images that skip masked blocks exist for heads of 64 values and, in Llama's examples, for 128:
+// with three queries a key head, or up to four and 1024 rows.
+bool skips_masked_blocks(const Config& c, uint64_t rows) {
+  if (c.head_dim == 64) return true;
+  const uint32_t group = c.heads / c.kv_heads;
+  return is_wide_llama(c) && (group == 3 || (group <= 4 && rows <= 1024));
+}
+
+bool is_replayed(const PlanRequest& request) {
+  return request.host == PlanHost::published && request.prompt_tokens < kReplayBelow &&
+         is_wide_llama(request.config);
+}
+
+Parts fused_token(const Setting& s, uint64_t window) {
+  const Config& c = s.config();
+  const Speed speed = s.speed("krackan");
+  const uint64_t weights = q4nx_weight_bytes(c);
+  const double whole = fused_decode_ms(weights, c.layers, c.head_dim, window, speed);
+  Parts parts;
+  parts.bandwidth = fused_decode_ms(weights, c.layers, c.head_dim, 0, speed);
+  parts.attention = whole - parts.bandwidth;
+  // Public decode numbers are from C++, too.
+  parts.dispatch = cost_parameters().native_host.dispatch_us / 1e3;
+  return parts;
 }
 
 Estimate air_token(const Setting& s) {
   const Config& c = s.config();
-  const Speed speed = s.speed("krackan");
-  const HostLaw& host = cost_parameters().native_host;  // public decode numbers are from C++ too
-  const uint64_t weights = q4nx_weight_bytes(c);
   const uint64_t window = kv_window(s.request.context_tokens);
-  const uint64_t rows = prefill_rows(s.request.prompt_tokens);
   Estimate e;
-  e.prefill = bf16_prefill(s, cost_parameters().elf.causal_skip, true);
-  const double whole = fused_decode_ms(weights, c.layers, c.head_dim, window, speed);
-  e.decode.bandwidth = fused_decode_ms(weights, c.layers, c.head_dim, 0, speed);
-  e.decode.attention = whole - e.decode.bandwidth;
-  e.decode.dispatch = host.dispatch_us / 1e3;
-  const auto largest_window = static_cast<uint32_t>(std::max(kPrefillRows, window));
+  e.decode = fused_token(s, window);
+  e.decode_errors = same_error(cost_parameters().error.q4nx_decode);
+  if (is_replayed(s.request)) {
+    e.prompt_rows = 1;
+    e.prefill = fused_token(s, kPrefillRows).times(s.request.prompt_tokens);
+    e.prefill_errors = e.decode_errors;
+  } else {
+    e.prompt_rows = image_rows(s.request);
+    e.prefill =
+        bf16_prefill(s, e.prompt_rows,
+                     {.skips_masked = skips_masked_blocks(c, e.prompt_rows), .is_resident = true});
+    e.prefill_errors = prefill_errors(e.prompt_rows);
+  }
+  const uint64_t rows = largest_image_rows(s.request);
+  const auto largest_window = static_cast<uint32_t>(std::max<uint64_t>(kPrefillRows, window));
   const AirDims dims = q4nx_dims(c, rows);
   const Q4nxLayout layout = q4nx_layout(dims, largest_window);
   e.pinned_bytes =
@@ -266,8 +374,8 @@ Estimate air_token(const Setting& s) {
           : bf16_prefill_pinned(c, rows) +
                 2 * (layout.weight_elements + layout.kv_elements + layout.norm_elements +
                      layout.logits_offset + layout.logits_elements);
-  e.images = 5;  // three for prompts, the head, one window of the decode
-  e.set_error = cost_parameters().error.air_q4nx;
+  // A prompt's, the head, one window of the decode.
+  e.images = static_cast<uint32_t>(prefill_images(c, rows).size() + 2);
   return e;
 }
 
@@ -291,7 +399,8 @@ Estimate flm_token(const Setting& s) {
       2.0 * prompt * prompt * c.layers * c.q_width() / (law.attention_tflops * speed.clock) / 1e9;
   e.pinned_bytes = static_cast<uint64_t>(weights) +
                    kv_bytes(c, std::max(s.request.context_tokens, s.request.prompt_tokens));
-  e.set_error = cost_parameters().error.flm_q4;
+  e.prefill_errors = same_error(cost_parameters().error.flm_prefill);
+  e.decode_errors = same_error(cost_parameters().error.flm_decode);
   return e;
 }
 
@@ -333,25 +442,42 @@ const Planner& planner(const PlanOption& option) {
       "air-bf16 runs per op or block, air-q4nx and flm-q4 per token");
 }
 
-std::string note_for(const Planner& planner, const PlanRequest& request) {
+std::string note_for(const Planner& planner, const PlanRequest& request, const Estimate& estimate) {
   std::string note(planner.note);
   const auto append = [&](std::string_view text) {
     note += (note.empty() ? "" : "; ") + std::string(text);
   };
   if (!listed(planner.published, request.config)) append("no public images");
-  if (planner.option.kernels != KernelSet::flm_q4 && planner.option.fusion != Fusion::op &&
-      request.prompt_tokens > kPrefillRows)
-    append("no public prefill images above 2048 tokens");
+  if (estimate.prompt_rows > kPrefillRows) append("no public prefill images above 2048 tokens");
+  if (estimate.prompt_rows > 1 && estimate.prompt_rows < kPrefillRows)
+    append("public prefill images have 2048 rows");
+  if (estimate.prompt_rows == 1)
+    append("its host runs prompts below 96 tokens through the decode, one by one");
   if (request.machine == "strix-halo" && planner.option.kernels != KernelSet::flm_q4 &&
       planner.measured_on != request.machine)
     append("these kernels were never published on this machine");
   return note;
 }
 
+void check_prompt_rows(const std::vector<uint32_t>& rows) {
+  if (rows.empty()) throw Error(ErrorCode::usage, "prompt rows", "are not given", "like 256,2048");
+  for (const uint32_t built : rows)
+    if (built == 0 || built % kRowGranule != 0)
+      throw Error(ErrorCode::usage, "prompt rows",
+                  fmt::format("are {}, images have a multiple of {} rows", built, kRowGranule));
+}
+
 void check_tokens(uint32_t tokens, const char* what) {
   if (tokens == 0 || tokens > kMostTokens)
     throw Error(ErrorCode::usage, what,
                 fmt::format("is {}, it must be between 1 and {}", tokens, kMostTokens));
+}
+
+// By MLIR-AIR's own host, whose images have 2048 rows.
+double published_ttft_ms(PlanRequest request, const Planner& planner) {
+  request.prompt_rows = {kPrefillRows};
+  request.host = PlanHost::published;
+  return planner.estimate({request, npu_machine(request.machine)}).prefill.total();
 }
 
 }  // namespace
@@ -380,53 +506,11 @@ uint64_t q4nx_weight_bytes(const Config& c) {
   return q4nx_layout(q4nx_dims(c, kPrefillRows), kPrefillRows).weight_elements * 2;
 }
 
-ImageTimes bf16_image_times(const Config& c, uint64_t positions, Speed speed, PlanHost host) {
-  const CostParameters& p = cost_parameters();
-  const HostLaw& law = host_law(host);
-  const uint64_t emb = c.emb, q = c.q_width(), kv = c.kv_width(), hidden = c.hidden;
-  const double rows = static_cast<double>(positions);
-  const auto values_ms = [&](uint64_t values) {
-    return gb_ms(2 * rows * static_cast<double>(values), p.add.gb_s, speed.bandwidth);
-  };
-  const auto gemm = [&](uint64_t k, uint64_t n) { return best_gemm_ms(positions, k, n, speed); };
-  const auto gemv = [&](uint64_t values, double gb_s) {
-    return gb_ms(2 * static_cast<double>(values), gb_s, speed.bandwidth);
-  };
-  // `copied`: values per row that the published host writes before the call.
-  const auto image = [&](std::string_view name, unsigned launches, double kernels,
-                         uint64_t copied) {
-    const double run = elf_ms(launches, kernels);
-    const double copy = host == PlanHost::published
-                            ? gb_ms(2 * rows * static_cast<double>(copied), law.write_gb_s)
-                            : 0;
-    return ImageTime{name, run, run + copy + law.dispatch_us / 1e3};
-  };
-  const unsigned extra = (c.qk_norm ? 2 : 0) + (c.qkv_bias ? 3 : 0);
-  const uint64_t extra_values =
-      (c.qk_norm ? 2 * (q + kv) : 0) + (c.qkv_bias ? 2 * (q + 2 * kv) : 0);
-  const unsigned partitions = air_head_partitions(air_dims(c, positions));
-  const double slow = p.elf.slowdown;
-  return {
-      image("rms_gemms_rope", 7 + extra,
-            slow * (values_ms(2 * emb + 3 * q + 3 * kv + extra_values) + gemm(emb, q) +
-                    2 * gemm(emb, kv)),
-            emb),
-      image("flash_attn", 1, slow * attention_ms(c.heads, c.head_dim, positions, speed),
-            2 * q + 2 * kv),
-      image("o_ffn", 12,
-            slow * (values_ms(8 * emb + 3 * hidden) + gemm(q, emb) + 2 * gemm(emb, hidden) +
-                    gemm(hidden, emb)),
-            q + emb),
-      image("rms_gemv_rope", 6 + extra, gemv(emb * (q + 2 * kv), p.gemv.gb_s), 0),
-      image("o_gemv_ffn", 3, gemv(emb * (q + 3 * hidden), p.gemv.gb_s), 0),
-      image("lm_head_gemv", partitions, gemv(head_bytes_bf16(c) / 2, p.elf.head_gb_s), 0),
-  };
-}
-
 PlanRow what_if(const PlanRequest& request, const PlanOption& option) {
   check(request.config, request.shape);
   check_tokens(request.prompt_tokens, "prompt length");
   check_tokens(request.context_tokens, "context");
+  check_prompt_rows(request.prompt_rows);
   const Planner& chosen = planner(option);
   const Setting setting{request, npu_machine(request.machine)};
   const Estimate e = chosen.estimate(setting);
@@ -447,9 +531,15 @@ PlanRow what_if(const PlanRequest& request, const PlanOption& option) {
   const std::vector<ImageBytes> runs(e.images, {"", kAssumedRunBytes});
   row.heap_bytes = npu_heap(runs).bytes;
   row.bottleneck = fmt::format("prefill: {}, decode: {}", e.prefill.largest(), e.decode.largest());
-  const bool elsewhere = chosen.measured_on != request.machine;
-  row.rel_error_p90 = elsewhere ? std::hypot(e.set_error, setting.machine.spread) : e.set_error;
-  row.note = note_for(chosen, request);
+  const double machine = chosen.measured_on != request.machine ? setting.machine.spread : 0;
+  const bool is_balanced = request.profile == PlatformProfile::balanced;
+  const double profile = is_balanced ? cost_parameters().error.profile : 0;
+  row.ttft_error_p90 = std::hypot(relative_error(e.prefill, e.prefill_errors), machine, profile);
+  row.tpot_error_p90 = std::hypot(relative_error(e.decode, e.decode_errors), machine, profile);
+  row.rel_error_p90 = std::max(row.ttft_error_p90, row.tpot_error_p90);
+  row.prompt_rows = e.prompt_rows;
+  row.published_ttft_ms = e.prompt_rows == 0 ? 0 : published_ttft_ms(request, chosen);
+  row.note = note_for(chosen, request, e);
   return row;
 }
 

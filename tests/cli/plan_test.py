@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """tyto plan."""
 import json
+import subprocess
+import sys
 
-from harness import CliTest, main, tyto
+from harness import ROOT, TYTO, CliTest, main, tyto
+
+sys.path.insert(0, str(ROOT / "tools"))
+import fit_cost_model  # noqa: E402
 
 
 class Plan(CliTest):
     FIELDS = ["machine", "shape", "kernels", "fusion", "prompt_tokens", "context_tokens", "ttft_ms", "prefill_tok_s",
-              "tpot_ms", "decode_tok_s", "dispatches_per_token", "pinned_bytes", "images", "heap_bytes", "bottleneck",
-              "rel_error_p90"]
+              "tpot_ms", "decode_tok_s", "dispatches_per_token", "pinned_bytes", "images", "heap_bytes", "bottleneck", "rel_error_p90",
+              "ttft_error_p90", "tpot_error_p90", "prompt_rows", "published_ttft_ms"]
 
     def test_json_has_a_row_per_kernel_set_and_says_it_is_modelled(self):
         result = tyto("plan", "--shape", "llama-3.2-1b", "--machine", "strix", "--json")
@@ -34,6 +39,45 @@ class Plan(CliTest):
         self.assertIn("no public images", result.stdout)
         self.assertNotIn("flm-q4", result.stdout)
         self.assertIn("heap: of the device's 64 MiB", result.stdout)
+
+    def test_short_prompts_run_in_the_smallest_images(self):
+        asked = ("plan", "--shape", "llama-3.2-1b", "--machine", "strix", "--kernels", "air-bf16", "--fusion", "block", "--prompt", "13")
+        fixed = json.loads(tyto(*asked, "--json").stdout)[0]
+        short = json.loads(tyto(*asked, "--prompt-rows", "256,512,2048", "--json").stdout)[0]
+        self.assertEqual((fixed["prompt_rows"], short["prompt_rows"]), (2048, 256))
+        self.assertLess(short["ttft_ms"], fixed["ttft_ms"])
+        self.assertEqual(short["published_ttft_ms"], fixed["ttft_ms"])
+        table = tyto(*asked, "--prompt-rows", "512,2048").stdout
+        self.assertIn("by MLIR-AIR's host and images of 2048 rows", table)
+        self.assertIn("public prefill images have 2048 rows", table)
+        self.check_error(tyto(*asked, "--prompt-rows", "100"), 2, "prompt rows", "multiple of 64")
+
+    def test_each_model_of_mlir_air_has_a_shape_and_an_error_for_each_phase(self):
+        bf16 = ["llama-3.2-1b", "llama-3.2-3b", "smollm2-1.7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen2.5-0.5b", "qwen2.5-1.5b",
+                "qwen2.5-3b"]
+        q4nx = ["llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "qwen3-8b", "qwen2.5-7b"]
+        for kernels, shapes in (("air-bf16", bf16), ("air-q4nx", q4nx)):
+            for shape in shapes:
+                for row in json.loads(tyto("plan", "--shape", shape, "--machine", "krackan", "--kernels", kernels, "--json").stdout):
+                    self.assertGreater(row["ttft_error_p90"], 0.05)
+                    self.assertGreater(row["tpot_error_p90"], 0.05)
+                    if row["fusion"] != "op":
+                        self.assertNotIn("no public images", row["note"], (shape, kernels))
+
+    def test_stated_errors_cover_nine_of_ten_unseen_rows_and_the_page_has_them(self):
+        result = subprocess.run([sys.executable, ROOT / "tools" / "compare_cost_model.py", TYTO, "--check"], capture_output=True,
+                                text=True, timeout=300)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_the_compiled_parameters_are_those_of_the_fit(self):
+        fitted = json.loads((ROOT / "data" / "npu-machines.json").read_text())
+        self.assertEqual((ROOT / "src" / "cost" / "machine_parameters.cc").read_text(), fit_cost_model.cpp_text(fitted["parameters"]))
+
+    def test_unseen_rows_are_not_fitted(self):
+        fitted = json.loads((ROOT / "data" / "npu-machines.json").read_text())["provenance"].values()
+        unseen = [row["id"] for row in json.loads((ROOT / "data" / "npu-unseen.json").read_text())["rows"]]
+        self.assertEqual(len(unseen), len(set(unseen)))
+        self.assertFalse(set(unseen) & {label for labels in fitted for label in labels})
 
     def test_bad_names_are_one_line_errors(self):
         self.check_error(tyto("plan", "--shape", "tiny", "--machine", "phoenix"), 2, "machine phoenix", "strix-halo")

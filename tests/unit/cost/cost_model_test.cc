@@ -59,6 +59,20 @@ TEST(CostModel, PublishedGemmRates) {
   }
 }
 
+// The same registry, the kind that is given: C of 64 columns per core.
+TEST(CostModel, PublishedDirectGemms) {
+  struct Published {
+    uint64_t k, n;
+    double tflops;
+  };
+  for (const Published& g : {Published{2048, 11008, 4.276}, Published{2560, 9728, 4.397},
+                             Published{4096, 12288, 4.469}}) {
+    const double flop = 2.0 * 2048 * static_cast<double>(g.k * g.n);
+    EXPECT_NEAR(flop / direct_gemm_ms(2048, g.k, g.n) / 1e9, g.tflops, 0.1 * g.tflops) << g.n;
+    EXPECT_GE(direct_gemm_ms(2048, g.k, g.n), best_gemm_ms(2048, g.k, g.n)) << g.n;
+  }
+}
+
 TEST(CostModel, PublishedGemvAndAttention) {
   const CostParameters& p = cost_parameters();
   EXPECT_NEAR(byte_law_ms(p.gemv, 2.0 * 2048 * 2048), 0.33, 0.033);

@@ -1,0 +1,56 @@
+// Which of MLIR-AIR's images run a layer of a model, and how long each takes: what the planner
+// needs of them. Names and counts are those of its examples' sources, not of compiled images.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "cost/cost_model.h"
+#include "model/config.h"
+
+namespace tyto {
+
+enum class PlanHost : uint8_t {
+  published,  // the Python hosts behind the public numbers
+  native,     // Tyto's: buffers shared between images, no Python
+};
+
+const HostLaw& host_law(PlanHost host);
+
+struct Product {  // of `k` values in and `n` out per row
+  uint64_t k, n;
+  bool is_direct = false;  // built with the direct kind, for its looser check, though it is slower
+};
+
+struct PlannedImage {
+  std::string_view name;
+  unsigned launches = 0;
+  std::vector<Product> products;
+  uint64_t moved = 0;   // bf16 values per row that launches other than products move
+  uint64_t copied = 0;  // bf16 values per row that the published host writes for each call
+  uint64_t returned =
+      0;  // and reads back, where it hands on a piece of a feed-forward that was cut
+  bool is_attention = false;  // of a prompt
+};
+
+// Of one layer, in order.
+std::vector<PlannedImage> prefill_images(const Config& config, uint64_t rows);
+std::vector<PlannedImage> decode_images(const Config& config);
+PlannedImage head_image(const Config& config);
+
+struct ImageTime {
+  std::string_view name;
+  double kernels_ms = 0;
+  double overhead_ms = 0;  // of the call and its launches, on the device
+  double host_ms = 0;      // around the call
+  double run_ms() const { return kernels_ms + overhead_ms; }
+  double call_ms() const { return run_ms() + host_ms; }
+};
+
+ImageTime prefill_image_time(const PlannedImage& image, const Config& config, uint64_t rows,
+                             Speed speed = {}, PlanHost host = PlanHost::published);
+ImageTime decode_image_time(const PlannedImage& image, double gb_s, Speed speed = {},
+                            PlanHost host = PlanHost::published);
+
+}  // namespace tyto

@@ -1,0 +1,98 @@
+#include "plan/air_images.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "model/shapes.h"
+
+namespace tyto {
+namespace {
+
+std::string names(const std::vector<PlannedImage>& images) {
+  std::string text;
+  for (const PlannedImage& image : images) text += std::string(image.name) + " ";
+  return text;
+}
+
+const PlannedImage& named(const std::vector<PlannedImage>& images, std::string_view name) {
+  return *std::ranges::find(images, name, &PlannedImage::name);
+}
+
+void expect_within(double value, double published, double tolerance) {
+  EXPECT_NEAR(value, published, tolerance * published) << "error " << value / published - 1;
+}
+
+// MLIR-AIR's profile of Llama-3.2-1B, Strix Point, 2048 tokens: average per call.
+TEST(AirImages, PublishedTimesOfThe1B) {
+  const Config c = shape_by_name("llama-3.2-1b");
+  const CostParameters& p = cost_parameters();
+  const auto prompt = prefill_images(c, 2048);
+  const auto token = decode_images(c);
+  const auto prompt_ms = [&](std::string_view name) {
+    return prefill_image_time(named(prompt, name), c, 2048).call_ms();
+  };
+  expect_within(prompt_ms("rms_gemms_rope"), 7.3, 0.10);
+  expect_within(prompt_ms("flash_attn"), 21.6, 0.10);
+  expect_within(prompt_ms("o_ffn"), 41.0, 0.10);
+  const ImageTime input = decode_image_time(named(token, "rms_gemv_rope"), p.gemv.gb_s);
+  expect_within(input.run_ms(), 0.83, 0.10);
+  expect_within(input.call_ms(), 0.9, 0.10);
+  expect_within(decode_image_time(named(token, "o_gemv_ffn"), p.gemv.gb_s).call_ms(), 3.7, 0.10);
+  expect_within(decode_image_time(head_image(c), p.elf.head_gb_s).call_ms(), 13.6, 0.10);
+}
+
+TEST(AirImages, AreNamedAndCutAsInTheExamples) {
+  EXPECT_EQ(names(prefill_images(shape_by_name("llama-3.2-3b"), 2048)),
+            "rms_gemms_rope flash_attn o_ffn ");
+  EXPECT_EQ(names(prefill_images(shape_by_name("qwen2.5-0.5b"), 2048)),
+            "rms_qkv_bias_rope flash_attn o_ffn_head down_add ");
+  EXPECT_EQ(names(prefill_images(shape_by_name("qwen2.5-1.5b"), 2048)),
+            "rms_qkv_bias_rope flash_attn o_res_norm gate_up swiglu down_add ");
+  EXPECT_EQ(names(prefill_images(shape_by_name("qwen3-4b"), 2048)),
+            "rms_qkv_qknorm_rope flash_attn o_res_norm gate up swiglu down_add ");
+  EXPECT_EQ(names(decode_images(shape_by_name("qwen2.5-3b"))),
+            "rms_qkv_bias_rope_gemv o_gemv gate_gemv up_gemv down_gemv ");
+  EXPECT_EQ(names(decode_images(shape_by_name("qwen3-1.7b"))),
+            "rms_qkv_qknorm_rope_gemv o_gemv_ffn ");
+}
+
+// However it is cut, a layer multiplies by each of its matrices once.
+TEST(AirImages, HoldEveryMatrixOfALayerOnce) {
+  for (const std::string& shape : shape_names()) {
+    const Config c = shape_by_name(shape);
+    const uint64_t values =
+        uint64_t{c.emb} * (2 * (c.q_width() + c.kv_width()) + 3 * uint64_t{c.hidden});
+    for (const auto& images : {prefill_images(c, 2048), decode_images(c)}) {
+      uint64_t held = 0;
+      for (const PlannedImage& image : images)
+        for (const Product& product : image.products) held += product.k * product.n;
+      EXPECT_EQ(held, values) << shape;
+    }
+    EXPECT_GE(head_image(c).products[0].n, c.vocab) << shape;
+  }
+}
+
+TEST(AirImages, LaunchesCountTheCastsOfLargeProducts) {
+  const auto of = [](const char* shape, uint64_t rows) {
+    return prefill_images(shape_by_name(shape), rows).front().launches;
+  };
+  EXPECT_EQ(of("llama-3.2-1b", 2048), 7u);  // Q's result is cast, K's and V's are not
+  EXPECT_EQ(of("smollm2-1.7b", 2048), 9u);  // as many key heads as queries
+  EXPECT_EQ(of("llama-3.2-1b", 256), 6u);
+}
+
+TEST(AirImages, APieceThatTheHostHandsOnCostsItsCopies) {
+  const Config c = shape_by_name("qwen2.5-3b");
+  const auto images = prefill_images(c, 2048);
+  const PlannedImage& swiglu = named(images, "swiglu");
+  EXPECT_EQ(swiglu.copied, 2u * c.hidden);
+  EXPECT_EQ(swiglu.returned, c.hidden);
+  EXPECT_TRUE(named(images, "gate").products[0].is_direct);
+  EXPECT_GT(prefill_image_time(swiglu, c, 2048).host_ms,
+            prefill_image_time(swiglu, c, 2048, {}, PlanHost::native).host_ms);
+}
+
+}  // namespace
+}  // namespace tyto
