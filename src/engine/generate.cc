@@ -92,7 +92,7 @@ Answer generate(const Generator& with, Sampler& sampler, const Request& request,
   receipt.prompt_tokens = static_cast<uint32_t>(request.prompt.size()) - receipt.cached_tokens;
 
   const std::span<const Token> rest = std::span(request.prompt).subspan(receipt.cached_tokens);
-  std::span<const float> logits = with.pipeline.run(sequence, rest, progress);
+  Logits logits = with.pipeline.run(sequence, rest, progress);
   ops.timed(ops.sample, [&] {
     sampler.constrain(nullptr);  // a conversation's last answer may have had one
     for (Token token : request.prompt) sampler.accept(token);

@@ -267,14 +267,13 @@ void Scheduler::run_work() {
     (workers_[i]->decodes() ? decoding : prompt_rows) +=
         static_cast<uint32_t>(work_[i].tokens.size());
   const uint64_t start = now_ns();
-  const auto failures =
-      with_.pipeline.run(work_, [&](size_t item, uint32_t, std::span<const float> logits) {
-        try {
-          accept(*workers_[item], logits);
-        } catch (const Error& error) {  // its grammar's, say: nobody else's
-          fail(*workers_[item], error);
-        }
-      });
+  const auto failures = with_.pipeline.run(work_, [&](size_t item, uint32_t, const Logits& logits) {
+    try {
+      accept(*workers_[item], logits);
+    } catch (const Error& error) {  // its grammar's, say: nobody else's
+      fail(*workers_[item], error);
+    }
+  });
   if (failures.empty()) chunks_.observe(decoding, prompt_rows, now_ns() - start);
   for (const Pipeline::Failure& failure : failures) fail(*workers_[failure.item], failure.error);
   for (Job* job : workers_) {
@@ -304,7 +303,7 @@ void Scheduler::share_prompt(Job& job) {
 }
 
 // One more token. Its text goes out at once; what it means for the sequence shows in later steps.
-void Scheduler::accept(Job& job, std::span<const float> logits) {
+void Scheduler::accept(Job& job, const Logits& logits) {
   const Token token = job.sampler.sample(logits);
   const uint64_t now = job.request.is_recorded ? with_.trace.token_chosen() : now_ns();
   if (job.first_ns == 0) {

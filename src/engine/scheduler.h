@@ -28,9 +28,9 @@ struct SchedulerOptions {
 // A token of an answer, at the moment it was chosen.
 struct ChosenToken {
   Token token;
-  std::string_view text;          // what can be shown now; may be empty
-  std::span<const float> logits;  // that it was chosen from
-  const Receipt& so_far;          // tokens and seconds of the request
+  std::string_view text;  // what can be shown now; may be empty
+  Logits logits;          // that it was chosen from
+  const Receipt& so_far;  // tokens and seconds of the request
 };
 using OnToken = std::function<bool(const ChosenToken&)>;  // returns false to stop
 
@@ -87,7 +87,7 @@ class Scheduler {
   void run_work();
   static void fail(Job& job, const Error& error);
   void share_prompt(Job& job);
-  void accept(Job& job, std::span<const float> logits);
+  void accept(Job& job, const Logits& logits);
   void end(Job& job);
   void end_finished();
 

@@ -60,7 +60,6 @@ Forward::Forward(const Model& model, std::span<Device* const> devices,
                  const ForwardOptions& options, Trace& trace)
     : model_(model),
       trace_(trace),
-      logits_name_(trace.name({.label = "logits to f32"})),
       cache_name_(trace.name({.label = "KV cache to the other device"})),
       hidden_name_(trace.name({.label = "hidden states"})),
       devices_(devices.begin(), devices.end()),
@@ -256,29 +255,17 @@ Buffer& Forward::cache(const Slot& slot, Device& owner) {
 
 // The check for numbers is what notices a damaged weight, and a device that completed and computed
 // nonsense.
-std::span<const float> Forward::logits(uint32_t row) {
+Logits Forward::logits(uint32_t row) {
   const size_t vocab = model_.config.vocab;
   const SlotKey key{Role::logits, kNoLayer};
-  const std::byte* data =
-      buffers_.at({key, owners_.at(key)}).data + row * row_bytes(first_.activations, vocab);
-  std::span<const float> values(reinterpret_cast<const float*>(data), vocab);
-  bool is_finite = true;
-  if (first_.activations == DType::f32) {
-    is_finite = all_finite(values);
-  } else {
-    Span span(trace_, EventKind::host, logits_name_);
-    values = logits_;
-    constexpr size_t kAtOnce = 2048;  // what is converted is checked while the first cache has it
-    for (size_t i = 0; i < vocab; i += kAtOnce) {
-      const size_t count = std::min(kAtOnce, vocab - i);
-      dequantize(first_.activations,
-                 {data + row_bytes(first_.activations, i), row_bytes(first_.activations, count)},
-                 std::span(logits_).subspan(i, count));
-      is_finite &= all_finite(values.subspan(i, count));
-    }
-  }
-  if (!is_finite) fail_non_finite("logits", model_, failure_code(), first_.name);
-  return values;
+  const uint64_t bytes = row_bytes(first_.activations, vocab);
+  const std::byte* data = buffers_.at({key, owners_.at(key)}).data + row * bytes;
+  if (!all_finite(first_.activations, {data, bytes}))
+    fail_non_finite("logits", model_, failure_code(), first_.name);
+  if (first_.activations == DType::f32)
+    return std::span(reinterpret_cast<const float*>(data), vocab);
+  TYTO_ASSERT(first_.activations == DType::bf16);
+  return {std::span(reinterpret_cast<const uint16_t*>(data), vocab), logits_};
 }
 
 void Forward::run(std::span<const BatchRows> rows, const OnLogits& on_logits) {

@@ -18,6 +18,7 @@
 #include "llama/kv_pool.h"
 #include "model/model.h"
 #include "program/stitch.h"
+#include "text/logits.h"
 #include "text/vocabulary.h"
 #include "trace/span.h"
 
@@ -78,7 +79,7 @@ class Forward {
           Trace& trace);
 
   // The logits of rows[item], its last but `behind`: valid during the call.
-  using OnLogits = std::function<void(size_t item, uint32_t behind, std::span<const float> logits)>;
+  using OnLogits = std::function<void(size_t item, uint32_t behind, const Logits& logits)>;
   // At most most_rows() rows of at most most_together() sequences.
   void run(std::span<const BatchRows> rows, const OnLogits& on_logits);
 
@@ -157,14 +158,14 @@ class Forward {
   void bind_caches(Stage& stage, size_t index);
   void move_caches(Caches& caches, Device& to, uint32_t positions);
   void sync_caches(Caches& caches, Device& device, Sync direction, uint32_t positions);
-  std::span<const float> logits(uint32_t row);
+  Logits logits(uint32_t row);
   ErrorCode failure_code() const {  // of results that are no numbers
     return hosts_.size() == devices_.size() ? ErrorCode::input : ErrorCode::device;
   }
 
   const Model& model_;
   Trace& trace_;
-  const uint16_t logits_name_, cache_name_, hidden_name_;
+  const uint16_t cache_name_, hidden_name_;
   const std::vector<Device*> devices_;
   const ForwardOptions options_;
   const DeviceInfo first_;  // of devices_.front()
@@ -187,7 +188,7 @@ class Forward {
   Stage decode_;   // body and head of rows that all have logits, one of each sequence
   std::vector<Row> segments_, kept_;  // of the body's call, of the head's
   std::vector<Segment> call_segments_;
-  std::vector<float> logits_;      // [vocab], where activations are not f32
+  std::vector<float> logits_;      // [vocab], for those who ask for bf16 ones in f32
   std::vector<float> final_norm_;  // [emb], once hidden states have been asked for
 };
 

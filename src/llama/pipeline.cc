@@ -89,7 +89,7 @@ struct Delivery {
     delivered.assign(batch.size(), 0);
   }
 
-  void give(size_t item, uint32_t behind, std::span<const float> logits) {
+  void give(size_t item, uint32_t behind, const Logits& logits) {
     if (batch[item].logits - behind <= delivered[item]) return;
     ++delivered[item];
     on_logits(item, behind, logits);
@@ -122,7 +122,7 @@ std::vector<Pipeline::Failure> Pipeline::run(std::span<const Work> batch,
   const uint32_t rebuilt_before = rebuilt_;
   for (size_t first = 0; first < batch.size();) {
     const auto group = batch.subspan(first, std::min<size_t>(most_together_, batch.size() - first));
-    const OnLogits once = [&](size_t item, uint32_t behind, std::span<const float> logits) {
+    const OnLogits once = [&](size_t item, uint32_t behind, const Logits& logits) {
       delivery.give(first + item, behind, logits);
     };
     const auto error = run_group(group, std::span(begins_).subspan(first, group.size()), once,
@@ -201,7 +201,7 @@ void Pipeline::run_again(std::span<const Work> group, const OnLogits& on_logits)
                       static_cast<uint32_t>(std::min(wanted, now)), group[item].on_hidden};
       if (!reserve(*part.sequence, static_cast<uint32_t>(now)))
         throw Error(ErrorCode::device, "recovery", "there is no room for what was in the caches");
-      run_once({&part, 1}, [&](size_t, uint32_t behind, std::span<const float> logits) {
+      run_once({&part, 1}, [&](size_t, uint32_t behind, const Logits& logits) {
         on_logits(item, static_cast<uint32_t>(behind + after), logits);
       });
       commit(part);
@@ -236,12 +236,11 @@ void Pipeline::run_part(const Work& work, const OnLogits& on_logits) {
   if (!failures.empty()) throw failures.front().error;
 }
 
-std::span<const float> Pipeline::run(Sequence& sequence, std::span<const Token> tokens,
-                                     const Progress& progress) {
+Logits Pipeline::run(Sequence& sequence, std::span<const Token> tokens, const Progress& progress) {
   TYTO_ASSERT(!tokens.empty());
   check_room(sequence.position(), tokens.size());
-  std::span<const float> last;
-  const OnLogits keep = [&last](size_t, uint32_t, std::span<const float> logits) { last = logits; };
+  Logits last;
+  const OnLogits keep = [&last](size_t, uint32_t, const Logits& logits) { last = logits; };
   for (size_t done = 0; done < tokens.size();) {
     const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
     run_part({&sequence, tokens.subspan(done, now), done + now == tokens.size() ? 1u : 0u}, keep);
@@ -258,10 +257,9 @@ void Pipeline::run_all_logits(Sequence& sequence, std::span<const Token> tokens,
   for (size_t done = 0; done < tokens.size();) {
     const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
     const uint32_t end = sequence.position() + static_cast<uint32_t>(now);
-    run_part({&sequence, tokens.subspan(done, now), static_cast<uint32_t>(now)},
-             [&](size_t, uint32_t behind, std::span<const float> logits) {
-               visit(end - behind - 1, logits);
-             });
+    run_part(
+        {&sequence, tokens.subspan(done, now), static_cast<uint32_t>(now)},
+        [&](size_t, uint32_t behind, const Logits& logits) { visit(end - behind - 1, logits); });
     done += now;
     if (progress) progress("prefill", done, tokens.size());
   }
@@ -336,7 +334,7 @@ void Pipeline::replay(const Past& past) {
     size_t end = done + 1;
     while (end < tokens.size() && !past.begins[end] && end - done < most_rows()) ++end;
     const Work work{past.sequence, tokens.subspan(done, end - done), end - done == 1 ? 1u : 0u};
-    run_again({&work, 1}, [](size_t, uint32_t, std::span<const float>) {});
+    run_again({&work, 1}, [](size_t, uint32_t, const Logits&) {});
     done = end;
   }
 }

@@ -63,8 +63,7 @@ class Pipeline {
 
   // One sequence by itself, however many tokens: the logits of the last. [vocab], valid until the
   // next call.
-  std::span<const float> run(Sequence& sequence, std::span<const Token> tokens,
-                             const Progress& progress = {});
+  Logits run(Sequence& sequence, std::span<const Token> tokens, const Progress& progress = {});
   // The same, handing out the logits of every position: visit(position, logits).
   void run_all_logits(Sequence& sequence, std::span<const Token> tokens,
                       const std::function<void(uint32_t, std::span<const float>)>& visit,

@@ -41,10 +41,13 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 using Floats = float __attribute__((vector_size(16)));
 using Masks = int32_t __attribute__((vector_size(16)));
 constexpr size_t kLanes = sizeof(Floats) / sizeof(float);
+using Shorts = int16_t __attribute__((vector_size(16)));
+constexpr size_t kShorts = sizeof(Shorts) / sizeof(int16_t);
 
 // Logits are looked through in blocks, whose bests then say where to look again.
 constexpr size_t kBlock = 256;
-std::span<const float> block_of(std::span<const float> logits, size_t index) {
+template <typename Logit>
+std::span<const Logit> block_of(std::span<const Logit> logits, size_t index) {
   const size_t first = index * kBlock;
   return logits.subspan(first, std::min(kBlock, logits.size() - first));
 }
@@ -81,9 +84,50 @@ BlockBest best_of_block(std::span<const float> logits) {
   return best;
 }
 
-[[noreturn]] void fail_logits(std::span<const float> logits, size_t first) {
-  while (logits[first] < kInfinity) ++first;
-  fail_input("logits", "the logit of token {} is {}", first, logits[first]);
+// The bits of bf16 in the order of their values, as numbers with a sign. It undoes itself.
+constexpr int16_t ordered(int16_t bits) {
+  return static_cast<int16_t>(bits ^ ((bits >> 15) & 0x7fff));
+}
+
+// The same of bf16, eight at once. NaNs lie beyond the infinity of their sign.
+BlockBest best_of_block(std::span<const uint16_t> logits) {
+  constexpr int16_t kPlusInfinity = 0x7f80;
+  constexpr int16_t kMinusInfinity = ordered(static_cast<int16_t>(0xff80));
+  Shorts highest = Shorts{} + kMinusInfinity, lowest = Shorts{} + kPlusInfinity;
+  size_t i = 0;
+  for (; i + kShorts <= logits.size(); i += kShorts) {
+    Shorts next;
+    std::memcpy(&next, &logits[i], sizeof(next));
+    next ^= (next >> 15) & 0x7fff;
+    highest = next > highest ? next : highest;
+    lowest = next < lowest ? next : lowest;
+  }
+  int16_t most = kMinusInfinity, least = kPlusInfinity;
+  const auto look_at = [&](int16_t high, int16_t low) {
+    most = std::max(most, high);
+    least = std::min(least, low);
+  };
+  for (size_t lane = 0; lane < kShorts; ++lane) look_at(highest[lane], lowest[lane]);
+  for (; i < logits.size(); ++i) {
+    const int16_t next = ordered(static_cast<int16_t>(logits[i]));
+    look_at(next, next);
+  }
+  return {value_of_bf16(static_cast<uint16_t>(ordered(most))),
+          most < kPlusInfinity && least >= kMinusInfinity};
+}
+
+float value(float logit) {
+  return logit;
+}
+
+float value(uint16_t bf16) {
+  return value_of_bf16(bf16);
+}
+
+template <typename Logit>
+[[noreturn]] void fail_logits(std::span<const Logit> logits, size_t first) {
+  while (value(logits[first]) < kInfinity) ++first;
+  fail_input("logits", "the logit of token {} is {}", first, value(logits[first]));
 }
 
 // How much a candidate weighs against the best one, whose weight is 1.
@@ -167,18 +211,22 @@ void Sampler::accept(Token token) {
   recent_next_ = (recent_next_ + 1) % recent_.size();
 }
 
-std::span<const float> Sampler::adjust(std::span<const float> logits) {
+bool Sampler::has_penalties() const {
   const SamplerOptions& o = options_;
-  const bool penalties =
-      o.repeat_penalty != 1.0f || o.frequency_penalty != 0.0f || o.presence_penalty != 0.0f;
-  if (!(penalties && !recent_.empty()) && o.logit_bias.empty() && !constraint_) return logits;
+  return o.repeat_penalty != 1.0f || o.frequency_penalty != 0.0f || o.presence_penalty != 0.0f;
+}
+
+bool Sampler::adjusts() const {
+  return (has_penalties() && !recent_.empty()) || !options_.logit_bias.empty() || constraint_;
+}
+
+void Sampler::adjust(std::span<const float> logits) {
   adjusted_.assign(logits.begin(), logits.end());
-  if (penalties) penalize();
-  for (const auto& [token, bias] : o.logit_bias)
+  if (has_penalties()) penalize();
+  for (const auto& [token, bias] : options_.logit_bias)
     if (token >= 0 && static_cast<size_t>(token) < adjusted_.size())
       adjusted_[static_cast<size_t>(token)] += bias;
   if (constraint_) ban();
-  return adjusted_;
 }
 
 // Logits beyond the vocabulary (models pad their last layer) are no tokens.
@@ -246,7 +294,8 @@ Token Sampler::draw(float best) {
 }
 
 // The first of the highest.
-Token Sampler::find_best(std::span<const float> logits) {
+template <typename Logit>
+Token Sampler::find_best(std::span<const Logit> logits) {
   if (logits.empty()) fail_input("logits", "there are none");
   block_bests_.resize((logits.size() + kBlock - 1) / kBlock);
   size_t best = 0;
@@ -256,13 +305,15 @@ Token Sampler::find_best(std::span<const float> logits) {
     block_bests_[block] = found.highest;
     if (found.highest > block_bests_[best]) best = block;
   }
-  const auto first = logits.begin() + static_cast<ptrdiff_t>(best * kBlock);
-  return static_cast<Token>(std::find(first, logits.end(), block_bests_[best]) - logits.begin());
+  size_t first = best * kBlock;
+  while (value(logits[first]) != block_bests_[best]) ++first;
+  return static_cast<Token>(first);
 }
 
 // As many blocks have a best one at or above `floor` as candidates will be kept: the top k are all
 // there.
-void Sampler::gather_candidates(std::span<const float> logits) {
+template <typename Logit>
+void Sampler::gather_candidates(std::span<const Logit> logits) {
   candidates_.clear();
   float floor = -kInfinity;
   const size_t k = options_.top_k;
@@ -274,25 +325,33 @@ void Sampler::gather_candidates(std::span<const float> logits) {
   }
   for (size_t block = 0; block < block_bests_.size(); ++block) {
     if (block_bests_[block] < floor) continue;
-    const std::span<const float> values = block_of(logits, block);
+    const std::span<const Logit> values = block_of(logits, block);
     for (size_t i = 0; i < values.size(); ++i)
-      if (values[i] >= floor)
-        candidates_.emplace_back(values[i], static_cast<Token>(block * kBlock + i));
+      if (const float each = value(values[i]); each >= floor)
+        candidates_.emplace_back(each, static_cast<Token>(block * kBlock + i));
   }
 }
 
-Token Sampler::sample(std::span<const float> logits) {
-  const std::span<const float> adjusted = adjust(logits);
-  const Token top = find_best(adjusted);
-  const float best = adjusted[static_cast<size_t>(top)];
+template <typename Logit>
+Token Sampler::choose(std::span<const Logit> logits) {
+  const Token top = find_best(logits);
+  const float best = value(logits[static_cast<size_t>(top)]);
   if (best == -kInfinity) fail_input("logits", "every token is ruled out");
   if (options_.temperature == 0) return top;
 
-  candidates_.reserve(adjusted.size());
-  gather_candidates(adjusted);
+  candidates_.reserve(logits.size());
+  gather_candidates(logits);
   if (options_.top_k > 0) keep_top_k(candidates_, options_.top_k);
   if (options_.top_p < 1 || options_.min_p > 0) keep_probable(best);
   return draw(best);
+}
+
+Token Sampler::sample(const Logits& logits) {
+  if (adjusts()) {
+    adjust(logits);
+    return choose(std::span<const float>(adjusted_));
+  }
+  return logits.is_bf16() ? choose(logits.bf16()) : choose(std::span<const float>(logits));
 }
 
 }  // namespace tyto

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "text/logits.h"
 #include "text/vocabulary.h"
 
 namespace tyto {
@@ -36,8 +37,9 @@ class Sampler {
   explicit Sampler(SamplerOptions options);
 
   // Same seed, same options, same logits: same tokens, on every machine. A logit that is NaN or
-  // +infinity is an Error; -infinity bans its token.
-  Token sample(std::span<const float> logits);
+  // +infinity is an Error; -infinity bans its token. Logits in bf16 are looked through as they are,
+  // unless penalties, a bias or a constraint change some.
+  Token sample(const Logits& logits);
 
   // Tokens the penalties should know: the prompt's, and each one taken.
   void accept(Token token);
@@ -47,11 +49,18 @@ class Sampler {
   void constrain(std::shared_ptr<Constraint> constraint);
 
  private:
-  std::span<const float> adjust(std::span<const float> logits);
+  bool has_penalties() const;
+  bool adjusts() const;
+  void adjust(std::span<const float> logits);
   void penalize();
   void ban();
-  Token find_best(std::span<const float> logits);
-  void gather_candidates(std::span<const float> logits);
+  // Of float or of the bits of bf16.
+  template <typename Logit>
+  Token choose(std::span<const Logit> logits);
+  template <typename Logit>
+  Token find_best(std::span<const Logit> logits);
+  template <typename Logit>
+  void gather_candidates(std::span<const Logit> logits);
   void keep_probable(float best);
   Token draw(float best);
 

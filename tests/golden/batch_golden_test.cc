@@ -12,7 +12,7 @@ namespace tyto {
 namespace {
 
 using golden::Fixture;
-using Logits = std::vector<std::vector<float>>;  // [tokens run so far that had any][vocab]
+using Rows = std::vector<std::vector<float>>;  // [tokens run so far that had any][vocab]
 
 constexpr const char* kTypes[] = {"f32", "bf16", "q8_0", "q4_0", "q4_k_m"};
 constexpr uint32_t kSteps = 4;
@@ -44,8 +44,8 @@ std::vector<Token> tokens_of(uint32_t sequence, uint32_t vocab) {
   return tokens;
 }
 
-Logits alone(Engine& engine, const std::vector<Token>& tokens) {
-  Logits result;
+Rows alone(Engine& engine, const std::vector<Token>& tokens) {
+  Rows result;
   Sequence sequence(*engine.pipeline);
   const size_t prompt = tokens.size() - kSteps;
   const auto keep = [&](std::span<const float> logits) {
@@ -58,8 +58,8 @@ Logits alone(Engine& engine, const std::vector<Token>& tokens) {
 }
 
 // Each joins one pass after the one before it, so that prompts run beside decoded tokens.
-std::vector<Logits> together(Engine& engine, const std::vector<std::vector<Token>>& tokens) {
-  std::vector<Logits> result(tokens.size());
+std::vector<Rows> together(Engine& engine, const std::vector<std::vector<Token>>& tokens) {
+  std::vector<Rows> result(tokens.size());
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (size_t i = 0; i < tokens.size(); ++i)
     sequences.push_back(std::make_unique<Sequence>(*engine.pipeline));
@@ -97,7 +97,7 @@ TEST_P(BatchGolden, TogetherEqualsAloneToTheLastBit) {
     std::vector<std::vector<Token>> tokens;
     for (uint32_t s = 0; s < kSequences; ++s) tokens.push_back(tokens_of(s, model.config.vocab));
     for (const cpu::InnerLoops* loops : cpu::usable_inner_loops()) {
-      std::vector<Logits> expected;
+      std::vector<Rows> expected;
       for (const unsigned threads : {1u, 2u}) {
         Engine engine(model, loops->name, threads);
         if (expected.empty())

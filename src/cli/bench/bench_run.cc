@@ -125,7 +125,7 @@ void run_together(BenchEngine& bench, uint32_t sequences, uint32_t count) {
   uint32_t rows = 0;
   const auto run = [&] {
     if (batch.empty()) return;
-    const auto failures = pipeline.run(batch, [](size_t, uint32_t, std::span<const float>) {});
+    const auto failures = pipeline.run(batch, [](size_t, uint32_t, const Logits&) {});
     if (!failures.empty()) throw failures.front().error;
     batch.clear();
     rows = 0;

@@ -16,7 +16,7 @@ namespace {
 
 using testing_support::random_model;
 using testing_support::RandomModel;
-using Logits = std::vector<float>;
+using Values = std::vector<float>;
 
 struct Setting {
   const char* name;
@@ -91,15 +91,15 @@ class Turns : public testing::Test {
   void run_prompts() {
     logits_.assign(sequences_.size(), {});
     for (size_t s = 0; s < sequences_.size(); ++s) {
-      const auto logits = pipeline_->run(*sequences_[s], prompt(s));
+      const std::span<const float> logits = pipeline_->run(*sequences_[s], prompt(s));
       logits_[s].emplace_back(logits.begin(), logits.end());
     }
   }
 
   // Logits of its prompt's last token and of `steps` more.
-  std::vector<Logits> alone(const Setting& setting, size_t sequence, size_t steps) {
+  std::vector<Values> alone(const Setting& setting, size_t sequence, size_t steps) {
     open(setting, 1);
-    std::vector<Logits> result;
+    std::vector<Values> result;
     const auto keep = [&](std::span<const float> logits) {
       result.emplace_back(logits.begin(), logits.end());
     };
@@ -117,13 +117,13 @@ class Turns : public testing::Test {
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<Pipeline> pipeline_;
   std::vector<std::unique_ptr<Sequence>> sequences_;
-  std::vector<std::vector<Logits>> logits_;  // [sequences], of every pass
+  std::vector<std::vector<Values>> logits_;  // [sequences], of every pass
 };
 
 TEST_F(Turns, EachSequenceGetsWhatItGetsAloneToTheLastBit) {
   constexpr size_t kSteps = 6;
   for (const Setting& setting : kSettings) {
-    std::vector<std::vector<Logits>> expected;
+    std::vector<std::vector<Values>> expected;
     for (size_t s = 0; s < 3; ++s) expected.push_back(alone(setting, s, kSteps));
     open(setting, 3);
     run_prompts();
@@ -181,15 +181,15 @@ TEST_F(Turns, TheMemoryPlanCountsACacheForEachSequence) {
 TEST_F(Turns, ASharedBeginningIsCopied) {
   for (const Setting& setting : kWholeTokens)
     for (const size_t decoded : {0, 3}) {
-      const std::vector<Logits> expected = alone(setting, 1, 6);
+      const std::vector<Values> expected = alone(setting, 1, 6);
       open(setting, 3);
       Sequence &first = *sequences_[0], &second = *sequences_[1];
       const std::vector<Token> tokens = prompt(1);
       pipeline_->run(first, tokens);
       const auto run = [&](Sequence& sequence) {
         const Token token = next(1, sequence.position());
-        const auto logits = pipeline_->run(sequence, {&token, 1});
-        return Logits(logits.begin(), logits.end());
+        const std::span<const float> logits = pipeline_->run(sequence, {&token, 1});
+        return Values(logits.begin(), logits.end());
       };
       for (size_t i = 0; i < decoded; ++i) run(first);
       const std::vector<Token> known = first.tokens();
@@ -205,7 +205,7 @@ TEST_F(Turns, ASharedBeginningIsCopied) {
 // The second of three dispatches fails.
 TEST_F(Turns, AnErrorThatIsNotRecoveredEndsOneSequenceAndTheOthersGoOn) {
   for (const Setting& setting : kWholeTokens) {
-    std::vector<std::vector<Logits>> expected;
+    std::vector<std::vector<Values>> expected;
     for (size_t s = 0; s < 3; ++s) expected.push_back(alone(setting, s, 4));
     open(setting, 3, {.forward = {}, .on_error = OnDeviceError::fail});
     Sequence idle(*pipeline_);
@@ -231,7 +231,7 @@ TEST_F(Turns, AnErrorThatIsNotRecoveredEndsOneSequenceAndTheOthersGoOn) {
     for (int i = 0; i < 2; ++i)
       for (size_t s = 0; s < 2; ++s) {
         tokens[s] = next(2 * s, sequences_[s]->position());
-        const auto logits = pipeline_->run(*sequences_[s], {&tokens[s], 1});
+        const std::span<const float> logits = pipeline_->run(*sequences_[s], {&tokens[s], 1});
         logits_[s].emplace_back(logits.begin(), logits.end());
       }
     EXPECT_EQ(logits_[0] == expected[0], true) << setting.name;
@@ -241,7 +241,7 @@ TEST_F(Turns, AnErrorThatIsNotRecoveredEndsOneSequenceAndTheOthersGoOn) {
 
 TEST_F(Turns, ARetryTellsWhoseDispatchItWasAndChangesNoLogit) {
   for (const Setting& setting : kWholeTokens) {
-    std::vector<std::vector<Logits>> expected;
+    std::vector<std::vector<Values>> expected;
     for (size_t s = 0; s < 3; ++s) expected.push_back(alone(setting, s, 4));
     open(setting, 3);
     Sequence idle(*pipeline_);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -269,6 +270,124 @@ TEST(Sampler, ExtremeLogitsStayFinite) {
   options.top_p = 0.5f;
   options.min_p = 0.1f;
   EXPECT_EQ(support(options, {-max, 0, -1e-30f}), (Tokens{1}));
+}
+
+// The whole of what sample() promises without penalties, by a sort of everything.
+Token plainly_sampled(const SamplerOptions& options, std::span<const float> logits,
+                      std::mt19937_64& random) {
+  std::vector<std::pair<float, Token>> all;
+  for (size_t i = 0; i < logits.size(); ++i) all.emplace_back(-logits[i], static_cast<Token>(i));
+  const bool keeps_order = options.top_k == 0 && options.top_p >= 1 && options.min_p <= 0;
+  const float best = -std::min_element(all.begin(), all.end())->first;
+  if (options.temperature == 0) return std::min_element(all.begin(), all.end())->second;
+  if (!keeps_order) std::sort(all.begin(), all.end());
+  if (options.top_k > 0) all.resize(std::min<size_t>(all.size(), options.top_k));
+  const auto weight = [&](const auto& each) {
+    return std::exp((-double{each.first} - best) / options.temperature);
+  };
+  double total = 0, mass = 0;
+  for (const auto& each : all) total += weight(each);
+  size_t kept = 0;
+  while (kept < all.size() && (kept == 0 || mass < double{options.top_p} * total) &&
+         (kept == 0 || weight(all[kept]) >= double{options.min_p}))
+    mass += weight(all[kept++]);
+  if (options.top_p < 1 || options.min_p > 0) all.resize(kept);
+  mass = 0;
+  for (const auto& each : all) mass += weight(each);
+  const double unit = static_cast<double>(random() >> 11) * 0x1p-53;
+  double seen = 0;
+  for (const auto& each : all)
+    if (seen += weight(each); unit * mass < seen) return each.second;
+  return all.front().second;
+}
+
+struct Bf16Row {
+  std::vector<uint16_t> bits;
+  std::vector<float> values, room;
+
+  Logits logits() { return {bits, room}; }
+};
+
+// Values of few levels tie often; some are zeros of both signs, some ban their token.
+Bf16Row bf16_row(size_t size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Bf16Row row;
+  for (size_t i = 0; i < size; ++i) {
+    const float level = static_cast<float>(random() % 64) - 40.0f;
+    const bool is_banned = random() % 16 == 0 && i > 0;
+    const float value = is_banned           ? -kInfinity
+                        : random() % 8 == 0 ? (random() % 2 == 0 ? 0.0f : -0.0f)
+                                            : level / 4;
+    row.bits.push_back(static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16));
+    row.values.push_back(value);
+  }
+  row.room.resize(size);
+  return row;
+}
+
+std::vector<SamplerOptions> many_settings() {
+  std::vector<SamplerOptions> settings = {plain(0), plain(1), plain(0.3f), SamplerOptions{}};
+  for (const uint32_t top_k : {1u, 3u, 40u, 2000u}) {
+    settings.push_back(plain(0.7f));
+    settings.back().top_k = top_k;
+  }
+  settings.push_back(plain());
+  settings.back().top_p = 0.9f;
+  settings.push_back(plain());
+  settings.back().min_p = 0.02f;
+  return settings;
+}
+
+TEST(Sampler, TakesBf16LogitsAsTheyAre) {
+  for (const size_t size : {1u, 7u, 8u, 9u, 255u, 256u, 257u, 5003u}) {
+    for (const SamplerOptions& options : many_settings()) {
+      Sampler of_bf16(options), of_f32(options);
+      std::mt19937_64 random(options.seed);
+      for (uint64_t i = 0; i < 10; ++i) {
+        Bf16Row row = bf16_row(size, 100 * size + i);
+        const Token expected = plainly_sampled(options, row.values, random);
+        ASSERT_EQ(of_f32.sample(row.values), expected) << size << ", row " << i;
+        ASSERT_EQ(of_bf16.sample(row.logits()), expected) << size << ", row " << i;
+        EXPECT_EQ(row.room, std::vector<float>(size)) << "f32 values were made";
+      }
+    }
+  }
+}
+
+TEST(Sampler, AdjustsBf16LogitsInF32) {
+  SamplerOptions options;
+  options.repeat_penalty = 1.3f;
+  options.frequency_penalty = 0.1f;
+  options.logit_bias = {{3, 1.25f}, {5, -kInfinity}};
+  Sampler of_bf16(options), of_f32(options);
+  for (uint64_t i = 0; i < 50; ++i) {
+    Bf16Row row = bf16_row(300, i);
+    const Token expected = of_f32.sample(row.values);
+    ASSERT_EQ(of_bf16.sample(row.logits()), expected) << i;
+    of_f32.accept(expected);
+    of_bf16.accept(expected);
+  }
+}
+
+TEST(Sampler, BrokenBf16LogitsAreErrorsToo) {
+  // Infinity and NaNs of both signs, quiet and not.
+  for (const uint16_t broken : {0x7f80, 0x7fc0, 0x7f81, 0xffc0, 0xff81, 0xffff})
+    for (const size_t at : {0u, 6u, 8u, 260u, 299u}) {
+      Bf16Row row = bf16_row(300, 1);
+      row.bits[at] = broken;
+      for (const float temperature : {0.0f, 1.0f}) {
+        Sampler sampler(plain(temperature));
+        try {
+          sampler.sample(row.logits());
+          ADD_FAILURE() << broken << " at " << at;
+        } catch (const Error& error) {
+          const std::string token = "the logit of token " + std::to_string(at) + " is";
+          EXPECT_NE(std::string(error.what()).find(token), std::string::npos) << error.what();
+        }
+      }
+    }
+  Bf16Row banned{std::vector<uint16_t>(20, 0xff80), {}, std::vector<float>(20)};
+  EXPECT_THROW(Sampler(plain(0)).sample(banned.logits()), Error);
 }
 
 TEST(SamplerOptions, Check) {
