@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/round_up.h"
 #include "device/npu/formats/memory_plan.h"
+#include "device/npu/formats/q4nx_layout.h"
 #include "model/shapes.h"
 
 namespace tyto {

@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/npu/formats/air_abi.h"
 #include "device/npu/formats/int8_gemm.h"
+#include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/npu_settings.h"
 #include "device/npu/store/elf_file.h"
 
@@ -37,8 +38,9 @@ struct NpuImage {
 struct NpuKernels {
   DeviceInfo info;
   AirDims dims;
-  std::vector<uint32_t> windows;     // of the single-dispatch decode, ascending; empty: no images
-  std::vector<GemmSlot> gemm_slots;  // of int8 GEMMs, at most kMaxGemmSlots
+  std::vector<uint32_t> windows;  // of the single-dispatch decode, ascending; empty: no images
+  uint64_t weight_buffer_bytes = kQ4nxBufferBytes;  // of it: what its DMAs reach of one buffer
+  std::vector<GemmSlot> gemm_slots;                 // of int8 GEMMs, at most kMaxGemmSlots
   // Of one of MLIR-AIR's programs, of the fused decode at one of the windows, or of the int8 GEMM
   // whose K the window is.
   std::function<std::optional<std::string>(std::string_view program, uint32_t window)> why_no_image;

@@ -38,7 +38,8 @@ NpuImage elf_image(const vxrt::Image& image) {
 NpuImage fused_image(const AirDims& dims, uint32_t window) {
   NpuImage result;
   result.form = ImageKind::xclbin;
-  result.bytes = vxrt::serialise(vxrt::fused_decode_image(dims, window));
+  const uint64_t reach = vxrt::hardware().limits.slot_span_bytes;
+  result.bytes = vxrt::serialise(vxrt::fused_decode_image(dims, window, reach));
   result.hash = hash_bytes(result.bytes);
   result.kernel = "MLIR_AIE";
   result.length = window;
@@ -148,6 +149,7 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
   describe_shapes(env, kernels, kernels.info);
   kernels.compile = compile;
   kernels.modelled_ns = vxrt::busy_ns;
+  kernels.weight_buffer_bytes = hardware.limits.slot_span_bytes;
   kernels.pinned_limit = hardware.limits.memlock_bytes;
   // No lock: this process alone has the device, and another one has a device of its own.
   return on_vxrt::open_npu(env, std::move(kernels));

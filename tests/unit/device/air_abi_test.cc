@@ -141,94 +141,6 @@ TEST(AirAbi, LmHeadPartitions) {
   EXPECT_EQ(read, 128256u * 2);
 }
 
-TEST(AirAbi, Q4nxLayoutOfLlama1b) {
-  const Q4nxLayout layout = q4nx_layout(kLlama32_1b, 2048);
-  EXPECT_EQ(layout.qkv.offset, 0u);
-  EXPECT_EQ(layout.qkv.rows, 3072u);
-  EXPECT_EQ(layout.o.offset, 1'966'080u);
-  EXPECT_EQ(layout.gate_up.offset, 3'276'800u);
-  EXPECT_EQ(layout.gate_up.rows, 16384u);
-  EXPECT_EQ(layout.down.offset, 13'762'560u);
-  EXPECT_EQ(layout.layer_elements, 19'005'440u);
-  EXPECT_EQ(layout.head_offset, 304'087'040u);
-  EXPECT_EQ(layout.head_chunks, 7u);
-  EXPECT_EQ(layout.head_chunk_elements, 11'796'480u);
-  EXPECT_EQ(layout.weight_elements, 386'662'400u);
-  EXPECT_EQ(layout.rope_offset, 65'536u);
-  EXPECT_EQ(layout.final_norm_offset, 65'600u);
-  EXPECT_EQ(layout.kv_layer_elements, 2048u * 1024);
-  EXPECT_EQ(layout.kv_elements, 33'554'432u);
-  EXPECT_EQ(layout.kv_groups, 2u);
-  EXPECT_EQ(layout.kv_group_heads, 4u);
-  EXPECT_EQ(layout.kv_region_elements, 2048u * 256);
-  EXPECT_EQ(layout.logits_offset, 5120u);
-  EXPECT_EQ(layout.logits_elements, 7u * 18432);
-}
-
-// Nothing is padded, whatever way the sizes are added up.
-TEST(AirAbi, Q4nxLayoutOfLlama1bHoldsItsWeightsAndNoMore) {
-  const Q4nxLayout layout = q4nx_layout(kLlama32_1b, 2048);
-  const uint64_t layer = 3072ull * 2048 + 2048ull * 2048 + 16384ull * 2048 + 2048ull * 8192;
-  EXPECT_EQ(layout.layer_elements, layer * 5 / 16);  // 5120 bytes for 8192 weights
-  EXPECT_EQ(layout.down.rows, 2048u);
-  EXPECT_EQ(layout.down.cols, 8192u);
-}
-
-// Owlet: 768 rows of q, k and v, 768 of up and of gate; a vocabulary below one chunk of the head.
-TEST(AirAbi, Q4nxLayoutPadsOtherShapes) {
-  const AirDims owlet = {5, 512, 8, 2, 64, 768, 4096, 1024};
-  const Q4nxLayout layout = q4nx_layout(owlet, 256);
-  EXPECT_EQ(layout.qkv.rows, 1024u);
-  EXPECT_EQ(layout.qkv.cols, 512u);
-  EXPECT_EQ(layout.o.offset, 1024u * 512 * 5 / 16);
-  EXPECT_EQ(layout.o.rows, 512u);
-  EXPECT_EQ(layout.gate_up.offset, 1536u * 512 * 5 / 16);
-  EXPECT_EQ(layout.gate_up.rows, 2048u);
-  EXPECT_EQ(layout.down.offset, 3584u * 512 * 5 / 16);
-  EXPECT_EQ(layout.down.rows, 512u);
-  EXPECT_EQ(layout.down.cols, 768u);
-  EXPECT_EQ(layout.layer_elements, (3584u * 512 + 512 * 768) * 5 / 16);
-  EXPECT_EQ(layout.head_chunk_rows, 4096u);
-  EXPECT_EQ(layout.head_chunks, 1u);
-  EXPECT_EQ(layout.head_offset, 5 * layout.layer_elements);
-  EXPECT_EQ(layout.weight_elements, layout.head_offset + 4096u * 512 * 5 / 16);
-  EXPECT_EQ(layout.logits_offset, 1024u + 512);
-  EXPECT_EQ(layout.logits_elements, 4096u);
-  EXPECT_EQ(layout.kv_groups, 1u);
-  EXPECT_EQ(layout.kv_group_heads, 2u);
-  EXPECT_EQ(layout.kv_layer_elements, 2u * 256 * 128);
-  EXPECT_EQ(fused_decode_program(owlet, 256).launches, 6u);
-
-  const AirDims tiny = {2, 64, 6, 6, 32, 96, 18433, 64};
-  const Q4nxLayout small = q4nx_layout(tiny, 64);
-  EXPECT_EQ(small.qkv.rows, 1024u);
-  EXPECT_EQ(small.qkv.cols, 256u);
-  EXPECT_EQ(small.o.cols, 256u);
-  EXPECT_EQ(small.head_chunk_rows, 18432u);
-  EXPECT_EQ(small.head_chunks, 2u);
-  EXPECT_EQ(small.kv_groups, 1u);
-  EXPECT_EQ(small.kv_group_heads, 6u);
-}
-
-TEST(AirAbi, FusedDecodeArguments) {
-  const AirProgram program = fused_decode_program(kLlama32_1b, 2048);
-  ASSERT_EQ(program.arguments.size(), 8u);
-  EXPECT_EQ(program.entry, "MLIR_AIE");
-  EXPECT_EQ(program.launches, 23u);
-  const AirRole roles[] = {
-      AirRole::opcode, AirRole::instructions, AirRole::word_count, AirRole::inout,
-      AirRole::weight, AirRole::weight,       AirRole::output,     AirRole::kv};
-  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(program.arguments[i].role, roles[i]) << i;
-  EXPECT_EQ(program.arguments[3].bytes(), 4096u);
-  EXPECT_EQ(program.arguments[4].bytes(), 773'324'800u);
-  EXPECT_EQ(program.arguments[5].bytes(), 135'296u);
-  EXPECT_EQ(program.arguments[5].per_call, (ByteRange{131'072, 128}));
-  EXPECT_EQ(program.arguments[6].bytes(), 268'288u);
-  EXPECT_EQ(program.arguments[6].per_call, (ByteRange{10'240, 258'048}));
-  EXPECT_EQ(program.arguments[7].bytes(), 67'108'864u);
-  EXPECT_EQ(fused_decode_program(kLlama32_1b, 64).arguments[7].bytes(), 67'108'864u / 32);
-}
-
 TEST(AirAbi, ImpossibleDimensionsAreRefused) {
   const auto with = [](uint32_t AirDims::* member, uint32_t value) {
     AirDims dims = kLlama32_1b;
@@ -239,14 +151,6 @@ TEST(AirAbi, ImpossibleDimensionsAreRefused) {
   EXPECT_THROW(air_program("o_ffn", with(&AirDims::seq, 0xffffffff)), Error);
   EXPECT_THROW(air_program("flash_attn", with(&AirDims::heads, 1u << 24)), Error);
   EXPECT_THROW(air_program("flash_attn", with(&AirDims::kv_heads, 5)), Error);
-  EXPECT_THROW(q4nx_layout(with(&AirDims::hidden, 8200), 2048), Error);  // not whole groups
-  EXPECT_THROW(q4nx_layout(with(&AirDims::emb, 2050), 2048), Error);
-  AirDims huge = {1u << 24, 1u << 24, 1, 1, 1u << 24, 1u << 24, 1u << 24, 1};
-  EXPECT_THROW(q4nx_layout(huge, 1u << 24), Error);
-  huge = {1u << 24, 32, 1, 1, 1u << 24, 32, 32, 1};
-  EXPECT_THROW(q4nx_layout(huge, 1u << 24), Error);
-  EXPECT_THROW(q4nx_layout(kLlama32_1b, 0), Error);
-  EXPECT_THROW(fused_decode_program(with(&AirDims::layers, 1000), 2048), Error);
 }
 
 // The same rules for a model of another shape: what a reader of the tables would write down.

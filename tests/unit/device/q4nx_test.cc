@@ -316,8 +316,8 @@ TEST_F(OwletPacking, EveryRowOfALayerIsWhereItsPhaseWantsIt) {
     expect_row(layout_.gate_up, r, unit >= 768 ? nullptr : r % 1024 < 512 ? &up_ : &gate_, unit);
   }
   for (uint64_t unit = 0; unit < 768; ++unit) {
-    expect_row(layout_.gate_up, q4nx_up_row(unit), &up_, unit);
-    expect_row(layout_.gate_up, q4nx_gate_row(unit), &gate_, unit);
+    expect_row(layout_.gate_up, q4nx_up_row(layout_, unit), &up_, unit);
+    expect_row(layout_.gate_up, q4nx_gate_row(layout_, unit), &gate_, unit);
   }
 }
 

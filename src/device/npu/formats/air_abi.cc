@@ -5,7 +5,6 @@
 #include <span>
 
 #include "base/error.h"
-#include "base/round_up.h"
 
 namespace tyto {
 namespace {
@@ -166,26 +165,6 @@ uint64_t extent(Extent which, const AirDims& dims) {
   return 0;
 }
 
-// Small enough that no product of two extents and an element size leaves 64 bits.
-void check_dims(std::string_view program, const AirDims& dims) {
-  constexpr uint32_t kLimit = 1u << 24;
-  const std::pair<const char*, uint32_t> fields[] = {
-      {"layers", dims.layers},     {"emb", dims.emb},
-      {"heads", dims.heads},       {"kv_heads", dims.kv_heads},
-      {"head_dim", dims.head_dim}, {"hidden", dims.hidden},
-      {"vocab", dims.vocab},       {"seq", dims.seq}};
-  for (const auto& [name, value] : fields)
-    if (value == 0 || value > kLimit)
-      fail_unsupported(std::string(program), "{} = {} is not between 1 and {}", name, value,
-                       kLimit);
-  if (dims.q_dim() > kLimit)
-    fail_unsupported(std::string(program), "{} heads of {} are too many", dims.heads,
-                     dims.head_dim);
-  if (dims.heads % dims.kv_heads != 0)
-    fail_unsupported(std::string(program), "{} heads cannot share {} KV heads evenly", dims.heads,
-                     dims.kv_heads);
-}
-
 bool moves_per_call(AirRole role) {
   return role == input || role == output || role == inout;
 }
@@ -232,52 +211,6 @@ void append_head(AirProgram& program, const AirDims& dims) {
   }
 }
 
-// Dimensions come from files: a size beyond any memory must not come round to a small one.
-uint64_t for_all_layers(const AirDims& dims, uint64_t elements) {
-  constexpr uint64_t kLimit = uint64_t{1} << 60;
-  if (elements > kLimit / dims.layers)
-    fail_unsupported(std::string(kFusedDecode), "{} layers of {} elements are too many",
-                     dims.layers, elements);
-  return elements * dims.layers;
-}
-
-Q4nxPhase q4nx_phase(const char* what, uint64_t offset, uint64_t rows, uint64_t cols) {
-  // A group of weights and padding would have no zero among its 16 levels.
-  if (cols % kQ4nxGroupCols != 0)
-    fail_unsupported(std::string(kFusedDecode), "{} has {} columns, not a multiple of {}", what,
-                     cols, kQ4nxGroupCols);
-  return {offset, round_up(rows, kQ4nxPassRows), round_up(cols, kQ4nxBlockCols)};
-}
-
-void place_weights(Q4nxLayout& layout) {
-  const AirDims& dims = layout.dims;
-  uint64_t offset = 0;
-  const auto phase = [&](const char* what, uint64_t rows, uint64_t cols) {
-    const Q4nxPhase result = q4nx_phase(what, offset, rows, cols);
-    offset += result.elements();
-    return result;
-  };
-  layout.qkv = phase("q, k and v", dims.q_dim() + 2 * dims.kv_dim(), dims.emb);
-  layout.o = phase("o", dims.emb, dims.q_dim());
-  layout.gate_up = phase("gate and up", 2 * round_up(dims.hidden, kQ4nxPassRows), dims.emb);
-  layout.down = phase("down", dims.emb, dims.hidden);
-  layout.layer_elements = offset;
-  layout.head_offset = for_all_layers(dims, layout.layer_elements);
-  layout.head_chunk_rows = std::min(kQ4nxHeadChunkRows, round_up(dims.vocab, kQ4nxPassRows));
-  layout.head_chunk_elements = q4nx_phase("head", 0, layout.head_chunk_rows, dims.emb).elements();
-  layout.head_chunks = (dims.vocab + layout.head_chunk_rows - 1) / layout.head_chunk_rows;
-  layout.weight_elements = layout.head_offset + layout.head_chunks * layout.head_chunk_elements;
-}
-
-void place_kv(Q4nxLayout& layout) {
-  const AirDims& dims = layout.dims;
-  layout.kv_group_heads = dims.kv_heads % 4 == 0 ? 4 : dims.kv_heads;
-  layout.kv_groups = dims.kv_heads / layout.kv_group_heads;
-  layout.kv_region_elements = uint64_t{layout.window} * layout.kv_group_heads * dims.head_dim;
-  layout.kv_layer_elements = layout.kv_region_elements * layout.kv_groups * 2;
-  layout.kv_elements = for_all_layers(dims, layout.kv_layer_elements);
-}
-
 }  // namespace
 
 std::string_view to_string(AirRole role) {
@@ -304,10 +237,30 @@ uint32_t air_head_partitions(const AirDims& dims) {
   return (dims.vocab + kAirHeadRows - 1) / kAirHeadRows;
 }
 
+// Small enough that no product of two extents and an element size leaves 64 bits.
+void check_air_dims(std::string_view program, const AirDims& dims) {
+  constexpr uint32_t kLimit = 1u << 24;
+  const std::pair<const char*, uint32_t> fields[] = {
+      {"layers", dims.layers},     {"emb", dims.emb},
+      {"heads", dims.heads},       {"kv_heads", dims.kv_heads},
+      {"head_dim", dims.head_dim}, {"hidden", dims.hidden},
+      {"vocab", dims.vocab},       {"seq", dims.seq}};
+  for (const auto& [name, value] : fields)
+    if (value == 0 || value > kLimit)
+      fail_unsupported(std::string(program), "{} = {} is not between 1 and {}", name, value,
+                       kLimit);
+  if (dims.q_dim() > kLimit)
+    fail_unsupported(std::string(program), "{} heads of {} are too many", dims.heads,
+                     dims.head_dim);
+  if (dims.heads % dims.kv_heads != 0)
+    fail_unsupported(std::string(program), "{} heads cannot share {} KV heads evenly", dims.heads,
+                     dims.kv_heads);
+}
+
 AirProgram air_program(std::string_view name, const AirDims& dims) {
   for (const Table& table : kPrograms) {
     if (table.name != name) continue;
-    check_dims(name, dims);
+    check_air_dims(name, dims);
     AirProgram program;
     program.name = table.name;
     program.entry = table.entry;
@@ -321,53 +274,6 @@ AirProgram air_program(std::string_view name, const AirDims& dims) {
     return program;
   }
   fail_unsupported(std::string(name), "no argument list is known for this program");
-}
-
-Q4nxLayout q4nx_layout(const AirDims& dims, uint32_t window) {
-  check_dims(kFusedDecode, dims);
-  if (window == 0 || window > (1u << 24))
-    fail_unsupported(std::string(kFusedDecode), "a window of {} positions", window);
-  Q4nxLayout layout = {};
-  layout.dims = dims;
-  layout.window = window;
-  place_weights(layout);
-  layout.rope_offset = uint64_t{dims.layers} * 2 * dims.emb;
-  layout.final_norm_offset = layout.rope_offset + dims.head_dim;
-  layout.norm_elements = layout.final_norm_offset + dims.emb;
-  // What the device stages between its waves, in rounds of 512: q, k and v, and a layer's output.
-  layout.logits_offset = layout.qkv.rows + layout.down.rows;
-  layout.logits_elements = layout.head_chunks * layout.head_chunk_rows;
-  place_kv(layout);
-  return layout;
-}
-
-AirProgram fused_decode_program(const AirDims& dims, uint32_t window) {
-  const Q4nxLayout layout = q4nx_layout(dims, window);
-  constexpr uint64_t kBufferLimit = uint64_t{1} << 32;  // what a DMA descriptor's offset reaches
-  if (layout.weight_elements * 2 > kBufferLimit)
-    fail_unsupported(std::string(kFusedDecode),
-                     "{} bytes of weights do not fit one buffer of 4 GiB; builds that split them "
-                     "are not described here",
-                     layout.weight_elements * 2);
-  AirProgram program;
-  program.name = kFusedDecode;
-  program.entry = "MLIR_AIE";
-  // Waves of the one dispatch: every layer, then every chunk of the head.
-  program.launches = dims.layers + static_cast<uint32_t>(layout.head_chunks);
-  std::vector<AirArgument>& list = program.arguments;
-  list.push_back(argument("opcode", opcode, DType::i32, 1, 1));
-  list.push_back(argument("insts", instructions, DType::i32, 0, 1));
-  list.push_back(argument("words", word_count, DType::i32, 1, 1));
-  // Overwritten by the device, so written anew for every token; nothing reads it back.
-  list.push_back(argument("x", inout, DType::bf16, 1, dims.emb));
-  list.push_back(argument("w", weight, DType::bf16, 1, layout.weight_elements, q4nx));
-  list.push_back(argument("rms", weight, DType::bf16, 1, layout.norm_elements, q4nx_norms));
-  list.back().per_call = {layout.rope_offset * 2, uint64_t{dims.head_dim} * 2};
-  list.push_back(
-      argument("y", output, DType::bf16, 1, layout.logits_offset + layout.logits_elements));
-  list.back().per_call = {layout.logits_offset * 2, layout.logits_elements * 2};
-  list.push_back(argument("kv", kv, DType::bf16, 1, layout.kv_elements));
-  return program;
 }
 
 AirProgram int8_gemm_program(uint32_t k, uint32_t m_tile, uint32_t n_tile) {

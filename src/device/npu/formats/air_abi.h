@@ -1,6 +1,6 @@
-// The argument lists of MLIR-AIR's Llama programs, as data: six bf16 ELFs and the single-dispatch
-// q4nx decode. The numbers are those of MLIR-AIR's builders for Llama-3.2-1B; for other dimensions
-// they follow the same rules and have not been compared with a build.
+// The argument lists of MLIR-AIR's Llama programs, as data: six bf16 ELFs (the single-dispatch
+// decode is in q4nx_layout.h). The numbers are those of MLIR-AIR's builders for Llama-3.2-1B; for
+// other dimensions they follow the same rules and have not been compared with a build.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +55,8 @@ enum class AirLayout : uint8_t {
   norm_in_row_1,   // two rows: the device writes row 0, the norm weight is row 1
   head_partition,  // rows [partition * rows, + real_rows) of the head, zeros below them
   rope_per_head,   // each position's cos|sin row, repeated for every head
-  q4nx,            // packed blocks, see Q4nxLayout
-  q4nx_norms,      // all norms and one cos|sin row, see Q4nxLayout
+  q4nx,            // packed blocks, see q4nx_layout.h
+  q4nx_norms,      // all norms and one cos|sin row, see q4nx_layout.h
 };
 std::string_view to_string(AirLayout layout);
 
@@ -97,60 +97,16 @@ bool is_air_program(std::string_view name);  // one of the six
 // Throws an unsupported Error for another name or for dimensions these programs cannot have.
 AirProgram air_program(std::string_view name, const AirDims& dims);
 
+// Throws an unsupported Error that begins with the program's name unless the dimensions are such
+// that products of them can be formed without overflow.
+void check_air_dims(std::string_view program, const AirDims& dims);
+
 // Rows per launch of lm_head_gemv, and the launches a vocabulary needs.
 constexpr uint32_t kAirHeadRows = 16384;
 uint32_t air_head_partitions(const AirDims& dims);
 
 constexpr std::string_view kFusedDecode = "fused_decode";
 constexpr std::string_view kInt8Gemm = "gemm_i8";
-
-// A matrix of the fused decode as it lies in the weight buffer. A block holds 32 rows x 256 columns
-// in 2560 elements: scales, minima, codes. Rows are padded to whole passes of the 4 x 4 tiles and
-// columns to whole blocks, with zero weights.
-constexpr uint64_t kQ4nxBlockRows = 32;
-constexpr uint64_t kQ4nxBlockCols = 256;
-constexpr uint64_t kQ4nxBlockElements = 2560;
-constexpr uint64_t kQ4nxPassRows = 16 * kQ4nxBlockRows;
-constexpr uint64_t kQ4nxGroupCols = 32;         // columns that share a scale and a minimum
-constexpr uint64_t kQ4nxHeadChunkRows = 18432;  // as Llama-3.2-1B is built
-
-struct Q4nxPhase {
-  uint64_t offset;      // inside its layer, or inside its chunk of the head
-  uint64_t rows, cols;  // with the padding
-
-  uint64_t elements() const {
-    return rows / kQ4nxBlockRows * (cols / kQ4nxBlockCols) * kQ4nxBlockElements;
-  }
-};
-
-// Where things are in the buffers of the fused decode, in 16-bit elements.
-//
-// Llama-3.2-1B's layers need no padding, its head only the 768 last rows that MLIR-AIR pads too,
-// and MLIR-AIR's offsets hold exactly: 19,005,440 elements per layer with o at 1,966,080, gate and
-// up at 3,276,800 and down at 13,762,560; the head at 304,087,040; 386,662,400 in all. No build of
-// another shape that needs padding is known: the rules for those are Tyto's own.
-struct Q4nxLayout {
-  AirDims dims;
-  uint32_t window;
-  Q4nxPhase qkv;  // q rows, k rows, v rows, then the padding
-  Q4nxPhase o;
-  Q4nxPhase gate_up;  // 512 rows of up, 512 of gate, and again; each of them padded by itself
-  Q4nxPhase down;
-  uint64_t layer_elements;
-  uint64_t head_offset;
-  uint64_t head_chunk_rows, head_chunk_elements, head_chunks;
-  uint64_t weight_elements;
-  uint64_t rope_offset, final_norm_offset, norm_elements;  // in the rms argument
-  uint64_t logits_offset, logits_elements;                 // in y; before them, device scratch
-  // A layer's cache is a region for each group of K, then one for each group of V; in a region a
-  // position holds the group's heads side by side.
-  uint32_t kv_groups, kv_group_heads;
-  uint64_t kv_region_elements, kv_layer_elements, kv_elements;
-};
-
-// `window` is the padded context of the build (ATTN_MAXL).
-Q4nxLayout q4nx_layout(const AirDims& dims, uint32_t window);
-AirProgram fused_decode_program(const AirDims& dims, uint32_t window);
 
 // int8 x int8 into int32: a tile of tokens by a tile of outputs over K (see int8_gemm.h).
 AirProgram int8_gemm_program(uint32_t k, uint32_t m_tile, uint32_t n_tile);

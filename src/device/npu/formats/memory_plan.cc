@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/joined.h"
 #include "base/round_up.h"
+#include "device/npu/formats/q4nx_layout.h"
 
 namespace tyto {
 namespace {

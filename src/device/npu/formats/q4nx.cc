@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "tensor/float16.h"
+#include "tensor/quant_blocks.h"
 
 namespace tyto {
 namespace {
@@ -68,15 +69,40 @@ struct Levels {
   float minimum, inverse;
 };
 
+Levels levels_between(uint16_t scale_bits, uint16_t minimum_bits) {
+  const float scale = bf16_to_f32(scale_bits);
+  return {bf16_to_f32(minimum_bits), scale == 0.0f ? 0.0f : 1.0f / scale};
+}
+
 Levels choose_levels(const float* values, uint16_t& scale_out, uint16_t& minimum_out) {
   const Range range = range_of(values);
   minimum_out = bf16_at_most(range.low);
-  const float minimum = bf16_to_f32(minimum_out);
-  scale_out = f32_to_bf16((range.high - minimum) / 15.0f);
+  scale_out = f32_to_bf16((range.high - bf16_to_f32(minimum_out)) / 15.0f);
   // A scale below the normal range has no finite inverse; its levels are all but one value.
   if (bf16_to_f32(scale_out) < 0x1p-126f) scale_out = 0;
-  const float scale = bf16_to_f32(scale_out);
-  return {minimum, scale == 0.0f ? 0.0f : 1.0f / scale};
+  return levels_between(scale_out, minimum_out);
+}
+
+// Whether a group has levels that a block can hold as they are.
+bool take_levels(const BlockQ4_1& group, uint16_t& scale_out, uint16_t& minimum_out) {
+  const float scale = to_f32(group.d), minimum = to_f32(group.m);
+  scale_out = f32_to_bf16(scale);
+  minimum_out = f32_to_bf16(minimum);
+  return bf16_to_f32(scale_out) == scale && bf16_to_f32(minimum_out) == minimum;
+}
+
+// 256 columns of 32 rows, and for rows of a q4_1 tensor the groups they were decoded from.
+struct Tile {
+  float values[kRows][kCols];
+  std::span<const BlockQ4_1> groups[kRows];
+};
+
+Levels levels_of(const Tile& tile, size_t row, size_t group, Block& block) {
+  uint16_t &scale = block.scale[group][row], &minimum = block.minimum[group][row];
+  const std::span<const BlockQ4_1> given = tile.groups[row];
+  if (group < given.size() && take_levels(given[group], scale, minimum))
+    return levels_between(scale, minimum);
+  return choose_levels(tile.values[row] + group * kGroupCols, scale, minimum);
 }
 
 // The nearest level, by truncation. A scale that was rounded down by the most bf16 can puts the
@@ -86,13 +112,13 @@ inline int32_t code_of(float value, Levels levels) {
 }
 
 // Two adjacent rows into the low and the high bits of one plane.
-void encode_pair(const float* __restrict even, const float* __restrict odd, size_t row,
-                 Block& block, uint8_t* __restrict plane) {
+void encode_pair(const Tile& tile, size_t row, Block& block, uint8_t* __restrict plane) {
+  const float* __restrict even = tile.values[row];
+  const float* __restrict odd = tile.values[row + 1];
   for (size_t group = 0; group < kGroups; ++group) {
     const size_t at = group * kGroupCols;
-    const Levels low = choose_levels(even + at, block.scale[group][row], block.minimum[group][row]);
-    const Levels high =
-        choose_levels(odd + at, block.scale[group][row + 1], block.minimum[group][row + 1]);
+    const Levels low = levels_of(tile, row, group, block);
+    const Levels high = levels_of(tile, row + 1, group, block);
     for (size_t i = at; i < at + kGroupCols; ++i)
       plane[i] = static_cast<uint8_t>(code_of(even[i], low) | code_of(odd[i], high) << 4);
   }
@@ -104,13 +130,11 @@ void interleave(const Planes& planes, uint8_t (&codes)[kCols][kPairs]) {
     for (size_t pair = 0; pair < kPairs; ++pair) out[col * kPairs + pair] = planes[pair][col];
 }
 
-void encode(const float (&tile)[kRows][kCols], Block& block) {
+void encode(const Tile& tile, Block& block) {
   Planes planes;
   for (size_t half = 0; half < 2; ++half) {
-    for (size_t pair = 0; pair < kPairs; ++pair) {
-      const size_t row = half * kHalfRows + 2 * pair;
-      encode_pair(tile[row], tile[row + 1], row, block, planes[pair]);
-    }
+    for (size_t pair = 0; pair < kPairs; ++pair)
+      encode_pair(tile, half * kHalfRows + 2 * pair, block, planes[pair]);
     interleave(planes, block.codes[half]);
   }
 }
@@ -132,18 +156,28 @@ SourceRow find_row(std::span<const Q4nxPiece> pieces, uint64_t row) {
   return {piece.source, piece.source_row + row - piece.row};
 }
 
-// 256 columns of 32 rows; the first row with a value that cannot be stored, or kRows.
-size_t read_tile(const SourceRow (&rows)[kRows], uint64_t first, float (&tile)[kRows][kCols]) {
+std::span<const BlockQ4_1> groups_of(const TensorView& tensor, uint64_t row, uint64_t first,
+                                     size_t count) {
+  if (tensor.dtype != DType::q4_1) return {};
+  const auto* groups = reinterpret_cast<const BlockQ4_1*>(tensor.row(row).data());
+  return {groups + first / kGroupCols, count / kGroupCols};
+}
+
+// The columns from `first` on; the first row with a value that cannot be stored, or kRows.
+size_t read_tile(const SourceRow (&rows)[kRows], uint64_t first, Tile& tile) {
   size_t unusable = kRows;
   for (size_t r = kRows; r-- > 0;) {
+    float* const values = tile.values[r];
     size_t count = 0;
+    tile.groups[r] = {};
     if (rows[r].source != nullptr) {
       const TensorView& tensor = rows[r].source->tensor;
       count = std::min<uint64_t>(kCols, tensor.cols - first);
-      read_piece(tensor, rows[r].row, first, {tile[r], count});
+      read_piece(tensor, rows[r].row, first, {values, count});
+      tile.groups[r] = groups_of(tensor, rows[r].row, first, count);
     }
-    std::fill(tile[r] + count, tile[r] + kCols, 0.0f);
-    if (!(largest_magnitude(tile[r]) <= kLargestWeight)) unusable = r;
+    std::fill(values + count, values + kCols, 0.0f);
+    if (!(largest_magnitude(tile.values[r]) <= kLargestWeight)) unusable = r;
   }
   return unusable;
 }
@@ -153,7 +187,7 @@ size_t pack_strip(const Q4nxPhase& phase, std::span<const Q4nxPiece> pieces, uin
                   std::span<std::byte> out) {
   SourceRow rows[kRows];
   for (size_t r = 0; r < kRows; ++r) rows[r] = find_row(pieces, row_block * kRows + r);
-  float tile[kRows][kCols];
+  Tile tile;
   Block block;
   size_t unusable = kRows;
   for (uint64_t j = 0; j < phase.cols / kCols; ++j) {
@@ -193,12 +227,12 @@ uint64_t q4nx_block_index(const Q4nxPhase& phase, uint64_t row_block, uint64_t c
   return ((channel * passes + pass) * col_blocks + col_block) * 2 + tile % 2;
 }
 
-uint64_t q4nx_up_row(uint64_t unit) {
-  return unit / kQ4nxPassRows * 2 * kQ4nxPassRows + unit % kQ4nxPassRows;
+uint64_t q4nx_up_row(const Q4nxLayout& layout, uint64_t unit) {
+  return unit / layout.glu_rows * 2 * layout.glu_rows + unit % layout.glu_rows;
 }
 
-uint64_t q4nx_gate_row(uint64_t unit) {
-  return q4nx_up_row(unit) + kQ4nxPassRows;
+uint64_t q4nx_gate_row(const Q4nxLayout& layout, uint64_t unit) {
+  return q4nx_up_row(layout, unit) + layout.glu_rows;
 }
 
 Q4nxPhase q4nx_head_phase(const Q4nxLayout& layout) {
@@ -235,10 +269,10 @@ void pack_q4nx_layer(const Q4nxLayout& layout, const Q4nxLayerSources& sources,
   check_source(sources.down, emb, hidden);
 
   std::vector<Q4nxPiece> gate_up;
-  for (uint64_t unit = 0; unit < hidden; unit += kQ4nxPassRows) {
-    const uint64_t rows = std::min(kQ4nxPassRows, hidden - unit);
-    gate_up.push_back({&sources.up, unit, q4nx_up_row(unit), rows});
-    gate_up.push_back({&sources.gate, unit, q4nx_gate_row(unit), rows});
+  for (uint64_t unit = 0; unit < hidden; unit += layout.glu_rows) {
+    const uint64_t rows = std::min(layout.glu_rows, hidden - unit);
+    gate_up.push_back({&sources.up, unit, q4nx_up_row(layout, unit), rows});
+    gate_up.push_back({&sources.gate, unit, q4nx_gate_row(layout, unit), rows});
   }
   const Q4nxPiece qkv[] = {
       {&sources.q, 0, 0, q}, {&sources.k, 0, q, kv}, {&sources.v, 0, q + kv, kv}};

@@ -1,5 +1,5 @@
 // The weights and the KV cache of the single-dispatch decode, as the device reads them. Bytes in,
-// bytes out: nothing here knows XRT. Sizes and offsets come from q4nx_layout (air_abi.h).
+// bytes out: nothing here knows XRT. Sizes and offsets come from q4nx_layout.h.
 //
 // A block is 32 rows x 256 columns in 5120 bytes: bf16 scales [8 groups][32 rows], bf16 minima
 // [8][32], then 4-bit codes [2 halves of 16 rows][256 columns][8 bytes], where byte k holds row 2k
@@ -11,7 +11,7 @@
 #include <span>
 
 #include "base/thread_pool.h"
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/formats/weight_rows.h"
 
 namespace tyto {
@@ -27,8 +27,8 @@ uint64_t q4nx_block_index(const Q4nxPhase& phase, uint64_t row_block, uint64_t c
 // ---- From a model's rows to those of a phase
 
 // Row of the gate_up phase with the up (gate) weights of a hidden unit.
-uint64_t q4nx_up_row(uint64_t unit);
-uint64_t q4nx_gate_row(uint64_t unit);
+uint64_t q4nx_up_row(const Q4nxLayout& layout, uint64_t unit);
+uint64_t q4nx_gate_row(const Q4nxLayout& layout, uint64_t unit);
 
 // One chunk of the head: token t is row t % rows of chunk t / rows.
 Q4nxPhase q4nx_head_phase(const Q4nxLayout& layout);
@@ -46,9 +46,11 @@ struct Q4nxPiece {
 // Quantises each row by groups of 32 columns: 16 levels from the minimum to the maximum, both kept
 // as bf16, and codes chosen for the rounded pair. The minimum is rounded down, so that every value
 // lies in the levels' range, and a constant group, of whatever value, has one close to it. A group
-// of zeros decodes to exactly zero. `pieces` are in the order of their rows. Throws an Error naming
-// the tensor if it has not the phase's columns, or a value that is not finite or beyond
-// kLargestWeight; `out` (phase.elements() * 2 bytes) then holds no particular weights.
+// of zeros decodes to exactly zero. A q4_1 group whose own scale and minimum are bf16 values, as
+// those of a q4nx bundle are, keeps them and its codes. `pieces` are in the order of their rows.
+// Throws an Error naming the tensor if it has not the phase's columns, or a value that is not
+// finite or beyond kLargestWeight; `out` (phase.elements() * 2 bytes) then holds no particular
+// weights.
 void pack_q4nx(const Q4nxPhase& phase, std::span<const Q4nxPiece> pieces, std::span<std::byte> out,
                ThreadPool& pool);
 

@@ -1,5 +1,5 @@
-// A whole token in one dispatch: packed weights, norms, caches and logits in five buffers, driven
-// by instruction words that are patched for the length of the context.
+// A whole token in one dispatch: packed weights, norms, caches and logits, driven by instruction
+// words that are patched for the length of the context.
 #include <algorithm>
 #include <cstring>
 
@@ -14,6 +14,8 @@ namespace {
 
 // As many bits per weight: 4, and a scale and a minimum of 16 bits for every 32.
 constexpr DType kPackedType = DType::q4_1;
+
+constexpr const char* kWeights = "packed weights";
 
 // One build: its context, its instruction words, and a run with everything bound.
 struct Window {
@@ -31,7 +33,8 @@ class FusedDecode : public Executable {
       : core_(core),
         program_(with_weights(program, kPackedType)),
         where_(core.name() + ": " + program.name),
-        layout_(q4nx_layout(core.kernels.dims, core.kernels.windows.back())),
+        layout_(q4nx_layout(core.kernels.dims, core.kernels.windows.back(),
+                            core.kernels.weight_buffer_bytes)),
         transfers_(program_),
         views_(weights.begin(), weights.end()),
         buffers_(program.slots.size()) {}
@@ -56,7 +59,7 @@ class FusedDecode : public Executable {
       slab_->lay_out(window.positions);
       slab_->live = length;
       give_slab(window);
-      rope_row_->refresh(1);
+      write_rope_rows();
       patch(window, length);
       current_ = &window;
     });
@@ -91,13 +94,7 @@ class FusedDecode : public Executable {
   }
 
   void set_up() {
-    weights_ = core_.allocate(layout_.weight_elements * 2, "packed weights");
-    core_.count_as_pinned_by(pinned_, weights_.size());
-    {
-      SetupTimer timer(core_.env.trace, kLayoutPhase);
-      pack_weights();
-    }
-    core_.upload(weights_, "packed weights");
+    for (const Q4nxWeightBuffer& buffer : layout_.weight_buffers) pack_weights(buffer);
     pack_norms();
     const AirDims& dims = core_.kernels.dims;
     launches_ = dims.layers + layout_.head_chunks;
@@ -125,9 +122,10 @@ class FusedDecode : public Executable {
     run.set_arg(1, window.instructions);
     run.set_arg(2, static_cast<uint32_t>(window.instructions.size() / 4));
     run.set_arg(3, activation(Role::x)->bo);
-    run.set_arg(4, weights_);
     run.set_arg(5, norms_);
     run.set_arg(6, activation(Role::logits)->bo);
+    for (size_t i = 0; i < weights_.size(); ++i)
+      run.set_arg(static_cast<int>(layout_.weight_buffers[i].argument), weights_[i]);
   }
 
   // Sequences take turns: each has a slab of its own.
@@ -137,26 +135,35 @@ class FusedDecode : public Executable {
     window.slab = slab_;
   }
 
-  void pack_weights() {
-    const std::span<std::byte> memory(weights_.map<std::byte*>(), weights_.size());
-    const AirDims& dims = core_.kernels.dims;
-    for (uint32_t layer = 0; layer < dims.layers; ++layer) {
-      const auto source = [&](Role role) { return weight(role, static_cast<uint16_t>(layer)); };
-      std::vector<uint16_t> q_rows, k_rows;
-      const Q4nxLayerSources sources{in_halves(source(Role::q), q_rows),
-                                     in_halves(source(Role::k), k_rows),
-                                     source(Role::v),
-                                     source(Role::o),
-                                     source(Role::gate),
-                                     source(Role::up),
-                                     source(Role::down)};
-      const size_t bytes = layout_.layer_elements * 2;
-      pack_q4nx_layer(layout_, sources, memory.subspan(layer * bytes, bytes), core_.env.pool);
+  void pack_weights(const Q4nxWeightBuffer& buffer) {
+    xrt::bo& weights = weights_.emplace_back(core_.allocate(buffer.elements * 2, kWeights));
+    core_.count_as_pinned_by(pinned_, weights.size());
+    {
+      SetupTimer timer(core_.env.trace, kLayoutPhase);
+      const std::span<std::byte> memory(weights.map<std::byte*>(), buffer.elements * 2);
+      for (uint32_t i = 0; i < buffer.layers; ++i) {
+        const size_t bytes = layout_.layer_elements * 2;
+        pack_layer(static_cast<uint16_t>(buffer.first_layer + i), memory.subspan(i * bytes, bytes));
+      }
+      if (buffer.has_head) {
+        const uint16_t slot = program_.launches.back().args[1].slot;
+        pack_q4nx_head(layout_, {program_.slots[slot].name, views_[slot]},
+                       memory.subspan(layout_.head_offset * 2), core_.env.pool);
+      }
     }
-    const Launch& head = program_.launches.back();
-    const uint16_t slot = head.args[1].slot;
-    pack_q4nx_head(layout_, {program_.slots[slot].name, views_[slot]},
-                   memory.subspan(layout_.head_offset * 2), core_.env.pool);
+    core_.upload(weights, kWeights);
+  }
+
+  void pack_layer(uint16_t layer, std::span<std::byte> memory) {
+    std::vector<uint16_t> q_rows, k_rows;
+    const Q4nxLayerSources sources{in_halves(weight(Role::q, layer), q_rows),
+                                   in_halves(weight(Role::k, layer), k_rows),
+                                   weight(Role::v, layer),
+                                   weight(Role::o, layer),
+                                   weight(Role::gate, layer),
+                                   weight(Role::up, layer),
+                                   weight(Role::down, layer)};
+    pack_q4nx_layer(layout_, sources, memory, core_.env.pool);
   }
 
   // The rows of a rotated projection, in the order the kernels rotate them.
@@ -171,27 +178,61 @@ class FusedDecode : public Executable {
     return {source.name, {DType::bf16, tensor.rows, tensor.cols, std::as_bytes(std::span(rows))}};
   }
 
-  // Both norms of every layer, the rotation row of the position, the final norm.
+  // Both norms of every layer, its rotation row where it has one of its own, the final norm.
   void pack_norms() {
     norms_ = core_.allocate(layout_.norm_elements * 2, "norms");
     core_.count_as_pinned_by(pinned_, norms_.size());
-    const std::span<uint16_t> memory(norms_.map<uint16_t*>(), layout_.norm_elements);
     const AirDims& dims = core_.kernels.dims;
-    const auto place = [&](const WeightSource& norm, uint64_t offset) {
-      place_rows(norm.tensor, 0, 1, {offset, {}}, memory, core_.env.pool);
-    };
     for (uint16_t layer = 0; layer < dims.layers; ++layer) {
-      place(weight(Role::attn_norm, layer), uint64_t{layer} * 2 * dims.emb);
-      place(weight(Role::ffn_norm, layer), (uint64_t{layer} * 2 + 1) * dims.emb);
+      place_norm(weight(Role::attn_norm, layer), uint64_t{layer} * 2 * dims.emb);
+      place_norm(weight(Role::ffn_norm, layer), (uint64_t{layer} * 2 + 1) * dims.emb);
+      const uint64_t row = rope_row_offset(layout_, layer);
+      if (layout_.head_norms_at != 0) {
+        const uint64_t at = row + layout_.head_norms_at;
+        place_over_heads(weight(Role::q_norm, layer), at);
+        place_over_heads(weight(Role::k_norm, layer), at + dims.head_dim);
+      }
+      if (layout_.biases_at != 0) {
+        const uint64_t at = row + layout_.biases_at;
+        place_over_heads(weight(Role::q_bias, layer), at);
+        place_over_heads(weight(Role::k_bias, layer), at + dims.q_dim());
+        place_norm(weight(Role::v_bias, layer), at + dims.q_dim() + dims.kv_dim());
+      }
     }
-    place(weight(Role::final_norm), layout_.final_norm_offset);
+    place_norm(weight(Role::final_norm), layout_.final_norm_offset);
     norms_.sync(XCL_BO_SYNC_BO_TO_DEVICE);
-    rope_row_ = std::make_shared<Expansion>();
-    rope_row_->source = activation(Role::rope_table);
-    rope_row_->row_bytes = size_t{dims.head_dim} * 2;
-    rope_row_->bo = xrt::bo(norms_, rope_row_->row_bytes, layout_.rope_offset * 2);
-    rope_row_->host = norms_.map<std::byte*>() + layout_.rope_offset * 2;
-    rope_row_->rows.resize(rope_row_->row_bytes);
+    rope_row_ = activation(Role::rope_table);
+  }
+
+  void place_norm(const WeightSource& vector, uint64_t offset) {
+    const std::span<uint16_t> memory(norms_.map<uint16_t*>(), layout_.norm_elements);
+    place_rows(vector.tensor, 0, 1, {offset, {}}, memory, core_.env.pool);
+  }
+
+  // A vector over q's or k's heads, in the order the kernels rotate them.
+  void place_over_heads(const WeightSource& vector, uint64_t offset) {
+    place_norm(vector, offset);
+    const LaunchShape& shape = program_.launches.front().shape;
+    if (!shape.rope_pairs) return;
+    uint16_t* const values = norms_.map<uint16_t*>() + offset;
+    const std::vector<uint16_t> pairs(values, values + vector.tensor.cols);
+    const size_t half = shape.head_dim / 2;
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const size_t head = i / shape.head_dim, in_head = i % shape.head_dim;
+      values[head * shape.head_dim + in_head % 2 * half + in_head / 2] = pairs[i];
+    }
+  }
+
+  // The position's cos|sin, to wherever a layer looks for it.
+  void write_rope_rows() {
+    const size_t bytes = size_t{layout_.dims.head_dim} * 2;
+    std::byte* const norms = norms_.map<std::byte*>();
+    for (uint32_t row = 0; row < layout_.rope_rows; ++row) {
+      const size_t at = rope_row_offset(layout_, row) * 2;
+      if (std::memcmp(norms + at, rope_row_->host, bytes) == 0) continue;
+      std::memcpy(norms + at, rope_row_->host, bytes);
+      norms_.sync(XCL_BO_SYNC_BO_TO_DEVICE, bytes, at);
+    }
   }
 
   Window& window_for(uint32_t length) {
@@ -220,10 +261,11 @@ class FusedDecode : public Executable {
   const std::vector<TensorView> views_;              // [slots], of weights
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   size_t bound_ = 0;
-  xrt::bo weights_, norms_;
+  std::vector<xrt::bo> weights_;  // as layout_.weight_buffers
+  xrt::bo norms_;
   PinnedBytes pinned_;
-  std::shared_ptr<Expansion> rope_row_;
-  std::vector<Window> windows_;  // ascending
+  std::shared_ptr<NpuBuffer> rope_row_;  // shared with the pipeline's Buffer
+  std::vector<Window> windows_;          // ascending
   Window* current_ = nullptr;
   Call call_;
   Cost work_;

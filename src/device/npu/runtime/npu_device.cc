@@ -54,7 +54,7 @@ class NpuDevice : public Device {
     const Fusion fusion = core_.env.fusion;
     const bool is_one_row = call_rows(program, launch) == 1;
     if (is_one_row && fusion == Fusion::token && has_attention(program))
-      return why_not_token(program);
+      return why_not_token();
     if (is_one_row && fusion == Fusion::op) return why_not_op(launch);
     return why_not_block(program, launch);
   }
@@ -135,18 +135,12 @@ class NpuDevice : public Device {
     }
   }
 
-  std::optional<std::string> why_not_token(const Program& program) const {
+  std::optional<std::string> why_not_token() const {
     if (core_.settings.weights == NpuWeights::bf16)
       return core_.kernels.compile
                  ? std::nullopt
                  : std::optional<std::string>(
                        "the single-dispatch decode takes q4nx weights (--weights)");
-    for (const Launch& launch : program.launches) {
-      if (launch.kernel == Kernel::matmul && launch.args.size() > 3)
-        return "its kernels add no bias to a projection";
-      if (launch.kernel == Kernel::rmsnorm && launch.shape.heads > 0)
-        return "its kernels have no norm per head";
-    }
     return core_.kernels.windows.empty() ? core_.kernels.why_no_image(kFusedDecode, 0)
                                          : std::nullopt;
   }

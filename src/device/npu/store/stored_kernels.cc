@@ -6,6 +6,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/store/kernel_store.h"
 
 namespace tyto {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/q4nx_layout.h"
 #include "device/vnpu/images/image.h"
 
 namespace tyto::vxrt {
@@ -21,9 +21,11 @@ constexpr float kFusedEps = 1e-6f;  // of those in the fused decode
 // input Error for dimensions whose tiles do not fit the array.
 Image air_image(const AirDims& dims, std::string_view program, float eps = kAirEps);
 
-// The single-dispatch decode, an xclbin. Its arguments from index 3 on are x, w, rms, y and kv; how
-// many positions are live, the token's own included, is in the instruction words.
-Image fused_decode_image(const AirDims& dims, uint32_t window, float eps = kFusedEps);
+// The single-dispatch decode, an xclbin. Its arguments from index 3 on are x, w, rms, y and kv, and
+// more weights where one buffer of `buffer_bytes` does not take them; how many positions are live,
+// the token's own included, is in the instruction words.
+Image fused_decode_image(const AirDims& dims, uint32_t window,
+                         uint64_t buffer_bytes = kQ4nxBufferBytes, float eps = kFusedEps);
 
 // Its words for `live` of 1..window positions: what decode_L<live>.insts.bin of a build for that
 // window would hold. In each layer one word per attention core is L itself, and two are where K and

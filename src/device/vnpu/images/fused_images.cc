@@ -13,9 +13,7 @@ namespace {
 using SlotIndex = InstanceBuilder::SlotIndex;
 
 // XRT's argument indices.
-constexpr size_t kX = 3, kWeights = 4, kNorms = 5, kY = 6, kKv = 7;
-
-constexpr uint64_t kInterleavedRows = 512;  // of up, then as many of gate
+constexpr size_t kX = 3, kNorms = 5, kY = 6, kKv = 7;
 
 // The stream: a header, equally many words for each layer, and some for each chunk of the head. A
 // real one has about 70,000 words for 16 layers, and L in it at places that are not published.
@@ -25,7 +23,7 @@ constexpr uint32_t kAppendKWord = 700, kAppendVWord = 860;
 constexpr uint32_t kDecodeSeed = 0x51434445, kGemmSeed = 0x47384947;
 
 struct Slots {  // that every layer uses
-  SlotIndex x, rope, normed, q, k, v, attended, layer_out, gate, up, product;
+  SlotIndex x, normed, q, k, v, attended, layer_out, gate, up, product;
 };
 
 struct Fused {
@@ -43,7 +41,6 @@ Slots shared_slots(const Fused& f) {
   };
   Slots s;
   s.x = f.to.whole(kX, 1, d.emb);
-  s.rope = f.to.part("rope", SlotKind::input, kNorms, 1, d.head_dim, {f.layout.rope_offset, {}});
   s.normed = f.to.scratch("normed", DType::bf16, 1, d.emb);
   s.q = in_y("q", d.q_dim(), 0);
   s.k = in_y("k", d.kv_dim(), d.q_dim());
@@ -56,10 +53,12 @@ Slots shared_slots(const Fused& f) {
   return s;
 }
 
-// Rows [first, first + rows) of a phase that begins at `offset` in the weights.
-SlotIndex weight(const Fused& f, const std::string& name, const Q4nxPhase& phase, uint64_t offset,
-                 uint64_t first, uint64_t rows, uint64_t cols) {
-  return f.to.q4nx(name, kWeights, rows, cols, offset, {phase.rows, phase.cols, first, rows, rows});
+// Rows [first, first + rows) of a phase that begins at `offset` in its buffer of weights.
+SlotIndex weight(const Fused& f, const std::string& name, const Q4nxWeightBuffer& buffer,
+                 const Q4nxPhase& phase, uint64_t offset, uint64_t first, uint64_t rows,
+                 uint64_t cols) {
+  return f.to.q4nx(name, buffer.argument, rows, cols, offset,
+                   {phase.rows, phase.cols, first, rows, rows});
 }
 
 void product(const Fused& f, Role role, uint64_t cols, SlotIndex x, SlotIndex w, SlotIndex y) {
@@ -89,6 +88,37 @@ SlotIndex cache(const Fused& f, const std::string& name, uint32_t layer, bool is
       {offset, {{l.kv_groups, region}, {l.kv_group_heads, dim}, {l.window, position}, {dim, 1}}});
 }
 
+// What precedes the rotation of q, k and v: their biases, or a norm of each head of q and k. The
+// layer's rotation row has both behind cos|sin.
+void before_rotation(const Fused& f, uint64_t row, const Slots& s) {
+  const AirDims& d = f.dims;
+  const auto in_row = [&](Role role, uint64_t offset, uint64_t width) {
+    return f.to.part(std::string(name(role)), SlotKind::weight, kNorms, 1, width,
+                     {row + d.head_dim + offset, {}});
+  };
+  const auto bias = [&](Role role, SlotIndex x, uint64_t offset, uint64_t width) {
+    f.to.launch(Kernel::add, role, {x, in_row(role, offset, width), x},
+                element_needs(std::min<uint64_t>(width, 2048), 6));
+  };
+  const auto norm = [&](Role role, SlotIndex x, uint64_t offset, uint32_t heads) {
+    LaunchShape shape;
+    shape.heads = heads;
+    shape.head_dim = d.head_dim;
+    shape.eps = f.eps;
+    f.to.launch(Kernel::rmsnorm, role, {x, in_row(role, offset, d.head_dim), x},
+                rmsnorm_needs(d.head_dim), shape);
+  };
+  if (d.qkv_bias != 0) {
+    bias(Role::q_bias, s.q, 0, d.q_dim());
+    bias(Role::k_bias, s.k, d.q_dim(), d.kv_dim());
+    bias(Role::v_bias, s.v, d.q_dim() + d.kv_dim(), d.kv_dim());
+  }
+  if (d.qk_norm != 0) {
+    norm(Role::q_norm, s.q, 0, d.heads);
+    norm(Role::k_norm, s.k, d.head_dim, d.kv_heads);
+  }
+}
+
 void attention(const Fused& f, uint32_t layer, const Slots& s) {
   const AirDims& d = f.dims;
   LaunchShape shape;
@@ -100,8 +130,12 @@ void attention(const Fused& f, uint32_t layer, const Slots& s) {
   k_shape.heads = d.kv_heads;
   const LaunchNeeds needs =
       decode_attention_needs(f.layout.kv_group_heads * d.head_dim, d.head_dim);
-  f.to.launch(Kernel::rope, Role::q_rope, {s.q, s.rope, s.q}, needs, shape);
-  f.to.launch(Kernel::rope, Role::k_rope, {s.k, s.rope, s.k}, needs, k_shape);
+  const uint64_t own_row = f.layout.rope_rows == 1 ? 0 : layer * f.layout.rope_row_elements;
+  const uint64_t row = f.layout.rope_offset + own_row;
+  const SlotIndex rope = f.to.part("rope", SlotKind::input, kNorms, 1, d.head_dim, {row, {}});
+  before_rotation(f, row, s);
+  f.to.launch(Kernel::rope, Role::q_rope, {s.q, rope, s.q}, needs, shape);
+  f.to.launch(Kernel::rope, Role::k_rope, {s.k, rope, s.k}, needs, k_shape);
   const SlotIndex k_cache = cache(f, "k_cache", layer, false);
   const SlotIndex v_cache = cache(f, "v_cache", layer, true);
   f.to.append(s.k, s.v, k_cache, v_cache, needs, shape);
@@ -112,17 +146,18 @@ void attention(const Fused& f, uint32_t layer, const Slots& s) {
 void decode_layer(const Fused& f, uint32_t layer, const Slots& s) {
   const AirDims& d = f.dims;
   const Q4nxLayout& l = f.layout;
-  const uint64_t slab = layer * l.layer_elements, norms = layer * 2 * uint64_t{d.emb};
+  const Q4nxWeightBuffer& buffer = buffer_of(l, layer);
+  const uint64_t slab = (layer - buffer.first_layer) * l.layer_elements;
+  const uint64_t norms = layer * 2 * uint64_t{d.emb};
   const uint64_t q_dim = d.q_dim(), kv_dim = d.kv_dim();
   f.to.set_layer(static_cast<uint16_t>(layer));
   const auto rows = [&](const char* what, const Q4nxPhase& phase, uint64_t first, uint64_t count,
                         uint64_t cols) {
-    return weight(f, what, phase, slab + phase.offset, first, count, cols);
+    return weight(f, what, buffer, phase, slab + phase.offset, first, count, cols);
   };
   const auto chunks = [&](const char* what, uint64_t first) {
-    return f.to.q4nx(
-        what, kWeights, d.hidden, d.emb, slab + l.gate_up.offset,
-        {l.gate_up.rows, l.gate_up.cols, first, kInterleavedRows, 2 * kInterleavedRows});
+    return f.to.q4nx(what, buffer.argument, d.hidden, d.emb, slab + l.gate_up.offset,
+                     {l.gate_up.rows, l.gate_up.cols, first, l.glu_rows, 2 * l.glu_rows});
   };
   rmsnorm(f, Role::attn_norm, norms, s.x, s.normed);
   product(f, Role::q, d.emb, s.normed, rows("wq", l.qkv, 0, q_dim, d.emb), s.q);
@@ -133,7 +168,7 @@ void decode_layer(const Fused& f, uint32_t layer, const Slots& s) {
   add(f, Role::attn_residual, s.x, s.layer_out);
   rmsnorm(f, Role::ffn_norm, norms + d.emb, s.x, s.normed);
   product(f, Role::up, d.emb, s.normed, chunks("w_up", 0), s.up);
-  product(f, Role::gate, d.emb, s.normed, chunks("w_gate", kInterleavedRows), s.gate);
+  product(f, Role::gate, d.emb, s.normed, chunks("w_gate", l.glu_rows), s.gate);
   f.to.launch(Kernel::swiglu, Role::swiglu, {s.gate, s.up, s.product},
               element_needs(std::min(d.hidden, 4096u), 6));
   product(f, Role::down, d.hidden, s.product, rows("w_down", l.down, 0, d.emb, d.hidden),
@@ -151,8 +186,9 @@ void head(const Fused& f, const Slots& s) {
   for (uint64_t chunk = 0; chunk < l.head_chunks; ++chunk) {
     const SlotIndex logits = f.to.part("logits", SlotKind::output, kY, 1, l.head_chunk_rows,
                                        {l.logits_offset + chunk * l.head_chunk_rows, {}});
-    const SlotIndex w = weight(f, "head", phase, l.head_offset + chunk * phase.elements(), 0,
-                               l.head_chunk_rows, f.dims.emb);
+    const SlotIndex w =
+        weight(f, "head", l.weight_buffers.back(), phase, l.head_offset + chunk * phase.elements(),
+               0, l.head_chunk_rows, f.dims.emb);
     product(f, Role::lm_head, f.dims.emb, s.normed, w, logits);
   }
 }
@@ -188,9 +224,9 @@ InstructionStream gemm_stream(uint32_t k, uint32_t n, uint32_t m) {
 
 }  // namespace
 
-Image fused_decode_image(const AirDims& dims, uint32_t window, float eps) {
-  const AirProgram abi = fused_decode_program(dims, window);
-  const Q4nxLayout layout = q4nx_layout(dims, window);
+Image fused_decode_image(const AirDims& dims, uint32_t window, uint64_t buffer_bytes, float eps) {
+  const AirProgram abi = fused_decode_program(dims, window, buffer_bytes);
+  const Q4nxLayout layout = q4nx_layout(dims, window, buffer_bytes);
   InstanceBuilder builder(abi, kXclbinFirstArgument);
   const Fused fused{builder, dims, layout, eps};
   const Slots slots = shared_slots(fused);

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "device/cpu/interpreter.h"
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/q4nx_layout.h"
 #include "device/vnpu/machine/dma.h"
 
 namespace tyto::vxrt {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/q4nx_layout.h"
 
 namespace tyto::vxrt {
 namespace {

@@ -1,6 +1,7 @@
 #include "device/vnpu/machine/device_time.h"
 
 #include <algorithm>
+#include <map>
 
 #include "program/kernels.h"
 
@@ -12,10 +13,15 @@ namespace {
 constexpr unsigned kLocksPerColumn = 41;
 
 double fused_ms(const Instance& instance, Speed speed) {
+  std::map<int32_t, uint64_t> weights;  // bytes by argument
+  for (size_t i = 0; i < instance.places.size(); ++i) {
+    const SlotPlace& place = instance.places[i];
+    if (place.encoding != Encoding::q4nx) continue;
+    uint64_t& bytes = weights[place.argument];
+    bytes = std::max(bytes, reach(instance.program.slots[i], place));
+  }
   uint64_t weight_bytes = 0, layers = 0, head_dim = 0;
-  for (size_t i = 0; i < instance.places.size(); ++i)
-    if (instance.places[i].encoding == Encoding::q4nx)
-      weight_bytes = std::max(weight_bytes, reach(instance.program.slots[i], instance.places[i]));
+  for (const auto& [argument, bytes] : weights) weight_bytes += bytes;
   for (const Launch& launch : instance.program.launches)
     if (launch.kernel == Kernel::attention) {
       ++layers;
