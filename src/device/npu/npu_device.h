@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "device/npu/formats/air_abi.h"
 #include "device/npu/formats/int8_gemm.h"
+#include "device/npu/formats/memory_plan.h"
 #include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/npu_settings.h"
 #include "device/npu/store/elf_file.h"
@@ -29,6 +30,7 @@ struct NpuImage {
   std::vector<std::byte> bytes;
   std::string kernel;  // what XRT is asked for: "main:o_ffn", "MLIR_AIE"
   Hash128 hash = {};
+  uint64_t run_bytes = 0;  // of the device's heap, for one run; 0: nobody knows
   // Of a single-dispatch decode: its instruction words at two context lengths.
   std::vector<uint32_t> words, reference_words;
   uint32_t length = 0, reference_length = 0;
@@ -53,6 +55,7 @@ struct NpuKernels {
   std::function<uint64_t()> modelled_ns;  // the virtual device's clock; empty: time is measured
   std::filesystem::path lock;             // one process at a time; empty: no need
   uint64_t pinned_limit = UINT64_MAX;
+  uint64_t heap_limit = kHeapBytes;  // of the device
 };
 
 namespace on_vxrt {

@@ -151,6 +151,7 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
   kernels.modelled_ns = vxrt::busy_ns;
   kernels.weight_buffer_bytes = hardware.limits.slot_span_bytes;
   kernels.pinned_limit = hardware.limits.memlock_bytes;
+  kernels.heap_limit = hardware.limits.heap_bytes;
   // No lock: this process alone has the device, and another one has a device of its own.
   return on_vxrt::open_npu(env, std::move(kernels));
 }

@@ -127,7 +127,7 @@ TEST(Memory, TheHeapHoldsARunOfEachImage) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()),
-              "npu: runs of its images would take 63.03 MiB of the device's heap (o_ffn 40.00 MiB "
+              "npu: runs of its images would take 63.03 MiB of the device's heap (o_ffn 40.03 MiB "
               "+ flash_attn 23.00 MiB, estimated by the sizes of files), which holds 63.03 MiB");
   }
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "device/vnpu/machine/control.h"
@@ -206,6 +207,97 @@ TEST_F(Vnpu, DispatchesPerTokenAreCountedAtTheDevice) {
 TEST_F(Vnpu, LayersShareImagesAndContexts) {
   const auto blocks = pipeline(block_);
   EXPECT_EQ(vxrt::counters().live_contexts, 6u);  // three for prefill, three for decode
+}
+
+// A run of an ELF holds its control code in the device's heap: no more of them than images, however
+// many layers and stages there are. Int8 GEMMs have a few in flight.
+TEST_F(Vnpu, AllLayersShareTheRunOfAnImage) {
+  const auto live_runs = [&](const Setting& setting, uint32_t layers) {
+    Config config = testing_support::small_config();
+    config.layers = layers;
+    const RandomModel random = random_model(config, DType::bf16);
+    const auto run = pipeline_of(random.model, "vnpu", setting, {});
+    greedy(*run, prompt_, 3);
+    run->run(prompt_);  // the stage that attends to what is cached
+    run->run({prompt_.data(), 1});
+    const vxrt::Counters counters = vxrt::counters();
+    const bool has_whole_images =
+        setting.fusion == Fusion::block || setting.weights == NpuWeights::q4nx;
+    if (has_whole_images) {
+      EXPECT_EQ(counters.live_runs, counters.live_contexts) << setting.name;
+    } else if (setting.weights == NpuWeights::int8) {
+      EXPECT_LE(counters.live_runs, 4 * counters.live_contexts) << setting.name;
+    }
+    return counters.live_runs;
+  };
+  for (const Setting& setting : settings()) {
+    const uint32_t of_two_layers = live_runs(setting, 2);
+    devices_.clear();
+    EXPECT_EQ(live_runs(setting, 5), of_two_layers) << setting.name;
+    devices_.clear();
+    EXPECT_EQ(vxrt::counters().live_runs, 0u) << setting.name;
+  }
+}
+
+// What a run was last given goes with the executable that gave it.
+TEST_F(Vnpu, BuffersOfAPipelineThatIsGoneAreGivenBack) {
+  for (const Setting& setting : settings()) {
+    std::optional<uint64_t> first;
+    NpuSettings npu;
+    npu.weights = setting.weights;
+    const DeviceEnv env{pool_, trace_, setting.fusion, model_dims(random_.model.config, 0),
+                        testing_support::settings_of(npu)};
+    const auto vnpu = open_device("vnpu", env), cpu = open_device("cpu", env);
+    Device* const order[] = {vnpu.get(), cpu.get()};
+    PipelineOptions options;
+    options.forward.fusion = setting.fusion;
+    for (int i = 0; i < 3; ++i) {
+      {
+        OneSequence run(random_.model, order, options, trace_);
+        greedy(run, prompt_, 2);
+      }
+      const uint32_t buffers = vxrt::counters().live_buffers;
+      EXPECT_EQ(first.value_or(buffers), buffers) << setting.name;
+      first = buffers;
+    }
+  }
+}
+
+TEST_F(Vnpu, ImagesThatDoNotFitInTheHeapAreRefusedWithTheSum) {
+  vxrt::Hardware hardware;
+  hardware.limits.heap_bytes = 64 << 10;
+  vxrt::reset(hardware);
+  try {
+    pipeline(block_);
+    FAIL() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("of the device's heap (o_ffn@0 0.03 MiB + "),
+              std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("which holds 0.06 MiB"), std::string::npos);
+  }
+}
+
+// XRT would give the kernel a copy, and nobody would see what it writes there.
+TEST_F(Vnpu, ABufferInAnotherMemoryGroupThanItsArgumentIsAnError) {
+  vxrt::Hardware hardware;
+  hardware.host_group = 2;
+  vxrt::reset(hardware);
+  for (const Setting& setting : settings()) {
+    if (setting.weights == NpuWeights::bf16) continue;  // ELFs know no groups
+    try {
+      const auto run = pipeline(setting);
+      run->run({prompt_.data(), 1});
+      ADD_FAILURE() << setting.name << " was not refused";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what())
+                    .find("is connected to memory group 2, its buffer lies in group 0: XRT would "
+                          "work on a copy"),
+                std::string::npos)
+          << error.what();
+    }
+    devices_.clear();
+  }
 }
 
 TEST_F(Vnpu, EveryFaultIsAnErrorThatNamesTheProgramAndNeverASilentResult) {

@@ -150,7 +150,7 @@ HeapPlan npu_heap(std::span<const ImageBytes> images) {
 void check_heap(const HeapPlan& plan, uint64_t limit, const std::string& device) {
   if (plan.bytes <= limit) return;
   const std::string sum = joined(plan.images, " + ", [](const ImageBytes& image) {
-    return fmt::format("{} {}", image.what, mib(image.bytes));
+    return fmt::format("{} {}", image.what, mib(round_up(image.bytes, kHeapStep)));
   });
   throw Error(ErrorCode::device, device,
               fmt::format("runs of its images would take {} of the device's heap ({}{}), which "

@@ -14,7 +14,8 @@ class AirExecutable : public Executable {
         weights_(weights.begin(), weights.end()),
         binding_(bind_to_air(program, core.kernels.dims)),
         dispatcher_(core, core.open(binding_.program.name, 0), program_),
-        run_(guarded(dispatcher_.where(), [&] { return xrt::run(dispatcher_.context().kernel); })),
+        run_(guarded(dispatcher_.where(),
+                     [&]() -> KernelRun& { return dispatcher_.context().run(); })),
         transfers_(program_),
         guard_(core.env.pool),
         buffers_(program.slots.size()) {
@@ -22,6 +23,8 @@ class AirExecutable : public Executable {
     call_ = call_of(static_cast<uint32_t>(program.slots[0].rows));
     work_ = cost(program_, call_);
   }
+
+  ~AirExecutable() override { run_.release(arguments_); }
 
   void bind(uint16_t slot, const Buffer& buffer) override {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
@@ -37,7 +40,7 @@ class AirExecutable : public Executable {
     guarded(dispatcher_.where(), [&] {
       for (const auto& table : tables_) table->refresh(rows_);
     });
-    dispatcher_.start(run_);
+    dispatcher_.start(run_, arguments_);
   }
 
   Completion wait(std::chrono::milliseconds timeout) override {
@@ -54,7 +57,7 @@ class AirExecutable : public Executable {
     std::vector<xrt::bo> memory;
     for (size_t i = 0; i < binding_.parts.size(); ++i) {
       memory.push_back(buffer_for(binding_.program.arguments[i], binding_.parts[i], ordinals));
-      run_.set_arg(static_cast<int>(i), memory.back());
+      arguments_.set(i, memory.back());
     }
     if (core_.settings.guard) guard_products(memory);
   }
@@ -115,7 +118,8 @@ class AirExecutable : public Executable {
   const std::vector<TensorView> weights_;  // [slots]
   const AirBinding binding_;
   Dispatcher dispatcher_;
-  xrt::run run_;  // one per executable: making a run copies the image's control code
+  KernelRun& run_;  // the context's
+  Arguments arguments_;
   Transfers transfers_;
   ProductGuard guard_;
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers

@@ -66,30 +66,33 @@ class CompiledExecutable : public Executable {
     });
   }
 
+  ~CompiledExecutable() override {
+    if (run_ != nullptr) run_->release(arguments_);
+  }
+
   void bind(uint16_t slot, const Buffer& buffer) override {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
     TYTO_ASSERT(buffers_[slot] != nullptr);
     transfers_.bind(slot, buffers_[slot]);
-    if (run_) guarded(dispatcher_.where(), [&] { run_.set_arg(int{slot}, buffers_[slot]->bo); });
+    arguments_.set(slot, buffers_[slot]->bo);
   }
 
   void submit(const Call& call) override {
-    if (!run_) guarded(dispatcher_.where(), [&] { make_run(); });
+    if (run_ == nullptr) guarded(dispatcher_.where(), [&] { find_run(); });
     dispatcher_.begin();
-    guarded(dispatcher_.where(), [&] {
-      dispatcher_.uploaded(transfers_.upload(call.rows));
-      const int first = static_cast<int>(program_.slots.size());
-      run_.set_arg(first, call.rows);
-      run_.set_arg(first + 1, call.only.position);
-      run_.set_arg(first + 2, call.only.first_row);
-    });
+    dispatcher_.uploaded(
+        guarded(dispatcher_.where(), [&] { return transfers_.upload(call.rows); }));
+    const size_t first = program_.slots.size();
+    arguments_.set(first, call.rows);
+    arguments_.set(first + 1, call.only.position);
+    arguments_.set(first + 2, call.only.first_row);
     call_ = call;
     work_ = cost(program_, call);
-    dispatcher_.start(run_);
+    dispatcher_.start(*run_, arguments_);
   }
 
   Completion wait(std::chrono::milliseconds timeout) override {
-    dispatcher_.finish(run_, timeout, call_, work_, program_.launches.size());
+    dispatcher_.finish(*run_, timeout, call_, work_, program_.launches.size());
     dispatcher_.downloading();
     if (core_.settings.guard) dispatcher_.checked(guard_.check(call_.rows, dispatcher_));
     return dispatcher_.end(
@@ -107,10 +110,10 @@ class CompiledExecutable : public Executable {
   void place_int8(uint16_t slot, const TensorView& tensor) {
     int8_.push_back(core_.int8_weight({program_.slots[slot].name, tensor}));
     TYTO_ASSERT(int8_.back() != nullptr);
-    weights_.emplace_back(slot, int8_.back()->codes);
+    arguments_.set(slot, int8_.back()->codes);
     for (const Launch& launch : program_.launches)
       if (launch.kernel == Kernel::matmul_q8 && launch.args[1].slot == slot)
-        weights_.emplace_back(launch.args[2].slot, int8_.back()->device_scales);
+        arguments_.set(launch.args[2].slot, int8_.back()->device_scales);
   }
 
   void place_bf16(uint16_t slot, std::span<const TensorView> weights) {
@@ -122,18 +125,16 @@ class CompiledExecutable : public Executable {
     argument.dtype = bound.dtype;
     argument.rows = bound.rows;
     argument.cols = bound.cols;
-    weights_.emplace_back(
+    arguments_.set(
         slot, core_.weight(argument, {{slot, 0, bound.rows, place_of(original_, slot)}}, weights));
   }
 
-  void make_run() {
+  // Layers of the same form are one program, and share its run.
+  void find_run() {
     dispatcher_.use(core_.compiled(*set_));
-    run_ = xrt::run(
-        xrt::ext::kernel(dispatcher_.context().context, fmt::format("main:program_{}", index_)));
-    for (size_t i = 0; i < buffers_.size(); ++i)
-      if (program_.slots[i].kind != SlotKind::weight)
-        run_.set_arg(static_cast<int>(i), buffers_[i]->bo);
-    for (const auto& [slot, bo] : weights_) run_.set_arg(slot, bo);
+    NpuContext& context = dispatcher_.context();
+    const xrt::ext::kernel kernel(context.context, fmt::format("main:program_{}", index_));
+    run_ = &context.runs.try_emplace(index_, kernel).first->second;
     if (core_.settings.guard) guard_products();
   }
 
@@ -176,13 +177,13 @@ class CompiledExecutable : public Executable {
   std::shared_ptr<ProgramSet> set_;  // shared with the set's other executables
   size_t index_ = 0;
   Dispatcher dispatcher_;
-  xrt::run run_;
+  KernelRun* run_ = nullptr;  // the context's; none until it is compiled
+  Arguments arguments_;
   Transfers transfers_;
   ProductGuard guard_;
   const std::vector<TensorView> views_;              // [slots], of weights
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
-  std::vector<std::pair<uint16_t, xrt::bo>> weights_;
-  std::vector<std::shared_ptr<Int8Weight>> int8_;  // shared with other programs over them
+  std::vector<std::shared_ptr<Int8Weight>> int8_;    // shared with other programs over them
   Call call_;
   Cost work_;
 };

@@ -17,14 +17,15 @@ constexpr DType kPackedType = DType::q4_1;
 
 constexpr const char* kWeights = "packed weights";
 
-// One build: its context, its instruction words, and a run with everything bound.
+// One build: its context, its instruction words, and what its run is given.
 struct Window {
   uint32_t positions = 0;
   Dispatcher dispatcher;
   DecodeWords words;
   xrt::bo instructions;
-  xrt::run run;
-  std::shared_ptr<KvSlab> slab = {};  // that the run was given, shared with its Buffers
+  KernelRun& run;  // the context's
+  Arguments arguments = {};
+  std::shared_ptr<KvSlab> slab = {};  // among the arguments, shared with its Buffers
 };
 
 class FusedDecode : public Executable {
@@ -38,6 +39,10 @@ class FusedDecode : public Executable {
         transfers_(program_),
         views_(weights.begin(), weights.end()),
         buffers_(program.slots.size()) {}
+
+  ~FusedDecode() override {
+    for (Window& window : windows_) window.run.release(window.arguments);
+  }
 
   void bind(uint16_t slot, const Buffer& buffer) override {
     const bool is_first = buffers_[slot] == nullptr;
@@ -65,7 +70,7 @@ class FusedDecode : public Executable {
     });
     call_ = call;
     work_ = cost(program_, call);
-    current_->dispatcher.start(current_->run);
+    current_->dispatcher.start(current_->run, current_->arguments);
   }
 
   Completion wait(std::chrono::milliseconds timeout) override {
@@ -107,7 +112,7 @@ class FusedDecode : public Executable {
           DecodeWords::from_builds({image.kernel, image.words, image.length},
                                    {image.kernel, image.reference_words, image.reference_length}),
           {},
-          xrt::run(context->kernel)};
+          context->run()};
       window.instructions = xrt::bo(core_.device, image.words.size() * 4, xrt::bo::flags::cacheable,
                                     context->kernel.group_id(1));
       bind_arguments(window);
@@ -117,21 +122,25 @@ class FusedDecode : public Executable {
 
   void bind_arguments(Window& window) {
     constexpr uint32_t kOpcode = 3;
-    xrt::run& run = window.run;
-    run.set_arg(0, kOpcode);
-    run.set_arg(1, window.instructions);
-    run.set_arg(2, static_cast<uint32_t>(window.instructions.size() / 4));
-    run.set_arg(3, activation(Role::x)->bo);
-    run.set_arg(5, norms_);
-    run.set_arg(6, activation(Role::logits)->bo);
+    window.arguments.set(0, kOpcode);
+    window.arguments.set(1, window.instructions);
+    window.arguments.set(2, static_cast<uint32_t>(window.instructions.size() / 4));
+    give(window, 3, activation(Role::x)->bo);
     for (size_t i = 0; i < weights_.size(); ++i)
-      run.set_arg(static_cast<int>(layout_.weight_buffers[i].argument), weights_[i]);
+      give(window, static_cast<int>(layout_.weight_buffers[i].argument), weights_[i]);
+    give(window, 5, norms_);
+    give(window, 6, activation(Role::logits)->bo);
+  }
+
+  static void give(Window& window, int argument, const xrt::bo& buffer) {
+    window.dispatcher.context().check_group(argument, buffer);
+    window.arguments.set(static_cast<size_t>(argument), buffer);
   }
 
   // Sequences take turns: each has a slab of its own.
   void give_slab(Window& window) {
     if (window.slab == slab_) return;
-    window.run.set_arg(7, slab_->bo);
+    give(window, 7, slab_->bo);
     window.slab = slab_;
   }
 

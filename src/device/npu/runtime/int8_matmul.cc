@@ -31,6 +31,11 @@ class Int8Matmul : public Executable {
     TYTO_ASSERT(weights_ && weights_->extent.padded_k == slot_.k);
   }
 
+  ~Int8Matmul() override {
+    for (KernelRun* run : ring_)
+      for (const Arguments& tile : tiles_) run->release(tile);
+  }
+
   void bind(uint16_t slot, const Buffer& buffer) override {
     buffers_[slot] = std::static_pointer_cast<NpuBuffer>(buffer.handle);
     TYTO_ASSERT(buffers_[slot] != nullptr);
@@ -61,15 +66,14 @@ class Int8Matmul : public Executable {
     for (uint32_t first = 0; first < call_.rows; first += slot_.m_tile) {
       take_rows(first);
       const auto finish = [&](size_t i) {
-        const bool is_last = first + slot_.m_tile >= call_.rows && i + 1 == runs_.size();
-        dispatcher_.finish(runs_[i], timeout, call_, is_last ? cost(program_, call_) : Cost{}, 1);
+        const bool is_last = first + slot_.m_tile >= call_.rows && i + 1 == tiles_.size();
+        dispatcher_.finish(run_of(i), timeout, call_, is_last ? cost(program_, call_) : Cost{}, 1);
       };
-      for (size_t i = 0; i < runs_.size(); ++i) {
-        if (i >= kInFlight) finish(i - kInFlight);
-        dispatcher_.start(runs_[i]);
+      for (size_t i = 0; i < tiles_.size(); ++i) {
+        if (i >= ring_.size()) finish(i - ring_.size());
+        dispatcher_.start(run_of(i), tiles_[i]);
       }
-      for (size_t i = runs_.size() - std::min(kInFlight, runs_.size()); i < runs_.size(); ++i)
-        finish(i);
+      for (size_t i = tiles_.size() - ring_.size(); i < tiles_.size(); ++i) finish(i);
       collect(first);
     }
     dispatcher_.downloading();
@@ -78,14 +82,18 @@ class Int8Matmul : public Executable {
 
  private:
   static constexpr int kFirstArgument = 3;
-  static constexpr size_t kInFlight = 4;  // the driver takes no more of one context
+  // Runs of one image, which all products over its K share: the driver takes no more than four of a
+  // context at a time.
+  static constexpr size_t kInFlight = 4;
+
+  KernelRun& run_of(size_t tile) { return *ring_[tile % ring_.size()]; }
 
   void take_rows(uint32_t first) {
     if (taken_ == first) return;
     const size_t tile_bytes = size_t{slot_.m_tile} * slot_.k;
     guarded(dispatcher_.where(), [&] {
       const xrt::bo rows(activations_->bo, tile_bytes, first / slot_.m_tile * tile_bytes);
-      for (xrt::run& run : runs_) run.set_arg(kFirstArgument, rows);
+      for (Arguments& tile : tiles_) tile.set(kFirstArgument, rows);
     });
     taken_ = first;
   }
@@ -94,22 +102,24 @@ class Int8Matmul : public Executable {
     activations_ = core_.activation_codes(slot_.k, most_.padded_m);
     sums_ = core_.scratch(size_t{slot_.m_tile} * most_.padded_n * 4, 1);
     activation_scales_.resize(most_.tokens);
-    const NpuImage& image = dispatcher_.context().image;
-    instructions_ = xrt::bo(core_.device, image.words.size() * 4, xrt::bo::flags::cacheable,
-                            dispatcher_.context().kernel.group_id(1));
-    std::copy(image.words.begin(), image.words.end(), instructions_.map<uint32_t*>());
-    instructions_.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+    NpuContext& context = dispatcher_.context();
+    const xrt::bo instructions = core_.instructions(context);
+    context.check_group(kFirstArgument, activations_->bo);
+    context.check_group(kFirstArgument + 1, weights_->codes);
+    context.check_group(kFirstArgument + 2, sums_);
+    tiles_.resize(most_.padded_n / slot_.n_tile);
     const size_t weight_tile = size_t{slot_.n_tile} * slot_.k;
-    for (size_t tile = 0; tile < most_.padded_n / slot_.n_tile; ++tile) {
-      xrt::run run(dispatcher_.context().kernel);
+    for (size_t i = 0; i < tiles_.size(); ++i) {
       constexpr uint32_t kOpcode = 3;
-      run.set_arg(0, kOpcode);
-      run.set_arg(1, instructions_);
-      run.set_arg(2, static_cast<uint32_t>(image.words.size()));
-      run.set_arg(kFirstArgument + 1, xrt::bo(weights_->codes, weight_tile, tile * weight_tile));
-      run.set_arg(kFirstArgument + 2, xrt::bo(sums_, sum_tile_bytes(), tile * sum_tile_bytes()));
-      runs_.push_back(std::move(run));
+      Arguments& tile = tiles_[i];
+      tile.set(0, kOpcode);
+      tile.set(1, instructions);
+      tile.set(2, static_cast<uint32_t>(context.image.words.size()));
+      tile.set(kFirstArgument + 1, xrt::bo(weights_->codes, weight_tile, i * weight_tile));
+      tile.set(kFirstArgument + 2, xrt::bo(sums_, sum_tile_bytes(), i * sum_tile_bytes()));
     }
+    for (size_t i = 0; i < std::min(kInFlight, tiles_.size()); ++i)
+      ring_.push_back(&context.run(i));
   }
 
   size_t sum_tile_bytes() const { return size_t{slot_.m_tile} * slot_.n_tile * 4; }
@@ -117,14 +127,14 @@ class Int8Matmul : public Executable {
   void collect(uint32_t first) {
     const uint32_t tokens = std::min<uint32_t>(slot_.m_tile, call_.rows - first);
     guarded(dispatcher_.where(), [&] {
-      for (size_t tile = 0; tile < runs_.size(); ++tile)
+      for (size_t tile = 0; tile < tiles_.size(); ++tile)
         sums_.sync(XCL_BO_SYNC_BO_FROM_DEVICE, size_t{tokens} * slot_.n_tile * 4,
                    tile * sum_tile_bytes());
     });
-    downloaded_bytes_ += runs_.size() * size_t{tokens} * slot_.n_tile * 4;
+    downloaded_bytes_ += tiles_.size() * size_t{tokens} * slot_.n_tile * 4;
     auto* y = reinterpret_cast<float*>(buffers_[launch_.args[2].slot]->host);
     const auto* sums = sums_.map<const int32_t*>();
-    for (size_t tile = 0; tile < runs_.size(); ++tile) {
+    for (size_t tile = 0; tile < tiles_.size(); ++tile) {
       // Integers hold no sign of having gone wrong, as a NaN is among floats.
       check_rows(first, core_.settings.guard ? tokens : 1, tile,
                  sums + tile * sum_tile_bytes() / 4);
@@ -167,10 +177,11 @@ class Int8Matmul : public Executable {
   size_t bound_ = 0;
   std::shared_ptr<Int8Weight> weights_;           // shared with the executable of other call sizes
   std::shared_ptr<ActivationCodes> activations_;  // shared by all over the same K
-  xrt::bo sums_, instructions_;
+  xrt::bo sums_;
   std::vector<float> activation_scales_;
-  std::vector<xrt::run> runs_;   // one per tile of outputs
-  uint32_t taken_ = UINT32_MAX;  // token whose tile they multiply
+  std::vector<Arguments> tiles_;  // of outputs
+  std::vector<KernelRun*> ring_;  // the context's
+  uint32_t taken_ = UINT32_MAX;   // token whose tile they multiply
   Call call_;
   uint64_t downloaded_bytes_ = 0;
 };

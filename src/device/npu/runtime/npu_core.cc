@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "cost/modelled_launches.h"
@@ -28,26 +27,14 @@ std::string_view name(ert_cmd_state state) {
   }
 }
 
+// Of an xclbin the heap holds the design and the instruction words, which every dispatch reads.
+ImageBytes run_bytes(const std::string& key, const NpuImage& image) {
+  if (image.run_bytes > 0) return {key, image.run_bytes, false};
+  return {key, image.bytes.size() + image.words.size() * sizeof(uint32_t), true};
+}
+
 DeviceCounters& counters(NpuCore& core) {
   return core.env.trace.device(core.name(), core.kernels.info.is_virtual);
-}
-
-// What a wait or a look at the state has told XRT, too.
-bool has_ended(const xrt::run& run) {
-  const ert_cmd_state state = run.state();
-  return state >= ERT_CMD_STATE_COMPLETED && state != ERT_CMD_STATE_SUBMITTED;
-}
-
-// Runs that the device has not given back, and with them what they hold.
-struct LostRuns {
-  std::mutex mutex;
-  std::vector<xrt::run> runs;
-};
-
-// Never destroyed itself: the process may end before they do.
-LostRuns& lost_runs() {
-  static auto* const lost = new LostRuns;
-  return *lost;
 }
 
 // What tells two forms of a weight apart, beside the layout: the tensors, and where they begin.
@@ -58,26 +45,6 @@ uint64_t place_key(const AirPart& part) {
 }
 
 }  // namespace
-
-// XRT ends the process when a run is destroyed before its end was seen (2.23 and later), which is
-// so for one that a wait gave up, and for those behind one that failed. The driver's hang detection
-// ends them after two seconds; what it does not end is never destroyed.
-NpuContext::~NpuContext() {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + std::chrono::milliseconds(2500);
-  LostRuns& lost = lost_runs();
-  const std::lock_guard lock(lost.mutex);
-  std::erase_if(lost.runs, has_ended);
-  for (xrt::run& run : in_flight) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    try {
-      run.wait(std::max(left, std::chrono::milliseconds(1)));  // XRT takes 0 for "for ever"
-    } catch (const std::exception&) {                          // said when it was waited for
-    }
-    if (!has_ended(run)) lost.runs.push_back(std::move(run));
-  }
-}
 
 void Expansion::refresh(uint32_t tokens) {
   if (version == source->version) return;
@@ -132,6 +99,7 @@ std::shared_ptr<NpuContext> NpuCore::open_image(const std::string& key, NpuImage
   // successor.
   contexts_.erase(key);
   std::erase_if(contexts_, [](const auto& entry) { return entry.second.use_count() == 1; });
+  check_heap_for(key, image);
   auto context = std::make_shared<NpuContext>();
   context->image = std::move(image);
   guarded(name() + ": " + key, [&] {
@@ -154,6 +122,36 @@ std::shared_ptr<NpuContext> NpuCore::open_image(const std::string& key, NpuImage
   env.trace.loaded(
       {name(), key, std::string(to_string(context->image.form)), to_hex(context->image.hash)});
   return context;
+}
+
+xrt::bo NpuCore::instructions(NpuContext& context) {
+  if (context.instructions) return context.instructions;
+  const std::vector<uint32_t>& words = context.image.words;
+  xrt::bo made(device, words.size() * sizeof(uint32_t), xrt::bo::flags::cacheable,
+               static_cast<xrt::memory_group>(context.kernel.group_id(1)));
+  std::copy(words.begin(), words.end(), made.map<uint32_t*>());
+  made.sync(XCL_BO_SYNC_BO_TO_DEVICE);
+  return context.instructions = made;
+}
+
+void NpuCore::check_heap_for(const std::string& key, const NpuImage& image) const {
+  std::vector<ImageBytes> images;
+  for (const auto& [known, context] : contexts_) images.push_back(run_bytes(known, context->image));
+  images.push_back(run_bytes(key, image));
+  check_heap(npu_heap(images), kernels.heap_limit, name());
+}
+
+// A group is a number with flags in its upper half, which XRT does not compare either.
+void NpuContext::check_group(int argument, const xrt::bo& buffer) const {
+  constexpr uint32_t kBank = 0xffff;
+  const auto wanted = static_cast<uint32_t>(kernel.group_id(argument)) & kBank;
+  const uint32_t found = buffer.get_memory_group() & kBank;
+  if (wanted == found) return;
+  throw Error(ErrorCode::device, image.kernel,
+              fmt::format("argument {} is connected to memory group {}, its buffer lies in group "
+                          "{}: XRT would work on a copy",
+                          argument, wanted, found),
+              "build the image with its arguments in the group of the host's memory");
 }
 
 // The pages of the model's file that hold the rows, without a copy. XRT wants whole pages; a window
@@ -379,18 +377,17 @@ void Dispatcher::uploaded(uint64_t bytes) {
   done_.uploaded_ns = done_.submitted_ns = now_ns();
 }
 
-void Dispatcher::start(xrt::run& run) {
+void Dispatcher::start(KernelRun& run, const Arguments& arguments) {
   if (context_->failed)
     throw Error(ErrorCode::device, where_, "was used again after a failed dispatch");
   if (in_flight_ == 0) begin_of_next();
   const uint64_t before = now_ns();
   try {
-    guarded(where_, [&] { run.start(); });
+    guarded(where_, [&] { run.start(arguments); });
   } catch (...) {
     context_->failed = true;
     throw;
   }
-  context_->in_flight.push_back(run);
   ++in_flight_;
   const uint64_t after = now_ns();
   done_.submitting_ns += after - before;
@@ -402,7 +399,7 @@ void Dispatcher::begin_of_next() {
   modelled_before_ = core_.kernels.modelled_ns ? core_.kernels.modelled_ns() : 0;
 }
 
-void Dispatcher::finish(xrt::run& run, std::chrono::milliseconds timeout, const Call& call,
+void Dispatcher::finish(KernelRun& run, std::chrono::milliseconds timeout, const Call& call,
                         const Cost& work, uint64_t launches) {
   // XRT takes 0 for "for ever".
   const auto bounded = std::max(timeout, std::chrono::milliseconds(1));
@@ -411,8 +408,6 @@ void Dispatcher::finish(xrt::run& run, std::chrono::milliseconds timeout, const 
   const uint64_t waiting_since = now_ns();
   const ert_cmd_state state = guarded(where_, [&] { return run.wait(bounded); });
   done_.waited_ns += now_ns() - waiting_since;
-  if (state != ERT_CMD_STATE_TIMEOUT || has_ended(run))
-    context_->in_flight.erase(context_->in_flight.begin());
   if (state != ERT_CMD_STATE_COMPLETED)
     throw Error(ErrorCode::device, where_,
                 fmt::format("the dispatch {} (state {})", name(state), static_cast<int>(state)),

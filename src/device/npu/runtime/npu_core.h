@@ -24,6 +24,7 @@
 #include "base/error.h"
 #include "device/npu/formats/air_binding.h"
 #include "device/npu/npu_device.h"
+#include "device/npu/runtime/kernel_run.h"
 #include "program/kernels.h"
 #include "program/launch_names.h"
 
@@ -31,7 +32,7 @@ namespace tyto::TYTO_XRT_PROVIDER {
 
 // Whatever XRT throws leaves as our Error: where it happened, and XRT's own words.
 template <typename Function>
-auto guarded(const std::string& where, const Function& function) {
+decltype(auto) guarded(const std::string& where, const Function& function) {
   try {
     return function();
   } catch (const Error&) {
@@ -46,16 +47,19 @@ constexpr const char* kLayoutPhase = "weights laid out for the NPU";
 
 // A context holds one image: two ELFs that MLIR-AIR built cannot share one, both being "main".
 struct NpuContext {
-  NpuContext() = default;
-  ~NpuContext();
-  NpuContext(const NpuContext&) = delete;
-  NpuContext& operator=(const NpuContext&) = delete;
-
   NpuImage image;
   xrt::hw_context context;
   xrt::kernel kernel;
-  bool failed = false;  // a dispatch did not complete: the next load makes a new context
-  std::vector<xrt::run> in_flight;  // not seen to end yet, in the order they were started in
+  bool failed = false;  // a dispatch did not complete: the next load makes another
+  // By instance where the image has several, else by place among those in flight together.
+  std::map<size_t, KernelRun> runs;
+  xrt::bo instructions;  // of an xclbin whose words are the same for every call
+
+  // Made when it is first asked for; the executables of all layers share it.
+  KernelRun& run(size_t place = 0) { return runs.try_emplace(place, kernel).first->second; }
+  // XRT works on a copy of a buffer that lies in another memory group than the argument of an
+  // xclbin is connected to, and says so in its log alone. Here it is an Error.
+  void check_group(int argument, const xrt::bo& buffer) const;
 };
 
 // Bytes that count as pinned while their owner lives.
@@ -135,7 +139,11 @@ class NpuCore {
   xrt::bo allocate(size_t bytes, const std::string& what);
 
   std::shared_ptr<NpuContext> open(std::string_view program, uint32_t window);
+  // Throws a device Error where the heap has no room for its run.
   std::shared_ptr<NpuContext> open_image(const std::string& key, NpuImage image);
+
+  // The words of an xclbin that takes them as they are, in the device's heap once for all.
+  xrt::bo instructions(NpuContext& context);
 
   // Weights in the layout of an argument, uploaded once whoever asks. `weights` by slot.
   xrt::bo weight(const AirArgument& argument, const std::vector<AirPart>& parts,
@@ -179,6 +187,7 @@ class NpuCore {
 
  private:
   void count_pinned(uint64_t bytes);
+  void check_heap_for(const std::string& key, const NpuImage& image) const;
   bool place_codes(const WeightSource& source, Int8Weight& made);
   void add_up_tiles(Int8Weight& made);
   xrt::bo mapped(const TensorView& tensor, uint64_t first_row, uint64_t rows);
@@ -234,8 +243,8 @@ class Dispatcher {
   // A call: begin, bytes moved, as many runs as it takes, bytes moved back.
   void begin();
   void uploaded(uint64_t bytes);
-  void start(xrt::run& run);
-  void finish(xrt::run& run, std::chrono::milliseconds timeout, const Call& call, const Cost& work,
+  void start(KernelRun& run, const Arguments& arguments);
+  void finish(KernelRun& run, std::chrono::milliseconds timeout, const Call& call, const Cost& work,
               uint64_t launches);
   void downloading();  // the device is done
   void checked(uint64_t row_sums) { done_.row_sums += row_sums; }

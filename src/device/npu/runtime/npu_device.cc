@@ -53,8 +53,7 @@ class NpuDevice : public Device {
     if (core_.settings.weights == NpuWeights::int8) return why_not_int8(program, launch);
     const Fusion fusion = core_.env.fusion;
     const bool is_one_row = call_rows(program, launch) == 1;
-    if (is_one_row && fusion == Fusion::token && has_attention(program))
-      return why_not_token();
+    if (is_one_row && fusion == Fusion::token && has_attention(program)) return why_not_token();
     if (is_one_row && fusion == Fusion::op) return why_not_op(launch);
     return why_not_block(program, launch);
   }

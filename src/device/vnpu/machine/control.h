@@ -108,6 +108,7 @@ struct Counters {
   uint64_t wakes = 0;             // runs that found the device asleep
 
   uint32_t live_contexts = 0;
+  uint32_t live_runs = 0;
   uint32_t live_buffers = 0;  // sub-buffers not counted
   uint64_t pinned_bytes = 0;
   uint64_t heap_used_bytes = 0;

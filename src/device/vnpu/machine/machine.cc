@@ -55,6 +55,7 @@ void Machine::reset(const Hardware& hardware) {
   last_active_ns_ = now_ns();
   Counters fresh;
   fresh.live_contexts = counters_.live_contexts;
+  fresh.live_runs = counters_.live_runs;
   fresh.live_buffers = counters_.live_buffers;
   fresh.pinned_bytes = counters_.pinned_bytes;
   fresh.heap_used_bytes = counters_.heap_used_bytes;
@@ -186,6 +187,11 @@ void Machine::close(Context& context) {
   Lock lock(mutex_);
   std::erase(live_, &context);
   counters_.live_contexts = static_cast<uint32_t>(live_.size());
+}
+
+void Machine::count_run(int change) {
+  Lock lock(mutex_);
+  counters_.live_runs = static_cast<uint32_t>(static_cast<int>(counters_.live_runs) + change);
 }
 
 void Machine::count_sync(bool to_device, uint64_t bytes) {

@@ -80,6 +80,7 @@ class Machine {
   void open(Context& context, std::shared_ptr<LoadedImage> image);
   void close(Context& context);
 
+  void count_run(int change);  // that was made or destroyed
   void count_sync(bool to_device, uint64_t bytes);
 
   // Waits while the context has all the runs in flight that it may have.

@@ -146,6 +146,9 @@ size_t bo::size() const {
 uint64_t bo::address() const {
   return impl(handle_).address;
 }
+memory_group bo::get_memory_group() const {
+  return impl(handle_).group;
+}
 
 void bo::sync(xclBOSyncDirection direction) {
   sync(direction, size(), 0);

@@ -87,6 +87,7 @@ run_impl::run_impl(std::shared_ptr<kernel_impl> of) : kernel(std::move(of)) {
   job->image = kernel->image;
   job->instance = kernel->instance;
   job->context = &kernel->context->context;
+  Machine::get().count_run(1);
 }
 
 run_impl::~run_impl() {
@@ -95,6 +96,7 @@ run_impl::~run_impl() {
   else
     Machine::get().abort(*job);
   if (heap_bytes > 0) Machine::get().return_heap(heap_bytes);
+  Machine::get().count_run(-1);
 }
 
 bool run_impl::is_in_progress() const {

@@ -38,11 +38,13 @@ class bo {
   }
   size_t size() const;
   uint64_t address() const;
+  memory_group get_memory_group() const;
   void sync(xclBOSyncDirection direction);
   void sync(xclBOSyncDirection direction, size_t bytes, size_t offset);
 
   const std::shared_ptr<bo_impl>& get_handle() const { return handle_; }
   explicit operator bool() const { return handle_ != nullptr; }
+  bool operator==(const bo& other) const { return handle_ == other.handle_; }
 
  protected:
   explicit bo(std::shared_ptr<bo_impl> handle) : handle_(std::move(handle)) {}
