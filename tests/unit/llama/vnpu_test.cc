@@ -409,6 +409,52 @@ TEST_F(Vnpu, AfterAnErrorThatWasNotRecoveredTheNextRunWorks) {
 
 // The device's memory runs out while it is made anew: an error, and another one as long as it
 // lasts.
+// Kernels of a prompt compute all their rows. Those that a call does not use are zero on the
+// device, whatever a longer prompt, another image or a fault has left there.
+TEST_F(Vnpu, RowsThatAPromptDoesNotUseAreZero) {
+  const std::vector<Token> other = {9, 8, 7, 6, 5}, later = {4, 3};
+  std::vector<Token> longer;
+  for (Token token = 0; token < 40; ++token) longer.push_back(token);
+  const auto logits_of = [](OneSequence& run, std::span<const Token> tokens) {
+    const auto logits = run.run(tokens);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  const auto fresh = pipeline(block_);
+  const std::vector<float> want = logits_of(*fresh, other);
+  const std::vector<float> want_later = logits_of(*fresh, later);
+  devices_.clear();
+
+  size_t looked_at = 0, not_zero = 0;
+  PipelineOptions options;
+  options.forward.observer = [&](const DispatchView& view) {
+    if (!view.device.info().is_virtual) return;
+    const std::vector<Slot>& slots = view.pieces[view.index].program.slots;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const Slot& slot = slots[i];
+      if (slot.kind != SlotKind::input || slot.rows <= view.call.rows) continue;
+      const Buffer& buffer = view.buffers[i];
+      const size_t used = view.call.rows * row_bytes(slot.dtype, slot.cols);
+      view.device.sync(buffer, Sync::from_device, used, slot.bytes() - used);
+      const std::span<std::byte> padding = buffer.bytes().subspan(used, slot.bytes() - used);
+      looked_at += padding.size();
+      not_zero += static_cast<size_t>(std::count_if(
+          padding.begin(), padding.end(), [](std::byte byte) { return byte != std::byte{0}; }));
+    }
+  };
+  const auto used = pipeline(block_, options);
+  for (const char* fault : {"", "corrupt@5"}) {
+    used->rewind(0);
+    if (*fault != 0) vxrt::inject(vxrt::parse_fault(fault));
+    used->run(longer);
+    used->rewind(0);
+    EXPECT_EQ(logits_of(*used, other), want) << fault;
+    EXPECT_EQ(logits_of(*used, later), want_later) << fault;
+  }
+  EXPECT_EQ(used->recoveries().size(), 1u);
+  EXPECT_GT(looked_at, 0u);
+  EXPECT_EQ(not_zero, 0u) << "of " << looked_at << " bytes";
+}
+
 TEST_F(Vnpu, ADeviceThatCannotBeMadeAnewIsTriedAgainNextTime) {
   const auto blocks = pipeline(block_);
   const std::vector<Token> want = greedy(*blocks, prompt_, 3);

@@ -36,7 +36,8 @@ class AirExecutable : public Executable {
   void submit(const Call& call) override {
     rows_ = call.rows;
     dispatcher_.begin();
-    dispatcher_.uploaded(guarded(dispatcher_.where(), [&] { return transfers_.upload(rows_); }));
+    dispatcher_.uploaded(
+        guarded(dispatcher_.where(), [&] { return transfers_.upload_padded(rows_); }));
     guarded(dispatcher_.where(), [&] {
       for (const auto& table : tables_) table->refresh(rows_);
     });

@@ -294,7 +294,9 @@ std::shared_ptr<Int8Weight> NpuCore::int8_weight(const WeightSource& source) {
 void NpuBuffer::sync(Sync direction, size_t first, size_t bytes) {
   bo.sync(direction == Sync::to_device ? XCL_BO_SYNC_BO_TO_DEVICE : XCL_BO_SYNC_BO_FROM_DEVICE,
           bytes, offset + first);
-  if (direction == Sync::to_device) ++version;
+  if (direction != Sync::to_device) return;
+  ++version;
+  written = std::max(written, first + bytes);
 }
 
 size_t bound_slots(const Program& program) {
@@ -305,9 +307,31 @@ size_t bound_slots(const Program& program) {
 
 void Transfers::bind(uint16_t slot, const std::shared_ptr<NpuBuffer>& buffer) {
   const Slot& bound = program_.slots[slot];
-  const Part part{buffer, row_bytes(bound.dtype, bound.cols)};
+  const Part part{buffer, row_bytes(bound.dtype, bound.cols), bound.bytes()};
   if (bound.kind == SlotKind::input || bound.kind == SlotKind::inout) uploads_.push_back(part);
   if (bound.kind == SlotKind::output || bound.kind == SlotKind::inout) downloads_.push_back(part);
+  const auto writes = [&](const Launch& launch) {
+    return std::any_of(launch.args.begin(), launch.args.end(),
+                       [&](const Arg& arg) { return arg.writes && arg.slot == slot; });
+  };
+  if (std::any_of(program_.launches.begin(), program_.launches.end(), writes))
+    results_.push_back(part);
+}
+
+uint64_t Transfers::upload_padded(uint32_t rows) {
+  uint64_t bytes = 0;
+  for (const Part& part : uploads_) {
+    NpuBuffer& buffer = *part.buffer;
+    const uint64_t used = rows * part.row_bytes;
+    const uint64_t moved = std::max<uint64_t>(used, std::min<uint64_t>(buffer.written, part.bytes));
+    std::memset(buffer.host + used, 0, moved - used);
+    buffer.sync(Sync::to_device, 0, moved);
+    if (buffer.written == moved) buffer.written = used;
+    bytes += moved;
+  }
+  for (const Part& part : results_)
+    part.buffer->written = std::max<size_t>(part.buffer->written, part.bytes);
+  return bytes;
 }
 
 uint64_t Transfers::move(const std::vector<Part>& parts, Sync direction, uint32_t rows) {

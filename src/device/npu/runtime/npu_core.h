@@ -102,7 +102,8 @@ struct NpuBuffer {
   xrt::bo bo;
   size_t offset = 0;  // of the slot's first byte in `bo`
   std::byte* host = nullptr;
-  uint64_t version = 0;                    // counts uploads
+  uint64_t version = 0;  // counts uploads
+  size_t written = 0;    // bytes from the front that may be other than zero on the device
   std::shared_ptr<KvSlab> slab = nullptr;  // of a cache that lies in one, shared by all that do
   PinnedBytes pinned;
 
@@ -213,17 +214,22 @@ class Transfers {
   explicit Transfers(const Program& program) : program_(program) {}
   void bind(uint16_t slot, const std::shared_ptr<NpuBuffer>& buffer);
   uint64_t upload(uint32_t rows) { return move(uploads_, Sync::to_device, rows); }  // bytes
+  // For kernels that compute all the rows they were compiled for: those behind `rows` are zero. Not
+  // what an earlier call left in them, which may be NaN, and a masked NaN times 0 is one still.
+  uint64_t upload_padded(uint32_t rows);
   uint64_t download(uint32_t rows) { return move(downloads_, Sync::from_device, rows); }
 
  private:
   struct Part {
     std::shared_ptr<NpuBuffer> buffer;  // shared with the Buffer it was bound from
     uint64_t row_bytes;
+    uint64_t bytes;  // of all rows
   };
   static uint64_t move(const std::vector<Part>& parts, Sync direction, uint32_t rows);
 
   const Program& program_;
   std::vector<Part> uploads_, downloads_;
+  std::vector<Part> results_;  // that launches of the program write
 };
 
 // The dispatches of one program, with the counting and the errors that go with them. Several may be
