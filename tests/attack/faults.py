@@ -64,7 +64,9 @@ def prepare(stock):
 
 
 def device_flags(form):
-    return ["--device", "vnpu", "--prompt-rows", "64", "--fusion", form[0], "--weights", form[1]] if form else []
+    if not form:
+        return []
+    return ["--device", "vnpu", "--vnpu-hostile", "on", "--prompt-rows", "64", "--fusion", form[0], "--weights", form[1]]
 
 
 PLAIN = {}  # made when first asked for, in each worker

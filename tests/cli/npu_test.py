@@ -2,7 +2,7 @@
 """tyto run and compile on the virtual NPU."""
 import subprocess
 
-from harness import OWLET, TYTO, CliTest, main, tyto
+from harness import OWLET, TYTO, CliTest, main, on_hostile_npu, tyto
 
 
 class Npu(CliTest):
@@ -76,7 +76,7 @@ class Npu(CliTest):
         self.check_error(self.run_vnpu(environment=environment), 1, "truncated")
 
     def test_every_process_has_a_virtual_npu_of_its_own(self):
-        first = subprocess.Popen([TYTO, "chat", "-m", OWLET, *self.VNPU, "-n", "4", "--temp", "0"], stdin=subprocess.PIPE,
+        first = subprocess.Popen([TYTO, "chat", "-m", OWLET, *on_hostile_npu(self.VNPU), "-n", "4", "--temp", "0"], stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             first.stdin.write(b"Hello\n")

@@ -3,7 +3,7 @@ import re
 import subprocess
 import threading
 
-from harness import OWLET, TYTO
+from harness import OWLET, TYTO, on_hostile_npu
 
 LONGEST_START_SECONDS = 120
 
@@ -14,7 +14,7 @@ class Serving:
     def __init__(self, *flags, models=(f"owlet={OWLET}",)):
         self.log, self.url, self.is_ready = [], None, threading.Event()
         named = [word for model in models for word in ("-m", model)]
-        self.process = subprocess.Popen([TYTO, "serve", *named, "--port", "0", "--config", "none", *flags],
+        self.process = subprocess.Popen([TYTO, "serve", *named, "--port", "0", "--config", "none", *on_hostile_npu(flags)],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.reader = threading.Thread(target=self.read_log, daemon=True)
         self.reader.start()
