@@ -2,7 +2,7 @@
 """tyto doctor."""
 import json
 
-from harness import CliTest, main, tyto, write_tree
+from harness import OWLET, CliTest, main, tyto, write_tree
 
 
 class Doctor(CliTest):
@@ -31,9 +31,18 @@ class Doctor(CliTest):
         for name in ("cpu", "vnpu", "model"):
             self.assertEqual(checks[name]["state"], "ok", checks[name])
         self.assertIn("modelled", checks["vnpu speed"]["detail"])
+        self.assertIn("rmsnorm and matmul", checks["vnpu"]["detail"])
         for check in report["checks"]:
             self.assertEqual(check["fix"] is not None, check["state"] in ("warn", "fail"), check)
         self.assertEqual(json.loads(tyto("validate", "--json").stdout)["schema"], "tyto-doctor/1")
+
+    def test_images_in_the_store_are_what_an_npu_is_tried_with(self):
+        environment = {"XDG_CACHE_HOME": str(self.work / "compiled")}
+        made = tyto("compile", "-m", OWLET, "--prompt-rows", "64", environment=environment)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        check = self.check_of(tyto("doctor", "--json", environment=environment), "vnpu")
+        self.assertEqual(check["state"], "ok", check)
+        self.assertRegex(check["detail"], r"computes right: owlet\S*/lm_head_gemv off by")
 
     def test_a_recorded_machine(self):
         result = self.doctor(self.machine("unloaded"))

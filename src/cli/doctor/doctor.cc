@@ -11,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/help.h"
 #include "cli/terminal.h"
+#include "device/npu/npu_entry.h"
 
 namespace tyto {
 namespace {
@@ -48,7 +49,10 @@ SystemFacts look(const DoctorFlags& flags) {
   }
   if (!this_machine && flags.model.model.empty()) return facts;
   facts.model = look_at_model(flags.model);
-  if (this_machine) facts.devices = probe_devices();
+  if (this_machine) {
+    facts.build_has_xrt = built_with_xrt();
+    facts.devices = probe_devices();
+  }
   return facts;
 }
 
@@ -130,8 +134,8 @@ void define_doctor(CommandLine& command) {
   command.add({
       {"--json", &flags.json, "the same as JSON"},
       {"--root", &flags.root, "DIR",
-       "read /proc, /sys, /dev, /lib and /usr below this folder: a recorded machine; nothing is "
-       "tried out then",
+       "read /proc, /sys, /dev, /etc, /lib, /opt and /usr below this folder: a recorded machine; "
+       "nothing is tried out then",
        Rules{.is_folder = true}},
   });
   command.alias = "validate";

@@ -6,16 +6,11 @@
 #include <array>
 #include <iterator>
 
+#include "base/joined.h"
 #include "cli/terminal.h"
 
 namespace tyto {
 namespace {
-
-std::string joined(const std::vector<std::string>& parts, const char* between = ", ") {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : between) + part;
-  return text;
-}
 
 bool has(const std::vector<std::string>& list, std::string_view wanted) {
   return std::find(list.begin(), list.end(), wanted) != list.end();
@@ -124,13 +119,15 @@ Check model(const SystemFacts& facts) {
 Check dispatch(const DeviceProbe& probe) {
   if (!probe.open_error.empty())
     return {probe.name, CheckState::skipped, "not usable: " + probe.open_error, ""};
+  if (!probe.untried.empty())
+    return {probe.name, CheckState::skipped, "opens, and was not tried out: " + probe.untried, ""};
   if (!probe.dispatch_error.empty())
     return {probe.name, CheckState::fail, probe.dispatch_error,
             "run with --device cpu until this is repaired"};
   const bool right = probe.worst_error <= probe.allowed_error;
-  const std::string detail = fmt::format(
-      "computes {}: rmsnorm and matmul off by {:.1g}, {:.1g} allowed; {}",
-      right ? "right" : "WRONG", probe.worst_error, probe.allowed_error, probe.description);
+  const std::string detail =
+      fmt::format("computes {}: {} off by {:.1g}, {:.1g} allowed; {}", right ? "right" : "WRONG",
+                  probe.computed, probe.worst_error, probe.allowed_error, probe.description);
   if (right) return {probe.name, CheckState::ok, detail, ""};
   return {probe.name, CheckState::fail, detail,
           fmt::format("do not use --device {}; update its driver and firmware, then try again",

@@ -36,10 +36,10 @@ const Check* first_to_repair(const std::vector<Check>& checks);  // null: nothin
 std::vector<Check> examine_npu(const SystemFacts& facts);
 
 enum class NpuGeneration : uint8_t { xdna1, xdna2, unknown };
-NpuGeneration generation_of(const NpuFacts& npu);
-std::string product_of(const NpuFacts& npu);  // "Strix Point (XDNA2)"
+NpuGeneration generation_of(const PciNpu& npu);
+std::string product_of(const PciNpu& npu);  // "Strix Point (XDNA2)"
 
 // The NPU that Tyto could use, or null.
-const NpuFacts* usable_npu(const SystemFacts& facts);
+const PciNpu* usable_npu(const SystemFacts& facts);
 
 }  // namespace tyto

@@ -1,12 +1,13 @@
 #include "cli/doctor/doctor_facts.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <sstream>
 
 #include "base/file.h"
+#include "base/system_library.h"
 #include "cli/doctor/doctor_nodes.h"
+#include "cli/doctor/doctor_services.h"
 #include "trace/power.h"
 #include "trace/power_sysfs.h"
 
@@ -17,11 +18,6 @@ namespace fs = std::filesystem;
 
 std::string text_of(const fs::path& path) {
   return read_system_text(path).text;
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
 }
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -88,57 +84,6 @@ MemoryFacts read_memory(const fs::path& root) {
   return memory;
 }
 
-// amdxdna is the driver in the kernel since 6.14 and the newer one outside it; amdxdna_legacy the
-// older one outside it.
-constexpr std::array<const char*, 2> kModules = {"amdxdna", "amdxdna_legacy"};
-
-KernelFacts read_kernel(const fs::path& root) {
-  KernelFacts kernel;
-  kernel.release = text_of(root / "proc/sys/kernel/osrelease");
-  for (const char* module : kModules) {
-    if (!kernel.module.empty() || !is_there(root / "sys/module" / module)) continue;
-    kernel.module = module;
-    kernel.module_version = text_of(root / "sys/module" / module / "version");
-  }
-  const fs::path modules = root / "lib/modules" / kernel.release;
-  for (const char* folder :
-       {"kernel/drivers/accel/amdxdna", "updates/dkms", "extra", "updates", "misc"})
-    for (const std::string& name : names_in(modules / folder))
-      kernel.module_installed |= name.starts_with("amdxdna");
-  constexpr size_t kIndexLimit = 16 << 20;
-  for (const char* index : {"modules.builtin", "modules.dep"})
-    kernel.module_installed |=
-        read_system_text(modules / index, kIndexLimit).text.find("/amdxdna") != std::string::npos;
-  return kernel;
-}
-
-std::vector<NpuFacts> read_npus(const fs::path& root) {
-  constexpr uint64_t kAmd = 0x1022;
-  constexpr uint64_t kSignalProcessing = 0x1180;  // class code of the NPUs
-  const fs::path devices = root / "sys/bus/pci/devices";
-  std::vector<NpuFacts> npus;
-  for (const std::string& address : names_in(devices)) {
-    const fs::path folder = devices / address;
-    if (number_of(text_of(folder / "vendor"), 16) != kAmd) continue;
-    const auto id = static_cast<uint16_t>(number_of(text_of(folder / "device"), 16));
-    const bool is_npu_class = number_of(text_of(folder / "class"), 16) >> 8 == kSignalProcessing;
-    const bool known = id == 0x1502 || id == 0x17f0;
-    const bool newer = is_npu_class && ((id & 0xfff0) == 0x17f0 || (id & 0xfff0) == 0x1b00);
-    if (!known && !newer) continue;
-    NpuFacts npu;
-    npu.address = address;
-    npu.device = id;
-    npu.revision = static_cast<uint8_t>(number_of(text_of(folder / "revision"), 16));
-    std::error_code error;
-    const fs::path driver = fs::read_symlink(folder / "driver", error);
-    if (!error) npu.driver = driver.filename().string();
-    npu.name = text_of(folder / "vbnv");
-    npu.firmware_version = text_of(folder / "fw_version");
-    npus.push_back(npu);
-  }
-  return npus;
-}
-
 // Files may be packed (.xz, .zst) and carry a version after the name.
 std::vector<std::string> read_firmware(const fs::path& root) {
   std::vector<std::string> files;
@@ -153,35 +98,11 @@ std::vector<std::string> read_firmware(const fs::path& root) {
   return files;
 }
 
-// The first folder that has the file, as a path of the machine, without `root`.
-std::string find_library(const fs::path& root, const std::vector<std::string>& folders,
-                         const std::string& name) {
-  for (const std::string& folder : folders)
-    if (is_there(root / folder.substr(1) / name)) return folder + "/" + name;
-  return "";
-}
-
-const std::vector<std::string>& library_folders() {
-  static const std::vector<std::string> folders = {
-      "/opt/xilinx/xrt/lib",  "/opt/xilinx/xrt/lib64",
-      "/usr/local/lib",       "/usr/lib/x86_64-linux-gnu",
-      "/usr/lib64",           "/usr/lib",
-      "/lib/x86_64-linux-gnu"};
-  return folders;
-}
-
-XrtFacts read_xrt(const fs::path& root) {
-  constexpr std::string_view kLibrary = "libxrt_coreutil.so.2";
-  XrtFacts xrt;
-  xrt.searched = library_folders();
-  xrt.library = find_library(root, xrt.searched, std::string(kLibrary));
-  if (xrt.library.empty()) return xrt;
-  const fs::path folder = fs::path(xrt.library).parent_path();
-  for (const std::string& name : names_in(root / folder.relative_path()))
-    if (name.starts_with(std::string(kLibrary) + "."))
-      xrt.version = name.substr(kLibrary.size() - 1);  // "2.26.0"
-  xrt.plugin = find_library(root, {folder.string()}, "libxrt_driver_xdna.so.2");
-  return xrt;
+// XRT looks for its plug-ins beside itself, and nowhere else.
+std::string read_xrt_plugin(const fs::path& root, const DriverStack& stack) {
+  if (stack.xrt_library.empty()) return "";
+  const std::string folder = fs::path(stack.xrt_library).parent_path().string();
+  return find_library(root, {folder}, "libxrt_driver_xdna.so.2");
 }
 
 PlatformFacts read_platform(const fs::path& root) {
@@ -225,14 +146,16 @@ SystemFacts read_system_facts(const fs::path& root) {
   SystemFacts facts;
   facts.cpu = read_cpu(root);
   facts.memory = read_memory(root);
-  facts.kernel = read_kernel(root);
-  facts.npus = read_npus(root);
+  facts.stack = read_driver_stack(root);
+  facts.npus = read_pci_npus(root);
   facts.firmware_files = read_firmware(root);
   const Identity identity = read_identity(root);
   facts.groups = identity.groups;
   facts.is_root = identity.is_root;
   facts.nodes = read_accel_nodes(root, identity);
-  facts.xrt = read_xrt(root);
+  facts.holders = read_holders(root, facts.nodes);
+  facts.xrt_plugin = read_xrt_plugin(root, facts.stack);
+  facts.services = read_services(root);
   facts.platform = read_platform(root);
   facts.vulkan = read_vulkan(root);
   facts.rails = read_rails(root);

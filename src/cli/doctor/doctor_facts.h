@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "device/npu/driver_stack.h"
+
 namespace tyto {
 
 struct CpuFacts {
@@ -24,36 +26,45 @@ struct MemoryFacts {
   bool may_lock_anything = false;  // CAP_IPC_LOCK
 };
 
-struct KernelFacts {
-  std::string release;            // "6.14.0-27-generic"
-  std::string module;             // the loaded one: "amdxdna" or "amdxdna_legacy"; empty: none
-  std::string module_version;     // where the module states one
-  bool module_installed = false;  // a file below /lib/modules, or built in
+// Contexts that the driver hands out, to all processes together.
+struct ContextCount {
+  uint64_t taken = 0, most = 0;
 };
 
-struct NpuFacts {
-  std::string address;  // "0000:c5:00.1"
-  uint16_t device = 0;  // of vendor 0x1022
-  uint8_t revision = 0;
-  std::string driver;            // bound to it; empty: none
-  std::string name;              // what the driver calls it
-  std::string firmware_version;  // running; empty: the driver does not say
-};
-
+// A node of the kernel's accelerators, of any maker.
 struct AccelNode {
-  std::string path;               // "/dev/accel/accel0"
-  std::string driver;             // "amdxdna"; empty: unknown
-  int open_error = 0;             // errno of opening it for reading and writing
-  std::string owner, group;       // names, or numbers where they have none
-  unsigned mode = 0;              // permission bits
-  std::optional<int> power_mode;  // as the driver numbers them; none: it did not say
+  std::string path;          // "/dev/accel/accel0"
+  std::string driver;        // "amdxdna"; empty: unknown
+  int open_error = 0;        // errno of opening it for reading and writing
+  std::string owner, group;  // names, or numbers where they have none
+  unsigned mode = 0;         // permission bits
+  // As an NPU's driver answers; none: it did not say.
+  std::optional<int> power_mode;  // as the driver numbers them
+  std::optional<ContextCount> contexts = {};
 };
 
-struct XrtFacts {
-  std::string library;  // path of libxrt_coreutil.so.2; empty: not found
-  std::string version;  // "2.26.0"; empty: unknown
-  std::string plugin;   // path of libxrt_driver_xdna.so.2 beside it; empty: not there
-  std::vector<std::string> searched;
+// A process that has an NPU's node open.
+struct NpuHolder {
+  int pid = 0;
+  std::string program;
+  std::optional<uint64_t> heap_bytes;  // of the device heap; none: the driver does not say
+};
+
+struct HolderFacts {
+  std::vector<NpuHolder> holders;
+  size_t unreadable = 0;  // processes of others that may not be looked into
+};
+
+// RLIMIT_MEMLOCK as systemd would set it.
+struct MemlockSetting {
+  std::string file;               // that says so; empty: none does
+  std::optional<uint64_t> bytes;  // none: unlimited
+};
+
+struct ServiceFacts {
+  std::string unit;  // "tyto.service", where it is installed
+  MemlockSetting unit_limit;
+  MemlockSetting system_default, user_default;  // of services that say nothing themselves
 };
 
 struct PlatformFacts {
@@ -96,6 +107,8 @@ struct DeviceProbe {
   std::string description;
   bool is_virtual = false;
   std::string open_error;      // not empty: the rest was not tried
+  std::string untried;         // why nothing was computed on a device that opens; empty: it was
+  std::string computed;        // "rmsnorm and matmul", "llama-3.2-1b/lm_head_gemv"
   std::string dispatch_error;  // what the device said instead of computing
   double worst_error = 0;      // of the computed values, against the largest expected one
   double allowed_error = 0;
@@ -107,13 +120,16 @@ struct DeviceProbe {
 struct SystemFacts {
   CpuFacts cpu;
   MemoryFacts memory;
-  KernelFacts kernel;
-  std::vector<NpuFacts> npus;
+  DriverStack stack;
+  std::vector<PciNpu> npus;
   std::vector<std::string> firmware_files;  // below /lib/firmware: "amdnpu/17f0_10/npu.sbin.zst"
   std::vector<AccelNode> nodes;
+  HolderFacts holders;
   std::vector<std::string> groups;  // of this process
   bool is_root = false;
-  XrtFacts xrt;
+  std::string xrt_plugin;  // path of libxrt_driver_xdna.so.2 beside XRT; empty: not there
+  std::optional<bool> build_has_xrt;  // of this program; none: another machine is examined
+  ServiceFacts services;
   PlatformFacts platform;
   VulkanFacts vulkan;
   std::vector<EnergyRailFacts> rails;
@@ -123,8 +139,8 @@ struct SystemFacts {
 };
 
 // Everything that is read from files below `root`, a machine's / or a copy of the relevant parts of
-// one. Leaves kernel_cache, model, devices and Vulkan's devices as they are: they are looked up
-// elsewhere or tried out (doctor_probe.h). Never throws for what a machine lacks.
+// one. Leaves build_has_xrt, kernel_cache, model, devices and Vulkan's devices as they are: they
+// are looked up elsewhere or tried out (doctor_probe.h). Never throws for what a machine lacks.
 SystemFacts read_system_facts(const std::filesystem::path& root);
 
 }  // namespace tyto

@@ -1,4 +1,4 @@
-// The device nodes of NPUs, and who may open them.
+// The device nodes of accelerators, who may open them, and who has.
 #pragma once
 
 #include <filesystem>
@@ -22,5 +22,8 @@ Identity read_identity(const std::filesystem::path& root);
 // Opens every /dev/accel/accel* to see whether it may; a node that may not is still a node.
 std::vector<AccelNode> read_accel_nodes(const std::filesystem::path& root,
                                         const Identity& identity);
+
+// The processes that have a node of an NPU open, as far as this one may see.
+HolderFacts read_holders(const std::filesystem::path& root, const std::vector<AccelNode>& nodes);
 
 }  // namespace tyto

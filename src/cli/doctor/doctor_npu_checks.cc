@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 
+#include "base/joined.h"
 #include "cli/doctor/doctor_checks.h"
 #include "cli/terminal.h"
 
@@ -20,34 +20,31 @@ constexpr uint64_t kDeviceHeap = uint64_t{64} << 20;
 
 constexpr const char* kLimitsFile = "/etc/security/limits.d/99-amdxdna.conf";
 
-struct Version {
-  unsigned major = 0, minor = 0;
-  auto operator<=>(const Version&) const = default;
-};
-
-// "6.14.0-27-generic" -> 6.14; 0.0 when it is no version.
-Version version_of(const std::string& text) {
-  Version version;
-  const char* end = text.data() + text.size();
-  const auto major = std::from_chars(text.data(), end, version.major);
-  if (major.ec != std::errc() || major.ptr == end || *major.ptr != '.') return {};
-  if (std::from_chars(major.ptr + 1, end, version.minor).ec != std::errc()) return {};
-  return version;
-}
-
 Check skipped(const char* name, const char* why) {
   return {name, CheckState::skipped, why, ""};
 }
 
+// A check that found something, unless that is older than the images need.
+Check judged(Check check, const SystemFacts& facts) {
+  for (const VersionFault& fault : version_faults(facts.stack)) {
+    if (fault.what != check.name || check.state != CheckState::ok) continue;
+    check.state = fault.is_certain ? CheckState::fail : CheckState::warn;
+    check.detail += fmt::format("; {} {} for MLIR-AIR's ELF images, which need {}", fault.found,
+                                fault.is_certain ? "is too old" : "may be too old", fault.needed);
+    check.fix = fault.fix;
+  }
+  return check;
+}
+
 Check kernel(const SystemFacts& facts) {
-  const std::string& release = facts.kernel.release;
+  const std::string& release = facts.stack.kernel;
   const Version version = version_of(release);
-  const bool needs_driver = usable_npu(facts) != nullptr && facts.kernel.module.empty();
-  if (!needs_driver || version >= Version{6, 14})
-    return {"kernel", CheckState::ok, "Linux " + release, ""};
+  const bool has_npu = usable_npu(facts) != nullptr;
+  const Check found{"kernel", CheckState::ok, "Linux " + release, ""};
+  if (!has_npu) return found;
+  if (!facts.stack.module.empty() || version >= Version{6, 14}) return judged(found, facts);
   const char* fix =
-      "install a kernel of 6.14 or newer, which brings amdxdna (Ubuntu 24.04: "
-      "linux-generic-hwe-24.04)";
+      "install Linux 7.0 or newer, whose amdxdna takes the images, or github.com/amd/xdna-driver";
   if (version < Version{6, 10})
     return {"kernel", CheckState::fail,
             fmt::format("Linux {} is too old for any amdxdna driver", release), fix};
@@ -59,8 +56,8 @@ Check npu(const SystemFacts& facts) {
   if (facts.npus.empty())
     return {"NPU", CheckState::warn, "none on the PCI bus; Tyto uses the CPU",
             "a Ryzen AI machine hides it when the BIOS set-up has the NPU (IPU) turned off"};
-  const NpuFacts* usable = usable_npu(facts);
-  const NpuFacts& shown = usable != nullptr ? *usable : facts.npus[0];
+  const PciNpu* usable = usable_npu(facts);
+  const PciNpu& shown = usable != nullptr ? *usable : facts.npus[0];
   const std::string detail =
       fmt::format("{} at {}, PCI 1022:{:04x} revision {:02x}", product_of(shown), shown.address,
                   shown.device, shown.revision);
@@ -73,15 +70,15 @@ Check npu(const SystemFacts& facts) {
 }
 
 // Which folder of /lib/firmware/amdnpu the driver asks for.
-std::vector<std::string> firmware_folders(const NpuFacts& npu) {
+std::vector<std::string> firmware_folders(const PciNpu& npu) {
   const std::string own = fmt::format("{:04x}_{:02x}", npu.device, npu.revision);
   if (npu.device == 0x17f0 && npu.revision == 0x20) return {"17f0_10", own};
   return {own};
 }
 
-Check firmware(const SystemFacts& facts, const NpuFacts& npu) {
+Check firmware(const SystemFacts& facts, const PciNpu& npu) {
   if (!npu.firmware_version.empty())
-    return {"firmware", CheckState::ok, npu.firmware_version + ", running", ""};
+    return judged({"firmware", CheckState::ok, npu.firmware_version + ", running", ""}, facts);
   const auto folders = firmware_folders(npu);
   for (const std::string& file : facts.firmware_files)
     for (const std::string& folder : folders)
@@ -92,23 +89,27 @@ Check firmware(const SystemFacts& facts, const NpuFacts& npu) {
           "update your distribution's firmware package (linux-firmware), then reboot"};
 }
 
-Check driver(const SystemFacts& facts, const NpuFacts& npu) {
-  const KernelFacts& kernel = facts.kernel;
-  if (!npu.driver.empty())
-    return {"driver", CheckState::ok,
-            npu.driver + (kernel.module_version.empty() ? "" : " " + kernel.module_version), ""};
-  if (!kernel.module.empty())
+Check driver(const SystemFacts& facts, const PciNpu& npu) {
+  const DriverStack& stack = facts.stack;
+  if (!npu.driver.empty()) {
+    std::string detail = npu.driver;
+    if (!stack.module_version.empty()) detail += " " + stack.module_version;
+    if (stack.interface)
+      detail += fmt::format(", interface {}.{}", stack.interface->major, stack.interface->minor);
+    return judged({"driver", CheckState::ok, detail, ""}, facts);
+  }
+  if (!stack.module.empty())
     return {
-        "driver", CheckState::fail, kernel.module + " is loaded and did not take the NPU",
+        "driver", CheckState::fail, stack.module + " is loaded and did not take the NPU",
         "`sudo dmesg | grep amdxdna` says why; a firmware that does not fit the driver is usual"};
-  if (kernel.module_installed)
+  if (stack.module_installed)
     return {"driver", CheckState::fail, "amdxdna is installed and not loaded",
             "sudo modprobe amdxdna"};
   return {
       "driver", CheckState::fail, "no amdxdna module for this kernel",
-      version_of(kernel.release) >= Version{6, 14}
+      version_of(stack.kernel) >= Version{6, 14}
           ? "install the rest of your kernel's modules (Ubuntu: linux-modules-extra-$(uname -r))"
-          : "install a kernel of 6.14 or newer, or github.com/amd/xdna-driver"};
+          : "install Linux 7.0 or newer, or github.com/amd/xdna-driver"};
 }
 
 Check forbidden(const AccelNode& node, const SystemFacts& facts) {
@@ -132,20 +133,64 @@ Check forbidden(const AccelNode& node, const SystemFacts& facts) {
 
 Check device_node(const SystemFacts& facts) {
   std::vector<const AccelNode*> nodes;
+  std::string others;  // accel0 may well be somebody else's
   for (const AccelNode& node : facts.nodes)
-    if (node.driver.empty() || node.driver.starts_with("amdxdna")) nodes.push_back(&node);
+    if (node.driver.empty() || node.driver.starts_with("amdxdna"))
+      nodes.push_back(&node);
+    else
+      others += fmt::format("; {} is {}'s", node.path, node.driver);
   if (nodes.empty())
     return {"device node", CheckState::fail,
-            "the driver has the NPU, but there is no /dev/accel/accel*",
+            "the driver has the NPU, but there is no /dev/accel/accel* of it" + others,
             "in a container, pass --device /dev/accel; else sudo modprobe -r amdxdna && sudo "
             "modprobe amdxdna"};
   for (const AccelNode* node : nodes)
-    if (node->open_error == 0) return {"device node", CheckState::ok, node->path, ""};
+    if (node->open_error == 0) return {"device node", CheckState::ok, node->path + others, ""};
   const AccelNode& first = *nodes[0];
   if (first.open_error == EACCES || first.open_error == EPERM) return forbidden(first, facts);
   return {"device node", CheckState::fail,
           fmt::format("{} cannot be opened: {}", first.path, std::strerror(first.open_error)),
           "`sudo dmesg | grep amdxdna` says what the driver thinks of it"};
+}
+
+std::string name_of(const NpuHolder& holder) {
+  return fmt::format(
+      "{} (process {}{})", holder.program, holder.pid,
+      holder.heap_bytes ? ", " + human_bytes(*holder.heap_bytes) + " of the device heap" : "");
+}
+
+Check contexts(const SystemFacts& facts) {
+  constexpr uint64_t kOfAModel = 6;  // one for each of MLIR-AIR's programs
+  std::optional<ContextCount> count;
+  for (const AccelNode& node : facts.nodes)
+    if (node.contexts) count = node.contexts;
+  const HolderFacts& who = facts.holders;
+  std::string detail = count ? fmt::format("{} of {} taken", count->taken, count->most)
+                             : std::string("the driver does not say how many are taken");
+  detail += who.holders.empty() ? "; no process is seen to have the NPU open"
+                                : "; open in " + joined(who.holders, ", ", name_of);
+  if (who.unreadable > 0)
+    detail += fmt::format("; {} processes of others may not be looked into", who.unreadable);
+  if (!count || count->taken + kOfAModel <= count->most)
+    return {"contexts", CheckState::ok, detail, ""};
+  return {"contexts", CheckState::warn, fmt::format("{}; a bf16 model takes {}", detail, kOfAModel),
+          who.holders.empty() ? "`sudo tyto doctor` names the processes that hold them"
+                              : "end " + joined(who.holders, " or ", name_of)};
+}
+
+// Instructions of every image lie in it; growing came into xdna-driver in April 2026, between
+// interfaces 0.9 and 0.11.
+Check device_heap(const SystemFacts& facts) {
+  const auto& interface = facts.stack.interface;
+  if (!interface) return skipped("device heap", "the driver did not say what it can do");
+  const auto says = [](const char* text) {
+    return Check{"device heap", CheckState::ok, std::string("64 MiB") + text, ""};
+  };
+  if (interface->major > 0 || *interface < Version{0, 9})
+    return says(", and this driver does not let it grow");
+  if (*interface < Version{0, 11})
+    return says("; whether this driver lets it grow is not established");
+  return says(", grows to 512 MiB where the firmware speaks protocol 6.18");
 }
 
 Check memlock(const SystemFacts& facts) {
@@ -164,24 +209,54 @@ Check memlock(const SystemFacts& facts) {
   return {"memlock", CheckState::warn, limit + "; a 1B bf16 model locks 5.2 GiB", fix};
 }
 
+std::string text_of(const MemlockSetting& setting) {
+  return fmt::format("{} ({})", setting.bytes ? human_bytes(*setting.bytes) : "unlimited",
+                     setting.file.empty() ? "systemd's own default" : setting.file);
+}
+
+Check services(const SystemFacts& facts) {
+  const ServiceFacts& services = facts.services;
+  const std::string defaults =
+      fmt::format("services that set none get {}, those of users {}",
+                  text_of(services.system_default), text_of(services.user_default));
+  if (services.unit.empty())
+    return {"memlock of services", CheckState::skipped,
+            "no tyto.service is installed; deploy/tyto.service sets LimitMEMLOCK; " + defaults, ""};
+  const MemlockSetting& limit = services.unit_limit;
+  Check check{"memlock of services", CheckState::ok,
+              fmt::format("{}: {}; {}", services.unit, text_of(limit), defaults), ""};
+  if (!limit.bytes || *limit.bytes >= kPinnedBy1bBf16) return check;
+  check.state = *limit.bytes < kDeviceHeap ? CheckState::fail : CheckState::warn;
+  check.fix = fmt::format(
+      "sudo systemctl edit {}, add LimitMEMLOCK=infinity below [Service], then restart it",
+      services.unit);
+  return check;
+}
+
+Check this_build(const SystemFacts& facts) {
+  if (!facts.build_has_xrt) return skipped("this build", "of another machine is not known");
+  if (*facts.build_has_xrt) return {"this build", CheckState::ok, "has XRT", ""};
+  return {
+      "this build", CheckState::fail, "has no XRT, whatever is installed here",
+      "install XRT 2.20.115 or newer with its headers, then build Tyto again; CMake says what it "
+      "found"};
+}
+
 Check xrt(const SystemFacts& facts) {
-  constexpr Version kWithElf{2, 19};  // contexts made from an ELF
-  const XrtFacts& xrt = facts.xrt;
-  if (xrt.library.empty())
-    return {"XRT", CheckState::fail, "no libxrt_coreutil.so.2 in /opt/xilinx/xrt/lib or /usr/lib",
+  const DriverStack& stack = facts.stack;
+  if (stack.xrt_library.empty())
+    return {"XRT", CheckState::fail,
+            "is not installed: no libxrt_coreutil.so.2 in /opt/xilinx/xrt/lib or /usr/lib",
             "install XRT and its NPU plug-in: your distribution's packages, or build "
             "github.com/amd/xdna-driver"};
-  const std::string detail = fmt::format(
-      "{} {}", xrt.version.empty() ? "of unknown version," : xrt.version + ",", xrt.library);
-  if (xrt.version.empty() || version_of(xrt.version) >= kWithElf)
-    return {"XRT", CheckState::ok, detail, ""};
-  return {"XRT", CheckState::fail, detail,
-          "install XRT 2.19 or newer: older ones load no ELF images"};
+  const std::string version = stack.xrt_version.empty() ? "of unknown version" : stack.xrt_version;
+  return judged({"XRT", CheckState::ok, fmt::format("{}, {}", version, stack.xrt_library), ""},
+                facts);
 }
 
 Check xrt_plugin(const SystemFacts& facts) {
-  if (facts.xrt.library.empty()) return skipped("XRT plug-in", "needs XRT");
-  if (!facts.xrt.plugin.empty()) return {"XRT plug-in", CheckState::ok, facts.xrt.plugin, ""};
+  if (facts.stack.xrt_library.empty()) return skipped("XRT plug-in", "needs XRT");
+  if (!facts.xrt_plugin.empty()) return {"XRT plug-in", CheckState::ok, facts.xrt_plugin, ""};
   return {
       "XRT plug-in", CheckState::fail,
       "no libxrt_driver_xdna.so.2 beside XRT: it will find no device",
@@ -224,12 +299,12 @@ Check power_profile(const SystemFacts& facts) {
 
 }  // namespace
 
-NpuGeneration generation_of(const NpuFacts& npu) {
+NpuGeneration generation_of(const PciNpu& npu) {
   if (npu.device == 0x1502) return NpuGeneration::xdna1;
   return npu.device == 0x17f0 ? NpuGeneration::xdna2 : NpuGeneration::unknown;
 }
 
-std::string product_of(const NpuFacts& npu) {
+std::string product_of(const PciNpu& npu) {
   if (generation_of(npu) == NpuGeneration::xdna1) return "Phoenix or Hawk Point (XDNA1)";
   if (generation_of(npu) == NpuGeneration::unknown) return "an NPU newer than this Tyto";
   const char* product = npu.revision == 0x10   ? "Strix Point"
@@ -239,30 +314,34 @@ std::string product_of(const NpuFacts& npu) {
   return fmt::format("{} (XDNA2)", npu.name.empty() ? product : npu.name);
 }
 
-const NpuFacts* usable_npu(const SystemFacts& facts) {
+const PciNpu* usable_npu(const SystemFacts& facts) {
   const auto found = std::find_if(
       facts.npus.begin(), facts.npus.end(),
-      [](const NpuFacts& candidate) { return generation_of(candidate) == NpuGeneration::xdna2; });
+      [](const PciNpu& candidate) { return generation_of(candidate) == NpuGeneration::xdna2; });
   return found == facts.npus.end() ? nullptr : &*found;
 }
 
 std::vector<Check> examine_npu(const SystemFacts& facts) {
   std::vector<Check> checks = {kernel(facts), npu(facts)};
-  const NpuFacts* usable = usable_npu(facts);
+  const PciNpu* usable = usable_npu(facts);
   if (usable == nullptr) {
-    for (const char* name : {"firmware", "driver", "device node", "memlock", "XRT", "XRT plug-in"})
+    for (const char* name : {"firmware", "driver", "device node", "contexts", "device heap",
+                             "memlock", "memlock of services", "this build", "XRT", "XRT plug-in"})
       checks.push_back(skipped(name, "no NPU that Tyto could use"));
     checks.push_back(power_profile(facts));
     return checks;
   }
+  const bool has_driver = !usable->driver.empty();
+  const auto with_driver = [&](const char* name, Check (*check)(const SystemFacts&)) {
+    return has_driver ? check(facts) : skipped(name, "needs the driver");
+  };
   checks.push_back(firmware(facts, *usable));
   checks.push_back(driver(facts, *usable));
-  checks.push_back(usable->driver.empty() ? skipped("device node", "needs the driver")
-                                          : device_node(facts));
-  checks.push_back(memlock(facts));
-  checks.push_back(xrt(facts));
-  checks.push_back(xrt_plugin(facts));
-  checks.push_back(power_profile(facts));
+  checks.push_back(with_driver("device node", device_node));
+  checks.push_back(with_driver("contexts", contexts));
+  checks.push_back(with_driver("device heap", device_heap));
+  for (const auto check : {memlock, services, xrt, xrt_plugin, this_build, power_profile})
+    checks.push_back(check(facts));
   return checks;
 }
 

@@ -13,8 +13,9 @@ namespace tyto {
 struct DeviceEntry;
 struct DeviceEnv;
 
-// A small program (rmsnorm, then matmul) compared with plain loops, then the rate at which one
-// large matrix is read. `open_error` instead when the device cannot be opened.
+// What the device computes, compared with plain loops, then the rate at which it reads one large
+// matrix: an image of a model's head where the kernel store has one for this device, else rmsnorm
+// and matmul, which a real NPU has no images of and is not tried with.
 DeviceProbe probe_device(const DeviceEntry& entry, const DeviceEnv& env);
 std::vector<DeviceProbe> probe_devices();  // all of device_table()
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/npu/driver_stack.h"
 #include "device/npu/formats/air_abi.h"
 #include "device/npu/formats/int8_gemm.h"
 #include "device/npu/formats/memory_plan.h"
@@ -56,6 +57,8 @@ struct NpuKernels {
   std::filesystem::path lock;             // one process at a time; empty: no need
   uint64_t pinned_limit = UINT64_MAX;
   uint64_t heap_limit = kHeapBytes;  // of the device
+  // Asked when XRT refuses an image; empty: not a machine whose versions matter.
+  std::function<std::vector<VersionFault>()> version_faults;
 };
 
 namespace on_vxrt {

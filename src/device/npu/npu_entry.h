@@ -8,8 +8,10 @@
 
 namespace tyto {
 
-// The real NPU; a device Error says why there is none. Which definition is linked is decided by
-// whether CMake finds XRT.
+// Which definitions of these are linked is decided by whether CMake finds XRT.
+bool built_with_xrt();
+
+// The real NPU; a device Error says why there is none.
 std::unique_ptr<Device> open_npu_device(const DeviceEnv& env);
 
 // Why this machine cannot have one. Opens nothing: another process may hold it.

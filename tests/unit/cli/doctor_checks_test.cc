@@ -18,9 +18,13 @@ class Doctor : public testing::Test {
  protected:
   Doctor() { write_healthy_machine(tree_); }
 
-  // What is not read from the tree: a kernel cache with images, a model that opens.
+  // What is not read from the tree: what the driver answers, a build with XRT, a kernel cache with
+  // images, a model that opens.
   void look() {
     facts_ = read_system_facts(tree_.root());
+    facts_.stack.interface = interface_;
+    for (AccelNode& node : facts_.nodes) node.contexts = contexts_;
+    facts_.build_has_xrt = build_has_xrt_;
     facts_.kernel_cache = cache_;
     facts_.model.name = "owlet";
     checks_ = examine(facts_);
@@ -49,6 +53,9 @@ class Doctor : public testing::Test {
   }
 
   SystemTree tree_;
+  std::optional<Version> interface_ = Version{0, 16};
+  std::optional<ContextCount> contexts_ = ContextCount{0, 16};
+  bool build_has_xrt_ = true;
   KernelCacheFacts cache_{.folder = "kernels", .images = 6, .problems = {}};
   SystemFacts facts_;
   std::vector<Check> checks_;
@@ -63,11 +70,15 @@ TEST_F(Doctor, AHealthyMachineIsInOrder) {
   EXPECT_EQ(facts_.cpu.threads, 24u);
   EXPECT_CONTAINS(check("processor").detail, "AVX2, AVX-512, VNNI, BF16");
   EXPECT_CONTAINS(check("NPU").detail, "NPU Strix (XDNA2) at 0000:c5:00.1");
-  EXPECT_CONTAINS(check("driver").detail, "amdxdna 2.21.0");
+  EXPECT_CONTAINS(check("driver").detail, "amdxdna 0.1, interface 0.16");
   EXPECT_CONTAINS(check("firmware").detail, "1.1.2.64");
   EXPECT_CONTAINS(check("device node").detail, "/dev/accel/accel0");
   EXPECT_CONTAINS(check("XRT").detail, "2.26.0");
   EXPECT_CONTAINS(check("energy").detail, "rapl package-0");
+  EXPECT_CONTAINS(check("contexts").detail, "0 of 16 taken");
+  EXPECT_CONTAINS(check("device heap").detail, "512 MiB");
+  EXPECT_CONTAINS(check("memlock of services").detail, "tyto.service: unlimited");
+  EXPECT_EQ(check("this build").detail, "has XRT");
 }
 
 TEST_F(Doctor, NoModule) {
@@ -89,8 +100,8 @@ TEST_F(Doctor, ModuleInstalledAndNotLoaded) {
 TEST_F(Doctor, ModuleBuiltIntoTheKernelIsInstalled) {
   write_npu(tree_, "0x17f0", "0x10", "");
   tree_.remove("sys/module");
-  tree_.remove("lib/modules/6.14.0-27-generic/kernel");
-  tree_.write("lib/modules/6.14.0-27-generic/modules.builtin",
+  tree_.remove(kModules + "kernel");
+  tree_.write(kModules + "modules.builtin",
               "kernel/fs/ext4/ext4.ko\nkernel/drivers/accel/amdxdna/amdxdna.ko\n");
   expect_only(CheckState::fail, "driver", "not loaded", "sudo modprobe amdxdna");
 }
@@ -114,6 +125,18 @@ TEST_F(Doctor, AnotherMakersNodeIsNotOurs) {
   tree_.remove("sys/class/accel");
   tree_.link("sys/class/accel/accel0/device/driver", "../../../bus/pci/drivers/intel_vpu");
   expect_only(CheckState::fail, "device node", "no /dev/accel/accel*", "modprobe");
+  EXPECT_CONTAINS(check("device node").detail, "/dev/accel/accel0 is intel_vpu's");
+}
+
+TEST_F(Doctor, TheNpuNeedNotBeAccel0) {
+  tree_.remove("sys/class/accel");
+  tree_.link("sys/class/accel/accel0/device/driver", "../../../bus/pci/drivers/intel_vpu");
+  tree_.write("dev/accel/accel1", "");
+  tree_.permit("dev/accel/accel1");
+  tree_.link("sys/class/accel/accel1/device/driver", "../../../bus/pci/drivers/amdxdna");
+  look();
+  EXPECT_EQ(worst(checks_), CheckState::ok);
+  EXPECT_EQ(check("device node").detail, "/dev/accel/accel1; /dev/accel/accel0 is intel_vpu's");
 }
 
 TEST_F(Doctor, NodeWithoutPermissionIsNeverNoNpu) {
@@ -135,7 +158,8 @@ TEST_F(Doctor, ANodeOfTheGroupRenderWantsTheUserInIt) {
                    .owner = "root",
                    .group = "render",
                    .mode = 0660,
-                   .power_mode = {}}};
+                   .power_mode = {},
+                   .contexts = {}}};
   checks_ = examine(facts_);
   EXPECT_EQ(check("device node").state, CheckState::fail);
   EXPECT_CONTAINS(check("device node").detail, "root:render, mode 0660");
@@ -186,11 +210,113 @@ TEST_F(Doctor, ALinkToNowhereIsNoLibrary) {
 }
 
 TEST_F(Doctor, XrtTooOldForElfImages) {
-  tree_.remove("opt/xilinx/xrt/lib/libxrt_coreutil.so.2");
-  tree_.remove("opt/xilinx/xrt/lib/libxrt_coreutil.so.2.26.0");
-  tree_.write("opt/xilinx/xrt/lib/libxrt_coreutil.so.2.17.0", "");
-  tree_.link("opt/xilinx/xrt/lib/libxrt_coreutil.so.2", "libxrt_coreutil.so.2.17.0");
-  expect_only(CheckState::fail, "XRT", "2.17.0", "2.19");
+  write_xrt(tree_, "2.19.194");
+  expect_only(CheckState::fail, "XRT", "XRT 2.19.194 is too old", "2.20.115");
+  EXPECT_CONTAINS(check("XRT").detail, "need 2.20.115");
+  write_xrt(tree_, "2.20.115");
+  look();
+  EXPECT_EQ(check("XRT").state, CheckState::ok);
+}
+
+TEST_F(Doctor, ABuildWithoutXrtIsNotAMachineWithoutXrt) {
+  build_has_xrt_ = false;
+  expect_only(CheckState::fail, "this build", "has no XRT", "build Tyto again");
+  EXPECT_EQ(check("XRT").state, CheckState::ok);
+}
+
+TEST_F(Doctor, AKernelWhoseDriverDoesNotKnowTheCommand) {
+  tree_.write("proc/sys/kernel/osrelease", "6.17.0-5-generic\n");
+  tree_.write("lib/modules/6.17.0-5-generic/kernel/drivers/accel/amdxdna/amdxdna.ko.zst", "");
+  interface_.reset();
+  look();
+  EXPECT_EQ(check("device heap").state, CheckState::skipped);
+  expect_only(CheckState::fail, "kernel", "the amdxdna of Linux 6.17.0-5-generic is too old",
+              "Linux 7.0");
+  EXPECT_CONTAINS(check("kernel").detail, "need 6.19");
+  interface_ = Version{0, 6};  // the distribution has put a newer driver there
+  look();
+  EXPECT_EQ(worst(checks_), CheckState::ok);
+}
+
+TEST_F(Doctor, ADriverOutsideTheKernelThatIsTooOld) {
+  tree_.write(kModules + "updates/dkms/amdxdna.ko.zst", "");
+  interface_ = Version{0, 1};
+  expect_only(CheckState::fail, "driver", "interface 0.1 is too old", "xdna-driver");
+}
+
+TEST_F(Doctor, FirmwareThatIsTooOld) {
+  tree_.write("sys/bus/pci/devices/0000:c5:00.1/fw_version", "1.0.0.63\n");
+  expect_only(CheckState::fail, "firmware", "firmware 1.0.0.63 is too old", "linux-firmware");
+  EXPECT_CONTAINS(check("firmware").detail, "need 1.0.20.31");
+  tree_.write("sys/bus/pci/devices/0000:c5:00.1/fw_version", "1.0.20.31\n");
+  expect_only(CheckState::warn, "firmware", "may be too old", "linux-firmware");
+}
+
+TEST_F(Doctor, ContextsThatOthersHold) {
+  write_holder(tree_, 4321, "ollama", "/dev/accel/accel0",
+               "drm-driver:\tamdxdna_accel_driver\namdxdna-heap-alloc:\t12 MiB\n");
+  write_holder(tree_, 17, "cat", "/dev/accel/accel7", "");  // another node
+  look();
+  EXPECT_EQ(worst(checks_), CheckState::ok);
+  EXPECT_CONTAINS(check("contexts").detail,
+                  "open in ollama (process 4321, 12.0 MiB of the device heap)");
+  ASSERT_EQ(facts_.holders.holders.size(), 1u);
+  contexts_ = ContextCount{11, 16};
+  expect_only(CheckState::warn, "contexts", "11 of 16 taken", "end ollama (process 4321");
+  contexts_ = ContextCount{10, 16};
+  look();
+  EXPECT_EQ(check("contexts").state, CheckState::ok);
+  contexts_.reset();
+  look();
+  EXPECT_CONTAINS(check("contexts").detail, "does not say");
+}
+
+TEST_F(Doctor, ProcessesThatMayNotBeLookedIntoAreCounted) {
+  write_holder(tree_, 4321, "secret", "/dev/accel/accel0", "");
+  tree_.forbid("proc/4321/fd");
+  contexts_ = ContextCount{16, 16};
+  const AsNobody nobody;
+  if (!nobody) GTEST_SKIP() << "this process may not become another user";
+  expect_only(CheckState::warn, "contexts", "1 processes of others may not be looked into",
+              "sudo tyto doctor");
+}
+
+TEST_F(Doctor, WhetherTheDeviceHeapGrows) {
+  const std::pair<Version, const char*> cases[] = {{{0, 6}, "does not let it grow"},
+                                                   {{0, 10}, "not established"},
+                                                   {{0, 11}, "512 MiB"},
+                                                   {{1, 0}, "does not let it grow"}};
+  for (const auto& [interface, said] : cases) {
+    interface_ = interface;
+    look();
+    EXPECT_EQ(worst(checks_), CheckState::ok);
+    EXPECT_CONTAINS(check("device heap").detail, said);
+  }
+}
+
+TEST_F(Doctor, AServiceThatMayNotLockMemory) {
+  tree_.write("etc/systemd/system/tyto.service", "[Service]\nExecStart=/usr/bin/tyto\n");
+  expect_only(CheckState::fail, "memlock of services", "tyto.service: 8.0 MiB",
+              "systemctl edit tyto.service");
+  tree_.write("etc/systemd/system.conf.d/90-limits.conf", "[Manager]\nDefaultLimitMEMLOCK=4G\n");
+  expect_only(CheckState::warn, "memlock of services", "4.0 GiB", "LimitMEMLOCK=infinity");
+  EXPECT_CONTAINS(check("memlock of services").detail, "/etc/systemd/system.conf.d/90-limits.conf");
+  tree_.write("etc/systemd/system.conf", "[Manager]\n#DefaultLimitMEMLOCK=1\n");
+  tree_.write("etc/systemd/system/tyto.service.d/override.conf", "LimitMEMLOCK=64M:infinity\n");
+  expect_only(CheckState::warn, "memlock of services", "64.0 MiB", "LimitMEMLOCK=infinity");
+  tree_.write("etc/systemd/system/tyto.service.d/override.conf", "LimitMEMLOCK=8G\n");
+  look();
+  EXPECT_EQ(worst(checks_), CheckState::ok);
+}
+
+TEST_F(Doctor, WithoutAServiceTheDefaultsAreTold) {
+  tree_.remove("etc/systemd/system");
+  tree_.write("usr/lib/systemd/user.conf", "DefaultLimitMEMLOCK=infinity\n");
+  look();
+  EXPECT_EQ(check("memlock of services").state, CheckState::skipped);
+  EXPECT_CONTAINS(check("memlock of services").detail,
+                  "services that set none get 8.0 MiB (systemd's own default), those of users "
+                  "unlimited (/usr/lib/systemd/user.conf)");
 }
 
 TEST_F(Doctor, XrtOfADistributionIsFoundToo) {
@@ -242,7 +368,8 @@ TEST_F(Doctor, KrackanUsesStrixFirmware) {
 TEST_F(Doctor, WrongNpuGeneration) {
   write_npu(tree_, "0x1502", "0x00", "amdxdna");
   expect_only(CheckState::warn, "NPU", "XDNA1", "--device cpu");
-  for (const char* name : {"firmware", "driver", "device node", "memlock", "XRT", "XRT plug-in"})
+  for (const char* name : {"firmware", "driver", "device node", "contexts", "device heap",
+                           "memlock", "memlock of services", "this build", "XRT", "XRT plug-in"})
     EXPECT_EQ(check(name).state, CheckState::skipped) << name;
 }
 
@@ -404,6 +531,10 @@ TEST_F(Doctor, DevicesThatComputeWrongOrSlowly) {
   EXPECT_EQ(states(probe), "fail ");
   probe.open_error = "no XRT";
   EXPECT_EQ(states(probe), "skipped ");
+  probe = good_probe();
+  probe.untried = "no images";
+  EXPECT_EQ(states(probe), "skipped ");
+  EXPECT_CONTAINS(check("npu").detail, "was not tried out: no images");
   probe = good_probe();
   probe.is_virtual = true;
   states(probe);

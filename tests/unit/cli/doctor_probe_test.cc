@@ -4,7 +4,11 @@
 
 #include "base/error.h"
 #include "device/device.h"
+#include "device/npu/npu_settings.h"
+#include "device/npu/store/kernel_store.h"
+#include "device/npu/store/stored_kernels.h"
 #include "device/vnpu/machine/control.h"
+#include "device/vnpu/vnpu_device.h"
 #include "support/system_tree.h"
 
 namespace tyto {
@@ -14,10 +18,43 @@ using testing_support::SystemTree;
 
 #define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
+// With a kernel store of its own, empty at first.
 class Probe : public testing::Test {
  protected:
-  void SetUp() override { vxrt::reset(); }
-  void TearDown() override { vxrt::reset(); }
+  void SetUp() override {
+    vxrt::reset();
+    ::setenv("XDG_CACHE_HOME", tree_.root().c_str(), 1);
+  }
+  void TearDown() override {
+    vxrt::reset();
+    ::unsetenv("XDG_CACHE_HOME");
+  }
+
+  // The image of a small model's head, as `tyto compile` would store it.
+  void store_head() {
+    const AirDims dims = {1, 64, 1, 1, 64, 64, 300, 64};
+    const NpuImage image = virtual_image(dims, "lm_head_gemv", 0, 0);
+    const auto* bytes = reinterpret_cast<const char*>(image.bytes.data());
+    tree_.write("build/lm_head_gemv.elf", std::string(bytes, image.bytes.size()));
+    tree_.write("build/manifest.json",
+                R"({"_toolchain": {}, "entries": {"lm_head_gemv": {"output_binary":
+                "lm_head_gemv.elf", "kernel": "main:lm_head_gemv", "insts": null}}})");
+    import_kernels(default_kernel_store(), tree_.root() / "build", {"toy", dims});
+  }
+
+  // An NPU with nothing but what is in the store: it makes no images of its own.
+  DeviceProbe probe_real_npu() {
+    const DeviceEntry entry{"npu", "", false, npu_setting_rows, [](const DeviceEnv& env) {
+                              NpuKernels kernels =
+                                  stored_kernels(default_kernel_store(), StoredFor::virtual_npu,
+                                                 air_dims(env.model, 64));
+                              kernels.info.name = "npu";
+                              kernels.info.is_virtual = true;
+                              describe_shapes(env, kernels, kernels.info);
+                              return on_vxrt::open_npu(env, std::move(kernels));
+                            }};
+    return probe_device(entry, {pool_, trace_});
+  }
 
   DeviceProbe probe(std::string_view name) {
     for (const DeviceEntry& entry : device_table())
@@ -26,6 +63,7 @@ class Probe : public testing::Test {
     return {};
   }
 
+  SystemTree tree_;
   ThreadPool pool_{2};
   Trace trace_;
 };
@@ -39,6 +77,31 @@ TEST_F(Probe, EveryDeviceOfThisBuildComputesRight) {
     EXPECT_LE(device.worst_error, device.allowed_error) << device.name;
     EXPECT_GT(device.gb_per_s, 0) << device.name;
   }
+}
+
+TEST_F(Probe, AHealthyNpuWithoutImagesIsNotBroken) {
+  const DeviceProbe device = probe_real_npu();
+  EXPECT_EQ(device.open_error, "");
+  EXPECT_EQ(device.dispatch_error, "");
+  EXPECT_CONTAINS(device.untried, "no lm_head_gemv");
+}
+
+TEST_F(Probe, AnNpuIsTriedWithTheImagesInTheStore) {
+  store_head();
+  for (const DeviceProbe& device : {probe_real_npu(), probe("vnpu")}) {
+    EXPECT_EQ(device.open_error, "");
+    EXPECT_EQ(device.dispatch_error, "");
+    EXPECT_EQ(device.untried, "");
+    EXPECT_CONTAINS(device.computed, "/lm_head_gemv");
+    EXPECT_GT(device.worst_error, 0) << "logits are rounded to bf16";
+    EXPECT_LE(device.worst_error, device.allowed_error);
+    EXPECT_EQ(device.gb_per_s, 0) << "so small a matrix says nothing about the rate";
+  }
+  vxrt::inject(vxrt::parse_fault("corrupt@1"));
+  const DeviceProbe wrong = probe_real_npu();
+  EXPECT_GT(wrong.worst_error, wrong.allowed_error);
+  vxrt::inject(vxrt::parse_fault("timeout@1"));
+  EXPECT_CONTAINS(probe_real_npu().dispatch_error, "timed out");
 }
 
 TEST_F(Probe, TheVirtualNpusRateIsTheCostModels) {

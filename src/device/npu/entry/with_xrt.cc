@@ -1,11 +1,17 @@
+#include <algorithm>
 #include <filesystem>
 
+#include "device/npu/driver_stack.h"
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
 #include "device/npu/runtime/device_lock.h"
 #include "device/npu/store/stored_kernels.h"
 
 namespace tyto {
+
+bool built_with_xrt() {
+  return true;
+}
 
 std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
   NpuKernels kernels = stored_kernels(default_kernel_store(), StoredFor::real_npu,
@@ -15,14 +21,15 @@ std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
   describe_shapes(env, kernels, kernels.info);
   kernels.pinned_limit = pinnable_bytes();
   kernels.lock = npu_lock_path();
+  kernels.version_faults = [] { return version_faults(read_driver_stack("/")); };
   return on_xrt::open_npu(env, std::move(kernels));
 }
 
 std::optional<std::string> why_no_npu() {
-  constexpr const char* kNode = "/dev/accel/accel0";
-  std::error_code ignored;
-  if (std::filesystem::exists(kNode, ignored)) return std::nullopt;
-  return std::string("there is no ") + kNode;
+  const std::vector<AccelDevice> devices = read_accel_devices("/");
+  if (std::any_of(devices.begin(), devices.end(), [](const auto& each) { return each.is_npu(); }))
+    return std::nullopt;
+  return "no /dev/accel/accel* belongs to the amdxdna driver";
 }
 
 }  // namespace tyto

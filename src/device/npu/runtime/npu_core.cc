@@ -102,7 +102,7 @@ std::shared_ptr<NpuContext> NpuCore::open_image(const std::string& key, NpuImage
   check_heap_for(key, image);
   auto context = std::make_shared<NpuContext>();
   context->image = std::move(image);
-  guarded(name() + ": " + key, [&] {
+  const auto make = [&] {
     const NpuImage& loaded = context->image;
     if (loaded.form == ImageKind::elf) {
       const xrt::elf elf(loaded.bytes.data(), loaded.bytes.size());
@@ -117,7 +117,8 @@ std::shared_ptr<NpuContext> NpuCore::open_image(const std::string& key, NpuImage
       context->context = xrt::hw_context(device, device.register_xclbin(xclbin));
       context->kernel = xrt::kernel(context->context, loaded.kernel);
     }
-  });
+  };
+  guarded(name() + ": " + key, make, kernels.version_faults);
   contexts_[key] = context;
   env.trace.loaded(
       {name(), key, std::string(to_string(context->image.form)), to_hex(context->image.hash)});
@@ -407,7 +408,7 @@ void Dispatcher::start(KernelRun& run, const Arguments& arguments) {
   if (in_flight_ == 0) begin_of_next();
   const uint64_t before = now_ns();
   try {
-    guarded(where_, [&] { run.start(arguments); });
+    guarded(where_, [&] { run.start(arguments); }, core_.kernels.version_faults);
   } catch (...) {
     context_->failed = true;
     throw;

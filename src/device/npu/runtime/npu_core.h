@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -30,15 +31,18 @@
 
 namespace tyto::TYTO_XRT_PROVIDER {
 
-// Whatever XRT throws leaves as our Error: where it happened, and XRT's own words.
+// Whatever XRT throws leaves as our Error: where it happened, and XRT's own words. They do not say
+// that an image is too new for the machine, which `version_faults` does.
 template <typename Function>
-decltype(auto) guarded(const std::string& where, const Function& function) {
+decltype(auto) guarded(const std::string& where, const Function& function,
+                       const std::function<std::vector<VersionFault>()>& version_faults = {}) {
   try {
     return function();
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error(ErrorCode::device, where, error.what());
+    throw refusal(where, error.what(),
+                  version_faults ? version_faults() : std::vector<VersionFault>());
   }
 }
 
