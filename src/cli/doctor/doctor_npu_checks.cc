@@ -29,8 +29,8 @@ Check judged(Check check, const SystemFacts& facts) {
   for (const VersionFault& fault : version_faults(facts.stack)) {
     if (fault.what != check.name || check.state != CheckState::ok) continue;
     check.state = fault.is_certain ? CheckState::fail : CheckState::warn;
-    check.detail += fmt::format("; {} {} for MLIR-AIR's ELF images, which need {}", fault.found,
-                                fault.is_certain ? "is too old" : "may be too old", fault.needed);
+    check.detail += fmt::format("; {} for MLIR-AIR's ELF images, which need {}",
+                                fault.is_certain ? "too old" : "perhaps too old", fault.needed);
     check.fix = fault.fix;
   }
   return check;

@@ -136,7 +136,7 @@ std::optional<VersionFault> driver_fault(const DriverStack& stack) {
     return VersionFault{"driver",
                         fmt::format("{} with interface {}.{}", stack.module, stack.interface->major,
                                     stack.interface->minor),
-                        "0.6", kNewKernel};
+                        "interface 0.6", kNewKernel};
   const bool is_newer = stack.interface && *stack.interface > kInterface;
   if (stack.is_kernels_own && !is_newer && kernel >= kKernel && kernel < kKernelForSingles)
     return VersionFault{
