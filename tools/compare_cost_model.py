@@ -96,17 +96,17 @@ def class_table(rows):
 
 def model_table(rows):
     lines = ["| model | kernels | phase | rows | median error | worst | stated | covered |", "|---|---|---|---|---|---|---|---|"]
-    for key, group in groups(rows, lambda row: (row["model"], row["kernels"], row["phase"])):
+    for key, group in groups(rows, lambda row: (row["model"].lower(), row["kernels"], row["phase"])):
         lines.append(f"| {' | '.join(key)} | {comparison(group)} |")
     return lines
 
 
 def fitted_table():
     """Of the rows that were fitted or compared by tools/fit_cost_model.py, which has them."""
-    lines = ["| model | kernels | phase | rows | median error | worst | held out: median | worst |", "|---|---|---|---|---|---|---|---|"]
+    lines = ["| model | kernels | what | rows | median error | worst | held out: median | worst |", "|---|---|---|---|---|---|---|---|"]
     for row in json.loads((ROOT / "data" / "npu-machines.json").read_text())["by_model"]:
         held = f"{row['held_out_median']:.1%} | {row['held_out_worst']:+.1%}" if "held_out_median" in row else "– | –"
-        lines.append(f"| {row['model']} | {row['kernels']} | {row['phase']} | {row['rows']} | {row['median']:.1%} | "
+        lines.append(f"| {row['model']} | {row['kernels']} | {row['what']} | {row['rows']} | {row['median']:.1%} | "
                      f"{row['worst']:+.1%} | {held} |".replace("%", " %"))
     return lines
 

@@ -13,6 +13,9 @@ import re
 import sys
 from pathlib import Path
 
+from cost_parameters_cpp import ELEMENTWISE_GB_S, cpp_text
+from relative_fit import errors, leave_one_group_out, predict, quantile, relative_fit
+
 # Dimensions from the models' config.json: layers, emb, hidden, heads, kv_heads, head_dim, vocab.
 MODELS = {
     "Llama-3.2-1B": (16, 2048, 8192, 32, 8, 64, 128256),
@@ -26,76 +29,11 @@ MODELS = {
 GEMM_C_BYTES = {"fused-cast": 10, "drain": 2, "direct": 2}  # per value of C: f32 out and in, then bf16; or bf16 only
 Q4_BYTES = 0.625  # per weight: 4 bits, and a bf16 scale and minimum per 32
 
-# Facts of the public fact sheets that no row of the table carries: element-wise launches measured alone
-# (floor, GB/s) and the driver's own latency per machine.
-ELEMENTWISE_GB_S = 71.8
-FLOORS_US = {"add": 91.0, "rmsnorm": 112.0, "swiglu": 80.0, "rope": 80.0}
+# Facts of the public fact sheets that no row of the table carries: the driver's own latency per machine.
 NOOP_US = {"strix": 50.0, "strix-halo": 56.0, "krackan": 63.0}
 HALO_FLM_1B_TOK_S = 57.9  # FastFlowLM community table, 1B at 1k context
-SUBMIT_US = 22.0          # building and starting one run from native code
 IRON_PROFILER = 4.40 / 3.26  # how much IRON's profiler slows the run its per-operator times come from
 IRON_DISPATCHES = 179
-
-
-def solve(matrix, right):
-    n = len(right)
-    rows = [list(row) + [right[i]] for i, row in enumerate(matrix)]
-    for i in range(n):
-        pivot = max(range(i, n), key=lambda r: abs(rows[r][i]))
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        for r in range(n):
-            if r != i:
-                factor = rows[r][i] / rows[i][i]
-                rows[r] = [x - factor * y for x, y in zip(rows[r], rows[i])]
-    return [rows[i][n] / rows[i][i] for i in range(n)]
-
-
-def relative_fit(points):
-    """Least squares of the relative error; a coefficient that would be negative is left out (0)."""
-    active = list(range(len(points[0][0])))
-    while True:
-        rows = [[x[j] / y for j in active] for x, y, _ in points]
-        scale = [max(abs(r[k]) for r in rows) or 1.0 for k in range(len(active))]
-        rows = [[v / s for v, s in zip(r, scale)] for r in rows]
-        size = range(len(active))
-        normal = [[sum(r[i] * r[j] for r in rows) + (1e-12 if i == j else 0) for j in size] for i in size]
-        found = [v / s for v, s in zip(solve(normal, [sum(r[i] for r in rows) for i in size]), scale)]
-        if min(found) >= 0:
-            break
-        active.pop(found.index(min(found)))
-    result = [0.0] * len(points[0][0])
-    for k, j in enumerate(active):
-        result[j] = found[k]
-    return result
-
-
-def predict(features, coefficients):
-    return sum(a * b for a, b in zip(features, coefficients))
-
-
-def errors(points, coefficients):
-    return [(predict(x, coefficients) / y - 1, label) for x, y, label in points]
-
-
-def quantile(values, q):
-    ordered = sorted(abs(v) for v in values)
-    return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else float("nan")
-
-
-def leave_one_group_out(points, group_of):
-    """Relative errors of each point predicted from a fit that never saw its group.
-
-    A group is skipped when only it has a feature (the one head_dim 64 model of a sweep): nothing else could tell.
-    """
-    out = []
-    for group in sorted({group_of(label) for _, _, label in points}):
-        kept = [p for p in points if group_of(p[2]) != group]
-        left = [p for p in points if group_of(p[2]) == group]
-        features = range(len(points[0][0]))
-        known = all(any(p[0][j] for p in kept) for j in features if any(p[0][j] for p in left))
-        if known and len(kept) >= len(points[0][0]):
-            out += errors(left, relative_fit(kept))
-    return out
 
 
 def layer_values(model):
@@ -450,18 +388,22 @@ def error_bars(fit):
 
 
 END_TO_END = ("end to end", "fused decode", "flm decode", "flm prefill", "op-level", "krackan", "strix", "balanced")
+PRODUCTS = {"gemm fused-cast": "GEMMs", "gemm drain": "GEMMs", "gemm direct": "GEMMs", "gemv": "GEMVs"}
 
 
 def errors_by_model(fit):
-    """Whole prompts and tokens of a model: as fitted, and from a fit without the model where others could tell."""
+    """Whole prompts and tokens of a model, and its products alone: as fitted, and from a fit without the model or shape
+    where others could tell. Rows of the kernel registry are called after the first model that uses them."""
     groups = {}
     for entries, column in ((fit.residuals, 0), (fit.held_out, 1)):
         for kernels, law, label, e in entries:
-            if law in END_TO_END:
-                groups.setdefault((fit.model[label], kernels, fit.phase[label]), ([], []))[column].append(e)
+            model = re.match(r"(llama|qwen|smollm)[^ ]*", fit.model[label].lower())
+            if model and (law in END_TO_END or law in PRODUCTS):
+                key = (model.group(0), kernels, PRODUCTS.get(law, fit.phase[label]))
+                groups.setdefault(key, ([], []))[column].append(e)
     rows = []
-    for (model, kernels, phase), (fitted, held) in sorted(groups.items()):
-        row = {"model": model, "kernels": kernels, "phase": phase, "rows": len(fitted),
+    for (model, kernels, what), (fitted, held) in sorted(groups.items()):
+        row = {"model": model, "kernels": kernels, "what": what, "rows": len(fitted),
                "median": round(quantile(fitted, .5), 3), "worst": round(max(fitted, key=abs), 3)}
         if held:
             row |= {"held_out_median": round(quantile(held, .5), 3), "held_out_worst": round(max(held, key=abs), 3)}
@@ -478,40 +420,6 @@ def table(title, entries):
         print(f"{key[0]:<12} {key[1]:<18} {len(chosen):>4} {quantile(values, .5):>7.1%} {quantile(values, .9):>7.1%}  {worst[0]:+.1%} {worst[1]}")
     values = [e for *_, e in entries]
     print(f"{'all':<31} {len(values):>4} {quantile(values, .5):>7.1%} {quantile(values, .9):>7.1%}")
-
-
-def number(value):
-    text = f"{value:.6g}"
-    return text if "." in text or "e" in text else text + ".0"
-
-
-def fields(values):
-    return ", ".join(f".{name} = {number(value)}" for name, value in values.items())
-
-
-def cpp_text(p):
-    lines = ["// Written by tools/fit_cost_model.py; do not edit. data/npu-machines.json says which measurements",
-             "// each number comes from, docs/cost-model.md what it means.", '#include "cost/cost_model.h"', "",
-             "namespace tyto {", "namespace {", "", "// clang-format off", "constexpr CostParameters kParameters = {"]
-    for name, key in (("fused_cast", "gemm fused-cast"), ("drain", "gemm drain"), ("direct", "gemm direct"), ("gemv", "gemv")):
-        lines.append(f"    .{name} = {{{fields(p[key])}}},")
-    for name, floor in FLOORS_US.items():
-        lines.append(f"    .{name} = {{{fields({'floor_us': floor, 'gb_s': ELEMENTWISE_GB_S})}}},")
-    for name, key in (("attention", "attention"), ("elf", "elf"), ("fused", "fused"), ("flm", "flm"), ("op", "op")):
-        lines.append(f"    .{name} = {{{fields(p[key])}}},")
-    native = {"dispatch_us": SUBMIT_US, "write_gb_s": p["published host"]["write_gb_s"], "layer_gb_s": p["published host"]["write_gb_s"],
-              "edge_gb_s": p["published host"]["write_gb_s"], "prompt_ms": 1.0,
-              "attention_gflops": p["published host"]["attention_gflops"]}
-    lines.append(f"    .published_host = {{{fields(p['published host'])}}},")
-    lines.append(f"    .native_host = {{{fields(native)}}},")
-    lines.append(f"    .balanced_clock = {number(p['balanced profile']['clock'])}, .balanced_bandwidth = {number(p['balanced profile']['bandwidth'])},")
-    lines.append(f"    .error = {{{fields(p['rel_error_p90'])}}},")
-    lines += ["};", "", "constexpr NpuMachine kMachines[] = {"]
-    for name, values in p["machines"].items():
-        lines.append(f'    {{.name = "{name}", {fields(values)}}},')
-    lines += ["};", "// clang-format on", "", "}  // namespace", "", "const CostParameters& cost_parameters() {", "  return kParameters;", "}", "",
-              "std::span<const NpuMachine> npu_machines() {", "  return kMachines;", "}", "", "}  // namespace tyto", ""]
-    return "\n".join(lines)
 
 
 def main():

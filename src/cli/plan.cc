@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -27,7 +29,7 @@ struct PlanFlags {
   std::string profile = "performance";
   uint32_t prompt = 2048;
   uint32_t context = 0;
-  std::vector<uint32_t> prompt_rows = {2048};
+  std::vector<uint32_t> prompt_rows;
   bool json = false;
 };
 
@@ -46,7 +48,7 @@ PlanRequest plan_request(const PlanFlags& flags) {
   request.machine = flags.machine;
   request.prompt_tokens = flags.prompt;
   request.context_tokens = flags.context == 0 ? flags.prompt : flags.context;
-  request.prompt_rows = flags.prompt_rows;
+  if (!flags.prompt_rows.empty()) request.prompt_rows = flags.prompt_rows;
   request.host = flags.host == "native" ? PlanHost::native : PlanHost::published;
   request.profile =
       flags.profile == "balanced" ? PlatformProfile::balanced : PlatformProfile::performance;
@@ -65,6 +67,12 @@ std::vector<PlanRow> plan_rows(const PlanFlags& flags) {
   if (rows.empty())
     throw Error(ErrorCode::usage, "--fusion " + flags.fusion, "does not exist for " + flags.kernels,
                 "air-bf16 runs per op or block, air-q4nx and flm-q4 per token");
+  const bool has_images =
+      std::ranges::any_of(rows, [](const PlanRow& r) { return r.prompt_rows > 0; });
+  if (!flags.prompt_rows.empty() && !has_images)
+    throw Error(ErrorCode::usage, "--prompt-rows",
+                "is of no use to kernels without a fixed number of rows",
+                "air-bf16 per block and air-q4nx have one");
   return rows;
 }
 
@@ -157,8 +165,9 @@ void define_plan(CommandLine& command) {
       {"--context", &flags.context, "UINT",
        "live positions while decoding; the prompt's length without it"},
       {"--prompt-rows", &flags.prompt_rows, "N,N,...",
-       "rows of the prefill images; the smallest that holds the prompt runs it",
-       Rules{.shows_default = true, .separator = ','}},
+       "rows of the prefill images, of which the smallest that holds the prompt runs it; 2048 "
+       "without it",
+       Rules{.separator = ','}},
       {"--host", &flags.host, OneOf{"published", "native"},
        "published: as others measured; native: Tyto's", shown},
       {"--profile", &flags.profile, OneOf{"performance", "balanced"},

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/round_up.h"
 #include "device/npu/formats/memory_plan.h"
-#include "device/npu/formats/q4nx_layout.h"
 #include "model/shapes.h"
+#include "plan/pinned_bytes.h"
 
 namespace tyto {
 namespace {
@@ -114,37 +113,6 @@ struct Setting {
   }
 };
 
-AirDims air_dims(const Config& c, uint64_t rows) {
-  return {c.layers,   c.emb,    c.heads, c.kv_heads,
-          c.head_dim, c.hidden, c.vocab, static_cast<uint32_t>(rows)};
-}
-
-// q4nx_layout takes matrices of whole groups of columns: others are padded to them.
-AirDims q4nx_dims(const Config& c, uint64_t rows) {
-  AirDims dims = air_dims(c, rows);
-  const auto whole = [](uint32_t value, uint64_t multiple) {
-    return static_cast<uint32_t>(round_up(value, multiple));
-  };
-  dims.emb = whole(dims.emb, kQ4nxGroupCols);
-  dims.hidden = whole(dims.hidden, kQ4nxGroupCols);
-  dims.head_dim =
-      whole(dims.head_dim, kQ4nxGroupCols / std::gcd(uint64_t{dims.heads}, kQ4nxGroupCols));
-  return dims;
-}
-
-uint64_t layer_values(const Config& c) {
-  const uint64_t emb = c.emb;
-  return emb * (2 * (uint64_t{c.q_width()} + c.kv_width()) + 3 * uint64_t{c.hidden});
-}
-
-uint64_t all_layer_values(const Config& c) {
-  return c.layers * layer_values(c);
-}
-
-uint64_t head_bytes_bf16(const Config& c) {
-  return round_up(c.vocab, kAirHeadRows) * c.emb * 2;
-}
-
 double gb_ms(double bytes, double gb_s, double factor = 1) {
   return bytes / (gb_s * factor) / 1e6;
 }
@@ -159,40 +127,6 @@ uint64_t image_rows(const PlanRequest& request) {
 
 uint64_t largest_image_rows(const PlanRequest& request) {
   return std::max<uint64_t>(image_rows(request), *std::ranges::max_element(request.prompt_rows));
-}
-
-// Bytes of the arguments of some images of which `is_counted`.
-template <typename Counted>
-uint64_t argument_bytes(std::initializer_list<std::string_view> programs, const AirDims& dims,
-                        const Counted& is_counted) {
-  uint64_t bytes = 0;
-  for (std::string_view program : programs)
-    for (const AirArgument& argument : air_program(program, dims).arguments)
-      if (is_counted(argument)) bytes += argument.bytes();
-  return bytes;
-}
-
-// Of the published host: each of the three prefill images has its own, and all layers share them.
-uint64_t prefill_scratch_bytes(const Config& c, uint64_t rows) {
-  return argument_bytes(
-      {"rms_gemms_rope", "flash_attn", "o_ffn"}, air_dims(c, rows),
-      [](const AirArgument& argument) { return argument.role != AirRole::weight; });
-}
-
-uint64_t rope_table_bytes(const Config& c, uint64_t rows) {
-  return argument_bytes({"rms_gemms_rope"}, air_dims(c, rows), [](const AirArgument& argument) {
-    return argument.layout == AirLayout::rope_per_head;
-  });
-}
-
-uint64_t kv_bytes(const Config& c, uint64_t positions) {
-  return positions * c.layers * 2 * c.kv_width() * 2;
-}
-
-// By the published host, which has rotation tables for each layer.
-uint64_t bf16_prefill_pinned(const Config& c, uint64_t rows) {
-  return 2 * all_layer_values(c) + head_bytes_bf16(c) + c.layers * rope_table_bytes(c, rows) +
-         prefill_scratch_bytes(c, rows);
 }
 
 // How a kernel set's prompt runs: what the attention's images do with masked blocks, and whether
@@ -280,14 +214,8 @@ Estimate air_block(const Setting& s) {
   }
   e.decode.attention =
       c.layers * host_attention_ms(c, s.request.context_tokens, host) / speed.bandwidth;
-  // Prefill wants weights as (in, out), decode as (out, in): both copies are pinned. MLIR-AIR fills
-  // one unused argument as large as a feed-forward matrix in every layer.
   const uint64_t rows = largest_image_rows(s.request);
-  e.pinned_bytes =
-      s.request.host == PlanHost::native
-          ? total_bytes(npu_memory(air_dims(c, rows), NpuWeights::bf16, Fusion::block, 0))
-          : bf16_prefill_pinned(c, rows) + 2 * all_layer_values(c) +
-                uint64_t{c.layers} * c.hidden * c.emb * 2;
+  e.pinned_bytes = bf16_block_pinned(c, rows, s.request.host);
   e.images = static_cast<uint32_t>(prefill_images(c, rows).size() + decode_images(c).size() + 1);
   return e;
 }
@@ -298,7 +226,7 @@ Estimate air_op(const Setting& s) {
   const OpLaw& law = cost_parameters().op;
   const Speed speed = s.speed("strix-halo");
   const HostLaw& host = host_law(s.request.host);
-  const double values = static_cast<double>(all_layer_values(c));
+  const double values = static_cast<double>(layer_values(c));
   const double weights = 2 * (values + static_cast<double>(c.vocab) * c.emb);
   const bool native = s.request.host == PlanHost::native;
   Estimate e;
@@ -366,15 +294,8 @@ Estimate air_token(const Setting& s) {
     e.prefill_errors = prefill_errors(e.prompt_rows);
   }
   const uint64_t rows = largest_image_rows(s.request);
-  const auto largest_window = static_cast<uint32_t>(std::max<uint64_t>(kPrefillRows, window));
-  const AirDims dims = q4nx_dims(c, rows);
-  const Q4nxLayout layout = q4nx_layout(dims, largest_window);
   e.pinned_bytes =
-      s.request.host == PlanHost::native
-          ? total_bytes(npu_memory(dims, NpuWeights::q4nx, Fusion::token, largest_window))
-          : bf16_prefill_pinned(c, rows) +
-                2 * (layout.weight_elements + layout.kv_elements + layout.norm_elements +
-                     layout.logits_offset + layout.logits_elements);
+      q4nx_token_pinned(c, rows, std::max<uint64_t>(kPrefillRows, window), s.request.host);
   // A prompt's, the head, one window of the decode.
   e.images = static_cast<uint32_t>(prefill_images(c, rows).size() + 2);
   return e;
@@ -385,7 +306,7 @@ Estimate flm_token(const Setting& s) {
   const FlmLaw& law = cost_parameters().flm;
   const Speed speed = s.speed("krackan");
   const bool llama = !c.architecture.starts_with("qwen");
-  const double values = static_cast<double>(all_layer_values(c));
+  const double values = static_cast<double>(layer_values(c));
   const double weights = kQ4Bytes * (values + static_cast<double>(c.vocab) * c.emb);
   const double context = s.request.context_tokens, prompt = s.request.prompt_tokens;
   const double slope_ns =
@@ -501,10 +422,6 @@ KernelSet kernel_set_by_name(std::string_view name) {
     if (set.name == name) return set.kernels;
   throw Error(ErrorCode::usage, "kernels " + std::string(name), "do not exist",
               "the kernel sets are air-bf16, air-q4nx, flm-q4");
-}
-
-uint64_t q4nx_weight_bytes(const Config& c) {
-  return q4nx_layout(q4nx_dims(c, kPrefillRows), kPrefillRows).weight_elements * 2;
 }
 
 PlanRow what_if(const PlanRequest& request, const PlanOption& option) {

@@ -60,6 +60,4 @@ KernelSet kernel_set_by_name(std::string_view name);
 // outside 1..1048576.
 PlanRow what_if(const PlanRequest& request, const PlanOption& option);
 
-uint64_t q4nx_weight_bytes(const Config& config);  // streamed per token by the fused decode
-
 }  // namespace tyto

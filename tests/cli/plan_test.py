@@ -7,7 +7,7 @@ import sys
 from harness import ROOT, TYTO, CliTest, main, tyto
 
 sys.path.insert(0, str(ROOT / "tools"))
-import fit_cost_model  # noqa: E402
+from cost_parameters_cpp import cpp_text  # noqa: E402
 
 
 class Plan(CliTest):
@@ -51,6 +51,8 @@ class Plan(CliTest):
         self.assertIn("by MLIR-AIR's host and images of 2048 rows", table)
         self.assertIn("public prefill images have 2048 rows", table)
         self.check_error(tyto(*asked, "--prompt-rows", "100"), 2, "prompt rows", "multiple of 64")
+        self.check_error(tyto("plan", "--shape", "tiny", "--machine", "strix", "--kernels", "flm-q4", "--prompt-rows", "256"), 2,
+                         "--prompt-rows", "no use")
 
     def test_each_model_of_mlir_air_has_a_shape_and_an_error_for_each_phase(self):
         bf16 = ["llama-3.2-1b", "llama-3.2-3b", "smollm2-1.7b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen2.5-0.5b", "qwen2.5-1.5b",
@@ -71,7 +73,7 @@ class Plan(CliTest):
 
     def test_the_compiled_parameters_are_those_of_the_fit(self):
         fitted = json.loads((ROOT / "data" / "npu-machines.json").read_text())
-        self.assertEqual((ROOT / "src" / "cost" / "machine_parameters.cc").read_text(), fit_cost_model.cpp_text(fitted["parameters"]))
+        self.assertEqual((ROOT / "src" / "cost" / "machine_parameters.cc").read_text(), cpp_text(fitted["parameters"]))
 
     def test_unseen_rows_are_not_fitted(self):
         fitted = json.loads((ROOT / "data" / "npu-machines.json").read_text())["provenance"].values()

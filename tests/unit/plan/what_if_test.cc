@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/shapes.h"
+#include "plan/pinned_bytes.h"
 
 namespace tyto {
 namespace {

@@ -1,0 +1,101 @@
+#include "plan/pinned_bytes.h"
+
+#include <numeric>
+
+#include "base/round_up.h"
+#include "device/npu/formats/memory_plan.h"
+#include "device/npu/formats/q4nx_layout.h"
+
+namespace tyto {
+namespace {
+
+AirDims air_dims(const Config& c, uint64_t rows) {
+  return {c.layers,   c.emb,    c.heads, c.kv_heads,
+          c.head_dim, c.hidden, c.vocab, static_cast<uint32_t>(rows),
+          c.qkv_bias, c.qk_norm};
+}
+
+// q4nx_layout takes matrices of whole groups of columns: others are padded to them.
+AirDims q4nx_dims(const Config& c, uint64_t rows) {
+  AirDims dims = air_dims(c, rows);
+  const auto whole = [](uint32_t value, uint64_t multiple) {
+    return static_cast<uint32_t>(round_up(value, multiple));
+  };
+  dims.emb = whole(dims.emb, kQ4nxGroupCols);
+  dims.hidden = whole(dims.hidden, kQ4nxGroupCols);
+  dims.head_dim =
+      whole(dims.head_dim, kQ4nxGroupCols / std::gcd(uint64_t{dims.heads}, kQ4nxGroupCols));
+  return dims;
+}
+
+uint64_t head_bytes_bf16(const Config& c) {
+  return round_up(c.vocab, kAirHeadRows) * c.emb * 2;
+}
+
+// Bytes of the arguments of some images of which `is_counted`.
+template <typename Counted>
+uint64_t argument_bytes(std::initializer_list<std::string_view> programs, const AirDims& dims,
+                        const Counted& is_counted) {
+  uint64_t bytes = 0;
+  for (std::string_view program : programs)
+    for (const AirArgument& argument : air_program(program, dims).arguments)
+      if (is_counted(argument)) bytes += argument.bytes();
+  return bytes;
+}
+
+uint64_t rope_table_bytes(const Config& c, uint64_t rows) {
+  return argument_bytes({"rms_gemms_rope"}, air_dims(c, rows), [](const AirArgument& argument) {
+    return argument.layout == AirLayout::rope_per_head;
+  });
+}
+
+// By the published host, which has rotation tables for each layer.
+uint64_t bf16_prefill_pinned(const Config& c, uint64_t rows) {
+  return 2 * layer_values(c) + head_bytes_bf16(c) + c.layers * rope_table_bytes(c, rows) +
+         prefill_scratch_bytes(c, rows);
+}
+
+}  // namespace
+
+uint64_t layer_values(const Config& c) {
+  const uint64_t emb = c.emb;
+  return c.layers * emb * (2 * (uint64_t{c.q_width()} + c.kv_width()) + 3 * uint64_t{c.hidden});
+}
+
+uint64_t kv_bytes(const Config& c, uint64_t positions) {
+  return positions * c.layers * 2 * c.kv_width() * 2;
+}
+
+uint64_t q4nx_weight_bytes(const Config& c) {
+  constexpr uint32_t kAnyWindow = 2048;  // weights do not depend on it, nor on rows
+  return q4nx_layout(q4nx_dims(c, kAnyWindow), kAnyWindow).weight_elements * 2;
+}
+
+// Of the published host: each of the three prefill images has its own, and all layers share them.
+uint64_t prefill_scratch_bytes(const Config& c, uint64_t rows) {
+  return argument_bytes(
+      {"rms_gemms_rope", "flash_attn", "o_ffn"}, air_dims(c, rows),
+      [](const AirArgument& argument) { return argument.role != AirRole::weight; });
+}
+
+// Prefill wants weights as (in, out), decode as (out, in): both copies are pinned. MLIR-AIR fills
+// one unused argument as large as a feed-forward matrix in every layer.
+uint64_t bf16_block_pinned(const Config& c, uint64_t rows, PlanHost host) {
+  if (host == PlanHost::native)
+    return total_bytes(npu_memory(air_dims(c, rows), NpuWeights::bf16, Fusion::block, 0));
+  return bf16_prefill_pinned(c, rows) + 2 * layer_values(c) +
+         uint64_t{c.layers} * c.hidden * c.emb * 2;
+}
+
+uint64_t q4nx_token_pinned(const Config& c, uint64_t rows, uint64_t window, PlanHost host) {
+  const AirDims dims = q4nx_dims(c, rows);
+  const auto positions = static_cast<uint32_t>(window);
+  if (host == PlanHost::native)
+    return total_bytes(npu_memory(dims, NpuWeights::q4nx, Fusion::token, positions));
+  const Q4nxLayout layout = q4nx_layout(dims, positions);
+  return bf16_prefill_pinned(c, rows) +
+         2 * (layout.weight_elements + layout.kv_elements + layout.norm_elements +
+              layout.logits_offset + layout.logits_elements);
+}
+
+}  // namespace tyto
