@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/round_up.h"
+#include "device/npu/formats/air_models.h"
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/formats/q4nx_layout.h"
 
@@ -28,30 +29,29 @@ AirDims q4nx_dims(const Config& c, uint64_t rows) {
   return dims;
 }
 
-uint64_t head_bytes_bf16(const Config& c) {
-  return round_up(c.vocab, kAirHeadRows) * c.emb * 2;
+uint64_t head_bytes_bf16(const Config& c, uint64_t rows) {
+  return air_head(air_dims(c, rows)).all_rows() * c.emb * 2;
 }
 
-// Bytes of the arguments of some images of which `is_counted`.
+// Bytes of the arguments of a prompt's images of which `is_counted`.
 template <typename Counted>
-uint64_t argument_bytes(std::initializer_list<std::string_view> programs, const AirDims& dims,
-                        const Counted& is_counted) {
+uint64_t argument_bytes(const AirDims& dims, const Counted& is_counted) {
   uint64_t bytes = 0;
-  for (std::string_view program : programs)
-    for (const AirArgument& argument : air_program(program, dims).arguments)
-      if (is_counted(argument)) bytes += argument.bytes();
+  for (const AirProgram& program : air_model(dims).programs)
+    for (const AirArgument& argument : program.arguments)
+      if (program.phase == AirPhase::prompt && is_counted(argument)) bytes += argument.bytes();
   return bytes;
 }
 
 uint64_t rope_table_bytes(const Config& c, uint64_t rows) {
-  return argument_bytes({"rms_gemms_rope"}, air_dims(c, rows), [](const AirArgument& argument) {
+  return argument_bytes(air_dims(c, rows), [](const AirArgument& argument) {
     return argument.layout == AirLayout::rope_per_head;
   });
 }
 
 // By the published host, which has rotation tables for each layer.
 uint64_t bf16_prefill_pinned(const Config& c, uint64_t rows) {
-  return 2 * layer_values(c) + head_bytes_bf16(c) + c.layers * rope_table_bytes(c, rows) +
+  return 2 * layer_values(c) + head_bytes_bf16(c, rows) + c.layers * rope_table_bytes(c, rows) +
          prefill_scratch_bytes(c, rows);
 }
 
@@ -71,11 +71,11 @@ uint64_t q4nx_weight_bytes(const Config& c) {
   return q4nx_layout(q4nx_dims(c, kAnyWindow), kAnyWindow).weight_elements * 2;
 }
 
-// Of the published host: each of the three prefill images has its own, and all layers share them.
+// Of the published host: each of the prefill images has its own, and all layers share them.
 uint64_t prefill_scratch_bytes(const Config& c, uint64_t rows) {
-  return argument_bytes(
-      {"rms_gemms_rope", "flash_attn", "o_ffn"}, air_dims(c, rows),
-      [](const AirArgument& argument) { return argument.role != AirRole::weight; });
+  return argument_bytes(air_dims(c, rows), [](const AirArgument& argument) {
+    return argument.role != AirRole::weight;
+  });
 }
 
 // Prefill wants weights as (in, out), decode as (out, in): both copies are pinned. MLIR-AIR fills

@@ -16,7 +16,7 @@
 
 #include "device/device.h"
 #include "device/npu/driver_stack.h"
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/air_models.h"
 #include "device/npu/formats/int8_gemm.h"
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/formats/q4nx_layout.h"

@@ -1,6 +1,5 @@
-// The argument lists of MLIR-AIR's Llama programs, as data: six bf16 ELFs (the single-dispatch
-// decode is in q4nx_layout.h). The numbers are those of MLIR-AIR's builders for Llama-3.2-1B; for
-// other dimensions they follow the same rules and have not been compared with a build.
+// The argument lists of MLIR-AIR's programs, as data: what one list is made of. Which bf16 programs
+// a model has is in air_models.h, the single-dispatch decode in q4nx_layout.h.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "program/program.h"
 #include "tensor/dtype.h"
 
 namespace tyto {
@@ -24,6 +24,9 @@ struct AirDims {
   uint32_t seq = 0;
   uint32_t qkv_bias = 0;  // 1: q, k and v have biases (Qwen2.5)
   uint32_t qk_norm = 0;   // 1: heads of q and k are normed (Qwen3)
+  // Composed as those of a known model of other dimensions: its place in known_air_models() + 1
+  // (--images-like). 0: as these dimensions are.
+  uint32_t like = 0;
 
   uint64_t q_dim() const { return uint64_t{heads} * head_dim; }
   uint64_t kv_dim() const { return uint64_t{kv_heads} * head_dim; }
@@ -55,6 +58,7 @@ enum class AirLayout : uint8_t {
   norm_in_row_1,   // two rows: the device writes row 0, the norm weight is row 1
   head_partition,  // rows [partition * rows, + real_rows) of the head, zeros below them
   rope_per_head,   // each position's cos|sin row, repeated for every head
+  heads_first,     // of activations: `run` columns of every row, then the next `run` of every row
   q4nx,            // packed blocks, see q4nx_layout.h
   q4nx_norms,      // all norms and one cos|sin row, see q4nx_layout.h
 };
@@ -77,9 +81,26 @@ struct AirArgument {
   uint32_t partition = 0;  // of the LM head
   uint64_t real_rows = 0;  // of the LM head's partition: the rows that exist in the model
   ByteRange per_call;      // what the host writes or reads for each call
+  // The slot of the forward pass it holds, a weight's where its role is weight; none: the program
+  // keeps it to itself.
+  Role slot = Role::none;
+  uint64_t run = 0;  // heads_first: columns that stay side by side
 
   uint64_t elements() const { return rows * cols; }
   uint64_t bytes() const { return rows * row_bytes(dtype, cols); }
+};
+
+// Whose rows a program is called with.
+enum class AirPhase : uint8_t {
+  prompt,  // dims.seq of them, once per layer
+  token,   // one, once per layer
+  head,    // one, after the last layer
+};
+
+// A product whose operand and result both lie in arguments, by their positions.
+struct AirProductPlace {
+  Role role = Role::none;
+  size_t operand = 0, result = 0;
 };
 
 struct AirProgram {
@@ -87,23 +108,21 @@ struct AirProgram {
   std::string entry;  // what XRT is asked for: "main:o_ffn"; "MLIR_AIE" for an xclbin
   uint32_t launches = 0;
   std::vector<AirArgument> arguments;  // in the order of XRT's argument indices
+  AirPhase phase = AirPhase::prompt;
+  std::vector<Role> steps;                // launches of the forward pass that it computes, in order
+  std::vector<AirProductPlace> products;  // not those that pass from core to core
 };
 
 // Positions of the arguments with this role, ascending.
 std::vector<size_t> positions(const AirProgram& program, AirRole role);
 
-bool is_air_program(std::string_view name);  // one of the six
-
-// Throws an unsupported Error for another name or for dimensions these programs cannot have.
-AirProgram air_program(std::string_view name, const AirDims& dims);
+// All of it moves in each call where the role says that any does.
+AirArgument air_argument(std::string name, AirRole role, DType dtype, uint64_t rows, uint64_t cols,
+                         AirLayout layout = AirLayout::none, std::string_view source = "");
 
 // Throws an unsupported Error that begins with the program's name unless the dimensions are such
 // that products of them can be formed without overflow.
 void check_air_dims(std::string_view program, const AirDims& dims);
-
-// Rows per launch of lm_head_gemv, and the launches a vocabulary needs.
-constexpr uint32_t kAirHeadRows = 16384;
-uint32_t air_head_partitions(const AirDims& dims);
 
 constexpr std::string_view kFusedDecode = "fused_decode";
 constexpr std::string_view kInt8Gemm = "gemm_i8";

@@ -131,7 +131,7 @@ void bind_head(const Program& piece, AirBinding& binding) {
   const Launch& head = launch_of(piece, Role::lm_head);
   for (size_t i = 1; i < binding.program.arguments.size(); ++i) {
     const AirArgument& argument = binding.program.arguments[i];
-    const uint64_t first = uint64_t{argument.partition} * kAirHeadRows;
+    const uint64_t first = uint64_t{argument.partition} * binding.program.arguments[1].rows;
     if (argument.role == AirRole::weight)
       binding.parts[i] = {{head.args[1].slot, first, argument.real_rows, {}}};
     else

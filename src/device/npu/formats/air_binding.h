@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/air_models.h"
 #include "program/pattern.h"
 #include "program/program.h"
 

@@ -20,20 +20,27 @@ bool is_weight(const AirArgument& argument) {
   return argument.role == AirRole::weight && argument.layout != AirLayout::rope_per_head;
 }
 
-uint64_t weight_bytes(std::string_view program, const AirDims& dims) {
+uint64_t weight_bytes(const AirModel& model, AirPhase phase) {
   uint64_t bytes = 0;
-  for (const AirArgument& argument : air_program(program, dims).arguments)
-    if (is_weight(argument)) bytes += argument.bytes();
+  for (const AirProgram& program : model.programs)
+    for (const AirArgument& argument : program.arguments)
+      if (program.phase == phase && is_weight(argument)) bytes += argument.bytes();
   return bytes;
 }
 
+// What a program has for itself: what passes between its launches, and what the host turns for it.
+bool is_scratch(const AirArgument& argument) {
+  return argument.role == AirRole::scratch || argument.layout == AirLayout::heads_first;
+}
+
 // All images draw on the same buffers: of each size as many as the image that needs most of them.
-uint64_t scratch_bytes(const std::vector<std::string_view>& programs, const AirDims& dims) {
+uint64_t scratch_bytes(const AirModel& model, bool with_tokens) {
   std::map<uint64_t, size_t> most;  // buffers by size
-  for (std::string_view program : programs) {
+  for (const AirProgram& program : model.programs) {
+    if (program.phase == AirPhase::token && !with_tokens) continue;
     std::map<uint64_t, size_t> needed;
-    for (const AirArgument& argument : air_program(program, dims).arguments)
-      if (argument.role == AirRole::scratch) ++needed[argument.bytes()];
+    for (const AirArgument& argument : program.arguments)
+      if (is_scratch(argument)) ++needed[argument.bytes()];
     for (const auto& [bytes, count] : needed) most[bytes] = std::max(most[bytes], count);
   }
   uint64_t total = 0;
@@ -41,17 +48,24 @@ uint64_t scratch_bytes(const std::vector<std::string_view>& programs, const AirD
   return total;
 }
 
-uint64_t table_bytes(const AirDims& dims) {
+uint64_t table_bytes(const AirModel& model) {
   uint64_t bytes = 0;
-  for (std::string_view program : {"rms_gemms_rope", "rms_gemv_rope"})
-    for (const AirArgument& argument : air_program(program, dims).arguments)
+  for (const AirProgram& program : model.programs)
+    for (const AirArgument& argument : program.arguments)
       if (argument.layout == AirLayout::rope_per_head) bytes += argument.bytes();
   return bytes;
 }
 
-// x, q, k, v and attention's result: what passes from one image to the next.
-uint64_t activation_bytes(const AirDims& dims) {
-  return uint64_t{dims.seq} * 2 * (dims.emb + 2 * dims.q_dim() + 2 * dims.kv_dim());
+// What passes from one of a prompt's images to the next: each slot of the forward pass once.
+uint64_t activation_bytes(const AirModel& model) {
+  std::map<Role, uint64_t> slots;
+  for (const AirProgram& program : model.programs)
+    for (const AirArgument& argument : program.arguments)
+      if (program.phase == AirPhase::prompt && argument.role == AirRole::output)
+        slots[argument.slot] = argument.bytes();
+  uint64_t total = 0;
+  for (const auto& [slot, bytes] : slots) total += bytes;
+  return total;
 }
 
 uint64_t available_bytes() {
@@ -86,28 +100,22 @@ std::vector<MemoryItem> npu_memory(const AirDims& dims, NpuWeights weights, Fusi
     return MemoryItem{sequences == 1 ? "KV cache" : fmt::format("{} KV caches", sequences),
                       sequences * bytes_of_one};
   };
-  std::vector<std::string_view> programs = {"rms_gemms_rope", "o_ffn"};
+  const AirModel model = air_model(dims);
   std::vector<MemoryItem> items = {
-      {"prefill weights",
-       layers * (weight_bytes("rms_gemms_rope", dims) + weight_bytes("o_ffn", dims))},
-      {"LM head", weight_bytes("lm_head_gemv", dims)},
+      {"prefill weights", layers * weight_bytes(model, AirPhase::prompt)},
+      {"LM head", weight_bytes(model, AirPhase::head)},
   };
   if (is_fused) {
     const Q4nxLayout layout = q4nx_layout(dims, kv_positions);
     items.push_back({"q4nx weights", layout.weight_elements * 2});
     items.push_back(caches(layout.kv_elements * 2));
-  } else if (fusion == Fusion::block) {
-    programs.insert(programs.end(), {"rms_gemv_rope", "o_gemv_ffn"});
-    items.push_back({"decode weights", layers * (weight_bytes("rms_gemv_rope", dims) +
-                                                 weight_bytes("o_gemv_ffn", dims))});
   } else {
-    items.push_back({"decode weights", layers * weight_bytes("o_ffn", dims) +
-                                           layers * weight_bytes("rms_gemv_rope", dims)});
+    items.push_back({"decode weights", layers * weight_bytes(model, AirPhase::token)});
     if (kv_positions > 0) items.push_back(caches(layers * 2 * kv_positions * dims.kv_dim() * 2));
   }
-  items.push_back({"rotation tables", table_bytes(dims)});
-  items.push_back({"scratch", scratch_bytes(programs, dims)});
-  items.push_back({"activations", activation_bytes(dims)});
+  items.push_back({"rotation tables", table_bytes(model)});
+  items.push_back({"scratch", scratch_bytes(model, !is_fused && fusion == Fusion::block)});
+  items.push_back({"activations", activation_bytes(model)});
   return items;
 }
 

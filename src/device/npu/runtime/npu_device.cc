@@ -191,7 +191,7 @@ class NpuDevice : public Device {
   void place_alone(const Slot& slot, NpuBuffer& buffer) {
     size_t bytes = slot.bytes();
     if (slot.role == Role::logits) {
-      const uint64_t whole = (slot.cols + kAirHeadRows - 1) / kAirHeadRows * kAirHeadRows;
+      const uint64_t whole = std::max(slot.cols, air_head(core_.kernels.dims).all_rows());
       bytes = slot.rows * row_bytes(slot.dtype, whole);
       if (uses_slab()) {
         const Q4nxLayout layout = q4nx_layout(core_.kernels.dims, core_.kernels.windows.back());

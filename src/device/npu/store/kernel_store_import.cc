@@ -14,6 +14,7 @@
 #include "base/joined.h"
 #include "base/json.h"
 #include "base/utc_time.h"
+#include "device/npu/formats/air_models.h"
 #include "device/npu/formats/int8_gemm.h"
 #include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/store/kernel_store.h"

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "device/npu/formats/air_models.h"
 #include "device/npu/formats/q4nx_layout.h"
 
 namespace tyto {

@@ -13,7 +13,7 @@ namespace tyto {
 namespace {
 
 bool depends_on_prompt(std::string_view program) {
-  return program == "rms_gemms_rope" || program == "flash_attn" || program == "o_ffn";
+  return is_air_program(program) && air_phase(program) == AirPhase::prompt;
 }
 
 // Whether images built for `built` run a model of these dimensions.
@@ -24,12 +24,13 @@ bool fits(const KernelEntry& entry, const AirDims& wanted) {
   return built == wanted;
 }
 
-// The longest prompt that all three prefill programs are there for; the wanted one if none is.
+// The longest prompt that there are programs for; the wanted one if none is.
 uint32_t prompt_rows(const KernelManifest& manifest, AirDims dims, uint32_t wanted) {
   uint32_t longest = 0;
   for (const KernelEntry& entry : manifest.entries) {
     dims.seq = entry.dims.seq;
-    if (entry.program == "o_ffn" && fits(entry, dims)) longest = std::max(longest, dims.seq);
+    if (depends_on_prompt(entry.program) && fits(entry, dims))
+      longest = std::max(longest, dims.seq);
   }
   return longest == 0 ? wanted : longest;
 }

@@ -195,10 +195,10 @@ uint32_t o_gemv_ffn(const Context& c) {
 
 uint32_t lm_head_gemv(const Context& c) {
   const SlotIndex x = c.to.whole(0, 1, c.dims.emb);
-  const uint32_t partitions = air_head_partitions(c.dims);
+  const auto [rows, partitions] = air_head(c.dims);
   for (uint32_t p = 0; p < partitions; ++p) {
-    const SlotIndex weight = c.to.whole(1 + 2 * size_t{p}, kAirHeadRows, c.dims.emb);
-    const SlotIndex logits = c.to.whole(2 + 2 * size_t{p}, 1, kAirHeadRows);
+    const SlotIndex weight = c.to.whole(1 + 2 * size_t{p}, rows, c.dims.emb);
+    const SlotIndex logits = c.to.whole(2 + 2 * size_t{p}, 1, rows);
     gemv(c, Role::lm_head, c.dims.emb, x, weight, logits);
   }
   return partitions;

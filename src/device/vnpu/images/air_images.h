@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device/npu/formats/air_models.h"
 #include "device/npu/formats/q4nx_layout.h"
 #include "device/vnpu/images/image.h"
 
