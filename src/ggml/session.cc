@@ -50,7 +50,8 @@ DeviceEnv environment(ThreadPool& pool, Trace& trace, const Settings& settings, 
   env.settings = {{"weights", "int8"},
                   {"int8-blocks", ""},
                   {"vnpu-machine", settings.machine},
-                  {"gemm-lengths", kVirtualLengths}};
+                  {"gemm-lengths", kVirtualLengths},
+                  {"vnpu-fault", settings.fault}};
   return env;
 }
 

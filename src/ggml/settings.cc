@@ -68,6 +68,11 @@ const Known kKnown[] = {
                      error.hint);
        }
      }},
+    {"GGML_TYTO_FAULT",
+     [](Settings& settings, const std::string& name, const std::string& value) {
+       if (value.empty()) fail(name, value, "a fault");  // which ones there are, its device says
+       settings.fault = value;
+     }},
     {"GGML_TYTO_TRACE",
      [](Settings& settings, const std::string& name, const std::string& value) {
        if (value.empty()) fail(name, value, "a file");
@@ -99,6 +104,9 @@ Settings read_settings(const std::map<std::string, std::string>& variables) {
   if (settings.require && settings.device == kVirtualName)
     throw Error(ErrorCode::usage, "GGML_TYTO_REQUIRE",
                 "a virtual NPU never satisfies it, and GGML_TYTO_DEVICE asks for that one");
+  if (!settings.fault.empty() && settings.device != kVirtualName)
+    throw Error(ErrorCode::usage, "GGML_TYTO_FAULT", "is for the virtual NPU",
+                "give GGML_TYTO_DEVICE=VXDNA0 too");
   return settings;
 }
 

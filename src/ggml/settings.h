@@ -22,6 +22,7 @@ struct Settings {
   uint64_t min_macs = 0;          // multiply-accumulates of one
   std::optional<Fusion> fusion;   // op or block; none: block where images can be made for it
   std::string machine = "strix";  // whose time the virtual NPU models
+  std::string fault;              // that the virtual NPU is to have; empty: none
   std::string trace_file;
   std::string receipt_file;
 };

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "Once upon a time"
 VARIABLES = ["GGML_TYTO_DEVICE", "GGML_TYTO_REQUIRE", "GGML_TYTO_MIN_N", "GGML_TYTO_MAX_N", "GGML_TYTO_MIN_MACS",
-             "GGML_TYTO_FUSION", "GGML_TYTO_MACHINE", "GGML_TYTO_TRACE", "GGML_TYTO_RECEIPT"]
+             "GGML_TYTO_FUSION", "GGML_TYTO_MACHINE", "GGML_TYTO_FAULT", "GGML_TYTO_TRACE", "GGML_TYTO_RECEIPT"]
 
 
 @dataclass
