@@ -1,7 +1,5 @@
 #include "device/vnpu/machine/user_pages.h"
 
-#include <fmt/format.h>
-
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
@@ -42,8 +40,7 @@ std::optional<std::string> why_not_pinned(const void* pages, size_t bytes) {
     if (mapping->end <= begin || mapping->begin >= end || mapping->has("wr")) continue;
     const bool is_whole = mapping->begin <= begin && mapping->end >= end;
     if (is_whole && !mapping->has("mw")) return std::nullopt;
-    return fmt::format("pages at {:#x} are read-only, but their mapping may become writable",
-                       begin);
+    return "the pages are read-only, but their mapping may become writable";
   }
   return std::nullopt;
 }

@@ -226,8 +226,8 @@ void run::start() {
   if (self.is_in_progress()) fail_usage("bad command state, can't launch");
   if (self.is_hostile) Machine::get().check_offences();
   self.prepare();
-  Machine::get().submit(*self.job);
   self.is_done = false;
+  Machine::get().submit(*self.job);
 }
 
 ert_cmd_state run::wait(const std::chrono::milliseconds& timeout) const {
@@ -240,8 +240,9 @@ ert_cmd_state run::wait(const std::chrono::milliseconds& timeout) const {
 
 ert_cmd_state run::state() const {
   run_impl& self = impl(handle_);
-  if (!Machine::get().is_in_flight(*self.job)) self.is_done = true;
-  return Machine::get().state(*self.job);
+  const ert_cmd_state state = Machine::get().state(*self.job);
+  if (state != ERT_CMD_STATE_NEW && !Machine::get().is_in_flight(*self.job)) self.is_done = true;
+  return state;
 }
 
 }  // namespace vnpu

@@ -4,6 +4,7 @@
 #include <xrt/xrt_bo.h>
 #include <xrt/xrt_kernel.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -96,7 +97,7 @@ struct run_impl {
   std::unique_ptr<tyto::vxrt::Job> job = std::make_unique<tyto::vxrt::Job>();
   uint64_t heap_bytes = 0;
   const bool is_hostile = tyto::vxrt::Machine::get().is_hostile();
-  bool is_done = true;  // as far as the caller knows
+  std::atomic<bool> is_done = true;  // as far as the caller knows
 
  private:
   void bind(size_t index, const run_argument* argument, uint64_t span_bytes);
