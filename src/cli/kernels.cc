@@ -6,6 +6,7 @@
 #include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/kernels_describe.h"
 #include "cli/terminal.h"
 #include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
@@ -212,6 +213,8 @@ void define_kernels(CommandLine& command) {
   define_list(command.add_command("list", "show the recorded images"));
   define_check(command.add_command("check", "find stale, truncated and foreign images"));
   define_remove(command.add_command("rm", "forget a kernel and delete its images"));
+  define_kernels_describe(
+      command.add_command("describe", "show the argument lists of a model's images"));
 }
 
 }  // namespace tyto

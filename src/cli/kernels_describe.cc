@@ -1,0 +1,177 @@
+#include "cli/kernels_describe.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/terminal.h"
+#include "device/npu/formats/air_models.h"
+#include "device/npu/formats/q4nx_layout.h"
+#include "device/npu/store/stored_kernels.h"
+#include "llama/pipeline.h"
+#include "model/shapes.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct DescribeFlags {
+  std::string shape = "llama-3.2-1b";
+  uint32_t seq = kLlama32_1b.seq;
+  uint32_t window = 2048;
+  bool json = false;
+};
+
+constexpr std::string_view kPhaseNames[] = {"prompt", "token", "head"};
+
+std::string_view phase_name(AirPhase phase) {
+  return kPhaseNames[static_cast<size_t>(phase)];
+}
+
+bool is_attention(const AirProgram& program) {
+  return program.steps.size() == 1 && program.steps.front() == Role::attention;
+}
+
+std::string_view attention_order(const AirProgram& program) {
+  const bool by_head =
+      std::any_of(program.arguments.begin(), program.arguments.end(),
+                  [](const AirArgument& a) { return a.layout == AirLayout::heads_first; });
+  return by_head ? "by head" : "by position";
+}
+
+// As MLIR-AIR's builder has been told it; nothing for a model that it builds no decode of.
+std::optional<Q4nxLayout> decode_layout(AirDims dims, uint32_t window) {
+  for (const Q4nxBuild& build : q4nx_builds()) {
+    AirDims same = dims;
+    same.seq = build.dims.seq;
+    if (same == build.dims) return q4nx_layout(dims, window);
+  }
+  return std::nullopt;
+}
+
+ordered_json to_json(const AirDims& dims) {
+  return {{"layers", dims.layers},     {"emb", dims.emb},           {"heads", dims.heads},
+          {"kv_heads", dims.kv_heads}, {"head_dim", dims.head_dim}, {"hidden", dims.hidden},
+          {"vocab", dims.vocab},       {"seq", dims.seq},           {"qkv_bias", dims.qkv_bias},
+          {"qk_norm", dims.qk_norm}};
+}
+
+ordered_json to_json(const AirProgram& program) {
+  ordered_json arguments = ordered_json::array();
+  for (const AirArgument& argument : program.arguments)
+    arguments.push_back({{"name", argument.name},
+                         {"role", to_string(argument.role)},
+                         {"type", info(argument.dtype).name},
+                         {"rows", argument.rows},
+                         {"cols", argument.cols},
+                         {"bytes", argument.bytes()},
+                         {"layout", to_string(argument.layout)},
+                         {"source", argument.source}});
+  ordered_json steps = ordered_json::array();
+  for (const Role step : program.steps) steps.push_back(name(step));
+  ordered_json row = {{"name", program.name},
+                      {"entry", program.entry},
+                      {"phase", phase_name(program.phase)},
+                      {"launches", program.launches},
+                      {"steps", std::move(steps)},
+                      {"arguments", std::move(arguments)}};
+  if (is_attention(program)) row["attention"] = attention_order(program);
+  return row;
+}
+
+ordered_json to_json(const Q4nxLayout& layout) {
+  const AirDims& dims = layout.dims;
+  ordered_json rows = ordered_json::array(), cols = ordered_json::array();
+  for (const Q4nxPhase& phase : {layout.qkv, layout.o, layout.gate_up, layout.down}) {
+    rows.push_back(phase.rows / kQ4nxBlockRows);
+    cols.push_back(phase.cols / kQ4nxBlockCols);
+  }
+  ordered_json buffers = ordered_json::array();
+  for (const Q4nxWeightBuffer& buffer : layout.weight_buffers)
+    buffers.push_back({{"argument", buffer.argument},
+                       {"first_layer", buffer.first_layer},
+                       {"layers", buffer.layers},
+                       {"has_head", buffer.has_head},
+                       {"elements", buffer.elements}});
+  return {{"layers", dims.layers},
+          {"emb", dims.emb},
+          {"heads", dims.heads},
+          {"kv_heads", dims.kv_heads},
+          {"head_dim", dims.head_dim},
+          {"vocab", dims.vocab},
+          {"qkv_bias", dims.qkv_bias},
+          {"qk_norm", dims.qk_norm},
+          {"window", layout.window},
+          {"block_rows", kQ4nxBlockRows},
+          {"block_cols", kQ4nxBlockCols},
+          {"block_elements", kQ4nxBlockElements},
+          {"phase_row_blocks", std::move(rows)},
+          {"phase_col_blocks", std::move(cols)},
+          {"layer_elements", layout.layer_elements},
+          {"head_chunk_rows", layout.head_chunk_rows},
+          {"head_chunks", layout.head_chunks},
+          {"weight_buffers", std::move(buffers)},
+          {"norm_elements_per_layer", uint64_t{2} * dims.emb},
+          {"rope_row_elements", layout.rope_row_elements},
+          {"rope_row_per_layer", layout.rope_rows > 1 ? 1 : 0},
+          {"kv_groups", layout.kv_groups},
+          {"kv_position_elements", uint64_t{layout.kv_group_heads} * dims.head_dim},
+          {"kv_region_elements", layout.kv_region_elements},
+          {"kv_layer_elements", layout.kv_layer_elements}};
+}
+
+void print_program(const AirProgram& program) {
+  print(fmt::format("{} ({}): {}, {} launches\n", program.name, program.entry,
+                    phase_name(program.phase), program.launches));
+  for (size_t i = 0; i < program.arguments.size(); ++i) {
+    const AirArgument& argument = program.arguments[i];
+    const std::string how =
+        argument.layout == AirLayout::none ? "" : fmt::format("  {}", to_string(argument.layout));
+    print(fmt::format("  {:>2}  {:<12} {:<12} {:<5} {:>7} x {:<7}{}{}\n", i, argument.name,
+                      to_string(argument.role), info(argument.dtype).name, argument.rows,
+                      argument.cols, how, argument.source.empty() ? "" : "  " + argument.source));
+  }
+}
+
+void describe(const DescribeFlags& flags) {
+  const AirDims dims = air_dims(model_dims(shape_by_name(flags.shape), 0), flags.seq);
+  const AirModel model = air_model(dims);
+  const std::optional<Q4nxLayout> decode = decode_layout(dims, flags.window);
+  const bool is_published = known_air_model(dims) != nullptr;
+  if (flags.json) {
+    ordered_json programs = ordered_json::array();
+    for (const AirProgram& program : model.programs) programs.push_back(to_json(program));
+    const ordered_json row = {
+        {"schema", "tyto-kernels/1"},      {"shape", flags.shape},
+        {"dims", to_json(dims)},           {"published", is_published},
+        {"programs", std::move(programs)}, {"decode", decode ? to_json(*decode) : ordered_json()}};
+    print(row.dump(2) + "\n");
+    return;
+  }
+  if (!is_published)
+    note("note: MLIR-AIR builds no bf16 images of this model; these follow the rules of others");
+  for (const AirProgram& program : model.programs) print_program(program);
+  if (decode) print_program(fused_decode_program(dims, flags.window));
+}
+
+}  // namespace
+
+void define_kernels_describe(CommandLine& command) {
+  DescribeFlags& flags = command.values<DescribeFlags>();
+  command.add({
+      {"--shape", &flags.shape, OneOf(shape_names(), Letters::as_listed), "the model",
+       Rules{.shows_default = true}},
+      {"--seq", &flags.seq, "N", "prompt length the prefill is compiled for",
+       Rules{.range = Range{64, 1 << 20}, .shows_default = true}},
+      {"--window", &flags.window, "N", "context the single-dispatch decode is compiled for",
+       Rules{.range = Range{64, 1 << 20}, .shows_default = true}},
+      {"--json", &flags.json, "as JSON, which tools/air_conformance compares with MLIR-AIR's text"},
+  });
+  command.footer =
+      "Every program with its arguments in the order of XRT's indices, as Tyto will call it. Known "
+      "from\nMLIR-AIR's sources; no compiled image has been compared with it.";
+  command.run = [&flags] { describe(flags); };
+}
+
+}  // namespace tyto

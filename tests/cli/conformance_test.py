@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""tyto kernels describe beside what tools/air_conformance has read from MLIR-AIR's sources."""
+import copy
+import json
+import subprocess
+import sys
+
+from harness import ROOT, TYTO, CliTest, main, tyto
+
+TOOL = ROOT / "tools" / "air_conformance"
+TRANSCRIPT = ROOT / "tests" / "data" / "air_conformance" / "mlir-air.json"
+# Built by MLIR-AIR, and not described by Tyto: other arithmetic, or no Llama family.
+NOT_DESCRIBED = {"llama32_1b_int4", "gemma3_4b_q4nx", "phi4_mini_q4nx"}
+
+# A model in the manner of MLIR-AIR's examples: the tool must find its arguments by evaluating it.
+BUILDERS = {
+    "shared/infra/stitching.py": """
+class FuncArg:
+    name: str
+    type: str
+class KernelSlice:
+    ir: str
+    prefix: str
+    arg_map: dict
+""",
+    "toy/toy_weights.py": """
+class LlamaConfig:
+    n_layers: int = 2
+    emb_dim: int = 64
+    n_heads: int = 2
+    n_kv_heads: int = 1
+    head_dim: int = 32
+    hidden_dim: int = 128
+    vocab_size: int = 512
+""",
+    "toy/toy_prefill.py": """
+import compiler
+from shared.infra.stitching import stitch_elf, FuncArg, KernelSlice
+def compile_all_kernels(cache, config, seq_len, cpu_attn=True):
+    args = [FuncArg(f"%arg{i}", f"memref<{seq_len}x{w}xbf16>") for i, w in enumerate((config.emb_dim, config.hidden_dim))]
+    args.append(FuncArg("%arg2", f"memref<{config.emb_dim * 2}xf32>"))
+    ir = str(compiler.build(config.emb_dim))
+    module = stitch_elf("toy", args[:2], [KernelSlice(ir, "a", {0: 0, 1: 2}), KernelSlice(ir, "b", {0: 1})],
+                        scratch_args=args[2:])
+    cache.compile_and_cache("toy", module, {"instance_name": "toy_main"})
+    if compiler.has_more():
+        cache.compile_and_cache("never", module, {})
+""",
+    "toy/toy_decode.py": """
+def compile_decode_kernels(cache, config):
+    raise ValueError("too small")
+"""}
+
+
+class Conformance(CliTest):
+    def compare(self, facts=None):
+        path = TRANSCRIPT
+        if facts is not None:
+            path = self.work / "transcript.json"
+            path.write_text(json.dumps(facts))
+        done = subprocess.run([sys.executable, TOOL, "--transcript", path, "--tyto", TYTO], capture_output=True, text=True,
+                              timeout=120)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_every_program_is_as_mlir_air_builds_it(self):
+        code, text = self.compare()
+        self.assertEqual(code, 0, text)
+        self.assertIn("e972f2942d41123f161276b27f991ef10da2a2e6", text)
+        left_out = {line.split()[0] for line in text.splitlines() if "not described by Tyto" in line}
+        self.assertEqual(left_out, NOT_DESCRIBED)
+
+    def test_it_notices_what_differs(self):
+        facts = json.loads(TRANSCRIPT.read_text())
+        for change, words in (
+                (lambda p: p["arguments"].insert(0, p["arguments"].pop()), "argument 0"),
+                (lambda p: p["arguments"].pop(), "arguments, Tyto has"),
+                (lambda p: p.update(entry="main:other"), "entry is main:other"),
+                (lambda p: p.update(launches=p["launches"] + 1), "launches is"),
+                (lambda p: p.update(static_input_indices=[0]), "static_input_indices"),
+                (lambda p: p.update(name="other"), "Tyto has no such program")):
+            changed = copy.deepcopy(facts)
+            change(next(p for p in changed["models"]["llama32_1b"]["programs"] if p["name"] == "o_ffn"))
+            code, text = self.compare(changed)
+            self.assertEqual(code, 1, words)
+            self.assertIn(words, text)
+        for key in ("head_chunk_rows", "kv_region_elements", "layer_elements"):
+            changed = copy.deepcopy(facts)
+            changed["decodes"]["llama31_8b_q4nx"]["numbers"][key] += 1
+            code, text = self.compare(changed)
+            self.assertEqual(code, 1, key)
+            self.assertIn(key, text)
+
+    def test_builders_are_evaluated_and_not_run(self):
+        checkout = self.work / "checkout"
+        for name, text in BUILDERS.items():
+            path = checkout / "programming_examples" / "llms" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        (checkout / "programming_examples" / "fused_decode").mkdir()
+        (checkout / "programming_examples" / "fused_decode" / "Makefile").write_text("")
+        transcript = self.work / "toy.json"
+        done = subprocess.run([sys.executable, TOOL, checkout, "--tyto", TYTO, "--write-transcript", transcript],
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("not described by Tyto", done.stdout)
+        toy = json.loads(transcript.read_text())["models"]["toy"]
+        self.assertEqual(toy["programs"], [{
+            "name": "toy", "phase": "prompt", "entry": "main:toy_main", "launches": 3, "dead": [],
+            "arguments": ["bf16 2048x64", "bf16 2048x128", "f32 128"]}])
+        self.assertEqual(len(toy["not_read"]), 2, toy["not_read"])
+        self.assertIn("toy_prefill.py:10: undecided", toy["not_read"][0])
+        self.assertIn("toy_decode.py:3: the builder refuses these dimensions", toy["not_read"][1])
+
+    def test_what_is_no_checkout_is_an_error(self):
+        done = subprocess.run([sys.executable, TOOL, self.work], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is no checkout of MLIR-AIR", done.stderr)
+
+    def test_the_description_for_people_names_arguments_in_order(self):
+        text = tyto("kernels", "describe", "--shape", "qwen3-0.6b").stdout
+        self.assertIn("rms_qkv_qknorm_rope (main:rms_qkv_qknorm_rope): prompt", text)
+        self.assertIn("self_attn.q_norm.weight", text)
+        self.check_error(tyto("kernels", "describe", "--shape", "huge"), 2, "huge")
+
+
+if __name__ == "__main__":
+    main()
