@@ -29,9 +29,10 @@ struct PlannedImage {
   std::vector<Product> products;
   uint64_t moved = 0;   // bf16 values per row that launches other than products move
   uint64_t copied = 0;  // bf16 values per row that the published host writes for each call
-  uint64_t returned =
-      0;  // and reads back, where it hands on a piece of a feed-forward that was cut
-  bool is_attention = false;  // of a prompt
+  // And reads back, where it hands on a piece of a feed-forward that was cut.
+  uint64_t returned = 0;
+  bool is_attention = false;   // of a prompt
+  bool is_one_kernel = false;  // its own registry entry: nothing is stitched
 };
 
 // Of one layer, in order.

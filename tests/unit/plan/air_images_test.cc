@@ -16,7 +16,7 @@ std::string names(const std::vector<PlannedImage>& images) {
   return text;
 }
 
-const PlannedImage& named(const std::vector<PlannedImage>& images, std::string_view name) {
+PlannedImage named(const std::vector<PlannedImage>& images, std::string_view name) {
   return *std::ranges::find(images, name, &PlannedImage::name);
 }
 
@@ -83,10 +83,22 @@ TEST(AirImages, LaunchesCountTheCastsOfLargeProducts) {
   EXPECT_EQ(of("llama-3.2-1b", 256), 6u);
 }
 
+// What is measured alone is as fast in an image of its own; stitched to others it is slower.
+TEST(AirImages, OnlyStitchedKernelsAreSlowed) {
+  const Config apart = shape_by_name("qwen2.5-3b"), together = shape_by_name("qwen2.5-1.5b");
+  EXPECT_DOUBLE_EQ(
+      prefill_image_time(named(prefill_images(apart, 2048), "gate"), apart, 2048).kernels_ms,
+      direct_gemm_ms(2048, apart.emb, apart.hidden));
+  EXPECT_DOUBLE_EQ(
+      prefill_image_time(named(prefill_images(together, 2048), "gate_up"), together, 2048)
+          .kernels_ms,
+      cost_parameters().elf.slowdown * 2 * direct_gemm_ms(2048, together.emb, together.hidden));
+}
+
 TEST(AirImages, APieceThatTheHostHandsOnCostsItsCopies) {
   const Config c = shape_by_name("qwen2.5-3b");
   const auto images = prefill_images(c, 2048);
-  const PlannedImage& swiglu = named(images, "swiglu");
+  const PlannedImage swiglu = named(images, "swiglu");
   EXPECT_EQ(swiglu.copied, 2u * c.hidden);
   EXPECT_EQ(swiglu.returned, c.hidden);
   EXPECT_TRUE(named(images, "gate").products[0].is_direct);
