@@ -95,7 +95,7 @@ void compile_for_vnpu(const CompileFlags& flags, const Config& config, const std
   write_decode(images, dims, flags.context == 0 ? config.context : flags.context);
   images.commit();
   const ImportReport report =
-      import_kernels(default_kernel_store(), folder, {name + "@vnpu", dims});
+      import_kernels(default_kernel_store(), folder, {{{name + "@vnpu", dims}}});
   for (const std::string& line : report.notes) note("note: " + line);
   for (const KernelEntry& entry : report.entries)
     print(fmt::format("{:<32} {:<20} {:>2} arguments, {:>2} launches\n", printable_line(entry.name),

@@ -25,8 +25,8 @@ constexpr const char* kHowToBuild =
 
 struct ImportFlags {
   std::string folder;
-  std::string shape = "llama-3.2-1b";
-  uint32_t seq = kLlama32_1b.seq;
+  std::string shape;
+  uint32_t seq = 0;
 };
 
 struct RemoveFlags {
@@ -44,12 +44,27 @@ uint64_t bytes_of(const KernelEntry& entry) {
   return bytes;
 }
 
-AirDims dims_of(const Config& config, uint32_t seq) {
-  if (config.qkv_bias || config.qk_norm)
+bool is_described(const Config& config) {
+  return !config.qkv_bias && !config.qk_norm;
+}
+
+NamedDims named_dims(const Config& config) {
+  if (!is_described(config))
     throw Error(ErrorCode::unsupported, "--shape " + config.name,
                 "programs with biases or QK norm have argument lists that Tyto does not know");
-  return {config.layers,   config.emb,    config.heads, config.kv_heads,
-          config.head_dim, config.hidden, config.vocab, seq};
+  return {config.name,
+          {config.layers, config.emb, config.heads, config.kv_heads, config.head_dim, config.hidden,
+           config.vocab, kLlama32_1b.seq}};
+}
+
+// One shape, or all that images could be for.
+std::vector<NamedDims> shapes_of(const std::string& name) {
+  if (!name.empty()) return {named_dims(shape_by_name(name))};
+  std::vector<NamedDims> shapes;
+  for (const std::string& known : shape_names())
+    if (const Config config = shape_by_name(known); is_described(config))
+      shapes.push_back(named_dims(config));
+  return shapes;
 }
 
 std::string columns_text(const KernelEntry& entry) {
@@ -71,15 +86,16 @@ void print_table(const std::vector<KernelEntry>& entries) {
 }
 
 void import_folder(const ImportFlags& flags) {
-  const ImportOptions options = {flags.shape, dims_of(shape_by_name(flags.shape), flags.seq)};
+  ImportOptions options = {shapes_of(flags.shape)};
+  if (flags.seq != 0) options.seq = flags.seq;
   const ImportReport report = import_kernels(store_folder(), flags.folder, options);
   for (const std::string& line : report.notes) note("note: " + line);
   print_table(report.entries);
   size_t images = 0;
   for (const KernelEntry& entry : report.entries) images += entry.images.size();
   note(fmt::format("imported {} kernels for {}: {} images, {} of them new, into {}",
-                   report.entries.size(), flags.shape, images, report.images_written,
-                   store_folder().string()));
+                   report.entries.size(), report.entries.front().shape, images,
+                   report.images_written, store_folder().string()));
 }
 
 nlohmann::ordered_json to_json(const KernelEntry& entry) {
@@ -98,6 +114,7 @@ nlohmann::ordered_json to_json(const KernelEntry& entry) {
                                 {"arguments", entry.arguments},
                                 {"launches", entry.launches},
                                 {"columns", nullptr},
+                                {"run_bytes", entry.run_bytes},
                                 {"window", entry.window},
                                 {"platform", entry.platform},
                                 {"flags", entry.flags},

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """tyto kernels."""
 import json
-import struct
 import tempfile
 from pathlib import Path
 
-from harness import CliTest, main, tyto
+from harness import OWLET, CliTest, main, tyto
+from npu_images import elf, stream
+
+SQUARE, KV, HIDDEN = 2048 * 2048 * 2, 2048 * 512 * 2, 2048 * 8192 * 2  # bytes of Llama-3.2-1B's arguments
 
 
 class Kernels(CliTest):
-    """No real images here: headers are true, bodies are made up."""
+    """No real images here: their structure is true, the code in them made up."""
 
     def setUp(self):
         self.root = Path(tempfile.mkdtemp(dir=self.work))
@@ -18,19 +20,25 @@ class Kernels(CliTest):
         self.build = self.root / "llama32_1b"
         self.cache = self.build / "build_peano" / "prefill_kernel_cache"
         self.cache.mkdir(parents=True)
-        entries = {"flash_attn": "main:attention_bf16", "o_ffn": "main:o_ffn"}
-        for number, name in enumerate(entries):
-            (self.cache / f"{name}.elf").write_bytes(self.elf(number))
-        (self.cache / "manifest.json").write_text(json.dumps({
-            "_toolchain": {"llvm-aie": "21.0"},
-            "entries": {name: {"output_binary": f"cache/{name}.elf", "kernel": entry, "insts": None}
-                        for name, entry in entries.items()}}))
+        self.write_cache({"flash_attn": self.flash_attn(), "o_ffn": self.o_ffn()})
 
     @staticmethod
-    def elf(number, os_abi=69):
-        header = b"\x7fELF" + bytes([2, 1, 1, os_abi]) + bytes(8)
-        header += struct.pack("<HHIQQQIHHHHHH", 1, 69, 1, 0, 0, 64, 0, 64, 0, 0, 64, 1, 0)
-        return header + bytes(64) + bytes([number]) * 100
+    def flash_attn(wide=1, **changes):
+        return elf("attention_bf16", 4, [(0, 0, SQUARE * wide), (1, 0, KV), (2, 0, KV), (3, 0, SQUARE * wide)],
+                   **changes)
+
+    @staticmethod
+    def o_ffn(**changes):
+        return elf("o_ffn", changes.pop("arguments", 19), [(0, 0, SQUARE), (7, 0, HIDDEN)], **changes)
+
+    def write_cache(self, images):
+        entries = {"flash_attn": "main:attention_bf16", "o_ffn": "main:o_ffn"}
+        for name, image in images.items():
+            (self.cache / f"{name}.elf").write_bytes(image)
+        (self.cache / "manifest.json").write_text(json.dumps({
+            "_toolchain": {"llvm-aie": "21.0"},
+            "entries": {name: {"output_binary": f"cache/{name}.elf", "kernel": entries[name], "insts": None}
+                        for name in images}}))
 
     def kernels(self, *args):
         return tyto("kernels", *args, environment=self.environment)
@@ -67,9 +75,10 @@ class Kernels(CliTest):
         self.assertIn("main:attention_bf16", self.kernels("list").stdout)
         rows = {row["name"]: row for row in json.loads(self.kernels("list", "--json").stdout)}
         row = rows["llama-3.2-1b/o_ffn"]
-        self.assertEqual((row["arguments"], row["launches"], row["columns"]), (19, 12, None))
+        self.assertEqual((row["arguments"], row["launches"], row["columns"]), (19, 12, 8))
+        self.assertEqual(row["run_bytes"], 32768)
         self.assertEqual(row["dims"]["seq"], 2048)
-        self.assertEqual(Path(row["images"][0]["file"]).read_bytes(), self.elf(1))
+        self.assertEqual(Path(row["images"][0]["file"]).read_bytes(), self.o_ffn())
         self.assertIn("2 unchanged", self.kernels("check").stdout)
         self.assertIn("2 hashed", self.kernels("check", "--full").stdout)
         self.assertEqual(self.kernels("rm", "llama-3.2-1b/o_ffn").returncode, 0)
@@ -79,14 +88,62 @@ class Kernels(CliTest):
 
     def test_a_bad_folder_changes_nothing(self):
         self.check_error(self.kernels("import", self.work), 1, "no kernels")
-        (self.cache / "o_ffn.elf").write_bytes(self.elf(1, os_abi=0))
+        (self.cache / "o_ffn.elf").write_bytes(self.o_ffn(os_abi=0))
         self.check_error(self.kernels("import", self.build), 1, "o_ffn.elf", "another platform")
         self.assertFalse(self.store.exists())
 
+    def test_folders_of_other_models_are_refused_with_both_numbers(self):
+        self.write_cache({"o_ffn": self.o_ffn(arguments=15)})
+        self.check_error(self.kernels("import", self.build, "--shape", "llama-3.2-1b"), 1,
+                         "takes 15 arguments, llama-3.2-1b's o_ffn has 19")
+        self.write_cache({"flash_attn": self.flash_attn(wide=2)})
+        self.check_error(self.kernels("import", self.build, "--shape", "llama-3.2-1b"), 1,
+                         f"reaches byte {2 * SQUARE} of argument 0 (q), which has {SQUARE} bytes for llama-3.2-1b")
+        self.check_error(self.kernels("import", self.build), 1, "fits no model", "--shape")
+        self.assertFalse(self.store.exists())
+
+    def test_the_shipped_models_images_are_not_taken_for_another_models(self):
+        images = self.root / "images"
+        compiled = tyto("compile", "--model", OWLET, "-o", images, environment=self.environment)
+        self.assertEqual(compiled.returncode, 0, compiled.stderr)
+        self.check_error(self.kernels("import", images, "--shape", "llama-3.2-1b"), 1, "made for another model",
+                         "emb ", " and not 2048")
+        self.assertNotIn("llama-3.2-1b", self.kernels("list").stdout)
+        self.assertEqual(self.kernels("rm", "--all").returncode, 0)
+        result = self.kernels("import", images)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertNotIn("llama-3.2-1b", result.stdout)
+        self.assertEqual(self.kernels("check", "--full").returncode, 0)
+        # As if an older version had recorded them for it.
+        manifest = self.store / "manifest.json"
+        record = json.loads(manifest.read_text())
+        for entry in record["entries"]:
+            entry["dims"].update(emb=2048, hidden=8192)
+        manifest.write_text(json.dumps(record))
+        for arguments in (["check"], ["check", "--full"]):
+            checked = self.kernels(*arguments)
+            self.assertEqual(checked.returncode, 1)
+            self.assertIn("stale", checked.stdout)
+            self.assertIn("and not 2048", checked.stdout)
+
+    def test_int8_gemms_of_the_whole_array_example(self):
+        build = self.root / "whole_array" / "build"
+        build.mkdir(parents=True)
+        suffix = "128x2048x2048_32x64x64_8c"
+        parts = [(0, 0, 128 * 2048), (1, 64 * 2048, 1984 * 2048), (2, 256, 128 * 2048 * 4 - 256)]
+        (build / f"final_{suffix}.xclbin").write_bytes(b"xclbin2\0body")
+        (build / f"insts_{suffix}.txt").write_bytes(stream(parts))
+        result = self.kernels("import", build.parent)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("int8/gemm_k2048", result.stdout)
+        parts[1] = (1, 64, 2048 * 2048 - 64)  # B as rows, without b_col_maj=1
+        (build / f"insts_{suffix}.txt").write_bytes(stream(parts))
+        self.check_error(self.kernels("import", build), 1, "b_col_maj=1")
+
     def test_check_names_a_damaged_image(self):
         self.assertEqual(self.kernels("import", self.build).returncode, 0)
-        image = next(path for path in (self.store / "images").iterdir() if path.read_bytes() == self.elf(1))
-        image.write_bytes(self.elf(1)[:-1])
+        image = next(path for path in (self.store / "images").iterdir() if path.read_bytes() == self.o_ffn())
+        image.write_bytes(self.o_ffn()[:-1])
         result = self.kernels("check")
         self.assertEqual(result.returncode, 1)
         self.assertIn("truncated: llama-3.2-1b/o_ffn", result.stdout)

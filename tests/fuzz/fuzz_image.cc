@@ -19,14 +19,14 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kSizeAt = 12, kHashAt = 20, kBodyAt = 36;  // device/vnpu/images/image_file.cc
+constexpr size_t kSizeAt = 12, kHashAt = 20;  // device/npu/formats/virtual_image.h
 
 // With the size and the hash that a forger would write: no input found by chance has them.
 std::vector<std::byte> sealed(std::span<const std::byte> bytes) {
   std::vector<std::byte> file(bytes.begin(), bytes.end());
-  if (file.size() < kBodyAt) return file;
+  if (file.size() < kVirtualHashedFrom) return file;
   const uint64_t size = file.size();
-  const Hash128 hash = hash_bytes(std::span(file).subspan(kBodyAt));
+  const Hash128 hash = hash_bytes(std::span(file).subspan(kVirtualHashedFrom));
   std::memcpy(&file[kSizeAt], &size, sizeof(size));
   std::memcpy(&file[kHashAt], &hash.high, sizeof(hash.high));
   std::memcpy(&file[kHashAt + sizeof(hash.high)], &hash.low, sizeof(hash.low));

@@ -21,7 +21,7 @@
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/npu_settings.h"
-#include "device/npu/store/elf_file.h"
+#include "device/npu/store/image_facts.h"
 
 namespace tyto {
 

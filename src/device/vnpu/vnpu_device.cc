@@ -27,8 +27,9 @@ uint32_t rows_for(const ModelDims& model, uint32_t asked) {
   return static_cast<uint32_t>(round_up(std::min(model.context, asked), kRowStep));
 }
 
-NpuImage elf_image(const vxrt::Image& image) {
+NpuImage elf_image(const AirDims& dims, vxrt::Image image) {
   NpuImage result;
+  image.dims = dims;
   result.bytes = vxrt::serialise(image);
   result.hash = hash_bytes(result.bytes);
   result.kernel = "main:" + image.instances.front().name;
@@ -39,7 +40,9 @@ NpuImage fused_image(const AirDims& dims, uint32_t window) {
   NpuImage result;
   result.form = ImageKind::xclbin;
   const uint64_t reach = vxrt::hardware().limits.slot_span_bytes;
-  result.bytes = vxrt::serialise(vxrt::fused_decode_image(dims, window, reach));
+  vxrt::Image image = vxrt::fused_decode_image(dims, window, reach);
+  image.dims = dims;
+  result.bytes = vxrt::serialise(image);
   result.hash = hash_bytes(result.bytes);
   result.kernel = "MLIR_AIE";
   result.length = window;
@@ -120,7 +123,7 @@ std::vector<uint32_t> decode_windows(uint32_t context) {
 NpuImage virtual_image(const AirDims& dims, std::string_view program, uint32_t window, float eps) {
   if (program == kFusedDecode) return fused_image(dims, window);
   if (program == kInt8Gemm) return gemm_image(window);
-  return elf_image(vxrt::air_image(dims, program, eps));
+  return elf_image(dims, vxrt::air_image(dims, program, eps));
 }
 
 std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {

@@ -1,141 +1,12 @@
-// No real kernel images exist where these tests run: the files have true headers and made-up
-// bodies.
 #include "device/npu/store/kernel_store.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <chrono>
-#include <fstream>
-#include <functional>
-#include <map>
 
-#include "base/error.h"
-#include "base/file.h"
 #include "device/npu/store/stored_kernels.h"
+#include "kernel_store_fixture.h"
 
 namespace tyto {
 namespace {
-
-namespace fs = std::filesystem;
-
-// A 64-bit ELF header, a body that depends on `seed`, and a table of two empty sections at the end.
-std::string elf_file(unsigned seed, char os_abi = 69) {
-  std::string file(64, '\0');
-  file.replace(0, 8,
-               std::string("\x7f"
-                           "ELF\x02\x01\x01",
-                           7) +
-                   os_abi);
-  file += "body " + std::to_string(seed) + std::string(200, 'x');
-  const auto sections = static_cast<unsigned char>(file.size() & 0xff);
-  file[40] = static_cast<char>(sections);
-  file[41] = static_cast<char>(file.size() >> 8);
-  file[58] = 64;  // bytes per section header
-  file[60] = 2;   // sections
-  return file + std::string(128, '\0');
-}
-
-std::string xclbin_file(unsigned seed) {
-  return std::string("xclbin2\0", 8) + "body " + std::to_string(seed);
-}
-
-std::string insts_file(unsigned seed, size_t words = 16) {
-  std::string file(words * 4, '\x11');
-  const std::string text = std::to_string(seed);
-  file.replace(0, text.size(), text);
-  return file;
-}
-
-void write(const fs::path& path, std::string_view content) {
-  fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << content;
-}
-
-// Everything below a folder: path and content.
-std::map<std::string, std::string> snapshot(const fs::path& folder) {
-  std::map<std::string, std::string> files;
-  if (!fs::exists(folder)) return files;
-  for (const auto& item : fs::recursive_directory_iterator(folder))
-    if (item.is_regular_file())
-      files[item.path().string()] = read_text_file(item.path(), uint64_t{1} << 30);
-  return files;
-}
-
-std::string message(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return std::string(error.what()) + " | " + error.hint;
-  }
-  return "no error";
-}
-
-#define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
-
-class KernelStore : public testing::Test {
- protected:
-  void SetUp() override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    root_ = fs::temp_directory_path() /
-            ("tyto-kernel-store-" + std::string(test->name()) + "-" + std::to_string(::getpid()));
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  fs::path store() const { return root_ / "cache" / "kernels"; }
-  fs::path build() const { return root_ / "llama32_1b"; }
-  fs::path fused() const { return root_ / "fused_decode"; }
-  fs::path prefill() const { return build() / "build_peano" / "prefill_kernel_cache"; }
-  fs::path decode() const { return build() / "build_peano" / "decode_kernel_cache"; }
-
-  static std::string record(const std::string& name, const std::string& entry) {
-    return "\"" + name + "\": {\"output_binary\": \"some/where/" + name + ".elf\", \"kernel\": \"" +
-           entry + "\", \"insts\": null}";
-  }
-
-  void make_build(unsigned seed = 0) const {
-    const std::string toolchain =
-        R"({"_toolchain": {"llvm-aie": "21.0", "clang": "10:20", "air": ["a:1:2"]}, "entries": {)";
-    write(prefill() / "manifest.json", toolchain + record("rms_gemms_rope", "main:rms_gemms_rope") +
-                                           "," + record("flash_attn", "main:attention_bf16") + "," +
-                                           record("o_ffn", "main:o_ffn") + "}}");
-    write(decode() / "manifest.json", toolchain + record("rms_gemv_rope", "main:rms_gemv_rope") +
-                                          "," + record("o_gemv_ffn", "main:o_gemv_ffn") + "," +
-                                          record("lm_head_gemv", "main:lm_head_gemv") + "}}");
-    for (const char* name : {"rms_gemms_rope", "flash_attn", "o_ffn"})
-      write(prefill() / (std::string(name) + ".elf"), elf_file(++seed));
-    for (const char* name : {"rms_gemv_rope", "o_gemv_ffn", "lm_head_gemv"})
-      write(decode() / (std::string(name) + ".elf"), elf_file(++seed));
-  }
-
-  void make_templates(std::initializer_list<unsigned> lengths) const {
-    for (const unsigned length : lengths) {
-      const std::string stem = "decode_L" + std::to_string(length);
-      write(fused() / (stem + ".xclbin"), xclbin_file(length));
-      write(fused() / (stem + ".insts.bin"), insts_file(length));
-    }
-    write(fused() / ".decode_flags", "W_DUAL_CHAN=1\n");
-  }
-
-  ImportReport import(const fs::path& folder) const { return import_kernels(store(), folder, {}); }
-
-  // A bad folder is refused with `part` in the message, and changes nothing.
-  void expect_refused(const fs::path& folder, const std::string& part) const {
-    const auto before = snapshot(store());
-    const bool existed = fs::exists(store());
-    EXPECT_CONTAINS(message([&] { import(folder); }), part);
-    EXPECT_EQ(snapshot(store()), before);
-    EXPECT_EQ(fs::exists(store()), existed);
-  }
-
-  fs::path image_of(const std::string& name, size_t index = 0) const {
-    return image_path(store(), read_manifest(store()).find(name)->images[index]);
-  }
-
-  fs::path root_;
-};
 
 TEST_F(KernelStore, ImportsTheSixPrograms) {
   make_build();
@@ -150,11 +21,12 @@ TEST_F(KernelStore, ImportsTheSixPrograms) {
   EXPECT_EQ(entry->arguments, 4u);
   EXPECT_EQ(entry->launches, 1u);
   EXPECT_EQ(entry->platform, "aie2p");
-  EXPECT_EQ(entry->columns, std::nullopt);
+  EXPECT_EQ(entry->columns, 8u);
   EXPECT_EQ(entry->dims, kLlama32_1b);
   EXPECT_CONTAINS(entry->toolchain, "llvm-aie: 21.0");
   EXPECT_CONTAINS(entry->toolchain, "a:1:2");
-  EXPECT_EQ(read_text_file(image_of("llama-3.2-1b/flash_attn"), 1 << 20), elf_file(2));
+  EXPECT_EQ(read_text_file(image_of("llama-3.2-1b/flash_attn"), 1 << 20),
+            elf_file("flash_attn", 2));
   EXPECT_EQ(program_of(*entry).arguments.size(), 4u);
   EXPECT_TRUE(check_store(store(), true).problems.empty());
 }
@@ -180,18 +52,26 @@ TEST_F(KernelStore, ImportingAgainReplacesAndLeavesNoOldImages) {
 TEST_F(KernelStore, AnotherShapeOrLengthIsAnotherEntry) {
   make_build();
   import(build());
+  AirDims dims = kLlama32_1b;
+  dims.seq = 1024;
+  make_build(0, dims);
   ImportOptions options;
-  options.dims.seq = 1024;
+  options.seq = 1024;
   import_kernels(store(), prefill(), options);
   const KernelManifest manifest = read_manifest(store());
   ASSERT_NE(manifest.find("llama-3.2-1b@1024/o_ffn"), nullptr);
   EXPECT_EQ(manifest.entries.size(), 9u);
+  EXPECT_EQ(snapshot(store() / "images").size(), 9u);
   // Same bytes, one image; it stays as long as one of the two entries does.
-  EXPECT_EQ(snapshot(store() / "images").size(), 6u);
-  remove_kernel(store(), "llama-3.2-1b/o_ffn");
-  EXPECT_EQ(snapshot(store() / "images").size(), 6u);
-  remove_kernel(store(), "llama-3.2-1b@1024/o_ffn");
-  EXPECT_EQ(snapshot(store() / "images").size(), 5u);
+  make_build();
+  options.shapes = {{"another name", kLlama32_1b}};
+  options.seq = std::nullopt;
+  import_kernels(store(), decode(), options);
+  EXPECT_EQ(snapshot(store() / "images").size(), 9u);
+  remove_kernel(store(), "llama-3.2-1b/o_gemv_ffn");
+  EXPECT_EQ(snapshot(store() / "images").size(), 9u);
+  remove_kernel(store(), "another name/o_gemv_ffn");
+  EXPECT_EQ(snapshot(store() / "images").size(), 8u);
 }
 
 TEST_F(KernelStore, ImportsWindowsOfTheFusedDecode) {
@@ -223,7 +103,7 @@ TEST_F(KernelStore, ImportsInt8GemmsByK) {
   };
   for (unsigned k : {2048u, 5632u}) {
     write(folder / fmt::format("g{}.xclbin", k), xclbin_file(k));
-    write(folder / fmt::format("g{}.insts.bin", k), insts_file(k));
+    write(folder / fmt::format("g{}.insts.bin", k), gemm_insts_file(k, 64, 512));
   }
   write(folder / "gemm_slots.json",
         "{\"slots\": [" + slot("2048", "") + ", " + slot("5632", "") + "]}");
@@ -247,7 +127,7 @@ TEST_F(KernelStore, ImportsInt8GemmsByK) {
   std::string many;
   for (unsigned k = 64; k < 64 + 4 * kMaxGemmSlots; k += 4) {
     write(folder / fmt::format("g{}.xclbin", k), xclbin_file(k));
-    write(folder / fmt::format("g{}.insts.bin", k), insts_file(k));
+    write(folder / fmt::format("g{}.insts.bin", k), gemm_insts_file(k, 64, 512));
     many += (many.empty() ? "" : ", ") + slot(std::to_string(k), "");
   }
   write(folder / "gemm_slots.json", "{\"slots\": [" + many + "]}");
@@ -270,13 +150,17 @@ TEST_F(KernelStore, BadCachesChangeNothing) {
   expect_refused(build(), "lm_head_gemv.elf: the file is empty");
   write(victim, "ELF, they said");
   expect_refused(build(), "not an ELF");
-  write(victim, elf_file(9).substr(0, 300));
+  const std::string good = elf_file("lm_head_gemv", 9);
+  write(victim, good.substr(0, 300));
   expect_refused(build(), "truncated");
-  write(victim, elf_file(9).substr(0, 20));
+  write(victim, good.substr(0, 20));
   expect_refused(build(), "truncated");
-  write(victim, elf_file(9, 0));
+  test::MadeElf made = test::elf_of(air_program("lm_head_gemv", kLlama32_1b));
+  made.os_abi = 0;
+  write(victim, test::elf_file(made));
   expect_refused(build(), "another platform");
-  write(victim, elf_file(9, 75));
+  made.os_abi = 75;
+  write(victim, test::elf_file(made));
   expect_refused(build(), "AIE4");
   write(victim, xclbin_file(9));
   expect_refused(build(), "xclbin where an ELF");
@@ -317,10 +201,14 @@ TEST_F(KernelStore, UnknownProgramsAreLeftOutWithANote) {
 
 TEST_F(KernelStore, BadTemplatesChangeNothing) {
   make_templates({2047, 2048});
-  write(fused() / "decode_L2047.insts.bin", insts_file(1, 17));
-  expect_refused(fused(), "16 instruction words, but decode_L2047 has 17");
-  write(fused() / "decode_L2047.insts.bin", insts_file(1).substr(1));
+  test::StreamWriter longer = test::decode_stream(fused_decode_program(kLlama32_1b, 2048), 2047);
+  longer.sync();
+  write(fused() / "decode_L2047.insts.bin", longer.file());
+  expect_refused(fused(), "instruction words, but decode_L2047 has");
+  write(fused() / "decode_L2047.insts.bin", insts_file(2047, 2048).substr(1));
   expect_refused(fused(), "32-bit");
+  write(fused() / "decode_L2047.insts.bin", insts_file(2047, 2048).substr(4));
+  expect_refused(fused(), "not an instruction stream");
   fs::remove(fused() / "decode_L2047.insts.bin");
   expect_refused(fused(), "decode_L2047.insts.bin");
   fs::remove(fused() / "decode_L2047.xclbin");
@@ -331,8 +219,6 @@ TEST_F(KernelStore, BadTemplatesChangeNothing) {
   make_templates({63, 64, 2047, 2048});
   write(fused() / ".decode_windows", "2048\n");
   expect_refused(fused(), "left over");
-  write(fused() / ".decode_windows", "64 128 2048\n");
-  expect_refused(fused(), "decode_L128");
   write(fused() / ".decode_windows", "64 lots\n");
   expect_refused(fused(), "window lengths");
   fs::remove(fused() / ".decode_windows");
@@ -509,34 +395,6 @@ TEST_F(KernelStore, RemoveOneAndAll) {
   EXPECT_EQ(remove_all_kernels(store()), 5u);
   EXPECT_TRUE(fs::exists(store() / "images" / "notes.txt"));
   EXPECT_TRUE(read_manifest(store()).entries.empty());
-}
-
-TEST(ElfFile, ReadsBothClassesAndRefusesNonsense) {
-  const auto read = [](const std::string& text) {
-    return read_elf_header(std::as_bytes(std::span(text)), "x.elf");
-  };
-  const ElfHeader header = read(elf_file(1));
-  EXPECT_EQ(header.bits, 64u);
-  EXPECT_EQ(header.os_abi, kOsAbiAie2p);
-  EXPECT_EQ(header.section_count, 2u);
-
-  std::string small(52, '\0');
-  small.replace(0, 8,
-                "\x7f"
-                "ELF\x01\x01\x01\x45");
-  EXPECT_EQ(read(small).bits, 32u);
-  const std::string good = elf_file(1);
-  for (size_t size = 0; size < good.size(); ++size)
-    EXPECT_THROW(read(good.substr(0, size)), Error) << size;
-  std::string bad = good;
-  bad[5] = 2;
-  EXPECT_CONTAINS(message([&] { read(bad); }), "little-endian");
-  bad = good;
-  bad[4] = 3;
-  EXPECT_CONTAINS(message([&] { read(bad); }), "class 3");
-  bad = good;
-  for (size_t i = 40; i < 48; ++i) bad[i] = '\xff';
-  EXPECT_CONTAINS(message([&] { read(bad); }), "truncated");
 }
 
 }  // namespace

@@ -120,17 +120,17 @@ TEST(VxrtImage, RehashedDamageIsRefusedOrHarmless) {
   size_t refused = 0, tried = 0;
   for (const Image& image : {full_image(), combined(several)}) {
     const std::vector<std::byte> original = serialise(image);
-    for (size_t i = 36; i < original.size(); ++i)
+    for (size_t i = kVirtualHeaderBytes; i < original.size(); ++i)
       for (int value : {0x00, 0x01, 0x04, 0x7f, 0x80, 0xff}) {
         std::vector<std::byte> bytes = original;
         bytes[i] = static_cast<std::byte>(value);
-        const Hash128 hash = hash_bytes(std::span(bytes).subspan(36));
+        const Hash128 hash = hash_bytes(std::span(bytes).subspan(kVirtualHashedFrom));
         std::memcpy(bytes.data() + 20, &hash.high, 8);
         std::memcpy(bytes.data() + 28, &hash.low, 8);
         ++tried;
         if (!refusal(bytes).empty())
           ++refused;
-        else if (bytes[36] == std::byte{0})  // still an ELF
+        else if (bytes[kVirtualHeaderBytes] == std::byte{0})  // still an ELF
           xrt::elf(bytes.data(), bytes.size());
       }
   }
@@ -147,11 +147,11 @@ TEST(VxrtImage, DamagedImagesThatAreAcceptedRunOrFail) {
   size_t completed = 0, failed = 0;
   for (const char* program : {"o_gemv_ffn", "rms_gemms_rope", "flash_attn"}) {
     const std::vector<std::byte> original = serialise(air_image(tiny, program));
-    for (size_t i = 36; i < original.size(); i += 2)
+    for (size_t i = kVirtualHeaderBytes; i < original.size(); i += 2)
       for (int value : {0x00, 0x01, 0x09, 0xff}) {
         std::vector<std::byte> bytes = original;
         bytes[i] = static_cast<std::byte>(value);
-        const Hash128 hash = hash_bytes(std::span(bytes).subspan(36));
+        const Hash128 hash = hash_bytes(std::span(bytes).subspan(kVirtualHashedFrom));
         std::memcpy(bytes.data() + 20, &hash.high, 8);
         std::memcpy(bytes.data() + 28, &hash.low, 8);
         if (!refusal(bytes).empty()) continue;
@@ -183,7 +183,7 @@ TEST(VxrtImage, ForeignAndStaleFilesAreNamed) {
             std::string::npos);
   bytes[8] = std::byte{2};
   EXPECT_NE(refusal(bytes).find("version 2"), std::string::npos);
-  bytes[8] = std::byte{kImageVersion};
+  bytes[8] = std::byte{kVirtualVersion};
   bytes.push_back(std::byte{0});
   EXPECT_NE(refusal(bytes).find("instead of"), std::string::npos);
 }

@@ -37,6 +37,26 @@ std::optional<ImageProblem> problem_of(const KernelEntry& entry, const StoredIma
   return ImageProblem{entry.name, image.file(), fault, std::move(reason)};
 }
 
+// Why the image cannot be of its entry. What it is made for is compared with what is recorded,
+// which an older Tyto may have recorded without looking.
+std::optional<std::string> misfit(const KernelEntry& entry, const StoredImage& image,
+                                  std::span<const std::byte> bytes) {
+  try {
+    check_fit(inspect_image(bytes, image.kind, image.file()), program_of(entry),
+              {entry.shape, entry.dims}, image.file());
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
+// The virtual NPU's images say at once what they are for.
+std::optional<std::string> virtual_misfit(const std::filesystem::path& path,
+                                          const KernelEntry& entry, const StoredImage& image) {
+  if (entry.platform != kVirtualPlatform || image.kind == ImageKind::insts) return std::nullopt;
+  return misfit(entry, image, MappedFile(path).bytes());
+}
+
 // Reads the file and compares it with what was imported.
 std::optional<ImageProblem> compare_content(const std::filesystem::path& path,
                                             const KernelEntry& entry, const StoredImage& image,
@@ -44,7 +64,10 @@ std::optional<ImageProblem> compare_content(const std::filesystem::path& path,
   const MappedFile file(path);
   ++report.hashed;
   report.bytes_read += file.bytes().size();
-  if (to_hex(hash_bytes(file.bytes())) == image.hash) return std::nullopt;
+  if (to_hex(hash_bytes(file.bytes())) == image.hash) {
+    const auto reason = misfit(entry, image, file.bytes());
+    return reason ? problem_of(entry, image, ImageFault::stale, *reason) : std::nullopt;
+  }
   try {
     inspect_image(file.bytes(), image.kind, image.file());
   } catch (const Error& error) {
@@ -66,7 +89,8 @@ std::optional<ImageProblem> check_image(const std::filesystem::path& store,
   const bool as_recorded = state->bytes == image.bytes && state->mtime_ns == image.mtime_ns;
   if (as_recorded && !full) {
     ++report.trusted;
-    return std::nullopt;
+    const auto reason = virtual_misfit(path, entry, image);
+    return reason ? problem_of(entry, image, ImageFault::stale, *reason) : std::nullopt;
   }
   const auto problem = compare_content(path, entry, image, report);
   if (!problem) image.mtime_ns = state->mtime_ns;

@@ -5,18 +5,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "device/npu/store/image_fit.h"
 #include "device/npu/store/kernel_store_manifest.h"
 
 namespace tyto {
 
 struct ImportOptions {
-  std::string shape = "llama-3.2-1b";  // first part of the entries' names
-  AirDims dims = kLlama32_1b;
+  // What the kernels may have been compiled for. Of several, the one that the images fit; their
+  // name is the first part of the entries'.
+  std::vector<NamedDims> shapes = {{"llama-3.2-1b", kLlama32_1b}};
+  std::optional<uint32_t> seq = {};  // the padded prompt; without it as the build tells, or `dims`
 };
 
 struct ImportReport {
@@ -25,18 +29,15 @@ struct ImportReport {
   size_t images_written = 0;         // the others were there already
 };
 
-// Reads an MLIR-AIR build folder: kernel caches with a manifest.json (in it, or in
-// prefill_kernel_cache and decode_kernel_cache, in it or in its build_peano), and the template
-// pairs decode_L<W> and decode_L<W-1> of the fused decode; or a folder of int8 GEMMs with a
-// gemm_slots.json that says what they are. Everything is checked before anything is
-// written: after an Error the store is as it was.
+// Records what read_build_folder finds. Everything is checked before anything is written, as far as
+// the images can be read against the shape's argument lists: after an Error the store is as it was.
 ImportReport import_kernels(const std::filesystem::path& store, const std::filesystem::path& folder,
                             const ImportOptions& options);
 
 enum class ImageFault : uint8_t {
   missing,    // no such file
   truncated,  // shorter than what was imported
-  stale,      // not what was imported, or recorded for another argument list
+  stale,      // not what was imported, or recorded for another model or argument list
   foreign,    // not an XDNA2 image, or not recorded at all
 };
 std::string_view to_string(ImageFault fault);

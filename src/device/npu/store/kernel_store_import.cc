@@ -1,8 +1,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
-#include <limits>
 #include <list>
 #include <set>
 
@@ -12,11 +10,12 @@
 #include "base/file_lock.h"
 #include "base/hash.h"
 #include "base/joined.h"
-#include "base/json.h"
+#include "base/round_up.h"
 #include "base/utc_time.h"
 #include "device/npu/formats/air_models.h"
 #include "device/npu/formats/int8_gemm.h"
 #include "device/npu/formats/q4nx_layout.h"
+#include "device/npu/store/build_folder.h"
 #include "device/npu/store/kernel_store.h"
 
 namespace tyto {
@@ -24,298 +23,162 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kImageLimit = uint64_t{256} << 20;
-constexpr uint64_t kTextLimit = uint64_t{1} << 20;
-constexpr size_t kMaxTemplates = 4096;
-constexpr const char* kGemmSlotsFile = "gemm_slots.json";
-
 // What will be recorded, and where the bytes of each image are now.
 struct Planned {
   KernelEntry entry;
   std::vector<fs::path> sources;  // one for each of entry.images
 };
 
-struct Plan {
-  const ImportOptions& options;
-  std::string imported_at;
-  std::vector<Planned> items;
-  std::vector<std::string> notes;
-};
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
-bool is_folder(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
-}
-
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
-
 // Images compiled for another prompt length are other kernels with the same file names.
-std::string entry_name(const ImportOptions& options, std::string_view kernel) {
-  const bool usual = options.dims.seq == kLlama32_1b.seq;
-  return fmt::format("{}{}/{}", options.shape, usual ? "" : fmt::format("@{}", options.dims.seq),
-                     kernel);
+std::string entry_name(const FoundKernel& found, const NamedDims& shape) {
+  if (found.program == kInt8Gemm) return fmt::format("int8/gemm_k{}", found.window);
+  const bool usual = shape.dims.seq == kLlama32_1b.seq;
+  return fmt::format("{}{}/{}", shape.name, usual ? "" : fmt::format("@{}", shape.dims.seq),
+                     found.window != 0 ? fmt::format("decode_L{}", found.window) : found.program);
 }
 
-KernelEntry new_entry(const Plan& plan, std::string_view kernel, const AirProgram& program,
-                      const fs::path& folder) {
+KernelEntry described(const FoundKernel& found, const NamedDims& shape) {
   KernelEntry entry;
-  entry.name = entry_name(plan.options, kernel);
-  entry.program = program.name;
-  entry.entry = program.entry;
-  entry.shape = plan.options.shape;
-  entry.dims = plan.options.dims;
-  entry.arguments = static_cast<uint32_t>(program.arguments.size());
-  entry.launches = program.launches;
-  entry.source = fs::absolute(folder).lexically_normal().string();
-  entry.imported_at = plan.imported_at;
+  entry.name = entry_name(found, shape);
+  entry.program = found.program;
+  entry.window = found.window;
+  entry.m_tile = found.m_tile;
+  entry.n_tile = found.n_tile;
+  entry.columns = found.columns;
+  entry.flags = found.flags;
+  entry.toolchain = found.toolchain;
+  entry.source = fs::absolute(found.folder).lexically_normal().string();
+  const bool is_for_any = found.program == kInt8Gemm;  // they know nothing of a model
+  entry.shape = is_for_any ? "any" : shape.name;
+  entry.dims = is_for_any ? AirDims{} : shape.dims;
+  for (const FoundImage& image : found.images)
+    entry.images.push_back({image.kind, image.length, image.bytes, image.hash});
   return entry;
 }
 
-// Reads, checks and hashes one file.
-ImageFacts add_image(Planned& item, const fs::path& path, ImageKind kind, uint32_t length) {
-  const std::string content = read_text_file(path, kImageLimit);
-  const ImageFacts facts = inspect_image(bytes_of(content), kind, path.string());
-  StoredImage image;
-  image.kind = kind;
-  image.length = length;
-  image.bytes = content.size();
-  image.hash = to_hex(hash_bytes(bytes_of(content)));
-  item.entry.images.push_back(std::move(image));
-  item.sources.push_back(path);
-  return facts;
+// The facts of its images, after those of an xclbin and its words were seen to go together.
+void add_facts(KernelEntry& entry, const FoundKernel& found) {
+  const bool is_virtual = found.images.front().facts.platform == kVirtualPlatform;
+  entry.platform = found.images.front().facts.platform;
+  for (const FoundImage& image : found.images) {
+    if ((image.facts.platform == kVirtualPlatform) != is_virtual)
+      fail_input(image.path.string(), "{} image beside {}",
+                 is_virtual ? "a real" : "a virtual NPU's",
+                 found.images.front().path.filename().string());
+    if (image.facts.elf) {
+      entry.columns = image.facts.elf->columns;
+      entry.run_bytes = image.facts.elf->instance_of(entry.entry)->run_bytes;
+    }
+    if (image.facts.instructions) entry.run_bytes = round_up(image.bytes, kHeapPiece);
+  }
 }
 
-// "llvm-aie: 21.0; clang: 123:456": nobody compares it, people read it.
-std::string toolchain_text(const Json& value) {
-  switch (value.type()) {
-    case Json::Type::string:
-      return std::string(value.as_string());
-    case Json::Type::integer:
-      return std::to_string(value.as_int());
-    case Json::Type::number:
-      return fmt::format("{}", value.as_double());
-    case Json::Type::boolean:
-      return value.as_bool() ? "true" : "false";
-    case Json::Type::null:
-      return "null";
-    case Json::Type::array:
-    case Json::Type::object:
-      break;
-  }
-  std::vector<std::string> parts;
-  if (value.is(Json::Type::object))
-    value.for_each_member([&](std::string_view key, const Json& member) {
-      parts.push_back(fmt::format("{}: {}", key, toolchain_text(member)));
-    });
-  else
-    value.for_each_element(
-        [&](size_t, const Json& member) { parts.push_back(toolchain_text(member)); });
-  return joined(parts, "; ");
-}
-
-void plan_cache_entry(Plan& plan, const fs::path& folder, std::string_view kernel,
-                      const Json& record, const std::string& toolchain) {
-  if (!is_air_program(kernel)) {
-    plan.notes.push_back(fmt::format("left out {} of {}: no argument list is known for it", kernel,
-                                     folder.string()));
-    return;
-  }
-  const AirProgram program = air_program(kernel, plan.options.dims);
+// Throws an Error where an image contradicts the shape.
+KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
+  KernelEntry entry = described(found, shape);
+  const AirProgram program = program_of(entry);
   // A wrong instance name does not fail to load; the device hangs.
-  const Json asked = record.at("kernel");
-  if (asked.as_string() != program.entry)
-    asked.fail(fmt::format("\"{}\" is not \"{}\", the entry Tyto knows for this program",
-                           asked.as_string(), program.entry));
-  if (const auto insts = record.find("insts"))
-    insts->fail("an ELF with separate instruction words is not one that MLIR-AIR's Llama builds");
-  // The path was relative to wherever the build ran; the file lies beside its manifest.
-  const fs::path file = fs::path(record.at("output_binary").as_string()).filename();
-  if (file.empty()) record.at("output_binary").fail("names no file");
-  Planned item{new_entry(plan, kernel, program, folder), {}};
-  item.entry.toolchain = toolchain;
-  item.entry.platform = add_image(item, folder / file, ImageKind::elf, 0).platform;
-  plan.items.push_back(std::move(item));
-}
-
-void plan_cache(Plan& plan, const fs::path& folder) {
-  const fs::path path = folder / "manifest.json";
-  const Json manifest = Json::parse_file(path.string(), kTextLimit);
-  const auto recorded = manifest.find("_toolchain");
-  const std::string toolchain = recorded ? toolchain_text(*recorded) : "unknown";
-  manifest.at("entries").for_each_member([&](std::string_view kernel, const Json& record) {
-    plan_cache_entry(plan, folder, kernel, record, toolchain);
-  });
-}
-
-// The n of every decode_L<n>.xclbin and decode_L<n>.insts.bin.
-std::set<uint32_t> find_templates(Plan& plan, const fs::path& folder) {
-  constexpr std::string_view kPrefix = "decode_L";
-  std::set<uint32_t> found;
-  std::error_code listing;
-  for (fs::directory_iterator at(folder, listing), last; !listing && at != last;
-       at.increment(listing)) {
-    const std::string name = at->path().filename().string();
-    if (name.starts_with("decode_dyn_L") && name.ends_with(extension(ImageKind::xclbin)))
-      plan.notes.push_back(
-          fmt::format("left out {}: builds with a dynamic length are not supported", name));
-    if (!name.starts_with(kPrefix)) continue;
-    uint32_t length = 0;
-    const char* end = name.data() + name.size();
-    const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, length);
-    const std::string_view suffix(rest, static_cast<size_t>(end - rest));
-    if (error != std::errc() || length == 0) continue;
-    if (suffix == extension(ImageKind::xclbin) || suffix == extension(ImageKind::insts))
-      found.insert(length);
-    if (found.size() > kMaxTemplates)
-      fail_input(folder.string(), "more than {} decode templates", kMaxTemplates);
+  if (!found.entry.empty() && found.entry != program.entry)
+    fail_input((found.folder / "manifest.json").string(),
+               "{}: \"{}\" is not \"{}\", the entry Tyto knows for this program", found.program,
+               found.entry, program.entry);
+  entry.entry = program.entry;
+  entry.arguments = static_cast<uint32_t>(program.arguments.size());
+  entry.launches = program.launches;
+  std::vector<const FoundImage*> words;
+  for (const FoundImage& image : found.images) {
+    check_fit(image.facts, program, shape, image.path.string());
+    if (image.kind == ImageKind::insts) words.push_back(&image);
   }
-  if (listing) fail_input(folder.string(), "cannot list: {}", listing.message());
-  return found;
+  if (found.program == kFusedDecode)
+    check_lengths(words[0]->facts, words[1]->facts, found.window, shape, words[0]->path.string());
+  add_facts(entry, found);
+  return entry;
 }
 
-std::set<uint32_t> stamped_windows(const fs::path& stamp) {
-  std::set<uint32_t> windows;
-  const std::string text = read_text_file(stamp, kTextLimit);
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (true) {
-    while (at != end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r')) ++at;
-    if (at == end) return windows;
-    uint32_t window = 0;
-    const auto [rest, error] = std::from_chars(at, end, window);
-    if (error != std::errc() || window < 2)
-      fail_input(stamp.string(), "not a list of window lengths");
-    windows.insert(window);
-    at = rest;
+// Of a shape, with the prompt's length that was given, or that a folder's name or an image tells.
+std::vector<KernelEntry> fitted_all(const BuildFolder& build, NamedDims shape,
+                                    std::optional<uint32_t> seq) {
+  std::vector<KernelEntry> entries;
+  const uint32_t usual = shape.dims.seq;
+  for (const FoundKernel& found : build.kernels) {
+    const std::optional<AirDims>& made_for = found.images.front().facts.dims;
+    const uint32_t of_image = made_for && made_for->seq != 0 ? made_for->seq : usual;
+    shape.dims.seq = seq.value_or(found.seq.value_or(of_image));
+    entries.push_back(fitted(found, shape));
   }
+  return entries;
 }
 
-// Every template belongs to the pair of one window; anything else is left over from another build.
-std::set<uint32_t> windows_of(const fs::path& folder, const std::set<uint32_t>& templates) {
-  const fs::path stamp = folder / ".decode_windows";
-  const bool stamped = is_there(stamp);
-  std::set<uint32_t> windows = stamped ? stamped_windows(stamp) : std::set<uint32_t>();
-  std::set<uint32_t> paired;
-  for (auto at = templates.rbegin(); at != templates.rend(); ++at) {
-    const uint32_t length = *at;
-    if (paired.contains(length)) continue;
-    if (!stamped && templates.contains(length - 1)) windows.insert(length);
-    const std::string where = (folder / fmt::format("decode_L{}", length)).string();
-    if (!windows.contains(length) && stamped)
-      fail_input(where, "not of a window in .decode_windows; left over from another build?");
-    if (!windows.contains(length))
-      fail_input(where, "has no partner decode_L{}: instruction words are derived from two builds",
-                 length - 1);
-    paired.insert({length, length - 1});
+// Images of the virtual NPU say what they are for.
+std::optional<NamedDims> shape_in_images(const BuildFolder& build,
+                                         std::span<const NamedDims> known) {
+  for (const FoundKernel& found : build.kernels) {
+    const std::optional<AirDims>& made_for = found.images.front().facts.dims;
+    if (!made_for || *made_for == AirDims{}) continue;
+    for (NamedDims shape : known) {
+      shape.dims.seq = made_for->seq;
+      if (shape.dims == *made_for) return shape;
+    }
+    return NamedDims{fmt::format("{}x{}", made_for->layers, made_for->emb), *made_for};
   }
-  return windows;
+  return std::nullopt;
 }
 
-std::string decode_flags(const fs::path& folder) {
-  const fs::path path = folder / ".decode_flags";
-  if (!is_there(path)) return "not recorded";
-  std::string text = read_text_file(path, kTextLimit);
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\r'))
-    text.pop_back();
-  // With one channel the weights lie in another order.
-  if (text != "W_DUAL_CHAN=1")
-    throw Error(ErrorCode::unsupported, path.string(),
-                "\"" + text + "\" is not \"W_DUAL_CHAN=1\", the only weight order Tyto packs",
-                "build again with W_DUAL_CHAN=1");
-  return text;
-}
-
-void plan_window(Plan& plan, const fs::path& folder, uint32_t window, const std::string& flags) {
-  const AirProgram program = fused_decode_program(plan.options.dims, window);
-  Planned item{new_entry(plan, fmt::format("decode_L{}", window), program, folder), {}};
-  item.entry.window = window;
-  item.entry.flags = flags;
-  item.entry.toolchain = "unknown";
-  uint64_t words[2] = {};
-  for (const uint32_t back : {0u, 1u}) {
-    const std::string stem = fmt::format("decode_L{}", window - back);
-    const auto path = [&](ImageKind kind) {
-      return folder / (stem + std::string(extension(kind)));
-    };
-    item.entry.platform =
-        add_image(item, path(ImageKind::xclbin), ImageKind::xclbin, window - back).platform;
-    words[back] = add_image(item, path(ImageKind::insts), ImageKind::insts, window - back).words;
+std::vector<KernelEntry> fitted_to_any(const BuildFolder& build, const fs::path& folder,
+                                       const ImportOptions& options) {
+  std::vector<NamedDims> shapes = options.shapes;
+  if (shapes.size() > 1)
+    if (const auto told = shape_in_images(build, shapes)) shapes = {*told};
+  if (shapes.size() == 1) return fitted_all(build, shapes.front(), options.seq);
+  const bool is_for_any =
+      std::all_of(build.kernels.begin(), build.kernels.end(),
+                  [](const FoundKernel& found) { return found.program == kInt8Gemm; });
+  std::vector<KernelEntry> entries;
+  std::vector<std::string> names;
+  std::string first_misfit;
+  for (const NamedDims& shape : shapes) {
+    try {
+      std::vector<KernelEntry> candidate = fitted_all(build, shape, options.seq);
+      if (names.empty()) entries = std::move(candidate);
+      names.push_back(shape.name);
+      if (is_for_any) return entries;
+    } catch (const Error& error) {
+      if (first_misfit.empty()) first_misfit = shape.name + ": " + error.what();
+    }
   }
-  if (words[0] != words[1])
-    fail_input((folder / fmt::format("decode_L{}.insts.bin", window)).string(),
-               "{} instruction words, but decode_L{} has {}: not two builds of one program",
-               words[0], window - 1, words[1]);
-  plan.items.push_back(std::move(item));
-}
-
-void plan_fused(Plan& plan, const fs::path& folder) {
-  const std::set<uint32_t> templates = find_templates(plan, folder);
-  if (templates.empty() && !is_there(folder / ".decode_windows")) return;
-  const std::string flags = decode_flags(folder);
-  for (const uint32_t window : windows_of(folder, templates))
-    plan_window(plan, folder, window, flags);
-}
-
-// One xclbin and its instruction words for each K; they know nothing of a model's shape.
-void plan_gemm_slot(Plan& plan, const fs::path& folder, const Json& record) {
-  const auto count = [&](const char* field) {
-    return static_cast<uint32_t>(record.at(field).as_uint(std::numeric_limits<uint32_t>::max()));
-  };
-  const auto file = [&](const char* field) {
-    const fs::path name = fs::path(record.at(field).as_string());
-    if (name.empty() || name != name.filename()) record.at(field).fail("is no file of this folder");
-    return folder / name;
-  };
-  const GemmSlot slot{std::string(record.at("xclbin").as_string()), count("k"), count("m_tile"),
-                      count("n_tile"), count("columns")};
-  check_slots({&slot, 1});
-  const AirProgram program = int8_gemm_program(slot.k, slot.m_tile, slot.n_tile);
-  Planned item{new_entry(plan, "", program, folder), {}};
-  item.entry.name = fmt::format("int8/gemm_k{}", slot.k);
-  item.entry.shape = "any";
-  item.entry.dims = {};
-  item.entry.window = slot.k;
-  item.entry.m_tile = slot.m_tile;
-  item.entry.n_tile = slot.n_tile;
-  item.entry.columns = slot.columns;
-  item.entry.toolchain = "unknown";
-  item.entry.platform = add_image(item, file("xclbin"), ImageKind::xclbin, slot.k).platform;
-  add_image(item, file("insts"), ImageKind::insts, slot.k);
-  plan.items.push_back(std::move(item));
-}
-
-void plan_gemm_slots(Plan& plan, const fs::path& folder) {
-  const fs::path path = folder / kGemmSlotsFile;
-  if (!is_there(path)) return;
-  const Json slots = Json::parse_file(path.string(), kTextLimit).at("slots");
-  slots.for_each_element([&](size_t, const Json& record) { plan_gemm_slot(plan, folder, record); });
-}
-
-void plan_folder(Plan& plan, const fs::path& folder) {
-  if (!is_folder(folder)) fail_input(folder.string(), "not a folder");
-  if (is_there(folder / "manifest.json")) plan_cache(plan, folder);
-  for (const fs::path& root : {folder, folder / "build_peano"})
-    for (const char* cache : {"prefill_kernel_cache", "decode_kernel_cache"})
-      if (is_folder(root / cache)) plan_cache(plan, root / cache);
-  plan_fused(plan, folder);
-  plan_gemm_slots(plan, folder);
-  std::set<std::string> names;
-  for (const Planned& item : plan.items)
-    if (!names.insert(item.entry.name).second)
-      throw Error(ErrorCode::input, folder.string(), item.entry.name + " is in it twice",
-                  "import one build at a time");
-  if (!plan.items.empty()) return;
+  if (names.size() == 1) return entries;
+  if (names.empty())
+    throw Error(ErrorCode::input, folder.string(), "fits no model that Tyto knows; " + first_misfit,
+                "`--shape NAME` says why it is not that one");
   throw Error(ErrorCode::input, folder.string(),
-              "no kernels: neither a manifest.json of a kernel cache that names a known program, "
-              "nor decode_L<W>.xclbin templates, nor a gemm_slots.json",
-              "see `tyto kernels import --help`");
+              "its images do not tell for which of these it is: " + joined(names), "give --shape");
+}
+
+// What in the images could not be compared.
+void note_unread(const BuildFolder& build, std::vector<std::string>& notes) {
+  for (const FoundKernel& found : build.kernels)
+    for (const FoundImage& image : found.images)
+      if (image.facts.instructions && !image.facts.instructions->not_read.empty())
+        notes.push_back(fmt::format("{}: which bytes it touches was not compared: {}",
+                                    image.path.string(), image.facts.instructions->not_read));
+}
+
+std::vector<Planned> planned(const BuildFolder& build, const fs::path& folder,
+                             const ImportOptions& options) {
+  std::vector<KernelEntry> entries = fitted_to_any(build, folder, options);
+  std::vector<Planned> plan;
+  std::set<std::string> names;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (!names.insert(entries[i].name).second)
+      throw Error(ErrorCode::input, folder.string(), entries[i].name + " is in it twice",
+                  "import one build at a time");
+    entries[i].imported_at = utc_now();
+    plan.push_back({std::move(entries[i]), {}});
+    for (const FoundImage& image : build.kernels[i].images)
+      plan.back().sources.push_back(image.path);
+  }
+  return plan;
 }
 
 int64_t mtime_ns(const fs::path& path) {
@@ -325,7 +188,8 @@ int64_t mtime_ns(const fs::path& path) {
 }
 
 bool holds(const fs::path& path, const StoredImage& image) {
-  if (!is_there(path)) return false;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return false;
   const MappedFile file(path);
   return file.bytes().size() == image.bytes && to_hex(hash_bytes(file.bytes())) == image.hash;
 }
@@ -347,7 +211,7 @@ void copy_image(const fs::path& store, const fs::path& source, StoredImage& imag
   const fs::path target = image_path(store, image);
   if (!holds(target, image)) {
     const std::string content = read_text_file(source, kImageLimit);
-    if (to_hex(hash_bytes(bytes_of(content))) != image.hash)
+    if (to_hex(hash_bytes(std::as_bytes(std::span(content)))) != image.hash)
       fail_input(source.string(), "changed while it was imported");
     AtomicFile file(target, Replace::own_state);
     file.write(content);
@@ -362,8 +226,8 @@ void copy_image(const fs::path& store, const fs::path& source, StoredImage& imag
 
 ImportReport import_kernels(const fs::path& store, const fs::path& folder,
                             const ImportOptions& options) {
-  Plan plan{options, utc_now(), {}, {}};
-  plan_folder(plan, folder);
+  BuildFolder build = read_build_folder(folder);
+  std::vector<Planned> plan = planned(build, folder, options);
   read_manifest(store);  // a damaged one is reported before anything is created
 
   std::error_code error;
@@ -374,7 +238,7 @@ ImportReport import_kernels(const fs::path& store, const fs::path& folder,
   NewFiles created;
   std::vector<KernelEntry> replaced;
   ImportReport report;
-  for (Planned& item : plan.items) {
+  for (Planned& item : plan) {
     for (size_t i = 0; i < item.sources.size(); ++i)
       copy_image(store, item.sources[i], item.entry.images[i], created);
     const auto old =
@@ -399,7 +263,8 @@ ImportReport import_kernels(const fs::path& store, const fs::path& folder,
   write_manifest(store, manifest);
   created.keep = true;
   report.images_written = created.paths.size();
-  report.notes = std::move(plan.notes);
+  report.notes = std::move(build.notes);
+  note_unread(build, report.notes);
   delete_unused_images(store, replaced, manifest);
   return report;
 }

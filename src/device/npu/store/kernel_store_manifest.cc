@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "device/npu/formats/air_models.h"
+#include "device/npu/formats/dim_fields.h"
 #include "device/npu/formats/q4nx_layout.h"
 
 namespace tyto {
@@ -16,25 +17,6 @@ namespace {
 constexpr uint64_t kVersion = 1;
 constexpr uint64_t kManifestLimit = uint64_t{64} << 20;
 constexpr uint64_t kU32 = std::numeric_limits<uint32_t>::max();
-
-// One list for reading and writing.
-struct DimField {
-  const char* name;
-  uint32_t AirDims::* member;
-  bool is_optional = false;  // manifests of before it are without it
-};
-constexpr DimField kDimFields[] = {
-    {"layers", &AirDims::layers},
-    {"emb", &AirDims::emb},
-    {"heads", &AirDims::heads},
-    {"kv_heads", &AirDims::kv_heads},
-    {"head_dim", &AirDims::head_dim},
-    {"hidden", &AirDims::hidden},
-    {"vocab", &AirDims::vocab},
-    {"seq", &AirDims::seq},
-    {"qkv_bias", &AirDims::qkv_bias, true},
-    {"qk_norm", &AirDims::qk_norm, true},
-};
 
 struct TextField {
   const char* name;
@@ -82,8 +64,8 @@ std::string to_json(const KernelEntry& entry) {
     text += fmt::format("\"{}\": {},\n   ", field.name, json_text(entry.*field.member));
   for (const CountField& field : kCountFields)
     text += fmt::format("\"{}\": {}, ", field.name, entry.*field.member);
-  text += fmt::format("\"columns\": {},\n   \"dims\": {{",
-                      entry.columns ? std::to_string(*entry.columns) : "null");
+  text += fmt::format("\"columns\": {}, \"run_bytes\": {},\n   \"dims\": {{",
+                      entry.columns ? std::to_string(*entry.columns) : "null", entry.run_bytes);
   const char* separator = "";
   for (const DimField& field : kDimFields) {
     text += fmt::format("{}\"{}\": {}", separator, field.name, entry.dims.*field.member);
@@ -140,6 +122,8 @@ KernelEntry entry_from(const Json& object) {
       entry.*field.member = static_cast<uint32_t>(object.at(field.name).as_uint(kU32));
   if (const auto columns = object.find("columns"))
     entry.columns = static_cast<uint32_t>(columns->as_uint(kU32));
+  if (const auto bytes = object.find("run_bytes"))
+    entry.run_bytes = bytes->as_uint(std::numeric_limits<int64_t>::max());
   const Json dims = object.at("dims");
   for (const DimField& field : kDimFields)
     if (!field.is_optional || dims.find(field.name))

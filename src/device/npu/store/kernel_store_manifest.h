@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "device/npu/formats/air_abi.h"
-#include "device/npu/store/elf_file.h"
+#include "device/npu/store/image_facts.h"
 
 namespace tyto {
 
@@ -37,8 +37,9 @@ struct KernelEntry {
   uint32_t m_tile = 0, n_tile = 0;  // of an int8 GEMM: tokens and outputs of one dispatch
   uint32_t arguments = 0;
   uint32_t launches = 0;
-  std::optional<uint32_t> columns;  // unknown until XRT has opened the image
-  std::string platform;             // "aie2p", or "not checked: reason"
+  std::optional<uint32_t> columns;  // not told by an xclbin
+  uint64_t run_bytes = 0;           // of the device heap, for one run; 0: not known
+  std::string platform;             // "aie2p", "vnpu", or "not checked: reason"
   std::string flags;                // of a fused decode: what its .decode_flags says
   std::string toolchain;            // what the build folder says about its compilers
   std::string source;               // the build folder

@@ -1,7 +1,6 @@
 #include "device/npu/store/stored_kernels.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -12,16 +11,10 @@
 namespace tyto {
 namespace {
 
-bool depends_on_prompt(std::string_view program) {
-  return is_air_program(program) && air_phase(program) == AirPhase::prompt;
-}
-
 // Whether images built for `built` run a model of these dimensions.
 bool fits(const KernelEntry& entry, const AirDims& wanted) {
   if (entry.program == kInt8Gemm) return true;  // for any product of its K
-  AirDims built = entry.dims;
-  if (!depends_on_prompt(entry.program)) built.seq = wanted.seq;
-  return built == wanted;
+  return same_images(entry.program, entry.dims, wanted);
 }
 
 // The longest prompt that there are programs for; the wanted one if none is.
@@ -63,24 +56,23 @@ std::optional<std::string> why_no_image(const Stored& stored, std::string_view p
                      report.problems.front().reason);
 }
 
-std::vector<uint32_t> words_of(std::span<const std::byte> bytes) {
-  std::vector<uint32_t> words(bytes.size() / sizeof(uint32_t));
-  std::memcpy(words.data(), bytes.data(), words.size() * sizeof(uint32_t));
-  return words;
-}
-
+// An image that contradicts its entry ends here: XRT would load it.
 NpuImage read_image(const Stored& stored, std::string_view program, uint32_t window) {
   const KernelEntry* entry = stored.find(program, window);
   TYTO_ASSERT(entry != nullptr);
   NpuImage image;
   image.kernel = entry->entry;
+  image.run_bytes = entry->run_bytes;
+  const AirProgram abi = program_of(*entry);
   uint32_t longest = 0;
   for (const StoredImage& part : entry->images) longest = std::max(longest, part.length);
   for (const StoredImage& part : entry->images) {
     const MappedFile file(image_path(stored.store, part));
     const bool is_base = part.length == longest;
+    ImageFacts facts = inspect_image(file.bytes(), part.kind, file.path().string());
+    check_fit(facts, abi, {entry->shape, stored.dims}, file.path().string());
     if (part.kind == ImageKind::insts) {
-      (is_base ? image.words : image.reference_words) = words_of(file.bytes());
+      (is_base ? image.words : image.reference_words) = std::move(facts.words);
       (is_base ? image.length : image.reference_length) = part.length;
     } else if (is_base) {
       image.form = part.kind;

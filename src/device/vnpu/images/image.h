@@ -18,13 +18,13 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "device/npu/formats/virtual_image.h"
 #include "device/vnpu/images/instruction_stream.h"
 #include "program/pattern.h"
 #include "program/program.h"
 
 namespace tyto::vxrt {
 
-constexpr uint32_t kImageVersion = 4;
 constexpr uint8_t kPlatformAie2p = 69;
 constexpr uint32_t kCallScalars = 3;
 constexpr uint32_t kXclbinFirstArgument = 3;
@@ -92,6 +92,7 @@ struct Image {
   ImageForm form = ImageForm::elf;
   uint8_t platform = kPlatformAie2p;
   uint32_t columns = kColumns;
+  AirDims dims = {};                // what it was made for; all 0: no model in particular
   std::vector<Instance> instances;  // names differ; an xclbin has one
 
   // Of the file it was read from; not written from here.

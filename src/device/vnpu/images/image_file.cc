@@ -1,5 +1,5 @@
 // The file of an image, little-endian; a string is u16 length and bytes.
-//   "TYTOVNPU" | u32 version | u64 bytes of the whole file | u128 hash of all that follows
+//   the header of npu/formats/virtual_image.h, with its dimensions
 //   u8 form | u8 platform | u32 columns | u32 count | count x instance
 // instance:
 //   string name | u8 takes_call | 3 x u32 fixed call | u32 launches
@@ -16,16 +16,12 @@
 //   i32 argument | u8 encoding | u64 offset | u8 count | count x { u64 size | u64 stride }
 //   | 5 x u64 q4nx, only in that encoding
 #include <cstring>
-#include <string_view>
 
 #include "base/error.h"
 #include "device/vnpu/images/image.h"
 
 namespace tyto::vxrt {
 namespace {
-
-constexpr std::string_view kMagic = "TYTOVNPU";
-constexpr size_t kHeaderBytes = 8 + 4 + 8 + 16;
 
 class Writer {
  public:
@@ -277,35 +273,20 @@ std::vector<std::byte> serialise(const Image& image) {
   body.add(image.columns);
   body.add_count(image.instances.size());
   for (const Instance& instance : image.instances) add_instance(body, instance);
-  const std::vector<std::byte> payload = body.take();
-  const Hash128 hash = hash_bytes(payload);
-  Writer out;
-  for (char c : kMagic) out.add(c);
-  out.add(kImageVersion);
-  out.add(static_cast<uint64_t>(kHeaderBytes + payload.size()));
-  out.add(hash.high);
-  out.add(hash.low);
-  std::vector<std::byte> file = out.take();
-  file.insert(file.end(), payload.begin(), payload.end());
-  return file;
+  return virtual_file(image.dims, body.take());
 }
 
 Image parse_image(std::span<const std::byte> bytes, const std::string& where) {
-  if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    fail_input(where, "is not an image for the virtual NPU");
-  Reader in(bytes.subspan(kMagic.size()), where);
-  const uint32_t version = in.take<uint32_t>("version");
-  if (version != kImageVersion)
-    fail_input(where, "image version {}, this program reads {}: compile it again", version,
-               kImageVersion);
-  const uint64_t size = in.take<uint64_t>("file size");
-  if (size != bytes.size()) fail_input(where, "has {} bytes instead of {}", bytes.size(), size);
-  Image image;
-  image.hash.high = in.take<uint64_t>("hash");
-  image.hash.low = in.take<uint64_t>("hash");
-  image.file_bytes = size;
-  if (hash_bytes(bytes.subspan(kHeaderBytes)) != image.hash)
+  const VirtualHeader header = read_virtual_header(bytes, where);
+  if (header.bytes != bytes.size())
+    fail_input(where, "has {} bytes instead of {}", bytes.size(), header.bytes);
+  if (hash_bytes(bytes.subspan(kVirtualHashedFrom)) != header.hash)
     fail_input(where, "does not match its hash");
+  Image image;
+  image.hash = header.hash;
+  image.dims = header.dims;
+  image.file_bytes = header.bytes;
+  Reader in(bytes.subspan(kVirtualHeaderBytes), where);
   image.form = in.take_enum(ImageForm::xclbin, "form");
   image.platform = in.take<uint8_t>("platform");
   image.columns = in.take<uint32_t>("columns");

@@ -9,9 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "device/npu/formats/virtual_image.h"
+
 namespace tyto::vxrt {
 
-constexpr uint32_t kInstructionMagic = 0x4e505654;  // "TVPN", the first word of every stream
+constexpr uint32_t kInstructionMagic = kVirtualInstructions;  // the first word of every stream
 
 struct InstructionStream {
   struct Patch {

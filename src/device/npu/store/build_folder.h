@@ -1,0 +1,57 @@
+// What a build has left in a folder: kernels and their images, read and checked one by one, before
+// anything is known of the model they are for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/npu/store/image_facts.h"
+
+namespace tyto {
+
+constexpr uint64_t kImageLimit = uint64_t{256} << 20;
+constexpr uint64_t kBuildTextLimit = uint64_t{1} << 20;  // of a manifest or a stamp
+
+struct FoundImage {
+  std::filesystem::path path;
+  ImageKind kind = ImageKind::elf;
+  uint32_t length = 0;  // of a decode template: the context length it was built at
+  uint64_t bytes = 0;
+  std::string hash;  // XXH3-128 of the content, hexadecimal
+  ImageFacts facts;
+};
+
+struct FoundKernel {
+  std::string program;  // a name of air_abi.h, kFusedDecode or kInt8Gemm
+  std::string entry;    // what the build says XRT is to be asked for; empty: nothing
+  std::filesystem::path folder;
+  std::optional<uint32_t> seq;      // the prompt's length, where the folder's name has it
+  uint32_t window = 0;              // of a fused decode; of an int8 GEMM: K
+  uint32_t m_tile = 0, n_tile = 0;  // of an int8 GEMM
+  std::optional<uint32_t> columns;
+  std::string toolchain = "unknown";
+  std::string flags;
+  std::vector<FoundImage> images;
+};
+
+struct BuildFolder {
+  std::vector<FoundKernel> kernels;
+  std::vector<std::string> notes;  // what was there and is left out, and why
+};
+
+// Kernel caches of MLIR-AIR, in the folder, one below it, or in its build_peano or build_chess;
+// template pairs of the fused decode; int8 GEMMs, of mlir-aie's whole-array example or with a
+// gemm_slots.json. An Error names what is damaged; a folder without kernels is one, too.
+BuildFolder read_build_folder(const std::filesystem::path& folder);
+
+// ---- Parts of it, in files of their own
+
+bool is_there(const std::filesystem::path& path);
+FoundImage read_image_file(const std::filesystem::path& path, ImageKind kind, uint32_t length);
+void find_fused_decode(BuildFolder& found, const std::filesystem::path& folder);
+void find_int8_gemms(BuildFolder& found, const std::filesystem::path& folder);
+
+}  // namespace tyto

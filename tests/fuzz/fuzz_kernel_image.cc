@@ -1,0 +1,43 @@
+// Reads arbitrary bytes as an ELF of control code or as instruction words, and holds them against
+// an argument list. Anything but an Error that leaves it is a finding.
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "device/npu/store/image_fit.h"
+
+namespace tyto {
+namespace {
+
+const NamedDims kShape = {"llama-3.2-1b", kLlama32_1b};
+
+// With the size that the header of a stream must give: no input found by chance has it.
+std::vector<std::byte> sized(std::span<const std::byte> bytes) {
+  std::vector<std::byte> stream(bytes.begin(), bytes.end());
+  const auto size = static_cast<uint32_t>(stream.size());
+  if (stream.size() >= 16) std::memcpy(&stream[12], &size, sizeof(size));
+  return stream;
+}
+
+void run(std::span<const std::byte> bytes) {
+  const bool is_elf = !bytes.empty() && bytes.front() == std::byte{0x7f};
+  try {
+    if (is_elf)
+      check_fit(inspect_image(bytes, ImageKind::elf, "input.elf"),
+                air_program("o_ffn", kShape.dims), kShape, "input.elf");
+    else
+      check_fit(inspect_image(sized(bytes), ImageKind::insts, "input.insts.bin"),
+                fused_decode_program(kShape.dims, 64), kShape, "input.insts.bin");
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+}  // namespace tyto
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  tyto::run(std::as_bytes(std::span(data, size)));
+  return 0;
+}

@@ -1,0 +1,212 @@
+// Writes ELFs of control code and instruction streams as XRT's and mlir-aie's sources describe them
+// (no compiler that makes real ones is at hand): the structure is theirs, the code inside made up.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/transaction.h"
+
+namespace tyto::test {
+
+inline DmaDescriptor linear_descriptor(uint64_t bytes) {
+  return {static_cast<uint32_t>(bytes / 4)};
+}
+
+template <typename T>
+void put(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+struct MadeElf {
+  std::string kernel = "main", instance = "o_ffn";
+  uint32_t arguments = 0;
+  std::vector<AddressPatch> patches = {};
+  uint32_t columns = 8;
+  uint32_t seed = 0;         // of the control code that is no descriptor
+  uint32_t text_words = 64;  // at least; the descriptors come first
+  std::vector<uint32_t> pdi_bytes = {};
+  uint8_t os_abi = 69, abi_version = 0x10, elf_class = 1;
+  char argument_type = 'P';  // another one: a scalar
+};
+
+// Section by section, with the offsets of names and bytes filled in at the end.
+class ElfWriter {
+ public:
+  uint32_t add(const std::string& name, uint32_t type, std::string data, uint32_t link = 0,
+               uint32_t info = 0) {
+    sections_.push_back({name, type, std::move(data), link, info});
+    return static_cast<uint32_t>(sections_.size());  // 0 is the one that all ELFs begin with
+  }
+
+  std::string file(const MadeElf& made) {
+    std::string names(1, '\0');
+    std::vector<uint32_t> name_at;
+    add(".shstrtab", 3, "");
+    for (const Section& section : sections_) {
+      name_at.push_back(static_cast<uint32_t>(names.size()));
+      names += section.name + '\0';
+    }
+    sections_.back().data = names;
+    std::string out(
+        "\x7f"
+        "ELF",
+        4);
+    for (const uint8_t byte :
+         {made.elf_class, uint8_t{1}, uint8_t{1}, made.os_abi, made.abi_version})
+      put(out, byte);
+    out.resize(52);
+    std::string table(40, '\0');
+    for (size_t i = 0; i < sections_.size(); ++i) {
+      const Section& section = sections_[i];
+      const auto at = static_cast<uint32_t>(out.size());
+      const auto size = static_cast<uint32_t>(section.data.size());
+      for (const uint32_t value :
+           {name_at[i], section.type, 0u, 0u, at, size, section.link, section.info, 4u, 0u})
+        put(table, value);
+      out += section.data;
+    }
+    const auto table_at = static_cast<uint32_t>(out.size());
+    const uint16_t numbers[] = {40, static_cast<uint16_t>(sections_.size() + 1),
+                                static_cast<uint16_t>(sections_.size())};
+    std::memcpy(&out[32], &table_at, 4);
+    std::memcpy(&out[46], numbers, sizeof(numbers));
+    return out + table;
+  }
+
+ private:
+  struct Section {
+    std::string name;
+    uint32_t type;
+    std::string data;
+    uint32_t link, info;
+  };
+  std::vector<Section> sections_;
+};
+
+inline void put_symbol(std::string& table, std::string& strings, const std::string& name,
+                       uint8_t type, uint16_t section) {
+  put(table, static_cast<uint32_t>(strings.size()));
+  strings += name + '\0';
+  put(table, uint64_t{0});
+  put(table, type);
+  put(table, uint8_t{0});
+  put(table, section);
+}
+
+inline std::string elf_file(const MadeElf& made) {
+  std::string text;
+  for (const AddressPatch& patch : made.patches)
+    for (const uint32_t word : patch.descriptor.value_or(DmaDescriptor{})) put(text, word);
+  for (uint32_t i = 0; i < made.text_words; ++i) put(text, made.seed + i);
+
+  std::string symbols(16, '\0'), names(1, '\0');
+  std::string signature = "_Z" + std::to_string(made.kernel.size()) + made.kernel;
+  for (uint32_t i = 0; i < made.arguments; ++i)
+    signature += made.argument_type == 'P' ? "Pc" : std::string(1, made.argument_type);
+  put_symbol(symbols, names, signature, 2, 0);
+  put_symbol(symbols, names, made.instance, 1, 1);
+
+  ElfWriter writer;
+  constexpr uint16_t kTextSection = 1, kFirstPdi = 2;
+  writer.add(".ctrltext.0", 1, text);
+  std::string members;
+  put(members, uint32_t{1});
+  put(members, uint32_t{kTextSection});
+  std::string dynamic(16, '\0'), dynamic_names(1, '\0'), relocations;
+  uint32_t symbol = 0;
+  for (size_t i = 0; i < made.patches.size(); ++i) {
+    put_symbol(dynamic, dynamic_names, std::to_string(made.patches[i].argument), 1, kTextSection);
+    put(relocations, static_cast<uint32_t>(i * kDescriptorWords * 4));
+    put(relocations, uint32_t{++symbol << 8 | 5});
+    put(relocations, static_cast<uint32_t>(made.patches[i].offset));
+  }
+  for (size_t i = 0; i < made.pdi_bytes.size(); ++i) {
+    const std::string name = ".pdi." + std::to_string(i);
+    writer.add(name, 1, std::string(made.pdi_bytes[i], 'p'));
+    put(members, static_cast<uint32_t>(kFirstPdi + i));
+    put_symbol(dynamic, dynamic_names, name, 1, kTextSection);
+    put(relocations, uint32_t{0});
+    put(relocations, uint32_t{++symbol << 8 | 8});
+    put(relocations, uint32_t{0});
+  }
+  const uint32_t strings = writer.add(".strtab", 3, names);
+  const uint32_t table = writer.add(".symtab", 2, symbols, strings);
+  writer.add(".group", 17, members, table, 2);
+  writer.add(".dynsym", 11, dynamic);
+  writer.add(".dynstr", 3, dynamic_names);
+  writer.add(".rela.dyn", 4, relocations);
+  std::string note;
+  for (const uint32_t value : {4u, 4u, 1u}) put(note, value);
+  note += std::string("XRT\0", 4);
+  put(note, made.columns);
+  writer.add(".note.xrt.configuration", 7, note);
+  return writer.file(made);
+}
+
+// An ELF that touches all of each argument that is not dead.
+inline MadeElf elf_of(const AirProgram& program, uint32_t seed = 0) {
+  MadeElf made;
+  made.instance = program.entry.substr(program.entry.find(':') + 1);
+  made.arguments = static_cast<uint32_t>(program.arguments.size());
+  made.seed = seed;
+  for (uint32_t i = 0; i < program.arguments.size(); ++i)
+    if (program.arguments[i].role != AirRole::dead)
+      made.patches.push_back({i, 0, linear_descriptor(program.arguments[i].bytes())});
+  return made;
+}
+
+// A stream of operations, with its header filled in at the end.
+class StreamWriter {
+ public:
+  void write(uint32_t address, uint32_t value) { add({0, 0, address, 0, value, 6 * 4}); }
+  void sync() { add({128, 4 * 4, 0, 0}); }
+  // The descriptor's words, and the patch of its address.
+  void move(uint32_t argument, uint32_t offset, const DmaDescriptor& descriptor) {
+    constexpr uint32_t kAddress = 0x1d040;
+    std::vector<uint32_t> block = {1, 0, kAddress, (4 + kDescriptorWords) * 4};
+    block.insert(block.end(), descriptor.begin(), descriptor.end());
+    add(block);
+    patch(kAddress + 4, argument, offset);
+  }
+  void patch(uint32_t address, uint32_t argument, uint32_t offset) {
+    add({129, 12 * 4, 0, 0, 0, 0, address, 0, argument, 0, offset, 0});
+  }
+  std::vector<uint32_t> words() const {
+    std::vector<uint32_t> words = {6u << 24 | 4u << 16 | 1u << 8, 1u << 8 | 8, operations_,
+                                   static_cast<uint32_t>((words_.size() + 4) * 4)};
+    words.insert(words.end(), words_.begin(), words_.end());
+    return words;
+  }
+  std::string file() const {
+    const std::vector<uint32_t> all = words();
+    return {reinterpret_cast<const char*>(all.data()), all.size() * 4};
+  }
+
+ private:
+  void add(const std::vector<uint32_t>& operation) {
+    words_.insert(words_.end(), operation.begin(), operation.end());
+    ++operations_;
+  }
+  std::vector<uint32_t> words_;
+  uint32_t operations_ = 0;
+};
+
+// The stream of a fused decode at a length: all of every buffer, the length for a core, and where a
+// new position goes, `position_bytes` after the one before.
+inline StreamWriter decode_stream(const AirProgram& program, uint32_t length,
+                                  uint32_t position_bytes = 512) {
+  constexpr uint32_t kFirst = 3, kCoreWord = 0x0020'0400;
+  StreamWriter stream;
+  for (uint32_t i = kFirst; i < program.arguments.size(); ++i)
+    stream.move(i - kFirst, 0, linear_descriptor(program.arguments[i].bytes()));
+  stream.write(kCoreWord, length);
+  stream.move(4, (length - 1) * position_bytes, linear_descriptor(position_bytes));
+  stream.sync();
+  return stream;
+}
+
+}  // namespace tyto::test

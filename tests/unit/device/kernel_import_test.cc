@@ -1,0 +1,242 @@
+// Which folders may be imported, and for which model.
+#include <thread>
+
+#include "device/npu/formats/virtual_image.h"
+#include "device/npu/store/stored_kernels.h"
+#include "device/vnpu/vnpu_device.h"
+#include "kernel_store_fixture.h"
+
+namespace tyto {
+namespace {
+
+constexpr AirDims kLlama32_3b = {28, 3072, 24, 8, 128, 8192, 128256, 2048};
+constexpr AirDims kSmall = {2, 256, 4, 2, 64, 512, 512, 64};
+const std::vector<NamedDims> kKnown = {{"llama-3.2-1b", kLlama32_1b},
+                                       {"llama-3.2-3b", kLlama32_3b}};
+
+class KernelImport : public KernelStore {
+ protected:
+  fs::path gemms() const { return root_ / "whole_array"; }
+
+  // As mlir-aie's whole-array example leaves a product of int8: B's columns one after another.
+  static std::string whole_array_insts(uint32_t m, uint32_t k, uint32_t n, uint32_t tile_n,
+                                       uint32_t second_b, uint32_t element_bytes = 1) {
+    test::StreamWriter stream;
+    stream.move(0, 0, test::linear_descriptor(uint64_t{m} * k * element_bytes));
+    stream.move(1, 0, test::linear_descriptor(64));
+    stream.move(1, second_b, test::linear_descriptor(uint64_t{n} * k * element_bytes - second_b));
+    stream.move(2, 0, test::linear_descriptor(64));
+    stream.move(2, tile_n * 4, test::linear_descriptor(uint64_t{m} * n * 4 - tile_n * 4));
+    return stream.file();
+  }
+
+  // An image of the virtual NPU in a cache of its own.
+  void make_virtual(const AirDims& dims) const {
+    const NpuImage image = virtual_image(dims, "o_gemv_ffn", 0, 1e-5f);
+    write(decode() / "o_gemv_ffn.elf",
+          {reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size()});
+    write(decode() / "manifest.json",
+          "{\"entries\": {" + record("o_gemv_ffn", "main:o_gemv_ffn") + "}}");
+  }
+};
+
+TEST_F(KernelImport, FoldersOfOtherModelsAreRefused) {
+  make_build(0, kLlama32_3b);
+  expect_refused(build(), "reaches byte 6144 of argument 0 (x_in), which has 4096 bytes");
+  make_templates({63, 64}, kLlama32_3b);
+  expect_refused(fused(), "of argument 3 (x), which has 4096 bytes for llama-3.2-1b");
+}
+
+TEST_F(KernelImport, TheShapeIsTheOneThatImagesFit) {
+  make_build(0, kLlama32_3b);
+  const ImportReport report = import_kernels(store(), build(), {kKnown});
+  ASSERT_EQ(report.entries.size(), 6u);
+  EXPECT_EQ(report.entries[0].shape, "llama-3.2-3b");
+  EXPECT_EQ(report.entries[0].dims, kLlama32_3b);
+  make_build(0, kSmall);
+  EXPECT_CONTAINS(message([&] { import_kernels(store(), build(), {kKnown}); }), "fits no model");
+  const std::vector<NamedDims> alike = {{"one", kLlama32_1b}, {"other", kLlama32_1b}};
+  make_build();
+  EXPECT_CONTAINS(message([&] { import_kernels(store(), build(), {alike}); }),
+                  "for which of these it is: one, other");
+}
+
+TEST_F(KernelImport, ColumnsAndBytesPerRunAreRecorded) {
+  make_build();
+  import(build());
+  make_templates({63, 64});
+  import(fused());
+  const KernelManifest manifest = read_manifest(store());
+  const KernelEntry* elf = manifest.find("llama-3.2-1b/o_ffn");
+  ASSERT_NE(elf, nullptr);
+  EXPECT_EQ(elf->columns, 8u);
+  EXPECT_EQ(elf->run_bytes, kHeapPiece);
+  EXPECT_EQ(manifest.find("llama-3.2-1b/decode_L64")->run_bytes, kHeapPiece);
+  const NpuKernels kernels = stored_kernels(store(), StoredFor::real_npu, kLlama32_1b);
+  EXPECT_EQ(kernels.image("o_ffn", 0).run_bytes, kHeapPiece);
+}
+
+// ---- Images of the virtual NPU
+
+TEST_F(KernelImport, VirtualImagesKeepTheirDimensions) {
+  make_virtual(kSmall);
+  const std::string refused = message([&] { import(build()); });
+  EXPECT_CONTAINS(refused, "layers 2 and not 16, emb 256 and not 2048");
+  EXPECT_FALSE(fs::exists(store()));
+  const ImportReport report = import_kernels(store(), build(), {kKnown});
+  ASSERT_EQ(report.entries.size(), 1u);
+  EXPECT_EQ(report.entries[0].shape, "2x256");
+  EXPECT_EQ(report.entries[0].dims, kSmall);
+  EXPECT_EQ(report.entries[0].platform, "vnpu");
+}
+
+// As an older Tyto recorded them: for a model that they are not made for.
+TEST_F(KernelImport, VirtualImagesOfAnotherModelAreFoundByCheckAndByLoading) {
+  make_virtual(kSmall);
+  import_kernels(store(), build(), {{{"small", kSmall}}});
+  KernelManifest manifest = read_manifest(store());
+  manifest.entries[0].dims = kLlama32_1b;
+  write_manifest(store(), manifest);
+  for (const bool full : {false, true}) {
+    const CheckReport report = check_store(store(), full);
+    ASSERT_EQ(report.problems.size(), 1u);
+    EXPECT_EQ(report.problems[0].fault, ImageFault::stale);
+    EXPECT_CONTAINS(report.problems[0].reason, "emb 256 and not 2048");
+  }
+  const NpuKernels kernels = stored_kernels(store(), StoredFor::virtual_npu, kLlama32_1b);
+  EXPECT_CONTAINS(kernels.why_no_image("o_gemv_ffn", 0).value(), "emb 256 and not 2048");
+  EXPECT_CONTAINS(message([&] { kernels.image("o_gemv_ffn", 0); }), "emb 256 and not 2048");
+}
+
+TEST_F(KernelImport, RealImagesOfAnotherModelAreFoundByCheckAndByLoading) {
+  make_build(0, kLlama32_3b);
+  import_kernels(store(), build(), {{{"llama-3.2-3b", kLlama32_3b}}});
+  KernelManifest manifest = read_manifest(store());
+  for (KernelEntry& entry : manifest.entries) entry.dims = kLlama32_1b;
+  write_manifest(store(), manifest);
+  EXPECT_EQ(check_store(store(), true).problems.size(), 6u);
+  const NpuKernels kernels = stored_kernels(store(), StoredFor::real_npu, kLlama32_1b);
+  EXPECT_CONTAINS(message([&] { kernels.image("o_ffn", 0); }), "which has 8388608 bytes");
+}
+
+// ---- Folders
+
+TEST_F(KernelImport, CachesOfTheQ4nxExamplesSayTheirLength) {
+  AirDims dims = kLlama32_1b;
+  dims.seq = 512;
+  make_build(0, dims);
+  for (const char* name : {"_q4nx_cache_seq512", "_q4nx_cache_seq512_fa1"}) {
+    const fs::path cache = root_ / "llama32_1b_q4nx" / name;
+    fs::create_directories(cache.parent_path());
+    fs::rename(prefill(), cache);
+    EXPECT_EQ(import(cache).entries[0].dims.seq, 512u);
+    EXPECT_EQ(import(cache.parent_path()).entries.size(), 3u);
+    EXPECT_NE(read_manifest(store()).find("llama-3.2-1b@512/o_ffn"), nullptr);
+    fs::rename(cache, prefill());
+  }
+  const fs::path built = root_ / "llama32_1b_q4nx" / "build_peano" / "q4nx_kernel_cache_512";
+  fs::create_directories(built.parent_path());
+  fs::rename(prefill(), built);
+  EXPECT_EQ(import(root_ / "llama32_1b_q4nx").entries[0].dims.seq, 512u);
+}
+
+TEST_F(KernelImport, BuildsOfTheOtherCompilerAreFound) {
+  make_build();
+  fs::rename(build() / "build_peano", build() / "build_chess");
+  EXPECT_EQ(import(build()).entries.size(), 6u);
+  fs::copy(build() / "build_chess", build() / "build_peano", fs::copy_options::recursive);
+  expect_refused(build(), "is in it twice");
+}
+
+TEST_F(KernelImport, WordsBesideAnElfAreNotNeeded) {
+  make_build();
+  std::string text = read_text_file(prefill() / "manifest.json", 1 << 20);
+  const std::string null = "\"insts\": null";
+  text.replace(text.find(null), null.size(), "\"insts\": \"x/rms_gemms_rope.insts.bin\"");
+  write(prefill() / "manifest.json", text);
+  const ImportReport report = import(prefill());
+  EXPECT_EQ(report.entries.size(), 3u);
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_CONTAINS(report.notes[0], "not needed");
+  write(prefill() / "o_ffn.elf", xclbin_file(1));
+  expect_refused(prefill(), "AIR_TARGET_DEVICE=npu2");
+}
+
+TEST_F(KernelImport, AFolderOfBuildsWithADynamicLengthSaysTheNextStep) {
+  write(fused() / "decode_dyn_L2048.xclbin", xclbin_file(7));
+  write(fused() / "decode_dyn_L2048.txn.h", "// words");
+  expect_refused(fused(), "decode_dyn_L2048");
+  expect_refused(fused(), "make compile-decode");
+}
+
+TEST_F(KernelImport, AStampThatCleaningLeftIsNoBuild) {
+  write(fused() / ".decode_windows", "64 2048\n");
+  expect_refused(fused(), "names windows 64, 2048, and no templates are there");
+  expect_refused(fused(), "make compile-decode");
+  make_templates({2047, 2048});
+  const ImportReport report = import(fused());
+  ASSERT_EQ(report.entries.size(), 1u);
+  EXPECT_EQ(report.entries[0].window, 2048u);
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_CONTAINS(report.notes[0], "also names windows 64");
+  make_templates({63});
+  expect_refused(fused(), "decode_L64.xclbin");
+}
+
+TEST_F(KernelImport, StreamsThatCannotBeReadAreNoted) {
+  make_templates({63, 64});
+  for (const unsigned length : {63u, 64u}) {
+    std::string words = insts_file(length, 64);
+    words[0] = 1;  // of another version
+    words[1] = 0;
+    write(fused() / fmt::format("decode_L{}.insts.bin", length), words);
+  }
+  const ImportReport report = import(fused());
+  ASSERT_EQ(report.notes.size(), 2u);
+  EXPECT_CONTAINS(report.notes[0], "format 1.0");
+}
+
+TEST_F(KernelImport, GemmsOfTheWholeArrayExampleAreReadByTheirNames) {
+  const fs::path built = gemms() / "build";
+  for (const uint32_t k : {2048u, 8192u}) {
+    const std::string suffix = fmt::format("128x{}x2048_32x64x64_8c", k);
+    write(built / ("final_" + suffix + ".xclbin"), xclbin_file(k));
+    write(built / ("insts_" + suffix + ".txt"), whole_array_insts(128, k, 2048, 64, 64 * k));
+  }
+  const ImportReport report = import_kernels(store(), gemms(), {kKnown});
+  ASSERT_EQ(report.entries.size(), 2u);
+  EXPECT_EQ(report.entries[0].name, "int8/gemm_k2048");
+  EXPECT_EQ(report.entries[0].m_tile, 128u);
+  EXPECT_EQ(report.entries[0].n_tile, 2048u);
+  EXPECT_EQ(report.entries[0].columns, 8u);
+  EXPECT_EQ(import(built).entries.size(), 2u);
+}
+
+TEST_F(KernelImport, GemmsThatAreBuiltOtherwiseAreRefused) {
+  const std::string suffix = "128x2048x2048_32x64x64_8c";
+  write(gemms() / ("final_" + suffix + ".xclbin"), xclbin_file(1));
+  const fs::path insts = gemms() / ("insts_" + suffix + ".bin");
+  write(insts, whole_array_insts(128, 2048, 2048, 64, 64));  // B row by row
+  expect_refused(gemms(), "b_col_maj=1");
+  write(insts, whole_array_insts(128, 2048, 2048, 64, 64 * 2048, 2));  // int16
+  expect_refused(gemms(), "reaches byte 524288 of argument 3");
+  write(insts, "0600010001000000\n");
+  expect_refused(gemms(), "words as text");
+  fs::remove(insts);
+  expect_refused(gemms(), "insts_" + suffix);
+}
+
+TEST_F(KernelImport, TwoImportsAtOnceLoseNothing) {
+  make_build();
+  make_templates({63, 64, 127, 128});
+  std::thread other([&] {
+    for (int i = 0; i < 5; ++i) import(fused());
+  });
+  for (int i = 0; i < 5; ++i) import(build());
+  other.join();
+  EXPECT_EQ(read_manifest(store()).entries.size(), 8u);
+  EXPECT_TRUE(check_store(store(), true).problems.empty());
+}
+
+}  // namespace
+}  // namespace tyto
