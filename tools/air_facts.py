@@ -27,7 +27,7 @@ DECODE_ENVIRONMENT = {"UNIFIED": "1", "LM_HEAD": "0", "NLAYERS": "1", "DECODE_GO
 # Names of the generator's module, and what they are called in the transcript.
 DECODE_NUMBERS = {
     "K": "emb", "M": "qkv_rows", "DH": "head_dim", "UNI_DEC": "layers", "NUM_Q_HEADS": "heads",
-    "NUM_KV_HEADS": "kv_heads", "VOCAB_SIZE": "vocab", "PAIR_ROWS": "pair_rows",
+    "NUM_KV_HEADS": "kv_heads", "VOCAB_SIZE": "vocab",
     "ROW_BLOCK": "block_rows", "COL_BLOCK": "block_cols", "BLOCK_BF16": "block_elements",
     "W_DUAL_CHAN": "dual_channel", "VOCAB_SIZE_PADDED": "head_chunk_rows", "UNI_LM": "head_chunks",
     "W_LAYER": "layer_elements", "RMS_LAYER": "norm_elements_per_layer", "ROPE_W_LEN": "rope_row_elements",

@@ -103,6 +103,8 @@ ordered_json to_json(const Q4nxLayout& layout) {
           {"qkv_bias", dims.qkv_bias},
           {"qk_norm", dims.qk_norm},
           {"window", layout.window},
+          {"qkv_rows", dims.q_dim() + 2 * dims.kv_dim()},
+          {"dual_channel", 1},  // what q4nx_block_index packs for
           {"block_rows", kQ4nxBlockRows},
           {"block_cols", kQ4nxBlockCols},
           {"block_elements", kQ4nxBlockElements},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/store/image_fit.h"
 #include "support/npu_images.h"
 

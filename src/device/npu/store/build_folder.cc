@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/joined.h"
 #include "base/json.h"
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/air_models.h"
 
 namespace tyto {
 namespace {
