@@ -8,6 +8,8 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/round_up.h"
+#include "cli/build_advice.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -16,6 +18,7 @@
 #include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
 #include "device/vnpu/vnpu_device.h"
+#include "llama/pipeline.h"
 #include "model/model.h"
 
 namespace tyto {
@@ -23,17 +26,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uint32_t kRowStep = 64;  // prefill kernels work on multiples of it
+
 struct CompileFlags {
   ModelFlags model;
   std::string device = "vnpu";
   uint32_t prompt_rows = 2048;
   uint32_t context = 0;
+  std::string weights;
   std::string output;
   bool force = false;
 };
-
-constexpr std::string_view kPrefillPrograms[] = {"rms_gemms_rope", "flash_attn", "o_ffn"};
-constexpr std::string_view kDecodePrograms[] = {"rms_gemv_rope", "o_gemv_ffn", "lm_head_gemv"};
 
 constexpr FolderKind kImages = {
     "a folder of images", [](std::string_view file) {
@@ -54,15 +57,15 @@ void write_text(const fs::path& path, const std::string& text) {
 }
 
 // A folder as MLIR-AIR leaves it: the images, and a manifest beside them.
-void write_cache(AtomicFolder& folder, const std::string& below,
-                 std::span<const std::string_view> programs, const AirDims& dims, float eps) {
+void write_cache(AtomicFolder& folder, const std::string& below, bool is_of_prompts,
+                 const AirDims& dims, float eps) {
   nlohmann::ordered_json entries;
-  for (std::string_view program : programs) {
-    const NpuImage image = virtual_image(dims, program, 0, eps);
-    const std::string file = std::string(program) + ".elf";
+  for (const AirProgram& program : air_model(dims).programs) {
+    if ((program.phase == AirPhase::prompt) != is_of_prompts) continue;
+    const NpuImage image = virtual_image(dims, program.name, 0, eps);
+    const std::string file = program.name + ".elf";
     write_bytes(folder.file(below + "/" + file), image.bytes);
-    entries[std::string(program)] = {
-        {"output_binary", file}, {"kernel", image.kernel}, {"insts", nullptr}};
+    entries[program.name] = {{"output_binary", file}, {"kernel", image.kernel}, {"insts", nullptr}};
   }
   const nlohmann::ordered_json manifest = {{"_toolchain", {{"tyto", TYTO_VERSION}}},
                                            {"entries", entries}};
@@ -90,8 +93,8 @@ void compile_for_vnpu(const CompileFlags& flags, const Config& config, const std
   const bool is_own = flags.output.empty();
   const fs::path folder = is_own ? cache_folder() / "compiled" / name : fs::path(flags.output);
   AtomicFolder images(folder, is_own ? Replace::own_state : replacing(flags.force), kImages);
-  write_cache(images, "prefill_kernel_cache", kPrefillPrograms, dims, config.norm_eps);
-  write_cache(images, "decode_kernel_cache", kDecodePrograms, dims, config.norm_eps);
+  write_cache(images, "prefill_kernel_cache", true, dims, config.norm_eps);
+  write_cache(images, "decode_kernel_cache", false, dims, config.norm_eps);
   write_decode(images, dims, flags.context == 0 ? config.context : flags.context);
   images.commit();
   const ImportReport report =
@@ -104,46 +107,22 @@ void compile_for_vnpu(const CompileFlags& flags, const Config& config, const std
                    report.entries.size(), folder.string()));
 }
 
-void explain_npu(const Config& config, const AirDims& dims) {
-  const AirDims published = kLlama32_1b;
-  if (dims != published)
-    throw Error(
-        ErrorCode::unsupported, "--device npu",
-        fmt::format("MLIR-AIR publishes these programs for Llama-3.2-1B at {} rows, not for "
-                    "this model ({} layers, {} wide)",
-                    published.seq, config.layers, config.emb),
-        "with images of your own: `tyto kernels import DIR --shape NAME`");
-  print(
-      "MLIR-AIR compiles the kernels; any machine with its toolchain will do, an NPU is not "
-      "needed.\n\n"
-      "  git clone https://github.com/Xilinx/mlir-air && cd mlir-air   # and set it up\n\n"
-      "  cd programming_examples/llms/llama32_1b && make compile       # six bf16 programs\n"
-      "  tyto kernels import build_peano\n\n"
-      "  cd programming_examples/fused_decode\n"
-      "  make compile-decode                                           # the fused decode\n"
-      "  make compile-decode-windows                                   # shorter windows too\n"
-      "  tyto kernels import .\n\n"
-      "Then `tyto kernels check`, and `tyto run --device npu`.\n");
-}
-
 void run_compile(const CompileFlags& flags) {
   const std::string path = model_or_shipped(flags.model);
   const Model model = open_model(find_model(path), Need::vocabulary);
   const Config& config = model.config;
-  if (config.qkv_bias || config.qk_norm)
-    throw Error(ErrorCode::unsupported, path,
-                "MLIR-AIR's programs have no bias and no norm per head");
   const uint32_t context = flags.context == 0 ? config.context : flags.context;
   const uint32_t rows = std::min(context, flags.prompt_rows);
-  const AirDims dims = {config.layers,   config.emb,    config.heads, config.kv_heads,
-                        config.head_dim, config.hidden, config.vocab, (rows + 63) / 64 * 64};
+  const AirDims dims =
+      air_dims(model_dims(config, 0), static_cast<uint32_t>(round_up(rows, kRowStep)));
   const fs::path normal = fs::path(path).lexically_normal();
   const std::string name =
       normal.has_filename() ? normal.stem().string() : normal.parent_path().filename().string();
-  if (flags.device == "npu")
-    explain_npu(config, dims);
-  else
-    compile_for_vnpu(flags, config, name, dims);
+  if (flags.device == "npu") return print(build_advice(dims, flags.weights));
+  if (!flags.weights.empty())
+    throw Error(ErrorCode::usage, "--weights", "chooses what --device npu explains",
+                "images for the virtual NPU are of bf16 and of q4nx");
+  compile_for_vnpu(flags, config, name, dims);
 }
 
 }  // namespace
@@ -156,6 +135,8 @@ void define_compile(CommandLine& command) {
        "vnpu writes images; npu says how to build them", Rules{.shows_default = true}},
       {"--prompt-rows", &flags.prompt_rows, "N", "rows of the prefill kernels",
        Rules{.range = Range{64, 65536}, .shows_default = true}},
+      {"--weights", &flags.weights, OneOf{"bf16", "q4nx", "int8"},
+       "kernels that --device npu explains (default: bf16 and q4nx)"},
       {"-c,--context", &flags.context, "N",
        "positions the fused decode must hold (default: the model's, at most 2048)",
        Rules{.range = Range{1, 1 << 30}}},

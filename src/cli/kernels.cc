@@ -4,24 +4,30 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "cli/build_advice.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/kernels_describe.h"
 #include "cli/terminal.h"
 #include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
+#include "llama/pipeline.h"
 #include "model/shapes.h"
 
 namespace tyto {
 namespace {
 
-constexpr const char* kHowToBuild =
-    "Tyto ships no kernels. They are compiled with MLIR-AIR (github.com/Xilinx/mlir-air) and its "
-    "Peano compiler,\non any machine that has them; no NPU is needed to compile or to import.\n"
-    "  bf16 programs   `make compile` in programming_examples/llms/llama32_1b\n"
-    "  fused decode    `make compile-decode` in programming_examples/fused_decode\n"
-    "                  (`make compile-decode-windows` for shorter windows as well)\n"
-    "  int8 GEMMs      any folder of xclbins with a gemm_slots.json (docs/kernels.md)\n\n";
+std::string how_to_build() {
+  return "Tyto ships no kernels. They are compiled with MLIR-AIR (github.com/Xilinx/mlir-air) and "
+         "its Peano compiler,\non any machine that has them; no NPU is needed to compile or to "
+         "import. `tyto compile --device npu -m MODEL`\nprints the commands. MLIR-AIR's "
+         "programming_examples has\n\n"
+         "                 make compile         make compile-decode\n" +
+         build_examples() +
+         "\nint8 GEMMs are those of mlir-aie's whole-array example, or any folder of xclbins with "
+         "a "
+         "gemm_slots.json\n(docs/kernels.md).\n\n";
+}
 
 struct ImportFlags {
   std::string folder;
@@ -44,26 +50,16 @@ uint64_t bytes_of(const KernelEntry& entry) {
   return bytes;
 }
 
-bool is_described(const Config& config) {
-  return !config.qkv_bias && !config.qk_norm;
-}
-
-NamedDims named_dims(const Config& config) {
-  if (!is_described(config))
-    throw Error(ErrorCode::unsupported, "--shape " + config.name,
-                "programs with biases or QK norm have argument lists that Tyto does not know");
-  return {config.name,
-          {config.layers, config.emb, config.heads, config.kv_heads, config.head_dim, config.hidden,
-           config.vocab, kLlama32_1b.seq}};
+NamedDims named_dims(const std::string& shape) {
+  const Config config = shape_by_name(shape);
+  return {shape, air_dims(model_dims(config, 0), kLlama32_1b.seq)};
 }
 
 // One shape, or all that images could be for.
 std::vector<NamedDims> shapes_of(const std::string& name) {
-  if (!name.empty()) return {named_dims(shape_by_name(name))};
+  if (!name.empty()) return {named_dims(name)};
   std::vector<NamedDims> shapes;
-  for (const std::string& known : shape_names())
-    if (const Config config = shape_by_name(known); is_described(config))
-      shapes.push_back(named_dims(config));
+  for (const std::string& known : shape_names()) shapes.push_back(named_dims(known));
   return shapes;
 }
 
@@ -179,16 +175,18 @@ void define_import(CommandLine& command) {
   command.add({
       {"folder", &flags.folder, "DIR", "MLIR-AIR build folder", Rules{.required = true}},
       {"--shape", &flags.shape, OneOf(shape_names(), Letters::as_listed),
-       "what the kernels were compiled for", Rules{.shows_default = true}},
-      {"--seq", &flags.seq, "N", "prompt length the prefill was compiled for",
-       Rules{.range = Range{64, 1 << 20}, .shows_default = true}},
+       "what the kernels were compiled for (default: what they fit)"},
+      {"--seq", &flags.seq, "N",
+       "prompt length the prefill was compiled for (default: as the folder is named, or 2048)",
+       Rules{.range = Range{64, 1 << 20}}},
   });
   command.footer =
-      std::string(kHowToBuild) +
-      "DIR is the example's folder, its build_peano, one kernel cache with a manifest.json, or the "
-      "folder\nwith decode_L*.xclbin. Every file is checked before anything is recorded: a bad "
-      "folder changes nothing.\nA build folder does not say which model it is for; --shape does, "
-      "and nothing can check it.\n\n"
+      how_to_build() +
+      "DIR is the example's folder, its build_peano, one kernel cache with a manifest.json, the "
+      "folder with\ndecode_L*.xclbin, or one of int8 GEMMs. Every file is checked before anything "
+      "is recorded: a bad folder\nchanges nothing. Images are held against the model's argument "
+      "lists, as far as they can be read: entry,\nnumber of arguments, and how far DMAs reach into "
+      "each.\n\n"
       "Examples:\n"
       "  tyto kernels import mlir-air/programming_examples/llms/llama32_1b\n"
       "  tyto kernels import mlir-air/programming_examples/fused_decode --shape llama-3.2-1b";
@@ -222,7 +220,7 @@ void define_remove(CommandLine& command) {
 void define_kernels(CommandLine& command) {
   command.needs_command = true;
   command.footer =
-      std::string(kHowToBuild) +
+      how_to_build() +
       "Examples:\n  tyto kernels import mlir-air/programming_examples/llms/llama32_1b\n"
       "  tyto kernels list\n  tyto kernels check --full\n"
       "  tyto kernels rm llama-3.2-1b/o_ffn";

@@ -54,7 +54,7 @@ class Kernels(CliTest):
         self.check_error(self.kernels(), 2)
         self.check_error(self.kernels("import"), 2)
         self.check_error(self.kernels("import", self.build, "--shape", "huge"), 2, "huge")
-        self.check_error(self.kernels("import", self.build, "--shape", "qwen3-0.6b"), 1, "QK norm")
+        self.check_error(self.kernels("import", self.build, "--shape", "qwen3-0.6b"), 1, "flash_attn", "for qwen3-0.6b")
         self.check_error(self.kernels("rm"), 2, "--all")
         self.check_error(self.kernels("rm", "x", "--all"), 2, "--all")
         self.check_error(self.kernels("rm", "x"), 2, "no such kernel")

@@ -91,7 +91,11 @@ class Npu(CliTest):
         self.assertEqual(second.stdout, tyto("run", *self.PROMPT).stdout)
 
     def test_compile_for_the_real_npu_says_how(self):
-        self.check_error(tyto("compile", "-m", OWLET, "--device", "npu"), 1, "Llama-3.2-1B")
+        self.check_error(tyto("compile", "-m", OWLET, "--device", "npu"), 1, "llama-3.2-1b", "--weights int8")
+        self.check_error(tyto("compile", "-m", OWLET, "--weights", "int8"), 2, "--device npu")
+        text = tyto("compile", "-m", OWLET, "--device", "npu", "--weights", "int8").stdout
+        for part in ("whole_array", "dtype_in=i8 dtype_out=i32 b_col_maj=1", "tyto kernels import build"):
+            self.assertIn(part, text)
 
 
 if __name__ == "__main__":

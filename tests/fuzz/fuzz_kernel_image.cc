@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/npu/formats/air_models.h"
 #include "device/npu/store/image_fit.h"
 
 namespace tyto {

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "device/npu/formats/air_models.h"
 #include "device/npu/store/kernel_store.h"
 #include "support/npu_images.h"
 
@@ -91,19 +92,20 @@ class KernelStore : public testing::Test {
            entry + "\", \"insts\": null}";
   }
 
+  // All programs of a model, each in the cache that MLIR-AIR keeps it in.
   void make_build(unsigned seed = 0, const AirDims& dims = kLlama32_1b) const {
+    std::string prompt, token;
+    for (const AirProgram& program : air_model(dims).programs) {
+      const bool is_of_prompt = program.phase == AirPhase::prompt;
+      write((is_of_prompt ? prefill() : decode()) / (program.name + ".elf"),
+            elf_file(program.name, ++seed, dims));
+      std::string& records = is_of_prompt ? prompt : token;
+      records += (records.empty() ? "" : ",") + record(program.name, program.entry);
+    }
     const std::string toolchain =
         R"({"_toolchain": {"llvm-aie": "21.0", "clang": "10:20", "air": ["a:1:2"]}, "entries": {)";
-    write(prefill() / "manifest.json", toolchain + record("rms_gemms_rope", "main:rms_gemms_rope") +
-                                           "," + record("flash_attn", "main:attention_bf16") + "," +
-                                           record("o_ffn", "main:o_ffn") + "}}");
-    write(decode() / "manifest.json", toolchain + record("rms_gemv_rope", "main:rms_gemv_rope") +
-                                          "," + record("o_gemv_ffn", "main:o_gemv_ffn") + "," +
-                                          record("lm_head_gemv", "main:lm_head_gemv") + "}}");
-    for (const char* name : {"rms_gemms_rope", "flash_attn", "o_ffn"})
-      write(prefill() / (std::string(name) + ".elf"), elf_file(name, ++seed, dims));
-    for (const char* name : {"rms_gemv_rope", "o_gemv_ffn", "lm_head_gemv"})
-      write(decode() / (std::string(name) + ".elf"), elf_file(name, ++seed, dims));
+    write(prefill() / "manifest.json", toolchain + prompt + "}}");
+    write(decode() / "manifest.json", toolchain + token + "}}");
   }
 
   // Windows are the even lengths.

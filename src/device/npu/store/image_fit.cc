@@ -88,9 +88,8 @@ bool depends_on_prompt(std::string_view program) {
 }
 
 bool same_images(std::string_view program, AirDims built, const AirDims& wanted) {
-  const bool is_other_length = built.seq != wanted.seq;
-  built.seq = wanted.seq;
-  return built == wanted && !(is_other_length && depends_on_prompt(program));
+  if (!depends_on_prompt(program)) built.seq = wanted.seq;
+  return built == wanted;
 }
 
 void check_fit(const ImageFacts& facts, const AirProgram& program, const NamedDims& shape,

@@ -1,0 +1,141 @@
+#include "cli/build_advice.h"
+
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "base/joined.h"
+#include "base/round_up.h"
+#include "device/npu/store/stored_kernels.h"
+#include "llama/pipeline.h"
+#include "model/shapes.h"
+
+namespace tyto {
+namespace {
+
+// Folders below MLIR-AIR's programming_examples, as of August 2026 (e972f29). Empty: there is none.
+struct Example {
+  std::string_view shape;
+  std::string_view bf16;         // `make compile`
+  std::string_view decode;       // `make compile-decode`: the single-dispatch decode
+  bool has_own_prefill = false;  // `make compile` in the decode's folder builds that of prompts
+};
+constexpr Example kExamples[] = {
+    {"llama-3.2-1b", "llms/llama32_1b", "fused_decode"},
+    {"llama-3.2-3b", "llms/llama32_3b", "llms/llama32_3b_q4nx"},
+    {"llama-3.1-8b", "", "llms/llama31_8b_q4nx", true},
+    {"smollm2-1.7b", "llms/smollm2_1_7b", ""},
+    {"qwen2.5-0.5b", "llms/qwen25_0_5b", ""},
+    {"qwen2.5-1.5b", "llms/qwen25_1_5b", ""},
+    {"qwen2.5-3b", "llms/qwen25_3b", ""},
+    {"qwen2.5-7b", "", "llms/qwen25_7b_q4nx", true},
+    {"qwen3-0.6b", "llms/qwen3_0_6b", ""},
+    {"qwen3-1.7b", "llms/qwen3_1_7b", ""},
+    {"qwen3-4b", "llms/qwen3_4b", ""},
+    {"qwen3-8b", "", "llms/qwen3_8b_q4nx", true},
+};
+
+constexpr uint32_t kBuiltRows = 2048;
+
+// An int8 product of the whole array: 4 rows and 8 columns of cores, each with a tile of C.
+constexpr uint32_t kTileM = 32, kTileK = 64, kTileN = 64, kCoreRows = 4, kCoreColumns = 8;
+constexpr uint32_t kProductM = kTileM * kCoreRows, kProductN = 2048;
+static_assert(kProductN % (kTileN * kCoreColumns) == 0);
+
+const Example* example_for(const AirDims& dims) {
+  for (const Example& example : kExamples)
+    if (air_dims(model_dims(shape_by_name(example.shape), 0), kBuiltRows) == dims) return &example;
+  return nullptr;
+}
+
+std::string mlir_air_setup(bool has_decode) {
+  std::string text =
+      "MLIR-AIR compiles the kernels; any machine with its toolchain will do, an NPU is not "
+      "needed.\n\n"
+      "  git clone https://github.com/Xilinx/mlir-air && cd mlir-air   # set it up: "
+      "docs/buildingRyzenLin.md\n"
+      "  export AIR_TARGET_DEVICE=npu2       # else it looks for an NPU, and without one builds "
+      "for "
+      "npu1\n"
+      "  export PEANO_INSTALL_DIR=$(python3 -m pip show llvm-aie | awk '/^Location:/ {print "
+      "$2}')/llvm-aie\n";
+  if (has_decode)
+    text += "  llvm-link --version                 # the decode needs one below 23 on PATH\n";
+  return text + "\n";
+}
+
+// In a shell of its own, so that the next one begins where this one did.
+std::string commands(std::string_view folder, std::string_view what, std::string_view targets,
+                     std::string_view import_from, std::string_view shape) {
+  return fmt::format(
+      "  # {}\n  (cd programming_examples/{} && {} &&\n   tyto kernels import {} --shape {})\n\n",
+      what, folder, targets, import_from, shape);
+}
+
+std::string mlir_air_advice(const AirDims& dims, std::string_view weights) {
+  const Example* example = example_for(dims);
+  const bool wants_decode = weights != "bf16" && example != nullptr && !example->decode.empty();
+  const bool wants_bf16 = example != nullptr && !example->bf16.empty();
+  const bool is_missing = weights == "q4nx" ? !wants_decode : !wants_bf16 && !wants_decode;
+  if (is_missing)
+    throw Error(ErrorCode::unsupported, "--device npu",
+                fmt::format("MLIR-AIR builds no {}kernels for this model ({} layers, {} wide) at "
+                            "{} rows; it does for {}",
+                            weights.empty() ? "" : std::string(weights) + " ", dims.layers,
+                            dims.emb, dims.seq, joined(kExamples, ", ", &Example::shape)),
+                "--weights int8 works for any model; `tyto compile` without --device npu makes "
+                "images for the virtual NPU");
+  std::string text = mlir_air_setup(wants_decode);
+  if (wants_bf16)
+    text += commands(example->bf16, "bf16 programs: prompts, and tokens one layer at a time",
+                     "make compile", "build_peano", example->shape);
+  if (wants_decode)
+    text += commands(example->decode, "q4nx: a token in one dispatch, windows up to 2048",
+                     example->has_own_prefill ? "make compile && make compile-decode-windows"
+                                              : "make compile-decode-windows",
+                     ".", example->shape);
+  return text + "`make compile-decode` instead builds the longest window alone.\n";
+}
+
+std::string int8_advice(const AirDims& dims) {
+  std::string text = fmt::format(
+      "mlir-aie's whole-array matrix product, int8 by int8 into int32, is all that --weights int8 "
+      "needs: one\nimage for each length of a dot product.\n\n"
+      "  git clone https://github.com/Xilinx/mlir-aie && cd mlir-aie   # set it up, with Peano\n"
+      "  cd programming_examples/basic/matrix_multiplication/whole_array\n");
+  std::set<uint64_t> lengths;
+  for (const uint64_t k : {uint64_t{dims.emb}, dims.q_dim(), uint64_t{dims.hidden}})
+    lengths.insert(round_up(k, kTileK));
+  for (const uint64_t k : lengths) {
+    const std::string suffix = fmt::format("{}x{}x{}_{}x{}x{}_{}c", kProductM, k, kProductN, kTileM,
+                                           kTileK, kTileN, kCoreColumns);
+    text += fmt::format(
+        "  make NPU2=1 dtype_in=i8 dtype_out=i32 b_col_maj=1 n_aie_cols={} M={} K={} N={} m={} "
+        "k={} "
+        "n={} \\\n    build/final_{}.xclbin\n",
+        kCoreColumns, kProductM, k, kProductN, kTileM, kTileK, kTileN, suffix);
+  }
+  return text +
+         "  tyto kernels import build\n\n"
+         "b_col_maj=1 makes B's columns lie one after another, as Tyto lays weights out; import "
+         "checks it.\n";
+}
+
+}  // namespace
+
+std::string build_advice(const AirDims& dims, std::string_view weights) {
+  return (weights == "int8" ? int8_advice(dims) : mlir_air_advice(dims, weights)) +
+         "Then `tyto kernels check`, and `tyto run --device npu`. The commands are from those "
+         "projects' sources and have\nnot been run.\n";
+}
+
+std::string build_examples() {
+  std::string text;
+  for (const Example& example : kExamples)
+    text += fmt::format("  {:<14} {:<20} {}\n", example.shape,
+                        example.bf16.empty() ? "-" : example.bf16,
+                        example.decode.empty() ? "-" : example.decode);
+  return text;
+}
+
+}  // namespace tyto

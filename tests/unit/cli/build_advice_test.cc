@@ -1,0 +1,52 @@
+#include "cli/build_advice.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace tyto {
+namespace {
+
+#define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+#define EXPECT_LACKS(text, part) EXPECT_EQ((text).find(part), std::string::npos) << (text)
+
+TEST(BuildAdvice, Llama32OneB) {
+  const std::string text = build_advice(kLlama32_1b, "");
+  EXPECT_CONTAINS(text, "export AIR_TARGET_DEVICE=npu2");
+  EXPECT_CONTAINS(text, "export PEANO_INSTALL_DIR=");
+  EXPECT_CONTAINS(text, "one below 23 on PATH");
+  // Each in a shell of its own: the second folder is not sought in the first.
+  EXPECT_CONTAINS(text, "(cd programming_examples/llms/llama32_1b && make compile &&\n");
+  EXPECT_CONTAINS(text, "tyto kernels import build_peano --shape llama-3.2-1b)");
+  EXPECT_CONTAINS(text,
+                  "(cd programming_examples/fused_decode && make compile-decode-windows &&\n");
+  EXPECT_CONTAINS(text, "tyto kernels import . --shape llama-3.2-1b)");
+  EXPECT_LACKS(build_advice(kLlama32_1b, "bf16"), "llvm-link");
+}
+
+TEST(BuildAdvice, ModelsHaveFoldersOfTheirOwn) {
+  const AirDims llama_8b = {32, 4096, 32, 8, 128, 14336, 128256, 2048};
+  EXPECT_CONTAINS(build_advice(llama_8b, "q4nx"),
+                  "cd programming_examples/llms/llama31_8b_q4nx && make compile && "
+                  "make compile-decode-windows");
+  EXPECT_LACKS(build_advice(llama_8b, ""), "build_peano --shape");
+  const AirDims qwen3 = {28, 1024, 16, 8, 128, 3072, 151936, 2048, 0, 1};
+  EXPECT_CONTAINS(build_advice(qwen3, ""),
+                  "cd programming_examples/llms/qwen3_0_6b && make compile");
+  EXPECT_THROW(build_advice(qwen3, "q4nx"), Error);
+  AirDims shorter = kLlama32_1b;
+  shorter.seq = 512;
+  EXPECT_THROW(build_advice(shorter, ""), Error);
+}
+
+TEST(BuildAdvice, Int8IsForAnyModel) {
+  const AirDims odd = {2, 200, 4, 2, 64, 512, 512, 64};
+  const std::string text = build_advice(odd, "int8");
+  for (const char* k : {"K=256 ", "K=512 "}) EXPECT_CONTAINS(text, k);
+  EXPECT_LACKS(text, "K=200");
+  EXPECT_CONTAINS(text, "build/final_128x256x2048_32x64x64_8c.xclbin");
+  EXPECT_CONTAINS(text, "b_col_maj=1");
+}
+
+}  // namespace
+}  // namespace tyto
