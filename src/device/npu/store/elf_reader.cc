@@ -241,8 +241,18 @@ class Reader {
     }
   }
 
-  // A symbol of the dynamic table stands for what is patched in: a number for the argument of that
-  // index, the section's name for a PDI. Its own section is the one that is patched.
+  // XRT looks an argument up by its name, "argv" and its index, and by the index alone.
+  static std::optional<uint32_t> argument_of(std::string_view name) {
+    constexpr std::string_view kPrefix = "argv";
+    if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    uint32_t argument = 0;
+    const char* const end = name.data() + name.size();
+    const auto [rest, error] = std::from_chars(name.data(), end, argument);
+    return error == std::errc() && rest == end ? std::optional(argument) : std::nullopt;
+  }
+
+  // A symbol of the dynamic table stands for what is patched in: an argument, or the PDI in the
+  // section of that name. Its own section is the one that is patched.
   void read_relocations() {
     const Section* symbols = find(".dynsym");
     const Section* strings = find(".dynstr");
@@ -261,15 +271,13 @@ class Reader {
       if (code == codes_.end()) continue;
       if (target.name.find("pdi") != std::string::npos) code->second.pdis.insert(target.name);
       if (code->second.pdis.size() > kMaxPdis) fail_input(where_, "more than {} PDIs", kMaxPdis);
-      uint32_t argument = 0;
-      const char* const end = target.name.data() + target.name.size();
-      const auto [rest, error] = std::from_chars(target.name.data(), end, argument);
-      const bool is_argument = error == std::errc() && rest == end;
-      if (is_argument && (info & 0xff) == kShimAddress && patched.is(".ctrltext"))
-        code->second.patches.push_back({argument, addend, offset});
+      const std::optional<uint32_t> argument = argument_of(target.name);
+      if (argument && (info & 0xff) == kShimAddress && patched.is(".ctrltext"))
+        code->second.patches.push_back({*argument, addend, offset});
     }
   }
 
+  // What a run copies into the heap, and the descriptors that are patched, from the joined text.
   void finish(uint32_t group, const Code& code) {
     ElfInstance& instance = image_.kernels[code.kernel].instances[code.instance];
     if (code.text_bytes == 0) fail_input(where_, "group {} has no control code", group);
