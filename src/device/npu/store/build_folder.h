@@ -15,6 +15,8 @@ namespace tyto {
 constexpr uint64_t kImageLimit = uint64_t{256} << 20;
 constexpr uint64_t kBuildTextLimit = uint64_t{1} << 20;  // of a manifest or a stamp
 
+constexpr std::string_view kFlagsNotRecorded = "not recorded";
+
 struct FoundImage {
   std::filesystem::path path;
   ImageKind kind = ImageKind::elf;
@@ -33,7 +35,7 @@ struct FoundKernel {
   uint32_t m_tile = 0, n_tile = 0;  // of an int8 GEMM
   std::optional<uint32_t> columns;
   std::string toolchain = "unknown";
-  std::string flags;
+  std::string flags;  // of a fused decode: what its .decode_flags says
   std::vector<FoundImage> images;
 };
 

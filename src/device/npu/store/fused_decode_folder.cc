@@ -117,15 +117,10 @@ std::set<uint32_t> windows_of(BuildFolder& found, const fs::path& folder,
 
 std::string decode_flags(const fs::path& folder) {
   const fs::path path = folder / ".decode_flags";
-  if (!is_there(path)) return "not recorded";
+  if (!is_there(path)) return std::string(kFlagsNotRecorded);
   std::string text = read_text_file(path, kBuildTextLimit);
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\r'))
     text.pop_back();
-  // With one channel the weights lie in another order.
-  if (text != "W_DUAL_CHAN=1")
-    throw Error(ErrorCode::unsupported, path.string(),
-                "\"" + text + "\" is not \"W_DUAL_CHAN=1\", the only weight order Tyto packs",
-                "build again with W_DUAL_CHAN=1");
   return text;
 }
 

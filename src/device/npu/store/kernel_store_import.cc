@@ -73,6 +73,15 @@ void add_facts(KernelEntry& entry, const FoundKernel& found) {
   }
 }
 
+void check_flags(const FoundKernel& found) {
+  // With one channel the weights lie in another order.
+  if (found.flags != kFlagsNotRecorded && found.flags != "W_DUAL_CHAN=1")
+    throw Error(
+        ErrorCode::unsupported, (found.folder / ".decode_flags").string(),
+        "\"" + found.flags + "\" is not \"W_DUAL_CHAN=1\", the only weight order Tyto packs",
+        "build again with W_DUAL_CHAN=1");
+}
+
 // Throws an Error where an image contradicts the shape.
 KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
   KernelEntry entry = described(found, shape);
@@ -90,8 +99,10 @@ KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
     check_fit(image.facts, program, shape, image.path.string());
     if (image.kind == ImageKind::insts) words.push_back(&image);
   }
-  if (found.program == kFusedDecode)
+  if (found.program == kFusedDecode) {
+    check_flags(found);
     check_lengths(words[0]->facts, words[1]->facts, found.window, shape, words[0]->path.string());
+  }
   add_facts(entry, found);
   return entry;
 }
