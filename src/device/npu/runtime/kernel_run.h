@@ -6,6 +6,7 @@
 #include <xrt/xrt_kernel.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
