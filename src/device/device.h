@@ -42,8 +42,9 @@ struct DeviceInfo {
   DType activations = DType::f32;   // what its kernels read and write between launches
   bool rounds_to_bf16 = false;      // activations, where they meet bf16 weights
   DeviceLimits limits = {};         // what no run on it can exceed
-  // Of devices whose kernels are compiled for fixed shapes; 0 and none: as the pipeline likes.
-  uint32_t prompt_rows = 0;     // rows of a prefill call; one row in every other call
+  // Of devices whose kernels are compiled for fixed shapes; 0, none: as the pipeline likes.
+  // Rows that there are prefill kernels for, ascending; every other call has one row.
+  std::vector<uint32_t> prompt_rows = {};
   uint32_t most_positions = 0;  // a KV cache on the device holds
   std::optional<KvForm> kv = {};
   bool kv_in_one_piece = false;       // its kernels know no pages; so it is wherever `kv` is given

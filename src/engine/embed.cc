@@ -51,7 +51,7 @@ Embedding embed(const Generator& with, std::span<const Token> tokens,
   for (size_t done = 0; done < tokens.size() && !is_cancelled;) {
     is_cancelled = goes_on && !goes_on();
     if (is_cancelled) break;
-    const size_t now = std::min<size_t>(pipeline.most_rows(), tokens.size() - done);
+    const size_t now = pipeline.next_rows(sequence.position(), tokens.size() - done);
     pipeline.run_hidden(sequence, tokens.subspan(done, now), add);
     done += now;
   }

@@ -215,6 +215,9 @@ void Scheduler::choose_work() {
   work_.clear();
   workers_.clear();
   const uint32_t most = with_.pipeline.most_rows();
+  const auto next_rows = [&](const Job& job) {
+    return with_.pipeline.next_rows(job.sequence->position(), job.left());
+  };
   const auto add = [&](Job& job, uint32_t rows) {
     if (!make_room(job, rows)) return 0u;
     const auto left = static_cast<uint32_t>(job.left());  // more than before where it gave up pages
@@ -228,13 +231,14 @@ void Scheduler::choose_work() {
   uint32_t decoding = 0;
   for (size_t i = 0; i < running_.size() && decoding < most; ++i)
     if (running_[i]->decodes()) decoding += add(*running_[i], 1);
-  // A pass of fixed rows costs the same however short the prompt: it is not cut, and is the step's
-  // only one.
+  // A pass of fixed rows costs the same however few it uses: it is not cut further, and is the
+  // step's only one.
   const bool is_one_pass = with_.pipeline.has_fixed_rows();
   const auto running = static_cast<uint32_t>(running_.size());  // some may have given way
   const uint32_t prompts = running - std::min(running, decoding);
-  uint32_t room = std::min(is_one_pass ? most : chunks_.prompt_rows(decoding, prompts),
-                           most - std::min(decoding, most - 1));
+  uint32_t room = is_one_pass ? most
+                              : std::min(chunks_.prompt_rows(decoding, prompts),
+                                         most - std::min(decoding, most - 1));
   std::vector<Job*> in_turn;  // making room for one may take others out of running_
   for (const auto& job : running_) in_turn.push_back(job.get());
   if (steps_ % 2 == 1)
@@ -243,14 +247,13 @@ void Scheduler::choose_work() {
   for (Job* job : in_turn) {
     const bool has_work = std::count(workers_.begin(), workers_.end(), job) > 0;
     if (room == 0 || !job->sequence || job->decodes() || has_work) continue;
-    const uint32_t rows = add(*job, std::min(room, static_cast<uint32_t>(job->left())));
+    const uint32_t rows = add(*job, std::min(room, next_rows(*job)));
     room = is_one_pass && rows > 0 ? 0 : room - std::min(room, rows);
   }
   if (!work_.empty()) return;
   // Nobody found room, and who asked first may have asked while others still held pages: the oldest
   // once more, which takes them all.
-  const auto left = static_cast<uint32_t>(running_.front()->left());
-  if (add(*running_.front(), std::min(left, most)) > 0) return;
+  if (add(*running_.front(), next_rows(*running_.front())) > 0) return;
   const KvPool& pool = with_.pipeline.kv_pool();
   Job& oldest = *running_.front();
   oldest.error.emplace(

@@ -7,9 +7,11 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "cost/cost_model.h"
 #include "llama/non_finite_results.h"
 #include "llama/placement.h"
 #include "model/non_finite.h"
+#include "program/kernels.h"
 #include "program/launch_names.h"
 #include "tensor/finite.h"
 #include "tensor/quant.h"
@@ -91,7 +93,7 @@ void Forward::choose_shapes(const ForwardOptions& options) {
                 fmt::format("the kernels of {} keep the cache as {}", first_.name,
                             info(first_.kv->type).name),
                 "leave it out");
-  chunk_ = has_fixed_rows() ? first_.prompt_rows : std::min(options.prefill_chunk, context_);
+  chunk_ = has_fixed_rows() ? first_.prompt_rows.back() : std::min(options.prefill_chunk, context_);
   head_rows_ = has_fixed_rows() ? 1 : std::min(kHeadRows, chunk_);
   kv_type_ = first_.kv ? first_.kv->type : options.kv_type.value_or(DType::f16);
   const Config& config = model_.config;
@@ -138,16 +140,52 @@ void Forward::choose_shapes(const ForwardOptions& options) {
 void Forward::build() {
   // A prompt's kernels are for blocks, whatever a token is stitched to.
   const Fusion prompt_fusion = has_fixed_rows() ? Fusion::block : options_.fusion;
-  Planned prefill = plan(Part::body, chunk_, prompt_fusion);
-  std::optional<Planned> prompt;
-  if (has_fixed_rows()) prompt = plan(Part::body, chunk_, prompt_fusion, true);
+  const std::vector<uint32_t> counts =
+      has_fixed_rows() ? first_.prompt_rows : std::vector<uint32_t>{chunk_};
+  std::vector<Planned> later, first;
+  for (const uint32_t rows : counts) {
+    later.push_back(plan(Part::body, rows, prompt_fusion));
+    if (has_fixed_rows()) first.push_back(plan(Part::body, rows, prompt_fusion, true));
+  }
   Planned head = plan(Part::head, head_rows_, prompt_fusion);
   Planned decode = plan(Part::whole, head_rows_, options_.fusion);
   // Largest first: later parts bind the front of buffers that are already there.
-  prefill_ = prepare(std::move(prefill));
-  if (prompt) prompt_ = prepare(std::move(*prompt));
+  prefills_.resize(counts.size());
+  for (size_t i = counts.size(); i-- > 0;) {
+    prefills_[i] = {.rows = counts[i], .later = prepare(std::move(later[i]))};
+    if (has_fixed_rows()) prefills_[i].first = prepare(std::move(first[i]));
+  }
   head_ = prepare(std::move(head));
   decode_ = prepare(std::move(decode));
+  if (has_fixed_rows()) find_pass_costs();
+}
+
+// What the host does beside the devices is the same however a prompt is cut, but for attention.
+void Forward::find_pass_costs() {
+  for (const Prefill& prefill : prefills_)
+    pass_costs_.kernels.push_back({prefill.rows, modelled_ms(prefill.first, prefill.rows),
+                                   modelled_ms(prefill.later, prefill.rows)});
+  const double flop_per_ms = cost_parameters().native_host.attention_gflops * 1e6;
+  for (const Piece& piece : prefills_.back().later.pieces)
+    for (const Launch& launch : piece.program.launches)
+      if (launch.kernel == Kernel::attention && is_host(devices_[piece.device]))
+        pass_costs_.attention_ms +=
+            static_cast<double>(cost(piece.program, launch, call_of(1)).flops) / flop_per_ms;
+}
+
+// Of its dispatches on devices that compute all the rows their kernels are made for.
+double Forward::modelled_ms(const Stage& stage, uint32_t rows) const {
+  double ms = 0;
+  for (const Piece& piece : stage.pieces) {
+    if (is_host(devices_[piece.device])) continue;
+    const Program& program = piece.program;
+    double kernels_ms = 0;
+    for (const Launch& launch : program.launches)
+      kernels_ms += launch_ms(program, launch, call_of(rows));
+    ms += elf_ms(static_cast<unsigned>(program.launches.size()), kernels_ms) +
+          cost_parameters().native_host.dispatch_us / 1e3;
+  }
+  return ms;
 }
 
 // Also decides who allocates each slot: a host device reads any device's memory, so the others come
@@ -288,13 +326,19 @@ void Forward::run(std::span<const BatchRows> rows, const OnLogits& on_logits) {
     for (uint32_t i = 0; i < total; ++i) on_logits(i, 0, logits(i));
     return;
   }
-  const bool from_start = !prompt_.steps.empty() && rows.front().position == 0;
-  Stage& body = from_start ? prompt_ : prefill_;
+  Stage& body = body_for(total, rows.front().position);
   run_stage(body, segments_);
   x_home_ = body.x_device;
   for (size_t i = 0; i < rows.size(); ++i)
     if (rows[i].on_hidden != nullptr) show_hidden(segments_[i].segment, *rows[i].on_hidden);
   if (wanted > 0) run_head(rows, on_logits);
+}
+
+// The smallest that holds the rows.
+Forward::Stage& Forward::body_for(uint32_t rows, uint32_t position) {
+  const auto fits = [&](const Prefill& prefill) { return prefill.rows >= rows; };
+  Prefill& prefill = *std::find_if(prefills_.begin(), prefills_.end(), fits);
+  return position == 0 && !prefill.first.steps.empty() ? prefill.first : prefill.later;
 }
 
 // In groups of as many rows as the head takes at once.
@@ -331,8 +375,10 @@ size_t Forward::event_count(size_t prompt, size_t tokens) const {
     for (const Piece& piece : stage.pieces) events += 4 + piece.program.launches.size();
     return events;
   };
-  const size_t chunks = (prompt + chunk_ - 1) / chunk_;
-  return chunks * of(prefill_) + of(head_) + tokens * of(decode_);
+  const Prefill& smallest = prefills_.front();
+  const size_t passes = (prompt + smallest.rows - 1) / smallest.rows;
+  return passes * std::max(of(smallest.first), of(smallest.later)) + of(head_) +
+         tokens * of(decode_);
 }
 
 Buffer& Forward::residual_of(Device* device) {

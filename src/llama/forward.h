@@ -16,6 +16,7 @@
 #include "device/device.h"
 #include "llama/forward_program.h"
 #include "llama/kv_pool.h"
+#include "llama/prompt_passes.h"
 #include "model/model.h"
 #include "program/stitch.h"
 #include "text/logits.h"
@@ -89,8 +90,8 @@ class Forward {
   uint32_t context() const { return context_; }
   uint32_t most_rows() const { return chunk_; }
   uint32_t most_together() const { return most_segments_; }
-  // A prompt's kernels compute all the rows they were made for, however few a pass uses.
-  bool has_fixed_rows() const { return first_.prompt_rows > 0; }
+  // Of the kernels for prompts, where those compute all the rows they were made for.
+  const PassCosts& pass_costs() const { return pass_costs_; }
   size_t dispatches_per_token() const { return decode_.steps.size(); }
   // Events that a recording of `prompt` rows and then `tokens` single ones takes, at most.
   size_t event_count(size_t prompt, size_t tokens) const;
@@ -124,6 +125,12 @@ class Forward {
     ForwardProgram forward;
     Stage stage;
   };
+  // The body for up to so many rows.
+  struct Prefill {
+    uint32_t rows = 0;
+    Stage first = {};  // of a pass from position 0, where that has kernels of its own
+    Stage later = {};
+  };
   using SlotKey = std::pair<Role, uint16_t>;
   // Keys and values of all layers.
   struct Caches {
@@ -139,8 +146,11 @@ class Forward {
   };
 
   bool is_host(const Device* device) const { return hosts_.contains(device); }
+  bool has_fixed_rows() const { return !first_.prompt_rows.empty(); }
   void choose_shapes(const ForwardOptions& options);
   void build();
+  void find_pass_costs();
+  double modelled_ms(const Stage& stage, uint32_t rows) const;
   Planned plan(Part part, uint32_t rows, Fusion fusion, bool from_start = false);
   Stage prepare(Planned planned);
   Step make_step(const Piece& piece, const ForwardProgram& forward,
@@ -148,6 +158,7 @@ class Forward {
   Buffer& buffer(const Slot& slot, Device& user);
   Buffer& cache(const Slot& slot, Device& owner);
 
+  Stage& body_for(uint32_t rows, uint32_t position);
   void run_head(std::span<const BatchRows> rows, const OnLogits& on_logits);
   void show_hidden(const Segment& segment, const OnHidden& on_hidden);
   void run_stage(Stage& stage, const std::vector<Row>& rows);
@@ -182,10 +193,10 @@ class Forward {
   Device* rotating_ = nullptr;
   std::set<const Device*> hosts_;  // those that compute in the host's memory
   uint32_t most_segments_ = UINT32_MAX;
-  Stage prompt_;   // body of up to chunk_ rows from position 0, where that has kernels of its own
-  Stage prefill_;  // body of up to chunk_ rows
-  Stage head_;     // logits of up to head_rows_ rows
-  Stage decode_;   // body and head of rows that all have logits, one of each sequence
+  std::vector<Prefill> prefills_;  // ascending rows, the last of chunk_
+  PassCosts pass_costs_;
+  Stage head_;    // logits of up to head_rows_ rows
+  Stage decode_;  // body and head of rows that all have logits, one of each sequence
   std::vector<Row> segments_, kept_;  // of the body's call, of the head's
   std::vector<Segment> call_segments_;
   std::vector<float> logits_;      // [vocab], for those who ask for bf16 ones in f32

@@ -56,7 +56,7 @@ Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
       context_(forward_->context()),
       most_rows_(forward_->most_rows()),
       most_together_(forward_->most_together()),
-      has_fixed_rows_(forward_->has_fixed_rows()),
+      pass_costs_(forward_->pass_costs()),
       page_bytes_(forward_->kv().page_bytes),
       pool_(forward_->kv().pages, forward_->kv().page) {}
 
@@ -68,6 +68,11 @@ void Pipeline::check_room(uint32_t position, size_t tokens) const {
               context() < model_.config.context
                   ? fmt::format("the model allows -c up to {}", model_.config.context)
                   : "shorten the prompt");
+}
+
+uint32_t Pipeline::next_rows(uint32_t position, size_t left) const {
+  const auto rows = static_cast<uint32_t>(std::min<size_t>(left, context_));
+  return has_fixed_rows() ? next_pass(pass_costs_, position, rows) : std::min(most_rows_, rows);
 }
 
 bool Pipeline::reserve(Sequence& sequence, uint32_t tokens) {
@@ -242,7 +247,7 @@ Logits Pipeline::run(Sequence& sequence, std::span<const Token> tokens, const Pr
   Logits last;
   const OnLogits keep = [&last](size_t, uint32_t, const Logits& logits) { last = logits; };
   for (size_t done = 0; done < tokens.size();) {
-    const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
+    const size_t now = next_rows(sequence.position(), tokens.size() - done);
     run_part({&sequence, tokens.subspan(done, now), done + now == tokens.size() ? 1u : 0u}, keep);
     done += now;
     if (progress && tokens.size() > 1) progress("prefill", done, tokens.size());
@@ -255,7 +260,7 @@ void Pipeline::run_all_logits(Sequence& sequence, std::span<const Token> tokens,
                               const Progress& progress) {
   check_room(sequence.position(), tokens.size());
   for (size_t done = 0; done < tokens.size();) {
-    const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
+    const size_t now = next_rows(sequence.position(), tokens.size() - done);
     const uint32_t end = sequence.position() + static_cast<uint32_t>(now);
     run_part(
         {&sequence, tokens.subspan(done, now), static_cast<uint32_t>(now)},
@@ -269,7 +274,7 @@ void Pipeline::run_hidden(Sequence& sequence, std::span<const Token> tokens, con
                           const Progress& progress) {
   check_room(sequence.position(), tokens.size());
   for (size_t done = 0; done < tokens.size();) {
-    const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
+    const size_t now = next_rows(sequence.position(), tokens.size() - done);
     run_part({&sequence, tokens.subspan(done, now), 0, &visit}, {});
     done += now;
     if (progress) progress("prefill", done, tokens.size());
@@ -290,7 +295,7 @@ void Pipeline::make_anew() {
   context_ = forward_->context();
   most_rows_ = forward_->most_rows();
   most_together_ = forward_->most_together();
-  has_fixed_rows_ = forward_->has_fixed_rows();
+  pass_costs_ = forward_->pass_costs();
   page_bytes_ = forward_->kv().page_bytes;
   pool_.reset(forward_->kv().pages, forward_->kv().page);
   is_broken_ = false;

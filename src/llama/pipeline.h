@@ -75,7 +75,10 @@ class Pipeline {
   const Forward& forward() const { return *forward_; }
   uint32_t context() const { return context_; }
   uint32_t most_rows() const { return most_rows_; }
-  bool has_fixed_rows() const { return has_fixed_rows_; }  // as Forward says
+  // Of the next pass of a prompt that has `left` more tokens from `position` on.
+  uint32_t next_rows(uint32_t position, size_t left) const;
+  // A prompt's kernels compute all the rows they were made for, however few a pass uses.
+  bool has_fixed_rows() const { return !pass_costs_.kernels.empty(); }
   uint32_t vocab() const { return model_.config.vocab; }
   KvPool& kv_pool() { return pool_; }
   uint32_t recoveries() const { return recoveries_; }  // from device errors so far
@@ -122,7 +125,7 @@ class Pipeline {
   uint32_t context_ = 0;
   uint32_t most_rows_ = 0;
   uint32_t most_together_ = 0;
-  bool has_fixed_rows_ = false;
+  PassCosts pass_costs_ = {};
   uint64_t page_bytes_ = 0;
   bool is_broken_ = false;
   uint32_t rebuilt_ = 0;  // times that make_anew() has run

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """tyto run and compile on the virtual NPU."""
+import json
 import subprocess
 
 from harness import OWLET, TYTO, CliTest, main, on_hostile_npu, tyto
@@ -46,6 +47,20 @@ class Npu(CliTest):
         self.check_error(self.run_vnpu("--weights", "int8"), 2, "--fusion op")
         self.check_error(self.run_vnpu("--require", "npu", "--on-npu-error", "cpu"), 2, "--on-npu-error cpu")
         self.check_error(self.run_vnpu("--weights", "q4nx", "--fusion", "token", "--kv-type", "f16"), 2, "--kv-type")
+
+    def test_prompts_take_the_smallest_kernels_that_hold_them(self):
+        receipt = self.work / "receipt.json"
+        want = tyto("run", *self.PROMPT).stdout
+        for rows, loaded in (("64", {"64"}), ("256,64", {"64", "256"})):
+            flags = ["--device", "vnpu", "--prompt-rows", rows, "--receipt", str(receipt), "--force"]
+            result = tyto("run", *self.PROMPT, *flags)
+            self.assertEqual((result.returncode, result.stdout), (0, want), result.stderr)
+            programs = [code["program"] for code in json.loads(receipt.read_text())["hashes"]["images"]]
+            self.assertEqual({name.split("@")[1] for name in programs if name.startswith("flash_attn")}, loaded)
+        for rows in ("64,", ",64", "64,x", "7", ""):
+            self.check_error(tyto("run", *self.PROMPT, "--device", "vnpu", "--prompt-rows", rows), 2, "--prompt-rows")
+        self.check_error(tyto("run", *self.PROMPT, "--device", "vnpu", "--fusion", "token", "--weights", "q4nx",
+                              "--prompt-rows", "64,128,256"), 2, "contexts", "at most 2")
 
     def test_without_xrt_the_npu_says_so(self):
         listed = tyto("devices").stdout

@@ -24,7 +24,7 @@ using golden::Prompt;
 struct Runner {
   explicit Runner(const Model& model, PipelineOptions options = {}) : pool(2) {
     NpuSettings npu;
-    npu.prompt_rows = 128;
+    npu.prompt_rows = {64, 128};
     const DeviceEnv env{pool, trace, options.forward.fusion,
                         model_dims(model.config, options.forward.context),
                         testing_support::settings_of(npu)};

@@ -83,7 +83,7 @@ BenchFacts facts_of(const BenchSetup& setup, const EngineOptions& options, Engin
   facts.model_bytes = model.weight_bytes();
   facts.parameters = model.parameters();
   facts.batch = setup.batch;
-  facts.ubatch = device.prompt_rows > 0 ? device.prompt_rows : engine.pipeline().most_rows();
+  facts.ubatch = engine.pipeline().most_rows();
   facts.threads = engine.threads();
   facts.context = context;
   facts.layers = model.config.layers;
@@ -109,7 +109,7 @@ void fill(BenchEngine& bench, const BenchTest& test, const Progress& progress) {
   for (uint32_t s = 0; s < test.sequences; ++s) {
     Sequence& sequence = *bench.sequences[s];
     if (sequence.position() < test.depth) {
-      if (bench.engine->devices().front().prompt_rows > 0) sequence.rewind(0);
+      if (bench.engine->pipeline().has_fixed_rows()) sequence.rewind(0);
       bench.engine->pipeline().run(
           sequence, next_tokens(bench, s, test.depth - sequence.position()), progress);
     }
@@ -133,7 +133,7 @@ void run_together(BenchEngine& bench, uint32_t sequences, uint32_t count) {
   for (uint32_t s = 0; s < sequences; ++s) {
     if (rows + count > pipeline.most_rows()) run();
     Sequence& sequence = *bench.sequences[s];
-    if (count > pipeline.most_rows()) {
+    if (pipeline.next_rows(sequence.position(), count) < count) {
       pipeline.run(sequence, next_tokens(bench, s, count));
       continue;
     }
@@ -359,10 +359,10 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
   BenchEngine bench;
   bench.engine = std::make_unique<Engine>(options, progress);
   const DeviceInfo device = bench.engine->devices().front();
-  if (setup.ubatch && device.prompt_rows > 0)
+  if (setup.ubatch && !device.prompt_rows.empty())
     throw Error(ErrorCode::usage, "-ub",
                 fmt::format("has no effect with --device {}: its kernels take {} rows", device.name,
-                            device.prompt_rows),
+                            fmt::join(device.prompt_rows, ", ")),
                 "--prompt-rows chooses them");
   const uint32_t context = bench.engine->pipeline().context();
   if (setup.positions > context) fail_room(setup, context);

@@ -40,12 +40,14 @@ struct NpuImage {
 // What differs between the real NPU and the virtual one.
 struct NpuKernels {
   DeviceInfo info;
-  AirDims dims;
-  std::vector<uint32_t> windows;  // of the single-dispatch decode, ascending; empty: no images
+  AirDims dims;                       // `seq` is the largest of the prompt rows
+  std::vector<uint32_t> prompt_rows;  // of prefill images, ascending
+  std::vector<uint32_t> windows;      // of the single-dispatch decode, ascending; empty: no images
   uint64_t weight_buffer_bytes = kQ4nxBufferBytes;  // of it: what its DMAs reach of one buffer
   std::vector<GemmSlot> gemm_slots;                 // of int8 GEMMs, at most kMaxGemmSlots
   // Of one of MLIR-AIR's programs, of the fused decode at one of the windows, or of the int8 GEMM
-  // whose K the window is.
+  // whose K the window is. Of a prefill program the window is its rows, of any other of MLIR-AIR's
+  // it is 0.
   std::function<std::optional<std::string>(std::string_view program, uint32_t window)> why_no_image;
   std::function<NpuImage(std::string_view program, uint32_t window)> image;
   std::function<bool(std::string_view program, uint32_t window)> is_recorded;  // good or damaged

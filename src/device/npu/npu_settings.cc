@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 
 #include "base/error.h"
 #include "base/joined.h"
@@ -21,7 +22,11 @@ constexpr std::array<DeviceSetting, 7> kSettings = {{
     {"weights", "", kWeightForms,
      "form of the weights on the NPU: bf16 (default), int8 (single GEMMs, with --fusion op), q4nx "
      "(a whole token at once, with --fusion token)"},
-    {"prompt-rows", "N", {}, "rows the prefill kernels are compiled for (default: 2048)"},
+    {"prompt-rows",
+     "N,...",
+     {},
+     "rows of the prefill kernels to choose from for each prompt (default: all there are images "
+     "for; virtual NPU: 256,512,2048)"},
     {"guard", "", kOnOff,
      "check products on the host by the sums of their rows: off (default) or on"},
     {"vnpu-machine", "", kMachines,
@@ -55,15 +60,22 @@ NpuWeights weights_named(const std::string& name) {
   return static_cast<NpuWeights>(found - std::begin(kWeightForms));
 }
 
-std::vector<uint64_t> lengths(const std::string& text) {
+std::vector<uint64_t> numbers(const std::string& name, const std::string& text, uint64_t least,
+                              uint64_t most) {
   std::vector<uint64_t> result;
-  for (size_t begin = 0; begin < text.size();) {
+  for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    result.push_back(
-        number("gemm-lengths", std::string_view(text).substr(begin, end - begin), 1, UINT32_MAX));
+    result.push_back(number(name, std::string_view(text).substr(begin, end - begin), least, most));
     begin = end + 1;
   }
   return result;
+}
+
+std::vector<uint32_t> row_counts(const std::string& name, const std::string& text) {
+  std::set<uint32_t> rows;
+  for (const uint64_t each : numbers(name, text, kLeastRows, kMostRows))
+    rows.insert(static_cast<uint32_t>(each));
+  return {rows.begin(), rows.end()};
 }
 
 void check_fusion(const NpuSettings& settings, Fusion fusion) {
@@ -94,14 +106,13 @@ NpuSettings npu_settings(const DeviceEnv& env) {
   for (const auto& [name, value] : env.settings) {
     if (name == "weights") settings.weights = weights_named(value);
     if (name == "int8-blocks") settings.int8_blocks = true;
-    if (name == "prompt-rows")
-      settings.prompt_rows = static_cast<uint32_t>(number(name, value, kLeastRows, kMostRows));
+    if (name == "prompt-rows") settings.prompt_rows = row_counts(name, value);
     if (name == "guard") settings.guard = value == "on";
     if (name == "vnpu-machine") settings.machine = value;
     if (name == "vnpu-numerics") settings.block_float = value == "bfp16";
     if (name == "vnpu-hostile") settings.hostile = value == "on";
     if (name == "vnpu-fault") settings.fault = value;
-    if (name == "gemm-lengths") settings.gemm_lengths = lengths(value);
+    if (name == "gemm-lengths") settings.gemm_lengths = numbers(name, value, 1, UINT32_MAX);
   }
   check_fusion(settings, env.fusion);
   return settings;

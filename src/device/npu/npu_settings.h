@@ -15,7 +15,8 @@ enum class NpuWeights : uint8_t { bf16, int8, q4nx };
 struct NpuSettings {
   NpuWeights weights = NpuWeights::bf16;
   bool int8_blocks = false;  // int8 weights inside whole blocks, as the llama.cpp plug-in has them
-  uint32_t prompt_rows = 2048;    // what prefill kernels are compiled for
+  // What prefill kernels are compiled for, ascending; none: all that there are.
+  std::vector<uint32_t> prompt_rows = {};
   std::string machine = "strix";  // whose time a virtual NPU models
   bool guard = false;             // products are checked by the sums of their rows
   bool hostile = false;           // a virtual NPU treats mistakes as a real one would

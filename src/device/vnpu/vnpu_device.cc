@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/round_up.h"
@@ -16,15 +17,21 @@
 namespace tyto {
 namespace {
 
-constexpr uint32_t kRowStep = 64;          // prefill kernels work on multiples of it
+constexpr uint32_t kRowStep = 64;  // prefill kernels work on multiples of it
+constexpr uint32_t kUsualRows[] = {256, 512, 2048};
 constexpr uint32_t kLargestWindow = 2048;  // of the builds that are published
 constexpr uint32_t kSmallestWindow = 64;
 constexpr uint32_t kGemmStep = 64;       // K of an int8 GEMM is a multiple of it
 constexpr uint32_t kGemmRows = 32;       // tokens of one dispatch
 constexpr uint32_t kGemmOutputs = 2048;  // outputs of one dispatch
 
-uint32_t rows_for(const ModelDims& model, uint32_t asked) {
-  return static_cast<uint32_t>(round_up(std::min(model.context, asked), kRowStep));
+// Those that were asked for, or the usual ones; none longer than the context.
+std::vector<uint32_t> rows_for(const ModelDims& model, std::span<const uint32_t> asked) {
+  std::set<uint32_t> rows;
+  if (model.context == 0) return {};  // no model: a program brings its own
+  for (const uint32_t each : asked.empty() ? std::span<const uint32_t>(kUsualRows) : asked)
+    rows.insert(static_cast<uint32_t>(round_up(std::min(model.context, each), kRowStep)));
+  return {rows.begin(), rows.end()};
 }
 
 NpuImage elf_image(const AirDims& dims, vxrt::Image image) {
@@ -101,8 +108,7 @@ NpuKernels vnpu_kernels(const AirDims& dims, float eps) {
   kernels.dims = dims;
   kernels.why_no_image = [](std::string_view, uint32_t) { return std::nullopt; };
   kernels.image = [dims, stored, eps](std::string_view program, uint32_t window) {
-    const bool is_stored = stored.dims == dims && stored.is_recorded(program, window);
-    if (!is_stored) return virtual_image(dims, program, window, eps);
+    if (!stored.is_recorded(program, window)) return virtual_image(dims, program, window, eps);
     if (const auto problem = stored.why_no_image(program, window))
       throw Error(ErrorCode::device, "vnpu", *problem,
                   "`tyto kernels check` names it; compile again");
@@ -120,9 +126,10 @@ std::vector<uint32_t> decode_windows(uint32_t context) {
   return windows;
 }
 
-NpuImage virtual_image(const AirDims& dims, std::string_view program, uint32_t window, float eps) {
+NpuImage virtual_image(AirDims dims, std::string_view program, uint32_t window, float eps) {
   if (program == kFusedDecode) return fused_image(dims, window);
   if (program == kInt8Gemm) return gemm_image(window);
+  if (window > 0) dims.seq = window;
   return elf_image(dims, vxrt::air_image(dims, program, eps));
 }
 
@@ -137,8 +144,10 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
   }
   vxrt::set_hostile(settings.hostile);
   if (!settings.fault.empty()) vxrt::inject(vxrt::parse_fault(settings.fault));
-  NpuKernels kernels = vnpu_kernels(air_dims(env.model, rows_for(env.model, settings.prompt_rows)),
-                                    env.model.norm_eps);
+  const std::vector<uint32_t> rows = rows_for(env.model, settings.prompt_rows);
+  NpuKernels kernels =
+      vnpu_kernels(air_dims(env.model, rows.empty() ? 0 : rows.back()), env.model.norm_eps);
+  kernels.prompt_rows = rows;
   kernels.info = {
       .name = "vnpu",
       .description = fmt::format("virtual XDNA2 NPU ({}), 8 x 4 cores", settings.machine),
@@ -149,7 +158,7 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
   kernels.gemm_slots = gemm_slots_for(
       settings.gemm_lengths.empty() ? std::vector<uint64_t>{dims.emb, dims.q_dim(), dims.hidden}
                                     : settings.gemm_lengths);
-  describe_shapes(env, kernels, kernels.info);
+  describe_shapes(env, kernels);
   kernels.compile = compile;
   kernels.modelled_ns = vxrt::busy_ns;
   kernels.weight_buffer_bytes = hardware.limits.slot_span_bytes;

@@ -10,9 +10,10 @@
 namespace tyto {
 
 // What `tyto compile` writes: one of MLIR-AIR's programs, the fused decode at a window, or the int8
-// GEMM whose K the window is, for the virtual NPU. `eps` is that of the norms in MLIR-AIR's
+// GEMM whose K the window is, for the virtual NPU. A prefill program is for `window` rows, and for
+// dims.seq where that is 0. `eps` is that of the norms in MLIR-AIR's
 // programs; the fused decode has one of its own.
-NpuImage virtual_image(const AirDims& dims, std::string_view program, uint32_t window, float eps);
+NpuImage virtual_image(AirDims dims, std::string_view program, uint32_t window, float eps);
 
 // The windows of the fused decode that a context calls for: powers of two.
 std::vector<uint32_t> decode_windows(uint32_t context);

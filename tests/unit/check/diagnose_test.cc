@@ -56,7 +56,7 @@ class Diagnose : public testing::Test {
     Trace trace;
     NpuSettings npu;
     npu.weights = setting.weights;
-    npu.prompt_rows = 64;
+    npu.prompt_rows = {64};
     const DeviceEnv env{pool, trace, setting.fusion, model_dims(model.config, 0),
                         testing_support::settings_of(npu)};
     std::vector<std::unique_ptr<Device>> devices;

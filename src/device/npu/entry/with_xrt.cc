@@ -5,6 +5,7 @@
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
 #include "device/npu/runtime/device_lock.h"
+#include "device/npu/store/prompt_rows.h"
 #include "device/npu/store/stored_kernels.h"
 
 namespace tyto {
@@ -14,11 +15,12 @@ bool built_with_xrt() {
 }
 
 std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
-  NpuKernels kernels = stored_kernels(default_kernel_store(), StoredFor::real_npu,
-                                      air_dims(env.model, npu_settings(env).prompt_rows));
+  NpuKernels kernels =
+      stored_kernels(default_kernel_store(), StoredFor::real_npu, air_dims(env.model, 0));
+  kernels.prompt_rows = asked_rows(kernels.prompt_rows, npu_settings(env).prompt_rows);
   kernels.info.name = "npu";
   kernels.info.description = "XDNA2 NPU through XRT";
-  describe_shapes(env, kernels, kernels.info);
+  describe_shapes(env, kernels);
   kernels.pinned_limit = pinnable_bytes();
   kernels.lock = npu_lock_path();
   kernels.version_faults = [] { return version_faults(read_driver_stack("/")); };

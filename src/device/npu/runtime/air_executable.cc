@@ -6,14 +6,21 @@
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {
 
+AirDims dims_for(const NpuCore& core, const Program& program) {
+  AirDims dims = core.kernels.dims;
+  if (const uint32_t rows = prefill_rows(program.slots[0].rows); rows > 0) dims.seq = rows;
+  return dims;
+}
+
 class AirExecutable : public Executable {
  public:
   AirExecutable(NpuCore& core, const Program& program, std::span<const TensorView> weights)
       : core_(core),
         program_(with_weights(program, DType::bf16)),
         weights_(weights.begin(), weights.end()),
-        binding_(bind_to_air(program, core.kernels.dims)),
-        dispatcher_(core, core.open(binding_.program.name, 0), program_),
+        binding_(bind_to_air(program, dims_for(core, program))),
+        dispatcher_(core, core.open(binding_.program.name, prefill_rows(program.slots[0].rows)),
+                    program_),
         run_(guarded(dispatcher_.where(),
                      [&]() -> KernelRun& { return dispatcher_.context().run(); })),
         transfers_(program_),
@@ -54,11 +61,11 @@ class AirExecutable : public Executable {
 
  private:
   void set_arguments() {
-    std::map<size_t, size_t> ordinals;  // by size
-    std::vector<xrt::bo> memory;
+    std::vector<xrt::bo> memory = scratch();
     for (size_t i = 0; i < binding_.parts.size(); ++i) {
-      memory.push_back(buffer_for(binding_.program.arguments[i], binding_.parts[i], ordinals));
-      arguments_.set(i, memory.back());
+      const AirArgument& argument = binding_.program.arguments[i];
+      if (argument.role != AirRole::scratch) memory[i] = buffer_for(argument, binding_.parts[i]);
+      arguments_.set(i, memory[i]);
     }
     if (core_.settings.guard) guard_products(memory);
   }
@@ -85,11 +92,23 @@ class AirExecutable : public Executable {
                         tyto::name(launch.role), core_.name(), binding_.program.name));
   }
 
-  xrt::bo buffer_for(const AirArgument& argument, const std::vector<AirPart>& parts,
-                     std::map<size_t, size_t>& ordinals) {
-    if (argument.role == AirRole::dead) return core_.scratch(kDeadBytes, 0);
-    if (argument.role == AirRole::scratch)
-      return core_.scratch(argument.bytes(), ordinals[argument.bytes()]++);
+  // [arguments], those that are scratch.
+  std::vector<xrt::bo> scratch() {
+    const std::vector<AirArgument>& arguments = binding_.program.arguments;
+    std::vector<xrt::bo> memory(arguments.size());
+    std::vector<size_t> order;
+    for (size_t i = 0; i < arguments.size(); ++i)
+      if (arguments[i].role == AirRole::scratch) order.push_back(i);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return arguments[a].bytes() > arguments[b].bytes();
+    });
+    std::set<size_t> taken;
+    for (size_t i : order) memory[i] = core_.scratch(arguments[i].bytes(), taken);
+    return memory;
+  }
+
+  xrt::bo buffer_for(const AirArgument& argument, const std::vector<AirPart>& parts) {
+    if (argument.role == AirRole::dead) return core_.dead_page();
     TYTO_ASSERT(!parts.empty());
     if (argument.role == AirRole::weight && argument.layout != AirLayout::rope_per_head)
       return core_.weight(argument, parts, weights_);
@@ -110,9 +129,6 @@ class AirExecutable : public Executable {
     if (offset == 0) return first->bo;
     return {first->bo, argument.bytes(), offset};
   }
-
-  // A dead argument is never touched; whether XRT takes none at all is not known.
-  static constexpr size_t kDeadBytes = 4096;
 
   NpuCore& core_;
   const Program program_;

@@ -100,7 +100,8 @@ class Int8Matmul : public Executable {
 
   void set_up() {
     activations_ = core_.activation_codes(slot_.k, most_.padded_m);
-    sums_ = core_.scratch(size_t{slot_.m_tile} * most_.padded_n * 4, 1);
+    std::set<size_t> taken;
+    sums_ = core_.scratch(size_t{slot_.m_tile} * most_.padded_n * 4, taken);
     activation_scales_.resize(most_.tokens);
     NpuContext& context = dispatcher_.context();
     const xrt::bo instructions = core_.instructions(context);

@@ -221,8 +221,11 @@ xrt::bo NpuCore::weight(const AirArgument& argument, const std::vector<AirPart>&
 std::shared_ptr<Expansion> NpuCore::expansion(const std::shared_ptr<NpuBuffer>& source,
                                               uint64_t rows, size_t row_bytes, size_t copies) {
   std::erase_if(expansions_, [](const auto& known) { return known.second.use_count() == 1; });
+  for (const auto& [key, known] : expansions_)
+    if (known->source == source && known->copies == copies &&
+        known->rows.size() >= rows * row_bytes)
+      return known;
   auto& entry = expansions_[{source.get(), rows, copies}];
-  if (entry) return entry;
   auto made = std::make_shared<Expansion>();
   made->source = source;
   made->row_bytes = row_bytes;
@@ -344,10 +347,22 @@ uint64_t Transfers::move(const std::vector<Part>& parts, Sync direction, uint32_
   return bytes;
 }
 
-xrt::bo NpuCore::scratch(size_t bytes, size_t ordinal) {
-  const auto [entry, is_new] = scratch_.try_emplace({bytes, ordinal});
-  if (is_new) entry->second = allocate(bytes, "scratch");
-  return entry->second;
+xrt::bo NpuCore::scratch(size_t bytes, std::set<size_t>& taken) {
+  size_t chosen = scratch_.size();
+  for (size_t i = 0; i < scratch_.size(); ++i) {
+    const bool is_better =
+        chosen == scratch_.size() || scratch_[i].size() < scratch_[chosen].size();
+    if (scratch_[i].size() >= bytes && !taken.contains(i) && is_better) chosen = i;
+  }
+  if (chosen == scratch_.size()) scratch_.push_back(allocate(bytes, "scratch"));
+  taken.insert(chosen);
+  return scratch_[chosen];
+}
+
+xrt::bo NpuCore::dead_page() {
+  constexpr size_t kBytes = 4096;
+  if (!dead_page_) dead_page_ = allocate(kBytes, "a dead argument");
+  return dead_page_;
 }
 
 std::shared_ptr<ActivationCodes> NpuCore::activation_codes(uint32_t k, uint64_t rows) {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +49,11 @@ decltype(auto) guarded(const std::string& where, const Function& function,
 
 // What set-up calls the time it takes to bring weights into the order of a kernel's arguments.
 constexpr const char* kLayoutPhase = "weights laid out for the NPU";
+
+// Of images for so many rows: what they are told apart by (NpuKernels::image).
+inline uint32_t prefill_rows(uint64_t rows) {
+  return rows > 1 ? static_cast<uint32_t>(rows) : 0;
+}
 
 // A context holds one image: two ELFs that MLIR-AIR built cannot share one, both being "main".
 struct NpuContext {
@@ -153,6 +159,7 @@ class NpuCore {
   // Weights in the layout of an argument, uploaded once whoever asks. `weights` by slot.
   xrt::bo weight(const AirArgument& argument, const std::vector<AirPart>& parts,
                  std::span<const TensorView> weights);
+  // With at least so many rows: the table of a larger image begins like that of a smaller one.
   std::shared_ptr<Expansion> expansion(const std::shared_ptr<NpuBuffer>& source, uint64_t rows,
                                        size_t row_bytes, size_t copies);
   // Made once for all who hold it; none where no GEMM image takes rows of that length.
@@ -164,9 +171,12 @@ class NpuCore {
   // Weights that were just laid out; set-up time of their own.
   void upload(xrt::bo& weights, const std::string& what);
 
-  // Memory that only the device uses; one dispatch runs at a time, so all images share it.
-  // `ordinal` tells apart the arguments of one image.
-  xrt::bo scratch(size_t bytes, size_t ordinal);
+  // Memory that only the device uses; one dispatch runs at a time, so all images share it. The
+  // smallest that holds `bytes` and is not among those that the image has `taken` for others of its
+  // arguments. An image that asks for the largest first makes none that it could have shared.
+  xrt::bo scratch(size_t bytes, std::set<size_t>& taken);
+  // For arguments that a kernel never touches; whether XRT takes none at all is not known.
+  xrt::bo dead_page();
 
   // Where int8 GEMMs over K take up to so many rows from, shared like scratch.
   std::shared_ptr<ActivationCodes> activation_codes(uint32_t k, uint64_t rows);
@@ -202,7 +212,8 @@ class NpuCore {
   std::map<std::pair<AirLayout, std::vector<Part>>, xrt::bo> weights_;
   std::map<std::tuple<const NpuBuffer*, uint64_t, size_t>, std::shared_ptr<Expansion>> expansions_;
   std::map<std::pair<const std::byte*, uint64_t>, std::vector<float>> weight_sums_;
-  std::map<std::pair<size_t, size_t>, xrt::bo> scratch_;
+  std::vector<xrt::bo> scratch_;
+  xrt::bo dead_page_;
   std::map<std::pair<uint32_t, uint64_t>, std::shared_ptr<ActivationCodes>> activation_codes_;
   std::shared_ptr<ProgramSet> open_set_;  // shared with its executables
   std::map<const std::byte*, std::weak_ptr<Int8Weight>> int8_weights_;  // by the tensor's address

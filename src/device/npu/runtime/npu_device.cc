@@ -158,7 +158,7 @@ class NpuDevice : public Device {
     const auto name = air_program_for(program, launch);
     if (!name) return "the host does the final norm of one row";
     if (const auto problem = air_problem(program, launch)) return problem;
-    return core_.kernels.why_no_image(*name, 0);
+    return core_.kernels.why_no_image(*name, prefill_rows(call_rows(program, launch)));
   }
 
   // What the host gives is laid out for the largest window already; laying it out again would first

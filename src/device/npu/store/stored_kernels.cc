@@ -1,15 +1,20 @@
 #include "device/npu/store/stored_kernels.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/store/kernel_store.h"
+#include "device/npu/store/prompt_rows.h"
 
 namespace tyto {
 namespace {
+
+constexpr uint32_t kUsualPromptRows = 2048;  // of the builds that are published
 
 // Whether images built for `built` run a model of these dimensions.
 bool fits(const KernelEntry& entry, const AirDims& wanted) {
@@ -17,15 +22,17 @@ bool fits(const KernelEntry& entry, const AirDims& wanted) {
   return same_images(entry.program, entry.dims, wanted);
 }
 
-// The longest prompt that there are programs for; the wanted one if none is.
-uint32_t prompt_rows(const KernelManifest& manifest, AirDims dims, uint32_t wanted) {
-  uint32_t longest = 0;
+// The lengths of prompts that all prefill programs are there for, ascending.
+std::vector<uint32_t> prompt_rows(const KernelManifest& manifest, AirDims dims) {
+  std::map<uint32_t, size_t> programs;
   for (const KernelEntry& entry : manifest.entries) {
     dims.seq = entry.dims.seq;
-    if (depends_on_prompt(entry.program) && fits(entry, dims))
-      longest = std::max(longest, dims.seq);
+    if (depends_on_prompt(entry.program) && fits(entry, dims)) ++programs[dims.seq];
   }
-  return longest == 0 ? wanted : longest;
+  std::vector<uint32_t> rows;
+  for (const auto& [seq, count] : programs)
+    if (count == count_programs(dims, AirPhase::prompt)) rows.push_back(seq);
+  return rows;
 }
 
 // All that the image functions below look into.
@@ -35,8 +42,10 @@ struct Stored {
   AirDims dims;
 
   const KernelEntry* find(std::string_view program, uint32_t window) const {
+    AirDims wanted = dims;
+    if (depends_on_prompt(program)) wanted.seq = std::exchange(window, 0);
     for (const KernelEntry& entry : manifest.entries)
-      if (entry.program == program && entry.window == window && fits(entry, dims)) return &entry;
+      if (entry.program == program && entry.window == window && fits(entry, wanted)) return &entry;
     return nullptr;
   }
 };
@@ -114,14 +123,22 @@ AirDims air_dims(const ModelDims& model, uint32_t seq) {
           model.hidden, model.vocab, seq,         model.qkv_bias, model.qk_norm};
 }
 
-void describe_shapes(const DeviceEnv& env, const NpuKernels& kernels, DeviceInfo& info) {
+void describe_shapes(const DeviceEnv& env, NpuKernels& kernels) {
+  const NpuSettings settings = npu_settings(env);
+  DeviceInfo& info = kernels.info;
   info.activations = DType::bf16;
-  if (npu_settings(env).weights == NpuWeights::int8) {  // the host computes all but the projections
+  if (settings.weights == NpuWeights::int8) {  // the host computes all but the projections
     info.activations = DType::f32;
     return;
   }
-  info.prompt_rows = kernels.dims.seq;
-  if (npu_settings(env).weights != NpuWeights::q4nx || kernels.windows.empty()) return;
+  if (env.model.layers > 0) {
+    // Without any images each program says what is missing.
+    if (kernels.prompt_rows.empty()) kernels.prompt_rows = {kUsualPromptRows};
+    kernels.dims.seq = kernels.prompt_rows.back();
+    fit_prompt_rows(env, settings, kernels);
+  }
+  info.prompt_rows = kernels.prompt_rows;
+  if (settings.weights != NpuWeights::q4nx || kernels.windows.empty()) return;
   const Q4nxLayout layout = q4nx_layout(kernels.dims, kernels.windows.back());
   info.most_positions = kernels.windows.back();
   info.kv = KvForm{DType::bf16, static_cast<uint32_t>(layout.kv_group_heads)};
@@ -134,10 +151,10 @@ NpuKernels stored_kernels(const std::filesystem::path& store, StoredFor whom, Ai
   std::erase_if(stored->manifest.entries, [&](const KernelEntry& entry) {
     return (entry.platform == kVirtualPlatform) != (whom == StoredFor::virtual_npu);
   });
-  dims.seq = prompt_rows(stored->manifest, dims, dims.seq);
   stored->dims = dims;
   NpuKernels kernels;
-  kernels.dims = stored->dims;
+  kernels.dims = dims;
+  kernels.prompt_rows = prompt_rows(stored->manifest, dims);
   kernels.windows = windows(*stored);
   kernels.gemm_slots = gemm_slots(*stored);
   kernels.why_no_image = [stored](std::string_view program, uint32_t window) {

@@ -16,12 +16,12 @@ AirDims air_dims(const ModelDims& model, uint32_t seq);
 
 enum class StoredFor : uint8_t { real_npu, virtual_npu };
 
-// The images in `store` that were built for a model; what is missing or damaged is a reason given
-// for each program, not an Error. `dims.seq` of the result is the longest prompt there are images
-// for, if there are any.
+// The images in `store` that were built for a model, whatever `dims.seq`; what is missing or
+// damaged is a reason given for each program, not an Error.
 NpuKernels stored_kernels(const std::filesystem::path& store, StoredFor whom, AirDims dims);
 
-// Fills in what a device that runs these kernels says of itself.
-void describe_shapes(const DeviceEnv& env, const NpuKernels& kernels, DeviceInfo& info);
+// Chooses among the rows that there are prefill images for, and fills in what a device that runs
+// these kernels says of itself.
+void describe_shapes(const DeviceEnv& env, NpuKernels& kernels);
 
 }  // namespace tyto

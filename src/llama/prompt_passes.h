@@ -1,0 +1,26 @@
+// How a prompt is cut into passes where a device's kernels are compiled for fixed numbers of rows.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tyto {
+
+// Kernels for so many rows, which they compute whole however few a pass uses. Times are the cost
+// model's on every device: they choose among kernels, and are shown to nobody.
+struct PromptKernels {
+  uint32_t rows = 0;
+  double first_ms = 0;  // a pass from position 0
+  double later_ms = 0;  // one behind others, without attention, which is the host's then
+};
+
+struct PassCosts {
+  std::vector<PromptKernels> kernels = {};  // ascending; none where a pass takes what it needs
+  double attention_ms = 0;                  // the host's, for one row and one position before it
+};
+
+// The rows of the next pass of a prompt that has `rows` more from `position` on: the first of the
+// passes that take least time together.
+uint32_t next_pass(const PassCosts& costs, uint32_t position, uint32_t rows);
+
+}  // namespace tyto

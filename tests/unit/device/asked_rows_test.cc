@@ -1,0 +1,73 @@
+// Which prefill images of the kernel store a device is given.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "device/npu/store/kernel_store_manifest.h"
+#include "device/npu/store/prompt_rows.h"
+#include "device/npu/store/stored_kernels.h"
+
+namespace tyto {
+namespace {
+
+using Rows = std::vector<uint32_t>;
+
+std::string refusal(const Rows& there, const Rows& asked) {
+  try {
+    asked_rows(there, asked);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::usage);
+    return std::string(error.what()) + " | " + error.hint;
+  }
+  return "none";
+}
+
+TEST(AskedRows, AreAllThatAreThereUnlessSomeAreAskedFor) {
+  EXPECT_EQ(asked_rows(Rows{256, 2048}, {}), (Rows{256, 2048}));
+  EXPECT_EQ(asked_rows(Rows{256, 512, 2048}, Rows{256, 2048}), (Rows{256, 2048}));
+  EXPECT_EQ(asked_rows({}, {}), Rows{});
+}
+
+TEST(AskedRows, ThatAreNotThereAreRefusedWithThoseThatAre) {
+  EXPECT_NE(refusal({256, 2048}, {256, 512}).find("512 rows"), std::string::npos);
+  EXPECT_NE(refusal({256, 2048}, {512}).find("there are those of 256, 2048"), std::string::npos);
+  EXPECT_NE(refusal({}, {512}).find("tyto compile --device npu"), std::string::npos);
+}
+
+TEST(AskedRows, OfAStoreHaveAllThreeProgramsOfThisModel) {
+  const std::filesystem::path store =
+      std::filesystem::temp_directory_path() / ("tyto-asked-rows-" + std::to_string(::getpid()));
+  KernelManifest manifest;
+  const auto add = [&](std::string_view program, uint32_t seq, uint32_t layers) {
+    KernelEntry entry;
+    entry.name = fmt::format("m{}@{}/{}", layers, seq, program);
+    entry.program = program;
+    entry.entry = "main:x";
+    entry.platform = "aie2p";
+    entry.arguments = static_cast<uint32_t>(air_program(program, kLlama32_1b).arguments.size());
+    entry.images = {{.bytes = 1, .hash = std::string(32, 'a')}};
+    entry.dims = kLlama32_1b;
+    entry.dims.seq = seq;
+    entry.dims.layers = layers;
+    manifest.entries.push_back(entry);
+  };
+  for (const uint32_t seq : {2048u, 256u})
+    for (const char* program : {"rms_gemms_rope", "flash_attn", "o_ffn"})
+      add(program, seq, kLlama32_1b.layers);
+  add("o_ffn", 512, kLlama32_1b.layers);
+  for (const char* program : {"rms_gemms_rope", "flash_attn", "o_ffn"}) add(program, 1024, 28);
+  std::filesystem::create_directories(store);
+  write_manifest(store, manifest);
+  const NpuKernels kernels = stored_kernels(store, StoredFor::real_npu, kLlama32_1b);
+  EXPECT_EQ(kernels.prompt_rows, (Rows{256, 2048}));
+  EXPECT_TRUE(kernels.is_recorded("flash_attn", 256));
+  EXPECT_FALSE(kernels.is_recorded("flash_attn", 512));
+  EXPECT_FALSE(kernels.is_recorded("flash_attn", 1024));
+  EXPECT_FALSE(kernels.is_recorded("flash_attn", 0));
+  std::filesystem::remove_all(store);
+}
+
+}  // namespace
+}  // namespace tyto
