@@ -42,6 +42,7 @@ using Floats = float __attribute__((vector_size(16)));
 using Masks = int32_t __attribute__((vector_size(16)));
 constexpr size_t kLanes = sizeof(Floats) / sizeof(float);
 using Shorts = int16_t __attribute__((vector_size(16)));
+using Bits = uint16_t __attribute__((vector_size(16)));
 constexpr size_t kShorts = sizeof(Shorts) / sizeof(int16_t);
 
 // Logits are looked through in blocks, whose bests then say where to look again.
@@ -84,36 +85,36 @@ BlockBest best_of_block(std::span<const float> logits) {
   return best;
 }
 
-// The bits of bf16 in the order of their values, as numbers with a sign. It undoes itself.
-constexpr int16_t ordered(int16_t bits) {
-  return static_cast<int16_t>(bits ^ ((bits >> 15) & 0x7fff));
+// The bits of bf16 as numbers in the order of their values: -infinity is the lowest there is, and
+// NaNs of both signs, which two's complement leaves at both ends, are beyond +infinity.
+constexpr uint16_t kBelowMinusInfinity = 0x7f;  // NaNs that have a sign
+constexpr int16_t ranked(uint16_t bits) {
+  const uint16_t turned = (bits & 0x8000) != 0 ? bits ^ 0x7fff : bits;
+  return static_cast<int16_t>(static_cast<uint16_t>(turned - kBelowMinusInfinity));
+}
+constexpr uint16_t bits_ranked(int16_t rank) {
+  const auto turned = static_cast<uint16_t>(rank + kBelowMinusInfinity);
+  return (turned & 0x8000) != 0 ? turned ^ 0x7fff : turned;
 }
 
-// The same of bf16, eight at once. NaNs lie beyond the infinity of their sign.
+// The same of bf16, whose ranks are compared eight at once.
 BlockBest best_of_block(std::span<const uint16_t> logits) {
-  constexpr int16_t kPlusInfinity = 0x7f80;
-  constexpr int16_t kMinusInfinity = ordered(static_cast<int16_t>(0xff80));
-  Shorts highest = Shorts{} + kMinusInfinity, lowest = Shorts{} + kPlusInfinity;
+  constexpr int16_t kPlusInfinity = ranked(0x7f80), kMinusInfinity = ranked(0xff80);
+  Shorts highest[2] = {Shorts{} + kMinusInfinity, Shorts{} + kMinusInfinity};
   size_t i = 0;
-  for (; i + kShorts <= logits.size(); i += kShorts) {
-    Shorts next;
-    std::memcpy(&next, &logits[i], sizeof(next));
-    next ^= (next >> 15) & 0x7fff;
-    highest = next > highest ? next : highest;
-    lowest = next < lowest ? next : lowest;
-  }
-  int16_t most = kMinusInfinity, least = kPlusInfinity;
-  const auto look_at = [&](int16_t high, int16_t low) {
-    most = std::max(most, high);
-    least = std::min(least, low);
-  };
-  for (size_t lane = 0; lane < kShorts; ++lane) look_at(highest[lane], lowest[lane]);
-  for (; i < logits.size(); ++i) {
-    const int16_t next = ordered(static_cast<int16_t>(logits[i]));
-    look_at(next, next);
-  }
-  return {value_of_bf16(static_cast<uint16_t>(ordered(most))),
-          most < kPlusInfinity && least >= kMinusInfinity};
+  for (; i + 2 * kShorts <= logits.size(); i += 2 * kShorts)
+    for (size_t turn = 0; turn < 2; ++turn) {
+      Shorts next;
+      std::memcpy(&next, &logits[i + turn * kShorts], sizeof(next));
+      next ^= (next >> 15) & 0x7fff;
+      next = reinterpret_cast<Shorts>(reinterpret_cast<Bits>(next) - kBelowMinusInfinity);
+      highest[turn] = next > highest[turn] ? next : highest[turn];
+    }
+  highest[0] = highest[0] > highest[1] ? highest[0] : highest[1];
+  int16_t most = kMinusInfinity;
+  for (size_t lane = 0; lane < kShorts; ++lane) most = std::max<int16_t>(most, highest[0][lane]);
+  for (; i < logits.size(); ++i) most = std::max(most, ranked(logits[i]));
+  return {value_of_bf16(bits_ranked(most)), most < kPlusInfinity};
 }
 
 float value(float logit) {

@@ -145,6 +145,22 @@ TEST_F(Vnpu, AWholePromptGivesTheSameLogitsAtEveryPosition) {
   });
 }
 
+// For measuring the host: only the arithmetic is left out.
+TEST_F(Vnpu, OneThatComputesNothingTakesTheSameTimeAndLeavesZeros) {
+  const auto busy_ns = [&](bool computes, std::vector<float>& logits) {
+    vxrt::reset({.computes = computes});
+    const auto opened = pipeline(block_);
+    const std::span<const float> row = opened->run(prompt_);
+    logits.assign(row.begin(), row.end());
+    devices_.clear();
+    return vxrt::busy_ns();
+  };
+  std::vector<float> computed, left;
+  EXPECT_EQ(busy_ns(false, left), busy_ns(true, computed));
+  EXPECT_EQ(left, std::vector<float>(left.size()));
+  EXPECT_NE(computed, left);
+}
+
 TEST_F(Vnpu, HeadsRotatedByPairsAreTurnedToHalves) {
   Config config = testing_support::small_config();
   config.rope.layout = RopeLayout::pairs;

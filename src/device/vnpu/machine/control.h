@@ -42,6 +42,7 @@ struct Hardware {
   // passes by this clock, in ns; empty: the host's.
   std::function<uint64_t()> idle_clock = {};
   TimeModel time_model = {};  // of one run; empty: the cost model's
+  bool computes = true;       // false: runs complete in their time, and write nothing
 };
 
 // Power cycle: what is in flight ends as ABORT, contexts that still exist are lost, counters and

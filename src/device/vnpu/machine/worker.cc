@@ -244,7 +244,7 @@ Machine::Outcome Machine::compute(Job& job, double slowdown, const Fault& fault)
   const uint64_t ns = scaled(run_ns(loaded.instance, job.call, hardware_), slowdown);
   const uint64_t hang_ns = hardware_.limits.hang_ns;
   if (hang_ns != 0 && ns > hang_ns) return {.is_too_long = true};
-  loaded.interpreter.run(buffers, job.call, *pool_, hardware_.numerics);
+  if (hardware_.computes) loaded.interpreter.run(buffers, job.call, *pool_, hardware_.numerics);
   if (fault.kind == FaultKind::corrupt) overwrite_outputs(job);
   if (fault.kind == FaultKind::flip) flip_one_bit(job, fault.number);
   touch_outputs(job);
