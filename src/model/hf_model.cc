@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/hf_config.h"
+#include "model/q4nx_bundle.h"
 #include "model/safetensors.h"
 #include "model/weight_table.h"
 #include "text/tokenizer.h"
@@ -36,6 +37,21 @@ std::optional<Vocabulary> read_vocabulary(const std::filesystem::path& folder) {
   if (std::filesystem::exists(source))
     vocabulary.chat_template = read_text_file(source, kLongestTemplate);
   return vocabulary;
+}
+
+void map_weights(const std::filesystem::path& folder, Need need, const Progress& progress,
+                 Model& model) {
+  const auto bundle = folder / kBundleFile;
+  if (!std::filesystem::exists(bundle))
+    return map_safetensors(folder, need == Need::weights, progress, model);
+  for (const char* other : {"model.safetensors", "model.safetensors.index.json"})
+    if (std::filesystem::exists(folder / other))
+      throw Error(ErrorCode::input, folder.string(),
+                  fmt::format("has weights both in {} and in {}", kBundleFile, other),
+                  "leave one of them in the folder");
+  model.format = "q4nx";
+  model.files.emplace_back(bundle);
+  read_q4nx_bundle(model.files.back().bytes(), bundle.string(), progress, model);
 }
 
 }  // namespace
@@ -71,7 +87,7 @@ void fill_model_from_folder(const std::filesystem::path& folder, Need need,
       fail_input(folder.string(), "tokenizer.json has {} tokens, but the embedding has {} rows",
                  model.vocabulary->pieces.size(), model.config.vocab);
   }
-  map_safetensors(folder, need == Need::weights, progress, model);
+  map_weights(folder, need, progress, model);
   if (model.tensors.empty()) return;
   const auto has_head = [](const NamedTensor& tensor) { return tensor.name == "lm_head.weight"; };
   if (std::none_of(model.tensors.begin(), model.tensors.end(), has_head)) {

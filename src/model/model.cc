@@ -135,7 +135,7 @@ Model open_model(const fs::path& path, Need need, const Progress& progress) {
   if (!is_there(path)) fail_input(path.string(), "no such file or folder");
   if (fs::is_directory(path, error))
     open_folder(path, need, progress, model);
-  else if (path.extension() == ".safetensors")
+  else if (path.extension() == ".safetensors" || path.extension() == ".q4nx")
     fail_input(path.string(), "give the folder it is in, which also holds config.json");
   else
     open_gguf(path, need, model);

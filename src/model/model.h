@@ -48,14 +48,15 @@ struct GenerationDefaults {  // generation_config.json, where present
 
 struct Model {
   std::filesystem::path path;
-  std::string format;  // "gguf v3", "safetensors"
+  std::string format;  // "gguf v3", "safetensors", "q4nx"
   Config config;
   Weights weights;                       // empty layers in a vocabulary-only file
   std::vector<NamedTensor> tensors;      // in file order, for `inspect`
   std::optional<Vocabulary> vocabulary;  // absent: no tokenizer beside the weights
   GenerationDefaults defaults;
   std::vector<MappedFile> files;  // what the views point into
-  // Tensors that stand at an odd place in their file; every view is aligned to its element.
+  // Tensors that stand at an odd place in their file, or in an order of its own; every view is
+  // aligned to its element.
   std::vector<std::vector<std::byte>> copies;
 
   uint64_t weight_bytes() const;
@@ -68,8 +69,8 @@ struct Model {
 // What must be there. The other part is filled in too where it is present and understood.
 enum class Need { weights, vocabulary };
 
-// Opens a GGUF file, a Hugging Face checkpoint folder, or a folder with a single GGUF in it. Shapes
-// are checked against the config.
+// Opens a GGUF file, a Hugging Face checkpoint folder (of safetensors or a q4nx bundle), or a
+// folder with a single GGUF in it. Shapes are checked against the config.
 Model open_model(const std::filesystem::path& path, Need need = Need::weights,
                  const Progress& progress = {});
 

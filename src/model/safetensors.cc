@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "base/json.h"
 #include "base/printable.h"
 #include "model/tensor_layout.h"
@@ -27,13 +28,6 @@ struct ElementType {
 constexpr ElementType kTypes[] = {
     {"F32", DType::f32}, {"F16", DType::f16}, {"BF16", DType::bf16}, {"I32", DType::i32}};
 
-DType element_type(const Json& field) {
-  const std::string_view name = field.as_string();
-  for (const ElementType& type : kTypes)
-    if (type.name == name) return type.dtype;
-  fail_unsupported(field.path(), "type {}; F32, F16 and BF16 are supported", printable_name(name));
-}
-
 std::string_view type_name(DType dtype) {
   for (const ElementType& type : kTypes)
     if (type.dtype == dtype) return type.name;
@@ -41,35 +35,41 @@ std::string_view type_name(DType dtype) {
   return {};
 }
 
-// The last dimension is the columns, all before it the rows. Returns bytes, or nullopt on overflow.
-std::optional<uint64_t> read_shape(const Json& shape, TensorView& view) {
+std::optional<DType> element_type(std::string_view name) {
+  for (const ElementType& type : kTypes)
+    if (type.name == name) return type.dtype;
+  return std::nullopt;
+}
+
+std::vector<uint64_t> read_shape(const Json& shape) {
   std::vector<uint64_t> extents;
   shape.for_each_element([&](size_t index, const Json& extent) {
     if (index >= kMaxDimensions) shape.fail(fmt::format("more than {} dimensions", kMaxDimensions));
     extents.push_back(extent.as_uint(INT64_MAX));
   });
+  return extents;
+}
+
+// The last dimension is the columns, all before it the rows. Returns bytes, or nullopt on overflow.
+std::optional<uint64_t> fold(std::span<const uint64_t> shape, TensorView& view) {
   view.rows = 1;
-  view.cols = 1;
-  if (!extents.empty()) {
-    view.cols = extents.back();
-    extents.pop_back();
-  }
+  view.cols = shape.empty() ? 1 : shape.back();
   bool overflow = false;
-  for (const uint64_t extent : extents)
-    overflow |= __builtin_mul_overflow(view.rows, extent, &view.rows);
+  for (size_t i = 0; i + 1 < shape.size(); ++i)
+    overflow |= __builtin_mul_overflow(view.rows, shape[i], &view.rows);
   uint64_t bytes = 0;
   overflow |= __builtin_mul_overflow(view.rows, view.cols, &bytes);
   overflow |= __builtin_mul_overflow(bytes, info(view.dtype).block_bytes, &bytes);
   return overflow ? std::nullopt : std::optional(bytes);
 }
 
-NamedTensor read_tensor(std::string_view name, const Json& entry, std::span<const std::byte> data,
-                        const std::string& file) {
+StoredTensor read_tensor(std::string_view name, const Json& entry, std::span<const std::byte> data,
+                         const std::string& file) {
   const std::string where = file + ": tensor " + printable_name(name);
-  NamedTensor tensor{std::string(name), {}};
-  tensor.view.dtype = element_type(entry.at("dtype"));
-  const auto bytes = read_shape(entry.at("shape"), tensor.view);
-  if (!bytes) fail_input(where, "the product of its dimensions overflows");
+  StoredTensor tensor{std::string(name),
+                      std::string(entry.at("dtype").as_string()),
+                      read_shape(entry.at("shape")),
+                      {}};
   const Json offsets = entry.at("data_offsets");
   std::vector<uint64_t> range;
   offsets.for_each_element([&](size_t index, const Json& offset) {
@@ -78,26 +78,13 @@ NamedTensor read_tensor(std::string_view name, const Json& entry, std::span<cons
   if (range.size() != 2 || range[0] > range[1]) fail_input(where, "data_offsets are not a range");
   if (range[1] > data.size())
     fail_input(where, "data ends at byte {}, the data section has {}", range[1], data.size());
-  if (range[1] - range[0] != *bytes)
-    fail_input(where, "{} bytes for a shape of {}", range[1] - range[0], *bytes);
-  tensor.view.bytes = data.subspan(range[0], *bytes);
+  tensor.bytes = data.subspan(range[0], range[1] - range[0]);
   return tensor;
 }
 
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && !name.starts_with('.') && name.find('/') == std::string_view::npos &&
          name.find('\\') == std::string_view::npos && name.find('\0') == std::string_view::npos;
-}
-
-// Weight views are read as arrays of their element, which wants them aligned. Writers pad their
-// header to eight bytes, so copies are made only for files by odd ones.
-void align_views(std::vector<NamedTensor>& tensors, Model& model) {
-  for (NamedTensor& tensor : tensors) {
-    const auto address = reinterpret_cast<uintptr_t>(tensor.view.bytes.data());
-    if (address % info(tensor.view.dtype).block_bytes == 0) continue;
-    model.copies.emplace_back(tensor.view.bytes.begin(), tensor.view.bytes.end());
-    tensor.view.bytes = model.copies.back();
-  }
 }
 
 void map_shard(const std::filesystem::path& path, Model& model,
@@ -128,8 +115,8 @@ void map_shards(const std::filesystem::path& folder, const std::filesystem::path
 
 }  // namespace
 
-std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
-                                           const std::string& name) {
+std::vector<StoredTensor> stored_tensors(std::span<const std::byte> bytes,
+                                         const std::string& name) {
   uint64_t header_bytes = 0;
   if (bytes.size() < sizeof header_bytes)
     fail_input(name, "{} bytes are too few for a safetensors file", bytes.size());
@@ -143,7 +130,7 @@ std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), header_bytes);
   const std::span<const std::byte> data = bytes.subspan(header_bytes);
 
-  std::vector<NamedTensor> tensors;
+  std::vector<StoredTensor> tensors;
   std::set<std::string, std::less<>> names;
   const Json header = Json::parse(text, name);
   header.for_each_member([&](std::string_view key, const Json& entry) {
@@ -153,10 +140,49 @@ std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
     tensors.push_back(read_tensor(key, entry, data, name));
   });
   if (!text.starts_with('{')) fail_input(name, "the header does not begin with {{");
-  check_layout(tensors, data, 1, name);
-  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-    return a.view.bytes.data() < b.view.bytes.data();
-  });
+  std::vector<NamedTensor> stretches;
+  for (const StoredTensor& tensor : tensors)
+    stretches.push_back({tensor.name, {DType::i8, 1, tensor.bytes.size(), tensor.bytes}});
+  check_layout(stretches, data, 1, name);
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const auto& a, const auto& b) { return a.bytes.data() < b.bytes.data(); });
+  return tensors;
+}
+
+NamedTensor named_tensor(const StoredTensor& tensor, const std::string& file) {
+  const std::string where = file + ": tensor " + printable_name(tensor.name);
+  const std::optional<DType> type = element_type(tensor.type);
+  if (!type)
+    fail_unsupported(fmt::format("{}: {}.dtype", file, printable_name(tensor.name)),
+                     "type {}; F32, F16 and BF16 are supported", printable_name(tensor.type));
+  NamedTensor result{tensor.name, {*type, 0, 0, tensor.bytes}};
+  const std::optional<uint64_t> bytes = fold(tensor.shape, result.view);
+  if (!bytes) fail_input(where, "the product of its dimensions overflows");
+  if (tensor.bytes.size() != *bytes)
+    fail_input(where, "{} bytes for a shape of {}", tensor.bytes.size(), *bytes);
+  return result;
+}
+
+std::string shape_text(std::span<const uint64_t> shape) {
+  return "[" + joined(shape, ", ", [](uint64_t extent) { return fmt::format("{}", extent); }) + "]";
+}
+
+// Writers pad their header to eight bytes, so copies are made only for files by odd ones.
+void align_views(std::vector<NamedTensor>& tensors, Model& model) {
+  for (NamedTensor& tensor : tensors) {
+    const auto address = reinterpret_cast<uintptr_t>(tensor.view.bytes.data());
+    if (info(tensor.view.dtype).block_values != 1) continue;  // blocks lie at any address
+    if (address % info(tensor.view.dtype).block_bytes == 0) continue;
+    model.copies.emplace_back(tensor.view.bytes.begin(), tensor.view.bytes.end());
+    tensor.view.bytes = model.copies.back();
+  }
+}
+
+std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
+                                           const std::string& name) {
+  std::vector<NamedTensor> tensors;
+  for (const StoredTensor& tensor : stored_tensors(bytes, name))
+    tensors.push_back(named_tensor(tensor, name));
   return tensors;
 }
 

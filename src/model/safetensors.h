@@ -14,8 +14,30 @@
 
 namespace tyto {
 
-// Parses and checks; views point into `bytes`, which must outlive the result. Dimensions beyond the
-// second are folded into the rows. In file order. Views may be misaligned.
+// A tensor as the header has it: its type is only a name, its bytes need not fit its shape.
+struct StoredTensor {
+  std::string name;
+  std::string type;
+  std::vector<uint64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+// Parses the header; `bytes` must outlive the result. In file order. Throws unless the tensors fill
+// the data.
+std::vector<StoredTensor> stored_tensors(std::span<const std::byte> bytes, const std::string& name);
+
+// Of a type that weights have in safetensors, with as many bytes as its shape needs. Dimensions
+// beyond the second are folded into the rows.
+NamedTensor named_tensor(const StoredTensor& tensor, const std::string& file);
+
+std::string shape_text(std::span<const uint64_t> shape);  // "[2048, 512]"
+
+// Views of weights are read as arrays of their element, which wants them aligned: makes copies of
+// those that are not.
+void align_views(std::vector<NamedTensor>& tensors, Model& model);
+
+// All of a file; views point into `bytes`, which must outlive the result. In file order. Views may
+// be misaligned.
 std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
                                            const std::string& name);
 

@@ -8,12 +8,27 @@
 #include "base/json.h"
 #include "fuzz/touch_weights.h"
 #include "model/hf_config.h"
+#include "model/q4nx_bundle.h"
 #include "model/safetensors.h"
 
 namespace tyto {
 namespace {
 
-// The first byte chooses among the three formats of a checkpoint folder.
+Model small_model(uint32_t vocab, uint32_t width) {
+  Model model;
+  model.config.architecture = "llama";
+  model.config.layers = 1;
+  model.config.emb = width;
+  model.config.hidden = width;
+  model.config.heads = 2;
+  model.config.kv_heads = 1;
+  model.config.head_dim = width / 2;
+  model.config.vocab = vocab;
+  model.config.tied_head = true;
+  return model;
+}
+
+// The first byte chooses among the formats of a checkpoint folder.
 void run(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   const auto rest = bytes.subspan(1);
@@ -31,17 +46,15 @@ void run(std::span<const std::byte> bytes) {
         rope_frequencies(config);
         break;
       }
+      case 'q': {
+        Model model = small_model(32, 256);
+        read_q4nx_bundle(rest, "model.q4nx", {}, model);
+        bind_weights(model.tensors, model.config, NameStyle::hugging_face, "folder", model.weights);
+        touch_weights(model);
+        break;
+      }
       default: {
-        Model model;
-        model.config.architecture = "llama";
-        model.config.layers = 1;
-        model.config.emb = 4;
-        model.config.hidden = 4;
-        model.config.heads = 2;
-        model.config.kv_heads = 1;
-        model.config.head_dim = 2;
-        model.config.vocab = 3;
-        model.config.tied_head = true;
+        Model model = small_model(3, 4);
         model.tensors = parse_safetensors(rest, "model.safetensors");
         bind_weights(model.tensors, model.config, NameStyle::hugging_face, "folder", model.weights);
         touch_weights(model);

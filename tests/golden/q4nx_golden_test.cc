@@ -1,17 +1,22 @@
 // The single-dispatch decode of every architecture on the virtual NPU, beside the cpu on the same
 // 4-bit weights.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/store/stored_kernels.h"
 #include "device/vnpu/machine/control.h"
 #include "golden/golden_data.h"
+#include "model/weight_table.h"
 #include "support/npu_settings.h"
 #include "support/one_sequence.h"
+#include "support/q4nx_bundle_writer.h"
 #include "support/q4nx_rounded.h"
 #include "tensor/compare.h"
+#include "tensor/quant.h"
 
 namespace tyto {
 namespace {
@@ -106,6 +111,64 @@ std::vector<Fixture> whole_groups() {  // columns come in groups of 32
     return config.emb % 32 != 0 || config.hidden % 32 != 0 || config.q_width() % 32 != 0;
   });
   return all;
+}
+
+// ---- The same models as bundles
+
+bool fits_blocks(const Config& config) {
+  return config.emb % 256 == 0 && config.hidden % 256 == 0 && config.q_width() % 256 == 0 &&
+         config.kv_width() % 32 == 0 && config.vocab % 32 == 0;
+}
+
+void write_bundle(const Model& model, testing_support::BundleForm form,
+                  const std::filesystem::path& folder) {
+  testing_support::BundleWriter writer(form);
+  for (const WeightSpec& spec : weight_specs(model.config, NameStyle::hugging_face)) {
+    const TensorView& view = view_of(model.weights, spec);
+    std::vector<float> values(view.values());
+    dequantize(view.dtype, view.bytes, values);
+    if (spec.is_vector())
+      writer.add_bf16(spec.name, fmt::format("[{}]", spec.cols), values);
+    else if (spec.part == TensorPart::embedding)
+      writer.add_bf16(spec.name, fmt::format("[{},{}]", spec.rows, spec.cols), values);
+    else
+      writer.add_blocks(spec.name, spec.rows, spec.cols, values);
+  }
+  std::filesystem::copy_file(model.path / "config.json", folder / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  std::ofstream(folder / "model.q4nx", std::ios::binary) << writer.file();
+}
+
+// Hugging Face's logits within what 4 bits take from them, on the cpu and, from the same codes, on
+// the NPU.
+TEST(Q4nxBundles, ComputeWhatTheirModelsDo) {
+  size_t compared = 0;
+  const auto folder = std::filesystem::temp_directory_path() /
+                      fmt::format("tyto-bundle-{}", static_cast<int>(::getpid()));
+  std::filesystem::create_directories(folder);
+  for (const Fixture& fixture : golden::fixtures()) {
+    const Model model = open_model(fixture.model);
+    if (!fits_blocks(model.config)) continue;
+    ++compared;
+    for (const auto form : {testing_support::BundleForm::i8, testing_support::BundleForm::q4nx}) {
+      write_bundle(model, form, folder);
+      const Model bundle = open_model(folder);
+      EXPECT_EQ(bundle.format, "q4nx");
+      EXPECT_EQ(main_weight_type(bundle), DType::q4_1);
+      vxrt::reset();
+      Runner cpu(bundle, "cpu"), vnpu(bundle, "vnpu");
+      const golden::Prompt& prompt = fixture.prompts.front();
+      // A head that is the embedding is rounded to 4 bits on the NPU alone.
+      const double close = bundle.config.tied_head ? 0.995 : 0.999;
+      for (size_t i = 0; i < prompt.ids.size(); ++i) {
+        const std::vector<float> logits = cpu.run({&prompt.ids[i], 1});
+        EXPECT_GE(compare(logits, prompt.row(i, fixture.vocab)).cosine, 0.98) << fixture.name;
+        EXPECT_GE(compare(vnpu.run({&prompt.ids[i], 1}), logits).cosine, close) << fixture.name;
+      }
+    }
+  }
+  EXPECT_GE(compared, 2u);
+  std::filesystem::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fixtures, Q4nxGolden, testing::ValuesIn(whole_groups()),
