@@ -375,6 +375,35 @@ TEST_F(FusedDecode, ArgumentsOf1b) {
   EXPECT_EQ(slot(Role::attention, 1, 2).pattern, v);
 }
 
+// What MLIR-AIR builds has tiles that fit, places inside the arguments, and words for every L.
+TEST_F(FusedDecode, ImagesOfEveryBuild) {
+  for (const Q4nxBuild& build : q4nx_builds()) {
+    SCOPED_TRACE(build.model);
+    AirDims dims = build.dims;
+    dims.seq = 2048;
+    const Instance instance = fused_decode_image(dims, 2048).instances[0];
+    const AirProgram abi = fused_decode_program(dims, 2048);
+    ASSERT_EQ(instance.arguments.size() + 3, abi.arguments.size());
+    for (size_t i = 0; i < instance.arguments.size(); ++i)
+      EXPECT_EQ(instance.arguments[i].bytes, abi.arguments[i + 3].bytes()) << i;
+    // Every element of the weights is read by some launch.
+    std::map<int32_t, uint64_t> reached;
+    for (size_t i = 0; i < instance.places.size(); ++i) {
+      uint64_t& bytes = reached[instance.places[i].argument];
+      bytes = std::max(bytes, reach(instance.program.slots[i], instance.places[i]));
+    }
+    for (const Q4nxWeightBuffer& buffer : q4nx_layout(dims, 2048).weight_buffers)
+      EXPECT_EQ(reached[static_cast<int32_t>(buffer.argument) - 3], buffer.elements * 2);
+    const auto base = decode_words(dims, 64, 64), less = decode_words(dims, 64, 63);
+    std::map<uint32_t, size_t> slopes;
+    for (size_t i = 0; i < base.size(); ++i)
+      if (base[i] != less[i]) ++slopes[base[i] - less[i]];
+    const uint32_t position = dims.kv_heads / 2 * dims.head_dim * 2;  // of one of two groups
+    EXPECT_EQ(slopes,
+              (std::map<uint32_t, size_t>{{1, dims.layers * 8}, {position, dims.layers * 2}}));
+  }
+}
+
 // L in each layer's core words, the append addresses, and nothing else.
 TEST(FusedDecodeWords, DependOnLAlongStraightLines) {
   const auto base = decode_words(kLlama32_1b, 2048, 2048),
@@ -484,52 +513,6 @@ TEST_F(FusedDecode, EpsIsAParameterWithTheDevicesDefault) {
   };
   EXPECT_EQ(eps(fused_decode_image(dims, 64)), 1e-6f);
   EXPECT_EQ(eps(fused_decode_image(dims, 64, kQ4nxBufferBytes, 1e-5f)), 1e-5f);
-}
-
-// ---- The integer GEMM
-
-TEST_F(FusedDecode, GemmI8) {
-  constexpr uint32_t kK = 96, kN = 40, kM = 16;
-  std::mt19937 random(5);
-  std::uniform_int_distribution<int> codes(-127, 127);
-  std::vector<int8_t> a(kM * kK), b(kN * kK);
-  for (int8_t& value : a) value = static_cast<int8_t>(codes(random));
-  for (int8_t& value : b) value = static_cast<int8_t>(codes(random));
-
-  xrt::device device(0);
-  const xrt::xclbin xclbin = load_xclbin(gemm_i8_image(kK, kN, kM, 4));
-  device.register_xclbin(xclbin);
-  const xrt::hw_context context(device, xclbin.get_uuid());
-  const xrt::kernel kernel(context, "MLIR_AIE");
-  const auto words = gemm_i8_words(kK, kN, kM);
-  xrt::bo instructions(device, words.size() * 4, xrt::bo::flags::cacheable,
-                       static_cast<xrt::memory_group>(kernel.group_id(1)));
-  xrt::bo buffers[] = {xrt::ext::bo(device, a.size()), xrt::ext::bo(device, b.size()),
-                       xrt::ext::bo(device, kM * kN * 4)};
-  put(buffers[0], a);
-  put(buffers[1], b);
-  for (xrt::bo& buffer : buffers) buffer.sync(XCL_BO_SYNC_BO_TO_DEVICE);
-  put(instructions, words);
-  instructions.sync(XCL_BO_SYNC_BO_TO_DEVICE);
-  xrt::run run(kernel);
-  run.set_arg(0, 3);
-  run.set_arg(1, instructions);
-  run.set_arg(2, static_cast<uint32_t>(words.size()));
-  for (int i = 0; i < 3; ++i) run.set_arg(3 + i, buffers[i]);
-  run.start();
-  ASSERT_EQ(run.wait(std::chrono::milliseconds(60000)), ERT_CMD_STATE_COMPLETED)
-      << counters().last_error;
-  buffers[2].sync(XCL_BO_SYNC_BO_FROM_DEVICE);
-  const int32_t* c = buffers[2].map<const int32_t*>();
-  for (size_t t = 0; t < kM; ++t)
-    for (size_t n = 0; n < kN; ++n) {
-      int32_t sum = 0;
-      for (size_t k = 0; k < kK; ++k) sum += int32_t{a[t * kK + k]} * b[n * kK + k];
-      ASSERT_EQ(c[t * kN + n], sum) << t << " " << n;
-    }
-  EXPECT_NE(gemm_i8_words(kK, kN, kM), gemm_i8_words(kK, kN, kM * 2));
-  EXPECT_THROW(gemm_i8_image(kK, kN, kM, 9), Error);
-  EXPECT_THROW(gemm_i8_image(0, kN, kM), Error);
 }
 
 }  // namespace

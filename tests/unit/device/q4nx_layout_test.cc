@@ -271,6 +271,28 @@ TEST(Q4nxLayout, OtherModelsAreSplitWhereOneBufferDoesNotTakeThem) {
   EXPECT_EQ(split.head_offset, 0u);
 }
 
+// .decode_flags as the Makefiles of llms/*_q4nx write them.
+TEST(Q4nxLayout, FlagsOfAnotherBuildAreRefused) {
+  const auto refusal = [](const char* model, const std::string& flags) -> std::string {
+    try {
+      check_q4nx_flags(flags, dims_of(model), "flags");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal("llama-3.2-3b", "W_DUAL_CHAN=1"), "");
+  EXPECT_EQ(refusal("llama-3.1-8b", "W_DUAL_CHAN=1 DECODE_STACK=8064 DECODE_WGROUP=8"), "");
+  EXPECT_EQ(refusal("qwen2.5-7b", "W_DUAL_CHAN=1 DECODE_STACK=6144 DECODE_WGROUP=7"), "");
+  EXPECT_EQ(refusal("llama-3.1-8b", "W_DUAL_CHAN=1"),
+            "flags: \"W_DUAL_CHAN=1\" lacks DECODE_WGROUP=8");
+  EXPECT_EQ(refusal("qwen3-8b", "W_DUAL_CHAN=1 DECODE_STACK=8064 DECODE_WGROUP=8"),
+            "flags: \"DECODE_WGROUP=8\" is no flag of a build that Tyto has the layout of");
+  EXPECT_NE(refusal("llama-3.2-1b", "W_DUAL_CHAN=1 DECODE_WGROUP=8"), "");
+  EXPECT_NE(refusal("llama-3.2-1b", "W_DUAL_CHAN=0"), "");
+  EXPECT_NE(refusal("llama-3.2-1b", ""), "");
+}
+
 TEST(Q4nxLayout, ImpossibleDimensionsAreRefused) {
   const auto with = [](uint32_t AirDims::* member, uint32_t value) {
     AirDims dims = kLlama32_1b;

@@ -15,6 +15,7 @@
 #include "tensor/compare.h"
 #include "tensor/float16.h"
 #include "tensor/quant.h"
+#include "tensor/quant_blocks.h"
 
 namespace tyto {
 namespace {
@@ -220,6 +221,28 @@ TEST(Q4nx, EveryDtypeIsPackedFromItsDecodedValues) {
     dequantize(type, stored, matrix.values);
     const WeightSource source = {"w", {type, matrix.rows, cols, stored}};
     EXPECT_EQ(pack(phase_for(40, cols), source), pack(matrix)) << info(type).name;
+  }
+}
+
+// Also where a group does not use its outermost levels, from which others would be chosen.
+TEST(Q4nx, GroupsWithLevelsInBf16KeepThemAndTheirCodes) {
+  std::mt19937 random(3);
+  std::vector<BlockQ4_1> groups(40 * 9);
+  for (BlockQ4_1& group : groups) {
+    const float scale = bf16_to_f32(f32_to_bf16(static_cast<float>(random() % 1000 + 1) * 1e-4f));
+    const float minimum = bf16_to_f32(f32_to_bf16(static_cast<float>(random() % 2000) * -1e-3f));
+    group.d = std::bit_cast<Half>(f32_to_f16(scale));
+    group.m = std::bit_cast<Half>(f32_to_f16(minimum));
+    for (uint8_t& code : group.code) code = static_cast<uint8_t>(0x33 + random() % 8 * 17);
+  }
+  groups[5].d = {};  // a constant group
+  Matrix matrix(40, 288);
+  dequantize(DType::q4_1, std::as_bytes(std::span(groups)), matrix.values);
+  const Q4nxPhase phase = phase_for(40, 288);
+  const Bytes bytes = pack(phase, {"w", {DType::q4_1, 40, 288, std::as_bytes(std::span(groups))}});
+  for (uint64_t r = 0; r < 40; ++r) {
+    const std::vector<float> decoded = row_of(phase, bytes, r);
+    ASSERT_TRUE(std::equal(matrix.row(r), matrix.row(r) + 288, decoded.begin())) << r;
   }
 }
 

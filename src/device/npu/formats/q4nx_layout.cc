@@ -1,6 +1,8 @@
 #include "device/npu/formats/q4nx_layout.h"
 
 #include <algorithm>
+#include <set>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/round_up.h"
@@ -238,6 +240,27 @@ AirProgram fused_decode_program(const AirDims& dims, uint32_t window, uint64_t b
                             buffer.elements, AirLayout::q4nx));
   }
   return program;
+}
+
+void check_q4nx_flags(const std::string& flags, const AirDims& dims, const std::string& where) {
+  const Q4nxLayout layout = q4nx_layout(dims, 1);
+  const bool is_split = layout.weight_buffers.size() > 1;
+  // The order of weights for two channels a column, the only one Tyto packs.
+  std::set<std::string> missing = {"W_DUAL_CHAN=1"};
+  if (is_split) missing.insert(fmt::format("DECODE_WGROUP={}", layout.weight_buffers[0].layers));
+  std::istringstream words(flags);
+  for (std::string word; words >> word;) {
+    const bool is_layout = missing.erase(word) != 0;
+    const bool is_harmless = word.starts_with("DECODE_STACK=") || word == "DECODE_WGROUP=0";
+    if (!is_layout && !is_harmless)
+      throw Error(ErrorCode::unsupported, where,
+                  fmt::format("\"{}\" is no flag of a build that Tyto has the layout of", word),
+                  "build again as MLIR-AIR's Makefile does for the model, with W_DUAL_CHAN=1");
+  }
+  if (!missing.empty())
+    throw Error(ErrorCode::unsupported, where,
+                fmt::format("\"{}\" lacks {}", flags, *missing.begin()),
+                "import it with the --shape it was built for, or build again with that flag");
 }
 
 }  // namespace tyto

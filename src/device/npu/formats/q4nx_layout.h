@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -93,5 +94,9 @@ uint64_t rope_row_offset(const Q4nxLayout& layout, uint32_t layer);
 // The argument list. Builds with split weights have the buffers after the first behind the cache.
 AirProgram fused_decode_program(const AirDims& dims, uint32_t window,
                                 uint64_t buffer_bytes = kQ4nxBufferBytes);
+
+// Throws an unsupported Error that begins with `where` unless a build that was told `flags` (the
+// text of its .decode_flags) has the layout of these dimensions.
+void check_q4nx_flags(const std::string& flags, const AirDims& dims, const std::string& where);
 
 }  // namespace tyto

@@ -73,15 +73,6 @@ void add_facts(KernelEntry& entry, const FoundKernel& found) {
   }
 }
 
-void check_flags(const FoundKernel& found) {
-  // With one channel the weights lie in another order.
-  if (found.flags != kFlagsNotRecorded && found.flags != "W_DUAL_CHAN=1")
-    throw Error(
-        ErrorCode::unsupported, (found.folder / ".decode_flags").string(),
-        "\"" + found.flags + "\" is not \"W_DUAL_CHAN=1\", the only weight order Tyto packs",
-        "build again with W_DUAL_CHAN=1");
-}
-
 // Throws an Error where an image contradicts the shape.
 KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
   KernelEntry entry = described(found, shape);
@@ -100,25 +91,12 @@ KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
     if (image.kind == ImageKind::insts) words.push_back(&image);
   }
   if (found.program == kFusedDecode) {
-    check_flags(found);
+    if (found.flags != kFlagsNotRecorded)
+      check_q4nx_flags(found.flags, shape.dims, (found.folder / ".decode_flags").string());
     check_lengths(words[0]->facts, words[1]->facts, found.window, shape, words[0]->path.string());
   }
   add_facts(entry, found);
   return entry;
-}
-
-// Of a shape, with the prompt's length that was given, or that a folder's name or an image tells.
-std::vector<KernelEntry> fitted_all(const BuildFolder& build, NamedDims shape,
-                                    std::optional<uint32_t> seq) {
-  std::vector<KernelEntry> entries;
-  const uint32_t usual = shape.dims.seq;
-  for (const FoundKernel& found : build.kernels) {
-    const std::optional<AirDims>& made_for = found.images.front().facts.dims;
-    const uint32_t of_image = made_for && made_for->seq != 0 ? made_for->seq : usual;
-    shape.dims.seq = seq.value_or(found.seq.value_or(of_image));
-    entries.push_back(fitted(found, shape));
-  }
-  return entries;
 }
 
 // Images of the virtual NPU say what they are for.
