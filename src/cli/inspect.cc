@@ -89,6 +89,12 @@ ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) 
   return json;
 }
 
+std::string where_weights_are(const Model& model) {
+  uint64_t copied = 0;
+  for (const std::vector<std::byte>& copy : model.copies) copied += copy.size();
+  return copied == 0 ? "mapped" : fmt::format("mapped, {} of them copied", human_bytes(copied));
+}
+
 std::string as_text(const Model& model, uint64_t positions, bool with_tensors) {
   const Config& c = model.config;
   std::string out;
@@ -115,9 +121,9 @@ std::string as_text(const Model& model, uint64_t positions, bool with_tensors) {
   line("parameters", fmt::format("{:.1f} M", static_cast<double>(model.parameters()) * 1e-6));
   for (const auto& [type, total] : totals_by_type(model))
     line("  " + type, fmt::format("{} in {} tensors", human_bytes(total.bytes), total.tensors));
-  line("memory", fmt::format("{} weights (mapped) + {} KV cache at {} positions (f16)",
-                             human_bytes(model.weight_bytes()), human_bytes(kv_bytes(c, positions)),
-                             positions));
+  line("memory", fmt::format("{} weights ({}) + {} KV cache at {} positions (f16)",
+                             human_bytes(model.weight_bytes()), where_weights_are(model),
+                             human_bytes(kv_bytes(c, positions)), positions));
   if (!with_tensors) return out;
   out += "\n";
   for (const NamedTensor& tensor : model.tensors)

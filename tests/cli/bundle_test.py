@@ -83,6 +83,7 @@ class Bundle(CliTest):
             shown = json.loads(shown.stdout)
             self.assertEqual(shown["format"], "q4nx")
             self.assertEqual(shown["types"]["q4_1"]["tensors"], 7 + 1)
+            self.assertIn("of them copied", tyto("inspect", "-m", folder).stdout)
             want = tyto("run", "-m", folder, *self.PROMPT)
             self.assertEqual(want.returncode, 0, want.stderr)
             got = tyto("run", "-m", folder, *self.PROMPT, "--device", "vnpu", "--prompt-rows", "64", "--fusion", "token",
