@@ -99,6 +99,20 @@ KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
   return entry;
 }
 
+// Of a shape, with the prompt's length that was given, or that a folder's name or an image tells.
+std::vector<KernelEntry> fitted_all(const BuildFolder& build, NamedDims shape,
+                                    std::optional<uint32_t> seq) {
+  std::vector<KernelEntry> entries;
+  const uint32_t usual = shape.dims.seq;
+  for (const FoundKernel& found : build.kernels) {
+    const std::optional<AirDims>& made_for = found.images.front().facts.dims;
+    const uint32_t of_image = made_for && made_for->seq != 0 ? made_for->seq : usual;
+    shape.dims.seq = seq.value_or(found.seq.value_or(of_image));
+    entries.push_back(fitted(found, shape));
+  }
+  return entries;
+}
+
 // Images of the virtual NPU say what they are for.
 std::optional<NamedDims> shape_in_images(const BuildFolder& build,
                                          std::span<const NamedDims> known) {
