@@ -124,15 +124,18 @@ void measure_sampling(uint32_t vocab) {
 }
 
 void measure_all(const std::string& model, unsigned threads, unsigned rounds) {
-  for (const Form& form : kForms)
-    for (const bool computes : {false, true}) {
+  const auto measure_forms = [&](bool computes) {
+    for (const Form& form : kForms) {
       EngineOptions options = options_for(model, threads);
       options.settings = {{"weights", std::string(form.weights)}};
       options.pipeline.forward.fusion = form.fusion;
       measure(options, form, computes, rounds);
     }
+  };
+  measure_forms(false);
   measure_first_tokens(options_for(model, threads));
   measure_sampling(open_model(model).config.vocab);
+  measure_forms(true);  // slow: it simulates the whole model
 }
 
 }  // namespace

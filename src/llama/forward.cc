@@ -62,6 +62,7 @@ Forward::Forward(const Model& model, std::span<Device* const> devices,
                  const ForwardOptions& options, Trace& trace)
     : model_(model),
       trace_(trace),
+      logits_name_(trace.name({.label = "logits checked"})),
       cache_name_(trace.name({.label = "KV cache to the other device"})),
       hidden_name_(trace.name({.label = "hidden states"})),
       devices_(devices.begin(), devices.end()),
@@ -298,6 +299,7 @@ Logits Forward::logits(uint32_t row) {
   const SlotKey key{Role::logits, kNoLayer};
   const uint64_t bytes = row_bytes(first_.activations, vocab);
   const std::byte* data = buffers_.at({key, owners_.at(key)}).data + row * bytes;
+  Span span(trace_, EventKind::host, logits_name_);
   if (!all_finite(first_.activations, {data, bytes}))
     fail_non_finite("logits", model_, failure_code(), first_.name);
   if (first_.activations == DType::f32)

@@ -176,7 +176,7 @@ class Forward {
 
   const Model& model_;
   Trace& trace_;
-  const uint16_t cache_name_, hidden_name_;
+  const uint16_t logits_name_, cache_name_, hidden_name_;
   const std::vector<Device*> devices_;
   const ForwardOptions options_;
   const DeviceInfo first_;  // of devices_.front()
