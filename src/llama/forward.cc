@@ -206,7 +206,9 @@ Forward::Planned Forward::plan(Part part, uint32_t rows, Fusion fusion, bool fro
   const Program& program = planned.forward.program;
   const std::vector<uint8_t> placement = place(program, devices_, trace_);
   rotating_ = rotating_device(program, placement, devices_, rotating_);
-  planned.stage.pieces = stitch(program, fusion, placement);
+  std::vector<std::vector<DispatchBlock>> blocks;
+  for (const Device* device : devices_) blocks.push_back(device->info().blocks);
+  planned.stage.pieces = stitch(program, fusion, placement, blocks);
   for (const Piece& piece : planned.stage.pieces)
     for (const Slot& slot : piece.program.slots) {
       Device*& owner =

@@ -38,6 +38,7 @@ std::vector<uint16_t> launch_names(Trace& trace, const Program& program,
 
 EventName dispatch_name(const Program& program) {
   const Launch& first = program.launches.front();
+  if (!program.dispatch.empty()) return {.label = program.dispatch, .layer = first.layer};
   if (program.launches.size() == 1) return {.label = label_of(first), .layer = first.layer};
   const bool is_block =
       std::all_of(program.launches.begin(), program.launches.end(), [&](const Launch& launch) {

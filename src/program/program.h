@@ -66,7 +66,8 @@ enum class Role : uint8_t {
 constexpr Role kLastRole = Role::logits;
 std::string_view name(Role role);
 
-// Neighbouring launches of one layer that --fusion block makes one dispatch of.
+// Neighbouring launches of one layer that --fusion block makes one dispatch of, on a device that
+// has no blocks of its own (DispatchBlock).
 enum class Block : uint8_t {
   none,
   embed,
@@ -147,6 +148,8 @@ struct Program {
   std::string name;  // for people
   std::vector<Slot> slots;
   std::vector<Launch> launches;
+  // What the device that takes these launches together calls them; empty: they have no such name.
+  std::string dispatch = {};
 };
 
 // "L03.q", or "q" outside the layers.

@@ -30,16 +30,37 @@ bool is_on_one_device(const Program& whole, std::span<const uint8_t> device_of, 
   return true;
 }
 
-bool cut_between(const Launch& before, const Launch& after, Fusion fusion) {
-  if (fusion == Fusion::op) return !is_one_operator(before, after);
-  return fusion == Fusion::block && !is_one_block(before, after);
+using DispatchBlocks = std::span<const std::vector<DispatchBlock>>;
+
+// The block of its device that a launch belongs to; none where the device has none for it.
+const DispatchBlock* dispatch_block(const Program& whole, const Launch& launch, uint8_t device,
+                                    DispatchBlocks blocks) {
+  if (device >= blocks.size()) return nullptr;
+  const bool is_prompt = whole.slots[launch.args.front().slot].rows > 1;
+  for (const DispatchBlock& block : blocks[device])
+    if (block.is_prompt == is_prompt &&
+        std::find(block.roles.begin(), block.roles.end(), launch.role) != block.roles.end())
+      return &block;
+  return nullptr;
 }
 
-std::vector<Range> ranges(const Program& whole, Fusion fusion, std::span<const uint8_t> device_of) {
+// Whether launches i - 1 and i, of one device, are two dispatches.
+bool cut_before(const Program& whole, size_t i, Fusion fusion, uint8_t device,
+                DispatchBlocks blocks) {
+  const Launch &before = whole.launches[i - 1], &after = whole.launches[i];
+  if (fusion == Fusion::op) return !is_one_operator(before, after);
+  if (fusion == Fusion::token) return false;
+  const DispatchBlock* block = dispatch_block(whole, after, device, blocks);
+  if (block != dispatch_block(whole, before, device, blocks)) return true;
+  return block != nullptr ? before.layer != after.layer : !is_one_block(before, after);
+}
+
+std::vector<Range> ranges(const Program& whole, Fusion fusion, std::span<const uint8_t> device_of,
+                          DispatchBlocks blocks) {
   std::vector<Range> result;
   for (size_t i = 0; i < whole.launches.size(); ++i) {
     const bool starts = i == 0 || device_of[i] != device_of[i - 1] ||
-                        cut_between(whole.launches[i - 1], whole.launches[i], fusion) ||
+                        cut_before(whole, i, fusion, device_of[i], blocks) ||
                         (fusion == Fusion::op && !is_on_one_device(whole, device_of, i));
     if (starts) result.push_back({i, i});
     result.back().end = i + 1;
@@ -133,11 +154,19 @@ std::optional<Fusion> fusion_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-std::vector<Piece> stitch(const Program& whole, Fusion fusion, std::span<const uint8_t> device_of) {
+std::vector<Piece> stitch(const Program& whole, Fusion fusion, std::span<const uint8_t> device_of,
+                          DispatchBlocks blocks) {
   TYTO_ASSERT(device_of.size() == whole.launches.size());
   std::vector<Piece> pieces;
-  for (const Range& range : ranges(whole, fusion, device_of))
-    pieces.push_back(cut(whole, device_of, range));
+  for (const Range& range : ranges(whole, fusion, device_of, blocks)) {
+    Piece& piece = pieces.emplace_back(cut(whole, device_of, range));
+    const Launch& first = whole.launches[range.begin];
+    const DispatchBlock* block =
+        fusion == Fusion::block ? dispatch_block(whole, first, piece.device, blocks) : nullptr;
+    if (block == nullptr) continue;
+    piece.program.dispatch = block->name;
+    piece.program.name = layer_name(block->name, first.layer);
+  }
   return pieces;
 }
 

@@ -25,6 +25,14 @@ class Npu(CliTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertTrue(result.stdout.strip())
 
+    def test_images_of_any_form_give_the_cpus_text(self):
+        want = tyto("run", *self.PROMPT).stdout
+        for like in ("llama-3.2-3b", "smollm2-1.7b", "qwen3-4b", "qwen2.5-0.5b", "qwen2.5-1.5b"):
+            result = self.run_vnpu("--images-like", like)
+            self.assertEqual((result.returncode, result.stdout), (0, want), (like, result.stderr))
+        self.check_error(self.run_vnpu("--images-like", "llama-3.1-8b"), 2, "llama-3.1-8b", "qwen3-4b")
+        self.check_error(self.run_vnpu("--images-like", "qwen3-4b", "--weights", "int8", "--fusion", "op"), 2, "--images-like")
+
     def test_faults_are_recovered_from_or_reported(self):
         want = self.run_vnpu().stdout
         for fault in ("timeout@3", "error@9", "context-lost@5", "corrupt@20", "hang"):
@@ -41,7 +49,8 @@ class Npu(CliTest):
 
     def test_controls_without_effect_are_refused(self):
         for flags in (["--weights", "q4nx"], ["--on-npu-error", "fail"], ["--prompt-rows", "64"],
-                      ["--vnpu-fault", "hang"], ["--vnpu-machine", "strix"], ["--vnpu-numerics", "bf16"]):
+                      ["--vnpu-fault", "hang"], ["--vnpu-machine", "strix"], ["--vnpu-numerics", "bf16"],
+                      ["--images-like", "qwen3-4b"]):
             self.check_error(tyto("run", *self.PROMPT, *flags), 2, flags[0], "no effect")
         self.check_error(self.run_vnpu("--weights", "q4nx"), 2, "--fusion token")
         self.check_error(self.run_vnpu("--weights", "int8"), 2, "--fusion op")

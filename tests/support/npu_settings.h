@@ -3,6 +3,7 @@
 
 #include <fmt/ranges.h>
 
+#include "device/npu/formats/air_models.h"
 #include "device/npu/npu_settings.h"
 
 namespace tyto::testing_support {
@@ -15,6 +16,8 @@ inline DeviceSettings settings_of(const NpuSettings& npu) {
   if (npu.int8_blocks) settings.emplace("int8-blocks", "");
   if (npu.block_float) settings.emplace("vnpu-numerics", "bfp16");
   if (npu.guard) settings.emplace("guard", "on");
+  if (npu.images_like > 0)
+    settings.emplace("images-like", known_air_models()[npu.images_like - 1].name);
   if (!npu.fault.empty()) settings.emplace("vnpu-fault", npu.fault);
   const auto add_list = [&](const char* name, const auto& numbers) {
     if (!numbers.empty()) settings.emplace(name, fmt::format("{}", fmt::join(numbers, ",")));

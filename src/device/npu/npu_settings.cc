@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/joined.h"
+#include "device/npu/formats/air_models.h"
 
 namespace tyto {
 namespace {
@@ -41,6 +42,11 @@ constexpr std::array<DeviceSetting, 7> kSettings = {{
      {},
      "make the virtual NPU fail: timeout@N, error@N, hang, oom, context-lost, slowxK, corrupt@N, "
      "flip@N"},
+    {"images-like",
+     "NAME",
+     {},
+     "compose the virtual NPU's bf16 images as those of a published model: llama-3.2-3b, qwen3-4b "
+     "…"},
 }};
 
 uint64_t number(const std::string& name, std::string_view text, uint64_t least, uint64_t most) {
@@ -78,6 +84,12 @@ std::vector<uint32_t> row_counts(const std::string& name, const std::string& tex
   return {rows.begin(), rows.end()};
 }
 
+uint32_t like_named(const std::string& name) {
+  if (const auto like = images_like(name)) return *like;
+  throw Error(ErrorCode::usage, "--images-like " + name, "no images of such a model are known",
+              "there are " + joined(known_air_models(), ", ", &KnownAirModel::name));
+}
+
 void check_fusion(const NpuSettings& settings, Fusion fusion) {
   if (settings.weights == NpuWeights::int8 && fusion != Fusion::op && !settings.int8_blocks)
     throw Error(ErrorCode::usage, "--weights int8", "its kernels are single GEMMs",
@@ -85,6 +97,9 @@ void check_fusion(const NpuSettings& settings, Fusion fusion) {
   if (settings.weights == NpuWeights::q4nx && fusion != Fusion::token)
     throw Error(ErrorCode::usage, "--weights q4nx", "its kernel takes a whole token",
                 "give --fusion token too");
+  if (settings.weights == NpuWeights::int8 && settings.images_like != 0)
+    throw Error(ErrorCode::usage, "--images-like", "its bf16 images have no int8 weights",
+                "leave it out, or --weights");
   if (settings.guard && fusion == Fusion::token)
     throw Error(ErrorCode::usage, "--guard on",
                 "with --fusion token no operand of a product leaves the NPU's cores",
@@ -112,6 +127,7 @@ NpuSettings npu_settings(const DeviceEnv& env) {
     if (name == "vnpu-numerics") settings.block_float = value == "bfp16";
     if (name == "vnpu-hostile") settings.hostile = value == "on";
     if (name == "vnpu-fault") settings.fault = value;
+    if (name == "images-like") settings.images_like = like_named(value);
     if (name == "gemm-lengths") settings.gemm_lengths = numbers(name, value, 1, UINT32_MAX);
   }
   check_fusion(settings, env.fusion);

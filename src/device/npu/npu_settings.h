@@ -22,6 +22,7 @@ struct NpuSettings {
   bool hostile = false;           // a virtual NPU treats mistakes as a real one would
   std::string fault;              // that a virtual NPU is to have; empty: none
   bool block_float = false;       // a virtual NPU's GEMMs round their operands to bfp16
+  uint32_t images_like = 0;       // AirDims::like of a virtual NPU's bf16 images
   // K of a virtual NPU's int8 GEMMs; none: the lengths that the model has.
   std::vector<uint64_t> gemm_lengths = {};
 };

@@ -145,8 +145,9 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
   vxrt::set_hostile(settings.hostile);
   if (!settings.fault.empty()) vxrt::inject(vxrt::parse_fault(settings.fault));
   const std::vector<uint32_t> rows = rows_for(env.model, settings.prompt_rows);
-  NpuKernels kernels =
-      vnpu_kernels(air_dims(env.model, rows.empty() ? 0 : rows.back()), env.model.norm_eps);
+  AirDims wanted = air_dims(env.model, rows.empty() ? 0 : rows.back());
+  wanted.like = settings.images_like;
+  NpuKernels kernels = vnpu_kernels(wanted, env.model.norm_eps);
   kernels.prompt_rows = rows;
   kernels.info = {
       .name = "vnpu",

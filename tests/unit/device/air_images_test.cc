@@ -158,6 +158,79 @@ TEST_F(AirImages, FlashAttn) {
   plain::expect_close(rig.read(3), prompt_attention(q, k, v), kClose, "out");
 }
 
+// `run` columns of every row, then the next ones.
+Values head_by_head(const Values& rows, size_t cols, size_t run) {
+  Values result;
+  for (size_t first = 0; first < cols; first += run)
+    for (size_t t = 0; t < rows.size() / cols; ++t)
+      for (size_t i = 0; i < run; ++i) result.push_back(rows[t * cols + first + i]);
+  return result;
+}
+
+// Queries and keys in whole heads, values and results in halves of them.
+TEST_F(AirImages, FlashAttnHeadByHead) {
+  AirDims dims = kDims;
+  dims.like = *images_like("qwen3-4b");
+  AirRig rig(air_image(dims, "flash_attn"));
+  const Values q = plain::random_values(kSeq * kQ, 1, 3), k = plain::random_values(kSeq * kKv, 2),
+               v = plain::random_values(kSeq * kKv, 3);
+  rig.write(0, head_by_head(q, kQ, kDim));
+  rig.write(1, head_by_head(k, kKv, kDim));
+  rig.write(2, head_by_head(v, kKv, kDim / 2));
+  rig.reserve(3, kSeq * kQ * 2);
+  ASSERT_EQ(rig.call(), ERT_CMD_STATE_COMPLETED) << counters().last_error;
+  plain::expect_close(rig.read(3), head_by_head(prompt_attention(q, k, v), kQ, kDim / 2), kClose,
+                      "out");
+}
+
+Values plus(Values rows, const Values& bias) {
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] += bias[i % bias.size()];
+  return plain::rounded(rows);
+}
+
+// The weights' columns beyond a row's width are not zero here: what comes of them must be dropped.
+TEST_F(AirImages, RmsQkvBiasRopeWithPaddedProducts) {
+  constexpr size_t kPadded = 1024;
+  AirDims dims = kDims;
+  dims.qkv_bias = 1;
+  dims.like = *images_like("qwen2.5-0.5b");
+  AirRig rig(air_image(dims, "rms_qkv_bias_rope"));
+  const Values x = plain::random_values(kSeq * kEmb, 1), norm = plain::random_values(kEmb, 2),
+               bq = plain::random_values(kQ, 6), bv = plain::random_values(kKv, 7);
+  const auto wide = [](size_t seed) {
+    return plain::random_values(kEmb * kPadded, static_cast<uint32_t>(seed), 0.2f);
+  };
+  const auto narrow = [](const Values& weight, size_t n) {  // (in, padded out) to (out, in)
+    Values result(n * kEmb);
+    for (size_t r = 0; r < n; ++r)
+      for (size_t c = 0; c < kEmb; ++c) result[r * kEmb + c] = weight[c * kPadded + r];
+    return result;
+  };
+  const Values wq = wide(3), wk = wide(4), wv = wide(5);
+  const Values lut = rope_rows(kSeq), lut_q = per_head(lut, kHeads);
+  rig.write(0, x);
+  rig.write(1, norm);
+  rig.write(3, wq);
+  rig.write(5, wk);
+  rig.write(7, wv);
+  rig.write(9, bq);
+  rig.write(10, Values(kKv, 0.0f));
+  rig.write(11, bv);
+  rig.write(15, lut_q);
+  rig.write(16, per_head(lut, kKvHeads));
+  for (int i : {2, 12, 17}) rig.reserve(i, kSeq * kEmb * 2);
+  for (int i : {4, 6, 8}) rig.reserve(i, kSeq * kPadded * 2);
+  for (int i : {13, 14, 18}) rig.reserve(i, kSeq * kKv * 2);
+  ASSERT_EQ(rig.call(), ERT_CMD_STATE_COMPLETED) << counters().last_error;
+  const Values normed = plain::rmsnorm(x, norm, 1e-5);
+  const Values q = plain::rounded(plain::matmul(normed, narrow(wq, kQ), kEmb)),
+               v = plain::rounded(plain::matmul(normed, narrow(wv, kKv), kEmb));
+  plain::expect_close(rig.read(12), plus(q, bq), kClose, "q_b");
+  plain::expect_close(rig.read(14), plus(v, bv), kClose, "v_b");
+  plain::expect_close(rig.read(17), roped(plus(q, bq), lut_q), kClose, "q_roped");
+  EXPECT_EQ(counters().total.launches, 9u);
+}
+
 struct Ffn {  // weights as a checkpoint stores them: (out, in)
   Values wo = plain::random_values(kEmb * kQ, 11, 0.2f);
   Values norm = plain::random_values(kEmb, 12);

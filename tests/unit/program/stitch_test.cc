@@ -116,5 +116,32 @@ TEST(ProgramHash, IgnoresNamesLayersAndTransfersAndSeesEverythingElse) {
   EXPECT_NE(program_hash(changed), original);
 }
 
+// Where a device says what it takes together, its dispatches are that and are called so.
+TEST(Stitch, ADevicesOwnBlocksComeBeforeThoseOfTheProgram) {
+  Program program = chain();
+  const Role roles[] = {Role::o, Role::gate, Role::up};
+  for (size_t i = 0; i < 3; ++i) {
+    program.launches[i].role = roles[i];
+    program.launches[i].layer = 3;
+  }
+  std::vector<std::vector<DispatchBlock>> blocks(1);
+  const bool is_prompt = program.slots[program.launches[0].args[0].slot].rows > 1;
+  blocks[0] = {{"first", is_prompt, {Role::o}}, {"rest", is_prompt, {Role::gate, Role::up}}};
+  const auto pieces = stitch(program, Fusion::block, kOneDevice, blocks);
+  ASSERT_EQ(sizes(pieces), (std::vector<size_t>{1, 2}));
+  EXPECT_EQ(pieces[0].program.name, "L03.first");
+  EXPECT_EQ(pieces[1].program.name, "L03.rest");
+  EXPECT_EQ(pieces[1].program.dispatch, "rest");
+  // Of other rows, and at other fusions, they say nothing.
+  for (DispatchBlock& block : blocks[0]) block.is_prompt = !is_prompt;
+  EXPECT_EQ(stitch(program, Fusion::block, kOneDevice, blocks)[0].program.dispatch, "");
+  for (DispatchBlock& block : blocks[0]) block.is_prompt = is_prompt;
+  EXPECT_EQ(stitch(program, Fusion::token, kOneDevice, blocks).size(), 1u);
+  // Of two layers, two dispatches.
+  program.launches[2].layer = 4;
+  EXPECT_EQ(sizes(stitch(program, Fusion::block, kOneDevice, blocks)),
+            (std::vector<size_t>{1, 1, 1}));
+}
+
 }  // namespace
 }  // namespace tyto

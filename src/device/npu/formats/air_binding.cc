@@ -1,94 +1,37 @@
 #include "device/npu/formats/air_binding.h"
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include "base/error.h"
 
 namespace tyto {
 namespace {
 
-// What one argument is to the forward pass: argument `arg` of the launch with this role.
-struct Link {
-  std::string_view argument;
-  Role role;
-  size_t arg;
-};
-
-// clang-format off
-constexpr Link kRmsQkvRope[] = {
-    {"x_in",    Role::attn_norm, 0}, {"norm_w",  Role::attn_norm, 1},
-    {"wq",      Role::q,         1}, {"wk",      Role::k,         1}, {"wv", Role::v, 1},
-    {"lut_q",   Role::q_rope,    1}, {"lut_k",   Role::k_rope,    1},
-    {"q_roped", Role::q_rope,    0}, {"k_roped", Role::k_rope,    0}, {"v",  Role::v, 2}};
-constexpr Link kFlashAttn[] = {
-    {"q", Role::attention, 0}, {"k", Role::attention, 1}, {"v", Role::attention, 2}, {"out", Role::attention, 3}};
-// The residual stream is read and written in place: the program reads its old value in the third of
-// its launches and writes the new one in the last.
-constexpr Link kOFfn[] = {
-    {"attn_out",   Role::o,             0}, {"wo",     Role::o,            1},
-    {"x_residual", Role::attn_residual, 0}, {"output", Role::ffn_residual, 0},
-    {"ffn_norm_w", Role::ffn_norm,      1}, {"packed_rms", Role::ffn_norm, 1},
-    {"w_gate",     Role::gate,          1}, {"w_up",   Role::up,           1}, {"w_gateup", Role::gate, 1},
-    {"w_down",     Role::down,          1}, {"wdown",  Role::down,         1}};
-constexpr Link kLmHead[] = {{"x", Role::lm_head, 0}};
-
-using K = Kernel;
-constexpr K kRmsQkvRopeKernels[] = {K::rmsnorm, K::matmul, K::matmul, K::matmul, K::rope, K::rope};
-constexpr K kFlashAttnKernels[] = {K::prompt_attention};
-constexpr K kOFfnKernels[] = {K::matmul, K::add, K::rmsnorm, K::matmul,
-                              K::matmul, K::swiglu, K::matmul, K::add};
-constexpr K kLmHeadKernels[] = {K::matmul};
-// clang-format on
-
-// Products between arguments. Those of o_gemv_ffn pass from core to core and are in none.
-struct ProductLink {
-  std::string_view program;
-  Role role;
-  std::string_view operand, result;
-};
-constexpr ProductLink kProducts[] = {
-    {"rms_gemms_rope", Role::q, "normed", "q"}, {"rms_gemms_rope", Role::k, "normed", "k"},
-    {"rms_gemms_rope", Role::v, "normed", "v"}, {"o_ffn", Role::o, "attn_out", "proj"},
-    {"o_ffn", Role::gate, "normed2", "gate"},   {"o_ffn", Role::up, "normed2", "up"},
-    {"o_ffn", Role::down, "swiglu", "down"},    {"rms_gemv_rope", Role::q, "normed", "q"},
-    {"rms_gemv_rope", Role::k, "normed", "k"},  {"rms_gemv_rope", Role::v, "normed", "v"},
-};
-
-struct AirBlock {
-  Block block;
-  std::string_view prefill, decode;
-  std::span<const Kernel> kernels;
-  std::span<const Link> links;
-};
-
-constexpr AirBlock kBlocks[] = {
-    {Block::rms_qkv_rope, "rms_gemms_rope", "rms_gemv_rope", kRmsQkvRopeKernels, kRmsQkvRope},
-    {Block::prompt_attention, "flash_attn", "", kFlashAttnKernels, kFlashAttn},
-    {Block::o_ffn, "o_ffn", "o_gemv_ffn", kOFfnKernels, kOFfn},
-    {Block::lm_head, "", "lm_head_gemv", kLmHeadKernels, kLmHead},
-};
-
-const AirBlock* find_block(const Launch& launch) {
-  for (const AirBlock& block : kBlocks)
-    if (block.block == launch.block) return &block;
-  return nullptr;
+bool has(const std::vector<Role>& roles, Role role) {
+  return std::find(roles.begin(), roles.end(), role) != roles.end();
 }
 
-uint64_t call_rows(const Program& program, const Launch& launch) {
-  return program.slots[launch.args[0].slot].rows;
+bool is_prompt(const Program& program, const Launch& launch) {
+  return program.slots[launch.args[0].slot].rows > 1;
 }
 
-const Link* find_link(const AirBlock& block, std::string_view argument) {
-  for (const Link& link : block.links)
-    if (link.argument == argument) return &link;
-  return nullptr;
-}
-
-const Launch& launch_of(const Program& piece, Role role) {
+const Launch* find_launch(const Program& piece, Role role) {
   for (const Launch& launch : piece.launches)
-    if (launch.role == role) return launch;
+    if (launch.role == role) return &launch;
+  return nullptr;
+}
+
+bool rotates_pairs(const Program& piece) {
+  const Launch* rope = find_launch(piece, Role::q_rope);
+  return rope != nullptr && rope->shape.rope_pairs;
+}
+
+// The piece's slot of a role. The head's weight may be the embedding's.
+uint16_t slot_with(const Program& piece, Role role, bool is_weight) {
+  if (is_weight && role == Role::lm_head) return find_launch(piece, role)->args[1].slot;
+  for (uint16_t i = 0; i < piece.slots.size(); ++i)
+    if (piece.slots[i].role == role && (piece.slots[i].kind == SlotKind::weight) == is_weight)
+      return i;
   TYTO_ASSERT(false);
 }
 
@@ -96,106 +39,110 @@ AirPart whole(const Program& piece, uint16_t slot, Pattern place = {}) {
   return {slot, 0, piece.slots[slot].rows, std::move(place)};
 }
 
-std::vector<AirPart> weight_parts(const Program& piece, const AirArgument& argument,
-                                  const Link& link) {
-  const Launch& launch = launch_of(piece, link.role);
-  const uint16_t slot = launch.args[link.arg].slot;
+// A projection as a GEMM or a GEMV wants it; columns of the argument that the weight has not are
+// padding.
+AirPart projection_part(const Program& piece, const AirArgument& argument, uint16_t slot) {
   const Slot& weight = piece.slots[slot];
-  const bool is_rotated = link.role == Role::q || link.role == Role::k;
+  const bool is_transposed = argument.layout == AirLayout::transposed;
+  const bool is_rotated = argument.slot == Role::q || argument.slot == Role::k;
+  Pattern place;
+  if (is_rotated && rotates_pairs(piece))
+    place = halves_from_pairs(weight.rows, weight.cols,
+                              find_launch(piece, Role::q_rope)->shape.head_dim, is_transposed);
+  else if (is_transposed)
+    place = transposed(weight.rows, weight.cols);
+  if (is_transposed) place.dims.back().stride = argument.cols;
+  return whole(piece, slot, std::move(place));
+}
+
+std::vector<AirPart> weight_parts(const Program& piece, const AirArgument& argument) {
+  const uint16_t slot = slot_with(piece, argument.slot, true);
+  const uint64_t rows = piece.slots[slot].rows, cols = piece.slots[slot].cols;
   switch (argument.layout) {
-    case AirLayout::transposed:
-    case AirLayout::as_stored: {
-      const bool is_transposed = argument.layout == AirLayout::transposed;
-      if (is_rotated && launch_of(piece, Role::q_rope).shape.rope_pairs)
-        return {whole(
-            piece, slot,
-            halves_from_pairs(weight.rows, weight.cols, launch.shape.head_dim, is_transposed))};
-      if (is_transposed) return {whole(piece, slot, transposed(weight.rows, weight.cols))};
-      return {whole(piece, slot)};
-    }
     case AirLayout::gate_up_rows: {
-      const uint16_t up = launch_of(piece, Role::up).args[1].slot;
-      const uint64_t cols = weight.cols;
-      return {whole(piece, slot, rows_apart(0, weight.rows, cols, 2 * cols)),
-              whole(piece, up, rows_apart(cols, weight.rows, cols, 2 * cols))};
+      const uint16_t up = slot_with(piece, Role::up, true);
+      return {whole(piece, slot, rows_apart(0, rows, cols, 2 * cols)),
+              whole(piece, up, rows_apart(cols, rows, cols, 2 * cols))};
     }
     case AirLayout::norm_in_row_1:
-      return {whole(piece, slot, {weight.cols, {}})};
+      return {whole(piece, slot, {cols, {}})};
+    case AirLayout::head_partition:
+      return {{slot, std::min(argument.partition * argument.rows, rows), argument.real_rows, {}}};
     default:
-      return {whole(piece, slot)};
+      return {projection_part(piece, argument, slot)};
   }
 }
 
-// Weight and logits of the head's partitions, in turn.
-void bind_head(const Program& piece, AirBinding& binding) {
-  const Launch& head = launch_of(piece, Role::lm_head);
-  for (size_t i = 1; i < binding.program.arguments.size(); ++i) {
-    const AirArgument& argument = binding.program.arguments[i];
-    const uint64_t first = uint64_t{argument.partition} * binding.program.arguments[1].rows;
-    if (argument.role == AirRole::weight)
-      binding.parts[i] = {{head.args[1].slot, first, argument.real_rows, {}}};
-    else
-      binding.parts[i] = {{head.args[2].slot, 0, 1, {first, {}}}};
-  }
+std::vector<AirPart> parts_of(const Program& piece, const AirArgument& argument) {
+  if (argument.slot == Role::none) return {};
+  if (argument.role == AirRole::weight && argument.layout != AirLayout::rope_per_head)
+    return weight_parts(piece, argument);
+  const uint16_t slot = slot_with(piece, argument.slot, false);
+  return {whole(piece, slot, {argument.partition * argument.cols, {}})};
 }
 
-size_t argument_named(const AirProgram& program, std::string_view name) {
+// The argument with the weight of a product; a partition's logits lie behind it.
+size_t weight_argument(const AirProgram& program, const AirProductPlace& product) {
+  if (product.role == Role::lm_head) return product.result - 1;
   for (size_t i = 0; i < program.arguments.size(); ++i)
-    if (program.arguments[i].name == name) return i;
+    if (program.arguments[i].role == AirRole::weight && program.arguments[i].slot == product.role)
+      return i;
   TYTO_ASSERT(false);
 }
 
 }  // namespace
 
-std::vector<AirProduct> air_products(const Program& piece, const AirBinding& binding) {
+std::vector<AirProduct> air_products(const AirBinding& binding) {
   std::vector<AirProduct> products;
-  const AirProgram& program = binding.program;
-  for (const ProductLink& link : kProducts) {
-    if (link.program != program.name) continue;
-    const uint16_t weight = launch_of(piece, link.role).args[1].slot;
-    products.push_back({link.role, weight, 0, piece.slots[weight].rows,
-                        argument_named(program, link.operand),
-                        argument_named(program, link.result)});
-  }
-  if (piece.launches.front().block != Block::lm_head) return products;
-  for (size_t i = 1; i < program.arguments.size(); i += 2) {  // a partition's weight, its logits
-    const AirPart& rows = binding.parts[i].front();
-    products.push_back({Role::lm_head, rows.slot, rows.first_row, rows.rows, 0, i + 1});
+  for (const AirProductPlace& product : binding.program.products) {
+    const AirPart& weight = binding.parts[weight_argument(binding.program, product)].front();
+    if (weight.rows > 0)
+      products.push_back({product.role, weight.slot, weight.first_row, weight.rows, product.operand,
+                          product.result});
   }
   return products;
 }
 
-std::vector<const Launch*> block_of(const Program& program, const Launch& launch) {
-  std::vector<const Launch*> block;
+const AirProgram* air_program_for(const AirModel& model, const Program& program,
+                                  const Launch& launch) {
+  if (launch.kernel == Kernel::attention) return nullptr;  // over a cache
+  for (const AirProgram& air : model.programs)
+    if ((air.phase == AirPhase::prompt) == is_prompt(program, launch) &&
+        has(air.steps, launch.role))
+      return &air;
+  return nullptr;
+}
+
+bool is_whole(const Program& piece, const AirProgram& air) {
+  return std::equal(piece.launches.begin(), piece.launches.end(), air.steps.begin(),
+                    air.steps.end(),
+                    [](const Launch& launch, Role role) { return launch.role == role; });
+}
+
+std::optional<std::string> air_problem(const AirProgram& air, const Program& program,
+                                       const Launch& launch) {
+  Program together;  // with the neighbours that would be in the same dispatch
   for (const Launch& other : program.launches)
-    if (other.block == launch.block && other.layer == launch.layer) block.push_back(&other);
-  return block;
-}
-
-std::optional<std::string_view> air_program_for(const Program& program, const Launch& launch) {
-  const AirBlock* block = find_block(launch);
-  if (block == nullptr) return std::nullopt;
-  const std::string_view name = call_rows(program, launch) > 1 ? block->prefill : block->decode;
-  if (name.empty()) return std::nullopt;
-  return name;
-}
-
-std::optional<std::string> air_problem(const Program& program, const Launch& launch) {
-  const AirBlock* block = find_block(launch);
-  TYTO_ASSERT(block != nullptr);
-  const std::vector<const Launch*> launches = block_of(program, launch);
-  for (const Launch* other : launches)
-    if (other->kernel == Kernel::matmul && other->args.size() > 3)
-      return "its kernels add no bias to a projection";
-  const bool same =
-      std::equal(launches.begin(), launches.end(), block->kernels.begin(), block->kernels.end(),
-                 [](const Launch* a, Kernel kernel) { return a->kernel == kernel; });
-  if (same) return std::nullopt;
-  const bool has_head_norm = std::any_of(launches.begin(), launches.end(), [](const Launch* other) {
-    return other->role == Role::q_norm || other->role == Role::k_norm;
-  });
-  return has_head_norm ? "its kernels have no norm per head"
-                       : "its kernels compute the block from other operations";
+    if (other.layer == launch.layer && has(air.steps, other.role))
+      together.launches.push_back(other);
+  if (!is_whole(together, air))
+    return fmt::format("its image {} computes other steps together", air.name);
+  const bool has_pairs = rotates_pairs(together);
+  for (const Launch& other : together.launches)
+    for (const Arg& arg : other.args) {
+      const Slot& slot = program.slots[arg.slot];
+      if (slot.kind != SlotKind::weight || air.phase == AirPhase::head) continue;
+      const bool is_taken =
+          std::any_of(air.arguments.begin(), air.arguments.end(), [&](const AirArgument& argument) {
+            const bool is_up = slot.role == Role::up && argument.layout == AirLayout::gate_up_rows;
+            return argument.role == AirRole::weight && (argument.slot == slot.role || is_up);
+          });
+      if (!is_taken) return fmt::format("its image {} takes no {}", air.name, name(slot.role));
+      if (has_pairs && slot.rows == 1 && slot.role != Role::attn_norm)
+        return fmt::format("its image {} takes {} of heads that are rotated by halves", air.name,
+                           name(slot.role));
+    }
+  return std::nullopt;
 }
 
 Pattern halves_from_pairs(uint64_t rows, uint64_t cols, uint64_t head_dim, bool is_transposed) {
@@ -205,22 +152,11 @@ Pattern halves_from_pairs(uint64_t rows, uint64_t cols, uint64_t head_dim, bool 
   return {0, {{heads, head_dim * row}, {half, row}, {2, half * row}, {cols, col}}};
 }
 
-AirBinding bind_to_air(const Program& piece, const AirDims& dims) {
-  const Launch& first = piece.launches.front();
-  const AirBlock& block = *find_block(first);
+AirBinding bind_to_air(const Program& piece, const AirModel& model) {
   AirBinding binding;
-  binding.program = air_program(*air_program_for(piece, first), dims);
-  binding.parts.resize(binding.program.arguments.size());
-  for (size_t i = 0; i < binding.parts.size(); ++i) {
-    const AirArgument& argument = binding.program.arguments[i];
-    const Link* link = find_link(block, argument.name);
-    if (link == nullptr) continue;
-    if (argument.role == AirRole::weight && argument.layout != AirLayout::rope_per_head)
-      binding.parts[i] = weight_parts(piece, argument, *link);
-    else
-      binding.parts[i] = {whole(piece, launch_of(piece, link->role).args[link->arg].slot)};
-  }
-  if (block.block == Block::lm_head) bind_head(piece, binding);
+  binding.program = *air_program_for(model, piece, piece.launches.front());
+  for (const AirArgument& argument : binding.program.arguments)
+    binding.parts.push_back(parts_of(piece, argument));
   return binding;
 }
 

@@ -29,16 +29,17 @@ struct AirBinding {
   std::vector<std::vector<AirPart>> parts;
 };
 
-// The block of a launch: everything of `program` that shares its block and layer.
-std::vector<const Launch*> block_of(const Program& program, const Launch& launch);
+// The program that computes a launch, by its role and the rows of its slots; nothing when the model
+// has none. Looks at what is to be done, not at who will run it.
+const AirProgram* air_program_for(const AirModel& model, const Program& program,
+                                  const Launch& launch);
 
-// The program that computes a block, by its launches and the rows of its slots; nothing when there
-// is none. Looks at what the block does, not at who will run it.
-std::optional<std::string_view> air_program_for(const Program& program, const Launch& launch);
+// Whether the launches of a piece are exactly the program's steps.
+bool is_whole(const Program& piece, const AirProgram& air);
 
-// Why a block that air_program_for names cannot run there after all (a bias, a norm per head), or
-// nothing.
-std::optional<std::string> air_problem(const Program& program, const Launch& launch);
+// Why what air_program_for names cannot take the launch and its neighbours after all, or nothing.
+std::optional<std::string> air_problem(const AirProgram& air, const Program& program,
+                                       const Launch& launch);
 
 // The kernels rotate halves of a head. A checkpoint that rotates neighbouring pairs has its rows in
 // another order, which this place undoes: row 2i + b of a head becomes row b * head_dim / 2 + i.
@@ -52,9 +53,9 @@ struct AirProduct {
   uint64_t rows = 0;               // of the weight: values in a row of the result
   size_t operand = 0, result = 0;  // arguments
 };
-std::vector<AirProduct> air_products(const Program& piece, const AirBinding& binding);
+std::vector<AirProduct> air_products(const AirBinding& binding);
 
-// `piece` holds exactly one block, for which the two above say yes.
-AirBinding bind_to_air(const Program& piece, const AirDims& dims);
+// `piece` is whole, and nothing speaks against it.
+AirBinding bind_to_air(const Program& piece, const AirModel& model);
 
 }  // namespace tyto

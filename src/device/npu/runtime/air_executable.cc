@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "device/npu/runtime/product_guard.h"
+#include "device/npu/runtime/turned_heads.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {
@@ -18,13 +19,14 @@ class AirExecutable : public Executable {
       : core_(core),
         program_(with_weights(program, DType::bf16)),
         weights_(weights.begin(), weights.end()),
-        binding_(bind_to_air(program, dims_for(core, program))),
+        binding_(bind_to_air(program, air_model(dims_for(core, program)))),
         dispatcher_(core, core.open(binding_.program.name, prefill_rows(program.slots[0].rows)),
                     program_),
         run_(guarded(dispatcher_.where(),
                      [&]() -> KernelRun& { return dispatcher_.context().run(); })),
         transfers_(program_),
         guard_(core.env.pool),
+        turned_(core.env.pool),
         buffers_(program.slots.size()) {
     // The kernel works on all the rows it was compiled for, however long the prompt is.
     call_ = call_of(static_cast<uint32_t>(program.slots[0].rows));
@@ -43,8 +45,10 @@ class AirExecutable : public Executable {
   void submit(const Call& call) override {
     rows_ = call.rows;
     dispatcher_.begin();
-    dispatcher_.uploaded(
-        guarded(dispatcher_.where(), [&] { return transfers_.upload_padded(rows_); }));
+    dispatcher_.uploaded(guarded(dispatcher_.where(), [&] {
+      const uint64_t uploaded = transfers_.upload_padded(rows_);
+      return uploaded + turned_.give(rows_);
+    }));
     guarded(dispatcher_.where(), [&] {
       for (const auto& table : tables_) table->refresh(rows_);
     });
@@ -55,16 +59,21 @@ class AirExecutable : public Executable {
     dispatcher_.finish(run_, timeout, call_, work_, binding_.program.launches);
     dispatcher_.downloading();
     if (core_.settings.guard) dispatcher_.checked(guard_.check(rows_, dispatcher_));
-    return dispatcher_.end(
-        guarded(dispatcher_.where(), [&] { return transfers_.download(rows_); }));
+    return dispatcher_.end(guarded(dispatcher_.where(), [&] {
+      const uint64_t turned = turned_.take(rows_);
+      return turned + transfers_.download(rows_);
+    }));
   }
 
  private:
   void set_arguments() {
-    std::vector<xrt::bo> memory = scratch();
+    std::vector<xrt::bo> memory = own_memory();
     for (size_t i = 0; i < binding_.parts.size(); ++i) {
       const AirArgument& argument = binding_.program.arguments[i];
-      if (argument.role != AirRole::scratch) memory[i] = buffer_for(argument, binding_.parts[i]);
+      if (argument.layout == AirLayout::heads_first)
+        turned_.add(argument, buffers_[binding_.parts[i].front().slot], memory[i]);
+      else if (argument.role != AirRole::scratch)
+        memory[i] = buffer_for(argument, binding_.parts[i]);
       arguments_.set(i, memory[i]);
     }
     if (core_.settings.guard) guard_products(memory);
@@ -76,7 +85,7 @@ class AirExecutable : public Executable {
       const AirArgument& of = binding_.program.arguments[argument];
       return GuardedRows{memory[argument], 0, of.dtype, of.cols, cols};
     };
-    const std::vector<AirProduct> products = air_products(program_, binding_);
+    const std::vector<AirProduct> products = air_products(binding_);
     for (const AirProduct& product : products) {
       const TensorView& weight = weights_[product.weight];
       guard_.add(std::string(tyto::name(product.role)),
@@ -92,13 +101,14 @@ class AirExecutable : public Executable {
                         tyto::name(launch.role), core_.name(), binding_.program.name));
   }
 
-  // [arguments], those that are scratch.
-  std::vector<xrt::bo> scratch() {
+  // [arguments], those that hold no slot: scratch, and what the host turns.
+  std::vector<xrt::bo> own_memory() {
     const std::vector<AirArgument>& arguments = binding_.program.arguments;
     std::vector<xrt::bo> memory(arguments.size());
     std::vector<size_t> order;
     for (size_t i = 0; i < arguments.size(); ++i)
-      if (arguments[i].role == AirRole::scratch) order.push_back(i);
+      if (arguments[i].role == AirRole::scratch || arguments[i].layout == AirLayout::heads_first)
+        order.push_back(i);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return arguments[a].bytes() > arguments[b].bytes();
     });
@@ -139,6 +149,7 @@ class AirExecutable : public Executable {
   Arguments arguments_;
   Transfers transfers_;
   ProductGuard guard_;
+  TurnedHeads turned_;
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   std::vector<std::shared_ptr<Expansion>> tables_;   // shared with the other layers' executables
   size_t bound_ = 0;

@@ -68,6 +68,7 @@ NpuCore::NpuCore(const DeviceEnv& environment, NpuKernels npu_kernels)
     : env(environment),
       settings(npu_settings(environment)),
       kernels(std::move(npu_kernels)),
+      model(kernels.dims.layers == 0 ? AirModel{} : air_model(kernels.dims)),
       device(guarded(kernels.info.name, [] { return xrt::device(0); })) {}
 
 xrt::bo NpuCore::allocate(size_t bytes, const std::string& what) {

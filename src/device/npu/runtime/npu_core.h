@@ -198,6 +198,7 @@ class NpuCore {
   DeviceEnv env;
   const NpuSettings settings;
   NpuKernels kernels;
+  const AirModel model;  // without programs where the device was opened for no model
   xrt::device device;
 
  private:

@@ -34,6 +34,10 @@ class NpuDevice : public Device {
     if (core_.settings.weights == NpuWeights::int8 && !core_.fuses_int8())
       for (const GemmSlot& slot : core_.kernels.gemm_slots)
         described.gemms.push_back({slot.k, slot.columns});
+    if (core_.settings.weights != NpuWeights::int8)
+      for (const AirProgram& program : core_.model.programs)
+        described.blocks.push_back(
+            {program.name, program.phase == AirPhase::prompt, program.steps});
     if (env.model.layers == 0) return;
     const uint32_t kv_positions = described.kv         ? core_.kernels.windows.back()
                                   : compiles_attention ? env.model.context
@@ -86,13 +90,10 @@ class NpuDevice : public Device {
   std::unique_ptr<Executable> load(const Program& program,
                                    std::span<const TensorView> weights) override {
     return guarded(core_.name() + ": " + program.name, [&]() -> std::unique_ptr<Executable> {
-      const Launch& first = program.launches.front();
       if (core_.fuses_int8()) return make_compiled_executable(core_, program, weights);
       if (core_.settings.weights == NpuWeights::int8)
         return make_int8_matmul(core_, program, weights);
-      const bool is_block = block_of(program, first).size() == program.launches.size() &&
-                            air_program_for(program, first) && !air_problem(program, first);
-      if (is_block) return make_air_executable(core_, program, weights);
+      if (has_image(program)) return make_air_executable(core_, program, weights);
       if (core_.settings.weights == NpuWeights::q4nx && has_attention(program))
         return make_fused_decode(core_, program, weights);
       return make_compiled_executable(core_, program, weights);
@@ -100,6 +101,14 @@ class NpuDevice : public Device {
   }
 
  private:
+  // Of one of MLIR-AIR's programs. Those of a token are for --fusion block.
+  bool has_image(const Program& program) const {
+    const Launch& first = program.launches.front();
+    const AirProgram* air = air_program_for(core_.model, program, first);
+    return air != nullptr && is_whole(program, *air) && !air_problem(*air, program, first) &&
+           (air->phase != AirPhase::token || core_.env.fusion == Fusion::block);
+  }
+
   std::optional<std::string> why_not_int8(const Program& program, const Launch& launch) const {
     if (launch.kernel != Kernel::matmul) return "with int8 weights it has kernels for GEMMs only";
     if (launch.args.size() > 3) return "its kernels add no bias to a projection";
@@ -155,10 +164,12 @@ class NpuDevice : public Device {
   std::optional<std::string> why_not_block(const Program& program, const Launch& launch) const {
     if (launch.kernel == Kernel::kv_append || launch.kernel == Kernel::attention)
       return "the host does the cache and the attention of one query unless --fusion token";
-    const auto name = air_program_for(program, launch);
-    if (!name) return "the host does the final norm of one row";
-    if (const auto problem = air_problem(program, launch)) return problem;
-    return core_.kernels.why_no_image(*name, prefill_rows(call_rows(program, launch)));
+    if (launch.kernel == Kernel::gather_rows || launch.role == Role::final_norm)
+      return "the host does the final norm of one row";
+    const AirProgram* air = air_program_for(core_.model, program, launch);
+    if (air == nullptr) return "the host does it between the images that this model has";
+    if (const auto problem = air_problem(*air, program, launch)) return problem;
+    return core_.kernels.why_no_image(air->name, prefill_rows(call_rows(program, launch)));
   }
 
   // What the host gives is laid out for the largest window already; laying it out again would first

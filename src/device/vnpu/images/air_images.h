@@ -17,9 +17,10 @@ namespace tyto::vxrt {
 constexpr float kAirEps = 1e-5f;    // of the norms in the bf16 ELFs
 constexpr float kFusedEps = 1e-6f;  // of those in the fused decode
 
-// One of the six of air_abi.h: an ELF of one instance that takes no call. Prefill programs run on
-// dims.seq rows, decode programs on one. Throws an unsupported Error where air_program does, and an
-// input Error for dimensions whose tiles do not fit the array.
+// One of the programs that air_models.h gives a model of these dimensions: an ELF of one instance
+// that takes no call. Prefill programs run on dims.seq rows, decode programs on one. Throws an
+// unsupported Error where air_program does, and an input Error for dimensions whose tiles do not
+// fit the array.
 Image air_image(const AirDims& dims, std::string_view program, float eps = kAirEps);
 
 // The single-dispatch decode, an xclbin. Its arguments from index 3 on are x, w, rms, y and kv, and

@@ -50,8 +50,10 @@ LaunchNeeds gemm_needs(const GemmTiles& tiles) {
 LaunchNeeds gemv_needs(const GemvTiles& tiles) {
   const uint64_t fixed = kStack + tiles.k * kBf16 + kBuffers * tiles.tile_m * kBf16;
   uint64_t rows = tiles.m_input;
-  while (rows > 1 && fixed + kBuffers * rows * tiles.k * kBf16 > kL1Bytes) rows /= 2;
-  return needs(fixed + kBuffers * rows * tiles.k * kBf16,
+  uint64_t buffers = kBuffers;
+  while (rows > 1 && fixed + buffers * rows * tiles.k * kBf16 > kL1Bytes) rows /= 2;
+  if (fixed + buffers * rows * tiles.k * kBf16 > kL1Bytes) buffers = 1;
+  return needs(fixed + buffers * rows * tiles.k * kBf16,
                kBuffers * tiles.tile_m * tiles.k * kBf16 * kColumns);
 }
 

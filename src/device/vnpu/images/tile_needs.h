@@ -20,7 +20,8 @@ struct GemmTiles {
 LaunchNeeds gemm_needs(const GemmTiles& tiles);
 
 // Each core takes `m_input` weight rows of `k` columns at a time, and makes `tile_m` outputs from
-// them before it hands them on. Rows too long for L1 come one or two at a time instead of four.
+// them before it hands them on. Rows too long for L1 come one or two at a time instead of four,
+// and without a second buffer where even that is too much.
 struct GemvTiles {
   uint32_t tile_m, m_input;
   uint64_t k;
