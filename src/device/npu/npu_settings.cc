@@ -19,7 +19,7 @@ constexpr uint32_t kLeastRows = 64, kMostRows = 65536;
 
 constexpr std::string_view kOnOff[] = {"off", "on"};
 
-constexpr std::array<DeviceSetting, 7> kSettings = {{
+constexpr std::array<DeviceSetting, 8> kSettings = {{
     {"weights", "", kWeightForms,
      "form of the weights on the NPU: bf16 (default), int8 (single GEMMs, with --fusion op), q4nx "
      "(a whole token at once, with --fusion token)"},
