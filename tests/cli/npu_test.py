@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from harness import OWLET, TYTO, CliTest, main, on_hostile_npu, tyto
+from harness import FIXTURES, OWLET, TYTO, CliTest, main, on_hostile_npu, tyto
 
 
 class Npu(CliTest):
@@ -98,6 +98,19 @@ class Npu(CliTest):
             image.write_bytes(image.read_bytes()[:-1])
         self.assertNotEqual(tyto("kernels", "check", environment=environment).returncode, 0)
         self.check_error(self.run_vnpu(environment=environment), 1, "truncated")
+
+    def test_images_of_models_with_biases_and_norms_are_compiled_too(self):
+        environment = {"XDG_CACHE_HOME": str(self.work / "cache")}
+        for fixture, names in (("qwen2", ("rms_qkv_bias_rope", "rms_qkv_bias_rope_gemv", "o_ffn", "o_gemv_ffn")),
+                               ("qwen3-wide", ("rms_qkv_qknorm_rope", "rms_qkv_qknorm_rope_gemv", "flash_attn"))):
+            model = FIXTURES / fixture / "model"
+            made = tyto("compile", "-m", model, "--prompt-rows", "64", environment=environment)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            for name in names:
+                self.assertIn(f"model@vnpu@64/{name} ", made.stdout)
+            run = ["run", "-m", model, "-p", "one two", "--temp", "0", "-n", "4"]
+            stored = tyto(*run, *self.VNPU, environment=environment)
+            self.assertEqual((stored.returncode, stored.stdout), (0, tyto(*run, *self.VNPU).stdout), stored.stderr)
 
     def test_every_process_has_a_virtual_npu_of_its_own(self):
         first = subprocess.Popen([TYTO, "chat", "-m", OWLET, *on_hostile_npu(self.VNPU), "-n", "4", "--temp", "0"], stdin=subprocess.PIPE,

@@ -50,9 +50,10 @@ Fixture fixture_named(const std::string& name) {
 }
 
 struct Runner {
-  Runner(const Model& model, const Form& form) {
+  Runner(const Model& model, const Form& form, bool guard = false) {
     NpuSettings npu;
     npu.prompt_rows = 128;
+    npu.guard = guard;
     if (*form.like != 0) npu.images_like = *images_like(form.like);
     const DeviceEnv env{pool, trace, Fusion::block, model_dims(model.config, 0),
                         testing_support::settings_of(npu)};
@@ -104,6 +105,21 @@ TEST_P(NpuForm, LoadsTheModelsImages) {
   for (const AirProgram& program : air_model(runner.dims).programs)
     wanted.insert(program.name + "@0");
   EXPECT_EQ(loaded, wanted);
+}
+
+// Products are compared with sums of their rows wherever operand and result lie in arguments:
+// before biases and norms per head, with padding and without.
+TEST_P(NpuForm, ProductsPassTheGuard) {
+  const Fixture fixture = fixture_named(GetParam().fixture);
+  const Model model = open_model(fixture.model);
+  Runner runner(model, GetParam(), true);
+  const Prompt& prompt = fixture.prompts[0];
+  const Token next = argmax(runner.pipeline->run(prompt.ids));
+  const uint64_t of_prompt = runner.trace.device("vnpu").row_sums;
+  EXPECT_GE(of_prompt, 7 * runner.dims.layers * prompt.ids.size());
+  runner.pipeline->run({&next, 1});
+  const uint64_t per_layer = air_form(runner.dims).token_ffn.size() > 1 ? 7 : 3;
+  EXPECT_GE(runner.trace.device("vnpu").row_sums - of_prompt, per_layer * runner.dims.layers);
 }
 
 // What the table in docs/npu.md gives to the host, and nothing else.

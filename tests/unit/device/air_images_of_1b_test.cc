@@ -106,5 +106,17 @@ TEST(AirImagesOf1b, UnknownProgramsAndDimensions) {
   }
 }
 
+// At full size: tiles in L1 and L2, patterns that a DMA walks, launches as the tables count them.
+TEST(AirImagesOfKnownModels, FitTheArray) {
+  for (const KnownAirModel& model : known_air_models())
+    for (const AirProgram& program : air_model(model.dims).programs) {
+      SCOPED_TRACE(fmt::format("{} {}", model.name, program.name));
+      const Image image = air_image(model.dims, program.name);
+      EXPECT_EQ("main:" + image.instances[0].name, program.entry);
+      EXPECT_EQ(image.instances[0].launches, program.launches);
+      EXPECT_EQ(image.instances[0].arguments.size(), program.arguments.size());
+    }
+}
+
 }  // namespace
 }  // namespace tyto::vxrt
