@@ -1,6 +1,7 @@
 #include "device/npu/formats/air_binding.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/error.h"
 
@@ -81,6 +82,36 @@ std::vector<AirPart> parts_of(const Program& piece, const AirArgument& argument)
   return {whole(piece, slot, {argument.partition * argument.cols, {}})};
 }
 
+bool is_steps_of(std::span<const Launch> launches, const AirProgram& air) {
+  return std::equal(launches.begin(), launches.end(), air.steps.begin(), air.steps.end(),
+                    [&](const Launch& launch, Role role) {
+                      return launch.role == role && launch.layer == launches.front().layer;
+                    });
+}
+
+// As many launches as the program has steps, one of which is the given one.
+std::span<const Launch> neighbours(const AirProgram& air, const Program& program,
+                                   const Launch& launch) {
+  const auto is_launch = [&](const Launch& other) {
+    return other.role == launch.role && other.layer == launch.layer;
+  };
+  const std::span<const Launch> all = program.launches;
+  const auto at =
+      static_cast<size_t>(std::find_if(all.begin(), all.end(), is_launch) - all.begin());
+  const auto step = static_cast<size_t>(std::find(air.steps.begin(), air.steps.end(), launch.role) -
+                                        air.steps.begin());
+  if (step > at || at - step + air.steps.size() > all.size()) return {};
+  return all.subspan(at - step, air.steps.size());
+}
+
+// Two rows of one argument may hold two weights.
+bool takes_weight(const AirProgram& air, Role role) {
+  return std::any_of(air.arguments.begin(), air.arguments.end(), [&](const AirArgument& argument) {
+    const bool is_second = role == Role::up && argument.layout == AirLayout::gate_up_rows;
+    return argument.role == AirRole::weight && (argument.slot == role || is_second);
+  });
+}
+
 // The argument with the weight of a product; a partition's logits lie behind it.
 size_t weight_argument(const AirProgram& program, const AirProductPlace& product) {
   if (product.role == Role::lm_head) return product.result - 1;
@@ -114,30 +145,23 @@ const AirProgram* air_program_for(const AirModel& model, const Program& program,
 }
 
 bool is_whole(const Program& piece, const AirProgram& air) {
-  return std::equal(piece.launches.begin(), piece.launches.end(), air.steps.begin(),
-                    air.steps.end(),
-                    [](const Launch& launch, Role role) { return launch.role == role; });
+  return is_steps_of(piece.launches, air);
 }
 
 std::optional<std::string> air_problem(const AirProgram& air, const Program& program,
                                        const Launch& launch) {
-  Program together;  // with the neighbours that would be in the same dispatch
-  for (const Launch& other : program.launches)
-    if (other.layer == launch.layer && has(air.steps, other.role))
-      together.launches.push_back(other);
-  if (!is_whole(together, air))
+  const std::span<const Launch> together = neighbours(air, program, launch);
+  if (!is_steps_of(together, air))
     return fmt::format("its image {} computes other steps together", air.name);
-  const bool has_pairs = rotates_pairs(together);
-  for (const Launch& other : together.launches)
+  const bool has_pairs = std::any_of(together.begin(), together.end(), [](const Launch& other) {
+    return other.role == Role::q_rope && other.shape.rope_pairs;
+  });
+  for (const Launch& other : together)
     for (const Arg& arg : other.args) {
       const Slot& slot = program.slots[arg.slot];
       if (slot.kind != SlotKind::weight || air.phase == AirPhase::head) continue;
-      const bool is_taken =
-          std::any_of(air.arguments.begin(), air.arguments.end(), [&](const AirArgument& argument) {
-            const bool is_up = slot.role == Role::up && argument.layout == AirLayout::gate_up_rows;
-            return argument.role == AirRole::weight && (argument.slot == slot.role || is_up);
-          });
-      if (!is_taken) return fmt::format("its image {} takes no {}", air.name, name(slot.role));
+      if (!takes_weight(air, slot.role))
+        return fmt::format("its image {} takes no {}", air.name, name(slot.role));
       if (has_pairs && slot.rows == 1 && slot.role != Role::attn_norm)
         return fmt::format("its image {} takes {} of heads that are rotated by halves", air.name,
                            name(slot.role));
