@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "device/npu/formats/memory_plan.h"
 
 namespace tyto {
 namespace {
@@ -229,6 +230,24 @@ TEST(AirModels, WidthsBeyondAnyFusedBuildAreSplit) {
   EXPECT_EQ(known_air_model(large), nullptr);
   EXPECT_EQ(air_model(large).programs[2].name, "o_res_norm");
   EXPECT_EQ(air_model(large).programs[8].name, "o_gemv");
+}
+
+// Qwen2.5-3B: biases beside the weights, and what a split feed-forward passes on between images.
+TEST(AirModels, MemoryFollowsTheProgramsOfAModel) {
+  const auto items = npu_memory(dims_of("qwen2.5-3b"), NpuWeights::bf16, Fusion::block, 0);
+  const auto bytes = [&](std::string_view what) {
+    for (const MemoryItem& item : items)
+      if (item.what == what) return item.bytes;
+    return uint64_t{0};
+  };
+  constexpr uint64_t kEmb = 2048, kKv = 256, kHidden = 11008, kLayers = 36, kSeq = 2048;
+  constexpr uint64_t kMatrices = 2 * kEmb * kEmb + 2 * kEmb * kKv + 3 * kEmb * kHidden;
+  constexpr uint64_t kBiases = kEmb + 2 * kKv;
+  EXPECT_EQ(bytes("prefill weights"), kLayers * 2 * (kMatrices + kBiases + 2 * kEmb));
+  EXPECT_EQ(bytes("decode weights"), kLayers * 2 * (kMatrices + kBiases + kEmb));  // no second norm
+  EXPECT_EQ(bytes("LM head"), 19 * 8192 * kEmb * 2);
+  // x, q, attention, what is normed; k and v; gate and up.
+  EXPECT_EQ(bytes("activations"), kSeq * 2 * (4 * kEmb + 2 * kKv + 2 * kHidden));
 }
 
 }  // namespace
