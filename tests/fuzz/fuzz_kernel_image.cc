@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "device/npu/formats/air_models.h"
+#include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/store/image_fit.h"
 
 namespace tyto {

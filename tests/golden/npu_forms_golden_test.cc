@@ -52,7 +52,7 @@ Fixture fixture_named(const std::string& name) {
 struct Runner {
   Runner(const Model& model, const Form& form, bool guard = false) {
     NpuSettings npu;
-    npu.prompt_rows = 128;
+    npu.prompt_rows = {128};
     npu.guard = guard;
     if (*form.like != 0) npu.images_like = *images_like(form.like);
     const DeviceEnv env{pool, trace, Fusion::block, model_dims(model.config, 0),

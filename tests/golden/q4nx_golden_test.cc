@@ -29,7 +29,7 @@ struct Runner {
     const PipelineOptions options{.forward = {.fusion = Fusion::token}};
     NpuSettings npu;
     npu.weights = NpuWeights::q4nx;
-    npu.prompt_rows = 128;
+    npu.prompt_rows = {128};
     const DeviceEnv env{pool, trace, Fusion::token, model_dims(model.config, 0),
                         testing_support::settings_of(npu)};
     std::vector<Device*> order;

@@ -39,7 +39,7 @@ class Probe : public testing::Test {
     tree_.write("build/manifest.json",
                 R"({"_toolchain": {}, "entries": {"lm_head_gemv": {"output_binary":
                 "lm_head_gemv.elf", "kernel": "main:lm_head_gemv", "insts": null}}})");
-    import_kernels(default_kernel_store(), tree_.root() / "build", {"toy", dims});
+    import_kernels(default_kernel_store(), tree_.root() / "build", {{{"toy", dims}}});
   }
 
   // An NPU with nothing but what is in the store: it makes no images of its own.
@@ -50,7 +50,7 @@ class Probe : public testing::Test {
                                                  air_dims(env.model, 64));
                               kernels.info.name = "npu";
                               kernels.info.is_virtual = true;
-                              describe_shapes(env, kernels, kernels.info);
+                              describe_shapes(env, kernels);
                               return on_vxrt::open_npu(env, std::move(kernels));
                             }};
     return probe_device(entry, {pool_, trace_});
