@@ -212,6 +212,8 @@ DeviceEnv env_for(const DeviceEnv& env, const AirDims& dims) {
   model.vocab = dims.vocab;
   model.context = dims.seq;
   model.norm_eps = kEps;
+  model.qkv_bias = dims.qkv_bias != 0;
+  model.qk_norm = dims.qk_norm != 0;
   of_model.settings["prompt-rows"] = std::to_string(dims.seq);
   return of_model;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/npu/driver_stack.h"
+#include "device/npu/formats/memory_plan.h"
 
 namespace tyto {
 
@@ -86,6 +87,9 @@ struct KernelCacheFacts {
   std::string folder;
   size_t images = 0;
   std::vector<std::string> problems;  // one line each
+  // Of a real NPU's images: the model whose runs hold most of the device heap.
+  std::string largest_model;  // empty: there are none
+  HeapPlan heap = {};
 };
 
 struct ModelFacts {

@@ -16,7 +16,6 @@ namespace {
 // What the bf16 programs of a model with a billion parameters keep locked (`tyto plan` has it per
 // model), and what the driver locks before anything else: the heap for instructions.
 constexpr uint64_t kPinnedBy1bBf16 = (uint64_t{52} << 30) / 10;
-constexpr uint64_t kDeviceHeap = uint64_t{64} << 20;
 
 constexpr const char* kLimitsFile = "/etc/security/limits.d/99-amdxdna.conf";
 
@@ -178,19 +177,24 @@ Check contexts(const SystemFacts& facts) {
                               : "end " + joined(who.holders, " or ", name_of)};
 }
 
-// Instructions of every image lie in it; growing came into xdna-driver in April 2026, between
-// interfaces 0.9 and 0.11.
+// The code of every image's run lies in it.
 Check device_heap(const SystemFacts& facts) {
-  const auto& interface = facts.stack.interface;
-  if (!interface) return skipped("device heap", "the driver did not say what it can do");
-  const auto says = [](const char* text) {
-    return Check{"device heap", CheckState::ok, std::string("64 MiB") + text, ""};
-  };
-  if (interface->major > 0 || *interface < Version{0, 9})
-    return says(", and this driver does not let it grow");
-  if (*interface < Version{0, 11})
-    return says("; whether this driver lets it grow is not established");
-  return says(", grows to 512 MiB where the firmware speaks protocol 6.18");
+  const std::optional<bool> grows = heap_grows(facts.stack);
+  const uint64_t most = grows.value_or(false) ? kGrownHeapBytes : kHeapBytes;
+  std::string detail = human_bytes(kHeapBytes);
+  if (!grows)
+    detail += "; whether this driver lets it grow is not established";
+  else if (*grows)
+    detail += ", grows to 512 MiB where the firmware speaks protocol 6.18";
+  else
+    detail += ", and this driver does not let it grow";
+  const KernelCacheFacts& cache = facts.kernel_cache;
+  if (cache.largest_model.empty()) return {"device heap", CheckState::ok, detail, ""};
+  detail += fmt::format("; the images of {} take {}{}", cache.largest_model,
+                        cache.heap.is_estimate ? "about " : "", human_bytes(cache.heap.bytes));
+  if (cache.heap.bytes <= most) return {"device heap", CheckState::ok, detail, ""};
+  return {"device heap", CheckState::warn, detail,
+          "take a driver of April 2026 or newer (github.com/amd/xdna-driver), which lets it grow"};
 }
 
 Check memlock(const SystemFacts& facts) {
@@ -203,7 +207,7 @@ Check memlock(const SystemFacts& facts) {
   if (*memory.memlock_bytes >= kPinnedBy1bBf16) return {"memlock", CheckState::ok, limit, ""};
   const std::string fix =
       fmt::format("echo '* - memlock unlimited' | sudo tee {}, then log in again", kLimitsFile);
-  if (*memory.memlock_bytes < kDeviceHeap)
+  if (*memory.memlock_bytes < kHeapBytes)
     return {"memlock", CheckState::fail,
             limit + "; opening the NPU alone locks 64 MiB, a 1B bf16 model 5.2 GiB", fix};
   return {"memlock", CheckState::warn, limit + "; a 1B bf16 model locks 5.2 GiB", fix};
@@ -226,7 +230,7 @@ Check services(const SystemFacts& facts) {
   Check check{"memlock of services", CheckState::ok,
               fmt::format("{}: {}; {}", services.unit, text_of(limit), defaults), ""};
   if (!limit.bytes || *limit.bytes >= kPinnedBy1bBf16) return check;
-  check.state = *limit.bytes < kDeviceHeap ? CheckState::fail : CheckState::warn;
+  check.state = *limit.bytes < kHeapBytes ? CheckState::fail : CheckState::warn;
   check.fix = fmt::format(
       "sudo systemctl edit {}, add LimitMEMLOCK=infinity below [Service], then restart it",
       services.unit);

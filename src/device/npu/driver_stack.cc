@@ -27,6 +27,9 @@ constexpr Version kKernel{6, 19}, kKernelForSingles{7, 0};
 // which it refuses the command, wants 6.15; the oldest release with that is not established.
 constexpr Version kFirmware{1, 0, 20, 31}, kFirmwareOfDriver{1, 1, 2, 64};
 
+// Growing came into xdna-driver in April 2026 (b9d18f04), between these two.
+constexpr Version kBeforeGrowth{0, 9}, kGrowth{0, 11};
+
 constexpr const char* kNewKernel =
     "install Linux 7.0 or newer, or the driver of github.com/amd/xdna-driver";
 
@@ -154,7 +157,7 @@ std::optional<VersionFault> firmware_fault(const DriverStack& stack) {
   if (firmware < kFirmware)
     return VersionFault{"firmware", "firmware " + stack.firmware, "1.0.20.31", fix};
   return VersionFault{"firmware", "firmware " + stack.firmware,
-                      "protocol 6.15, which 1.1.2.64 has and older ones may have", fix, false};
+                      "protocol 6.15; 1.1.2.64 is what xdna-driver installs", fix, false};
 }
 
 }  // namespace
@@ -224,6 +227,13 @@ std::vector<VersionFault> version_faults(const DriverStack& stack) {
   for (const auto& fault : {driver_fault(stack), firmware_fault(stack), xrt_fault(stack)})
     if (fault) faults.push_back(*fault);
   return faults;
+}
+
+std::optional<bool> heap_grows(const DriverStack& stack) {
+  if (!stack.interface) return std::nullopt;
+  const Version interface = *stack.interface;
+  if (interface.major > 0 || interface < kBeforeGrowth) return false;
+  return interface < kGrowth ? std::nullopt : std::optional(true);
 }
 
 Error refusal(const std::string& where, const std::string& words,

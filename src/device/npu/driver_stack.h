@@ -69,6 +69,10 @@ struct VersionFault {
 };
 std::vector<VersionFault> version_faults(const DriverStack& stack);
 
+// Whether the device heap, where the code of runs lies, grows beyond its first 64 MiB; none: it is
+// not established.
+std::optional<bool> heap_grows(const DriverStack& stack);
+
 // XRT's refusal at `where` in its own words, and after them what is too old on this machine.
 Error refusal(const std::string& where, const std::string& words,
               const std::vector<VersionFault>& faults);

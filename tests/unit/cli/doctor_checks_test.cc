@@ -56,7 +56,8 @@ class Doctor : public testing::Test {
   std::optional<Version> interface_ = Version{0, 16};
   std::optional<ContextCount> contexts_ = ContextCount{0, 16};
   bool build_has_xrt_ = true;
-  KernelCacheFacts cache_{.folder = "kernels", .images = 6, .problems = {}};
+  KernelCacheFacts cache_{
+      .folder = "kernels", .images = 6, .problems = {}, .largest_model = {}, .heap = {}};
   SystemFacts facts_;
   std::vector<Check> checks_;
 };
@@ -229,8 +230,6 @@ TEST_F(Doctor, AKernelWhoseDriverDoesNotKnowTheCommand) {
   tree_.write("proc/sys/kernel/osrelease", "6.17.0-5-generic\n");
   tree_.write("lib/modules/6.17.0-5-generic/kernel/drivers/accel/amdxdna/amdxdna.ko.zst", "");
   interface_.reset();
-  look();
-  EXPECT_EQ(check("device heap").state, CheckState::skipped);
   expect_only(CheckState::fail, "kernel", "Linux 6.17.0-5-generic; too old", "Linux 7.0");
   EXPECT_CONTAINS(check("kernel").detail, "need 6.19");
   interface_ = Version{0, 6};  // the distribution has put a newer driver there
@@ -281,17 +280,26 @@ TEST_F(Doctor, ProcessesThatMayNotBeLookedIntoAreCounted) {
               "sudo tyto doctor");
 }
 
-TEST_F(Doctor, WhetherTheDeviceHeapGrows) {
-  const std::pair<Version, const char*> cases[] = {{{0, 6}, "does not let it grow"},
-                                                   {{0, 10}, "not established"},
-                                                   {{0, 11}, "512 MiB"},
-                                                   {{1, 0}, "does not let it grow"}};
+TEST_F(Doctor, WhetherTheDeviceHeapGrowsAndWhatImagesTakeOfIt) {
+  const std::pair<std::optional<Version>, const char*> cases[] = {
+      {Version{0, 6}, "does not let it grow"},
+      {Version{0, 10}, "not established"},
+      {Version{0, 11}, "512 MiB"},
+      {Version{1, 0}, "does not let it grow"},
+      {std::nullopt, "not established"}};
   for (const auto& [interface, said] : cases) {
     interface_ = interface;
     look();
     EXPECT_EQ(worst(checks_), CheckState::ok);
     EXPECT_CONTAINS(check("device heap").detail, said);
   }
+  cache_.largest_model = "llama-3.2-1b";
+  cache_.heap = {{}, uint64_t{80} << 20, true};
+  expect_only(CheckState::warn, "device heap", "the images of llama-3.2-1b take about 80.0 MiB",
+              "April 2026");
+  interface_ = Version{0, 16};
+  look();
+  EXPECT_EQ(worst(checks_), CheckState::ok);
 }
 
 TEST_F(Doctor, AServiceThatMayNotLockMemory) {

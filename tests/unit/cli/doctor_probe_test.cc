@@ -144,6 +144,36 @@ TEST(KernelCache, DamageIsFound) {
   EXPECT_CONTAINS(facts.problems[0], "manifest.json");
 }
 
+TEST(KernelCache, TheLargestModelsHeapIsAddedUp) {
+  const SystemTree tree;
+  KernelManifest manifest;
+  const auto add = [&](const std::string& shape, const std::string& program, uint64_t bytes,
+                       uint64_t run_bytes = 0) {
+    KernelEntry entry;
+    entry.name = shape + "/" + program;
+    entry.program = program;
+    entry.entry = "main:" + program;
+    entry.shape = shape;
+    entry.dims = kLlama32_1b;
+    const AirProgram known = program_of(entry);
+    entry.arguments = static_cast<uint32_t>(known.arguments.size());
+    entry.launches = known.launches;
+    entry.run_bytes = run_bytes;
+    entry.platform = shape == "virtual" ? std::string(kVirtualPlatform) : "aie2p";
+    entry.images = {{.bytes = bytes, .hash = std::string(32, 'a')}};
+    manifest.entries.push_back(entry);
+  };
+  add("small", "o_ffn", 1000);
+  add("large", "lm_head_gemv", 40000);  // two pieces of 32 KiB
+  add("large", "o_gemv_ffn", 1000, 32769);
+  add("virtual", "o_ffn", 1 << 30);
+  write_manifest(tree.root(), manifest);
+  const KernelCacheFacts facts = probe_kernel_cache(tree.root());
+  EXPECT_EQ(facts.largest_model, "large");
+  EXPECT_EQ(facts.heap.bytes, 4u * 32768);
+  EXPECT_TRUE(facts.heap.is_estimate);
+}
+
 TEST(ModelProbe, OpensOrSaysWhyNot) {
   const ModelFacts shipped = probe_model(TYTO_SOURCE_DIR "/models/owlet");
   EXPECT_EQ(shipped.error, "");

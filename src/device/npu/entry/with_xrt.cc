@@ -22,6 +22,7 @@ std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
   kernels.info.description = "XDNA2 NPU through XRT";
   describe_shapes(env, kernels);
   kernels.pinned_limit = pinnable_bytes();
+  if (heap_grows(read_driver_stack("/")).value_or(false)) kernels.heap_limit = kGrownHeapBytes;
   kernels.lock = npu_lock_path();
   kernels.version_faults = [] { return version_faults(read_driver_stack("/")); };
   return on_xrt::open_npu(env, std::move(kernels));
