@@ -176,8 +176,8 @@ TEST(DriverStack, TheRuntimesRefusalNamesTheVersions) {
   const auto device = on_vxrt::open_npu({pool, trace}, std::move(kernels));
   Program head;
   head.name = "head";
-  head.slots = {{"x", SlotKind::input, DType::bf16, 1, 64},
-                {"weight", SlotKind::weight, DType::bf16, 64, 64},
+  head.slots = {{"x", SlotKind::input, DType::bf16, 1, 64, Role::head_normed},
+                {"weight", SlotKind::weight, DType::bf16, 64, 64, Role::lm_head},
                 {"logits", SlotKind::output, DType::bf16, 1, 64, Role::logits}};
   head.launches = {{.kernel = Kernel::matmul,
                     .name = "head",

@@ -80,7 +80,7 @@ TEST_F(KernelImport, ColumnsAndBytesPerRunAreRecorded) {
   EXPECT_EQ(elf->run_bytes, kHeapPiece);
   EXPECT_EQ(manifest.find("llama-3.2-1b/decode_L64")->run_bytes, kHeapPiece);
   const NpuKernels kernels = stored_kernels(store(), StoredFor::real_npu, kLlama32_1b);
-  EXPECT_EQ(kernels.image("o_ffn", 0).run_bytes, kHeapPiece);
+  EXPECT_EQ(kernels.image("o_ffn", 2048).run_bytes, kHeapPiece);
 }
 
 // ---- Images of the virtual NPU
@@ -125,7 +125,7 @@ TEST_F(KernelImport, RealImagesOfAnotherModelAreFoundByCheckAndByLoading) {
   write_manifest(store(), manifest);
   EXPECT_EQ(check_store(store(), true).problems.size(), 2u);  // those with a feed-forward part
   const NpuKernels kernels = stored_kernels(store(), StoredFor::real_npu, kLlama32_1b);
-  EXPECT_CONTAINS(message([&] { kernels.image("o_ffn", 0); }), "which has 33554432 bytes");
+  EXPECT_CONTAINS(message([&] { kernels.image("o_ffn", 2048); }), "which has 33554432 bytes");
 }
 
 // ---- Folders

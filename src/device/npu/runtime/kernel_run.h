@@ -16,11 +16,6 @@ namespace tyto::TYTO_XRT_PROVIDER {
 // What an executable gives its kernel, by position.
 class Arguments {
  public:
-  void set(size_t index, xrt::bo buffer) { at(index) = {Kind::buffer, std::move(buffer), 0}; }
-  void set(size_t index, uint32_t number) { at(index) = {Kind::number, {}, number}; }
-
- private:
-  friend class KernelRun;
   enum class Kind : uint8_t { none, buffer, number };
   struct Value {
     Kind kind = Kind::none;
@@ -28,6 +23,11 @@ class Arguments {
     uint32_t number = 0;
     bool operator==(const Value&) const = default;
   };
+  void set(size_t index, xrt::bo buffer) { at(index) = {Kind::buffer, std::move(buffer), 0}; }
+  void set(size_t index, uint32_t number) { at(index) = {Kind::number, {}, number}; }
+  const std::vector<Value>& values() const { return values_; }
+
+ private:
   Value& at(size_t index) {
     if (values_.size() <= index) values_.resize(index + 1);
     return values_[index];
@@ -61,6 +61,7 @@ class KernelRun {
   std::vector<Arguments::Value> given_;
   const Arguments* holder_ = nullptr;  // who was the last to start
   bool in_flight_ = false;
+  std::chrono::steady_clock::time_point started_ = {};
 };
 
 }  // namespace tyto::TYTO_XRT_PROVIDER
