@@ -10,7 +10,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from air_text import Evaluator, NotRead, Opaque, Record
+from air_text import Evaluator, Function, NotRead, Opaque, Record
 
 SEQ = 2048
 # They compile C++ and keep files: nothing of them is in an argument list.
@@ -54,8 +54,8 @@ def wrapped(*_):
 def evaluator(checkout, folder, environment=None):
     examples = checkout / "programming_examples"
     llms = examples / "llms"
-    return Evaluator(checkout, [llms / folder, examples / "fused_decode", llms / "llama32_1b",
-                                llms / "llama32_3b", llms, examples],
+    others = sorted(p for p in llms.iterdir() if p.is_dir())  # models take each other's builders
+    return Evaluator(checkout, [llms / folder, examples / "fused_decode", llms, examples, *others],
                      environment or {}, {("shared.infra.stitching", "stitch_elf"): stitched,
                                          ("shared.infra.stitching", "_wrap_ir_in_launch"): wrapped},
                      NOT_LOOKED_INTO)
@@ -109,7 +109,7 @@ def called_with(checkout, folder, home):
 
 
 def module_of(evaluated, folder, suffix, function):
-    """The module that has the function: the folder's own, or the one it takes it from."""
+    """The module that has the name: the folder's own, or the one it takes it from."""
     for name in (folder + suffix, folder + "_inference", folder + "_prefill"):
         module = evaluated.module(name)
         if isinstance(module, Opaque):
@@ -124,14 +124,28 @@ def module_of(evaluated, folder, suffix, function):
 
 
 def config_of(evaluated, folder):
-    for name in (folder + "_weights", folder + "_prefill", folder + "_inference"):
-        module = evaluated.module(name)
-        if isinstance(module, Opaque):
-            continue
-        made = module.names.get("LlamaConfig")
-        if made is not None and not isinstance(made, Opaque):
-            return evaluated.apply(made, [], {}, name)
+    """By the folder's own function where it has one, else the defaults of its class."""
+    weights = evaluated.module(folder + "_weights")
+    own = [] if isinstance(weights, Opaque) else \
+        [n for n, v in weights.names.items() if n.endswith("_config") and isinstance(v, Function)]
+    name = folder + "_weights" if own else module_of(evaluated, folder, "_weights", "LlamaConfig")
+    if name is not None:
+        made = evaluated.apply(evaluated.value(name, own[0] if own else "LlamaConfig"), [], {}, name)
+        if isinstance(made, Record):
+            return made
     raise NotRead(folder, "has no LlamaConfig")
+
+
+def head_of_prompts(evaluated, folder, config):
+    """Of a folder whose decode is one dispatch: the head that its prompts end with."""
+    given = {}
+    for theirs, ours in (("_LM_N_PARTITIONS", "n_partitions"), ("_LM_N_PART", "n_part")):
+        value = evaluated.module(folder + "_prefill").names.get(theirs)
+        if isinstance(value, int):
+            given[ours] = value
+    made = evaluated.call("shared.builders.lm_head_gemv_multi", "build_lm_head_gemv_module",
+                          config.emb_dim, **given)
+    return program_facts("head", "lm_head_gemv", made, {"instance_name": "lm_head_gemv"})
 
 
 def model_facts(checkout, folder):
@@ -154,6 +168,9 @@ def model_facts(checkout, folder):
         cache = Record("cache", {"compile_and_cache": compile_and_cache, "verbose": False,
                                  "artifacts": {}, "cache_dir": "", "_save_manifest": lambda: None,
                                  "profiler": Record("profiler", {"enabled": False})})
+        if phase == "token" and folder.endswith("_q4nx"):  # decode_facts has it
+            facts["programs"].append(head_of_prompts(evaluated, folder, config))
+            continue
         name = module_of(evaluated, folder, suffix, function)
         if name is None:
             facts["not_read"].append(f"{folder}: no {function}")
@@ -223,8 +240,7 @@ def read_checkout(checkout):
         try:
             if is_q4nx:
                 facts["decodes"][folder] = decode_facts(checkout, folder)
-            else:
-                facts["models"][folder] = model_facts(checkout, folder)
+            facts["models"][folder] = model_facts(checkout, folder)
         except NotRead as error:
             facts["not_read"][folder] = str(error)
     return facts

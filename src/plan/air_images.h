@@ -1,12 +1,13 @@
-// Which of MLIR-AIR's images run a layer of a model, and how long each takes: what the planner
-// needs of them. Names and counts are those of its examples' sources, not of compiled images.
+// How long each of MLIR-AIR's images of a model takes (device/npu/formats/air_models.h says which
+// there are).
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "cost/cost_model.h"
+#include "device/npu/formats/air_models.h"
 #include "model/config.h"
 
 namespace tyto {
@@ -23,8 +24,12 @@ struct Product {  // of `k` values in and `n` out per row
   bool is_direct = false;  // built with the direct kind, for its looser check, though it is slower
 };
 
+constexpr uint32_t kPublishedRows = 2048;  // what the public prefill images are built for
+
+AirDims air_dims(const Config& config, uint64_t rows);
+
 struct PlannedImage {
-  std::string_view name;
+  std::string name;
   unsigned launches = 0;
   std::vector<Product> products;
   uint64_t moved = 0;   // bf16 values per row that launches other than products move
@@ -41,7 +46,7 @@ std::vector<PlannedImage> decode_images(const Config& config);
 PlannedImage head_image(const Config& config);
 
 struct ImageTime {
-  std::string_view name;
+  std::string name;
   double kernels_ms = 0;
   double overhead_ms = 0;  // of the call and its launches, on the device
   double host_ms = 0;      // around the call

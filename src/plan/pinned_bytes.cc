@@ -10,12 +10,6 @@
 namespace tyto {
 namespace {
 
-AirDims air_dims(const Config& c, uint64_t rows) {
-  return {c.layers,   c.emb,    c.heads, c.kv_heads,
-          c.head_dim, c.hidden, c.vocab, static_cast<uint32_t>(rows),
-          c.qkv_bias, c.qk_norm};
-}
-
 // q4nx_layout takes matrices of whole groups of columns: others are padded to them.
 AirDims q4nx_dims(const Config& c, uint64_t rows) {
   AirDims dims = air_dims(c, rows);

@@ -13,7 +13,6 @@
 namespace tyto {
 namespace {
 
-constexpr uint32_t kPrefillRows = 2048;  // what the public prefill images are built for
 // Below this many tokens the public 4-bit hosts of Llama-3.2-3B and 3.1-8B run a prompt token by
 // token through the decode, whose image streams 2048 positions.
 constexpr uint32_t kReplayBelow = 96;
@@ -241,7 +240,7 @@ Estimate air_op(const Setting& s) {
   e.prefill.dispatch = e.decode.dispatch;
   e.prefill.bandwidth = gb_ms(2 * values, law.prefill_weight_gb_s, speed.bandwidth);
   e.prefill.matmul = 2 * values * tokens / (law.prefill_tflops * speed.clock) / 1e9;
-  e.pinned_bytes = static_cast<uint64_t>(weights) + prefill_scratch_bytes(c, kPrefillRows);
+  e.pinned_bytes = static_cast<uint64_t>(weights) + prefill_scratch_bytes(c, kPublishedRows);
   e.prefill_errors = e.decode_errors = same_error(cost_parameters().error.overhead);
   return e;
 }
@@ -284,7 +283,7 @@ Estimate air_token(const Setting& s) {
   e.decode_errors = same_error(cost_parameters().error.q4nx_decode);
   if (is_replayed(s.request)) {
     e.prompt_rows = 1;
-    e.prefill = fused_token(s, kPrefillRows).times(s.request.prompt_tokens);
+    e.prefill = fused_token(s, kPublishedRows).times(s.request.prompt_tokens);
     e.prefill_errors = e.decode_errors;
   } else {
     e.prompt_rows = image_rows(s.request);
@@ -295,7 +294,7 @@ Estimate air_token(const Setting& s) {
   }
   const uint64_t rows = largest_image_rows(s.request);
   e.pinned_bytes =
-      q4nx_token_pinned(c, rows, std::max<uint64_t>(kPrefillRows, window), s.request.host);
+      q4nx_token_pinned(c, rows, std::max<uint64_t>(kPublishedRows, window), s.request.host);
   // A prompt's, the head, one window of the decode.
   e.images = static_cast<uint32_t>(prefill_images(c, rows).size() + 2);
   return e;
@@ -370,8 +369,8 @@ std::string note_for(const Planner& planner, const PlanRequest& request, const E
     note += (note.empty() ? "" : "; ") + std::string(text);
   };
   if (!listed(planner.published, request.config)) append("no public images");
-  if (estimate.prompt_rows > kPrefillRows) append("no public prefill images above 2048 tokens");
-  if (estimate.prompt_rows > 1 && estimate.prompt_rows < kPrefillRows)
+  if (estimate.prompt_rows > kPublishedRows) append("no public prefill images above 2048 tokens");
+  if (estimate.prompt_rows > 1 && estimate.prompt_rows < kPublishedRows)
     append("public prefill images have 2048 rows");
   if (estimate.prompt_rows == 1)
     append("its host runs prompts below 96 tokens through the decode, one by one");
@@ -397,7 +396,7 @@ void check_tokens(uint32_t tokens, const char* what) {
 
 // By MLIR-AIR's own host, whose images have 2048 rows.
 double published_ttft_ms(PlanRequest request, const Planner& planner) {
-  request.prompt_rows = {kPrefillRows};
+  request.prompt_rows = {kPublishedRows};
   request.host = PlanHost::published;
   return planner.estimate({request, npu_machine(request.machine)}).prefill.total();
 }

@@ -31,6 +31,7 @@ constexpr auto kSeqFirst = AirAttention::seq_first, kHeadsFirst = AirAttention::
                kTemporal = AirAttention::temporal;
 constexpr uint32_t kQwenRows = 8192, kQwenPartitions = 19;
 
+// New ones at the end: images of the virtual NPU hold the place (AirDims::like).
 constexpr KnownAirModel kModels[] = {
     {"llama-3.2-1b", kLlama32_1b, {kOFfn, kOGemvFfn, kAllButKv, kSeqFirst, 16384, 8}},
     {"llama-3.2-3b", {28, 3072, 24, 8, 128, 8192, 128256, 2048},
@@ -50,6 +51,13 @@ constexpr KnownAirModel kModels[] = {
      {kGateUpTogether, kGemvs, kQODown, kHeadsFirst, kQwenRows, kQwenPartitions}},
     {"qwen2.5-3b", {36, 2048, 16, 2, 128, 11008, 151936, 2048, 1, 0},
      {kAllApart, kGemvs, kQODown, kHeadsFirst, kQwenRows, kQwenPartitions}},
+    // Built for the prompts of the 4-bit decode alone: nobody has built their GEMVs.
+    {"llama-3.1-8b", {32, 4096, 32, 8, 128, 14336, 128256, 2048},
+     {kOFfn, kGemvs, kAll, kTemporal, 16384, 8}},
+    {"qwen3-8b", {36, 4096, 32, 8, 128, 12288, 151936, 2048, 0, 1},
+     {kAllApart, kGemvs, kAll, kHeadsFirst, 16384, 10}},
+    {"qwen2.5-7b", {28, 3584, 28, 4, 128, 18944, 152064, 2048, 1, 0},
+     {kAllApart, kGemvs, kQODown, kHeadsFirst, 16384, 10}},
 };
 // clang-format on
 
