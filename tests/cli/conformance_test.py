@@ -108,7 +108,7 @@ class Conformance(CliTest):
             "name": "toy", "phase": "prompt", "entry": "main:toy_main", "launches": 3, "dead": [],
             "arguments": ["bf16 2048x64", "bf16 2048x128", "f32 128"]}])
         self.assertEqual(len(toy["not_read"]), 2, toy["not_read"])
-        self.assertIn("toy_prefill.py:10: undecided", toy["not_read"][0])
+        self.assertIn("toy_prefill.py:11: undecided", toy["not_read"][0])
         self.assertIn("toy_decode.py:3: the builder refuses these dimensions", toy["not_read"][1])
 
     def test_what_is_no_checkout_is_an_error(self):

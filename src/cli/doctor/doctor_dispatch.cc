@@ -43,8 +43,8 @@ TestProgram head_program(uint64_t rows, uint64_t cols, DType activations) {
   test.rows = rows;
   test.cols = cols;
   test.program.name = "doctor";
-  test.program.slots = {{"x", SlotKind::input, activations, 1, cols},
-                        {"matrix", SlotKind::weight, DType::bf16, rows, cols},
+  test.program.slots = {{"x", SlotKind::input, activations, 1, cols, Role::head_normed},
+                        {"matrix", SlotKind::weight, DType::bf16, rows, cols, Role::lm_head},
                         {"y", SlotKind::output, activations, 1, rows, Role::logits}};
   Launch matmul{Kernel::matmul, "matmul", {{kX}, {kMatrix}, {kY, false, true}}};
   matmul.role = Role::lm_head;
