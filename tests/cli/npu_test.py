@@ -30,7 +30,7 @@ class Npu(CliTest):
         for like in ("llama-3.2-3b", "smollm2-1.7b", "qwen3-4b", "qwen2.5-0.5b", "qwen2.5-1.5b"):
             result = self.run_vnpu("--images-like", like)
             self.assertEqual((result.returncode, result.stdout), (0, want), (like, result.stderr))
-        self.check_error(self.run_vnpu("--images-like", "llama-3.1-8b"), 2, "llama-3.1-8b", "qwen3-4b")
+        self.check_error(self.run_vnpu("--images-like", "tinyllama-1.1b"), 2, "tinyllama-1.1b", "qwen3-4b")
         self.check_error(self.run_vnpu("--images-like", "qwen3-4b", "--weights", "int8", "--fusion", "op"), 2, "--images-like")
 
     def test_faults_are_recovered_from_or_reported(self):

@@ -37,8 +37,7 @@ TEST(DeviceFlags, SayWhichDevicesHeedThem) {
       {"--weights", any_npu},           {"--on-npu-error", any_npu},
       {"--prompt-rows", any_npu},       {"--vnpu-machine", virtual_npu},
       {"--vnpu-numerics", virtual_npu}, {"--vnpu-fault", virtual_npu},
-      {"--vnpu-hostile", virtual_npu},
-      {"--images-like", virtual_npu},
+      {"--vnpu-hostile", virtual_npu},  {"--images-like", virtual_npu},
   };
   EXPECT_EQ(devices, expected);
 }

@@ -181,6 +181,7 @@ TEST(AirModels, StepsCoverALayerOnce) {
     std::vector<Role> token = steps[AirPhase::token];
     if (token.size() != prompt.size())
       std::erase_if(prompt, [&](Role role) { return between_gemvs.contains(role); });
+    if (model.name == "qwen2.5-7b") std::erase(prompt, Role::down);  // no GEMV is that long
     EXPECT_EQ(token, prompt) << model.name;
     EXPECT_EQ(steps[AirPhase::head], std::vector<Role>{Role::lm_head});
   }
@@ -222,11 +223,11 @@ TEST(AirModels, ImagesAreComposedLikeThoseOfAnotherModel) {
   EXPECT_EQ(model.programs[3].name, "gate_up");
   EXPECT_EQ(model.programs[1].arguments[2].run, 8u);
   EXPECT_EQ(air_head(dims).partitions, 19u);
-  EXPECT_FALSE(images_like("llama-3.1-8b"));
+  EXPECT_FALSE(images_like("tinyllama-1.1b"));
 }
 
 TEST(AirModels, WidthsBeyondAnyFusedBuildAreSplit) {
-  const AirDims large = {32, 4096, 32, 8, 128, 14336, 128256, 2048};
+  const AirDims large = {32, 4096, 32, 8, 128, 14336, 32000, 2048};
   EXPECT_EQ(known_air_model(large), nullptr);
   EXPECT_EQ(air_model(large).programs[2].name, "o_res_norm");
   EXPECT_EQ(air_model(large).programs[8].name, "o_gemv");

@@ -21,6 +21,8 @@ constexpr Names kGateUpTogether[] = {"o_res_norm", "gate_up", "swiglu", "down_ad
 constexpr Names kAllApart[] = {"o_res_norm", "gate", "up", "swiglu", "down_add"};
 constexpr Names kOGemvFfn[] = {"o_gemv_ffn"};
 constexpr Names kGemvs[] = {"o_gemv", "gate_gemv", "up_gemv", "down_gemv"};
+// A row of the weight and the vector, both in L1, are too long.
+constexpr Names kGemvsButDown[] = {"o_gemv", "gate_gemv", "up_gemv"};
 
 constexpr R kAll[] = {R::q, R::k, R::v, R::o, R::gate, R::up, R::down};
 constexpr R kAllButKv[] = {R::q, R::o, R::gate, R::up, R::down};
@@ -57,20 +59,23 @@ constexpr KnownAirModel kModels[] = {
     {"qwen3-8b", {36, 4096, 32, 8, 128, 12288, 151936, 2048, 0, 1},
      {kAllApart, kGemvs, kAll, kHeadsFirst, 16384, 10}},
     {"qwen2.5-7b", {28, 3584, 28, 4, 128, 18944, 152064, 2048, 1, 0},
-     {kAllApart, kGemvs, kQODown, kHeadsFirst, 16384, 10}},
+     {kAllApart, kGemvsButDown, kQODown, kHeadsFirst, 16384, 10}},
 };
 // clang-format on
 
 // Widths beyond which MLIR-AIR has split every model it builds.
 constexpr uint32_t kMostFusedEmb = 2048, kMostFusedHidden = 8192;
+// Of K in a GEMV: 64 KiB of L1 hold a row, the vector and the stack.
+constexpr uint32_t kMostGemvK = 16000;
 
 AirForm form_by_rules(const AirDims& dims) {
   const bool has_wide_ffn = dims.hidden > kMostFusedHidden;
   const bool has_long_heads = dims.head_dim == 128 || dims.head_dim == 256;
   AirForm form;
   form.prompt_ffn = has_wide_ffn ? std::span<const Names>(kAllApart) : kOFfn;
-  form.token_ffn =
-      has_wide_ffn || dims.emb > kMostFusedEmb ? std::span<const Names>(kGemvs) : kOGemvFfn;
+  form.token_ffn = kOGemvFfn;
+  if (has_wide_ffn || dims.emb > kMostFusedEmb) form.token_ffn = kGemvs;
+  if (dims.hidden > kMostGemvK) form.token_ffn = kGemvsButDown;
   form.through_f32 = dims.kv_heads == dims.heads ? std::span<const R>(kAll) : kAllButKv;
   form.attention = has_long_heads ? kHeadsFirst : kSeqFirst;
   return form;
