@@ -7,11 +7,9 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "cost/cost_model.h"
 #include "llama/non_finite_results.h"
 #include "llama/placement.h"
 #include "model/non_finite.h"
-#include "program/kernels.h"
 #include "program/launch_names.h"
 #include "tensor/finite.h"
 #include "tensor/quant.h"
@@ -161,32 +159,13 @@ void Forward::build() {
   if (has_fixed_rows()) find_pass_costs();
 }
 
-// What the host does beside the devices is the same however a prompt is cut, but for attention.
 void Forward::find_pass_costs() {
+  const auto is_hosts = [&](const Piece& piece) { return is_host(devices_[piece.device]); };
   for (const Prefill& prefill : prefills_)
-    pass_costs_.kernels.push_back({prefill.rows, modelled_ms(prefill.first, prefill.rows),
-                                   modelled_ms(prefill.later, prefill.rows)});
-  const double flop_per_ms = cost_parameters().native_host.attention_gflops * 1e6;
-  for (const Piece& piece : prefills_.back().later.pieces)
-    for (const Launch& launch : piece.program.launches)
-      if (launch.kernel == Kernel::attention && is_host(devices_[piece.device]))
-        pass_costs_.attention_ms +=
-            static_cast<double>(cost(piece.program, launch, call_of(1)).flops) / flop_per_ms;
-}
-
-// Of its dispatches on devices that compute all the rows their kernels are made for.
-double Forward::modelled_ms(const Stage& stage, uint32_t rows) const {
-  double ms = 0;
-  for (const Piece& piece : stage.pieces) {
-    if (is_host(devices_[piece.device])) continue;
-    const Program& program = piece.program;
-    double kernels_ms = 0;
-    for (const Launch& launch : program.launches)
-      kernels_ms += launch_ms(program, launch, call_of(rows));
-    ms += elf_ms(static_cast<unsigned>(program.launches.size()), kernels_ms) +
-          cost_parameters().native_host.dispatch_us / 1e3;
-  }
-  return ms;
+    pass_costs_.kernels.push_back({prefill.rows,
+                                   modelled_ms(prefill.first.pieces, prefill.rows, is_hosts),
+                                   modelled_ms(prefill.later.pieces, prefill.rows, is_hosts)});
+  pass_costs_.attention_ms = host_attention_ms(prefills_.back().later.pieces, is_hosts);
 }
 
 // Also decides who allocates each slot: a host device reads any device's memory, so the others come

@@ -150,7 +150,6 @@ class Forward {
   void choose_shapes(const ForwardOptions& options);
   void build();
   void find_pass_costs();
-  double modelled_ms(const Stage& stage, uint32_t rows) const;
   Planned plan(Part part, uint32_t rows, Fusion fusion, bool from_start = false);
   Stage prepare(Planned planned);
   Step make_step(const Piece& piece, const ForwardProgram& forward,

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "cost/cost_model.h"
+#include "program/kernels.h"
 
 namespace tyto {
 namespace {
@@ -38,6 +40,30 @@ double positions_seen(double first, double end) {
 }
 
 }  // namespace
+
+double modelled_ms(std::span<const Piece> pieces, uint32_t rows, const IsHosts& is_hosts) {
+  double ms = 0;
+  for (const Piece& piece : pieces) {
+    if (is_hosts(piece)) continue;
+    const Program& program = piece.program;
+    double kernels_ms = 0;
+    for (const Launch& launch : program.launches)
+      kernels_ms += launch_ms(program, launch, call_of(rows));
+    ms += elf_ms(static_cast<unsigned>(program.launches.size()), kernels_ms) +
+          cost_parameters().native_host.dispatch_us / 1e3;
+  }
+  return ms;
+}
+
+double host_attention_ms(std::span<const Piece> pieces, const IsHosts& is_hosts) {
+  const double flop_per_ms = cost_parameters().native_host.attention_gflops * 1e6;
+  double ms = 0;
+  for (const Piece& piece : pieces)
+    for (const Launch& launch : piece.program.launches)
+      if (launch.kernel == Kernel::attention && is_hosts(piece))
+        ms += static_cast<double>(cost(piece.program, launch, call_of(1)).flops) / flop_per_ms;
+  return ms;
+}
 
 uint32_t next_pass(const PassCosts& costs, uint32_t position, uint32_t rows) {
   TYTO_ASSERT(!costs.kernels.empty() && rows > 0);

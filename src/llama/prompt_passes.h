@@ -2,7 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
+
+#include "program/stitch.h"
 
 namespace tyto {
 
@@ -18,6 +22,12 @@ struct PassCosts {
   std::vector<PromptKernels> kernels = {};  // ascending; none where a pass takes what it needs
   double attention_ms = 0;                  // the host's, for one row and one position before it
 };
+
+// Of a pass: the dispatches of devices that compute all the rows their kernels are made for.
+using IsHosts = std::function<bool(const Piece& piece)>;
+double modelled_ms(std::span<const Piece> pieces, uint32_t rows, const IsHosts& is_hosts);
+// What else the host does is the same however a prompt is cut.
+double host_attention_ms(std::span<const Piece> pieces, const IsHosts& is_hosts);
 
 // The rows of the next pass of a prompt that has `rows` more from `position` on: the first of the
 // passes that take least time together.
