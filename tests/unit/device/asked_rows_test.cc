@@ -69,5 +69,32 @@ TEST(AskedRows, OfAStoreHaveAllThreeProgramsOfThisModel) {
   std::filesystem::remove_all(store);
 }
 
+// Seven images a layer of a prompt, the head and six windows are one more than there are contexts.
+TEST(AskedRows, ShortWindowsGoBeforeTheLastPromptRows) {
+  ThreadPool pool(1);
+  Trace trace;
+  const DeviceEnv env{pool, trace, Fusion::token};
+  NpuSettings settings;
+  settings.weights = NpuWeights::q4nx;
+  settings.prompt_rows = {256};
+  NpuKernels kernels;
+  kernels.info.name = "npu";
+  kernels.dims = {36, 4096, 32, 8, 128, 12288, 151936, 256, 0, 1};  // Qwen3-8B
+  kernels.prompt_rows = {256};
+  kernels.windows = {64, 128, 256, 512, 1024, 2048};
+  fit_contexts(env, settings, kernels);
+  EXPECT_EQ(kernels.prompt_rows, Rows{256});
+  EXPECT_EQ(kernels.windows, (Rows{128, 256, 512, 1024, 2048}));
+  EXPECT_EQ(trace.fallbacks(),
+            std::vector<std::string>{
+                "the decode for 64 positions not on npu: its 13 contexts do not go round"});
+  kernels.prompt_rows = settings.prompt_rows = {256, 2048};
+  EXPECT_THROW(fit_contexts(env, settings, kernels), Error);
+  settings.weights = NpuWeights::bf16;  // whose token takes no windows
+  kernels.prompt_rows = settings.prompt_rows = {256};
+  fit_contexts({pool, trace, Fusion::block}, settings, kernels);
+  EXPECT_EQ(kernels.windows.size(), 5u);
+}
+
 }  // namespace
 }  // namespace tyto

@@ -37,22 +37,29 @@ std::vector<uint32_t> asked_rows(std::span<const uint32_t> there, std::span<cons
   return {chosen.begin(), chosen.end()};
 }
 
-void fit_prompt_rows(const DeviceEnv& env, const NpuSettings& settings, NpuKernels& kernels) {
+void fit_contexts(const DeviceEnv& env, const NpuSettings& settings, NpuKernels& kernels) {
   std::vector<uint32_t>& rows = kernels.prompt_rows;
   if (rows.empty()) return;
-  const size_t others = other_images(env, settings, kernels);
   const size_t each = count_programs(kernels.dims, AirPhase::prompt);
-  const size_t most = (kMostContexts - std::min(kMostContexts, others)) / each;
-  if (rows.size() > most && !settings.prompt_rows.empty())
+  const auto others = [&] { return other_images(env, settings, kernels); };
+  const auto left_out = [&](const std::string& images) {
+    env.trace.fallback(fmt::format("{} not on {}: its {} contexts do not go round", images,
+                                   kernels.info.name, kMostContexts));
+  };
+  const bool has_windows = settings.weights == NpuWeights::q4nx;
+  while (has_windows && kernels.windows.size() > 1 && others() + each > kMostContexts) {
+    left_out(fmt::format("the decode for {} positions", kernels.windows.front()));
+    kernels.windows.erase(kernels.windows.begin());
+  }
+  const size_t most = (kMostContexts - std::min(kMostContexts, others())) / each;
+  if (rows.size() > std::max<size_t>(most, 1) && !settings.prompt_rows.empty())
     throw Error(ErrorCode::usage, fmt::format("--prompt-rows {}", fmt::join(rows, ",")),
                 fmt::format("each takes {} contexts beside {} others, and there are {}", each,
-                            others, kMostContexts),
-                fmt::format("give at most {} of them", most));
+                            others(), kMostContexts),
+                fmt::format("give at most {} of them", std::max<size_t>(most, 1)));
   while (rows.size() > std::max<size_t>(most, 1)) {
     const auto dropped = rows.size() > 2 ? rows.end() - 2 : rows.begin();
-    env.trace.fallback(
-        fmt::format("prefill images of {} rows not on {}: its {} contexts do not go round",
-                    *dropped, kernels.info.name, kMostContexts));
+    left_out(fmt::format("prefill images of {} rows", *dropped));
     rows.erase(dropped);
   }
 }

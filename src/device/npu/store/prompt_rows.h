@@ -1,4 +1,4 @@
-// Which of the prefill images that there are a device opens: each number of rows has a set of them.
+// Which of the images that there are a device opens: each number of prompt rows has a set of them.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,10 @@ size_t count_programs(const AirDims& dims, AirPhase phase);
 // where one is missing.
 std::vector<uint32_t> asked_rows(std::span<const uint32_t> there, std::span<const uint32_t> asked);
 
-// Drops numbers of rows from `kernels` until the contexts go round, and says so as a fallback: the
-// largest stays for long prompts, the smallest for short ones. What was asked for is not dropped
-// but refused.
-void fit_prompt_rows(const DeviceEnv& env, const NpuSettings& settings, NpuKernels& kernels);
+// Drops images from `kernels` until the contexts go round, and says so as fallbacks: short windows
+// of the decode where not even one number of rows would be left, then numbers of rows. The largest
+// stays for long prompts, the smallest for short ones. What was asked for is not dropped but
+// refused.
+void fit_contexts(const DeviceEnv& env, const NpuSettings& settings, NpuKernels& kernels);
 
 }  // namespace tyto
