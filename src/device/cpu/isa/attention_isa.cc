@@ -74,11 +74,16 @@ template <typename Cache>
 TYTO_INLINE void transpose_block(const uint8_t* rows, size_t head_dim, size_t count, float* out) {
   const size_t stride = Cache::row_bytes(head_dim);
   for (size_t p = 0; p < kBlockPositions; p += kLanes) {
+    if (p >= count) {
+      for (size_t column = 0; column < head_dim; ++column)
+        store(out + column * kBlockPositions + p, zero());
+      continue;
+    }
     size_t column = 0;
-    for (; p + kLanes <= count && column + kLanes <= head_dim; column += kLanes) {
+    for (; column + kLanes <= head_dim; column += kLanes) {
       Vec square[kLanes];
       for (size_t i = 0; i < kLanes; ++i)
-        square[i] = Cache::load_at(rows + (p + i) * stride, column);
+        square[i] = p + i < count ? Cache::load_at(rows + (p + i) * stride, column) : zero();
       transpose(square);
       for (size_t i = 0; i < kLanes; ++i)
         store(out + (column + i) * kBlockPositions + p, square[i]);
