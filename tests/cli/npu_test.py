@@ -66,7 +66,7 @@ class Npu(CliTest):
             self.assertEqual((result.returncode, result.stdout), (0, want), result.stderr)
             programs = [code["program"] for code in json.loads(receipt.read_text())["hashes"]["images"]]
             self.assertEqual({name.split("@")[1] for name in programs if name.startswith("flash_attn")}, loaded)
-        for rows in ("64,", ",64", "64,x", "7", ""):
+        for rows in ("64,", ",64", "64,x", "7", "100", ""):
             self.check_error(tyto("run", *self.PROMPT, "--device", "vnpu", "--prompt-rows", rows), 2, "--prompt-rows")
         self.check_error(tyto("run", *self.PROMPT, "--device", "vnpu", "--fusion", "token", "--weights", "q4nx",
                               "--prompt-rows", "64,128,256"), 2, "contexts", "at most 2")

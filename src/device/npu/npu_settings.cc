@@ -79,8 +79,12 @@ std::vector<uint64_t> numbers(const std::string& name, const std::string& text, 
 
 std::vector<uint32_t> row_counts(const std::string& name, const std::string& text) {
   std::set<uint32_t> rows;
-  for (const uint64_t each : numbers(name, text, kLeastRows, kMostRows))
+  for (const uint64_t each : numbers(name, text, kLeastRows, kMostRows)) {
+    if (each % kLeastRows != 0)
+      throw Error(ErrorCode::usage, fmt::format("--{} {}", name, each),
+                  fmt::format("prefill kernels have multiples of {} rows", kLeastRows));
     rows.insert(static_cast<uint32_t>(each));
+  }
   return {rows.begin(), rows.end()};
 }
 
