@@ -102,31 +102,14 @@ nlohmann::ordered_json to_json(const KernelEntry& entry) {
                       {"length", image.length},
                       {"bytes", image.bytes},
                       {"hash", image.hash}});
-  const AirDims& dims = entry.dims;
-  nlohmann::ordered_json row = {{"name", entry.name},
-                                {"program", entry.program},
-                                {"entry", entry.entry},
-                                {"shape", entry.shape},
-                                {"arguments", entry.arguments},
-                                {"launches", entry.launches},
-                                {"columns", nullptr},
-                                {"run_bytes", entry.run_bytes},
-                                {"window", entry.window},
-                                {"platform", entry.platform},
-                                {"flags", entry.flags},
-                                {"toolchain", entry.toolchain},
-                                {"source", entry.source},
-                                {"imported_at", entry.imported_at},
-                                {"dims",
-                                 {{"layers", dims.layers},
-                                  {"emb", dims.emb},
-                                  {"heads", dims.heads},
-                                  {"kv_heads", dims.kv_heads},
-                                  {"head_dim", dims.head_dim},
-                                  {"hidden", dims.hidden},
-                                  {"vocab", dims.vocab},
-                                  {"seq", dims.seq}}},
-                                {"images", std::move(images)}};
+  nlohmann::ordered_json row = {{"name", entry.name},           {"program", entry.program},
+                                {"entry", entry.entry},         {"shape", entry.shape},
+                                {"arguments", entry.arguments}, {"launches", entry.launches},
+                                {"columns", nullptr},           {"run_bytes", entry.run_bytes},
+                                {"window", entry.window},       {"platform", entry.platform},
+                                {"flags", entry.flags},         {"toolchain", entry.toolchain},
+                                {"source", entry.source},       {"imported_at", entry.imported_at},
+                                {"dims", to_json(entry.dims)},  {"images", std::move(images)}};
   if (entry.columns) row["columns"] = *entry.columns;
   return row;
 }

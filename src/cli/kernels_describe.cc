@@ -1,11 +1,11 @@
 #include "cli/kernels_describe.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/terminal.h"
 #include "device/npu/formats/air_models.h"
+#include "device/npu/formats/dim_fields.h"
 #include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
@@ -48,13 +48,6 @@ std::optional<Q4nxLayout> decode_layout(AirDims dims, uint32_t window) {
     if (same == build.dims) return q4nx_layout(dims, window);
   }
   return std::nullopt;
-}
-
-ordered_json to_json(const AirDims& dims) {
-  return {{"layers", dims.layers},     {"emb", dims.emb},           {"heads", dims.heads},
-          {"kv_heads", dims.kv_heads}, {"head_dim", dims.head_dim}, {"hidden", dims.hidden},
-          {"vocab", dims.vocab},       {"seq", dims.seq},           {"qkv_bias", dims.qkv_bias},
-          {"qk_norm", dims.qk_norm}};
 }
 
 ordered_json to_json(const AirProgram& program) {
@@ -158,6 +151,12 @@ void describe(const DescribeFlags& flags) {
 }
 
 }  // namespace
+
+ordered_json to_json(const AirDims& dims) {
+  ordered_json fields;
+  for (const DimField& field : kDimFields) fields[field.name] = dims.*field.member;
+  return fields;
+}
 
 void define_kernels_describe(CommandLine& command) {
   DescribeFlags& flags = command.values<DescribeFlags>();

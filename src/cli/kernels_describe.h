@@ -1,9 +1,15 @@
 // tyto kernels describe: what Tyto believes about the images of a model.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "cli/command_line.h"
+#include "device/npu/formats/air_abi.h"
 
 namespace tyto {
+
+// Of images, by name.
+nlohmann::ordered_json to_json(const AirDims& dims);
 
 void define_kernels_describe(CommandLine& command);
 

@@ -161,19 +161,7 @@ void place_kv(Q4nxLayout& layout) {
 
 AirArgument argument(std::string name, AirRole role, uint64_t elements,
                      AirLayout layout = AirLayout::none) {
-  AirArgument result;
-  result.name = std::move(name);
-  result.role = role;
-  result.rows = result.real_rows = 1;
-  result.cols = elements;
-  result.layout = layout;
-  return result;
-}
-
-AirArgument number(std::string name, AirRole role) {
-  AirArgument result = argument(std::move(name), role, 1);
-  result.dtype = DType::i32;
-  return result;
+  return air_argument(std::move(name), role, DType::bf16, 1, elements, layout);
 }
 
 }  // namespace
@@ -219,13 +207,11 @@ AirProgram fused_decode_program(const AirDims& dims, uint32_t window, uint64_t b
   // Waves of the one dispatch: every layer, then every chunk of the head.
   program.launches = dims.layers + static_cast<uint32_t>(layout.head_chunks);
   std::vector<AirArgument>& list = program.arguments;
-  list.push_back(number("opcode", opcode));
-  list.push_back(number("insts", instructions));
-  list.back().rows = list.back().real_rows = 0;
-  list.push_back(number("words", word_count));
+  list.push_back(air_argument("opcode", opcode, DType::i32, 1, 1));
+  list.push_back(air_argument("insts", instructions, DType::i32, 0, 1));
+  list.push_back(air_argument("words", word_count, DType::i32, 1, 1));
   // Overwritten by the device, so written anew for every token; nothing reads it back.
   list.push_back(argument("x", inout, dims.emb));
-  list.back().per_call = {0, list.back().bytes()};
   list.push_back(argument("w", weight, layout.weight_buffers[0].elements, AirLayout::q4nx));
   list.push_back(argument("rms", weight, layout.norm_elements, AirLayout::q4nx_norms));
   list.back().per_call = {layout.rope_offset * 2,
