@@ -206,11 +206,16 @@ Estimate air_block(const Setting& s) {
   e.decode.bandwidth = head.kernels_ms;
   e.decode.dispatch = head.overhead_ms +
                       static_cast<double>(e.dispatches) * host.dispatch_us / 1e3 / speed.bandwidth;
+  uint64_t left = layer_values(c) / c.layers;  // weights that no image takes
   for (const PlannedImage& image : images) {
     const ImageTime time = decode_image_time(image, p.gemv.gb_s, speed);
     e.decode.bandwidth += c.layers * time.kernels_ms;
     e.decode.dispatch += c.layers * time.overhead_ms;
+    for (const Product& product : image.products) left -= product.k * product.n;
   }
+  // The host multiplies those, and is bound by the same memory.
+  e.decode.bandwidth +=
+      gb_ms(2.0 * static_cast<double>(left) * c.layers, p.gemv.gb_s, speed.bandwidth);
   e.decode.attention =
       c.layers * host_attention_ms(c, s.request.context_tokens, host) / speed.bandwidth;
   const uint64_t rows = largest_image_rows(s.request);

@@ -64,12 +64,16 @@ TEST(AirImages, HoldEveryMatrixOfALayerOnce) {
     const Config c = shape_by_name(shape);
     const uint64_t values =
         uint64_t{c.emb} * (2 * (c.q_width() + c.kv_width()) + 3 * uint64_t{c.hidden});
-    for (const auto& images : {prefill_images(c, 2048), decode_images(c)}) {
-      uint64_t held = 0;
+    const auto held = [](const std::vector<PlannedImage>& images) {
+      uint64_t sum = 0;
       for (const PlannedImage& image : images)
-        for (const Product& product : image.products) held += product.k * product.n;
-      EXPECT_EQ(held, values) << shape;
-    }
+        for (const Product& product : image.products) sum += product.k * product.n;
+      return sum;
+    };
+    // No GEMV has rows as long as this down projection's.
+    const uint64_t hosts = shape == "qwen2.5-7b" ? uint64_t{c.hidden} * c.emb : 0;
+    EXPECT_EQ(held(prefill_images(c, 2048)), values) << shape;
+    EXPECT_EQ(held(decode_images(c)), values - hosts) << shape;
     EXPECT_GE(head_image(c).products[0].n, c.vocab) << shape;
   }
 }
