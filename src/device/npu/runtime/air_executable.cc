@@ -7,19 +7,13 @@
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {
 
-AirDims dims_for(const NpuCore& core, const Program& program) {
-  AirDims dims = core.kernels.dims;
-  if (const uint32_t rows = prefill_rows(program.slots[0].rows); rows > 0) dims.seq = rows;
-  return dims;
-}
-
 class AirExecutable : public Executable {
  public:
   AirExecutable(NpuCore& core, const Program& program, std::span<const TensorView> weights)
       : core_(core),
         program_(with_weights(program, DType::bf16)),
         weights_(weights.begin(), weights.end()),
-        binding_(bind_to_air(program, air_model(dims_for(core, program)))),
+        binding_(bind_to_air(program, core.model_for(program.slots[0].rows))),
         dispatcher_(core, core.open(binding_.program.name, prefill_rows(program.slots[0].rows)),
                     program_),
         run_(guarded(dispatcher_.where(),

@@ -348,6 +348,14 @@ uint64_t Transfers::move(const std::vector<Part>& parts, Sync direction, uint32_
   return bytes;
 }
 
+const AirModel& NpuCore::model_for(uint64_t rows) {
+  AirDims dims = kernels.dims;
+  if (prefill_rows(rows) > 0) dims.seq = prefill_rows(rows);
+  const auto [entry, is_new] = models_.try_emplace(dims.seq);
+  if (is_new) entry->second = air_model(dims);
+  return entry->second;
+}
+
 xrt::bo NpuCore::scratch(size_t bytes, std::set<size_t>& taken) {
   size_t chosen = scratch_.size();
   for (size_t i = 0; i < scratch_.size(); ++i) {

@@ -171,6 +171,9 @@ class NpuCore {
   // Weights that were just laid out; set-up time of their own.
   void upload(xrt::bo& weights, const std::string& what);
 
+  // The model's images where those of prompts have so many rows; of one row any will do.
+  const AirModel& model_for(uint64_t rows);
+
   // Memory that only the device uses; one dispatch runs at a time, so all images share it. The
   // smallest that holds `bytes` and is not among those that the image has `taken` for others of its
   // arguments. An image that asks for the largest first makes none that it could have shared.
@@ -213,6 +216,7 @@ class NpuCore {
   std::map<std::pair<AirLayout, std::vector<Part>>, xrt::bo> weights_;
   std::map<std::tuple<const NpuBuffer*, uint64_t, size_t>, std::shared_ptr<Expansion>> expansions_;
   std::map<std::pair<const std::byte*, uint64_t>, std::vector<float>> weight_sums_;
+  std::map<uint32_t, AirModel> models_;  // by prompt rows
   std::vector<xrt::bo> scratch_;
   xrt::bo dead_page_;
   std::map<std::pair<uint32_t, uint64_t>, std::shared_ptr<ActivationCodes>> activation_codes_;

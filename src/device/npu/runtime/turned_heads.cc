@@ -16,8 +16,9 @@ uint64_t TurnedHeads::give(uint32_t rows) {
     part.rows->sync(Sync::from_device, 0, rows * row_bytes(part));
     to_heads_first(part.form, reinterpret_cast<const uint16_t*>(part.rows->host), rows,
                    part.turned.map<uint16_t*>(), pool_);
-    part.turned.sync(XCL_BO_SYNC_BO_TO_DEVICE);
-    moved += rows * row_bytes(part) + part.form.seq * row_bytes(part);
+    const uint64_t turned = part.form.seq * row_bytes(part);  // its memory may be larger
+    part.turned.sync(XCL_BO_SYNC_BO_TO_DEVICE, turned, 0);
+    moved += rows * row_bytes(part) + turned;
   }
   return moved;
 }
@@ -25,11 +26,12 @@ uint64_t TurnedHeads::give(uint32_t rows) {
 uint64_t TurnedHeads::take(uint32_t rows) {
   uint64_t moved = 0;
   for (Part& part : outputs_) {
-    part.turned.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
+    const uint64_t turned = part.form.seq * row_bytes(part);
+    part.turned.sync(XCL_BO_SYNC_BO_FROM_DEVICE, turned, 0);
     from_heads_first(part.form, part.turned.map<const uint16_t*>(), rows,
                      reinterpret_cast<uint16_t*>(part.rows->host), pool_);
     part.rows->sync(Sync::to_device, 0, rows * row_bytes(part));
-    moved += part.form.seq * row_bytes(part) + rows * row_bytes(part);
+    moved += turned + rows * row_bytes(part);
   }
   return moved;
 }
