@@ -90,6 +90,11 @@ class Conformance(CliTest):
             self.assertEqual(code, 1, key)
             self.assertIn(key, text)
 
+        facts["files"]["flags"] = False
+        code, text = self.compare(facts)
+        self.assertEqual(code, 1)
+        self.assertIn(".decode_flags", text)
+
     def test_builders_are_evaluated_and_not_run(self):
         checkout = self.work / "checkout"
         for name, text in BUILDERS.items():
