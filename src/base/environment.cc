@@ -76,6 +76,10 @@ std::map<std::string, std::string> environment_of(std::string_view prefix) {
   return result;
 }
 
+bool is_colour_wanted() {
+  return variable("NO_COLOR").empty();
+}
+
 void refuse_unknown_environment() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view setting(*entry);

@@ -39,6 +39,9 @@ ServiceVariables take_service_variables();
 // The variables whose names begin so: for code that others load, and that has no flags.
 std::map<std::string, std::string> environment_of(std::string_view prefix);
 
+// Unless NO_COLOR is set to something (no-color.org).
+bool is_colour_wanted();
+
 // A TYTO_* variable that nothing reads is a control that silently does nothing: an error.
 void refuse_unknown_environment();
 

@@ -1,4 +1,4 @@
-// The commands of the program: one file each, one line in the table in main.cc.
+// The commands of the program: one file each, one line in the table in program.cc.
 #pragma once
 
 namespace tyto {

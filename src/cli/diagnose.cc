@@ -111,7 +111,7 @@ void diagnose(const DiagnoseFlags& flags) {
   compare_records(record.dispatches(), reference, diagnosis);
 
   for (const Table& table : diagnosis_tables(diagnosis))
-    print_coloured(to_text(table, is_stdout_terminal()) + "\n");
+    print_coloured(to_text(table, stdout_style()) + "\n");
   print(diagnosis_verdict(diagnosis) + "\n");
   note(fmt::format("prompt {} tokens · then {} tokens · {}", diagnosis.prompt_tokens,
                    diagnosis.decode_tokens, diagnosis.executed));

@@ -200,7 +200,7 @@ void profile_command(const ProfileFlags& flags) {
   if (!flags.diff.empty()) {
     std::string out;
     for (const Table& table : diff_tables(read_profile(flags.diff[0]), read_profile(flags.diff[1])))
-      out += (out.empty() ? "" : "\n") + to_text(table, is_stdout_terminal());
+      out += (out.empty() ? "" : "\n") + to_text(table, stdout_style());
     return print_coloured(out);
   }
   const auto key = signing_key(flags.sign);  // before any work
@@ -215,7 +215,7 @@ void profile_command(const ProfileFlags& flags) {
   }
   profile.facts.origin.key = key.get();
   write_reports(profile, files);
-  print_coloured(text_report(profile, is_stdout_terminal()));
+  print_coloured(text_report(profile, stdout_style()));
 }
 
 }  // namespace

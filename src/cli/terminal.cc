@@ -1,6 +1,7 @@
 #include "cli/terminal.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,11 +10,14 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
 
 namespace tyto {
 namespace {
+
+constexpr size_t kUsualWidth = 80;
 
 void write_out(std::string_view text, std::FILE* stream, const char* name) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
@@ -62,6 +66,13 @@ void note(std::string_view line) {
 
 bool is_stdout_terminal() {
   return ::isatty(STDOUT_FILENO) != 0;
+}
+
+TextStyle stdout_style() {
+  if (!is_stdout_terminal()) return {};
+  winsize size = {};
+  const bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return {.width = is_known ? size.ws_col : kUsualWidth, .colour = is_colour_wanted()};
 }
 
 std::string human_bytes(uint64_t bytes) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/progress.h"
+#include "trace/report/table.h"
 
 namespace tyto {
 
@@ -24,6 +25,9 @@ void print_to_stderr(std::string_view text);
 void note(std::string_view line);  // to stderr, as one line
 
 bool is_stdout_terminal();
+// As wide as the terminal, in colour unless NO_COLOR is set; into a file or a pipe plain and of any
+// width.
+TextStyle stdout_style();
 
 // 1536 -> "1.5 KiB"
 std::string human_bytes(uint64_t bytes);

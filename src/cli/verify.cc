@@ -183,7 +183,7 @@ class Verifier {
 
   void show(bool is_standard) {
     const Tokenizer& tokenizer = engine_.tokenizer();
-    print_coloured(to_text(verify_table(report_, tokenizer), is_stdout_terminal()));
+    print_coloured(to_text(verify_table(report_, tokenizer), stdout_style()));
     print(verdict_line(report_) + "\n");
     note(fmt::format("prompts {} tokens · generated {} tokens · {}", report_.receipt.prompt_tokens,
                      report_.receipt.generated_tokens, executed_line(report_.receipt)));

@@ -177,7 +177,7 @@ std::string csv_line(const ordered_json& fields, bool names) {
   return line + "\n";
 }
 
-struct Column {
+struct BenchColumn {
   std::string name;
   bool is_number;
   std::function<std::string(const BenchRow&)> cell;
@@ -237,8 +237,8 @@ std::string parameters_cell(const BenchRow& row) {
   return count >= 1e9 ? fmt::format("{:.2f} B", count / 1e9) : fmt::format("{:.2f} M", count / 1e6);
 }
 
-std::vector<Column> columns(const ShownSettings& shown) {
-  std::vector<Column> all = {
+std::vector<BenchColumn> columns(const ShownSettings& shown) {
+  std::vector<BenchColumn> all = {
       {"model", false, [](const BenchRow& row) { return row.facts.model_type; }},
       {"size", true, [](const BenchRow& row) { return human_bytes(row.facts.model_bytes); }},
       {"params", true, parameters_cell},
@@ -255,7 +255,7 @@ std::vector<Column> columns(const ShownSettings& shown) {
       [](const BenchRow& row) { return std::to_string(row.facts.ubatch); });
   add(shown.kv_type, "type_kv", [](const BenchRow& row) { return row.facts.kv_type; });
   add(shown.fusion, "fusion", [](const BenchRow& row) { return row.facts.fusion; });
-  const std::vector<Column> rest = {
+  const std::vector<BenchColumn> rest = {
       {"test", true, [](const BenchRow& row) { return row.test.name(); }},
       {"t/s", true, speed_cell},
       {"executed on", false, [](const BenchRow& row) { return execution_text(row.receipt); }},
@@ -282,7 +282,7 @@ std::vector<Column> columns(const ShownSettings& shown) {
   add(shown.peak, "of peak", [](const BenchRow& row) {
     return share_cell(row, work_rate(row).gflop_per_s, &DeviceLimits::gflops);
   });
-  const std::vector<Column> proof = {
+  const std::vector<BenchColumn> proof = {
       {"dispatches/token", true,
        [](const BenchRow& row) { return fmt::format("{:.4g}", dispatches_per_token(row)); }},
       {"J/token", false, joules_cell},
@@ -291,18 +291,18 @@ std::vector<Column> columns(const ShownSettings& shown) {
   return all;
 }
 
-std::string table_header(const std::vector<Column>& all) {
+std::string table_header(const std::vector<BenchColumn>& all) {
   std::string names = "|", lines = "|";
-  for (const Column& column : all) {
+  for (const BenchColumn& column : all) {
     names += " " + column.name + " |";
     lines += column.is_number ? " ---: |" : " --- |";
   }
   return names + "\n" + lines + "\n";
 }
 
-std::string table_row(const std::vector<Column>& all, const BenchRow& row) {
+std::string table_row(const std::vector<BenchColumn>& all, const BenchRow& row) {
   std::string line = "|";
-  for (const Column& column : all) line += " " + printable_line(column.cell(row)) + " |";
+  for (const BenchColumn& column : all) line += " " + printable_line(column.cell(row)) + " |";
   return line + "\n";
 }
 
@@ -358,7 +358,7 @@ ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
 std::string BenchWriter::add(const BenchRow& row) {
   const bool is_first = std::exchange(is_first_, false);
   if (format_ == BenchFormat::markdown) {
-    const std::vector<Column> all = columns(shown_);
+    const std::vector<BenchColumn> all = columns(shown_);
     return (is_first ? table_header(all) : "") + table_row(all, row);
   }
   const ordered_json fields = row_fields(row, origin_);

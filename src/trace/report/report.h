@@ -15,7 +15,7 @@ namespace tyto {
 // has the scaling table instead.
 std::vector<Table> report_tables(const Profile& profile);
 
-std::string text_report(const Profile& profile, bool colour);
+std::string text_report(const Profile& profile, const TextStyle& style);
 inline constexpr FileKind kProfilePage = {
     "a profile's page",
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"

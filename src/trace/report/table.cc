@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "base/printable.h"
 
@@ -37,20 +38,50 @@ Table printable_table(Table table) {
   return table;
 }
 
-}  // namespace
+// A row of the layers stands a little to the right.
+std::string shown(const TableRow& row, size_t cell) {
+  return (cell == 0 && row.style == RowStyle::inner ? "  " : "") + row.cells[cell];
+}
 
-std::string to_text(const Table& raw, bool colour) {
-  const Table table = printable_table(raw);
-  std::string out = table.title + (table.modelled ? "  [modelled]" : "");
-  out += "\n" + std::string(width(out), '-') + "\n";
+std::vector<size_t> column_widths(const Table& table) {
   std::vector<size_t> widths;
   for (const Column& column : table.columns) widths.push_back(width(column.header));
-  const auto shown = [](const TableRow& row, size_t cell) {
-    return (cell == 0 && row.style == RowStyle::inner ? "  " : "") + row.cells[cell];
-  };
   for (const TableRow& row : table.rows)
     for (size_t i = 0; i < row.cells.size() && i < widths.size(); ++i)
       widths[i] = std::max(widths[i], width(shown(row, i)));
+  return widths;
+}
+
+size_t line_width(const Table& table) {
+  size_t total = 0;
+  for (const size_t each : column_widths(table)) total += each + (total == 0 ? 0 : 2);
+  return total;
+}
+
+void leave_out_columns(Table& table, size_t most) {
+  std::string left_out;
+  while (most > 0 && line_width(table) > most) {
+    const auto last = std::max_element(
+        table.columns.rbegin(), table.columns.rend(),
+        [](const Column& one, const Column& other) { return one.rank < other.rank; });
+    if (last == table.columns.rend() || last->rank == 0) break;
+    const auto index = std::distance(table.columns.begin(), last.base()) - 1;
+    left_out = last->header + (left_out.empty() ? "" : ", ") + left_out;
+    table.columns.erase(table.columns.begin() + index);
+    for (TableRow& row : table.rows)
+      if (std::cmp_less(index, row.cells.size())) row.cells.erase(row.cells.begin() + index);
+  }
+  if (!left_out.empty()) table.notes.push_back("not shown for want of room: " + left_out);
+}
+
+}  // namespace
+
+std::string to_text(const Table& raw, const TextStyle& style) {
+  Table table = printable_table(raw);
+  leave_out_columns(table, style.width);
+  std::string out = table.title + (table.modelled ? "  [modelled]" : "");
+  out += "\n" + std::string(width(out), '-') + "\n";
+  const std::vector<size_t> widths = column_widths(table);
   std::string header;
   for (size_t i = 0; i < widths.size(); ++i)
     header += (i == 0 ? "" : "  ") +
@@ -62,7 +93,8 @@ std::string to_text(const Table& raw, bool colour) {
     for (size_t i = 0; i < row.cells.size() && i < widths.size(); ++i)
       line += (i == 0 ? "" : "  ") + padded(shown(row, i), widths[i], table.columns[i].is_number);
     line = without_trailing_space(line);
-    out += row.style == RowStyle::alarm && colour ? "\033[31m" + line + "\033[0m\n" : line + "\n";
+    const bool is_red = row.style == RowStyle::alarm && style.colour;
+    out += is_red ? "\033[31m" + line + "\033[0m\n" : line + "\n";
   }
   for (const std::string& note : table.notes) out += note + "\n";
   return out;

@@ -22,6 +22,15 @@ struct TableRow {
 struct Column {
   std::string header;
   bool is_number = true;
+  // Where a line has no room for all columns those of the highest rank are left out first, and
+  // named below the table. Those of rank 0 stay.
+  uint8_t rank = 0;
+};
+
+// What the reader looks at.
+struct TextStyle {
+  size_t width = 0;  // columns that a line may take; 0: any number, as in a file or a pipe
+  bool colour = false;
 };
 
 struct Table {
@@ -33,9 +42,8 @@ struct Table {
   std::vector<std::string> notes = {};
 };
 
-// Title, headers and rows in columns, printable whatever names are in them. With `colour`, alarms
-// are red on a terminal.
-std::string to_text(const Table& table, bool colour);
+// Title, headers and rows in columns, printable whatever names are in them.
+std::string to_text(const Table& table, const TextStyle& style);
 
 // 1234.5 -> "1234.5", 12.34 -> "12.34", 0.1234 -> "0.123": about four digits that mean something.
 std::string milliseconds(double value);

@@ -233,9 +233,9 @@ Table setup_table(const Profile& profile, const Summary& summary) {
   return table;
 }
 
-std::string text_report(const Profile& profile, bool colour) {
+std::string text_report(const Profile& profile, const TextStyle& style) {
   return joined(report_tables(profile), "\n",
-                [&](const Table& table) { return to_text(table, colour); });
+                [&](const Table& table) { return to_text(table, style); });
 }
 
 }  // namespace tyto

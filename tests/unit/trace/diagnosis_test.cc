@@ -79,7 +79,7 @@ TEST(Diagnosis, AProblemIsAFailureWhateverTheNumbersSay) {
 
 TEST(Diagnosis, TablesMarkWhatIsPastAndListWhatIsHidden) {
   std::string text;
-  for (const Table& table : diagnosis_tables(diagnosis())) text += to_text(table, false);
+  for (const Table& table : diagnosis_tables(diagnosis())) text += to_text(table, {});
   EXPECT_NE(text.find("5e-02!"), std::string::npos) << text;
   EXPECT_NE(text.find("gate, up"), std::string::npos) << text;
   EXPECT_NE(text.find("hidden"), std::string::npos) << text;

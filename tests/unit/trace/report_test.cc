@@ -53,7 +53,7 @@ Profile measured() {
 }
 
 TEST(TextReport, SectionsComeInTheOrderPeopleReadThem) {
-  expect_in_order(text_report(ProfileBuilder().take(), false),
+  expect_in_order(text_report(ProfileBuilder().take(), {}),
                   {"Headline", "Dataflow, prefill", "Dataflow, decode", "Wall-time attribution",
                    "Per layer", "Device calls", "Host operations", "Buffer write / run / read",
                    "Dispatches", "Operators", "Per-token trend", "Set-up", "Receipt"});
@@ -63,17 +63,17 @@ TEST(TextReport, EveryTableWithVirtualTimeSaysModelled) {
   const Profile profile = ProfileBuilder().take();
   std::set<std::string> without;
   for (const Table& table : report_tables(profile)) {
-    const std::string title = to_text(table, false).substr(0, 80);
+    const std::string title = to_text(table, {}).substr(0, 80);
     if (!has(title.substr(0, title.find('\n')), "[modelled]")) without.insert(table.id);
   }
   // What the host did and how long the set-up took is measured, whatever the device.
   EXPECT_EQ(without, (std::set<std::string>{"host", "setup"}));
-  const std::string real = text_report(measured(), false);
+  const std::string real = text_report(measured(), {});
   EXPECT_FALSE(has(real, "modelled")) << real;
 }
 
 TEST(TextReport, NumbersStandWhereTheyBelong) {
-  const std::string text = text_report(ProfileBuilder().take(), false);
+  const std::string text = text_report(ProfileBuilder().take(), {});
   expect_in_order(text, {"TTFT", "100.0 ms", "100.0 tok/s", "TPOT", "21.50 ms", "46.51 tok/s"});
   EXPECT_TRUE(has(text, "write 1.000 / run 20.00 / read 1.000")) << text;
   EXPECT_TRUE(has(text, "attention not on vnpu"));
@@ -91,14 +91,14 @@ TEST(TextReport, UnattributedTimeIsRedOnATerminalOnlyAboveOnePercent) {
   builder.token_chosen();
   builder.finish_run();
   EXPECT_TRUE(has(text_report(builder.profile(), true), red + "unattributed"));
-  EXPECT_FALSE(has(text_report(builder.profile(), false), red));
-  EXPECT_TRUE(has(text_report(builder.profile(), false), "more than 1 %"));
+  EXPECT_FALSE(has(text_report(builder.profile(), {}), red));
+  EXPECT_TRUE(has(text_report(builder.profile(), {}), "more than 1 %"));
 }
 
 TEST(TextReport, AFullRecordingIsSaid) {
   Profile profile = ProfileBuilder().take();
   profile.runs[0].lost = 12;
-  EXPECT_TRUE(has(text_report(profile, false), "the recording was full: 12 events"));
+  EXPECT_TRUE(has(text_report(profile, {}), "the recording was full: 12 events"));
   EXPECT_TRUE(has(html_report(profile), "the recording was full: 12 events"));
 }
 
@@ -106,7 +106,7 @@ TEST(TextReport, ARefusedSpeedIsNotShownAsAResult) {
   Profile profile = ProfileBuilder().take();
   profile.runs[0].receipt.plausibility = {.verdict = Verdict::refused,
                                           .reasons = {"it needs 307 GB/s"}};
-  const std::string text = text_report(profile, false);
+  const std::string text = text_report(profile, {});
   EXPECT_TRUE(has(text, "refused"));
   EXPECT_TRUE(has(text, "it needs 307 GB/s"));
   EXPECT_FALSE(has(text, "tok/s")) << text;
@@ -123,7 +123,7 @@ TEST(TextReport, SeveralRunsShowTheirSpread) {
     builder.decode(extra);
     builder.finish_run();
   }
-  EXPECT_TRUE(has(text_report(builder.profile(), false), "over 2 runs 21.00 ± 1.414"));
+  EXPECT_TRUE(has(text_report(builder.profile(), {}), "over 2 runs 21.00 ± 1.414"));
 }
 
 TEST(JsonReport, ReadsBackToTheSameProfile) {
@@ -131,7 +131,7 @@ TEST(JsonReport, ReadsBackToTheSameProfile) {
     const std::string json = json_report(profile);
     const Profile again = profile_from_json(json, "profile.json");
     EXPECT_EQ(json_report(again), json);
-    EXPECT_EQ(text_report(again, false), text_report(profile, false));
+    EXPECT_EQ(text_report(again, {}), text_report(profile, {}));
     EXPECT_EQ(html_report(again), html_report(profile));
     EXPECT_EQ(perfetto_report(again, again.runs[0]), perfetto_report(profile, profile.runs[0]));
   }
@@ -244,7 +244,7 @@ TEST(SweepReport, HasTheScalingTableAndItsPlot) {
   profile.sweep = {row(13, {0.67}, {224.2}), row(128, {0.71}, {227.3}), row(2048, {2.22}, {230.4})};
   profile.sweep.push_back(row(9999, {}, {}));
   profile.sweep.back().note = "does not fit";
-  const std::string text = text_report(profile, false);
+  const std::string text = text_report(profile, {});
   EXPECT_TRUE(has(text, "Scaling with the prompt  [modelled]")) << text;
   expect_in_order(text,
                   {"13     0.6700           19.4          4.46", "180.3", "922.5", "does not fit"});
@@ -256,7 +256,7 @@ TEST(SweepReport, HasTheScalingTableAndItsPlot) {
 
 std::string diff_text(const Profile& before, const Profile& after) {
   std::string text;
-  for (const Table& table : diff_tables(before, after)) text += to_text(table, false) + "\n";
+  for (const Table& table : diff_tables(before, after)) text += to_text(table, {}) + "\n";
   return text;
 }
 
@@ -295,6 +295,21 @@ TEST(Diff, SaysWhatElseDiffers) {
   EXPECT_TRUE(has(text, "fusion: block -> token"));
   EXPECT_TRUE(has(text, "One side is modelled, the other measured"));
   EXPECT_TRUE(has(text, "before ms, modelled"));
+}
+
+TEST(Table, LeavesOutColumnsOfTheHighestRankUntilItFits) {
+  const Table table{.title = "t",
+                    .columns = {{"name", false}, {"middle", true, 1}, {"last", true, 2}},
+                    .rows = {{{"a long name", "1234", "5678"}}}};
+  EXPECT_TRUE(has(to_text(table, {}), "5678"));
+  EXPECT_TRUE(has(to_text(table, {.width = 25}), "5678"));
+  const std::string narrow = to_text(table, {.width = 24});
+  EXPECT_TRUE(has(narrow, "1234"));
+  EXPECT_FALSE(has(narrow, "5678"));
+  EXPECT_TRUE(has(narrow, "not shown for want of room: last\n"));
+  const std::string narrowest = to_text(table, {.width = 5});
+  EXPECT_TRUE(has(narrowest, "a long name\n"));
+  EXPECT_TRUE(has(narrowest, "not shown for want of room: middle, last\n"));
 }
 
 TEST(FlowPicture, IsAFileOfItsOwn) {
