@@ -104,7 +104,7 @@ TEST(ProfileCheck, AVerdictIsWorkedOutAgain) {
 TEST(ProfileCheck, LimitsThatNobodyPublishedAreNotBelievedAndSaidSo) {
   Profile profile = ProfileBuilder().take();
   profile.facts.origin.limits[0].limits = {.gb_s = 5000, .dispatch_us = 1, .source = "krackan: x"};
-  const std::string text = text_report(profile_from_json(json_report(profile), "p.json"), false);
+  const std::string text = text_report(profile_from_json(json_report(profile), "p.json"), {});
   EXPECT_TRUE(has(text, "the limit of 5000 GB/s is not believed, 120 is published")) << text;
   EXPECT_TRUE(has(text, "the limit of 1 us a dispatch is not believed, 50 is published")) << text;
 }
@@ -114,7 +114,7 @@ TEST(ProfileCheck, OfARecordingThatLostEventsLessMayBeThereButNotMore) {
   ProfileRun& run = profile.runs[0];
   run.lost = 5;
   std::erase_if(run.events, [](const Event& event) { return event.token == 2; });
-  const std::string text = text_report(profile_from_json(json_report(profile), "p.json"), false);
+  const std::string text = text_report(profile_from_json(json_report(profile), "p.json"), {});
   EXPECT_TRUE(has(text, "lost 5 events")) << text;
   run.events.push_back(run.events.back());
   for (Event& event : run.events)
@@ -126,7 +126,7 @@ TEST(ProfileCheck, AReceiptWithoutAHashIsSaidToHaveNone) {
   std::string text = json_report(ProfileBuilder().take());
   const size_t at = text.rfind(",\"hash\":\"");
   text.erase(at, text.find('}', at) - at);
-  EXPECT_TRUE(has(text_report(profile_from_json(text, "p.json"), false), "receipt has no hash"));
+  EXPECT_TRUE(has(text_report(profile_from_json(text, "p.json"), {}), "receipt has no hash"));
 }
 
 TEST(ProfileCheck, AReceiptThatWasChangedIsSaidToBe) {
