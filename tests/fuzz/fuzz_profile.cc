@@ -12,7 +12,7 @@ namespace {
 void run(const std::string& text) {
   try {
     const Profile profile = profile_from_json(text, "profile.json");
-    text_report(profile, true);
+    text_report(profile, {.colour = true});
     html_report(profile);
     json_report(profile);
     diff_tables(profile, profile);

@@ -84,13 +84,13 @@ TEST(TextReport, NumbersStandWhereTheyBelong) {
 TEST(TextReport, UnattributedTimeIsRedOnATerminalOnlyAboveOnePercent) {
   const std::string red = "\033[31m";
   Profile profile = ProfileBuilder().take();  // exactly 1 % of the prefill
-  EXPECT_FALSE(has(text_report(profile, true), red));
+  EXPECT_FALSE(has(text_report(profile, {.colour = true}), red));
   ProfileBuilder builder;
   builder.host("tokenize", 90);
   builder.gap(2);
   builder.token_chosen();
   builder.finish_run();
-  EXPECT_TRUE(has(text_report(builder.profile(), true), red + "unattributed"));
+  EXPECT_TRUE(has(text_report(builder.profile(), {.colour = true}), red + "unattributed"));
   EXPECT_FALSE(has(text_report(builder.profile(), {}), red));
   EXPECT_TRUE(has(text_report(builder.profile(), {}), "more than 1 %"));
 }
@@ -298,7 +298,8 @@ TEST(Diff, SaysWhatElseDiffers) {
 }
 
 TEST(Table, LeavesOutColumnsOfTheHighestRankUntilItFits) {
-  const Table table{.title = "t",
+  const Table table{.id = "t",
+                    .title = "t",
                     .columns = {{"name", false}, {"middle", true, 1}, {"last", true, 2}},
                     .rows = {{{"a long name", "1234", "5678"}}}};
   EXPECT_TRUE(has(to_text(table, {}), "5678"));
