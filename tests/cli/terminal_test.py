@@ -152,7 +152,7 @@ class Terminal(CliTest):
         path.write_text(text.replace('"tiny', json.dumps(EVIL + "\ntiny")[:-1]))
         self.check_clean(tyto("profile", "--from", path), "tiny")
         self.check_clean(tyto("profile", "--diff", path, path))
-        shown = re.sub("\x1b\\[(31|0)m", "", on_terminal("profile", "--from", path))
+        shown = re.sub("\x1b\\[(1|2|31|32|0)m", "", on_terminal("profile", "--from", path))
         self.assertIsNone(NOT_TEXT.search(shown), ascii(shown))
 
 

@@ -30,15 +30,16 @@ Table matrix_table(const Diagnosis& diagnosis, Phase phase) {
               .title = fmt::format("1 - cosine by layer and step, {}", rows_text(diagnosis, phase)),
               .columns = {{"layer"}}};
   const std::vector<std::string> steps = visible_steps(diagnosis, phase);
-  for (const std::string& step : steps) table.columns.push_back({step});
+  for (const std::string& step : steps) table.columns.push_back({step, true, 2});
   for (int32_t layer = 0; layer < static_cast<int32_t>(diagnosis.layers); ++layer) {
     TableRow row{{std::to_string(layer)}};
-    for (const std::string& step : steps) {
-      const StepError* found = find_step(diagnosis, phase, layer, step);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const StepError* found = find_step(diagnosis, phase, layer, steps[i]);
       row.cells.push_back(found == nullptr ? "" : distance_text(*found));
       if (found != nullptr && is_past(*found, diagnosis.tolerance)) {
         row.cells.back() += "!";
         row.style = RowStyle::alarm;
+        table.columns[i + 1].rank = 1;  // what is past the tolerance is the last to be left out
       }
     }
     table.rows.push_back(std::move(row));
@@ -54,11 +55,11 @@ Table worst_table(const Diagnosis& diagnosis, Phase phase) {
       .columns = {{"step", false},
                   {"layer"},
                   {"cosine"},
-                  {"worst row"},
-                  {"max abs error"},
-                  {"of at most"},
-                  {"NMSE"},
-                  {"seen behind", false}}};
+                  {"worst row", true, 2},
+                  {"max abs error", true, 1},
+                  {"of at most", true, 3},
+                  {"NMSE", true, 2},
+                  {"seen behind", false, 4}}};
   std::vector<const StepError*> worst;
   for (const StepError& step : diagnosis.steps) {
     if (step.phase != phase) continue;
@@ -102,9 +103,10 @@ Table residual_table(const Diagnosis& diagnosis) {
 }
 
 Table hidden_table(const Diagnosis& diagnosis) {
-  Table table{.id = "hidden",
-              .title = "Hidden inside a dispatch: computed, but nothing of it left to compare",
-              .columns = {{"phase", false}, {"dispatch", false}, {"times"}, {"steps", false}}};
+  Table table{
+      .id = "hidden",
+      .title = "Hidden inside a dispatch: computed, but nothing of it left to compare",
+      .columns = {{"phase", false, 2}, {"dispatch", false}, {"times", true, 1}, {"steps", false}}};
   for (const HiddenSteps& hidden : diagnosis.hidden)
     table.rows.push_back({{std::string(tyto::name(hidden.phase)),
                            fmt::format("{} on {}", hidden.dispatch, hidden.device),

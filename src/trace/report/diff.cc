@@ -115,7 +115,7 @@ std::vector<Column> columns(const Profile& before, const Profile& after) {
   return {{"row", false},
           {side("before", before), true},
           {side("after", after), true},
-          {"change ms", true},
+          {"change ms", true, 1},
           {"change", true},
           {"", false}};
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tyto {
@@ -12,6 +13,7 @@ enum class RowStyle : uint8_t {
   inner,  // of the layers
   total,  // sums up the rows above
   alarm,  // must not be overlooked
+  best,   // recommended
 };
 
 struct TableRow {
@@ -33,16 +35,44 @@ struct TextStyle {
   bool colour = false;
 };
 
+enum class Ink : uint8_t { plain, bold, dim, red, green };
+// The text as it is where the style has no colour.
+std::string inked(std::string_view text, Ink ink, const TextStyle& style);
+
 struct Table {
-  std::string id;  // "dataflow-prefill"
-  std::string title;
+  std::string id;         // "dataflow-prefill"
+  std::string title;      // may be empty
   bool modelled = false;  // shows a virtual device's time somewhere
   std::vector<Column> columns = {};
   std::vector<TableRow> rows = {};
   std::vector<std::string> notes = {};
 };
 
-// Title, headers and rows in columns, printable whatever names are in them.
+// A table fitted to its reader, printable whatever names are in it. Where lines are too short
+// headers are broken at spaces, text is shortened, or broken where its column is the last, and
+// columns are left out by rank; numbers always stand whole.
+class TableText {
+ public:
+  // The table's rows say how wide columns are.
+  TableText(const Table& table, const TextStyle& style);
+
+  std::string head() const;  // title and headers
+  std::string row(const TableRow& row) const;
+  std::string foot() const;  // notes
+
+ private:
+  struct ShownColumn {
+    size_t index;  // in the table
+    size_t width;
+  };
+  std::string lines_of(const std::vector<std::vector<std::string>>& cells, Ink ink) const;
+
+  Table table_;
+  TextStyle style_;
+  std::vector<ShownColumn> shown_;
+};
+
+// All of it, for a table whose rows are all there.
 std::string to_text(const Table& table, const TextStyle& style);
 
 // 1234.5 -> "1234.5", 12.34 -> "12.34", 0.1234 -> "0.123": about four digits that mean something.

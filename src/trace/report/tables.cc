@@ -95,11 +95,11 @@ Table flow_table(const PhaseSummary& phase, const Summary& summary, bool prefill
               .modelled = summary.modelled,
               .columns = {{"step", false},
                           {"where", false},
-                          {"ms", true},
-                          {"x", true},
+                          {"ms", true, 1},
+                          {"x", true, 1},
                           {"total ms", true},
                           {"share", true},
-                          {"", false}}};
+                          {"", false, 2}}};
   bool inside = false;
   const auto end_of_layers = [&] {
     table.rows.push_back(
@@ -146,7 +146,7 @@ Table attribution_table(const Summary& summary) {
                           {"share", true},
                           {"decode ms/token", true},
                           {"share", true},
-                          {"", false}}};
+                          {"", false, 1}}};
   const Attribution& first = summary.prefill.wall;
   const Attribution& later = summary.decode.wall;
   const double tokens = std::max(1u, summary.decode.tokens);
@@ -182,8 +182,8 @@ Table layer_table(const Summary& summary) {
               .columns = {{"layer", true},
                           {"prefill ms", true},
                           {"decode avg ms", true},
-                          {"min", true},
-                          {"max", true}}};
+                          {"min", true, 1},
+                          {"max", true, 1}}};
   for (const LayerRow& row : summary.layers)
     table.rows.push_back(
         {{std::to_string(row.layer), milliseconds(row.prefill_ms), milliseconds(row.decode.avg),

@@ -111,15 +111,15 @@ Table call_table(const Profile& profile, const Summary& summary) {
                           {"where", false},
                           {"calls", true},
                           {"avg ms", true},
-                          {"p50", true},
-                          {"p95", true},
-                          {"max", true},
-                          {"launches", true},
-                          {"MB in", true},
-                          {"MB out", true},
-                          {"GB/s", true},
-                          {"GFLOP/s", true},
-                          {"of peaks", true}}};
+                          {"p50", true, 3},
+                          {"p95", true, 4},
+                          {"max", true, 2},
+                          {"launches", true, 5},
+                          {"MB in", true, 6},
+                          {"MB out", true, 6},
+                          {"GB/s", true, 1},
+                          {"GFLOP/s", true, 1},
+                          {"of peaks", true, 1}}};
   add_call_rows(table, summary.prefill, "prefill");
   add_call_rows(table, summary.decode, "decode");
   table.notes.push_back(
@@ -141,10 +141,10 @@ Table host_table(const Summary& summary) {
               .title = "Host operations",
               .columns = {{"operation", false},
                           {"phase", false},
-                          {"count", true},
+                          {"count", true, 1},
                           {"avg ms", true},
-                          {"p95", true},
-                          {"max", true},
+                          {"p95", true, 3},
+                          {"max", true, 2},
                           {"total ms", true}}};
   const auto add = [&](const PhaseSummary& phase, const char* name) {
     double total = 0;
@@ -175,9 +175,9 @@ Table buffer_table(const Summary& summary) {
                           {"write ms", true},
                           {"run ms", true},
                           {"read ms", true},
-                          {"MB in", true},
-                          {"MB out", true},
-                          {"calls", true}}};
+                          {"MB in", true, 1},
+                          {"MB out", true, 1},
+                          {"calls", true, 2}}};
   add_buffer_rows(table, summary.prefill, "prefill");
   add_buffer_rows(table, summary.decode, "decode");
   if (summary.prefill.wall.copies + summary.decode.wall.copies <= 0)
@@ -211,12 +211,12 @@ Table operator_table(const Summary& summary) {
               .modelled = summary.modelled,
               .columns = {{"operator", false},
                           {"phase", false},
-                          {"launches", true},
-                          {"avg ms", true},
+                          {"launches", true, 2},
+                          {"avg ms", true, 1},
                           {"total ms", true},
                           {"share", true},
-                          {"GB/s", true},
-                          {"GFLOP/s", true},
+                          {"GB/s", true, 3},
+                          {"GFLOP/s", true, 3},
                           {"", false}}};
   const auto add = [&](const PhaseSummary& phase, const char* name) {
     for (const OperatorRow& row : phase.operators)
@@ -277,10 +277,10 @@ Table sweep_table(const Profile& profile) {
               .title = "Scaling with the prompt",
               .modelled = is_modelled(profile),
               .columns = {{"prompt", true},
-                          {"prefill s", true},
+                          {"prefill s", true, 1},
                           {"prefill tok/s", true},
                           {"decode tok/s", true},
-                          {"ms/token", true},
+                          {"ms/token", true, 2},
                           {"executed on", false}}};
   for (const SweepRow& row : profile.sweep) {
     const std::string length = std::to_string(row.prompt_tokens);

@@ -297,22 +297,6 @@ TEST(Diff, SaysWhatElseDiffers) {
   EXPECT_TRUE(has(text, "before ms, modelled"));
 }
 
-TEST(Table, LeavesOutColumnsOfTheHighestRankUntilItFits) {
-  const Table table{.id = "t",
-                    .title = "t",
-                    .columns = {{"name", false}, {"middle", true, 1}, {"last", true, 2}},
-                    .rows = {{{"a long name", "1234", "5678"}}}};
-  EXPECT_TRUE(has(to_text(table, {}), "5678"));
-  EXPECT_TRUE(has(to_text(table, {.width = 25}), "5678"));
-  const std::string narrow = to_text(table, {.width = 24});
-  EXPECT_TRUE(has(narrow, "1234"));
-  EXPECT_FALSE(has(narrow, "5678"));
-  EXPECT_TRUE(has(narrow, "not shown for want of room: last\n"));
-  const std::string narrowest = to_text(table, {.width = 5});
-  EXPECT_TRUE(has(narrowest, "a long name\n"));
-  EXPECT_TRUE(has(narrowest, "not shown for want of room: middle, last\n"));
-}
-
 TEST(FlowPicture, IsAFileOfItsOwn) {
   const std::string picture = flow_picture(ProfileBuilder().take());
   EXPECT_TRUE(picture.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox="));
