@@ -138,8 +138,6 @@ uint32_t vocabulary_size(const Gguf& gguf, const ArchitectureKeys& arch) {
 void read_config(const Gguf& gguf, const Architecture& architecture, Config& config) {
   const GgufKeys keys(gguf);
   const ArchitectureKeys arch{keys, std::string(architecture.name) + "."};
-  if (keys.integer("split.count").value_or(1) > 1)
-    fail_unsupported(keys.where("split.count"), "a model in several GGUF files; merge them first");
   if (arch.count("expert_count").value_or(0) > 0)
     fail_unsupported(keys.where(arch.prefix + "expert_count"),
                      "mixture-of-experts models are not supported");

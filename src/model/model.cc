@@ -11,6 +11,7 @@
 #include "base/joined.h"
 #include "base/printable.h"
 #include "model/gguf.h"
+#include "model/gguf_shards.h"
 #include "model/hf_model.h"
 #include "model/weight_table.h"
 
@@ -36,9 +37,7 @@ std::vector<fs::path> entries(const fs::path& folder, const auto& wanted) {
 }
 
 void open_gguf(const fs::path& path, Need need, Model& model) {
-  model.files.emplace_back(path);
-  const Gguf gguf = parse_gguf(model.files.back().bytes(), path.string());
-  fill_model_from_gguf(gguf, need, model);
+  fill_model_from_gguf(open_gguf_files(path, model.files), need, model);
 }
 
 void open_folder(const fs::path& folder, Need need, const Progress& progress, Model& model) {

@@ -194,7 +194,6 @@ TEST(GgufModel, BadConfigsAreRefusedByName) {
   for (const double eps : {0.0, 1e-42, 1.0, std::nan("")})
     EXPECT_PRED_FORMAT2(contains, with("llama.attention.layer_norm_rms_epsilon", eps),
                         "m.gguf: llama.attention.layer_norm_rms_epsilon: ");
-  EXPECT_PRED_FORMAT2(contains, with("split.count", uint64_t{3}), "several GGUF files");
   Parsed missing(small_config());
   missing.gguf.metadata.erase("llama.embedding_length");
   EXPECT_PRED_FORMAT2(contains, missing.error(), "m.gguf: llama.embedding_length: is missing");
