@@ -1,23 +1,26 @@
-#include <fmt/format.h>
+#include "cli/plan.h"
 
 #include <algorithm>
-
-#include <nlohmann/json.hpp>
+#include <iterator>
 
 #include "base/error.h"
+#include "base/joined.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/plan.h"
+#include "cli/plan_cpu.h"
+#include "cli/plan_table.h"
 #include "cli/terminal.h"
+#include "device/npu/formats/memory_plan.h"
+#include "device/npu/npu_entry.h"
+#include "device/npu/store/stored_kernels.h"
 #include "model/model.h"
 #include "model/shapes.h"
-#include "plan/what_if.h"
+#include "plan/cpu_rows.h"
+#include "plan/runs_today.h"
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 struct PlanFlags {
   ModelFlags model;
@@ -30,22 +33,28 @@ struct PlanFlags {
   uint32_t prompt = 2048;
   uint32_t context = 0;
   std::vector<uint32_t> prompt_rows;
+  bool no_measure = false;
   bool json = false;
 };
+
+constexpr const char* kMachineOtherwise = "strix";
+
+FileWeights file_weights(const Model& model) {
+  return {main_weight_type(model), model.weight_bytes(), model.format == "q4nx"};
+}
 
 PlanRequest plan_request(const PlanFlags& flags) {
   PlanRequest request;
   if (!flags.shape.empty()) {
-    if (!flags.model.model.empty())
-      throw Error(ErrorCode::usage, "--shape", "cannot be given together with -m");
     request.config = shape_by_name(flags.shape);
     request.shape = flags.shape;
   } else {
     const std::string path = model_or_shipped(flags.model);
-    request.config = open_model(path).config;
+    const Model model = open_model(find_model(path));
+    request.config = model.config;
+    request.file = file_weights(model);
     request.shape = request.config.name.empty() ? path : request.config.name;
   }
-  request.machine = flags.machine;
   request.prompt_tokens = flags.prompt;
   request.context_tokens = flags.context == 0 ? flags.prompt : flags.context;
   if (!flags.prompt_rows.empty()) request.prompt_rows = flags.prompt_rows;
@@ -55,14 +64,16 @@ PlanRequest plan_request(const PlanFlags& flags) {
   return request;
 }
 
-std::vector<PlanRow> plan_rows(const PlanFlags& flags) {
-  const PlanRequest request = plan_request(flags);
-  npu_machine(flags.machine);
+// Of the machine that the request names.
+std::vector<PlanRow> npu_rows(const PlanRequest& request, const PlanFlags& flags,
+                              const ImagesHere& images) {
+  npu_machine(request.machine);
   std::vector<PlanRow> rows;
   for (const PlanOption& option : plan_options()) {
     if (!flags.kernels.empty() && kernel_set_by_name(flags.kernels) != option.kernels) continue;
     if (!flags.fusion.empty() && *fusion_from_name(flags.fusion) != option.fusion) continue;
     rows.push_back(what_if(request, option));
+    say_what_runs(rows.back(), option, request.config, images);
   }
   if (rows.empty())
     throw Error(ErrorCode::usage, "--fusion " + flags.fusion, "does not exist for " + flags.kernels,
@@ -76,78 +87,67 @@ std::vector<PlanRow> plan_rows(const PlanFlags& flags) {
   return rows;
 }
 
-std::string json_text(const std::vector<PlanRow>& rows) {
-  ordered_json json = ordered_json::array();
-  for (const PlanRow& row : rows)
-    json.push_back({{"machine", row.machine},
-                    {"shape", row.shape},
-                    {"kernels", row.kernels},
-                    {"fusion", row.fusion},
-                    {"prompt_tokens", row.prompt_tokens},
-                    {"context_tokens", row.context_tokens},
-                    {"prompt_rows", row.prompt_rows},
-                    {"ttft_ms", row.ttft_ms},
-                    {"published_ttft_ms", row.published_ttft_ms},
-                    {"prefill_tok_s", row.prefill_tok_s},
-                    {"tpot_ms", row.tpot_ms},
-                    {"decode_tok_s", row.decode_tok_s},
-                    {"dispatches_per_token", row.dispatches_per_token},
-                    {"pinned_bytes", row.pinned_bytes},
-                    {"images", row.images},
-                    {"heap_bytes", row.heap_bytes},
-                    {"bottleneck", row.bottleneck},
-                    {"ttft_error_p90", row.ttft_error_p90},
-                    {"tpot_error_p90", row.tpot_error_p90},
-                    {"rel_error_p90", row.rel_error_p90},
-                    {"note", row.note},
-                    {"modelled", true}});
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+void recommend(std::vector<PlanRow>& rows, std::span<const std::string> machines,
+               uint64_t most_pinned) {
+  const auto best = best_row(rows, machines, most_pinned);
+  if (!best) return;
+  rows[*best].is_recommended = true;
+  std::rotate(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(*best),
+              rows.begin() + static_cast<std::ptrdiff_t>(*best) + 1);
 }
 
-void print_table(const std::vector<PlanRow>& rows, const PlanFlags& flags) {
-  const PlanRow& first = rows.front();
-  print(
-      fmt::format("{} on {}: prompt {}, context {}, {} host, profile {}\n"
-                  "Modelled, not measured: fitted to published runs on other machines.\n\n",
-                  first.shape, first.machine, first.prompt_tokens, first.context_tokens, flags.host,
-                  flags.profile));
-  print(
-      fmt::format("{:<9} {:<6} {:>5} {:>9} {:>5} {:>9} {:>9} {:>5} {:>8} {:>10} {:>10} {:>8}  {}\n",
-                  "kernels", "fusion", "rows", "TTFT ms", "±", "tok/s", "TPOT ms", "±", "tok/s",
-                  "dispatches", "pinned", "heap", "bottleneck"));
-  for (const PlanRow& row : rows) {
-    print(fmt::format(
-        "{:<9} {:<6} {:>5} {:>9.1f} {:>4.0f}% {:>9.1f} {:>9.2f} {:>4.0f}% {:>8.2f} {:>10} {:>10} "
-        "{:>8}  {}\n",
-        row.kernels, row.fusion, row.prompt_rows == 0 ? "any" : std::to_string(row.prompt_rows),
-        row.ttft_ms, row.ttft_error_p90 * 100, row.prefill_tok_s, row.tpot_ms,
-        row.tpot_error_p90 * 100, row.decode_tok_s, row.dispatches_per_token,
-        human_bytes(row.pinned_bytes), row.images == 0 ? "-" : "~" + human_bytes(row.heap_bytes),
-        row.bottleneck));
-    if (row.published_ttft_ms > 0 && row.published_ttft_ms != row.ttft_ms)
-      print(fmt::format("{:<16} {:>15.1f} ms by MLIR-AIR's host and images of 2048 rows\n", "",
-                        row.published_ttft_ms));
-    if (!row.note.empty()) print(fmt::format("{:<16} {}\n", "", row.note));
-  }
-  print(
-      "\nrows: of the images that run the prompt. ±: nine of ten errors on rows that were not "
-      "fitted "
-      "are\nsmaller; those of parts are added, and widened for machines that were not measured.\n"
-      "heap: of the device's 64 MiB (512 where the driver lets it grow), a run of each image. By\n"
-      "an assumed size: no compiled image was at hand when this was written.\n");
+void check_flags(const PlanFlags& flags) {
+  if (flags.kernels != "cpu") return;
+  for (const auto& [is_given, flag] : {std::pair(!flags.fusion.empty(), "--fusion"),
+                                       std::pair(!flags.prompt_rows.empty(), "--prompt-rows"),
+                                       std::pair(flags.no_measure, "--no-measure")})
+    if (is_given)
+      throw Error(ErrorCode::usage, flag, "is of no use with --kernels cpu",
+                  "leave one of the two out");
+}
+
+void plan(const PlanFlags& flags) {
+  check_flags(flags);
+  PlanSubject subject{.request = plan_request(flags), .host = flags.host, .profile = flags.profile};
+  check(subject.request);  // before anything is measured
+  subject.here = npu_here("/");
+  const std::string& here = subject.here.machine;
+  subject.is_elsewhere = !flags.machine.empty() && flags.machine != here;
+  if (!flags.model.model.empty()) subject.model_flag = "-m " + flags.model.model + " ";
+  PlanRequest& request = subject.request;
+  request.machine = !flags.machine.empty() ? flags.machine
+                    : here.empty()         ? kMachineOtherwise
+                                           : here;
+  const bool is_usable = !here.empty() && !subject.is_elsewhere && built_with_xrt();
+  std::vector<PlanRow> rows;
+  if (flags.kernels != "cpu")
+    rows = npu_rows(request, flags,
+                    is_usable ? images_here(default_kernel_store(), request.config) : ImagesHere{});
+  const bool names_kernels = !flags.kernels.empty() || !flags.fusion.empty();
+  if (flags.kernels == "cpu" || (!names_kernels && !flags.no_measure))
+    std::ranges::move(cpu_rows(request, flags.model.model), std::back_inserter(rows));
+  std::vector<std::string> machines = {kThisMachine};
+  if (subject.is_elsewhere) machines = {request.machine};
+  if (is_usable) machines.push_back(here);
+  recommend(rows, machines, subject.is_elsewhere ? UINT64_MAX : pinnable_bytes());
+  flags.json ? print(plan_json(rows, request))
+             : print_coloured(to_text(plan_table(rows, subject), stdout_style()));
 }
 
 }  // namespace
 
 std::string plan_json(const std::string& model) {
-  std::vector<PlanRow> rows;
-  for (const char* machine : {"strix", "strix-halo", "krackan"}) {
-    PlanFlags flags;
-    flags.model.model = model;
-    flags.machine = machine;
-    for (PlanRow& row : plan_rows(flags)) rows.push_back(std::move(row));
+  PlanFlags flags;
+  flags.model.model = model;
+  PlanRequest request = plan_request(flags);
+  std::vector<PlanRow> all;
+  for (const NpuMachine& machine : npu_machines()) {
+    request.machine = machine.name;
+    std::vector<PlanRow> rows = npu_rows(request, flags, {});
+    recommend(rows, std::vector{request.machine}, UINT64_MAX);
+    std::ranges::move(rows, std::back_inserter(all));
   }
-  return json_text(rows);
+  return plan_json(all, request);
 }
 
 void define_plan(CommandLine& command) {
@@ -155,10 +155,12 @@ void define_plan(CommandLine& command) {
   const Rules shown{.shows_default = true};
   add_model_flag(command, flags.model);
   command.add({
-      {"--shape", &flags.shape, "TEXT", "a public model's shape instead of a file"},
-      {"--machine", &flags.machine, "TEXT", "strix, strix-halo or krackan",
-       Rules{.required = true}},
-      {"--kernels", &flags.kernels, "TEXT", "air-bf16, air-q4nx or flm-q4; all without it"},
+      {"--shape", &flags.shape, "NAME",
+       "a public model's shape instead of a file: " + joined(shape_names(), ", "),
+       Rules{.excludes = {"--model"}}},
+      {"--machine", &flags.machine, "NAME",
+       "strix, strix-halo or krackan; without it this one, or strix where this has no NPU"},
+      {"--kernels", &flags.kernels, "NAME", "air-bf16, air-q4nx, flm-q4 or cpu; all without it"},
       {"--fusion", &flags.fusion, OneOf{"op", "block", "token"},
        "op, block or token; all without it"},
       {"--prompt", &flags.prompt, "UINT", "tokens of the prompt", shown},
@@ -172,14 +174,16 @@ void define_plan(CommandLine& command) {
        "published: as others measured; native: Tyto's", shown},
       {"--profile", &flags.profile, OneOf{"performance", "balanced"},
        "platform profile: performance or balanced", shown},
+      {"--no-measure", &flags.no_measure, "leave out the cpu, which is measured here"},
       {"--json", &flags.json, "print an array of rows"},
   });
   command.footer =
-      "Everything printed is modelled; docs/cost-model.md says from what, and how well.";
-  command.run = [&flags] {
-    const std::vector<PlanRow> rows = plan_rows(flags);
-    flags.json ? print(json_text(rows)) : print_table(rows, flags);
-  };
+      "The first row is what to choose. Rows of the NPU are modelled, and docs/cost-model.md says "
+      "from what and\nhow well; the cpu's are measured on this machine, in a few seconds.\n\n"
+      "Examples:\n"
+      "  tyto plan -m model.gguf\n"
+      "  tyto plan --shape llama-3.2-1b --machine krackan --prompt 512";
+  command.run = [&flags] { plan(flags); };
 }
 
 }  // namespace tyto

@@ -342,20 +342,22 @@ bool listed(std::span<const std::string_view> names, const Config& config) {
 
 struct Planner {
   PlanOption option;
+  std::string_view weights;
   Estimate (*estimate)(const Setting&);
   std::string_view measured_on;
   std::span<const std::string_view> published;  // shapes somebody offers images of
   std::string_view note;
 };
 const Planner kPlanners[] = {
-    {{KernelSet::air_bf16, Fusion::op}, air_op, "strix-halo", kIronShapes, ""},
-    {{KernelSet::air_bf16, Fusion::block}, air_block, "strix", kAirBf16Shapes, ""},
-    {{KernelSet::air_q4nx, Fusion::token}, air_token, "krackan", kAirQ4nxShapes, ""},
+    {{KernelSet::air_bf16, Fusion::op}, "bf16", air_op, "strix-halo", kIronShapes, ""},
+    {{KernelSet::air_bf16, Fusion::block}, "bf16", air_block, "strix", kAirBf16Shapes, ""},
+    {{KernelSet::air_q4nx, Fusion::token}, "4 bits", air_token, "krackan", kAirQ4nxShapes, ""},
     {{KernelSet::flm_q4, Fusion::token},
+     "4 bits",
      flm_token,
      "krackan",
      kFlmShapes,
-     "planning only; dispatches per token not published"},
+     "dispatches per token not published"},
 };
 
 const Planner& planner(const PlanOption& option) {
@@ -373,7 +375,6 @@ std::string note_for(const Planner& planner, const PlanRequest& request, const E
   const auto append = [&](std::string_view text) {
     note += (note.empty() ? "" : "; ") + std::string(text);
   };
-  if (!listed(planner.published, request.config)) append("no public images");
   if (estimate.prompt_rows > kPublishedRows) append("no public prefill images above 2048 tokens");
   if (estimate.prompt_rows > 1 && estimate.prompt_rows < kPublishedRows)
     append("public prefill images have 2048 rows");
@@ -408,6 +409,16 @@ double published_ttft_ms(PlanRequest request, const Planner& planner) {
 
 }  // namespace
 
+std::string_view name(PlanKind kind) {
+  constexpr std::array<std::string_view, 3> kNames = {"measured", "estimated", "modelled"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view name(Runs runs) {
+  constexpr std::array<std::string_view, 3> kNames = {"yes", "with images", "no"};
+  return kNames[static_cast<size_t>(runs)];
+}
+
 const std::vector<PlanOption>& plan_options() {
   static const std::vector<PlanOption> options = [] {
     std::vector<PlanOption> all;
@@ -425,14 +436,22 @@ KernelSet kernel_set_by_name(std::string_view name) {
   for (const KernelSetName& set : kKernelSets)
     if (set.name == name) return set.kernels;
   throw Error(ErrorCode::usage, "kernels " + std::string(name), "do not exist",
-              "the kernel sets are air-bf16, air-q4nx, flm-q4");
+              "the kernel sets are air-bf16, air-q4nx, flm-q4; cpu is the processor's own");
 }
 
-PlanRow what_if(const PlanRequest& request, const PlanOption& option) {
+bool has_public_images(const PlanOption& option, const Config& config) {
+  return listed(planner(option).published, config);
+}
+
+void check(const PlanRequest& request) {
   check(request.config, request.shape);
   check_tokens(request.prompt_tokens, "prompt length");
   check_tokens(request.context_tokens, "context");
   check_prompt_rows(request.prompt_rows);
+}
+
+PlanRow what_if(const PlanRequest& request, const PlanOption& option) {
+  check(request);
   const Planner& chosen = planner(option);
   const Setting setting{request, npu_machine(request.machine)};
   const Estimate e = chosen.estimate(setting);
@@ -448,7 +467,8 @@ PlanRow what_if(const PlanRequest& request, const PlanOption& option) {
   row.tpot_ms = e.decode.total();
   row.decode_tok_s = 1e3 / row.tpot_ms;
   row.dispatches_per_token = e.dispatches;
-  row.pinned_bytes = e.pinned_bytes;
+  row.weights = chosen.weights;
+  row.memory_bytes = row.pinned_bytes = e.pinned_bytes;
   row.images = e.images;
   const std::vector<ImageBytes> runs(e.images, {"", kAssumedRunBytes});
   row.heap_bytes = npu_heap(runs).bytes;

@@ -13,17 +13,21 @@ from cost_parameters_cpp import cpp_text  # noqa: E402
 class Plan(CliTest):
     FIELDS = ["machine", "shape", "kernels", "fusion", "prompt_tokens", "context_tokens", "ttft_ms", "prefill_tok_s",
               "tpot_ms", "decode_tok_s", "dispatches_per_token", "pinned_bytes", "images", "heap_bytes", "bottleneck", "rel_error_p90",
-              "ttft_error_p90", "tpot_error_p90", "prompt_rows", "published_ttft_ms"]
+              "ttft_error_p90", "tpot_error_p90", "prompt_rows", "published_ttft_ms", "kind", "ttft_kind", "recommended", "runs", "needs",
+              "flags", "file_type", "weights", "memory_bytes", "note"]
 
     def test_json_has_a_row_per_kernel_set_and_says_it_is_modelled(self):
-        result = tyto("plan", "--shape", "llama-3.2-1b", "--machine", "strix", "--json")
+        result = tyto("plan", "--shape", "llama-3.2-1b", "--machine", "strix", "--no-measure", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         rows = json.loads(result.stdout)
-        self.assertEqual([(row["kernels"], row["fusion"]) for row in rows],
-                         [("air-bf16", "op"), ("air-bf16", "block"), ("air-q4nx", "token"), ("flm-q4", "token")])
+        self.assertEqual([(row["kernels"], row["fusion"], row["runs"], row["recommended"]) for row in rows],
+                         [("air-q4nx", "token", "with images", True), ("air-bf16", "op", "no", False),
+                          ("air-bf16", "block", "with images", False), ("flm-q4", "token", "no", False)])
+        rows = [rows[1], rows[2], rows[0], rows[3]]
         for row in rows:
-            self.assertEqual(set(row), set(self.FIELDS) | {"note", "modelled"})
-            self.assertIs(row["modelled"], True)
+            self.assertEqual(set(row), set(self.FIELDS))
+            self.assertEqual((row["kind"], row["ttft_kind"], row["file_type"]), ("modelled", "modelled", None))
+            self.assertEqual(row["memory_bytes"], row["pinned_bytes"])
             self.assertEqual((row["machine"], row["shape"], row["prompt_tokens"]), ("strix", "llama-3.2-1b", 2048))
         self.assertEqual([row["dispatches_per_token"] for row in rows[:3]], [179, 33, 1])
         # A run of each image, however many layers the model has.
@@ -39,6 +43,48 @@ class Plan(CliTest):
         self.assertIn("no public images", result.stdout)
         self.assertNotIn("flm-q4", result.stdout)
         self.assertIn("heap: of the device's 64 MiB", result.stdout)
+        self.assertNotIn("* recommended", result.stdout)  # nobody builds images of this model
+
+    def test_the_cpu_is_measured_and_comes_first_where_there_is_no_npu(self):
+        rows = json.loads(tyto("plan", "-m", self.model, "--prompt", "4", "--json").stdout)
+        cpu = next(row for row in rows if row["kernels"] == "cpu")
+        self.assertEqual((cpu["kind"], cpu["ttft_kind"], cpu["runs"], cpu["machine"]), ("measured", "measured", "yes", "this machine"))
+        self.assertEqual((cpu["file_type"], cpu["weights"], cpu["fusion"], cpu["pinned_bytes"]), ("bf16", "bf16", "", 0))
+        self.assertGreater(cpu["decode_tok_s"], 0)
+        self.assertEqual({row["kind"] for row in rows if row is not cpu}, {"modelled"})
+        if "No NPU was found" in (table := tyto("plan", "-m", self.model, "--prompt", "4").stdout):
+            self.assertIs(rows[0], cpu)
+            self.assertTrue(cpu["recommended"])
+            self.assertIn(f"* recommended: the fastest to decode of what Tyto runs on this machine: tyto run -m {self.model}", table)
+            self.assertIn("Rows of the NPU are for strix", table)
+        self.assertIn("The file's weights are bf16", table)
+        # More than was run is reckoned, and says so.
+        longer = json.loads(tyto("plan", "-m", self.model, "--kernels", "cpu", "--prompt", "1000000", "--json").stdout)
+        self.assertEqual([(row["kind"], row["ttft_kind"]) for row in longer], [("measured", "estimated")])
+
+    def test_a_shape_has_no_weights_to_measure(self):
+        rows = json.loads(tyto("plan", "--shape", "llama-3.2-1b", "--kernels", "cpu", "--json").stdout)
+        self.assertEqual([(row["kind"], row["weights"]) for row in rows], [("estimated", "q4_0"), ("estimated", "bf16")])
+        for row in rows:
+            self.assertRegex(row["note"], "estimated from this machine's measured [0-9.]+ GB/s")
+
+    def test_the_cpu_of_this_machine_is_not_recommended_for_another(self):
+        rows = json.loads(tyto("plan", "-m", self.model, "--machine", "strix-halo", "--prompt", "4", "--json").stdout)
+        if not any("PCI" in line for line in tyto("doctor").stdout.splitlines() if "Strix Halo" in line):
+            self.assertFalse(any(row["recommended"] for row in rows))
+
+    def test_columns_have_names_of_their_own_and_the_table_fits_80_columns(self):
+        command = f"stty cols 80; {TYTO} plan --shape llama-3.1-8b --machine strix --no-measure"
+        lines = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=60).stdout.splitlines()
+        table = lines[2:lines.index("")]
+        self.assertGreater(len(table), 4)
+        self.assertLessEqual(max(map(len, table)), 80)
+        for kept in ("option", "numbers", "runs today", "1st token ms", "tok/s", "memory"):
+            self.assertIn(kept, table[0])
+        wide = tyto("plan", "--shape", "llama-3.1-8b", "--machine", "strix", "--no-measure").stdout.splitlines()[2]
+        names = [name.strip() for name in wide.split("  ") if name.strip()]
+        self.assertEqual(len(names), len(set(names)), names)
+        self.assertTrue(table[1].startswith("* air-q4nx"), table[1])
 
     def test_short_prompts_run_in_the_smallest_images(self):
         asked = ("plan", "--shape", "llama-3.2-1b", "--machine", "strix", "--kernels", "air-bf16", "--fusion", "block", "--prompt", "13")
@@ -64,7 +110,7 @@ class Plan(CliTest):
                     self.assertGreater(row["ttft_error_p90"], 0.05)
                     self.assertGreater(row["tpot_error_p90"], 0.05)
                     if row["fusion"] != "op":
-                        self.assertNotIn("no public images", row["note"], (shape, kernels))
+                        self.assertNotIn("no public images", row["needs"], (shape, kernels))
 
     def test_stated_errors_cover_nine_of_ten_unseen_rows_and_the_page_has_them(self):
         result = subprocess.run([sys.executable, ROOT / "tools" / "compare_cost_model.py", TYTO, "--check"], capture_output=True,
@@ -88,7 +134,12 @@ class Plan(CliTest):
         self.check_error(tyto("plan", "--shape", "tiny", "--machine", "strix", "--kernels", "air-q4nx", "--fusion", "op"), 2,
                          "--fusion op")
         self.check_error(tyto("plan", "--shape", "tiny", "--machine", "strix", "--prompt", "0"), 2, "prompt length")
-        self.check_error(tyto("plan", "--shape", "tiny"), 2, "--machine")
+        self.check_error(tyto("plan", "--shape", "tiny", "-m", self.model), 2, "--shape", "--model")
+        self.check_error(tyto("plan", "--shape", "tiny", "--kernels", "cpu", "--no-measure"), 2, "--no-measure", "no use")
+        self.check_error(tyto("plan", "--shape", "tiny", "--kernels", "cpu", "--fusion", "op"), 2, "--fusion", "no use")
+        self.check_error(tyto("plan", "-m", self.model, "--prompt", "0"), 2, "prompt length")
+        self.check_error(tyto("plan", "-m", self.model, "--prompt", "0", "--kernels", "cpu"), 2, "prompt length")
+        self.assertIn("qwen2.5-0.5b", tyto("plan", "--help").stdout)
 
 
 if __name__ == "__main__":

@@ -201,6 +201,14 @@ std::vector<PciNpu> read_pci_npus(const fs::path& root) {
   return npus;
 }
 
+std::string_view machine_with(const PciNpu& npu) {
+  if (npu.device != kXdna2) return "";
+  return npu.revision == 0x10   ? "strix"
+         : npu.revision == 0x11 ? "strix-halo"
+         : npu.revision == 0x20 ? "krackan"
+                                : "";
+}
+
 std::vector<AccelDevice> read_accel_devices(const fs::path& root) {
   std::vector<AccelDevice> devices;
   for (const std::string& name : names_in(root / "dev/accel"))

@@ -31,6 +31,8 @@ struct PciNpu {
   std::string firmware_version;  // running; empty: the driver does not say
 };
 std::vector<PciNpu> read_pci_npus(const std::filesystem::path& root);
+// What the cost model and --machine call the machine that has it; empty: none of those.
+std::string_view machine_with(const PciNpu& npu);
 
 // A node of the kernel's accelerators, of any maker. Its number is not the index that XRT counts
 // devices by.

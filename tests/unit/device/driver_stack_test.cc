@@ -49,6 +49,20 @@ TEST(DriverStack, VersionsAreFourNumbers) {
   EXPECT_LT(version_of("2.9.0"), version_of("2.20.0"));
 }
 
+TEST(DriverStack, RevisionsTellTheMachine) {
+  const auto machine = [](uint16_t device, uint8_t revision) {
+    PciNpu npu;
+    npu.device = device;
+    npu.revision = revision;
+    return machine_with(npu);
+  };
+  EXPECT_EQ(machine(0x17f0, 0x10), "strix");
+  EXPECT_EQ(machine(0x17f0, 0x11), "strix-halo");
+  EXPECT_EQ(machine(0x17f0, 0x20), "krackan");
+  EXPECT_EQ(machine(0x17f0, 0x77), "");
+  EXPECT_EQ(machine(0x1502, 0x10), "") << "XDNA1";
+}
+
 TEST(DriverStack, WhatIsNewEnoughHasNoFault) {
   EXPECT_EQ(faults_of(new_stack()), "");
   EXPECT_EQ(faults_of({}), "") << "what is not there is not old";

@@ -1,0 +1,200 @@
+#include "cli/plan_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/terminal.h"
+#include "device/npu/npu_entry.h"
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string option_name(const PlanRow& row) {
+  return row.kernels + " " + (row.fusion.empty() ? row.weights : row.fusion);
+}
+
+// "930 ± 26 %", "~8120"; bounds of an estimated row are marked as such.
+std::string with_error(std::string value, double error, const char* mark) {
+  value = mark + value;
+  return error > 0 ? value + fmt::format(" ± {:.0f} %", error * 100) : value;
+}
+
+std::string first_token(const PlanRow& row) {
+  const bool is_bound = row.kind == PlanKind::estimated;
+  const bool is_reckoned = row.ttft_kind == PlanKind::estimated;
+  return with_error(fmt::format("{:.0f}", row.ttft_ms), row.ttft_error_p90,
+                    is_bound      ? "≥ "
+                    : is_reckoned ? "~"
+                                  : "");
+}
+
+std::string decode_speed(const PlanRow& row) {
+  return with_error(fmt::format("{:.1f}", row.decode_tok_s), row.tpot_error_p90,
+                    row.kind == PlanKind::estimated ? "≤ " : "");
+}
+
+TableRow table_row(const PlanRow& row) {
+  const bool is_cpu = row.fusion.empty();
+  const std::string rows = row.prompt_rows == 0 ? "any" : std::to_string(row.prompt_rows);
+  return {
+      {(row.is_recommended ? "* " : "  ") + option_name(row), std::string(name(row.kind)),
+       std::string(name(row.runs)), first_token(row), decode_speed(row),
+       human_bytes(row.memory_bytes), row.weights, fmt::format("{:.1f}", row.prefill_tok_s),
+       fmt::format("{:.2f}", row.tpot_ms), is_cpu ? "-" : std::to_string(row.dispatches_per_token),
+       rows, row.images == 0 ? "-" : "~" + human_bytes(row.heap_bytes),
+       row.bottleneck.empty() ? "-" : row.bottleneck},
+      row.is_recommended ? RowStyle::total : RowStyle::plain};
+}
+
+std::string about_the_machine(const PlanSubject& subject) {
+  const std::string& machine = subject.request.machine;
+  if (subject.is_elsewhere)
+    return fmt::format("Rows of the NPU are for {}, which is not this machine.", machine);
+  if (!subject.here.machine.empty())
+    return fmt::format(
+        "This machine has an NPU ({}): rows of the NPU are for {}.{}", subject.here.found, machine,
+        built_with_xrt() ? "" : " This build of Tyto is without XRT and cannot use it.");
+  return fmt::format("{} Rows of the NPU are for {}; --machine chooses another.",
+                     subject.here.found.empty()
+                         ? "No NPU was found on this machine."
+                         : fmt::format("The NPU of this machine ({}) is not one that is modelled.",
+                                       subject.here.found),
+                     machine);
+}
+
+std::string recommendation(const PlanRow& row, const PlanSubject& subject) {
+  const bool is_cpu = row.fusion.empty();
+  std::string text = fmt::format("* recommended: the fastest to decode of what Tyto runs on {}",
+                                 subject.is_elsewhere ? subject.request.machine : "this machine");
+  if (!is_cpu && !subject.is_elsewhere) text += " within the memory that may be locked";
+  text += fmt::format(": tyto run {}{}", subject.model_flag, row.flags);
+  if (!is_cpu)
+    text += ". Tyto's code for the NPU is tested on a virtual one and has not yet run on hardware";
+  return text;
+}
+
+// What becomes of the file's weights.
+std::string about_the_weights(const PlanRequest& request) {
+  if (!request.file) return "";
+  const FileWeights& file = *request.file;
+  const std::string bf16 = file.type == DType::bf16 ? "as they are"
+                           : info(file.type).block_values > 1
+                               ? "decoded to bf16, which takes more memory and gains no quality"
+                               : "rounded to bf16";
+  const std::string q4nx = file.is_q4nx
+                               ? "as they are"
+                               : "rounded to 4 bits, which costs quality (`tyto verify` tests it)";
+  return fmt::format(
+      "The file's weights are {} ({}). The cpu runs them so; air-bf16 takes them {}; air-q4nx "
+      "takes them {}; FastFlowLM has files of its own.",
+      file.is_q4nx ? "q4nx" : info(file.type).name, human_bytes(file.bytes), bf16, q4nx);
+}
+
+std::string note_of(const PlanRow& row) {
+  std::string text = row.needs;
+  if (!row.note.empty()) text += (text.empty() ? "" : "; ") + row.note;
+  if (row.published_ttft_ms > 0 && row.published_ttft_ms != row.ttft_ms)
+    text += fmt::format("{}{:.0f} ms to the first token by MLIR-AIR's host and images of 2048 rows",
+                        text.empty() ? "" : "; ", row.published_ttft_ms);
+  return text;
+}
+
+// What is true of several rows is said once.
+std::vector<std::string> notes_of(const std::vector<PlanRow>& rows) {
+  std::vector<std::pair<std::string, std::string>> said;  // what, and of which rows
+  for (const PlanRow& row : rows) {
+    const std::string note = note_of(row);
+    if (note.empty()) continue;
+    const auto known = std::ranges::find(said, note, &std::pair<std::string, std::string>::first);
+    if (known != said.end())
+      known->second += ", " + option_name(row);
+    else
+      said.emplace_back(note, option_name(row));
+  }
+  std::vector<std::string> notes;
+  for (const auto& [note, options] : said) notes.push_back(options + ": " + note);
+  return notes;
+}
+
+}  // namespace
+
+Table plan_table(const std::vector<PlanRow>& rows, const PlanSubject& subject) {
+  const PlanRequest& request = subject.request;
+  Table table{.id = "plan",
+              .title = fmt::format("{}: prompt {}, context {}, {} host, profile {}", request.shape,
+                                   request.prompt_tokens, request.context_tokens, subject.host,
+                                   subject.profile),
+              .columns = {{"  option", false},
+                          {"numbers", false},
+                          {"runs today", false},
+                          {"1st token ms"},
+                          {"tok/s"},
+                          {"memory"},
+                          {"weights", false, 1},
+                          {"prompt tok/s", true, 2},
+                          {"ms per token", true, 3},
+                          {"dispatches", true, 4},
+                          {"prompt rows", true, 5},
+                          {"heap", true, 6},
+                          {"slowest part", false, 7}}};
+  const auto add = [&](const std::string& note) {
+    if (!note.empty()) table.notes.push_back(note);
+  };
+  table.notes.emplace_back("");
+  for (const PlanRow& row : rows) {
+    table.rows.push_back(table_row(row));
+    if (row.is_recommended) add(recommendation(row, subject));
+  }
+  add(about_the_machine(subject));
+  add(about_the_weights(request));
+  for (const std::string& note : notes_of(rows)) add(note);
+  add("Modelled, not measured: fitted to published runs on other machines. ±: nine of ten errors "
+      "on rows that were not fitted are smaller. heap: of the device's 64 MiB (512 where the "
+      "driver lets it grow), by an assumed size. docs/cost-model.md has the rest.");
+  return table;
+}
+
+std::string plan_json(const std::vector<PlanRow>& rows, const PlanRequest& request) {
+  ordered_json json = ordered_json::array();
+  const ordered_json file =
+      request.file ? ordered_json(request.file->is_q4nx ? "q4nx" : info(request.file->type).name)
+                   : ordered_json(nullptr);
+  for (const PlanRow& row : rows)
+    json.push_back({{"kind", name(row.kind)},
+                    {"recommended", row.is_recommended},
+                    {"machine", row.machine},
+                    {"shape", row.shape},
+                    {"kernels", row.kernels},
+                    {"fusion", row.fusion},
+                    {"runs", name(row.runs)},
+                    {"needs", row.needs},
+                    {"flags", row.flags},
+                    {"file_type", file},
+                    {"weights", row.weights},
+                    {"prompt_tokens", row.prompt_tokens},
+                    {"context_tokens", row.context_tokens},
+                    {"prompt_rows", row.prompt_rows},
+                    {"ttft_ms", row.ttft_ms},
+                    {"ttft_kind", name(row.ttft_kind)},
+                    {"published_ttft_ms", row.published_ttft_ms},
+                    {"prefill_tok_s", row.prefill_tok_s},
+                    {"tpot_ms", row.tpot_ms},
+                    {"decode_tok_s", row.decode_tok_s},
+                    {"dispatches_per_token", row.dispatches_per_token},
+                    {"memory_bytes", row.memory_bytes},
+                    {"pinned_bytes", row.pinned_bytes},
+                    {"images", row.images},
+                    {"heap_bytes", row.heap_bytes},
+                    {"bottleneck", row.bottleneck},
+                    {"ttft_error_p90", row.ttft_error_p90},
+                    {"tpot_error_p90", row.tpot_error_p90},
+                    {"rel_error_p90", row.rel_error_p90},
+                    {"note", row.note}});
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace tyto
