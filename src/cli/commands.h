@@ -30,5 +30,7 @@ void define_plan(CommandLine& command);
 void define_serve(CommandLine& command);
 void define_kernels(CommandLine& command);
 void define_compile(CommandLine& command);
+void define_completions(CommandLine& command);
+void define_manual(CommandLine& command);
 
 }  // namespace tyto

@@ -23,11 +23,6 @@ bool has_many_choices(const Flag& flag) {
   return choices(flag, "|").size() > kMostChoices;
 }
 
-std::string value_name(const Flag& flag) {
-  if (flag.allowed) return has_many_choices(flag) ? "NAME" : choices(flag, "|");
-  return flag.value;
-}
-
 std::string row(const std::string& left, const std::string& meaning) {
   const std::string gap = left.size() + 2 > kFlagColumn
                               ? "\n" + std::string(kFlagColumn, ' ')
@@ -36,29 +31,8 @@ std::string row(const std::string& left, const std::string& meaning) {
 }
 
 std::string row(const Flag& flag) {
-  std::string left = "  " + flag.names;
-  const size_t comma = left.find(",--");
-  if (comma != std::string::npos) left.replace(comma, 1, ", ");
-  if (!std::holds_alternative<bool*>(flag.target)) left += " " + value_name(flag);
-  std::string meaning = flag.meaning;
-  if (has_many_choices(flag)) meaning += ": " + choices(flag, ", ");
-  if (!flag.default_text.empty()) meaning += " (default: " + flag.default_text + ")";
-  if (flag.rules.required) meaning += " (required)";
-  return row(left, meaning);
-}
-
-std::string usage(const std::vector<const CommandLine*>& path) {
-  std::string line = "Usage:";
-  for (const CommandLine* command : path) line += " " + command->name;
-  line += " [OPTIONS]";
-  const CommandLine& command = *path.back();
-  for (const Flag& flag : command.flags) {
-    if (!flag.is_positional()) continue;
-    const std::string name = flag.names + (takes_several(flag.target) ? "..." : "");
-    line += flag.rules.required ? " " + name : " [" + name + "]";
-  }
-  if (!command.commands.empty()) line += command.needs_command ? " SUBCOMMAND" : " [SUBCOMMAND]";
-  return line + "\n";
+  const std::string value = flag_value(flag);
+  return row("  " + flag_names(flag) + (value.empty() ? "" : " " + value), flag_meaning(flag));
 }
 
 std::string positionals(const CommandLine& command) {
@@ -70,11 +44,8 @@ std::string positionals(const CommandLine& command) {
 
 // Every command has --help, and a group before all others to have it in.
 std::string groups(const CommandLine& command) {
-  std::vector<std::string> names = {kPlainGroup};
-  for (const Flag& flag : command.flags)
-    if (std::count(names.begin(), names.end(), flag.group) == 0) names.push_back(flag.group);
   std::string out;
-  for (const std::string& name : names) {
+  for (const std::string& name : flag_groups(command)) {
     out += "\n" + name + ":\n";
     if (name == kPlainGroup) {
       out += row("  -h, --help", "Print this help message and exit");
@@ -115,13 +86,54 @@ std::string wrapped(const std::string& text, size_t indent) {
   return out;
 }
 
+std::string flag_names(const Flag& flag) {
+  std::string names = flag.names;
+  const size_t comma = names.find(",--");
+  if (comma != std::string::npos) names.replace(comma, 1, ", ");
+  return names;
+}
+
+std::string flag_value(const Flag& flag) {
+  if (flag.allowed) return has_many_choices(flag) ? "NAME" : choices(flag, "|");
+  return flag.value;
+}
+
+std::string flag_meaning(const Flag& flag) {
+  std::string meaning = flag.meaning;
+  if (has_many_choices(flag)) meaning += ": " + choices(flag, ", ");
+  if (!flag.default_text.empty()) meaning += " (default: " + flag.default_text + ")";
+  if (flag.rules.required) meaning += " (required)";
+  return meaning;
+}
+
+std::vector<std::string> flag_groups(const CommandLine& command) {
+  std::vector<std::string> names = {kPlainGroup};
+  for (const Flag& flag : command.flags)
+    if (std::count(names.begin(), names.end(), flag.group) == 0) names.push_back(flag.group);
+  return names;
+}
+
+std::string usage_line(const std::vector<const CommandLine*>& path) {
+  std::string line;
+  for (const CommandLine* command : path) line += command->name + " ";
+  line += "[OPTIONS]";
+  const CommandLine& command = *path.back();
+  for (const Flag& flag : command.flags) {
+    if (!flag.is_positional()) continue;
+    const std::string name = flag.names + (takes_several(flag.target) ? "..." : "");
+    line += flag.rules.required ? " " + name : " [" + name + "]";
+  }
+  if (!command.commands.empty()) line += command.needs_command ? " SUBCOMMAND" : " [SUBCOMMAND]";
+  return line;
+}
+
 std::string help_text(const std::vector<const CommandLine*>& path) {
   const CommandLine& command = *path.back();
   const std::string title =
       path.size() == 1 ? command.summary : "tyto " + command.name + ": " + command.summary;
   const std::string footer = command.footer.empty() ? "" : command.footer + "\n";
-  return title + "\n\n" + usage(path) + positionals(command) + groups(command) +
-         subcommands(command) + "\n" + footer;
+  return title + "\n\n" + "Usage: " + usage_line(path) + "\n" + positionals(command) +
+         groups(command) + subcommands(command) + "\n" + footer;
 }
 
 }  // namespace tyto

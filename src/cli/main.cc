@@ -42,8 +42,7 @@ std::vector<std::string> arguments(int argc, char** argv) {
 }
 
 int parse_and_run(int argc, char** argv) {
-  CommandLine program("tyto",
-                      "Tyto runs Llama-family language models and says which device did the work.");
+  CommandLine program("tyto", "");
   define_program(program);
   const Invocation asked = parse(program, arguments(argc, argv));
   if (asked.kind == Invocation::Kind::help) {

@@ -39,8 +39,12 @@ constexpr Command kCommands[] = {
     {"plan", "predict speed and memory on a machine with an NPU", define_plan},
     {"compile", "make NPU kernel images, or say how they are made", define_compile},
     {"kernels", "import, list, check and remove NPU kernel images", define_kernels},
+    {"completions", "print a script that completes commands in a shell", define_completions},
+    {"manual", "print a page of the manual", define_manual},
 };
 
+constexpr const char* kSummary =
+    "Tyto runs Llama-family language models and says which device did the work.";
 constexpr const char* kFooter =
     "Models (-m): a GGUF file, a Hugging Face checkpoint folder, or a repo id already in the local "
     "Hugging Face cache.\nNothing is ever downloaded. Without -m the model that ships with Tyto is "
@@ -51,6 +55,7 @@ constexpr const char* kFooter =
 }  // namespace
 
 void define_program(CommandLine& program) {
+  program.summary = kSummary;
   program.version = std::string("tyto ") + TYTO_VERSION;
   program.footer = kFooter;
   for (const Command& command : kCommands)
