@@ -74,6 +74,10 @@ T number(const std::string& text, const Flag& flag) {
   throw CLI::ValidationError(flag.name(), fmt::format("\"{}\" is not {}", text, wanted));
 }
 
+std::string all_names(const Flag& flag) {
+  return flag.rules.alias.empty() ? flag.names : flag.names + "," + flag.rules.alias;
+}
+
 template <class T>
 CLI::Option* add_number(CLI::App& app, const Flag& flag, T* target) {
   using Value = typename ValueIn<T>::Type;
@@ -88,7 +92,7 @@ CLI::Option* add_number(CLI::App& app, const Flag& flag, T* target) {
     }
     return true;
   };
-  CLI::Option* option = app.add_option(flag.names, store);
+  CLI::Option* option = app.add_option(all_names(flag), store);
   if (takes_several(flag.target)) option->expected(CLI::detail::expected_max_vector_size);
   return option;
 }
@@ -98,11 +102,11 @@ CLI::Option* add_option(CLI::App& app, const Flag& flag) {
       [&](auto* value) {
         using T = std::remove_cvref_t<decltype(*value)>;
         if constexpr (std::is_same_v<T, bool>)
-          return app.add_flag(flag.names, *value);
+          return app.add_flag(all_names(flag), *value);
         else if constexpr (kIsNumber<typename ValueIn<T>::Type>)
           return add_number(app, flag, value);
         else
-          return app.add_option(flag.names, *value);
+          return app.add_option(all_names(flag), *value);
       },
       flag.target);
 }

@@ -58,6 +58,7 @@ struct Rules {
   bool is_folder = false;     // that exists
   bool may_be_empty = false;  // else --require "$UNSET" is an error, and not no requirement
   bool is_secret = false;     // a file that holds it is nobody else's to read
+  std::string alias = {};     // "--dtype": another name, which --help does not show
   int count = 0;              // how many values a vector takes; 0: any number
   char separator = '\0';      // of several numbers in one argument
   std::vector<std::string> excludes = {};

@@ -1,5 +1,7 @@
 // quantize and synth: commands that write model files.
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -7,6 +9,7 @@
 #include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "model/convert.h"
+#include "model/importance.h"
 #include "model/shapes.h"
 #include "model/synth.h"
 #include "model/type_mix.h"
@@ -17,6 +20,7 @@ namespace {
 struct QuantizeFlags {
   ModelFlags model;
   std::string type;
+  std::string importance;
   std::string out;
   bool force = false;
   unsigned threads = 0;
@@ -43,15 +47,25 @@ void report(const std::string& out, const std::vector<std::string>& notes) {
 }
 
 void quantize(const QuantizeFlags& flags) {
-  const Model model = open_model(find_model(model_or_shipped(flags.model)));
+  const Model model =
+      open_model(find_model(model_or_shipped(flags.model)), Need::weights, progress_bar());
+  std::optional<ImportanceMatrix> importance;
+  if (!flags.importance.empty()) importance = read_importance(flags.importance);
   ThreadPool pool(flags.threads);
   report(flags.out, quantize_model(model, flags.type, flags.out, pool, progress_bar(),
-                                   replacing(flags.force)));
+                                   replacing(flags.force), importance ? &*importance : nullptr));
 }
 
 void synth(const SynthFlags& flags) {
   report(flags.out, synthesize(shape_by_name(flags.shape), flags.type, flags.seed, flags.out,
                                progress_bar(), replacing(flags.force)));
+}
+
+// One word for it in every command; --dtype is what synth called it once.
+Flag type_flag(std::string& type, Rules rules) {
+  rules.alias = "--dtype";
+  return {"--type", &type, OneOf(type_mix_names(), Letters::any_case), "type of the matrices",
+          std::move(rules)};
 }
 
 }  // namespace
@@ -60,15 +74,17 @@ void define_quantize(CommandLine& command) {
   QuantizeFlags& flags = command.values<QuantizeFlags>();
   add_model_flag(command, flags.model);
   command.add({
-      {"--type", &flags.type, OneOf(type_mix_names(), Letters::any_case), "type of the matrices",
-       Rules{.required = true}},
+      type_flag(flags.type, Rules{.required = true}),
+      {"--imatrix", &flags.importance, "FILE",
+       "importance matrix by llama-imatrix: errors go where they matter least"},
       {"-o,--output", &flags.out, "FILE", "GGUF to write", Rules{.required = true}},
       force_flag(flags.force, {"--output"}),
       {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",
        Rules{.range = Range{1, 1024}}},
   });
   command.footer =
-      "Norms and biases stay f32. The file loads in llama.cpp too.\n\n"
+      "Norms and biases stay f32; each matrix gets the type that llama-quantize would give it. The "
+      "file loads in llama.cpp too.\n\n"
       "Example:\n  tyto quantize -m ./Llama-3.2-1B-Instruct --type q4_k_m -o llama-1b-q4.gguf";
   command.run = [&flags] { quantize(flags); };
 }
@@ -78,8 +94,7 @@ void define_synth(CommandLine& command) {
   command.add({
       {"--shape", &flags.shape, OneOf(shape_names(), Letters::any_case), "public shape",
        Rules{.required = true}},
-      {"--dtype", &flags.type, OneOf(type_mix_names(), Letters::any_case), "type of the matrices",
-       Rules{.shows_default = true}},
+      type_flag(flags.type, Rules{.shows_default = true}),
       {"--seed", &flags.seed, "N", "same seed, same bytes", Rules{.shows_default = true}},
       {"-o,--output", &flags.out, "PATH", "FILE.gguf, or a folder for safetensors",
        Rules{.required = true}},
@@ -88,7 +103,7 @@ void define_synth(CommandLine& command) {
   command.footer =
       "For measuring speed without anybody's weights: the text such a model makes means "
       "nothing.\n\n"
-      "Example:\n  tyto synth --shape llama-3.2-1b --dtype q8_0 -o synth-1b-q8.gguf";
+      "Example:\n  tyto synth --shape llama-3.2-1b --type q8_0 -o synth-1b-q8.gguf";
   command.run = [&flags] { synth(flags); };
 }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "model/gguf_metadata.h"
 #include "model/non_finite.h"
 #include "model/type_mix.h"
@@ -38,19 +40,44 @@ bool all_within(std::span<const float> values, float limit) {
   return all;
 }
 
+// The file that is being written, and how far it is.
+struct Output {
+  GgufWriter& writer;
+  const Progress& progress;
+  uint64_t total = 0;
+  uint64_t done = 0;
+
+  void append(std::span<const std::byte> bytes) {
+    writer.append(bytes);
+    done += bytes.size();
+    show();
+  }
+  void show() const {
+    if (progress) progress("converting", done, total);
+  }
+};
+
+// How one weight is written.
+struct Recipe {
+  DType wanted;
+  bool permute;
+  std::span<const float> importance;  // of its columns; empty: all the same
+};
+
 // Biases are permuted by element, matrices by row.
-void convert_vector(const Model& in, const TensorView& source, bool permute, GgufWriter& writer) {
+void convert_vector(const Model& in, const TensorView& source, bool permute, Output& output) {
   std::vector<float> values(source.cols);
   dequantize(source.dtype, source.bytes, values);
   if (!all_finite(values)) fail_value(in, source, DType::f32);
   std::vector<float> ordered(values.size());
   for (size_t i = 0; i < values.size(); ++i)
     ordered[i] = values[permute ? unpermuted_row(i, in.config.head_dim) : i];
-  writer.append(std::as_bytes(std::span(ordered)));
+  output.append(std::as_bytes(std::span(ordered)));
 }
 
-void convert_matrix(const Model& in, const TensorView& source, DType wanted, bool permute,
-                    ThreadPool& pool, GgufWriter& writer) {
+void convert_matrix(const Model& in, const TensorView& source, const Recipe& recipe,
+                    ThreadPool& pool, Output& output) {
+  const DType wanted = recipe.wanted;
   if (source.dtype == wanted && !all_finite(wanted, source.bytes)) fail_value(in, source, wanted);
   const float limit = largest_encodable(wanted);
   std::atomic<bool> fits = true;
@@ -63,24 +90,37 @@ void convert_matrix(const Model& in, const TensorView& source, DType wanted, boo
       std::vector<float> values(source.cols);
       for (size_t i = begin; i < end; ++i) {
         const uint64_t row = first + i;
-        const auto from = source.row(permute ? unpermuted_row(row, in.config.head_dim) : row);
+        const auto from =
+            source.row(recipe.permute ? unpermuted_row(row, in.config.head_dim) : row);
         const auto to = std::span(out).subspan(i * out_stride, out_stride);
         if (source.dtype == wanted) {
           std::copy(from.begin(), from.end(), to.begin());
         } else {
           dequantize(source.dtype, from, values);
           if (!all_within(values, limit)) fits = false;
-          quantize(wanted, values, to);
+          quantize(wanted, values, to, recipe.importance);
         }
       }
     });
     if (!fits) fail_value(in, source, wanted);
-    writer.append(std::span(out).first(count * out_stride));
+    output.append(std::span(out).first(count * out_stride));
   }
 }
 
-GgufMetadata metadata_of(const Model& in, const TypeMix& mix, std::vector<std::string>& notes) {
+// The keys that llama-quantize writes.
+void describe(const ImportanceMatrix& importance, GgufMetadata& metadata) {
+  metadata.push_back({"quantize.imatrix.file", {importance.file}});
+  if (!importance.dataset.empty())
+    metadata.push_back({"quantize.imatrix.dataset", {importance.dataset}});
+  metadata.push_back({"quantize.imatrix.entries_count", {uint64_t{importance.columns.size()}}});
+  if (importance.chunks > 0)
+    metadata.push_back({"quantize.imatrix.chunks_count", {importance.chunks}});
+}
+
+GgufMetadata metadata_of(const Model& in, const TypeMix& mix, const ImportanceMatrix* importance,
+                         std::vector<std::string>& notes) {
   GgufMetadata metadata = config_to_gguf(in.config, mix.file_type);
+  if (importance != nullptr) describe(*importance, metadata);
   if (!in.vocabulary) {
     notes.push_back("the model has no tokenizer, so neither has the GGUF");
     return metadata;
@@ -89,6 +129,83 @@ GgufMetadata metadata_of(const Model& in, const TypeMix& mix, std::vector<std::s
       vocabulary_to_gguf(*in.vocabulary, in.config.vocab, in.path.string(), notes);
   std::move(tokenizer.begin(), tokenizer.end(), std::back_inserter(metadata));
   return metadata;
+}
+
+// Says which matrices are rounded a second time.
+void note_rounded_before(const Model& in, const std::vector<WeightSpec>& specs,
+                         const std::vector<TensorPlan>& plans, std::vector<std::string>& notes) {
+  std::set<std::string_view> types;
+  size_t count = 0;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const DType before = view_of(in.weights, specs[i]).dtype;
+    if (info(before).block_values == 1 || before == plans[i].dtype) continue;
+    types.insert(info(before).name);
+    ++count;
+  }
+  if (count == 0) return;
+  notes.push_back(
+      fmt::format("{} matrices were quantised before ({}) and are rounded a second time: what was "
+                  "lost stays lost; made from the f32, f16 or bf16 model the file would be better",
+                  count, fmt::join(types, ", ")));
+}
+
+// The first few of many names.
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 3;
+  std::vector<std::string> shown(names.begin(), names.begin() + std::min(kShown, names.size()));
+  for (std::string& name : shown) name = printable_name(name);
+  return fmt::format("{}{}", fmt::join(shown, ", "), names.size() > kShown ? ", ..." : "");
+}
+
+// Every entry for a matrix of the model must have its columns. Those for none, and matrices without
+// one, are told.
+void check_importance(const ImportanceMatrix& importance, const TypeMix& mix,
+                      const std::vector<TensorPlan>& plans, std::vector<std::string>& notes) {
+  if (!takes_importance(mix))
+    throw Error(ErrorCode::usage, importance.file,
+                fmt::format("an importance matrix changes nothing in {}", mix.name),
+                "leave it out, or choose a type of fewer bits");
+  std::vector<std::string> without;
+  size_t used = 0;
+  for (const TensorPlan& plan : plans) {
+    if (plan.rows == 0) continue;
+    const auto entry = importance.columns.find(plan.name);
+    if (entry == importance.columns.end()) {
+      without.push_back(plan.name);
+      continue;
+    }
+    ++used;
+    if (entry->second.size() != plan.cols)
+      throw Error(
+          ErrorCode::input, importance.file + ": entry " + plan.name,
+          fmt::format("has {} columns, the model's matrix {}", entry->second.size(), plan.cols),
+          "it was made for another model");
+  }
+  if (used == 0)
+    throw Error(ErrorCode::input, importance.file, "has no entry for any matrix of this model",
+                "it was made for another model");
+  if (!without.empty())
+    notes.push_back(
+        fmt::format("{} has no entry for {} of {} matrices ({}): they are rounded as "
+                    "without it",
+                    importance.file, without.size(), without.size() + used, some_of(without)));
+  std::vector<std::string> unknown;
+  const auto is_matrix = [&](const std::string& name) {
+    return std::any_of(plans.begin(), plans.end(),
+                       [&](const TensorPlan& plan) { return plan.name == name && plan.rows > 0; });
+  };
+  for (const auto& [name, columns] : importance.columns)
+    if (!is_matrix(name)) unknown.push_back(name);
+  if (!unknown.empty())
+    notes.push_back(fmt::format("{} of the {} entries of {} are for no matrix of this model ({})",
+                                unknown.size(), importance.columns.size(), importance.file,
+                                some_of(unknown)));
+}
+
+std::span<const float> columns_of(const ImportanceMatrix* importance, const std::string& name) {
+  if (importance == nullptr) return {};
+  const auto entry = importance->columns.find(name);
+  return entry == importance->columns.end() ? std::span<const float>() : entry->second;
 }
 
 }  // namespace
@@ -106,7 +223,8 @@ std::vector<float> rope_divisors(const Config& config) {
 
 std::vector<std::string> quantize_model(const Model& in, const std::string& type,
                                         const std::filesystem::path& out, ThreadPool& pool,
-                                        const Progress& progress, Replace replace) {
+                                        const Progress& progress, Replace replace,
+                                        const ImportanceMatrix* importance) {
   const TypeMix& mix = find_type_mix(type);
   if (!in.has_weights()) fail_input(in.path.string(), "has no weights to convert");
   const Config& config = in.config;
@@ -115,24 +233,27 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
 
   std::vector<std::string> notes;
   const std::vector<WeightSpec> specs = weight_specs(config, NameStyle::gguf);
-  std::vector<TensorPlan> plans = plan_types(mix, config, specs, notes);
+  const std::vector<TensorPlan> plans = plan_types(
+      mix, config, specs, notes, importance != nullptr ? Importance::known : Importance::unknown);
+  note_rounded_before(in, specs, plans, notes);
+  if (importance != nullptr) check_importance(*importance, mix, plans, notes);
   const std::vector<float> divisors = rope_divisors(config);
-  uint64_t total = 0;
-  for (const TensorPlan& plan : plans) total += plan.bytes();
   std::vector<TensorPlan> written = plans;
   if (!divisors.empty()) written.push_back({"rope_freqs.weight", DType::f32, 0, divisors.size()});
 
-  GgufWriter writer(out, metadata_of(in, mix, notes), std::move(written), replace);
-  uint64_t done = 0;
+  GgufWriter writer(out, metadata_of(in, mix, importance, notes), std::move(written), replace);
+  Output output = {writer, progress};
+  for (const TensorPlan& plan : plans) output.total += plan.bytes();
+  output.show();
   for (size_t i = 0; i < specs.size(); ++i) {
     const TensorView& source = view_of(in.weights, specs[i]);
     const bool permute_this = permute && is_q_or_k(specs[i].part);
     if (specs[i].is_vector())
-      convert_vector(in, source, permute_this, writer);
+      convert_vector(in, source, permute_this, output);
     else
-      convert_matrix(in, source, plans[i].dtype, permute_this, pool, writer);
-    done += plans[i].bytes();
-    if (progress) progress("converting", done, total);
+      convert_matrix(in, source,
+                     {plans[i].dtype, permute_this, columns_of(importance, specs[i].name)}, pool,
+                     output);
   }
   if (!divisors.empty()) writer.append(std::as_bytes(std::span(divisors)));
   writer.commit();

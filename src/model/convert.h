@@ -8,18 +8,23 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "model/gguf.h"
+#include "model/importance.h"
 #include "model/model.h"
 
 namespace tyto {
 
 // Writes `out` row by row; memory stays at a few rows whatever the model's size. `type` is one of
 // type_mix_names(). Weights already of their wanted type are copied bit for bit. One that is not
-// finite, or that its type cannot hold, is an Error naming it, and nothing is written. Returns what
-// the user should know: weights that got another type, and what GGUF could not express.
+// finite, or that its type cannot hold, is an Error naming it, and nothing is written. With an
+// importance matrix the encoders spend their error where it matters least; one that is of another
+// model, or of no use for `type`, is an Error. Returns what the user should know: weights that got
+// another type, that were rounded before, or that the importance matrix does not have; and what
+// GGUF could not express.
 std::vector<std::string> quantize_model(const Model& in, const std::string& type,
                                         const std::filesystem::path& out, ThreadPool& pool,
                                         const Progress& progress = {},
-                                        Replace replace = Replace::same_kind);
+                                        Replace replace = Replace::same_kind,
+                                        const ImportanceMatrix* importance = nullptr);
 
 // GGUF's rope_freqs.weight: by what each frequency is divided. Empty when none is. [head_dim / 2]
 std::vector<float> rope_divisors(const Config& config);

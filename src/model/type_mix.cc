@@ -6,37 +6,102 @@
 
 #include "base/error.h"
 #include "base/joined.h"
+#include "model/gguf_metadata.h"
 
 namespace tyto {
 namespace {
 
 constexpr TypeMix kMixes[] = {
-    {"f32", DType::f32, 0, false},    {"f16", DType::f16, 1, false},
-    {"bf16", DType::bf16, 32, false}, {"q8_0", DType::q8_0, 7, false},
-    {"q4_0", DType::q4_0, 2, false},  {"q4_1", DType::q4_1, 3, false},
-    {"q5_0", DType::q5_0, 8, false},  {"q5_1", DType::q5_1, 9, false},
-    {"q4_k", DType::q4_k, 14, false}, {"q4_k_m", DType::q4_k, 15, true},
-    {"q5_k", DType::q5_k, 16, false}, {"q6_k", DType::q6_k, 18, false},
+    {"f32", DType::f32, 0},      {"f16", DType::f16, 1},      {"bf16", DType::bf16, 32},
+    {"q8_0", DType::q8_0, 7},    {"q4_0", DType::q4_0, 2},    {"q4_1", DType::q4_1, 3},
+    {"q5_0", DType::q5_0, 8},    {"q5_1", DType::q5_1, 9},    {"q4_k_s", DType::q4_k, 14},
+    {"q4_k_m", DType::q4_k, 15}, {"q5_k_s", DType::q5_k, 16}, {"q5_k_m", DType::q5_k, 17},
+    {"q6_k", DType::q6_k, 18},
 };
 
-// Q4_K_M spends more bits where errors hurt most: the head, and attention values and the second
-// feed-forward matrix in the first and last eighth of the layers and every third between.
-bool deserves_more_bits(const Config& config, const WeightSpec& spec) {
-  if (spec.part == TensorPart::head) return true;
-  if (spec.part == TensorPart::embedding) return config.tied_head;
-  if (spec.part != TensorPart::v && spec.part != TensorPart::down) return false;
-  const uint32_t eighth = config.layers / 8;
-  return spec.layer < eighth || spec.layer >= config.layers - eighth ||
-         (spec.layer - eighth) % 3 == 2;
+// Short names, for the mix that llama-quantize means by them.
+struct Alias {
+  std::string_view name;
+  std::string_view mix;
+};
+constexpr Alias kAliases[] = {{"q4_k", "q4_k_m"}, {"q5_k", "q5_k_m"}};
+
+bool is_of_first_four(uint32_t layer, uint32_t) {
+  return layer < 4;
 }
 
-DType wanted_type(const TypeMix& mix, const Config& config, const WeightSpec& spec) {
+bool is_of_first_eighth(uint32_t layer, uint32_t layers) {
+  return layer < layers / 8;
+}
+
+// The first and the last eighth of the layers and every third between. Each division rounds down,
+// which makes the last eighth the larger one.
+bool is_of_sensitive(uint32_t layer, uint32_t layers) {
+  return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
+}
+
+// Matrices in which errors hurt most get a better type than the rest of their mix, in the layers
+// that llama.cpp's mixes of the same names choose.
+struct Raise {
+  std::string_view mix;
+  TensorPart part;
+  bool (*in_layer)(uint32_t layer, uint32_t layers);
+  DType type;
+  bool with_importance_only = false;
+};
+constexpr Raise kRaises[] = {
+    {"q4_0", TensorPart::down, is_of_first_eighth, DType::q4_1, true},
+    {"q5_0", TensorPart::down, is_of_first_eighth, DType::q5_1, true},
+    {"q4_k_s", TensorPart::v, is_of_first_four, DType::q5_k},
+    {"q4_k_s", TensorPart::down, is_of_first_eighth, DType::q5_k},
+    {"q4_k_m", TensorPart::v, is_of_sensitive, DType::q6_k},
+    {"q4_k_m", TensorPart::down, is_of_sensitive, DType::q6_k},
+    {"q5_k_m", TensorPart::v, is_of_sensitive, DType::q6_k},
+    {"q5_k_m", TensorPart::down, is_of_sensitive, DType::q6_k},
+};
+
+// The matrix that makes logits; an embedding that is also the head counts as one.
+bool is_head(const Config& config, const WeightSpec& spec) {
+  return spec.part == TensorPart::head || (spec.part == TensorPart::embedding && config.tied_head);
+}
+
+// llama.cpp's "70B", known by its layers: eight heads share a value, so more bits cost little.
+bool is_70b(const Config& config) {
+  if (config.layers != 80) return false;
+  const std::string architecture = gguf_architecture(config);
+  return architecture == "qwen2" || (architecture == "llama" && config.kv_heads != config.heads);
+}
+
+// From 8 bits on codes are simply the nearest ones, and the head needs no better type.
+bool has_few_bits(DType type) {
+  return info(type).block_values > 1 && type != DType::q8_0;
+}
+
+DType wanted_type(const TypeMix& mix, const Config& config, const WeightSpec& spec,
+                  Importance importance) {
   if (spec.is_vector()) return DType::f32;
-  return mix.mixed && deserves_more_bits(config, spec) ? DType::q6_k : mix.base;
+  if (!has_few_bits(mix.base)) return mix.base;
+  if (is_head(config, spec)) return DType::q6_k;
+  for (const Raise& raise : kRaises)
+    if (raise.mix == mix.name && raise.part == spec.part &&
+        raise.in_layer(spec.layer, config.layers) &&
+        (importance == Importance::known || !raise.with_importance_only))
+      return raise.type;
+  const bool is_shared_value = spec.part == TensorPart::v && is_70b(config);
+  return is_shared_value && mix.base == DType::q4_k ? DType::q5_k : mix.base;
 }
 
 bool divides(DType dtype, uint64_t cols) {
   return cols % info(dtype).block_values == 0;
+}
+
+// Where rows are no whole blocks of 256: a type with blocks of 32 and at least as many bits.
+DType fallback_of(DType wanted, uint64_t cols) {
+  const DType smaller = wanted == DType::q4_k   ? DType::q5_0
+                        : wanted == DType::q5_k ? DType::q5_1
+                        : wanted == DType::q6_k ? DType::q8_0
+                                                : DType::f16;
+  return divides(smaller, cols) ? smaller : DType::f16;
 }
 
 // "blk.3.ffn_down.weight" is one of many "ffn_down.weight".
@@ -51,6 +116,8 @@ const TypeMix& find_type_mix(std::string_view name) {
   std::string lower(name);
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const Alias& alias : kAliases)
+    if (alias.name == lower) lower = alias.mix;
   for (const TypeMix& mix : kMixes)
     if (mix.name == lower) return mix;
   throw Error(ErrorCode::usage, "type " + std::string(name), "does not exist",
@@ -60,19 +127,24 @@ const TypeMix& find_type_mix(std::string_view name) {
 std::vector<std::string> type_mix_names() {
   std::vector<std::string> names;
   for (const TypeMix& mix : kMixes) names.emplace_back(mix.name);
+  for (const Alias& alias : kAliases) names.emplace_back(alias.name);
   return names;
+}
+
+bool takes_importance(const TypeMix& mix) {
+  return has_few_bits(mix.base);
 }
 
 std::vector<TensorPlan> plan_types(const TypeMix& mix, const Config& config,
                                    const std::vector<WeightSpec>& specs,
-                                   std::vector<std::string>& notes) {
+                                   std::vector<std::string>& notes, Importance importance) {
   std::vector<TensorPlan> plans;
   std::map<std::string, uint32_t> fallbacks;  // note without its count
   for (const WeightSpec& spec : specs) {
-    const DType wanted = wanted_type(mix, config, spec);
+    const DType wanted = wanted_type(mix, config, spec, importance);
     DType given = wanted;
     if (!divides(wanted, spec.cols)) {
-      given = divides(DType::q8_0, spec.cols) ? DType::q8_0 : DType::f16;
+      given = fallback_of(wanted, spec.cols);
       ++fallbacks[fmt::format("{}: rows of {} are not whole {} blocks of {}, written as {}",
                               kind_of(spec.name), spec.cols, info(wanted).name,
                               info(wanted).block_values, info(given).name)];

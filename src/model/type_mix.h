@@ -1,4 +1,5 @@
-// Which type each weight gets when a model is written as one named type or mix of types.
+// Which type each weight gets when a model is written as one named type or mix of types: the same
+// as llama-quantize gives it under that name.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +17,22 @@ struct TypeMix {
   std::string_view name;
   DType base;
   uint32_t file_type;  // general.file_type of GGUF
-  bool mixed;          // some weights get q6_k, as in the files people call Q4_K_M
 };
+
+// Whether the encoders will be told how much each column matters (model/importance.h); two mixes
+// then choose other types.
+enum class Importance : uint8_t { unknown, known };
+bool takes_importance(const TypeMix& mix);  // false: its matrices are the same without
 
 // Throws a usage Error that lists the names when there is no such type.
 const TypeMix& find_type_mix(std::string_view name);
 std::vector<std::string> type_mix_names();
 
-// One plan per spec. Vectors are f32. A matrix whose rows are no whole number of blocks gets q8_0,
-// or f16 where that does not divide either; `notes` gains a line for each kind of matrix that did.
+// One plan per spec. Vectors are f32. A matrix whose rows are no whole number of blocks gets a type
+// of smaller blocks, or f16; `notes` gains a line for each kind of matrix that did.
 std::vector<TensorPlan> plan_types(const TypeMix& mix, const Config& config,
                                    const std::vector<WeightSpec>& specs,
-                                   std::vector<std::string>& notes);
+                                   std::vector<std::string>& notes,
+                                   Importance importance = Importance::unknown);
 
 }  // namespace tyto

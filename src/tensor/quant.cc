@@ -45,8 +45,10 @@ void dequantize(DType type, std::span<const std::byte> in, std::span<float> out)
   }
 }
 
-void quantize(DType type, std::span<const float> in, std::span<std::byte> out) {
+void quantize(DType type, std::span<const float> in, std::span<std::byte> out,
+              std::span<const float> importance) {
   TYTO_ASSERT(type != DType::i32 && out.size() == row_bytes(type, in.size()));
+  TYTO_ASSERT(importance.empty() || importance.size() == in.size());
   if (in.empty()) return;
   const size_t blocks = in.size() / info(type).block_values;
   switch (type) {
@@ -60,9 +62,12 @@ void quantize(DType type, std::span<const float> in, std::span<std::byte> out) {
     case DType::q4_k:
     case DType::q5_k:
     case DType::q6_k:
-      return encode_k_blocks(type, in.data(), out.data(), blocks);
-    default:
+      return encode_k_blocks(type, in.data(), importance.data(), out.data(), blocks);
+    case DType::q8_0:
       return encode_simple_blocks(type, in.data(), out.data(), blocks);
+    default:
+      if (importance.empty()) return encode_simple_blocks(type, in.data(), out.data(), blocks);
+      return encode_simple_row(type, in.data(), importance.data(), out.data(), blocks);
   }
 }
 

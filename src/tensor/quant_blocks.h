@@ -141,8 +141,12 @@ void encode_each(const float* in, std::byte* out, size_t blocks, const Encode& e
 }
 
 // `blocks` whole blocks, the type being one of the quantised ones of the function's family.
+// `importance` has a number for every value, or is null.
 void decode_blocks(DType type, const std::byte* in, float* out, size_t blocks);
 void encode_simple_blocks(DType type, const float* in, std::byte* out, size_t blocks);
-void encode_k_blocks(DType type, const float* in, std::byte* out, size_t blocks);
+void encode_simple_row(DType type, const float* in, const float* importance, std::byte* out,
+                       size_t blocks);
+void encode_k_blocks(DType type, const float* in, const float* importance, std::byte* out,
+                     size_t blocks);
 
 }  // namespace tyto

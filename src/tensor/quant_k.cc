@@ -1,6 +1,7 @@
 // Encoding the types with two levels of scales. The format fixes how a block decodes, not how its
-// scales are found; here they minimise the squared error: each sub-block is fitted on its own, its
-// scale is rounded to what the block can store, and the block's own scales are then fitted to that.
+// scales are found; here they minimise the squared error, weighted where importance is known: each
+// sub-block is fitted on its own, its scale is rounded to what the block can store, and the block's
+// own scales are then fitted to that.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -8,106 +9,23 @@
 #include "base/error.h"
 #include "tensor/float16.h"
 #include "tensor/quant_blocks.h"
+#include "tensor/quant_fit.h"
 
 namespace tyto {
 namespace {
 
-// Adds up in four interleaved lanes, an order of addition that vectorises.
-template <size_t N>
-float sum_by_lanes(const std::array<float, N>& terms) {
-  std::array<float, 4> lanes = {};
-  for (size_t i = 0; i < N; i += lanes.size())
-    for (size_t lane = 0; lane < lanes.size(); ++lane) lanes[lane] += terms[i + lane];
-  return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
-}
+using Weights = std::array<float, kSuperValues>;
 
-// The nearest integer in [0, top], as a float; NaN gives 0.
-float nearest(float value, float top) {
-  return static_cast<float>(static_cast<int>(std::min(top, std::max(0.0f, value)) + 0.5f));
-}
-
-constexpr size_t kAffineValues = 32;
-constexpr size_t kAffineSubs = 8;
-constexpr float kSixBits = 63;
-
-// How well codes in [0, top] render the values as scale * code - min, each code the nearest one;
-// and the sums from which least squares finds a better scale and min for the same codes.
-struct Fit {
-  float scale = 0;
-  float min = 0;
-  float error = std::numeric_limits<float>::infinity();
-  float codes = 0;          // sum of code
-  float codes_squared = 0;  // sum of code^2
-  float products = 0;       // sum of code * value
-};
-
-// Not inlined: inside the searches below gcc no longer vectorises it.
-[[gnu::noinline]] Fit try_affine(const float* in, float scale, float min, float top) {
-  const float factor = inverse(scale);
-  std::array<float, kAffineValues> error, codes, codes_squared, products;
-  for (size_t i = 0; i < kAffineValues; ++i) {
-    const float code = nearest((in[i] + min) * factor, top);
-    const float residue = scale * code - min - in[i];
-    error[i] = residue * residue;
-    codes[i] = code;
-    codes_squared[i] = code * code;
-    products[i] = code * in[i];
-  }
-  return {scale,
-          min,
-          sum_by_lanes(error),
-          sum_by_lanes(codes),
-          sum_by_lanes(codes_squared),
-          sum_by_lanes(products)};
-}
-
-void keep_better(Fit& best, const Fit& trial) {
-  if (trial.error < best.error) best = trial;
-}
+constexpr Weights kAllTheSame = [] {
+  Weights weights = {};
+  for (float& weight : weights) weight = 1;
+  return weights;
+}();
 
 // ---- q4_k, q5_k: scale * code - min, neither negative
 
-struct SubBlock {
-  const float* in;
-  float sum;  // of the values
-  Fit best;
-};
-
-// Least squares for the codes of `fit`, the min kept from going negative.
-Fit refit(const SubBlock& sub, const Fit& fit, float top) {
-  constexpr float kCount = kAffineValues;
-  const float determinant = kCount * fit.codes_squared - fit.codes * fit.codes;
-  if (determinant <= 0) return fit;
-  float scale = (kCount * fit.products - fit.codes * sub.sum) / determinant;
-  float min = (scale * fit.codes - sub.sum) / kCount;
-  if (min < 0) {
-    min = 0;
-    scale = fit.products / fit.codes_squared;
-  }
-  if (!(scale > 0)) return fit;
-  return try_affine(sub.in, scale, min, top);
-}
-
-// Fits one sub-block as if scale and min could be any numbers: starts from several step sizes
-// around the one that spans the values, since clipping an outlier often pays.
-SubBlock fit_affine(const float* in, float top) {
-  float low = 0, high = in[0], sum = 0;
-  for (size_t i = 0; i < kAffineValues; ++i) {
-    low = std::min(low, in[i]);
-    high = std::max(high, in[i]);
-    sum += in[i];
-  }
-  SubBlock sub = {in, sum, {}};
-  sub.best = try_affine(in, (high - low) / top, -low, top);
-  if (high <= low) return sub;
-  for (int step = -4; step <= 12; step += 2) {
-    const float scale = (high - low) / (top + 0.1f * static_cast<float>(step));
-    const Fit start = try_affine(in, scale, -low, top);
-    keep_better(sub.best, refit(sub, start, top));
-  }
-  keep_better(sub.best, refit(sub, sub.best, top));
-  return sub;
-}
+constexpr size_t kAffineSubs = 8;
+constexpr float kSixBits = 63;
 
 struct AffineBlock {
   float d = 0;
@@ -130,7 +48,7 @@ AffineBlock store_affine(const std::array<SubBlock, kAffineSubs>& subs, float d,
     const float min = nearest(subs[s].best.min * inverse(block.dmin), kSixBits);
     for (float a = std::max(0.0f, scale - 1); a <= std::min(kSixBits, scale + 1); ++a) {
       for (float b = std::max(0.0f, min - 1); b <= std::min(kSixBits, min + 1); ++b) {
-        const Fit trial = try_affine(subs[s].in, block.d * a, block.dmin * b, top);
+        const Fit trial = try_affine(subs[s].in, subs[s].weights, block.d * a, block.dmin * b, top);
         if (trial.error >= block.fit[s].error) continue;
         block.fit[s] = trial;
         block.scale[s] = static_cast<uint8_t>(a);
@@ -150,7 +68,7 @@ AffineBlock refit_block(const std::array<SubBlock, kAffineSubs>& subs, const Aff
     const double a = block.scale[s], b = block.min[s];
     aa += a * a * block.fit[s].codes_squared;
     ab += a * b * block.fit[s].codes;
-    bb += b * b * kAffineValues;
+    bb += b * b * subs[s].weight;
     ax += a * block.fit[s].products;
     bx += b * subs[s].sum;
   }
@@ -162,11 +80,11 @@ AffineBlock refit_block(const std::array<SubBlock, kAffineSubs>& subs, const Aff
   return store_affine(subs, static_cast<float>(d), static_cast<float>(dmin), top);
 }
 
-AffineBlock fit_affine_block(const float* in, float top) {
+AffineBlock fit_affine_block(const float* in, const Weights& weights, float top) {
   std::array<SubBlock, kAffineSubs> subs;
   float max_scale = 0, max_min = 0;
   for (size_t s = 0; s < kAffineSubs; ++s) {
-    subs[s] = fit_affine(in + s * kAffineValues, top);
+    subs[s] = fit_affine(in + s * kAffineValues, weights.data() + s * kAffineValues, top);
     max_scale = std::max(max_scale, subs[s].best.scale);
     max_min = std::max(max_min, subs[s].best.min);
   }
@@ -196,8 +114,8 @@ std::array<uint8_t, kSuperValues> affine_codes(const float* in, const AffineBloc
 }
 
 template <typename Block>
-void encode_affine(const float* in, float top, Block& out) {
-  const AffineBlock block = fit_affine_block(in, top);
+void encode_affine(const float* in, const Weights& weights, float top, Block& out) {
+  const AffineBlock block = fit_affine_block(in, weights, top);
   out.d = encode_scale(block.d);
   out.dmin = encode_scale(block.dmin);
   pack_scales(block, out.scales);
@@ -214,49 +132,11 @@ void encode_affine(const float* in, float top, Block& out) {
   }
 }
 
-void encode_q4_k(const float* in, BlockQ4K& block) {
-  encode_affine(in, 15, block);
-}
-
-void encode_q5_k(const float* in, BlockQ5K& block) {
-  encode_affine(in, 31, block);
-}
-
 // ---- q6_k: scale * (code - 32), of either sign
 
 constexpr size_t kSymmetricValues = 16;
 constexpr size_t kSymmetricSubs = 16;
 constexpr float kCodeZero = 32;
-
-// The same for codes - 32 in [-32, 31] and no min.
-[[gnu::noinline]] Fit try_symmetric(const float* in, float scale) {
-  const float factor = inverse(scale);
-  std::array<float, kSymmetricValues> error, codes_squared, products;
-#pragma GCC unroll 1
-  for (size_t i = 0; i < kSymmetricValues; ++i) {
-    const float code = nearest(in[i] * factor + kCodeZero, 2 * kCodeZero - 1) - kCodeZero;
-    const float residue = scale * code - in[i];
-    error[i] = residue * residue;
-    codes_squared[i] = code * code;
-    products[i] = code * in[i];
-  }
-  return {scale, 0, sum_by_lanes(error), 0, sum_by_lanes(codes_squared), sum_by_lanes(products)};
-}
-
-Fit fit_symmetric(const float* in) {
-  float extreme = 0;
-  for (size_t i = 0; i < kSymmetricValues; ++i)
-    if (std::fabs(in[i]) > std::fabs(extreme)) extreme = in[i];
-  Fit best = try_symmetric(in, extreme / -kCodeZero);
-  if (extreme == 0) return best;
-  for (int step = -6; step <= 6; step += 3) {
-    const float scale = -extreme / (kCodeZero + 0.1f * static_cast<float>(step));
-    const Fit start = try_symmetric(in, scale);
-    if (start.codes_squared <= 0) continue;
-    keep_better(best, try_symmetric(in, start.products / start.codes_squared));
-  }
-  return best;
-}
 
 struct SymmetricBlock {
   float d = 0;
@@ -265,15 +145,17 @@ struct SymmetricBlock {
   std::array<Fit, kSymmetricSubs> fit = {};
 };
 
-SymmetricBlock store_symmetric(const float* in, const std::array<Fit, kSymmetricSubs>& fits,
-                               float d) {
+SymmetricBlock store_symmetric(const float* in, const Weights& weights,
+                               const std::array<Fit, kSymmetricSubs>& fits, float d) {
   SymmetricBlock block;
   block.d = to_f32(encode_scale(d));
   block.error = 0;
   for (size_t s = 0; s < kSymmetricSubs; ++s) {
+    const size_t at = s * kSymmetricValues;
     const float scale = nearest(fits[s].scale * inverse(block.d) + 128, 255) - 128;
     for (float a = std::max(-128.0f, scale - 1); a <= std::min(127.0f, scale + 1); ++a) {
-      const Fit trial = try_symmetric(in + s * kSymmetricValues, block.d * a);
+      const Fit trial =
+          try_symmetric<kSymmetricValues>(in + at, weights.data() + at, block.d * a, kCodeZero);
       if (trial.error >= block.fit[s].error) continue;
       block.fit[s] = trial;
       block.scale[s] = static_cast<int8_t>(a);
@@ -283,14 +165,15 @@ SymmetricBlock store_symmetric(const float* in, const std::array<Fit, kSymmetric
   return block;
 }
 
-SymmetricBlock fit_symmetric_block(const float* in) {
+SymmetricBlock fit_symmetric_block(const float* in, const Weights& weights) {
   std::array<Fit, kSymmetricSubs> fits;
   float extreme = 0;
   for (size_t s = 0; s < kSymmetricSubs; ++s) {
-    fits[s] = fit_symmetric(in + s * kSymmetricValues);
+    const size_t at = s * kSymmetricValues;
+    fits[s] = fit_symmetric<kSymmetricValues>(in + at, weights.data() + at, kCodeZero, 6, 3);
     if (std::fabs(fits[s].scale) > std::fabs(extreme)) extreme = fits[s].scale;
   }
-  const SymmetricBlock first = store_symmetric(in, fits, extreme / -128);
+  const SymmetricBlock first = store_symmetric(in, weights, fits, extreme / -128);
   double squares = 0, products = 0;
   for (size_t s = 0; s < kSymmetricSubs; ++s) {
     const double a = first.scale[s];
@@ -298,12 +181,13 @@ SymmetricBlock fit_symmetric_block(const float* in) {
     products += a * first.fit[s].products;
   }
   if (squares <= 0) return first;
-  const SymmetricBlock second = store_symmetric(in, fits, static_cast<float>(products / squares));
+  const SymmetricBlock second =
+      store_symmetric(in, weights, fits, static_cast<float>(products / squares));
   return second.error < first.error ? second : first;
 }
 
-void encode_q6_k(const float* in, BlockQ6K& out) {
-  const SymmetricBlock block = fit_symmetric_block(in);
+void encode_symmetric(const float* in, const Weights& weights, BlockQ6K& out) {
+  const SymmetricBlock block = fit_symmetric_block(in, weights);
   out.d = encode_scale(block.d);
   std::memcpy(out.scale, block.scale.data(), sizeof out.scale);
   for (size_t i = 0; i < kSuperValues; ++i) {
@@ -317,16 +201,45 @@ void encode_q6_k(const float* in, BlockQ6K& out) {
   }
 }
 
+// ---- importance
+
+// Weights for the block of `values` whose columns' importance begins at `importance`, or the same
+// for all where that is null. q6_k goes by importance alone, as ggml's does.
+Weights weights_of(DType type, const float* values, const float* importance) {
+  if (importance == nullptr) return kAllTheSame;
+  float squares = 0;
+  for (size_t i = 0; i < kSuperValues; ++i) squares += values[i] * values[i];
+  squares *= 2.0f / kSuperValues;
+  Weights weights;
+  for (size_t i = 0; i < kSuperValues; ++i)
+    weights[i] = type == DType::q6_k ? error_weight(importance[i], 0, 1)
+                                     : error_weight(importance[i], values[i], squares);
+  return weights;
+}
+
 }  // namespace
 
-void encode_k_blocks(DType type, const float* in, std::byte* out, size_t blocks) {
+void encode_k_blocks(DType type, const float* in, const float* importance, std::byte* out,
+                     size_t blocks) {
+  const float* next = importance;
+  const auto weights = [&](const float* values) {
+    const Weights result = weights_of(type, values, next);
+    if (next != nullptr) next += kSuperValues;
+    return result;
+  };
   switch (type) {
     case DType::q4_k:
-      return encode_each<BlockQ4K>(in, out, blocks, encode_q4_k);
+      return encode_each<BlockQ4K>(in, out, blocks, [&](const float* values, BlockQ4K& block) {
+        encode_affine(values, weights(values), 15, block);
+      });
     case DType::q5_k:
-      return encode_each<BlockQ5K>(in, out, blocks, encode_q5_k);
+      return encode_each<BlockQ5K>(in, out, blocks, [&](const float* values, BlockQ5K& block) {
+        encode_affine(values, weights(values), 31, block);
+      });
     case DType::q6_k:
-      return encode_each<BlockQ6K>(in, out, blocks, encode_q6_k);
+      return encode_each<BlockQ6K>(in, out, blocks, [&](const float* values, BlockQ6K& block) {
+        encode_symmetric(values, weights(values), block);
+      });
     default:
       TYTO_ASSERT(!"a type of 256-value blocks");
   }

@@ -207,7 +207,7 @@ def full_stdout(trial, number):
     trial.demand(run, run.code == 1, "lost what it had to say, and says nothing of it")
 
 
-LONG = [["synth", "--shape", "qwen2.5-0.5b", "--dtype", "q8_0", "-o", "new.gguf"],
+LONG = [["synth", "--shape", "qwen2.5-0.5b", "--type", "q8_0", "-o", "new.gguf"],
         ["synth", "--shape", "qwen2.5-0.5b", "-o", "new-folder"],
         ["profile", "-m", "model.gguf", "-p", "hello", "--raw", "-n", "60", "-r", "60", "--json", "new.json"],
         ["verify", "-m", "model.gguf", "-n", "80", "--full", "--json", "new.json"],

@@ -14,7 +14,7 @@ class NonFinite(CliTest):
     def made(self, kind):
         whole = self.work / f"{kind}.gguf"
         if not whole.exists():
-            self.assertEqual(tyto("synth", "--shape", "tiny", "--dtype", kind, "-o", whole).returncode, 0)
+            self.assertEqual(tyto("synth", "--shape", "tiny", "--type", kind, "-o", whole).returncode, 0)
         return whole
 
     def spoiled(self, kind, name, value=None):

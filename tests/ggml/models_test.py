@@ -9,7 +9,7 @@ class Shapes(GgmlTest):
             self.skipTest(f"{shape}: {reason}")
         path = PLACES.work / f"{shape}.gguf"
         self.addCleanup(path.unlink)
-        tyto("synth", "--shape", shape, "--dtype", dtype, "-o", path)
+        tyto("synth", "--shape", shape, "--type", dtype, "-o", path)
         receipt = complete(path, tokens, prompt="Hi", settings={"MIN_N": 1}, flags=["-c", 256], timeout=600).receipt
         print(f"\n  {shape} {dtype}: {receipt['mul_mat']['offloaded']} multiplications in {receipt['dispatches']} dispatches,"
               f" {receipt['share_of_macs']:.1%} of the MACs it was given ", end="")

@@ -1,5 +1,6 @@
 #include "model/convert.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/synth.h"
@@ -88,6 +89,43 @@ TEST(Convert, GgufToGgufPermutesNothing) {
     const auto after = view_of(result.weights, spec).bytes;
     EXPECT_TRUE(std::equal(before.begin(), before.end(), after.begin(), after.end())) << spec.name;
   }
+}
+
+TEST(Convert, RoundingASecondTimeIsMentioned) {
+  const Scratch scratch;
+  synthesize(blocky_config(), "q4_k_m", 1, scratch / "a.gguf");
+  const Model source = open_model(scratch / "a.gguf");
+  EXPECT_TRUE(convert(source, "q4_k_m", scratch / "same.gguf").empty());
+  const std::vector<std::string> notes = convert(source, "q8_0", scratch / "q8.gguf");
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes.front().find("9 matrices were quantised before (q4_k, q6_k) and are rounded"), 0u)
+      << notes.front();
+  for (const char* type : {"f32", "f16", "bf16"}) {
+    const std::string name(type);
+    synthesize(blocky_config(), name, 1, scratch / (name + ".gguf"));
+    EXPECT_TRUE(convert(open_model(scratch / (name + ".gguf")), "q8_0", scratch / ("from-" + name))
+                    .empty());
+  }
+}
+
+// The embedding of a large model is many batches of rows: each of them is told.
+TEST(Convert, ProgressGoesOnInsideALargeMatrix) {
+  const Scratch scratch;
+  Config config = small_config();
+  config.vocab = 40000;
+  synthesize(config, "bf16", 1, scratch / "a.gguf");
+  ThreadPool pool(2);
+  std::vector<uint64_t> done;
+  uint64_t whole = 0;
+  quantize_model(open_model(scratch / "a.gguf"), "q8_0", scratch / "b.gguf", pool,
+                 [&](std::string_view, uint64_t now, uint64_t total) {
+                   done.push_back(now);
+                   whole = total;
+                 });
+  EXPECT_EQ(done.front(), 0u);
+  EXPECT_TRUE(std::is_sorted(done.begin(), done.end()));
+  EXPECT_EQ(done.back(), whole);
+  for (size_t i = 1; i < done.size(); ++i) EXPECT_LE(done[i] - done[i - 1], whole / 2);
 }
 
 TEST(Convert, Llama3ScalingBecomesDivisors) {

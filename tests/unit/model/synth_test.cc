@@ -96,39 +96,13 @@ TEST(Synth, WeightsAreOfUsefulSize) {
   }
 }
 
-TEST(TypeMix, Q4KMGivesSomeWeightsMoreBits) {
-  Config config = blocky_config();
-  config.layers = 16;
-  std::vector<std::string> notes;
-  const auto specs = weight_specs(config, NameStyle::gguf);
-  const auto plans = plan_types(find_type_mix("Q4_K_M"), config, specs, notes);
-  EXPECT_TRUE(notes.empty());
-  std::map<TensorPart, int> more;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    EXPECT_EQ(plans[i].name, specs[i].name);
-    if (specs[i].is_vector()) {
-      EXPECT_EQ(plans[i].dtype, DType::f32);
-    } else if (plans[i].dtype == DType::q6_k) {
-      ++more[specs[i].part];
-    } else {
-      EXPECT_EQ(plans[i].dtype, DType::q4_k);
-    }
-  }
-  EXPECT_EQ(more, (std::map<TensorPart, int>{
-                      {TensorPart::head, 1}, {TensorPart::v, 8}, {TensorPart::down, 8}}));
-  config.tied_head = true;
-  const auto tied =
-      plan_types(find_type_mix("q4_k_m"), config, weight_specs(config, NameStyle::gguf), notes);
-  EXPECT_EQ(tied[0].dtype, DType::q6_k);
-}
-
 TEST(Synth, RowsThatAreNoWholeBlocksAreMentioned) {
   const Scratch scratch;
   const std::vector<std::string> notes = synthesize(small_config(), "q4_k", 1, scratch / "a.gguf");
   ASSERT_FALSE(notes.empty());
   EXPECT_EQ(notes.front(),
-            "2 x attn_k.weight: rows of 64 are not whole q4_k blocks of 256, written as q8_0");
-  EXPECT_EQ(open_model(scratch / "a.gguf").weights.layers[0].q.dtype, DType::q8_0);
+            "2 x attn_k.weight: rows of 64 are not whole q4_k blocks of 256, written as q5_0");
+  EXPECT_EQ(open_model(scratch / "a.gguf").weights.layers[0].q.dtype, DType::q5_0);
 }
 
 TEST(Synth, FoldersHoldPlainTypesOnly) {

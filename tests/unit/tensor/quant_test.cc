@@ -163,6 +163,78 @@ TEST_P(KType, HandlesSubBlocksOfVeryDifferentSize) {
 
 INSTANTIATE_TEST_SUITE_P(, KType, testing::ValuesIn(kKTypes), name_of);
 
+// Types of less than 8 bits, which heed importance.
+constexpr std::array kFewBits = {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
+                                 DType::q4_k, DType::q5_k, DType::q6_k};
+
+class Important : public testing::TestWithParam<DType> {
+ protected:
+  static Floats round_trip(const Floats& values, const Floats& importance) {
+    Bytes bytes(row_bytes(GetParam(), values.size()));
+    quantize(GetParam(), values, bytes, importance);
+    return decode(GetParam(), bytes, values.size());
+  }
+};
+
+TEST_P(Important, ValuesThatMatterLoseLess) {
+  const Floats values = normal_values(256 * 16, 1, 23);
+  Floats importance(values.size());
+  std::mt19937_64 random(29);
+  for (float& each : importance) each = random() % 8 == 0 ? 1.0f : 0.02f;
+  const auto weighted_error = [&](const Floats& decoded) {
+    double sum = 0;
+    for (size_t i = 0; i < values.size(); ++i)
+      sum += importance[i] * std::pow(double{decoded[i]} - values[i], 2);
+    return sum;
+  };
+  const double with = weighted_error(round_trip(values, importance));
+  EXPECT_LT(with, 0.9 * weighted_error(tyto::round_trip(GetParam(), values)));
+}
+
+// All the same, whatever it is.
+TEST_P(Important, EvenImportanceCostsLittle) {
+  const Floats values = normal_values(256 * 16, 0.02f, 31);
+  for (const float each : {1.0f, 1e-3f, 0.0f, 1e-38f}) {
+    const Floats decoded = round_trip(values, Floats(values.size(), each));
+    EXPECT_LT(rms_difference(decoded, values),
+              1.2 * rms_difference(tyto::round_trip(GetParam(), values), values))
+        << each;
+  }
+}
+
+TEST_P(Important, AnyInputDecodesFinite) {
+  const std::vector<float> odd = {std::numeric_limits<float>::infinity(),
+                                  std::numeric_limits<float>::quiet_NaN(),
+                                  -std::numeric_limits<float>::max(), 1e-40f, 0.0f};
+  std::mt19937_64 random(37);
+  for (int round = 0; round < 100; ++round) {
+    Floats values = normal_values(256, round % 2 == 0 ? 1.0f : 1e-38f, random());
+    Floats importance(256);
+    for (float& each : importance)
+      each = random() % 3 == 0 ? 0.0f : 1.0f / static_cast<float>(random() % 1000 + 1);
+    for (int i = 0; i < 20; ++i) values[random() % 256] = odd[random() % odd.size()];
+    for (const float value : round_trip(values, importance)) ASSERT_TRUE(std::isfinite(value));
+  }
+}
+
+// Far from zero q4_1 and q5_1 need a min above it, which the search does not know.
+TEST_P(Important, NoBlockIsWorseThanWithoutTheSearch) {
+  Floats values = normal_values(32 * 64, 0.01f, 41);
+  for (float& value : values) value += 1;
+  const Floats decoded = round_trip(values, Floats(values.size(), 1.0f));
+  EXPECT_LT(rms_difference(decoded, values),
+            1.05 * rms_difference(tyto::round_trip(GetParam(), values), values));
+}
+
+INSTANTIATE_TEST_SUITE_P(, Important, testing::ValuesIn(kFewBits), name_of);
+
+TEST(Quant, EightBitsDoNotHeedImportance) {
+  const Floats values = normal_values(256, 1, 43);
+  Bytes bytes(row_bytes(DType::q8_0, 256));
+  quantize(DType::q8_0, values, bytes, Floats(256, 0.5f));
+  EXPECT_EQ(bytes, encode(DType::q8_0, values));
+}
+
 class BlockType : public testing::TestWithParam<DType> {};
 
 TEST_P(BlockType, ZerosStayZeros) {
