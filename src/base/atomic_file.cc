@@ -76,7 +76,8 @@ void lock_partial(int descriptor) {
 AtomicFile::AtomicFile(const fs::path& path, Replace replace, const FileKind& kind)
     : path_(without_links(path)), replace_(replace), kind_(kind) {
   check_target();
-  if (replace_ != Replace::own_state) replacement_.emplace(path_);
+  const bool may_be_read = replace_ == Replace::own_state || replace_ == Replace::same_kind_read;
+  if (!may_be_read) replacement_.emplace(path_);
   remove_left_over(path_);
   open_partial();
 }
@@ -89,7 +90,10 @@ void AtomicFile::check_target() const {
   if (!fs::exists(status)) return;
   if (!fs::is_regular_file(status)) fail_input(path_.string(), "not a regular file");
   if (replace_ == Replace::own_state) return;
-  check_not_in_use(path_);
+  if (replace_ == Replace::same_kind_read)
+    check_no_standard_stream(path_);
+  else
+    check_not_in_use(path_);
   if (replace_ == Replace::any_kind || fs::file_size(path_, ignored) == 0) return;
   const bool is_known = !kind_.beginning.empty();
   if (is_known && begins_with(path_, kind_.beginning)) return;
@@ -103,7 +107,8 @@ void AtomicFile::open_partial() {
   // Known before it is there: a signal may come between the two.
   partial_.emplace(partial_path_of(path_).string());
   const int descriptor =
-      ::open(partial_->path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+      ::open(partial_->path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+             kind_.is_private ? 0600 : 0666);
   if (descriptor < 0 && errno == EEXIST)
     throw Error(ErrorCode::usage, path_.string(), "is being written already",
                 "give each output a file of its own");

@@ -16,11 +16,12 @@
 namespace tyto {
 
 // What may stand where an output goes. An empty file may always, a file in use (base/file_use.h)
-// never but for the last of these.
+// never but for those that say so, and one of the standard streams only as Tyto's own state.
 enum class Replace {
   same_kind,
-  any_kind,   // the user forces it
-  own_state,  // what Tyto keeps for itself, reads and writes again
+  same_kind_read,  // and this command may have read it: what is read and written again
+  any_kind,        // the user forces it
+  own_state,       // what Tyto keeps for itself, reads and writes again
 };
 
 // Writes beside the target and renames on commit(); without commit() the target is untouched and

@@ -8,6 +8,7 @@ namespace tyto {
 struct FileKind {
   std::string_view name = {};       // "a receipt", for errors
   std::string_view beginning = {};  // of every such file; empty: none is recognised
+  bool is_private = false;          // nobody but its owner may read it
 };
 
 }  // namespace tyto

@@ -78,6 +78,11 @@ void check_not_in_use(const std::filesystem::path& path) {
   if (file_use().inputs.contains(*id) || is_standard_stream(*id)) refuse(path);
 }
 
+void check_no_standard_stream(const std::filesystem::path& path) {
+  const std::optional<FileId> id = file_id(path);
+  if (id && is_standard_stream(*id)) refuse(path);
+}
+
 PendingReplacement::PendingReplacement(const std::filesystem::path& path) : id_(file_id(path)) {
   check_not_in_use(path);
   if (!id_) return;

@@ -31,6 +31,9 @@ void add_inputs_of(const std::filesystem::path& folder);
 // Throws when the file is an input, or one of the standard streams.
 void check_not_in_use(const std::filesystem::path& path);
 
+// Throws when the file is one of the standard streams.
+void check_no_standard_stream(const std::filesystem::path& path);
+
 // That a file is about to be replaced, for as long as this lives.
 class PendingReplacement {
  public:

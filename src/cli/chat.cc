@@ -9,6 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/prompt_cache.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
@@ -23,6 +24,7 @@ struct ChatCommandFlags {
   SamplingFlags sampling;
   GrammarFlags grammar;
   ChatFlags chat;
+  PromptCacheFlags prompt_cache;
 };
 
 // Ctrl-C stops the answer, not the program.
@@ -62,6 +64,7 @@ class Conversation {
   }
 
   uint32_t turns() const { return turns_; }
+  const std::vector<Token>& last_tokens() const { return last_tokens_; }
   uint32_t failed() const { return failed_; }
 
   // One turn. An answer that was interrupted or failed stays out of the history only if it is
@@ -107,7 +110,9 @@ class Conversation {
       if (bar) bar(what, done, total);
       if (interrupted.load() && done < total) throw Interrupted();
     };
+    last_tokens_ = request.prompt;
     const Answer result = generate(engine_.generator(), sampler_, request, show, watch);
+    last_tokens_.insert(last_tokens_.end(), result.tokens.begin(), result.tokens.end());
     engine_.check_required(result.receipt.phases);
     if (hold) print(only_text(reply));
     const std::string verified = verified_once();
@@ -129,6 +134,7 @@ class Conversation {
   std::shared_ptr<const Grammar> grammar_;  // shared with the answers' constraints; null: none
   std::shared_ptr<const TokenTrie> tokens_;
   std::vector<ChatMessage> messages_;
+  std::vector<Token> last_tokens_;  // of the last turn, its prompt and its answer
   bool said_verified_ = false;
   uint32_t turns_ = 0;
   uint32_t failed_ = 0;
@@ -136,7 +142,9 @@ class Conversation {
 
 void chat(const ChatCommandFlags& flags) {
   auto grammar = read_grammar(flags.grammar);  // before any work
+  PromptCache prompt_cache(flags.prompt_cache);
   Engine engine(engine_options(flags.engine), progress_bar());
+  prompt_cache.load(engine, flags.engine);
   Conversation conversation(engine, flags, std::move(grammar));
   catch_interrupts();
   note("/clear forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer.");
@@ -152,6 +160,7 @@ void chat(const ChatCommandFlags& flags) {
     }
   }
   note("");
+  prompt_cache.save(engine, conversation.last_tokens());
   if (conversation.failed() > 0)
     fail_input("chat", "{} of {} turns failed", conversation.failed(), conversation.turns());
 }
@@ -164,6 +173,7 @@ void define_chat(CommandLine& command) {
   add_engine_flags(command, flags.engine);
   add_sampling_flags(command, flags.sampling);
   add_grammar_flags(command, flags.grammar);
+  add_prompt_cache_flags(command, flags.prompt_cache);
   command.footer =
       "Answers stream to stdout; prompts and receipts go to stderr, so input and output can be "
       "piped.\n\nExample:\n  tyto chat -m Qwen/Qwen2.5-0.5B-Instruct --system 'You are terse.'";

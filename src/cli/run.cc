@@ -8,6 +8,7 @@
 #include "cli/flags.h"
 #include "cli/output_file.h"
 #include "cli/prompt.h"
+#include "cli/prompt_cache.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
@@ -24,6 +25,7 @@ struct RunFlags {
   SamplingFlags sampling;
   GrammarFlags grammar;
   PromptFlags prompt;
+  PromptCacheFlags prompt_cache;
   std::string receipt;
   bool force = false;
   std::string sign;
@@ -43,7 +45,9 @@ void run(const RunFlags& flags) {
   const auto key = signing_key(flags.sign);  // before any work
   const auto grammar = read_grammar(flags.grammar);
   OutputFile receipt_file(flags.receipt, kReceiptFile, flags.force);
+  PromptCache prompt_cache(flags.prompt_cache);
   Engine engine(engine_options(flags.engine), progress_bar());
+  prompt_cache.load(engine, flags.engine);
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
   Sampler sampler(sampling);
   const auto meter = energy_meter(flags.energy);
@@ -81,6 +85,7 @@ void run(const RunFlags& flags) {
   }
   if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
   show_receipt(engine, flags.engine, answer, verification);
+  prompt_cache.save(engine, request.prompt);
 }
 
 }  // namespace
@@ -88,6 +93,7 @@ void run(const RunFlags& flags) {
 void define_run(CommandLine& command) {
   RunFlags& flags = command.values<RunFlags>();
   add_prompt_flags(command, flags.prompt);
+  add_prompt_cache_flags(command, flags.prompt_cache);
   add_engine_flags(command, flags.engine);
   add_energy_flag(command, flags.energy);
   add_sampling_flags(command, flags.sampling);

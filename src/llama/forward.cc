@@ -108,7 +108,11 @@ void Forward::choose_shapes(const ForwardOptions& options) {
   });
   if (in_one_piece) {
     const uint32_t positions = first_.most_positions > 0 ? first_.most_positions : context_;
-    kv_ = {positions, options.sequences, positions * position_bytes, true};
+    kv_ = {.page = positions,
+           .pages = options.sequences,
+           .page_bytes = positions * position_bytes,
+           .is_one_piece = true,
+           .group = first_.kv ? first_.kv->group : 1};
     caches_.resize(kv_.pages);
     if (options.kv_memory > 0 && options.kv_memory < kv_.pages * kv_.page_bytes)
       throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", options.kv_memory),
@@ -118,7 +122,9 @@ void Forward::choose_shapes(const ForwardOptions& options) {
                   "give more, or fewer sequences");
     return;
   }
-  kv_ = {.page = kPagePositions, .page_bytes = kPagePositions * position_bytes};
+  kv_ = {.page = kPagePositions,
+         .page_bytes = kPagePositions * position_bytes,
+         .group = first_.kv ? first_.kv->group : 1};
   caches_.resize(1);
   const uint32_t for_one = (context_ + kPagePositions - 1) / kPagePositions;
   const uint64_t affordable = options.kv_memory / kv_.page_bytes;
@@ -179,7 +185,7 @@ Forward::Planned Forward::plan(Part part, uint32_t rows, Fusion fusion, bool fro
                                    .body_rows = chunk_,
                                    .kv_page = kv_.is_one_piece ? 0 : kv_.page,
                                    .kv_pages = kv_.pages,
-                                   .kv_group = first_.kv ? first_.kv->group : 1,
+                                   .kv_group = kv_.group,
                                    .from_start = from_start}),
                   {.part = part}};
   const Program& program = planned.forward.program;
@@ -419,7 +425,7 @@ void Forward::move_caches(Caches& caches, Device& to, uint32_t positions) {
 
 // Only positions that are in use: they lie at the front of each group of heads.
 void Forward::sync_caches(Caches& caches, Device& device, Sync direction, uint32_t positions) {
-  const uint64_t groups = model_.config.kv_heads / (first_.kv ? first_.kv->group : 1);
+  const uint64_t groups = model_.config.kv_heads / kv_.group;
   for (const auto& [key, cache] : caches.buffers)
     for (uint64_t group = 0; group < groups; ++group)
       device.sync(cache, direction, group * cache.size / groups,
@@ -433,9 +439,8 @@ void Forward::copy_page(const KvTable::Copy& copy) {
   TYTO_ASSERT(kv_.is_one_piece || !is_elsewhere);
   if (is_elsewhere) sync_caches(from, *from.home, Sync::from_device, copy.positions);
   const Config& config = model_.config;
-  const uint64_t group = first_.kv ? first_.kv->group : 1;
-  const uint64_t row = group * row_bytes(kv_type_, config.head_dim);
-  const uint64_t run = kv_.page * row, page = config.kv_heads / group * run;
+  const uint64_t row = kv_.group * row_bytes(kv_type_, config.head_dim);
+  const uint64_t run = kv_.page * row, page = config.kv_heads / kv_.group * run;
   const uint64_t from_at = kv_.is_one_piece ? 0 : copy.from * page;
   const uint64_t to_at = kv_.is_one_piece ? 0 : copy.to * page;
   for (const auto& [key, source] : from.buffers)
@@ -444,6 +449,40 @@ void Forward::copy_page(const KvTable::Copy& copy) {
                   copy.positions * row);
   if (is_elsewhere) sync_caches(to, *from.home, Sync::to_device, copy.positions);
   to.home = from.home;
+}
+
+template <typename Visit>
+void Forward::for_each_run(const Caches& caches, KvPage page, uint32_t positions,
+                           const Visit& visit) {
+  const Config& config = model_.config;
+  const uint64_t row = kv_.group * row_bytes(kv_type_, config.head_dim);
+  const uint64_t run = kv_.page * row, page_bytes = config.kv_heads / kv_.group * run;
+  const uint64_t begin = kv_.is_one_piece ? 0 : page * page_bytes;
+  for (const auto& [key, cache] : caches.buffers)
+    for (uint64_t at = 0; at < page_bytes; at += run)
+      visit(cache.bytes().subspan(begin + at, positions * row));
+}
+
+void Forward::read_page(KvPage page, uint32_t positions, std::span<std::byte> to) {
+  Caches& caches = caches_[caches_of(page)];
+  if (caches.home != nullptr && !is_host(caches.home))
+    sync_caches(caches, *caches.home, Sync::from_device, positions);
+  for_each_run(caches, page, positions, [&](std::span<const std::byte> run) {
+    std::ranges::copy(run, to.begin());
+    to = to.subspan(run.size());
+  });
+  TYTO_ASSERT(to.empty());
+}
+
+// The host has the newest copy then; a device that runs next gets it (move_caches).
+void Forward::write_page(KvPage page, uint32_t positions, std::span<const std::byte> from) {
+  Caches& caches = caches_[caches_of(page)];
+  for_each_run(caches, page, positions, [&](std::span<std::byte> run) {
+    std::ranges::copy(from.first(run.size()), run.begin());
+    from = from.subspan(run.size());
+  });
+  TYTO_ASSERT(from.empty());
+  caches.home = *std::ranges::find_if(devices_, [&](Device* each) { return is_host(each); });
 }
 
 void Forward::bind_caches(Stage& stage, size_t index) {

@@ -55,6 +55,7 @@ struct KvShape {
   uint32_t pages = 0;         // there is room for
   uint64_t page_bytes = 0;    // of all layers, keys and values
   bool is_one_piece = false;  // a page is a sequence's whole cache: kernels know no table
+  uint32_t group = 1;         // heads side by side at each position (KvForm)
 };
 
 // What the head would see of a position: the residual stream after the final norm. [emb], valid
@@ -85,6 +86,10 @@ class Forward {
   void run(std::span<const BatchRows> rows, const OnLogits& on_logits);
 
   void copy_page(const KvTable::Copy& copy);
+  // The first positions of a page, of all layers, keys and values: page_bytes / page for each, in
+  // an order that depends on kv() and kv_type() alone.
+  void read_page(KvPage page, uint32_t positions, std::span<std::byte> to);
+  void write_page(KvPage page, uint32_t positions, std::span<const std::byte> from);
   const KvShape& kv() const { return kv_; }
   DType kv_type() const { return kv_type_; }
   uint32_t context() const { return context_; }
@@ -167,6 +172,9 @@ class Forward {
   size_t caches_of(KvPage page) const { return kv_.is_one_piece ? page : 0; }
   void bind_caches(Stage& stage, size_t index);
   void move_caches(Caches& caches, Device& to, uint32_t positions);
+  // Where a page's first positions lie in the caches, piece by piece.
+  template <typename Visit>
+  void for_each_run(const Caches& caches, KvPage page, uint32_t positions, const Visit& visit);
   void sync_caches(Caches& caches, Device& device, Sync direction, uint32_t positions);
   Logits logits(uint32_t row);
   ErrorCode failure_code() const {  // of results that are no numbers

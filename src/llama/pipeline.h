@@ -81,6 +81,14 @@ class Pipeline {
   bool has_fixed_rows() const { return !pass_costs_.kernels.empty(); }
   uint32_t vocab() const { return model_.config.vocab; }
   KvPool& kv_pool() { return pool_; }
+  uint64_t position_bytes() const { return page_bytes_ / pool_.page_positions(); }
+  // What the first positions of a page hold, for whoever keeps it elsewhere (Forward).
+  void read_page(KvPage page, uint32_t positions, std::span<std::byte> to) {
+    forward_->read_page(page, positions, to);
+  }
+  void write_page(KvPage page, uint32_t positions, std::span<const std::byte> from) {
+    forward_->write_page(page, positions, from);
+  }
   uint32_t recoveries() const { return recoveries_; }  // from device errors so far
   // A device failed for good (OnDeviceError::cpu): nothing has gone to it since.
   bool host_took_over() const { return host_took_over_; }

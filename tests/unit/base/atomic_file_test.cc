@@ -279,5 +279,36 @@ TEST_F(AtomicFileTest, TakesAwayWhatAKilledProcessLeft) {
             (std::vector<std::string>{"other.partial-1", "out.partial-2", "out.partial-notes"}));
 }
 
+TEST_F(AtomicFileTest, WhatIsReadMayBeWrittenAgainWhereThatIsMeant) {
+  const fs::path path = make("out", "note: old");
+  const MappedFile read(path);
+  EXPECT_NE(error_of([&] { AtomicFile(path, Replace::same_kind, kNote); }).find("in use"),
+            std::string::npos);
+  AtomicFile file(path, Replace::same_kind_read, kNote);
+  file.write("note: new");
+  file.commit();
+  EXPECT_EQ(text_of(path), "note: new");
+  EXPECT_EQ(text_of(read), "note: old");
+}
+
+TEST_F(AtomicFileTest, WhatIsReadAndWrittenAgainIsOfItsKindToTheEnd) {
+  const fs::path path = make("out", "note: old");
+  AtomicFile file(path, Replace::same_kind_read, kNote);
+  file.write("note: new");
+  make("out", "somebody else's");
+  EXPECT_NE(error_of([&] { file.commit(); }).find("not a note"), std::string::npos);
+  EXPECT_EQ(text_of(path), "somebody else's");
+}
+
+TEST_F(AtomicFileTest, PrivateFilesAreTheirOwnersAlone) {
+  constexpr FileKind kSecret = {"a secret", "secret:", true};
+  AtomicFile file(folder_ / "out", Replace::same_kind, kSecret);
+  file.write("secret: 1");
+  file.commit();
+  struct stat status = {};
+  ASSERT_EQ(::stat((folder_ / "out").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
 }  // namespace
 }  // namespace tyto

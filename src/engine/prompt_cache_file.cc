@@ -1,0 +1,186 @@
+#include "engine/prompt_cache_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/json.h"
+
+namespace tyto {
+namespace {
+
+constexpr std::string_view kFirstLine = "tyto-prompt-cache-1\n";
+constexpr size_t kLongestHeader = 64 << 10;
+constexpr uint64_t kMostTokens = UINT32_MAX / 2;
+
+using HashBytes = std::array<std::byte, sizeof(Hash128)>;
+
+HashBytes bytes_of(const Hash128& hash) {
+  HashBytes bytes;
+  std::memcpy(bytes.data(), &hash, sizeof hash);
+  return bytes;
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string header_line(const PromptCacheOrigin& origin, uint64_t tokens) {
+  const nlohmann::ordered_json json = {{"model", origin.model},
+                                       {"made_by", origin.made_by},
+                                       {"kv_type", info(origin.kv_type).name},
+                                       {"layers", origin.layers},
+                                       {"kv_heads", origin.kv_heads},
+                                       {"head_dim", origin.head_dim},
+                                       {"group", origin.group},
+                                       {"page", origin.page},
+                                       {"tokens", tokens}};
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+// Why caches of one origin are of no use to the other; empty: they are.
+std::string difference(const Json& header, const PromptCacheOrigin& wanted) {
+  const auto is_text = [&](const char* key, std::string_view value) {
+    return header.at(key).as_string() == value;
+  };
+  const auto is_number = [&](const char* key, uint32_t value) {
+    return header.at(key).as_uint(UINT32_MAX) == value;
+  };
+  if (!is_text("model", wanted.model)) return "was made with another model";
+  if (!is_text("kv_type", info(wanted.kv_type).name)) return "has another --kv-type";
+  if (!is_text("made_by", wanted.made_by))
+    return "was made by another build, device or setting of Tyto, which may round otherwise";
+  const bool is_same = is_number("layers", wanted.layers) &&
+                       is_number("kv_heads", wanted.kv_heads) &&
+                       is_number("head_dim", wanted.head_dim) && is_number("group", wanted.group) &&
+                       is_number("page", wanted.page);
+  return is_same ? "" : "has pages of another form";
+}
+
+// What is written is hashed.
+class HashedWriter {
+ public:
+  explicit HashedWriter(AtomicFile& file) : file_(file) {}
+  void write(std::span<const std::byte> bytes) {
+    hasher_.add(bytes);
+    file_.write(bytes);
+  }
+  void end() { file_.write(bytes_of(hasher_.hash())); }
+
+ private:
+  AtomicFile& file_;
+  Hasher hasher_;
+};
+
+PromptCacheContent unusable(const std::string& why_not) {
+  return {.why_not = why_not};
+}
+
+}  // namespace
+
+uint64_t PromptCacheOrigin::position_bytes() const {
+  return uint64_t{2} * layers * kv_heads * row_bytes(kv_type, head_dim);
+}
+
+PromptCacheOrigin prompt_cache_origin(const Pipeline& pipeline, const Config& config,
+                                      const std::string& model, const std::string& made_by) {
+  const KvShape& kv = pipeline.forward().kv();
+  return {.model = model,
+          .made_by = made_by,
+          .kv_type = pipeline.forward().kv_type(),
+          .layers = config.layers,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .group = kv.group,
+          .page = kv.page};
+}
+
+PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
+                                     const PromptCacheOrigin& wanted, uint32_t vocab) try {
+  const std::string_view text = text_of(file);
+  if (!text.starts_with(kFirstLine)) return unusable("has the form of another version of Tyto");
+  const std::string_view rest = text.substr(kFirstLine.size(), kLongestHeader);
+  const size_t end = rest.find('\n');
+  if (end == std::string_view::npos) return unusable("is cut short");
+  const Json header = Json::parse(rest.substr(0, end), "prompt cache");
+  if (const std::string why_not = difference(header, wanted); !why_not.empty())
+    return unusable(why_not);
+
+  const uint64_t count = header.at("tokens").as_uint(kMostTokens);
+  const uint64_t token_bytes = sizeof(Token) + 1 + wanted.position_bytes();
+  std::span<const std::byte> body = file.subspan(kFirstLine.size() + end + 1);
+  if (count == 0 || body.size() < sizeof(Hash128) ||
+      (body.size() - sizeof(Hash128)) / token_bytes != count ||
+      (body.size() - sizeof(Hash128)) % token_bytes != 0)
+    return unusable("is cut short, or longer than it should be");
+  const auto hashed = file.first(file.size() - sizeof(Hash128));
+  if (!std::ranges::equal(bytes_of(hash_bytes(hashed)), file.last(sizeof(Hash128))))
+    return unusable("is damaged: its hash is wrong");
+
+  PromptCacheContent content;
+  content.tokens.resize(count);
+  std::memcpy(content.tokens.data(), body.data(), count * sizeof(Token));
+  const auto is_known = [&](Token token) {
+    return token >= 0 && static_cast<uint32_t>(token) < vocab;
+  };
+  if (!std::ranges::all_of(content.tokens, is_known)) return unusable("has unknown tokens");
+  body = body.subspan(count * sizeof(Token));
+  for (const std::byte begins : body.first(count)) content.begins.push_back(begins != std::byte{});
+  content.begins.front() = true;
+  content.caches = body.subspan(count, count * wanted.position_bytes());
+  return content;
+} catch (const Error& error) {
+  return unusable(std::string("is damaged: ") + error.what());
+}
+
+uint32_t place_prompt_cache(const PromptCacheContent& content, Pipeline& pipeline,
+                            PrefixCache& prefixes) {
+  KvPool& pool = pipeline.kv_pool();
+  const uint32_t page_positions = pool.page_positions();
+  const uint64_t room = uint64_t{pool.available()} * page_positions;
+  const auto length =
+      static_cast<uint32_t>(std::min<uint64_t>({content.tokens.size(), pipeline.context(), room}));
+  KvTable taken(pool);
+  std::optional<KvTable::Copy> copy;
+  if (length == 0 || !taken.grow_to(length, copy)) return 0;
+  const uint64_t row = pipeline.position_bytes();
+  for (uint32_t done = 0; done < length; done += page_positions) {
+    // All that the file has of the page, though the context may end in it.
+    const auto here =
+        static_cast<uint32_t>(std::min<uint64_t>(page_positions, content.tokens.size() - done));
+    pipeline.write_page(taken.pages()[done / page_positions], here,
+                        content.caches.subspan(done * row, here * row));
+  }
+  const auto end = content.begins.begin() + length;
+  prefixes.keep(std::span(content.tokens).first(length),
+                KvTable(pool, taken.pages(), {content.begins.begin(), end}));
+  return length;
+}
+
+void write_prompt_cache(AtomicFile& file, const PromptCacheOrigin& origin,
+                        std::span<const Token> tokens, const KvTable& table, Pipeline& pipeline) {
+  const uint32_t length = table.length();
+  TYTO_ASSERT(length > 0 && tokens.size() == length);
+  HashedWriter out(file);
+  out.write(std::as_bytes(std::span(kFirstLine)));
+  const std::string header = header_line(origin, length);
+  out.write(std::as_bytes(std::span(header)));
+  out.write(std::as_bytes(tokens));
+  std::vector<std::byte> begins;
+  for (const bool begin : table.begins()) begins.push_back(std::byte{begin});
+  out.write(begins);
+  const uint32_t page_positions = origin.page;
+  std::vector<std::byte> page;
+  for (uint32_t done = 0; done < length; done += page_positions) {
+    const uint32_t here = std::min(page_positions, length - done);
+    page.resize(here * pipeline.position_bytes());
+    pipeline.read_page(table.pages()[done / page_positions], here, page);
+    out.write(page);
+  }
+  out.end();
+}
+
+}  // namespace tyto
