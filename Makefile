@@ -1,13 +1,4 @@
-# Everything a user needs: `make run` and `make test` do all set-up themselves.
-#   make run   [MODEL=path] [PROMPT="..."] [N_TOKENS=200] [DEVICE=cpu]
-#   make chat  [MODEL=path] [DEVICE=cpu]
-#   make serve [MODEL=path] [PORT=9377] [SERVE_FLAGS="--device vnpu"]
-#   make bench [MODEL=path] [DEVICE=cpu]
-#   make profile [MODEL=path] [PROMPT="..."] [N_TOKENS=30] [DEVICE=cpu] [PROFILE_FLAGS="--html p.html"]
-#   make plugin LLAMA_CPP=DIR      the llama.cpp plug-in, for a llama.cpp built from the checkout DIR
-#   make test-ggml [LLAMA_CPP=DIR] the plug-in inside stock llama.cpp programs, which are fetched and built once
-#   make attack [ATTACK_SIZE=full] [ATTACK_FLAGS="--seed 7"]   hostile files, failing devices, forged evidence (docs/attack.md)
-#   make test | test-model | build | format | tidy | fuzz | clean
+# Everything a user needs: `make run` and `make test` do all set-up themselves. `make help` shows the lines that have ##.
 
 PROMPT ?= Tell me a story about a fox who finds a lamp.
 N_TOKENS ?= 300
@@ -19,6 +10,8 @@ ATTACK_SIZE ?= full
 ATTACK_FLAGS ?= --write build/attack
 LLAMA_CPP ?=
 PLUGIN_WERROR ?= OFF
+PREFIX ?= /usr/local
+DESTDIR ?=
 export PROMPT MODEL LLAMA_CPP
 
 TYTO := build/release/tyto
@@ -32,50 +25,77 @@ TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19 chro
 GGML_TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git $(if $(shell command -v npm),,npm)
 FUZZ_PACKAGES := $(BUILD_PACKAGES) clang-19 libclang-rt-19-dev
 TIDY_PACKAGES := $(TEST_PACKAGES) clang-tidy-19
+PACKAGE_PACKAGES := $(BUILD_PACKAGES) dpkg-dev file
 
-.PHONY: run chat serve bench profile build plugin test test-model test-ggml attack format format-check tidy fuzz clean
+.PHONY: help run chat serve bench profile build install uninstall package plugin test test-model test-package \
+  test-compilers test-ggml attack format tidy fuzz clean
 
-run: build
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile | expand -t 17
+
+run: build ## answer a prompt: [MODEL=] [PROMPT=] [N_TOKENS=] [DEVICE=]
 	@$(TYTO) run $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE)
 
-chat: build
+chat: build ## talk with the model: [MODEL=] [DEVICE=]
 	@$(TYTO) chat $(MODEL_FLAG) --device $(DEVICE)
 
-serve: build
+serve: build ## answer over HTTP: [MODEL=] [PORT=] [SERVE_FLAGS=]
 	@$(TYTO) serve $(MODEL_FLAG) $(if $(PORT),--port $(PORT)) $(SERVE_FLAGS)
 
-bench: build
+bench: build ## measure speed: [MODEL=] [DEVICE=]
 	@$(TYTO) bench $(MODEL_FLAG) --device $(DEVICE)
 
 profile: N_TOKENS = 30
-profile: build
+profile: build ## show where the time goes: [PROMPT=] [PROFILE_FLAGS=]
 	@$(TYTO) profile $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE) $(PROFILE_FLAGS)
 
-build:
+build: ## build/release/tyto, the program that users run
 	@tools/install_packages $(BUILD_PACKAGES)
 	@mkdir -p build && { cmake --preset release > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
 	@cmake --build --preset release
 
-plugin:
+# Root builds nothing in a tree that belongs to somebody else: what is built there would be root's.
+OTHERS_TREE := $(shell [ "$$(id -u)" != 0 ] || [ "$$(stat -c %u .)" = 0 ] || echo yes)
+install uninstall: export PREFIX := $(PREFIX)
+install uninstall: export DESTDIR := $(DESTDIR)
+
+install: $(if $(OTHERS_TREE),,build) ## the program and all that belongs to it: [PREFIX=] [DESTDIR=]
+	@packaging/install build/release "$$PREFIX" "$$DESTDIR"
+
+uninstall: ## remove what install put there: the same [PREFIX=] [DESTDIR=]
+	@packaging/uninstall "$$PREFIX" "$$DESTDIR"
+
+package: build ## build/package/tyto_VERSION_ARCHITECTURE.deb
+	@tools/install_packages $(PACKAGE_PACKAGES)
+	@cpack --config build/release/CPackConfig.cmake -B build/package
+
+plugin: ## the llama.cpp plug-in: LLAMA_CPP=DIR, a checkout
 	@test -n "$$LLAMA_CPP" || { echo "make plugin: name the checkout that your llama.cpp was built from: make plugin LLAMA_CPP=DIR" >&2; exit 2; }
 	@tools/install_packages $(BUILD_PACKAGES)
 	@mkdir -p build && { cmake --preset release -DTYTO_LLAMA_CPP="$$(realpath "$$LLAMA_CPP")" -DTYTO_PLUGIN_WERROR=$(PLUGIN_WERROR) > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
 	@cmake --build --preset release --target ggml-tyto
 
-test:
+test: ## every test, with sanitizers on
 	@tools/install_packages $(TEST_PACKAGES)
 	@tests/scripts/fetch_references build/references
 	@cmake --preset dev
 	@cmake --build --preset dev
 	@ctest --preset dev -j $$(nproc)
 
-# The shipped model's perplexity against transformers', with the program that users run.
-test-model: build
+# With the program that users run.
+test-model: build ## the shipped model's perplexity against transformers'
 	@tools/install_packages python3
 	@tests/scripts/check_perplexity.py $(TYTO) models/owlet
 
+# Outside `make test`: it wants root and a network.
+test-package: package ## install, use and remove the package in a bare Debian
+	@tests/scripts/test_package build/package
+
+test-compilers: ## build all with each compiler that is here
+	@tests/scripts/test_compilers
+
 # Outside `make test`: the first call fetches and builds llama.cpp.
-test-ggml:
+test-ggml: ## the plug-in in stock llama.cpp programs: [LLAMA_CPP=DIR]
 	@tools/install_packages $(GGML_TEST_PACKAGES)
 	@tests/scripts/build_llama_cpp build/llama.cpp $(if $(LLAMA_CPP),"$$LLAMA_CPP")
 	@$(MAKE) --no-print-directory plugin LLAMA_CPP=build/llama.cpp/source PLUGIN_WERROR=ON
@@ -87,25 +107,25 @@ test-ggml:
 	@tests/ggml/run_tests.py
 
 # The program that users run; the small attack of `make test` is of the one with sanitizers.
-attack: build
+attack: build ## hostile files and devices (docs/attack.md): [ATTACK_SIZE=full]
 	@tools/install_packages python3
 	@tests/attack/attack.py $(TYTO) tests/golden/data --size $(ATTACK_SIZE) $(ATTACK_FLAGS)
 
-format:
+format: ## the source as clang-format has it
 	@tools/install_packages clang-format-19
 	@git ls-files '*.cc' '*.h' | xargs clang-format-19 -i
 
-tidy:
+tidy: ## what clang-tidy says of the source
 	@tools/install_packages $(TIDY_PACKAGES)
 	@cmake --preset dev
 	@git ls-files 'src/*.cc' | grep -v '/isa/' | xargs -P $$(nproc) -n 4 clang-tidy-19 -p build/dev --quiet
 
 # Each target runs FUZZ_SECONDS on a copy of its committed corpus.
-fuzz:
+fuzz: ## each fuzz target for a while: [FUZZ_SECONDS=60]
 	@tools/install_packages $(FUZZ_PACKAGES)
 	@cmake --preset fuzz
 	@cmake --build --preset fuzz --target fuzzers
 	@tests/fuzz/run_all build/fuzz $(FUZZ_SECONDS)
 
-clean:
+clean: ## remove build/
 	rm -rf build

@@ -20,11 +20,11 @@ namespace {
 constexpr size_t kMaxStdinBytes = 64 << 20;
 constexpr uint64_t kMaxGrammarBytes = 1 << 20;
 
-// Beside the program in a source tree (build/release/tyto) or an installation (bin/tyto).
+// Beside the program in an installation (bin/tyto) or a source tree (build/release/tyto).
 std::string shipped_model() {
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  for (const char* below : {"../../models/owlet", "../share/tyto/models/owlet"}) {
+  for (const char* below : {"../share/tyto/models/owlet", "../../models/owlet"}) {
     const auto folder = (program.parent_path() / below).lexically_normal();
     if (std::filesystem::exists(folder / "config.json", ignored)) return folder.string();
   }

@@ -133,7 +133,7 @@ void print_manual(const ManualFlags& flags) {
   std::string names;
   for (const CommandPath& path : all_commands(program)) {
     if (!flags.names && words(path) == wanted) return print(manual_page(path));
-    names += words(path) + "\n";
+    if (path.size() > 1) names += words(path) + "\n";
   }
   if (!flags.names)
     throw Error(ErrorCode::usage, "manual", fmt::format("there is no command \"{}\"", wanted),

@@ -1,9 +1,8 @@
 #include "cli/program.h"
 
-#include <string>
-
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/provenance.h"
 
 namespace tyto {
 namespace {
@@ -56,7 +55,7 @@ constexpr const char* kFooter =
 
 void define_program(CommandLine& program) {
   program.summary = kSummary;
-  program.version = std::string("tyto ") + TYTO_VERSION;
+  program.version = version_text();
   program.footer = kFooter;
   for (const Command& command : kCommands)
     command.define(program.add_command(command.name, command.summary));

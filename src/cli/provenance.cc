@@ -12,7 +12,9 @@
 
 #include "base/file.h"
 #include "base/utc_time.h"
+#include "cli/help.h"
 #include "cli/terminal.h"
+#include "device/cpu/inner_loops.h"
 #include "engine/engine.h"
 
 namespace tyto {
@@ -59,6 +61,25 @@ ReceiptContext receipt_context(Engine& engine, const std::string& fusion) {
           .identity_cached = identity.is_cached,
           .fusion = fusion,
           .limits = engine.limits()};
+}
+
+std::string version_text() {
+  const BuildFacts built = build_facts();
+  const std::pair<const char*, std::string> rows[] = {
+      {"compiler", fmt::format("{}{}{}", built.compiler, built.build_type.empty() ? "" : ", ",
+                               built.build_type)},
+      {"processor", fmt::format("{} are built in; {} is used here", built.instruction_sets,
+                                cpu::best_inner_loops().name)},
+      {"XRT", built.xrt},
+      {"Vulkan", "not in this build; `tyto doctor` says what the machine has"},
+      {"libraries", built.libraries},
+  };
+  std::string text = std::string("tyto ") + TYTO_VERSION;
+  if (!built.commit.empty()) text += " (" + built.commit + ")";
+  constexpr size_t kColumn = 11;
+  for (const auto& [what, fact] : rows)
+    text += fmt::format("\n{:<{}}{}", what, kColumn, wrapped(fact, kColumn));
+  return text;
 }
 
 MachineFacts machine_facts() {

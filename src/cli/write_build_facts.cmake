@@ -1,4 +1,5 @@
-# Writes a function with the commit of SOURCE into OUTPUT, and leaves the file alone when nothing changed.
+# Writes a function into OUTPUT that knows the commit of SOURCE, and COMPILER, BUILD_TYPE, INSTRUCTION_SETS, XRT and
+# LIBRARIES as they were configured. Leaves the file alone when nothing changed.
 execute_process(COMMAND git -C ${SOURCE} rev-parse --short=8 HEAD
   OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
 set(number 0)
@@ -16,7 +17,13 @@ endif()
 set(text "#include \"cli/provenance.h\"
 
 tyto::BuildFacts tyto::build_facts() {
-  return {\"${commit}\", ${number}};
+  return {.commit = R\"(${commit})\",
+          .number = ${number},
+          .compiler = R\"(${COMPILER})\",
+          .build_type = R\"(${BUILD_TYPE})\",
+          .instruction_sets = R\"(${INSTRUCTION_SETS})\",
+          .xrt = R\"(${XRT})\",
+          .libraries = R\"(${LIBRARIES})\"};
 }
 ")
 set(old "")

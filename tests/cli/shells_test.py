@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness import TYTO, CliTest, main, tyto
 
-COMMANDS = tyto("manual", "--names").stdout.splitlines()  # the first is the program itself
+COMMANDS = ["", *tyto("manual", "--names").stdout.splitlines()]  # the first is the program itself
 
 
 @functools.cache

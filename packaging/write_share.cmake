@@ -1,0 +1,20 @@
+# Has PROGRAM write its manual pages and completions into the folder OUTPUT.
+function(write_output file)
+  execute_process(COMMAND ${PROGRAM} ${ARGN} OUTPUT_FILE ${OUTPUT}/${file} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+file(REMOVE_RECURSE ${OUTPUT})
+file(MAKE_DIRECTORY ${OUTPUT}/man1 ${OUTPUT}/completions)
+write_output(completions/tyto completions bash)
+write_output(completions/_tyto completions zsh)
+write_output(completions/tyto.fish completions fish)
+
+write_output(man1/tyto.1 manual)
+execute_process(COMMAND ${PROGRAM} manual --names OUTPUT_VARIABLE names COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^\n]+" names "${names}")
+foreach(name ${names})
+  string(REPLACE " " ";" words "${name}")
+  string(REPLACE " " "-" page "${name}")
+  write_output(man1/tyto-${page}.1 manual ${words})
+endforeach()
+file(TOUCH ${OUTPUT}/written)

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""What is built, installed into a folder, used there, and taken away again."""
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from harness import ROOT, TYTO, main, tyto
+
+BUILD = Path(TYTO).resolve().parent
+
+
+def files_below(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+class Install(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.work = Path(folder.name).resolve()
+
+    def script(self, name, *arguments):
+        return subprocess.run([ROOT / "packaging" / name, *arguments], capture_output=True, text=True, timeout=120)
+
+    def test_installed_used_and_removed(self):
+        prefix = self.work / "my owls"
+        mine = prefix / "share" / "doc" / "mine"
+        mine.mkdir(parents=True)
+        (mine / "notes").touch()
+        self.assertEqual(self.script("install", BUILD, prefix, "").returncode, 0)
+        names = ["", *tyto("manual", "--names").stdout.splitlines()]
+        pages = sorted("-".join(["tyto", *name.split()]) + ".1" for name in names)
+        self.assertEqual(files_below(prefix / "share" / "man" / "man1"), pages)
+        for file in ("bash-completion/completions/tyto", "zsh/site-functions/_tyto",
+                     "fish/vendor_completions.d/tyto.fish", "doc/tyto/README.md", "doc/tyto/SECURITY.md",
+                     "doc/tyto/CHANGELOG.md", "doc/tyto/LICENSE", "doc/tyto/docs/install.md",
+                     "doc/tyto/examples/tyto.service"):
+            self.assertGreater((prefix / "share" / file).stat().st_size, 0, file)
+
+        # Through a link, and away from the source tree, it uses the model that came with it.
+        link = self.work / "tyto"
+        link.symlink_to(prefix / "bin" / "tyto")
+        state = {**os.environ, "XDG_CACHE_HOME": str(self.work), "XDG_STATE_HOME": str(self.work)}
+        receipt = self.work / "receipt.json"
+        result = subprocess.run([link, "run", "-p", "Hello", "--temp", "0", "-n", "2", "--receipt", receipt],
+                                capture_output=True, text=True, timeout=120, env=state)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(str(prefix / "share" / "tyto" / "models" / "owlet"), receipt.read_text())
+
+        self.assertEqual(self.script("uninstall", prefix, "").returncode, 0)
+        self.assertEqual(files_below(prefix), ["share/doc/mine/notes"])
+        self.assertFalse((prefix / "share" / "tyto").exists())
+        again = self.script("uninstall", prefix, "")
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("nothing was installed", again.stderr)
+
+    def test_a_stage_holds_everything(self):
+        stage = self.work / "stage"
+        self.assertEqual(self.script("install", BUILD, "/usr", stage).returncode, 0)
+        self.assertEqual([path.name for path in stage.iterdir()], ["usr"])
+        self.assertTrue((stage / "usr" / "bin" / "tyto").exists())
+        listed = (stage / "usr" / "share" / "tyto" / "installed-files").read_text().splitlines()
+        self.assertTrue(all(line.startswith("/usr/") for line in listed), listed)
+        self.assertEqual(self.script("uninstall", "/usr", stage).returncode, 0)
+        self.assertEqual(files_below(stage), [])
+
+    def test_a_list_that_was_changed_removes_nothing_elsewhere(self):
+        precious = self.work / "precious"
+        precious.touch()
+        prefix = self.work / "prefix"
+        folder = prefix / "share" / "tyto"
+        folder.mkdir(parents=True)
+        (prefix / "share" / "doc" / "tyto").mkdir(parents=True)
+        (folder / "installed-files").write_text(f"{precious}\n{prefix}/../precious\n{folder}/installed-files\n")
+        self.assertEqual(self.script("uninstall", prefix, "").returncode, 0)
+        self.assertTrue(precious.exists())
+
+    def test_nothing_built_is_said(self):
+        result = self.script("install", self.work, self.work / "prefix", "")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("make build", result.stderr)
+
+
+class Version(unittest.TestCase):
+    def test_what_the_build_is_made_of(self):
+        lines = tyto("--version").stdout.splitlines()
+        self.assertRegex(lines[0], r"^tyto \d+\.\d+\.\d+( \([0-9a-f]{8}(-dirty)?\))?$")
+        text = "\n".join(lines)
+        self.assertRegex(text, r"\ncompiler +(GNU|Clang) \d+\.")
+        self.assertRegex(text, r"\nprocessor +generic, avx2, .*; \w+ is used here")
+        self.assertRegex(text, r"\nXRT +\S")
+        self.assertRegex(text, r"\nlibraries +fmt \d+\.")
+        self.assertLessEqual(max(map(len, lines)), 100)
+
+    def test_the_changelog_has_this_version(self):
+        version = tyto("--version").stdout.split()[1]
+        self.assertRegex((ROOT / "CHANGELOG.md").read_text(), rf"(?m)^## {version} - \d\d\d\d-\d\d-\d\d$")
+
+
+if __name__ == "__main__":
+    main()
