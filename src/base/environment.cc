@@ -36,10 +36,31 @@ std::vector<std::filesystem::path> hugging_face_cache_folders() {
     if (!root.empty()) folders.push_back(*below == '\0' ? root : root / below);
   };
   add(variable("HF_HUB_CACHE"), "");
+  add(variable("HUGGINGFACE_HUB_CACHE"), "");
   add(variable("HF_HOME"), "hub");
   add(variable("XDG_CACHE_HOME"), "huggingface/hub");
   add(variable("HOME"), ".cache/huggingface/hub");
   return folders;
+}
+
+std::optional<std::filesystem::path> llama_cpp_cache_folder() {
+  if (const auto folder = variable("LLAMA_CACHE"); !folder.empty()) return folder;
+  if (const auto folder = variable("XDG_CACHE_HOME"); !folder.empty()) return folder / "llama.cpp";
+  if (const auto home = home_folder()) return *home / ".cache/llama.cpp";
+  return std::nullopt;
+}
+
+std::vector<std::filesystem::path> ollama_folders() {
+  if (const auto folder = variable("OLLAMA_MODELS"); !folder.empty()) return {folder};
+  std::vector<std::filesystem::path> folders = {"/usr/share/ollama/.ollama/models",
+                                                "/var/lib/ollama/models", "/var/lib/ollama"};
+  if (const auto home = home_folder()) folders.insert(folders.begin(), *home / ".ollama/models");
+  return folders;
+}
+
+std::optional<std::filesystem::path> home_folder() {
+  const auto home = variable("HOME");
+  return home.empty() ? std::nullopt : std::optional(home);
 }
 
 std::filesystem::path cache_folder() {

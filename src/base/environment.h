@@ -11,8 +11,19 @@
 namespace tyto {
 
 // Where Hugging Face checkpoints may already lie, first match wins:
-// HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub.
+// HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub,
+// ~/.cache/huggingface/hub.
 std::vector<std::filesystem::path> hugging_face_cache_folders();
+
+// Where llama.cpp keeps what it has downloaded: LLAMA_CACHE, XDG_CACHE_HOME/llama.cpp or
+// ~/.cache/llama.cpp.
+std::optional<std::filesystem::path> llama_cpp_cache_folder();
+
+// Where Ollama keeps models: OLLAMA_MODELS alone where it is set, otherwise ~/.ollama/models and
+// those of its system service.
+std::vector<std::filesystem::path> ollama_folders();
+
+std::optional<std::filesystem::path> home_folder();  // HOME
 
 // What Tyto may keep between runs: XDG_CACHE_HOME/tyto, or ~/.cache/tyto. An Error when neither
 // that variable nor HOME is set. As the XDG specification wants, a relative XDG_CACHE_HOME is

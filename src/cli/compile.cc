@@ -20,6 +20,7 @@
 #include "device/vnpu/vnpu_device.h"
 #include "llama/pipeline.h"
 #include "model/model.h"
+#include "model/stores/find_model.h"
 
 namespace tyto {
 namespace {

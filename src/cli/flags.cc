@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "cli/command_line.h"
 #include "engine/engine.h"
+#include "model/stores/stores.h"
 #include "text/grammar/json_schema.h"
 #include "trace/energy_meter.h"
 
@@ -19,18 +20,6 @@ namespace {
 
 constexpr size_t kMaxStdinBytes = 64 << 20;
 constexpr uint64_t kMaxGrammarBytes = 1 << 20;
-
-// Beside the program in an installation (bin/tyto) or a source tree (build/release/tyto).
-std::string shipped_model() {
-  std::error_code ignored;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  for (const char* below : {"../share/tyto/models/owlet", "../../models/owlet"}) {
-    const auto folder = (program.parent_path() / below).lexically_normal();
-    if (std::filesystem::exists(folder / "config.json", ignored)) return folder.string();
-  }
-  throw Error(ErrorCode::input, "the shipped model", "is not beside the program",
-              "name a model with -m");
-}
 
 std::pair<Token, float> parse_bias(const std::string& text) {
   const size_t equals = text.find('=');
@@ -138,11 +127,15 @@ uint64_t parse_size(const std::string& text, const std::string& flag) {
 
 void add_model_flag(CommandLine& command, ModelFlags& flags) {
   command.add({{"-m,--model", &flags.model, "MODEL",
-                "GGUF file, checkpoint folder or cached repo id (default: the shipped model)"}});
+                "GGUF file, checkpoint folder or a name that `tyto models` lists (default: the "
+                "shipped model)"}});
 }
 
 std::string model_or_shipped(const ModelFlags& flags) {
-  return flags.model.empty() ? shipped_model() : flags.model;
+  if (!flags.model.empty()) return flags.model;
+  if (const auto folder = shipped_model()) return folder->string();
+  throw Error(ErrorCode::input, "the shipped model", "is not beside the program",
+              "name a model with -m");
 }
 
 void add_engine_flags(CommandLine& command, EngineFlags& flags) {

@@ -10,6 +10,7 @@
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "model/model.h"
+#include "model/stores/find_model.h"
 
 namespace tyto {
 namespace {

@@ -11,6 +11,7 @@
 #include "model/convert.h"
 #include "model/importance.h"
 #include "model/shapes.h"
+#include "model/stores/find_model.h"
 #include "model/synth.h"
 #include "model/type_mix.h"
 

@@ -16,6 +16,7 @@
 #include "device/npu/store/stored_kernels.h"
 #include "model/model.h"
 #include "model/shapes.h"
+#include "model/stores/find_model.h"
 #include "plan/cpu_rows.h"
 #include "plan/runs_today.h"
 

@@ -10,6 +10,7 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "model/model.h"
+#include "model/stores/find_model.h"
 #include "text/chat_text.h"
 #include "text/tools.h"
 

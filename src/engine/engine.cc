@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/joined.h"
 #include "device/cpu/measured_peak.h"
+#include "model/stores/find_model.h"
 #include "trace/span.h"
 
 namespace tyto {

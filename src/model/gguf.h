@@ -40,6 +40,9 @@ struct Gguf {
 // second are folded into the rows.
 Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name);
 
+// Throws unless Tyto runs models of the file's architecture.
+void check_architecture(const Gguf& gguf);
+
 // Config, weights and vocabulary out of a parsed file. With Need::vocabulary an architecture Tyto
 // cannot run is accepted (its config stays empty but for the name), and so are absent weights.
 void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model);

@@ -33,8 +33,17 @@ const Architecture* find_architecture(std::string_view name) {
 }
 
 [[noreturn]] void fail_architecture(const Gguf& gguf, const std::string& name) {
-  fail_unsupported(gguf.name + ": general.architecture", "{} is not supported; these are: {}",
-                   printable_name(name), joined(kArchitectures, ", ", &Architecture::name));
+  throw Error(ErrorCode::unsupported, gguf.name,
+              fmt::format("architecture {} is not supported; these are: {}", printable_name(name),
+                          joined(kArchitectures, ", ", &Architecture::name)),
+              "take a model of the Llama, Mistral, Qwen2 or Qwen3 family");
+}
+
+const std::string& architecture_name(const Gguf& gguf) {
+  const GgufKeys keys(gguf);
+  const std::string* name = keys.text("general.architecture");
+  if (name == nullptr) fail_input(keys.where("general.architecture"), "is missing");
+  return *name;
 }
 
 const TensorView* find_tensor(const Gguf& gguf, std::string_view name) {
@@ -77,8 +86,9 @@ void read_rope(const ArchitectureKeys& arch, Config& config) {
   const std::string type_key = arch.prefix + "rope.scaling.type";
   const std::string* type = keys.text(type_key);
   if (type != nullptr && *type != "none" && *type != "linear")
-    fail_unsupported(keys.where(type_key), "{}; none and linear are supported",
-                     printable_name(*type));
+    throw Error(ErrorCode::unsupported, keys.where(type_key),
+                fmt::format("{}; none and linear are supported", printable_name(*type)),
+                "get a file of the model that was converted without it, for its first context");
   // Files of before rope.scaling.* say only by how much positions shrink, and a factor without a
   // type is a linear one. Zero is how some writers say that there is none.
   const char* key =
@@ -139,8 +149,8 @@ void read_config(const Gguf& gguf, const Architecture& architecture, Config& con
   const GgufKeys keys(gguf);
   const ArchitectureKeys arch{keys, std::string(architecture.name) + "."};
   if (arch.count("expert_count").value_or(0) > 0)
-    fail_unsupported(keys.where(arch.prefix + "expert_count"),
-                     "mixture-of-experts models are not supported");
+    throw Error(ErrorCode::unsupported, gguf.name, "mixture-of-experts models are not supported",
+                "take a dense model of the family");
   read_shape(arch, config);
   config.vocab = vocabulary_size(gguf, arch);
   config.rope.layout = architecture.layout;
@@ -154,17 +164,21 @@ void read_config(const Gguf& gguf, const Architecture& architecture, Config& con
 
 }  // namespace
 
+void check_architecture(const Gguf& gguf) {
+  const std::string& name = architecture_name(gguf);
+  if (find_architecture(name) == nullptr) fail_architecture(gguf, name);
+}
+
 void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model) {
   const GgufKeys keys(gguf);
   model.format = fmt::format("gguf v{}", gguf.version);
   model.tensors = gguf.tensors;
-  const std::string* name = keys.text("general.architecture");
-  if (name == nullptr) fail_input(keys.where("general.architecture"), "is missing");
-  model.config.architecture = *name;
+  const std::string& name = architecture_name(gguf);
+  model.config.architecture = name;
   if (const std::string* title = keys.text("general.name")) model.config.name = *title;
 
-  const Architecture* architecture = find_architecture(*name);
-  if (architecture == nullptr && need == Need::weights) fail_architecture(gguf, *name);
+  const Architecture* architecture = find_architecture(name);
+  if (architecture == nullptr && need == Need::weights) fail_architecture(gguf, name);
   if (architecture != nullptr) {
     read_config(gguf, *architecture, model.config);
     if (!gguf.tensors.empty())

@@ -64,7 +64,7 @@ constexpr ForeignType kForeignTypes[] = {
 std::string type_text(uint32_t ggml_id) {
   for (const ForeignType& type : kForeignTypes)
     if (type.id == ggml_id) return type.name;
-  return fmt::format("number {}", ggml_id);
+  return fmt::format("of type {}", ggml_id);
 }
 
 // Walks the header. Every read is checked against what is left of the file.
@@ -226,10 +226,20 @@ struct Record {
   uint64_t offset = 0;  // into the data section
 };
 
-Record read_record(Cursor& cursor, const std::string& file) {
+// Another file of the same model helps only where Tyto runs such models at all.
+[[noreturn]] void fail_type(const Gguf& gguf, const std::string& tensor, uint32_t ggml_id) {
+  if (gguf.metadata.contains("general.architecture")) check_architecture(gguf);
+  throw Error(ErrorCode::unsupported, gguf.name,
+              fmt::format("its weights are {}, which Tyto does not read (tensor {})",
+                          type_text(ggml_id), printable_name(tensor)),
+              "get the same model as Q4_K_M or Q8_0, or make one of its bf16 or f16 file with "
+              "`tyto quantize`");
+}
+
+Record read_record(Cursor& cursor, const Gguf& gguf) {
   Record record;
   record.name = cursor.string("tensor name", kLongestName);
-  const std::string where = file + ": tensor " + printable_name(record.name);
+  const std::string where = gguf.name + ": tensor " + printable_name(record.name);
   const uint32_t dimensions = cursor.number<uint32_t>("tensor dimensions");
   if (dimensions > kMaxDimensions)
     fail_input(where, "{} dimensions, at most {} exist", dimensions, kMaxDimensions);
@@ -242,7 +252,7 @@ Record read_record(Cursor& cursor, const std::string& file) {
   record.offset = cursor.number<uint64_t>("tensor offset");
 
   const auto dtype = dtype_from_ggml(type);
-  if (!dtype) fail_unsupported(where, "tensor type {}", type_text(type));
+  if (!dtype) fail_type(gguf, record.name, type);
   const DTypeInfo& layout = info(*dtype);
   record.view.dtype = *dtype;
   record.view.cols = extents[0];
@@ -278,8 +288,11 @@ void place(Record& record, std::span<const std::byte> bytes, uint64_t data_start
 void check_version(uint32_t version, const std::string& name) {
   if (version == 2 || version == 3) return;
   if (version != 0 && (version & 0xffff) == 0)
-    fail_unsupported(name, "GGUF of a big-endian machine");
-  fail_unsupported(name, "GGUF version {}; versions 2 and 3 are supported", version);
+    throw Error(ErrorCode::unsupported, name, "GGUF of a big-endian machine",
+                "turn it round with gguf_convert_endian.py, which comes with llama.cpp");
+  throw Error(ErrorCode::unsupported, name,
+              fmt::format("GGUF version {}; versions 2 and 3 are supported", version),
+              "get a file of the model that is of one of these");
 }
 
 }  // namespace
@@ -308,7 +321,7 @@ Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
   std::vector<Record> records;
   std::set<std::string, std::less<>> names;
   for (uint64_t i = 0; i < tensor_count; ++i) {
-    records.push_back(read_record(cursor, name));
+    records.push_back(read_record(cursor, gguf));
     if (!names.insert(records.back().name).second)
       fail_input(name + ": tensor " + printable_name(records.back().name), "is in the file twice");
   }

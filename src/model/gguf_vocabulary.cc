@@ -129,7 +129,7 @@ std::optional<Vocabulary> vocabulary_from_gguf(const Gguf& gguf) {
   if (model == nullptr || *model == "none" || *model == "no_vocab") return std::nullopt;
   const bool sentencepiece = *model == "llama";
   if (!sentencepiece && *model != "gpt2")
-    fail_unsupported(keys.where("tokenizer.ggml.model"), "{}; gpt2 and llama are supported",
+    fail_unsupported(gguf.name, "its tokenizer is {}, and only gpt2 and llama are supported",
                      printable_name(*model));
   const std::vector<std::string>* pieces = keys.strings("tokenizer.ggml.tokens");
   if (pieces == nullptr || pieces->empty())

@@ -34,8 +34,10 @@ const Architecture& find_architecture(const Json& root) {
   const std::string_view name = field.as_string();
   for (const Architecture& architecture : kArchitectures)
     if (architecture.model_type == name) return architecture;
-  fail_unsupported(field.path(), "{} is not supported; these are: {}", printable_name(name),
-                   joined(kArchitectures, ", ", &Architecture::model_type));
+  throw Error(ErrorCode::unsupported, field.path(),
+              fmt::format("{} is not supported; these are: {}", printable_name(name),
+                          joined(kArchitectures, ", ", &Architecture::model_type)),
+              "take a model of one of these families");
 }
 
 uint32_t as_count(const Json& field) {
@@ -45,7 +47,8 @@ uint32_t as_count(const Json& field) {
 // Features that change the arithmetic in ways Tyto does not implement.
 void refuse_unsupported(const Json& root) {
   if (const auto field = root.find("quantization_config"))
-    fail_unsupported(field->path(), "quantised checkpoints are not read; use the GGUF instead");
+    throw Error(ErrorCode::unsupported, field->path(), "quantised checkpoints are not read",
+                "get the model's GGUF as Q4_K_M or Q8_0, or the checkpoint it was made of");
   if (const auto field = root.find("hidden_act"); field && field->as_string() != "silu")
     fail_unsupported(field->path(), "{}; silu is supported", printable_name(field->as_string()));
   if (const auto field = root.find("mlp_bias"); field && field->as_bool())
@@ -96,8 +99,10 @@ void read_rope(const Json& root, Rope& rope) {
     rope.scaling = RopeScaling::linear;
     rope.factor = as_real(field->at("factor"), kRopeFactors);
   } else if (name != "default") {
-    fail_unsupported(type->path(), "{}; default, linear and llama3 are supported",
-                     printable_name(name));
+    throw Error(ErrorCode::unsupported, type->path(),
+                fmt::format("{}; default, linear and llama3 are supported", printable_name(name)),
+                "where the model is meant to run without it in its first context, take it out of "
+                "config.json");
   }
 }
 

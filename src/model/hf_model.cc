@@ -54,6 +54,16 @@ void map_weights(const std::filesystem::path& folder, Need need, const Progress&
   read_q4nx_bundle(model.files.back().bytes(), bundle.string(), progress, model);
 }
 
+// A snapshot in a Hugging Face cache is called by its revision, its repository by the model's name.
+std::string name_of(const std::filesystem::path& folder) {
+  constexpr std::string_view kRepository = "models--";
+  const std::string repository = folder.parent_path().parent_path().filename().string();
+  if (folder.parent_path().filename() != "snapshots" || !repository.starts_with(kRepository))
+    return folder.filename().string();
+  const size_t org = repository.find("--", kRepository.size());
+  return repository.substr(org == std::string::npos ? kRepository.size() : org + 2);
+}
+
 }  // namespace
 
 void fill_model_from_folder(const std::filesystem::path& folder, Need need,
@@ -67,12 +77,14 @@ void fill_model_from_folder(const std::filesystem::path& folder, Need need,
 
   model.vocabulary = read_vocabulary(folder);
   if (!model.vocabulary && need == Need::vocabulary)
-    fail_input(folder.string(), "has no tokenizer.json (tokenizer.model alone is not read)");
+    throw Error(ErrorCode::input, folder.string(),
+                "has no tokenizer.json (tokenizer.model alone is not read)",
+                "get the model's GGUF, which has its tokenizer in it");
   if (!has_config) return;
 
   const Json root = Json::parse_file(config_path, kLongestConfig);
   model.config = config_from_hf(root);
-  if (model.config.name.empty()) model.config.name = folder.filename().string();
+  if (model.config.name.empty()) model.config.name = name_of(folder);
   const uint64_t tokens = model.vocabulary ? model.vocabulary->pieces.size() : model.config.vocab;
   std::vector<Token> eos = eos_ids_from_hf(root, tokens);
   if (std::filesystem::exists(generation_path)) {

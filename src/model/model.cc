@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <string_view>
 #include <system_error>
 
-#include "base/environment.h"
 #include "base/error.h"
 #include "base/file_use.h"
 #include "base/joined.h"
@@ -13,6 +11,8 @@
 #include "model/gguf.h"
 #include "model/gguf_shards.h"
 #include "model/hf_model.h"
+#include "model/stores/folder_files.h"
+#include "model/stores/repo_files.h"
 #include "model/weight_table.h"
 
 namespace tyto {
@@ -20,20 +20,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLongestRef = 4096;
-
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
 
-std::vector<fs::path> entries(const fs::path& folder, const auto& wanted) {
-  std::error_code error;
-  std::vector<fs::path> found;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    if (wanted(it->path())) found.push_back(it->path());
-  std::sort(found.begin(), found.end());
-  return found;
+std::vector<std::string> files_in(const fs::path& folder) {
+  std::vector<std::string> ignored;
+  return files_below(folder, 1, ignored);
 }
 
 void open_gguf(const fs::path& path, Need need, Model& model) {
@@ -42,49 +36,17 @@ void open_gguf(const fs::path& path, Need need, Model& model) {
 
 void open_folder(const fs::path& folder, Need need, const Progress& progress, Model& model) {
   add_inputs_of(folder);
-  if (is_there(folder / "config.json") || is_there(folder / "tokenizer.json"))
+  const std::vector<RepoModel> models = models_of_repository(files_in(folder));
+  // Repositories of GGUFs may have a config.json, too, which says nothing that the GGUFs do not.
+  const bool has_ggufs_alone = !models.empty() && !models.front().asked.empty();
+  if (!has_ggufs_alone && (is_there(folder / "config.json") || is_there(folder / "tokenizer.json")))
     return fill_model_from_folder(folder, need, progress, model);
-  const auto files =
-      entries(folder, [](const fs::path& path) { return path.extension() == ".gguf"; });
-  if (files.empty())
+  if (models.empty())
     fail_input(folder.string(), "holds neither config.json nor a GGUF: not a model");
-  if (files.size() > 1) {
-    std::string names;
-    for (const fs::path& file : files) names.append(" ").append(file.filename().string());
-    fail_input(folder.string(), "holds several GGUFs, name one:{}", names);
-  }
-  open_gguf(files.front(), need, model);
-}
-
-bool is_repo_id(std::string_view name) {
-  const size_t slash = name.find('/');
-  const auto good = [](std::string_view part) {
-    return !part.empty() && !part.starts_with('.') &&
-           std::all_of(part.begin(), part.end(), [](unsigned char c) {
-             return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-           });
-  };
-  return slash != std::string_view::npos && good(name.substr(0, slash)) &&
-         good(name.substr(slash + 1)) && !name.ends_with(".gguf");
-}
-
-// The snapshot refs/main names, or the only one there is. Empty when there is none.
-fs::path find_snapshot(const fs::path& repository) {
-  const fs::path ref = repository / "refs" / "main";
-  if (is_there(ref)) {
-    std::string revision = read_text_file(ref, kLongestRef);
-    while (!revision.empty() && std::isspace(static_cast<unsigned char>(revision.back())) != 0)
-      revision.pop_back();
-    if (revision.empty() || revision.starts_with('.') || revision.find('/') != std::string::npos)
-      fail_input(ref.string(), "\"{}\" is not a revision", printable_name(revision));
-    const fs::path snapshot = repository / "snapshots" / revision;
-    return is_there(snapshot) ? snapshot : fs::path();
-  }
-  const auto snapshots = entries(repository / "snapshots", [](const fs::path&) { return true; });
-  if (snapshots.size() > 1)
-    fail_input((repository / "snapshots").string(),
-               "several revisions and no refs/main; give the folder of one");
-  return snapshots.empty() ? fs::path() : snapshots.front();
+  if (models.size() > 1)
+    fail_input(folder.string(), "holds several GGUFs, name one: {}",
+               joined(models, " ", [](const RepoModel& each) { return each.files.front(); }));
+  open_gguf(folder / models.front().files.front(), need, model);
 }
 
 }  // namespace
@@ -139,26 +101,6 @@ Model open_model(const fs::path& path, Need need, const Progress& progress) {
   else
     open_gguf(path, need, model);
   return model;
-}
-
-fs::path find_model(const std::string& name) {
-  if (name.empty()) fail_input("model", "the name is empty");
-  if (is_there(name)) return name;
-  if (!is_repo_id(name)) fail_input(name, "no such file or folder");
-  std::string cached = "models--" + name;
-  cached.replace(cached.find('/'), 1, "--");
-  const std::vector<fs::path> folders = hugging_face_cache_folders();
-  for (const fs::path& folder : folders) {
-    const fs::path snapshot = find_snapshot(folder / cached);
-    if (!snapshot.empty()) return snapshot;
-  }
-  throw Error(
-      ErrorCode::input, name, "no such file or folder, and not in a Hugging Face cache",
-      fmt::format("fetch it with `hf download {}` (formerly huggingface-cli); searched {}", name,
-                  folders.empty() ? "nothing: HOME is not set"
-                                  : joined(folders, ", ", [](const fs::path& folder) {
-                                      return folder.string();
-                                    })));
 }
 
 }  // namespace tyto

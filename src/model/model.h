@@ -77,9 +77,4 @@ Model open_model(const std::filesystem::path& path, Need need = Need::weights,
 // The type that most bytes of the layers' matrices have.
 DType main_weight_type(const Model& model);
 
-// Turns what the user gave to -m into a path: an existing file or folder, or a Hugging Face repo id
-// ("meta-llama/Llama-3.2-1B-Instruct") found in a local cache. Never downloads; the error for an
-// absent model says how to fetch it.
-std::filesystem::path find_model(const std::string& name);
-
 }  // namespace tyto

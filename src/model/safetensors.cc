@@ -153,8 +153,10 @@ NamedTensor named_tensor(const StoredTensor& tensor, const std::string& file) {
   const std::string where = file + ": tensor " + printable_name(tensor.name);
   const std::optional<DType> type = element_type(tensor.type);
   if (!type)
-    fail_unsupported(fmt::format("{}: {}.dtype", file, printable_name(tensor.name)),
-                     "type {}; F32, F16 and BF16 are supported", printable_name(tensor.type));
+    throw Error(
+        ErrorCode::unsupported, fmt::format("{}: {}.dtype", file, printable_name(tensor.name)),
+        fmt::format("type {}; F32, F16 and BF16 are supported", printable_name(tensor.type)),
+        "get the model's bf16 checkpoint, or its GGUF as Q4_K_M or Q8_0");
   NamedTensor result{tensor.name, {*type, 0, 0, tensor.bytes}};
   const std::optional<uint64_t> bytes = fold(tensor.shape, result.view);
   if (!bytes) fail_input(where, "the product of its dimensions overflows");

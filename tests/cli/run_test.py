@@ -138,7 +138,7 @@ class Run(CliTest):
         self.check_error(self.run_model(prompt=""), 1, "empty")
         self.check_error(self.run_model("-c", "16", "--raw", prompt="word " * 100), 1, "context of 16")
         self.check_error(tyto("run", "-m", self.work / "absent.gguf", "-p", "x"), 1, "absent.gguf")
-        self.check_error(tyto("run", "-m", "some-org/some-model", "-p", "x"), 1, "hf download some-org/some-model")
+        self.check_error(tyto("run", "-m", "some-org/some-model", "-p", "x"), 1, "tyto pull some-org/some-model")
         self.check_error(self.run_model("--chat-template", "no-such-template"), 2, "chatml")
         self.check_error(self.run_model("--logit-bias", "99999999999999=100"), 2, "ID=VALUE")
 

@@ -10,6 +10,7 @@
 #include "cli/provenance.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
+#include "model/stores/find_model.h"
 #include "tensor/dtype.h"
 #include "trace/energy_report.h"
 #include "trace/profile.h"

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "device/npu/store/kernel_store.h"
 #include "model/model.h"
+#include "model/stores/find_model.h"
 
 namespace tyto {
 namespace {

@@ -124,18 +124,20 @@ Models with_quantisation(const Models& models, const std::string& quantisation) 
 }
 
 // The short way to ask for a model: its quantisation where that is its own, else its file.
+std::string shortest_ask(const Models& models, const std::string& whole) {
+  const std::string name(file_name(whole));
+  const size_t dynamic = lower(name).rfind("-ud-");
+  const size_t before = dynamic != std::string::npos ? dynamic : name.find_last_of("-.");
+  const std::string quantisation = before == std::string::npos ? "" : name.substr(before + 1);
+  const bool is_own = quantisation.find('_') != std::string::npos &&
+                      with_quantisation(models, lower(quantisation)).size() == 1;
+  return is_own ? quantisation : models.at(whole).front();
+}
+
 std::string candidates(const Models& models) {
   if (models.empty()) return "the repository has no GGUF";
   Names names;
-  for (const auto& [whole, files] : models) {
-    const std::string name(file_name(whole));
-    const size_t dynamic = lower(name).rfind("-ud-");
-    const size_t before = dynamic != std::string::npos ? dynamic : name.find_last_of("-.");
-    const std::string quantisation = before == std::string::npos ? "" : name.substr(before + 1);
-    const bool is_own = quantisation.find('_') != std::string::npos &&
-                        with_quantisation(models, lower(quantisation)).size() == 1;
-    names.push_back(is_own ? quantisation : files.front());
-  }
+  for (const auto& [whole, files] : models) names.push_back(shortest_ask(models, whole));
   const size_t left_out = names.size() > kMostCandidates ? names.size() - kMostCandidates : 0;
   names.resize(names.size() - left_out);
   return fmt::format("behind the colon, name one of {}{}", joined(names),
@@ -193,20 +195,44 @@ std::optional<std::string> named_file(const Names& all, const std::string& asked
   return found.empty() ? std::nullopt : std::optional(found.front());
 }
 
+Models gguf_models(const Names& all) {
+  Names files;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(files),
+               [](const std::string& path) { return is_model_gguf(path); });
+  return group_parts(files, ".gguf");
+}
+
 }  // namespace
 
 std::vector<std::string> files_of_model(const std::vector<std::string>& all,
                                         const std::string& asked) {
-  Names gguf_files;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(gguf_files),
-               [](const std::string& path) { return is_model_gguf(path); });
-  const Models ggufs = group_parts(gguf_files, ".gguf");
+  const Models ggufs = gguf_models(all);
   if (asked.empty()) return usual_model(all, ggufs);
   if (const auto file = named_file(all, asked)) {
     if (!is_model_gguf(*file)) return {*file};
     return complete(ggufs.at(part_of(*file, ".gguf").whole), ".gguf");
   }
   return only_one(with_quantisation(ggufs, lower(asked)), ggufs, asked);
+}
+
+std::vector<RepoModel> models_of_repository(const std::vector<std::string>& all) {
+  std::vector<RepoModel> models;
+  try {
+    if (Names files = checkpoint(all); !files.empty()) models.push_back({"", std::move(files), ""});
+  } catch (const Error& error) {
+    models.push_back({"", {}, error.what()});
+  }
+  const Models ggufs = gguf_models(all);
+  for (const auto& [whole, parts] : ggufs) {
+    RepoModel model{shortest_ask(ggufs, whole), parts, ""};
+    try {
+      complete(parts, ".gguf");
+    } catch (const Error& error) {
+      model.missing = error.what();
+    }
+    models.push_back(std::move(model));
+  }
+  return models;
 }
 
 }  // namespace tyto

@@ -21,4 +21,14 @@ namespace tyto {
 std::vector<std::string> files_of_model(const std::vector<std::string>& all,
                                         const std::string& asked);
 
+// One of a repository's models, whole or not.
+struct RepoModel {
+  std::string asked;               // what means it behind the colon; empty: the checkpoint
+  std::vector<std::string> files;  // that are there
+  std::string missing;             // "x-00001-of-00002.gguf: part 2 of 2 is not there", or empty
+};
+
+// All of them; never an Error.
+std::vector<RepoModel> models_of_repository(const std::vector<std::string>& all);
+
 }  // namespace tyto

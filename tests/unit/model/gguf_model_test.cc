@@ -171,7 +171,7 @@ TEST(GgufModel, BadConfigsAreRefusedByName) {
     return parsed.error();
   };
   EXPECT_PRED_FORMAT2(contains, with("general.architecture", std::string("gemma3")),
-                      "m.gguf: general.architecture: gemma3 is not supported; these are: llama");
+                      "m.gguf: architecture gemma3 is not supported; these are: llama");
   EXPECT_PRED_FORMAT2(contains, with("llama.expert_count", uint64_t{8}), "mixture-of-experts");
   EXPECT_PRED_FORMAT2(contains, with("llama.rope.dimension_count", uint64_t{8}),
                       "8 of 16 values of a head rotate");
@@ -279,7 +279,7 @@ TEST(GgufModel, BadVocabulariesAreRefusedByName) {
     return parsed.error();
   };
   EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.model", std::string("bert")),
-                      "m.gguf: tokenizer.ggml.model: bert; gpt2 and llama are supported");
+                      "m.gguf: its tokenizer is bert, and only gpt2 and llama are supported");
   EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.pre", std::string("martian")), "martian");
   EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.tokens", std::vector<std::string>{}),
                       "tokenizer.ggml.tokens: is missing or empty");

@@ -158,9 +158,17 @@ std::vector<Corruption> tensor_corruptions() {
        at("dimension 1 is zero")},
       {"five dimensions", GgufBytes(1, 0).tensor(name, {1, 1, 1, 1, 1}, 0, 0).data(64),
        at("5 dimensions, at most 4")},
-      {"foreign type", GgufBytes(1, 0).tensor(name, {256}, 10, 0).data(84), at("tensor type q2_k")},
+      {"foreign type", GgufBytes(1, 0).tensor(name, {256}, 10, 0).data(84),
+       "file.gguf: its weights are q2_k, which Tyto does not read (tensor blk.0.attn_q.weight) | "
+       "get the same model as Q4_K_M or Q8_0"},
+      {"foreign type of a foreign architecture",
+       GgufBytes(1, 1)
+           .text_value("general.architecture", "gpt-oss")
+           .tensor(name, {256}, 39, 0)
+           .data(84),
+       "file.gguf: architecture gpt-oss is not supported; these are: llama"},
       {"unknown type", GgufBytes(1, 0).tensor(name, {256}, 77, 0).data(84),
-       at("tensor type number 77")},
+       "file.gguf: its weights are of type 77, which Tyto does not read"},
       {"half a block", GgufBytes(1, 0).tensor(name, {48}, 8, 0).data(84),
        at("48 columns are not a multiple of q8_0's block of 32")},
       {"duplicate name", GgufBytes(2, 0).tensor("t", {4}, 0, 0).tensor("t", {4}, 0, 0).data(64),

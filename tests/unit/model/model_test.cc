@@ -1,8 +1,5 @@
-// Opening models from disk, and finding them by name.
+// Opening models from disk.
 #include "model/model.h"
-
-#include <cstdlib>
-#include <optional>
 
 #include "model/synth.h"
 #include "unit/model/model_fixtures.h"
@@ -130,6 +127,20 @@ TEST(OpenModel, AFolderOfGgufs) {
   fs::copy(scratch / "a.gguf", scratch / "b.gguf");
   EXPECT_PRED_FORMAT2(contains, open_error(scratch.path()),
                       "holds several GGUFs, name one: a.gguf b.gguf");
+  fs::remove(scratch / "b.gguf");
+  write_file(scratch / "config.json", "{}");  // as some repositories of GGUFs have it
+  write_file(scratch / "mmproj-f16.gguf", "");
+  EXPECT_EQ(open_model(scratch.path()).format, "gguf v3");
+}
+
+TEST(OpenModel, ASnapshotIsCalledAsItsRepository) {
+  const Scratch scratch;
+  const fs::path snapshots = scratch / "models--org--My-Model/snapshots";
+  fs::create_directories(snapshots);
+  synthesize(small_config(), "bf16", 1, snapshots / "0a1b2c");
+  EXPECT_EQ(open_model(snapshots / "0a1b2c").config.name, "My-Model");
+  fs::rename(snapshots, scratch / "others");
+  EXPECT_EQ(open_model(scratch / "others/0a1b2c").config.name, "0a1b2c");
 }
 
 TEST(OpenModel, WhatIsNoModel) {
@@ -155,84 +166,6 @@ TEST(OpenModel, ShapeMismatchNamesBothShapes) {
   EXPECT_PRED_FORMAT2(contains, open_error(scratch / "hf"),
                       "tensor model.layers.0.mlp.gate_proj.weight: shape [96, 64], the config asks "
                       "for [128, 64]");
-}
-
-// Sets variables for one test and puts back what was there.
-class Environment : public testing::Test {
- protected:
-  void SetUp() override {
-    for (const char* name : kNames) {
-      const char* value = std::getenv(name);
-      saved_.push_back(value == nullptr ? std::nullopt : std::optional<std::string>(value));
-    }
-    clear();
-  }
-  static void clear() {
-    for (const char* name : kNames) ::unsetenv(name);
-  }
-  void TearDown() override {
-    clear();
-    for (size_t i = 0; i < saved_.size(); ++i)
-      if (saved_[i]) ::setenv(kNames[i], saved_[i]->c_str(), 1);
-  }
-  static constexpr const char* kNames[] = {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME"};
-  std::vector<std::optional<std::string>> saved_;
-  Scratch scratch_;
-};
-
-using FindModel = Environment;
-
-TEST_F(FindModel, PathsThatExistAreTaken) {
-  write_file(scratch_ / "m.gguf", "");
-  EXPECT_EQ(find_model((scratch_ / "m.gguf").string()), scratch_ / "m.gguf");
-  EXPECT_EQ(find_model(scratch_.path().string()), scratch_.path());
-}
-
-TEST_F(FindModel, RepositoriesAreFoundInEveryCache) {
-  const struct {
-    const char* variable;
-    std::string value, hub;
-  } caches[] = {
-      {"HF_HUB_CACHE", (scratch_ / "one").string(), "one"},
-      {"HF_HOME", (scratch_ / "two").string(), "two/hub"},
-      {"XDG_CACHE_HOME", (scratch_ / "three").string(), "three/huggingface/hub"},
-      {"HOME", (scratch_ / "four").string(), "four/.cache/huggingface/hub"},
-  };
-  for (const auto& cache : caches) {
-    clear();
-    ::setenv(cache.variable, cache.value.c_str(), 1);
-    const fs::path repository = scratch_ / (cache.hub + "/models--org--My.Model-1B");
-    EXPECT_NE(error_of([] { find_model("org/My.Model-1B"); }), "no error");
-    write_file(repository / "snapshots/abc123/config.json", "{}");
-    EXPECT_EQ(find_model("org/My.Model-1B"), repository / "snapshots/abc123");  // the only one
-    write_file(repository / "snapshots/def456/config.json", "{}");
-    EXPECT_MESSAGE([] { find_model("org/My.Model-1B"); }, "several revisions");
-    write_file(repository / "refs/main", "def456\n");
-    EXPECT_EQ(find_model("org/My.Model-1B"), repository / "snapshots/def456");
-  }
-}
-
-TEST_F(FindModel, AbsentRepositoriesSayHowToFetchThem) {
-  ::setenv("HF_HUB_CACHE", (scratch_ / "hub").c_str(), 1);
-  const std::string error = error_of([] { find_model("meta-llama/Llama-3.2-1B-Instruct"); });
-  EXPECT_PRED_FORMAT2(contains, error, "`hf download meta-llama/Llama-3.2-1B-Instruct`");
-  EXPECT_PRED_FORMAT2(contains, error, (scratch_ / "hub").string());
-  EXPECT_PRED_FORMAT2(contains, error, "huggingface-cli");
-}
-
-TEST_F(FindModel, OtherNamesAreJustAbsent) {
-  for (const char* name :
-       {"model.gguf", "./models/x", "/no/such", "a/b/c", "dir/file.gguf", "../x"})
-    EXPECT_EQ(error_of([&] { find_model(name); }), std::string(name) + ": no such file or folder");
-  EXPECT_MESSAGE([] { find_model(""); }, "the name is empty");
-}
-
-TEST_F(FindModel, RefsCannotLeaveTheCache) {
-  ::setenv("HF_HUB_CACHE", scratch_.path().c_str(), 1);
-  write_file(scratch_ / "models--a--b/refs/main", "../../x");
-  EXPECT_MESSAGE([] { find_model("a/b"); }, "\"../../x\" is not a revision");
-  write_file(scratch_ / "models--a--b/refs/main", "gone");
-  EXPECT_MESSAGE([] { find_model("a/b"); }, "hf download a/b");
 }
 
 }  // namespace

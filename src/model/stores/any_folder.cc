@@ -1,0 +1,44 @@
+#include <map>
+#include <system_error>
+
+#include "model/stores/folder_files.h"
+#include "model/stores/stores.h"
+
+namespace tyto {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A cache of somebody's own is a few folders deep; a whole disk is not what is meant.
+constexpr int kDepth = 8;
+
+// Beside the program in a source tree (build/release/tyto) or an installation (bin/tyto).
+constexpr const char* kShippedBelow[] = {"../share/tyto/models/owlet", "../../models/owlet"};
+
+}  // namespace
+
+Listing models_below(const fs::path& folder) {
+  Listing listing;
+  std::map<fs::path, std::vector<std::string>> by_folder;
+  for (const fs::path file : files_below(folder, kDepth, listing.remarks))
+    by_folder[file.parent_path()].push_back(file.filename().string());
+  for (const auto& [below, files] : by_folder)
+    add_repository(below.empty() ? folder : folder / below, files, "", folder.string(), listing);
+  for (LocalModel& model : listing.models) {
+    model.name = model.path.string();
+    model.other_names.clear();
+  }
+  return listing;
+}
+
+std::optional<fs::path> shipped_model() {
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  for (const char* below : kShippedBelow) {
+    const fs::path folder = (program.parent_path() / below).lexically_normal();
+    if (fs::exists(folder / "config.json", ignored)) return folder;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tyto

@@ -1,0 +1,159 @@
+#include "model/stores/local_models.h"
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <set>
+
+#include "base/environment.h"
+#include "model/stores/stores.h"
+
+namespace tyto {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr StoreName kStoreNames[] = {
+    {"hf:", "a Hugging Face cache"},     {"ollama:", "Ollama's store"},
+    {"lmstudio:", "LM Studio's folder"}, {"llama.cpp:", "llama.cpp's cache"},
+    {"tyto:", "what ships with Tyto"},
+};
+
+constexpr size_t kMostNearest = 3;
+constexpr size_t kMostOfOneName = 100;  // more are as ambiguous
+constexpr size_t kLeastPairs = 2;
+constexpr double kLeastShare = 0.5;
+constexpr std::string_view kGguf = ".gguf";
+
+std::string plain(std::string_view name) {
+  std::string result(name);
+  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (result.ends_with(kGguf)) result.resize(result.size() - kGguf.size());
+  return result;
+}
+
+// The name itself first, then ever shorter ends of it.
+std::vector<std::string_view> ends_of(std::string_view name) {
+  std::vector<std::string_view> ends = {name};
+  if (const StoreName* store = store_of(name)) ends.push_back(name.substr(store->prefix.size()));
+  for (size_t at = name.find('/'); at != std::string_view::npos; at = name.find('/', at + 1))
+    ends.push_back(name.substr(at + 1));
+  return ends;
+}
+
+// By the pairs of neighbouring letters and digits that both names have: a letter that is wrong
+// spoils two of them, and parts of names may come in any order.
+struct Likeness {
+  size_t shared = 0;
+  double share = 0;  // of the pairs of the shorter name
+  auto operator<=>(const Likeness&) const = default;
+};
+
+Likeness likeness(const std::string& name, const std::string& other) {
+  const auto pairs = [](const std::string& text) {
+    std::string letters;
+    std::copy_if(text.begin(), text.end(), std::back_inserter(letters),
+                 [](unsigned char c) { return std::isalnum(c) != 0; });
+    std::multiset<std::string> result;
+    for (size_t i = 0; i + 1 < letters.size(); ++i) result.insert(letters.substr(i, 2));
+    return result;
+  };
+  const auto mine = pairs(name), its = pairs(other);
+  std::vector<std::string> shared;
+  std::set_intersection(mine.begin(), mine.end(), its.begin(), its.end(),
+                        std::back_inserter(shared));
+  const size_t fewest = std::max<size_t>(1, std::min(mine.size(), its.size()));
+  return {shared.size(), static_cast<double>(shared.size()) / static_cast<double>(fewest)};
+}
+
+void add(Listing&& from, Listing& to) {
+  std::move(from.models.begin(), from.models.end(), std::back_inserter(to.models));
+  std::move(from.remarks.begin(), from.remarks.end(), std::back_inserter(to.remarks));
+}
+
+void leave_out_repeated_names(std::vector<LocalModel>& models) {
+  std::set<std::string> names;
+  std::erase_if(models, [&](const LocalModel& model) { return !names.insert(model.name).second; });
+}
+
+}  // namespace
+
+Listing local_models(const std::vector<fs::path>& folders) {
+  Listing all;
+  for (const fs::path& cache : hugging_face_cache_folders()) add(hugging_face_models(cache), all);
+  if (const auto cache = llama_cpp_cache_folder()) {
+    add(llama_cpp_models(*cache), all);
+    add(hugging_face_models(*cache), all);  // what newer versions write there
+  }
+  for (const fs::path& folder : ollama_folders()) add(ollama_models(folder), all);
+  if (const auto home = home_folder())
+    for (const fs::path& folder : lm_studio_folders(*home)) add(lm_studio_models(folder), all);
+  for (const fs::path& folder : folders) add(models_below(folder), all);
+  if (const auto folder = shipped_model()) {
+    Listing shipped = models_below(*folder);
+    for (LocalModel& model : shipped.models) {
+      model.name = "tyto:" + folder->filename().string();
+      model.store = "Tyto";
+    }
+    add(std::move(shipped), all);
+  }
+  leave_out_repeated_names(all.models);
+  return all;
+}
+
+const StoreName* store_of(std::string_view name) {
+  for (const StoreName& store : kStoreNames)
+    if (name.starts_with(store.prefix)) return &store;
+  return nullptr;
+}
+
+std::string without_store(std::string_view name) {
+  const StoreName* store = store_of(name);
+  return std::string(store == nullptr ? name : name.substr(store->prefix.size()));
+}
+
+ModelNames::ModelNames(const std::vector<LocalModel>& models) {
+  const auto add_name = [&](const std::string& name, const LocalModel& model) {
+    for (const std::string_view end : ends_of(name)) {
+      std::vector<const LocalModel*>& meant = ends_[plain(end)];
+      const bool is_there = std::any_of(meant.begin(), meant.end(), [&](const LocalModel* other) {
+        return other->path == model.path;
+      });
+      if (!is_there && meant.size() < kMostOfOneName) meant.push_back(&model);
+    }
+  };
+  for (const LocalModel& model : models) {
+    add_name(model.name, model);
+    for (const std::string& name : model.other_names) add_name(name, model);
+  }
+}
+
+std::vector<const LocalModel*> ModelNames::find(std::string_view name) const {
+  const auto found = ends_.find(plain(name));
+  return found == ends_.end() ? std::vector<const LocalModel*>() : found->second;
+}
+
+std::string ModelNames::shortest(const LocalModel& model) const {
+  std::string_view shortest = model.name;
+  for (const std::string_view end : ends_of(model.name))
+    if (end.size() < shortest.size() && !end.empty() && find(end).size() == 1) shortest = end;
+  return std::string(shortest);
+}
+
+std::vector<std::string> nearest_models(std::string_view name,
+                                        const std::vector<LocalModel>& models) {
+  std::vector<std::pair<Likeness, const LocalModel*>> ranked;
+  const std::string wanted = plain(without_store(name));
+  for (const LocalModel& model : models) {
+    const Likeness like = likeness(wanted, plain(without_store(model.name)));
+    if (like.shared >= kLeastPairs && like.share >= kLeastShare) ranked.emplace_back(like, &model);
+  }
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& one, const auto& other) { return one.first > other.first; });
+  ranked.resize(std::min(ranked.size(), kMostNearest));
+  std::vector<std::string> names;
+  for (const auto& [like, model] : ranked) names.push_back(model->name);
+  return names;
+}
+
+}  // namespace tyto

@@ -1,0 +1,46 @@
+// All models on this machine, and what they may be called.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/stores/local_model.h"
+
+namespace tyto {
+
+// Of every store, and below `folders`. Of two of one name the one that is found first counts, as
+// for the tools themselves.
+Listing local_models(const std::vector<std::filesystem::path>& folders = {});
+
+// Where a name belongs that begins so: "ollama:llama3.2" to Ollama's store.
+struct StoreName {
+  std::string_view prefix;  // "ollama:"
+  std::string_view title;   // "Ollama's store"
+};
+// The store that a name is of, or none: a path, a repository, the end of a name.
+const StoreName* store_of(std::string_view name);
+std::string without_store(std::string_view name);  // "ollama:llama3.2:1b" -> "llama3.2:1b"
+
+// Names and ends of names to models. A name ends behind its store or behind a slash:
+// "hf:org/repo:Q4_K_M" is also "org/repo:Q4_K_M" and "repo:Q4_K_M". Case and ".gguf" do not matter.
+class ModelNames {
+ public:
+  explicit ModelNames(const std::vector<LocalModel>& models);  // which must outlive it
+
+  // Those that a name may mean; several: it is ambiguous.
+  std::vector<const LocalModel*> find(std::string_view name) const;
+  // The shortest end of the model's name that means it alone.
+  std::string shortest(const LocalModel& model) const;
+
+ private:
+  std::map<std::string, std::vector<const LocalModel*>, std::less<>> ends_;
+};
+
+// At most three whose names are most like one that is none, the likest first.
+std::vector<std::string> nearest_models(std::string_view name,
+                                        const std::vector<LocalModel>& models);
+
+}  // namespace tyto

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Writes the pictures of README.md into docs/pictures: what a terminal of 80 columns shows, and the page of a profile.
+
+Usage: draw_pictures.py PATH_TO_TYTO [NAME...]
+
+Nothing in them is made up: the program runs in tmux, keys are sent to it, and what the terminal then shows becomes an SVG.
+The page is photographed by Chromium. Needs tmux, chromium and a font of fixed width.
+"""
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURES = ROOT / "docs" / "pictures"
+COLUMNS, MOST_LINES = 80, 40
+LETTER, LINE, MARGIN = 8.4, 18, 14  # of 14 px type
+PATIENCE = 120  # seconds for a program to show what is waited for
+INK, PAPER = "#d8dee9", "#1d2128"
+COLOURS = {31: "#e06c75", 32: "#98c379", 33: "#e5c07b", 34: "#61afef", 35: "#c678dd", 36: "#56b6c2", 90: "#7f8896"}
+FOX = "Tell me a story about a fox who finds a lamp."
+
+
+@dataclass
+class Session:
+    """A command, then for each step the text to wait for and the keys to send."""
+    command: str
+    steps: list = field(default_factory=list)
+    shown_command: str = ""
+
+
+TERMINALS = {
+    "receipt": Session(f"tyto run {shlex.quote(FOX)} -n 60 --temp 0 --seed 1"),
+    "chat": Session("tyto chat --temp 0 --seed 1 -n 90",
+                    [("> ", "Tell me about a kitten in the rain.\r"), ("tok/s", "/stats\r"), ("submissions", "")]),
+    "plan": Session("tyto plan --shape llama-3.2-1b --machine strix"),
+}
+
+
+def tmux(server, *arguments):
+    return subprocess.run(["tmux", "-L", server, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def wait_for(server, is_there):
+    deadline = time.monotonic() + PATIENCE
+    while not is_there(screen := tmux(server, "capture-pane", "-p", "-e")):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not seen in {PATIENCE} s; the screen was:\n{screen}")
+        time.sleep(0.1)
+    return screen
+
+
+def terminal_lines(program, session):
+    """What stands on the terminal in the end, with its colours as escapes."""
+    with tempfile.TemporaryDirectory() as home:
+        Path(home, "tyto").symlink_to(program)
+        server, end = "tyto-pictures", "=the-end="
+        script = f"cd {home}; clear; {session.command}; printf '\\n{end}'; read -r line"
+        environment = [f"PATH={home}:/usr/bin:/bin", f"HOME={home}", "LC_ALL=C.UTF-8"]
+        tmux(server, "-f", "/dev/null", "new-session", "-d", "-x", str(COLUMNS), "-y", str(MOST_LINES),
+             "env", "-i", "TERM=screen-256color", *environment, "sh", "-c", script)
+        try:
+            seen = 0
+            for text, keys in session.steps:
+                wait_for(server, lambda screen: screen.count(text) > (seen if text == "> " else 0))
+                if keys:
+                    tmux(server, "send-keys", "-l", keys)
+            if session.steps:
+                time.sleep(0.5)
+                screen = tmux(server, "capture-pane", "-p", "-e")
+            else:
+                screen = wait_for(server, lambda shown: end in shown)
+        finally:
+            tmux(server, "kill-server")
+    lines = [line.rstrip() for line in screen.split("\n") if end not in line]
+    while lines and not lines[-1]:
+        lines.pop()
+    return [f"\033[32m$\033[0m {session.command}", *lines]
+
+
+def pieces(line):
+    """(text, colour, is_bold) of a line with escapes."""
+    colour, bold = INK, False
+    for escape_codes, text in re.findall(r"\033\[([0-9;]*)m|([^\033]+)", line):
+        if text:
+            yield text, colour, bold
+            continue
+        for code in map(int, filter(None, (escape_codes or "0").split(";"))):
+            if code == 0:
+                colour, bold = INK, False
+            elif code == 1:
+                bold = True
+            elif code == 2:
+                colour = COLOURS[90]
+            elif code in (22, 39):
+                colour, bold = INK, False
+            else:
+                colour = COLOURS.get(code, colour)
+
+
+def svg(lines):
+    width = round(COLUMNS * LETTER + 2 * MARGIN)
+    height = LINE * len(lines) + 2 * MARGIN
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
+           f'<rect width="{width}" height="{height}" rx="6" fill="{PAPER}"/>',
+           '<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14" xml:space="preserve">']
+    for number, line in enumerate(lines):
+        column, y = 0, MARGIN + LINE * number + 13
+        for text, colour, bold in pieces(line):
+            weight = ' font-weight="bold"' if bold else ""
+            length = round(len(text) * LETTER, 1)
+            out.append(f'<text x="{round(MARGIN + column * LETTER, 1)}" y="{y}" fill="{colour}"{weight} '
+                       f'textLength="{length}">{escape(text)}</text>')
+            column += len(text)
+    return "\n".join([*out, "</g>", "</svg>", ""])
+
+
+def draw_profile(program):
+    """The head of the page that `tyto profile --html` writes."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not browser:
+        raise SystemExit("chromium is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        page, picture = Path(folder, "profile.html"), Path(folder, "profile.png")
+        subprocess.run([program, "profile", "-p", FOX, "-n", "30", "--temp", "0", "--html", page], check=True,
+                       capture_output=True, timeout=PATIENCE)
+        subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+                        f"--user-data-dir={folder}/profile", "--window-size=1100,900", f"--screenshot={picture}",
+                        page.as_uri()], check=True, capture_output=True, timeout=PATIENCE)
+        shutil.copyfile(picture, PICTURES / "profile.png")
+
+
+def main():
+    program, names = Path(sys.argv[1]).resolve(), sys.argv[2:] or [*TERMINALS, "profile"]
+    PICTURES.mkdir(exist_ok=True)
+    for name in names:
+        if name == "profile":
+            draw_profile(program)
+        else:
+            (PICTURES / f"{name}.svg").write_text(svg(terminal_lines(program, TERMINALS[name])))
+        print(f"docs/pictures/{name}")
+
+
+if __name__ == "__main__":
+    main()
