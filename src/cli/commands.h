@@ -11,6 +11,7 @@ void define_chat(CommandLine& command);
 void define_tokenize(CommandLine& command);
 void define_detokenize(CommandLine& command);
 void define_template(CommandLine& command);
+void define_models(CommandLine& command);
 void define_inspect(CommandLine& command);
 void define_quantize(CommandLine& command);
 void define_eval(CommandLine& command);

@@ -20,6 +20,7 @@ constexpr Command kCommands[] = {
     {"tokenize", "show how text becomes tokens", define_tokenize},
     {"detokenize", "turn token ids back into text", define_detokenize},
     {"template", "render a conversation with a chat template", define_template},
+    {"models", "list the models on this machine, and which of them run", define_models},
     {"inspect", "show a model's config, tensors and memory needs", define_inspect},
     {"eval", "write the logits of every position to a file", define_eval},
     {"embed", "turn a text into one vector", define_embed},
@@ -45,8 +46,10 @@ constexpr Command kCommands[] = {
 constexpr const char* kSummary =
     "Tyto runs Llama-family language models and says which device did the work.";
 constexpr const char* kFooter =
-    "Models (-m): a GGUF file, a Hugging Face checkpoint folder, or a repo id already in the local "
-    "Hugging Face cache.\nNothing is ever downloaded. Without -m the model that ships with Tyto is "
+    "Models (-m): a GGUF file, a Hugging Face checkpoint folder, or a name that `tyto models` "
+    "lists: "
+    "org/repo, ollama:NAME.\nNothing is ever downloaded. Without -m the model that ships with Tyto "
+    "is "
     "used.\n\n"
     "Exit codes: 0 done, 1 bad input or a failed device, 2 bad usage, 3 --require not satisfied.\n"
     "`tyto COMMAND --help` describes each command.";

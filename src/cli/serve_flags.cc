@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli/command_line.h"
 #include "cli/evidence_flags.h"
+#include "model/stores/local_models.h"
 #include "serve/engine_thread.h"
 #include "serve/http/server.h"
 #include "serve/page/page_files.h"
@@ -20,16 +21,17 @@ namespace {
 constexpr uint64_t kMostKeyBytes = 64 << 10;
 constexpr size_t kShortestKey = 8;  // shorter ones can be tried one after the other
 
-// "NAME=PATH", or a path that is a name by its last part.
+// "NAME=MODEL", or a path or a name of a store, whose last part is the name: "llama3.2:1b" of
+// "ollama:llama3.2:1b", as its own API calls it.
 ModelToServe named_model(const std::string& given) {
   ModelToServe model;
   const size_t equals = given.find('=');
   const bool is_named = equals != std::string::npos && given.find('/') > equals;
+  const std::filesystem::path path = without_store(given);
   model.engine.model = is_named ? given.substr(equals + 1) : given;
-  model.name = is_named ? given.substr(0, equals)
-                        : std::filesystem::path(given).lexically_normal().filename().string();
+  model.name = is_named ? given.substr(0, equals) : path.lexically_normal().filename().string();
   if (model.name.empty())  // a folder with a slash at its end
-    model.name = std::filesystem::path(given).parent_path().filename().string();
+    model.name = path.parent_path().filename().string();
   if (model.name.ends_with(".gguf")) model.name.resize(model.name.size() - 5);
   if (model.name.empty() || model.engine.model.empty())
     throw Error(ErrorCode::usage, "-m " + given, "expected MODEL or NAME=MODEL");
@@ -82,7 +84,8 @@ void add_serve_flags(CommandLine& command, ServeFlags& flags) {
   add_engine_flags(command, flags.engine);
   command.remove("--model");  // of one model; ours takes several
   command.add({{"-m,--model", &flags.models, "[NAME=]MODEL",
-                "GGUF file, checkpoint folder or cached repo id (default: the shipped model); "
+                "GGUF file, checkpoint folder or a name that `tyto models` lists (default: the "
+                "shipped model); "
                 "repeatable, the first answers requests that name none"},
                {"--chat-template", &flags.chat_template, "NAME|FILE",
                 "named template or a Jinja file (default: each model's own)"},

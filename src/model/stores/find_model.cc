@@ -174,8 +174,13 @@ fs::path find_model(const std::string& name) {
   const std::vector<const LocalModel*> found = ModelNames(here.models).find(name);
   if (found.size() > 1) fail_ambiguous(name, found);
   if (found.empty()) fail_absent(name, here.models);
-  if (!found.front()->incomplete.empty()) fail_input(name, "{}", found.front()->incomplete);
-  return found.front()->path;
+  const LocalModel& model = *found.front();
+  if (!model.why_not.empty())
+    throw Error(ErrorCode::input, name, model.why_not,
+                model.name.starts_with("hf:")
+                    ? fmt::format("`tyto pull {}` fetches the rest", without_store(model.name))
+                    : "");
+  return model.path;
 }
 
 }  // namespace tyto

@@ -45,7 +45,7 @@ void look_at(const fs::path& repository, Listing& listing) {
     listing.models.push_back({.name = name,
                               .store = store,
                               .path = snapshot.empty() ? repository : snapshot,
-                              .incomplete = "the download was not finished"});
+                              .why_not = kUnfinished});
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kLongestManifest = 16 << 20;  // they repeat what the hub knows of the GGUF
 constexpr std::string_view kManifest = "manifest=", kJson = ".json";
-constexpr std::string_view kUnfinished = ".downloadInProgress";
+constexpr std::string_view kInProgress = ".downloadInProgress";
 constexpr std::string_view kGguf = ".gguf";
 
 // What a manifest says of a file: the repository's name and the tag it was asked for by.
@@ -64,7 +64,7 @@ Listing llama_cpp_models(const fs::path& cache) {
     model.name = prefix + file.substr(0, file.size() - kGguf.size());
     model.store = store;
     model.path = cache / file;
-    model.incomplete = found.missing;
+    if (!found.missing.empty()) model.why_not = "incomplete, " + found.missing;
     if (const auto title = titles.find(file); title != titles.end()) {
       model.other_names.push_back(model.name);
       model.name = prefix + title->second;
@@ -73,11 +73,11 @@ Listing llama_cpp_models(const fs::path& cache) {
     listing.models.push_back(std::move(model));
   }
   for (const std::string& file : files)
-    if (file.ends_with(kUnfinished))
-      listing.models.push_back({.name = prefix + file.substr(0, file.size() - kUnfinished.size()),
+    if (file.ends_with(kInProgress))
+      listing.models.push_back({.name = prefix + file.substr(0, file.size() - kInProgress.size()),
                                 .store = store,
                                 .path = cache / file,
-                                .incomplete = "the download was not finished"});
+                                .why_not = kUnfinished});
   return listing;
 }
 

@@ -17,7 +17,7 @@ LocalModel local_model(const RepoModel& found, const fs::path& folder, const std
   model.store = store;
   model.path = is_checkpoint ? folder : folder / found.files.front();
   measure(folder, found.files, model);
-  if (!found.missing.empty()) model.incomplete = found.missing;
+  if (!found.missing.empty()) model.why_not = "incomplete, " + found.missing;
   if (!is_checkpoint) {
     model.other_names.push_back(name + ":" + found.files.front());
     model.other_names.push_back(name + "/" + found.files.front());
@@ -33,9 +33,10 @@ void measure(const fs::path& folder, const std::vector<std::string>& files, Loca
     if (fs::is_regular_file(folder / file, error)) {  // or a link to one; a pipe is never opened
       const uint64_t size = fs::file_size(folder / file, error);
       if (!error) model.bytes += size;
-    } else if (model.incomplete.empty()) {
-      model.incomplete = file + (fs::exists(folder / file, error) ? " is not a regular file"
-                                                                  : " leads to no file");
+    } else if (model.why_not.empty()) {
+      model.why_not = fs::exists(folder / file, error)
+                          ? file + " is not a regular file"
+                          : "incomplete, " + file + " leads to no file";
     }
   }
 }

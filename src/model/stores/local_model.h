@@ -16,8 +16,11 @@ struct LocalModel {
   std::string store = {};                     // "Ollama"
   std::filesystem::path path = {};            // for open_model
   uint64_t bytes = 0;                         // of its files
-  std::string incomplete = {};                // why it cannot be opened as it lies; empty: it can
+  std::string why_not = {};                   // it cannot be opened as it lies; empty: it can
 };
+
+// Of what is there in part.
+constexpr const char* kUnfinished = "incomplete, the download was not finished";
 
 struct Listing {
   std::vector<LocalModel> models;
@@ -29,7 +32,7 @@ struct Listing {
 void add_repository(const std::filesystem::path& folder, const std::vector<std::string>& files,
                     const std::string& name, const std::string& store, Listing& listing);
 
-// Sets the bytes, and `incomplete` where one of the files is none.
+// Sets the bytes, and `why_not` where one of the files is none.
 void measure(const std::filesystem::path& folder, const std::vector<std::string>& files,
              LocalModel& model);
 

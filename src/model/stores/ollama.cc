@@ -69,9 +69,9 @@ Layers read_layers(const fs::path& manifest) {
 
 // What Ollama would run differs from the one GGUF that Tyto would open.
 std::string why_not(const Layers& layers) {
-  if (layers.models.empty()) return "no GGUF is on this machine, it runs elsewhere or in parts";
-  if (layers.models.size() > 1) return "several GGUFs, which Ollama alone puts together";
-  return layers.has_adapter ? "an adapter, which Tyto would leave out" : "";
+  if (layers.models.empty()) return "has no GGUF here, it runs elsewhere or is in parts";
+  if (layers.models.size() > 1) return "has several GGUFs, which Ollama alone puts together";
+  return layers.has_adapter ? "has an adapter, which Tyto would leave out" : "";
 }
 
 LocalModel read_manifest(const fs::path& folder, const std::string& manifest,
@@ -85,10 +85,9 @@ LocalModel read_manifest(const fs::path& folder, const std::string& manifest,
   const Layers layers = read_layers(folder / "manifests" / manifest);
   const fs::path blobs = folder / "blobs";
   model.path = layers.models.empty() ? folder / "manifests" / manifest : blobs / layers.models[0];
-  model.incomplete = why_not(layers);
+  model.why_not = why_not(layers);
   std::error_code ignored;
-  if (model.incomplete.empty() && !fs::exists(model.path, ignored))
-    model.incomplete = "the download was not finished";
+  if (model.why_not.empty() && !fs::exists(model.path, ignored)) model.why_not = kUnfinished;
   measure(blobs, layers.models, model);
   return model;
 }

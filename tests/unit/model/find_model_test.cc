@@ -141,7 +141,12 @@ TEST_F(FindModel, WithoutAHomeThereAreNoStores) {
 TEST_F(FindModel, UnfinishedDownloadsAreNotOpened) {
   add_ollama("registry.ollama.ai/library/half/latest", "half");
   fs::remove(find_model("ollama:half"));
-  EXPECT_MESSAGE([] { find_model("ollama:half"); }, "ollama:half: the download was not finished");
+  EXPECT_MESSAGE([] { find_model("ollama:half"); },
+                 "ollama:half: incomplete, the download was not finished");
+  write_file(hub_ / "models--org--begun/blobs/abc.incomplete", "1");
+  EXPECT_MESSAGE([] { find_model("org/begun"); },
+                 "org/begun: incomplete, the download was not finished | `tyto pull org/begun` "
+                 "fetches the rest");
 }
 
 TEST_F(FindModel, RefsCannotLeaveTheCache) {

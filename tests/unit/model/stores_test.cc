@@ -15,8 +15,7 @@ namespace fs = std::filesystem;
 std::vector<std::string> names_of(const Listing& listing) {
   std::vector<std::string> names;
   for (const LocalModel& model : listing.models)
-    names.push_back(model.incomplete.empty() ? model.name
-                                             : model.name + " (" + model.incomplete + ")");
+    names.push_back(model.why_not.empty() ? model.name : model.name + " (" + model.why_not + ")");
   return names;
 }
 
@@ -51,11 +50,13 @@ TEST_F(Stores, HuggingFaceDownloadsThatWereNotFinished) {
   fs::remove_all(hub_ / "models--org--gone/blobs");
   add_snapshot("org/shard", {"config.json", "model-00001-of-00002.safetensors"});
   EXPECT_EQ(names_of(hugging_face_models(hub_)),
-            (Names{"hf:org/begun (the download was not finished)",
-                   "hf:org/gone:y.gguf (y.gguf leads to no file)",
-                   "hf:org/part:x-00001-of-00002.gguf (x-00001-of-00002.gguf: part 2 of 2 is not "
+            (Names{"hf:org/begun (incomplete, the download was not finished)",
+                   "hf:org/gone:y.gguf (incomplete, y.gguf leads to no file)",
+                   "hf:org/part:x-00001-of-00002.gguf (incomplete, x-00001-of-00002.gguf: part 2 "
+                   "of 2 is not "
                    "there)",
-                   "hf:org/shard (model-00001-of-00002.safetensors: part 2 of 2 is not there)"}));
+                   "hf:org/shard (incomplete, model-00001-of-00002.safetensors: part 2 of 2 is not "
+                   "there)"}));
 }
 
 TEST_F(Stores, OneBadRepositoryIsARemark) {
@@ -81,10 +82,10 @@ TEST_F(Stores, OllamaLayers) {
   const Listing listing = ollama_models(ollama_);
   EXPECT_EQ(names_of(listing),
             (Names{"ollama:hf.co/org/repo:Q4_K_M", "ollama:llama3.2:1b",
-                   "ollama:m:adapter (an adapter, which Tyto would leave out)",
-                   "ollama:m:cloud (no GGUF is on this machine, it runs elsewhere or in parts)",
-                   "ollama:m:several (several GGUFs, which Ollama alone puts together)",
-                   "ollama:m:unfinished (the download was not finished)"}));
+                   "ollama:m:adapter (has an adapter, which Tyto would leave out)",
+                   "ollama:m:cloud (has no GGUF here, it runs elsewhere or is in parts)",
+                   "ollama:m:several (has several GGUFs, which Ollama alone puts together)",
+                   "ollama:m:unfinished (incomplete, the download was not finished)"}));
   EXPECT_EQ(listing.models[1].path, blob);
   EXPECT_EQ(listing.models[1].bytes, 5u);
 }
@@ -130,7 +131,7 @@ TEST_F(Stores, LlamaCppFilesAndManifests) {
   const Listing listing = llama_cpp_models(cache);
   EXPECT_EQ(names_of(listing),
             (Names{"llama.cpp:ggml-org/gemma-3-1b-it-GGUF:Q4_K_M", "llama.cpp:other-q8_0",
-                   "llama.cpp:late.gguf (the download was not finished)"}));
+                   "llama.cpp:late.gguf (incomplete, the download was not finished)"}));
   EXPECT_EQ(listing.models[0].path, cache / file);
   EXPECT_EQ(listing.remarks.size(), 1u);
 }
@@ -168,10 +169,11 @@ TEST_F(Stores, AnyFolderSomeWayDown) {
   ASSERT_EQ(::mkfifo((root / "pipe.gguf").c_str(), 0600), 0);
   const Listing listing = models_below(root);
   const auto at = [&](const char* below) { return (root / below).string(); };
-  EXPECT_EQ(names_of(listing),
-            (Names{at("a.gguf"), at("dangling.gguf") + " (dangling.gguf leads to no file)",
-                   at("pipe.gguf") + " (pipe.gguf is not a regular file)",
-                   at("deep/er/b-00001-of-00002.gguf"), at("hf")}));
+  EXPECT_EQ(
+      names_of(listing),
+      (Names{at("a.gguf"), at("dangling.gguf") + " (incomplete, dangling.gguf leads to no file)",
+             at("pipe.gguf") + " (pipe.gguf is not a regular file)",
+             at("deep/er/b-00001-of-00002.gguf"), at("hf")}));
   EXPECT_TRUE(listing.remarks.empty());
   EXPECT_TRUE(models_below(scratch_ / "absent").models.empty());
 }

@@ -1,0 +1,108 @@
+#include "cli/models_here.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "cli/build_advice.h"
+#include "cli/terminal.h"
+#include "device/npu/npu_entry.h"
+#include "device/npu/store/stored_kernels.h"
+#include "llama/pipeline.h"
+#include "model/stores/local_models.h"
+#include "plan/pinned_bytes.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint64_t kPositions = 4096;   // a conversation that one would call short
+constexpr size_t kLongestReason = 40;   // in a table
+constexpr uint32_t kAnyPromptRows = 0;  // images of any number of them will do
+
+bool can_be_built(const AirDims& dims) try {
+  build_advice(dims, "");
+  return true;
+} catch (const Error&) {
+  return false;
+}
+
+NpuImages images_for(const Config& config, const std::filesystem::path& store) try {
+  const AirDims dims = air_dims(model_dims(config, 0), kAnyPromptRows);
+  const NpuKernels kernels = stored_kernels(store, StoredFor::real_npu, dims);
+  if (!kernels.prompt_rows.empty() || !kernels.windows.empty()) return NpuImages::imported;
+  return can_be_built(dims) ? NpuImages::possible : NpuImages::none;
+} catch (const Error&) {
+  return NpuImages::none;  // a store that cannot be read is doctor's business
+}
+
+// Weights and the cache of a short conversation, or the system swaps all the time.
+void check_memory(const MachineHere& machine, ModelHere& here) {
+  const Config& config = here.description->config;
+  const uint64_t positions = std::min<uint64_t>(kPositions, config.context);
+  const uint64_t needed = here.description->weight_bytes + kv_bytes(config, positions);
+  if (needed <= machine.memory_bytes) return;
+  here.reason = fmt::format("it needs {}, with {} positions; this machine has {}",
+                            human_bytes(needed), positions, human_bytes(machine.memory_bytes));
+  here.hint = "take a smaller model, or the same with fewer bits";
+}
+
+// Without the path in front of it, which the list has already.
+std::string fact_of(const Error& error, const std::filesystem::path& path) {
+  std::string fact = error.what();
+  if (const std::string place = path.string() + ": "; fact.starts_with(place))
+    fact.erase(0, place.size());
+  return fact;
+}
+
+ModelHere look_at(const LocalModel& model, const MachineHere& machine) {
+  ModelHere here{.model = model};
+  if (!model.why_not.empty()) {
+    here.reason = model.why_not;
+    return here;
+  }
+  try {
+    here.description = describe_model(model.path);
+    check_memory(machine, here);
+    if (!machine.why_no_npu) here.npu = images_for(here.description->config, machine.kernels);
+  } catch (const Error& error) {
+    here.reason = fact_of(error, model.path);
+    here.hint = error.hint;
+  }
+  return here;
+}
+
+}  // namespace
+
+MachineHere machine_here() {
+  const auto pages = static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
+  const auto page = static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
+  MachineHere machine{.memory_bytes = pages * page, .why_no_npu = why_no_npu()};
+  if (!machine.why_no_npu) machine.kernels = default_kernel_store();
+  return machine;
+}
+
+std::vector<ModelHere> models_here(const Listing& listing, const MachineHere& machine,
+                                   const Progress& progress) {
+  const ModelNames names(listing.models);
+  std::vector<ModelHere> result;
+  for (const LocalModel& model : listing.models) {
+    result.push_back(look_at(model, machine));
+    result.back().shown = names.shortest(model);
+    if (progress) progress("looking at models", result.size(), listing.models.size());
+  }
+  return result;
+}
+
+std::string where_it_runs(const ModelHere& model, const MachineHere& machine) {
+  if (!model.runs()) {
+    const std::string first = model.reason.substr(0, model.reason.find_first_of(",;("));
+    return "no: " +
+           printable_line(first.substr(0, first.find_last_not_of(' ') + 1), kLongestReason);
+  }
+  if (machine.why_no_npu || model.npu == NpuImages::none) return "cpu";
+  return model.npu == NpuImages::imported ? "cpu, npu" : "cpu, npu (no images imported)";
+}
+
+}  // namespace tyto

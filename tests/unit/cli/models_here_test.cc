@@ -1,0 +1,59 @@
+// Whether a model runs on a machine, and where.
+#include "cli/models_here.h"
+
+#include <gtest/gtest.h>
+
+namespace tyto {
+namespace {
+
+ModelHere described(uint64_t weight_bytes) {
+  ModelHere here;
+  here.description.emplace();
+  here.description->weight_bytes = weight_bytes;
+  return here;
+}
+
+TEST(ModelsHere, WhereAModelRuns) {
+  const MachineHere without{.memory_bytes = 1 << 30, .why_no_npu = "none", .kernels = {}};
+  const MachineHere with{.memory_bytes = 1 << 30, .why_no_npu = std::nullopt, .kernels = {}};
+  ModelHere model = described(1000);
+  EXPECT_EQ(where_it_runs(model, with), "cpu");
+  model.npu = NpuImages::possible;
+  EXPECT_EQ(where_it_runs(model, with), "cpu, npu (no images imported)");
+  EXPECT_EQ(where_it_runs(model, without), "cpu");
+  model.npu = NpuImages::imported;
+  EXPECT_EQ(where_it_runs(model, with), "cpu, npu");
+  EXPECT_EQ(where_it_runs(model, without), "cpu");
+}
+
+TEST(ModelsHere, ReasonsAreShortInATable) {
+  const MachineHere machine;
+  ModelHere model;
+  const auto shown = [&](const char* reason) {
+    model.reason = reason;
+    return where_it_runs(model, machine);
+  };
+  EXPECT_EQ(shown("its weights are q2_k, which Tyto does not read (tensor x)"),
+            "no: its weights are q2_k");
+  EXPECT_EQ(shown("architecture gemma3 is not supported; these are: llama"),
+            "no: architecture gemma3 is not supported");
+  EXPECT_EQ(shown("it needs 9.0 GiB, with 4096 positions"), "no: it needs 9.0 GiB");
+  EXPECT_EQ(shown("has no tokenizer.json (tokenizer.model alone is not read)"),
+            "no: has no tokenizer.json");
+  EXPECT_LE(shown(std::string(500, 'x').c_str()).size(), 50u);
+}
+
+TEST(ModelsHere, OneThatCannotBeOpenedDoesNotStopTheOthers) {
+  Listing listing;
+  listing.models.push_back({.name = "hf:a/absent", .path = "/no/such/file.gguf"});
+  listing.models.push_back(
+      {.name = "hf:a/half", .why_not = "incomplete, the download was not finished"});
+  const auto models = models_here(listing, {}, {});
+  ASSERT_EQ(models.size(), 2u);
+  EXPECT_EQ(models[0].reason, "no such file or folder");
+  EXPECT_EQ(models[1].reason, "incomplete, the download was not finished");
+  EXPECT_EQ(models[1].shown, "half");
+}
+
+}  // namespace
+}  // namespace tyto
