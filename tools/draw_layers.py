@@ -27,13 +27,14 @@ FOLDERS = {
     "program": ("programs, kernel table, calls, stitch", 680, 290),
     "cost": ("modelled time of an XDNA2", 680, 290),
     "device": ("Device, Executable; cpu, npu, vnpu", 680, 290),
-    "plan": ("speed and memory, predicted", 165, 250),
+    "hub": ("tyto pull", 72, 132),
+    "plan": ("speed and memory, predicted", 203, 222),
     "llama": ("forward pass, pages, sequences, recovery", 480, 310),
     "ggml": ("the llama.cpp plug-in", 845, 230),
     "engine": ("generate, prefix cache, scheduler", 480, 310),
     "check": ("verify and diagnose", 480, 250),
     "serve": ("the server", 740, 200),
-    "cli": ("the commands", 440, 800),
+    "cli": ("the commands", 430, 820),
 }
 
 # What happens when, how deep in calls, function, file below src/, and what it is for.

@@ -63,6 +63,17 @@ std::optional<std::filesystem::path> home_folder() {
   return home.empty() ? std::nullopt : std::optional(home);
 }
 
+HubVariables hub_variables() {
+  HubVariables result{variable("HF_ENDPOINT"), variable("HF_TOKEN"), variable("HF_TOKEN_PATH")};
+  const auto add = [&](const std::filesystem::path& root, const char* below) {
+    if (result.token_file.empty() && !root.empty()) result.token_file = root / below;
+  };
+  add(variable("HF_HOME"), "token");
+  add(variable("XDG_CACHE_HOME"), "huggingface/token");
+  add(variable("HOME"), ".cache/huggingface/token");
+  return result;
+}
+
 std::filesystem::path cache_folder() {
   return user_folder("XDG_CACHE_HOME", ".cache", "cache");
 }

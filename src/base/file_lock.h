@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 
 namespace tyto {
 
@@ -10,11 +11,15 @@ class FileLock {
   // Waits for whoever holds it. The file is made if need be, and stays: removing one that another
   // process waits for would leave two owners.
   explicit FileLock(const std::filesystem::path& path);
+  // Or nothing, when somebody else holds it.
+  static std::unique_ptr<FileLock> try_take(const std::filesystem::path& path);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
  private:
+  explicit FileLock(int descriptor) : descriptor_(descriptor) {}
+
   int descriptor_ = -1;
 };
 

@@ -7,6 +7,7 @@ struct CommandLine;
 
 // Each says what its command takes (cli/command_line.h) and sets what it runs.
 void define_run(CommandLine& command);
+void define_pull(CommandLine& command);
 void define_chat(CommandLine& command);
 void define_tokenize(CommandLine& command);
 void define_detokenize(CommandLine& command);

@@ -17,6 +17,7 @@ constexpr Command kCommands[] = {
     {"run", "answer one prompt", define_run},
     {"chat", "talk with the model", define_chat},
     {"serve", "answer over HTTP: OpenAI's and Ollama's API, and a page", define_serve},
+    {"pull", "fetch a model from a hub into the Hugging Face cache", define_pull},
     {"tokenize", "show how text becomes tokens", define_tokenize},
     {"detokenize", "turn token ids back into text", define_detokenize},
     {"template", "render a conversation with a chat template", define_template},
@@ -47,9 +48,8 @@ constexpr const char* kSummary =
     "Tyto runs Llama-family language models and says which device did the work.";
 constexpr const char* kFooter =
     "Models (-m): a GGUF file, a Hugging Face checkpoint folder, or a name that `tyto models` "
-    "lists: "
-    "org/repo, ollama:NAME.\nNothing is ever downloaded. Without -m the model that ships with Tyto "
-    "is "
+    "lists: org/repo, ollama:NAME.\nOnly `tyto pull` downloads. Without -m the model that ships "
+    "with Tyto is "
     "used.\n\n"
     "Exit codes: 0 done, 1 bad input or a failed device, 2 bad usage, 3 --require not satisfied.\n"
     "`tyto COMMAND --help` describes each command.";

@@ -4,7 +4,8 @@
 Direct edges as in docs/architecture.md; a folder may also include what its neighbours below include
 (docs/decisions/001-layer-edges.md). Files at the seams:
 only src/device/npu may name xrt, only src/base/environment.cc may call getenv, only src/cli/command_line.cc
-may include CLI11, and only src/serve/http/*.cc Boost, which are slow to compile.
+may include CLI11, and only src/serve/http/*.cc Boost, which are slow to compile. Only src/hub/http.cc may include
+libcurl: whatever does not go through `tyto pull` opens no connection to anywhere.
 """
 import re
 import sys
@@ -24,7 +25,8 @@ EDGES = {
     "engine": ["llama", "text"],
     "check": ["engine"],
     "serve": ["engine"],
-    "cli": ["engine", "check", "plan", "serve"],
+    "hub": ["model"],
+    "cli": ["engine", "check", "plan", "serve", "hub"],
     "ggml": ["program", "device"],
 }
 
@@ -63,6 +65,8 @@ def problems(source):
                 yield f"{where}: CLI11 outside cli/command_line.cc"
             if "#include <boost/" in line and (path.parent.name != "http" or path.suffix != ".cc"):
                 yield f"{where}: Boost outside serve/http/*.cc"
+            if "<curl/" in line and path.relative_to(source).as_posix() != "hub/http.cc":
+                yield f"{where}: libcurl outside hub/http.cc"
             if "xrt::" in line and "npu" not in path.parts and "vnpu" not in path.parts:
                 yield f"{where}: xrt:: outside device/npu"
 

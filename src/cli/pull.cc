@@ -1,0 +1,147 @@
+#include "hub/pull.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <string>
+
+#include "base/error.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/download_meter.h"
+#include "cli/terminal.h"
+
+namespace tyto {
+namespace {
+
+struct PullFlags {
+  std::string name;
+  std::string revision = "main";
+  bool dry_run = false;
+  uint32_t timeout = 30;
+  uint32_t retries = 5;
+};
+
+// Ctrl-C ends the program after a word about what was fetched; a second one at once.
+std::atomic<bool> interrupted = false;
+
+void catch_interrupt() {
+  struct sigaction action = {};
+  action.sa_handler = [](int) { interrupted = true; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+std::string rate_text(uint64_t bytes, double seconds) {
+  if (bytes == 0) return "all of it was there already";
+  return fmt::format("{} fetched in {:.1f} s, {}/s", human_bytes(bytes), seconds,
+                     human_bytes(static_cast<uint64_t>(static_cast<double>(bytes) / seconds)));
+}
+
+void print_plan(const PullPlan& plan) {
+  Table table{.id = "files",
+              .title = fmt::format("{} at {}", plan.repo, plan.commit),
+              .columns = {{"file", false}, {"size"}, {"there already"}, {"hash", false, 1}}};
+  for (const auto& [file, there] : plan.files)
+    table.rows.push_back({{file.path, human_bytes(file.size),
+                           there == 0           ? ""
+                           : there == file.size ? "all"
+                                                : human_bytes(there),
+                           file.hash.substr(0, 12)}});
+  table.rows.push_back(
+      {{"total", human_bytes(plan.bytes), human_bytes(plan.bytes - plan.missing), ""},
+       RowStyle::total});
+  table.notes = {fmt::format("{} to fetch into {}, where {} are free", human_bytes(plan.missing),
+                             plan.cache.string(), human_bytes(plan.free))};
+  print_coloured(to_text(table, stdout_style()));
+}
+
+// What goes behind -m: the name, where that leads to this revision, and else the path.
+std::string next_command(const PullFlags& flags, const PullPlan& plan) {
+  return fmt::format("tyto run -m {} \"Hello\"",
+                     flags.revision == "main" ? flags.name : plan.model.string());
+}
+
+void run_pull(const PullFlags& flags) {
+  std::error_code error;
+  if (std::filesystem::exists(flags.name, error))
+    throw Error(ErrorCode::usage, flags.name, "is on this machine already",
+                fmt::format("tyto run -m {}", flags.name));
+  const RepoName name = parse_repo_name(flags.name);
+  Hub hub = hub_of_environment();
+  hub.user_agent = std::string("tyto/") + TYTO_VERSION;
+  hub.timeout = std::chrono::seconds(flags.timeout);
+  hub.retries = flags.retries;
+
+  DownloadMeter meter;
+  const HubHooks hooks{.progress = [&](std::string_view what, uint64_t done,
+                                       uint64_t total) { meter.show(what, done, total); },
+                       .note =
+                           [&](const std::string& line) {
+                             meter.clear();
+                             note(line);
+                           },
+                       .is_interrupted = [] { return interrupted.load(); }};
+  catch_interrupt();
+  try {
+    const PullPlan plan = plan_pull(hub, name, flags.revision, hooks);
+    if (flags.dry_run) return print_plan(plan);
+    const auto begin = std::chrono::steady_clock::now();
+    pull(hub, plan, hooks);
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    meter.clear();
+    print(fmt::format("{}\n{}, {}\nNext: {}\n", plan.model.string(), human_bytes(plan.bytes),
+                      rate_text(plan.missing, time.count()), next_command(flags, plan)));
+  } catch (const PullInterrupted&) {
+    hooks.note("stopped; what was fetched is kept, and the same command goes on from there");
+    ::signal(SIGINT, SIG_DFL);
+    ::raise(SIGINT);
+  } catch (...) {
+    meter.clear();
+    throw;
+  }
+}
+
+}  // namespace
+
+void define_pull(CommandLine& command) {
+  auto& flags = command.values<PullFlags>();
+  command.add({
+      {"name",
+       &flags.name,
+       "ORG/REPO[:FILE|:QUANT]",
+       "the repository; behind a colon a file of it, or a quantisation such as Q4_K_M",
+       {.required = true}},
+      {"--revision",
+       &flags.revision,
+       "REV",
+       "a branch, a tag or a commit",
+       {.shows_default = true}},
+      {"--dry-run", &flags.dry_run, "list files and sizes, and fetch nothing"},
+      {"--timeout",
+       &flags.timeout,
+       "SECONDS",
+       "give up on a connection that brings nothing",
+       {.range = Range{1, 3600}, .shows_default = true}},
+      {"--retries",
+       &flags.retries,
+       "N",
+       "how often to try again, from where it stopped, since bytes last came",
+       {.range = Range{0, 100}, .shows_default = true}},
+  });
+  command.footer =
+      "Without a colon: the safetensors checkpoint, else the only GGUF, else that of Q4_K_M or "
+      "Q8_0.\n"
+      "The hub is HF_ENDPOINT (https://huggingface.co), and HF_TOKEN goes to it alone. Files go "
+      "into the Hugging\nFace cache (HF_HUB_CACHE, HF_HOME), where other programs find them, and "
+      "are checked with the hub's hashes.\n\n"
+      "Examples:\n"
+      "  tyto pull bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M\n"
+      "  tyto pull Qwen/Qwen3-0.6B --dry-run\n";
+  command.run = [&flags] { run_pull(flags); };
+}
+
+}  // namespace tyto

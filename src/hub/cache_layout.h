@@ -1,0 +1,58 @@
+// Hugging Face's cache, as huggingface_hub and llama.cpp read and write it:
+//
+//   models--ORG--NAME/refs/main                  the commit that a revision was, when last asked
+//   models--ORG--NAME/blobs/HASH                 a file's content
+//   models--ORG--NAME/blobs/HASH.incomplete      its first bytes, while it is being fetched
+//   models--ORG--NAME/snapshots/COMMIT/PATH      a link to the blob
+//   .locks/models--ORG--NAME/HASH.lock           held (flock) by whoever writes that blob
+//
+// Nothing that is there is removed or changed, but for the .incomplete of the file that is fetched
+// and for refs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "hub/hub_api.h"
+
+namespace tyto {
+
+// Where models are pulled to: the first of the folders that models are looked for in.
+std::filesystem::path hub_cache_folder();
+
+struct RepoCache {
+  RepoCache(std::filesystem::path its_root, const std::string& repo);
+
+  std::filesystem::path blob(const HubFile& file) const;
+  std::filesystem::path incomplete(const HubFile& file) const;
+  std::filesystem::path lock(const HubFile& file) const;  // its folder is made
+  std::filesystem::path snapshot(const std::string& commit) const;
+  std::filesystem::path pointer(const std::string& commit, const HubFile& file) const;
+  std::filesystem::path ref(const std::string& revision) const;
+
+  std::filesystem::path root;
+  std::string folder;  // "models--ORG--NAME"
+};
+
+// How many bytes of the file need not be fetched: all, where the snapshot or the blob has it.
+uint64_t bytes_there(const RepoCache& cache, const std::string& commit, const HubFile& file);
+
+// Whether readers of the snapshot find the file, as a link or, where links are not possible,
+// itself.
+bool is_in_snapshot(const RepoCache& cache, const std::string& commit, const HubFile& file);
+
+// Whether its content is there in full. An Error where something of another size bears its name.
+bool has_blob(const RepoCache& cache, const HubFile& file);
+
+// Puts a blob that is there into the snapshot.
+void link_blob(const RepoCache& cache, const std::string& commit, const HubFile& file);
+
+void write_ref(const RepoCache& cache, const std::string& revision, const std::string& commit);
+
+// Of the file system that the path is or will be on.
+uint64_t free_bytes(std::filesystem::path path);
+
+void make_folder(const std::filesystem::path& folder);
+
+}  // namespace tyto

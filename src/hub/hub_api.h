@@ -1,0 +1,60 @@
+// What a Hugging Face-compatible hub is asked: the files of a repository, and where one is fetched.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hub/hooks.h"
+#include "hub/http.h"
+
+namespace tyto {
+
+struct Hub {
+  std::string endpoint;  // "https://huggingface.co"
+  std::string token;     // empty: none
+  std::string user_agent;
+  std::chrono::seconds timeout{30};
+  unsigned retries = 5;  // of one request, or of a file since bytes last came
+};
+
+// HF_ENDPOINT and the token that belongs to it.
+Hub hub_of_environment();
+
+// The token for a request to this URL: that of the hub itself, and none for any other scheme, host
+// or port, wherever the hub's redirects lead.
+std::string token_for(const Hub& hub, const std::string& url);
+
+struct RepoName {
+  std::string repo;   // "org/name"
+  std::string asked;  // what stands behind the colon; may be empty
+};
+// "org/name", "org/name:Q4_K_M", also with "hf:" before it. A usage Error says what is allowed.
+RepoName parse_repo_name(const std::string& name);
+
+struct HubFile {
+  std::string path;  // stays below the folder that it is put into
+  uint64_t size = 0;
+  // 64 hexadecimal digits: the file's SHA-256 (Git LFS). 40: git's SHA-1 of it. The blob's name in
+  // the cache, too.
+  std::string hash;
+};
+
+struct Listing {
+  std::string commit;  // 40 hexadecimal digits
+  std::vector<HubFile> files;
+};
+
+// All of a revision, with names and hashes checked.
+Listing list_files(const Hub& hub, const std::string& repo, const std::string& revision,
+                   const HubHooks& hooks);
+
+std::string file_url(const Hub& hub, const std::string& repo, const std::string& commit,
+                     const std::string& path);
+
+// What a 4xx of the hub means, with the next step.
+[[noreturn]] void refuse(const Hub& hub, const std::string& repo, const std::string& what,
+                         const HttpAnswer& answer);
+
+}  // namespace tyto
