@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kStep(100);
 constexpr uint64_t kMostIgnoredBytes = 1 << 20;  // of the pages that errors come with
 
 struct Piece {
-  ByteRange bytes;
+  HttpRange bytes;
   uint64_t received = 0;
   uint64_t to_skip = 0;     // of an answer that begins with the file instead of with the range
   std::string buffer = {};  // what was received while another piece was first
@@ -57,8 +57,8 @@ std::optional<ContentRange> content_range(std::string_view text) {
 
 class Download {
  public:
-  Download(HttpClient& client, const Source& source, const std::filesystem::path& incomplete,
-           const HubHooks& hooks)
+  Download(HttpClient& client, const DownloadSource& source,
+           const std::filesystem::path& incomplete, const HubHooks& hooks)
       : client_(client),
         source_(source),
         path_(incomplete),
@@ -241,7 +241,7 @@ class Download {
   }
 
   HttpClient& client_;
-  const Source& source_;
+  const DownloadSource& source_;
   std::filesystem::path path_;
   const HubHooks& hooks_;
   std::string place_;  // in errors
@@ -260,8 +260,9 @@ class Download {
 
 }  // namespace
 
-void download(HttpClient& client, const Source& source, const std::filesystem::path& incomplete,
-              const HubHooks& hooks, const std::function<void(uint64_t bytes)>& on_bytes) {
+void download(HttpClient& client, const DownloadSource& source,
+              const std::filesystem::path& incomplete, const HubHooks& hooks,
+              const std::function<void(uint64_t bytes)>& on_bytes) {
   Download(client, source, incomplete, hooks).run(on_bytes);
 }
 

@@ -23,7 +23,7 @@ inline constexpr size_t kConnections = 4;
 // What is left of a file is fetched over one connection when it is no more than this.
 inline constexpr uint64_t kSmallBytes = kPieceBytes * 2;
 
-struct Source {
+struct DownloadSource {
   const Hub& hub;
   std::string repo;
   std::string url;  // at the hub, which may redirect elsewhere
@@ -32,7 +32,8 @@ struct Source {
 
 // Returns when `incomplete` has the size that the hub's list says; whether it has the content is
 // for the caller to find out. `on_bytes` is told how much of the file there is.
-void download(HttpClient& client, const Source& source, const std::filesystem::path& incomplete,
-              const HubHooks& hooks, const std::function<void(uint64_t bytes)>& on_bytes);
+void download(HttpClient& client, const DownloadSource& source,
+              const std::filesystem::path& incomplete, const HubHooks& hooks,
+              const std::function<void(uint64_t bytes)>& on_bytes);
 
 }  // namespace tyto

@@ -18,7 +18,7 @@
 
 namespace tyto {
 
-struct ByteRange {
+struct HttpRange {
   uint64_t begin = 0;
   uint64_t end = 0;  // behind the last one
 };
@@ -26,7 +26,7 @@ struct ByteRange {
 struct HttpRequest {
   std::string url;
   std::string token;  // goes out as "Authorization: Bearer"; empty: none
-  std::optional<ByteRange> range = {};
+  std::optional<HttpRange> range = {};
 };
 
 struct HttpAnswer {

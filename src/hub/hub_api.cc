@@ -152,11 +152,11 @@ RepoName parse_repo_name(const std::string& name) {
   return result;
 }
 
-Listing list_files(const Hub& hub, const std::string& repo, const std::string& revision,
-                   const HubHooks& hooks) {
+HubListing list_files(const Hub& hub, const std::string& repo, const std::string& revision,
+                      const HubHooks& hooks) {
   const std::string api = fmt::format("{}/api/models/{}", hub.endpoint, repo);
   HttpAnswer answer;
-  Listing listing;
+  HubListing listing;
   std::string escaped = escaped_path(revision);  // whose slashes are part of one name
   for (size_t at = 0; (at = escaped.find('/', at)) != std::string::npos;)
     escaped.replace(at, 1, "%2F");

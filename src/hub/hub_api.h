@@ -41,14 +41,14 @@ struct HubFile {
   std::string hash;
 };
 
-struct Listing {
+struct HubListing {
   std::string commit;  // 40 hexadecimal digits
   std::vector<HubFile> files;
 };
 
 // All of a revision, with names and hashes checked.
-Listing list_files(const Hub& hub, const std::string& repo, const std::string& revision,
-                   const HubHooks& hooks);
+HubListing list_files(const Hub& hub, const std::string& repo, const std::string& revision,
+                      const HubHooks& hooks);
 
 std::string file_url(const Hub& hub, const std::string& repo, const std::string& commit,
                      const std::string& path);

@@ -73,7 +73,7 @@ void check_hash(const fs::path& incomplete, const std::string& repo, const HubFi
       "pull again; when it happens twice the hub, or something on the way, is at fault");
 }
 
-void fetch_blob(HttpClient& client, const Source& source, const RepoCache& cache,
+void fetch_blob(HttpClient& client, const DownloadSource& source, const RepoCache& cache,
                 const HubHooks& hooks, const std::function<void(uint64_t bytes)>& on_bytes) {
   const HubFile& file = source.file;
   if (has_blob(cache, file)) return;
@@ -100,7 +100,7 @@ PullPlan plan_pull(const Hub& hub, const RepoName& name, const std::string& revi
   if (!stays_below(revision))
     throw Error(ErrorCode::usage, "--revision",
                 fmt::format("\"{}\" is no branch, tag or commit", printable_name(revision)));
-  const Listing listing = list_files(hub, name.repo, revision, hooks);
+  const HubListing listing = list_files(hub, name.repo, revision, hooks);
   std::map<std::string, HubFile> by_path;
   std::vector<std::string> paths;
   for (const HubFile& file : listing.files)
@@ -131,7 +131,8 @@ void pull(const Hub& hub, const PullPlan& plan, const HubHooks& hooks) {
   uint64_t done = plan.bytes - plan.missing;
   for (const auto& [file, there] : plan.files) {
     if (!is_in_snapshot(cache, plan.commit, file)) {
-      const Source source{hub, plan.repo, file_url(hub, plan.repo, plan.commit, file.path), file};
+      const DownloadSource source{hub, plan.repo, file_url(hub, plan.repo, plan.commit, file.path),
+                                  file};
       fetch_blob(client, source, cache, hooks, [&, there = there](uint64_t bytes) {
         if (hooks.progress) hooks.progress("fetching", done - there + bytes, plan.bytes);
       });
