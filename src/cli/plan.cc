@@ -10,6 +10,7 @@
 #include "cli/flags.h"
 #include "cli/plan_cpu.h"
 #include "cli/plan_table.h"
+#include "cli/provenance.h"
 #include "cli/terminal.h"
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
@@ -114,7 +115,7 @@ void plan(const PlanFlags& flags) {
   subject.here = npu_here("/");
   const std::string& here = subject.here.machine;
   subject.is_elsewhere = !flags.machine.empty() && flags.machine != here;
-  if (!flags.model.model.empty()) subject.model_flag = "-m " + flags.model.model + " ";
+  if (!flags.model.model.empty()) subject.model_flag = "-m " + shell_word(flags.model.model) + " ";
   PlanRequest& request = subject.request;
   request.machine = !flags.machine.empty() ? flags.machine
                     : here.empty()         ? kMachineOtherwise

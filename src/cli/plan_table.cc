@@ -152,9 +152,10 @@ Table plan_table(const std::vector<PlanRow>& rows, const PlanSubject& subject) {
   add(about_the_machine(subject));
   add(about_the_weights(request));
   for (const std::string& note : notes_of(rows)) add(note);
-  add("Modelled, not measured: fitted to published runs on other machines. ±: nine of ten errors "
-      "on rows that were not fitted are smaller. heap: of the device's 64 MiB (512 where the "
-      "driver lets it grow), by an assumed size. docs/cost-model.md has the rest.");
+  add("Rows that are modelled are not measured: their laws were fitted to published runs on other "
+      "machines. ±: nine of ten errors on rows that were not fitted are smaller. heap: of the "
+      "device's 64 MiB (512 where the driver lets it grow), by an assumed size. "
+      "docs/cost-model.md has the rest.");
   return table;
 }
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/hash.h"
 #include "cli/combination.h"
 #include "cli/command_line.h"
 #include "cli/provenance.h"
@@ -29,12 +29,18 @@ bool is_prompt_cache(const MappedFile& file) {
                             std::as_bytes(std::span(beginning)));
 }
 
-// Everything besides the model and the type of the caches that their bits depend on.
+// Everything besides the model and the type of the caches that their bits depend on. On the cpu
+// that is its instruction set: neither threads nor --fusion nor -c change a result.
 std::string made_by(Engine& engine, const EngineFlags& flags) {
   const Combination what = combination_of(engine, flags);
-  return fmt::format("tyto {} {}, {}, {} {}, weights {}, {}, images {}", what.tyto,
-                     build_facts().commit, what.driver, what.device, what.fusion, what.weight_form,
-                     what.numerics, joined(what.images, " "));
+  std::string text =
+      fmt::format("tyto {} {}, {}, {}", what.tyto, build_facts().commit, what.driver, what.device);
+  if (engine.devices().front().shares_host_memory) return text;
+  Hasher images;  // what a device interprets is in the program itself
+  for (const LoadedCode& code : engine.loaded_code())
+    if (code.form != "program") images.add(std::as_bytes(std::span(code.hash)));
+  return text + fmt::format(" {}, weights {}, {}, images {}", what.fusion, what.weight_form,
+                            what.numerics, to_hex(images.hash()));
 }
 
 }  // namespace

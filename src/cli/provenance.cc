@@ -18,7 +18,6 @@
 #include "engine/engine.h"
 
 namespace tyto {
-namespace {
 
 std::string shell_word(const std::string& word) {
   const bool plain = !word.empty() && word.find_first_not_of(
@@ -29,8 +28,6 @@ std::string shell_word(const std::string& word) {
   for (char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
 }
-
-}  // namespace
 
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);

@@ -10,7 +10,8 @@ namespace tyto {
 
 class Engine;
 
-std::string command_line();  // of this process, quoted where a shell would need it
+std::string shell_word(const std::string& word);  // quoted where a shell would need it
+std::string command_line();                       // of this process, of such words
 
 // Hashes the model, unless that was done before.
 ReceiptContext receipt_context(Engine& engine, const std::string& fusion);

@@ -73,7 +73,7 @@ async function printed(tyto) {
   };
   const data = {
     owlet: await profile("cpu"), virtual: await profile("vnpu"),
-    doctor: JSON.parse(await run("doctor", "--json")), plan: JSON.parse(await run("plan", "--machine", "strix", "--json")),
+    doctor: JSON.parse(await run("doctor", "--json")), plan: JSON.parse(await run("plan", "--machine", "strix", "--no-measure", "--json")),
   };
   data.refused = { ...data.owlet, receipt: { ...data.owlet.receipt, plausibility: { ...data.owlet.receipt.plausibility, verdict: "refused", reasons: ["cpu decode: it needs 307 GB/s of at most 256"] } } };
   data.fallen = { ...data.virtual, receipt: { ...data.virtual.receipt, recoveries: 1 } };

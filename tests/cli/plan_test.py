@@ -39,7 +39,7 @@ class Plan(CliTest):
     def test_table_says_modelled_and_takes_a_model_file(self):
         result = tyto("plan", "-m", self.model, "--machine", "krackan", "--kernels", "air-q4nx", "--prompt", "64")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("Modelled, not measured", result.stdout)
+        self.assertIn("Rows that are modelled are not measured", result.stdout)
         self.assertIn("no public images", result.stdout)
         self.assertNotIn("flm-q4", result.stdout)
         self.assertIn("heap: of the device's 64 MiB", result.stdout)

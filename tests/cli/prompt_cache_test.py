@@ -82,6 +82,11 @@ class PromptCache(CliTest):
         if cached == 0:
             self.assertIn("another build, device or setting", said)
 
+    def test_threads_fusion_and_context_make_no_difference(self):
+        text, _, _ = self.ask("--prompt-cache", self.cache, "-t", "1", "-c", "505")
+        again, cached, _ = self.ask("--prompt-cache", self.cache, "-t", "2", "--fusion", "op")
+        self.assertEqual((again, cached), (text, self.prompt_tokens - 1))
+
     def test_no_file_of_another_kind_is_lost(self):
         notes = self.work / "notes.txt"
         for content in ("my notes", "tyto-prompt"):

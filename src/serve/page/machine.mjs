@@ -66,12 +66,13 @@ async function plan() {
     { title: "Model", value: (row) => row.shape },
     { title: "Kernels", value: (row) => row.kernels },
     { title: "Fusion", value: (row) => row.fusion },
+    { title: "Runs today", value: (row) => row.runs },
     { title: "TTFT, modelled", value: (row) => duration(row.ttft_ms), isNumber: true },
     { title: "Tokens/s, modelled", value: (row) => number(row.decode_tok_s), isNumber: true },
     { title: "Error", value: (row) => `${Math.round(row.rel_error_p90 * 100)} %`, isNumber: true },
     { title: "Dispatches", value: (row) => String(row.dispatches_per_token), isNumber: true },
     { title: "Pinned", value: (row) => bytes(row.pinned_bytes), isNumber: true },
     { title: "Bottleneck", value: (row) => row.bottleneck, isLong: true },
-    { title: "Note", value: (row) => row.note, isLong: true },
+    { title: "Note", value: (row) => [row.needs, row.note].filter(Boolean).join("; "), isLong: true },
   ], rows, "Nothing can be planned for this model.");
 }
