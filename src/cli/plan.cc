@@ -131,7 +131,9 @@ void plan(const PlanFlags& flags) {
   std::vector<std::string> machines = {kThisMachine};
   if (subject.is_elsewhere) machines = {request.machine};
   if (is_usable) machines.push_back(here);
-  recommend(rows, machines, subject.is_elsewhere ? UINT64_MAX : pinnable_bytes());
+  const uint64_t most_pinned = is_usable ? pinnable_bytes() : UINT64_MAX;
+  for (PlanRow& row : rows) say_what_fits(row, most_pinned);
+  recommend(rows, machines, most_pinned);
   flags.json ? print(plan_json(rows, request))
              : print_coloured(to_text(plan_table(rows, subject), stdout_style()));
 }

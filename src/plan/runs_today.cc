@@ -101,6 +101,14 @@ void say_what_runs(PlanRow& row, const PlanOption& option, const Config& config,
   if (row.runs != Runs::no) row.flags = known.flags;
 }
 
+void say_what_fits(PlanRow& row, uint64_t most_pinned) {
+  if (row.pinned_bytes <= most_pinned) return;
+  const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1u << 30); };
+  row.needs += fmt::format(
+      "{}locks {:.2f} GiB, of which {:.2f} may be locked: `tyto doctor` says how to raise memlock",
+      row.needs.empty() ? "" : "; ", gib(row.pinned_bytes), gib(most_pinned));
+}
+
 std::optional<size_t> best_row(std::span<const PlanRow> rows, std::span<const std::string> machines,
                                uint64_t most_pinned) {
   std::optional<size_t> best;

@@ -78,6 +78,14 @@ TEST(BestRow, IsTheFastestThatRunsThereAndFits) {
   EXPECT_EQ(best_row(rows, std::vector<std::string>{"krackan"}, UINT64_MAX), std::nullopt);
 }
 
+TEST(BestRow, WhatDoesNotFitSaysSo) {
+  PlanRow row = candidate("strix", Runs::with_images, 60, uint64_t{4} << 30);
+  say_what_fits(row, uint64_t{4} << 30);
+  EXPECT_EQ(row.needs, "");
+  say_what_fits(row, uint64_t{1} << 26);
+  EXPECT_NE(row.needs.find("locks 4.00 GiB, of which 0.06 may be locked"), std::string::npos);
+}
+
 TEST(NpuHere, IsReadFromThePciBus) {
   SystemTree tree;
   EXPECT_EQ(npu_here(tree.root()).found, "");
