@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -16,11 +17,16 @@ namespace {
 
 constexpr uint64_t kMaxTextBytes = 256 << 20;
 
+constexpr uint32_t kUsualWindow = 1024;
+constexpr uint32_t kLlamaCppWindow = 512;  // llama-perplexity's own
+constexpr uint32_t kLeastLlamaCppWindow = 4;
+
 struct PerplexityFlags {
   EngineFlags engine;
   std::string file;
-  uint32_t window = 1024;
-  uint32_t stride = 512;
+  std::optional<uint32_t> window;
+  std::optional<uint32_t> stride;
+  std::string like;
 };
 
 // -log p(token), with the normaliser in double.
@@ -42,47 +48,127 @@ struct Score {
   }
 };
 
-// Windows overlap: every token but the first is predicted once, from at least window - stride
-// tokens before it where the text has them.
-Score score(Pipeline& pipeline, Sequence& sequence, const std::vector<Token>& tokens,
-            const PerplexityFlags& flags) {
+// Tokens that are run together, and from which on they are scored.
+struct Window {
+  size_t begin;
+  size_t end;
+  size_t scored_from;
+};
+
+// Windows overlap: every token but the first, which has nothing before it, is predicted once, from
+// at least size - stride tokens before it where the text has them.
+std::vector<Window> overlapping_windows(size_t tokens, size_t size, size_t stride) {
+  std::vector<Window> windows;
+  size_t scored_to = 1;
+  for (size_t begin = 0; scored_to < tokens; begin += stride) {
+    windows.push_back({begin, std::min(begin + size, tokens), scored_to});
+    scored_to = windows.back().end;
+  }
+  return windows;
+}
+
+// As llama-perplexity cuts: windows follow each other, the predictions of the first half of each
+// and the tokens after the last whole one do not count.
+std::vector<Window> llama_cpp_windows(size_t tokens, size_t size) {
+  std::vector<Window> windows;
+  for (size_t begin = 0; begin + size <= tokens; begin += size)
+    windows.push_back({begin, begin + size, begin + size / 2 + 1});
+  return windows;
+}
+
+// What is scored, and how.
+struct Task {
+  std::vector<Token> tokens;
+  std::vector<Window> windows;
+  std::optional<Token> first;  // stands in the place of every window's first token
+  std::string cut;             // the windows in words
+};
+
+Score score(Pipeline& pipeline, Sequence& sequence, const Task& task) {
   Score result;
-  const Progress progress = progress_bar();
-  size_t scored_to = 1;  // tokens[0] has nothing before it
-  for (size_t begin = 0; scored_to < tokens.size(); begin += flags.stride) {
-    const size_t end = std::min(begin + flags.window, tokens.size());
+  const Progress bar = progress_bar();
+  uint64_t total = 0, done = 0;
+  for (const Window& window : task.windows) total += window.end - window.begin;
+  const auto show = [&](std::string_view, uint64_t of_window, uint64_t) {
+    if (bar) bar("perplexity", done + of_window, total);
+  };
+  show("", 0, 0);
+  for (const Window& window : task.windows) {
+    std::vector<Token> tokens(task.tokens.begin() + static_cast<ptrdiff_t>(window.begin),
+                              task.tokens.begin() + static_cast<ptrdiff_t>(window.end));
+    if (task.first) tokens.front() = *task.first;
     sequence.rewind(0);
-    pipeline.run_all_logits(sequence, std::span(tokens).subspan(begin, end - begin),
-                            [&](uint32_t position, std::span<const float> logits) {
-                              const size_t next = begin + position + 1;
-                              if (next >= scored_to && next < end)
-                                result.add(surprise(logits, tokens[next]));
-                            });
-    scored_to = end;
-    if (progress) progress("perplexity", end, tokens.size());
+    pipeline.run_all_logits(
+        sequence, tokens,
+        [&](uint32_t position, std::span<const float> logits) {
+          const size_t next = window.begin + position + 1;
+          if (next >= window.scored_from && next < window.end)
+            result.add(surprise(logits, task.tokens[next]));
+        },
+        show);
+    done += tokens.size();
   }
   return result;
 }
 
+uint32_t window_of(const PerplexityFlags& flags, Engine& engine, uint32_t usual) {
+  return flags.window.value_or(std::min(usual, engine.pipeline().context()));
+}
+
+Task own_task(const PerplexityFlags& flags, Engine& engine) {
+  const uint32_t window = window_of(flags, engine, kUsualWindow);
+  const uint32_t stride = flags.stride.value_or(std::max(1u, window / 2));
+  if (stride > window)
+    throw Error(ErrorCode::usage, fmt::format("--stride {}", stride),
+                fmt::format("is more than the window of {} tokens", window),
+                "give a smaller stride, or a larger window with -c");
+  Task task;
+  task.tokens = engine.tokenizer().encode(read_text_file(flags.file, kMaxTextBytes));
+  if (task.tokens.size() < 3) fail_input(flags.file, "too short: {} tokens", task.tokens.size());
+  task.windows = overlapping_windows(task.tokens.size(), window, stride);
+  task.cut = fmt::format("window {}, stride {}", window, stride);
+  return task;
+}
+
+// Text and tokens as llama-perplexity -f has them: without the last line's end, and with the
+// beginning-of-text token at the head of every window where the model wants one.
+Task llama_cpp_task(const PerplexityFlags& flags, Engine& engine) {
+  const uint32_t window = window_of(flags, engine, kLlamaCppWindow);
+  if (window < kLeastLlamaCppWindow)
+    throw Error(ErrorCode::usage, fmt::format("-c {}", window),
+                "leaves nothing to score in the second half of a window",
+                fmt::format("give at least {}", kLeastLlamaCppWindow));
+  std::string text = read_text_file(flags.file, kMaxTextBytes);
+  if (text.ends_with('\n')) text.pop_back();
+  Task task;
+  task.tokens = engine.tokenizer().encode(text, {.add_eos = false});
+  if (task.tokens.size() < 2 * size_t{window})
+    throw Error(
+        ErrorCode::input, flags.file,
+        fmt::format("has {} tokens, fewer than two windows of {}", task.tokens.size(), window),
+        "give a longer text, or a smaller window with -c");
+  const Vocabulary& vocabulary = engine.tokenizer().vocabulary();
+  if (vocabulary.add_bos && vocabulary.bos >= 0) task.first = vocabulary.bos;
+  task.windows = llama_cpp_windows(task.tokens.size(), window);
+  task.cut = fmt::format("{} windows of {}, last halves", task.windows.size(), window);
+  return task;
+}
+
 void perplexity(const PerplexityFlags& flags) {
   EngineOptions options = engine_options(flags.engine);
+  options.pipeline.forward.context = flags.window.value_or(0);
   Engine engine(options, progress_bar());
-  if (flags.stride == 0 || flags.stride > flags.window ||
-      flags.window > engine.pipeline().context())
-    throw Error(ErrorCode::usage, "--window/--stride",
-                fmt::format("need 1 <= stride <= window <= {}", engine.pipeline().context()));
-  const auto tokens = engine.tokenizer().encode(read_text_file(flags.file, kMaxTextBytes));
-  if (tokens.size() < 3) fail_input(flags.file, "too short: {} tokens", tokens.size());
+  const Task task = flags.like.empty() ? own_task(flags, engine) : llama_cpp_task(flags, engine);
   Sequence sequence(engine.pipeline());
-  const Score result = score(engine.pipeline(), sequence, tokens, flags);
+  const Score result = score(engine.pipeline(), sequence, task);
   engine.check_required(sequence.executed);
   const auto count = static_cast<double>(result.tokens);
   const double mean = result.sum / count;
   const double variance = std::max(0.0, result.squares / count - mean * mean);
   const double value = std::exp(mean);
-  print(fmt::format(
-      "perplexity {:.4f} +- {:.4f} over {} tokens (window {}, stride {}), nll {:.6f}\n", value,
-      value * std::sqrt(variance / count), result.tokens, flags.window, flags.stride, mean));
+  print(fmt::format("perplexity {:.4f} +- {:.4f} over {} tokens ({})\nnll {:.6f} per token\n",
+                    value, value * std::sqrt(variance / (count - 1)), result.tokens, task.cut,
+                    mean));
   Receipt receipt;
   add_execution(receipt, sequence, engine.pipeline(), engine.trace());
   note(executed_line(receipt));
@@ -92,14 +178,25 @@ void perplexity(const PerplexityFlags& flags) {
 
 void define_perplexity(CommandLine& command) {
   PerplexityFlags& flags = command.values<PerplexityFlags>();
+  add_engine_flags(command, flags.engine);
+  command.remove("--context");  // room for one window is all that it needs
   command.add({
       {"-f,--file", &flags.file, "FILE", "the text", Rules{.required = true}},
-      {"--window", &flags.window, "N", "tokens seen at once", Rules{.shows_default = true}},
-      {"--stride", &flags.stride, "N", "tokens scored per window", Rules{.shows_default = true}},
+      {"-c,--window", &flags.window, "N",
+       fmt::format("tokens seen at once (default: {}, {} with --like llama.cpp, and no more than "
+                   "the model's context)",
+                   kUsualWindow, kLlamaCppWindow),
+       Rules{.range = Range{2, 1 << 30}, .alias = "--context"}},
+      {"--stride", &flags.stride, "N", "tokens scored per window (default: half of it)",
+       Rules{.range = Range{1, 1 << 30}, .excludes = {"--like"}}},
+      {"--like", &flags.like, OneOf{"llama.cpp"},
+       "score as llama-perplexity does, to compare figures: windows that do not overlap, the "
+       "second "
+       "half of each"},
   });
-  add_engine_flags(command, flags.engine);
   command.footer =
-      "Prints exp of the mean negative log-likelihood and its standard error; lower is better.\n\n"
+      "Prints exp of the mean negative log-likelihood and its standard error; lower is better. "
+      "Figures of different windows do not compare.\n\n"
       "Example:\n  tyto perplexity -f text.txt";
   command.run = [&flags] { perplexity(flags); };
 }

@@ -185,10 +185,9 @@ void check_importance(const ImportanceMatrix& importance, const TypeMix& mix,
     throw Error(ErrorCode::input, importance.file, "has no entry for any matrix of this model",
                 "it was made for another model");
   if (!without.empty())
-    notes.push_back(
-        fmt::format("{} has no entry for {} of {} matrices ({}): they are rounded as "
-                    "without it",
-                    importance.file, without.size(), without.size() + used, some_of(without)));
+    notes.push_back(fmt::format("{} has no entry for {} of {} matrices ({}): rounded as without it",
+                                importance.file, without.size(), without.size() + used,
+                                some_of(without)));
   std::vector<std::string> unknown;
   const auto is_matrix = [&](const std::string& name) {
     return std::any_of(plans.begin(), plans.end(),
@@ -197,7 +196,7 @@ void check_importance(const ImportanceMatrix& importance, const TypeMix& mix,
   for (const auto& [name, columns] : importance.columns)
     if (!is_matrix(name)) unknown.push_back(name);
   if (!unknown.empty())
-    notes.push_back(fmt::format("{} of the {} entries of {} are for no matrix of this model ({})",
+    notes.push_back(fmt::format("{} of the {} entries of {} fit no matrix of this model ({})",
                                 unknown.size(), importance.columns.size(), importance.file,
                                 some_of(unknown)));
 }

@@ -202,8 +202,8 @@ TEST_F(Weighted, WhatIsMissingAndWhatIsTooMuchIsTold) {
   EXPECT_EQ(convert("q4_0", &matrix_),
             (std::vector<std::string>{
                 "m.imatrix has no entry for 3 of 9 matrices (token_embd.weight, output.weight, "
-                "blk.0.attn_q.weight): they are rounded as without it",
-                "1 of the 7 entries of m.imatrix are for no matrix of this model "
+                "blk.0.attn_q.weight): rounded as without it",
+                "1 of the 7 entries of m.imatrix fit no matrix of this model "
                 "(blk.9.attn_q.weight)"}));
 }
 
