@@ -38,7 +38,7 @@ FileStamp stamp_of(const struct stat& status) {
           .changed_ns = nanoseconds(status.st_ctim)};
 }
 
-struct stat open_regular(const std::filesystem::path& path, Descriptor& descriptor) {
+struct stat open_replaceable(const std::filesystem::path& path, Descriptor& descriptor) {
   // Non-blocking, or opening a pipe would wait for its writer; files do not care.
   descriptor.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor.fd < 0) fail_input(path.string(), "cannot open: {}", std::strerror(errno));
@@ -46,6 +46,11 @@ struct stat open_regular(const std::filesystem::path& path, Descriptor& descript
   if (::fstat(descriptor.fd, &status) != 0)
     fail_input(path.string(), "cannot stat: {}", std::strerror(errno));
   if (!S_ISREG(status.st_mode)) fail_input(path.string(), "not a regular file");
+  return status;
+}
+
+struct stat open_regular(const std::filesystem::path& path, Descriptor& descriptor) {
+  const struct stat status = open_replaceable(path, descriptor);
   if (const auto id = file_id(descriptor.fd)) add_input(*id, path);
   return status;
 }
@@ -69,6 +74,14 @@ std::string read_all(int descriptor, uint64_t size, const std::filesystem::path&
   }
   text.resize(done);
   return text;
+}
+
+std::string read_bounded(const std::filesystem::path& path, const Descriptor& descriptor,
+                         const struct stat& status, uint64_t limit_bytes) {
+  if (static_cast<uint64_t>(status.st_size) > limit_bytes)
+    fail_input(path.string(), "file is {} bytes, more than the {} allowed here", status.st_size,
+               limit_bytes);
+  return read_all(descriptor.fd, static_cast<uint64_t>(status.st_size), path);
 }
 
 }  // namespace
@@ -136,11 +149,12 @@ void release_mapped_pages(std::span<const std::byte> bytes) {
 
 std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes) {
   Descriptor descriptor;
-  const struct stat status = open_regular(path, descriptor);
-  if (static_cast<uint64_t>(status.st_size) > limit_bytes)
-    fail_input(path.string(), "file is {} bytes, more than the {} allowed here", status.st_size,
-               limit_bytes);
-  return read_all(descriptor.fd, static_cast<uint64_t>(status.st_size), path);
+  return read_bounded(path, descriptor, open_regular(path, descriptor), limit_bytes);
+}
+
+std::string read_replaceable_file(const std::filesystem::path& path, uint64_t limit_bytes) {
+  Descriptor descriptor;
+  return read_bounded(path, descriptor, open_replaceable(path, descriptor), limit_bytes);
 }
 
 SystemText read_system_text(const std::filesystem::path& path, size_t limit_bytes) {
@@ -172,13 +186,14 @@ std::string read_last_lines(const std::filesystem::path& path, uint64_t limit_by
   return text;
 }
 
-void append_line(const std::filesystem::path& path, std::string_view line) {
+void append_line(const std::filesystem::path& path, std::string_view line, Readers readers) {
   TYTO_ASSERT(line.find('\n') == std::string_view::npos);
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
   if (error) fail_input(path.parent_path().string(), "cannot be made: {}", error.message());
   Descriptor file;
-  file.fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  file.fd = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC,
+                   readers == Readers::owner ? 0600 : 0644);
   if (file.fd < 0) fail_input(path.string(), "cannot be written: {}", std::strerror(errno));
   const off_t size = ::lseek(file.fd, 0, SEEK_END);
   char last = '\n';

@@ -53,6 +53,8 @@ void release_mapped_pages(std::span<const std::byte> bytes);
 
 // The whole file as text; refuses one larger than `limit_bytes` before reading it.
 std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes);
+// The same of a file that may be replaced once it is read: it does not become an input by this.
+std::string read_replaceable_file(const std::filesystem::path& path, uint64_t limit_bytes);
 
 // What a file of /proc or /sys says. Such files do not know their size, and that one cannot be read
 // is a fact like any other: no exception, but the error number and no text.
@@ -66,7 +68,10 @@ SystemText read_system_text(const std::filesystem::path& path, size_t limit_byte
 std::string read_last_lines(const std::filesystem::path& path, uint64_t limit_bytes);
 
 // Adds a line to a file, making it and its folder if need be. Several processes may do so at a
-// time; half a line that a killed one left stays a line of its own.
-void append_line(const std::filesystem::path& path, std::string_view line);
+// time; half a line that a killed one left stays a line of its own. A file that is made is
+// everybody's to read, or its owner's alone.
+enum class Readers : uint8_t { all, owner };
+void append_line(const std::filesystem::path& path, std::string_view line,
+                 Readers readers = Readers::all);
 
 }  // namespace tyto

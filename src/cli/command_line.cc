@@ -19,16 +19,27 @@ namespace {
 template <class T>
 constexpr bool kIsNumber = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
 
-std::string default_text(const Target& target) {
-  return std::visit(
-      [](const auto* value) -> std::string {
-        using T = std::remove_cvref_t<decltype(*value)>;
-        if constexpr (std::is_same_v<T, std::string>) return *value;
-        if constexpr (std::is_floating_point_v<T>) return fmt::format("{:g}", *value);
-        if constexpr (kIsNumber<T>) return fmt::format("{}", *value);
-        return "";
-      },
-      target);
+std::string text_of(const std::string& value) {
+  return value;
+}
+std::string text_of(bool value) {
+  return value ? "true" : "";
+}
+template <class T>
+  requires kIsNumber<T>
+std::string text_of(T value) {
+  if constexpr (std::is_floating_point_v<T>) return fmt::format("{:g}", value);
+  return fmt::format("{}", value);
+}
+template <class T>
+std::string text_of(const std::optional<T>& value) {
+  return value ? text_of(*value) : "";
+}
+template <class T>
+std::string text_of(const std::vector<T>& values) {
+  std::string text;
+  for (const T& value : values) text += (text.empty() ? "" : ",") + text_of(value);
+  return text;
 }
 
 // What a target holds: of an optional or a vector, one of its values.
@@ -278,6 +289,10 @@ void assign(const Target& to, const Target& from) {
   std::visit([&](auto* value) { *value = *std::get<decltype(value)>(from); }, to);
 }
 
+std::string value_text(const Target& target) {
+  return std::visit([](const auto* value) { return text_of(*value); }, target);
+}
+
 Flag::Flag(std::string its_names, bool* its_target, std::string its_meaning, Rules its_rules)
     : names(std::move(its_names)),
       target(its_target),
@@ -315,7 +330,7 @@ void CommandLine::add(std::vector<Flag> rows) {
 void CommandLine::add(const std::string& group, std::vector<Flag> rows) {
   for (Flag& row : rows) {
     row.group = group;
-    if (row.rules.shows_default) row.default_text = default_text(row.target);
+    if (row.rules.shows_default) row.default_text = value_text(row.target);
     flags.push_back(std::move(row));
   }
 }
@@ -344,6 +359,16 @@ Invocation parse(CommandLine& program, const std::vector<std::string>& arguments
   result.kind = parser.parse(arguments);
   for (const CommandLine* command : parser.path()) result.path.push_back(command);
   return result;
+}
+
+void set_flag(const Flag& flag, const std::vector<std::string>& arguments) {
+  CommandLine alone("", "");
+  alone.flags.push_back(flag);
+  Rules& rules = alone.flags.front().rules;
+  rules.required = false;
+  rules.excludes.clear();
+  rules.needs_one_of.clear();
+  parse(alone, arguments);
 }
 
 }  // namespace tyto

@@ -28,6 +28,8 @@ void unset(const Target& target);
 // Of two targets of one kind.
 bool hold_the_same(const Target& one, const Target& other);
 void assign(const Target& to, const Target& from);
+// As it would stand behind its flag; empty where there is no value.
+std::string value_text(const Target& target);
 
 // Both ends belong to it. A whole number without one has the range of its type.
 struct Range {
@@ -141,5 +143,9 @@ struct Invocation {
 
 // Fills the targets. An argument that does not fit is a usage Error.
 Invocation parse(CommandLine& program, const std::vector<std::string>& arguments);
+
+// Fills one flag's target from arguments of its own ("--temp=0.5"): all rules about its value hold,
+// none about other flags.
+void set_flag(const Flag& flag, const std::vector<std::string>& arguments);
 
 }  // namespace tyto

@@ -148,17 +148,10 @@ class ConfigFile {
     return arguments;
   }
 
-  // With a parser of its own, that knows all rules about the value and none about other flags.
   void set(const Flag& flag, const std::vector<std::string>& arguments,
            const toml::source_region& region) const {
-    CommandLine alone("", "");
-    alone.flags.push_back(flag);
-    Rules& rules = alone.flags.front().rules;
-    rules.required = false;
-    rules.excludes.clear();
-    rules.needs_one_of.clear();
     try {
-      parse(alone, arguments);
+      set_flag(flag, arguments);
     } catch (const Error& error) {
       fail(region, error.what(), error.hint);
     }

@@ -19,6 +19,14 @@ namespace {
 
 constexpr size_t kUsualWidth = 80;
 
+// 0: no terminal.
+size_t width_of(int stream) {
+  if (::isatty(stream) == 0) return 0;
+  winsize size = {};
+  const bool is_known = ::ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : kUsualWidth;
+}
+
 void write_out(std::string_view text, std::FILE* stream, const char* name) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
   if (!written || std::fflush(stream) != 0)
@@ -69,10 +77,11 @@ bool is_stdout_terminal() {
 }
 
 TextStyle stdout_style() {
-  if (!is_stdout_terminal()) return {};
-  winsize size = {};
-  const bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return {.width = is_known ? size.ws_col : kUsualWidth, .colour = is_colour_wanted()};
+  return {.width = width_of(STDOUT_FILENO), .colour = is_stdout_terminal() && is_colour_wanted()};
+}
+
+TextStyle stderr_style() {
+  return {.width = width_of(STDERR_FILENO)};
 }
 
 std::string human_bytes(uint64_t bytes) {

@@ -28,6 +28,7 @@ bool is_stdout_terminal();
 // As wide as the terminal, in colour unless NO_COLOR is set; into a file or a pipe plain and of any
 // width.
 TextStyle stdout_style();
+TextStyle stderr_style();  // the same, and never in colour
 
 // 1536 -> "1.5 KiB"
 std::string human_bytes(uint64_t bytes);

@@ -162,4 +162,18 @@ std::string receipt_line(const Receipt& receipt) {
   return line + " · " + fallbacks_of(receipt);
 }
 
+std::string short_receipt_line(const Receipt& receipt) {
+  const auto counted = [](size_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  std::string line = counted(receipt.generated_tokens, "token");
+  if (receipt.plausibility.verdict == Verdict::refused)
+    line += ", speed refused";
+  else if (!has_virtual_device(receipt) && decode_tokens_per_second(receipt) > 0)
+    line += fmt::format(", {:.1f} tok/s", decode_tokens_per_second(receipt));
+  line += " · executed on " + device_names(receipt.devices);
+  if (!receipt.fallbacks.empty()) line += " · " + counted(receipt.fallbacks.size(), "fallback");
+  return line;
+}
+
 }  // namespace tyto

@@ -86,6 +86,8 @@ std::string executed_line(const Receipt& receipt);
 // part there are no rates: the wall time is a simulation's and the device's own is marked as
 // modelled. Rates that cannot be true are not shown; the reason is.
 std::string receipt_line(const Receipt& receipt);
+// The same in less than 80 columns: tokens, their rate, who executed, how many fallbacks.
+std::string short_receipt_line(const Receipt& receipt);
 
 // What the receipt file says about where the numbers come from.
 struct ReceiptContext {

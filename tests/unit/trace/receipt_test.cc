@@ -80,6 +80,24 @@ TEST(Receipt, LineNamesDevicesAndMarksModelledTime) {
   EXPECT_NE(line.find("fallbacks: attention not on vnpu: one query"), std::string::npos) << line;
 }
 
+TEST(Receipt, TheShortLineFitsATerminalAndShowsNoModelledRate) {
+  Receipt receipt;
+  receipt.generated_tokens = 1;
+  receipt.devices = {{.device = "cpu", .is_host = true, .submissions = 9, .completions = 9}};
+  EXPECT_EQ(short_receipt_line(receipt), "1 token · executed on cpu");
+  receipt.generated_tokens = 100001;
+  receipt.decode_seconds = 1000;
+  EXPECT_EQ(short_receipt_line(receipt), "100001 tokens, 100.0 tok/s · executed on cpu");
+  receipt.plausibility.verdict = Verdict::refused;
+  EXPECT_EQ(short_receipt_line(receipt), "100001 tokens, speed refused · executed on cpu");
+  receipt.plausibility = {};
+  receipt.devices.push_back(
+      {.device = "vnpu", .is_virtual = true, .submissions = 4, .completions = 4});
+  receipt.fallbacks.resize(100);
+  EXPECT_EQ(short_receipt_line(receipt),
+            "100001 tokens · executed on vnpu (modelled)+cpu · 100 fallbacks");
+}
+
 TEST(Receipt, DispatchesPerTokenAreTheAcceleratorsWhereThereIsOne) {
   Receipt receipt;
   receipt.generated_tokens = 1;
