@@ -18,7 +18,8 @@ TYTO := build/release/tyto
 MODEL_FLAG = $(if $(MODEL),-m "$$MODEL")
 
 BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nlohmann-json3-dev \
-  libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libcurl4-openssl-dev libssl-dev libboost-dev libtomlplusplus-dev prometheus-cpp-dev
+  libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libcurl4-openssl-dev libssl-dev libedit-dev \
+  libboost-dev libtomlplusplus-dev prometheus-cpp-dev
 TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19 chromium fonts-dejavu-core \
   nginx systemd curl wrk zsh fish groff man-db
 # An npm that did not come from Debian is as good.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """tyto chat."""
+import json
 import signal
 import subprocess
 
@@ -7,6 +8,18 @@ from harness import OWLET, TYTO, CliTest, main, tyto
 
 
 class Chat(CliTest):
+    def chat(self, *lines, flags=(), model=OWLET):
+        result = tyto("chat", "-m", model, "--temp", "0", "-n", "4", *flags, text="".join(line + "\n" for line in lines))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    def saved(self, *lines, **options):
+        """The messages after these lines, and the program's result."""
+        path = self.work / "saved.json"
+        path.unlink(missing_ok=True)
+        result = self.chat(*lines, f"/save {path}", **options)
+        return [(m["role"], m["content"]) for m in json.loads(path.read_text())["messages"]], result
+
     def test_turns_clear_and_exit(self):
         result = tyto("chat", "-m", self.model, "--chat-template", "chatml", "-n", "4", "--temp", "0",
                       text="Hello\nAgain\n/clear\n/nonsense\nHello\n/exit\nnever read\n")
@@ -26,8 +39,159 @@ class Chat(CliTest):
         finally:
             process.kill()
         self.assertEqual(process.returncode, 0, err)
-        generated = int(err.decode().split("generated ")[1].split()[0])
+        generated = int(err.decode().split("\n[")[1].split()[0])
         self.assertLess(generated, 1900)
+
+    def test_what_is_piped_is_taken_as_it_is(self):
+        messages, result = self.saved("one\\", "two", " /exit")
+        self.assertEqual([text for role, text in messages if role == "user"], ["one\\", "two", " /exit"])
+        answers = [text for role, text in messages if role == "assistant"]
+        self.assertEqual(result.stdout, "".join(answer + "\n" for answer in answers))
+        self.assertNotIn("\x1b", result.stderr)
+
+    def test_the_receipt_is_short_and_whole_when_asked_for(self):
+        result = self.chat("Hello", "Again")
+        receipts = [line for line in result.stderr.splitlines() if "executed on" in line]
+        for line in receipts:
+            self.assertRegex(line, r"^\[4 tokens, [0-9.]+ tok/s · executed on cpu\]$")
+        self.assertEqual(len(receipts), 2)
+        self.assertEqual(result.stderr.count("The answer ends at the limit of 4 tokens"), 2)
+        self.assertIn("submissions completed", self.chat("Hello", flags=["--verbose"]).stderr)
+        stats = self.chat("Hello", "/clear", "Hello", "Again", "/stats").stderr
+        self.assertRegex(stats, r"last answer: prompt \d+ tokens, .* submissions completed")
+        self.assertRegex(stats, r"conversation: 2 answers, \d+ prompt tokens run, 8 tokens generated, [0-9.]+ tok/s")
+        self.assertRegex(stats, r"context: \d+ of 2048 tokens")
+
+    def test_modelled_devices_show_no_rate_and_fallbacks_once(self):
+        result = self.chat("Hello", "Again", "/stats", flags=["--device", "vnpu"])
+        short = [line for line in result.stderr.splitlines() if line.startswith("[4 tokens")]
+        self.assertEqual(len(short), 2, result.stderr)
+        for line in short:
+            self.assertRegex(line, r"^\[4 tokens · executed on vnpu \(modelled\)\+cpu · \d+ fallbacks?\]$")
+            self.assertLess(len(line), 80)
+        told = [line for line in result.stderr.splitlines() if line.startswith("fallback: ")]
+        self.assertGreater(len(told), 0)
+        self.assertEqual(len(told), len(set(told)))
+        self.assertNotIn("tok/s", result.stderr)
+
+    def test_help_names_every_command(self):
+        text = self.chat("/help", "/help me").stderr
+        for name in ("help", "exit", "clear", "system [TEXT]", "save FILE", "load FILE", "retry", "undo", "stats", "set [NAME VALUE]"):
+            self.assertIn(f"/{name}", text)
+        self.assertIn("/help: takes nothing more", text)
+
+    def test_retry_and_undo(self):
+        messages, result = self.saved("/retry", "/undo", "Hello", "Again", "/undo", "/retry")
+        self.assertEqual([role for role, _ in messages], ["user", "assistant"])
+        self.assertEqual(messages[0][1], "Hello")
+        self.assertEqual(result.stderr.count("nothing was said yet"), 2)
+        self.assertIn("taken back: Again", result.stderr)
+        answers = result.stdout.splitlines()
+        self.assertEqual((len(answers), answers[0]), (3, answers[2]))  # greedy: the same answer
+        again = self.chat("/set temp 1.5", "/set tokens 12", "Tell me a story.", *["/retry"] * 3).stdout
+        self.assertGreater(len(set(again.splitlines())), 1)
+
+    def test_system_messages(self):
+        messages, result = self.saved("/system", "Hello", "/system Be terse.", "/system", "Again", "/clear",
+                                      flags=["--system", "Be kind."])
+        self.assertEqual(messages, [("system", "Be terse.")])
+        for part in ("Be kind.", "The system message is replaced; the conversation goes on with 1 exchange."):
+            self.assertIn(part, result.stderr)
+        messages, result = self.saved("/system -", "/system", flags=["--system", "Be kind."])
+        self.assertEqual(messages, [])
+        self.assertIn("There is no system message.", result.stderr)
+
+    def test_settings_follow_the_rules_of_their_flags(self):
+        result = self.chat("/set tokens 2", "Hello", "/set tokens default", "/set seed 5", "/set seed", "/set",
+                           "/set temp hot", "/set tokens 0", "/set tmp 1", "/set top-p 7", "/set top-p",
+                           "/set stop a b", "/set stop default", "/set ignore-eos on", "/set ignore-eos off")
+        for part in ("tokens is 2 now", "[2 tokens", "tokens is 256 now", "seed is 5 now", '"hot" is not a number',
+                     "did you mean temp?", '"0" is not a whole number from', "stop is a b now", "ignore-eos is on now"):
+            self.assertIn(part, result.stderr)
+        self.assertNotIn("top-p is 7", result.stderr)
+        grammar = self.work / "yes.gbnf"
+        grammar.write_text('root ::= "yes"')
+        result = self.chat("/set ignore-eos on", "Is it?", flags=["--grammar", grammar])
+        self.assertIn("ignore-eos: excludes --grammar", result.stderr)
+        self.assertEqual(result.stdout, "yes\n")
+
+    def test_a_conversation_is_saved_and_goes_on(self):
+        path = self.work / "talk.json"
+        whole, _ = self.saved("Hello", "Again", flags=["--system", "Be kind."])
+        self.chat("Hello", f"/save {path}", flags=["--system", "Be kind."])
+        parts, result = self.saved(f"/load {path}", "Again", f"/save {path}")
+        self.assertEqual(parts, whole)
+        self.assertIn("2 exchanges saved", result.stderr)  # over the file that was loaded
+        self.assertEqual(json.loads(path.read_text())["schema"], "tyto-chat-1")
+
+    def test_save_replaces_nothing_but_a_saved_chat(self):
+        notes = self.work / "notes.txt"
+        notes.write_text("not to be lost")
+        result = self.chat("Hello", f"/save {notes}", f"/save {self.model}", f"/save {self.work}", "/save",
+                           f"/save {self.work}/none/x", flags=["--chat-template", "chatml"], model=self.model)
+        self.assertEqual(notes.read_text(), "not to be lost")
+        self.assertIn("is not a saved chat (name another file)", result.stderr)
+        self.assertIn("in use by this command", result.stderr)
+        self.assertNotIn("--force", result.stderr)
+        self.assertNotIn("saved as", result.stderr)
+
+    def test_a_file_that_cannot_be_loaded_changes_nothing(self):
+        def chat(*messages, schema="tyto-chat-1"):
+            return json.dumps({"schema": schema, "messages": list(messages)})
+
+        user, assistant = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+        hostile = {
+            "empty": "", "cut": chat(user, assistant)[:-9], "list": "[]", "deep": "[" * 100000,
+            "other": chat(user, assistant, schema="tyto-receipt-1"), "none": '{"schema": "tyto-chat-1"}',
+            "unanswered": chat(user), "turns": chat(user, user), "first": chat(assistant),
+            "late": chat(user, assistant, {"role": "system", "content": "s"}), "role": chat({"role": "root", "content": "x"}),
+            "number": chat({"role": "user", "content": 1}, assistant), "silent": chat(user, {"role": "assistant", "content": ""}),
+            "tool": chat(user, {"role": "assistant", "content": "b", "tool_calls": [{"function": {"name": "f"}}]}),
+            "twice": '{"schema": "tyto-chat-1", "messages": [], "messages": []}',
+            "evil": chat({"role": "\x1b[2J", "content": "x"}), "bytes": "\xff\xfe"}
+        for name, text in hostile.items():
+            (self.work / name).write_text(text, encoding="latin-1")
+        with (self.work / "huge").open("wb") as file:
+            file.truncate(1 << 40)
+        loads = [f"/load {self.work}/{name}" for name in [*hostile, "huge", "missing", "."]]
+        messages, result = self.saved("Hello", *loads)
+        self.assertEqual([role for role, _ in messages], ["user", "assistant"])
+        self.assertNotIn("loaded from", result.stderr)
+        self.assertNotIn("\x1b", result.stderr)
+        self.assertEqual(result.stderr.count("tyto: "), len(loads), result.stderr)
+
+    def full(self, *flags):
+        lines = [f"Tell me more about number {i}, please." for i in range(6)]
+        return tyto("chat", "-m", OWLET, "--temp", "0", "-c", "96", "-n", "24", "--ignore-eos", *flags,
+                    text="\n".join(lines) + f"\n/save {self.work}/full.json\n/stats\n")
+
+    def test_a_full_context_is_said_and_offers_a_way_out(self):
+        result = self.full()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("leave no room for an answer in a context of 96 (/clear forgets the conversation", result.stderr)
+        self.assertIn("turns failed", result.stderr)
+        result = tyto("chat", "-m", OWLET, "--temp", "0", "-c", "64", "-n", "500", "--ignore-eos", text="Hello\n")
+        self.assertIn("The answer ends because the context of 64 tokens is full: /clear forgets", result.stderr)
+        self.assertEqual(result.returncode, 0)
+
+    def test_the_oldest_exchanges_are_dropped(self):
+        result = self.full("--context-shift", "--system", "Be kind.")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, "The context of 96 tokens is full: the oldest (exchange was|2 exchanges were) dropped")
+        messages = json.loads((self.work / "full.json").read_text())["messages"]
+        self.assertEqual((len(messages), messages[0]["role"]), (13, "system"))  # nothing is lost for the user
+        self.assertRegex(result.stderr, "the last [1-5] of 6 exchanges")
+        self.assertNotIn("ends because", result.stderr)
+        long = tyto("chat", "-m", OWLET, "--temp", "0", "-c", "96", "--context-shift", text="word " * 200 + "\n")
+        self.assertIn("say it in fewer words", long.stderr)
+
+    def test_an_answer_goes_on_where_the_context_ends(self):
+        messages, result = self.saved("/set tokens 20", "Hello", "/set tokens 70", "Tell me a story.",
+                                      flags=["-c", "96", "--ignore-eos", "--context-shift"])
+        parts = [int(line[1:].split()[0]) for line in result.stderr.splitlines() if "executed on cpu" in line]
+        self.assertEqual((len(parts), parts[0], sum(parts)), (3, 20, 90), result.stderr)
+        self.assertIn("the oldest exchange was dropped from it", result.stderr)
+        self.assertTrue(result.stdout.endswith(messages[-1][1] + "\n"))
 
 
 if __name__ == "__main__":

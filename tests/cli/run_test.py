@@ -120,7 +120,7 @@ class Run(CliTest):
         for where in (["-p"], ["--raw", "-p"], ["-p", "x", "--system"]):
             typed = prompt_tokens(*where, "<|eot_id|>")
             self.assertEqual(typed - prompt_tokens("--special", *where, "<|eot_id|>"), as_text - 1, where)
-        talk = ["chat", "-m", model, "-n", "1", "--temp", "0"]
+        talk = ["chat", "-m", model, "-n", "1", "--temp", "0", "--verbose"]
         counts = [tyto(*talk, *flags, text="<|eot_id|>\n").stderr.split("prompt ")[1].split()[0]
                   for flags in ([], ["--special"])]
         self.assertEqual(int(counts[0]) - int(counts[1]), as_text - 1)

@@ -1,0 +1,277 @@
+#include "cli/chat/chat_commands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/printable.h"
+#include "cli/command_line.h"
+#include "cli/terminal.h"
+#include "trace/report/table.h"
+
+namespace tyto {
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Argument : uint8_t { none, text, file, setting };
+
+struct ChatCommand {
+  const char* name;
+  const char* argument_name;  // in brackets: it may be left out
+  Argument argument;
+  const char* meaning;
+  void (*run)(Chat& chat, const std::string& argument);
+
+  bool needs_argument() const { return argument != Argument::none && argument_name[0] != '['; }
+};
+
+std::span<const ChatCommand> chat_commands();
+
+void print_table(const Table& table) {
+  print_to_stderr(to_text(table, stderr_style()));
+}
+
+std::string exchanges_text(size_t count) {
+  return count == 1 ? "1 exchange" : fmt::format("{} exchanges", count);
+}
+
+std::string did_you_mean(const std::string& typed, const std::vector<std::string>& names,
+                         const std::string& otherwise) {
+  const auto found = nearest(typed, names);
+  return found ? fmt::format("did you mean {}?", *found) : otherwise;
+}
+
+void help(Chat&, const std::string&) {
+  Table table{.id = "chat-commands", .title = "", .columns = {{"command", false}, {"", false}}};
+  for (const ChatCommand& command : chat_commands()) {
+    std::string left = command.name;
+    if (command.argument != Argument::none) left += std::string(" ") + command.argument_name;
+    table.rows.push_back({{left, command.meaning}});
+  }
+  table.notes = {
+      "A line that ends with a backslash goes on in the next one; a paste is one message however "
+      "many lines it has. A message that begins with / needs a space before it.",
+      "Ctrl-C stops an answer, or gives up a line; Ctrl-D leaves."};
+  print_table(table);
+}
+
+void leave(Chat& chat, const std::string&) {
+  chat.is_over = true;
+}
+
+void clear(Chat& chat, const std::string&) {
+  chat.conversation.clear();
+  tell(chat.conversation.dialogue().system.empty() ? "cleared"
+                                                   : "cleared; the system message stays");
+}
+
+void system_message(Chat& chat, const std::string& text) {
+  const Dialogue& dialogue = chat.conversation.dialogue();
+  if (text.empty())
+    return tell(dialogue.system.empty() ? "There is no system message." : dialogue.system);
+  chat.conversation.set_system(text == "-" ? "" : text);
+  tell(fmt::format("The system message is {}; the conversation goes on with {}.",
+                   text == "-" ? "removed" : "replaced",
+                   exchanges_text(dialogue.exchanges.size())));
+}
+
+void save(Chat& chat, const std::string& path) {
+  const Dialogue& dialogue = chat.conversation.dialogue();
+  save_dialogue(dialogue, path);
+  tell(fmt::format("{} saved as {}", exchanges_text(dialogue.exchanges.size()), path));
+}
+
+void load(Chat& chat, const std::string& path) {
+  Dialogue dialogue = load_dialogue(path);
+  const size_t count = dialogue.exchanges.size();
+  chat.conversation.replace(std::move(dialogue));
+  tell(fmt::format("{} loaded from {}, in place of what was said here", exchanges_text(count),
+                   path));
+}
+
+void check_something_was_said(const Chat& chat, const char* command) {
+  if (chat.conversation.dialogue().exchanges.empty())
+    throw Error(ErrorCode::usage, command, "nothing was said yet");
+}
+
+void retry(Chat& chat, const std::string&) {
+  check_something_was_said(chat, "/retry");
+  chat.conversation.answer_again();
+}
+
+void undo(Chat& chat, const std::string&) {
+  check_something_was_said(chat, "/undo");
+  tell(fmt::format("taken back: {}", printable_name(chat.conversation.undo())));
+}
+
+void statistics(Chat& chat, const std::string&) {
+  tell(chat.conversation.statistics());
+}
+
+std::vector<std::string> setting_names(const CommandLine& settings) {
+  std::vector<std::string> names;
+  for (const Flag& flag : settings.flags) names.push_back(flag.name().substr(2));
+  return names;
+}
+
+void show_settings(const std::vector<Flag>& flags) {
+  Table table{.id = "chat-settings",
+              .title = "",
+              .columns = {{"setting", false}, {"value", false}, {"", false}}};
+  for (const Flag& flag : flags) {
+    const std::string value = value_text(flag.target);
+    table.rows.push_back({{flag.name().substr(2), value.empty() ? "-" : value, flag.meaning}});
+  }
+  print_table(table);
+}
+
+void set(Chat& chat, const std::string& argument) {
+  CommandLine settings("set", "");
+  add_chat_settings(settings, chat.settings);
+  if (argument.empty()) return show_settings(settings.flags);
+  const size_t space = argument.find(' ');
+  const std::string name = argument.substr(0, space);
+  const std::vector<std::string> names = setting_names(settings);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw Error(ErrorCode::usage, "/set", fmt::format("there is no setting {}", name),
+                did_you_mean(name, names, "/set shows all"));
+  const Flag& flag = settings.flag("--" + name);
+  if (space == std::string::npos) return show_settings({flag});
+  const std::string value = argument.substr(argument.find_first_not_of(' ', space));
+
+  const ChatSettings before = chat.settings;
+  try {
+    ChatSettings usual;
+    CommandLine defaults("set", "");
+    add_chat_settings(defaults, usual);
+    if (value == "default")
+      assign(flag.target, defaults.flag("--" + name).target);
+    else
+      set_flag(flag, {"--" + name + "=" + value});
+    chat.conversation.use_settings();
+  } catch (const Error&) {
+    chat.settings = before;
+    throw;
+  }
+  const bool is_reset = value == "default" && is_set(flag.target);
+  tell(fmt::format("{} is {} now", name, is_reset ? value_text(flag.target) : value));
+}
+
+constexpr ChatCommand kCommands[] = {
+    {"/help", "", Argument::none, "this list", help},
+    {"/exit", "", Argument::none, "leave; so does Ctrl-D", leave},
+    {"/clear", "", Argument::none, "forget the conversation, but for the system message", clear},
+    {"/system", "[TEXT]", Argument::text, "show the system message, or replace it; - removes it",
+     system_message},
+    {"/save", "FILE", Argument::file, "write the conversation to a file", save},
+    {"/load", "FILE", Argument::file, "go on with a conversation that was saved", load},
+    {"/retry", "", Argument::none, "drop the last answer and answer again, with a new seed", retry},
+    {"/undo", "", Argument::none, "take back what was said last, and its answer", undo},
+    {"/stats", "", Argument::none, "the whole receipt of the last answer, and sums", statistics},
+    {"/set", "[NAME VALUE]", Argument::setting, "show the settings, or change one; default resets",
+     set},
+};
+
+std::span<const ChatCommand> chat_commands() {
+  return kCommands;
+}
+
+const ChatCommand* find_command(std::string_view name) {
+  const auto found = std::find_if(std::begin(kCommands), std::end(kCommands),
+                                  [&](const ChatCommand& command) { return command.name == name; });
+  return found == std::end(kCommands) ? nullptr : found;
+}
+
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const ChatCommand& command : kCommands) names.emplace_back(command.name);
+  return names;
+}
+
+// A folder that cannot be read has none.
+std::vector<std::string> names_in(const std::string& folder, bool with_hidden) {
+  std::vector<std::string> names;
+  std::error_code error, ignored;
+  for (fs::directory_iterator it(folder.empty() ? "." : folder, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if ((name.starts_with('.') && !with_hidden) || printable_line(name) != name) continue;
+    names.push_back(name + (it->is_directory(ignored) ? "/" : ""));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> names_that_set_knows() {
+  ChatSettings unused;
+  CommandLine settings("set", "");
+  add_chat_settings(settings, unused);
+  std::vector<std::string> names = setting_names(settings);
+  for (std::string& name : names) name += ' ';
+  return names;
+}
+
+std::vector<std::string> names_of_commands() {
+  std::vector<std::string> names = command_names();
+  for (std::string& name : names)
+    if (find_command(name)->argument != Argument::none) name += ' ';
+  return names;
+}
+
+}  // namespace
+
+void add_chat_settings(CommandLine& command, ChatSettings& settings) {
+  add_sampling_flags(command, settings.sampling);
+  command.add("Chat", {{"--context-shift", &settings.context_shift,
+                        "when the context is full, drop the oldest exchanges and go on"},
+                       {"--verbose", &settings.verbose, "show the whole receipt of each answer"}});
+}
+
+void run_chat_command(Chat& chat, const std::string& line) {
+  const size_t space = std::min(line.find_first_of(" \t\n"), line.size());
+  const std::string name = line.substr(0, space);
+  const size_t begin = std::min(line.find_first_not_of(" \t\n", space), line.size());
+  const size_t end = line.find_last_not_of(" \t\n") + 1;
+  const std::string argument = begin < end ? line.substr(begin, end - begin) : "";
+  const ChatCommand* command = find_command(name);
+  if (command == nullptr)
+    throw Error(ErrorCode::usage, "", "unknown command " + printable_name(name),
+                did_you_mean(name, command_names(), "/help lists them"));
+  if (command->argument == Argument::none && !argument.empty())
+    throw Error(ErrorCode::usage, name, "takes nothing more");
+  if (command->needs_argument() && argument.empty())
+    throw Error(ErrorCode::usage, name, fmt::format("needs a {}", command->argument_name),
+                fmt::format("{} {}", name, command->argument_name));
+  command->run(chat, argument);
+}
+
+Completions complete_chat_command(std::string_view before_cursor) {
+  if (!before_cursor.starts_with('/')) return {};
+  const std::string before(before_cursor);
+  const size_t space = before.find(' ');
+  const ChatCommand* command = find_command(before.substr(0, space));
+  Completions result;
+  std::vector<std::string> names;
+  if (space == std::string::npos) {
+    names = names_of_commands();
+  } else if (command != nullptr && command->argument == Argument::file) {
+    const size_t begin = std::min(before.find_first_not_of(' ', space), before.size());
+    result.from = std::max(begin, before.rfind('/') + 1);
+    names = names_in(before.substr(begin, result.from - begin), before[result.from] == '.');
+  } else if (command != nullptr && command->argument == Argument::setting) {
+    result.from = space + 1;
+    names = names_that_set_knows();
+  }
+  const std::string_view typed = before_cursor.substr(result.from);
+  for (std::string& name : names)
+    if (name.starts_with(typed)) result.choices.push_back(std::move(name));
+  return result;
+}
+
+}  // namespace tyto

@@ -1,0 +1,63 @@
+#include "cli/chat/input_history.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/file_lock.h"
+#include "base/json.h"
+
+namespace tyto {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostLineBytes = 16 << 10;
+constexpr uint64_t kMostBytes = 256 << 10;  // of each of the two files
+
+// A full file becomes the older one, whose lines are still read, and a new one is begun.
+fs::path older(const fs::path& path) {
+  return path.string() + ".old";
+}
+
+void read_lines(const fs::path& path, std::vector<std::string>& lines) {
+  std::error_code unreadable;  // then reading it says why
+  if (!fs::exists(path, unreadable) && !unreadable) return;
+  std::istringstream text(read_last_lines(path, kMostBytes + kMostLineBytes * 6));
+  for (std::string line; std::getline(text, line);) {
+    try {
+      lines.emplace_back(Json::parse(line, path.string()).as_string());
+    } catch (const Error&) {
+    }
+  }
+}
+
+}  // namespace
+
+InputHistory::InputHistory(fs::path path) : path_(std::move(path)) {}
+
+std::vector<std::string> InputHistory::read() const {
+  std::vector<std::string> lines;
+  read_lines(older(path_), lines);
+  read_lines(path_, lines);
+  return lines;
+}
+
+void InputHistory::add(const std::string& line) const {
+  if (!is_kept(line)) return;
+  const auto handler = nlohmann::json::error_handler_t::replace;
+  const std::string json = nlohmann::json(line).dump(-1, ' ', false, handler);
+  std::error_code error;
+  fs::create_directories(path_.parent_path(), error);
+  const FileLock lock(path_.string() + ".lock");  // one renames, others append
+  append_line(path_, json, Readers::owner);
+  if (fs::file_size(path_, error) > kMostBytes && !error) fs::rename(path_, older(path_), error);
+}
+
+bool InputHistory::is_kept(const std::string& line) {
+  return !line.empty() && line.front() != ' ' && line.size() <= kMostLineBytes;
+}
+
+}  // namespace tyto

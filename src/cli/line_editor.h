@@ -1,0 +1,44 @@
+// Lines that a person types: edited with the usual keys, recalled with the arrows, and of several
+// lines where they are pasted so or end with a backslash.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tyto {
+
+struct TypedLine {
+  enum class Kind { line, interrupted, end };
+  Kind kind = Kind::end;
+  std::string text = {};  // UTF-8, with line breaks inside; of an interrupted line what was typed
+};
+
+// What the end of a line may become.
+struct Completions {
+  size_t from = 0;                        // where that end begins
+  std::vector<std::string> choices = {};  // in the order in which they are shown
+};
+using Completer = std::function<Completions(std::string_view before_cursor)>;
+
+// There is one at a time. It reads stdin and draws on stderr; both are terminals.
+class LineEditor {
+ public:
+  explicit LineEditor(Completer completer);
+  ~LineEditor();
+  LineEditor(const LineEditor&) = delete;
+  LineEditor& operator=(const LineEditor&) = delete;
+
+  TypedLine read();
+  void remember(const std::string& line);  // for the arrows
+
+  static bool is_possible();  // on these streams
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tyto
