@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/shell_word.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "device/cpu/inner_loops.h"
@@ -25,6 +26,22 @@ std::string driver_of(const EngineFlags& flags, bool is_host, bool is_virtual) {
   if (module.empty()) module = read("/sys/module/amdxdna/srcversion");
   return fmt::format("amdxdna {}, Linux {}", module.empty() ? "unknown" : module,
                      read("/proc/sys/kernel/osrelease"));
+}
+
+// As another command takes them, to run the same combination.
+std::string flags_of_combination(const EngineFlags& flags) {
+  std::string text;
+  const auto add = [&](const std::string& flag, const std::string& value) {
+    if (!value.empty()) text += " " + flag + " " + shell_word(value);
+  };
+  add("-m", flags.model.model);
+  add("--device", flags.device);
+  if (flags.fusion != "block") add("--fusion", flags.fusion);
+  add("--kv-type", flags.kv_type.value_or(""));
+  if (flags.context > 0) add("-c", std::to_string(flags.context));
+  for (const char* name : {"weights", "isa", "prompt-rows", "vnpu-numerics", "images-like"})
+    add(fmt::format("--{}", name), flags.setting(name, ""));
+  return text;
 }
 
 }  // namespace
@@ -54,15 +71,10 @@ std::string identity_clause(const ModelIdentity& identity) {
 
 std::string verified_clause(const Verification& verification, const EngineFlags& flags) {
   if (verification.state == Verified::yes) return "";
-  std::string settings = " --device " + flags.device;
-  if (flags.fusion != "block") settings += " --fusion " + flags.fusion;
-  for (const char* name : {"weights", "isa"})
-    if (const std::string given = flags.setting(name, ""); !given.empty())
-      settings += fmt::format(" --{} {}", name, given);
+  const std::string same = flags_of_combination(flags);
   if (verification.state == Verified::no)
-    return fmt::format(" · never verified: tyto verify{}", settings);
-  return fmt::format(" · FAILED its verification of {}: tyto diagnose{}", verification.time,
-                     settings);
+    return fmt::format(" · never verified: tyto verify{}", same);
+  return fmt::format(" · FAILED its verification of {}: tyto diagnose{}", verification.time, same);
 }
 
 }  // namespace tyto

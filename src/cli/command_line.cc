@@ -4,14 +4,18 @@
 
 #include <CLI/CLI.hpp>  // here and nowhere else: it is slow to compile
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <type_traits>
 #include <utility>
 
 #include "base/error.h"
+#include "base/joined.h"
+#include "cli/usage_error.h"
 
 namespace tyto {
 namespace {
@@ -69,6 +73,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
 // Plain decimals. CLI11 would read 010 as eight, and a number that is too large as the largest.
 template <class T>
 T number(const std::string& text, const Flag& flag) {
+  if (flag.rules.is_unlimited_at_minus_1 && text == "-1") return std::numeric_limits<T>::max();
   T value = {};
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
@@ -78,11 +83,12 @@ T number(const std::string& text, const Flag& flag) {
   if (range) is_good = is_good && value >= range->least && value <= range->most;
   if (is_good) return value;
   std::string wanted = std::is_integral_v<T> ? "a whole number" : "a number";
+  if (flag.rules.is_unlimited_at_minus_1) wanted = "-1 or " + wanted;
   if (range)
     wanted += fmt::format(" from {:.12g} to {:.12g}", range->least, range->most);
   else if (std::is_integral_v<T>)
     wanted += fmt::format(" from 0 to {}", std::numeric_limits<T>::max());
-  throw CLI::ValidationError(flag.name(), fmt::format("\"{}\" is not {}", text, wanted));
+  throw Error(ErrorCode::usage, flag.name(), fmt::format("\"{}\" is not {}", text, wanted));
 }
 
 std::string all_names(const Flag& flag) {
@@ -113,7 +119,7 @@ CLI::Option* add_option(CLI::App& app, const Flag& flag) {
       [&](auto* value) {
         using T = std::remove_cvref_t<decltype(*value)>;
         if constexpr (std::is_same_v<T, bool>)
-          return app.add_flag(all_names(flag), *value);
+          return app.add_flag(all_names(flag), *value)->disable_flag_override();
         else if constexpr (kIsNumber<typename ValueIn<T>::Type>)
           return add_number(app, flag, value);
         else
@@ -145,24 +151,37 @@ std::vector<std::string> with_values_as_they_are(const std::vector<std::string>&
   return result;
 }
 
-void add_checks(CLI::Option& option, const Flag& flag) {
-  if (std::holds_alternative<bool*>(flag.target)) return;
-  const auto check_empty = [&flag](const std::string& text) -> std::string {
-    return text.empty() && !flag.rules.may_be_empty ? "the value is empty" : "";
-  };
-  option.check(CLI::Validator(check_empty, ""));
+std::string folded(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+void check_value(const Flag& flag, std::string& text) {
+  if (text.empty() && !flag.rules.may_be_empty)
+    throw Error(ErrorCode::usage, flag.name(), "the value is empty");
   if (flag.allowed) {
     const auto& [values, letters] = *flag.allowed;
-    if (letters == Letters::exact) option.check(CLI::IsMember(values));
-    if (letters == Letters::any_case) option.check(CLI::IsMember(values, CLI::ignore_case));
-    if (letters == Letters::as_listed) option.transform(CLI::IsMember(values, CLI::ignore_case));
+    const bool is_exact = letters == Letters::exact;
+    const auto found = std::find_if(values.begin(), values.end(), [&](const std::string& value) {
+      return is_exact ? value == text : folded(value) == folded(text);
+    });
+    if (found == values.end()) throw not_allowed(flag, *flag.allowed, text);
+    if (letters == Letters::as_listed) text = *found;
   }
-  if (flag.rules.is_folder) option.check(CLI::ExistingDirectory);
-  const auto uncover = [](std::string& text) -> std::string {
+  std::error_code ignored;
+  if (flag.rules.is_folder && !std::filesystem::is_directory(text, ignored))
+    throw Error(ErrorCode::usage, flag.name(), text + " is no folder");
+}
+
+void add_checks(CLI::Option& option, const Flag& flag) {
+  if (std::holds_alternative<bool*>(flag.target)) return;
+  const auto check = [&flag](std::string& text) -> std::string {
     if (text.starts_with(kAsItIs)) text.erase(0, 1);
+    check_value(flag, text);
     return "";
   };
-  option.transform(CLI::Validator(uncover, ""));  // before all others
+  option.transform(CLI::Validator(check, ""));
 }
 
 // One parser per command, and which option of it is which flag.
@@ -178,49 +197,131 @@ class Parser {
     for (const std::string& argument : arguments) {
       if (argument == "--") break;  // what follows is another program's
       if (argument.starts_with("--help=") || argument.starts_with("--version="))
-        throw Error(ErrorCode::usage, argument, "takes no value", "see --help");
+        throw Error(ErrorCode::usage, argument, "takes no value", see_help(path()));
     }
     std::vector<std::string> for_cli11 = with_values_as_they_are(arguments);
     std::reverse(for_cli11.begin(), for_cli11.end());  // as it wants them
     try {
       app_.parse(std::move(for_cli11));
     } catch (const CLI::CallForHelp&) {
+      refuse_unknown_commands();
       return Invocation::Kind::help;
     } catch (const CLI::CallForVersion&) {
       return Invocation::Kind::version;
     } catch (const CLI::ParseError& error) {
-      std::string what = error.what();
-      std::erase(what, kAsItIs);
-      throw Error(ErrorCode::usage, "", what, "see --help");
+      refuse_unexpected(arguments);
+      throw problem(error);
+    } catch (Error& error) {
+      refuse_unexpected(arguments);
+      if (!error.hint.ends_with("--help"))
+        error.hint += (error.hint.empty() ? "" : " ") + see_help(path());
+      throw;
     }
     for (const auto& [option, flag] : flags_) {
       flag->given = option->count() > 0;
       flag->given_at.clear();
     }
-    for (CommandLine* command : path()) {
-      command->arguments = arguments;
-      if (command->complete) command->complete();
-      check_rules(*command);
+    for (const CLI::App* app : apps()) {
+      CommandLine& command = *commands_.at(app);
+      command.arguments = arguments;
+      if (command.complete) command.complete();
+      check_rules(command, see_help(path()));
     }
     return Invocation::Kind::run;
   }
 
-  std::vector<CommandLine*> path() {
-    std::vector<CommandLine*> result = {commands_.at(&app_)};
-    for (const CLI::App* app = &app_; !app->get_subcommands().empty();) {
-      app = app->get_subcommands().front();
-      result.push_back(commands_.at(app));
-    }
+  CommandPath path() const {
+    CommandPath result;
+    for (const CLI::App* app : apps()) result.push_back(commands_.at(app));
     return result;
   }
 
  private:
+  std::vector<const CLI::App*> apps() const {
+    std::vector<const CLI::App*> result = {&app_};
+    while (!result.back()->get_subcommands().empty())
+      result.push_back(result.back()->get_subcommands().front());
+    return result;
+  }
+
+  // What no flag and no place took, in the order given.
+  static std::vector<std::string> left_over(const CLI::App& app) {
+    std::vector<std::string> arguments = app.remaining();
+    std::erase(arguments, "--");
+    for (std::string& argument : arguments) std::erase(argument, kAsItIs);
+    return arguments;
+  }
+
+  void refuse_unexpected(const std::vector<std::string>& arguments) const {
+    refuse_long_flags_behind_one_dash(path(), arguments);
+    // CLI11 leaves to the program what follows "--".
+    const bool has_mark = std::count(arguments.begin(), arguments.end(), "--") > 0;
+    CommandPath owner;
+    for (const CLI::App* app : apps()) {
+      owner.push_back(commands_.at(app));
+      const std::vector<std::string> unknown = left_over(*app);
+      if (unknown.empty()) continue;
+      if (has_mark) owner = path();
+      throw unexpected(owner, unknown, text_of(*owner.back()));
+    }
+  }
+
+  // "tyto modells --help" asks for no help of ours.
+  void refuse_unknown_commands() const {
+    const std::vector<std::string> unknown = left_over(*apps().back());
+    const bool has_commands = !path().back()->commands.empty();
+    if (has_commands && !unknown.empty() && !unknown.front().starts_with('-'))
+      throw unexpected(path(), unknown, "");
+  }
+
+  // Of the only argument known by its place, where there is one and it was given.
+  std::string text_of(const CommandLine& command) const {
+    for (const auto& [option, flag] : flags_) {
+      if (!is_of(*flag, command) || !flag->is_positional() || option->count() != 1) continue;
+      std::string text = option->results().front();
+      std::erase(text, kAsItIs);
+      return text;
+    }
+    return "";
+  }
+
+  static bool is_of(const Flag& flag, const CommandLine& command) {
+    return std::any_of(command.flags.begin(), command.flags.end(),
+                       [&](const Flag& each) { return &each == &flag; });
+  }
+
+  Error problem(const CLI::ParseError& error) const {
+    const CommandLine& command = *path().back();
+    const std::string hint = see_help(path());
+    std::string what = error.what();
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+      // It begins with "--name: ", or for a flag without a value with "name ".
+      for (const auto& [option, flag] : flags_)
+        if (is_of(*flag, command) &&
+            (what.starts_with(flag->name() + ":") || ("--" + what).starts_with(flag->name() + " ")))
+          return {ErrorCode::usage, flag->name(), wrong_count(*option, *flag), hint};
+    }
+    if (command.needs_command) return missing_command(path());
+    std::erase(what, kAsItIs);
+    return {ErrorCode::usage, "", what, hint};
+  }
+
+  static std::string wrong_count(const CLI::Option& option, const Flag& flag) {
+    if (std::holds_alternative<bool*>(flag.target)) return "takes no value";
+    if (flag.rules.count > 1)
+      return fmt::format("takes {} values, {}", flag.rules.count, flag.value);
+    if (option.count() > 1) return "is given more than once";
+    return "needs a value" + (flag.value.empty() ? "" : ", " + flag.value);
+  }
+
   void add(CLI::App& app, CommandLine& command) {
     commands_[&app] = &command;
     for (Flag& flag : command.flags) {
       CLI::Option* option = add_option(app, flag);
       if (!flag.value.empty()) option->type_name(flag.value);
       if (flag.rules.count > 0) option->expected(flag.rules.count);
+      // Else "--stop END 'a prompt'" would take the prompt, too.
+      if (!flag.is_positional()) option->allow_extra_args(false);
       // CLI11 leaves the last arguments to those that must have one; of the others a file may tell.
       option->required(flag.rules.required && flag.is_positional());
       add_checks(*option, flag);
@@ -231,16 +332,16 @@ class Parser {
     for (CommandLine& below : command.commands) add(*app.add_subcommand(below.name), below);
   }
 
-  static void check_rules(const CommandLine& command) {
+  static void check_rules(const CommandLine& command, const std::string& hint) {
     const auto is_given = [&](const std::string& name) { return command.is_given(name); };
     for (const Flag& flag : command.flags) {
       const auto refuse = [&](const std::string& what) {
-        throw Error(ErrorCode::usage, flag.given_at, flag.name() + what, "see --help");
+        throw Error(ErrorCode::usage, flag.given_at, flag.name() + what, hint);
       };
       if (!flag.given && flag.rules.required) refuse(" is required");
       if (!flag.given) continue;
       for (const std::string& other : flag.rules.excludes)
-        if (is_given(other)) refuse(" excludes " + other);
+        if (is_given(other)) refuse(" and " + other + " exclude each other");
       // A control that would do nothing is an error, not a hope.
       const std::vector<std::string>& needed = flag.rules.needs_one_of;
       if (!needed.empty() && std::none_of(needed.begin(), needed.end(), is_given))
@@ -252,6 +353,16 @@ class Parser {
   std::map<const CLI::App*, CommandLine*> commands_;
   std::vector<std::pair<CLI::Option*, Flag*>> flags_;
 };
+
+// "help kernels list" as "kernels list --help".
+std::vector<std::string> with_help_last(const CommandLine& program,
+                                        const std::vector<std::string>& arguments) {
+  if (program.commands.empty() || arguments.empty() || arguments.front() != "help")
+    return arguments;
+  std::vector<std::string> result(arguments.begin() + 1, arguments.end());
+  result.emplace_back("--help");
+  return result;
+}
 
 template <class Flags>
 auto find_flag(Flags& flags, std::string_view name) {
@@ -353,16 +464,21 @@ CommandLine& CommandLine::add_command(const std::string& its_name, const std::st
   return command;
 }
 
+std::string full_name(const CommandPath& path) {
+  return joined(path, " ", [](const CommandLine* command) { return command->name; });
+}
+
 Invocation parse(CommandLine& program, const std::vector<std::string>& arguments) {
   Parser parser(program);
   Invocation result;
-  result.kind = parser.parse(arguments);
-  for (const CommandLine* command : parser.path()) result.path.push_back(command);
+  result.kind = parser.parse(with_help_last(program, arguments));
+  result.path = parser.path();
   return result;
 }
 
-void set_flag(const Flag& flag, const std::vector<std::string>& arguments) {
-  CommandLine alone("", "");
+void set_flag(const Flag& flag, const std::vector<std::string>& arguments,
+              const std::string& command) {
+  CommandLine alone(command, "");
   alone.flags.push_back(flag);
   Rules& rules = alone.flags.front().rules;
   rules.required = false;

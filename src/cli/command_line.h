@@ -16,7 +16,8 @@
 namespace tyto {
 
 // Where a value goes, and so what kind of value it is. A bool is a flag without one. An optional
-// stays empty unless the flag is given. A vector takes several, in one flag or in many.
+// stays empty unless the flag is given. A vector takes several: a flag is given once for each,
+// unless Rules::count says how many follow it.
 using Target = std::variant<bool*, std::string*, uint32_t*, uint64_t*, float*, double*,
                             std::optional<std::string>*, std::optional<uint32_t>*,
                             std::optional<uint64_t>*, std::optional<float>*, std::optional<double>*,
@@ -55,7 +56,8 @@ struct OneOf {
 
 struct Rules {
   std::optional<Range> range = {};
-  bool shows_default = false;  // in --help: what the target holds when the flag is added
+  bool is_unlimited_at_minus_1 = false;  // -1 is then the largest number of the target's type
+  bool shows_default = false;            // in --help: what the target holds when the flag is added
   bool required = false;
   bool is_folder = false;     // that exists
   bool may_be_empty = false;  // else --require "$UNSET" is an error, and not no requirement
@@ -132,20 +134,24 @@ struct CommandLine {
   std::unique_ptr<void, void (*)(void*)> values_ = {nullptr, [](void*) {}};
 };
 
+using CommandPath = std::vector<const CommandLine*>;  // the program, its command, the one below it
+std::string full_name(const CommandPath& path);       // "tyto kernels list"
+
 // What the arguments ask for.
 struct Invocation {
   enum class Kind { run, help, version };
   Kind kind = Kind::run;
-  std::vector<const CommandLine*> path;  // the program, its command, the command below it
+  CommandPath path;
 
   const CommandLine& command() const { return *path.back(); }
 };
 
-// Fills the targets. An argument that does not fit is a usage Error.
+// Fills the targets. An argument that does not fit is a usage Error. "help run" is "run --help".
 Invocation parse(CommandLine& program, const std::vector<std::string>& arguments);
 
 // Fills one flag's target from arguments of its own ("--temp=0.5"): all rules about its value hold,
-// none about other flags.
-void set_flag(const Flag& flag, const std::vector<std::string>& arguments);
+// none about other flags. Errors point to the help of `command` ("tyto serve").
+void set_flag(const Flag& flag, const std::vector<std::string>& arguments,
+              const std::string& command);
 
 }  // namespace tyto

@@ -146,7 +146,7 @@ void define_compile(CommandLine& command) {
   });
   command.footer =
       "Images for the virtual NPU are programs as data in MLIR-AIR's calling convention. Without "
-      "them vnpu makes\nits own as it starts; with them it loads, checks and names them as the "
+      "them vnpu makes its own as it starts; with them it loads, checks and names them as the "
       "real "
       "NPU does.";
   command.run = [&flags] { run_compile(flags); };

@@ -146,7 +146,10 @@ void define_diagnose(CommandLine& command) {
       "  tyto diagnose --device vnpu --fusion op --html map.html\n"
       "  tyto diagnose -m model.gguf -p 'Name three owls.' --tolerance 0.9999";
   command.run = [&command, &flags] {
-    if (!is_prompt_given(command)) flags.prompt.prompt = kDefaultPrompt;
+    if (is_prompt_given(command))
+      read_prompt(command, flags.prompt);
+    else
+      flags.prompt.prompt = kDefaultPrompt;
     diagnose(flags);
   };
 }

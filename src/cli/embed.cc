@@ -4,6 +4,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/prompt.h"
 #include "cli/terminal.h"
 #include "engine/embed.h"
 #include "engine/engine.h"
@@ -14,12 +15,11 @@ namespace {
 
 struct EmbedFlags {
   EngineFlags engine;
-  std::string prompt;
+  std::string text, prompt;
   bool special = false;
 };
 
-void run_embed(const EmbedFlags& flags) {
-  const std::string text = flags.prompt == "-" ? read_stdin() : flags.prompt;
+void run_embed(const EmbedFlags& flags, const std::string& text) {
   if (text.empty()) fail_input("prompt", "is empty");
   Engine engine(engine_options(flags.engine), progress_bar());
   const auto tokens = engine.tokenizer().encode(text, {.parse_special = flags.special});
@@ -34,7 +34,9 @@ void run_embed(const EmbedFlags& flags) {
 void define_embed(CommandLine& command) {
   EmbedFlags& flags = command.values<EmbedFlags>();
   command.add({
-      {"-p,--prompt", &flags.prompt, "TEXT", "text, tokenized as it is; - reads stdin",
+      {"text", &flags.text, "TEXT", "what to turn into a vector, as it is; - reads stdin",
+       Rules{.may_be_empty = true, .excludes = {"--prompt"}}},
+      {"-p,--prompt", &flags.prompt, "TEXT", "the same, for a text that begins with a dash",
        Rules{.may_be_empty = true}},
       {"--special", &flags.special, "recognise special tokens written in the text"},
   });
@@ -42,12 +44,8 @@ void define_embed(CommandLine& command) {
   command.footer =
       "Prints a JSON array: the mean over all positions of the hidden states after the final norm, "
       "of length 1. The dot product of two texts' arrays is their cosine.\n\nExample:\n  "
-      "tyto embed -m model.gguf -p 'The owl hunts at night.'";
-  command.run = [&command, &flags] {
-    if (!command.is_given("--prompt"))
-      throw Error(ErrorCode::usage, "embed", "no text", "give one with -p TEXT");
-    run_embed(flags);
-  };
+      "tyto embed -m model.gguf 'The owl hunts at night.'";
+  command.run = [&command, &flags] { run_embed(flags, given_text(command, "--prompt")); };
 }
 
 }  // namespace tyto

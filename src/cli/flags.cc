@@ -41,9 +41,9 @@ std::vector<Flag> placement_flags(EngineFlags& flags) {
   return {
       {"--device", &flags.device, "NAME", "where the work goes first (see `tyto devices`)",
        Rules{.shows_default = true}},
-      {"--require", &flags.require, "NAME[:PHASE]",
-       "fail, with exit code 3, unless this real device did the work; with :prefill or :decode, of "
-       "that phase"},
+      {"--require", &flags.require, "NAME[:phase]",
+       "fail, with exit code 3, unless this real device did the work; NAME:prefill and NAME:decode "
+       "ask it of one phase"},
       {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",
        Rules{.range = Range{1, 1024}}},
       {"-c,--context", &flags.context, "N", "positions to make room for (default: the model's)",
@@ -208,8 +208,9 @@ void add_sampling_flags(CommandLine& command, SamplingFlags& flags) {
   SamplerOptions& others = flags.others;
   const Rules shown{.shows_default = true};
   const std::vector<Flag> rows = {
-      {"-n,--tokens", &flags.max_tokens, "N", "most tokens to generate",
-       Rules{.range = Range{1, 1 << 30}, .shows_default = true}},
+      {"-n,--tokens", &flags.max_tokens, "N",
+       "most tokens to generate; -1: until the model ends its turn or the context is full",
+       Rules{.range = Range{1, 1 << 30}, .is_unlimited_at_minus_1 = true, .shows_default = true}},
       {"--temp", &flags.temperature, "X",
        "temperature; 0 is greedy (default: the model's, else 0.8)"},
       {"--top-k", &flags.top_k, "K",

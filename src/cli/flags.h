@@ -54,6 +54,8 @@ Flag force_flag(bool& force, const std::vector<std::string>& outputs);
 void add_energy_flag(CommandLine& command, bool& energy);
 std::unique_ptr<EnergyMeter> energy_meter(bool wanted);
 
+inline constexpr uint32_t kNoLimit = UINT32_MAX;  // what -n -1 is
+
 struct SamplingFlags {
   std::optional<float> temperature;  // unset: the model's generation_config.json, then ours
   std::optional<uint32_t> top_k;

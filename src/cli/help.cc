@@ -12,7 +12,6 @@ namespace tyto {
 namespace {
 
 constexpr size_t kFlagColumn = 32;
-constexpr size_t kLineWidth = 100;
 constexpr size_t kMostChoices = 24;  // characters of choices that fit beside a flag
 
 std::string choices(const Flag& flag, const char* separator) {
@@ -23,57 +22,71 @@ bool has_many_choices(const Flag& flag) {
   return choices(flag, "|").size() > kMostChoices;
 }
 
-std::string row(const std::string& left, const std::string& meaning) {
-  const std::string gap = left.size() + 2 > kFlagColumn
-                              ? "\n" + std::string(kFlagColumn, ' ')
-                              : std::string(kFlagColumn - left.size(), ' ');
-  return left + gap + wrapped(meaning, kFlagColumn) + "\n";
+std::string row(const std::string& left, const std::string& meaning, size_t column, size_t width) {
+  const std::string gap = left.size() + 2 > column ? "\n" + std::string(column, ' ')
+                                                   : std::string(column - left.size(), ' ');
+  return left + gap + wrapped(meaning, column, width) + "\n";
 }
 
-std::string row(const Flag& flag) {
+std::string row(const Flag& flag, size_t width) {
   const std::string value = flag_value(flag);
-  return row("  " + flag_names(flag) + (value.empty() ? "" : " " + value), flag_meaning(flag));
+  return row("  " + flag_names(flag) + (value.empty() ? "" : " " + value), flag_meaning(flag),
+             kFlagColumn, width);
 }
 
-std::string positionals(const CommandLine& command) {
+std::string positionals(const CommandLine& command, size_t width) {
   std::string rows;
   for (const Flag& flag : command.flags)
-    if (flag.is_positional()) rows += row(flag);
-  return rows.empty() ? "" : "Positionals:\n" + rows;
+    if (flag.is_positional()) rows += row(flag, width);
+  return rows.empty() ? "" : "\nArguments:\n" + rows;
 }
 
 // Every command has --help, and a group before all others to have it in.
-std::string groups(const CommandLine& command) {
+std::string groups(const CommandLine& command, size_t width) {
   std::string out;
   for (const std::string& name : flag_groups(command)) {
     out += "\n" + name + ":\n";
     if (name == kPlainGroup) {
-      out += row("  -h, --help", "Print this help message and exit");
+      out += row("  -h, --help", "print this help and exit", kFlagColumn, width);
       if (!command.version.empty())
-        out += row("  --version", "Display program version information and exit");
+        out += row("  --version", "say what was built, and exit", kFlagColumn, width);
     }
     for (const Flag& flag : command.flags)
-      if (flag.group == name && !flag.is_positional()) out += row(flag);
+      if (flag.group == name && !flag.is_positional()) out += row(flag, width);
   }
   return out;
 }
 
-std::string subcommands(const CommandLine& command) {
+std::string commands(const CommandLine& command, size_t width) {
   if (command.commands.empty()) return "";
-  std::string out = "\nSubcommands:\n";
+  const auto left = [](const CommandLine& below) {
+    return "  " + below.name + (below.alias.empty() ? "" : ", " + below.alias);
+  };
+  size_t column = 0;
   for (const CommandLine& below : command.commands)
-    out += row("  " + below.name + (below.alias.empty() ? "" : ", " + below.alias), below.summary);
+    column = std::max(column, left(below).size() + 2);
+  std::string out = "\nCommands:\n";
+  for (const CommandLine& below : command.commands)
+    out += row(left(below), below.summary, column, width);
+  return out;
+}
+
+std::string footer(const std::string& text, size_t width) {
+  std::istringstream lines(text);
+  std::string out;
+  for (std::string line; std::getline(lines, line);)
+    out += (line.starts_with(' ') ? line : wrapped(line, 0, width)) + "\n";
   return out;
 }
 
 }  // namespace
 
-std::string wrapped(const std::string& text, size_t indent) {
+std::string wrapped(const std::string& text, size_t indent, size_t width) {
   std::istringstream words(text);
   std::string out;
   size_t column = indent;
   for (std::string word; words >> word;) {
-    if (column > indent && column + 1 + word.size() > kLineWidth) {
+    if (column > indent && column + 1 + word.size() > width) {
       out += "\n" + std::string(indent, ' ');
       column = indent;
     } else if (column > indent) {
@@ -123,17 +136,17 @@ std::string usage_line(const std::vector<const CommandLine*>& path) {
     const std::string name = flag.names + (takes_several(flag.target) ? "..." : "");
     line += flag.rules.required ? " " + name : " [" + name + "]";
   }
-  if (!command.commands.empty()) line += command.needs_command ? " SUBCOMMAND" : " [SUBCOMMAND]";
+  if (!command.commands.empty()) line += command.needs_command ? " COMMAND" : " [COMMAND]";
   return line;
 }
 
-std::string help_text(const std::vector<const CommandLine*>& path) {
+std::string help_text(const std::vector<const CommandLine*>& path, size_t width) {
   const CommandLine& command = *path.back();
   const std::string title =
-      path.size() == 1 ? command.summary : "tyto " + command.name + ": " + command.summary;
-  const std::string footer = command.footer.empty() ? "" : command.footer + "\n";
-  return title + "\n\n" + "Usage: " + usage_line(path) + "\n" + positionals(command) +
-         groups(command) + subcommands(command) + "\n" + footer;
+      path.size() == 1 ? command.summary : full_name(path) + ": " + command.summary;
+  return wrapped(title, 0, width) + "\n\n" + "Usage: " + usage_line(path) + "\n" +
+         positionals(command, width) + groups(command, width) + commands(command, width) + "\n" +
+         footer(command.footer, width);
 }
 
 }  // namespace tyto

@@ -9,8 +9,7 @@ namespace tyto {
 struct CommandLine;
 struct Flag;
 
-// Broken into lines of at most 100 columns; those after the first begin with `indent` spaces.
-std::string wrapped(const std::string& text, size_t indent);
+inline constexpr size_t kUsualHelpWidth = 80;  // columns, where no terminal says another
 
 // What pages of the manual have in common with --help.
 std::string flag_names(const Flag& flag);    // "-m, --model"
@@ -19,7 +18,11 @@ std::string flag_meaning(const Flag& flag);  // with its default, and the values
 std::vector<std::string> flag_groups(const CommandLine& command);     // the plain one first
 std::string usage_line(const std::vector<const CommandLine*>& path);  // "tyto run [OPTIONS]"
 
-// Of the last command of `path`, which begins with the program.
-std::string help_text(const std::vector<const CommandLine*>& path);
+// Broken into lines of at most `width` columns; those after the first begin with `indent` spaces.
+std::string wrapped(const std::string& text, size_t indent, size_t width = kUsualHelpWidth);
+
+// Of the last command of `path`, which begins with the program. Lines of a footer that begin with
+// a space, such as examples, are not broken.
+std::string help_text(const std::vector<const CommandLine*>& path, size_t width = kUsualHelpWidth);
 
 }  // namespace tyto

@@ -19,14 +19,13 @@ namespace {
 
 std::string how_to_build() {
   return "Tyto ships no kernels. They are compiled with MLIR-AIR (github.com/Xilinx/mlir-air) and "
-         "its Peano compiler,\non any machine that has them; no NPU is needed to compile or to "
-         "import. `tyto compile --device npu -m MODEL`\nprints the commands. MLIR-AIR's "
+         "its Peano compiler, on any machine that has them; no NPU is needed to compile or to "
+         "import. `tyto compile --device npu -m MODEL` prints the commands. MLIR-AIR's "
          "programming_examples has\n\n"
          "                 make compile         make compile-decode\n" +
          build_examples() +
          "\nint8 GEMMs are those of mlir-aie's whole-array example, or any folder of xclbins with "
-         "a "
-         "gemm_slots.json\n(docs/kernels.md).\n\n";
+         "a gemm_slots.json (docs/kernels.md).\n\n";
 }
 
 struct ImportFlags {
@@ -166,26 +165,30 @@ void define_import(CommandLine& command) {
   command.footer =
       how_to_build() +
       "DIR is the example's folder, its build_peano, one kernel cache with a manifest.json, the "
-      "folder with\ndecode_L*.xclbin, or one of int8 GEMMs. Every file is checked before anything "
-      "is recorded: a bad folder\nchanges nothing. Images are held against the model's argument "
-      "lists, as far as they can be read: entry,\nnumber of arguments, and how far DMAs reach into "
+      "folder with decode_L*.xclbin, or one of int8 GEMMs. Every file is checked before anything "
+      "is recorded: a bad folder changes nothing. Images are held against the model's argument "
+      "lists, as far as they can be read: entry, number of arguments, and how far DMAs reach into "
       "each.\n\n"
       "Examples:\n"
       "  tyto kernels import mlir-air/programming_examples/llms/llama32_1b\n"
-      "  tyto kernels import mlir-air/programming_examples/fused_decode --shape llama-3.2-1b";
+      "  tyto kernels import mlir-air/programming_examples/fused_decode \\\n"
+      "      --shape llama-3.2-1b";
   command.run = [&flags] { import_folder(flags); };
 }
 
 void define_list(CommandLine& command) {
   bool& json = command.values<bool>();
   command.add({{"--json", &json, "everything that is recorded, as JSON"}});
+  command.footer = "Example:\n  tyto kernels list --json";
   command.run = [&json] { list(json); };
 }
 
 void define_check(CommandLine& command) {
   bool& full = command.values<bool>();
   command.add({{"--full", &full, "read every image, even with unchanged size and time"}});
-  command.footer = "Exit code 1 when an image is not what was imported.";
+  command.footer =
+      "Exit code 1 when an image is not what was imported.\n\nExample:\n  tyto kernels check "
+      "--full";
   command.run = [&full] { check(full); };
 }
 
@@ -195,6 +198,7 @@ void define_remove(CommandLine& command) {
       {"name", &flags.name, "NAME", "as `tyto kernels list` shows it"},
       {"--all", &flags.all, "the whole store, also when its manifest is damaged"},
   });
+  command.footer = "Example:\n  tyto kernels rm llama-3.2-1b/o_ffn";
   command.run = [&flags] { remove(flags); };
 }
 

@@ -171,7 +171,7 @@ void define_kernels_describe(CommandLine& command) {
   });
   command.footer =
       "Every program with its arguments in the order of XRT's indices, as Tyto will call it. Known "
-      "from\nMLIR-AIR's sources; no compiled image has been compared with it.";
+      "from MLIR-AIR's sources; no compiled image has been compared with it.";
   command.run = [&flags] { describe(flags); };
 }
 

@@ -35,6 +35,13 @@ int report(const char* what, const std::string& hint, int code) {
   return code;
 }
 
+// Lines that are much longer are hard to read.
+size_t help_width() {
+  constexpr size_t kLeast = 60, kMost = 100;
+  const size_t width = stdout_style().width;
+  return width == 0 ? kUsualHelpWidth : std::clamp(width, kLeast, kMost);
+}
+
 std::vector<std::string> arguments(int argc, char** argv) {
   std::vector<std::string> result(argv + std::min(argc, 1), argv + argc);
   if (!result.empty() && result.front() == "bench") result = spell_out_bench_flags(result);
@@ -46,11 +53,13 @@ int parse_and_run(int argc, char** argv) {
   define_program(program);
   const Invocation asked = parse(program, arguments(argc, argv));
   if (asked.kind == Invocation::Kind::help) {
-    print(help_text(asked.path));
+    print(help_text(asked.path, help_width()));
   } else if (asked.kind == Invocation::Kind::version) {
     print(program.version + "\n");
   } else if (&asked.command() == &program) {
-    return report("no command", "see --help", 2);
+    return report("no command",
+                  "tyto run 'Hello' answers a prompt, tyto chat talks, tyto --help lists the rest",
+                  2);
   } else {
     asked.command().run();
   }
@@ -65,6 +74,8 @@ int main(int argc, char** argv) {
   try {
     tyto::refuse_unknown_environment();
     return tyto::parse_and_run(argc, argv);
+  } catch (const tyto::Interrupted&) {
+    return tyto::kInterruptedExitCode;
   } catch (const tyto::Error& error) {
     return tyto::report(error.what(), error.hint, tyto::exit_code(error.code));
   } catch (const std::bad_alloc&) {

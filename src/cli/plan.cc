@@ -5,12 +5,12 @@
 
 #include "base/error.h"
 #include "base/joined.h"
+#include "base/shell_word.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/plan_cpu.h"
 #include "cli/plan_table.h"
-#include "cli/provenance.h"
 #include "cli/terminal.h"
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"

@@ -281,7 +281,7 @@ void define_power(CommandLine& command) {
   add_engine_flags(command, flags.engine);
   command.footer =
       "Idle, load, idle, load, ... idle: what a load uses above the mean of its two idle "
-      "neighbours, per power rail,\nwith the spread of the trials. Rails overlap (a package holds "
+      "neighbours, per power rail, with the spread of the trials. Rails overlap (a package holds "
       "its NPU and GPU): do not add them up.\n\n"
       "Examples:\n"
       "  tyto power -m model.gguf -p 512 -n 128\n"

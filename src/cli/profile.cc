@@ -173,11 +173,14 @@ void check_flags(const CommandLine& command, const ProfileFlags& flags) {
     return refuse_idle_flags(command, "--from",
                              [](const Flag& flag) { return flag.group == "Reports"; });
   check_sign_flag(command, {"--json", "--receipt"});
-  if (flags.sweep.empty()) return check_prompt_given(command, "profile");
+  if (flags.sweep.empty()) return;
+  if (flags.sampling.max_tokens == kNoLimit)
+    throw Error(ErrorCode::usage, "--tokens -1", "rows of a sweep are compared with each other",
+                "give a number of tokens with -n");
   // A sweep makes up its own prompts, and there is no single run to write down.
-  const std::set<std::string> of_one_answer = {"--prompt",   "--file",          "--raw",
-                                               "--system",   "--chat-template", "--special",
-                                               "--perfetto", "--receipt"};
+  const std::set<std::string> of_one_answer = {"text",      "--prompt",   "--file",
+                                               "--raw",     "--system",   "--chat-template",
+                                               "--special", "--perfetto", "--receipt"};
   refuse_idle_flags(command, "--sweep", [&](const Flag& flag) {
     return flag.name() == "--tokens" ||
            (flag.group != "Sampling" && !of_one_answer.contains(flag.name()));
@@ -239,12 +242,14 @@ void define_profile(CommandLine& command) {
       "The answer, then where its time went. A virtual device's time is modelled, and every table "
       "that shows it says so.\n\n"
       "Examples:\n"
-      "  tyto profile -p 'Explain photosynthesis.' --html profile.html\n"
-      "  tyto profile --device vnpu --sweep 13,128,512,2048 -n 40 -c 2304\n"
-      "  tyto profile -p Hello -r 5 --json after.json && tyto profile --diff before.json "
-      "after.json";
+      "  tyto profile 'Explain photosynthesis.' --html profile.html\n"
+      "  tyto profile --device vnpu --sweep 13,128,512,1024 -n 40\n"
+      "  tyto profile Hello -r 5 --json after.json\n"
+      "  tyto profile --diff before.json after.json";
   command.run = [&command, &flags] {
     check_flags(command, flags);
+    const bool has_prompt = flags.diff.empty() && flags.from.empty() && flags.sweep.empty();
+    if (has_prompt) read_prompt(command, flags.prompt);
     profile_command(flags);
   };
 }

@@ -48,10 +48,11 @@ constexpr const char* kSummary =
     "Tyto runs Llama-family language models and says which device did the work.";
 constexpr const char* kFooter =
     "Models (-m): a GGUF file, a Hugging Face checkpoint folder, or a name that `tyto models` "
-    "lists: org/repo, ollama:NAME.\nOnly `tyto pull` downloads. Without -m the model that ships "
+    "lists: org/repo, ollama:NAME. Only `tyto pull` downloads. Without -m the model that ships "
     "with Tyto is "
     "used.\n\n"
-    "Exit codes: 0 done, 1 bad input or a failed device, 2 bad usage, 3 --require not satisfied.\n"
+    "Exit codes: 0 done, 1 bad input or a failed device, 2 bad usage, 3 --require not satisfied, "
+    "130 Ctrl-C.\n"
     "`tyto COMMAND --help` describes each command.";
 
 }  // namespace

@@ -1,5 +1,10 @@
 #include "cli/prompt.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/command_line.h"
@@ -12,16 +17,24 @@ namespace {
 
 constexpr uint64_t kMaxPromptBytes = 64 << 20;
 
-std::string prompt_text(const PromptFlags& flags) {
-  if (!flags.prompt_file.empty()) return read_text_file(flags.prompt_file, kMaxPromptBytes);
-  return flags.prompt == "-" ? read_stdin() : flags.prompt;
+// Waiting for someone to type would look like work.
+bool is_stdin_terminal() {
+  return ::isatty(STDIN_FILENO) != 0;
+}
+
+std::string without_last_line_break(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
 }
 
 }  // namespace
 
 void add_prompt_flags(CommandLine& command, PromptFlags& flags) {
   command.add({
-      {"-p,--prompt", &flags.prompt, "TEXT", "what to say; - reads stdin",
+      {"text", &flags.text, "TEXT", "what to say, in quotes; - reads stdin",
+       Rules{.may_be_empty = true, .excludes = {"--prompt", "--file"}}},
+      {"-p,--prompt", &flags.prompt, "TEXT", "the same, for a text that begins with a dash",
        Rules{.may_be_empty = true, .excludes = {"--file"}}},
       {"-f,--file", &flags.prompt_file, "FILE", "read the prompt from a file"},
       {"--raw", &flags.raw, "give the prompt as it is, without a chat template",
@@ -31,17 +44,39 @@ void add_prompt_flags(CommandLine& command, PromptFlags& flags) {
 }
 
 bool is_prompt_given(const CommandLine& command) {
-  return command.is_given("--prompt") || command.is_given("--file");
+  return command.is_given("text") || command.is_given("--prompt") || command.is_given("--file");
 }
 
-void check_prompt_given(const CommandLine& command, const std::string& name) {
-  if (!is_prompt_given(command))
-    throw Error(ErrorCode::usage, name, "no prompt", "give one with -p TEXT or -f FILE");
+std::string given_text(const CommandLine& command, const std::string& flag,
+                       const std::string& what) {
+  const auto text_of = [&](const std::string& name) {
+    const auto found = std::find_if(command.flags.begin(), command.flags.end(),
+                                    [&](const Flag& each) { return each.name() == name; });
+    return *std::get<std::string*>(found->target);
+  };
+  for (const std::string& name : {std::string("text"), flag}) {
+    if (!command.is_given(name)) continue;
+    const std::string text = text_of(name);
+    return text == "-" ? read_stdin() : text;
+  }
+  const std::string piped = is_stdin_terminal() ? "" : read_stdin();
+  if (piped.empty())
+    throw Error(ErrorCode::usage, "tyto " + command.name, "no " + what,
+                fmt::format("give one: tyto {} 'Hello'", command.name));
+  return piped;
+}
+
+void read_prompt(const CommandLine& command, PromptFlags& flags) {
+  const bool is_typed = flags.prompt != "-" && flags.text != "-" &&
+                        (command.is_given("text") || command.is_given("--prompt"));
+  std::string prompt = flags.prompt_file.empty()
+                           ? given_text(command, "--prompt", "prompt")
+                           : read_text_file(flags.prompt_file, kMaxPromptBytes);
+  flags.prompt = is_typed || flags.raw ? prompt : without_last_line_break(prompt);
+  if (flags.prompt.empty()) fail_input("prompt", "is empty");
 }
 
 std::vector<Token> prompt_tokens(const PromptFlags& flags, Engine& engine) {
-  const std::string text = prompt_text(flags);
-  if (text.empty()) fail_input("prompt", "is empty");
   const Tokenizer& tokenizer = engine.tokenizer();
   Trace& trace = engine.trace();
   const uint16_t template_name = trace.name({.label = "chat template"});
@@ -52,12 +87,12 @@ std::vector<Token> prompt_tokens(const PromptFlags& flags, Engine& engine) {
         tokenizer.vocabulary(), flags.chat.chat_template, engine.model().path.string());
     std::vector<ChatMessage> messages;
     if (!flags.chat.system.empty()) messages.push_back({"system", flags.chat.system});
-    messages.push_back({"user", text});
+    messages.push_back({"user", flags.prompt});
     return render_chat(tokenizer, chat_template, messages, {}, flags.chat.special);
   };
   if (flags.raw) {
     Span span(trace, EventKind::host, tokenize_name);
-    return tokenizer.encode(text, {.parse_special = flags.chat.special});
+    return tokenizer.encode(flags.prompt, {.parse_special = flags.chat.special});
   }
   const ChatText chat = render();
   Span span(trace, EventKind::host, tokenize_name);

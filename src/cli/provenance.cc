@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/shell_word.h"
 #include "base/utc_time.h"
 #include "cli/help.h"
 #include "cli/terminal.h"
@@ -18,16 +19,6 @@
 #include "engine/engine.h"
 
 namespace tyto {
-
-std::string shell_word(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789-_./:=,+@%") == std::string::npos;
-  if (plain) return word;
-  std::string result = "'";
-  for (char c : word) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return result + "'";
-}
 
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);

@@ -10,7 +10,6 @@ namespace tyto {
 
 class Engine;
 
-std::string shell_word(const std::string& word);  // quoted where a shell would need it
 std::string command_line();                       // of this process, of such words
 
 // Hashes the model, unless that was done before.

@@ -91,9 +91,9 @@ void define_receipt(CommandLine& command) {
   command.footer =
       "A receipt's hash shows that it was changed, unless whoever changed it computed the hash "
       "anew; a signature shows that, too.\n\n"
-      "Examples:\n  tyto run -p Hello --receipt r.json && tyto receipt check r.json\n"
+      "Examples:\n  tyto run Hello --receipt r.json && tyto receipt check r.json\n"
       "  tyto receipt keygen -o my.key\n"
-      "  tyto run -p Hello --receipt r.json --sign my.key\n"
+      "  tyto run Hello --receipt r.json --sign my.key\n"
       "  tyto receipt check r.json --trust my.key.pub";
   define_check(command.add_command("check", "say line by line whether a receipt holds"));
   define_keygen(command.add_command("keygen", "make a key to sign receipts and results with"));

@@ -10,6 +10,7 @@
 #include "cli/prompt.h"
 #include "cli/prompt_cache.h"
 #include "cli/provenance.h"
+#include "cli/signals.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
@@ -34,11 +35,35 @@ struct RunFlags {
 
 void show_receipt(Engine& engine, const EngineFlags& flags, const Answer& answer,
                   const Verification& verification) {
+  const bool is_interrupted = answer.reason == StopReason::cancelled;
   note(fmt::format("ready in {:.0f} ms · {} · stopped at {}{}{}", engine.setup_seconds() * 1e3,
-                   receipt_line(answer.receipt), name(answer.reason),
+                   receipt_line(answer.receipt), is_interrupted ? "interrupt" : name(answer.reason),
                    identity_clause(engine.identity()), verified_clause(verification, flags)));
   if (!verification.warning.empty()) note("tyto: " + verification.warning);
   for (const std::string& line : energy_lines(answer.receipt)) note("energy · " + line);
+}
+
+// Shows the text as it comes, or leaves it in `held`. Ctrl-C ends the answer, not the program.
+Answer answer_to(const Request& request, Engine& engine, Sampler& sampler, bool hold,
+                 std::string& held) {
+  const InterruptWatch interrupt;
+  const auto show = [&](std::string_view piece) {
+    const std::string text = only_text(piece);
+    if (hold)
+      held += text;
+    else
+      print(text);
+    return !interrupt.is_interrupted();
+  };
+  const auto watch = [&, bar = progress_bar()](std::string_view what, uint64_t done,
+                                               uint64_t total) {
+    const bool ends = interrupt.is_interrupted() && done < total;
+    if (bar) bar(what, ends ? total : done, total);  // a whole bar is taken away
+    if (!ends) return;
+    note("tyto: interrupted before the first token");
+    throw Interrupted();
+  };
+  return generate(engine.generator(), sampler, request, show, watch);
 }
 
 void run(const RunFlags& flags) {
@@ -62,16 +87,7 @@ void run(const RunFlags& flags) {
 
   // With --require, text is held until the receipt proves where it came from.
   std::string held;
-  const bool hold = !flags.engine.require.empty();
-  const auto show = [&](std::string_view piece) {
-    const std::string text = only_text(piece);
-    if (hold)
-      held += text;
-    else
-      print(text);
-    return true;
-  };
-  Answer answer = generate(engine.generator(), sampler, request, show, progress_bar());
+  Answer answer = answer_to(request, engine, sampler, !flags.engine.require.empty(), held);
   engine.check_required(answer.receipt.phases);
   engine.complete(answer.receipt);
   print(held + "\n");
@@ -86,6 +102,7 @@ void run(const RunFlags& flags) {
   if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
   show_receipt(engine, flags.engine, answer, verification);
   prompt_cache.save(engine, request.prompt);
+  if (answer.reason == StopReason::cancelled) throw Interrupted();
 }
 
 }  // namespace
@@ -103,15 +120,16 @@ void define_run(CommandLine& command) {
                sign_flag(flags.sign)});
   command.footer =
       "The generated text alone goes to stdout; the receipt (tokens, speed, the devices that "
-      "executed) goes to stderr.\nControl characters other than line breaks and tabs are left out "
-      "of the text.\n\n"
+      "executed) goes to stderr. Control characters other than line breaks and tabs are left out "
+      "of the text. Without a prompt, stdin is read; with one, it is not. Ctrl-C ends the answer: "
+      "what there is of it stays, with its receipt, and the exit code is 130.\n\n"
       "Examples:\n"
-      "  tyto run -p 'Tell me a story about a fox who finds a lamp.'\n"
-      "  tyto run -m model.gguf -p 'Name three owls.' --temp 0 -n 100\n"
-      "  cat notes.txt | tyto run -m ./Llama-3.2-1B-Instruct -p - --system 'Summarise.'";
+      "  tyto run 'Tell me a story about a fox who finds a lamp.'\n"
+      "  tyto run -m model.gguf 'Name three owls.' --temp 0 -n 100\n"
+      "  cat notes.txt | tyto run -m ./Llama-3.2-1B-Instruct --system 'Summarise.'";
   command.run = [&command, &flags] {
-    check_prompt_given(command, "run");
     check_sign_flag(command, {"--receipt"});
+    read_prompt(command, flags.prompt);
     run(flags);
   };
 }

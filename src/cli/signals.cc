@@ -14,6 +14,8 @@ namespace {
 // Sanitizers have a handler of their own, which gets what is not ours.
 struct sigaction bus_action_before = {};
 
+std::atomic<bool> interrupt_noted = false;
+
 void end_by_signal(int signal) {
   remove_partial_paths();
   ::signal(signal, SIG_DFL);
@@ -48,7 +50,30 @@ void end_by(int signal) {
   ::sigaction(signal, &action, nullptr);
 }
 
+void note_interrupt(int) {
+  interrupt_noted = true;
+  end_by(SIGINT);
+}
+
 }  // namespace
+
+InterruptWatch::InterruptWatch() {
+  interrupt_noted = false;
+  struct sigaction action = {};
+  if (::sigaction(SIGINT, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = note_interrupt;
+  action.sa_flags = SA_RESTART;  // whatever is being read or written goes on
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+InterruptWatch::~InterruptWatch() {
+  end_by(SIGINT);
+}
+
+bool InterruptWatch::is_interrupted() const {
+  return interrupt_noted;
+}
 
 void handle_signals() {
   // A closed pipe and a file that may not grow show as write errors, not as sudden death.

@@ -8,4 +8,20 @@ namespace tyto {
 // line and exit code 1. A closed pipe is a write error.
 void handle_signals();
 
+// While one lives, the first SIGINT is only noted; the second ends the program as it would have.
+// One that was ignored stays so.
+class InterruptWatch {
+ public:
+  InterruptWatch();
+  ~InterruptWatch();
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+
+  bool is_interrupted() const;
+};
+
+// Ends the program with the exit code that shells expect after a SIGINT. All is said already.
+struct Interrupted {};
+inline constexpr int kInterruptedExitCode = 130;
+
 }  // namespace tyto

@@ -7,6 +7,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/prompt.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "model/model.h"
@@ -34,16 +35,15 @@ std::string dump(const ordered_json& json) {
 
 struct TokenizeFlags {
   ModelFlags model;
-  std::string text;
+  std::string text, same_text;
   bool from_stdin = false;
   bool no_bos = false;
   bool special = false;
   bool json = false;
 };
 
-void tokenize(const TokenizeFlags& flags) {
+void tokenize(const TokenizeFlags& flags, const std::string& text) {
   const Tokenizer tokenizer = open_tokenizer(flags.model);
-  const std::string text = flags.from_stdin ? read_stdin() : flags.text;
   const auto ids =
       tokenizer.encode(text, {.add_bos = !flags.no_bos, .parse_special = flags.special});
   std::vector<std::string> pieces;
@@ -105,7 +105,9 @@ void define_tokenize(CommandLine& command) {
   TokenizeFlags& flags = command.values<TokenizeFlags>();
   add_model_flag(command, flags.model);
   command.add({
-      {"--text", &flags.text, "TEXT", "the text",
+      {"text", &flags.text, "TEXT", "the text; - reads stdin",
+       Rules{.may_be_empty = true, .excludes = {"--text", "--stdin"}}},
+      {"--text", &flags.same_text, "TEXT", "the same, for a text that begins with a dash",
        Rules{.may_be_empty = true, .excludes = {"--stdin"}}},
       {"--stdin", &flags.from_stdin, "read the text from stdin"},
       {"--no-bos", &flags.no_bos, "leave out the beginning-of-sequence token"},
@@ -113,11 +115,9 @@ void define_tokenize(CommandLine& command) {
       {"--json", &flags.json, "print {\"ids\":[...],\"pieces\":[...]}"},
   });
   command.footer =
-      "A vocabulary-only GGUF is enough.\n\nExample:\n  tyto tokenize --text 'Hello world' --json";
+      "A vocabulary-only GGUF is enough.\n\nExample:\n  tyto tokenize 'Hello world' --json";
   command.run = [&command, &flags] {
-    if (!command.is_given("--text") && !flags.from_stdin)
-      throw Error(ErrorCode::usage, "tokenize", "no text", "give --text TEXT or --stdin");
-    tokenize(flags);
+    tokenize(flags, flags.from_stdin ? read_stdin() : given_text(command, "--text"));
   };
 }
 

@@ -244,8 +244,8 @@ void define_verify(CommandLine& command) {
       "Examples:\n"
       "  tyto verify --device vnpu --fusion op\n"
       "  tyto verify -m ./Llama-3.2-1B --full --json result.json\n"
-      "  tyto verify -m ./Llama-3.2-1B --against hf.json      (from tools/hf_reference.py)\n"
-      "  tyto verify --device npu --write npu.json            (compare it on another machine)";
+      "  tyto verify -m ./Llama-3.2-1B --against hf.json  (of tools/hf_reference.py)\n"
+      "  tyto verify --device npu --write npu.json        (for another machine)";
   command.run = [&flags] {
     if (flags.is_only_writing() && !flags.json.empty())
       throw Error(ErrorCode::usage, "--json", "there is no result without a comparison",

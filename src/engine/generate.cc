@@ -113,7 +113,7 @@ Answer generate(const Generator& with, Sampler& sampler, const Request& request,
     sampler.accept(token);
     answer.tokens.push_back(token);
     const std::string piece = ops.timed(ops.detokenize, [&] { return text.push(token); });
-    if (!piece.empty() && !ops.timed(ops.output, [&] { return on_text(piece); }))
+    if (!ops.timed(ops.output, [&] { return on_text(piece); }))
       answer.reason = StopReason::cancelled;
     if (text.stopped()) answer.reason = StopReason::stop_string;
     const bool goes_on = answer.reason == StopReason::max_tokens;

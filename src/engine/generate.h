@@ -43,7 +43,7 @@ struct Answer {
   Receipt receipt;
 };
 
-// Gets each piece of text as it becomes complete; returns false to stop.
+// Gets after each token the text that became complete, which may be none; returns false to stop.
 using OnText = std::function<bool(std::string_view)>;
 
 // What generate works with; all outlive the call.

@@ -46,6 +46,9 @@ class Files(CliTest):
         other, _ = embed(text="Taxes are due in April.")
         self.assertLess(sum(a * b for a, b in zip(on_cpu, other)), 0.99)
         self.check_error(tyto("embed", "-m", OWLET), 2, "no text")
+        told = tyto("embed", "-m", OWLET, "-p", "owl").stdout
+        self.assertEqual(tyto("embed", "-m", OWLET, "owl").stdout, told)
+        self.assertEqual(tyto("embed", "-m", OWLET, text="owl").stdout, told)
         self.check_error(tyto("embed", "-m", OWLET, "-p", ""), 1, "is empty")
         self.check_error(tyto("embed", "-m", OWLET, "-p", "x", "--require", "npu"), 3, "npu")
 

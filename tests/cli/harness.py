@@ -2,11 +2,15 @@
 
     FILE_test.py PATH_TO_TYTO FIXTURES_FOLDER [-k PATTERN]
 """
+import fcntl
 import os
+import pty
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 from pathlib import Path
 
@@ -31,6 +35,24 @@ def tyto(*args, text="", environment=None):
     result.stdout = result.stdout.decode(errors="replace")
     result.stderr = result.stderr.decode(errors="replace")
     return result
+
+
+def on_terminal(*args, columns=0):
+    """What a terminal gets from the program's stdout."""
+    ours, theirs = pty.openpty()
+    if columns:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    process = subprocess.Popen([TYTO, *map(str, args)], stdout=theirs, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    os.close(theirs)
+    text = b""
+    try:
+        while piece := os.read(ours, 4096):
+            text += piece
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    os.close(ours)
+    process.communicate(timeout=60)
+    return text.decode().replace("\r\n", "\n")
 
 
 class CliTest(unittest.TestCase):

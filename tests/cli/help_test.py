@@ -2,11 +2,11 @@
 """Help, bad usage and environment controls."""
 import subprocess
 
-from harness import TYTO, CliTest, main, tyto
+from harness import TYTO, CliTest, main, on_terminal, tyto
 
-COMMANDS = ["run", "chat", "tokenize", "detokenize", "template", "inspect", "eval", "embed", "perplexity",
+COMMANDS = ["run", "chat", "serve", "tokenize", "detokenize", "template", "inspect", "eval", "embed", "perplexity",
             "bench", "results", "profile", "verify", "diagnose", "quantize", "synth", "devices", "plan", "power", "doctor",
-            "compile"]
+            "compile", "kernels", "receipt"]
 
 
 class Help(CliTest):
@@ -20,10 +20,10 @@ class Help(CliTest):
             self.assertIn("Usage: ", result.stdout)
 
     def test_bad_usage_is_exit_2(self):
-        self.check_error(tyto(), 2)
-        self.check_error(tyto("fly"), 2, "fly")
-        self.check_error(tyto("run", "--bogus"), 2, "--bogus")
-        self.check_error(tyto("run", "-m", self.model), 2, "no prompt")
+        self.check_error(tyto(), 2, "tyto run", "tyto chat", "tyto --help")
+        self.check_error(tyto("fly"), 2, "fly", "see tyto --help")
+        self.check_error(tyto("run", "--bogus"), 2, "--bogus", "see tyto run --help")
+        self.check_error(tyto("run", "-m", self.model), 2, "no prompt", "tyto run 'Hello'")
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "--device", "abacus"), 2, "abacus", "cpu")
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "--fusion", "nuclear"), 2, "nuclear")
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "--temp", "-1"), 2)
@@ -31,6 +31,38 @@ class Help(CliTest):
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "--logit-bias", "999999=1"), 2, "999999")
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "-c", "99999999"), 2, "positions")
         self.check_error(tyto("synth", "--shape", "huge", "-o", self.work / "x"), 2, "huge")
+
+    def test_what_was_meant(self):
+        for typed, meant in (("--temperature", "--temp"), ("--n-predict", "--tokens"), ("--ctx-size", "--context"),
+                             ("-ngl", "--device"), ("--top_p", "--top-p"), ("--seeed", "--seed"), ("-temp", "--temp")):
+            self.check_error(tyto("run", "x", typed, "1"), 2, f"{typed}: tyto run has no such flag",
+                             f"did you mean {meant}?", "see tyto run --help")
+        for typed, meant in ((["quantise"], "tyto quantize"), (["show"], "tyto inspect"), (["server"], "tyto serve"),
+                             (["kernels", "lst"], "tyto kernels list"), (["results", "chek"], "tyto results check")):
+            self.check_error(tyto(*typed), 2, f"{typed[-1]}: ", "has no such command", f"did you mean {meant}?")
+        self.check_error(tyto("run", "x", "--fusion", "tokn"), 2, "op, block, token", "did you mean token?")
+        self.check_error(tyto("synth", "--shape", "llama-3.2-1B-instruct", "-o", self.work / "x"), 2,
+                         "did you mean llama-3.2-1b?")
+
+    def test_commands_below_commands_name_themselves_in_full(self):
+        self.check_error(tyto("kernels"), 2, "tyto kernels: needs one of its commands: import, list", "tyto kernels --help")
+        self.check_error(tyto("results", "list", "--bogus"), 2, "tyto results list has no such flag")
+        self.check_error(tyto("receipt", "check"), 2, "see tyto receipt check --help")
+
+    def test_help_is_a_command(self):
+        for path in ([], ["run"], ["kernels", "list"]):
+            self.assertEqual(tyto("help", *path).stdout, tyto(*path, "--help").stdout)
+        self.check_error(tyto("help", "fly"), 2, "fly: tyto has no such command")
+        self.check_error(tyto("fly", "--help"), 2, "fly: tyto has no such command")
+
+    def test_help_is_as_wide_as_the_terminal(self):
+        widths = {}
+        for columns in (60, 80, 120):
+            text = on_terminal("run", "--help", columns=columns)
+            widths[columns] = max(map(len, text.splitlines()))
+            self.assertLessEqual(widths[columns], min(columns, 100) if columns > 60 else 80)  # examples are not broken
+        self.assertGreater(widths[120], 80)
+        self.assertLessEqual(max(map(len, tyto("run", "--help").stdout.splitlines())), 80)
 
     def test_help_takes_no_value(self):
         self.check_error(tyto("--help=1"), 2, "--help=1")
@@ -48,7 +80,8 @@ class Help(CliTest):
         self.check_error(tyto("inspect", "-m", ""), 2, "--model")
 
     def test_numbers_are_whole_and_fit(self):
-        for flag in ("--seed", "-n", "-t", "-c", "--top-k", "--penalty-window"):
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "-n", "-2"), 2, "--tokens", "-1 or a whole number")
+        for flag in ("--seed", "-t", "-c", "--top-k", "--penalty-window"):
             for value in ("18446744073709551616", "-1", "1e3", "0x10", "+5", " 5", "5x", ""):
                 result = tyto("run", "-m", self.model, "-p", "x", flag, value)
                 self.check_error(result, 2, "--")

@@ -1,8 +1,32 @@
 #!/usr/bin/env python3
 """tyto run: the text, the receipt, what is required."""
+import array
+import fcntl
 import json
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import termios
+import time
+from pathlib import Path
 
-from harness import FIXTURES, OWLET, CliTest, main, tyto
+from harness import FIXTURES, OWLET, TYTO, CliTest, main, tyto
+
+CHAT_MODEL = FIXTURES / "llama3" / "model"
+SMALLEST_PIPE = 4096
+
+
+def waiting_bytes(pipe):
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
+def has_pending_signal(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    return any(int(mask, 16) for mask in re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)", status, re.MULTILINE))
 
 
 class Run(CliTest):
@@ -31,6 +55,101 @@ class Run(CliTest):
         prompt.write_text("Hello")
         filed = tyto("run", "-m", self.model, "-f", prompt, "-n", "8", "--temp", "0", "--ignore-eos", "--raw")
         self.assertEqual(filed.stdout, inline)
+
+    def test_prompt_as_an_argument(self):
+        flags = ["-m", CHAT_MODEL, "-n", "8", "--temp", "0", "--ignore-eos"]
+        told = tyto("run", *flags, "-p", "Hello")
+        self.assertEqual(told.returncode, 0, told.stderr)
+        for words in (["Hello", *flags], [*flags, "Hello"], [*flags, "--stop", "zzz", "Hello"], [*flags, "--", "Hello"]):
+            self.assertEqual(tyto("run", *words).stdout, told.stdout, words)
+        self.assertEqual(tyto("run", *flags, "--", "-x y").stdout, tyto("run", *flags, "--prompt=-x y").stdout)
+        self.check_error(tyto("run", *flags, "tell", "me"), 2, "me: tyto run already has tell", "tyto run 'tell me'")
+        self.check_error(tyto("run", *flags, "Hello", "-p", "Hello"), 2, "text and --prompt exclude each other")
+        self.check_error(tyto("run", *flags, "Hello", "-f", self.model), 2, "text and --file exclude each other")
+        self.check_error(tyto("run", *flags, ""), 1, "prompt", "is empty")
+
+    def test_prompt_through_a_pipe(self):
+        flags = ["run", "-m", CHAT_MODEL, "-n", "8", "--temp", "0", "--ignore-eos"]
+        told = tyto(*flags, "Hello").stdout
+        self.assertGreater(len(told), 1)
+        for where in ([], ["-"], ["-p", "-"]):
+            for text in ("Hello", "Hello\n", "Hello\r\n"):
+                self.assertEqual(tyto(*flags, *where, text=text).stdout, told, (where, text))
+        raw = [*flags, "--raw"]  # as it is
+        self.assertEqual(tyto(*raw, text="Hello").stdout, tyto(*raw, "Hello").stdout)
+        self.assertEqual(tyto(*raw, text="Hello\n").stdout, tyto(*raw, "Hello\n").stdout)
+        self.assertEqual(tyto(*flags, "Hello", text="something else").stdout, told)
+        self.check_error(tyto(*flags, text=""), 2, "no prompt")
+        self.check_error(tyto(*flags, text="\n"), 1, "prompt", "is empty")
+
+    def test_until_the_context_is_full(self):
+        result = tyto("run", "-m", self.model, "Hello", "--raw", "-n", "-1", "-c", "40", "--ignore-eos")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("stopped at context full", result.stderr)
+
+    def endless(self, *args):
+        """A run that says more than anybody reads: it waits, whenever that is, until its pipe is read."""
+        folder = self.work / "endless"
+        if not folder.exists():
+            shutil.copytree(FIXTURES / "llama3" / "model", folder)
+            config = json.loads((folder / "config.json").read_text())
+            config["max_position_embeddings"] = 1 << 14
+            (folder / "config.json").write_text(json.dumps(config))
+        vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+        word = vocabulary[max((w for w in vocabulary if w.isalpha() and w.isascii()), key=len)]
+        process = subprocess.Popen(
+            [TYTO, "run", "-m", folder, "Hello", "-n", "-1", "--temp", "0", "--ignore-eos", "--logit-bias", f"{word}=1000",
+             *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's & has it ignored
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, SMALLEST_PIPE)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_an_interrupt_ends_the_answer(self):
+        receipt = self.work / "interrupted.json"
+        process = self.endless("--receipt", receipt)
+        begin = process.stdout.read(8)
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 130, errors)
+        self.assertTrue((begin + rest).endswith(b"\n"))
+        self.assertIn("stopped at interrupt", errors.decode())
+        self.assertIn("executed on cpu", errors.decode())
+        self.assertGreater(json.loads(receipt.read_text())["generated_tokens"], 1)
+        self.assertEqual(tyto("receipt", "check", receipt).returncode, 0)
+
+    def test_a_second_interrupt_ends_the_program(self):
+        receipt = self.work / "never.json"
+        process = self.endless("--receipt", receipt)
+        deadline = time.monotonic() + 120
+        while waiting_bytes(process.stdout) < SMALLEST_PIPE - 64:  # then it stands still
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        while has_pending_signal(process.pid):  # one that comes again before it was delivered is lost
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+        self.assertEqual(process.returncode, -signal.SIGINT)
+        self.assertFalse(receipt.exists())
+
+    def test_the_hint_verifies_this_very_combination(self):
+        model = self.work / "it's mine.gguf"
+        shutil.copy(self.model, model)
+        state = {"XDG_STATE_HOME": str(self.work / "hint")}
+        for flags in (["--isa", "generic", "--kv-type", "q8_0", "-c", "96"],
+                      ["--device", "vnpu", "--fusion", "token", "--prompt-rows", "64", "-c", "128"]):
+            command = ["run", "-m", model, "Hello", "--raw", "-n", "2", *flags]
+            first = tyto(*command, environment=state)
+            self.assertEqual(first.returncode, 0, first.stderr)
+            self.assertNotIn("unless --fusion token", first.stderr if "token" in flags else "")
+            hint = re.search(r"never verified: tyto (.*)", first.stderr)
+            self.assertIsNotNone(hint, first.stderr)
+            verified = tyto(*shlex.split(hint[1]), environment=state)
+            self.assertEqual(verified.returncode, 0, hint[0] + verified.stderr)
+            again = tyto(*command, environment=state)
+            self.assertNotIn("never verified", again.stderr)
 
     def test_require_fails_closed(self):
         self.check_error(self.run_model("--raw", "--require", "npu"), 3, "npu")

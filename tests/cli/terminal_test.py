@@ -1,34 +1,15 @@
 #!/usr/bin/env python3
 """Nothing that a file or a model says reaches the terminal as a command to it."""
 import json
-import os
-import pty
 import re
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
-from harness import FIXTURES, TYTO, CliTest, main, tyto
+from harness import FIXTURES, CliTest, main, on_terminal, tyto
 
 NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\x7f\x9b31m\u202e\u2066"
-
-
-def on_terminal(*args):
-    """What a terminal gets from the program's stdout."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen([TYTO, *map(str, args)], stdout=theirs, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-    os.close(theirs)
-    text = b""
-    try:
-        while piece := os.read(ours, 4096):
-            text += piece
-    except OSError:  # how Linux says that the other side is closed
-        pass
-    os.close(ours)
-    process.communicate(timeout=60)
-    return text.decode().replace("\r\n", "\n")
 
 
 class Terminal(CliTest):

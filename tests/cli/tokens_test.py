@@ -26,12 +26,21 @@ class Tokens(CliTest):
         self.assertEqual(raw.returncode, 0, raw.stderr)
         self.assertGreaterEqual(len(json.loads(raw.stdout)["ids"]), 5)
 
+    def test_text_as_an_argument_or_through_a_pipe(self):
+        told = tyto("tokenize", "-m", self.model, "--text", "Hello")
+        self.assertEqual(told.returncode, 0, told.stderr)
+        for words, text in ((["Hello"], ""), ([], "Hello"), (["-"], "Hello"), (["--", "Hello"], "")):
+            self.assertEqual(tyto("tokenize", "-m", self.model, *words, text=text).stdout, told.stdout, words)
+        self.check_error(tyto("tokenize", "-m", self.model, "Hello", "--text", "x"), 2, "exclude each other")
+        self.check_error(tyto("tokenize", "-m", self.model, "Hello", "--stdin"), 2, "exclude each other")
+        self.assertEqual(tyto("tokenize", "-m", self.model, "--no-bos", "").stdout, "")
+
     def test_bad_ids(self):
         self.check_error(tyto("detokenize", "-m", self.model, "--ids", "1,x"), 2, "x")
         self.check_error(tyto("detokenize", "-m", self.model, "--ids", "1,,2"), 2, "--ids", ",2")
         self.check_error(tyto("eval", "-m", self.model, "--tokens", "1,,2", "--logits", self.work / "x"), 2, "--tokens")
         self.check_error(tyto("detokenize", "-m", self.model, "--ids", "99999999"), 2, "99999999")
-        self.check_error(tyto("tokenize", "-m", self.model), 2, "--text")
+        self.check_error(tyto("tokenize", "-m", self.model), 2, "no text", "tyto tokenize 'Hello'")
 
     def test_template_with_tools(self):
         messages = self.work / "calls.json"

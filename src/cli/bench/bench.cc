@@ -377,11 +377,11 @@ void define_bench(CommandLine& command) {
   add_energy_flag(command, flags.energy);
   command.footer =
       "Flags and tests as in llama-bench: pp512 is a prefill of 512 tokens, tg128 is 128 decoded "
-      "tokens,\n\"@ d2048\" means after 2048 others. N,... is a list; 128-1024*2 and 16-64+16 are "
-      "ranges. Each row names\nthe devices that completed its work. A virtual NPU's speed is "
+      "tokens, \"@ d2048\" means after 2048 others. N,... is a list; 128-1024*2 and 16-64+16 are "
+      "ranges. Each row names the devices that completed its work. A virtual NPU's speed is "
       "modelled, and says so.\n\n"
       "Examples:\n  tyto bench -m model.gguf -p 128,512 -n 64 -r 5\n"
-      "  tyto bench -p 0 -n 32 -d 0,512,2048 -o json\n"
+      "  tyto bench -p 0 -n 32 -d 0,512,1024 -o json\n"
       "  tyto bench -p 0 -n 0 -pg 128,64 --sequences 1,4,8\n"
       "  tyto bench --ab cpu,vnpu -p 64 -n 16";
   command.run = [&command, &flags] {

@@ -37,12 +37,14 @@ class CommandLineTest : public testing::Test {
       parsed(std::move(arguments));
     } catch (const Error& error) {
       EXPECT_EQ(error.code, ErrorCode::usage);
-      EXPECT_EQ(error.hint, "see --help");
+      EXPECT_TRUE(error.hint.ends_with("see tyto fly --help")) << error.hint;
+      hint = error.hint;
       return error.what();
     }
     return "none";
   }
 
+  std::string hint;  // of the last problem
   CommandLine program{"tyto", "A program."};
   CommandLine& fly = program.add_command("fly", "go through the air");
   Values& values = fly.values<Values>();
@@ -75,12 +77,12 @@ TEST_F(CommandLineTest, EveryKindOfValueArrives) {
       {"--words", &values.words, "TEXT", "several"},
       {"--lengths", &values.lengths, "N", "several numbers"},
   });
-  const Invocation asked = parsed(
-      {"--loud",      "-n",        "barn",      "--count=7",  "--seed",  "18446744073709551615",
-       "--share",     "0.25",      "--seconds", "1e1",        "--form",  "",
-       "--rows",      "9",         "--big",     "5000000000", "--heat",  "0",
-       "--tolerance", "-0.5",      "--words",   "a",          "--words", "b",
-       "c",           "--lengths", "1",         "2"});
+  const Invocation asked =
+      parsed({"--loud",      "-n",   "barn",      "--count=7",  "--seed",  "18446744073709551615",
+              "--share",     "0.25", "--seconds", "1e1",        "--form",  "",
+              "--rows",      "9",    "--big",     "5000000000", "--heat",  "0",
+              "--tolerance", "-0.5", "--words",   "a",          "--words", "b",
+              "--lengths",   "1",    "--lengths", "2"});
   EXPECT_EQ(asked.kind, Invocation::Kind::run);
   EXPECT_EQ(&asked.command(), &fly);
   EXPECT_TRUE(values.loud);
@@ -94,7 +96,7 @@ TEST_F(CommandLineTest, EveryKindOfValueArrives) {
   EXPECT_EQ(values.big, 5000000000u);
   EXPECT_EQ(values.heat, 0.0f);
   EXPECT_EQ(values.tolerance, -0.5);
-  EXPECT_EQ(values.words, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(values.words, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(values.lengths, (std::vector<uint32_t>{1, 2}));
 }
 
@@ -120,7 +122,7 @@ TEST_F(CommandLineTest, ValuesOfAnotherKindAreErrors) {
   EXPECT_EQ(problem({"--count", "many"}),
             "--count: \"many\" is not a whole number from 0 to 4294967295");
   EXPECT_EQ(problem({"--heat", "warm"}), "--heat: \"warm\" is not a number");
-  EXPECT_EQ(problem({"--count"}), "--count: 1 required N missing");
+  EXPECT_EQ(problem({"--count"}), "--count: needs a value, N");
 }
 
 TEST_F(CommandLineTest, WholeNumbersAreDecimalAndInRange) {
@@ -169,7 +171,7 @@ TEST_F(CommandLineTest, EmptyValuesAreErrorsUnlessTheRowAllowsThem) {
   EXPECT_EQ(problem({"--name="}), "--name: the value is empty");
   EXPECT_EQ(problem({"--name=", "--loud"}), "--name: the value is empty");
   EXPECT_EQ(problem({"--form", ""}), "--form: the value is empty");
-  EXPECT_EQ(problem({"--words", "a", ""}), "--words: the value is empty");
+  EXPECT_EQ(problem({"--words", "a", "--words", ""}), "--words: the value is empty");
   place = "before";
   EXPECT_EQ(problem({"--text=", "--name", "x="}), "none");
   EXPECT_EQ(place, "");
@@ -181,11 +183,12 @@ TEST_F(CommandLineTest, BracketsAreText) {
       {"--words", &values.words, "TEXT", "several"},
       {"place", &values.lengths, "N...", "where to"},
   });
-  EXPECT_EQ(problem({"--words", "[INST]", "--words=[a,b]", "--words", "[", "[]", "\x01[x]"}),
+  EXPECT_EQ(problem({"--words", "[INST]", "--words=[a,b]", "--words", "[", "--words", "[]",
+                     "--words", "\x01[x]"}),
             "none");
   EXPECT_EQ(values.words, (std::vector<std::string>{"[INST]", "[a,b]", "[", "[]", "\x01[x]"}));
   EXPECT_EQ(problem({"--", "[1]"}), "place: \"[1]\" is not a whole number from 0 to 4294967295");
-  EXPECT_EQ(problem({"--high=[x]"}), "The following argument was not expected: --high=[x]");
+  EXPECT_EQ(problem({"--high=[x]"}), "--high: tyto fly has no such flag");
 }
 
 TEST_F(CommandLineTest, RangesHoldBothEnds) {
@@ -218,14 +221,16 @@ TEST_F(CommandLineTest, OnlyAllowedValuesPass) {
   EXPECT_EQ(values.form, "flat");
   EXPECT_EQ(any_case, "Flat");
   EXPECT_EQ(as_listed, "flat");
-  EXPECT_EQ(problem({"--form", "Flat"}), "--form: Flat not in {round,flat}");
-  EXPECT_EQ(problem({"--any", "square"}), "--any: square not in {round,flat}");
+  EXPECT_EQ(problem({"--form", "Flat"}), "--form: \"Flat\" is none of round, flat");
+  EXPECT_EQ(hint, "did you mean flat? see tyto fly --help");
+  EXPECT_EQ(problem({"--any", "square"}), "--any: \"square\" is none of round, flat");
+  EXPECT_EQ(hint, "see tyto fly --help");
 }
 
 TEST_F(CommandLineTest, FoldersMustExist) {
   fly.add({{"--root", &values.name, "DIR", "a folder", Rules{.is_folder = true}}});
   EXPECT_EQ(problem({"--root", "/"}), "none");
-  EXPECT_EQ(problem({"--root", "/none"}), "--root: Directory does not exist: /none");
+  EXPECT_EQ(problem({"--root", "/none"}), "--root: /none is no folder");
 }
 
 TEST_F(CommandLineTest, OneValueIsGivenOnce) {
@@ -234,16 +239,108 @@ TEST_F(CommandLineTest, OneValueIsGivenOnce) {
       {"--loud", &values.loud, "with sound"},
       {"--two", &values.words, "A B", "a pair", Rules{.count = 2}},
   });
-  EXPECT_EQ(problem({"--name", "a", "--name", "b"}), "--name: At Most 1 required but received 2");
+  EXPECT_EQ(problem({"--name", "a", "--name", "b"}), "--name: is given more than once");
   EXPECT_EQ(problem({"--loud", "--loud"}), "none");
   EXPECT_EQ(problem({"--two", "a", "b"}), "none");
-  EXPECT_EQ(problem({"--two", "a"}), "--two: At least 2 required but received 1");
+  EXPECT_EQ(problem({"--two", "a"}), "--two: takes 2 values, A B");
+  for (const char* text : {"--loud=yes", "--loud=false", "--loud=0"})
+    EXPECT_EQ(problem({text}), "--loud: takes no value") << text;
 }
 
 TEST_F(CommandLineTest, UnknownFlagsAndArgumentsAreErrors) {
-  EXPECT_EQ(problem({"--high"}), "The following argument was not expected: --high");
-  EXPECT_EQ(problem({"high"}), "The following argument was not expected: high");
-  EXPECT_THROW(parse(program, {"swim"}), Error);
+  EXPECT_EQ(problem({"--high"}), "--high: tyto fly has no such flag");
+  EXPECT_EQ(problem({"high"}), "high: tyto fly takes no such argument");
+  EXPECT_EQ(problem({"high", "higher"}), "high: tyto fly takes no such argument");
+  EXPECT_EQ(problem({"3", "--high", "4"}), "--high: tyto fly has no such flag");
+}
+
+TEST_F(CommandLineTest, WhatWasProbablyMeantIsSaid) {
+  fly.add({
+      {"--temp", &values.heat, "X", "warmth"},
+      {"-t,--threads", &values.count, "N", "at once"},
+      {"-c,--context", &values.rows, "N", "room"},
+      {"--loud", &values.loud, "with sound"},
+  });
+  const auto meant = [&](const std::string& typed) {
+    EXPECT_EQ(problem({typed, "1"}), typed + ": tyto fly has no such flag");
+    return hint;
+  };
+  EXPECT_EQ(meant("--tmep"), "did you mean --temp? see tyto fly --help");
+  EXPECT_EQ(meant("--temperature"), "did you mean --temp? see tyto fly --help");
+  EXPECT_EQ(meant("--ctx-size"), "did you mean --context? see tyto fly --help");
+  EXPECT_EQ(meant("-temp"), "did you mean --temp? see tyto fly --help");  // and not -t emp
+  EXPECT_EQ(meant("--n-predict"), "see tyto fly --help");                 // not of this command
+  EXPECT_EQ(problem({"--", "-temp"}), "-temp: tyto fly has no such flag");
+  EXPECT_EQ(problem({"-t4"}), "none");
+}
+
+TEST_F(CommandLineTest, UnknownCommandsAreErrors) {
+  fly.add_command("home", "back");
+  fly.needs_command = true;
+  program.add_command("inspect", "look");
+  const auto said = [&](const std::vector<std::string>& arguments) {
+    try {
+      parse(program, arguments);
+    } catch (const Error& error) {
+      return std::string(error.what()) + " (" + error.hint + ")";
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(said({"swim"}), "swim: tyto has no such command (see tyto --help)");
+  EXPECT_EQ(said({"flyy", "--high"}), "--high: tyto has no such flag (see tyto --help)");
+  EXPECT_EQ(said({"inspekt"}),
+            "inspekt: tyto has no such command (did you mean tyto inspect? see tyto --help)");
+  EXPECT_EQ(said({"show"}),  // as Ollama calls it
+            "show: tyto has no such command (did you mean tyto inspect? see tyto --help)");
+  EXPECT_EQ(said({"swim", "--help"}), "swim: tyto has no such command (see tyto --help)");
+  EXPECT_EQ(said({"help", "swim"}), "swim: tyto has no such command (see tyto --help)");
+  EXPECT_EQ(said({"fly", "hom"}),
+            "hom: tyto fly has no such command (did you mean tyto fly home? see tyto fly --help)");
+  EXPECT_EQ(said({"fly"}), "tyto fly: needs one of its commands: home (see tyto fly --help)");
+}
+
+TEST_F(CommandLineTest, HelpIsACommand) {
+  CommandLine& home = fly.add_command("home", "back");
+  const auto asked = [&](const std::vector<std::string>& arguments) {
+    const Invocation invocation = parse(program, arguments);
+    EXPECT_EQ(invocation.kind, Invocation::Kind::help);
+    return &invocation.command();
+  };
+  EXPECT_EQ(asked({"help"}), &program);
+  EXPECT_EQ(asked({"help", "fly"}), &fly);
+  EXPECT_EQ(asked({"help", "fly", "home"}), &home);
+}
+
+TEST_F(CommandLineTest, WordsThatBelongTogetherAreOneArgument) {
+  fly.add({
+      {"text", &values.name, "TEXT", "what to say"},
+      {"--words", &values.words, "TEXT", "several"},
+  });
+  EXPECT_EQ(problem({"tell me", "--words", "a"}), "none");
+  EXPECT_EQ(values.name, "tell me");
+  EXPECT_EQ(problem({"--words", "a", "tell me"}), "none");
+  EXPECT_EQ(values.words, (std::vector<std::string>{"a"}));
+  EXPECT_THROW(parsed({"tell", "me", "it's"}), Error);
+  try {
+    parsed({"tell", "me", "it's"});
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "me: tyto fly already has tell");
+    EXPECT_EQ(error.hint, "put words that belong together in quotes: tyto fly 'tell me it'\\''s'");
+  }
+  EXPECT_EQ(problem({"--", "--words"}), "none");
+  EXPECT_EQ(values.name, "--words");
+}
+
+TEST_F(CommandLineTest, MinusOneIsNoLimit) {
+  fly.add({{"-n,--count", &values.count, "N", "how many",
+            Rules{.range = Range{1, 9}, .is_unlimited_at_minus_1 = true}}});
+  for (const std::vector<std::string>& given :
+       {std::vector<std::string>{"-n", "-1"}, {"-n-1"}, {"--count=-1"}}) {
+    values.count = 0;
+    EXPECT_EQ(problem(given), "none");
+    EXPECT_EQ(values.count, UINT32_MAX);
+  }
+  EXPECT_EQ(problem({"-n", "-2"}), "--count: \"-2\" is not -1 or a whole number from 1 to 9");
 }
 
 TEST_F(CommandLineTest, RequiredAndExcludedFlags) {
@@ -255,7 +352,8 @@ TEST_F(CommandLineTest, RequiredAndExcludedFlags) {
   });
   EXPECT_EQ(problem({}), "--name is required");
   EXPECT_EQ(problem({"--name", "x", "--form", "y", "--rows", "1"}), "none");
-  EXPECT_EQ(problem({"--name", "x", "--rows", "1", "--loud"}), "--loud excludes --rows");
+  EXPECT_EQ(problem({"--name", "x", "--rows", "1", "--loud"}),
+            "--loud and --rows exclude each other");
 }
 
 TEST_F(CommandLineTest, ArgumentsByTheirPlace) {
@@ -270,7 +368,7 @@ TEST_F(CommandLineTest, CommandsBelowACommand) {
   fly.alias = "glide";
   CommandLine& home = fly.add_command("home", "back");
   home.add({{"--loud", &values.loud, "with sound"}});
-  EXPECT_EQ(problem({}), "A subcommand is required");
+  EXPECT_EQ(problem({}), "tyto fly: needs one of its commands: home");
   const Invocation asked = parse(program, {"glide", "home", "--loud"});
   EXPECT_EQ(asked.path, (std::vector<const CommandLine*>{&program, &fly, &home}));
   EXPECT_TRUE(home.is_given("--loud"));
@@ -290,8 +388,8 @@ TEST_F(CommandLineTest, RowsCanBeChangedAndRemoved) {
   });
   fly.flag("--name").value = "NAME,...";
   fly.remove("--count");
-  EXPECT_EQ(problem({"--name"}), "--name: 1 required NAME,... missing");
-  EXPECT_EQ(problem({"--count", "1"}), "The following arguments were not expected: 1 --count");
+  EXPECT_EQ(problem({"--name"}), "--name: needs a value, NAME,...");
+  EXPECT_EQ(problem({"--count", "1"}), "--count: tyto fly has no such flag");
 }
 
 TEST_F(CommandLineTest, TargetsAreSetAndUnset) {
@@ -326,22 +424,48 @@ TEST_F(CommandLineTest, HelpIsMadeOfTheRows) {
             "tyto fly: go through the air\n"
             "\n"
             "Usage: tyto fly [OPTIONS] [place...]\n"
-            "Positionals:\n"
+            "\n"
+            "Arguments:\n"
             "  place PLACE...                where to\n"
             "\n"
             "Options:\n"
-            "  -h, --help                    Print this help message and exit\n"
+            "  -h, --help                    print this help and exit\n"
             "  -n, --name NAME               who (default: owl)\n"
             "  --form round|flat             a form (required)\n"
             "\n"
             "Air:\n"
             "  --share X                     how much (default: 0.5)\n"
-            "  --species NAME                which of them: barn owl, snowy owl, little owl, tawny "
-            "owl\n"
+            "  --species NAME                which of them: barn owl, snowy owl, little owl,\n"
+            "                                tawny owl\n"
             "  --loud                        with sound\n"
             "\n"
             "Example:\n"
             "  tyto fly\n");
+}
+
+TEST_F(CommandLineTest, HelpFitsTheWidth) {
+  fly.footer = "A sentence of several words.\n\nExample:\n  tyto fly --name 'a line that stays'";
+  fly.add({{"--name", &values.name, "NAME", "a meaning of several words, too"}});
+  CommandLine& home = fly.add_command("home", "back to where it was");
+  EXPECT_EQ(help_text({&program, &fly, &home}, 20).substr(0, 42),
+            "tyto fly home: back\nto where it was\n\nUsage");
+  EXPECT_EQ(help_text({&program, &fly}, 60),
+            "tyto fly: go through the air\n"
+            "\n"
+            "Usage: tyto fly [OPTIONS] [COMMAND]\n"
+            "\n"
+            "Options:\n"
+            "  -h, --help                    print this help and exit\n"
+            "  --name NAME                   a meaning of several words,\n"
+            "                                too\n"
+            "\n"
+            "Commands:\n"
+            "  home  back to where it was\n"
+            "\n"
+            "A sentence of several words.\n"
+            "\n"
+            "Example:\n"
+            "  tyto fly --name 'a line that stays'\n");
 }
 
 TEST_F(CommandLineTest, HelpOfTheProgramListsItsCommands) {
@@ -350,14 +474,14 @@ TEST_F(CommandLineTest, HelpOfTheProgramListsItsCommands) {
   EXPECT_EQ(help_text({&program}),
             "A program.\n"
             "\n"
-            "Usage: tyto [OPTIONS] [SUBCOMMAND]\n"
+            "Usage: tyto [OPTIONS] [COMMAND]\n"
             "\n"
             "Options:\n"
-            "  -h, --help                    Print this help message and exit\n"
-            "  --version                     Display program version information and exit\n"
+            "  -h, --help                    print this help and exit\n"
+            "  --version                     say what was built, and exit\n"
             "\n"
-            "Subcommands:\n"
-            "  fly, glide                    go through the air\n"
+            "Commands:\n"
+            "  fly, glide  go through the air\n"
             "\n");
 }
 

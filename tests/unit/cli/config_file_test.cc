@@ -163,7 +163,7 @@ TEST_F(ConfigFileTest, ValuesObeyTheRulesOfTheirFlags) {
   EXPECT_EQ(problem("[serve]\nlengths = [1, -2]\n"),
             ":2:11: --lengths: \"-2\" is not a whole number from 0 to 4294967295");
   EXPECT_EQ(problem("[serve]\nshare = nan\n"), ":2:9: --share: \"nan\" is not a number");
-  EXPECT_EQ(problem("[serve]\ndevice = \"gpu\"\n"), ":2:10: --device: gpu not in {cpu,npu}");
+  EXPECT_EQ(problem("[serve]\ndevice = \"gpu\"\n"), ":2:10: --device: \"gpu\" is none of cpu, npu");
   EXPECT_EQ(problem("[serve]\nkv-memory = \"\"\n"), ":2:13: --kv-memory: the value is empty");
 }
 
@@ -181,8 +181,9 @@ TEST_F(ConfigFileTest, ValuesOfAnotherKindAreErrors) {
 }
 
 TEST_F(ConfigFileTest, RulesBetweenFlagsHoldAcrossBoth) {
-  EXPECT_EQ(problem("[serve]\nloud = true\n", {"--share", "1"}), ":2:1: --loud excludes --share");
-  EXPECT_EQ(problem("[serve]\nshare = 1\n", {"--loud"}), "--loud excludes --share");
+  EXPECT_EQ(problem("[serve]\nloud = true\n", {"--share", "1"}),
+            ":2:1: --loud and --share exclude each other");
+  EXPECT_EQ(problem("[serve]\nshare = 1\n", {"--loud"}), "--loud and --share exclude each other");
   EXPECT_EQ(problem("[serve]\nhost = \"x\"\n"),
             ":2:1: --host: has no effect without --api-key or --loud");
   EXPECT_EQ(problem("[serve]\napi-key = \"k\"\n", {"--host", "x"}), "none");

@@ -67,6 +67,54 @@ TEST_F(SignalsTest, AnIgnoredSignalStaysIgnored) {
       testing::ExitedWithCode(7), "");
 }
 
+TEST_F(SignalsTest, TheFirstInterruptIsNotedAndTheSecondEndsTheProgram) {
+  EXPECT_EXIT(
+      {
+        ::signal(SIGINT, SIG_DFL);
+        handle_signals();
+        const InterruptWatch watch;
+        if (watch.is_interrupted()) ::_exit(1);
+        ::raise(SIGINT);
+        ::_exit(watch.is_interrupted() ? 7 : 1);
+      },
+      testing::ExitedWithCode(7), "");
+  EXPECT_EXIT(
+      {
+        ::signal(SIGINT, SIG_DFL);
+        handle_signals();
+        const InterruptWatch watch;
+        AtomicFile file(folder_ / "report");
+        file.write("half");
+        ::raise(SIGINT);
+        ::raise(SIGINT);
+      },
+      testing::KilledBySignal(SIGINT), "");
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(SignalsTest, AWatchLeavesNothingBehind) {
+  EXPECT_EXIT(
+      {
+        ::signal(SIGINT, SIG_DFL);
+        handle_signals();
+        {
+          const InterruptWatch watch;
+        }
+        ::raise(SIGINT);
+        ::_exit(1);
+      },
+      testing::KilledBySignal(SIGINT), "");
+  EXPECT_EXIT(
+      {
+        ::signal(SIGINT, SIG_IGN);
+        handle_signals();
+        const InterruptWatch watch;
+        ::raise(SIGINT);
+        ::_exit(watch.is_interrupted() ? 1 : 7);
+      },
+      testing::ExitedWithCode(7), "");
+}
+
 TEST_F(SignalsTest, AFileThatBecameShorterIsOneLine) {
   const auto read_what_is_gone = [&] {
     handle_signals();

@@ -153,9 +153,15 @@ class NpuDevice : public Device {
                                          : std::nullopt;
   }
 
+  std::string why_not_cache() const {
+    if (core_.env.fusion == Fusion::token)
+      return "the host does a prompt's cache, and the attention to what is in it";
+    return "the host does the cache and the attention of one query unless --fusion token";
+  }
+
   std::optional<std::string> why_not_op(const Launch& launch) const {
     if (launch.kernel == Kernel::kv_append || launch.kernel == Kernel::attention)
-      return "the host does the cache and the attention of one query unless --fusion token";
+      return why_not_cache();
     if (launch.kernel == Kernel::gather_rows) return "the host picks rows";
     if (!core_.kernels.compile) return "there are bf16 kernels for blocks only, not for operators";
     return std::nullopt;
@@ -163,7 +169,7 @@ class NpuDevice : public Device {
 
   std::optional<std::string> why_not_block(const Program& program, const Launch& launch) const {
     if (launch.kernel == Kernel::kv_append || launch.kernel == Kernel::attention)
-      return "the host does the cache and the attention of one query unless --fusion token";
+      return why_not_cache();
     if (launch.kernel == Kernel::gather_rows || launch.role == Role::final_norm)
       return "the host does the final norm of one row";
     const AirProgram* air = air_program_for(core_.model, program, launch);

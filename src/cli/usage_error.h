@@ -1,0 +1,28 @@
+// What is said of a command line that does not fit: the argument, what is wrong with it, and what
+// was probably meant.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/command_line.h"
+
+namespace tyto {
+
+std::string see_help(const CommandPath& path);
+
+// What `path`'s command has no place for, in the order given. `text` is what an argument known by
+// its place already holds; empty: there is none.
+Error unexpected(const CommandPath& path, const std::vector<std::string>& arguments,
+                 const std::string& text);
+
+Error missing_command(const CommandPath& path);
+Error not_allowed(const Flag& flag, const OneOf& allowed, const std::string& value);
+
+// A short flag with its value would be read out of "-ngl" and "-temp".
+void refuse_long_flags_behind_one_dash(const CommandPath& path,
+                                       const std::vector<std::string>& arguments);
+
+}  // namespace tyto
