@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/printable.h"
 #include "cli/terminal.h"
 
 namespace tyto {
@@ -28,6 +29,10 @@ size_t stderr_width() {
 }  // namespace
 
 DownloadMeter::DownloadMeter() : is_terminal_(::isatty(STDERR_FILENO) != 0) {}
+
+void DownloadMeter::say(const std::string& line) {
+  if (is_terminal_) draw_line(printable_line(line));
+}
 
 void DownloadMeter::show(std::string_view what, uint64_t done, uint64_t total) {
   const Clock::time_point now = Clock::now();
@@ -51,8 +56,11 @@ void DownloadMeter::draw(uint64_t done, uint64_t total) {
       fmt::format("{}/{}{}", human_bytes(done), human_bytes(total), speed(total - done));
   if (!is_terminal_) return note(fmt::format("{} {:.0f}%: {}", what_, share * 100, text));
   const auto filled = static_cast<size_t>(share * kBar);
-  std::string line = fmt::format("{:<8} {:3.0f}% [{}{}] {}", what_, share * 100,
-                                 std::string(filled, '#'), std::string(kBar - filled, '.'), text);
+  draw_line(fmt::format("{:<8} {:3.0f}% [{}{}] {}", what_, share * 100, std::string(filled, '#'),
+                        std::string(kBar - filled, '.'), text));
+}
+
+void DownloadMeter::draw_line(std::string line) {
   line.resize(std::min(line.size(), stderr_width() - 1));
   const size_t columns = line.size();
   if (columns < drawn_) line.append(drawn_ - columns, ' ');

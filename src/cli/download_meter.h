@@ -15,6 +15,8 @@ class DownloadMeter {
  public:
   DownloadMeter();
 
+  // What is waited for while there is nothing to count; on a terminal alone.
+  void say(const std::string& line);
   void show(std::string_view what, uint64_t done, uint64_t total);
   void clear();  // before anything else is written there
 
@@ -25,6 +27,7 @@ class DownloadMeter {
   };
 
   void draw(uint64_t done, uint64_t total);
+  void draw_line(std::string line);
   std::string speed(uint64_t left) const;  // and the time that is left
 
   bool is_terminal_;

@@ -59,9 +59,10 @@ void print_plan(const PullPlan& plan) {
   print_coloured(to_text(table, stdout_style()));
 }
 
-// What goes behind -m: the name, where that leads to this revision, and else the path.
+// A model's name, where that leads to this revision, and else its path; nothing for other files.
 std::string next_command(const PullFlags& flags, const PullPlan& plan) {
-  return fmt::format("tyto run -m {} \"Hello\"",
+  if (plan.files.size() == 1 && plan.model.extension() != ".gguf") return "";
+  return fmt::format("Next: tyto run -m {} \"Hello\"\n",
                      flags.revision == "main" ? flags.name : plan.model.string());
 }
 
@@ -87,13 +88,15 @@ void run_pull(const PullFlags& flags) {
                        .is_interrupted = [] { return interrupted.load(); }};
   catch_interrupt();
   try {
+    meter.say(fmt::format("asking {} for {}", hub.endpoint, name.repo));
     const PullPlan plan = plan_pull(hub, name, flags.revision, hooks);
+    meter.clear();
     if (flags.dry_run) return print_plan(plan);
     const auto begin = std::chrono::steady_clock::now();
     pull(hub, plan, hooks);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     meter.clear();
-    print(fmt::format("{}\n{}, {}\nNext: {}\n", plan.model.string(), human_bytes(plan.bytes),
+    print(fmt::format("{}\n{}, {}\n{}", plan.model.string(), human_bytes(plan.bytes),
                       rate_text(plan.missing, time.count()), next_command(flags, plan)));
   } catch (const PullInterrupted&) {
     hooks.note("stopped; what was fetched is kept, and the same command goes on from there");

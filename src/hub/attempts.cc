@@ -32,7 +32,7 @@ bool is_worth_a_retry(const HttpAnswer& answer) {
 }
 
 std::string reason_of(const HttpAnswer& answer) {
-  if (answer.status < 400) return answer.failure;
+  if (!answer.failure.empty()) return answer.failure;
   const std::string message = answer.header("x-error-message");
   return fmt::format("the answer was {}{}{}", answer.status, message.empty() ? "" : ": ", message);
 }
@@ -42,7 +42,8 @@ std::chrono::milliseconds Attempts::after(const HttpAnswer& answer, const std::s
   const auto asked = retry_after(answer);
   if (asked && *asked > kLongestWait)
     throw Error(ErrorCode::input, place,
-                fmt::format("{}, and to try again in {} s", reason_of(answer), asked->count()),
+                fmt::format("{}; it asks to wait {} s, and Tyto waits {} at most",
+                            reason_of(answer), asked->count(), kLongestWait.count()),
                 kLater);
   if (failures_ == retries_)
     throw Error(ErrorCode::input, place,

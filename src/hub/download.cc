@@ -94,7 +94,7 @@ class Download {
   uint64_t size() const { return source_.file.size; }
 
   void open_file() {
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (descriptor_ < 0) fail_input(path_.string(), "cannot open: {}", std::strerror(errno));
     written_ = static_cast<uint64_t>(::lseek(descriptor_, 0, SEEK_END));
     if (written_ > size()) {

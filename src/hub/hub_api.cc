@@ -190,7 +190,7 @@ void refuse(const Hub& hub, const std::string& repo, const std::string& what,
   const auto fail = [&](const std::string& fact, const std::string& hint) {
     throw Error(ErrorCode::input, place, fact, hint);
   };
-  if (!answer.failure.empty() && answer.status < 400) fail(answer.failure, "");
+  if (answer.status < 400) fail(reason_of(answer), "");
   if (answer.status == 401 && message.starts_with("Invalid"))
     fail("the hub does not accept the token", "make a new one and put it into HF_TOKEN");
   if (code == "GatedRepo")

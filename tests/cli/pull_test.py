@@ -1,13 +1,17 @@
 """`tyto pull` from a hub on loopback (hub.py) that misbehaves on demand."""
 import datetime
 import email.utils
+import fcntl
 import os
+import pty
 import random
+import re
 import resource
 import signal
 import struct
 import subprocess
 import tempfile
+import termios
 import time
 from pathlib import Path
 
@@ -92,7 +96,7 @@ class Pulled(PullTest):
 
     def test_checkpoint_with_folders_and_parts(self):
         files = {"config.json": b"{}", "tokenizer.json": b"{ }", "model-00001-of-00002.safetensors": bytes_of(1000),
-                 "model-00002-of-00002.safetensors": bytes_of(2000), "model.safetensors.index.json": b"{}"}
+                 "model-00002-of-00002.safetensors": bytes_of(2000), "model.safetensors.index.json": b"{}", "merges.txt": b""}
         self.serve({**files, "original/consolidated.00.pth": b"no", "pytorch_model.bin": b"no", "empty.txt": b""})
         result = self.pull()
         self.check_pulled(result, files)
@@ -201,6 +205,8 @@ class Tokens(PullTest):
 class Refused(PullTest):
     def test_answers_of_the_hub(self):
         self.serve({"m.gguf": bytes_of(100)})
+        self.hub.fault("resolve", 300)
+        self.check_error(self.pull(), 1, "the answer was 300")
         self.check_error(self.pull("org/absent"), 1, "no such repository, or it is private", "HF_TOKEN")
         for at, status, headers, said in (
                 ("resolve", 404, {"X_Error_Code": "EntryNotFound"}, "no such file"),
@@ -345,7 +351,7 @@ class Interrupted(PullTest):
         self.check_pulled(result, {"m.gguf": content})
         self.assertIn("the answer was 429; trying again in 1.0 s (1 of 5)", result.stderr)
         self.hub.fault("api", 429, Retry_After="4000")
-        self.check_error(self.pull(), 1, "try again in 4000 s")
+        self.check_error(self.pull(), 1, "it asks to wait 4000 s")
 
     def test_killed(self):
         content = bytes_of(41 * MIB)
@@ -361,6 +367,21 @@ class Interrupted(PullTest):
         served = self.hub.served
         self.check_pulled(self.pull(), {"m.gguf": content})
         self.assertEqual(self.hub.served - served, len(content) - len(kept))
+
+    def test_killed_before_it_was_checked(self):
+        content = bytes_of(1000)
+        self.serve({"m.gguf": content})
+        self.incomplete(content).parent.mkdir(parents=True)
+        self.incomplete(content).write_bytes(bytes(1000))
+        self.check_error(self.pull(), 1, "it was thrown away")
+        self.incomplete(content).write_bytes(content)
+        self.check_pulled(self.pull(), {"m.gguf": content})
+        self.assertEqual(self.hub.served, 0)
+        # Longer than the file: not its beginning.
+        (self.repo_folder / "blobs" / sha256(content)).unlink()
+        self.incomplete(content).write_bytes(bytes(2000))
+        self.check_pulled(self.pull(), {"m.gguf": content})
+        self.assertEqual(self.hub.served, 1000)
 
     def test_ctrl_c(self):
         content = bytes_of(4 * MIB)
@@ -406,6 +427,39 @@ class FullDisk(PullTest):
         served = self.hub.served
         self.check_pulled(self.pull(), {"m.gguf": content})
         self.assertEqual(self.hub.served - served, 300_000)
+
+
+class Terminal(PullTest):
+    def pull_on_terminal(self, columns):
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 25, columns, 0, 0))
+        process = subprocess.Popen([TYTO, "pull", "org/model"], env={**os.environ, **self.environment()}, stdout=slave,
+                                   stderr=slave)
+        os.close(slave)
+        text = b""
+        try:
+            while chunk := os.read(master, 65536):
+                text += chunk
+        except OSError:  # nobody has the other end any more
+            pass
+        os.close(master)
+        self.assertEqual(process.wait(60), 0, text)
+        return re.split(r"\r\n|\r", text.decode())
+
+    def test_bar(self):
+        content = bytes_of(3 * MIB)
+        for columns in (80, 40):
+            self.serve({f"{columns}.gguf": content + b"%d" % columns}, throttle=2 * MIB)
+            lines = self.pull_on_terminal(columns)
+            bars = [line for line in lines if line.startswith("fetching")]
+            self.assertTrue(bars, lines)
+            self.assertLess(max(map(len, bars)), columns)
+            self.assertTrue(any(line.startswith("asking http://127.0.0.1") for line in lines), lines)
+            if columns == 80:
+                self.assertRegex(bars[-1], r"^fetching +\d+% \[#+\.+\] [\d.]+ MiB/3\.0 MiB [\d.]+ MiB/s 0:0\d left")
+            # The bar is gone before the path is printed.
+            path = next(index for index, line in enumerate(lines) if line.startswith(str(self.cache)))
+            self.assertEqual(lines[path - 1].strip(), "")
 
 
 if __name__ == "__main__":
