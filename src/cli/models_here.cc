@@ -18,7 +18,7 @@ namespace tyto {
 namespace {
 
 constexpr uint64_t kPositions = 4096;   // a conversation that one would call short
-constexpr size_t kLongestReason = 40;   // in a table
+constexpr size_t kLongestReason = 24;   // in a table
 constexpr uint32_t kAnyPromptRows = 0;  // images of any number of them will do
 
 bool can_be_built(const AirDims& dims) try {
@@ -48,12 +48,12 @@ void check_memory(const MachineHere& machine, ModelHere& here) {
   here.hint = "take a smaller model, or the same with fewer bits";
 }
 
-// Without the path in front of it, which the list has already.
+// Without the path in front of it, which the list has already, and the file of a folder.
 std::string fact_of(const Error& error, const std::filesystem::path& path) {
-  std::string fact = error.what();
-  if (const std::string place = path.string() + ": "; fact.starts_with(place))
-    fact.erase(0, place.size());
-  return fact;
+  const std::string fact = error.what(), place = path.string();
+  if (!fact.starts_with(place)) return fact;
+  const size_t end = fact.find(": ", place.size());
+  return end == std::string::npos ? fact : fact.substr(end + 2);
 }
 
 ModelHere look_at(const LocalModel& model, const MachineHere& machine) {

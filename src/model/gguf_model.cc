@@ -34,8 +34,8 @@ const Architecture* find_architecture(std::string_view name) {
 
 [[noreturn]] void fail_architecture(const Gguf& gguf, const std::string& name) {
   throw Error(ErrorCode::unsupported, gguf.name,
-              fmt::format("architecture {} is not supported; these are: {}", printable_name(name),
-                          joined(kArchitectures, ", ", &Architecture::name)),
+              fmt::format("architecture {}, which is not supported; these are: {}",
+                          printable_name(name), joined(kArchitectures, ", ", &Architecture::name)),
               "take a model of the Llama, Mistral, Qwen2 or Qwen3 family");
 }
 
@@ -149,7 +149,7 @@ void read_config(const Gguf& gguf, const Architecture& architecture, Config& con
   const GgufKeys keys(gguf);
   const ArchitectureKeys arch{keys, std::string(architecture.name) + "."};
   if (arch.count("expert_count").value_or(0) > 0)
-    throw Error(ErrorCode::unsupported, gguf.name, "mixture-of-experts models are not supported",
+    throw Error(ErrorCode::unsupported, gguf.name, "a mixture of experts, which is not supported",
                 "take a dense model of the family");
   read_shape(arch, config);
   config.vocab = vocabulary_size(gguf, arch);

@@ -30,14 +30,14 @@ constexpr Architecture kArchitectures[] = {
 };
 
 const Architecture& find_architecture(const Json& root) {
-  const Json field = root.at("model_type");
-  const std::string_view name = field.as_string();
+  const std::string_view name = root.at("model_type").as_string();
   for (const Architecture& architecture : kArchitectures)
     if (architecture.model_type == name) return architecture;
-  throw Error(ErrorCode::unsupported, field.path(),
-              fmt::format("{} is not supported; these are: {}", printable_name(name),
-                          joined(kArchitectures, ", ", &Architecture::model_type)),
-              "take a model of one of these families");
+  throw Error(
+      ErrorCode::unsupported, root.path(),
+      fmt::format("architecture {}, which is not supported; these are: {}", printable_name(name),
+                  joined(kArchitectures, ", ", &Architecture::model_type)),
+      "take a model of one of these families");
 }
 
 uint32_t as_count(const Json& field) {
@@ -46,8 +46,9 @@ uint32_t as_count(const Json& field) {
 
 // Features that change the arithmetic in ways Tyto does not implement.
 void refuse_unsupported(const Json& root) {
-  if (const auto field = root.find("quantization_config"))
-    throw Error(ErrorCode::unsupported, field->path(), "quantised checkpoints are not read",
+  if (root.find("quantization_config"))
+    throw Error(ErrorCode::unsupported, root.path(),
+                "a quantised checkpoint, which Tyto does not read (quantization_config)",
                 "get the model's GGUF as Q4_K_M or Q8_0, or the checkpoint it was made of");
   if (const auto field = root.find("hidden_act"); field && field->as_string() != "silu")
     fail_unsupported(field->path(), "{}; silu is supported", printable_name(field->as_string()));

@@ -171,8 +171,8 @@ TEST(GgufModel, BadConfigsAreRefusedByName) {
     return parsed.error();
   };
   EXPECT_PRED_FORMAT2(contains, with("general.architecture", std::string("gemma3")),
-                      "m.gguf: architecture gemma3 is not supported; these are: llama");
-  EXPECT_PRED_FORMAT2(contains, with("llama.expert_count", uint64_t{8}), "mixture-of-experts");
+                      "m.gguf: architecture gemma3, which is not supported; these are: llama");
+  EXPECT_PRED_FORMAT2(contains, with("llama.expert_count", uint64_t{8}), "a mixture of experts");
   EXPECT_PRED_FORMAT2(contains, with("llama.rope.dimension_count", uint64_t{8}),
                       "8 of 16 values of a head rotate");
   EXPECT_PRED_FORMAT2(contains, with("llama.attention.value_length", uint64_t{8}),

@@ -166,7 +166,7 @@ std::vector<Corruption> tensor_corruptions() {
            .text_value("general.architecture", "gpt-oss")
            .tensor(name, {256}, 39, 0)
            .data(84),
-       "file.gguf: architecture gpt-oss is not supported; these are: llama"},
+       "file.gguf: architecture gpt-oss, which is not supported; these are: llama"},
       {"unknown type", GgufBytes(1, 0).tensor(name, {256}, 77, 0).data(84),
        "file.gguf: its weights are of type 77, which Tyto does not read"},
       {"half a block", GgufBytes(1, 0).tensor(name, {48}, 8, 0).data(84),

@@ -65,7 +65,7 @@ TEST(HfConfig, OtherArchitectures) {
   EXPECT_EQ(read("mistral").architecture, "mistral");
   EXPECT_PRED_FORMAT2(
       contains, error("gemma2", ""),
-      "config.json: model_type: gemma2 is not supported; these are: llama, mistral, qwen2, qwen3");
+      "config.json: architecture gemma2, which is not supported; these are: llama, mistral, qwen2");
 }
 
 TEST(HfConfig, SlidingWindowLowersTheContextWhereItIsInForce) {
@@ -108,7 +108,8 @@ TEST(HfConfig, WhatWouldComputeWronglyIsRefused) {
   } cases[] = {
       {R"("mlp_bias":true)", "config.json: mlp_bias: biases in the feed-forward"},
       {R"("attention_bias":true)", "config.json: attention_bias: a bias on"},
-      {R"("quantization_config":{"bits":4})", "config.json: quantization_config: quantised"},
+      {R"("quantization_config":{"bits":4})",
+       "config.json: a quantised checkpoint, which Tyto does not read"},
       {R"("partial_rotary_factor":0.5)", "partial_rotary_factor: 0.5; only whole heads"},
       {R"("rope_scaling":{"rope_type":"yarn","factor":4})",
        "rope_scaling.rope_type: yarn; default, linear and llama3"},
