@@ -213,8 +213,9 @@ class Parser {
       throw problem(error);
     } catch (Error& error) {
       refuse_unexpected(arguments);
-      if (!error.hint.ends_with("--help"))
-        error.hint += (error.hint.empty() ? "" : " ") + see_help(path());
+      const std::string help = see_help(path());
+      if (!error.hint.empty() && !help.empty()) error.hint += " ";
+      error.hint += help;
       throw;
     }
     for (const auto& [option, flag] : flags_) {
@@ -454,6 +455,10 @@ Flag& CommandLine::flag(std::string_view flag) {
   return *find_flag(flags, flag);
 }
 
+const Flag& CommandLine::flag(std::string_view flag) const {
+  return *find_flag(flags, flag);
+}
+
 bool CommandLine::is_given(std::string_view flag) const {
   return find_flag(flags, flag)->given;
 }
@@ -476,9 +481,8 @@ Invocation parse(CommandLine& program, const std::vector<std::string>& arguments
   return result;
 }
 
-void set_flag(const Flag& flag, const std::vector<std::string>& arguments,
-              const std::string& command) {
-  CommandLine alone(command, "");
+void set_flag(const Flag& flag, const std::vector<std::string>& arguments) {
+  CommandLine alone("", "");
   alone.flags.push_back(flag);
   Rules& rules = alone.flags.front().rules;
   rules.required = false;

@@ -125,6 +125,7 @@ struct CommandLine {
   void add(const std::string& group, std::vector<Flag> rows);
   void remove(std::string_view flag);
   Flag& flag(std::string_view flag);  // "--model"; it is there
+  const Flag& flag(std::string_view flag) const;
   bool is_given(std::string_view flag) const;
 
   // It has this footer until it sets its own.
@@ -150,8 +151,7 @@ struct Invocation {
 Invocation parse(CommandLine& program, const std::vector<std::string>& arguments);
 
 // Fills one flag's target from arguments of its own ("--temp=0.5"): all rules about its value hold,
-// none about other flags. Errors point to the help of `command` ("tyto serve").
-void set_flag(const Flag& flag, const std::vector<std::string>& arguments,
-              const std::string& command);
+// none about other flags.
+void set_flag(const Flag& flag, const std::vector<std::string>& arguments);
 
 }  // namespace tyto

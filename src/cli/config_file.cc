@@ -91,7 +91,7 @@ class ConfigFile {
       Flag& flag = flag_of(command, key);
       std::vector<std::string> arguments = arguments_of(flag, node);
       if (flag.given || arguments.empty()) continue;
-      set(flag, arguments, node.source(), command.name);
+      set(flag, arguments, node.source());
       flag.given = true;
       flag.given_at = place(key.source());
     }
@@ -149,9 +149,9 @@ class ConfigFile {
   }
 
   void set(const Flag& flag, const std::vector<std::string>& arguments,
-           const toml::source_region& region, const std::string& command) const {
+           const toml::source_region& region) const {
     try {
-      set_flag(flag, arguments, "tyto " + command);
+      set_flag(flag, arguments);
     } catch (const Error& error) {
       fail(region, error.what(), error.hint);
     }

@@ -199,7 +199,7 @@ std::vector<Flag> report_flags(ProfileFlags& flags) {
   };
 }
 
-void profile_command(const ProfileFlags& flags) {
+void profile_command(const CommandLine& command, ProfileFlags& flags) {
   if (!flags.diff.empty()) {
     std::string out;
     for (const Table& table : diff_tables(read_profile(flags.diff[0]), read_profile(flags.diff[1])))
@@ -214,6 +214,7 @@ void profile_command(const ProfileFlags& flags) {
   } else if (!flags.sweep.empty()) {
     profile = record_sweep(flags);
   } else {
+    read_prompt(command, flags.prompt);
     profile = record_prompt(flags);
   }
   profile.facts.origin.key = key.get();
@@ -248,9 +249,7 @@ void define_profile(CommandLine& command) {
       "  tyto profile --diff before.json after.json";
   command.run = [&command, &flags] {
     check_flags(command, flags);
-    const bool has_prompt = flags.diff.empty() && flags.from.empty() && flags.sweep.empty();
-    if (has_prompt) read_prompt(command, flags.prompt);
-    profile_command(flags);
+    profile_command(command, flags);
   };
 }
 

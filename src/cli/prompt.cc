@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/command_line.h"
@@ -49,14 +47,9 @@ bool is_prompt_given(const CommandLine& command) {
 
 std::string given_text(const CommandLine& command, const std::string& flag,
                        const std::string& what) {
-  const auto text_of = [&](const std::string& name) {
-    const auto found = std::find_if(command.flags.begin(), command.flags.end(),
-                                    [&](const Flag& each) { return each.name() == name; });
-    return *std::get<std::string*>(found->target);
-  };
   for (const std::string& name : {std::string("text"), flag}) {
     if (!command.is_given(name)) continue;
-    const std::string text = text_of(name);
+    const std::string& text = *std::get<std::string*>(command.flag(name).target);
     return text == "-" ? read_stdin() : text;
   }
   const std::string piped = is_stdin_terminal() ? "" : read_stdin();

@@ -66,11 +66,12 @@ Answer answer_to(const Request& request, Engine& engine, Sampler& sampler, bool 
   return generate(engine.generator(), sampler, request, show, watch);
 }
 
-void run(const RunFlags& flags) {
+void run(const CommandLine& command, RunFlags& flags) {
   const auto key = signing_key(flags.sign);  // before any work
   const auto grammar = read_grammar(flags.grammar);
   OutputFile receipt_file(flags.receipt, kReceiptFile, flags.force);
   PromptCache prompt_cache(flags.prompt_cache);
+  read_prompt(command, flags.prompt);
   Engine engine(engine_options(flags.engine), progress_bar());
   prompt_cache.load(engine, flags.engine);
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
@@ -129,8 +130,7 @@ void define_run(CommandLine& command) {
       "  cat notes.txt | tyto run -m ./Llama-3.2-1B-Instruct --system 'Summarise.'";
   command.run = [&command, &flags] {
     check_sign_flag(command, {"--receipt"});
-    read_prompt(command, flags.prompt);
-    run(flags);
+    run(command, flags);
   };
 }
 

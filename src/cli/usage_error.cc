@@ -56,7 +56,8 @@ std::string hint(const std::optional<std::string>& meant, const CommandPath& pat
 }  // namespace
 
 std::string see_help(const CommandPath& path) {
-  return "see " + full_name(path) + " --help";
+  const std::string name = full_name(path);
+  return name.empty() ? "" : "see " + name + " --help";
 }
 
 Error unexpected(const CommandPath& path, const std::vector<std::string>& arguments,

@@ -11,7 +11,7 @@
 
 namespace tyto {
 
-std::string see_help(const CommandPath& path);
+std::string see_help(const CommandPath& path);  // none of a command without a name
 
 // What `path`'s command has no place for, in the order given. `text` is what an argument known by
 // its place already holds; empty: there is none.

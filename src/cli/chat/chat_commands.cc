@@ -153,7 +153,7 @@ void set(Chat& chat, const std::string& argument) {
     if (value == "default")
       assign(flag.target, defaults.flag("--" + name).target);
     else
-      set_flag(flag, {"--" + name + "=" + value}, "tyto chat");
+      set_flag(flag, {"--" + name + "=" + value});
     chat.conversation.use_settings();
   } catch (const Error&) {
     chat.settings = before;
