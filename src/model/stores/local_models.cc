@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/environment.h"
+#include "base/nearest.h"
 #include "model/stores/stores.h"
 
 namespace tyto {
@@ -20,7 +21,6 @@ constexpr StoreName kStoreNames[] = {
 };
 
 constexpr size_t kMostNearest = 3;
-constexpr size_t kMostOfOneName = 100;  // more are as ambiguous
 constexpr size_t kLeastPairs = 2;
 constexpr double kLeastShare = 0.5;
 constexpr std::string_view kGguf = ".gguf";
@@ -116,10 +116,7 @@ ModelNames::ModelNames(const std::vector<LocalModel>& models) {
   const auto add_name = [&](const std::string& name, const LocalModel& model) {
     for (const std::string_view end : ends_of(name)) {
       std::vector<const LocalModel*>& meant = ends_[plain(end)];
-      const bool is_there = std::any_of(meant.begin(), meant.end(), [&](const LocalModel* other) {
-        return other->path == model.path;
-      });
-      if (!is_there && meant.size() < kMostOfOneName) meant.push_back(&model);
+      if (meant.empty() || meant.back() != &model) meant.push_back(&model);
     }
   };
   for (const LocalModel& model : models) {
@@ -130,13 +127,22 @@ ModelNames::ModelNames(const std::vector<LocalModel>& models) {
 
 std::vector<const LocalModel*> ModelNames::find(std::string_view name) const {
   const auto found = ends_.find(plain(name));
-  return found == ends_.end() ? std::vector<const LocalModel*>() : found->second;
+  if (found == ends_.end()) return {};
+  std::vector<const LocalModel*> models = found->second;
+  std::set<fs::path> paths;  // one file may have several names
+  std::erase_if(models, [&](const LocalModel* model) { return !paths.insert(model->path).second; });
+  return models;
 }
 
 std::string ModelNames::shortest(const LocalModel& model) const {
+  const auto means_it_alone = [&](std::string_view end) {
+    const auto& meant = ends_.find(plain(end))->second;
+    return std::all_of(meant.begin(), meant.end(),
+                       [&](const LocalModel* other) { return other->path == model.path; });
+  };
   std::string_view shortest = model.name;
   for (const std::string_view end : ends_of(model.name))
-    if (end.size() < shortest.size() && !end.empty() && find(end).size() == 1) shortest = end;
+    if (end.size() < shortest.size() && !end.empty() && means_it_alone(end)) shortest = end;
   return std::string(shortest);
 }
 
@@ -144,15 +150,24 @@ std::vector<std::string> nearest_models(std::string_view name,
                                         const std::vector<LocalModel>& models) {
   std::vector<std::pair<Likeness, const LocalModel*>> ranked;
   const std::string wanted = plain(without_store(name));
+  std::vector<std::string> last_parts;
   for (const LocalModel& model : models) {
+    last_parts.push_back(plain(ends_of(model.name).back()));
     const Likeness like = likeness(wanted, plain(without_store(model.name)));
     if (like.shared >= kLeastPairs && like.share >= kLeastShare) ranked.emplace_back(like, &model);
   }
   std::stable_sort(ranked.begin(), ranked.end(),
                    [](const auto& one, const auto& other) { return one.first > other.first; });
-  ranked.resize(std::min(ranked.size(), kMostNearest));
   std::vector<std::string> names;
   for (const auto& [like, model] : ranked) names.push_back(model->name);
+  if (names.empty()) {  // a letter or two are wrong in a name that has few
+    const auto meant = nearest(ends_of(wanted).back(), last_parts);
+    const auto at =
+        meant ? std::find(last_parts.begin(), last_parts.end(), *meant) : last_parts.end();
+    if (at != last_parts.end())
+      names.push_back(models[static_cast<size_t>(at - last_parts.begin())].name);
+  }
+  names.resize(std::min(names.size(), kMostNearest));
   return names;
 }
 

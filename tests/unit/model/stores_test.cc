@@ -209,6 +209,8 @@ TEST(NearestModels, TheLikestFirstAndNoMoreThanThree) {
   EXPECT_EQ(nearest_models("lama3.2", models).size(), 3u);
   EXPECT_EQ(nearest_models("qwen", models), (Names{"ollama:qwen3:4b"}));
   EXPECT_EQ(nearest_models("mixtral", models), Names{});
+  models.push_back({.name = "tyto:owlet"});
+  EXPECT_EQ(nearest_models("olwet", models), (Names{"tyto:owlet"}));
   EXPECT_EQ(nearest_models("", models), Names{});
 }
 
