@@ -101,8 +101,10 @@ std::string where_it_runs(const ModelHere& model, const MachineHere& machine) {
     return "no: " +
            printable_line(first.substr(0, first.find_last_not_of(' ') + 1), kLongestReason);
   }
-  if (machine.why_no_npu || model.npu == NpuImages::none) return "cpu";
-  return model.npu == NpuImages::imported ? "cpu, npu" : "cpu, npu (no images imported)";
+  const bool has_tokenizer = model.description && model.description->has_tokenizer;
+  std::string where = has_tokenizer ? "cpu" : "cpu (has no tokenizer)";
+  if (machine.why_no_npu || model.npu == NpuImages::none) return where;
+  return where + (model.npu == NpuImages::imported ? ", npu" : ", npu (no images imported)");
 }
 
 }  // namespace tyto

@@ -40,7 +40,8 @@ struct ModelHere {
 std::vector<ModelHere> models_here(const Listing& listing, const MachineHere& machine,
                                    const Progress& progress);
 
-// "cpu, npu", "cpu, npu (no images imported)" or "no: its weights are q2_k".
+// "cpu, npu", "cpu, npu (no images imported)", "cpu (has no tokenizer)" or "no: its weights are
+// q2_k".
 std::string where_it_runs(const ModelHere& model, const MachineHere& machine);
 
 }  // namespace tyto

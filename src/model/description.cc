@@ -19,7 +19,9 @@ ModelDescription describe_bundle(const fs::path& folder) {
   description.config =
       config_from_hf(Json::parse_file((folder / "config.json").string(), kLongestConfig));
   description.type = "q4nx";
+  std::error_code ignored;
   description.weight_bytes = fs::file_size(folder / kBundleFile);
+  description.has_tokenizer = fs::exists(folder / "tokenizer.json", ignored);
   return description;
 }
 
@@ -29,7 +31,8 @@ ModelDescription describe_model(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path / kBundleFile, ignored)) return describe_bundle(path);
   const Model model = open_model(path);
-  return {model.config, std::string(info(main_weight_type(model)).name), model.weight_bytes()};
+  return {model.config, std::string(info(main_weight_type(model)).name), model.weight_bytes(),
+          model.vocabulary.has_value()};
 }
 
 }  // namespace tyto

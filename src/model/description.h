@@ -13,6 +13,7 @@ struct ModelDescription {
   Config config;
   std::string type;           // of most of the weights: "q4_k", "bf16", "q4nx"
   uint64_t weight_bytes = 0;  // in memory
+  bool has_tokenizer = false;
 };
 
 // Refuses what open_model refuses, with its words. Of a q4nx bundle the blocks are not looked at,

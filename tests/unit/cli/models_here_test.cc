@@ -10,6 +10,7 @@ ModelHere described(uint64_t weight_bytes) {
   ModelHere here;
   here.description.emplace();
   here.description->weight_bytes = weight_bytes;
+  here.description->has_tokenizer = true;
   return here;
 }
 
@@ -24,6 +25,8 @@ TEST(ModelsHere, WhereAModelRuns) {
   model.npu = NpuImages::imported;
   EXPECT_EQ(where_it_runs(model, with), "cpu, npu");
   EXPECT_EQ(where_it_runs(model, without), "cpu");
+  model.description->has_tokenizer = false;
+  EXPECT_EQ(where_it_runs(model, without), "cpu (has no tokenizer)");
 }
 
 TEST(ModelsHere, ReasonsAreShortInATable) {
@@ -43,6 +46,20 @@ TEST(ModelsHere, ReasonsAreShortInATable) {
   EXPECT_EQ(shown("a sentence that goes on and on without a comma"),
             "no: a sentence that goes on ...");
   EXPECT_LE(shown(std::string(500, 'x').c_str()).size(), 31u);
+}
+
+TEST(ModelsHere, WeightsAndAShortCacheMustFitIntoTheMemory) {
+  Listing listing;
+  listing.models.push_back({.name = "tyto:owlet", .path = TYTO_SOURCE_DIR "/models/owlet"});
+  MachineHere machine{.memory_bytes = 20 << 20, .why_no_npu = "none"};
+  const ModelHere tight = models_here(listing, machine, {}).front();
+  EXPECT_EQ(tight.reason.substr(0, 9), "it needs ");
+  EXPECT_NE(tight.reason.find("with 2048 positions; this machine has 20.0 MiB"), std::string::npos)
+      << tight.reason;
+  machine.memory_bytes = 1 << 30;
+  const ModelHere ample = models_here(listing, machine, {}).front();
+  EXPECT_EQ(where_it_runs(ample, machine), "cpu");
+  EXPECT_EQ(ample.description->type, "bf16");
 }
 
 TEST(ModelsHere, OneThatCannotBeOpenedDoesNotStopTheOthers) {
