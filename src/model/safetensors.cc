@@ -218,7 +218,7 @@ void map_safetensors(const std::filesystem::path& folder, bool required, const P
                 "has neither model.safetensors nor model.safetensors.index.json",
                 std::filesystem::exists(folder / "pytorch_model.bin")
                     ? "pytorch_model.bin is not read: save the checkpoint as safetensors"
-                    : "");
+                    : "fetch the rest of the checkpoint: its weights are not here");
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 // A cache of somebody's own is a few folders deep; a whole disk is not what is meant.
 constexpr int kDepth = 8;
 
-// Beside the program in a source tree (build/release/tyto) or an installation (bin/tyto).
+// Beside the program in an installation (bin/tyto) or a source tree (build/release/tyto).
 constexpr const char* kShippedBelow[] = {"../share/tyto/models/owlet", "../../models/owlet"};
 
 }  // namespace
