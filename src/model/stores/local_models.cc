@@ -156,8 +156,9 @@ std::vector<std::string> nearest_models(std::string_view name,
     const Likeness like = likeness(wanted, plain(without_store(model.name)));
     if (like.shared >= kLeastPairs && like.share >= kLeastShare) ranked.emplace_back(like, &model);
   }
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& one, const auto& other) { return one.first > other.first; });
+  std::sort(ranked.begin(), ranked.end(), [](const auto& one, const auto& other) {
+    return one.first != other.first ? one.first > other.first : one.second < other.second;
+  });
   std::vector<std::string> names;
   for (const auto& [like, model] : ranked) names.push_back(model->name);
   if (names.empty()) {  // a letter or two are wrong in a name that has few
