@@ -63,17 +63,6 @@ std::optional<std::filesystem::path> home_folder() {
   return home.empty() ? std::nullopt : std::optional(home);
 }
 
-HubVariables hub_variables() {
-  HubVariables result{variable("HF_ENDPOINT"), variable("HF_TOKEN"), variable("HF_TOKEN_PATH")};
-  const auto add = [&](const std::filesystem::path& root, const char* below) {
-    if (result.token_file.empty() && !root.empty()) result.token_file = root / below;
-  };
-  add(variable("HF_HOME"), "token");
-  add(variable("XDG_CACHE_HOME"), "huggingface/token");
-  add(variable("HOME"), ".cache/huggingface/token");
-  return result;
-}
-
 std::filesystem::path cache_folder() {
   return user_folder("XDG_CACHE_HOME", ".cache", "cache");
 }
@@ -94,6 +83,17 @@ ServiceVariables take_service_variables() {
   };
   ServiceVariables result{take("LISTEN_PID"), take("LISTEN_FDS"), take("NOTIFY_SOCKET")};
   take("LISTEN_FDNAMES");
+  return result;
+}
+
+HubVariables hub_variables() {
+  HubVariables result{variable("HF_ENDPOINT"), variable("HF_TOKEN"), variable("HF_TOKEN_PATH")};
+  const auto add = [&](const std::filesystem::path& root, const char* below) {
+    if (result.token_file.empty() && !root.empty()) result.token_file = root / below;
+  };
+  add(variable("HF_HOME"), "token");
+  add(variable("XDG_CACHE_HOME"), "huggingface/token");
+  add(variable("HOME"), ".cache/huggingface/token");
   return result;
 }
 

@@ -25,15 +25,6 @@ std::vector<std::filesystem::path> ollama_folders();
 
 std::optional<std::filesystem::path> home_folder();  // HOME
 
-// Which hub `tyto pull` asks, and as whom; with huggingface_hub's names, so that what is set up for
-// that serves here too.
-struct HubVariables {
-  std::string endpoint;              // HF_ENDPOINT
-  std::string token;                 // HF_TOKEN
-  std::filesystem::path token_file;  // HF_TOKEN_PATH, or `token` in the folder HF_HOME
-};
-HubVariables hub_variables();
-
 // What Tyto may keep between runs: XDG_CACHE_HOME/tyto, or ~/.cache/tyto. An Error when neither
 // that variable nor HOME is set. As the XDG specification wants, a relative XDG_CACHE_HOME is
 // ignored.
@@ -55,6 +46,15 @@ struct ServiceVariables {
 // Takes them out of the environment, so that programs which Tyto starts do not have them. To be
 // called before there are threads.
 ServiceVariables take_service_variables();
+
+// Which hub `tyto pull` asks, and as whom; with huggingface_hub's names, so that what is set up for
+// that serves here too.
+struct HubVariables {
+  std::string endpoint;              // HF_ENDPOINT
+  std::string token;                 // HF_TOKEN
+  std::filesystem::path token_file;  // HF_TOKEN_PATH, or `token` in the folder HF_HOME
+};
+HubVariables hub_variables();
 
 // The variables whose names begin so: for code that others load, and that has no flags.
 std::map<std::string, std::string> environment_of(std::string_view prefix);

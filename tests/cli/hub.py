@@ -51,7 +51,8 @@ class Server(ThreadingHTTPServer):
 
 
 class Hub:
-    """`files` are a repository's: path to content. What ends in .gguf or .safetensors is in LFS."""
+    """`files` are a repository's: path to content. What ends in .gguf or .safetensors is in LFS. With no `repo` every
+    repository has them."""
 
     def __init__(self, files, repo="org/model"):
         self.repo, self.files = repo, dict(files)
@@ -115,7 +116,7 @@ class Hub:
         if path.startswith("/api/resolve-cache/"):
             return self.send_file(request, self.files[unquote(path.split("/", 7)[7])])
         repo = re.match(r"/(?:api/models/)?([^/]+/[^/]+)/(revision|tree|resolve)/([^/]+)(?:/(.*))?$", path)
-        if not repo or repo[1] != self.repo:
+        if not repo or self.repo not in (None, repo[1]):
             return request.reply(401, b"{}", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
         if repo[3] not in ("main", COMMIT):
             return request.reply(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
@@ -123,8 +124,8 @@ class Hub:
             return request.reply(200, json.dumps({"id": repo[1], "sha": COMMIT, "gated": bool(self.needs_token),
                                                   "siblings": [{"rfilename": name} for name in self.files]}).encode())
         if repo[2] == "tree":
-            return self.send_tree(request)
-        return self.resolve(request, unquote(repo[4]))
+            return self.send_tree(request, repo[1])
+        return self.resolve(request, repo[1], unquote(repo[4]))
 
     def tree(self):
         if self.listing is not None:
@@ -139,20 +140,20 @@ class Hub:
             entries.append(entry)
         return entries
 
-    def send_tree(self, request):
+    def send_tree(self, request, repo):
         entries, headers = self.tree(), {"Content-Type": "application/json"}
         if self.page_size:
             start = int(dict(part.split("=") for part in urlsplit(request.path).query.split("&")).get("cursor", 0))
             end = start + self.page_size
             if end < len(entries):
-                headers["Link"] = f'<{self.url()}/api/models/{self.repo}/tree/{COMMIT}?recursive=true&cursor={end}>; rel="next"'
+                headers["Link"] = f'<{self.url()}/api/models/{repo}/tree/{COMMIT}?recursive=true&cursor={end}>; rel="next"'
             entries = entries[start:end]
         request.reply(200, json.dumps(entries).encode(), headers)
 
     def is_lfs(self, path):
         return path.endswith((".gguf", ".safetensors"))
 
-    def resolve(self, request, path):
+    def resolve(self, request, repo, path):
         if self.needs_token and request.headers.get("Authorization") != f"Bearer {self.needs_token}":
             status = 403 if request.headers.get("Authorization") else 401
             return request.reply(status, b"{}", {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access is restricted"})
@@ -160,7 +161,7 @@ class Hub:
             return request.reply(404, b"{}", {"X-Error-Code": "EntryNotFound", "X-Error-Message": "Entry not found"})
         content, about = self.files[path], {"X-Repo-Commit": COMMIT}
         if not self.is_lfs(path):
-            where = f"/api/resolve-cache/models/{self.repo}/{COMMIT}/{quote(path)}"
+            where = f"/api/resolve-cache/models/{repo}/{COMMIT}/{quote(path)}"
             return request.reply(307, b"Temporary Redirect", about | {"Location": where, "ETag": f'"{git_hash(content)}"'})
         return request.reply(302, b"Found", about | {
             "Location": f"{self.url('cdn')}/{quote(path)}?Expires=1&Signature=secret", "X-Linked-Size": str(len(content)),

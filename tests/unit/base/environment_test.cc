@@ -89,6 +89,25 @@ TEST(Environment, RefusesAnEmptyControlToo) {
   EXPECT_THROW(refuse_unknown_environment(), Error);
 }
 
+TEST(Environment, HubVariables) {
+  const ScopedEnvironment scope{{"HF_ENDPOINT", "https://hub.example"},
+                                {"HF_TOKEN", "secret"},
+                                {"HF_TOKEN_PATH", "/t/file"},
+                                {"HF_HOME", "/hf"},
+                                {"XDG_CACHE_HOME", "/xdg"},
+                                {"HOME", "/home/me"}};
+  EXPECT_EQ(hub_variables().endpoint, "https://hub.example");
+  EXPECT_EQ(hub_variables().token, "secret");
+  EXPECT_EQ(hub_variables().token_file, "/t/file");
+  const ScopedEnvironment no_path{{"HF_TOKEN_PATH", ""}, {"HF_TOKEN", std::nullopt}};
+  EXPECT_EQ(hub_variables().token, "");
+  EXPECT_EQ(hub_variables().token_file, "/hf/token");
+  const ScopedEnvironment no_home{{"HF_HOME", std::nullopt}};
+  EXPECT_EQ(hub_variables().token_file, "/xdg/huggingface/token");
+  const ScopedEnvironment no_xdg{{"XDG_CACHE_HOME", std::nullopt}};
+  EXPECT_EQ(hub_variables().token_file, "/home/me/.cache/huggingface/token");
+}
+
 TEST(Environment, StateFolder) {
   {
     const ScopedEnvironment scope{{"XDG_STATE_HOME", "/state"}, {"HOME", "/home/me"}};
