@@ -54,12 +54,13 @@ class Hub:
     """`files` are a repository's: path to content. What ends in .gguf or .safetensors is in LFS. With no `repo` every
     repository has them."""
 
-    def __init__(self, files, repo="org/model"):
+    def __init__(self, files, repo="org/model", cdn_host="127.0.0.2"):
         self.repo, self.files = repo, dict(files)
         self.needs_token = None   # who has another one gets GatedRepo
-        self.faults = []          # of answers: {"at": "api"|"resolve"|"cdn", "status": 500, "headers": {}, "times": 1}
+        self.faults = []          # of answers; fault()
         self.cuts = []            # offsets in the file at which one connection each is cut
-        self.stall_at = None      # offset behind which nothing comes any more
+        self.stall_at = None      # offset behind which nothing comes until `released` is set
+        self.released = threading.Event()
         self.throttle = None      # bytes per second and connection
         self.ignores_ranges = False
         self.page_size = None     # of the list of files
@@ -71,7 +72,7 @@ class Hub:
         self.peers = set()        # connections that the large files' host has seen
         self.lock, self.closing = threading.Lock(), threading.Event()
         self.servers = {}
-        for name, host in (("hub", "127.0.0.1"), ("cdn", "127.0.0.2")):
+        for name, host in (("hub", "127.0.0.1"), ("cdn", cdn_host)):
             server = Server((host, 0), Handler)
             server.hub, server.name = self, name
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -82,6 +83,7 @@ class Hub:
 
     def __exit__(self, *_):
         self.closing.set()
+        self.released.set()
         for server in self.servers.values():
             server.shutdown()
             server.server_close()
@@ -89,8 +91,9 @@ class Hub:
     def url(self, name="hub"):
         return "http://{}:{}".format(*self.servers[name].server_address)
 
-    def fault(self, at, status, times=1, **headers):
-        self.faults.append({"at": at, "status": status, "times": times,
+    def fault(self, at, status, times=1, behind=0, **headers):
+        """Answers so to the next requests `at` "api", "resolve" or "cdn", `behind` as many that are served."""
+        self.faults.append({"at": at, "status": status, "times": times, "behind": behind,
                             "headers": {name.replace("_", "-"): value for name, value in headers.items()}})
 
     def seen(self, host):
@@ -108,6 +111,9 @@ class Hub:
         at = "cdn" if host == "cdn" else "api" if path.startswith("/api/models/") else "resolve"
         for fault in self.faults:
             if fault["at"] == at and fault["times"] > 0:
+                fault["behind"] -= 1
+                if fault["behind"] >= 0:
+                    continue
                 fault["times"] -= 1
                 return request.reply(fault["status"], b"an error page", fault["headers"])
         if host == "cdn":
@@ -179,11 +185,13 @@ class Hub:
         step = 1 << 16 if self.throttle is None else max(1, self.throttle // 50)
         while first <= last:
             stop = min(last + 1, first + step, *(cut for cut in self.cuts if cut > first))
-            if self.stall_at is not None:
+            if self.stall_at is not None and not self.released.is_set():
                 stop = min(stop, max(self.stall_at, first))
                 if stop == first:
-                    self.closing.wait(30)
-                    raise ConnectionAbortedError
+                    self.released.wait(60)
+                    if self.closing.is_set():
+                        raise ConnectionAbortedError
+                    continue
             request.wfile.write(content[first:stop])
             with self.lock:
                 self.served += stop - first

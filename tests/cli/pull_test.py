@@ -61,6 +61,9 @@ class PullTest(CliTest):
     def incomplete(self, content):
         return self.repo_folder / "blobs" / (sha256(content) + ".incomplete")
 
+    def size_of_incomplete(self, content):
+        return self.incomplete(content).stat().st_size if self.incomplete(content).exists() else 0
+
     def wait_for(self, condition):
         for _ in range(600):
             if condition():
@@ -181,9 +184,8 @@ class Tokens(PullTest):
             self.assertFalse(path.is_file() and TOKEN.encode() in path.read_bytes(), path)
 
     def test_another_port_is_another_host(self):
-        self.serve({"m.gguf": bytes_of(100)})
-        self.hub.servers["cdn"].server_address = ("127.0.0.1", self.hub.servers["cdn"].server_address[1])
-        self.hub.fault("resolve", 302, Location=f"http://127.0.0.2:{self.hub.servers['cdn'].server_address[1]}/m.gguf")
+        self.hub = Hub({"m.gguf": bytes_of(100)}, cdn_host="127.0.0.1")
+        self.addCleanup(self.hub.__exit__)
         self.assertEqual(self.pull(token=TOKEN).returncode, 0)
         self.assertEqual(self.hub.tokens("cdn"), {None})
 
@@ -219,7 +221,7 @@ class Refused(PullTest):
 
     def test_names(self):
         self.serve({"m.gguf": b"x"})
-        for name in ("nonsense", "a/b/c", "../etc", "org/", "/x", "org/model:", "https://huggingface.co/org/model", "org/a--b", ""):
+        for name in ("../etc", "org/model:", "https://huggingface.co/org/model", ""):
             self.check_error(self.pull(name), 2)
         self.check_error(self.pull("nonsense"), 2, "ORG/REPO:Q4_K_M")
         self.check_error(self.pull(str(self.model)), 2, "is on this machine already")
@@ -229,8 +231,7 @@ class Refused(PullTest):
     def test_hostile_lists(self):
         self.serve({"m.gguf": b"x"})
         file = {"type": "file", "oid": "0" * 40, "size": 1}
-        for path in ("../up.gguf", "/etc/x.gguf", "a/../../x.gguf", "a//b.gguf", ".git/x.gguf", "a/./x.gguf", "a\nb.gguf",
-                     "x" * 300 + ".gguf", ""):
+        for path in ("../up.gguf", "/etc/x.gguf", "a\nb.gguf"):  # more of them: tests/unit/hub
             self.hub.listing = [{**file, "path": path}]
             self.check_error(self.pull(), 1, "no name for a file")
         self.hub.listing = [{**file, "path": "m.gguf", "oid": "../../x"}]
@@ -317,7 +318,7 @@ class Interrupted(PullTest):
     def test_stalled(self):
         content = bytes_of(500_000)
         self.serve({"m.gguf": content}, stall_at=200_000)
-        self.check_error(self.pull("org/model", "--timeout", "1", "--retries", "0"), 1, "m.gguf: nothing came for 1 s")
+        self.check_error(self.pull("org/model", "--timeout", "2", "--retries", "0"), 1, "m.gguf: nothing came for 2 s")
         self.assertEqual(self.incomplete(content).read_bytes(), content[:200_000])
 
     def test_ranges_ignored(self):
@@ -332,13 +333,10 @@ class Interrupted(PullTest):
     def test_expired_addresses_are_asked_for_again(self):
         content = bytes_of(500_000)
         self.serve({"m.gguf": content}, cuts=[100_000])
-        self.hub.fault("cdn", 403, times=0)
-        start, self.hub.faults[0]["times"] = self.start(), 0
-        self.wait_for(lambda: self.hub.served >= 100_000)
-        self.hub.faults[0]["times"] = 1
-        _, errors = start.communicate(timeout=60)
-        self.assertEqual(start.returncode, 0, errors)
-        self.assertIn("the answer was 403", errors)
+        self.hub.fault("cdn", 403, behind=1)
+        result = self.pull()
+        self.check_pulled(result, {"m.gguf": content})
+        self.assertIn("the answer was 403", result.stderr)
         self.assertEqual(len([path for path in self.hub.seen("hub") if "/resolve/" in path]), 2)
 
     def test_told_to_wait(self):
@@ -355,18 +353,15 @@ class Interrupted(PullTest):
 
     def test_killed(self):
         content = bytes_of(41 * MIB)
-        self.serve({"m.gguf": content}, throttle=12 * MIB)
+        self.serve({"m.gguf": content}, stall_at=20 * MIB)
         process = self.start()
-        self.wait_for(lambda: self.incomplete(content).exists() and self.incomplete(content).stat().st_size > 9 * MIB)
+        self.wait_for(lambda: self.size_of_incomplete(content) == 20 * MIB)
         process.kill()
         process.communicate()
-        kept = self.incomplete(content).read_bytes()
-        self.assertEqual(kept, content[:len(kept)])
-        self.hub.throttle, served = None, self.hub.served
-        time.sleep(0.2)  # what is in flight is counted
-        served = self.hub.served
+        self.assertEqual(self.incomplete(content).read_bytes(), content[:20 * MIB])
+        self.hub.stall_at, served = None, self.hub.served
         self.check_pulled(self.pull(), {"m.gguf": content})
-        self.assertEqual(self.hub.served - served, len(content) - len(kept))
+        self.assertEqual(self.hub.served - served, 21 * MIB)
 
     def test_killed_before_it_was_checked(self):
         content = bytes_of(1000)
@@ -384,26 +379,27 @@ class Interrupted(PullTest):
         self.assertEqual(self.hub.served, 1000)
 
     def test_ctrl_c(self):
-        content = bytes_of(4 * MIB)
-        self.serve({"m.gguf": content}, throttle=MIB)
+        content = bytes_of(2 * MIB)
+        self.serve({"m.gguf": content}, stall_at=MIB)
         process = self.start()
-        self.wait_for(lambda: self.incomplete(content).exists() and self.incomplete(content).stat().st_size > MIB // 2)
+        self.wait_for(lambda: self.size_of_incomplete(content) == MIB)
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=60)
         self.assertEqual((process.returncode, out), (-signal.SIGINT, ""))
         self.assertIn("the same command goes on from there", errors)
-        self.hub.throttle = None
+        self.hub.stall_at = None
         self.check_pulled(self.pull(), {"m.gguf": content})
 
     def test_two_at_once(self):
         content = bytes_of(2 * MIB)
-        self.serve({"m.gguf": content}, throttle=2 * MIB)
+        self.serve({"m.gguf": content}, stall_at=MIB)
         first = self.start()
-        self.wait_for(self.incomplete(content).exists)
+        self.wait_for(lambda: self.size_of_incomplete(content) == MIB)
         second = self.start()
+        self.assertIn("another program is fetching it", second.stderr.readline())
+        self.hub.released.set()
         results = [process.communicate(timeout=60) for process in (first, second)]
         self.assertEqual([first.returncode, second.returncode], [0, 0], results)
-        self.assertIn("another program is fetching it", results[1][1])
         self.assertEqual(self.hub.served, len(content))
         self.check_pulled(self.pull(), {"m.gguf": content})
 
@@ -430,7 +426,8 @@ class FullDisk(PullTest):
 
 
 class Terminal(PullTest):
-    def pull_on_terminal(self, columns):
+    def pull_on_terminal(self, columns, bar):
+        """What is drawn; the hub goes on once the bar was."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 25, columns, 0, 0))
         process = subprocess.Popen([TYTO, "pull", "org/model"], env={**os.environ, **self.environment()}, stdout=slave,
@@ -440,6 +437,8 @@ class Terminal(PullTest):
         try:
             while chunk := os.read(master, 65536):
                 text += chunk
+                if re.search(bar, text.decode(errors="replace")):
+                    self.hub.released.set()
         except OSError:  # nobody has the other end any more
             pass
         os.close(master)
@@ -448,15 +447,14 @@ class Terminal(PullTest):
 
     def test_bar(self):
         content = bytes_of(3 * MIB)
-        for columns in (80, 40):
-            self.serve({f"{columns}.gguf": content + b"%d" % columns}, throttle=2 * MIB)
-            lines = self.pull_on_terminal(columns)
+        for columns, bar in ((80, r"fetching  67% \[#{13}\.{7}\] 2\.0 MiB/3\.0 MiB [\d.]+ [KM]iB/s \d:\d\d left"),
+                             (40, r"fetching  67% \[#{13}\.{7}\] 2")):
+            self.serve({f"{columns}.gguf": content + b"%d" % columns}, stall_at=2 * MIB)
+            lines = self.pull_on_terminal(columns, bar)
             bars = [line for line in lines if line.startswith("fetching")]
-            self.assertTrue(bars, lines)
+            self.assertTrue(any(re.match(bar, line) for line in bars), lines)
             self.assertLess(max(map(len, bars)), columns)
             self.assertTrue(any(line.startswith("asking http://127.0.0.1") for line in lines), lines)
-            if columns == 80:
-                self.assertRegex(bars[-1], r"^fetching +\d+% \[#+\.+\] [\d.]+ MiB/3\.0 MiB [\d.]+ MiB/s 0:0\d left")
             # The bar is gone before the path is printed.
             path = next(index for index, line in enumerate(lines) if line.startswith(str(self.cache)))
             self.assertEqual(lines[path - 1].strip(), "")
