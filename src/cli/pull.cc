@@ -44,16 +44,14 @@ std::string rate_text(uint64_t bytes, double seconds) {
 void print_plan(const PullPlan& plan) {
   Table table{.id = "files",
               .title = fmt::format("{} at {}", plan.repo, plan.commit),
-              .columns = {{"file", false}, {"size"}, {"there already"}, {"hash", false, 1}}};
+              .columns = {{"file", false}, {"size"}, {"there already"}}};
   for (const auto& [file, there] : plan.files)
     table.rows.push_back({{file.path, human_bytes(file.size),
                            there == 0           ? ""
                            : there == file.size ? "all"
-                                                : human_bytes(there),
-                           file.hash.substr(0, 12)}});
-  table.rows.push_back(
-      {{"total", human_bytes(plan.bytes), human_bytes(plan.bytes - plan.missing), ""},
-       RowStyle::total});
+                                                : human_bytes(there)}});
+  table.rows.push_back({{"total", human_bytes(plan.bytes), human_bytes(plan.bytes - plan.missing)},
+                        RowStyle::total});
   table.notes = {fmt::format("{} to fetch into {}, where {} are free", human_bytes(plan.missing),
                              plan.cache.string(), human_bytes(plan.free))};
   print_coloured(to_text(table, stdout_style()));
