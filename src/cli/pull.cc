@@ -91,11 +91,11 @@ void run_pull(const PullFlags& flags) {
     meter.clear();
     if (flags.dry_run) return print_plan(plan);
     const auto begin = std::chrono::steady_clock::now();
-    pull(hub, plan, hooks);
+    const uint64_t fetched = pull(hub, plan, hooks);
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     meter.clear();
     print(fmt::format("{}\n{}, {}\n{}", plan.model.string(), human_bytes(plan.bytes),
-                      rate_text(plan.missing, time.count()), next_command(flags, plan)));
+                      rate_text(fetched, time.count()), next_command(flags, plan)));
   } catch (const PullInterrupted&) {
     hooks.note("stopped; what was fetched is kept, and the same command goes on from there");
     ::signal(SIGINT, SIG_DFL);

@@ -77,7 +77,8 @@ class Download {
   Download(const Download&) = delete;
   Download& operator=(const Download&) = delete;
 
-  void run(const std::function<void(uint64_t bytes)>& on_bytes) {
+  uint64_t run(const std::function<void(uint64_t bytes)>& on_bytes) {
+    const uint64_t before = written_;
     while (written_ < size()) {
       start_requests();
       for (const auto& [id, answer] : client_.wait(kStep)) take_end(id, answer);
@@ -88,6 +89,7 @@ class Download {
     }
     // A file of the right size is taken for whole from now on, even after the power went.
     if (::fdatasync(descriptor_) != 0) fail_to_write();
+    return written_ - before;
   }
 
  private:
@@ -261,10 +263,10 @@ class Download {
 
 }  // namespace
 
-void download(HttpClient& client, const DownloadSource& source,
-              const std::filesystem::path& incomplete, const HubHooks& hooks,
-              const std::function<void(uint64_t bytes)>& on_bytes) {
-  Download(client, source, incomplete, hooks).run(on_bytes);
+uint64_t download(HttpClient& client, const DownloadSource& source,
+                  const std::filesystem::path& incomplete, const HubHooks& hooks,
+                  const std::function<void(uint64_t bytes)>& on_bytes) {
+  return Download(client, source, incomplete, hooks).run(on_bytes);
 }
 
 }  // namespace tyto

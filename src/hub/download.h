@@ -31,9 +31,10 @@ struct DownloadSource {
 };
 
 // Returns when `incomplete` has the size that the hub's list says; whether it has the content is
-// for the caller to find out. `on_bytes` is told how much of the file there is.
-void download(HttpClient& client, const DownloadSource& source,
-              const std::filesystem::path& incomplete, const HubHooks& hooks,
-              const std::function<void(uint64_t bytes)>& on_bytes);
+// for the caller to find out. `on_bytes` is told how much of the file there is; returned is how
+// much of it was fetched now.
+uint64_t download(HttpClient& client, const DownloadSource& source,
+                  const std::filesystem::path& incomplete, const HubHooks& hooks,
+                  const std::function<void(uint64_t bytes)>& on_bytes);
 
 }  // namespace tyto

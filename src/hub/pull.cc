@@ -73,17 +73,19 @@ void check_hash(const fs::path& incomplete, const std::string& repo, const HubFi
       "pull again; when it happens twice the hub, or something on the way, is at fault");
 }
 
-void fetch_blob(HttpClient& client, const DownloadSource& source, const RepoCache& cache,
-                const HubHooks& hooks, const std::function<void(uint64_t bytes)>& on_bytes) {
+// Returns how many bytes it fetched: none where another program was faster.
+uint64_t fetch_blob(HttpClient& client, const DownloadSource& source, const RepoCache& cache,
+                    const HubHooks& hooks, const std::function<void(uint64_t bytes)>& on_bytes) {
   const HubFile& file = source.file;
-  if (has_blob(cache, file)) return;
+  if (has_blob(cache, file)) return 0;
   make_folder(cache.blob(file).parent_path());
   const auto lock = lock_blob(cache, file, hooks);
-  if (has_blob(cache, file)) return;
+  if (has_blob(cache, file)) return 0;
   const fs::path incomplete = cache.incomplete(file);
-  download(client, source, incomplete, hooks, on_bytes);
+  const uint64_t fetched = download(client, source, incomplete, hooks, on_bytes);
   check_hash(incomplete, source.repo, file, hooks);
   fs::rename(incomplete, cache.blob(file));
+  return fetched;
 }
 
 void check_space(const PullPlan& plan) {
@@ -124,16 +126,17 @@ PullPlan plan_pull(const Hub& hub, const RepoName& name, const std::string& revi
   return plan;
 }
 
-void pull(const Hub& hub, const PullPlan& plan, const HubHooks& hooks) {
+uint64_t pull(const Hub& hub, const PullPlan& plan, const HubHooks& hooks) {
   check_space(plan);
   const RepoCache cache(plan.cache, plan.repo);
   HttpClient client(hub.user_agent, hub.timeout);
   uint64_t done = plan.bytes - plan.missing;
+  uint64_t fetched = 0;
   for (const auto& [file, there] : plan.files) {
     if (!is_in_snapshot(cache, plan.commit, file)) {
       const DownloadSource source{hub, plan.repo, file_url(hub, plan.repo, plan.commit, file.path),
                                   file};
-      fetch_blob(client, source, cache, hooks, [&, there = there](uint64_t bytes) {
+      fetched += fetch_blob(client, source, cache, hooks, [&, there = there](uint64_t bytes) {
         if (hooks.progress) hooks.progress("fetching", done - there + bytes, plan.bytes);
       });
       link_blob(cache, plan.commit, file);
@@ -141,6 +144,7 @@ void pull(const Hub& hub, const PullPlan& plan, const HubHooks& hooks) {
     done += file.size - there;
   }
   write_ref(cache, plan.revision, plan.commit);
+  return fetched;
 }
 
 }  // namespace tyto

@@ -33,7 +33,7 @@ PullPlan plan_pull(const Hub& hub, const RepoName& name, const std::string& revi
                    const HubHooks& hooks);
 
 // Fetches what is missing, checks it, and puts it where plan_pull said. An Error before the first
-// byte when there is no room.
-void pull(const Hub& hub, const PullPlan& plan, const HubHooks& hooks);
+// byte when there is no room. Returns how many bytes were fetched.
+uint64_t pull(const Hub& hub, const PullPlan& plan, const HubHooks& hooks);
 
 }  // namespace tyto

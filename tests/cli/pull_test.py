@@ -400,6 +400,7 @@ class Interrupted(PullTest):
         self.hub.released.set()
         results = [process.communicate(timeout=60) for process in (first, second)]
         self.assertEqual([first.returncode, second.returncode], [0, 0], results)
+        self.assertIn("all of it was there already", results[1][0])
         self.assertEqual(self.hub.served, len(content))
         self.check_pulled(self.pull(), {"m.gguf": content})
 
