@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of fuzz_gguf and fuzz_safetensors: small valid files and a few broken ones."""
+"""Writes the seeds of fuzz_gguf, fuzz_safetensors and fuzz_imatrix: small valid files and a few broken ones."""
 import json
 import pathlib
 import struct
@@ -129,6 +129,27 @@ def gguf_seeds():
     }
 
 
+def imatrix_seeds():
+    metadata = [entry("general.type", STRING, "imatrix"), entry("imatrix.datasets", STRING, ["a.txt"]),
+                entry("imatrix.chunk_count", U32, 3), entry("imatrix.chunk_size", U32, 512)]
+    name = "blk.0.ffn_up.weight"
+    whole = gguf(metadata, [(f"{name}.in_sum2", [4, 2], GGML_F32), (f"{name}.counts", [1, 2], GGML_F32)])
+
+    def binary(calls, values):
+        packed = struct.pack(f"<{len(values)}f", *values)
+        return struct.pack("<ii", 1, len(name)) + name.encode() + struct.pack("<ii", calls, len(values)) + packed
+
+    return {
+        "gguf": whole,
+        "gguf_cut": whole[: len(whole) * 2 // 3],
+        "gguf_without_counts": gguf(metadata, [(f"{name}.in_sum2", [4], GGML_F32)]),
+        "binary": binary(3, [1.0, 0.5, 0.0]) + struct.pack("<ii", 3, 5) + b"a.txt",
+        "binary_overflow": binary(1, [3e38, 1e-45]),
+        "binary_nan": binary(0, [float("nan")]),
+        "binary_counts": struct.pack("<iii", 0x7FFFFFFF, 0x7FFFFFFF, -1),
+    }
+
+
 def safetensors_file(tensors):
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in tensors.items():
@@ -182,7 +203,7 @@ def safetensors_seeds():
 
 
 def main():
-    for target, seeds in (("gguf", gguf_seeds()), ("safetensors", safetensors_seeds())):
+    for target, seeds in (("gguf", gguf_seeds()), ("safetensors", safetensors_seeds()), ("imatrix", imatrix_seeds())):
         folder = CORPUS / target
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in seeds.items():
