@@ -165,36 +165,29 @@ void check_importance(const ImportanceMatrix& importance, const TypeMix& mix,
     throw Error(ErrorCode::usage, importance.file,
                 fmt::format("an importance matrix changes nothing in {}", mix.name),
                 "leave it out, or choose a type of fewer bits");
-  std::vector<std::string> without;
-  size_t used = 0;
+  std::vector<std::string> without, unknown;
+  std::set<std::string_view> matrices;
   for (const TensorPlan& plan : plans) {
     if (plan.rows == 0) continue;
+    matrices.insert(plan.name);
     const auto entry = importance.columns.find(plan.name);
-    if (entry == importance.columns.end()) {
+    if (entry == importance.columns.end())
       without.push_back(plan.name);
-      continue;
-    }
-    ++used;
-    if (entry->second.size() != plan.cols)
+    else if (entry->second.size() != plan.cols)
       throw Error(
           ErrorCode::input, importance.file + ": entry " + plan.name,
           fmt::format("has {} columns, the model's matrix {}", entry->second.size(), plan.cols),
           "it was made for another model");
   }
-  if (used == 0)
+  for (const auto& [name, columns] : importance.columns)
+    if (!matrices.contains(name)) unknown.push_back(name);
+  if (without.size() == matrices.size())
     throw Error(ErrorCode::input, importance.file, "has no entry for any matrix of this model",
                 "it was made for another model");
   if (!without.empty())
     notes.push_back(fmt::format("{} has no entry for {} of {} matrices ({}): rounded as without it",
-                                importance.file, without.size(), without.size() + used,
+                                importance.file, without.size(), matrices.size(),
                                 some_of(without)));
-  std::vector<std::string> unknown;
-  const auto is_matrix = [&](const std::string& name) {
-    return std::any_of(plans.begin(), plans.end(),
-                       [&](const TensorPlan& plan) { return plan.name == name && plan.rows > 0; });
-  };
-  for (const auto& [name, columns] : importance.columns)
-    if (!is_matrix(name)) unknown.push_back(name);
   if (!unknown.empty())
     notes.push_back(fmt::format("{} of the {} entries of {} fit no matrix of this model ({})",
                                 unknown.size(), importance.columns.size(), importance.file,
