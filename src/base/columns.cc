@@ -42,6 +42,10 @@ std::string_view ending(std::string_view text, size_t most) {
 }
 
 void wrap_line(std::string_view line, size_t most, std::vector<std::string>& lines) {
+  if (columns_of(line) <= most) {
+    lines.emplace_back(line);
+    return;
+  }
   const size_t spaces = std::min(line.find_first_not_of(' '), line.size());
   const std::string indent(most > 2 * spaces ? spaces : 0, ' ');
   std::string current = indent;

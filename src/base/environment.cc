@@ -112,6 +112,10 @@ bool is_colour_wanted() {
   return variable("NO_COLOR").empty();
 }
 
+bool is_terminal_dumb() {
+  return variable("TERM") == "dumb";
+}
+
 void refuse_unknown_environment() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view setting(*entry);

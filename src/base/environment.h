@@ -61,6 +61,7 @@ std::map<std::string, std::string> environment_of(std::string_view prefix);
 
 // Unless NO_COLOR is set to something (no-color.org).
 bool is_colour_wanted();
+bool is_terminal_dumb();  // TERM says that it obeys no escapes
 
 // A TYTO_* variable that nothing reads is a control that silently does nothing: an error.
 void refuse_unknown_environment();

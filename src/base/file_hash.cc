@@ -63,6 +63,7 @@ std::string read_and_hash(const MappedFile& file,
   Hasher hasher;
   std::vector<std::byte> piece(std::min(kPieceBytes, file.bytes().size()));
   uint64_t done = 0;
+  if (on_bytes) on_bytes(0);  // something to look at while the first piece is read
   while (done < file.bytes().size()) {
     const ssize_t got =
         ::pread(file.descriptor(), piece.data(), piece.size(), static_cast<off_t>(done));

@@ -67,12 +67,13 @@ ReferenceRecord::ReferenceRecord(const Model& model, std::span<const Token> prom
     step.values.insert(step.values.end(), values.begin(), values.end());
   });
   const size_t total = prompt.size() + decode_tokens;
+  if (progress) progress("the reference computes", 0, total);
   for (size_t i = 0; i < total; ++i) {
     const std::vector<float> logits = reference.forward(tokens_[i]);
     if (i + 1 == tokens_.size() && tokens_.size() < total)
       tokens_.push_back(
           static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
-    if (progress) progress("reference", i + 1, total);
+    if (progress) progress("the reference computes", i + 1, total);
   }
 }
 

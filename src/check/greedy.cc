@@ -33,17 +33,26 @@ Continuation continue_greedily(const Tokenizer& tokenizer, const GreedyRequest& 
 }  // namespace
 
 Continuation greedy(Pipeline& pipeline, const Tokenizer& tokenizer, const GreedyRequest& request,
-                    Trace& trace, Receipt& receipt, AllLogits* logits) {
+                    Trace& trace, Receipt& receipt, AllLogits* logits, const Progress& progress) {
   Sequence sequence(pipeline);
   const auto start = Clock::now();
   auto first = start;
+  uint32_t generated = 0;
+  const auto show = [&] {
+    if (progress) progress("the device computes", generated, request.tokens);
+  };
+  show();
   const Next next = [&](std::span<const Token> tokens) {
     const auto result = pipeline.run(sequence, tokens);
     if (sequence.phase == Phase::prefill) first = Clock::now();
     sequence.phase = Phase::decode;
+    ++generated;
+    show();
     return result;
   };
   Continuation result = continue_greedily(tokenizer, request, logits, next);
+  generated = request.tokens;  // also where the text ended early
+  show();
   receipt.prompt_tokens += static_cast<uint32_t>(request.prompt.size());
   receipt.generated_tokens += static_cast<uint32_t>(result.generated.size());
   receipt.prefill_seconds += std::chrono::duration<double>(first - start).count();
@@ -59,13 +68,22 @@ Continuation greedy_reference(const Model& model, const Tokenizer& tokenizer,
   std::vector<float> last;
   const uint64_t total = request.prompt.size() + request.tokens - 1;
   uint64_t done = 0;
-  return continue_greedily(tokenizer, request, logits, [&](std::span<const Token> tokens) {
+  const auto show = [&] {
+    if (progress) progress("the reference computes", done, total);
+  };
+  show();
+  const Next next = [&](std::span<const Token> tokens) {
     for (const Token token : tokens) {
       last = reference.forward(token);
-      if (progress) progress("reference", ++done, total);
+      ++done;
+      show();
     }
     return std::span<const float>(last);
-  });
+  };
+  Continuation result = continue_greedily(tokenizer, request, logits, next);
+  done = total;  // also where the text ended early
+  show();
+  return result;
 }
 
 std::optional<std::string> why_not_executed(const std::string& device, const Receipt& receipt) {

@@ -25,7 +25,8 @@ using AllLogits = std::vector<std::vector<float>>;
 
 // A sequence of its own; what was done is added to `receipt`.
 Continuation greedy(Pipeline& pipeline, const Tokenizer& tokenizer, const GreedyRequest& request,
-                    Trace& trace, Receipt& receipt, AllLogits* logits = nullptr);
+                    Trace& trace, Receipt& receipt, AllLogits* logits = nullptr,
+                    const Progress& progress = {});
 
 Continuation greedy_reference(const Model& model, const Tokenizer& tokenizer,
                               const GreedyRequest& request, AllLogits* logits = nullptr,

@@ -14,6 +14,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output_file.h"
+#include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
@@ -91,6 +92,7 @@ void write_decode(AtomicFolder& folder, const AirDims& dims, uint32_t context) {
 
 void compile_for_vnpu(const CompileFlags& flags, const Config& config, const std::string& name,
                       const AirDims& dims) {
+  announce("compiling kernels");
   const bool is_own = flags.output.empty();
   const fs::path folder = is_own ? cache_folder() / "compiled" / name : fs::path(flags.output);
   AtomicFolder images(folder, is_own ? Replace::own_state : replacing(flags.force), kImages);

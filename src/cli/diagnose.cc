@@ -51,10 +51,13 @@ std::string run_device(Engine& engine, const ReferenceRecord& reference, Receipt
   Sequence sequence(pipeline);
   std::string problem;
   try {
-    pipeline.run(sequence, tokens.first(reference.prompt_size()));
+    pipeline.run(sequence, tokens.first(reference.prompt_size()), progress_bar());
     sequence.phase = Phase::decode;
-    for (size_t i = reference.prompt_size(); i < tokens.size(); ++i)
+    const Progress progress = progress_bar();
+    for (size_t i = reference.prompt_size(); i < tokens.size(); ++i) {
+      if (progress) progress("the device computes", i, tokens.size());
       pipeline.run(sequence, tokens.subspan(i, 1));
+    }
   } catch (const Error& error) {
     if (error.code != ErrorCode::device) throw;
     problem = error.what();
@@ -112,7 +115,7 @@ void diagnose(const DiagnoseFlags& flags) {
 
   for (const Table& table : diagnosis_tables(diagnosis))
     print_coloured(to_text(table, stdout_style()) + "\n");
-  print(diagnosis_verdict(diagnosis) + "\n");
+  print_prose(diagnosis_verdict(diagnosis) + "\n");
   note(fmt::format("prompt {} tokens · then {} tokens · {}", diagnosis.prompt_tokens,
                    diagnosis.decode_tokens, diagnosis.executed));
   if (json.is_wanted()) json.write(diagnosis_json(diagnosis));

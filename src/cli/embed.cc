@@ -23,7 +23,7 @@ void run_embed(const EmbedFlags& flags, const std::string& text) {
   if (text.empty()) fail_input("prompt", "is empty");
   Engine engine(engine_options(flags.engine), progress_bar());
   const auto tokens = engine.tokenizer().encode(text, {.parse_special = flags.special});
-  const Embedding embedding = embed(engine.generator(), tokens);
+  const Embedding embedding = embed(engine.generator(), tokens, {}, progress_bar());
   engine.check_required(embedding.receipt.phases);
   print(nlohmann::ordered_json(embedding.values).dump() + "\n");
   note(executed_line(embedding.receipt));

@@ -56,8 +56,8 @@ void eval(const EvalFlags& flags) {
     Reference reference(engine.model());
     const Progress progress = progress_bar();
     for (size_t i = 0; i < tokens.size(); ++i) {
+      if (progress) progress("the reference computes", i, tokens.size());
       write(static_cast<uint32_t>(i), reference.forward(tokens[i]));
-      if (progress) progress("reference", i + 1, tokens.size());
     }
   } else {
     Sequence sequence(engine.pipeline());
@@ -68,7 +68,7 @@ void eval(const EvalFlags& flags) {
     executed_on = execution_text(receipt);
   }
   file.commit();
-  print(
+  print_prose(
       fmt::format("{} positions x {} logits (f32, little endian, row-major) in {}; executed on {}; "
                   "best next token {}\n",
                   tokens.size(), config.vocab, flags.logits, executed_on, last));

@@ -12,6 +12,7 @@
 #include "cli/command_line.h"
 #include "cli/help.h"
 #include "cli/program.h"
+#include "cli/progress_line.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
 
@@ -30,6 +31,7 @@ int exit_code(ErrorCode code) {
 }
 
 int report(const char* what, const std::string& hint, int code) {
+  erase_progress();
   std::fprintf(stderr, "tyto: %s%s%s%s\n", printable_line(what).c_str(), hint.empty() ? "" : " (",
                hint.c_str(), hint.empty() ? "" : ")");
   return code;
@@ -62,6 +64,7 @@ int parse_and_run(int argc, char** argv) {
                   2);
   } else {
     asked.command().run();
+    erase_progress();
   }
   return 0;
 }

@@ -9,6 +9,7 @@
 #include "cli/evidence_flags.h"
 #include "cli/flags.h"
 #include "cli/output_file.h"
+#include "cli/progress_line.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
@@ -36,7 +37,8 @@ struct ProfileFlags {
   std::vector<std::string> diff;
 };
 
-// One request, recorded. `text` gets the answer; nothing is shown before its receipt is known.
+// One request, recorded. `text` gets the answer; nothing is shown before its receipt is known, and
+// nothing is drawn meanwhile.
 ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerOptions& sampling,
                        std::string& text) {
   Sampler sampler(sampling);
@@ -51,8 +53,7 @@ ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerO
     text += piece;
     return true;
   };
-  const Answer answer =
-      generate(engine.generator_from_nothing(), sampler, request, keep, progress_bar());
+  const Answer answer = generate(engine.generator_from_nothing(), sampler, request, keep);
   engine.trace().stop();
   engine.check_required(answer.receipt.phases);
   ProfileRun run = collect_run(engine.trace(), answer.receipt);
@@ -64,9 +65,11 @@ ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerO
 Profile record_prompt(const ProfileFlags& flags) {
   Engine engine(engine_options(flags.engine), progress_bar());
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
+  announce("measuring the cpu");
   Profile profile = profile_of(engine, sampling, CpuPeak::measured);
   for (uint32_t i = 0; i < flags.repetitions; ++i) {
     std::string text;
+    announce(fmt::format("recording run {} of {}", i + 1, flags.repetitions));
     profile.runs.push_back(record_once(engine, flags, sampling, text));
     if (i == 0) print(only_text(text) + "\n\n");
   }
@@ -90,9 +93,8 @@ void sweep_once(Engine& engine, const ProfileFlags& flags, SweepRow& row) {
                         .max_tokens = flags.sampling.max_tokens,
                         .stop = {},
                         .ignore_eos = true};
-  const Answer answer = generate(
-      engine.generator_from_nothing(), sampler, request, [](std::string_view) { return true; },
-      progress_bar());
+  const Answer answer = generate(engine.generator_from_nothing(), sampler, request,
+                                 [](std::string_view) { return true; });
   engine.trace().stop();
   engine.check_required(answer.receipt.phases);
   const ProfileRun run = collect_run(engine.trace(), answer.receipt);
@@ -108,9 +110,11 @@ void sweep_once(Engine& engine, const ProfileFlags& flags, SweepRow& row) {
 
 Profile record_sweep(const ProfileFlags& flags) {
   Engine engine(engine_options(flags.engine), progress_bar());
+  announce("measuring the cpu");
   Profile profile = profile_of(engine, {.temperature = 0}, CpuPeak::measured);
   for (const uint32_t length : flags.sweep) {
     SweepRow row{.prompt_tokens = length};
+    announce(fmt::format("recording a prompt of {}", length));
     const uint32_t room = engine.pipeline().context();
     if (uint64_t{length} + flags.sampling.max_tokens > room) {
       row.note = fmt::format("{} and {} generated do not fit in {} positions", length,

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/signal_tables.h"
+#include "cli/progress_line.h"
 
 namespace tyto {
 namespace {
@@ -17,6 +18,7 @@ struct sigaction bus_action_before = {};
 std::atomic<bool> interrupt_noted = false;
 
 void end_by_signal(int signal) {
+  erase_progress();
   remove_partial_paths();
   ::signal(signal, SIG_DFL);
   ::raise(signal);  // pending until this handler returns, and then it ends the program
@@ -38,6 +40,7 @@ void on_bus_error(int, siginfo_t* about, void*) {
   static std::atomic_flag spoken = ATOMIC_FLAG_INIT;
   while (spoken.test_and_set()) ::pause();
   remove_partial_paths();
+  erase_progress();
   print_line(loss);
   ::_exit(1);
 }
@@ -84,6 +87,11 @@ void handle_signals() {
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;
   ::sigaction(SIGBUS, &action, &bus_action_before);
+}
+
+void end_by_closed_pipe() {
+  end_by_signal(SIGPIPE);
+  ::_exit(128 + SIGPIPE);  // where whoever started the program has the signal blocked
 }
 
 }  // namespace tyto

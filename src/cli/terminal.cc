@@ -4,55 +4,66 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 
+#include "base/columns.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/joined.h"
 #include "base/printable.h"
+#include "cli/progress_line.h"
+#include "cli/signals.h"
 
 namespace tyto {
 namespace {
 
 constexpr size_t kUsualWidth = 80;
 
-// 0: no terminal.
-size_t width_of(int stream) {
-  if (::isatty(stream) == 0) return 0;
+// Of a terminal; 0 of anything else, which has no columns.
+size_t columns_of_stream(int descriptor) {
+  if (::isatty(descriptor) == 0) return 0;
   winsize size = {};
-  const bool is_known = ::ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const bool is_known = ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return is_known ? size.ws_col : kUsualWidth;
 }
 
 void write_out(std::string_view text, std::FILE* stream, const char* name) {
+  erase_progress();
   const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
-  if (!written || std::fflush(stream) != 0)
-    fail_input(name, "cannot write: {}", std::strerror(errno));
+  if (written && std::fflush(stream) == 0) return;
+  if (errno == EPIPE) end_by_closed_pipe();
+  fail_input(name, "cannot write: {}", std::strerror(errno));
+}
+
+// Prose, broken at spaces where a terminal would break it anywhere.
+template <typename Shown = std::identity>
+std::string fitted(const std::string& text, size_t columns, Shown shown = {}) {
+  const bool is_ended = text.ends_with('\n');
+  const std::string lines = text.substr(0, text.size() - (is_ended ? 1 : 0));
+  return joined(columns == 0 ? std::vector{lines} : wrapped_lines(lines, columns), "\n", shown) +
+         (is_ended ? "\n" : "");
 }
 
 }  // namespace
 
 Progress progress_bar() {
-  if (::isatty(STDERR_FILENO) == 0) return {};
-  return [shown = -1](std::string_view what, uint64_t done, uint64_t total) mutable {
-    constexpr int kWidth = 30;
-    const int percent = total == 0 ? 100 : static_cast<int>(done * 100 / total);
-    if (percent == shown) return;
-    shown = percent < 100 ? percent : -1;  // the next piece of work starts a new bar
-    const auto filled = static_cast<size_t>(std::clamp(percent * kWidth / 100, 0, kWidth));
-    std::string line = fmt::format("\r{:<18} [{}{}] {:3}%", what, std::string(filled, '#'),
-                                   std::string(kWidth - filled, '.'), percent);
-    if (percent >= 100) line = fmt::format("\r{}\r", std::string(line.size(), ' '));
-    std::fputs(line.c_str(), stderr);
-    std::fflush(stderr);
-  };
+  if (stderr_columns() == 0 || is_terminal_dumb()) return {};
+  return draw_progress;
 }
 
 void print(std::string_view text) {
   write_out(printable(text), stdout, "stdout");
+}
+
+void print_prose(std::string_view text, Ink ink) {
+  const TextStyle style = stdout_style();
+  write_out(fitted(printable(text), style.width,
+                   [&](const std::string& line) { return inked(line, ink, style); }),
+            stdout, "stdout");
 }
 
 void print_coloured(std::string_view text) {
@@ -69,19 +80,20 @@ void print_to_stderr(std::string_view text) {
 }
 
 void note(std::string_view line) {
-  print_to_stderr(printable_line(line) + "\n");
+  write_out(fitted(printable_line(line) + "\n", stderr_columns()), stderr, "stderr");
 }
 
 bool is_stdout_terminal() {
   return ::isatty(STDOUT_FILENO) != 0;
 }
 
-TextStyle stdout_style() {
-  return {.width = width_of(STDOUT_FILENO), .colour = is_stdout_terminal() && is_colour_wanted()};
+size_t stderr_columns() {
+  return columns_of_stream(STDERR_FILENO);
 }
 
-TextStyle stderr_style() {
-  return {.width = width_of(STDERR_FILENO)};
+TextStyle stdout_style() {
+  const size_t columns = columns_of_stream(STDOUT_FILENO);
+  return {.width = columns, .colour = columns > 0 && is_colour_wanted() && !is_terminal_dumb()};
 }
 
 std::string human_bytes(uint64_t bytes) {

@@ -13,22 +13,25 @@ namespace tyto {
 // Draws a bar on stderr when that is a terminal, and nothing otherwise.
 Progress progress_bar();
 
-// To stdout, flushed; an unwritable stdout is an Error. Names from files and devices may be in the
-// text: it goes out printable (base/printable.h).
+// To stdout, flushed; an unwritable stdout is an Error, and one that nobody reads any more ends the
+// program (cli/signals.h). Names from files and devices may be in the text: it goes out printable
+// (base/printable.h).
 void print(std::string_view text);
+// Sentences: on a terminal lines are broken at spaces.
+void print_prose(std::string_view text, Ink ink = Ink::plain);
 // Text with colours, whose parts are printable already.
 void print_coloured(std::string_view text);
 // What other programs may read: byte for byte into a file or a pipe, printable on a terminal.
 void print_data(std::string_view bytes);
 
 void print_to_stderr(std::string_view text);
-void note(std::string_view line);  // to stderr, as one line
+void note(std::string_view line);  // to stderr, as one line; on a terminal broken at spaces
 
 bool is_stdout_terminal();
+size_t stderr_columns();  // 0: it is no terminal
 // As wide as the terminal, in colour unless NO_COLOR is set; into a file or a pipe plain and of any
 // width.
 TextStyle stdout_style();
-TextStyle stderr_style();  // the same, and never in colour
 
 // 1536 -> "1.5 KiB"
 std::string human_bytes(uint64_t bytes);

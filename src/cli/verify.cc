@@ -121,6 +121,7 @@ class Verifier {
     } else {
       prompts = own_prompts(flags_, engine_);
     }
+    prompts_ = prompts.size();
     for (Continuation& prompt : prompts) {
       compare_one(std::move(prompt));
       if (!report_.problem.empty()) break;
@@ -138,8 +139,9 @@ class Verifier {
     const GreedyRequest request{other.prompt, flags_.gate.tokens,
                                 std::max(kWrittenCandidates, flags_.gate.k)};
     try {
-      result.ours = greedy(engine_.pipeline(), engine_.tokenizer(), request, engine_.trace(),
-                           report_.receipt, uses_reference ? &our_logits : nullptr);
+      result.ours =
+          greedy(engine_.pipeline(), engine_.tokenizer(), request, engine_.trace(), report_.receipt,
+                 uses_reference ? &our_logits : nullptr, progress_of_prompt());
     } catch (const Error& error) {
       if (error.code != ErrorCode::device) throw;
       report_.problem = error.what();
@@ -149,7 +151,7 @@ class Verifier {
     if (uses_reference) {
       const std::string text = other.text;
       other = greedy_reference(engine_.model(), engine_.tokenizer(), request, &their_logits,
-                               progress_bar());
+                               progress_of_prompt());
       other.text = text;
     }
     if (flags_.is_only_writing()) {
@@ -161,6 +163,13 @@ class Verifier {
     if (uses_reference)
       result.worst_cosine = lowest_cosine(our_logits, their_logits, result.gate.compared);
     report_.prompts.push_back(std::move(result));
+  }
+
+  Progress progress_of_prompt() const {
+    return [bar = progress_bar(), number = report_.prompts.size() + 1, of = prompts_](
+               std::string_view what, uint64_t done, uint64_t total) {
+      if (bar) bar(fmt::format("prompt {} of {}: {}", number, of, what), done, total);
+    };
   }
 
   void finish() {
@@ -184,7 +193,7 @@ class Verifier {
   void show(bool is_standard) {
     const Tokenizer& tokenizer = engine_.tokenizer();
     print_coloured(to_text(verify_table(report_, tokenizer), stdout_style()));
-    print(verdict_line(report_) + "\n");
+    print_prose(verdict_line(report_) + "\n", has_passed(report_) ? Ink::green : Ink::red);
     note(fmt::format("prompts {} tokens · generated {} tokens · {}", report_.receipt.prompt_tokens,
                      report_.receipt.generated_tokens, executed_line(report_.receipt)));
     if (!is_standard)
@@ -215,6 +224,7 @@ class Verifier {
   OutputFile transcript_;
   Engine engine_;
   VerifyReport report_;
+  size_t prompts_ = 0;
 };
 
 }  // namespace

@@ -34,7 +34,7 @@ std::vector<float> normalised(const std::vector<double>& sums) {
 }  // namespace
 
 Embedding embed(const Generator& with, std::span<const Token> tokens,
-                const std::function<bool()>& goes_on) {
+                const std::function<bool()>& goes_on, const Progress& progress) {
   check_tokens(with.tokenizer, tokens);
   Pipeline& pipeline = with.pipeline;
   pipeline.check_room(0, tokens.size());
@@ -48,12 +48,17 @@ Embedding embed(const Generator& with, std::span<const Token> tokens,
   };
   Embedding result;
   bool is_cancelled = false;
+  const auto show = [&](size_t done) {
+    if (progress) progress("reading the text", done, tokens.size());
+  };
+  show(0);
   for (size_t done = 0; done < tokens.size() && !is_cancelled;) {
     is_cancelled = goes_on && !goes_on();
     if (is_cancelled) break;
     const size_t now = pipeline.next_rows(sequence.position(), tokens.size() - done);
     pipeline.run_hidden(sequence, tokens.subspan(done, now), add);
     done += now;
+    show(done);
   }
   if (!is_cancelled) result.values = normalised(sums);
   result.receipt.prompt_tokens = sequence.position();

@@ -19,6 +19,6 @@ struct Embedding {
 // have the cache that it needs. What `with` knows of prefixes is of no use: it has no hidden
 // states.
 Embedding embed(const Generator& with, std::span<const Token> tokens,
-                const std::function<bool()>& goes_on = {});
+                const std::function<bool()>& goes_on = {}, const Progress& progress = {});
 
 }  // namespace tyto

@@ -42,12 +42,16 @@ auto timed(Trace& trace, const std::string& phase, const Function& function) {
   return function();
 }
 
+Model opened_model(const std::string& name, const Progress& progress) {
+  if (progress) progress("opening the model", 0, 0);
+  return open_model(find_model(name), Need::weights, progress);
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, const Progress& progress)
     : require_(parse_requirement(options.require)),
-      model_(timed(trace_, "model file",
-                   [&] { return open_model(find_model(options.model), Need::weights, progress); })),
+      model_(timed(trace_, "model file", [&] { return opened_model(options.model, progress); })),
       pool_(options.threads),
       settings_(options.settings) {
   if (options.require.size() > 0 && options.pipeline.on_error == OnDeviceError::cpu)
@@ -65,6 +69,7 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
                       options.pipeline.forward.sequences};
   const auto open = [&](const std::string& name) {
     SetupTimer timer(trace_, "device " + name);
+    if (progress) progress("opening " + name, 0, 0);
     devices_.push_back(open_device(name, env));
   };
   try {
@@ -78,7 +83,7 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   check_can_require(require_, devices());
   std::vector<Device*> in_order;
   for (const auto& device : devices_) in_order.push_back(device.get());
-  pipeline_ = std::make_unique<Pipeline>(model_, in_order, options.pipeline, trace_);
+  pipeline_ = std::make_unique<Pipeline>(model_, in_order, options.pipeline, trace_, progress);
   prefixes_ = std::make_unique<PrefixCache>(pipeline_->kv_pool());
   pipeline_->reclaim = [this] { return prefixes_->evict(); };
   pipeline_->on_caches_lost = [this] { prefixes_->clear(); };

@@ -57,7 +57,7 @@ std::vector<DispatchLabel> device_labels(const std::vector<Device*>& devices, Tr
 }  // namespace
 
 Forward::Forward(const Model& model, std::span<Device* const> devices,
-                 const ForwardOptions& options, Trace& trace)
+                 const ForwardOptions& options, Trace& trace, const Progress& progress)
     : model_(model),
       trace_(trace),
       logits_name_(trace.name({.label = "logits checked"})),
@@ -77,7 +77,7 @@ Forward::Forward(const Model& model, std::span<Device* const> devices,
   }
   choose_shapes(options);
   try {
-    build();
+    build(progress);
   } catch (const Error& error) {
     // A device that refuses a weight knows it by its role; file and tensor are known here.
     if (error.code != ErrorCode::input) throw;
@@ -142,7 +142,26 @@ void Forward::choose_shapes(const ForwardOptions& options) {
   kv_.pages = static_cast<uint32_t>(std::min<uint64_t>(pages, UINT32_MAX / kv_.page));
 }
 
-void Forward::build() {
+// How far the weights of all stages are. What an earlier stage has loaded costs a later one little.
+struct Forward::Loading {
+  const Progress& progress;
+  uint64_t done = 0, total = 0;
+
+  static uint64_t work_of(const Piece& piece) {
+    uint64_t bytes = 1;  // a program without weights is loaded, too
+    for (const Slot& slot : piece.program.slots)
+      if (slot.kind == SlotKind::weight) bytes += slot.bytes();
+    return bytes;
+  }
+  void expect(const Planned& planned) {
+    for (const Piece& piece : planned.stage.pieces) total += work_of(piece);
+  }
+  void show() const {
+    if (progress) progress("loading weights", done, total);
+  }
+};
+
+void Forward::build(const Progress& progress) {
   // A prompt's kernels are for blocks, whatever a token is stitched to.
   const Fusion prompt_fusion = has_fixed_rows() ? Fusion::block : options_.fusion;
   const std::vector<uint32_t> counts =
@@ -154,14 +173,20 @@ void Forward::build() {
   }
   Planned head = plan(Part::head, head_rows_, prompt_fusion);
   Planned decode = plan(Part::whole, head_rows_, options_.fusion);
+  Loading loading{progress};
+  for (const auto* planned : {&later, &first})
+    for (const Planned& each : *planned) loading.expect(each);
+  loading.expect(head);
+  loading.expect(decode);
+  loading.show();
   // Largest first: later parts bind the front of buffers that are already there.
   prefills_.resize(counts.size());
   for (size_t i = counts.size(); i-- > 0;) {
-    prefills_[i] = {.rows = counts[i], .later = prepare(std::move(later[i]))};
-    if (has_fixed_rows()) prefills_[i].first = prepare(std::move(first[i]));
+    prefills_[i] = {.rows = counts[i], .later = prepare(std::move(later[i]), loading)};
+    if (has_fixed_rows()) prefills_[i].first = prepare(std::move(first[i]), loading);
   }
-  head_ = prepare(std::move(head));
-  decode_ = prepare(std::move(decode));
+  head_ = prepare(std::move(head), loading);
+  decode_ = prepare(std::move(decode), loading);
   if (has_fixed_rows()) find_pass_costs();
 }
 
@@ -203,7 +228,7 @@ Forward::Planned Forward::plan(Part part, uint32_t rows, Fusion fusion, bool fro
   return planned;
 }
 
-Forward::Stage Forward::prepare(Planned planned) {
+Forward::Stage Forward::prepare(Planned planned, Loading& loading) {
   const std::vector<DispatchLabel> labels = device_labels(devices_, trace_);
   Stage stage = std::move(planned.stage);
   for (const Piece& piece : stage.pieces) {
@@ -212,6 +237,8 @@ Forward::Stage Forward::prepare(Planned planned) {
       if (slot.kind == SlotKind::kv) stage.kv_device = devices_[piece.device];
       if (slot.role == Role::x) stage.x_device = devices_[piece.device];
     }
+    loading.done += Loading::work_of(piece);
+    loading.show();
   }
   return stage;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/progress.h"
 #include "device/device.h"
 #include "llama/forward_program.h"
 #include "llama/kv_pool.h"
@@ -78,7 +79,7 @@ class Forward {
  public:
   // `devices` in order of preference.
   Forward(const Model& model, std::span<Device* const> devices, const ForwardOptions& options,
-          Trace& trace);
+          Trace& trace, const Progress& progress = {});
 
   // The logits of rows[item], its last but `behind`: valid during the call.
   using OnLogits = std::function<void(size_t item, uint32_t behind, const Logits& logits)>;
@@ -153,10 +154,11 @@ class Forward {
   bool is_host(const Device* device) const { return hosts_.contains(device); }
   bool has_fixed_rows() const { return !first_.prompt_rows.empty(); }
   void choose_shapes(const ForwardOptions& options);
-  void build();
+  void build(const Progress& progress);
   void find_pass_costs();
   Planned plan(Part part, uint32_t rows, Fusion fusion, bool from_start = false);
-  Stage prepare(Planned planned);
+  struct Loading;
+  Stage prepare(Planned planned, Loading& loading);
   Step make_step(const Piece& piece, const ForwardProgram& forward,
                  const std::vector<DispatchLabel>& labels);
   Buffer& buffer(const Slot& slot, Device& user);

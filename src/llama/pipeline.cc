@@ -46,13 +46,13 @@ KvTable Sequence::take_cache() {
 }
 
 Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
-                   const PipelineOptions& options, Trace& trace)
+                   const PipelineOptions& options, Trace& trace, const Progress& progress)
     : model_(model),
       trace_(trace),
       run_name_(trace.name({.label = "run"})),
       devices_(devices.begin(), devices.end()),
       options_(options),
-      forward_(std::make_unique<Forward>(model, devices_, options.forward, trace)),
+      forward_(std::make_unique<Forward>(model, devices_, options.forward, trace, progress)),
       context_(forward_->context()),
       most_rows_(forward_->most_rows()),
       most_together_(forward_->most_together()),
@@ -246,11 +246,15 @@ Logits Pipeline::run(Sequence& sequence, std::span<const Token> tokens, const Pr
   check_room(sequence.position(), tokens.size());
   Logits last;
   const OnLogits keep = [&last](size_t, uint32_t, const Logits& logits) { last = logits; };
+  const auto show = [&](size_t done) {
+    if (progress && tokens.size() > 1) progress("reading the prompt", done, tokens.size());
+  };
+  show(0);
   for (size_t done = 0; done < tokens.size();) {
     const size_t now = next_rows(sequence.position(), tokens.size() - done);
     run_part({&sequence, tokens.subspan(done, now), done + now == tokens.size() ? 1u : 0u}, keep);
     done += now;
-    if (progress && tokens.size() > 1) progress("prefill", done, tokens.size());
+    show(done);
   }
   return last;
 }
@@ -259,6 +263,7 @@ void Pipeline::run_all_logits(Sequence& sequence, std::span<const Token> tokens,
                               const std::function<void(uint32_t, std::span<const float>)>& visit,
                               const Progress& progress) {
   check_room(sequence.position(), tokens.size());
+  if (progress) progress("computing logits", 0, tokens.size());
   for (size_t done = 0; done < tokens.size();) {
     const size_t now = next_rows(sequence.position(), tokens.size() - done);
     const uint32_t end = sequence.position() + static_cast<uint32_t>(now);
@@ -266,18 +271,19 @@ void Pipeline::run_all_logits(Sequence& sequence, std::span<const Token> tokens,
         {&sequence, tokens.subspan(done, now), static_cast<uint32_t>(now)},
         [&](size_t, uint32_t behind, const Logits& logits) { visit(end - behind - 1, logits); });
     done += now;
-    if (progress) progress("prefill", done, tokens.size());
+    if (progress) progress("computing logits", done, tokens.size());
   }
 }
 
 void Pipeline::run_hidden(Sequence& sequence, std::span<const Token> tokens, const OnHidden& visit,
                           const Progress& progress) {
   check_room(sequence.position(), tokens.size());
+  if (progress) progress("reading the text", 0, tokens.size());
   for (size_t done = 0; done < tokens.size();) {
     const size_t now = next_rows(sequence.position(), tokens.size() - done);
     run_part({&sequence, tokens.subspan(done, now), 0, &visit}, {});
     done += now;
-    if (progress) progress("prefill", done, tokens.size());
+    if (progress) progress("reading the text", done, tokens.size());
   }
 }
 

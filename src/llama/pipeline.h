@@ -36,7 +36,7 @@ class Pipeline {
  public:
   // `devices` in order of preference; the host's takes what the others cannot run.
   Pipeline(const Model& model, std::span<Device* const> devices, const PipelineOptions& options,
-           Trace& trace);
+           Trace& trace, const Progress& progress = {});
 
   // Some more tokens of a sequence, and how many of the last have logits.
   struct Work {

@@ -132,7 +132,7 @@ void read_q4nx_bundle(std::span<const std::byte> bytes, const std::string& name,
   const std::vector<WeightSpec> specs = weight_specs(model.config, NameStyle::hugging_face);
   uint64_t done = 0;
   for (const StoredTensor& tensor : stored) {
-    if (progress) progress("reading 4-bit blocks", ++done, stored.size());
+    if (progress) progress("reading 4-bit blocks", done++, stored.size());
     const Form* const form = form_of(tensor);
     if (form == nullptr) {
       model.tensors.push_back(named_tensor(tensor, name));
@@ -153,6 +153,7 @@ void read_q4nx_bundle(std::span<const std::byte> bytes, const std::string& name,
     model.tensors.push_back(
         {tensor.name, {DType::q4_1, matrix.rows, matrix.cols, model.copies.back()}});
   }
+  if (progress) progress("reading 4-bit blocks", done, stored.size());
   align_views(model.tensors, model);
 }
 

@@ -105,12 +105,13 @@ void map_shards(const std::filesystem::path& folder, const std::filesystem::path
   const std::vector<Shard> shards = parse_safetensors_index(text, index.string());
   std::unordered_set<std::string> seen;
   for (size_t i = 0; i < shards.size(); ++i) {
+    if (progress) progress("opening shards", i, shards.size());
     map_shard(folder / shards[i].file, model, seen);
     for (const std::string& name : shards[i].tensors)
       if (!seen.contains(name))
         fail_input(index.string(), "tensor {} is not in {}", printable_name(name), shards[i].file);
-    if (progress) progress("opening shards", i + 1, shards.size());
   }
+  if (progress) progress("opening shards", shards.size(), shards.size());
 }
 
 }  // namespace

@@ -337,11 +337,18 @@ void prepare(BenchEngine& bench, const BenchTest& test, const BenchOptions& opti
   if (!bench.engine->pipeline().host_took_over())
     for (const auto& sequence : bench.sequences) sequence->recoveries.clear();
   fill(bench, test, options.progress);
-  if (options.warm_up) warm_up(bench, test);
+  if (!options.warm_up) return;
+  if (options.progress)
+    options.progress(fmt::format("{} on {}: warming up", test.name(), bench.facts.device), 0, 0);
+  warm_up(bench, test);
 }
 
-void show(const BenchOptions& options, const BenchTest& test, uint32_t done) {
-  if (options.progress) options.progress(test.name(), done, options.repetitions);
+// Between runs: nothing is drawn while one is timed.
+void show(const BenchOptions& options, const BenchEngine& bench, const BenchTest& test,
+          uint32_t done) {
+  if (options.progress)
+    options.progress(fmt::format("{} on {}", test.name(), bench.facts.device), done,
+                     options.repetitions);
 }
 
 }  // namespace
@@ -383,11 +390,11 @@ BenchRow measure(BenchEngine& bench, const BenchTest& test, const BenchOptions& 
   std::vector<Receipt> runs;
   if (options.meter != nullptr) options.meter->start();
   for (uint32_t i = 0; i < options.repetitions; ++i) {
-    show(options, test, i);
+    show(options, bench, test, i);
     runs.push_back(run_once(bench, test));
   }
   const EnergyWindow energy = options.meter != nullptr ? options.meter->stop() : EnergyWindow{};
-  show(options, test, options.repetitions);
+  show(options, bench, test, options.repetitions);
   return make_row(bench, test, time, runs, energy);
 }
 
@@ -398,11 +405,11 @@ std::pair<BenchRow, BenchRow> measure_in_turns(BenchEngine& a, BenchEngine& b,
   const std::string time = utc_now();
   std::vector<Receipt> runs_a, runs_b;
   for (uint32_t i = 0; i < options.repetitions; ++i) {
-    show(options, test, i);
+    show(options, a, test, i);
     runs_a.push_back(run_once(a, test));
     runs_b.push_back(run_once(b, test));
   }
-  show(options, test, options.repetitions);
+  show(options, a, test, options.repetitions);
   BenchRow row_a = make_row(a, test, time, runs_a, {});
   BenchRow row_b = make_row(b, test, time, runs_b, {});
   AbComparison ab{.a = a.facts.device, .b = b.facts.device, .ratios = {}};

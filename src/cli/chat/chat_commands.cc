@@ -34,7 +34,7 @@ struct ChatCommand {
 std::span<const ChatCommand> chat_commands();
 
 void print_table(const Table& table) {
-  print_to_stderr(to_text(table, stderr_style()));
+  print_to_stderr(to_text(table, {.width = stderr_columns()}));
 }
 
 std::string exchanges_text(size_t count) {

@@ -38,7 +38,7 @@ void catch_interrupts() {
 }
 
 void tell(std::string_view text) {
-  const size_t width = stderr_style().width;
+  const size_t width = stderr_columns();
   for (const std::string& line : wrapped_lines(printable(text), width == 0 ? SIZE_MAX : width))
     note(line);
 }

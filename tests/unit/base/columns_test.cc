@@ -30,6 +30,7 @@ TEST(Columns, LinesAreBrokenAtSpaces) {
   EXPECT_EQ(wrapped_lines("", 10), Lines{""});
   EXPECT_EQ(wrapped_lines("one two three", 13), Lines{"one two three"});
   EXPECT_EQ(wrapped_lines("one two three", 12), (Lines{"one two", "three"}));
+  EXPECT_EQ(wrapped_lines("one  two ", 12), Lines{"one  two "});  // what fits stays as it is
   EXPECT_EQ(wrapped_lines("one\n\ntwo", 12), (Lines{"one", "", "two"}));
   EXPECT_EQ(wrapped_lines("  one two", 7), (Lines{"  one", "  two"}));
 }

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 
 #include "base/atomic_folder.h"
 #include "base/file.h"
+#include "cli/terminal.h"
 
 namespace tyto {
 namespace {
@@ -113,6 +115,22 @@ TEST_F(SignalsTest, AWatchLeavesNothingBehind) {
         ::_exit(watch.is_interrupted() ? 1 : 7);
       },
       testing::ExitedWithCode(7), "");
+}
+
+TEST_F(SignalsTest, AClosedPipeEndsTheProgramWithoutAWord) {
+  const auto write_to_nobody = [&] {
+    handle_signals();
+    int ends[2] = {};
+    if (::pipe(ends) != 0) ::_exit(7);
+    ::close(ends[0]);
+    if (::write(ends[1], "x", 1) != -1 || errno != EPIPE) ::_exit(8);  // as a server's client
+    ::dup2(ends[1], STDOUT_FILENO);
+    AtomicFile report(folder_ / "report");
+    report.write("half");
+    print("whole");
+  };
+  EXPECT_EXIT(write_to_nobody(), testing::KilledBySignal(SIGPIPE), "^$");
+  EXPECT_TRUE(fs::is_empty(folder_));
 }
 
 TEST_F(SignalsTest, AFileThatBecameShorterIsOneLine) {
