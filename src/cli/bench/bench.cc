@@ -35,7 +35,7 @@ struct BenchFlags {
   std::string ab;
   uint32_t repetitions = 5;
   double delay = 0;
-  std::string output = "md";
+  std::string output;  // empty: as suits who reads it
   std::string output_err;
   bool no_warmup = false;
   bool progress = false;
@@ -51,9 +51,9 @@ class RowSink {
   RowSink(const BenchFlags& flags, const ShownSettings& shown, const SigningKey* key)
       : origin_{build_facts(), machine_facts()},
         key_(key),
-        is_json_(flags.output == "json"),
+        format_(format_of(flags)),
         keeps_(!flags.no_ledger),
-        writer_(bench_format(flags.output), origin_, shown) {
+        writer_(format_, origin_, shown, stdout_style()) {
     if (!flags.output_err.empty()) second_.emplace(bench_format(flags.output_err), origin_, shown);
   }
 
@@ -65,10 +65,10 @@ class RowSink {
 
   void add(const BenchRow& row) {
     const std::string text = writer_.add(row);
-    if (is_json_)
+    if (format_ == BenchFormat::json)
       json_ += text;
     else
-      print(text);
+      show(text);
     if (second_) print_to_stderr(second_->add(row));
     for (const std::string& reason : energy_reasons(row.energy)) energy_reasons_.insert(reason);
     ++rows_;
@@ -78,7 +78,7 @@ class RowSink {
 
   // Also when a later test failed: what is finished is shown.
   void finish() {
-    if (is_json_ && rows_ > 0) print(json_ + writer_.close());
+    if (rows_ > 0) show(json_ + writer_.close());
     if (second_) print_to_stderr(second_->close());
     for (const std::string& reason : energy_reasons_) note("energy · " + reason);
   }
@@ -91,6 +91,15 @@ class RowSink {
   }
 
  private:
+  static BenchFormat format_of(const BenchFlags& flags) {
+    if (!flags.output.empty()) return bench_format(flags.output);
+    return is_stdout_terminal() ? BenchFormat::table : BenchFormat::markdown;
+  }
+
+  void show(const std::string& text) const {
+    format_ == BenchFormat::table ? print_coloured(text) : print(text);
+  }
+
   void keep(const BenchRow& row) {
     if (!keeps_) return;
     try {
@@ -103,7 +112,7 @@ class RowSink {
 
   BenchOrigin origin_;
   const SigningKey* key_;
-  bool is_json_;
+  BenchFormat format_;
   bool keeps_;
   BenchWriter writer_;
   std::optional<BenchWriter> second_;
@@ -285,6 +294,13 @@ void check_required_phase(const BenchFlags& flags, const std::vector<BenchTest>&
                 fmt::format("no test has a {}", name(*requirement.phase)), "see -p, -n and -pg");
 }
 
+std::string widest_name(const std::vector<BenchTest>& tests) {
+  std::string widest;
+  for (const BenchTest& test : tests)
+    if (test.name().size() > widest.size()) widest = test.name();
+  return widest;
+}
+
 void bench(BenchFlags flags) {
   const auto key = signing_key(flags.sign);  // before any work
   settle_kv_type(flags);
@@ -292,13 +308,17 @@ void bench(BenchFlags flags) {
   check_required_phase(flags, tests);
   const std::vector<Work> work = plan_work(flags, tests);
   const auto meter = energy_meter(flags.energy);
-  const ShownSettings shown{.file = work.size() > 1 && parse_names(flags.models, "-m").size() > 1,
-                            .batch = flags.batch != BenchFlags{}.batch,
-                            .ubatch = !flags.ubatch.empty(),
-                            .kv_type = flags.engine.kv_type.has_value(),
-                            .fusion = flags.engine.fusion != "block",
-                            .peak = flags.peak,
-                            .sequences = flags.sequences != BenchFlags{}.sequences};
+  const ShownSettings shown{
+      .file = work.size() > 1 && parse_names(flags.models, "-m").size() > 1,
+      .batch = flags.batch != BenchFlags{}.batch,
+      .ubatch = !flags.ubatch.empty(),
+      .kv_type = flags.engine.kv_type.has_value(),
+      .fusion = flags.engine.fusion != "block",
+      .peak = flags.peak,
+      .sequences = flags.sequences != BenchFlags{}.sequences,
+      .energy = flags.energy,
+      .devices = !flags.ab.empty() || flags.engine.device.find(',') != std::string::npos,
+      .widest_test = widest_name(tests)};
   const BenchOptions options{.repetitions = flags.repetitions,
                              .warm_up = !flags.no_warmup,
                              .meter = meter.get(),
@@ -336,9 +356,10 @@ void add_test_flags(CommandLine& command, BenchFlags& flags) {
 }
 
 void add_output_flags(CommandLine& command, BenchFlags& flags) {
-  const OneOf formats{"md", "csv", "json", "jsonl"};
+  const OneOf formats{"table", "md", "csv", "json", "jsonl"};
   command.add({
-      {"-o,--output", &flags.output, formats, "format on stdout", Rules{.shows_default = true}},
+      {"-o,--output", &flags.output, formats,
+       "format on stdout (default: table on a terminal, else md)"},
       {"--output-err", &flags.output_err, formats, "-oe: format on stderr, too"},
       {"--progress", &flags.progress, "name each row on stderr before it is measured"},
       {"--peak", &flags.peak,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/columns.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "cli/energy_json.h"
@@ -177,10 +178,19 @@ std::string csv_line(const ordered_json& fields, bool names) {
   return line + "\n";
 }
 
+enum class Cells : uint8_t {
+  text,
+  number,
+  left_number,  // in Markdown to the left
+};
+
 struct BenchColumn {
   std::string name;
-  bool is_number;
+  Cells kind;
+  uint8_t rank;  // among the table's, as in trace/report/table.h
   std::function<std::string(const BenchRow&)> cell;
+  bool is_wanted = true;
+  std::string widest = {};  // that a later row may have; the table makes room for it
 };
 
 std::string reasons(const BenchRow& row) {
@@ -237,70 +247,117 @@ std::string parameters_cell(const BenchRow& row) {
   return count >= 1e9 ? fmt::format("{:.2f} B", count / 1e9) : fmt::format("{:.2f} M", count / 1e6);
 }
 
-std::vector<BenchColumn> columns(const ShownSettings& shown) {
-  std::vector<BenchColumn> all = {
-      {"model", false, [](const BenchRow& row) { return row.facts.model_type; }},
-      {"size", true, [](const BenchRow& row) { return human_bytes(row.facts.model_bytes); }},
-      {"params", true, parameters_cell},
-      {"backend", false, [](const BenchRow& row) { return upper(backend(row)); }},
-      {"threads", true, [](const BenchRow& row) { return fmt::format("{}", row.facts.threads); }}};
-  const auto add = [&](bool wanted, const char* name, auto cell) {
-    if (wanted) all.push_back({name, false, cell});
-  };
-  add(shown.file, "file", [](const BenchRow& row) {
+std::vector<BenchColumn> setting_columns(const ShownSettings& shown) {
+  using Row = const BenchRow&;
+  const auto file = [](Row row) {
     return std::filesystem::path(row.facts.model_path).filename().string();
-  });
-  add(shown.batch, "n_batch", [](const BenchRow& row) { return std::to_string(row.facts.batch); });
-  add(shown.ubatch, "n_ubatch",
-      [](const BenchRow& row) { return std::to_string(row.facts.ubatch); });
-  add(shown.kv_type, "type_kv", [](const BenchRow& row) { return row.facts.kv_type; });
-  add(shown.fusion, "fusion", [](const BenchRow& row) { return row.facts.fusion; });
-  const std::vector<BenchColumn> rest = {
-      {"test", true, [](const BenchRow& row) { return row.test.name(); }},
-      {"t/s", true, speed_cell},
-      {"executed on", false, [](const BenchRow& row) { return execution_text(row.receipt); }},
-      {"GB/s", true, work_cell}};
-  all.insert(all.end(), rest.begin(), rest.end());
-  add(shown.sequences, "B", [](const BenchRow& row) { return std::to_string(row.test.sequences); });
-  add(shown.sequences, "N_KV", [](const BenchRow& row) { return std::to_string(kv_tokens(row)); });
-  add(shown.sequences, "T_PP s",
-      [](const BenchRow& row) { return seconds_cell(row, Phase::prefill); });
-  add(shown.sequences, "S_PP t/s",
-      [](const BenchRow& row) { return rate_cell(row, Phase::prefill); });
-  add(shown.sequences, "T_TG s",
-      [](const BenchRow& row) { return seconds_cell(row, Phase::decode); });
-  add(shown.sequences, "S_TG t/s",
-      [](const BenchRow& row) { return rate_cell(row, Phase::decode); });
-  add(shown.peak, "of peak", [](const BenchRow& row) {
+  };
+  return {{"model", Cells::text, 1, [](Row row) { return row.facts.model_type; }, true,
+           shown.file ? std::string(20, 'x') : ""},
+          {"size", Cells::number, 5, [](Row row) { return human_bytes(row.facts.model_bytes); }},
+          {"params", Cells::number, 6, parameters_cell},
+          {"backend", Cells::text, 7, [](Row row) { return upper(backend(row)); }},
+          {"threads", Cells::number, 6, [](Row row) { return std::to_string(row.facts.threads); }},
+          {"file", Cells::text, 0, file, shown.file},
+          {"n_batch", Cells::left_number, 0,
+           [](Row row) { return std::to_string(row.facts.batch); }, shown.batch},
+          {"n_ubatch", Cells::left_number, 0,
+           [](Row row) { return std::to_string(row.facts.ubatch); }, shown.ubatch},
+          {"type_kv", Cells::text, 0, [](Row row) { return row.facts.kv_type; }, shown.kv_type},
+          {"fusion", Cells::text, 0, [](Row row) { return row.facts.fusion; }, shown.fusion}};
+}
+
+std::vector<BenchColumn> speed_columns(const ShownSettings& shown) {
+  using Row = const BenchRow&;
+  const auto seconds = [](Phase phase) {
+    return [phase](Row row) { return seconds_cell(row, phase); };
+  };
+  const auto rate = [](Phase phase) { return [phase](Row row) { return rate_cell(row, phase); }; };
+  const bool several = shown.sequences;
+  return {
+      {"test", Cells::number, 0, [](Row row) { return row.test.name(); }, true, shown.widest_test},
+      {"t/s", Cells::number, 0, speed_cell, true,
+       shown.devices ? "12345.67 ± 123.45 modelled" : "12345.67 ± 123.45"},
+      {"executed on", Cells::text, 0, [](Row row) { return execution_text(row.receipt); }, true,
+       shown.devices ? "vnpu (modelled)+cpu" : ""},
+      {"GB/s", Cells::number, 3, work_cell, true, shown.devices ? "12.3 modelled" : ""},
+      {"B", Cells::left_number, 1, [](Row row) { return std::to_string(row.test.sequences); },
+       several},
+      {"N_KV", Cells::left_number, 4, [](Row row) { return std::to_string(kv_tokens(row)); },
+       several},
+      {"T_PP s", Cells::left_number, 3, seconds(Phase::prefill), several},
+      {"S_PP t/s", Cells::left_number, 1, rate(Phase::prefill), several, "12345.67"},
+      {"T_TG s", Cells::left_number, 3, seconds(Phase::decode), several},
+      {"S_TG t/s", Cells::left_number, 1, rate(Phase::decode), several, "12345.67"}};
+}
+
+std::vector<BenchColumn> work_columns(const ShownSettings& shown) {
+  using Row = const BenchRow&;
+  const auto of_bandwidth = [](Row row) {
     return share_cell(row, work_rate(row).gb_per_s, &DeviceLimits::gb_s);
-  });
-  add(shown.peak, "MB/token", [](const BenchRow& row) {
-    return fmt::format("{:.1f}", work_rate(row).bytes_per_token * 1e-6);
-  });
-  add(shown.peak, "GFLOP/s",
-      [](const BenchRow& row) { return fmt::format("{:.1f}", work_rate(row).gflop_per_s); });
-  add(shown.peak, "of peak", [](const BenchRow& row) {
+  };
+  const auto of_arithmetic = [](Row row) {
     return share_cell(row, work_rate(row).gflop_per_s, &DeviceLimits::gflops);
-  });
-  const std::vector<BenchColumn> proof = {
-      {"dispatches/token", true,
-       [](const BenchRow& row) { return fmt::format("{:.4g}", dispatches_per_token(row)); }},
-      {"J/token", false, joules_cell},
-      {"receipt", false, [](const BenchRow& row) { return row.receipt_id.substr(0, 8); }}};
-  all.insert(all.end(), proof.begin(), proof.end());
+  };
+  const auto per_token = [](Row row) {
+    return fmt::format("{:.1f}", work_rate(row).bytes_per_token * 1e-6);
+  };
+  return {{"of peak", Cells::left_number, 2, of_bandwidth, shown.peak},
+          {"MB/token", Cells::left_number, 3, per_token, shown.peak},
+          {"GFLOP/s", Cells::left_number, 2,
+           [](Row row) { return fmt::format("{:.1f}", work_rate(row).gflop_per_s); }, shown.peak},
+          {"of peak", Cells::left_number, 2, of_arithmetic, shown.peak},
+          {"dispatches/token", Cells::number, 4,
+           [](Row row) { return fmt::format("{:.4g}", dispatches_per_token(row)); }},
+          {"J/token", Cells::left_number, 1, joules_cell},
+          {"receipt", Cells::text, 2, [](Row row) { return row.receipt_id.substr(0, 8); }}};
+}
+
+std::vector<BenchColumn> columns(const ShownSettings& shown) {
+  std::vector<BenchColumn> all;
+  for (const auto part : {setting_columns, speed_columns, work_columns})
+    for (BenchColumn& column : part(shown))
+      if (column.is_wanted) all.push_back(std::move(column));
   return all;
 }
 
-std::string table_header(const std::vector<BenchColumn>& all) {
+// What the table on a terminal shows: nothing that was not asked for, and why a row is refused
+// below it.
+std::vector<BenchColumn> table_columns(const ShownSettings& shown) {
+  std::vector<BenchColumn> all = columns(shown);
+  std::erase_if(
+      all, [&](const BenchColumn& column) { return column.name == "J/token" && !shown.energy; });
+  return all;
+}
+
+TableRow table_row(const std::vector<BenchColumn>& all, const BenchRow& row) {
+  TableRow result{{}, row.refused() ? RowStyle::alarm : RowStyle::plain};
+  for (const BenchColumn& column : all)
+    result.cells.push_back(column.name == "t/s" && row.refused() ? "refused" : column.cell(row));
+  return result;
+}
+
+// Rows come one by one; the first one and what is known of others say how wide columns are.
+TableText table_text(const std::vector<BenchColumn>& all, const BenchRow& first,
+                     const TextStyle& style) {
+  Table table{.id = "bench", .title = "", .rows = {table_row(all, first), {}}};
+  for (const BenchColumn& column : all) {
+    table.columns.push_back({column.name, column.kind != Cells::text, column.rank});
+    table.rows.back().cells.push_back(column.widest);
+  }
+  return {table, style};
+}
+
+std::string markdown_header(const std::vector<BenchColumn>& all) {
   std::string names = "|", lines = "|";
   for (const BenchColumn& column : all) {
     names += " " + column.name + " |";
-    lines += column.is_number ? " ---: |" : " --- |";
+    lines += column.kind == Cells::number ? " ---: |" : " --- |";
   }
   return names + "\n" + lines + "\n";
 }
 
-std::string table_row(const std::vector<BenchColumn>& all, const BenchRow& row) {
+std::string markdown_row(const std::vector<BenchColumn>& all, const BenchRow& row) {
   std::string line = "|";
   for (const BenchColumn& column : all) line += " " + printable_line(column.cell(row)) + " |";
   return line + "\n";
@@ -314,6 +371,7 @@ std::string side(const std::string& device, bool modelled) {
 
 BenchFormat bench_format(const std::string& name) {
   if (name == "csv") return BenchFormat::csv;
+  if (name == "table") return BenchFormat::table;
   if (name == "json") return BenchFormat::json;
   return name == "jsonl" ? BenchFormat::jsonl : BenchFormat::markdown;
 }
@@ -359,8 +417,9 @@ std::string BenchWriter::add(const BenchRow& row) {
   const bool is_first = std::exchange(is_first_, false);
   if (format_ == BenchFormat::markdown) {
     const std::vector<BenchColumn> all = columns(shown_);
-    return (is_first ? table_header(all) : "") + table_row(all, row);
+    return (is_first ? markdown_header(all) : "") + markdown_row(all, row);
   }
+  if (format_ == BenchFormat::table) return add_to_table(row);
   const ordered_json fields = row_fields(row, origin_);
   if (format_ == BenchFormat::csv)
     return (is_first ? csv_line(fields, true) : "") + csv_line(fields, false);
@@ -368,7 +427,23 @@ std::string BenchWriter::add(const BenchRow& row) {
   return (is_first ? "[\n" : ",\n") + dump(fields, 2);
 }
 
+std::string BenchWriter::add_to_table(const BenchRow& row) {
+  const std::vector<BenchColumn> all = table_columns(shown_);
+  std::string text;
+  if (!table_) {
+    table_.emplace(table_text(all, row, style_));
+    text = table_->head();
+  }
+  text += table_->row(table_row(all, row));
+  if (!row.refused()) return text;
+  const std::string why = printable_line(refusal_line(row));
+  for (const std::string& line : wrapped_lines(why, style_.width == 0 ? SIZE_MAX : style_.width))
+    text += inked(line, Ink::red, style_) + "\n";
+  return text;
+}
+
 std::string BenchWriter::close() const {
+  if (table_) return table_->foot();
   if (format_ != BenchFormat::json) return "";
   return is_first_ ? "[]\n" : "\n]\n";
 }

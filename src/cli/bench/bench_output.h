@@ -1,18 +1,21 @@
-// A benchmark's rows as text: a table, CSV, JSON or JSON lines. The first fields are llama-bench's,
-// in its order and under its names, so that what reads its output reads ours.
+// A benchmark's rows as text: a table for people, Markdown, CSV, JSON or JSON lines. The first
+// fields are llama-bench's, in its order and under its names, so that what reads its output reads
+// ours.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/bench/bench_run.h"
 #include "cli/provenance.h"
+#include "trace/report/table.h"
 
 namespace tyto {
 
-enum class BenchFormat : uint8_t { markdown, csv, json, jsonl };
-BenchFormat bench_format(const std::string& name);  // md, csv, json, jsonl
+enum class BenchFormat : uint8_t { table, markdown, csv, json, jsonl };
+BenchFormat bench_format(const std::string& name);  // table, md, csv, json, jsonl
 
 // Where a run of the benchmark happened; the same for all its rows.
 struct BenchOrigin {
@@ -29,6 +32,9 @@ struct ShownSettings {
   bool fusion = false;
   bool peak = false;
   bool sequences = false;  // with llama-batched-bench's columns
+  bool energy = false;
+  bool devices = false;          // several are measured
+  std::string widest_test = {};  // among those that will be measured
 };
 
 // All fields of a row. A modelled row has no avg_ts: its numbers are in modelled_avg_ts and so on.
@@ -39,15 +45,20 @@ nlohmann::ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin
 // bracket; `close` gives what ends the output.
 class BenchWriter {
  public:
-  BenchWriter(BenchFormat format, BenchOrigin origin, ShownSettings shown)
-      : format_(format), origin_(std::move(origin)), shown_(shown) {}
+  // `style` is the table's, which is coloured already.
+  BenchWriter(BenchFormat format, BenchOrigin origin, ShownSettings shown, TextStyle style = {})
+      : format_(format), origin_(std::move(origin)), shown_(std::move(shown)), style_(style) {}
   std::string add(const BenchRow& row);
   std::string close() const;
 
  private:
+  std::string add_to_table(const BenchRow& row);
+
   BenchFormat format_;
   BenchOrigin origin_;
   ShownSettings shown_;
+  TextStyle style_;
+  std::optional<TableText> table_;
   bool is_first_ = true;
 };
 

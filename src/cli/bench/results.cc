@@ -9,6 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
+#include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "trace/evidence/ledger_file.h"
 
@@ -48,6 +49,7 @@ struct OpenLedger {
 
 OpenLedger open_ledger(const fs::path& path, const std::string& trust = "") {
   OpenLedger opened{path, trusted_key(trust), {}};
+  announce("checking the ledger");
   opened.ledger = read_ledger(path, opened.trusted ? &*opened.trusted : nullptr);
   return opened;
 }
@@ -67,27 +69,41 @@ void fail_if_broken(const OpenLedger& opened) {
 }
 
 std::string in_brackets(const std::string& mark) {
-  return mark.empty() ? "" : "  [" + mark + "]";
+  return mark.empty() ? "" : "[" + mark + "]";
+}
+
+std::string marks_of(const Ledger& ledger, const LedgerEntry& entry) {
+  const std::string first = in_brackets(superseded_mark(entry));
+  const std::string second = in_brackets(broken_mark(ledger, entry));
+  return first + (first.empty() || second.empty() ? "" : "  ") + second;
+}
+
+// Into a file or a pipe without headers: every line is a result.
+std::vector<Column> list_columns(const TextStyle& style) {
+  std::vector<Column> columns = {{"id", false},   {"date", false, 2},     {"test", false},
+                                 {"speed", true}, {"executed on", false}, {"model", false, 1},
+                                 {"", false}};
+  if (style.width == 0)
+    for (Column& column : columns) column.header.clear();
+  return columns;
 }
 
 void list(const ListFlags& flags) {
   const OpenLedger opened = open_ledger(ledger_path(), flags.trust);
   const Ledger& ledger = opened.ledger;
-  std::string out;
+  const TextStyle style = stdout_style();
+  Table table{.id = "results", .title = "", .columns = list_columns(style)};
   size_t left_out = 0;
   for (const LedgerEntry& entry : ledger.entries) {
-    const std::string mark = superseded_mark(entry);
-    if (!mark.empty() && !flags.all) {
+    if (!superseded_mark(entry).empty() && !flags.all) {
       ++left_out;
       continue;
     }
-    const std::string row =
-        fmt::format("{}  {}  {:<20}  {:<22}  {}  {}{}{}", entry.id.substr(0, 8), entry.date,
-                    entry.test, entry.speed, entry.executed_on, entry.model, in_brackets(mark),
-                    in_brackets(broken_mark(ledger, entry)));
-    out += printable_line(row) + "\n";
+    table.rows.push_back({{entry.id.substr(0, 8), entry.date, entry.test, entry.speed,
+                           entry.executed_on, entry.model, marks_of(ledger, entry)},
+                          broken_mark(ledger, entry).empty() ? RowStyle::plain : RowStyle::alarm});
   }
-  print(out);
+  if (!table.rows.empty()) print_coloured(to_text(table, style));
   if (ledger.entries.empty())
     note(fmt::format("no results in {}; `tyto bench` adds some", opened.path.string()));
   if (left_out > 0)
@@ -142,7 +158,7 @@ void check(const CheckFlags& flags) {
     out += opened.trusted ? "All of them are signed by the trusted key.\n"
                           : "Whoever can write both files can compute every hash anew; only "
                             "signatures (--sign, --trust) show that.\n";
-  print(out);
+  print_prose(out);
   if (!ledger.problems.empty())
     throw Error(ErrorCode::input, opened.path.string(),
                 counted(ledger.problems.size(), "problem") + " in " +

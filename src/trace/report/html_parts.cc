@@ -31,7 +31,7 @@ std::string table_html(const Table& table) {
   out += "<tbody>";
   for (const TableRow& row : table.rows) {
     constexpr const char* kClasses[] = {"", " class=\"inner\"", " class=\"total\"",
-                                        " class=\"alarm\""};
+                                        " class=\"alarm\"", " class=\"best\""};
     out += fmt::format("<tr{}>", kClasses[static_cast<size_t>(row.style)]);
     for (size_t i = 0; i < row.cells.size(); ++i) {
       const bool is_last_text = !table.columns[i].is_number && i + 1 == table.columns.size();

@@ -143,9 +143,9 @@ Table attribution_table(const Summary& summary) {
               .modelled = summary.modelled,
               .columns = {{"", false},
                           {"prefill ms", true},
-                          {"share", true},
+                          {"share", true, 2},
                           {"decode ms/token", true},
-                          {"share", true},
+                          {"share", true, 2},
                           {"", false, 1}}};
   const Attribution& first = summary.prefill.wall;
   const Attribution& later = summary.decode.wall;

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/columns.h"
 #include "trace/evidence/digest.h"
 #include "trace/evidence/ledger.h"
 #include "trace/report/receipt_fields.h"
@@ -105,6 +106,36 @@ TEST(BenchOutput, JsonBeginsWithLlamaBenchsFields) {
   EXPECT_DOUBLE_EQ(rows[0]["dispatches_per_token"], 17);
   EXPECT_DOUBLE_EQ(rows[0]["gb_per_s"], 2);
   EXPECT_TRUE(rows[0]["modelled_avg_ts"].is_null());
+}
+
+TEST(BenchOutput, TheTableFitsTheTerminalAndHasNoColumnThatWasNotAskedFor) {
+  BenchRow refused = made_row();
+  refused.receipt.plausibility = {.verdict = Verdict::refused,
+                                  .reasons = {"it needs 307 GB/s of memory and has 120 at most"}};
+  const auto written_in = [](size_t width, const ShownSettings& shown,
+                             const std::vector<BenchRow>& rows) {
+    BenchWriter writer(BenchFormat::table, kOrigin, shown, {.width = width});
+    std::string text;
+    for (const BenchRow& row : rows) text += writer.add(row);
+    text += writer.close();
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(columns_of(line), width) << text;
+    EXPECT_EQ(text.find("J/token"), std::string::npos) << text;
+    EXPECT_NE(text.find("not shown for want of room"), std::string::npos) << text;
+    return text;
+  };
+  for (const size_t width : {80, 120}) {
+    const std::string text = written_in(width, {.devices = true, .widest_test = "pp512 @ d2048"},
+                                        {made_row(), made_row(true), refused});
+    for (const char* fragment :
+         {"tg10 @ d64", "30.00 ± 14.14 modelled", "vnpu (modelled)+cpu", "307 GB/s"})
+      EXPECT_NE(text.find(fragment), std::string::npos) << fragment << "\n" << text;
+  }
+  EXPECT_NE(written_in(40, {}, {made_row()}).find("30.00 ± 14.14  cpu"), std::string::npos);
+  BenchWriter whole(BenchFormat::table, kOrigin, {.energy = true});
+  const std::string text = whole.add(made_row()) + whole.close();
+  EXPECT_NE(text.find("J/token"), std::string::npos) << text;
+  EXPECT_EQ(text.find("not shown"), std::string::npos) << text;
 }
 
 TEST(BenchOutput, AModelledRowHasNoMeasuredSpeed) {
