@@ -96,42 +96,60 @@ std::string where_weights_are(const Model& model) {
   return copied == 0 ? "mapped" : fmt::format("mapped, {} of them copied", human_bytes(copied));
 }
 
-std::string as_text(const Model& model, uint64_t positions, bool with_tensors) {
+std::string count_text(uint64_t values) {
+  const auto count = static_cast<double>(values);
+  return count >= 1e9 ? fmt::format("{:.2f} billion", count * 1e-9)
+                      : fmt::format("{:.1f} million", count * 1e-6);
+}
+
+std::string vocabulary_text(const Model& model) {
+  if (!model.vocabulary) return fmt::format("{} rows, no tokenizer", model.config.vocab);
+  return fmt::format("{} rows, {} tokens, {} chat template", model.config.vocab,
+                     model.vocabulary->pieces.size(),
+                     model.vocabulary->chat_template.empty() ? "no" : "with a");
+}
+
+Table facts_table(const Model& model, uint64_t positions) {
   const Config& c = model.config;
-  std::string out;
-  const auto line = [&](std::string_view label, const std::string& value) {
-    out += fmt::format("{:<14}{}\n", label, printable_line(value));
+  Table table{.id = "model", .title = "", .columns = {{"", false}, {"", false}}};
+  const auto row = [&](const std::string& label, const std::string& value) {
+    table.rows.push_back({{label, value}});
   };
-  line("model", fmt::format("{} ({})", model.path.string(), model.format));
-  line("architecture", c.architecture + (c.name.empty() ? "" : ", \"" + c.name + "\""));
-  line("layers", fmt::format("{}", c.layers));
-  line("width", fmt::format("{} residual, {} feed-forward", c.emb, c.hidden));
-  line("heads",
-       fmt::format("{} query, {} key/value, {} values each", c.heads, c.kv_heads, c.head_dim));
-  line("features", fmt::format("{} head{}{}", c.tied_head ? "tied" : "untied",
-                               c.qkv_bias ? ", QKV bias" : "", c.qk_norm ? ", QK norm" : ""));
-  line("rope", rope_text(c.rope));
-  line("context", fmt::format("{} positions", c.context));
-  line("vocabulary",
-       fmt::format("{} rows, {}", c.vocab,
-                   model.vocabulary ? fmt::format("{} tokens{}", model.vocabulary->pieces.size(),
-                                                  model.vocabulary->chat_template.empty()
-                                                      ? ", no chat template"
-                                                      : ", with a chat template")
-                                    : "no tokenizer"));
-  line("parameters", fmt::format("{:.1f} M", static_cast<double>(model.parameters()) * 1e-6));
+  row("model", model.path.string());
+  row("format", model.format);
+  row("architecture", c.architecture + (c.name.empty() ? "" : ", \"" + c.name + "\""));
+  row("layers", fmt::format("{}", c.layers));
+  row("width", fmt::format("{} residual, {} feed-forward", c.emb, c.hidden));
+  row("heads",
+      fmt::format("{} query, {} key/value, {} values each", c.heads, c.kv_heads, c.head_dim));
+  row("features", fmt::format("{} head{}{}", c.tied_head ? "tied" : "untied",
+                              c.qkv_bias ? ", QKV bias" : "", c.qk_norm ? ", QK norm" : ""));
+  row("rope", rope_text(c.rope));
+  row("context", fmt::format("{} positions", c.context));
+  row("vocabulary", vocabulary_text(model));
+  row("parameters", count_text(model.parameters()));
   for (const auto& [type, total] : totals_by_type(model))
-    line("  " + type, fmt::format("{} in {} tensors", human_bytes(total.bytes), total.tensors));
-  line("memory", fmt::format("{} weights ({}) + {} KV cache at {} positions (f16)",
-                             human_bytes(model.weight_bytes()), where_weights_are(model),
-                             human_bytes(kv_bytes(c, positions)), positions));
-  if (!with_tensors) return out;
-  out += "\n";
+    row("  " + type, fmt::format("{} in {} tensor{}", human_bytes(total.bytes), total.tensors,
+                                 total.tensors == 1 ? "" : "s"));
+  row("memory", fmt::format("{} weights ({}) + {} KV cache at {} positions (f16)",
+                            human_bytes(model.weight_bytes()), where_weights_are(model),
+                            human_bytes(kv_bytes(c, positions)), positions));
+  return table;
+}
+
+Table tensor_table(const Model& model) {
+  Table table{.id = "tensors",
+              .title = "",
+              .columns = {{"tensor", false},
+                          {"type", false},
+                          {"rows", true, 2},
+                          {"columns", true, 2},
+                          {"size", true, 1}}};
   for (const NamedTensor& tensor : model.tensors)
-    out += fmt::format("{:<44} {:>6} {:>8} x {:<8} {:>12}\n", printable_name(tensor.name),
-                       info(tensor.view.dtype).name, tensor.view.rows, tensor.view.cols,
-                       human_bytes(tensor.view.bytes.size()));
-  return out;
+    table.rows.push_back({{printable_name(tensor.name), std::string(info(tensor.view.dtype).name),
+                           std::to_string(tensor.view.rows), std::to_string(tensor.view.cols),
+                           human_bytes(tensor.view.bytes.size())}});
+  return table;
 }
 
 // Only a vocabulary-only file may lack weights; any other complaint stands.
@@ -151,10 +169,12 @@ Model open_for_inspection(const std::filesystem::path& path) {
 void inspect(const InspectFlags& flags) {
   const Model model = open_for_inspection(find_model(model_or_shipped(flags.model)));
   const uint64_t positions = flags.context == 0 ? model.config.context : flags.context;
-  print(flags.json ? as_json(model, positions, flags.tensors)
-                             .dump(2, ' ', false, ordered_json::error_handler_t::replace) +
-                         "\n"
-                   : as_text(model, positions, flags.tensors));
+  if (flags.json)
+    return print(as_json(model, positions, flags.tensors)
+                     .dump(2, ' ', false, ordered_json::error_handler_t::replace) +
+                 "\n");
+  print_coloured(to_text(facts_table(model, positions), stdout_style()));
+  if (flags.tensors) print_coloured("\n" + to_text(tensor_table(model), stdout_style()));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/kernels_describe.h"
+#include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
@@ -66,26 +67,33 @@ std::string columns_text(const KernelEntry& entry) {
   return entry.columns ? std::to_string(*entry.columns) : "unknown";
 }
 
-void print_table(const std::vector<KernelEntry>& entries) {
-  size_t width = 4;
-  for (const KernelEntry& entry : entries) width = std::max(width, entry.name.size());
-  print(fmt::format("{:<{}}  {:<19}  {:>9}  {:>8}  {:>7}  {:>10}  {:<8}  {}\n", "name", width,
-                    "entry", "arguments", "launches", "columns", "size", "platform", "imported"));
-  for (const KernelEntry& entry : entries) {
-    const std::string row = fmt::format(
-        "{:<{}}  {:<19}  {:>9}  {:>8}  {:>7}  {:>10}  {:<8}  {}", entry.name, width, entry.entry,
-        entry.arguments, entry.launches, columns_text(entry), human_bytes(bytes_of(entry)),
-        entry.platform.starts_with("not checked") ? "unproven" : entry.platform, entry.imported_at);
-    print(printable_line(row) + "\n");
-  }
+void print_entries(const std::vector<KernelEntry>& entries) {
+  Table table{.id = "kernels",
+              .title = "",
+              .columns = {{"name", false},
+                          {"entry", false, 2},
+                          {"arguments", true, 3},
+                          {"launches", true, 3},
+                          {"columns", true, 4},
+                          {"size"},
+                          {"platform", false},
+                          {"imported", false, 1}}};
+  for (const KernelEntry& entry : entries)
+    table.rows.push_back(
+        {{entry.name, entry.entry, std::to_string(entry.arguments), std::to_string(entry.launches),
+          columns_text(entry), human_bytes(bytes_of(entry)),
+          entry.platform.starts_with("not checked") ? "unproven" : entry.platform,
+          entry.imported_at}});
+  print_coloured(to_text(table, stdout_style()));
 }
 
 void import_folder(const ImportFlags& flags) {
   ImportOptions options = {shapes_of(flags.shape)};
   if (flags.seq != 0) options.seq = flags.seq;
+  announce("checking the images");
   const ImportReport report = import_kernels(store_folder(), flags.folder, options);
   for (const std::string& line : report.notes) note("note: " + line);
-  print_table(report.entries);
+  print_entries(report.entries);
   size_t images = 0;
   for (const KernelEntry& entry : report.entries) images += entry.images.size();
   note(fmt::format("imported {} kernels for {}: {} images, {} of them new, into {}",
@@ -123,11 +131,12 @@ void list(bool json) {
     note(
         fmt::format("no kernels in {}; see `tyto kernels import --help`", store_folder().string()));
   } else {
-    print_table(manifest.entries);
+    print_entries(manifest.entries);
   }
 }
 
 void check(bool full) {
+  announce("checking the images");
   const CheckReport report = check_store(store_folder(), full);
   for (const ImageProblem& problem : report.problems) {
     const std::string row =

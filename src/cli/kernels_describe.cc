@@ -117,16 +117,27 @@ ordered_json to_json(const Q4nxLayout& layout) {
 }
 
 void print_program(const AirProgram& program) {
-  print(fmt::format("{} ({}): {}, {} launches\n", program.name, program.entry,
-                    phase_name(program.phase), program.launches));
+  Table table{.id = "program",
+              .title = fmt::format("{} ({}): {}, {} launches", program.name, program.entry,
+                                   phase_name(program.phase), program.launches),
+              .columns = {{"#"},
+                          {"argument", false},
+                          {"role", false},
+                          {"type", false, 1},
+                          {"rows"},
+                          {"columns"},
+                          {"layout", false, 2},
+                          {"source", false, 3}}};
   for (size_t i = 0; i < program.arguments.size(); ++i) {
     const AirArgument& argument = program.arguments[i];
-    const std::string how =
-        argument.layout == AirLayout::none ? "" : fmt::format("  {}", to_string(argument.layout));
-    print(fmt::format("  {:>2}  {:<12} {:<12} {:<5} {:>7} x {:<7}{}{}\n", i, argument.name,
-                      to_string(argument.role), info(argument.dtype).name, argument.rows,
-                      argument.cols, how, argument.source.empty() ? "" : "  " + argument.source));
+    table.rows.push_back(
+        {{std::to_string(i), std::string(argument.name), std::string(to_string(argument.role)),
+          std::string(info(argument.dtype).name), std::to_string(argument.rows),
+          std::to_string(argument.cols),
+          argument.layout == AirLayout::none ? "" : std::string(to_string(argument.layout)),
+          std::string(argument.source)}});
   }
+  print_coloured(to_text(table, stdout_style()) + "\n");
 }
 
 void describe(const DescribeFlags& flags) {

@@ -60,7 +60,14 @@ void wait(double seconds) {
 Measured measure(const Load& load, EnergyMeter& meter, const PowerFlags& flags) {
   Measured result{.load = load, .windows = {}, .rails = {}};
   std::vector<EnergyWindow> idle;
+  // Drawn before a window and not inside.
+  const auto show = [&, bar = progress_bar()](const char* what) {
+    if (bar)
+      bar(fmt::format("{}: {}", load.name, what), idle.size() + result.windows.size(),
+          2 * flags.repetitions + 1);
+  };
   const auto rest = [&] {
+    show("measuring idle");
     wait(flags.settle_seconds);  // sensors average, clocks come down slowly
     meter.lap();
     wait(flags.idle_seconds);
@@ -69,6 +76,7 @@ Measured measure(const Load& load, EnergyMeter& meter, const PowerFlags& flags) 
   meter.start();
   rest();
   for (uint32_t i = 0; i < flags.repetitions; ++i) {
+    show("measuring the load");
     result.tokens += static_cast<double>(load.run()) / flags.repetitions;
     result.windows.push_back(meter.lap());
     rest();
@@ -185,35 +193,38 @@ std::string plus_minus(double mean, double deviation) {
   return fmt::format("{:.2f} ± {:.2f}", mean, deviation);
 }
 
-std::string text_of(const Measured& result, const PowerFlags& flags) {
+Table table_of(const Measured& result, const PowerFlags& flags) {
   double seconds = 0;
   for (const EnergyWindow& window : result.windows)
     seconds += window.seconds / static_cast<double>(result.windows.size());
-  std::string out = fmt::format(
-      "{}: {} x {:.1f} s between idle windows of {:.1f} s{}\n", result.load.name, flags.repetitions,
-      seconds, flags.idle_seconds,
-      result.load.executed_on.empty() ? "" : ", executed on " + result.load.executed_on);
-  size_t width = 4;
-  for (const RailPower& power : result.rails) width = std::max(width, power.rail.label().size());
-  out += fmt::format("  {:<{}}  {:>15}  {:>15}  {:>17}{}\n", "rail", width, "idle W", "load W",
-                     "above idle J", result.tokens > 0 ? "    J/token" : "");
+  Table table{
+      .id = "power",
+      .title = fmt::format(
+          "{}: {} x {:.1f} s between idle windows of {:.1f} s{}", result.load.name,
+          flags.repetitions, seconds, flags.idle_seconds,
+          result.load.executed_on.empty() ? "" : ", executed on " + result.load.executed_on),
+      .columns = {{"rail", false}, {"idle W", true, 2}, {"load W", true, 1}, {"above idle J"}}};
+  const bool has_tokens = result.tokens > 0;
+  if (has_tokens) table.columns.push_back({"J/token"});
+  table.columns.push_back({"", false});
   for (const RailPower& power : result.rails) {
-    out += fmt::format("  {:<{}}  ", power.rail.label(), width);
-    if (!power.reason.empty()) {
-      out += "n/a (" + power.reason + ")\n";
-      continue;
-    }
-    out += fmt::format("{:>15}  {:>15}  {:>17}",
-                       plus_minus(power.idle_watts.mean, power.idle_watts.deviation),
-                       plus_minus(power.load_watts.mean, power.load_watts.deviation),
-                       plus_minus(power.net.mean, power.uncertainty));
-    if (!power.above_idle())
-      out += "  cannot be told from idle";
-    else if (result.tokens > 0)
-      out += fmt::format("  {:>9.3g}", power.net.mean / result.tokens);
-    out += "\n";
+    TableRow row{{power.rail.label()}};
+    if (power.reason.empty())
+      row.cells.insert(row.cells.end(),
+                       {plus_minus(power.idle_watts.mean, power.idle_watts.deviation),
+                        plus_minus(power.load_watts.mean, power.load_watts.deviation),
+                        plus_minus(power.net.mean, power.uncertainty)});
+    const bool is_told = power.reason.empty() && power.above_idle();
+    if (is_told && has_tokens)
+      row.cells.push_back(fmt::format("{:.3g}", power.net.mean / result.tokens));
+    row.cells.resize(table.columns.size());
+    if (!power.reason.empty())
+      row.cells.back() = "n/a (" + power.reason + ")";
+    else if (!is_told)
+      row.cells.back() = "cannot be told from idle";
+    table.rows.push_back(std::move(row));
   }
-  return out;
+  return table;
 }
 
 // Without a rail there is nothing to wait for; the reasons are the result.
@@ -228,7 +239,7 @@ void refuse_without_rails(const std::vector<RailReader>& readers, bool json) {
     text += fmt::format("{}: n/a ({})\n", reader.rail.label(), reader.unavailable);
   }
   const ordered_json whole = {{"schema", "tyto-power/1"}, {"rails", std::move(rails)}};
-  print(json ? whole.dump(2) + "\n" : text);
+  json ? print(whole.dump(2) + "\n") : print_prose(text);
   throw Error(ErrorCode::input, "power", "this machine has no power rail that can be read",
               "docs/energy.md says what each needs");
 }
@@ -244,7 +255,8 @@ void power(const PowerFlags& flags) {
   else
     results.push_back(measure_command(flags, meter));
   if (flags.json) return print(json_text(results, flags));
-  for (const Measured& result : results) print(text_of(result, flags));
+  for (const Measured& result : results)
+    print_coloured(to_text(table_of(result, flags), stdout_style()));
 }
 
 void add_window_flags(CommandLine& command, PowerFlags& flags) {

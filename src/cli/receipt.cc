@@ -48,11 +48,14 @@ void check(const CheckFlags& flags) {
   const auto trusted = trusted_key(flags.trust);
   const ReceiptCheck result = check_receipt(read_text_file(flags.file, kMostBytes), flags.file,
                                             trusted ? &*trusted : nullptr);
-  std::string out = fmt::format("receipt {} of {}: {}\n", printable_line(result.id),
-                                printable_line(result.time), printable_line(result.command));
+  print_prose(fmt::format("receipt {} of {}: {}\n", printable_line(result.id),
+                          printable_line(result.time), printable_line(result.command)));
+  Table table{.id = "findings", .title = "", .columns = {{"", false}, {"", false}, {"", false}}};
   for (const Finding& each : result.findings)
-    out += fmt::format("{:<5}  {:<12}  {}\n", name(each.state), each.about, each.text);
-  print(out + what_it_proves(result, trusted.has_value()));
+    table.rows.push_back({{std::string(name(each.state)), std::string(each.about), each.text},
+                          each.state == Finding::State::fails ? RowStyle::alarm : RowStyle::plain});
+  print_coloured(to_text(table, stdout_style()));
+  print_prose(what_it_proves(result, trusted.has_value()));
   const auto failed =
       std::count_if(result.findings.begin(), result.findings.end(),
                     [](const Finding& each) { return each.state == Finding::State::fails; });

@@ -103,13 +103,13 @@ Table verify_table(const VerifyReport& report, const Tokenizer& tokenizer) {
       .title = fmt::format("{} against {}: {} greedy tokens, best {}", report.combination.device,
                            report.against, report.gate.tokens, report.gate.k),
       .columns = {{"prompt", false},
-                  {"compared"},
+                  {"compared", true, 2},
                   {"first difference"},
-                  {"ours", false},
-                  {"theirs", false},
-                  {"rank of ours there"},
-                  {"rank of theirs here"},
-                  {"worst logit cosine"},
+                  {"ours", false, 1},
+                  {"theirs", false, 1},
+                  {"rank of ours there", true, 4},
+                  {"rank of theirs here", true, 4},
+                  {"worst logit cosine", true, 3},
                   {"verdict", false}}};
   for (const VerifiedPrompt& prompt : report.prompts) {
     const GateResult& gate = prompt.gate;

@@ -2,14 +2,17 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/columns.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/joined.h"
+#include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/doctor/doctor_checks.h"
 #include "cli/doctor/doctor_probe.h"
 #include "cli/flags.h"
-#include "cli/help.h"
+#include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "device/npu/npu_entry.h"
 
@@ -17,6 +20,8 @@ namespace tyto {
 namespace {
 
 using nlohmann::ordered_json;
+
+constexpr size_t kPipeWidth = 100;  // what it says is sent to others
 
 struct DoctorFlags {
   ModelFlags model;
@@ -38,6 +43,7 @@ ModelFacts look_at_model(const ModelFlags& flags) {
 }
 
 SystemFacts look(const DoctorFlags& flags) {
+  announce("looking at the machine");
   SystemFacts facts = read_system_facts(flags.root);
   const bool this_machine = flags.root == "/";
   // Before there are threads: it is asked in a forked process.
@@ -48,9 +54,11 @@ SystemFacts look(const DoctorFlags& flags) {
     facts.kernel_cache.problems.push_back(error.what());
   }
   if (!this_machine && flags.model.model.empty()) return facts;
+  announce("opening the model");
   facts.model = look_at_model(flags.model);
   if (this_machine) {
     facts.build_has_xrt = built_with_xrt();
+    announce("trying the devices");
     facts.devices = probe_devices();
   }
   return facts;
@@ -88,19 +96,23 @@ std::vector<Check> shortened(const std::vector<Check>& checks) {
   return rows;
 }
 
-std::string table(const std::vector<Check>& checks) {
+Table table_of(const std::vector<Check>& checks) {
   constexpr std::array<const char*, 4> kMarks = {"✓", "·", "!", "✗"};
-  size_t width = 0;
-  for (const Check& check : checks) width = std::max(width, check.name.size());
-  const size_t indent = width + 4;
-  std::string out;
+  Table table{.id = "checks", .title = "", .columns = {{"", false}, {"", false}}};
   for (const Check& check : shortened(checks)) {
-    out += fmt::format("{} {:<{}}  {}\n", kMarks[static_cast<size_t>(check.state)], check.name,
-                       width, wrapped(check.detail, indent));
-    if (!check.fix.empty())
-      out += std::string(indent, ' ') + "→ " + wrapped(check.fix, indent + 2) + "\n";
+    const RowStyle style = check.state == CheckState::fail ? RowStyle::alarm : RowStyle::plain;
+    const std::string mark = kMarks[static_cast<size_t>(check.state)];
+    table.rows.push_back({{mark + " " + check.name, check.detail}, style});
+    if (!check.fix.empty()) table.rows.push_back({{"", "→ " + check.fix}, style});
   }
-  return out + "\n" + wrapped(summary(checks), 0) + "\n";
+  return table;
+}
+
+void print_checks(const std::vector<Check>& checks) {
+  TextStyle style = stdout_style();
+  if (style.width == 0) style.width = kPipeWidth;
+  print_coloured(to_text(table_of(checks), style));
+  print("\n" + joined(wrapped_lines(printable(summary(checks)), style.width), "\n") + "\n");
 }
 
 std::string json_text(const std::vector<Check>& checks) {
@@ -121,7 +133,7 @@ std::string json_text(const std::vector<Check>& checks) {
 
 void doctor(const DoctorFlags& flags) {
   const std::vector<Check> checks = examine(look(flags));
-  print(flags.json ? json_text(checks) : table(checks));
+  flags.json ? print(json_text(checks)) : print_checks(checks);
   if (worst(checks) == CheckState::fail)
     throw Error(ErrorCode::device, "doctor", "this machine is not in order");
 }
