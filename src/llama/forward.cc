@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "base/error.h"
 #include "llama/non_finite_results.h"
@@ -142,19 +143,28 @@ void Forward::choose_shapes(const ForwardOptions& options) {
   kv_.pages = static_cast<uint32_t>(std::min<uint64_t>(pages, UINT32_MAX / kv_.page));
 }
 
-// How far the weights of all stages are. What an earlier stage has loaded costs a later one little.
+// How far the weights of all stages are, in bytes that have to be brought into a form: the host's
+// kernels share one, a device's have one for prompts and one for tokens.
 struct Forward::Loading {
+  const Forward& forward;
   const Progress& progress;
   uint64_t done = 0, total = 0;
+  std::set<std::tuple<const Device*, bool, const std::byte*>> seen = {};
 
-  static uint64_t work_of(const Piece& piece) {
+  uint64_t new_work(const Piece& piece, Part part, const ForwardProgram& program) {
+    const Device* device = forward.devices_[piece.device];
+    const bool is_for_tokens = !forward.is_host(device) && part != Part::body;
     uint64_t bytes = 1;  // a program without weights is loaded, too
-    for (const Slot& slot : piece.program.slots)
-      if (slot.kind == SlotKind::weight) bytes += slot.bytes();
+    for (size_t i = 0; i < piece.program.slots.size(); ++i) {
+      if (piece.program.slots[i].kind != SlotKind::weight) continue;
+      const std::span<const std::byte> weight = program.weights[piece.whole_slots[i]].bytes;
+      if (seen.emplace(device, is_for_tokens, weight.data()).second) bytes += weight.size();
+    }
     return bytes;
   }
   void expect(const Planned& planned) {
-    for (const Piece& piece : planned.stage.pieces) total += work_of(piece);
+    for (const Piece& piece : planned.stage.pieces)
+      total += new_work(piece, planned.stage.part, planned.forward);
   }
   void show() const {
     if (progress) progress("loading weights", done, total);
@@ -173,11 +183,12 @@ void Forward::build(const Progress& progress) {
   }
   Planned head = plan(Part::head, head_rows_, prompt_fusion);
   Planned decode = plan(Part::whole, head_rows_, options_.fusion);
-  Loading loading{progress};
+  Loading loading{*this, progress};
   for (const auto* planned : {&later, &first})
     for (const Planned& each : *planned) loading.expect(each);
   loading.expect(head);
   loading.expect(decode);
+  loading.seen.clear();
   loading.show();
   // Largest first: later parts bind the front of buffers that are already there.
   prefills_.resize(counts.size());
@@ -237,7 +248,7 @@ Forward::Stage Forward::prepare(Planned planned, Loading& loading) {
       if (slot.kind == SlotKind::kv) stage.kv_device = devices_[piece.device];
       if (slot.role == Role::x) stage.x_device = devices_[piece.device];
     }
-    loading.done += Loading::work_of(piece);
+    loading.done += loading.new_work(piece, stage.part, planned.forward);
     loading.show();
   }
   return stage;
