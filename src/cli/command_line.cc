@@ -27,7 +27,7 @@ std::string text_of(const std::string& value) {
   return value;
 }
 std::string text_of(bool value) {
-  return value ? "true" : "";
+  return value ? "on" : "off";
 }
 template <class T>
   requires kIsNumber<T>

@@ -29,7 +29,7 @@ void unset(const Target& target);
 // Of two targets of one kind.
 bool hold_the_same(const Target& one, const Target& other);
 void assign(const Target& to, const Target& from);
-// As it would stand behind its flag; empty where there is no value.
+// As it would stand behind its flag; empty where there is none.
 std::string value_text(const Target& target);
 
 // Both ends belong to it. A whole number without one has the range of its type.

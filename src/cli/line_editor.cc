@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cwchar>
 #include <utility>
@@ -103,13 +104,14 @@ struct LineEditor::State {
   // What keys do.
   static State& of(EditLine* edited);
   static unsigned char interrupt(EditLine* edited, wint_t);
+  static unsigned char suspend(EditLine* edited, wint_t);
   static unsigned char paste(EditLine* edited, wint_t);
   static unsigned char complete(EditLine* edited, wint_t);
 
   Completer completer;
   EditLine* editor = nullptr;
   HistoryW* history = nullptr;
-  bool has_paste_marks = true;
+  bool takes_commands = false;  // the terminal; a dumb one would show them
   const wchar_t* prompt = L"";
   bool is_interrupted = false;
 };
@@ -122,9 +124,9 @@ LineEditor::State::State(Completer its_completer) : completer(std::move(its_comp
   HistEventW event;
   ::history_w(history, &event, H_SETSIZE, kMostRemembered);
   ::history_w(history, &event, H_SETUNIQUE, 1);
-  const char* terminal = nullptr;
-  ::el_get(editor, EL_TERMINAL, &terminal);
-  has_paste_marks = terminal != nullptr && std::string_view(terminal) != "dumb";
+  const char* goes_up = nullptr;
+  ::el_get(editor, EL_GETTC, "up", &goes_up, nullptr);
+  takes_commands = goes_up != nullptr && *goes_up != '\0';
 
   ::el_wset(editor, EL_CLIENTDATA, this);
   ::el_wset(
@@ -134,18 +136,20 @@ LineEditor::State::State(Completer its_completer) : completer(std::move(its_comp
   ::el_wset(editor, EL_SIGNAL, 1);  // else a signal would leave the terminal as it is while editing
   ::el_wset(editor, EL_EDITOR, L"emacs");
   ::el_wset(editor, EL_HIST, history_w, history);
-  // Ctrl-C is a key like others here, and so comes in its turn.
-  ::el_wset(editor, EL_SETTY, L"-d", L"intr=", nullptr);
+  // Ctrl-C and Ctrl-Z are keys like others here, and so come in their turn, also inside a paste.
+  ::el_wset(editor, EL_SETTY, L"-d", L"-isig", nullptr);
   ::el_wset(editor, EL_ADDFN, L"tyto-interrupt", L"Gives the line up", interrupt);
+  ::el_wset(editor, EL_ADDFN, L"tyto-suspend", L"Stops the program until the shell's fg", suspend);
   ::el_wset(editor, EL_ADDFN, L"tyto-paste", L"Takes a paste as it is", paste);
   ::el_wset(editor, EL_ADDFN, L"tyto-complete", L"Completes what is typed", complete);
   constexpr std::pair<const wchar_t*, const wchar_t*> kKeys[] = {
-      {L"^C", L"tyto-interrupt"},           {L"^I", L"tyto-complete"},
-      {L"\033[200~", L"tyto-paste"},        {L"^W", L"ed-delete-prev-word"},
-      {L"\033[3~", L"ed-delete-next-char"}, {L"\033[1;5D", L"ed-prev-word"},
-      {L"\033[1;5C", L"em-next-word"},      {L"\033[H", L"ed-move-to-beg"},
-      {L"\033[1~", L"ed-move-to-beg"},      {L"\033[F", L"ed-move-to-end"},
-      {L"\033[4~", L"ed-move-to-end"},
+      {L"^C", L"tyto-interrupt"},      {L"^Z", L"tyto-suspend"},
+      {L"^I", L"tyto-complete"},       {L"\033[200~", L"tyto-paste"},
+      {L"\033[201~", L"ed-ignore"},  // an end without a beginning
+      {L"^W", L"ed-delete-prev-word"}, {L"\033[3~", L"ed-delete-next-char"},
+      {L"\033[1;5D", L"ed-prev-word"}, {L"\033[1;5C", L"em-next-word"},
+      {L"\033[H", L"ed-move-to-beg"},  {L"\033[1~", L"ed-move-to-beg"},
+      {L"\033[F", L"ed-move-to-end"},  {L"\033[4~", L"ed-move-to-end"},
   };
   for (const auto& [key, function] : kKeys) ::el_wset(editor, EL_BIND, key, function, nullptr);
 }
@@ -164,6 +168,12 @@ LineEditor::State& LineEditor::State::of(EditLine* edited) {
 unsigned char LineEditor::State::interrupt(EditLine* edited, wint_t) {
   of(edited).is_interrupted = true;
   return CC_NEWLINE;
+}
+
+// libedit's handler gives the terminal back before, and redraws the line after.
+unsigned char LineEditor::State::suspend(EditLine*, wint_t) {
+  ::raise(SIGTSTP);
+  return CC_REFRESH;
 }
 
 unsigned char LineEditor::State::paste(EditLine* edited, wint_t) {
@@ -206,17 +216,18 @@ unsigned char LineEditor::State::complete(EditLine* edited, wint_t) {
 TypedLine LineEditor::State::read(const wchar_t* shown_prompt) {
   prompt = shown_prompt;
   is_interrupted = false;
-  if (has_paste_marks) std::fputs(kPasteMarksOn, stderr);
+  ::el_wset(editor, EL_PREP_TERM, 1);  // before the prompt is there to be answered
+  if (takes_commands) std::fputs(kPasteMarksOn, stderr);
   int length = 0;
   errno = 0;
   const wchar_t* line = ::el_wgets(editor, &length);
   const bool is_signalled = line == nullptr && length < 0 && errno == EINTR;
-  if (has_paste_marks) std::fputs(kPasteMarksOff, stderr);
+  if (takes_commands) std::fputs(kPasteMarksOff, stderr);
   TypedLine result;
   if (line != nullptr) result.text = to_utf8({line, static_cast<size_t>(length)});
   if (is_interrupted || is_signalled) {
     // Below the cursor stands what is left of a line that takes several rows.
-    std::fputs(has_paste_marks ? "^C\033[J\n" : "^C\n", stderr);
+    std::fputs(takes_commands ? "^C\033[J\n" : "^C\n", stderr);
     result.kind = TypedLine::Kind::interrupted;
   } else if (line != nullptr) {
     result.kind = TypedLine::Kind::line;

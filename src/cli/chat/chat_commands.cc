@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kDefault = "default";
+
 enum class Argument : uint8_t { none, text, file, setting };
 
 struct ChatCommand {
@@ -120,15 +122,26 @@ std::vector<std::string> setting_names(const CommandLine& settings) {
   return names;
 }
 
+std::string shown_value(const Flag& flag) {
+  const std::string text = value_text(flag.target);
+  return text.empty() ? kDefault : text;
+}
+
 void show_settings(const std::vector<Flag>& flags) {
   Table table{.id = "chat-settings",
               .title = "",
               .columns = {{"setting", false}, {"value", false}, {"", false}}};
-  for (const Flag& flag : flags) {
-    const std::string value = value_text(flag.target);
-    table.rows.push_back({{flag.name().substr(2), value.empty() ? "-" : value, flag.meaning}});
-  }
+  for (const Flag& flag : flags)
+    table.rows.push_back({{flag.name().substr(2), shown_value(flag), flag.meaning}});
   print_table(table);
+}
+
+void give(const Flag& flag, const std::string& value) {
+  if (value != kDefault) return set_flag(flag, {flag.name() + "=" + value});
+  ChatSettings usual;
+  CommandLine defaults("set", "");
+  add_chat_settings(defaults, usual);
+  assign(flag.target, defaults.flag(flag.name()).target);
 }
 
 void set(Chat& chat, const std::string& argument) {
@@ -147,20 +160,13 @@ void set(Chat& chat, const std::string& argument) {
 
   const ChatSettings before = chat.settings;
   try {
-    ChatSettings usual;
-    CommandLine defaults("set", "");
-    add_chat_settings(defaults, usual);
-    if (value == "default")
-      assign(flag.target, defaults.flag("--" + name).target);
-    else
-      set_flag(flag, {"--" + name + "=" + value});
+    give(flag, value);
     chat.conversation.use_settings();
-  } catch (const Error&) {
+  } catch (const Error& error) {
     chat.settings = before;
-    throw;
+    throw Error(error.code, "", error.what(), "/set shows all settings");
   }
-  const bool is_reset = value == "default" && is_set(flag.target);
-  tell(fmt::format("{} is {} now", name, is_reset ? value_text(flag.target) : value));
+  tell(fmt::format("{} is {} now", name, value == kDefault ? shown_value(flag) : value));
 }
 
 constexpr ChatCommand kCommands[] = {
