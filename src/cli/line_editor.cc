@@ -170,10 +170,15 @@ unsigned char LineEditor::State::interrupt(EditLine* edited, wint_t) {
   return CC_NEWLINE;
 }
 
-// libedit's handler gives the terminal back before, and redraws the line after.
-unsigned char LineEditor::State::suspend(EditLine*, wint_t) {
-  ::raise(SIGTSTP);
-  return CC_REFRESH;
+unsigned char LineEditor::State::suspend(EditLine* edited, wint_t) {
+  ::el_wset(edited, EL_PREP_TERM, 0);
+  struct sigaction stop = {}, before = {};
+  stop.sa_handler = SIG_DFL;
+  ::sigaction(SIGTSTP, &stop, &before);
+  ::kill(0, SIGTSTP);  // the whole job, as the terminal would
+  ::sigaction(SIGTSTP, &before, nullptr);
+  ::el_wset(edited, EL_PREP_TERM, 1);
+  return CC_REDISPLAY;
 }
 
 unsigned char LineEditor::State::paste(EditLine* edited, wint_t) {

@@ -8,7 +8,7 @@ import tempfile
 import termios
 from pathlib import Path
 
-from harness import OWLET, CliTest, main
+from harness import OWLET, TYTO, CliTest, main
 from terminal_session import (BACKSPACE, CTRL_A, CTRL_C, CTRL_D, DOWN, ENTER, LEFT, PASTE, PASTE_END, RIGHT, TAB, UP,
                               Session)
 
@@ -138,6 +138,23 @@ class ChatOnATerminal(CliTest):
             os.waitpid(session.pid, 0)
             session.pid = 0
             self.assertTrue(termios.tcgetattr(session.terminal)[3] & termios.ECHO)
+
+    def test_ctrl_z_and_the_shell(self):
+        environment = {"XDG_STATE_HOME": str(self.state), "PS1": "SHELL "}
+        with Session("--norc", "-i", environment=environment, program="/bin/bash") as session:
+            session.expect("SHELL ")
+            session.type(f"'{TYTO}' chat -m '{OWLET}' -n 1" + ENTER)
+            session.expect("leaves")
+            session.prompt()
+            for word, line in (("one", "one"), (" two", "one two")):
+                session.type(word)
+                session.expect(word)
+                session.type("\x1a")
+                session.expect("Stopped(.|\n)*SHELL ")
+                session.type("fg" + ENTER)
+                session.expect(f"> {line}")
+            session.say("")
+            self.assertEqual(self.save(session), ["one two"])
 
     def test_nothing_is_wider_than_the_terminal(self):
         for columns, rows in ((80, 24), (120, 40)):

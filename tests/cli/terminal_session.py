@@ -18,11 +18,11 @@ TIMEOUT = 60  # of any wait; none is expected to come near
 
 
 class Session:
-    def __init__(self, *args, columns=80, rows=24, environment=None, term="xterm"):
+    def __init__(self, *args, columns=80, rows=24, environment=None, term="xterm", program=TYTO):
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            os.execve(TYTO, [TYTO, *map(str, args)], {**os.environ, **(environment or {}), "TERM": term})
+            os.execve(program, [program, *map(str, args)], {**os.environ, **(environment or {}), "TERM": term})
         self.shown = ""  # all of it
         self.seen = 0    # how much of it an expectation has passed
 
