@@ -38,8 +38,7 @@ void merge(Moves& into, const Moves& from) {
 
 }  // namespace
 
-StateBuilder::StateBuilder(const GrammarText& text)
-    : text_(text), starts_(text.rules.size(), kFinished) {
+StateBuilder::StateBuilder(const GrammarText& text) : starts_(text.rules.size(), kFinished) {
   new_state({.ends_rule = true});  // kFinished, which is like no other state
   state_of({.ends_rule = true});   // kEndOfRule
   pending_.push_back(text.root);

@@ -45,7 +45,6 @@ class StateBuilder {
   uint32_t new_state(Moves moves);
   void spend(size_t work);
 
-  const GrammarText& text_;
   std::vector<Moves> states_;
   std::vector<uint32_t> starts_;   // [rules], kFinished: not built
   std::vector<uint32_t> pending_;  // rules to build
