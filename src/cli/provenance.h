@@ -20,11 +20,11 @@ ReceiptContext receipt_context(Engine& engine, const std::string& fusion);
 struct BuildFacts {
   std::string commit;
   uint64_t number = 0;
-  std::string compiler;    // "GNU 12.2.0"
-  std::string build_type;  // "Release"; empty: none of CMake's
-  std::string instruction_sets;
-  std::string xrt;  // what CMake found, or where it looked
-  std::string libraries;
+  std::string compiler = {};    // "GNU 12.2.0"
+  std::string build_type = {};  // "Release"; empty: none of CMake's
+  std::string instruction_sets = {};
+  std::string xrt = {};  // what CMake found, or where it looked
+  std::string libraries = {};
 };
 BuildFacts build_facts();  // written by write_build_facts.cmake
 

@@ -6,7 +6,7 @@ from harness import TYTO, CliTest, main, on_terminal, tyto
 
 COMMANDS = ["run", "chat", "serve", "tokenize", "detokenize", "template", "inspect", "eval", "embed", "perplexity",
             "bench", "results", "profile", "verify", "diagnose", "quantize", "synth", "devices", "plan", "power", "doctor",
-            "compile", "kernels", "receipt"]
+            "compile", "kernels", "receipt", "models", "pull", "completions", "manual"]
 
 
 class Help(CliTest):

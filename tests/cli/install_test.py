@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What is built, installed into a folder, used there, and taken away again."""
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -81,6 +82,16 @@ class Install(unittest.TestCase):
         result = self.script("install", self.work, self.work / "prefix", "")
         self.assertEqual(result.returncode, 1)
         self.assertIn("make build", result.stderr)
+
+
+class MakeHelp(unittest.TestCase):
+    def test_every_target_is_listed(self):
+        makefile = (ROOT / "Makefile").read_text().replace("\\\n", "")
+        targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE).group(1).split()
+        lines = subprocess.run(["make", "-C", ROOT, "--no-print-directory", "help"], capture_output=True, text=True,
+                               timeout=60).stdout.splitlines()
+        self.assertEqual(sorted(line.split()[0] for line in lines), sorted(targets))
+        self.assertLessEqual(max(map(len, lines)), 80)
 
 
 class Version(unittest.TestCase):
