@@ -128,8 +128,8 @@ CLI::Option* add_option(CLI::App& app, const Flag& flag) {
       flag.target);
 }
 
-// CLI11 takes a value in brackets for a list and drops the brackets, but "[INST]" is a text. With
-// this before it CLI11 does not see the bracket.
+// CLI11 takes a value in brackets for a list and drops the brackets, but "[INST]" is a text; and
+// "++" for the end of a command. With this before it CLI11 does not see them.
 constexpr char kAsItIs = '\x01';
 
 // "--name=" has an empty value, where CLI11 would take the next argument for it.
@@ -143,8 +143,9 @@ std::vector<std::string> with_values_as_they_are(const std::vector<std::string>&
     const size_t value = equals == std::string::npos ? 0 : equals + 1;
     const bool has_no_value = value > 0 && value == argument.size();
     if (has_no_value) argument.pop_back();
-    if (value < argument.size() && (argument[value] == '[' || argument[value] == kAsItIs))
-      argument.insert(value, 1, kAsItIs);
+    const bool is_bracket =
+        value < argument.size() && (argument[value] == '[' || argument[value] == kAsItIs);
+    if (is_bracket || argument == "++") argument.insert(value, 1, kAsItIs);
     result.push_back(std::move(argument));
     if (has_no_value) result.emplace_back();
   }

@@ -327,8 +327,14 @@ TEST_F(CommandLineTest, WordsThatBelongTogetherAreOneArgument) {
     EXPECT_STREQ(error.what(), "me: tyto fly already has tell");
     EXPECT_EQ(error.hint, "put words that belong together in quotes: tyto fly 'tell me it'\\''s'");
   }
-  EXPECT_EQ(problem({"--", "--words"}), "none");
-  EXPECT_EQ(values.name, "--words");
+  for (const std::string text : {"--words", "++", "[a]", "-", "-5"}) {
+    EXPECT_EQ(problem({"--", text}), "none");
+    EXPECT_EQ(values.name, text);
+  }
+  for (const std::string text : {"++", "[a]", "-", "-5"}) {
+    EXPECT_EQ(problem({text}), "none");
+    EXPECT_EQ(values.name, text);
+  }
 }
 
 TEST_F(CommandLineTest, MinusOneIsNoLimit) {
