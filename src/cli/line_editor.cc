@@ -78,8 +78,7 @@ std::string list_of(const std::vector<std::string>& choices) {
   if (choices.size() > kMostShown)
     shown.push_back(fmt::format("and {} more", choices.size() - kMostShown));
   const std::string line = fmt::format("{}", fmt::join(shown, "  "));
-  return columns_of(line) <= stderr_columns() ? line
-                                                  : fmt::format("{}", fmt::join(shown, "\n"));
+  return columns_of(line) <= stderr_columns() ? line : fmt::format("{}", fmt::join(shown, "\n"));
 }
 
 // While libedit draws, whose functions no exception passes.

@@ -123,7 +123,7 @@ class ChatOnATerminal(CliTest):
             session.type(PASTE + "word " * 1500 + PASTE_END)
             session.expect("word word")
             session.type(ENTER)
-            session.expect("prefill +\\[")
+            session.expect("reading the prompt +\\[")
             session.type(CTRL_C)
             stopped = "Stopped before the answer began" in session.prompt()  # or a moment later
             self.assertIn("0 answers" if stopped else "1 answer", session.say("/stats"))
@@ -177,7 +177,7 @@ class ChatOnATerminal(CliTest):
                 session.expect("executed on cpu(.|\n)*\n> ")
                 session.type(CTRL_D)
                 self.assertEqual(session.end(), 0)
-            self.assertNotIn("\x1b", session.shown)
+            self.assertNotIn("\x1b[?2004h", session.shown)
 
 
 if __name__ == "__main__":

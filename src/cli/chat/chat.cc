@@ -117,7 +117,7 @@ void define_chat(CommandLine& command) {
       "piped.\nOn a terminal lines are edited with the usual keys and kept for the next chat "
       "(docs/chat.md).\n\nExamples:\n"
       "  tyto chat --system 'You are terse.'\n"
-      "  tyto chat -m Qwen/Qwen2.5-0.5B-Instruct -c 4096 --context-shift";
+      "  tyto chat -m Qwen/Qwen2.5-0.5B-Instruct --context-shift";
   command.run = [&flags] { talk(flags); };
 }
 
