@@ -6,11 +6,14 @@
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 
 namespace tyto {
 namespace {
+
+constexpr std::chrono::milliseconds kPause(20);  // flock(2) itself knows no limit
 
 int open_lock(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -18,13 +21,13 @@ int open_lock(const std::filesystem::path& path) {
   return descriptor;
 }
 
-// False: somebody else has it, and `how` says not to wait.
-bool lock(int descriptor, int how, const std::filesystem::path& path) {
-  while (::flock(descriptor, how) != 0) {
+// False: somebody else has it.
+bool lock(int descriptor, const std::filesystem::path& path) {
+  while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     const int saved_errno = errno;
-    ::close(descriptor);
     if (saved_errno == EWOULDBLOCK) return false;
+    ::close(descriptor);
     fail_input(path.string(), "cannot lock: {}", std::strerror(saved_errno));
   }
   return true;
@@ -32,13 +35,25 @@ bool lock(int descriptor, int how, const std::filesystem::path& path) {
 
 }  // namespace
 
-FileLock::FileLock(const std::filesystem::path& path) : descriptor_(open_lock(path)) {
-  lock(descriptor_, LOCK_EX, path);
+FileLock::FileLock(const std::filesystem::path& path, std::chrono::milliseconds patience)
+    : descriptor_(open_lock(path)) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (!lock(descriptor_, path)) {
+    if (std::chrono::steady_clock::now() - begin >= patience) {
+      ::close(descriptor_);
+      throw Error(ErrorCode::input, path.string(), "another process holds the lock",
+                  "wait for it to end, and try again");
+    }
+    std::this_thread::sleep_for(kPause);
+  }
 }
 
 std::unique_ptr<FileLock> FileLock::try_take(const std::filesystem::path& path) {
   const int descriptor = open_lock(path);
-  if (!lock(descriptor, LOCK_EX | LOCK_NB, path)) return nullptr;
+  if (!lock(descriptor, path)) {
+    ::close(descriptor);
+    return nullptr;
+  }
   return std::unique_ptr<FileLock>(new FileLock(descriptor));
 }
 

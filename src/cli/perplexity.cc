@@ -166,9 +166,9 @@ void perplexity(const PerplexityFlags& flags) {
   const double mean = result.sum / count;
   const double variance = std::max(0.0, result.squares / count - mean * mean);
   const double value = std::exp(mean);
-  print(fmt::format("perplexity {:.4f} +- {:.4f} over {} tokens ({})\nnll {:.6f} per token\n",
-                    value, value * std::sqrt(variance / (count - 1)), result.tokens, task.cut,
-                    mean));
+  print_prose(fmt::format("perplexity {:.4f} +- {:.4f} over {} tokens ({})\nnll {:.6f} per token\n",
+                          value, value * std::sqrt(variance / (count - 1)), result.tokens, task.cut,
+                          mean));
   Receipt receipt;
   add_execution(receipt, sequence, engine.pipeline(), engine.trace());
   note(executed_line(receipt));

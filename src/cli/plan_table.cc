@@ -47,7 +47,7 @@ TableRow table_row(const PlanRow& row) {
        fmt::format("{:.2f}", row.tpot_ms), is_cpu ? "-" : std::to_string(row.dispatches_per_token),
        rows, row.images == 0 ? "-" : "~" + human_bytes(row.heap_bytes),
        row.bottleneck.empty() ? "-" : row.bottleneck},
-      row.is_recommended ? RowStyle::total : RowStyle::plain};
+      row.is_recommended ? RowStyle::best : RowStyle::plain};
 }
 
 std::string about_the_machine(const PlanSubject& subject) {

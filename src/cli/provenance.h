@@ -10,7 +10,7 @@ namespace tyto {
 
 class Engine;
 
-std::string command_line();                       // of this process, of such words
+std::string command_line();  // of this process, of such words
 
 // Hashes the model, unless that was done before.
 ReceiptContext receipt_context(Engine& engine, const std::string& fusion);

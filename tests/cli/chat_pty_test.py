@@ -104,7 +104,7 @@ class ChatOnATerminal(CliTest):
     def test_ctrl_c_stops_an_answer_and_what_was_said_stays(self):
         with self.chat("-n", "1900", "--ignore-eos") as session:
             session.type("Tell me a story." + ENTER)
-            session.expect("story\\.\\S*\r\n[^\r\n]")  # the answer has begun
+            session.expect(r"\w+ \w+ \w+ \w+ \w+")  # of the answer; the bar has fewer words
             session.type(CTRL_C)
             text = session.prompt()
             self.assertIn("executed on cpu", text)

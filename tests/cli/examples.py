@@ -5,11 +5,13 @@ import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness import FIXTURES, OWLET, ROOT, TYTO
+from hub import Hub, sha256
 from npu_images import elf
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -98,7 +100,7 @@ def make_targets():
     for document in DOCUMENTS:
         for number, line in enumerate(document.read_text().splitlines(), 1):
             for command in re.findall(r"^    make ([^#]*)", line) + re.findall(r"`make ([^`]*)`", line):
-                for word in shlex.split(without_remark(command.strip())):
+                for word in shlex.split(re.split("&&", without_remark(command.strip()))[0]):
                     if re.fullmatch(r"[a-z][-a-z]*", word):
                         yield f"{name_of(document)}:{number}", word
 
@@ -120,6 +122,11 @@ def runnable(text, number):
     text = re.sub(r" \[[^\]]*\]", "", text).replace(" ...", "")
     words = {**PLACEHOLDERS, "F": f"file{number}"}
     return re.sub(r"(?<![-\w./])([A-Z]+(?:\.\.\.)?)(?![-\w])", lambda found: words.get(found[1], found[1]), text)
+
+
+def importance(name, width):
+    """An importance matrix of one tensor, in llama.cpp's older form."""
+    return struct.pack(f"<ii{len(name)}sii{width}f", 1, len(name), name.encode(), 1, width, *[1.0] * width)
 
 
 class Sandbox:
@@ -179,6 +186,22 @@ class Sandbox:
         shutil.copytree(FIXTURES / "qwen2" / "model", repository / "snapshots/0123abcd")
         (repository / "refs").mkdir()
         (repository / "refs/main").write_text("0123abcd")
+        model = (self.work / "model.gguf").read_bytes()
+        (self.work / "model-f16.gguf").write_bytes(model)
+        (self.work / "model.imatrix.gguf").write_bytes(importance("blk.0.attn_q.weight", 256))
+        self.add_ollama("llama3.2", "1b", model)
+        self.hub = Hub({"m-Q4_K_M.gguf": model}, repo=None)
+        self.environment["HF_ENDPOINT"] = self.hub.url()
+
+    def add_ollama(self, name, tag, model):
+        store = self.folder / "home/.ollama/models"
+        digest = sha256(model)
+        manifest = store / "manifests/registry.ollama.ai/library" / name / tag
+        manifest.parent.mkdir(parents=True)
+        manifest.write_text(json.dumps({"schemaVersion": 2, "layers": [
+            {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}", "size": len(model)}]}))
+        (store / "blobs").mkdir()
+        (store / "blobs" / f"sha256-{digest}").write_bytes(model)
 
     def add_files(self):
         message = {"role": "user", "content": "What is the weather in Bern?"}
@@ -188,7 +211,7 @@ class Sandbox:
                   "additionalProperties": False}
         text = "The owl hunts at night. It hears what it cannot see. " * 40
         for name, content in {
-                "notes.txt": text, "text.txt": text, "yes-or-no.gbnf": 'root ::= "yes" | "no"\n', "key": "secret\n",
+                "notes.txt": text, "notes-longer.txt": text + "It waits.", "text.txt": text, "yes-or-no.gbnf": 'root ::= "yes" | "no"\n', "key": "secret\n",
                 "owl.json": json.dumps(schema), "messages.json": json.dumps([message]), "calls.json": json.dumps([message]),
                 "tools.json": json.dumps([tool])}.items():
             (self.work / name).write_text(content)

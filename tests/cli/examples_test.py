@@ -14,12 +14,8 @@ from harness import ROOT, main, tyto
 NOT_RUN = [
     (r"^tyto serve\b", "a server stays; cli.serve, cli.server_docs and cli.deploy start it"),
     (r"^tyto verify.* --device npu\b", "needs an NPU"),
+    (r"completions (zsh\)|fish \| source)$", "of another shell; cli.shells runs it there"),
     (r"^tyto power\b", "needs a power rail, and half a minute; cli.energy has recorded ones"),
-    # Synopses in README.md, which are no command lines.
-    (r"^tyto tokenize / detokenize", "two commands in one line"),
-    (r"^tyto template$", "its flags are left out"),
-    (r"^tyto (results list|kernels import DIR|power -m MODEL) \|", "alternatives"),
-    (r"to measure speed$", "there is one space before the remark"),
 ]
 # (pattern, in its place, why): the same command with less work.
 SHORTER = [

@@ -112,7 +112,7 @@ class ModelsTest(Home):
         row = self.rows()["lmstudio:pub/broken:broken.gguf"]
         self.assertEqual((row["runs"], row["where"]), (False, "no: not a GGUF file"))
         shutil.rmtree(self.home / ".lmstudio/models/pub/broken")
-        self.check_error(tyto("models", "--names", "--paths"), 2, "--names excludes --paths")
+        self.check_error(tyto("models", "--names", "--paths"), 2, "--names and --paths exclude each other")
 
     def test_folders_of_ones_own(self):
         mine = self.work / "mine"

@@ -70,7 +70,7 @@ class Perplexity(CliTest):
         self.check_error(*refused("-c", "1"), "--window")
         self.check_error(*refused("-c", "100000"), "-c 100000", "512 positions")
         self.check_error(*refused("--like", "llama.cpp", "-c", "3"), "at least 4")
-        self.check_error(*refused("--like", "llama.cpp", "--stride", "4"), "excludes")
+        self.check_error(*refused("--like", "llama.cpp", "--stride", "4"), "exclude each other")
         self.check_error(*refused("--like", "something"), "--like")
         self.text.write_text("the owl")
         self.check_error(*refused("--like", "llama.cpp", code=1), "fewer than two windows of 512", "-c")

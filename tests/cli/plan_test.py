@@ -74,7 +74,7 @@ class Plan(CliTest):
             self.assertFalse(any(row["recommended"] for row in rows))
 
     def test_columns_have_names_of_their_own_and_the_table_fits_80_columns(self):
-        command = f"stty cols 80; {TYTO} plan --shape llama-3.1-8b --machine strix --no-measure"
+        command = f"stty cols 80; NO_COLOR=1 {TYTO} plan --shape llama-3.1-8b --machine strix --no-measure"
         lines = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=60).stdout.splitlines()
         table = lines[2:lines.index("")]
         self.assertGreater(len(table), 4)

@@ -118,7 +118,8 @@ class PromptCache(CliTest):
 
     def test_chat_keeps_the_conversation(self):
         def chat(*lines):
-            result = tyto("chat", "-m", self.model, "--chat-template", "chatml", "-n", "4", "--temp", "0", "--ignore-eos", "--prompt-cache", self.cache,
+            result = tyto("chat", "-m", self.model, "--chat-template", "chatml", "-n", "4", "--temp", "0", "--ignore-eos", "--verbose",
+                          "--prompt-cache", self.cache,
                           text="".join(line + "\n" for line in lines))
             self.assertEqual(result.returncode, 0, result.stderr)
             return result

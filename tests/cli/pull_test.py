@@ -93,7 +93,7 @@ class Pulled(PullTest):
         self.assertEqual(os.readlink(path), f"../../blobs/{sha256(content)}")
         self.assertEqual(read_gguf_header(path)[:2], (b"GGUF", 3))
         self.assertIn('Next: tyto run -m org/model:Q4_K_M "Hello"', result.stdout)
-        for name in (path, "org/model"):
+        for name in (path, "org/model", "org/model:Q4_K_M", "hf:org/model:q4_k_m"):
             run = tyto("run", "-m", name, "-p", "Hi", "-n", "2", "--raw", environment=self.environment())
             self.assertEqual(run.returncode, 0, run.stderr)
 

@@ -222,7 +222,7 @@ class Manual(CliTest):
     def test_what_there_is_not(self):
         self.check_error(tyto("manual", "fly"), 2, "fly", "tyto manual --names")
         self.check_error(tyto("manual", "kernels", "fly"), 2, "kernels fly")
-        self.check_error(tyto("manual", "run", "--names"), 2, "--names excludes command")
+        self.check_error(tyto("manual", "run", "--names"), 2, "--names and command exclude each other")
         self.check_error(tyto("completions"), 2, "shell")
         self.check_error(tyto("completions", "cmd"), 2, "cmd")
 

@@ -33,6 +33,7 @@ class ChatInput {
 
   TypedLine read() {
     if (!editor_) return read_plain();
+    forget_interrupts();
     TypedLine line = editor_->read();
     if (line.kind == TypedLine::Kind::line) remember(line.text);
     return line;
@@ -43,6 +44,7 @@ class ChatInput {
     std::cerr << "> " << std::flush;
     TypedLine line;
     if (std::getline(std::cin, line.text)) line.kind = TypedLine::Kind::line;
+    forget_interrupts();  // of a line that was being typed, which stays
     return line;
   }
 

@@ -123,6 +123,8 @@ std::vector<std::string> setting_names(const CommandLine& settings) {
 }
 
 std::string shown_value(const Flag& flag) {
+  const auto* number = std::get_if<uint32_t*>(&flag.target);
+  if (flag.rules.is_unlimited_at_minus_1 && number != nullptr && **number == kNoLimit) return "-1";
   const std::string text = value_text(flag.target);
   return text.empty() ? kDefault : text;
 }
@@ -137,6 +139,13 @@ void show_settings(const std::vector<Flag>& flags) {
 }
 
 void give(const Flag& flag, const std::string& value) {
+  if (auto* truth = std::get_if<bool*>(&flag.target); truth != nullptr && value != kDefault) {
+    if (value != "on" && value != "off")
+      throw Error(ErrorCode::usage, flag.name(),
+                  fmt::format("\"{}\" is neither on nor off", value));
+    **truth = value == "on";
+    return;
+  }
   if (value != kDefault) return set_flag(flag, {flag.name() + "=" + value});
   ChatSettings usual;
   CommandLine defaults("set", "");

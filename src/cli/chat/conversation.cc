@@ -8,7 +8,6 @@
 #include <random>
 #include <utility>
 
-#include "base/columns.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "cli/combination.h"
@@ -37,10 +36,16 @@ void catch_interrupts() {
   ::sigaction(SIGINT, &action, nullptr);
 }
 
+void forget_interrupts() {
+  interrupted = false;
+}
+
 void tell(std::string_view text) {
-  const size_t width = stderr_columns();
-  for (const std::string& line : wrapped_lines(printable(text), width == 0 ? SIZE_MAX : width))
-    note(line);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    note(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
 }
 
 void tell(const Error& error) {
@@ -107,7 +112,6 @@ void Conversation::use_settings() {
 // False where no word came.
 bool Conversation::take_turn() {
   ++turns_;
-  interrupted = false;
   reply_.clear();
   try {
     answer();

@@ -39,8 +39,10 @@ struct ChatCommandFlags {
 
 // From now on Ctrl-C stops an answer, and not the program.
 void catch_interrupts();
+// To be called before something is typed: what comes after it is meant for the answer.
+void forget_interrupts();
 
-// A sentence to stderr, in lines that fit a terminal.
+// A note, which may have several lines.
 void tell(std::string_view text);
 void tell(const Error& error);
 

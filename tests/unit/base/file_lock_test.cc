@@ -15,6 +15,7 @@ TEST(FileLock, OneAtATime) {
   auto first = FileLock::try_take(path);
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(FileLock::try_take(path), nullptr);
+  EXPECT_THROW(FileLock(path, std::chrono::milliseconds(0)), Error);
   first.reset();
   {
     const FileLock waited(path);
