@@ -106,7 +106,7 @@ class Chat(CliTest):
                            "/set temp hot", "/set tokens 0", "/set tmp 1", "/set top-p 7", "/set top-p",
                            "/set stop a b", "/set stop default", "/set", "/set ignore-eos on", "/set ignore-eos maybe", "/set ignore-eos off", "/set tokens -1", "/set tokens")
         for part in ("tokens is 2 now", "[2 tokens", "tokens is 256 now", "seed is 5 now", '"hot" is not a number',
-                     "did you mean temp?", '"0" is not a whole number from', "stop is a b now", "ignore-eos is on now", '"maybe" is neither on nor off', "tokens   -1 "):
+                     "did you mean temp?", '"0" is not -1 or a whole number from', "stop is a b now", "ignore-eos is on now", '"maybe" is neither on nor off', "tokens   -1 "):
             self.assertIn(part, result.stderr)
         self.assertNotIn("top-p is 7", result.stderr)
         grammar = self.work / "yes.gbnf"
