@@ -22,6 +22,7 @@ PICTURES = ROOT / "docs" / "pictures"
 COLUMNS, MOST_LINES = 80, 40
 LETTER, LINE, MARGIN = 8.4, 18, 14  # of 14 px type
 PATIENCE = 120  # seconds for a program to show what is waited for
+NO_BREAK = "\u00a0"  # spaces side by side would be drawn as one
 INK, PAPER = "#d8dee9", "#1d2128"
 COLOURS = {31: "#e06c75", 32: "#98c379", 33: "#e5c07b", 34: "#61afef", 35: "#c678dd", 36: "#56b6c2", 90: "#7f8896"}
 FOX = "Tell me a story about a fox who finds a lamp."
@@ -32,13 +33,12 @@ class Session:
     """A command, then for each step the text to wait for and the keys to send."""
     command: str
     steps: list = field(default_factory=list)
-    shown_command: str = ""
 
 
 TERMINALS = {
-    "receipt": Session(f"tyto run {shlex.quote(FOX)} -n 60 --temp 0 --seed 1"),
-    "chat": Session("tyto chat --temp 0 --seed 1 -n 90",
-                    [("> ", "Tell me about a kitten in the rain.\r"), ("tok/s", "/stats\r"), ("submissions", "")]),
+    "receipt": Session(f"tyto run {shlex.quote(FOX)} -n 60 --temp 0"),
+    "chat": Session("tyto chat --temp 0 -n 90",
+                    [("\n>", "Tell me about a kitten in the rain.\r"), ("tok/s", "/stats\r"), ("submissions", "")]),
     "plan": Session("tyto plan --shape llama-3.2-1b --machine strix"),
 }
 
@@ -60,15 +60,14 @@ def terminal_lines(program, session):
     """What stands on the terminal in the end, with its colours as escapes."""
     with tempfile.TemporaryDirectory() as home:
         Path(home, "tyto").symlink_to(program)
-        server, end = "tyto-pictures", "=the-end="
+        server, end = Path(home).name, "=the-end="  # a server of its own: the last one may still be ending
         script = f"cd {home}; clear; {session.command}; printf '\\n{end}'; read -r line"
         environment = [f"PATH={home}:/usr/bin:/bin", f"HOME={home}", "LC_ALL=C.UTF-8"]
         tmux(server, "-f", "/dev/null", "new-session", "-d", "-x", str(COLUMNS), "-y", str(MOST_LINES),
              "env", "-i", "TERM=screen-256color", *environment, "sh", "-c", script)
         try:
-            seen = 0
             for text, keys in session.steps:
-                wait_for(server, lambda screen: screen.count(text) > (seen if text == "> " else 0))
+                wait_for(server, lambda screen: text in screen)
                 if keys:
                     tmux(server, "send-keys", "-l", keys)
             if session.steps:
@@ -81,27 +80,35 @@ def terminal_lines(program, session):
     lines = [line.rstrip() for line in screen.split("\n") if end not in line]
     while lines and not lines[-1]:
         lines.pop()
-    return [f"\033[32m$\033[0m {session.command}", *lines]
+    return [f"\033[32m$ \033[0m{session.command}", *lines]
 
 
-def pieces(line):
-    """(text, colour, is_bold) of a line with escapes."""
-    colour, bold = INK, False
-    for escape_codes, text in re.findall(r"\033\[([0-9;]*)m|([^\033]+)", line):
-        if text:
-            yield text, colour, bold
-            continue
-        for code in map(int, filter(None, (escape_codes or "0").split(";"))):
-            if code == 0:
-                colour, bold = INK, False
-            elif code == 1:
-                bold = True
-            elif code == 2:
-                colour = COLOURS[90]
-            elif code in (22, 39):
-                colour, bold = INK, False
-            else:
-                colour = COLOURS.get(code, colour)
+class Pen:
+    """The colour and weight that the escapes of a terminal ask for; they hold until others come, on later lines too."""
+
+    def __init__(self):
+        self.colour, self.bold = INK, False
+
+    def obey(self, code):
+        if code == 1:
+            self.bold = True
+        elif code in (0, 22):
+            self.colour, self.bold = INK, False
+        elif code == 39:
+            self.colour = INK
+        else:
+            self.colour = COLOURS.get(90 if code == 2 else code, self.colour)
+
+    def texts(self, line, y):
+        column = 0
+        for codes, text in re.findall(r"\033\[([0-9;]*)m|([^\033]+)", line):
+            for code in [] if text else map(int, (codes or "0").split(";")):
+                self.obey(code)
+            if text:
+                weight = ' font-weight="bold"' if self.bold else ""
+                yield (f'<text x="{round(MARGIN + column * LETTER, 1)}" y="{y}" fill="{self.colour}"{weight} '
+                       f'textLength="{round(len(text) * LETTER, 1)}">{escape(text).replace(" ", NO_BREAK)}</text>')
+                column += len(text)
 
 
 def svg(lines):
@@ -109,15 +116,10 @@ def svg(lines):
     height = LINE * len(lines) + 2 * MARGIN
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
            f'<rect width="{width}" height="{height}" rx="6" fill="{PAPER}"/>',
-           '<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14" xml:space="preserve">']
+           '<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14">']
+    pen = Pen()
     for number, line in enumerate(lines):
-        column, y = 0, MARGIN + LINE * number + 13
-        for text, colour, bold in pieces(line):
-            weight = ' font-weight="bold"' if bold else ""
-            length = round(len(text) * LETTER, 1)
-            out.append(f'<text x="{round(MARGIN + column * LETTER, 1)}" y="{y}" fill="{colour}"{weight} '
-                       f'textLength="{length}">{escape(text)}</text>')
-            column += len(text)
+        out += pen.texts(line, MARGIN + LINE * number + 13)
     return "\n".join([*out, "</g>", "</svg>", ""])
 
 
