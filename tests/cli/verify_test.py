@@ -31,7 +31,7 @@ class Verify(CliTest):
 
     def test_the_cpu_passes_and_the_machine_remembers(self):
         receipt = self.work / "verified.json"
-        self.assertIn("never verified: tyto verify --device cpu", self.run_owlet("--receipt", receipt))
+        self.assertIn(f"never verified: tyto verify -m {OWLET} --device cpu", self.run_owlet("--receipt", receipt))
         self.assertEqual(json.loads(receipt.read_text())["verified"], {"state": "no", "time": None})
         out = self.work / "verify.json"
         result = self.tyto("verify", "-m", OWLET, "--json", out)
@@ -49,7 +49,7 @@ class Verify(CliTest):
         # Another combination is another matter.
         self.assertIn("never verified", self.run_owlet("--fusion", "op"))
         self.assertIn("never verified", self.run_owlet("--kv-type", "f32"))
-        self.assertIn("never verified: tyto verify --device cpu --isa generic", self.run_owlet("--isa", "generic"))
+        self.assertIn(f"never verified: tyto verify -m {OWLET} --device cpu --isa generic", self.run_owlet("--isa", "generic"))
         # A later failure counts, and damaged lines do not.
         failed = {**record, "verdict": "fail", "time": "2030-01-01T00:00:00Z"}
         with self.remembered.open("a") as file:
@@ -71,7 +71,7 @@ class Verify(CliTest):
         self.assertIn("executed on", result.stderr)
         self.assertIn("modelled", result.stderr)
         self.assertNotIn("verified", self.run_owlet(*self.VNPU))
-        self.assertIn("never verified: tyto verify --device vnpu --fusion token",
+        self.assertIn(f"never verified: tyto verify -m {OWLET} --device vnpu --fusion token",
                       self.run_owlet(*self.VNPU, "--fusion", "token"))
 
     def test_a_device_that_did_not_execute_fails(self):
