@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
 """Writes the pictures of README.md into docs/pictures: what a terminal of 80 columns shows, and the page of a profile.
 
-Usage: draw_pictures.py PATH_TO_TYTO [NAME...]
-
 Nothing in them is made up: the program runs in tmux, keys are sent to it, and what the terminal then shows becomes an SVG.
 The page is photographed by Chromium. Needs tmux, chromium and a font of fixed width.
 """
+import argparse
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -139,9 +137,16 @@ def draw_profile(program):
 
 
 def main():
-    program, names = Path(sys.argv[1]).resolve(), sys.argv[2:] or [*TERMINALS, "profile"]
+    names = [*TERMINALS, "profile"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tyto", type=Path)
+    parser.add_argument("pictures", nargs="*", metavar="picture", help=f"one of {', '.join(names)}; all without it")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.pictures) - set(names):
+        parser.error(f"there is no picture {', '.join(sorted(unknown))}")
+    program = arguments.tyto.resolve()
     PICTURES.mkdir(exist_ok=True)
-    for name in names:
+    for name in arguments.pictures or names:
         if name == "profile":
             draw_profile(program)
         else:
