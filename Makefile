@@ -90,6 +90,7 @@ test-model: build ## the shipped model's perplexity against transformers'
 
 # Outside `make test`: it wants root and a network.
 test-package: package ## install, use and remove the package in a bare Debian
+	@tools/install_packages mmdebstrap
 	@tests/scripts/test_package build/package
 
 test-compilers: ## build all with each compiler that is here

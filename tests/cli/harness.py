@@ -37,6 +37,18 @@ def tyto(*args, text="", environment=None):
     return result
 
 
+def shown_on(terminal):
+    """All that is written to a terminal until nobody has it open any more."""
+    text = b""
+    try:
+        while piece := os.read(terminal, 4096):
+            text += piece
+    except OSError:  # how Linux says that the other side is closed
+        pass
+    os.close(terminal)
+    return text.decode()
+
+
 def on_terminal(*args, columns=0):
     """What a terminal gets from the program's stdout."""
     ours, theirs = pty.openpty()
@@ -44,15 +56,9 @@ def on_terminal(*args, columns=0):
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     process = subprocess.Popen([TYTO, *map(str, args)], stdout=theirs, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     os.close(theirs)
-    text = b""
-    try:
-        while piece := os.read(ours, 4096):
-            text += piece
-    except OSError:  # how Linux says that the other side is closed
-        pass
-    os.close(ours)
+    text = shown_on(ours)
     process.communicate(timeout=60)
-    return text.decode().replace("\r\n", "\n")
+    return text.replace("\r\n", "\n")
 
 
 class CliTest(unittest.TestCase):

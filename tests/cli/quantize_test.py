@@ -5,7 +5,7 @@ import os
 import pty
 import subprocess
 
-from harness import OWLET, ROOT, TYTO, CliTest, main, tyto
+from harness import OWLET, ROOT, TYTO, CliTest, main, shown_on, tyto
 
 # By llama-imatrix (llama.cpp b10586) from the shipped model and the first half of its heldout.txt.
 IMATRIX = ROOT / "tests" / "data" / "imatrix" / "owlet.imatrix.gguf"
@@ -94,15 +94,8 @@ class Quantize(CliTest):
         with subprocess.Popen([TYTO, "quantize", "-m", OWLET, "--type", "q8_0", "-o", self.work / "seen.gguf"],
                               stderr=theirs, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as process:
             os.close(theirs)
-            text = b""
-            try:
-                while piece := os.read(ours, 4096):
-                    text += piece
-            except OSError:  # how Linux says that the other side is closed
-                pass
+            text = shown_on(ours)
             self.assertEqual(process.wait(timeout=60), 0)
-        os.close(ours)
-        text = text.decode()
         self.assertIn("converting", text)
         self.assertIn("  0%", text)
         self.assertLess(text.index("  0%"), text.rindex("\033[K"))  # and the bar is erased in the end
