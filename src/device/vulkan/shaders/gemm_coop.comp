@@ -1,0 +1,184 @@
+// Products of many rows with cooperative matrices: gemm.glsl says what is computed, this file how.
+// variants: gemm_coop_bf16=-DTYPE_BF16; gemm_coop_f16=-DTYPE_F16; gemm_coop_q8_0=-DTYPE_Q8_0; gemm_coop_q4_0=-DTYPE_Q4_0; gemm_coop_q4_k=-DTYPE_Q4_K; gemm_coop_q6_k=-DTYPE_Q6_K; gemm_coop_i8=-DTYPE_I8
+// After the compiler comes spirv_rewrite (for gemm_coop_bf16 with --bf16): docs/decisions/011.
+//
+// Operands are 16-bit: bf16 for bf16 weights, f16 for all others, which are unpacked on their way to shared memory.
+// Sums are f32. Further specialization constants, beyond gemm.glsl's:
+//   8 WM, 9 WN: a subgroup's part of the tile. THREADS is (BM / WM) * (BN / WN) subgroups, which are full.
+//   10 STAGES: 1, one tile in shared memory and two barriers per step; 2, two tiles and one barrier
+//   1000 and 1002 rows of a matrix of x and of sums, 1001 depth, 1003 columns; their numbers tell spirv_rewrite what
+//   each matrix is used for
+// Shared memory: max(STAGES * (BM + BN) * (BK / 8 + 1), subgroups * (MODE 2: 2) * 1000 * (1003 / 4 + 1)) * 16 bytes.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_NV_cooperative_matrix : require
+#pragma use_vulkan_memory_model
+
+#include "gemm.glsl"
+#include "gemm_weights.glsl"
+
+layout(constant_id = 8) const uint WM = 32;
+layout(constant_id = 9) const uint WN = 32;
+layout(constant_id = 10) const uint STAGES = 2;
+layout(constant_id = 1000) const uint CM = 16;
+layout(constant_id = 1001) const uint CK = 16;
+layout(constant_id = 1002) const uint CM_OF_SUMS = 16;
+layout(constant_id = 1003) const uint CN = 16;
+
+// Eight values are a uvec4. One more than needed per row: eight rows then begin in eight different groups of banks.
+const uint STRIDE = BK / 8 + 1;
+const uint TILE = (BM + BN) * STRIDE;
+const uint SUMS_STRIDE = CN / 4 + 1;
+const uint SUMS = CM * SUMS_STRIDE;
+const uint BLOCKS = MODE == 2 ? 2 : 1;
+const uint SUMS_OF_ALL = BM / WM * (BN / WN) * BLOCKS * SUMS;
+shared uvec4 tiles[STAGES * TILE > SUMS_OF_ALL ? STAGES * TILE : SUMS_OF_ALL];
+
+const uint X_CHUNKS = BM * BK / 8;
+const uint W_CHUNKS = BN * BK / CHUNK;
+const uint X_LOADS = (X_CHUNKS + THREADS - 1) / THREADS;
+const uint W_LOADS = (W_CHUNKS + THREADS - 1) / THREADS;
+const uint ROW_BLOCKS = WM / CM;
+const uint COLUMN_BLOCKS = WN / CN;
+
+RawX x_next[X_LOADS];
+RawW w_next[W_LOADS];
+fcoopmatNV<32, gl_ScopeSubgroup, CM_OF_SUMS, CN> sums[ROW_BLOCKS * COLUMN_BLOCKS];
+
+// Rows beyond the edge are the last one again: their results are not written.
+uint x_row(uint chunk, uint first, uint rows) { return min(first + chunk / (BK / 8), rows - 1); }
+
+// In MODE 2 a subgroup's columns are WN / 2 of w0 and the same ones of w1.
+uint w_row(uint chunk, Target target) {
+  uint row = chunk / (BK / CHUNK);
+  if (MODE == 2) row = row / WN * (WN / 2) + row % (WN / 2);
+  return min(target.first + row, target.n - 1);
+}
+
+bool is_up(uint chunk) { return MODE == 2 && chunk / (BK / CHUNK) % WN >= WN / 2; }
+
+void fetch(Target target, uint first, uint rows, uint k) {
+  [[unroll]] for (uint i = 0; i < X_LOADS; ++i) {
+    const uint chunk = i * THREADS + gl_LocalInvocationID.x;
+    if (chunk < X_CHUNKS) x_next[i] = fetch_x(x_row(chunk, first, rows), k + chunk % (BK / 8) * 8);
+  }
+  [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
+    const uint chunk = i * THREADS + gl_LocalInvocationID.x;
+    if (chunk >= W_CHUNKS) continue;
+    const uint row = w_row(chunk, target), at = k + chunk % (BK / CHUNK) * CHUNK;
+    if (is_up(chunk)) {
+      w_next[i] = fetch_w(target.w_up, target.n, row, at);
+    } else {
+      w_next[i] = fetch_w(target.w, target.n, row, at);
+    }
+  }
+}
+
+uvec4 pack_weights(vec4 low, vec4 high) {
+  return uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
+}
+
+void put(Target target, uint stage, uint k) {
+  [[unroll]] for (uint i = 0; i < X_LOADS; ++i) {
+    const uint chunk = i * THREADS + gl_LocalInvocationID.x;
+    if (chunk >= X_CHUNKS) continue;
+    const RawX raw = x_next[i];
+    const uint to = stage * TILE + chunk / (BK / 8) * STRIDE + chunk % (BK / 8);
+    if (X == 2) {
+      tiles[to] = raw.first;
+    } else {
+      const vec4 low = uintBitsToFloat(raw.first), high = uintBitsToFloat(raw.last);
+      tiles[to] = uvec4(PACK16(low.xy), PACK16(low.zw), PACK16(high.xy), PACK16(high.zw));
+    }
+  }
+  [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
+    const uint chunk = i * THREADS + gl_LocalInvocationID.x;
+    if (chunk >= W_CHUNKS) continue;
+    const uint column = chunk % (BK / CHUNK);
+    const uint to = stage * TILE + (BM + chunk / (BK / CHUNK)) * STRIDE + column * (CHUNK / 8);
+#if defined(TYPE_BF16) || defined(TYPE_F16)
+    tiles[to] = w_next[i].codes;
+#else
+    vec4 values[CHUNK / 4];
+    unpack_w(w_next[i], w_row(chunk, target), k + column * CHUNK, values);
+    tiles[to] = pack_weights(values[0], values[1]);
+    tiles[to + 1] = pack_weights(values[2], values[3]);
+#endif
+  }
+}
+
+void multiply(uint stage, uint row, uint column) {
+  [[unroll]] for (uint k = 0; k < BK; k += CK) {
+    fcoopmatNV<16, gl_ScopeSubgroup, CM, CK> a[ROW_BLOCKS];
+    [[unroll]] for (uint i = 0; i < ROW_BLOCKS; ++i) {
+      coopMatLoadNV(a[i], tiles, stage * TILE + (row + i * CM) * STRIDE + k / 8, STRIDE, false);
+    }
+    [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS; ++j) {
+      fcoopmatNV<16, gl_ScopeSubgroup, CK, CN> b;
+      coopMatLoadNV(b, tiles, stage * TILE + (BM + column + j * CN) * STRIDE + k / 8, STRIDE, true);
+      [[unroll]] for (uint i = 0; i < ROW_BLOCKS; ++i) {
+        sums[i * COLUMN_BLOCKS + j] = coopMatMulAddNV(a[i], b, sums[i * COLUMN_BLOCKS + j]);
+      }
+    }
+  }
+}
+
+void wait_for_subgroup() {
+  subgroupMemoryBarrierShared();
+  subgroupBarrier();
+}
+
+// Sums go through shared memory, a block at a time: only there is it known which element is which.
+void write_sums(Target target, uint first_row, uint rows, uint first_column) {
+  const uint own = gl_SubgroupID * BLOCKS * SUMS;
+  [[unroll]] for (uint i = 0; i < ROW_BLOCKS; ++i) {
+    [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS / BLOCKS; ++j) {
+      wait_for_subgroup();
+      coopMatStoreNV(sums[i * COLUMN_BLOCKS + j], tiles, own, SUMS_STRIDE, false);
+      if (MODE == 2) {
+        coopMatStoreNV(sums[i * COLUMN_BLOCKS + j + COLUMN_BLOCKS / BLOCKS * (BLOCKS - 1)], tiles, own + SUMS,
+                       SUMS_STRIDE, false);
+      }
+      wait_for_subgroup();
+      for (uint e = gl_SubgroupInvocationID; e < CM * CN / 4; e += gl_SubgroupSize) {
+        const uint row = e / (CN / 4), quad = e % (CN / 4);
+        vec4 value = uintBitsToFloat(tiles[own + row * SUMS_STRIDE + quad]);
+        if (MODE == 2) {
+          value = silu(value) * uintBitsToFloat(tiles[own + (BLOCKS - 1) * SUMS + row * SUMS_STRIDE + quad]);
+        }
+        const uint y_row = first_row + i * CM + row;
+        if (y_row < rows) write_y(target, y_row, first_column + j * CN + quad * 4, value);
+      }
+    }
+  }
+}
+
+void main() {
+  const uint rows = push.call.v[0], first = gl_WorkGroupID.x * BM;
+  if (first >= rows) return;
+  Target target = target_of(gl_WorkGroupID.y);
+  const uint row = gl_SubgroupID % (BM / WM) * WM, column = gl_SubgroupID / (BM / WM) * WN;
+  [[unroll]] for (uint i = 0; i < ROW_BLOCKS * COLUMN_BLOCKS; ++i) {
+    sums[i] = fcoopmatNV<32, gl_ScopeSubgroup, CM_OF_SUMS, CN>(0.0);
+  }
+  fetch(target, first, rows, 0);
+  put(target, 0, 0);
+  barrier();
+  uint stage = 0;
+  const uint end = k_padded();
+  for (uint k = 0; k < end; k += BK) {
+    const bool more = k + BK < end;
+    if (more) fetch(target, first, rows, k + BK);
+    multiply(stage, row, column);
+    if (STAGES == 1) barrier();
+    stage = STAGES - 1 - stage;
+    if (more) put(target, stage, k + BK);
+    barrier();
+  }
+  write_sums(target, first + row, rows, target.first + column / BLOCKS);
+}
