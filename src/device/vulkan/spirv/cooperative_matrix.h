@@ -19,8 +19,8 @@ inline constexpr uint32_t kRowsOfA = 1000;
 inline constexpr uint32_t kRowsOfB = 1001;
 inline constexpr uint32_t kRowsOfSums = 1002;
 
-// The module with every type, load, store and product rewritten. Throws Error where it is no
-// module, or one that this cannot be done to.
+// The module with every type, load, store and product rewritten; one without matrices stays as it
+// is. Throws Error where it is no module, or one that this cannot be done to.
 std::vector<uint32_t> with_khr_matrices(std::span<const uint32_t> module, Component component);
 
 }  // namespace tyto::spirv
