@@ -36,7 +36,7 @@ std::string flags_of_combination(const EngineFlags& flags) {
   };
   add("-m", flags.model.model);
   add("--device", flags.device);
-  if (flags.fusion != "block") add("--fusion", flags.fusion);
+  add("--fusion", flags.fusion.value_or(""));
   add("--kv-type", flags.kv_type.value_or(""));
   if (flags.context > 0) add("-c", std::to_string(flags.context));
   for (const char* name : {"weights", "isa", "prompt-rows", "vnpu-numerics", "images-like"})
@@ -53,7 +53,7 @@ Combination combination_of(Engine& engine, const EngineFlags& flags) {
                      .weights = engine.identity(progress_bar()).hash,
                      .driver = driver_of(flags, device.shares_host_memory, device.is_virtual),
                      .device = flags.device,
-                     .fusion = flags.fusion,
+                     .fusion = std::string(name(engine.fusion())),
                      .weight_form = flags.setting("weights", is_npu ? "bf16" : "as in the file"),
                      .kv_type = flags.kv_type.value_or(is_npu ? "the device's" : "f16"),
                      .numerics = flags.setting("vnpu-numerics", is_npu ? "bf16" : "f32"),

@@ -49,7 +49,7 @@ std::vector<Flag> placement_flags(EngineFlags& flags) {
       {"-c,--context", &flags.context, "N", "positions to make room for (default: the model's)",
        Rules{.range = Range{1, 1 << 30}}},
       {"--fusion", &flags.fusion, OneOf{"op", "block", "token"},
-       "how far launches are stitched into one dispatch", Rules{.shows_default = true}},
+       "how far launches are stitched into one dispatch (default: token on vulkan, else block)"},
       {"--kv-type", &flags.kv_type, OneOf{"f16", "q8_0", "f32"},
        "type of the KV cache: f16 (default), q8_0 or f32"},
       {"--kv-memory", &flags.kv_memory, "SIZE",
@@ -179,7 +179,7 @@ EngineOptions engine_options(const EngineFlags& flags) {
   options.require = flags.require;
   options.threads = flags.threads;
   options.pipeline.forward.context = flags.context;
-  options.pipeline.forward.fusion = *fusion_from_name(flags.fusion);
+  if (flags.fusion) options.pipeline.forward.fusion = fusion_from_name(*flags.fusion);
   if (flags.kv_type) options.pipeline.forward.kv_type = *dtype_from_name(*flags.kv_type);
   options.pipeline.on_error = on_error(flags);
   if (flags.kv_memory)

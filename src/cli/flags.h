@@ -31,7 +31,7 @@ struct EngineFlags {
   std::string require;
   unsigned threads = 0;
   uint32_t context = 0;
-  std::string fusion = "block";
+  std::optional<std::string> fusion;
   std::optional<std::string> kv_type;
   std::optional<std::string> kv_memory;
   // Of some devices alone, as device_flags() says; given for another device they are refused.

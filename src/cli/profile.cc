@@ -74,7 +74,7 @@ Profile record_prompt(const ProfileFlags& flags) {
     if (i == 0) print(only_text(text) + "\n\n");
   }
   profile.names = engine.trace().names();
-  profile.facts.origin = receipt_context(engine, flags.engine.fusion);
+  profile.facts.origin = receipt_context(engine);
   if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
   return profile;
 }
@@ -131,7 +131,7 @@ Profile record_sweep(const ProfileFlags& flags) {
     profile.sweep.push_back(std::move(row));
   }
   profile.names = engine.trace().names();
-  profile.facts.origin = receipt_context(engine, flags.engine.fusion);
+  profile.facts.origin = receipt_context(engine);
   return profile;
 }
 

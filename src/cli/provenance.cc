@@ -34,7 +34,7 @@ std::string command_line() {
   return result;
 }
 
-ReceiptContext receipt_context(Engine& engine, const std::string& fusion) {
+ReceiptContext receipt_context(Engine& engine) {
   const Model& model = engine.model();
   const ModelIdentity& identity = engine.identity(progress_bar());
   return {.version = TYTO_VERSION,
@@ -47,7 +47,7 @@ ReceiptContext receipt_context(Engine& engine, const std::string& fusion) {
           .weights_hash_form = identity.form,
           .identity_seconds = identity.seconds,
           .identity_cached = identity.is_cached,
-          .fusion = fusion,
+          .fusion = std::string(name(engine.fusion())),
           .limits = engine.limits()};
 }
 

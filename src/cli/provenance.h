@@ -13,7 +13,7 @@ class Engine;
 std::string command_line();  // of this process, of such words
 
 // Hashes the model, unless that was done before.
-ReceiptContext receipt_context(Engine& engine, const std::string& fusion);
+ReceiptContext receipt_context(Engine& engine);
 
 // What was built: the commit ("1a2b3c4d", with "-dirty" where files differ from it) and how many
 // came before it. Empty and 0 where the source was no git tree.

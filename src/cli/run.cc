@@ -94,7 +94,7 @@ void run(const CommandLine& command, RunFlags& flags) {
   print(held + "\n");
   const Verification verification = verification_of(combination_of(engine, flags.engine));
   if (receipt_file.is_wanted()) {
-    ReceiptContext context = receipt_context(engine, flags.engine.fusion);
+    ReceiptContext context = receipt_context(engine);
     context.key = key.get();
     context.verified = name(verification.state);
     context.verified_time = verification.time;

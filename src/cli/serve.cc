@@ -87,7 +87,7 @@ EngineThreadOptions thread_options(const ServeFlags& flags, const SigningKey* ke
   options.longest_request = parse_time(flags.timeout, "--timeout");
   options.keep_alive = parse_time(flags.keep_alive, "--keep-alive");
   options.receipt_context = [flags, key](Engine& engine) {
-    ReceiptContext context = receipt_context(engine, flags.engine.fusion);
+    ReceiptContext context = receipt_context(engine);
     context.key = key;
     return context;
   };

@@ -176,7 +176,7 @@ class Verifier {
     if (report_.problem.empty())
       report_.problem = why_not_executed(flags_.engine.device, report_.receipt).value_or("");
     report_.combination = combination_of(engine_, flags_.engine);
-    report_.context = receipt_context(engine_, flags_.engine.fusion);
+    report_.context = receipt_context(engine_);
     if (transcript_.is_wanted()) write_own_side();
     if (flags_.is_only_writing()) return;
     // What a passed gate promises is this gate, with nothing broken on purpose.

@@ -51,6 +51,7 @@ struct DeviceInfo {
   std::vector<GemmImage> gemms = {};  // where int8 products run in images of their own
   uint32_t segments = 0;              // sequences that one call may have; 0: any number
   uint32_t in_flight = 1;             // submissions that may wait for each other's end
+  Fusion fusion = Fusion::block;           // unless --fusion says otherwise
   std::vector<DispatchBlock> blocks = {};  // at --fusion block; none: those of the program
 };
 

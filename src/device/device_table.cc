@@ -7,16 +7,18 @@
 #include "device/npu/npu_entry.h"
 #include "device/npu/npu_settings.h"
 #include "device/vnpu/vnpu_device.h"
+#include "device/vulkan/vulkan_device.h"
 
 namespace tyto {
 namespace {
 
-constexpr std::array<DeviceEntry, 3> kDevices = {{
+constexpr std::array<DeviceEntry, 4> kDevices = {{
     {"cpu", "this machine's cores; runs every kernel", true, cpu_setting_rows, open_cpu_device},
     {"npu", "the XDNA2 NPU of a Ryzen AI processor, with kernels you have imported", false,
      npu_setting_rows, open_npu_device},
     {"vnpu", "the NPU's code on a virtual NPU; computes for real, its time is modelled", false,
      vnpu_setting_rows, open_vnpu_device},
+    {"vulkan", "a GPU through Vulkan", false, vulkan_setting_rows, open_vulkan_device},
 }};
 
 }  // namespace

@@ -63,7 +63,7 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
   }
   const DeviceEnv env{pool_,
                       trace_,
-                      options.pipeline.forward.fusion,
+                      options.pipeline.forward.fusion.value_or(Fusion::block),
                       model_dims(model_.config, options.pipeline.forward.context),
                       options.settings,
                       options.pipeline.forward.sequences};

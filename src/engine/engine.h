@@ -47,6 +47,7 @@ class Engine {
   Generator generator() { return {tokenizer(), *pipeline_, trace_, prefixes_.get()}; }
   Generator generator_from_nothing() { return {tokenizer(), *pipeline_, trace_}; }
   Trace& trace() { return trace_; }
+  Fusion fusion() const { return pipeline_->forward().fusion(); }
   std::vector<DeviceInfo> devices() const;
   unsigned threads() const { return pool_.threads(); }
   double setup_seconds() const { return setup_seconds_; }

@@ -173,7 +173,7 @@ struct Forward::Loading {
 
 void Forward::build(const Progress& progress) {
   // A prompt's kernels are for blocks, whatever a token is stitched to.
-  const Fusion prompt_fusion = has_fixed_rows() ? Fusion::block : options_.fusion;
+  const Fusion prompt_fusion = has_fixed_rows() ? Fusion::block : fusion();
   const std::vector<uint32_t> counts =
       has_fixed_rows() ? first_.prompt_rows : std::vector<uint32_t>{chunk_};
   std::vector<Planned> later, first;
@@ -182,7 +182,7 @@ void Forward::build(const Progress& progress) {
     if (has_fixed_rows()) first.push_back(plan(Part::body, rows, prompt_fusion, true));
   }
   Planned head = plan(Part::head, head_rows_, prompt_fusion);
-  Planned decode = plan(Part::whole, head_rows_, options_.fusion);
+  Planned decode = plan(Part::whole, head_rows_, fusion());
   Loading loading{*this, progress};
   for (const auto* planned : {&later, &first})
     for (const Planned& each : *planned) loading.expect(each);

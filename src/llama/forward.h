@@ -42,7 +42,7 @@ using DispatchObserver = std::function<void(const DispatchView&)>;
 struct ForwardOptions {
   uint32_t context = 0;          // 0: the model's
   uint32_t prefill_chunk = 256;  // rows per call
-  Fusion fusion = Fusion::block;
+  std::optional<Fusion> fusion = {};  // none: the device's own
   std::optional<DType> kv_type = {};  // none: the device's own, else f16
   uint64_t kv_memory = 0;             // bytes that caches may take; 0: enough for the contexts
   uint32_t sequences = 1;             // of so many sequences at once
@@ -94,6 +94,7 @@ class Forward {
   const KvShape& kv() const { return kv_; }
   DType kv_type() const { return kv_type_; }
   uint32_t context() const { return context_; }
+  Fusion fusion() const { return options_.fusion.value_or(first_.fusion); }
   uint32_t most_rows() const { return chunk_; }
   uint32_t most_together() const { return most_segments_; }
   // Of the kernels for prompts, where those compute all the rows they were made for.

@@ -147,6 +147,18 @@ Piece cut(const Program& whole, std::span<const uint8_t> device_of, Range range)
 
 }  // namespace
 
+std::string_view name(Fusion fusion) {
+  switch (fusion) {
+    case Fusion::op:
+      return "op";
+    case Fusion::block:
+      return "block";
+    case Fusion::token:
+      break;
+  }
+  return "token";
+}
+
 std::optional<Fusion> fusion_from_name(std::string_view name) {
   if (name == "op") return Fusion::op;
   if (name == "block") return Fusion::block;

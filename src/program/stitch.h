@@ -18,6 +18,7 @@ enum class Fusion : uint8_t {
   token,  // as few as the devices allow
 };
 
+std::string_view name(Fusion fusion);
 std::optional<Fusion> fusion_from_name(std::string_view name);
 
 // Launches of one layer that a device takes in one dispatch, where that is not the program's Block:

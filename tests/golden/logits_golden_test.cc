@@ -25,7 +25,7 @@ struct Runner {
   explicit Runner(const Model& model, PipelineOptions options = {}) : pool(2) {
     NpuSettings npu;
     npu.prompt_rows = {64, 128};
-    const DeviceEnv env{pool, trace, options.forward.fusion,
+    const DeviceEnv env{pool, trace, options.forward.fusion.value_or(Fusion::block),
                         model_dims(model.config, options.forward.context),
                         testing_support::settings_of(npu)};
     devices.push_back(open_device(device_name(), env));

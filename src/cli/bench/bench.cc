@@ -313,7 +313,7 @@ void bench(BenchFlags flags) {
       .batch = flags.batch != BenchFlags{}.batch,
       .ubatch = !flags.ubatch.empty(),
       .kv_type = flags.engine.kv_type.has_value(),
-      .fusion = flags.engine.fusion != "block",
+      .fusion = flags.engine.fusion.has_value(),
       .peak = flags.peak,
       .sequences = flags.sequences != BenchFlags{}.sequences,
       .energy = flags.energy,

@@ -94,7 +94,7 @@ BenchFacts facts_of(const BenchSetup& setup, const EngineOptions& options, Engin
   facts.device = options.device;
   facts.on_host = device.shares_host_memory;
   facts.device_description = device.description;
-  facts.fusion = setup.flags.fusion;
+  facts.fusion = name(engine.fusion());
   facts.weights_hash = origin.weights_hash;
   return facts;
 }
@@ -374,7 +374,7 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
                 "--prompt-rows chooses them");
   const uint32_t context = bench.engine->pipeline().context();
   if (setup.positions > context) fail_room(setup, context);
-  bench.origin = receipt_context(*bench.engine, setup.flags.fusion);
+  bench.origin = receipt_context(*bench.engine);
   bench.facts = facts_of(setup, options, *bench.engine, bench.origin);
   if (setup.measures_peak && device.shares_host_memory)
     bench.facts.peak = bench.engine->measure_cpu_peak();

@@ -25,7 +25,7 @@ struct Bench {
         device(open_device(
             "cpu", {.pool = pool,
                     .trace = trace,
-                    .fusion = options.forward.fusion,
+                    .fusion = options.forward.fusion.value_or(Fusion::block),
                     .settings = isa.empty() ? DeviceSettings{} : DeviceSettings{{"isa", isa}}})) {
     Device* devices[] = {device.get()};
     pipeline = std::make_unique<OneSequence>(model, devices, options, trace);

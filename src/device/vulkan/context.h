@@ -1,0 +1,70 @@
+// One GPU opened: instance, logical device, queue, and the facts that kernels are chosen by.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/vulkan/api.h"
+
+namespace tyto::vulkan {
+
+enum class GpuKind : uint8_t { integrated, discrete, virtual_gpu, software, other };
+std::string_view name(GpuKind kind);
+
+struct GpuFacts {
+  std::string name;    // "AMD Radeon 890M (RADV GFX1150)"
+  std::string driver;  // "radv, Mesa 25.0.7"
+  GpuKind kind = GpuKind::other;
+  uint32_t subgroup_size = 1;
+  uint32_t shared_bytes = 0;        // that a workgroup may have
+  uint32_t most_invocations = 0;    // of a workgroup
+  uint64_t largest_allocation = 0;  // bytes
+  double timestamp_ns = 0;          // of one tick; 0: its queue has no timestamps
+  bool has_host_memory = false;     // all of its memory is mapped: nothing has to be copied
+  bool multiplies_f16 = false;      // cooperative matrices 16 x 16 x 16 with f32 sums
+  bool multiplies_bf16 = false;
+};
+
+// The GPUs that Vulkan lists, without opening one: for `tyto devices` and for messages.
+std::vector<GpuFacts> list_gpus();
+
+// Used by one thread; shared by what was allocated in it.
+class Context {
+ public:
+  // `wanted`: part of a GPU's name, or its number in list_gpus(); empty: the first that is
+  // hardware. A software renderer is a CPU, and taken only by name.
+  explicit Context(const std::string& wanted);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Api api;
+  GpuFacts facts;
+  VkInstance instance = VK_NULL_HANDLE;
+  VkPhysicalDevice physical = VK_NULL_HANDLE;
+  VkDevice device = VK_NULL_HANDLE;
+  uint32_t queue_family = 0;
+  VkQueue queue = VK_NULL_HANDLE;
+  VkCommandPool commands = VK_NULL_HANDLE;
+  VkPipelineLayout layout = VK_NULL_HANDLE;  // one block of push constants, for every kernel
+  VkPhysicalDeviceMemoryProperties memory = {};
+  // It failed or did not answer: nothing of it may be waited for any more.
+  bool is_lost = false;
+
+  // Hands one command buffer over; `fence` tells when it has ended.
+  void submit(VkCommandBuffer commands, VkFence fence);
+  // False: it has not ended yet. A GPU that was lost is an Error.
+  bool wait(VkFence fence, uint64_t timeout_ns);
+  VkCommandBuffer new_command_buffer();
+  VkFence new_fence();
+
+ private:
+  void open(const std::string& wanted);
+  void open_device();
+};
+
+constexpr uint32_t kPushConstantBytes = 128;  // the least that Vulkan guarantees
+
+}  // namespace tyto::vulkan

@@ -1,0 +1,214 @@
+#include "device/vulkan/kernel_calls.h"
+
+#include <bit>
+
+#include "base/error.h"
+
+namespace tyto::vulkan {
+namespace {
+
+constexpr uint32_t kThreads = 128;  // of kernels that do little
+
+uint32_t groups(uint64_t work, uint64_t each) {
+  return static_cast<uint32_t>((work + each - 1) / each);
+}
+
+uint32_t bits(float value) {
+  return std::bit_cast<uint32_t>(value);
+}
+
+uint32_t u32(uint64_t value) {
+  return static_cast<uint32_t>(value);
+}
+
+Operand operand(const Launch& launch, size_t arg) {
+  return launch.args[arg].slot;
+}
+
+Numbers numbers_of(DType type) {
+  switch (type) {
+    case DType::f32:
+      return Numbers::f32;
+    case DType::bf16:
+      return Numbers::bf16;
+    case DType::f16:
+      return Numbers::f16;
+    default:
+      break;
+  }
+  TYTO_ASSERT(false);
+  return Numbers::f32;
+}
+
+enum class Elementwise : uint32_t { add, swiglu, gather_rows, cast };
+
+Dispatch elementwise(const Site& site, Elementwise operation, std::vector<Operand> operands,
+                     uint64_t cols, Numbers in = Numbers::f32, Numbers out = Numbers::f32) {
+  const Operand z = operands[2];
+  operands.push_back(kCallData);
+  const uint64_t rows = site.form.rows;
+  const uint64_t quads =
+      operation == Elementwise::gather_rows ? rows * ((cols + 3) / 4) : (rows * cols + 3) / 4;
+  return {.kernel = {"elementwise",
+                     {kThreads, u32(uint64_t(operation)), u32(uint64_t(in)), u32(uint64_t(out))}},
+          .operands = std::move(operands),
+          .values = {u32(cols)},
+          .groups = {groups(quads, kThreads), 1, 1},
+          .writes = {z}};
+}
+
+}  // namespace
+
+Dispatch embed_call(const Site& site, const Launch& launch) {
+  const Slot& table = site.slot(launch, 1);
+  return {.kernel = {fmt::format("embed_{}", name(weight_form(table.dtype))), {kThreads}},
+          .operands = {operand(launch, 0), operand(launch, 1), operand(launch, 2), kCallData},
+          .values = {u32(table.cols), u32(table.rows)},
+          .groups = {site.form.rows, 1, 1},
+          .writes = {operand(launch, 2)}};
+}
+
+Dispatch rope_table_call(const Site& site, const Launch& launch) {
+  const uint32_t head_dim = u32(site.slot(launch, 1).cols);
+  return {.kernel = {"rope_table", {kThreads, head_dim}},
+          .operands = {operand(launch, 0), operand(launch, 1), kCallData},
+          .groups = {groups(uint64_t{site.form.rows} * head_dim / 2, kThreads), 1, 1},
+          .writes = {operand(launch, 1)}};
+}
+
+Dispatch rmsnorm_call(const Site& site, const Launch& launch, Numbers out) {
+  const uint64_t cols = site.slot(launch, 0).cols, group = site.slot(launch, 1).cols;
+  const uint32_t threads = group >= 1024 ? 256 : kThreads;
+  // A head's values are few: a part of a subgroup takes each.
+  const uint32_t team = group > 256 ? threads : std::min<uint32_t>(site.gpu.subgroup_size, 8);
+  return {.kernel = {"rmsnorm", {threads, u32(uint64_t(out)), team}},
+          .operands = {operand(launch, 0), operand(launch, 1), operand(launch, 2), kCallData},
+          .values = {u32(cols), u32(group), bits(launch.shape.eps)},
+          .groups = {groups(site.form.rows * (cols / group), threads / team), 1, 1},
+          .writes = {operand(launch, 2)}};
+}
+
+Dispatch add_call(const Site& site, const Launch& launch) {
+  const Operand z = operand(launch, launch.args.size() == 2 ? 0 : 2);
+  return elementwise(site, Elementwise::add, {operand(launch, 0), operand(launch, 1), z},
+                     site.slot(launch, 0).cols);
+}
+
+Dispatch swiglu_call(const Site& site, const Launch& launch) {
+  return elementwise(site, Elementwise::swiglu,
+                     {operand(launch, 0), operand(launch, 1), operand(launch, 2)},
+                     site.slot(launch, 0).cols);
+}
+
+Dispatch gather_rows_call(const Site& site, const Launch& launch) {
+  return elementwise(site, Elementwise::gather_rows,
+                     {operand(launch, 0), kNothing, operand(launch, 1)}, site.slot(launch, 0).cols);
+}
+
+Dispatch cast_call(const Site& site, const Launch& launch) {
+  return elementwise(site, Elementwise::cast, {operand(launch, 0), kNothing, operand(launch, 1)},
+                     site.slot(launch, 0).cols, numbers_of(site.slot(launch, 0).dtype),
+                     numbers_of(site.slot(launch, 1).dtype));
+}
+
+Dispatch rope_call(const Site& site, const Launch& launch) {
+  const LaunchShape& shape = launch.shape;
+  const Operand y = operand(launch, launch.args.size() == 2 ? 0 : 2);
+  return {.kernel = {"rope", {kThreads, shape.head_dim, 0, 0, shape.rope_pairs}},
+          .operands = {operand(launch, 0), operand(launch, 1), y, kCallData},
+          .values = {shape.heads, u32(site.slot(launch, 1).cols)},
+          .groups = {groups(uint64_t{site.form.rows} * shape.heads * shape.head_dim / 2, kThreads),
+                     1, 1},
+          .writes = {y}};
+}
+
+Dispatch kv_append_call(const Site& site, const Launch& launch) {
+  const LaunchShape& shape = launch.shape;
+  const uint32_t cache = u32(uint64_t(numbers_of(site.slot(launch, 2).dtype)));
+  return {
+      .kernel = {"kv_append", {kThreads, shape.head_dim, shape.page, cache}},
+      .operands = {operand(launch, 0), operand(launch, 1), operand(launch, 2), operand(launch, 3),
+                   kCallData},
+      .values = {shape.kv_heads},
+      .groups = {groups(uint64_t{site.form.rows} * shape.kv_heads * shape.head_dim / 2, kThreads),
+                 1, 1},
+      .writes = {operand(launch, 2), operand(launch, 3)}};
+}
+
+Dispatch rope_append_call(const Site& site, const AttentionParts& parts) {
+  const LaunchShape& shape = parts.attention->shape;
+  const uint32_t cache = u32(uint64_t(numbers_of(site.slot(*parts.append, 2).dtype)));
+  const uint32_t team = std::min(site.gpu.subgroup_size, 32u), teams = kThreads / team;
+  const bool has_norm = parts.q_norm != nullptr;
+  const Operand q = operand(*parts.q_rope, 0), k = operand(*parts.k_rope, 0);
+  const Operand k_cache = operand(*parts.append, 2), v_cache = operand(*parts.append, 3);
+  return {
+      .kernel = {"rope_append",
+                 {kThreads, shape.head_dim, shape.page, cache, shape.rope_pairs, has_norm, 1,
+                  team}},
+      .operands = {q, k, operand(*parts.append, 1), operand(*parts.q_rope, 1),
+                   has_norm ? operand(*parts.q_norm, 1) : kNothing,
+                   has_norm ? operand(*parts.k_norm, 1) : kNothing, k_cache, v_cache, kCallData},
+      .values = {shape.heads, shape.kv_heads, bits(has_norm ? parts.q_norm->shape.eps : 0)},
+      .groups = {groups(shape.heads + 2 * shape.kv_heads, teams), site.form.rows, 1},
+      .writes = {q, k_cache, v_cache}};
+}
+
+AttentionSplit attention_split(const Site& site, const Launch& attention) {
+  const LaunchShape& shape = attention.shape;
+  // Enough workgroups for every compute unit of a large GPU; software has a few threads.
+  const uint32_t wanted = site.gpu.kind == GpuKind::software ? 8 : 128;
+  const uint32_t own = shape.kv_heads * site.form.rows;
+  const uint32_t most = std::max(1u, (shape.context + 63) / 64);
+  const uint32_t splits = std::clamp((wanted + own - 1) / own, 1u, std::min(most, 64u));
+  const uint64_t rows = site.form.rows;
+  return {.splits = splits,
+          .partial_bytes = rows * shape.heads * splits * (shape.head_dim + 1) * sizeof(float),
+          .counter_bytes = rows * shape.heads * sizeof(uint32_t)};
+}
+
+Dispatch few_rows_attention_call(const Site& site, const AttentionParts& parts, Operand partial,
+                                 Operand counters) {
+  const Launch& attention = *parts.attention;
+  const LaunchShape& shape = attention.shape;
+  const bool is_fused = parts.append != nullptr, has_norm = parts.q_norm != nullptr;
+  const uint32_t cache = u32(uint64_t(numbers_of(site.slot(attention, 1).dtype)));
+  const uint32_t group = shape.heads / shape.kv_heads;
+  const uint32_t lanes =
+      std::min(std::bit_floor(site.gpu.subgroup_size), std::bit_ceil((shape.head_dim + 7) / 8));
+  const uint32_t splits = attention_split(site, attention).splits;
+  const auto part = [&](const Launch* launch, size_t arg) {
+    return launch != nullptr ? operand(*launch, arg) : kNothing;
+  };
+  Dispatch dispatch{
+      .kernel = {"attention_decode",
+                 {kThreads, shape.head_dim, shape.page, cache, shape.rope_pairs, has_norm, 1,
+                  u32(uint64_t(Numbers::f32)), group, lanes, is_fused, 4, site.gpu.subgroup_size,
+                  0}},
+      .operands = {operand(attention, 0), part(parts.k_rope, 0), part(parts.append, 1),
+                   part(parts.q_rope, 1), part(parts.q_norm, 1), part(parts.k_norm, 1),
+                   operand(attention, 1), operand(attention, 2), operand(attention, 3), partial,
+                   counters, kCallData, kNothing},
+      .values = {shape.heads, shape.kv_heads, splits, bits(has_norm ? parts.q_norm->shape.eps : 0),
+                 0},
+      .groups = {shape.heads / group, splits, site.form.rows},
+      .writes = {operand(attention, 3), partial, counters}};
+  if (is_fused) {
+    dispatch.writes.push_back(operand(attention, 1));
+    dispatch.writes.push_back(operand(attention, 2));
+  }
+  return dispatch;
+}
+
+// Every row by itself, until there is a kernel for tiles of rows.
+Dispatch many_rows_attention_call(const Site& site, const Launch& attention, Numbers) {
+  (void)site, (void)attention;
+  TYTO_ASSERT(false);
+  return {};
+}
+
+Numbers operand_numbers(const Site& site, const Launch& matmul) {
+  return weight_form(site.slot(matmul, 1).dtype) == WeightForm::bf16 ? Numbers::bf16 : Numbers::f16;
+}
+
+}  // namespace tyto::vulkan

@@ -1,0 +1,73 @@
+// Dispatches of the kernels, one function each: the only place that knows their specialization
+// constants, the order of their arguments and their grids, as the head of each shader says them.
+#pragma once
+
+#include <cstdint>
+
+#include "device/vulkan/context.h"
+#include "device/vulkan/dispatch.h"
+#include "device/vulkan/products.h"
+#include "device/vulkan/weight_form.h"
+
+namespace tyto::vulkan {
+
+// How numbers lie in memory, as shaders/buffers.glsl counts them.
+enum class Numbers : uint32_t { f32, bf16, f16 };
+
+// A program, what its calls are like, and the GPU.
+struct Site {
+  const Program& program;
+  const CallForm& form;
+  const GpuFacts& gpu;
+
+  const Slot& slot(const Launch& launch, size_t arg) const {
+    return program.slots[launch.args[arg].slot];
+  }
+};
+
+Dispatch embed_call(const Site& site, const Launch& launch);
+Dispatch rope_table_call(const Site& site, const Launch& launch);
+Dispatch rmsnorm_call(const Site& site, const Launch& launch, Numbers out = Numbers::f32);
+Dispatch add_call(const Site& site, const Launch& launch);
+Dispatch swiglu_call(const Site& site, const Launch& launch);
+Dispatch gather_rows_call(const Site& site, const Launch& launch);
+Dispatch cast_call(const Site& site, const Launch& launch);
+Dispatch rope_call(const Site& site, const Launch& launch);
+Dispatch kv_append_call(const Site& site, const Launch& launch);
+
+// Everything between the projections and what attention mixes.
+struct AttentionParts {
+  const Launch* q_norm = nullptr;  // none: the model has no such norms
+  const Launch* k_norm = nullptr;
+  const Launch* q_rope = nullptr;
+  const Launch* k_rope = nullptr;
+  const Launch* append = nullptr;
+  const Launch* attention = nullptr;
+};
+// Norms, ropes and the appending.
+Dispatch rope_append_call(const Site& site, const AttentionParts& parts);
+// Of few rows: all parts in one if it has them, else attention alone. Needs `partial` and
+// `counters`.
+struct AttentionSplit {
+  uint32_t splits = 1;  // workgroups that share a row's positions
+  uint64_t partial_bytes = 0;
+  uint64_t counter_bytes = 0;
+};
+AttentionSplit attention_split(const Site& site, const Launch& attention);
+Dispatch few_rows_attention_call(const Site& site, const AttentionParts& parts, Operand partial,
+                                 Operand counters);
+Dispatch many_rows_attention_call(const Site& site, const Launch& attention, Numbers out);
+
+// Products of one form of weight; `matmuls` are some of the products'.
+Dispatch few_rows_products_call(const Site& site, const Products& products,
+                                std::span<const Launch* const> matmuls);
+// `x` and `y` say in which numbers rows are read and the result is written.
+Dispatch many_rows_products_call(const Site& site, const Products& products,
+                                 std::span<const Launch* const> matmuls, Numbers x, Numbers y);
+
+// The 16-bit numbers that many rows are multiplied in: those of the weights' form.
+Numbers operand_numbers(const Site& site, const Launch& matmul);
+// Many rows are multiplied with cooperative matrices.
+bool is_cooperative(const Site& site, const Launch& matmul);
+
+}  // namespace tyto::vulkan

@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "device/vulkan/kernel_calls.h"
+#include "program/kernels.h"
+
+namespace tyto::vulkan {
+namespace {
+
+bool is_number(DType type) {
+  return type == DType::f32 || type == DType::f16 || type == DType::bf16;
+}
+
+class Lowering {
+ public:
+  Lowering(const Program& program, const CallForm& form, const GpuFacts& gpu)
+      : program_(program), form_(form), site_{program_, form_, gpu} {}
+
+  Lowered run() {
+    for (size_t i = 0; i < program_.launches.size();) {
+      size_t taken = take_attention(i);
+      if (taken == 0) taken = take_products(i);
+      if (taken == 0) taken = take_alone(i);
+      i += taken;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  bool is_few() const { return form_.rows <= kFewRows; }
+
+  void add(Dispatch dispatch, size_t first, size_t count) {
+    dispatch.launches = {first, count};
+    result_.dispatches.push_back(std::move(dispatch));
+  }
+
+  // One piece of memory for each use, as large as the largest that asks for it.
+  Operand temporary(size_t index, uint64_t bytes) {
+    if (result_.temporaries.size() <= index) result_.temporaries.resize(index + 1);
+    result_.temporaries[index] = std::max(result_.temporaries[index], bytes);
+    return static_cast<Operand>(program_.slots.size() + index);
+  }
+
+  // [q_norm] q_rope [k_norm] k_rope kv_append attention, in the order of the forward program.
+  size_t take_attention(size_t first) {
+    AttentionParts parts;
+    size_t at = first;
+    const auto next = [&](Kernel kernel) -> const Launch* {
+      return at < program_.launches.size() && program_.launches[at].kernel == kernel
+                 ? &program_.launches[at++]
+                 : nullptr;
+    };
+    parts.q_norm = next(Kernel::rmsnorm);
+    parts.q_rope = next(Kernel::rope);
+    if (parts.q_rope == nullptr) return 0;
+    parts.k_norm = next(Kernel::rmsnorm);
+    parts.k_rope = next(Kernel::rope);
+    parts.append = next(Kernel::kv_append);
+    parts.attention = next(Kernel::attention);
+    if (parts.k_rope == nullptr || parts.append == nullptr || parts.attention == nullptr) return 0;
+    if (!fit_together(parts, at - 1)) return 0;
+    if (is_few() && form_.has_single_rows) {
+      add_few_rows_attention(parts, first, at - first);
+    } else {
+      add(rope_append_call(site_, parts), first, at - first - 1);
+      add_attention(*parts.attention, at - 1);
+    }
+    return at - first;
+  }
+
+  bool fit_together(const AttentionParts& parts, size_t last) const {
+    const uint64_t head_dim = parts.attention->shape.head_dim;
+    const auto slot = [](const Launch& launch, size_t arg) { return launch.args[arg].slot; };
+    const auto is_rope_of = [&](const Launch& rope, uint16_t x) {
+      return rope.args.size() == 2 && slot(rope, 0) == x && site_.slot(rope, 1).cols == head_dim;
+    };
+    const auto is_norm_of = [&](const Launch* norm, uint16_t x) {
+      return norm == nullptr ||
+             (slot(*norm, 0) == x && slot(*norm, 2) == x && site_.slot(*norm, 1).cols == head_dim);
+    };
+    const uint16_t q = slot(*parts.attention, 0), k = slot(*parts.append, 0);
+    return (parts.q_norm == nullptr) == (parts.k_norm == nullptr) && is_rope_of(*parts.q_rope, q) &&
+           is_rope_of(*parts.k_rope, k) && is_norm_of(parts.q_norm, q) &&
+           is_norm_of(parts.k_norm, k) && slot(*parts.q_rope, 1) == slot(*parts.k_rope, 1) &&
+           slot(*parts.append, 2) == slot(*parts.attention, 1) &&
+           slot(*parts.append, 3) == slot(*parts.attention, 2) &&
+           is_dead_after(program_, q, last) && is_dead_after(program_, k, last) &&
+           is_dead_after(program_, slot(*parts.append, 1), last);
+  }
+
+  void add_few_rows_attention(const AttentionParts& parts, size_t first, size_t count) {
+    const AttentionSplit split = attention_split(site_, *parts.attention);
+    const Operand partial = temporary(0, split.partial_bytes);
+    const Operand counters = temporary(1, split.counter_bytes);
+    add(few_rows_attention_call(site_, parts, partial, counters), first, count);
+  }
+
+  void add_attention(const Launch& launch, size_t index) {
+    if (is_few())
+      add_few_rows_attention({.attention = &launch}, index, 1);
+    else
+      add(many_rows_attention_call(site_, launch, Numbers::f32), index, 1);
+  }
+
+  size_t take_products(size_t first) {
+    const Products products = match_products(program_, first, is_few());
+    if (products.count == 0) return 0;
+    // One dispatch per form of weight: of q, k and v often two.
+    std::vector<const Launch*> left = products.matmuls;
+    while (!left.empty()) {
+      const auto form = [&](const Launch* matmul) {
+        return weight_form(site_.slot(*matmul, 1).dtype);
+      };
+      const WeightForm chosen = form(left.front());
+      const bool has_bias = left.front()->args.size() > 3;
+      std::vector<const Launch*> same, others;
+      for (const Launch* matmul : left)
+        (form(matmul) == chosen && (matmul->args.size() > 3) == has_bias ? same : others)
+            .push_back(matmul);
+      add(is_few() ? few_rows_products_call(site_, products, same)
+                   : many_rows_products_call(site_, products, same, Numbers::f32, Numbers::f32),
+          first, products.count);
+      left = others;
+    }
+    return products.count;
+  }
+
+  size_t take_alone(size_t index) {
+    const Launch& launch = program_.launches[index];
+    switch (launch.kernel) {
+      case Kernel::embed:
+        add(embed_call(site_, launch), index, 1);
+        break;
+      case Kernel::rope_table:
+        add(rope_table_call(site_, launch), index, 1);
+        break;
+      case Kernel::rmsnorm:
+        add(rmsnorm_call(site_, launch), index, 1);
+        break;
+      case Kernel::rope:
+        add(rope_call(site_, launch), index, 1);
+        break;
+      case Kernel::kv_append:
+        add(kv_append_call(site_, launch), index, 1);
+        break;
+      case Kernel::attention:
+        add_attention(launch, index);
+        break;
+      case Kernel::add:
+        add(add_call(site_, launch), index, 1);
+        break;
+      case Kernel::swiglu:
+        add(swiglu_call(site_, launch), index, 1);
+        break;
+      case Kernel::gather_rows:
+        add(gather_rows_call(site_, launch), index, 1);
+        break;
+      case Kernel::cast:
+        add(cast_call(site_, launch), index, 1);
+        break;
+      default:
+        TYTO_ASSERT(false);  // why_not() refused it
+    }
+    return 1;
+  }
+
+  const Program& program_;
+  const CallForm& form_;
+  Site site_;
+  Lowered result_;
+};
+
+}  // namespace
+
+uint32_t row_bucket(uint32_t rows) {
+  if (rows <= kFewRows) return std::bit_ceil(rows);
+  constexpr uint32_t kStep = 64;
+  return (rows + kStep - 1) / kStep * kStep;
+}
+
+std::optional<std::string> why_not(const Program& program, const Launch& launch) {
+  const auto type = [&](size_t arg) { return program.slots[launch.args[arg].slot].dtype; };
+  switch (launch.kernel) {
+    case Kernel::prompt_attention:
+    case Kernel::matmul_i8:
+    case Kernel::matmul_q8:
+      return "it has no such kernel";
+    case Kernel::cast:
+      if (is_number(type(0)) && is_number(type(1))) return std::nullopt;
+      return "it casts only between f32, f16 and bf16";
+    case Kernel::rmsnorm:
+      if (launch.shape.bf16_sums) return "it adds squares up in f32";
+      break;
+    default:
+      break;
+  }
+  if (const size_t cache = cache_arg(launch); cache != kNoArg) {
+    if (launch.shape.page == 0) return "its cache lies in pages";
+    if (!is_number(type(cache)))
+      return fmt::format("it keeps no cache of {}", info(type(cache)).name);
+    if (launch.shape.head_dim % 8 != 0 || launch.shape.head_dim > 256)
+      return fmt::format("head_dim {} is no multiple of 8 up to 256", launch.shape.head_dim);
+  }
+  for (size_t i = 0; i < launch.args.size(); ++i) {
+    const ArgKind kind = arg_spec(launch, i).kind;
+    if ((kind == ArgKind::rows || kind == ArgKind::gathered) && type(i) != DType::f32)
+      return fmt::format("its activations are f32, not {}", info(type(i)).name);
+  }
+  return std::nullopt;
+}
+
+Lowered lower(const Program& program, const CallForm& form, const GpuFacts& gpu) {
+  return Lowering(program, form, gpu).run();
+}
+
+}  // namespace tyto::vulkan

@@ -1,0 +1,49 @@
+// Compute pipelines, made when a program is loaded and kept for all programs; compiled kernels are
+// kept on disk between runs.
+#pragma once
+
+#include <compare>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/vulkan/context.h"
+
+namespace tyto::vulkan {
+
+// A kernel and the specialization constants 0, 1, 2, ... it is compiled with.
+struct PipelineKey {
+  std::string shader;
+  std::vector<uint32_t> constants;
+  auto operator<=>(const PipelineKey&) const = default;
+};
+
+class Pipelines {
+ public:
+  // `file` keeps what the driver compiled; empty: nothing is kept.
+  Pipelines(std::shared_ptr<Context> context, std::filesystem::path file);
+  ~Pipelines();
+  Pipelines(const Pipelines&) = delete;
+  Pipelines& operator=(const Pipelines&) = delete;
+
+  VkPipeline get(const PipelineKey& key);
+  // Whether this build has the kernel at all.
+  static bool has(const std::string& shader);
+  // Writes the file if something was compiled since. What cannot be written is compiled again next
+  // time, so that is no error.
+  void save();
+
+ private:
+  VkShaderModule module(const std::string& shader);
+
+  std::shared_ptr<Context> context_;
+  std::filesystem::path file_;
+  VkPipelineCache cache_ = VK_NULL_HANDLE;
+  std::map<std::string, VkShaderModule> modules_;
+  std::map<PipelineKey, VkPipeline> pipelines_;
+  bool has_new_ = false;
+};
+
+}  // namespace tyto::vulkan

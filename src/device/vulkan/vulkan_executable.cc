@@ -1,0 +1,378 @@
+#include "device/vulkan/vulkan_executable.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+#include "device/vulkan/call_data.h"
+#include "program/kernels.h"
+
+namespace tyto::vulkan {
+namespace {
+
+// Recordings are small, but every length of a prompt makes one.
+constexpr size_t kMostRecordings = 64;
+
+VkMemoryBarrier memory_barrier(VkAccessFlags from, VkAccessFlags to) {
+  auto barrier = structure<VkMemoryBarrier>(VK_STRUCTURE_TYPE_MEMORY_BARRIER);
+  barrier.srcAccessMask = from;
+  barrier.dstAccessMask = to;
+  return barrier;
+}
+
+CallForm form_of(const Call& call) {
+  const auto segments = call.segments();
+  CallForm form{.rows = row_bucket(call.rows), .tiles = call_size(call, 0).tiles};
+  form.has_single_rows =
+      std::ranges::all_of(segments, [](const Segment& s) { return s.rows == 1; });
+  if (form.rows <= kFewRows) form.tiles = 1;
+  return form;
+}
+
+bool is_vector(const Program& program, uint16_t slot) {
+  for (const Launch& launch : program.launches)
+    for (size_t i = 0; i < launch.args.size(); ++i)
+      if (launch.args[i].slot == slot && arg_spec(launch, i).kind == ArgKind::matrix) return false;
+  return true;
+}
+
+std::vector<LaunchGroup> groups_of(const Lowered& lowered) {
+  std::vector<LaunchGroup> groups;
+  for (const Dispatch& dispatch : lowered.dispatches)
+    if (groups.empty() || groups.back().first != dispatch.launches.first)
+      groups.push_back(dispatch.launches);
+  return groups;
+}
+
+}  // namespace
+
+VulkanExecutable::VulkanExecutable(std::shared_ptr<Gpu> gpu, Program program,
+                                   std::span<const TensorView> weights, Trace& trace)
+    : gpu_(std::move(gpu)),
+      program_(std::move(program)),
+      trace_(trace),
+      device_(trace.device_index("vulkan")),
+      weights_(program_.slots.size()),
+      buffers_(program_.slots.size()),
+      fence_(gpu_->context->new_fence()) {
+  for (const Launch& launch : program_.launches)
+    if (cache_arg(launch) != kNoArg) page_ = launch.shape.page;
+  store_weights(weights);
+  // Launches become at most a few dispatches; two more for both ends.
+  query_count_ = static_cast<uint32_t>(4 * program_.launches.size() + 2);
+  auto create = structure<VkQueryPoolCreateInfo>(VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO);
+  create.queryType = VK_QUERY_TYPE_TIMESTAMP;
+  create.queryCount = query_count_;
+  const Context& context = *gpu_->context;
+  check(context.api.vkCreateQueryPool(context.device, &create, nullptr, &queries_),
+        "making a query pool");
+}
+
+VulkanExecutable::~VulkanExecutable() {
+  const Context& context = *gpu_->context;
+  try {
+    if (is_pending_) wait_for_fence(std::chrono::seconds(10));
+  } catch (const Error&) {  // lost, so nothing of it can be given back
+  }
+  if (context.is_lost) return;
+  forget_recordings();
+  context.api.vkDestroyQueryPool(context.device, queries_, nullptr);
+  context.api.vkDestroyFence(context.device, fence_, nullptr);
+}
+
+void VulkanExecutable::store_weights(std::span<const TensorView> weights) {
+  for (uint16_t i = 0; i < program_.slots.size(); ++i) {
+    if (program_.slots[i].kind != SlotKind::weight) continue;
+    weights_[i] = is_vector(program_, i)
+                      ? gpu_->weights.vector(weights[i])
+                      : gpu_->weights.matrix(weights[i], weight_form(weights[i].dtype));
+  }
+  gpu_->transfers.finish();
+}
+
+void VulkanExecutable::bind(uint16_t slot, const Buffer& buffer) {
+  TYTO_ASSERT(slot < buffers_.size() && program_.slots[slot].kind != SlotKind::weight);
+  buffers_[slot] = buffer;
+  forget_recordings();
+}
+
+void VulkanExecutable::forget_recordings() {
+  const Context& context = *gpu_->context;
+  for (auto& [form, recording] : recordings_)
+    for (VkCommandBuffer commands : {recording.commands, recording.timed})
+      if (commands != VK_NULL_HANDLE)
+        context.api.vkFreeCommandBuffers(context.device, context.commands, 1, &commands);
+  recordings_.clear();
+}
+
+uint64_t VulkanExecutable::address(Operand operand, const Recording& recording) const {
+  if (operand == kNothing) return 0;
+  if (operand == kCallData) return call_data_->address;
+  const size_t slots = program_.slots.size();
+  if (operand >= slots) return recording.temporaries[operand - slots]->address;
+  return weights_[operand] ? weights_[operand]->address
+                           : slot_memory(buffers_[operand]).memory.address;
+}
+
+// The buffer has room to grow: a recording holds its address.
+void VulkanExecutable::write_call_data(const Call& call) {
+  const uint64_t bytes = call_size(call, page_).words * sizeof(uint32_t);
+  if (!call_data_ || call_data_->size < bytes) {
+    forget_recordings();
+    call_data_ = std::make_unique<Memory>(
+        gpu_->context, std::bit_ceil(std::max<uint64_t>(bytes, 4096)), MemoryKind::host_write);
+  }
+  write_call(call, page_,
+             {reinterpret_cast<uint32_t*>(call_data_->mapped), bytes / sizeof(uint32_t)});
+}
+
+VulkanExecutable::Recording& VulkanExecutable::recording_for(const Call& call) {
+  const CallForm form = form_of(call);
+  const auto found = recordings_.find(form);
+  is_timed_ = trace_.recording() && gpu_->context->facts.timestamp_ns > 0;
+  if (found != recordings_.end()) {
+    Recording& recording = found->second;
+    if (is_timed_ && recording.timed == VK_NULL_HANDLE)
+      recording.timed = record(recording, form, true);
+    return recording;
+  }
+  if (recordings_.size() >= kMostRecordings) forget_recordings();
+  Recording& recording = recordings_[form];
+  recording.lowered = lower(program_, form, gpu_->context->facts);
+  recording.groups = groups_of(recording.lowered);
+  recording.names = launch_names(trace_, program_, recording.groups);
+  // Dispatches that use temporaries run one after another, whichever recording they are of.
+  for (size_t i = 0; i < recording.lowered.temporaries.size(); ++i) {
+    if (temporaries_.size() <= i) temporaries_.emplace_back();
+    if (!temporaries_[i] || temporaries_[i]->size < recording.lowered.temporaries[i]) {
+      temporaries_[i] = std::make_shared<Memory>(gpu_->context, recording.lowered.temporaries[i],
+                                                 MemoryKind::gpu);
+      gpu_->transfers.zero(*temporaries_[i]);
+      gpu_->transfers.finish();
+    }
+    recording.temporaries.push_back(temporaries_[i]);
+  }
+  recording.commands = record(recording, form, false);
+  if (is_timed_) recording.timed = record(recording, form, true);
+  gpu_->pipelines.save();
+  return recording;
+}
+
+VkCommandBuffer VulkanExecutable::record(const Recording& recording, const CallForm& form,
+                                         bool is_timed) {
+  Context& context = *gpu_->context;
+  const Api& api = context.api;
+  VkCommandBuffer commands = context.new_command_buffer();
+  const auto begin =
+      structure<VkCommandBufferBeginInfo>(VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO);
+  check(api.vkBeginCommandBuffer(commands, &begin), "recording");
+  const bool has_clock = context.facts.timestamp_ns > 0;
+  if (has_clock) {
+    api.vkCmdResetQueryPool(commands, queries_, 0, query_count_);
+    api.vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, queries_, 0);
+  }
+  record_dispatches(commands, recording, is_timed);
+  if (has_clock)
+    api.vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, queries_, 1);
+  record_downloads(commands, std::min<uint32_t>(form.rows, UINT32_MAX));
+  check(api.vkEndCommandBuffer(commands), "recording");
+  return commands;
+}
+
+// A barrier only where a dispatch touches what one before it wrote, or writes what one before it
+// read.
+void VulkanExecutable::record_dispatches(VkCommandBuffer commands, const Recording& recording,
+                                         bool is_timed) {
+  const Context& context = *gpu_->context;
+  const Api& api = context.api;
+  std::set<Operand> read, written;
+  VkPipeline bound = VK_NULL_HANDLE;
+  uint32_t query = 2;
+  for (const Dispatch& dispatch : recording.lowered.dispatches) {
+    const auto writes = [&](Operand operand) {
+      return std::ranges::find(dispatch.writes, operand) != dispatch.writes.end();
+    };
+    const bool must_wait = std::ranges::any_of(dispatch.operands, [&](Operand operand) {
+      return written.contains(operand) || (writes(operand) && read.contains(operand));
+    });
+    if (must_wait) {
+      const VkMemoryBarrier barrier = memory_barrier(
+          VK_ACCESS_SHADER_WRITE_BIT, VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+      api.vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                               VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1, &barrier, 0, nullptr, 0,
+                               nullptr);
+      read.clear();
+      written.clear();
+    }
+    for (const Operand operand : dispatch.operands)
+      if (operand < kCallData) (writes(operand) ? written : read).insert(operand);
+    const VkPipeline pipeline = gpu_->pipelines.get(dispatch.kernel);
+    if (pipeline != bound)
+      api.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, bound = pipeline);
+    std::byte constants[kPushConstantBytes];
+    size_t used = 0;
+    const auto put = [&](const auto& value) {
+      TYTO_ASSERT(used + sizeof value <= sizeof constants);
+      std::memcpy(constants + used, &value, sizeof value);
+      used += sizeof value;
+    };
+    for (const Operand operand : dispatch.operands) put(address(operand, recording));
+    for (const uint32_t value : dispatch.values) put(value);
+    api.vkCmdPushConstants(commands, context.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                           static_cast<uint32_t>(used), constants);
+    api.vkCmdDispatch(commands, dispatch.groups[0], dispatch.groups[1], dispatch.groups[2]);
+    if (is_timed)
+      api.vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, queries_, query++);
+  }
+  TYTO_ASSERT(query <= query_count_);
+}
+
+// Outputs to where the host sees them, and what the host reads made visible to it.
+void VulkanExecutable::record_downloads(VkCommandBuffer commands, uint32_t rows) {
+  const Api& api = gpu_->context->api;
+  VkMemoryBarrier before = memory_barrier(VK_ACCESS_SHADER_WRITE_BIT,
+                                          VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_HOST_READ_BIT);
+  api.vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                           VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT, 0, 1,
+                           &before, 0, nullptr, 0, nullptr);
+  bool has_copied = false;
+  for (size_t i = 0; i < program_.slots.size(); ++i) {
+    const Slot& slot = program_.slots[i];
+    if (slot.kind != SlotKind::output) continue;
+    const SlotMemory& memory = slot_memory(buffers_[i]);
+    if (!memory.mirror) continue;
+    const VkBufferCopy region{
+        0, 0, std::min<uint64_t>(rows, slot.rows) * row_bytes(slot.dtype, slot.cols)};
+    api.vkCmdCopyBuffer(commands, memory.memory.buffer, memory.mirror->buffer, 1, &region);
+    has_copied = true;
+  }
+  if (!has_copied) return;
+  const VkMemoryBarrier after =
+      memory_barrier(VK_ACCESS_TRANSFER_WRITE_BIT, VK_ACCESS_HOST_READ_BIT);
+  api.vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_PIPELINE_STAGE_HOST_BIT, 0,
+                           1, &after, 0, nullptr, 0, nullptr);
+}
+
+void VulkanExecutable::upload_inputs(const Call& call) {
+  for (size_t i = 0; i < program_.slots.size(); ++i) {
+    const Slot& slot = program_.slots[i];
+    if (slot.kind != SlotKind::input && slot.kind != SlotKind::inout) continue;
+    const uint64_t bytes =
+        std::min<uint64_t>(call.rows, slot.rows) * row_bytes(slot.dtype, slot.cols);
+    sync_slot(buffers_[i], Sync::to_device, 0, bytes);
+    if (!gpu_->context->facts.has_host_memory) done_.uploaded_bytes += bytes;
+  }
+}
+
+void VulkanExecutable::download_outputs() {
+  for (size_t i = 0; i < program_.slots.size(); ++i) {
+    const Slot& slot = program_.slots[i];
+    if (slot.kind != SlotKind::output && slot.kind != SlotKind::inout) continue;
+    const uint64_t bytes =
+        std::min<uint64_t>(call_.rows, slot.rows) * row_bytes(slot.dtype, slot.cols);
+    const bool is_recorded = slot.kind == SlotKind::output && slot_memory(buffers_[i]).mirror;
+    if (!is_recorded) sync_slot(buffers_[i], Sync::from_device, 0, bytes);
+    if (!gpu_->context->facts.has_host_memory) done_.downloaded_bytes += bytes;
+  }
+}
+
+void VulkanExecutable::submit(const Call& call) {
+  TYTO_ASSERT(!is_pending_);
+  done_ = {};
+  done_.start_ns = now_ns();
+  call_ = call;
+  transfers_before_ = gpu_->transfers.submissions();
+  write_call_data(call);
+  upload_inputs(call);
+  current_ = &recording_for(call);
+  done_.uploaded_ns = now_ns();
+  gpu_->context->submit(is_timed_ ? current_->timed : current_->commands, fence_);
+  is_pending_ = true;
+  done_.submitted_ns = now_ns();
+  done_.submitting_ns = done_.submitted_ns - done_.uploaded_ns;
+}
+
+// A blocked thread is woken some 20 us late, one that polls is busy all the time. A call takes
+// about as long as the last of its kind, so it sleeps nearly that long and polls the rest.
+void VulkanExecutable::wait_for_fence(std::chrono::milliseconds timeout) {
+  Context& context = *gpu_->context;
+  constexpr uint64_t kMarginNs = 60'000, kPollNs = 150'000;
+  const uint64_t expected = done_.submitted_ns + current_->device_ns;
+  if (current_->device_ns > 2 * kMarginNs) {
+    const uint64_t until = expected - kMarginNs;
+    if (now_ns() < until) {
+      const timespec at{static_cast<time_t>(until / 1'000'000'000),
+                        static_cast<long>(until % 1'000'000'000)};
+      ::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);
+    }
+    VkResult status = VK_NOT_READY;
+    while ((status = context.api.vkGetFenceStatus(context.device, fence_)) == VK_NOT_READY &&
+           now_ns() < expected + kPollNs) {
+    }
+  }
+  const auto limit = std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count();
+  if (!context.wait(fence_, static_cast<uint64_t>(std::max<int64_t>(limit, 0)))) {
+    context.is_lost = true;
+    throw Error(ErrorCode::device, "vulkan: " + program_.name,
+                fmt::format("did not end within {} ms", timeout.count()),
+                "the GPU is busy or hangs; --timeout-ms allows more");
+  }
+  is_pending_ = false;
+  check(context.api.vkResetFences(context.device, 1, &fence_), "resetting a fence");
+}
+
+void VulkanExecutable::read_timestamps() {
+  const Context& context = *gpu_->context;
+  if (context.facts.timestamp_ns == 0) {
+    done_.device_ns = done_.completed_ns - done_.submitted_ns;
+    return;
+  }
+  const auto& dispatches = current_->lowered.dispatches;
+  const uint32_t count = is_timed_ ? static_cast<uint32_t>(dispatches.size()) + 2 : 2;
+  std::vector<uint64_t> ticks(count);
+  check(context.api.vkGetQueryPoolResults(context.device, queries_, 0, count,
+                                          ticks.size() * sizeof(uint64_t), ticks.data(),
+                                          sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
+        "reading timestamps");
+  const auto since_start = [&](uint64_t tick) {
+    return static_cast<uint64_t>(static_cast<double>(tick - ticks[0]) * context.facts.timestamp_ns);
+  };
+  done_.device_ns = current_->device_ns = since_start(ticks[1]);
+  if (!is_timed_) return;
+  // On the host's clock: it ended when the host saw it end, at the latest.
+  const uint64_t start = std::max(done_.submitted_ns, done_.completed_ns - done_.device_ns);
+  std::vector<uint64_t> ends;
+  for (size_t i = 0; i < dispatches.size(); ++i) {
+    const uint64_t end = start + since_start(ticks[i + 2]);
+    const bool is_same_group =
+        i > 0 && dispatches[i].launches.first == dispatches[i - 1].launches.first;
+    if (is_same_group)
+      ends.back() = std::max(ends.back(), end);
+    else
+      ends.push_back(ends.empty() ? end : std::max(ends.back(), end));
+  }
+  record_launches(trace_, program_, current_->groups, current_->names, call_, device_, start, ends);
+}
+
+Completion VulkanExecutable::wait(std::chrono::milliseconds timeout) {
+  TYTO_ASSERT(is_pending_);
+  const uint64_t waiting = now_ns();
+  wait_for_fence(timeout);
+  done_.completed_ns = now_ns();
+  done_.waited_ns = done_.completed_ns - waiting;
+  read_timestamps();
+  download_outputs();
+  const Cost declared = cost(program_, call_);
+  done_.bytes = declared.bytes;
+  done_.flops = declared.flops;
+  done_.launches = current_->lowered.dispatches.size();
+  done_.submissions = 1 + gpu_->transfers.submissions() - transfers_before_;
+  done_.end_ns = now_ns();
+  return done_;
+}
+
+}  // namespace tyto::vulkan
