@@ -1,0 +1,65 @@
+// What both kernels for attention of many rows share: a workgroup has a tile of rows of one
+// sequence (the call's tile table) for GROUP heads of one KV head, and goes over the keys of its
+// sequence in blocks, the softmax's largest score and sum running along.
+//
+// Push block and constants: 0 workgroup size; 1 .. 3 as in heads.glsl; 7 OUT, the type of y;
+// 8 GROUP: heads / kv_heads or a divisor of it; 9 TILE: rows of the tile table's tiles; 10 KEYS: of
+// a block. q is rotated, all rows are in the caches.
+// Grid: x = heads / GROUP, y = tiles.
+#include "heads.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 7) const uint OUT = F32;
+layout(constant_id = 8) const uint GROUP = 1;
+layout(constant_id = 9) const uint TILE = 64;
+layout(constant_id = 10) const uint KEYS = 64;
+
+layout(push_constant) uniform Push {
+  Floats q;
+  Words k_cache, v_cache, y, call;
+  uint heads, kv_heads;
+};
+
+const float LOWEST = -3.0e38;  // less than any score, and finite: its weight is 0, not NaN
+
+// Scores are powers of two: exp(x) = exp2(x * log2(e)).
+float score_scale() {
+  return 1.4426950408889634 / sqrt(float(HEAD_DIM));
+}
+
+// A workgroup's part of a call.
+struct Work {
+  Tile tile;
+  uint position;  // of the tile's first row
+  uint pages, keys, kv_head;
+};
+
+// Tiles with most keys begin first.
+Work work_of_workgroup() {
+  const Tile tile = tile_at(call, gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y);
+  const Segment segment = segment_at(call, tile.segment);
+  const uint position = segment.position + tile.first_row - segment.first_row;
+  const uint kv_head = gl_WorkGroupID.x * GROUP / (heads / kv_heads);
+  return Work(tile, position, segment.pages, position + tile.rows, kv_head);
+}
+
+// Rows beyond the tile's are its last one again; their results are not written.
+uint q_base(Work work, uint head, uint row) {
+  const uint of_call = work.tile.first_row + min(row, work.tile.rows - 1);
+  return (of_call * heads + gl_WorkGroupID.x * GROUP + head) * HEAD_DIM;
+}
+
+void write_pair(Work work, uint head, uint row, uint d, vec2 value) {
+  if (row >= work.tile.rows || d >= HEAD_DIM) return;
+  const uint at = q_base(work, head, row) + d;
+  if (OUT == F32) {
+    y.at[at] = floatBitsToUint(value.x);
+    y.at[at + 1] = floatBitsToUint(value.y);
+  } else {
+    y.at[at / 2] = pack16(saturated(value, OUT), OUT);
+  }
+}
+
+uint key_row(Work work, uint key) {
+  return cache_row(call, work.pages, kv_heads, work.kv_head, min(key, work.keys - 1));
+}

@@ -1,0 +1,302 @@
+// Attention of many rows with cooperative matrices of f16, sums and softmax in f32. HEAD_DIM is a
+// multiple of EDGE. attention_prefill.glsl says what is computed, and the constants up to 10.
+// After the compiler comes spirv_rewrite: docs/decisions/011.
+//
+// Further constants: 11 BLOCKS: of EDGE rows, for each subgroup; the workgroup has GROUP * TILE /
+// EDGE / BLOCKS subgroups, which are full. 12 REGISTERS: 1 where coop_layout.comp says that this GPU's
+// matrices lie in registers as written there; 0: weights go through shared memory, right on any GPU.
+// 1000 .. 1003: EDGE, the rows and columns of all matrices, four times, as their numbers tell
+// spirv_rewrite what each is used for. TILE * GROUP <= 2 * KEYS.
+// Shared memory: 2 * KEYS * (HEAD_DIM / 8 + 1) * 16 bytes, and without REGISTERS for each subgroup
+// EDGE * (KEYS + 4) * 4 + EDGE * (KEYS + 8) * 2 + EDGE * EDGE * 4 + EDGE * BLOCKS * 8 more.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_NV_cooperative_matrix : require
+#pragma use_vulkan_memory_model
+#include "attention_prefill.glsl"
+
+layout(constant_id = 11) const uint BLOCKS = 1;
+layout(constant_id = 12) const uint REGISTERS = 1;
+layout(constant_id = 1000) const uint ROWS_OF_A = 16;
+layout(constant_id = 1001) const uint DEPTH = 16;
+layout(constant_id = 1002) const uint ROWS_OF_SUMS = 16;
+layout(constant_id = 1003) const uint COLUMNS = 16;
+#define MATRIX_A fcoopmatNV<16, gl_ScopeSubgroup, ROWS_OF_A, DEPTH>
+#define MATRIX_B fcoopmatNV<16, gl_ScopeSubgroup, DEPTH, COLUMNS>
+#define MATRIX_SUMS fcoopmatNV<32, gl_ScopeSubgroup, ROWS_OF_SUMS, COLUMNS>
+
+const uint EDGE = ROWS_OF_A;
+const uint PIECES = HEAD_DIM / 8;  // of a row, in words of a uvec4
+const uint STRIDE = PIECES + 1;    // rows begin in different banks
+const uint KEY_BLOCKS = KEYS / EDGE;
+const uint DIM_BLOCKS = HEAD_DIM / EDGE;
+const uint SUBGROUPS = GROUP * TILE / (EDGE * BLOCKS);
+const uint LOADS = (KEYS * PIECES + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
+const uint ELEMENTS = 8;  // of a matrix, in each thread (REGISTERS)
+
+shared uvec4 tiles[2 * KEYS * STRIDE];  // keys, then values; at first q
+
+// Without REGISTERS, for each subgroup.
+const uint ASIDE = REGISTERS != 0 ? 0 : SUBGROUPS;
+const uint SCORES_STRIDE = KEYS + 4, WEIGHTS_STRIDE = KEYS / 8 + 1;
+shared float scores_aside[ASIDE * EDGE * SCORES_STRIDE + 1];
+shared uvec4 weights_aside[ASIDE * EDGE * WEIGHTS_STRIDE + 1];
+shared float divisors_aside[ASIDE * EDGE * EDGE + 1];
+
+uvec4 next_k[LOADS], next_v[LOADS];
+MATRIX_A query[BLOCKS * DIM_BLOCKS];
+MATRIX_A weights[BLOCKS * KEY_BLOCKS];
+MATRIX_SUMS scores[BLOCKS * KEY_BLOCKS];
+MATRIX_SUMS sums[BLOCKS * DIM_BLOCKS];
+float largest[BLOCKS * 2], total[BLOCKS * 2];  // REGISTERS: of a thread's rows
+
+// Eight values of a cache's row as f16.
+uvec4 load_piece(Words cache, uint row, uint piece) {
+  if (CACHE == F16) return WordQuads(cache).at[row * PIECES + piece];
+  vec4 low, high;
+  if (CACHE == F32) {
+    low = Quads(cache).at[(row * PIECES + piece) * 2];
+    high = Quads(cache).at[(row * PIECES + piece) * 2 + 1];
+  } else {
+    const uvec4 words = WordQuads(cache).at[row * PIECES + piece];
+    low = vec4(unpack16(words.x, CACHE), unpack16(words.y, CACHE));
+    high = vec4(unpack16(words.z, CACHE), unpack16(words.w, CACHE));
+  }
+  return uvec4(pack16(saturated(low.xy, F16), F16), pack16(saturated(low.zw, F16), F16),
+               pack16(saturated(high.xy, F16), F16), pack16(saturated(high.zw, F16), F16));
+}
+
+void fetch(Work work, uint first_key) {
+  [[unroll]] for (uint i = 0; i < LOADS; ++i) {
+    const uint at = i * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    if (at >= KEYS * PIECES) continue;
+    const uint row = key_row(work, first_key + at / PIECES);
+    next_k[i] = load_piece(k_cache, row, at % PIECES);
+    next_v[i] = load_piece(v_cache, row, at % PIECES);
+  }
+}
+
+void put() {
+  [[unroll]] for (uint i = 0; i < LOADS; ++i) {
+    const uint at = i * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    if (at >= KEYS * PIECES) continue;
+    const uint to = at / PIECES * STRIDE + at % PIECES;
+    tiles[to] = next_k[i];
+    tiles[KEYS * STRIDE + to] = next_v[i];
+  }
+}
+
+void load_queries(Work work) {
+  for (uint i = gl_LocalInvocationID.x; i < GROUP * TILE * PIECES; i += gl_WorkGroupSize.x) {
+    const uint row = i / PIECES, piece = i % PIECES;
+    const uint from = (q_base(work, row / TILE, row % TILE) + 8 * piece) / 4;
+    const vec4 low = Quads(q).at[from] * score_scale(), high = Quads(q).at[from + 1] * score_scale();
+    tiles[row * STRIDE + piece] =
+        uvec4(pack16(saturated(low.xy, F16), F16), pack16(saturated(low.zw, F16), F16),
+              pack16(saturated(high.xy, F16), F16), pack16(saturated(high.zw, F16), F16));
+  }
+  barrier();
+  [[unroll]] for (uint i = 0; i < BLOCKS * DIM_BLOCKS; ++i) {
+    const uint row = (gl_SubgroupID * BLOCKS + i / DIM_BLOCKS) * EDGE;
+    coopMatLoadNV(query[i], tiles, row * STRIDE + i % DIM_BLOCKS * EDGE / 8, STRIDE, false);
+  }
+  barrier();
+}
+
+void multiply_keys() {
+  [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j) {
+    [[unroll]] for (uint b = 0; b < BLOCKS; ++b) scores[b * KEY_BLOCKS + j] = MATRIX_SUMS(0.0);
+    [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n) {
+      MATRIX_B keys;
+      coopMatLoadNV(keys, tiles, j * EDGE * STRIDE + n * EDGE / 8, STRIDE, true);
+      [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
+        scores[b * KEY_BLOCKS + j] =
+            coopMatMulAddNV(query[b * DIM_BLOCKS + n], keys, scores[b * KEY_BLOCKS + j]);
+    }
+  }
+}
+
+void multiply_values() {
+  [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j)
+    [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n) {
+      MATRIX_B values;
+      coopMatLoadNV(values, tiles, (KEYS + j * EDGE) * STRIDE + n * EDGE / 8, STRIDE, false);
+      [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
+        sums[b * DIM_BLOCKS + n] =
+            coopMatMulAddNV(weights[b * KEY_BLOCKS + j], values, sums[b * DIM_BLOCKS + n]);
+    }
+}
+
+// The tile's row that a subgroup's block begins with.
+uint block_row(uint block) {
+  return (gl_SubgroupID * BLOCKS + block) * EDGE % TILE;
+}
+
+// Element i of a thread (REGISTERS): its row and column, as coop_layout.comp has them.
+uint element_row(uint i) {
+  return gl_SubgroupInvocationID / 4 + i / 2 % 2 * 8;
+}
+
+uint element_column(uint i) {
+  return gl_SubgroupInvocationID % 4 * 2 + i % 2 + i / 4 * 8;
+}
+
+void mask(Work work, uint first_key) {
+  [[unroll]] for (uint i = 0; i < BLOCKS * KEY_BLOCKS; ++i)
+    [[unroll]] for (uint e = 0; e < ELEMENTS; ++e) {
+      const uint key = first_key + i % KEY_BLOCKS * EDGE + element_column(e);
+      if (key > work.position + block_row(i / KEY_BLOCKS) + element_row(e)) scores[i][e] = LOWEST;
+    }
+}
+
+// Scores to weights in registers. Elements 0, 1, 4, 5 are of one row, the others of another; four
+// neighbouring threads have a row between them.
+void weigh_in_registers() {
+  [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
+    [[unroll]] for (uint half_ = 0; half_ < 2; ++half_) {
+      const uint row = 2 * b + half_;
+      float now = largest[row];
+      [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j)
+        [[unroll]] for (uint e = 0; e < 4; ++e)
+          now = max(now, scores[b * KEY_BLOCKS + j][e % 2 + e / 2 * 4 + half_ * 2]);
+      now = max(now, subgroupShuffleXor(now, 1));
+      now = max(now, subgroupShuffleXor(now, 2));
+      const float kept = exp2(largest[row] - now);
+      largest[row] = now;
+      float sum = 0;
+      [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j)
+        [[unroll]] for (uint e = 0; e < 4; ++e) {
+          const uint i = e % 2 + e / 2 * 4 + half_ * 2;
+          const float weight = exp2(scores[b * KEY_BLOCKS + j][i] - now);
+          sum += weight;
+          weights[b * KEY_BLOCKS + j][i] = float16_t(weight);
+        }
+      total[row] = total[row] * kept + sum;
+      [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n)
+        [[unroll]] for (uint e = 0; e < 4; ++e)
+          sums[b * DIM_BLOCKS + n][e % 2 + e / 2 * 4 + half_ * 2] *= kept;
+    }
+}
+
+void write_from_registers(Work work) {
+  [[unroll]] for (uint i = 0; i < BLOCKS * 2; ++i) {
+    total[i] += subgroupShuffleXor(total[i], 1);
+    total[i] += subgroupShuffleXor(total[i], 2);
+  }
+  [[unroll]] for (uint b = 0; b < BLOCKS; ++b) {
+    const uint head = (gl_SubgroupID * BLOCKS + b) * EDGE / TILE;
+    [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n)
+      [[unroll]] for (uint e = 0; e < ELEMENTS; e += 2) {
+        const vec2 value = vec2(sums[b * DIM_BLOCKS + n][e], sums[b * DIM_BLOCKS + n][e + 1]);
+        write_pair(work, head, block_row(b) + element_row(e), n * EDGE + element_column(e),
+                   value / total[2 * b + e / 2 % 2]);
+      }
+  }
+}
+
+void wait_for_subgroup() {
+  subgroupMemoryBarrierShared();
+  subgroupBarrier();
+}
+
+// The same through shared memory, where it is known which element is which. A thread has rows
+// `lane`, `lane + size` ... of a block.
+shared float largest_aside[ASIDE * BLOCKS * EDGE + 1], total_aside[ASIDE * BLOCKS * EDGE + 1];
+
+void weigh_aside(Work work, uint first_key) {
+  const uint at = gl_SubgroupID * EDGE * SCORES_STRIDE, to = gl_SubgroupID * EDGE * WEIGHTS_STRIDE;
+  const uint divisors_at = gl_SubgroupID * EDGE * EDGE;
+  [[unroll]] for (uint b = 0; b < BLOCKS; ++b) {
+    [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j)
+      coopMatStoreNV(scores[b * KEY_BLOCKS + j], scores_aside, at + j * EDGE, SCORES_STRIDE, false);
+    wait_for_subgroup();
+    for (uint row = gl_SubgroupInvocationID; row < EDGE; row += gl_SubgroupSize) {
+      const uint of_row = (gl_SubgroupID * BLOCKS + b) * EDGE + row;
+      const uint position = work.position + block_row(b) + row;
+      float now = largest_aside[of_row];
+      for (uint i = 0; i < KEYS && first_key + i <= position; ++i)
+        now = max(now, scores_aside[at + row * SCORES_STRIDE + i]);
+      const float kept = exp2(largest_aside[of_row] - now);
+      float sum = 0;
+      for (uint piece = 0; piece < KEYS / 8; ++piece) {
+        uvec4 packed;
+        for (uint w = 0; w < 4; ++w) {
+          vec2 weight = vec2(0);
+          for (uint i = 0; i < 2; ++i) {
+            const uint key = piece * 8 + w * 2 + i;
+            if (first_key + key <= position) weight[i] = exp2(scores_aside[at + row * SCORES_STRIDE + key] - now);
+          }
+          sum += weight.x + weight.y;
+          packed[w] = packHalf2x16(weight);
+        }
+        weights_aside[to + row * WEIGHTS_STRIDE + piece] = packed;
+      }
+      // Matrices are divided element by element, not multiplied; 0 / inf is right at the beginning.
+      for (uint i = 0; i < EDGE; ++i) divisors_aside[divisors_at + row * EDGE + i] = exp2(now - largest_aside[of_row]);
+      largest_aside[of_row] = now;
+      total_aside[of_row] = total_aside[of_row] * kept + sum;
+    }
+    wait_for_subgroup();
+    MATRIX_SUMS divisor;
+    coopMatLoadNV(divisor, divisors_aside, divisors_at, EDGE, false);
+    [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n)
+      sums[b * DIM_BLOCKS + n] = sums[b * DIM_BLOCKS + n] / divisor;
+    [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j)
+      coopMatLoadNV(weights[b * KEY_BLOCKS + j], weights_aside, to + j * EDGE / 8, WEIGHTS_STRIDE, false);
+    wait_for_subgroup();
+  }
+}
+
+void write_from_aside(Work work) {
+  const uint at = gl_SubgroupID * EDGE * SCORES_STRIDE;
+  [[unroll]] for (uint i = 0; i < BLOCKS * DIM_BLOCKS; ++i) {
+    const uint b = i / DIM_BLOCKS, head = (gl_SubgroupID * BLOCKS + b) * EDGE / TILE;
+    wait_for_subgroup();
+    coopMatStoreNV(sums[i], scores_aside, at, SCORES_STRIDE, false);
+    wait_for_subgroup();
+    for (uint pair = gl_SubgroupInvocationID; pair < EDGE * EDGE / 2; pair += gl_SubgroupSize) {
+      const uint row = pair / (EDGE / 2), column = pair % (EDGE / 2) * 2, from = at + row * SCORES_STRIDE + column;
+      write_pair(work, head, block_row(b) + row, i % DIM_BLOCKS * EDGE + column,
+                 vec2(scores_aside[from], scores_aside[from + 1]) /
+                     total_aside[(gl_SubgroupID * BLOCKS + b) * EDGE + row]);
+    }
+  }
+}
+
+void main() {
+  const Work work = work_of_workgroup();
+  if (work.tile.rows == 0) return;
+  fetch(work, 0);
+  load_queries(work);
+  [[unroll]] for (uint i = 0; i < BLOCKS * 2; ++i) {
+    largest[i] = LOWEST;
+    total[i] = 0;
+  }
+  [[unroll]] for (uint i = 0; i < BLOCKS * DIM_BLOCKS; ++i) sums[i] = MATRIX_SUMS(0.0);
+  if (REGISTERS == 0)
+    for (uint i = gl_LocalInvocationID.x; i < ASIDE * BLOCKS * EDGE; i += gl_WorkGroupSize.x) {
+      largest_aside[i] = LOWEST;
+      total_aside[i] = 0;
+    }
+
+  for (uint first_key = 0; first_key < work.keys; first_key += KEYS) {
+    put();
+    barrier();
+    if (first_key + KEYS < work.keys) fetch(work, first_key + KEYS);
+    multiply_keys();
+    if (REGISTERS != 0) {
+      if (first_key + KEYS > work.position + 1) mask(work, first_key);
+      weigh_in_registers();
+    } else {
+      weigh_aside(work, first_key);
+    }
+    multiply_values();
+    barrier();
+  }
+  if (REGISTERS != 0) write_from_registers(work);
+  else write_from_aside(work);
+}
