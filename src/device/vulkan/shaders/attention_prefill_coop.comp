@@ -3,11 +3,11 @@
 // After the compiler comes spirv_rewrite: docs/decisions/011.
 //
 // Further constants: 11 BLOCKS: of EDGE rows, for each subgroup; the workgroup has GROUP * TILE /
-// EDGE / BLOCKS subgroups, which are full. 12 REGISTERS: 1 where coop_layout.comp says that this GPU's
-// matrices lie in registers as written there; 0: weights go through shared memory, right on any GPU.
+// EDGE / BLOCKS subgroups, which are full. 12 LAYOUT: how this GPU's matrices lie in
+// registers, as coop_layout.comp says; 0: weights go through shared memory, right on any GPU.
 // 1000 .. 1003: EDGE, the rows and columns of all matrices, four times, as their numbers tell
 // spirv_rewrite what each is used for. TILE * GROUP <= 2 * KEYS.
-// Shared memory: 2 * KEYS * (HEAD_DIM / 8 + 1) * 16 bytes, and without REGISTERS for each subgroup
+// Shared memory: 2 * KEYS * (HEAD_DIM / 8 + 1) * 16 bytes, and without LAYOUT for each subgroup
 // EDGE * (KEYS + 4) * 4 + EDGE * (KEYS + 8) * 2 + EDGE * EDGE * 4 + EDGE * BLOCKS * 8 more.
 #version 460
 #extension GL_GOOGLE_include_directive : require
@@ -18,9 +18,10 @@
 #extension GL_NV_cooperative_matrix : require
 #pragma use_vulkan_memory_model
 #include "attention_prefill.glsl"
+#include "coop_layout.glsl"
 
 layout(constant_id = 11) const uint BLOCKS = 1;
-layout(constant_id = 12) const uint REGISTERS = 1;
+layout(constant_id = 12) const uint LAYOUT = 0;
 layout(constant_id = 1000) const uint ROWS_OF_A = 16;
 layout(constant_id = 1001) const uint DEPTH = 16;
 layout(constant_id = 1002) const uint ROWS_OF_SUMS = 16;
@@ -36,23 +37,24 @@ const uint KEY_BLOCKS = KEYS / EDGE;
 const uint DIM_BLOCKS = HEAD_DIM / EDGE;
 const uint SUBGROUPS = GROUP * TILE / (EDGE * BLOCKS);
 const uint LOADS = (KEYS * PIECES + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
-const uint ELEMENTS = 8;  // of a matrix, in each thread (REGISTERS)
+const uint ELEMENTS = 8;  // of a matrix, in each thread (LAYOUT)
 
 shared uvec4 tiles[2 * KEYS * STRIDE];  // keys, then values; at first q
 
-// Without REGISTERS, for each subgroup.
-const uint ASIDE = REGISTERS != 0 ? 0 : SUBGROUPS;
+// Without LAYOUT, for each subgroup. All sizes are multiples of 16 bytes, as matrices are loaded
+// from addresses that are.
+const uint ASIDE = LAYOUT != 0 ? 0 : SUBGROUPS;
 const uint SCORES_STRIDE = KEYS + 4, WEIGHTS_STRIDE = KEYS / 8 + 1;
-shared float scores_aside[ASIDE * EDGE * SCORES_STRIDE + 1];
+shared float scores_aside[ASIDE * EDGE * SCORES_STRIDE + 4];
 shared uvec4 weights_aside[ASIDE * EDGE * WEIGHTS_STRIDE + 1];
-shared float divisors_aside[ASIDE * EDGE * EDGE + 1];
+shared float divisors_aside[ASIDE * EDGE * EDGE + 4];
 
 uvec4 next_k[LOADS], next_v[LOADS];
 MATRIX_A query[BLOCKS * DIM_BLOCKS];
 MATRIX_A weights[BLOCKS * KEY_BLOCKS];
 MATRIX_SUMS scores[BLOCKS * KEY_BLOCKS];
 MATRIX_SUMS sums[BLOCKS * DIM_BLOCKS];
-float largest[BLOCKS * 2], total[BLOCKS * 2];  // REGISTERS: of a thread's rows
+float largest[BLOCKS * ELEMENTS], total[BLOCKS * ELEMENTS];  // LAYOUT: by row_of_thread
 
 // Eight values of a cache's row as f16.
 uvec4 load_piece(Words cache, uint row, uint piece) {
@@ -136,13 +138,12 @@ uint block_row(uint block) {
   return (gl_SubgroupID * BLOCKS + block) * EDGE % TILE;
 }
 
-// Element i of a thread (REGISTERS): its row and column, as coop_layout.comp has them.
-uint element_row(uint i) {
-  return gl_SubgroupInvocationID / 4 + i / 2 % 2 * 8;
+uint element_row(uint element) {
+  return number_in_matrix(LAYOUT, gl_SubgroupInvocationID, element) / 16;
 }
 
-uint element_column(uint i) {
-  return gl_SubgroupInvocationID % 4 * 2 + i % 2 + i / 4 * 8;
+uint element_column(uint element) {
+  return number_in_matrix(LAYOUT, gl_SubgroupInvocationID, element) % 16;
 }
 
 void mask(Work work, uint first_key) {
@@ -153,47 +154,54 @@ void mask(Work work, uint first_key) {
     }
 }
 
-// Scores to weights in registers. Elements 0, 1, 4, 5 are of one row, the others of another; four
-// neighbouring threads have a row between them.
+float largest_of_row(float value) {
+  [[unroll]] for (uint bit = 0; bit < 5; ++bit)
+    if (shares_rows(LAYOUT, bit)) value = max(value, subgroupShuffleXor(value, 1 << bit));
+  return value;
+}
+
+float sum_of_row(float value) {
+  [[unroll]] for (uint bit = 0; bit < 5; ++bit)
+    if (shares_rows(LAYOUT, bit)) value += subgroupShuffleXor(value, 1 << bit);
+  return value;
+}
+
+// Scores to weights in registers. A thread's `total` is of its own elements until the end.
 void weigh_in_registers() {
   [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
-    [[unroll]] for (uint half_ = 0; half_ < 2; ++half_) {
-      const uint row = 2 * b + half_;
-      float now = largest[row];
+    [[unroll]] for (uint row = 0; row < ELEMENTS; ++row) {
+      if (row_of_thread(LAYOUT, row) != row) continue;
+      float now = largest[b * ELEMENTS + row];
       [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j)
-        [[unroll]] for (uint e = 0; e < 4; ++e)
-          now = max(now, scores[b * KEY_BLOCKS + j][e % 2 + e / 2 * 4 + half_ * 2]);
-      now = max(now, subgroupShuffleXor(now, 1));
-      now = max(now, subgroupShuffleXor(now, 2));
-      const float kept = exp2(largest[row] - now);
-      largest[row] = now;
+        [[unroll]] for (uint e = 0; e < ELEMENTS; ++e)
+          if (row_of_thread(LAYOUT, e) == row) now = max(now, scores[b * KEY_BLOCKS + j][e]);
+      now = largest_of_row(now);
+      const float kept = exp2(largest[b * ELEMENTS + row] - now);
+      largest[b * ELEMENTS + row] = now;
       float sum = 0;
       [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j)
-        [[unroll]] for (uint e = 0; e < 4; ++e) {
-          const uint i = e % 2 + e / 2 * 4 + half_ * 2;
-          const float weight = exp2(scores[b * KEY_BLOCKS + j][i] - now);
-          sum += weight;
-          weights[b * KEY_BLOCKS + j][i] = float16_t(weight);
-        }
-      total[row] = total[row] * kept + sum;
+        [[unroll]] for (uint e = 0; e < ELEMENTS; ++e)
+          if (row_of_thread(LAYOUT, e) == row) {
+            const float weight = exp2(scores[b * KEY_BLOCKS + j][e] - now);
+            sum += weight;
+            weights[b * KEY_BLOCKS + j][e] = float16_t(weight);
+          }
+      total[b * ELEMENTS + row] = total[b * ELEMENTS + row] * kept + sum;
       [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n)
-        [[unroll]] for (uint e = 0; e < 4; ++e)
-          sums[b * DIM_BLOCKS + n][e % 2 + e / 2 * 4 + half_ * 2] *= kept;
+        [[unroll]] for (uint e = 0; e < ELEMENTS; ++e)
+          if (row_of_thread(LAYOUT, e) == row) sums[b * DIM_BLOCKS + n][e] *= kept;
     }
 }
 
 void write_from_registers(Work work) {
-  [[unroll]] for (uint i = 0; i < BLOCKS * 2; ++i) {
-    total[i] += subgroupShuffleXor(total[i], 1);
-    total[i] += subgroupShuffleXor(total[i], 2);
-  }
+  [[unroll]] for (uint i = 0; i < BLOCKS * ELEMENTS; ++i) total[i] = sum_of_row(total[i]);
   [[unroll]] for (uint b = 0; b < BLOCKS; ++b) {
     const uint head = (gl_SubgroupID * BLOCKS + b) * EDGE / TILE;
     [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n)
       [[unroll]] for (uint e = 0; e < ELEMENTS; e += 2) {
         const vec2 value = vec2(sums[b * DIM_BLOCKS + n][e], sums[b * DIM_BLOCKS + n][e + 1]);
         write_pair(work, head, block_row(b) + element_row(e), n * EDGE + element_column(e),
-                   value / total[2 * b + e / 2 % 2]);
+                   value / total[b * ELEMENTS + row_of_thread(LAYOUT, e)]);
       }
   }
 }
@@ -205,7 +213,7 @@ void wait_for_subgroup() {
 
 // The same through shared memory, where it is known which element is which. A thread has rows
 // `lane`, `lane + size` ... of a block.
-shared float largest_aside[ASIDE * BLOCKS * EDGE + 1], total_aside[ASIDE * BLOCKS * EDGE + 1];
+shared float largest_aside[ASIDE * BLOCKS * EDGE + 4], total_aside[ASIDE * BLOCKS * EDGE + 4];
 
 void weigh_aside(Work work, uint first_key) {
   const uint at = gl_SubgroupID * EDGE * SCORES_STRIDE, to = gl_SubgroupID * EDGE * WEIGHTS_STRIDE;
@@ -272,12 +280,12 @@ void main() {
   if (work.tile.rows == 0) return;
   fetch(work, 0);
   load_queries(work);
-  [[unroll]] for (uint i = 0; i < BLOCKS * 2; ++i) {
+  [[unroll]] for (uint i = 0; i < BLOCKS * ELEMENTS; ++i) {
     largest[i] = LOWEST;
     total[i] = 0;
   }
   [[unroll]] for (uint i = 0; i < BLOCKS * DIM_BLOCKS; ++i) sums[i] = MATRIX_SUMS(0.0);
-  if (REGISTERS == 0)
+  if (LAYOUT == 0)
     for (uint i = gl_LocalInvocationID.x; i < ASIDE * BLOCKS * EDGE; i += gl_WorkGroupSize.x) {
       largest_aside[i] = LOWEST;
       total_aside[i] = 0;
@@ -288,7 +296,7 @@ void main() {
     barrier();
     if (first_key + KEYS < work.keys) fetch(work, first_key + KEYS);
     multiply_keys();
-    if (REGISTERS != 0) {
+    if (LAYOUT != 0) {
       if (first_key + KEYS > work.position + 1) mask(work, first_key);
       weigh_in_registers();
     } else {
@@ -297,6 +305,6 @@ void main() {
     multiply_values();
     barrier();
   }
-  if (REGISTERS != 0) write_from_registers(work);
+  if (LAYOUT != 0) write_from_registers(work);
   else write_from_aside(work);
 }
