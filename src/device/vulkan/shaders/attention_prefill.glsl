@@ -1,11 +1,12 @@
-// What both kernels for attention of many rows share: a workgroup has a tile of rows of one
-// sequence (the call's tile table) for GROUP heads of one KV head, and goes over the keys of its
-// sequence in blocks, the softmax's largest score and sum running along.
+// What both kernels for attention of many rows share: a workgroup has TILE rows of one sequence for
+// GROUP heads of one KV head, and goes over the keys of its sequence in blocks, the softmax's
+// largest score and sum running along.
 //
 // Push block and constants: 0 workgroup size; 1 .. 3 as in heads.glsl; 7 OUT, the type of y;
-// 8 GROUP: heads / kv_heads or a divisor of it; 9 TILE: rows of the tile table's tiles; 10 KEYS: of
-// a block. q is rotated, all rows are in the caches.
-// Grid: x = heads / GROUP, y = tiles.
+// 8 GROUP: heads / kv_heads or a divisor of it; 9 TILE; 10 KEYS: of a block; 13 PARTS: workgroups
+// that share a tile of the call's tile table, whose tiles have at most PARTS * TILE rows. q is
+// rotated, all rows are in the caches.
+// Grid: x = heads / GROUP, y = tiles * PARTS.
 #include "heads.glsl"
 
 layout(local_size_x_id = 0) in;
@@ -13,6 +14,7 @@ layout(constant_id = 7) const uint OUT = F32;
 layout(constant_id = 8) const uint GROUP = 1;
 layout(constant_id = 9) const uint TILE = 64;
 layout(constant_id = 10) const uint KEYS = 64;
+layout(constant_id = 13) const uint PARTS = 1;
 
 layout(push_constant) uniform Push {
   Floats q;
@@ -34,9 +36,13 @@ struct Work {
   uint pages, keys, kv_head;
 };
 
-// Tiles with most keys begin first.
+// Tiles with most keys begin first. A workgroup may find no rows.
 Work work_of_workgroup() {
-  const Tile tile = tile_at(call, gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y);
+  const uint part = gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y;
+  Tile tile = tile_at(call, part / PARTS);
+  const uint skipped = min(part % PARTS * TILE, tile.rows);
+  tile.first_row += skipped;
+  tile.rows = min(tile.rows - skipped, TILE);
   const Segment segment = segment_at(call, tile.segment);
   const uint position = segment.position + tile.first_row - segment.first_row;
   const uint kv_head = gl_WorkGroupID.x * GROUP / (heads / kv_heads);

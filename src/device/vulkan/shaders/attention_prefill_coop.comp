@@ -147,11 +147,11 @@ uint element_column(uint element) {
 }
 
 void mask(Work work, uint first_key) {
-  [[unroll]] for (uint i = 0; i < BLOCKS * KEY_BLOCKS; ++i)
-    [[unroll]] for (uint e = 0; e < ELEMENTS; ++e) {
-      const uint key = first_key + i % KEY_BLOCKS * EDGE + element_column(e);
-      if (key > work.position + block_row(i / KEY_BLOCKS) + element_row(e)) scores[i][e] = LOWEST;
-    }
+  [[unroll]] for (uint i = 0; i < BLOCKS * KEY_BLOCKS * ELEMENTS; ++i) {
+    const uint matrix = i / ELEMENTS, e = i % ELEMENTS;
+    const uint key = first_key + matrix % KEY_BLOCKS * EDGE + element_column(e);
+    if (key > work.position + block_row(matrix / KEY_BLOCKS) + element_row(e)) scores[matrix][e] = LOWEST;
+  }
 }
 
 float largest_of_row(float value) {
@@ -166,43 +166,43 @@ float sum_of_row(float value) {
   return value;
 }
 
-// Scores to weights in registers. A thread's `total` is of its own elements until the end.
+// Which of a thread's rows an element of a block's matrices is in.
+uint row_slot(uint block, uint element) {
+  return block * ELEMENTS + row_of_thread(LAYOUT, element);
+}
+
+// Scores to weights in registers. A thread's `total` is of its own elements until the end. Loops
+// are flat: in nested ones the driver of NVIDIA tends to put matrices into memory.
 void weigh_in_registers() {
-  [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
-    [[unroll]] for (uint row = 0; row < ELEMENTS; ++row) {
-      if (row_of_thread(LAYOUT, row) != row) continue;
-      float now = largest[b * ELEMENTS + row];
-      [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j)
-        [[unroll]] for (uint e = 0; e < ELEMENTS; ++e)
-          if (row_of_thread(LAYOUT, e) == row) now = max(now, scores[b * KEY_BLOCKS + j][e]);
-      now = largest_of_row(now);
-      const float kept = exp2(largest[b * ELEMENTS + row] - now);
-      largest[b * ELEMENTS + row] = now;
-      float sum = 0;
-      [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j)
-        [[unroll]] for (uint e = 0; e < ELEMENTS; ++e)
-          if (row_of_thread(LAYOUT, e) == row) {
-            const float weight = exp2(scores[b * KEY_BLOCKS + j][e] - now);
-            sum += weight;
-            weights[b * KEY_BLOCKS + j][e] = float16_t(weight);
-          }
-      total[b * ELEMENTS + row] = total[b * ELEMENTS + row] * kept + sum;
-      [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n)
-        [[unroll]] for (uint e = 0; e < ELEMENTS; ++e)
-          if (row_of_thread(LAYOUT, e) == row) sums[b * DIM_BLOCKS + n][e] *= kept;
-    }
+  float now[BLOCKS * ELEMENTS], kept[BLOCKS * ELEMENTS];
+  [[unroll]] for (uint i = 0; i < BLOCKS * ELEMENTS; ++i) now[i] = largest[i];
+  [[unroll]] for (uint i = 0; i < BLOCKS * KEY_BLOCKS * ELEMENTS; ++i) {
+    const uint slot = row_slot(i / ELEMENTS / KEY_BLOCKS, i % ELEMENTS);
+    now[slot] = max(now[slot], scores[i / ELEMENTS][i % ELEMENTS]);
+  }
+  [[unroll]] for (uint i = 0; i < BLOCKS * ELEMENTS; ++i) {
+    if (row_slot(i / ELEMENTS, i % ELEMENTS) == i) now[i] = largest_of_row(now[i]);
+    kept[i] = exp2(largest[i] - now[i]);
+    largest[i] = now[i];
+    total[i] *= kept[i];
+  }
+  [[unroll]] for (uint i = 0; i < BLOCKS * KEY_BLOCKS * ELEMENTS; ++i) {
+    const uint slot = row_slot(i / ELEMENTS / KEY_BLOCKS, i % ELEMENTS);
+    const float weight = exp2(scores[i / ELEMENTS][i % ELEMENTS] - now[slot]);
+    total[slot] += weight;
+    weights[i / ELEMENTS][i % ELEMENTS] = float16_t(weight);
+  }
+  [[unroll]] for (uint i = 0; i < BLOCKS * DIM_BLOCKS * ELEMENTS; ++i)
+    sums[i / ELEMENTS][i % ELEMENTS] *= kept[row_slot(i / ELEMENTS / DIM_BLOCKS, i % ELEMENTS)];
 }
 
 void write_from_registers(Work work) {
   [[unroll]] for (uint i = 0; i < BLOCKS * ELEMENTS; ++i) total[i] = sum_of_row(total[i]);
-  [[unroll]] for (uint b = 0; b < BLOCKS; ++b) {
-    const uint head = (gl_SubgroupID * BLOCKS + b) * EDGE / TILE;
-    [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n)
-      [[unroll]] for (uint e = 0; e < ELEMENTS; e += 2) {
-        const vec2 value = vec2(sums[b * DIM_BLOCKS + n][e], sums[b * DIM_BLOCKS + n][e + 1]);
-        write_pair(work, head, block_row(b) + element_row(e), n * EDGE + element_column(e),
-                   value / total[b * ELEMENTS + row_of_thread(LAYOUT, e)]);
-      }
+  [[unroll]] for (uint i = 0; i < BLOCKS * DIM_BLOCKS * ELEMENTS; i += 2) {
+    const uint matrix = i / ELEMENTS, e = i % ELEMENTS, b = matrix / DIM_BLOCKS;
+    const vec2 value = vec2(sums[matrix][e], sums[matrix][e + 1]) / total[row_slot(b, e)];
+    write_pair(work, (gl_SubgroupID * BLOCKS + b) * EDGE / TILE, block_row(b) + element_row(e),
+               matrix % DIM_BLOCKS * EDGE + element_column(e), value);
   }
 }
 
