@@ -45,6 +45,9 @@ const uint X_LOADS = (X_CHUNKS + THREADS - 1) / THREADS;
 const uint W_LOADS = (W_CHUNKS + THREADS - 1) / THREADS;
 const uint ROW_BLOCKS = WM / CM;
 const uint COLUMN_BLOCKS = WN / CN;
+const uint WRITTEN_BLOCKS = COLUMN_BLOCKS / BLOCKS;
+const uint LANES = THREADS / (BM / WM * (BN / WN));
+const uint PASSES = (CM * CN / 4 + LANES - 1) / LANES;
 
 RawX x_next[X_LOADS];
 RawW w_next[W_LOADS];
@@ -133,27 +136,28 @@ void wait_for_subgroup() {
   subgroupBarrier();
 }
 
-// Sums go through shared memory, a block at a time: only there is it known which element is which.
+// Sums go through shared memory, a block at a time: only there is it known which element is which. One loop whose length
+// the compiler knows, and no loop of unknown length inside: in any other the driver of NVIDIA indexes `sums` at run time,
+// which puts them into memory and costs six sevenths of the speed.
 void write_sums(Target target, uint first_row, uint rows, uint first_column) {
   const uint own = gl_SubgroupID * BLOCKS * SUMS;
-  [[unroll]] for (uint i = 0; i < ROW_BLOCKS; ++i) {
-    [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS / BLOCKS; ++j) {
-      wait_for_subgroup();
-      coopMatStoreNV(sums[i * COLUMN_BLOCKS + j], tiles, own, SUMS_STRIDE, false);
+  [[unroll]] for (uint block = 0; block < ROW_BLOCKS * WRITTEN_BLOCKS; ++block) {
+    const uint i = block / WRITTEN_BLOCKS, j = block % WRITTEN_BLOCKS;
+    wait_for_subgroup();
+    coopMatStoreNV(sums[i * COLUMN_BLOCKS + j], tiles, own, SUMS_STRIDE, false);
+    if (MODE == 2) {
+      coopMatStoreNV(sums[i * COLUMN_BLOCKS + j + COLUMN_BLOCKS - WRITTEN_BLOCKS], tiles, own + SUMS, SUMS_STRIDE, false);
+    }
+    wait_for_subgroup();
+    [[unroll]] for (uint pass = 0; pass < PASSES; ++pass) {
+      const uint element = pass * LANES + gl_SubgroupInvocationID;
+      const uint row = element / (CN / 4), quad = element % (CN / 4);
+      vec4 value = uintBitsToFloat(tiles[own + row * SUMS_STRIDE + quad]);
       if (MODE == 2) {
-        coopMatStoreNV(sums[i * COLUMN_BLOCKS + j + COLUMN_BLOCKS / BLOCKS * (BLOCKS - 1)], tiles, own + SUMS,
-                       SUMS_STRIDE, false);
+        value = silu(value) * uintBitsToFloat(tiles[own + (BLOCKS - 1) * SUMS + row * SUMS_STRIDE + quad]);
       }
-      wait_for_subgroup();
-      for (uint e = gl_SubgroupInvocationID; e < CM * CN / 4; e += gl_SubgroupSize) {
-        const uint row = e / (CN / 4), quad = e % (CN / 4);
-        vec4 value = uintBitsToFloat(tiles[own + row * SUMS_STRIDE + quad]);
-        if (MODE == 2) {
-          value = silu(value) * uintBitsToFloat(tiles[own + (BLOCKS - 1) * SUMS + row * SUMS_STRIDE + quad]);
-        }
-        const uint y_row = first_row + i * CM + row;
-        if (y_row < rows) write_y(target, y_row, first_column + j * CN + quad * 4, value);
-      }
+      const uint y_row = first_row + i * CM + row;
+      if (y_row < rows) write_y(target, y_row, first_column + j * CN + quad * 4, value);
     }
   }
 }

@@ -45,12 +45,13 @@ void unpack_w(RawW raw, uint row, uint k, out vec4 values[CHUNK / 4]) {
 // The f16 at `index` of a plane of them, of which `word` is the word.
 float half_of(uint word, uint index) { return unpackHalf2x16(word)[index & 1u]; }
 
-vec4 signed_bytes(uint word) {
-  const int bytes = int(word);
-  return vec4(bytes << 24 >> 24, bytes << 16 >> 24, bytes << 8 >> 24, bytes >> 24);
+// A byte in the low bits of 2^23 is that float plus the byte; conversions of integers have a quarter of the speed.
+vec4 unsigned_bytes(uint word) {
+  const uvec4 bytes = uvec4(word, word >> 8, word >> 16, word >> 24) & 255u;
+  return uintBitsToFloat(bytes | 0x4b000000u) - 8388608.0;
 }
 
-vec4 unsigned_bytes(uint word) { return vec4(word & 255u, word >> 8 & 255u, word >> 16 & 255u, word >> 24); }
+vec4 signed_bytes(uint word) { return unsigned_bytes(word ^ 0x80808080u) - 128.0; }
 
 #if defined(TYPE_I8)
 
