@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <cstring>
+
 #include "base/error.h"
 
 namespace tyto::vulkan {
@@ -21,7 +23,45 @@ std::shared_ptr<void> reserved(size_t bytes) {
   return {memory, [bytes](void* p) { ::munmap(p, bytes); }};
 }
 
+// How cooperative matrices lie in registers is a driver's own affair; it is asked once.
+uint32_t matrix_layout(Gpu& gpu) {
+  Context& context = *gpu.context;
+  const Api& api = context.api;
+  Memory answer(gpu.context, sizeof(uint32_t), MemoryKind::host_read);
+  std::memset(answer.mapped, 0, sizeof(uint32_t));
+  VkCommandBuffer commands = context.new_command_buffer();
+  const auto begin =
+      structure<VkCommandBufferBeginInfo>(VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO);
+  check(api.vkBeginCommandBuffer(commands, &begin), "recording");
+  api.vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
+                        gpu.pipelines.get({"coop_layout", {context.facts.subgroup_size}}));
+  api.vkCmdPushConstants(commands, context.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                         sizeof answer.address, &answer.address);
+  api.vkCmdDispatch(commands, 1, 1, 1);
+  check(api.vkEndCommandBuffer(commands), "recording");
+  VkFence fence = context.new_fence();
+  context.submit(commands, fence);
+  constexpr uint64_t kTimeoutNs = 10'000'000'000;
+  if (!context.wait(fence, kTimeoutNs)) {
+    context.is_lost = true;
+    throw Error(ErrorCode::device, "vulkan", "the GPU did not answer within ten seconds");
+  }
+  api.vkDestroyFence(context.device, fence, nullptr);
+  api.vkFreeCommandBuffers(context.device, context.commands, 1, &commands);
+  uint32_t layout = 0;
+  std::memcpy(&layout, answer.mapped, sizeof layout);
+  return layout;
+}
+
 }  // namespace
+
+Gpu::Gpu(const std::string& wanted, const std::filesystem::path& pipeline_file)
+    : context(std::make_shared<Context>(wanted)),
+      transfers(context),
+      pipelines(context, pipeline_file),
+      weights(context, transfers) {
+  if (context->facts.multiplies_f16) context->facts.matrix_layout = matrix_layout(*this);
+}
 
 Buffer new_slot_buffer(const std::shared_ptr<Gpu>& gpu, const Slot& slot) {
   auto slot_memory = std::shared_ptr<SlotMemory>(

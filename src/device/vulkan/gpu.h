@@ -13,11 +13,7 @@
 namespace tyto::vulkan {
 
 struct Gpu {
-  Gpu(const std::string& wanted, const std::filesystem::path& pipeline_file)
-      : context(std::make_shared<Context>(wanted)),
-        transfers(context),
-        pipelines(context, pipeline_file),
-        weights(context, transfers) {}
+  Gpu(const std::string& wanted, const std::filesystem::path& pipeline_file);
 
   std::shared_ptr<Context> context;
   Transfers transfers;

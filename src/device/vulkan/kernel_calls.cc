@@ -3,6 +3,8 @@
 #include <bit>
 
 #include "base/error.h"
+#include "device/vulkan/attention_shape.h"
+#include "device/vulkan/call_data.h"
 
 namespace tyto::vulkan {
 namespace {
@@ -38,6 +40,14 @@ Numbers numbers_of(DType type) {
   }
   TYTO_ASSERT(false);
   return Numbers::f32;
+}
+
+AttentionSite attention_site(const Site& site, const LaunchShape& shape) {
+  return {.heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .subgroup_size = site.gpu.subgroup_size,
+          .shared_bytes = site.gpu.shared_bytes};
 }
 
 enum class Elementwise : uint32_t { add, swiglu, gather_rows, cast };
@@ -156,12 +166,11 @@ Dispatch rope_append_call(const Site& site, const AttentionParts& parts) {
 
 AttentionSplit attention_split(const Site& site, const Launch& attention) {
   const LaunchShape& shape = attention.shape;
+  const AttentionSite heads = attention_site(site, shape);
   // Enough workgroups for every compute unit of a large GPU; software has a few threads.
-  const uint32_t wanted = site.gpu.kind == GpuKind::software ? 8 : 128;
-  const uint32_t own = shape.kv_heads * site.form.rows;
-  const uint32_t most = std::max(1u, (shape.context + 63) / 64);
-  const uint32_t splits = std::clamp((wanted + own - 1) / own, 1u, std::min(most, 64u));
+  const uint32_t workgroups = site.gpu.kind == GpuKind::software ? 8 : 128;
   const uint64_t rows = site.form.rows;
+  const uint32_t splits = attention_splits(heads, site.form.rows, shape.context, workgroups);
   return {.splits = splits,
           .partial_bytes = rows * shape.heads * splits * (shape.head_dim + 1) * sizeof(float),
           .counter_bytes = rows * shape.heads * sizeof(uint32_t)};
@@ -173,25 +182,23 @@ Dispatch few_rows_attention_call(const Site& site, const AttentionParts& parts, 
   const LaunchShape& shape = attention.shape;
   const bool is_fused = parts.append != nullptr, has_norm = parts.q_norm != nullptr;
   const uint32_t cache = u32(uint64_t(numbers_of(site.slot(attention, 1).dtype)));
-  const uint32_t group = shape.heads / shape.kv_heads;
-  const uint32_t lanes =
-      std::min(std::bit_floor(site.gpu.subgroup_size), std::bit_ceil((shape.head_dim + 7) / 8));
+  const FewRowsShape cut = few_rows_shape(attention_site(site, shape));
   const uint32_t splits = attention_split(site, attention).splits;
   const auto part = [&](const Launch* launch, size_t arg) {
     return launch != nullptr ? operand(*launch, arg) : kNothing;
   };
   Dispatch dispatch{
       .kernel = {"attention_decode",
-                 {kThreads, shape.head_dim, shape.page, cache, shape.rope_pairs, has_norm, 1,
-                  u32(uint64_t(Numbers::f32)), group, lanes, is_fused, 4, site.gpu.subgroup_size,
-                  0}},
+                 {cut.threads, shape.head_dim, shape.page, cache, shape.rope_pairs, has_norm, 1,
+                  u32(uint64_t(Numbers::f32)), cut.group, cut.lanes, is_fused, cut.unroll,
+                  site.gpu.subgroup_size, 0}},
       .operands = {operand(attention, 0), part(parts.k_rope, 0), part(parts.append, 1),
                    part(parts.q_rope, 1), part(parts.q_norm, 1), part(parts.k_norm, 1),
                    operand(attention, 1), operand(attention, 2), operand(attention, 3), partial,
                    counters, kCallData, kNothing},
       .values = {shape.heads, shape.kv_heads, splits, bits(has_norm ? parts.q_norm->shape.eps : 0),
                  0},
-      .groups = {shape.heads / group, splits, site.form.rows},
+      .groups = {shape.heads / cut.group, splits, site.form.rows},
       .writes = {operand(attention, 3), partial, counters}};
   if (is_fused) {
     dispatch.writes.push_back(operand(attention, 1));
@@ -200,11 +207,19 @@ Dispatch few_rows_attention_call(const Site& site, const AttentionParts& parts, 
   return dispatch;
 }
 
-// Every row by itself, until there is a kernel for tiles of rows.
-Dispatch many_rows_attention_call(const Site& site, const Launch& attention, Numbers) {
-  (void)site, (void)attention;
-  TYTO_ASSERT(false);
-  return {};
+Dispatch many_rows_attention_call(const Site& site, const Launch& attention, Numbers out) {
+  const LaunchShape& shape = attention.shape;
+  const ManyRowsShape cut = many_rows_shape(attention_site(site, shape), kTileRows,
+                                            site.gpu.multiplies_f16, site.gpu.matrix_layout);
+  const uint32_t cache = u32(uint64_t(numbers_of(site.slot(attention, 1).dtype)));
+  return {.kernel = {cut.is_cooperative ? "attention_prefill_coop" : "attention_prefill",
+                     {cut.threads, shape.head_dim, shape.page, cache, 0, 0, 0, u32(uint64_t(out)),
+                      1, cut.tile, cut.keys, cut.rows, cut.columns, cut.parts}},
+          .operands = {operand(attention, 0), operand(attention, 1), operand(attention, 2),
+                       operand(attention, 3), kCallData},
+          .values = {shape.heads, shape.kv_heads},
+          .groups = {shape.heads, site.form.tiles * cut.parts, 1},
+          .writes = {operand(attention, 3)}};
 }
 
 Numbers operand_numbers(const Site& site, const Launch& matmul) {
