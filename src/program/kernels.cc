@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "program/top_k.h"
 
 namespace tyto {
 namespace {
@@ -106,6 +107,11 @@ Cost cast_cost(const Program& program, const Launch& launch, const Call& call) {
   return elementwise(program, launch, call, 0);
 }
 
+// A comparison, an exponential and an addition.
+Cost top_k_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 3);
+}
+
 Cost prompt_attention_cost(const Program& program, const Launch& launch, const Call& call) {
   const LaunchShape& shape = launch.shape;
   Cost total = elementwise(program, launch, call, 0);
@@ -201,6 +207,12 @@ bool prompt_attention_fits(const Program& program, const Launch& launch) {
          slot_of(program, launch, 2).cols == kv_width(shape);
 }
 
+bool top_k_fits(const Program& program, const Launch& launch) {
+  const Slot &logits = slot_of(program, launch, 0), &row = slot_of(program, launch, 1);
+  return row.dtype == DType::i32 && row.cols % 2 == 0 && row.cols >= TopKRow::words_for(1) &&
+         row.cols <= TopKRow::words_for(logits.cols);
+}
+
 bool same_widths(const Program& program, const Launch& launch) {
   for (size_t i = 1; i < launch.args.size(); ++i)
     if (slot_of(program, launch, i).cols != slot_of(program, launch, 0).cols) return false;
@@ -233,7 +245,7 @@ using K = Kernel;
 using A = ArgKind;
 
 // clang-format off
-constexpr std::array<KernelSpec, 14> kSpecs = {{
+constexpr std::array<KernelSpec, 15> kSpecs = {{
     {K::embed, "embed", "x[t] = table[tokens[t]]",
      {ids("tokens"), matrix("table"), out("x")}, 3, 3, false,
      Operator::other, embed_fits, embed_cost},
@@ -276,6 +288,9 @@ constexpr std::array<KernelSpec, 14> kSpecs = {{
     {K::matmul_q8, "matmul_q8", "y = x * (scales * weight)^T: i8 weights, each row of x rounded to 8 bits",
      {in("x"), matrix("weight"), vector("scales"), out("y")}, 4, 4, false,
      Operator::projection, matmul_q8_fits, matmul_q8_cost},
+    {K::top_k, "top_k", "the best of each row of logits, and what there is to know of the others (TopKRow)",
+     {in("logits"), out("candidates", A::integers)}, 2, 2, false,
+     Operator::head, top_k_fits, top_k_cost},
 }};
 // clang-format on
 static_assert(kSpecs.size() == static_cast<size_t>(kLastKernel) + 1);

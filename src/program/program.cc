@@ -32,13 +32,14 @@ void add_shape(Serialiser& out, const LaunchShape& shape) {
   out.add(bf16_sums);
 }
 
-constexpr std::array<std::string_view, 36> kRoleNames = {
+constexpr std::array<std::string_view, 37> kRoleNames = {
     "none",      "tokens",      "embed",      "frequencies", "rope_table", "x",
     "normed",    "attn_norm",   "q",          "k",           "v",          "q_bias",
     "k_bias",    "v_bias",      "q_norm",     "k_norm",      "q_rope",     "k_rope",
     "kv_append", "k_cache",     "v_cache",    "attention",   "o",          "attn_residual",
     "ffn_norm",  "gate",        "up",         "swiglu",      "down",       "ffn_residual",
-    "delta",     "gather_rows", "final_norm", "head_normed", "lm_head",    "logits"};
+    "delta",     "gather_rows", "final_norm", "head_normed", "lm_head",    "logits",
+    "top_k"};
 static_assert(kRoleNames.size() == static_cast<size_t>(kLastRole) + 1);
 
 constexpr std::array<std::string_view, 8> kBlockNames = {

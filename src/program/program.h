@@ -62,8 +62,9 @@ enum class Role : uint8_t {
   head_normed,
   lm_head,
   logits,
+  candidates,  // the best of a row of logits
 };
-constexpr Role kLastRole = Role::logits;
+constexpr Role kLastRole = Role::candidates;
 std::string_view name(Role role);
 
 // Neighbouring launches of one layer that --fusion block makes one dispatch of, on a device that
@@ -109,8 +110,9 @@ enum class Kernel : uint8_t {
   prompt_attention,
   matmul_i8,
   matmul_q8,
+  top_k,
 };
-constexpr Kernel kLastKernel = Kernel::matmul_q8;
+constexpr Kernel kLastKernel = Kernel::top_k;
 
 struct Arg {
   uint16_t slot = 0;

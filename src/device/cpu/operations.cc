@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "device/cpu/attention.h"
+#include "device/cpu/top_k.h"
 #include "tensor/float16.h"
 #include "tensor/int8_rows.h"
 #include "tensor/quant.h"
@@ -310,10 +311,18 @@ void gather_rows(const Operation& op) {
   }
 }
 
+void top_k(const Operation& op) {
+  const size_t vocab = op.args[0].cols, words = op.args[1].cols;
+  op.pool.parallel_for(op.call.rows, 1, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t)
+      pick_best({op.data(0) + t * vocab, vocab}, {op.data<int32_t>(1) + t * words, words});
+  });
+}
+
 // [Kernel]
-constexpr std::array<void (*)(const Operation&), 14> kFunctions = {
+constexpr std::array<void (*)(const Operation&), 15> kFunctions = {
     embed,  rope_table,  rmsnorm, matmul,           rope,      kv_append, attention, add,
-    swiglu, gather_rows, cast,    prompt_attention, matmul_i8, matmul_q8};
+    swiglu, gather_rows, cast,    prompt_attention, matmul_i8, matmul_q8, top_k};
 static_assert(kFunctions.size() == static_cast<size_t>(kLastKernel) + 1);
 
 }  // namespace

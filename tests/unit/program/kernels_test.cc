@@ -35,7 +35,7 @@ TEST(KernelSpec, TableIsInEnumOrderAndComplete) {
     }
     EXPECT_TRUE(writes) << entry.name;
   }
-  EXPECT_EQ(&spec(Kernel::matmul_q8), &kernel_specs().back());
+  EXPECT_EQ(&spec(Kernel::top_k), &kernel_specs().back());
 }
 
 TEST(KernelSpec, MatmulDeclaresItsBytesAndFlops) {
@@ -145,7 +145,8 @@ TEST(OperatorOf, EveryOtherKernelHasItsOwnWhateverItsRole) {
                                                   {Kernel::prompt_attention, Operator::attention},
                                                   {Kernel::add, Operator::other},
                                                   {Kernel::swiglu, Operator::feed_forward},
-                                                  {Kernel::gather_rows, Operator::other}};
+                                                  {Kernel::gather_rows, Operator::other},
+                                                  {Kernel::top_k, Operator::head}};
   for (const auto& [kernel, op] : expected)
     for (const Role role : {Role::none, Role::lm_head, Role::gate})
       EXPECT_EQ(operator_of({.kernel = kernel, .name = "", .args = {}, .role = role}), op)
@@ -161,6 +162,25 @@ TEST(KernelSpec, IdsAreIntegers) {
       {Kernel::embed, "embed", {{0, true, false}, {1, true, false}, {2, false, true}}}};
   EXPECT_NO_THROW(check(program));
   program.slots[0].dtype = DType::f32;
+  EXPECT_THROW(check(program), Error);
+}
+
+TEST(KernelSpec, TopKHasRoomForItsPairsAndTwoWordsMoreAndReadsTheLogitsOnce) {
+  Program program;
+  program.slots = {{"logits", SlotKind::scratch, DType::f32, 4, 100},
+                   {"candidates", SlotKind::output, DType::i32, 4, 2 * 64 + 2}};
+  program.launches = {{Kernel::top_k, "top_k", {{0, true, false}, {1, false, true}}}};
+  EXPECT_NO_THROW(check(program));
+  const Cost declared = cost(program, call_of(3));
+  EXPECT_EQ(declared.bytes, 3u * (100 * 4 + 130 * 4));
+  EXPECT_EQ(declared.flops, 3u * 100 * 3);
+  for (const uint64_t words : {0u, 2u, 129u, 2u * 101 + 2}) {  // none, no whole pairs, too many
+    program.slots[1].cols = words;
+    EXPECT_THROW(check(program), Error) << words;
+  }
+  program.slots[1].cols = 2 * 100 + 2;
+  EXPECT_NO_THROW(check(program));
+  program.slots[1].dtype = DType::f32;
   EXPECT_THROW(check(program), Error);
 }
 

@@ -53,6 +53,7 @@ class NpuDevice : public Device {
     if (launch.kernel == Kernel::embed) return "the host does table look-ups";
     if (launch.kernel == Kernel::rope_table)
       return "the host writes the rotation row of each position";
+    if (launch.kernel == Kernel::top_k) return "the host looks through the logits";
     if (core_.fuses_int8()) return why_not_fused_int8(program, launch);
     if (core_.settings.weights == NpuWeights::int8) return why_not_int8(program, launch);
     const Fusion fusion = core_.env.fusion;
