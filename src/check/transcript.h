@@ -8,15 +8,9 @@
 #include <vector>
 
 #include "base/file_kind.h"
-#include "text/vocabulary.h"
+#include "text/logits.h"
 
 namespace tyto {
-
-struct Candidate {
-  Token token = 0;
-  float logit = 0;
-  bool operator==(const Candidate&) const = default;
-};
 
 struct Continuation {
   std::string text = {};  // of the prompt, for people

@@ -7,6 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
+#include "text/vocabulary.h"
+
 namespace tyto {
 
 // The upper half of an f32.
@@ -14,7 +17,14 @@ inline float value_of_bf16(uint16_t bits) {
   return std::bit_cast<float>(uint32_t{bits} << 16);
 }
 
-// A view of f32 values, or of bf16 ones, which become f32 only for those who ask for that.
+struct Candidate {
+  Token token = 0;
+  float logit = 0;
+  bool operator==(const Candidate&) const = default;
+};
+
+// A view of f32 values, of bf16 ones, which become f32 only for those who ask for that, or of the
+// best few, which is all that a device hands back where nobody looks at the others.
 class Logits {
  public:
   Logits() = default;
@@ -22,12 +32,17 @@ class Logits {
   Logits(const std::vector<float>& values) : f32_(values) {}
   // `room` is as long, outlives this, and is written to whenever somebody asks for f32.
   Logits(std::span<const uint16_t> bf16, std::span<float> room) : bf16_(bf16), room_(room) {}
+  // The best of the row, larger logits first and of equal ones the smaller token.
+  explicit Logits(std::span<const Candidate> best) : best_(best) {}
 
-  size_t size() const { return is_bf16() ? bf16_.size() : f32_.size(); }
   bool is_bf16() const { return bf16_.data() != nullptr; }
   std::span<const uint16_t> bf16() const { return bf16_; }
 
+  bool are_candidates() const { return best_.data() != nullptr; }
+  std::span<const Candidate> candidates() const { return best_; }
+
   operator std::span<const float>() const {
+    TYTO_ASSERT(!are_candidates());  // nobody knows the others
     if (!is_bf16()) return f32_;
     for (size_t i = 0; i < bf16_.size(); ++i) room_[i] = value_of_bf16(bf16_[i]);
     return room_;
@@ -37,6 +52,7 @@ class Logits {
   std::span<const float> f32_;
   std::span<const uint16_t> bf16_;
   std::span<float> room_;
+  std::span<const Candidate> best_;
 };
 
 }  // namespace tyto

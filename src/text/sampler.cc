@@ -18,11 +18,9 @@ namespace tyto {
 
 namespace {
 
-using Candidate = std::pair<float, Token>;
-
 // Higher logit first; the lower id of equals.
 bool better(const Candidate& a, const Candidate& b) {
-  return a.first != b.first ? a.first > b.first : a.second < b.second;
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
 template <typename... Args>
@@ -131,6 +129,15 @@ template <typename Logit>
   fail_input("logits", "the logit of token {} is {}", first, value(logits[first]));
 }
 
+[[noreturn]] void fail_ruled_out() {
+  fail_input("logits", "every token is ruled out");
+}
+
+bool has_penalties(const SamplerOptions& options) {
+  return options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f ||
+         options.presence_penalty != 0.0f;
+}
+
 // How much a candidate weighs against the best one, whose weight is 1.
 double weight(float logit, float best, float temperature) {
   return std::exp((double{logit} - best) / temperature);
@@ -195,6 +202,11 @@ void check(const SamplerOptions& options, size_t vocab) {
   }
 }
 
+uint32_t candidates_needed(const SamplerOptions& options, bool is_constrained) {
+  if (is_constrained || has_penalties(options) || !options.logit_bias.empty()) return 0;
+  return options.temperature == 0 ? 1 : options.top_k;
+}
+
 Sampler::Sampler(SamplerOptions options) : options_(std::move(options)), random_(options_.seed) {}
 
 void Sampler::constrain(std::shared_ptr<Constraint> constraint) {
@@ -212,18 +224,14 @@ void Sampler::accept(Token token) {
   recent_next_ = (recent_next_ + 1) % recent_.size();
 }
 
-bool Sampler::has_penalties() const {
-  const SamplerOptions& o = options_;
-  return o.repeat_penalty != 1.0f || o.frequency_penalty != 0.0f || o.presence_penalty != 0.0f;
-}
-
 bool Sampler::adjusts() const {
-  return (has_penalties() && !recent_.empty()) || !options_.logit_bias.empty() || constraint_;
+  return (has_penalties(options_) && !recent_.empty()) || !options_.logit_bias.empty() ||
+         constraint_;
 }
 
 void Sampler::adjust(std::span<const float> logits) {
   adjusted_.assign(logits.begin(), logits.end());
-  if (has_penalties()) penalize();
+  if (has_penalties(options_)) penalize();
   for (const auto& [token, bias] : options_.logit_bias)
     if (token >= 0 && static_cast<size_t>(token) < adjusted_.size())
       adjusted_[static_cast<size_t>(token)] += bias;
@@ -267,12 +275,12 @@ void Sampler::penalize() {
 // that weigh at least min_p of the best; always one.
 void Sampler::keep_probable(float best) {
   double total = 0;
-  for (const Candidate& each : candidates_) total += weight(each.first, best, options_.temperature);
+  for (const Candidate& each : candidates_) total += weight(each.logit, best, options_.temperature);
   SortedPrefix sorted(candidates_);
   double mass = 0;
   size_t kept = 0;
   while (kept < candidates_.size() && (kept == 0 || mass < double{options_.top_p} * total)) {
-    const double next = weight(sorted[kept].first, best, options_.temperature);
+    const double next = weight(sorted[kept].logit, best, options_.temperature);
     if (kept > 0 && next < double{options_.min_p}) break;
     mass += next;
     ++kept;
@@ -284,14 +292,19 @@ void Sampler::keep_probable(float best) {
 // standard libraries, this does not.
 Token Sampler::draw(float best) {
   double mass = 0;
-  for (const Candidate& each : candidates_) mass += weight(each.first, best, options_.temperature);
+  for (const Candidate& each : candidates_) mass += weight(each.logit, best, options_.temperature);
   const double unit = static_cast<double>(random_() >> 11) * 0x1p-53;  // [0, 1)
   double seen = 0;
   for (const Candidate& each : candidates_) {
-    seen += weight(each.first, best, options_.temperature);
-    if (unit * mass < seen) return each.second;
+    seen += weight(each.logit, best, options_.temperature);
+    if (unit * mass < seen) return each.token;
   }
-  return candidates_.front().second;
+  return candidates_.front().token;
+}
+
+Token Sampler::draw_probable(float best) {
+  if (options_.top_p < 1 || options_.min_p > 0) keep_probable(best);
+  return draw(best);
 }
 
 // The first of the highest.
@@ -329,7 +342,7 @@ void Sampler::gather_candidates(std::span<const Logit> logits) {
     const std::span<const Logit> values = block_of(logits, block);
     for (size_t i = 0; i < values.size(); ++i)
       if (const float each = value(values[i]); each >= floor)
-        candidates_.emplace_back(each, static_cast<Token>(block * kBlock + i));
+        candidates_.push_back({static_cast<Token>(block * kBlock + i), each});
   }
 }
 
@@ -337,17 +350,31 @@ template <typename Logit>
 Token Sampler::choose(std::span<const Logit> logits) {
   const Token top = find_best(logits);
   const float best = value(logits[static_cast<size_t>(top)]);
-  if (best == -kInfinity) fail_input("logits", "every token is ruled out");
+  if (best == -kInfinity) fail_ruled_out();
   if (options_.temperature == 0) return top;
 
   candidates_.reserve(logits.size());
   gather_candidates(logits);
   if (options_.top_k > 0) keep_top_k(candidates_, options_.top_k);
-  if (options_.top_p < 1 || options_.min_p > 0) keep_probable(best);
-  return draw(best);
+  return draw_probable(best);
+}
+
+// The top k are there already, in the order that keep_top_k leaves.
+Token Sampler::choose(std::span<const Candidate> best) {
+  const Candidate& top = best.front();
+  if (top.logit == -kInfinity) fail_ruled_out();
+  if (options_.temperature == 0) return top.token;
+  const auto kept = best.first(options_.top_k);
+  candidates_.assign(kept.begin(), kept.end());
+  return draw_probable(top.logit);
 }
 
 Token Sampler::sample(const Logits& logits) {
+  if (logits.are_candidates()) {
+    const uint32_t needed = candidates_needed(options_, constraint_ != nullptr);
+    TYTO_ASSERT(needed > 0 && needed <= logits.candidates().size());
+    return choose(logits.candidates());
+  }
   if (adjusts()) {
     adjust(logits);
     return choose(std::span<const float>(adjusted_));

@@ -31,6 +31,9 @@ struct SamplerOptions {
 // Throws a usage Error naming the option when one is out of range; vocab bounds the bias ids.
 void check(const SamplerOptions& options, size_t vocab);
 
+// How many of the best logits of a row are all that a sampler looks at; 0: it may look at any.
+uint32_t candidates_needed(const SamplerOptions& options, bool is_constrained);
+
 // One per conversation: owns its random state and the window of recent tokens.
 class Sampler {
  public:
@@ -38,7 +41,8 @@ class Sampler {
 
   // Same seed, same options, same logits: same tokens, on every machine. A logit that is NaN or
   // +infinity is an Error; -infinity bans its token. Logits in bf16 are looked through as they are,
-  // unless penalties, a bias or a constraint change some.
+  // unless penalties, a bias or a constraint change some. Candidates are as many as are needed, and
+  // give the token that all logits give.
   Token sample(const Logits& logits);
 
   // Tokens the penalties should know: the prompt's, and each one taken.
@@ -48,8 +52,9 @@ class Sampler {
   // allows; null lifts it. It is this sampler's alone until then.
   void constrain(std::shared_ptr<Constraint> constraint);
 
+  const SamplerOptions& options() const { return options_; }
+
  private:
-  bool has_penalties() const;
   bool adjusts() const;
   void adjust(std::span<const float> logits);
   void penalize();
@@ -57,12 +62,14 @@ class Sampler {
   // Of float or of the bits of bf16.
   template <typename Logit>
   Token choose(std::span<const Logit> logits);
+  Token choose(std::span<const Candidate> best);
   template <typename Logit>
   Token find_best(std::span<const Logit> logits);
   template <typename Logit>
   void gather_candidates(std::span<const Logit> logits);
   void keep_probable(float best);
   Token draw(float best);
+  Token draw_probable(float best);
 
   SamplerOptions options_;
   std::mt19937_64 random_;
@@ -72,7 +79,7 @@ class Sampler {
   // Scratch, kept to avoid allocation per token.
   std::vector<float> block_bests_;
   std::vector<float> floors_;
-  std::vector<std::pair<float, Token>> candidates_;
+  std::vector<Candidate> candidates_;
   std::vector<float> adjusted_;
   std::vector<Token> counted_;
 };
