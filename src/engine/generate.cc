@@ -78,11 +78,17 @@ void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const 
                context);
 }
 
+uint32_t candidates_needed(const Request& request, const Sampler& sampler) {
+  if (request.wants_all_logits) return 0;
+  return candidates_needed(sampler.options(), request.constraint != nullptr);
+}
+
 Answer generate(const Generator& with, Sampler& sampler, const Request& request,
                 const OnText& on_text, const Progress& progress) {
   const HostOps ops(with.trace);
   PromptSequence prompt(with, request);
   Sequence& sequence = prompt.sequence;
+  sequence.candidates = candidates_needed(request, sampler);
   if (request.energy != nullptr) request.energy->start();
   const uint64_t start = now_ns();
   Answer answer;

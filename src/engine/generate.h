@@ -26,6 +26,7 @@ struct Request {
   std::vector<Token> shown_special = {};        // that become text, such as a tool's marker
   std::shared_ptr<Constraint> constraint = {};  // of this answer alone; shared with its sampler
   EnergyMeter* energy = nullptr;  // when given, measures prefill and decode into the receipt
+  bool wants_all_logits = false;  // by whoever gets the tokens, not by their sampler
   bool is_recorded = false;       // by the scheduler: its tokens go into the trace's recording
 };
 
@@ -33,6 +34,9 @@ struct Request {
 void check_tokens(const Tokenizer& tokenizer, std::span<const Token> tokens);
 // The same, and unless the prompt leaves room for an answer.
 void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const Token> prompt);
+
+// How many of the best logits of each row a request can do with (Sequence::candidates).
+uint32_t candidates_needed(const Request& request, const Sampler& sampler);
 
 enum class StopReason : uint8_t { eos, stop_string, max_tokens, context_full, cancelled };
 std::string_view name(StopReason reason);

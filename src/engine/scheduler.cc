@@ -140,6 +140,7 @@ void Scheduler::admit() {
       continue;
     }
     job.sequence = std::make_unique<Sequence>(with_.pipeline);
+    job.sequence->candidates = candidates_needed(job.request, job.sampler);
     KvTable known = with_.prefixes->find(job.tokens, static_cast<uint32_t>(job.tokens.size() - 1));
     const uint32_t length = known.length();
     job.sequence->begin_with(std::span(job.tokens).first(length), std::move(known));

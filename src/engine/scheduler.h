@@ -29,7 +29,7 @@ struct SchedulerOptions {
 struct ChosenToken {
   Token token;
   std::string_view text;  // what can be shown now; may be empty
-  Logits logits;          // that it was chosen from
+  Logits logits;          // that it was chosen from; all only for a request that wants them
   const Receipt& so_far;  // tokens and seconds of the request
 };
 using OnToken = std::function<bool(const ChosenToken&)>;  // returns false to stop

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "llama/candidate_check.h"
 #include "llama/non_finite_results.h"
 #include "llama/placement.h"
 #include "model/non_finite.h"
@@ -62,6 +63,7 @@ Forward::Forward(const Model& model, std::span<Device* const> devices,
     : model_(model),
       trace_(trace),
       logits_name_(trace.name({.label = "logits checked"})),
+      candidates_name_(trace.name({.label = "candidates checked"})),
       cache_name_(trace.name({.label = "KV cache to the other device"})),
       hidden_name_(trace.name({.label = "hidden states"})),
       devices_(devices.begin(), devices.end()),
@@ -69,6 +71,7 @@ Forward::Forward(const Model& model, std::span<Device* const> devices,
       first_(devices.front()->info()),
       context_(checked_context(model.config, first_, options.context)),
       frequencies_(rope_frequencies(model.config)),
+      candidates_(std::min(first_.candidates, model.config.vocab)),
       logits_(model.config.vocab) {
   TYTO_ASSERT(model.has_weights() && options.prefill_chunk > 0);
   for (const Device* device : devices_) {
@@ -178,13 +181,20 @@ void Forward::build(const Progress& progress) {
       has_fixed_rows() ? first_.prompt_rows : std::vector<uint32_t>{chunk_};
   std::vector<Planned> later, first;
   for (const uint32_t rows : counts) {
-    later.push_back(plan(Part::body, rows, prompt_fusion));
-    if (has_fixed_rows()) first.push_back(plan(Part::body, rows, prompt_fusion, true));
+    later.push_back(plan(Part::body, prompt_fusion, {.rows = rows}));
+    if (has_fixed_rows())
+      first.push_back(plan(Part::body, prompt_fusion, {.rows = rows, .from_start = true}));
   }
-  Planned head = plan(Part::head, head_rows_, prompt_fusion);
-  Planned decode = plan(Part::whole, head_rows_, fusion());
+  Planned head = plan(Part::head, prompt_fusion, {.rows = head_rows_});
+  Planned decode = plan(Part::whole, fusion(), {.rows = head_rows_});
+  std::vector<Planned> of_best;
+  if (candidates_ > 0) {
+    const ForwardShape shape{.rows = head_rows_, .candidates = candidates_};
+    of_best.push_back(plan(Part::head, prompt_fusion, shape));
+    of_best.push_back(plan(Part::whole, fusion(), shape));
+  }
   Loading loading{*this, progress};
-  for (const auto* planned : {&later, &first})
+  for (const auto* planned : {&later, &first, &of_best})
     for (const Planned& each : *planned) loading.expect(each);
   loading.expect(head);
   loading.expect(decode);
@@ -198,6 +208,10 @@ void Forward::build(const Progress& progress) {
   }
   head_ = prepare(std::move(head), loading);
   decode_ = prepare(std::move(decode), loading);
+  if (candidates_ > 0) {
+    head_of_best_ = prepare(std::move(of_best[0]), loading);
+    decode_of_best_ = prepare(std::move(of_best[1]), loading);
+  }
   if (has_fixed_rows()) find_pass_costs();
 }
 
@@ -212,18 +226,16 @@ void Forward::find_pass_costs() {
 
 // Also decides who allocates each slot: a host device reads any device's memory, so the others come
 // first.
-Forward::Planned Forward::plan(Part part, uint32_t rows, Fusion fusion, bool from_start) {
-  Planned planned{forward_program(model_, frequencies_, part,
-                                  {.rows = rows,
-                                   .context = kv_.is_one_piece ? kv_.page : context_,
-                                   .kv_type = kv_type_,
-                                   .activations = first_.activations,
-                                   .body_rows = chunk_,
-                                   .kv_page = kv_.is_one_piece ? 0 : kv_.page,
-                                   .kv_pages = kv_.pages,
-                                   .kv_group = kv_.group,
-                                   .from_start = from_start}),
-                  {.part = part}};
+Forward::Planned Forward::plan(Part part, Fusion fusion, ForwardShape shape) {
+  shape.context = kv_.is_one_piece ? kv_.page : context_;
+  shape.kv_type = kv_type_;
+  shape.activations = first_.activations;
+  shape.body_rows = chunk_;
+  shape.kv_page = kv_.is_one_piece ? 0 : kv_.page;
+  shape.kv_pages = kv_.pages;
+  shape.kv_group = kv_.group;
+  Planned planned{forward_program(model_, frequencies_, part, shape),
+                  {.part = part, .picks = shape.candidates > 0}};
   const Program& program = planned.forward.program;
   const std::vector<uint8_t> placement = place(program, devices_, trace_);
   rotating_ = rotating_device(program, placement, devices_, rotating_);
@@ -317,13 +329,17 @@ Buffer& Forward::cache(const Slot& slot, Device& owner) {
   return caches_.front().buffers.at(key);
 }
 
+const std::byte* Forward::result_row(Role role, uint64_t bytes, uint32_t row) const {
+  const SlotKey key{role, kNoLayer};
+  return buffers_.at({key, owners_.at(key)}).data + row * bytes;
+}
+
 // The check for numbers is what notices a damaged weight, and a device that completed and computed
 // nonsense.
 Logits Forward::logits(uint32_t row) {
   const size_t vocab = model_.config.vocab;
-  const SlotKey key{Role::logits, kNoLayer};
   const uint64_t bytes = row_bytes(first_.activations, vocab);
-  const std::byte* data = buffers_.at({key, owners_.at(key)}).data + row * bytes;
+  const std::byte* data = result_row(Role::logits, bytes, row);
   Span span(trace_, EventKind::host, logits_name_);
   if (!all_finite(first_.activations, {data, bytes}))
     fail_non_finite("logits", model_, failure_code(), first_.name);
@@ -331,6 +347,20 @@ Logits Forward::logits(uint32_t row) {
     return std::span(reinterpret_cast<const float*>(data), vocab);
   TYTO_ASSERT(first_.activations == DType::bf16);
   return {std::span(reinterpret_cast<const uint16_t*>(data), vocab), logits_};
+}
+
+// The device has looked at every logit for us; what it says of them is checked.
+Logits Forward::candidates(uint32_t row) {
+  const uint64_t words = TopKRow::words_for(candidates_);
+  const std::byte* data = result_row(Role::candidates, words * sizeof(int32_t), row);
+  const TopKRow picked{{reinterpret_cast<const int32_t*>(data), words}};
+  Span span(trace_, EventKind::host, candidates_name_);
+  if (picked.not_finite() != 0) fail_non_finite("logits", model_, failure_code(), first_.name);
+  if (const auto problem = problem_of(picked, model_.config.vocab))
+    throw Error(failure_code(), first_.name, *problem, "see --on-npu-error");
+  best_.clear();
+  for (size_t i = 0; i < candidates_; ++i) best_.push_back({picked.index(i), picked.value(i)});
+  return Logits(best_);
 }
 
 void Forward::run(std::span<const BatchRows> rows, const OnLogits& on_logits) {
@@ -348,9 +378,11 @@ void Forward::run(std::span<const BatchRows> rows, const OnLogits& on_logits) {
     wanted += item.logits;
   }
   const bool is_decode = wanted == total && total == rows.size() && total <= head_rows_;
+  const bool is_few = candidates_suffice(rows);
   if (is_decode) {
-    run_stage(decode_, segments_);
-    for (uint32_t i = 0; i < total; ++i) on_logits(i, 0, logits(i));
+    Stage& decode = is_few ? decode_of_best_ : decode_;
+    run_stage(decode, segments_);
+    for (uint32_t i = 0; i < total; ++i) on_logits(i, 0, result(decode, i));
     return;
   }
   Stage& body = body_for(total, rows.front().position);
@@ -358,7 +390,13 @@ void Forward::run(std::span<const BatchRows> rows, const OnLogits& on_logits) {
   x_home_ = body.x_device;
   for (size_t i = 0; i < rows.size(); ++i)
     if (rows[i].on_hidden != nullptr) show_hidden(segments_[i].segment, *rows[i].on_hidden);
-  if (wanted > 0) run_head(rows, on_logits);
+  if (wanted > 0) run_head(is_few ? head_of_best_ : head_, rows, on_logits);
+}
+
+bool Forward::candidates_suffice(std::span<const BatchRows> rows) const {
+  return std::all_of(rows.begin(), rows.end(), [&](const BatchRows& item) {
+    return item.logits == 0 || (item.candidates > 0 && item.candidates <= candidates_);
+  });
 }
 
 // The smallest that holds the rows.
@@ -369,7 +407,7 @@ Forward::Stage& Forward::body_for(uint32_t rows, uint32_t position) {
 }
 
 // In groups of as many rows as the head takes at once.
-void Forward::run_head(std::span<const BatchRows> rows, const OnLogits& on_logits) {
+void Forward::run_head(Stage& head, std::span<const BatchRows> rows, const OnLogits& on_logits) {
   size_t item = 0;
   uint32_t done = 0;  // logits of that item
   while (item < rows.size()) {
@@ -387,12 +425,12 @@ void Forward::run_head(std::span<const BatchRows> rows, const OnLogits& on_logit
       if (now == left) ++item;
     }
     if (kept_.empty()) return;
-    for (const Row& kept : kept_) move_residual(kept.segment);
-    run_stage(head_, kept_);
+    for (const Row& kept : kept_) move_residual(kept.segment, head.x_device);
+    run_stage(head, kept_);
     uint32_t row = 0;
     for (const Row& kept : kept_)
       for (uint32_t i = 0; i < kept.segment.rows; ++i)
-        on_logits(kept.item, kept.left - i - 1, logits(row++));
+        on_logits(kept.item, kept.left - i - 1, result(head, row++));
   }
 }
 
@@ -404,8 +442,9 @@ size_t Forward::event_count(size_t prompt, size_t tokens) const {
   };
   const Prefill& smallest = prefills_.front();
   const size_t passes = (prompt + smallest.rows - 1) / smallest.rows;
-  return passes * std::max(of(smallest.first), of(smallest.later)) + of(head_) +
-         tokens * of(decode_);
+  return passes * std::max(of(smallest.first), of(smallest.later)) +
+         std::max(of(head_), of(head_of_best_)) +
+         tokens * std::max(of(decode_), of(decode_of_best_));
 }
 
 Buffer& Forward::residual_of(Device* device) {
@@ -414,14 +453,14 @@ Buffer& Forward::residual_of(Device* device) {
 }
 
 // Of the body's result just the rows that are asked for change devices.
-void Forward::move_residual(const Segment& rows) {
-  if (x_home_ == head_.x_device) return;
+void Forward::move_residual(const Segment& rows, Device* to_device) {
+  if (x_home_ == to_device) return;
   const uint64_t row = row_bytes(first_.activations, model_.config.emb);
   const uint64_t at = rows.first_row * row, bytes = rows.rows * row;
-  const Buffer &from = residual_of(x_home_), &to = residual_of(head_.x_device);
+  const Buffer &from = residual_of(x_home_), &to = residual_of(to_device);
   if (!is_host(x_home_)) x_home_->sync(from, Sync::from_device, at, bytes);
   if (from.data != to.data) std::memcpy(to.data + at, from.data + at, bytes);
-  if (!is_host(head_.x_device)) head_.x_device->sync(to, Sync::to_device, at, bytes);
+  if (!is_host(to_device)) to_device->sync(to, Sync::to_device, at, bytes);
 }
 
 // The final norm is done here for every device: what is fused with the head cannot be asked for it.

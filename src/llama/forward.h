@@ -69,6 +69,7 @@ struct BatchRows {
   uint32_t position = 0;               // of the first in its sequence
   std::span<const KvPage> pages = {};  // with room for all
   uint32_t logits = 0;                 // of the last so many rows
+  uint32_t candidates = 0;             // of each one's best logits, that suffice; 0: all are wanted
   // Gets the batch's work in proportion to the rows.
   std::vector<DeviceCounters>* counters = nullptr;
   const OnHidden* on_hidden = nullptr;  // gets every row's hidden state, where given
@@ -122,6 +123,7 @@ class Forward {
   // A part of the forward pass, and who has the cache and the residual stream meanwhile.
   struct Stage {
     Part part = Part::body;
+    bool picks = false;  // ends with candidates, not with logits
     std::vector<Piece> pieces = {};
     std::vector<Step> steps = {};  // [pieces]
     Device* kv_device = nullptr;   // none: it does not touch the cache
@@ -157,7 +159,8 @@ class Forward {
   void choose_shapes(const ForwardOptions& options);
   void build(const Progress& progress);
   void find_pass_costs();
-  Planned plan(Part part, uint32_t rows, Fusion fusion, bool from_start = false);
+  // `shape` says what differs between stages.
+  Planned plan(Part part, Fusion fusion, ForwardShape shape);
   struct Loading;
   Stage prepare(Planned planned, Loading& loading);
   Step make_step(const Piece& piece, const ForwardProgram& forward,
@@ -166,12 +169,13 @@ class Forward {
   Buffer& cache(const Slot& slot, Device& owner);
 
   Stage& body_for(uint32_t rows, uint32_t position);
-  void run_head(std::span<const BatchRows> rows, const OnLogits& on_logits);
+  bool candidates_suffice(std::span<const BatchRows> rows) const;
+  void run_head(Stage& head, std::span<const BatchRows> rows, const OnLogits& on_logits);
   void show_hidden(const Segment& segment, const OnHidden& on_hidden);
   void run_stage(Stage& stage, const std::vector<Row>& rows);
   void run_step(Stage& stage, size_t index, const Call& call, const std::vector<Row>& rows);
   Buffer& residual_of(Device* device);
-  void move_residual(const Segment& rows);
+  void move_residual(const Segment& rows, Device* to_device);
   size_t caches_of(KvPage page) const { return kv_.is_one_piece ? page : 0; }
   void bind_caches(Stage& stage, size_t index);
   void move_caches(Caches& caches, Device& to, uint32_t positions);
@@ -179,21 +183,27 @@ class Forward {
   template <typename Visit>
   void for_each_run(const Caches& caches, KvPage page, uint32_t positions, const Visit& visit);
   void sync_caches(Caches& caches, Device& device, Sync direction, uint32_t positions);
+  const std::byte* result_row(Role role, uint64_t bytes, uint32_t row) const;
   Logits logits(uint32_t row);
+  Logits candidates(uint32_t row);
+  Logits result(const Stage& stage, uint32_t row) {
+    return stage.picks ? candidates(row) : logits(row);
+  }
   ErrorCode failure_code() const {  // of results that are no numbers
     return hosts_.size() == devices_.size() ? ErrorCode::input : ErrorCode::device;
   }
 
   const Model& model_;
   Trace& trace_;
-  const uint16_t logits_name_, cache_name_, hidden_name_;
+  const uint16_t logits_name_, candidates_name_, cache_name_, hidden_name_;
   const std::vector<Device*> devices_;
   const ForwardOptions options_;
   const DeviceInfo first_;  // of devices_.front()
   const uint32_t context_;
   const std::vector<float> frequencies_;
-  uint32_t chunk_ = 0;      // rows per prefill call
-  uint32_t head_rows_ = 0;  // logits per call
+  uint32_t chunk_ = 0;       // rows per prefill call
+  uint32_t head_rows_ = 0;   // logits per call
+  uint32_t candidates_ = 0;  // per row of logits that the first device picks
   DType kv_type_ = DType::f16;
   KvShape kv_;
   std::map<SlotKey, Device*> owners_;                      // who allocates what several devices use
@@ -207,9 +217,11 @@ class Forward {
   PassCosts pass_costs_;
   Stage head_;    // logits of up to head_rows_ rows
   Stage decode_;  // body and head of rows that all have logits, one of each sequence
-  std::vector<Row> segments_, kept_;  // of the body's call, of the head's
+  Stage head_of_best_, decode_of_best_;  // the same with candidates_, if any
+  std::vector<Row> segments_, kept_;     // of the body's call, of the head's
   std::vector<Segment> call_segments_;
   std::vector<float> logits_;      // [vocab], for those who ask for bf16 ones in f32
+  std::vector<Candidate> best_;    // [candidates_] of the row at hand
   std::vector<float> final_norm_;  // [emb], once hidden states have been asked for
 };
 

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "program/top_k.h"
 
 namespace tyto {
 namespace {
@@ -24,6 +25,11 @@ class Builder {
 
   uint16_t token_ids() {
     return slot(Role::tokens, kNoLayer, SlotKind::input, DType::i32, shape_.rows, 1);
+  }
+
+  uint16_t candidates() {
+    return slot(Role::candidates, kNoLayer, SlotKind::output, DType::i32, shape_.rows,
+                TopKRow::words_for(shape_.candidates));
   }
 
   uint16_t weight(Role role, const TensorView& view) {
@@ -72,6 +78,7 @@ class Builder {
   void enter_op(uint8_t group) { op_group_ = group; }
   void leave_op() { op_group_ = 0; }
   bool from_start() const { return shape_.from_start; }
+  bool has_candidates() const { return shape_.candidates > 0; }
 
   ForwardProgram take(const std::string& name) {
     result_.program.name = name;
@@ -209,10 +216,14 @@ void add_head(Builder& build, const Model& model) {
   build.launch(Kernel::gather_rows, Role::head_rows, {build.body_output()}, {rows});
   build.launch(Kernel::rmsnorm, Role::final_norm,
                {rows, build.weight(Role::final_norm, model.weights.final_norm)}, {normed});
+  const uint16_t logits = build.activation(
+      Role::logits, config.vocab, build.has_candidates() ? SlotKind::scratch : SlotKind::output);
   build.enter_block(Block::lm_head);
   build.launch(Kernel::matmul, Role::lm_head,
                {normed, build.weight(tied ? Role::embedding : Role::lm_head, model.weights.head)},
-               {build.activation(Role::logits, config.vocab, SlotKind::output)});
+               {logits});
+  if (build.has_candidates())
+    build.launch(Kernel::top_k, Role::candidates, {logits}, {build.candidates()});
 }
 
 }  // namespace

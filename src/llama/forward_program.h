@@ -11,7 +11,7 @@ namespace tyto {
 
 enum class Part : uint8_t {
   body,   // tokens -> the residual stream after the last layer
-  head,   // rows of the residual stream -> logits
+  head,   // rows of the residual stream -> logits, or the best of them
   whole,  // both, for rows that all go to the head
 };
 
@@ -24,6 +24,7 @@ struct ForwardShape {
   uint32_t kv_page = 0;            // positions of a page, and how many pages there are;
   uint32_t kv_pages = 0;           // 0: a cache in one piece (see LaunchShape)
   uint32_t kv_group = 1;
+  uint32_t candidates = 0;  // not 0: so many of the best logits of a row instead of all
   bool from_start = false;  // every call begins at position 0: attention needs no cache
 };
 

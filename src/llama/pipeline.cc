@@ -225,6 +225,7 @@ void Pipeline::run_once(std::span<const Work> group, const OnLogits& on_logits) 
          .position = sequence.position(),
          .pages = sequence.kv_.pages(),
          .logits = work.logits,
+         .candidates = sequence.candidates,
          .counters = is_prefill ? &sequence.executed.prefill : &sequence.executed.decode,
          .on_hidden = work.on_hidden});
   }

@@ -61,8 +61,8 @@ class Pipeline {
   // run. The sequence of an item that failed is as it was, or empty where a device was to blame.
   [[nodiscard]] std::vector<Failure> run(std::span<const Work> batch, const OnLogits& on_logits);
 
-  // One sequence by itself, however many tokens: the logits of the last. [vocab], valid until the
-  // next call.
+  // One sequence by itself, however many tokens: the logits of the last, or as many of the best as
+  // Sequence::candidates asks for. Valid until the next call.
   Logits run(Sequence& sequence, std::span<const Token> tokens, const Progress& progress = {});
   // The same, handing out the logits of every position: visit(position, logits).
   void run_all_logits(Sequence& sequence, std::span<const Token> tokens,

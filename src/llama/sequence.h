@@ -33,7 +33,9 @@ class Sequence {
   KvTable take_cache();
 
   Phase phase = Phase::prefill;  // what is run from here on counts as
-  PhaseCounters executed;        // by the devices, its share of what it ran together with others
+  // Of the best logits of a row that suffice whoever reads them; 0: all are wanted.
+  uint32_t candidates = 0;
+  PhaseCounters executed;  // by the devices, its share of what it ran together with others
   std::vector<std::string> recoveries;  // from device errors, in words
 
  private:

@@ -67,6 +67,7 @@ void ServedModel::add_choice(const std::shared_ptr<OpenCompletion>& completion, 
   try {
     Request request = asked.request;
     if (asked.constraint) request.constraint = asked.constraint();
+    request.wants_all_logits = asked.log_probabilities;
     SamplerOptions sampling = asked.sampling;
     sampling.seed += index;
     // The scheduler calls back from step() alone, when the choice is in the table.

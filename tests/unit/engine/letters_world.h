@@ -33,8 +33,11 @@ inline Config one_layer_config() {
 // As an Engine has it: a pipeline with a cache of prefixes.
 struct LettersWorld {
   explicit LettersWorld(const RandomModel& random, uint32_t pages = 0, unsigned threads = 1)
-      : pool(threads) {
-    device = open_device("cpu", {pool, trace});
+      : LettersWorld(random, pages, threads, open_cpu) {}
+  // `open` makes the device.
+  LettersWorld(const RandomModel& random, uint32_t pages, unsigned threads,
+               std::unique_ptr<Device> (*open)(const DeviceEnv&))
+      : pool(threads), device(open({pool, trace})) {
     Device* devices[] = {device.get()};
     PipelineOptions options;
     options.forward.prefill_chunk = 64;
@@ -47,6 +50,8 @@ struct LettersWorld {
     pipeline->reclaim = [this] { return prefixes->evict(); };
     pipeline->on_caches_lost = [this] { prefixes->clear(); };
   }
+
+  static std::unique_ptr<Device> open_cpu(const DeviceEnv& env) { return open_device("cpu", env); }
 
   Generator generator() { return {tokenizer, *pipeline, trace, prefixes.get()}; }
 

@@ -27,7 +27,7 @@ const std::map<Role, Operator> kOperators = {
     {Role::up, Operator::feed_forward},     {Role::swiglu, Operator::feed_forward},
     {Role::down, Operator::feed_forward},   {Role::ffn_residual, Operator::other},
     {Role::head_rows, Operator::other},     {Role::final_norm, Operator::norm_rope},
-    {Role::lm_head, Operator::head}};
+    {Role::lm_head, Operator::head},        {Role::candidates, Operator::head}};
 
 std::vector<Program> forward_programs() {
   std::vector<Program> result;
@@ -38,9 +38,12 @@ std::vector<Program> forward_programs() {
     const std::vector<float> frequencies = rope_frequencies(config);
     for (const Part part : {Part::body, Part::head, Part::whole})
       for (const bool from_start : {false, true})
-        result.push_back(forward_program(random.model, frequencies, part,
-                                         {.rows = 4, .context = 96, .from_start = from_start})
-                             .program);
+        for (const uint32_t candidates : {0u, 8u})
+          result.push_back(
+              forward_program(
+                  random.model, frequencies, part,
+                  {.rows = 4, .context = 96, .candidates = candidates, .from_start = from_start})
+                  .program);
   }
   return result;
 }
@@ -76,6 +79,23 @@ TEST(ForwardProgram, ARoleAndALayerNameOneLaunchAndOneSlot) {
           << slot.name;
     }
   }
+}
+
+// Where candidates are asked for, logits stay on the device.
+TEST(ForwardProgram, EndsWithLogitsOrWithTheBestOfThem) {
+  const RandomModel random = random_model(testing_support::small_config(), DType::bf16);
+  const std::vector<float> frequencies = rope_frequencies(random.model.config);
+  for (const Part part : {Part::head, Part::whole})
+    for (const uint32_t candidates : {0u, 8u}) {
+      const Program program = forward_program(random.model, frequencies, part,
+                                              {.rows = 4, .context = 96, .candidates = candidates})
+                                  .program;
+      std::vector<Role> outputs;
+      for (const Slot& slot : program.slots)
+        if (slot.kind == SlotKind::output) outputs.push_back(slot.role);
+      EXPECT_EQ(outputs, std::vector{candidates > 0 ? Role::candidates : Role::logits});
+      EXPECT_EQ(program.launches.back().kernel, candidates > 0 ? Kernel::top_k : Kernel::matmul);
+    }
 }
 
 // A tied head is the embedding's tensor: one slot, so that it is laid out and counted once.
