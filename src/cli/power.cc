@@ -14,6 +14,7 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
+#include "text/sampler.h"
 #include "trace/energy_meter.h"
 #include "trace/idle_subtraction.h"
 #include "trace/receipt.h"
@@ -119,6 +120,7 @@ std::vector<Measured> measure_model(const PowerFlags& flags, EnergyMeter& meter)
     if ((prefill ? flags.prompt : flags.generate) == 0) continue;
     Sequence sequence(engine.pipeline());
     sequence.phase = prefill ? Phase::prefill : Phase::decode;
+    sequence.candidates = candidates_needed(SamplerOptions{}, false);
     Load load = pipeline_load(engine, sequence, flags, prefill);
     results.push_back(measure(load, meter, flags));
     engine.check_required(sequence.executed);

@@ -12,6 +12,7 @@
 #include "engine/receipt.h"
 #include "model/stores/find_model.h"
 #include "tensor/dtype.h"
+#include "text/sampler.h"
 #include "trace/energy_report.h"
 #include "trace/profile.h"
 #include "trace/report/receipt_fields.h"
@@ -378,8 +379,10 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
   bench.facts = facts_of(setup, options, *bench.engine, bench.origin);
   if (setup.measures_peak && device.shares_host_memory)
     bench.facts.peak = bench.engine->measure_cpu_peak();
-  for (uint32_t s = 0; s < setup.sequences; ++s)
+  for (uint32_t s = 0; s < setup.sequences; ++s) {
     bench.sequences.push_back(std::make_unique<Sequence>(bench.engine->pipeline()));
+    bench.sequences.back()->candidates = candidates_needed(SamplerOptions{}, false);
+  }
   bench.tokens = random_tokens(context + setup.sequences, bench.engine->model().config.vocab);
   return bench;
 }
