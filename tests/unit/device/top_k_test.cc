@@ -75,15 +75,17 @@ void expect_sorted_best(const TopKRow& row, const std::vector<float>& logits) {
   EXPECT_NEAR(row.log_sum(), std::log(sum), 1e-4);
 }
 
-class TopKOnCpu : public testing::Test {
+class TopKOn : public testing::TestWithParam<const char*> {
  protected:
   ThreadPool pool_{2};
   Trace trace_;
-  std::unique_ptr<Device> device_ = open_device("cpu", {pool_, trace_});
+  std::unique_ptr<Device> device_ = open_device(GetParam(), {pool_, trace_});
 };
+INSTANTIATE_TEST_SUITE_P(Devices, TopKOn, testing::Values("cpu"),
+                         [](const auto& device) { return std::string(device.param); });
 
 // Of few different values, so that most of them are equal, and of many.
-TEST_F(TopKOnCpu, IsTheBeginningOfAPlainSort) {
+TEST_P(TopKOn, IsTheBeginningOfAPlainSort) {
   std::mt19937 random(5);
   const struct {
     uint64_t vocab, count;
@@ -106,7 +108,7 @@ TEST_F(TopKOnCpu, IsTheBeginningOfAPlainSort) {
       }
 }
 
-TEST_F(TopKOnCpu, CountsWhatIsNoFiniteNumberInEachRow) {
+TEST_P(TopKOn, CountsWhatIsNoFiniteNumberInEachRow) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   TopK top_k(*device_, DType::f32, 4, 100, 8);
@@ -124,10 +126,22 @@ TEST_F(TopKOnCpu, CountsWhatIsNoFiniteNumberInEachRow) {
   EXPECT_EQ(TopKRow{results[3]}.not_finite(), 100);
 }
 
-TEST_F(TopKOnCpu, AddsUpExponentialsThatOverflow) {
+TEST_P(TopKOn, AddsUpExponentialsThatOverflow) {
   TopK top_k(*device_, DType::f32, 1, 2, 2);
   const auto results = top_k.run({{1e4f, 1e4f}});
   EXPECT_FLOAT_EQ(TopKRow{results[0]}.log_sum(), 1e4f + std::log(2.0f));
+}
+
+TEST(TopKOnNpu, IsTheHostsWork) {
+  ThreadPool pool(1);
+  Trace trace;
+  Program program;
+  program.slots = {{"logits", SlotKind::input, DType::bf16, 1, 64, Role::logits},
+                   {"candidates", SlotKind::output, DType::i32, 1, 18, Role::candidates}};
+  program.launches = {{Kernel::top_k, "top_k", {{0, true, false}, {1, false, true}}}};
+  for (const Fusion fusion : {Fusion::op, Fusion::block, Fusion::token})
+    EXPECT_EQ(open_device("vnpu", {pool, trace, fusion})->why_not(program, program.launches[0]),
+              "the host looks through the logits");
 }
 
 }  // namespace
