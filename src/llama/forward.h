@@ -183,9 +183,9 @@ class Forward {
   template <typename Visit>
   void for_each_run(const Caches& caches, KvPage page, uint32_t positions, const Visit& visit);
   void sync_caches(Caches& caches, Device& device, Sync direction, uint32_t positions);
-  const std::byte* result_row(Role role, uint64_t bytes, uint32_t row) const;
   Logits logits(uint32_t row);
   Logits candidates(uint32_t row);
+  const std::byte* result_row(Role role, uint64_t bytes, uint32_t row) const;
   Logits result(const Stage& stage, uint32_t row) {
     return stage.picks ? candidates(row) : logits(row);
   }
@@ -201,9 +201,8 @@ class Forward {
   const DeviceInfo first_;  // of devices_.front()
   const uint32_t context_;
   const std::vector<float> frequencies_;
-  uint32_t chunk_ = 0;       // rows per prefill call
-  uint32_t head_rows_ = 0;   // logits per call
-  uint32_t candidates_ = 0;  // per row of logits that the first device picks
+  uint32_t chunk_ = 0;      // rows per prefill call
+  uint32_t head_rows_ = 0;  // logits per call
   DType kv_type_ = DType::f16;
   KvShape kv_;
   std::map<SlotKey, Device*> owners_;                      // who allocates what several devices use
@@ -217,7 +216,8 @@ class Forward {
   PassCosts pass_costs_;
   Stage head_;    // logits of up to head_rows_ rows
   Stage decode_;  // body and head of rows that all have logits, one of each sequence
-  Stage head_of_best_, decode_of_best_;  // the same with candidates_, if any
+  const uint32_t candidates_ = 0;        // of a row of logits, that the first device picks
+  Stage head_of_best_, decode_of_best_;  // the same with those, if any
   std::vector<Row> segments_, kept_;     // of the body's call, of the head's
   std::vector<Segment> call_segments_;
   std::vector<float> logits_;      // [vocab], for those who ask for bf16 ones in f32

@@ -4,18 +4,16 @@
 #include <cstring>
 #include <functional>
 
-#include "llama/pipeline.h"
-#include "support/picking_device.h"
+#include "support/one_sequence.h"
 #include "support/random_model.h"
 
 namespace tyto {
 namespace {
 
-using testing_support::PickingDevice;
+using testing_support::OneSequence;
 using testing_support::random_model;
 using testing_support::RandomModel;
 using Takes = std::function<bool(const Launch&)>;
-constexpr uint32_t kPicked = 16;        // of a row of logits
 using Shadow = std::vector<std::byte>;  // the device's copy of a buffer
 
 Shadow& shadow_of(const Buffer& buffer) {
@@ -69,9 +67,7 @@ class ApartDevice : public Device {
   ApartDevice(std::string name, const DeviceEnv& env, Takes takes)
       : name_(std::move(name)), inner_(open_device("cpu", env)), takes_(std::move(takes)) {}
 
-  DeviceInfo info() const override {
-    return {.name = name_, .description = "memory of its own", .candidates = kPicked};
-  }
+  DeviceInfo info() const override { return {.name = name_, .description = "memory of its own"}; }
   std::optional<std::string> why_not(const Program&, const Launch& launch) const override {
     return takes_(launch) ? std::nullopt : std::optional<std::string>("not its work");
   }
@@ -110,8 +106,8 @@ bool is_cache(const Launch& launch) {
   return launch.kernel == Kernel::attention || launch.kernel == Kernel::kv_append;
 }
 
-const std::vector<Split>& splits() {
-  static const std::vector<Split> all = {
+TEST(SeveralDevices, WhateverTheSplitTheResultIsTheHostsToTheLastBit) {
+  const std::vector<Split> splits = {
       {"products here, norms there", [](const Launch& l) { return l.kernel == Kernel::matmul; },
        [](const Launch& l) { return l.kernel == Kernel::rmsnorm; }},
       {"layers in turn", [](const Launch& l) { return l.layer == 0 && !is_cache(l); },
@@ -124,57 +120,89 @@ const std::vector<Split>& splits() {
       {"the cache on one", is_cache, [](const Launch& l) { return l.kernel == Kernel::rope; }},
       {"the head on the second", [](const Launch& l) { return l.layer == 1 && !is_cache(l); },
        [](const Launch& l) { return l.block == Block::final_norm || l.role == Role::lm_head; }},
-      {"the head on one, what is picked of it on the other",
-       [](const Launch& l) { return l.role == Role::lm_head; },
-       [](const Launch& l) { return l.kernel == Kernel::top_k; }},
   };
-  return all;
-}
-
-// Of a prompt and some tokens after it: all logits, or the best of each row.
-std::vector<float> logits_with(const Model& model, std::vector<Device*> devices, Fusion fusion,
-                               uint32_t candidates, Trace& trace) {
-  PipelineOptions options;
-  options.forward.fusion = fusion;
-  options.forward.prefill_chunk = 4;  // the prompt takes two
-  Pipeline pipeline(model, devices, options, trace);
-  Sequence sequence(pipeline);
-  sequence.candidates = candidates;
-  std::vector<float> all;
-  const auto keep = [&](const Logits& logits) {
-    if (!logits.are_candidates()) {
-      const std::span<const float> values = logits;
-      all.insert(all.end(), values.begin(), values.end());
-    }
-    for (const Candidate& each : logits.candidates())
-      all.insert(all.end(), {static_cast<float>(each.token), each.logit});
-  };
-  const std::vector<Token> tokens = {5, 9, 33, 2, 60, 17, 8, 41, 3};
-  keep(pipeline.run(sequence, std::span(tokens).first(6)));
-  for (size_t i = 6; i < tokens.size(); ++i) keep(pipeline.run(sequence, {&tokens[i], 1}));
-  return all;
-}
-
-TEST(SeveralDevices, WhateverTheSplitTheResultIsTheHostsToTheLastBit) {
   const RandomModel random = random_model(testing_support::small_config(), DType::bf16);
+  const std::vector<Token> tokens = {5, 9, 33, 2, 60, 17, 8, 41, 3};
   for (const Fusion fusion : {Fusion::op, Fusion::block, Fusion::token}) {
     ThreadPool pool(2);
     Trace trace;
     const DeviceEnv env{pool, trace};
     const auto host = open_device("cpu", env);
-    PickingDevice picking_host(env, kPicked);
-    for (const uint32_t candidates : {0u, kPicked}) {
-      Device* alone = candidates > 0 ? &picking_host : host.get();
-      const auto expected = logits_with(random.model, {alone}, fusion, candidates, trace);
-      for (const Split& split : splits()) {
-        ApartDevice first("first", env, split.first), second("second", env, split.second);
-        EXPECT_EQ(
-            logits_with(random.model, {&first, &second, host.get()}, fusion, candidates, trace),
-            expected)
-            << split.name << ", fusion " << static_cast<int>(fusion) << ", " << candidates;
-      }
+    const auto logits_with = [&](std::vector<Device*> devices) {
+      PipelineOptions options;
+      options.forward.fusion = fusion;
+      options.forward.prefill_chunk = 4;  // the prompt takes two
+      OneSequence pipeline(random.model, devices, options, trace);
+      std::vector<float> all;
+      const auto keep = [&](std::span<const float> logits) {
+        all.insert(all.end(), logits.begin(), logits.end());
+      };
+      keep(pipeline.run(std::span(tokens).first(6)));
+      for (size_t i = 6; i < tokens.size(); ++i) keep(pipeline.run({&tokens[i], 1}));
+      return all;
+    };
+    const std::vector<float> expected = logits_with({host.get()});
+    for (const Split& split : splits) {
+      ApartDevice first("first", env, split.first), second("second", env, split.second);
+      EXPECT_EQ(logits_with({&first, &second, host.get()}), expected)
+          << split.name << ", fusion " << static_cast<int>(fusion);
     }
   }
+}
+
+constexpr uint32_t kPicked = 16;
+
+class PickingApart : public ApartDevice {
+ public:
+  using ApartDevice::ApartDevice;
+  DeviceInfo info() const override {
+    DeviceInfo described = ApartDevice::info();
+    described.candidates = kPicked;
+    return described;
+  }
+};
+
+void expect_best(const Logits& few, std::span<const float> logits) {
+  std::vector<Token> order;
+  while (order.size() < logits.size()) order.push_back(static_cast<Token>(order.size()));
+  const auto logit = [&](Token token) { return logits[static_cast<size_t>(token)]; };
+  std::ranges::stable_sort(order, [&](Token a, Token b) { return logit(a) > logit(b); });
+  ASSERT_EQ(few.candidates().size(), kPicked);
+  for (size_t i = 0; i < kPicked; ++i)
+    EXPECT_EQ(few.candidates()[i], (Candidate{order[i], logit(order[i])})) << i;
+}
+
+TEST(SeveralDevices, CandidatesAreTheBestOfTheHostsLogitsWhoeverPicksThem) {
+  const Takes head = [](const Launch& l) { return l.role == Role::lm_head; };
+  const Takes picks = [](const Launch& l) { return l.kernel == Kernel::top_k; };
+  const Takes nothing = [](const Launch&) { return false; };
+  const Split splits[] = {
+      {"the first has the head, the second picks", head, picks},
+      {"the second has the head, the first picks", picks, head},
+      {"the first has the head, the host picks", head, nothing},
+      {"the first does both", [&](const Launch& l) { return head(l) || picks(l); }, nothing}};
+  const RandomModel random = random_model(testing_support::small_config(), DType::bf16);
+  const std::vector<Token> tokens = {5, 9, 33, 2, 60, 17, 8, 41, 3};
+  ThreadPool pool(2);
+  Trace trace;
+  const DeviceEnv env{pool, trace};
+  const auto host = open_device("cpu", env);
+  Device* alone[] = {host.get()};
+  for (const Fusion fusion : {Fusion::op, Fusion::block, Fusion::token})
+    for (const Split& split : splits) {
+      SCOPED_TRACE(testing::Message() << split.name << ", fusion " << static_cast<int>(fusion));
+      PickingApart first("first", env, split.first), second("second", env, split.second);
+      Device* devices[] = {&first, &second, host.get()};
+      PipelineOptions options;
+      options.forward.fusion = fusion;
+      options.forward.prefill_chunk = 4;
+      OneSequence of_all(random.model, alone, options, trace);
+      OneSequence of_best(random.model, devices, options, trace);
+      of_best.sequence().candidates = kPicked;
+      for (const auto part : {std::span(tokens).first(6), std::span(tokens).subspan(6, 1),
+                              std::span(tokens).subspan(7, 1)})
+        expect_best(of_best.pipeline().run(of_best.sequence(), part), of_all.run(part));
+    }
 }
 
 }  // namespace
