@@ -32,10 +32,10 @@ class Sequence {
   // What the cache holds, for somebody else; the sequence is empty afterwards.
   KvTable take_cache();
 
-  Phase phase = Phase::prefill;  // what is run from here on counts as
   // Of the best logits of a row that suffice whoever reads them; 0: all are wanted.
   uint32_t candidates = 0;
-  PhaseCounters executed;  // by the devices, its share of what it ran together with others
+  Phase phase = Phase::prefill;  // what is run from here on counts as
+  PhaseCounters executed;        // by the devices, its share of what it ran together with others
   std::vector<std::string> recoveries;  // from device errors, in words
 
  private:
