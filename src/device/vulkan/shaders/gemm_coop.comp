@@ -5,10 +5,9 @@
 // Operands are 16-bit: bf16 for bf16 weights, f16 for all others, which are unpacked on their way to shared memory.
 // Sums are f32. Further specialization constants, beyond gemm.glsl's:
 //   8 WM, 9 WN: a subgroup's part of the tile. THREADS is (BM / WM) * (BN / WN) subgroups, which are full.
-//   10 STAGES: 1, one tile in shared memory and two barriers per step; 2, two tiles and one barrier
 //   1000 and 1002 rows of a matrix of x and of sums, 1001 depth, 1003 columns; their numbers tell spirv_rewrite what
 //   each matrix is used for
-// Shared memory: max(STAGES * (BM + BN) * (BK / 8 + 1), subgroups * (MODE 2: 2) * 1000 * (1003 / 4 + 1)) * 16 bytes.
+// Shared memory: max((BM + BN) * (BK / 8 + 1), subgroups * (MODE 2: 2) * 16 * 5) * 16 bytes.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_buffer_reference : require
@@ -24,7 +23,6 @@
 
 layout(constant_id = 8) const uint WM = 32;
 layout(constant_id = 9) const uint WN = 32;
-layout(constant_id = 10) const uint STAGES = 2;
 layout(constant_id = 1000) const uint CM = 16;
 layout(constant_id = 1001) const uint CK = 16;
 layout(constant_id = 1002) const uint CM_OF_SUMS = 16;
@@ -37,7 +35,7 @@ const uint SUMS_STRIDE = CN / 4 + 1;
 const uint SUMS = CM * SUMS_STRIDE;
 const uint BLOCKS = MODE == 2 ? 2 : 1;
 const uint SUMS_OF_ALL = BM / WM * (BN / WN) * BLOCKS * SUMS;
-shared uvec4 tiles[STAGES * TILE > SUMS_OF_ALL ? STAGES * TILE : SUMS_OF_ALL];
+shared uvec4 tiles[TILE > SUMS_OF_ALL ? TILE : SUMS_OF_ALL];
 
 const uint X_CHUNKS = BM * BK / 8;
 const uint W_CHUNKS = BN * BK / CHUNK;
@@ -86,12 +84,12 @@ uvec4 pack_weights(vec4 low, vec4 high) {
   return uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
 }
 
-void put(Target target, uint stage, uint k) {
+void put(Target target, uint k) {
   [[unroll]] for (uint i = 0; i < X_LOADS; ++i) {
     const uint chunk = i * THREADS + gl_LocalInvocationID.x;
     if (chunk >= X_CHUNKS) continue;
     const RawX raw = x_next[i];
-    const uint to = stage * TILE + chunk / (BK / 8) * STRIDE + chunk % (BK / 8);
+    const uint to = chunk / (BK / 8) * STRIDE + chunk % (BK / 8);
     if (X == 2) {
       tiles[to] = raw.first;
     } else {
@@ -103,7 +101,7 @@ void put(Target target, uint stage, uint k) {
     const uint chunk = i * THREADS + gl_LocalInvocationID.x;
     if (chunk >= W_CHUNKS) continue;
     const uint column = chunk % (BK / CHUNK);
-    const uint to = stage * TILE + (BM + chunk / (BK / CHUNK)) * STRIDE + column * (CHUNK / 8);
+    const uint to = (BM + chunk / (BK / CHUNK)) * STRIDE + column * (CHUNK / 8);
 #if defined(TYPE_BF16) || defined(TYPE_F16)
     tiles[to] = w_next[i].codes;
 #else
@@ -115,15 +113,15 @@ void put(Target target, uint stage, uint k) {
   }
 }
 
-void multiply(uint stage, uint row, uint column) {
+void multiply(uint row, uint column) {
   [[unroll]] for (uint k = 0; k < BK; k += CK) {
     fcoopmatNV<16, gl_ScopeSubgroup, CM, CK> a[ROW_BLOCKS];
     [[unroll]] for (uint i = 0; i < ROW_BLOCKS; ++i) {
-      coopMatLoadNV(a[i], tiles, stage * TILE + (row + i * CM) * STRIDE + k / 8, STRIDE, false);
+      coopMatLoadNV(a[i], tiles, (row + i * CM) * STRIDE + k / 8, STRIDE, false);
     }
     [[unroll]] for (uint j = 0; j < COLUMN_BLOCKS; ++j) {
       fcoopmatNV<16, gl_ScopeSubgroup, CK, CN> b;
-      coopMatLoadNV(b, tiles, stage * TILE + (BM + column + j * CN) * STRIDE + k / 8, STRIDE, true);
+      coopMatLoadNV(b, tiles, (BM + column + j * CN) * STRIDE + k / 8, STRIDE, true);
       [[unroll]] for (uint i = 0; i < ROW_BLOCKS; ++i) {
         sums[i * COLUMN_BLOCKS + j] = coopMatMulAddNV(a[i], b, sums[i * COLUMN_BLOCKS + j]);
       }
@@ -171,17 +169,12 @@ void main() {
     sums[i] = fcoopmatNV<32, gl_ScopeSubgroup, CM_OF_SUMS, CN>(0.0);
   }
   fetch(target, first, rows, 0);
-  put(target, 0, 0);
-  barrier();
-  uint stage = 0;
   const uint end = k_padded();
   for (uint k = 0; k < end; k += BK) {
-    const bool more = k + BK < end;
-    if (more) fetch(target, first, rows, k + BK);
-    multiply(stage, row, column);
-    if (STAGES == 1) barrier();
-    stage = STAGES - 1 - stage;
-    if (more) put(target, stage, k + BK);
+    put(target, k);
+    barrier();
+    if (k + BK < end) fetch(target, first, rows, k + BK);
+    multiply(row, column);
     barrier();
   }
   write_sums(target, first + row, rows, target.first + column / BLOCKS);
