@@ -73,13 +73,23 @@ Target target() {
   return Target(w2, y2, b2, n2, (group - groups1) * OUTPUTS);
 }
 
-// Four values of a row, zeros beyond its end. Rows begin at multiples of 16 bytes if K allows it.
+// Four values of a row. Rows of blocks are whole, others end anywhere: then zeros follow, and rows
+// begin at multiples of 16 bytes only if K allows it.
 vec4 four_at(Floats values, uint row, uint k) {
+#if defined(HAS_BLOCKS)
+  return Fours(values).at[(row * k_values + k) / 4u];
+#else
   if ((k_values & 3u) == 0u) return k < k_values ? Fours(values).at[(row * k_values + k) / 4u] : vec4(0.0);
   vec4 result = vec4(0.0);
   for (uint i = 0; i < 4; ++i)
     if (k + i < k_values) result[i] = values.at[row * k_values + k + i];
   return result;
+#endif
+}
+
+// The values that a unit is multiplied by.
+void read_groups(Floats values, uint row, uint index, out vec4 groups[GROUPS]) {
+  [[unroll]] for (uint g = 0; g < GROUPS; ++g) groups[g] = four_at(values, row, unit_k(index, g));
 }
 
 void read_units(Target to, uint index, out Unit units[STREAMS]) {
@@ -138,13 +148,12 @@ void main() {
     Unit units[STREAMS];
     read_units(to, index, units);
     vec4 gains[GROUPS];
-    if (NORM != 0u)
-      [[unroll]] for (uint g = 0; g < GROUPS; ++g) gains[g] = four_at(norm, 0u, unit_k(index, g));
+    if (NORM != 0u) read_groups(norm, 0u, index, gains);
     [[unroll]] for (uint t = 0; t < ROWS; ++t) {
       Slice slice;
-      [[unroll]] for (uint g = 0; g < GROUPS; ++g) {
-        slice.x[g] = four_at(x, source[t], unit_k(index, g));
-        if (NORM != 0u) {
+      read_groups(x, source[t], index, slice.x);
+      if (NORM != 0u) {
+        [[unroll]] for (uint g = 0; g < GROUPS; ++g) {
           sums[STREAMS * ROWS + t] += dot(slice.x[g], slice.x[g]);
           slice.x[g] *= gains[g];
         }

@@ -27,6 +27,10 @@
 #define GROUPS 4
 #endif
 
+#if defined(Q8_0) || defined(Q4_0) || defined(Q4_K) || defined(Q6_K)
+#define HAS_BLOCKS
+#endif
+
 #if WORDS == 4
 #define VECTOR uvec4
 #elif WORDS == 2
@@ -54,23 +58,20 @@ struct Unit {
 // Values of x that a unit is multiplied by.
 struct Slice {
   vec4 x[GROUPS];
-#if defined(Q4_0)
-  float sum;
-#elif defined(Q4_K)
-  vec2 sum;  // of the first and the second half of the groups
+#if defined(Q4_0) || defined(Q4_K)
+  vec2 sum;  // of the values that low nibbles are multiplied by, and of the others
+#elif defined(Q6_K)
+  vec4 sums;  // of each group
 #endif
 };
 
 void sum_slice(inout Slice slice) {
 #if defined(Q4_0) || defined(Q4_K)
-  vec2 sum = vec2(0.0);
+  slice.sum = vec2(0.0);
   for (uint i = 0; i < WORDS; ++i)
-    sum += vec2(dot(slice.x[i], vec4(1.0)), dot(slice.x[WORDS + i], vec4(1.0)));
-#if defined(Q4_0)
-  slice.sum = sum.x + sum.y;
-#else
-  slice.sum = sum;
-#endif
+    slice.sum += vec2(dot(slice.x[i], vec4(1.0)), dot(slice.x[WORDS + i], vec4(1.0)));
+#elif defined(Q6_K)
+  for (uint i = 0; i < 4; ++i) slice.sums[i] = dot(slice.x[i], vec4(1.0));
 #endif
 }
 
@@ -146,15 +147,29 @@ vec4 lifted_bytes(uint word) {
 
 vec4 signed_bytes(uint word) { return lifted_bytes(word ^ 0x80808080u) - 8388736.0; }
 
-// 1 + nibble / 16 of the low, or of the high, nibbles of four bytes.
-vec4 low_nibbles(uint word) {
-  const uvec4 moved = uvec4(word << 19, word << 11, word << 3, word >> 5);
-  return uintBitsToFloat((moved & 0x00780000u) | 0x3f800000u);
+// The nibbles of four bytes, as 1 + low / 256 and 1 + high / 16: one shift serves both.
+uvec4 nibble_bits(uint word) { return uvec4(word << 15, word << 7, word >> 1, word >> 9); }
+vec4 low_nibbles(uvec4 bits) { return uintBitsToFloat((bits & 0x00078000u) | 0x3f800000u); }
+vec4 high_nibbles(uvec4 bits) { return uintBitsToFloat((bits & 0x00780000u) | 0x3f800000u); }
+
+#if defined(Q4_0) || defined(Q4_K)
+// Sums of nibble times x, of the low and of the high ones.
+vec2 nibble_products(const Unit unit, const Slice slice) {
+  vec2 sums = vec2(0.0);
+  for (uint i = 0; i < WORDS; ++i) {
+    const uvec4 bits = nibble_bits(unit.code[i]);
+    sums += vec2(dot(low_nibbles(bits), slice.x[i]), dot(high_nibbles(bits), slice.x[WORDS + i]));
+  }
+  return vec2(256.0, 16.0) * (sums - slice.sum);
 }
-vec4 high_nibbles(uint word) {
-  const uvec4 moved = uvec4(word << 15, word << 7, word >> 1, word >> 9);
-  return uintBitsToFloat((moved & 0x00780000u) | 0x3f800000u);
+#endif
+
+#if defined(Q6_K)
+// 1 + code / 64 of four bytes.
+vec4 six_bits(uint word) {
+  return uintBitsToFloat((uvec4(word << 17, word << 9, word << 1, word >> 7) & 0x007e0000u) | 0x3f800000u);
 }
+#endif
 
 float product(const Unit unit, uint index, const Slice slice) {
 #if defined(F32)
@@ -174,29 +189,23 @@ float product(const Unit unit, uint index, const Slice slice) {
 #endif
   return sum;
 #elif defined(Q4_0)
-  float sum = 0.0;
-  for (uint i = 0; i < WORDS; ++i)
-    sum += dot(low_nibbles(unit.code[i]), slice.x[i]) + dot(high_nibbles(unit.code[i]), slice.x[WORDS + i]);
-  return unit.scale * (16.0 * sum - 24.0 * slice.sum);  // 16 (1 + n / 16) - 24 = n - 8
+  const vec2 sums = nibble_products(unit, slice);
+  return unit.scale * (sums.x + sums.y - 8.0 * (slice.sum.x + slice.sum.y));
 #elif defined(Q4_K)
-  vec2 sum = vec2(0.0);
-  for (uint i = 0; i < WORDS; ++i)
-    sum += vec2(dot(low_nibbles(unit.code[i]), slice.x[i]), dot(high_nibbles(unit.code[i]), slice.x[WORDS + i]));
-  sum = 16.0 * (sum - slice.sum);  // 16 (1 + n / 16) - 16 = n
   const uint sub = index / (8u / WORDS) % 4u * 2u;
   const vec2 scale0 = q4_k_scale(unit.scales.yzw, sub), scale1 = q4_k_scale(unit.scales.yzw, sub + 1u);
   const vec2 factors = unpackHalf2x16(unit.scales.x);
-  return factors.x * dot(vec2(scale0.x, scale1.x), sum) - factors.y * dot(vec2(scale0.y, scale1.y), slice.sum);
+  return factors.x * dot(vec2(scale0.x, scale1.x), nibble_products(unit, slice)) -
+         factors.y * dot(vec2(scale0.y, scale1.y), slice.sum);
 #elif defined(Q6_K)
   // Four codes of six bits in the bytes of each word.
   const uint high = unit.code[0];
   const uvec4 codes = (uvec4(unit.low[0], unit.low[1], unit.low[0] >> 4, unit.low[1] >> 4) & 0x0f0f0f0fu) |
                       (uvec4(high << 4, high << 2, high, high >> 2) & 0x30303030u);
-  const vec4 sums = vec4(dot(lifted_bytes(codes[0]) - 8388640.0, slice.x[0]),
-                         dot(lifted_bytes(codes[1]) - 8388640.0, slice.x[1]),
-                         dot(lifted_bytes(codes[2]) - 8388640.0, slice.x[2]),
-                         dot(lifted_bytes(codes[3]) - 8388640.0, slice.x[3]));
-  const uvec4 scales = uvec4(unit.scales.x, unit.scales.x >> 16, unit.scales.y, unit.scales.y >> 16) & 0xffu;
-  return unit.factor * dot(uintBitsToFloat((scales ^ 0x80u) | 0x4b000000u) - 8388736.0, sums);
+  vec4 sums;
+  for (uint i = 0; i < 4; ++i) sums[i] = dot(six_bits(codes[i]), slice.x[i]);
+  const ivec2 even = bitfieldExtract(ivec2(unit.scales), 0, 8), odd = bitfieldExtract(ivec2(unit.scales), 16, 8);
+  const vec4 scales = vec4(even.x, odd.x, even.y, odd.y);
+  return 64.0 * unit.factor * dot(scales, sums - 1.5 * slice.sums);  // 64 (1 + c / 64) - 96 = c - 32
 #endif
 }
