@@ -230,10 +230,11 @@ void merge(uint row, uint split, uint used) {
   for (uint pair = gl_LocalInvocationID.x; pair < GROUP * HALF; pair += gl_WorkGroupSize.x) {
     const uint head = pair / HALF;
     float largest = LOWEST, total = 0;
-    for (uint i = 0; i < gl_NumSubgroups; ++i)
-      largest = max(largest, merged_sums[i * GROUP + head].x);
+    [[unroll]] for (uint i = 0; i < SUBGROUPS; ++i)
+      if (i < gl_NumSubgroups) largest = max(largest, merged_sums[i * GROUP + head].x);
     vec2 value = vec2(0);
-    for (uint i = 0; i < gl_NumSubgroups; ++i) {
+    [[unroll]] for (uint i = 0; i < SUBGROUPS; ++i) {
+      if (i >= gl_NumSubgroups) break;
       const vec2 sums = merged_sums[i * GROUP + head];
       const float weight = exp2(sums.x - largest);
       const uint from = i * GROUP * HEAD_DIM + 2 * pair;

@@ -60,8 +60,9 @@ uvec3 workgroup_sum(uvec3 value, uint turn) {
   if (subgroupElect()) of_subgroups[base + gl_SubgroupID].xyz = value;
   barrier();
   uvec3 total = uvec3(0);
-  for (uint i = 0; i < gl_NumSubgroups; ++i) total += of_subgroups[base + i].xyz;
-  return total;
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize)
+    total += of_subgroups[base + i].xyz;
+  return subgroupAdd(total);
 }
 
 // The largest key that at least K of the workgroup's keys reach; 0 where there are less than K.
@@ -91,13 +92,13 @@ uvec3 ranks(Candidates mine, uint threshold) {
   barrier();
   if (subgroupElect()) of_subgroups[gl_SubgroupID].xy = all;
   barrier();
-  uvec3 result = uvec3(before, 0);
-  for (uint i = 0; i < gl_NumSubgroups; ++i) {
+  uvec3 others = uvec3(0);
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
     const uvec2 other = of_subgroups[i].xy;
-    if (i < gl_SubgroupID) result.xy += other;
-    result.z += other.x;
+    if (i < gl_SubgroupID) others.xy += other;
+    others.z += other.x;
   }
-  return result;
+  return subgroupAdd(others) + uvec3(before, 0);
 }
 
 // Thread i has the row's or the list's values from i * VALUES on.
@@ -144,7 +145,9 @@ vec2 sum_of_exponentials(float values[VALUES]) {
   barrier();
   if (subgroupElect()) of_subgroups[gl_SubgroupID].x = floatBitsToUint(largest);
   barrier();
-  for (uint i = 0; i < gl_NumSubgroups; ++i) largest = max(largest, uintBitsToFloat(of_subgroups[i].x));
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize)
+    largest = max(largest, uintBitsToFloat(of_subgroups[i].x));
+  largest = subgroupMax(largest);
   float sum = 0;
   [[unroll]] for (uint i = 0; i < VALUES; ++i)
     if (counts(values[i])) sum += exp(values[i] - largest);
@@ -152,8 +155,9 @@ vec2 sum_of_exponentials(float values[VALUES]) {
   if (subgroupElect()) of_subgroups[MOST_SUBGROUPS + gl_SubgroupID].x = floatBitsToUint(sum);
   barrier();
   sum = 0;
-  for (uint i = 0; i < gl_NumSubgroups; ++i)
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize)
     sum += uintBitsToFloat(of_subgroups[MOST_SUBGROUPS + i].x);
+  sum = subgroupAdd(sum);
   barrier();
   return vec2(largest, sum);
 }
@@ -188,7 +192,7 @@ void choose_from_chunk() {
   }
 }
 
-// By the first subgroup; chunks in strides, so the order is the same every time.
+// By one subgroup; chunks in strides, so the order is the same every time.
 void write_totals(uint at) {
   uint bad = 0;
   float largest = -INFINITY, sum = 0;
@@ -216,8 +220,8 @@ void choose_from_chosen() {
     mine.keys[i] = index < chunks * K ? chosen.at[chosen_at(index / K) + index % K] : 0;
   }
   const uint at = gl_WorkGroupID.y * (2 * K + 2);
-  if (gl_SubgroupID == 0) write_totals(at);
   choose(mine);
+  if (gl_SubgroupID == gl_NumSubgroups - 1) write_totals(at);
   for (uint i = gl_LocalInvocationID.x; i < K; i += gl_WorkGroupSize.x) {
     const uint key = best_keys[i], id = best_ids[i];
     uint place = 0;  // empty places have equal keys and ids, and stay in their order
