@@ -41,7 +41,9 @@ struct DeviceInfo {
   bool shares_host_memory = false;  // sync moves nothing
   DType activations = DType::f32;   // what its kernels read and write between launches
   bool rounds_to_bf16 = false;      // activations, where they meet bf16 weights
-  DeviceLimits limits = {};         // what no run on it can exceed
+  // Heads whose rows a checkpoint keeps in pairs come out of its projections in halves.
+  bool rotates_halves = false;
+  DeviceLimits limits = {};  // what no run on it can exceed
   // Of devices whose kernels are compiled for fixed shapes; 0, none: as the pipeline likes.
   // Rows that there are prefill kernels for, ascending; every other call has one row.
   std::vector<uint32_t> prompt_rows = {};

@@ -41,7 +41,7 @@ KvTable PrefixCache::find(std::span<const Token> tokens, uint32_t most) {
   const uint32_t page_positions = pool_.page_positions();
   std::span<const Token> rest = tokens.first(std::min<size_t>(tokens.size(), most));
   std::vector<KvPage> pages;
-  std::vector<bool> begins;
+  PassBegins begins;
   uint32_t length = 0;
   Node* deepest = &root_;
   while (!rest.empty() && length % page_positions == 0) {

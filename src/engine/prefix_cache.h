@@ -59,7 +59,7 @@ class PrefixCache {
  private:
   struct Node {
     std::vector<Token> tokens = {};  // [1 .. page_positions]
-    std::vector<bool> begins = {};   // of passes (KvTable), for each token
+    PassBegins begins = {};          // for each token
     KvPage page = 0;
     Node* parent = nullptr;
     std::vector<Node*> children = {};     // by tokens, in lexicographical order
@@ -74,7 +74,7 @@ class PrefixCache {
   // What one page of a table holds.
   struct PageContent {
     std::span<const Token> tokens;
-    std::vector<bool> begins;
+    PassBegins begins;
     KvPage page;
   };
   Node& add_child(Node& parent, const PageContent& content);

@@ -75,6 +75,16 @@ class HashedWriter {
   Hasher hasher_;
 };
 
+constexpr std::byte mark_of(std::optional<Side> begins) {
+  if (!begins) return {};
+  return std::byte{*begins == Side::prefill ? uint8_t{2} : uint8_t{1}};
+}
+
+constexpr std::optional<Side> side_of(std::byte mark) {
+  if (mark == std::byte{}) return std::nullopt;
+  return mark == mark_of(Side::prefill) ? Side::prefill : Side::decode;
+}
+
 PromptCacheContent unusable(const std::string& why_not) {
   return {.why_not = why_not};
 }
@@ -128,8 +138,11 @@ PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
   };
   if (!std::ranges::all_of(content.tokens, is_known)) return unusable("has unknown tokens");
   body = body.subspan(count * sizeof(Token));
-  for (const std::byte begins : body.first(count)) content.begins.push_back(begins != std::byte{});
-  content.begins.front() = true;
+  for (const std::byte mark : body.first(count)) {
+    if (mark > mark_of(Side::prefill)) return unusable("has passes of unknown devices");
+    content.begins.push_back(side_of(mark));
+  }
+  if (!content.begins.front()) content.begins.front() = Side::decode;
   content.caches = body.subspan(count, count * wanted.position_bytes());
   return content;
 } catch (const Error& error) {
@@ -151,7 +164,7 @@ uint32_t place_prompt_cache(const PromptCacheContent& content, Pipeline& pipelin
     // All that the file has of the page, though the context may end in it.
     const auto here =
         static_cast<uint32_t>(std::min<uint64_t>(page_positions, content.tokens.size() - done));
-    pipeline.write_page(taken.pages()[done / page_positions], here,
+    pipeline.write_page(taken.pages()[done / page_positions], {0, here},
                         content.caches.subspan(done * row, here * row));
   }
   const auto end = content.begins.begin() + length;
@@ -170,14 +183,14 @@ void write_prompt_cache(AtomicFile& file, const PromptCacheOrigin& origin,
   out.write(std::as_bytes(std::span(header)));
   out.write(std::as_bytes(tokens));
   std::vector<std::byte> begins;
-  for (const bool begin : table.begins()) begins.push_back(std::byte{begin});
+  for (const std::optional<Side> begin : table.begins()) begins.push_back(mark_of(begin));
   out.write(begins);
   const uint32_t page_positions = origin.page;
   std::vector<std::byte> page;
   for (uint32_t done = 0; done < length; done += page_positions) {
     const uint32_t here = std::min(page_positions, length - done);
     page.resize(here * pipeline.position_bytes());
-    pipeline.read_page(table.pages()[done / page_positions], here, page);
+    pipeline.read_page(table.pages()[done / page_positions], {0, here}, page);
     out.write(page);
   }
   out.end();

@@ -2,8 +2,8 @@
 //
 //   tyto-prompt-cache-1
 //   {"model": ..., "made_by": ..., "kv_type": ..., ..., "tokens": N}
-//   N token ids (int32), N bytes (1: a pass began there), the caches page by page
-//   (Forward::read_page) 16 bytes: XXH3-128 of everything before them
+//   N token ids (int32), N bytes (1: a pass began there, 2: one of the prefill device), the
+//   caches page by page (Pipeline::read_page), 16 bytes: XXH3-128 of everything before them
 //
 // Numbers lie as this machine has them; the hash tells others.
 #pragma once
@@ -39,7 +39,7 @@ PromptCacheOrigin prompt_cache_origin(const Pipeline& pipeline, const Config& co
 struct PromptCacheContent {
   std::string why_not;  // it cannot be used; empty: it can
   std::vector<Token> tokens = {};
-  std::vector<bool> begins = {};           // [tokens], of passes (KvTable)
+  PassBegins begins = {};                  // [tokens]
   std::span<const std::byte> caches = {};  // page by page; points into the file
 };
 // Of any bytes: what is damaged, or of another origin, or has a token that is not below `vocab`, is

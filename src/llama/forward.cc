@@ -98,26 +98,27 @@ void Forward::choose_shapes(const ForwardOptions& options) {
                 "leave it out");
   chunk_ = has_fixed_rows() ? first_.prompt_rows.back() : std::min(options.prefill_chunk, context_);
   head_rows_ = has_fixed_rows() ? 1 : std::min(kHeadRows, chunk_);
-  kv_type_ = first_.kv ? first_.kv->type : options.kv_type.value_or(DType::f16);
+  kv_.type = first_.kv ? first_.kv->type : options.kv_type.value_or(DType::f16);
+  kv_.group = first_.kv ? first_.kv->group : 1;
   const Config& config = model_.config;
-  if (config.head_dim % info(kv_type_).block_values != 0)
-    throw Error(ErrorCode::unsupported, fmt::format("--kv-type {}", info(kv_type_).name),
+  if (config.head_dim % info(kv_.type).block_values != 0)
+    throw Error(ErrorCode::unsupported, fmt::format("--kv-type {}", info(kv_.type).name),
                 fmt::format("its blocks of {} do not fit into heads of {}",
-                            info(kv_type_).block_values, config.head_dim),
+                            info(kv_.type).block_values, config.head_dim),
                 "use f16");
   const uint64_t position_bytes =
-      uint64_t{2} * config.layers * config.kv_heads * row_bytes(kv_type_, config.head_dim);
+      uint64_t{2} * config.layers * config.kv_heads * row_bytes(kv_.type, config.head_dim);
   const bool in_one_piece = std::any_of(devices_.begin(), devices_.end(), [](const Device* device) {
     return device->info().kv_in_one_piece;
   });
   if (in_one_piece) {
     const uint32_t positions = first_.most_positions > 0 ? first_.most_positions : context_;
-    kv_ = {.page = positions,
-           .pages = options.sequences,
-           .page_bytes = positions * position_bytes,
-           .is_one_piece = true,
-           .group = first_.kv ? first_.kv->group : 1};
+    kv_.page = positions;
+    kv_.pages = options.sequences;
+    kv_.page_bytes = positions * position_bytes;
+    kv_.is_one_piece = true;
     caches_.resize(kv_.pages);
+    homes_.resize(kv_.pages);
     if (options.kv_memory > 0 && options.kv_memory < kv_.pages * kv_.page_bytes)
       throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", options.kv_memory),
                   fmt::format("the caches of {} sequences take {} bytes each, {} positions in one "
@@ -126,9 +127,8 @@ void Forward::choose_shapes(const ForwardOptions& options) {
                   "give more, or fewer sequences");
     return;
   }
-  kv_ = {.page = kPagePositions,
-         .page_bytes = kPagePositions * position_bytes,
-         .group = first_.kv ? first_.kv->group : 1};
+  kv_.page = kPagePositions;
+  kv_.page_bytes = kPagePositions * position_bytes;
   caches_.resize(1);
   const uint32_t for_one = (context_ + kPagePositions - 1) / kPagePositions;
   const uint64_t affordable = options.kv_memory / kv_.page_bytes;
@@ -144,6 +144,7 @@ void Forward::choose_shapes(const ForwardOptions& options) {
                              ? affordable
                              : std::min(wanted, std::max<uint64_t>(quarter, for_one + 1));
   kv_.pages = static_cast<uint32_t>(std::min<uint64_t>(pages, UINT32_MAX / kv_.page));
+  homes_.resize(kv_.pages);
 }
 
 // How far the weights of all stages are, in bytes that have to be brought into a form: the host's
@@ -228,7 +229,7 @@ void Forward::find_pass_costs() {
 // first.
 Forward::Planned Forward::plan(Part part, Fusion fusion, ForwardShape shape) {
   shape.context = kv_.is_one_piece ? kv_.page : context_;
-  shape.kv_type = kv_type_;
+  shape.kv_type = kv_.type;
   shape.activations = first_.activations;
   shape.body_rows = chunk_;
   shape.kv_page = kv_.is_one_piece ? 0 : kv_.page;
@@ -239,6 +240,7 @@ Forward::Planned Forward::plan(Part part, Fusion fusion, ForwardShape shape) {
   const Program& program = planned.forward.program;
   const std::vector<uint8_t> placement = place(program, devices_, trace_);
   rotating_ = rotating_device(program, placement, devices_, rotating_);
+  kv_.in_halves = rotating_ != nullptr && rotating_->info().rotates_halves;
   std::vector<std::vector<DispatchBlock>> blocks;
   for (const Device* device : devices_) blocks.push_back(device->info().blocks);
   planned.stage.pieces = stitch(program, fusion, placement, blocks);
@@ -322,11 +324,11 @@ Buffer& Forward::cache(const Slot& slot, Device& owner) {
                             owner.info().name));
   SetupTimer timer(trace_, "activations and KV cache");
   for (uint32_t i = 0; i < caches_.size(); ++i) {
-    const auto [entry, is_new] = caches_[i].buffers.try_emplace(key);
+    const auto [entry, is_new] = caches_[i].try_emplace(key);
     if (is_new) entry->second = owner.alloc(slot, i);
     TYTO_ASSERT(slot.bytes() <= entry->second.size);
   }
-  return caches_.front().buffers.at(key);
+  return caches_.front().at(key);
 }
 
 const std::byte* Forward::result_row(Role role, uint64_t bytes, uint32_t row) const {
@@ -488,78 +490,88 @@ void Forward::show_hidden(const Segment& segment, const OnHidden& on_hidden) {
   }
 }
 
-// Of two devices that use the cache one is the host's.
-void Forward::move_caches(Caches& caches, Device& to, uint32_t positions) {
-  if (caches.home == &to) return;
-  if (caches.home != nullptr && positions > 0) {
-    Span span(trace_, EventKind::host, cache_name_);
-    const bool to_host = is_host(&to);
-    sync_caches(caches, to_host ? *caches.home : to, to_host ? Sync::from_device : Sync::to_device,
-                positions);
+// Before a call the newest copy of what it attends to comes to the device that it runs on. Of two
+// devices that use the cache one is the host's.
+void Forward::move_pages(const Segment& segment, Device& to) {
+  for (uint32_t i = 0, begin = 0; begin < segment.end(); ++i, begin += kv_.page) {
+    Device*& home = homes_[segment.pages[i]];
+    if (home == &to) continue;
+    const uint32_t held = std::min(kv_.page, segment.position - std::min(segment.position, begin));
+    if (home != nullptr && held > 0) {
+      Span span(trace_, EventKind::host, cache_name_, begin, held);
+      const bool to_host = is_host(&to);
+      sync_page(segment.pages[i], {0, held}, to_host ? *home : to,
+                to_host ? Sync::from_device : Sync::to_device);
+    }
+    home = &to;
   }
-  caches.home = &to;
 }
 
-// Only positions that are in use: they lie at the front of each group of heads.
-void Forward::sync_caches(Caches& caches, Device& device, Sync direction, uint32_t positions) {
+uint64_t Forward::page_begin(KvPage page) const {
+  return kv_.is_one_piece ? 0 : page * (kv_.page_bytes / 2 / model_.config.layers);
+}
+
+// A whole page is one run, in the order of its parts.
+template <typename Visit>
+void Forward::for_each_run(KvPage page, KvRange range, const Visit& visit) const {
   const uint64_t groups = model_.config.kv_heads / kv_.group;
-  for (const auto& [key, cache] : caches.buffers)
-    for (uint64_t group = 0; group < groups; ++group)
-      device.sync(cache, direction, group * cache.size / groups,
-                  cache.size / groups / kv_.page * positions);
+  const uint64_t row = kv_.group * row_bytes(kv_.type, model_.config.head_dim);
+  const bool is_whole = range.count == kv_.page;
+  const uint64_t begin = page_begin(page) + range.first * row;
+  const uint64_t bytes = (is_whole ? groups : 1) * range.count * row;
+  for (const auto& [key, cache] : caches_[caches_of(page)])
+    for (uint64_t i = 0; i < (is_whole ? 1 : groups); ++i)
+      visit(key, cache, begin + i * kv_.page * row, bytes);
+}
+
+void Forward::sync_page(KvPage page, KvRange range, Device& device, Sync direction) {
+  for_each_run(page, range,
+               [&](const SlotKey&, const Buffer& cache, uint64_t offset, uint64_t bytes) {
+                 device.sync(cache, direction, offset, bytes);
+               });
 }
 
 // In the host's memory, whoever has the newest copy.
 void Forward::copy_page(const KvTable::Copy& copy) {
-  Caches &from = caches_[caches_of(copy.from)], &to = caches_[caches_of(copy.to)];
-  const bool is_elsewhere = from.home != nullptr && !is_host(from.home);
-  TYTO_ASSERT(kv_.is_one_piece || !is_elsewhere);
-  if (is_elsewhere) sync_caches(from, *from.home, Sync::from_device, copy.positions);
-  const Config& config = model_.config;
-  const uint64_t row = kv_.group * row_bytes(kv_type_, config.head_dim);
-  const uint64_t run = kv_.page * row, page = config.kv_heads / kv_.group * run;
-  const uint64_t from_at = kv_.is_one_piece ? 0 : copy.from * page;
-  const uint64_t to_at = kv_.is_one_piece ? 0 : copy.to * page;
-  for (const auto& [key, source] : from.buffers)
-    for (uint64_t at = 0; at < page; at += run)
-      std::memcpy(to.buffers.at(key).data + to_at + at, source.data + from_at + at,
-                  copy.positions * row);
-  if (is_elsewhere) sync_caches(to, *from.home, Sync::to_device, copy.positions);
-  to.home = from.home;
+  Device* const home = homes_[copy.from];
+  const bool is_elsewhere = home != nullptr && !is_host(home);
+  const KvRange range{0, copy.positions};
+  if (is_elsewhere) sync_page(copy.from, range, *home, Sync::from_device);
+  const Caches& to = caches_[caches_of(copy.to)];
+  for_each_run(copy.from, range,
+               [&](const SlotKey& key, const Buffer& cache, uint64_t offset, uint64_t bytes) {
+                 const uint64_t to_offset = offset - page_begin(copy.from) + page_begin(copy.to);
+                 std::memcpy(to.at(key).data + to_offset, cache.data + offset, bytes);
+               });
+  if (is_elsewhere) sync_page(copy.to, range, *home, Sync::to_device);
+  homes_[copy.to] = home;
 }
 
-template <typename Visit>
-void Forward::for_each_run(const Caches& caches, KvPage page, uint32_t positions,
-                           const Visit& visit) {
-  const Config& config = model_.config;
-  const uint64_t row = kv_.group * row_bytes(kv_type_, config.head_dim);
-  const uint64_t run = kv_.page * row, page_bytes = config.kv_heads / kv_.group * run;
-  const uint64_t begin = kv_.is_one_piece ? 0 : page * page_bytes;
-  for (const auto& [key, cache] : caches.buffers)
-    for (uint64_t at = 0; at < page_bytes; at += run)
-      visit(cache.bytes().subspan(begin + at, positions * row));
-}
-
-void Forward::read_page(KvPage page, uint32_t positions, std::span<std::byte> to) {
-  Caches& caches = caches_[caches_of(page)];
-  if (caches.home != nullptr && !is_host(caches.home))
-    sync_caches(caches, *caches.home, Sync::from_device, positions);
-  for_each_run(caches, page, positions, [&](std::span<const std::byte> run) {
-    std::ranges::copy(run, to.begin());
-    to = to.subspan(run.size());
-  });
+void Forward::read_page(KvPage page, KvRange range, std::span<std::byte> to) {
+  Device* const home = homes_[page];
+  if (home != nullptr && !is_host(home)) sync_page(page, range, *home, Sync::from_device);
+  for_each_run(page, range,
+               [&](const SlotKey&, const Buffer& cache, uint64_t offset, uint64_t bytes) {
+                 std::ranges::copy(cache.bytes().subspan(offset, bytes), to.begin());
+                 to = to.subspan(bytes);
+               });
   TYTO_ASSERT(to.empty());
 }
 
-// The host has the newest copy then; a device that runs next gets it (move_caches).
-void Forward::write_page(KvPage page, uint32_t positions, std::span<const std::byte> from) {
-  Caches& caches = caches_[caches_of(page)];
-  for_each_run(caches, page, positions, [&](std::span<std::byte> run) {
-    std::ranges::copy(from.first(run.size()), run.begin());
-    from = from.subspan(run.size());
-  });
+// The host has the newest copy then, of what was in front of it, too; a device that runs next gets
+// it all (move_pages). A device may lay a cache out anew when it is given some of it, so it is not
+// given the new positions alone.
+void Forward::write_page(KvPage page, KvRange range, std::span<const std::byte> from) {
+  Device*& home = homes_[page];
+  if (range.first > 0 && home != nullptr && !is_host(home))
+    sync_page(page, {0, range.first}, *home, Sync::from_device);
+  for_each_run(page, range,
+               [&](const SlotKey&, const Buffer& cache, uint64_t offset, uint64_t bytes) {
+                 std::ranges::copy(from.first(bytes), cache.data + offset);
+                 from = from.subspan(bytes);
+               });
   TYTO_ASSERT(from.empty());
-  caches.home = *std::ranges::find_if(devices_, [&](Device* each) { return is_host(each); });
+  home = *std::ranges::find_if(devices_, [&](Device* each) { return is_host(each); });
 }
 
 void Forward::bind_caches(Stage& stage, size_t index) {
@@ -569,7 +581,7 @@ void Forward::bind_caches(Stage& stage, size_t index) {
     const std::vector<Slot>& slots = stage.pieces[i].program.slots;
     for (uint16_t s = 0; s < slots.size(); ++s) {
       if (slots[s].kind != SlotKind::kv) continue;
-      step.buffers[s] = caches_[index].buffers.at({slots[s].role, slots[s].layer});
+      step.buffers[s] = caches_[index].at({slots[s].role, slots[s].layer});
       step.executable->bind(s, step.buffers[s]);
     }
   }
@@ -581,10 +593,8 @@ void Forward::run_stage(Stage& stage, const std::vector<Row>& rows) {
   for (const Row& row : rows) call_segments_.push_back(row.segment);
   const Call call = call_of(call_segments_);
   if (stage.kv_device != nullptr) {
-    const Segment& first = call_segments_.front();
-    const size_t caches = caches_of(first.pages.front());
-    bind_caches(stage, caches);
-    move_caches(caches_[caches], *stage.kv_device, first.position);
+    bind_caches(stage, caches_of(call_segments_.front().pages.front()));
+    for (const Segment& segment : call_segments_) move_pages(segment, *stage.kv_device);
   }
   for (size_t i = 0; i < stage.steps.size(); ++i) run_step(stage, i, call, rows);
 }
@@ -617,7 +627,7 @@ void Forward::run_step(Stage& stage, size_t index, const Call& call, const std::
   span.completed(done);
   if (options_.observer)
     options_.observer({stage.part, stage.pieces, index, step.buffers, *step.device, call, position,
-                       rotating_ != nullptr && !is_host(rotating_)});
+                       kv_.in_halves});
 }
 
 }  // namespace tyto

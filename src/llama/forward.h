@@ -57,6 +57,8 @@ struct KvShape {
   uint64_t page_bytes = 0;    // of all layers, keys and values
   bool is_one_piece = false;  // a page is a sequence's whole cache: kernels know no table
   uint32_t group = 1;         // heads side by side at each position (KvForm)
+  DType type = DType::f16;
+  bool in_halves = false;  // keys of heads whose rows the checkpoint has in pairs
 };
 
 // What the head would see of a position: the residual stream after the final norm. [emb], valid
@@ -88,12 +90,12 @@ class Forward {
   void run(std::span<const BatchRows> rows, const OnLogits& on_logits);
 
   void copy_page(const KvTable::Copy& copy);
-  // The first positions of a page, of all layers, keys and values: page_bytes / page for each, in
-  // an order that depends on kv() and kv_type() alone.
-  void read_page(KvPage page, uint32_t positions, std::span<std::byte> to);
-  void write_page(KvPage page, uint32_t positions, std::span<const std::byte> from);
+  // Positions of a page, of all layers, keys and values: page_bytes / page for each, as
+  // [keys, values][layers][kv_heads / group][positions][group][head_dim].
+  void read_page(KvPage page, KvRange range, std::span<std::byte> to);
+  void write_page(KvPage page, KvRange range, std::span<const std::byte> from);
   const KvShape& kv() const { return kv_; }
-  DType kv_type() const { return kv_type_; }
+  DType kv_type() const { return kv_.type; }
   uint32_t context() const { return context_; }
   Fusion fusion() const { return options_.fusion.value_or(first_.fusion); }
   uint32_t most_rows() const { return chunk_; }
@@ -141,11 +143,7 @@ class Forward {
     Stage later = {};
   };
   using SlotKey = std::pair<Role, uint16_t>;
-  // Keys and values of all layers.
-  struct Caches {
-    std::map<SlotKey, Buffer> buffers = {};
-    Device* home = nullptr;  // whose copy is the newest
-  };
+  using Caches = std::map<SlotKey, Buffer>;  // keys and values of all layers
   // A segment of a call, and whose it is.
   struct Row {
     Segment segment;
@@ -178,11 +176,12 @@ class Forward {
   void move_residual(const Segment& rows, Device* to_device);
   size_t caches_of(KvPage page) const { return kv_.is_one_piece ? page : 0; }
   void bind_caches(Stage& stage, size_t index);
-  void move_caches(Caches& caches, Device& to, uint32_t positions);
-  // Where a page's first positions lie in the caches, piece by piece.
+  void move_pages(const Segment& segment, Device& to);
+  uint64_t page_begin(KvPage page) const;
+  // Where positions of a page lie in the caches: visit(key, buffer, offset, bytes).
   template <typename Visit>
-  void for_each_run(const Caches& caches, KvPage page, uint32_t positions, const Visit& visit);
-  void sync_caches(Caches& caches, Device& device, Sync direction, uint32_t positions);
+  void for_each_run(KvPage page, KvRange range, const Visit& visit) const;
+  void sync_page(KvPage page, KvRange range, Device& device, Sync direction);
   Logits logits(uint32_t row);
   Logits candidates(uint32_t row);
   const std::byte* result_row(Role role, uint64_t bytes, uint32_t row) const;
@@ -203,11 +202,11 @@ class Forward {
   const std::vector<float> frequencies_;
   uint32_t chunk_ = 0;      // rows per prefill call
   uint32_t head_rows_ = 0;  // logits per call
-  DType kv_type_ = DType::f16;
   KvShape kv_;
   std::map<SlotKey, Device*> owners_;                      // who allocates what several devices use
   std::map<std::pair<SlotKey, Device*>, Buffer> buffers_;  // the parts share them
   std::vector<Caches> caches_;  // of each page where caches are one piece, else one for all pages
+  std::vector<Device*> homes_;  // [kv_.pages], who has the newest copy of a page; none: nobody yet
   Device* x_home_ = nullptr;    // who has the residual stream after the body
   Device* rotating_ = nullptr;
   std::set<const Device*> hosts_;  // those that compute in the host's memory

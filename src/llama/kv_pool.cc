@@ -60,7 +60,7 @@ uint32_t KvPool::references(KvPage page) const {
   return references_[page];
 }
 
-KvTable::KvTable(KvPool& pool, std::span<const KvPage> pages, std::vector<bool> begins)
+KvTable::KvTable(KvPool& pool, std::span<const KvPage> pages, PassBegins begins)
     : pool_(&pool), pages_(pages.begin(), pages.end()), begins_(std::move(begins)) {
   TYTO_ASSERT(pages.size() == pool.pages_for(length()));
   for (const KvPage page : pages_) pool.retain(page);
@@ -114,13 +114,13 @@ bool KvTable::grow_to(uint32_t wanted, std::optional<Copy>& copy) {
   return true;
 }
 
-void KvTable::set_length(uint32_t wanted) {
+void KvTable::set_length(uint32_t wanted, Side side) {
   TYTO_ASSERT(wanted <= room());
   TYTO_ASSERT(!appends_to_shared_page(wanted));
   if (wanted <= length()) release_from(pool_->pages_for(wanted));
   const uint32_t before = length();
   begins_.resize(wanted);
-  if (wanted > before) begins_[before] = true;
+  if (wanted > before) begins_[before] = side;
 }
 
 KvTable KvTable::share(uint32_t wanted) const {

@@ -11,6 +11,20 @@ namespace tyto {
 
 using KvPage = uint32_t;
 
+struct KvRange {
+  uint32_t first = 0;  // position of a page
+  uint32_t count = 0;
+};
+
+// Who ran a pass: the device for prompts, or the one for tokens, which does everything where there
+// is no other.
+enum class Side : uint8_t { decode, prefill };
+
+// For each position the side whose pass began there; none: it was inside of one. What one pass
+// writes may differ in its last bits from what several do, or another device does, so whoever has
+// to write it all again does it in the same passes.
+using PassBegins = std::vector<std::optional<Side>>;
+
 // Pages of `page_positions` positions each, reference-counted.
 class KvPool {
  public:
@@ -51,7 +65,7 @@ class KvTable {
   explicit KvTable(KvPool& pool) : pool_(&pool) {}
   // On pages that others hold, with references of its own: what share() and caches of prefixes
   // make. As many pages as the positions take.
-  KvTable(KvPool& pool, std::span<const KvPage> pages, std::vector<bool> begins);
+  KvTable(KvPool& pool, std::span<const KvPage> pages, PassBegins begins);
   ~KvTable();
   KvTable(KvTable&& other) noexcept;
   KvTable& operator=(KvTable&& other) noexcept;
@@ -60,9 +74,7 @@ class KvTable {
 
   std::span<const KvPage> pages() const { return pages_; }
   uint32_t length() const { return static_cast<uint32_t>(begins_.size()); }  // positions in use
-  // [length()], set where a pass began: what one pass writes may differ in its last bits from what
-  // several do, so whoever has to write it all again does it in the same passes.
-  const std::vector<bool>& begins() const { return begins_; }
+  const PassBegins& begins() const { return begins_; }                       // [length()]
   uint32_t room() const;  // positions the pages have room for
 
   // A page that is shared must not be appended to: `from`'s first `positions` are to be copied to
@@ -84,11 +96,11 @@ class KvTable {
   // before any other table changes, for nothing holds `from` on this table's behalf.
   [[nodiscard]] bool grow_to(uint32_t wanted, std::optional<Copy>& copy);
 
-  // More than length(), after a pass: positions up to there have been written, within the room;
-  // what room is left stays. Otherwise forgets the positions from `wanted` on and gives back the
-  // pages that hold none, so that set_length(length()) gives up unused room and set_length(0)
-  // everything.
-  void set_length(uint32_t wanted);
+  // More than length(), after a pass of that side: positions up to there have been written, within
+  // the room; what room is left stays. Otherwise forgets the positions from `wanted` on and gives
+  // back the pages that hold none, so that set_length(length()) gives up unused room and
+  // set_length(0) everything.
+  void set_length(uint32_t wanted, Side side = Side::decode);
 
   // Another table on the first `wanted` positions, which this one holds. Whichever of the two is
   // first to append to a page that both have in part copies it.
@@ -100,7 +112,7 @@ class KvTable {
 
   KvPool* pool_;
   std::vector<KvPage> pages_;
-  std::vector<bool> begins_;
+  PassBegins begins_;
 };
 
 }  // namespace tyto

@@ -82,12 +82,12 @@ class Pipeline {
   uint32_t vocab() const { return model_.config.vocab; }
   KvPool& kv_pool() { return pool_; }
   uint64_t position_bytes() const { return page_bytes_ / pool_.page_positions(); }
-  // What the first positions of a page hold, for whoever keeps it elsewhere (Forward).
-  void read_page(KvPage page, uint32_t positions, std::span<std::byte> to) {
-    forward_->read_page(page, positions, to);
+  // What positions of a page hold, for whoever keeps it elsewhere (Forward).
+  void read_page(KvPage page, KvRange range, std::span<std::byte> to) {
+    forward_->read_page(page, range, to);
   }
-  void write_page(KvPage page, uint32_t positions, std::span<const std::byte> from) {
-    forward_->write_page(page, positions, from);
+  void write_page(KvPage page, KvRange range, std::span<const std::byte> from) {
+    forward_->write_page(page, range, from);
   }
   uint32_t recoveries() const { return recoveries_; }  // from device errors so far
   // A device failed for good (OnDeviceError::cpu): nothing has gone to it since.
@@ -107,7 +107,7 @@ class Pipeline {
   struct Past {
     Sequence* sequence;
     std::vector<Token> tokens;
-    std::vector<bool> begins;
+    PassBegins begins;
   };
 
   std::optional<Error> run_group(std::span<const Work> group, std::span<const uint32_t> begins,

@@ -32,7 +32,7 @@ Device* rotating_device(const Program& program, std::span<const uint8_t> placeme
     const Launch& launch = program.launches[i];
     if (launch.kernel != Kernel::rope || !launch.shape.rope_pairs) continue;
     Device* device = devices[placement[i]];
-    if (rotating != nullptr && rotating != device)
+    if (rotating != nullptr && rotating->info().rotates_halves != device->info().rotates_halves)
       throw Error(ErrorCode::unsupported, launch.name,
                   fmt::format("{} and {} would rotate it, each in its own order",
                               rotating->info().name, device->info().name),

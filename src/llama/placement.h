@@ -15,9 +15,9 @@ namespace tyto {
 // refused is a fallback; a launch that no device can run is an Error.
 std::vector<uint8_t> place(const Program& program, std::span<Device* const> devices, Trace& trace);
 
-// The one device that rotates heads whose rows a checkpoint keeps in pairs; none: nothing is
-// rotated so. An NPU's projections leave such rows in halves. Scores do not care as long as every
-// position went the same way, so two devices that would rotate them are an Error.
+// A device that rotates heads whose rows a checkpoint keeps in pairs; none: nothing is rotated so.
+// An NPU's projections leave such rows in halves (DeviceInfo::rotates_halves). Scores do not care
+// as long as every position went the same way, so two devices that go different ways are an Error.
 Device* rotating_device(const Program& program, std::span<const uint8_t> placement,
                         std::span<Device* const> devices, Device* before);
 

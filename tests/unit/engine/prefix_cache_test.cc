@@ -47,11 +47,11 @@ TEST(PrefixCache, WhatIsFoundKnowsInWhichPassesItWasRun) {
   KvTable table(cache.pool);
   for (const Tokens& pass : {Tokens{1, 2, 3, 4, 5, 6}, Tokens{7}, Tokens{8}, Tokens{9}})
     ASSERT_TRUE(cache.memory.append(table, pass));
-  const std::vector<bool> want = table.begins();
+  const PassBegins want = table.begins();
   cache.cache.keep(Tokens{1, 2, 3, 4, 5, 6, 7, 8, 9}, std::move(table));
   EXPECT_EQ(cache.cache.find(Tokens{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, kAll).begins(), want);
   EXPECT_EQ(cache.cache.find(Tokens{1, 2, 3, 4, 5, 6, 7, 33}, kAll).begins(),
-            std::vector<bool>(want.begin(), want.begin() + 7));
+            PassBegins(want.begin(), want.begin() + 7));
 }
 
 TEST(PrefixCache, NoTokensAndNoPositionsAreMisses) {

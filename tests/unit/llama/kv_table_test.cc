@@ -272,15 +272,17 @@ TEST(KvTable, RemembersWherePassesBegan) {
   KvTable table(pool);
   std::optional<KvTable::Copy> copy;
   ASSERT_TRUE(table.grow_to(7, copy));
-  table.set_length(5);
+  table.set_length(5, Side::prefill);
   table.set_length(6);
   table.set_length(7);
-  const std::vector<bool> want = {true, false, false, false, false, true, true};
+  constexpr std::optional<Side> kInside = {};
+  const PassBegins want = {Side::prefill, kInside,      kInside,     kInside,
+                           kInside,       Side::decode, Side::decode};
   EXPECT_EQ(table.begins(), want);
-  EXPECT_EQ(table.share(6).begins(), std::vector<bool>(want.begin(), want.begin() + 6));
+  EXPECT_EQ(table.share(6).begins(), PassBegins(want.begin(), want.begin() + 6));
   table.set_length(3);  // what follows was forgotten
   table.set_length(4);
-  EXPECT_EQ(table.begins(), (std::vector<bool>{true, false, false, true}));
+  EXPECT_EQ(table.begins(), (PassBegins{Side::prefill, kInside, kInside, Side::decode}));
 }
 
 TEST(KvTableDeathTest, BrokenPromises) {
@@ -292,7 +294,7 @@ TEST(KvTableDeathTest, BrokenPromises) {
   EXPECT_DEATH((void)table.pages_needed(5), "internal error");
   EXPECT_DEATH(table.set_length(9), "internal error");
   EXPECT_DEATH((void)table.share(7), "internal error");
-  EXPECT_DEATH((void)KvTable(pool, table.pages(), std::vector<bool>(4)), "internal error");
+  EXPECT_DEATH((void)KvTable(pool, table.pages(), PassBegins(4)), "internal error");
   const KvTable shared = table.share(6);
   EXPECT_DEATH(table.set_length(7), "internal error");  // written without grow_to
 }

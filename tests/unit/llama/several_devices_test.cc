@@ -1,101 +1,18 @@
 // Two devices with memories of their own beside the host: whatever crosses between them arrives.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <functional>
-
+#include "support/apart_device.h"
 #include "support/one_sequence.h"
 #include "support/random_model.h"
 
 namespace tyto {
 namespace {
 
+using testing_support::ApartDevice;
 using testing_support::OneSequence;
 using testing_support::random_model;
 using testing_support::RandomModel;
-using Takes = std::function<bool(const Launch&)>;
-using Shadow = std::vector<std::byte>;  // the device's copy of a buffer
-
-Shadow& shadow_of(const Buffer& buffer) {
-  return *static_cast<Shadow*>(buffer.handle.get());
-}
-
-void move_rows(const Program& program, const std::vector<Buffer>& buffers, uint32_t rows,
-               Sync direction) {
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    const Slot& slot = program.slots[i];
-    const bool in = slot.kind == SlotKind::input || slot.kind == SlotKind::inout;
-    const bool out = slot.kind == SlotKind::output || slot.kind == SlotKind::inout;
-    const size_t bytes = rows * row_bytes(slot.dtype, slot.cols);
-    if (direction == Sync::to_device && in)
-      std::memcpy(shadow_of(buffers[i]).data(), buffers[i].data, bytes);
-    if (direction == Sync::from_device && out)
-      std::memcpy(buffers[i].data, shadow_of(buffers[i]).data(), bytes);
-  }
-}
-
-// The cpu's kernels on memory that the host does not see.
-class ApartExecutable : public Executable {
- public:
-  ApartExecutable(Program program, std::unique_ptr<Executable> inner)
-      : program_(std::move(program)), inner_(std::move(inner)), buffers_(program_.slots.size()) {}
-
-  void bind(uint16_t slot, const Buffer& buffer) override {
-    buffers_[slot] = buffer;
-    inner_->bind(slot, {.data = shadow_of(buffer).data(), .size = buffer.size});
-  }
-  void submit(const Call& call) override {
-    rows_ = call.rows;
-    move_rows(program_, buffers_, rows_, Sync::to_device);
-    inner_->submit(call);
-  }
-  Completion wait(std::chrono::milliseconds timeout) override {
-    const Completion done = inner_->wait(timeout);
-    move_rows(program_, buffers_, rows_, Sync::from_device);
-    return done;
-  }
-
- private:
-  const Program program_;
-  std::unique_ptr<Executable> inner_;
-  std::vector<Buffer> buffers_;
-  uint32_t rows_ = 0;
-};
-
-class ApartDevice : public Device {
- public:
-  ApartDevice(std::string name, const DeviceEnv& env, Takes takes)
-      : name_(std::move(name)), inner_(open_device("cpu", env)), takes_(std::move(takes)) {}
-
-  DeviceInfo info() const override { return {.name = name_, .description = "memory of its own"}; }
-  std::optional<std::string> why_not(const Program&, const Launch& launch) const override {
-    return takes_(launch) ? std::nullopt : std::optional<std::string>("not its work");
-  }
-  Buffer alloc(const Slot& slot, uint32_t sequence) override {
-    Buffer buffer = inner_->alloc(slot, sequence);
-    kept_.push_back(buffer);
-    // What was never brought there must not look like zeros.
-    buffer.handle = std::make_shared<Shadow>(buffer.size, std::byte{0x7f});
-    return buffer;
-  }
-  void sync(const Buffer& buffer, Sync direction, size_t offset, size_t bytes) override {
-    std::byte* device = shadow_of(buffer).data() + offset;
-    if (direction == Sync::to_device)
-      std::memcpy(device, buffer.data + offset, bytes);
-    else
-      std::memcpy(buffer.data + offset, device, bytes);
-  }
-  std::unique_ptr<Executable> load(const Program& program,
-                                   std::span<const TensorView> weights) override {
-    return std::make_unique<ApartExecutable>(program, inner_->load(program, weights));
-  }
-
- private:
-  std::string name_;
-  std::unique_ptr<Device> inner_;
-  Takes takes_;
-  std::vector<Buffer> kept_;  // the host's copies
-};
+using testing_support::Takes;
 
 struct Split {
   const char* name;

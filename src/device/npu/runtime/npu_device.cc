@@ -27,6 +27,7 @@ class NpuDevice : public Device {
       : lock_(kernels.lock, kernels.info.name), core_(env, std::move(kernels)) {
     DeviceInfo& described = core_.kernels.info;
     described.segments = 1;
+    described.rotates_halves = true;
     const bool compiles_attention = env.fusion == Fusion::token &&
                                     core_.settings.weights == NpuWeights::bf16 &&
                                     core_.kernels.compile;
