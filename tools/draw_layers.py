@@ -50,6 +50,7 @@ HOPS = [
     (ONCE, 1, "Sequence::begin_with", "llama/pipeline.cc", "those need not be run again"),
     (STEP, 1, "Pipeline::run", "llama/pipeline.cc", "in chunks; recovers from a failed device"),
     (STEP, 2, "Pipeline::reserve", "llama/pipeline.cc", "pages for the new positions"),
+    (STEP, 2, "Sides::run", "llama/sides.cc", "hands over what the device lacks"),
     (STEP, 2, "Forward::run", "llama/forward.cc", "prompt, prefill and head, or decode"),
     (STEP, 3, "Forward::run_step", "llama/forward.cc", "one dispatch"),
     (STEP, 4, "CpuExecutable::submit", "device/cpu/cpu_device.cc", "or an NPU's: moves rows, hands over"),

@@ -86,15 +86,18 @@ Continuation greedy_reference(const Model& model, const Tokenizer& tokenizer,
   return result;
 }
 
-std::optional<std::string> why_not_executed(const std::string& device, const Receipt& receipt) {
+std::optional<std::string> why_not_executed(const std::string& prefill, const std::string& decode,
+                                            const Receipt& receipt) {
   // Also where every dispatch completed: what one of them computed was refused.
   const std::string again =
       receipt.recoveries > 0 ? fmt::format(" and was run again after {} failure{}",
                                            receipt.recoveries, receipt.recoveries == 1 ? "" : "s")
                              : "";
   for (const Phase phase : {Phase::prefill, Phase::decode}) {
-    const auto& executed = phase == Phase::prefill ? receipt.phases.prefill : receipt.phases.decode;
-    if (executed.empty() && phase == Phase::decode) continue;  // one token was asked for
+    const bool is_prefill = phase == Phase::prefill;
+    const std::string& device = is_prefill ? prefill : decode;
+    const auto& executed = is_prefill ? receipt.phases.prefill : receipt.phases.decode;
+    if (executed.empty() && !is_prefill) continue;  // one token was asked for
     const auto found = std::find_if(executed.begin(), executed.end(),
                                     [&](const DeviceCounters& d) { return d.device == device; });
     if (found == executed.end() || found->completions == 0)
@@ -103,7 +106,8 @@ std::optional<std::string> why_not_executed(const std::string& device, const Rec
       return fmt::format("{} completed {} of {} submissions in {}{}", device, found->completions,
                          found->submissions, name(phase), again);
   }
-  if (!again.empty()) return fmt::format("{} completed every submission{}", device, again);
+  const std::string devices = prefill == decode ? decode : prefill + "/" + decode;
+  if (!again.empty()) return fmt::format("{} completed every submission{}", devices, again);
   return std::nullopt;
 }
 

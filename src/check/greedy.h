@@ -32,8 +32,9 @@ Continuation greedy_reference(const Model& model, const Tokenizer& tokenizer,
                               const GreedyRequest& request, AllLogits* logits = nullptr,
                               const Progress& progress = {});
 
-// Nothing when `device` completed all that was submitted to it, and something, in every phase that
-// ran; else the reason.
-std::optional<std::string> why_not_executed(const std::string& device, const Receipt& receipt);
+// Nothing when the device of each phase that ran completed all that was submitted to it, and
+// something; else the reason.
+std::optional<std::string> why_not_executed(const std::string& prefill, const std::string& decode,
+                                            const Receipt& receipt);
 
 }  // namespace tyto

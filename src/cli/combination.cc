@@ -35,7 +35,14 @@ std::string flags_of_combination(const EngineFlags& flags) {
     if (!value.empty()) text += " " + flag + " " + shell_word(value);
   };
   add("-m", flags.model.model);
-  add("--device", flags.device);
+  if (flags.prefill() == flags.decode()) {
+    add("--device", flags.decode());
+  } else {
+    add("--prefill-device", flags.prefill());
+    add("--decode-device", flags.decode());
+  }
+  if (flags.min_n) add("--min-n", std::to_string(*flags.min_n));
+  if (flags.max_n) add("--max-n", std::to_string(*flags.max_n));
   add("--fusion", flags.fusion.value_or(""));
   add("--kv-type", flags.kv_type.value_or(""));
   if (flags.context > 0) add("-c", std::to_string(flags.context));
@@ -44,15 +51,25 @@ std::string flags_of_combination(const EngineFlags& flags) {
   return text;
 }
 
+// Which prompts go where is part of what decides the result.
+std::string devices_text(const EngineFlags& flags) {
+  std::string text = flags.devices();
+  if (flags.min_n) text += fmt::format(" from {} tokens", *flags.min_n);
+  if (flags.max_n) text += fmt::format(" up to {} tokens", *flags.max_n);
+  return text;
+}
+
 }  // namespace
 
 Combination combination_of(Engine& engine, const EngineFlags& flags) {
-  const DeviceInfo device = engine.devices().front();
-  const bool is_npu = !device.shares_host_memory;
+  const std::vector<DeviceInfo> devices = engine.devices();
+  const auto other = std::ranges::find(devices, false, &DeviceInfo::shares_host_memory);
+  const DeviceInfo& device = other == devices.end() ? devices.front() : *other;
+  const bool is_npu = other != devices.end();
   Combination result{.tyto = TYTO_VERSION,
                      .weights = engine.identity(progress_bar()).hash,
                      .driver = driver_of(flags, device.shares_host_memory, device.is_virtual),
-                     .device = flags.device,
+                     .device = devices_text(flags),
                      .fusion = std::string(name(engine.fusion())),
                      .weight_form = flags.setting("weights", is_npu ? "bf16" : "as in the file"),
                      .kv_type = flags.kv_type.value_or(is_npu ? "the device's" : "f16"),

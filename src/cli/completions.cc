@@ -43,7 +43,7 @@ Values values_of(const Flag& flag) {
   if (std::holds_alternative<bool*>(flag.target)) return {Kind::none};
   if (flag.allowed) return {Kind::words, fmt::format("{}", fmt::join(flag.allowed->values, " "))};
   if (flag.rules.is_folder) return {Kind::folder};
-  if (flag.name() == "--device") return {Kind::words, device_names()};
+  if (flag.name().ends_with("-device")) return {Kind::words, device_names()};
   for (const Row& row : kRows)
     if (row.value == flag.value) return {row.kind};
   return {Kind::any};

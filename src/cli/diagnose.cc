@@ -71,8 +71,9 @@ Diagnosis facts_of(const DiagnoseFlags& flags, Engine& engine, const ReferenceRe
   const Combination combination = combination_of(engine, flags.engine);
   Diagnosis result;
   result.model = model.config.name.empty() ? model.path.filename().string() : model.config.name;
-  result.device = flags.engine.device;
-  result.is_virtual = engine.devices().front().is_virtual;
+  result.device = flags.engine.devices();
+  const std::vector<DeviceInfo> devices = engine.devices();
+  result.is_virtual = std::ranges::any_of(devices, &DeviceInfo::is_virtual);
   result.settings =
       fmt::format("--fusion {}, weights {}, KV cache {}, numerics {}", combination.fusion,
                   combination.weight_form, combination.kv_type, combination.numerics);
@@ -109,8 +110,8 @@ void diagnose(const DiagnoseFlags& flags) {
 
   Diagnosis diagnosis = facts_of(flags, engine, reference);
   diagnosis.executed = executed_line(receipt);
-  diagnosis.problem =
-      !problem.empty() ? problem : why_not_executed(flags.engine.device, receipt).value_or("");
+  const auto why_not = why_not_executed(flags.engine.prefill(), flags.engine.decode(), receipt);
+  diagnosis.problem = !problem.empty() ? problem : why_not.value_or("");
   compare_records(record.dispatches(), reference, diagnosis);
 
   for (const Table& table : diagnosis_tables(diagnosis))

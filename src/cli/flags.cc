@@ -41,6 +41,16 @@ std::vector<Flag> placement_flags(EngineFlags& flags) {
   return {
       {"--device", &flags.device, "NAME", "where the work goes first (see `tyto devices`)",
        Rules{.shows_default = true}},
+      {"--prefill-device", &flags.prefill_device, "NAME",
+       "where prompts go first (default: --device)"},
+      {"--decode-device", &flags.decode_device, "NAME",
+       "where tokens go first once the prompt is done (default: --device)"},
+      {"--min-n", &flags.min_n, "N",
+       "prompts of fewer tokens stay on the decode device (default: 2)",
+       Rules{.range = Range{2, 1 << 30}}},
+      {"--max-n", &flags.max_n, "N",
+       "prompts of more tokens stay on the decode device (default: none do)",
+       Rules{.range = Range{2, 1 << 30}}},
       {"--require", &flags.require, "NAME[:phase]",
        "fail, with exit code 3, unless this real device did the work; NAME:prefill and NAME:decode "
        "ask it of one phase"},
@@ -98,11 +108,23 @@ Flag error_flag(EngineFlags& flags) {
 void check_device_flags(const EngineFlags& flags) {
   EngineFlags looked_at = flags;
   for (const Flag& flag : device_flags(looked_at))
-    if (is_set(flag.target) && !is_heeded(flag, flags.device))
+    if (is_set(flag.target) && !is_heeded(flag, flags.prefill()) &&
+        !is_heeded(flag, flags.decode()))
       throw Error(
           ErrorCode::usage, flag.name(),
-          fmt::format("has no effect with --device {}", flags.device),
+          fmt::format("has no effect with --device {}", flags.devices()),
           fmt::format("it is for --device {}", fmt::join(flag.rules.devices, " and --device ")));
+}
+
+void check_prompt_range(const EngineFlags& flags) {
+  if (!flags.min_n && !flags.max_n) return;
+  if (flags.prefill() == flags.decode())
+    throw Error(ErrorCode::usage, flags.min_n ? "--min-n" : "--max-n",
+                fmt::format("has no effect while prompts and tokens both go to {}", flags.decode()),
+                "choose two with --prefill-device and --decode-device");
+  if (flags.min_n && flags.max_n && *flags.min_n > *flags.max_n)
+    throw Error(ErrorCode::usage, fmt::format("--min-n {} --max-n {}", *flags.min_n, *flags.max_n),
+                "leave no prompt to the prefill device", "give a --max-n that is not less");
 }
 
 OnDeviceError on_error(const EngineFlags& flags) {
@@ -156,6 +178,10 @@ std::string EngineFlags::setting(const std::string& name, const std::string& oth
   return found == settings.end() ? otherwise : found->second.value_or(otherwise);
 }
 
+std::string EngineFlags::devices() const {
+  return prefill() == decode() ? decode() : prefill() + "/" + decode();
+}
+
 std::vector<Flag> device_flags(EngineFlags& flags) {
   std::vector<Flag> rows = {error_flag(flags)};
   for (const bool of_hosts : {true, false})
@@ -172,16 +198,21 @@ bool is_heeded(const Flag& flag, const std::string& device) {
 }
 
 EngineOptions engine_options(const EngineFlags& flags) {
+  for (const std::string& name : {flags.prefill(), flags.decode()}) device_entry(name);
   check_device_flags(flags);
+  check_prompt_range(flags);
   EngineOptions options;
   options.model = model_or_shipped(flags.model);
-  options.device = flags.device;
+  options.device = flags.decode();
+  options.prefill_device = flags.prefill();
   options.require = flags.require;
   options.threads = flags.threads;
   options.pipeline.forward.context = flags.context;
   if (flags.fusion) options.pipeline.forward.fusion = fusion_from_name(*flags.fusion);
   if (flags.kv_type) options.pipeline.forward.kv_type = *dtype_from_name(*flags.kv_type);
   options.pipeline.on_error = on_error(flags);
+  options.pipeline.min_prompt = flags.min_n.value_or(options.pipeline.min_prompt);
+  options.pipeline.max_prompt = flags.max_n.value_or(options.pipeline.max_prompt);
   if (flags.kv_memory)
     options.pipeline.forward.kv_memory = parse_size(*flags.kv_memory, "--kv-memory");
   for (const auto& [name, value] : flags.settings)

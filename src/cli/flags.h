@@ -28,6 +28,8 @@ std::string model_or_shipped(const ModelFlags& flags);  // -m, or the model that
 struct EngineFlags {
   ModelFlags model;
   std::string device = "cpu";
+  std::string prefill_device, decode_device;  // empty: device
+  std::optional<uint32_t> min_n, max_n;       // tokens of prompts that go to the prefill device
   std::string require;
   unsigned threads = 0;
   uint32_t context = 0;
@@ -39,6 +41,10 @@ struct EngineFlags {
   std::map<std::string, std::optional<std::string>> settings;  // the devices' own, by name
 
   std::string setting(const std::string& name, const std::string& otherwise) const;
+  const std::string& prefill() const { return prefill_device.empty() ? device : prefill_device; }
+  const std::string& decode() const { return decode_device.empty() ? device : decode_device; }
+  // "cpu", or "vnpu/cpu" where prompts and tokens have different ones.
+  std::string devices() const;
 };
 void add_engine_flags(CommandLine& command, EngineFlags& flags);
 EngineOptions engine_options(const EngineFlags& flags);

@@ -35,7 +35,8 @@ std::string made_by(Engine& engine, const EngineFlags& flags) {
   const Combination what = combination_of(engine, flags);
   std::string text =
       fmt::format("tyto {} {}, {}, {}", what.tyto, build_facts().commit, what.driver, what.device);
-  if (engine.devices().front().shares_host_memory) return text;
+  const std::vector<DeviceInfo> devices = engine.devices();
+  if (std::ranges::all_of(devices, &DeviceInfo::shares_host_memory)) return text;
   Hasher images;  // what a device interprets is in the program itself
   for (const LoadedCode& code : engine.loaded_code())
     if (code.form != "program") images.add(std::as_bytes(std::span(code.hash)));

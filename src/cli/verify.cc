@@ -174,7 +174,9 @@ class Verifier {
 
   void finish() {
     if (report_.problem.empty())
-      report_.problem = why_not_executed(flags_.engine.device, report_.receipt).value_or("");
+      report_.problem =
+          why_not_executed(flags_.engine.prefill(), flags_.engine.decode(), report_.receipt)
+              .value_or("");
     report_.combination = combination_of(engine_, flags_.engine);
     report_.context = receipt_context(engine_);
     if (transcript_.is_wanted()) write_own_side();

@@ -47,20 +47,8 @@ Embedding embed(const Generator& with, std::span<const Token> tokens,
     for (size_t i = 0; i < hidden.size(); ++i) sums[i] += hidden[i];
   };
   Embedding result;
-  bool is_cancelled = false;
-  const auto show = [&](size_t done) {
-    if (progress) progress("reading the text", done, tokens.size());
-  };
-  show(0);
-  for (size_t done = 0; done < tokens.size() && !is_cancelled;) {
-    is_cancelled = goes_on && !goes_on();
-    if (is_cancelled) break;
-    const size_t now = pipeline.next_rows(sequence.position(), tokens.size() - done);
-    pipeline.run_hidden(sequence, tokens.subspan(done, now), add);
-    done += now;
-    show(done);
-  }
-  if (!is_cancelled) result.values = normalised(sums);
+  const bool is_whole = pipeline.run_hidden(sequence, tokens, add, progress, goes_on);
+  if (is_whole) result.values = normalised(sums);
   result.receipt.prompt_tokens = sequence.position();
   result.receipt.prefill_seconds = static_cast<double>(now_ns() - start) * 1e-9;
   add_execution(result.receipt, sequence, pipeline, with.trace);

@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/environment.h"
@@ -15,18 +16,28 @@ namespace {
 
 constexpr uint64_t kMaxTemplateBytes = 1 << 20;
 
-// Fails closed before anything runs: a device that is not there, or only virtual, cannot have done
-// the work.
-void check_can_require(const Requirement& require, const std::vector<DeviceInfo>& devices) {
+const std::string& prefill_device(const EngineOptions& options) {
+  return options.prefill_device.empty() ? options.device : options.prefill_device;
+}
+
+// Fails closed before anything runs: a device that is not there, or only virtual, or not asked for
+// the phase, cannot have done the work.
+void check_can_require(const Requirement& require, const EngineOptions& options,
+                       const std::vector<DeviceInfo>& devices) {
   if (require.empty()) return;
   const std::string flag = "--require " + to_text(require);
-  for (const DeviceInfo& device : devices) {
-    if (device.name != require.device) continue;
-    if (!device.is_virtual) return;
+  const auto device = std::ranges::find(devices, require.device, &DeviceInfo::name);
+  if (device == devices.end())
+    throw Error(ErrorCode::require, flag, "no such device is in use",
+                "`tyto devices` lists what this machine has; choose one with --device");
+  if (device->is_virtual)
     throw Error(ErrorCode::require, flag, "the device is virtual, its time modelled");
-  }
-  throw Error(ErrorCode::require, flag, "no such device is in use",
-              "`tyto devices` lists what this machine has; choose one with --device");
+  if (!require.phase || device->shares_host_memory) return;
+  const bool is_prefill = *require.phase == Phase::prefill;
+  const std::string& asked = is_prefill ? prefill_device(options) : options.device;
+  if (asked != require.device)
+    throw Error(ErrorCode::require, flag, fmt::format("{} goes to {}", name(*require.phase), asked),
+                fmt::format("choose it with --{}-device", name(*require.phase)));
 }
 
 // Without a home for caches every identity is made anew.
@@ -61,34 +72,53 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
     SetupTimer timer(trace_, "tokenizer");
     tokenizer_ = std::make_shared<const Tokenizer>(*model_.vocabulary, model_.path.string());
   }
+  open_devices(options, progress);
+  check_can_require(require_, options, devices());
+  pipeline_ =
+      std::make_unique<Pipeline>(model_, sides(options), options.pipeline, trace_, progress);
+  prefixes_ = std::make_unique<PrefixCache>(pipeline_->kv_pool());
+  pipeline_->reclaim = [this] { return prefixes_->evict(); };
+  pipeline_->on_caches_lost = [this] { prefixes_->clear(); };
+  setup_seconds_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - opened_).count();
+}
+
+// Each once: the one for tokens, the one for prompts, the host's.
+void Engine::open_devices(const EngineOptions& options, const Progress& progress) {
   const DeviceEnv env{pool_,
                       trace_,
                       options.pipeline.forward.fusion.value_or(Fusion::block),
                       model_dims(model_.config, options.pipeline.forward.context),
                       options.settings,
                       options.pipeline.forward.sequences};
-  const auto open = [&](const std::string& name) {
-    SetupTimer timer(trace_, "device " + name);
-    if (progress) progress("opening " + name, 0, 0);
-    devices_.push_back(open_device(name, env));
-  };
-  try {
-    open(options.device);
-  } catch (const Error& error) {
-    if (require_.device != options.device || error.code == ErrorCode::usage) throw;
-    throw Error(ErrorCode::require, "--require " + options.require, error.what(), error.hint);
-  }
+  std::vector<std::string> wanted = {options.device, prefill_device(options)};
   for (const DeviceEntry& entry : device_table())
-    if (entry.is_host && entry.name != options.device) open(std::string(entry.name));
-  check_can_require(require_, devices());
-  std::vector<Device*> in_order;
-  for (const auto& device : devices_) in_order.push_back(device.get());
-  pipeline_ = std::make_unique<Pipeline>(model_, in_order, options.pipeline, trace_, progress);
-  prefixes_ = std::make_unique<PrefixCache>(pipeline_->kv_pool());
-  pipeline_->reclaim = [this] { return prefixes_->evict(); };
-  pipeline_->on_caches_lost = [this] { prefixes_->clear(); };
-  setup_seconds_ =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - opened_).count();
+    if (entry.is_host) wanted.emplace_back(entry.name);
+  for (auto name = wanted.begin(); name != wanted.end(); ++name) {
+    if (std::find(wanted.begin(), name, *name) != name) continue;
+    SetupTimer timer(trace_, "device " + *name);
+    if (progress) progress("opening " + *name, 0, 0);
+    try {
+      devices_.push_back(open_device(*name, env));
+    } catch (const Error& error) {
+      if (require_.device != *name || error.code == ErrorCode::usage) throw;
+      throw Error(ErrorCode::require, "--require " + options.require, error.what(), error.hint);
+    }
+  }
+}
+
+SideDevices Engine::sides(const EngineOptions& options) const {
+  const auto in_order = [&](const std::string& first) {
+    std::vector<Device*> order;
+    for (const bool is_first : {true, false})
+      for (const auto& device : devices_) {
+        const DeviceInfo info = device->info();
+        if (is_first ? info.name == first : info.shares_host_memory && info.name != first)
+          order.push_back(device.get());
+      }
+    return order;
+  };
+  return {.decode = in_order(options.device), .prefill = in_order(prefill_device(options))};
 }
 
 const Tokenizer& Engine::tokenizer() const {

@@ -26,6 +26,7 @@ namespace tyto {
 struct EngineOptions {
   std::string model;           // what -m was given
   std::string device = "cpu";  // where launches go first; the cpu takes what it cannot run
+  std::string prefill_device;  // where those of prompts do; empty: there, too
   std::string require;         // DEVICE[:phase] that must be real and do the work; empty: none
   unsigned threads = 0;        // 0: one per usable core
   DeviceSettings settings;     // of any of the devices
@@ -64,6 +65,9 @@ class Engine {
   void complete(Receipt& receipt) const;
 
  private:
+  void open_devices(const EngineOptions& options, const Progress& progress);
+  SideDevices sides(const EngineOptions& options) const;
+
   std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
   Requirement require_;
   Trace trace_;
@@ -71,7 +75,7 @@ class Engine {
   std::shared_ptr<const Tokenizer> tokenizer_;  // with whoever makes prompts for a server
   ThreadPool pool_;
   DeviceSettings settings_;
-  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::unique_ptr<Device>> devices_;  // the one for tokens first
   std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<PrefixCache> prefixes_;  // of the pipeline's caches
   std::optional<ModelIdentity> identity_;

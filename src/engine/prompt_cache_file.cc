@@ -105,7 +105,7 @@ PromptCacheOrigin prompt_cache_origin(const Pipeline& pipeline, const Config& co
           .kv_heads = config.kv_heads,
           .head_dim = config.head_dim,
           .group = kv.group,
-          .page = kv.page};
+          .page = pipeline.kv_pool().page_positions()};
 }
 
 PromptCacheContent read_prompt_cache(std::span<const std::byte> file,

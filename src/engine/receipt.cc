@@ -31,6 +31,7 @@ void add_execution(Receipt& receipt, const Sequence& sequence, const Pipeline& p
   add_in_order(receipt.devices, sequence.executed.decode, devices);
   add_fallbacks(receipt, sequence, trace);
   receipt.recoveries += static_cast<uint32_t>(sequence.recoveries.size());
+  receipt.handed_over += sequence.handed_over;
   receipt.loaded_code = trace.loaded_code();
   receipt.kv_peak_bytes = std::max(receipt.kv_peak_bytes, pipeline.kv_peak_bytes());
 }

@@ -44,7 +44,7 @@ std::string sampling_text(const SamplerOptions& options) {
 
 void start_recording(Engine& engine, size_t prompt, size_t most_tokens) {
   const size_t tokens = std::min<size_t>(most_tokens, engine.pipeline().context());
-  const size_t wanted = engine.pipeline().forward().event_count(prompt, tokens) + kEventsOfPrompt +
+  const size_t wanted = engine.pipeline().event_count(prompt, tokens) + kEventsOfPrompt +
                         (tokens + 1) * kEventsPerToken;
   engine.trace().start(std::min(wanted * kRunsRecorded, kMostEvents));
 }

@@ -36,6 +36,7 @@ struct Scheduler::Job {
   std::vector<Token> tokens;    // the prompt's and those chosen since
   std::optional<Token> chosen;  // in the step at hand, whose work still refers to `tokens`
   std::unique_ptr<Sequence> sequence;
+  Side side = Side::decode;  // of what it has to run before it decodes
   Receipt receipt;
   Answer answer;
   std::optional<Error> error;
@@ -144,6 +145,7 @@ void Scheduler::admit() {
     KvTable known = with_.prefixes->find(job.tokens, static_cast<uint32_t>(job.tokens.size() - 1));
     const uint32_t length = known.length();
     job.sequence->begin_with(std::span(job.tokens).first(length), std::move(known));
+    job.side = with_.pipeline.side_for(job.left());
     if (job.answer.tokens.empty()) {
       job.receipt.cached_tokens = length;
       job.receipt.prompt_tokens = static_cast<uint32_t>(job.request.prompt.size()) - length;
@@ -217,7 +219,7 @@ void Scheduler::choose_work() {
   workers_.clear();
   const uint32_t most = with_.pipeline.most_rows();
   const auto next_rows = [&](const Job& job) {
-    return with_.pipeline.next_rows(job.sequence->position(), job.left());
+    return with_.pipeline.next_rows(job.sequence->position(), job.left(), job.side);
   };
   const auto add = [&](Job& job, uint32_t rows) {
     if (!make_room(job, rows)) return 0u;
@@ -225,7 +227,8 @@ void Scheduler::choose_work() {
     rows = std::min(rows, left);
     const std::span<const Token> next =
         std::span<const Token>(job.tokens).subspan(job.sequence->position(), rows);
-    work_.push_back({job.sequence.get(), next, rows == left ? 1u : 0u});
+    work_.push_back({job.sequence.get(), next, rows == left ? 1u : 0u, nullptr,
+                     job.decodes() ? Side::decode : job.side});
     workers_.push_back(&job);
     return rows;
   };

@@ -119,7 +119,7 @@ void Forward::choose_shapes(const ForwardOptions& options) {
     kv_.is_one_piece = true;
     caches_.resize(kv_.pages);
     homes_.resize(kv_.pages);
-    if (options.kv_memory > 0 && options.kv_memory < kv_.pages * kv_.page_bytes)
+    if (options.kv_memory > 0 && options.kv_memory / options.kv_shares < kv_.pages * kv_.page_bytes)
       throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", options.kv_memory),
                   fmt::format("the caches of {} sequences take {} bytes each, {} positions in one "
                               "piece",
@@ -131,7 +131,7 @@ void Forward::choose_shapes(const ForwardOptions& options) {
   kv_.page_bytes = kPagePositions * position_bytes;
   caches_.resize(1);
   const uint32_t for_one = (context_ + kPagePositions - 1) / kPagePositions;
-  const uint64_t affordable = options.kv_memory / kv_.page_bytes;
+  const uint64_t affordable = options.kv_memory / options.kv_shares / kv_.page_bytes;
   if (options.kv_memory > 0 && affordable == 0)
     throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", options.kv_memory),
                 fmt::format("a page of {} positions takes {} bytes", kv_.page, kv_.page_bytes),
@@ -139,7 +139,7 @@ void Forward::choose_shapes(const ForwardOptions& options) {
   // One more page than a full context has: a conversation that leaves another in the middle of a
   // page copies it. Of many long contexts no more than a quarter of the machine's memory.
   const uint64_t wanted = uint64_t{for_one} * options.sequences + 1;
-  const uint64_t quarter = physical_memory() / 4 / kv_.page_bytes;
+  const uint64_t quarter = physical_memory() / 4 / options.kv_shares / kv_.page_bytes;
   const uint64_t pages = options.kv_memory > 0
                              ? affordable
                              : std::min(wanted, std::max<uint64_t>(quarter, for_one + 1));

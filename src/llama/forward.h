@@ -45,6 +45,7 @@ struct ForwardOptions {
   std::optional<Fusion> fusion = {};  // none: the device's own
   std::optional<DType> kv_type = {};  // none: the device's own, else f16
   uint64_t kv_memory = 0;             // bytes that caches may take; 0: enough for the contexts
+  uint32_t kv_shares = 1;             // Forwards that divide that memory among them
   uint32_t sequences = 1;             // of so many sequences at once
   std::chrono::milliseconds timeout = std::chrono::seconds(120);  // of one dispatch
   DispatchObserver observer = {};                                 // none: nothing is shown
@@ -75,6 +76,7 @@ struct BatchRows {
   // Gets the batch's work in proportion to the rows.
   std::vector<DeviceCounters>* counters = nullptr;
   const OnHidden* on_hidden = nullptr;  // gets every row's hidden state, where given
+  HandOvers* handed_over = nullptr;     // counts what Sides had to bring for it
 };
 
 // Used by one thread. Model and devices outlive it.

@@ -45,20 +45,56 @@ KvTable Sequence::take_cache() {
   return std::exchange(kv_, KvTable(pipeline_.pool_));
 }
 
-Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
-                   const PipelineOptions& options, Trace& trace, const Progress& progress)
+Pipeline::Pipeline(const Model& model, const SideDevices& devices, const PipelineOptions& options,
+                   Trace& trace, const Progress& progress)
     : model_(model),
       trace_(trace),
       run_name_(trace.name({.label = "run"})),
-      devices_(devices.begin(), devices.end()),
+      devices_(devices),
       options_(options),
-      forward_(std::make_unique<Forward>(model, devices_, options.forward, trace, progress)),
-      context_(forward_->context()),
-      most_rows_(forward_->most_rows()),
-      most_together_(forward_->most_together()),
-      pass_costs_(forward_->pass_costs()),
-      page_bytes_(forward_->kv().page_bytes),
-      pool_(forward_->kv().pages, forward_->kv().page) {}
+      sides_(std::make_unique<Sides>(model, devices, options.forward, trace, progress)),
+      pool_(sides_->pages(), sides_->page()) {
+  take_limits();
+}
+
+Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
+                   const PipelineOptions& options, Trace& trace, const Progress& progress)
+    : Pipeline(model,
+               SideDevices{{devices.begin(), devices.end()}, {devices.begin(), devices.end()}},
+               options, trace, progress) {}
+
+void Pipeline::take_limits() {
+  has_two_sides_ = sides_->are_two();
+  context_ = sides_->forward(Side::decode).context();
+  page_bytes_ = sides_->page_bytes();
+  for (const Side side : {Side::decode, Side::prefill}) {
+    const Forward& forward = sides_->forward(side);
+    limits_[static_cast<size_t>(side)] = {forward.most_rows(), forward.most_together(),
+                                          forward.pass_costs()};
+  }
+}
+
+bool Pipeline::has_other_device() const {
+  const auto is_other = [](const Device* device) { return !device->info().shares_host_memory; };
+  return std::ranges::any_of(devices_.decode, is_other) ||
+         std::ranges::any_of(devices_.prefill, is_other);
+}
+
+Side Pipeline::side_for(size_t prompt) const {
+  const bool is_worth_it = prompt >= options_.min_prompt && prompt <= options_.max_prompt;
+  return has_two_sides_ && is_worth_it ? Side::prefill : Side::decode;
+}
+
+uint32_t Pipeline::most_rows() const {
+  return std::max(limits(Side::decode).most_rows, limits(Side::prefill).most_rows);
+}
+
+size_t Pipeline::event_count(size_t prompt, size_t tokens) const {
+  const size_t of_one = sides_->forward(Side::decode).event_count(prompt, tokens);
+  if (!has_two_sides_) return of_one;
+  const size_t hand_overs = 2;
+  return of_one + sides_->forward(Side::prefill).event_count(prompt, 0) + hand_overs;
+}
 
 void Pipeline::check_room(uint32_t position, size_t tokens) const {
   if (tokens <= context() - position) return;
@@ -70,9 +106,11 @@ void Pipeline::check_room(uint32_t position, size_t tokens) const {
                   : "shorten the prompt");
 }
 
-uint32_t Pipeline::next_rows(uint32_t position, size_t left) const {
+uint32_t Pipeline::next_rows(uint32_t position, size_t left, Side side) const {
   const auto rows = static_cast<uint32_t>(std::min<size_t>(left, context_));
-  return has_fixed_rows() ? next_pass(pass_costs_, position, rows) : std::min(most_rows_, rows);
+  const PassCosts& costs = limits(side).pass_costs;
+  return costs.kernels.empty() ? std::min(limits(side).most_rows, rows)
+                               : next_pass(costs, position, rows);
 }
 
 bool Pipeline::reserve(Sequence& sequence, uint32_t tokens) {
@@ -80,7 +118,7 @@ bool Pipeline::reserve(Sequence& sequence, uint32_t tokens) {
   std::optional<KvTable::Copy> copy;
   while (!sequence.kv_.grow_to(sequence.position() + tokens, copy))
     if (!reclaim || !reclaim()) return false;
-  if (copy) forward_->copy_page(*copy);
+  if (copy) sides_->copy_page(*copy);
   return true;
 }
 
@@ -126,7 +164,7 @@ std::vector<Pipeline::Failure> Pipeline::run(std::span<const Work> batch,
   std::vector<Failure> failures;
   const uint32_t rebuilt_before = rebuilt_;
   for (size_t first = 0; first < batch.size();) {
-    const auto group = batch.subspan(first, std::min<size_t>(most_together_, batch.size() - first));
+    const std::span<const Work> group = next_group(batch.subspan(first));
     const OnLogits once = [&](size_t item, uint32_t behind, const Logits& logits) {
       delivery.give(first + item, behind, logits);
     };
@@ -138,6 +176,19 @@ std::vector<Pipeline::Failure> Pipeline::run(std::span<const Work> batch,
     first = end;
   }
   return failures;
+}
+
+// As many items from the front as one side takes together.
+std::span<const Pipeline::Work> Pipeline::next_group(std::span<const Work> batch) const {
+  const Side side = batch.front().side;
+  const SideLimits& most = limits(side);
+  size_t items = 0, rows = 0;
+  while (items < batch.size() && items < most.most_together && batch[items].side == side) {
+    rows += batch[items].tokens.size();
+    if (items > 0 && rows > most.most_rows) break;
+    ++items;
+  }
+  return batch.first(items);
 }
 
 // Recovers from a device error at most once. What it returns ends the group's requests; everybody
@@ -161,12 +212,13 @@ std::optional<Error> Pipeline::run_group(std::span<const Work> group,
     failure = error;
   }
   std::vector<Past> known = pasts();
-  if (devices_.size() > 1 && options_.on_error != OnDeviceError::fail) {
+  if (has_other_device() && options_.on_error != OnDeviceError::fail) {
     ++recoveries_;
     tell_of(*failure, group, true);
     host_took_over_ = options_.on_error == OnDeviceError::cpu;
     if (host_took_over_)
-      std::erase_if(devices_, [](Device* device) { return !device->info().shares_host_memory; });
+      for (std::vector<Device*>* order : {&devices_.decode, &devices_.prefill})
+        std::erase_if(*order, [](Device* device) { return !device->info().shares_host_memory; });
     try {
       restore(known);
       run_again(group, on_logits);
@@ -191,7 +243,7 @@ std::optional<Error> Pipeline::run_group(std::span<const Work> group,
 void Pipeline::commit(const Work& work) {
   Sequence& sequence = *work.sequence;
   sequence.tokens_.insert(sequence.tokens_.end(), work.tokens.begin(), work.tokens.end());
-  sequence.kv_.set_length(static_cast<uint32_t>(sequence.tokens_.size()));
+  sequence.kv_.set_length(static_cast<uint32_t>(sequence.tokens_.size()), work.side);
 }
 
 // After a recovery, which may have left a device that takes fewer rows at once.
@@ -199,11 +251,12 @@ void Pipeline::run_again(std::span<const Work> group, const OnLogits& on_logits)
   for (size_t item = 0; item < group.size(); ++item) {
     const std::span<const Token> tokens = group[item].tokens;
     for (size_t done = 0; done < tokens.size();) {
-      const size_t now = std::min<size_t>(most_rows(), tokens.size() - done);
+      const size_t now = std::min<size_t>(limits(group[item].side).most_rows, tokens.size() - done);
       const size_t after = tokens.size() - done - now;  // tokens of later passes
       const size_t wanted = group[item].logits > after ? group[item].logits - after : 0;
       const Work part{group[item].sequence, tokens.subspan(done, now),
-                      static_cast<uint32_t>(std::min(wanted, now)), group[item].on_hidden};
+                      static_cast<uint32_t>(std::min(wanted, now)), group[item].on_hidden,
+                      group[item].side};
       if (!reserve(*part.sequence, static_cast<uint32_t>(now)))
         throw Error(ErrorCode::device, "recovery", "there is no room for what was in the caches");
       run_once({&part, 1}, [&](size_t, uint32_t behind, const Logits& logits) {
@@ -227,9 +280,10 @@ void Pipeline::run_once(std::span<const Work> group, const OnLogits& on_logits) 
          .logits = work.logits,
          .candidates = sequence.candidates,
          .counters = is_prefill ? &sequence.executed.prefill : &sequence.executed.decode,
-         .on_hidden = work.on_hidden});
+         .on_hidden = work.on_hidden,
+         .handed_over = &sequence.handed_over});
   }
-  forward_->run(rows_, on_logits);
+  sides_->run(group.front().side, rows_, on_logits);
 }
 
 void Pipeline::run_part(const Work& work, const OnLogits& on_logits) {
@@ -251,9 +305,11 @@ Logits Pipeline::run(Sequence& sequence, std::span<const Token> tokens, const Pr
     if (progress && tokens.size() > 1) progress("reading the prompt", done, tokens.size());
   };
   show(0);
+  const Side side = side_for(tokens.size());
   for (size_t done = 0; done < tokens.size();) {
-    const size_t now = next_rows(sequence.position(), tokens.size() - done);
-    run_part({&sequence, tokens.subspan(done, now), done + now == tokens.size() ? 1u : 0u}, keep);
+    const size_t now = next_rows(sequence.position(), tokens.size() - done, side);
+    const uint32_t wanted = done + now == tokens.size() ? 1 : 0;
+    run_part({&sequence, tokens.subspan(done, now), wanted, nullptr, side}, keep);
     done += now;
     show(done);
   }
@@ -265,27 +321,31 @@ void Pipeline::run_all_logits(Sequence& sequence, std::span<const Token> tokens,
                               const Progress& progress) {
   check_room(sequence.position(), tokens.size());
   if (progress) progress("computing logits", 0, tokens.size());
+  const Side side = side_for(tokens.size());
   for (size_t done = 0; done < tokens.size();) {
-    const size_t now = next_rows(sequence.position(), tokens.size() - done);
+    const size_t now = next_rows(sequence.position(), tokens.size() - done, side);
     const uint32_t end = sequence.position() + static_cast<uint32_t>(now);
     run_part(
-        {&sequence, tokens.subspan(done, now), static_cast<uint32_t>(now)},
+        {&sequence, tokens.subspan(done, now), static_cast<uint32_t>(now), nullptr, side},
         [&](size_t, uint32_t behind, const Logits& logits) { visit(end - behind - 1, logits); });
     done += now;
     if (progress) progress("computing logits", done, tokens.size());
   }
 }
 
-void Pipeline::run_hidden(Sequence& sequence, std::span<const Token> tokens, const OnHidden& visit,
-                          const Progress& progress) {
+bool Pipeline::run_hidden(Sequence& sequence, std::span<const Token> tokens, const OnHidden& visit,
+                          const Progress& progress, const std::function<bool()>& goes_on) {
   check_room(sequence.position(), tokens.size());
   if (progress) progress("reading the text", 0, tokens.size());
+  const Side side = side_for(tokens.size());
   for (size_t done = 0; done < tokens.size();) {
-    const size_t now = next_rows(sequence.position(), tokens.size() - done);
-    run_part({&sequence, tokens.subspan(done, now), 0, &visit}, {});
+    if (goes_on && !goes_on()) return false;
+    const size_t now = next_rows(sequence.position(), tokens.size() - done, side);
+    run_part({&sequence, tokens.subspan(done, now), 0, &visit, side}, {});
     done += now;
     if (progress) progress("reading the text", done, tokens.size());
   }
+  return true;
 }
 
 // What a failed device left in its caches is not to be trusted, and neither is the device until it
@@ -297,14 +357,10 @@ void Pipeline::lose_caches() {
 }
 
 void Pipeline::make_anew() {
-  forward_.reset();  // runs go before the contexts that are made anew
-  forward_ = std::make_unique<Forward>(model_, devices_, options_.forward, trace_);
-  context_ = forward_->context();
-  most_rows_ = forward_->most_rows();
-  most_together_ = forward_->most_together();
-  pass_costs_ = forward_->pass_costs();
-  page_bytes_ = forward_->kv().page_bytes;
-  pool_.reset(forward_->kv().pages, forward_->kv().page);
+  sides_.reset();  // runs go before the contexts that are made anew
+  sides_ = std::make_unique<Sides>(model_, devices_, options_.forward, trace_);
+  take_limits();
+  pool_.reset(sides_->pages(), sides_->page());
   is_broken_ = false;
   ++rebuilt_;
 }
@@ -338,14 +394,17 @@ void Pipeline::restore(std::span<const Past> pasts) {
   for (const Past& past : pasts) replay(past);
 }
 
-// In the passes it was run in, so that the caches hold the same bits again. A pass of one token
-// asks for its logits, as it did: devices have kernels of their own for it.
+// In the passes it was run in, each on its side, so that the caches hold the same bits again. A
+// pass of one token asks for its logits, as it did: devices have kernels of their own for it.
 void Pipeline::replay(const Past& past) {
   const std::span<const Token> tokens = past.tokens;
+  Side side = Side::decode;
   for (size_t done = 0; done < tokens.size();) {
+    side = past.begins[done].value_or(side);
     size_t end = done + 1;
-    while (end < tokens.size() && !past.begins[end] && end - done < most_rows()) ++end;
-    const Work work{past.sequence, tokens.subspan(done, end - done), end - done == 1 ? 1u : 0u};
+    while (end < tokens.size() && !past.begins[end] && end - done < limits(side).most_rows) ++end;
+    const Work work{past.sequence, tokens.subspan(done, end - done), end - done == 1 ? 1u : 0u,
+                    nullptr, side};
     run_again({&work, 1}, [](size_t, uint32_t, const Logits&) {});
     done = end;
   }

@@ -1,6 +1,7 @@
 // A model that runs sequences: their caches, their runs, and what happens when a device fails.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "base/progress.h"
 #include "llama/forward.h"
 #include "llama/sequence.h"
+#include "llama/sides.h"
 
 namespace tyto {
 
@@ -26,6 +28,9 @@ enum class OnDeviceError : uint8_t {
 struct PipelineOptions {
   ForwardOptions forward;
   OnDeviceError on_error = OnDeviceError::retry;
+  // Prompts of fewer and of more tokens are not worth another device than the one for tokens.
+  uint32_t min_prompt = 2;
+  uint32_t max_prompt = UINT32_MAX;
 };
 
 // What an NPU's kernels must fit; `context` as in ForwardOptions.
@@ -34,7 +39,9 @@ ModelDims model_dims(const Config& config, uint32_t context);
 // Used by one thread. Model and devices outlive it.
 class Pipeline {
  public:
-  // `devices` in order of preference; the host's takes what the others cannot run.
+  Pipeline(const Model& model, const SideDevices& devices, const PipelineOptions& options,
+           Trace& trace, const Progress& progress = {});
+  // The same devices for prompts and for tokens.
   Pipeline(const Model& model, std::span<Device* const> devices, const PipelineOptions& options,
            Trace& trace, const Progress& progress = {});
 
@@ -44,6 +51,7 @@ class Pipeline {
     std::span<const Token> tokens;
     uint32_t logits = 1;
     const OnHidden* on_hidden = nullptr;  // where given, gets each token's hidden state
+    Side side = Side::decode;             // as side_for() says
   };
   using OnLogits = Forward::OnLogits;
   // An item of a batch that could not be run.
@@ -55,10 +63,11 @@ class Pipeline {
   // Makes room in the cache for so many more tokens. False when there are no free pages, even after
   // asking `reclaim` for some.
   bool reserve(Sequence& sequence, uint32_t tokens);
-  // At most most_rows() tokens, for which reserve() has made room; they stay as they are until it
-  // returns. As many items together as the devices take, so that of a device that takes one
-  // sequence at a time each gets its turn. Returns those that failed, in order; the others were
-  // run. The sequence of an item that failed is as it was, or empty where a device was to blame.
+  // Of each item at most next_rows() tokens, for which reserve() has made room; they stay as they
+  // are until it returns. As many items together as a side's devices take, so that of a device that
+  // takes one sequence at a time each gets its turn. Returns those that failed, in order; the
+  // others were run. The sequence of an item that failed is as it was, or empty where a device was
+  // to blame.
   [[nodiscard]] std::vector<Failure> run(std::span<const Work> batch, const OnLogits& on_logits);
 
   // One sequence by itself, however many tokens: the logits of the last, or as many of the best as
@@ -68,26 +77,33 @@ class Pipeline {
   void run_all_logits(Sequence& sequence, std::span<const Token> tokens,
                       const std::function<void(uint32_t, std::span<const float>)>& visit,
                       const Progress& progress = {});
-  // The hidden state of every position, without logits.
-  void run_hidden(Sequence& sequence, std::span<const Token> tokens, const OnHidden& visit,
-                  const Progress& progress = {});
+  // The hidden state of every position, without logits. False when `goes_on`, which is asked before
+  // each pass, ended it.
+  bool run_hidden(Sequence& sequence, std::span<const Token> tokens, const OnHidden& visit,
+                  const Progress& progress = {}, const std::function<bool()>& goes_on = {});
 
-  const Forward& forward() const { return *forward_; }
+  const Forward& forward() const { return sides_->forward(Side::decode); }
   uint32_t context() const { return context_; }
-  uint32_t most_rows() const { return most_rows_; }
+  // Where a prompt of so many tokens runs, all of it; a token by itself is no prompt.
+  Side side_for(size_t prompt) const;
+  // Most rows of any pass.
+  uint32_t most_rows() const;
   // Of the next pass of a prompt that has `left` more tokens from `position` on.
-  uint32_t next_rows(uint32_t position, size_t left) const;
+  uint32_t next_rows(uint32_t position, size_t left, Side side) const;
   // A prompt's kernels compute all the rows they were made for, however few a pass uses.
-  bool has_fixed_rows() const { return !pass_costs_.kernels.empty(); }
+  bool has_fixed_rows() const { return !limits(Side::prefill).pass_costs.kernels.empty(); }
+  // Events that a recording of `prompt` rows and then `tokens` single ones takes, at most.
+  size_t event_count(size_t prompt, size_t tokens) const;
   uint32_t vocab() const { return model_.config.vocab; }
   KvPool& kv_pool() { return pool_; }
-  uint64_t position_bytes() const { return page_bytes_ / pool_.page_positions(); }
-  // What positions of a page hold, for whoever keeps it elsewhere (Forward).
+  const KvPool& kv_pool() const { return pool_; }
+  uint64_t position_bytes() const { return sides_->position_bytes(); }
+  // What positions of a page hold, for whoever keeps it elsewhere (Sides).
   void read_page(KvPage page, KvRange range, std::span<std::byte> to) {
-    forward_->read_page(page, range, to);
+    sides_->read_page(page, range, to);
   }
   void write_page(KvPage page, KvRange range, std::span<const std::byte> from) {
-    forward_->write_page(page, range, from);
+    sides_->write_page(page, range, from);
   }
   uint32_t recoveries() const { return recoveries_; }  // from device errors so far
   // A device failed for good (OnDeviceError::cpu): nothing has gone to it since.
@@ -110,6 +126,17 @@ class Pipeline {
     PassBegins begins;
   };
 
+  // What a side takes at once.
+  struct SideLimits {
+    uint32_t most_rows = 0;
+    uint32_t most_together = 0;
+    PassCosts pass_costs = {};
+  };
+
+  const SideLimits& limits(Side side) const { return limits_[static_cast<size_t>(side)]; }
+  void take_limits();
+  bool has_other_device() const;  // than the host's
+  std::span<const Work> next_group(std::span<const Work> batch) const;
   std::optional<Error> run_group(std::span<const Work> group, std::span<const uint32_t> begins,
                                  const OnLogits& on_logits, bool has_room);
   void run_once(std::span<const Work> group, const OnLogits& on_logits);
@@ -126,14 +153,13 @@ class Pipeline {
   const Model& model_;
   Trace& trace_;
   const uint16_t run_name_;
-  std::vector<Device*> devices_;
+  SideDevices devices_;
   PipelineOptions options_;
-  std::unique_ptr<Forward> forward_;
-  // Of the forward, which may be gone: a device that failed is made anew when it is next needed.
+  std::unique_ptr<Sides> sides_;
+  // Of the sides, which may be gone: a device that failed is made anew when it is next needed.
+  bool has_two_sides_ = false;
   uint32_t context_ = 0;
-  uint32_t most_rows_ = 0;
-  uint32_t most_together_ = 0;
-  PassCosts pass_costs_ = {};
+  std::array<SideLimits, 2> limits_;  // [sides]
   uint64_t page_bytes_ = 0;
   bool is_broken_ = false;
   uint32_t rebuilt_ = 0;  // times that make_anew() has run

@@ -36,6 +36,7 @@ class Sequence {
   uint32_t candidates = 0;
   Phase phase = Phase::prefill;  // what is run from here on counts as
   PhaseCounters executed;        // by the devices, its share of what it ran together with others
+  HandOvers handed_over;         // from side to side (llama/sides.h)
   std::vector<std::string> recoveries;  // from device errors, in words
 
  private:

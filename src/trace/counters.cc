@@ -51,6 +51,14 @@ DeviceCounters& DeviceCounters::operator-=(const DeviceCounters& other) {
   return *this;
 }
 
+HandOvers& HandOvers::operator+=(const HandOvers& other) {
+  times += other.times;
+  positions += other.positions;
+  bytes += other.bytes;
+  ns += other.ns;
+  return *this;
+}
+
 DeviceCounters& entry_of(std::vector<DeviceCounters>& all, const DeviceCounters& like) {
   for (DeviceCounters& entry : all)
     if (entry.device == like.device) return entry;

@@ -34,6 +34,16 @@ struct DeviceCounters {
   DeviceCounters& operator-=(const DeviceCounters& other);
 };
 
+// Keys and values that went from the device for prompts to the one for tokens, or back.
+struct HandOvers {
+  uint64_t times = 0;
+  uint64_t positions = 0;
+  uint64_t bytes = 0;  // as the receiving device keeps them
+  uint64_t ns = 0;     // of the host: reading, converting, writing
+
+  HandOvers& operator+=(const HandOvers& other);
+};
+
 // The entry of `like`'s device, made where there is none yet.
 DeviceCounters& entry_of(std::vector<DeviceCounters>& all, const DeviceCounters& like);
 void add(std::vector<DeviceCounters>& sum, const std::vector<DeviceCounters>& more);

@@ -136,6 +136,17 @@ std::string executed_on(const Receipt& receipt) {
   return (line.empty() ? "executed on no device" : line) + others;
 }
 
+// A simulation's own time is nobody's.
+std::string handed_over(const Receipt& receipt) {
+  const HandOvers& handed = receipt.handed_over;
+  if (handed.times == 0) return "";
+  std::string text = fmt::format(" · KV of {} positions handed over, {:.1f} MB", handed.positions,
+                                 static_cast<double>(handed.bytes) * 1e-6);
+  if (!has_virtual_device(receipt))
+    text += fmt::format(" in {:.1f} ms", static_cast<double>(handed.ns) * 1e-6);
+  return text;
+}
+
 std::string fallbacks_of(const Receipt& receipt) {
   std::string line;
   for (const std::string& fallback : receipt.fallbacks)
@@ -146,7 +157,7 @@ std::string fallbacks_of(const Receipt& receipt) {
 }  // namespace
 
 std::string executed_line(const Receipt& receipt) {
-  return executed_on(receipt) + " · " + fallbacks_of(receipt);
+  return executed_on(receipt) + handed_over(receipt) + " · " + fallbacks_of(receipt);
 }
 
 std::string receipt_line(const Receipt& receipt) {
@@ -156,7 +167,7 @@ std::string receipt_line(const Receipt& receipt) {
   if (receipt.kv_peak_bytes > 0)
     line += fmt::format(" · KV cache up to {:.1f} MB",
                         static_cast<double>(receipt.kv_peak_bytes) * 1e-6);
-  line += " · " + executed_on(receipt);
+  line += " · " + executed_on(receipt) + handed_over(receipt);
   if (const auto dispatches = dispatches_per_token(receipt))
     line += fmt::format(" · {:.4g} dispatches per token", *dispatches);
   return line + " · " + fallbacks_of(receipt);

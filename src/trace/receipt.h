@@ -43,6 +43,7 @@ struct Receipt {
   PhaseCounters phases;                 // the same, split where the first token was chosen
   std::vector<std::string> fallbacks;   // and recoveries, in words
   uint32_t recoveries = 0;              // how often work was run again after a device failed
+  HandOvers handed_over;                // between the devices for prompts and for tokens
   EnergyWindow prefill_energy;  // over the same time as the seconds; no rails: not asked for
   EnergyWindow decode_energy;
   std::vector<LoadedCode> loaded_code;

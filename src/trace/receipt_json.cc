@@ -41,6 +41,14 @@ ordered_json energy_json(const Energy& energy) {
           {"reason", read ? ordered_json(nullptr) : ordered_json(energy.reason)}};
 }
 
+ordered_json handed_over_json(const Receipt& receipt) {
+  const HandOvers& handed = receipt.handed_over;
+  return {{"times", handed.times},
+          {"positions", handed.positions},
+          {"bytes", handed.bytes},
+          {has_virtual_device(receipt) ? "simulation_ns" : "ns", handed.ns}};
+}
+
 // Rates that were refused are not in the file at all.
 ordered_json timing_json(const Receipt& receipt) {
   const bool simulated = has_virtual_device(receipt);
@@ -138,6 +146,7 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
                        {"plausibility", plausibility_json(receipt.plausibility, context.limits)},
                        {"hashes", hashes_json(receipt, context)},
                        {"verified", verified_json(context)}};
+  if (receipt.handed_over.times > 0) json["kv_handed_over"] = handed_over_json(receipt);
   const std::string text = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   json["id"] = to_hex(hash_bytes(std::as_bytes(std::span(text)))).substr(0, 16);
   seal(json, context.key);

@@ -25,7 +25,8 @@ OWLET = ROOT / "models" / "owlet"
 def on_hostile_npu(args):
     """The virtual NPU of the tests treats mistakes as a real one would."""
     args = list(map(str, args))
-    asks = any(a in ("--device", "--ab") and "vnpu" in b.split(",") for a, b in zip(args, args[1:]))
+    flags = ("--device", "--prefill-device", "--decode-device", "--ab")
+    asks = any(a in flags and "vnpu" in b.split(",") for a, b in zip(args, args[1:]))
     return [*args, "--vnpu-hostile", "on"] if asks and "compile" not in args else args
 
 

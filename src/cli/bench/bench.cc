@@ -408,6 +408,11 @@ void define_bench(CommandLine& command) {
   command.run = [&command, &flags] {
     if (!flags.ab.empty() && command.is_given("--device"))
       throw Error(ErrorCode::usage, "--device", "has no effect together with --ab");
+    const bool has_both =
+        !flags.engine.prefill_device.empty() && !flags.engine.decode_device.empty();
+    if (has_both && (!flags.ab.empty() || command.is_given("--device")))
+      throw Error(ErrorCode::usage, flags.ab.empty() ? "--device" : "--ab",
+                  "has no effect together with --prefill-device and --decode-device");
     if (flags.no_ledger && command.is_given("--sign"))
       throw Error(ErrorCode::usage, "--sign", "has no effect together with --no-ledger");
     bench(flags);

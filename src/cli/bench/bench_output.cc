@@ -34,8 +34,9 @@ std::vector<uint64_t> nanoseconds(const std::vector<double>& seconds) {
   return result;
 }
 
-// The device that was asked for, unless another did its work.
+// The device that was asked for, or both, unless another did its work.
 std::string backend(const BenchRow& row) {
+  if (row.facts.device.find('/') != std::string::npos) return row.facts.device;
   std::string host = row.facts.device;
   for (const DeviceCounters& device : row.receipt.devices) {
     if (!device.has_executed()) continue;

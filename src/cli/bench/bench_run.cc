@@ -66,16 +66,17 @@ std::string model_type(const Model& model) {
 
 // As llama-bench, room for the longest test; an NPU's cache is as long as its kernels are made for.
 uint32_t context_for(const BenchSetup& setup, const std::string& model) {
-  if (setup.flags.context > 0 || !device_entry(setup.flags.device).is_host)
-    return setup.flags.context;
+  const EngineFlags& flags = setup.flags;
+  const bool is_host =
+      device_entry(flags.prefill()).is_host && device_entry(flags.decode()).is_host;
+  if (flags.context > 0 || !is_host) return flags.context;
   const uint32_t most = open_model(find_model(model)).config.context;
   if (setup.positions > most) fail_room(setup, most);
   const uint64_t wanted = (setup.positions + kContextStep - 1) / kContextStep * kContextStep;
   return static_cast<uint32_t>(std::min<uint64_t>(wanted, most));
 }
 
-BenchFacts facts_of(const BenchSetup& setup, const EngineOptions& options, Engine& engine,
-                    const ReceiptContext& origin) {
+BenchFacts facts_of(const BenchSetup& setup, Engine& engine, const ReceiptContext& origin) {
   const Model& model = engine.model();
   const DeviceInfo device = engine.devices().front();
   const uint32_t context = engine.pipeline().context();
@@ -89,11 +90,9 @@ BenchFacts facts_of(const BenchSetup& setup, const EngineOptions& options, Engin
   facts.threads = engine.threads();
   facts.context = context;
   facts.layers = model.config.layers;
-  const DType kv =
-      device.kv ? device.kv->type : options.pipeline.forward.kv_type.value_or(DType::f16);
-  facts.kv_type = info(kv).name;
-  facts.device = options.device;
-  facts.on_host = device.shares_host_memory;
+  facts.kv_type = info(engine.pipeline().forward().kv_type()).name;
+  facts.device = setup.flags.devices();
+  facts.on_host = engine.devices().size() == 1;
   facts.device_description = device.description;
   facts.fusion = name(engine.fusion());
   facts.weights_hash = origin.weights_hash;
@@ -123,6 +122,7 @@ void fill(BenchEngine& bench, const BenchTest& test, const Progress& progress) {
 // one's last.
 void run_together(BenchEngine& bench, uint32_t sequences, uint32_t count) {
   Pipeline& pipeline = bench.engine->pipeline();
+  const Side side = pipeline.side_for(count);
   std::vector<Pipeline::Work> batch;
   uint32_t rows = 0;
   const auto run = [&] {
@@ -135,14 +135,14 @@ void run_together(BenchEngine& bench, uint32_t sequences, uint32_t count) {
   for (uint32_t s = 0; s < sequences; ++s) {
     if (rows + count > pipeline.most_rows()) run();
     Sequence& sequence = *bench.sequences[s];
-    if (pipeline.next_rows(sequence.position(), count) < count) {
+    if (pipeline.next_rows(sequence.position(), count, side) < count) {
       pipeline.run(sequence, next_tokens(bench, s, count));
       continue;
     }
     if (!pipeline.reserve(sequence, count))
       throw Error(ErrorCode::input, "bench", "there is no room in the KV cache",
                   "give more --kv-memory");
-    batch.push_back({&sequence, next_tokens(bench, s, count), 1});
+    batch.push_back({&sequence, next_tokens(bench, s, count), 1, nullptr, side});
     rows += count;
   }
   run();
@@ -180,9 +180,8 @@ void warm_up(BenchEngine& bench, const BenchTest& test) {
 // A recording is how modelled time is known.
 void start_recording(BenchEngine& bench, const BenchTest& test) {
   const size_t batches = (test.prompt + bench.facts.batch - 1) / bench.facts.batch;
-  const size_t of_one =
-      bench.engine->pipeline().forward().event_count(test.prompt, test.generate + batches) +
-      (test.generate + batches + 1) * kEventsPerToken;
+  const size_t of_one = bench.engine->pipeline().event_count(test.prompt, test.generate + batches) +
+                        (test.generate + batches + 1) * kEventsPerToken;
   const size_t wanted = of_one * test.sequences;
   if (wanted > kMostEvents)
     throw Error(ErrorCode::unsupported, test.name(),
@@ -209,6 +208,7 @@ Receipt run_once(BenchEngine& bench, const BenchTest& test) {
   Trace& trace = engine.trace();
   const bool is_modelled = has_virtual_device(engine);
   rewind(bench, test);
+  for (const auto& sequence : bench.sequences) sequence->handed_over = {};
   if (is_modelled) start_recording(bench, test);
   const auto before = trace.snapshot();
   const uint32_t recoveries_before = engine.pipeline().recoveries();
@@ -231,7 +231,10 @@ Receipt run_once(BenchEngine& bench, const BenchTest& test) {
   receipt.devices = difference(after, before);
   receipt.phases = {difference(between, before), difference(after, between)};
   receipt.recoveries = engine.pipeline().recoveries() - recoveries_before;
-  for (const auto& sequence : bench.sequences) add_fallbacks(receipt, *sequence, trace);
+  for (const auto& sequence : bench.sequences) {
+    add_fallbacks(receipt, *sequence, trace);
+    receipt.handed_over += sequence->handed_over;
+  }
   receipt.kv_peak_bytes = engine.pipeline().kv_peak_bytes();
   if (has_virtual_device(receipt)) receipt.modelled = modelled_of(trace, receipt, test);
   return receipt;
@@ -255,6 +258,7 @@ Receipt sum(const std::vector<Receipt>& runs) {
     add(total.phases.decode, run.phases.decode);
     total.fallbacks = run.fallbacks;  // of the engine so far
     total.recoveries += run.recoveries;
+    total.handed_over += run.handed_over;
     total.kv_peak_bytes = run.kv_peak_bytes;
     if (!run.modelled) continue;
     if (!total.modelled) total.modelled.emplace();
@@ -367,17 +371,17 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
   if (setup.ubatch) options.pipeline.forward.prefill_chunk = *setup.ubatch;
   BenchEngine bench;
   bench.engine = std::make_unique<Engine>(options, progress);
-  const DeviceInfo device = bench.engine->devices().front();
-  if (setup.ubatch && !device.prompt_rows.empty())
-    throw Error(ErrorCode::usage, "-ub",
-                fmt::format("has no effect with --device {}: its kernels take {} rows", device.name,
-                            fmt::join(device.prompt_rows, ", ")),
-                "--prompt-rows chooses them");
+  for (const DeviceInfo& device : bench.engine->devices())
+    if (setup.ubatch && !device.prompt_rows.empty())
+      throw Error(ErrorCode::usage, "-ub",
+                  fmt::format("has no effect with --device {}: its kernels take {} rows",
+                              device.name, fmt::join(device.prompt_rows, ", ")),
+                  "--prompt-rows chooses them");
   const uint32_t context = bench.engine->pipeline().context();
   if (setup.positions > context) fail_room(setup, context);
   bench.origin = receipt_context(*bench.engine);
-  bench.facts = facts_of(setup, options, *bench.engine, bench.origin);
-  if (setup.measures_peak && device.shares_host_memory)
+  bench.facts = facts_of(setup, *bench.engine, bench.origin);
+  if (setup.measures_peak && bench.facts.on_host)
     bench.facts.peak = bench.engine->measure_cpu_peak();
   for (uint32_t s = 0; s < setup.sequences; ++s) {
     bench.sequences.push_back(std::make_unique<Sequence>(bench.engine->pipeline()));

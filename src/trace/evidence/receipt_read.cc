@@ -86,6 +86,10 @@ void read_timing(Receipt& receipt, const Json& timing) {
                                        seconds(timing, "modelled_decode_s")};
 }
 
+uint64_t handed_over_ns(const Json& json) {
+  return json.at(json.find("ns") ? "ns" : "simulation_ns").as_uint(kMost);
+}
+
 void read_tokens(Receipt& receipt, const Json& json) {
   receipt.prompt_tokens = u32(json, "prompt_tokens");
   receipt.generated_tokens = u32(json, "generated_tokens");
@@ -123,6 +127,11 @@ Receipt receipt_from_json(const Json& json) {
                    counters(json.at("phases").at("decode"))};
   result.fallbacks = texts(json.at("fallbacks"));
   if (json.find("recoveries")) result.recoveries = u32(json, "recoveries");
+  if (const auto handed = json.find("kv_handed_over"))
+    result.handed_over = {.times = handed->at("times").as_uint(kMost),
+                          .positions = handed->at("positions").as_uint(kMost),
+                          .bytes = handed->at("bytes").as_uint(kMost),
+                          .ns = handed_over_ns(*handed)};
   read_timing(result, json.at("timing"));
   const Json energy = json.at("energy");
   result.energy = {optional_number(energy, "prefill_joules"),

@@ -22,10 +22,13 @@ const RandomModel& shared_model() {
   return model;
 }
 
+enum class Prompts : uint8_t { on_the_npu, on_the_cpu, alone_on_the_npu };
+
 // A whole token in one dispatch, a cache in one piece for each sequence.
 struct NpuWorld {
   NpuWorld(uint32_t sequences, NpuWeights weights, OnDeviceError on_error = OnDeviceError::retry,
-           Fusion fusion = Fusion::token, const Model& model = shared_model().model) {
+           Fusion fusion = Fusion::token, const Model& model = shared_model().model,
+           Prompts prompts = Prompts::on_the_npu) {
     vxrt::reset();
     NpuSettings npu;
     npu.weights = weights;
@@ -40,7 +43,10 @@ struct NpuWorld {
     PipelineOptions options{.forward = {}, .on_error = on_error};
     options.forward.fusion = fusion;
     options.forward.sequences = sequences;
-    pipeline = std::make_unique<Pipeline>(model, order, options, trace);
+    SideDevices sides{.decode = order, .prefill = order};
+    if (prompts == Prompts::on_the_cpu) sides.prefill = {order.back()};
+    if (prompts == Prompts::alone_on_the_npu) sides.decode = {order.back()};
+    pipeline = std::make_unique<Pipeline>(model, sides, options, trace);
     prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool());
     pipeline->reclaim = [this] { return prefixes->evict(); };
     pipeline->on_caches_lost = [this] { prefixes->clear(); };
@@ -67,8 +73,8 @@ Request request(size_t which) {
   return made;
 }
 
-std::vector<Token> alone(size_t which, NpuWeights weights) {
-  NpuWorld world(1, weights);
+std::vector<Token> alone(size_t which, NpuWeights weights, Prompts prompts = Prompts::on_the_npu) {
+  NpuWorld world(1, weights, OnDeviceError::retry, Fusion::token, shared_model().model, prompts);
   Sampler sampler(SamplerOptions{.temperature = 0});
   return generate({world.tokenizer, *world.pipeline, world.trace}, sampler, request(which),
                   [](std::string_view) { return true; })
@@ -121,6 +127,30 @@ TEST(SchedulerTurns, RequestsTakeTurnsBetweenTokensAndGetWhatTheyGetAlone) {
 }
 
 // Its kernels compute all their rows however few are used: chunks would cost a whole pass each.
+// In a step the prompt runs on one device and everybody's tokens on the other.
+TEST(SchedulerTurns, WithPromptsOnAnotherDeviceRequestsGetWhatTheyGetAlone) {
+  for (const Prompts prompts : {Prompts::on_the_cpu, Prompts::alone_on_the_npu})
+    for (const uint32_t room : {2, 3}) {
+      NpuWorld world(room, NpuWeights::bf16, OnDeviceError::retry, Fusion::token,
+                     shared_model().model, prompts);
+      Desk desk(world);
+      std::vector<Scheduler::Id> ids;
+      for (size_t which = 0; which < 3; ++which) {
+        ids.push_back(desk.add(which));
+        desk.scheduler.step();
+      }
+      desk.run_to_the_end();
+      for (size_t which = 0; which < 3; ++which) {
+        const Outcome& outcome = desk.ended.at(ids[which]);
+        ASSERT_FALSE(outcome.error) << outcome.error->what();
+        EXPECT_EQ(outcome.answer.tokens, alone(which, NpuWeights::bf16, prompts));
+        const Receipt& receipt = outcome.answer.receipt;
+        EXPECT_EQ(receipt.handed_over.times, 1u);
+        EXPECT_EQ(receipt.handed_over.positions, request(which).prompt.size());
+      }
+    }
+}
+
 TEST(SchedulerTurns, APromptBesideTokensIsOnePass) {
   const auto prefill_submissions = [](const Outcome& outcome) {
     uint64_t submissions = 0;

@@ -1,0 +1,58 @@
+#include "llama/kv_convert.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tensor/quant.h"
+
+namespace tyto {
+namespace {
+
+// A head's values [half][2] from [2][half], and back.
+void put_in_pairs(std::span<const float> halves, std::span<float> pairs) {
+  const size_t half = halves.size() / 2;
+  for (size_t i = 0; i < half; ++i) {
+    pairs[2 * i] = halves[i];
+    pairs[2 * i + 1] = halves[half + i];
+  }
+}
+
+void put_in_halves(std::span<const float> pairs, std::span<float> halves) {
+  const size_t half = pairs.size() / 2;
+  for (size_t i = 0; i < half; ++i) {
+    halves[i] = pairs[2 * i];
+    halves[half + i] = pairs[2 * i + 1];
+  }
+}
+
+}  // namespace
+
+void convert_kv(const KvShape& from, const KvShape& to, const Config& config, uint32_t positions,
+                std::span<const std::byte> in, std::span<std::byte> out) {
+  if (from.type == to.type && from.group == to.group && from.in_halves == to.in_halves) {
+    std::ranges::copy(in, out.begin());
+    return;
+  }
+  const uint64_t in_bytes = row_bytes(from.type, config.head_dim);
+  const uint64_t out_bytes = row_bytes(to.type, config.head_dim);
+  const auto row_of = [&](uint32_t group, uint64_t matrix, uint32_t head, uint32_t position) {
+    const uint64_t run = matrix * (config.kv_heads / group) + head / group;
+    return (run * positions + position) * group + head % group;
+  };
+  std::vector<float> values(config.head_dim), turned(config.head_dim);
+  for (uint64_t matrix = 0; matrix < uint64_t{2} * config.layers; ++matrix) {
+    const bool is_key = matrix < config.layers;
+    for (uint32_t head = 0; head < config.kv_heads; ++head)
+      for (uint32_t position = 0; position < positions; ++position) {
+        const uint64_t in_row = row_of(from.group, matrix, head, position);
+        const uint64_t out_row = row_of(to.group, matrix, head, position);
+        dequantize(from.type, in.subspan(in_row * in_bytes, in_bytes), values);
+        if (is_key && from.in_halves && !to.in_halves) put_in_pairs(values, turned);
+        if (is_key && !from.in_halves && to.in_halves) put_in_halves(values, turned);
+        if (is_key && from.in_halves != to.in_halves) values.swap(turned);
+        quantize(to.type, values, out.subspan(out_row * out_bytes, out_bytes));
+      }
+  }
+}
+
+}  // namespace tyto

@@ -1,0 +1,17 @@
+// Keys and values from the form that one device keeps them in to another's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "llama/forward.h"
+
+namespace tyto {
+
+// So many positions of a page, as Forward::read_page gives them and Forward::write_page takes them.
+// What has the same form already is copied as it is.
+void convert_kv(const KvShape& from, const KvShape& to, const Config& config, uint32_t positions,
+                std::span<const std::byte> in, std::span<std::byte> out);
+
+}  // namespace tyto
