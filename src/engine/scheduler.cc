@@ -185,6 +185,7 @@ bool Scheduler::make_room(Job& job, uint32_t tokens) {
       const uint32_t whole_pages = job.sequence->position() / page * page;
       if (running_.size() > 1 || whole_pages == job.sequence->position()) return false;
       job.sequence->rewind(whole_pages);
+      job.side = with_.pipeline.side_for(job.left());
       tokens = std::min<uint32_t>(static_cast<uint32_t>(job.left()), with_.pipeline.most_rows());
       continue;
     }

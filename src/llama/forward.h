@@ -46,6 +46,7 @@ struct ForwardOptions {
   std::optional<DType> kv_type = {};  // none: the device's own, else f16
   uint64_t kv_memory = 0;             // bytes that caches may take; 0: enough for the contexts
   uint32_t kv_shares = 1;             // Forwards that divide that memory among them
+  bool decodes = true;                // false: single tokens are another Forward's business
   uint32_t sequences = 1;             // of so many sequences at once
   std::chrono::milliseconds timeout = std::chrono::seconds(120);  // of one dispatch
   DispatchObserver observer = {};                                 // none: nothing is shown
@@ -216,7 +217,7 @@ class Forward {
   std::vector<Prefill> prefills_;  // ascending rows, the last of chunk_
   PassCosts pass_costs_;
   Stage head_;    // logits of up to head_rows_ rows
-  Stage decode_;  // body and head of rows that all have logits, one of each sequence
+  Stage decode_;  // body and head of rows that all have logits, one of each sequence; may be empty
   const uint32_t candidates_ = 0;        // of a row of logits, that the first device picks
   Stage head_of_best_, decode_of_best_;  // the same with those, if any
   std::vector<Row> segments_, kept_;     // of the body's call, of the head's

@@ -38,6 +38,7 @@ Sides::Sides(const Model& model, const SideDevices& devices, const ForwardOption
   own.context = common_context(config_, devices, options.context);
   own.kv_shares = 2;
   add(devices.decode, own);
+  own.decodes = false;
   add(devices.prefill, own);
   // Where a cache is one piece it is a page, and so are as many of the other side's as hold it.
   for (const Half& half : halves_) {

@@ -22,6 +22,17 @@ const RandomModel& shared_model() {
   return model;
 }
 
+// A row of its caches is a whole cache line, as those of real models are: what a sequence has left
+// in a cache can lie beside what the next one's prompt puts there.
+const RandomModel& model_of_whole_lines() {
+  static const RandomModel model = [] {
+    Config config = testing_support::small_config();
+    config.head_dim = 32;
+    return random_model(config, DType::bf16);
+  }();
+  return model;
+}
+
 enum class Prompts : uint8_t { on_the_npu, on_the_cpu, alone_on_the_npu };
 
 // A whole token in one dispatch, a cache in one piece for each sequence.
@@ -73,8 +84,9 @@ Request request(size_t which) {
   return made;
 }
 
-std::vector<Token> alone(size_t which, NpuWeights weights, Prompts prompts = Prompts::on_the_npu) {
-  NpuWorld world(1, weights, OnDeviceError::retry, Fusion::token, shared_model().model, prompts);
+std::vector<Token> alone(size_t which, NpuWeights weights, Prompts prompts = Prompts::on_the_npu,
+                         const Model& model = shared_model().model) {
+  NpuWorld world(1, weights, OnDeviceError::retry, Fusion::token, model, prompts);
   Sampler sampler(SamplerOptions{.temperature = 0});
   return generate({world.tokenizer, *world.pipeline, world.trace}, sampler, request(which),
                   [](std::string_view) { return true; })
@@ -126,13 +138,12 @@ TEST(SchedulerTurns, RequestsTakeTurnsBetweenTokensAndGetWhatTheyGetAlone) {
   }
 }
 
-// Its kernels compute all their rows however few are used: chunks would cost a whole pass each.
 // In a step the prompt runs on one device and everybody's tokens on the other.
 TEST(SchedulerTurns, WithPromptsOnAnotherDeviceRequestsGetWhatTheyGetAlone) {
+  const Model& model = model_of_whole_lines().model;
   for (const Prompts prompts : {Prompts::on_the_cpu, Prompts::alone_on_the_npu})
     for (const uint32_t room : {2, 3}) {
-      NpuWorld world(room, NpuWeights::bf16, OnDeviceError::retry, Fusion::token,
-                     shared_model().model, prompts);
+      NpuWorld world(room, NpuWeights::bf16, OnDeviceError::retry, Fusion::token, model, prompts);
       Desk desk(world);
       std::vector<Scheduler::Id> ids;
       for (size_t which = 0; which < 3; ++which) {
@@ -143,7 +154,7 @@ TEST(SchedulerTurns, WithPromptsOnAnotherDeviceRequestsGetWhatTheyGetAlone) {
       for (size_t which = 0; which < 3; ++which) {
         const Outcome& outcome = desk.ended.at(ids[which]);
         ASSERT_FALSE(outcome.error) << outcome.error->what();
-        EXPECT_EQ(outcome.answer.tokens, alone(which, NpuWeights::bf16, prompts));
+        EXPECT_EQ(outcome.answer.tokens, alone(which, NpuWeights::bf16, prompts, model));
         const Receipt& receipt = outcome.answer.receipt;
         EXPECT_EQ(receipt.handed_over.times, 1u);
         EXPECT_EQ(receipt.handed_over.positions, request(which).prompt.size());
@@ -151,6 +162,7 @@ TEST(SchedulerTurns, WithPromptsOnAnotherDeviceRequestsGetWhatTheyGetAlone) {
     }
 }
 
+// Its kernels compute all their rows however few are used: chunks would cost a whole pass each.
 TEST(SchedulerTurns, APromptBesideTokensIsOnePass) {
   const auto prefill_submissions = [](const Outcome& outcome) {
     uint64_t submissions = 0;

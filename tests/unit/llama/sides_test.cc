@@ -255,6 +255,7 @@ TEST_F(SidesTest, ShortAndLongPromptsStayOnTheDecodeSide) {
   EXPECT_EQ(where(1), Names{"cpu"});
   EXPECT_EQ(where(3), Names{"cpu"});
   EXPECT_EQ(where(4), Names{"apart"});
+  EXPECT_EQ(where(6), Names{"apart"}) << "all passes of a prompt, also one of a single row";
   EXPECT_EQ(where(8), Names{"apart"}) << "all passes of a prompt, also one of three rows";
   EXPECT_EQ(where(9), Names{"cpu"}) << "all passes of a prompt, also one of five rows";
 }
