@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/file.h"
 #include "base/shell_word.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
@@ -16,16 +15,10 @@ namespace {
 
 constexpr double kNoticeableSeconds = 0.5;
 
-// The driver of a real NPU; the others are part of the program and differ by instruction set.
-std::string driver_of(const EngineFlags& flags, bool is_host, bool is_virtual) {
-  const bool has_driver = !is_host && !is_virtual;
-  if (!has_driver)
-    return fmt::format("tyto's {} kernels", cpu::chosen_inner_loops(flags.setting("isa", "")).name);
-  const auto read = [](const char* path) { return read_system_text(path, 256).text; };
-  std::string module = read("/sys/module/amdxdna/version");
-  if (module.empty()) module = read("/sys/module/amdxdna/srcversion");
-  return fmt::format("amdxdna {}, Linux {}", module.empty() ? "unknown" : module,
-                     read("/proc/sys/kernel/osrelease"));
+// What has no driver is part of the program, and differs by instruction set.
+std::string driver_of(const DeviceInfo& device, const EngineFlags& flags) {
+  if (!device.driver.empty()) return device.driver;
+  return fmt::format("tyto's {} kernels", cpu::chosen_inner_loops(flags.setting("isa", "")).name);
 }
 
 // As another command takes them, to run the same combination.
@@ -68,7 +61,7 @@ Combination combination_of(Engine& engine, const EngineFlags& flags) {
   const bool is_npu = other != devices.end();
   Combination result{.tyto = TYTO_VERSION,
                      .weights = engine.identity(progress_bar()).hash,
-                     .driver = driver_of(flags, device.shares_host_memory, device.is_virtual),
+                     .driver = driver_of(device, flags),
                      .device = devices_text(flags),
                      .fusion = std::string(name(engine.fusion())),
                      .weight_form = flags.setting("weights", is_npu ? "bf16" : "as in the file"),

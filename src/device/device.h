@@ -37,6 +37,8 @@ struct GemmImage {
 struct DeviceInfo {
   std::string name;                 // as in --device
   std::string description;          // the hardware, and what drives it
+  std::string driver = {};          // its driver with its version; empty: part of this program
+  std::string machine = {};         // of the cost model's, whose laws are its own; empty: none
   bool is_virtual = false;          // its time is modelled; never satisfies --require
   bool shares_host_memory = false;  // sync moves nothing
   DType activations = DType::f32;   // what its kernels read and write between launches
@@ -143,6 +145,7 @@ struct DeviceEntry {
   bool is_host;  // computes in the host's memory, and takes what other devices do not
   std::span<const DeviceSetting> (*settings)();
   std::unique_ptr<Device> (*open)(const DeviceEnv& env);  // throws a device Error when it cannot
+  bool is_virtual = false;  // as its DeviceInfo will say: --device auto leaves it out by itself
 };
 
 std::span<const DeviceEntry> device_table();

@@ -17,7 +17,7 @@ constexpr std::array<DeviceEntry, 4> kDevices = {{
     {"npu", "the XDNA2 NPU of a Ryzen AI processor, with kernels you have imported", false,
      npu_setting_rows, open_npu_device},
     {"vnpu", "the NPU's code on a virtual NPU; computes for real, its time is modelled", false,
-     vnpu_setting_rows, open_vnpu_device},
+     vnpu_setting_rows, open_vnpu_device, true},
     {"vulkan", "a GPU through Vulkan", false, vulkan_setting_rows, open_vulkan_device},
 }};
 

@@ -230,6 +230,13 @@ DriverStack read_driver_stack(const fs::path& root) {
   return stack;
 }
 
+std::string driver_text(const DriverStack& stack) {
+  const auto known = [](const std::string& text) { return text.empty() ? "unknown" : text; };
+  return fmt::format("{} {}, firmware {}, XRT {}, Linux {}", known(stack.module),
+                     stack.is_kernels_own ? "of the kernel" : known(stack.module_version),
+                     known(stack.firmware), known(stack.xrt_version), known(stack.kernel));
+}
+
 std::vector<VersionFault> version_faults(const DriverStack& stack) {
   std::vector<VersionFault> faults;
   for (const auto& fault : {driver_fault(stack), firmware_fault(stack), xrt_fault(stack)})

@@ -61,6 +61,8 @@ struct DriverStack {
 // From files below `root`, and by asking the driver behind /dev/accel. Never throws for what a
 // machine lacks.
 DriverStack read_driver_stack(const std::filesystem::path& root);
+// "amdxdna 2.20.0, firmware 1.1.2.64, XRT 2.26.0, Linux 6.14.0": what a measurement rests on.
+std::string driver_text(const DriverStack& stack);
 
 // Something older than ELF images of MLIR-AIR need.
 struct VersionFault {

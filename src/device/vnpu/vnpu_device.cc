@@ -152,6 +152,7 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
   kernels.info = {
       .name = "vnpu",
       .description = fmt::format("virtual XDNA2 NPU ({}), 8 x 4 cores", settings.machine),
+      .machine = settings.machine,
       .is_virtual = true,
       .limits = limits_of(settings.machine)};
   if (env.model.layers > 0) kernels.windows = decode_windows(env.model.context);

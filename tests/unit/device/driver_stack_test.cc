@@ -123,6 +123,17 @@ TEST(DriverStack, FirmwareIsJudgedByItsReleases) {
   }
 }
 
+TEST(DriverStack, InOneLineHasEveryVersion) {
+  DriverStack stack = new_stack();
+  EXPECT_EQ(driver_text(stack),
+            "amdxdna of the kernel, firmware 1.1.2.64, XRT 2.26.0, Linux 7.0.0-12-generic");
+  stack.is_kernels_own = false;
+  stack.module_version = "2.21.0";
+  stack.xrt_version = "";
+  EXPECT_EQ(driver_text(stack),
+            "amdxdna 2.21.0, firmware 1.1.2.64, XRT unknown, Linux 7.0.0-12-generic");
+}
+
 TEST(DriverStack, EveryAcceleratorHasItsDriver) {
   const SystemTree tree;
   EXPECT_TRUE(read_accel_devices(tree.root()).empty());

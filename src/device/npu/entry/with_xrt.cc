@@ -20,6 +20,9 @@ std::unique_ptr<Device> open_npu_device(const DeviceEnv& env) {
   kernels.prompt_rows = asked_rows(kernels.prompt_rows, npu_settings(env).prompt_rows);
   kernels.info.name = "npu";
   kernels.info.description = "XDNA2 NPU through XRT";
+  kernels.info.driver = driver_text(read_driver_stack("/"));
+  for (const PciNpu& npu : read_pci_npus("/"))
+    if (kernels.info.machine.empty()) kernels.info.machine = machine_with(npu);
   describe_shapes(env, kernels);
   kernels.pinned_limit = pinnable_bytes();
   if (heap_grows(read_driver_stack("/")).value_or(false)) kernels.heap_limit = kGrownHeapBytes;
