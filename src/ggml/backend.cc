@@ -109,7 +109,7 @@ void offer(Plugin& plugin, const Settings& settings, bool is_virtual) {
   device->description = is_virtual ? "virtual XDNA2 NPU, times are modelled (Tyto)"
                                    : "AMD XDNA2 NPU through XRT (Tyto)";
   device->is_virtual = is_virtual;
-  device->settings = settings;
+  device->settings = settings_for(device->name, settings);
   device->memory = {memory_functions(), &device->device, device.get()};
   device->device = {device_functions(), &plugin.registration, device.get()};
   plugin.devices.push_back(std::move(device));
@@ -157,12 +157,15 @@ void offer_devices(Plugin& plugin) {
   check_writable("GGML_TYTO_RECEIPT", settings.receipt_file, kPluginReceiptFile);
   check_writable("GGML_TYTO_TRACE", settings.trace_file, kPerfettoFile);
   const auto missing = why_no_npu();
+  const bool is_auto = settings.device == kAutoName;
   const bool wants_npu = settings.device != kVirtualName,
-             wants_virtual = settings.device != kNpuName;
+             wants_virtual = settings.device != kNpuName && !is_auto;
   if (settings.require && missing)
     end_program("GGML_TYTO_REQUIRE: no NPU can be used: " + *missing);
   if (missing && settings.device == kNpuName)
     throw Error(ErrorCode::device, kNpuName, *missing, "VXDNA0 is a virtual one");
+  if (missing && is_auto)
+    print_error("GGML_TYTO_DEVICE: auto offers nothing, as no NPU can be used: " + *missing);
   if (!missing && wants_npu) offer(plugin, settings, false);
   if (wants_virtual && !settings.require) offer(plugin, settings, true);
 }
