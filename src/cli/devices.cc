@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "cli/calibration_file.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/progress_line.h"
@@ -33,6 +34,7 @@ void list_devices() {
     add_rows(entry, {pool, trace}, table);
   }
   print_coloured(to_text(table, stdout_style()));
+  print_prose("\n" + calibration_text() + "\n");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "base/utc_time.h"
 #include "check/diagnose.h"
 #include "check/greedy.h"
+#include "cli/auto_device.h"
 #include "cli/combination.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -154,6 +155,7 @@ void define_diagnose(CommandLine& command) {
       read_prompt(command, flags.prompt);
     else
       flags.prompt.prompt = kDefaultPrompt;
+    settle_device(flags.engine);
     diagnose(flags);
   };
 }

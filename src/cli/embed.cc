@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "cli/auto_device.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -19,8 +20,9 @@ struct EmbedFlags {
   bool special = false;
 };
 
-void run_embed(const EmbedFlags& flags, const std::string& text) {
+void run_embed(EmbedFlags& flags, const std::string& text) {
   if (text.empty()) fail_input("prompt", "is empty");
+  settle_device(flags.engine, {.prompt_tokens = about_tokens(text.size()), .generated_tokens = 0});
   Engine engine(engine_options(flags.engine), progress_bar());
   const auto tokens = engine.tokenizer().encode(text, {.parse_special = flags.special});
   const Embedding embedding = embed(engine.generator(), tokens, {}, progress_bar());

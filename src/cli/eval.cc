@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cli/auto_device.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -100,6 +101,7 @@ void define_eval(CommandLine& command) {
     if (flags.reference && !flags.engine.require.empty())
       throw Error(ErrorCode::require, "--require " + flags.engine.require,
                   "the f32 reference is no device", "leave out --reference");
+    settle_device(flags.engine);
     eval(flags);
   };
 }

@@ -39,7 +39,8 @@ std::pair<Token, float> parse_bias(const std::string& text) {
 
 std::vector<Flag> placement_flags(EngineFlags& flags) {
   return {
-      {"--device", &flags.device, "NAME", "where the work goes first (see `tyto devices`)",
+      {"--device", &flags.device, "NAME",
+       "where the work goes first (see `tyto devices`); auto: the fastest here",
        Rules{.shows_default = true}},
       {"--prefill-device", &flags.prefill_device, "NAME",
        "where prompts go first (default: --device)"},
@@ -51,6 +52,10 @@ std::vector<Flag> placement_flags(EngineFlags& flags) {
       {"--max-n", &flags.max_n, "N",
        "prompts of more tokens stay on the decode device (default: none do)",
        Rules{.range = Range{2, 1 << 30}}},
+      {"--among", &flags.among, "NAME,...",
+       "what --device auto chooses from (default: every device that is not virtual)"},
+      {"--calibration", &flags.calibration, "FILE",
+       "what `tyto bench --calibrate` has measured for --device auto (default: kept in the cache)"},
       {"--require", &flags.require, "NAME[:phase]",
        "fail, with exit code 3, unless this real device did the work; NAME:prefill and NAME:decode "
        "ask it of one phase"},
@@ -197,6 +202,16 @@ bool is_heeded(const Flag& flag, const std::string& device) {
   });
 }
 
+EngineFlags flags_for(const std::string& device, const std::vector<std::string>& devices,
+                      EngineFlags flags) {
+  flags.device = device;
+  for (const Flag& flag : device_flags(flags)) {
+    const auto heeds = [&](const std::string& each) { return is_heeded(flag, each); };
+    if (!heeds(device) && std::any_of(devices.begin(), devices.end(), heeds)) unset(flag.target);
+  }
+  return flags;
+}
+
 EngineOptions engine_options(const EngineFlags& flags) {
   for (const std::string& name : {flags.prefill(), flags.decode()}) device_entry(name);
   check_device_flags(flags);
@@ -205,6 +220,7 @@ EngineOptions engine_options(const EngineFlags& flags) {
   options.model = model_or_shipped(flags.model);
   options.device = flags.decode();
   options.prefill_device = flags.prefill();
+  options.device_choice = flags.device_choice;
   options.require = flags.require;
   options.threads = flags.threads;
   options.pipeline.forward.context = flags.context;
@@ -218,6 +234,13 @@ EngineOptions engine_options(const EngineFlags& flags) {
   for (const auto& [name, value] : flags.settings)
     if (value) options.settings.emplace(name, *value);
   return options;
+}
+
+void refuse_idle_flags(const CommandLine& command, const std::string& mode,
+                       const std::function<bool(const Flag&)>& has_effect) {
+  for (const Flag& flag : command.flags)
+    if (flag.given && flag.name() != mode && !has_effect(flag))
+      throw Error(ErrorCode::usage, flag.name(), "has no effect together with " + mode);
 }
 
 Flag force_flag(bool& force, const std::vector<std::string>& outputs) {

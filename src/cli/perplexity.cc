@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/auto_device.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -198,7 +199,10 @@ void define_perplexity(CommandLine& command) {
       "Prints exp of the mean negative log-likelihood and its standard error; lower is better. "
       "Figures of different windows do not compare.\n\n"
       "Example:\n  tyto perplexity -f text.txt";
-  command.run = [&flags] { perplexity(flags); };
+  command.run = [&flags] {
+    settle_device(flags.engine);
+    perplexity(flags);
+  };
 }
 
 }  // namespace tyto

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cli/auto_device.h"
 #include "cli/child_process.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -303,6 +304,9 @@ void define_power(CommandLine& command) {
   command.run = [&command, &flags] {
     if (command.is_given("--root"))
       flags.sources = {.root = flags.root, .nvml = ""};  // which is a library of this machine
+    if (flags.command.empty())
+      settle_device(flags.engine,
+                    {.prompt_tokens = flags.prompt, .generated_tokens = flags.generate});
     power(flags);
   };
 }

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/printable.h"
+#include "cli/auto_device.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
@@ -162,14 +163,6 @@ void write_reports(const Profile& profile, ReportFiles& files) {
     files.receipt.write(receipt_json(run.receipt, profile.facts.origin));
 }
 
-// A flag that would do nothing beside `mode` is an error, not a surprise.
-template <class HasEffect>
-void refuse_idle_flags(const CommandLine& command, const std::string& mode, HasEffect has_effect) {
-  for (const Flag& flag : command.flags)
-    if (flag.given && flag.name() != mode && !has_effect(flag))
-      throw Error(ErrorCode::usage, flag.name(), "has no effect together with " + mode);
-}
-
 void check_flags(const CommandLine& command, const ProfileFlags& flags) {
   if (!flags.diff.empty())
     return refuse_idle_flags(command, "--diff", [](const Flag&) { return false; });
@@ -216,9 +209,13 @@ void profile_command(const CommandLine& command, ProfileFlags& flags) {
   if (!flags.from.empty()) {
     profile = read_profile(flags.from);
   } else if (!flags.sweep.empty()) {
+    settle_device(flags.engine, {.prompt_tokens = *std::ranges::max_element(flags.sweep),
+                                 .generated_tokens = flags.sampling.max_tokens});
     profile = record_sweep(flags);
   } else {
     read_prompt(command, flags.prompt);
+    settle_device(flags.engine, {.prompt_tokens = about_tokens(flags.prompt.prompt.size()),
+                                 .generated_tokens = flags.sampling.max_tokens});
     profile = record_prompt(flags);
   }
   profile.facts.origin.key = key.get();

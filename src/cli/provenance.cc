@@ -48,6 +48,7 @@ ReceiptContext receipt_context(Engine& engine) {
           .identity_seconds = identity.seconds,
           .identity_cached = identity.is_cached,
           .fusion = std::string(name(engine.fusion())),
+          .device_choice = engine.device_choice(),
           .limits = engine.limits()};
 }
 

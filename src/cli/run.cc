@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/printable.h"
+#include "cli/auto_device.h"
 #include "cli/combination.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -72,6 +73,8 @@ void run(const CommandLine& command, RunFlags& flags) {
   OutputFile receipt_file(flags.receipt, kReceiptFile, flags.force);
   PromptCache prompt_cache(flags.prompt_cache);
   read_prompt(command, flags.prompt);
+  settle_device(flags.engine, {.prompt_tokens = about_tokens(flags.prompt.prompt.size()),
+                               .generated_tokens = flags.sampling.max_tokens});
   Engine engine(engine_options(flags.engine), progress_bar());
   prompt_cache.load(engine, flags.engine);
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/auto_device.h"
 #include "cli/command_line.h"
 #include "cli/evidence_flags.h"
 #include "model/stores/local_models.h"
@@ -157,6 +158,7 @@ std::vector<ModelToServe> models_to_serve(const ServeFlags& flags) {
                   "give them names: -m NAME=MODEL");
     EngineFlags engine = flags.engine;
     engine.model.model = model.engine.model;
+    settle_device(engine);
     model.engine = engine_options(engine);
     model.engine.pipeline.forward.sequences = flags.slots;
     model.chat_template = flags.chat_template;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "check/greedy.h"
+#include "cli/auto_device.h"
 #include "cli/combination.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -262,6 +263,7 @@ void define_verify(CommandLine& command) {
     if (flags.is_only_writing() && !flags.json.empty())
       throw Error(ErrorCode::usage, "--json", "there is no result without a comparison",
                   "give --against too");
+    settle_device(flags.engine);
     Verifier(flags).run();
   };
 }

@@ -62,6 +62,7 @@ Model opened_model(const std::string& name, const Progress& progress) {
 
 Engine::Engine(const EngineOptions& options, const Progress& progress)
     : require_(parse_requirement(options.require)),
+      device_choice_(options.device_choice),
       model_(timed(trace_, "model file", [&] { return opened_model(options.model, progress); })),
       pool_(options.threads),
       settings_(options.settings) {

@@ -27,6 +27,7 @@ struct EngineOptions {
   std::string model;           // what -m was given
   std::string device = "cpu";  // where launches go first; the cpu takes what it cannot run
   std::string prefill_device;  // where those of prompts do; empty: there, too
+  std::string device_choice;   // why it is that one, in words; empty: it was named
   std::string require;         // DEVICE[:phase] that must be real and do the work; empty: none
   unsigned threads = 0;        // 0: one per usable core
   DeviceSettings settings;     // of any of the devices
@@ -59,6 +60,7 @@ class Engine {
   std::vector<NamedLimits> limits() const;
   DeviceLimits measure_cpu_peak();  // takes under a second
   const Requirement& requirement() const { return require_; }
+  const std::string& device_choice() const { return device_choice_; }
   // Throws a require Error unless the required device did the work (trace/requirement.h).
   void check_required(const PhaseCounters& executed) const;
   // Adds what the engine knows beyond the request: loaded code, and whether the speed can be true.
@@ -70,6 +72,7 @@ class Engine {
 
   std::chrono::steady_clock::time_point opened_ = std::chrono::steady_clock::now();
   Requirement require_;
+  std::string device_choice_;
   Trace trace_;
   Model model_;
   std::shared_ptr<const Tokenizer> tokenizer_;  // with whoever makes prompts for a server

@@ -25,6 +25,20 @@ std::vector<uint8_t> place(const Program& program, std::span<Device* const> devi
   return placement;
 }
 
+std::optional<std::string> why_mostly_not(const Program& program, const Device& device) {
+  std::optional<std::string> first;
+  size_t products = 0, refused = 0;
+  for (const Launch& launch : program.launches) {
+    if (launch.kernel != Kernel::matmul) continue;
+    ++products;
+    const auto reason = device.why_not(program, launch);
+    if (!reason) continue;
+    ++refused;
+    if (!first) first = reason;
+  }
+  return 2 * refused > products ? first : std::nullopt;
+}
+
 Device* rotating_device(const Program& program, std::span<const uint8_t> placement,
                         std::span<Device* const> devices, Device* before) {
   Device* rotating = before;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "device/device.h"
@@ -14,6 +16,10 @@ namespace tyto {
 // [program.launches], as indices of `devices`, which are in order of preference. What a device
 // refused is a fallback; a launch that no device can run is an Error.
 std::vector<uint8_t> place(const Program& program, std::span<Device* const> devices, Trace& trace);
+
+// Why the device would leave most of a program's products to others: what it says of the first of
+// them. Nothing where it takes at least half of them.
+std::optional<std::string> why_mostly_not(const Program& program, const Device& device);
 
 // A device that rotates heads whose rows a checkpoint keeps in pairs; none: nothing is rotated so.
 // An NPU's projections leave such rows in halves (DeviceInfo::rotates_halves). Scores do not care

@@ -34,6 +34,7 @@ ordered_json device_json(const CalibratedDevice& device) {
   ordered_json json = {{"name", device.name},
                        {"description", device.description},
                        {"driver", device.driver},
+                       {"settings", device.settings},
                        {"modelled", device.is_modelled},
                        {"prefill", points_json(device.prefill, device.is_modelled)},
                        {"decode", points_json(device.decode, device.is_modelled)},
@@ -79,6 +80,7 @@ CalibratedDevice device_from(const Json& json) {
   CalibratedDevice device{.name = text_at(json, "name"),
                           .description = text_at(json, "description"),
                           .driver = text_at(json, "driver"),
+                          .settings = text_at(json, "settings"),
                           .is_modelled = json.at("modelled").as_bool()};
   device.prefill = points_from(json.at("prefill"), device.is_modelled);
   device.decode = points_from(json.at("decode"), device.is_modelled);
@@ -168,13 +170,16 @@ const CalibratedModel* nearest_model(const Calibration& calibration,
 }
 
 KnownRates calibrated_rates(const CalibratedModel& with, const DeviceInfo& device,
-                            const ModelDescription& model) {
+                            const std::string& settings, const ModelDescription& model) {
   const auto found = std::ranges::find(with.devices, device.name, &CalibratedDevice::name);
   if (found == with.devices.end()) return {.why_none = device.name + " was not measured"};
   if (found->description != device.description || found->driver != device.driver)
     return {.why_none =
                 fmt::format("{} was measured as another: {}{}{}", device.name, found->description,
                             found->driver.empty() ? "" : ", ", found->driver)};
+  if (found->settings != settings)
+    return {.why_none = fmt::format("{} was measured with {}", device.name,
+                                    found->settings.empty() ? "other settings" : found->settings)};
   const bool is_same = with.weight_bytes == model.weight_bytes;
   const double factor =
       static_cast<double>(with.weight_bytes) / static_cast<double>(model.weight_bytes);

@@ -15,10 +15,12 @@
 
 namespace tyto {
 
-// A device as it was when it was measured. With another description or driver it is another device.
+// A device as it was when it was measured. With another description, driver or settings it is
+// another device.
 struct CalibratedDevice {
   std::string name, description, driver;
-  bool is_modelled = false;  // a virtual device: its time is not this machine's
+  std::string settings = {};  // flags that it was measured with
+  bool is_modelled = false;   // a virtual device: its time is not this machine's
   std::vector<RatePoint> prefill = {}, decode = {};
   double kv_gb_s = 0;  // as DeviceRates has it
 };
@@ -70,6 +72,6 @@ struct KnownRates {
   std::string why_none = {};  // one line
 };
 KnownRates calibrated_rates(const CalibratedModel& with, const DeviceInfo& device,
-                            const ModelDescription& model);
+                            const std::string& settings, const ModelDescription& model);
 
 }  // namespace tyto

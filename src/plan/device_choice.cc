@@ -136,8 +136,8 @@ double decode_seconds(const DeviceRates& rates, double context) {
 
 double seconds_of(const DeviceRates& prefill, const DeviceRates& decode, const Workload& work) {
   const double prompt = work.prompt_tokens, generated = work.generated_tokens;
-  double seconds =
-      prefill_seconds(prefill, prompt) + generated * decode_seconds(decode, prompt + generated / 2);
+  double seconds = (prompt > 0 ? prefill_seconds(prefill, prompt) : 0) +
+                   generated * decode_seconds(decode, prompt + generated / 2);
   if (prefill.name == decode.name) return seconds;
   for (const DeviceRates* device : {&prefill, &decode})
     if (device->kv_gb_s > 0)

@@ -103,6 +103,7 @@ struct ReceiptContext {
   double identity_seconds = 0;         // that hashing took
   bool identity_cached = false;        // the weights were hashed in an earlier run
   std::string fusion = {};
+  std::string device_choice = {};  // why --device auto took the device; empty: it was named
   std::vector<NamedLimits> limits = {};
   const SigningKey* key = nullptr;  // who vouches for it; none: it is hashed alone
   std::string verified = {};        // "yes", "no", "failed"; empty: nobody looked

@@ -14,6 +14,10 @@ ordered_json optional_number(const std::optional<double>& value) {
   return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 
+ordered_json text_or_null(const std::string& text) {
+  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
+}
+
 ordered_json device_json(const DeviceCounters& device) {
   return {{"name", device.device},
           {"virtual", device.is_virtual},
@@ -126,6 +130,7 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
                          {"identity_seconds", context.identity_seconds},
                          {"identity_cached", context.identity_cached}}},
                        {"fusion", context.fusion},
+                       {"device_choice", text_or_null(context.device_choice)},
                        {"prompt_tokens", receipt.prompt_tokens},
                        {"cached_tokens", receipt.cached_tokens},
                        {"generated_tokens", receipt.generated_tokens},

@@ -4,9 +4,11 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cli/auto_device.h"
 #include "cli/bench/bench_output.h"
 #include "cli/bench/bench_run.h"
 #include "cli/bench/bench_tests.h"
+#include "cli/bench/calibrate.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
@@ -42,6 +44,7 @@ struct BenchFlags {
   bool energy = false;
   bool peak = false;
   bool no_ledger = false;
+  bool calibrate = false;
   std::string sign;
 };
 
@@ -122,19 +125,6 @@ class RowSink {
   size_t refused_ = 0;
 };
 
-// In a list of devices a flag concerns those that know it; with none of them it is an error, as
-// everywhere.
-EngineFlags flags_for(const std::string& device, const std::vector<std::string>& devices,
-                      const BenchFlags& flags) {
-  EngineFlags result = flags.engine;
-  result.device = device;
-  for (const Flag& flag : device_flags(result)) {
-    const auto heeds = [&](const std::string& each) { return is_heeded(flag, each); };
-    if (!heeds(device) && std::any_of(devices.begin(), devices.end(), heeds)) unset(flag.target);
-  }
-  return result;
-}
-
 void settle_kv_type(BenchFlags& flags) {
   if (flags.type_k.empty() && flags.type_v.empty()) return;
   const std::string k = flags.type_k.empty() ? "f16" : flags.type_k;
@@ -175,9 +165,18 @@ std::vector<BenchTest> wanted_tests(const BenchFlags& flags) {
   return bench_tests(lists);
 }
 
+std::vector<std::string> named_devices(const std::string& text, const std::string& flag) {
+  const std::vector<std::string> names = parse_names({text}, flag);
+  for (const std::string& name : names)
+    if (name == kAutoDevice)
+      throw Error(ErrorCode::usage, flag + " auto", "bench measures devices that are named",
+                  "--calibrate measures those that auto chooses from");
+  return names;
+}
+
 std::vector<std::string> wanted_devices(const BenchFlags& flags) {
   if (flags.ab.empty()) {
-    const std::vector<std::string> devices = parse_names({flags.engine.device}, "--device");
+    const std::vector<std::string> devices = named_devices(flags.engine.device, "--device");
     const bool has_host = std::any_of(devices.begin(), devices.end(), [](const std::string& name) {
       return device_entry(name).is_host;
     });
@@ -185,7 +184,7 @@ std::vector<std::string> wanted_devices(const BenchFlags& flags) {
       throw Error(ErrorCode::usage, "--peak", "measures the cpu, which is not among the devices");
     return devices;
   }
-  const std::vector<std::string> devices = parse_names({flags.ab}, "--ab");
+  const std::vector<std::string> devices = named_devices(flags.ab, "--ab");
   if (devices.size() != 2)
     throw Error(ErrorCode::usage, "--ab " + flags.ab, "compares two devices", "like --ab cpu,vnpu");
   if (flags.energy)
@@ -235,7 +234,7 @@ std::vector<Work> plan_work(const BenchFlags& flags, const std::vector<BenchTest
   for (const std::string& model : models) {
     std::vector<std::vector<BenchSetup>> of_device;
     for (const std::string& device : devices)
-      of_device.push_back(setups_of(flags, model, flags_for(device, devices, flags), tests));
+      of_device.push_back(setups_of(flags, model, flags_for(device, devices, flags.engine), tests));
     if (flags.ab.empty()) {
       for (const auto& setups : of_device)
         for (const BenchSetup& setup : setups) work.push_back({setup, {}});
@@ -301,6 +300,33 @@ std::string widest_name(const std::vector<BenchTest>& tests) {
   return widest;
 }
 
+// Which tests there are is its own business.
+bool concerns_calibration(const Flag& flag) {
+  constexpr std::string_view kNames[] = {"--calibration", "--repetitions", "--model",
+                                         "--device",      "--threads",     "--fusion"};
+  return !flag.rules.devices.empty() ||
+         std::find(std::begin(kNames), std::end(kNames), flag.name()) != std::end(kNames);
+}
+
+void calibrate(const CommandLine& command, const BenchFlags& flags) {
+  refuse_idle_flags(command, "--calibrate", concerns_calibration);
+  const std::vector<uint32_t> threads = positive_counts(flags.threads, "-t", kMostThreads);
+  if (threads.size() > 1)
+    throw Error(ErrorCode::usage, "-t", "is one number together with --calibrate");
+  CalibrationOrder order{.flags = flags.engine, .rounds = flags.repetitions};
+  order.flags.threads = threads.empty() ? 0 : threads.front();
+  if (command.is_given("--device")) {
+    order.devices = named_devices(flags.engine.device, "--device");
+    refuse_doubles(order.devices, "--device");
+  }
+  std::vector<std::string> models = parse_names(flags.models, "-m");
+  if (models.empty()) models = {""};  // the shipped one
+  for (const std::string& model : models) {
+    order.flags.model.model = model;
+    calibrate(order);
+  }
+}
+
 void bench(BenchFlags flags) {
   const auto key = signing_key(flags.sign);  // before any work
   settle_kv_type(flags);
@@ -352,6 +378,8 @@ void add_test_flags(CommandLine& command, BenchFlags& flags) {
        Rules{.range = Range{0, 3600}}},
       {"--no-warmup", &flags.no_warmup, "leave out the run before the timed ones"},
       {"--ab", &flags.ab, "DEV,DEV", "compare two devices in turns: a b a b ..."},
+      {"--calibrate", &flags.calibrate,
+       "measure every device of this machine in turns, for --device auto, and keep the figures"},
   });
 }
 
@@ -372,7 +400,10 @@ void add_output_flags(CommandLine& command, BenchFlags& flags) {
 // Where other commands take one model and one number of threads, this one takes lists.
 void add_lists_of_engines(CommandLine& command, BenchFlags& flags) {
   add_engine_flags(command, flags.engine);
-  for (const char* single : {"--model", "--threads"}) command.remove(single);
+  for (const char* other : {"--model", "--threads", "--among"}) command.remove(other);
+  Flag& calibration = command.flag("--calibration");
+  calibration.meaning = "where --calibrate keeps the figures (default: in the cache folder)";
+  calibration.rules.needs_one_of = {"--calibrate"};
   Flag& device = command.flag("--device");
   device.meaning = "where the work goes first; a list measures one after the other";
   device.value = "NAME,...";
@@ -404,7 +435,8 @@ void define_bench(CommandLine& command) {
       "Examples:\n  tyto bench -m model.gguf -p 128,512 -n 64 -r 5\n"
       "  tyto bench -p 0 -n 32 -d 0,512,1024 -o json\n"
       "  tyto bench -p 0 -n 0 -pg 128,64 --sequences 1,4,8\n"
-      "  tyto bench --ab cpu,vnpu -p 64 -n 16";
+      "  tyto bench --ab cpu,vnpu -p 64 -n 16\n"
+      "  tyto bench --calibrate -m model.gguf";
   command.run = [&command, &flags] {
     if (!flags.ab.empty() && command.is_given("--device"))
       throw Error(ErrorCode::usage, "--device", "has no effect together with --ab");
@@ -415,7 +447,7 @@ void define_bench(CommandLine& command) {
                   "has no effect together with --prefill-device and --decode-device");
     if (flags.no_ledger && command.is_given("--sign"))
       throw Error(ErrorCode::usage, "--sign", "has no effect together with --no-ledger");
-    bench(flags);
+    flags.calibrate ? calibrate(command, flags) : bench(flags);
   };
 }
 

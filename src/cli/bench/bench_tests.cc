@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <string_view>
 
 #include "base/error.h"
@@ -172,6 +173,13 @@ std::vector<std::string> parse_names(const std::vector<std::string>& texts,
     }
   }
   return names;
+}
+
+void refuse_doubles(const std::vector<std::string>& names, const std::string& flag) {
+  std::set<std::string> seen;
+  for (const std::string& name : names)
+    if (!seen.insert(name).second)
+      throw Error(ErrorCode::usage, flag, fmt::format("names {} twice", name));
 }
 
 std::vector<BenchTest> bench_tests(const TestLists& lists) {

@@ -36,6 +36,9 @@ std::pair<uint32_t, uint32_t> parse_pair(const std::string& text, const std::str
 std::vector<std::string> parse_names(const std::vector<std::string>& texts,
                                      const std::string& flag);
 
+// A name that is there twice is a usage Error.
+void refuse_doubles(const std::vector<std::string>& names, const std::string& flag);
+
 struct TestLists {
   std::vector<uint32_t> prompts;
   std::vector<uint32_t> generates;

@@ -5,6 +5,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "cli/auto_device.h"
 #include "cli/chat/chat_commands.h"
 #include "cli/chat/conversation.h"
 #include "cli/chat/input_history.h"
@@ -87,6 +88,7 @@ void take(Chat& chat, const TypedLine& line) {
 void talk(ChatCommandFlags& flags) {
   auto grammar = read_grammar(flags.grammar);  // before any work
   PromptCache prompt_cache(flags.prompt_cache);
+  settle_device(flags.engine);
   Engine engine(engine_options(flags.engine), progress_bar());
   prompt_cache.load(engine, flags.engine);
   Conversation conversation(engine, flags, std::move(grammar));

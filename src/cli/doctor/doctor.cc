@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/joined.h"
 #include "base/printable.h"
+#include "cli/calibration_file.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/doctor/doctor_checks.h"
@@ -42,6 +43,14 @@ ModelFacts look_at_model(const ModelFlags& flags) {
   return facts;
 }
 
+CalibrationFacts look_at_calibration() try {
+  const CalibrationHere here = calibration_here();
+  return {.measured = here.calibration ? summary(*here.calibration) : "",
+          .problem = here.why_ignored};
+} catch (const Error& error) {  // nobody says where the cache is
+  return {.measured = "", .problem = error.what()};
+}
+
 SystemFacts look(const DoctorFlags& flags) {
   announce("looking at the machine");
   SystemFacts facts = read_system_facts(flags.root);
@@ -60,6 +69,7 @@ SystemFacts look(const DoctorFlags& flags) {
     facts.build_has_xrt = built_with_xrt();
     announce("trying the devices");
     facts.devices = probe_devices();
+    facts.calibration = look_at_calibration();
   }
   return facts;
 }

@@ -116,6 +116,18 @@ Check model(const SystemFacts& facts) {
           "use a smaller quantisation: `tyto quantize --type q4_k_m`"};
 }
 
+std::vector<Check> calibration_checks(const SystemFacts& facts) {
+  if (!facts.calibration) return {};
+  const char* measure = "tyto bench --calibrate -m MODEL";
+  const CalibrationFacts& calibration = *facts.calibration;
+  if (!calibration.problem.empty())
+    return {{"calibration", CheckState::warn, calibration.problem + ", so it is ignored", measure}};
+  if (!calibration.measured.empty())
+    return {{"calibration", CheckState::ok, calibration.measured, ""}};
+  return {{"calibration", CheckState::skipped,
+           fmt::format("--device auto goes by modelled speed until `{}`", measure), ""}};
+}
+
 Check dispatch(const DeviceProbe& probe) {
   if (!probe.open_error.empty())
     return {probe.name, CheckState::skipped, "not usable: " + probe.open_error, ""};
@@ -167,6 +179,7 @@ std::vector<Check> examine(const SystemFacts& facts) {
   add(examine_npu(facts));
   add({energy(facts), vulkan(facts), kernel_images(facts), model(facts)});
   for (const DeviceProbe& probe : facts.devices) add(device_checks(probe));
+  add(calibration_checks(facts));
   return checks;
 }
 

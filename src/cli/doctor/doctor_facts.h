@@ -121,6 +121,12 @@ struct DeviceProbe {
   double expected_most = 0;
 };
 
+// What --device auto goes by.
+struct CalibrationFacts {
+  std::string measured;  // what, when and with which models; empty: nothing that is of use
+  std::string problem;   // with a file that is there and ignored; empty: none
+};
+
 struct SystemFacts {
   CpuFacts cpu;
   MemoryFacts memory;
@@ -140,6 +146,7 @@ struct SystemFacts {
   KernelCacheFacts kernel_cache;
   ModelFacts model;
   std::vector<DeviceProbe> devices;
+  std::optional<CalibrationFacts> calibration;  // none: another machine is examined
 };
 
 // Everything that is read from files below `root`, a machine's / or a copy of the relevant parts of

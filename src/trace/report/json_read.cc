@@ -64,6 +64,7 @@ Facts facts(const Json& json) {
   origin.identity_seconds = json.double_or("identity_seconds", 0);
   origin.identity_cached = json.bool_or("identity_cached", false);
   origin.fusion = string(json, "fusion");
+  origin.device_choice = json.string_or("device_choice", "");
   facts.model_name = string(json, "model_name");
   facts.layers = static_cast<uint32_t>(json.at("layers").as_uint(kMostLayers));
   facts.threads = u32(json, "threads");

@@ -48,6 +48,7 @@ ordered_json facts_json(const Facts& facts) {
           {"identity_cached", origin.identity_cached},
           {"layers", facts.layers},
           {"fusion", origin.fusion},
+          {"device_choice", origin.device_choice},
           {"threads", facts.threads},
           {"context", facts.context},
           {"prefill_chunk", facts.prefill_chunk},

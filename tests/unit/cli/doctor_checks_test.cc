@@ -427,6 +427,20 @@ TEST_F(Doctor, DamagedKernelCache) {
   EXPECT_CONTAINS(check("kernel images").detail, "and 1 more");
 }
 
+TEST(DoctorCalibration, SaysWhatAutoGoesBy) {
+  SystemFacts facts;
+  EXPECT_NE(examine(facts).back().name, "calibration");  // of a recorded machine
+  facts.calibration = CalibrationFacts{};
+  EXPECT_EQ(examine(facts).back().name, "calibration");
+  EXPECT_EQ(examine(facts).back().state, CheckState::skipped);
+  facts.calibration->measured = "llama 1.24B bf16 on 2026-11-16: cpu";
+  EXPECT_EQ(examine(facts).back().state, CheckState::ok);
+  EXPECT_EQ(examine(facts).back().detail, facts.calibration->measured);
+  facts.calibration = CalibrationFacts{.measured = "", .problem = "c.json is of another machine"};
+  EXPECT_EQ(examine(facts).back().state, CheckState::warn);
+  EXPECT_CONTAINS(examine(facts).back().fix, "--calibrate");
+}
+
 TEST_F(Doctor, EmptyKernelCache) {
   cache_.images = 0;
   expect_only(CheckState::warn, "kernel images", "none", "tyto kernels import");

@@ -72,6 +72,19 @@ TEST(DeviceFlags, PointIntoTheFlags) {
   EXPECT_EQ(flags.setting("isa", ""), "avx2");
 }
 
+TEST(DeviceFlags, OfSeveralDevicesAreForThoseThatHeedThem) {
+  EngineFlags flags = on("auto");
+  flags.settings["weights"] = "int8";
+  flags.settings["isa"] = "avx2";
+  const EngineFlags of_cpu = flags_for("cpu", {"cpu", "vnpu"}, flags);
+  EXPECT_EQ(of_cpu.device, "cpu");
+  EXPECT_EQ(of_cpu.setting("weights", "none"), "none");
+  EXPECT_EQ(of_cpu.setting("isa", ""), "avx2");
+  EXPECT_EQ(flags_for("vnpu", {"cpu", "vnpu"}, flags).setting("weights", ""), "int8");
+  // With none that heeds it, it stays, to be refused.
+  EXPECT_EQ(flags_for("cpu", {"cpu"}, flags).setting("weights", ""), "int8");
+}
+
 TEST(TokenIds, AreSeparatedByCommasOrWhiteSpace) {
   const std::vector<Token> expected = {1, 20, 3};
   for (const std::string text : {"1,20,3", "1, 20 ,3", "1 20 3\n", "\t1\n20\r\n3 "})

@@ -153,14 +153,16 @@ TEST(Calibration, FiguresCarryOverToModelsOfTheSameTypeAndASimilarSize) {
   EXPECT_EQ(nearest_model(kept, model_of("bf16", 9000)), &kept.models[1]);
   EXPECT_EQ(nearest_model(kept, model_of("bf16", 20'000)), nullptr);
   EXPECT_EQ(nearest_model(kept, model_of("q8_0", 1000)), nullptr);
-  const auto same = calibrated_rates(kept.models[0], info_of(cpu()), model_of("bf16", 1000)).rates;
+  const auto same =
+      calibrated_rates(kept.models[0], info_of(cpu()), "", model_of("bf16", 1000)).rates;
   EXPECT_EQ(same->kind, PlanKind::measured);
   EXPECT_EQ(same->decode, cpu().decode);
-  const auto twice = calibrated_rates(kept.models[0], info_of(cpu()), model_of("bf16", 2000)).rates;
+  const auto twice =
+      calibrated_rates(kept.models[0], info_of(cpu()), "", model_of("bf16", 2000)).rates;
   EXPECT_EQ(twice->kind, PlanKind::estimated);
   EXPECT_EQ(twice->decode.front().tokens_per_second, 5);
   const auto modelled =
-      calibrated_rates(kept.models[0], info_of(virtual_npu()), model_of("bf16", 1000)).rates;
+      calibrated_rates(kept.models[0], info_of(virtual_npu()), "", model_of("bf16", 1000)).rates;
   EXPECT_EQ(modelled->kind, PlanKind::modelled);
 }
 
@@ -168,12 +170,23 @@ TEST(Calibration, OfAnotherDriverDoesNotCount) {
   const CalibratedModel with = measured_with("bf16", 1000);
   DeviceInfo newer = info_of(cpu());
   newer.driver = "vendor 2.0";
-  EXPECT_EQ(calibrated_rates(with, newer, model_of("bf16", 1000)).why_none,
+  EXPECT_EQ(calibrated_rates(with, newer, "", model_of("bf16", 1000)).why_none,
             "cpu was measured as another: Some CPU, 8 threads");
   DeviceInfo absent;
   absent.name = "gpu";
-  EXPECT_EQ(calibrated_rates(with, absent, model_of("bf16", 1000)).why_none,
+  EXPECT_EQ(calibrated_rates(with, absent, "", model_of("bf16", 1000)).why_none,
             "gpu was not measured");
+}
+
+TEST(Calibration, OfOtherSettingsDoesNotCount) {
+  CalibratedModel with = measured_with("bf16", 1000);
+  EXPECT_EQ(calibrated_rates(with, info_of(cpu()), "--fusion op", model_of("bf16", 1000)).why_none,
+            "cpu was measured with other settings");
+  with.devices[0].settings = "--weights int8";
+  EXPECT_EQ(calibrated_rates(with, info_of(cpu()), "", model_of("bf16", 1000)).why_none,
+            "cpu was measured with --weights int8");
+  EXPECT_TRUE(calibrated_rates(with, info_of(cpu()), "--weights int8", model_of("bf16", 1000))
+                  .rates.has_value());
 }
 
 TEST(ModelledRates, FollowTheCostModelWhereItKnowsTheDevice) {

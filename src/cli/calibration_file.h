@@ -1,0 +1,33 @@
+// The calibration that this machine has, or why it has none.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "plan/calibration.h"
+
+namespace tyto {
+
+CalibratedMachine this_machine();
+
+struct EngineFlags;
+
+// What was asked of a device and decides its speed, as flags; empty: nothing.
+std::string settings_text(const EngineFlags& flags);
+
+struct CalibrationHere {
+  std::filesystem::path path;
+  std::optional<Calibration> calibration = {};  // of this machine, as it is now
+  std::string why_ignored =
+      {};  // a sentence about a file that is there and of no use; may be empty
+};
+// `named` is what --calibration says; empty: the user's own. A named file that cannot be read is an
+// Error, the user's own is ignored then.
+CalibrationHere calibration_here(const std::string& named = "");
+
+// "llama 1.24B bf16 on 2026-11-16: cpu, vulkan": what was measured and with what.
+std::string summary(const Calibration& calibration);
+std::string calibration_text();  // a sentence about what --device auto goes by here
+
+}  // namespace tyto
