@@ -83,7 +83,7 @@ Usable usable_devices(const EngineFlags& flags, const std::vector<std::string>& 
     announce("opening " + name);
     try {
       const auto device =
-          open_device(name, {pool, trace, options.pipeline.forward.fusion,
+          open_device(name, {pool, trace, options.pipeline.forward.fusion.value_or(Fusion::block),
                              model_dims(model.config, flags.context), options.settings});
       if (!device_entry(name).is_host) check_takes(*device, model, flags.context);
       usable.devices.push_back(device->info());
@@ -149,7 +149,8 @@ Figures figures_for(const EngineFlags& flags, const std::vector<std::string>& na
         known.rates ? *known.rates
         : device.shares_host_memory
             ? estimated_rates(device.name, measured_peak(flags, model.type, pool), model, work)
-            : modelled_rates(device, model, work, *fusion_from_name(flags.fusion)));
+            : modelled_rates(device, model, work,
+                             *fusion_from_name(flags.fusion.value_or("block"))));
   }
   if (!is_all) figures.sources.emplace_back(kCalibrate);
   return figures;

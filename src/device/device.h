@@ -55,7 +55,8 @@ struct DeviceInfo {
   std::vector<GemmImage> gemms = {};  // where int8 products run in images of their own
   uint32_t segments = 0;              // sequences that one call may have; 0: any number
   uint32_t in_flight = 1;             // submissions that may wait for each other's end
-  Fusion fusion = Fusion::block;           // unless --fusion says otherwise
+  uint32_t rows_at_once = 256;        // of a prompt, unless the pipeline is told otherwise
+  Fusion fusion = Fusion::block;      // unless --fusion says otherwise
   // Of the best logits of a row that its top_k hands back, for readers that look at no others; 0:
   // they get all.
   uint32_t candidates = 0;

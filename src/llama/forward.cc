@@ -73,7 +73,7 @@ Forward::Forward(const Model& model, std::span<Device* const> devices,
       frequencies_(rope_frequencies(model.config)),
       candidates_(std::min(first_.candidates, model.config.vocab)),
       logits_(model.config.vocab) {
-  TYTO_ASSERT(model.has_weights() && options.prefill_chunk > 0);
+  TYTO_ASSERT(model.has_weights());
   for (const Device* device : devices_) {
     const DeviceInfo info = device->info();
     if (info.shares_host_memory) hosts_.insert(device);
@@ -96,7 +96,8 @@ void Forward::choose_shapes(const ForwardOptions& options) {
                 fmt::format("the kernels of {} keep the cache as {}", first_.name,
                             info(first_.kv->type).name),
                 "leave it out");
-  chunk_ = has_fixed_rows() ? first_.prompt_rows.back() : std::min(options.prefill_chunk, context_);
+  const uint32_t liked = options.prefill_chunk > 0 ? options.prefill_chunk : first_.rows_at_once;
+  chunk_ = has_fixed_rows() ? first_.prompt_rows.back() : std::min(liked, context_);
   head_rows_ = has_fixed_rows() ? 1 : std::min(kHeadRows, chunk_);
   kv_.type = first_.kv ? first_.kv->type : options.kv_type.value_or(DType::f16);
   kv_.group = first_.kv ? first_.kv->group : 1;

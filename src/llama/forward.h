@@ -40,8 +40,8 @@ struct DispatchView {
 using DispatchObserver = std::function<void(const DispatchView&)>;
 
 struct ForwardOptions {
-  uint32_t context = 0;          // 0: the model's
-  uint32_t prefill_chunk = 256;  // rows per call
+  uint32_t context = 0;               // 0: the model's
+  uint32_t prefill_chunk = 0;         // rows per call; 0: as many as the device likes
   std::optional<Fusion> fusion = {};  // none: the device's own
   std::optional<DType> kv_type = {};  // none: the device's own, else f16
   uint64_t kv_memory = 0;             // bytes that caches may take; 0: enough for the contexts

@@ -96,6 +96,27 @@ bool is_all_mapped(const Api& api, VkPhysicalDevice physical) {
       });
 }
 
+// Core Vulkan has no word for it; makers do.
+uint32_t compute_units(const Api& api, VkPhysicalDevice physical, GpuKind kind) {
+  auto nvidia = structure<VkPhysicalDeviceShaderSMBuiltinsPropertiesNV>(
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV);
+  auto amd = structure<VkPhysicalDeviceShaderCorePropertiesAMD>(
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_AMD);
+  auto all = structure<VkPhysicalDeviceProperties2>(VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2);
+  if (has_extension(api, physical, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) {
+    all.pNext = &nvidia;
+    api.vkGetPhysicalDeviceProperties2(physical, &all);
+    return std::max(1u, nvidia.shaderSMCount);
+  }
+  if (has_extension(api, physical, VK_AMD_SHADER_CORE_PROPERTIES_EXTENSION_NAME)) {
+    all.pNext = &amd;
+    api.vkGetPhysicalDeviceProperties2(physical, &all);
+    return std::max(1u, amd.shaderEngineCount * amd.shaderArraysPerEngineCount *
+                            amd.computeUnitsPerShaderArray);
+  }
+  return kind == GpuKind::discrete ? 64 : kind == GpuKind::software ? 4 : 16;
+}
+
 GpuFacts facts_of(const Api& api, VkInstance instance, VkPhysicalDevice physical) {
   auto driver = structure<VkPhysicalDeviceDriverProperties>(
       VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES);
@@ -114,6 +135,7 @@ GpuFacts facts_of(const Api& api, VkInstance instance, VkPhysicalDevice physical
                  .shared_bytes = own.limits.maxComputeSharedMemorySize,
                  .most_invocations = own.limits.maxComputeWorkGroupInvocations,
                  .largest_allocation = sizes.maxMemoryAllocationSize};
+  facts.compute_units = compute_units(api, physical, facts.kind);
   facts.timestamp_ns = own.limits.timestampPeriod;
   facts.has_host_memory = (facts.kind == GpuKind::integrated || facts.kind == GpuKind::software) &&
                           is_all_mapped(api, physical);

@@ -18,6 +18,7 @@ struct GpuFacts {
   std::string driver;  // "radv, Mesa 25.0.7"
   GpuKind kind = GpuKind::other;
   uint32_t subgroup_size = 1;
+  uint32_t compute_units = 1;       // or a guess, where the driver does not say
   uint32_t shared_bytes = 0;        // that a workgroup may have
   uint32_t most_invocations = 0;    // of a workgroup
   uint64_t largest_allocation = 0;  // bytes

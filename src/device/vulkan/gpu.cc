@@ -9,9 +9,13 @@
 namespace tyto::vulkan {
 namespace {
 
-// What the host writes before each call lies where kernels can read it without a copy.
+// What the host writes before each call lies where kernels can read it without a copy; a few bytes
+// that it reads are written straight into its memory.
 MemoryKind kind_for(const Slot& slot) {
-  return slot.kind == SlotKind::input ? MemoryKind::host_write : MemoryKind::gpu;
+  constexpr uint64_t kFewBytes = 64 << 10;
+  if (slot.kind == SlotKind::input) return MemoryKind::host_write;
+  return slot.kind == SlotKind::output && slot.bytes() <= kFewBytes ? MemoryKind::host_read
+                                                                    : MemoryKind::gpu;
 }
 
 std::shared_ptr<void> reserved(size_t bytes) {

@@ -167,10 +167,9 @@ Dispatch rope_append_call(const Site& site, const AttentionParts& parts) {
 AttentionSplit attention_split(const Site& site, const Launch& attention) {
   const LaunchShape& shape = attention.shape;
   const AttentionSite heads = attention_site(site, shape);
-  // Enough workgroups for every compute unit of a large GPU; software has a few threads.
-  const uint32_t workgroups = site.gpu.kind == GpuKind::software ? 8 : 128;
   const uint64_t rows = site.form.rows;
-  const uint32_t splits = attention_splits(heads, site.form.rows, shape.context, workgroups);
+  const uint32_t splits =
+      attention_splits(heads, site.form.rows, shape.context, site.gpu.compute_units);
   return {.splits = splits,
           .partial_bytes = rows * shape.heads * splits * (shape.head_dim + 1) * sizeof(float),
           .counter_bytes = rows * shape.heads * sizeof(uint32_t)};
@@ -220,6 +219,46 @@ Dispatch many_rows_attention_call(const Site& site, const Launch& attention, Num
           .values = {shape.heads, shape.kv_heads},
           .groups = {shape.heads, site.form.tiles * cut.parts, 1},
           .writes = {operand(attention, 3)}};
+}
+
+namespace {
+
+struct TopKCut {
+  uint32_t best = 0;     // of a row
+  uint32_t chunks = 0;   // of it
+  uint32_t merging = 0;  // values for each thread of the second dispatch
+};
+constexpr uint32_t kChunkThreads = 256, kChunkValues = 8, kMergeThreads = 512;
+
+TopKCut top_k_cut(const Site& site, const Launch& launch) {
+  const uint32_t best = u32(site.slot(launch, 1).cols / 2 - 1);
+  const uint32_t chunks = groups(site.slot(launch, 0).cols, kChunkThreads * kChunkValues);
+  return {best, chunks, groups(uint64_t{best} * chunks, kMergeThreads)};
+}
+
+}  // namespace
+
+uint64_t top_k_bytes(const Site& site, const Launch& launch) {
+  const TopKCut cut = top_k_cut(site, launch);
+  return uint64_t{site.form.rows} * cut.chunks * (2 * cut.best + 4) * sizeof(uint32_t);
+}
+
+Dispatch top_k_chunks_call(const Site& site, const Launch& launch, Operand chosen) {
+  const TopKCut cut = top_k_cut(site, launch);
+  return {.kernel = {"top_k", {kChunkThreads, 0, kChunkValues, cut.best}},
+          .operands = {operand(launch, 0), chosen, kNothing, kCallData},
+          .values = {u32(site.slot(launch, 0).cols), cut.chunks},
+          .groups = {cut.chunks, site.form.rows, 1},
+          .writes = {chosen}};
+}
+
+Dispatch top_k_merge_call(const Site& site, const Launch& launch, Operand chosen) {
+  const TopKCut cut = top_k_cut(site, launch);
+  return {.kernel = {"top_k", {kMergeThreads, 1, cut.merging, cut.best}},
+          .operands = {operand(launch, 0), chosen, operand(launch, 1), kCallData},
+          .values = {u32(site.slot(launch, 0).cols), cut.chunks},
+          .groups = {1, site.form.rows, 1},
+          .writes = {operand(launch, 1)}};
 }
 
 Numbers operand_numbers(const Site& site, const Launch& matmul) {

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <array>
+#include <map>
 
 #include "base/error.h"
 #include "device/vulkan/kernel_calls.h"
@@ -40,6 +40,37 @@ class Lowering {
     if (result_.temporaries.size() <= index) result_.temporaries.resize(index + 1);
     result_.temporaries[index] = std::max(result_.temporaries[index], bytes);
     return static_cast<Operand>(program_.slots.size() + index);
+  }
+
+  // The 16-bit numbers that a slot may hold instead of f32 after launch `writer`: those that
+  // products round it to anyway, if products are all that read it.
+  Numbers narrowed(uint16_t slot, size_t writer) const {
+    const Slot& held = program_.slots[slot];
+    if (is_few() || held.kind != SlotKind::scratch || held.cols % 32 != 0) return Numbers::f32;
+    Numbers numbers = Numbers::f32;
+    for (size_t i = writer + 1; i < program_.launches.size(); ++i) {
+      const Launch& launch = program_.launches[i];
+      bool is_written = false;
+      for (size_t arg = 0; arg < launch.args.size(); ++arg) {
+        if (launch.args[arg].slot != slot) continue;
+        is_written |= launch.args[arg].writes;
+        if (!launch.args[arg].reads) continue;
+        if (launch.kernel != Kernel::matmul || arg != 0 || !is_cooperative(site_, launch))
+          return Numbers::f32;
+        const Numbers wanted = operand_numbers(site_, launch);
+        if (numbers != Numbers::f32 && numbers != wanted) return Numbers::f32;
+        numbers = wanted;
+      }
+      if (is_written) break;
+    }
+    return numbers;
+  }
+
+  Numbers hold(uint16_t slot, size_t writer) { return held_[slot] = narrowed(slot, writer); }
+
+  Numbers held(uint16_t slot) const {
+    const auto found = held_.find(slot);
+    return found == held_.end() ? Numbers::f32 : found->second;
   }
 
   // [q_norm] q_rope [k_norm] k_rope kv_append attention, in the order of the forward program.
@@ -100,12 +131,22 @@ class Lowering {
     if (is_few())
       add_few_rows_attention({.attention = &launch}, index, 1);
     else
-      add(many_rows_attention_call(site_, launch, Numbers::f32), index, 1);
+      add(many_rows_attention_call(site_, launch, hold(launch.args[3].slot, index)), index, 1);
+  }
+
+  void add_top_k(const Launch& launch, size_t index) {
+    const Operand chosen = temporary(2, top_k_bytes(site_, launch));
+    add(top_k_chunks_call(site_, launch, chosen), index, 1);
+    add(top_k_merge_call(site_, launch, chosen), index, 1);
   }
 
   size_t take_products(size_t first) {
     const Products products = match_products(program_, first, is_few());
     if (products.count == 0) return 0;
+    const Numbers x = held(products.x);
+    Numbers y = Numbers::f32;
+    if (!is_few() && products.ending == Ending::swiglu)
+      y = hold(products.result, first + products.count - 1);
     // One dispatch per form of weight: of q, k and v often two.
     std::vector<const Launch*> left = products.matmuls;
     while (!left.empty()) {
@@ -119,7 +160,7 @@ class Lowering {
         (form(matmul) == chosen && (matmul->args.size() > 3) == has_bias ? same : others)
             .push_back(matmul);
       add(is_few() ? few_rows_products_call(site_, products, same)
-                   : many_rows_products_call(site_, products, same, Numbers::f32, Numbers::f32),
+                   : many_rows_products_call(site_, products, same, x, y),
           first, products.count);
       left = others;
     }
@@ -136,7 +177,7 @@ class Lowering {
         add(rope_table_call(site_, launch), index, 1);
         break;
       case Kernel::rmsnorm:
-        add(rmsnorm_call(site_, launch), index, 1);
+        add(rmsnorm_call(site_, launch, hold(launch.args[2].slot, index)), index, 1);
         break;
       case Kernel::rope:
         add(rope_call(site_, launch), index, 1);
@@ -159,6 +200,9 @@ class Lowering {
       case Kernel::cast:
         add(cast_call(site_, launch), index, 1);
         break;
+      case Kernel::top_k:
+        add_top_k(launch, index);
+        break;
       default:
         TYTO_ASSERT(false);  // why_not() refused it
     }
@@ -168,6 +212,7 @@ class Lowering {
   const Program& program_;
   const CallForm& form_;
   Site site_;
+  std::map<uint16_t, Numbers> held_;  // by slots that were written
   Lowered result_;
 };
 

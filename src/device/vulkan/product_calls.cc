@@ -1,6 +1,6 @@
 #include <bit>
 
-#include "base/error.h"
+#include "device/vulkan/gemm_shape.h"
 #include "device/vulkan/kernel_calls.h"
 
 namespace tyto::vulkan {
@@ -92,25 +92,31 @@ Dispatch many_rows_products_call(const Site& site, const Products& products,
   const Sides sides = sides_of(site, products, matmuls);
   const bool has_bias = matmuls.front()->args.size() > 3;
   const bool coop = is_cooperative(site, *matmuls.front());
-  const uint32_t bm = 64, bn = 64, bk = coop ? 32 : 16,
-                 threads = coop ? 4 * site.gpu.subgroup_size : 256;
+  GemmProduct product{
+      .rows = site.form.rows, .k = weight.cols, .is_pair = products.ending == Ending::swiglu};
+  for (const uint32_t rows : sides.rows) product.columns += rows;
+  const GemmMachine machine{site.gpu.subgroup_size, site.gpu.compute_units, site.gpu.shared_bytes};
+  const GemmShape cut =
+      coop ? cooperative_gemm_shape(product, machine) : tiled_gemm_shape(product, machine);
   const uint32_t reads = x != Numbers::f32 ? 2 : weight.cols % 32 == 0 ? 1 : 0;
-  std::vector<uint32_t> constants = {
-      threads, bm, bn, bk, u32(uint64_t(products.ending)), reads, y != Numbers::f32, has_bias};
-  if (coop)
-    constants.insert(constants.end(), {32, 32, 2});
-  else
-    constants.insert(constants.end(), {4, products.ending == Ending::swiglu ? 8u : 4u});
-  if (!coop && products.ending == Ending::swiglu) constants[0] = 128;
+  const std::vector<uint32_t> constants = {cut.threads,
+                                           cut.bm,
+                                           cut.bn,
+                                           cut.bk,
+                                           u32(uint64_t(products.ending)),
+                                           reads,
+                                           y != Numbers::f32,
+                                           has_bias,
+                                           cut.part_rows,
+                                           cut.part_columns};
+  const uint32_t columns = product.is_pair ? cut.bn / 2 : cut.bn;
   Dispatch dispatch{
       .kernel = {fmt::format("gemm_{}_{}", coop ? "coop" : "tiled",
                              name(weight_form(weight.dtype))),
                  constants},
       .operands = {products.x, kCallData},
       .values = {u32(weight.cols), sides.rows[0], sides.rows[1], sides.rows[2]},
-      .groups = {groups(site.form.rows, bm),
-                 output_groups(products, sides, products.ending == Ending::swiglu ? bn / 2 : bn),
-                 1},
+      .groups = {groups(site.form.rows, cut.bm), output_groups(products, sides, columns), 1},
       .writes = written(products, sides)};
   append(dispatch.operands, sides.weights);
   append(dispatch.operands, sides.results);

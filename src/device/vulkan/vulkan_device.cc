@@ -38,7 +38,9 @@ class VulkanDevice : public Device {
     return {.name = "vulkan",
             .description = fmt::format("{}, {}, {}", facts.name, name(facts.kind), facts.driver),
             .rounds_to_bf16 = facts.multiplies_bf16,
-            .fusion = Fusion::token};
+            .rows_at_once = facts.kind == vulkan::GpuKind::software ? 256u : 2048u,
+            .fusion = Fusion::token,
+            .candidates = 64};
   }
 
   std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {
