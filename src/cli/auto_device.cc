@@ -71,6 +71,11 @@ void check_takes(const Device& device, const Model& model, uint32_t context) {
     throw Error(ErrorCode::device, device.info().name, *reason);
 }
 
+// What is required of both phases leaves nothing to choose.
+bool is_in_question(const std::string& name, const Requirement& require) {
+  return require.empty() || require.phase || name == require.device;
+}
+
 // Opens each, as nothing else says whether it can be used, and closes it again.
 Usable usable_devices(const EngineFlags& flags, const std::vector<std::string>& names,
                       const Requirement& require, ThreadPool& pool) {
@@ -78,6 +83,7 @@ Usable usable_devices(const EngineFlags& flags, const std::vector<std::string>& 
   const Model model = open_model(find_model(model_or_shipped(flags.model)));
   Usable usable;
   for (const std::string& name : names) {
+    if (!is_in_question(name, require)) continue;
     const EngineFlags own = flags_for(name, names, flags);
     const EngineOptions options = engine_options(own);
     announce("opening " + name);

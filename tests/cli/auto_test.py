@@ -60,7 +60,7 @@ class Auto(CliTest):
         self.check_error(self.run_auto("--require", "vnpu"), 3, "--device auto chooses from")
         self.check_error(self.run_auto("--require", "vnpu", "--among", "vnpu"), 3, "virtual")
         self.check_error(self.run_auto("--require", "abacus"), 3, "--require abacus")
-        self.assertEqual(self.run_auto("--require", "cpu").returncode, 0)
+        self.assertIn("auto · cpu, the only choice", self.run_auto("--require", "cpu", "--among", "cpu,vnpu").stderr)
 
     def test_a_virtual_device_is_chosen_only_if_it_is_named(self):
         self.write(self.calibrated(cpu=1, vnpu=1e6))

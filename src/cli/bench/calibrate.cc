@@ -153,12 +153,9 @@ Table table_of(const std::vector<Measured>& devices) {
 // What is there already, to be added to.
 Calibration kept_calibration(const CalibrationHere& here, bool is_named) {
   if (here.calibration) return *here.calibration;
-  if (!here.why_ignored.empty()) {
-    if (is_named)
-      throw Error(ErrorCode::usage, "--calibration", here.why_ignored,
-                  "name another file, or remove it");
-    note(here.why_ignored + ": replaced");
-  }
+  if (is_named && !here.why_ignored.empty())
+    throw Error(ErrorCode::usage, "--calibration", here.why_ignored,
+                "name another file, or remove it");
   return {.machine = this_machine()};
 }
 
@@ -180,6 +177,7 @@ void calibrate(const CalibrationOrder& order) {
   Calibration calibration = kept_calibration(here, is_named);
   AtomicFile file(here.path, is_named ? Replace::same_kind_read : Replace::own_state,
                   kCalibrationFile);  // before any work
+  if (!here.why_ignored.empty()) note(here.why_ignored + ": replaced");
   const ModelDescription model = describe_model(find_model(model_or_shipped(order.flags.model)));
   std::vector<Measured> devices = open_all(order, model.config.context);
   for (const BenchTest& test : tests_within(model.config.context))
