@@ -279,14 +279,13 @@ struct Block {
 };
 
 void load_block(uint first, uint end, uint pages, uint kv_head, out Block block) {
-  [[unroll]] for (uint u = 0; u < UNROLL; ++u) {
-    const uint position = min(first + u * TEAMS + team(), end - 1);
-    const uint row = cache_row(call, pages, kv_heads, kv_head, position);
-    [[unroll]] for (uint piece = 0; piece < PIECES; ++piece) {
-      block.k[u * PIECES + piece] = load_piece(k_cache, row, piece_dim(piece));
-      block.v[u * PIECES + piece] = load_piece(v_cache, row, piece_dim(piece));
-    }
-  }
+  uint rows[UNROLL];  // all pages before any key: threads wait in order
+  [[unroll]] for (uint u = 0; u < UNROLL; ++u)
+    rows[u] = cache_row(call, pages, kv_heads, kv_head, min(first + u * TEAMS + team(), end - 1));
+  [[unroll]] for (uint i = 0; i < UNROLL * PIECES; ++i)
+    block.k[i] = load_piece(k_cache, rows[i / PIECES], piece_dim(i % PIECES));
+  [[unroll]] for (uint i = 0; i < UNROLL * PIECES; ++i)
+    block.v[i] = load_piece(v_cache, rows[i / PIECES], piece_dim(i % PIECES));
 }
 
 // The row that this call appends is not in the caches yet: it comes from the projections, and the
@@ -366,17 +365,20 @@ void add_teams(Sums sums) {
   barrier();
 }
 
-// True in the last workgroup of a row's `used` ones, which then sees what the others wrote.
+// True in the last workgroup of a row's `used` ones, which then sees what the others wrote: the
+// workgroup's writes are visible to one thread, which makes them so to the GPU and counts.
 bool finishes(uint row, uint used) {
-  memoryBarrierBuffer();
+  groupMemoryBarrier();
   barrier();
   if (gl_LocalInvocationID.x == 0) {
     const uint counter = row * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+    memoryBarrierBuffer();
     is_last = atomicAdd(counters.at[counter], 1) + 1 == used;
+    memoryBarrierBuffer();
     if (is_last) counters.at[counter] = 0;
   }
+  groupMemoryBarrier();
   barrier();
-  memoryBarrierBuffer();
   return is_last;
 }
 

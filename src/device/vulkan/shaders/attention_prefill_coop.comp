@@ -72,14 +72,19 @@ uvec4 load_piece(Words cache, uint row, uint piece) {
                pack16(saturated(high.xy, F16), F16), pack16(saturated(high.zw, F16), F16));
 }
 
+// A thread's share of a block. Where blocks do not cross pages one page is looked up for all of it.
 void fetch(Work work, uint first_key) {
+  const uint first_row = key_row(work, first_key), most = work.keys - 1 - first_key;
+  uint rows[LOADS];
   [[unroll]] for (uint i = 0; i < LOADS; ++i) {
-    const uint at = i * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-    if (at >= KEYS * PIECES) continue;
-    const uint row = key_row(work, first_key + at / PIECES);
-    next_k[i] = load_piece(k_cache, row, at % PIECES);
-    next_v[i] = load_piece(v_cache, row, at % PIECES);
+    const uint key = min((i * gl_WorkGroupSize.x + gl_LocalInvocationID.x) / PIECES, KEYS - 1);
+    rows[i] = PAGE % KEYS == 0 ? first_row + min(key, most) : key_row(work, first_key + key);
   }
+  const uint piece = gl_LocalInvocationID.x;
+  [[unroll]] for (uint i = 0; i < LOADS; ++i)
+    next_k[i] = load_piece(k_cache, rows[i], (i * gl_WorkGroupSize.x + piece) % PIECES);
+  [[unroll]] for (uint i = 0; i < LOADS; ++i)
+    next_v[i] = load_piece(v_cache, rows[i], (i * gl_WorkGroupSize.x + piece) % PIECES);
 }
 
 void put() {

@@ -29,10 +29,13 @@ layout(push_constant) uniform Push {
 const uint CHUNK_WORDS = 2 * K + 4;
 #define INFINITY uintBitsToFloat(0x7f800000u)
 
-// A value as a number whose order is that of the values; 0 is less than all of them.
-struct Candidates {
-  uint keys[VALUES];
-};
+// Values as numbers whose order is that of the values; 0 is less than all of them. Thread t has
+// number i at own_key(i).
+shared uint keys[VALUES * gl_WorkGroupSize.x];
+
+uint own_key(uint i) {
+  return i * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+}
 
 // Words of each subgroup, in two halves that take turns: a fast thread may write the next ones
 // while a slow one reads.
@@ -67,13 +70,13 @@ uvec3 workgroup_sum(uvec3 value, uint turn) {
 
 // The largest key that at least K of the workgroup's keys reach; 0 where there are less than K.
 // Two bits a step, from the highest.
-uint find_threshold(Candidates mine) {
+uint find_threshold() {
   uint threshold = 0;
   for (uint step = 0; step < 16; ++step) {
     const uint shift = 30 - 2 * step;
     uvec3 reached = uvec3(0);
     [[unroll]] for (uint i = 0; i < VALUES; ++i)
-      reached += uvec3(greaterThanEqual(uvec3(mine.keys[i]),
+      reached += uvec3(greaterThanEqual(uvec3(keys[own_key(i)]),
                                         uvec3(threshold) + (uvec3(1, 2, 3) << shift)));
     const uvec3 total = workgroup_sum(reached, step);
     threshold += (uint(total.x >= K) + uint(total.y >= K) + uint(total.z >= K)) << shift;
@@ -84,10 +87,10 @@ uint find_threshold(Candidates mine) {
 
 // How many keys of the threads before this one are above the threshold, and how many are at it;
 // then how many are above it in all.
-uvec3 ranks(Candidates mine, uint threshold) {
+uvec3 ranks(uint threshold) {
   uvec2 own = uvec2(0);
   [[unroll]] for (uint i = 0; i < VALUES; ++i)
-    own += uvec2(mine.keys[i] > threshold, mine.keys[i] == threshold);
+    own += uvec2(keys[own_key(i)] > threshold, keys[own_key(i)] == threshold);
   const uvec2 before = subgroupExclusiveAdd(own), all = subgroupAdd(own);
   barrier();
   if (subgroupElect()) of_subgroups[gl_SubgroupID].xy = all;
@@ -116,18 +119,18 @@ uint id_of(uint index) {
 }
 
 // Equal keys keep the order of their ids.
-void choose(Candidates mine) {
+void choose() {
   for (uint i = gl_LocalInvocationID.x; i < K; i += gl_WorkGroupSize.x) {
     best_keys[i] = 0;
     best_ids[i] = ~0u;
   }
-  const uint threshold = find_threshold(mine);
-  uvec3 rank = ranks(mine, threshold);
+  const uint threshold = find_threshold();
+  uvec3 rank = ranks(threshold);
   [[unroll]] for (uint i = 0; i < VALUES; ++i) {
-    const bool above = mine.keys[i] > threshold, at = mine.keys[i] == threshold;
+    const bool above = keys[own_key(i)] > threshold, at = keys[own_key(i)] == threshold;
     const uint place = above ? rank.x : rank.z + rank.y;
-    if (mine.keys[i] != 0 && (above || at) && place < K) {
-      best_keys[place] = mine.keys[i];
+    if (keys[own_key(i)] != 0 && (above || at) && place < K) {
+      best_keys[place] = keys[own_key(i)];
       best_ids[place] = id_of(first_index() + i);
     }
     rank.xy += uvec2(above, at);
@@ -137,10 +140,10 @@ void choose(Candidates mine) {
 
 // The largest value of a chunk and the sum of all exponentials with respect to it, in f32 as sums
 // of the subgroups' sums.
-vec2 sum_of_exponentials(float values[VALUES]) {
+vec2 sum_of_exponentials() {
   float largest = -INFINITY;
   [[unroll]] for (uint i = 0; i < VALUES; ++i)
-    if (counts(values[i])) largest = max(largest, values[i]);
+    if (keys[own_key(i)] != 0) largest = max(largest, value_of(keys[own_key(i)]));
   largest = subgroupMax(largest);
   barrier();
   if (subgroupElect()) of_subgroups[gl_SubgroupID].x = floatBitsToUint(largest);
@@ -150,7 +153,7 @@ vec2 sum_of_exponentials(float values[VALUES]) {
   largest = subgroupMax(largest);
   float sum = 0;
   [[unroll]] for (uint i = 0; i < VALUES; ++i)
-    if (counts(values[i])) sum += exp(values[i] - largest);
+    if (keys[own_key(i)] != 0) sum += exp(value_of(keys[own_key(i)]) - largest);
   sum = subgroupAdd(sum);
   if (subgroupElect()) of_subgroups[MOST_SUBGROUPS + gl_SubgroupID].x = floatBitsToUint(sum);
   barrier();
@@ -163,23 +166,20 @@ vec2 sum_of_exponentials(float values[VALUES]) {
 }
 
 void choose_from_chunk() {
-  float values[VALUES];
-  Candidates mine;
   uvec3 not_finite = uvec3(0);
   const uint first = first_index(), base = gl_WorkGroupID.y * cols;
   [[unroll]] for (uint i = 0; i < VALUES; i += 4) {
     const vec4 quad = first + i < cols ? load_row_quad(logits, base, first + i, cols) : vec4(0);
-    [[unroll]] for (uint j = 0; j < 4 && i + j < VALUES; ++j) {
+    [[unroll]] for (uint j = 0; j < 4; ++j) {
       const bool inside = first + i + j < cols;
-      values[i + j] = inside ? quad[j] : -INFINITY;
-      mine.keys[i + j] = inside && counts(quad[j]) ? key_of(quad[j]) : 0;
+      keys[own_key(min(i + j, VALUES - 1))] = inside && counts(quad[j]) ? key_of(quad[j]) : 0;
       not_finite.x += uint(inside && !counts(quad[j]));
     }
   }
-  const vec2 exponentials = sum_of_exponentials(values);
+  const vec2 exponentials = sum_of_exponentials();
   const uint bad = workgroup_sum(not_finite, 1).x;
   barrier();
-  choose(mine);
+  choose();
   const uint at = chosen_at(gl_WorkGroupID.x);
   for (uint i = gl_LocalInvocationID.x; i < K; i += gl_WorkGroupSize.x) {
     chosen.at[at + i] = best_keys[i];
@@ -214,13 +214,12 @@ void write_totals(uint at) {
 }
 
 void choose_from_chosen() {
-  Candidates mine;
   [[unroll]] for (uint i = 0; i < VALUES; ++i) {
     const uint index = first_index() + i;
-    mine.keys[i] = index < chunks * K ? chosen.at[chosen_at(index / K) + index % K] : 0;
+    keys[own_key(i)] = index < chunks * K ? chosen.at[chosen_at(index / K) + index % K] : 0;
   }
   const uint at = gl_WorkGroupID.y * (2 * K + 2);
-  choose(mine);
+  choose();
   if (gl_SubgroupID == gl_NumSubgroups - 1) write_totals(at);
   for (uint i = gl_LocalInvocationID.x; i < K; i += gl_WorkGroupSize.x) {
     const uint key = best_keys[i], id = best_ids[i];
