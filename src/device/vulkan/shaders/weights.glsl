@@ -3,6 +3,10 @@
 // Exactly one of BF16, F16, F32, Q8_0, Q4_0, Q4_K, Q6_K, I8 is defined. All offsets count words of
 // four bytes, so that a matrix may have eight gigabytes without integers of 64 bits.
 
+#if defined(Q8_0) || defined(Q4_0) || defined(Q4_K) || defined(Q6_K)
+#define HAS_BLOCKS  // K is a multiple of 32
+#endif
+
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Words { uint at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Floats { float at[]; };
 
