@@ -13,6 +13,7 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 
+#define TURNS 1
 #include "weights.glsl"
 #include "gemv_frame.glsl"
 #include "gemv_products.glsl"

@@ -18,6 +18,7 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 
+#define TURNS 2
 #if !defined(Q6_K)
 #define WORDS 4
 #endif

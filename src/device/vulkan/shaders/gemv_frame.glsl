@@ -1,5 +1,6 @@
 // What the kernels for products with a few rows have in common: arguments, which workgroup makes which
-// rows, and what is done with the sums. Includes the units; a kernel brings the products.
+// rows, and what is done with the sums. A kernel brings the products and defines TURNS: 2 if its
+// workgroups make several groups of rows, else 1.
 //
 // Specialization constants:
 //   0 workgroup size
@@ -42,7 +43,7 @@ layout(push_constant) uniform Push {
 const uint STREAMS = MODE == SWIGLU ? 2 * OUTPUTS : OUTPUTS;  // rows of weights read side by side
 const uint SUMS = STREAMS * ROWS;
 const uint MOST_SUBGROUPS = gl_WorkGroupSize.x / 4;  // none is narrower than 4
-shared float partial[2][SUMS * MOST_SUBGROUPS];      // of two groups of rows in turn: [sum][subgroup]
+shared float partial[TURNS][SUMS * MOST_SUBGROUPS];  // [sum][subgroup]
 shared float squares[ROWS * MOST_SUBGROUPS];
 
 // Rows of one matrix that a workgroup makes together.
@@ -133,8 +134,8 @@ void finish(Target to, uint turn, uint output_row, uint t) {
   to.y.at[at] = value;
 }
 
-// Adds the threads' sums up and stores what they become; all threads come here. `turn` alternates
-// between 0 and 1, so that nobody overwrites what a slower thread still reads.
+// Adds the threads' sums up and stores what they become; all threads come here. Where a workgroup makes
+// several groups `turn` alternates, so that nobody overwrites what a slower thread still reads.
 void finish_group(Target to, uint turn, uint rows, const float sums[SUMS]) {
   [[unroll]] for (uint i = 0; i < SUMS; ++i) {
     const float sum = subgroupAdd(sums[i]);

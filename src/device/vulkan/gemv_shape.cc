@@ -1,0 +1,80 @@
+#include "device/vulkan/gemv_shape.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/round_up.h"
+
+namespace tyto::vulkan {
+namespace {
+
+constexpr uint64_t kMostSums = 64;  // in a thread's registers
+
+bool is_plain(WeightForm form) {
+  return form == WeightForm::f32 || form == WeightForm::f16 || form == WeightForm::bf16;
+}
+
+// Values that a thread reads at once: UNIT_VALUES in shaders/gemv_units.glsl.
+uint64_t unit_values(WeightForm form, bool in_integers) {
+  switch (form) {
+    case WeightForm::f32:
+      return 4;
+    case WeightForm::f16:
+    case WeightForm::bf16:
+      return 8;
+    case WeightForm::q8_0:
+    case WeightForm::i8:
+      return in_integers ? 16 : 8;
+    case WeightForm::q4_0:
+    case WeightForm::q4_k:
+      return in_integers ? 32 : 16;
+    case WeightForm::q6_k:
+      return 32;
+  }
+  return 8;
+}
+
+// Two units for each thread: enough reads under way, and no long chain of sums. With many rows of x
+// fewer threads, whose sums need less shared memory.
+uint32_t threads_along_k(uint64_t units, uint32_t rows_of_x, const GemvGpu& gpu) {
+  const uint32_t most = rows_of_x < 8 ? 256 : 128;
+  const uint32_t least = std::max(gpu.subgroup_size, gpu.subgroup_size < 16 ? 32u : 64u);
+  const uint64_t wanted = std::bit_ceil(std::max<uint64_t>(units / 2, 1));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, least, std::max(least, most)));
+}
+
+// A small matrix has too few rows to give each workgroup many: all compute units shall read.
+uint64_t rows_side_by_side(const GemvProblem& problem, const GemvGpu& gpu) {
+  const uint64_t rows = problem.outputs * (problem.is_pairs ? 2 : 1);
+  const uint64_t wanted = is_plain(problem.form) && rows < uint64_t{64} * gpu.compute_units ? 2 : 4;
+  return std::clamp<uint64_t>(kMostSums / problem.rows, 1, wanted);
+}
+
+GemvShape shape_of(const GemvProblem& problem, const GemvGpu& gpu, bool in_integers) {
+  const uint64_t units = problem.k / unit_values(problem.form, in_integers);
+  const uint64_t rows = rows_side_by_side(problem, gpu);
+  GemvShape shape;
+  shape.in_integers = in_integers;
+  shape.threads = threads_along_k(units, problem.rows, gpu);
+  shape.outputs = static_cast<uint32_t>(std::max<uint64_t>(problem.is_pairs ? rows / 2 : rows, 1));
+  return shape;
+}
+
+// Of gemv_dot_*: x as bytes with scales and sums, then what subgroups add up.
+uint64_t shared_bytes(const GemvProblem& problem, const GemvShape& shape) {
+  const uint64_t k = round_up(problem.k, 32), subgroups = shape.threads / 4;
+  const uint64_t sums = problem.rows * shape.outputs * (problem.is_pairs ? 2 : 1);
+  return problem.rows * (2 * k + k / 8 + k / 4) + 4 * subgroups * (2 * sums + problem.rows);
+}
+
+}  // namespace
+
+GemvShape gemv_shape(const GemvProblem& problem, const GemvGpu& gpu) {
+  if (!is_plain(problem.form) && gpu.multiplies_bytes && gpu.subgroup_size >= 8) {
+    const GemvShape shape = shape_of(problem, gpu, true);
+    if (shared_bytes(problem, shape) <= gpu.shared_bytes) return shape;
+  }
+  return shape_of(problem, gpu, false);
+}
+
+}  // namespace tyto::vulkan
