@@ -22,6 +22,7 @@ namespace {
 
 constexpr size_t kBytesPerToken = 4;     // of English, by most tokenizers
 constexpr uint32_t kMostExpected = 512;  // tokens of an answer that may be longer
+constexpr uint32_t kLeastMinN = 2;       // a prompt of one token is a token
 constexpr const char* kCalibrate = "`tyto bench --calibrate` measures them";
 
 struct Usable {
@@ -52,6 +53,16 @@ void check_flags(const EngineFlags& flags, const std::vector<std::string>& names
                               joined(names, " and ")),
                   fmt::format("it is for {}; see --among", joined(flag.rules.devices, " and ")));
   }
+}
+
+// Both sides are what it chooses, and from which length on a prompt is worth another device.
+void refuse_named_sides(const EngineFlags& flags) {
+  for (const auto& [is_given, flag] : {std::pair(!flags.prefill_device.empty(), "--prefill-device"),
+                                       std::pair(!flags.decode_device.empty(), "--decode-device"),
+                                       std::pair(flags.min_n.has_value(), "--min-n"),
+                                       std::pair(flags.max_n.has_value(), "--max-n")})
+    if (is_given)
+      throw Error(ErrorCode::usage, flag, "is chosen by --device auto", "leave one of the two out");
 }
 
 [[noreturn]] void fail_require(const Requirement& require, const std::string& why,
@@ -153,7 +164,7 @@ Figures figures_for(const EngineFlags& flags, const std::vector<std::string>& na
     is_all &= known.rates.has_value();
     figures.rates.push_back(
         known.rates ? *known.rates
-        : device.shares_host_memory
+        : device_entry(device.name).is_host
             ? estimated_rates(device.name, measured_peak(flags, model.type, pool), model, work)
             : modelled_rates(device, model, work,
                              *fusion_from_name(flags.fusion.value_or("block"))));
@@ -171,14 +182,14 @@ DeviceChoice choice_among(const EngineFlags& flags, const std::vector<std::strin
   if (usable.devices.size() == 1) {
     source = joined(usable.refusals, "; ");
     return choose_devices(std::vector{DeviceRates{.name = usable.devices.front().name}}, work,
-                          Pairing::together, require);
+                          require);
   }
   const ModelDescription model = describe_model(find_model(model_or_shipped(flags.model)));
   work.kv_bytes_per_token = kv_bytes(model.config, 1);
   work.generated_tokens = std::min(work.generated_tokens, kMostExpected);
   const Figures figures = figures_for(flags, names, usable.devices, model, work, pool);
   source = joined(figures.sources, "; ");
-  return choose_devices(figures.rates, work, Pairing::together, require);
+  return choose_devices(figures.rates, work, require);
 }
 
 }  // namespace
@@ -192,11 +203,17 @@ void settle_device(EngineFlags& flags, Workload expected) {
                     "it is for --device auto");
     return;
   }
+  refuse_named_sides(flags);
   const std::vector<std::string> names = names_to_choose_from(flags);
   check_flags(flags, names);
   std::string source;
   const DeviceChoice choice = choice_among(flags, names, expected, source);
-  flags = flags_for(choice.decode, names, flags);
+  flags.device = choice.decode;
+  if (choice.prefill != choice.decode) {
+    flags.prefill_device = choice.prefill;
+    flags.min_n = std::max(kLeastMinN, choice.min_n);
+  }
+  flags = without_idle_flags(std::move(flags), names);
   flags.device_choice = choice.reason + (source.empty() ? "" : " · " + source);
   note("auto · " + choice.reason);
   if (!source.empty()) note("auto · " + source);

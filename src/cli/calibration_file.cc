@@ -25,15 +25,20 @@ CalibratedMachine this_machine() {
 
 std::string settings_text(const EngineFlags& flags) {
   std::vector<std::string> given;
-  if (flags.fusion != EngineFlags{}.fusion) given.push_back("--fusion " + flags.fusion);
+  if (flags.fusion) given.push_back("--fusion " + *flags.fusion);
   for (const auto& [name, value] : flags.settings)
     if (value) given.push_back(fmt::format("--{} {}", name, *value));
   return joined(given, " ");
 }
 
 CalibrationHere calibration_here(const std::string& named) {
-  CalibrationHere here{.path =
-                           named.empty() ? default_calibration() : std::filesystem::path(named)};
+  CalibrationHere here;
+  try {
+    here.path = named.empty() ? default_calibration() : std::filesystem::path(named);
+  } catch (const Error& error) {  // nobody says where the cache is
+    here.why_ignored = error.what();
+    return here;
+  }
   std::error_code ignored;
   if (named.empty() && !std::filesystem::exists(here.path, ignored)) return here;
   try {
@@ -54,15 +59,13 @@ std::string summary(const Calibration& calibration) {
   return joined(calibration.models, "; ", text_of);
 }
 
-std::string calibration_text() try {
+std::string calibration_text() {
   constexpr const char* kMeasure =
       "`tyto bench --calibrate` measures this machine for --device auto";
   const CalibrationHere here = calibration_here();
   if (here.calibration) return "--device auto goes by " + summary(*here.calibration) + ".";
   if (here.why_ignored.empty()) return fmt::format("Nothing was measured yet: {}.", kMeasure);
   return fmt::format("{}: ignored; {}.", here.why_ignored, kMeasure);
-} catch (const Error& error) {  // nobody says where the cache is
-  return std::string("There is no calibration: ") + error.what();
 }
 
 }  // namespace tyto

@@ -202,14 +202,20 @@ bool is_heeded(const Flag& flag, const std::string& device) {
   });
 }
 
+EngineFlags without_idle_flags(EngineFlags flags, const std::vector<std::string>& devices) {
+  for (const Flag& flag : device_flags(flags)) {
+    const auto heeds = [&](const std::string& each) { return is_heeded(flag, each); };
+    if (!heeds(flags.prefill()) && !heeds(flags.decode()) &&
+        std::any_of(devices.begin(), devices.end(), heeds))
+      unset(flag.target);
+  }
+  return flags;
+}
+
 EngineFlags flags_for(const std::string& device, const std::vector<std::string>& devices,
                       EngineFlags flags) {
   flags.device = device;
-  for (const Flag& flag : device_flags(flags)) {
-    const auto heeds = [&](const std::string& each) { return is_heeded(flag, each); };
-    if (!heeds(device) && std::any_of(devices.begin(), devices.end(), heeds)) unset(flag.target);
-  }
-  return flags;
+  return without_idle_flags(std::move(flags), devices);
 }
 
 EngineOptions engine_options(const EngineFlags& flags) {

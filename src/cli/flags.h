@@ -28,12 +28,12 @@ std::string model_or_shipped(const ModelFlags& flags);  // -m, or the model that
 
 struct EngineFlags {
   ModelFlags model;
-  std::string device = "cpu";  // or "auto" until cli/auto_device.h has made it one
+  std::string device = "cpu";                 // or "auto" until cli/auto_device.h has made it one
   std::string prefill_device, decode_device;  // empty: device
   std::optional<uint32_t> min_n, max_n;       // tokens of prompts that go to the prefill device
-  std::string among;           // of --device auto: which devices there are to choose from
-  std::string calibration;     // of --device auto: the file; empty: the user's
-  std::string device_choice;   // why --device auto took the device; empty: it was named
+  std::string among;          // of --device auto: which devices there are to choose from
+  std::string calibration;    // of --device auto: the file; empty: the user's
+  std::string device_choice;  // why --device auto took the device; empty: it was named
   std::string require;
   unsigned threads = 0;
   uint32_t context = 0;
@@ -56,7 +56,9 @@ EngineOptions engine_options(const EngineFlags& flags);
 // Those of the flags that only some devices heed. They point into `flags`.
 std::vector<Flag> device_flags(EngineFlags& flags);
 bool is_heeded(const Flag& flag, const std::string& device);
-// The flags for one of several devices: without those that only the others heed.
+// Without those that only others of the devices heed than the ones that the flags say.
+EngineFlags without_idle_flags(EngineFlags flags, const std::vector<std::string>& devices);
+// The flags for one of several devices.
 EngineFlags flags_for(const std::string& device, const std::vector<std::string>& devices,
                       EngineFlags flags);
 

@@ -44,13 +44,13 @@ bool satisfies(const Pair& pair, const Requirement& require) {
 
 // The fastest first. Devices that nobody knows the speed of come last, and never in two.
 std::vector<Pair> pairs_of(std::span<const DeviceRates> devices, const Workload& work,
-                           Pairing pairing, const Requirement& require) {
+                           const Requirement& require) {
   std::vector<Pair> pairs;
   for (const DeviceRates& prefill : devices)
     for (const DeviceRates& decode : devices) {
       Pair pair{&prefill, &decode};
       const bool are_known = prefill.is_known() && decode.is_known();
-      if (!pair.is_one() && (pairing == Pairing::together || !are_known)) continue;
+      if (!pair.is_one() && !are_known) continue;
       if (!satisfies(pair, require)) continue;
       pair.seconds = are_known ? seconds_of(prefill, decode, work) : INFINITY;
       pairs.push_back(pair);
@@ -146,9 +146,9 @@ double seconds_of(const DeviceRates& prefill, const DeviceRates& decode, const W
 }
 
 DeviceChoice choose_devices(std::span<const DeviceRates> devices, const Workload& work,
-                            Pairing pairing, const Requirement& require) {
+                            const Requirement& require) {
   TYTO_ASSERT(!devices.empty());
-  const std::vector<Pair> pairs = pairs_of(devices, work, pairing, require);
+  const std::vector<Pair> pairs = pairs_of(devices, work, require);
   if (pairs.empty())
     throw Error(ErrorCode::require, "--require " + to_text(require),
                 "cannot be met by " + joined(devices, ", ", &DeviceRates::name));

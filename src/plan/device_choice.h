@@ -45,8 +45,6 @@ struct Workload {
 // one to the other once.
 double seconds_of(const DeviceRates& prefill, const DeviceRates& decode, const Workload& work);
 
-enum class Pairing : uint8_t { together, apart };  // one device for both phases, or any two
-
 struct DeviceChoice {
   std::string prefill, decode;
   // Shorter prompts are run sooner where the tokens are decoded; 1: there are none.
@@ -59,6 +57,6 @@ struct DeviceChoice {
 // clearly faster than one, since both then hold the weights. A pair that does not satisfy `require`
 // is none; without any a require Error.
 DeviceChoice choose_devices(std::span<const DeviceRates> devices, const Workload& work,
-                            Pairing pairing, const Requirement& require = {});
+                            const Requirement& require = {});
 
 }  // namespace tyto

@@ -27,14 +27,15 @@ class Auto(CliTest):
         return self.tyto("bench", "--calibrate", "-m", model or self.model, "-r", 2, *args)
 
     def calibrated(self, **rates):
-        """A calibration with these figures instead of those that were measured."""
+        """A calibration with these figures, of both phases or of each, instead of those that were measured."""
         self.assertEqual(self.calibrate("--device", "cpu,vnpu", *ROWS).returncode, 0)
         whole = json.loads(self.file.read_text())
         for device in whole["models"][0]["devices"]:
             name = "modelled_tok_s" if device["modelled"] else "tok_s"
-            for phase in ("prefill", "decode"):
+            rate = rates[device["name"]]
+            for phase, rate in zip(("prefill", "decode"), rate if isinstance(rate, tuple) else (rate, rate)):
                 for point in device[phase]:
-                    point[name] = rates[device["name"]]
+                    point[name] = rate
         return whole
 
     def write(self, calibration, file=None):
@@ -79,6 +80,18 @@ class Auto(CliTest):
             self.assertIn(f"executed on {fast}", result.stderr)
         # What only the other one heeds is left out.
         self.assertNotIn("prompt-rows", result.stderr)
+
+    def test_two_devices_where_that_is_faster(self):
+        self.write(self.calibrated(cpu=(10, 1e6), vnpu=(1e6, 10)))
+        receipt = self.cache / "r.json"
+        result = self.run_auto("--among", "cpu,vnpu", *VNPU, "--receipt", receipt, prompt="Once upon a time")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("auto · prefill on vnpu, decode on cpu: ", result.stderr)
+        phases = json.loads(receipt.read_text())["phases"]
+        self.assertIn("vnpu", [device["name"] for device in phases["prefill"]])
+        self.assertEqual([device["name"] for device in phases["decode"]], ["cpu"])
+        only = self.run_auto("--among", "cpu,vnpu", *VNPU, "--require", "cpu:prefill")
+        self.assertIn("auto · cpu", only.stderr)
 
     def test_without_a_calibration_it_is_modelled_and_says_so(self):
         result = self.run_auto("--among", "cpu,vnpu", *VNPU)
@@ -130,6 +143,9 @@ class Auto(CliTest):
                                 (["--device", "auto", "--among", "cpu,cpu"], "twice"),
                                 (["--device", "auto", "--among", ""], "--among"),
                                 (["--device", "auto", "--vnpu-fault", "x"], "--vnpu-fault"),
+                                (["--device", "auto", "--prefill-device", "cpu"], "--prefill-device"),
+                                (["--device", "auto", "--decode-device", "cpu"], "--decode-device"),
+                                (["--device", "auto", "--min-n", "2"], "--min-n"),
                                 (["--device", "auto", "--among", "cpu", "--prompt-rows", "64"], "--prompt-rows")):
             self.check_error(self.tyto(*run, *flags), 2, fragment)
         for flags in (["--device", "auto"], ["--ab", "cpu,auto"], ["--calibrate", "-p", "8"], ["--calibrate", "-o", "md"],

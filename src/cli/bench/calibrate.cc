@@ -123,8 +123,8 @@ double kv_gb_s(BenchEngine& bench) {
   double best = 0;
   for (int i = 0; i < 3; ++i) {  // the first one warms up
     const auto start = Clock::now();
-    pipeline.read_page(0, positions, copy);
-    pipeline.write_page(0, positions, copy);
+    pipeline.read_page(0, {0, positions}, copy);
+    pipeline.write_page(0, {0, positions}, copy);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (seconds > 0) best = std::max(best, 2 * static_cast<double>(copy.size()) / seconds / 1e9);
   }
@@ -159,14 +159,14 @@ Calibration kept_calibration(const CalibrationHere& here, bool is_named) {
   return {.machine = this_machine()};
 }
 
+// Of a named file that is not there yet nothing is read.
 CalibrationHere file_here(const std::string& named) {
   std::error_code ignored;
-  if (!named.empty() &&
-      (!std::filesystem::exists(named, ignored) || std::filesystem::file_size(named, ignored) == 0))
+  if (named.empty())
+    std::filesystem::create_directories(default_calibration().parent_path(), ignored);
+  else if (!std::filesystem::exists(named, ignored) || std::filesystem::is_empty(named, ignored))
     return {.path = named};
-  CalibrationHere here = calibration_here(named);
-  if (named.empty()) std::filesystem::create_directories(here.path.parent_path(), ignored);
-  return here;
+  return calibration_here(named);
 }
 
 }  // namespace

@@ -96,6 +96,18 @@ bool is_all_mapped(const Api& api, VkPhysicalDevice physical) {
       });
 }
 
+// Whether dot products of four bytes are instructions.
+bool multiplies_bytes(const Api& api, VkPhysicalDevice physical) {
+  if (!has_extension(api, physical, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME)) return false;
+  auto dot = structure<VkPhysicalDeviceShaderIntegerDotProductProperties>(
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES);
+  auto all =
+      structure<VkPhysicalDeviceProperties2>(VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &dot);
+  api.vkGetPhysicalDeviceProperties2(physical, &all);
+  return dot.integerDotProduct4x8BitPackedSignedAccelerated == VK_TRUE &&
+         dot.integerDotProduct4x8BitPackedMixedSignednessAccelerated == VK_TRUE;
+}
+
 // Core Vulkan has no word for it; makers do.
 uint32_t compute_units(const Api& api, VkPhysicalDevice physical, GpuKind kind) {
   auto nvidia = structure<VkPhysicalDeviceShaderSMBuiltinsPropertiesNV>(
@@ -136,6 +148,7 @@ GpuFacts facts_of(const Api& api, VkInstance instance, VkPhysicalDevice physical
                  .most_invocations = own.limits.maxComputeWorkGroupInvocations,
                  .largest_allocation = sizes.maxMemoryAllocationSize};
   facts.compute_units = compute_units(api, physical, facts.kind);
+  facts.multiplies_bytes = multiplies_bytes(api, physical);
   facts.timestamp_ns = own.limits.timestampPeriod;
   facts.has_host_memory = (facts.kind == GpuKind::integrated || facts.kind == GpuKind::software) &&
                           is_all_mapped(api, physical);
@@ -266,6 +279,13 @@ void Context::open_device() {
   auto features =
       structure<VkPhysicalDeviceFeatures2>(VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &vulkan11);
   std::vector<const char*> extensions;
+  auto dot = structure<VkPhysicalDeviceShaderIntegerDotProductFeatures>(
+      VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES);
+  if (facts.multiplies_bytes) {
+    extensions.push_back(VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    features.pNext = &dot;
+    dot.pNext = &vulkan11;
+  }
   if (facts.multiplies_f16 || facts.multiplies_bf16) {
     extensions.push_back(kCooperativeMatrix);
     vulkan12.pNext = &matrices;

@@ -26,6 +26,7 @@ struct GpuFacts {
   bool has_host_memory = false;     // all of its memory is mapped: nothing has to be copied
   bool multiplies_f16 = false;      // cooperative matrices 16 x 16 x 16 with f32 sums
   bool multiplies_bf16 = false;
+  bool multiplies_bytes = false;  // four at a time, as fast as other instructions
   uint32_t matrix_layout = 0;  // how they lie in registers (shaders/coop_layout.comp); 0: unknown
 };
 

@@ -1,6 +1,8 @@
 #include <bit>
 
+#include "base/round_up.h"
 #include "device/vulkan/gemm_shape.h"
+#include "device/vulkan/gemv_shape.h"
 #include "device/vulkan/kernel_calls.h"
 
 namespace tyto::vulkan {
@@ -61,19 +63,36 @@ Dispatch few_rows_products_call(const Site& site, const Products& products,
                                 std::span<const Launch* const> matmuls) {
   const Slot& weight = site.slot(*matmuls.front(), 1);
   const Sides sides = sides_of(site, products, matmuls);
-  const uint32_t threads = 128, outputs = products.ending == Ending::swiglu ? 2 : 4;
+  GemvProblem problem{.form = weight_form(weight.dtype),
+                      .rows = site.form.rows,
+                      .k = weight.cols,
+                      .is_pairs = products.ending == Ending::swiglu};
+  for (const uint32_t rows : sides.rows) problem.outputs += rows;
+  if (problem.is_pairs) problem.outputs /= 2;
+  const GemvShape cut = gemv_shape(problem, {.subgroup_size = site.gpu.subgroup_size,
+                                             .shared_bytes = site.gpu.shared_bytes,
+                                             .compute_units = site.gpu.compute_units,
+                                             .multiplies_bytes = site.gpu.multiplies_bytes});
   const bool has_bias = matmuls.front()->args.size() > 3;
-  Dispatch dispatch{.kernel = {fmt::format("gemv_{}", name(weight_form(weight.dtype))),
-                               {threads, site.form.rows, outputs, u32(uint64_t(products.ending)),
-                                products.norm != nullptr, products.gather != nullptr, has_bias}},
-                    .operands = {products.x, kCallData,
-                                 products.norm != nullptr ? products.norm->args[1].slot : kNothing},
-                    .values = {u32(weight.cols), sides.rows[0], sides.rows[1], sides.rows[2],
-                               std::bit_cast<uint32_t>(
-                                   products.norm != nullptr ? products.norm->shape.eps : 0.0f),
-                               0},
-                    .groups = {output_groups(products, sides, outputs), 1, 1},
-                    .writes = written(products, sides)};
+  std::vector<uint32_t> constants = {cut.threads,
+                                     site.form.rows,
+                                     cut.outputs,
+                                     u32(uint64_t(products.ending)),
+                                     products.norm != nullptr,
+                                     products.gather != nullptr,
+                                     has_bias};
+  if (cut.in_integers) constants.push_back(u32(round_up(weight.cols, 32)));
+  Dispatch dispatch{
+      .kernel = {fmt::format("gemv_{}{}", cut.in_integers ? "dot_" : "", name(problem.form)),
+                 std::move(constants)},
+      .operands = {products.x, kCallData,
+                   products.norm != nullptr ? products.norm->args[1].slot : kNothing},
+      .values = {u32(weight.cols), sides.rows[0], sides.rows[1], sides.rows[2],
+                 std::bit_cast<uint32_t>(products.norm != nullptr ? products.norm->shape.eps
+                                                                  : 0.0f),
+                 0},
+      .groups = {std::min(output_groups(products, sides, cut.outputs), cut.most_workgroups), 1, 1},
+      .writes = written(products, sides)};
   append(dispatch.operands, sides.weights);
   append(dispatch.operands, sides.results);
   append(dispatch.operands, sides.biases);

@@ -30,8 +30,8 @@ DeviceRates cpu() {
 }
 
 DeviceChoice choice(std::vector<DeviceRates> devices, const Workload& work,
-                    Pairing pairing = Pairing::apart, const std::string& require = "") {
-  return choose_devices(devices, work, pairing, parse_requirement(require));
+                    const std::string& require = "") {
+  return choose_devices(devices, work, parse_requirement(require));
 }
 
 TEST(DeviceChoice, OneDeviceIsTheOnlyChoice) {
@@ -61,12 +61,6 @@ TEST(DeviceChoice, ShortPromptsStayWhereTokensAreDecoded) {
       choice({cpu(), npu(), gpu()}, {.prompt_tokens = 16, .generated_tokens = 200});
   EXPECT_EQ(made.prefill, "npu");
   EXPECT_EQ(made.decode, "npu");
-}
-
-TEST(DeviceChoice, TogetherOneDeviceTakesBoth) {
-  const Workload work{.prompt_tokens = 4000, .generated_tokens = 200};
-  EXPECT_EQ(choice({cpu(), npu(), gpu()}, work, Pairing::together).prefill, "vulkan");
-  EXPECT_EQ(choice({cpu(), npu(), gpu()}, work, Pairing::together).decode, "vulkan");
 }
 
 TEST(DeviceChoice, MinNIsWherePrefillElsewhereBeginsToPay) {
@@ -122,12 +116,12 @@ TEST(DeviceChoice, TheLeastCertainFigureNamesTheKind) {
 
 TEST(DeviceChoice, WhatIsRequiredIsChosenWhateverItsSpeed) {
   const Workload work{.prompt_tokens = 4000, .generated_tokens = 200};
-  EXPECT_EQ(choice({cpu(), npu(), gpu()}, work, Pairing::apart, "cpu").prefill, "cpu");
-  const DeviceChoice decode = choice({cpu(), npu(), gpu()}, work, Pairing::apart, "cpu:decode");
+  EXPECT_EQ(choice({cpu(), npu(), gpu()}, work, "cpu").prefill, "cpu");
+  const DeviceChoice decode = choice({cpu(), npu(), gpu()}, work, "cpu:decode");
   EXPECT_EQ(decode.prefill, "vulkan");
   EXPECT_EQ(decode.decode, "cpu");
   try {
-    choice({cpu()}, work, Pairing::apart, "npu");
+    choice({cpu()}, work, "npu");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code, ErrorCode::require);
