@@ -25,14 +25,27 @@ void put_in_halves(std::span<const float> pairs, std::span<float> halves) {
   }
 }
 
+// Of values that stay where they are, so many at a time.
+void convert_values(DType from, DType to, size_t at_once, std::span<const std::byte> in,
+                    std::span<std::byte> out) {
+  if (from == to) {
+    std::ranges::copy(in, out.begin());
+    return;
+  }
+  std::vector<float> values(at_once);
+  const uint64_t in_bytes = row_bytes(from, at_once), out_bytes = row_bytes(to, at_once);
+  for (uint64_t i = 0; i * in_bytes < in.size(); ++i) {
+    dequantize(from, in.subspan(i * in_bytes, in_bytes), values);
+    quantize(to, values, out.subspan(i * out_bytes, out_bytes));
+  }
+}
+
 }  // namespace
 
 void convert_kv(const KvShape& from, const KvShape& to, const Config& config, uint32_t positions,
                 std::span<const std::byte> in, std::span<std::byte> out) {
-  if (from.type == to.type && from.group == to.group && from.in_halves == to.in_halves) {
-    std::ranges::copy(in, out.begin());
-    return;
-  }
+  if (from.group == to.group && from.in_halves == to.in_halves)
+    return convert_values(from.type, to.type, size_t{positions} * config.head_dim, in, out);
   const uint64_t in_bytes = row_bytes(from.type, config.head_dim);
   const uint64_t out_bytes = row_bytes(to.type, config.head_dim);
   const auto row_of = [&](uint32_t group, uint64_t matrix, uint32_t head, uint32_t position) {
