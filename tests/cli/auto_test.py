@@ -11,9 +11,18 @@ VNPU = [*ROWS, "--vnpu-hostile", "on"]  # as the harness says of --device vnpu
 
 
 class Auto(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        file = cls.work / "measured.json"
+        result = tyto("bench", "--calibrate", "-m", cls.model, "-r", 1, "--device", "cpu,vnpu", *ROWS, "--calibration", file)
+        assert result.returncode == 0, result.stderr
+        cls.measured = file.read_text()
+
     def setUp(self):
         self.cache = Path(tempfile.mkdtemp(dir=self.work))
         self.file = self.cache / "tyto" / "calibration.json"
+        self.file.parent.mkdir()
         self.named = self.cache / "named.json"
 
     def tyto(self, *args):
@@ -28,8 +37,7 @@ class Auto(CliTest):
 
     def calibrated(self, **rates):
         """A calibration with these figures, of both phases or of each, instead of those that were measured."""
-        self.assertEqual(self.calibrate("--device", "cpu,vnpu", *ROWS).returncode, 0)
-        whole = json.loads(self.file.read_text())
+        whole = json.loads(self.measured)
         for device in whole["models"][0]["devices"]:
             name = "modelled_tok_s" if device["modelled"] else "tok_s"
             rate = rates[device["name"]]
@@ -126,7 +134,6 @@ class Auto(CliTest):
 
     def test_a_named_file_must_be_a_calibration(self):
         self.write(self.calibrated(cpu=10, vnpu=1e6), self.named)
-        self.file.unlink()
         result = self.run_auto("--among", "cpu,vnpu", *VNPU, "--calibration", self.named)
         self.assertIn("auto · vnpu: ", result.stderr)
         self.named.write_text('{"schema": ')
@@ -191,6 +198,7 @@ class Auto(CliTest):
 
     def test_a_file_that_is_no_calibration_of_this_machine_is_not_lost(self):
         other = self.calibrated(cpu=1, vnpu=1)
+        self.write(other)
         other["cpu"] = "Another Processor"
         for text, code in (("my notes", 1), (json.dumps(other, indent=2), 2)):
             self.named.write_text(text)

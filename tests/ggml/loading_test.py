@@ -75,7 +75,7 @@ class WrongSettings(GgmlTest):
         self.check_refused(self.complete(MIN_MAC="1"), "GGML_TYTO_MIN_MAC")
 
     def test_bad_values_name_the_variable_and_the_value(self):
-        bad = [("MIN_N", "many"), ("MIN_N", "-1"), ("MIN_N", ""), ("MAX_N", "1.5"), ("MAX_N", "8 "),
+        bad = [("MIN_N", "many"), ("MIN_N", "-1"), ("MIN_N", ""), ("MIN_N", "GPU0:8"), ("MAX_N", "1.5"), ("MAX_N", "8 "),
                ("MIN_MACS", "1e6x"), ("MIN_MACS", "99999999999999999999"), ("FUSION", "nuclear"), ("MACHINE", "toaster"), ("DEVICE", "GPU0"),
                ("REQUIRE", "maybe")]
         for name, value in bad:
@@ -96,6 +96,11 @@ class WrongSettings(GgmlTest):
             self.skipTest("this machine may have an NPU: /dev/accel/accel0")
         self.check_refused(self.complete(REQUIRE="1"), "GGML_TYTO_REQUIRE", "no NPU")
         self.check_refused(self.complete(REQUIRE="1", DEVICE="VXDNA0"), "GGML_TYTO_REQUIRE", "virtual")
+
+    def test_auto_offers_no_virtual_npu(self):
+        if Path("/dev/accel/accel0").exists():
+            self.skipTest("this machine may have an NPU: /dev/accel/accel0")
+        self.check_refused(self.complete(DEVICE="auto"), "GGML_TYTO_DEVICE", "no NPU can be used")
 
     def test_require_that_is_off(self):
         self.assertEqual(self.complete(REQUIRE="0").returncode, 0)
