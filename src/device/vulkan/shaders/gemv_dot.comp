@@ -35,6 +35,8 @@ shared int x_sum[ROWS * MOST_K / 16];  // of sixteen whole numbers
 
 #include "gemv_dot_products.glsl"
 
+const float LARGEST = 127.0 * 256.0;  // whole number
+
 int packed_bytes(ivec4 v) {
   v &= 0xff;
   return v.x | (v.y << 8) | (v.z << 16) | (v.w << 24);
@@ -52,11 +54,14 @@ float stage(uint row, uint t) {
       square += dot(v, v);
       v *= four_at(norm, 0u, 4u * i);
     }
+    // Bits of floats that are not negative are in the order of the floats, infinity and then NaN last:
+    // neither gets lost, they become the scale.
     const vec4 size = abs(v);
-    float most = max(max(size.x, size.y), max(size.z, size.w));
-    for (uint step = 1; step < 8; step <<= 1) most = max(most, subgroupShuffleXor(most, step));
-    const float inverse = most > 0.0 ? 32512.0 / most : 0.0;  // 127 * 256
-    const ivec4 whole = ivec4(roundEven(v * inverse));
+    uint bits = any(isnan(v)) ? 0x7fc00000u : floatBitsToUint(max(max(size.x, size.y), max(size.z, size.w)));
+    for (uint step = 1; step < 8; step <<= 1) bits = max(bits, subgroupShuffleXor(bits, step));
+    const float most = uintBitsToFloat(bits);
+    const bool is_usable = bits < 0x7f800000u && most > 1e-30;  // its inverse is finite
+    const ivec4 whole = is_usable ? ivec4(roundEven(v * (LARGEST / most))) : ivec4(0);
     const ivec4 high = (whole + 128) >> 8;
     int sum = whole.x + whole.y + whole.z + whole.w;
     for (uint step = 1; step < 4; step <<= 1) sum += subgroupShuffleXor(sum, step);
@@ -64,7 +69,7 @@ float stage(uint row, uint t) {
     x_high[at] = packed_bytes(high);
     x_low[at] = packed_bytes(whole - 256 * high);
     if (i % 4u == 0u) x_sum[at / 4u] = sum;
-    if (i % 8u == 0u) x_scale[at / 8u] = most / 32512.0;
+    if (i % 8u == 0u) x_scale[at / 8u] = most / LARGEST;
   }
   return square;
 }
