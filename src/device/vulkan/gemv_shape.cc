@@ -50,6 +50,13 @@ uint64_t rows_side_by_side(const GemvProblem& problem, const GemvGpu& gpu) {
   return std::clamp<uint64_t>(kMostSums / problem.rows, 1, wanted);
 }
 
+// As many as compute units hold with enough reads under way: each begins by writing x down as
+// bytes, which is work that more of them would only repeat.
+uint32_t workgroups_at_once(uint32_t threads, const GemvGpu& gpu) {
+  constexpr uint32_t kThreadsOfUnit = 1024, kUnitsIfUnknown = 16;
+  return (gpu.compute_units > 0 ? gpu.compute_units : kUnitsIfUnknown) * (kThreadsOfUnit / threads);
+}
+
 GemvShape shape_of(const GemvProblem& problem, const GemvGpu& gpu, bool in_integers) {
   const uint64_t units = problem.k / unit_values(problem.form, in_integers);
   const uint64_t rows = rows_side_by_side(problem, gpu);
@@ -57,6 +64,7 @@ GemvShape shape_of(const GemvProblem& problem, const GemvGpu& gpu, bool in_integ
   shape.in_integers = in_integers;
   shape.threads = threads_along_k(units, problem.rows, gpu);
   shape.outputs = static_cast<uint32_t>(std::max<uint64_t>(problem.is_pairs ? rows / 2 : rows, 1));
+  if (in_integers) shape.most_workgroups = workgroups_at_once(shape.threads, gpu);
   return shape;
 }
 

@@ -67,5 +67,14 @@ TEST(GemvShape, SmallMatricesAreSpreadOverAllComputeUnits) {
             gemv_shape({WeightForm::bf16, 1, 2048, 128256, false}, gpu).outputs);
 }
 
+TEST(GemvShape, WorkgroupsThatWriteXDownAreNoMoreThanRunAtOnce) {
+  const GemvProblem head{WeightForm::q4_0, 1, 2048, 128256, false};
+  const GemvShape shape = gemv_shape(head, kGpus[1]);
+  ASSERT_TRUE(shape.in_integers);
+  EXPECT_LT(shape.most_workgroups, head.outputs / shape.outputs);
+  EXPECT_GE(shape.most_workgroups, kGpus[1].compute_units);
+  EXPECT_GE(gemv_shape(head, kGpus[0]).most_workgroups, 1u);  // compute units unknown
+}
+
 }  // namespace
 }  // namespace tyto::vulkan
