@@ -1,11 +1,12 @@
 // What changes from call to call, as the kernels read it: 32-bit words in one small buffer.
 //
-//   word 0  rows of the call                 word 2  where the table of rows begins
-//   word 1  segments                         word 3  where the table of tiles begins
-//   from 4  a segment each: first row, rows, position, where its list of pages begins
-//   rows    a row each: segment, position, the row that gather_rows takes, 0
-//   tiles   rows of one segment each, at most kTileRows: segment, first row, rows, 0
-//   lists   numbers of pages
+//   word 0    rows of the call                word 2  where the table of segments begins
+//   word 1    segments                        word 3  where the table of tiles begins
+//   from 4    a row each: segment, position, the row that gather_rows takes, where the list of its
+//             pages begins: all that a kernel needs of a row, without a second look
+//   segments  first row, rows, position, where the list of pages begins
+//   tiles     rows of one segment each, at most kTileRows: segment, first row, rows, 0
+//   lists     numbers of pages
 #pragma once
 
 #include <cstdint>

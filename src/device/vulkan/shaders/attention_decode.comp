@@ -393,7 +393,7 @@ void main() {
   const uint chunk = (share + TEAMS - 1) / TEAMS * TEAMS, used = (length + chunk - 1) / chunk;
   if (split >= used) return;
   const uint begin = split * chunk, end = min(begin + chunk, length);
-  const uint pages = segment_at(call, about.segment).pages;
+  const uint pages = about.pages;
   const uint per_kv_head = heads / kv_heads, first_head = gl_WorkGroupID.x * GROUP;
   const uint kv_head = first_head / per_kv_head;
   const bool writes = first_head % per_kv_head == 0;

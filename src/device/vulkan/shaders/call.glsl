@@ -12,17 +12,17 @@ struct Segment {
 };
 
 Segment segment_at(Words call, uint index) {
-  const uint at = 4 + 4 * index;
+  const uint at = call.at[2] + 4 * index;
   return Segment(call.at[at], call.at[at + 1], call.at[at + 2], call.at[at + 3]);
 }
 
 struct Row {
-  uint segment, position, source;
+  uint segment, position, source, pages;
 };
 
 Row row_at(Words call, uint index) {
-  const uint at = call.at[2] + 4 * index;
-  return Row(call.at[at], call.at[at + 1], call.at[at + 2]);
+  const uint at = 4 + 4 * index;
+  return Row(call.at[at], call.at[at + 1], call.at[at + 2], call.at[at + 3]);
 }
 
 struct Tile {

@@ -71,7 +71,7 @@ Target target(uint group) {
 // The row of x that is the call's row t.
 uint source_row(uint t, uint rows) {
   const uint row = t < rows ? t : 0u;
-  return GATHER == 0u ? row : call.at[call.at[2] + 4u * row + 2u];
+  return GATHER == 0u ? row : call.at[4u + 4u * row + 2u];
 }
 
 // Four values of a row. Rows of blocks are whole, others end anywhere: then zeros follow, and rows

@@ -19,7 +19,7 @@ void main() {
   const uint row_index = head / kv_heads;
   if (row_index >= call_rows(call)) return;
   const Row row = row_at(call, row_index);
-  const uint at = cache_row(call, segment_at(call, row.segment).pages, kv_heads, head % kv_heads,
+  const uint at = cache_row(call, row.pages, kv_heads, head % kv_heads,
                             row.position);
   const uint from = head * HEAD_DIM + 2 * pair;
   store_cache_pair(k_cache, at, pair, vec2(k.at[from], k.at[from + 1]));

@@ -53,7 +53,7 @@ void main() {
   }
   if (!present) return;
 
-  const uint pages = segment_at(call, row.segment).pages;
+  const uint pages = row.pages;
   for (uint pair = member; pair < HALF; pair += TEAM) {
     vec2 value = vec2(values[base + 2 * pair], values[base + 2 * pair + 1]);
     if (is_q || is_k)
