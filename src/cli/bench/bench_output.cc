@@ -403,6 +403,8 @@ ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
   json["plausibility"] = std::string(name(row.receipt.plausibility.verdict));
   json["refused"] = row.refused() ? ordered_json(reasons(row)) : ordered_json(nullptr);
   json["dispatches_per_token"] = dispatches_per_token(row);
+  json["cpu_us_per_token"] =
+      number_or_null(row.modelled ? 0 : row.cpu_seconds * 1e6 / row.all_tokens());
   add_work(json, row);
   add_energy(json, row);
   json["fusion"] = row.facts.fusion;

@@ -76,6 +76,7 @@ struct BenchRow {
   std::vector<double> seconds = {};  // per repetition, on the clock that `modelled` says
   // A virtual device took part: its dispatches last as modelled, and the host's part as measured.
   bool modelled = false;
+  double cpu_seconds = 0;         // of the host's cores, in all repetitions; 0: not taken
   double simulation_seconds = 0;  // wall time of all repetitions, of a modelled row
   Receipt receipt = {};           // of all repetitions together; the speed judged is the fastest's
   nlohmann::ordered_json receipt_json = {};

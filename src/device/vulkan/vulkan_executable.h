@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "device/vulkan/dispatch.h"
 #include "device/vulkan/gpu.h"
+#include "program/kernels.h"
 
 namespace tyto::vulkan {
 
@@ -32,6 +33,8 @@ class VulkanExecutable : public Executable {
     std::vector<LaunchGroup> groups = {};
     std::vector<uint16_t> names = {};  // [groups]
     uint64_t device_ns = 0;            // of the last call: the next one takes about as long
+    uint32_t cost_rows = 0;            // of the call that `cost` was counted for
+    Cost cost = {};                    // of launches that read no cache: it depends on rows alone
   };
 
   void store_weights(std::span<const TensorView> weights);
@@ -46,11 +49,13 @@ class VulkanExecutable : public Executable {
   void download_outputs();
   void wait_for_fence(std::chrono::milliseconds timeout);
   void read_timestamps();
+  Cost declared_cost();
 
   std::shared_ptr<Gpu> gpu_;  // shared with the device
   Program program_;
   Trace& trace_;
   uint8_t device_ = 0;
+  std::vector<const Launch*> cache_launches_;     // their cost depends on positions
   uint32_t page_ = 0;                             // positions of a page; 0: no cache
   std::vector<std::shared_ptr<Memory>> weights_;  // [slots]; shared with other programs
   std::vector<Buffer> buffers_;                   // [slots]
