@@ -37,6 +37,7 @@ class VulkanDevice : public Device {
     const vulkan::GpuFacts& facts = gpu_->context->facts;
     return {.name = "vulkan",
             .description = fmt::format("{}, {}, {}", facts.name, name(facts.kind), facts.driver),
+            .driver = facts.driver,
             .rounds_to_bf16 = facts.multiplies_bf16,
             .rows_at_once = facts.kind == vulkan::GpuKind::software ? 256u : 2048u,
             .fusion = Fusion::token,
