@@ -145,6 +145,7 @@ VulkanExecutable::Recording& VulkanExecutable::recording_for(const Call& call) {
     return recording;
   }
   if (recordings_.size() >= kMostRecordings) forget_recordings();
+  gpu_->transfers.finish();  // zeroes of new buffers
   Recording& recording = recordings_[form];
   recording.lowered = lower(program_, form, gpu_->context->facts);
   recording.groups = groups_of(recording.lowered);
@@ -179,6 +180,13 @@ VkCommandBuffer VulkanExecutable::record(const Recording& recording, const CallF
     api.vkCmdResetQueryPool(commands, queries_, 0, query_count_);
     api.vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, queries_, 0);
   }
+  // What earlier submissions wrote was made available by their fences; here it becomes visible.
+  const VkMemoryBarrier before =
+      memory_barrier(VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+                     VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+  api.vkCmdPipelineBarrier(
+      commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+      VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1, &before, 0, nullptr, 0, nullptr);
   record_dispatches(commands, recording, is_timed);
   if (has_clock)
     api.vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, queries_, 1);
