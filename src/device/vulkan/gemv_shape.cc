@@ -9,6 +9,7 @@ namespace tyto::vulkan {
 namespace {
 
 constexpr uint64_t kMostSums = 64;  // in a thread's registers
+constexpr uint32_t kUnitsIfUnknown = 16;
 
 bool is_plain(WeightForm form) {
   return form == WeightForm::f32 || form == WeightForm::f16 || form == WeightForm::bf16;
@@ -43,23 +44,40 @@ uint32_t threads_along_k(uint64_t units, uint32_t rows_of_x, const GemvGpu& gpu)
   return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, least, std::max(least, most)));
 }
 
+uint64_t rows_of_weights(const GemvProblem& problem) {
+  return problem.outputs * (problem.is_pairs ? 2 : 1);
+}
+
 // A small matrix has too few rows to give each workgroup many: all compute units shall read.
-uint64_t rows_side_by_side(const GemvProblem& problem, const GemvGpu& gpu) {
-  const uint64_t rows = problem.outputs * (problem.is_pairs ? 2 : 1);
-  const uint64_t wanted = is_plain(problem.form) && rows < uint64_t{64} * gpu.compute_units ? 2 : 4;
+uint64_t rows_side_by_side(const GemvProblem& problem, const GemvGpu& gpu, bool in_integers) {
+  if (in_integers) return problem.is_pairs ? 4 : 8;
+  const bool is_small = rows_of_weights(problem) < uint64_t{64} * gpu.compute_units;
+  const uint64_t wanted = is_plain(problem.form) && is_small ? 2 : 4;
   return std::clamp<uint64_t>(kMostSums / problem.rows, 1, wanted);
+}
+
+uint32_t units_of(const GemvGpu& gpu) {
+  return gpu.compute_units > 0 ? gpu.compute_units : kUnitsIfUnknown;
+}
+
+// Writing x down as bytes takes as long as integers then save, unless a compute unit has many rows:
+// so measured on an H200, where i8, whose codes are bytes already, never gained anything.
+bool pays_in_integers(const GemvProblem& problem, const GemvGpu& gpu) {
+  constexpr uint64_t kRowsOfUnit = 100;
+  return !is_plain(problem.form) && problem.form != WeightForm::i8 && problem.rows == 1 &&
+         rows_of_weights(problem) >= kRowsOfUnit * units_of(gpu);
 }
 
 // As many as compute units hold with enough reads under way: each begins by writing x down as
 // bytes, which is work that more of them would only repeat.
 uint32_t workgroups_at_once(uint32_t threads, const GemvGpu& gpu) {
-  constexpr uint32_t kThreadsOfUnit = 1024, kUnitsIfUnknown = 16;
-  return (gpu.compute_units > 0 ? gpu.compute_units : kUnitsIfUnknown) * (kThreadsOfUnit / threads);
+  constexpr uint32_t kThreadsOfUnit = 512;
+  return units_of(gpu) * (kThreadsOfUnit / threads);
 }
 
 GemvShape shape_of(const GemvProblem& problem, const GemvGpu& gpu, bool in_integers) {
   const uint64_t units = problem.k / unit_values(problem.form, in_integers);
-  const uint64_t rows = rows_side_by_side(problem, gpu);
+  const uint64_t rows = rows_side_by_side(problem, gpu, in_integers);
   GemvShape shape;
   shape.in_integers = in_integers;
   shape.threads = threads_along_k(units, problem.rows, gpu);
@@ -78,7 +96,7 @@ uint64_t shared_bytes(const GemvProblem& problem, const GemvShape& shape) {
 }  // namespace
 
 GemvShape gemv_shape(const GemvProblem& problem, const GemvGpu& gpu) {
-  if (!is_plain(problem.form) && gpu.multiplies_bytes && gpu.subgroup_size >= 8) {
+  if (gpu.multiplies_bytes && gpu.subgroup_size >= 8 && pays_in_integers(problem, gpu)) {
     const GemvShape shape = shape_of(problem, gpu, true);
     if (shared_bytes(problem, shape) <= gpu.shared_bytes) return shape;
   }

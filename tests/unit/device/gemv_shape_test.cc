@@ -44,14 +44,18 @@ TEST(GemvShape, KeepsTheKernelsLimits) {
             }
 }
 
-TEST(GemvShape, MultipliesBytesOnlyOfQuantisedWeights) {
+TEST(GemvShape, MultipliesBytesOnlyWhereThatPays) {
+  constexpr uint64_t kHead = 128256, kSmall = 2048;
   const GemvGpu gpu = kGpus[1];
   for (const WeightForm form : kForms) {
-    const bool is_quantised =
-        form != WeightForm::f32 && form != WeightForm::f16 && form != WeightForm::bf16;
-    EXPECT_EQ(gemv_shape({form, 1, 2048, 2048, false}, gpu).in_integers, is_quantised);
-    EXPECT_FALSE(gemv_shape({form, 1, 2048, 2048, false}, kGpus[2]).in_integers);
-    EXPECT_FALSE(gemv_shape({form, 1, 1 << 16, 2048, false}, gpu).in_integers);
+    const bool is_unpacked = form == WeightForm::f32 || form == WeightForm::f16 ||
+                             form == WeightForm::bf16 || form == WeightForm::i8;
+    EXPECT_EQ(gemv_shape({form, 1, 2048, kHead, false}, gpu).in_integers, !is_unpacked);
+    EXPECT_EQ(gemv_shape({form, 1, 2048, 8192, true}, gpu).in_integers, !is_unpacked);
+    EXPECT_FALSE(gemv_shape({form, 1, 2048, kSmall, false}, gpu).in_integers);
+    EXPECT_FALSE(gemv_shape({form, 2, 2048, kHead, false}, gpu).in_integers);
+    EXPECT_FALSE(gemv_shape({form, 1, 2048, kHead, false}, kGpus[2]).in_integers);
+    EXPECT_FALSE(gemv_shape({form, 1, 1 << 16, kHead, false}, gpu).in_integers);
   }
 }
 
