@@ -15,7 +15,10 @@ bool is_number(DType type) {
 class Lowering {
  public:
   Lowering(const Program& program, const CallForm& form, const GpuFacts& gpu)
-      : program_(program), form_(form), site_{program_, form_, gpu} {}
+      : program_(program),
+        form_(form),
+        site_{program_, form_, gpu},
+        has_few_products_(form.rows <= (multiplies_matrices() ? kFewBesideMatrices : kFewRows)) {}
 
   Lowered run() {
     for (size_t i = 0; i < program_.launches.size();) {
@@ -29,6 +32,15 @@ class Lowering {
 
  private:
   bool is_few() const { return form_.rows <= kFewRows; }
+
+  // Cooperative matrices take as long for a row as for sixteen: on an H200 they are faster than
+  // products row by row from five rows on.
+  static constexpr uint32_t kFewBesideMatrices = 4;
+  bool multiplies_matrices() const {
+    return std::ranges::all_of(program_.launches, [&](const Launch& launch) {
+      return launch.kernel != Kernel::matmul || is_cooperative(site_, launch);
+    });
+  }
 
   void add(Dispatch dispatch, size_t first, size_t count) {
     dispatch.launches = {first, count};
@@ -46,7 +58,8 @@ class Lowering {
   // products round it to anyway, if products are all that read it.
   Numbers narrowed(uint16_t slot, size_t writer) const {
     const Slot& held = program_.slots[slot];
-    if (is_few() || held.kind != SlotKind::scratch || held.cols % 32 != 0) return Numbers::f32;
+    if (has_few_products_ || held.kind != SlotKind::scratch || held.cols % 32 != 0)
+      return Numbers::f32;
     Numbers numbers = Numbers::f32;
     for (size_t i = writer + 1; i < program_.launches.size(); ++i) {
       const Launch& launch = program_.launches[i];
@@ -141,11 +154,11 @@ class Lowering {
   }
 
   size_t take_products(size_t first) {
-    const Products products = match_products(program_, first, is_few());
+    const Products products = match_products(program_, first, has_few_products_);
     if (products.count == 0) return 0;
     const Numbers x = held(products.x);
     Numbers y = Numbers::f32;
-    if (!is_few() && products.ending == Ending::swiglu)
+    if (!has_few_products_ && products.ending == Ending::swiglu)
       y = hold(products.result, first + products.count - 1);
     // One dispatch per form of weight: of q, k and v often two.
     std::vector<const Launch*> left = products.matmuls;
@@ -159,8 +172,8 @@ class Lowering {
       for (const Launch* matmul : left)
         (form(matmul) == chosen && (matmul->args.size() > 3) == has_bias ? same : others)
             .push_back(matmul);
-      add(is_few() ? few_rows_products_call(site_, products, same)
-                   : many_rows_products_call(site_, products, same, x, y),
+      add(has_few_products_ ? few_rows_products_call(site_, products, same)
+                            : many_rows_products_call(site_, products, same, x, y),
           first, products.count);
       left = others;
     }
@@ -212,6 +225,7 @@ class Lowering {
   const Program& program_;
   const CallForm& form_;
   Site site_;
+  const bool has_few_products_;
   std::map<uint16_t, Numbers> held_;  // by slots that were written
   Lowered result_;
 };
