@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "support/npu_settings.h"
 #include "support/one_sequence.h"
+#include "support/software_gpu.h"
 #include "tensor/compare.h"
 
 namespace tyto {
@@ -20,15 +21,20 @@ using golden::device_name;
 using golden::Fixture;
 using golden::Prompt;
 
+DeviceSettings settings() {
+  if (device_name() == "vulkan") return testing_support::software_gpu();
+  NpuSettings npu;
+  npu.prompt_rows = {64, 128};
+  return testing_support::settings_of(npu);
+}
+
 // A pipeline with everything it refers to.
 struct Runner {
   explicit Runner(const Model& model, PipelineOptions options = {}) : pool(2) {
-    NpuSettings npu;
-    npu.prompt_rows = {64, 128};
     const DeviceEnv env{pool, trace, options.forward.fusion.value_or(Fusion::block),
-                        model_dims(model.config, options.forward.context),
-                        testing_support::settings_of(npu)};
+                        model_dims(model.config, options.forward.context), settings()};
     devices.push_back(open_device(device_name(), env));
+    if (device_name() == "vulkan") testing_support::expect_validated();
     if (device_name() != "cpu") devices.push_back(open_device("cpu", env));
     std::vector<Device*> order;
     for (const auto& device : devices) order.push_back(device.get());

@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "golden/golden_data.h"
+#include "support/software_gpu.h"
 #include "text/chat_text.h"
 
 namespace tyto {
@@ -53,7 +54,9 @@ TEST(Owlet, PromptsTokensAndGreedyAnswersAreHuggingFaces) {
   EngineOptions options;
   options.model = owlet().string();
   options.device = golden::device_name();
-  options.settings = {{"prompt-rows", "128"}, {"vnpu-hostile", "on"}};
+  options.settings = golden::device_name() == "vulkan"
+                         ? testing_support::software_gpu()
+                         : DeviceSettings{{"prompt-rows", "128"}, {"vnpu-hostile", "on"}};
   Engine engine(options);
   const ChatTemplate chat_template =
       choose_chat_template(engine.tokenizer().vocabulary(), "", "owlet");
