@@ -224,41 +224,46 @@ Dispatch many_rows_attention_call(const Site& site, const Launch& attention, Num
 namespace {
 
 struct TopKCut {
-  uint32_t best = 0;     // of a row
-  uint32_t chunks = 0;   // of it
-  uint32_t merging = 0;  // values for each thread of the second dispatch
+  uint32_t best = 0;      // of a row
+  uint32_t lanes = 0;     // threads that share a group of neighbours
+  uint32_t groups = 0;    // of a row
+  uint32_t choosing = 0;  // values for each thread of the second dispatch
 };
-constexpr uint32_t kChunkThreads = 256, kChunkValues = 8, kMergeThreads = 512;
+constexpr uint32_t kGroupsThreads = 128, kChoosingThreads = 512;
 
 TopKCut top_k_cut(const Site& site, const Launch& launch) {
   const uint32_t best = u32(site.slot(launch, 1).cols / 2 - 1);
-  const uint32_t chunks = groups(site.slot(launch, 0).cols, kChunkThreads * kChunkValues);
-  return {best, chunks, groups(uint64_t{best} * chunks, kMergeThreads)};
+  const uint32_t lanes = std::min(8u, std::bit_floor(site.gpu.subgroup_size));
+  const uint32_t count = groups(site.slot(launch, 0).cols, uint64_t{4} * lanes);
+  return {best, lanes, count, groups(std::max(count, 8 * best * lanes), kChoosingThreads)};
 }
 
 }  // namespace
 
 uint64_t top_k_bytes(const Site& site, const Launch& launch) {
-  const TopKCut cut = top_k_cut(site, launch);
-  return uint64_t{site.form.rows} * cut.chunks * (2 * cut.best + 4) * sizeof(uint32_t);
+  return uint64_t{site.form.rows} * top_k_cut(site, launch).groups * 3 * sizeof(uint32_t);
 }
 
-Dispatch top_k_chunks_call(const Site& site, const Launch& launch, Operand chosen) {
+Dispatch top_k_groups_call(const Site& site, const Launch& launch, Operand found) {
   const TopKCut cut = top_k_cut(site, launch);
-  return {.kernel = {"top_k", {kChunkThreads, 0, kChunkValues, cut.best}},
-          .operands = {operand(launch, 0), chosen, kNothing, kCallData},
-          .values = {u32(site.slot(launch, 0).cols), cut.chunks},
-          .groups = {cut.chunks, site.form.rows, 1},
-          .writes = {chosen}};
+  return {
+      .kernel = {"top_k",
+                 {kGroupsThreads, 0, cut.lanes, cut.best, cut.choosing, site.gpu.subgroup_size}},
+      .operands = {operand(launch, 0), found, kNothing, kCallData},
+      .values = {u32(site.slot(launch, 0).cols), cut.groups},
+      .groups = {groups(uint64_t{cut.groups} * cut.lanes, kGroupsThreads), site.form.rows, 1},
+      .writes = {found}};
 }
 
-Dispatch top_k_merge_call(const Site& site, const Launch& launch, Operand chosen) {
+Dispatch top_k_choose_call(const Site& site, const Launch& launch, Operand found) {
   const TopKCut cut = top_k_cut(site, launch);
-  return {.kernel = {"top_k", {kMergeThreads, 1, cut.merging, cut.best}},
-          .operands = {operand(launch, 0), chosen, operand(launch, 1), kCallData},
-          .values = {u32(site.slot(launch, 0).cols), cut.chunks},
-          .groups = {1, site.form.rows, 1},
-          .writes = {operand(launch, 1)}};
+  return {
+      .kernel = {"top_k",
+                 {kChoosingThreads, 1, cut.lanes, cut.best, cut.choosing, site.gpu.subgroup_size}},
+      .operands = {operand(launch, 0), found, operand(launch, 1), kCallData},
+      .values = {u32(site.slot(launch, 0).cols), cut.groups},
+      .groups = {1, site.form.rows, 1},
+      .writes = {operand(launch, 1)}};
 }
 
 Numbers operand_numbers(const Site& site, const Launch& matmul) {

@@ -65,10 +65,11 @@ Dispatch few_rows_products_call(const Site& site, const Products& products,
 Dispatch many_rows_products_call(const Site& site, const Products& products,
                                  std::span<const Launch* const> matmuls, Numbers x, Numbers y);
 
-// The best of each row of logits: of its chunks, then of those. They share `top_k_bytes`.
+// The best of each row of logits: the largest of its groups, then a choice. They share
+// `top_k_bytes`.
 uint64_t top_k_bytes(const Site& site, const Launch& launch);
-Dispatch top_k_chunks_call(const Site& site, const Launch& launch, Operand chosen);
-Dispatch top_k_merge_call(const Site& site, const Launch& launch, Operand chosen);
+Dispatch top_k_groups_call(const Site& site, const Launch& launch, Operand found);
+Dispatch top_k_choose_call(const Site& site, const Launch& launch, Operand found);
 
 // The 16-bit numbers that many rows are multiplied in: those of the weights' form.
 Numbers operand_numbers(const Site& site, const Launch& matmul);

@@ -148,9 +148,9 @@ class Lowering {
   }
 
   void add_top_k(const Launch& launch, size_t index) {
-    const Operand chosen = temporary(2, top_k_bytes(site_, launch));
-    add(top_k_chunks_call(site_, launch, chosen), index, 1);
-    add(top_k_merge_call(site_, launch, chosen), index, 1);
+    const Operand found = temporary(2, top_k_bytes(site_, launch));
+    add(top_k_groups_call(site_, launch, found), index, 1);
+    add(top_k_choose_call(site_, launch, found), index, 1);
   }
 
   size_t take_products(size_t first) {

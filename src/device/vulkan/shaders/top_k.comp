@@ -1,241 +1,290 @@
-// The K largest values of each row, in two dispatches of this kernel: workgroups choose among a
-// chunk of the row each, then one workgroup chooses among what they chose.
+// The K largest values of each row, in two dispatches of this kernel. The first finds the largest of
+// every group of neighbours. The K largest values are in the K groups whose largest are largest, so
+// the second, one workgroup for a row, chooses groups and then values of them.
 //
-// Constants: 0 workgroup size, a multiple of the subgroup's; 1 FINAL: 0 the first dispatch, 1 the
-// second; 2 VALUES: of each thread, so that size * VALUES is the length of a chunk, in the second
-// dispatch at least K * chunks (a multiple of 4 in the first); 3 K.
-// Grid: x = chunks = ceil(cols / length of a chunk), 1 in the second dispatch; y = rows.
-// `chosen`: rows * chunks * (2 * K + 4) words: keys, ids, then how many values are not finite, the
-// largest, and the sum of exp(value - largest). `result`: rows of 2 * K + 2 words: K pairs of value
-// and id, larger values first and smaller ids first among equal ones; how many values are not
-// finite, which are in no pair; the logarithm of the sum of all exp(value). Where there are less
+// Constants: 0 workgroup size, a multiple of the subgroup's; 1 CHOOSES: 0 the first dispatch, 1 the
+// second; 2 LANES: threads of a group of 4 * LANES values, a power of two that is at most the
+// subgroup's size; 3 K; 4 VALUES: of a thread of the second dispatch, so that size * VALUES is at
+// least `groups` and at least 8 * K * LANES; 5 SUBGROUP: the smallest size of a subgroup.
+// Grid: x = ceil(groups * LANES / size) where groups = ceil(cols / (4 * LANES)), 1 in the second
+// dispatch; y = rows.
+// `found`: rows * groups * 3 words: for all groups the key of the largest value, the sum of all
+// exp(value - largest), how many values are not finite. `result`: rows of 2 * K + 2 words: K pairs
+// of value and id, larger values first and smaller ids first among equal ones; how many values are
+// not finite, which are in no pair; the logarithm of the sum of all exp(value). Where there are less
 // than K values the last pairs have -inf and the id -1.
-// Shared memory: (size * (VALUES + 2) + 2 * K) * 4 bytes.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #include "call.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 1) const uint FINAL = 0;
-layout(constant_id = 2) const uint VALUES = 8;
+layout(constant_id = 1) const uint CHOOSES = 0;
+layout(constant_id = 2) const uint LANES = 8;
 layout(constant_id = 3) const uint K = 64;
+layout(constant_id = 4) const uint VALUES = 8;
+layout(constant_id = 5) const uint SUBGROUP = 32;
 
 layout(push_constant) uniform Push {
   Floats logits;
-  Words chosen, result, call;
-  uint cols, chunks;
+  Words found, result, call;
+  uint cols, groups;
 };
 
-const uint CHUNK_WORDS = 2 * K + 4;
+const uint GROUP = 4 * LANES;
 #define INFINITY uintBitsToFloat(0x7f800000u)
 
-// Values as numbers whose order is that of the values; 0 is less than all of them. Thread t has
-// number i at own_key(i).
-shared uint keys[VALUES * gl_WorkGroupSize.x];
-
-uint own_key(uint i) {
-  return i * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-}
-
-// Words of each subgroup, in two halves that take turns: a fast thread may write the next ones
-// while a slow one reads.
-const uint MOST_SUBGROUPS = gl_WorkGroupSize.x / 4;  // no GPU has smaller ones
-shared uvec4 of_subgroups[2 * MOST_SUBGROUPS];
-shared uint best_keys[K];
-shared uint best_ids[K];
-
+// Values as numbers whose order is that of the values; 0, of those that are not finite, is less than
+// all of them.
 uint key_of(float value) {
   const uint bits = value == 0 ? 0 : floatBitsToUint(value);  // -0 is no less than 0
+  if ((bits & 0x7f800000u) == 0x7f800000u) return 0;
   return bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
 }
 
 float value_of(uint key) {
-  return uintBitsToFloat(key ^ (key >> 31 != 0 ? 0x80000000u : 0xffffffffu));
+  return key == 0 ? -INFINITY : uintBitsToFloat(key ^ (key >> 31 != 0 ? 0x80000000u : 0xffffffffu));
 }
 
-bool counts(float value) {
-  return (floatBitsToUint(value) & 0x7f800000u) != 0x7f800000u;
+uint found_at(uint plane) {
+  return (gl_WorkGroupID.y * 3 + plane) * groups;
 }
 
-uvec3 workgroup_sum(uvec3 value, uint turn) {
-  const uint base = turn % 2 * MOST_SUBGROUPS;
-  value = subgroupAdd(value);
-  if (subgroupElect()) of_subgroups[base + gl_SubgroupID].xyz = value;
-  barrier();
-  uvec3 total = uvec3(0);
-  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize)
-    total += of_subgroups[base + i].xyz;
-  return subgroupAdd(total);
-}
-
-// The largest key that at least K of the workgroup's keys reach; 0 where there are less than K.
-// Two bits a step, from the highest.
-uint find_threshold() {
-  uint threshold = 0;
-  for (uint step = 0; step < 16; ++step) {
-    const uint shift = 30 - 2 * step;
-    uvec3 reached = uvec3(0);
-    [[unroll]] for (uint i = 0; i < VALUES; ++i)
-      reached += uvec3(greaterThanEqual(uvec3(keys[own_key(i)]),
-                                        uvec3(threshold) + (uvec3(1, 2, 3) << shift)));
-    const uvec3 total = workgroup_sum(reached, step);
-    threshold += (uint(total.x >= K) + uint(total.y >= K) + uint(total.z >= K)) << shift;
-    if (total.x == K || total.y == K || total.z == K) break;
+void look_at_group(uint group, uint lane) {
+  const uint first = group * GROUP + 4 * lane;
+  const vec4 quad = first < cols ? load_row_quad(logits, gl_WorkGroupID.y * cols, first, cols) : vec4(0);
+  uint keys[4], largest = 0, bad = 0;
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    keys[i] = first + i < cols ? key_of(quad[i]) : 0;
+    bad += uint(first + i < cols && keys[i] == 0);
+    largest = max(largest, keys[i]);
   }
-  return threshold;
-}
-
-// How many keys of the threads before this one are above the threshold, and how many are at it;
-// then how many are above it in all.
-uvec3 ranks(uint threshold) {
-  uvec2 own = uvec2(0);
-  [[unroll]] for (uint i = 0; i < VALUES; ++i)
-    own += uvec2(keys[own_key(i)] > threshold, keys[own_key(i)] == threshold);
-  const uvec2 before = subgroupExclusiveAdd(own), all = subgroupAdd(own);
-  barrier();
-  if (subgroupElect()) of_subgroups[gl_SubgroupID].xy = all;
-  barrier();
-  uvec3 others = uvec3(0);
-  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
-    const uvec2 other = of_subgroups[i].xy;
-    if (i < gl_SubgroupID) others.xy += other;
-    others.z += other.x;
-  }
-  return subgroupAdd(others) + uvec3(before, 0);
-}
-
-// Thread i has the row's or the list's values from i * VALUES on.
-uint first_index() {
-  return (FINAL != 0 ? 0 : gl_WorkGroupID.x * gl_WorkGroupSize.x * VALUES) +
-         gl_LocalInvocationID.x * VALUES;
-}
-
-uint chosen_at(uint chunk) {
-  return (gl_WorkGroupID.y * chunks + chunk) * CHUNK_WORDS;
-}
-
-uint id_of(uint index) {
-  return FINAL != 0 ? chosen.at[chosen_at(index / K) + K + index % K] : index;
-}
-
-// Equal keys keep the order of their ids.
-void choose() {
-  for (uint i = gl_LocalInvocationID.x; i < K; i += gl_WorkGroupSize.x) {
-    best_keys[i] = 0;
-    best_ids[i] = ~0u;
-  }
-  const uint threshold = find_threshold();
-  uvec3 rank = ranks(threshold);
-  [[unroll]] for (uint i = 0; i < VALUES; ++i) {
-    const bool above = keys[own_key(i)] > threshold, at = keys[own_key(i)] == threshold;
-    const uint place = above ? rank.x : rank.z + rank.y;
-    if (keys[own_key(i)] != 0 && (above || at) && place < K) {
-      best_keys[place] = keys[own_key(i)];
-      best_ids[place] = id_of(first_index() + i);
-    }
-    rank.xy += uvec2(above, at);
-  }
-  barrier();
-}
-
-// The largest value of a chunk and the sum of all exponentials with respect to it, in f32 as sums
-// of the subgroups' sums.
-vec2 sum_of_exponentials() {
-  float largest = -INFINITY;
-  [[unroll]] for (uint i = 0; i < VALUES; ++i)
-    if (keys[own_key(i)] != 0) largest = max(largest, value_of(keys[own_key(i)]));
-  largest = subgroupMax(largest);
-  barrier();
-  if (subgroupElect()) of_subgroups[gl_SubgroupID].x = floatBitsToUint(largest);
-  barrier();
-  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize)
-    largest = max(largest, uintBitsToFloat(of_subgroups[i].x));
-  largest = subgroupMax(largest);
+  [[unroll]] for (uint mask = LANES / 2; mask > 0; mask /= 2)
+    largest = max(largest, subgroupShuffleXor(largest, mask));
   float sum = 0;
+  [[unroll]] for (uint i = 0; i < 4; ++i)
+    if (keys[i] != 0) sum += exp(quad[i] - value_of(largest));
+  [[unroll]] for (uint mask = LANES / 2; mask > 0; mask /= 2) {
+    sum += subgroupShuffleXor(sum, mask);
+    bad += subgroupShuffleXor(bad, mask);
+  }
+  if (lane != 0 || group >= groups) return;
+  found.at[found_at(0) + group] = largest;
+  found.at[found_at(1) + group] = floatBitsToUint(sum);
+  found.at[found_at(2) + group] = bad;
+}
+
+const uint BINS = 1024;
+const uint BINS_OF_THREAD = (BINS + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
+const uint MOST = 2 * K;  // that are chosen: some more than K are as good, they are put in order anyway
+const uint MOST_SUBGROUPS = gl_WorkGroupSize.x / SUBGROUP;
+shared uint bins[BINS];
+shared uvec4 of_subgroups[MOST_SUBGROUPS];
+shared uint subgroup_counts[MOST_SUBGROUPS];
+shared uvec3 edge;  // a bin; how many are in it or beyond; how many are in it
+shared uint chosen_groups[MOST];
+shared uvec2 chosen[MOST];  // key and id
+shared uint places[MOST];
+shared uint chosen_count;
+
+struct Keys {
+  uint of[VALUES];
+};
+
+// The id of a thread's value: of a group in the first round, of a value in the second.
+uint id_of(uint round, uint i) {
+  const uint index = i * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+  if (round == 0) return index;
+  return chosen_groups[min(index / GROUP, MOST - 1)] * GROUP + index % GROUP;
+}
+
+void load_keys(uint round, uint chosen_before, out Keys keys) {
+  uint words[VALUES];  // all loads before any use
+  [[unroll]] for (uint i = 0; i < VALUES; ++i) {
+    const uint id = id_of(round, i), index = i * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    words[i] = 0x7f800000u;
+    if (round == 0 && id < groups) words[i] = found.at[found_at(0) + id];
+    if (round == 1 && index / GROUP < chosen_before && id < cols)
+      words[i] = floatBitsToUint(logits.at[gl_WorkGroupID.y * cols + id]);
+  }
+  [[unroll]] for (uint i = 0; i < VALUES; ++i) {
+    const bool is_there = round == 1 || i * gl_WorkGroupSize.x + gl_LocalInvocationID.x < groups;
+    keys.of[i] = !is_there ? 0 : round == 0 ? words[i] : key_of(uintBitsToFloat(words[i]));
+  }
+}
+
+// The smallest and the largest key of all; ~0 and 0 where there is none.
+uvec2 range_of(Keys keys) {
+  uvec2 range = uvec2(~0u, 0);
   [[unroll]] for (uint i = 0; i < VALUES; ++i)
-    if (keys[own_key(i)] != 0) sum += exp(value_of(keys[own_key(i)]) - largest);
+    if (keys.of[i] != 0) range = uvec2(min(range.x, keys.of[i]), max(range.y, keys.of[i]));
+  range = uvec2(subgroupMin(range.x), subgroupMax(range.y));
+  if (subgroupElect()) of_subgroups[gl_SubgroupID].xy = range;
+  barrier();
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize)
+    range = uvec2(min(range.x, of_subgroups[i].x), max(range.y, of_subgroups[i].y));
+  return uvec2(subgroupMin(range.x), subgroupMax(range.y));
+}
+
+// What is looked at: keys from low to high; or of the ids whose key is `tie`, their complements.
+struct Search {
+  uint low, high, tie;
+  bool is_by_id;
+  uint beyond;  // how many are above all that
+};
+
+bool is_looked_at(Search search, uint key, uint id) {
+  if (search.is_by_id) return key == search.tie && ~id >= search.low && ~id <= search.high;
+  return key != 0 && key >= search.low && key <= search.high;
+}
+
+bool is_chosen(Search search, uint key, uint id) {
+  if (search.is_by_id) return key > search.tie || (key == search.tie && ~id >= search.low);
+  return key != 0 && key >= search.low;
+}
+
+// Fills the bins.
+void count_bins(uint round, Keys keys, Search search, uint shift) {
+  for (uint i = gl_LocalInvocationID.x; i < BINS; i += gl_WorkGroupSize.x) bins[i] = 0;
+  barrier();
+  [[unroll]] for (uint i = 0; i < VALUES; ++i) {
+    const uint id = id_of(round, i);
+    if (is_looked_at(search, keys.of[i], id))
+      atomicAdd(bins[((search.is_by_id ? ~id : keys.of[i]) - search.low) >> shift], 1);
+  }
+  barrier();
+}
+
+// The bin where K are reached, from the highest one; the lowest where they are not.
+void find_edge(uint beyond) {
+  const uint first = gl_LocalInvocationID.x * BINS_OF_THREAD;
+  uint own = 0;
+  for (uint i = first; i < min(first + BINS_OF_THREAD, BINS); ++i) own += bins[BINS - 1 - i];
+  uint before = subgroupExclusiveAdd(own);
+  const uint all = subgroupAdd(own);
+  if (subgroupElect()) subgroup_counts[gl_SubgroupID] = all;
+  barrier();
+  uint others = 0, total = 0;
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
+    if (i < gl_SubgroupID) others += subgroup_counts[i];
+    total += subgroup_counts[i];
+  }
+  before += subgroupAdd(others) + beyond;
+  total = subgroupAdd(total) + beyond;
+  if (total < K) {
+    if (gl_LocalInvocationID.x == 0) edge = uvec3(0, total, bins[0]);
+  } else if (before < K && before + own >= K) {
+    for (uint i = first; before < K; ++i) {
+      const uint bin = BINS - 1 - i;
+      before += bins[bin];
+      edge = uvec3(bin, before, bins[bin]);
+    }
+  }
+  barrier();
+}
+
+// Narrows a search until those from its low end on are K, or some more. True when done.
+bool narrow(uint round, Keys keys, inout Search search) {
+  const uint shift = uint(max(0, findMSB(search.high - search.low) - 9));
+  count_bins(round, keys, search, shift);
+  find_edge(search.beyond);
+  search.low += edge.x << shift;
+  if (edge.y <= MOST) return true;
+  search.high = search.low + min((1u << shift) - 1, search.high - search.low);
+  search.beyond = edge.y - edge.z;
+  if (shift == 0) search = Search(~(round == 0 ? groups : cols), ~0u, search.low, true, search.beyond);
+  return false;
+}
+
+// Makes the list of a round's chosen ones, and says how many they are.
+uint put_chosen(uint round, Keys keys, Search search) {
+  if (gl_LocalInvocationID.x == 0) chosen_count = 0;
+  barrier();
+  [[unroll]] for (uint i = 0; i < VALUES; ++i) {
+    const uint id = id_of(round, i);
+    if (!is_chosen(search, keys.of[i], id)) continue;
+    const uint to = atomicAdd(chosen_count, 1);
+    if (round == 0) chosen_groups[to] = id;
+    else chosen[to] = uvec2(keys.of[i], id);
+  }
+  barrier();
+  return chosen_count;
+}
+
+// Of all groups, with the largest value of the row.
+void write_totals(uint at, float largest) {
+  float sum = 0;
+  uint bad = 0;
+  for (uint i = gl_LocalInvocationID.x; i < groups; i += gl_WorkGroupSize.x) {
+    const uint key = found.at[found_at(0) + i];
+    if (key != 0) sum += uintBitsToFloat(found.at[found_at(1) + i]) * exp(value_of(key) - largest);
+    bad += found.at[found_at(2) + i];
+  }
   sum = subgroupAdd(sum);
-  if (subgroupElect()) of_subgroups[MOST_SUBGROUPS + gl_SubgroupID].x = floatBitsToUint(sum);
+  bad = subgroupAdd(bad);
+  if (subgroupElect()) of_subgroups[gl_SubgroupID].zw = uvec2(floatBitsToUint(sum), bad);
   barrier();
   sum = 0;
-  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize)
-    sum += uintBitsToFloat(of_subgroups[MOST_SUBGROUPS + i].x);
+  bad = 0;
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
+    sum += uintBitsToFloat(of_subgroups[i].z);
+    bad += of_subgroups[i].w;
+  }
   sum = subgroupAdd(sum);
-  barrier();
-  return vec2(largest, sum);
-}
-
-void choose_from_chunk() {
-  uvec3 not_finite = uvec3(0);
-  const uint first = first_index(), base = gl_WorkGroupID.y * cols;
-  [[unroll]] for (uint i = 0; i < VALUES; i += 4) {
-    const vec4 quad = first + i < cols ? load_row_quad(logits, base, first + i, cols) : vec4(0);
-    [[unroll]] for (uint j = 0; j < 4; ++j) {
-      const bool inside = first + i + j < cols;
-      keys[own_key(min(i + j, VALUES - 1))] = inside && counts(quad[j]) ? key_of(quad[j]) : 0;
-      not_finite.x += uint(inside && !counts(quad[j]));
-    }
-  }
-  const vec2 exponentials = sum_of_exponentials();
-  const uint bad = workgroup_sum(not_finite, 1).x;
-  barrier();
-  choose();
-  const uint at = chosen_at(gl_WorkGroupID.x);
-  for (uint i = gl_LocalInvocationID.x; i < K; i += gl_WorkGroupSize.x) {
-    chosen.at[at + i] = best_keys[i];
-    chosen.at[at + K + i] = best_ids[i];
-  }
-  if (gl_LocalInvocationID.x == 0) {
-    chosen.at[at + 2 * K] = bad;
-    chosen.at[at + 2 * K + 1] = floatBitsToUint(exponentials.x);
-    chosen.at[at + 2 * K + 2] = floatBitsToUint(exponentials.y);
-  }
-}
-
-// By one subgroup; chunks in strides, so the order is the same every time.
-void write_totals(uint at) {
-  uint bad = 0;
-  float largest = -INFINITY, sum = 0;
-  for (uint i = gl_SubgroupInvocationID; i < chunks; i += gl_SubgroupSize) {
-    bad += chosen.at[chosen_at(i) + 2 * K];
-    largest = max(largest, uintBitsToFloat(chosen.at[chosen_at(i) + 2 * K + 1]));
-  }
-  largest = subgroupMax(largest);
-  for (uint i = gl_SubgroupInvocationID; i < chunks; i += gl_SubgroupSize) {
-    const float one = uintBitsToFloat(chosen.at[chosen_at(i) + 2 * K + 1]);
-    if (one != -INFINITY) sum += uintBitsToFloat(chosen.at[chosen_at(i) + 2 * K + 2]) * exp(one - largest);
-  }
   bad = subgroupAdd(bad);
-  sum = subgroupAdd(sum);
-  if (subgroupElect()) {
-    result.at[at + 2 * K] = bad;
-    result.at[at + 2 * K + 1] = floatBitsToUint(sum > 0 ? largest + log(sum) : -INFINITY);
+  if (gl_LocalInvocationID.x != 0) return;
+  result.at[at + 2 * K] = bad;
+  result.at[at + 2 * K + 1] = floatBitsToUint(sum > 0 ? largest + log(sum) : -INFINITY);
+}
+
+// Four threads find the place of each.
+void write_in_order(uint at, uint count) {
+  for (uint i = gl_LocalInvocationID.x; i < MOST; i += gl_WorkGroupSize.x) places[i] = 0;
+  barrier();
+  for (uint i = gl_LocalInvocationID.x; i < 4 * count; i += gl_WorkGroupSize.x) {
+    const uvec2 own = chosen[i / 4];
+    uint better = 0;
+    for (uint j = i % 4; j < count; j += 4) {
+      const uvec2 other = chosen[j];
+      better += uint(other.x > own.x || (other.x == own.x && other.y < own.y));
+    }
+    atomicAdd(places[i / 4], better);
+  }
+  barrier();
+  for (uint i = gl_LocalInvocationID.x; i < max(count, K); i += gl_WorkGroupSize.x) {
+    const uint place = i < count ? places[i] : i;
+    if (place >= K) continue;
+    result.at[at + 2 * place] = floatBitsToUint(i < count ? value_of(chosen[i].x) : -INFINITY);
+    result.at[at + 2 * place + 1] = i < count ? chosen[i].y : ~0u;
   }
 }
 
-void choose_from_chosen() {
-  [[unroll]] for (uint i = 0; i < VALUES; ++i) {
-    const uint index = first_index() + i;
-    keys[own_key(i)] = index < chunks * K ? chosen.at[chosen_at(index / K) + index % K] : 0;
-  }
+void choose() {
   const uint at = gl_WorkGroupID.y * (2 * K + 2);
-  choose();
-  if (gl_SubgroupID == gl_NumSubgroups - 1) write_totals(at);
-  for (uint i = gl_LocalInvocationID.x; i < K; i += gl_WorkGroupSize.x) {
-    const uint key = best_keys[i], id = best_ids[i];
-    uint place = 0;  // empty places have equal keys and ids, and stay in their order
-    for (uint j = 0; j < K; ++j) {
-      const uint other = best_keys[j], other_id = best_ids[j];
-      place += uint(other > key || (other == key && (other_id < id || (other_id == id && j < i))));
-    }
-    result.at[at + 2 * place] = floatBitsToUint(key == 0 ? -INFINITY : value_of(key));
-    result.at[at + 2 * place + 1] = id;
+  uint count = 0, floor_key = 0;
+  for (uint round = 0; round < 2; ++round) {
+    Keys keys;
+    load_keys(round, count, keys);
+    const uvec2 range = range_of(keys);
+    if (round == 0) write_totals(at, value_of(range.y));
+    // K groups reach floor_key, and so do K values.
+    Search search = Search(max(range.x, floor_key), range.y, 0, false, 0);
+    if (range.y != 0)
+      while (!narrow(round, keys, search)) {
+      }
+    count = put_chosen(round, keys, search);
+    floor_key = count < K ? 0 : search.is_by_id ? search.tie : search.low;
   }
+  write_in_order(at, count);
 }
 
 void main() {
   if (gl_WorkGroupID.y >= call_rows(call)) return;
-  if (FINAL != 0) choose_from_chosen();
-  else choose_from_chunk();
+  if (CHOOSES != 0) {
+    choose();
+  } else {
+    const uint thread = gl_WorkGroupID.x * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    look_at_group(thread / LANES, thread % LANES);
+  }
 }
