@@ -313,7 +313,7 @@ void VulkanExecutable::submit(const Call& call) {
 // rest.
 void VulkanExecutable::wait_for_fence(std::chrono::milliseconds timeout) {
   Context& context = *gpu_->context;
-  constexpr uint64_t kMarginNs = 40'000, kPollNs = 150'000;
+  constexpr uint64_t kMarginNs = 15'000, kPollNs = 150'000;
   const uint64_t expected = done_.submitted_ns + current_->device_ns;
   if (current_->device_ns > 2 * kMarginNs) {
     const auto patience = std::chrono::nanoseconds(timeout).count();
