@@ -22,20 +22,27 @@ struct Candidate {
   float pairs;
 };
 
-// Measured on an H200 with bf16 weights (2048 and 512 rows of a model with 1.2 billion weights).
-// Parts of 64 x 64 read least from shared memory for what they multiply, and long steps wait less
-// often; smaller tiles are for products that have few of the large ones.
+// Measured on an H200 with bf16 weights (16 to 2048 rows of a model with 1.2 billion weights).
+// Parts of 64 x 64 read least from shared memory for what they multiply. Where a unit has one tile,
+// each step waits for memory: long steps do so less often. Smaller tiles are for products that have
+// few of the large ones.
 constexpr std::array kCooperative = {
     Candidate{
-        {.bm = 128, .bn = 128, .bk = 64, .part_rows = 64, .part_columns = 64}, 0.95f, 0.97f, 0.95f},
+        {.bm = 128, .bn = 128, .bk = 32, .part_rows = 64, .part_columns = 64}, 0.62f, 0.80f, 1.0f},
     Candidate{
-        {.bm = 128, .bn = 128, .bk = 32, .part_rows = 64, .part_columns = 64}, 0.63f, 0.85f, 1.0f},
+        {.bm = 128, .bn = 64, .bk = 64, .part_rows = 64, .part_columns = 32}, 0.59f, 0.64f, 0.65f},
     Candidate{
-        {.bm = 128, .bn = 64, .bk = 64, .part_rows = 64, .part_columns = 32}, 0.60f, 0.70f, 0.70f},
+        {.bm = 64, .bn = 64, .bk = 128, .part_rows = 32, .part_columns = 32}, 0.47f, 0.50f, 0.52f},
     Candidate{
-        {.bm = 64, .bn = 64, .bk = 64, .part_rows = 64, .part_columns = 32}, 0.32f, 0.55f, 0.65f},
+        {.bm = 64, .bn = 64, .bk = 64, .part_rows = 32, .part_columns = 32}, 0.35f, 0.60f, 0.65f},
     Candidate{
-        {.bm = 32, .bn = 64, .bk = 64, .part_rows = 32, .part_columns = 32}, 0.16f, 0.25f, 0.25f},
+        {.bm = 32, .bn = 64, .bk = 128, .part_rows = 16, .part_columns = 32}, 0.28f, 0.31f, 0.27f},
+    Candidate{
+        {.bm = 16, .bn = 64, .bk = 128, .part_rows = 16, .part_columns = 16}, 0.15f, 0.25f, 0.0f},
+    Candidate{
+        {.bm = 16, .bn = 64, .bk = 128, .part_rows = 16, .part_columns = 32}, 0.12f, 0.18f, 0.18f},
+    Candidate{
+        {.bm = 16, .bn = 32, .bk = 256, .part_rows = 16, .part_columns = 16}, 0.09f, 0.10f, 0.0f},
     Candidate{
         {.bm = 64, .bn = 64, .bk = 32, .part_rows = 32, .part_columns = 32}, 0.15f, 0.25f, 0.25f},
 };
@@ -92,7 +99,8 @@ uint64_t tiled_shared_bytes(const GemmShape& shape) {
 GemmShape cooperative_gemm_shape(const GemmProduct& product, const GemmMachine& machine) {
   const uint64_t padded = groups(product.k, 32) * 32;
   GemmShape shape = best_of(kCooperative, product, machine, [&](const GemmShape& one) {
-    return padded % one.bk == 0 &&
+    const bool has_both = !product.is_pair || one.part_columns % (2 * kBlock) == 0;
+    return has_both && padded % one.bk == 0 &&
            cooperative_shared_bytes(one, product.is_pair) <= machine.shared_bytes;
   });
   shape.threads = parts(shape) * machine.subgroup_size;

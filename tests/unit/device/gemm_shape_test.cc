@@ -70,6 +70,17 @@ TEST(GemmShape, ALargeGpuHasATileForNearlyEveryUnit) {
   }
 }
 
+TEST(GemmShape, AUnitWithOneTileTakesLongSteps) {
+  for (const uint64_t rows : {16, 32, 64, 128})
+    EXPECT_GE(cooperative_gemm_shape({rows, 2048, 8192, false}, kLarge).bk, 128u) << rows;
+  EXPECT_EQ(cooperative_gemm_shape({2048, 2048, 8192, false}, kLarge).bk, 32u);
+}
+
+TEST(GemmShape, AFewRowsAreNotPaddedToMany) {
+  EXPECT_EQ(cooperative_gemm_shape({16, 2048, 8192, false}, kLarge).bm, 16u);
+  EXPECT_EQ(cooperative_gemm_shape({16, 16384, 2048, true}, kLarge).bm, 16u);
+}
+
 TEST(GemmShape, ManyRowsHaveLargerTilesThanFew) {
   const GemmShape few = cooperative_gemm_shape({32, 2048, 2048, false}, kLarge);
   const GemmShape many = cooperative_gemm_shape({2048, 16384, 2048, true}, kLarge);
