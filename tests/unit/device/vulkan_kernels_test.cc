@@ -1,0 +1,236 @@
+// The GPU's kernels, a launch each, against the CPU's.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "unit/device/software_gpu_fixture.h"
+
+namespace tyto {
+namespace {
+
+using namespace testing_support;
+
+constexpr uint32_t kPage = 256;
+
+Slot rows_slot(const char* name, SlotKind kind, uint64_t rows, uint64_t cols) {
+  return {name, kind, DType::f32, rows, cols};
+}
+
+class VulkanKernels : public SoftwareGpu {
+ protected:
+  // Every slot of numbers filled with others; ids and weights are the test's affair.
+  Contents filled(const Program& program) {
+    Contents contents(program);
+    for (size_t i = 0; i < program.slots.size(); ++i)
+      if (program.slots[i].dtype != DType::i32 && program.slots[i].kind != SlotKind::output)
+        contents.set(program, i,
+                     random_values(program.slots[i].rows * program.slots[i].cols,
+                                   static_cast<uint32_t>(i + 1)));
+    return contents;
+  }
+
+  // All that a slot holds afterwards, as far as f32 and the GPU's own functions go.
+  void expect_as_on_cpu(const Program& program, const Contents& before, std::span<const Call> calls,
+                        double tolerance = 1e-5) {
+    ASSERT_EQ(device_->why_not(program, program.launches[0]), std::nullopt);
+    const auto expected = run(*cpu_, program, before, calls);
+    const auto actual = run(*device_, program, before, calls);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const Slot& slot = program.slots[i];
+      if (slot.kind == SlotKind::weight || slot.dtype == DType::i32) continue;
+      const Values a = to_values(slot.dtype, actual[i]), e = to_values(slot.dtype, expected[i]);
+      double largest = 0;
+      for (const float value : e) largest = std::max(largest, std::abs(double{value}));
+      ASSERT_GT(largest, 0.1) << slot.name;
+      for (size_t j = 0; j < e.size(); ++j)
+        ASSERT_NEAR(a[j], e[j], tolerance * largest)
+            << slot.name << " row " << j / slot.cols << " column " << j % slot.cols;
+    }
+  }
+  void expect_as_on_cpu(const Program& program, const Contents& before, const Call& call,
+                        double tolerance = 1e-5) {
+    expect_as_on_cpu(program, before, {&call, 1}, tolerance);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Memory, VulkanKernels, testing::Bool(), memory_name);
+
+TEST_P(VulkanKernels, Embed) {
+  for (const DType type : {DType::f16, DType::q8_0}) {
+    Program program;
+    program.slots = {{"ids", SlotKind::input, DType::i32, 5, 1},
+                     {"table", SlotKind::weight, type, 9, 96},
+                     rows_slot("x", SlotKind::output, 5, 96)};
+    program.launches = {{Kernel::embed, "embed", {{0}, {1}, {2, false, true}}}};
+    Contents before = filled(program);
+    const int32_t ids[] = {8, 0, 3, 3, 1};
+    std::memcpy(before.slots[0].data(), ids, sizeof ids);
+    expect_as_on_cpu(program, before, call_of(5), 1e-7);
+    expect_as_on_cpu(program, before, call_of(3), 1e-7);
+  }
+}
+
+TEST_P(VulkanKernels, RopeTableOfSeveralSequences) {
+  Program program;
+  program.slots = {{"frequencies", SlotKind::weight, DType::f32, 1, 20},
+                   rows_slot("table", SlotKind::output, 7, 40)};
+  program.launches = {{Kernel::rope_table, "rope_table", {{0}, {1, false, true}}}};
+  Contents before(program);
+  Values frequencies(20);
+  for (size_t i = 0; i < 20; ++i) frequencies[i] = std::pow(1e4f, -static_cast<float>(i) / 20.0f);
+  before.set(program, 0, frequencies);
+  const Segment segments[] = {{0, 3, 0}, {3, 1, 3000}, {4, 3, 17}};
+  // An angle of 3000 has 2^-13 for its last bit.
+  expect_as_on_cpu(program, before, call_of(segments), 5e-4);
+}
+
+TEST_P(VulkanKernels, RmsnormOfRowsAndOfHeads) {
+  for (const uint64_t group : {100u, 20u}) {
+    Program program;
+    program.slots = {rows_slot("x", SlotKind::input, 5, 100),
+                     {"weight", SlotKind::weight, DType::bf16, 1, group},
+                     rows_slot("y", SlotKind::output, 5, 100)};
+    program.launches = {{Kernel::rmsnorm, "norm", {{0}, {1}, {2, false, true}}, {.eps = 1e-5f}}};
+    expect_as_on_cpu(program, filled(program), call_of(5));
+  }
+}
+
+TEST_P(VulkanKernels, RopeInHalvesAndInPairs) {
+  for (const bool in_pairs : {false, true}) {
+    Program program;
+    program.slots = {rows_slot("x", SlotKind::inout, 3, 3 * 40),
+                     rows_slot("table", SlotKind::input, 3, 40)};
+    program.launches = {{Kernel::rope,
+                         "rope",
+                         {{0, true, true}, {1}},
+                         {.heads = 3, .head_dim = 40, .rope_pairs = in_pairs}}};
+    expect_as_on_cpu(program, filled(program), call_of(3));
+  }
+}
+
+TEST_P(VulkanKernels, AddAndSwiglu) {
+  Program program;
+  program.slots = {rows_slot("x", SlotKind::inout, 5, 33), rows_slot("y", SlotKind::input, 5, 33),
+                   rows_slot("z", SlotKind::output, 5, 33)};
+  program.launches = {{Kernel::add, "add", {{0, true, true}, {1}}},
+                      {Kernel::swiglu, "swiglu", {{0}, {1}, {2, false, true}}}};
+  expect_as_on_cpu(program, filled(program), call_of(5));
+  expect_as_on_cpu(program, filled(program), call_of(2));
+}
+
+TEST_P(VulkanKernels, GatherRowsOfSeveralSequences) {
+  Program program;
+  program.slots = {rows_slot("x", SlotKind::input, 9, 33), rows_slot("y", SlotKind::output, 4, 33)};
+  program.launches = {{Kernel::gather_rows, "gather", {{0}, {1, false, true}}}};
+  const Segment segments[] = {{7, 1, 0}, {2, 2, 0}, {0, 1, 0}};
+  expect_as_on_cpu(program, filled(program), call_of(segments), 1e-7);
+}
+
+TEST_P(VulkanKernels, CastBothWays) {
+  for (const DType type : {DType::f16, DType::bf16}) {
+    Program program;
+    program.slots = {rows_slot("x", SlotKind::input, 3, 33), {"y", SlotKind::output, type, 3, 33}};
+    program.launches = {{Kernel::cast, "cast", {{0}, {1, false, true}}}};
+    expect_as_on_cpu(program, filled(program), call_of(3), 1e-7);
+    std::swap(program.slots[0].dtype, program.slots[1].dtype);
+    expect_as_on_cpu(program, filled(program), call_of(3), 1e-7);
+  }
+}
+
+// A cache of pages, appended to and attended to.
+Program attention_program(DType kv, uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
+                          uint64_t rows, uint64_t pages) {
+  const LaunchShape shape{.heads = heads,
+                          .kv_heads = kv_heads,
+                          .head_dim = head_dim,
+                          .context = static_cast<uint32_t>(pages * kPage),
+                          .page = kPage};
+  Program program;
+  program.name = "attention";
+  program.slots = {rows_slot("q", SlotKind::input, rows, uint64_t{heads} * head_dim),
+                   rows_slot("k", SlotKind::input, rows, uint64_t{kv_heads} * head_dim),
+                   rows_slot("v", SlotKind::input, rows, uint64_t{kv_heads} * head_dim),
+                   {"k_cache", SlotKind::kv, kv, pages * kv_heads * kPage, head_dim},
+                   {"v_cache", SlotKind::kv, kv, pages * kv_heads * kPage, head_dim},
+                   rows_slot("y", SlotKind::output, rows, uint64_t{heads} * head_dim)};
+  program.launches = {
+      {Kernel::kv_append, "append", {{1}, {2}, {3, false, true}, {4, false, true}}, shape},
+      {Kernel::attention, "attention", {{0}, {3}, {4}, {5, false, true}}, shape}};
+  return program;
+}
+
+// Pages out of order, positions on both sides of a page's end, rows of prompts beside single ones.
+constexpr uint32_t kFirst[] = {2, 0}, kSecond[] = {3}, kThird[] = {4, 1};
+
+TEST_P(VulkanKernels, AttentionOfTokensOfSeveralSequences) {
+  const Segment segments[] = {{0, 1, 300, kFirst}, {1, 1, 0, kSecond}, {2, 1, 255, kThird}};
+  for (const uint32_t head_dim : {8u, 80u, 128u}) {
+    const Program program = attention_program(DType::f16, 6, 2, head_dim, 3, 5);
+    expect_as_on_cpu(program, filled(program), call_of(segments));
+  }
+}
+
+TEST_P(VulkanKernels, AttentionOfPromptsOfSeveralSequences) {
+  const Segment few[] = {{0, 3, 255, kFirst}, {3, 1, 0, kSecond}, {4, 5, 7, kThird}};
+  const Segment many[] = {{0, 70, 250, kFirst}, {70, 1, 9, kSecond}, {71, 3, 254, kThird}};
+  for (const uint32_t head_dim : {8u, 64u}) {
+    const Program program = attention_program(DType::f16, 4, 2, head_dim, 80, 5);
+    expect_as_on_cpu(program, filled(program), call_of(few));
+    expect_as_on_cpu(program, filled(program), call_of(many));
+  }
+}
+
+TEST_P(VulkanKernels, AttentionInCachesOfF32) {
+  const Segment one[] = {{0, 1, 300, kFirst}}, many[] = {{0, 20, 250, kFirst}};
+  const Program program = attention_program(DType::f32, 4, 4, 16, 20, 3);
+  expect_as_on_cpu(program, filled(program), call_of(one));
+  expect_as_on_cpu(program, filled(program), call_of(many));
+}
+
+// The CPU has no such pages: numbers that bf16 holds, in f32.
+TEST_P(VulkanKernels, AttentionInCachesOfBf16) {
+  const Segment segments[] = {{0, 1, 300, kFirst}};
+  const Program program = attention_program(DType::bf16, 4, 4, 16, 1, 3),
+                wide = attention_program(DType::f32, 4, 4, 16, 1, 3);
+  Contents before = filled(program), before_wide(wide);
+  for (size_t i = 0; i < program.slots.size(); ++i) {
+    const Values numbers = to_values(program.slots[i].dtype, before.slots[i]);
+    const Values rounded = to_values(DType::bf16, to_bytes(DType::bf16, numbers));
+    before.set(program, i, rounded);
+    before_wide.set(wide, i, rounded);
+  }
+  const Call call = call_of(segments);
+  const Values actual = to_values(DType::f32, run(*device_, program, before, {&call, 1})[5]);
+  const Values expected = to_values(DType::f32, run(*cpu_, wide, before_wide, {&call, 1})[5]);
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], expected[i], 1e-6) << i;
+}
+
+// A recording serves every call of its form, and two of them give the same bits.
+TEST_P(VulkanKernels, CallsOneAfterAnother) {
+  const Program program = attention_program(DType::f16, 4, 2, 64, 3, 5);
+  const Segment first[] = {{0, 3, 0, kFirst}}, second[] = {{0, 1, 3, kFirst}},
+                third[] = {{0, 2, 4, kFirst}, {2, 1, 200, kThird}};
+  const Call calls[] = {call_of(first), call_of(second), call_of(third), call_of(second)};
+  const Contents before = filled(program);
+  expect_as_on_cpu(program, before, calls);
+  EXPECT_EQ(run(*device_, program, before, calls), run(*device_, program, before, calls));
+}
+
+TEST_P(VulkanKernels, SaysWhyNot) {
+  Program program = attention_program(DType::f16, 4, 2, 20, 3, 5);
+  EXPECT_EQ(device_->why_not(program, program.launches[1]),
+            "head_dim 20 is no multiple of 8 up to 256");
+  program.launches[1].shape.head_dim = 264;
+  EXPECT_EQ(device_->why_not(program, program.launches[1]),
+            "head_dim 264 is no multiple of 8 up to 256");
+  program.slots[3].dtype = DType::q8_0;
+  EXPECT_EQ(device_->why_not(program, program.launches[1]), "it keeps no cache of q8_0");
+  program.launches[1].shape.page = 0;
+  EXPECT_EQ(device_->why_not(program, program.launches[1]), "its cache lies in pages");
+  program.slots[0].dtype = DType::bf16;
+  program.launches = {{Kernel::add, "add", {{0, true, true}, {0}}}};
+  EXPECT_EQ(device_->why_not(program, program.launches[0]), "its activations are f32, not bf16");
+}
+
+}  // namespace
+}  // namespace tyto
