@@ -17,8 +17,10 @@ NOT_RUN = [
     (r"completions (zsh\)|fish \| source)$", "of another shell; cli.shells runs it there"),
     (r"^tyto power\b", "needs a power rail, and half a minute; cli.energy has recorded ones"),
 ]
-# (pattern, in its place, why): the same command with less work.
+# (pattern, in its place, why): the same command with less work, or on what every machine has.
 SHORTER = [
+    (r"(?<=--device vulkan)$", " --gpu llvmpipe -n 4", "in software: a GPU is not on every machine"),
+    (r"(?<=--prefill-device vulkan)", " --gpu llvmpipe -n 4", "the same"),
     (r"(?<=compile --device npu -m )MODEL", "large", "MLIR-AIR builds for a few models only"),
     (r"(?<=synth )--shape llama-3.2-1b", "--shape tiny", "it writes gigabytes"),
 ]
