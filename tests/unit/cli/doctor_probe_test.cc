@@ -70,13 +70,26 @@ class Probe : public testing::Test {
 
 TEST_F(Probe, EveryDeviceOfThisBuildComputesRight) {
   for (const DeviceProbe& device : probe_devices()) {
-    if (device.name == "npu" && !device.open_error.empty()) continue;  // no XRT, or no hardware
+    const bool needs_hardware = device.name == "npu" || device.name == "vulkan";
+    if (needs_hardware && !device.open_error.empty())
+      continue;  // no XRT, no driver, or no hardware
     EXPECT_EQ(device.open_error, "") << device.name;
     EXPECT_EQ(device.dispatch_error, "") << device.name;
     EXPECT_GT(device.allowed_error, 0) << device.name;
     EXPECT_LE(device.worst_error, device.allowed_error) << device.name;
     EXPECT_GT(device.gb_per_s, 0) << device.name;
   }
+}
+
+// In software, which is on every machine that runs the tests.
+TEST_F(Probe, AGpuComputesRight) {
+  DeviceEnv env{pool_, trace_};
+  env.settings["gpu"] = "llvmpipe";
+  const DeviceProbe device = probe_device(device_entry("vulkan"), env);
+  EXPECT_EQ(device.open_error, "");
+  EXPECT_EQ(device.dispatch_error, "");
+  EXPECT_GT(device.allowed_error, 0);
+  EXPECT_LE(device.worst_error, device.allowed_error);
 }
 
 TEST_F(Probe, AHealthyNpuWithoutImagesIsNotBroken) {

@@ -33,11 +33,17 @@ TEST(DeviceFlags, SayWhichDevicesHeedThem) {
   const std::vector<std::string> any_npu = {"npu", "vnpu"};
   const std::vector<std::string> virtual_npu = {"vnpu"};
   const decltype(devices) expected = {
-      {"--guard", {"npu", "vnpu"}},     {"--isa", {"cpu"}},
-      {"--weights", any_npu},           {"--on-npu-error", any_npu},
-      {"--prompt-rows", any_npu},       {"--vnpu-machine", virtual_npu},
-      {"--vnpu-numerics", virtual_npu}, {"--vnpu-fault", virtual_npu},
-      {"--vnpu-hostile", virtual_npu},  {"--images-like", virtual_npu},
+      {"--guard", {"npu", "vnpu"}},
+      {"--isa", {"cpu"}},
+      {"--weights", any_npu},
+      {"--on-npu-error", {"npu", "vnpu", "vulkan"}},
+      {"--prompt-rows", any_npu},
+      {"--vnpu-machine", virtual_npu},
+      {"--vnpu-numerics", virtual_npu},
+      {"--vnpu-fault", virtual_npu},
+      {"--vnpu-hostile", virtual_npu},
+      {"--images-like", virtual_npu},
+      {"--gpu", {"vulkan"}},
   };
   EXPECT_EQ(devices, expected);
 }
