@@ -35,25 +35,56 @@ uint64_t unit_values(WeightForm form, bool in_integers) {
   return 8;
 }
 
-// Two units for each thread: enough reads under way, and no long chain of sums. With many rows of x
-// fewer threads, whose sums need less shared memory.
-uint32_t threads_along_k(uint64_t units, uint32_t rows_of_x, const GemvGpu& gpu) {
-  const uint32_t most = rows_of_x < 8 ? 256 : 128;
-  const uint32_t least = std::max(gpu.subgroup_size, gpu.subgroup_size < 16 ? 32u : 64u);
-  const uint64_t wanted = std::bit_ceil(std::max<uint64_t>(units / 2, 1));
-  return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, least, std::max(least, most)));
-}
-
 uint64_t rows_of_weights(const GemvProblem& problem) {
   return problem.outputs * (problem.is_pairs ? 2 : 1);
 }
 
 // A small matrix has too few rows to give each workgroup many: all compute units shall read.
+bool is_small(const GemvProblem& problem, const GemvGpu& gpu) {
+  return rows_of_weights(problem) < uint64_t{64} * gpu.compute_units;
+}
+
+// Enough reads under way in each thread, and no long chain of sums. With many rows of x fewer
+// threads, whose sums need less shared memory.
+uint32_t threads_along_k(const GemvProblem& problem, const GemvGpu& gpu, bool in_integers) {
+  const uint32_t most = problem.rows < 8 ? 256 : 128;
+  const uint32_t least = std::max(gpu.subgroup_size, gpu.subgroup_size < 16 ? 32u : 64u);
+  const uint64_t units = problem.k / unit_values(problem.form, in_integers);
+  const uint64_t values = is_small(problem, gpu) ? 16 : 32;
+  const uint64_t wanted = is_plain(problem.form) ? units / 2 : std::min(units, problem.k / values);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(std::bit_ceil(std::max<uint64_t>(wanted, 1)),
+                                                    least, std::max(least, most)));
+}
+
+// Rows of weights that a thread of a float kernel reads beside each other, of a small matrix and of
+// a large one. More rows share x; the forms that are dear to unpack have no registers for many.
+struct SideBySide {
+  uint64_t small, large;
+};
+
+SideBySide side_by_side(WeightForm form) {
+  switch (form) {
+    case WeightForm::q4_0:
+    case WeightForm::i8:
+      return {4, 8};
+    case WeightForm::q4_k:
+      return {4, 4};
+    case WeightForm::f32:
+    case WeightForm::f16:
+    case WeightForm::bf16:
+    case WeightForm::q8_0:
+    case WeightForm::q6_k:
+      return {2, 4};
+  }
+  return {2, 4};
+}
+
 uint64_t rows_side_by_side(const GemvProblem& problem, const GemvGpu& gpu, bool in_integers) {
   if (in_integers) return problem.is_pairs ? 4 : 8;
-  const bool is_small = rows_of_weights(problem) < uint64_t{64} * gpu.compute_units;
-  const uint64_t wanted = is_plain(problem.form) && is_small ? 2 : 4;
-  return std::clamp<uint64_t>(kMostSums / problem.rows, 1, wanted);
+  const SideBySide rows = side_by_side(problem.form);
+  const uint64_t wanted = is_small(problem, gpu) ? rows.small : rows.large;
+  if (problem.rows == 1) return wanted;
+  return std::clamp<uint64_t>(kMostSums / problem.rows, 1, std::min<uint64_t>(wanted, 4));
 }
 
 uint32_t units_of(const GemvGpu& gpu) {
@@ -76,11 +107,10 @@ uint32_t workgroups_at_once(uint32_t threads, const GemvGpu& gpu) {
 }
 
 GemvShape shape_of(const GemvProblem& problem, const GemvGpu& gpu, bool in_integers) {
-  const uint64_t units = problem.k / unit_values(problem.form, in_integers);
   const uint64_t rows = rows_side_by_side(problem, gpu, in_integers);
   GemvShape shape;
   shape.in_integers = in_integers;
-  shape.threads = threads_along_k(units, problem.rows, gpu);
+  shape.threads = threads_along_k(problem, gpu, in_integers);
   shape.outputs = static_cast<uint32_t>(std::max<uint64_t>(problem.is_pairs ? rows / 2 : rows, 1));
   if (in_integers) shape.most_workgroups = workgroups_at_once(shape.threads, gpu);
   return shape;

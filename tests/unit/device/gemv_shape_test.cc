@@ -71,6 +71,23 @@ TEST(GemvShape, SmallMatricesAreSpreadOverAllComputeUnits) {
             gemv_shape({WeightForm::bf16, 1, 2048, 128256, false}, gpu).outputs);
 }
 
+// The fastest on an H200 of those measured, for products of a model with 1.2 billion weights.
+TEST(GemvShape, QuantisedFormsHaveTheShapesThatWereFast) {
+  const GemvGpu gpu = kGpus[2];
+  const auto expect = [&](const GemvProblem& problem, uint32_t threads, uint32_t outputs) {
+    const GemvShape shape = gemv_shape(problem, gpu);
+    EXPECT_EQ(shape.threads, threads) << name(problem.form) << " " << problem.outputs;
+    EXPECT_EQ(shape.outputs, outputs) << name(problem.form) << " " << problem.outputs;
+  };
+  expect({WeightForm::q4_0, 1, 2048, 2048, false}, 128, 4);
+  expect({WeightForm::q4_0, 1, 8192, 2048, false}, 256, 4);
+  expect({WeightForm::q8_0, 1, 2048, 2048, false}, 128, 2);
+  expect({WeightForm::q8_0, 1, 8192, 2048, false}, 256, 2);
+  expect({WeightForm::q6_k, 1, 2048, 2048, false}, 64, 2);
+  expect({WeightForm::i8, 1, 2048, 8192, true}, 64, 4);
+  expect({WeightForm::i8, 1, 2048, 128256, false}, 64, 8);
+}
+
 TEST(GemvShape, WorkgroupsThatWriteXDownAreNoMoreThanRunAtOnce) {
   const GemvProblem head{WeightForm::q4_0, 1, 2048, 128256, false};
   const GemvShape shape = gemv_shape(head, kGpus[1]);
