@@ -15,9 +15,10 @@ uint32_t largest_divisor(uint32_t value, uint32_t most) {
 }
 
 uint32_t few_rows_bytes(const AttentionSite& site, const FewRowsShape& shape) {
-  const uint32_t subgroups = shape.threads / site.subgroup_size;
-  const uint32_t heads = (shape.group + 1) * (site.head_dim + 1) + site.head_dim;
-  return 4 * (heads + subgroups * shape.group * (site.head_dim + 2)) + 16;
+  const uint32_t slices = shape.threads / std::min(4 * shape.lanes, site.subgroup_size);
+  const uint32_t heads = (shape.group + 1) * (site.head_dim + 2) + 3 * site.head_dim;
+  const uint32_t weights = shape.positions_at_once() * ((shape.group + 3) / 4 * 4);
+  return 4 * (heads + weights + slices * shape.group * (site.head_dim + 4)) + 32;
 }
 
 uint32_t plain_bytes(const AttentionSite& site, const ManyRowsShape& shape) {

@@ -168,8 +168,9 @@ AttentionSplit attention_split(const Site& site, const Launch& attention) {
   const LaunchShape& shape = attention.shape;
   const AttentionSite heads = attention_site(site, shape);
   const uint64_t rows = site.form.rows;
+  // Two workgroups of a step each run at once on a unit of an H200, at 122 registers of a thread.
   const uint32_t splits =
-      attention_splits(heads, site.form.rows, shape.context, site.gpu.compute_units);
+      attention_splits(heads, site.form.rows, shape.context, 2 * site.gpu.compute_units);
   return {.splits = splits,
           .partial_bytes = rows * shape.heads * splits * (shape.head_dim + 1) * sizeof(float),
           .counter_bytes = rows * shape.heads * sizeof(uint32_t)};
@@ -190,13 +191,12 @@ Dispatch few_rows_attention_call(const Site& site, const AttentionParts& parts, 
       .kernel = {"attention_decode",
                  {cut.threads, shape.head_dim, shape.page, cache, shape.rope_pairs, has_norm, 1,
                   u32(uint64_t(Numbers::f32)), cut.group, cut.lanes, is_fused, cut.unroll,
-                  site.gpu.subgroup_size, 0}},
+                  site.gpu.subgroup_size}},
       .operands = {operand(attention, 0), part(parts.k_rope, 0), part(parts.append, 1),
                    part(parts.q_rope, 1), part(parts.q_norm, 1), part(parts.k_norm, 1),
                    operand(attention, 1), operand(attention, 2), operand(attention, 3), partial,
-                   counters, kCallData, kNothing},
-      .values = {shape.heads, shape.kv_heads, splits, bits(has_norm ? parts.q_norm->shape.eps : 0),
-                 0},
+                   counters, kCallData},
+      .values = {shape.heads, shape.kv_heads, splits, bits(has_norm ? parts.q_norm->shape.eps : 0)},
       .groups = {shape.heads / cut.group, splits, site.form.rows},
       .writes = {operand(attention, 3), partial, counters}};
   if (is_fused) {

@@ -1,19 +1,25 @@
 // Attention of rows that are few, each split over several workgroups by positions: the keys and
 // values of a KV head are read once for all its query heads. FUSED with what comes before it where
 // each row is the only one of its sequence: norm and rope of q and k, k and v into the caches.
+// The workgroup of a row that finishes last adds up.
+//
+// A subgroup takes blocks of neighbouring positions. Teams of LANES threads have a key each, for
+// scores; then slices of COLUMNS threads have the values of PER_SLICE positions each, a thread the
+// same dimensions of all of them, so that nothing is added across threads before the end.
 //
 // Constants: 0 workgroup size, a multiple of the subgroup's; 1 .. 6 as in heads.glsl; 7 OUT, the
 // type of y; 8 GROUP, query heads of a workgroup: heads / kv_heads or a divisor of it; 9 LANES,
-// threads that share a position, a power of two that is at most the subgroup's size (best
-// HEAD_DIM / 8); 10 FUSED; 11 UNROLL, positions that a thread has in flight; 12 SUBGROUP, the
-// smallest size of a subgroup, for the size of shared memory; 13 PREFETCH: the last so many z of
-// the grid read `prefetch` into the cache of the GPU instead, as what comes next will want it.
-// Grid: x = heads / GROUP, y = splits, z = rows + PREFETCH.
+// threads that share a key, a power of two that is at most the subgroup's size (best
+// HEAD_DIM / 8); 10 FUSED; 11 UNROLL, keys that a thread has in flight; 12 SUBGROUP, the smallest
+// size of a subgroup. PAGE is a multiple of the positions that a subgroup has in flight.
+// Grid: x = heads / GROUP, y = splits, z = rows.
 // `partial`: rows * heads * splits * (HEAD_DIM + 1) floats. `counters`: rows * heads / GROUP words
 // that are 0 before and after. Without FUSED q is rotated, the rows are in the caches, and k, v,
 // angles and norms are not read.
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 #include "heads.glsl"
 
@@ -24,32 +30,47 @@ layout(constant_id = 9) const uint LANES = 8;
 layout(constant_id = 10) const uint FUSED = 0;
 layout(constant_id = 11) const uint UNROLL = 4;
 layout(constant_id = 12) const uint SUBGROUP = 32;
-layout(constant_id = 13) const uint PREFETCH = 0;
+
+#include "cache_pieces.glsl"
 
 // Written by one workgroup, read by another of the same dispatch.
-layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedFloats { float at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedFloats {
+  float at[];
+};
 
 layout(push_constant) uniform Push {
   Floats q, k, v, angles, q_norm, k_norm;
   Words k_cache, v_cache, y;
   SharedFloats partial;
-  Words counters, call, prefetch;
+  Words counters, call;
   uint heads, kv_heads, splits;
   float eps;
-  uint prefetch_bytes;
 };
 
 const uint TEAMS = gl_WorkGroupSize.x / LANES;
-const uint SUBGROUPS = gl_WorkGroupSize.x / SUBGROUP;
+const uint STEP = TEAMS * UNROLL;  // positions of a workgroup in flight
 const uint PIECES = (HEAD_DIM + 8 * LANES - 1) / (8 * LANES);  // of 8 dimensions, for each lane
-const uint LOCAL = GROUP * PIECES * 2;  // vec4 that a lane has of all its heads
-const float LOWEST = -3.0e38;           // less than any score, and finite: its weight is 0, not NaN
+const uint COLUMNS = 4 * LANES < SUBGROUP ? 4 * LANES : SUBGROUP;
+const uint PAIRS_OF_COLUMN = (HALF + COLUMNS - 1) / COLUMNS;
+const uint SLICES = gl_WorkGroupSize.x / COLUMNS;
+const uint PER_SLICE = UNROLL * COLUMNS / LANES;
+// Sums of lanes are scattered: each has those of OWN heads then.
+const uint SCATTER = GROUP % 4 == 0 && LANES >= 4 ? 4 : (GROUP % 2 == 0 && LANES >= 2 ? 2 : 1);
+const uint OWN = GROUP / SCATTER;
+const uint QUADS = (GROUP + 3) / 4;  // of heads
+const float LOWEST = -3.0e38;  // less than any score, and finite: its weight is 0, not NaN
 
-shared float rotated[(GROUP + 1) * HEAD_DIM];  // q, times what scores are multiplied by; then k
+// q, times what scores are multiplied by; then k
+shared vec4 rotated[((GROUP + 1) * HEAD_DIM + 3) / 4];
+shared vec4 weights[TEAMS * UNROLL * QUADS];  // of the positions of a subgroup's block
+shared vec2 of_block[SLICES * GROUP];  // of each subgroup: largest score, by what it shrinks sums
+shared vec2 merged[SLICES * GROUP * HALF];
+shared vec2 merged_sums[SLICES * GROUP];  // largest score, sum of weights
 shared float new_v[HEAD_DIM];
 shared float norm_scales[GROUP + 1];
-shared float merged[SUBGROUPS * GROUP * HEAD_DIM];
-shared vec2 merged_sums[SUBGROUPS * GROUP];  // largest score, sum of weights
+// The row that is appended, as the caches hold it: k, then v; and its scores.
+shared uint new_words[2 * (CACHE == F32 ? HEAD_DIM : HALF)];
+shared float new_scores[GROUP];
 shared bool is_last;
 
 uint lane() {
@@ -66,70 +87,14 @@ float lanes_sum(float value) {
   return value;
 }
 
+float rotated_at(uint head, uint d) {
+  const uint i = head * HEAD_DIM + d;
+  return rotated[i / 4][i % 4];
+}
+
 // First dimension of a lane's piece. Neighbouring lanes read neighbouring memory.
 uint piece_dim(uint piece) {
   return (piece * LANES + lane()) * 8;
-}
-
-// Eight dimensions of a row as they lie in memory; `high` is of F32 caches alone.
-struct Piece {
-  uvec4 low, high;
-};
-
-uint row_words() {
-  return CACHE == F32 ? HEAD_DIM : HALF;
-}
-
-// Zeros beyond the row.
-Piece load_piece(Words cache, uint row, uint d) {
-  Piece piece = Piece(uvec4(0), uvec4(0));
-  if (d >= HEAD_DIM) return piece;
-  const uint first = CACHE == F32 ? d : d / 2, at = row * row_words() + first;
-  if (HEAD_DIM % 8 == 0) {
-    piece.low = WordQuads(cache).at[at / 4];
-    if (CACHE == F32) piece.high = WordQuads(cache).at[at / 4 + 1];
-    return piece;
-  }
-  [[unroll]] for (uint i = 0; i < 4; ++i) {
-    if (first + i < row_words()) piece.low[i] = cache.at[at + i];
-    if (CACHE == F32 && first + i + 4 < row_words()) piece.high[i] = cache.at[at + i + 4];
-  }
-  return piece;
-}
-
-void store_piece(Words cache, uint row, uint d, Piece piece) {
-  const uint first = CACHE == F32 ? d : d / 2, at = row * row_words() + first;
-  [[unroll]] for (uint i = 0; i < 4; ++i) {
-    if (first + i < row_words()) cache.at[at + i] = piece.low[i];
-    if (CACHE == F32 && first + i + 4 < row_words()) cache.at[at + i + 4] = piece.high[i];
-  }
-}
-
-// The four values of a half of a piece.
-vec4 values_of(Piece piece, uint part) {
-  if (CACHE == F32) return uintBitsToFloat(part == 0 ? piece.low : piece.high);
-  const uvec2 words = part == 0 ? piece.low.xy : piece.low.zw;
-  return vec4(unpack16(words.x, CACHE), unpack16(words.y, CACHE));
-}
-
-// One value of the row that is being appended.
-float new_value(bool is_k, uint d) {
-  if (d >= HEAD_DIM) return 0;
-  return is_k ? rotated[GROUP * HEAD_DIM + d] : new_v[d];
-}
-
-// Eight of them, as the cache will hold them.
-Piece new_piece(bool is_k, uint d) {
-  Piece piece;
-  [[unroll]] for (uint i = 0; i < 4; ++i) {
-    if (CACHE == F32) {
-      piece.low[i] = floatBitsToUint(new_value(is_k, d + i));
-      piece.high[i] = floatBitsToUint(new_value(is_k, d + 4 + i));
-    } else {
-      piece.low[i] = pack16(vec2(new_value(is_k, d + 2 * i), new_value(is_k, d + 2 * i + 1)), CACHE);
-    }
-  }
-  return piece;
 }
 
 // One value of the projections: of query head `head` of the group, or of k.
@@ -153,28 +118,26 @@ void find_norm_scales(uint row, uint kv_head) {
   barrier();
 }
 
-float normed(uint row, uint kv_head, uint head, uint d) {
-  const float value = projected(row, kv_head, head, d);
-  if (NORM == 0) return value;
-  return value * norm_scales[head] * (head < GROUP ? q_norm.at[d] : k_norm.at[d]);
-}
-
-// q and the new k, v into shared memory, rotated where that is not done yet.
+// q and the new k into shared memory, rotated where that is not done yet.
 void prepare_heads(uint row, uint position, uint kv_head) {
   if (FUSED != 0 && NORM != 0) find_norm_scales(row, kv_head);
   const float scale = 1.4426950408889634 / sqrt(float(HEAD_DIM));  // scores are powers of two
-  const uint count = (FUSED != 0 ? GROUP + 1 : GROUP) * HEAD_DIM;
+  const uint count = (FUSED != 0 ? GROUP + 1 : GROUP) * HALF;
   for (uint i = gl_LocalInvocationID.x; i < count; i += gl_WorkGroupSize.x) {
-    const uint head = i / HEAD_DIM, d = i % HEAD_DIM;
-    float value;
+    const uint head = i / HALF, angle = i % HALF;
+    const uvec2 d = PAIRS != 0 ? uvec2(2 * angle, 2 * angle + 1) : uvec2(angle, angle + HALF);
+    vec2 value = vec2(projected(row, kv_head, head, d.x), projected(row, kv_head, head, d.y));
     if (FUSED != 0) {
-      const vec2 turn = rope_cos_sin(angles, row, position, rope_index(d));
-      value = normed(row, kv_head, head, d) * turn.x +
-              rope_sign(d) * normed(row, kv_head, head, rope_partner(d)) * turn.y;
-    } else {
-      value = projected(row, kv_head, head, d);
+      if (NORM != 0)
+        value *= norm_scales[head] * (head < GROUP ? vec2(q_norm.at[d.x], q_norm.at[d.y])
+                                                   : vec2(k_norm.at[d.x], k_norm.at[d.y]));
+      const vec2 turn = rope_cos_sin(angles, row, position, angle);
+      value = value * turn.x + vec2(-value.y, value.x) * turn.y;
     }
-    rotated[i] = head < GROUP ? value * scale : value;
+    if (head < GROUP) value *= scale;
+    const uvec2 to = head * HEAD_DIM + d;
+    rotated[to.x / 4][to.x % 4] = value.x;
+    rotated[to.y / 4][to.y % 4] = value.y;
   }
   if (FUSED != 0)
     for (uint d = gl_LocalInvocationID.x; d < HEAD_DIM; d += gl_WorkGroupSize.x)
@@ -200,46 +163,62 @@ uint partial_at(uint row, uint split) {
 // The results of all splits of a row, by the workgroup that finishes last.
 void combine(uint row, uint used) {
   for (uint pair = gl_LocalInvocationID.x; pair < GROUP * HALF; pair += gl_WorkGroupSize.x) {
-    const uint head = pair / HALF;
+    const uint head = pair / HALF, stride = GROUP * (HEAD_DIM + 1);
     float largest = LOWEST, total = 0;
     vec2 value = vec2(0);
     for (uint first = 0; first < used; first += 8) {
+      const uint at = partial_at(row, first);
       float logs[8];
       vec2 parts[8];
       [[unroll]] for (uint i = 0; i < 8; ++i) {  // all loads before any use
-        const uint at = partial_at(row, min(first + i, used - 1));
-        logs[i] = partial.at[at + GROUP * HEAD_DIM + head];
-        parts[i] = vec2(partial.at[at + 2 * pair], partial.at[at + 2 * pair + 1]);
+        logs[i] = LOWEST;
+        parts[i] = vec2(0);
+        if (first + i >= used) continue;
+        logs[i] = partial.at[at + i * stride + GROUP * HEAD_DIM + head];
+        parts[i].x = partial.at[at + i * stride + 2 * pair];
+        parts[i].y = partial.at[at + i * stride + 2 * pair + 1];
       }
+      float now = largest;
+      [[unroll]] for (uint i = 0; i < 8; ++i) now = max(now, logs[i]);
+      const float kept = exp2(largest - now);
+      total *= kept;
+      value *= kept;
       [[unroll]] for (uint i = 0; i < 8; ++i) {
-        if (first + i >= used) break;
-        const float now = max(largest, logs[i]);
-        const float kept = exp2(largest - now), weight = exp2(logs[i] - now);
-        total = total * kept + weight;
-        value = value * kept + parts[i] * weight;
-        largest = now;
+        const float weight = exp2(logs[i] - now);
+        total += weight;
+        value += parts[i] * weight;
       }
+      largest = now;
     }
     write_y(row, pair, value / total);
   }
 }
 
-// Of the subgroups' sums in shared memory: a row's result, or a split's.
-void merge(uint row, uint split, uint used) {
+// Two dimensions of the row that is appended: of k where `which` is 0, of v where it is 1.
+vec2 new_pair(uint which, uint pair) {
+  const uint at = which * row_words();
+  return pair_of(CACHE == F32 ? uvec2(new_words[at + 2 * pair], new_words[at + 2 * pair + 1])
+                              : uvec2(new_words[at + pair], 0));
+}
+
+// Of the slices' sums in shared memory, and the new row's: a split's result.
+void merge(uint row, uint split, uint used, bool has_new) {
   const uint at = partial_at(row, split);
   for (uint pair = gl_LocalInvocationID.x; pair < GROUP * HALF; pair += gl_WorkGroupSize.x) {
     const uint head = pair / HALF;
-    float largest = LOWEST, total = 0;
-    [[unroll]] for (uint i = 0; i < SUBGROUPS; ++i)
-      if (i < gl_NumSubgroups) largest = max(largest, merged_sums[i * GROUP + head].x);
+    float largest = has_new ? new_scores[head] : LOWEST, total = 0;
     vec2 value = vec2(0);
-    [[unroll]] for (uint i = 0; i < SUBGROUPS; ++i) {
-      if (i >= gl_NumSubgroups) break;
+    [[unroll]] for (uint i = 0; i < SLICES; ++i)
+      largest = max(largest, merged_sums[i * GROUP + head].x);
+    if (has_new) {
+      total = exp2(new_scores[head] - largest);
+      value = total * new_pair(1, pair % HALF);
+    }
+    [[unroll]] for (uint i = 0; i < SLICES; ++i) {
       const vec2 sums = merged_sums[i * GROUP + head];
       const float weight = exp2(sums.x - largest);
-      const uint from = i * GROUP * HEAD_DIM + 2 * pair;
       total += weight * sums.y;
-      value += weight * vec2(merged[from], merged[from + 1]);
+      value += weight * merged[i * GROUP * HALF + pair];
     }
     value /= total;
     if (used == 1) {
@@ -252,117 +231,198 @@ void merge(uint row, uint split, uint used) {
   }
 }
 
-// Memory is read for the GPU's cache to have it; the sum is written never, which no compiler knows.
-void read_ahead() {
-  const uint z = gl_WorkGroupID.z - (gl_NumWorkGroups.z - PREFETCH);
-  const uint group = (z * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-  const uint threads = gl_NumWorkGroups.x * gl_NumWorkGroups.y * PREFETCH * gl_WorkGroupSize.x;
-  uint seen = 0;
-  for (uint i = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x; i < prefetch_bytes / 32; i += threads)
-    seen |= prefetch.at[8 * i];  // memory comes in sectors of 32 bytes
-  if (seen != 0 && prefetch_bytes == 0) counters.at[0] = seen;
+// Keys and values of a thread's positions of a block.
+struct Block {
+  Piece k[UNROLL * PIECES];
+  uvec2 v[PER_SLICE * PAIRS_OF_COLUMN];
+};
+
+uint teams_of_subgroup() {
+  return gl_SubgroupSize / LANES;
 }
 
-// What a lane has of its share of positions.
-struct Sums {
-  float largest[GROUP], total[GROUP];
-  vec4 values[LOCAL];
-};
+uint block_positions() {
+  return teams_of_subgroup() * UNROLL;
+}
+
+uint key_of_block(uint u) {
+  return gl_SubgroupInvocationID / LANES * UNROLL + u;
+}
+
+uint value_of_block(uint j) {
+  return gl_SubgroupInvocationID / COLUMNS * PER_SLICE + j;
+}
+
+uint page_of(uint position, uint pages) {
+  return call.at[pages + position / PAGE];
+}
+
+// Rows of the page beyond the sequence's are read too; their values, which may be anything, become
+// zeros here, and their scores nothing in find_scores.
+void load_block(uint first, uint end, uint page, uint kv_head, out Block block) {
+  const uint row = (page * kv_heads + kv_head) * PAGE + first % PAGE;
+  const uint column = gl_SubgroupInvocationID % COLUMNS, words = row_words() / HALF;
+  Words keys = cache_at(k_cache, row + key_of_block(0), 4 * words * lane());
+  Words values = cache_at(v_cache, row + value_of_block(0), words * column);
+  [[unroll]] for (uint i = 0; i < UNROLL * PIECES; ++i)
+    block.k[i] = load_piece(keys, i / PIECES * row_words() + i % PIECES * LANES * 4 * words,
+                            piece_dim(i % PIECES));
+  [[unroll]] for (uint i = 0; i < PER_SLICE * PAIRS_OF_COLUMN; ++i) {
+    const uint pair = i % PAIRS_OF_COLUMN * COLUMNS, j = i / PAIRS_OF_COLUMN;
+    const uint at = j * row_words() + pair * words;
+    block.v[i] = uvec2(0);
+    if (HALF % COLUMNS != 0 && pair + column >= HALF) continue;
+    block.v[i] = CACHE == F32 ? WordPairs(values).at[at / 2] : uvec2(values.at[at], 0);
+  }
+  if (first + block_positions() <= end) return;
+  [[unroll]] for (uint i = 0; i < PER_SLICE * PAIRS_OF_COLUMN; ++i)
+    if (first + value_of_block(i / PAIRS_OF_COLUMN) >= end) block.v[i] = uvec2(0);
+}
 
 struct Query {
-  vec4 values[LOCAL];
+  vec4 values[GROUP * PIECES * 2];
 };
 
-// Keys and values of UNROLL positions.
-struct Block {
-  Piece k[UNROLL * PIECES], v[UNROLL * PIECES];
-};
-
-void load_block(uint first, uint end, uint pages, uint kv_head, out Block block) {
-  uint rows[UNROLL];  // all pages before any key: threads wait in order
-  [[unroll]] for (uint u = 0; u < UNROLL; ++u)
-    rows[u] = cache_row(call, pages, kv_heads, kv_head, min(first + u * TEAMS + team(), end - 1));
-  [[unroll]] for (uint i = 0; i < UNROLL * PIECES; ++i)
-    block.k[i] = load_piece(k_cache, rows[i / PIECES], piece_dim(i % PIECES));
-  [[unroll]] for (uint i = 0; i < UNROLL * PIECES; ++i)
-    block.v[i] = load_piece(v_cache, rows[i / PIECES], piece_dim(i % PIECES));
-}
-
-// The row that this call appends is not in the caches yet: it comes from the projections, and the
-// team that has it writes it.
-void take_new_row(uint first, uint end, uint pages, uint kv_head, bool writes, inout Block block) {
-  [[unroll]] for (uint u = 0; u < UNROLL; ++u) {
-    const uint position = first + u * TEAMS + team();
-    if (position + 1 < end) continue;
-    const uint row = cache_row(call, pages, kv_heads, kv_head, end - 1);
-    [[unroll]] for (uint piece = 0; piece < PIECES; ++piece) {
-      const Piece key = new_piece(true, piece_dim(piece));
-      const Piece value = new_piece(false, piece_dim(piece));
-      block.k[u * PIECES + piece] = key;
-      block.v[u * PIECES + piece] = value;
-      if (writes && position + 1 == end && piece_dim(piece) < HEAD_DIM) {
-        store_piece(k_cache, row, piece_dim(piece), key);
-        store_piece(v_cache, row, piece_dim(piece), value);
-      }
+void load_query(out Query query) {
+  [[unroll]] for (uint i = 0; i < GROUP * PIECES * 2; ++i) {
+    const uint head = i / (2 * PIECES), part = i % (2 * PIECES);
+    const uint d = piece_dim(part / 2) + part % 2 * 4;
+    if (HEAD_DIM % 8 == 0) {
+      query.values[i] = rotated[(head * HEAD_DIM + min(d, HEAD_DIM - 4)) / 4];
+    } else {
+      [[unroll]] for (uint j = 0; j < 4; ++j)
+        query.values[i][j] = d + j < HEAD_DIM ? rotated_at(head, d + j) : 0;
     }
   }
 }
 
-void attend(uint first, uint end, Query query, Block block, inout Sums sums) {
-  float scores[UNROLL * GROUP];
+// The first head of those whose sums a lane has after `scattered`.
+uint first_own_head() {
+  return lane() / (LANES / SCATTER) * OWN;
+}
+
+struct Scores {
+  float of[UNROLL * OWN];
+};
+
+void find_scores(uint first, uint end, Query query, Block block, out Scores scores) {
   [[unroll]] for (uint u = 0; u < UNROLL; ++u) {
-    const bool inside = first + u * TEAMS + team() < end;
-    [[unroll]] for (uint g = 0; g < GROUP; ++g) scores[u * GROUP + g] = 0;
+    float sums[GROUP];
+    [[unroll]] for (uint g = 0; g < GROUP; ++g) sums[g] = 0;
     [[unroll]] for (uint i = 0; i < 2 * PIECES; ++i) {
       const vec4 key = values_of(block.k[u * PIECES + i / 2], i % 2);
       [[unroll]] for (uint g = 0; g < GROUP; ++g)
-        scores[u * GROUP + g] += dot(query.values[g * 2 * PIECES + i], key);
+        sums[g] += dot(query.values[g * 2 * PIECES + i], key);
     }
-    [[unroll]] for (uint g = 0; g < GROUP; ++g) {
-      const float score = lanes_sum(scores[u * GROUP + g]);
-      scores[u * GROUP + g] = inside ? score : LOWEST;
+    // Two lanes give each other half of what they have.
+    [[unroll]] for (uint s = SCATTER, mask = LANES / 2; s > 1; s /= 2, mask /= 2) {
+      const uint width = OWN * s / 2;
+      const bool upper = (lane() & mask) != 0;
+      [[unroll]] for (uint i = 0; i < width; ++i) {
+        const float given = upper ? sums[i] : sums[i + width];
+        const float own = upper ? sums[i + width] : sums[i];
+        sums[i] = own + subgroupShuffleXor(given, mask);
+      }
+    }
+    [[unroll]] for (uint o = 0; o < OWN; ++o) {
+      [[unroll]] for (uint mask = LANES / SCATTER / 2; mask > 0; mask /= 2)
+        sums[o] += subgroupShuffleXor(sums[o], mask);
+      scores.of[u * OWN + o] = first + key_of_block(u) < end ? sums[o] : LOWEST;
     }
   }
-  [[unroll]] for (uint g = 0; g < GROUP; ++g) {
-    float largest = sums.largest[g];
-    [[unroll]] for (uint u = 0; u < UNROLL; ++u) largest = max(largest, scores[u * GROUP + g]);
-    const float kept = exp2(sums.largest[g] - largest);
-    sums.largest[g] = largest;
-    sums.total[g] *= kept;
-    [[unroll]] for (uint i = 0; i < 2 * PIECES; ++i) sums.values[g * 2 * PIECES + i] *= kept;
-    [[unroll]] for (uint u = 0; u < UNROLL; ++u) {
-      scores[u * GROUP + g] = exp2(scores[u * GROUP + g] - largest);
-      sums.total[g] += scores[u * GROUP + g];
-    }
-  }
-  [[unroll]] for (uint u = 0; u < UNROLL; ++u)
-    [[unroll]] for (uint i = 0; i < 2 * PIECES; ++i) {
-      const vec4 value = values_of(block.v[u * PIECES + i / 2], i % 2);
-      [[unroll]] for (uint g = 0; g < GROUP; ++g)
-        sums.values[g * 2 * PIECES + i] += scores[u * GROUP + g] * value;
-    }
 }
 
-// The teams of a subgroup add up in registers, and leave the sum in shared memory.
-void add_teams(Sums sums) {
-  [[unroll]] for (uint g = 0; g < GROUP; ++g) {
-    float largest = sums.largest[g];
+// What a thread has of its share of positions.
+struct Sums {
+  float largest[OWN];  // of the heads that it has scores of
+  float total[GROUP];
+  vec2 values[GROUP * PAIRS_OF_COLUMN];
+};
+
+void wait_for_subgroup() {
+  subgroupMemoryBarrierShared();
+  subgroupBarrier();
+}
+
+// Where the weights of a position of the subgroup's block begin.
+uint weights_at(uint of_block) {
+  return (gl_SubgroupID * block_positions() + of_block) * QUADS;
+}
+
+void weigh(Scores scores, inout Sums sums) {
+  [[unroll]] for (uint o = 0; o < OWN; ++o) {
+    float largest = sums.largest[o];
+    [[unroll]] for (uint u = 0; u < UNROLL; ++u) largest = max(largest, scores.of[u * OWN + o]);
     for (uint mask = LANES; mask < gl_SubgroupSize; mask *= 2)
       largest = max(largest, subgroupShuffleXor(largest, mask));
-    const float kept = exp2(sums.largest[g] - largest);
-    float total = sums.total[g] * kept;
-    for (uint mask = LANES; mask < gl_SubgroupSize; mask *= 2) total += subgroupShuffleXor(total, mask);
-    if (gl_SubgroupInvocationID == 0) merged_sums[gl_SubgroupID * GROUP + g] = vec2(largest, total);
-    [[unroll]] for (uint i = 0; i < 2 * PIECES; ++i) {
-      vec4 value = sums.values[g * 2 * PIECES + i] * kept;
-      for (uint mask = LANES; mask < gl_SubgroupSize; mask *= 2) value += subgroupShuffleXor(value, mask);
-      const uint d = piece_dim(i / 2) + i % 2 * 4;
-      if (gl_SubgroupInvocationID < LANES)
-        [[unroll]] for (uint j = 0; j < 4; ++j)
-          if (d + j < HEAD_DIM) merged[(gl_SubgroupID * GROUP + g) * HEAD_DIM + d + j] = value[j];
+    const uint head = first_own_head() + o;
+    if (lane() % (LANES / SCATTER) == 0) {
+      [[unroll]] for (uint u = 0; u < UNROLL; ++u)
+        weights[weights_at(key_of_block(u)) + head / 4][head % 4] = exp2(scores.of[u * OWN + o] - largest);
+      of_block[gl_SubgroupID * GROUP + head] = vec2(largest, exp2(sums.largest[o] - largest));
+    }
+    sums.largest[o] = largest;
+  }
+  wait_for_subgroup();
+}
+
+void add_values(Block block, inout Sums sums) {
+  [[unroll]] for (uint g = 0; g < GROUP; ++g) {
+    const float kept = of_block[gl_SubgroupID * GROUP + g].y;
+    sums.total[g] *= kept;
+    [[unroll]] for (uint w = 0; w < PAIRS_OF_COLUMN; ++w)
+      sums.values[g * PAIRS_OF_COLUMN + w] *= kept;
+  }
+  [[unroll]] for (uint j = 0; j < PER_SLICE; ++j) {
+    vec4 quads[QUADS];
+    [[unroll]] for (uint i = 0; i < QUADS; ++i)
+      quads[i] = weights[weights_at(value_of_block(j)) + i];
+    [[unroll]] for (uint g = 0; g < GROUP; ++g) sums.total[g] += quads[g / 4][g % 4];
+    [[unroll]] for (uint w = 0; w < PAIRS_OF_COLUMN; ++w) {
+      const vec2 value = pair_of(block.v[j * PAIRS_OF_COLUMN + w]);
+      [[unroll]] for (uint g = 0; g < GROUP; ++g)
+        sums.values[g * PAIRS_OF_COLUMN + w] += quads[g / 4][g % 4] * value;
     }
   }
+  wait_for_subgroup();
+}
+
+void leave_sums(Sums sums) {
+  const uint slice = gl_LocalInvocationID.x / COLUMNS, column = gl_SubgroupInvocationID % COLUMNS;
+  [[unroll]] for (uint g = 0; g < GROUP; ++g) {
+    if (column == 0)
+      merged_sums[slice * GROUP + g] = vec2(of_block[gl_SubgroupID * GROUP + g].x, sums.total[g]);
+    [[unroll]] for (uint w = 0; w < PAIRS_OF_COLUMN; ++w) {
+      const uint pair = w * COLUMNS + column;
+      if (pair < HALF)
+        merged[(slice * GROUP + g) * HALF + pair] = sums.values[g * PAIRS_OF_COLUMN + w];
+    }
+  }
+}
+
+// The row that this call appends goes into the caches, and its scores are found.
+void append(uint cache_row, bool writes) {
+  const uint to = cache_row * row_words();
+  for (uint i = gl_LocalInvocationID.x; i < 2 * row_words(); i += gl_WorkGroupSize.x) {
+    const bool is_k = i < row_words();
+    const uint word = is_k ? i : i - row_words(), d = CACHE == F32 ? word : 2 * word;
+    const uint next = CACHE == F32 ? 0 : 1;
+    const vec2 value = is_k ? vec2(rotated_at(GROUP, d), rotated_at(GROUP, d + next))
+                            : vec2(new_v[d], new_v[d + next]);
+    new_words[i] = CACHE == F32 ? floatBitsToUint(value.x) : pack16(value, CACHE);
+    if (!writes) continue;
+    if (is_k) k_cache.at[to + word] = new_words[i];
+    else v_cache.at[to + word] = new_words[i];
+  }
   barrier();
+  for (uint head = team(); head < GROUP; head += TEAMS) {
+    float score = 0;
+    for (uint pair = lane(); pair < HALF; pair += LANES)
+      score += dot(vec2(rotated_at(head, 2 * pair), rotated_at(head, 2 * pair + 1)),
+                   new_pair(0, pair));
+    score = lanes_sum(score);
+    if (lane() == 0) new_scores[head] = score;
+  }
 }
 
 // True in the last workgroup of a row's `used` ones, which then sees what the others wrote. All
@@ -381,46 +441,52 @@ bool finishes(uint row, uint used) {
 }
 
 void main() {
-  if (PREFETCH > 0 && gl_WorkGroupID.z >= gl_NumWorkGroups.z - PREFETCH) {
-    read_ahead();
-    return;
-  }
   const uint row = gl_WorkGroupID.z, split = gl_WorkGroupID.y;
-  if (row >= call_rows(call)) return;
-  const Row about = row_at(call, row);
-  const uint length = about.position + 1;
-  const uint share = (length + splits - 1) / splits;
-  const uint chunk = (share + TEAMS - 1) / TEAMS * TEAMS, used = (length + chunk - 1) / chunk;
+  const uint rows = call_rows(call);
+  const uvec4 about = WordQuads(call).at[1 + row];
+  if (row >= rows) return;
+  const uint position = about.y, pages = about.w;
+  const uint cached = FUSED != 0 ? position : position + 1;
+  const uint share = (cached + splits - 1) / splits;
+  // In whole steps: a shorter last one takes as long.
+  const uint chunk = max(1, (share + STEP - 1) / STEP) * STEP;
+  const uint used = max(1, (cached + chunk - 1) / chunk);
   if (split >= used) return;
-  const uint begin = split * chunk, end = min(begin + chunk, length);
-  const uint pages = about.pages;
+  const uint begin = split * chunk, end = min(begin + chunk, cached);
   const uint per_kv_head = heads / kv_heads, first_head = gl_WorkGroupID.x * GROUP;
   const uint kv_head = first_head / per_kv_head;
-  const bool writes = first_head % per_kv_head == 0;
+  const bool has_new = FUSED != 0 && split + 1 == used;
 
-  Block block;
-  load_block(begin, end, pages, kv_head, block);  // on its way while q is prepared
-  prepare_heads(row, about.position, kv_head);
+  const uint own = begin + gl_SubgroupID * block_positions();
+  // On their way while q is prepared.
+  const uint new_page = has_new ? page_of(position, pages) : 0;
+  uint page = own < end ? page_of(own, pages) : 0;
+  prepare_heads(row, position, kv_head);
+  if (has_new)
+    append((new_page * kv_heads + kv_head) * PAGE + position % PAGE, first_head % per_kv_head == 0);
   Query query;
-  [[unroll]] for (uint i = 0; i < LOCAL; ++i) {
-    const uint head = i / (2 * PIECES), part = i % (2 * PIECES);
-    const uint d = piece_dim(part / 2) + part % 2 * 4;
-    [[unroll]] for (uint j = 0; j < 4; ++j)
-      query.values[i][j] = d + j < HEAD_DIM ? rotated[head * HEAD_DIM + d + j] : 0;
-  }
+  load_query(query);
   Sums sums;
+  [[unroll]] for (uint o = 0; o < OWN; ++o) sums.largest[o] = LOWEST;
   [[unroll]] for (uint g = 0; g < GROUP; ++g) {
-    sums.largest[g] = LOWEST;
     sums.total[g] = 0;
+    [[unroll]] for (uint w = 0; w < PAIRS_OF_COLUMN; ++w)
+      sums.values[g * PAIRS_OF_COLUMN + w] = vec2(0);
   }
-  [[unroll]] for (uint i = 0; i < LOCAL; ++i) sums.values[i] = vec4(0);
-
-  for (uint first = begin; first < end; first += TEAMS * UNROLL) {
-    if (first != begin) load_block(first, end, pages, kv_head, block);
-    if (FUSED != 0 && end == length) take_new_row(first, end, pages, kv_head, writes, block);
-    attend(first, end, query, block, sums);
+  if (own >= end && gl_SubgroupInvocationID < GROUP)
+    of_block[gl_SubgroupID * GROUP + gl_SubgroupInvocationID] = vec2(LOWEST, 0);
+  for (uint first = own; first < end; first += STEP) {
+    Block block;
+    load_block(first, end, page, kv_head, block);
+    if (first + STEP < end) page = page_of(first + STEP, pages);
+    Scores scores;
+    find_scores(first, end, query, block, scores);
+    weigh(scores, sums);
+    add_values(block, sums);
   }
-  add_teams(sums);
-  merge(row, split, used);
+  wait_for_subgroup();
+  leave_sums(sums);
+  barrier();
+  merge(row, split, used, has_new);
   if (used > 1 && finishes(row, used)) combine(row, used);
 }
