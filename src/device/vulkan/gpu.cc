@@ -67,6 +67,14 @@ Gpu::Gpu(const std::string& wanted, const std::filesystem::path& pipeline_file)
   if (context->facts.multiplies_f16) context->facts.matrix_layout = matrix_layout(*this);
 }
 
+// Where loading a program failed bytes may still travel, to memory that must outlive that.
+Gpu::~Gpu() {
+  try {
+    transfers.finish();
+  } catch (const Error&) {  // it is lost: nothing of it can be given back
+  }
+}
+
 Buffer new_slot_buffer(const std::shared_ptr<Gpu>& gpu, const Slot& slot) {
   auto slot_memory = std::shared_ptr<SlotMemory>(
       new SlotMemory{gpu, Memory(gpu->context, slot.bytes(), kind_for(slot))});
@@ -74,6 +82,7 @@ Buffer new_slot_buffer(const std::shared_ptr<Gpu>& gpu, const Slot& slot) {
   // A cache that the host can see is committed as it is touched; kernels read no position that was
   // not written.
   if (slot.kind != SlotKind::kv || memory.mapped == nullptr) gpu->transfers.zero(memory);
+  gpu->transfers.finish();
   std::byte* seen = memory.mapped;
   if (seen == nullptr && slot.kind == SlotKind::output) {
     slot_memory->mirror =

@@ -14,6 +14,7 @@ namespace tyto::vulkan {
 
 struct Gpu {
   Gpu(const std::string& wanted, const std::filesystem::path& pipeline_file);
+  ~Gpu();
 
   std::shared_ptr<Context> context;
   Transfers transfers;

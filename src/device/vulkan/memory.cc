@@ -42,7 +42,8 @@ std::optional<uint32_t> memory_type(const Context& context, uint32_t allowed,
 }  // namespace
 
 Memory::Memory(std::shared_ptr<Context> in, uint64_t bytes, MemoryKind kind)
-    : context(std::move(in)), size(std::max<uint64_t>(bytes, 256)) {
+    : context(std::move(in)),
+      size(std::max<uint64_t>((bytes + 3) / 4 * 4, 256)) {  // a fill writes whole words
   const Api& api = context->api;
   if (size > context->facts.largest_allocation)
     throw Error(
