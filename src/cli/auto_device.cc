@@ -104,6 +104,8 @@ Usable usable_devices(const EngineFlags& flags, const std::vector<std::string>& 
                              model_dims(model.config, flags.context), options.settings});
       if (!device_entry(name).is_host) check_takes(*device, model, flags.context);
       usable.devices.push_back(device->info());
+      if (name == require.device && device->info().is_software)
+        throw Error(ErrorCode::device, name, "it is software: " + device->info().description);
     } catch (const Error& error) {
       if (error.code == ErrorCode::usage) throw;
       if (name == require.device) fail_require(require, error.what(), error.hint);

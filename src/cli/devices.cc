@@ -14,7 +14,7 @@ void add_rows(const DeviceEntry& entry, const DeviceEnv& env, Table& table) {
   std::string usable = "no", found;
   try {
     const DeviceInfo device = entry.open(env)->info();
-    usable = device.is_virtual ? "virtual" : "yes";
+    usable = device.is_virtual ? "virtual" : device.is_software ? "software" : "yes";
     found = device.description;
   } catch (const Error& error) {
     found = error.what() + (error.hint.empty() ? "" : " (" + error.hint + ")");

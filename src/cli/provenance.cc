@@ -16,6 +16,7 @@
 #include "cli/help.h"
 #include "cli/terminal.h"
 #include "device/cpu/inner_loops.h"
+#include "device/vulkan/shaders.h"
 #include "engine/engine.h"
 
 namespace tyto {
@@ -60,7 +61,8 @@ std::string version_text() {
       {"processor", fmt::format("{} are built in; {} is used here", built.instruction_sets,
                                 cpu::best_inner_loops().name)},
       {"XRT", built.xrt},
-      {"Vulkan", "not in this build; `tyto doctor` says what the machine has"},
+      {"Vulkan", fmt::format("{} kernels are built in; `tyto doctor` says what the machine has",
+                             vulkan::shaders().size())},
       {"libraries", built.libraries},
   };
   std::string text = std::string("tyto ") + TYTO_VERSION;

@@ -35,11 +35,14 @@ struct GemmImage {
 };
 
 struct DeviceInfo {
-  std::string name;                 // as in --device
-  std::string description;          // the hardware, and what drives it
-  std::string driver = {};          // its driver with its version; empty: part of this program
-  std::string machine = {};         // of the cost model's, whose laws are its own; empty: none
-  bool is_virtual = false;          // its time is modelled; never satisfies --require
+  std::string name;          // as in --device
+  std::string description;   // the hardware, and what drives it
+  std::string driver = {};   // its driver with its version; empty: part of this program
+  std::string machine = {};  // of the cost model's, whose laws are its own; empty: none
+  bool is_virtual = false;   // its time is modelled; never satisfies --require
+  // A driver that computes on the processor's cores: what it does proves nothing of a GPU, so it
+  // never satisfies --require.
+  bool is_software = false;
   bool shares_host_memory = false;  // sync moves nothing
   DType activations = DType::f32;   // what its kernels read and write between launches
   bool rounds_to_bf16 = false;      // activations, where they meet bf16 weights

@@ -32,6 +32,9 @@ void check_can_require(const Requirement& require, const EngineOptions& options,
                 "`tyto devices` lists what this machine has; choose one with --device");
   if (device->is_virtual)
     throw Error(ErrorCode::require, flag, "the device is virtual, its time modelled");
+  if (device->is_software)
+    throw Error(ErrorCode::require, flag, "the device is software: " + device->description,
+                "choose a real one with --gpu; `tyto devices` lists what this machine has");
   if (!require.phase || device->shares_host_memory) return;
   const bool is_prefill = *require.phase == Phase::prefill;
   const std::string& asked = is_prefill ? prefill_device(options) : options.device;

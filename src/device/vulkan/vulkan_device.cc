@@ -31,13 +31,18 @@ std::filesystem::path pipeline_file() {
 class VulkanDevice : public Device {
  public:
   explicit VulkanDevice(const DeviceEnv& env)
-      : env_(env), gpu_(std::make_shared<vulkan::Gpu>(wanted_gpu(env), pipeline_file())) {}
+      : env_(env), gpu_(std::make_shared<vulkan::Gpu>(wanted_gpu(env), pipeline_file())) {
+    const vulkan::GpuFacts& facts = gpu_->context->facts;
+    if (facts.kind == vulkan::GpuKind::software)
+      env_.trace.fallback(fmt::format("vulkan is {}: {}", facts.name, name(facts.kind)));
+  }
 
   DeviceInfo info() const override {
     const vulkan::GpuFacts& facts = gpu_->context->facts;
     return {.name = "vulkan",
             .description = fmt::format("{}, {}, {}", facts.name, name(facts.kind), facts.driver),
             .driver = facts.driver,
+            .is_software = facts.kind == vulkan::GpuKind::software,
             .rounds_to_bf16 = facts.multiplies_bf16,
             .rows_at_once = facts.kind == vulkan::GpuKind::software ? 256u : 2048u,
             .fusion = Fusion::token,
