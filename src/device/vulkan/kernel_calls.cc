@@ -168,7 +168,7 @@ AttentionSplit attention_split(const Site& site, const Launch& attention) {
   const LaunchShape& shape = attention.shape;
   const AttentionSite heads = attention_site(site, shape);
   const uint64_t rows = site.form.rows;
-  // Two workgroups of a step each run at once on a unit of an H200, at 122 registers of a thread.
+  // Two for each unit: an H200 took 12.2 us so for 4000 positions, 13.0 us with one.
   const uint32_t splits =
       attention_splits(heads, site.form.rows, shape.context, 2 * site.gpu.compute_units);
   return {.splits = splits,
