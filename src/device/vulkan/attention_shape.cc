@@ -27,7 +27,7 @@ uint32_t plain_bytes(const AttentionSite& site, const ManyRowsShape& shape) {
 
 uint32_t cooperative_bytes(const AttentionSite& site, const ManyRowsShape& shape) {
   const uint32_t tiles = 2 * shape.keys * (site.head_dim / 8 + 1) * 16;
-  if (shape.columns != 0) return tiles + 128;
+  if (shape.columns != 0) return 2 * tiles + 128;
   const uint32_t subgroup =
       kEdge * ((shape.keys + 4) * 4 + (shape.keys + 8) * 2 + kEdge * 4) + kEdge * shape.rows * 8;
   return tiles + shape.threads / site.subgroup_size * subgroup + 128;
@@ -35,11 +35,14 @@ uint32_t cooperative_bytes(const AttentionSite& site, const ManyRowsShape& shape
 
 ManyRowsShape cooperative_shape(const AttentionSite& site, uint32_t table_tile, uint32_t layout) {
   ManyRowsShape shape{.is_cooperative = true, .rows = 1, .columns = layout};
-  // An H200 took 290 us for 2048 rows of 32 heads of 64 with 32 keys at once (128 registers of a
-  // thread) and 525 us with 64 (191 registers), both before a block's page was looked up only once.
+  // An H200 took 72 us for 2048 rows of 32 heads of 64 with four heads and two blocks of rows for
+  // each subgroup, which is all its registers; 92 us with one of each. Larger heads do not fit so.
+  const bool is_shared = layout != 0 && site.head_dim <= 64 &&
+                         site.heads / site.kv_heads % 4 == 0 && table_tile >= 2 * kEdge;
+  if (is_shared) shape.group = 4, shape.rows = 2;
   for (shape.keys = 32; shape.keys >= kEdge; shape.keys /= 2) {
-    shape.tile = std::min({table_tile, 2 * shape.keys, 4 * kEdge});
-    shape.threads = site.subgroup_size * (shape.tile / kEdge) / shape.rows;
+    shape.tile = is_shared ? 2 * kEdge : std::min({table_tile, 2 * shape.keys, 4 * kEdge});
+    shape.threads = site.subgroup_size * (shape.group * shape.tile / kEdge) / shape.rows;
     shape.parts = table_tile / shape.tile;
     shape.shared_bytes = cooperative_bytes(site, shape);
     if (shape.shared_bytes <= site.shared_bytes) return shape;

@@ -36,6 +36,7 @@ uint32_t attention_splits(const AttentionSite& site, uint32_t rows, uint32_t pos
 struct ManyRowsShape {
   bool is_cooperative = false;
   uint32_t threads = 0;
+  uint32_t group = 1;    // heads of a workgroup
   uint32_t tile = 0;     // rows of a workgroup
   uint32_t keys = 0;     // that it takes at once
   uint32_t rows = 0;     // of a thread; of cooperative matrices: blocks of rows of a subgroup

@@ -213,11 +213,11 @@ Dispatch many_rows_attention_call(const Site& site, const Launch& attention, Num
   const uint32_t cache = u32(uint64_t(numbers_of(site.slot(attention, 1).dtype)));
   return {.kernel = {cut.is_cooperative ? "attention_prefill_coop" : "attention_prefill",
                      {cut.threads, shape.head_dim, shape.page, cache, 0, 0, 0, u32(uint64_t(out)),
-                      1, cut.tile, cut.keys, cut.rows, cut.columns, cut.parts}},
+                      cut.group, cut.tile, cut.keys, cut.rows, cut.columns, cut.parts}},
           .operands = {operand(attention, 0), operand(attention, 1), operand(attention, 2),
                        operand(attention, 3), kCallData},
           .values = {shape.heads, shape.kv_heads},
-          .groups = {shape.heads, site.form.tiles * cut.parts, 1},
+          .groups = {shape.heads / cut.group, site.form.tiles * cut.parts, 1},
           .writes = {operand(attention, 3)}};
 }
 

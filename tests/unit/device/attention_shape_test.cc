@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <utility>
 #include <vector>
 
 namespace tyto::vulkan {
@@ -46,16 +47,17 @@ TEST(AttentionShape, SplitsCoverTheGpuAndNoMoreThanThePositions) {
 
 TEST(AttentionShape, ManyRowsCoverTheTilesOfTheTable) {
   for (const AttentionSite& site : sites())
-    for (const bool has_matrices : {false, true}) {
-      const ManyRowsShape shape = many_rows_shape(site, kTableTile, has_matrices, 0);
+    for (const auto& [has_matrices, layout] : {std::pair{false, 0u}, {true, 0u}, {true, 1u}}) {
+      const ManyRowsShape shape = many_rows_shape(site, kTableTile, has_matrices, layout);
       ASSERT_GT(shape.threads, 0u) << site.head_dim;
       EXPECT_EQ(shape.tile * shape.parts, kTableTile);
       EXPECT_LE(shape.shared_bytes, site.shared_bytes);
       EXPECT_LE(shape.threads, 256u);
       if (shape.is_cooperative) {
         EXPECT_TRUE(has_matrices && site.head_dim % 16 == 0);
-        EXPECT_EQ(shape.threads / site.subgroup_size * 16 * shape.rows, shape.tile);
-        EXPECT_LE(shape.tile, 2 * shape.keys);
+        EXPECT_EQ(shape.threads / site.subgroup_size * 16 * shape.rows, shape.group * shape.tile);
+        EXPECT_EQ(site.heads / site.kv_heads % shape.group, 0u);
+        EXPECT_TRUE(layout != 0 || shape.group * shape.tile <= 2 * shape.keys);
       } else {
         EXPECT_EQ(shape.threads, shape.tile / shape.rows * (shape.keys / shape.columns));
       }

@@ -6,9 +6,10 @@
 // EDGE / BLOCKS subgroups, which are full. 12 LAYOUT: how this GPU's matrices lie in
 // registers, as coop_layout.comp says; 0: weights go through shared memory, right on any GPU.
 // 1000 .. 1003: EDGE, the rows and columns of all matrices, four times, as their numbers tell
-// spirv_rewrite what each is used for. TILE * GROUP <= 2 * KEYS.
-// Shared memory: 2 * KEYS * (HEAD_DIM / 8 + 1) * 16 bytes, and without LAYOUT for each subgroup
-// EDGE * (KEYS + 4) * 4 + EDGE * (KEYS + 8) * 2 + EDGE * EDGE * 4 + EDGE * BLOCKS * 8 more.
+// spirv_rewrite what each is used for. Without LAYOUT TILE * GROUP <= 2 * KEYS.
+// Shared memory: 2 * KEYS * (HEAD_DIM / 8 + 1) * 16 bytes, with LAYOUT twice that, and without it for
+// each subgroup EDGE * (KEYS + 4) * 4 + EDGE * (KEYS + 8) * 2 + EDGE * EDGE * 4 + EDGE * BLOCKS * 8
+// more.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -39,7 +40,9 @@ const uint SUBGROUPS = GROUP * TILE / (EDGE * BLOCKS);
 const uint LOADS = (KEYS * PIECES + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
 const uint ELEMENTS = 8;  // of a matrix, in each thread (LAYOUT)
 
-shared uvec4 tiles[2 * KEYS * STRIDE];  // keys, then values; at first q
+// With LAYOUT two blocks take turns, so that one is filled while slow threads still read the other.
+const uint BUFFERS = LAYOUT != 0 ? 2 : 1;
+shared uvec4 tiles[BUFFERS * 2 * KEYS * STRIDE];  // keys, then values; without LAYOUT at first q
 
 // Without LAYOUT, for each subgroup. All sizes are multiples of 16 bytes, as matrices are loaded
 // from addresses that are.
@@ -72,9 +75,10 @@ uvec4 load_piece(Words cache, uint row, uint piece) {
                pack16(saturated(high.xy, F16), F16), pack16(saturated(high.zw, F16), F16));
 }
 
-// A thread's share of a block. Where blocks do not cross pages one page is looked up for all of it.
-void fetch(Work work, uint first_key) {
-  const uint first_row = key_row(work, first_key), most = work.keys - 1 - first_key;
+// A thread's share of a block, whose first row is `first_row`. Where blocks do not cross pages that
+// says where all of it is.
+void fetch(Work work, uint first_key, uint first_row) {
+  const uint most = work.keys - 1 - first_key;
   uint rows[LOADS];
   [[unroll]] for (uint i = 0; i < LOADS; ++i) {
     const uint key = min((i * gl_WorkGroupSize.x + gl_LocalInvocationID.x) / PIECES, KEYS - 1);
@@ -87,11 +91,11 @@ void fetch(Work work, uint first_key) {
     next_v[i] = load_piece(v_cache, rows[i], (i * gl_WorkGroupSize.x + piece) % PIECES);
 }
 
-void put() {
+void put(uint buffer_at) {
   [[unroll]] for (uint i = 0; i < LOADS; ++i) {
     const uint at = i * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     if (at >= KEYS * PIECES) continue;
-    const uint to = at / PIECES * STRIDE + at % PIECES;
+    const uint to = buffer_at + at / PIECES * STRIDE + at % PIECES;
     tiles[to] = next_k[i];
     tiles[KEYS * STRIDE + to] = next_v[i];
   }
@@ -114,12 +118,33 @@ void load_queries(Work work) {
   barrier();
 }
 
-void multiply_keys() {
+uint element_row(uint element) {
+  return number_in_matrix(LAYOUT, gl_SubgroupInvocationID, element) / 16;
+}
+
+uint element_column(uint element) {
+  return number_in_matrix(LAYOUT, gl_SubgroupInvocationID, element) % 16;
+}
+
+void load_queries_into_registers(Work work) {
+  [[unroll]] for (uint i = 0; i < BLOCKS * DIM_BLOCKS * ELEMENTS; i += 2) {
+    const uint matrix = i / ELEMENTS, e = i % ELEMENTS;
+    const uint row = (gl_SubgroupID * BLOCKS + matrix / DIM_BLOCKS) * EDGE + element_row(e);
+    const uint d = matrix % DIM_BLOCKS * EDGE + element_column(e);
+    const uvec2 pair = WordPairs(q).at[(q_base(work, row / TILE, row % TILE) + d) / 2];
+    const vec2 scaled = saturated(uintBitsToFloat(pair) * score_scale(), F16);
+    const f16vec2 value = unpackFloat2x16(packHalf2x16(scaled));
+    query[matrix][e] = value.x;
+    query[matrix][e + 1] = value.y;
+  }
+}
+
+void multiply_keys(uint buffer_at) {
   [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j) {
     [[unroll]] for (uint b = 0; b < BLOCKS; ++b) scores[b * KEY_BLOCKS + j] = MATRIX_SUMS(0.0);
     [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n) {
       MATRIX_B keys;
-      coopMatLoadNV(keys, tiles, j * EDGE * STRIDE + n * EDGE / 8, STRIDE, true);
+      coopMatLoadNV(keys, tiles, buffer_at + j * EDGE * STRIDE + n * EDGE / 8, STRIDE, true);
       [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
         scores[b * KEY_BLOCKS + j] =
             coopMatMulAddNV(query[b * DIM_BLOCKS + n], keys, scores[b * KEY_BLOCKS + j]);
@@ -127,11 +152,12 @@ void multiply_keys() {
   }
 }
 
-void multiply_values() {
+void multiply_values(uint buffer_at) {
   [[unroll]] for (uint j = 0; j < KEY_BLOCKS; ++j)
     [[unroll]] for (uint n = 0; n < DIM_BLOCKS; ++n) {
       MATRIX_B values;
-      coopMatLoadNV(values, tiles, (KEYS + j * EDGE) * STRIDE + n * EDGE / 8, STRIDE, false);
+      const uint from = buffer_at + (KEYS + j * EDGE) * STRIDE + n * EDGE / 8;
+      coopMatLoadNV(values, tiles, from, STRIDE, false);
       [[unroll]] for (uint b = 0; b < BLOCKS; ++b)
         sums[b * DIM_BLOCKS + n] =
             coopMatMulAddNV(weights[b * KEY_BLOCKS + j], values, sums[b * DIM_BLOCKS + n]);
@@ -141,14 +167,6 @@ void multiply_values() {
 // The tile's row that a subgroup's block begins with.
 uint block_row(uint block) {
   return (gl_SubgroupID * BLOCKS + block) * EDGE % TILE;
-}
-
-uint element_row(uint element) {
-  return number_in_matrix(LAYOUT, gl_SubgroupInvocationID, element) / 16;
-}
-
-uint element_column(uint element) {
-  return number_in_matrix(LAYOUT, gl_SubgroupInvocationID, element) % 16;
 }
 
 void mask(Work work, uint first_key) {
@@ -191,11 +209,13 @@ void weigh_in_registers() {
     largest[i] = now[i];
     total[i] *= kept[i];
   }
-  [[unroll]] for (uint i = 0; i < BLOCKS * KEY_BLOCKS * ELEMENTS; ++i) {
-    const uint slot = row_slot(i / ELEMENTS / KEY_BLOCKS, i % ELEMENTS);
-    const float weight = exp2(scores[i / ELEMENTS][i % ELEMENTS] - now[slot]);
-    total[slot] += weight;
-    weights[i / ELEMENTS][i % ELEMENTS] = float16_t(weight);
+  [[unroll]] for (uint i = 0; i < BLOCKS * KEY_BLOCKS * ELEMENTS; i += 2) {
+    const uint matrix = i / ELEMENTS, e = i % ELEMENTS, slot = row_slot(matrix / KEY_BLOCKS, e);
+    const vec2 weight = exp2(vec2(scores[matrix][e], scores[matrix][e + 1]) - now[slot]);
+    total[slot] += weight.x + weight.y;
+    const f16vec2 narrow = unpackFloat2x16(packHalf2x16(weight));
+    weights[matrix][e] = narrow.x;
+    weights[matrix][e + 1] = narrow.y;
   }
   [[unroll]] for (uint i = 0; i < BLOCKS * DIM_BLOCKS * ELEMENTS; ++i)
     sums[i / ELEMENTS][i % ELEMENTS] *= kept[row_slot(i / ELEMENTS / DIM_BLOCKS, i % ELEMENTS)];
@@ -280,11 +300,19 @@ void write_from_aside(Work work) {
   }
 }
 
+// The first row of the block after the next, looked up that early: its keys are fetched without a
+// wait for the page.
+uint row_ahead(Work work, uint first_key) {
+  return key_row(work, min(first_key, work.keys - 1));
+}
+
 void main() {
   const Work work = work_of_workgroup();
   if (work.tile.rows == 0) return;
-  fetch(work, 0);
-  load_queries(work);
+  fetch(work, 0, key_row(work, 0));
+  uint next_row = row_ahead(work, KEYS);
+  if (LAYOUT != 0) load_queries_into_registers(work);
+  else load_queries(work);
   [[unroll]] for (uint i = 0; i < BLOCKS * ELEMENTS; ++i) {
     largest[i] = LOWEST;
     total[i] = 0;
@@ -296,19 +324,24 @@ void main() {
       total_aside[i] = 0;
     }
 
+  uint buffer_at = 0;
   for (uint first_key = 0; first_key < work.keys; first_key += KEYS) {
-    put();
+    put(buffer_at);
     barrier();
-    if (first_key + KEYS < work.keys) fetch(work, first_key + KEYS);
-    multiply_keys();
+    if (first_key + KEYS < work.keys) {
+      fetch(work, first_key + KEYS, next_row);
+      next_row = row_ahead(work, first_key + 2 * KEYS);
+    }
+    multiply_keys(buffer_at);
     if (LAYOUT != 0) {
       if (first_key + KEYS > work.position + 1) mask(work, first_key);
       weigh_in_registers();
     } else {
       weigh_aside(work, first_key);
     }
-    multiply_values();
-    barrier();
+    multiply_values(buffer_at);
+    if (BUFFERS == 1) barrier();
+    else buffer_at = 2 * KEYS * STRIDE - buffer_at;
   }
   if (LAYOUT != 0) write_from_registers(work);
   else write_from_aside(work);
