@@ -1,6 +1,7 @@
 #include "device/vulkan/context.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cstring>
 
@@ -28,6 +29,13 @@ VkInstance new_instance(Api& api) {
   check(api.vkCreateInstance(&create, nullptr, &instance), "starting Vulkan");
   load_instance_functions(api, instance);
   return instance;
+}
+
+// The first stays for the life of the process, and drivers with it: they leave memory and threads
+// behind when they are unloaded.
+void destroy_instance(const Api& api, VkInstance instance) {
+  static std::atomic<bool> keeps_one = false;
+  if (keeps_one.exchange(true)) api.vkDestroyInstance(instance, nullptr);
 }
 
 std::vector<VkPhysicalDevice> physical_devices(const Api& api, VkInstance instance) {
@@ -220,7 +228,7 @@ std::vector<GpuFacts> list_gpus() {
   Api api = load_api();
   VkInstance instance = new_instance(api);
   std::vector<GpuFacts> gpus = list(api, instance);
-  api.vkDestroyInstance(instance, nullptr);
+  destroy_instance(api, instance);
   return gpus;
 }
 
@@ -230,7 +238,7 @@ Context::Context(const std::string& wanted) : api(load_api()) {
     open(wanted);
   } catch (...) {
     if (device != VK_NULL_HANDLE) api.vkDestroyDevice(device, nullptr);
-    api.vkDestroyInstance(instance, nullptr);
+    destroy_instance(api, instance);
     throw;
   }
 }
@@ -320,7 +328,7 @@ Context::~Context() {
   api.vkDestroyPipelineLayout(device, layout, nullptr);
   api.vkDestroyCommandPool(device, commands, nullptr);
   api.vkDestroyDevice(device, nullptr);
-  api.vkDestroyInstance(instance, nullptr);
+  destroy_instance(api, instance);
 }
 
 void Context::submit(VkCommandBuffer buffer, VkFence fence) {

@@ -135,7 +135,7 @@ constexpr Fault kFaults[] = {
          return VK_TIMEOUT;
        };
      },
-     "did not end within", "--timeout-ms"},
+     "did not end within", "the GPU is busy"},
 };
 
 class VulkanFault : public VulkanTest, public testing::WithParamInterface<Fault> {
