@@ -19,6 +19,7 @@ NOT_RUN = [
 ]
 # (pattern, in its place, why): the same command with less work, or on what every machine has.
 SHORTER = [
+    (r"(?<=bench --device vulkan)$", " --gpu llvmpipe -p 16 -n 2 -r 1", "in software, and little of it"),
     (r"(?<=--device vulkan)$", " --gpu llvmpipe -n 4", "in software: a GPU is not on every machine"),
     (r"(?<=--prefill-device vulkan)", " --gpu llvmpipe -n 4", "the same"),
     (r"(?<=compile --device npu -m )MODEL", "large", "MLIR-AIR builds for a few models only"),
