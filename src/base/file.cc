@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <system_error>
@@ -85,6 +86,20 @@ std::string read_bounded(const std::filesystem::path& path, const Descriptor& de
 }
 
 }  // namespace
+
+std::optional<FileStamp> file_stamp(const std::filesystem::path& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  return stamp_of(status);
+}
+
+bool is_settled(const FileStamp& stamp) {
+  // Clocks of file systems tick every few milliseconds, those of FAT every two seconds.
+  constexpr int64_t kClockTick_ns = 2'000'000'000;
+  using namespace std::chrono;
+  const int64_t now_ns = duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
+  return now_ns - std::max(stamp.modified_ns, stamp.changed_ns) > kClockTick_ns;
+}
 
 struct MappedFile::Mapping {
   Descriptor descriptor;

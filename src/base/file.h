@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,11 @@ struct FileStamp {
   int64_t changed_ns = 0;   // content, name or permissions, which nobody may set
   bool operator==(const FileStamp&) const = default;
 };
+// Of a regular file, links followed. Nothing where there is none.
+std::optional<FileStamp> file_stamp(const std::filesystem::path& path);
+// Old enough that another change would bear other times, so that what was made of the file may be
+// kept under its stamp.
+bool is_settled(const FileStamp& stamp);
 
 // A read-only mapping of a whole file. Move-only; the bytes live as long as it does. It is shared
 // where the file system can: of a private mapping every process may write its own copy, so that a

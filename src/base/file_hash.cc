@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <optional>
 #include <vector>
 
@@ -20,8 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr size_t kPieceBytes = 4 << 20;
 constexpr uint64_t kMostKeptBytes = 128 << 10;  // some 700 files
-// Clocks of file systems tick every few milliseconds, those of FAT every two seconds.
-constexpr int64_t kClockTick_ns = 2'000'000'000;
 constexpr const char* kChanged = "changed while it was in use";
 
 std::string key_of(const FileStamp& stamp) {
@@ -82,19 +79,13 @@ void check_content(const MappedFile& file, const FileStamp& now) {
     fail_input(file.path().string(), "{}", kChanged);
 }
 
-bool may_be_kept(const FileStamp& stamp) {
-  using namespace std::chrono;
-  const int64_t now_ns = duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
-  return now_ns - std::max(stamp.modified_ns, stamp.changed_ns) > kClockTick_ns;
-}
-
 }  // namespace
 
 FileHash hash_of_file(const MappedFile& file, const fs::path& kept,
                       const std::function<void(uint64_t bytes)>& on_bytes) {
   const FileStamp before = file.stamp_now();
   check_content(file, before);
-  const bool keeps = !kept.empty() && may_be_kept(before);
+  const bool keeps = !kept.empty() && is_settled(before);
   if (keeps)
     if (auto hash = find_kept(before, kept)) return {*hash, true};
   FileHash result{read_and_hash(file, on_bytes)};

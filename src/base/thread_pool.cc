@@ -20,8 +20,9 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kSpinTime = std::chrono::microseconds(200);
 constexpr int kPausesPerLook = 32;  // at the clock
 
-// Chunks per thread: enough to even out a core that is busy elsewhere.
-constexpr size_t kChunksPerThread = 4;
+// A thread takes this fraction of what is left of a share, so that long chunks come first and the
+// last ones are as short as they can be: threads that are not equally fast end together.
+constexpr size_t kTakes = 4;
 
 void pause() {
 #if defined(__x86_64__)
@@ -61,11 +62,19 @@ unsigned usable_threads() {
   return static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
 }
 
+// Which of `count` things are thread `index`'s own.
+IndexRange part_of(size_t count, size_t threads, size_t index) {
+  const size_t each = count / threads, larger = count % threads;
+  const size_t begin = index * each + std::min(index, larger);
+  return {begin, begin + each + (index < larger ? 1 : 0)};
+}
+
 }  // namespace
 
 ThreadPool::ThreadPool(unsigned threads) {
   if (threads == 0) threads = usable_cores();
   oversubscribed_ = threads > usable_threads();
+  read_ahead_budget_ = read_ahead_budget();
   shares_ = std::make_unique<Share[]>(threads);
   seats_ = std::make_unique<Seat[]>(threads);
   try {
@@ -90,21 +99,15 @@ void ThreadPool::stop() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::run(size_t count, size_t grain, const void* body, Call call) {
-  if (count == 0) return;
-  grain = std::max<size_t>(grain, 1);
-  if (workers_.empty() || count <= grain) return call(body, 0, count);
-  const size_t grains = (count - 1) / grain + 1;
-  const size_t grains_per_chunk = (grains - 1) / (threads() * kChunksPerThread) + 1;
-  const size_t chunks = (grains - 1) / grains_per_chunk + 1;
-  body_ = body;
-  call_ = call;
-  count_ = count;
-  chunk_ = grains_per_chunk * grain;
-  for (size_t i = 0; i < threads(); ++i) {
-    shares_[i].next.store(i * chunks / threads(), std::memory_order_relaxed);
-    shares_[i].end = (i + 1) * chunks / threads();
-  }
+void ThreadPool::run(const Loop& loop, const LoopReads* next) {
+  if (loop.count == 0) return;
+  const size_t grain = std::max<size_t>(loop.grain, 1);
+  if (workers_.empty() || loop.count <= grain) return loop.call(loop.body, 0, loop.count);
+  current_ = loop;
+  current_.grain = grain;
+  tells_next_ = next != nullptr;
+  if (tells_next_) next_ = *next;
+  share_out((loop.count - 1) / grain + 1);
   const uint64_t open = loop_.load(std::memory_order_relaxed) + 1;
   loop_.store(open);  // publishes all of the above to those who come in
   if (sleepers_.load() != 0) {
@@ -115,6 +118,18 @@ void ThreadPool::run(size_t count, size_t grain, const void* body, Call call) {
   }
   run_chunks(0);
   loop_.store(open + 1);
+  wait_for_workers();
+}
+
+void ThreadPool::share_out(size_t grains) {
+  for (size_t i = 0; i < threads(); ++i) {
+    const IndexRange part = part_of(grains, threads(), i);
+    shares_[i].next.store(part.begin, std::memory_order_relaxed);
+    shares_[i].end = part.end;
+  }
+}
+
+void ThreadPool::wait_for_workers() {
   const auto all_out = [&] {
     for (size_t i = 0; i < workers_.size(); ++i)
       if (seats_[i].inside.load() != 0) return false;
@@ -130,23 +145,26 @@ void ThreadPool::run(size_t count, size_t grain, const void* body, Call call) {
 }
 
 void ThreadPool::run_chunks(size_t first_share) noexcept {
+  const auto [count, grain, body, call] = current_;
   for (size_t i = 0; i < threads(); ++i) {
     Share& share = shares_[(first_share + i) % threads()];
-    while (share.next.load(std::memory_order_relaxed) < share.end) {
-      const size_t index = share.next.fetch_add(1, std::memory_order_relaxed);
-      if (index >= share.end) break;
-      const size_t begin = index * chunk_;
-      call_(body_, begin, begin + std::min(chunk_, count_ - begin));
+    for (size_t at = share.next.load(std::memory_order_relaxed); at < share.end;) {
+      const size_t taken = std::max<size_t>(1, (share.end - at) / kTakes);
+      if (!share.next.compare_exchange_weak(at, at + taken, std::memory_order_relaxed)) continue;
+      const size_t begin = at * grain;
+      call(body, begin, begin + std::min(count - begin, taken * grain));
+      at = share.next.load(std::memory_order_relaxed);
     }
   }
 }
 
 // Until another loop than `seen` is open; false: the pool stops.
-bool ThreadPool::wait_for_loop(uint64_t seen) {
+bool ThreadPool::wait_for_loop(uint64_t seen, ReadAhead& ahead) {
   const auto is_new = [&] {
     const uint64_t loop = loop_.load();
     return loop % 2 == 1 && loop != seen;
   };
+  while (!oversubscribed_ && !ahead.done() && !is_new() && !stopping_) ahead.fetch_some();
   const auto sleep_after = Clock::now() + kSpinTime;
   while (!is_new() && !stopping_) {
     if (Clock::now() < sleep_after) {
@@ -161,13 +179,26 @@ bool ThreadPool::wait_for_loop(uint64_t seen) {
   return !stopping_;
 }
 
+// Takes note of what the next loop will read, from inside the current one.
+void ThreadPool::expect(size_t index, ReadAhead& ahead) const {
+  if (!tells_next_) return;
+  const size_t grain = std::max<size_t>(next_.grain, 1);
+  const IndexRange grains = part_of((next_.count + grain - 1) / grain, threads(), index);
+  ahead.begin(next_, {grains.begin * grain, std::min(grains.end * grain, next_.count)},
+              read_ahead_budget_);
+}
+
 void ThreadPool::work(size_t index) {
   std::atomic<uint64_t>& seat = seats_[index - 1].inside;
-  for (uint64_t seen = 0; wait_for_loop(seen);) {
+  ReadAhead ahead;
+  for (uint64_t seen = 0; wait_for_loop(seen, ahead);) {
     const uint64_t loop = loop_.load();
     if (loop % 2 == 0) continue;
     seat.store(loop);
-    if (loop_.load() == loop) run_chunks(index);
+    if (loop_.load() == loop) {
+      run_chunks(index);
+      expect(index, ahead);
+    }
     seat.store(0);
     seen = loop;
   }

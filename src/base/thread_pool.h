@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/read_ahead.h"
+
 namespace tyto {
 
 class ThreadPool {
@@ -30,15 +32,30 @@ class ThreadPool {
   // and then helps the others. The body must not throw. Not reentrant; one caller at a time.
   template <typename Body>
   void parallel_for(size_t count, size_t grain, const Body& body) {
-    run(count, grain, &body, [](const void* function, size_t begin, size_t end) {
-      (*static_cast<const Body*>(function))(begin, end);
-    });
+    run({count, grain, &body, call<Body>}, nullptr);
+  }
+
+  // The same for a loop that streams memory. Threads that have nothing to do until the next such
+  // loop begin to read what it read the last time it came after this one.
+  template <typename Body>
+  void parallel_for(const LoopReads& reads, const Body& body) {
+    const LoopReads next = order_.after(reads);
+    run({reads.count, reads.grain, &body, call<Body>}, &next);
   }
 
  private:
-  using Call = void (*)(const void* body, size_t begin, size_t end);
+  struct Loop {
+    size_t count;
+    size_t grain;
+    const void* body;
+    void (*call)(const void* body, size_t begin, size_t end);
+  };
+  template <typename Body>
+  static void call(const void* body, size_t begin, size_t end) {
+    (*static_cast<const Body*>(body))(begin, end);
+  }
 
-  // One thread's part of the current loop: chunks from `next` to `end`, taken by anybody.
+  // One thread's part of the current loop: grains from `next` to `end`, taken by anybody.
   struct alignas(64) Share {
     std::atomic<size_t> next = 0;
     size_t end = 0;
@@ -49,10 +66,13 @@ class ThreadPool {
     std::atomic<uint64_t> inside = 0;
   };
 
-  void run(size_t count, size_t grain, const void* body, Call call);
+  void run(const Loop& loop, const LoopReads* next);
+  void share_out(size_t grains);
   void run_chunks(size_t first_share) noexcept;
+  void wait_for_workers();
   void work(size_t index);
-  bool wait_for_loop(uint64_t seen);
+  bool wait_for_loop(uint64_t seen, ReadAhead& ahead);
+  void expect(size_t index, ReadAhead& ahead) const;
   void stop();
 
   std::vector<std::thread> workers_;
@@ -60,11 +80,13 @@ class ThreadPool {
   std::unique_ptr<Seat[]> seats_;    // [workers_]
   bool oversubscribed_ = false;      // more threads than cores: waiting must let others run
 
+  size_t read_ahead_budget_ = 0;  // bytes
+  ReadOrder order_;               // the caller's
+
   // The current loop: written while it is shut and nobody is inside, read only inside.
-  const void* body_ = nullptr;
-  Call call_ = nullptr;
-  size_t count_ = 0;
-  size_t chunk_ = 0;  // values per chunk
+  Loop current_ = {};
+  bool tells_next_ = false;  // else threads still expect what they were told before
+  LoopReads next_;
 
   // Odd while a loop is open, and then its number; even between loops. A worker marks its seat
   // before it checks that the loop is still open, and the caller closes the loop before it checks

@@ -30,6 +30,7 @@ void define_diagnose(CommandLine& command);
 void define_devices(CommandLine& command);
 void define_plan(CommandLine& command);
 void define_serve(CommandLine& command);
+void define_cache(CommandLine& command);
 void define_kernels(CommandLine& command);
 void define_compile(CommandLine& command);
 void define_completions(CommandLine& command);

@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/plan_cpu.h"
+#include "cli/plan_draft.h"
 #include "cli/plan_table.h"
 #include "cli/terminal.h"
 #include "device/npu/formats/memory_plan.h"
@@ -37,6 +38,7 @@ struct PlanFlags {
   std::vector<uint32_t> prompt_rows;
   bool no_measure = false;
   bool json = false;
+  PlanDraftFlags draft;
 };
 
 constexpr const char* kMachineOtherwise = "strix";
@@ -98,8 +100,19 @@ void recommend(std::vector<PlanRow>& rows, std::span<const std::string> machines
               rows.begin() + static_cast<std::ptrdiff_t>(*best) + 1);
 }
 
+// Of the NPU, for a model whose guesses the processor makes.
+PlanOption drafted_option(const PlanFlags& flags) {
+  const KernelSet kernels =
+      flags.kernels.empty() ? KernelSet::air_q4nx : kernel_set_by_name(flags.kernels);
+  const Fusion otherwise = kernels == KernelSet::air_bf16 ? Fusion::block : Fusion::token;
+  return {kernels, flags.fusion.empty() ? otherwise : *fusion_from_name(flags.fusion)};
+}
+
 void check_flags(const PlanFlags& flags) {
   if (flags.kernels != "cpu") return;
+  if (flags.draft.is_asked())
+    throw Error(ErrorCode::usage, "--kernels cpu", "is not planned with a draft model",
+                "`tyto bench --draft` measures one on the cpu");
   for (const auto& [is_given, flag] : {std::pair(!flags.fusion.empty(), "--fusion"),
                                        std::pair(!flags.prompt_rows.empty(), "--prompt-rows"),
                                        std::pair(flags.no_measure, "--no-measure")})
@@ -120,6 +133,13 @@ void plan(const PlanFlags& flags) {
   request.machine = !flags.machine.empty() ? flags.machine
                     : here.empty()         ? kMachineOtherwise
                                            : here;
+  if (flags.draft.is_asked()) {
+    const DraftPlan drafted =
+        draft_plan(request, drafted_option(flags), flags.draft, !flags.no_measure);
+    flags.json ? print(draft_json(drafted, request))
+               : print_coloured(to_text(draft_table(drafted, subject), stdout_style()));
+    return;
+  }
   const bool is_usable = !here.empty() && !subject.is_elsewhere && built_with_xrt();
   std::vector<PlanRow> rows;
   if (flags.kernels != "cpu")
@@ -181,12 +201,14 @@ void define_plan(CommandLine& command) {
       {"--no-measure", &flags.no_measure, "leave out the cpu, which is measured here"},
       {"--json", &flags.json, "print an array of rows"},
   });
+  add_plan_draft_flags(command, flags.draft);
   command.footer =
       "The first row is what to choose. Rows of the NPU are modelled, and docs/cost-model.md says "
       "from what and\nhow well; the cpu's are measured on this machine, in a few seconds.\n\n"
       "Examples:\n"
       "  tyto plan -m model.gguf\n"
-      "  tyto plan --shape llama-3.2-1b --machine krackan --prompt 512";
+      "  tyto plan --shape llama-3.2-1b --machine krackan --prompt 512\n"
+      "  tyto plan --shape llama-3.1-8b --draft-shape llama-3.2-1b --draft-ms 20";
   command.run = [&flags] { plan(flags); };
 }
 

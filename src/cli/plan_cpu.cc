@@ -12,7 +12,7 @@ namespace tyto {
 namespace {
 
 // A first, short run warms up and says how much can be run in about a second.
-constexpr BenchTest kFirst = {.prompt = 16, .generate = 2};
+const BenchTest kFirst = {.prompt = 16, .generate = 2};
 constexpr uint32_t kMostPrompt = 512, kMostTokens = 32;
 constexpr double kSeconds = 1;
 

@@ -13,6 +13,7 @@
 #include "cli/progress_line.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
+#include "cli/speculation_flags.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
@@ -28,6 +29,7 @@ constexpr uint64_t kMaxProfileBytes = uint64_t{1} << 30;
 struct ProfileFlags {
   EngineFlags engine;
   SamplingFlags sampling;
+  SpeculationFlags speculation;
   PromptFlags prompt;
   uint32_t repetitions = 1;
   std::vector<uint32_t> sweep;
@@ -41,15 +43,18 @@ struct ProfileFlags {
 // One request, recorded. `text` gets the answer; nothing is shown before its receipt is known, and
 // nothing is drawn meanwhile.
 ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerOptions& sampling,
-                       std::string& text) {
+                       const OpenSpeculation& speculation, std::string& text) {
   Sampler sampler(sampling);
   // The prompt's length decides how much is recorded, so it is tokenized once before.
   const size_t prompt_length = prompt_tokens(flags.prompt, engine).size();
-  start_recording(engine, prompt_length, flags.sampling.max_tokens);
+  const auto guesses = speculation.begin_request();
+  start_recording(engine, prompt_length, flags.sampling.max_tokens,
+                  guesses ? Decoding::speculative : Decoding::plain);
   const Request request{.prompt = prompt_tokens(flags.prompt, engine),
                         .max_tokens = flags.sampling.max_tokens,
                         .stop = flags.sampling.stop,
-                        .ignore_eos = flags.sampling.ignore_eos};
+                        .ignore_eos = flags.sampling.ignore_eos,
+                        .speculation = guesses};
   const auto keep = [&](std::string_view piece) {
     text += piece;
     return true;
@@ -65,13 +70,14 @@ ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerO
 
 Profile record_prompt(const ProfileFlags& flags) {
   Engine engine(engine_options(flags.engine), progress_bar());
+  const OpenSpeculation speculation(flags.speculation, engine, flags.engine);
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
   announce("measuring the cpu");
   Profile profile = profile_of(engine, sampling, CpuPeak::measured);
   for (uint32_t i = 0; i < flags.repetitions; ++i) {
     std::string text;
     announce(fmt::format("recording run {} of {}", i + 1, flags.repetitions));
-    profile.runs.push_back(record_once(engine, flags, sampling, text));
+    profile.runs.push_back(record_once(engine, flags, sampling, speculation, text));
     if (i == 0) print(only_text(text) + "\n\n");
   }
   profile.names = engine.trace().names();
@@ -179,8 +185,8 @@ void check_flags(const CommandLine& command, const ProfileFlags& flags) {
                                                "--raw",     "--system",   "--chat-template",
                                                "--special", "--perfetto", "--receipt"};
   refuse_idle_flags(command, "--sweep", [&](const Flag& flag) {
-    return flag.name() == "--tokens" ||
-           (flag.group != "Sampling" && !of_one_answer.contains(flag.name()));
+    return flag.name() == "--tokens" || (flag.group != "Sampling" && flag.group != "Speculation" &&
+                                         !of_one_answer.contains(flag.name()));
   });
 }
 
@@ -240,6 +246,7 @@ void define_profile(CommandLine& command) {
   command.add("Reports", report_flags(flags));
   add_engine_flags(command, flags.engine);
   add_sampling_flags(command, flags.sampling);
+  add_speculation_flags(command, flags.speculation);
   command.footer =
       "The answer, then where its time went. A virtual device's time is modelled, and every table "
       "that shows it says so.\n\n"

@@ -40,6 +40,7 @@ constexpr Command kCommands[] = {
     {"plan", "say what a model gives here: the cpu measured, an NPU modelled", define_plan},
     {"compile", "make NPU kernel images, or say how they are made", define_compile},
     {"kernels", "import, list, check and remove NPU kernel images", define_kernels},
+    {"cache", "keep weights packed, so that a model is ready sooner", define_cache},
     {"completions", "print a script that completes commands in a shell", define_completions},
     {"manual", "print a page of the manual", define_manual},
 };

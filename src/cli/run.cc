@@ -12,6 +12,7 @@
 #include "cli/prompt_cache.h"
 #include "cli/provenance.h"
 #include "cli/signals.h"
+#include "cli/speculation_flags.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
@@ -26,6 +27,7 @@ struct RunFlags {
   EngineFlags engine;
   SamplingFlags sampling;
   GrammarFlags grammar;
+  SpeculationFlags speculation;
   PromptFlags prompt;
   PromptCacheFlags prompt_cache;
   std::string receipt;
@@ -76,6 +78,7 @@ void run(const CommandLine& command, RunFlags& flags) {
   settle_device(flags.engine, {.prompt_tokens = about_tokens(flags.prompt.prompt.size()),
                                .generated_tokens = flags.sampling.max_tokens});
   Engine engine(engine_options(flags.engine), progress_bar());
+  const OpenSpeculation speculation(flags.speculation, engine, flags.engine);
   prompt_cache.load(engine, flags.engine);
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
   Sampler sampler(sampling);
@@ -84,6 +87,7 @@ void run(const CommandLine& command, RunFlags& flags) {
                   .max_tokens = flags.sampling.max_tokens,
                   .stop = flags.sampling.stop,
                   .ignore_eos = flags.sampling.ignore_eos,
+                  .speculation = speculation.begin_request(),
                   .energy = meter.get()};
   if (grammar)
     request.constraint = std::make_shared<Constraint>(
@@ -119,6 +123,7 @@ void define_run(CommandLine& command) {
   add_energy_flag(command, flags.energy);
   add_sampling_flags(command, flags.sampling);
   add_grammar_flags(command, flags.grammar);
+  add_speculation_flags(command, flags.speculation);
   command.add({{"--receipt", &flags.receipt, "FILE", "write the receipt as JSON"},
                force_flag(flags.force, {"--receipt"}),
                sign_flag(flags.sign)});

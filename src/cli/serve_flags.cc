@@ -97,6 +97,7 @@ void add_serve_flags(CommandLine& command, ServeFlags& flags) {
   command.flag("--kv-memory").meaning =
       "most that KV caches may take, like 512M or 4G (default: room for a context in each slot, at "
       "most a quarter of the memory)";
+  add_speculation_flags(command, flags.speculation);
   command.add("Network", network_flags(flags));
   command.add("Requests", request_flags(flags));
 }
@@ -162,6 +163,9 @@ std::vector<ModelToServe> models_to_serve(const ServeFlags& flags) {
     model.engine = engine_options(engine);
     model.engine.pipeline.forward.sequences = flags.slots;
     model.chat_template = flags.chat_template;
+    model.looks_up = flags.speculation.speculate == "lookup";
+    model.draft = flags.speculation.draft;
+    model.most_guesses = flags.speculation.draft_max;
     models.push_back(std::move(model));
   }
   return models;

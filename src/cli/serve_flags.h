@@ -9,6 +9,7 @@
 
 #include "cli/config_file.h"
 #include "cli/flags.h"
+#include "cli/speculation_flags.h"
 
 namespace tyto {
 
@@ -39,6 +40,7 @@ struct ServeFlags {
   uint32_t workers = 2;
   std::string sign;
   bool energy = false;
+  SpeculationFlags speculation;
   ConfigFlags config;
 };
 

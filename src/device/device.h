@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "base/thread_pool.h"
 #include "program/program.h"
 #include "program/stitch.h"
@@ -64,6 +65,9 @@ struct DeviceInfo {
   // they get all.
   uint32_t candidates = 0;
   std::vector<DispatchBlock> blocks = {};  // at --fusion block; none: those of the program
+  // A row's result has the same bits however many rows its call has, so that several guessed tokens
+  // may be checked in one call.
+  bool rows_agree = false;
 };
 
 // Memory a device can reach. Host and device see the same bytes after a transfer.
@@ -141,6 +145,8 @@ struct DeviceEnv {
   ModelDims model = {};
   DeviceSettings settings = {};
   uint32_t sequences = 1;  // that have caches at once, where those are one piece
+  // What weights are views of, where a form of them that was kept may be used; they outlive it.
+  std::span<const MappedFile> weight_files = {};
 };
 
 struct DeviceEntry {

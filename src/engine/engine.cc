@@ -67,7 +67,7 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
     : require_(parse_requirement(options.require)),
       device_choice_(options.device_choice),
       model_(timed(trace_, "model file", [&] { return opened_model(options.model, progress); })),
-      pool_(options.threads),
+      pool_(options.pool ? options.pool : std::make_shared<ThreadPool>(options.threads)),
       settings_(options.settings) {
   if (options.require.size() > 0 && options.pipeline.on_error == OnDeviceError::cpu)
     throw Error(ErrorCode::usage, "--on-npu-error cpu",
@@ -89,12 +89,13 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
 
 // Each once: the one for tokens, the one for prompts, the host's.
 void Engine::open_devices(const EngineOptions& options, const Progress& progress) {
-  const DeviceEnv env{pool_,
+  const DeviceEnv env{*pool_,
                       trace_,
                       options.pipeline.forward.fusion.value_or(Fusion::block),
                       model_dims(model_.config, options.pipeline.forward.context),
                       options.settings,
-                      options.pipeline.forward.sequences};
+                      options.pipeline.forward.sequences,
+                      model_.files};
   std::vector<std::string> wanted = {options.device, prefill_device(options)};
   for (const DeviceEntry& entry : device_table())
     if (entry.is_host) wanted.emplace_back(entry.name);
@@ -152,13 +153,13 @@ std::vector<NamedLimits> Engine::limits() const {
 DeviceLimits Engine::measure_cpu_peak() {
   const cpu::InnerLoops& loops =
       cpu::chosen_inner_loops(settings_.contains("isa") ? settings_.at("isa") : "");
-  const cpu::MeasuredPeak peak = cpu::measure_peak(loops, pool_);
+  const cpu::MeasuredPeak peak = cpu::measure_peak(loops, *pool_);
   const cpu::ArithmeticPeak arithmetic =
       cpu::arithmetic_peak(peak, loops, main_weight_type(model_));
   return {.gb_s = peak.read_gb_per_s,
           .gflops = arithmetic.gflop_per_s,
           .source = fmt::format("measured now with {} threads: reads of memory, {} arithmetic ({})",
-                                pool_.threads(), arithmetic.name, loops.name)};
+                                pool_->threads(), arithmetic.name, loops.name)};
 }
 
 void Engine::check_required(const PhaseCounters& executed) const {

@@ -30,7 +30,9 @@ struct EngineOptions {
   std::string device_choice;   // why it is that one, in words; empty: it was named
   std::string require;         // DEVICE[:phase] that must be real and do the work; empty: none
   unsigned threads = 0;        // 0: one per usable core
-  DeviceSettings settings;     // of any of the devices
+  // When given, these threads and no others: of an engine that runs in turns with this one.
+  std::shared_ptr<ThreadPool> pool = {};
+  DeviceSettings settings;  // of any of the devices
   PipelineOptions pipeline;
 };
 
@@ -51,14 +53,15 @@ class Engine {
   Trace& trace() { return trace_; }
   Fusion fusion() const { return pipeline_->forward().fusion(); }
   std::vector<DeviceInfo> devices() const;
-  unsigned threads() const { return pool_.threads(); }
+  unsigned threads() const { return pool_->threads(); }
+  std::shared_ptr<ThreadPool> pool() const { return pool_; }
   double setup_seconds() const { return setup_seconds_; }
   // Made when it is first asked for, which reads the whole model unless its hashes are kept.
   const ModelIdentity& identity(const Progress& progress = {});
   const std::vector<LoadedCode>& loaded_code() const { return trace_.loaded_code(); }
 
   std::vector<NamedLimits> limits() const;
-  DeviceLimits measure_cpu_peak();  // takes under a second
+  DeviceLimits measure_cpu_peak();  // takes about a second
   const Requirement& requirement() const { return require_; }
   const std::string& device_choice() const { return device_choice_; }
   // Throws a require Error unless the required device did the work (trace/requirement.h).
@@ -76,7 +79,7 @@ class Engine {
   Trace trace_;
   Model model_;
   std::shared_ptr<const Tokenizer> tokenizer_;  // with whoever makes prompts for a server
-  ThreadPool pool_;
+  std::shared_ptr<ThreadPool> pool_;            // with engines that run in turns with this one
   DeviceSettings settings_;
   std::vector<std::unique_ptr<Device>> devices_;  // the one for tokens first
   std::unique_ptr<Pipeline> pipeline_;

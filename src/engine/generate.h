@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "base/progress.h"
 #include "engine/prefix_cache.h"
+#include "engine/speculation.h"
 #include "llama/pipeline.h"
 #include "text/sampler.h"
 #include "text/tokenizer.h"
@@ -23,8 +25,9 @@ struct Request {
   uint32_t max_tokens = 256;
   std::vector<std::string> stop;
   bool ignore_eos = false;
-  std::vector<Token> shown_special = {};        // that become text, such as a tool's marker
-  std::shared_ptr<Constraint> constraint = {};  // of this answer alone; shared with its sampler
+  std::vector<Token> shown_special = {};          // that become text, such as a tool's marker
+  std::shared_ptr<Constraint> constraint = {};    // of this answer alone; shared with its sampler
+  std::shared_ptr<Speculation> speculation = {};  // of this answer alone; null: none is wanted
   EnergyMeter* energy = nullptr;  // when given, measures prefill and decode into the receipt
   bool wants_all_logits = false;  // by whoever gets the tokens, not by their sampler
   bool is_recorded = false;       // by the scheduler: its tokens go into the trace's recording
@@ -37,6 +40,9 @@ void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const 
 
 // How many of the best logits of each row a request can do with (Sequence::candidates).
 uint32_t candidates_needed(const Request& request, const Sampler& sampler);
+
+// Why guesses cannot be checked together on the pipeline's devices; nothing where they can.
+std::optional<std::string> why_no_guesses(const Pipeline& pipeline, const Speculation& speculation);
 
 enum class StopReason : uint8_t { eos, stop_string, max_tokens, context_full, cancelled };
 std::string_view name(StopReason reason);

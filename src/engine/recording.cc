@@ -42,10 +42,15 @@ std::string sampling_text(const SamplerOptions& options) {
 
 }  // namespace
 
-void start_recording(Engine& engine, size_t prompt, size_t most_tokens) {
-  const size_t tokens = std::min<size_t>(most_tokens, engine.pipeline().context());
-  const size_t wanted = engine.pipeline().event_count(prompt, tokens) + kEventsOfPrompt +
-                        (tokens + 1) * kEventsPerToken;
+void start_recording(Engine& engine, size_t prompt, size_t most_tokens, Decoding decoding) {
+  const Pipeline& pipeline = engine.pipeline();
+  const size_t tokens = std::min<size_t>(most_tokens, pipeline.context());
+  size_t wanted =
+      pipeline.event_count(prompt, tokens) + kEventsOfPrompt + (tokens + 1) * kEventsPerToken;
+  // A call with guesses runs as a prompt does; each may settle one token alone. The guessing, and
+  // each guess's logits.
+  if (decoding == Decoding::speculative)
+    wanted += tokens * (pipeline.event_count(1, 0) + 1 + kMostGuesses);
   engine.trace().start(std::min(wanted * kRunsRecorded, kMostEvents));
 }
 

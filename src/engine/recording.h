@@ -11,8 +11,10 @@
 namespace tyto {
 
 // Makes room for everything that a prompt and so many tokens leave behind, and begins; a recording
-// that was not enough says how much it lost.
-void start_recording(Engine& engine, size_t prompt, size_t most_tokens);
+// that was not enough says how much it lost. Where tokens are guessed a call has more to tell.
+enum class Decoding { plain, speculative };
+void start_recording(Engine& engine, size_t prompt, size_t most_tokens,
+                     Decoding decoding = Decoding::plain);
 
 // Where shares of the cpu's peak come from: measuring takes the machine for a while.
 enum class CpuPeak { measured, unknown };

@@ -33,8 +33,10 @@ struct Scheduler::Job {
   TextStream text;
   OnToken on_token;
   OnDone on_done;
-  std::vector<Token> tokens;    // the prompt's and those chosen since
-  std::optional<Token> chosen;  // in the step at hand, whose work still refers to `tokens`
+  std::vector<Token> tokens;   // the prompt's and those chosen since
+  std::vector<Token> chosen;   // in the step at hand, whose work still refers to `tokens`
+  std::optional<Round> round;  // of the step at hand, where it has guesses
+  bool is_read = false;        // its prompt, by who guesses
   std::unique_ptr<Sequence> sequence;
   Side side = Side::decode;  // of what it has to run before it decodes
   Receipt receipt;
@@ -146,10 +148,7 @@ void Scheduler::admit() {
     const uint32_t length = known.length();
     job.sequence->begin_with(std::span(job.tokens).first(length), std::move(known));
     job.side = with_.pipeline.side_for(job.left());
-    if (job.answer.tokens.empty()) {
-      job.receipt.cached_tokens = length;
-      job.receipt.prompt_tokens = static_cast<uint32_t>(job.request.prompt.size()) - length;
-    }
+    if (job.answer.tokens.empty()) begin_receipt(job, length);
     if (!job.answer.tokens.empty()) job.sequence->phase = Phase::decode;
     if (job.begun_ns == 0) {
       job.begun_ns = now_ns();
@@ -159,6 +158,16 @@ void Scheduler::admit() {
     running_.push_back(std::move(waiting_[i]));
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+}
+
+void Scheduler::begin_receipt(Job& job, uint32_t cached) {
+  Receipt& receipt = job.receipt;
+  receipt.cached_tokens = cached;
+  receipt.prompt_tokens = static_cast<uint32_t>(job.request.prompt.size()) - cached;
+  if (!job.request.speculation || receipt.speculation) return;
+  receipt.speculation.emplace().source = job.request.speculation->source;
+  if (const auto why = why_no_guesses(with_.pipeline, *job.request.speculation))
+    receipt.fallbacks.push_back(*why);
 }
 
 // Somebody is computing whole pages that this prompt begins with, too: once they are there, both
@@ -198,6 +207,7 @@ bool Scheduler::make_room(Job& job, uint32_t tokens) {
 // when its turn comes.
 void Scheduler::put_back(Job& job) {
   TYTO_ASSERT(running_.back().get() == &job);
+  job.round.reset();
   for (size_t i = 0; i < workers_.size(); ++i)
     if (workers_[i] == &job) {
       work_.erase(work_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -218,6 +228,8 @@ void Scheduler::put_back(Job& job) {
 void Scheduler::choose_work() {
   work_.clear();
   workers_.clear();
+  step_began_ns_ = now_ns();
+  reading_ns_ = 0;
   const uint32_t most = with_.pipeline.most_rows();
   const auto next_rows = [&](const Job& job) {
     return with_.pipeline.next_rows(job.sequence->position(), job.left(), job.side);
@@ -233,9 +245,18 @@ void Scheduler::choose_work() {
     workers_.push_back(&job);
     return rows;
   };
+  const auto ready = static_cast<uint32_t>(
+      std::ranges::count_if(running_, [](const auto& job) { return job->decodes(); }));
+  // A prompt's rows make a step long, and people wait for them.
+  const uint32_t rows_each = ready == running_.size() ? guessed_steps_.rows_each(ready) : 1;
   uint32_t decoding = 0;
-  for (size_t i = 0; i < running_.size() && decoding < most; ++i)
-    if (running_[i]->decodes()) decoding += add(*running_[i], 1);
+  for (size_t i = 0; i < running_.size() && decoding < most; ++i) {
+    Job& job = *running_[i];
+    if (!job.decodes()) continue;
+    const uint32_t rows = add(job, 1);
+    decoding += rows;
+    if (rows > 0 && job.decodes()) add_guesses(job, work_.back(), rows_each);
+  }
   // A pass of fixed rows costs the same however few it uses: it is not cut further, and is the
   // step's only one.
   const bool is_one_pass = with_.pipeline.has_fixed_rows();
@@ -269,27 +290,86 @@ void Scheduler::choose_work() {
   oldest.is_finished = true;
 }
 
+// Guesses never take room from others: where there is none left there are no guesses.
+void Scheduler::add_guesses(Job& job, Pipeline::Work& work, uint32_t rows) try {
+  Speculation* const speculation = job.request.speculation.get();
+  if (speculation == nullptr || rows < 2 || with_.pipeline.most_checked() == 1) return;
+  if (!job.is_read) {
+    const uint64_t start = now_ns();
+    speculation->drafter(job.tokens, 0);
+    job.is_read = true;
+    reading_ns_ += now_ns() - start;
+    job.receipt.speculation->drafting_seconds += seconds_between(start, now_ns());
+  }
+  const uint32_t ahead = with_.pipeline.context() - job.sequence->position();
+  const uint32_t left =
+      job.request.max_tokens - std::min(job.request.max_tokens, job.receipt.generated_tokens);
+  Round round(speculation, job.tokens,
+              {.rows = std::min({rows, with_.pipeline.most_checked(), ahead}),
+               .tokens = left,
+               .vocab = with_.pipeline.vocab()});
+  job.receipt.speculation->drafting_seconds += round.drafting_seconds();
+  const auto wanted = static_cast<uint32_t>(round.tokens().size());
+  if (wanted == 1 || !with_.pipeline.reserve(*job.sequence, wanted)) return;
+  job.round = std::move(round);
+  work.tokens = job.round->tokens();
+  work.logits = wanted;
+} catch (const Error& error) {  // of who guesses, without whom the request goes on
+  job.receipt.fallbacks.push_back(
+      fmt::format("{} guesses no more: {}", job.request.speculation->source, error.what()));
+  job.request.speculation.reset();
+}
+
 void Scheduler::run_work() {
   uint32_t decoding = 0, prompt_rows = 0;
   for (size_t i = 0; i < work_.size(); ++i)
     (workers_[i]->decodes() ? decoding : prompt_rows) +=
-        static_cast<uint32_t>(work_[i].tokens.size());
-  const uint64_t start = now_ns();
+        static_cast<uint32_t>(workers_[i]->round ? 1 : work_[i].tokens.size());
   const auto failures = with_.pipeline.run(work_, [&](size_t item, uint32_t, const Logits& logits) {
+    Job& job = *workers_[item];
+    if (job.is_finished || (job.round && !job.round->is_open())) return;
     try {
-      accept(*workers_[item], logits);
+      accept(job, logits);
     } catch (const Error& error) {  // its grammar's, say: nobody else's
-      fail(*workers_[item], error);
+      fail(job, error);
     }
   });
-  if (failures.empty()) chunks_.observe(decoding, prompt_rows, now_ns() - start);
+  const uint64_t took = now_ns() - step_began_ns_ - reading_ns_;
   for (const Pipeline::Failure& failure : failures) fail(*workers_[failure.item], failure.error);
+  if (failures.empty()) learn(decoding, prompt_rows, took);
   for (Job* job : workers_) {
+    end_round(*job);
     if (job->error) continue;
-    if (job->chosen) job->tokens.push_back(*job->chosen);
-    job->chosen.reset();
+    job->tokens.insert(job->tokens.end(), job->chosen.begin(), job->chosen.end());
+    job->chosen.clear();
     share_prompt(*job);
   }
+}
+
+// Times of steps decide who runs how much with whom, and never what is answered.
+void Scheduler::learn(uint32_t decoding, uint32_t prompt_rows, uint64_t ns) {
+  uint32_t guesses = 0;
+  for (const Job* job : workers_) guesses += job->round ? job->round->drafted() : 0;
+  if (guesses == 0) chunks_.observe(decoding, prompt_rows, ns);
+  if (prompt_rows > 0) return;
+  guessed_steps_.observe(decoding, guesses, ns);
+  for (Job* job : workers_) {
+    if (!job->request.speculation) continue;
+    const uint32_t own = job->round ? job->round->drafted() : 0;
+    job->request.speculation->length.observe(own, job->round ? job->round->accepted() : 0,
+                                             guessed_steps_.charged(decoding, own, guesses, ns));
+  }
+}
+
+// The cache keeps the rows that tokens were chosen from. Of a request that failed it may be empty.
+void Scheduler::end_round(Job& job) {
+  if (!job.round) return;
+  SpeculationCounters& counters = *job.receipt.speculation;
+  counters.drafted += job.round->drafted();
+  counters.accepted += job.round->accepted();
+  const auto kept = static_cast<uint32_t>(job.tokens.size()) - 1 + job.round->settled();
+  if (job.sequence->position() > kept) job.sequence->rewind(kept);
+  job.round.reset();
 }
 
 void Scheduler::fail(Job& job, const Error& error) {
@@ -310,9 +390,12 @@ void Scheduler::share_prompt(Job& job) {
                          job.sequence->share(whole_pages));
 }
 
-// One more token. Its text goes out at once; what it means for the sequence shows in later steps.
+// One more token, or one of several in a round. Its text goes out at once; what it means for the
+// sequence shows in later steps.
 void Scheduler::accept(Job& job, const Logits& logits) {
   const Token token = job.sampler.sample(logits);
+  const bool is_new_call = job.sequence->phase == Phase::decode && job.chosen.empty();
+  if (job.receipt.speculation && is_new_call) ++job.receipt.speculation->calls;
   const uint64_t now = job.request.is_recorded ? with_.trace.token_chosen() : now_ns();
   if (job.first_ns == 0) {
     job.first_ns = now;
@@ -331,12 +414,14 @@ void Scheduler::accept(Job& job, const Logits& logits) {
     const std::string piece = job.text.push(token);
     if (!job.on_token({token, piece, logits, job.receipt})) answer.reason = StopReason::cancelled;
     if (job.text.stopped()) answer.reason = StopReason::stop_string;
-    if (answer.reason == StopReason::max_tokens && job.tokens.size() == with_.pipeline.context())
+    const size_t held = job.tokens.size() + job.chosen.size();  // with the row it was chosen from
+    if (answer.reason == StopReason::max_tokens && held == with_.pipeline.context())
       answer.reason = StopReason::context_full;
-    job.chosen = token;
+    job.chosen.push_back(token);
   }
   job.is_finished = answer.reason != StopReason::max_tokens ||
                     job.receipt.generated_tokens >= job.request.max_tokens;
+  if (job.round) job.round->choose(job.is_finished ? std::nullopt : std::optional(token));
 }
 
 void Scheduler::end_finished() {

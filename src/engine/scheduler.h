@@ -1,6 +1,7 @@
 // Many requests at once on one pipeline: continuous batching. Requests join between tokens, prompts
 // run in chunks beside tokens that are being decoded, and nobody's result depends on who runs with
-// them. No thread of its own: whoever owns it calls step().
+// them, nor on guesses (engine/speculation.h), which are more rows of a request in a step. No
+// thread of its own: whoever owns it calls step().
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "base/error.h"
 #include "engine/chunk_policy.h"
 #include "engine/generate.h"
+#include "engine/guessed_steps.h"
 #include "engine/text_stream.h"
 
 namespace tyto {
@@ -83,8 +85,12 @@ class Scheduler {
   bool waits_for_prompt(const Job& job) const;
   bool make_room(Job& job, uint32_t tokens);
   void put_back(Job& job);
+  void begin_receipt(Job& job, uint32_t cached);
   void choose_work();
+  void add_guesses(Job& job, Pipeline::Work& work, uint32_t rows);
   void run_work();
+  void end_round(Job& job);
+  void learn(uint32_t decoding, uint32_t prompt_rows, uint64_t ns);
   static void fail(Job& job, const Error& error);
   void share_prompt(Job& job);
   void accept(Job& job, const Logits& logits);
@@ -94,8 +100,11 @@ class Scheduler {
   const Generator with_;
   const SchedulerOptions options_;
   ChunkPolicy chunks_;
+  GuessedSteps guessed_steps_;
   Id next_id_ = 1;
   uint64_t steps_ = 0;
+  uint64_t step_began_ns_ = 0;
+  uint64_t reading_ns_ = 0;                   // of the step at hand: prompts, by those who guess
   std::deque<std::unique_ptr<Job>> waiting_;  // the next to run first
   Jobs running_;                              // the oldest first
   std::vector<Pipeline::Work> work_;          // of the step at hand

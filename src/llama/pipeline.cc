@@ -72,6 +72,13 @@ void Pipeline::take_limits() {
     limits_[static_cast<size_t>(side)] = {forward.most_rows(), forward.most_together(),
                                           forward.pass_costs()};
   }
+  rows_agree_ = disagreeing_device().empty();
+}
+
+std::string Pipeline::disagreeing_device() const {
+  for (const Device* device : devices_.decode)
+    if (const DeviceInfo info = device->info(); !info.rows_agree) return info.name;
+  return {};
 }
 
 bool Pipeline::has_other_device() const {
@@ -331,6 +338,16 @@ void Pipeline::run_all_logits(Sequence& sequence, std::span<const Token> tokens,
     done += now;
     if (progress) progress("computing logits", done, tokens.size());
   }
+}
+
+void Pipeline::run_rows(Sequence& sequence, std::span<const Token> tokens,
+                        const std::function<void(uint32_t, const Logits&)>& visit) {
+  TYTO_ASSERT(!tokens.empty() && tokens.size() <= most_checked());
+  check_room(sequence.position(), tokens.size());
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  run_part(
+      {&sequence, tokens, rows, nullptr, Side::decode},
+      [&](size_t, uint32_t behind, const Logits& logits) { visit(rows - behind - 1, logits); });
 }
 
 bool Pipeline::run_hidden(Sequence& sequence, std::span<const Token> tokens, const OnHidden& visit,

@@ -77,6 +77,10 @@ class Pipeline {
   void run_all_logits(Sequence& sequence, std::span<const Token> tokens,
                       const std::function<void(uint32_t, std::span<const float>)>& visit,
                       const Progress& progress = {});
+  // At most most_checked() tokens in one call on the decode side: visit(row, logits) for each, in
+  // order.
+  void run_rows(Sequence& sequence, std::span<const Token> tokens,
+                const std::function<void(uint32_t, const Logits&)>& visit);
   // The hidden state of every position, without logits. False when `goes_on`, which is asked before
   // each pass, ended it.
   bool run_hidden(Sequence& sequence, std::span<const Token> tokens, const OnHidden& visit,
@@ -88,6 +92,11 @@ class Pipeline {
   Side side_for(size_t prompt) const;
   // Most rows of any pass.
   uint32_t most_rows() const;
+  // Rows of one sequence whose results on the decode side are those of as many calls, to the last
+  // bit; 1: the results of its devices depend on the number of rows.
+  uint32_t most_checked() const { return rows_agree_ ? limits(Side::decode).most_rows : 1; }
+  // The first device that keeps it at 1.
+  std::string disagreeing_device() const;
   // Of the next pass of a prompt that has `left` more tokens from `position` on.
   uint32_t next_rows(uint32_t position, size_t left, Side side) const;
   // A prompt's kernels compute all the rows they were made for, however few a pass uses.
@@ -158,6 +167,7 @@ class Pipeline {
   std::unique_ptr<Sides> sides_;
   // Of the sides, which may be gone: a device that failed is made anew when it is next needed.
   bool has_two_sides_ = false;
+  bool rows_agree_ = false;  // on the decode side
   uint32_t context_ = 0;
   std::array<SideLimits, 2> limits_;  // [sides]
   uint64_t page_bytes_ = 0;

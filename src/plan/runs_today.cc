@@ -6,6 +6,7 @@
 #include "device/npu/driver_stack.h"
 #include "device/npu/formats/q4nx_layout.h"
 #include "device/npu/store/stored_kernels.h"
+#include "plan/public_images.h"
 
 namespace tyto {
 namespace {

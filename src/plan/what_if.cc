@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/round_up.h"
 #include "device/npu/formats/memory_plan.h"
-#include "model/shapes.h"
 #include "plan/pinned_bytes.h"
 
 namespace tyto {
@@ -31,17 +30,6 @@ constexpr std::array<KernelSetName, 3> kKernelSets = {{
     {KernelSet::flm_q4, "flm-q4"},
 }};
 constexpr std::array<std::string_view, 3> kFusionNames = {"op", "block", "token"};
-
-// Models the projects' public tables name kernels or runs for.
-constexpr std::string_view kIronShapes[] = {"llama-3.2-1b"};
-constexpr std::string_view kAirBf16Shapes[] = {"llama-3.2-1b", "llama-3.2-3b", "smollm2-1.7b",
-                                               "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b",
-                                               "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-4b"};
-constexpr std::string_view kAirQ4nxShapes[] = {"llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b",
-                                               "qwen2.5-3b",   "qwen2.5-7b",   "qwen3-8b"};
-constexpr std::string_view kFlmShapes[] = {"llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b",
-                                           "qwen2.5-3b",   "qwen3-0.6b",   "qwen3-1.7b",
-                                           "qwen3-4b",     "qwen3-8b"};
 
 // One phase's time by cause; the largest one is its bottleneck.
 struct Parts {
@@ -330,33 +318,21 @@ Estimate flm_token(const Setting& s) {
   return e;
 }
 
-// By dimensions, since files call the same model by many names.
-bool listed(std::span<const std::string_view> names, const Config& config) {
-  return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
-    const Config known = shape_by_name(name);
-    return known.layers == config.layers && known.emb == config.emb &&
-           known.hidden == config.hidden && known.heads == config.heads &&
-           known.kv_heads == config.kv_heads && known.vocab == config.vocab;
-  });
-}
-
 struct Planner {
   PlanOption option;
   std::string_view weights;
   Estimate (*estimate)(const Setting&);
   std::string_view measured_on;
-  std::span<const std::string_view> published;  // shapes somebody offers images of
   std::string_view note;
 };
 const Planner kPlanners[] = {
-    {{KernelSet::air_bf16, Fusion::op}, "bf16", air_op, "strix-halo", kIronShapes, ""},
-    {{KernelSet::air_bf16, Fusion::block}, "bf16", air_block, "strix", kAirBf16Shapes, ""},
-    {{KernelSet::air_q4nx, Fusion::token}, "4 bits", air_token, "krackan", kAirQ4nxShapes, ""},
+    {{KernelSet::air_bf16, Fusion::op}, "bf16", air_op, "strix-halo", ""},
+    {{KernelSet::air_bf16, Fusion::block}, "bf16", air_block, "strix", ""},
+    {{KernelSet::air_q4nx, Fusion::token}, "4 bits", air_token, "krackan", ""},
     {{KernelSet::flm_q4, Fusion::token},
      "4 bits",
      flm_token,
      "krackan",
-     kFlmShapes,
      "dispatches per token not published"},
 };
 
@@ -400,6 +376,16 @@ void check_tokens(uint32_t tokens, const char* what) {
                 fmt::format("is {}, it must be between 1 and {}", tokens, kMostTokens));
 }
 
+// Of one phase, where it is modelled for.
+double error_p90(const Setting& setting, const Planner& planner, const Parts& parts,
+                 const PartErrors& errors) {
+  const PlanRequest& request = setting.request;
+  const double machine = planner.measured_on != request.machine ? setting.machine.spread : 0;
+  const bool is_balanced = request.profile == PlatformProfile::balanced;
+  const double profile = is_balanced ? cost_parameters().error.profile : 0;
+  return std::hypot(relative_error(parts, errors), machine, profile);
+}
+
 // By MLIR-AIR's own host, whose images have 2048 rows.
 double published_ttft_ms(PlanRequest request, const Planner& planner) {
   request.prompt_rows = {kPublishedRows};
@@ -439,15 +425,28 @@ KernelSet kernel_set_by_name(std::string_view name) {
               "the kernel sets are air-bf16, air-q4nx, flm-q4; cpu is the processor's own");
 }
 
-bool has_public_images(const PlanOption& option, const Config& config) {
-  return listed(planner(option).published, config);
-}
-
 void check(const PlanRequest& request) {
   check(request.config, request.shape);
   check_tokens(request.prompt_tokens, "prompt length");
   check_tokens(request.context_tokens, "context");
   check_prompt_rows(request.prompt_rows);
+}
+
+PassTime later_pass(const PlanRequest& request, const PlanOption& option, uint32_t tokens) {
+  check(request);
+  const Planner& chosen = planner(option);
+  PlanRequest pass = request;
+  pass.prompt_tokens = tokens;
+  const Setting setting{pass, npu_machine(request.machine)};
+  const uint64_t rows = image_rows(pass);
+  const bool is_resident = option.kernels == KernelSet::air_q4nx;
+  Parts parts = bf16_prefill(setting, rows, {.is_resident = is_resident});
+  const double per_row =
+      host_attention_ms(pass.config, request.context_tokens, host_law(request.host));
+  parts.attention = pass.config.layers * tokens * per_row / setting.speed("strix").bandwidth;
+  PartErrors errors = prefill_errors(rows);
+  errors.attention = errors.overhead;
+  return {parts.total(), error_p90(setting, chosen, parts, errors), rows};
 }
 
 PlanRow what_if(const PlanRequest& request, const PlanOption& option) {
@@ -473,11 +472,8 @@ PlanRow what_if(const PlanRequest& request, const PlanOption& option) {
   const std::vector<ImageBytes> runs(e.images, {"", kAssumedRunBytes});
   row.heap_bytes = npu_heap(runs).bytes;
   row.bottleneck = fmt::format("prefill: {}, decode: {}", e.prefill.largest(), e.decode.largest());
-  const double machine = chosen.measured_on != request.machine ? setting.machine.spread : 0;
-  const bool is_balanced = request.profile == PlatformProfile::balanced;
-  const double profile = is_balanced ? cost_parameters().error.profile : 0;
-  row.ttft_error_p90 = std::hypot(relative_error(e.prefill, e.prefill_errors), machine, profile);
-  row.tpot_error_p90 = std::hypot(relative_error(e.decode, e.decode_errors), machine, profile);
+  row.ttft_error_p90 = error_p90(setting, chosen, e.prefill, e.prefill_errors);
+  row.tpot_error_p90 = error_p90(setting, chosen, e.decode, e.decode_errors);
   row.rel_error_p90 = std::max(row.ttft_error_p90, row.tpot_error_p90);
   row.prompt_rows = e.prompt_rows;
   row.published_ttft_ms = e.prompt_rows == 0 ? 0 : published_ttft_ms(request, chosen);

@@ -85,13 +85,20 @@ std::string_view kernel_set_name(KernelSet kernels);
 // Throws a usage Error that lists the names when there is no such set.
 KernelSet kernel_set_by_name(std::string_view name);
 
-// Somebody offers images of the model, or what builds them.
-bool has_public_images(const PlanOption& option, const Config& config);
-
 // Throws a usage Error for token counts outside 1..1048576 and for rows that no image has.
 void check(const PlanRequest& request);
 
 // Throws the same, and for an unknown machine or a combination that does not exist.
 PlanRow what_if(const PlanRequest& request, const PlanOption& option);
+
+// A pass of a prompt's images behind `request.context_tokens` others: they compute all their rows
+// however few it uses, and the host attends to the cache, of which they know nothing.
+struct PassTime {
+  double ms = 0;
+  double error_p90 = 0;
+  uint64_t rows = 0;  // of the images
+};
+// Throws as what_if(). `option` has images for prompts.
+PassTime later_pass(const PlanRequest& request, const PlanOption& option, uint32_t tokens);
 
 }  // namespace tyto

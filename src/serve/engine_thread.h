@@ -30,6 +30,9 @@ struct ModelToServe {
   EngineOptions engine;
   std::string chat_template = {};  // a name or a file; empty: the model's own
   SamplerOptions sampling = {};    // where neither the request nor the model says anything
+  bool looks_up = false;           // guesses what its texts had after the same words before
+  std::string draft = {};          // the model that guesses; empty: none
+  uint32_t most_guesses = 8;       // of one request in a step
 };
 
 // A token of an answer, and what can be shown since the last one.

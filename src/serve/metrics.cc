@@ -101,6 +101,11 @@ struct ServeMetrics::State {
       counters("tyto_prompt_tokens_total",
                "Tokens of prompts: run, or taken from what an earlier request had run.");
   Counters& generated_tokens = counters("tyto_generated_tokens_total", "Tokens of answers.");
+  Counters& guessed_tokens =
+      counters("tyto_guessed_tokens_total",
+               "Tokens that were guessed before the model chose: those that came true, or not.");
+  Counters& decode_calls = counters("tyto_decode_calls_total",
+                                    "Calls of the model that decoded, of requests with guesses.");
   Counters& requests = counters("tyto_requests_total", "Requests that ended, by how they did.");
   Counters& refused =
       counters("tyto_refused_total", "Requests that were refused before they were queued.");
@@ -140,6 +145,13 @@ void ServeMetrics::finished(const std::string& model, const Outcome& outcome) {
   add(state.prompt_tokens, {{"model", model}, {"cached", "true"}}, receipt.cached_tokens);
   add(state.generated_tokens, {{"model", model}}, receipt.generated_tokens);
   add(state.recoveries, {{"model", model}}, receipt.recoveries);
+  if (const auto& guessed = receipt.speculation) {
+    const auto accepted = static_cast<double>(guessed->accepted);
+    const double wrong = static_cast<double>(guessed->drafted) - accepted;
+    add(state.guessed_tokens, {{"model", model}, {"came_true", "true"}}, accepted);
+    add(state.guessed_tokens, {{"model", model}, {"came_true", "false"}}, wrong);
+    add(state.decode_calls, {{"model", model}}, static_cast<double>(guessed->calls));
+  }
   for (const std::string& fallback : receipt.fallbacks)
     add(state.fallbacks, {{"reason", state.fallback_reasons.bounded(fallback)}}, 1);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/utc_time.h"
+#include "engine/draft_model.h"
 #include "engine/embed.h"
 #include "engine/recording.h"
 #include "serve/metrics.h"
@@ -29,6 +30,7 @@ void ServedModel::load() {
     const std::vector<DeviceInfo> devices = engine->devices();
     is_virtual_ = std::any_of(devices.begin(), devices.end(),
                               [](const DeviceInfo& device) { return device.is_virtual; });
+    open_speculation(*engine);
     scheduler_ = std::make_unique<Scheduler>(
         engine->generator(), SchedulerOptions{.most_running = together_.options.most_running,
                                               .most_waiting = UINT32_MAX});
@@ -41,10 +43,26 @@ void ServedModel::load() {
   last_used_ = std::chrono::steady_clock::now();
 }
 
+void ServedModel::open_speculation(const Engine& engine) {
+  if (!what_.draft.empty()) {
+    draft_ = open_draft(what_.draft, engine, what_.engine);
+    speculator_ = std::make_unique<Speculator>(
+        what_.draft, [draft = draft_.get()] { return model_drafter(*draft); }, what_.most_guesses);
+  } else if (what_.looks_up) {
+    speculator_ = std::make_unique<Speculator>("lookup", lookup_drafter, what_.most_guesses);
+  }
+}
+
+void ServedModel::let_go() {
+  scheduler_.reset();  // its requests' guesses are the draft model's
+  speculator_.reset();
+  draft_.reset();
+  engine_.reset();
+}
+
 void ServedModel::unload() {
   TYTO_ASSERT(is_idle());
-  scheduler_.reset();
-  engine_.reset();
+  let_go();
 }
 
 void ServedModel::begin(const std::shared_ptr<OpenCompletion>& completion) {
@@ -68,6 +86,7 @@ void ServedModel::add_choice(const std::shared_ptr<OpenCompletion>& completion, 
     Request request = asked.request;
     if (asked.constraint) request.constraint = asked.constraint();
     request.wants_all_logits = asked.log_probabilities;
+    if (speculator_) request.speculation = speculator_->begin_request();
     SamplerOptions sampling = asked.sampling;
     sampling.seed += index;
     // The scheduler calls back from step() alone, when the choice is in the table.
@@ -176,7 +195,8 @@ void ServedModel::start_profile(OpenCompletion& completion) {
   request.is_recorded = true;
   recorded_sampling_ = completion.asked.sampling;
   start_recording(*engine_, request.prompt.size(),
-                  std::min(request.max_tokens, kMostRecordedTokens));
+                  std::min(request.max_tokens, kMostRecordedTokens),
+                  speculator_ ? Decoding::speculative : Decoding::plain);
 }
 
 void ServedModel::abandon_profile(const std::string& why) {
@@ -267,8 +287,7 @@ void ServedModel::step() try {
 void ServedModel::end_all(const Error& error) {
   std::map<Scheduler::Id, Choice> ended = std::move(choices_);
   choices_.clear();
-  scheduler_.reset();
-  engine_.reset();
+  let_go();
   recorded_.reset();
   for (auto& [id, choice] : ended) end(std::move(choice), {.answer = {}, .error = error});
   for (EmbeddingJob& job : embeddings_) {

@@ -77,6 +77,8 @@ class ServedModel {
     std::vector<HeldToken> held = {};
   };
 
+  void open_speculation(const Engine& engine);
+  void let_go();  // of the model, which is loaded anew for the next request
   void add_choice(const std::shared_ptr<OpenCompletion>& completion, uint32_t index);
   bool on_token(Choice& choice, const ChosenToken& chosen);
   void end(Choice choice, Outcome outcome);
@@ -91,6 +93,8 @@ class ServedModel {
   const ModelToServe& what_;
   const ServedTogether& together_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Engine> draft_;           // guesses for it
+  std::unique_ptr<Speculator> speculator_;  // null: nobody guesses
   std::unique_ptr<Scheduler> scheduler_;
   std::shared_ptr<const ModelText> text_;  // shared with the workers
   std::string failure_;

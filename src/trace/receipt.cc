@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/joined.h"
+#include "base/printable.h"
 
 namespace tyto {
 
@@ -60,6 +61,11 @@ std::optional<double> dispatches_per_token(const Receipt& receipt) {
     if (!device.is_host || receipt.phases.decode.size() == 1)
       submissions += static_cast<double>(device.submissions);
   return submissions / decoded_tokens(receipt);
+}
+
+std::optional<double> calls_per_token(const Receipt& receipt) {
+  if (!receipt.speculation || decoded_tokens(receipt) == 0) return std::nullopt;
+  return static_cast<double>(receipt.speculation->calls) / decoded_tokens(receipt);
 }
 
 Plausibility judge(const Receipt& receipt, const std::vector<NamedLimits>& limits) {
@@ -147,6 +153,16 @@ std::string handed_over(const Receipt& receipt) {
   return text;
 }
 
+std::string speculated(const Receipt& receipt) {
+  if (!receipt.speculation) return "";
+  const SpeculationCounters& counted = *receipt.speculation;
+  std::string text = fmt::format(" · {} of {} guesses of {} came true", counted.accepted,
+                                 counted.drafted, printable_name(counted.source));
+  if (const auto calls = calls_per_token(receipt))
+    text += fmt::format(", {:.3g} calls per token", *calls);
+  return text;
+}
+
 std::string fallbacks_of(const Receipt& receipt) {
   std::string line;
   for (const std::string& fallback : receipt.fallbacks)
@@ -170,6 +186,7 @@ std::string receipt_line(const Receipt& receipt) {
   line += " · " + executed_on(receipt) + handed_over(receipt);
   if (const auto dispatches = dispatches_per_token(receipt))
     line += fmt::format(" · {:.4g} dispatches per token", *dispatches);
+  line += speculated(receipt);
   return line + " · " + fallbacks_of(receipt);
 }
 
@@ -183,6 +200,8 @@ std::string short_receipt_line(const Receipt& receipt) {
   else if (!has_virtual_device(receipt) && decode_tokens_per_second(receipt) > 0)
     line += fmt::format(", {:.1f} tok/s", decode_tokens_per_second(receipt));
   line += " · executed on " + device_names(receipt.devices);
+  if (const auto calls = calls_per_token(receipt))
+    line += fmt::format(" · {:.3g} calls per token", *calls);
   if (!receipt.fallbacks.empty()) line += " · " + counted(receipt.fallbacks.size(), "fallback");
   return line;
 }

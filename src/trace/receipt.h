@@ -30,6 +30,16 @@ struct ModelledSeconds {
   double decode = 0;
 };
 
+// What came of guessing tokens; the guesses have no part in the answer (engine/speculation.h).
+struct SpeculationCounters {
+  std::string source = {};      // who guessed: "lookup", or a model's name
+  uint64_t calls = 0;           // of the model, that decoded
+  uint64_t drafted = 0;         // tokens that were guessed
+  uint64_t accepted = 0;        // of those, that the model chose
+  double drafting_seconds = 0;  // part of the times of both phases
+  bool operator==(const SpeculationCounters&) const = default;
+};
+
 struct Receipt {
   uint32_t prompt_tokens = 0;  // that were run
   uint32_t cached_tokens = 0;  // of the prompt, that an earlier request had run
@@ -44,6 +54,7 @@ struct Receipt {
   std::vector<std::string> fallbacks;   // and recoveries, in words
   uint32_t recoveries = 0;              // how often work was run again after a device failed
   HandOvers handed_over;                // between the devices for prompts and for tokens
+  std::optional<SpeculationCounters> speculation;  // none: it was not asked for
   EnergyWindow prefill_energy;  // over the same time as the seconds; no rails: not asked for
   EnergyWindow decode_energy;
   std::vector<LoadedCode> loaded_code;
@@ -67,6 +78,10 @@ uint32_t decoded_tokens(const Receipt& receipt);
 // Of wall time, whatever the devices.
 double prefill_tokens_per_second(const Receipt& receipt);
 double decode_tokens_per_second(const Receipt& receipt);
+
+// Of the model, for each token that took a step of decoding; none when nothing was decoded or no
+// speculation was asked for.
+std::optional<double> calls_per_token(const Receipt& receipt);
 
 bool has_virtual_device(const Receipt& receipt);
 // Submissions per decoded token; none when nothing was decoded. The host's own steps are function

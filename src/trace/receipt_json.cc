@@ -53,6 +53,16 @@ ordered_json handed_over_json(const Receipt& receipt) {
           {has_virtual_device(receipt) ? "simulation_ns" : "ns", handed.ns}};
 }
 
+ordered_json speculation_json(const Receipt& receipt) {
+  const SpeculationCounters& counted = *receipt.speculation;
+  return {{"source", counted.source},
+          {"calls", counted.calls},
+          {"drafted", counted.drafted},
+          {"accepted", counted.accepted},
+          {"calls_per_token", optional_number(calls_per_token(receipt))},
+          {"drafting_s", counted.drafting_seconds}};
+}
+
 // Rates that were refused are not in the file at all.
 ordered_json timing_json(const Receipt& receipt) {
   const bool simulated = has_virtual_device(receipt);
@@ -152,6 +162,7 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
                        {"hashes", hashes_json(receipt, context)},
                        {"verified", verified_json(context)}};
   if (receipt.handed_over.times > 0) json["kv_handed_over"] = handed_over_json(receipt);
+  if (receipt.speculation) json["speculation"] = speculation_json(receipt);
   const std::string text = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   json["id"] = to_hex(hash_bytes(std::as_bytes(std::span(text)))).substr(0, 16);
   seal(json, context.key);

@@ -57,8 +57,10 @@ class Bench(CliTest):
         rows = self.rows("-p", "16", "-n", "4", "--peak")
         for row in rows:
             self.assertIn("measured now", row["peak"])
+            self.assertIn("before and after", row["peak"])
             for rate in ("gb_per_s", "gflop_per_s"):
                 self.assertAlmostEqual(row["share_of_peak_" + rate], row[rate] / row["peak_" + rate])
+                self.assertLessEqual(row["share_of_peak_" + rate], 1)
         self.assertEqual({row["peak"] for row in self.rows("-p", "16", "-n", "0")}, {None})
         table = self.bench("-p", "16", "-n", "0", "--peak")
         self.assertIn(" of peak |", table.stdout)
@@ -134,6 +136,37 @@ class Bench(CliTest):
             self.assertIs(a["ab"]["b_modelled"], True)
         self.assertIn("tg2: cpu / vnpu (modelled) = ", result.stderr)
         self.assertIn("modelled with a measured", result.stderr)
+
+    def test_guesses_are_tests_of_their_own_in_turns_with_plain_ones(self):
+        flags = ["-p", "8", "-n", "24", "-d", "4", "--speculate", "oracle:1,oracle:0,lookup", "--draft", self.model]
+        rows = self.rows(*flags)
+        names = ["oracle:1.00", "oracle:0.00", "lookup", f"draft {Path(self.model).name}"]
+        self.assertEqual([row["test"] for row in rows], ["pp8 @ d4", "tg24 @ d4", *(f"tg24 @ d4 spec {name}" for name in names)])
+        for row in rows[:2]:
+            self.assertIsNone(row["speculation"])
+        for row, name in zip(rows[2:], names):
+            counted = row["speculation"]
+            self.assertEqual((counted["source"], len(row["samples_ts"]), row["n_gen"]), (name, 2, 24))
+            self.assertEqual(counted["calls"] + counted["accepted"], 2 * 24)
+            self.assertAlmostEqual(counted["calls_per_token"], counted["calls"] / 48)
+            self.assertEqual(len(counted["of_plain"]["all"]), 2)
+            self.assertTrue(counted["of_plain"]["min"] <= counted["of_plain"]["median"] <= counted["of_plain"]["max"])
+        self.assertEqual(rows[2]["speculation"]["accepted"], rows[2]["speculation"]["drafted"])
+        self.assertEqual(rows[3]["speculation"]["accepted"], 0)
+        lines = self.bench("-p", "0", "-n", "8", "--speculate", "lookup").stderr
+        self.assertRegex(lines, "tg8 spec lookup: [0-9.]+ times plain in the median of 2 rounds")
+
+    def test_guesses_that_cannot_be_measured_are_refused(self):
+        for text in ("oracle", "oracle:1.5", "oracle:x", "draft", "off"):
+            self.check_error(self.bench("-n", "4", "--speculate", text), 2, f"--speculate {text}", "oracle:A")
+        self.check_error(self.bench("-n", "4", "--speculate", "lookup,lookup"), 2, "--speculate", "twice")
+        self.check_error(self.bench("-p", "8", "-n", "0", "--speculate", "lookup"), 2, "--speculate", "-n")
+        self.check_error(self.bench("-n", "4", "--sequences", "2", "--speculate", "lookup"), 2, "--speculate")
+        self.check_error(self.bench("-n", "4", "--ab", "cpu,vnpu", "--speculate", "lookup"), 2, "--ab")
+        self.check_error(self.bench("-n", "4", "--draft-max", "4"), 2, "--draft-max")
+        self.check_error(self.bench("-n", "4", "--speculate", "lookup", "--draft-max", "16"), 2, "--draft-max")
+        self.check_error(self.bench("-n", "4", "--speculate", "lookup", *self.VNPU), 2, "--speculate", "one row at a time")
+        self.check_error(self.bench("-n", "4", "--draft", str(OWLET)), 1, "cannot guess for this model")
 
     def test_every_row_is_kept(self):
         rows = self.rows("-p", "8", "-n", "2")

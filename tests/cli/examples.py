@@ -177,7 +177,7 @@ class Sandbox:
     def add_models(self):
         checkpoint = self.checkpoint(self.work / "Llama-3.2-1B-Instruct", 8192)
         (self.work / "Llama-3.2-1B").symlink_to(checkpoint)
-        for name in ("model", "a", "b"):
+        for name in ("model", "a", "b", "large", "small"):
             self.must(f"tyto quantize -m ./Llama-3.2-1B-Instruct --type f16 -o {name}.gguf")
         large = self.checkpoint(self.work / "large", 8192, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
                                 num_attention_heads=32, num_key_value_heads=8, vocab_size=128256)

@@ -100,7 +100,7 @@ class Version(unittest.TestCase):
         self.assertRegex(lines[0], r"^tyto \d+\.\d+\.\d+( \([0-9a-f]{8}(-dirty)?\))?$")
         text = "\n".join(lines)
         self.assertRegex(text, r"\ncompiler +(GNU|Clang) \d+\.")
-        self.assertRegex(text, r"\nprocessor +generic, avx2, .*;\s+\w+\s+is used here")
+        self.assertRegex(text, r"\nprocessor +generic, avx2, .*;\s+\w+\s+is\s+used\s+here")
         self.assertRegex(text, r"\nXRT +\S")
         self.assertRegex(text, r"\nlibraries +fmt \d+\.")
         self.assertLessEqual(max(map(len, lines)), 100)

@@ -127,6 +127,51 @@ class Plan(CliTest):
         self.assertEqual(len(unseen), len(set(unseen)))
         self.assertFalse(set(unseen) & {label for labels in fitted for label in labels})
 
+    DRAFT = ("plan", "--shape", "llama-3.1-8b", "--machine", "krackan", "--draft-shape", "llama-3.2-1b", "--draft-ms", "20")
+
+    def test_a_draft_model_is_modelled_for_each_number_of_guesses(self):
+        rows = json.loads(tyto(*self.DRAFT, "--acceptance", "0.8", "--json").stdout)
+        self.assertEqual([(row["checked_by"], row["guesses"]) for row in rows],
+                         [(way, guesses) for way in ("token by token", "prompt images") for guesses in range(1, 9)])
+        for row in rows:
+            self.assertEqual((row["kind"], row["draft_kind"], row["acceptance"], row["kernels"]), ("modelled", "given", 0.8, "air-q4nx"))
+            self.assertAlmostEqual(row["round_ms"], row["draft_ms"] + row["check_ms"])
+            self.assertAlmostEqual(row["ratio"], row["decode_tok_s"] / row["plain_tok_s"])
+            self.assertEqual(row["draft_ms"], 20 * row["guesses"])
+        for row in rows[:8]:
+            self.assertLess(row["ratio"], 1)  # a call of the decode takes one row
+        plain = json.loads(tyto("plan", "--shape", "llama-3.1-8b", "--machine", "krackan", "--kernels", "air-q4nx", "--json").stdout)[0]
+        self.assertEqual(rows[0]["plain_tok_s"], plain["decode_tok_s"])
+
+    def test_without_an_acceptance_there_is_a_table_of_several(self):
+        table = tyto(*self.DRAFT).stdout
+        for acceptance in ("0.50", "0.60", "0.70", "0.80", "0.90"):
+            self.assertIn(f"{acceptance}  token by token", table)
+        self.assertIn("modelled, not measured", table)
+        self.assertIn("--acceptance takes it", table)
+        rows = json.loads(tyto(*self.DRAFT, "--json").stdout)
+        self.assertEqual(len(rows), 80)
+        self.assertFalse(any(row["acceptance_given"] for row in rows))
+
+    def test_a_draft_model_is_measured_on_the_cpu(self):
+        rows = json.loads(tyto("plan", "-m", self.model, "--machine", "strix", "--draft", self.model, "--acceptance", "1", "--prompt", "4",
+                               "--json").stdout)
+        self.assertEqual({row["draft_kind"] for row in rows}, {"measured"})
+        self.assertGreater(rows[0]["draft_tpot_ms"], 0)
+        self.assertEqual([row["tokens_per_round"] for row in rows[:8]], list(range(2, 10)))
+
+    def test_a_draft_that_does_not_fit_is_refused(self):
+        self.check_error(tyto("plan", "--shape", "llama-3.1-8b", "--draft-shape", "qwen3-0.6b", "--draft-ms", "1"), 2, "vocabulary of 151936",
+                         "128256")
+        self.check_error(tyto("plan", "--shape", "llama-3.1-8b", "--draft-shape", "llama-3.2-1b", "--no-measure"), 2, "--draft-ms")
+        self.check_error(tyto("plan", "--shape", "llama-3.1-8b", "--acceptance", "0.5"), 2, "--acceptance", "--draft")
+        self.check_error(tyto(*self.DRAFT, "--acceptance", "1.1"), 2, "--acceptance")
+        self.check_error(tyto(*self.DRAFT, "--acceptance", "nan"), 2, "--acceptance")
+        self.check_error(tyto(*self.DRAFT, "--draft-ms", "0"), 2, "--draft-ms")
+        self.check_error(tyto(*self.DRAFT, "--kernels", "flm-q4"), 2, "flm-q4", "draft")
+        self.check_error(tyto(*self.DRAFT, "--kernels", "cpu"), 2, "--kernels cpu", "draft")
+        self.check_error(tyto(*self.DRAFT, "--kernels", "air-bf16", "--fusion", "op"), 2, "draft")
+
     def test_bad_names_are_one_line_errors(self):
         self.check_error(tyto("plan", "--shape", "tiny", "--machine", "phoenix"), 2, "machine phoenix", "strix-halo")
         self.check_error(tyto("plan", "--shape", "huge", "--machine", "strix"), 2, "shape huge")

@@ -33,6 +33,13 @@ class Vulkan(CliTest):
         for word in words:
             self.assertIn(word, result.stderr)
 
+    def test_guesses_are_left_out_and_that_is_said(self):
+        expected = run("--device", "vulkan", *SOFTWARE)
+        guessing = run("--device", "vulkan", *SOFTWARE, "--speculate", "lookup")
+        self.assertEqual(guessing.returncode, 0, guessing.stderr)
+        self.assertEqual(guessing.stdout, expected.stdout)
+        self.assertEqual(guessing.stderr.count("vulkan checks guesses one row at a time"), 1)
+
     def test_every_pair_says_what_the_cpu_says(self):
         """What the validation layer finds would stand in the text."""
         expected = run("--device", "cpu").stdout

@@ -1,11 +1,15 @@
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <set>
 #include <thread>
 
 #include "base/error.h"
 #include "cli/auto_device.h"
+#include "cli/bench/bench_comparison.h"
+#include "cli/bench/bench_flags.h"
 #include "cli/bench/bench_output.h"
+#include "cli/bench/bench_peak.h"
 #include "cli/bench/bench_run.h"
 #include "cli/bench/bench_tests.h"
 #include "cli/bench/calibrate.h"
@@ -21,32 +25,6 @@
 
 namespace tyto {
 namespace {
-
-struct BenchFlags {
-  EngineFlags engine;  // its device is a list here
-  std::vector<std::string> models;
-  std::vector<std::string> prompt = {"512"};
-  std::vector<std::string> generate = {"128"};
-  std::vector<std::string> pairs;
-  std::vector<std::string> depth = {"0"};
-  std::vector<std::string> sequences = {"1"};
-  std::vector<std::string> batch = {"2048"};
-  std::vector<std::string> ubatch;
-  std::vector<std::string> threads;
-  std::string type_k, type_v;
-  std::string ab;
-  uint32_t repetitions = 5;
-  double delay = 0;
-  std::string output;  // empty: as suits who reads it
-  std::string output_err;
-  bool no_warmup = false;
-  bool progress = false;
-  bool energy = false;
-  bool peak = false;
-  bool no_ledger = false;
-  bool calibrate = false;
-  std::string sign;
-};
 
 // Prints rows as they come and keeps them. JSON is printed when it is whole.
 class RowSink {
@@ -125,78 +103,13 @@ class RowSink {
   size_t refused_ = 0;
 };
 
-void settle_kv_type(BenchFlags& flags) {
-  if (flags.type_k.empty() && flags.type_v.empty()) return;
-  const std::string k = flags.type_k.empty() ? "f16" : flags.type_k;
-  const std::string v = flags.type_v.empty() ? "f16" : flags.type_v;
-  if (k != v)
-    throw Error(ErrorCode::usage, fmt::format("-ctk {} -ctv {}", k, v),
-                "keys and values have one type here", "give both the same");
-  if (k != "f16" && k != "q8_0" && k != "f32")
-    throw Error(ErrorCode::usage, "-ctk " + k, "the KV cache is f16, q8_0 or f32");
-  if (flags.engine.kv_type)
-    throw Error(ErrorCode::usage, "--kv-type", "says the same as -ctk and -ctv",
-                "give one of them");
-  flags.engine.kv_type = k;
-}
-
-constexpr uint32_t kMostThreads = 1024;  // as everywhere
-constexpr uint32_t kMostSequences = 1024;
-
-std::vector<uint32_t> positive_counts(const std::vector<std::string>& texts,
-                                      const std::string& flag, uint32_t most = UINT32_MAX) {
-  const std::vector<uint32_t> counts = parse_counts(texts, flag);
-  for (const uint32_t count : counts) {
-    if (count == 0) throw Error(ErrorCode::usage, flag, "must be at least 1");
-    if (count > most)
-      throw Error(ErrorCode::usage, fmt::format("{} {}", flag, count),
-                  fmt::format("must be at most {}", most));
-  }
-  return counts;
-}
-
-std::vector<BenchTest> wanted_tests(const BenchFlags& flags) {
-  TestLists lists{.prompts = parse_counts(flags.prompt, "-p"),
-                  .generates = parse_counts(flags.generate, "-n"),
-                  .pairs = {},
-                  .depths = parse_counts(flags.depth, "-d"),
-                  .sequences = positive_counts(flags.sequences, "--sequences", kMostSequences)};
-  for (const std::string& pair : flags.pairs) lists.pairs.push_back(parse_pair(pair, "-pg"));
-  return bench_tests(lists);
-}
-
-std::vector<std::string> named_devices(const std::string& text, const std::string& flag) {
-  const std::vector<std::string> names = parse_names({text}, flag);
-  for (const std::string& name : names)
-    if (name == kAutoDevice)
-      throw Error(ErrorCode::usage, flag + " auto", "bench measures devices that are named",
-                  "--calibrate measures those that auto chooses from");
-  return names;
-}
-
-std::vector<std::string> wanted_devices(const BenchFlags& flags) {
-  if (flags.ab.empty()) {
-    const std::vector<std::string> devices = named_devices(flags.engine.device, "--device");
-    const bool has_host = std::any_of(devices.begin(), devices.end(), [](const std::string& name) {
-      return device_entry(name).is_host;
-    });
-    if (flags.peak && !has_host)
-      throw Error(ErrorCode::usage, "--peak", "measures the cpu, which is not among the devices");
-    return devices;
-  }
-  const std::vector<std::string> devices = named_devices(flags.ab, "--ab");
-  if (devices.size() != 2)
-    throw Error(ErrorCode::usage, "--ab " + flags.ab, "compares two devices", "like --ab cpu,vnpu");
-  if (flags.energy)
-    throw Error(ErrorCode::usage, "--energy", "cannot be had with --ab: a turn is too short");
-  return devices;
-}
-
 // What every combination of batches and threads needs, for one model and device.
 std::vector<BenchSetup> setups_of(const BenchFlags& flags, const std::string& model,
                                   const EngineFlags& engine, const std::vector<BenchTest>& tests) {
   BenchSetup setup{.flags = engine, .ubatch = {}, .longest_test = {}, .measures_peak = flags.peak};
   setup.flags.model.model = model;
+  setup.speculations = wanted_speculations(flags, tests);
+  setup.most_guesses = flags.draft_max;
   for (const BenchTest& test : tests) setup.sequences = std::max(setup.sequences, test.sequences);
   for (const BenchTest& test : tests)
     if (test.positions() > setup.positions) {
@@ -246,37 +159,96 @@ std::vector<Work> plan_work(const BenchFlags& flags, const std::vector<BenchTest
   return work;
 }
 
-void compare(BenchEngine& a, BenchEngine& b, const BenchTest& test, const BenchOptions& options,
-             RowSink& sink, std::vector<std::string>& lines) {
-  const auto [row_a, row_b] = measure_in_turns(a, b, test, options);
-  sink.add(row_a);
-  sink.add(row_b);
-  lines.push_back(ab_line(row_a));
+// One combination's engines and the rows that are not shown yet: with --peak those of all tests,
+// since the peak is settled after them.
+struct Bench {
+  BenchEngine engine;
+  BenchEngine other;             // with --ab
+  std::vector<BenchRow> rows;    // of the engine
+  std::vector<BenchRow> others;  // of the other
+};
+
+void show_rows(Bench& bench, RowSink& sink) {
+  settle_peak(bench.engine, bench.rows);
+  settle_peak(bench.other, bench.others);
+  if (const auto& peak = bench.engine.facts.peak)
+    note(fmt::format("peak: {:.1f} GB/s, {:.0f} GFLOP/s ({})", peak->gb_s, peak->gflops,
+                     peak->source));
+  for (size_t i = 0; i < bench.rows.size(); ++i) {
+    sink.add(bench.rows[i]);
+    if (!bench.others.empty()) sink.add(bench.others[i]);
+  }
+  bench.rows.clear();
+  bench.others.clear();
+}
+
+void compare_devices(Bench& bench, const BenchTest& test, const BenchOptions& options,
+                     std::vector<std::string>& lines) {
+  std::vector<BenchRow> rows = measure_in_turns(
+      std::vector<BenchTurn>{{&bench.engine, test}, {&bench.other, test}}, options);
+  const AbComparison ab{.a = bench.engine.facts.device,
+                        .b = bench.other.facts.device,
+                        .ratios = speed_ratios(rows[0], rows[1]),
+                        .a_modelled = rows[0].modelled,
+                        .b_modelled = rows[1].modelled};
+  for (BenchRow& row : rows) row.ab = ab;
+  lines.push_back(ab_line(rows[0]));
+  bench.rows.push_back(std::move(rows[0]));
+  bench.others.push_back(std::move(rows[1]));
+}
+
+// Without guesses and with those of each who guesses.
+void compare_guesses(Bench& bench, const BenchTest& test, const BenchOptions& options,
+                     std::vector<std::string>& lines) {
+  std::vector<BenchTurn> turns = {{&bench.engine, test}};
+  for (const auto& guesser : bench.engine.guessers) {
+    turns.push_back({&bench.engine, test});
+    turns.back().test.speculation = guesser->name();
+  }
+  std::vector<BenchRow> rows = measure_in_turns(turns, options);
+  for (size_t i = 1; i < rows.size(); ++i) {
+    rows[i].of_plain = speed_ratios(rows[i], rows.front());
+    lines.push_back(speculation_line(rows[i]));
+  }
+  std::ranges::move(rows, std::back_inserter(bench.rows));
+}
+
+void run_test(Bench& bench, const BenchTest& test, const BenchOptions& options,
+              std::vector<std::string>& lines) {
+  if (bench.other.engine != nullptr)
+    compare_devices(bench, test, options, lines);
+  else if (!bench.engine.guessers.empty() && can_speculate(test))
+    compare_guesses(bench, test, options, lines);
+  else
+    bench.rows.push_back(measure(bench.engine, test, options));
 }
 
 void run_work(const BenchFlags& flags, const std::vector<Work>& work,
               const std::vector<BenchTest>& tests, const BenchOptions& options, RowSink& sink) {
   std::vector<std::string> comparisons;
   size_t done = 0;
-  for (const Work& each : work) {
-    BenchEngine engine = sink.opened(open_bench_engine(each.first, options.progress));
-    BenchEngine other;
-    if (const auto& peak = engine.facts.peak)
-      note(fmt::format("peak: {:.1f} GB/s, {:.0f} GFLOP/s ({})", peak->gb_s, peak->gflops,
-                       peak->source));
-    if (each.second) other = sink.opened(open_bench_engine(*each.second, options.progress));
+  const auto run_tests = [&](Bench& bench) {
     for (const BenchTest& test : tests) {
       if (done > 0 && flags.delay > 0)
         std::this_thread::sleep_for(std::chrono::duration<double>(flags.delay));
       ++done;
       if (flags.progress)
         note(fmt::format("bench {}/{}: {} on {}", done, work.size() * tests.size(), test.name(),
-                         engine.facts.device));
-      if (each.second)
-        compare(engine, other, test, options, sink, comparisons);
-      else
-        sink.add(measure(engine, test, options));
+                         bench.engine.facts.device));
+      run_test(bench, test, options, comparisons);
+      if (!flags.peak) show_rows(bench, sink);
     }
+  };
+  for (const Work& each : work) {
+    Bench bench{sink.opened(open_bench_engine(each.first, options.progress)), {}, {}, {}};
+    if (each.second) bench.other = sink.opened(open_bench_engine(*each.second, options.progress));
+    try {
+      run_tests(bench);
+    } catch (const Error&) {
+      if (!bench.rows.empty()) show_rows(bench, sink);  // what is finished is shown
+      throw;
+    }
+    if (flags.peak) show_rows(bench, sink);
   }
   for (const std::string& line : comparisons) note(line);
 }
@@ -293,7 +265,13 @@ void check_required_phase(const BenchFlags& flags, const std::vector<BenchTest>&
                 fmt::format("no test has a {}", name(*requirement.phase)), "see -p, -n and -pg");
 }
 
-std::string widest_name(const std::vector<BenchTest>& tests) {
+std::string widest_name(const BenchFlags& flags, std::vector<BenchTest> tests) {
+  const size_t plain = tests.size();
+  for (const SpeculationName& name : wanted_speculations(flags, tests))
+    for (size_t i = 0; i < plain; ++i) {
+      tests.push_back(tests[i]);
+      tests.back().speculation = name.text;
+    }
   std::string widest;
   for (const BenchTest& test : tests)
     if (test.name().size() > widest.size()) widest = test.name();
@@ -344,7 +322,7 @@ void bench(BenchFlags flags) {
       .sequences = flags.sequences != BenchFlags{}.sequences,
       .energy = flags.energy,
       .devices = !flags.ab.empty() || flags.engine.device.find(',') != std::string::npos,
-      .widest_test = widest_name(tests)};
+      .widest_test = widest_name(flags, tests)};
   const BenchOptions options{.repetitions = flags.repetitions,
                              .warm_up = !flags.no_warmup,
                              .meter = meter.get(),
@@ -360,74 +338,11 @@ void bench(BenchFlags flags) {
   sink.fail_if_refused();
 }
 
-void add_test_flags(CommandLine& command, BenchFlags& flags) {
-  command.add({
-      {"-p,--n-prompt", &flags.prompt, "N,...", "prefill lengths; 0 for none (default: 512)"},
-      {"-n,--n-gen", &flags.generate, "N,...", "decode lengths; 0 for none (default: 128)"},
-      {"--pg", &flags.pairs, "PP,TG", "-pg: a prefill and a decode timed together; repeatable"},
-      {"-d,--n-depth", &flags.depth, "N,...",
-       "tokens in the KV cache before, not timed (default: 0)"},
-      {"--sequences", &flags.sequences, "N,...",
-       "sequences that run together, each with tokens of its own (default: 1)"},
-      {"-b,--batch-size", &flags.batch, "N,...",
-       "tokens given to the engine at once (default: 2048)"},
-      {"--ubatch-size", &flags.ubatch, "N,...",
-       "-ub: tokens per prefill dispatch (default: 256, on a GPU 2048)"},
-      {"-r,--repetitions", &flags.repetitions, "N", "timed runs per row",
-       Rules{.range = Range{1, 1000}, .shows_default = true}},
-      {"--delay", &flags.delay, "S", "seconds to wait between rows",
-       Rules{.range = Range{0, 3600}}},
-      {"--no-warmup", &flags.no_warmup, "leave out the run before the timed ones"},
-      {"--ab", &flags.ab, "DEV,DEV", "compare two devices in turns: a b a b ..."},
-      {"--calibrate", &flags.calibrate,
-       "measure every device of this machine in turns, for --device auto, and keep the figures"},
-  });
-}
-
-void add_output_flags(CommandLine& command, BenchFlags& flags) {
-  const OneOf formats{"table", "md", "csv", "json", "jsonl"};
-  command.add({
-      {"-o,--output", &flags.output, formats,
-       "format on stdout (default: table on a terminal, else md)"},
-      {"--output-err", &flags.output_err, formats, "-oe: format on stderr, too"},
-      {"--progress", &flags.progress, "name each row on stderr before it is measured"},
-      {"--peak", &flags.peak,
-       "measure what memory and arithmetic can do first, and show each row's share"},
-      {"--no-ledger", &flags.no_ledger, "do not keep the rows (see `tyto results`)"},
-      sign_flag(flags.sign),
-  });
-}
-
-// Where other commands take one model and one number of threads, this one takes lists.
-void add_lists_of_engines(CommandLine& command, BenchFlags& flags) {
-  add_engine_flags(command, flags.engine);
-  for (const char* other : {"--model", "--threads", "--among"}) command.remove(other);
-  Flag& calibration = command.flag("--calibration");
-  calibration.meaning = "where --calibrate keeps the figures (default: in the cache folder)";
-  calibration.rules.needs_one_of = {"--calibrate"};
-  Flag& device = command.flag("--device");
-  device.meaning = "where the work goes first; a list measures one after the other";
-  device.value = "NAME,...";
-  command.flag("--context").meaning =
-      "positions to make room for (default: what the longest test needs)";
-  command.add({{"-m,--model", &flags.models, "MODEL,...",
-                "models (default: the shipped one); repeatable"}});
-  const std::vector<Flag> rows = {
-      {"-t,--threads", &flags.threads, "N,...", "CPU threads (default: one per usable core)"},
-      {"--cache-type-k", &flags.type_k, "TYPE", "-ctk: type of the KV cache's keys"},
-      {"--cache-type-v", &flags.type_v, "TYPE", "-ctv: and of its values; the same"},
-  };
-  command.add("Device", rows);
-}
-
 }  // namespace
 
 void define_bench(CommandLine& command) {
   BenchFlags& flags = command.values<BenchFlags>();
-  add_test_flags(command, flags);
-  add_output_flags(command, flags);
-  add_lists_of_engines(command, flags);
-  add_energy_flag(command, flags.energy);
+  add_bench_flags(command, flags);
   command.footer =
       "Flags and tests as in llama-bench: pp512 is a prefill of 512 tokens, tg128 is 128 decoded "
       "tokens, \"@ d2048\" means after 2048 others. N,... is a list; 128-1024*2 and 16-64+16 are "
@@ -437,6 +352,7 @@ void define_bench(CommandLine& command) {
       "  tyto bench -p 0 -n 32 -d 0,512,1024 -o json\n"
       "  tyto bench -p 0 -n 0 -pg 128,64 --sequences 1,4,8\n"
       "  tyto bench --ab cpu,vnpu -p 64 -n 16\n"
+      "  tyto bench -p 0 -n 32 --speculate oracle:0.7,lookup\n"
       "  tyto bench --calibrate -m model.gguf";
   command.run = [&command, &flags] {
     if (!flags.ab.empty() && command.is_given("--device"))

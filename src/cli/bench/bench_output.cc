@@ -9,6 +9,7 @@
 #include "base/columns.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "cli/bench/bench_comparison.h"
 #include "cli/energy_json.h"
 #include "cli/terminal.h"
 #include "trace/energy_report.h"
@@ -143,19 +144,6 @@ void add_energy(ordered_json& json, const BenchRow& row) {
   if (!row.energy.rails.empty()) json["energy"] = energy_json(row.energy, row.all_tokens());
 }
 
-ordered_json ab_json(const AbComparison& ab) {
-  const Statistics ratio = statistics(ab.ratios);
-  const bool any = !ab.ratios.empty();
-  return {{"a", ab.a},
-          {"b", ab.b},
-          {"a_modelled", ab.a_modelled},
-          {"b_modelled", ab.b_modelled},
-          {"ratio_median", any ? ordered_json(ratio.median) : ordered_json(nullptr)},
-          {"ratio_min", any ? ordered_json(ratio.least) : ordered_json(nullptr)},
-          {"ratio_max", any ? ordered_json(ratio.most) : ordered_json(nullptr)},
-          {"ratios", ab.ratios}};
-}
-
 std::string csv_cell(const ordered_json& value) {
   std::string text = value.is_null()     ? ""
                      : value.is_string() ? value.get<std::string>()
@@ -167,9 +155,9 @@ std::string csv_cell(const ordered_json& value) {
 
 // Lists and objects are left to JSON; every row has the same columns.
 std::string csv_line(const ordered_json& fields, bool names) {
-  constexpr const char* kJsonOnly[] = {
-      "samples_ns", "samples_ts", "modelled_samples_ns", "modelled_samples_ts", "energy",
-      "ab",         "fallbacks"};
+  constexpr const char* kJsonOnly[] = {"samples_ns",          "samples_ts", "modelled_samples_ns",
+                                       "modelled_samples_ts", "energy",     "ab",
+                                       "fallbacks",           "speculation"};
   std::string line;
   for (const auto& [name, value] : fields.items()) {
     if (std::find(std::begin(kJsonOnly), std::end(kJsonOnly), name) != std::end(kJsonOnly))
@@ -364,10 +352,6 @@ std::string markdown_row(const std::vector<BenchColumn>& all, const BenchRow& ro
   return line + "\n";
 }
 
-std::string side(const std::string& device, bool modelled) {
-  return device + (modelled ? " (modelled)" : "");
-}
-
 }  // namespace
 
 BenchFormat bench_format(const std::string& name) {
@@ -412,6 +396,7 @@ ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
   json["weights_hash"] = row.facts.weights_hash;
   json["fallbacks"] = row.receipt.fallbacks;
   json["receipt_id"] = row.receipt_id;
+  json["speculation"] = speculation_json(row);
   if (row.ab) json["ab"] = ab_json(*row.ab);
   return json;
 }
@@ -449,18 +434,6 @@ std::string BenchWriter::close() const {
   if (table_) return table_->foot();
   if (format_ != BenchFormat::json) return "";
   return is_first_ ? "[]\n" : "\n]\n";
-}
-
-std::string ab_line(const BenchRow& row) {
-  const AbComparison& ab = *row.ab;
-  const std::string sides = side(ab.a, ab.a_modelled) + " / " + side(ab.b, ab.b_modelled);
-  if (ab.ratios.empty()) return fmt::format("{}: {}: refused", row.test.name(), sides);
-  const Statistics ratio = statistics(ab.ratios);
-  std::string line = fmt::format("{}: {} = {:.4g} in the median of {} round{}, {:.4g} to {:.4g}",
-                                 row.test.name(), sides, ratio.median, ab.ratios.size(),
-                                 ab.ratios.size() == 1 ? "" : "s", ratio.least, ratio.most);
-  if (ab.a_modelled != ab.b_modelled) line += "; compares a modelled with a measured speed";
-  return line;
 }
 
 ordered_json ledger_record(const BenchRow& row, const BenchOrigin& origin) {

@@ -62,9 +62,6 @@ class BenchWriter {
   bool is_first_ = true;
 };
 
-// "tg16: cpu / vnpu (modelled) = 0.51 in the median of 5 rounds, 0.49 to 0.52"
-std::string ab_line(const BenchRow& row);
-
 // What the ledger keeps of a row.
 nlohmann::ordered_json ledger_record(const BenchRow& row, const BenchOrigin& origin);
 

@@ -222,6 +222,18 @@ ModelledSeconds modelled_of(const Trace& trace, const Receipt& receipt, const Be
   return test.prompt > 0 ? split : ModelledSeconds{0, split.prefill + split.decode};
 }
 
+BenchGuesser* guesser_of(const BenchEngine& bench, const BenchTest& test) {
+  const auto found = std::ranges::find_if(
+      bench.guessers, [&](const auto& each) { return each->name() == test.speculation; });
+  TYTO_ASSERT(test.speculation.empty() == (found == bench.guessers.end()));
+  return found == bench.guessers.end() ? nullptr : found->get();
+}
+
+// What the model has read when it decodes, and the token that it decodes first.
+std::span<const Token> text_before(const BenchEngine& bench, const BenchTest& test) {
+  return std::span(bench.tokens).first(test.depth + test.prompt + 1);
+}
+
 Receipt run_once(BenchEngine& bench, const BenchTest& test) {
   Engine& engine = *bench.engine;
   Trace& trace = engine.trace();
@@ -229,6 +241,8 @@ Receipt run_once(BenchEngine& bench, const BenchTest& test) {
   rewind(bench, test);
   for (const auto& sequence : bench.sequences) sequence->handed_over = {};
   if (is_modelled) start_recording(bench, test);
+  BenchGuesser* const guesser = guesser_of(bench, test);
+  if (guesser != nullptr) guesser->begin(text_before(bench, test));
   const auto before = trace.snapshot();
   const uint32_t recoveries_before = engine.pipeline().recoveries();
   const auto start = Clock::now();
@@ -236,7 +250,13 @@ Receipt run_once(BenchEngine& bench, const BenchTest& test) {
   const auto middle = Clock::now();
   const auto between = trace.snapshot();
   const auto resumed = Clock::now();
-  run_steps(bench, test, test.generate);
+  std::optional<SpeculationCounters> guessed;
+  if (guesser != nullptr) {
+    set_phase(bench, Phase::decode);
+    guessed = guesser->run(engine.pipeline(), *bench.sequences.front());
+  } else {
+    run_steps(bench, test, test.generate);
+  }
   const auto end = Clock::now();
   trace.stop();
   const auto after = trace.snapshot();
@@ -255,6 +275,7 @@ Receipt run_once(BenchEngine& bench, const BenchTest& test) {
     receipt.handed_over += sequence->handed_over;
   }
   receipt.kv_peak_bytes = engine.pipeline().kv_peak_bytes();
+  receipt.speculation = guessed;
   if (has_virtual_device(receipt)) receipt.modelled = modelled_of(trace, receipt, test);
   return receipt;
 }
@@ -262,6 +283,14 @@ Receipt run_once(BenchEngine& bench, const BenchTest& test) {
 double seconds_of(const Receipt& receipt) {
   return receipt.modelled ? receipt.modelled->prefill + receipt.modelled->decode
                           : receipt.prefill_seconds + receipt.decode_seconds;
+}
+
+void add(std::optional<SpeculationCounters>& total, const SpeculationCounters& run) {
+  if (!total) total.emplace().source = run.source;
+  total->calls += run.calls;
+  total->drafted += run.drafted;
+  total->accepted += run.accepted;
+  total->drafting_seconds += run.drafting_seconds;
 }
 
 Receipt sum(const std::vector<Receipt>& runs) {
@@ -279,6 +308,7 @@ Receipt sum(const std::vector<Receipt>& runs) {
     total.recoveries += run.recoveries;
     total.handed_over += run.handed_over;
     total.kv_peak_bytes = run.kv_peak_bytes;
+    if (run.speculation) add(total.speculation, *run.speculation);
     if (!run.modelled) continue;
     if (!total.modelled) total.modelled.emplace();
     total.modelled->prefill += run.modelled->prefill;
@@ -367,6 +397,23 @@ void prepare(BenchEngine& bench, const BenchTest& test, const BenchOptions& opti
   warm_up(bench, test);
 }
 
+// What guesses are held against, and what an oracle knows. Then a run that is not timed, from which
+// it is known what calls take.
+void record(BenchEngine& bench, const BenchTest& test, bool warms_up) {
+  BenchGuesser* const guesser = guesser_of(bench, test);
+  if (guesser == nullptr) return;
+  rewind(bench, test);
+  if (test.prompt > 0) run_prompts(bench, test);
+  Pipeline& pipeline = bench.engine->pipeline();
+  guesser->record(pipeline, *bench.sequences.front(), text_before(bench, test), test.generate);
+  rewind(bench, test);
+  if (!warms_up) return;
+  if (test.prompt > 0) run_prompts(bench, test);
+  guesser->begin(text_before(bench, test));
+  guesser->run(pipeline, *bench.sequences.front());
+  rewind(bench, test);
+}
+
 // Between runs: nothing is drawn while one is timed.
 void show(const BenchOptions& options, const BenchEngine& bench, const BenchTest& test,
           uint32_t done) {
@@ -376,12 +423,6 @@ void show(const BenchOptions& options, const BenchEngine& bench, const BenchTest
 }
 
 }  // namespace
-
-std::vector<double> BenchRow::tokens_per_second() const {
-  std::vector<double> result;
-  for (double each : seconds) result.push_back(each > 0 ? test.tokens() / each : 0);
-  return result;
-}
 
 BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress) {
   EngineOptions options = engine_options(setup.flags);
@@ -407,6 +448,9 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
     bench.sequences.back()->candidates = candidates_needed(SamplerOptions{}, false);
   }
   bench.tokens = random_tokens(context + setup.sequences, bench.engine->model().config.vocab);
+  for (const SpeculationName& name : setup.speculations)
+    bench.guessers.push_back(
+        std::make_unique<BenchGuesser>(name, setup.most_guesses, *bench.engine, options, progress));
   return bench;
 }
 
@@ -429,66 +473,24 @@ BenchRow measure(BenchEngine& bench, const BenchTest& test, const BenchOptions& 
   return row;
 }
 
-std::pair<BenchRow, BenchRow> measure_in_turns(BenchEngine& a, BenchEngine& b,
-                                               const BenchTest& test, const BenchOptions& options) {
-  prepare(a, test, options);
-  prepare(b, test, options);
+std::vector<BenchRow> measure_in_turns(std::span<const BenchTurn> turns,
+                                       const BenchOptions& options) {
+  for (const BenchTurn& turn : turns) {
+    prepare(*turn.bench, turn.test, options);
+    record(*turn.bench, turn.test, options.warm_up);
+  }
   const std::string time = utc_now();
-  std::vector<Receipt> runs_a, runs_b;
+  std::vector<std::vector<Receipt>> runs(turns.size());
   for (uint32_t i = 0; i < options.repetitions; ++i) {
-    show(options, a, test, i);
-    runs_a.push_back(run_once(a, test));
-    runs_b.push_back(run_once(b, test));
+    show(options, *turns.front().bench, turns.front().test, i);
+    for (size_t t = 0; t < turns.size(); ++t)
+      runs[t].push_back(run_once(*turns[t].bench, turns[t].test));
   }
-  show(options, a, test, options.repetitions);
-  BenchRow row_a = make_row(a, test, time, runs_a, {});
-  BenchRow row_b = make_row(b, test, time, runs_b, {});
-  AbComparison ab{.a = a.facts.device, .b = b.facts.device, .ratios = {}};
-  ab.a_modelled = row_a.modelled;
-  ab.b_modelled = row_b.modelled;
-  if (!row_a.refused() && !row_b.refused())
-    for (uint32_t i = 0; i < options.repetitions; ++i)
-      ab.ratios.push_back(row_b.seconds[i] / row_a.seconds[i]);
-  row_a.ab = row_b.ab = ab;
-  return {std::move(row_a), std::move(row_b)};
-}
-
-PhaseSpeed phase_speed(const BenchRow& row, Phase phase) {
-  const bool prefill = phase == Phase::prefill;
-  const Receipt& receipt = row.receipt;
-  if (row.refused() || row.seconds.empty()) return {};
-  const double measured = prefill ? receipt.prefill_seconds : receipt.decode_seconds;
-  const double modelled =
-      receipt.modelled ? (prefill ? receipt.modelled->prefill : receipt.modelled->decode) : 0;
-  const auto runs = static_cast<double>(row.seconds.size());
-  return {
-      (row.modelled ? modelled : measured) / runs,
-      static_cast<double>(row.test.sequences) * (prefill ? row.test.prompt : row.test.generate)};
-}
-
-double dispatches_per_token(const BenchRow& row) {
-  double submissions = 0;
-  for (const DeviceCounters& device : row.receipt.devices)
-    if (!device.is_host || row.receipt.devices.size() == 1)
-      submissions += static_cast<double>(device.submissions);
-  return submissions / row.all_tokens();
-}
-
-WorkRate work_rate(const BenchRow& row) {
-  double bytes = 0, flops = 0, busy_ns = 0;
-  for (const DeviceCounters& device : row.receipt.devices) {
-    if (row.modelled && !device.is_virtual) continue;
-    bytes += static_cast<double>(device.bytes);
-    flops += static_cast<double>(device.flops);
-    busy_ns += static_cast<double>(device.busy_ns);
-  }
-  WorkRate rate{.bytes_per_token = bytes / row.all_tokens(),
-                .flops_per_token = flops / row.all_tokens()};
-  if (busy_ns > 0 && !row.refused()) {
-    rate.gb_per_s = bytes / busy_ns;
-    rate.gflop_per_s = flops / busy_ns;
-  }
-  return rate;
+  show(options, *turns.front().bench, turns.front().test, options.repetitions);
+  std::vector<BenchRow> rows;
+  for (size_t t = 0; t < turns.size(); ++t)
+    rows.push_back(make_row(*turns[t].bench, turns[t].test, time, runs[t], {}));
+  return rows;
 }
 
 }  // namespace tyto

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/progress.h"
-#include "cli/bench/bench_tests.h"
+#include "cli/bench/bench_speculation.h"
 #include "cli/flags.h"
 #include "trace/energy_meter.h"
 #include "trace/plausibility.h"
@@ -17,7 +17,6 @@
 
 namespace tyto {
 
-class Engine;
 class Sequence;
 
 // One combination of the flags that need an engine of their own.
@@ -29,6 +28,8 @@ struct BenchSetup {
   uint32_t sequences = 1;          // at once, in the widest test
   std::string longest_test;
   bool measures_peak = false;  // of the cpu
+  std::vector<SpeculationName> speculations = {};
+  uint32_t most_guesses = 8;
 };
 
 // What a row says about where it ran.
@@ -48,7 +49,7 @@ struct BenchFacts {
   std::string device_description;
   std::string fusion;
   std::string weights_hash;
-  std::optional<DeviceLimits> peak = {};  // of the cpu, measured before the tests
+  std::optional<DeviceLimits> peak = {};  // of the cpu; settle_peak() has the last word
 };
 
 struct BenchEngine {
@@ -59,6 +60,7 @@ struct BenchEngine {
   // [context + sequences]: sequence s has token s + i at its position i, so that a filled cache
   // stays valid.
   std::vector<Token> tokens;
+  std::vector<std::unique_ptr<BenchGuesser>> guessers = {};  // of the tests that have one
 };
 
 // A comparison of two devices in turns; the same in both rows.
@@ -84,6 +86,7 @@ struct BenchRow {
   EnergyWindow energy = {};  // of all repetitions; no rails: not asked for
   std::string energy_reason = {};
   std::optional<AbComparison> ab = {};
+  std::vector<double> of_plain = {};  // of a test with guesses: its t/s by that without, per round
 
   std::vector<double> tokens_per_second() const;  // per repetition
   double all_tokens() const {
@@ -105,9 +108,16 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
 
 // Throws when the engine's --require is not satisfied.
 BenchRow measure(BenchEngine& bench, const BenchTest& test, const BenchOptions& options);
-// The same test in turns, a b a b ..., so that what drifts meets both.
-std::pair<BenchRow, BenchRow> measure_in_turns(BenchEngine& a, BenchEngine& b,
-                                               const BenchTest& test, const BenchOptions& options);
+// Tests in turns, a b c a b c ..., so that what drifts meets all of them. Energy is not measured: a
+// turn is too short.
+struct BenchTurn {
+  BenchEngine* bench = nullptr;
+  BenchTest test = {};
+};
+std::vector<BenchRow> measure_in_turns(std::span<const BenchTurn> turns,
+                                       const BenchOptions& options);
+// t/s of a row by t/s of another that was measured in turns with it; none where one is refused.
+std::vector<double> speed_ratios(const BenchRow& row, const BenchRow& other);
 
 // Of one repetition in the mean, on the clock that the row says. No seconds where the row was
 // refused or has no such phase.
@@ -119,6 +129,9 @@ PhaseSpeed phase_speed(const BenchRow& row, Phase phase);
 
 // Submissions per token of the row. The host's own steps beside another device are not dispatches.
 double dispatches_per_token(const BenchRow& row);
+
+// Of a row with guesses.
+double calls_per_token(const BenchRow& row);
 
 // Declared bytes and arithmetic against the time between submission and completion; where a virtual
 // device took part, that device's alone, in modelled time.

@@ -127,6 +127,7 @@ std::string BenchTest::name() const {
   if (generate > 0) text += fmt::format("{}tg{}", text.empty() ? "" : "+", generate);
   if (depth > 0) text += fmt::format(" @ d{}", depth);
   if (sequences > 1) text += fmt::format(" x {}", sequences);
+  if (!speculation.empty()) text += " spec " + speculation;
   return text;
 }
 
@@ -187,16 +188,37 @@ std::vector<BenchTest> bench_tests(const TestLists& lists) {
   for (uint32_t sequences : lists.sequences)
     for (uint32_t depth : lists.depths) {
       for (uint32_t prompt : lists.prompts)
-        if (prompt > 0) tests.push_back({prompt, 0, depth, sequences});
+        if (prompt > 0) tests.push_back({prompt, 0, depth, sequences, ""});
       for (uint32_t generate : lists.generates)
-        if (generate > 0) tests.push_back({0, generate, depth, sequences});
+        if (generate > 0) tests.push_back({0, generate, depth, sequences, ""});
       for (const auto& [prompt, generate] : lists.pairs)
-        if (prompt + generate > 0) tests.push_back({prompt, generate, depth, sequences});
+        if (prompt + generate > 0) tests.push_back({prompt, generate, depth, sequences, ""});
     }
   if (tests.empty())
     throw Error(ErrorCode::usage, "bench", "there is nothing to measure",
                 "give -p, -n or -pg more than 0 tokens");
   return tests;
+}
+
+SpeculationName parse_speculation(const std::string& text) {
+  constexpr std::string_view kOracle = "oracle:";
+  if (text == "lookup") return {.text = text};
+  const std::string_view share =
+      std::string_view(text).substr(text.starts_with(kOracle) ? kOracle.size() : text.size());
+  double value = -1;
+  const auto [end, error] = std::from_chars(share.data(), share.data() + share.size(), value);
+  const bool is_whole = error == std::errc() && end == share.data() + share.size();
+  if (!is_whole || !(value >= 0 && value <= 1))
+    throw Error(ErrorCode::usage, "--speculate " + text, "nobody guesses so",
+                "lookup, or oracle:A with A between 0 and 1");
+  const std::string rounded = fmt::format("{:.2f}", value);
+  const bool is_exact = std::abs(std::stod(rounded) - value) < 1e-12;
+  return {.text = std::string(kOracle) + (is_exact ? rounded : fmt::format("{}", value)),
+          .oracle = value};
+}
+
+bool can_speculate(const BenchTest& test) {
+  return test.generate > 0 && test.sequences == 1;
 }
 
 std::vector<std::string> spell_out_bench_flags(std::span<const std::string> arguments) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,9 +17,11 @@ struct BenchTest {
   uint32_t prompt = 0;
   uint32_t generate = 0;
   uint32_t depth = 0;
-  uint32_t sequences = 1;  // each with tokens of its own, all at once
+  uint32_t sequences = 1;        // each with tokens of its own, all at once
+  std::string speculation = {};  // who guesses tokens, as SpeculationName has it; empty: nobody
 
-  std::string name() const;  // pp512, tg128, pp512+tg128, tg32 @ d2048, tg32 x 8
+  // pp512, tg128, pp512+tg128, tg32 @ d2048, tg32 x 8, tg64 spec lookup
+  std::string name() const;
   uint32_t tokens() const { return sequences * (prompt + generate); }
   uint64_t positions() const { return uint64_t{depth} + prompt + generate; }
   bool operator==(const BenchTest&) const = default;
@@ -49,6 +52,19 @@ struct TestLists {
 // Per number of sequences and depth the prompts, the generations and the pairs; 0 tokens are no
 // test. Without any test a usage Error.
 std::vector<BenchTest> bench_tests(const TestLists& lists);
+
+// Who guesses in a test: "lookup", "draft small.gguf", or "oracle:0.70", which knows what the model
+// will say and spoils all but that share of it.
+struct SpeculationName {
+  std::string text;
+  std::optional<double> oracle = {};  // the share
+  std::string draft = {};             // the model
+};
+// "oracle:A" or "lookup"; anything else is a usage Error.
+SpeculationName parse_speculation(const std::string& text);
+
+// The tests that guesses can be measured with: one sequence that decodes.
+bool can_speculate(const BenchTest& test);
 
 // The arguments after "bench" with llama-bench's flags of several letters behind one dash (-pg,
 // -ub) spelled in full, which is the only form our parser knows. A flag of llama-bench whose

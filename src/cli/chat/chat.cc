@@ -115,6 +115,7 @@ void define_chat(CommandLine& command) {
   add_engine_flags(command, flags.engine);
   add_chat_settings(command, flags.settings);
   add_grammar_flags(command, flags.grammar);
+  add_speculation_flags(command, flags.speculation);
   add_prompt_cache_flags(command, flags.prompt_cache);
   command.footer =
       "Answers stream to stdout; prompts and receipts go to stderr, so input and output can be "

@@ -59,6 +59,7 @@ Conversation::Conversation(Engine& engine, const ChatCommandFlags& flags,
       template_(choose_chat_template(engine.tokenizer().vocabulary(), flags.chat.chat_template,
                                      engine.model().path.string())),
       grammar_(std::move(grammar)),
+      speculation_(flags.speculation, engine, flags.engine),
       sampling_(sampler_options(flags.settings.sampling, engine.model())),
       sampler_(sampling_),
       dialogue_{flags.chat.system, {}} {
@@ -210,6 +211,7 @@ void Conversation::answer() {
   // In several parts where exchanges are dropped to go on.
   while (prompt && reason == StopReason::context_full) {
     request.prompt = std::move(*prompt);
+    request.speculation = speculation_.begin_request();
     request.max_tokens = sampling.max_tokens - static_cast<uint32_t>(answered.size());
     const Answer part = generate_part(request);
     if (answered.empty()) ++totals_.answers;

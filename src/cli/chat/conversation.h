@@ -14,6 +14,7 @@
 #include "cli/chat/dialogue.h"
 #include "cli/flags.h"
 #include "cli/prompt_cache.h"
+#include "cli/speculation_flags.h"
 #include "engine/generate.h"
 #include "text/chat_template.h"
 
@@ -34,6 +35,7 @@ struct ChatCommandFlags {
   GrammarFlags grammar;
   ChatFlags chat;
   ChatSettings settings;
+  SpeculationFlags speculation;
   PromptCacheFlags prompt_cache;
 };
 
@@ -91,6 +93,7 @@ class Conversation {
   ChatTemplate template_;
   std::shared_ptr<const Grammar> grammar_;  // shared with the answers' constraints; null: none
   std::shared_ptr<const TokenTrie> tokens_;
+  OpenSpeculation speculation_;
   SamplerOptions sampling_;
   Sampler sampler_;
   Dialogue dialogue_;

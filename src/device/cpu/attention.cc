@@ -85,13 +85,16 @@ size_t split_row(const LaunchShape& shape, const Tile& tile, size_t split) {
 void attend_to_split(const Attention& a, const Plan& plan, const Tile& tile, size_t split,
                      const float* q, const AttentionPart& out, const AttentionLoops& loops) {
   static thread_local ScratchBuffer<float> scratch;
-  const uint64_t at = split_row(a.shape, tile, split) * row_bytes(a.kv_type, a.shape.head_dim);
+  const uint64_t row = row_bytes(a.kv_type, a.shape.head_dim);
+  const uint64_t at = split_row(a.shape, tile, split) * row;
+  const bool is_last = split + 1 == tile.splits;
   loops.attend({.q = q,
                 .rows = tile.tokens * plan.group,
                 .group = plan.group,
                 .head_dim = a.shape.head_dim,
                 .k = a.k + at,
                 .v = a.v + at,
+                .next_k = is_last ? nullptr : a.k + split_row(a.shape, tile, split + 1) * row,
                 .kv_type = a.kv_type,
                 .first = split * kSplitPositions,
                 .position = tile.segment->position + tile.first,
@@ -116,8 +119,9 @@ void write_results(const Attention& a, const Plan& plan, const Tile& tile,
 // Enough tiles for everybody: each thread walks the splits of its own.
 void attend_by_tile(const Attention& a, const Plan& plan, ThreadPool& pool,
                     const AttentionLoops& loops) {
-  // One query over a short cache is done sooner than another thread is awake.
-  constexpr size_t kWorthSharing = 512 << 10;  // multiply-adds
+  // Some three microseconds: a query over a few positions is done sooner than another thread
+  // begins.
+  constexpr size_t kWorthSharing = 16 << 10;  // multiply-adds
   const size_t grain = kWorthSharing / (plan.work / plan.tiles.size() + 1);
   pool.parallel_for(plan.tiles.size(), grain, [&](size_t begin, size_t end) {
     static thread_local ScratchBuffer<float> memory;

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/interpreter.h"
-#include "device/cpu/packed_weights.h"
+#include "device/cpu/packed_store.h"
 #include "program/kernels.h"
 #include "program/launch_names.h"
 
@@ -107,13 +107,16 @@ class CpuExecutable : public Executable {
 };
 
 // Zero pages from the kernel, committed as they are touched: a KV cache for the model's whole
-// context costs only what a conversation fills.
+// context costs only what a conversation fills, in steps of 2 MB where it may grow long. Reading a
+// long one is bound by memory, and small pages cost about a tenth of it.
 Buffer zeroed(size_t bytes) {
+  constexpr size_t kLong = size_t{16} << 20;
   void* memory = ::mmap(nullptr, std::max<size_t>(bytes, 1), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)
     throw Error(ErrorCode::device, "cpu", fmt::format("cannot reserve {} bytes", bytes),
                 "lower the context with -c");
+  if (bytes >= kLong) (void)::madvise(memory, bytes, MADV_HUGEPAGE);  // refused: small ones do
   return {.data = static_cast<std::byte*>(memory),
           .size = bytes,
           .handle = std::shared_ptr<void>(
@@ -135,21 +138,33 @@ DeviceLimits cpu_limits(unsigned threads) {
           .source = fmt::format("{} threads of two 512-bit int8 units at 6 GHz", threads)};
 }
 
+constexpr std::string_view kWeightCache[] = {"on", "off"};
 constexpr DeviceSetting kSettings[] = {
     {"isa",
      "NAME",
      {},
-     "instruction set of the CPU's kernels (default: the best this processor has)"}};
+     "instruction set of the CPU's kernels (default: the best this processor has)"},
+    {"weight-cache", "", kWeightCache,
+     "use weights that `tyto cache add` has packed: on (default), or off to pack them anew"}};
 
 std::string isa_of(const DeviceEnv& env) {
   const auto given = env.settings.find("isa");
   return given == env.settings.end() ? "" : given->second;
 }
 
+// What may be looked for in the cache of packed weights.
+std::span<const MappedFile> cached_sources(const DeviceEnv& env) {
+  const auto given = env.settings.find("weight-cache");
+  const bool is_off = given != env.settings.end() && given->second == "off";
+  return is_off ? std::span<const MappedFile>() : env.weight_files;
+}
+
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(const DeviceEnv& env)
-      : env_(env), loops_(cpu::chosen_inner_loops(isa_of(env))) {}
+      : env_(env),
+        loops_(cpu::chosen_inner_loops(isa_of(env))),
+        store_(cached_sources(env), env.trace) {}
 
   DeviceInfo info() const override {
     return {.name = "cpu",
@@ -157,7 +172,8 @@ class CpuDevice : public Device {
                                        env_.pool.threads(), loops_.name),
             .shares_host_memory = true,
             .rounds_to_bf16 = loops_.floats->rounds_to_bf16,
-            .limits = cpu_limits(env_.pool.threads())};
+            .limits = cpu_limits(env_.pool.threads()),
+            .rows_agree = true};
   }
 
   std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {

@@ -2,15 +2,28 @@
 
 #include <sys/mman.h>
 
+#include <charconv>
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/round_up.h"
 
 namespace tyto::cpu {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
+// The number of kilobytes in a line like "FilePmdMapped:    2048 kB" of the text.
+uint64_t kilobytes_of(std::string_view text, std::string_view field) {
+  const size_t at = text.find(field);
+  if (at == std::string_view::npos) return 0;
+  const size_t digit = text.find_first_of("0123456789", at + field.size());
+  uint64_t value = 0;
+  if (digit != std::string_view::npos)
+    std::from_chars(text.data() + digit, text.data() + text.size(), value);
+  return value;
+}
 
 }  // namespace
 
@@ -27,6 +40,30 @@ std::shared_ptr<void> zeroed_huge_pages(size_t bytes) {
   // Refused where the system has no huge pages: then small ones do.
   if (bytes >= kHugePage) (void)::madvise(aligned, size, MADV_HUGEPAGE);
   return {owner, aligned};
+}
+
+void ask_for_huge_pages(std::span<const std::byte> mapped) {
+  if (mapped.empty()) return;
+  // Refused where the system has none for files.
+  (void)::madvise(const_cast<std::byte*>(mapped.data()), mapped.size(), MADV_HUGEPAGE);
+}
+
+bool is_in_huge_pages(std::span<const std::byte> mapped) {
+  constexpr size_t kMostText = 64 << 20;
+  const std::string text = read_system_text("/proc/self/smaps", kMostText).text;
+  uint64_t huge = 0;
+  // The mapping may have become several, each of which begins with a line of its addresses.
+  for (size_t at = 0; at < text.size();) {
+    uintptr_t first = 0;
+    std::from_chars(text.data() + at, text.data() + text.size(), first, 16);
+    const size_t flags = text.find("\nVmFlags:", at);
+    const size_t end = flags == std::string::npos ? text.size() : text.find('\n', flags + 1);
+    const auto begin = reinterpret_cast<uintptr_t>(mapped.data());
+    if (first >= begin && first < begin + mapped.size())
+      huge += kilobytes_of(std::string_view(text).substr(at, end - at), "\nFilePmdMapped:") << 10;
+    at = end == std::string::npos ? text.size() : end + 1;
+  }
+  return huge >= mapped.size() / 10 * 9;
 }
 
 }  // namespace tyto::cpu

@@ -25,6 +25,7 @@ const InnerLoops& avx512_bf16_loops() {
     InnerLoops result = avx512::inner_loops();
     result.name = "avx512_bf16";
     result.floats = &avx512_bf16::float_loops();
+    result.packed_floats = avx512_bf16::packed_float_loops();
     result.peak = &avx512_bf16::peak_loops();
     return result;
   }();
@@ -44,7 +45,11 @@ std::vector<const InnerLoops*> usable() {
       !__builtin_cpu_supports("avx512vnni"))
     return result;
   result.push_back(&avx512::inner_loops());
-  if (__builtin_cpu_supports("avx512bf16")) result.push_back(&avx512_bf16_loops());
+  if (!__builtin_cpu_supports("avx512bf16")) return result;
+  // Intel's cores begin a vdpbf16ps (64 operations) every other cycle and two f32 FMAs (32 each) in
+  // every one: 85 and 172 GFLOP/s measured on a core of Sapphire Rapids. AMD's do as many
+  // vdpbf16ps as FMAs. The better one for bf16 weights is the last.
+  result.insert(__builtin_cpu_is("intel") ? result.end() - 1 : result.end(), &avx512_bf16_loops());
   return result;
 }
 

@@ -43,7 +43,7 @@ struct FloatMatmul {
 
 struct FloatLoops {
   size_t tile_tokens;                           // the most tokens of one tile
-  bool rounds_to_bf16;                          // activations, for bf16 weights
+  bool rounds_to_bf16;                          // activations, for bf16 weights, packed or not
   size_t (*token_bytes)(DType type, size_t k);  // of a prepared token
   void (*prepare_tile)(DType type, const float* x, size_t x_stride, size_t k, const TokenTile& tile,
                        void* out);
@@ -70,15 +70,36 @@ struct PackedLoops {
   void (*multiply)(const PackedMatmul& job);
 };
 
+// Some panels of a packed matrix of f32, f16 or bf16 times all tokens of a call.
+struct PackedFloatMatmul {
+  const PackedMatrix* matrix;
+  const void* x;  // prepared for the matrix's type
+  size_t tokens;
+  size_t first_panel;
+  size_t panels;
+  float* y;  // [tokens, matrix rows], rows y_stride apart
+  size_t y_stride;
+  float* aside;  // [tokens * kFloatPanelRows], scratch
+};
+
+struct PackedFloatLoops {
+  size_t tile_tokens;                           // the most tokens of one tile
+  size_t (*token_bytes)(DType type, size_t k);  // of a prepared token
+  void (*prepare_tile)(DType type, const float* x, size_t x_stride, size_t k, const TokenTile& tile,
+                       void* out);
+  void (*multiply)(const PackedFloatMatmul& job);
+};
+
 // Positions that are attended to together: a row's result is that of each split, merged in order.
 constexpr size_t kSplitPositions = 256;
 
 constexpr size_t attention_padded(size_t head_dim) {
   return (head_dim + 15) / 16 * 16;
 }
-// Floats: a block of 32 keys or values, and the scores of a split.
+// Floats: three times a block of 32 keys or values (widened; copied; as the cache has them, with
+// their scales), and the scores of a split.
 constexpr size_t attention_scratch(size_t rows, size_t head_dim) {
-  return 32 * attention_padded(head_dim) + rows * kSplitPositions;
+  return 3 * 32 * attention_padded(head_dim) + rows * kSplitPositions;
 }
 
 // What some rows found in some positions.
@@ -96,6 +117,7 @@ struct AttentionSplit {
   size_t head_dim;
   const void* k;  // the split's [positions, head_dim] of kv_type: f32, f16 or q8_0
   const void* v;
+  const void* next_k;  // what will be read after v, or null
   DType kv_type;
   size_t first;     // position of the split
   size_t position;  // of the first row's token; each token sees itself and what is before
@@ -136,6 +158,7 @@ struct InnerLoops {
   const AttentionLoops* attention;
   const FloatLoops* floats;
   const PackedLoops* packed;  // null: weights stay as the file has them, activations in f32
+  const PackedFloatLoops* packed_floats;  // null where `packed` is
   const PeakLoops* peak;
 };
 
@@ -153,14 +176,15 @@ const InnerLoops& chosen_inner_loops(std::string_view name);
 
 // One set of loops per instruction set; avxvnni differs from avx2 in its integer products only,
 // avx512_bf16 from avx512 in those of bf16.
-#define TYTO_DECLARE_LOOPS(isa)            \
-  namespace isa {                          \
-  const InnerLoops& inner_loops();         \
-  void matmul(const MatmulTile& tile);     \
-  const AttentionLoops& attention_loops(); \
-  const FloatLoops& float_loops();         \
-  const PackedLoops* packed_loops();       \
-  const PeakLoops& peak_loops();           \
+#define TYTO_DECLARE_LOOPS(isa)                 \
+  namespace isa {                               \
+  const InnerLoops& inner_loops();              \
+  void matmul(const MatmulTile& tile);          \
+  const AttentionLoops& attention_loops();      \
+  const FloatLoops& float_loops();              \
+  const PackedLoops* packed_loops();            \
+  const PackedFloatLoops* packed_float_loops(); \
+  const PeakLoops& peak_loops();                \
   }
 TYTO_DECLARE_LOOPS(generic)
 TYTO_DECLARE_LOOPS(avx2)

@@ -14,10 +14,6 @@
 namespace tyto::cpu {
 namespace {
 
-bool is_float(DType type) {
-  return type == DType::f32 || type == DType::f16 || type == DType::bf16;
-}
-
 bool type_fits(ArgKind kind, DType type) {
   if (kind == ArgKind::ids) return type == DType::i32;
   if (kind == ArgKind::integers) return type == DType::i32 || type == DType::i8;

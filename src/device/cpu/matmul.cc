@@ -11,8 +11,9 @@
 namespace tyto::cpu {
 namespace {
 
-// Rows that one thread takes at a time: two panels.
+// Rows that one thread takes at a time: two panels of blocks, one of floats.
 constexpr size_t kUnitRows = 32;
+static_assert(kUnitRows % kPanelRows == 0 && kUnitRows % kFloatPanelRows == 0);
 
 // Rows of unpacked blocks decoded at a time: 16 rows of 8192 f32 values are 512 KB, an L2's worth.
 constexpr size_t kRowsAtOnce = 16;
@@ -27,6 +28,8 @@ struct Prepared {
   ScratchBuffer<float> scaled_sum;
   ScratchBuffer<std::byte> floats;
   ScratchBuffer<std::byte> bf16;
+  ScratchBuffer<std::byte> packed_floats;
+  ScratchBuffer<std::byte> packed_bf16;
 
   BlockActivations blocks(size_t tokens, size_t k, bool wide) {
     const size_t count = tokens * (k / kBlockValues);
@@ -50,22 +53,26 @@ BlockActivations quantize(const MatmulGroup& group, Prepared& memory, ThreadPool
   return result;
 }
 
-bool is_float(DType type) {
-  return type == DType::f32 || type == DType::f16 || type == DType::bf16;
-}
-
 // Whether rows are multiplied as they lie; else they are widened to f32 first.
 bool is_direct(const MatmulGroup& group, const MatmulTarget& target) {
   return is_float(target.type) && !group.in_blocks;
 }
 
-// Activations have one form for bf16 and another for f16 and f32.
-bool takes_bf16_form(const MatmulGroup& group, const MatmulTarget& target) {
-  return target.type == DType::bf16 && is_direct(group, target);
+// The form of activations that a target takes. Each of the two for floats differs for bf16 from the
+// one for f16 and f32.
+enum class Form : uint8_t { blocks, floats, bf16, packed_floats, packed_bf16 };
+
+Form form_for(const MatmulGroup& group, const MatmulTarget& target) {
+  const bool is_bf16 = target.type == DType::bf16;
+  if (target.packed == nullptr)
+    return is_bf16 && is_direct(group, target) ? Form::bf16 : Form::floats;
+  if (!is_float(target.type)) return Form::blocks;
+  return is_bf16 ? Form::packed_bf16 : Form::packed_floats;
 }
 
-void* prepare(DType type, const MatmulGroup& group, const float* x,
-              ScratchBuffer<std::byte>& memory, ThreadPool& pool, const FloatLoops& loops) {
+template <typename Loops>  // FloatLoops, PackedFloatLoops
+const void* prepare(DType type, const MatmulGroup& group, const float* x,
+                    ScratchBuffer<std::byte>& memory, ThreadPool& pool, const Loops& loops) {
   std::byte* result = memory.at_least(group.tokens * loops.token_bytes(type, group.k));
   pool.parallel_for(token_tiles(group.tokens, loops.tile_tokens), 1, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i)
@@ -73,6 +80,20 @@ void* prepare(DType type, const MatmulGroup& group, const float* x,
                          result);
   });
   return result;
+}
+
+const void* prepare_form(Form form, const MatmulGroup& group, const float* x, Prepared& memory,
+                         ThreadPool& pool, const InnerLoops& loops) {
+  switch (form) {
+    case Form::bf16:
+      return prepare(DType::bf16, group, x, memory.bf16, pool, *loops.floats);
+    case Form::packed_floats:
+      return prepare(DType::f32, group, x, memory.packed_floats, pool, *loops.packed_floats);
+    case Form::packed_bf16:
+      return prepare(DType::bf16, group, x, memory.packed_bf16, pool, *loops.packed_floats);
+    default:
+      return prepare(DType::f32, group, x, memory.floats, pool, *loops.floats);
+  }
 }
 
 struct Rows {
@@ -110,6 +131,19 @@ void multiply_floats(const MatmulGroup& group, const MatmulTarget& target, const
   }
 }
 
+void multiply_packed_floats(const MatmulGroup& group, const MatmulTarget& target, const Rows& rows,
+                            const void* x, const PackedFloatLoops& loops) {
+  static thread_local ScratchBuffer<float> aside;
+  loops.multiply({.matrix = target.packed,
+                  .x = x,
+                  .tokens = group.tokens,
+                  .first_panel = rows.begin / kFloatPanelRows,
+                  .panels = (rows.end - rows.begin + kFloatPanelRows - 1) / kFloatPanelRows,
+                  .y = target.y,
+                  .y_stride = target.rows,
+                  .aside = aside.at_least(group.tokens * kFloatPanelRows)});
+}
+
 void multiply_packed(const MatmulGroup& group, const MatmulTarget& target, const Rows& rows,
                      const BlockActivations& x, const PackedLoops& loops) {
   static thread_local ScratchBuffer<float> aside;
@@ -128,14 +162,17 @@ struct Work {
   const MatmulGroup& group;
   const InnerLoops& loops;
   BlockActivations blocks = {};
-  const void* floats = nullptr;  // for f16 and f32
-  const void* bf16 = nullptr;
+  const void* floats[5] = {};  // [Form]
 
   void multiply_rows(const MatmulTarget& target, const Rows& rows) const {
-    if (target.packed != nullptr)
+    const Form form = form_for(group, target);
+    const void* x = floats[static_cast<size_t>(form)];
+    if (form == Form::blocks)
       multiply_packed(group, target, rows, blocks, *loops.packed);
+    else if (target.packed != nullptr)
+      multiply_packed_floats(group, target, rows, x, *loops.packed_floats);
     else
-      multiply_floats(group, target, rows, takes_bf16_form(group, target) ? bf16 : floats, loops);
+      multiply_floats(group, target, rows, x, loops);
     if (target.bias == nullptr) return;
     for (size_t t = 0; t < group.tokens; ++t)
       loops.add(target.y + t * target.rows + rows.begin, target.bias + rows.begin,
@@ -165,10 +202,34 @@ Rows rows_of(const MatmulTarget& target, size_t begin, size_t end) {
   return {begin * kUnitRows, std::min(end * kUnitRows, target.rows)};
 }
 
+// Calls of so few tokens wait for the weights, so that it pays to ask for them early.
+constexpr size_t kMostStreamedTokens = 16;
+
+// What unit after unit of a target reads, beginning as unit `first` of a loop.
+LoopReads::Array reads_of(const MatmulTarget& target, size_t first) {
+  LoopReads::Array reads{target.weights, target.row_stride * kUnitRows, first,
+                         first + units(target)};
+  if (target.packed == nullptr) return reads;
+  reads.base = reinterpret_cast<const std::byte*>(target.packed->panels);
+  reads.bytes =
+      packed_layout(target.packed->type).panel_size(target.packed->k) * (kUnitRows / kPanelRows);
+  return reads;
+}
+
+template <typename Body>
+void for_units(const Work& work, const LoopReads& reads, ThreadPool& pool, const Body& body) {
+  if (work.group.tokens <= kMostStreamedTokens)
+    pool.parallel_for(reads, body);
+  else
+    pool.parallel_for(reads.count, reads.grain, body);
+}
+
 // The same rows of every target, so that what follows finds them in this thread's cache.
 void multiply_side_by_side(const Work& work, ThreadPool& pool) {
   const std::span<const MatmulTarget> targets = work.group.targets;
-  pool.parallel_for(units(targets.front()), 1, [&](size_t begin, size_t end) {
+  LoopReads reads{.count = units(targets.front()), .arrays = {}};
+  for (size_t i = 0; i < targets.size(); ++i) reads.arrays[i] = reads_of(targets[i], 0);
+  for_units(work, reads, pool, [&](size_t begin, size_t end) {
     for (size_t unit = begin; unit < end; ++unit) {
       const Rows rows = rows_of(targets.front(), unit, unit + 1);
       for (const MatmulTarget& target : targets) work.multiply_rows(target, rows);
@@ -178,15 +239,18 @@ void multiply_side_by_side(const Work& work, ThreadPool& pool) {
 }
 
 void multiply_in_turn(const Work& work, ThreadPool& pool) {
-  size_t total = 0;
-  for (const MatmulTarget& target : work.group.targets) total += units(target);
-  pool.parallel_for(total, 1, [&](size_t begin, size_t end) {
-    size_t first = 0;
-    for (const MatmulTarget& target : work.group.targets) {
-      const size_t count = units(target);
-      const size_t from = std::max(begin, first), to = std::min(end, first + count);
-      if (from < to) work.multiply_rows(target, rows_of(target, from - first, to - first));
-      first += count;
+  const std::span<const MatmulTarget> targets = work.group.targets;
+  LoopReads reads;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    reads.arrays[i] = reads_of(targets[i], reads.count);
+    reads.count = reads.arrays[i].end;
+  }
+  for_units(work, reads, pool, [&](size_t begin, size_t end) {
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const LoopReads::Array& units = reads.arrays[i];
+      const size_t from = std::max(begin, units.first), to = std::min(end, units.end);
+      if (from < to)
+        work.multiply_rows(targets[i], rows_of(targets[i], from - units.first, to - units.first));
     }
   });
 }
@@ -194,23 +258,21 @@ void multiply_in_turn(const Work& work, ThreadPool& pool) {
 }  // namespace
 
 void multiply(const MatmulGroup& group, ThreadPool& pool, const InnerLoops& loops) {
-  TYTO_ASSERT(!group.targets.empty() &&
+  TYTO_ASSERT(!group.targets.empty() && group.targets.size() <= LoopReads().arrays.size() &&
               (group.epilogue != Epilogue::swiglu || group.targets.size() == 2));
   static thread_local Prepared memory;
   Work work{group, loops};
-  const auto any = [&](auto property) {
-    return std::any_of(group.targets.begin(), group.targets.end(), property);
-  };
-  if (any([](const MatmulTarget& t) { return t.packed != nullptr; }))
-    work.blocks = quantize(group, memory, pool, *loops.packed);
   std::vector<float> rounded;
   if (group.in_blocks) rounded = in_blocks(group.x, group.tokens, group.k, pool);
   const float* x = group.in_blocks ? rounded.data() : group.x;
-  const auto is_bf16 = [&](const MatmulTarget& t) { return takes_bf16_form(group, t); };
-  if (any([&](const MatmulTarget& t) { return t.packed == nullptr && is_bf16(t); }))
-    work.bf16 = prepare(DType::bf16, group, x, memory.bf16, pool, *loops.floats);
-  if (any([&](const MatmulTarget& t) { return t.packed == nullptr && !is_bf16(t); }))
-    work.floats = prepare(DType::f32, group, x, memory.floats, pool, *loops.floats);
+  for (const MatmulTarget& target : group.targets) {
+    const Form form = form_for(group, target);
+    const void*& floats = work.floats[static_cast<size_t>(form)];
+    if (form == Form::blocks && work.blocks.codes == nullptr)
+      work.blocks = quantize(group, memory, pool, *loops.packed);
+    if (form == Form::blocks || floats != nullptr) continue;
+    floats = prepare_form(form, group, x, memory, pool, loops);
+  }
   if (group.epilogue == Epilogue::none)
     multiply_in_turn(work, pool);
   else

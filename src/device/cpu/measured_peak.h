@@ -8,13 +8,13 @@
 namespace tyto::cpu {
 
 struct MeasuredPeak {
-  double read_gb_per_s = 0;     // best pass over memory that no cache holds
+  double read_gb_per_s = 0;     // best pass over more memory than a core's caches hold
   double fma_gflop_per_s = 0;   // f32
   double bf16_gflop_per_s = 0;  // 0: no instruction for it
   double int8_gop_per_s = 0;    // 0: no kernels for it
 };
 
-// Takes under a second.
+// Takes about a second.
 MeasuredPeak measure_peak(const InnerLoops& loops, ThreadPool& pool);
 
 // What matrices of a type are multiplied in by these kernels, and the most of it there is.

@@ -13,6 +13,9 @@
 namespace tyto::cpu {
 namespace {
 
+// Rows of activations that are worth another thread: some microseconds of any kernel here.
+constexpr size_t kRowGrain = 4;
+
 bool has_direct_loop(DType type) {
   return type == DType::f32 || type == DType::f16 || type == DType::bf16;
 }
@@ -27,26 +30,33 @@ void widen_row(const Operation& op, DType type, const std::byte* in, float* out,
 void embed(const Operation& op) {
   const Operand& table = op.args[1];
   const int32_t* tokens = op.data<const int32_t>(0);
-  for (uint32_t t = 0; t < op.call.rows; ++t)
-    widen_row(op, table.dtype,
-              op.data<const std::byte>(1) + static_cast<uint64_t>(tokens[t]) * op.matrix_stride,
-              op.data(2) + t * table.cols, table.cols);
+  op.pool.parallel_for(op.call.rows, kRowGrain, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t)
+      widen_row(op, table.dtype,
+                op.data<const std::byte>(1) + static_cast<uint64_t>(tokens[t]) * op.matrix_stride,
+                op.data(2) + t * table.cols, table.cols);
+  });
 }
 
 // Row layout: all cosines, then all sines. The angle is an f32 product, as in the published models.
 void rope_table(const Operation& op) {
   const size_t half = op.args[0].cols;
   const float* frequencies = op.data(0);
-  float* row = op.data(1);
-  for (const Segment& segment : op.call.segments())
-    for (uint32_t t = 0; t < segment.rows; ++t, row += 2 * half) {
-      const float position = static_cast<float>(segment.position + t);
-      for (size_t i = 0; i < half; ++i) {
-        const double angle = position * frequencies[i];
-        row[i] = static_cast<float>(std::cos(angle));
-        row[half + i] = static_cast<float>(std::sin(angle));
+  float* rows = op.data(1);
+  for (const Segment& segment : op.call.segments()) {
+    op.pool.parallel_for(segment.rows, kRowGrain, [&](size_t begin, size_t end) {
+      for (size_t t = begin; t < end; ++t) {
+        float* row = rows + t * 2 * half;
+        const float position = static_cast<float>(segment.position + t);
+        for (size_t i = 0; i < half; ++i) {
+          const double angle = position * frequencies[i];
+          row[i] = static_cast<float>(std::cos(angle));
+          row[half + i] = static_cast<float>(std::sin(angle));
+        }
       }
-    }
+    });
+    rows += size_t{segment.rows} * 2 * half;
+  }
 }
 
 // Squares added up in bf16, as the NPU's decode kernel does it: 16 lanes, each rounded after every
@@ -72,8 +82,9 @@ void rmsnorm_with_bf16_sums(const float* x, const float* weight, float* y, size_
 void rmsnorm(const Operation& op) {
   const auto norm = op.shape.bf16_sums ? rmsnorm_with_bf16_sums : op.loops.rmsnorm;
   const size_t width = op.args[1].cols;
-  const size_t groups = op.call.rows * (op.args[0].cols / width);
-  op.pool.parallel_for(groups, 16, [&](size_t begin, size_t end) {
+  const size_t groups_per_row = op.args[0].cols / width;
+  const size_t groups = op.call.rows * groups_per_row;
+  op.pool.parallel_for(groups, kRowGrain * groups_per_row, [&](size_t begin, size_t end) {
     for (size_t g = begin; g < end; ++g)
       norm(op.data(0) + g * width, op.data(1), op.data(2) + g * width, width, op.shape.eps);
   });
@@ -97,7 +108,7 @@ void rope(const Operation& op) {
   const size_t half = shape.head_dim / 2, width = op.args[1].cols;
   const size_t per_head = width == shape.head_dim ? 0 : shape.head_dim;  // a row each, or one
   float* const values = target(op);
-  op.pool.parallel_for(op.call.rows, 16, [&](size_t begin, size_t end) {
+  op.pool.parallel_for(op.call.rows, kRowGrain, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t)
       for (size_t h = 0; h < shape.heads; ++h)
         op.loops.rotate(values + (t * shape.heads + h) * shape.head_dim,
@@ -117,7 +128,7 @@ size_t cache_row(const LaunchShape& shape, const Segment& segment, size_t head, 
 void kv_append(const Operation& op) {
   const LaunchShape& shape = op.shape;
   for (const Segment& segment : op.call.segments())
-    op.pool.parallel_for(segment.rows, 16, [&](size_t begin, size_t end) {
+    op.pool.parallel_for(segment.rows, kRowGrain, [&](size_t begin, size_t end) {
       for (size_t which : {0, 1}) {  // k, then v
         const DType type = op.args[2 + which].dtype;
         const uint64_t stride = row_bytes(type, shape.head_dim);

@@ -1,4 +1,6 @@
-// How block-quantised matrices are laid out for the kernels, and activations beside them.
+// How matrices are laid out for the kernels, and activations beside them.
+//
+// Block-quantised ones:
 //
 // A matrix is cut into panels of sixteen rows (the last one padded with zeros). A panel holds all
 // its scales, then all its codes, block of 32 values after block, so that decoding a token reads
@@ -12,6 +14,14 @@
 //
 // Scales, each [16 rows]: one f16 (and one f16 minimum) per block, or per 256 values the f16
 // factors, then per block 8-bit multipliers as the k-quants have them.
+//
+// Floats: panels of 32 rows (what a thread takes at a time), two values of k after two, so that one
+// token reads memory in one direction and still has enough independent sums. An odd k ends in
+// zeros.
+//
+//   bf16       [32 rows][2 values]: 32 bits are an operand of vdpbf16ps, or two f32 with a shift
+//              and a mask
+//   f16, f32   [2 values][32 rows]: what widening a vector takes
 #pragma once
 
 #include <cstddef>
@@ -22,19 +32,28 @@
 namespace tyto::cpu {
 
 constexpr size_t kPanelRows = 16;
+constexpr size_t kFloatPanelRows = 32;
 constexpr size_t kBlockValues = 32;
 constexpr size_t kGroups = 8;  // of four values in a block
+
+constexpr bool is_float(DType type) {
+  return type == DType::f32 || type == DType::f16 || type == DType::bf16;
+}
 
 struct PackedLayout {
   size_t code_bytes;    // of one block of a panel
   size_t scale_bytes;   // of one unit of a panel
   size_t scale_blocks;  // blocks in a unit
+  size_t block_values = kBlockValues;
+  size_t panel_rows = kPanelRows;
 
   size_t scales_size(size_t k) const {  // to a multiple of a cache line, so that codes begin one
-    const size_t bytes = k / (scale_blocks * kBlockValues) * scale_bytes;
+    const size_t bytes = k / (scale_blocks * block_values) * scale_bytes;
     return (bytes + 63) / 64 * 64;
   }
-  size_t panel_size(size_t k) const { return scales_size(k) + k / kBlockValues * code_bytes; }
+  size_t panel_size(size_t k) const {
+    return scales_size(k) + (k + block_values - 1) / block_values * code_bytes;
+  }
 };
 
 // code_bytes is 0 for types that are not packed.
@@ -56,6 +75,11 @@ constexpr PackedLayout packed_layout(DType type) {
       return {320, 64 + 8 * 32, 8};
     case DType::q6_k:
       return {384, 32 + 8 * 32, 8};  // d; the scales of each block's halves
+    case DType::bf16:
+    case DType::f16:
+      return {2 * 2 * kFloatPanelRows, 0, 1, 2, kFloatPanelRows};
+    case DType::f32:
+      return {2 * 4 * kFloatPanelRows, 0, 1, 2, kFloatPanelRows};
     default:
       return {0, 0, 1};
   }
@@ -67,7 +91,10 @@ struct PackedMatrix {
   size_t k = 0;
   const uint8_t* panels = nullptr;  // [panel_count()], panel_size apart
 
-  size_t panel_count() const { return (rows + kPanelRows - 1) / kPanelRows; }
+  size_t panel_count() const {
+    const size_t panel_rows = packed_layout(type).panel_rows;
+    return (rows + panel_rows - 1) / panel_rows;
+  }
   const uint8_t* panel(size_t index) const {
     return panels + index * packed_layout(type).panel_size(k);
   }
@@ -76,10 +103,12 @@ struct PackedMatrix {
 // Activations in eight bits with one scale per token and block. Tokens come in tiles (token_tile
 // below), one after the other; inside a tile of T tokens each plane is [blocks][...][T].
 struct BlockActivations {
-  int8_t* codes;         // [block][8 groups][T][4]
-  int16_t* wide_codes;   // [block][8 groups][2][T][2]: codes 0 and 2, then 1 and 3 of each four
-  float* scales;         // [block][T]
-  int32_t* negated_sum;  // [block][T]: minus the sum of the codes
+  int8_t* codes;        // [block][8 groups][T][4]
+  int16_t* wide_codes;  // [block][8 groups][2][T][2]: codes 0 and 2, then 1 and 3 of each four
+  float* scales;        // [block][T]
+  // [block][T]: minus the sum of the codes; for sets without a dot-product instruction two 16-bit
+  // sums, of codes 0 and 1 and of codes 2 and 3 of each four
+  int32_t* negated_sum;
   int32_t* negated_half_sums;  // [block][2][T]: the same of each half
   float* scaled_sum;           // [block][T]: scale times the sum of the codes
 };

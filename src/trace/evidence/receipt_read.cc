@@ -90,6 +90,14 @@ uint64_t handed_over_ns(const Json& json) {
   return json.at(json.find("ns") ? "ns" : "simulation_ns").as_uint(kMost);
 }
 
+SpeculationCounters speculation(const Json& json) {
+  return {.source = text(json, "source"),
+          .calls = json.at("calls").as_uint(kMostU32),
+          .drafted = json.at("drafted").as_uint(kMost),
+          .accepted = json.at("accepted").as_uint(kMostU32),
+          .drafting_seconds = seconds(json, "drafting_s")};
+}
+
 void read_tokens(Receipt& receipt, const Json& json) {
   receipt.prompt_tokens = u32(json, "prompt_tokens");
   receipt.generated_tokens = u32(json, "generated_tokens");
@@ -132,6 +140,7 @@ Receipt receipt_from_json(const Json& json) {
                           .positions = handed->at("positions").as_uint(kMost),
                           .bytes = handed->at("bytes").as_uint(kMost),
                           .ns = handed_over_ns(*handed)};
+  if (const auto guessed = json.find("speculation")) result.speculation = speculation(*guessed);
   read_timing(result, json.at("timing"));
   const Json energy = json.at("energy");
   result.energy = {optional_number(energy, "prefill_joules"),

@@ -72,11 +72,22 @@ void tighten(NamedLimits& stated, const DeviceLimits& published, std::vector<std
   limits.dispatch_us = std::max(limits.dispatch_us, published.dispatch_us);
 }
 
+// A call settles a token of its own, and each guess that it proves right.
+void compare_with_tokens(const SpeculationCounters& guessed, uint64_t tokens,
+                         std::vector<std::string>& out) {
+  if (guessed.accepted > guessed.drafted)
+    out.push_back(fmt::format("{} of {} guesses came true", guessed.accepted, guessed.drafted));
+  if (guessed.calls + guessed.accepted != tokens)
+    out.push_back(fmt::format("{} calls and {} right guesses make {} tokens", guessed.calls,
+                              guessed.accepted, tokens));
+}
+
 }  // namespace
 
 std::vector<std::string> contradictions(const Receipt& receipt) {
   std::vector<std::string> out;
   compare_with_phases(receipt, out);
+  if (receipt.speculation) compare_with_tokens(*receipt.speculation, decoded_tokens(receipt), out);
   for (const DeviceCounters& device : receipt.devices) {
     if (device.completions > device.submissions)
       out.push_back(fmt::format("{}: {} completions of {} submissions", device.device,

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/columns.h"
+#include "cli/bench/bench_comparison.h"
 #include "trace/evidence/digest.h"
 #include "trace/evidence/ledger.h"
 #include "trace/report/receipt_fields.h"

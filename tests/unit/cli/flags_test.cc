@@ -35,6 +35,7 @@ TEST(DeviceFlags, SayWhichDevicesHeedThem) {
   const decltype(devices) expected = {
       {"--guard", {"npu", "vnpu"}},
       {"--isa", {"cpu"}},
+      {"--weight-cache", {"cpu"}},
       {"--weights", any_npu},
       {"--on-npu-error", {"npu", "vnpu", "vulkan"}},
       {"--prompt-rows", any_npu},

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "device/cpu/inner_loops.h"
+#include "device/cpu/packed_store.h"
 #include "device/cpu/packed_weights.h"
 #include "tensor/quant.h"
 
@@ -243,7 +244,8 @@ INSTANTIATE_TEST_SUITE_P(AllIsas, PackedMatmulTest, testing::ValuesIn(variants()
 TEST(PackedStore, PacksOnceWhileSomebodyHoldsIt) {
   ThreadPool pool(2);
   const Weights weights(DType::q8_0, 20, 64, 11);
-  PackedStore store;
+  Trace trace;
+  PackedStore store({}, trace);
   auto first = store.pack(weights.view, pool);
   EXPECT_EQ(store.pack(weights.view, pool), first);
   EXPECT_EQ(first->bytes, 2 * packed_layout(DType::q8_0).panel_size(64));

@@ -181,6 +181,7 @@ std::set<std::string> names_of_metrics() {
   ServeMetrics metrics;
   Outcome outcome = outcome_of(StopReason::eos);
   outcome.answer.receipt.fallbacks = {"x"};
+  outcome.answer.receipt.speculation = SpeculationCounters{.source = "lookup", .calls = 1};
   RailEnergy energy{};
   energy.joules = 1;
   metrics.energy({.seconds = 1, .rails = {energy}});

@@ -3,166 +3,181 @@
 //
 // A split is a fixed range of positions, so that a row's result is the same whether one token asks
 // or many, and whether one thread walks the splits or several share them. Inside a split positions
-// come in blocks, widened once and used by every row: keys transposed, so that a lane is a position
-// and no sum across lanes is needed, values as they lie.
+// come in blocks. The rows of a decode step fit one tile, which widens keys and values as it uses
+// them; more rows share a block that is widened once. Both add the same values in the same order.
 #include <cmath>
 #include <cstring>
 
 #include "device/cpu/inner_loops.h"
+#include "device/cpu/isa/attention_cache.h"
 #include "device/cpu/isa/simd.h"
 
 namespace tyto::cpu::TYTO_ISA {
 namespace {
 
-constexpr size_t kBlockPositions = 32;
-constexpr size_t kPositionVecs = 2;  // of scores computed side by side
+// Sums that a tile keeps in registers: kTileRows times kTileVecs, of positions' scores or of a
+// value row's columns.
 constexpr size_t kTileRows = 4;
-constexpr size_t kValueVecs = 2;  // of a value row accumulated side by side
+constexpr size_t kTileVecs = 2;
 
 static_assert(kSplitPositions % kBlockPositions == 0 &&
-              kBlockPositions % (kPositionVecs * kLanes) == 0);
+              kBlockPositions % (kTileVecs * kLanes) == 0);
 
 TYTO_INLINE size_t smaller(size_t a, size_t b) {
   return a < b ? a : b;
 }
 
-// Reading a cache's rows.
-// ---------------------------------------------------------------------------------------------
-
-struct F32Cache {
-  TYTO_INLINE size_t row_bytes(size_t head_dim) { return 4 * head_dim; }
-  TYTO_INLINE Vec load_at(const uint8_t* row, size_t column) {
-    return load(reinterpret_cast<const float*>(row) + column);
-  }
-  TYTO_INLINE float value_at(const uint8_t* row, size_t column) {
-    float value;
-    std::memcpy(&value, row + 4 * column, sizeof value);
-    return value;
-  }
+template <int N>
+struct Count {
+  static constexpr int value = N;
 };
 
-struct F16Cache {
-  TYTO_INLINE size_t row_bytes(size_t head_dim) { return 2 * head_dim; }
-  TYTO_INLINE Vec load_at(const uint8_t* row, size_t column) { return load_f16(row + 2 * column); }
-  TYTO_INLINE float value_at(const uint8_t* row, size_t column) {
-    _Float16 value;
-    std::memcpy(&value, row + 2 * column, sizeof value);
-    return static_cast<float>(value);
-  }
-};
-
-// Blocks of 34 bytes: an f16 scale, 32 codes.
-struct Q8Cache {
-  TYTO_INLINE size_t row_bytes(size_t head_dim) { return head_dim / 32 * 34; }
-  TYTO_INLINE float scale_of(const uint8_t* block) {
-    _Float16 scale;
-    std::memcpy(&scale, block, sizeof scale);
-    return static_cast<float>(scale);
-  }
-  TYTO_INLINE Vec load_at(const uint8_t* row, size_t column) {
-    const uint8_t* block = row + column / 32 * 34;
-    return mul(load_s8(block + 2 + column % 32), broadcast(scale_of(block)));
-  }
-  TYTO_INLINE float value_at(const uint8_t* row, size_t column) {
-    const uint8_t* block = row + column / 32 * 34;
-    return scale_of(block) * static_cast<float>(static_cast<int8_t>(block[2 + column % 32]));
-  }
-};
-
-// out[column][position] of `count` rows; the positions up to kBlockPositions become zero.
-template <typename Cache>
-TYTO_INLINE void transpose_block(const uint8_t* rows, size_t head_dim, size_t count, float* out) {
-  const size_t stride = Cache::row_bytes(head_dim);
-  for (size_t p = 0; p < kBlockPositions; p += kLanes) {
-    if (p >= count) {
-      for (size_t column = 0; column < head_dim; ++column)
-        store(out + column * kBlockPositions + p, zero());
-      continue;
-    }
-    size_t column = 0;
-    for (; column + kLanes <= head_dim; column += kLanes) {
-      Vec square[kLanes];
-      for (size_t i = 0; i < kLanes; ++i)
-        square[i] = p + i < count ? Cache::load_at(rows + (p + i) * stride, column) : zero();
-      transpose(square);
-      for (size_t i = 0; i < kLanes; ++i)
-        store(out + (column + i) * kBlockPositions + p, square[i]);
-    }
-    for (; column < head_dim; ++column)
-      for (size_t i = 0; i < kLanes; ++i)
-        out[column * kBlockPositions + p + i] =
-            p + i < count ? Cache::value_at(rows + (p + i) * stride, column) : 0.0f;
-  }
+// Calls tile(Count<R>, first row) for rows in tiles of kTileRows and what is left.
+template <typename Tile>
+TYTO_INLINE void for_row_tiles(size_t rows, const Tile& tile) {
+  static_assert(kTileRows == 4);
+  size_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows) tile(Count<4>{}, r);
+  if (rows - r == 3) tile(Count<3>{}, r);
+  if (rows - r == 2) tile(Count<2>{}, r);
+  if (rows - r == 1) tile(Count<1>{}, r);
 }
 
-// out[position][column], each row filled up with zeros to padded_dim.
-template <typename Cache>
-TYTO_INLINE void widen_block(const uint8_t* rows, size_t head_dim, size_t padded_dim, size_t count,
-                             float* out) {
-  const size_t stride = Cache::row_bytes(head_dim);
-  for (size_t p = 0; p < count; ++p) {
-    const uint8_t* row = rows + p * stride;
-    float* to = out + p * padded_dim;
-    size_t column = 0;
-    for (; column + kLanes <= head_dim; column += kLanes)
-      store(to + column, Cache::load_at(row, column));
-    for (; column < head_dim; ++column) to[column] = Cache::value_at(row, column);
-    for (; column < padded_dim; ++column) to[column] = 0.0f;
-  }
+// The working memory of a split (attention_scratch).
+struct Scratch {
+  Scratch(float* memory, size_t padded_dim)
+      : wide(memory),
+        copied(reinterpret_cast<uint8_t*>(wide + kBlockPositions * padded_dim)),
+        narrow(copied + kBlockPositions * padded_dim * sizeof(float)),
+        scales(wide + 5 * kBlockPositions * padded_dim / 2),
+        weights(scales + padded_dim / 32 * kBlockPositions),
+        scores(wide + 3 * kBlockPositions * padded_dim) {}
+
+  float* wide;      // a block's keys [column][position], then its values [position][column]
+  uint8_t* copied;  // the rows of a block that ends before kBlockPositions
+  uint8_t* narrow;  // a block's keys as the cache has them, [column][position]
+  float* scales;    // [block of columns][position]
+  float* weights;   // [kTileRows][position], times scales
+  float* scores;    // [row][kSplitPositions]
+};
+
+// The rows that come kAhead positions after position p: of `rows`, and behind their end of `then`.
+TYTO_INLINE const uint8_t* rows_ahead(const uint8_t* rows, const uint8_t* then, size_t stride,
+                                      size_t p) {
+  constexpr size_t kAhead = 64;
+  const size_t at = p + kAhead;
+  return at < kSplitPositions ? rows + at * stride
+         : then != nullptr    ? then + (at - kSplitPositions) * stride
+                              : rows;
 }
 
 // Scores and weighted sums, R rows at a time.
 // ---------------------------------------------------------------------------------------------
 
 // scores[row][position] = q[row] . key of one block's positions.
-template <int R>
-TYTO_INLINE void score_rows(const float* q, size_t head_dim, const float* keys, float* scores) {
-  for (size_t p = 0; p < kBlockPositions; p += kPositionVecs * kLanes) {
-    Vec acc[R][kPositionVecs];
-    for (int r = 0; r < R; ++r)
-      for (size_t v = 0; v < kPositionVecs; ++v) acc[r][v] = zero();
-    for (size_t column = 0; column < head_dim; ++column) {
-      Vec key[kPositionVecs];
-      for (size_t v = 0; v < kPositionVecs; ++v)
-        key[v] = load(keys + column * kBlockPositions + p + v * kLanes);
-      for (int r = 0; r < R; ++r) {
-        const Vec value = broadcast(q[r * head_dim + column]);
-        for (size_t v = 0; v < kPositionVecs; ++v) acc[r][v] = fma(value, key[v], acc[r][v]);
+template <typename Cache, int R, typename T>
+TYTO_INLINE void score_rows(const float* q, size_t head_dim, const T* keys, const float* scales,
+                            Ahead ahead, float* scores) {
+  const size_t together = Cache::kBlockColumns == 0 ? head_dim : Cache::kBlockColumns;
+  for (size_t p = 0; p < kBlockPositions; p += kTileVecs * kLanes)
+    for (size_t begin = 0; begin < head_dim; begin += together) {
+      Vec acc[R][kTileVecs];
+      for (int r = 0; r < R; ++r)
+        for (size_t v = 0; v < kTileVecs; ++v) acc[r][v] = zero();
+      for (size_t column = begin; column < begin + together; ++column) {
+        if constexpr (sizeof(T) != sizeof(float)) ask<sizeof(T) * kTileVecs * kLanes / 2>(ahead);
+        Vec key[kTileVecs];
+        for (size_t v = 0; v < kTileVecs; ++v)
+          key[v] = widened(keys + column * kBlockPositions + p + v * kLanes);
+        for (int r = 0; r < R; ++r) {
+          const Vec value = broadcast(q[r * head_dim + column]);
+          for (size_t v = 0; v < kTileVecs; ++v) acc[r][v] = fma(value, key[v], acc[r][v]);
+        }
       }
+      for (int r = 0; r < R; ++r)
+        for (size_t v = 0; v < kTileVecs; ++v) {
+          float* to = scores + r * kSplitPositions + p + v * kLanes;
+          if constexpr (Cache::kBlockColumns != 0) {
+            const float* scale = scales + begin / together * kBlockPositions + p + v * kLanes;
+            acc[r][v] = fma(acc[r][v], load(scale), begin == 0 ? zero() : load(to));
+          }
+          store(to, acc[r][v]);
+        }
     }
-    for (int r = 0; r < R; ++r)
-      for (size_t v = 0; v < kPositionVecs; ++v)
-        store(scores + r * kSplitPositions + p + v * kLanes, acc[r][v]);
-  }
 }
 
+// A block's values [position][column], as the cache has them or widened.
+template <typename Cache>
+struct NarrowValues {
+  static constexpr size_t kValueBytes = sizeof(typename Cache::Narrow);
+  const uint8_t* rows;
+  size_t stride;
+  TYTO_INLINE Vec at(const NarrowValues& values, size_t position, size_t column) {
+    return Cache::load_at(values.rows + position * values.stride, column);
+  }
+};
+struct WideValues {
+  static constexpr size_t kValueBytes = 0;  // nothing to ask for: the cache is not read here
+  const float* rows;
+  size_t stride;
+  TYTO_INLINE Vec at(const WideValues& values, size_t position, size_t column) {
+    return load(values.rows + position * values.stride + column);
+  }
+};
+
+// Weights of a tile's rows for a block's positions, weight_stride apart.
+struct Weights {
+  const float* values;
+  size_t stride;
+};
+
 // out[row] += weights[row][position] * value of one block's positions, in their order.
-template <int R, int V>
-TYTO_INLINE void mix_columns(const float* weights, const float* values, size_t padded_dim,
-                             size_t count, float* out) {
+template <int R, int V, typename Values>
+TYTO_INLINE void mix_columns(const Weights& weights, const Values& values, size_t column,
+                             size_t padded_dim, size_t count, Ahead& ahead, float* out) {
   Vec acc[R][V];
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) acc[r][v] = load(out + r * padded_dim + v * kLanes);
+    for (int v = 0; v < V; ++v) acc[r][v] = load(out + r * padded_dim + column + v * kLanes);
   for (size_t p = 0; p < count; ++p) {
+    if constexpr (Values::kValueBytes != 0) ask<Values::kValueBytes * V * kLanes>(ahead);
     Vec value[V];
-    for (int v = 0; v < V; ++v) value[v] = load(values + p * padded_dim + v * kLanes);
+    for (int v = 0; v < V; ++v) value[v] = Values::at(values, p, column + v * kLanes);
     for (int r = 0; r < R; ++r) {
-      const Vec weight = broadcast(weights[r * kSplitPositions + p]);
+      const Vec weight = broadcast(weights.values[r * weights.stride + p]);
       for (int v = 0; v < V; ++v) acc[r][v] = fma(weight, value[v], acc[r][v]);
     }
   }
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) store(out + r * padded_dim + v * kLanes, acc[r][v]);
+    for (int v = 0; v < V; ++v) store(out + r * padded_dim + column + v * kLanes, acc[r][v]);
 }
 
-template <int R>
-TYTO_INLINE void mix_rows(const float* weights, const float* values, size_t padded_dim,
-                          size_t count, float* out) {
+// Vectors of a value row that are summed side by side: of one scale, where there are scales.
+template <typename Cache>
+constexpr size_t vecs_of() {
+  constexpr size_t kScaled = Cache::kBlockColumns / kLanes;
+  return kScaled != 0 && kScaled < kTileVecs ? kScaled : kTileVecs;
+}
+
+template <typename Cache, int R, typename Values>
+TYTO_INLINE void mix_rows(const float* scores, const Values& values, const Scratch& scratch,
+                          size_t padded_dim, size_t count, Ahead ahead, float* out) {
+  constexpr size_t kVecs = vecs_of<Cache>();
+  Weights weights = {scores, kSplitPositions};
   size_t column = 0;
-  for (; column + kValueVecs * kLanes <= padded_dim; column += kValueVecs * kLanes)
-    mix_columns<R, kValueVecs>(weights, values + column, padded_dim, count, out + column);
+  for (; column + kVecs * kLanes <= padded_dim; column += kVecs * kLanes) {
+    if constexpr (Cache::kBlockColumns != 0)
+      if (column % Cache::kBlockColumns == 0) {
+        const float* scales = scratch.scales + column / Cache::kBlockColumns * kBlockPositions;
+        for (int r = 0; r < R; ++r)
+          for (size_t p = 0; p < kBlockPositions; p += kLanes)
+            store(scratch.weights + r * kBlockPositions + p,
+                  mul(load(scores + r * kSplitPositions + p), load(scales + p)));
+        weights = {scratch.weights, kBlockPositions};
+      }
+    mix_columns<R, kVecs>(weights, values, column, padded_dim, count, ahead, out);
+  }
   for (; column < padded_dim; column += kLanes)
-    mix_columns<R, 1>(weights, values + column, padded_dim, count, out + column);
+    mix_columns<R, 1>(weights, values, column, padded_dim, count, ahead, out);
 }
 
 struct SoftmaxParts {
@@ -192,47 +207,93 @@ TYTO_INLINE size_t seen_by(const AttentionSplit& job, size_t row) {
   return limit > job.first ? smaller(limit - job.first, kSplitPositions) : 0;
 }
 
+// Whether the rows use keys and values as the cache has them: in one tile, each is widened once.
+TYTO_INLINE bool widens_in_place(const AttentionSplit& job) {
+  return job.rows <= kTileRows && job.head_dim == attention_padded(job.head_dim);
+}
+
+template <typename Cache>
+TYTO_INLINE void score_block(const AttentionSplit& job, const Scratch& scratch, const uint8_t* rows,
+                             size_t count, const uint8_t* next, float* scores) {
+  using Narrow = typename Cache::Narrow;
+  const size_t dim = job.head_dim;
+  if (count < kBlockPositions) {  // what lies behind may not be read; zeros score nothing
+    const size_t bytes = count * Cache::row_bytes(dim);
+    std::memcpy(scratch.copied, rows, bytes);
+    std::memset(scratch.copied + bytes, 0, kBlockPositions * Cache::row_bytes(dim) - bytes);
+    rows = scratch.copied;
+  }
+  Narrow* keys = reinterpret_cast<Narrow*>(scratch.narrow);
+  if constexpr (sizeof(Narrow) == sizeof(float)) keys = scratch.wide;
+  gather_scales<Cache>(rows, dim, kBlockPositions, scratch.scales);
+  const size_t stride = Cache::row_bytes(dim);
+  Ahead ahead = {next, kBlockPositions * stride / dim / 2};
+  turn_keys<Cache>(rows, dim, ahead, keys);
+  const auto score = [&](const auto* turned) __attribute__((always_inline)) {
+    for_row_tiles(job.rows, [&](auto tile, size_t r) __attribute__((always_inline)) {
+      score_rows<Cache, tile.value>(job.q + r * dim, dim, turned, scratch.scales,
+                                    Ahead{ahead.next, stride * kTileVecs * kLanes / dim / 2},
+                                    scores + r * kSplitPositions);
+    });
+  };
+  if constexpr (sizeof(Narrow) != sizeof(float)) {
+    if (widens_in_place(job)) return score(keys);
+    for (size_t i = 0; i < dim * kBlockPositions; i += kLanes)
+      store(scratch.wide + i, widened(keys + i));
+  }
+  ask_at_once(ahead.next, kBlockPositions * stride / 2);
+  score(static_cast<const float*>(scratch.wide));
+}
+
+template <typename Cache>
+TYTO_INLINE void mix_block(const AttentionSplit& job, const Scratch& scratch, const uint8_t* rows,
+                           size_t count, const uint8_t* next, const float* scores) {
+  const size_t dim = job.head_dim, padded_dim = attention_padded(dim);
+  const size_t stride = Cache::row_bytes(dim);
+  gather_scales<Cache>(rows, dim, count, scratch.scales);
+  const auto mix = [&](const auto& values) __attribute__((always_inline)) {
+    for_row_tiles(job.rows, [&](auto tile, size_t r) __attribute__((always_inline)) {
+      mix_rows<Cache, tile.value>(scores + r * kSplitPositions, values, scratch, padded_dim, count,
+                                  Ahead{next, stride * vecs_of<Cache>() * kLanes / dim},
+                                  job.out.mixed + r * padded_dim);
+    });
+  };
+  if (widens_in_place(job)) return mix(NarrowValues<Cache>{.rows = rows, .stride = stride});
+  ask_at_once(next, kBlockPositions * stride);
+  widen_values<Cache>(rows, dim, padded_dim, count, scratch.wide);
+  mix(WideValues{.rows = scratch.wide, .stride = padded_dim});
+}
+
 template <typename Cache>
 TYTO_INLINE void attend_of(const AttentionSplit& job) {
-  const size_t dim = job.head_dim, rows = job.rows;
-  const size_t padded_dim = attention_padded(dim);
-  const size_t stride = Cache::row_bytes(dim);
+  const size_t rows = job.rows, padded_dim = attention_padded(job.head_dim);
+  const size_t stride = Cache::row_bytes(job.head_dim);
   const size_t positions = seen_by(job, rows - 1);  // the last row sees the most
   const uint8_t* keys = static_cast<const uint8_t*>(job.k);
   const uint8_t* values = static_cast<const uint8_t*>(job.v);
-  float* block = job.scratch;                            // of keys, then of values
-  float* scores = block + kBlockPositions * padded_dim;  // [row][kSplitPositions]
+  const Scratch scratch(job.scratch, padded_dim);
   for (size_t p = 0; p < positions; p += kBlockPositions) {
-    transpose_block<Cache>(keys + p * stride, dim, smaller(kBlockPositions, positions - p), block);
-    size_t r = 0;
-    for (; r + kTileRows <= rows; r += kTileRows)
-      score_rows<kTileRows>(job.q + r * dim, dim, block, scores + r * kSplitPositions + p);
-    for (; r < rows; ++r)
-      score_rows<1>(job.q + r * dim, dim, block, scores + r * kSplitPositions + p);
+    score_block<Cache>(job, scratch, keys + p * stride, smaller(kBlockPositions, positions - p),
+                       rows_ahead(keys, values, stride, p), scratch.scores + p);
   }
   for (size_t r = 0; r < rows; ++r) {
     const size_t seen = seen_by(job, r);
+    float* scores = scratch.scores + r * kSplitPositions;
     job.out.largest[r] = -INFINITY;
     job.out.total[r] = 0;
     if (seen == 0) {
-      std::memset(scores + r * kSplitPositions, 0, kSplitPositions * sizeof(float));
+      std::memset(scores, 0, kSplitPositions * sizeof(float));
     } else {
-      const SoftmaxParts found = exp_scores(scores + r * kSplitPositions, seen);
+      const SoftmaxParts found = exp_scores(scores, seen);
       job.out.largest[r] = found.largest;
       job.out.total[r] = found.total;
     }
   }
   std::memset(job.out.mixed, 0, rows * padded_dim * sizeof(float));
+  const uint8_t* next = static_cast<const uint8_t*>(job.next_k);
   for (size_t p = 0; p < positions; p += kBlockPositions) {
-    const size_t count = smaller(kBlockPositions, positions - p);
-    widen_block<Cache>(values + p * stride, dim, padded_dim, count, block);
-    size_t r = 0;
-    for (; r + kTileRows <= rows; r += kTileRows)
-      mix_rows<kTileRows>(scores + r * kSplitPositions + p, block, padded_dim, count,
-                          job.out.mixed + r * padded_dim);
-    for (; r < rows; ++r)
-      mix_rows<1>(scores + r * kSplitPositions + p, block, padded_dim, count,
-                  job.out.mixed + r * padded_dim);
+    mix_block<Cache>(job, scratch, values + p * stride, smaller(kBlockPositions, positions - p),
+                     rows_ahead(values, next, stride, p), scratch.scores + p);
   }
 }
 

@@ -148,6 +148,7 @@ const InnerLoops& inner_loops() {
                                    .attention = &attention_loops(),
                                    .floats = &float_loops(),
                                    .packed = packed_loops(),
+                                   .packed_floats = packed_float_loops(),
                                    .peak = &peak_loops()};
   return loops;
 }

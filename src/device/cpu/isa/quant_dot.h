@@ -41,7 +41,10 @@ TYTO_INLINE void dot_groups(const Codes& codes, const int8_t* x, IVec (&total)[V
 
 template <int V, int T, typename Codes>
 TYTO_INLINE void dot_wide(const Codes&, const int16_t*, IVec (&)[V][T]) {}  // never needed
-TYTO_INLINE void store_wide(uint8_t*, uint8_t*, IVec) {}                    // nor this
+template <int kPart>
+TYTO_INLINE IVec widened(IVec codes) {  // nor this
+  return codes;
+}
 
 #else
 
@@ -51,9 +54,9 @@ TYTO_INLINE void keep_in_register(IVec& value) {
   asm("" : "+x"(value));
 }
 
-TYTO_INLINE void store_wide(uint8_t* even, uint8_t* odd, IVec codes) {
-  store_bytes(even, sign_extend_even(codes));
-  store_bytes(odd, sign_extend_odd(codes));
+template <int kPart>
+TYTO_INLINE IVec widened(IVec codes) {
+  return kPart == 0 ? sign_extend_even(codes) : sign_extend_odd(codes);
 }
 
 // Adds all of one block to total. codes(2 g + part, vector) are 16 bits wide: of group g's four
@@ -75,10 +78,6 @@ TYTO_INLINE void dot_wide(const Codes& codes, const int16_t* x, IVec (&total)[V]
          });
 }
 
-TYTO_INLINE IVec widen_and_add(IVec total, IVec pairs) {
-  return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-
 // Products of pairs of codes and activations, in 16 bits. Signed codes lend their sign to the
 // activations, since one side must be unsigned.
 template <typename Format>
@@ -89,7 +88,9 @@ TYTO_INLINE IVec multiply_pairs(IVec code, IVec x) {
     return _mm256_maddubs_epi16(code, x);
 }
 
-// As above. Products are added in 16 bits kChain times before they are widened.
+// As above. Products are added in 16 bits kChain times before they are widened. Where codes are
+// stored too large, total holds what to begin with in 16 bits, and all is one chain: sums that are
+// too large on the way do no harm, since what they come to is not.
 template <typename Format, int kFirst, int kCount, int V, int T, typename Codes>
 TYTO_INLINE void dot_groups(const Codes& codes, const int8_t* x, IVec (&total)[V][T]) {
   constexpr int kChain = Format::kChain < 1 ? 1 : Format::kChain < kCount ? Format::kChain : kCount;
@@ -103,12 +104,19 @@ TYTO_INLINE void dot_groups(const Codes& codes, const int8_t* x, IVec (&total)[V
       const IVec four = broadcast4(x + 4 * (kGroup * T + t));
       for (int v = 0; v < V; ++v) {
         const IVec product = multiply_pairs<Format>(code[v], four);
-        pairs[v][t] = kInChain == 0 ? product : _mm256_add_epi16(pairs[v][t], product);
-        if constexpr (kInChain == kChain - 1) {
-          total[v][t] = widen_and_add(total[v][t], pairs[v][t]);
-          keep_in_register(total[v][t]);
-        } else {
+        if constexpr (kInChain > 0)
+          pairs[v][t] = _mm256_add_epi16(pairs[v][t], product);
+        else if constexpr (Format::kShift >= 0)  // one chain, which begins below zero
+          pairs[v][t] = _mm256_add_epi16(total[v][t], product);
+        else
+          pairs[v][t] = product;
+        if constexpr (kInChain < kChain - 1) {
           keep_in_register(pairs[v][t]);
+        } else {
+          const IVec sums = _mm256_madd_epi16(pairs[v][t], _mm256_set1_epi16(1));
+          constexpr bool kFirstSum = kChain == kCount || decltype(step)::value < kChain;
+          total[v][t] = kFirstSum ? sums : _mm256_add_epi32(total[v][t], sums);
+          keep_in_register(total[v][t]);
         }
       }
     }
@@ -116,6 +124,13 @@ TYTO_INLINE void dot_groups(const Codes& codes, const int8_t* x, IVec (&total)[V
 }
 
 #endif
+
+// Minus the sum of the activations (BlockActivations), times what the codes are too large by.
+template <typename Format>
+TYTO_INLINE IVec shifted_start(IVec negated_sum) {
+  constexpr int kShift = Format::kShift < 0 ? 0 : Format::kShift;
+  return kHasDot4 ? shift_left32<kShift>(negated_sum) : shift_left16<kShift>(negated_sum);
+}
 
 // Without a dot-product instruction signed codes are best multiplied in 16 bits, once they have
 // been widened for many tokens.
@@ -138,7 +153,7 @@ TYTO_INLINE void add_block(const Codes& codes, const Factor& factor, const Minim
              if constexpr (Format::kShift >= 0) {
                const int32_t* less = kHalves == 1 ? x.negated_sum + block * T
                                                   : x.negated_half_sums + (2 * block + kHalf) * T;
-               start = shift_left32<(Format::kShift < 0 ? 0 : Format::kShift)>(broadcast(less[t]));
+               start = shifted_start<Format>(broadcast(less[t]));
              }
              for (int v = 0; v < V; ++v) total[v][t] = start;
            }

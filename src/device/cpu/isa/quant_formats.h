@@ -5,7 +5,8 @@
 //   kHasMin   a value is factor * code + minimum
 //   kShift    codes are stored 2^kShift too large; -1 when they are not
 //   kChain    without a dot-product instruction: products of code and activation pairs that can be
-//             added in 16 bits. 0: the codes are signed, and not even one can without care.
+//             added in 16 bits, all those of a scale where kShift is not -1. 0: the codes are
+//             signed, and not even one can without care.
 //   codes<g>  four values of each row of the v-th vector of a panel
 //   Scales    factors and minima of the unit (scale_blocks blocks) it was made from
 #pragma once
@@ -127,19 +128,19 @@ struct Format<DType::q8_0> : Bytes, OneScale {
 };
 template <>
 struct Format<DType::q4_0> : Nibbles, OneScale {
-  static constexpr int kShift = 3, kChain = 8;  // 8 * 2 * 15 * 127 < 2^15
+  static constexpr int kShift = 3, kChain = 8;  // 8 * 2 * 8 * 127 < 2^15
 };
 template <>
 struct Format<DType::q4_1> : Nibbles, ScaleAndMin {
-  static constexpr int kShift = -1, kChain = 8;
+  static constexpr int kShift = -1, kChain = 8;  // 8 * 2 * 15 * 127 < 2^15
 };
 template <>
 struct Format<DType::q5_0> : NibblesAndBits, OneScale {
-  static constexpr int kShift = 4, kChain = 4;  // 4 * 2 * 31 * 127 < 2^15
+  static constexpr int kShift = 4, kChain = 8;  // 8 * 2 * 16 * 127 < 2^15
 };
 template <>
 struct Format<DType::q5_1> : NibblesAndBits, ScaleAndMin {
-  static constexpr int kShift = -1, kChain = 4;
+  static constexpr int kShift = -1, kChain = 4;  // 4 * 2 * 31 * 127 < 2^15
 };
 template <>
 struct Format<DType::q4_k> : Nibbles, KScales {
@@ -151,7 +152,7 @@ struct Format<DType::q5_k> : NibblesAndBits, KScales {
 };
 template <>
 struct Format<DType::q6_k> : NibblesAndPairs, HalfScales {
-  static constexpr int kShift = 5, kChain = 2;  // 2 * 2 * 63 * 127 < 2^15
+  static constexpr int kShift = 5, kChain = 4;  // 4 * 2 * 32 * 127 < 2^15
 };
 
 }  // namespace tyto::cpu::TYTO_ISA

@@ -10,10 +10,13 @@ namespace tyto::cpu::TYTO_ISA {
 #if !defined(TYTO_SIMD_GENERIC)
 namespace {
 
+// Twelve vectors of products. With 32 registers their sums as floats lie beside them; with 16 those
+// are in memory and are touched once per block, which is cheaper than fewer tokens, each of which
+// would share its loads of codes with fewer others.
 #if defined(TYTO_SIMD_AVX512)
-constexpr int kTilePanels = 2, kTileTokens = 6;  // 24 accumulators of 32 registers
+constexpr int kTilePanels = 2, kTileTokens = 6;
 #else
-constexpr int kTilePanels = 1, kTileTokens = 4;
+constexpr int kTilePanels = 1, kTileTokens = 6;
 #endif
 constexpr int kTileVecs = kTilePanels * static_cast<int>(kPanelVecs);
 
@@ -21,30 +24,47 @@ TYTO_INLINE size_t smaller(size_t a, size_t b) {
   return a < b ? a : b;
 }
 
-// One token: the codes go straight from memory into dot products.
+// Few tokens: the codes go straight from memory into dot products.
 // ---------------------------------------------------------------------------------------------
 
 // Panels lie one after the other, so what comes next is simply what lies ahead, scales included.
-// Codes of eight bits need so little work that the first-level cache can be asked; while others are
-// unpacked it waits for too few lines at a time to fill the bus, and the second level is better.
+// Codes of eight bits and a single token need so little work that the first-level cache can be
+// asked; where there is more to do it waits for too few lines at a time to fill the bus, and the
+// second level is better.
 constexpr int kFirstLevel = 3, kSecondLevel = 2;
 
-template <DType kType>
+template <DType kType, int T>
 TYTO_INLINE void prefetch_block(const uint8_t* panel) {
   constexpr PackedLayout kLayout = packed_layout(kType);
-  constexpr bool kBytes = kType == DType::q8_0;
-  constexpr size_t kAhead = kBytes ? 4096 : 8192;
+  constexpr bool kLittleWork = kType == DType::q8_0 && T == 1;
+  constexpr size_t kAhead = kLittleWork ? 4096 : 8192;
   for (size_t line = 0; line < kLayout.code_bytes + kLayout.scale_bytes / kLayout.scale_blocks;
        line += 64)
-    __builtin_prefetch(panel + kAhead + line, 0, kBytes ? kFirstLevel : kSecondLevel);
+    __builtin_prefetch(panel + kAhead + line, 0, kLittleWork ? kFirstLevel : kSecondLevel);
 }
 
-template <DType kType>
+// codes(group, vector) of a block; with kWide codes(2 group + part, vector).
+template <DType kType, bool kWide>
+struct BlockCodes {
+  const uint8_t* block;
+
+  template <int kStep>
+  [[gnu::always_inline]] IVec operator()(std::integral_constant<int, kStep>, int v) const {
+    using F = Format<kType>;
+    constexpr int kGroup = kWide ? kStep / 2 : kStep;
+    const IVec code = F::template codes<kGroup>(block, static_cast<size_t>(v));
+    if constexpr (kWide) return widened<kStep % 2>(code);
+    return code;
+  }
+};
+
+template <DType kType, int T>
 TYTO_INLINE void multiply_panel(const uint8_t* panel, size_t k, const BlockActivations& x,
-                                Vec (&acc)[kPanelVecs][1]) {
+                                Vec (&acc)[kPanelVecs][T]) {
   using F = Format<kType>;
   constexpr PackedLayout kLayout = packed_layout(kType);
   constexpr size_t kBlockBytes = kLayout.code_bytes + kLayout.scale_bytes / kLayout.scale_blocks;
+  constexpr bool kWide = kWidened<F> && T > 2;  // signs cost less than widening for so few
   const uint8_t* codes = panel + kLayout.scales_size(k);
   const uint8_t* place = panel;
   const size_t blocks = k / kBlockValues;
@@ -52,12 +72,10 @@ TYTO_INLINE void multiply_panel(const uint8_t* panel, size_t k, const BlockActiv
     typename F::Scales scales[kPanelVecs];
     for (size_t v = 0; v < kPanelVecs; ++v) scales[v] = F::Scales::at(panel, v);
     for (size_t b = 0; b < kLayout.scale_blocks; ++b, ++block, codes += kLayout.code_bytes) {
-      prefetch_block<kType>(place);
+      prefetch_block<kType, T>(place);
       place += kBlockBytes;
-      add_block<F, false>(
-          [&](auto g, int v) __attribute__((always_inline)) {
-            return F::template codes<decltype(g)::value>(codes, static_cast<size_t>(v));
-          },
+      add_block<F, kWide>(
+          BlockCodes<kType, kWide>{codes},
           [&](size_t half, int v)
               __attribute__((always_inline)) { return scales[v].factor(b, half); },
           [&](int v) __attribute__((always_inline)) { return scales[v].minimum(b); }, x, block,
@@ -66,21 +84,34 @@ TYTO_INLINE void multiply_panel(const uint8_t* panel, size_t k, const BlockActiv
   }
 }
 
-template <DType kType>
-void multiply_one(const PackedMatmul& job) {
+// Panel p of the matrix times all T tokens.
+template <DType kType, int T>
+void multiply_few(const PackedMatmul& job, size_t p) {
   const PackedMatrix& matrix = *job.matrix;
-  for (size_t p = job.first_panel; p < job.first_panel + job.panels; ++p) {
-    Vec acc[kPanelVecs][1];
-    for (size_t v = 0; v < kPanelVecs; ++v) acc[v][0] = zero();
-    multiply_panel<kType>(matrix.panel(p), matrix.k, job.x, acc);
+  Vec acc[kPanelVecs][T];
+  for (size_t v = 0; v < kPanelVecs; ++v)
+    for (int t = 0; t < T; ++t) acc[v][t] = zero();
+  multiply_panel<kType, T>(matrix.panel(p), matrix.k, job.x, acc);
+  const size_t rows = smaller(kPanelRows, matrix.rows - p * kPanelRows);
+  for (size_t t = 0; t < T; ++t) {
     float result[kPanelRows];
-    for (size_t v = 0; v < kPanelVecs; ++v) store(result + v * kLanes, acc[v][0]);
-    const size_t rows = smaller(kPanelRows, matrix.rows - p * kPanelRows);
-    std::memcpy(job.y + p * kPanelRows, result, rows * sizeof(float));
+    for (size_t v = 0; v < kPanelVecs; ++v) store(result + v * kLanes, acc[v][t]);
+    std::memcpy(job.y + t * job.y_stride + p * kPanelRows, result, rows * sizeof(float));
   }
 }
 
-// Several tokens: a chunk of codes is unpacked once into the first-level cache and meets every
+template <DType kType>
+void multiply_directly(const PackedMatmul& job) {
+  static_assert(kTileTokens == 6);
+  using Multiply = void (*)(const PackedMatmul&, size_t);
+  constexpr Multiply kMultiply[kTileTokens] = {multiply_few<kType, 1>, multiply_few<kType, 2>,
+                                               multiply_few<kType, 3>, multiply_few<kType, 4>,
+                                               multiply_few<kType, 5>, multiply_few<kType, 6>};
+  const Multiply multiply_tokens = kMultiply[job.tokens - 1];
+  for (size_t p = job.first_panel; p < job.first_panel + job.panels; ++p) multiply_tokens(job, p);
+}
+
+// Many tokens: a chunk of codes is unpacked once into the first-level cache and meets every
 // token there.
 // ---------------------------------------------------------------------------------------------
 
@@ -93,6 +124,11 @@ struct Unpacked {
   alignas(64) float factors[kChunkBlocks * 2 * kTileRows];  // [block][half][row]
   alignas(64) float minima[kChunkBlocks * kTileRows];       // [block][row]
 };
+
+Unpacked& thread_buffer() {
+  static thread_local Unpacked buffer;
+  return buffer;
+}
 
 // Blocks `first` to `first + count - 1` of a panel, as panel `place` of P that are multiplied
 // together.
@@ -112,7 +148,8 @@ TYTO_INLINE void unpack(const uint8_t* panel, size_t k, size_t first, size_t cou
                const IVec code = F::template codes<kGroup>(codes, v);
                if constexpr (kWidened<F>) {
                  uint8_t* parts = out.codes + ((i * kGroups + kGroup) * 2 * V + to) * kVecBytes;
-                 store_wide(parts, parts + V * kVecBytes, code);
+                 store_bytes(parts, widened<0>(code));
+                 store_bytes(parts + V * kVecBytes, widened<1>(code));
                } else {
                  store_bytes(out.codes + ((i * kGroups + kGroup) * V + to) * kVecBytes, code);
                }
@@ -132,11 +169,13 @@ TYTO_INLINE void unpack(const uint8_t* panel, size_t k, size_t first, size_t cou
 // once they would stop the core until most have arrived.
 struct Ahead {
   const uint8_t* from;
-  size_t lines;
+  const uint8_t* end;
+  size_t per_block;  // bytes
 
-  [[gnu::always_inline]] void fetch(size_t block, size_t blocks) const {
-    for (size_t i = lines * block / blocks; i < lines * (block + 1) / blocks; ++i)
-      __builtin_prefetch(from + 64 * i, 0, kFirstLevel);
+  [[gnu::always_inline]] void fetch(size_t block) const {
+    const uint8_t* line = from + block * per_block;
+    const uint8_t* stop = line + per_block < end ? line + per_block : end;
+    for (; line < stop; line += 64) __builtin_prefetch(line, 0, kFirstLevel);
   }
 };
 
@@ -158,9 +197,11 @@ void multiply_tile(const Tile& tile) {
   for (int t = 0; t < T; ++t)
     for (int v = 0; v < V; ++v)
       acc[v][t] = tile.first ? zero() : load(tile.y + t * tile.y_stride + v * kLanes);
-  const Unpacked& w = *tile.weights;
+  const Unpacked* weights = tile.weights;
+  asm("" : "+r"(weights));  // else the compiler asks for the thread's buffer again in every block
+  const Unpacked& w = *weights;
   for (size_t i = 0; i < tile.blocks; ++i) {
-    for (int p = 0; p < P; ++p) tile.ahead[p].fetch(i, tile.blocks);
+    for (int p = 0; p < P; ++p) tile.ahead[p].fetch(i);
     add_block<F, kWidened<F>>(
         [&](auto g, int v) __attribute__((always_inline)) {
           constexpr size_t kSteps = kWidened<F> ? 2 * kGroups : kGroups;
@@ -176,23 +217,18 @@ void multiply_tile(const Tile& tile) {
     for (int v = 0; v < V; ++v) store(tile.y + t * tile.y_stride + v * kLanes, acc[v][t]);
 }
 
+// Tiles of more than kTileTokens tokens are never smaller than half of it.
 template <DType kType, int P>
 TYTO_INLINE void multiply_tile_of(size_t tokens, const Tile& tile) {
   switch (tokens) {
-    case 1:
-      return multiply_tile<kType, P, 1>(tile);
-    case 2:
-      return multiply_tile<kType, P, 2>(tile);
     case 3:
       return multiply_tile<kType, P, 3>(tile);
     case 4:
       return multiply_tile<kType, P, 4>(tile);
-#if defined(TYTO_SIMD_AVX512)
     case 5:
       return multiply_tile<kType, P, 5>(tile);
-    case 6:
+    default:
       return multiply_tile<kType, P, 6>(tile);
-#endif
   }
 }
 
@@ -213,10 +249,10 @@ struct Upcoming {
   const uint8_t* from;
   size_t bytes;
 
-  [[gnu::always_inline]] Ahead piece(size_t index, size_t pieces) const {
+  [[gnu::always_inline]] Ahead piece(size_t index, size_t pieces, size_t blocks) const {
     const size_t lines = (bytes + 63) / 64;
-    const size_t first = lines * index / pieces;
-    return {from + 64 * first, lines * (index + 1) / pieces - first};
+    const size_t first = lines * index / pieces, end = lines * (index + 1) / pieces;
+    return {from + 64 * first, from + 64 * end, 64 * ((end - first + blocks - 1) / blocks)};
   }
 };
 
@@ -236,7 +272,7 @@ TYTO_INLINE Upcoming upcoming(const PackedMatrix& matrix, size_t panel, size_t b
 template <DType kType, int P>
 TYTO_INLINE void multiply_panels(const PackedMatmul& job, size_t first_panel, float* y,
                                  size_t y_stride) {
-  static thread_local Unpacked unpacked;
+  Unpacked& unpacked = thread_buffer();
   const PackedMatrix& matrix = *job.matrix;
   const size_t blocks = matrix.k / kBlockValues;
   const size_t tiles = token_tiles(job.tokens, kTileTokens);
@@ -256,7 +292,7 @@ TYTO_INLINE void multiply_panels(const PackedMatmul& job, size_t first_panel, fl
                 y + tokens.first * y_stride,
                 y_stride,
                 block == 0};
-      for (size_t p = 0; p < P; ++p) tile.ahead[p] = next[p].piece(i, tiles);
+      for (size_t p = 0; p < P; ++p) tile.ahead[p] = next[p].piece(i, tiles, count);
       multiply_tile_of<kType, P>(tokens.count, tile);
     }
   }
@@ -285,8 +321,8 @@ void multiply_many(const PackedMatmul& job) {
 
 template <DType kType>
 void multiply_of(const PackedMatmul& job) {
-  if (job.tokens == 1)
-    multiply_one<kType>(job);
+  if (job.tokens <= kTileTokens)  // one pass over the codes
+    multiply_directly<kType>(job);
   else
     multiply_many<kType>(job);
 }
@@ -337,16 +373,34 @@ TYTO_INLINE __m256i to_bytes(const __m256 (&x)[4], __m256 factor) {
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-struct Sums {
-  int32_t first, second;
+// Minus the sums of the codes, of the whole block and of its halves, as a chain of products begins
+// with them: one integer, or without a dot-product instruction two of 16 bits, of values 0 and 1
+// and of values 2 and 3 of each group.
+struct NegatedSums {
+  int32_t block, first, second;
 };
 
-TYTO_INLINE Sums half_sums(__m256i codes) {
-  const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
-  __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-  sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, _MM_SHUFFLE(1, 0, 3, 2)));
-  sums = _mm256_add_epi32(sums, _mm256_shuffle_epi32(sums, _MM_SHUFFLE(2, 3, 0, 1)));
-  return {_mm256_extract_epi32(sums, 0), _mm256_extract_epi32(sums, 4)};
+TYTO_INLINE int32_t low_half(__m256i v) {
+  return _mm_cvtsi128_si32(_mm256_castsi256_si128(v));
+}
+
+TYTO_INLINE NegatedSums negated_sums(__m256i codes) {
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);  // [8 groups][2]
+  __m256i sums = kHasDot4 ? _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)) : pairs;
+  const auto add = [](__m256i a, __m256i b) __attribute__((always_inline)) {
+    return kHasDot4 ? _mm256_add_epi32(a, b) : _mm256_add_epi16(a, b);
+  };
+  sums = add(sums, _mm256_shuffle_epi32(sums, _MM_SHUFFLE(1, 0, 3, 2)));
+  sums = add(sums, _mm256_shuffle_epi32(sums, _MM_SHUFFLE(2, 3, 0, 1)));
+  const __m256i zeros = _mm256_setzero_si256();
+  sums = kHasDot4 ? _mm256_sub_epi32(zeros, sums) : _mm256_sub_epi16(zeros, sums);
+  const __m256i other = _mm256_permute2x128_si256(sums, sums, 1);
+  return {low_half(add(sums, other)), low_half(sums), low_half(other)};
+}
+
+TYTO_INLINE int32_t whole(int32_t negated_sum) {
+  if constexpr (kHasDot4) return -negated_sum;
+  return -(static_cast<int16_t>(negated_sum) + (negated_sum >> 16));
 }
 
 // One block of one token, place t of T.
@@ -374,16 +428,16 @@ TYTO_INLINE void quantize_block(const float* in, size_t t, size_t T, const Block
       std::memcpy(out.wide_codes + 2 * ((2 * g + 1) * T + t), odd + g, 4);
     }
   }
-  const Sums sums = half_sums(codes);
+  const NegatedSums sums = negated_sums(codes);
   // A NaN or an infinity among the values must show in the results.
   constexpr uint32_t kInfinity = 0x7f800000;
   const float scale =
       bits < kInfinity ? most * (1.0f / 127.0f) : std::numeric_limits<float>::quiet_NaN();
   out.scales[t] = scale;
-  out.negated_sum[t] = -(sums.first + sums.second);
-  out.negated_half_sums[t] = -sums.first;
-  out.negated_half_sums[T + t] = -sums.second;
-  out.scaled_sum[t] = scale * static_cast<float>(sums.first + sums.second);
+  out.negated_sum[t] = sums.block;
+  out.negated_half_sums[t] = sums.first;
+  out.negated_half_sums[T + t] = sums.second;
+  out.scaled_sum[t] = scale * static_cast<float>(whole(sums.block));
 }
 
 void quantize_tile(const float* x, size_t x_stride, size_t k, const TokenTile& tile,

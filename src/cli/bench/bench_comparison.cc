@@ -1,0 +1,78 @@
+#include "cli/bench/bench_comparison.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace tyto {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json ratio_json(const std::vector<double>& ratios) {
+  const Statistics ratio = statistics(ratios);
+  if (ratios.empty()) return nullptr;
+  return {{"median", ratio.median}, {"min", ratio.least}, {"max", ratio.most}, {"all", ratios}};
+}
+
+ordered_json share_or_null(const SpeculationCounters& counted) {
+  if (counted.drafted == 0) return nullptr;
+  return static_cast<double>(counted.accepted) / static_cast<double>(counted.drafted);
+}
+
+std::string side(const std::string& device, bool modelled) {
+  return device + (modelled ? " (modelled)" : "");
+}
+
+}  // namespace
+
+ordered_json ab_json(const AbComparison& ab) {
+  const Statistics ratio = statistics(ab.ratios);
+  const bool any = !ab.ratios.empty();
+  return {{"a", ab.a},
+          {"b", ab.b},
+          {"a_modelled", ab.a_modelled},
+          {"b_modelled", ab.b_modelled},
+          {"ratio_median", any ? ordered_json(ratio.median) : ordered_json(nullptr)},
+          {"ratio_min", any ? ordered_json(ratio.least) : ordered_json(nullptr)},
+          {"ratio_max", any ? ordered_json(ratio.most) : ordered_json(nullptr)},
+          {"ratios", ab.ratios}};
+}
+
+ordered_json speculation_json(const BenchRow& row) {
+  if (!row.receipt.speculation) return nullptr;
+  const SpeculationCounters& counted = *row.receipt.speculation;
+  return {{"source", counted.source},
+          {"calls", counted.calls},
+          {"drafted", counted.drafted},
+          {"accepted", counted.accepted},
+          {"accepted_share", share_or_null(counted)},
+          {"calls_per_token", calls_per_token(row)},
+          {"drafting_s", counted.drafting_seconds},
+          {"of_plain", ratio_json(row.of_plain)}};
+}
+
+std::string ab_line(const BenchRow& row) {
+  const AbComparison& ab = *row.ab;
+  const std::string sides = side(ab.a, ab.a_modelled) + " / " + side(ab.b, ab.b_modelled);
+  if (ab.ratios.empty()) return fmt::format("{}: {}: refused", row.test.name(), sides);
+  const Statistics ratio = statistics(ab.ratios);
+  std::string line = fmt::format("{}: {} = {:.4g} in the median of {} round{}, {:.4g} to {:.4g}",
+                                 row.test.name(), sides, ratio.median, ab.ratios.size(),
+                                 ab.ratios.size() == 1 ? "" : "s", ratio.least, ratio.most);
+  if (ab.a_modelled != ab.b_modelled) line += "; compares a modelled with a measured speed";
+  return line;
+}
+
+std::string speculation_line(const BenchRow& row) {
+  const SpeculationCounters& counted = *row.receipt.speculation;
+  const std::string guesses = fmt::format("{} of {} guesses came true, {:.3g} calls per token",
+                                          counted.accepted, counted.drafted, calls_per_token(row));
+  if (row.of_plain.empty()) return fmt::format("{}: refused; {}", row.test.name(), guesses);
+  const Statistics ratio = statistics(row.of_plain);
+  return fmt::format("{}: {:.4g} times plain in the median of {} round{}, {:.4g} to {:.4g}; {}",
+                     row.test.name(), ratio.median, row.of_plain.size(),
+                     row.of_plain.size() == 1 ? "" : "s", ratio.least, ratio.most, guesses);
+}
+
+}  // namespace tyto

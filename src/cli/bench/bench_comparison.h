@@ -1,0 +1,22 @@
+// Rows that were measured in turns, held against each other.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "cli/bench/bench_run.h"
+
+namespace tyto {
+
+nlohmann::ordered_json ab_json(const AbComparison& ab);
+// Of all repetitions; null of a test without guesses.
+nlohmann::ordered_json speculation_json(const BenchRow& row);
+
+// "tg16: cpu / vnpu (modelled) = 0.51 in the median of 5 rounds, 0.49 to 0.52"
+std::string ab_line(const BenchRow& row);
+
+// "tg64 spec lookup: 1.31 times plain in the median of 5 rounds, 1.28 to 1.33; 80 of 120 guesses
+// came true, 0.62 calls per token"
+std::string speculation_line(const BenchRow& row);
+
+}  // namespace tyto

@@ -1,0 +1,188 @@
+#include "cli/bench/bench_flags.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "cli/auto_device.h"
+#include "cli/command_line.h"
+#include "cli/evidence_flags.h"
+#include "device/device.h"
+#include "engine/draft_length.h"
+
+namespace tyto {
+namespace {
+
+constexpr uint32_t kMostSequences = 1024;
+
+void add_test_flags(CommandLine& command, BenchFlags& flags) {
+  command.add({
+      {"-p,--n-prompt", &flags.prompt, "N,...", "prefill lengths; 0 for none (default: 512)"},
+      {"-n,--n-gen", &flags.generate, "N,...", "decode lengths; 0 for none (default: 128)"},
+      {"--pg", &flags.pairs, "PP,TG", "-pg: a prefill and a decode timed together; repeatable"},
+      {"-d,--n-depth", &flags.depth, "N,...",
+       "tokens in the KV cache before, not timed (default: 0)"},
+      {"--sequences", &flags.sequences, "N,...",
+       "sequences that run together, each with tokens of its own (default: 1)"},
+      {"-b,--batch-size", &flags.batch, "N,...",
+       "tokens given to the engine at once (default: 2048)"},
+      {"--ubatch-size", &flags.ubatch, "N,...",
+       "-ub: tokens per prefill dispatch (default: 256, on a GPU 2048)"},
+      {"-r,--repetitions", &flags.repetitions, "N", "timed runs per row",
+       Rules{.range = Range{1, 1000}, .shows_default = true}},
+      {"--delay", &flags.delay, "S", "seconds to wait between rows",
+       Rules{.range = Range{0, 3600}}},
+      {"--no-warmup", &flags.no_warmup, "leave out the run before the timed ones"},
+      {"--ab", &flags.ab, "DEV,DEV", "compare two devices in turns: a b a b ..."},
+      {"--calibrate", &flags.calibrate,
+       "measure every device of this machine in turns, for --device auto, and keep the figures"},
+  });
+}
+
+void add_output_flags(CommandLine& command, BenchFlags& flags) {
+  const OneOf formats{"table", "md", "csv", "json", "jsonl"};
+  command.add({
+      {"-o,--output", &flags.output, formats,
+       "format on stdout (default: table on a terminal, else md)"},
+      {"--output-err", &flags.output_err, formats, "-oe: format on stderr, too"},
+      {"--progress", &flags.progress, "name each row on stderr before it is measured"},
+      {"--peak", &flags.peak,
+       "measure what memory and arithmetic can do first, and show each row's share"},
+      {"--no-ledger", &flags.no_ledger, "do not keep the rows (see `tyto results`)"},
+      sign_flag(flags.sign),
+  });
+}
+
+void add_guess_flags(CommandLine& command, BenchFlags& flags) {
+  command.add(
+      "Guesses",
+      {{"--speculate", &flags.speculate, "WHO,...",
+        "decode with guesses, too, in turns with plain decoding: lookup, or oracle:A, which knows "
+        "what the model will say and guesses a share A of it right"},
+       {"--draft", &flags.draft, "MODEL", "the same with the guesses of a small model"},
+       {"--draft-max", &flags.draft_max, "N", "most guesses of one call",
+        Rules{.range = Range{1, kMostGuesses},
+              .shows_default = true,
+              .needs_one_of = {"--speculate", "--draft"}}}});
+}
+
+// Where other commands take one model and one number of threads, this one takes lists.
+void add_lists_of_engines(CommandLine& command, BenchFlags& flags) {
+  add_engine_flags(command, flags.engine);
+  for (const char* other : {"--model", "--threads", "--among"}) command.remove(other);
+  Flag& calibration = command.flag("--calibration");
+  calibration.meaning = "where --calibrate keeps the figures (default: in the cache folder)";
+  calibration.rules.needs_one_of = {"--calibrate"};
+  Flag& device = command.flag("--device");
+  device.meaning = "where the work goes first; a list measures one after the other";
+  device.value = "NAME,...";
+  command.flag("--context").meaning =
+      "positions to make room for (default: what the longest test needs)";
+  command.add({{"-m,--model", &flags.models, "MODEL,...",
+                "models (default: the shipped one); repeatable"}});
+  const std::vector<Flag> rows = {
+      {"-t,--threads", &flags.threads, "N,...", "CPU threads (default: one per usable core)"},
+      {"--cache-type-k", &flags.type_k, "TYPE", "-ctk: type of the KV cache's keys"},
+      {"--cache-type-v", &flags.type_v, "TYPE", "-ctv: and of its values; the same"},
+  };
+  command.add("Device", rows);
+}
+
+}  // namespace
+
+void add_bench_flags(CommandLine& command, BenchFlags& flags) {
+  add_test_flags(command, flags);
+  add_output_flags(command, flags);
+  add_guess_flags(command, flags);
+  add_lists_of_engines(command, flags);
+  add_energy_flag(command, flags.energy);
+}
+
+void settle_kv_type(BenchFlags& flags) {
+  if (flags.type_k.empty() && flags.type_v.empty()) return;
+  const std::string k = flags.type_k.empty() ? "f16" : flags.type_k;
+  const std::string v = flags.type_v.empty() ? "f16" : flags.type_v;
+  if (k != v)
+    throw Error(ErrorCode::usage, fmt::format("-ctk {} -ctv {}", k, v),
+                "keys and values have one type here", "give both the same");
+  if (k != "f16" && k != "q8_0" && k != "f32")
+    throw Error(ErrorCode::usage, "-ctk " + k, "the KV cache is f16, q8_0 or f32");
+  if (flags.engine.kv_type)
+    throw Error(ErrorCode::usage, "--kv-type", "says the same as -ctk and -ctv",
+                "give one of them");
+  flags.engine.kv_type = k;
+}
+
+std::vector<uint32_t> positive_counts(const std::vector<std::string>& texts,
+                                      const std::string& flag, uint32_t most) {
+  const std::vector<uint32_t> counts = parse_counts(texts, flag);
+  for (const uint32_t count : counts) {
+    if (count == 0) throw Error(ErrorCode::usage, flag, "must be at least 1");
+    if (count > most)
+      throw Error(ErrorCode::usage, fmt::format("{} {}", flag, count),
+                  fmt::format("must be at most {}", most));
+  }
+  return counts;
+}
+
+std::vector<BenchTest> wanted_tests(const BenchFlags& flags) {
+  TestLists lists{.prompts = parse_counts(flags.prompt, "-p"),
+                  .generates = parse_counts(flags.generate, "-n"),
+                  .pairs = {},
+                  .depths = parse_counts(flags.depth, "-d"),
+                  .sequences = positive_counts(flags.sequences, "--sequences", kMostSequences)};
+  for (const std::string& pair : flags.pairs) lists.pairs.push_back(parse_pair(pair, "-pg"));
+  return bench_tests(lists);
+}
+
+std::vector<std::string> named_devices(const std::string& text, const std::string& flag) {
+  const std::vector<std::string> names = parse_names({text}, flag);
+  for (const std::string& name : names)
+    if (name == kAutoDevice)
+      throw Error(ErrorCode::usage, flag + " auto", "bench measures devices that are named",
+                  "--calibrate measures those that auto chooses from");
+  return names;
+}
+
+std::vector<std::string> wanted_devices(const BenchFlags& flags) {
+  if (flags.ab.empty()) {
+    const std::vector<std::string> devices = named_devices(flags.engine.device, "--device");
+    const bool has_host = std::any_of(devices.begin(), devices.end(), [](const std::string& name) {
+      return device_entry(name).is_host;
+    });
+    if (flags.peak && !has_host)
+      throw Error(ErrorCode::usage, "--peak", "measures the cpu, which is not among the devices");
+    return devices;
+  }
+  const std::vector<std::string> devices = named_devices(flags.ab, "--ab");
+  if (devices.size() != 2)
+    throw Error(ErrorCode::usage, "--ab " + flags.ab, "compares two devices", "like --ab cpu,vnpu");
+  if (flags.energy)
+    throw Error(ErrorCode::usage, "--energy", "cannot be had with --ab: a turn is too short");
+  return devices;
+}
+
+std::vector<SpeculationName> wanted_speculations(const BenchFlags& flags,
+                                                 const std::vector<BenchTest>& tests) {
+  std::vector<SpeculationName> names;
+  if (flags.speculate.empty() && flags.draft.empty()) return names;
+  const std::string flag = flags.draft.empty() ? "--speculate" : "--draft";
+  std::vector<std::string> texts;
+  for (const std::string& text : parse_names(flags.speculate, "--speculate")) {
+    names.push_back(parse_speculation(text));
+    texts.push_back(names.back().text);
+  }
+  refuse_doubles(texts, "--speculate");
+  if (!flags.draft.empty()) {
+    const std::string file = std::filesystem::path(flags.draft).filename().string();
+    names.push_back({.text = "draft " + file, .draft = flags.draft});
+  }
+  if (std::ranges::none_of(tests, can_speculate))
+    throw Error(ErrorCode::usage, flag, "no test decodes one sequence", "give -n more than 0");
+  for (const auto& [is_given, other] :
+       {std::pair(!flags.ab.empty(), "--ab"), std::pair(flags.energy, "--energy")})
+    if (is_given) throw Error(ErrorCode::usage, flag, fmt::format("cannot be had with {}", other));
+  return names;
+}
+
+}  // namespace tyto

@@ -1,0 +1,219 @@
+// cache: packed weights that are kept, so that a model is ready sooner.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file_lock.h"
+#include "base/utc_time.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "device/cpu/huge_pages.h"
+#include "device/cpu/inner_loops.h"
+#include "device/cpu/weight_cache.h"
+#include "model/model.h"
+#include "model/stores/find_model.h"
+#include "trace/report/table.h"
+
+namespace tyto {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+struct AddFlags {
+  ModelFlags model;
+  std::string limit = "20G";
+  unsigned threads = 0;
+};
+
+struct ListFlags {
+  bool json = false;
+};
+
+struct ClearFlags {
+  bool stale = false;
+};
+
+// Those that the CPU's kernels multiply by and that lie in this file of the model's.
+std::vector<TensorView> matrices_in(const MappedFile& file, const Model& model) {
+  std::vector<TensorView> result;
+  const auto add = [&](const TensorView& view) {
+    const std::byte* first = file.bytes().data();
+    if (cpu::can_pack(view.dtype) && view.bytes.data() >= first &&
+        view.bytes.data() < first + file.bytes().size())
+      result.push_back(view);
+  };
+  for (const LayerWeights& layer : model.weights.layers)
+    for (const TensorView* view :
+         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
+      add(*view);
+  add(model.weights.head);
+  return result;
+}
+
+void check_disk(const fs::path& folder, uint64_t wanted) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error) return;  // then the writing says what is wrong
+  const uint64_t reserve = space.capacity / 20;
+  if (space.available < wanted + reserve)
+    throw Error(ErrorCode::input, folder.string(),
+                fmt::format("{} are free, and {} with a twentieth of the disk to spare are wanted",
+                            human_bytes(space.available), human_bytes(wanted)),
+                "`tyto cache clear` removes what is kept there");
+}
+
+void check_huge_pages(const fs::path& path, const MappedFile& source, ThreadPool& pool) {
+  const cpu::PackedFile packed(path, source, pool);
+  if (cpu::is_in_huge_pages(packed.body())) return;
+  std::error_code ignored;
+  fs::remove(path, ignored);
+  throw Error(ErrorCode::unsupported, path.string(),
+              "this system maps its pages one by one, which would slow every token, so it is not "
+              "kept",
+              "ext4 has huge pages for files since Linux 6.16, xfs and btrfs for longer");
+}
+
+bool is_kept(const fs::path& path, const MappedFile& source, ThreadPool& pool) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return false;
+  try {
+    const cpu::PackedFile packed(path, source, pool);
+    return cpu::is_in_huge_pages(packed.body());
+  } catch (const Error& error) {
+    note(fmt::format("note: {}; it is written anew", error.what()));
+    return false;
+  }
+}
+
+void add_file(const MappedFile& source, const Model& model, const fs::path& folder, uint64_t limit,
+              ThreadPool& pool) {
+  const std::vector<TensorView> matrices = matrices_in(source, model);
+  if (matrices.empty())
+    return note(fmt::format("{} has no matrices that are packed", source.path().string()));
+  const fs::path path = cpu::kept_path(folder, source.stamp());
+  if (is_kept(path, source, pool))
+    return note(fmt::format("{} is kept already", source.path().string()));
+  const uint64_t wanted = cpu::packed_file_bytes(matrices);
+  for (const cpu::KeptFile& removed : cpu::make_room(folder, wanted, limit))
+    note(fmt::format("removed the packed weights of {} ({})", removed.source,
+                     human_bytes(removed.bytes)));
+  check_disk(folder, wanted);
+  const uint64_t bytes = cpu::write_packed_file(path, source, matrices, pool, progress_bar());
+  check_huge_pages(path, source, pool);
+  note(fmt::format("kept {} matrices of {} ({})", matrices.size(), source.path().string(),
+                   human_bytes(bytes)));
+}
+
+void add(const AddFlags& flags) {
+  const uint64_t limit = parse_size(flags.limit, "--limit");
+  if (cpu::best_inner_loops().packed == nullptr)
+    throw Error(ErrorCode::unsupported, "cache add",
+                "this processor uses weights as files have them");
+  const Model model =
+      open_model(find_model(model_or_shipped(flags.model)), Need::weights, progress_bar());
+  const fs::path folder = cpu::weight_cache_folder();
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail_input(folder.string(), "cannot be made: {}", error.message());
+  const auto lock = FileLock::try_take(folder / "lock");
+  if (lock == nullptr)
+    throw Error(ErrorCode::input, folder.string(), "another `tyto cache add` is at work",
+                "wait for it to end, and try again");
+  ThreadPool pool(flags.threads);
+  for (const MappedFile& file : model.files) add_file(file, model, folder, limit, pool);
+}
+
+std::string state_of(const cpu::KeptFile& file) {
+  const std::string state = file.stale.empty() ? "good" : file.stale;
+  return file.is_in_use ? state + ", in use" : state;
+}
+
+void list(const ListFlags& flags) {
+  const fs::path folder = cpu::weight_cache_folder();
+  const std::vector<cpu::KeptFile> files = cpu::kept_files(folder);
+  if (flags.json) {
+    ordered_json rows = ordered_json::array();
+    for (const cpu::KeptFile& file : files)
+      rows.push_back({{"file", file.path.string()},
+                      {"source", file.source},
+                      {"bytes", file.bytes},
+                      {"last_used", utc_time(file.used_ns / 1'000'000'000)},
+                      {"stale", file.stale},
+                      {"in_use", file.is_in_use}});
+    return print(rows.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  }
+  if (files.empty())
+    return note(
+        fmt::format("no packed weights in {}; see `tyto cache add --help`", folder.string()));
+  Table table{.id = "cache",
+              .title = "",
+              .columns = {{"made of", false}, {"size"}, {"last used", false, 1}, {"state", false}}};
+  for (const cpu::KeptFile& file : files)
+    table.rows.push_back(
+        {{file.source.empty() ? file.path.filename().string() : file.source,
+          human_bytes(file.bytes), utc_time(file.used_ns / 1'000'000'000), state_of(file)}});
+  print_coloured(to_text(table, stdout_style()));
+}
+
+void clear(const ClearFlags& flags) {
+  const fs::path folder = cpu::weight_cache_folder();
+  uint64_t bytes = 0, held = 0, count = 0;
+  for (const cpu::KeptFile& file : cpu::clear_kept(folder, flags.stale)) {
+    (file.is_in_use ? held : bytes) += file.bytes;
+    ++count;
+  }
+  note(fmt::format(
+      "removed {} file{} from {}: {} freed{}", count, count == 1 ? "" : "s", folder.string(),
+      human_bytes(bytes),
+      held == 0 ? "" : fmt::format(", {} more once those who use them end", human_bytes(held))));
+}
+
+void define_add(CommandLine& command) {
+  AddFlags& flags = command.values<AddFlags>();
+  add_model_flag(command, flags.model);
+  command.add({
+      {"--limit", &flags.limit, "SIZE",
+       "most that the folder may hold, like 512M or 20G; the least recently used goes first",
+       Rules{.shows_default = true}},
+      {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",
+       Rules{.range = Range{1, 1024}}},
+  });
+  command.footer =
+      "Every command that runs the model on the CPU then finds its matrices packed, maps "
+      "them after a check of every byte, and shares that memory with others that do. A model file "
+      "that changes is packed anew, and so is one whose packed weights are damaged; the receipt "
+      "says so.\n\nExample:\n  tyto cache add -m models/owlet";
+  command.run = [&flags] { add(flags); };
+}
+
+void define_list(CommandLine& command) {
+  ListFlags& flags = command.values<ListFlags>();
+  command.add({{"--json", &flags.json, "print JSON, with paths"}});
+  command.footer = "Example:\n  tyto cache list";
+  command.run = [&flags] { list(flags); };
+}
+
+void define_clear(CommandLine& command) {
+  ClearFlags& flags = command.values<ClearFlags>();
+  command.add({{"--stale", &flags.stale, "only what nothing will use any more"}});
+  command.footer =
+      "Processes that use a file go on using it.\n\nExample:\n  tyto cache clear --stale";
+  command.run = [&flags] { clear(flags); };
+}
+
+}  // namespace
+
+void define_cache(CommandLine& command) {
+  command.needs_command = true;
+  command.footer = "Examples:\n  tyto cache list\n  tyto cache clear --stale";
+  define_add(command.add_command("add", "pack a model's weights and keep them"));
+  define_list(command.add_command("list", "show what is kept, of which files, and who uses it"));
+  define_clear(command.add_command("clear", "remove it"));
+}
+
+}  // namespace tyto
