@@ -17,16 +17,19 @@ class Text(GgmlTest):
                 self.check_prompt(type_name, prompt, settings)
 
     def check_prompt(self, type_name, prompt, settings):
-        """At every token of the CPU backend's text both agree, or the choice was close. What the programs print is that."""
+        """At every token of the CPU backend's text both agree, or the choice was close. What the programs print is that, up to
+        two logits that are equal, as a processor that adds in f16 makes them: programs take the one or the other."""
         steps = probe(owlet(type_name), TOKENS, prompt=prompt, settings=settings)
         self.assertEqual(len(steps), TOKENS)
         different = [i for i, step in enumerate(steps) if step["token"] != step["other"]]
         for i in different:
             self.assertLess(steps[i]["margin"], SMALL_MARGIN, f"token {i} of {type_name}")
-        same = steps[:different[0]] if different else steps
+        tie = next((i for i, step in enumerate(steps) if step["margin"] == 0), len(steps))
+        self.assertGreater(tie, 4)
+        certain, same = steps[:tie], steps[:min([tie, *different])]
         on_cpu = complete(owlet(type_name), TOKENS + SPARE_TOKENS, device="none", prompt=prompt)
         on_npu = complete(owlet(type_name), TOKENS + SPARE_TOKENS, prompt=prompt, settings=settings)
-        self.assertEqual(on_cpu.text[:len(text_of(steps))], text_of(steps))
+        self.assertEqual(on_cpu.text[:len(text_of(certain))], text_of(certain))
         self.assertEqual(on_npu.text[:len(text_of(same))], text_of(same))
         self.assertGreater(mul_mat_count(on_npu.receipt), 0)
         margins = ", ".join(f"{steps[i]['margin']:.3f}" for i in different)
