@@ -1,7 +1,8 @@
-// Renders the chat templates that models really ship with `tyto template` and with
-// @huggingface/jinja, an independent implementation, and compares the bytes.
+// Renders the chat templates that models really ship with Tyto and with @huggingface/jinja, an
+// independent implementation, and compares the bytes. RENDERER is tests/support/render_templates.cc, a
+// process for all renderings of a template; `tyto template` has to say the same of the first.
 //
-//   node compare_templates.mjs TYTO_BINARY TEMPLATES_DIR NODE_MODULES_DIR
+//   node compare_templates.mjs TYTO_BINARY RENDERER TEMPLATES_DIR NODE_MODULES_DIR
 //
 // TEMPLATES_DIR is models/templates of a llama.cpp checkout. Templates that exist only as string
 // literals in its tests/test-chat-template.cpp are read from there. Nothing of either is committed.
@@ -250,6 +251,22 @@ function renderTyto(binary, templateFile, { file, toolsFile }, generation) {
   return { error, crashed: `exit status ${run.status ?? run.signal}: ${error.slice(0, 300)}` };
 }
 
+// A result for each pair of a conversation and whether the assistant's turn is opened.
+function renderAll(renderer, templateFile, jobsFile, pairs) {
+  const jobs = pairs.map(({ conversation: { file, toolsFile }, generation }) => ({
+    messages: file,
+    tools: toolsFile ?? "",
+    generation,
+  }));
+  writeFileSync(jobsFile, JSON.stringify(jobs));
+  const run = spawnSync(renderer, [templateFile, jobsFile, DATE, BOS, EOS], { maxBuffer: 1 << 28 });
+  if (run.status !== 0) {
+    const crashed = `exit status ${run.status ?? run.signal}: ${String(run.stderr).trim().slice(0, 300)}`;
+    return pairs.map(() => ({ error: crashed, crashed }));
+  }
+  return JSON.parse(run.stdout).map(({ text, error }) => (error ? { error } : { bytes: Buffer.from(text, "utf8") }));
+}
+
 // Empty when the two agree, otherwise what differs.
 function difference(tyto, other) {
   if (tyto.crashed) return tyto.crashed;
@@ -264,9 +281,9 @@ function difference(tyto, other) {
 }
 
 async function main() {
-  const [binary, folder, modules] = process.argv.slice(2);
+  const [binary, renderer, folder, modules] = process.argv.slice(2);
   if (!modules) {
-    console.error("usage: node compare_templates.mjs TYTO_BINARY TEMPLATES_DIR NODE_MODULES_DIR");
+    console.error("usage: node compare_templates.mjs TYTO_BINARY RENDERER TEMPLATES_DIR NODE_MODULES_DIR");
     return 2;
   }
   const module = join(modules, "@huggingface", "jinja", "dist", "index.js");
@@ -302,16 +319,18 @@ async function main() {
       if (compared.length === 0) continue;
       const problems = [];
       let refused = 0;
-      for (const conversation of compared) {
-        for (const generation of [true, false]) {
-          const other = renderOther(Template, source, conversation, generation);
-          const tyto = renderTyto(binary, templateFile, conversation, generation);
-          if (tyto.error && other.error) refused += 1;
-          const problem = difference(tyto, other);
-          if (problem) problems.push(`${conversation.name}: ${problem}`);
-        }
-      }
-      const runs = 2 * compared.length;
+      const pairs = compared.flatMap((conversation) => [true, false].map((generation) => ({ conversation, generation })));
+      const rendered = renderAll(renderer, templateFile, join(scratch, "jobs.json"), pairs);
+      const command = renderTyto(binary, templateFile, pairs[0].conversation, pairs[0].generation);
+      const unlike = difference(command, rendered[0]);
+      if (unlike) problems.push(`tyto template: ${unlike}`);
+      pairs.forEach(({ conversation, generation }, i) => {
+        const other = renderOther(Template, source, conversation, generation);
+        if (rendered[i].error && other.error) refused += 1;
+        const problem = difference(rendered[i], other);
+        if (problem) problems.push(`${conversation.name}: ${problem}`);
+      });
+      const runs = pairs.length;
       if (problems.length === 0) {
         passed += 1;
         console.log(`ok      ${name}: ${runs} renderings, ${refused} refused by both`);
