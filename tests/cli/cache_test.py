@@ -39,29 +39,32 @@ class Cache(CliTest):
         return result.stderr
 
     def run_model(self, *args):
-        """The text, the fallbacks, and the phases of set-up."""
-        receipt, profile = self.work / "receipt.json", self.work / "profile.json"
+        """The text and the fallbacks."""
+        receipt = self.work / "receipt.json"
         result = tyto("run", "-m", self.quantised, *PROMPT, "--receipt", receipt, *args, environment=self.environment)
         self.assertEqual(result.returncode, 0, result.stderr)
-        profiled = tyto("profile", "-m", self.quantised, "-p", "A fox", "--raw", "-n", "2", "--json", profile, "--force", *args,
-                        environment=self.environment)
-        self.assertEqual(profiled.returncode, 0, profiled.stderr)
-        return result.stdout, json.loads(receipt.read_text())["fallbacks"], profile.read_text()
+        return result.stdout, json.loads(receipt.read_text())["fallbacks"]
+
+    def phases(self, *args):
+        """Of set-up, as a profile has them."""
+        profile = self.work / "profile.json"
+        result = tyto("profile", "-m", self.quantised, "-p", "A fox", "--raw", "-n", "2", "--json", profile, "--force", *args,
+                      environment=self.environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return profile.read_text()
 
     def kept(self):
         return json.loads(self.cache("list", "--json").stdout)
 
     def test_what_is_kept_is_used_and_gives_the_same_text(self):
-        text, _, phases = self.run_model()
-        self.assertNotIn("read from the cache", phases)
+        text, _ = self.run_model()
+        self.assertNotIn("read from the cache", self.phases())
         self.assertIn("kept", self.add())
         self.assertIn("is kept already", self.add())
-        again, fallbacks, phases = self.run_model()
-        self.assertEqual((again, fallbacks), (text, []))
-        self.assertIn("packed weights read from the cache", phases)
-        anew, fallbacks, phases = self.run_model("--weight-cache", "off")
-        self.assertEqual((anew, fallbacks), (text, []))
-        self.assertNotIn("read from the cache", phases)
+        self.assertEqual(self.run_model(), (text, []))
+        self.assertIn("packed weights read from the cache", self.phases())
+        self.assertEqual(self.run_model("--weight-cache", "off"), (text, []))
+        self.assertNotIn("read from the cache", self.phases("--weight-cache", "off"))
 
     def test_list_and_clear_say_what_there_is(self):
         self.assertEqual(self.kept(), [])
@@ -76,20 +79,20 @@ class Cache(CliTest):
         self.assertEqual(self.kept(), [])
 
     def test_damage_is_said_and_the_weights_are_packed_anew(self):
-        text, _, _ = self.run_model()
+        text, _ = self.run_model()
         self.add()
         file = Path(self.kept()[0]["file"])
         whole = file.read_bytes()
         for damage in (whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:], whole[:-1], whole[:len(whole) // 2], b""):
             file.unlink()
             file.write_bytes(damage)
-            again, fallbacks, _ = self.run_model()
+            again, fallbacks = self.run_model()
             self.assertEqual(again, text)
             self.assertEqual(len(fallbacks), 1, fallbacks)
             self.assertIn("weights packed anew", fallbacks[0])
         self.assertNotEqual(self.kept()[0]["stale"], "")
         self.assertIn("written anew", self.add())
-        self.assertEqual(self.run_model()[:2], (text, []))
+        self.assertEqual(self.run_model(), (text, []))
 
     def test_a_changed_model_never_meets_old_weights(self):
         self.add()
@@ -100,9 +103,8 @@ class Cache(CliTest):
         try:
             self.quantised.write_bytes(other.read_bytes())  # the same inode, and soon the same time
             os.utime(self.quantised, ns=(times.st_atime_ns, times.st_mtime_ns))
-            text, fallbacks, phases = self.run_model()
-            self.assertEqual((text, fallbacks), (expected, []))
-            self.assertNotIn("read from the cache", phases)
+            self.assertEqual(self.run_model(), (expected, []))
+            self.assertNotIn("read from the cache", self.phases())
             self.assertIn("has changed", self.kept()[0]["stale"])
             self.assertIn("removed 1 file", self.cache("clear", "--stale").stderr)
         finally:
@@ -120,7 +122,7 @@ class Cache(CliTest):
         self.assertEqual(list(self.folder.glob("*.packed*")), [])
 
     def test_no_home_and_no_folder_are_no_reason_to_stop(self):
-        text, _, _ = self.run_model()
+        text, _ = self.run_model()
         for environment, code in (({"XDG_CACHE_HOME": "/proc/none"}, 1), ({"XDG_CACHE_HOME": "", "HOME": ""}, 2)):
             result = tyto("run", "-m", self.quantised, *PROMPT, environment=environment)
             self.assertEqual((result.returncode, result.stdout), (0, text), result.stderr)
