@@ -106,7 +106,7 @@ test-ggml: ## the plug-in in stock llama.cpp programs: [LLAMA_CPP=DIR]
 	@cmake --preset release -DTYTO_GGML_LIBRARIES="$(CURDIR)/build/llama.cpp/build/bin" > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
 	@cmake --build --preset release --target ggml_test
 	@build/release/ggml_test --gtest_brief=1
-	@tests/ggml/run_tests.py
+	@tests/ggml/run_tests.py --jobs $$(nproc)
 
 # The program that users run; the small attack of `make test` is of the one with sanitizers.
 attack: build ## hostile files and devices (docs/attack.md): [ATTACK_SIZE=full]
