@@ -162,7 +162,7 @@ void check_value(const Flag& flag, std::string& text) {
   if (text.empty() && !flag.rules.may_be_empty)
     throw Error(ErrorCode::usage, flag.name(), "the value is empty");
   if (flag.allowed) {
-    const auto& [values, letters] = *flag.allowed;
+    const auto& [values, letters, why_not] = *flag.allowed;
     const bool is_exact = letters == Letters::exact;
     const auto found = std::find_if(values.begin(), values.end(), [&](const std::string& value) {
       return is_exact ? value == text : folded(value) == folded(text);

@@ -47,11 +47,14 @@ enum class Letters {
 // The only values that there are.
 struct OneOf {
   OneOf(std::initializer_list<const char*> names) : values(names.begin(), names.end()) {}
-  OneOf(std::vector<std::string> names, Letters spelled)
-      : values(std::move(names)), letters(spelled) {}
+  OneOf(std::vector<std::string> names, Letters spelled,
+        std::string (*why_not_this)(std::string_view) = nullptr)
+      : values(std::move(names)), letters(spelled), why_not(why_not_this) {}
 
   std::vector<std::string> values;
   Letters letters = Letters::exact;
+  // What to say of a value that people may well expect here; empty of others. May be null.
+  std::string (*why_not)(std::string_view) = nullptr;
 };
 
 struct Rules {

@@ -65,8 +65,8 @@ void synth(const SynthFlags& flags) {
 // One word for it in every command; --dtype is what synth called it once.
 Flag type_flag(std::string& type, Rules rules) {
   rules.alias = "--dtype";
-  return {"--type", &type, OneOf(type_mix_names(), Letters::any_case), "type of the matrices",
-          std::move(rules)};
+  return {"--type", &type, OneOf(type_mix_names(), Letters::any_case, why_not_written),
+          "type of the matrices", std::move(rules)};
 }
 
 }  // namespace

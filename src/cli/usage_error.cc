@@ -94,6 +94,10 @@ Error missing_command(const CommandPath& path) {
 }
 
 Error not_allowed(const Flag& flag, const OneOf& allowed, const std::string& value) {
+  const std::string reason = allowed.why_not == nullptr ? "" : allowed.why_not(value);
+  if (!reason.empty())
+    return {ErrorCode::usage, flag.name(), fmt::format("\"{}\" {}", value, reason),
+            "choose one of " + joined(allowed.values)};
   const std::optional<std::string> meant = nearest(value, allowed.values);
   return {ErrorCode::usage, flag.name(),
           fmt::format("\"{}\" is none of {}", value, joined(allowed.values)),

@@ -26,6 +26,10 @@ struct Alias {
 };
 constexpr Alias kAliases[] = {{"q4_k", "q4_k_m"}, {"q5_k", "q5_k_m"}};
 
+// llama-quantize's mixes of types that Tyto reads and does not write.
+constexpr std::string_view kMixesOfOthers[] = {"q2_k_s", "q3_k_s", "q3_k_m", "q3_k_l",
+                                               "iq2_m",  "iq3_xs", "iq3_m"};
+
 bool is_of_first_four(uint32_t layer, uint32_t) {
   return layer < 4;
 }
@@ -104,6 +108,13 @@ DType fallback_of(DType wanted, uint64_t cols) {
   return divides(smaller, cols) ? smaller : DType::f16;
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
+
 // "blk.3.ffn_down.weight" is one of many "ffn_down.weight".
 std::string kind_of(const std::string& name) {
   if (!name.starts_with("blk.")) return name;
@@ -112,15 +123,23 @@ std::string kind_of(const std::string& name) {
 
 }  // namespace
 
+std::string why_not_written(std::string_view name) {
+  const std::string lower = lower_case(name);
+  const std::optional<DType> type = dtype_from_name(lower);
+  const bool is_type = type && info(*type).block_values > 1 && !is_encodable(*type);
+  if (!is_type && std::ranges::find(kMixesOfOthers, lower) == std::end(kMixesOfOthers)) return "";
+  return "is read and not written by Tyto; llama-quantize writes it";
+}
+
 const TypeMix& find_type_mix(std::string_view name) {
-  std::string lower(name);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::string lower = lower_case(name);
   for (const Alias& alias : kAliases)
     if (alias.name == lower) lower = alias.mix;
   for (const TypeMix& mix : kMixes)
     if (mix.name == lower) return mix;
-  throw Error(ErrorCode::usage, "type " + std::string(name), "does not exist",
+  const std::string reason = why_not_written(lower);
+  throw Error(ErrorCode::usage, "type " + std::string(name),
+              reason.empty() ? "does not exist" : reason,
               "the types are " + joined(kMixes, ", ", &TypeMix::name));
 }
 

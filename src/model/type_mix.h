@@ -27,6 +27,9 @@ bool takes_importance(const TypeMix& mix);  // false: its matrices are the same 
 // Throws a usage Error that lists the names when there is no such type.
 const TypeMix& find_type_mix(std::string_view name);
 std::vector<std::string> type_mix_names();
+// What to say of a name that is a type of files Tyto reads, and of none that it writes; else
+// nothing.
+std::string why_not_written(std::string_view name);
 
 // One plan per spec. Vectors are f32. A matrix whose rows are no whole number of blocks gets a type
 // of smaller blocks, or f16; `notes` gains a line for each kind of matrix that did.

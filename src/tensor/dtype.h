@@ -22,6 +22,18 @@ enum class DType : uint8_t {
   q5_k,
   q6_k,
   i8,  // operands of an NPU's integer GEMM; no model file holds it
+  q2_k,
+  q3_k,
+  iq4_nl,
+  iq4_xs,
+  iq3_xxs,
+  iq3_s,
+  iq2_xxs,
+  iq2_xs,
+  iq2_s,
+  iq1_s,
+  iq1_m,
+  mxfp4,
 };
 
 struct DTypeInfo {
@@ -35,6 +47,9 @@ struct DTypeInfo {
 const DTypeInfo& info(DType type);
 std::optional<DType> dtype_from_ggml(uint32_t ggml_id);
 std::optional<DType> dtype_from_name(std::string_view name);  // case-insensitive
+
+// Whether quantize() makes it. From q2_k on types are read and not written.
+bool is_encodable(DType type);
 
 // Bytes of `values` consecutive values; values must be a multiple of the block.
 uint64_t row_bytes(DType type, uint64_t values);

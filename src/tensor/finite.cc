@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "tensor/quant.h"
-#include "tensor/quant_blocks.h"
+#include "tensor/quant_iq_blocks.h"
 
 namespace tyto {
 namespace {
@@ -64,16 +64,44 @@ Scales scales_of(DType type) {
       return {offsetof(BlockQ5_0, d), offsetof(BlockQ5_0, d)};
     case DType::q5_1:
       return {offsetof(BlockQ5_1, d), offsetof(BlockQ5_1, m)};
+    case DType::q2_k:
+      return {offsetof(BlockQ2K, d), offsetof(BlockQ2K, dmin)};
+    case DType::q3_k:
+      return {offsetof(BlockQ3K, d), offsetof(BlockQ3K, d)};
     case DType::q4_k:
       return {offsetof(BlockQ4K, d), offsetof(BlockQ4K, dmin)};
     case DType::q5_k:
       return {offsetof(BlockQ5K, d), offsetof(BlockQ5K, dmin)};
     case DType::q6_k:
       return {offsetof(BlockQ6K, d), offsetof(BlockQ6K, d)};
-    default:
-      TYTO_ASSERT(!"a quantised type");
-      return {};
+    default:  // iq1 to iq4 but iq1_m
+      return {0, 0};
   }
+}
+
+static_assert(offsetof(BlockIQ4NL, d) == 0 && offsetof(BlockIQ4XS, d) == 0);
+static_assert(offsetof(BlockIQ3XXS, d) == 0 && offsetof(BlockIQ3S, d) == 0);
+static_assert(offsetof(BlockIQ2XXS, d) == 0 && offsetof(BlockIQ2XS, d) == 0);
+static_assert(offsetof(BlockIQ2S, d) == 0 && offsetof(BlockIQ1S, d) == 0);
+
+bool iq1_m_finite(std::span<const std::byte> bytes) {
+  for (size_t i = 0; i + sizeof(BlockIQ1M) <= bytes.size(); i += sizeof(BlockIQ1M)) {
+    const auto& block = reinterpret_cast<const BlockIQ1M&>(bytes[i]);
+    if ((std::bit_cast<uint16_t>(block.d()) & kF16Exponent) == kF16Exponent) return false;
+  }
+  return true;
+}
+
+// An exponent of at most 252 leaves room for the largest code; beyond it the codes decide.
+bool mxfp4_finite(std::span<const std::byte> bytes) {
+  constexpr uint8_t kRoomForAll = 252;
+  for (size_t i = 0; i + sizeof(BlockMXFP4) <= bytes.size(); i += sizeof(BlockMXFP4)) {
+    if (std::to_integer<uint8_t>(bytes[i]) <= kRoomForAll) continue;
+    float values[BlockMXFP4::kValues];
+    decode_blocks(DType::mxfp4, &bytes[i], values, 1);
+    if (!all_finite(values)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -93,6 +121,10 @@ bool all_finite(DType type, std::span<const std::byte> bytes) {
     case DType::i32:
     case DType::i8:
       return true;
+    case DType::iq1_m:
+      return iq1_m_finite(bytes);
+    case DType::mxfp4:
+      return mxfp4_finite(bytes);
     default:
       return blocks_finite(bytes, info(type).block_bytes, scales_of(type));
   }

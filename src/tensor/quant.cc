@@ -47,7 +47,7 @@ void dequantize(DType type, std::span<const std::byte> in, std::span<float> out)
 
 void quantize(DType type, std::span<const float> in, std::span<std::byte> out,
               std::span<const float> importance) {
-  TYTO_ASSERT(type != DType::i32 && out.size() == row_bytes(type, in.size()));
+  TYTO_ASSERT(is_encodable(type) && out.size() == row_bytes(type, in.size()));
   TYTO_ASSERT(importance.empty() || importance.size() == in.size());
   if (in.empty()) return;
   const size_t blocks = in.size() / info(type).block_values;

@@ -3,7 +3,8 @@
 //
 // In every layout d (and m or dmin) are f16 and the codes are small integers, so each product of
 // them is exact in f32: decoding rounds at most once, in the final addition, and gives the same
-// bits with and without fused multiply-add.
+// bits with and without fused multiply-add. quant_iq_blocks.h has the types whose codes stand for
+// numbers of a table.
 #pragma once
 
 #include <algorithm>
@@ -69,6 +70,32 @@ struct BlockQ5_1 {  // d * code + m
   Nibbles32 code;
 };
 
+// Sixteen sub-blocks of 16 values: d * scale * code - dmin * min, the scale in the low four bits of
+// scales[sub-block], the min in the high ones. Each half of 128 values has 32 bytes of bit pairs:
+// quarter k of the half is bits 2k, 2k + 1.
+struct BlockQ2K {
+  static constexpr size_t kValues = kSuperValues;
+  uint8_t scales[16];
+  uint8_t code[64];
+  Half d;
+  Half dmin;
+};
+
+// Sixteen scales of six bits in twelve bytes, stored 32 too large: byte i < 8 holds the low nibbles
+// of scales i and i + 8; the two high bits of scales i, i + 4, i + 8 and i + 12 are bits 0-1, 2-3,
+// 4-5 and 6-7 of byte 8 + i.
+using PackedSignedScales = uint8_t[12];
+
+// Sixteen sub-blocks of 16 values: d * scale * (code - 4). The codes' low bits lie as q2_k's; bit s
+// of high[i] is the third bit of value 32 s + i.
+struct BlockQ3K {
+  static constexpr size_t kValues = kSuperValues;
+  uint8_t high[32];
+  uint8_t code[64];
+  PackedSignedScales scales;
+  Half d;
+};
+
 // Eight scales and eight mins of six bits in twelve bytes: bytes 0-3 hold scales 0-3 and bytes 4-7
 // mins 0-3 in their low six bits; bytes 8-11 hold the low nibbles of scale and min 4-7, whose two
 // high bits lie in the top bits of bytes 0-3 and 4-7.
@@ -107,6 +134,7 @@ struct BlockQ6K {
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
 static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24);
 static_assert(alignof(BlockQ8_0) == 1 && alignof(BlockQ6K) == 1);
+static_assert(sizeof(BlockQ2K) == 84 && sizeof(BlockQ3K) == 110);
 static_assert(sizeof(BlockQ4K) == 144 && sizeof(BlockQ5K) == 176 && sizeof(BlockQ6K) == 210);
 
 // What an encoder reads for a value: NaN as zero, and magnitudes beyond any block's reach cut off,
@@ -143,6 +171,7 @@ void encode_each(const float* in, std::byte* out, size_t blocks, const Encode& e
 // `blocks` whole blocks, the type being one of the quantised ones of the function's family.
 // `importance` has a number for every value, or is null.
 void decode_blocks(DType type, const std::byte* in, float* out, size_t blocks);
+void decode_iq_blocks(DType type, const std::byte* in, float* out, size_t blocks);
 void encode_simple_blocks(DType type, const float* in, std::byte* out, size_t blocks);
 void encode_simple_row(DType type, const float* in, const float* importance, std::byte* out,
                        size_t blocks);

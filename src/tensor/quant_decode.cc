@@ -68,6 +68,39 @@ void decode(const BlockQ5_1& block, float* __restrict out) {
   }
 }
 
+void decode(const BlockQ2K& block, float* __restrict out) {
+  const float d = to_f32(block.d), dmin = to_f32(block.dmin);
+  for (size_t s = 0; s < 16; ++s) {
+    const uint8_t* code = block.code + 32 * (s / 8) + 16 * (s % 2);
+    const int shift = static_cast<int>(s / 2 % 4 * 2);
+    const float scale = d * static_cast<float>(block.scales[s] & 15);
+    const float min = dmin * static_cast<float>(block.scales[s] >> 4);
+#pragma GCC unroll 1
+    for (size_t i = 0; i < 16; ++i)
+      out[16 * s + i] = scale * static_cast<float>((code[i] >> shift) & 3) - min;
+  }
+}
+
+int signed_scale(const PackedSignedScales& packed, size_t s) {
+  const int low = packed[s % 8] >> (s / 8 * 4), high = packed[8 + s % 4] >> (s / 4 * 2);
+  return ((low & 15) | ((high & 3) << 4)) - 32;
+}
+
+void decode(const BlockQ3K& block, float* __restrict out) {
+  const float d = to_f32(block.d);
+  for (size_t s = 0; s < 16; ++s) {
+    const uint8_t* code = block.code + 32 * (s / 8) + 16 * (s % 2);
+    const uint8_t* high = block.high + 16 * (s % 2);
+    const int shift = static_cast<int>(s / 2 % 4 * 2), bit = static_cast<int>(s / 2);
+    const float scale = d * static_cast<float>(signed_scale(block.scales, s));
+#pragma GCC unroll 1
+    for (size_t i = 0; i < 16; ++i) {
+      const int third = ((high[i] >> bit) & 1) << 2;
+      out[16 * s + i] = scale * static_cast<float>((((code[i] >> shift) & 3) | third) - 4);
+    }
+  }
+}
+
 // d * scale and dmin * min of each sub-block.
 struct SubScales {
   float scale[8];
@@ -153,6 +186,10 @@ void decode_blocks(DType type, const std::byte* in, float* out, size_t blocks) {
       return decode_all<BlockQ5_0>(in, out, blocks);
     case DType::q5_1:
       return decode_all<BlockQ5_1>(in, out, blocks);
+    case DType::q2_k:
+      return decode_all<BlockQ2K>(in, out, blocks);
+    case DType::q3_k:
+      return decode_all<BlockQ3K>(in, out, blocks);
     case DType::q4_k:
       return decode_all<BlockQ4K>(in, out, blocks);
     case DType::q5_k:
@@ -160,7 +197,7 @@ void decode_blocks(DType type, const std::byte* in, float* out, size_t blocks) {
     case DType::q6_k:
       return decode_all<BlockQ6K>(in, out, blocks);
     default:
-      TYTO_ASSERT(!"a quantised type");
+      return decode_iq_blocks(type, in, out, blocks);
   }
 }
 

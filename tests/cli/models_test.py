@@ -162,16 +162,16 @@ class ModelsTest(Home):
         shutil.rmtree(self.ollama / "manifests/registry.ollama.ai/me")
 
     def test_refusals_say_what_to_do(self):
-        path = self.home / "q2.gguf"
+        path = self.home / "tq2.gguf"
         name, key, value = b"blk.0.attn_k.weight", b"general.architecture", b"llama"
         text = lambda value: len(value).to_bytes(8, "little") + value
         number = lambda value, size=4: value.to_bytes(size, "little")
         path.write_bytes(b"GGUF" + number(3) + number(1, 8) + number(1, 8) + text(key) + number(8) + text(value)
-                         + text(name) + number(1) + number(256, 8) + number(10) + number(0, 8))
+                         + text(name) + number(1) + number(256, 8) + number(35) + number(0, 8))
         self.check_error(tyto("inspect", "-m", path), 1,
-                         "its weights are q2_k, which Tyto does not read (tensor blk.0.attn_k.weight)",
+                         "its weights are tq2_0, which Tyto does not read (tensor blk.0.attn_k.weight)",
                          "get the same model as Q4_K_M or Q8_0")
-        self.assertEqual(self.rows("--in", self.home)[str(path)]["where"], "no: its weights are q2_k")
+        self.assertEqual(self.rows("--in", self.home)[str(path)]["where"], "no: its weights are tq2_0")
 
     def test_without_any_model(self):
         program = self.work / "elsewhere/bin/tyto"  # where the shipped model is not beside it

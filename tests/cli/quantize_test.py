@@ -37,6 +37,33 @@ class Quantize(CliTest):
             both = [*command, "--type", "q4_0", "--dtype", "q8_0", "-o", self.work / "both.gguf"]
             self.check_error(tyto(*both), 2, "--type")
 
+    def test_types_that_are_read_and_not_written(self):
+        for command in (["quantize", "-m", self.model], ["synth", "--shape", "tiny"]):
+            for kind in ("iq4_nl", "Q3_K_M", "mxfp4"):
+                self.check_error(tyto(*command, "--type", kind, "-o", self.work / "no.gguf"), 2,
+                                 f'--type: "{kind}" is read and not written by Tyto; llama-quantize writes it',
+                                 "choose one of f32")
+        self.assertFalse((self.work / "no.gguf").exists())
+
+    def test_a_file_of_a_type_that_is_only_read_runs(self):
+        # Blocks of q4_0 and iq4_nl have the same form: another number in the header, and codes mean other values.
+        path, _ = self.quantize(self.model, "q4_0")
+        file = bytearray(path.read_bytes())
+        for name, kind in types_of(path).items():
+            if kind == "q4_0":
+                record = len(name).to_bytes(8, "little") + name.encode()
+                place = file.index(record) + len(record) + 4 + 2 * 8  # behind the number of dimensions and two of them
+                self.assertEqual(file[place:place + 4], (2).to_bytes(4, "little"))
+                file[place:place + 4] = (20).to_bytes(4, "little")
+        read = self.work / "iq4_nl.gguf"
+        read.write_bytes(file)
+        self.assertEqual(types_of(read)["blk.0.attn_q.weight"], "iq4_nl")
+        result = tyto("run", "-m", read, "-p", "Once", "-n", "4")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("fallbacks", result.stderr)
+        _, said = self.quantize(read, "q8_0")
+        self.assertIn("were quantised before (iq4_nl, q6_k)", said)
+
     def test_the_head_of_a_tied_model_gets_six_bits(self):
         for kind in ("q4_0", "q5_1", "q4_k_m"):
             types = types_of(self.quantize(self.model, kind)[0])

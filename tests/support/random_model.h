@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "support/random_blocks.h"
 #include "tensor/quant.h"
 
 namespace tyto::testing_support {
@@ -18,6 +19,11 @@ struct RandomModel {
   Model model;
 
   TensorView tensor(DType type, uint64_t rows, uint64_t cols, float scale, float mean = 0) {
+    if (info(type).block_values > 1 && !is_encodable(type)) {
+      storage.push_back(std::make_unique<std::vector<std::byte>>(
+          random_blocks(type, rows * cols, 2 * scale, random_)));
+      return {type, rows, cols, *storage.back()};
+    }
     std::vector<float> values(rows * cols);
     for (float& value : values) {
       const auto unit = static_cast<float>(random_() % 20001) / 10000.0f - 1.0f;

@@ -53,9 +53,15 @@ class CpuExecutable : public Executable {
       if (program_.slots[i].kind != SlotKind::weight) continue;
       memory_[i] =
           const_cast<std::byte*>(weights[i].bytes.data());  // check_launches: never written
-      if (loops.packed != nullptr && is_packable(i)) {
+      if (loops.packed == nullptr || !is_multiplied_by(i)) continue;
+      const DType type = program_.slots[i].dtype;
+      if (cpu::can_pack(type)) {
         packed_.push_back(store.pack(weights[i], env_.pool));
         interpreter_.use_packed(i, packed_.back()->matrix);
+      } else {
+        env_.trace.fallback(
+            fmt::format("{0} weights row by row in f32 on cpu: it has no packed kernels for {0}",
+                        info(type).name));
       }
     }
   }
@@ -86,10 +92,9 @@ class CpuExecutable : public Executable {
   Completion wait(std::chrono::milliseconds) override { return done_; }
 
  private:
-  // A weight that some matmul multiplies by. (An embedding is read row by row, as it is.)
-  bool is_packable(uint16_t slot) const {
-    return cpu::can_pack(program_.slots[slot].dtype) &&
-           std::any_of(program_.launches.begin(), program_.launches.end(),
+  // By some matmul. (An embedding is read row by row, as it is.)
+  bool is_multiplied_by(uint16_t slot) const {
+    return std::any_of(program_.launches.begin(), program_.launches.end(),
                        [&](const Launch& launch) {
                          return launch.kernel == Kernel::matmul && launch.args[1].slot == slot;
                        });

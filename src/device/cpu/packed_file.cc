@@ -183,7 +183,7 @@ void check_settled(const MappedFile& source) {
 
 void check_matrix(const KeptMatrix& matrix, uint64_t body_bytes, const std::string& place) {
   const auto type = static_cast<DType>(matrix.type);
-  const bool is_known = matrix.type <= static_cast<uint64_t>(DType::q6_k) && can_pack(type);
+  const bool is_known = matrix.type <= UINT8_MAX && can_pack(type);
   constexpr uint64_t kMost = uint64_t{1} << 31;  // no product of two such overflows
   if (!is_known || matrix.rows == 0 || matrix.cols == 0 || matrix.rows > kMost ||
       matrix.cols > kMost || matrix.offset % kAlignment != 0 || matrix.offset > body_bytes ||

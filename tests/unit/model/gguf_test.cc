@@ -158,13 +158,13 @@ std::vector<Corruption> tensor_corruptions() {
        at("dimension 1 is zero")},
       {"five dimensions", GgufBytes(1, 0).tensor(name, {1, 1, 1, 1, 1}, 0, 0).data(64),
        at("5 dimensions, at most 4")},
-      {"foreign type", GgufBytes(1, 0).tensor(name, {256}, 10, 0).data(84),
-       "file.gguf: its weights are q2_k, which Tyto does not read (tensor blk.0.attn_q.weight) | "
+      {"foreign type", GgufBytes(1, 0).tensor(name, {256}, 35, 0).data(84),
+       "file.gguf: its weights are tq2_0, which Tyto does not read (tensor blk.0.attn_q.weight) | "
        "get the same model as Q4_K_M or Q8_0"},
       {"foreign type of a foreign architecture",
        GgufBytes(1, 1)
            .text_value("general.architecture", "gpt-oss")
-           .tensor(name, {256}, 39, 0)
+           .tensor(name, {256}, 40, 0)
            .data(84),
        "file.gguf: architecture gpt-oss, which is not supported; these are: llama"},
       {"unknown type", GgufBytes(1, 0).tensor(name, {256}, 77, 0).data(84),

@@ -109,7 +109,10 @@ TEST(TypeMix, NamesAndAliasesAreFoundInAnyCase) {
   EXPECT_EQ(find_type_mix("Q4_K").name, "q4_k_m");
   EXPECT_EQ(find_type_mix("q5_k").name, "q5_k_m");
   for (const std::string& name : type_mix_names()) EXPECT_NO_THROW(find_type_mix(name)) << name;
-  EXPECT_MESSAGE([] { find_type_mix("q3_k"); }, "type q3_k: does not exist | the types are f32");
+  EXPECT_MESSAGE([] { find_type_mix("q3_z"); }, "type q3_z: does not exist | the types are f32");
+  for (const char* type : {"iq4_nl", "Q3_K", "q3_k_m", "mxfp4"})
+    EXPECT_MESSAGE([&] { find_type_mix(type); },
+                   std::string("type ") + type + ": is read and not written by Tyto");
   for (const char* type : {"f32", "f16", "bf16", "q8_0"})
     EXPECT_FALSE(takes_importance(find_type_mix(type))) << type;
   for (const char* type : {"q4_0", "q5_1", "q4_k_s", "q6_k"})

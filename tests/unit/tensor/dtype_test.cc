@@ -13,9 +13,11 @@
 namespace tyto {
 namespace {
 
-constexpr std::array kAll = {DType::f32,  DType::f16,  DType::bf16, DType::i32,
-                             DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
-                             DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k};
+constexpr std::array kAll = {
+    DType::f32,     DType::f16,    DType::bf16,   DType::i32,    DType::q8_0,    DType::q4_0,
+    DType::q4_1,    DType::q5_0,   DType::q5_1,   DType::q2_k,   DType::q3_k,    DType::q4_k,
+    DType::q5_k,    DType::q6_k,   DType::iq4_nl, DType::iq4_xs, DType::iq3_xxs, DType::iq3_s,
+    DType::iq2_xxs, DType::iq2_xs, DType::iq2_s,  DType::iq1_s,  DType::iq1_m,   DType::mxfp4};
 
 TEST(DType, EveryTypeIsFoundByItsNumberAndName) {
   std::set<uint32_t> numbers;
@@ -31,9 +33,12 @@ TEST(DType, EveryTypeIsFoundByItsNumberAndName) {
 // The numbers GGUF's specification gives its tensor types.
 TEST(DType, NumbersAreThoseOfGguf) {
   const std::vector<std::pair<uint32_t, DType>> expected = {
-      {0, DType::f32},   {1, DType::f16},   {2, DType::q4_0}, {3, DType::q4_1},
-      {6, DType::q5_0},  {7, DType::q5_1},  {8, DType::q8_0}, {12, DType::q4_k},
-      {13, DType::q5_k}, {14, DType::q6_k}, {26, DType::i32}, {30, DType::bf16}};
+      {0, DType::f32},      {1, DType::f16},     {2, DType::q4_0},     {3, DType::q4_1},
+      {6, DType::q5_0},     {7, DType::q5_1},    {8, DType::q8_0},     {10, DType::q2_k},
+      {11, DType::q3_k},    {12, DType::q4_k},   {13, DType::q5_k},    {14, DType::q6_k},
+      {16, DType::iq2_xxs}, {17, DType::iq2_xs}, {18, DType::iq3_xxs}, {19, DType::iq1_s},
+      {20, DType::iq4_nl},  {21, DType::iq3_s},  {22, DType::iq2_s},   {23, DType::iq4_xs},
+      {26, DType::i32},     {29, DType::iq1_m},  {30, DType::bf16},    {39, DType::mxfp4}};
   size_t known = 0;
   for (uint32_t number = 0; number < 100; ++number) known += dtype_from_ggml(number).has_value();
   EXPECT_EQ(known, expected.size());
@@ -57,6 +62,8 @@ TEST(DType, RowBytes) {
   EXPECT_EQ(row_bytes(DType::q5_k, 256), 176u);
   EXPECT_EQ(row_bytes(DType::q6_k, 512), 420u);
   EXPECT_EQ(row_bytes(DType::q6_k, 0), 0u);
+  EXPECT_EQ(row_bytes(DType::iq2_xxs, 512), 132u);
+  EXPECT_EQ(row_bytes(DType::mxfp4, 64), 34u);
 }
 
 TEST(DTypeDeathTest, RowsHoldWholeBlocks) {

@@ -75,8 +75,36 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Place{DType::f32, {2}}, Place{DType::f16, {0}}, Place{DType::bf16, {0}},
                     Place{DType::q8_0, {0}}, Place{DType::q4_0, {0}}, Place{DType::q4_1, {0, 2}},
                     Place{DType::q5_0, {0}}, Place{DType::q5_1, {0, 2}}, Place{DType::q4_k, {0, 2}},
-                    Place{DType::q5_k, {0, 2}}, Place{DType::q6_k, {208}}),
+                    Place{DType::q5_k, {0, 2}}, Place{DType::q6_k, {208}},
+                    Place{DType::q2_k, {80, 82}}, Place{DType::q3_k, {108}},
+                    Place{DType::iq4_nl, {0}}, Place{DType::iq2_s, {0}}),
     [](const auto& info_of) { return std::string(tyto::info(info_of.param.type).name); });
+
+// Of every f16, whose nibbles lie in four places.
+TEST(Finite, Iq1MAgreesWithDecodingForEveryPattern) {
+  for (uint32_t pattern = 0; pattern <= UINT16_MAX; ++pattern) {
+    std::vector<std::byte> block(info(DType::iq1_m).block_bytes, std::byte{1});
+    for (size_t i = 0; i < 4; ++i)
+      block[49 + 2 * i] = static_cast<std::byte>((pattern >> (4 * i) & 15) << 4 | 1);
+    std::vector<float> decoded(256);
+    dequantize(DType::iq1_m, block, decoded);
+    ASSERT_EQ(all_finite(DType::iq1_m, block), all_finite(decoded)) << pattern;
+  }
+}
+
+// Powers of two and small codes: only together they may be too much.
+TEST(Finite, Mxfp4AgreesWithDecodingForEveryPattern) {
+  size_t bad = 0;
+  for (uint32_t pattern = 0; pattern <= UINT16_MAX; ++pattern) {
+    std::vector<std::byte> blocks(2 * info(DType::mxfp4).block_bytes);
+    std::memcpy(blocks.data() + 17, &pattern, 2);
+    std::vector<float> decoded(64);
+    dequantize(DType::mxfp4, blocks, decoded);
+    ASSERT_EQ(all_finite(DType::mxfp4, blocks), all_finite(decoded)) << pattern;
+    bad += all_finite(decoded) ? 0 : 1;
+  }
+  EXPECT_GT(bad, 0u);
+}
 
 TEST(Finite, IntegersAlwaysAre) {
   const std::vector<std::byte> ones(64, std::byte{0xff});

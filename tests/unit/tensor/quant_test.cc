@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "support/print_dtype.h"
+#include "support/random_blocks.h"
 
 namespace tyto {
 namespace {
@@ -114,6 +115,61 @@ INSTANTIATE_TEST_SUITE_P(, GgmlFixture,
                                          DType::q4_1, DType::q5_0, DType::q5_1, DType::q4_k,
                                          DType::q5_k, DType::q6_k),
                          name_of);
+INSTANTIATE_TEST_SUITE_P(Read, GgmlFixture, testing::ValuesIn(testing_support::kReadTypes),
+                         name_of);
+
+// A grid has up to 2048 places of eight values: what ggml decodes from a thousand blocks of 256
+// values, so that every place is met, is known by its hash. The bytes are the high ones of a linear
+// congruence, with one bit of each factor cleared so that all are finite.
+struct Decoded {
+  DType type;
+  std::vector<size_t> cleared;  // byte of a block
+  uint8_t mask;
+  uint64_t hash;  // FNV-1a of ggml's f32
+};
+
+const std::vector<Decoded> kDecoded = {
+    {DType::q2_k, {81, 83}, 0xbf, 0xe57e459c0f993e74},
+    {DType::q3_k, {109}, 0xbf, 0x96dde742eaa72997},
+    {DType::iq4_nl, {1}, 0xbf, 0x9a021df2fb2caf70},
+    {DType::iq4_xs, {1}, 0xbf, 0xa878dc407e29abdf},
+    {DType::iq3_xxs, {1}, 0xbf, 0xeb5f36258ed5db53},
+    {DType::iq3_s, {1}, 0xbf, 0xf5870b63d18e176b},
+    {DType::iq2_xxs, {1}, 0xbf, 0x1e451c80046d44bb},
+    {DType::iq2_xs, {1}, 0xbf, 0xfbd088df77c0e68b},
+    {DType::iq2_s, {1}, 0xbf, 0x539dd4deb4b8d635},
+    {DType::iq1_s, {1}, 0xbf, 0xbd311ca892ac8e1b},
+    {DType::iq1_m, {55}, 0xbf, 0x3bdcc23a7864b52e},
+    {DType::mxfp4, {0}, 0x7f, 0xdc64b832ec879bc7},
+};
+
+TEST(Quant, EveryPlaceOfEveryGridIsGgmls) {
+  for (const Decoded& each : kDecoded) {
+    const size_t values = 1024 * 256;
+    Bytes bytes(row_bytes(each.type, values));
+    uint32_t state = 1;
+    for (std::byte& byte : bytes)
+      byte = static_cast<std::byte>((state = state * 1664525 + 1013904223) >> 24);
+    for (size_t at = 0; at < bytes.size(); at += info(each.type).block_bytes)
+      for (const size_t place : each.cleared) bytes[at + place] &= std::byte{each.mask};
+    uint64_t hash = 0xcbf29ce484222325;
+    const Floats decoded = decode(each.type, bytes, values);
+    for (const std::byte byte : std::as_bytes(std::span(decoded)))
+      hash = (hash ^ std::to_integer<uint64_t>(byte)) * 0x100000001b3;
+    EXPECT_EQ(hash, each.hash) << info(each.type).name;
+  }
+}
+
+class ReadType : public testing::TestWithParam<DType> {};
+
+TEST_P(ReadType, AnyBytesDecode) {
+  std::mt19937_64 random(19);
+  Bytes bytes(row_bytes(GetParam(), 256 * 50));
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  (void)decode(GetParam(), bytes, 256 * 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(, ReadType, testing::ValuesIn(testing_support::kReadTypes), name_of);
 
 class Settled : public testing::TestWithParam<DType> {};
 
@@ -338,6 +394,7 @@ TEST(QuantDeathTest, SizesMustAgree) {
   EXPECT_DEATH(quantize(DType::q4_0, values, bytes), "internal error");
   EXPECT_DEATH(quantize(DType::i32, values, std::as_writable_bytes(std::span(values))),
                "internal error");
+  EXPECT_DEATH(quantize(DType::iq4_nl, values, std::span(bytes).first(36)), "internal error");
 }
 
 }  // namespace

@@ -219,7 +219,7 @@ void take_program(Reader& in, Instance& instance) {
     Slot slot;
     slot.name = in.take_text("slot name");
     slot.kind = in.take_enum(SlotKind::inout, "slot kind");
-    slot.dtype = in.take_enum(DType::i8, "slot type");
+    slot.dtype = in.take_enum(DType::mxfp4, "slot type");
     slot.rows = in.take<uint64_t>("slot rows");
     slot.cols = in.take<uint64_t>("slot cols");
     program.slots.push_back(std::move(slot));
