@@ -20,10 +20,11 @@ namespace tyto {
 
 // A metadata value. Integers of every width widen to int64/uint64, floats to double; an array of
 // booleans is one of integers. Written back as the narrow types GGUF readers expect: u32 (u64 when
-// it does not fit), i32, f32, and arrays of i32 and f32.
+// it does not fit), i32, f32, and arrays of i32 and f32. Bytes are written as such, and read as
+// integers.
 struct GgufValue {
   std::variant<uint64_t, int64_t, double, bool, std::string, std::vector<int64_t>,
-               std::vector<double>, std::vector<std::string>>
+               std::vector<double>, std::vector<std::string>, std::vector<uint8_t>>
       value;
 };
 

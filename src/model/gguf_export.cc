@@ -4,15 +4,12 @@
 
 #include "base/error.h"
 #include "model/gguf_metadata.h"
+#include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
+#include "text/word_piece.h"
 
 namespace tyto {
 namespace {
-
-// Pre-tokeniser names to try against a vocabulary's rules, the commonest first.
-constexpr const char* kPreNames[] = {"llama-bpe", "qwen2",          "gpt-2",  "smollm",
-                                     "tekken",    "smaug-bpe",      "qwen35", "stablelm2",
-                                     "falcon",    "deepseek-coder", "default"};
 
 // tokenizer.ggml.token_type
 enum : int64_t {
@@ -46,11 +43,11 @@ struct Entries {
 std::string pre_name(const Vocabulary& vocabulary, const std::string& where) {
   // Normalisation is compared first but does not decide: GGUF readers disagree about it.
   for (const bool compare_nfc : {true, false})
-    for (const char* name : kPreNames) {
+    for (const std::string& name : pre_tokenizer_names()) {
       const PreTokenizer rules = pre_tokenizer_by_name(name, where);
       if (rules.split_patterns == vocabulary.split_patterns &&
-          rules.ignore_merges == vocabulary.ignore_merges &&
-          (!compare_nfc || rules.normalize_nfc == vocabulary.normalize_nfc))
+          rules.ignore_merges == vocabulary.ignore_merges && !rules.marks_spaces &&
+          (!compare_nfc || rules.normalizers == vocabulary.normalizers))
         return name;
     }
   fail_unsupported(where, "GGUF has no name for this vocabulary's pre-tokeniser");
@@ -60,7 +57,8 @@ std::string pre_name(const Vocabulary& vocabulary, const std::string& where) {
 std::vector<double> scores_of(const Vocabulary& vocabulary, size_t count) {
   if (vocabulary.merges.empty()) {
     std::vector<double> scores(vocabulary.scores.begin(), vocabulary.scores.end());
-    scores.resize(count, 0.0);
+    const double lowest = scores.empty() ? 0.0 : std::ranges::min(scores);
+    scores.resize(count, lowest);
     return scores;
   }
   const double last = -static_cast<double>(vocabulary.merges.size()) - 1.0;
@@ -109,6 +107,74 @@ void add_ends(const Vocabulary& vocabulary, Entries& entries, std::vector<std::s
   }
 }
 
+void add_byte_level(const Vocabulary& vocabulary, const std::string& where, Entries& entries) {
+  entries.text("tokenizer.ggml.model", "gpt2");
+  entries.text("tokenizer.ggml.pre", pre_name(vocabulary, where));
+  std::vector<std::string> merges;
+  merges.reserve(vocabulary.merges.size());
+  for (const auto& [left, right] : vocabulary.merges)
+    merges.push_back(vocabulary.pieces[static_cast<size_t>(left)] + " " +
+                     vocabulary.pieces[static_cast<size_t>(right)]);
+  entries.array("tokenizer.ggml.merges", std::move(merges));
+}
+
+void add_sentencepiece(const Vocabulary& vocabulary, size_t vocab, Entries& entries,
+                       std::vector<std::string>& notes) {
+  entries.text("tokenizer.ggml.model", "llama");
+  entries.text("tokenizer.ggml.pre", "default");
+  entries.array("tokenizer.ggml.scores", scores_of(vocabulary, vocab));
+  entries.flag("tokenizer.ggml.add_space_prefix", vocabulary.prepend_space);
+  if (vocabulary.prepend_once)
+    notes.push_back(
+        "GGUF cannot say that the leading space is added once, not after each special token");
+}
+
+bool does(const Vocabulary& vocabulary, Normalizer step) {
+  return std::ranges::find(vocabulary.normalizers, step) != vocabulary.normalizers.end();
+}
+
+void add_unigram(const Vocabulary& vocabulary, size_t vocab, const std::string& where,
+                 Entries& entries, std::vector<std::string>& notes) {
+  for (const Normalizer step : vocabulary.normalizers)
+    if (step != Normalizer::charsmap && step != Normalizer::merge_spaces &&
+        step != Normalizer::trim_left && step != Normalizer::trim_right &&
+        step != Normalizer::spaces)
+      fail_unsupported(where, "GGUF has no keys for this vocabulary's normalizers");
+  entries.text("tokenizer.ggml.model", "t5");
+  entries.text("tokenizer.ggml.pre", "default");
+  entries.array("tokenizer.ggml.scores", scores_of(vocabulary, vocab));
+  entries.flag("tokenizer.ggml.add_space_prefix", vocabulary.prepend_space);
+  entries.flag("tokenizer.ggml.remove_extra_whitespaces",
+               does(vocabulary, Normalizer::merge_spaces));
+  if (does(vocabulary, Normalizer::charsmap))
+    entries.array("tokenizer.ggml.precompiled_charsmap",
+                  std::vector<uint8_t>(vocabulary.charsmap.begin(), vocabulary.charsmap.end()));
+  if (does(vocabulary, Normalizer::spaces) && !does(vocabulary, Normalizer::charsmap))
+    notes.push_back("GGUF cannot say that all white space is a space");
+  if (!vocabulary.byte_tokens.empty())
+    notes.push_back("llama.cpp takes the unknown token where this vocabulary has bytes");
+}
+
+void add_word_piece(const Vocabulary& vocabulary, const std::string& where, Entries& entries,
+                    std::vector<std::string>& notes) {
+  const BertText text = {.strip_accents = does(vocabulary, Normalizer::strip_accents),
+                         .lower_case = does(vocabulary, Normalizer::lower_case)};
+  const std::vector<std::string> patterns = {std::string(kWhiteSpacePattern),
+                                             std::string(kPunctuationPattern)};
+  if (vocabulary.normalizers != bert_normalizers(text) || vocabulary.split_patterns != patterns)
+    fail_unsupported(where, "GGUF has no keys for this vocabulary's normalizers");
+  entries.text("tokenizer.ggml.model", "bert");
+  entries.text("tokenizer.ggml.pre", "default");
+  entries.flag("tokenizer.ggml.normalizer.lowercase", text.lower_case);
+  entries.flag("tokenizer.ggml.normalizer.strip_accents", text.strip_accents);
+  if (!vocabulary.eos.empty())
+    entries.token("tokenizer.ggml.seperator_token_id", vocabulary.eos.front());
+  entries.flag("tokenizer.ggml.add_sep_token", vocabulary.add_eos);
+  if (vocabulary.longest_word > 0)
+    notes.push_back(fmt::format("GGUF cannot say that words of more than {} characters are unknown",
+                                vocabulary.longest_word));
+}
+
 }  // namespace
 
 std::string gguf_architecture(const Config& config) {
@@ -144,29 +210,27 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
 
 GgufMetadata vocabulary_to_gguf(const Vocabulary& vocabulary, uint32_t vocab,
                                 const std::string& where, std::vector<std::string>& notes) {
-  const bool sentencepiece = vocabulary.algorithm == Vocabulary::Algorithm::sentencepiece;
   if (vocabulary.pieces.size() > vocab)
     fail_input(where, "{} tokens, but the embedding has {} rows", vocabulary.pieces.size(), vocab);
   Entries entries;
-  entries.text("tokenizer.ggml.model", sentencepiece ? "llama" : "gpt2");
-  entries.text("tokenizer.ggml.pre", sentencepiece ? "default" : pre_name(vocabulary, where));
+  switch (vocabulary.algorithm) {
+    case Vocabulary::Algorithm::byte_level_bpe:
+      add_byte_level(vocabulary, where, entries);
+      break;
+    case Vocabulary::Algorithm::sentencepiece:
+      add_sentencepiece(vocabulary, vocab, entries, notes);
+      break;
+    case Vocabulary::Algorithm::unigram:
+      add_unigram(vocabulary, vocab, where, entries, notes);
+      break;
+    case Vocabulary::Algorithm::word_piece:
+      add_word_piece(vocabulary, where, entries, notes);
+      break;
+    case Vocabulary::Algorithm::longest_match:
+      fail_unsupported(where, "RWKV's vocabularies are read, not written");
+  }
   entries.array("tokenizer.ggml.tokens", padded_pieces(vocabulary, vocab));
   entries.array("tokenizer.ggml.token_type", token_types(vocabulary, vocab));
-  if (sentencepiece) {
-    entries.array("tokenizer.ggml.scores", scores_of(vocabulary, vocab));
-    entries.flag("tokenizer.ggml.add_space_prefix", vocabulary.prepend_space);
-    if (vocabulary.prepend_once)
-      notes.push_back(
-          "GGUF cannot say that the leading space is added once, not after each "
-          "special token");
-  } else {
-    std::vector<std::string> merges;
-    merges.reserve(vocabulary.merges.size());
-    for (const auto& [left, right] : vocabulary.merges)
-      merges.push_back(vocabulary.pieces[static_cast<size_t>(left)] + " " +
-                       vocabulary.pieces[static_cast<size_t>(right)]);
-    entries.array("tokenizer.ggml.merges", std::move(merges));
-  }
   entries.token("tokenizer.ggml.bos_token_id", vocabulary.bos);
   entries.token("tokenizer.ggml.unknown_token_id", vocabulary.unknown);
   add_ends(vocabulary, entries, notes);

@@ -11,6 +11,7 @@ constexpr uint64_t kAlignment = 32;
 
 // Type numbers of the format.
 enum : uint32_t {
+  kTypeU8 = 0,
   kTypeU32 = 4,
   kTypeI32 = 5,
   kTypeF32 = 6,
@@ -61,6 +62,10 @@ class Header {
   void operator()(const std::vector<int64_t>& values) {
     array(kTypeI32, values.size());
     for (const int64_t value : values) number(narrow(value));
+  }
+  void operator()(const std::vector<uint8_t>& values) {
+    array(kTypeU8, values.size());
+    for (const uint8_t value : values) number(value);
   }
   void operator()(const std::vector<double>& values) {
     array(kTypeF32, values.size());

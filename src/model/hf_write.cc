@@ -166,7 +166,9 @@ std::string hf_tokenizer_json(const Vocabulary& vocabulary) {
   root["truncation"] = nullptr;
   root["padding"] = nullptr;
   root["added_tokens"] = added_tokens(vocabulary);
-  root["normalizer"] = vocabulary.normalize_nfc ? json{{"type", "NFC"}} : json(nullptr);
+  const bool nfc = vocabulary.normalizers == std::vector<Normalizer>{Normalizer::nfc};
+  TYTO_ASSERT(nfc || vocabulary.normalizers.empty());
+  root["normalizer"] = nfc ? json{{"type", "NFC"}} : json(nullptr);
   root["pre_tokenizer"] = pre_tokenizer(vocabulary);
   root["post_processor"] = post_processor(vocabulary);
   root["decoder"] = {{"type", "ByteLevel"},

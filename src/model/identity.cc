@@ -38,8 +38,8 @@ class Digest {
   // Structs are taken apart into all their fields: one that is added later does not compile until
   // somebody has said whether it belongs to the identity.
   void add(const AddedToken& token) {
-    const auto& [id, text, special, strip_left, strip_right] = token;
-    add_all(id, text, special, strip_left, strip_right);
+    const auto& [id, text, special, strip_left, strip_right, normalized] = token;
+    add_all(id, text, special, strip_left, strip_right, normalized);
   }
   void add(const Rope& rope) {
     const auto& [theta, layout, scaling, factor, low, high, original, divisors] = rope;
@@ -54,11 +54,12 @@ class Digest {
   }
   void add(const Vocabulary& vocabulary) {
     const auto& [algorithm, pieces, scores, merges, merge_results, split_patterns, added,
-                 byte_tokens, normalize_nfc, prepend_space, prepend_once, prepend_if_absent,
-                 ignore_merges, bos, unknown, eos, add_bos, add_eos, chat_template] = vocabulary;
+                 byte_tokens, normalizers, charsmap, prepend_space, prepend_once, prepend_if_absent,
+                 ignore_merges, longest_word, bos, unknown, eos, add_bos, add_eos, chat_template] =
+        vocabulary;
     add_all(algorithm, pieces, scores, merges, merge_results, split_patterns, added, byte_tokens,
-            normalize_nfc, prepend_space, prepend_once, prepend_if_absent, ignore_merges, bos,
-            unknown, eos, add_bos, add_eos, chat_template);
+            normalizers, charsmap, prepend_space, prepend_once, prepend_if_absent, ignore_merges,
+            longest_word, bos, unknown, eos, add_bos, add_eos, chat_template);
   }
   std::string hex() const { return to_hex(hasher_.hash()); }
 

@@ -200,7 +200,7 @@ Vocabulary synthetic_vocabulary(const Config& config) {
   }
   const PreTokenizer rules = pre_tokenizer_by_name(std::string(family.pre), "synthetic vocabulary");
   vocabulary.split_patterns = rules.split_patterns;
-  vocabulary.normalize_nfc = rules.normalize_nfc;
+  vocabulary.normalizers = rules.normalizers;
   vocabulary.ignore_merges = rules.ignore_merges;
   vocabulary.bos = family.bos;
   for (const Token id : family.eos)

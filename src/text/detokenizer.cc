@@ -35,13 +35,18 @@ std::string unmark_spaces(std::string_view piece) {
   return text;
 }
 
+// WordPiece makes punctuation words of its own; these four are written behind the word before them.
+std::string word_text(std::string_view piece) {
+  const bool begins = piece.starts_with(kSpaceMark);
+  const std::string_view letters = piece.substr(begins ? kSpaceMark.size() : 0);
+  const bool ends_clause = letters == "." || letters == "," || letters == "!" || letters == "?";
+  return ends_clause ? std::string(letters) : unmark_spaces(piece);
+}
+
 // The bytes of a token at its place in the text: without the dummy space where it is the first.
 std::string bytes_in_text(const Tokenizer& tokenizer, Token token, bool& at_start) {
-  const Vocabulary& vocabulary = tokenizer.vocabulary();
   std::string bytes = tokenizer.token_bytes(token);
-  const bool dummy = at_start && vocabulary.prepend_space &&
-                     vocabulary.algorithm == Vocabulary::Algorithm::sentencepiece;
-  if (dummy && bytes.starts_with(' ')) bytes.erase(0, 1);
+  if (at_start && tokenizer.drops_first_space() && bytes.starts_with(' ')) bytes.erase(0, 1);
   at_start = false;
   return bytes;
 }
@@ -67,6 +72,8 @@ std::string Tokenizer::token_bytes(Token token) const {
   const std::string& piece = vocabulary().pieces[id];
   if (tables_->added[id]) return piece;
   if (tables_->byte_level) return from_byte_level(piece);
+  if (vocabulary().algorithm == Vocabulary::Algorithm::longest_match) return piece;
+  if (vocabulary().algorithm == Vocabulary::Algorithm::word_piece) return word_text(piece);
   const int byte = byte_of(vocabulary(), token);
   return byte >= 0 ? std::string(1, static_cast<char>(byte)) : unmark_spaces(piece);
 }

@@ -3,15 +3,24 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "text/tokenizer.h"
 
 namespace tyto {
 
 namespace {
 
-// The patterns as the models' own tokenizer files publish them.
+// The patterns as the models' own tokenizer files publish them, or as llama.cpp has them where
+// those are not public.
 constexpr std::string_view kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kJais2 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|)"
+    R"(\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})";
+constexpr std::string_view kMiniCpm5 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+|)"
     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
@@ -19,71 +28,193 @@ constexpr std::string_view kQwen2 =
 constexpr std::string_view kQwen35 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
     R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kUfakzeka =
+    R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kSeedCoder =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}|)"
+    R"( ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kBailing = R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}|)"
+                                      R"( ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)";
+// Words with single spaces between them stay together; possessive, so that a megabyte of them does.
+constexpr std::string_view kExaoneMoe =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}\p{M}*+(?: ?+\p{L}\p{M}*+)*+|\p{N}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)";
 constexpr std::string_view kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
     R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt4o =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kYoutu =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Kimi's own pattern is GPT-4o's with every letter class cut with [^\p{Han}]. A class that lists
+// all but the wanted categories, and Han, says the same without a cut.
+constexpr std::string_view kKimiK2 =
+    R"([\p{Han}]+|)"
+    R"([^\r\n\p{L}\p{N}]?[^\p{Han}\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}]*)"
+    R"([^\p{Han}\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[^\p{Han}\p{Ll}\p{N}\p{P}\p{S}\p{Z}\p{C}]+)"
+    R"([^\p{Han}\p{Lu}\p{Lt}\p{N}\p{P}\p{S}\p{Z}\p{C}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kDeepseek3 =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kSpark =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+    R"( ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+)";
+constexpr std::string_view kBloom =
+    R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{0964}\x{06D4}\x{060C})]+)";
+
 constexpr std::string_view kPunctuationRun = R"([\p{P}$+<=>^`|~]+)";
+constexpr std::string_view kAsciiPunctuation = R"([\p{P}!-/:-@\[-`{-~])";
 constexpr std::string_view kNumber = R"(\p{N}+)";
+constexpr std::string_view kThreeNumbers = R"(\p{N}{1,3})";
 constexpr std::string_view kThreeDigits = "[0-9][0-9][0-9]";
 constexpr std::string_view kLineBreak = R"([\r\n])";
+constexpr std::string_view kLines = R"([^\n]+|\n+)";
 constexpr std::string_view kSpacedLetters = R"(\s?\p{L}+)";
 constexpr std::string_view kSpacedPunctuation = R"(\s?\p{P}+)";
 constexpr std::string_view kEastAsianRun =
     R"([\x{4E00}-\x{9FA5}\x{0800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
+constexpr std::string_view kHanAndKana =
+    R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
+constexpr std::string_view kYoutuEastAsian =
+    R"([\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019})"
+    R"(\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+|[\x{3105}-\x{312F}])"
+    R"(+|[\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
+constexpr std::string_view kAfmoeEastAsian =
+    R"([\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{8C48}-\x{FAFF}\x{3040}-\x{309F}\x{30A0}-\x{30FF})"
+    R"(\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{0E40}-\x{0E7F}\x{0E80}-\x{0EFF}\x{1780}-\x{17FF})"
+    R"(\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+)";
+// DeepSeek's first models list the letters of alphabets with upper and lower case.
+constexpr std::string_view kSpacedCasedLetters =
+    R"(\s?[A-Za-z\x{00B5}\x{00C0}-\x{00D6}\x{00D8}-\x{00F6}\x{00F8}-\x{01BA}\x{01BC}-\x{01BF})"
+    R"(\x{01C4}-\x{0293}\x{0295}-\x{02AF}\x{0370}-\x{0373}\x{0376}\x{0377}\x{037B}-\x{037D})"
+    R"(\x{037F}\x{0386}\x{0388}-\x{038A}\x{038C}\x{038E}-\x{03A1}\x{03A3}-\x{03F5})"
+    R"(\x{03F7}-\x{0481}\x{048A}-\x{052F}\x{0531}-\x{0556}\x{10A0}-\x{10C5}\x{13A0}-\x{13F5})"
+    R"(\x{13F8}-\x{13FD}\x{1C90}-\x{1CBA}\x{1CBD}-\x{1CBF}\x{1D00}-\x{1D2B}\x{1D6B}-\x{1D77})"
+    R"(\x{1D79}-\x{1D9A}\x{1E00}-\x{1F15}\x{1F18}-\x{1F1D}\x{1F20}-\x{1F45}\x{1F48}-\x{1F4D})"
+    R"(\x{1F50}-\x{1F57}\x{1F59}\x{1F5B}\x{1F5D}\x{1F5F}-\x{1F7D}\x{1F80}-\x{1FB4})"
+    R"(\x{1FB6}-\x{1FBC}\x{1FBE}\x{1FC2}-\x{1FC4}\x{1FC6}-\x{1FCC}\x{1FD0}-\x{1FD3})"
+    R"(\x{1FD6}-\x{1FDB}\x{1FE0}-\x{1FEC}\x{1FF2}-\x{1FF4}\x{1FF6}-\x{1FFC}\x{2102}\x{2107})"
+    R"(\x{210A}-\x{2113}\x{2115}\x{2119}-\x{211D}\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D})"
+    R"(\x{212F}-\x{2134}\x{2139}\x{213C}-\x{213F}\x{2145}-\x{2149}\x{214E}\x{2183}\x{2184})"
+    R"(\x{2C00}-\x{2C7B}\x{2C7E}-\x{2CE4}\x{2CEB}-\x{2CEE}\x{2CF2}\x{2CF3}\x{A640}-\x{A66D})"
+    R"(\x{A680}-\x{A69B}\x{A722}-\x{A76F}\x{A771}-\x{A787}\x{A78B}-\x{A78E}\x{AB70}-\x{ABBF})"
+    R"(\x{FB00}-\x{FB06}\x{FB13}-\x{FB17}\x{FF21}-\x{FF3A}\x{FF41}-\x{FF5A}\x{10400}-\x{1044F})"
+    R"(\x{104B0}-\x{104D3}\x{104D8}-\x{104FB}\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2})"
+    R"(\x{118A0}-\x{118DF}\x{1E900}-\x{1E943}]+)";
+constexpr std::string_view kSpacedWidePunctuation =
+    R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)";
+// The file's \s+$; looking behind keeps white space inside of a text from being tried at each byte.
+constexpr std::string_view kSpaceAtEnd = R"((?<!\s)\s++\z)";
+constexpr std::string_view kSentinel = "<sentinel:[0-9]+>";
+constexpr std::string_view kImageToken = "IMGIMG[A-I]{1,4}Z";
+constexpr std::string_view kTabsAndSpaces = R"([\t\n]|    |  )";
 
 struct Row {
-  std::string_view name;
-  std::array<std::string_view, 5> patterns;  // the first empty one ends the list
+  std::string_view names;                    // separated by spaces
+  std::array<std::string_view, 6> patterns;  // the first empty one ends the list
   bool normalize_nfc = false;
   bool ignore_merges = false;
   bool add_bos = false;
+  bool always_bos = false;
+  bool marks_spaces = false;
 };
 
 constexpr Row kRows[] = {
-    {"llama-bpe", {kLlama3}, false, true, true},
-    {"llama3", {kLlama3}, false, true, true},
-    {"llama-v3", {kLlama3}, false, true, true},
-    {"smaug-bpe", {kLlama3}},
-    {"tekken", {kTekken}, false, true, true},
-    {"qwen2", {kQwen2}, true},
-    {"deepseek-r1-qwen", {kQwen2}, true},
-    {"stablelm2", {kQwen2}},
-    {"qwen35", {kQwen35}},
-    {"gpt-2", {kGpt2Pattern}},
-    {"gpt2", {kGpt2Pattern}},
-    {"phi-2", {kGpt2Pattern}},
-    {"mpt", {kGpt2Pattern}},
-    {"olmo", {kGpt2Pattern}},
-    {"jais", {kGpt2Pattern}},
-    {"smollm", {kDigitPattern, kGpt2Pattern}},
-    {"starcoder", {kDigitPattern, kGpt2Pattern}},
-    {"refact", {kDigitPattern, kGpt2Pattern}},
-    {"command-r", {kDigitPattern, kGpt2Pattern}},
-    {"codeshell", {kDigitPattern, kGpt2Pattern}},
-    {"exaone", {kDigitPattern, kGpt2Pattern}},
-    {"minerva-7b", {kDigitPattern, kGpt2Pattern}},
-    {"falcon", {kPunctuationRun, kGpt2Pattern, kThreeDigits}},
-    {"deepseek-coder",
-     {kLineBreak, kSpacedLetters, kSpacedPunctuation, kEastAsianRun, kDigitPattern}},
+    {.names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
+     .patterns = {kLlama3},
+     .ignore_merges = true,
+     .add_bos = true},
+    {.names = "smaug-bpe dbrx glm4 chatglm-bpe", .patterns = {kLlama3}},
+    {.names = "jais-2", .patterns = {kJais2}},
+    {.names = "minicpm5", .patterns = {kThreeNumbers, kMiniCpm5}, .ignore_merges = true},
+    {.names = "tekken", .patterns = {kTekken}, .ignore_merges = true, .add_bos = true},
+    {.names = "qwen2 deepseek-r1-qwen", .patterns = {kQwen2}, .normalize_nfc = true},
+    {.names = "stablelm2 hunyuan solar-open grok-2 megrez kormo f2llmv2", .patterns = {kQwen2}},
+    {.names = "qwen35", .patterns = {kQwen35}},
+    {.names = "laguna", .patterns = {kLines, kQwen2}},
+    {.names = "ufakzeka", .patterns = {kUfakzeka}},
+    {.names = "seed-coder", .patterns = {kSeedCoder}},
+    {.names = "bailingmoe bailingmoe2 llada-moe", .patterns = {kBailing}},
+    {.names = "exaone-moe", .patterns = {kExaoneMoe}},
+    {.names = "gpt-4o llama4 kanana2 talkie minimax-m2", .patterns = {kGpt4o}},
+    {.names = "granite-embed-multi-97m", .patterns = {kGpt4o}, .ignore_merges = true},
+    {.names = "tiny_aya cohere2moe", .patterns = {kGroupedWholeNumberPattern, kGpt4o}},
+    {.names = "youtu", .patterns = {kYoutuEastAsian, kYoutu}, .ignore_merges = true},
+    {.names = "kimi-k2", .patterns = {kKimiK2}},
+    {.names = "gpt-2 gpt2 phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code "
+              "roberta-bpe gigachat a.x-4.0 mellum modern-bert mpt olmo jais trillion "
+              "granite-docling exaone4",
+     .patterns = {kGpt2Pattern}},
+    {.names = "smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
+     .patterns = {kDigitPattern, kGpt2Pattern}},
+    {.names = "falcon", .patterns = {kPunctuationRun, kGpt2Pattern, kThreeDigits}},
+    {.names = "chameleon",
+     .patterns = {kSentinel, kImageToken, kTabsAndSpaces, kDigitPattern, kAsciiPunctuation,
+                  kGpt2Pattern},
+     .add_bos = true},
+    {.names = "bloom gpt3-finnish poro-chat", .patterns = {kBloom}},
+    {.names = "viking", .patterns = {kBloom, kDigitPattern}},
+    {.names = "superbpe", .patterns = {kNumber, kGroupedDigitPattern}},
+    {.names = "deepseek-coder",
+     .patterns = {kLineBreak, kSpacedLetters, kSpacedPunctuation, kEastAsianRun, kDigitPattern}},
+    {.names = "deepseek-llm",
+     .patterns = {kLineBreak, kSpacedCasedLetters, kSpacedWidePunctuation, kSpaceAtEnd,
+                  kEastAsianRun, kNumber}},
+    {.names = "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
+     .patterns = {kThreeNumbers, kHanAndKana, kDeepseek3}},
+    {.names = "spark2_5", .patterns = {kThreeNumbers, kHanAndKana, kSpark, kDigitPattern}},
+    {.names = "afmoe", .patterns = {kGroupedNumberPattern, kAfmoeEastAsian, kDeepseek3}},
+    {.names = "gemma4 granite-embed-multi-311m",
+     .patterns = {kLines},
+     .always_bos = true,
+     .marks_spaces = true},
+    {.names = "sarvam-moe", .patterns = {kLines}, .marks_spaces = true},
     // What converters write when they do not know the model.
-    {"default", {kPunctuationRun, kGpt2Pattern, kNumber, kThreeDigits}},
+    {.names = "default", .patterns = {kPunctuationRun, kGpt2Pattern, kNumber, kThreeDigits}},
 };
+
+// Whether `name` is one of the names.
+bool is_among(std::string_view names, std::string_view name) {
+  const size_t at = (" " + std::string(names) + " ").find(" " + std::string(name) + " ");
+  return !name.empty() && name.find(' ') == std::string_view::npos && at != std::string::npos;
+}
 
 }  // namespace
 
 PreTokenizer pre_tokenizer_by_name(const std::string& name, const std::string& where) {
+  std::string known;
   for (const Row& row : kRows) {
-    if (row.name != name) continue;
+    known.append(" ").append(row.names);
+    if (!is_among(row.names, name)) continue;
     PreTokenizer found;
     for (const std::string_view pattern : row.patterns)
       if (!pattern.empty()) found.split_patterns.emplace_back(pattern);
-    found.normalize_nfc = row.normalize_nfc;
+    if (row.normalize_nfc) found.normalizers = {Normalizer::nfc};
     found.ignore_merges = row.ignore_merges;
-    found.add_bos = row.add_bos;
+    found.add_bos = row.add_bos || row.always_bos;
+    found.always_bos = row.always_bos;
+    found.marks_spaces = row.marks_spaces;
     return found;
   }
-  fail_unsupported(where, "pre-tokeniser \"{}\" is not known", name);
+  fail_unsupported(where, "pre-tokeniser \"{}\" is not known; these are:{}", printable_name(name),
+                   known);
+}
+
+std::vector<std::string> pre_tokenizer_names() {
+  std::vector<std::string> names;
+  for (const Row& row : kRows) names.emplace_back(row.names.substr(0, row.names.find(' ')));
+  return names;
 }
 
 }  // namespace tyto

@@ -12,7 +12,16 @@ inline constexpr std::string_view kGpt2Pattern =
 // One character of what tokenizer.json calls Punctuation: ASCII's, and Unicode's category P.
 inline constexpr std::string_view kPunctuationPattern = R"([\p{P}$+<=>^`|~])";
 
+// What a WordPiece vocabulary's words are told apart by, besides punctuation.
+inline constexpr std::string_view kWhiteSpacePattern = R"(\s+)";
+
 // One character of what tokenizer.json calls Digits.
 inline constexpr std::string_view kDigitPattern = R"(\p{N})";
+
+// Numbers cut into threes from the right. A group looks as far as its number goes, so that a long
+// number takes the square of its length; SplitPattern knows these three and does them by hand.
+inline constexpr std::string_view kGroupedNumberPattern = R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))";
+inline constexpr std::string_view kGroupedDigitPattern = "[0-9]{1,3}(?=(?:[0-9]{3})*(?![0-9]))";
+inline constexpr std::string_view kGroupedWholeNumberPattern = R"(\d{1,3}(?=(?:\d{3})*\b))";
 
 }  // namespace tyto

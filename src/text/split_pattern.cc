@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <new>
 
 #include "base/error.h"
+#include "text/pre_tokenizer.h"
 
 namespace tyto {
 
@@ -27,6 +29,28 @@ constexpr size_t kJitStackMax = 1024 * 1024;
 // The property White_Space as the inside of a character class.
 constexpr std::string_view kWhiteSpace =
     R"(\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+
+// Patterns that cut numbers into threes from the right, and what finds a whole number at once.
+struct Grouped {
+  std::string_view pattern;
+  std::string_view number;
+};
+constexpr Grouped kGrouped[] = {
+    {kGroupedNumberPattern, R"(\p{N}++)"},
+    {kGroupedDigitPattern, "[0-9]++"},
+    {kGroupedWholeNumberPattern, R"((?<!\d)\d++\b)"},
+};
+constexpr size_t kGroupDigits = 3;
+
+// Where the groups of `number` end, which begins at `begin`.
+void append_groups(std::string_view number, uint32_t begin, std::vector<uint32_t>& ends) {
+  const auto starts = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  auto digits = static_cast<size_t>(std::count_if(number.begin(), number.end(), starts));
+  for (size_t i = 0; i < number.size(); ++i)
+    if (starts(number[i]) && digits-- % kGroupDigits == 0 && i > 0)
+      ends.push_back(begin + static_cast<uint32_t>(i));
+  ends.push_back(begin + static_cast<uint32_t>(number.size()));
+}
 
 struct Free {
   void operator()(pcre2_compile_context* p) const { pcre2_compile_context_free(p); }
@@ -99,10 +123,13 @@ MatchScratch::~MatchScratch() = default;
 struct SplitPattern::Compiled {
   std::string where;
   Owned<pcre2_code> code;
+  bool grouped = false;  // a match is a number to be cut into threes
 };
 
 SplitPattern::SplitPattern(std::string_view pattern, const std::string& where) {
-  const std::string translated = to_pcre2_dialect(pattern, where);
+  const auto* const grouped = std::ranges::find(kGrouped, pattern, &Grouped::pattern);
+  const bool is_grouped = grouped != std::end(kGrouped);
+  const std::string translated = to_pcre2_dialect(is_grouped ? grouped->number : pattern, where);
   if (translated.size() > kMaxPatternBytes)
     fail_unsupported(where, "a split pattern of {} bytes is too long", pattern.size());
   const Owned<pcre2_compile_context> context(pcre2_compile_context_create(nullptr));
@@ -112,6 +139,7 @@ SplitPattern::SplitPattern(std::string_view pattern, const std::string& where) {
   PCRE2_SIZE at = 0;
   auto compiled = std::make_unique<Compiled>();
   compiled->where = where;
+  compiled->grouped = is_grouped;
   compiled->code.reset(
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, context.get()));
@@ -149,7 +177,11 @@ void SplitPattern::split(std::string_view text, MatchScratch& scratch,
         fail_input(compiled_->where, "split pattern makes no progress");
       if (match.begin() > done) refined.push_back(begin + static_cast<uint32_t>(match.begin()));
       done = match.end();
-      refined.push_back(begin + static_cast<uint32_t>(done));
+      if (compiled_->grouped)
+        append_groups(part.substr(match.begin(), done - match.begin()),
+                      begin + static_cast<uint32_t>(match.begin()), refined);
+      else
+        refined.push_back(begin + static_cast<uint32_t>(done));
     }
     if (done < part.size()) refined.push_back(end);
     begin = end;

@@ -8,6 +8,8 @@
 #include "text/byte_level.h"
 #include "text/tokenizer_tables.h"
 #include "text/unicode.h"
+#include "text/unigram.h"
+#include "text/word_piece.h"
 
 namespace tyto {
 
@@ -16,29 +18,41 @@ namespace {
 // Positions in a word are 32 bits wide, and marking spaces triples them.
 constexpr size_t kMaxTextBytes = size_t{1} << 30;
 
-// One call of encode(): text -> segments between added tokens -> valid UTF-8 -> words -> tokens.
+// One call of encode(): text -> segments between added tokens -> normalised -> valid UTF-8 -> words
+// -> tokens.
 class Encoder {
  public:
   Encoder(const TokenizerTables& tables, std::vector<Token>& out)
-      : tables_(tables), vocabulary_(tables.vocabulary), merger_(tables.merges), out_(out) {}
+      : tables_(tables),
+        vocabulary_(tables.vocabulary),
+        merger_(tables.merges),
+        cutter_(tables.trie, tables.vocabulary.scores, tables.unknown_score),
+        out_(out) {}
 
   void encode(std::string_view text, const EncodeOptions& options);
 
  private:
   void encode_segment(std::string_view segment, bool first);
+  std::string normalize(std::string_view segment) const;
+  void encode_normalized(std::string_view segment, bool first);
   std::string prepare(std::string_view segment, bool first) const;
+  void encode_longest(std::string_view bytes);
   void encode_valid(std::string_view text);
+  void encode_word(std::string_view word);
   void encode_bytes_word(std::string_view word);
   void encode_marked_words(std::string_view text);
   void encode_marked_word(std::string_view word);
+  void encode_word_pieces(std::string_view word);
   void emit(std::string_view word);
   void emit_bytes(std::string_view bytes);
 
   const TokenizerTables& tables_;
   const Vocabulary& vocabulary_;
   WordMerger merger_;
+  UnigramCutter cutter_;
   MatchScratch scratch_;
   std::vector<Symbol> symbols_;  // scratch, kept from word to word
+  bool last_was_unknown_ = false;
   std::vector<Token>& out_;
 };
 
@@ -57,8 +71,41 @@ void Encoder::encode(std::string_view text, const EncodeOptions& options) {
 }
 
 void Encoder::encode_segment(std::string_view segment, bool first) {
+  if (tables_.normalizer.changes_nothing()) return encode_normalized(segment, first);
+  const std::string text = normalize(segment);
+  const std::string_view view = text;
+  for (size_t done = 0; done < view.size();) {
+    const AddedTokenMatcher::Match match = tables_.normalized_added_tokens.find(view, done);
+    const size_t end = match.token != nullptr ? match.begin : view.size();
+    if (end > done) encode_normalized(view.substr(done, end - done), first && done == 0);
+    if (match.token == nullptr) break;
+    out_.push_back(match.token->id);
+    done = match.end;
+  }
+}
+
+// What is not UTF-8 stays as it is where the vocabulary has tokens for bytes.
+std::string Encoder::normalize(std::string_view segment) const {
+  if (!tables_.byte_level && vocabulary_.byte_tokens.empty())
+    return tables_.normalizer.apply(as_valid_utf8(segment));
+  std::string normalized;
+  while (!segment.empty()) {
+    const size_t valid = valid_utf8_prefix(segment);
+    normalized += tables_.normalizer.apply(segment.substr(0, valid));
+    segment.remove_prefix(valid);
+    if (segment.empty()) break;
+    const size_t invalid = utf8_head(segment).bytes;
+    normalized.append(segment.substr(0, invalid));
+    segment.remove_prefix(invalid);
+  }
+  return normalized;
+}
+
+void Encoder::encode_normalized(std::string_view segment, bool first) {
+  if (vocabulary_.algorithm == Vocabulary::Algorithm::longest_match) return encode_longest(segment);
   const std::string prepared = prepare(segment, first);
   std::string_view rest = prepared;
+  last_was_unknown_ = false;
   while (!rest.empty()) {
     const size_t valid = valid_utf8_prefix(rest);
     if (valid > 0) encode_valid(rest.substr(0, valid));
@@ -73,12 +120,15 @@ void Encoder::encode_segment(std::string_view segment, bool first) {
 // Adds the dummy space, and marks spaces where the vocabulary does.
 std::string Encoder::prepare(std::string_view segment, bool first) const {
   const bool has_space =
-      segment.starts_with(' ') || (!tables_.byte_level && segment.starts_with(kSpaceMark));
+      segment.starts_with(' ') || (tables_.marks_spaces && segment.starts_with(kSpaceMark));
+  // SentencePiece's unigram texts have the space before their first character that is none.
+  const bool only_spaces = vocabulary_.algorithm == Vocabulary::Algorithm::unigram &&
+                           segment.find_first_not_of(' ') == std::string_view::npos;
   const bool prepend = vocabulary_.prepend_space && (first || !vocabulary_.prepend_once) &&
-                       !(has_space && vocabulary_.prepend_if_absent);
+                       !(has_space && vocabulary_.prepend_if_absent) && !only_spaces;
   std::string prepared;
   prepared.reserve(segment.size() + segment.size() / 4 + kSpaceMark.size());
-  if (tables_.byte_level) {
+  if (!tables_.marks_spaces) {
     if (prepend) prepared.push_back(' ');
     prepared.append(segment);
     return prepared;
@@ -93,23 +143,34 @@ std::string Encoder::prepare(std::string_view segment, bool first) const {
   return prepared;
 }
 
-void Encoder::encode_valid(std::string_view text) {
-  std::string normalized;
-  if (vocabulary_.normalize_nfc) {
-    normalized = to_nfc(text);
-    text = normalized;
+void Encoder::encode_longest(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const PieceTrie::Match match = tables_.trie.longest(bytes);
+    if (match.token >= 0)
+      out_.push_back(match.token);
+    else if (vocabulary_.unknown >= 0)
+      out_.push_back(vocabulary_.unknown);
+    bytes.remove_prefix(std::max<size_t>(match.bytes, 1));
   }
+}
+
+void Encoder::encode_valid(std::string_view text) {
   std::vector<uint32_t> ends = {static_cast<uint32_t>(text.size())};
   for (const SplitPattern& pattern : tables_.patterns) pattern.split(text, scratch_, ends);
   uint32_t begin = 0;
   for (const uint32_t end : ends) {
-    const std::string_view part = text.substr(begin, end - begin);
-    if (tables_.byte_level)
-      encode_bytes_word(part);
-    else
-      encode_marked_words(part);
+    encode_word(text.substr(begin, end - begin));
     begin = end;
   }
+}
+
+void Encoder::encode_word(std::string_view word) {
+  if (tables_.byte_level)
+    encode_bytes_word(word);
+  else if (tables_.marks_spaces)
+    encode_marked_words(word);
+  else
+    encode_word_pieces(word);
 }
 
 void Encoder::encode_bytes_word(std::string_view word) {
@@ -124,6 +185,7 @@ void Encoder::encode_bytes_word(std::string_view word) {
   for (size_t i = 0; i < word.size(); ++i)
     symbols_.push_back(
         {tables_.byte_token[static_cast<unsigned char>(word[i])], static_cast<uint32_t>(i + 1)});
+  merger_.merge(symbols_);
   emit(word);
 }
 
@@ -140,6 +202,10 @@ void Encoder::encode_marked_words(std::string_view text) {
 }
 
 void Encoder::encode_marked_word(std::string_view word) {
+  if (vocabulary_.algorithm == Vocabulary::Algorithm::unigram) {
+    cutter_.cut(word, symbols_);
+    return emit(word);
+  }
   if (vocabulary_.ignore_merges) {
     const Token whole = tables_.text_pieces.find(word);
     if (whole >= 0) {
@@ -154,32 +220,48 @@ void Encoder::encode_marked_word(std::string_view word) {
     i += bytes;
     symbols_.push_back({token, static_cast<uint32_t>(i)});
   }
+  merger_.merge(symbols_);
   emit(word);
 }
 
-// Merges symbols_, the word's, and appends their tokens.
+// White space, which split patterns have made words of its own, is no word.
+void Encoder::encode_word_pieces(std::string_view word) {
+  if (is_white_space(utf8_head(word).code_point)) return;
+  const auto starts = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+  const auto characters = static_cast<size_t>(std::count_if(word.begin(), word.end(), starts));
+  const bool too_long = vocabulary_.longest_word > 0 && characters > vocabulary_.longest_word;
+  if (too_long || !append_word_pieces(tables_.trie, word, out_))
+    out_.push_back(vocabulary_.unknown);
+}
+
+// Appends the tokens of symbols_, which are the word's.
 void Encoder::emit(std::string_view word) {
-  merger_.merge(symbols_);
   uint32_t begin = 0;
   for (const Symbol& symbol : symbols_) {
-    if (symbol.token >= 0)
+    if (symbol.token >= 0) {
       out_.push_back(symbol.token);
-    else
+      last_was_unknown_ = false;
+    } else {
       emit_bytes(word.substr(begin, symbol.end - begin));
+    }
     begin = symbol.end;
   }
 }
 
 // A character without a token of its own: its bytes, or the unknown token. A control character for
-// which the vocabulary has neither is left out, as the reference implementations do.
+// which the vocabulary has neither is left out, as the reference implementations do. A unigram
+// vocabulary has one unknown token for all that follow one another.
 void Encoder::emit_bytes(std::string_view bytes) {
   const auto token_of = [&](char byte) {
     return tables_.byte_token[static_cast<unsigned char>(byte)];
   };
-  if (std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return token_of(byte) >= 0; }))
+  if (std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return token_of(byte) >= 0; })) {
     for (const char byte : bytes) out_.push_back(token_of(byte));
-  else if (vocabulary_.unknown >= 0)
-    out_.push_back(vocabulary_.unknown);
+    last_was_unknown_ = false;
+  } else if (vocabulary_.unknown >= 0) {
+    if (!last_was_unknown_) out_.push_back(vocabulary_.unknown);
+    last_was_unknown_ = vocabulary_.algorithm == Vocabulary::Algorithm::unigram;
+  }
 }
 
 }  // namespace
@@ -220,6 +302,12 @@ std::vector<size_t> Tokenizer::special_places(std::string_view text) const {
 bool Tokenizer::is_special(Token token) const {
   return token >= 0 && static_cast<size_t>(token) < size() &&
          tables_->special[static_cast<size_t>(token)];
+}
+
+bool Tokenizer::drops_first_space() const {
+  using Algorithm = Vocabulary::Algorithm;
+  const Vocabulary& vocab = vocabulary();
+  return vocab.algorithm == Algorithm::word_piece || (tables_->marks_spaces && vocab.prepend_space);
 }
 
 bool Tokenizer::is_eos(Token token) const {

@@ -34,8 +34,9 @@ class Tokenizer {
   const Vocabulary& vocabulary() const;
   size_t size() const { return vocabulary().pieces.size(); }
 
-  // Invalid UTF-8 is encoded byte by byte, never refused. Added tokens are recognised before the
-  // text is normalised. Time linear in the text (times log for pathological single words).
+  // Invalid UTF-8 is never refused: it is encoded byte by byte, or as U+FFFD where the vocabulary
+  // has no bytes. Added tokens are recognised before the text is normalised, but for those that the
+  // file wants found after it. Time linear in the text (times log for pathological single words).
   std::vector<Token> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // Where special tokens are written in the text, overlapping ones too: the offsets of their first
@@ -47,8 +48,12 @@ class Tokenizer {
   std::string token_bytes(Token token) const;
 
   // The whole text, byte for byte: what is invalid UTF-8 stays so. Special tokens are left out
-  // unless asked for. SentencePiece's dummy space at the very beginning is removed.
+  // unless asked for. A dummy space at the very beginning is removed. What normalizers changed
+  // stays changed.
   std::string decode(const std::vector<Token>& tokens, bool with_special = false) const;
+
+  // Whether the first token of a text has a space before it that the text has not.
+  bool drops_first_space() const;
 
   bool is_special(Token token) const;
   bool is_eos(Token token) const;
@@ -92,10 +97,15 @@ Vocabulary vocabulary_from_tokenizer_json(const TokenizerFiles& files);
 // unknown.
 struct PreTokenizer {
   std::vector<std::string> split_patterns;
-  bool normalize_nfc = false;
+  std::vector<Normalizer> normalizers;
   bool ignore_merges = false;
-  bool add_bos = false;  // where the file does not say
+  bool add_bos = false;       // where the file does not say
+  bool always_bos = false;    // whatever the file says
+  bool marks_spaces = false;  // pieces are text with U+2581 for space, not bytes
 };
 PreTokenizer pre_tokenizer_by_name(const std::string& name, const std::string& where);
+
+// One name for each set of rules, the commonest first.
+std::vector<std::string> pre_tokenizer_names();
 
 }  // namespace tyto

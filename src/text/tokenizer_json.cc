@@ -3,13 +3,17 @@
 #include "text/tokenizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/printable.h"
+#include "text/charsmap.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_tables.h"
+#include "text/word_piece.h"
 
 namespace tyto {
 
@@ -22,7 +26,10 @@ constexpr uint64_t kMaxIdGap = 65536;
 struct Pipeline {
   bool bytes = false;         // ByteLevel: text as bytes
   bool marks_spaces = false;  // Replace or Metaspace: spaces as U+2581
+  bool drops_spaces = false;  // WhitespaceSplit: white space is gone before anything is marked
 };
+
+using Algorithm = Vocabulary::Algorithm;
 
 [[noreturn]] void refuse(const Json& component, std::string_view what) {
   fail_unsupported(component.path(), "{} is not supported", what);
@@ -66,25 +73,85 @@ void read_merges(const Json& merges, Vocabulary& vocabulary) {
   resolve_merges(vocabulary, pairs, merges.path());
 }
 
-void read_model(const Json& model, Vocabulary& vocabulary) {
-  // Files of the first versions of the format name no type.
-  const std::string type = model.string_or("type", "BPE");
-  if (type != "BPE") refuse(model, fmt::format("model type \"{}\"", type));
-  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
-    if (!model.string_or(affix, "").empty()) refuse(model, affix);
-  if (model.double_or("dropout", 0) != 0) refuse(model, "dropout");
-
-  const Json vocab = model.at("vocab");
+void read_vocab(const Json& vocab, Vocabulary& vocabulary) {
   const uint64_t limit = 2 * vocab.size() + kMaxIdGap;
   vocabulary.pieces.reserve(vocab.size());
   vocab.for_each_member([&](std::string_view piece, const Json& id) {
     set_piece(vocabulary, id.as_uint(limit), piece, id);
   });
+}
+
+void read_unknown_token(const Json& model, Vocabulary& vocabulary) {
+  if (const std::string unknown = model.string_or("unk_token", ""); !unknown.empty())
+    vocabulary.unknown = find_piece(vocabulary, unknown);
+}
+
+void read_bpe(const Json& model, Vocabulary& vocabulary) {
+  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (!model.string_or(affix, "").empty()) refuse(model, affix);
+  if (model.double_or("dropout", 0) != 0) refuse(model, "dropout");
+  read_vocab(model.at("vocab"), vocabulary);
   read_merges(model.at("merges"), vocabulary);
   vocabulary.ignore_merges = model.bool_or("ignore_merges", false);
   if (model.bool_or("byte_fallback", false)) find_byte_tokens(vocabulary);
-  if (const std::string unknown = model.string_or("unk_token", ""); !unknown.empty())
-    vocabulary.unknown = find_piece(vocabulary, unknown);
+  read_unknown_token(model, vocabulary);
+}
+
+void read_unigram(const Json& model, Vocabulary& vocabulary) {
+  vocabulary.algorithm = Algorithm::unigram;
+  const Json vocab = model.at("vocab");
+  vocab.for_each_element([&](size_t, const Json& entry) {
+    if (entry.size() != 2) entry.fail("expected a piece and its score");
+    entry.for_each_element([&](size_t side, const Json& part) {
+      if (side == 0)
+        vocabulary.pieces.emplace_back(part.as_string());
+      else
+        vocabulary.scores.push_back(static_cast<float>(part.as_double()));
+    });
+    if (!std::isfinite(vocabulary.scores.back())) entry.fail("the score is not finite");
+  });
+  if (const auto unknown = model.find("unk_id"); unknown && !vocabulary.pieces.empty())
+    vocabulary.unknown = static_cast<Token>(unknown->as_uint(vocabulary.pieces.size() - 1));
+  if (model.bool_or("byte_fallback", false)) find_byte_tokens(vocabulary);
+}
+
+void read_word_piece(const Json& model, Vocabulary& vocabulary) {
+  vocabulary.algorithm = Algorithm::word_piece;
+  read_vocab(model.at("vocab"), vocabulary);
+  read_unknown_token(model, vocabulary);
+  if (const auto longest = model.find("max_input_chars_per_word"))
+    vocabulary.longest_word = static_cast<uint32_t>(longest->as_uint(UINT32_MAX));
+}
+
+// Pieces that go on with a word are marked in this file, those that begin one in a Vocabulary.
+void mark_words(const Json& model, Vocabulary& vocabulary) {
+  const std::string prefix = model.string_or("continuing_subword_prefix", "##");
+  if (prefix.empty()) refuse(model, "an empty continuing_subword_prefix");
+  std::vector<bool> added(vocabulary.pieces.size(), false);
+  for (const AddedToken& token : vocabulary.added) added[static_cast<size_t>(token.id)] = true;
+  for (size_t id = 0; id < added.size(); ++id) {
+    std::string& piece = vocabulary.pieces[id];
+    if (added[id] || piece.empty()) continue;
+    if (piece.starts_with(prefix))
+      piece.erase(0, prefix.size());
+    else
+      piece.insert(0, kSpaceMark);
+  }
+}
+
+void read_model(const Json& model, Vocabulary& vocabulary) {
+  // Files of the first versions of the format name no type.
+  const std::string type = model.string_or("type", "BPE");
+  if (type == "BPE")
+    read_bpe(model, vocabulary);
+  else if (type == "Unigram")
+    read_unigram(model, vocabulary);
+  else if (type == "WordPiece")
+    read_word_piece(model, vocabulary);
+  else
+    fail_unsupported(model.path(),
+                     "model type \"{}\" is not known; these are: BPE Unigram WordPiece",
+                     printable_name(type));
 }
 
 void read_added_tokens(const Json& list, Vocabulary& vocabulary) {
@@ -97,6 +164,7 @@ void read_added_tokens(const Json& list, Vocabulary& vocabulary) {
     token.special = each.bool_or("special", false);
     token.strip_left = each.bool_or("lstrip", false);
     token.strip_right = each.bool_or("rstrip", false);
+    token.normalized = each.bool_or("normalized", !token.special);
     if (each.bool_or("single_word", false)) refuse(each, "single_word");
     set_piece(vocabulary, id, token.text, each);
     vocabulary.added.push_back(std::move(token));
@@ -105,22 +173,66 @@ void read_added_tokens(const Json& list, Vocabulary& vocabulary) {
 
 // --- normalizer ---
 
+constexpr struct {
+  std::string_view type;
+  Normalizer step;
+} kPlainNormalizers[] = {{"NFC", Normalizer::nfc},
+                         {"NFD", Normalizer::nfd},
+                         {"NFKC", Normalizer::nfkc},
+                         {"NFKD", Normalizer::nfkd},
+                         {"Lowercase", Normalizer::lower_case},
+                         {"StripAccents", Normalizer::strip_marks}};
+
+void read_replace(const Json& component, Vocabulary& vocabulary, Pipeline& pipeline) {
+  const Json pattern = component.at("pattern");
+  const auto text = pattern.find("String");
+  const auto regex = pattern.find("Regex");
+  const std::string_view to = component.at("content").as_string();
+  if (text && text->as_string() == " " && to == kSpaceMark)
+    pipeline.marks_spaces = true;
+  else if (regex && regex->as_string() == " {2,}" && (to == " " || to == kSpaceMark))
+    vocabulary.normalizers.push_back(Normalizer::merge_spaces);
+  else
+    refuse(component, "this Replace");
+}
+
+void read_bert_normalizer(const Json& component, Vocabulary& vocabulary) {
+  const bool lower_case = component.bool_or("lowercase", true);
+  const std::vector<Normalizer> steps =
+      bert_normalizers({.clean_controls = component.bool_or("clean_text", true),
+                        .space_ideographs = component.bool_or("handle_chinese_chars", true),
+                        .strip_accents = component.bool_or("strip_accents", lower_case),
+                        .lower_case = lower_case});
+  vocabulary.normalizers.insert(vocabulary.normalizers.end(), steps.begin(), steps.end());
+}
+
 void read_normalizer(const Json& component, Vocabulary& vocabulary, Pipeline& pipeline) {
   const std::string type = type_of(component);
-  if (type == "Sequence") {
+  const auto plain =
+      std::ranges::find_if(kPlainNormalizers, [&](const auto& each) { return each.type == type; });
+  if (plain != std::end(kPlainNormalizers)) {
+    vocabulary.normalizers.push_back(plain->step);
+  } else if (type == "Sequence") {
     component.at("normalizers").for_each_element([&](size_t, const Json& each) {
       read_normalizer(each, vocabulary, pipeline);
     });
-  } else if (type == "NFC") {
-    vocabulary.normalize_nfc = true;
   } else if (type == "Prepend") {
     if (component.at("prepend").as_string() != kSpaceMark) refuse(component, "this Prepend");
     vocabulary.prepend_space = true;
   } else if (type == "Replace") {
-    const auto from = component.at("pattern").find("String");
-    if (!from || from->as_string() != " " || component.at("content").as_string() != kSpaceMark)
-      refuse(component, "this Replace");
-    pipeline.marks_spaces = true;
+    read_replace(component, vocabulary, pipeline);
+  } else if (type == "Strip") {
+    if (component.bool_or("strip_left", true))
+      vocabulary.normalizers.push_back(Normalizer::trim_left);
+    if (component.bool_or("strip_right", true))
+      vocabulary.normalizers.push_back(Normalizer::trim_right);
+  } else if (type == "BertNormalizer") {
+    read_bert_normalizer(component, vocabulary);
+  } else if (type == "Precompiled") {
+    if (!vocabulary.charsmap.empty()) refuse(component, "a second Precompiled");
+    const Json table = component.at("precompiled_charsmap");
+    vocabulary.charsmap = from_base64(table.as_string(), table.path());
+    if (!vocabulary.charsmap.empty()) vocabulary.normalizers.push_back(Normalizer::charsmap);
   } else {
     refuse(component, fmt::format("normalizer \"{}\"", type));
   }
@@ -189,6 +301,20 @@ void read_metaspace(const Json& component, Vocabulary& vocabulary) {
     vocabulary.split_patterns.push_back(fmt::format("{0}[^{0}]*", kSpaceMark));
 }
 
+// White space between words goes. Where words are marked, marking single spaces says the same.
+void read_white_space_split(const Json& component, Vocabulary& vocabulary, Pipeline& pipeline) {
+  if (vocabulary.algorithm == Algorithm::word_piece) {
+    vocabulary.split_patterns.emplace_back(kWhiteSpacePattern);
+  } else if (vocabulary.algorithm == Algorithm::unigram && !pipeline.marks_spaces) {
+    vocabulary.normalizers.insert(vocabulary.normalizers.end(),
+                                  {Normalizer::spaces, Normalizer::trim_left,
+                                   Normalizer::trim_right, Normalizer::merge_spaces});
+    pipeline.drops_spaces = true;
+  } else {
+    refuse(component, "WhitespaceSplit here");
+  }
+}
+
 void read_pre_tokenizer(const Json& component, Vocabulary& vocabulary, Pipeline& pipeline) {
   const std::string type = type_of(component);
   // What follows ByteLevel would see its alphabet instead of the text.
@@ -203,6 +329,12 @@ void read_pre_tokenizer(const Json& component, Vocabulary& vocabulary, Pipeline&
   } else if (type == "Metaspace") {
     read_metaspace(component, vocabulary);
     pipeline.marks_spaces = true;
+  } else if (type == "WhitespaceSplit") {
+    read_white_space_split(component, vocabulary, pipeline);
+  } else if (type == "BertPreTokenizer" && vocabulary.algorithm == Algorithm::word_piece) {
+    vocabulary.split_patterns.insert(
+        vocabulary.split_patterns.end(),
+        {std::string(kWhiteSpacePattern), std::string(kPunctuationPattern)});
   } else if (type == "Split") {
     read_split(component, vocabulary);
   } else if (type == "Digits") {
@@ -248,6 +380,16 @@ void read_template(const Json& processor, Vocabulary& vocabulary) {
   });
 }
 
+// A pair of text and id, as these processors have their two tokens.
+Token pair_token(const Json& processor, const char* key, const Vocabulary& vocabulary) {
+  Token token = -1;
+  processor.at(key).for_each_element([&](size_t side, const Json& part) {
+    if (side == 1) token = static_cast<Token>(part.as_uint(vocabulary.pieces.size() - 1));
+  });
+  if (token < 0) processor.at(key).fail("expected a token's text and id");
+  return token;
+}
+
 void read_post_processor(const Json& component, Vocabulary& vocabulary) {
   const std::string type = type_of(component);
   if (type == "Sequence") {
@@ -256,9 +398,29 @@ void read_post_processor(const Json& component, Vocabulary& vocabulary) {
     });
   } else if (type == "TemplateProcessing") {
     read_template(component, vocabulary);
+  } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+    vocabulary.bos = pair_token(component, "cls", vocabulary);
+    vocabulary.eos = {pair_token(component, "sep", vocabulary)};
+    vocabulary.add_bos = vocabulary.add_eos = true;
   } else if (type != "ByteLevel") {  // which only trims offsets
     refuse(component, fmt::format("post-processor \"{}\"", type));
   }
+}
+
+// Whether the components make sense for the model; says of BPE which kind it is.
+void check_pipeline(const Pipeline& pipeline, const std::string& name, Vocabulary& vocabulary) {
+  const bool is_bpe = vocabulary.algorithm == Algorithm::byte_level_bpe;
+  if (is_bpe && pipeline.bytes == pipeline.marks_spaces)
+    fail_unsupported(name,
+                     "neither byte-level BPE nor SentencePiece-style BPE (ByteLevel, or spaces "
+                     "replaced by U+2581)");
+  if (is_bpe && pipeline.marks_spaces) vocabulary.algorithm = Algorithm::sentencepiece;
+  if (vocabulary.algorithm == Algorithm::unigram &&
+      (pipeline.bytes || !pipeline.marks_spaces ||
+       (pipeline.drops_spaces && (!vocabulary.prepend_space || vocabulary.prepend_once))))
+    fail_unsupported(name, "a Unigram model whose words are not marked with U+2581");
+  if (vocabulary.algorithm == Algorithm::word_piece && (pipeline.bytes || pipeline.marks_spaces))
+    fail_unsupported(name, "a WordPiece model with ByteLevel, Metaspace or a Replace of spaces");
 }
 
 }  // namespace
@@ -270,15 +432,12 @@ Vocabulary vocabulary_from_tokenizer_json(const TokenizerFiles& files) {
   read_model(root.at("model"), vocabulary);
   if (const auto added = root.find("added_tokens")) read_added_tokens(*added, vocabulary);
   if (vocabulary.pieces.empty()) root.fail("the vocabulary is empty");
+  if (!vocabulary.scores.empty()) vocabulary.scores.resize(vocabulary.pieces.size());
   if (const auto part = root.find("normalizer")) read_normalizer(*part, vocabulary, pipeline);
   if (const auto part = root.find("pre_tokenizer")) read_pre_tokenizer(*part, vocabulary, pipeline);
   if (const auto part = root.find("post_processor")) read_post_processor(*part, vocabulary);
-  if (pipeline.bytes == pipeline.marks_spaces)
-    fail_unsupported(files.tokenizer_json_name,
-                     "neither byte-level BPE nor SentencePiece-style BPE (ByteLevel, or spaces "
-                     "replaced by U+2581)");
-  vocabulary.algorithm =
-      pipeline.bytes ? Vocabulary::Algorithm::byte_level_bpe : Vocabulary::Algorithm::sentencepiece;
+  if (vocabulary.algorithm == Algorithm::word_piece) mark_words(root.at("model"), vocabulary);
+  check_pipeline(pipeline, files.tokenizer_json_name, vocabulary);
   if (!files.tokenizer_config_json.empty())
     apply_tokenizer_config(files.tokenizer_config_json, files.tokenizer_config_name, vocabulary);
   return vocabulary;

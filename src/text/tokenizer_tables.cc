@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "text/byte_level.h"
+#include "text/unigram.h"
 
 namespace tyto {
 
@@ -67,6 +68,8 @@ void check_vocabulary(const Vocabulary& vocabulary, const std::string& name) {
                        added.text.size(), kMaxAddedTokenBytes);
   }
   check_merges(vocabulary, name);
+  if (vocabulary.algorithm == Vocabulary::Algorithm::unigram && vocabulary.scores.empty())
+    fail_input(name, "a unigram vocabulary without scores");
 }
 
 // True when no piece has a space after something else, as SentencePiece trains them: then no merge
@@ -86,35 +89,73 @@ bool spaces_only_lead(const Vocabulary& vocabulary, const std::vector<bool>& lef
 TokenizerTables::TokenizerTables(Vocabulary from, const std::string& name)
     : vocabulary(std::move(from)) {
   check_vocabulary(vocabulary, name);
-  byte_level = vocabulary.algorithm == Vocabulary::Algorithm::byte_level_bpe;
+  using Algorithm = Vocabulary::Algorithm;
+  const Algorithm algorithm = vocabulary.algorithm;
+  byte_level = algorithm == Algorithm::byte_level_bpe;
+  marks_spaces = algorithm == Algorithm::sentencepiece || algorithm == Algorithm::unigram;
   added.assign(vocabulary.pieces.size(), false);
   special.assign(vocabulary.pieces.size(), false);
   for (const AddedToken& token : vocabulary.added) {
     added[static_cast<size_t>(token.id)] = true;
     if (token.special) special[static_cast<size_t>(token.id)] = true;
   }
-  std::vector<bool> left_out = special;
+  // A unigram model knows no token that was added to it.
+  std::vector<bool> left_out = algorithm == Algorithm::unigram ? added : special;
   for (const Token token : vocabulary.byte_tokens)
     if (token >= 0) left_out[static_cast<size_t>(token)] = true;
   all_pieces = PieceIndex(vocabulary.pieces);
   text_pieces = PieceIndex(vocabulary.pieces, left_out);
-  const bool by_score = vocabulary.merges.empty() && !vocabulary.scores.empty() && !byte_level;
-  merges =
-      by_score ? scored_merges(vocabulary, text_pieces, name) : ranked_merges(vocabulary, left_out);
-  words_stand_alone = !byte_level && spaces_only_lead(vocabulary, left_out);
+  switch (algorithm) {
+    case Algorithm::byte_level_bpe:
+      merges = ranked_merges(vocabulary, left_out);
+      break;
+    case Algorithm::sentencepiece:
+      merges = vocabulary.merges.empty() && !vocabulary.scores.empty()
+                   ? scored_merges(vocabulary, text_pieces, name)
+                   : ranked_merges(vocabulary, left_out);
+      break;
+    case Algorithm::unigram:
+      unknown_score = tyto::unknown_score(vocabulary, left_out);
+      [[fallthrough]];
+    case Algorithm::word_piece:
+    case Algorithm::longest_match:
+      trie = PieceTrie(vocabulary.pieces, left_out, name);
+      break;
+  }
+  words_stand_alone = marks_spaces && spaces_only_lead(vocabulary, left_out);
+  normalizer = TextNormalizer(vocabulary, name);
   find_byte_tokens(name);
   for (size_t i = 0; i < vocabulary.split_patterns.size(); ++i)
     patterns.emplace_back(vocabulary.split_patterns[i],
                           fmt::format("{}: split pattern {}", name, i));
-  added_tokens = AddedTokenMatcher(vocabulary.added, true);
-  plain_added_tokens = AddedTokenMatcher(vocabulary.added, false);
+  find_added_tokens();
+}
+
+// A special token is found where it is written: what a message spells otherwise is no such token.
+void TokenizerTables::find_added_tokens() {
+  const auto in_normalized_text = [&](const AddedToken& token) {
+    return token.normalized && !token.special && !normalizer.changes_nothing();
+  };
+  for (const AddedToken& token : vocabulary.added) {
+    if (!in_normalized_text(token)) {
+      as_written_added.push_back(token);
+      continue;
+    }
+    normalized_added.push_back(token);
+    normalized_added.back().text = normalizer.apply(as_valid_utf8(token.text));
+  }
+  added_tokens = AddedTokenMatcher(as_written_added, true);
+  plain_added_tokens = AddedTokenMatcher(as_written_added, false);
+  normalized_added_tokens = AddedTokenMatcher(normalized_added, false);
 }
 
 void TokenizerTables::find_byte_tokens(const std::string& name) {
   byte_token.fill(-1);
   std::string letter;
   for (unsigned byte = 0; byte < 256; ++byte) {
-    if (byte_level) {
+    if (vocabulary.algorithm == Vocabulary::Algorithm::longest_match) {
+      byte_token[byte] = text_pieces.find(std::string(1, static_cast<char>(byte)));
+    } else if (byte_level) {
       letter.clear();
       append_utf8(byte_level_code_point(static_cast<unsigned char>(byte)), letter);
       byte_token[byte] = text_pieces.find(letter);

@@ -8,7 +8,9 @@
 
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "text/normalizer.h"
 #include "text/piece_index.h"
+#include "text/piece_trie.h"
 #include "text/split_pattern.h"
 #include "text/vocabulary.h"
 
@@ -22,7 +24,8 @@ struct TokenizerTables {
   TokenizerTables& operator=(const TokenizerTables&) = delete;
 
   Vocabulary vocabulary;
-  bool byte_level = false;
+  bool byte_level = false;    // pieces are written in the byte-level alphabet
+  bool marks_spaces = false;  // U+2581 for spaces in the text
   // No piece has a space after something else, as SentencePiece trains them: then no merge crosses
   // the beginning of a word, and words may be merged one by one with the same result.
   bool words_stand_alone = false;
@@ -31,12 +34,20 @@ struct TokenizerTables {
   PieceIndex all_pieces;
   PieceIndex text_pieces;  // without control and byte tokens, which text never becomes
   MergeTable merges;
+  PieceTrie trie;            // of text_pieces, where pieces are found from the left
+  double unknown_score = 0;  // unigram
+  TextNormalizer normalizer;
   std::array<Token, 256> byte_token{};  // -1: none
   std::vector<SplitPattern> patterns;
+  std::vector<AddedToken> as_written_added;  // those that are found before normalizers
   AddedTokenMatcher added_tokens;
   AddedTokenMatcher plain_added_tokens;  // without special ones
+  // Those that are looked for in normalised text, with their texts normalised too.
+  std::vector<AddedToken> normalized_added;
+  AddedTokenMatcher normalized_added_tokens;
 
  private:
+  void find_added_tokens();
   void find_byte_tokens(const std::string& name);
 };
 

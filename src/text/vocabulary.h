@@ -19,27 +19,51 @@ struct AddedToken {
   bool special = false;  // never produced from user text unless asked for; hidden when detokenising
   bool strip_left = false;  // swallows white space before it
   bool strip_right = false;
+  bool normalized = false;  // found in the text that the normalizers made, not before them
+};
+
+// What is done to a text before it is cut into words, in the order of the list.
+enum class Normalizer {
+  nfc,
+  nfd,
+  nfkc,
+  nfkd,
+  charsmap,          // Vocabulary::charsmap, SentencePiece's table of replacements
+  clean_controls,    // BERT: control characters go, white space becomes spaces
+  space_ideographs,  // BERT: a space on both sides of each Chinese character
+  strip_accents,     // nonspacing marks (Mn) go, which a decomposition has set free
+  strip_marks,       // all marks (M) go
+  lower_case,
+  spaces,        // every white space becomes a space
+  merge_spaces,  // one space instead of several
+  trim_left,     // no space at the beginning
+  trim_right,
 };
 
 struct Vocabulary {
   enum class Algorithm {
     byte_level_bpe,  // GPT-2 family: bytes as printable code points, ranked merges
-    sentencepiece,   // Llama-2 family: U+2581 for space, byte fallback
+    sentencepiece,   // Llama-2 family: U+2581 for space, byte fallback, merges
+    unigram,         // T5, XLM-RoBERTa: U+2581 for space, the likeliest pieces by their scores
+    word_piece,      // BERT: from the left the longest piece, U+2581 where a word begins
+    longest_match,   // RWKV: pieces are bytes, from the left the longest
   };
 
   Algorithm algorithm = Algorithm::byte_level_bpe;
   std::vector<std::string> pieces;  // [vocab], as stored (byte-level alphabet or U+2581)
-  std::vector<float> scores;        // [vocab] or empty; SentencePiece merges by score
+  std::vector<float> scores;        // [vocab] or empty; merges or ways are chosen by score
   std::vector<std::pair<Token, Token>> merges;  // by rank; when present, scores are not used
   std::vector<Token> merge_results;             // [merges], the token each merge makes
   std::vector<std::string> split_patterns;  // pre-tokeniser regular expressions, applied in turn
   std::vector<AddedToken> added;
   std::vector<Token> byte_tokens;  // [256] or empty; SentencePiece <0x00>..<0xFF>, -1: none
-  bool normalize_nfc = false;
+  std::vector<Normalizer> normalizers;
+  std::string charsmap;            // SentencePiece's precompiled table, or empty
   bool prepend_space = false;      // a dummy space before the text and after every added token ...
   bool prepend_once = false;       // ... or before the text only
   bool prepend_if_absent = false;  // ... and not where a space stands already
   bool ignore_merges = false;      // a whole word in the vocabulary is taken as it is (Llama 3)
+  uint32_t longest_word = 0;       // characters; WordPiece knows no longer word. 0: any length
   Token bos = -1;                  // -1: none
   Token unknown = -1;              // for bytes and characters the vocabulary has no token for
   std::vector<Token> eos;          // any of these ends a generation; the first is what add_eos adds

@@ -1,14 +1,26 @@
-// Opens arbitrary bytes as a GGUF file.
+// Opens arbitrary bytes as a GGUF file, and tokenises with its vocabulary if it has one.
 // Anything but an Error that leaves it is a finding.
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "fuzz/touch_weights.h"
 #include "model/gguf.h"
+#include "text/tokenizer.h"
 
 namespace tyto {
 namespace {
+
+constexpr std::string_view kText =
+    "Hello's w\u00F6rld  12345\r\n\t\u4F60\u597D e\u0301 <s>\xFF\xE2\x82 [CLS] ";
+
+void tokenize(Vocabulary vocabulary) {
+  const Tokenizer tokenizer(std::move(vocabulary), "input.gguf");
+  const auto tokens = tokenizer.encode(kText, {.parse_special = true});
+  tokenizer.decode(tokens, true);
+}
 
 void run(std::span<const std::byte> bytes) {
   for (const Need need : {Need::weights, Need::vocabulary}) {
@@ -17,6 +29,7 @@ void run(std::span<const std::byte> bytes) {
       Model model;
       fill_model_from_gguf(gguf, need, model);
       touch_weights(model);
+      if (model.vocabulary) tokenize(std::move(*model.vocabulary));
     } catch (const Error&) {
     }
   }

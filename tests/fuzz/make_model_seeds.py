@@ -5,7 +5,7 @@ import pathlib
 import struct
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
-U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+U8, U32, I32, F32, BOOL, STRING, ARRAY = 0, 4, 5, 6, 7, 8, 9
 GGML_F32, GGML_Q4_0, GGML_Q8_0 = 0, 2, 8
 BLOCKS = {GGML_F32: (1, 4), GGML_Q4_0: (32, 18), GGML_Q8_0: (32, 34)}
 
@@ -16,7 +16,7 @@ def text(value):
 
 
 def value(kind, content):
-    pack = {U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}
+    pack = {U8: "<B", U32: "<I", I32: "<i", F32: "<f", BOOL: "<?"}
     if kind == STRING:
         return text(content)
     return struct.pack(pack[kind], content)
@@ -106,6 +106,48 @@ def sentencepiece():
     ]
 
 
+def charsmap():
+    """SentencePiece's table for "A" to "a": the root's children lie behind it, the value behind those."""
+    units = [0] * 768
+    units[0] = 256 << 10
+    units[256 ^ 65] = ((256 ^ 65) ^ 512) << 10 | 1 << 8 | 65
+    units[512] = 1 << 31
+    table = struct.pack("<I", 4 * len(units)) + struct.pack(f"<{len(units)}I", *units) + b"a\0"
+    return list(table)
+
+
+def unigram():
+    return [
+        entry("tokenizer.ggml.model", STRING, "t5"),
+        entry("tokenizer.ggml.tokens", STRING, ["<pad>", "</s>", "<unk>", "\u2581", "a", "\u2581a", "b"]),
+        entry("tokenizer.ggml.scores", F32, [0.0, 0.0, 0.0, -2.0, -1.5, -3.0, -2.5]),
+        entry("tokenizer.ggml.token_type", I32, [3, 3, 2, 1, 1, 1, 1]),
+        entry("tokenizer.ggml.unknown_token_id", U32, 2),
+        entry("tokenizer.ggml.eos_token_id", U32, 1),
+        entry("tokenizer.ggml.add_space_prefix", BOOL, True),
+        entry("tokenizer.ggml.remove_extra_whitespaces", BOOL, True),
+        entry("tokenizer.ggml.precompiled_charsmap", U8, charsmap()),
+    ]
+
+
+def word_piece():
+    return [
+        entry("tokenizer.ggml.model", STRING, "bert"),
+        entry("tokenizer.ggml.tokens", STRING, ["[UNK]", "[CLS]", "[SEP]", "\u2581he", "llo", "\u2581'"]),
+        entry("tokenizer.ggml.token_type", I32, [3, 3, 3, 1, 1, 1]),
+        entry("tokenizer.ggml.normalizer.lowercase", BOOL, True),
+    ]
+
+
+def rwkv():
+    letters = [chr(each) for each in range(32, 127) if chr(each) != "\\"]
+    return [
+        entry("tokenizer.ggml.model", STRING, "rwkv"),
+        entry("tokenizer.ggml.tokens", STRING, ["<s>", "\\\\", "\\n", "\\xff", " the"] + letters),
+        entry("tokenizer.ggml.unknown_token_id", U32, 0),
+    ]
+
+
 def gguf_seeds():
     llama = (4, 4, 2, 1, 2)
     qwen = (32, 32, 2, 1, 16)
@@ -119,6 +161,9 @@ def gguf_seeds():
         "qwen2_q8_0": gguf(config("qwen2", *qwen) + byte_level(), weights(GGML_Q8_0, *qwen, 5, bias)),
         "qwen3_q4_0": gguf(config("qwen3", *qwen), weights(GGML_Q4_0, *qwen, 5, norms)),
         "vocabulary_spm": gguf(config("llama", *llama) + sentencepiece(), []),
+        "vocabulary_unigram": gguf(config("t5", *llama) + unigram(), []),
+        "vocabulary_word_piece": gguf(config("bert", *llama) + word_piece(), []),
+        "vocabulary_rwkv": gguf(config("rwkv7", *llama) + rwkv(), []),
         "vocabulary_bpe": gguf(config("phi3", *llama) + byte_level(), []),
         "alignment": gguf([entry("general.alignment", U32, 64)], []),
         "overlap": b"GGUF" + struct.pack("<IQQ", 3, 2, 0)

@@ -16,9 +16,7 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 }  // namespace
 
 TokenTrie::TokenTrie(const Tokenizer& tokenizer) {
-  const Vocabulary& vocabulary = tokenizer.vocabulary();
-  drops_first_space_ =
-      vocabulary.prepend_space && vocabulary.algorithm == Vocabulary::Algorithm::sentencepiece;
+  drops_first_space_ = tokenizer.drops_first_space();
   std::vector<Token> tokens;
   begins_.push_back(0);
   for (Token token = 0; static_cast<size_t>(token) < tokenizer.size(); ++token) {

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "model/synth.h"
 #include "model/type_mix.h"
 #include "model/weight_table.h"
 #include "tensor/compare.h"
+#include "text/pre_tokenizer.h"
+#include "text/word_piece.h"
 #include "unit/model/model_fixtures.h"
 
 namespace tyto::test {
@@ -221,6 +224,58 @@ TEST(Convert, SentencePieceMergesBecomeScores) {
   EXPECT_EQ(read.byte_tokens[10], 3);
   EXPECT_EQ(read.unknown, 0);
   EXPECT_TRUE(read.prepend_space);
+}
+
+TEST(Convert, UnigramAndWordPieceComeBack) {
+  const Scratch scratch;
+  synthesize(small_config(), "bf16", 1, scratch / "hf");
+  Model model = open_model(scratch / "hf");
+  Vocabulary unigram;
+  unigram.algorithm = Vocabulary::Algorithm::unigram;
+  unigram.pieces = {"<unk>", "</s>", "\u2581", "a"};
+  unigram.scores = {0, 0, -2, -1};
+  unigram.added = {{0, "<unk>", true}, {1, "</s>", true}};
+  unigram.unknown = 0;
+  unigram.eos = {1};
+  unigram.add_eos = unigram.prepend_space = true;
+  unigram.charsmap = "\x01\xFF";
+  unigram.normalizers = {Normalizer::charsmap, Normalizer::trim_left, Normalizer::trim_right,
+                         Normalizer::merge_spaces};
+  model.vocabulary = unigram;
+  convert(model, "bf16", scratch / "a.gguf");
+  Vocabulary read = *open_model(scratch / "a.gguf").vocabulary;
+  EXPECT_EQ(read.algorithm, Vocabulary::Algorithm::unigram);
+  EXPECT_EQ(read.charsmap, unigram.charsmap);
+  EXPECT_EQ(read.normalizers, unigram.normalizers);
+  EXPECT_EQ(read.scores[3], -1.0f);
+  EXPECT_EQ(read.scores.back(), -2.0f);  // padding is no likelier than the rarest piece
+  EXPECT_TRUE(read.add_eos && read.prepend_space && !read.add_bos);
+  model.vocabulary->normalizers = {Normalizer::lower_case};
+  EXPECT_THROW(convert(model, "bf16", scratch / "b.gguf"), Error);
+
+  Vocabulary words;
+  words.algorithm = Vocabulary::Algorithm::word_piece;
+  words.pieces = {"[UNK]", "[CLS]", "[SEP]",
+                  "\u2581"
+                  "a",
+                  "b"};
+  words.added = {{0, "[UNK]", true}, {1, "[CLS]", true}, {2, "[SEP]", true}};
+  words.unknown = 0;
+  words.bos = 1;
+  words.eos = {2};
+  words.add_bos = words.add_eos = true;
+  words.normalizers = bert_normalizers({.strip_accents = false});
+  words.split_patterns = {std::string(kWhiteSpacePattern), std::string(kPunctuationPattern)};
+  model.vocabulary = words;
+  convert(model, "bf16", scratch / "c.gguf");
+  read = *open_model(scratch / "c.gguf").vocabulary;
+  EXPECT_EQ(read.algorithm, Vocabulary::Algorithm::word_piece);
+  EXPECT_EQ(read.normalizers, words.normalizers);
+  EXPECT_EQ(read.bos, 1);
+  EXPECT_EQ(read.eos.front(), 2);
+  EXPECT_TRUE(read.add_bos && read.add_eos);
+  model.vocabulary->algorithm = Vocabulary::Algorithm::longest_match;
+  EXPECT_THROW(convert(model, "bf16", scratch / "d.gguf"), Error);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "model/gguf.h"
 #include "model/gguf_metadata.h"
 #include "model/weight_table.h"
+#include "text/tokenizer.h"
 #include "unit/model/model_fixtures.h"
 
 namespace tyto::test {
@@ -271,6 +272,89 @@ TEST(GgufModel, SentencePieceVocabulary) {
   EXPECT_FALSE(parsed.fill().vocabulary->prepend_space);
 }
 
+TEST(GgufModel, UnigramVocabulary) {
+  Parsed parsed(small_config());
+  parsed.spm();
+  parsed.set("tokenizer.ggml.model", std::string("t5"));
+  Vocabulary vocabulary = *parsed.fill().vocabulary;
+  EXPECT_EQ(vocabulary.algorithm, Vocabulary::Algorithm::unigram);
+  EXPECT_FALSE(vocabulary.add_bos);
+  EXPECT_TRUE(vocabulary.add_eos);
+  EXPECT_FALSE(vocabulary.prepend_space);
+  EXPECT_TRUE(vocabulary.normalizers.empty());
+  parsed.set("tokenizer.ggml.remove_extra_whitespaces", true);
+  parsed.set("tokenizer.ggml.precompiled_charsmap", std::vector<int64_t>{0, 255, -1});
+  vocabulary = *parsed.fill().vocabulary;
+  EXPECT_EQ(vocabulary.charsmap, std::string("\0\xFF\xFF", 3));
+  EXPECT_EQ(vocabulary.normalizers,
+            (std::vector{Normalizer::charsmap, Normalizer::trim_left, Normalizer::trim_right,
+                         Normalizer::merge_spaces}));
+  EXPECT_TRUE(vocabulary.prepend_space);
+  parsed.set("tokenizer.ggml.precompiled_charsmap", std::vector<int64_t>{256});
+  EXPECT_PRED_FORMAT2(contains, parsed.error(), "precompiled_charsmap: is not bytes");
+}
+
+TEST(GgufModel, WordPieceVocabulary) {
+  Parsed parsed(small_config());
+  parsed.bpe();
+  parsed.set("tokenizer.ggml.model", std::string("bert"));
+  parsed.set("tokenizer.ggml.tokens", std::vector<std::string>{"[UNK]", "[CLS]", "[SEP]",
+                                                               "\u2581"
+                                                               "a",
+                                                               "b"});
+  parsed.set("tokenizer.ggml.token_type", std::vector<int64_t>{3, 3, 3, 1, 1});
+  Vocabulary vocabulary = *parsed.fill().vocabulary;
+  EXPECT_EQ(vocabulary.algorithm, Vocabulary::Algorithm::word_piece);
+  EXPECT_EQ(vocabulary.unknown, 0);
+  EXPECT_EQ(vocabulary.bos, 1);
+  EXPECT_EQ(vocabulary.eos.front(), 2);
+  EXPECT_TRUE(vocabulary.add_bos);
+  EXPECT_TRUE(vocabulary.add_eos);
+  EXPECT_EQ(Tokenizer(vocabulary, "m").encode("Ab"), (std::vector<Token>{1, 3, 4, 2}));
+  parsed.set("tokenizer.ggml.normalizer.lowercase", false);
+  parsed.set("tokenizer.ggml.add_sep_token", false);
+  vocabulary = *parsed.fill().vocabulary;
+  EXPECT_EQ(Tokenizer(vocabulary, "m").encode("Ab a"), (std::vector<Token>{1, 0, 3}));
+}
+
+TEST(GgufModel, GemmaAndRwkvVocabularies) {
+  Parsed parsed(small_config());
+  parsed.bpe();
+  parsed.set("tokenizer.ggml.model", std::string("gemma4"));
+  parsed.set("tokenizer.ggml.bos_token_id", uint64_t{0});
+  parsed.set("tokenizer.ggml.add_bos_token", false);
+  Vocabulary vocabulary = *parsed.fill().vocabulary;
+  EXPECT_EQ(vocabulary.algorithm, Vocabulary::Algorithm::sentencepiece);
+  EXPECT_TRUE(vocabulary.add_bos);  // whatever the file says
+  EXPECT_EQ(vocabulary.merges.size(), 1u);
+  parsed.set("tokenizer.ggml.model", std::string("rwkv"));
+  parsed.set("tokenizer.ggml.tokens",
+             std::vector<std::string>{"<s>", "a\\n", "\\x00\\xff", "\\\\", "\\x4"});
+  vocabulary = *parsed.fill().vocabulary;
+  EXPECT_EQ(vocabulary.algorithm, Vocabulary::Algorithm::longest_match);
+  EXPECT_EQ(vocabulary.pieces,
+            (std::vector<std::string>{"<s>", "a\n", std::string("\0\xFF", 2), "\\", "x4"}));
+}
+
+// No key says which tokens swallow white space, so names do.
+TEST(GgufModel, TokensThatSwallowWhiteSpace) {
+  Parsed parsed(small_config());
+  parsed.bpe();
+  const auto added = [&] { return parsed.fill().vocabulary->added; };
+  EXPECT_FALSE(added()[0].strip_right);
+  parsed.set("general.name", std::string("Phi-3 mini"));
+  EXPECT_TRUE(added()[0].strip_right);
+  parsed.set("general.name", std::string("other"));
+  parsed.set("tokenizer.ggml.pre", std::string("jina-v2-code"));
+  parsed.set("tokenizer.ggml.tokens",
+             std::vector<std::string>{"a", "b", "ab", "<mask>", "<|im_end|>"});
+  parsed.set("tokenizer.ggml.token_type", std::vector<int64_t>{1, 1, 1, 3, 1});
+  EXPECT_TRUE(added()[0].strip_left);
+  // Not marked as a control token, but nothing else is called so.
+  ASSERT_EQ(added().size(), 2u);
+  EXPECT_TRUE(added()[1].special);
+}
+
 TEST(GgufModel, BadVocabulariesAreRefusedByName) {
   const auto with = [](const std::string& key, auto value, bool spm = false) {
     Parsed parsed(small_config());
@@ -278,8 +362,9 @@ TEST(GgufModel, BadVocabulariesAreRefusedByName) {
     parsed.set(key, value);
     return parsed.error();
   };
-  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.model", std::string("bert")),
-                      "m.gguf: its tokenizer is bert, and only gpt2 and llama are supported");
+  EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.model", std::string("plamo2")),
+                      "m.gguf: tokenizer.ggml.model: the tokenizer \"plamo2\" is not known; these "
+                      "are: gpt2 llama gemma4 t5 bert rwkv");
   EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.pre", std::string("martian")), "martian");
   EXPECT_PRED_FORMAT2(contains, with("tokenizer.ggml.tokens", std::vector<std::string>{}),
                       "tokenizer.ggml.tokens: is missing or empty");

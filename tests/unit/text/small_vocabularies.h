@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "text/byte_level.h"
+#include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
 #include "text/vocabulary.h"
+#include "text/word_piece.h"
 
 namespace tyto {
 
@@ -46,7 +49,7 @@ inline Vocabulary byte_level_vocabulary(const std::vector<std::string>& merges,
   vocabulary.add_bos = true;
   const PreTokenizer pre_tokenizer = pre_tokenizer_by_name(pre, "small vocabulary");
   vocabulary.split_patterns = pre_tokenizer.split_patterns;
-  vocabulary.normalize_nfc = pre_tokenizer.normalize_nfc;
+  vocabulary.normalizers = pre_tokenizer.normalizers;
   return vocabulary;
 }
 
@@ -73,6 +76,82 @@ inline Vocabulary sentencepiece_vocabulary(const std::vector<std::string>& piece
   vocabulary.prepend_space = true;
   find_byte_tokens(vocabulary);
   return vocabulary;
+}
+
+// <unk> <s> </s>, then pieces (a space is written _) with their log probabilities.
+inline Vocabulary unigram_vocabulary(const std::vector<std::pair<std::string, float>>& pieces) {
+  Vocabulary vocabulary;
+  vocabulary.algorithm = Vocabulary::Algorithm::unigram;
+  vocabulary.pieces = {"<unk>", "<s>", "</s>"};
+  vocabulary.scores = {0, 0, 0};
+  for (const auto& [piece, score] : pieces) {
+    std::string stored;
+    for (const char c : piece) stored += c == '_' ? "\u2581" : std::string(1, c);
+    vocabulary.pieces.push_back(stored);
+    vocabulary.scores.push_back(score);
+  }
+  vocabulary.added = {{0, "<unk>", true}, {1, "<s>", true}, {2, "</s>", true}};
+  vocabulary.unknown = 0;
+  vocabulary.eos = {2};
+  vocabulary.add_eos = true;
+  vocabulary.prepend_space = true;
+  return vocabulary;
+}
+
+// [PAD] [UNK] [CLS] [SEP], then pieces: those that begin a word with _, those that go on without.
+inline Vocabulary word_piece_vocabulary(const std::vector<std::string>& pieces) {
+  Vocabulary vocabulary;
+  vocabulary.algorithm = Vocabulary::Algorithm::word_piece;
+  vocabulary.pieces = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
+  for (Token id = 0; id < 4; ++id)
+    vocabulary.added.push_back({id, vocabulary.pieces[static_cast<size_t>(id)], true});
+  for (const std::string& piece : pieces)
+    vocabulary.pieces.push_back(piece.starts_with('_') ? "\u2581" + piece.substr(1) : piece);
+  vocabulary.normalizers = bert_normalizers({});
+  vocabulary.split_patterns = {std::string(kWhiteSpacePattern), std::string(kPunctuationPattern)};
+  vocabulary.unknown = 1;
+  vocabulary.bos = 2;
+  vocabulary.eos = {3};
+  vocabulary.add_bos = vocabulary.add_eos = true;
+  return vocabulary;
+}
+
+// A table as SentencePiece compiles it, from prefixes and their replacements. Each node's children
+// have 256 units of their own, which real tables do not afford.
+inline std::string compiled_charsmap(
+    const std::vector<std::pair<std::string, std::string>>& replacements) {
+  constexpr uint32_t kBlock = 256;
+  constexpr uint32_t kValue = uint32_t{1} << 31;
+  std::vector<uint32_t> units(kBlock, 0);
+  const auto block_of = [&](uint32_t node) {
+    if (units[node] >> 10 == 0) {
+      const auto block = static_cast<uint32_t>(units.size());
+      units.resize(block + kBlock, 0);
+      units[node] |= (node ^ block) << 10;
+    }
+    return node ^ units[node] >> 10;
+  };
+  std::string texts;
+  for (const auto& [from, to] : replacements) {
+    uint32_t node = 0;
+    for (const char c : from) {
+      const auto byte = static_cast<unsigned char>(c);
+      node = block_of(node) ^ byte;
+      units[node] |= byte;
+    }
+    const uint32_t block = block_of(node);
+    units[node] |= 1 << 8;
+    units[block] = kValue | static_cast<uint32_t>(texts.size());
+    texts += to + '\0';
+  }
+  const auto number = [](size_t value) {
+    std::string bytes;
+    for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(value >> shift));
+    return bytes;
+  };
+  std::string table = number(units.size() * sizeof(uint32_t));
+  for (const uint32_t unit : units) table += number(unit);
+  return table + texts;
 }
 
 // The tokens' own spelling, which reads better in a failure than ids do.

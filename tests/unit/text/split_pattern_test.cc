@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
 
 namespace tyto {
@@ -118,7 +119,7 @@ TEST(PreTokenizer, OtherNames) {
   EXPECT_EQ(pre_tokenize("deepseek-coder", "a b\n12"), (Parts{"a", " b", "\n", "1", "2"}));
   EXPECT_TRUE(pre_tokenizer_by_name("llama-bpe", "t").ignore_merges);
   EXPECT_TRUE(pre_tokenizer_by_name("llama-bpe", "t").add_bos);
-  EXPECT_TRUE(pre_tokenizer_by_name("qwen2", "t").normalize_nfc);
+  EXPECT_EQ(pre_tokenizer_by_name("qwen2", "t").normalizers, std::vector{Normalizer::nfc});
   EXPECT_FALSE(pre_tokenizer_by_name("gpt-2", "t").ignore_merges);
   try {
     pre_tokenizer_by_name("klingon", "model.gguf: tokenizer.ggml.pre");
@@ -127,6 +128,75 @@ TEST(PreTokenizer, OtherNames) {
     EXPECT_EQ(error.code, ErrorCode::unsupported);
     EXPECT_NE(std::string(error.what()).find("model.gguf: tokenizer.ggml.pre"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find("klingon"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("deepseek-llm"), std::string::npos);  // what there is
+  }
+  EXPECT_THROW(pre_tokenizer_by_name("", "t"), Error);
+  EXPECT_THROW(pre_tokenizer_by_name("llama-bpe llama3", "t"), Error);
+}
+
+// What sets each of the others apart.
+TEST(PreTokenizer, EveryFamily) {
+  const struct {
+    const char* name;
+    const char* text;
+    Parts parts;
+  } cases[] = {
+      {"dbrx", "ab1234", {"ab", "123", "4"}},
+      {"glm4", "I'M 12", {"I", "'M", " ", "12"}},
+      {"jais-2", "a\u0020\u0020\u0020\u0020\u0020b", {"a", "    ", " b"}},
+      {"minicpm5", "12345 x", {"123", "45", " x"}},
+      {"laguna", "a\n\nb", {"a", "\n\n", "b"}},
+      {"ufakzeka", "Ankara'da", {"Ankara", "'da"}},
+      {"seed-coder", "a;\n1", {"a", ";", "\n", "1"}},
+      {"bailingmoe", "it'S\n\n x", {"it", "'S", "\n\n", " x"}},
+      {"exaone-moe", "! one two  three", {"!", " one two", " ", " three"}},
+      {"gpt-4o", "HTMLPage'S 1234//\n", {"HTMLPage'S", " ", "123", "4", "//\n"}},
+      {"gpt-4o", "camelCase", {"camel", "Case"}},
+      {"tiny_aya", "1234567 1234x", {"1", "234", "567", " ", "123", "4", "x"}},
+      {"youtu", "a\uAC00\u3001x12", {"a", "\uAC00", "\u3001", "x", "1", "2"}},
+      {"kimi-k2", "\u6F22\u5B57abc \u6F22x", {"\u6F22\u5B57", "abc", " ", "\u6F22", "x"}},
+      {"chameleon", "a  b1.", {"a", "  ", "b", "1", "."}},
+      {"bloom", "Hello, world!", {"Hello", ",", " world", "!"}},
+      {"viking", "a12", {"a", "1", "2"}},
+      {"superbpe", "by the way 12345", {"by the way ", "12", "345"}},
+      {"deepseek-llm",
+       "a \u00E9! \u4F60 12 ",
+       {"a", " \u00E9", "!", " ", "\u4F60", " ", "12", " "}},
+      {"deepseek-v3", "1234\u3042.abc", {"123", "4", "\u3042", ".abc"}},
+      {"spark2_5", "a\n\nb", {"a", "\n", "\n", "b"}},
+      {"afmoe", "1234567", {"1", "234", "567"}},
+      {"gemma4", "a\u2581b\n\nc", {"a\u2581b", "\n\n", "c"}},
+      {"falcon3", "12345", {"123", "45"}},
+      {"mellum2", "a12", {"a", "1", "2"}},
+      {"granite-docling", "a 12", {"a", " 12"}},
+  };
+  for (const auto& [name, text, parts] : cases)
+    EXPECT_EQ(pre_tokenize(name, text), parts) << name << ": " << text;
+  EXPECT_TRUE(pre_tokenizer_by_name("gemma4", "t").marks_spaces);
+  EXPECT_TRUE(pre_tokenizer_by_name("gemma4", "t").always_bos);
+  EXPECT_FALSE(pre_tokenizer_by_name("sarvam-moe", "t").always_bos);
+  EXPECT_TRUE(pre_tokenizer_by_name("chameleon", "t").add_bos);
+  EXPECT_TRUE(pre_tokenizer_by_name("youtu", "t").ignore_merges);
+}
+
+// The patterns as they are written, against what is done by hand for them.
+TEST(PreTokenizer, GroupedNumbersAsTheirPatternsSay) {
+  const std::string pool[] = {"1", "2", "3", "\u0664", "\u00BD", "a", "_", " ", ".", "\u00E9"};
+  for (const std::string_view pattern :
+       {kGroupedNumberPattern, kGroupedDigitPattern, kGroupedWholeNumberPattern}) {
+    uint32_t state = 7;
+    for (int round = 0; round < 300; ++round) {
+      std::string text;
+      for (int i = 0; i < 14; ++i) {
+        state = state * 1664525u + 1013904223u;
+        const uint32_t pick = (state >> 10) % 16;
+        text += pool[pick < 10 ? pick : pick % 3];
+      }
+      // Another spelling of the pattern, which nothing knows by heart.
+      ASSERT_EQ(split({std::string(pattern)}, text),
+                split({"(?:" + std::string(pattern) + ")"}, text))
+          << pattern << " on " << text;
+    }
   }
 }
 
@@ -187,6 +257,12 @@ TEST(SplitPattern, LongRunsStayInsideTheLimits) {
         << name;
     EXPECT_EQ(pre_tokenize(name, std::string(1'000'000, 'a')).size(), 1u) << name;
   }
+  for (const std::string& name : pre_tokenizer_names())
+    for (const char* unit : {" ", "a", "A", "1", "\n", ".", "\u4F60", "\u0301", "a ", "\t "}) {
+      std::string text;
+      while (text.size() < 50'000) text += unit;
+      EXPECT_NO_THROW(pre_tokenize(name, text + "x")) << name << " on " << unit;
+    }
 }
 
 // Where PCRE2 has no JIT the interpreter gives the same parts.

@@ -116,7 +116,7 @@ TEST(TokenizerJson, QwenShape) {
   const Vocabulary vocabulary =
       vocabulary_of({.added = kAdded, .normalizer = R"({"type":"NFC"})"},
                     R"({"add_bos_token":false,"bos_token":null,"eos_token":"<|end|>"})");
-  EXPECT_TRUE(vocabulary.normalize_nfc);
+  EXPECT_EQ(vocabulary.normalizers, std::vector{Normalizer::nfc});
   EXPECT_FALSE(vocabulary.add_bos);
   EXPECT_EQ(vocabulary.bos, -1);
   EXPECT_EQ(vocabulary.eos, (std::vector<Token>{259}));
@@ -200,13 +200,13 @@ TEST(TokenizerJson, SplitBehaviors) {
 
 TEST(TokenizerJson, UnknownComponentsAreRefusedByName) {
   const auto unsupported = ErrorCode::unsupported;
-  EXPECT_TRUE(mentions(refusal(unsupported, {.normalizer = R"({"type":"NFKC"})"}), "NFKC"));
-  EXPECT_TRUE(mentions(refusal(unsupported, {.normalizer = R"({"type":"NFKC"})"}),
+  EXPECT_TRUE(mentions(refusal(unsupported, {.normalizer = R"({"type":"Nmt"})"}), "Nmt"));
+  EXPECT_TRUE(mentions(refusal(unsupported, {.normalizer = R"({"type":"Nmt"})"}),
                        "tokenizer.json: normalizer"));
   EXPECT_TRUE(
       mentions(refusal(unsupported, {.pre_tokenizer = R"({"type":"Whitespace"})"}), "Whitespace"));
-  EXPECT_TRUE(mentions(refusal(unsupported, {.post_processor = R"({"type":"BertProcessing"})"}),
-                       "BertProcessing"));
+  EXPECT_TRUE(
+      mentions(refusal(unsupported, {.post_processor = R"({"type":"Reversing"})"}), "Reversing"));
   EXPECT_TRUE(mentions(
       refusal(unsupported,
               {.pre_tokenizer = R"({"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},)"
@@ -222,8 +222,103 @@ TEST(TokenizerJson, UnknownComponentsAreRefusedByName) {
   EXPECT_TRUE(mentions(refusal(unsupported, {.normalizer = R"({"type":"Prepend","prepend":"_"})"}),
                        "Prepend"));
   TokenizerFiles files = files_of({});
-  files.tokenizer_json.replace(files.tokenizer_json.find("BPE"), 3, "Unigram");
-  EXPECT_THROW(vocabulary_from_tokenizer_json(files), Error);
+  files.tokenizer_json.replace(files.tokenizer_json.find("BPE"), 3, "WordLevel");
+  try {
+    vocabulary_from_tokenizer_json(files);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_TRUE(mentions(error.what(), "WordLevel"));
+    EXPECT_TRUE(mentions(error.what(), "WordPiece"));  // what there is
+  }
+}
+
+// A file of a model that is not BPE, with the other members as they are given.
+Tokenizer tokenizer_with(const std::string& model, const std::string& members) {
+  TokenizerFiles files;
+  files.tokenizer_json = fmt::format(R"({{"version":"1.0",{},"model":{}}})", members, model);
+  files.tokenizer_json_name = "tokenizer.json";
+  return Tokenizer(vocabulary_from_tokenizer_json(files), "tokenizer.json");
+}
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kLetters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string letters;
+  uint32_t bits = 0, held = 0;
+  for (const char byte : bytes) {
+    bits = bits << 8 | static_cast<unsigned char>(byte);
+    for (held += 8; held >= 6; held -= 6) letters += kLetters[bits >> (held - 6) & 63];
+  }
+  if (held > 0) letters += kLetters[bits << (6 - held) & 63];
+  return letters;
+}
+
+constexpr const char* kUnigram =
+    R"({"type":"Unigram","unk_id":1,"vocab":[["<pad>",0],["<unk>",0],["</s>",0],["▁",-2.5],)"
+    R"(["a",-2],["▁a",-3],["b",-2.25]]})";
+
+TEST(TokenizerJson, T5Shape) {
+  const std::string members = fmt::format(
+      R"("added_tokens":[{{"id":2,"content":"</s>","special":true,"normalized":false}},)"
+      R"({{"id":7,"content":"<extra>","special":true,"normalized":false}}],)"
+      R"("normalizer":{{"type":"Precompiled","precompiled_charsmap":"{}"}},)"
+      R"("pre_tokenizer":{{"type":"Sequence","pretokenizers":[{{"type":"WhitespaceSplit"}},)"
+      R"({{"type":"Metaspace","replacement":"▁","add_prefix_space":true}}]}},)"
+      R"("post_processor":{{"type":"TemplateProcessing","single":[{{"Sequence":{{"id":"A"}}}},)"
+      R"({{"SpecialToken":{{"id":"</s>"}}}}],"special_tokens":{{"</s>":{{"ids":[2]}}}}}})",
+      base64(compiled_charsmap({{"A", "a"}})));
+  const Tokenizer tokenizer = tokenizer_with(kUnigram, members);
+  EXPECT_EQ(tokenizer.vocabulary().algorithm, Vocabulary::Algorithm::unigram);
+  EXPECT_EQ(pieces_of(tokenizer, " A\n\u3000 bxy"), (Pieces{"▁a", "▁", "b", "<unk>", "</s>"}));
+  EXPECT_EQ(tokenizer.encode("a<extra>", {.parse_special = true}), (std::vector<Token>{5, 7, 2}));
+  EXPECT_EQ(pieces_of(tokenizer, " \t ", {.add_eos = false}), Pieces{});
+}
+
+TEST(TokenizerJson, UnigramOfSpacesThatStay) {
+  const Tokenizer tokenizer =
+      tokenizer_with(kUnigram, R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFKC"},)"
+                               R"({"type":"Strip","strip_left":false,"strip_right":true},)"
+                               R"({"type":"Replace","pattern":{"Regex":" {2,}"},"content":"▁"}]},)"
+                               R"("pre_tokenizer":{"type":"Metaspace","replacement":"▁",)"
+                               R"("prepend_scheme":"always","split":true})");
+  EXPECT_EQ(pieces_of(tokenizer, "\uFF41   b  "), (Pieces{"▁a", "▁", "b"}));
+  const char* none = R"("pre_tokenizer":{"type":"WhitespaceSplit"})";
+  EXPECT_THROW(tokenizer_with(kUnigram, none), Error);
+  EXPECT_THROW(tokenizer_with(kUnigram, R"("normalizer":null)"), Error);
+  EXPECT_THROW(tokenizer_with(R"({"type":"Unigram","vocab":[["a"]]})", none), Error);
+  EXPECT_THROW(tokenizer_with(R"({"type":"Unigram","unk_id":9,"vocab":[["a",0]]})", none), Error);
+}
+
+TEST(TokenizerJson, BertShape) {
+  const Tokenizer tokenizer = tokenizer_with(
+      R"({"type":"WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##",)"
+      R"("max_input_chars_per_word":6,"vocab":{"[UNK]":0,"[CLS]":1,"[SEP]":2,"un":3,"##able":4,)"
+      R"("e":5,"!":6,"##e":7}})",
+      R"("added_tokens":[{"id":0,"content":"[UNK]","special":true},)"
+      R"({"id":1,"content":"[CLS]","special":true},{"id":2,"content":"[SEP]","special":true},)"
+      R"({"id":8,"content":"New York","special":false,"normalized":true}],)"
+      R"("normalizer":{"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,)"
+      R"("strip_accents":null,"lowercase":true},"pre_tokenizer":{"type":"BertPreTokenizer"},)"
+      R"("post_processor":{"type":"BertProcessing","sep":["[SEP]",2],"cls":["[CLS]",1]})");
+  EXPECT_EQ(tokenizer.vocabulary().algorithm, Vocabulary::Algorithm::word_piece);
+  EXPECT_EQ(tokenizer.encode("UNable \u00C9!"), (std::vector<Token>{1, 3, 4, 5, 6, 2}));
+  EXPECT_EQ(tokenizer.encode("eeeeeee", {.add_bos = false, .add_eos = false}),
+            (std::vector<Token>{0}));
+  // An added token that is found in normalised text is found however the text has it written.
+  EXPECT_EQ(tokenizer.encode("e NEW york e", {.add_bos = false, .add_eos = false}),
+            (std::vector<Token>{5, 8, 5}));
+  EXPECT_EQ(tokenizer.decode({1, 3, 4, 5, 6, 2}), "unable e!");
+}
+
+TEST(TokenizerJson, GemmaShape) {
+  Parts parts = sentencepiece_parts();
+  parts.normalizer = R"({"type":"Replace","pattern":{"String":" "},"content":"▁"})";
+  parts.pre_tokenizer = R"({"type":"Split","pattern":{"String":" "},)"
+                        R"("behavior":"MergedWithPrevious","invert":false})";
+  const Tokenizer tokenizer = tokenizer_of(parts);
+  EXPECT_FALSE(tokenizer.vocabulary().prepend_space);
+  EXPECT_EQ(pieces_of(tokenizer, "hi hi\n"), (Pieces{"hi", "▁hi", "<0x0A>"}));
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(" hi hi")), " hi hi");
 }
 
 TEST(TokenizerJson, BadValuesAreErrorsThatNameTheField) {

@@ -8,6 +8,10 @@
 namespace tyto {
 namespace {
 
+std::string to_nfc(std::string_view text) {
+  return to_normal_form(text, NormalForm::nfc);
+}
+
 TEST(Unicode, WhiteSpaceIsTheProperty) {
   for (const char32_t space : {0x9, 0xA, 0xB, 0xC, 0xD, 0x20, 0x85, 0xA0, 0x1680, 0x2000, 0x200A,
                                0x2028, 0x2029, 0x202F, 0x205F, 0x3000})
