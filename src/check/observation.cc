@@ -75,7 +75,15 @@ namespace {
 // Values in the order of a head's rotation: what comes out of the projections of q and k.
 bool is_rotated(Role role) {
   return role == Role::q || role == Role::k || role == Role::q_norm || role == Role::k_norm ||
-         role == Role::q_rope || role == Role::k_rope || role == Role::k_cache;
+         role == Role::q_rope || role == Role::k_rope || role == Role::q_scale ||
+         role == Role::k_cache;
+}
+
+// Whether the layer rotates heads that its checkpoint keeps in pairs.
+bool has_pairs(const Program& program, uint16_t layer) {
+  return std::any_of(program.launches.begin(), program.launches.end(), [&](const Launch& launch) {
+    return launch.layer == layer && launch.shape.rope_pairs;
+  });
 }
 
 const LaunchShape& cache_shape(const Program& program, uint16_t slot) {
@@ -140,7 +148,8 @@ ObservedDispatch observe(const DispatchView& dispatch) {
   for (const VisibleSlot& visible : seen.visible) {
     Observed values{visible.step, dispatch.position, dispatch.call.rows,
                     values_of(dispatch, visible.slot)};
-    if (dispatch.in_halves && is_rotated(visible.step.role))
+    if (dispatch.in_halves && is_rotated(visible.step.role) &&
+        has_pairs(program, visible.step.layer))
       put_in_pairs(values.values, head_dim_of(program));
     result.results.push_back(std::move(values));
   }

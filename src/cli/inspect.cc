@@ -70,6 +70,7 @@ ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) 
                        {"tied_head", config.tied_head},
                        {"qkv_bias", config.qkv_bias},
                        {"qk_norm", config.qk_norm},
+                       {"differences_from_llama", differences_from_llama(config)},
                        {"rope", rope_text(config.rope)},
                        {"parameters", model.parameters()},
                        {"weight_bytes", model.weight_bytes()},
@@ -122,8 +123,10 @@ Table facts_table(const Model& model, uint64_t positions) {
   row("width", fmt::format("{} residual, {} feed-forward", c.emb, c.hidden));
   row("heads",
       fmt::format("{} query, {} key/value, {} values each", c.heads, c.kv_heads, c.head_dim));
-  row("features", fmt::format("{} head{}{}", c.tied_head ? "tied" : "untied",
-                              c.qkv_bias ? ", QKV bias" : "", c.qk_norm ? ", QK norm" : ""));
+  const std::string differences = differences_from_llama(c);
+  row("features", fmt::format("{} head{}{}{}{}", c.tied_head ? "tied" : "untied",
+                              c.qkv_bias ? ", QKV bias" : "", c.qk_norm ? ", QK norm" : "",
+                              differences.empty() ? "" : ", ", differences));
   row("rope", rope_text(c.rope));
   row("context", fmt::format("{} positions", c.context));
   row("vocabulary", vocabulary_text(model));

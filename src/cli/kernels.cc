@@ -59,7 +59,8 @@ NamedDims named_dims(const std::string& shape) {
 std::vector<NamedDims> shapes_of(const std::string& name) {
   if (!name.empty()) return {named_dims(name)};
   std::vector<NamedDims> shapes;
-  for (const std::string& known : shape_names()) shapes.push_back(named_dims(known));
+  for (const std::string& known : shape_names())
+    if (differences_from_llama(shape_by_name(known)).empty()) shapes.push_back(named_dims(known));
   return shapes;
 }
 

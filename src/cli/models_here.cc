@@ -29,6 +29,7 @@ bool can_be_built(const AirDims& dims) try {
 }
 
 NpuImages images_for(const Config& config, const std::filesystem::path& store) try {
+  if (!differences_from_llama(config).empty()) return NpuImages::none;
   const AirDims dims = air_dims(model_dims(config, 0), kAnyPromptRows);
   const NpuKernels kernels = stored_kernels(store, StoredFor::real_npu, dims);
   if (!kernels.prompt_rows.empty() || !kernels.windows.empty()) return NpuImages::imported;

@@ -125,6 +125,8 @@ struct ModelDims {
   uint32_t context = 0;  // positions wanted
   float norm_eps = 0;
   bool qkv_bias = false, qk_norm = false;
+  std::string beyond_images =
+      {};  // what its forward pass has that images for whole models have not
 };
 
 // A control of a device's own. The command line makes a flag of it: --weights int8.

@@ -60,7 +60,7 @@ class Builder {
     launch.shape.context = shape_.context;
     launch.shape.page = shape_.kv_page;
     launch.shape.kv_group = shape_.kv_group;
-    launch.shape.rope_pairs = config_.rope.layout == RopeLayout::pairs;
+    launch.shape.rope_pairs = config_.rope.layout == RopeLayout::pairs && rotates();
     launch.shape.eps = config_.norm_eps;
     result_.program.launches.push_back(std::move(launch));
   }
@@ -77,6 +77,8 @@ class Builder {
   void enter_block(Block block) { block_ = block; }
   void enter_op(uint8_t group) { op_group_ = group; }
   void leave_op() { op_group_ = 0; }
+  // What a layer does not rotate has no order of pairs or halves.
+  bool rotates() const { return layer_ == kNoLayer || config_.rotates(layer_); }
   bool from_start() const { return shape_.from_start; }
   bool has_candidates() const { return shape_.candidates > 0; }
 
@@ -129,14 +131,54 @@ void add_head_norm(Builder& build, Role role, uint32_t heads, uint16_t x, const 
   build.last().shape.heads = heads;
 }
 
+// Of slots that no device but the one which does this writes before they are read.
+void scale_in_place(Builder& build, Role role, uint16_t x, float factor) {
+  if (factor == 1) return;
+  build.launch(Kernel::scale, role, {x}, {});
+  build.last().args[0].writes = true;
+  build.last().shape.factor = factor;
+}
+
+// Where the result is; that of a factor of one is x. It has a slot of its own: what an NPU has
+// written, and writes again in the next layer, the host must not change in place, or its cache
+// lines go over the device's bytes.
+uint16_t add_scale(Builder& build, Role role, uint16_t x, uint32_t width, float factor) {
+  if (factor == 1) return x;
+  const uint16_t y = build.activation(role, width);
+  build.launch(Kernel::scale, role, {x}, {y});
+  build.last().shape.factor = factor;
+  return y;
+}
+
+// Of rows of the residual stream, or of what is added to it, into the slot of role `result`; where
+// there is no norm, what it would have read.
+uint16_t add_norm(Builder& build, Role role, uint16_t x, const TensorView& norm, Role result) {
+  if (norm.empty()) return x;
+  const uint16_t y = build.activation(result, norm.cols);
+  build.launch(Kernel::rmsnorm, role, {x, build.weight(role, norm)}, {y});
+  return y;
+}
+
+// What attention or feed-forward gave, as the family adds it to the residual stream.
+struct Addition {
+  Role norm, scale, residual;
+};
+
+void add_to_residual(Builder& build, const Config& config, const Addition& roles, uint16_t delta,
+                     const TensorView& norm) {
+  delta = add_norm(build, roles.norm, delta, norm, roles.norm);
+  delta = add_scale(build, roles.scale, delta, config.emb, config.residual_scale);
+  build.launch_in_place(Kernel::add, roles.residual, build.activation(Role::x, config.emb), delta);
+}
+
 void add_rope(Builder& build, Role role, uint32_t heads, uint16_t x, uint16_t rope_table) {
+  if (!build.rotates()) return;
   build.launch_in_place(Kernel::rope, role, x, rope_table);
   build.last().shape.heads = heads;
 }
 
 void add_attention(Builder& build, const Config& config, const LayerWeights& weights) {
   const uint16_t x = build.activation(Role::x, config.emb);
-  const uint16_t normed = build.activation(Role::normed, config.emb);
   const uint16_t q = build.activation(Role::q, config.q_width());
   const uint16_t k = build.activation(Role::k, config.kv_width());
   const uint16_t v = build.activation(Role::v, config.kv_width());
@@ -146,29 +188,29 @@ void add_attention(Builder& build, const Config& config, const LayerWeights& wei
   const uint16_t v_cache = build.cache(Role::v_cache);
 
   build.enter_block(Block::rms_qkv_rope);
-  build.launch(Kernel::rmsnorm, Role::attn_norm,
-               {x, build.weight(Role::attn_norm, weights.attn_norm)}, {normed});
-  add_projection(build, Role::q, normed, weights.q, Role::q_bias, weights.q_bias, q);
-  add_projection(build, Role::k, normed, weights.k, Role::k_bias, weights.k_bias, k);
-  add_projection(build, Role::v, normed, weights.v, Role::v_bias, weights.v_bias, v);
+  const uint16_t in = add_norm(build, Role::attn_norm, x, weights.attn_norm, Role::normed);
+  add_projection(build, Role::q, in, weights.q, Role::q_bias, weights.q_bias, q);
+  add_projection(build, Role::k, in, weights.k, Role::k_bias, weights.k_bias, k);
+  add_projection(build, Role::v, in, weights.v, Role::v_bias, weights.v_bias, v);
   add_head_norm(build, Role::q_norm, config.heads, q, weights.q_norm);
   add_rope(build, Role::q_rope, config.heads, q, rope_table);
   add_head_norm(build, Role::k_norm, config.kv_heads, k, weights.k_norm);
   add_rope(build, Role::k_rope, config.kv_heads, k, rope_table);
+  const uint16_t queries =
+      add_scale(build, Role::q_scale, q, config.q_width(), config.query_scale());
   build.enter_block(Block::attention);
   build.launch(Kernel::kv_append, Role::kv_append, {k, v}, {k_cache, v_cache});
   if (build.from_start()) {
     build.enter_block(Block::prompt_attention);
-    build.launch(Kernel::prompt_attention, Role::attention, {q, k, v}, {mixed});
+    build.launch(Kernel::prompt_attention, Role::attention, {queries, k, v}, {mixed});
   } else {
-    build.launch(Kernel::attention, Role::attention, {q, k_cache, v_cache}, {mixed});
+    build.launch(Kernel::attention, Role::attention, {queries, k_cache, v_cache}, {mixed});
   }
   build.last().shape.heads = config.heads;
 }
 
 void add_feed_forward(Builder& build, const Config& config, const LayerWeights& weights) {
   const uint16_t x = build.activation(Role::x, config.emb);
-  const uint16_t normed = build.activation(Role::normed, config.emb);
   const uint16_t mixed = build.activation(Role::attention, config.q_width());
   const uint16_t delta = build.activation(Role::delta, config.emb);
   const uint16_t gate = build.activation(Role::gate, config.hidden);
@@ -176,16 +218,17 @@ void add_feed_forward(Builder& build, const Config& config, const LayerWeights& 
 
   build.enter_block(Block::o_ffn);
   add_projection(build, Role::o, mixed, weights.o, delta);
-  build.launch_in_place(Kernel::add, Role::attn_residual, x, delta);
-  build.launch(Kernel::rmsnorm, Role::ffn_norm, {x, build.weight(Role::ffn_norm, weights.ffn_norm)},
-               {normed});
+  add_to_residual(build, config, {Role::attn_post_norm, Role::attn_scale, Role::attn_residual},
+                  delta, weights.attn_post_norm);
+  const uint16_t in = add_norm(build, Role::ffn_norm, x, weights.ffn_norm, Role::normed);
   build.enter_op(kFeedForwardGroup);
-  add_projection(build, Role::gate, normed, weights.gate, gate);
-  add_projection(build, Role::up, normed, weights.up, up);
+  add_projection(build, Role::gate, in, weights.gate, gate);
+  add_projection(build, Role::up, in, weights.up, up);
   build.launch(Kernel::swiglu, Role::swiglu, {gate, up}, {gate});
   add_projection(build, Role::down, gate, weights.down, delta);
   build.leave_op();
-  build.launch_in_place(Kernel::add, Role::ffn_residual, x, delta);
+  add_to_residual(build, config, {Role::ffn_post_norm, Role::ffn_scale, Role::ffn_residual}, delta,
+                  weights.ffn_post_norm);
 }
 
 void add_body(Builder& build, const Model& model, const std::vector<float>& frequencies) {
@@ -196,6 +239,8 @@ void add_body(Builder& build, const Model& model, const std::vector<float>& freq
   build.launch(Kernel::embed, Role::embedding,
                {build.token_ids(), build.weight(Role::embedding, model.weights.embedding)},
                {build.activation(Role::x, config.emb)});
+  scale_in_place(build, Role::embed_scale, build.activation(Role::x, config.emb),
+                 config.embedding_scale);
   build.launch(Kernel::rope_table, Role::rope_table,
                {build.weight(Role::frequencies, frequency_view)},
                {build.activation(Role::rope_table, config.head_dim)});
@@ -216,6 +261,8 @@ void add_head(Builder& build, const Model& model) {
   build.launch(Kernel::gather_rows, Role::head_rows, {build.body_output()}, {rows});
   build.launch(Kernel::rmsnorm, Role::final_norm,
                {rows, build.weight(Role::final_norm, model.weights.final_norm)}, {normed});
+  // Of the head's input, which has fewer values than its output.
+  scale_in_place(build, Role::logit_scale, normed, 1 / config.logit_divisor);
   const uint16_t logits = build.activation(
       Role::logits, config.vocab, build.has_candidates() ? SlotKind::scratch : SlotKind::output);
   build.enter_block(Block::lm_head);

@@ -55,14 +55,17 @@ void convert_kv(const KvShape& from, const KvShape& to, const Config& config, ui
   std::vector<float> values(config.head_dim), turned(config.head_dim);
   for (uint64_t matrix = 0; matrix < uint64_t{2} * config.layers; ++matrix) {
     const bool is_key = matrix < config.layers;
+    // Keys that no rope turned lie everywhere as the checkpoint has them.
+    const bool is_turned =
+        is_key && from.in_halves != to.in_halves && config.rotates(static_cast<uint32_t>(matrix));
     for (uint32_t head = 0; head < config.kv_heads; ++head)
       for (uint32_t position = 0; position < positions; ++position) {
         const uint64_t in_row = row_of(from.group, matrix, head, position);
         const uint64_t out_row = row_of(to.group, matrix, head, position);
         dequantize(from.type, in.subspan(in_row * in_bytes, in_bytes), values);
-        if (is_key && from.in_halves && !to.in_halves) put_in_pairs(values, turned);
-        if (is_key && !from.in_halves && to.in_halves) put_in_halves(values, turned);
-        if (is_key && from.in_halves != to.in_halves) values.swap(turned);
+        if (is_turned && from.in_halves) put_in_pairs(values, turned);
+        if (is_turned && to.in_halves) put_in_halves(values, turned);
+        if (is_turned) values.swap(turned);
         quantize(to.type, values, out.subspan(out_row * out_bytes, out_bytes));
       }
   }

@@ -15,7 +15,8 @@ ModelDims model_dims(const Config& config, uint32_t context) {
           .context = context == 0 ? config.context : context,
           .norm_eps = config.norm_eps,
           .qkv_bias = config.qkv_bias,
-          .qk_norm = config.qk_norm};
+          .qk_norm = config.qk_norm && !config.wide_qk_norm,
+          .beyond_images = differences_from_llama(config)};
 }
 
 Sequence::Sequence(Pipeline& pipeline) : pipeline_(pipeline), kv_(pipeline.pool_) {

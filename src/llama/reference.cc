@@ -75,27 +75,32 @@ Reference::Reference(const Model& model, OnStep on_step)
 
 std::vector<float> Reference::forward(Token token) {
   const Weights& weights = model_.weights;
-  const float eps = model_.config.norm_eps;
+  const Config& config = model_.config;
 
   Vector x = values(weights.embedding, static_cast<uint64_t>(token));
   show(Role::embedding, x);
+  scale(Role::embed_scale, x, config.embedding_scale);
   for (size_t l = 0; l < layers_.size(); ++l) {
     const LayerWeights& layer = weights.layers[l];
     layer_ = static_cast<uint16_t>(l);
-    Vector normed = rmsnorm(x, layer.attn_norm, eps);
-    show(Role::attn_norm, normed);
-    add(x, attention(layer, layers_[l], normed));
+    Vector in = norm(Role::attn_norm, x, layer.attn_norm);
+    Vector delta = attention(layer, layers_[l], in);
+    delta = norm(Role::attn_post_norm, delta, layer.attn_post_norm);
+    scale(Role::attn_scale, delta, config.residual_scale);
+    add(x, delta);
     show(Role::attn_residual, x);
-    normed = rmsnorm(x, layer.ffn_norm, eps);
-    show(Role::ffn_norm, normed);
-    add(x, feed_forward(layer, normed));
+    in = norm(Role::ffn_norm, x, layer.ffn_norm);
+    delta = feed_forward(layer, in);
+    delta = norm(Role::ffn_post_norm, delta, layer.ffn_post_norm);
+    scale(Role::ffn_scale, delta, config.residual_scale);
+    add(x, delta);
     show(Role::ffn_residual, x);
   }
   layer_ = kNoLayer;
   ++position_;
   show(Role::head_rows, x);
-  const Vector normed = rmsnorm(x, weights.final_norm, eps);
-  show(Role::final_norm, normed);
+  Vector normed = norm(Role::final_norm, x, weights.final_norm);
+  scale(Role::logit_scale, normed, 1 / config.logit_divisor);
   Vector logits = matmul(weights.head, normed);
   show(Role::lm_head, logits);
   if (!all_finite(logits)) fail_non_finite("logits", model_, ErrorCode::input, "the f32 reference");
@@ -104,6 +109,19 @@ std::vector<float> Reference::forward(Token token) {
 
 void Reference::show(Role role, const Vector& values) const {
   if (on_step_) on_step_(role, layer_, values);
+}
+
+std::vector<float> Reference::norm(Role role, const Vector& x, const TensorView& weight) const {
+  if (weight.empty()) return x;
+  Vector y = rmsnorm(x, weight, model_.config.norm_eps);
+  show(role, y);
+  return y;
+}
+
+void Reference::scale(Role role, Vector& x, float factor) const {
+  if (factor == 1) return;
+  for (float& value : x) value *= factor;
+  show(role, x);
 }
 
 std::vector<float> Reference::attention(const LayerWeights& weights, Layer& layer,
@@ -117,16 +135,15 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
   show(Role::q, q);
   show(Role::k, k);
   show(Role::v, v);
-  if (config.qk_norm) {
-    q = rmsnorm(q, weights.q_norm, config.norm_eps);
-    k = rmsnorm(k, weights.k_norm, config.norm_eps);
-    show(Role::q_norm, q);
-    show(Role::k_norm, k);
+  q = norm(Role::q_norm, q, weights.q_norm);
+  k = norm(Role::k_norm, k, weights.k_norm);
+  if (config.rotates(layer_)) {
+    rotate(q);
+    rotate(k);
+    show(Role::q_rope, q);
+    show(Role::k_rope, k);
   }
-  rotate(q);
-  rotate(k);
-  show(Role::q_rope, q);
-  show(Role::k_rope, k);
+  scale(Role::q_scale, q, config.query_scale());
   show(Role::k_cache, k);
   show(Role::v_cache, v);
   layer.keys.insert(layer.keys.end(), k.begin(), k.end());

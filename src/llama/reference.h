@@ -30,6 +30,9 @@ class Reference {
     std::vector<float> values;  // the same
   };
 
+  // Without a weight there is no norm.
+  std::vector<float> norm(Role role, const std::vector<float>& x, const TensorView& weight) const;
+  void scale(Role role, std::vector<float>& x, float factor) const;
   std::vector<float> attention(const LayerWeights& weights, Layer& layer,
                                const std::vector<float>& x);
   std::vector<float> feed_forward(const LayerWeights& weights, const std::vector<float>& x);

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "base/joined.h"
 
 namespace tyto {
 namespace {
@@ -40,6 +41,25 @@ constexpr Bound kBounds[] = {
 
 }  // namespace
 
+float Config::score_scale() const {
+  return attention_scale == 0 ? 1.0f / std::sqrt(static_cast<float>(head_dim)) : attention_scale;
+}
+
+float Config::query_scale() const {
+  return attention_scale == 0 ? 1.0f : attention_scale * std::sqrt(static_cast<float>(head_dim));
+}
+
+std::string differences_from_llama(const Config& config) {
+  std::vector<std::string> found;
+  if (config.embedding_scale != 1 || config.residual_scale != 1 || config.attention_scale != 0 ||
+      config.logit_divisor != 1)
+    found.emplace_back("multipliers");
+  if (config.norms != Norms::before) found.emplace_back("norms behind attention and feed-forward");
+  if (config.wide_qk_norm) found.emplace_back("a norm over all heads of Q and K");
+  if (!config.unrotated.empty()) found.emplace_back("layers without rope");
+  return joined(found, ", ");
+}
+
 float checked(double value, const RealRange& range, const std::string& where) {
   if (!(value >= range.least && value <= range.most))  // true for NaN
     fail_input(where, "{} is outside {}..{}", value, range.least, range.most);
@@ -57,6 +77,9 @@ void check(const Config& config, const std::string& where) {
                config.kv_heads);
   if (config.head_dim % 2 != 0)
     fail_input(where, "head width {} is odd, rotation needs pairs", config.head_dim);
+  if (!config.unrotated.empty() && config.unrotated.size() != config.layers)
+    fail_input(where, "says of {} layers whether they rotate, and has {}", config.unrotated.size(),
+               config.layers);
   const Rope& rope = config.rope;
   if (rope.scaling == RopeScaling::llama3 &&
       (rope.high_freq_factor <= rope.low_freq_factor || rope.original_context == 0))

@@ -12,6 +12,10 @@ enum class RopeLayout : uint8_t {
   pairs,   // rotates (2i, 2i + 1): GGUFs of architecture "llama", whose Q/K rows are permuted
 };
 
+// Where a layer's RMSNorms stand: before attention and feed-forward (Llama), or after them, on what
+// they add to the residual stream (OLMo 2).
+enum class Norms : uint8_t { before, after };
+
 enum class RopeScaling : uint8_t { none, linear, llama3 };
 
 struct Rope {
@@ -27,7 +31,7 @@ struct Rope {
 };
 
 struct Config {
-  std::string architecture;  // "llama", "mistral", "qwen2", "qwen3"
+  std::string architecture;  // a name of model/families.h; the forward pass does not ask for it
   std::string name;          // what the file calls the model, may be empty
   uint32_t layers = 0;
   uint32_t emb = 0;     // width of the residual stream
@@ -40,14 +44,32 @@ struct Config {
   // it: attention here is always full, which equals the windowed one as long as the window is.
   uint32_t context = 0;
   float norm_eps = 1e-5f;
-  bool tied_head = false;  // the LM head is the embedding
-  bool qkv_bias = false;   // Qwen2
-  bool qk_norm = false;    // Qwen3: RMSNorm over each head of Q and K
+  bool tied_head = false;     // the LM head is the embedding
+  bool qkv_bias = false;      // Qwen2
+  bool qk_norm = false;       // Qwen3: RMSNorm over each head of Q and K
+  bool wide_qk_norm = false;  // OLMo 2: the same over all heads of Q, and of K, at once
+  Norms norms = Norms::before;
+  // Granite's multipliers.
+  float embedding_scale = 1;  // of an embedding's row
+  float residual_scale = 1;   // of what attention and feed-forward add to the residual stream
+  float attention_scale = 0;  // of q k^T; 0: 1 / sqrt(head_dim)
+  float logit_divisor = 1;
+  // SmolLM3: layers whose heads are not rotated. [layers], or empty: all are
+  std::vector<bool> unrotated;
   Rope rope;
 
   uint32_t q_width() const { return heads * head_dim; }
   uint32_t kv_width() const { return kv_heads * head_dim; }
+  bool rotates(uint32_t layer) const { return unrotated.empty() || !unrotated[layer]; }
+  float score_scale() const;  // of q k^T
+  // What makes the scores of queries that are multiplied with it, divided by sqrt(head_dim) as in
+  // Llama, this model's.
+  float query_scale() const;
 };
+
+// In what the forward pass of a model differs from that of Llama, Qwen2 and Qwen3, which NPU images
+// compute: "multipliers". Empty: in nothing.
+std::string differences_from_llama(const Config& config);
 
 // What real numbers of a model file may be. Generous on both sides of what published models have:
 // outside, a number is damage or a mistake in its unit, and would compute nonsense in silence.
@@ -56,6 +78,7 @@ struct RealRange {
 };
 constexpr RealRange kRopeThetas = {2, 1e12};       // published: 1e4 to 4.5e10
 constexpr RealRange kRopeFactors = {1e-3, 1e6};    // published: 1 to 64
+constexpr RealRange kScales = {1e-6, 1e6};         // published: 0.0078 to 24
 constexpr RealRange kNormEpsilons = {1e-20, 0.1};  // published: 1e-12 to 1e-5
 
 // The value, which must be within the range. `where` names file and field.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/families.h"
 #include "model/gguf_metadata.h"
 #include "model/non_finite.h"
 #include "model/type_mix.h"
@@ -220,8 +221,9 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
   const TypeMix& mix = find_type_mix(type);
   if (!in.has_weights()) fail_input(in.path.string(), "has no weights to convert");
   const Config& config = in.config;
-  const bool permute =
-      gguf_architecture(config) == "llama" && config.rope.layout == RopeLayout::halves;
+  const Family* family = family_of_gguf(gguf_architecture(config));
+  const bool permute = family != nullptr && family->gguf_layout == RopeLayout::pairs &&
+                       config.rope.layout == RopeLayout::halves;
 
   std::vector<std::string> notes;
   const std::vector<WeightSpec> specs = weight_specs(config, NameStyle::gguf);

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "model/families.h"
 #include "model/gguf_metadata.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
@@ -178,7 +179,8 @@ void add_word_piece(const Vocabulary& vocabulary, const std::string& where, Entr
 }  // namespace
 
 std::string gguf_architecture(const Config& config) {
-  return config.architecture == "mistral" ? "llama" : config.architecture;
+  const Family* family = family_of_model_type(config.architecture);
+  return family == nullptr ? config.architecture : std::string(family->gguf);
 }
 
 GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
@@ -204,6 +206,16 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
     entries.text(arch + ".rope.scaling.type", "linear");
     entries.real(arch + ".rope.scaling.factor", config.rope.factor);
   }
+  const auto scale = [&](const char* key, float value, float nothing) {
+    if (value != nothing) entries.real(arch + key, value);
+  };
+  scale(".embedding_scale", config.embedding_scale, 1);
+  scale(".residual_scale", config.residual_scale, 1);
+  scale(".attention.scale", config.attention_scale, 0);
+  // Readers want it in this family even where it is one.
+  const Family* family = family_of_gguf(arch);
+  scale(".logit_scale", config.logit_divisor,
+        family != nullptr && family->has_multipliers ? 0.0f : 1.0f);
   entries.integer(arch + ".vocab_size", config.vocab);
   return std::move(entries.list);
 }

@@ -4,40 +4,14 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/joined.h"
 #include "base/printable.h"
+#include "model/families.h"
 #include "model/gguf.h"
 #include "model/gguf_metadata.h"
 #include "model/weight_table.h"
 
 namespace tyto {
 namespace {
-
-struct Architecture {
-  std::string_view name;
-  RopeLayout layout;
-  bool qkv_bias;
-  bool qk_norm;
-};
-
-constexpr Architecture kArchitectures[] = {
-    {"llama", RopeLayout::pairs, false, false},  // also Mistral; a few have Q/K/V biases
-    {"qwen2", RopeLayout::halves, true, false},
-    {"qwen3", RopeLayout::halves, false, true},
-};
-
-const Architecture* find_architecture(std::string_view name) {
-  for (const Architecture& architecture : kArchitectures)
-    if (architecture.name == name) return &architecture;
-  return nullptr;
-}
-
-[[noreturn]] void fail_architecture(const Gguf& gguf, const std::string& name) {
-  throw Error(ErrorCode::unsupported, gguf.name,
-              fmt::format("architecture {}, which is not supported; these are: {}",
-                          printable_name(name), joined(kArchitectures, ", ", &Architecture::name)),
-              "take a model of the Llama, Mistral, Qwen2 or Qwen3 family");
-}
 
 const std::string& architecture_name(const Gguf& gguf) {
   const GgufKeys keys(gguf);
@@ -145,28 +119,47 @@ uint32_t vocabulary_size(const Gguf& gguf, const ArchitectureKeys& arch) {
   return arch.required("vocab_size");
 }
 
-void read_config(const Gguf& gguf, const Architecture& architecture, Config& config) {
+// Granite's, under the names that llama.cpp gives them. Zero is how its converter's readers say
+// that there is none.
+void read_multipliers(const ArchitectureKeys& arch, Config& config) {
+  const auto given = [&](const char* key, float fallback) {
+    const double value = arch.keys.real(arch.prefix + key).value_or(0);
+    return value == 0 ? fallback : checked(value, kScales, arch.keys.where(arch.prefix + key));
+  };
+  config.embedding_scale = given("embedding_scale", 1);
+  config.residual_scale = given("residual_scale", 1);
+  config.attention_scale = given("attention.scale", 0);
+  config.logit_divisor = given("logit_scale", 1);
+  const std::string rope = arch.prefix + "rope.scaling.finetuned";
+  if (!arch.keys.flag(rope).value_or(true))
+    fail_unsupported(arch.keys.where(rope),
+                     "false, which in this family means a model without rope");
+}
+
+void read_config(const Gguf& gguf, const Family& family, Config& config) {
   const GgufKeys keys(gguf);
-  const ArchitectureKeys arch{keys, std::string(architecture.name) + "."};
+  const ArchitectureKeys arch{keys, std::string(family.gguf) + "."};
   if (arch.count("expert_count").value_or(0) > 0)
     throw Error(ErrorCode::unsupported, gguf.name, "a mixture of experts, which is not supported",
                 "take a dense model of the family");
   read_shape(arch, config);
   config.vocab = vocabulary_size(gguf, arch);
-  config.rope.layout = architecture.layout;
+  apply(family, config);
+  config.rope.layout = family.gguf_layout;
   read_rope(arch, config);
-  config.qkv_bias = architecture.qkv_bias || find_tensor(gguf, "blk.0.attn_q.bias") != nullptr;
-  config.qk_norm = architecture.qk_norm;
+  if (family.has_multipliers) read_multipliers(arch, config);
+  config.qkv_bias |= find_tensor(gguf, "blk.0.attn_q.bias") != nullptr;
   config.tied_head = find_tensor(gguf, "output.weight") == nullptr;
   read_divisors(gguf, config);
   check(config, gguf.name);
+  config.unrotated = unrotated_layers(config.layers, family.unrotated_step);
 }
 
 }  // namespace
 
 void check_architecture(const Gguf& gguf) {
   const std::string& name = architecture_name(gguf);
-  if (find_architecture(name) == nullptr) fail_architecture(gguf, name);
+  if (family_of_gguf(name) == nullptr) fail_family(gguf.name, name, FamilyNames::gguf);
 }
 
 void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model) {
@@ -177,10 +170,10 @@ void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model) {
   model.config.architecture = name;
   if (const std::string* title = keys.text("general.name")) model.config.name = *title;
 
-  const Architecture* architecture = find_architecture(name);
-  if (architecture == nullptr && need == Need::weights) fail_architecture(gguf, name);
-  if (architecture != nullptr) {
-    read_config(gguf, *architecture, model.config);
+  const Family* family = family_of_gguf(name);
+  if (family == nullptr && need == Need::weights) fail_family(gguf.name, name, FamilyNames::gguf);
+  if (family != nullptr) {
+    read_config(gguf, *family, model.config);
     if (!gguf.tensors.empty())
       bind_weights(gguf.tensors, model.config, NameStyle::gguf, gguf.name, model.weights);
     else if (need == Need::weights)
@@ -190,8 +183,7 @@ void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model) {
   model.vocabulary = vocabulary_from_gguf(gguf);
   if (!model.vocabulary && need == Need::vocabulary)
     fail_input(keys.where("tokenizer.ggml.model"), "the file has no vocabulary");
-  if (model.vocabulary && architecture != nullptr &&
-      model.vocabulary->pieces.size() > model.config.vocab)
+  if (model.vocabulary && family != nullptr && model.vocabulary->pieces.size() > model.config.vocab)
     fail_input(gguf.name, "{} tokens, but the embedding has {} rows",
                model.vocabulary->pieces.size(), model.config.vocab);
 }

@@ -7,37 +7,17 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/joined.h"
 #include "base/printable.h"
+#include "model/families.h"
 
 namespace tyto {
 namespace {
 
-// What a field means when a config leaves it out, and what the architecture itself implies.
-struct Architecture {
-  std::string_view model_type;
-  bool qkv_bias;
-  bool qk_norm;
-  uint32_t head_dim;  // 0: embedding width / heads
-  uint32_t context;
-};
-
-constexpr Architecture kArchitectures[] = {
-    {"llama", false, false, 0, 2048},
-    {"mistral", false, false, 0, 131072},
-    {"qwen2", true, false, 0, 32768},
-    {"qwen3", false, true, 128, 32768},
-};
-
-const Architecture& find_architecture(const Json& root) {
+const Family& find_family(const Json& root) {
   const std::string_view name = root.at("model_type").as_string();
-  for (const Architecture& architecture : kArchitectures)
-    if (architecture.model_type == name) return architecture;
-  throw Error(
-      ErrorCode::unsupported, root.path(),
-      fmt::format("architecture {}, which is not supported; these are: {}", printable_name(name),
-                  joined(kArchitectures, ", ", &Architecture::model_type)),
-      "take a model of one of these families");
+  const Family* family = family_of_model_type(name);
+  if (family == nullptr) fail_family(root.path(), name, FamilyNames::model_types);
+  return *family;
 }
 
 uint32_t as_count(const Json& field) {
@@ -79,7 +59,7 @@ void read_llama3(const Json& field, Rope& rope) {
 }
 
 // Transformers 4 has rope_theta beside rope_scaling; version 5 has both inside rope_parameters.
-void read_rope(const Json& root, Rope& rope) {
+void read_rope(const Json& root, const Family& family, Rope& rope) {
   const auto object = [&](std::string_view key) {
     auto field = root.find(key);
     if (field && !field->is(Json::Type::object)) field->fail("must be an object or null");
@@ -87,7 +67,7 @@ void read_rope(const Json& root, Rope& rope) {
   };
   const auto newer = object("rope_parameters"), older = object("rope_scaling");
   const auto& field = newer ? newer : older;
-  rope.theta = real_or(root, "rope_theta", 10000.0f, kRopeThetas);
+  rope.theta = real_or(root, "rope_theta", family.rope_theta, kRopeThetas);
   if (!field) return;
   rope.theta = real_or(*field, "rope_theta", rope.theta, kRopeThetas);
   auto type = field->find("rope_type");
@@ -109,21 +89,45 @@ void read_rope(const Json& root, Rope& rope) {
 
 // The window attention slides over, where one is in force. Qwen configs carry one that
 // use_sliding_window switches off; Mistral's is always meant.
-std::optional<uint32_t> sliding_window(const Json& root, const Architecture& architecture) {
+std::optional<uint32_t> sliding_window(const Json& root, const Family& family) {
   const auto window = root.find("sliding_window");
   if (!window) return std::nullopt;
-  if (!root.bool_or("use_sliding_window", architecture.model_type == "mistral"))
-    return std::nullopt;
+  if (!root.bool_or("use_sliding_window", family.model_type == "mistral")) return std::nullopt;
   return as_count(*window);
+}
+
+// Granite's; its own config has 1 where a file does not say.
+void read_multipliers(const Json& root, Config& config) {
+  config.embedding_scale = real_or(root, "embedding_multiplier", 1.0f, kScales);
+  config.residual_scale = real_or(root, "residual_multiplier", 1.0f, kScales);
+  config.attention_scale = real_or(root, "attention_multiplier", 1.0f, kScales);
+  config.logit_divisor = real_or(root, "logits_scaling", 1.0f, kScales);
+}
+
+// SmolLM3's list has a zero for every layer without rope, its interval says the same in one number.
+std::vector<bool> unrotated(const Json& root, const Family& family, uint32_t layers) {
+  if (family.unrotated_step == 0) return {};
+  const auto list = root.find("no_rope_layers");
+  if (!list) {
+    const auto interval = root.find("no_rope_layer_interval");
+    return unrotated_layers(layers, interval ? as_count(*interval) : family.unrotated_step);
+  }
+  if (list->size() != layers)
+    list->fail(fmt::format("has {} entries, and there are {} layers", list->size(), layers));
+  std::vector<bool> result;
+  list->for_each_element(
+      [&](size_t, const Json& rotates) { result.push_back(rotates.as_uint(1) == 0); });
+  return result;
 }
 
 }  // namespace
 
 Config config_from_hf(const Json& root) {
-  const Architecture& architecture = find_architecture(root);
+  const Family& family = find_family(root);
   refuse_unsupported(root);
   Config config;
-  config.architecture = architecture.model_type;
+  config.architecture = family.model_type;
+  apply(family, config);
   config.name = root.string_or("_name_or_path", "");
   config.layers = as_count(root.at("num_hidden_layers"));
   config.emb = as_count(root.at("hidden_size"));
@@ -134,19 +138,18 @@ Config config_from_hf(const Json& root) {
     return static_cast<uint32_t>(root.uint_or(key, fallback, UINT32_MAX));
   };
   config.kv_heads = uint_or("num_key_value_heads", config.heads);
-  const uint32_t head_dim =
-      architecture.head_dim != 0 ? architecture.head_dim : config.emb / config.heads;
+  const uint32_t head_dim = family.head_dim != 0 ? family.head_dim : config.emb / config.heads;
   config.head_dim = uint_or("head_dim", head_dim);
   config.vocab = as_count(root.at("vocab_size"));
-  config.context = uint_or("max_position_embeddings", architecture.context);
-  if (const auto window = sliding_window(root, architecture))
+  config.context = uint_or("max_position_embeddings", family.context);
+  if (const auto window = sliding_window(root, family))
     config.context = std::min(config.context, *window);
-  config.norm_eps = real_or(root, "rms_norm_eps", 1e-6f, kNormEpsilons);
+  config.norm_eps = real_or(root, "rms_norm_eps", family.norm_eps, kNormEpsilons);
   config.tied_head = root.bool_or("tie_word_embeddings", false);
-  config.qkv_bias = architecture.qkv_bias;
-  config.qk_norm = architecture.qk_norm;
-  read_rope(root, config.rope);
+  read_rope(root, family, config.rope);
+  if (family.has_multipliers) read_multipliers(root, config);
   check(config, root.path());
+  config.unrotated = unrotated(root, family, config.layers);
   return config;
 }
 

@@ -3,20 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "model/families.h"
 
 namespace tyto {
 namespace {
 
 using json = nlohmann::ordered_json;
-
-struct ClassName {
-  std::string_view architecture;
-  const char* name;
-};
-constexpr ClassName kClasses[] = {{"llama", "LlamaForCausalLM"},
-                                  {"mistral", "MistralForCausalLM"},
-                                  {"qwen2", "Qwen2ForCausalLM"},
-                                  {"qwen3", "Qwen3ForCausalLM"}};
 
 const char* torch_name(DType dtype) {
   switch (dtype) {
@@ -129,9 +121,8 @@ json bpe_model(const Vocabulary& vocabulary) {
 
 std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& vocabulary) {
   json root;
-  for (const ClassName& entry : kClasses)
-    if (entry.architecture == config.architecture)
-      root["architectures"] = json::array({entry.name});
+  const Family* family = family_of_model_type(config.architecture);
+  if (family != nullptr) root["architectures"] = json::array({family->class_name});
   root["model_type"] = config.architecture;
   root["hidden_size"] = config.emb;
   root["intermediate_size"] = config.hidden;
@@ -146,6 +137,12 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
   root["rope_scaling"] = rope_scaling(config.rope);
   root["tie_word_embeddings"] = config.tied_head;
   root["hidden_act"] = "silu";
+  if (family != nullptr && family->has_multipliers) {
+    root["embedding_multiplier"] = decimal(config.embedding_scale);
+    root["residual_multiplier"] = decimal(config.residual_scale);
+    root["attention_multiplier"] = decimal(config.score_scale());
+    root["logits_scaling"] = decimal(config.logit_divisor);
+  }
   root["attention_bias"] = false;
   root["bos_token_id"] = vocabulary.bos >= 0 ? json(vocabulary.bos) : json(nullptr);
   root["eos_token_id"] = vocabulary.eos;

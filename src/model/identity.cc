@@ -47,10 +47,12 @@ class Digest {
   }
   void add(const Config& config) {
     const auto& [architecture, name, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context,
-                 norm_eps, tied_head, qkv_bias, qk_norm, rope] = config;
+                 norm_eps, tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale,
+                 residual_scale, attention_scale, logit_divisor, unrotated, rope] = config;
     (void)name;  // computes nothing
     add_all(architecture, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context, norm_eps,
-            tied_head, qkv_bias, qk_norm, rope);
+            tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale, residual_scale,
+            attention_scale, logit_divisor, unrotated, rope);
   }
   void add(const Vocabulary& vocabulary) {
     const auto& [algorithm, pieces, scores, merges, merge_results, split_patterns, added,

@@ -23,14 +23,16 @@ struct NamedTensor {
 };
 
 struct LayerWeights {
-  TensorView attn_norm;               // [1, emb]
+  TensorView attn_norm;               // [1, emb]; empty without norms in front
   TensorView q, k, v;                 // [q_width, emb], [kv_width, emb] twice
   TensorView q_bias, k_bias, v_bias;  // [1, width] or empty
-  TensorView q_norm, k_norm;          // [1, head_dim] or empty
+  TensorView q_norm, k_norm;          // [1, head_dim], [1, width] where they are wide, or empty
   TensorView o;                       // [emb, q_width]
-  TensorView ffn_norm;                // [1, emb]
+  TensorView attn_post_norm;          // [1, emb]; empty without norms behind
+  TensorView ffn_norm;                // as attn_norm
   TensorView gate, up;                // [hidden, emb]
   TensorView down;                    // [emb, hidden]
+  TensorView ffn_post_norm;           // as attn_post_norm
 };
 
 struct Weights {

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/joined.h"
+#include "model/families.h"
 
 namespace tyto {
 namespace {
@@ -13,7 +14,15 @@ struct Shape {
   uint32_t theta;
   uint32_t llama3_factor;  // 0: no rope scaling
   bool tied;
+  void (*change)(Config&) = nullptr;  // what the columns do not say
 };
+
+void granite_2b(Config& config) {
+  config.embedding_scale = 12;
+  config.residual_scale = 0.22f;
+  config.attention_scale = 0.015625f;
+  config.logit_divisor = 8;
+}
 
 // clang-format off
 constexpr Shape kShapes[] = {
@@ -31,8 +40,10 @@ constexpr Shape kShapes[] = {
     {"qwen3-1.7b",     "qwen3", 28, 2048,  6144, 16,  8, 128, 151936,  40960, 1000000,  0, true},
     {"qwen3-4b",       "qwen3", 36, 2560,  9728, 32,  8, 128, 151936,  40960, 1000000,  0, true},
     {"qwen3-8b",       "qwen3", 36, 4096, 12288, 32,  8, 128, 151936,  40960, 1000000,  0, false},
-    // Nobody's model: small enough for a test, wide enough for every block type.
+    {"granite-3.3-2b", "granite", 40, 2048, 8192, 32, 8,  64,  49159, 131072, 10000000, 0, true, granite_2b},
+    // Nobody's models: small enough for a test, wide enough for every block type.
     {"tiny",           "llama",  2,  256,   512,  4,  2,  64,    512,    512,   10000,  0, true},
+    {"tiny-granite",   "granite", 2, 256,   512,  4,  2,  64,    512,    512,   10000,  0, true, granite_2b},
 };
 // clang-format on
 
@@ -52,15 +63,19 @@ Config shape_by_name(std::string_view name) {
     config.head_dim = shape.head_dim;
     config.vocab = shape.vocab;
     config.context = shape.context;
-    config.norm_eps = shape.architecture == "llama" ? 1e-5f : 1e-6f;
+    const Family* family = family_of_model_type(shape.architecture);
+    TYTO_ASSERT(family != nullptr);
+    apply(*family, config);
+    config.unrotated = unrotated_layers(config.layers, family->unrotated_step);
+    const bool is_older = shape.architecture == "llama" || shape.architecture == "granite";
+    config.norm_eps = is_older ? 1e-5f : 1e-6f;
     config.tied_head = shape.tied;
-    config.qkv_bias = shape.architecture == "qwen2";
-    config.qk_norm = shape.architecture == "qwen3";
     config.rope.theta = static_cast<float>(shape.theta);
     if (shape.llama3_factor != 0) {
       config.rope.scaling = RopeScaling::llama3;
       config.rope.factor = static_cast<float>(shape.llama3_factor);
     }
+    if (shape.change != nullptr) shape.change(config);
     return config;
   }
   throw Error(ErrorCode::usage, "shape " + std::string(name), "does not exist",

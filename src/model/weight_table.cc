@@ -11,8 +11,8 @@
 namespace tyto {
 namespace {
 
-enum class Extent : uint8_t { none, emb, hidden, q_width, kv_width, head_dim, vocab };
-enum class Presence : uint8_t { always, untied_head, qkv_bias, qk_norm };
+enum class Extent : uint8_t { none, emb, hidden, q_width, kv_width, q_norm, k_norm, vocab };
+enum class Presence : uint8_t { always, untied_head, qkv_bias, qk_norm, norms_before, norms_after };
 
 struct Entry {
   TensorPart part;
@@ -34,7 +34,7 @@ constexpr std::array kTop = {
 
 constexpr std::array kLayer = {
     Entry{TensorPart::attn_norm, "attn_norm.weight", "input_layernorm.weight", Extent::none,
-          Extent::emb},
+          Extent::emb, Presence::norms_before},
     Entry{TensorPart::q, "attn_q.weight", "self_attn.q_proj.weight", Extent::q_width, Extent::emb},
     Entry{TensorPart::q_bias, "attn_q.bias", "self_attn.q_proj.bias", Extent::none, Extent::q_width,
           Presence::qkv_bias},
@@ -45,16 +45,20 @@ constexpr std::array kLayer = {
     Entry{TensorPart::v_bias, "attn_v.bias", "self_attn.v_proj.bias", Extent::none,
           Extent::kv_width, Presence::qkv_bias},
     Entry{TensorPart::q_norm, "attn_q_norm.weight", "self_attn.q_norm.weight", Extent::none,
-          Extent::head_dim, Presence::qk_norm},
+          Extent::q_norm, Presence::qk_norm},
     Entry{TensorPart::k_norm, "attn_k_norm.weight", "self_attn.k_norm.weight", Extent::none,
-          Extent::head_dim, Presence::qk_norm},
+          Extent::k_norm, Presence::qk_norm},
     Entry{TensorPart::o, "attn_output.weight", "self_attn.o_proj.weight", Extent::emb,
           Extent::q_width},
+    Entry{TensorPart::attn_post_norm, "post_attention_norm.weight",
+          "post_attention_layernorm.weight", Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
-          Extent::emb},
+          Extent::emb, Presence::norms_before},
     Entry{TensorPart::gate, "ffn_gate.weight", "mlp.gate_proj.weight", Extent::hidden, Extent::emb},
     Entry{TensorPart::up, "ffn_up.weight", "mlp.up_proj.weight", Extent::hidden, Extent::emb},
     Entry{TensorPart::down, "ffn_down.weight", "mlp.down_proj.weight", Extent::emb, Extent::hidden},
+    Entry{TensorPart::ffn_post_norm, "post_ffw_norm.weight", "post_feedforward_layernorm.weight",
+          Extent::none, Extent::emb, Presence::norms_after},
 };
 
 // Tensors some writers leave in the file although the config already says what they hold.
@@ -73,8 +77,10 @@ uint64_t extent(const Config& config, Extent which) {
       return config.q_width();
     case Extent::kv_width:
       return config.kv_width();
-    case Extent::head_dim:
-      return config.head_dim;
+    case Extent::q_norm:
+      return config.wide_qk_norm ? config.q_width() : config.head_dim;
+    case Extent::k_norm:
+      return config.wide_qk_norm ? config.kv_width() : config.head_dim;
     case Extent::vocab:
       return config.vocab;
   }
@@ -91,6 +97,10 @@ bool present(const Config& config, Presence presence) {
       return config.qkv_bias;
     case Presence::qk_norm:
       return config.qk_norm;
+    case Presence::norms_before:
+      return config.norms == Norms::before;
+    case Presence::norms_after:
+      return config.norms == Norms::after;
   }
   return false;
 }
@@ -117,6 +127,8 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::k_norm;
     case TensorPart::o:
       return &LayerWeights::o;
+    case TensorPart::attn_post_norm:
+      return &LayerWeights::attn_post_norm;
     case TensorPart::ffn_norm:
       return &LayerWeights::ffn_norm;
     case TensorPart::gate:
@@ -125,6 +137,8 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::up;
     case TensorPart::down:
       return &LayerWeights::down;
+    case TensorPart::ffn_post_norm:
+      return &LayerWeights::ffn_post_norm;
     default:
       return nullptr;
   }

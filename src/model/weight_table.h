@@ -27,10 +27,12 @@ enum class TensorPart : uint8_t {
   q_norm,
   k_norm,
   o,
+  attn_post_norm,
   ffn_norm,
   gate,
   up,
   down,
+  ffn_post_norm,
 };
 
 struct WeightSpec {

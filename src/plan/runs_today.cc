@@ -84,6 +84,10 @@ ImagesHere images_here(const std::filesystem::path& store, const Config& config)
 void say_what_runs(PlanRow& row, const PlanOption& option, const Config& config,
                    const ImagesHere& images) {
   const Way& known = way(option);
+  if (const std::string beyond = differences_from_llama(config); !beyond.empty()) {
+    row.needs = "no images compute a model with " + beyond;
+    return;
+  }
   const bool is_public = has_public_images(option, config);
   if (known.images == nullptr) {
     row.needs = known.why_cannot;

@@ -103,6 +103,10 @@ Cost swiglu_cost(const Program& program, const Launch& launch, const Call& call)
   return elementwise(program, launch, call, 5);
 }
 
+Cost scale_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 1);
+}
+
 Cost cast_cost(const Program& program, const Launch& launch, const Call& call) {
   return elementwise(program, launch, call, 0);
 }
@@ -245,7 +249,7 @@ using K = Kernel;
 using A = ArgKind;
 
 // clang-format off
-constexpr std::array<KernelSpec, 15> kSpecs = {{
+constexpr std::array<KernelSpec, 16> kSpecs = {{
     {K::embed, "embed", "x[t] = table[tokens[t]]",
      {ids("tokens"), matrix("table"), out("x")}, 3, 3, false,
      Operator::other, embed_fits, embed_cost},
@@ -291,6 +295,9 @@ constexpr std::array<KernelSpec, 15> kSpecs = {{
     {K::top_k, "top_k", "the best of each row of logits, and what there is to know of the others (TopKRow)",
      {in("logits"), out("candidates", A::integers)}, 2, 2, false,
      Operator::head, top_k_fits, top_k_cost},
+    {K::scale, "scale", "x *= factor, or y = factor * x",
+     {inout("x"), out("y")}, 1, 2, true,
+     Operator::other, same_widths, scale_cost},
 }};
 // clang-format on
 static_assert(kSpecs.size() == static_cast<size_t>(kLastKernel) + 1);

@@ -24,22 +24,37 @@ class Serialiser {
 
 // Names every field, so that a new one does not compile until it is part of the identity.
 void add_shape(Serialiser& out, const LaunchShape& shape) {
-  const auto& [heads, kv_heads, head_dim, context, page, kv_group, rope_pairs, eps, bf16_sums] =
-      shape;
+  const auto& [heads, kv_heads, head_dim, context, page, kv_group, rope_pairs, eps, bf16_sums,
+               factor] = shape;
   for (uint32_t size : {heads, kv_heads, head_dim, context, page, kv_group}) out.add(size);
   out.add(rope_pairs);
   out.add(eps);
   out.add(bf16_sums);
+  out.add(factor);
 }
 
-constexpr std::array<std::string_view, 37> kRoleNames = {
-    "none",      "tokens",      "embed",      "frequencies", "rope_table", "x",
-    "normed",    "attn_norm",   "q",          "k",           "v",          "q_bias",
-    "k_bias",    "v_bias",      "q_norm",     "k_norm",      "q_rope",     "k_rope",
-    "kv_append", "k_cache",     "v_cache",    "attention",   "o",          "attn_residual",
-    "ffn_norm",  "gate",        "up",         "swiglu",      "down",       "ffn_residual",
-    "delta",     "gather_rows", "final_norm", "head_normed", "lm_head",    "logits",
-    "top_k"};
+constexpr std::array<std::string_view, 44> kRoleNames = {"none",       "tokens",
+                                                         "embed",      "frequencies",
+                                                         "rope_table", "x",
+                                                         "normed",     "attn_norm",
+                                                         "q",          "k",
+                                                         "v",          "q_bias",
+                                                         "k_bias",     "v_bias",
+                                                         "q_norm",     "k_norm",
+                                                         "q_rope",     "k_rope",
+                                                         "kv_append",  "k_cache",
+                                                         "v_cache",    "attention",
+                                                         "o",          "attn_residual",
+                                                         "ffn_norm",   "gate",
+                                                         "up",         "swiglu",
+                                                         "down",       "ffn_residual",
+                                                         "delta",      "gather_rows",
+                                                         "final_norm", "head_normed",
+                                                         "lm_head",    "logits",
+                                                         "top_k",      "embed_scale",
+                                                         "q_scale",    "attn_post_norm",
+                                                         "attn_scale", "ffn_post_norm",
+                                                         "ffn_scale",  "logit_scale"};
 static_assert(kRoleNames.size() == static_cast<size_t>(kLastRole) + 1);
 
 constexpr std::array<std::string_view, 8> kBlockNames = {

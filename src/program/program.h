@@ -63,8 +63,15 @@ enum class Role : uint8_t {
   lm_head,
   logits,
   candidates,  // the best of a row of logits
+  embed_scale,
+  q_scale,
+  attn_post_norm,
+  attn_scale,  // of what attention adds to the residual stream
+  ffn_post_norm,
+  ffn_scale,
+  logit_scale,
 };
-constexpr Role kLastRole = Role::candidates;
+constexpr Role kLastRole = Role::logit_scale;
 std::string_view name(Role role);
 
 // Neighbouring launches of one layer that --fusion block makes one dispatch of, on a device that
@@ -111,8 +118,9 @@ enum class Kernel : uint8_t {
   matmul_i8,
   matmul_q8,
   top_k,
+  scale,
 };
-constexpr Kernel kLastKernel = Kernel::top_k;
+constexpr Kernel kLastKernel = Kernel::scale;
 
 struct Arg {
   uint16_t slot = 0;
@@ -133,6 +141,7 @@ struct LaunchShape {
   bool rope_pairs = false;  // RopeLayout::pairs
   float eps = 0;            // rmsnorm
   bool bf16_sums = false;   // rmsnorm: squares are added up in bf16, as one NPU kernel does
+  float factor = 1;         // scale
 };
 
 struct Launch {

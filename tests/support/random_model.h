@@ -62,7 +62,8 @@ inline RandomModel random_model(const Config& config, DType type) {
       config.tied_head ? weights.embedding : result.tensor(type, config.vocab, config.emb, 0.3f);
   for (uint32_t i = 0; i < config.layers; ++i) {
     LayerWeights layer;
-    layer.attn_norm = result.tensor(DType::bf16, 1, config.emb, 0.2f, 1.0f);
+    const bool is_before = config.norms == Norms::before;
+    if (is_before) layer.attn_norm = result.tensor(DType::bf16, 1, config.emb, 0.2f, 1.0f);
     layer.q = result.tensor(type, config.q_width(), config.emb, 0.3f);
     layer.k = result.tensor(type, config.kv_width(), config.emb, 0.3f);
     layer.v = result.tensor(type, config.kv_width(), config.emb, 0.3f);
@@ -72,11 +73,16 @@ inline RandomModel random_model(const Config& config, DType type) {
       layer.v_bias = result.tensor(DType::f32, 1, config.kv_width(), 0.5f);
     }
     if (config.qk_norm) {
-      layer.q_norm = result.tensor(DType::f32, 1, config.head_dim, 0.2f, 1.0f);
-      layer.k_norm = result.tensor(DType::f32, 1, config.head_dim, 0.2f, 1.0f);
+      const bool is_wide = config.wide_qk_norm;
+      const uint64_t q_norm = is_wide ? config.q_width() : config.head_dim;
+      const uint64_t k_norm = is_wide ? config.kv_width() : config.head_dim;
+      layer.q_norm = result.tensor(DType::f32, 1, q_norm, 0.2f, 1.0f);
+      layer.k_norm = result.tensor(DType::f32, 1, k_norm, 0.2f, 1.0f);
     }
     layer.o = result.tensor(type, config.emb, config.q_width(), 0.3f);
-    layer.ffn_norm = result.tensor(DType::f16, 1, config.emb, 0.2f, 1.0f);
+    if (is_before) layer.ffn_norm = result.tensor(DType::f16, 1, config.emb, 0.2f, 1.0f);
+    if (!is_before) layer.attn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
+    if (!is_before) layer.ffn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
     layer.gate = result.tensor(type, config.hidden, config.emb, 0.3f);
     layer.up = result.tensor(type, config.hidden, config.emb, 0.3f);
     layer.down = result.tensor(type, config.emb, config.hidden, 0.3f);

@@ -313,6 +313,15 @@ void swiglu(const Operation& op) {
       });
 }
 
+void scale(const Operation& op) {
+  const float* x = op.data(0);
+  float* const y = op.data(op.arg_count - 1);
+  op.pool.parallel_for(op.call.rows * op.args[0].cols, kElementGrain,
+                       [&](size_t begin, size_t end) {
+                         for (size_t i = begin; i < end; ++i) y[i] = op.shape.factor * x[i];
+                       });
+}
+
 void gather_rows(const Operation& op) {
   const size_t width = op.args[0].cols;
   float* row = op.data(1);
@@ -331,9 +340,9 @@ void top_k(const Operation& op) {
 }
 
 // [Kernel]
-constexpr std::array<void (*)(const Operation&), 15> kFunctions = {
+constexpr std::array<void (*)(const Operation&), 16> kFunctions = {
     embed,  rope_table,  rmsnorm, matmul,           rope,      kv_append, attention, add,
-    swiglu, gather_rows, cast,    prompt_attention, matmul_i8, matmul_q8, top_k};
+    swiglu, gather_rows, cast,    prompt_attention, matmul_i8, matmul_q8, top_k,     scale};
 static_assert(kFunctions.size() == static_cast<size_t>(kLastKernel) + 1);
 
 }  // namespace

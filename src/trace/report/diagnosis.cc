@@ -13,10 +13,18 @@
 namespace tyto {
 namespace {
 
-constexpr std::array<std::string_view, 19> kOrder = {
-    "attn_norm", "q",       "k",       "v",         "q_norm",      "k_norm",        "q_rope",
-    "k_rope",    "k_cache", "v_cache", "attention", "o",           "attn_residual", "ffn_norm",
-    "gate",      "up",      "swiglu",  "down",      "ffn_residual"};
+constexpr std::array<std::string_view, 24> kOrder = {"attn_norm",  "q",
+                                                     "k",          "v",
+                                                     "q_norm",     "k_norm",
+                                                     "q_rope",     "k_rope",
+                                                     "q_scale",    "k_cache",
+                                                     "v_cache",    "attention",
+                                                     "o",          "attn_post_norm",
+                                                     "attn_scale", "attn_residual",
+                                                     "ffn_norm",   "gate",
+                                                     "up",         "swiglu",
+                                                     "down",       "ffn_post_norm",
+                                                     "ffn_scale",  "ffn_residual"};
 
 constexpr std::array<Phase, 2> kPhases = {Phase::prefill, Phase::decode};
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <set>
 
@@ -16,24 +17,34 @@ using testing_support::random_model;
 using testing_support::RandomModel;
 
 const std::map<Role, Operator> kOperators = {
-    {Role::embedding, Operator::other},     {Role::rope_table, Operator::norm_rope},
-    {Role::attn_norm, Operator::norm_rope}, {Role::q, Operator::projection},
-    {Role::k, Operator::projection},        {Role::v, Operator::projection},
-    {Role::q_norm, Operator::norm_rope},    {Role::k_norm, Operator::norm_rope},
-    {Role::q_rope, Operator::norm_rope},    {Role::k_rope, Operator::norm_rope},
-    {Role::kv_append, Operator::attention}, {Role::attention, Operator::attention},
-    {Role::o, Operator::projection},        {Role::attn_residual, Operator::other},
-    {Role::ffn_norm, Operator::norm_rope},  {Role::gate, Operator::feed_forward},
-    {Role::up, Operator::feed_forward},     {Role::swiglu, Operator::feed_forward},
-    {Role::down, Operator::feed_forward},   {Role::ffn_residual, Operator::other},
-    {Role::head_rows, Operator::other},     {Role::final_norm, Operator::norm_rope},
-    {Role::lm_head, Operator::head},        {Role::candidates, Operator::head}};
+    {Role::embedding, Operator::other},        {Role::rope_table, Operator::norm_rope},
+    {Role::attn_norm, Operator::norm_rope},    {Role::q, Operator::projection},
+    {Role::k, Operator::projection},           {Role::v, Operator::projection},
+    {Role::q_norm, Operator::norm_rope},       {Role::k_norm, Operator::norm_rope},
+    {Role::q_rope, Operator::norm_rope},       {Role::k_rope, Operator::norm_rope},
+    {Role::kv_append, Operator::attention},    {Role::attention, Operator::attention},
+    {Role::o, Operator::projection},           {Role::attn_residual, Operator::other},
+    {Role::ffn_norm, Operator::norm_rope},     {Role::gate, Operator::feed_forward},
+    {Role::up, Operator::feed_forward},        {Role::swiglu, Operator::feed_forward},
+    {Role::down, Operator::feed_forward},      {Role::ffn_residual, Operator::other},
+    {Role::head_rows, Operator::other},        {Role::final_norm, Operator::norm_rope},
+    {Role::lm_head, Operator::head},           {Role::candidates, Operator::head},
+    {Role::embed_scale, Operator::other},      {Role::q_scale, Operator::other},
+    {Role::attn_scale, Operator::other},       {Role::ffn_scale, Operator::other},
+    {Role::logit_scale, Operator::other},      {Role::attn_post_norm, Operator::norm_rope},
+    {Role::ffn_post_norm, Operator::norm_rope}};
 
 std::vector<Program> forward_programs() {
   std::vector<Program> result;
-  for (const bool has_extras : {false, true}) {
+  const auto multiply = [](Config& c) {
+    c.embedding_scale = c.residual_scale = c.attention_scale = c.logit_divisor = 3;
+    c.norms = Norms::after;
+  };
+  const auto add_extras = [](Config& c) { c.qkv_bias = c.qk_norm = c.tied_head = true; };
+  const std::function<void(Config&)> changes[] = {[](Config&) {}, add_extras, multiply};
+  for (const auto& change : changes) {
     Config config = testing_support::small_config();
-    config.qkv_bias = config.qk_norm = config.tied_head = has_extras;
+    change(config);
     const RandomModel random = random_model(config, DType::bf16);
     const std::vector<float> frequencies = rope_frequencies(config);
     for (const Part part : {Part::body, Part::head, Part::whole})

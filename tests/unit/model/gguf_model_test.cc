@@ -70,7 +70,7 @@ struct Parsed {
 };
 
 TEST(GgufModel, ConfigOfEachArchitecture) {
-  for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3", "granite"}) {
     Config config = small_config(architecture);
     config.rope.theta = 500000;
     config.norm_eps = 1e-6f;
@@ -92,8 +92,7 @@ TEST(GgufModel, ConfigOfEachArchitecture) {
     EXPECT_EQ(read.qkv_bias, config.qkv_bias);
     EXPECT_EQ(read.qk_norm, config.qk_norm);
     EXPECT_FALSE(read.tied_head);
-    EXPECT_EQ(read.rope.layout,
-              std::string(architecture) == "llama" ? RopeLayout::pairs : RopeLayout::halves);
+    EXPECT_EQ(read.rope.layout, family_of_gguf(architecture)->gguf_layout);
     EXPECT_EQ(model.format, "gguf v3");
     EXPECT_EQ(model.weights.layers.size(), 2u);
     EXPECT_EQ(model.weights.layers[1].q.rows, 4u * 24u);

@@ -68,6 +68,20 @@ TEST(HfConfig, OtherArchitectures) {
       "config.json: architecture gemma2, which is not supported; these are: llama, mistral, qwen2");
 }
 
+TEST(HfConfig, Granite) {
+  const Config config = read("granite", R"("embedding_multiplier":12.0,"residual_multiplier":0.22,)"
+                                        R"("attention_multiplier":0.015625,"logits_scaling":8.0)");
+  EXPECT_EQ(config.embedding_scale, 12.0f);
+  EXPECT_EQ(config.residual_scale, 0.22f);
+  EXPECT_EQ(config.attention_scale, 0.015625f);
+  EXPECT_EQ(config.query_scale(), 0.0625f);
+  EXPECT_EQ(config.logit_divisor, 8.0f);
+  EXPECT_EQ(read("granite").attention_scale, 1.0f);  // as in its own config class
+  EXPECT_EQ(read("llama", R"("residual_multiplier":0.22)").residual_scale, 1.0f);
+  EXPECT_PRED_FORMAT2(contains, error("granite", R"("logits_scaling":0)"),
+                      "config.json: logits_scaling: 0 is outside 1e-06..1000000");
+}
+
 TEST(HfConfig, SlidingWindowLowersTheContextWhereItIsInForce) {
   const std::string window = R"("max_position_embeddings":32768,"sliding_window":4096)";
   EXPECT_EQ(read("mistral", window).context, 4096u);

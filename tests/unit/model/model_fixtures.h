@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "model/config.h"
+#include "model/families.h"
 #include "tensor/quant.h"
 #include "tensor/view.h"
 
@@ -124,8 +125,16 @@ inline Config small_config(const std::string& architecture = "llama") {
   config.head_dim = 16;
   config.vocab = 300;
   config.context = 128;
-  config.qkv_bias = architecture == "qwen2";
-  config.qk_norm = architecture == "qwen3";
+  if (const Family* family = family_of_model_type(architecture)) {
+    apply(*family, config);
+    config.unrotated = unrotated_layers(config.layers, family->unrotated_step);
+    if (family->has_multipliers) {
+      config.embedding_scale = 12;
+      config.residual_scale = 0.22f;
+      config.attention_scale = 0.015625f;
+      config.logit_divisor = 8;
+    }
+  }
   return config;
 }
 

@@ -14,7 +14,7 @@ std::string open_error(const fs::path& path, Need need = Need::weights) {
 }
 
 TEST(OpenModel, FolderAndGgufOfEachArchitecture) {
-  for (const char* architecture : {"llama", "mistral", "qwen2", "qwen3"}) {
+  for (const char* architecture : {"llama", "mistral", "qwen2", "qwen3", "granite"}) {
     const Scratch scratch;
     const Config config = small_config(architecture);
     synthesize(config, "f32", 1, scratch / "hf");
@@ -23,6 +23,7 @@ TEST(OpenModel, FolderAndGgufOfEachArchitecture) {
     EXPECT_EQ(folder.config.architecture, architecture);
     EXPECT_EQ(folder.config.qkv_bias, config.qkv_bias);
     EXPECT_EQ(folder.config.qk_norm, config.qk_norm);
+    EXPECT_EQ(differences_from_llama(folder.config), differences_from_llama(config));
     EXPECT_EQ(folder.weights.layers.size(), 2u);
     EXPECT_FALSE(folder.config.tied_head);
     EXPECT_NE(folder.weights.head.bytes.data(), folder.weights.embedding.bytes.data());
@@ -33,6 +34,13 @@ TEST(OpenModel, FolderAndGgufOfEachArchitecture) {
     const Model file = open_model(scratch / "m.gguf");
     EXPECT_EQ(file.format, "gguf v3");
     EXPECT_EQ(file.weight_bytes(), folder.weight_bytes());
+    for (const Config* read : {&folder.config, &file.config}) {
+      EXPECT_EQ(read->embedding_scale, config.embedding_scale) << architecture;
+      EXPECT_EQ(read->residual_scale, config.residual_scale) << architecture;
+      EXPECT_EQ(read->attention_scale, config.attention_scale) << architecture;
+      EXPECT_EQ(read->logit_divisor, config.logit_divisor) << architecture;
+      EXPECT_EQ(read->unrotated, config.unrotated) << architecture;
+    }
     EXPECT_EQ(values_of(file.weights.layers[1].down), values_of(folder.weights.layers[1].down));
     ASSERT_TRUE(file.vocabulary.has_value());
     EXPECT_EQ(file.vocabulary->pieces, folder.vocabulary->pieces);

@@ -35,7 +35,7 @@ TEST(KernelSpec, TableIsInEnumOrderAndComplete) {
     }
     EXPECT_TRUE(writes) << entry.name;
   }
-  EXPECT_EQ(&spec(Kernel::top_k), &kernel_specs().back());
+  EXPECT_EQ(&spec(kLastKernel), &kernel_specs().back());
 }
 
 TEST(KernelSpec, MatmulDeclaresItsBytesAndFlops) {
@@ -146,7 +146,8 @@ TEST(OperatorOf, EveryOtherKernelHasItsOwnWhateverItsRole) {
                                                   {Kernel::add, Operator::other},
                                                   {Kernel::swiglu, Operator::feed_forward},
                                                   {Kernel::gather_rows, Operator::other},
-                                                  {Kernel::top_k, Operator::head}};
+                                                  {Kernel::top_k, Operator::head},
+                                                  {Kernel::scale, Operator::other}};
   for (const auto& [kernel, op] : expected)
     for (const Role role : {Role::none, Role::lm_head, Role::gate})
       EXPECT_EQ(operator_of({.kernel = kernel, .name = "", .args = {}, .role = role}), op)

@@ -27,9 +27,12 @@ bool rotates_pairs(const Program& piece) {
   return rope != nullptr && rope->shape.rope_pairs;
 }
 
-// The piece's slot of a role. The head's weight may be the embedding's.
+// The piece's slot of a role. The head's weight may be the embedding's, and what attention takes as
+// queries may be scaled ones.
 uint16_t slot_with(const Program& piece, Role role, bool is_weight) {
   if (is_weight && role == Role::lm_head) return find_launch(piece, role)->args[1].slot;
+  const Launch* attention = find_launch(piece, Role::attention);
+  if (!is_weight && role == Role::q && attention != nullptr) return attention->args[0].slot;
   for (uint16_t i = 0; i < piece.slots.size(); ++i)
     if (piece.slots[i].role == role && (piece.slots[i].kind == SlotKind::weight) == is_weight)
       return i;

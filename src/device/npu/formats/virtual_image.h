@@ -18,7 +18,7 @@
 namespace tyto {
 
 constexpr std::string_view kVirtualMagic = "TYTOVNPU";
-constexpr uint32_t kVirtualVersion = 5;
+constexpr uint32_t kVirtualVersion = 6;
 constexpr uint32_t kVirtualInstructions = 0x4e505654;  // "TVPN", the first word of its streams
 constexpr size_t kVirtualHashedFrom = 8 + 4 + 8 + 16;
 constexpr size_t kVirtualHeaderBytes = kVirtualHashedFrom + std::size(kDimFields) * 4;

@@ -55,6 +55,9 @@ class NpuDevice : public Device {
     if (launch.kernel == Kernel::rope_table)
       return "the host writes the rotation row of each position";
     if (launch.kernel == Kernel::top_k) return "the host looks through the logits";
+    const std::string& beyond = core_.env.model.beyond_images;
+    if (core_.settings.weights == NpuWeights::q4nx && !beyond.empty())
+      return "the single-dispatch decode has no " + beyond;
     if (core_.fuses_int8()) return why_not_fused_int8(program, launch);
     if (core_.settings.weights == NpuWeights::int8) return why_not_int8(program, launch);
     const Fusion fusion = core_.env.fusion;

@@ -135,6 +135,7 @@ void describe_shapes(const DeviceEnv& env, NpuKernels& kernels) {
     // Without any images each program says what is missing.
     if (kernels.prompt_rows.empty()) kernels.prompt_rows = {kUsualPromptRows};
     kernels.dims.seq = kernels.prompt_rows.back();
+    if (!env.model.beyond_images.empty()) kernels.windows.clear();
     fit_contexts(env, settings, kernels);
   }
   info.prompt_rows = kernels.prompt_rows;

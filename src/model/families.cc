@@ -1,0 +1,83 @@
+#include "model/families.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/joined.h"
+#include "base/printable.h"
+
+namespace tyto {
+namespace {
+
+constexpr Family kFamilies[] = {
+    // A few GGUFs of this architecture have Q/K/V biases.
+    {.model_type = "llama",
+     .gguf = "llama",
+     .class_name = "LlamaForCausalLM",
+     .gguf_layout = RopeLayout::pairs},
+    {.model_type = "mistral",
+     .gguf = "llama",
+     .class_name = "MistralForCausalLM",
+     .gguf_layout = RopeLayout::pairs,
+     .context = 131072},
+    {.model_type = "qwen2",
+     .gguf = "qwen2",
+     .class_name = "Qwen2ForCausalLM",
+     .qkv_bias = true,
+     .context = 32768},
+    {.model_type = "qwen3",
+     .gguf = "qwen3",
+     .class_name = "Qwen3ForCausalLM",
+     .qk_norm = true,
+     .context = 32768,
+     .head_dim = 128},
+    {.model_type = "granite",
+     .gguf = "granite",
+     .class_name = "GraniteForCausalLM",
+     .gguf_layout = RopeLayout::pairs,
+     .has_multipliers = true},
+};
+
+const Family* find(std::string_view name, std::string_view Family::* field) {
+  const auto* const found = std::ranges::find(kFamilies, name, field);
+  return found == std::end(kFamilies) ? nullptr : found;
+}
+
+}  // namespace
+
+const Family* family_of_model_type(std::string_view name) {
+  return find(name, &Family::model_type);
+}
+
+const Family* family_of_gguf(std::string_view name) {
+  return find(name, &Family::gguf);
+}
+
+void apply(const Family& family, Config& config) {
+  config.qkv_bias = family.qkv_bias;
+  config.qk_norm = family.qk_norm;
+  config.wide_qk_norm = family.wide_qk_norm;
+  config.norms = family.norms;
+}
+
+std::vector<bool> unrotated_layers(uint32_t layers, uint32_t step) {
+  if (step == 0) return {};
+  std::vector<bool> unrotated;
+  for (uint32_t layer = 1; layer <= layers; ++layer) unrotated.push_back(layer % step == 0);
+  return unrotated;
+}
+
+void fail_family(const std::string& where, std::string_view name, FamilyNames names) {
+  std::vector<std::string_view> known;
+  for (const Family& family : kFamilies) {
+    const std::string_view other = names == FamilyNames::gguf ? family.gguf : family.model_type;
+    if (std::ranges::find(known, other) == known.end()) known.push_back(other);
+  }
+  throw Error(ErrorCode::unsupported, where,
+              fmt::format("architecture {}, which is not supported; these are: {}",
+                          printable_name(name), joined(known, ", ")),
+              "take a model of one of these families");
+}
+
+}  // namespace tyto

@@ -1,0 +1,47 @@
+// The families of models that Tyto computes, as data: what their files are called by, what their
+// names alone imply, and what a config.json leaves out. Readers and writers go by these rows; the
+// forward pass goes by the Config that comes of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config.h"
+
+namespace tyto {
+
+struct Family {
+  std::string_view model_type;  // in config.json
+  std::string_view gguf;        // general.architecture
+  std::string_view class_name;  // of Hugging Face's "architectures"
+  RopeLayout gguf_layout = RopeLayout::halves;
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  bool wide_qk_norm = false;
+  Norms norms = Norms::before;
+  bool has_multipliers = false;
+  // Every layer whose number, counted from one, is a multiple of it does not rotate. 0: all do
+  uint32_t unrotated_step = 0;
+  // Where a config.json does not say.
+  uint32_t context = 2048;
+  uint32_t head_dim = 0;  // 0: embedding width / heads
+  float norm_eps = 1e-6f;
+  float rope_theta = 10000.0f;
+};
+
+// Null where there is none of this name. Mistral's GGUFs are Llama's.
+const Family* family_of_model_type(std::string_view name);
+const Family* family_of_gguf(std::string_view name);
+
+// The parts of a config that follow from the family alone.
+void apply(const Family& family, Config& config);
+// Config::unrotated with every layer whose number is a multiple of `step`; the layers are checked.
+std::vector<bool> unrotated_layers(uint32_t layers, uint32_t step);
+
+// Throws: a file at `where` is of a family that is not here, and these are.
+enum class FamilyNames : uint8_t { model_types, gguf };
+[[noreturn]] void fail_family(const std::string& where, std::string_view name, FamilyNames names);
+
+}  // namespace tyto

@@ -1,0 +1,175 @@
+// Families whose forward pass is not Llama's: every device computes what the reference does, and
+// says what it left to the host.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "device/vnpu/machine/control.h"
+#include "llama/reference.h"
+#include "model/families.h"
+#include "support/npu_settings.h"
+#include "support/one_sequence.h"
+#include "support/random_model.h"
+#include "tensor/compare.h"
+
+namespace tyto {
+namespace {
+
+using testing_support::OneSequence;
+using testing_support::random_model;
+using testing_support::RandomModel;
+
+Config config_of(std::string_view model_type) {
+  Config config = testing_support::small_config();
+  config.architecture = model_type;
+  config.layers = 4;  // one of them without rope where every fourth has none
+  const Family* family = family_of_model_type(model_type);
+  apply(*family, config);
+  config.rope.layout = family->gguf_layout;
+  config.unrotated = unrotated_layers(config.layers, family->unrotated_step);
+  if (family->has_multipliers) {
+    config.embedding_scale = 12;
+    config.residual_scale = 0.22f;
+    config.attention_scale = 0.125f;
+    config.logit_divisor = 8;
+  }
+  return config;
+}
+
+constexpr std::string_view kFamilies[] = {"granite"};
+
+std::vector<Token> some_tokens(size_t count) {
+  std::vector<Token> tokens;
+  for (size_t i = 0; i < count; ++i) tokens.push_back(static_cast<Token>((i * 37 + 11) % 61));
+  return tokens;
+}
+
+struct Bench {
+  Bench(const Model& model, const std::vector<std::string>& names, Fusion fusion,
+        NpuWeights weights = NpuWeights::bf16) {
+    NpuSettings npu;
+    npu.weights = weights;
+    const DeviceEnv env{
+        pool, trace, fusion, model_dims(model.config, 0),
+        names.front() == "vnpu" ? testing_support::settings_of(npu) : DeviceSettings{}};
+    std::vector<Device*> order;
+    for (const std::string& name : names) {
+      devices.push_back(open_device(name, env));
+      order.push_back(devices.back().get());
+    }
+    PipelineOptions options;
+    options.forward.fusion = fusion;
+    if (names.front() == "cpu") options.forward.kv_type = DType::f32;
+    pipeline = std::make_unique<OneSequence>(model, order, options, trace);
+  }
+
+  std::vector<float> run(std::span<const Token> tokens) {
+    const auto logits = pipeline->run(tokens);
+    return {logits.begin(), logits.end()};
+  }
+  bool says(const std::string& reason) const {
+    const auto& reasons = trace.fallbacks();
+    return std::any_of(reasons.begin(), reasons.end(), [&](const std::string& said) {
+      return said.find(reason) != std::string::npos;
+    });
+  }
+
+  ThreadPool pool{2};
+  Trace trace;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::unique_ptr<OneSequence> pipeline;
+};
+
+std::vector<std::vector<float>> reference_logits(const Model& model,
+                                                 std::span<const Token> tokens) {
+  Reference reference(model);
+  std::vector<std::vector<float>> logits;
+  for (const Token token : tokens) logits.push_back(reference.forward(token));
+  return logits;
+}
+
+TEST(Families, TheCpuComputesWhatTheReferenceDoes) {
+  const auto tokens = some_tokens(20);
+  for (const std::string_view family : kFamilies) {
+    const RandomModel random = random_model(config_of(family), DType::f32);
+    const auto expected = reference_logits(random.model, tokens);
+    for (const Fusion fusion : {Fusion::op, Fusion::token}) {
+      Bench bench(random.model, {"cpu"}, fusion);
+      // A prompt, then token by token.
+      for (size_t done = 0; done < tokens.size(); done += done == 0 ? 12 : 1) {
+        const size_t count = done == 0 ? 12 : 1;
+        const auto actual = bench.run(std::span(tokens).subspan(done, count));
+        const Comparison difference = compare(actual, expected[done + count - 1]);
+        EXPECT_LE(difference.max_abs_error, 2e-5 * difference.max_abs_reference)
+            << family << " after " << done + count;
+      }
+    }
+  }
+}
+
+// Each field must change the result, or the comparison above compares nothing.
+TEST(Families, EveryDifferenceFromLlamaIsComputed) {
+  const auto tokens = some_tokens(6);
+  const auto changes = [&](const Config& config, auto change) {
+    const RandomModel before = random_model(config, DType::f32);
+    RandomModel after = random_model(config, DType::f32);  // the same weights
+    change(after.model.config);
+    return compare(reference_logits(after.model, tokens).back(),
+                   reference_logits(before.model, tokens).back())
+               .max_abs_error > 1e-3;
+  };
+  const Config granite = config_of("granite");
+  EXPECT_TRUE(changes(granite, [](Config& c) { c.embedding_scale = 1; }));
+  EXPECT_TRUE(changes(granite, [](Config& c) { c.residual_scale = 1; }));
+  EXPECT_TRUE(changes(granite, [](Config& c) { c.attention_scale = 0; }));
+  EXPECT_TRUE(changes(granite, [](Config& c) { c.logit_divisor = 1; }));
+}
+
+struct NpuForm {
+  const char* name;
+  Fusion fusion;
+  NpuWeights weights;
+  double cosine;
+};
+constexpr NpuForm kNpuForms[] = {{"op", Fusion::op, NpuWeights::bf16, 0.999},
+                                 {"block", Fusion::block, NpuWeights::bf16, 0.999},
+                                 {"token", Fusion::token, NpuWeights::bf16, 0.999},
+                                 {"token_q4nx", Fusion::token, NpuWeights::q4nx, 0.95},
+                                 {"op_int8", Fusion::op, NpuWeights::int8, 0.99}};
+
+TEST(Families, TheVirtualNpuComputesWhatTheCpuDoesInEveryForm) {
+  const auto tokens = some_tokens(9);
+  for (const std::string_view family : kFamilies) {
+    const RandomModel random = random_model(config_of(family), DType::bf16);
+    for (const NpuForm& form : kNpuForms) {
+      vxrt::reset();
+      Bench cpu(random.model, {"cpu"}, Fusion::block);
+      Bench npu(random.model, {"vnpu", "cpu"}, form.fusion, form.weights);
+      for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 6}, {6, 1}, {7, 2}}) {
+        const auto part = std::span(tokens).subspan(first, count);
+        EXPECT_GE(compare(npu.run(part), cpu.run(part)).cosine, form.cosine)
+            << family << " " << form.name << " after " << first + count;
+      }
+      // The image of a whole token computes Llama, and must not be taken for another model.
+      if (form.weights == NpuWeights::q4nx) {
+        EXPECT_TRUE(npu.says("the single-dispatch decode has no " +
+                             differences_from_llama(random.model.config)))
+            << family;
+      }
+    }
+  }
+  vxrt::reset();
+}
+
+TEST(Families, WhatTheImagesOfBlocksLackIsSaid) {
+  const RandomModel granite = random_model(config_of("granite"), DType::bf16);
+  vxrt::reset();
+  Bench npu(granite.model, {"vnpu", "cpu"}, Fusion::block);
+  npu.run(some_tokens(4));
+  EXPECT_TRUE(npu.says("scale not on vnpu: "));
+  EXPECT_TRUE(npu.says("its image o_ffn computes other steps together"));
+  vxrt::reset();
+}
+
+}  // namespace
+}  // namespace tyto
