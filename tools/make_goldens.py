@@ -107,6 +107,10 @@ FIXTURES = {
         "shape": (64, 128, 2, 4, 2, 16, True), "tokenizer": "smollm2", "dtype": "bfloat16",
         "rope_parameters": rope(10000), "embedding_multiplier": 4.0, "residual_multiplier": 0.5,
         "attention_multiplier": 0.125, "logits_scaling": 2.0},
+    "olmo2": {
+        "class": "Olmo2ForCausalLM", "config": "Olmo2Config", "rms_norm_eps": 1e-6,
+        "shape": (64, 128, 2, 4, 2, 16, False), "tokenizer": "qwen2", "dtype": "bfloat16",
+        "rope_parameters": rope(500000)},
 }
 # A second copy of a checkpoint: split into shards, and with config.json in its older spelling.
 SHARDED = ("qwen2-sharded", "qwen2", 64 * 1024)

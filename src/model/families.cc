@@ -37,6 +37,13 @@ constexpr Family kFamilies[] = {
      .class_name = "GraniteForCausalLM",
      .gguf_layout = RopeLayout::pairs,
      .has_multipliers = true},
+    {.model_type = "olmo2",
+     .gguf = "olmo2",
+     .class_name = "Olmo2ForCausalLM",
+     .qk_norm = true,
+     .wide_qk_norm = true,
+     .norms = Norms::after,
+     .norm_eps = 1e-5f},
 };
 
 const Family* find(std::string_view name, std::string_view Family::* field) {

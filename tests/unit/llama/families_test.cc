@@ -36,7 +36,7 @@ Config config_of(std::string_view model_type) {
   return config;
 }
 
-constexpr std::string_view kFamilies[] = {"granite"};
+constexpr std::string_view kFamilies[] = {"granite", "olmo2"};
 
 std::vector<Token> some_tokens(size_t count) {
   std::vector<Token> tokens;
@@ -123,6 +123,8 @@ TEST(Families, EveryDifferenceFromLlamaIsComputed) {
   EXPECT_TRUE(changes(granite, [](Config& c) { c.residual_scale = 1; }));
   EXPECT_TRUE(changes(granite, [](Config& c) { c.attention_scale = 0; }));
   EXPECT_TRUE(changes(granite, [](Config& c) { c.logit_divisor = 1; }));
+  // Norms are where there are weights of them, and as wide as these.
+  EXPECT_EQ(random_model(config_of("olmo2"), DType::f32).model.weights.layers[0].k_norm.cols, 32u);
 }
 
 struct NpuForm {

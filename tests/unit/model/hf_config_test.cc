@@ -82,6 +82,15 @@ TEST(HfConfig, Granite) {
                       "config.json: logits_scaling: 0 is outside 1e-06..1000000");
 }
 
+TEST(HfConfig, Olmo2) {
+  const Config config = read("olmo2", R"("num_key_value_heads":2)");
+  EXPECT_EQ(config.norms, Norms::after);
+  EXPECT_TRUE(config.qk_norm && config.wide_qk_norm);
+  EXPECT_EQ(config.norm_eps, 1e-5f);
+  EXPECT_EQ(differences_from_llama(config),
+            "norms behind attention and feed-forward, a norm over all heads of Q and K");
+}
+
 TEST(HfConfig, SlidingWindowLowersTheContextWhereItIsInForce) {
   const std::string window = R"("max_position_embeddings":32768,"sliding_window":4096)";
   EXPECT_EQ(read("mistral", window).context, 4096u);
