@@ -111,6 +111,10 @@ FIXTURES = {
         "class": "Olmo2ForCausalLM", "config": "Olmo2Config", "rms_norm_eps": 1e-6,
         "shape": (64, 128, 2, 4, 2, 16, False), "tokenizer": "qwen2", "dtype": "bfloat16",
         "rope_parameters": rope(500000)},
+    "smollm3": {
+        "class": "SmolLM3ForCausalLM", "config": "SmolLM3Config", "rms_norm_eps": 1e-6,
+        "shape": (64, 128, 4, 4, 2, 16, True), "tokenizer": "llama3", "dtype": "bfloat16",
+        "rope_parameters": rope(5000000), "no_rope_layer_interval": 4},
 }
 # A second copy of a checkpoint: split into shards, and with config.json in its older spelling.
 SHARDED = ("qwen2-sharded", "qwen2", 64 * 1024)

@@ -44,6 +44,14 @@ constexpr Family kFamilies[] = {
      .wide_qk_norm = true,
      .norms = Norms::after,
      .norm_eps = 1e-5f},
+    // GGUFs do not say which layers have no rope: in this architecture it is every fourth.
+    {.model_type = "smollm3",
+     .gguf = "smollm3",
+     .class_name = "SmolLM3ForCausalLM",
+     .gguf_layout = RopeLayout::pairs,
+     .unrotated_step = 4,
+     .context = 32768,
+     .rope_theta = 2000000.0f},
 };
 
 const Family* find(std::string_view name, std::string_view Family::* field) {

@@ -216,6 +216,13 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
   const Family* family = family_of_gguf(arch);
   scale(".logit_scale", config.logit_divisor,
         family != nullptr && family->has_multipliers ? 0.0f : 1.0f);
+  const uint32_t step = family != nullptr ? family->unrotated_step : 0;
+  if (config.unrotated != unrotated_layers(config.layers, step))
+    throw Error(
+        ErrorCode::unsupported, config.name,
+        fmt::format("GGUF cannot say which layers have no rope: readers of {} take every {}th",
+                    arch, step),
+        "use the checkpoint as it is");
   entries.integer(arch + ".vocab_size", config.vocab);
   return std::move(entries.list);
 }

@@ -144,6 +144,7 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
     root["logits_scaling"] = decimal(config.logit_divisor);
   }
   root["attention_bias"] = false;
+  for (const bool unrotated : config.unrotated) root["no_rope_layers"].push_back(unrotated ? 0 : 1);
   root["bos_token_id"] = vocabulary.bos >= 0 ? json(vocabulary.bos) : json(nullptr);
   root["eos_token_id"] = vocabulary.eos;
   root["torch_dtype"] = torch_name(dtype);

@@ -42,10 +42,12 @@ constexpr Shape kShapes[] = {
     {"qwen3-8b",       "qwen3", 36, 4096, 12288, 32,  8, 128, 151936,  40960, 1000000,  0, false},
     {"granite-3.3-2b", "granite", 40, 2048, 8192, 32, 8,  64,  49159, 131072, 10000000, 0, true, granite_2b},
     {"olmo-2-1b", "olmo2", 16, 2048, 8192, 16, 16, 128, 100352, 4096, 500000, 0, false},
+    {"smollm3-3b", "smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 5000000, 0, true},
     // Nobody's models: small enough for a test, wide enough for every block type.
     {"tiny",           "llama",  2,  256,   512,  4,  2,  64,    512,    512,   10000,  0, true},
     {"tiny-granite",   "granite", 2, 256,   512,  4,  2,  64,    512,    512,   10000,  0, true, granite_2b},
     {"tiny-olmo2", "olmo2", 2, 256, 512, 4, 2, 64, 512, 512, 10000, 0, false},
+    {"tiny-smollm3", "smollm3", 4, 256, 512, 4, 2, 64, 512, 512, 10000, 0, true},
 };
 // clang-format on
 

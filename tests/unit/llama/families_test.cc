@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "device/vnpu/machine/control.h"
 #include "llama/reference.h"
 #include "model/families.h"
@@ -22,8 +23,8 @@ using testing_support::RandomModel;
 Config config_of(std::string_view model_type) {
   Config config = testing_support::small_config();
   config.architecture = model_type;
-  config.layers = 4;  // one of them without rope where every fourth has none
   const Family* family = family_of_model_type(model_type);
+  if (family->unrotated_step != 0) config.layers = family->unrotated_step;
   apply(*family, config);
   config.rope.layout = family->gguf_layout;
   config.unrotated = unrotated_layers(config.layers, family->unrotated_step);
@@ -36,7 +37,7 @@ Config config_of(std::string_view model_type) {
   return config;
 }
 
-constexpr std::string_view kFamilies[] = {"granite", "olmo2"};
+constexpr std::string_view kFamilies[] = {"granite", "olmo2", "smollm3"};
 
 std::vector<Token> some_tokens(size_t count) {
   std::vector<Token> tokens;
@@ -123,6 +124,7 @@ TEST(Families, EveryDifferenceFromLlamaIsComputed) {
   EXPECT_TRUE(changes(granite, [](Config& c) { c.residual_scale = 1; }));
   EXPECT_TRUE(changes(granite, [](Config& c) { c.attention_scale = 0; }));
   EXPECT_TRUE(changes(granite, [](Config& c) { c.logit_divisor = 1; }));
+  EXPECT_TRUE(changes(config_of("smollm3"), [](Config& c) { c.unrotated.clear(); }));
   // Norms are where there are weights of them, and as wide as these.
   EXPECT_EQ(random_model(config_of("olmo2"), DType::f32).model.weights.layers[0].k_norm.cols, 32u);
 }
@@ -133,17 +135,21 @@ struct NpuForm {
   NpuWeights weights;
   double cosine;
 };
-constexpr NpuForm kNpuForms[] = {{"op", Fusion::op, NpuWeights::bf16, 0.999},
-                                 {"block", Fusion::block, NpuWeights::bf16, 0.999},
-                                 {"token", Fusion::token, NpuWeights::bf16, 0.999},
+// Two to four layers in bf16, with random weights that make attention sharp.
+constexpr NpuForm kNpuForms[] = {{"op", Fusion::op, NpuWeights::bf16, 0.998},
+                                 {"block", Fusion::block, NpuWeights::bf16, 0.998},
+                                 {"token", Fusion::token, NpuWeights::bf16, 0.998},
                                  {"token_q4nx", Fusion::token, NpuWeights::q4nx, 0.95},
                                  {"op_int8", Fusion::op, NpuWeights::int8, 0.99}};
 
 TEST(Families, TheVirtualNpuComputesWhatTheCpuDoesInEveryForm) {
   const auto tokens = some_tokens(9);
   for (const std::string_view family : kFamilies) {
-    const RandomModel random = random_model(config_of(family), DType::bf16);
     for (const NpuForm& form : kNpuForms) {
+      Config config = config_of(family);
+      // As in safetensors: see ANpuThatTurnsOnlyTokensIsRefused.
+      if (!config.unrotated.empty()) config.rope.layout = RopeLayout::halves;
+      const RandomModel random = random_model(config, DType::bf16);
       vxrt::reset();
       Bench cpu(random.model, {"cpu"}, Fusion::block);
       Bench npu(random.model, {"vnpu", "cpu"}, form.fusion, form.weights);
@@ -163,6 +169,21 @@ TEST(Families, TheVirtualNpuComputesWhatTheCpuDoesInEveryForm) {
   vxrt::reset();
 }
 
+// Prompts of SmolLM3 are rotated by the host, which keeps the pairs of a GGUF, and single tokens by
+// compiled programs, which do not.
+TEST(Families, ANpuThatTurnsOnlyTokensIsRefused) {
+  const RandomModel random = random_model(config_of("smollm3"), DType::bf16);
+  vxrt::reset();
+  try {
+    Bench(random.model, {"vnpu", "cpu"}, Fusion::op);
+    FAIL() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("each in its own order"), std::string::npos);
+    EXPECT_NE(error.hint.find("safetensors"), std::string::npos);
+  }
+  vxrt::reset();
+}
+
 TEST(Families, WhatTheImagesOfBlocksLackIsSaid) {
   const RandomModel granite = random_model(config_of("granite"), DType::bf16);
   vxrt::reset();
@@ -170,6 +191,14 @@ TEST(Families, WhatTheImagesOfBlocksLackIsSaid) {
   npu.run(some_tokens(4));
   EXPECT_TRUE(npu.says("scale not on vnpu: "));
   EXPECT_TRUE(npu.says("its image o_ffn computes other steps together"));
+  EXPECT_FALSE(npu.says("rope not on vnpu"));  // the image before attention is Granite's, too
+
+  const RandomModel smollm3 = random_model(config_of("smollm3"), DType::bf16);
+  Bench mixed(smollm3.model, {"vnpu", "cpu"}, Fusion::block);
+  mixed.run(some_tokens(4));
+  EXPECT_TRUE(mixed.says("its image rms_gemms_rope has other steps than layer 3"));
+  EXPECT_TRUE(mixed.says("rope not on vnpu"));  // no layer's, or it would turn them the other way
+  EXPECT_FALSE(mixed.says("swiglu not on vnpu"));
   vxrt::reset();
 }
 

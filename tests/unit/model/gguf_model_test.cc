@@ -70,7 +70,7 @@ struct Parsed {
 };
 
 TEST(GgufModel, ConfigOfEachArchitecture) {
-  for (const char* architecture : {"llama", "qwen2", "qwen3", "granite", "olmo2"}) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3", "granite", "olmo2", "smollm3"}) {
     Config config = small_config(architecture);
     config.rope.theta = 500000;
     config.norm_eps = 1e-6f;

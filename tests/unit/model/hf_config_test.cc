@@ -91,6 +91,18 @@ TEST(HfConfig, Olmo2) {
             "norms behind attention and feed-forward, a norm over all heads of Q and K");
 }
 
+TEST(HfConfig, SmolLm3SaysWhichLayersHaveNoRope) {
+  using Layers = std::vector<bool>;
+  EXPECT_EQ(read("smollm3").unrotated, (Layers{false, false}));  // every fourth, of two
+  EXPECT_EQ(read("smollm3", R"("no_rope_layer_interval":2)").unrotated, (Layers{false, true}));
+  EXPECT_EQ(read("smollm3", R"("no_rope_layers":[0,1])").unrotated, (Layers{true, false}));
+  EXPECT_EQ(read("llama", R"("no_rope_layers":[0,1])").unrotated, Layers{});
+  EXPECT_PRED_FORMAT2(contains, error("smollm3", R"("no_rope_layers":[0,1,1])"),
+                      "config.json: no_rope_layers: has 3 entries, and there are 2 layers");
+  EXPECT_PRED_FORMAT2(contains, error("smollm3", R"("no_rope_layers":[0,2])"),
+                      "config.json: no_rope_layers[1]: ");
+}
+
 TEST(HfConfig, SlidingWindowLowersTheContextWhereItIsInForce) {
   const std::string window = R"("max_position_embeddings":32768,"sliding_window":4096)";
   EXPECT_EQ(read("mistral", window).context, 4096u);

@@ -92,19 +92,23 @@ bool is_steps_of(std::span<const Launch> launches, const AirProgram& air) {
                     });
 }
 
-// As many launches as the program has steps, one of which is the given one.
-std::span<const Launch> neighbours(const AirProgram& air, const Program& program,
-                                   const Launch& launch) {
+// As many launches as the program has steps, with the one at `index`, whose role is such a step, in
+// its place among them.
+std::span<const Launch> neighbours(const AirProgram& air, const Program& program, size_t index) {
+  const auto step = static_cast<size_t>(
+      std::find(air.steps.begin(), air.steps.end(), program.launches[index].role) -
+      air.steps.begin());
+  if (step > index || index - step + air.steps.size() > program.launches.size()) return {};
+  return std::span(program.launches).subspan(index - step, air.steps.size());
+}
+
+size_t index_of(const Program& program, const Launch& launch) {
   const auto is_launch = [&](const Launch& other) {
     return other.role == launch.role && other.layer == launch.layer;
   };
-  const std::span<const Launch> all = program.launches;
-  const auto at =
-      static_cast<size_t>(std::find_if(all.begin(), all.end(), is_launch) - all.begin());
-  const auto step = static_cast<size_t>(std::find(air.steps.begin(), air.steps.end(), launch.role) -
-                                        air.steps.begin());
-  if (step > at || at - step + air.steps.size() > all.size()) return {};
-  return all.subspan(at - step, air.steps.size());
+  return static_cast<size_t>(
+      std::find_if(program.launches.begin(), program.launches.end(), is_launch) -
+      program.launches.begin());
 }
 
 // Two rows of one argument may hold two weights.
@@ -153,9 +157,16 @@ bool is_whole(const Program& piece, const AirProgram& air) {
 
 std::optional<std::string> air_problem(const AirProgram& air, const Program& program,
                                        const Launch& launch) {
-  const std::span<const Launch> together = neighbours(air, program, launch);
+  const std::span<const Launch> together = neighbours(air, program, index_of(program, launch));
   if (!is_steps_of(together, air))
     return fmt::format("its image {} computes other steps together", air.name);
+  // Where one of its steps is the host's in one layer, all are in all layers. Layers share their
+  // buffers, and the device must not write what the host's cache still holds; and a head that the
+  // host projects lies in pairs, which the device would rotate as halves.
+  for (size_t i = 0; i < program.launches.size(); ++i)
+    if (has(air.steps, program.launches[i].role) && !is_steps_of(neighbours(air, program, i), air))
+      return fmt::format("its image {} has other steps than layer {}", air.name,
+                         program.launches[i].layer);
   const bool has_pairs = std::any_of(together.begin(), together.end(), [](const Launch& other) {
     return other.role == Role::q_rope && other.shape.rope_pairs;
   });
