@@ -43,6 +43,8 @@ GAINS = {
     "q_proj.weight": 1.0,
     "k_proj.weight": 1.0,
     "v_proj.weight": 1.0,
+    "qkv_proj.weight": 1.0,
+    "gate_up_proj.weight": 1.0,
     "o_proj.weight": 0.5,
     "gate_proj.weight": 1.0,
     "up_proj.weight": 1.0,
@@ -115,6 +117,16 @@ FIXTURES = {
         "class": "SmolLM3ForCausalLM", "config": "SmolLM3Config", "rms_norm_eps": 1e-6,
         "shape": (64, 128, 4, 4, 2, 16, True), "tokenizer": "llama3", "dtype": "bfloat16",
         "rope_parameters": rope(5000000), "no_rope_layer_interval": 4},
+    # Prompts of 48 to 56 tokens: all beyond the original context, so with the long factors.
+    "phi3": {
+        "class": "Phi3ForCausalLM", "config": "Phi3Config", "rms_norm_eps": 1e-5,
+        "shape": (64, 128, 2, 4, 2, 16, False), "tokenizer": "llama2", "dtype": "bfloat16",
+        "original_max_position_embeddings": 32, "partial_rotary_factor": 0.75,
+        "sliding_window": None, "pad_token_id": 0,
+        "rope_parameters": rope(10000, "longrope", short_factor=[1.0, 1.0, 1.1, 1.2, 1.3, 1.5],
+                                long_factor=[1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
+                                original_max_position_embeddings=32,
+                                partial_rotary_factor=0.75)},
 }
 # A second copy of a checkpoint: split into shards, and with config.json in its older spelling.
 SHARDED = ("qwen2-sharded", "qwen2", 64 * 1024)

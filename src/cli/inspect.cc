@@ -44,9 +44,11 @@ uint64_t kv_bytes(const Config& config, uint64_t positions) {
 }
 
 std::string rope_text(const Rope& rope) {
-  constexpr const char* kScaling[] = {"none", "linear", "llama3"};
+  constexpr const char* kScaling[] = {"none", "linear", "llama3", "longrope"};
   std::string text =
       fmt::format("theta {}, scaling {}", rope.theta, kScaling[static_cast<size_t>(rope.scaling)]);
+  if (rope.scaling == RopeScaling::longrope)
+    return text + fmt::format(" beyond {} positions", rope.original_context);
   if (rope.scaling != RopeScaling::none) text += fmt::format(" by {}", rope.factor);
   if (!rope.frequency_divisors.empty()) text += ", frequency divisors from the file";
   return text;

@@ -171,10 +171,12 @@ void add_to_residual(Builder& build, const Config& config, const Addition& roles
   build.launch_in_place(Kernel::add, roles.residual, build.activation(Role::x, config.emb), delta);
 }
 
-void add_rope(Builder& build, Role role, uint32_t heads, uint16_t x, uint16_t rope_table) {
+void add_rope(Builder& build, Role role, uint32_t heads, uint16_t x, uint16_t rope_table,
+              uint32_t rotated) {
   if (!build.rotates()) return;
   build.launch_in_place(Kernel::rope, role, x, rope_table);
   build.last().shape.heads = heads;
+  build.last().shape.rotated = rotated;
 }
 
 void add_attention(Builder& build, const Config& config, const LayerWeights& weights) {
@@ -183,7 +185,7 @@ void add_attention(Builder& build, const Config& config, const LayerWeights& wei
   const uint16_t k = build.activation(Role::k, config.kv_width());
   const uint16_t v = build.activation(Role::v, config.kv_width());
   const uint16_t mixed = build.activation(Role::attention, config.q_width());
-  const uint16_t rope_table = build.activation(Role::rope_table, config.head_dim);
+  const uint16_t rope_table = build.activation(Role::rope_table, config.rope_width());
   const uint16_t k_cache = build.cache(Role::k_cache);
   const uint16_t v_cache = build.cache(Role::v_cache);
 
@@ -193,9 +195,9 @@ void add_attention(Builder& build, const Config& config, const LayerWeights& wei
   add_projection(build, Role::k, in, weights.k, Role::k_bias, weights.k_bias, k);
   add_projection(build, Role::v, in, weights.v, Role::v_bias, weights.v_bias, v);
   add_head_norm(build, Role::q_norm, config.heads, q, weights.q_norm);
-  add_rope(build, Role::q_rope, config.heads, q, rope_table);
+  add_rope(build, Role::q_rope, config.heads, q, rope_table, config.rope.rotated);
   add_head_norm(build, Role::k_norm, config.kv_heads, k, weights.k_norm);
-  add_rope(build, Role::k_rope, config.kv_heads, k, rope_table);
+  add_rope(build, Role::k_rope, config.kv_heads, k, rope_table, config.rope.rotated);
   const uint16_t queries =
       add_scale(build, Role::q_scale, q, config.q_width(), config.query_scale());
   build.enter_block(Block::attention);
@@ -243,7 +245,8 @@ void add_body(Builder& build, const Model& model, const std::vector<float>& freq
                  config.embedding_scale);
   build.launch(Kernel::rope_table, Role::rope_table,
                {build.weight(Role::frequencies, frequency_view)},
-               {build.activation(Role::rope_table, config.head_dim)});
+               {build.activation(Role::rope_table, config.rope_width())});
+  build.last().shape.factor = config.rope.attention_factor;
   for (uint32_t layer = 0; layer < config.layers; ++layer) {
     build.enter_layer(layer);
     add_attention(build, config, model.weights.layers[layer]);

@@ -183,7 +183,8 @@ std::vector<float> Reference::feed_forward(const LayerWeights& weights, const Ve
 }
 
 void Reference::rotate(Vector& heads) const {
-  const size_t dim = model_.config.head_dim, half = dim / 2;
+  const size_t dim = model_.config.head_dim, half = model_.config.rope_width() / 2;
+  const float factor = model_.config.rope.attention_factor;
   const bool pairs = model_.config.rope.layout == RopeLayout::pairs;
   for (size_t head = 0; head < heads.size(); head += dim)
     for (size_t i = 0; i < half; ++i) {
@@ -191,8 +192,8 @@ void Reference::rotate(Vector& heads) const {
       float& a = heads[head + (pairs ? 2 * i : i)];
       float& b = heads[head + (pairs ? 2 * i + 1 : i + half)];
       const float first = a, second = b;
-      a = first * std::cos(angle) - second * std::sin(angle);
-      b = second * std::cos(angle) + first * std::sin(angle);
+      a = factor * (first * std::cos(angle) - second * std::sin(angle));
+      b = factor * (second * std::cos(angle) + first * std::sin(angle));
     }
 }
 

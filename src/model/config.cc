@@ -56,6 +56,8 @@ std::string differences_from_llama(const Config& config) {
     found.emplace_back("multipliers");
   if (config.norms != Norms::before) found.emplace_back("norms behind attention and feed-forward");
   if (config.wide_qk_norm) found.emplace_back("a norm over all heads of Q and K");
+  if (config.rope.rotated != 0) found.emplace_back("heads that rotate in part");
+  if (config.rope.attention_factor != 1) found.emplace_back("a factor of rotated values");
   if (!config.unrotated.empty()) found.emplace_back("layers without rope");
   return joined(found, ", ");
 }
@@ -85,19 +87,33 @@ void check(const Config& config, const std::string& where) {
       (rope.high_freq_factor <= rope.low_freq_factor || rope.original_context == 0))
     fail_input(where, "llama3 rope scaling has frequency factors {} and {} over a context of {}",
                rope.low_freq_factor, rope.high_freq_factor, rope.original_context);
-  if (!rope.frequency_divisors.empty() && rope.frequency_divisors.size() != config.head_dim / 2)
-    fail_input(where, "{} rope divisors for a head of {}", rope.frequency_divisors.size(),
-               config.head_dim);
+  if (rope.rotated > config.head_dim || rope.rotated % 2 != 0)
+    fail_input(where, "{} of {} values of a head rotate", rope.rotated, config.head_dim);
+  for (const auto* divisors : {&rope.frequency_divisors, &rope.short_divisors, &rope.long_divisors})
+    if (!divisors->empty() && divisors->size() != config.rope_width() / 2)
+      fail_input(where, "{} rope divisors for {} values that rotate", divisors->size(),
+                 config.rope_width());
+  if (rope.short_divisors.empty() != rope.long_divisors.empty())
+    fail_input(where, "has rope factors for either short or long sequences, not for both");
+}
+
+void choose_divisors(Config& config, uint32_t context) {
+  Rope& rope = config.rope;
+  if (rope.scaling != RopeScaling::longrope) return;
+  const uint32_t positions = context == 0 ? config.context : context;
+  rope.frequency_divisors =
+      positions > rope.original_context ? rope.long_divisors : rope.short_divisors;
 }
 
 std::vector<float> rope_frequencies(const Config& config) {
   const Rope& rope = config.rope;
-  std::vector<float> frequencies(config.head_dim / 2);
+  const uint32_t width = config.rope_width();
+  std::vector<float> frequencies(width / 2);
   TYTO_ASSERT(rope.frequency_divisors.empty() ||
               rope.frequency_divisors.size() == frequencies.size());
   for (size_t i = 0; i < frequencies.size(); ++i) {
     double frequency =
-        std::pow(static_cast<double>(rope.theta), -2.0 * static_cast<double>(i) / config.head_dim);
+        std::pow(static_cast<double>(rope.theta), -2.0 * static_cast<double>(i) / width);
     if (!rope.frequency_divisors.empty())
       frequency /= rope.frequency_divisors[i];
     else if (rope.scaling == RopeScaling::llama3)

@@ -16,7 +16,7 @@ enum class RopeLayout : uint8_t {
 // they add to the residual stream (OLMo 2).
 enum class Norms : uint8_t { before, after };
 
-enum class RopeScaling : uint8_t { none, linear, llama3 };
+enum class RopeScaling : uint8_t { none, linear, llama3, longrope };
 
 struct Rope {
   float theta = 10000.0f;
@@ -27,7 +27,13 @@ struct Rope {
   float high_freq_factor = 4.0f;
   uint32_t original_context = 8192;
   // GGUF files carry llama3 scaling as one divisor per frequency; when present it wins.
-  std::vector<float> frequency_divisors;  // [head_dim / 2] or empty
+  // Of longrope it is one of the two below.
+  std::vector<float> frequency_divisors;  // [rotated pairs] or empty
+  uint32_t rotated = 0;                   // values of a head that rotate, the first; 0: all
+  // Phi-3's longrope: by how much rotated values grow, and divisors for sequences of up to
+  // `original_context` positions and for longer ones.
+  float attention_factor = 1.0f;
+  std::vector<float> short_divisors, long_divisors;
 };
 
 struct Config {
@@ -54,12 +60,15 @@ struct Config {
   float residual_scale = 1;   // of what attention and feed-forward add to the residual stream
   float attention_scale = 0;  // of q k^T; 0: 1 / sqrt(head_dim)
   float logit_divisor = 1;
+  // Phi-3: files have Q, K and V in one matrix, and gate and up in another.
+  bool fused_projections = false;
   // SmolLM3: layers whose heads are not rotated. [layers], or empty: all are
   std::vector<bool> unrotated;
   Rope rope;
 
   uint32_t q_width() const { return heads * head_dim; }
   uint32_t kv_width() const { return kv_heads * head_dim; }
+  uint32_t rope_width() const { return rope.rotated == 0 ? head_dim : rope.rotated; }
   bool rotates(uint32_t layer) const { return unrotated.empty() || !unrotated[layer]; }
   float score_scale() const;  // of q k^T
   // What makes the scores of queries that are multiplied with it, divided by sqrt(head_dim) as in
@@ -88,7 +97,11 @@ float checked(double value, const RealRange& range, const std::string& where);
 // that products of them can be formed without overflow. `where` is how errors call the file.
 void check(const Config& config, const std::string& where);
 
-// Rotation frequency of each pair of a head, scaling applied. [head_dim / 2]
+// Takes the divisors of longrope that sequences of up to `context` positions want; 0: the model's
+// own. Keys are kept rotated, so a session keeps to one choice.
+void choose_divisors(Config& config, uint32_t context);
+
+// Rotation frequency of each pair of a head, scaling applied. [rope_width / 2]
 std::vector<float> rope_frequencies(const Config& config);
 
 }  // namespace tyto

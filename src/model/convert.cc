@@ -203,15 +203,19 @@ std::span<const float> columns_of(const ImportanceMatrix* importance, const std:
 
 }  // namespace
 
-std::vector<float> rope_divisors(const Config& config) {
-  if (!config.rope.frequency_divisors.empty()) return config.rope.frequency_divisors;
-  if (config.rope.scaling != RopeScaling::llama3) return {};
+std::vector<RopeTensor> rope_tensors(const Config& config) {
+  const Rope& rope = config.rope;
+  if (rope.scaling == RopeScaling::longrope)
+    return {{kLongFactors, rope.long_divisors}, {kShortFactors, rope.short_divisors}};
+  constexpr const char* kDivisors = "rope_freqs.weight";
+  if (!rope.frequency_divisors.empty()) return {{kDivisors, rope.frequency_divisors}};
+  if (rope.scaling != RopeScaling::llama3) return {};
   Config plain = config;
   plain.rope.scaling = RopeScaling::none;
   const std::vector<float> scaled = rope_frequencies(config);
   std::vector<float> divisors = rope_frequencies(plain);
   for (size_t i = 0; i < divisors.size(); ++i) divisors[i] /= scaled[i];
-  return divisors;
+  return {{kDivisors, divisors}};
 }
 
 std::vector<std::string> quantize_model(const Model& in, const std::string& type,
@@ -231,9 +235,10 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
       mix, config, specs, notes, importance != nullptr ? Importance::known : Importance::unknown);
   note_rounded_before(in, specs, plans, notes);
   if (importance != nullptr) check_importance(*importance, mix, plans, notes);
-  const std::vector<float> divisors = rope_divisors(config);
+  const std::vector<RopeTensor> ropes = rope_tensors(config);
   std::vector<TensorPlan> written = plans;
-  if (!divisors.empty()) written.push_back({"rope_freqs.weight", DType::f32, 0, divisors.size()});
+  for (const auto& [name, divisors] : ropes)
+    written.push_back({name, DType::f32, 0, divisors.size()});
 
   GgufWriter writer(out, metadata_of(in, mix, importance, notes), std::move(written), replace);
   Output output = {writer, progress};
@@ -249,7 +254,7 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
                      {plans[i].dtype, permute_this, columns_of(importance, specs[i].name)}, pool,
                      output);
   }
-  if (!divisors.empty()) writer.append(std::as_bytes(std::span(divisors)));
+  for (const RopeTensor& rope : ropes) writer.append(std::as_bytes(std::span(rope.divisors)));
   writer.commit();
   return notes;
 }

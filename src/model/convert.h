@@ -26,7 +26,11 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
                                         Replace replace = Replace::same_kind,
                                         const ImportanceMatrix* importance = nullptr);
 
-// GGUF's rope_freqs.weight: by what each frequency is divided. Empty when none is. [head_dim / 2]
-std::vector<float> rope_divisors(const Config& config);
+// What a GGUF says by tensors of its own about the rope: by what each frequency is divided.
+struct RopeTensor {
+  std::string name;
+  std::vector<float> divisors;  // [rotated pairs]
+};
+std::vector<RopeTensor> rope_tensors(const Config& config);
 
 }  // namespace tyto

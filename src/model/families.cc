@@ -20,6 +20,7 @@ constexpr Family kFamilies[] = {
      .gguf = "llama",
      .class_name = "MistralForCausalLM",
      .gguf_layout = RopeLayout::pairs,
+     .has_window = true,
      .context = 131072},
     {.model_type = "qwen2",
      .gguf = "qwen2",
@@ -52,6 +53,15 @@ constexpr Family kFamilies[] = {
      .unrotated_step = 4,
      .context = 32768,
      .rope_theta = 2000000.0f},
+    // Also Phi-3.5-mini, Phi-4 and Phi-4-mini.
+    {.model_type = "phi3",
+     .gguf = "phi3",
+     .class_name = "Phi3ForCausalLM",
+     .fused_projections = true,
+     .rotates_in_part = true,
+     .has_window = true,
+     .context = 4096,
+     .norm_eps = 1e-5f},
 };
 
 const Family* find(std::string_view name, std::string_view Family::* field) {
@@ -74,6 +84,7 @@ void apply(const Family& family, Config& config) {
   config.qk_norm = family.qk_norm;
   config.wide_qk_norm = family.wide_qk_norm;
   config.norms = family.norms;
+  config.fused_projections = family.fused_projections;
 }
 
 std::vector<bool> unrotated_layers(uint32_t layers, uint32_t step) {

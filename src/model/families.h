@@ -22,6 +22,9 @@ struct Family {
   bool wide_qk_norm = false;
   Norms norms = Norms::before;
   bool has_multipliers = false;
+  bool fused_projections = false;
+  bool rotates_in_part = false;  // its files may say so
+  bool has_window = false;  // a sliding_window of config.json is meant unless it says otherwise
   // Every layer whose number, counted from one, is a multiple of it does not rotate. 0: all do
   uint32_t unrotated_step = 0;
   // Where a config.json does not say.

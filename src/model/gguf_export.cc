@@ -200,11 +200,15 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
   entries.integer(arch + ".attention.key_length", config.head_dim);
   entries.integer(arch + ".attention.value_length", config.head_dim);
   entries.real(arch + ".attention.layer_norm_rms_epsilon", config.norm_eps);
-  entries.integer(arch + ".rope.dimension_count", config.head_dim);
+  entries.integer(arch + ".rope.dimension_count", config.rope_width());
   entries.real(arch + ".rope.freq_base", config.rope.theta);
   if (config.rope.scaling == RopeScaling::linear) {
     entries.text(arch + ".rope.scaling.type", "linear");
     entries.real(arch + ".rope.scaling.factor", config.rope.factor);
+  }
+  if (config.rope.scaling == RopeScaling::longrope) {
+    entries.integer(arch + ".rope.scaling.original_context_length", config.rope.original_context);
+    entries.real(arch + ".rope.scaling.attn_factor", config.rope.attention_factor);
   }
   const auto scale = [&](const char* key, float value, float nothing) {
     if (value != nothing) entries.real(arch + key, value);

@@ -48,14 +48,15 @@ struct ArchitectureKeys {
   }
 };
 
-void read_rope(const ArchitectureKeys& arch, Config& config) {
+void read_rope(const ArchitectureKeys& arch, const Family& family, Config& config) {
   const GgufKeys& keys = arch.keys;
   const uint32_t rotated = arch.count("rope.dimension_count").value_or(config.head_dim);
-  if (rotated != config.head_dim)
+  if (rotated != config.head_dim && !family.rotates_in_part)
     fail_unsupported(keys.where(arch.prefix + "rope.dimension_count"),
                      "{} of {} values of a head rotate; only whole heads are supported", rotated,
                      config.head_dim);
   Rope& rope = config.rope;
+  if (rotated != config.head_dim) rope.rotated = rotated;
   rope.theta = arch.real("rope.freq_base", kRopeThetas).value_or(10000.0f);
   const std::string type_key = arch.prefix + "rope.scaling.type";
   const std::string* type = keys.text(type_key);
@@ -75,18 +76,32 @@ void read_rope(const ArchitectureKeys& arch, Config& config) {
   }
 }
 
-// Llama 3 files carry the scaling as a tensor of divisors.
-void read_divisors(const Gguf& gguf, Config& config) {
-  const TensorView* view = find_tensor(gguf, "rope_freqs.weight");
-  if (view == nullptr) return;
-  const std::string where = gguf.name + ": tensor rope_freqs.weight";
+std::vector<float> divisors(const Gguf& gguf, const char* name, const Config& config) {
+  const TensorView* view = find_tensor(gguf, name);
+  if (view == nullptr) return {};
+  const std::string where = fmt::format("{}: tensor {}", gguf.name, name);
   if (view->dtype != DType::f32) fail_unsupported(where, "type {}", info(view->dtype).name);
-  if (view->rows != 1 || view->cols != config.head_dim / 2)
+  if (view->rows != 1 || view->cols != config.rope_width() / 2)
     fail_input(where, "shape [{}, {}], the config asks for [{}]", view->rows, view->cols,
-               config.head_dim / 2);
-  config.rope.frequency_divisors.resize(view->cols);
-  std::memcpy(config.rope.frequency_divisors.data(), view->bytes.data(), view->bytes.size());
-  for (const float divisor : config.rope.frequency_divisors) checked(divisor, kRopeFactors, where);
+               config.rope_width() / 2);
+  std::vector<float> values(view->cols);
+  std::memcpy(values.data(), view->bytes.data(), view->bytes.size());
+  for (const float divisor : values) checked(divisor, kRopeFactors, where);
+  return values;
+}
+
+// Llama 3's files carry the scaling as a tensor of divisors, Phi-3's as two.
+void read_divisors(const Gguf& gguf, const ArchitectureKeys& arch, Config& config) {
+  Rope& rope = config.rope;
+  rope.frequency_divisors = divisors(gguf, "rope_freqs.weight", config);
+  rope.short_divisors = divisors(gguf, kShortFactors, config);
+  rope.long_divisors = divisors(gguf, kLongFactors, config);
+  if (rope.short_divisors.empty() && rope.long_divisors.empty()) return;
+  if (!rope.frequency_divisors.empty() || rope.scaling != RopeScaling::none)
+    fail_input(gguf.name, "has two rope scalings");
+  rope.scaling = RopeScaling::longrope;
+  rope.original_context = arch.required("rope.scaling.original_context_length");
+  rope.attention_factor = arch.real("rope.scaling.attn_factor", kRopeFactors).value_or(1);
 }
 
 void read_shape(const ArchitectureKeys& arch, Config& config) {
@@ -146,13 +161,14 @@ void read_config(const Gguf& gguf, const Family& family, Config& config) {
   config.vocab = vocabulary_size(gguf, arch);
   apply(family, config);
   config.rope.layout = family.gguf_layout;
-  read_rope(arch, config);
+  read_rope(arch, family, config);
   if (family.has_multipliers) read_multipliers(arch, config);
   config.qkv_bias |= find_tensor(gguf, "blk.0.attn_q.bias") != nullptr;
   config.tied_head = find_tensor(gguf, "output.weight") == nullptr;
-  read_divisors(gguf, config);
+  read_divisors(gguf, arch, config);
   check(config, gguf.name);
   config.unrotated = unrotated_layers(config.layers, family.unrotated_step);
+  choose_divisors(config, 0);
 }
 
 }  // namespace

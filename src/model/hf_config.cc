@@ -25,7 +25,7 @@ uint32_t as_count(const Json& field) {
 }
 
 // Features that change the arithmetic in ways Tyto does not implement.
-void refuse_unsupported(const Json& root) {
+void refuse_unsupported(const Json& root, const Family& family) {
   if (root.find("quantization_config"))
     throw Error(ErrorCode::unsupported, root.path(),
                 "a quantised checkpoint, which Tyto does not read (quantization_config)",
@@ -37,7 +37,8 @@ void refuse_unsupported(const Json& root) {
   // In all of these architectures the flag also puts a bias on the attention's output.
   if (const auto field = root.find("attention_bias"); field && field->as_bool())
     fail_unsupported(field->path(), "a bias on the attention's output");
-  if (const auto field = root.find("partial_rotary_factor"); field && field->as_double() != 1.0)
+  if (const auto field = root.find("partial_rotary_factor");
+      field && field->as_double() != 1.0 && !family.rotates_in_part)
     fail_unsupported(field->path(), "{}; only whole heads rotate", field->as_double());
 }
 
@@ -58,8 +59,40 @@ void read_llama3(const Json& field, Rope& rope) {
   rope.original_context = as_count(field.at("original_max_position_embeddings"));
 }
 
+std::vector<float> divisors(const Json& field) {
+  std::vector<float> values;
+  field.for_each_element(
+      [&](size_t, const Json& value) { values.push_back(as_real(value, kRopeFactors)); });
+  return values;
+}
+
+// How much a value that rotates grows when a model that was trained with `original` positions is
+// made for `factor` times as many.
+float longrope_factor(double factor, uint32_t original) {
+  if (factor <= 1) return 1;
+  return static_cast<float>(std::sqrt(1 + std::log(factor) / std::log(original)));
+}
+
+// The context it was trained with stands beside it in older files.
+void read_longrope(const Json& root, const Json& field, const Config& config, Rope& rope) {
+  rope.scaling = RopeScaling::longrope;
+  rope.short_divisors = divisors(field.at("short_factor"));
+  rope.long_divisors = divisors(field.at("long_factor"));
+  const auto original = field.find("original_max_position_embeddings");
+  rope.original_context =
+      as_count(original ? *original : root.at("original_max_position_embeddings"));
+  if (rope.original_context < 2) root.fail("a rope that was trained with fewer than two positions");
+  const auto factor = field.find("factor");
+  const double ratio = factor ? as_real(*factor, kRopeFactors)
+                              : static_cast<double>(config.context) / rope.original_context;
+  const auto given = field.find("attention_factor");
+  rope.attention_factor =
+      given ? as_real(*given, kRopeFactors) : longrope_factor(ratio, rope.original_context);
+}
+
 // Transformers 4 has rope_theta beside rope_scaling; version 5 has both inside rope_parameters.
-void read_rope(const Json& root, const Family& family, Rope& rope) {
+void read_rope(const Json& root, const Family& family, Config& config) {
+  Rope& rope = config.rope;
   const auto object = [&](std::string_view key) {
     auto field = root.find(key);
     if (field && !field->is(Json::Type::object)) field->fail("must be an object or null");
@@ -67,6 +100,13 @@ void read_rope(const Json& root, const Family& family, Rope& rope) {
   };
   const auto newer = object("rope_parameters"), older = object("rope_scaling");
   const auto& field = newer ? newer : older;
+  auto part = root.find("partial_rotary_factor");
+  if (!part && field) part = field->find("partial_rotary_factor");
+  if (part && part->as_double() != 1.0) {
+    constexpr RealRange kParts = {1e-3, 1};
+    const double rotated = double{as_real(*part, kParts)} * config.head_dim;
+    rope.rotated = static_cast<uint32_t>(rotated);
+  }
   rope.theta = real_or(root, "rope_theta", family.rope_theta, kRopeThetas);
   if (!field) return;
   rope.theta = real_or(*field, "rope_theta", rope.theta, kRopeThetas);
@@ -79,11 +119,14 @@ void read_rope(const Json& root, const Family& family, Rope& rope) {
   } else if (name == "linear") {
     rope.scaling = RopeScaling::linear;
     rope.factor = as_real(field->at("factor"), kRopeFactors);
+  } else if (name == "longrope" || name == "su") {  // what it was called at first
+    read_longrope(root, *field, config, rope);
   } else if (name != "default") {
-    throw Error(ErrorCode::unsupported, type->path(),
-                fmt::format("{}; default, linear and llama3 are supported", printable_name(name)),
-                "where the model is meant to run without it in its first context, take it out of "
-                "config.json");
+    throw Error(
+        ErrorCode::unsupported, type->path(),
+        fmt::format("{}; default, linear, llama3 and longrope are supported", printable_name(name)),
+        "where the model is meant to run without it in its first context, take it out of "
+        "config.json");
   }
 }
 
@@ -92,7 +135,7 @@ void read_rope(const Json& root, const Family& family, Rope& rope) {
 std::optional<uint32_t> sliding_window(const Json& root, const Family& family) {
   const auto window = root.find("sliding_window");
   if (!window) return std::nullopt;
-  if (!root.bool_or("use_sliding_window", family.model_type == "mistral")) return std::nullopt;
+  if (!root.bool_or("use_sliding_window", family.has_window)) return std::nullopt;
   return as_count(*window);
 }
 
@@ -124,7 +167,7 @@ std::vector<bool> unrotated(const Json& root, const Family& family, uint32_t lay
 
 Config config_from_hf(const Json& root) {
   const Family& family = find_family(root);
-  refuse_unsupported(root);
+  refuse_unsupported(root, family);
   Config config;
   config.architecture = family.model_type;
   apply(family, config);
@@ -146,10 +189,11 @@ Config config_from_hf(const Json& root) {
     config.context = std::min(config.context, *window);
   config.norm_eps = real_or(root, "rms_norm_eps", family.norm_eps, kNormEpsilons);
   config.tied_head = root.bool_or("tie_word_embeddings", false);
-  read_rope(root, family, config.rope);
+  read_rope(root, family, config);
   if (family.has_multipliers) read_multipliers(root, config);
   check(config, root.path());
   config.unrotated = unrotated(root, family, config.layers);
+  choose_divisors(config, 0);
   return config;
 }
 

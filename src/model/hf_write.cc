@@ -26,6 +26,12 @@ double decimal(float value) {
   return std::stod(fmt::format("{}", value));
 }
 
+std::vector<double> decimals(const std::vector<float>& values) {
+  std::vector<double> result;
+  for (const float value : values) result.push_back(decimal(value));
+  return result;
+}
+
 const std::string& text_of(const Vocabulary& vocabulary, Token id) {
   return vocabulary.pieces[static_cast<size_t>(id)];
 }
@@ -36,6 +42,12 @@ json rope_scaling(const Rope& rope) {
       return nullptr;
     case RopeScaling::linear:
       return {{"rope_type", "linear"}, {"factor", decimal(rope.factor)}};
+    case RopeScaling::longrope:
+      return {{"rope_type", "longrope"},
+              {"short_factor", decimals(rope.short_divisors)},
+              {"long_factor", decimals(rope.long_divisors)},
+              {"attention_factor", decimal(rope.attention_factor)},
+              {"original_max_position_embeddings", rope.original_context}};
     case RopeScaling::llama3:
       break;
   }
@@ -144,6 +156,8 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
     root["logits_scaling"] = decimal(config.logit_divisor);
   }
   root["attention_bias"] = false;
+  if (config.rope.rotated != 0)
+    root["partial_rotary_factor"] = static_cast<double>(config.rope.rotated) / config.head_dim;
   for (const bool unrotated : config.unrotated) root["no_rope_layers"].push_back(unrotated ? 0 : 1);
   root["bos_token_id"] = vocabulary.bos >= 0 ? json(vocabulary.bos) : json(nullptr);
   root["eos_token_id"] = vocabulary.eos;

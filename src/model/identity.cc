@@ -42,17 +42,20 @@ class Digest {
     add_all(id, text, special, strip_left, strip_right, normalized);
   }
   void add(const Rope& rope) {
-    const auto& [theta, layout, scaling, factor, low, high, original, divisors] = rope;
-    add_all(theta, layout, scaling, factor, low, high, original, divisors);
+    const auto& [theta, layout, scaling, factor, low, high, original, divisors, rotated, attention,
+                 short_divisors, long_divisors] = rope;
+    add_all(theta, layout, scaling, factor, low, high, original, divisors, rotated, attention,
+            short_divisors, long_divisors);
   }
   void add(const Config& config) {
     const auto& [architecture, name, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context,
                  norm_eps, tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale,
-                 residual_scale, attention_scale, logit_divisor, unrotated, rope] = config;
+                 residual_scale, attention_scale, logit_divisor, fused_projections, unrotated,
+                 rope] = config;
     (void)name;  // computes nothing
     add_all(architecture, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context, norm_eps,
             tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale, residual_scale,
-            attention_scale, logit_divisor, unrotated, rope);
+            attention_scale, logit_divisor, fused_projections, unrotated, rope);
   }
   void add(const Vocabulary& vocabulary) {
     const auto& [algorithm, pieces, scores, merges, merge_results, split_patterns, added,

@@ -78,13 +78,15 @@ uint64_t Model::parameters() const {
 
 std::string Model::place_of(const TensorView& weight) const {
   const std::byte* const data = weight.bytes.data();
-  const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& each) {
-    return each.view.bytes.data() == data;
-  });
-  const auto file = std::find_if(files.begin(), files.end(), [&](const MappedFile& each) {
-    const std::span<const std::byte> bytes = each.bytes();
+  const auto has_data = [&](std::span<const std::byte> bytes) {
     return data >= bytes.data() && data < bytes.data() + bytes.size();
+  };
+  // A weight may be some rows of a tensor.
+  const auto tensor = std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& each) {
+    return has_data(each.view.bytes);
   });
+  const auto file = std::find_if(files.begin(), files.end(),
+                                 [&](const MappedFile& each) { return has_data(each.bytes()); });
   return fmt::format("{}: tensor {}", (file == files.end() ? path : file->path()).string(),
                      tensor == tensors.end() ? "of no name" : printable_name(tensor->name));
 }

@@ -23,6 +23,7 @@ struct NamedTensor {
 };
 
 struct LayerWeights {
+  TensorView qkv, gate_up;            // what q, k, v and gate, up are rows of, or empty
   TensorView attn_norm;               // [1, emb]; empty without norms in front
   TensorView q, k, v;                 // [q_width, emb], [kv_width, emb] twice
   TensorView q_bias, k_bias, v_bias;  // [1, width] or empty

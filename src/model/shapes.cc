@@ -1,5 +1,7 @@
 #include "model/shapes.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "base/joined.h"
 #include "model/families.h"
@@ -24,30 +26,62 @@ void granite_2b(Config& config) {
   config.logit_divisor = 8;
 }
 
+// As published, a few of their factors apart: what they are costs no time.
+void phi_long(Config& config, uint32_t original) {
+  Rope& rope = config.rope;
+  rope.scaling = RopeScaling::longrope;
+  rope.original_context = original;
+  for (uint32_t i = 0; i < config.rope_width() / 2; ++i) {
+    const float at = static_cast<float>(i) / static_cast<float>(config.rope_width() / 2);
+    rope.short_divisors.push_back(1 + at);
+    rope.long_divisors.push_back(1 + 60 * at * at);
+  }
+  const double scale = static_cast<double>(config.context) / original;
+  rope.attention_factor =
+      static_cast<float>(std::sqrt(1 + std::log(scale) / std::log(static_cast<double>(original))));
+}
+
+void phi_35_mini(Config& config) {
+  phi_long(config, 4096);
+}
+
+void phi_4_mini(Config& config) {
+  config.rope.rotated = config.head_dim / 4 * 3;
+  phi_long(config, 4096);
+}
+
+void tiny_phi(Config& config) {
+  config.rope.rotated = config.head_dim / 4 * 3;
+  phi_long(config, 256);
+}
+
 // clang-format off
 constexpr Shape kShapes[] = {
-    // name            family  lay.  emb hidden hd. kv dim   vocab context   theta l3 tied
-    {"llama-3.2-1b",   "llama", 16, 2048,  8192, 32,  8,  64, 128256, 131072,  500000, 32, true},
-    {"llama-3.2-3b",   "llama", 28, 3072,  8192, 24,  8, 128, 128256, 131072,  500000, 32, true},
-    {"llama-3.1-8b",   "llama", 32, 4096, 14336, 32,  8, 128, 128256, 131072,  500000,  8, false},
-    {"tinyllama-1.1b", "llama", 22, 2048,  5632, 32,  4,  64,  32000,   2048,   10000,  0, false},
-    {"smollm2-1.7b",   "llama", 24, 2048,  8192, 32, 32,  64,  49152,   8192,  130000,  0, true},
-    {"qwen2.5-0.5b",   "qwen2", 24,  896,  4864, 14,  2,  64, 151936,  32768, 1000000,  0, true},
-    {"qwen2.5-1.5b",   "qwen2", 28, 1536,  8960, 12,  2, 128, 151936,  32768, 1000000,  0, true},
-    {"qwen2.5-3b",     "qwen2", 36, 2048, 11008, 16,  2, 128, 151936,  32768, 1000000,  0, true},
-    {"qwen2.5-7b",     "qwen2", 28, 3584, 18944, 28,  4, 128, 152064,  32768, 1000000,  0, false},
-    {"qwen3-0.6b",     "qwen3", 28, 1024,  3072, 16,  8, 128, 151936,  40960, 1000000,  0, true},
-    {"qwen3-1.7b",     "qwen3", 28, 2048,  6144, 16,  8, 128, 151936,  40960, 1000000,  0, true},
-    {"qwen3-4b",       "qwen3", 36, 2560,  9728, 32,  8, 128, 151936,  40960, 1000000,  0, true},
-    {"qwen3-8b",       "qwen3", 36, 4096, 12288, 32,  8, 128, 151936,  40960, 1000000,  0, false},
-    {"granite-3.3-2b", "granite", 40, 2048, 8192, 32, 8,  64,  49159, 131072, 10000000, 0, true, granite_2b},
-    {"olmo-2-1b", "olmo2", 16, 2048, 8192, 16, 16, 128, 100352, 4096, 500000, 0, false},
-    {"smollm3-3b", "smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 5000000, 0, true},
+    // name             family     lay.  emb hidden hd. kv dim   vocab context     theta l3 tied
+    {"llama-3.2-1b",   "llama",   16, 2048,  8192, 32,  8,  64, 128256, 131072,   500000, 32, true},
+    {"llama-3.2-3b",   "llama",   28, 3072,  8192, 24,  8, 128, 128256, 131072,   500000, 32, true},
+    {"llama-3.1-8b",   "llama",   32, 4096, 14336, 32,  8, 128, 128256, 131072,   500000,  8, false},
+    {"tinyllama-1.1b", "llama",   22, 2048,  5632, 32,  4,  64,  32000,   2048,    10000,  0, false},
+    {"smollm2-1.7b",   "llama",   24, 2048,  8192, 32, 32,  64,  49152,   8192,   130000,  0, true},
+    {"qwen2.5-0.5b",   "qwen2",   24,  896,  4864, 14,  2,  64, 151936,  32768,  1000000,  0, true},
+    {"qwen2.5-1.5b",   "qwen2",   28, 1536,  8960, 12,  2, 128, 151936,  32768,  1000000,  0, true},
+    {"qwen2.5-3b",     "qwen2",   36, 2048, 11008, 16,  2, 128, 151936,  32768,  1000000,  0, true},
+    {"qwen2.5-7b",     "qwen2",   28, 3584, 18944, 28,  4, 128, 152064,  32768,  1000000,  0, false},
+    {"qwen3-0.6b",     "qwen3",   28, 1024,  3072, 16,  8, 128, 151936,  40960,  1000000,  0, true},
+    {"qwen3-1.7b",     "qwen3",   28, 2048,  6144, 16,  8, 128, 151936,  40960,  1000000,  0, true},
+    {"qwen3-4b",       "qwen3",   36, 2560,  9728, 32,  8, 128, 151936,  40960,  1000000,  0, true},
+    {"qwen3-8b",       "qwen3",   36, 4096, 12288, 32,  8, 128, 151936,  40960,  1000000,  0, false},
+    {"granite-3.3-2b", "granite", 40, 2048,  8192, 32,  8,  64,  49159, 131072, 10000000,  0, true, granite_2b},
+    {"olmo-2-1b",      "olmo2",   16, 2048,  8192, 16, 16, 128, 100352,   4096,   500000,  0, false},
+    {"smollm3-3b",     "smollm3", 36, 2048, 11008, 16,  4, 128, 128256,  65536,  5000000,  0, true},
+    {"phi-3.5-mini",   "phi3",    32, 3072,  8192, 32, 32,  96,  32064, 131072,    10000,  0, false, phi_35_mini},
+    {"phi-4-mini",     "phi3",    32, 3072,  8192, 24,  8, 128, 200064, 131072,    10000,  0, true, phi_4_mini},
     // Nobody's models: small enough for a test, wide enough for every block type.
-    {"tiny",           "llama",  2,  256,   512,  4,  2,  64,    512,    512,   10000,  0, true},
-    {"tiny-granite",   "granite", 2, 256,   512,  4,  2,  64,    512,    512,   10000,  0, true, granite_2b},
-    {"tiny-olmo2", "olmo2", 2, 256, 512, 4, 2, 64, 512, 512, 10000, 0, false},
-    {"tiny-smollm3", "smollm3", 4, 256, 512, 4, 2, 64, 512, 512, 10000, 0, true},
+    {"tiny",           "llama",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true},
+    {"tiny-granite",   "granite",  2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, granite_2b},
+    {"tiny-olmo2",     "olmo2",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false},
+    {"tiny-smollm3",   "smollm3",  4,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true},
+    {"tiny-phi",       "phi3",     2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_phi},
 };
 // clang-format on
 
@@ -80,6 +114,7 @@ Config shape_by_name(std::string_view name) {
       config.rope.factor = static_cast<float>(shape.llama3_factor);
     }
     if (shape.change != nullptr) shape.change(config);
+    choose_divisors(config, 0);
     return config;
   }
   throw Error(ErrorCode::usage, "shape " + std::string(name), "does not exist",

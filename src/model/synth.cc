@@ -151,16 +151,17 @@ std::vector<std::string> write_gguf(const Config& config, const TypeMix& type, u
   std::vector<std::string> notes;
   const std::vector<WeightSpec> specs = weight_specs(config, NameStyle::gguf);
   const std::vector<TensorPlan> plans = plan_types(type, config, specs, notes);
-  const std::vector<float> divisors = rope_divisors(config);
+  const std::vector<RopeTensor> ropes = rope_tensors(config);
   std::vector<TensorPlan> written = plans;
-  if (!divisors.empty()) written.push_back({"rope_freqs.weight", DType::f32, 0, divisors.size()});
+  for (const auto& [name, divisors] : ropes)
+    written.push_back({name, DType::f32, 0, divisors.size()});
   GgufMetadata metadata = config_to_gguf(config, type.file_type);
   GgufMetadata tokenizer =
       vocabulary_to_gguf(synthetic_vocabulary(config), config.vocab, out.string(), notes);
   std::move(tokenizer.begin(), tokenizer.end(), std::back_inserter(metadata));
   GgufWriter writer(out, metadata, std::move(written), replace);
   write_tensors(specs, plans, seed, progress, writer);
-  if (!divisors.empty()) writer.append(std::as_bytes(std::span(divisors)));
+  for (const RopeTensor& rope : ropes) writer.append(std::as_bytes(std::span(rope.divisors)));
   writer.commit();
   return notes;
 }

@@ -34,6 +34,10 @@ bool is_of_first_four(uint32_t layer, uint32_t) {
   return layer < 4;
 }
 
+bool is_of_all(uint32_t, uint32_t) {
+  return true;
+}
+
 bool is_of_first_eighth(uint32_t layer, uint32_t layers) {
   return layer < layers / 8;
 }
@@ -60,6 +64,8 @@ constexpr Raise kRaises[] = {
     {"q4_k_s", TensorPart::down, is_of_first_eighth, DType::q5_k},
     {"q4_k_m", TensorPart::v, is_of_sensitive, DType::q6_k},
     {"q4_k_m", TensorPart::down, is_of_sensitive, DType::q6_k},
+    {"q4_k_m", TensorPart::qkv, is_of_all, DType::q5_k},
+    {"q5_k_m", TensorPart::qkv, is_of_all, DType::q6_k},
     {"q5_k_m", TensorPart::v, is_of_sensitive, DType::q6_k},
     {"q5_k_m", TensorPart::down, is_of_sensitive, DType::q6_k},
 };

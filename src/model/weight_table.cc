@@ -11,8 +11,28 @@
 namespace tyto {
 namespace {
 
-enum class Extent : uint8_t { none, emb, hidden, q_width, kv_width, q_norm, k_norm, vocab };
-enum class Presence : uint8_t { always, untied_head, qkv_bias, qk_norm, norms_before, norms_after };
+enum class Extent : uint8_t {
+  none,
+  emb,
+  hidden,
+  q_width,
+  kv_width,
+  qkv_width,
+  two_hidden,
+  q_norm,
+  k_norm,
+  vocab,
+};
+enum class Presence : uint8_t {
+  always,
+  untied_head,
+  qkv_bias,
+  qk_norm,
+  norms_before,
+  norms_after,
+  apart,
+  fused,
+};
 
 struct Entry {
   TensorPart part;
@@ -35,13 +55,18 @@ constexpr std::array kTop = {
 constexpr std::array kLayer = {
     Entry{TensorPart::attn_norm, "attn_norm.weight", "input_layernorm.weight", Extent::none,
           Extent::emb, Presence::norms_before},
-    Entry{TensorPart::q, "attn_q.weight", "self_attn.q_proj.weight", Extent::q_width, Extent::emb},
+    Entry{TensorPart::qkv, "attn_qkv.weight", "self_attn.qkv_proj.weight", Extent::qkv_width,
+          Extent::emb, Presence::fused},
+    Entry{TensorPart::q, "attn_q.weight", "self_attn.q_proj.weight", Extent::q_width, Extent::emb,
+          Presence::apart},
     Entry{TensorPart::q_bias, "attn_q.bias", "self_attn.q_proj.bias", Extent::none, Extent::q_width,
           Presence::qkv_bias},
-    Entry{TensorPart::k, "attn_k.weight", "self_attn.k_proj.weight", Extent::kv_width, Extent::emb},
+    Entry{TensorPart::k, "attn_k.weight", "self_attn.k_proj.weight", Extent::kv_width, Extent::emb,
+          Presence::apart},
     Entry{TensorPart::k_bias, "attn_k.bias", "self_attn.k_proj.bias", Extent::none,
           Extent::kv_width, Presence::qkv_bias},
-    Entry{TensorPart::v, "attn_v.weight", "self_attn.v_proj.weight", Extent::kv_width, Extent::emb},
+    Entry{TensorPart::v, "attn_v.weight", "self_attn.v_proj.weight", Extent::kv_width, Extent::emb,
+          Presence::apart},
     Entry{TensorPart::v_bias, "attn_v.bias", "self_attn.v_proj.bias", Extent::none,
           Extent::kv_width, Presence::qkv_bias},
     Entry{TensorPart::q_norm, "attn_q_norm.weight", "self_attn.q_norm.weight", Extent::none,
@@ -54,16 +79,21 @@ constexpr std::array kLayer = {
           "post_attention_layernorm.weight", Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
           Extent::emb, Presence::norms_before},
-    Entry{TensorPart::gate, "ffn_gate.weight", "mlp.gate_proj.weight", Extent::hidden, Extent::emb},
-    Entry{TensorPart::up, "ffn_up.weight", "mlp.up_proj.weight", Extent::hidden, Extent::emb},
+    Entry{TensorPart::gate_up, "ffn_up.weight", "mlp.gate_up_proj.weight", Extent::two_hidden,
+          Extent::emb, Presence::fused},
+    Entry{TensorPart::gate, "ffn_gate.weight", "mlp.gate_proj.weight", Extent::hidden, Extent::emb,
+          Presence::apart},
+    Entry{TensorPart::up, "ffn_up.weight", "mlp.up_proj.weight", Extent::hidden, Extent::emb,
+          Presence::apart},
     Entry{TensorPart::down, "ffn_down.weight", "mlp.down_proj.weight", Extent::emb, Extent::hidden},
     Entry{TensorPart::ffn_post_norm, "post_ffw_norm.weight", "post_feedforward_layernorm.weight",
           Extent::none, Extent::emb, Presence::norms_after},
 };
 
 // Tensors some writers leave in the file although the config already says what they hold.
-constexpr std::array<std::string_view, 3> kRedundantSuffixes = {
-    "rope_freqs.weight", "attn_rot_embd.weight", "rotary_emb.inv_freq"};
+constexpr std::array<std::string_view, 5> kRedundantSuffixes = {
+    "rope_freqs.weight", "attn_rot_embd.weight", "rotary_emb.inv_freq", kShortFactors,
+    kLongFactors};
 
 uint64_t extent(const Config& config, Extent which) {
   switch (which) {
@@ -77,6 +107,10 @@ uint64_t extent(const Config& config, Extent which) {
       return config.q_width();
     case Extent::kv_width:
       return config.kv_width();
+    case Extent::qkv_width:
+      return config.q_width() + uint64_t{2} * config.kv_width();
+    case Extent::two_hidden:
+      return uint64_t{2} * config.hidden;
     case Extent::q_norm:
       return config.wide_qk_norm ? config.q_width() : config.head_dim;
     case Extent::k_norm:
@@ -97,6 +131,10 @@ bool present(const Config& config, Presence presence) {
       return config.qkv_bias;
     case Presence::qk_norm:
       return config.qk_norm;
+    case Presence::apart:
+      return !config.fused_projections;
+    case Presence::fused:
+      return config.fused_projections;
     case Presence::norms_before:
       return config.norms == Norms::before;
     case Presence::norms_after:
@@ -109,6 +147,10 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
   switch (part) {
     case TensorPart::attn_norm:
       return &LayerWeights::attn_norm;
+    case TensorPart::qkv:
+      return &LayerWeights::qkv;
+    case TensorPart::gate_up:
+      return &LayerWeights::gate_up;
     case TensorPart::q:
       return &LayerWeights::q;
     case TensorPart::k:
@@ -157,6 +199,20 @@ void check_view(const TensorView& view, const WeightSpec& spec, const std::strin
   if (spec.is_vector() && info(view.dtype).block_values != 1)
     fail_unsupported(where, "a vector of type {}; f32, f16 and bf16 are supported",
                      info(view.dtype).name);
+}
+
+TensorView rows_of(const TensorView& matrix, uint64_t first, uint64_t count) {
+  const uint64_t row = row_bytes(matrix.dtype, matrix.cols);
+  return {matrix.dtype, count, matrix.cols, matrix.bytes.subspan(first * row, count * row)};
+}
+
+void split_fused(const Config& config, LayerWeights& layer) {
+  const uint32_t q = config.q_width(), kv = config.kv_width();
+  layer.q = rows_of(layer.qkv, 0, q);
+  layer.k = rows_of(layer.qkv, q, kv);
+  layer.v = rows_of(layer.qkv, uint64_t{q} + kv, kv);
+  layer.gate = rows_of(layer.gate_up, 0, config.hidden);
+  layer.up = rows_of(layer.gate_up, config.hidden, config.hidden);
 }
 
 bool is_redundant(std::string_view name, const Config& config, NameStyle style) {
@@ -216,6 +272,8 @@ void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config,
     unused.erase(found);
   }
   if (config.tied_head) weights.head = weights.embedding;
+  if (config.fused_projections)
+    for (LayerWeights& layer : weights.layers) split_fused(config, layer);
   // A tensor nobody asked for is a part of the architecture that would be left out in silence.
   for (const NamedTensor& tensor : tensors)
     if (unused.contains(tensor.name) && !is_redundant(tensor.name, config, style))

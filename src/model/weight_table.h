@@ -11,6 +11,10 @@
 
 namespace tyto {
 
+// Phi-3's rope divisors in a GGUF (Rope::short_divisors and long_divisors).
+inline constexpr const char* kShortFactors = "rope_factors_short.weight";
+inline constexpr const char* kLongFactors = "rope_factors_long.weight";
+
 enum class NameStyle : uint8_t { gguf, hugging_face };
 
 enum class TensorPart : uint8_t {
@@ -18,6 +22,7 @@ enum class TensorPart : uint8_t {
   final_norm,
   head,
   attn_norm,
+  qkv,
   q,
   k,
   v,
@@ -29,6 +34,7 @@ enum class TensorPart : uint8_t {
   o,
   attn_post_norm,
   ffn_norm,
+  gate_up,
   gate,
   up,
   down,

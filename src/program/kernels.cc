@@ -175,8 +175,10 @@ bool matmul_q8_fits(const Program& program, const Launch& launch) {
 
 bool rope_fits(const Program& program, const Launch& launch) {
   const uint64_t width = q_width(launch.shape), table = slot_of(program, launch, 1).cols;
-  return slot_of(program, launch, 0).cols == width &&
-         (table == launch.shape.head_dim || table == width) &&
+  const uint32_t rotated = launch.shape.rotated;
+  const bool fits = rotated == 0 ? table == launch.shape.head_dim || table == width
+                                 : table == rotated && rotated <= launch.shape.head_dim;
+  return slot_of(program, launch, 0).cols == width && fits &&
          (launch.args.size() == 2 || slot_of(program, launch, 2).cols == width);
 }
 
@@ -253,7 +255,7 @@ constexpr std::array<KernelSpec, 16> kSpecs = {{
     {K::embed, "embed", "x[t] = table[tokens[t]]",
      {ids("tokens"), matrix("table"), out("x")}, 3, 3, false,
      Operator::other, embed_fits, embed_cost},
-    {K::rope_table, "rope_table", "cos and sin of position * frequency, a row for each of the call's",
+    {K::rope_table, "rope_table", "factor * cos and sin of position * frequency, a row for each of the call's",
      {vector("frequencies"), out("table")}, 2, 2, false,
      Operator::norm_rope, rope_table_fits, rope_table_cost},
     {K::rmsnorm, "rmsnorm", "y = x / rms(x) * weight over each weight-sized group",

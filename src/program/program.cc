@@ -25,12 +25,13 @@ class Serialiser {
 // Names every field, so that a new one does not compile until it is part of the identity.
 void add_shape(Serialiser& out, const LaunchShape& shape) {
   const auto& [heads, kv_heads, head_dim, context, page, kv_group, rope_pairs, eps, bf16_sums,
-               factor] = shape;
+               factor, rotated] = shape;
   for (uint32_t size : {heads, kv_heads, head_dim, context, page, kv_group}) out.add(size);
   out.add(rope_pairs);
   out.add(eps);
   out.add(bf16_sums);
   out.add(factor);
+  out.add(rotated);
 }
 
 constexpr std::array<std::string_view, 44> kRoleNames = {"none",       "tokens",

@@ -141,7 +141,8 @@ struct LaunchShape {
   bool rope_pairs = false;  // RopeLayout::pairs
   float eps = 0;            // rmsnorm
   bool bf16_sums = false;   // rmsnorm: squares are added up in bf16, as one NPU kernel does
-  float factor = 1;         // scale
+  float factor = 1;         // scale; rope_table: of cosines and sines
+  uint32_t rotated = 0;     // rope: values of a head that are, the first; 0: all
 };
 
 struct Launch {

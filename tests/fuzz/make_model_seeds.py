@@ -164,7 +164,7 @@ def gguf_seeds():
         "vocabulary_unigram": gguf(config("t5", *llama) + unigram(), []),
         "vocabulary_word_piece": gguf(config("bert", *llama) + word_piece(), []),
         "vocabulary_rwkv": gguf(config("rwkv7", *llama) + rwkv(), []),
-        "vocabulary_bpe": gguf(config("phi3", *llama) + byte_level(), []),
+        "vocabulary_bpe": gguf(config("gpt-oss", *llama) + byte_level(), []),
         "alignment": gguf([entry("general.alignment", U32, 64)], []),
         "overlap": b"GGUF" + struct.pack("<IQQ", 3, 2, 0)
         + b"".join(text(each) + struct.pack("<IQIQ", 1, 4, 0, 0) for each in "ab") + bytes(64),

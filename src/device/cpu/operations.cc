@@ -50,8 +50,8 @@ void rope_table(const Operation& op) {
         const float position = static_cast<float>(segment.position + t);
         for (size_t i = 0; i < half; ++i) {
           const double angle = position * frequencies[i];
-          row[i] = static_cast<float>(std::cos(angle));
-          row[half + i] = static_cast<float>(std::sin(angle));
+          row[i] = op.shape.factor * static_cast<float>(std::cos(angle));
+          row[half + i] = op.shape.factor * static_cast<float>(std::sin(angle));
         }
       }
     });
@@ -105,8 +105,9 @@ float* target(const Operation& op) {
 
 void rope(const Operation& op) {
   const LaunchShape& shape = op.shape;
-  const size_t half = shape.head_dim / 2, width = op.args[1].cols;
-  const size_t per_head = width == shape.head_dim ? 0 : shape.head_dim;  // a row each, or one
+  const size_t rotated = shape.rotated == 0 ? shape.head_dim : shape.rotated;
+  const size_t half = rotated / 2, width = op.args[1].cols;
+  const size_t per_head = width == rotated ? 0 : rotated;  // a row each, or one
   float* const values = target(op);
   op.pool.parallel_for(op.call.rows, kRowGrain, [&](size_t begin, size_t end) {
     for (size_t t = begin; t < end; ++t)

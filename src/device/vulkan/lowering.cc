@@ -249,6 +249,12 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::cast:
       if (is_number(type(0)) && is_number(type(1))) return std::nullopt;
       return "it casts only between f32, f16 and bf16";
+    case Kernel::rope_table:
+      if (launch.shape.factor != 1) return "its rotations have no factor";
+      break;
+    case Kernel::rope:
+      if (launch.shape.rotated != 0) return "it rotates whole heads";
+      break;
     case Kernel::rmsnorm:
       if (launch.shape.bf16_sums) return "it adds squares up in f32";
       break;

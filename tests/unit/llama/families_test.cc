@@ -34,10 +34,19 @@ Config config_of(std::string_view model_type) {
     config.attention_scale = 0.125f;
     config.logit_divisor = 8;
   }
+  if (family->rotates_in_part) {
+    config.rope.rotated = 12;
+    config.rope.scaling = RopeScaling::longrope;
+    config.rope.original_context = 32;
+    config.rope.attention_factor = 1.2f;
+    config.rope.short_divisors = {1, 1, 1.1f, 1.2f, 1.3f, 1.5f};
+    config.rope.long_divisors = {1, 2, 4, 8, 16, 32};
+    choose_divisors(config, 0);
+  }
   return config;
 }
 
-constexpr std::string_view kFamilies[] = {"granite", "olmo2", "smollm3"};
+constexpr std::string_view kFamilies[] = {"granite", "olmo2", "smollm3", "phi3"};
 
 std::vector<Token> some_tokens(size_t count) {
   std::vector<Token> tokens;
@@ -125,6 +134,10 @@ TEST(Families, EveryDifferenceFromLlamaIsComputed) {
   EXPECT_TRUE(changes(granite, [](Config& c) { c.attention_scale = 0; }));
   EXPECT_TRUE(changes(granite, [](Config& c) { c.logit_divisor = 1; }));
   EXPECT_TRUE(changes(config_of("smollm3"), [](Config& c) { c.unrotated.clear(); }));
+  const Config phi = config_of("phi3");
+  EXPECT_TRUE(changes(phi, [](Config& c) { c.rope.attention_factor = 1; }));
+  EXPECT_TRUE(changes(phi, [](Config& c) { choose_divisors(c, 32); }));
+  EXPECT_FALSE(changes(phi, [](Config& c) { choose_divisors(c, 33); }));
   // Norms are where there are weights of them, and as wide as these.
   EXPECT_EQ(random_model(config_of("olmo2"), DType::f32).model.weights.layers[0].k_norm.cols, 32u);
 }

@@ -1,5 +1,7 @@
 #include "model/hf_config.h"
 
+#include <cmath>
+
 #include "unit/model/model_fixtures.h"
 
 namespace tyto::test {
@@ -103,6 +105,31 @@ TEST(HfConfig, SmolLm3SaysWhichLayersHaveNoRope) {
                       "config.json: no_rope_layers[1]: ");
 }
 
+TEST(HfConfig, Phi3) {
+  const std::string long_rope =
+      R"("max_position_embeddings":256,"original_max_position_embeddings":64,"sliding_window":262144,)"
+      R"("partial_rotary_factor":0.75,"rope_scaling":{"type":"longrope",)"
+      R"("short_factor":[1,1,1,1,1,2],"long_factor":[1,2,3,4,5,6]})";
+  const Config config = read("phi3", long_rope);
+  EXPECT_TRUE(config.fused_projections);
+  EXPECT_EQ(config.context, 256u);
+  EXPECT_EQ(config.rope.rotated, 12u);
+  EXPECT_EQ(rope_frequencies(config).size(), 6u);
+  EXPECT_EQ(config.rope.original_context, 64u);
+  EXPECT_NEAR(config.rope.attention_factor, std::sqrt(4.0 / 3), 1e-6);  // 64 ^ (1 / 3) is 4
+  EXPECT_EQ(config.rope.frequency_divisors, config.rope.long_divisors);
+  Config short_one = config;
+  choose_divisors(short_one, 64);
+  EXPECT_EQ(short_one.rope.frequency_divisors, config.rope.short_divisors);
+  EXPECT_EQ(read("phi3", R"("sliding_window":2047)").context, 2047u);
+  EXPECT_PRED_FORMAT2(contains,
+                      error("phi3", R"("original_max_position_embeddings":64,"rope_scaling":)"
+                                    R"({"type":"longrope","short_factor":[1],"long_factor":[1]})"),
+                      "config.json: 1 rope divisors for 16 values that rotate");
+  EXPECT_PRED_FORMAT2(contains, error("llama", R"("partial_rotary_factor":0.5)"),
+                      "config.json: partial_rotary_factor: 0.5; only whole heads rotate");
+}
+
 TEST(HfConfig, SlidingWindowLowersTheContextWhereItIsInForce) {
   const std::string window = R"("max_position_embeddings":32768,"sliding_window":4096)";
   EXPECT_EQ(read("mistral", window).context, 4096u);
@@ -147,7 +174,7 @@ TEST(HfConfig, WhatWouldComputeWronglyIsRefused) {
        "config.json: a quantised checkpoint, which Tyto does not read"},
       {R"("partial_rotary_factor":0.5)", "partial_rotary_factor: 0.5; only whole heads"},
       {R"("rope_scaling":{"rope_type":"yarn","factor":4})",
-       "rope_scaling.rope_type: yarn; default, linear and llama3"},
+       "rope_scaling.rope_type: yarn; default, linear, llama3 and"},
       {R"("rope_scaling":{"rope_type":"llama3","factor":4})",
        "rope_scaling: field \"low_freq_factor\" is missing"},
       {R"("rope_scaling":{"rope_type":"linear","factor":-1})",

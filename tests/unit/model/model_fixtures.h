@@ -134,6 +134,15 @@ inline Config small_config(const std::string& architecture = "llama") {
       config.attention_scale = 0.015625f;
       config.logit_divisor = 8;
     }
+    if (family->rotates_in_part) {
+      config.rope.rotated = config.head_dim / 4 * 3;
+      config.rope.scaling = RopeScaling::longrope;
+      config.rope.original_context = 64;
+      config.rope.attention_factor = 1.25f;
+      config.rope.short_divisors.assign(config.rope.rotated / 2, 1.5f);
+      config.rope.long_divisors.assign(config.rope.rotated / 2, 4.0f);
+      choose_divisors(config, 0);
+    }
   }
   return config;
 }

@@ -15,7 +15,7 @@ std::string open_error(const fs::path& path, Need need = Need::weights) {
 
 TEST(OpenModel, FolderAndGgufOfEachArchitecture) {
   for (const char* architecture :
-       {"llama", "mistral", "qwen2", "qwen3", "granite", "olmo2", "smollm3"}) {
+       {"llama", "mistral", "qwen2", "qwen3", "granite", "olmo2", "smollm3", "phi3"}) {
     const Scratch scratch;
     const Config config = small_config(architecture);
     synthesize(config, "f32", 1, scratch / "hf");
@@ -41,6 +41,10 @@ TEST(OpenModel, FolderAndGgufOfEachArchitecture) {
       EXPECT_EQ(read->attention_scale, config.attention_scale) << architecture;
       EXPECT_EQ(read->logit_divisor, config.logit_divisor) << architecture;
       EXPECT_EQ(read->unrotated, config.unrotated) << architecture;
+      EXPECT_EQ(read->rope.rotated, config.rope.rotated) << architecture;
+      EXPECT_EQ(read->rope.attention_factor, config.rope.attention_factor) << architecture;
+      EXPECT_EQ(read->rope.short_divisors, config.rope.short_divisors) << architecture;
+      EXPECT_EQ(rope_frequencies(*read), rope_frequencies(config)) << architecture;
     }
     EXPECT_EQ(values_of(file.weights.layers[1].down), values_of(folder.weights.layers[1].down));
     ASSERT_TRUE(file.vocabulary.has_value());

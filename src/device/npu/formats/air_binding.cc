@@ -170,7 +170,8 @@ std::optional<std::string> air_problem(const AirProgram& air, const Program& pro
   const bool has_pairs = std::any_of(together.begin(), together.end(), [](const Launch& other) {
     return other.role == Role::q_rope && other.shape.rope_pairs;
   });
-  for (const Launch& other : together)
+  for (const Launch& other : together) {
+    if (other.shape.rotated != 0) return fmt::format("its image {} rotates whole heads", air.name);
     for (const Arg& arg : other.args) {
       const Slot& slot = program.slots[arg.slot];
       if (slot.kind != SlotKind::weight || air.phase == AirPhase::head) continue;
@@ -180,6 +181,7 @@ std::optional<std::string> air_problem(const AirProgram& air, const Program& pro
         return fmt::format("its image {} takes {} of heads that are rotated by halves", air.name,
                            name(slot.role));
     }
+  }
   return std::nullopt;
 }
 

@@ -11,7 +11,8 @@
 //     u32 count | count x { string name | u8 kind | u8 dtype | u64 rows | u64 cols | place }
 //     u32 count | count x { u8 kernel | string name | u8 role | u16 layer | u8 count | count x
 //       { u16 slot | u8 reads | u8 writes } | 4 x u32 shape | u8 rope_pairs | f32 eps
-//       | u8 bf16_sums | f32 factor }; what a virtual NPU runs has caches in one piece
+//       | u8 bf16_sums | f32 factor | u32 rotated }; what a virtual NPU runs has caches in one
+//       piece
 // place:
 //   i32 argument | u8 encoding | u64 offset | u8 count | count x { u64 size | u64 stride }
 //   | 5 x u64 q4nx, only in that encoding
@@ -122,6 +123,7 @@ void add_launch(Writer& out, const Launch& launch) {
   out.add(launch.shape.eps);
   out.add(static_cast<uint8_t>(launch.shape.bf16_sums));
   out.add(launch.shape.factor);
+  out.add(launch.shape.rotated);
 }
 
 void add_program(Writer& out, const Instance& instance) {
@@ -211,6 +213,7 @@ Launch take_launch(Reader& in) {
   launch.shape.eps = in.take<float>("eps");
   launch.shape.bf16_sums = in.take_flag("bf16_sums flag");
   launch.shape.factor = in.take<float>("factor");
+  launch.shape.rotated = in.take<uint32_t>("rotated values");
   return launch;
 }
 
