@@ -7,13 +7,19 @@
 // memory in one direction. Codes are unsigned, four consecutive values of a row side by side (what
 // a dot-product instruction takes), then the next row's four:
 //
+//   2 bits   [2][16 rows][4 values]: bits 2 (g % 4) on of half g / 4
+//   3 bits   the 2 bits, then [16 rows][4 values]: bit g is the third bit of group g
 //   8 bits   [8 groups][16 rows][4 values]; a signed code c is stored as c + 128
 //   4 bits   [4 groups][16 rows][4 values], the low nibble group g, the high one group g + 4
 //   5 bits   the 4 bits, then [16 rows][4 values]: bit g is the fifth bit of group g
 //   6 bits   the 4 bits, then [2][16 rows][4 values]: bits 2 (g % 4) on of half g / 4
 //
+// Types whose codes are places in a table keep them: 4 bits, which kernels look up. Of those on a
+// grid (grid_panels.h) the grid's places are gone, and each value has 4 bits of its own.
+//
 // Scales, each [16 rows]: one f16 (and one f16 minimum) per block, or per 256 values the f16
-// factors, then per block 8-bit multipliers as the k-quants have them.
+// factors, then per block 8-bit multipliers as the k-quants have them. mxfp4's powers of two are
+// bf16, which holds all of them; a grid's factors are f32.
 //
 // Floats: panels of 32 rows (what a thread takes at a time), two values of k after two, so that one
 // token reads memory in one direction and still has enough independent sums. An odd k ends in
@@ -69,6 +75,23 @@ constexpr PackedLayout packed_layout(DType type) {
       return {320, 32, 1};
     case DType::q5_1:
       return {320, 64, 1};
+    case DType::iq4_nl:
+    case DType::mxfp4:
+      return {256, 32, 1};
+    case DType::iq4_xs:
+      return {256, 32 + 8 * 16, 8};  // d; the scale of each block
+    case DType::iq3_xxs:
+    case DType::iq3_s:
+    case DType::iq2_xxs:
+    case DType::iq2_xs:
+    case DType::iq2_s:
+    case DType::iq1_s:
+    case DType::iq1_m:
+      return {256, 64 + 8 * 32, 8};  // d as f32; the scales of each block's halves
+    case DType::q2_k:
+      return {128, 64 + 8 * 32, 8};  // d, dmin; scale and min of each half in a byte
+    case DType::q3_k:
+      return {192, 32 + 8 * 32, 8};  // d; the scales of each block's halves
     case DType::q4_k:
       return {256, 64 + 8 * 32, 8};  // d, dmin; scale and min of each block
     case DType::q5_k:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/cpu/grid_panels.h"
 #include "device/cpu/huge_pages.h"
 #include "device/cpu/packed_floats.h"
 #include "device/cpu/panel_packing.h"
@@ -11,7 +12,8 @@ namespace tyto::cpu {
 namespace {
 
 PackPanel panel_packer(DType type) {
-  return is_float(type) ? pack_float_panel : avx2::panel_packer(type);
+  if (is_float(type)) return pack_float_panel;
+  return is_on_grid(type) ? pack_grid_panel : avx2::panel_packer(type);
 }
 
 }  // namespace

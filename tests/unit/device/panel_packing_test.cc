@@ -3,18 +3,23 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <random>
 
+#include "device/cpu/grid_panels.h"
 #include "device/cpu/packed_layout.h"
 #include "device/cpu/packed_weights.h"
-#include "tensor/quant_blocks.h"
+#include "support/random_blocks.h"
+#include "tensor/quant.h"
+#include "tensor/quant_iq_blocks.h"
 
 namespace tyto::cpu {
 namespace {
 
-constexpr DType kTypes[] = {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
-                            DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k};
+constexpr DType kTypes[] = {DType::q8_0,   DType::q4_0,   DType::q4_1, DType::q5_0, DType::q5_1,
+                            DType::q4_k,   DType::q5_k,   DType::q6_k, DType::q2_k, DType::q3_k,
+                            DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
 
 template <typename Block>
 const Block& block_at(const std::byte* row, size_t index) {
@@ -41,6 +46,11 @@ unsigned q6_k_code(const BlockQ6K& block, size_t s, size_t i) {
   return low | (block.high[32 * half + i] >> 2 * quarter & 3u) << 4;
 }
 
+template <typename Block>
+unsigned bit_pair(const Block& block, size_t s, size_t i) {
+  return block.code[32 * (s / 4) + i] >> 2 * (s % 4) & 3u;
+}
+
 // The unsigned code of value `i` of block `b` (32 values) of a row, as a panel holds it.
 unsigned code_of(DType type, const std::byte* row, size_t b, size_t i) {
   switch (type) {
@@ -64,6 +74,18 @@ unsigned code_of(DType type, const std::byte* row, size_t b, size_t i) {
       const auto& block = block_at<BlockQ5K>(row, b / 8);
       return k_nibble(block, b % 8, i) | (block.high[i] >> b % 8 & 1u) << 4;
     }
+    case DType::q2_k:
+      return bit_pair(block_at<BlockQ2K>(row, b / 8), b % 8, i);
+    case DType::q3_k: {
+      const auto& block = block_at<BlockQ3K>(row, b / 8);
+      return bit_pair(block, b % 8, i) | (block.high[i] >> b % 8 & 1u) << 2;
+    }
+    case DType::iq4_nl:
+      return nibble_of(block_at<BlockIQ4NL>(row, b).code, i);
+    case DType::mxfp4:
+      return nibble_of(block_at<BlockMXFP4>(row, b).code, i);
+    case DType::iq4_xs:
+      return nibble_of(block_at<BlockIQ4XS>(row, b / 8).code[b % 8], i);
     default:
       return q6_k_code(block_at<BlockQ6K>(row, b / 8), b % 8, i);
   }
@@ -74,6 +96,11 @@ void put_code(DType type, unsigned code, uint8_t* block, size_t row, size_t i) {
   const auto add = [](uint8_t& to, unsigned bits) { to = static_cast<uint8_t>(to | bits); };
   if (type == DType::q8_0) {
     block[64 * group + byte] = static_cast<uint8_t>(code);
+    return;
+  }
+  if (type == DType::q2_k || type == DType::q3_k) {
+    add(block[64 * (group / 4) + byte], (code & 3) << 2 * (group % 4));
+    if (type == DType::q3_k) add(block[128 + byte], (code >> 2) << group);
     return;
   }
   add(block[64 * (group % 4) + byte], (code & 15) << 4 * (group / 4));
@@ -104,6 +131,36 @@ void put_k_scales(const std::byte* row, size_t unit, uint8_t* out, size_t r) {
   }
 }
 
+void put_q2_k_scales(const BlockQ2K& block, uint8_t* out, size_t r) {
+  std::memcpy(out + 2 * r, &block.d, 2);
+  std::memcpy(out + 32 + 2 * r, &block.dmin, 2);
+  for (size_t s = 0; s < 16; ++s) out[64 + 16 * s + r] = block.scales[s];
+}
+
+void put_q3_k_scales(const BlockQ3K& block, uint8_t* out, size_t r) {
+  std::memcpy(out + 2 * r, &block.d, 2);
+  const PackedSignedScales& p = block.scales;
+  for (size_t s = 0; s < 16; ++s) {
+    const int low = s < 8 ? p[s] & 15 : p[s - 8] >> 4;
+    const int high = p[8 + s % 4] >> 2 * (s / 4) & 3;
+    out[32 + 16 * s + r] = static_cast<uint8_t>((low | high << 4) - 32);
+  }
+}
+
+void put_iq4_xs_scales(const BlockIQ4XS& block, uint8_t* out, size_t r) {
+  std::memcpy(out + 2 * r, &block.d, 2);
+  for (size_t s = 0; s < 8; ++s) {
+    const int low = block.low[s / 2] >> 4 * (s % 2) & 15;
+    const int high = block.high[s / 4] >> 2 * (s % 4) & 3;
+    out[32 + 16 * s + r] = static_cast<uint8_t>((low | high << 4) - 32);
+  }
+}
+
+void put_power(const BlockMXFP4& block, uint8_t* out, size_t r) {
+  const uint16_t bf16 = f32_to_bf16(std::ldexp(1.0f, block.exponent - 128));
+  std::memcpy(out + 2 * r, &bf16, 2);
+}
+
 void put_scales(DType type, const std::byte* row, size_t unit, uint8_t* out, size_t r) {
   switch (type) {
     case DType::q8_0:
@@ -116,6 +173,16 @@ void put_scales(DType type, const std::byte* row, size_t unit, uint8_t* out, siz
       return put_simple_scales<BlockQ5_0>(row, unit, out, r);
     case DType::q5_1:
       return put_simple_scales<BlockQ5_1>(row, unit, out, r);
+    case DType::q2_k:
+      return put_q2_k_scales(block_at<BlockQ2K>(row, unit), out, r);
+    case DType::q3_k:
+      return put_q3_k_scales(block_at<BlockQ3K>(row, unit), out, r);
+    case DType::iq4_nl:
+      return put_simple_scales<BlockIQ4NL>(row, unit, out, r);
+    case DType::iq4_xs:
+      return put_iq4_xs_scales(block_at<BlockIQ4XS>(row, unit), out, r);
+    case DType::mxfp4:
+      return put_power(block_at<BlockMXFP4>(row, unit), out, r);
     case DType::q4_k:
       return put_k_scales<BlockQ4K>(row, unit, out, r);
     case DType::q5_k:
@@ -169,16 +236,51 @@ TEST(PanelPacking, LaysOutEveryBitAsDescribed) {
   }
 }
 
+// A value as the panel's description has it: factor, scale of 16 values, level of its code.
+float value_in_panel(DType type, const uint8_t* panel, size_t k, size_t row, size_t column) {
+  const PackedLayout layout = packed_layout(type);
+  const uint8_t* scales = panel + column / 256 * layout.scale_bytes;
+  float factor;
+  std::memcpy(&factor, scales + 4 * row, 4);
+  const auto scale = static_cast<int8_t>(scales[64 + 16 * (column % 256 / 16) + row]);
+  const size_t group = column % 32 / 4;
+  const uint8_t* codes = panel + layout.scales_size(k) + column / 32 * layout.code_bytes;
+  const uint8_t byte = codes[64 * (group % 4) + 4 * row + column % 4];
+  const int level = grid_levels(type)[group < 4 ? byte & 15 : byte >> 4];
+  return factor * static_cast<float>(scale) * static_cast<float>(level);
+}
+
+TEST(PanelPacking, ValuesOnAGridBecomeLevels) {
+  std::mt19937 random(11);
+  ThreadPool pool(2);
+  for (DType type : testing_support::kReadTypes) {
+    if (!is_on_grid(type)) continue;
+    const size_t rows = 21, k = 3 * 256;
+    const auto bytes = testing_support::random_blocks(type, rows * k, 1, random);
+    std::vector<float> expected(rows * k);
+    dequantize(type, bytes, expected);
+    const PackedWeights packed = pack_weights({type, rows, k, bytes}, pool);
+    ASSERT_EQ(packed.matrix.panel_count(), 2u);
+    for (size_t i = 0; i < rows * k; ++i)
+      ASSERT_EQ(value_in_panel(type, packed.matrix.panel(i / k / 16), k, i / k % 16, i % k),
+                expected[i])
+          << info(type).name << " " << i;
+  }
+}
+
 TEST(PanelPacking, WritesNothingBesideItsPanel) {
   if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "nothing is packed without AVX2";
-  for (DType type : kTypes) {
+  std::vector<DType> types(std::begin(kTypes), std::end(kTypes));
+  types.push_back(DType::iq2_s);
+  for (DType type : types) {
     const size_t k = 3 * info(type).block_values;
     const size_t stride = row_bytes(type, k), size = packed_layout(type).panel_size(k);
     const std::vector<std::byte> rows(5 * stride, std::byte{0xa5});
     alignas(64) static uint8_t out[1 << 16];
     ASSERT_LE(size + 128, sizeof out);
     std::memset(out, 0x77, sizeof out);
-    avx2::panel_packer(type)({type, rows.data(), stride, 5, k}, out + 64);
+    (is_on_grid(type) ? pack_grid_panel : avx2::panel_packer(type))(
+        {type, rows.data(), stride, 5, k}, out + 64);
     for (size_t i = 0; i < 64; ++i) {
       ASSERT_EQ(out[i], 0x77) << info(type).name;
       ASSERT_EQ(out[64 + size + i], 0x77) << info(type).name;

@@ -10,7 +10,7 @@
 
 #include "device/cpu/isa/always_inline.h"
 #include "device/cpu/packed_layout.h"
-#include "tensor/quant_blocks.h"
+#include "tensor/quant_iq_blocks.h"
 
 namespace tyto::cpu::TYTO_ISA {
 namespace {
@@ -207,6 +207,7 @@ struct PackNibbles {
   static constexpr size_t kTogether = 2;
   static constexpr bool kHasMinimum = requires(Block block) { block.m; };
   static constexpr bool kHasFifthBit = requires(Block block) { block.high; };
+  static constexpr bool kHasExponent = requires(Block block) { block.exponent; };
   static constexpr size_t kScaleBytes = kHasMinimum ? 64 : 32;
   static constexpr size_t kCodeBytes = kHasFifthBit ? 320 : 256;
 
@@ -219,7 +220,10 @@ struct PackNibbles {
         },
         to.codes, count == 2 ? to.codes + kCodeBytes : nullptr);
     for (size_t i = 0; i < count; ++i) {
-      put_halves(rows, unit + i, &Block::d, to.scales + i * kScaleBytes);
+      if constexpr (kHasExponent)
+        put_powers(rows, unit + i, to.scales + i * kScaleBytes);
+      else
+        put_halves(rows, unit + i, &Block::d, to.scales + i * kScaleBytes);
       if constexpr (kHasMinimum)
         put_halves(rows, unit + i, &Block::m, to.scales + i * kScaleBytes + 32);
       if constexpr (kHasFifthBit) put_fifth_bits(rows, unit + i, to.codes + i * kCodeBytes + 256);
@@ -227,6 +231,16 @@ struct PackNibbles {
   }
 
  private:
+  // bf16 holds every one of them.
+  [[gnu::always_inline]] static void put_powers(const Rows<Block>& rows, size_t unit,
+                                                uint8_t* out) {
+    for (size_t r = 0; r < kPanelRows; ++r) {
+      const uint32_t power = std::bit_cast<uint32_t>(half_power(rows.at(r, unit).exponent)) >> 16;
+      const auto there = static_cast<uint16_t>(rows.step[r] == 0 ? 0 : power);
+      std::memcpy(out + 2 * r, &there, sizeof there);
+    }
+  }
+
   [[gnu::always_inline]] static void put_fifth_bits(const Rows<Block>& rows, size_t unit,
                                                     uint8_t* out) {
     for (size_t half = 0; half < 2; ++half) {
@@ -237,6 +251,39 @@ struct PackNibbles {
     }
   }
 };
+
+// The 32 bytes of bits of 256 values, bit s of byte i being that of value 32 s + i, as a line of
+// each of the eight blocks.
+template <typename Block, size_t kCodeBytes>
+TYTO_INLINE void put_bits(const Rows<Block>& rows, size_t unit, uint8_t* out) {
+  __m256i bits[2][8];
+  for (size_t half = 0; half < 2; ++half) {
+    turn_eight_rows(
+        8 * half,
+        [&](size_t r) __attribute__((always_inline)) { return load32(rows.at(r, unit).high); },
+        bits[half]);
+    transpose_bits(bits[half]);
+  }
+  for (size_t s = 0; s < 8; ++s)
+    for (size_t half = 0; half < 2; ++half) stream(out + kCodeBytes * s + 32 * half, bits[half][s]);
+}
+
+// `pairs(r)` are 32 bytes of bit pairs of four blocks, pair t of byte i being that of value 32 t +
+// i, as two lines of each block: words 0 to 3 are the first line of each, words 4 to 7 the second.
+template <size_t kCodeBytes, typename Pairs>
+TYTO_INLINE void put_bit_pairs(const Pairs& pairs, uint8_t* out) {
+  __m256i turned[2][8];
+  for (size_t eight = 0; eight < 2; ++eight) {
+    turn_eight_rows(8 * eight, pairs, turned[eight]);
+    transpose_bit_pairs(turned[eight]);
+    transpose_bit_pairs(turned[eight] + 4);
+  }
+  for (size_t block = 0; block < 4; ++block)
+    for (size_t line = 0; line < 2; ++line)
+      for (size_t eight = 0; eight < 2; ++eight)
+        stream(out + kCodeBytes * block + kLine * line + 32 * eight,
+               turned[eight][4 * line + block]);
+}
 
 template <typename Block, size_t kCodeBytes>
 TYTO_INLINE void put_k_nibbles(const Rows<Block>& rows, size_t unit, uint8_t* codes) {
@@ -267,17 +314,7 @@ struct PackQ5K {
                                          const To& to) {
     put_k_scales(rows, unit, to.scales);
     put_k_nibbles<Block, 320>(rows, unit, to.codes);
-    __m256i bits[2][8];
-    for (size_t half = 0; half < 2; ++half) {
-      turn_eight_rows(
-          8 * half,
-          [&](size_t r) __attribute__((always_inline)) { return load32(rows.at(r, unit).high); },
-          bits[half]);
-      transpose_bits(bits[half]);
-    }
-    for (size_t s = 0; s < 8; ++s)
-      for (size_t half = 0; half < 2; ++half)
-        stream(to.codes + 320 * s + 256 + 32 * half, bits[half][s]);
+    put_bits<Block, 320>(rows, unit, to.codes + 256);
   }
 };
 
@@ -300,27 +337,81 @@ struct PackQ6K {
           out, out + 2 * 384);
     }
     for (size_t half = 0; half < 2; ++half)
-      put_bit_pairs(rows, unit, half, to.codes + 4 * 384 * half + 256);
-  }
-
- private:
-  // Of the four blocks of a half: words 0 to 3 are the first line of each, words 4 to 7 the second.
-  [[gnu::always_inline]] static void put_bit_pairs(const Rows<Block>& rows, size_t unit,
-                                                   size_t half, uint8_t* out) {
-    __m256i pairs[2][8];
-    for (size_t eight = 0; eight < 2; ++eight) {
-      turn_eight_rows(
-          8 * eight,
+      put_bit_pairs<384>(
           [&](size_t r)
               __attribute__((always_inline)) { return load32(rows.at(r, unit).high + 32 * half); },
-          pairs[eight]);
-      transpose_bit_pairs(pairs[eight]);
-      transpose_bit_pairs(pairs[eight] + 4);
+          to.codes + 4 * 384 * half + 256);
+  }
+};
+
+template <typename Block, size_t kCodeBytes>
+TYTO_INLINE void put_k_pairs(const Rows<Block>& rows, size_t unit, uint8_t* codes) {
+  for (size_t half = 0; half < 2; ++half)
+    put_bit_pairs<kCodeBytes>(
+        [&](size_t r)
+            __attribute__((always_inline)) { return load32(rows.at(r, unit).code + 32 * half); },
+        codes + 4 * kCodeBytes * half);
+}
+
+struct PackQ2K {
+  using Block = BlockQ2K;
+  static constexpr size_t kTogether = 1;
+  [[gnu::always_inline]] static void put(const Rows<Block>& rows, size_t unit, size_t,
+                                         const To& to) {
+    put_halves(rows, unit, &Block::d, to.scales);
+    put_halves(rows, unit, &Block::dmin, to.scales + 32);
+    __m128i scales[kPanelRows];
+    for (size_t r = 0; r < kPanelRows; ++r) scales[r] = load16(rows.at(r, unit).scales);
+    put_turned_bytes(scales, to.scales + 64);
+    put_k_pairs<Block, 128>(rows, unit, to.codes);
+  }
+};
+
+// Scales of six bits with their sign, one in a byte.
+TYTO_INLINE __m128i signed_scales(const PackedSignedScales& packed) {
+  uint64_t low;
+  uint32_t tops;
+  std::memcpy(&low, packed, 8);
+  std::memcpy(&tops, packed + 8, 4);
+  constexpr uint64_t kNibbles = 0x0f0f0f0f0f0f0f0f;
+  constexpr uint32_t kTop = 0x30303030;
+  const uint64_t first = uint64_t{tops << 2 & kTop} << 32 | (tops << 4 & kTop);
+  const uint64_t second = uint64_t{tops >> 2 & kTop} << 32 | (tops & kTop);
+  const __m128i biased = _mm_set_epi64x(static_cast<int64_t>((low >> 4 & kNibbles) | second),
+                                        static_cast<int64_t>((low & kNibbles) | first));
+  return _mm_sub_epi8(biased, _mm_set1_epi8(32));
+}
+
+struct PackQ3K {
+  using Block = BlockQ3K;
+  static constexpr size_t kTogether = 1;
+  [[gnu::always_inline]] static void put(const Rows<Block>& rows, size_t unit, size_t,
+                                         const To& to) {
+    put_halves(rows, unit, &Block::d, to.scales);
+    __m128i scales[kPanelRows];
+    for (size_t r = 0; r < kPanelRows; ++r) scales[r] = signed_scales(rows.at(r, unit).scales);
+    put_turned_bytes(scales, to.scales + 32);
+    put_k_pairs<Block, 192>(rows, unit, to.codes);
+    put_bits<Block, 192>(rows, unit, to.codes + 128);
+  }
+};
+
+struct PackIQ4XS {
+  using Block = BlockIQ4XS;
+  static constexpr size_t kTogether = 1;
+  [[gnu::always_inline]] static void put(const Rows<Block>& rows, size_t unit, size_t,
+                                         const To& to) {
+    put_halves(rows, unit, &Block::d, to.scales);
+    for (size_t r = 0; r < kPanelRows; ++r)
+      for (size_t s = 0; s < 8; ++s)
+        to.scales[32 + kPanelRows * s + r] = static_cast<uint8_t>(rows.at(r, unit).scale(s));
+    for (size_t pair = 0; pair < 4; ++pair) {
+      uint8_t* out = to.codes + 2 * pair * 256;
+      put_lines(
+          [&](size_t r)
+              __attribute__((always_inline)) { return load32(rows.at(r, unit).code[2 * pair]); },
+          out, out + 256);
     }
-    for (size_t block = 0; block < 4; ++block)
-      for (size_t line = 0; line < 2; ++line)
-        for (size_t eight = 0; eight < 2; ++eight)
-          stream(out + 384 * block + kLine * line + 32 * eight, pairs[eight][4 * line + block]);
   }
 };
 
@@ -330,6 +421,10 @@ TYTO_INLINE Block absent_block() {
   Block block = {};
   if constexpr (std::is_same_v<Block, BlockQ8_0>)
     for (int8_t& code : block.code) code = -128;
+  if constexpr (std::is_same_v<Block,
+                               BlockQ3K>)  // scales are stored 32 too large
+    for (size_t i = 8; i < sizeof block.scales; ++i) block.scales[i] = 0xaa;
+  if constexpr (std::is_same_v<Block, BlockIQ4XS>) block.high = {0xaa, 0xaa};
   return block;
 }
 
@@ -369,6 +464,16 @@ PackPanel panel_packer(DType type) {
       return pack_panel<PackNibbles<BlockQ5_0>>;
     case DType::q5_1:
       return pack_panel<PackNibbles<BlockQ5_1>>;
+    case DType::iq4_nl:
+      return pack_panel<PackNibbles<BlockIQ4NL>>;
+    case DType::mxfp4:
+      return pack_panel<PackNibbles<BlockMXFP4>>;
+    case DType::iq4_xs:
+      return pack_panel<PackIQ4XS>;
+    case DType::q2_k:
+      return pack_panel<PackQ2K>;
+    case DType::q3_k:
+      return pack_panel<PackQ3K>;
     case DType::q4_k:
       return pack_panel<PackQ4K>;
     case DType::q5_k:

@@ -39,7 +39,7 @@ TYTO_INLINE void dot_groups(const Codes& codes, const int8_t* x, IVec (&total)[V
   });
 }
 
-template <int V, int T, typename Codes>
+template <int kFirst, int kCount, int V, int T, typename Codes>
 TYTO_INLINE void dot_wide(const Codes&, const int16_t*, IVec (&)[V][T]) {}  // never needed
 template <int kPart>
 TYTO_INLINE IVec widened(IVec codes) {  // nor this
@@ -59,13 +59,13 @@ TYTO_INLINE IVec widened(IVec codes) {
   return kPart == 0 ? sign_extend_even(codes) : sign_extend_odd(codes);
 }
 
-// Adds all of one block to total. codes(2 g + part, vector) are 16 bits wide: of group g's four
-// values 0 and 2, then 1 and 3. x is [8 groups][2 parts][T][2].
-template <int V, int T, typename Codes>
+// Adds groups kFirst to kFirst + kCount - 1 of one block to total. codes(2 g + part, vector) are 16
+// bits wide: of group g's four values 0 and 2, then 1 and 3. x is [8 groups][2 parts][T][2].
+template <int kFirst, int kCount, int V, int T, typename Codes>
 TYTO_INLINE void dot_wide(const Codes& codes, const int16_t* x, IVec (&total)[V][T]) {
-  unroll(std::make_integer_sequence<int, 2 * kGroups>(),
+  unroll(std::make_integer_sequence<int, 2 * kCount>(),
          [&](auto step) __attribute__((always_inline)) {
-           constexpr int kStep = decltype(step)::value;
+           constexpr int kStep = 2 * kFirst + decltype(step)::value;
            IVec code[V];
            for (int v = 0; v < V; ++v) code[v] = codes(std::integral_constant<int, kStep>(), v);
            for (int t = 0; t < T; ++t) {
@@ -132,6 +132,20 @@ TYTO_INLINE IVec shifted_start(IVec negated_sum) {
   return kHasDot4 ? shift_left32<kShift>(negated_sum) : shift_left16<kShift>(negated_sum);
 }
 
+// The sum of codes whose negated sum (BlockActivations) this is.
+TYTO_INLINE int32_t whole(int32_t negated_sum) {
+  if constexpr (kHasDot4) return -negated_sum;
+  return -(static_cast<int16_t>(negated_sum) + (negated_sum >> 16));
+}
+
+// As scaled_sum is of a block.
+template <int T>
+TYTO_INLINE float scaled_half_sum(const BlockActivations& x, size_t block, size_t half, int t) {
+  const size_t at = static_cast<size_t>(t);
+  return x.scales[block * T + at] *
+         static_cast<float>(whole(x.negated_half_sums[(2 * block + half) * T + at]));
+}
+
 // Without a dot-product instruction signed codes are best multiplied in 16 bits, once they have
 // been widened for many tokens.
 template <typename Format>
@@ -144,38 +158,42 @@ template <typename Format, bool kWide, int V, int T, typename Codes, typename Fa
 TYTO_INLINE void add_block(const Codes& codes, const Factor& factor, const Minimum& minimum,
                            const BlockActivations& x, size_t block, Vec (&acc)[V][T]) {
   constexpr int kHalves = Format::kHalves, kCount = kGroups / kHalves;
-  unroll(std::make_integer_sequence<int, kHalves>(),
-         [&](auto index) __attribute__((always_inline)) {
-           constexpr int kHalf = decltype(index)::value;
-           IVec total[V][T];
-           for (int t = 0; t < T; ++t) {
-             IVec start = broadcast(int32_t{0});
-             if constexpr (Format::kShift >= 0) {
-               const int32_t* less = kHalves == 1 ? x.negated_sum + block * T
-                                                  : x.negated_half_sums + (2 * block + kHalf) * T;
-               start = shifted_start<Format>(broadcast(less[t]));
-             }
-             for (int v = 0; v < V; ++v) total[v][t] = start;
-           }
-           if constexpr (kWide)
-             dot_wide(codes, x.wide_codes + block * kBlockValues * T, total);
-           else
-             dot_groups<Format, kHalf * kCount, kCount>(codes, x.codes + block * kBlockValues * T,
-                                                        total);
-           Vec scale[V];
-           for (int v = 0; v < V; ++v) scale[v] = factor(kHalf, v);
-           for (int t = 0; t < T; ++t) {
-             const Vec x_scale = broadcast(x.scales[block * T + t]);
-             for (int v = 0; v < V; ++v)
-               acc[v][t] = fma(to_float(total[v][t]), mul(scale[v], x_scale), acc[v][t]);
-           }
-         });
+  unroll(
+      std::make_integer_sequence<int, kHalves>(), [&](auto index) __attribute__((always_inline)) {
+        constexpr int kHalf = decltype(index)::value;
+        IVec total[V][T];
+        for (int t = 0; t < T; ++t) {
+          IVec start = broadcast(int32_t{0});
+          if constexpr (Format::kShift >= 0) {
+            const int32_t* less = kHalves == 1 ? x.negated_sum + block * T
+                                               : x.negated_half_sums + (2 * block + kHalf) * T;
+            start = shifted_start<Format>(broadcast(less[t]));
+          }
+          for (int v = 0; v < V; ++v) total[v][t] = start;
+        }
+        if constexpr (kWide)
+          dot_wide<kHalf * kCount, kCount>(codes, x.wide_codes + block * kBlockValues * T, total);
+        else
+          dot_groups<Format, kHalf * kCount, kCount>(codes, x.codes + block * kBlockValues * T,
+                                                     total);
+        Vec scale[V];
+        for (int v = 0; v < V; ++v) scale[v] = factor(kHalf, v);
+        for (int t = 0; t < T; ++t) {
+          const Vec x_scale = broadcast(x.scales[block * T + t]);
+          for (int v = 0; v < V; ++v)
+            acc[v][t] = fma(to_float(total[v][t]), mul(scale[v], x_scale), acc[v][t]);
+        }
+      });
   if constexpr (Format::kHasMin)
-    for (int v = 0; v < V; ++v) {
-      const Vec least = minimum(v);
-      for (int t = 0; t < T; ++t)
-        acc[v][t] = fma(least, broadcast(x.scaled_sum[block * T + t]), acc[v][t]);
-    }
+    for (size_t half = 0; half < kHalves; ++half)
+      for (int v = 0; v < V; ++v) {
+        const Vec least = minimum(half, v);
+        for (int t = 0; t < T; ++t) {
+          const float sum =
+              kHalves == 1 ? x.scaled_sum[block * T + t] : scaled_half_sum<T>(x, block, half, t);
+          acc[v][t] = fma(least, broadcast(sum), acc[v][t]);
+        }
+      }
 }
 
 }  // namespace tyto::cpu::TYTO_ISA

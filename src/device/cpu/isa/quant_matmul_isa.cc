@@ -47,21 +47,23 @@ TYTO_INLINE void prefetch_block(const uint8_t* panel) {
 template <DType kType, bool kWide>
 struct BlockCodes {
   const uint8_t* block;
+  Format<kType> format;
 
   template <int kStep>
   [[gnu::always_inline]] IVec operator()(std::integral_constant<int, kStep>, int v) const {
-    using F = Format<kType>;
     constexpr int kGroup = kWide ? kStep / 2 : kStep;
-    const IVec code = F::template codes<kGroup>(block, static_cast<size_t>(v));
+    const IVec code = format.template codes<kGroup>(block, static_cast<size_t>(v));
     if constexpr (kWide) return widened<kStep % 2>(code);
     return code;
   }
 };
 
 template <DType kType, int T>
-TYTO_INLINE void multiply_panel(const uint8_t* panel, size_t k, const BlockActivations& x,
-                                Vec (&acc)[kPanelVecs][T]) {
+TYTO_INLINE void multiply_panel(const uint8_t* panel, const PackedMatrix& matrix,
+                                const BlockActivations& x, Vec (&acc)[kPanelVecs][T]) {
   using F = Format<kType>;
+  const F format = format_for<F>(matrix.type);
+  const size_t k = matrix.k;
   constexpr PackedLayout kLayout = packed_layout(kType);
   constexpr size_t kBlockBytes = kLayout.code_bytes + kLayout.scale_bytes / kLayout.scale_blocks;
   constexpr bool kWide = kWidened<F> && T > 2;  // signs cost less than widening for so few
@@ -75,11 +77,12 @@ TYTO_INLINE void multiply_panel(const uint8_t* panel, size_t k, const BlockActiv
       prefetch_block<kType, T>(place);
       place += kBlockBytes;
       add_block<F, kWide>(
-          BlockCodes<kType, kWide>{codes},
+          BlockCodes<kType, kWide>{codes, format},
           [&](size_t half, int v)
               __attribute__((always_inline)) { return scales[v].factor(b, half); },
-          [&](int v) __attribute__((always_inline)) { return scales[v].minimum(b); }, x, block,
-          acc);
+          [&](size_t half, int v)
+              __attribute__((always_inline)) { return scales[v].minimum(b, half); },
+          x, block, acc);
     }
   }
 }
@@ -91,7 +94,7 @@ void multiply_few(const PackedMatmul& job, size_t p) {
   Vec acc[kPanelVecs][T];
   for (size_t v = 0; v < kPanelVecs; ++v)
     for (int t = 0; t < T; ++t) acc[v][t] = zero();
-  multiply_panel<kType, T>(matrix.panel(p), matrix.k, job.x, acc);
+  multiply_panel<kType, T>(matrix.panel(p), matrix, job.x, acc);
   const size_t rows = smaller(kPanelRows, matrix.rows - p * kPanelRows);
   for (size_t t = 0; t < T; ++t) {
     float result[kPanelRows];
@@ -122,7 +125,7 @@ struct Unpacked {
   // [block][group][vector], or for codes of 16 bits [block][group][2 parts][vector]
   alignas(64) uint8_t codes[kChunkBlocks * kGroups * (kHasDot4 ? 1 : 2) * kTileVecs * kVecBytes];
   alignas(64) float factors[kChunkBlocks * 2 * kTileRows];  // [block][half][row]
-  alignas(64) float minima[kChunkBlocks * kTileRows];       // [block][row]
+  alignas(64) float minima[kChunkBlocks * 2 * kTileRows];   // [block][half][row]
 };
 
 Unpacked& thread_buffer() {
@@ -133,19 +136,20 @@ Unpacked& thread_buffer() {
 // Blocks `first` to `first + count - 1` of a panel, as panel `place` of P that are multiplied
 // together.
 template <DType kType, int P>
-TYTO_INLINE void unpack(const uint8_t* panel, size_t k, size_t first, size_t count, size_t place,
-                        Unpacked& out) {
+TYTO_INLINE void unpack(const uint8_t* panel, const PackedMatrix& matrix, size_t first,
+                        size_t count, size_t place, Unpacked& out) {
   using F = Format<kType>;
+  const F format = format_for<F>(matrix.type);
   constexpr PackedLayout kLayout = packed_layout(kType);
   constexpr size_t V = P * kPanelVecs;
-  const uint8_t* codes = panel + kLayout.scales_size(k) + first * kLayout.code_bytes;
+  const uint8_t* codes = panel + kLayout.scales_size(matrix.k) + first * kLayout.code_bytes;
   for (size_t i = 0; i < count; ++i, codes += kLayout.code_bytes)
     for (size_t v = 0; v < kPanelVecs; ++v) {
       const size_t to = place * kPanelVecs + v;
       unroll(std::make_integer_sequence<int, kGroups>(),
              [&](auto g) __attribute__((always_inline)) {
                constexpr int kGroup = decltype(g)::value;
-               const IVec code = F::template codes<kGroup>(codes, v);
+               const IVec code = format.template codes<kGroup>(codes, v);
                if constexpr (kWidened<F>) {
                  uint8_t* parts = out.codes + ((i * kGroups + kGroup) * 2 * V + to) * kVecBytes;
                  store_bytes(parts, widened<0>(code));
@@ -158,10 +162,11 @@ TYTO_INLINE void unpack(const uint8_t* panel, size_t k, size_t first, size_t cou
       const auto scales =
           F::Scales::at(panel + block / kLayout.scale_blocks * kLayout.scale_bytes, v);
       const size_t in_unit = block % kLayout.scale_blocks;
-      for (size_t half = 0; half < F::kHalves; ++half)
-        store(out.factors + ((i * F::kHalves + half) * V + to) * kLanes,
-              scales.factor(in_unit, half));
-      if constexpr (F::kHasMin) store(out.minima + (i * V + to) * kLanes, scales.minimum(in_unit));
+      for (size_t half = 0; half < F::kHalves; ++half) {
+        const size_t at = ((i * F::kHalves + half) * V + to) * kLanes;
+        store(out.factors + at, scales.factor(in_unit, half));
+        if constexpr (F::kHasMin) store(out.minima + at, scales.minimum(in_unit, half));
+      }
     }
 }
 
@@ -210,7 +215,9 @@ void multiply_tile(const Tile& tile) {
         [&](size_t half, int v) __attribute__((always_inline)) {
           return load(w.factors + ((i * F::kHalves + half) * V + v) * kLanes);
         },
-        [&](int v) __attribute__((always_inline)) { return load(w.minima + (i * V + v) * kLanes); },
+        [&](size_t half, int v) __attribute__((always_inline)) {
+          return load(w.minima + ((i * F::kHalves + half) * V + v) * kLanes);
+        },
         tile.x, i, acc);
   }
   for (int t = 0; t < T; ++t)
@@ -280,7 +287,7 @@ TYTO_INLINE void multiply_panels(const PackedMatmul& job, size_t first_panel, fl
     const size_t count = smaller(kChunkBlocks, blocks - block);
     Upcoming next[P];
     for (size_t p = 0; p < P; ++p) {
-      unpack<kType, P>(matrix.panel(first_panel + p), matrix.k, block, count, p, unpacked);
+      unpack<kType, P>(matrix.panel(first_panel + p), matrix, block, count, p, unpacked);
       next[p] = upcoming<kType, P>(matrix, first_panel + p, block + count);
     }
     for (size_t i = 0; i < tiles; ++i) {
@@ -339,6 +346,16 @@ void multiply(const PackedMatmul& job) {
       return multiply_of<DType::q5_0>(job);
     case DType::q5_1:
       return multiply_of<DType::q5_1>(job);
+    case DType::iq4_nl:
+      return multiply_of<DType::iq4_nl>(job);
+    case DType::iq4_xs:
+      return multiply_of<DType::iq4_xs>(job);
+    case DType::mxfp4:
+      return multiply_of<DType::mxfp4>(job);
+    case DType::q2_k:
+      return multiply_of<DType::q2_k>(job);
+    case DType::q3_k:
+      return multiply_of<DType::q3_k>(job);
     case DType::q4_k:
       return multiply_of<DType::q4_k>(job);
     case DType::q5_k:
@@ -346,6 +363,7 @@ void multiply(const PackedMatmul& job) {
     case DType::q6_k:
       return multiply_of<DType::q6_k>(job);
     default:
+      if (is_on_grid(job.matrix->type)) return multiply_of<kGridType>(job);
       return;  // can_pack() has said no
   }
 }
@@ -396,11 +414,6 @@ TYTO_INLINE NegatedSums negated_sums(__m256i codes) {
   sums = kHasDot4 ? _mm256_sub_epi32(zeros, sums) : _mm256_sub_epi16(zeros, sums);
   const __m256i other = _mm256_permute2x128_si256(sums, sums, 1);
   return {low_half(add(sums, other)), low_half(sums), low_half(other)};
-}
-
-TYTO_INLINE int32_t whole(int32_t negated_sum) {
-  if constexpr (kHasDot4) return -negated_sum;
-  return -(static_cast<int16_t>(negated_sum) + (negated_sum >> 16));
 }
 
 // One block of one token, place t of T.

@@ -42,6 +42,15 @@ TYTO_INLINE Vec load_u8(const uint8_t* p) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
+// The low and the high four bits of each byte.
+TYTO_INLINE Vec load_low_nibbles(const uint8_t* p) {
+  const IVec bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_cvtepi32_ps(_mm256_and_si256(bytes, _mm256_set1_epi32(15)));
+}
+TYTO_INLINE Vec load_high_nibbles(const uint8_t* p) {
+  const IVec bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_cvtepi32_ps(_mm256_srli_epi32(bytes, 4));
+}
 TYTO_INLINE Vec load_s8(const void* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p))));
 }
@@ -141,6 +150,13 @@ TYTO_INLINE IVec broadcast(int32_t value) {
 }
 TYTO_INLINE IVec broadcast_byte(uint8_t value) {
   return _mm256_set1_epi8(static_cast<char>(value));
+}
+// Sixteen bytes, and for each byte of `places` (all below 16) the one in that place.
+TYTO_INLINE IVec load_table(const void* p) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
+TYTO_INLINE IVec look_up(IVec table, IVec places) {
+  return _mm256_shuffle_epi8(table, places);
 }
 TYTO_INLINE IVec and_bits(IVec a, IVec b) {
   return _mm256_and_si256(a, b);

@@ -41,6 +41,15 @@ TYTO_INLINE Vec load_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
+// The low and the high four bits of each byte.
+TYTO_INLINE Vec load_low_nibbles(const uint8_t* p) {
+  const IVec bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(15)));
+}
+TYTO_INLINE Vec load_high_nibbles(const uint8_t* p) {
+  const IVec bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_cvtepi32_ps(_mm512_srli_epi32(bytes, 4));
+}
 TYTO_INLINE Vec load_s8(const void* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p))));
 }
@@ -160,6 +169,13 @@ TYTO_INLINE IVec broadcast(int32_t value) {
 }
 TYTO_INLINE IVec broadcast_byte(uint8_t value) {
   return _mm512_set1_epi8(static_cast<char>(value));
+}
+// Sixteen bytes, and for each byte of `places` (all below 16) the one in that place.
+TYTO_INLINE IVec load_table(const void* p) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
+TYTO_INLINE IVec look_up(IVec table, IVec places) {
+  return _mm512_shuffle_epi8(table, places);
 }
 TYTO_INLINE IVec and_bits(IVec a, IVec b) {
   return _mm512_and_si512(a, b);
