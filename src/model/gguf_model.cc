@@ -55,6 +55,8 @@ void read_rope(const ArchitectureKeys& arch, const Family& family, Config& confi
     fail_unsupported(keys.where(arch.prefix + "rope.dimension_count"),
                      "{} of {} values of a head rotate; only whole heads are supported", rotated,
                      config.head_dim);
+  if (rotated == 0)
+    fail_input(keys.where(arch.prefix + "rope.dimension_count"), "leaves nothing to rotate");
   Rope& rope = config.rope;
   if (rotated != config.head_dim) rope.rotated = rotated;
   rope.theta = arch.real("rope.freq_base", kRopeThetas).value_or(10000.0f);

@@ -25,7 +25,7 @@ uint32_t as_count(const Json& field) {
 }
 
 // Features that change the arithmetic in ways Tyto does not implement.
-void refuse_unsupported(const Json& root, const Family& family) {
+void refuse_unsupported(const Json& root) {
   if (root.find("quantization_config"))
     throw Error(ErrorCode::unsupported, root.path(),
                 "a quantised checkpoint, which Tyto does not read (quantization_config)",
@@ -37,9 +37,6 @@ void refuse_unsupported(const Json& root, const Family& family) {
   // In all of these architectures the flag also puts a bias on the attention's output.
   if (const auto field = root.find("attention_bias"); field && field->as_bool())
     fail_unsupported(field->path(), "a bias on the attention's output");
-  if (const auto field = root.find("partial_rotary_factor");
-      field && field->as_double() != 1.0 && !family.rotates_in_part)
-    fail_unsupported(field->path(), "{}; only whole heads rotate", field->as_double());
 }
 
 float as_real(const Json& field, const RealRange& range) {
@@ -103,9 +100,11 @@ void read_rope(const Json& root, const Family& family, Config& config) {
   auto part = root.find("partial_rotary_factor");
   if (!part && field) part = field->find("partial_rotary_factor");
   if (part && part->as_double() != 1.0) {
+    if (!family.rotates_in_part)
+      fail_unsupported(part->path(), "{}; only whole heads rotate", part->as_double());
     constexpr RealRange kParts = {1e-3, 1};
-    const double rotated = double{as_real(*part, kParts)} * config.head_dim;
-    rope.rotated = static_cast<uint32_t>(rotated);
+    rope.rotated = static_cast<uint32_t>(double{as_real(*part, kParts)} * config.head_dim);
+    if (rope.rotated == 0) part->fail("leaves nothing of a head to rotate");
   }
   rope.theta = real_or(root, "rope_theta", family.rope_theta, kRopeThetas);
   if (!field) return;
@@ -167,7 +166,7 @@ std::vector<bool> unrotated(const Json& root, const Family& family, uint32_t lay
 
 Config config_from_hf(const Json& root) {
   const Family& family = find_family(root);
-  refuse_unsupported(root, family);
+  refuse_unsupported(root);
   Config config;
   config.architecture = family.model_type;
   apply(family, config);

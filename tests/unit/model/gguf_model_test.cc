@@ -157,6 +157,32 @@ TEST(GgufModel, RopeScaling) {
   EXPECT_EQ(divisors.fill().config.rope.frequency_divisors, values);
 }
 
+TEST(GgufModel, LongRopeIsTwoTensorsAndAFactor) {
+  const Config config = small_config("phi3");  // 12 of 16 values of a head rotate
+  Parsed parsed(config);
+  const std::vector<float> factors = {1, 1, 2, 3, 4, 32};
+  const auto add = [&](const char* name) {
+    parsed.add(name, 1, 6);
+    parsed.view(name).bytes = std::as_bytes(std::span(factors));
+  };
+  add(kShortFactors);
+  EXPECT_PRED_FORMAT2(contains, parsed.error(), "for either short or long sequences, not for both");
+  add(kLongFactors);
+  const Model model = parsed.fill();
+  const Rope& rope = model.config.rope;
+  EXPECT_EQ(rope.scaling, RopeScaling::longrope);
+  EXPECT_EQ(rope.rotated, 12u);
+  EXPECT_EQ(rope.original_context, 64u);
+  EXPECT_EQ(rope.attention_factor, 1.25f);
+  EXPECT_EQ(rope.frequency_divisors, factors);
+  const LayerWeights& layer = model.weights.layers[0];
+  EXPECT_EQ(layer.k.bytes.data(), layer.q.bytes.data() + layer.q.bytes.size());
+  EXPECT_EQ(layer.v.rows, config.kv_width());
+  EXPECT_EQ(layer.up.bytes.data(), layer.gate.bytes.data() + layer.gate.bytes.size());
+  parsed.set("phi3.rope.dimension_count", uint64_t{0});
+  EXPECT_PRED_FORMAT2(contains, parsed.error(), "rope.dimension_count: leaves nothing to rotate");
+}
+
 TEST(GgufModel, SlidingWindowLowersTheContext) {
   Parsed parsed(small_config());
   parsed.set("llama.attention.sliding_window", uint64_t{32});

@@ -128,6 +128,11 @@ TEST(HfConfig, Phi3) {
                       "config.json: 1 rope divisors for 16 values that rotate");
   EXPECT_PRED_FORMAT2(contains, error("llama", R"("partial_rotary_factor":0.5)"),
                       "config.json: partial_rotary_factor: 0.5; only whole heads rotate");
+  EXPECT_PRED_FORMAT2(
+      contains, error("llama", R"("rope_parameters":{"partial_rotary_factor":0.5})"),
+      "config.json: rope_parameters.partial_rotary_factor: 0.5; only whole heads rotate");
+  EXPECT_PRED_FORMAT2(contains, error("phi3", R"("partial_rotary_factor":0.01)"),
+                      "config.json: partial_rotary_factor: leaves nothing of a head to rotate");
 }
 
 TEST(HfConfig, SlidingWindowLowersTheContextWhereItIsInForce) {
