@@ -63,7 +63,8 @@ class ReadType : public testing::TestWithParam<DType> {
 };
 
 TEST_P(ReadType, TheCpuComputesItAndSaysHow) {
-  EXPECT_GE(compare(logits_on("cpu"), reference()).cosine, 0.999);
+  // Packed weights meet activations of eight bits.
+  EXPECT_GE(compare(logits_on("cpu"), reference()).cosine, 0.99);
   EXPECT_EQ(was_told("weights row by row in f32 on cpu"), !cpu::can_pack(GetParam()));
   EXPECT_GE(compare(logits_on("cpu", {{"isa", "generic"}}), reference()).cosine, 0.99999);
 }
