@@ -96,7 +96,7 @@ const LaunchShape& cache_shape(const Program& program, uint16_t slot) {
 // Where a position of a head is in a cache, in rows.
 size_t cache_row(const LaunchShape& shape, const Segment& segment, size_t head, size_t position) {
   if (shape.page > 0) {
-    const size_t page = segment.pages[position / shape.page];
+    const size_t page = segment.pages_of(shape.window)[position / shape.page];
     return (page * shape.kv_heads + head) * shape.page + position % shape.page;
   }
   const size_t group = shape.kv_group;

@@ -54,7 +54,8 @@ class DraftSequence {
       return;
     }
     const auto differ = std::ranges::mismatch(sequence_.tokens(), text.first(most));
-    sequence_.rewind(static_cast<uint32_t>(differ.in2 - text.begin()));
+    const auto common = static_cast<uint32_t>(differ.in2 - text.begin());
+    sequence_.rewind(sequence_.can_rewind(common) ? common : 0);
   }
 
   Engine& draft_;

@@ -39,7 +39,7 @@ struct HostOps {
 class PromptSequence {
  public:
   PromptSequence(const Generator& with, const Request& request)
-      : sequence(with.pipeline), prefixes_(with.prefixes) {
+      : sequence(with.pipeline), pipeline_(with.pipeline), prefixes_(with.prefixes) {
     check_prompt(with.tokenizer, with.pipeline.context(), request.prompt);
     if (prefixes_ == nullptr) return;
     const auto most = static_cast<uint32_t>(request.prompt.size() - 1);
@@ -53,9 +53,20 @@ class PromptSequence {
     prefixes_->keep(tokens, sequence.take_cache());
   }
 
+  // The windows in front of its whole pages, which are given back while the answer grows: another
+  // request, or another answer, may begin like it.
+  void keep_windows() {
+    const KvWindow& window = pipeline_.kv_window();
+    if (prefixes_ == nullptr || window.pool == nullptr) return;
+    const uint32_t page = window.pool->page_positions();
+    const uint32_t whole_pages = sequence.position() / page * page;
+    prefixes_->keep(std::span(sequence.tokens()).first(whole_pages), sequence.share(whole_pages));
+  }
+
   Sequence sequence;
 
  private:
+  const Pipeline& pipeline_;
   PrefixCache* prefixes_;
 };
 
@@ -300,6 +311,7 @@ Answer generate(const Generator& with, Sampler& sampler, const Request& request,
 
   const std::span<const Token> rest = std::span(request.prompt).subspan(receipt.cached_tokens);
   const Logits logits = with.pipeline.run(sequence, rest, progress);
+  prompt.keep_windows();
   writing.ops.timed(writing.ops.sample, [&] {
     sampler.constrain(nullptr);  // a conversation's last answer may have had one
     for (Token token : request.prompt) sampler.accept(token);

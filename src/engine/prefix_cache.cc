@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/error.h"
 
@@ -37,34 +38,54 @@ PrefixCache::Match PrefixCache::best_child(const Node& parent, std::span<const T
   return best;
 }
 
+// Of a path from the root down, whose pages hold the first `length` positions.
+bool PrefixCache::has_window(std::span<Node* const> path, uint32_t length) const {
+  if (window_.pool == nullptr) return true;
+  return std::ranges::all_of(path.subspan(window_.first_needed(length)),
+                             [](const Node* node) { return node->window_page != kNoPage; });
+}
+
+KvTable PrefixCache::table_of(std::span<Node* const> path, uint32_t length) const {
+  std::vector<KvPage> pages, window_pages;
+  PassBegins begins;
+  for (const Node* node : path) {
+    pages.push_back(node->page);
+    begins.insert(begins.end(), node->begins.begin(), node->begins.end());
+  }
+  begins.resize(length);
+  for (size_t i = 0; window_.pool != nullptr && i < path.size(); ++i)
+    window_pages.push_back(i < window_.first_needed(length) ? kNoPage : path[i]->window_page);
+  return KvTable(pool_, pages, std::move(begins), window_, window_pages);
+}
+
 KvTable PrefixCache::find(std::span<const Token> tokens, uint32_t most) {
   const uint32_t page_positions = pool_.page_positions();
   std::span<const Token> rest = tokens.first(std::min<size_t>(tokens.size(), most));
-  std::vector<KvPage> pages;
-  PassBegins begins;
+  std::vector<Node*> path;
   uint32_t length = 0;
-  Node* deepest = &root_;
   while (!rest.empty() && length % page_positions == 0) {
     const auto page_tokens = rest.first(std::min<size_t>(rest.size(), page_positions));
-    const Match match = best_child(*deepest, page_tokens);
+    const Match match = best_child(path.empty() ? root_ : *path.back(), page_tokens);
     if (match.child == nullptr) break;
-    deepest = match.child;
-    pages.push_back(match.child->page);
-    const auto first = match.child->begins.begin();
-    begins.insert(begins.end(), first, first + static_cast<std::ptrdiff_t>(match.length));
+    path.push_back(match.child);
     length += static_cast<uint32_t>(match.length);
     rest = rest.subspan(match.length);
+  }
+  while (!has_window(path, length)) {
+    path.pop_back();
+    length = static_cast<uint32_t>(path.size()) * page_positions;
   }
 
   ++counts_.lookups;
   counts_.hits += length > 0 ? 1 : 0;
   counts_.tokens_found += length;
-  touch(*deepest);
+  KvTable table = table_of(path, length);
+  if (path.empty()) return table;
+  Node& deepest = *path.back();
+  touch(deepest);
   const bool inside = length % page_positions != 0;
-  const bool hand_over =
-      inside && deepest->children.empty() && pool_.references(deepest->page) == 1;
-  KvTable table(pool_, pages, std::move(begins));
-  if (hand_over) remove(*deepest);
+  if (inside && deepest.children.empty() && pool_.references(deepest.page) == 2)
+    remove(deepest);  // the other reference is the table's
   return table;
 }
 
@@ -73,18 +94,23 @@ void PrefixCache::keep(std::span<const Token> tokens, KvTable table) {
   const size_t page_positions = pool_.page_positions();
   auto begins = table.begins().begin();
   Node* deepest = &root_;
-  for (const KvPage page : table.pages()) {
-    if (tokens.empty()) break;  // room that nothing was written to
+  for (size_t i = 0; !tokens.empty(); ++i) {
     const auto page_tokens = tokens.first(std::min(tokens.size(), page_positions));
     const auto begins_end = begins + static_cast<std::ptrdiff_t>(page_tokens.size());
-    const PageContent content{page_tokens, {begins, begins_end}, page};
+    const PageContent content{page_tokens,
+                              {begins, begins_end},
+                              table.pages()[i],
+                              window_.pool == nullptr ? kNoPage : table.window_pages()[i]};
     const Match match = best_child(*deepest, page_tokens);
     if (match.child == nullptr ||
         match.length < std::min(page_tokens.size(), match.child->tokens.size())) {
       deepest = &add_child(*deepest, content);
     } else {
       deepest = match.child;
-      if (match.length < page_tokens.size()) replace(*deepest, content);
+      const bool brings_window = deepest->window_page == kNoPage &&
+                                 content.window_page != kNoPage &&
+                                 deepest->tokens.size() == page_tokens.size();
+      if (match.length < page_tokens.size() || brings_window) replace(*deepest, content);
     }
     tokens = tokens.subspan(page_tokens.size());
     begins = begins_end;
@@ -92,7 +118,8 @@ void PrefixCache::keep(std::span<const Token> tokens, KvTable table) {
   touch(*deepest);
 }
 
-bool PrefixCache::evict() {
+bool PrefixCache::evict(KvKind lacking) {
+  if (lacking == KvKind::windowed) return evict_window_page();
   for (Node& node : nodes_) {
     if (!node.children.empty() || pool_.references(node.page) > 1) continue;
     remove(node);
@@ -102,28 +129,60 @@ bool PrefixCache::evict() {
   return false;
 }
 
+bool PrefixCache::has_window_page_alone(const Node& node) const {
+  return node.window_page != kNoPage && window_.pool->references(node.window_page) == 1;
+}
+
+bool PrefixCache::evict_window_page() {
+  const auto least_recent = std::ranges::find_if(
+      nodes_, [&](const Node& node) { return has_window_page_alone(node); });
+  if (least_recent == nodes_.end()) return false;
+  // Where prefixes part, what lies before is of use to the others, too.
+  Node* first = &*least_recent;
+  while (first->parent->children.size() == 1 && has_window_page_alone(*first->parent))
+    first = first->parent;
+  window_.pool->release(std::exchange(first->window_page, kNoPage));
+  ++counts_.evictions;
+  return true;
+}
+
 void PrefixCache::clear() {
-  for (const Node& node : nodes_) pool_.release(node.page);
+  for (Node& node : nodes_) release(node);
   nodes_.clear();
   root_.children.clear();
+}
+
+void PrefixCache::retain(const PageContent& content) {
+  pool_.retain(content.page);
+  if (content.window_page != kNoPage) window_.pool->retain(content.window_page);
+}
+
+void PrefixCache::release(Node& node) {
+  pool_.release(node.page);
+  if (node.window_page != kNoPage) window_.pool->release(node.window_page);
 }
 
 PrefixCache::Node& PrefixCache::add_child(Node& parent, const PageContent& content) {
   TYTO_ASSERT(&parent == &root_ || parent.tokens.size() == pool_.page_positions());
   Node& node = nodes_.emplace_back(
-      Node{{content.tokens.begin(), content.tokens.end()}, content.begins, content.page, &parent});
+      Node{{content.tokens.begin(), content.tokens.end()},
+           content.begins,
+           content.page,
+           content.window_page,
+           &parent});
   node.self = std::prev(nodes_.end());
   parent.children.insert(lower_bound(parent.children, content.tokens), &node);
-  pool_.retain(content.page);
+  retain(content);
   return node;
 }
 
 // By tokens that begin with the node's own: no sibling does, so its place among them stays. Whoever
 // else uses the old page goes on with it, and need not copy it on the tree's account.
 void PrefixCache::replace(Node& node, const PageContent& content) {
-  pool_.retain(content.page);  // first: it may be the same page
-  pool_.release(node.page);
+  retain(content);  // first: it may be the same page
+  release(node);
   node.page = content.page;
+  node.window_page = content.window_page;
   node.tokens.assign(content.tokens.begin(), content.tokens.end());
   node.begins = content.begins;
 }
@@ -134,7 +193,7 @@ void PrefixCache::remove(Node& leaf) {
   const auto place = lower_bound(siblings, leaf.tokens);
   TYTO_ASSERT(place != siblings.end() && *place == &leaf);
   siblings.erase(place);
-  pool_.release(leaf.page);
+  release(leaf);
   nodes_.erase(leaf.self);
 }
 

@@ -14,16 +14,20 @@ namespace tyto {
 
 // A tree of pages: a node is one page and its tokens, its parent the page before it. Only a full
 // page has children. No node's tokens begin with all of a sibling's, but siblings may begin alike:
-// they are different pages. Used by one thread.
+// they are different pages. A node has the windowed page that belongs to it as long as there is one
+// (KvWindow). Used by one thread.
 class PrefixCache {
  public:
-  explicit PrefixCache(KvPool& pool) : pool_(pool) {}  // the pool outlives it
+  // Both outlive it.
+  explicit PrefixCache(KvPool& pool, const KvWindow& window = kNoWindow)
+      : pool_(pool), window_(window) {}
   ~PrefixCache() { clear(); }
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
   // The longest known prefix of `tokens`, token by token, as a table of its own; of at most `most`
-  // positions, which is tokens.size() - 1 for one who needs the last token's logits.
+  // positions, which is tokens.size() - 1 for one who needs the last token's logits. Where windowed
+  // pages that the next position attends to are gone, as many whole pages as have theirs.
   //
   // Where it ends inside a page, appending copies that page (KvTable), but a page that nothing else
   // depends on is handed over: it leaves the tree, and with it what it held after the match. So
@@ -32,17 +36,19 @@ class PrefixCache {
   KvTable find(std::span<const Token> tokens, uint32_t most);
 
   // Keeps the pages behind `tokens` ([table.length()]) for later; the table is used up. A running
-  // sequence keeps a share() of its own. What is known already stays on the page it has; a shorter
-  // beginning of the same page gives way.
+  // sequence keeps a share() of its own. What is known already stays on the page it has, unless
+  // that has lost its windowed page; a shorter beginning of the same page gives way.
   void keep(std::span<const Token> tokens, KvTable table);
 
   // Gives back the page that was found or kept least recently, of those that nobody else uses and
-  // no longer prefix depends on; false when there is none.
+  // no longer prefix depends on; false when there is none. Where windowed pages alone are lacking,
+  // one of those: of the least recent prefix that has some the first, since those behind it are
+  // what a continuation attends to.
   //
   // It cannot give back what a table shares. A table that fails to grow although nothing is left to
   // evict still has one way to be alone in the pool: set_length() to whole pages, so that the part
   // it would have to copy can be evicted, too.
-  bool evict();
+  bool evict(KvKind lacking = KvKind::full);
   void clear();
 
   // That it holds references to, one each.
@@ -61,6 +67,7 @@ class PrefixCache {
     std::vector<Token> tokens = {};  // [1 .. page_positions]
     PassBegins begins = {};          // for each token
     KvPage page = 0;
+    KvPage window_page = kNoPage;
     Node* parent = nullptr;
     std::vector<Node*> children = {};     // by tokens, in lexicographical order
     std::list<Node>::iterator self = {};  // in nodes_
@@ -76,13 +83,21 @@ class PrefixCache {
     std::span<const Token> tokens;
     PassBegins begins;
     KvPage page;
+    KvPage window_page;
   };
   Node& add_child(Node& parent, const PageContent& content);
   void replace(Node& node, const PageContent& content);
   void remove(Node& leaf);
   void touch(Node& deepest);
+  bool has_window(std::span<Node* const> path, uint32_t length) const;
+  KvTable table_of(std::span<Node* const> path, uint32_t length) const;
+  bool evict_window_page();
+  bool has_window_page_alone(const Node& node) const;
+  void retain(const PageContent& content);
+  void release(Node& node);
 
   KvPool& pool_;
+  const KvWindow& window_;
   Node root_;  // has no page
   // Least recently used first, and a child before its parent: the first node that can go is the one
   // that should. They are owned here and not by their parents so that destruction does not recurse.

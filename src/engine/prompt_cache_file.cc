@@ -12,7 +12,7 @@
 namespace tyto {
 namespace {
 
-constexpr std::string_view kFirstLine = "tyto-prompt-cache-1\n";
+constexpr std::string_view kFirstLine = "tyto-prompt-cache-2\n";
 constexpr size_t kLongestHeader = 64 << 10;
 constexpr uint64_t kMostTokens = UINT32_MAX / 2;
 
@@ -28,7 +28,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::string header_line(const PromptCacheOrigin& origin, uint64_t tokens) {
+std::string header_line(const PromptCacheOrigin& origin, uint64_t window_from, uint64_t tokens) {
   const nlohmann::ordered_json json = {{"model", origin.model},
                                        {"made_by", origin.made_by},
                                        {"kv_type", info(origin.kv_type).name},
@@ -37,6 +37,9 @@ std::string header_line(const PromptCacheOrigin& origin, uint64_t tokens) {
                                        {"head_dim", origin.head_dim},
                                        {"group", origin.group},
                                        {"page", origin.page},
+                                       {"windowed_layers", origin.windowed_layers},
+                                       {"window", origin.window},
+                                       {"window_from", window_from},
                                        {"tokens", tokens}};
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
@@ -56,7 +59,9 @@ std::string difference(const Json& header, const PromptCacheOrigin& wanted) {
   const bool is_same = is_number("layers", wanted.layers) &&
                        is_number("kv_heads", wanted.kv_heads) &&
                        is_number("head_dim", wanted.head_dim) && is_number("group", wanted.group) &&
-                       is_number("page", wanted.page);
+                       is_number("page", wanted.page) &&
+                       is_number("windowed_layers", wanted.windowed_layers) &&
+                       is_number("window", wanted.window);
   return is_same ? "" : "has pages of another form";
 }
 
@@ -91,21 +96,28 @@ PromptCacheContent unusable(const std::string& why_not) {
 
 }  // namespace
 
-uint64_t PromptCacheOrigin::position_bytes() const {
-  return uint64_t{2} * layers * kv_heads * row_bytes(kv_type, head_dim);
+uint64_t PromptCacheOrigin::position_bytes(KvKind kind) const {
+  const uint64_t count = kind == KvKind::full ? layers : windowed_layers;
+  return 2 * count * kv_heads * row_bytes(kv_type, head_dim);
 }
 
 PromptCacheOrigin prompt_cache_origin(const Pipeline& pipeline, const Config& config,
                                       const std::string& model, const std::string& made_by) {
   const KvShape& kv = pipeline.forward().kv();
+  const uint64_t layer_bytes =
+      uint64_t{2} * config.kv_heads * row_bytes(kv.type, config.head_dim);
+  const auto windowed =
+      static_cast<uint32_t>(pipeline.position_bytes(KvKind::windowed) / layer_bytes);
   return {.model = model,
           .made_by = made_by,
           .kv_type = pipeline.forward().kv_type(),
-          .layers = config.layers,
+          .layers = config.layers - windowed,
           .kv_heads = config.kv_heads,
           .head_dim = config.head_dim,
           .group = kv.group,
-          .page = pipeline.kv_pool().page_positions()};
+          .page = pipeline.kv_pool().page_positions(),
+          .windowed_layers = windowed,
+          .window = pipeline.kv_window().positions};
 }
 
 PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
@@ -120,11 +132,14 @@ PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
     return unusable(why_not);
 
   const uint64_t count = header.at("tokens").as_uint(kMostTokens);
-  const uint64_t token_bytes = sizeof(Token) + 1 + wanted.position_bytes();
+  const uint64_t from = header.at("window_from").as_uint(kMostTokens);
+  const uint64_t passed = from * wanted.page;  // positions without windowed pages
+  const uint64_t bytes = count * wanted.position_bytes(KvKind::full);
+  const uint64_t window_bytes =
+      (count - std::min(count, passed)) * wanted.position_bytes(KvKind::windowed);
   std::span<const std::byte> body = file.subspan(kFirstLine.size() + end + 1);
-  if (count == 0 || body.size() < sizeof(Hash128) ||
-      (body.size() - sizeof(Hash128)) / token_bytes != count ||
-      (body.size() - sizeof(Hash128)) % token_bytes != 0)
+  if (count == 0 || (passed > 0 && (passed >= count || wanted.windowed_layers == 0)) ||
+      body.size() != count * (sizeof(Token) + 1) + bytes + window_bytes + sizeof(Hash128))
     return unusable("is cut short, or longer than it should be");
   const auto hashed = file.first(file.size() - sizeof(Hash128));
   if (!std::ranges::equal(bytes_of(hash_bytes(hashed)), file.last(sizeof(Hash128))))
@@ -143,35 +158,82 @@ PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
     content.begins.push_back(side_of(mark));
   }
   if (!content.begins.front()) content.begins.front() = Side::decode;
-  content.caches = body.subspan(count, count * wanted.position_bytes());
+  content.caches = body.subspan(count, bytes);
+  content.window_from = static_cast<uint32_t>(from);
+  content.window_caches = body.subspan(count + bytes, window_bytes);
   return content;
 } catch (const Error& error) {
   return unusable(std::string("is damaged: ") + error.what());
 }
 
+namespace {
+
+// All that the file has of a page, though the context may end in it.
+void write_page_of(const PromptCacheContent& content, uint32_t page, const KvTable& to,
+                   Pipeline& pipeline) {
+  const uint32_t page_positions = pipeline.kv_pool().page_positions();
+  const uint64_t first = uint64_t{page} * page_positions;
+  const auto here =
+      static_cast<uint32_t>(std::min<uint64_t>(page_positions, content.tokens.size() - first));
+  const uint64_t row = pipeline.position_bytes();
+  pipeline.write_page(to.pages()[page], {0, here},
+                      content.caches.subspan(first * row, here * row));
+  if (to.window_pages().empty() || page < content.window_from) return;
+  const uint64_t window_row = pipeline.position_bytes(KvKind::windowed);
+  const uint64_t before = first - uint64_t{content.window_from} * page_positions;
+  pipeline.write_page(to.window_pages()[page], {0, here},
+                      content.window_caches.subspan(before * window_row, here * window_row),
+                      KvKind::windowed);
+}
+
+}  // namespace
+
 uint32_t place_prompt_cache(const PromptCacheContent& content, Pipeline& pipeline,
                             PrefixCache& prefixes) {
   KvPool& pool = pipeline.kv_pool();
+  const KvWindow& window = pipeline.kv_window();
   const uint32_t page_positions = pool.page_positions();
   const uint64_t room = uint64_t{pool.available()} * page_positions;
   const auto length =
       static_cast<uint32_t>(std::min<uint64_t>({content.tokens.size(), pipeline.context(), room}));
-  KvTable taken(pool);
+  if (length == 0) return 0;
+  const bool has_window = window.pool != nullptr;
+  const uint32_t first = has_window ? window.first_needed(length) : 0;
+  if (content.window_from > first) return 0;
+  // Page by page, so that windowed pages are passed as in a run.
+  KvTable taken(pool, window);
   std::optional<KvTable::Copy> copy;
-  if (length == 0 || !taken.grow_to(length, copy)) return 0;
-  const uint64_t row = pipeline.position_bytes();
   for (uint32_t done = 0; done < length; done += page_positions) {
-    // All that the file has of the page, though the context may end in it.
-    const auto here =
-        static_cast<uint32_t>(std::min<uint64_t>(page_positions, content.tokens.size() - done));
-    pipeline.write_page(taken.pages()[done / page_positions], {0, here},
-                        content.caches.subspan(done * row, here * row));
+    const uint32_t end = std::min(done + page_positions, length);
+    if (!taken.grow_to(end, copy)) return 0;
+    write_page_of(content, done / page_positions, taken, pipeline);
+    taken.set_length(end);
   }
+  std::vector<KvPage> window_pages(taken.window_pages().begin(), taken.window_pages().end());
+  if (has_window) std::fill_n(window_pages.begin(), first, kNoPage);
   const auto end = content.begins.begin() + length;
-  prefixes.keep(std::span(content.tokens).first(length),
-                KvTable(pool, taken.pages(), {content.begins.begin(), end}));
+  prefixes.keep(
+      std::span(content.tokens).first(length),
+      KvTable(pool, taken.pages(), {content.begins.begin(), end}, window, window_pages));
   return length;
 }
+
+namespace {
+
+void write_pages(HashedWriter& out, std::span<const KvPage> pages, uint32_t length, KvKind kind,
+                 Pipeline& pipeline) {
+  const uint32_t page_positions = pipeline.kv_pool().page_positions();
+  std::vector<std::byte> bytes;
+  for (uint32_t i = 0; i < pages.size(); ++i) {
+    if (pages[i] == kNoPage) continue;
+    const uint32_t here = std::min(page_positions, length - i * page_positions);
+    bytes.resize(here * pipeline.position_bytes(kind));
+    pipeline.read_page(pages[i], {0, here}, bytes, kind);
+    out.write(bytes);
+  }
+}
+
+}  // namespace
 
 void write_prompt_cache(AtomicFile& file, const PromptCacheOrigin& origin,
                         std::span<const Token> tokens, const KvTable& table, Pipeline& pipeline) {
@@ -179,20 +241,15 @@ void write_prompt_cache(AtomicFile& file, const PromptCacheOrigin& origin,
   TYTO_ASSERT(length > 0 && tokens.size() == length);
   HashedWriter out(file);
   out.write(std::as_bytes(std::span(kFirstLine)));
-  const std::string header = header_line(origin, length);
+  const auto passed = static_cast<uint64_t>(std::ranges::count(table.window_pages(), kNoPage));
+  const std::string header = header_line(origin, passed, length);
   out.write(std::as_bytes(std::span(header)));
   out.write(std::as_bytes(tokens));
   std::vector<std::byte> begins;
   for (const std::optional<Side> begin : table.begins()) begins.push_back(mark_of(begin));
   out.write(begins);
-  const uint32_t page_positions = origin.page;
-  std::vector<std::byte> page;
-  for (uint32_t done = 0; done < length; done += page_positions) {
-    const uint32_t here = std::min(page_positions, length - done);
-    page.resize(here * pipeline.position_bytes());
-    pipeline.read_page(table.pages()[done / page_positions], {0, here}, page);
-    out.write(page);
-  }
+  write_pages(out, table.pages(), length, KvKind::full, pipeline);
+  write_pages(out, table.window_pages(), length, KvKind::windowed, pipeline);
   out.end();
 }
 

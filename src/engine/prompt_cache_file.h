@@ -1,9 +1,10 @@
 // The keys and values of a prompt in a file, so that a later start runs only what is new.
 //
-//   tyto-prompt-cache-1
-//   {"model": ..., "made_by": ..., "kv_type": ..., ..., "tokens": N}
+//   tyto-prompt-cache-2
+//   {"model": ..., "made_by": ..., "kv_type": ..., ..., "window_from": F, "tokens": N}
 //   N token ids (int32), N bytes (1: a pass began there, 2: one of the prefill device), the
-//   caches page by page (Pipeline::read_page), 16 bytes: XXH3-128 of everything before them
+//   caches page by page (Pipeline::read_page), the windowed ones from the page F on, 16 bytes:
+//   XXH3-128 of everything before them
 //
 // Numbers lie as this machine has them; the hash tells others.
 #pragma once
@@ -30,8 +31,10 @@ struct PromptCacheOrigin {
   DType kv_type = DType::f16;
   uint32_t layers = 0, kv_heads = 0, head_dim = 0;
   uint32_t group = 1, page = 0;  // how a page lies (KvShape)
+  // Layers that have windowed pages (KvWindow), which are none of `layers`; positions of a window.
+  uint32_t windowed_layers = 0, window = 0;
 
-  uint64_t position_bytes() const;
+  uint64_t position_bytes(KvKind kind) const;
 };
 PromptCacheOrigin prompt_cache_origin(const Pipeline& pipeline, const Config& config,
                                       const std::string& model, const std::string& made_by);
@@ -41,14 +44,16 @@ struct PromptCacheContent {
   std::vector<Token> tokens = {};
   PassBegins begins = {};                  // [tokens]
   std::span<const std::byte> caches = {};  // page by page; points into the file
+  uint32_t window_from = 0;                // page from which on there are windowed ones
+  std::span<const std::byte> window_caches = {};
 };
 // Of any bytes: what is damaged, or of another origin, or has a token that is not below `vocab`, is
 // a reason and no Error.
 PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
                                      const PromptCacheOrigin& wanted, uint32_t vocab);
 
-// Puts the content where prompts are looked up, as much of it as a context and the free pages hold.
-// How many tokens that is.
+// Puts the content where prompts are looked up, as much of it as a context and the free pages hold;
+// nothing if the window in front of that is not in the file. How many tokens that is.
 uint32_t place_prompt_cache(const PromptCacheContent& content, Pipeline& pipeline,
                             PrefixCache& prefixes);
 

@@ -1,7 +1,5 @@
 #include "llama/forward.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,9 +20,6 @@ namespace {
 // Rows of logits computed together: 16 rows of a 128k vocabulary are 8 MB.
 constexpr uint32_t kHeadRows = 16;
 
-// Positions that attention takes together, so that a page is a whole number of its steps.
-constexpr uint32_t kPagePositions = 256;
-
 uint32_t checked_context(const Config& config, const DeviceInfo& device, uint32_t wanted) {
   if (wanted > config.context)
     throw Error(ErrorCode::usage, fmt::format("-c {}", wanted),
@@ -36,11 +31,6 @@ uint32_t checked_context(const Config& config, const DeviceInfo& device, uint32_
                 fmt::format("the kernels of {} hold {} positions", device.name, most),
                 "give a smaller -c, or none for the most there is");
   return wanted == 0 ? std::min(config.context, most) : wanted;
-}
-
-uint64_t physical_memory() {
-  return static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
-         static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
 }
 
 // [devices]; a step adds its own name.
@@ -107,45 +97,7 @@ void Forward::choose_shapes(const ForwardOptions& options) {
                 fmt::format("its blocks of {} do not fit into heads of {}",
                             info(kv_.type).block_values, config.head_dim),
                 "use f16");
-  const uint64_t position_bytes =
-      uint64_t{2} * config.layers * config.kv_heads * row_bytes(kv_.type, config.head_dim);
-  const bool in_one_piece = std::any_of(devices_.begin(), devices_.end(), [](const Device* device) {
-    return device->info().kv_in_one_piece;
-  });
-  if (in_one_piece) {
-    const uint32_t positions = first_.most_positions > 0 ? first_.most_positions : context_;
-    kv_.page = positions;
-    kv_.pages = options.sequences;
-    kv_.page_bytes = positions * position_bytes;
-    kv_.is_one_piece = true;
-    caches_.resize(kv_.pages);
-    homes_.resize(kv_.pages);
-    if (options.kv_memory > 0 && options.kv_memory / options.kv_shares < kv_.pages * kv_.page_bytes)
-      throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", options.kv_memory),
-                  fmt::format("the caches of {} sequences take {} bytes each, {} positions in one "
-                              "piece",
-                              kv_.pages, kv_.page_bytes, kv_.page),
-                  "give more, or fewer sequences");
-    return;
-  }
-  kv_.page = kPagePositions;
-  kv_.page_bytes = kPagePositions * position_bytes;
-  caches_.resize(1);
-  const uint32_t for_one = (context_ + kPagePositions - 1) / kPagePositions;
-  const uint64_t affordable = options.kv_memory / options.kv_shares / kv_.page_bytes;
-  if (options.kv_memory > 0 && affordable == 0)
-    throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", options.kv_memory),
-                fmt::format("a page of {} positions takes {} bytes", kv_.page, kv_.page_bytes),
-                "give more");
-  // One more page than a full context has: a conversation that leaves another in the middle of a
-  // page copies it. Of many long contexts no more than a quarter of the machine's memory.
-  const uint64_t wanted = uint64_t{for_one} * options.sequences + 1;
-  const uint64_t quarter = physical_memory() / 4 / options.kv_shares / kv_.page_bytes;
-  const uint64_t pages = options.kv_memory > 0
-                             ? affordable
-                             : std::min(wanted, std::max<uint64_t>(quarter, for_one + 1));
-  kv_.pages = static_cast<uint32_t>(std::min<uint64_t>(pages, UINT32_MAX / kv_.page));
-  homes_.resize(kv_.pages);
+  choose_caches();
 }
 
 // How far the weights of all stages are, in bytes that have to be brought into a form: the host's
@@ -236,6 +188,7 @@ Forward::Planned Forward::plan(Part part, Fusion fusion, ForwardShape shape) {
   shape.body_rows = chunk_;
   shape.kv_page = kv_.is_one_piece ? 0 : kv_.page;
   shape.kv_pages = kv_.pages;
+  shape.window_pages = kv_.windowed.pages;
   shape.kv_group = kv_.group;
   Planned planned{forward_program(model_, frequencies_, part, shape),
                   {.part = part, .picks = shape.candidates > 0}};
@@ -261,7 +214,8 @@ Forward::Stage Forward::prepare(Planned planned, Loading& loading) {
   for (const Piece& piece : stage.pieces) {
     stage.steps.push_back(make_step(piece, planned.forward, labels));
     for (const Slot& slot : piece.program.slots) {
-      if (slot.kind == SlotKind::kv) stage.kv_device = devices_[piece.device];
+      if (slot.kind == SlotKind::kv)
+        stage.kv_devices[static_cast<size_t>(kind_of(slot.layer))] = devices_[piece.device];
       if (slot.role == Role::x) stage.x_device = devices_[piece.device];
     }
     loading.done += loading.new_work(piece, stage.part, planned.forward);
@@ -360,7 +314,7 @@ void Forward::run(std::span<const BatchRows> rows, const OnLogits& on_logits) {
     const auto count = static_cast<uint32_t>(item.tokens.size());
     TYTO_ASSERT(count > 0 && total + count <= chunk_ && item.logits <= count);
     std::memcpy(ids + total * sizeof(Token), item.tokens.data(), item.tokens.size_bytes());
-    segments_.push_back({{total, count, item.position, item.pages}, item.counters});
+    segments_.push_back({{total, count, item.position, item.pages, item.window_pages}, item.counters});
     total += count;
     wanted += item.logits;
   }
@@ -404,7 +358,7 @@ void Forward::run_head(Stage& head, std::span<const BatchRows> rows, const OnLog
       const Segment& segment = segments_[item].segment;
       const uint32_t left = rows[item].logits - done, now = std::min(room, left);
       if (now > 0)
-        kept_.push_back({{segment.first_row + segment.rows - left, now, segment.end() - left, {}},
+        kept_.push_back({{segment.first_row + segment.rows - left, now, segment.end() - left, {}, {}},
                          rows[item].counters,
                          item,
                          left});
@@ -480,9 +434,11 @@ void Forward::run_stage(Stage& stage, const std::vector<Row>& rows) {
   call_segments_.clear();
   for (const Row& row : rows) call_segments_.push_back(row.segment);
   const Call call = call_of(call_segments_);
-  if (stage.kv_device != nullptr) {
+  for (const KvKind kind : {KvKind::full, KvKind::windowed}) {
+    Device* const device = stage.kv_devices[static_cast<size_t>(kind)];
+    if (device == nullptr) continue;
     bind_caches(stage, caches_of(call_segments_.front().pages.front()));
-    for (const Segment& segment : call_segments_) move_pages(segment, *stage.kv_device);
+    for (const Segment& segment : call_segments_) move_pages(segment, kind, *device);
   }
   for (size_t i = 0; i < stage.steps.size(); ++i) run_step(stage, i, call, rows);
 }

@@ -2,6 +2,7 @@
 // Knows rows and pages, no sequences: llama/pipeline.h does.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -52,15 +53,26 @@ struct ForwardOptions {
   DispatchObserver observer = {};                                 // none: nothing is shown
 };
 
+// Pages that layers with a window have for themselves.
+struct WindowShape {
+  uint32_t pages = 0;       // 0: they lie in the pages of all layers
+  uint64_t page_bytes = 0;  // of those layers, keys and values
+};
+
 // Where the devices of a Forward keep keys and values.
 struct KvShape {
   uint32_t page = 0;          // positions
   uint32_t pages = 0;         // there is room for
-  uint64_t page_bytes = 0;    // of all layers, keys and values
+  uint64_t page_bytes = 0;    // of all layers but those that `windowed` has, keys and values
+  WindowShape windowed = {};
   bool is_one_piece = false;  // a page is a sequence's whole cache: kernels know no table
   uint32_t group = 1;         // heads side by side at each position (KvForm)
   DType type = DType::f16;
   bool in_halves = false;  // keys of heads whose rows the checkpoint has in pairs
+
+  uint64_t bytes_of_page(KvKind kind) const {
+    return kind == KvKind::full ? page_bytes : windowed.page_bytes;
+  }
 };
 
 // What the head would see of a position: the residual stream after the final norm. [emb], valid
@@ -72,6 +84,7 @@ struct BatchRows {
   std::span<const Token> tokens;
   uint32_t position = 0;               // of the first in its sequence
   std::span<const KvPage> pages = {};  // with room for all
+  std::span<const KvPage> window_pages = {};
   uint32_t logits = 0;                 // of the last so many rows
   uint32_t candidates = 0;             // of each one's best logits, that suffice; 0: all are wanted
   // Gets the batch's work in proportion to the rows.
@@ -93,10 +106,11 @@ class Forward {
   void run(std::span<const BatchRows> rows, const OnLogits& on_logits);
 
   void copy_page(const KvTable::Copy& copy);
-  // Positions of a page, of all layers, keys and values: page_bytes / page for each, as
-  // [keys, values][layers][kv_heads / group][positions][group][head_dim].
-  void read_page(KvPage page, KvRange range, std::span<std::byte> to);
-  void write_page(KvPage page, KvRange range, std::span<const std::byte> from);
+  // Positions of a page, of all layers that lie there, keys and values: bytes_of_page / page for
+  // each, as [keys, values][layers][kv_heads / group][positions][group][head_dim].
+  void read_page(KvPage page, KvRange range, std::span<std::byte> to, KvKind kind = KvKind::full);
+  void write_page(KvPage page, KvRange range, std::span<const std::byte> from,
+                  KvKind kind = KvKind::full);
   const KvShape& kv() const { return kv_; }
   DType kv_type() const { return kv_.type; }
   uint32_t context() const { return context_; }
@@ -131,7 +145,7 @@ class Forward {
     bool picks = false;  // ends with candidates, not with logits
     std::vector<Piece> pieces = {};
     std::vector<Step> steps = {};  // [pieces]
-    Device* kv_device = nullptr;   // none: it does not touch the cache
+    std::array<Device*, 2> kv_devices = {};  // [kinds]; none: it does not touch such a cache
     size_t caches = 0;             // of caches_, that the steps are bound to
     Device* x_device = nullptr;    // the last to use the residual stream
   };
@@ -158,6 +172,9 @@ class Forward {
   bool is_host(const Device* device) const { return hosts_.contains(device); }
   bool has_fixed_rows() const { return !first_.prompt_rows.empty(); }
   void choose_shapes(const ForwardOptions& options);
+  void choose_caches();
+  void choose_pages();
+  uint64_t page_pitch() const;  // from page to page of one layer's keys, or values
   void build(const Progress& progress);
   void find_pass_costs();
   // `shape` says what differs between stages.
@@ -179,12 +196,23 @@ class Forward {
   void move_residual(const Segment& rows, Device* to_device);
   size_t caches_of(KvPage page) const { return kv_.is_one_piece ? page : 0; }
   void bind_caches(Stage& stage, size_t index);
-  void move_pages(const Segment& segment, Device& to);
+  KvKind kind_of(uint32_t layer) const;
+  // Whether layers of a kind lie in pages of a kind.
+  bool lie_in(KvKind pages, KvKind layers) const {
+    return kv_.windowed.pages == 0 || pages == layers;
+  }
+  // Who has the newest copy of what layers of a kind have in a page; none: nobody yet. A device
+  // may attend to everything and leave windows to the host's.
+  Device*& home_of(KvKind layers, KvPage page) {
+    return homes_[static_cast<size_t>(layers)][page];
+  }
+  void move_pages(const Segment& segment, KvKind layers, Device& to);
+  void copy_page(KvKind pages, KvPage from, KvPage to, uint32_t positions);
   uint64_t page_begin(KvPage page) const;
   // Where positions of a page lie in the caches: visit(key, buffer, offset, bytes).
   template <typename Visit>
   void for_each_run(KvPage page, KvRange range, const Visit& visit) const;
-  void sync_page(KvPage page, KvRange range, Device& device, Sync direction);
+  void sync_page(KvKind layers, KvPage page, KvRange range, Device& device, Sync direction);
   Logits logits(uint32_t row);
   Logits candidates(uint32_t row);
   const std::byte* result_row(Role role, uint64_t bytes, uint32_t row) const;
@@ -209,7 +237,7 @@ class Forward {
   std::map<SlotKey, Device*> owners_;                      // who allocates what several devices use
   std::map<std::pair<SlotKey, Device*>, Buffer> buffers_;  // the parts share them
   std::vector<Caches> caches_;  // of each page where caches are one piece, else one for all pages
-  std::vector<Device*> homes_;  // [kv_.pages], who has the newest copy of a page; none: nobody yet
+  std::array<std::vector<Device*>, 2> homes_;  // [kinds][pages]
   Device* x_home_ = nullptr;    // who has the residual stream after the body
   Device* rotating_ = nullptr;
   std::set<const Device*> hosts_;  // those that compute in the host's memory

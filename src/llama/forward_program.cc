@@ -37,8 +37,9 @@ class Builder {
   }
 
   uint16_t cache(Role role) {
-    const uint64_t positions =
-        shape_.kv_page == 0 ? shape_.context : uint64_t{shape_.kv_page} * shape_.kv_pages;
+    const bool has_own = config_.is_windowed(layer_) && shape_.window_pages > 0;
+    const uint64_t pages = has_own ? shape_.window_pages : shape_.kv_pages;
+    const uint64_t positions = shape_.kv_page == 0 ? shape_.context : shape_.kv_page * pages;
     return slot(role, layer_, SlotKind::kv, shape_.kv_type, config_.kv_heads * positions,
                 config_.head_dim);
   }

@@ -60,10 +60,33 @@ uint32_t KvPool::references(KvPage page) const {
   return references_[page];
 }
 
-KvTable::KvTable(KvPool& pool, std::span<const KvPage> pages, PassBegins begins)
-    : pool_(&pool), pages_(pages.begin(), pages.end()), begins_(std::move(begins)) {
+uint32_t KvWindow::first_needed(uint32_t length) const {
+  const uint32_t page = pool->page_positions(), whole_pages = length / page * page;
+  return whole_pages < positions ? 0 : (whole_pages + 1 - positions) / page;
+}
+
+uint32_t KvWindow::first_kept(uint32_t length) const {
+  return first_needed(length - std::min(length, pool->page_positions()));
+}
+
+// The window in front of a page, that page, the last one's used part and the pass.
+uint32_t KvWindow::most_pages(uint32_t positions, uint32_t rows, uint32_t page) {
+  const auto pages_for = [page](uint64_t count) { return (count + page - 1) / page; };
+  return static_cast<uint32_t>(pages_for(positions - 1) + 1 + pages_for(uint64_t{page} - 1 + rows));
+}
+
+KvTable::KvTable(KvPool& pool, std::span<const KvPage> pages, PassBegins begins,
+                 const KvWindow& window, std::span<const KvPage> window_pages)
+    : pool_(&pool),
+      window_(&window),
+      pages_(pages.begin(), pages.end()),
+      window_pages_(window_pages.begin(), window_pages.end()),
+      begins_(std::move(begins)) {
   TYTO_ASSERT(pages.size() == pool.pages_for(length()));
+  TYTO_ASSERT(window_pages.size() == (window.pool == nullptr ? 0 : pages.size()));
   for (const KvPage page : pages_) pool.retain(page);
+  while (passed_ < window_pages_.size() && window_pages_[passed_] == kNoPage) ++passed_;
+  for (const KvPage page : window_pages.subspan(passed_)) window.pool->retain(page);
 }
 
 KvTable::~KvTable() {
@@ -72,14 +95,20 @@ KvTable::~KvTable() {
 
 KvTable::KvTable(KvTable&& other) noexcept
     : pool_(other.pool_),
+      window_(other.window_),
       pages_(std::exchange(other.pages_, {})),
+      window_pages_(std::exchange(other.window_pages_, {})),
+      passed_(std::exchange(other.passed_, 0)),
       begins_(std::exchange(other.begins_, {})) {}
 
 KvTable& KvTable::operator=(KvTable&& other) noexcept {
   if (this == &other) return *this;
   release_from(0);
   pool_ = other.pool_;
+  window_ = other.window_;
   pages_ = std::exchange(other.pages_, {});
+  window_pages_ = std::exchange(other.window_pages_, {});
+  passed_ = std::exchange(other.passed_, 0);
   begins_ = std::exchange(other.begins_, {});
   return *this;
 }
@@ -88,9 +117,25 @@ uint32_t KvTable::room() const {
   return static_cast<uint32_t>(pages_.size()) * pool_->page_positions();
 }
 
+bool KvTable::can_be_cut_to(uint32_t wanted) const {
+  return wanted == 0 || passed_ == 0 || passed_ <= window_->first_needed(wanted);
+}
+
 bool KvTable::appends_to_shared_page(uint32_t wanted) const {
   if (wanted <= length() || length() % pool_->page_positions() == 0) return false;
   return pool_->references(pages_[length() / pool_->page_positions()]) > 1;
+}
+
+// Only together with the other page: whoever has a windowed page has that one, too.
+bool KvTable::copies_window_page(uint32_t wanted) const {
+  if (window_->pool == nullptr || !appends_to_shared_page(wanted)) return false;
+  return window_->pool->references(window_pages_[length() / pool_->page_positions()]) > 1;
+}
+
+size_t KvTable::window_end(uint32_t wanted) const {
+  if (window_->pool == nullptr) return 0;
+  const uint32_t end = std::min(wanted, length() + window_->rows);
+  return std::max<size_t>(pool_->pages_for(end), window_pages_.size());
 }
 
 uint32_t KvTable::pages_needed(uint32_t wanted) const {
@@ -100,16 +145,42 @@ uint32_t KvTable::pages_needed(uint32_t wanted) const {
   return pages - present + (appends_to_shared_page(wanted) ? 1 : 0);
 }
 
+std::optional<KvKind> KvTable::lacking(uint32_t wanted) const {
+  if (pages_needed(wanted) > pool_->available()) return KvKind::full;
+  if (window_->pool == nullptr) return std::nullopt;
+  const size_t needed =
+      window_end(wanted) - window_pages_.size() + (copies_window_page(wanted) ? 1 : 0);
+  if (needed > window_->pool->available()) return KvKind::windowed;
+  return std::nullopt;
+}
+
+namespace {
+
+// Another page in the place of one that is shared.
+KvPage replace_page(KvPool& pool, KvPage& page) {
+  pool.release(page);
+  return page = *pool.take();
+}
+
+}  // namespace
+
 bool KvTable::grow_to(uint32_t wanted, std::optional<Copy>& copy) {
+  TYTO_ASSERT(can_be_cut_to(length()));
   copy.reset();
-  if (pages_needed(wanted) > pool_->available()) return false;
+  release_passed();
+  if (lacking(wanted)) return false;
   if (appends_to_shared_page(wanted)) {
-    KvPage& last = pages_[length() / pool_->page_positions()];
-    copy = Copy{last, *pool_->take(), length() % pool_->page_positions()};
-    pool_->release(last);
-    last = copy->to;
+    const size_t last = length() / pool_->page_positions();
+    copy = Copy{.from = pages_[last], .positions = length() % pool_->page_positions()};
+    if (copies_window_page(wanted)) {
+      copy->window_from = window_pages_[last];
+      copy->window_to = replace_page(*window_->pool, window_pages_[last]);
+    }
+    copy->to = replace_page(*pool_, pages_[last]);
   }
   while (room() < wanted) pages_.push_back(*pool_->take());
+  for (const size_t end = window_end(wanted); window_pages_.size() < end;)
+    window_pages_.push_back(*window_->pool->take());
   begins_.reserve(room());
   return true;
 }
@@ -117,6 +188,7 @@ bool KvTable::grow_to(uint32_t wanted, std::optional<Copy>& copy) {
 void KvTable::set_length(uint32_t wanted, Side side) {
   TYTO_ASSERT(wanted <= room());
   TYTO_ASSERT(!appends_to_shared_page(wanted));
+  TYTO_ASSERT(window_->pool == nullptr || pool_->pages_for(wanted) <= window_pages_.size());
   if (wanted <= length()) release_from(pool_->pages_for(wanted));
   const uint32_t before = length();
   begins_.resize(wanted);
@@ -125,8 +197,10 @@ void KvTable::set_length(uint32_t wanted, Side side) {
 
 KvTable KvTable::share(uint32_t wanted) const {
   TYTO_ASSERT(wanted <= length());
-  return KvTable(*pool_, pages().first(pool_->pages_for(wanted)),
-                 {begins_.begin(), begins_.begin() + wanted});
+  const uint32_t pages = pool_->pages_for(wanted);
+  return KvTable(*pool_, std::span(pages_).first(pages),
+                 {begins_.begin(), begins_.begin() + wanted}, *window_,
+                 std::span(window_pages_).first(window_->pool == nullptr ? 0 : pages));
 }
 
 void KvTable::release_from(size_t first) {
@@ -134,6 +208,18 @@ void KvTable::release_from(size_t first) {
     pool_->release(pages_.back());
     pages_.pop_back();
   }
+  while (window_pages_.size() > first) {
+    if (window_pages_.back() != kNoPage) window_->pool->release(window_pages_.back());
+    window_pages_.pop_back();
+  }
+  passed_ = std::min(passed_, static_cast<uint32_t>(window_pages_.size()));
+}
+
+void KvTable::release_passed() {
+  if (window_->pool == nullptr) return;
+  for (const uint32_t first = window_->first_kept(length());
+       passed_ < std::min<size_t>(first, window_pages_.size()); ++passed_)
+    window_->pool->release(std::exchange(window_pages_[passed_], kNoPage));
 }
 
 }  // namespace tyto

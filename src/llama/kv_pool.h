@@ -10,6 +10,10 @@
 namespace tyto {
 
 using KvPage = uint32_t;
+inline constexpr KvPage kNoPage = UINT32_MAX;
+
+// Layers by what they attend to: every position before, or those of a window.
+enum class KvKind : uint8_t { full, windowed };
 
 struct KvRange {
   uint32_t first = 0;  // position of a page
@@ -58,14 +62,38 @@ class KvPool {
   uint32_t peak_ = 0;
 };
 
+// Pages of their own for the layers that attend to a window: those that no position to come attends
+// to are given back.
+struct KvWindow {
+  KvPool* pool = nullptr;  // with pages as long as the others'; none: all layers share a page
+  uint32_t positions = 0;  // that a position attends to, itself among them
+  uint32_t rows = 0;       // most that a pass writes, at least a page
+
+  // The first page that a sequence of so many positions has to have. Counted from the beginning of
+  // its last page, so that it can always be cut to whole pages.
+  uint32_t first_needed(uint32_t length) const;
+  // The first page that is not given back: a page's positions can be taken back, as is done with
+  // guesses of several passes.
+  uint32_t first_kept(uint32_t length) const;
+  // That one sequence has at once.
+  static uint32_t most_pages(uint32_t positions, uint32_t rows, uint32_t page);
+};
+inline constexpr KvWindow kNoWindow = {};
+
 // The pages in which one sequence's positions lie, in order. Gives its references back when it
-// goes; the pool outlives it. One that was moved from is empty.
+// goes; pools and window outlive it. One that was moved from is empty.
+//
+// Of layers with a window it has the pages from one place on. What lies before it is given back
+// when the table grows, not when a pass has ended: until then it can be cut to any length since the
+// beginning of that pass, which is what a speculation does.
 class KvTable {
  public:
-  explicit KvTable(KvPool& pool) : pool_(&pool) {}
+  explicit KvTable(KvPool& pool, const KvWindow& window = kNoWindow)
+      : pool_(&pool), window_(&window) {}
   // On pages that others hold, with references of its own: what share() and caches of prefixes
-  // make. As many pages as the positions take.
-  KvTable(KvPool& pool, std::span<const KvPage> pages, PassBegins begins);
+  // make. As many pages as the positions take; of windowed ones those in front may be kNoPage.
+  KvTable(KvPool& pool, std::span<const KvPage> pages, PassBegins begins,
+          const KvWindow& window = kNoWindow, std::span<const KvPage> window_pages = {});
   ~KvTable();
   KvTable(KvTable&& other) noexcept;
   KvTable& operator=(KvTable&& other) noexcept;
@@ -73,27 +101,38 @@ class KvTable {
   KvTable& operator=(const KvTable&) = delete;
 
   std::span<const KvPage> pages() const { return pages_; }
+  // By position like pages(), kNoPage in front; empty where all layers share a page.
+  std::span<const KvPage> window_pages() const { return window_pages_; }
   uint32_t length() const { return static_cast<uint32_t>(begins_.size()); }  // positions in use
   const PassBegins& begins() const { return begins_; }                       // [length()]
   uint32_t room() const;  // positions the pages have room for
 
+  // Whether it could go on from its first `wanted` positions: all pages are there that the next one
+  // attends to.
+  bool can_be_cut_to(uint32_t wanted) const;
+
   // A page that is shared must not be appended to: `from`'s first `positions` are to be copied to
-  // `to`.
+  // `to`, and those of the windowed page that belongs to it, unless that is the table's alone.
   struct Copy {
     KvPage from = 0;
     KvPage to = 0;
     uint32_t positions = 0;
+    KvPage window_from = kNoPage;
+    KvPage window_to = kNoPage;
     bool operator==(const Copy&) const = default;
   };
 
   // Pages that grow_to(wanted) would have to take from the pool: new ones and the copy of a shared
   // last page.
   uint32_t pages_needed(uint32_t wanted) const;
+  // Of which kind of pages grow_to(wanted) would find too few; none: there are enough.
+  std::optional<KvKind> lacking(uint32_t wanted) const;
 
-  // Makes room for writing the positions from length() up to `wanted`, which is not less. False,
-  // and nothing changed, when the pool has too few free pages. At most one copy is needed (of the
-  // partly used page, if it is shared): the caller performs it before anything is written and
-  // before any other table changes, for nothing holds `from` on this table's behalf.
+  // Makes room for writing the positions from length() up to `wanted`, which is not less; of
+  // windowed pages for one pass, however much is wanted. False, and no room made, when a pool has
+  // too few free pages. At most one copy is needed (of the partly used page, if it is shared): the
+  // caller performs it before anything is written and before any other table changes, for nothing
+  // holds `from` on this table's behalf.
   [[nodiscard]] bool grow_to(uint32_t wanted, std::optional<Copy>& copy);
 
   // More than length(), after a pass of that side: positions up to there have been written, within
@@ -108,10 +147,15 @@ class KvTable {
 
  private:
   bool appends_to_shared_page(uint32_t wanted) const;
+  bool copies_window_page(uint32_t wanted) const;
+  size_t window_end(uint32_t wanted) const;
   void release_from(size_t first);
+  void release_passed();
 
   KvPool* pool_;
-  std::vector<KvPage> pages_;
+  const KvWindow* window_;
+  std::vector<KvPage> pages_, window_pages_;
+  uint32_t passed_ = 0;  // windowed pages from the front that are kNoPage
   PassBegins begins_;
 };
 

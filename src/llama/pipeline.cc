@@ -19,7 +19,7 @@ ModelDims model_dims(const Config& config, uint32_t context) {
           .beyond_images = differences_from_llama(config)};
 }
 
-Sequence::Sequence(Pipeline& pipeline) : pipeline_(pipeline), kv_(pipeline.pool_) {
+Sequence::Sequence(Pipeline& pipeline) : pipeline_(pipeline), kv_(pipeline.pool_, pipeline.window_) {
   pipeline.live_.push_back(this);
   tokens_.reserve(pipeline.context());
 }
@@ -30,12 +30,13 @@ Sequence::~Sequence() {
 
 void Sequence::begin_with(std::span<const Token> tokens, KvTable kv) {
   TYTO_ASSERT(tokens_.empty() && tokens.size() == kv.length());
+  TYTO_ASSERT(kv.can_be_cut_to(kv.length()));
   tokens_.assign(tokens.begin(), tokens.end());
   kv_ = std::move(kv);
 }
 
 void Sequence::rewind(uint32_t position) {
-  TYTO_ASSERT(position <= kv_.length());
+  TYTO_ASSERT(position <= kv_.length() && can_rewind(position));
   kv_.set_length(position);  // later positions are overwritten before anything attends to them
   tokens_.resize(position);
 }
@@ -43,7 +44,7 @@ void Sequence::rewind(uint32_t position) {
 KvTable Sequence::take_cache() {
   kv_.set_length(kv_.length());  // gives up room that nothing was written to
   tokens_.clear();
-  return std::exchange(kv_, KvTable(pipeline_.pool_));
+  return std::exchange(kv_, KvTable(pipeline_.pool_, pipeline_.window_));
 }
 
 Pipeline::Pipeline(const Model& model, const SideDevices& devices, const PipelineOptions& options,
@@ -54,8 +55,10 @@ Pipeline::Pipeline(const Model& model, const SideDevices& devices, const Pipelin
       devices_(devices),
       options_(options),
       sides_(std::make_unique<Sides>(model, devices, options.forward, trace, progress)),
-      pool_(sides_->pages(), sides_->page()) {
+      pool_(sides_->pages(), sides_->page()),
+      window_pool_(sides_->windowed().pages, sides_->page()) {
   take_limits();
+  take_window();
 }
 
 Pipeline::Pipeline(const Model& model, std::span<Device* const> devices,
@@ -68,12 +71,19 @@ void Pipeline::take_limits() {
   has_two_sides_ = sides_->are_two();
   context_ = sides_->forward(Side::decode).context();
   page_bytes_ = sides_->page_bytes();
+  window_page_bytes_ = sides_->windowed().page_bytes;
   for (const Side side : {Side::decode, Side::prefill}) {
     const Forward& forward = sides_->forward(side);
     limits_[static_cast<size_t>(side)] = {forward.most_rows(), forward.most_together(),
                                           forward.pass_costs()};
   }
   rows_agree_ = disagreeing_device().empty();
+}
+
+void Pipeline::take_window() {
+  window_ = {};
+  if (window_pool_.capacity() == 0) return;
+  window_ = {&window_pool_, model_.config.window, std::max(most_rows(), pool_.page_positions())};
 }
 
 std::string Pipeline::disagreeing_device() const {
@@ -123,9 +133,10 @@ uint32_t Pipeline::next_rows(uint32_t position, size_t left, Side side) const {
 
 bool Pipeline::reserve(Sequence& sequence, uint32_t tokens) {
   if (is_broken_) make_anew();
+  const uint32_t wanted = sequence.position() + tokens;
   std::optional<KvTable::Copy> copy;
-  while (!sequence.kv_.grow_to(sequence.position() + tokens, copy))
-    if (!reclaim || !reclaim()) return false;
+  while (!sequence.kv_.grow_to(wanted, copy))
+    if (!reclaim || !reclaim(*sequence.kv_.lacking(wanted))) return false;
   if (copy) sides_->copy_page(*copy);
   return true;
 }
@@ -215,11 +226,18 @@ std::optional<Error> Pipeline::run_group(std::span<const Work> group,
     }
     return std::nullopt;
   } catch (const Error& error) {
-    for (size_t i = 0; i < group.size(); ++i) group[i].sequence->rewind(begins[i]);
-    if (error.code != ErrorCode::device) return error;
+    if (error.code != ErrorCode::device) {
+      for (size_t i = 0; i < group.size(); ++i) take_back(*group[i].sequence, begins[i]);
+      return error;
+    }
     failure = error;
   }
   std::vector<Past> known = pasts();
+  for (size_t i = 0; i < group.size(); ++i) {
+    Past& past = *std::ranges::find(known, group[i].sequence, &Past::sequence);
+    past.tokens.resize(begins[i]);
+    past.begins.resize(begins[i]);
+  }
   if (has_other_device() && options_.on_error != OnDeviceError::fail) {
     ++recoveries_;
     tell_of(*failure, group, true);
@@ -245,6 +263,11 @@ std::optional<Error> Pipeline::run_group(std::span<const Work> group,
     lose_caches();
   }
   return failure;
+}
+
+// Of work that was run again in several passes, the window in front of it may be gone.
+void Pipeline::take_back(Sequence& sequence, uint32_t position) {
+  sequence.rewind(sequence.can_rewind(position) ? position : 0);
 }
 
 // What was run is part of the sequence from now on.
@@ -285,6 +308,7 @@ void Pipeline::run_once(std::span<const Work> group, const OnLogits& on_logits) 
         {.tokens = work.tokens,
          .position = sequence.position(),
          .pages = sequence.kv_.pages(),
+         .window_pages = sequence.kv_.window_pages(),
          .logits = work.logits,
          .candidates = sequence.candidates,
          .counters = is_prefill ? &sequence.executed.prefill : &sequence.executed.decode,
@@ -295,11 +319,15 @@ void Pipeline::run_once(std::span<const Work> group, const OnLogits& on_logits) 
 }
 
 void Pipeline::run_part(const Work& work, const OnLogits& on_logits) {
-  if (!reserve(*work.sequence, static_cast<uint32_t>(work.tokens.size())))
+  const auto tokens = static_cast<uint32_t>(work.tokens.size());
+  if (!reserve(*work.sequence, tokens)) {
+    const auto kind = work.sequence->kv_.lacking(work.sequence->position() + tokens);
+    const KvPool& pool = kind == KvKind::windowed ? window_pool_ : pool_;
     throw Error(ErrorCode::input, "KV cache",
-                fmt::format("all {} pages of {} positions are in use", pool_.capacity(),
-                            pool_.page_positions()),
+                fmt::format("all {} pages of {} positions are in use", pool.capacity(),
+                            pool.page_positions()),
                 "give more --kv-memory");
+  }
   const std::vector<Failure> failures = run({&work, 1}, on_logits);
   if (!failures.empty()) throw failures.front().error;
 }
@@ -379,6 +407,8 @@ void Pipeline::make_anew() {
   sides_ = std::make_unique<Sides>(model_, devices_, options_.forward, trace_);
   take_limits();
   pool_.reset(sides_->pages(), sides_->page());
+  window_pool_.reset(sides_->windowed().pages, sides_->page());
+  take_window();
   is_broken_ = false;
   ++rebuilt_;
 }

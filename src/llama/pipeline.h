@@ -66,8 +66,8 @@ class Pipeline {
   // Of each item at most next_rows() tokens, for which reserve() has made room; they stay as they
   // are until it returns. As many items together as a side's devices take, so that of a device that
   // takes one sequence at a time each gets its turn. Returns those that failed, in order; the
-  // others were run. The sequence of an item that failed is as it was, or empty where a device was
-  // to blame.
+  // others were run. The sequence of an item that failed is as it was, or empty: where a device was
+  // to blame, or had been and the window before the item is gone.
   [[nodiscard]] std::vector<Failure> run(std::span<const Work> batch, const OnLogits& on_logits);
 
   // One sequence by itself, however many tokens: the logits of the last, or as many of the best as
@@ -106,23 +106,29 @@ class Pipeline {
   uint32_t vocab() const { return model_.config.vocab; }
   KvPool& kv_pool() { return pool_; }
   const KvPool& kv_pool() const { return pool_; }
-  uint64_t position_bytes() const { return sides_->position_bytes(); }
-  // What positions of a page hold, for whoever keeps it elsewhere (Sides).
-  void read_page(KvPage page, KvRange range, std::span<std::byte> to) {
-    sides_->read_page(page, range, to);
+  const KvWindow& kv_window() const { return window_; }
+  uint64_t position_bytes(KvKind kind = KvKind::full) const {
+    return sides_->position_bytes(kind);
   }
-  void write_page(KvPage page, KvRange range, std::span<const std::byte> from) {
-    sides_->write_page(page, range, from);
+  // What positions of a page hold, for whoever keeps it elsewhere (Sides).
+  void read_page(KvPage page, KvRange range, std::span<std::byte> to, KvKind kind = KvKind::full) {
+    sides_->read_page(page, range, to, kind);
+  }
+  void write_page(KvPage page, KvRange range, std::span<const std::byte> from,
+                  KvKind kind = KvKind::full) {
+    sides_->write_page(page, range, from, kind);
   }
   uint32_t recoveries() const { return recoveries_; }  // from device errors so far
   // A device failed for good (OnDeviceError::cpu): nothing has gone to it since.
   bool host_took_over() const { return host_took_over_; }
-  uint64_t kv_peak_bytes() const { return pool_.peak() * page_bytes_; }
+  uint64_t kv_peak_bytes() const {
+    return pool_.peak() * page_bytes_ + window_pool_.peak() * window_page_bytes_;
+  }
   // Throws an input Error unless so many tokens fit into one sequence's context.
   void check_room(uint32_t position, size_t tokens) const;
 
-  // Gives back a page that no sequence needs; false: there is none.
-  std::function<bool()> reclaim = {};
+  // Gives back a page that no sequence needs, of the kind that is lacking; false: there is none.
+  std::function<bool(KvKind)> reclaim = {};
   // What caches hold is not to be trusted any more: whoever remembers pages forgets them.
   std::function<void()> on_caches_lost = {};
 
@@ -144,12 +150,14 @@ class Pipeline {
 
   const SideLimits& limits(Side side) const { return limits_[static_cast<size_t>(side)]; }
   void take_limits();
+  void take_window();
   bool has_other_device() const;  // than the host's
   std::span<const Work> next_group(std::span<const Work> batch) const;
   std::optional<Error> run_group(std::span<const Work> group, std::span<const uint32_t> begins,
                                  const OnLogits& on_logits, bool has_room);
   void run_once(std::span<const Work> group, const OnLogits& on_logits);
   void run_again(std::span<const Work> group, const OnLogits& on_logits);
+  static void take_back(Sequence& sequence, uint32_t position);
   void commit(const Work& work);
   void make_anew();
   void lose_caches();
@@ -170,12 +178,14 @@ class Pipeline {
   bool rows_agree_ = false;  // on the decode side
   uint32_t context_ = 0;
   std::array<SideLimits, 2> limits_;  // [sides]
-  uint64_t page_bytes_ = 0;
+  uint64_t page_bytes_ = 0, window_page_bytes_ = 0;
   bool is_broken_ = false;
   uint32_t rebuilt_ = 0;  // times that make_anew() has run
   uint32_t recoveries_ = 0;
   bool host_took_over_ = false;
   KvPool pool_;
+  KvPool window_pool_;  // empty where layers with a window share the pages of all
+  KvWindow window_;
   std::vector<Sequence*> live_;
   std::vector<BatchRows> rows_;
   // Of each item of the batch at hand: where it begins, logits that were handed out.

@@ -27,7 +27,10 @@ class Sequence {
   const std::vector<Token>& tokens() const { return tokens_; }
   // Positions that somebody else computed: `tokens` holds the table's.
   void begin_with(std::span<const Token> tokens, KvTable kv);
-  void rewind(uint32_t position);  // forgets everything from `position` on
+  // Forgets everything from `position` on. Always possible to 0, to where the last pass began and
+  // to the page before; elsewhere unless a window in front of it has been given back (KvWindow).
+  void rewind(uint32_t position);
+  bool can_rewind(uint32_t position) const { return kv_.can_be_cut_to(position); }
   KvTable share(uint32_t length) const { return kv_.share(length); }  // the first positions
   // What the cache holds, for somebody else; the sequence is empty afterwards.
   KvTable take_cache();

@@ -67,9 +67,9 @@ uint64_t Sides::page_bytes() const {
   return bytes;
 }
 
-uint64_t Sides::position_bytes() const {
+uint64_t Sides::position_bytes(KvKind kind) const {
   const KvShape& kv = forward(Side::decode).kv();
-  return kv.page_bytes / kv.page;
+  return kv.bytes_of_page(kind) / kv.page;
 }
 
 KvPage Sides::own_page(const Half& half, KvPage page, uint32_t position) {
@@ -183,27 +183,27 @@ void Sides::copy_page(const KvTable::Copy& copy) {
   }
 }
 
-void Sides::read_page(KvPage page, KvRange range, std::span<std::byte> to) {
+void Sides::read_page(KvPage page, KvRange range, std::span<std::byte> to, KvKind kind) {
   const Half& half = halves_[index(Side::decode)];
   const uint32_t end = range.first + range.count;
   if (are_two() && half.held[page] < end)
     hand_over(Side::decode, page, {half.held[page], end - half.held[page]});
   for_each_stretch(range, [&](KvRange stretch) {
-    const uint64_t bytes = stretch.count * position_bytes();
+    const uint64_t bytes = stretch.count * position_bytes(kind);
     half.forward->read_page(own_page(half, page, stretch.first),
                             {stretch.first % half.forward->kv().page, stretch.count},
-                            to.first(bytes));
+                            to.first(bytes), kind);
     to = to.subspan(bytes);
   });
 }
 
-void Sides::write_page(KvPage page, KvRange range, std::span<const std::byte> from) {
+void Sides::write_page(KvPage page, KvRange range, std::span<const std::byte> from, KvKind kind) {
   const Half& half = halves_[index(Side::decode)];
   for_each_stretch(range, [&](KvRange stretch) {
-    const uint64_t bytes = stretch.count * position_bytes();
+    const uint64_t bytes = stretch.count * position_bytes(kind);
     half.forward->write_page(own_page(half, page, stretch.first),
                              {stretch.first % half.forward->kv().page, stretch.count},
-                             from.first(bytes));
+                             from.first(bytes), kind);
     from = from.subspan(bytes);
   });
   wrote(Side::decode, {&page, 1}, range);

@@ -29,16 +29,19 @@ class Sides {
   const Forward& forward(Side side) const { return *halves_[index(side)].forward; }
   uint32_t page() const { return page_; }  // positions
   uint32_t pages() const { return pages_; }
-  uint64_t page_bytes() const;      // of both sides
-  uint64_t position_bytes() const;  // of read_page and write_page
+  uint64_t page_bytes() const;  // of both sides
+  // Only where there is one side.
+  const WindowShape& windowed() const { return forward(Side::decode).kv().windowed; }
+  uint64_t position_bytes(KvKind kind = KvKind::full) const;  // of read_page and write_page
 
   // Pages of BatchRows are those of page(), as everywhere above a Forward.
   void run(Side side, std::span<const BatchRows> rows, const Forward::OnLogits& on_logits);
 
   void copy_page(const KvTable::Copy& copy);
   // In the form of the decode side.
-  void read_page(KvPage page, KvRange range, std::span<std::byte> to);
-  void write_page(KvPage page, KvRange range, std::span<const std::byte> from);
+  void read_page(KvPage page, KvRange range, std::span<std::byte> to, KvKind kind = KvKind::full);
+  void write_page(KvPage page, KvRange range, std::span<const std::byte> from,
+                  KvKind kind = KvKind::full);
 
  private:
   struct Half {

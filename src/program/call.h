@@ -14,7 +14,14 @@ struct Segment {
   // Where the sequence's KV cache lies: page i holds its positions from i * LaunchShape::page on.
   // Unused where a cache is one piece. What it refers to stays as it is until wait() returns.
   std::span<const uint32_t> pages = {};
+  // The same for layers that attend to a window, where those have pages of their own. What stands
+  // in front of all that the rows attend to is no page.
+  std::span<const uint32_t> window_pages = {};
 
+  // For a launch with such a window; 0: with none.
+  std::span<const uint32_t> pages_of(uint32_t window) const {
+    return window == 0 || window_pages.empty() ? pages : window_pages;
+  }
   uint32_t end() const { return position + rows; }  // positions in the cache after the call
 };
 
@@ -33,7 +40,7 @@ struct Call {
 // A call of one sequence, in a cache that is one piece or in `pages`.
 inline Call call_of(uint32_t rows, uint32_t position = 0, uint32_t first_row = 0,
                     std::span<const uint32_t> pages = {}) {
-  return {.rows = rows, .only = {first_row, rows, position, pages}};
+  return {.rows = rows, .only = {first_row, rows, position, pages, {}}};
 }
 
 // `segments` outlive the call.

@@ -15,14 +15,20 @@ const PromptCacheOrigin kOrigin = {.model = "m",
                                    .kv_heads = 1,
                                    .head_dim = 2,
                                    .group = 1,
-                                   .page = 256};
+                                   .page = 2,
+                                   .windowed_layers = 1,
+                                   .window = 2};
 constexpr uint32_t kVocab = 61;
 
 void run(std::span<const std::byte> bytes) {
   const PromptCacheContent content = read_prompt_cache(bytes, kOrigin, kVocab);
   if (!content.why_not.empty()) return;
   TYTO_ASSERT(content.begins.size() == content.tokens.size());
-  TYTO_ASSERT(content.caches.size() == content.tokens.size() * kOrigin.position_bytes());
+  const uint64_t tokens = content.tokens.size();
+  TYTO_ASSERT(content.caches.size() == tokens * kOrigin.position_bytes(KvKind::full));
+  TYTO_ASSERT(content.window_caches.size() ==
+              (tokens - content.window_from * uint64_t{kOrigin.page}) *
+                  kOrigin.position_bytes(KvKind::windowed));
   for (const Token token : content.tokens) TYTO_ASSERT(token >= 0 && token < 61);
 }
 

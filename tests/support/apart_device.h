@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "llama/kv_pool.h"
 
 namespace tyto::testing_support {
 
@@ -70,8 +71,8 @@ class ApartExecutable : public Executable {
                              row_bytes(slot.dtype, launch.shape.head_dim);
         for (const Segment& segment : call.segments())
           for (uint32_t i = 0; i * launch.shape.page < segment.end(); ++i)
-            std::memset(buffers_[arg.slot].data + segment.pages[i] * bytes,
-                        static_cast<int>(kPoison), bytes);
+            if (const KvPage page = segment.pages_of(launch.shape.window)[i]; page != kNoPage)
+              std::memset(buffers_[arg.slot].data + page * bytes, static_cast<int>(kPoison), bytes);
       }
     }
   }

@@ -107,16 +107,16 @@ std::span<const Token> next_tokens(const BenchEngine& bench, size_t sequence, ui
 }
 
 // Brings the caches to `depth`. What they already hold is kept, except where a device has faster
-// kernels for a prompt that begins at 0.
+// kernels for a prompt that begins at 0, or the window before `depth` is gone.
 void fill(BenchEngine& bench, const BenchTest& test, const Progress& progress) {
   for (uint32_t s = 0; s < test.sequences; ++s) {
     Sequence& sequence = *bench.sequences[s];
-    if (sequence.position() < test.depth) {
-      if (bench.engine->pipeline().has_fixed_rows()) sequence.rewind(0);
-      bench.engine->pipeline().run(
-          sequence, next_tokens(bench, s, test.depth - sequence.position()), progress);
-    }
-    sequence.rewind(test.depth);
+    if (sequence.position() > test.depth)
+      sequence.rewind(sequence.can_rewind(test.depth) ? test.depth : 0);
+    if (sequence.position() == test.depth) continue;
+    if (bench.engine->pipeline().has_fixed_rows()) sequence.rewind(0);
+    bench.engine->pipeline().run(
+        sequence, next_tokens(bench, s, test.depth - sequence.position()), progress);
   }
 }
 
@@ -170,7 +170,7 @@ void run_steps(BenchEngine& bench, const BenchTest& test, uint32_t count) {
 }
 
 void rewind(BenchEngine& bench, const BenchTest& test) {
-  for (uint32_t s = 0; s < test.sequences; ++s) bench.sequences[s]->rewind(test.depth);
+  fill(bench, test, {});
 }
 
 // A GPU that was idle takes a while to come to its clocks: with one run before, the first timed

@@ -78,7 +78,7 @@ void gather_queries(const Attention& a, const Plan& plan, const Tile& tile, floa
 size_t split_row(const LaunchShape& shape, const Tile& tile, size_t split) {
   const size_t position = split * kSplitPositions;
   if (shape.page == 0) return tile.kv_head * shape.context + position;
-  const size_t page = tile.segment->pages[position / shape.page];
+  const size_t page = tile.segment->pages_of(shape.window)[position / shape.page];
   return (page * shape.kv_heads + tile.kv_head) * shape.page + position % shape.page;
 }
 

@@ -157,12 +157,13 @@ std::optional<std::string> position_problem(const Program& program, const Launch
   const uint64_t needed = (positions + shape.page - 1) / shape.page;
   const uint64_t there = program.slots[launch.args[cache_arg(launch)].slot].rows /
                          (uint64_t{shape.kv_heads} * shape.page);
-  if (segment.pages.size() < needed)
-    return fmt::format("{}: {} positions in {} pages", launch.name, positions,
-                       segment.pages.size());
-  for (uint64_t i = 0; i < needed; ++i)
-    if (segment.pages[i] >= there)
-      return fmt::format("{}: page {} of {}", launch.name, segment.pages[i], there);
+  const std::span<const uint32_t> pages = segment.pages_of(shape.window);
+  if (pages.size() < needed)
+    return fmt::format("{}: {} positions in {} pages", launch.name, positions, pages.size());
+  const bool is_passed = shape.window > 0 && segment.position >= shape.window;
+  const uint64_t first = is_passed ? (segment.position + 1 - shape.window) / shape.page : 0;
+  for (uint64_t i = first; i < needed; ++i)
+    if (pages[i] >= there) return fmt::format("{}: page {} of {}", launch.name, pages[i], there);
   return std::nullopt;
 }
 

@@ -122,7 +122,7 @@ void rope(const Operation& op) {
 // inside a page, or in all of a cache that is one piece.
 size_t cache_row(const LaunchShape& shape, const Segment& segment, size_t head, size_t position) {
   if (shape.page == 0) return head * shape.context + position;
-  const size_t page = segment.pages[position / shape.page];
+  const size_t page = segment.pages_of(shape.window)[position / shape.page];
   return (page * shape.kv_heads + head) * shape.page + position % shape.page;
 }
 
