@@ -42,7 +42,7 @@ class Reference {
   const Model& model_;
   const OnStep on_step_;
   uint16_t layer_ = kNoLayer;
-  std::vector<float> frequencies_;  // [head_dim / 2]
+  std::vector<float> frequencies_;  // as rope_frequencies() gives them
   std::vector<Layer> layers_;
   uint32_t position_ = 0;
 };

@@ -34,6 +34,7 @@ struct LayerWeights {
   TensorView gate, up;                // [hidden, emb]
   TensorView down;                    // [emb, hidden]
   TensorView ffn_post_norm;           // as attn_post_norm
+  TensorView sinks;                   // [1, heads] or empty
 };
 
 struct Weights {

@@ -55,6 +55,47 @@ void tiny_phi(Config& config) {
   phi_long(config, 256);
 }
 
+void gemma(Config& config, uint32_t window) {
+  const Family& family = *family_of_model_type(config.architecture);
+  config.window = window;
+  set_windowed(config, windowed_layers(config.layers, family.global_step));
+  config.window_theta = family.window_theta;
+  config.score_cap = family.score_cap;
+  config.logit_cap = family.logit_cap;
+}
+
+void gemma_2_2b(Config& config) {
+  gemma(config, 4096);
+}
+
+void gemma_3_1b(Config& config) {
+  gemma(config, 512);
+}
+
+// Windows that texts of a test are longer than.
+void tiny_gemma2(Config& config) {
+  gemma(config, 24);
+}
+
+// The factor of Gemma 3's larger models.
+void tiny_gemma3(Config& config) {
+  gemma(config, 24);
+  config.rope.scaling = RopeScaling::linear;
+  config.rope.factor = 8;
+}
+
+void tiny_window(Config& config) {
+  config.window = 24;
+}
+
+void tiny_yarn(Config& config) {
+  Rope& rope = config.rope;
+  rope.scaling = RopeScaling::yarn;
+  rope.factor = 4;
+  rope.original_context = config.context / 4;
+  rope.attention_factor = static_cast<float>(1 + 0.1 * std::log(4.0));
+}
+
 // clang-format off
 constexpr Shape kShapes[] = {
     // name             family     lay.  emb hidden hd. kv dim   vocab context     theta l3 tied
@@ -82,6 +123,12 @@ constexpr Shape kShapes[] = {
     {"tiny-olmo2",     "olmo2",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false},
     {"tiny-smollm3",   "smollm3",  4,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true},
     {"tiny-phi",       "phi3",     2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_phi},
+    {"gemma-2-2b",     "gemma2",  26, 2304,  9216,  8,  4, 256, 256000,   8192,    10000,  0, true, gemma_2_2b},
+    {"gemma-3-1b", "gemma3_text", 26, 1152,  6912,  4,  1, 256, 262144,  32768,  1000000,  0, true, gemma_3_1b},
+    {"tiny-gemma2",    "gemma2",   4,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, tiny_gemma2},
+    {"tiny-gemma3", "gemma3_text", 7,  256,   512,  4,  2,  64,    512,    512,  1000000,  0, true, tiny_gemma3},
+    {"tiny-mistral-window", "mistral", 2, 256, 512, 4,  2,  64,    512,    512,    10000,  0, false, tiny_window},
+    {"tiny-yarn",      "llama",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, tiny_yarn},
 };
 // clang-format on
 

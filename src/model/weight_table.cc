@@ -22,6 +22,7 @@ enum class Extent : uint8_t {
   q_norm,
   k_norm,
   vocab,
+  heads,
 };
 enum class Presence : uint8_t {
   always,
@@ -29,9 +30,12 @@ enum class Presence : uint8_t {
   qkv_bias,
   qk_norm,
   norms_before,
+  norms_before_only,
   norms_after,
+  norms_both,
   apart,
   fused,
+  sinks,
 };
 
 struct Entry {
@@ -78,7 +82,9 @@ constexpr std::array kLayer = {
     Entry{TensorPart::attn_post_norm, "post_attention_norm.weight",
           "post_attention_layernorm.weight", Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
-          Extent::emb, Presence::norms_before},
+          Extent::emb, Presence::norms_before_only},
+    Entry{TensorPart::ffn_norm, "ffn_norm.weight", "pre_feedforward_layernorm.weight", Extent::none,
+          Extent::emb, Presence::norms_both},
     Entry{TensorPart::gate_up, "ffn_up.weight", "mlp.gate_up_proj.weight", Extent::two_hidden,
           Extent::emb, Presence::fused},
     Entry{TensorPart::gate, "ffn_gate.weight", "mlp.gate_proj.weight", Extent::hidden, Extent::emb,
@@ -88,6 +94,8 @@ constexpr std::array kLayer = {
     Entry{TensorPart::down, "ffn_down.weight", "mlp.down_proj.weight", Extent::emb, Extent::hidden},
     Entry{TensorPart::ffn_post_norm, "post_ffw_norm.weight", "post_feedforward_layernorm.weight",
           Extent::none, Extent::emb, Presence::norms_after},
+    Entry{TensorPart::sinks, "attn_sinks.weight", "self_attn.sinks", Extent::none, Extent::heads,
+          Presence::sinks},
 };
 
 // Tensors some writers leave in the file although the config already says what they hold.
@@ -117,6 +125,8 @@ uint64_t extent(const Config& config, Extent which) {
       return config.wide_qk_norm ? config.kv_width() : config.head_dim;
     case Extent::vocab:
       return config.vocab;
+    case Extent::heads:
+      return config.heads;
   }
   return 0;
 }
@@ -136,9 +146,15 @@ bool present(const Config& config, Presence presence) {
     case Presence::fused:
       return config.fused_projections;
     case Presence::norms_before:
+      return config.norms != Norms::after;
+    case Presence::norms_before_only:
       return config.norms == Norms::before;
     case Presence::norms_after:
-      return config.norms == Norms::after;
+      return config.norms != Norms::before;
+    case Presence::norms_both:
+      return config.norms == Norms::both;
+    case Presence::sinks:
+      return config.sinks;
   }
   return false;
 }
@@ -181,6 +197,8 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::down;
     case TensorPart::ffn_post_norm:
       return &LayerWeights::ffn_post_norm;
+    case TensorPart::sinks:
+      return &LayerWeights::sinks;
     default:
       return nullptr;
   }

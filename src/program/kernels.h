@@ -39,7 +39,7 @@ struct ArgSpec {
   bool writes = false;
 };
 
-constexpr size_t kMostArgs = 4;
+constexpr size_t kMostArgs = 5;
 
 struct KernelSpec {
   Kernel kernel;
@@ -70,6 +70,10 @@ Cost cost(const Program& program, const Call& call);  // of all launches
 // The argument that is a kernel's first cache, the second follows it; nothing: it has none.
 constexpr size_t kNoArg = SIZE_MAX;
 size_t cache_arg(const Launch& launch);
+
+// What the attention that a launch computes, or that reads the cache it appends to, has beyond a
+// causal softmax: "window". Empty: nothing, or the launch is none of these.
+std::string beyond_causal_attention(const Program& program, const Launch& launch);
 
 // Throws a device Error when a launch has the wrong arguments or shapes that do not fit together:
 // called once per loaded program, so that kernels need not check.

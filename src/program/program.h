@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "program/call.h"
+#include "tensor/activation.h"
 #include "tensor/dtype.h"
 #include "trace/event.h"
 
@@ -70,8 +71,12 @@ enum class Role : uint8_t {
   ffn_post_norm,
   ffn_scale,
   logit_scale,
+  sinks,
+  window_frequencies,  // of windowed layers, where their rope is another
+  window_rope_table,
+  logit_cap,
 };
-constexpr Role kLastRole = Role::logit_scale;
+constexpr Role kLastRole = Role::logit_cap;
 std::string_view name(Role role);
 
 // Neighbouring launches of one layer that --fusion block makes one dispatch of, on a device that
@@ -119,8 +124,9 @@ enum class Kernel : uint8_t {
   matmul_q8,
   top_k,
   scale,
+  soft_cap,
 };
-constexpr Kernel kLastKernel = Kernel::scale;
+constexpr Kernel kLastKernel = Kernel::soft_cap;
 
 struct Arg {
   uint16_t slot = 0;
@@ -141,8 +147,12 @@ struct LaunchShape {
   bool rope_pairs = false;  // RopeLayout::pairs
   float eps = 0;            // rmsnorm
   bool bf16_sums = false;   // rmsnorm: squares are added up in bf16, as one NPU kernel does
-  float factor = 1;         // scale; rope_table: of cosines and sines
+  float factor = 1;         // scale; rope_table: of cosines and sines; soft_cap: the cap
   uint32_t rotated = 0;     // rope: values of a head that are, the first; 0: all
+  // attention, kv_append: positions that a query attends to, its own included; 0: all before it
+  uint32_t window = 0;
+  float score_cap = 0;  // attention: scores become cap * tanh(score / cap); 0: they stay
+  Activation activation = Activation::silu;  // swiglu
 };
 
 struct Launch {

@@ -84,6 +84,7 @@ void run_fused(std::span<const Operation> operations) {
   } else if (last.kernel == Kernel::swiglu) {
     group.epilogue = Epilogue::swiglu;
     group.other = last.data(2);
+    group.activation = last.shape.activation;
   }
   multiply(group, first.pool, first.loops);
 }

@@ -62,6 +62,34 @@ TEST(KernelSpec, AttentionCountsTheCausalTriangle) {
   EXPECT_EQ(declared.bytes, 2u * 3 * 64 * 4 + 2u * 13 * 2 * 16 * 2);
 }
 
+TEST(KernelSpec, AttentionInAWindowCountsWhatItSees) {
+  Program program;
+  program.slots = {{"q", SlotKind::scratch, DType::f32, 8, 64},
+                   {"k", SlotKind::kv, DType::f16, 2 * 100, 16},
+                   {"v", SlotKind::kv, DType::f16, 2 * 100, 16},
+                   {"y", SlotKind::scratch, DType::f32, 8, 64},
+                   {"sinks", SlotKind::weight, DType::f32, 1, 4}};
+  program.launches = {{Kernel::attention,
+                       "a",
+                       {{0, true, false}, {1, true, false}, {2, true, false}, {3, false, true}},
+                       {.heads = 4, .kv_heads = 2, .head_dim = 16, .context = 100, .window = 12}}};
+  EXPECT_EQ(beyond_causal_attention(program, program.launches[0]), "window");
+  const Cost declared = cost(program, call_of(3, 10));
+  EXPECT_EQ(declared.flops, 4u * (11 + 12 + 12) * 4 * 16);
+  EXPECT_EQ(declared.bytes, 2u * 3 * 64 * 4 + 2u * 13 * 2 * 16 * 2);
+  EXPECT_EQ(cost(program, call_of(3, 50)).bytes, 2u * 3 * 64 * 4 + 2u * 14 * 2 * 16 * 2);
+  EXPECT_EQ(cost(program, call_of(3, 50)).flops, 4u * (3 * 12) * 4 * 16);
+  EXPECT_EQ(cost(program, call_of(3, 2)).flops, 4u * (3 + 4 + 5) * 4 * 16);
+
+  program.launches[0].shape.window = 0;
+  EXPECT_EQ(beyond_causal_attention(program, program.launches[0]), "");
+  program.launches[0].args.push_back({4, true, false});
+  EXPECT_NO_THROW(check(program));
+  EXPECT_EQ(beyond_causal_attention(program, program.launches[0]), "sinks");
+  program.slots[4].cols = 2;
+  EXPECT_THROW(check(program), Error);
+}
+
 // Four heads on two, in a cache in pages of 16 positions or in one piece of 100.
 Program one_attention(uint32_t page) {
   Program program;
