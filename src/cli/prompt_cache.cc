@@ -84,9 +84,10 @@ void PromptCache::save(Engine& engine, std::span<const Token> tokens) {
   PrefixCache& prefixes = engine.prefixes();
   KvTable table = prefixes.find(tokens, static_cast<uint32_t>(tokens.size()));
   if (table.length() == 0)
-    return note(fmt::format("prompt cache {}: not written, the prompt's end is behind the window "
-                            "of the model's layers",
-                            path_));
+    return note(
+        fmt::format("prompt cache {}: not written, the prompt's end is behind the window "
+                    "of the model's layers",
+                    path_));
   tokens = tokens.first(table.length());
   const bool has_all = tokens.size() <= known_.size() &&
                        std::ranges::equal(tokens, std::span(known_).first(tokens.size()));

@@ -134,8 +134,8 @@ bool PrefixCache::has_window_page_alone(const Node& node) const {
 }
 
 bool PrefixCache::evict_window_page() {
-  const auto least_recent = std::ranges::find_if(
-      nodes_, [&](const Node& node) { return has_window_page_alone(node); });
+  const auto least_recent =
+      std::ranges::find_if(nodes_, [&](const Node& node) { return has_window_page_alone(node); });
   if (least_recent == nodes_.end()) return false;
   // Where prefixes part, what lies before is of use to the others, too.
   Node* first = &*least_recent;
@@ -164,12 +164,11 @@ void PrefixCache::release(Node& node) {
 
 PrefixCache::Node& PrefixCache::add_child(Node& parent, const PageContent& content) {
   TYTO_ASSERT(&parent == &root_ || parent.tokens.size() == pool_.page_positions());
-  Node& node = nodes_.emplace_back(
-      Node{{content.tokens.begin(), content.tokens.end()},
-           content.begins,
-           content.page,
-           content.window_page,
-           &parent});
+  Node& node = nodes_.emplace_back(Node{{content.tokens.begin(), content.tokens.end()},
+                                        content.begins,
+                                        content.page,
+                                        content.window_page,
+                                        &parent});
   node.self = std::prev(nodes_.end());
   parent.children.insert(lower_bound(parent.children, content.tokens), &node);
   retain(content);

@@ -56,12 +56,11 @@ std::string difference(const Json& header, const PromptCacheOrigin& wanted) {
   if (!is_text("kv_type", info(wanted.kv_type).name)) return "has another --kv-type";
   if (!is_text("made_by", wanted.made_by))
     return "was made by another build, device or setting of Tyto, which may round otherwise";
-  const bool is_same = is_number("layers", wanted.layers) &&
-                       is_number("kv_heads", wanted.kv_heads) &&
-                       is_number("head_dim", wanted.head_dim) && is_number("group", wanted.group) &&
-                       is_number("page", wanted.page) &&
-                       is_number("windowed_layers", wanted.windowed_layers) &&
-                       is_number("window", wanted.window);
+  const bool is_same =
+      is_number("layers", wanted.layers) && is_number("kv_heads", wanted.kv_heads) &&
+      is_number("head_dim", wanted.head_dim) && is_number("group", wanted.group) &&
+      is_number("page", wanted.page) && is_number("windowed_layers", wanted.windowed_layers) &&
+      is_number("window", wanted.window);
   return is_same ? "" : "has pages of another form";
 }
 
@@ -104,8 +103,7 @@ uint64_t PromptCacheOrigin::position_bytes(KvKind kind) const {
 PromptCacheOrigin prompt_cache_origin(const Pipeline& pipeline, const Config& config,
                                       const std::string& model, const std::string& made_by) {
   const KvShape& kv = pipeline.forward().kv();
-  const uint64_t layer_bytes =
-      uint64_t{2} * config.kv_heads * row_bytes(kv.type, config.head_dim);
+  const uint64_t layer_bytes = uint64_t{2} * config.kv_heads * row_bytes(kv.type, config.head_dim);
   const auto windowed =
       static_cast<uint32_t>(pipeline.position_bytes(KvKind::windowed) / layer_bytes);
   return {.model = model,
@@ -176,8 +174,7 @@ void write_page_of(const PromptCacheContent& content, uint32_t page, const KvTab
   const auto here =
       static_cast<uint32_t>(std::min<uint64_t>(page_positions, content.tokens.size() - first));
   const uint64_t row = pipeline.position_bytes();
-  pipeline.write_page(to.pages()[page], {0, here},
-                      content.caches.subspan(first * row, here * row));
+  pipeline.write_page(to.pages()[page], {0, here}, content.caches.subspan(first * row, here * row));
   if (to.window_pages().empty() || page < content.window_from) return;
   const uint64_t window_row = pipeline.position_bytes(KvKind::windowed);
   const uint64_t before = first - uint64_t{content.window_from} * page_positions;
@@ -212,9 +209,8 @@ uint32_t place_prompt_cache(const PromptCacheContent& content, Pipeline& pipelin
   std::vector<KvPage> window_pages(taken.window_pages().begin(), taken.window_pages().end());
   if (has_window) std::fill_n(window_pages.begin(), first, kNoPage);
   const auto end = content.begins.begin() + length;
-  prefixes.keep(
-      std::span(content.tokens).first(length),
-      KvTable(pool, taken.pages(), {content.begins.begin(), end}, window, window_pages));
+  prefixes.keep(std::span(content.tokens).first(length),
+                KvTable(pool, taken.pages(), {content.begins.begin(), end}, window, window_pages));
   return length;
 }
 

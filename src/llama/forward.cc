@@ -315,7 +315,8 @@ void Forward::run(std::span<const BatchRows> rows, const OnLogits& on_logits) {
     const auto count = static_cast<uint32_t>(item.tokens.size());
     TYTO_ASSERT(count > 0 && total + count <= chunk_ && item.logits <= count);
     std::memcpy(ids + total * sizeof(Token), item.tokens.data(), item.tokens.size_bytes());
-    segments_.push_back({{total, count, item.position, item.pages, item.window_pages}, item.counters});
+    segments_.push_back(
+        {{total, count, item.position, item.pages, item.window_pages}, item.counters});
     total += count;
     wanted += item.logits;
   }
@@ -359,10 +360,11 @@ void Forward::run_head(Stage& head, std::span<const BatchRows> rows, const OnLog
       const Segment& segment = segments_[item].segment;
       const uint32_t left = rows[item].logits - done, now = std::min(room, left);
       if (now > 0)
-        kept_.push_back({{segment.first_row + segment.rows - left, now, segment.end() - left, {}, {}},
-                         rows[item].counters,
-                         item,
-                         left});
+        kept_.push_back(
+            {{segment.first_row + segment.rows - left, now, segment.end() - left, {}, {}},
+             rows[item].counters,
+             item,
+             left});
       room -= now;
       done = now == left ? 0 : done + now;
       if (now == left) ++item;

@@ -61,9 +61,9 @@ struct WindowShape {
 
 // Where the devices of a Forward keep keys and values.
 struct KvShape {
-  uint32_t page = 0;          // positions
-  uint32_t pages = 0;         // there is room for
-  uint64_t page_bytes = 0;    // of all layers but those that `windowed` has, keys and values
+  uint32_t page = 0;        // positions
+  uint32_t pages = 0;       // there is room for
+  uint64_t page_bytes = 0;  // of all layers but those that `windowed` has, keys and values
   WindowShape windowed = {};
   bool is_one_piece = false;  // a page is a sequence's whole cache: kernels know no table
   uint32_t group = 1;         // heads side by side at each position (KvForm)
@@ -85,8 +85,8 @@ struct BatchRows {
   uint32_t position = 0;               // of the first in its sequence
   std::span<const KvPage> pages = {};  // with room for all
   std::span<const KvPage> window_pages = {};
-  uint32_t logits = 0;                 // of the last so many rows
-  uint32_t candidates = 0;             // of each one's best logits, that suffice; 0: all are wanted
+  uint32_t logits = 0;      // of the last so many rows
+  uint32_t candidates = 0;  // of each one's best logits, that suffice; 0: all are wanted
   // Gets the batch's work in proportion to the rows.
   std::vector<DeviceCounters>* counters = nullptr;
   const OnHidden* on_hidden = nullptr;  // gets every row's hidden state, where given
@@ -144,10 +144,10 @@ class Forward {
     Part part = Part::body;
     bool picks = false;  // ends with candidates, not with logits
     std::vector<Piece> pieces = {};
-    std::vector<Step> steps = {};  // [pieces]
+    std::vector<Step> steps = {};            // [pieces]
     std::array<Device*, 2> kv_devices = {};  // [kinds]; none: it does not touch such a cache
-    size_t caches = 0;             // of caches_, that the steps are bound to
-    Device* x_device = nullptr;    // the last to use the residual stream
+    size_t caches = 0;                       // of caches_, that the steps are bound to
+    Device* x_device = nullptr;              // the last to use the residual stream
   };
   struct Planned {
     ForwardProgram forward;
@@ -203,9 +203,7 @@ class Forward {
   }
   // Who has the newest copy of what layers of a kind have in a page; none: nobody yet. A device
   // may attend to everything and leave windows to the host's.
-  Device*& home_of(KvKind layers, KvPage page) {
-    return homes_[static_cast<size_t>(layers)][page];
-  }
+  Device*& home_of(KvKind layers, KvPage page) { return homes_[static_cast<size_t>(layers)][page]; }
   void move_pages(const Segment& segment, KvKind layers, Device& to);
   void copy_page(KvKind pages, KvPage from, KvPage to, uint32_t positions);
   uint64_t page_begin(KvPage page) const;
@@ -238,7 +236,7 @@ class Forward {
   std::map<std::pair<SlotKey, Device*>, Buffer> buffers_;  // the parts share them
   std::vector<Caches> caches_;  // of each page where caches are one piece, else one for all pages
   std::array<std::vector<Device*>, 2> homes_;  // [kinds][pages]
-  Device* x_home_ = nullptr;    // who has the residual stream after the body
+  Device* x_home_ = nullptr;                   // who has the residual stream after the body
   Device* rotating_ = nullptr;
   std::set<const Device*> hosts_;  // those that compute in the host's memory
   uint32_t most_segments_ = UINT32_MAX;

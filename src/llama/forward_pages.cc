@@ -135,8 +135,8 @@ KvKind Forward::kind_of(uint32_t layer) const {
 // Before a call the newest copy of what it attends to comes to the device that it runs on. Of two
 // devices that use the cache one is the host's.
 void Forward::move_pages(const Segment& segment, KvKind layers, Device& to) {
-  const auto pages = layers == KvKind::windowed && kv_.windowed.pages > 0 ? segment.window_pages
-                                                                          : segment.pages;
+  const auto pages =
+      layers == KvKind::windowed && kv_.windowed.pages > 0 ? segment.window_pages : segment.pages;
   for (uint32_t i = 0, begin = 0; begin < segment.end(); ++i, begin += kv_.page) {
     if (pages[i] == kNoPage) continue;
     Device*& home = home_of(layers, pages[i]);

@@ -19,7 +19,8 @@ ModelDims model_dims(const Config& config, uint32_t context) {
           .beyond_images = differences_from_llama(config)};
 }
 
-Sequence::Sequence(Pipeline& pipeline) : pipeline_(pipeline), kv_(pipeline.pool_, pipeline.window_) {
+Sequence::Sequence(Pipeline& pipeline)
+    : pipeline_(pipeline), kv_(pipeline.pool_, pipeline.window_) {
   pipeline.live_.push_back(this);
   tokens_.reserve(pipeline.context());
 }

@@ -107,9 +107,7 @@ class Pipeline {
   KvPool& kv_pool() { return pool_; }
   const KvPool& kv_pool() const { return pool_; }
   const KvWindow& kv_window() const { return window_; }
-  uint64_t position_bytes(KvKind kind = KvKind::full) const {
-    return sides_->position_bytes(kind);
-  }
+  uint64_t position_bytes(KvKind kind = KvKind::full) const { return sides_->position_bytes(kind); }
   // What positions of a page hold, for whoever keeps it elsewhere (Sides).
   void read_page(KvPage page, KvRange range, std::span<std::byte> to, KvKind kind = KvKind::full) {
     sides_->read_page(page, range, to, kind);

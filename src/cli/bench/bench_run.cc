@@ -115,8 +115,8 @@ void fill(BenchEngine& bench, const BenchTest& test, const Progress& progress) {
       sequence.rewind(sequence.can_rewind(test.depth) ? test.depth : 0);
     if (sequence.position() == test.depth) continue;
     if (bench.engine->pipeline().has_fixed_rows()) sequence.rewind(0);
-    bench.engine->pipeline().run(
-        sequence, next_tokens(bench, s, test.depth - sequence.position()), progress);
+    bench.engine->pipeline().run(sequence, next_tokens(bench, s, test.depth - sequence.position()),
+                                 progress);
   }
 }
 
