@@ -105,8 +105,12 @@ void Forward::choose_pages() {
     pages = std::min({division.pages, std::max<uint64_t>(quarter, for_one + 1),
                       uint64_t{UINT32_MAX / kv_.page}});
   }
+  const uint64_t window_pages = division.window_pages_beside(pages);
+  // Where all layers have windows the others' pages are mere numbers.
+  if (kv_.page_bytes == 0 && window_pages >= division.least_window_pages)
+    pages = std::max(pages, division.pages);
   kv_.pages = static_cast<uint32_t>(pages);
-  if (windowed > 0) kv_.windowed.pages = static_cast<uint32_t>(division.window_pages_beside(pages));
+  kv_.windowed.pages = static_cast<uint32_t>(window_pages);
 }
 
 // Every sequence's, if each has its own; the first one is what steps are bound to until one of
