@@ -11,6 +11,7 @@
 #include "cli/terminal.h"
 #include "model/model.h"
 #include "model/stores/find_model.h"
+#include "plan/pinned_bytes.h"
 
 namespace tyto {
 namespace {
@@ -37,10 +38,6 @@ std::map<std::string, TypeTotal> totals_by_type(const Model& model) {
     total.bytes += tensor.view.bytes.size();
   }
   return totals;
-}
-
-uint64_t kv_bytes(const Config& config, uint64_t positions) {
-  return positions * config.layers * 2 * row_bytes(DType::f16, config.kv_width());
 }
 
 std::string rope_text(const Rope& rope) {
@@ -77,7 +74,8 @@ ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) 
                        {"parameters", model.parameters()},
                        {"weight_bytes", model.weight_bytes()},
                        {"kv_positions", positions},
-                       {"kv_bytes", kv_bytes(config, positions)}};
+                       {"kv_bytes", kept_kv_bytes(config, positions)},
+                       {"whole_kv_bytes", kv_bytes(config, positions)}};
   for (const auto& [type, total] : totals_by_type(model))
     json["types"][type] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
   if (model.vocabulary)
@@ -136,9 +134,11 @@ Table facts_table(const Model& model, uint64_t positions) {
   for (const auto& [type, total] : totals_by_type(model))
     row("  " + type, fmt::format("{} in {} tensor{}", human_bytes(total.bytes), total.tensors,
                                  total.tensors == 1 ? "" : "s"));
-  row("memory", fmt::format("{} weights ({}) + {} KV cache at {} positions (f16)",
-                            human_bytes(model.weight_bytes()), where_weights_are(model),
-                            human_bytes(kv_bytes(c, positions)), positions));
+  const uint64_t kept = kept_kv_bytes(c, positions), whole = kv_bytes(c, positions);
+  row("memory",
+      fmt::format("{} weights ({}) + {} KV cache at {} positions (f16){}",
+                  human_bytes(model.weight_bytes()), where_weights_are(model), human_bytes(kept),
+                  positions, kept == whole ? "" : "; " + human_bytes(whole) + " in one piece"));
   return table;
 }
 

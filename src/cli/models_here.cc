@@ -42,7 +42,7 @@ NpuImages images_for(const Config& config, const std::filesystem::path& store) t
 void check_memory(const MachineHere& machine, ModelHere& here) {
   const Config& config = here.description->config;
   const uint64_t positions = std::min<uint64_t>(kPositions, config.context);
-  const uint64_t needed = here.description->weight_bytes + kv_bytes(config, positions);
+  const uint64_t needed = here.description->weight_bytes + kept_kv_bytes(config, positions);
   if (needed <= machine.memory_bytes) return;
   here.reason = fmt::format("it needs {}, with {} positions; this machine has {}",
                             human_bytes(needed), positions, human_bytes(machine.memory_bytes));

@@ -9,7 +9,7 @@ namespace tyto {
 namespace {
 
 uint64_t cache_bytes(const PlanRequest& request) {
-  return kv_bytes(request.config, std::max(request.prompt_tokens, request.context_tokens));
+  return kept_kv_bytes(request.config, std::max(request.prompt_tokens, request.context_tokens));
 }
 
 // Of all matrices, whatever their rows: a shape may have some that the type's blocks do not divide.
@@ -63,7 +63,8 @@ PlanRow estimated_on_cpu(const PlanRequest& request, DType weights, const CpuPea
   PlanRow row = cpu_row(request, PlanKind::estimated, weights);
   const uint64_t values = layer_values(c), head = uint64_t{c.vocab} * c.emb;
   const uint64_t weight_bytes = bytes_of(weights, values + head);
-  const double streamed = static_cast<double>(weight_bytes + kv_bytes(c, request.context_tokens));
+  const double streamed =
+      static_cast<double>(weight_bytes + attended_kv_bytes(c, request.context_tokens));
   const double flops_per_token = 2 * static_cast<double>(values);
   set_speeds(row, peak.gflops * 1e9 / flops_per_token, streamed / peak.read_gb_s / 1e6);
   row.memory_bytes = weight_bytes + cache_bytes(request);

@@ -45,7 +45,7 @@ DeviceRates within(const DeviceLimits& limits, const std::string& device,
   if (limits.gb_s <= 0 || limits.gflops <= 0) return {.name = device};
   const uint32_t prompt = planned(work.prompt_tokens), context = context_of(work);
   const double weights = static_cast<double>(model.weight_bytes),
-               cache = static_cast<double>(kv_bytes(model.config, context)),
+               cache = static_cast<double>(attended_kv_bytes(model.config, context)),
                flops = 2.0 * static_cast<double>(layer_values(model.config)) * prompt;
   const double prefill = std::max(flops / limits.gflops, weights / limits.gb_s) / 1e9;
   return {.name = device,

@@ -1,5 +1,6 @@
 #include "plan/pinned_bytes.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/round_up.h"
@@ -49,6 +50,13 @@ uint64_t bf16_prefill_pinned(const Config& c, uint64_t rows) {
          prefill_scratch_bytes(c, rows);
 }
 
+uint64_t kv_bytes(const Config& c, uint64_t positions, uint64_t most_windowed) {
+  uint64_t held = 0;  // positions of all layers
+  for (uint32_t layer = 0; layer < c.layers; ++layer)
+    held += c.is_windowed(layer) ? std::min(positions, most_windowed) : positions;
+  return held * 2 * c.kv_width() * 2;
+}
+
 }  // namespace
 
 uint64_t layer_values(const Config& c) {
@@ -57,7 +65,17 @@ uint64_t layer_values(const Config& c) {
 }
 
 uint64_t kv_bytes(const Config& c, uint64_t positions) {
-  return positions * c.layers * 2 * c.kv_width() * 2;
+  return kv_bytes(c, positions, positions);
+}
+
+uint64_t attended_kv_bytes(const Config& c, uint64_t positions) {
+  return kv_bytes(c, positions, c.window);
+}
+
+// The window, a page that may be taken back, and a pass of a page that begins and ends inside one.
+uint64_t kept_kv_bytes(const Config& c, uint64_t positions) {
+  constexpr uint64_t kPage = 256;
+  return kv_bytes(c, positions, round_up(uint64_t{c.window}, kPage) + 3 * kPage);
 }
 
 uint64_t q4nx_weight_bytes(const Config& c) {

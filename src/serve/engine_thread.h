@@ -85,6 +85,8 @@ struct ModelStatus {
   std::string failure = {};  // why it could not be loaded
   uint32_t slots = 0;
   uint32_t kv_pages = 0, kv_pages_in_use = 0, prefix_pages = 0;
+  // Of layers with a window, where those have pages of their own.
+  uint32_t kv_window_pages = 0, kv_window_pages_in_use = 0;
   PrefixCache::Counts prefixes = {};
   std::vector<DeviceInfo> devices = {};
   std::vector<DeviceCounters> counters = {};  // since it was loaded

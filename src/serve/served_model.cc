@@ -304,6 +304,10 @@ ModelStatus ServedModel::status() const {
   const KvPool& pool = engine_->pipeline().kv_pool();
   status.kv_pages = pool.capacity();
   status.kv_pages_in_use = pool.in_use();
+  if (const KvPool* const window = engine_->pipeline().kv_window().pool) {
+    status.kv_window_pages = window->capacity();
+    status.kv_window_pages_in_use = window->in_use();
+  }
   status.prefix_pages = engine_->prefixes().pages();
   status.prefixes = engine_->prefixes().counts();
   status.devices = engine_->devices();

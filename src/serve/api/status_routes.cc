@@ -48,6 +48,8 @@ ordered_json status_json(const ModelStatus& status) {
           {"slots", status.slots},
           {"kv_pages", status.kv_pages},
           {"kv_pages_in_use", status.kv_pages_in_use},
+          {"kv_window_pages", status.kv_window_pages},
+          {"kv_window_pages_in_use", status.kv_window_pages_in_use},
           {"prefix_pages", status.prefix_pages},
           {"setup_seconds", status.setup_seconds},
           {"devices", devices_json(status.devices)},
