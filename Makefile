@@ -20,7 +20,7 @@ MODEL_FLAG = $(if $(MODEL),-m "$$MODEL")
 BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nlohmann-json3-dev \
   libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libcurl4-openssl-dev libssl-dev libedit-dev \
   libboost-dev libtomlplusplus-dev prometheus-cpp-dev libvulkan-dev glslang-tools
-TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git clang-format-19 chromium fonts-dejavu-core \
+TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev mold python3 git clang-format-19 chromium fonts-dejavu-core \
   nginx systemd curl wrk zsh fish groff man-db mesa-vulkan-drivers vulkan-validationlayers
 # An npm that did not come from Debian is as good.
 GGML_TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git $(if $(shell command -v npm),,npm)
