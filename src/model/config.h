@@ -65,6 +65,11 @@ struct Config {
   // SmolLM3: layers whose heads are not rotated. [layers], or empty: all are
   std::vector<bool> unrotated;
   Rope rope;
+  bool layer_norm = false;  // norms are LayerNorms: the mean is taken away first
+  bool norm_bias = false;   // and they add a bias
+  // Cohere: attention and feed-forward read the same normed row, and both are added to the stream.
+  bool parallel_residual = false;
+  bool adapted = false;  // LoRA adapters add to its projections (model/adapters.h)
 
   uint32_t q_width() const { return heads * head_dim; }
   uint32_t kv_width() const { return kv_heads * head_dim; }

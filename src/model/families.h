@@ -32,6 +32,11 @@ struct Family {
   uint32_t head_dim = 0;  // 0: embedding width / heads
   float norm_eps = 1e-6f;
   float rope_theta = 10000.0f;
+  bool layer_norm = false;
+  bool norm_bias = false;
+  bool parallel_residual = false;
+  bool scales_logits = false;  // its files have a factor of logits, not a divisor
+  RopeLayout hf_layout = RopeLayout::halves;
 };
 
 // Null where there is none of this name. Mistral's GGUFs are Llama's.

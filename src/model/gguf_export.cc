@@ -199,7 +199,9 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
   entries.integer(arch + ".attention.head_count_kv", config.kv_heads);
   entries.integer(arch + ".attention.key_length", config.head_dim);
   entries.integer(arch + ".attention.value_length", config.head_dim);
-  entries.real(arch + ".attention.layer_norm_rms_epsilon", config.norm_eps);
+  const char* eps_key =
+      config.layer_norm ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon";
+  entries.real(arch + eps_key, config.norm_eps);
   entries.integer(arch + ".rope.dimension_count", config.rope_width());
   entries.real(arch + ".rope.freq_base", config.rope.theta);
   if (config.rope.scaling == RopeScaling::linear) {
@@ -218,8 +220,9 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
   scale(".attention.scale", config.attention_scale, 0);
   // Readers want it in this family even where it is one.
   const Family* family = family_of_gguf(arch);
-  scale(".logit_scale", config.logit_divisor,
-        family != nullptr && family->has_multipliers ? 0.0f : 1.0f);
+  const bool is_factor = family != nullptr && family->scales_logits;
+  scale(".logit_scale", is_factor ? 1 / config.logit_divisor : config.logit_divisor,
+        is_factor || (family != nullptr && family->has_multipliers) ? 0.0f : 1.0f);
   const uint32_t step = family != nullptr ? family->unrotated_step : 0;
   if (config.unrotated != unrotated_layers(config.layers, step))
     throw Error(

@@ -32,6 +32,8 @@ void refuse_unsupported(const Json& root) {
                 "get the model's GGUF as Q4_K_M or Q8_0, or the checkpoint it was made of");
   if (const auto field = root.find("hidden_act"); field && field->as_string() != "silu")
     fail_unsupported(field->path(), "{}; silu is supported", printable_name(field->as_string()));
+  if (const auto field = root.find("use_qk_norm"); field && field->as_bool())
+    fail_unsupported(field->path(), "LayerNorms of each head of Q and K");
   if (const auto field = root.find("mlp_bias"); field && field->as_bool())
     fail_unsupported(field->path(), "biases in the feed-forward layer");
   // In all of these architectures the flag also puts a bias on the attention's output.
@@ -169,6 +171,7 @@ Config config_from_hf(const Json& root) {
   refuse_unsupported(root);
   Config config;
   config.architecture = family.model_type;
+  config.rope.layout = family.hf_layout;
   apply(family, config);
   config.name = root.string_or("_name_or_path", "");
   config.layers = as_count(root.at("num_hidden_layers"));
@@ -186,10 +189,12 @@ Config config_from_hf(const Json& root) {
   config.context = uint_or("max_position_embeddings", family.context);
   if (const auto window = sliding_window(root, family))
     config.context = std::min(config.context, *window);
-  config.norm_eps = real_or(root, "rms_norm_eps", family.norm_eps, kNormEpsilons);
+  config.norm_eps = real_or(root, family.layer_norm ? "layer_norm_eps" : "rms_norm_eps",
+                            family.norm_eps, kNormEpsilons);
   config.tied_head = root.bool_or("tie_word_embeddings", false);
   read_rope(root, family, config);
   if (family.has_multipliers) read_multipliers(root, config);
+  if (family.scales_logits) config.logit_divisor = 1 / real_or(root, "logit_scale", 1, kScales);
   check(config, root.path());
   config.unrotated = unrotated(root, family, config.layers);
   choose_divisors(config, 0);

@@ -32,6 +32,9 @@ enum class Presence : uint8_t {
   norms_after,
   apart,
   fused,
+  ffn_norm,
+  norm_bias,
+  ffn_norm_bias,
 };
 
 struct Entry {
@@ -50,6 +53,8 @@ constexpr std::array kTop = {
           Extent::emb},
     Entry{TensorPart::head, "output.weight", "lm_head.weight", Extent::vocab, Extent::emb,
           Presence::untied_head},
+    Entry{TensorPart::final_norm_bias, "output_norm.bias", "model.norm.bias", Extent::none,
+          Extent::emb, Presence::norm_bias},
 };
 
 constexpr std::array kLayer = {
@@ -78,7 +83,7 @@ constexpr std::array kLayer = {
     Entry{TensorPart::attn_post_norm, "post_attention_norm.weight",
           "post_attention_layernorm.weight", Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
-          Extent::emb, Presence::norms_before},
+          Extent::emb, Presence::ffn_norm},
     Entry{TensorPart::gate_up, "ffn_up.weight", "mlp.gate_up_proj.weight", Extent::two_hidden,
           Extent::emb, Presence::fused},
     Entry{TensorPart::gate, "ffn_gate.weight", "mlp.gate_proj.weight", Extent::hidden, Extent::emb,
@@ -88,6 +93,10 @@ constexpr std::array kLayer = {
     Entry{TensorPart::down, "ffn_down.weight", "mlp.down_proj.weight", Extent::emb, Extent::hidden},
     Entry{TensorPart::ffn_post_norm, "post_ffw_norm.weight", "post_feedforward_layernorm.weight",
           Extent::none, Extent::emb, Presence::norms_after},
+    Entry{TensorPart::attn_norm_bias, "attn_norm.bias", "input_layernorm.bias", Extent::none,
+          Extent::emb, Presence::norm_bias},
+    Entry{TensorPart::ffn_norm_bias, "ffn_norm.bias", "post_attention_layernorm.bias", Extent::none,
+          Extent::emb, Presence::ffn_norm_bias},
 };
 
 // Tensors some writers leave in the file although the config already says what they hold.
@@ -139,6 +148,12 @@ bool present(const Config& config, Presence presence) {
       return config.norms == Norms::before;
     case Presence::norms_after:
       return config.norms == Norms::after;
+    case Presence::ffn_norm:
+      return config.norms == Norms::before && !config.parallel_residual;
+    case Presence::norm_bias:
+      return config.norm_bias;
+    case Presence::ffn_norm_bias:
+      return config.norm_bias && !config.parallel_residual;
   }
   return false;
 }
@@ -181,6 +196,10 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::down;
     case TensorPart::ffn_post_norm:
       return &LayerWeights::ffn_post_norm;
+    case TensorPart::attn_norm_bias:
+      return &LayerWeights::attn_norm_bias;
+    case TensorPart::ffn_norm_bias:
+      return &LayerWeights::ffn_norm_bias;
     default:
       return nullptr;
   }
@@ -250,6 +269,8 @@ TensorView& view_of(Weights& weights, const WeightSpec& spec) {
       return weights.final_norm;
     case TensorPart::head:
       return weights.head;
+    case TensorPart::final_norm_bias:
+      return weights.final_norm_bias;
     default:
       return weights.layers[spec.layer].*layer_field(spec.part);
   }

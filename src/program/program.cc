@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <span>
+
+#include "base/error.h"
 
 namespace tyto {
 namespace {
@@ -34,28 +37,77 @@ void add_shape(Serialiser& out, const LaunchShape& shape) {
   out.add(rotated);
 }
 
-constexpr std::array<std::string_view, 44> kRoleNames = {"none",       "tokens",
-                                                         "embed",      "frequencies",
-                                                         "rope_table", "x",
-                                                         "normed",     "attn_norm",
-                                                         "q",          "k",
-                                                         "v",          "q_bias",
-                                                         "k_bias",     "v_bias",
-                                                         "q_norm",     "k_norm",
-                                                         "q_rope",     "k_rope",
-                                                         "kv_append",  "k_cache",
-                                                         "v_cache",    "attention",
-                                                         "o",          "attn_residual",
-                                                         "ffn_norm",   "gate",
-                                                         "up",         "swiglu",
-                                                         "down",       "ffn_residual",
-                                                         "delta",      "gather_rows",
-                                                         "final_norm", "head_normed",
-                                                         "lm_head",    "logits",
-                                                         "top_k",      "embed_scale",
-                                                         "q_scale",    "attn_post_norm",
-                                                         "attn_scale", "ffn_post_norm",
-                                                         "ffn_scale",  "logit_scale"};
+constexpr std::array<std::string_view, 71> kRoleNames = {"none",
+                                                         "tokens",
+                                                         "embed",
+                                                         "frequencies",
+                                                         "rope_table",
+                                                         "x",
+                                                         "normed",
+                                                         "attn_norm",
+                                                         "q",
+                                                         "k",
+                                                         "v",
+                                                         "q_bias",
+                                                         "k_bias",
+                                                         "v_bias",
+                                                         "q_norm",
+                                                         "k_norm",
+                                                         "q_rope",
+                                                         "k_rope",
+                                                         "kv_append",
+                                                         "k_cache",
+                                                         "v_cache",
+                                                         "attention",
+                                                         "o",
+                                                         "attn_residual",
+                                                         "ffn_norm",
+                                                         "gate",
+                                                         "up",
+                                                         "swiglu",
+                                                         "down",
+                                                         "ffn_residual",
+                                                         "delta",
+                                                         "gather_rows",
+                                                         "final_norm",
+                                                         "head_normed",
+                                                         "lm_head",
+                                                         "logits",
+                                                         "top_k",
+                                                         "embed_scale",
+                                                         "q_scale",
+                                                         "attn_post_norm",
+                                                         "attn_scale",
+                                                         "ffn_post_norm",
+                                                         "ffn_scale",
+                                                         "logit_scale",
+                                                         "attn_norm_bias",
+                                                         "ffn_norm_bias",
+                                                         "final_norm_bias",
+                                                         "q_lora",
+                                                         "q_lora_a",
+                                                         "q_lora_b",
+                                                         "k_lora",
+                                                         "k_lora_a",
+                                                         "k_lora_b",
+                                                         "v_lora",
+                                                         "v_lora_a",
+                                                         "v_lora_b",
+                                                         "o_lora",
+                                                         "o_lora_a",
+                                                         "o_lora_b",
+                                                         "gate_lora",
+                                                         "gate_lora_a",
+                                                         "gate_lora_b",
+                                                         "up_lora",
+                                                         "up_lora_a",
+                                                         "up_lora_b",
+                                                         "down_lora",
+                                                         "down_lora_a",
+                                                         "down_lora_b",
+                                                         "lm_head_lora",
+                                                         "lm_head_lora_a",
+                                                         "lm_head_lora_b"};
 static_assert(kRoleNames.size() == static_cast<size_t>(kLastRole) + 1);
 
 constexpr std::array<std::string_view, 8> kBlockNames = {
@@ -63,7 +115,30 @@ constexpr std::array<std::string_view, 8> kBlockNames = {
     "o_ffn", "final_norm", "lm_head"};
 static_assert(kBlockNames.size() == static_cast<size_t>(kLastBlock) + 1);
 
+constexpr std::array<LoraRoles, 8> kLoraRoles = {{
+    {Role::q, Role::q_lora, Role::q_lora_a, Role::q_lora_b},
+    {Role::k, Role::k_lora, Role::k_lora_a, Role::k_lora_b},
+    {Role::v, Role::v_lora, Role::v_lora_a, Role::v_lora_b},
+    {Role::o, Role::o_lora, Role::o_lora_a, Role::o_lora_b},
+    {Role::gate, Role::gate_lora, Role::gate_lora_a, Role::gate_lora_b},
+    {Role::up, Role::up_lora, Role::up_lora_a, Role::up_lora_b},
+    {Role::down, Role::down_lora, Role::down_lora_a, Role::down_lora_b},
+    {Role::lm_head, Role::lm_head_lora, Role::lm_head_lora_a, Role::lm_head_lora_b},
+}};
+
 }  // namespace
+
+const LoraRoles& lora_roles(Role projection) {
+  const auto* const found = std::ranges::find(kLoraRoles, projection, &LoraRoles::projection);
+  TYTO_ASSERT(found != kLoraRoles.end());
+  return *found;
+}
+
+bool is_lora(Role role) {
+  return std::ranges::any_of(kLoraRoles, [&](const LoraRoles& roles) {
+    return role == roles.sum || role == roles.a || role == roles.b;
+  });
+}
 
 std::string_view name(Role role) {
   return kRoleNames[static_cast<size_t>(role)];
