@@ -76,7 +76,8 @@ namespace {
 bool is_rotated(Role role) {
   return role == Role::q || role == Role::k || role == Role::q_norm || role == Role::k_norm ||
          role == Role::q_rope || role == Role::k_rope || role == Role::q_scale ||
-         role == Role::k_cache;
+         role == Role::k_cache || role == Role::q_lora || role == Role::q_lora_b ||
+         role == Role::k_lora || role == Role::k_lora_b;
 }
 
 // Whether the layer rotates heads that its checkpoint keeps in pairs.

@@ -13,6 +13,7 @@
 #include "device/cpu/measured_peak.h"
 #include "engine/engine.h"
 #include "llama/placement.h"
+#include "model/adapters.h"
 #include "model/stores/find_model.h"
 #include "plan/modelled_rates.h"
 #include "plan/pinned_bytes.h"
@@ -91,7 +92,8 @@ bool is_in_question(const std::string& name, const Requirement& require) {
 Usable usable_devices(const EngineFlags& flags, const std::vector<std::string>& names,
                       const Requirement& require, ThreadPool& pool) {
   Trace trace;
-  const Model model = open_model(find_model(model_or_shipped(flags.model)));
+  Model model = open_model(find_model(model_or_shipped(flags.model)));
+  add_adapters(adapters_of(flags.model), model);
   Usable usable;
   for (const std::string& name : names) {
     if (!is_in_question(name, require)) continue;

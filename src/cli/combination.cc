@@ -28,6 +28,7 @@ std::string flags_of_combination(const EngineFlags& flags) {
     if (!value.empty()) text += " " + flag + " " + shell_word(value);
   };
   add("-m", flags.model.model);
+  for (const std::string& adapter : flags.model.adapters) add("--lora", adapter);
   if (flags.prefill() == flags.decode()) {
     add("--device", flags.decode());
   } else {

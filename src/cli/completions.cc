@@ -36,9 +36,10 @@ Values values_of(const Flag& flag) {
     Kind kind;
   };
   constexpr Row kRows[] = {
-      {"FILE", Kind::file},   {"KEYFILE", Kind::file},        {"NAME|FILE", Kind::file},
-      {"PATH", Kind::file},   {"reference|FILE", Kind::file}, {"DIR", Kind::folder},
-      {"MODEL", Kind::model}, {"[NAME=]MODEL", Kind::model},  {"MODEL,...", Kind::model},
+      {"FILE", Kind::file},         {"KEYFILE", Kind::file},        {"NAME|FILE", Kind::file},
+      {"PATH", Kind::file},         {"reference|FILE", Kind::file}, {"DIR", Kind::folder},
+      {"MODEL", Kind::model},       {"[NAME=]MODEL", Kind::model},  {"MODEL,...", Kind::model},
+      {"FILE[=SCALE]", Kind::file},
   };
   if (std::holds_alternative<bool*>(flag.target)) return {Kind::none};
   if (flag.allowed) return {Kind::words, fmt::format("{}", fmt::join(flag.allowed->values, " "))};

@@ -158,6 +158,17 @@ void add_model_flag(CommandLine& command, ModelFlags& flags) {
                 "shipped model)"}});
 }
 
+Flag adapter_flag(ModelFlags& flags) {
+  return {"--lora", &flags.adapters, "FILE[=SCALE]",
+          "LoRA adapter to add to the model, a GGUF or PEFT's folder; may be given several times"};
+}
+
+std::vector<AdapterChoice> adapters_of(const ModelFlags& flags) {
+  std::vector<AdapterChoice> choices;
+  for (const std::string& each : flags.adapters) choices.push_back(parse_adapter(each));
+  return choices;
+}
+
 std::string model_or_shipped(const ModelFlags& flags) {
   if (!flags.model.empty()) return flags.model;
   if (const auto folder = shipped_model()) return folder->string();
@@ -167,6 +178,7 @@ std::string model_or_shipped(const ModelFlags& flags) {
 
 void add_engine_flags(CommandLine& command, EngineFlags& flags) {
   add_model_flag(command, flags.model);
+  command.add({adapter_flag(flags.model)});
   std::vector<Flag> rows = placement_flags(flags);
   const auto threads = std::find_if(rows.begin(), rows.end(),
                                     [](const Flag& flag) { return flag.name() == "--threads"; });
@@ -224,6 +236,7 @@ EngineOptions engine_options(const EngineFlags& flags) {
   check_prompt_range(flags);
   EngineOptions options;
   options.model = model_or_shipped(flags.model);
+  options.adapters = adapters_of(flags.model);
   options.device = flags.decode();
   options.prefill_device = flags.prefill();
   options.device_choice = flags.device_choice;

@@ -15,6 +15,7 @@ namespace tyto {
 
 class EnergyMeter;
 class Grammar;
+struct AdapterChoice;
 struct CommandLine;
 struct EngineOptions;
 struct Flag;
@@ -22,8 +23,11 @@ struct Model;
 
 struct ModelFlags {
   std::string model;
+  std::vector<std::string> adapters = {};  // "FILE" or "FILE=SCALE", of commands that take any
 };
 void add_model_flag(CommandLine& command, ModelFlags& flags);
+Flag adapter_flag(ModelFlags& flags);
+std::vector<AdapterChoice> adapters_of(const ModelFlags& flags);
 std::string model_or_shipped(const ModelFlags& flags);  // -m, or the model that ships with Tyto
 
 struct EngineFlags {

@@ -4,11 +4,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file_hash.h"
 #include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/inspect_survey.h"
 #include "cli/terminal.h"
+#include "model/adapters.h"
 #include "model/model.h"
 #include "model/stores/find_model.h"
 #include "plan/pinned_bytes.h"
@@ -54,6 +57,7 @@ std::string rope_text(const Rope& rope) {
 ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) {
   const Config& config = model.config;
   ordered_json json = {{"path", model.path.string()},
+                       {"runs", true},
                        {"format", model.format},
                        {"architecture", config.architecture},
                        {"name", config.name},
@@ -78,6 +82,12 @@ ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) 
                        {"whole_kv_bytes", kv_bytes(config, positions)}};
   for (const auto& [type, total] : totals_by_type(model))
     json["types"][type] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
+  for (const Adapter& adapter : model.adapters)
+    json["adapters"].push_back({{"path", adapter.file.path().string()},
+                                {"hash", hash_of_file(adapter.file, "").hash},
+                                {"scale", adapter.scale},
+                                {"rank", adapter.rank},
+                                {"matrices", adapter.matrices}});
   if (model.vocabulary)
     json["tokenizer"] = {{"tokens", model.vocabulary->pieces.size()},
                          {"chat_template", !model.vocabulary->chat_template.empty()}};
@@ -110,6 +120,11 @@ std::string vocabulary_text(const Model& model) {
                      model.vocabulary->chat_template.empty() ? "no" : "with a");
 }
 
+std::string adapter_text(const Adapter& adapter, const std::string& hash) {
+  return fmt::format("{}, scale {}, {} matrices of rank {}, {}", adapter.file.path().string(),
+                     adapter.scale, adapter.matrices, adapter.rank, hash);
+}
+
 Table facts_table(const Model& model, uint64_t positions) {
   const Config& c = model.config;
   Table table{.id = "model", .title = "", .columns = {{"", false}, {"", false}}};
@@ -127,6 +142,8 @@ Table facts_table(const Model& model, uint64_t positions) {
   row("features", fmt::format("{} head{}{}{}{}", c.tied_head ? "tied" : "untied",
                               c.qkv_bias ? ", QKV bias" : "", c.qk_norm ? ", QK norm" : "",
                               differences.empty() ? "" : ", ", differences));
+  for (const Adapter& adapter : model.adapters)
+    row("adapter", adapter_text(adapter, hash_of_file(adapter.file, "").hash));
   row("rope", rope_text(c.rope));
   row("context", fmt::format("{} positions", c.context));
   row("vocabulary", vocabulary_text(model));
@@ -171,8 +188,22 @@ Model open_for_inspection(const std::filesystem::path& path) {
   }
 }
 
+// What can be read of it, before the Error says that it does not run.
+Model opened(const InspectFlags& flags) {
+  const std::filesystem::path path = find_model(model_or_shipped(flags.model));
+  try {
+    Model model = open_for_inspection(path);
+    add_adapters(adapters_of(flags.model), model);
+    return model;
+  } catch (const Error& error) {
+    if (error.code == ErrorCode::unsupported)
+      show_survey(path, error, {.tensors = flags.tensors, .json = flags.json});
+    throw;
+  }
+}
+
 void inspect(const InspectFlags& flags) {
-  const Model model = open_for_inspection(find_model(model_or_shipped(flags.model)));
+  const Model model = opened(flags);
   const uint64_t positions = flags.context == 0 ? model.config.context : flags.context;
   if (flags.json)
     return print(as_json(model, positions, flags.tensors)
@@ -190,10 +221,13 @@ void define_inspect(CommandLine& command) {
   command.add({
       {"-c,--context", &flags.context, "N",
        "positions to count KV memory for (default: the model's)"},
+      adapter_flag(flags.model),
       {"--tensors", &flags.tensors, "list every tensor"},
       {"--json", &flags.json, "print JSON"},
   });
-  command.footer = "Example:\n  tyto inspect -m model.gguf --tensors";
+  command.footer =
+      "Of a model that does not run it shows what can be read and what Tyto lacks for it; the exit "
+      "code is then 1.\n\nExample:\n  tyto inspect -m model.gguf --tensors";
   command.run = [&flags] { inspect(flags); };
 }
 

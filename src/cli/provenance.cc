@@ -38,11 +38,16 @@ std::string command_line() {
 ReceiptContext receipt_context(Engine& engine) {
   const Model& model = engine.model();
   const ModelIdentity& identity = engine.identity(progress_bar());
+  std::vector<AdapterFacts> adapters;
+  for (size_t i = 0; i < model.adapters.size(); ++i)
+    adapters.push_back(
+        {model.adapters[i].file.path().string(), identity.adapters[i], model.adapters[i].scale});
   return {.version = TYTO_VERSION,
           .time = utc_now(),
           .command = command_line(),
           .model = model.path.string(),
           .model_format = model.format,
+          .adapters = std::move(adapters),
           .weight_bytes = model.weight_bytes(),
           .weights_hash = identity.hash,
           .weights_hash_form = identity.form,

@@ -56,10 +56,11 @@ auto timed(Trace& trace, const std::string& phase, const Function& function) {
   return function();
 }
 
-Model opened_model(const std::string& name, uint32_t context, const Progress& progress) {
+Model opened_model(const EngineOptions& options, const Progress& progress) {
   if (progress) progress("opening the model", 0, 0);
-  Model model = open_model(find_model(name), Need::weights, progress);
-  choose_divisors(model.config, context);
+  Model model = open_model(find_model(options.model), Need::weights, progress);
+  choose_divisors(model.config, options.pipeline.forward.context);
+  add_adapters(options.adapters, model);
   return model;
 }
 
@@ -68,9 +69,7 @@ Model opened_model(const std::string& name, uint32_t context, const Progress& pr
 Engine::Engine(const EngineOptions& options, const Progress& progress)
     : require_(parse_requirement(options.require)),
       device_choice_(options.device_choice),
-      model_(timed(
-          trace_, "model file",
-          [&] { return opened_model(options.model, options.pipeline.forward.context, progress); })),
+      model_(timed(trace_, "model file", [&] { return opened_model(options, progress); })),
       pool_(options.pool ? options.pool : std::make_shared<ThreadPool>(options.threads)),
       settings_(options.settings) {
   if (options.require.size() > 0 && options.pipeline.on_error == OnDeviceError::cpu)

@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "engine/generate.h"
 #include "llama/pipeline.h"
+#include "model/adapters.h"
 #include "model/identity.h"
 #include "model/model.h"
 #include "text/chat_template.h"
@@ -24,7 +25,8 @@
 namespace tyto {
 
 struct EngineOptions {
-  std::string model;           // what -m was given
+  std::string model;  // what -m was given
+  std::vector<AdapterChoice> adapters = {};
   std::string device = "cpu";  // where launches go first; the cpu takes what it cannot run
   std::string prefill_device;  // where those of prompts do; empty: there, too
   std::string device_choice;   // why it is that one, in words; empty: it was named

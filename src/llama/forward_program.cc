@@ -86,6 +86,7 @@ class Builder {
     return layer_ != kNoLayer && config_.is_windowed(layer_) && config_.window < shape_.context;
   }
   bool from_start() const { return shape_.from_start; }
+  Kernel norm_kernel() const { return config_.layer_norm ? Kernel::layernorm : Kernel::rmsnorm; }
   bool has_candidates() const { return shape_.candidates > 0; }
 
   ForwardProgram take(const std::string& name) {
@@ -125,15 +126,44 @@ class Builder {
 // with.
 constexpr uint8_t kFeedForwardGroup = 1;
 
-void add_projection(Builder& build, Role role, uint16_t x, const TensorView& weight, Role bias_role,
-                    const TensorView& bias, uint16_t y) {
-  std::vector<uint16_t> biases;
-  if (!bias.empty()) biases.push_back(build.weight(bias_role, bias));
-  build.launch(Kernel::matmul, role, {x, build.weight(role, weight)}, {y}, biases);
+const TensorView kNoTensor = {};
+
+struct Projection {
+  Role role;
+  uint16_t x;
+  const TensorView& weight;
+  const LowRank& lora;
+  uint16_t y;
+  Role weight_role = role;
+  Role bias_role = Role::none;
+  const TensorView& bias = kNoTensor;
+};
+
+// y = base + b (a x). The base has a slot of its own, for the reason that add_scale gives.
+void add_lora(Builder& build, const Projection& each, uint16_t base) {
+  const LoraRoles& roles = lora_roles(each.role);
+  const uint16_t inner = build.activation(roles.a, each.lora.a.rows);
+  const uint16_t more = build.activation(roles.b, each.lora.b.rows);
+  build.launch(Kernel::matmul, roles.a, {each.x, build.weight(roles.a, each.lora.a)}, {inner});
+  build.launch(Kernel::matmul, roles.b, {inner, build.weight(roles.b, each.lora.b)}, {more});
+  build.launch(Kernel::add, roles.sum, {base, more}, {each.y});
 }
 
-void add_projection(Builder& build, Role role, uint16_t x, const TensorView& weight, uint16_t y) {
-  add_projection(build, role, x, weight, Role::none, {}, y);
+// Projections of one input stand side by side, in front of what adapters add to any of them:
+// devices take such neighbours together.
+void add_projections(Builder& build, std::initializer_list<Projection> projections) {
+  const auto base_of = [&](const Projection& each) {
+    return each.lora.empty() ? each.y
+                             : build.activation(lora_roles(each.role).sum, each.weight.rows);
+  };
+  for (const Projection& each : projections) {
+    std::vector<uint16_t> biases;
+    if (!each.bias.empty()) biases.push_back(build.weight(each.bias_role, each.bias));
+    build.launch(Kernel::matmul, each.role, {each.x, build.weight(each.weight_role, each.weight)},
+                 {base_of(each)}, biases);
+  }
+  for (const Projection& each : projections)
+    if (!each.lora.empty()) add_lora(build, each, base_of(each));
 }
 
 void add_head_norm(Builder& build, Role role, uint32_t heads, uint16_t x, const TensorView& norm) {
@@ -161,12 +191,22 @@ uint16_t add_scale(Builder& build, Role role, uint16_t x, uint32_t width, float 
   return y;
 }
 
+struct Norm {
+  Role role;
+  const TensorView& weight;
+  Role bias_role = Role::none;
+  const TensorView& bias = kNoTensor;
+};
+
 // Of rows of the residual stream, or of what is added to it, into the slot of role `result`; where
 // there is no norm, what it would have read.
-uint16_t add_norm(Builder& build, Role role, uint16_t x, const TensorView& norm, Role result) {
-  if (norm.empty()) return x;
-  const uint16_t y = build.activation(result, norm.cols);
-  build.launch(Kernel::rmsnorm, role, {x, build.weight(role, norm)}, {y});
+uint16_t add_norm(Builder& build, const Norm& norm, uint16_t x, Role result) {
+  if (norm.weight.empty()) return x;
+  const uint16_t y = build.activation(result, norm.weight.cols);
+  std::vector<uint16_t> biases;
+  if (!norm.bias.empty()) biases.push_back(build.weight(norm.bias_role, norm.bias));
+  build.launch(build.norm_kernel(), norm.role, {x, build.weight(norm.role, norm.weight)}, {y},
+               biases);
   return y;
 }
 
@@ -177,7 +217,7 @@ struct Addition {
 
 void add_to_residual(Builder& build, const Config& config, const Addition& roles, uint16_t delta,
                      const TensorView& norm) {
-  delta = add_norm(build, roles.norm, delta, norm, roles.norm);
+  delta = add_norm(build, {roles.norm, norm}, delta, roles.norm);
   delta = add_scale(build, roles.scale, delta, config.emb, config.residual_scale);
   build.launch_in_place(Kernel::add, roles.residual, build.activation(Role::x, config.emb), delta);
 }
@@ -220,10 +260,13 @@ void add_attention(Builder& build, const Config& config, uint32_t layer,
   const uint16_t v_cache = build.cache(Role::v_cache);
 
   build.enter_block(Block::rms_qkv_rope);
-  const uint16_t in = add_norm(build, Role::attn_norm, x, weights.attn_norm, Role::normed);
-  add_projection(build, Role::q, in, weights.q, Role::q_bias, weights.q_bias, q);
-  add_projection(build, Role::k, in, weights.k, Role::k_bias, weights.k_bias, k);
-  add_projection(build, Role::v, in, weights.v, Role::v_bias, weights.v_bias, v);
+  const uint16_t in = add_norm(
+      build, {Role::attn_norm, weights.attn_norm, Role::attn_norm_bias, weights.attn_norm_bias}, x,
+      Role::normed);
+  add_projections(
+      build, {{Role::q, in, weights.q, weights.q_lora, q, Role::q, Role::q_bias, weights.q_bias},
+              {Role::k, in, weights.k, weights.k_lora, k, Role::k, Role::k_bias, weights.k_bias},
+              {Role::v, in, weights.v, weights.v_lora, v, Role::v, Role::v_bias, weights.v_bias}});
   add_head_norm(build, Role::q_norm, config.heads, q, weights.q_norm);
   add_rope(build, Role::q_rope, config.heads, q, turns, config.rope.rotated);
   add_head_norm(build, Role::k_norm, config.kv_heads, k, weights.k_norm);
@@ -246,16 +289,22 @@ void add_feed_forward(Builder& build, const Config& config, const LayerWeights& 
   const uint16_t up = build.activation(Role::up, config.hidden);
 
   build.enter_block(Block::o_ffn);
-  add_projection(build, Role::o, mixed, weights.o, delta);
+  add_projections(build, {{Role::o, mixed, weights.o, weights.o_lora, delta}});
   add_to_residual(build, config, {Role::attn_post_norm, Role::attn_scale, Role::attn_residual},
                   delta, weights.attn_post_norm);
-  const uint16_t in = add_norm(build, Role::ffn_norm, x, weights.ffn_norm, Role::normed);
+  // Beside attention it reads what attention read.
+  const uint16_t in =
+      config.parallel_residual
+          ? build.activation(Role::normed, config.emb)
+          : add_norm(build,
+                     {Role::ffn_norm, weights.ffn_norm, Role::ffn_norm_bias, weights.ffn_norm_bias},
+                     x, Role::normed);
   build.enter_op(kFeedForwardGroup);
-  add_projection(build, Role::gate, in, weights.gate, gate);
-  add_projection(build, Role::up, in, weights.up, up);
+  add_projections(build, {{Role::gate, in, weights.gate, weights.gate_lora, gate},
+                          {Role::up, in, weights.up, weights.up_lora, up}});
   build.launch(Kernel::swiglu, Role::swiglu, {gate, up}, {gate});
   build.last().shape.activation = config.activation;
-  add_projection(build, Role::down, gate, weights.down, delta);
+  add_projections(build, {{Role::down, gate, weights.down, weights.down_lora, delta}});
   build.leave_op();
   add_to_residual(build, config, {Role::ffn_post_norm, Role::ffn_scale, Role::ffn_residual}, delta,
                   weights.ffn_post_norm);
@@ -294,12 +343,13 @@ void add_body(Builder& build, const Model& model, std::span<const float> frequen
 void add_head(Builder& build, const Model& model) {
   const Config& config = model.config;
   const uint16_t rows = build.activation(Role::head_rows, config.emb);
-  const uint16_t normed = build.activation(Role::head_normed, config.emb);
-  const bool tied = model.weights.head.bytes.data() == model.weights.embedding.bytes.data();
+  const Weights& weights = model.weights;
+  const bool tied = weights.head.bytes.data() == weights.embedding.bytes.data();
   build.enter_block(Block::final_norm);
   build.launch(Kernel::gather_rows, Role::head_rows, {build.body_output()}, {rows});
-  build.launch(Kernel::rmsnorm, Role::final_norm,
-               {rows, build.weight(Role::final_norm, model.weights.final_norm)}, {normed});
+  const uint16_t normed = add_norm(
+      build, {Role::final_norm, weights.final_norm, Role::final_norm_bias, weights.final_norm_bias},
+      rows, Role::head_normed);
   // Of the head's input, which has fewer values than its output.
   scale_in_place(build, Role::logit_scale, normed, 1 / config.logit_divisor);
   const bool is_capped = config.logit_cap != 0;
@@ -307,9 +357,8 @@ void add_head(Builder& build, const Model& model) {
   uint16_t logits =
       build.activation(Role::logits, config.vocab, is_capped ? SlotKind::scratch : kind);
   build.enter_block(Block::lm_head);
-  build.launch(Kernel::matmul, Role::lm_head,
-               {normed, build.weight(tied ? Role::embedding : Role::lm_head, model.weights.head)},
-               {logits});
+  add_projections(build, {{Role::lm_head, normed, weights.head, weights.head_lora, logits,
+                           tied ? Role::embedding : Role::lm_head}});
   if (is_capped) {  // in a slot of its own, as add_scale() does it
     const uint16_t capped = build.activation(Role::logit_cap, config.vocab, kind);
     build.launch(Kernel::soft_cap, Role::logit_cap, {logits}, {capped});

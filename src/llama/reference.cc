@@ -52,6 +52,21 @@ Vector rmsnorm(const Vector& x, const TensorView& weight, float eps) {
   return y;
 }
 
+// Each value less the mean, scaled to unit variance, then by the weight.
+Vector layernorm(const Vector& x, const TensorView& weight, const TensorView& bias, float eps) {
+  double total = 0, squares = 0;
+  for (const float value : x) total += value;
+  const double mean = total / static_cast<double>(x.size());
+  for (const float value : x) squares += (value - mean) * (value - mean);
+  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(x.size()) + eps);
+  const Vector w = values(weight);
+  const Vector b = bias.empty() ? Vector(x.size()) : values(bias);
+  Vector y(x.size());
+  for (size_t i = 0; i < x.size(); ++i)
+    y[i] = static_cast<float>((x[i] - mean) * scale) * w[i] + b[i];
+  return y;
+}
+
 // A sink, where there is one, takes a share of its own.
 void softmax(Vector& scores, const float* sink) {
   const float largest = *std::max_element(scores.begin(), scores.end());
@@ -95,13 +110,14 @@ std::vector<float> Reference::forward(Token token) {
   for (size_t l = 0; l < layers_.size(); ++l) {
     const LayerWeights& layer = weights.layers[l];
     layer_ = static_cast<uint16_t>(l);
-    Vector in = norm(Role::attn_norm, x, layer.attn_norm);
+    Vector in = norm(Role::attn_norm, x, layer.attn_norm, layer.attn_norm_bias);
     Vector delta = attention(layer, layers_[l], in);
     delta = norm(Role::attn_post_norm, delta, layer.attn_post_norm);
     scale(Role::attn_scale, delta, config.residual_scale);
     add(x, delta);
     show(Role::attn_residual, x);
-    in = norm(Role::ffn_norm, x, layer.ffn_norm);
+    if (!config.parallel_residual)
+      in = norm(Role::ffn_norm, x, layer.ffn_norm, layer.ffn_norm_bias);
     delta = feed_forward(layer, in);
     delta = norm(Role::ffn_post_norm, delta, layer.ffn_post_norm);
     scale(Role::ffn_scale, delta, config.residual_scale);
@@ -111,10 +127,9 @@ std::vector<float> Reference::forward(Token token) {
   layer_ = kNoLayer;
   ++position_;
   show(Role::head_rows, x);
-  Vector normed = norm(Role::final_norm, x, weights.final_norm);
+  Vector normed = norm(Role::final_norm, x, weights.final_norm, weights.final_norm_bias);
   scale(Role::logit_scale, normed, 1 / config.logit_divisor);
-  Vector logits = matmul(weights.head, normed);
-  show(Role::lm_head, logits);
+  Vector logits = project(Role::lm_head, weights.head, weights.head_lora, normed);
   if (config.logit_cap != 0) {
     for (float& logit : logits) logit = capped(logit, config.logit_cap);
     show(Role::logit_cap, logits);
@@ -127,10 +142,27 @@ void Reference::show(Role role, const Vector& values) const {
   if (on_step_) on_step_(role, layer_, values);
 }
 
-std::vector<float> Reference::norm(Role role, const Vector& x, const TensorView& weight) const {
+std::vector<float> Reference::norm(Role role, const Vector& x, const TensorView& weight,
+                                   const TensorView& bias) const {
   if (weight.empty()) return x;
-  Vector y = rmsnorm(x, weight, model_.config.norm_eps);
+  const float eps = model_.config.norm_eps;
+  Vector y = model_.config.layer_norm ? layernorm(x, weight, bias, eps) : rmsnorm(x, weight, eps);
   show(role, y);
+  return y;
+}
+
+std::vector<float> Reference::project(Role role, const TensorView& weight, const LowRank& lora,
+                                      const Vector& x, const TensorView& bias) const {
+  Vector y = matmul(weight, x, bias);
+  show(role, y);
+  if (lora.empty()) return y;
+  const LoraRoles& roles = lora_roles(role);
+  const Vector inner = matmul(lora.a, x);
+  show(roles.a, inner);
+  const Vector more = matmul(lora.b, inner);
+  show(roles.b, more);
+  add(y, more);
+  show(roles.sum, y);
   return y;
 }
 
@@ -145,12 +177,9 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
   const Config& config = model_.config;
   const size_t dim = config.head_dim;
 
-  Vector q = matmul(weights.q, x, weights.q_bias);
-  Vector k = matmul(weights.k, x, weights.k_bias);
-  const Vector v = matmul(weights.v, x, weights.v_bias);
-  show(Role::q, q);
-  show(Role::k, k);
-  show(Role::v, v);
+  Vector q = project(Role::q, weights.q, weights.q_lora, x, weights.q_bias);
+  Vector k = project(Role::k, weights.k, weights.k_lora, x, weights.k_bias);
+  const Vector v = project(Role::v, weights.v, weights.v_lora, x, weights.v_bias);
   q = norm(Role::q_norm, q, weights.q_norm);
   k = norm(Role::k_norm, k, weights.k_norm);
   if (config.rotates(layer_)) {
@@ -187,22 +216,16 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
       for (size_t i = 0; i < dim; ++i) mixed[head * dim + i] += scores[p] * layer.values[at(p, i)];
   }
   show(Role::attention, mixed);
-  Vector out = matmul(weights.o, mixed);
-  show(Role::o, out);
-  return out;
+  return project(Role::o, weights.o, weights.o_lora, mixed);
 }
 
 std::vector<float> Reference::feed_forward(const LayerWeights& weights, const Vector& x) {
-  const Vector gate = matmul(weights.gate, x);
-  Vector hidden = matmul(weights.up, x);
-  show(Role::gate, gate);
-  show(Role::up, hidden);
+  const Vector gate = project(Role::gate, weights.gate, weights.gate_lora, x);
+  Vector hidden = project(Role::up, weights.up, weights.up_lora, x);
   for (size_t i = 0; i < hidden.size(); ++i)
     hidden[i] *= activated(gate[i], model_.config.activation);
   show(Role::swiglu, hidden);
-  Vector out = matmul(weights.down, hidden);
-  show(Role::down, out);
-  return out;
+  return project(Role::down, weights.down, weights.down_lora, hidden);
 }
 
 void Reference::rotate(Vector& heads) const {

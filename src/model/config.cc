@@ -86,6 +86,8 @@ std::string differences_from_llama(const Config& config) {
   if (config.embedding_scale != 1 || config.residual_scale != 1 || config.attention_scale != 0 ||
       config.logit_divisor != 1)
     found.emplace_back("multipliers");
+  if (config.layer_norm) found.emplace_back("LayerNorms");
+  if (config.parallel_residual) found.emplace_back("attention beside the feed-forward");
   if (config.norms != Norms::before) found.emplace_back("norms behind attention and feed-forward");
   if (config.wide_qk_norm) found.emplace_back("a norm over all heads of Q and K");
   if (config.rope.rotated != 0) found.emplace_back("heads that rotate in part");
@@ -96,6 +98,7 @@ std::string differences_from_llama(const Config& config) {
     found.emplace_back("bounds of scores and logits");
   if (config.activation != Activation::silu) found.emplace_back("gates through GELU");
   if (config.sinks) found.emplace_back("attention sinks");
+  if (config.adapted) found.emplace_back("LoRA adapters");
   return joined(found, ", ");
 }
 
@@ -116,6 +119,12 @@ void check(const Config& config, const std::string& where) {
                config.kv_heads);
   if (config.head_dim % 2 != 0)
     fail_input(where, "head width {} is odd, rotation needs pairs", config.head_dim);
+  if (config.norm_bias && (!config.layer_norm || config.norms != Norms::before))
+    fail_input(where, "has biases of norms that are no LayerNorms in front");
+  if (config.layer_norm && config.qk_norm)
+    fail_unsupported(where, "LayerNorms of each head of Q and K");
+  if (config.parallel_residual && config.norms != Norms::before)
+    fail_input(where, "has no norm that attention and feed-forward could share");
   if (!config.unrotated.empty() && config.unrotated.size() != config.layers)
     fail_input(where, "says of {} layers whether they rotate, and has {}", config.unrotated.size(),
                config.layers);

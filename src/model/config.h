@@ -82,6 +82,11 @@ struct Config {
   float logit_cap = 0;
   bool sinks =
       false;  // gpt-oss: a logit per head that takes a share of attention and gives nothing
+  bool layer_norm = false;  // norms are LayerNorms: the mean is taken away first
+  bool norm_bias = false;   // and they add a bias
+  // Cohere: attention and feed-forward read the same normed row, and both are added to the stream.
+  bool parallel_residual = false;
+  bool adapted = false;  // LoRA adapters add to its projections (model/adapters.h)
 
   uint32_t q_width() const { return heads * head_dim; }
   uint32_t kv_width() const { return kv_heads * head_dim; }

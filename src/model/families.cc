@@ -118,6 +118,9 @@ void apply(const Family& family, Config& config) {
   config.wide_qk_norm = family.wide_qk_norm;
   config.norms = family.norms;
   config.fused_projections = family.fused_projections;
+  config.layer_norm = family.layer_norm;
+  config.norm_bias = family.norm_bias;
+  config.parallel_residual = family.parallel_residual;
   config.activation = family.activation;
   if (family.scales_embedding) config.embedding_scale = std::sqrt(static_cast<float>(config.emb));
 }

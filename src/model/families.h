@@ -47,6 +47,11 @@ struct Family {
   // The model of so many layers divides scores by the root of emb / heads, not of head_dim, which
   // GGUFs do not say.
   uint32_t narrow_layers = 0;
+  bool layer_norm = false;
+  bool norm_bias = false;
+  bool parallel_residual = false;
+  bool scales_logits = false;  // its files have a factor of logits, not a divisor
+  RopeLayout hf_layout = RopeLayout::halves;
 };
 
 // Null where there is none of this name. Mistral's GGUFs are Llama's.

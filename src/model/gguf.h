@@ -41,8 +41,16 @@ struct Gguf {
 // second are folded into the rows.
 Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name);
 
+// The same of the header alone, with tensors of any type: an empty Gguf::tensors, and each as the
+// file names it, its bytes up to the next one.
+Gguf parse_gguf_header(std::span<const std::byte> bytes, const std::string& name,
+                       std::vector<StoredTensor>& tensors);
+
 // Throws unless Tyto runs models of the file's architecture.
 void check_architecture(const Gguf& gguf);
+
+// Throws: what is there is an adapter, where a model was asked for.
+[[noreturn]] void fail_adapter(const std::string& where);
 
 // Config, weights and vocabulary out of a parsed file. With Need::vocabulary an architecture Tyto
 // cannot run is accepted (its config stays empty but for the name), and so are absent weights.

@@ -257,7 +257,9 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
   entries.integer(arch + ".attention.head_count_kv", config.kv_heads);
   entries.integer(arch + ".attention.key_length", config.head_dim);
   entries.integer(arch + ".attention.value_length", config.head_dim);
-  entries.real(arch + ".attention.layer_norm_rms_epsilon", config.norm_eps);
+  const char* eps_key =
+      config.layer_norm ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon";
+  entries.real(arch + eps_key, config.norm_eps);
   entries.integer(arch + ".rope.dimension_count", config.rope_width());
   entries.real(arch + ".rope.freq_base", config.rope.theta);
   const Family* family = family_of_gguf(arch);
@@ -266,6 +268,7 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
   if (family->has_multipliers) add_multipliers(config, arch, entries);
   if (family->has_caps) add_caps(config, *family, arch, entries);
   if (config.window != 0) add_window(config, *family, arch, entries);
+  if (family->scales_logits) entries.real(arch + ".logit_scale", 1 / config.logit_divisor);
   const uint32_t step = family->unrotated_step;
   if (config.unrotated != unrotated_layers(config.layers, step))
     throw Error(

@@ -126,7 +126,7 @@ void read_divisors(const Gguf& gguf, const ArchitectureKeys& arch, Config& confi
   rope.attention_factor = arch.real("rope.scaling.attn_factor", kRopeFactors).value_or(1);
 }
 
-void read_shape(const ArchitectureKeys& arch, Config& config) {
+void read_shape(const ArchitectureKeys& arch, const Family& family, Config& config) {
   const GgufKeys& keys = arch.keys;
   config.layers = arch.required("block_count");
   config.emb = arch.required("embedding_length");
@@ -134,7 +134,8 @@ void read_shape(const ArchitectureKeys& arch, Config& config) {
   config.heads = arch.required("attention.head_count");
   config.kv_heads = arch.count("attention.head_count_kv").value_or(config.heads);
   config.context = arch.required("context_length");
-  const char* eps_key = "attention.layer_norm_rms_epsilon";
+  const char* eps_key =
+      family.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
   const auto eps = arch.real(eps_key, kNormEpsilons);
   if (!eps) fail_input(keys.where(arch.prefix + eps_key), "is missing");
   config.norm_eps = *eps;
@@ -209,7 +210,7 @@ void read_config(const Gguf& gguf, const Family& family, Config& config) {
   if (arch.count("expert_count").value_or(0) > 0)
     throw Error(ErrorCode::unsupported, gguf.name, "a mixture of experts, which is not supported",
                 "take a dense model of the family");
-  read_shape(arch, config);
+  read_shape(arch, family, config);
   config.vocab = vocabulary_size(gguf, arch);
   apply(family, config);
   config.rope.layout = family.gguf_layout;
@@ -217,6 +218,8 @@ void read_config(const Gguf& gguf, const Family& family, Config& config) {
   if (config.layers <= kMostLayers) read_window(arch, family, config);
   if (family.has_multipliers) read_multipliers(arch, config);
   if (family.has_caps) read_caps(arch, family, config);
+  if (family.scales_logits)
+    config.logit_divisor = 1 / arch.real("logit_scale", kScales).value_or(1.0f);
   config.qkv_bias |= find_tensor(gguf, "blk.0.attn_q.bias") != nullptr;
   config.tied_head = find_tensor(gguf, "output.weight") == nullptr;
   read_divisors(gguf, arch, config);
@@ -227,6 +230,11 @@ void read_config(const Gguf& gguf, const Family& family, Config& config) {
 
 }  // namespace
 
+void fail_adapter(const std::string& where) {
+  throw Error(ErrorCode::unsupported, where, "is a LoRA adapter, not a model",
+              "give its model with -m, and the adapter with --lora");
+}
+
 void check_architecture(const Gguf& gguf) {
   const std::string& name = architecture_name(gguf);
   if (family_of_gguf(name) == nullptr) fail_family(gguf.name, name, FamilyNames::gguf);
@@ -236,6 +244,8 @@ void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model) {
   const GgufKeys keys(gguf);
   model.format = fmt::format("gguf v{}", gguf.version);
   model.tensors = gguf.tensors;
+  if (const std::string* type = keys.text("general.type"); type != nullptr && *type == "adapter")
+    fail_adapter(gguf.name);
   const std::string& name = architecture_name(gguf);
   model.config.architecture = name;
   if (const std::string* title = keys.text("general.name")) model.config.name = *title;

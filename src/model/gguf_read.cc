@@ -216,12 +216,21 @@ uint64_t alignment_of(const Gguf& gguf) {
   return *value;
 }
 
-// A tensor record before the data section's place is known.
+// A tensor as the header has it.
+struct RawRecord {
+  std::string name;
+  std::array<uint64_t, kMaxDimensions> extents = {1, 1, 1, 1};
+  uint32_t dimensions = 0;
+  uint32_t type = 0;
+  uint64_t offset = 0;  // into the data section
+};
+
+// One of a type that Tyto reads, before the data section's place is known.
 struct Record {
   std::string name;
   TensorView view;
   uint64_t bytes = 0;
-  uint64_t offset = 0;  // into the data section
+  uint64_t offset = 0;
 };
 
 // Another file of the same model helps only where Tyto runs such models at all.
@@ -234,23 +243,28 @@ struct Record {
               "`tyto quantize`");
 }
 
-Record read_record(Cursor& cursor, const Gguf& gguf) {
-  Record record;
+RawRecord read_raw(Cursor& cursor, const Gguf& gguf) {
+  RawRecord record;
   record.name = cursor.string("tensor name", kLongestName);
   const std::string where = gguf.name + ": tensor " + printable_name(record.name);
-  const uint32_t dimensions = cursor.number<uint32_t>("tensor dimensions");
-  if (dimensions > kMaxDimensions)
-    fail_input(where, "{} dimensions, at most {} exist", dimensions, kMaxDimensions);
-  std::array<uint64_t, kMaxDimensions> extents = {1, 1, 1, 1};
-  for (uint32_t i = 0; i < dimensions; ++i) {
-    extents[i] = cursor.number<uint64_t>("tensor extent");
-    if (extents[i] == 0) fail_input(where, "dimension {} is zero", i);
+  record.dimensions = cursor.number<uint32_t>("tensor dimensions");
+  if (record.dimensions > kMaxDimensions)
+    fail_input(where, "{} dimensions, at most {} exist", record.dimensions, kMaxDimensions);
+  for (uint32_t i = 0; i < record.dimensions; ++i) {
+    record.extents[i] = cursor.number<uint64_t>("tensor extent");
+    if (record.extents[i] == 0) fail_input(where, "dimension {} is zero", i);
   }
-  const uint32_t type = cursor.number<uint32_t>("tensor type");
+  record.type = cursor.number<uint32_t>("tensor type");
   record.offset = cursor.number<uint64_t>("tensor offset");
+  return record;
+}
 
-  const auto dtype = dtype_from_ggml(type);
-  if (!dtype) fail_type(gguf, record.name, type);
+Record checked_record(const RawRecord& raw, const Gguf& gguf) {
+  Record record{.name = raw.name, .view = {}, .offset = raw.offset};
+  const std::string where = gguf.name + ": tensor " + printable_name(record.name);
+  const auto& extents = raw.extents;
+  const auto dtype = dtype_from_ggml(raw.type);
+  if (!dtype) fail_type(gguf, record.name, raw.type);
   const DTypeInfo& layout = info(*dtype);
   record.view.dtype = *dtype;
   record.view.cols = extents[0];
@@ -293,36 +307,45 @@ void check_version(uint32_t version, const std::string& name) {
               "get a file of the model that is of one of these");
 }
 
-}  // namespace
-
-Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
-  Gguf gguf;
-  gguf.name = name;
-  Cursor cursor(bytes, gguf.name);
-  if (bytes.size() < 4 || cursor.number<uint32_t>("magic") != kMagic)
-    fail_input(name, "not a GGUF file");
+// All of the header; `gguf` has the name of the file.
+std::vector<RawRecord> read_header(Cursor& cursor, uint64_t file_bytes, Gguf& gguf) {
+  if (file_bytes < 4 || cursor.number<uint32_t>("magic") != kMagic)
+    fail_input(gguf.name, "not a GGUF file");
   gguf.version = cursor.number<uint32_t>("version");
-  check_version(gguf.version, name);
+  check_version(gguf.version, gguf.name);
   const auto tensor_count = cursor.number<uint64_t>("tensor count");
   const auto metadata_count = cursor.number<uint64_t>("metadata count");
 
   cursor.expect_room(metadata_count, kLeastMetadataBytes, "metadata entries");
   for (uint64_t i = 0; i < metadata_count; ++i) {
     std::string key = cursor.string("metadata key", kLongestName);
-    const std::string where = name + ": " + printable_name(key);
+    const std::string where = gguf.name + ": " + printable_name(key);
     GgufValue value = read_value(cursor, where);
     if (!gguf.metadata.emplace(std::move(key), std::move(value)).second)
       fail_input(where, "is in the metadata twice");
   }
 
   cursor.expect_room(tensor_count, kLeastTensorBytes, "tensors");
-  std::vector<Record> records;
+  std::vector<RawRecord> records;
   std::set<std::string, std::less<>> names;
   for (uint64_t i = 0; i < tensor_count; ++i) {
-    records.push_back(read_record(cursor, gguf));
+    records.push_back(read_raw(cursor, gguf));
     if (!names.insert(records.back().name).second)
-      fail_input(name + ": tensor " + printable_name(records.back().name), "is in the file twice");
+      fail_input(gguf.name + ": tensor " + printable_name(records.back().name),
+                 "is in the file twice");
   }
+  return records;
+}
+
+}  // namespace
+
+Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
+  Gguf gguf;
+  gguf.name = name;
+  Cursor cursor(bytes, gguf.name);
+  const std::vector<RawRecord> raw = read_header(cursor, bytes.size(), gguf);
+  std::vector<Record> records;
+  for (const RawRecord& each : raw) records.push_back(checked_record(each, gguf));
   const uint64_t alignment = alignment_of(gguf);
   const uint64_t data_start = round_up(cursor.position(), alignment);
   for (Record& record : records) {
@@ -331,6 +354,31 @@ Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
   }
   check_layout(gguf.tensors, bytes.subspan(std::min<uint64_t>(data_start, bytes.size())), alignment,
                name);
+  return gguf;
+}
+
+Gguf parse_gguf_header(std::span<const std::byte> bytes, const std::string& name,
+                       std::vector<StoredTensor>& tensors) {
+  Gguf gguf;
+  gguf.name = name;
+  Cursor cursor(bytes, gguf.name);
+  const std::vector<RawRecord> raw = read_header(cursor, bytes.size(), gguf);
+  const uint64_t start = round_up(cursor.position(), alignment_of(gguf));
+  const std::span<const std::byte> data = bytes.subspan(std::min<uint64_t>(start, bytes.size()));
+  std::set<uint64_t> ends = {data.size()};
+  for (const RawRecord& record : raw) ends.insert(record.offset);
+  for (const RawRecord& record : raw) {
+    const auto dtype = dtype_from_ggml(record.type);
+    StoredTensor tensor{
+        record.name, dtype ? std::string(info(*dtype).name) : type_text(record.type), {}, {}};
+    // The innermost dimension comes first in the file.
+    for (uint32_t i = record.dimensions; i-- > 0;) tensor.shape.push_back(record.extents[i]);
+    const uint64_t first = std::min<uint64_t>(record.offset, data.size());
+    const auto end = ends.upper_bound(first);
+    tensor.bytes =
+        data.subspan(first, (end == ends.end() ? first : std::min(*end, data.size())) - first);
+    tensors.push_back(std::move(tensor));
+  }
   return gguf;
 }
 

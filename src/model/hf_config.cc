@@ -45,6 +45,8 @@ void refuse_unsupported(const Json& root, const Family& family) {
                        activation);
   if (const auto field = root.find("use_bidirectional_attention"); field && field->as_bool())
     fail_unsupported(field->path(), "attention to what comes later");
+  if (const auto field = root.find("use_qk_norm"); field && field->as_bool())
+    fail_unsupported(field->path(), "LayerNorms of each head of Q and K");
   if (const auto field = root.find("mlp_bias"); field && field->as_bool())
     fail_unsupported(field->path(), "biases in the feed-forward layer");
   // In all of these architectures the flag also puts a bias on the attention's output.
@@ -298,6 +300,7 @@ Config config_from_hf(const Json& root) {
   refuse_unsupported(root, family);
   Config config;
   config.architecture = family.model_type;
+  config.rope.layout = family.hf_layout;
   config.name = root.string_or("_name_or_path", "");
   config.layers = as_count(root.at("num_hidden_layers"));
   config.emb = as_count(root.at("hidden_size"));
@@ -313,12 +316,14 @@ Config config_from_hf(const Json& root) {
   config.head_dim = uint_or("head_dim", head_dim);
   config.vocab = as_count(root.at("vocab_size"));
   config.context = uint_or("max_position_embeddings", family.context);
-  config.norm_eps = real_or(root, "rms_norm_eps", family.norm_eps, kNormEpsilons);
+  config.norm_eps = real_or(root, family.layer_norm ? "layer_norm_eps" : "rms_norm_eps",
+                            family.norm_eps, kNormEpsilons);
   config.tied_head = root.bool_or("tie_word_embeddings", false);
   if (config.layers > 0 && config.layers <= kMostLayers) read_window(root, family, config);
   read_rope(root, family, config);
   if (family.has_multipliers) read_multipliers(root, config);
   if (family.has_caps) read_caps(root, config);
+  if (family.scales_logits) config.logit_divisor = 1 / real_or(root, "logit_scale", 1, kScales);
   check(config, root.path());
   config.unrotated = unrotated(root, family, config.layers);
   choose_divisors(config, 0);

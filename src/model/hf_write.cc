@@ -177,7 +177,7 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
   root["head_dim"] = config.head_dim;
   root["vocab_size"] = config.vocab;
   root["max_position_embeddings"] = config.context;
-  root["rms_norm_eps"] = decimal(config.norm_eps);
+  root[config.layer_norm ? "layer_norm_eps" : "rms_norm_eps"] = decimal(config.norm_eps);
   root["rope_theta"] = decimal(config.rope.theta);
   root["rope_scaling"] = rope_scaling(config.rope);
   root["tie_word_embeddings"] = config.tied_head;
@@ -190,6 +190,8 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
     root["attention_multiplier"] = decimal(config.score_scale());
     root["logits_scaling"] = decimal(config.logit_divisor);
   }
+  if (family != nullptr && family->scales_logits)
+    root["logit_scale"] = decimal(1 / config.logit_divisor);
   root["attention_bias"] = false;
   if (config.rope.rotated != 0)
     root["partial_rotary_factor"] = static_cast<double>(config.rope.rotated) / config.head_dim;

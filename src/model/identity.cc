@@ -51,12 +51,19 @@ class Digest {
     const auto& [architecture, name, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context,
                  norm_eps, tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale,
                  residual_scale, attention_scale, logit_divisor, fused_projections, unrotated, rope,
-                 window, windowed, window_theta, activation, score_cap, logit_cap, sinks] = config;
+                 window, windowed, window_theta, activation, score_cap, logit_cap, sinks,
+                 layer_norm, norm_bias, parallel_residual, adapted] = config;
     (void)name;  // computes nothing
     add_all(architecture, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context, norm_eps,
             tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale, residual_scale,
             attention_scale, logit_divisor, fused_projections, unrotated, rope, window, windowed,
-            window_theta, activation, score_cap, logit_cap, sinks);
+            window_theta, activation, score_cap, logit_cap, sinks, layer_norm, norm_bias,
+            parallel_residual, adapted);
+  }
+  void add(const Adapter& adapter) {
+    const auto& [file, scale, alpha, by_root, rank, matrices] = adapter;
+    (void)file;  // hashed as a whole
+    add_all(scale, alpha, by_root, rank, matrices);
   }
   void add(const Vocabulary& vocabulary) {
     const auto& [algorithm, pieces, scores, merges, merge_results, split_patterns, added,
@@ -85,6 +92,7 @@ ModelIdentity identity_of(const Model& model, const std::filesystem::path& kept,
   const auto begin = std::chrono::steady_clock::now();
   uint64_t total = 0, done = 0;
   for (const MappedFile& file : model.files) total += file.bytes().size();
+  for (const Adapter& adapter : model.adapters) total += adapter.file.bytes().size();
   const auto on_bytes = [&](uint64_t bytes) {
     done += bytes;
     if (progress && done < total) progress("hashing the model", done, total);
@@ -92,12 +100,18 @@ ModelIdentity identity_of(const Model& model, const std::filesystem::path& kept,
   Digest digest;
   ModelIdentity result;
   result.is_cached = true;
-  digest.add(model.files.size());
-  for (const MappedFile& file : model.files) {
+  const auto add_file = [&](const MappedFile& file) {
     const FileHash whole = hash_of_file(file, kept, on_bytes);
     digest.add(whole.hash);
     if (whole.is_kept) done += file.bytes().size();
     result.is_cached = result.is_cached && whole.is_kept;
+    return whole.hash;
+  };
+  digest.add(model.files.size());
+  for (const MappedFile& file : model.files) add_file(file);
+  for (const Adapter& adapter : model.adapters) {
+    result.adapters.push_back(add_file(adapter.file));
+    digest.add(adapter);
   }
   if (progress && !result.is_cached) progress("hashing the model", total, total);
   digest.add(model.config);
@@ -105,9 +119,10 @@ ModelIdentity identity_of(const Model& model, const std::filesystem::path& kept,
   if (model.vocabulary) digest.add(*model.vocabulary);
   result.hash = digest.hex();
   result.form = fmt::format(
-      "XXH3-128 over the XXH3-128 of every byte of {} weight file{}, every field of the config but "
-      "its name{}",
+      "XXH3-128 over the XXH3-128 of every byte of {} weight file{}{}, every field of the config "
+      "but its name{}",
       model.files.size(), model.files.size() == 1 ? "" : "s",
+      model.adapters.empty() ? "" : " and of every LoRA adapter, their scales",
       model.vocabulary ? ", the vocabulary, the tokenizer's settings and the chat template"
                        : "; there is no tokenizer");
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

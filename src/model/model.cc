@@ -41,6 +41,7 @@ void open_folder(const fs::path& folder, Need need, const Progress& progress, Mo
   const bool has_ggufs_alone = !models.empty() && !models.front().asked.empty();
   if (!has_ggufs_alone && (is_there(folder / "config.json") || is_there(folder / "tokenizer.json")))
     return fill_model_from_folder(folder, need, progress, model);
+  if (models.empty() && is_there(folder / "adapter_config.json")) fail_adapter(folder.string());
   if (models.empty())
     fail_input(folder.string(), "holds neither config.json nor a GGUF: not a model");
   if (models.size() > 1)

@@ -22,6 +22,22 @@ struct NamedTensor {
   TensorView view;
 };
 
+// A tensor as a file's header has it: its type is only a name, its bytes need not fit its shape.
+struct StoredTensor {
+  std::string name;
+  std::string type;
+  std::vector<uint64_t> shape;
+  std::span<const std::byte> bytes;
+};
+
+// What all LoRA adapters together add to a projection: b (a x), their strength in b.
+struct LowRank {
+  TensorView a;  // [rank, width of x]
+  TensorView b;  // [width of the projection, rank]
+
+  bool empty() const { return a.empty(); }
+};
+
 struct LayerWeights {
   TensorView qkv, gate_up;            // what q, k, v and gate, up are rows of, or empty
   TensorView attn_norm;               // [1, emb]; empty without norms in front
@@ -35,6 +51,9 @@ struct LayerWeights {
   TensorView down;                    // [emb, hidden]
   TensorView ffn_post_norm;           // as attn_post_norm
   TensorView sinks;                   // [1, heads] or empty
+  TensorView attn_norm_bias;          // [1, emb] or empty
+  TensorView ffn_norm_bias;           // the same
+  LowRank q_lora, k_lora, v_lora, o_lora, gate_lora, up_lora, down_lora;
 };
 
 struct Weights {
@@ -42,6 +61,18 @@ struct Weights {
   TensorView final_norm;  // [1, emb]
   TensorView head;        // [vocab, emb]; the embedding's view when tied
   std::vector<LayerWeights> layers;
+  TensorView final_norm_bias;  // [1, emb] or empty
+  LowRank head_lora;
+};
+
+// A LoRA adapter that was added to a model.
+struct Adapter {
+  MappedFile file;        // with its matrices
+  double scale = 1;       // what the user asked for
+  double alpha = 0;       // what its own file says of its strength; 0: nothing
+  bool by_root = false;   // it is divided by the root of the rank, not by the rank
+  uint32_t rank = 0;      // the largest of its matrices
+  uint32_t matrices = 0;  // of the model that it adds to
 };
 
 struct GenerationDefaults {  // generation_config.json, where present
@@ -62,6 +93,7 @@ struct Model {
   // Tensors that stand at an odd place in their file, or in an order of its own; every view is
   // aligned to its element.
   std::vector<std::vector<std::byte>> copies;
+  std::vector<Adapter> adapters;
 
   uint64_t weight_bytes() const;
   uint64_t parameters() const;  // values in all tensors

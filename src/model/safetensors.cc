@@ -150,6 +150,10 @@ std::vector<StoredTensor> stored_tensors(std::span<const std::byte> bytes,
   return tensors;
 }
 
+bool is_weight_type(std::string_view type) {
+  return element_type(type).has_value();
+}
+
 NamedTensor named_tensor(const StoredTensor& tensor, const std::string& file) {
   const std::string where = file + ": tensor " + printable_name(tensor.name);
   const std::optional<DType> type = element_type(tensor.type);

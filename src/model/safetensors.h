@@ -14,17 +14,11 @@
 
 namespace tyto {
 
-// A tensor as the header has it: its type is only a name, its bytes need not fit its shape.
-struct StoredTensor {
-  std::string name;
-  std::string type;
-  std::vector<uint64_t> shape;
-  std::span<const std::byte> bytes;
-};
-
 // Parses the header; `bytes` must outlive the result. In file order. Throws unless the tensors fill
 // the data.
 std::vector<StoredTensor> stored_tensors(std::span<const std::byte> bytes, const std::string& name);
+
+bool is_weight_type(std::string_view type);  // by its name in a header
 
 // Of a type that weights have in safetensors, with as many bytes as its shape needs. Dimensions
 // beyond the second are folded into the rows.

@@ -73,6 +73,9 @@ Distribution distribution_of(const WeightSpec& spec, float norm_mean) {
     case TensorPart::q_bias:
     case TensorPart::k_bias:
     case TensorPart::v_bias:
+    case TensorPart::attn_norm_bias:
+    case TensorPart::ffn_norm_bias:
+    case TensorPart::final_norm_bias:
       return {0.0f, 0.02f};
     case TensorPart::sinks:
       return {0.0f, 1.0f};

@@ -30,12 +30,14 @@ enum class Presence : uint8_t {
   qkv_bias,
   qk_norm,
   norms_before,
-  norms_before_only,
   norms_after,
   norms_both,
   apart,
   fused,
   sinks,
+  ffn_norm,
+  norm_bias,
+  ffn_norm_bias,
 };
 
 struct Entry {
@@ -54,6 +56,8 @@ constexpr std::array kTop = {
           Extent::emb},
     Entry{TensorPart::head, "output.weight", "lm_head.weight", Extent::vocab, Extent::emb,
           Presence::untied_head},
+    Entry{TensorPart::final_norm_bias, "output_norm.bias", "model.norm.bias", Extent::none,
+          Extent::emb, Presence::norm_bias},
 };
 
 constexpr std::array kLayer = {
@@ -82,7 +86,7 @@ constexpr std::array kLayer = {
     Entry{TensorPart::attn_post_norm, "post_attention_norm.weight",
           "post_attention_layernorm.weight", Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
-          Extent::emb, Presence::norms_before_only},
+          Extent::emb, Presence::ffn_norm},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "pre_feedforward_layernorm.weight", Extent::none,
           Extent::emb, Presence::norms_both},
     Entry{TensorPart::gate_up, "ffn_up.weight", "mlp.gate_up_proj.weight", Extent::two_hidden,
@@ -96,6 +100,10 @@ constexpr std::array kLayer = {
           Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::sinks, "attn_sinks.weight", "self_attn.sinks", Extent::none, Extent::heads,
           Presence::sinks},
+    Entry{TensorPart::attn_norm_bias, "attn_norm.bias", "input_layernorm.bias", Extent::none,
+          Extent::emb, Presence::norm_bias},
+    Entry{TensorPart::ffn_norm_bias, "ffn_norm.bias", "post_attention_layernorm.bias", Extent::none,
+          Extent::emb, Presence::ffn_norm_bias},
 };
 
 // Tensors some writers leave in the file although the config already says what they hold.
@@ -147,14 +155,18 @@ bool present(const Config& config, Presence presence) {
       return config.fused_projections;
     case Presence::norms_before:
       return config.norms != Norms::after;
-    case Presence::norms_before_only:
-      return config.norms == Norms::before;
     case Presence::norms_after:
       return config.norms != Norms::before;
     case Presence::norms_both:
       return config.norms == Norms::both;
     case Presence::sinks:
       return config.sinks;
+    case Presence::ffn_norm:
+      return config.norms == Norms::before && !config.parallel_residual;
+    case Presence::norm_bias:
+      return config.norm_bias;
+    case Presence::ffn_norm_bias:
+      return config.norm_bias && !config.parallel_residual;
   }
   return false;
 }
@@ -199,6 +211,10 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::ffn_post_norm;
     case TensorPart::sinks:
       return &LayerWeights::sinks;
+    case TensorPart::attn_norm_bias:
+      return &LayerWeights::attn_norm_bias;
+    case TensorPart::ffn_norm_bias:
+      return &LayerWeights::ffn_norm_bias;
     default:
       return nullptr;
   }
@@ -268,6 +284,8 @@ TensorView& view_of(Weights& weights, const WeightSpec& spec) {
       return weights.final_norm;
     case TensorPart::head:
       return weights.head;
+    case TensorPart::final_norm_bias:
+      return weights.final_norm_bias;
     default:
       return weights.layers[spec.layer].*layer_field(spec.part);
   }

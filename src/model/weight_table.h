@@ -40,11 +40,14 @@ enum class TensorPart : uint8_t {
   down,
   ffn_post_norm,
   sinks,
+  final_norm_bias,
+  attn_norm_bias,
+  ffn_norm_bias,
 };
 
 struct WeightSpec {
   TensorPart part = TensorPart::embedding;
-  uint32_t layer = 0;  // meaningless for embedding, final_norm and head
+  uint32_t layer = 0;  // meaningless for embedding, head and the final norm
   std::string name;
   uint64_t rows = 0;  // 0: a vector
   uint64_t cols = 0;

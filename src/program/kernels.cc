@@ -122,6 +122,10 @@ Cost scale_cost(const Program& program, const Launch& launch, const Call& call) 
   return elementwise(program, launch, call, 1);
 }
 
+Cost layernorm_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 7);
+}
+
 Cost cast_cost(const Program& program, const Launch& launch, const Call& call) {
   return elementwise(program, launch, call, 0);
 }
@@ -270,7 +274,7 @@ using K = Kernel;
 using A = ArgKind;
 
 // clang-format off
-constexpr std::array<KernelSpec, 17> kSpecs = {{
+constexpr std::array<KernelSpec, 18> kSpecs = {{
     {K::embed, "embed", "x[t] = table[tokens[t]]",
      {ids("tokens"), matrix("table"), out("x")}, 3, 3, false,
      Operator::other, embed_fits, embed_cost},
@@ -322,6 +326,9 @@ constexpr std::array<KernelSpec, 17> kSpecs = {{
     {K::soft_cap, "soft_cap", "x = factor * tanh(x / factor), or that into y",
      {inout("x"), out("y")}, 1, 2, true,
      Operator::head, same_widths, soft_cap_cost},
+    {K::layernorm, "layernorm", "y = (x - mean(x)) / deviation(x) * weight (+ bias)",
+     {in("x"), vector("weight"), out("y"), vector("bias")}, 3, 4, false,
+     Operator::norm_rope, same_widths, layernorm_cost},
 }};
 // clang-format on
 static_assert(kSpecs.size() == static_cast<size_t>(kLastKernel) + 1);
@@ -352,8 +359,16 @@ Operator operator_of(const Launch& launch) {
     case Role::gate:
     case Role::up:
     case Role::down:
+    case Role::gate_lora_a:
+    case Role::gate_lora_b:
+    case Role::up_lora_a:
+    case Role::up_lora_b:
+    case Role::down_lora_a:
+    case Role::down_lora_b:
       return Operator::feed_forward;
     case Role::lm_head:
+    case Role::lm_head_lora_a:
+    case Role::lm_head_lora_b:
       return Operator::head;
     case Role::none:
       return own;

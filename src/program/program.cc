@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <span>
+
+#include "base/error.h"
 
 namespace tyto {
 namespace {
@@ -37,7 +40,7 @@ void add_shape(Serialiser& out, const LaunchShape& shape) {
   out.add(activation);
 }
 
-constexpr std::array<std::string_view, 48> kRoleNames = {"none",
+constexpr std::array<std::string_view, 75> kRoleNames = {"none",
                                                          "tokens",
                                                          "embed",
                                                          "frequencies",
@@ -84,7 +87,34 @@ constexpr std::array<std::string_view, 48> kRoleNames = {"none",
                                                          "sinks",
                                                          "window_frequencies",
                                                          "window_rope_table",
-                                                         "logit_cap"};
+                                                         "logit_cap",
+                                                         "attn_norm_bias",
+                                                         "ffn_norm_bias",
+                                                         "final_norm_bias",
+                                                         "q_lora",
+                                                         "q_lora_a",
+                                                         "q_lora_b",
+                                                         "k_lora",
+                                                         "k_lora_a",
+                                                         "k_lora_b",
+                                                         "v_lora",
+                                                         "v_lora_a",
+                                                         "v_lora_b",
+                                                         "o_lora",
+                                                         "o_lora_a",
+                                                         "o_lora_b",
+                                                         "gate_lora",
+                                                         "gate_lora_a",
+                                                         "gate_lora_b",
+                                                         "up_lora",
+                                                         "up_lora_a",
+                                                         "up_lora_b",
+                                                         "down_lora",
+                                                         "down_lora_a",
+                                                         "down_lora_b",
+                                                         "lm_head_lora",
+                                                         "lm_head_lora_a",
+                                                         "lm_head_lora_b"};
 static_assert(kRoleNames.size() == static_cast<size_t>(kLastRole) + 1);
 
 constexpr std::array<std::string_view, 8> kBlockNames = {
@@ -92,7 +122,30 @@ constexpr std::array<std::string_view, 8> kBlockNames = {
     "o_ffn", "final_norm", "lm_head"};
 static_assert(kBlockNames.size() == static_cast<size_t>(kLastBlock) + 1);
 
+constexpr std::array<LoraRoles, 8> kLoraRoles = {{
+    {Role::q, Role::q_lora, Role::q_lora_a, Role::q_lora_b},
+    {Role::k, Role::k_lora, Role::k_lora_a, Role::k_lora_b},
+    {Role::v, Role::v_lora, Role::v_lora_a, Role::v_lora_b},
+    {Role::o, Role::o_lora, Role::o_lora_a, Role::o_lora_b},
+    {Role::gate, Role::gate_lora, Role::gate_lora_a, Role::gate_lora_b},
+    {Role::up, Role::up_lora, Role::up_lora_a, Role::up_lora_b},
+    {Role::down, Role::down_lora, Role::down_lora_a, Role::down_lora_b},
+    {Role::lm_head, Role::lm_head_lora, Role::lm_head_lora_a, Role::lm_head_lora_b},
+}};
+
 }  // namespace
+
+const LoraRoles& lora_roles(Role projection) {
+  const auto* const found = std::ranges::find(kLoraRoles, projection, &LoraRoles::projection);
+  TYTO_ASSERT(found != kLoraRoles.end());
+  return *found;
+}
+
+bool is_lora(Role role) {
+  return std::ranges::any_of(kLoraRoles, [&](const LoraRoles& roles) {
+    return role == roles.sum || role == roles.a || role == roles.b;
+  });
+}
 
 std::string_view name(Role role) {
   return kRoleNames[static_cast<size_t>(role)];

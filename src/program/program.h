@@ -75,9 +75,45 @@ enum class Role : uint8_t {
   window_frequencies,  // of windowed layers, where their rope is another
   window_rope_table,
   logit_cap,
+  attn_norm_bias,
+  ffn_norm_bias,
+  final_norm_bias,
+  // What LoRA adapters add to a projection (lora_roles).
+  q_lora,
+  q_lora_a,
+  q_lora_b,
+  k_lora,
+  k_lora_a,
+  k_lora_b,
+  v_lora,
+  v_lora_a,
+  v_lora_b,
+  o_lora,
+  o_lora_a,
+  o_lora_b,
+  gate_lora,
+  gate_lora_a,
+  gate_lora_b,
+  up_lora,
+  up_lora_a,
+  up_lora_b,
+  down_lora,
+  down_lora_a,
+  down_lora_b,
+  lm_head_lora,
+  lm_head_lora_a,
+  lm_head_lora_b,
 };
-constexpr Role kLastRole = Role::logit_cap;
+constexpr Role kLastRole = Role::lm_head_lora_b;
 std::string_view name(Role role);
+
+// The steps that add b (a x) to a projection of x. The slot of role `sum` holds what the
+// projection's own matrix gives.
+struct LoraRoles {
+  Role projection, sum, a, b;
+};
+const LoraRoles& lora_roles(Role projection);
+bool is_lora(Role role);
 
 // Neighbouring launches of one layer that --fusion block makes one dispatch of, on a device that
 // has no blocks of its own (DispatchBlock).
@@ -125,8 +161,9 @@ enum class Kernel : uint8_t {
   top_k,
   scale,
   soft_cap,
+  layernorm,
 };
-constexpr Kernel kLastKernel = Kernel::soft_cap;
+constexpr Kernel kLastKernel = Kernel::layernorm;
 
 struct Arg {
   uint16_t slot = 0;
@@ -145,7 +182,7 @@ struct LaunchShape {
   uint32_t page = 0;
   uint32_t kv_group = 1;
   bool rope_pairs = false;  // RopeLayout::pairs
-  float eps = 0;            // rmsnorm
+  float eps = 0;            // rmsnorm, layernorm
   bool bf16_sums = false;   // rmsnorm: squares are added up in bf16, as one NPU kernel does
   float factor = 1;         // scale; rope_table: of cosines and sines; soft_cap: the cap
   uint32_t rotated = 0;     // rope: values of a head that are, the first; 0: all

@@ -105,6 +105,13 @@ std::string receipt_line(const Receipt& receipt);
 // The same in less than 80 columns: tokens, their rate, who executed, how many fallbacks.
 std::string short_receipt_line(const Receipt& receipt);
 
+// A LoRA adapter of the model that ran.
+struct AdapterFacts {
+  std::string path;
+  std::string hash;  // of its file
+  double scale = 1;
+};
+
 // What the receipt file says about where the numbers come from.
 struct ReceiptContext {
   std::string version = {};  // of Tyto
@@ -112,6 +119,7 @@ struct ReceiptContext {
   std::string command = {};
   std::string model = {};  // path
   std::string model_format = {};
+  std::vector<AdapterFacts> adapters = {};
   uint64_t weight_bytes = 0;
   std::string weights_hash = {};       // the identity of the model that was loaded
   std::string weights_hash_form = {};  // exactly what was hashed

@@ -114,6 +114,13 @@ ordered_json hashes_json(const Receipt& receipt, const ReceiptContext& context) 
           {"images", images}};
 }
 
+ordered_json adapters_json(const std::vector<AdapterFacts>& adapters) {
+  ordered_json list = ordered_json::array();
+  for (const AdapterFacts& adapter : adapters)
+    list.push_back({{"path", adapter.path}, {"hash", adapter.hash}, {"scale", adapter.scale}});
+  return list;
+}
+
 ordered_json verified_json(const ReceiptContext& context) {
   if (context.verified.empty()) return nullptr;
   ordered_json json = {{"state", context.verified}, {"time", nullptr}};
@@ -161,6 +168,7 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
                        {"plausibility", plausibility_json(receipt.plausibility, context.limits)},
                        {"hashes", hashes_json(receipt, context)},
                        {"verified", verified_json(context)}};
+  if (!context.adapters.empty()) json["model"]["adapters"] = adapters_json(context.adapters);
   if (receipt.handed_over.times > 0) json["kv_handed_over"] = handed_over_json(receipt);
   if (receipt.speculation) json["speculation"] = speculation_json(receipt);
   const std::string text = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);

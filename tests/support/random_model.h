@@ -80,15 +80,22 @@ inline RandomModel random_model(const Config& config, DType type) {
       layer.k_norm = result.tensor(DType::f32, 1, k_norm, 0.2f, 1.0f);
     }
     layer.o = result.tensor(type, config.emb, config.q_width(), 0.3f);
-    if (is_before) layer.ffn_norm = result.tensor(DType::f16, 1, config.emb, 0.2f, 1.0f);
+    if (is_before && !config.parallel_residual)
+      layer.ffn_norm = result.tensor(DType::f16, 1, config.emb, 0.2f, 1.0f);
     if (is_after) layer.attn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
     if (is_after) layer.ffn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
     layer.gate = result.tensor(type, config.hidden, config.emb, 0.3f);
     layer.up = result.tensor(type, config.hidden, config.emb, 0.3f);
     layer.down = result.tensor(type, config.emb, config.hidden, 0.3f);
+    if (config.norm_bias) {
+      layer.attn_norm_bias = result.tensor(DType::f32, 1, config.emb, 0.2f);
+      if (!config.parallel_residual)
+        layer.ffn_norm_bias = result.tensor(DType::f32, 1, config.emb, 0.2f);
+    }
     if (config.sinks) layer.sinks = result.tensor(DType::f32, 1, config.heads, 1.0f);
     weights.layers.push_back(layer);
   }
+  if (config.norm_bias) weights.final_norm_bias = result.tensor(DType::f32, 1, config.emb, 0.2f);
   return result;
 }
 

@@ -90,6 +90,25 @@ void rmsnorm(const Operation& op) {
   });
 }
 
+void layernorm(const Operation& op) {
+  const size_t width = op.args[0].cols;
+  const float* const bias = op.arg_count > 3 ? op.data(3) : nullptr;
+  op.pool.parallel_for(op.call.rows, kRowGrain, [&](size_t begin, size_t end) {
+    std::vector<float> centred(width);
+    for (size_t t = begin; t < end; ++t) {
+      const float* x = op.data(0) + t * width;
+      float* y = op.data(2) + t * width;
+      double total = 0;
+      for (size_t i = 0; i < width; ++i) total += x[i];
+      const auto mean = static_cast<float>(total / static_cast<double>(width));
+      for (size_t i = 0; i < width; ++i) centred[i] = x[i] - mean;
+      // The norm of what has no mean is RMSNorm's.
+      op.loops.rmsnorm(centred.data(), op.data(1), y, width, op.shape.eps);
+      if (bias != nullptr) op.loops.add(y, bias, width);
+    }
+  });
+}
+
 void matmul(const Operation& op) {
   const MatmulTarget target = matmul_target(op);
   multiply({op.data(0), op.call.rows, op.args[1].cols, {&target, 1}, takes_blocks(op)}, op.pool,
@@ -358,10 +377,10 @@ void top_k(const Operation& op) {
 }
 
 // [Kernel]
-constexpr std::array<void (*)(const Operation&), 17> kFunctions = {
-    embed,     rope_table, rmsnorm, matmul,      rope,    kv_append,
-    attention, add,        swiglu,  gather_rows, cast,    prompt_attention,
-    matmul_i8, matmul_q8,  top_k,   scale,       soft_cap};
+constexpr std::array<void (*)(const Operation&), 18> kFunctions = {
+    embed,     rope_table, rmsnorm, matmul,      rope,     kv_append,
+    attention, add,        swiglu,  gather_rows, cast,     prompt_attention,
+    matmul_i8, matmul_q8,  top_k,   scale,       soft_cap, layernorm};
 static_assert(kFunctions.size() == static_cast<size_t>(kLastKernel) + 1);
 
 }  // namespace

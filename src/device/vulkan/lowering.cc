@@ -246,6 +246,7 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::matmul_q8:
     case Kernel::scale:
     case Kernel::soft_cap:
+    case Kernel::layernorm:
       return "it has no such kernel";
     case Kernel::cast:
       if (is_number(type(0)) && is_number(type(1))) return std::nullopt;

@@ -129,6 +129,28 @@ TEST(Families, TheCpuComputesWhatTheReferenceDoes) {
   }
 }
 
+// No family yet has all of these together.
+TEST(Families, LayerNormsAndResidualsInParallelAreComputed) {
+  const auto tokens = some_tokens(14);
+  for (const bool bias : {false, true})
+    for (const bool parallel : {false, true}) {
+      Config config = testing_support::small_config();
+      config.layer_norm = true;
+      config.norm_bias = bias;
+      config.parallel_residual = parallel;
+      const RandomModel random = random_model(config, DType::f32);
+      const auto expected = reference_logits(random.model, tokens);
+      Bench bench(random.model, {"cpu"}, Fusion::block);
+      EXPECT_LE(compare(bench.run(std::span(tokens).first(10)), expected[9]).max_abs_error, 2e-4);
+      for (size_t i = 10; i < tokens.size(); ++i) {
+        const Comparison difference =
+            compare(bench.run(std::span(tokens).subspan(i, 1)), expected[i]);
+        EXPECT_LE(difference.max_abs_error, 2e-5 * difference.max_abs_reference)
+            << bias << parallel << " at " << i;
+      }
+    }
+}
+
 // Each field must change the result, or the comparison above compares nothing.
 TEST(Families, EveryDifferenceFromLlamaIsComputed) {
   const auto tokens = some_tokens(6);
@@ -145,6 +167,9 @@ TEST(Families, EveryDifferenceFromLlamaIsComputed) {
   EXPECT_TRUE(changes(granite, [](Config& c) { c.residual_scale = 1; }));
   EXPECT_TRUE(changes(granite, [](Config& c) { c.attention_scale = 0; }));
   EXPECT_TRUE(changes(granite, [](Config& c) { c.logit_divisor = 1; }));
+  Config centred = testing_support::small_config();
+  EXPECT_TRUE(changes(centred, [](Config& c) { c.layer_norm = true; }));
+  EXPECT_TRUE(changes(centred, [](Config& c) { c.parallel_residual = true; }));
   EXPECT_TRUE(changes(config_of("smollm3"), [](Config& c) { c.unrotated.clear(); }));
   const Config phi = config_of("phi3");
   EXPECT_TRUE(changes(phi, [](Config& c) { c.rope.attention_factor = 1; }));

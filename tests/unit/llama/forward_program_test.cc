@@ -48,7 +48,31 @@ const std::map<Role, Operator> kOperators = {{Role::embedding, Operator::other},
                                              {Role::attn_post_norm, Operator::norm_rope},
                                              {Role::ffn_post_norm, Operator::norm_rope},
                                              {Role::window_rope_table, Operator::norm_rope},
-                                             {Role::logit_cap, Operator::head}};
+                                             {Role::logit_cap, Operator::head},
+                                             {Role::q_lora_a, Operator::projection},
+                                             {Role::q_lora_b, Operator::projection},
+                                             {Role::q_lora, Operator::other},
+                                             {Role::down_lora_a, Operator::feed_forward},
+                                             {Role::down_lora_b, Operator::feed_forward},
+                                             {Role::down_lora, Operator::other},
+                                             {Role::lm_head_lora_a, Operator::head},
+                                             {Role::lm_head_lora_b, Operator::head},
+                                             {Role::lm_head_lora, Operator::other}};
+
+// On one projection of each operator.
+void adapt(RandomModel& random) {
+  const Config& config = random.model.config;
+  const auto pair = [&](const TensorView& weight) {
+    return LowRank{random.tensor(DType::f32, 3, weight.cols, 0.1f),
+                   random.tensor(DType::f32, weight.rows, 3, 0.1f)};
+  };
+  Weights& weights = random.model.weights;
+  for (uint32_t i = 0; i < config.layers; ++i) {
+    weights.layers[i].q_lora = pair(weights.layers[i].q);
+    weights.layers[i].down_lora = pair(weights.layers[i].down);
+  }
+  weights.head_lora = pair(weights.head);
+}
 
 std::vector<Program> forward_programs() {
   std::vector<Program> result;
@@ -65,11 +89,14 @@ std::vector<Program> forward_programs() {
     c.score_cap = c.logit_cap = 30;
     c.sinks = true;
   };
-  const std::function<void(Config&)> changes[] = {[](Config&) {}, add_extras, multiply, bound};
+  const auto centre = [](Config& c) { c.layer_norm = c.norm_bias = c.parallel_residual = true; };
+  const std::function<void(Config&)> changes[] = {[](Config&) {}, add_extras, multiply, bound,
+                                                  centre};
   for (const auto& change : changes) {
     Config config = testing_support::small_config();
     change(config);
-    const RandomModel random = random_model(config, DType::bf16);
+    RandomModel random = random_model(config, DType::bf16);
+    if (config.layer_norm) adapt(random);
     const std::vector<float> frequencies = rope_frequencies(config);
     for (const Part part : {Part::body, Part::head, Part::whole})
       for (const bool from_start : {false, true})

@@ -175,7 +175,8 @@ TEST(OperatorOf, EveryOtherKernelHasItsOwnWhateverItsRole) {
                                                   {Kernel::swiglu, Operator::feed_forward},
                                                   {Kernel::gather_rows, Operator::other},
                                                   {Kernel::top_k, Operator::head},
-                                                  {Kernel::scale, Operator::other}};
+                                                  {Kernel::scale, Operator::other},
+                                                  {Kernel::layernorm, Operator::norm_rope}};
   for (const auto& [kernel, op] : expected)
     for (const Role role : {Role::none, Role::lm_head, Role::gate})
       EXPECT_EQ(operator_of({.kernel = kernel, .name = "", .args = {}, .role = role}), op)

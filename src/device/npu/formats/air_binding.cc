@@ -174,6 +174,8 @@ std::optional<std::string> air_problem(const AirProgram& air, const Program& pro
     if (other.shape.rotated != 0) return fmt::format("its image {} rotates whole heads", air.name);
     for (const Arg& arg : other.args) {
       const Slot& slot = program.slots[arg.slot];
+      if (is_lora(slot.role))
+        return fmt::format("its image {} leaves no room for LoRA adapters", air.name);
       if (slot.kind != SlotKind::weight || air.phase == AirPhase::head) continue;
       if (!takes_weight(air, slot.role))
         return fmt::format("its image {} takes no {}", air.name, name(slot.role));

@@ -35,7 +35,8 @@ Program with_int8_weights(const Program& original) {
 // by pairs.
 Pattern place_of(const Program& program, uint16_t slot) {
   for (const Launch& launch : program.launches) {
-    const bool is_rotated = launch.role == Role::q || launch.role == Role::k;
+    const bool is_rotated = launch.role == Role::q || launch.role == Role::q_lora_b ||
+                            launch.role == Role::k || launch.role == Role::k_lora_b;
     if (launch.kernel != Kernel::matmul || launch.args[1].slot != slot || !is_rotated) continue;
     const Slot& weight = program.slots[slot];
     if (launch.shape.rope_pairs)

@@ -21,6 +21,12 @@ uint64_t call_rows(const Program& program, const Launch& launch) {
   return program.slots[launch.args[0].slot].rows;
 }
 
+bool has_adapted_head(const Program& program) {
+  return std::any_of(program.launches.begin(), program.launches.end(), [](const Launch& launch) {
+    return launch.role == lora_roles(Role::lm_head).sum;
+  });
+}
+
 class NpuDevice : public Device {
  public:
   NpuDevice(const DeviceEnv& env, NpuKernels kernels)
@@ -60,6 +66,7 @@ class NpuDevice : public Device {
       return "its kernels' attention has no " + attention;
     if (launch.kernel == Kernel::swiglu && launch.shape.activation != Activation::silu)
       return "its kernels' gates go through SiLU";
+    if (launch.kernel == Kernel::layernorm) return "it has no such kernel";
     const std::string& beyond = core_.env.model.beyond_images;
     if (core_.settings.weights == NpuWeights::q4nx && !beyond.empty())
       return "the single-dispatch decode has no " + beyond;
@@ -67,7 +74,8 @@ class NpuDevice : public Device {
     if (core_.settings.weights == NpuWeights::int8) return why_not_int8(program, launch);
     const Fusion fusion = core_.env.fusion;
     const bool is_one_row = call_rows(program, launch) == 1;
-    if (is_one_row && fusion == Fusion::token && has_attention(program)) return why_not_token();
+    if (is_one_row && fusion == Fusion::token && has_attention(program))
+      return why_not_token(program);
     if (is_one_row && fusion == Fusion::op) return why_not_op(launch);
     return why_not_block(program, launch);
   }
@@ -153,7 +161,11 @@ class NpuDevice : public Device {
     }
   }
 
-  std::optional<std::string> why_not_token() const {
+  std::optional<std::string> why_not_token(const Program& program) const {
+    // A prompt's head is the host's then, and the device must not write what the host's cache
+    // holds.
+    if (has_adapted_head(program))
+      return "the single dispatch of a token leaves no room for LoRA adapters of the head";
     if (core_.settings.weights == NpuWeights::bf16)
       return core_.kernels.compile
                  ? std::nullopt
