@@ -1,5 +1,7 @@
 #include "device/cpu/measured_peak.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -15,6 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kBytesPerThread = size_t{64} << 20;
 constexpr size_t kLeastBytes = size_t{256} << 20;
+constexpr size_t kMostBytes = size_t{2} << 30;
 constexpr size_t kRounds = 2'000'000;  // some ten milliseconds
 
 // The first passes wake the threads and let cores find the clock that they keep under this load; a
@@ -35,8 +38,16 @@ double fastest_seconds(const Body& body) {
   return best;
 }
 
+// Several times the last-level cache, or what is left there of one pass would be counted as read
+// from memory in the next: server processors have hundreds of megabytes of it.
+size_t bytes_to_read(size_t threads) {
+  const long cache = ::sysconf(_SC_LEVEL3_CACHE_SIZE);
+  const size_t beyond_cache = 4 * static_cast<size_t>(std::max(cache, 0L));
+  return std::min(kMostBytes, std::max({kLeastBytes, kBytesPerThread * threads, beyond_cache}));
+}
+
 double read_gb_per_s(const PeakLoops& loops, ThreadPool& pool) {
-  const size_t bytes = std::max(kLeastBytes, kBytesPerThread * pool.threads());
+  const size_t bytes = bytes_to_read(pool.threads());
   const std::shared_ptr<void> owner = zeroed_huge_pages(bytes);
   std::byte* memory = static_cast<std::byte*>(owner.get());
   constexpr size_t kGrain = 1 << 20;
