@@ -6,6 +6,7 @@
 
 #include "llama/pipeline.h"
 #include "llama/reference.h"
+#include "support/apart_device.h"
 #include "support/random_model.h"
 #include "tensor/compare.h"
 
@@ -194,6 +195,64 @@ TEST(WindowPages, ALongSequenceFitsIntoLittleMemory) {
   EXPECT_EQ(world.all_logits(tokens), whole.all_logits(tokens));
   EXPECT_LE(world.pipeline->kv_peak_bytes(), least * kv.page_bytes);
   EXPECT_GE(whole.pipeline->kv_peak_bytes(), 8 * kv.page_bytes);
+}
+
+// What was computed of a beginning that two sequences share, and of what each says next.
+std::vector<std::vector<float>> of_two(Pipeline& pipeline, std::span<const Token> tokens) {
+  Sequence first(pipeline), second(pipeline);
+  std::vector<std::vector<float>> result;
+  const auto run = [&](Sequence& sequence, std::span<const Token> more) {
+    const std::span<const float> logits = pipeline.run(sequence, more);
+    result.emplace_back(logits.begin(), logits.end());
+  };
+  run(first, tokens.first(600));
+  second.begin_with(tokens.first(600), first.share(600));
+  for (size_t at = 600; at < tokens.size(); at += 50) {
+    run(first, tokens.subspan(at, 50));
+    run(second, tokens.subspan(at - 100, 50));
+    run(first, tokens.subspan(at, 1));
+  }
+  return result;
+}
+
+// A device with memory of its own may take all attention, or leave windows to the host: then the
+// pages of both kinds are at home in different places.
+TEST(WindowPages, OnADeviceWithMemoryOfItsOwn) {
+  const RandomModel random = random_model(windowed_config(60, true), DType::f32);
+  const auto tokens = some_tokens(1100);
+  World whole(random, 64, false);
+  const auto expected = of_two(*whole.pipeline, tokens);
+  const auto all = [](const Launch&) { return true; };
+  const auto no_windows = [](const Launch& launch) { return launch.shape.window == 0; };
+  for (const testing_support::Takes& takes :
+       {testing_support::Takes(all), testing_support::Takes(no_windows)})
+    for (const uint32_t shares : {1u, 2u}) {
+      testing_support::ApartDevice apart("apart", {whole.pool, whole.trace}, takes);
+      PipelineOptions options;
+      options.forward.kv_type = DType::f32;
+      options.forward.prefill_chunk = 64;
+      options.forward.sequences = 3;
+      options.forward.kv_shares = shares;
+      std::vector<Device*> order = {&apart, whole.device.get()};
+      Pipeline pipeline(random.model, order, options, whole.trace);
+      EXPECT_EQ(of_two(pipeline, tokens), expected) << shares;
+      EXPECT_GT(apart.synced_bytes, 0u) << "a page was copied";
+    }
+}
+
+TEST(WindowPages, TwoSidesKeepWholeCaches) {
+  const RandomModel random = random_model(windowed_config(60, true), DType::f32);
+  const auto tokens = some_tokens(1100);
+  World whole(random, 64, false);
+  const auto other = open_device("cpu", {whole.pool, whole.trace});
+  PipelineOptions options;
+  options.forward.kv_type = DType::f32;
+  options.forward.prefill_chunk = 64;
+  options.forward.sequences = 3;
+  Pipeline pipeline(random.model, SideDevices{{whole.device.get()}, {other.get()}}, options,
+                    whole.trace);
+  EXPECT_EQ(pipeline.kv_window().pool, nullptr);
+  EXPECT_EQ(of_two(pipeline, tokens), of_two(*whole.pipeline, tokens));
 }
 
 }  // namespace
