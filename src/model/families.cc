@@ -62,6 +62,17 @@ constexpr Family kFamilies[] = {
      .has_window = true,
      .context = 4096,
      .norm_eps = 1e-5f},
+    // Command-R and Aya. Its checkpoints rotate pairs, too.
+    {.model_type = "cohere",
+     .gguf = "command-r",
+     .class_name = "CohereForCausalLM",
+     .gguf_layout = RopeLayout::pairs,
+     .context = 8192,
+     .norm_eps = 1e-5f,
+     .layer_norm = true,
+     .parallel_residual = true,
+     .scales_logits = true,
+     .hf_layout = RopeLayout::pairs},
 };
 
 const Family* find(std::string_view name, std::string_view Family::* field) {

@@ -34,6 +34,7 @@ Config config_of(std::string_view model_type) {
     config.attention_scale = 0.125f;
     config.logit_divisor = 8;
   }
+  if (family->scales_logits) config.logit_divisor = 16;
   if (family->rotates_in_part) {
     config.rope.rotated = 12;
     config.rope.scaling = RopeScaling::longrope;
@@ -46,7 +47,7 @@ Config config_of(std::string_view model_type) {
   return config;
 }
 
-constexpr std::string_view kFamilies[] = {"granite", "olmo2", "smollm3", "phi3"};
+constexpr std::string_view kFamilies[] = {"granite", "olmo2", "smollm3", "phi3", "cohere"};
 
 std::vector<Token> some_tokens(size_t count) {
   std::vector<Token> tokens;
