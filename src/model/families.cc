@@ -82,6 +82,10 @@ const Family* find(std::string_view name, std::string_view Family::* field) {
 
 }  // namespace
 
+std::span<const Family> families() {
+  return kFamilies;
+}
+
 const Family* family_of_model_type(std::string_view name) {
   return find(name, &Family::model_type);
 }
