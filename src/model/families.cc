@@ -95,6 +95,17 @@ constexpr Family kFamilies[] = {
      .norms_from_zero = true,
      .has_caps = true,
      .narrow_layers = 62},
+    // Command-R and Aya. Its checkpoints rotate pairs, too.
+    {.model_type = "cohere",
+     .gguf = "command-r",
+     .class_name = "CohereForCausalLM",
+     .gguf_layout = RopeLayout::pairs,
+     .context = 8192,
+     .norm_eps = 1e-5f,
+     .layer_norm = true,
+     .parallel_residual = true,
+     .scales_logits = true,
+     .hf_layout = RopeLayout::pairs},
 };
 
 const Family* find(std::string_view name, std::string_view Family::* field) {
@@ -103,6 +114,10 @@ const Family* find(std::string_view name, std::string_view Family::* field) {
 }
 
 }  // namespace
+
+std::span<const Family> families() {
+  return kFamilies;
+}
 
 const Family* family_of_model_type(std::string_view name) {
   return find(name, &Family::model_type);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,7 @@ struct Family {
   RopeLayout hf_layout = RopeLayout::halves;
 };
 
+std::span<const Family> families();
 // Null where there is none of this name. Mistral's GGUFs are Llama's.
 const Family* family_of_model_type(std::string_view name);
 const Family* family_of_gguf(std::string_view name);

@@ -54,6 +54,9 @@ void refuse_unsupported(const Json& root, const Family& family) {
     fail_unsupported(field->path(), "a bias on the attention's output");
 }
 
+// Where a config.json does not say.
+constexpr float kCohereLogitScale = 0.0625f;
+
 float as_real(const Json& field, const RealRange& range) {
   return checked(field.as_double(), range, field.path());
 }
@@ -323,7 +326,8 @@ Config config_from_hf(const Json& root) {
   read_rope(root, family, config);
   if (family.has_multipliers) read_multipliers(root, config);
   if (family.has_caps) read_caps(root, config);
-  if (family.scales_logits) config.logit_divisor = 1 / real_or(root, "logit_scale", 1, kScales);
+  if (family.scales_logits)
+    config.logit_divisor = 1 / real_or(root, "logit_scale", kCohereLogitScale, kScales);
   check(config, root.path());
   config.unrotated = unrotated(root, family, config.layers);
   choose_divisors(config, 0);

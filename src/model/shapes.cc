@@ -96,6 +96,11 @@ void tiny_yarn(Config& config) {
   rope.attention_factor = static_cast<float>(1 + 0.1 * std::log(4.0));
 }
 
+void aya_23(Config& config) {
+  config.norm_eps = 1e-5f;
+  config.logit_divisor = 16;
+}
+
 // clang-format off
 constexpr Shape kShapes[] = {
     // name             family     lay.  emb hidden hd. kv dim   vocab context     theta l3 tied
@@ -117,6 +122,7 @@ constexpr Shape kShapes[] = {
     {"smollm3-3b",     "smollm3", 36, 2048, 11008, 16,  4, 128, 128256,  65536,  5000000,  0, true},
     {"phi-3.5-mini",   "phi3",    32, 3072,  8192, 32, 32,  96,  32064, 131072,    10000,  0, false, phi_35_mini},
     {"phi-4-mini",     "phi3",    32, 3072,  8192, 24,  8, 128, 200064, 131072,    10000,  0, true, phi_4_mini},
+    {"aya-23-8b",      "cohere",  32, 4096, 14336, 32,  8, 128, 256000,   8192,    10000,  0, true, aya_23},
     // Nobody's models: small enough for a test, wide enough for every block type.
     {"tiny",           "llama",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true},
     {"tiny-granite",   "granite",  2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, granite_2b},
@@ -129,6 +135,7 @@ constexpr Shape kShapes[] = {
     {"tiny-gemma3", "gemma3_text", 7,  256,   512,  4,  2,  64,    512,    512,  1000000,  0, true, tiny_gemma3},
     {"tiny-mistral-window", "mistral", 2, 256, 512, 4,  2,  64,    512,    512,    10000,  0, false, tiny_window},
     {"tiny-yarn",      "llama",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, tiny_yarn},
+    {"tiny-cohere",    "cohere",   2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, aya_23},
 };
 // clang-format on
 

@@ -36,7 +36,40 @@ class Damaged(CliTest):
         key = b"general.architecture"
         at = content.index(key) + len(key) + 4 + 8
         damaged.write_bytes(content[:at] + b"mamba" + content[at + 5:])
-        self.check_error(tyto("inspect", "-m", damaged), 1, "mamba")
+        self.check_error(tyto("run", "-m", damaged, "-p", "x"), 1, "mamba", "these are: llama, ")
+        self.check_survey(damaged, "architecture mamba")
+
+    def check_survey(self, path, missing):
+        """What does not run is shown as far as it can be read, with what is missing and exit code 1."""
+        result = tyto("inspect", "-m", path, "--tensors")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        self.assertIn("missing", result.stdout)
+        shown = json.loads(tyto("inspect", "-m", path, "--tensors", "--json").stdout)
+        self.assertFalse(shown["runs"])
+        self.assertTrue(any(missing in each for each in shown["missing"]), shown["missing"])
+        self.assertGreater(len(shown["metadata"]), 2)
+        self.assertGreater(sum(tensor["bytes"] for tensor in shown["tensors"]), 0)
+
+    def test_what_a_checkpoint_lacks_is_listed(self):
+        folder = self.work / "unsupported"
+        folder.mkdir(exist_ok=True)
+        for path in (FIXTURES / "llama3" / "model").iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+        config = json.loads((folder / "config.json").read_text())
+        for change, missing in (({"model_type": "mamba"}, "architecture mamba"),
+                                ({"quantization_config": {"quant_method": "gptq"}}, "quantised checkpoints (gptq)"),
+                                ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic")):
+            (folder / "config.json").write_text(json.dumps({**config, **change}))
+            self.check_survey(folder, missing)
+
+    def test_what_a_gguf_lacks_is_listed(self):
+        content = bytearray(self.model.read_bytes())
+        at = content.index(b"blk.0.attn_k.weight") + len(b"blk.0.attn_k.weight") + 4 + 2 * 8
+        content[at:at + 4] = (35).to_bytes(4, "little")
+        path = self.work / "tq2.gguf"
+        path.write_bytes(content)
+        self.check_survey(path, "weights that are tq2_0, as 1 tensor is")
 
     def test_checkpoint_folders(self):
         source = FIXTURES / "llama3" / "model"

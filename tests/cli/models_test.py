@@ -168,7 +168,7 @@ class ModelsTest(Home):
         number = lambda value, size=4: value.to_bytes(size, "little")
         path.write_bytes(b"GGUF" + number(3) + number(1, 8) + number(1, 8) + text(key) + number(8) + text(value)
                          + text(name) + number(1) + number(256, 8) + number(35) + number(0, 8))
-        self.check_error(tyto("inspect", "-m", path), 1,
+        self.check_error(tyto("run", "-m", path, "-p", "x"), 1,
                          "its weights are tq2_0, which Tyto does not read (tensor blk.0.attn_k.weight)",
                          "get the same model as Q4_K_M or Q8_0")
         self.assertEqual(self.rows("--in", self.home)[str(path)]["where"], "no: its weights are tq2_0")

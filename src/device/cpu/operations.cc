@@ -94,7 +94,8 @@ void layernorm(const Operation& op) {
   const size_t width = op.args[0].cols;
   const float* const bias = op.arg_count > 3 ? op.data(3) : nullptr;
   op.pool.parallel_for(op.call.rows, kRowGrain, [&](size_t begin, size_t end) {
-    std::vector<float> centred(width);
+    thread_local std::vector<float> centred;
+    centred.resize(width);
     for (size_t t = begin; t < end; ++t) {
       const float* x = op.data(0) + t * width;
       float* y = op.data(2) + t * width;

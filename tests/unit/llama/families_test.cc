@@ -35,6 +35,7 @@ Config config_of(std::string_view model_type) {
     config.attention_scale = 0.125f;
     config.logit_divisor = 8;
   }
+  if (family->scales_logits) config.logit_divisor = 16;
   if (family->rotates_in_part) {
     config.rope.rotated = 12;
     config.rope.scaling = RopeScaling::longrope;
@@ -57,8 +58,8 @@ Config config_of(std::string_view model_type) {
   return config;
 }
 
-constexpr std::string_view kFamilies[] = {"granite", "olmo2",  "smollm3",    "phi3",
-                                          "mistral", "gemma2", "gemma3_text"};
+constexpr std::string_view kFamilies[] = {"granite", "olmo2",  "smollm3",     "phi3",
+                                          "mistral", "gemma2", "gemma3_text", "cohere"};
 
 std::vector<Token> some_tokens(size_t count) {
   std::vector<Token> tokens;

@@ -17,7 +17,7 @@ std::string open_error(const fs::path& path, Need need = Need::weights) {
 
 TEST(OpenModel, FolderAndGgufOfEachArchitecture) {
   for (const char* architecture : {"llama", "mistral", "qwen2", "qwen3", "granite", "olmo2",
-                                   "smollm3", "phi3", "gemma2", "gemma3_text"}) {
+                                   "smollm3", "phi3", "gemma2", "gemma3_text", "cohere"}) {
     const Scratch scratch;
     const Config config = small_config(architecture);
     synthesize(config, "f32", 1, scratch / "hf");

@@ -21,6 +21,11 @@ uint64_t call_rows(const Program& program, const Launch& launch) {
   return program.slots[launch.args[0].slot].rows;
 }
 
+bool has_layernorm(const Program& program) {
+  return std::any_of(program.launches.begin(), program.launches.end(),
+                     [](const Launch& launch) { return launch.kernel == Kernel::layernorm; });
+}
+
 bool has_adapted_head(const Program& program) {
   return std::any_of(program.launches.begin(), program.launches.end(), [](const Launch& launch) {
     return launch.role == lora_roles(Role::lm_head).sum;
@@ -66,10 +71,12 @@ class NpuDevice : public Device {
       return "its kernels' attention has no " + attention;
     if (launch.kernel == Kernel::swiglu && launch.shape.activation != Activation::silu)
       return "its kernels' gates go through SiLU";
-    if (launch.kernel == Kernel::layernorm) return "it has no such kernel";
     const std::string& beyond = core_.env.model.beyond_images;
     if (core_.settings.weights == NpuWeights::q4nx && !beyond.empty())
       return "the single-dispatch decode has no " + beyond;
+    // Steps between those that the host would do share buffers with a prompt's, which the device
+    // must not write while the host's cache holds them.
+    if (has_layernorm(program)) return "its kernels are for models with RMSNorm";
     if (core_.fuses_int8()) return why_not_fused_int8(program, launch);
     if (core_.settings.weights == NpuWeights::int8) return why_not_int8(program, launch);
     const Fusion fusion = core_.env.fusion;

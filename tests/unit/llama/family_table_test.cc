@@ -1,0 +1,145 @@
+// The tables of families, types and devices in docs/models.md are made of the code's own lists and
+// of what devices say they cannot do. tools/write_family_table.py writes what this test wants.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "base/file.h"
+#include "base/joined.h"
+#include "device/cpu/packed_layout.h"
+#include "device/vnpu/machine/control.h"
+#include "device/vulkan/dispatch.h"
+#include "device/vulkan/weight_form.h"
+#include "llama/forward_program.h"
+#include "model/families.h"
+#include "model/shapes.h"
+#include "program/kernels.h"
+#include "support/npu_settings.h"
+#include "support/one_sequence.h"
+#include "support/random_model.h"
+
+namespace tyto {
+namespace {
+
+using testing_support::OneSequence;
+using testing_support::random_model;
+using testing_support::RandomModel;
+
+constexpr const char* kBegin = "<!-- families -->\n";
+constexpr const char* kEnd = "<!-- end of families -->\n";
+
+// Its own small shape, or Llama's with what follows from the family's name.
+Config config_of(const Family& family) {
+  for (const std::string& name : shape_names())
+    if (name.starts_with("tiny-"))
+      if (Config config = shape_by_name(name); config.architecture == family.model_type)
+        return config;
+  Config config = shape_by_name("tiny");
+  config.architecture = family.model_type;
+  apply(family, config);
+  return config;
+}
+
+using Reasons = std::set<std::pair<std::string, std::string>>;  // why, kernel
+
+template <typename WhyNot>
+Reasons reasons_of(const Model& model, const WhyNot& why_not) {
+  Reasons reasons;
+  const std::vector<float> frequencies = rope_frequencies(model.config);
+  const ForwardShape shape{.rows = 1, .context = 512, .kv_page = 256, .kv_pages = 2};
+  const Program program = forward_program(model, frequencies, Part::whole, shape).program;
+  for (const Launch& launch : program.launches)
+    if (const auto reason = why_not(program, launch))
+      reasons.emplace(*reason, spec(launch.kernel).name);
+  return reasons;
+}
+
+// Whether or not this machine has a GPU.
+Reasons vulkan_reasons(const Model& model) {
+  return reasons_of(model, vulkan::why_not);
+}
+
+Reasons cpu_reasons(const Model& model) {
+  ThreadPool pool(1);
+  Trace trace;
+  const auto cpu = open_device("cpu", {pool, trace});
+  return reasons_of(model, [&](const Program& program, const Launch& launch) {
+    return cpu->why_not(program, launch);
+  });
+}
+
+// Of a prompt and a token, with images of blocks.
+Reasons npu_reasons(const Model& model) {
+  vxrt::reset();
+  ThreadPool pool(2);
+  Trace trace;
+  const DeviceEnv env{pool, trace, Fusion::block, model_dims(model.config, 0),
+                      testing_support::settings_of(NpuSettings{})};
+  const auto npu = open_device("vnpu", env), cpu = open_device("cpu", env);
+  Device* const order[] = {npu.get(), cpu.get()};
+  PipelineOptions options;
+  options.forward.fusion = Fusion::block;
+  OneSequence sequence(model, order, options, trace);
+  const Token prompt[] = {1, 2, 3}, next[] = {4};
+  sequence.run(prompt);
+  sequence.run(next);
+  Reasons reasons;
+  constexpr std::string_view kNot = " not on vnpu: ";
+  for (const std::string& said : trace.fallbacks())
+    if (const size_t at = said.find(kNot); at != std::string::npos)
+      reasons.emplace(said.substr(at + kNot.size()), said.substr(0, at));
+  vxrt::reset();
+  return reasons;
+}
+
+std::string cell(const Reasons& reasons, const Reasons& of_llama) {
+  std::map<std::string, std::vector<std::string>> kernels;
+  for (const auto& [why, kernel] : reasons)
+    if (!of_llama.contains({why, kernel})) kernels[why].push_back(kernel);
+  std::vector<std::string> parts;
+  for (const auto& [why, names] : kernels)
+    parts.push_back(fmt::format("`{}`: {}", joined(names, "` `"), why));
+  return parts.empty() ? "nothing" : joined(parts, "; ");
+}
+
+std::string family_table() {
+  std::string table = "| `model_type` | cpu | npu, blocks of bf16 | vulkan |\n|---|---|---|---|\n";
+  const RandomModel llama = random_model(config_of(families().front()), DType::bf16);
+  const Reasons npu = npu_reasons(llama.model), vulkan = vulkan_reasons(llama.model);
+  for (const Family& family : families()) {
+    const RandomModel random = random_model(config_of(family), DType::bf16);
+    table += fmt::format("| `{}` | {} | {} | {} |\n", family.model_type,
+                         cell(cpu_reasons(random.model), {}), cell(npu_reasons(random.model), npu),
+                         cell(vulkan_reasons(random.model), vulkan));
+  }
+  return table;
+}
+
+std::string type_table() {
+  std::string table = "\n| type | `tyto quantize` | cpu | vulkan |\n|---|---|---|---|\n";
+  for (uint32_t id = 0; id < 64; ++id) {
+    const auto type = dtype_from_ggml(id);
+    if (!type || *type == DType::i32) continue;
+    const bool packed = cpu::packed_layout(*type).code_bytes > 0;
+    table += fmt::format(
+        "| {} | {} | {} | {} |\n", info(*type).name, is_encodable(*type) ? "writes it" : "reads it",
+        packed ? "packed" : "row by row in f32", vulkan::name(vulkan::weight_form(*type)));
+  }
+  return table;
+}
+
+TEST(FamilyTable, IsWhatTheDevicesSay) {
+  const std::string expected = kBegin + family_table() + type_table() + kEnd;
+  const std::filesystem::path made = std::filesystem::path(TYTO_BUILD_DIR) / "family_table.md";
+  std::ofstream(made) << expected;
+  const std::string page =
+      read_text_file(std::filesystem::path(TYTO_SOURCE_DIR) / "docs/models.md", 1 << 20);
+  EXPECT_NE(page.find(expected), std::string::npos)
+      << "the tables of docs/models.md are old: tools/write_family_table.py " << TYTO_BUILD_DIR;
+}
+
+}  // namespace
+}  // namespace tyto
