@@ -39,6 +39,16 @@ constexpr Bound kBounds[] = {
     {"context length", &Config::context, 1u << 27},
 };
 
+void check_experts(const Config& config, const std::string& where) {
+  constexpr uint32_t kMostExperts = 4096;
+  if (config.experts > kMostExperts)
+    fail_input(where, "{} experts are more than {}", config.experts, kMostExperts);
+  if (config.experts_used == 0 || config.experts_used > config.experts)
+    fail_input(where, "a token takes {} of {} experts", config.experts_used, config.experts);
+  if (config.expert_hidden == 0 || config.expert_hidden > 1u << 22)
+    fail_input(where, "experts of a width of {}", config.expert_hidden);
+}
+
 }  // namespace
 
 float Config::score_scale() const {
@@ -59,6 +69,8 @@ std::string differences_from_llama(const Config& config) {
   if (config.rope.rotated != 0) found.emplace_back("heads that rotate in part");
   if (config.rope.attention_factor != 1) found.emplace_back("a factor of rotated values");
   if (!config.unrotated.empty()) found.emplace_back("layers without rope");
+  if (config.has_experts()) found.emplace_back("experts");
+  if (config.o_bias) found.emplace_back("a bias of the attention's output");
   return joined(found, ", ");
 }
 
@@ -82,6 +94,7 @@ void check(const Config& config, const std::string& where) {
   if (!config.unrotated.empty() && config.unrotated.size() != config.layers)
     fail_input(where, "says of {} layers whether they rotate, and has {}", config.unrotated.size(),
                config.layers);
+  if (config.has_experts()) check_experts(config, where);
   const Rope& rope = config.rope;
   if (rope.scaling == RopeScaling::llama3 &&
       (rope.high_freq_factor <= rope.low_freq_factor || rope.original_context == 0))

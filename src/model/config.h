@@ -65,11 +65,22 @@ struct Config {
   // SmolLM3: layers whose heads are not rotated. [layers], or empty: all are
   std::vector<bool> unrotated;
   Rope rope;
+  // Mixtures of experts: a layer has so many feed-forward parts, each `expert_hidden` wide, and a
+  // token takes `experts_used` of them, added up by their weights. 0: it has one, `hidden` wide
+  uint32_t experts = 0;
+  uint32_t experts_used = 0;
+  uint32_t expert_hidden = 0;
+  // The weights of the experts that a token takes add up to one: their softmax. Else it is over all
+  // experts, as Qwen3-MoE's config may say.
+  bool weighs_chosen_alone = true;
+  bool expert_bias = false;  // gpt-oss: router and experts have biases
+  bool o_bias = false;       // gpt-oss: so has the attention's output
 
   uint32_t q_width() const { return heads * head_dim; }
   uint32_t kv_width() const { return kv_heads * head_dim; }
   uint32_t rope_width() const { return rope.rotated == 0 ? head_dim : rope.rotated; }
   bool rotates(uint32_t layer) const { return unrotated.empty() || !unrotated[layer]; }
+  bool has_experts() const { return experts > 0; }
   float score_scale() const;  // of q k^T
   // What makes the scores of queries that are multiplied with it, divided by sqrt(head_dim) as in
   // Llama, this model's.

@@ -15,7 +15,8 @@ constexpr Family kFamilies[] = {
     {.model_type = "llama",
      .gguf = "llama",
      .class_name = "LlamaForCausalLM",
-     .gguf_layout = RopeLayout::pairs},
+     .gguf_layout = RopeLayout::pairs,
+     .gguf_experts = true},
     {.model_type = "mistral",
      .gguf = "llama",
      .class_name = "MistralForCausalLM",
@@ -62,6 +63,24 @@ constexpr Family kFamilies[] = {
      .has_window = true,
      .context = 4096,
      .norm_eps = 1e-5f},
+    {.model_type = "qwen3_moe",
+     .gguf = "qwen3moe",
+     .class_name = "Qwen3MoeForCausalLM",
+     .qk_norm = true,
+     .context = 32768,
+     .experts = "num_experts",
+     .gguf_experts = true,
+     .weighs_chosen_alone = false},
+    {.model_type = "mixtral",
+     .gguf = "llama",
+     .class_name = "MixtralForCausalLM",
+     .gguf_layout = RopeLayout::pairs,
+     .has_window = true,
+     .context = 131072,
+     .norm_eps = 1e-5f,
+     .rope_theta = 1000000.0f,
+     .experts = "num_local_experts",
+     .gguf_experts = true},
 };
 
 const Family* find(std::string_view name, std::string_view Family::* field) {
@@ -85,6 +104,7 @@ void apply(const Family& family, Config& config) {
   config.wide_qk_norm = family.wide_qk_norm;
   config.norms = family.norms;
   config.fused_projections = family.fused_projections;
+  config.expert_bias = family.expert_biases;
 }
 
 std::vector<bool> unrotated_layers(uint32_t layers, uint32_t step) {

@@ -32,6 +32,13 @@ struct Family {
   uint32_t head_dim = 0;  // 0: embedding width / heads
   float norm_eps = 1e-6f;
   float rope_theta = 10000.0f;
+  // What a config.json calls the count of experts; empty: it has none.
+  std::string_view experts = {};
+  bool gguf_experts = false;   // GGUFs of its architecture may have experts
+  bool expert_biases = false;  // of router and experts
+  // Weights of chosen experts add up to one, unless a config.json says otherwise. GGUFs have no key
+  // for it, and theirs do.
+  bool weighs_chosen_alone = true;
 };
 
 // Null where there is none of this name. Mistral's GGUFs are Llama's.

@@ -146,6 +146,24 @@ void read_multipliers(const Json& root, Config& config) {
   config.logit_divisor = real_or(root, "logits_scaling", 1.0f, kScales);
 }
 
+// Qwen3-MoE may have layers without experts, by either of two fields.
+void refuse_dense_layers(const Json& root) {
+  if (const auto step = root.find("decoder_sparse_step"); step && as_count(*step) != 1)
+    fail_unsupported(step->path(), "{}; experts in every layer are supported", as_count(*step));
+  if (const auto layers = root.find("mlp_only_layers"); layers && layers->size() != 0)
+    fail_unsupported(layers->path(), "layers without experts beside layers with them");
+}
+
+void read_experts(const Json& root, const Family& family, Config& config) {
+  refuse_dense_layers(root);
+  config.experts = as_count(root.at(family.experts));
+  if (config.experts == 0) root.at(family.experts).fail("is zero");
+  config.experts_used = as_count(root.at("num_experts_per_tok"));
+  const auto width = root.find("moe_intermediate_size");
+  config.expert_hidden = width ? as_count(*width) : config.hidden;
+  config.weighs_chosen_alone = root.bool_or("norm_topk_prob", family.weighs_chosen_alone);
+}
+
 // SmolLM3's list has a zero for every layer without rope, its interval says the same in one number.
 std::vector<bool> unrotated(const Json& root, const Family& family, uint32_t layers) {
   if (family.unrotated_step == 0) return {};
@@ -190,6 +208,7 @@ Config config_from_hf(const Json& root) {
   config.tied_head = root.bool_or("tie_word_embeddings", false);
   read_rope(root, family, config);
   if (family.has_multipliers) read_multipliers(root, config);
+  if (!family.experts.empty()) read_experts(root, family, config);
   check(config, root.path());
   config.unrotated = unrotated(root, family, config.layers);
   choose_divisors(config, 0);

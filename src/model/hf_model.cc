@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/expert_tensors.h"
 #include "model/hf_config.h"
 #include "model/q4nx_bundle.h"
 #include "model/safetensors.h"
@@ -107,8 +108,9 @@ void fill_model_from_folder(const std::filesystem::path& folder, Need need,
       tied->fail("is false, but the checkpoint has no tensor lm_head.weight");
     model.config.tied_head = true;  // a field that is not there promises nothing
   }
-  bind_weights(model.tensors, model.config, NameStyle::hugging_face, folder.string(),
-               model.weights);
+  bind_weights(with_experts_together(model.tensors, model.config, NameStyle::hugging_face,
+                                     folder.string(), model),
+               model.config, NameStyle::hugging_face, folder.string(), model.weights);
 }
 
 }  // namespace tyto

@@ -155,6 +155,12 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
     root["attention_multiplier"] = decimal(config.score_scale());
     root["logits_scaling"] = decimal(config.logit_divisor);
   }
+  if (family != nullptr && config.has_experts()) {
+    root[std::string(family->experts)] = config.experts;
+    root["num_experts_per_tok"] = config.experts_used;
+    if (config.expert_hidden != config.hidden) root["moe_intermediate_size"] = config.expert_hidden;
+    root["norm_topk_prob"] = config.weighs_chosen_alone;
+  }
   root["attention_bias"] = false;
   if (config.rope.rotated != 0)
     root["partial_rotary_factor"] = static_cast<double>(config.rope.rotated) / config.head_dim;

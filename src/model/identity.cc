@@ -50,12 +50,14 @@ class Digest {
   void add(const Config& config) {
     const auto& [architecture, name, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context,
                  norm_eps, tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale,
-                 residual_scale, attention_scale, logit_divisor, fused_projections, unrotated,
-                 rope] = config;
+                 residual_scale, attention_scale, logit_divisor, fused_projections, unrotated, rope,
+                 experts, experts_used, expert_hidden, weighs_chosen_alone, expert_bias, o_bias] =
+        config;
     (void)name;  // computes nothing
     add_all(architecture, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context, norm_eps,
             tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale, residual_scale,
-            attention_scale, logit_divisor, fused_projections, unrotated, rope);
+            attention_scale, logit_divisor, fused_projections, unrotated, rope, experts,
+            experts_used, expert_hidden, weighs_chosen_alone, expert_bias, o_bias);
   }
   void add(const Vocabulary& vocabulary) {
     const auto& [algorithm, pieces, scores, merges, merge_results, split_patterns, added,

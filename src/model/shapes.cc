@@ -55,6 +55,24 @@ void tiny_phi(Config& config) {
   phi_long(config, 256);
 }
 
+void experts(Config& config, uint32_t count, uint32_t used, uint32_t width) {
+  config.experts = count;
+  config.experts_used = used;
+  config.expert_hidden = width;
+}
+
+void qwen3_30b(Config& config) {
+  experts(config, 128, 8, 768);
+}
+
+void tiny_moe(Config& config) {
+  experts(config, 16, 4, 256);
+}
+
+void tiny_mixtral(Config& config) {
+  experts(config, 4, 2, config.hidden);
+}
+
 // clang-format off
 constexpr Shape kShapes[] = {
     // name             family     lay.  emb hidden hd. kv dim   vocab context     theta l3 tied
@@ -82,6 +100,10 @@ constexpr Shape kShapes[] = {
     {"tiny-olmo2",     "olmo2",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false},
     {"tiny-smollm3",   "smollm3",  4,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true},
     {"tiny-phi",       "phi3",     2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_phi},
+    {"tiny-moe",       "qwen3_moe", 2, 256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_moe},
+    {"tiny-mixtral",   "mixtral",  2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_mixtral},
+    // Six layers of the public model's 48, to fit the memory of a small machine.
+    {"qwen3-30b-a3b-small", "qwen3_moe", 6, 2048, 6144, 32, 4, 128, 151936, 40960, 1000000, 0, false, qwen3_30b},
 };
 // clang-format on
 

@@ -89,7 +89,7 @@ bool has_few_bits(DType type) {
 
 DType wanted_type(const TypeMix& mix, const Config& config, const WeightSpec& spec,
                   Importance importance) {
-  if (spec.is_vector()) return DType::f32;
+  if (spec.is_vector() || spec.stays_f32) return DType::f32;
   if (!has_few_bits(mix.base)) return mix.base;
   if (is_head(config, spec)) return DType::q6_k;
   for (const Raise& raise : kRaises)
@@ -174,7 +174,7 @@ std::vector<TensorPlan> plan_types(const TypeMix& mix, const Config& config,
                               kind_of(spec.name), spec.cols, info(wanted).name,
                               info(wanted).block_values, info(given).name)];
     }
-    plans.push_back({spec.name, given, spec.rows, spec.cols});
+    plans.push_back({spec.name, given, spec.rows, spec.cols, spec.slices});
   }
   for (const auto& [note, count] : fallbacks) notes.push_back(fmt::format("{} x {}", count, note));
   return plans;

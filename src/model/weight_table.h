@@ -39,6 +39,12 @@ enum class TensorPart : uint8_t {
   up,
   down,
   ffn_post_norm,
+  router,
+  router_bias,
+  expert_gate_bias,
+  expert_up_bias,
+  expert_down_bias,
+  o_bias,
 };
 
 struct WeightSpec {
@@ -47,6 +53,8 @@ struct WeightSpec {
   std::string name;
   uint64_t rows = 0;  // 0: a vector
   uint64_t cols = 0;
+  uint64_t slices = 0;     // experts whose matrices follow each other, `rows` of all; 0: it is one
+  bool stays_f32 = false;  // a matrix that no mix of types rounds
 
   bool is_vector() const { return rows == 0; }
 };

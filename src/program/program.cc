@@ -25,37 +25,74 @@ class Serialiser {
 // Names every field, so that a new one does not compile until it is part of the identity.
 void add_shape(Serialiser& out, const LaunchShape& shape) {
   const auto& [heads, kv_heads, head_dim, context, page, kv_group, rope_pairs, eps, bf16_sums,
-               factor, rotated] = shape;
+               factor, rotated, experts, weighs_chosen_alone] = shape;
   for (uint32_t size : {heads, kv_heads, head_dim, context, page, kv_group}) out.add(size);
   out.add(rope_pairs);
   out.add(eps);
   out.add(bf16_sums);
   out.add(factor);
   out.add(rotated);
+  out.add(experts);
+  out.add(weighs_chosen_alone);
 }
 
-constexpr std::array<std::string_view, 44> kRoleNames = {"none",       "tokens",
-                                                         "embed",      "frequencies",
-                                                         "rope_table", "x",
-                                                         "normed",     "attn_norm",
-                                                         "q",          "k",
-                                                         "v",          "q_bias",
-                                                         "k_bias",     "v_bias",
-                                                         "q_norm",     "k_norm",
-                                                         "q_rope",     "k_rope",
-                                                         "kv_append",  "k_cache",
-                                                         "v_cache",    "attention",
-                                                         "o",          "attn_residual",
-                                                         "ffn_norm",   "gate",
-                                                         "up",         "swiglu",
-                                                         "down",       "ffn_residual",
-                                                         "delta",      "gather_rows",
-                                                         "final_norm", "head_normed",
-                                                         "lm_head",    "logits",
-                                                         "top_k",      "embed_scale",
-                                                         "q_scale",    "attn_post_norm",
-                                                         "attn_scale", "ffn_post_norm",
-                                                         "ffn_scale",  "logit_scale"};
+constexpr std::array<std::string_view, 57> kRoleNames = {"none",
+                                                         "tokens",
+                                                         "embed",
+                                                         "frequencies",
+                                                         "rope_table",
+                                                         "x",
+                                                         "normed",
+                                                         "attn_norm",
+                                                         "q",
+                                                         "k",
+                                                         "v",
+                                                         "q_bias",
+                                                         "k_bias",
+                                                         "v_bias",
+                                                         "q_norm",
+                                                         "k_norm",
+                                                         "q_rope",
+                                                         "k_rope",
+                                                         "kv_append",
+                                                         "k_cache",
+                                                         "v_cache",
+                                                         "attention",
+                                                         "o",
+                                                         "attn_residual",
+                                                         "ffn_norm",
+                                                         "gate",
+                                                         "up",
+                                                         "swiglu",
+                                                         "down",
+                                                         "ffn_residual",
+                                                         "delta",
+                                                         "gather_rows",
+                                                         "final_norm",
+                                                         "head_normed",
+                                                         "lm_head",
+                                                         "logits",
+                                                         "top_k",
+                                                         "embed_scale",
+                                                         "q_scale",
+                                                         "attn_post_norm",
+                                                         "attn_scale",
+                                                         "ffn_post_norm",
+                                                         "ffn_scale",
+                                                         "logit_scale",
+                                                         "o_bias",
+                                                         "router",
+                                                         "router_bias",
+                                                         "expert_ids",
+                                                         "expert_weights",
+                                                         "expert_gate",
+                                                         "expert_gate_bias",
+                                                         "expert_up",
+                                                         "expert_up_bias",
+                                                         "expert_swiglu",
+                                                         "expert_down",
+                                                         "expert_down_bias",
+                                                         "expert_mix"};
 static_assert(kRoleNames.size() == static_cast<size_t>(kLastRole) + 1);
 
 constexpr std::array<std::string_view, 8> kBlockNames = {

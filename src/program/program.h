@@ -70,8 +70,21 @@ enum class Role : uint8_t {
   ffn_post_norm,
   ffn_scale,
   logit_scale,
+  o_bias,
+  router,
+  router_bias,
+  expert_ids,
+  expert_weights,
+  expert_gate,
+  expert_gate_bias,
+  expert_up,
+  expert_up_bias,
+  expert_swiglu,
+  expert_down,
+  expert_down_bias,
+  expert_mix,
 };
-constexpr Role kLastRole = Role::logit_scale;
+constexpr Role kLastRole = Role::expert_mix;
 std::string_view name(Role role);
 
 // Neighbouring launches of one layer that --fusion block makes one dispatch of, on a device that
@@ -119,8 +132,11 @@ enum class Kernel : uint8_t {
   matmul_q8,
   top_k,
   scale,
+  route,
+  expert_matmul,
+  mix_experts,
 };
-constexpr Kernel kLastKernel = Kernel::scale;
+constexpr Kernel kLastKernel = Kernel::mix_experts;
 
 struct Arg {
   uint16_t slot = 0;
@@ -138,11 +154,13 @@ struct LaunchShape {
   // sequence, as [kv_heads / kv_group][context][kv_group][head_dim].
   uint32_t page = 0;
   uint32_t kv_group = 1;
-  bool rope_pairs = false;  // RopeLayout::pairs
-  float eps = 0;            // rmsnorm
-  bool bf16_sums = false;   // rmsnorm: squares are added up in bf16, as one NPU kernel does
-  float factor = 1;         // scale; rope_table: of cosines and sines
-  uint32_t rotated = 0;     // rope: values of a head that are, the first; 0: all
+  bool rope_pairs = false;          // RopeLayout::pairs
+  float eps = 0;                    // rmsnorm
+  bool bf16_sums = false;           // rmsnorm: squares are added up in bf16, as one NPU kernel does
+  float factor = 1;                 // scale; rope_table: of cosines and sines
+  uint32_t rotated = 0;             // rope: values of a head that are, the first; 0: all
+  uint32_t experts = 0;             // expert_matmul: whose rows follow each other in the weight
+  bool weighs_chosen_alone = true;  // route: as in Config
 };
 
 struct Launch {

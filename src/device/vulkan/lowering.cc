@@ -245,6 +245,9 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::matmul_i8:
     case Kernel::matmul_q8:
     case Kernel::scale:
+    case Kernel::route:
+    case Kernel::expert_matmul:
+    case Kernel::mix_experts:
       return "it has no such kernel";
     case Kernel::cast:
       if (is_number(type(0)) && is_number(type(1))) return std::nullopt;

@@ -55,6 +55,9 @@ class NpuDevice : public Device {
     if (launch.kernel == Kernel::rope_table)
       return "the host writes the rotation row of each position";
     if (launch.kernel == Kernel::top_k) return "the host looks through the logits";
+    if (launch.kernel == Kernel::route || launch.kernel == Kernel::expert_matmul ||
+        launch.kernel == Kernel::mix_experts || launch.role == Role::expert_swiglu)
+      return "the host reads the experts that a token takes, and no others";
     const std::string& beyond = core_.env.model.beyond_images;
     if (core_.settings.weights == NpuWeights::q4nx && !beyond.empty())
       return "the single-dispatch decode has no " + beyond;
