@@ -326,7 +326,8 @@ const std::byte* Forward::result_row(Role role, uint64_t bytes, uint32_t row) co
 Logits Forward::logits(uint32_t row) {
   const size_t vocab = model_.config.vocab;
   const uint64_t bytes = row_bytes(first_.activations, vocab);
-  const std::byte* data = result_row(Role::logits, bytes, row);
+  const std::byte* data =
+      result_row(model_.config.logit_cap != 0 ? Role::logit_cap : Role::logits, bytes, row);
   Span span(trace_, EventKind::host, logits_name_);
   if (!all_finite(first_.activations, {data, bytes}))
     fail_non_finite("logits", model_, failure_code(), first_.name);

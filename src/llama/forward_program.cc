@@ -73,6 +73,7 @@ class Builder {
     launch.shape.kv_group = shape_.kv_group;
     launch.shape.rope_pairs = config_.rope.layout == RopeLayout::pairs && rotates();
     launch.shape.eps = config_.norm_eps;
+    if (has_window()) launch.shape.window = window_of(kernel);
     result_.program.launches.push_back(std::move(launch));
   }
 
@@ -90,6 +91,10 @@ class Builder {
   void leave_op() { op_group_ = 0; }
   // What a layer does not rotate has no order of pairs or halves.
   bool rotates() const { return layer_ == kNoLayer || config_.rotates(layer_); }
+  // Where a cache can hold no more than the window, the layer is like any other.
+  bool has_window() const {
+    return layer_ != kNoLayer && config_.is_windowed(layer_) && config_.window < shape_.context;
+  }
   bool from_start() const { return shape_.from_start; }
   bool has_candidates() const { return shape_.candidates > 0; }
 
@@ -110,6 +115,11 @@ class Builder {
       result_.weights.push_back(view);
     }
     return static_cast<uint16_t>(entry->second);
+  }
+
+  uint32_t window_of(Kernel kernel) const {
+    const bool attends = kernel == Kernel::attention || kernel == Kernel::prompt_attention;
+    return attends || kernel == Kernel::kv_append ? config_.window : 0;
   }
 
   const Config& config_;
@@ -190,13 +200,32 @@ void add_rope(Builder& build, Role role, uint32_t heads, uint16_t x, uint16_t ro
   build.last().shape.rotated = rotated;
 }
 
-void add_attention(Builder& build, const Config& config, const LayerWeights& weights) {
+// Queries against keys, of the call's own rows or of the cache.
+void add_mixing(Builder& build, const Config& config, const LayerWeights& weights,
+                std::vector<uint16_t> reads, uint16_t mixed) {
+  std::vector<uint16_t> sinks;
+  if (!weights.sinks.empty()) sinks.push_back(build.weight(Role::sinks, weights.sinks));
+  if (build.from_start()) build.enter_block(Block::prompt_attention);
+  build.launch(build.from_start() ? Kernel::prompt_attention : Kernel::attention, Role::attention,
+               std::move(reads), {mixed}, sinks);
+  build.last().shape.heads = config.heads;
+  build.last().shape.score_cap = config.score_cap;
+}
+
+// The slot that holds the rotations of a layer.
+uint16_t rope_table(Builder& build, const Config& config, uint32_t layer) {
+  const bool is_own = config.window_theta != 0 && config.is_windowed(layer);
+  return build.activation(is_own ? Role::window_rope_table : Role::rope_table, config.rope_width());
+}
+
+void add_attention(Builder& build, const Config& config, uint32_t layer,
+                   const LayerWeights& weights) {
   const uint16_t x = build.activation(Role::x, config.emb);
   const uint16_t q = build.activation(Role::q, config.q_width());
   const uint16_t k = build.activation(Role::k, config.kv_width());
   const uint16_t v = build.activation(Role::v, config.kv_width());
   const uint16_t mixed = build.activation(Role::attention, config.q_width());
-  const uint16_t rope_table = build.activation(Role::rope_table, config.rope_width());
+  const uint16_t turns = rope_table(build, config, layer);
   const uint16_t k_cache = build.cache(Role::k_cache);
   const uint16_t v_cache = build.cache(Role::v_cache);
 
@@ -206,20 +235,17 @@ void add_attention(Builder& build, const Config& config, const LayerWeights& wei
   add_projection(build, Role::k, in, weights.k, Role::k_bias, weights.k_bias, k);
   add_projection(build, Role::v, in, weights.v, Role::v_bias, weights.v_bias, v);
   add_head_norm(build, Role::q_norm, config.heads, q, weights.q_norm);
-  add_rope(build, Role::q_rope, config.heads, q, rope_table, config.rope.rotated);
+  add_rope(build, Role::q_rope, config.heads, q, turns, config.rope.rotated);
   add_head_norm(build, Role::k_norm, config.kv_heads, k, weights.k_norm);
-  add_rope(build, Role::k_rope, config.kv_heads, k, rope_table, config.rope.rotated);
+  add_rope(build, Role::k_rope, config.kv_heads, k, turns, config.rope.rotated);
   const uint16_t queries =
       add_scale(build, Role::q_scale, q, config.q_width(), config.query_scale());
   build.enter_block(Block::attention);
   build.launch(Kernel::kv_append, Role::kv_append, {k, v}, {k_cache, v_cache});
-  if (build.from_start()) {
-    build.enter_block(Block::prompt_attention);
-    build.launch(Kernel::prompt_attention, Role::attention, {queries, k, v}, {mixed});
-  } else {
-    build.launch(Kernel::attention, Role::attention, {queries, k_cache, v_cache}, {mixed});
-  }
-  build.last().shape.heads = config.heads;
+  if (build.from_start())
+    add_mixing(build, config, weights, {queries, k, v}, mixed);
+  else
+    add_mixing(build, config, weights, {queries, k_cache, v_cache}, mixed);
 }
 
 // Where results are, and the biases that some have.
@@ -260,6 +286,7 @@ void add_experts(Builder& build, const Config& config, const LayerWeights& weigh
                     {Role::expert_up, weights.up, Role::expert_up_bias, weights.expert_up_bias}, in,
                     up);
   build.launch(Kernel::swiglu, Role::expert_swiglu, {gate, up}, {gate});
+  build.last().shape.activation = config.activation;
   add_expert_matmul(
       build, config,
       {Role::expert_down, weights.down, Role::expert_down_bias, weights.expert_down_bias}, gate,
@@ -274,6 +301,7 @@ void add_gated(Builder& build, const Config& config, const LayerWeights& weights
   add_projection(build, Role::gate, in, weights.gate, gate);
   add_projection(build, Role::up, in, weights.up, up);
   build.launch(Kernel::swiglu, Role::swiglu, {gate, up}, {gate});
+  build.last().shape.activation = config.activation;
   add_projection(build, Role::down, gate, weights.down, delta);
 }
 
@@ -297,23 +325,31 @@ void add_feed_forward(Builder& build, const Config& config, const LayerWeights& 
                   weights.ffn_post_norm);
 }
 
-void add_body(Builder& build, const Model& model, const std::vector<float>& frequencies) {
+void add_rope_table(Builder& build, const Config& config, Role frequencies, Role table,
+                    std::span<const float> values, float factor) {
+  const TensorView view{DType::f32, 1, values.size(), std::as_bytes(values)};
+  build.launch(Kernel::rope_table, table, {build.weight(frequencies, view)},
+               {build.activation(table, config.rope_width())});
+  build.last().shape.factor = factor;
+}
+
+void add_body(Builder& build, const Model& model, std::span<const float> frequencies) {
   const Config& config = model.config;
-  const TensorView frequency_view{DType::f32, 1, frequencies.size(),
-                                  std::as_bytes(std::span(frequencies))};
+  const size_t pairs = config.rope_width() / 2;
   build.enter_block(Block::embed);
   build.launch(Kernel::embed, Role::embedding,
                {build.token_ids(), build.weight(Role::embedding, model.weights.embedding)},
                {build.activation(Role::x, config.emb)});
   scale_in_place(build, Role::embed_scale, build.activation(Role::x, config.emb),
                  config.embedding_scale);
-  build.launch(Kernel::rope_table, Role::rope_table,
-               {build.weight(Role::frequencies, frequency_view)},
-               {build.activation(Role::rope_table, config.rope_width())});
-  build.last().shape.factor = config.rope.attention_factor;
+  add_rope_table(build, config, Role::frequencies, Role::rope_table, frequencies.first(pairs),
+                 config.rope.attention_factor);
+  if (frequencies.size() > pairs)
+    add_rope_table(build, config, Role::window_frequencies, Role::window_rope_table,
+                   frequencies.subspan(pairs), 1);
   for (uint32_t layer = 0; layer < config.layers; ++layer) {
     build.enter_layer(layer);
-    add_attention(build, config, model.weights.layers[layer]);
+    add_attention(build, config, layer, model.weights.layers[layer]);
     add_feed_forward(build, config, model.weights.layers[layer]);
   }
   build.leave_layers();
@@ -330,12 +366,20 @@ void add_head(Builder& build, const Model& model) {
                {rows, build.weight(Role::final_norm, model.weights.final_norm)}, {normed});
   // Of the head's input, which has fewer values than its output.
   scale_in_place(build, Role::logit_scale, normed, 1 / config.logit_divisor);
-  const uint16_t logits = build.activation(
-      Role::logits, config.vocab, build.has_candidates() ? SlotKind::scratch : SlotKind::output);
+  const bool is_capped = config.logit_cap != 0;
+  const SlotKind kind = build.has_candidates() ? SlotKind::scratch : SlotKind::output;
+  uint16_t logits =
+      build.activation(Role::logits, config.vocab, is_capped ? SlotKind::scratch : kind);
   build.enter_block(Block::lm_head);
   build.launch(Kernel::matmul, Role::lm_head,
                {normed, build.weight(tied ? Role::embedding : Role::lm_head, model.weights.head)},
                {logits});
+  if (is_capped) {  // in a slot of its own, as add_scale() does it
+    const uint16_t capped = build.activation(Role::logit_cap, config.vocab, kind);
+    build.launch(Kernel::soft_cap, Role::logit_cap, {logits}, {capped});
+    build.last().shape.factor = config.logit_cap;
+    logits = capped;
+  }
   if (build.has_candidates())
     build.launch(Kernel::top_k, Role::candidates, {logits}, {build.candidates()});
 }

@@ -34,7 +34,7 @@ struct ForwardProgram {
 };
 
 // Slots of the same kind, role and layer mean the same memory in every part. `rope_frequencies`
-// must outlive the result (it is a weight like the others).
+// must outlive the result (they are weights like the others).
 ForwardProgram forward_program(const Model& model, const std::vector<float>& rope_frequencies,
                                Part part, const ForwardShape& shape);
 

@@ -53,11 +53,36 @@ Vector rmsnorm(const Vector& x, const TensorView& weight, float eps) {
   return y;
 }
 
-void softmax(Vector& scores) {
+// A sink, where there is one, takes a share of its own.
+void softmax(Vector& scores, const float* sink) {
   const float largest = *std::max_element(scores.begin(), scores.end());
-  double total = 0;
+  double total = sink == nullptr ? 0 : std::exp(static_cast<double>(*sink) - largest);
   for (float& score : scores) total += score = std::exp(score - largest);
   for (float& score : scores) score = static_cast<float>(score / total);
+}
+
+float capped(float value, float cap) {
+  return cap == 0 ? value : static_cast<float>(cap * std::tanh(double{value} / cap));
+}
+
+float activated(float x, Activation activation) {
+  if (activation == Activation::silu) return x / (1.0f + std::exp(-x));
+  constexpr double kRootOfTwoOverPi = 0.79788456080286536;
+  const double inner = kRootOfTwoOverPi * (x + 0.044715 * x * x * x);
+  return static_cast<float>(0.5 * x * (1.0 + std::tanh(inner)));
+}
+
+Vector gated(const Vector& gate, const Vector& up, Activation activation) {
+  Vector y(up.size());
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (activation != Activation::swiglu_oai) {
+      y[i] = activated(gate[i], activation) * up[i];
+      continue;
+    }
+    const float bounded = std::min(gate[i], 7.0f);
+    y[i] = bounded / (1.0f + std::exp(-1.702f * bounded)) * (std::clamp(up[i], -7.0f, 7.0f) + 1);
+  }
+  return y;
 }
 
 void add(Vector& x, const Vector& y) {
@@ -104,6 +129,10 @@ std::vector<float> Reference::forward(Token token) {
   scale(Role::logit_scale, normed, 1 / config.logit_divisor);
   Vector logits = matmul(weights.head, normed);
   show(Role::lm_head, logits);
+  if (config.logit_cap != 0) {
+    for (float& logit : logits) logit = capped(logit, config.logit_cap);
+    show(Role::logit_cap, logits);
+  }
   if (!all_finite(logits)) fail_non_finite("logits", model_, ErrorCode::input, "the f32 reference");
   return logits;
 }
@@ -150,18 +179,24 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
   layer.keys.insert(layer.keys.end(), k.begin(), k.end());
   layer.values.insert(layer.values.end(), v.begin(), v.end());
 
+  const size_t first =
+      config.is_windowed(layer_) && position_ >= config.window ? position_ + 1 - config.window : 0;
+  const Vector sinks = weights.sinks.empty() ? Vector() : values(weights.sinks);
   Vector mixed(config.q_width(), 0.0f);
   for (size_t head = 0; head < config.heads; ++head) {
     const size_t kv_head = head / (config.heads / config.kv_heads);
-    const auto at = [&](size_t p, size_t i) { return (p * config.kv_heads + kv_head) * dim + i; };
-    Vector scores(position_ + 1);
+    const auto at = [&](size_t p, size_t i) {
+      return ((first + p) * config.kv_heads + kv_head) * dim + i;
+    };
+    Vector scores(position_ + 1 - first);
     for (size_t p = 0; p < scores.size(); ++p) {
       double dot = 0;
       for (size_t i = 0; i < dim; ++i)
         dot += static_cast<double>(q[head * dim + i]) * layer.keys[at(p, i)];
-      scores[p] = static_cast<float>(dot / std::sqrt(static_cast<double>(dim)));
+      scores[p] =
+          capped(static_cast<float>(dot / std::sqrt(static_cast<double>(dim))), config.score_cap);
     }
-    softmax(scores);
+    softmax(scores, sinks.empty() ? nullptr : &sinks[head]);
     for (size_t p = 0; p < scores.size(); ++p)
       for (size_t i = 0; i < dim; ++i) mixed[head * dim + i] += scores[p] * layer.values[at(p, i)];
   }
@@ -217,7 +252,7 @@ std::vector<float> Reference::mixture(const LayerWeights& weights, const Vector&
   for (const Choice& choice : chosen) {
     const Vector gate = expert_product(weights.gate, weights.expert_gate_bias, choice.expert, x);
     const Vector up = expert_product(weights.up, weights.expert_up_bias, choice.expert, x);
-    const Vector hidden = gated(gate, up);
+    const Vector hidden = gated(gate, up, model_.config.activation);
     const Vector down =
         expert_product(weights.down, weights.expert_down_bias, choice.expert, hidden);
     for (size_t i = 0; i < out.size(); ++i) out[i] += choice.weight * down[i];
@@ -238,19 +273,13 @@ std::vector<float> Reference::mixture(const LayerWeights& weights, const Vector&
   return out;
 }
 
-std::vector<float> Reference::gated(const Vector& gate, const Vector& up) {
-  Vector y(up);
-  for (size_t i = 0; i < y.size(); ++i) y[i] *= gate[i] / (1.0f + std::exp(-gate[i]));
-  return y;
-}
-
 std::vector<float> Reference::feed_forward(const LayerWeights& weights, const Vector& x) {
   if (model_.config.has_experts()) return mixture(weights, x);
   const Vector gate = matmul(weights.gate, x);
   const Vector up = matmul(weights.up, x);
   show(Role::gate, gate);
   show(Role::up, up);
-  const Vector hidden = gated(gate, up);
+  const Vector hidden = gated(gate, up, model_.config.activation);
   show(Role::swiglu, hidden);
   Vector out = matmul(weights.down, hidden);
   show(Role::down, out);
@@ -259,11 +288,14 @@ std::vector<float> Reference::feed_forward(const LayerWeights& weights, const Ve
 
 void Reference::rotate(Vector& heads) const {
   const size_t dim = model_.config.head_dim, half = model_.config.rope_width() / 2;
-  const float factor = model_.config.rope.attention_factor;
+  // Windowed layers may have a rope of their own, whose frequencies follow.
+  const bool is_own = frequencies_.size() > half && model_.config.is_windowed(layer_);
+  const float factor = is_own ? 1.0f : model_.config.rope.attention_factor;
+  const float* frequencies = frequencies_.data() + (is_own ? half : 0);
   const bool pairs = model_.config.rope.layout == RopeLayout::pairs;
   for (size_t head = 0; head < heads.size(); head += dim)
     for (size_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(position_) * frequencies_[i];
+      const float angle = static_cast<float>(position_) * frequencies[i];
       float& a = heads[head + (pairs ? 2 * i : i)];
       float& b = heads[head + (pairs ? 2 * i + 1 : i + half)];
       const float first = a, second = b;

@@ -45,14 +45,13 @@ class Reference {
   std::vector<float> expert_product(const TensorView& weight, const TensorView& bias,
                                     uint32_t expert, const std::vector<float>& x) const;
   std::vector<float> mixture(const LayerWeights& weights, const std::vector<float>& x);
-  static std::vector<float> gated(const std::vector<float>& gate, const std::vector<float>& up);
   void rotate(std::vector<float>& heads) const;
   void show(Role role, const std::vector<float>& values) const;
 
   const Model& model_;
   const OnStep on_step_;
   uint16_t layer_ = kNoLayer;
-  std::vector<float> frequencies_;  // [head_dim / 2]
+  std::vector<float> frequencies_;  // as rope_frequencies() gives them
   std::vector<Layer> layers_;
   uint32_t position_ = 0;
 };

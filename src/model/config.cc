@@ -1,5 +1,6 @@
 #include "model/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -22,6 +23,37 @@ double llama3_scale(double frequency, const Rope& rope) {
   return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
+// Yarn's rule, by how often a frequency turns in the original context. The band between those that
+// are kept and those that are slowed is told by the numbers of its first and last frequency.
+double yarn_scale(size_t number, const Rope& rope, uint32_t width) {
+  const auto number_of = [&](double turns) {
+    return width * std::log(rope.original_context / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(static_cast<double>(rope.theta)));
+  };
+  double first = number_of(rope.beta_fast), last = number_of(rope.beta_slow);
+  if (rope.whole_band) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, width - 1.0);
+  if (first == last) last += 0.001;
+  const double slowed =
+      std::clamp((static_cast<double>(number) - first) / (last - first), 0.0, 1.0);
+  return 1 - slowed + slowed / rope.factor;
+}
+
+// Dynamic scaling's: the rope base grows with the length of the sequence.
+std::vector<float> dynamic_divisors(const Rope& rope, uint32_t width, uint32_t positions) {
+  if (positions <= rope.original_context) return {};
+  const double length = static_cast<double>(rope.factor) * positions / rope.original_context;
+  const double growth = std::pow(length - (rope.factor - 1.0), width / (width - 2.0));
+  std::vector<float> divisors(width / 2);
+  for (size_t i = 0; i < divisors.size(); ++i)
+    divisors[i] = static_cast<float>(std::pow(growth, 2.0 * static_cast<double>(i) / width));
+  return divisors;
+}
+
 struct Bound {
   const char* name;
   uint32_t Config::* field;
@@ -29,7 +61,7 @@ struct Bound {
 };
 
 constexpr Bound kBounds[] = {
-    {"layer count", &Config::layers, 1024},
+    {"layer count", &Config::layers, kMostLayers},
     {"embedding width", &Config::emb, 1u << 20},
     {"feed-forward width", &Config::hidden, 1u << 22},
     {"head count", &Config::heads, 4096},
@@ -69,6 +101,12 @@ std::string differences_from_llama(const Config& config) {
   if (config.rope.rotated != 0) found.emplace_back("heads that rotate in part");
   if (config.rope.attention_factor != 1) found.emplace_back("a factor of rotated values");
   if (!config.unrotated.empty()) found.emplace_back("layers without rope");
+  if (config.window != 0) found.emplace_back("sliding windows");
+  if (config.score_cap != 0 || config.logit_cap != 0)
+    found.emplace_back("bounds of scores and logits");
+  if (config.activation == Activation::gelu_tanh) found.emplace_back("gates through GELU");
+  if (config.activation == Activation::swiglu_oai) found.emplace_back("bounded gates");
+  if (config.sinks) found.emplace_back("attention sinks");
   if (config.has_experts()) found.emplace_back("experts");
   if (config.o_bias) found.emplace_back("a bias of the attention's output");
   return joined(found, ", ");
@@ -94,8 +132,19 @@ void check(const Config& config, const std::string& where) {
   if (!config.unrotated.empty() && config.unrotated.size() != config.layers)
     fail_input(where, "says of {} layers whether they rotate, and has {}", config.unrotated.size(),
                config.layers);
+  if (!config.windowed.empty() && config.windowed.size() != config.layers)
+    fail_input(where, "says of {} layers whether they have a window, and has {}",
+               config.windowed.size(), config.layers);
   if (config.has_experts()) check_experts(config, where);
   const Rope& rope = config.rope;
+  const bool has_original =
+      rope.scaling == RopeScaling::yarn || rope.scaling == RopeScaling::dynamic;
+  if (has_original && (rope.original_context == 0 || rope.factor < 1 || config.rope_width() < 4))
+    fail_input(where, "a rope scaling by {} of {} positions, of {} values of a head", rope.factor,
+               rope.original_context, config.rope_width());
+  if (rope.scaling == RopeScaling::yarn && rope.beta_fast < rope.beta_slow)
+    fail_input(where, "yarn rope scaling has beta_fast {} and beta_slow {}", rope.beta_fast,
+               rope.beta_slow);
   if (rope.scaling == RopeScaling::llama3 &&
       (rope.high_freq_factor <= rope.low_freq_factor || rope.original_context == 0))
     fail_input(where, "llama3 rope scaling has frequency factors {} and {} over a context of {}",
@@ -110,8 +159,23 @@ void check(const Config& config, const std::string& where) {
     fail_input(where, "has rope factors for either short or long sequences, not for both");
 }
 
+void set_windowed(Config& config, std::vector<bool> windowed) {
+  const auto has = [&](bool value) { return std::ranges::find(windowed, value) != windowed.end(); };
+  if (has(false) && !has(true)) config.window = 0;
+  if (has(false) && has(true))
+    config.windowed = std::move(windowed);
+  else
+    config.windowed.clear();
+}
+
 void choose_divisors(Config& config, uint32_t context) {
   Rope& rope = config.rope;
+  if (rope.scaling == RopeScaling::dynamic) {
+    const double most = static_cast<double>(rope.factor) * rope.original_context;
+    config.context =
+        static_cast<uint32_t>(std::min<double>(most, std::max(context, rope.original_context)));
+    rope.frequency_divisors = dynamic_divisors(rope, config.rope_width(), config.context);
+  }
   if (rope.scaling != RopeScaling::longrope) return;
   const uint32_t positions = context == 0 ? config.context : context;
   rope.frequency_divisors =
@@ -124,16 +188,22 @@ std::vector<float> rope_frequencies(const Config& config) {
   std::vector<float> frequencies(width / 2);
   TYTO_ASSERT(rope.frequency_divisors.empty() ||
               rope.frequency_divisors.size() == frequencies.size());
+  const auto plain = [&](float theta, size_t i) {
+    return std::pow(static_cast<double>(theta), -2.0 * static_cast<double>(i) / width);
+  };
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    double frequency =
-        std::pow(static_cast<double>(rope.theta), -2.0 * static_cast<double>(i) / width);
+    double frequency = plain(rope.theta, i);
     if (!rope.frequency_divisors.empty())
       frequency /= rope.frequency_divisors[i];
     else if (rope.scaling == RopeScaling::llama3)
       frequency = llama3_scale(frequency, rope);
     if (rope.scaling == RopeScaling::linear) frequency /= rope.factor;
+    if (rope.scaling == RopeScaling::yarn) frequency *= yarn_scale(i, rope, width);
     frequencies[i] = static_cast<float>(frequency);
   }
+  if (config.window_theta != 0)
+    for (size_t i = 0; i < width / 2; ++i)
+      frequencies.push_back(static_cast<float>(plain(config.window_theta, i)));
   return frequencies;
 }
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/activation.h"
+
 namespace tyto {
 
 enum class RopeLayout : uint8_t {
@@ -12,28 +14,33 @@ enum class RopeLayout : uint8_t {
   pairs,   // rotates (2i, 2i + 1): GGUFs of architecture "llama", whose Q/K rows are permuted
 };
 
-// Where a layer's RMSNorms stand: before attention and feed-forward (Llama), or after them, on what
-// they add to the residual stream (OLMo 2).
-enum class Norms : uint8_t { before, after };
+// Where a layer's RMSNorms stand: before attention and feed-forward (Llama), after them, on what
+// they add to the residual stream (OLMo 2), or in both places (Gemma).
+enum class Norms : uint8_t { before, after, both };
 
-enum class RopeScaling : uint8_t { none, linear, llama3, longrope };
+enum class RopeScaling : uint8_t { none, linear, llama3, longrope, yarn, dynamic };
 
 struct Rope {
   float theta = 10000.0f;
   RopeLayout layout = RopeLayout::halves;
   RopeScaling scaling = RopeScaling::none;
-  float factor = 1.0f;  // linear and llama3
+  float factor = 1.0f;  // linear, llama3, yarn and dynamic
   float low_freq_factor = 1.0f;
   float high_freq_factor = 4.0f;
   uint32_t original_context = 8192;
   // GGUF files carry llama3 scaling as one divisor per frequency; when present it wins.
-  // Of longrope it is one of the two below.
+  // Of longrope it is one of the two below, of dynamic scaling what choose_divisors() makes.
   std::vector<float> frequency_divisors;  // [rotated pairs] or empty
   uint32_t rotated = 0;                   // values of a head that rotate, the first; 0: all
   // Phi-3's longrope: by how much rotated values grow, and divisors for sequences of up to
   // `original_context` positions and for longer ones.
-  float attention_factor = 1.0f;
+  float attention_factor = 1.0f;  // of yarn, too
   std::vector<float> short_divisors, long_divisors;
+  // Yarn: frequencies that turn more often than beta_fast in the original context are kept, those
+  // that turn less often than beta_slow are slowed by `factor`, the band between is interpolated.
+  float beta_fast = 32.0f;
+  float beta_slow = 1.0f;
+  bool whole_band = true;  // the band's ends are rounded to whole frequencies
 };
 
 struct Config {
@@ -46,9 +53,7 @@ struct Config {
   uint32_t kv_heads = 0;
   uint32_t head_dim = 0;  // independent of emb / heads in Qwen3
   uint32_t vocab = 0;     // rows of the embedding
-  // Longest sequence the model was made for. A sliding attention window smaller than that lowers
-  // it: attention here is always full, which equals the windowed one as long as the window is.
-  uint32_t context = 0;
+  uint32_t context = 0;   // longest sequence the model was made for
   float norm_eps = 1e-5f;
   bool tied_head = false;     // the LM head is the embedding
   bool qkv_bias = false;      // Qwen2
@@ -65,6 +70,18 @@ struct Config {
   // SmolLM3: layers whose heads are not rotated. [layers], or empty: all are
   std::vector<bool> unrotated;
   Rope rope;
+  // Mistral, Gemma: positions that a query of a windowed layer attends to, its own included; 0: all
+  uint32_t window = 0;
+  std::vector<bool> windowed;  // [layers], or empty: all are where there is a window
+  // Gemma 3: rope base of the windowed layers, whose rope then is not scaled; 0: rope is theirs,
+  // too
+  float window_theta = 0;
+  Activation activation = Activation::silu;
+  // Gemma 2: what bounds scores and logits, as cap * tanh(value / cap); 0: nothing
+  float score_cap = 0;
+  float logit_cap = 0;
+  bool sinks =
+      false;  // gpt-oss: a logit per head that takes a share of attention and gives nothing
   // Mixtures of experts: a layer has so many feed-forward parts, each `expert_hidden` wide, and a
   // token takes `experts_used` of them, added up by their weights. 0: it has one, `hidden` wide
   uint32_t experts = 0;
@@ -80,6 +97,9 @@ struct Config {
   uint32_t kv_width() const { return kv_heads * head_dim; }
   uint32_t rope_width() const { return rope.rotated == 0 ? head_dim : rope.rotated; }
   bool rotates(uint32_t layer) const { return unrotated.empty() || !unrotated[layer]; }
+  bool is_windowed(uint32_t layer) const {
+    return window != 0 && (windowed.empty() || windowed[layer]);
+  }
   bool has_experts() const { return experts > 0; }
   float score_scale() const;  // of q k^T
   // What makes the scores of queries that are multiplied with it, divided by sqrt(head_dim) as in
@@ -99,7 +119,10 @@ struct RealRange {
 constexpr RealRange kRopeThetas = {2, 1e12};       // published: 1e4 to 4.5e10
 constexpr RealRange kRopeFactors = {1e-3, 1e6};    // published: 1 to 64
 constexpr RealRange kScales = {1e-6, 1e6};         // published: 0.0078 to 24
+constexpr RealRange kCaps = {1e-3, 1e6};           // published: 30 and 50
 constexpr RealRange kNormEpsilons = {1e-20, 0.1};  // published: 1e-12 to 1e-5
+
+constexpr uint32_t kMostLayers = 1024;  // far above any public model
 
 // The value, which must be within the range. `where` names file and field.
 float checked(double value, const RealRange& range, const std::string& where);
@@ -108,11 +131,16 @@ float checked(double value, const RealRange& range, const std::string& where);
 // that products of them can be formed without overflow. `where` is how errors call the file.
 void check(const Config& config, const std::string& where);
 
-// Takes the divisors of longrope that sequences of up to `context` positions want; 0: the model's
-// own. Keys are kept rotated, so a session keeps to one choice.
+// Says which layers have the window. Where all or none of them do there is no list.
+void set_windowed(Config& config, std::vector<bool> windowed);
+
+// Takes the divisors of longrope or dynamic scaling that sequences of up to `context` positions
+// want; 0: the model's own. Keys are kept rotated, so a session keeps to one choice. Dynamic
+// scaling is what makes `config.context` as long as that, up to its factor.
 void choose_divisors(Config& config, uint32_t context);
 
-// Rotation frequency of each pair of a head, scaling applied. [rope_width / 2]
+// Rotation frequency of each pair of a head, scaling applied. [rope_width / 2], and where windowed
+// layers have a rope of their own as many more, which are theirs.
 std::vector<float> rope_frequencies(const Config& config);
 
 }  // namespace tyto

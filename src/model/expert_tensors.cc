@@ -26,6 +26,9 @@ constexpr Rename kRenames[] = {
     {NameStyle::hugging_face, "mlp.experts.*.gate_proj.weight", "mlp.experts.*.gate_proj.weight"},
     {NameStyle::hugging_face, "mlp.experts.*.up_proj.weight", "mlp.experts.*.up_proj.weight"},
     {NameStyle::hugging_face, "mlp.experts.*.down_proj.weight", "mlp.experts.*.down_proj.weight"},
+    // gpt-oss's.
+    {NameStyle::hugging_face, "mlp.router.weight", "mlp.gate.weight"},
+    {NameStyle::hugging_face, "mlp.router.bias", "mlp.gate.bias"},
     // Mixtral's.
     {NameStyle::hugging_face, "block_sparse_moe.gate.weight", "mlp.gate.weight"},
     {NameStyle::hugging_face, "block_sparse_moe.experts.*.w1.weight",
@@ -119,6 +122,64 @@ void check_experts(const std::vector<const NamedTensor*>& experts, const std::st
   }
 }
 
+// gpt-oss's tensors, [experts, columns, rows] with every `step`-th row from `first` on of one
+// matrix; biases [experts, rows].
+struct Turned {
+  std::string_view stored;
+  std::string_view together;
+  uint32_t first;
+  uint32_t step;
+  bool is_bias;
+};
+constexpr Turned kTurned[] = {
+    {"mlp.experts.gate_up_proj", "mlp.experts.*.gate_proj.weight", 0, 2, false},
+    {"mlp.experts.gate_up_proj", "mlp.experts.*.up_proj.weight", 1, 2, false},
+    {"mlp.experts.gate_up_proj_bias", "mlp.experts.*.gate_proj.bias", 0, 2, true},
+    {"mlp.experts.gate_up_proj_bias", "mlp.experts.*.up_proj.bias", 1, 2, true},
+    {"mlp.experts.down_proj", "mlp.experts.*.down_proj.weight", 0, 1, false},
+    {"mlp.experts.down_proj_bias", "mlp.experts.*.down_proj.bias", 0, 1, true},
+};
+
+template <typename T>
+void turn(const TensorView& in, uint64_t experts, const Turned& how, std::byte* out) {
+  const T* from = reinterpret_cast<const T*>(in.bytes.data());
+  T* to = reinterpret_cast<T*>(out);
+  const uint64_t inner = how.is_bias ? 1 : in.rows / experts;
+  for (uint64_t e = 0; e < experts; ++e)
+    for (uint64_t row = how.first; row < in.cols; row += how.step)
+      for (uint64_t i = 0; i < inner; ++i) *to++ = from[(e * inner + i) * in.cols + row];
+}
+
+TensorView turned(const TensorView& in, const Config& config, const Turned& how,
+                  const std::string& where, Model& model) {
+  const DTypeInfo& type = info(in.dtype);
+  if (type.block_values != 1 || in.rows % config.experts != 0 || in.cols % how.step != 0 ||
+      (how.is_bias && in.rows != config.experts))
+    fail_input(where, "{} rows and {} columns of {} are not those of {} experts", in.rows, in.cols,
+               type.name, config.experts);
+  std::vector<std::byte>& copy = model.copies.emplace_back(in.bytes.size() / how.step);
+  if (type.block_bytes == sizeof(uint16_t))
+    turn<uint16_t>(in, config.experts, how, copy.data());
+  else
+    turn<uint32_t>(in, config.experts, how, copy.data());
+  const uint64_t width = in.cols / how.step;
+  if (how.is_bias) return {in.dtype, config.experts, width, copy};
+  return {in.dtype, config.experts * width, in.rows / config.experts, copy};
+}
+
+bool add_turned(const NamedTensor& tensor, const Config& config, const std::string& where,
+                Model& model, std::vector<NamedTensor>& result) {
+  const std::string_view prefix = layer_prefix(tensor.name, NameStyle::hugging_face);
+  bool found = false;
+  for (const Turned& how : kTurned) {
+    if (prefix.empty() || tensor.name.substr(prefix.size()) != how.stored) continue;
+    result.push_back({std::string(prefix) + std::string(how.together),
+                      turned(tensor.view, config, how, where + ": tensor " + tensor.name, model)});
+    found = true;
+  }
+  return found;
+}
+
 }  // namespace
 
 std::vector<NamedTensor> with_experts_together(const std::vector<NamedTensor>& tensors,
@@ -129,6 +190,9 @@ std::vector<NamedTensor> with_experts_together(const std::vector<NamedTensor>& t
   std::vector<std::string> order;
   std::unordered_map<std::string, std::vector<const NamedTensor*>> apart;
   for (const NamedTensor& tensor : tensors) {
+    if (config.expert_bias && style == NameStyle::hugging_face &&
+        add_turned(tensor, config, where, model, result))
+      continue;
     Place place = place_of(tensor.name, style);
     if (!place.is_of_one) {
       result.push_back({std::move(place.together), tensor.view});
@@ -151,6 +215,9 @@ std::vector<NamedTensor> with_experts_together(const std::vector<NamedTensor>& t
 
 std::vector<WeightSpec> specs_of_each_expert(const Config& config,
                                              const std::vector<WeightSpec>& specs) {
+  if (config.expert_bias)
+    throw Error(ErrorCode::unsupported, config.name,
+                "checkpoint folders of this family are read, and not written", "write a GGUF");
   const bool is_mixtral = config.architecture == "mixtral";
   const auto stored_name = [&](const std::string& name) {
     const std::string_view prefix = layer_prefix(name, NameStyle::hugging_face);

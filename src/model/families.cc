@@ -1,6 +1,7 @@
 #include "model/families.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/error.h"
@@ -63,6 +64,38 @@ constexpr Family kFamilies[] = {
      .has_window = true,
      .context = 4096,
      .norm_eps = 1e-5f},
+    {.model_type = "gemma2",
+     .gguf = "gemma2",
+     .class_name = "Gemma2ForCausalLM",
+     .norms = Norms::both,
+     .has_window = true,
+     .context = 8192,
+     .head_dim = 256,
+     .window = 4096,
+     .global_step = 2,
+     .activation = Activation::gelu_tanh,
+     .scales_embedding = true,
+     .norms_from_zero = true,
+     .has_caps = true,
+     .score_cap = 50,
+     .logit_cap = 30,
+     .narrow_layers = 46},
+    {.model_type = "gemma3_text",
+     .gguf = "gemma3",
+     .class_name = "Gemma3ForCausalLM",
+     .qk_norm = true,
+     .norms = Norms::both,
+     .has_window = true,
+     .context = 131072,
+     .head_dim = 256,
+     .rope_theta = 1000000.0f,
+     .global_step = 6,
+     .window_theta = 10000.0f,
+     .activation = Activation::gelu_tanh,
+     .scales_embedding = true,
+     .norms_from_zero = true,
+     .has_caps = true,
+     .narrow_layers = 62},
     {.model_type = "qwen3_moe",
      .gguf = "qwen3moe",
      .class_name = "Qwen3MoeForCausalLM",
@@ -81,6 +114,21 @@ constexpr Family kFamilies[] = {
      .rope_theta = 1000000.0f,
      .experts = "num_local_experts",
      .gguf_experts = true},
+    {.model_type = "gpt_oss",
+     .gguf = "gpt-oss",
+     .class_name = "GptOssForCausalLM",
+     .qkv_bias = true,
+     .has_window = true,
+     .context = 131072,
+     .head_dim = 64,
+     .norm_eps = 1e-5f,
+     .rope_theta = 150000.0f,
+     .global_step = 2,
+     .activation = Activation::swiglu_oai,
+     .experts = "num_local_experts",
+     .gguf_experts = true,
+     .expert_biases = true,
+     .sinks = true},
 };
 
 const Family* find(std::string_view name, std::string_view Family::* field) {
@@ -104,7 +152,22 @@ void apply(const Family& family, Config& config) {
   config.wide_qk_norm = family.wide_qk_norm;
   config.norms = family.norms;
   config.fused_projections = family.fused_projections;
-  config.expert_bias = family.expert_biases;
+  config.expert_bias = config.o_bias = family.expert_biases;
+  config.sinks = family.sinks;
+  config.activation = family.activation;
+  if (family.scales_embedding) config.embedding_scale = std::sqrt(static_cast<float>(config.emb));
+}
+
+std::vector<bool> windowed_layers(uint32_t layers, uint32_t step) {
+  if (step == 0) return {};
+  std::vector<bool> windowed;
+  for (uint32_t layer = 1; layer <= layers; ++layer) windowed.push_back(layer % step != 0);
+  return windowed;
+}
+
+float gguf_attention_scale(const Family& family, const Config& config) {
+  if (family.narrow_layers == 0 || config.layers != family.narrow_layers) return 0;
+  return 1.0f / std::sqrt(static_cast<float>(config.emb / config.heads));
 }
 
 std::vector<bool> unrotated_layers(uint32_t layers, uint32_t step) {

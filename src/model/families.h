@@ -32,10 +32,26 @@ struct Family {
   uint32_t head_dim = 0;  // 0: embedding width / heads
   float norm_eps = 1e-6f;
   float rope_theta = 10000.0f;
+  uint32_t window = 0;
+  // Of windowed layers: those whose number, counted from one, is a multiple of it see everything.
+  // 0: none does
+  uint32_t global_step = 0;
+  float window_theta = 0;  // Config::window_theta
+  // Gemma's.
+  Activation activation = Activation::silu;
+  bool scales_embedding = false;  // by the root of its width
+  bool norms_from_zero = false;   // norms of checkpoints hold what is added to one
+  bool has_caps = false;          // scores and logits may be bounded; a GGUF that does not say:
+  float score_cap = 0;
+  float logit_cap = 0;
+  // The model of so many layers divides scores by the root of emb / heads, not of head_dim, which
+  // GGUFs do not say.
+  uint32_t narrow_layers = 0;
   // What a config.json calls the count of experts; empty: it has none.
   std::string_view experts = {};
   bool gguf_experts = false;   // GGUFs of its architecture may have experts
-  bool expert_biases = false;  // of router and experts
+  bool expert_biases = false;  // of router and experts, and of the attention's output
+  bool sinks = false;
   // Weights of chosen experts add up to one, unless a config.json says otherwise. GGUFs have no key
   // for it, and theirs do.
   bool weighs_chosen_alone = true;
@@ -45,8 +61,12 @@ struct Family {
 const Family* family_of_model_type(std::string_view name);
 const Family* family_of_gguf(std::string_view name);
 
-// The parts of a config that follow from the family alone.
+// The parts of a config that follow from the family and the embedding's width.
 void apply(const Family& family, Config& config);
+// Config::windowed with every layer but those whose number is a multiple of `step`, which may be 0.
+std::vector<bool> windowed_layers(uint32_t layers, uint32_t step);
+// Config::attention_scale of a GGUF of the family.
+float gguf_attention_scale(const Family& family, const Config& config);
 // Config::unrotated with every layer whose number is a multiple of `step`; the layers are checked.
 std::vector<bool> unrotated_layers(uint32_t layers, uint32_t step);
 

@@ -1,6 +1,7 @@
 // The metadata Tyto writes, from a config and a vocabulary.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/error.h"
 #include "model/families.h"
@@ -176,6 +177,61 @@ void add_word_piece(const Vocabulary& vocabulary, const std::string& where, Entr
                                 vocabulary.longest_word));
 }
 
+void add_rope_scaling(const Config& config, const std::string& arch, Entries& entries) {
+  const Rope& rope = config.rope;
+  const std::string prefix = arch + ".rope.scaling.";
+  if (rope.scaling == RopeScaling::linear || rope.scaling == RopeScaling::yarn) {
+    entries.text(prefix + "type", rope.scaling == RopeScaling::yarn ? "yarn" : "linear");
+    entries.real(prefix + "factor", rope.factor);
+  }
+  if (rope.scaling == RopeScaling::longrope || rope.scaling == RopeScaling::yarn)
+    entries.integer(prefix + "original_context_length", rope.original_context);
+  if (rope.scaling == RopeScaling::longrope)
+    entries.real(prefix + "attn_factor", rope.attention_factor);
+  if (rope.scaling != RopeScaling::yarn) return;
+  if (!rope.whole_band)
+    fail_unsupported(config.name,
+                     "GGUF cannot say that yarn's band is not rounded to whole frequencies");
+  // Readers take it times what yarn itself gives.
+  const double own = 1 + 0.1 * std::log(static_cast<double>(rope.factor));
+  entries.real(prefix + "attn_factor", rope.attention_factor / own);
+  entries.real(prefix + "yarn_beta_fast", rope.beta_fast);
+  entries.real(prefix + "yarn_beta_slow", rope.beta_slow);
+}
+
+void add_multipliers(const Config& config, const std::string& arch, Entries& entries) {
+  if (config.embedding_scale != 1) entries.real(arch + ".embedding_scale", config.embedding_scale);
+  if (config.residual_scale != 1) entries.real(arch + ".residual_scale", config.residual_scale);
+  if (config.attention_scale != 0) entries.real(arch + ".attention.scale", config.attention_scale);
+  entries.real(arch + ".logit_scale", config.logit_divisor);  // readers want it even if it is one
+}
+
+void add_caps(const Config& config, const Family& family, const std::string& arch,
+              Entries& entries) {
+  if (config.attention_scale != gguf_attention_scale(family, config))
+    throw Error(ErrorCode::unsupported, config.name,
+                fmt::format("GGUF cannot say that scores are multiplied by {}, which readers of {} "
+                            "take from the number of layers",
+                            config.score_scale(), arch),
+                "use the checkpoint as it is");
+  if (config.score_cap != family.score_cap)
+    entries.real(arch + ".attn_logit_softcapping", config.score_cap);
+  if (config.logit_cap != family.logit_cap)
+    entries.real(arch + ".final_logit_softcapping", config.logit_cap);
+}
+
+// The step of the layers without a window, as readers know it for some families; or every layer.
+void add_window(const Config& config, uint32_t known_step, const std::string& arch,
+                Entries& entries) {
+  entries.integer(arch + ".attention.sliding_window", config.window);
+  if (config.window_theta != 0) entries.real(arch + ".rope.freq_base_swa", config.window_theta);
+  if (config.windowed == windowed_layers(config.layers, known_step)) return;
+  const std::string key = arch + ".attention.sliding_window_pattern";
+  for (uint32_t step = 0; step <= config.layers; ++step)
+    if (config.windowed == windowed_layers(config.layers, step)) return entries.integer(key, step);
+  entries.array(key, std::vector<int64_t>(config.windowed.begin(), config.windowed.end()));
+}
+
 void add_experts(const Config& config, const std::string& arch, Entries& entries) {
   if (!config.weighs_chosen_alone)
     throw Error(ErrorCode::unsupported, config.name,
@@ -185,7 +241,7 @@ void add_experts(const Config& config, const std::string& arch, Entries& entries
                 "use the checkpoint as it is");
   entries.integer(arch + ".expert_count", config.experts);
   entries.integer(arch + ".expert_used_count", config.experts_used);
-  if (config.expert_hidden != config.hidden)
+  if (config.expert_hidden != config.hidden || config.expert_bias)
     entries.integer(arch + ".expert_feed_forward_length", config.expert_hidden);
 }
 
@@ -215,24 +271,12 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
   entries.real(arch + ".attention.layer_norm_rms_epsilon", config.norm_eps);
   entries.integer(arch + ".rope.dimension_count", config.rope_width());
   entries.real(arch + ".rope.freq_base", config.rope.theta);
-  if (config.rope.scaling == RopeScaling::linear) {
-    entries.text(arch + ".rope.scaling.type", "linear");
-    entries.real(arch + ".rope.scaling.factor", config.rope.factor);
-  }
-  if (config.rope.scaling == RopeScaling::longrope) {
-    entries.integer(arch + ".rope.scaling.original_context_length", config.rope.original_context);
-    entries.real(arch + ".rope.scaling.attn_factor", config.rope.attention_factor);
-  }
-  const auto scale = [&](const char* key, float value, float nothing) {
-    if (value != nothing) entries.real(arch + key, value);
-  };
-  scale(".embedding_scale", config.embedding_scale, 1);
-  scale(".residual_scale", config.residual_scale, 1);
-  scale(".attention.scale", config.attention_scale, 0);
-  // Readers want it in this family even where it is one.
   const Family* family = family_of_gguf(arch);
-  scale(".logit_scale", config.logit_divisor,
-        family != nullptr && family->has_multipliers ? 0.0f : 1.0f);
+  add_rope_scaling(config, arch, entries);
+  if (family != nullptr && family->has_multipliers) add_multipliers(config, arch, entries);
+  if (family != nullptr && family->has_caps) add_caps(config, *family, arch, entries);
+  if (config.window != 0)
+    add_window(config, family == nullptr ? 0 : family->global_step, arch, entries);
   const uint32_t step = family != nullptr ? family->unrotated_step : 0;
   if (config.unrotated != unrotated_layers(config.layers, step))
     throw Error(

@@ -47,6 +47,12 @@ const std::vector<int64_t>* GgufKeys::integers(std::string_view key) const {
   return get<std::vector<int64_t>>(key, "an array of integers");
 }
 
+bool GgufKeys::has_integers(std::string_view key) const {
+  const auto found = gguf_.metadata.find(key);
+  return found != gguf_.metadata.end() &&
+         std::holds_alternative<std::vector<int64_t>>(found->second.value);
+}
+
 const std::vector<double>* GgufKeys::reals(std::string_view key) const {
   return get<std::vector<double>>(key, "an array of numbers");
 }

@@ -26,6 +26,8 @@ class GgufKeys {
   const std::vector<std::string>* strings(std::string_view key) const;
   const std::vector<int64_t>* integers(std::string_view key) const;
   const std::vector<double>* reals(std::string_view key) const;
+  // Whether it holds several integers, where some writers give one and others one for each layer.
+  bool has_integers(std::string_view key) const;
 
  private:
   template <typename T>

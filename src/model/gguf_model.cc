@@ -49,6 +49,25 @@ struct ArchitectureKeys {
   }
 };
 
+// Files have by how much rotated values grow beyond yarn's own rule, or the weight of a second rule
+// that they are divided by.
+void read_yarn(const ArchitectureKeys& arch, Config& config) {
+  Rope& rope = config.rope;
+  rope.scaling = RopeScaling::yarn;
+  rope.factor = arch.real("rope.scaling.factor", kRopeFactors).value_or(1);
+  rope.original_context =
+      arch.count("rope.scaling.original_context_length").value_or(config.context);
+  rope.beta_fast = arch.real("rope.scaling.yarn_beta_fast", kRopeFactors).value_or(rope.beta_fast);
+  rope.beta_slow = arch.real("rope.scaling.yarn_beta_slow", kRopeFactors).value_or(rope.beta_slow);
+  const double logarithm = std::max(0.0, std::log(static_cast<double>(rope.factor)));
+  const double weight =
+      arch.keys.real(arch.prefix + "rope.scaling.yarn_log_multiplier").value_or(0);
+  const double given = arch.real("rope.scaling.attn_factor", kRopeFactors).value_or(1);
+  rope.attention_factor =
+      checked(given * (1 + 0.1 * logarithm) / (1 + 0.1 * weight * logarithm), kRopeFactors,
+              arch.keys.where(arch.prefix + "rope.scaling.factor"));
+}
+
 void read_rope(const ArchitectureKeys& arch, const Family& family, Config& config) {
   const GgufKeys& keys = arch.keys;
   const uint32_t rotated = arch.count("rope.dimension_count").value_or(config.head_dim);
@@ -63,9 +82,10 @@ void read_rope(const ArchitectureKeys& arch, const Family& family, Config& confi
   rope.theta = arch.real("rope.freq_base", kRopeThetas).value_or(10000.0f);
   const std::string type_key = arch.prefix + "rope.scaling.type";
   const std::string* type = keys.text(type_key);
+  if (type != nullptr && *type == "yarn") return read_yarn(arch, config);
   if (type != nullptr && *type != "none" && *type != "linear")
     throw Error(ErrorCode::unsupported, keys.where(type_key),
-                fmt::format("{}; none and linear are supported", printable_name(*type)),
+                fmt::format("{}; none, linear and yarn are supported", printable_name(*type)),
                 "get a file of the model that was converted without it, for its first context");
   // Files of before rope.scaling.* say only by how much positions shrink, and a factor without a
   // type is a linear one. Zero is how some writers say that there is none.
@@ -115,8 +135,6 @@ void read_shape(const ArchitectureKeys& arch, Config& config) {
   config.heads = arch.required("attention.head_count");
   config.kv_heads = arch.count("attention.head_count_kv").value_or(config.heads);
   config.context = arch.required("context_length");
-  if (const auto window = arch.count("attention.sliding_window"); window && *window != 0)
-    config.context = std::min(config.context, *window);
   const char* eps_key = "attention.layer_norm_rms_epsilon";
   const auto eps = arch.real(eps_key, kNormEpsilons);
   if (!eps) fail_input(keys.where(arch.prefix + eps_key), "is missing");
@@ -127,6 +145,38 @@ void read_shape(const ArchitectureKeys& arch, Config& config) {
   if (value_width != config.head_dim)
     fail_unsupported(keys.where(arch.prefix + "attention.value_length"),
                      "{} differs from the {} of keys", value_width, config.head_dim);
+}
+
+// A step, as in Family::global_step, or a number for each layer that is not zero where it has the
+// window.
+std::vector<bool> windowed(const ArchitectureKeys& arch, const Family& family, uint32_t layers) {
+  const char* key = "attention.sliding_window_pattern";
+  if (!arch.keys.has_integers(arch.prefix + key))
+    return windowed_layers(layers, arch.count(key).value_or(family.global_step));
+  std::vector<bool> result;
+  for (const int64_t value : *arch.keys.integers(arch.prefix + key)) result.push_back(value != 0);
+  return result;
+}
+
+void read_window(const ArchitectureKeys& arch, const Family& family, Config& config) {
+  config.window = arch.count("attention.sliding_window").value_or(family.window);
+  if (config.window == 0) return;
+  set_windowed(config, windowed(arch, family, config.layers));
+  const float theta = arch.real("rope.freq_base_swa", kRopeThetas).value_or(family.window_theta);
+  const Rope& rope = config.rope;
+  if (theta != 0 && (theta != rope.theta || rope.scaling != RopeScaling::none))
+    config.window_theta = theta;
+}
+
+// Zero is how files say that there is none.
+void read_caps(const ArchitectureKeys& arch, const Family& family, Config& config) {
+  const auto given = [&](const char* key, float fallback) {
+    const double value = arch.keys.real(arch.prefix + key).value_or(fallback);
+    return value == 0 ? 0.0f : checked(value, kCaps, arch.keys.where(arch.prefix + key));
+  };
+  config.score_cap = given("attn_logit_softcapping", family.score_cap);
+  config.logit_cap = given("final_logit_softcapping", family.logit_cap);
+  config.attention_scale = gguf_attention_scale(family, config);
 }
 
 uint32_t vocabulary_size(const Gguf& gguf, const ArchitectureKeys& arch) {
@@ -184,7 +234,9 @@ void read_config(const Gguf& gguf, const Family& family, Config& config) {
   read_experts(arch, family, config);
   config.rope.layout = family.gguf_layout;
   read_rope(arch, family, config);
+  if (config.layers <= kMostLayers) read_window(arch, family, config);
   if (family.has_multipliers) read_multipliers(arch, config);
+  if (family.has_caps) read_caps(arch, family, config);
   config.qkv_bias |= find_tensor(gguf, "blk.0.attn_q.bias") != nullptr;
   config.tied_head = find_tensor(gguf, "output.weight") == nullptr;
   read_divisors(gguf, arch, config);

@@ -5,10 +5,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/expert_tensors.h"
+#include "model/families.h"
 #include "model/hf_config.h"
 #include "model/q4nx_bundle.h"
 #include "model/safetensors.h"
 #include "model/weight_table.h"
+#include "tensor/quant.h"
 #include "text/tokenizer.h"
 
 namespace tyto {
@@ -65,6 +67,20 @@ std::string name_of(const std::filesystem::path& folder) {
   return repository.substr(org == std::string::npos ? kRepository.size() : org + 2);
 }
 
+// Gemma's checkpoints hold what is added to one, its GGUFs the sum, and so do we.
+void add_one_to_norms(Model& model) {
+  for (NamedTensor& tensor : model.tensors) {
+    TensorView& view = tensor.view;
+    if (!tensor.name.ends_with("norm.weight") || info(view.dtype).block_values != 1) continue;
+    std::vector<float> values(view.values());
+    dequantize(view.dtype, view.bytes, values);
+    for (float& value : values) value += 1.0f;
+    const auto bytes = std::as_bytes(std::span(values));
+    model.copies.emplace_back(bytes.begin(), bytes.end());
+    view = {DType::f32, view.rows, view.cols, model.copies.back()};
+  }
+}
+
 }  // namespace
 
 void fill_model_from_folder(const std::filesystem::path& folder, Need need,
@@ -108,6 +124,7 @@ void fill_model_from_folder(const std::filesystem::path& folder, Need need,
       tied->fail("is false, but the checkpoint has no tensor lm_head.weight");
     model.config.tied_head = true;  // a field that is not there promises nothing
   }
+  if (family_of_model_type(model.config.architecture)->norms_from_zero) add_one_to_norms(model);
   bind_weights(with_experts_together(model.tensors, model.config, NameStyle::hugging_face,
                                      folder.string(), model),
                model.config, NameStyle::hugging_face, folder.string(), model.weights);

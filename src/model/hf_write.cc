@@ -1,5 +1,6 @@
 #include "model/hf_write.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -48,6 +49,16 @@ json rope_scaling(const Rope& rope) {
               {"long_factor", decimals(rope.long_divisors)},
               {"attention_factor", decimal(rope.attention_factor)},
               {"original_max_position_embeddings", rope.original_context}};
+    case RopeScaling::yarn:
+      return {{"rope_type", "yarn"},
+              {"factor", decimal(rope.factor)},
+              {"beta_fast", decimal(rope.beta_fast)},
+              {"beta_slow", decimal(rope.beta_slow)},
+              {"truncate", rope.whole_band},
+              {"attention_factor", decimal(rope.attention_factor)},
+              {"original_max_position_embeddings", rope.original_context}};
+    case RopeScaling::dynamic:
+      return {{"rope_type", "dynamic"}, {"factor", decimal(rope.factor)}};
     case RopeScaling::llama3:
       break;
   }
@@ -56,6 +67,28 @@ json rope_scaling(const Rope& rope) {
           {"low_freq_factor", decimal(rope.low_freq_factor)},
           {"high_freq_factor", decimal(rope.high_freq_factor)},
           {"original_max_position_embeddings", rope.original_context}};
+}
+
+void add_activation(const Config& config, json& root) {
+  root["hidden_act"] = config.activation == Activation::gelu_tanh ? "gelu_pytorch_tanh" : "silu";
+  if (config.activation == Activation::gelu_tanh) root["hidden_activation"] = root["hidden_act"];
+}
+
+void add_window(const Config& config, json& root) {
+  root["sliding_window"] = config.window;
+  root["use_sliding_window"] = true;
+  for (uint32_t layer = 0; layer < config.layers; ++layer)
+    root["layer_types"].push_back(config.is_windowed(layer) ? "sliding_attention"
+                                                            : "full_attention");
+  if (config.window_theta != 0) root["rope_local_base_freq"] = decimal(config.window_theta);
+}
+
+void add_caps(const Config& config, json& root) {
+  const auto cap = [](float value) { return value == 0 ? json(nullptr) : json(decimal(value)); };
+  const float scale = config.score_scale();
+  root["query_pre_attn_scalar"] = std::round(1 / (scale * scale));
+  root["attn_logit_softcapping"] = cap(config.score_cap);
+  root["final_logit_softcapping"] = cap(config.logit_cap);
 }
 
 json pre_tokenizer(const Vocabulary& vocabulary) {
@@ -148,7 +181,9 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
   root["rope_theta"] = decimal(config.rope.theta);
   root["rope_scaling"] = rope_scaling(config.rope);
   root["tie_word_embeddings"] = config.tied_head;
-  root["hidden_act"] = "silu";
+  add_activation(config, root);
+  if (config.window != 0) add_window(config, root);
+  if (family != nullptr && family->has_caps) add_caps(config, root);
   if (family != nullptr && family->has_multipliers) {
     root["embedding_multiplier"] = decimal(config.embedding_scale);
     root["residual_multiplier"] = decimal(config.residual_scale);
@@ -161,7 +196,7 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
     if (config.expert_hidden != config.hidden) root["moe_intermediate_size"] = config.expert_hidden;
     root["norm_topk_prob"] = config.weighs_chosen_alone;
   }
-  root["attention_bias"] = false;
+  root["attention_bias"] = config.o_bias;
   if (config.rope.rotated != 0)
     root["partial_rotary_factor"] = static_cast<double>(config.rope.rotated) / config.head_dim;
   for (const bool unrotated : config.unrotated) root["no_rope_layers"].push_back(unrotated ? 0 : 1);

@@ -43,21 +43,22 @@ class Digest {
   }
   void add(const Rope& rope) {
     const auto& [theta, layout, scaling, factor, low, high, original, divisors, rotated, attention,
-                 short_divisors, long_divisors] = rope;
+                 short_divisors, long_divisors, beta_fast, beta_slow, whole_band] = rope;
     add_all(theta, layout, scaling, factor, low, high, original, divisors, rotated, attention,
-            short_divisors, long_divisors);
+            short_divisors, long_divisors, beta_fast, beta_slow, whole_band);
   }
   void add(const Config& config) {
     const auto& [architecture, name, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context,
                  norm_eps, tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale,
                  residual_scale, attention_scale, logit_divisor, fused_projections, unrotated, rope,
-                 experts, experts_used, expert_hidden, weighs_chosen_alone, expert_bias, o_bias] =
-        config;
+                 window, windowed, window_theta, activation, score_cap, logit_cap, sinks, experts,
+                 experts_used, expert_hidden, weighs_chosen_alone, expert_bias, o_bias] = config;
     (void)name;  // computes nothing
     add_all(architecture, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context, norm_eps,
             tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale, residual_scale,
-            attention_scale, logit_divisor, fused_projections, unrotated, rope, experts,
-            experts_used, expert_hidden, weighs_chosen_alone, expert_bias, o_bias);
+            attention_scale, logit_divisor, fused_projections, unrotated, rope, window, windowed,
+            window_theta, activation, score_cap, logit_cap, sinks, experts, experts_used,
+            expert_hidden, weighs_chosen_alone, expert_bias, o_bias);
   }
   void add(const Vocabulary& vocabulary) {
     const auto& [algorithm, pieces, scores, merges, merge_results, split_patterns, added,

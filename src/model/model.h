@@ -34,6 +34,7 @@ struct LayerWeights {
   TensorView gate, up;                // [hidden, emb]; with experts [experts * hidden, emb]
   TensorView down;                    // [emb, hidden]; with experts [experts * emb, hidden]
   TensorView ffn_post_norm;           // as attn_post_norm
+  TensorView sinks;                   // [1, heads] or empty
   TensorView router;                  // [experts, emb] or empty
   TensorView router_bias;             // [1, experts] or empty
   // [1, experts * width], each expert's behind the one's before; or empty

@@ -55,6 +55,47 @@ void tiny_phi(Config& config) {
   phi_long(config, 256);
 }
 
+void gemma(Config& config, uint32_t window) {
+  const Family& family = *family_of_model_type(config.architecture);
+  config.window = window;
+  set_windowed(config, windowed_layers(config.layers, family.global_step));
+  config.window_theta = family.window_theta;
+  config.score_cap = family.score_cap;
+  config.logit_cap = family.logit_cap;
+}
+
+void gemma_2_2b(Config& config) {
+  gemma(config, 4096);
+}
+
+void gemma_3_1b(Config& config) {
+  gemma(config, 512);
+}
+
+// Windows that texts of a test are longer than.
+void tiny_gemma2(Config& config) {
+  gemma(config, 24);
+}
+
+// The factor of Gemma 3's larger models.
+void tiny_gemma3(Config& config) {
+  gemma(config, 24);
+  config.rope.scaling = RopeScaling::linear;
+  config.rope.factor = 8;
+}
+
+void tiny_window(Config& config) {
+  config.window = 24;
+}
+
+void tiny_yarn(Config& config) {
+  Rope& rope = config.rope;
+  rope.scaling = RopeScaling::yarn;
+  rope.factor = 4;
+  rope.original_context = config.context / 4;
+  rope.attention_factor = static_cast<float>(1 + 0.1 * std::log(4.0));
+}
+
 void experts(Config& config, uint32_t count, uint32_t used, uint32_t width) {
   config.experts = count;
   config.experts_used = used;
@@ -71,6 +112,29 @@ void tiny_moe(Config& config) {
 
 void tiny_mixtral(Config& config) {
   experts(config, 4, 2, config.hidden);
+}
+
+// YaRN as GGUF has it: the published model's band is not rounded to whole frequencies.
+void gpt_oss(Config& config, uint32_t window, float factor) {
+  const Family& family = *family_of_model_type(config.architecture);
+  config.window = window;
+  set_windowed(config, windowed_layers(config.layers, family.global_step));
+  config.norm_eps = family.norm_eps;
+  Rope& rope = config.rope;
+  rope.scaling = RopeScaling::yarn;
+  rope.factor = factor;
+  rope.original_context = static_cast<uint32_t>(static_cast<float>(config.context) / factor);
+  rope.attention_factor = static_cast<float>(1 + 0.1 * std::log(factor));
+}
+
+void gpt_oss_20b(Config& config) {
+  experts(config, 32, 4, config.hidden);
+  gpt_oss(config, 128, 32);
+}
+
+void tiny_gpt_oss(Config& config) {
+  experts(config, 8, 2, config.hidden);
+  gpt_oss(config, 24, 4);
 }
 
 // clang-format off
@@ -100,8 +164,16 @@ constexpr Shape kShapes[] = {
     {"tiny-olmo2",     "olmo2",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false},
     {"tiny-smollm3",   "smollm3",  4,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true},
     {"tiny-phi",       "phi3",     2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_phi},
+    {"gemma-2-2b",     "gemma2",  26, 2304,  9216,  8,  4, 256, 256000,   8192,    10000,  0, true, gemma_2_2b},
+    {"gemma-3-1b", "gemma3_text", 26, 1152,  6912,  4,  1, 256, 262144,  32768,  1000000,  0, true, gemma_3_1b},
+    {"tiny-gemma2",    "gemma2",   4,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, tiny_gemma2},
+    {"tiny-gemma3", "gemma3_text", 7,  256,   512,  4,  2,  64,    512,    512,  1000000,  0, true, tiny_gemma3},
+    {"tiny-mistral-window", "mistral", 2, 256, 512, 4,  2,  64,    512,    512,    10000,  0, false, tiny_window},
+    {"tiny-yarn",      "llama",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, tiny_yarn},
     {"tiny-moe",       "qwen3_moe", 2, 256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_moe},
     {"tiny-mixtral",   "mixtral",  2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_mixtral},
+    {"tiny-gpt-oss",   "gpt_oss",  4,  256,   512,  4,  2,  64,    512,    512,   150000,  0, false, tiny_gpt_oss},
+    {"gpt-oss-20b",    "gpt_oss", 24, 2880,  2880, 64,  8,  64, 201088, 131072,   150000,  0, false, gpt_oss_20b},
     // Six layers of the public model's 48, to fit the memory of a small machine.
     {"qwen3-30b-a3b-small", "qwen3_moe", 6, 2048, 6144, 32, 4, 128, 151936, 40960, 1000000, 0, false, qwen3_30b},
 };

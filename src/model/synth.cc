@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "model/convert.h"
 #include "model/expert_tensors.h"
+#include "model/families.h"
 #include "model/gguf_metadata.h"
 #include "model/hf_write.h"
 #include "model/safetensors.h"
@@ -68,7 +69,7 @@ struct Distribution {
   float deviation;
 };
 
-Distribution distribution_of(const WeightSpec& spec) {
+Distribution distribution_of(const WeightSpec& spec, float norm_mean) {
   switch (spec.part) {
     case TensorPart::q_bias:
     case TensorPart::k_bias:
@@ -79,16 +80,18 @@ Distribution distribution_of(const WeightSpec& spec) {
     case TensorPart::expert_up_bias:
     case TensorPart::expert_down_bias:
       return {0.0f, 0.02f};
+    case TensorPart::sinks:
+      return {0.0f, 1.0f};
     default:
       break;
   }
-  if (spec.is_vector()) return {1.0f, 0.1f};
+  if (spec.is_vector()) return {norm_mean, 0.1f};
   return {0.0f, 1.0f / std::sqrt(static_cast<float>(spec.cols))};
 }
 
 class TensorMaker {
  public:
-  explicit TensorMaker(uint64_t seed) : seed_(seed) {}
+  TensorMaker(uint64_t seed, float norm_mean) : seed_(seed), norm_mean_(norm_mean) {}
 
   // Makes one tensor and hands its bytes to `append`, some rows at a time.
   template <typename Append>
@@ -110,7 +113,7 @@ class TensorMaker {
  private:
   void fill_directly(const WeightSpec& spec, DType dtype, uint64_t key, uint64_t first,
                      uint64_t count) {
-    const Distribution shape = distribution_of(spec);
+    const Distribution shape = distribution_of(spec, norm_mean_);
     values_.resize(count);
     fill_random(key, first, shape.mean, shape.deviation, values_);
     quantize(dtype, values_, bytes_);
@@ -119,7 +122,7 @@ class TensorMaker {
   void fill_blocks(const WeightSpec& spec, DType dtype, uint64_t key, uint64_t first) {
     BlockPool& pool = pools_[{dtype, spec.cols}];
     if (pool.blocks == 0)
-      pool = make_pool(dtype, distribution_of(spec).deviation,
+      pool = make_pool(dtype, distribution_of(spec, norm_mean_).deviation,
                        mix(seed_ + static_cast<uint64_t>(dtype)) ^ spec.cols);
     const uint64_t block_bytes = info(dtype).block_bytes;
     const uint64_t first_block = first / info(dtype).block_values;
@@ -131,18 +134,25 @@ class TensorMaker {
   }
 
   uint64_t seed_;
+  float norm_mean_;
   std::map<std::pair<DType, uint64_t>, BlockPool> pools_;  // by type and columns
   std::vector<float> values_;
   std::vector<std::byte> bytes_;
 };
 
+// Of the norms that a file of this style holds.
+float norm_mean(const Config& config, NameStyle style) {
+  const Family* family = family_of_model_type(config.architecture);
+  const bool from_zero = family != nullptr && family->norms_from_zero;
+  return from_zero && style == NameStyle::hugging_face ? 0.0f : 1.0f;
+}
+
 template <typename Writer>
 void write_tensors(const std::vector<WeightSpec>& specs, const std::vector<TensorPlan>& plans,
-                   uint64_t seed, const Progress& progress, Writer& writer) {
+                   TensorMaker maker, const Progress& progress, Writer& writer) {
   uint64_t total = 0;
   for (const TensorPlan& plan : plans) total += plan.bytes();
   uint64_t done = 0;
-  TensorMaker maker(seed);
   for (size_t i = 0; i < specs.size(); ++i)
     maker.make(specs[i], plans[i].dtype, i, [&](std::span<const std::byte> bytes) {
       writer.append(bytes);
@@ -166,7 +176,7 @@ std::vector<std::string> write_gguf(const Config& config, const TypeMix& type, u
       vocabulary_to_gguf(synthetic_vocabulary(config), config.vocab, out.string(), notes);
   std::move(tokenizer.begin(), tokenizer.end(), std::back_inserter(metadata));
   GgufWriter writer(out, metadata, std::move(written), replace);
-  write_tensors(specs, plans, seed, progress, writer);
+  write_tensors(specs, plans, {seed, norm_mean(config, NameStyle::gguf)}, progress, writer);
   for (const RopeTensor& rope : ropes) writer.append(std::as_bytes(std::span(rope.divisors)));
   writer.commit();
   return notes;
@@ -206,7 +216,7 @@ std::vector<std::string> write_folder(const Config& config, const TypeMix& type,
   for (const WeightSpec& spec : specs)
     plans.push_back({spec.name, type.base, spec.rows, spec.cols});
   SafetensorsWriter writer(folder.file("model.safetensors"), plans);
-  write_tensors(specs, plans, seed, progress, writer);
+  write_tensors(specs, plans, {seed, norm_mean(config, NameStyle::hugging_face)}, progress, writer);
   writer.commit();
   folder.commit();
   return {};

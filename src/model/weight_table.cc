@@ -22,6 +22,7 @@ enum class Extent : uint8_t {
   q_norm,
   k_norm,
   vocab,
+  heads,
   experts,
   expert_hidden,
   hidden_of_all,  // experts
@@ -33,14 +34,18 @@ enum class Presence : uint8_t {
   qkv_bias,
   qk_norm,
   norms_before,
+  norms_before_only,
   norms_after,
+  norms_both,
   apart,
   fused,
+  sinks,
   dense,
   dense_apart,
   experts,
   expert_bias,
   o_bias,
+  norms_before_and_sinks,
 };
 
 struct Entry {
@@ -88,7 +93,12 @@ constexpr std::array kLayer = {
     Entry{TensorPart::attn_post_norm, "post_attention_norm.weight",
           "post_attention_layernorm.weight", Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
-          Extent::emb, Presence::norms_before},
+          Extent::emb, Presence::norms_before_only},
+    // gpt-oss: its name in GGUFs is that of a norm behind attention.
+    Entry{TensorPart::ffn_norm, "post_attention_norm.weight", "post_attention_layernorm.weight",
+          Extent::none, Extent::emb, Presence::norms_before_and_sinks},
+    Entry{TensorPart::ffn_norm, "ffn_norm.weight", "pre_feedforward_layernorm.weight", Extent::none,
+          Extent::emb, Presence::norms_both},
     Entry{TensorPart::gate_up, "ffn_up.weight", "mlp.gate_up_proj.weight", Extent::two_hidden,
           Extent::emb, Presence::fused},
     Entry{TensorPart::gate, "ffn_gate.weight", "mlp.gate_proj.weight", Extent::hidden, Extent::emb,
@@ -99,6 +109,8 @@ constexpr std::array kLayer = {
           Presence::dense},
     Entry{TensorPart::ffn_post_norm, "post_ffw_norm.weight", "post_feedforward_layernorm.weight",
           Extent::none, Extent::emb, Presence::norms_after},
+    Entry{TensorPart::sinks, "attn_sinks.weight", "self_attn.sinks", Extent::none, Extent::heads,
+          Presence::sinks},
     Entry{TensorPart::o_bias, "attn_output.bias", "self_attn.o_proj.bias", Extent::none,
           Extent::emb, Presence::o_bias},
     Entry{TensorPart::router, "ffn_gate_inp.weight", "mlp.gate.weight", Extent::experts,
@@ -146,6 +158,8 @@ uint64_t extent(const Config& config, Extent which) {
       return config.wide_qk_norm ? config.kv_width() : config.head_dim;
     case Extent::vocab:
       return config.vocab;
+    case Extent::heads:
+      return config.heads;
     case Extent::experts:
       return config.experts;
     case Extent::expert_hidden:
@@ -173,9 +187,15 @@ bool present(const Config& config, Presence presence) {
     case Presence::fused:
       return config.fused_projections;
     case Presence::norms_before:
-      return config.norms == Norms::before;
+      return config.norms != Norms::after;
+    case Presence::norms_before_only:
+      return config.norms == Norms::before && !config.sinks;
     case Presence::norms_after:
-      return config.norms == Norms::after;
+      return config.norms != Norms::before;
+    case Presence::norms_both:
+      return config.norms == Norms::both;
+    case Presence::sinks:
+      return config.sinks;
     case Presence::dense:
       return !config.has_experts();
     case Presence::dense_apart:
@@ -186,6 +206,8 @@ bool present(const Config& config, Presence presence) {
       return config.expert_bias;
     case Presence::o_bias:
       return config.o_bias;
+    case Presence::norms_before_and_sinks:
+      return config.norms == Norms::before && config.sinks;
   }
   return false;
 }
@@ -228,6 +250,8 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::down;
     case TensorPart::ffn_post_norm:
       return &LayerWeights::ffn_post_norm;
+    case TensorPart::sinks:
+      return &LayerWeights::sinks;
     case TensorPart::router:
       return &LayerWeights::router;
     case TensorPart::router_bias:

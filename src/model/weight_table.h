@@ -39,6 +39,7 @@ enum class TensorPart : uint8_t {
   up,
   down,
   ffn_post_norm,
+  sinks,
   router,
   router_bias,
   expert_gate_bias,

@@ -17,10 +17,20 @@ uint64_t activation_bytes(const Slot& slot, const Call& call) {
   return call.rows * row_bytes(slot.dtype, slot.cols);
 }
 
-// Sum over the call's rows of the positions each one attends to (its own included).
-uint64_t attended_positions(const Segment& segment) {
-  const uint64_t n = segment.rows;
-  return n * segment.position + n * (n + 1) / 2;
+// Sum over a segment's rows of the positions each one attends to (its own included).
+uint64_t attended_positions(const Segment& segment, uint32_t window) {
+  const auto all = [](uint64_t rows, uint64_t before) {
+    return rows * before + rows * (rows + 1) / 2;
+  };
+  if (window == 0 || segment.end() <= window) return all(segment.rows, segment.position);
+  const uint64_t growing = segment.position < window ? window - segment.position : 0;
+  return all(growing, segment.position) + (segment.rows - growing) * window;
+}
+
+// Positions that its rows attend to together.
+uint64_t seen_positions(const Segment& segment, uint32_t window) {
+  const uint64_t end = segment.end();
+  return window == 0 ? end : std::min<uint64_t>(end, uint64_t{window} + segment.rows - 1);
 }
 
 // Every argument is an activation of call.rows rows; `flops_per_value` on the first one.
@@ -87,8 +97,8 @@ Cost attention_cost(const Program& program, const Launch& launch, const Call& ca
   const Slot& cache = slot_of(program, launch, 1);
   uint64_t cached = 0, attended = 0;  // positions
   for (const Segment& segment : call.segments()) {
-    cached += segment.end();
-    attended += attended_positions(segment);
+    cached += seen_positions(segment, shape.window);
+    attended += attended_positions(segment, shape.window);
   }
   return {2 * activation_bytes(q, call) +
               2 * cached * shape.kv_heads * row_bytes(cache.dtype, shape.head_dim),
@@ -100,6 +110,11 @@ Cost add_cost(const Program& program, const Launch& launch, const Call& call) {
 }
 
 Cost swiglu_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 5);
+}
+
+// An exponential, a division and three more.
+Cost soft_cap_cost(const Program& program, const Launch& launch, const Call& call) {
   return elementwise(program, launch, call, 5);
 }
 
@@ -119,8 +134,8 @@ Cost top_k_cost(const Program& program, const Launch& launch, const Call& call) 
 Cost prompt_attention_cost(const Program& program, const Launch& launch, const Call& call) {
   const LaunchShape& shape = launch.shape;
   Cost total = elementwise(program, launch, call, 0);
-  const uint64_t pairs = uint64_t{call.rows} * (call.rows + 1) / 2;
-  total.flops = 4 * pairs * shape.heads * shape.head_dim;
+  const Segment rows{.rows = call.rows};
+  total.flops = 4 * attended_positions(rows, shape.window) * shape.heads * shape.head_dim;
   return total;
 }
 
@@ -219,9 +234,13 @@ bool kv_append_fits(const Program& program, const Launch& launch) {
          cache_fits(slot_of(program, launch, 3), shape);
 }
 
+bool sinks_fit(const Program& program, const Launch& launch) {
+  return launch.args.size() == 4 || slot_of(program, launch, 4).cols == launch.shape.heads;
+}
+
 bool attention_fits(const Program& program, const Launch& launch) {
   const LaunchShape& shape = launch.shape;
-  return slot_of(program, launch, 0).cols == q_width(shape) &&
+  return sinks_fit(program, launch) && slot_of(program, launch, 0).cols == q_width(shape) &&
          slot_of(program, launch, 3).cols == q_width(shape) && shape.kv_heads > 0 &&
          shape.heads % shape.kv_heads == 0 && cache_fits(slot_of(program, launch, 1), shape) &&
          cache_fits(slot_of(program, launch, 2), shape);
@@ -229,7 +248,7 @@ bool attention_fits(const Program& program, const Launch& launch) {
 
 bool prompt_attention_fits(const Program& program, const Launch& launch) {
   const LaunchShape& shape = launch.shape;
-  return slot_of(program, launch, 0).cols == q_width(shape) &&
+  return sinks_fit(program, launch) && slot_of(program, launch, 0).cols == q_width(shape) &&
          slot_of(program, launch, 3).cols == q_width(shape) && shape.kv_heads > 0 &&
          shape.heads % shape.kv_heads == 0 && slot_of(program, launch, 1).cols == kv_width(shape) &&
          slot_of(program, launch, 2).cols == kv_width(shape);
@@ -296,7 +315,7 @@ using K = Kernel;
 using A = ArgKind;
 
 // clang-format off
-constexpr std::array<KernelSpec, 19> kSpecs = {{
+constexpr std::array<KernelSpec, 20> kSpecs = {{
     {K::embed, "embed", "x[t] = table[tokens[t]]",
      {ids("tokens"), matrix("table"), out("x")}, 3, 3, false,
      Operator::other, embed_fits, embed_cost},
@@ -316,12 +335,12 @@ constexpr std::array<KernelSpec, 19> kSpecs = {{
      {in("k"), in("v"), out("k_cache", A::cache), out("v_cache", A::cache)}, 4, 4, false,
      Operator::attention, kv_append_fits, kv_append_cost},
     {K::attention, "attention", "causal softmax(q k^T / sqrt(head_dim)) v, each segment in its own cache",
-     {in("q"), in("k_cache", A::cache), in("v_cache", A::cache), out("y")}, 4, 4, false,
+     {in("q"), in("k_cache", A::cache), in("v_cache", A::cache), out("y"), vector("sinks")}, 4, 5, false,
      Operator::attention, attention_fits, attention_cost},
     {K::add, "add", "x += y, or z = x + y",
      {inout("x"), in("y"), out("z")}, 2, 3, true,
      Operator::other, same_widths, add_cost},
-    {K::swiglu, "swiglu", "y = silu(gate) * up",
+    {K::swiglu, "swiglu", "y = activation(gate) * up",
      {in("gate"), in("up"), out("y")}, 3, 3, false,
      Operator::feed_forward, same_widths, swiglu_cost},
     {K::gather_rows, "gather_rows", "y = the segments' rows of x, one segment's after the other's",
@@ -331,7 +350,7 @@ constexpr std::array<KernelSpec, 19> kSpecs = {{
      {in("x"), out("y")}, 2, 2, false,
      Operator::other, same_widths, cast_cost},
     {K::prompt_attention, "prompt_attention", "attention of a prompt's own rows, from position 0, without a cache",
-     {in("q"), in("k"), in("v"), out("y")}, 4, 4, false,
+     {in("q"), in("k"), in("v"), out("y"), vector("sinks")}, 4, 5, false,
      Operator::attention, prompt_attention_fits, prompt_attention_cost},
     {K::matmul_i8, "matmul_i8", "y = x * weight^T in integers: i8 by i8 into i32",
      {in("x", A::integers), matrix("weight"), out("y", A::integers)}, 3, 3, false,
@@ -345,6 +364,9 @@ constexpr std::array<KernelSpec, 19> kSpecs = {{
     {K::scale, "scale", "x *= factor, or y = factor * x",
      {inout("x"), out("y")}, 1, 2, true,
      Operator::other, same_widths, scale_cost},
+    {K::soft_cap, "soft_cap", "x = factor * tanh(x / factor), or that into y",
+     {inout("x"), out("y")}, 1, 2, true,
+     Operator::head, same_widths, soft_cap_cost},
     {K::route, "route", "the experts with the largest x * weight^T (+ bias), in ascending order, and their softmax",
      {in("x"), matrix("weight"), out("ids", A::integers), out("weights"), vector("bias")}, 4, 5, false,
      Operator::feed_forward, route_fits, route_cost},
@@ -419,6 +441,19 @@ size_t cache_arg(const Launch& launch) {
   for (size_t i = 0; i < kernel.most; ++i)
     if (kernel.args[i].kind == ArgKind::cache) return i;
   return kNoArg;
+}
+
+std::string beyond_causal_attention(const Program& program, const Launch& launch) {
+  if (launch.kernel == Kernel::kv_append) {
+    for (const Launch& other : program.launches)
+      if (other.kernel == Kernel::attention && other.args[1].slot == launch.args[2].slot)
+        return beyond_causal_attention(program, other);
+    return launch.shape.window != 0 ? "window" : "";
+  }
+  if (launch.kernel != Kernel::attention && launch.kernel != Kernel::prompt_attention) return {};
+  if (launch.shape.window != 0) return "window";
+  if (launch.shape.score_cap != 0) return "bound of scores";
+  return launch.args.size() > 4 ? "sinks" : "";
 }
 
 void check(const Program& program) {

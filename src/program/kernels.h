@@ -76,6 +76,10 @@ uint64_t most_experts(const Program& program, const Launch& launch, const Call& 
 constexpr size_t kNoArg = SIZE_MAX;
 size_t cache_arg(const Launch& launch);
 
+// What the attention that a launch computes, or that reads the cache it appends to, has beyond a
+// causal softmax: "window". Empty: nothing, or the launch is none of these.
+std::string beyond_causal_attention(const Program& program, const Launch& launch);
+
 // Throws a device Error when a launch has the wrong arguments or shapes that do not fit together:
 // called once per loaded program, so that kernels need not check.
 void check(const Program& program);

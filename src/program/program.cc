@@ -25,18 +25,22 @@ class Serialiser {
 // Names every field, so that a new one does not compile until it is part of the identity.
 void add_shape(Serialiser& out, const LaunchShape& shape) {
   const auto& [heads, kv_heads, head_dim, context, page, kv_group, rope_pairs, eps, bf16_sums,
-               factor, rotated, experts, weighs_chosen_alone] = shape;
+               factor, rotated, window, score_cap, activation, experts, weighs_chosen_alone] =
+      shape;
   for (uint32_t size : {heads, kv_heads, head_dim, context, page, kv_group}) out.add(size);
   out.add(rope_pairs);
   out.add(eps);
   out.add(bf16_sums);
   out.add(factor);
   out.add(rotated);
+  out.add(window);
+  out.add(score_cap);
+  out.add(activation);
   out.add(experts);
   out.add(weighs_chosen_alone);
 }
 
-constexpr std::array<std::string_view, 57> kRoleNames = {"none",
+constexpr std::array<std::string_view, 61> kRoleNames = {"none",
                                                          "tokens",
                                                          "embed",
                                                          "frequencies",
@@ -80,6 +84,10 @@ constexpr std::array<std::string_view, 57> kRoleNames = {"none",
                                                          "ffn_post_norm",
                                                          "ffn_scale",
                                                          "logit_scale",
+                                                         "sinks",
+                                                         "window_frequencies",
+                                                         "window_rope_table",
+                                                         "logit_cap",
                                                          "o_bias",
                                                          "router",
                                                          "router_bias",

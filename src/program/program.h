@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "program/call.h"
+#include "tensor/activation.h"
 #include "tensor/dtype.h"
 #include "trace/event.h"
 
@@ -70,6 +71,10 @@ enum class Role : uint8_t {
   ffn_post_norm,
   ffn_scale,
   logit_scale,
+  sinks,
+  window_frequencies,  // of windowed layers, where their rope is another
+  window_rope_table,
+  logit_cap,
   o_bias,
   router,
   router_bias,
@@ -132,6 +137,7 @@ enum class Kernel : uint8_t {
   matmul_q8,
   top_k,
   scale,
+  soft_cap,
   route,
   expert_matmul,
   mix_experts,
@@ -154,11 +160,15 @@ struct LaunchShape {
   // sequence, as [kv_heads / kv_group][context][kv_group][head_dim].
   uint32_t page = 0;
   uint32_t kv_group = 1;
-  bool rope_pairs = false;          // RopeLayout::pairs
-  float eps = 0;                    // rmsnorm
-  bool bf16_sums = false;           // rmsnorm: squares are added up in bf16, as one NPU kernel does
-  float factor = 1;                 // scale; rope_table: of cosines and sines
-  uint32_t rotated = 0;             // rope: values of a head that are, the first; 0: all
+  bool rope_pairs = false;  // RopeLayout::pairs
+  float eps = 0;            // rmsnorm
+  bool bf16_sums = false;   // rmsnorm: squares are added up in bf16, as one NPU kernel does
+  float factor = 1;         // scale; rope_table: of cosines and sines; soft_cap: the cap
+  uint32_t rotated = 0;     // rope: values of a head that are, the first; 0: all
+  // attention, kv_append: positions that a query attends to, its own included; 0: all before it
+  uint32_t window = 0;
+  float score_cap = 0;  // attention: scores become cap * tanh(score / cap); 0: they stay
+  Activation activation = Activation::silu;  // swiglu
   uint32_t experts = 0;             // expert_matmul: whose rows follow each other in the weight
   bool weighs_chosen_alone = true;  // route: as in Config
 };

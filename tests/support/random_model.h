@@ -1,6 +1,7 @@
 // Small random models in memory, for tests that need weights but no file.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -62,7 +63,7 @@ inline RandomModel random_model(const Config& config, DType type) {
       config.tied_head ? weights.embedding : result.tensor(type, config.vocab, config.emb, 0.3f);
   for (uint32_t i = 0; i < config.layers; ++i) {
     LayerWeights layer;
-    const bool is_before = config.norms == Norms::before;
+    const bool is_before = config.norms != Norms::after, is_after = config.norms != Norms::before;
     if (is_before) layer.attn_norm = result.tensor(DType::bf16, 1, config.emb, 0.2f, 1.0f);
     layer.q = result.tensor(type, config.q_width(), config.emb, 0.3f);
     layer.k = result.tensor(type, config.kv_width(), config.emb, 0.3f);
@@ -81,11 +82,23 @@ inline RandomModel random_model(const Config& config, DType type) {
     }
     layer.o = result.tensor(type, config.emb, config.q_width(), 0.3f);
     if (is_before) layer.ffn_norm = result.tensor(DType::f16, 1, config.emb, 0.2f, 1.0f);
-    if (!is_before) layer.attn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
-    if (!is_before) layer.ffn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
-    layer.gate = result.tensor(type, config.hidden, config.emb, 0.3f);
-    layer.up = result.tensor(type, config.hidden, config.emb, 0.3f);
-    layer.down = result.tensor(type, config.emb, config.hidden, 0.3f);
+    if (is_after) layer.attn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
+    if (is_after) layer.ffn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
+    const uint64_t experts = std::max(1u, config.experts);
+    const uint64_t hidden = config.has_experts() ? config.expert_hidden : config.hidden;
+    layer.gate = result.tensor(type, experts * hidden, config.emb, 0.3f);
+    layer.up = result.tensor(type, experts * hidden, config.emb, 0.3f);
+    layer.down = result.tensor(type, experts * config.emb, hidden, 0.3f);
+    if (config.has_experts())
+      layer.router = result.tensor(DType::f32, config.experts, config.emb, 0.5f);
+    if (config.expert_bias) {
+      layer.router_bias = result.tensor(DType::f32, 1, config.experts, 0.5f);
+      layer.expert_gate_bias = result.tensor(DType::f32, 1, experts * hidden, 0.5f);
+      layer.expert_up_bias = result.tensor(DType::f32, 1, experts * hidden, 0.5f);
+      layer.expert_down_bias = result.tensor(DType::f32, 1, experts * config.emb, 0.5f);
+    }
+    if (config.sinks) layer.sinks = result.tensor(DType::f32, 1, config.heads, 0.5f);
+    if (config.o_bias) layer.o_bias = result.tensor(DType::f32, 1, config.emb, 0.5f);
     weights.layers.push_back(layer);
   }
   return result;

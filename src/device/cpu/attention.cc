@@ -19,9 +19,15 @@ struct Tile {
   size_t kv_head;
   size_t first;   // row in the segment
   size_t tokens;  // rows of the call
-  size_t splits;  // that its last row sees
+  size_t begin;   // the first split that its first row sees
+  size_t splits;  // from there to the last that its last row sees
   size_t unit;    // splits of all tiles before it
 };
+
+// The first split that a token at `position` sees.
+size_t first_split(size_t position, size_t window) {
+  return window != 0 && position >= window ? (position + 1 - window) / kSplitPositions : 0;
+}
 
 size_t splits_of(size_t positions) {
   return (positions + kSplitPositions - 1) / kSplitPositions;
@@ -39,13 +45,15 @@ struct Plan {
     for (const Segment& segment : a.segments)
       for (size_t first = 0; first < segment.rows; first += most) {
         const size_t tokens = std::min<size_t>(most, segment.rows - first);
-        const size_t seen = splits_of(segment.position + first + tokens);
+        const size_t position = segment.position + first;
+        const size_t begin = first_split(position, a.shape.window);
+        const size_t seen = splits_of(position + tokens) - begin;
         tile_tokens = std::max(tile_tokens, tokens);
         most_splits = std::max(most_splits, seen);
         for (size_t head = 0; head < a.shape.kv_heads; ++head) {
-          tiles.push_back({&segment, head, first, tokens, seen, units});
+          tiles.push_back({&segment, head, first, tokens, begin, seen, units});
           units += seen;
-          work += 2 * tokens * group * segment.end() * a.shape.head_dim;
+          work += 2 * tokens * group * (segment.end() - begin * kSplitPositions) * a.shape.head_dim;
         }
       }
     rows = tile_tokens * group;
@@ -87,7 +95,7 @@ void attend_to_split(const Attention& a, const Plan& plan, const Tile& tile, siz
   static thread_local ScratchBuffer<float> scratch;
   const uint64_t row = row_bytes(a.kv_type, a.shape.head_dim);
   const uint64_t at = split_row(a.shape, tile, split) * row;
-  const bool is_last = split + 1 == tile.splits;
+  const bool is_last = split + 1 == tile.begin + tile.splits;
   loops.attend({.q = q,
                 .rows = tile.tokens * plan.group,
                 .group = plan.group,
@@ -98,6 +106,8 @@ void attend_to_split(const Attention& a, const Plan& plan, const Tile& tile, siz
                 .kv_type = a.kv_type,
                 .first = split * kSplitPositions,
                 .position = tile.segment->position + tile.first,
+                .window = a.shape.window,
+                .cap = a.shape.score_cap,
                 .out = out,
                 .scratch = scratch.at_least(attention_scratch(plan.rows, a.shape.head_dim))});
 }
@@ -108,9 +118,10 @@ void write_results(const Attention& a, const Plan& plan, const Tile& tile,
   for (size_t t = 0; t < tile.tokens; ++t)
     for (size_t g = 0; g < plan.group; ++g) {
       const size_t row = t * plan.group + g;
-      const size_t head = (tile.segment->first_row + tile.first + t) * a.shape.heads +
-                          tile.kv_head * plan.group + g;
-      const float scale = 1.0f / merged.total[row];
+      const size_t own = tile.kv_head * plan.group + g;
+      const size_t head = (tile.segment->first_row + tile.first + t) * a.shape.heads + own;
+      const float sink = a.sinks == nullptr ? 0.0f : std::exp(a.sinks[own] - merged.largest[row]);
+      const float scale = 1.0f / (merged.total[row] + sink);
       const float* mixed = merged.mixed + row * plan.padded_dim;
       for (size_t i = 0; i < dim; ++i) a.y[head * dim + i] = scale * mixed[i];
     }
@@ -132,7 +143,7 @@ void attend_by_tile(const Attention& a, const Plan& plan, ThreadPool& pool,
       const Tile& tile = plan.tiles[i];
       gather_queries(a, plan, tile, q);
       for (size_t split = 0; split < tile.splits; ++split) {
-        attend_to_split(a, plan, tile, split, q, part, loops);
+        attend_to_split(a, plan, tile, tile.begin + split, q, part, loops);
         loops.merge(merged, part, tile.tokens * plan.group, plan.padded_dim, split == 0);
       }
       write_results(a, plan, tile, merged);
@@ -156,7 +167,8 @@ void attend_by_split(const Attention& a, const Plan& plan, ThreadPool& pool,
     auto i = static_cast<size_t>(after - plan.tiles.begin()) - 1;
     for (size_t unit = begin; unit < end; ++unit) {
       while (unit >= plan.tiles[i].unit + plan.tiles[i].splits) ++i;
-      attend_to_split(a, plan, plan.tiles[i], unit - plan.tiles[i].unit, q + i * q_floats,
+      const Tile& tile = plan.tiles[i];
+      attend_to_split(a, plan, tile, tile.begin + unit - tile.unit, q + i * q_floats,
                       plan.part(parts + unit * plan.part_floats()), loops);
     }
   });

@@ -17,8 +17,9 @@ struct Attention {
   const std::byte* v;
   DType kv_type;
   std::span<const Segment> segments;
-  const LaunchShape& shape;  // a page, where there are pages, is a multiple of kSplitPositions
-  float* y;                  // [rows, heads, head_dim]
+  const LaunchShape& shape;      // a page, where there are pages, is a multiple of kSplitPositions
+  const float* sinks = nullptr;  // [heads]: logits that nothing is mixed for, or null
+  float* y;                      // [rows, heads, head_dim]
 };
 
 void attend(const Attention& attention, ThreadPool& pool, const AttentionLoops& loops);

@@ -151,7 +151,7 @@ class Work {
     const MatmulTarget& gate = group_.targets.front();
     for (uint32_t t = 0; t < taken.count; ++t) {
       const size_t at = routing_.order[taken.first + t] * gate.rows + rows.begin;
-      loops_.swiglu(gate.y + at, group_.targets.back().y + at, group_.gated + at,
+      loops_.swiglu(group_.activation, gate.y + at, group_.targets.back().y + at, group_.gated + at,
                     rows.end - rows.begin);
     }
   }

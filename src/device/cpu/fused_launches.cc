@@ -84,6 +84,7 @@ void run_fused_experts(std::span<const Operation> operations) {
   if (last.kernel == Kernel::swiglu) {
     targets[1] = expert_target(operations[1]);
     group.gated = last.data(2);
+    group.activation = last.shape.activation;
   } else {
     group.weights = last.data(1);
     group.mixed = last.data(2);
@@ -122,6 +123,7 @@ void run_fused(std::span<const Operation> operations) {
   } else if (last.kernel == Kernel::swiglu) {
     group.epilogue = Epilogue::swiglu;
     group.other = last.data(2);
+    group.activation = last.shape.activation;
   }
   multiply(group, first.pool, first.loops);
 }

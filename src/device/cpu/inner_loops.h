@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "device/cpu/packed_layout.h"
+#include "tensor/activation.h"
 #include "tensor/dtype.h"
 
 namespace tyto::cpu {
@@ -121,6 +122,8 @@ struct AttentionSplit {
   DType kv_type;
   size_t first;     // position of the split
   size_t position;  // of the first row's token; each token sees itself and what is before
+  size_t window;    // so many positions of it, its own included; 0: all
+  float cap;        // scores become cap * tanh(score / cap); 0: they stay
   AttentionPart out;
   float* scratch;  // [attention_scratch(rows, head_dim)]
 };
@@ -149,7 +152,9 @@ struct InnerLoops {
   void (*widen)(DType type, const void* in, float* out, size_t count);   // f32, f16, bf16
   void (*narrow)(DType type, const float* in, void* out, size_t count);  // those and q8_0
   void (*rmsnorm)(const float* x, const float* weight, float* y, size_t count, float eps);
-  void (*swiglu)(const float* gate, const float* up, float* y, size_t count);
+  // activation(gate) * up
+  void (*swiglu)(Activation activation, const float* gate, const float* up, float* y, size_t count);
+  void (*soft_cap)(const float* x, float cap, float* y, size_t count);
   void (*add)(float* x, const float* y, size_t count);
   // Turns pairs of a head: values i and half + i, or neighbours.
   void (*rotate)(float* head, const float* cosines, const float* sines, size_t half, bool pairs);

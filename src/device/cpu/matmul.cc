@@ -31,7 +31,8 @@ struct Work {
       if (group.epilogue == Epilogue::add)
         loops.add(group.other + at, first.y + at, rows.end - rows.begin);
       else
-        loops.swiglu(first.y + at, last.y + at, group.other + at, rows.end - rows.begin);
+        loops.swiglu(group.activation, first.y + at, last.y + at, group.other + at,
+                     rows.end - rows.begin);
     }
   }
 };

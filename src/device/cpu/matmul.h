@@ -26,7 +26,7 @@ struct MatmulTarget {
 enum class Epilogue : uint8_t {
   none,
   add,     // other += y
-  swiglu,  // of two targets: other = silu(first y) * second y
+  swiglu,  // of two targets: other = activation(first y) * second y
 };
 
 // Several matrices times the same activations, in one parallel loop.
@@ -38,6 +38,7 @@ struct MatmulGroup {
   bool in_blocks = false;  // operands are rounded to bfp16 first; none of them is packed
   Epilogue epilogue = Epilogue::none;
   float* other = nullptr;  // [tokens, rows]
+  Activation activation = Activation::silu;
 };
 
 void multiply(const MatmulGroup& group, ThreadPool& pool, const InnerLoops& loops);

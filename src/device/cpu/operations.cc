@@ -171,7 +171,8 @@ void softmax(float* scores, size_t count, float scale) {
   for (size_t i = 0; i < count; ++i) scores[i] /= total;
 }
 
-// Two products of blocks with the softmax between them in f32.
+// Two products of blocks with the softmax between them in f32: what an NPU does, which refuses
+// windows, bounds and sinks.
 void attention_in_blocks(const Operation& op, float* y, const HeadMajor& kv) {
   const LaunchShape& shape = op.shape;
   const size_t dim = shape.head_dim, group = shape.heads / shape.kv_heads;
@@ -198,6 +199,10 @@ void attention_in_blocks(const Operation& op, float* y, const HeadMajor& kv) {
   });
 }
 
+const float* sinks(const Operation& op) {
+  return op.arg_count > 4 ? op.data(4) : nullptr;
+}
+
 void attention(const Operation& op) {
   if (takes_blocks(op) && op.args[1].dtype == DType::f32 && op.call.batch.empty() &&
       op.shape.page == 0 && op.shape.context == op.call.only.end())
@@ -208,6 +213,7 @@ void attention(const Operation& op) {
           .kv_type = op.args[1].dtype,
           .segments = op.call.segments(),
           .shape = op.shape,
+          .sinks = sinks(op),
           .y = op.data(3)},
          op.pool, *op.loops.attention);
 }
@@ -237,6 +243,7 @@ void prompt_attention(const Operation& op) {
           .kv_type = DType::f32,
           .segments = op.call.segments(),
           .shape = own,
+          .sinks = sinks(op),
           .y = op.data(3)},
          op.pool, *op.loops.attention);
 }
@@ -309,10 +316,20 @@ void cast(const Operation& op) {  // the interpreter widens and narrows
 }
 
 void swiglu(const Operation& op) {
-  op.pool.parallel_for(
-      op.call.rows * op.args[0].cols, kElementGrain, [&](size_t begin, size_t end) {
-        op.loops.swiglu(op.data(0) + begin, op.data(1) + begin, op.data(2) + begin, end - begin);
-      });
+  op.pool.parallel_for(op.call.rows * op.args[0].cols, kElementGrain,
+                       [&](size_t begin, size_t end) {
+                         op.loops.swiglu(op.shape.activation, op.data(0) + begin,
+                                         op.data(1) + begin, op.data(2) + begin, end - begin);
+                       });
+}
+
+void soft_cap(const Operation& op) {
+  const float* x = op.data(0);
+  float* const y = op.data(op.arg_count - 1);
+  op.pool.parallel_for(op.call.rows * op.args[0].cols, kElementGrain,
+                       [&](size_t begin, size_t end) {
+                         op.loops.soft_cap(x + begin, op.shape.factor, y + begin, end - begin);
+                       });
 }
 
 void scale(const Operation& op) {
@@ -373,10 +390,10 @@ void mix_experts(const Operation& op) {
 }
 
 // [Kernel]
-constexpr std::array<void (*)(const Operation&), 19> kFunctions = {
-    embed,  rope_table,    rmsnorm,    matmul,           rope,      kv_append, attention, add,
-    swiglu, gather_rows,   cast,       prompt_attention, matmul_i8, matmul_q8, top_k,     scale,
-    route,  expert_matmul, mix_experts};
+constexpr std::array<void (*)(const Operation&), 20> kFunctions = {
+    embed,    rope_table,  rmsnorm,       matmul,           rope,      kv_append, attention, add,
+    swiglu,   gather_rows, cast,          prompt_attention, matmul_i8, matmul_q8, top_k,     scale,
+    soft_cap, route,       expert_matmul, mix_experts};
 static_assert(kFunctions.size() == static_cast<size_t>(kLastKernel) + 1);
 
 }  // namespace

@@ -245,6 +245,7 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::matmul_i8:
     case Kernel::matmul_q8:
     case Kernel::scale:
+    case Kernel::soft_cap:
     case Kernel::route:
     case Kernel::expert_matmul:
     case Kernel::mix_experts:
@@ -258,12 +259,17 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::rope:
       if (launch.shape.rotated != 0) return "it rotates whole heads";
       break;
+    case Kernel::swiglu:
+      if (launch.shape.activation != Activation::silu) return "its gates go through SiLU";
+      break;
     case Kernel::rmsnorm:
       if (launch.shape.bf16_sums) return "it adds squares up in f32";
       break;
     default:
       break;
   }
+  if (const std::string beyond = beyond_causal_attention(program, launch); !beyond.empty())
+    return "its attention has no " + beyond;
   if (const size_t cache = cache_arg(launch); cache != kNoArg) {
     if (launch.shape.page == 0) return "its cache lies in pages";
     if (!is_number(type(cache)))

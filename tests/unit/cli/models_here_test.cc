@@ -38,8 +38,8 @@ TEST(ModelsHere, ReasonsAreShortInATable) {
   };
   EXPECT_EQ(shown("its weights are q2_k, which Tyto does not read (tensor x)"),
             "no: its weights are q2_k");
-  EXPECT_EQ(shown("architecture gemma3, which is not supported; these are: llama"),
-            "no: architecture gemma3");
+  EXPECT_EQ(shown("architecture gemma4, which is not supported; these are: llama"),
+            "no: architecture gemma4");
   EXPECT_EQ(shown("it needs 9.0 GiB, with 4096 positions"), "no: it needs 9.0 GiB");
   EXPECT_EQ(shown("has no tokenizer.json (tokenizer.model alone is not read)"),
             "no: has no tokenizer.json");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "support/print_inner_loops.h"
@@ -52,6 +53,7 @@ struct Case {
             .kv_type = type,
             .segments = {&segment, 1},
             .shape = shape(),
+            .sinks = sinks.empty() ? nullptr : sinks.data(),
             .y = y.data()},
            pool, loops);
     return y;
@@ -61,22 +63,27 @@ struct Case {
     return {.heads = static_cast<uint32_t>(heads),
             .kv_heads = static_cast<uint32_t>(kv_heads),
             .head_dim = static_cast<uint32_t>(head_dim),
-            .context = static_cast<uint32_t>(context)};
+            .context = static_cast<uint32_t>(context),
+            .window = window,
+            .score_cap = cap};
   }
 
   std::vector<double> expected(size_t token, size_t head) const {
     const size_t kv_head = head / (heads / kv_heads);
     const float* query = q.data() + (token * heads + head) * head_dim;
+    const size_t first = window != 0 && token >= window ? token + 1 - window : 0;
     std::vector<double> weights(token + 1), result(head_dim);
-    double most = -1e30, total = 0;
-    for (size_t p = 0; p <= token; ++p) {
+    double most = sinks.empty() ? -1e30 : sinks[head];
+    for (size_t p = first; p <= token; ++p) {
       for (size_t i = 0; i < head_dim; ++i)
         weights[p] += double{query[i]} * k[(kv_head * context + p) * head_dim + i];
       weights[p] /= std::sqrt(static_cast<double>(head_dim));
+      if (cap != 0) weights[p] = cap * std::tanh(weights[p] / cap);
       most = std::max(most, weights[p]);
     }
-    for (double& weight : weights) total += weight = std::exp(weight - most);
-    for (size_t p = 0; p <= token; ++p)
+    double total = sinks.empty() ? 0 : std::exp(sinks[head] - most);
+    for (size_t p = first; p <= token; ++p) total += weights[p] = std::exp(weights[p] - most);
+    for (size_t p = first; p <= token; ++p)
       for (size_t i = 0; i < head_dim; ++i)
         result[i] += weights[p] / total * v[(kv_head * context + p) * head_dim + i];
     return result;
@@ -86,6 +93,9 @@ struct Case {
   size_t heads, kv_heads, head_dim, context;
   std::vector<std::byte> k_bytes, v_bytes;
   std::vector<float> k, v, q;
+  uint32_t window = 0;
+  float cap = 0;
+  std::vector<float> sinks;
 };
 
 class AttentionTest : public testing::TestWithParam<const InnerLoops*> {
@@ -143,6 +153,62 @@ TEST_P(AttentionTest, CutsAndThreadsChangeNothing) {
         EXPECT_EQ(test.run(loops_, position, tokens, threads), part) << position;
     }
   }
+}
+
+TEST_P(AttentionTest, AWindowHidesWhatIsBeforeIt) {
+  for (DType type : {DType::f32, DType::f16, DType::q8_0})
+    for (const uint32_t window : {1u, 7u, 32u, 100u, 255u, 256u, 257u, 300u, 600u, 699u, 700u}) {
+      Case test(type, 6, 2, 32, 700);
+      test.window = window;
+      for (size_t position : {0, 31, 254, 255, 256, 300, 511, 512, 699}) check(test, position, 1);
+      check(test, 240, 300);
+      check(test, 660, 40);
+    }
+}
+
+TEST_P(AttentionTest, CutsAndThreadsChangeNothingInAWindow) {
+  for (DType type : {DType::f32, DType::f16, DType::q8_0})
+    for (const uint32_t window : {5u, 100u, 290u}) {
+      Case test(type, 8, 2, 64, 600);
+      test.window = window;
+      test.cap = 20;
+      test.sinks = random_values(test.heads, 4);
+      const auto whole = test.run(loops_, 0, 600, 1);
+      EXPECT_EQ(test.run(loops_, 0, 600, 5), whole);
+      const size_t width = test.heads * test.head_dim;
+      for (auto [position, tokens] :
+           {std::pair<size_t, size_t>{0, 1}, {255, 3}, {300, 1}, {511, 9}, {560, 40}, {599, 1}}) {
+        const std::vector<float> part(whole.begin() + position * width,
+                                      whole.begin() + (position + tokens) * width);
+        for (unsigned threads : {1u, 3u, 16u})
+          EXPECT_EQ(test.run(loops_, position, tokens, threads), part) << window << " " << position;
+      }
+    }
+}
+
+// Pages that are behind the window of all rows may hold anything.
+TEST_P(AttentionTest, NothingIsReadBehindTheWindow) {
+  Case test(DType::f32, 2, 1, 16, 700);
+  test.window = 100;
+  const auto before = test.run(loops_, 690, 10);
+  const std::vector<float> poison(256 * test.head_dim, NAN);
+  for (auto* bytes : {&test.k_bytes, &test.v_bytes})
+    std::memcpy(bytes->data(), poison.data(), poison.size() * sizeof(float));
+  EXPECT_EQ(test.run(loops_, 690, 10), before);
+}
+
+TEST_P(AttentionTest, BoundsAndSinks) {
+  for (const float cap : {0.0f, 1.5f, 50.0f})
+    for (const bool has_sinks : {false, true}) {
+      Case test(DType::f16, 6, 2, 32, 600);
+      test.cap = cap;
+      if (has_sinks) test.sinks = {-1, 0, 1, 3, 20, -200};
+      for (size_t position : {0, 255, 256, 599}) check(test, position, 1);
+      check(test, 200, 120);
+      Case wide = test;  // scores of some hundreds
+      for (float& value : wide.q) value *= 100;
+      if (cap != 0) check(wide, 590, 10);
+    }
 }
 
 // Sequences that hold the same keys on different pages, in no order; what lies between is not read.

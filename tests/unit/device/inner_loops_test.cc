@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <random>
 #include <vector>
 
@@ -131,6 +132,10 @@ TEST_P(InnerLoopsTest, PlainMatmulTakesStrides) {
   }
 }
 
+double gelu_tanh(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
 TEST_P(InnerLoopsTest, ElementwiseLoops) {
   for (size_t count : {1, 5, 8, 16, 100, 700}) {
     const auto x = random_values(count, 8), w = random_values(count, 9);
@@ -140,9 +145,11 @@ TEST_P(InnerLoopsTest, ElementwiseLoops) {
     for (float value : x) squares += double{value} * value;
     const double scale = 1 / std::sqrt(squares / static_cast<double>(count) + 1e-5);
     for (size_t i = 0; i < count; ++i) EXPECT_NEAR(y[i], x[i] * scale * w[i], 1e-5);
-    loops_.swiglu(x.data(), w.data(), y.data(), count);
+    loops_.swiglu(Activation::silu, x.data(), w.data(), y.data(), count);
     for (size_t i = 0; i < count; ++i)
       EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-double{x[i]})) * w[i], 1e-6);
+    loops_.swiglu(Activation::gelu_tanh, x.data(), w.data(), y.data(), count);
+    for (size_t i = 0; i < count; ++i) EXPECT_NEAR(y[i], gelu_tanh(x[i]) * w[i], 1e-6);
     auto sum = x;
     loops_.add(sum.data(), w.data(), count);
     for (size_t i = 0; i < count; ++i) EXPECT_EQ(sum[i], x[i] + w[i]);
@@ -154,7 +161,7 @@ TEST_P(InnerLoopsTest, SwigluIsRightAtTheEndsOfTheScale) {
                                    100.0f, -100.0f, 1e30f,  -1e30f,  1e-3f, -1e-3f, 3.0f,  -3.0f};
   const std::vector<float> up(gate.size(), 2.0f);
   std::vector<float> y(gate.size());
-  loops_.swiglu(gate.data(), up.data(), y.data(), gate.size());
+  loops_.swiglu(Activation::silu, gate.data(), up.data(), y.data(), gate.size());
   for (size_t i = 0; i < gate.size(); ++i) {
     const double expected = gate[i] / (1 + std::exp(-double{gate[i]})) * 2.0;
     // Where the exponential saturates nothing is left that matters.
@@ -163,10 +170,43 @@ TEST_P(InnerLoopsTest, SwigluIsRightAtTheEndsOfTheScale) {
   // Any cut gives the same values.
   std::vector<float> part(gate.size());
   for (size_t i = 0; i < gate.size(); ++i)
-    loops_.swiglu(gate.data() + i, up.data() + i, part.data() + i, 1);
+    loops_.swiglu(Activation::silu, gate.data() + i, up.data() + i, part.data() + i, 1);
   EXPECT_EQ(part, y);
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  loops_.swiglu(&nan, up.data(), y.data(), 1);
+  loops_.swiglu(Activation::silu, &nan, up.data(), y.data(), 1);
+  EXPECT_TRUE(std::isnan(y[0]));
+}
+
+TEST_P(InnerLoopsTest, GeluIsRightAtTheEndsOfTheScale) {
+  const std::vector<float> gate = {0.0f,  -0.0f, 1e-30f, -1e-30f, 10.0f, -10.0f, 1e9f,
+                                   -1e9f, 1e-3f, -1e-3f, 3.0f,    -3.0f, 6.0f};
+  const std::vector<float> up(gate.size(), 2.0f);
+  std::vector<float> y(gate.size()), part(gate.size());
+  loops_.swiglu(Activation::gelu_tanh, gate.data(), up.data(), y.data(), gate.size());
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double expected = 2 * gelu_tanh(gate[i]);
+    EXPECT_NEAR(y[i], expected, 1e-6 * std::fabs(expected) + 1e-7) << gate[i];
+    loops_.swiglu(Activation::gelu_tanh, gate.data() + i, up.data() + i, part.data() + i, 1);
+  }
+  EXPECT_EQ(part, y);
+}
+
+TEST_P(InnerLoopsTest, SoftCapIsATanhToTheLastDigits) {
+  std::vector<float> x = {0.0f, -0.0f, 1e-30f, 1e30f, -1e30f, 1e-4f, -1e-4f};
+  for (int i = -400; i <= 400; ++i) x.push_back(static_cast<float>(i) * 0.731f);
+  std::vector<float> y(x.size()), part(x.size());
+  for (const float cap : {0.5f, 30.0f, 50.0f}) {
+    loops_.soft_cap(x.data(), cap, y.data(), x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double expected = cap * std::tanh(double{x[i]} / cap);
+      EXPECT_NEAR(y[i], expected, 6e-7 * std::fabs(expected)) << x[i] << " under " << cap;
+      EXPECT_LE(std::fabs(y[i]), cap);
+      loops_.soft_cap(x.data() + i, cap, part.data() + i, 1);
+    }
+    EXPECT_EQ(part, y);
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  loops_.soft_cap(&nan, 30.0f, y.data(), 1);
   EXPECT_TRUE(std::isnan(y[0]));
 }
 

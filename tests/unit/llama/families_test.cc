@@ -34,6 +34,16 @@ Config config_of(std::string_view model_type) {
     config.attention_scale = 0.125f;
     config.logit_divisor = 8;
   }
+  if (!family->experts.empty()) {
+    config.experts = 6;
+    config.experts_used = 2;
+    config.expert_hidden = 32;
+    config.norm_eps = family->norm_eps;
+  }
+  if (family->sinks) {
+    config.window = 5;
+    set_windowed(config, windowed_layers(config.layers, family->global_step));
+  }
   if (family->rotates_in_part) {
     config.rope.rotated = 12;
     config.rope.scaling = RopeScaling::longrope;
@@ -46,7 +56,8 @@ Config config_of(std::string_view model_type) {
   return config;
 }
 
-constexpr std::string_view kFamilies[] = {"granite", "olmo2", "smollm3", "phi3"};
+constexpr std::string_view kFamilies[] = {"granite",   "olmo2",   "smollm3", "phi3",
+                                          "qwen3_moe", "mixtral", "gpt_oss"};
 
 std::vector<Token> some_tokens(size_t count) {
   std::vector<Token> tokens;
@@ -138,6 +149,11 @@ TEST(Families, EveryDifferenceFromLlamaIsComputed) {
   EXPECT_TRUE(changes(phi, [](Config& c) { c.rope.attention_factor = 1; }));
   EXPECT_TRUE(changes(phi, [](Config& c) { choose_divisors(c, 32); }));
   EXPECT_FALSE(changes(phi, [](Config& c) { choose_divisors(c, 33); }));
+  for (const std::string_view family : {"qwen3_moe", "mixtral", "gpt_oss"}) {
+    EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.experts_used = 3; })) << family;
+    EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.weighs_chosen_alone = false; }));
+  }
+  EXPECT_TRUE(changes(config_of("gpt_oss"), [](Config& c) { c.activation = Activation::silu; }));
   // Norms are where there are weights of them, and as wide as these.
   EXPECT_EQ(random_model(config_of("olmo2"), DType::f32).model.weights.layers[0].k_norm.cols, 32u);
 }
@@ -162,6 +178,8 @@ TEST(Families, TheVirtualNpuComputesWhatTheCpuDoesInEveryForm) {
       Config config = config_of(family);
       // As in safetensors: see ANpuThatTurnsOnlyTokensIsRefused.
       if (!config.unrotated.empty()) config.rope.layout = RopeLayout::halves;
+      // Rounding to bf16 would choose others now and then.
+      config.experts_used = config.experts;
       const RandomModel random = random_model(config, DType::bf16);
       vxrt::reset();
       Bench cpu(random.model, {"cpu"}, Fusion::block);
@@ -195,6 +213,26 @@ TEST(Families, ANpuThatTurnsOnlyTokensIsRefused) {
     EXPECT_NE(error.hint.find("safetensors"), std::string::npos);
   }
   vxrt::reset();
+}
+
+// The receipt counts the experts that were read, not all that there are.
+TEST(Families, ACallDeclaresTheExpertsThatItReads) {
+  const RandomModel random = random_model(config_of("mixtral"), DType::f32);
+  const auto bytes_of = [&](size_t tokens) {
+    Bench bench(random.model, {"cpu"}, Fusion::token);
+    bench.run(some_tokens(tokens));
+    return bench.trace.device("cpu").bytes;
+  };
+  const LayerWeights& layer = random.model.weights.layers[0];
+  const uint64_t expert =
+      (layer.gate.bytes.size() + layer.up.bytes.size() + layer.down.bytes.size()) / 6;
+  // Six experts of two layers would be more than a call of one token declares in all.
+  EXPECT_GT(bytes_of(1), 2 * 2 * expert);
+  EXPECT_LT(bytes_of(1), 2 * 6 * expert);
+  // The same token again takes the same experts in its first layer.
+  Bench bench(random.model, {"cpu"}, Fusion::token);
+  bench.run(std::vector<Token>(12, 5));
+  EXPECT_LT(bench.trace.device("cpu").bytes, bytes_of(12));
 }
 
 TEST(Families, WhatTheImagesOfBlocksLackIsSaid) {

@@ -16,23 +16,45 @@ namespace {
 using testing_support::random_model;
 using testing_support::RandomModel;
 
-const std::map<Role, Operator> kOperators = {
-    {Role::embedding, Operator::other},        {Role::rope_table, Operator::norm_rope},
-    {Role::attn_norm, Operator::norm_rope},    {Role::q, Operator::projection},
-    {Role::k, Operator::projection},           {Role::v, Operator::projection},
-    {Role::q_norm, Operator::norm_rope},       {Role::k_norm, Operator::norm_rope},
-    {Role::q_rope, Operator::norm_rope},       {Role::k_rope, Operator::norm_rope},
-    {Role::kv_append, Operator::attention},    {Role::attention, Operator::attention},
-    {Role::o, Operator::projection},           {Role::attn_residual, Operator::other},
-    {Role::ffn_norm, Operator::norm_rope},     {Role::gate, Operator::feed_forward},
-    {Role::up, Operator::feed_forward},        {Role::swiglu, Operator::feed_forward},
-    {Role::down, Operator::feed_forward},      {Role::ffn_residual, Operator::other},
-    {Role::head_rows, Operator::other},        {Role::final_norm, Operator::norm_rope},
-    {Role::lm_head, Operator::head},           {Role::candidates, Operator::head},
-    {Role::embed_scale, Operator::other},      {Role::q_scale, Operator::other},
-    {Role::attn_scale, Operator::other},       {Role::ffn_scale, Operator::other},
-    {Role::logit_scale, Operator::other},      {Role::attn_post_norm, Operator::norm_rope},
-    {Role::ffn_post_norm, Operator::norm_rope}};
+const std::map<Role, Operator> kOperators = {{Role::embedding, Operator::other},
+                                             {Role::rope_table, Operator::norm_rope},
+                                             {Role::attn_norm, Operator::norm_rope},
+                                             {Role::q, Operator::projection},
+                                             {Role::k, Operator::projection},
+                                             {Role::v, Operator::projection},
+                                             {Role::q_norm, Operator::norm_rope},
+                                             {Role::k_norm, Operator::norm_rope},
+                                             {Role::q_rope, Operator::norm_rope},
+                                             {Role::k_rope, Operator::norm_rope},
+                                             {Role::kv_append, Operator::attention},
+                                             {Role::attention, Operator::attention},
+                                             {Role::o, Operator::projection},
+                                             {Role::attn_residual, Operator::other},
+                                             {Role::ffn_norm, Operator::norm_rope},
+                                             {Role::gate, Operator::feed_forward},
+                                             {Role::up, Operator::feed_forward},
+                                             {Role::swiglu, Operator::feed_forward},
+                                             {Role::down, Operator::feed_forward},
+                                             {Role::ffn_residual, Operator::other},
+                                             {Role::head_rows, Operator::other},
+                                             {Role::final_norm, Operator::norm_rope},
+                                             {Role::lm_head, Operator::head},
+                                             {Role::candidates, Operator::head},
+                                             {Role::embed_scale, Operator::other},
+                                             {Role::q_scale, Operator::other},
+                                             {Role::attn_scale, Operator::other},
+                                             {Role::ffn_scale, Operator::other},
+                                             {Role::logit_scale, Operator::other},
+                                             {Role::attn_post_norm, Operator::norm_rope},
+                                             {Role::ffn_post_norm, Operator::norm_rope},
+                                             {Role::window_rope_table, Operator::norm_rope},
+                                             {Role::logit_cap, Operator::head},
+                                             {Role::router, Operator::feed_forward},
+                                             {Role::expert_gate, Operator::feed_forward},
+                                             {Role::expert_up, Operator::feed_forward},
+                                             {Role::expert_swiglu, Operator::feed_forward},
+                                             {Role::expert_down, Operator::feed_forward},
+                                             {Role::expert_mix, Operator::feed_forward}};
 
 std::vector<Program> forward_programs() {
   std::vector<Program> result;
@@ -41,7 +63,22 @@ std::vector<Program> forward_programs() {
     c.norms = Norms::after;
   };
   const auto add_extras = [](Config& c) { c.qkv_bias = c.qk_norm = c.tied_head = true; };
-  const std::function<void(Config&)> changes[] = {[](Config&) {}, add_extras, multiply};
+  const auto bound = [](Config& c) {
+    c.window = 16;
+    c.windowed = {true, false};
+    c.window_theta = 100;
+    c.norms = Norms::both;
+    c.score_cap = c.logit_cap = 30;
+    c.sinks = true;
+  };
+  const auto add_experts = [](Config& c) {
+    c.experts = 4;
+    c.experts_used = 2;
+    c.expert_hidden = 32;
+    c.expert_bias = c.o_bias = true;
+  };
+  const std::function<void(Config&)> changes[] = {[](Config&) {}, add_extras, multiply, bound,
+                                                  add_experts};
   for (const auto& change : changes) {
     Config config = testing_support::small_config();
     change(config);
@@ -107,6 +144,28 @@ TEST(ForwardProgram, EndsWithLogitsOrWithTheBestOfThem) {
       EXPECT_EQ(outputs, std::vector{candidates > 0 ? Role::candidates : Role::logits});
       EXPECT_EQ(program.launches.back().kernel, candidates > 0 ? Kernel::top_k : Kernel::matmul);
     }
+}
+
+// A window is in the launches of its layers, and only where a cache can hold more than it.
+TEST(ForwardProgram, AWindowIsItsLayers) {
+  Config config = testing_support::small_config();
+  config.window = 16;
+  config.windowed = {true, false};
+  const RandomModel random = random_model(config, DType::bf16);
+  const std::vector<float> frequencies = rope_frequencies(config);
+  for (const uint32_t context : {16u, 17u}) {
+    const ForwardProgram forward =
+        forward_program(random.model, frequencies, Part::whole, {.rows = 1, .context = context});
+    for (const Launch& launch : forward.program.launches) {
+      const bool has_cache = launch.role == Role::attention || launch.role == Role::kv_append;
+      EXPECT_EQ(launch.shape.window, has_cache && launch.layer == 0 && context > 16 ? 16u : 0u)
+          << launch.name;
+      if (has_cache) {
+        EXPECT_EQ(beyond_causal_attention(forward.program, launch),
+                  launch.shape.window != 0 ? "window" : "");
+      }
+    }
+  }
 }
 
 // A tied head is the embedding's tensor: one slot, so that it is laid out and counted once.

@@ -144,9 +144,10 @@ TEST(GgufModel, RopeScaling) {
   zero.set("llama.rope.scale_linear", 0.0);
   EXPECT_EQ(zero.fill().config.rope.scaling, RopeScaling::none);
 
-  Parsed yarn(small_config());
-  yarn.set("llama.rope.scaling.type", std::string("yarn"));
-  EXPECT_PRED_FORMAT2(contains, yarn.error(), "llama.rope.scaling.type: yarn; none and linear");
+  Parsed other(small_config());
+  other.set("llama.rope.scaling.type", std::string("longrope"));
+  EXPECT_PRED_FORMAT2(contains, other.error(),
+                      "llama.rope.scaling.type: longrope; none, linear and yarn");
 
   Parsed divisors(small_config());
   divisors.add("rope_freqs.weight", 1, 8);
@@ -183,12 +184,71 @@ TEST(GgufModel, LongRopeIsTwoTensorsAndAFactor) {
   EXPECT_PRED_FORMAT2(contains, parsed.error(), "rope.dimension_count: leaves nothing to rotate");
 }
 
-TEST(GgufModel, SlidingWindowLowersTheContext) {
+TEST(GgufModel, Yarn) {
+  Parsed parsed(small_config());
+  parsed.set("llama.rope.scaling.type", std::string("yarn"));
+  parsed.set("llama.rope.scaling.factor", 4.0);
+  const double own = 1 + 0.1 * std::log(4.0);
+  const auto rope = [&] { return parsed.fill().config.rope; };
+  EXPECT_EQ(rope().scaling, RopeScaling::yarn);
+  EXPECT_EQ(rope().factor, 4.0f);
+  EXPECT_EQ(rope().original_context, 128u);
+  EXPECT_NEAR(rope().attention_factor, own, 1e-6);
+  parsed.set("llama.rope.scaling.original_context_length", uint64_t{32});
+  parsed.set("llama.rope.scaling.attn_factor", 0.5);
+  parsed.set("llama.rope.scaling.yarn_beta_fast", 16.0);
+  EXPECT_EQ(rope().original_context, 32u);
+  EXPECT_EQ(rope().beta_fast, 16.0f);
+  EXPECT_NEAR(rope().attention_factor, own / 2, 1e-6);
+  parsed.set("llama.rope.scaling.yarn_log_multiplier", 1.0);
+  EXPECT_NEAR(rope().attention_factor, 0.5, 1e-6);
+  parsed.set("llama.rope.scaling.yarn_beta_slow", 20.0);
+  EXPECT_PRED_FORMAT2(contains, parsed.error(), "yarn rope scaling has beta_fast 16 and beta_slow");
+}
+
+TEST(GgufModel, SlidingWindows) {
+  using Layers = std::vector<bool>;
   Parsed parsed(small_config());
   parsed.set("llama.attention.sliding_window", uint64_t{32});
-  EXPECT_EQ(parsed.fill().config.context, 32u);
-  parsed.set("llama.attention.sliding_window", uint64_t{4096});
+  EXPECT_EQ(parsed.fill().config.window, 32u);
   EXPECT_EQ(parsed.fill().config.context, 128u);
+  EXPECT_EQ(parsed.fill().config.windowed, Layers{});
+  parsed.set("llama.attention.sliding_window_pattern", uint64_t{2});
+  EXPECT_EQ(parsed.fill().config.windowed, (Layers{true, false}));
+  parsed.set("llama.attention.sliding_window_pattern", std::vector<int64_t>{0, 1});
+  EXPECT_EQ(parsed.fill().config.windowed, (Layers{false, true}));
+  parsed.set("llama.attention.sliding_window_pattern", std::vector<int64_t>{0, 0});
+  EXPECT_EQ(parsed.fill().config.window, 0u);
+  parsed.set("llama.attention.sliding_window_pattern", std::vector<int64_t>{0, 1, 1});
+  EXPECT_PRED_FORMAT2(contains, parsed.error(),
+                      "says of 3 layers whether they have a window, and has 2");
+}
+
+TEST(GgufModel, Gemma) {
+  Parsed two(small_config("gemma2"));
+  for (const char* key : {"gemma2.attention.sliding_window", "gemma2.attn_logit_softcapping",
+                          "gemma2.final_logit_softcapping"})
+    two.gguf.metadata.erase(key);
+  const Config config = two.fill().config;  // as llama.cpp takes it where a file does not say
+  EXPECT_EQ(config.window, 4096u);
+  EXPECT_EQ(config.windowed, (std::vector<bool>{true, false}));
+  EXPECT_EQ(config.score_cap, 50.0f);
+  EXPECT_EQ(config.logit_cap, 30.0f);
+  EXPECT_EQ(config.embedding_scale, 8.0f);
+  EXPECT_EQ(config.activation, Activation::gelu_tanh);
+  EXPECT_EQ(config.attention_scale, 0.0f);
+  two.set("gemma2.attn_logit_softcapping", 0.0);
+  EXPECT_EQ(two.fill().config.score_cap, 0.0f);
+  two.set("gemma2.attn_logit_softcapping", -1.0);
+  EXPECT_PRED_FORMAT2(contains, two.error(), "gemma2.attn_logit_softcapping: -1 is outside");
+
+  Parsed three(small_config("gemma3_text"));
+  EXPECT_EQ(three.fill().config.window_theta, 10000.0f);
+  three.set("gemma3.rope.freq_base_swa", 500.0);
+  EXPECT_EQ(three.fill().config.window_theta, 500.0f);
+  three.gguf.metadata.erase("gemma3.attention.sliding_window");
+  EXPECT_EQ(three.fill().config.window, 0u);
+  EXPECT_EQ(three.fill().config.window_theta, 0.0f);
 }
 
 TEST(GgufModel, BadConfigsAreRefusedByName) {
@@ -197,9 +257,10 @@ TEST(GgufModel, BadConfigsAreRefusedByName) {
     parsed.set(key, value);
     return parsed.error();
   };
-  EXPECT_PRED_FORMAT2(contains, with("general.architecture", std::string("gemma3")),
-                      "m.gguf: architecture gemma3, which is not supported; these are: llama");
-  EXPECT_PRED_FORMAT2(contains, with("llama.expert_count", uint64_t{8}), "a mixture of experts");
+  EXPECT_PRED_FORMAT2(contains, with("general.architecture", std::string("gemma4")),
+                      "m.gguf: architecture gemma4, which is not supported; these are: llama");
+  EXPECT_PRED_FORMAT2(contains, with("llama.expert_count", uint64_t{8}),
+                      "expert_used_count: is missing");
   EXPECT_PRED_FORMAT2(contains, with("llama.rope.dimension_count", uint64_t{8}),
                       "8 of 16 values of a head rotate");
   EXPECT_PRED_FORMAT2(contains, with("llama.attention.value_length", uint64_t{8}),

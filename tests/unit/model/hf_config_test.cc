@@ -66,8 +66,8 @@ TEST(HfConfig, OtherArchitectures) {
   EXPECT_FALSE(read("qwen3").qkv_bias);
   EXPECT_EQ(read("mistral").architecture, "mistral");
   EXPECT_PRED_FORMAT2(
-      contains, error("gemma2", ""),
-      "config.json: architecture gemma2, which is not supported; these are: llama, mistral, qwen2");
+      contains, error("gemma4", ""),
+      "config.json: architecture gemma4, which is not supported; these are: llama, mistral, qwen2");
 }
 
 TEST(HfConfig, Granite) {
@@ -121,7 +121,7 @@ TEST(HfConfig, Phi3) {
   Config short_one = config;
   choose_divisors(short_one, 64);
   EXPECT_EQ(short_one.rope.frequency_divisors, config.rope.short_divisors);
-  EXPECT_EQ(read("phi3", R"("sliding_window":2047)").context, 2047u);
+  EXPECT_EQ(read("phi3", R"("sliding_window":2047)").window, 2047u);
   EXPECT_PRED_FORMAT2(contains,
                       error("phi3", R"("original_max_position_embeddings":64,"rope_scaling":)"
                                     R"({"type":"longrope","short_factor":[1],"long_factor":[1]})"),
@@ -135,14 +135,134 @@ TEST(HfConfig, Phi3) {
                       "config.json: partial_rotary_factor: leaves nothing of a head to rotate");
 }
 
-TEST(HfConfig, SlidingWindowLowersTheContextWhereItIsInForce) {
+TEST(HfConfig, ASlidingWindowWhereItIsInForce) {
+  using Layers = std::vector<bool>;
   const std::string window = R"("max_position_embeddings":32768,"sliding_window":4096)";
-  EXPECT_EQ(read("mistral", window).context, 4096u);
-  EXPECT_EQ(read("mistral", R"("max_position_embeddings":32768,"sliding_window":null)").context,
-            32768u);
-  EXPECT_EQ(read("qwen2", window).context, 32768u);
-  EXPECT_EQ(read("qwen2", window + R"(,"use_sliding_window":false)").context, 32768u);
-  EXPECT_EQ(read("qwen2", window + R"(,"use_sliding_window":true)").context, 4096u);
+  EXPECT_EQ(read("mistral", window).window, 4096u);
+  EXPECT_EQ(read("mistral", window).context, 32768u);
+  EXPECT_EQ(read("mistral", window).windowed, Layers{});
+  EXPECT_EQ(read("mistral", R"("sliding_window":null)").window, 0u);
+  const std::string mixed = R"(,"layer_types":["full_attention","sliding_attention"])";
+  EXPECT_EQ(read("mistral", window + mixed).windowed, (Layers{false, true}));
+  EXPECT_EQ(read("qwen2", window).window, 0u);
+  EXPECT_EQ(read("qwen2", window + R"(,"use_sliding_window":false)").window, 0u);
+  const std::string used = window + R"(,"use_sliding_window":true)";
+  EXPECT_EQ(read("qwen2", used).window, 0u);  // none before layer 28
+  EXPECT_EQ(read("qwen2", used + R"(,"max_window_layers":1)").windowed, (Layers{false, true}));
+  EXPECT_EQ(read("qwen2", used + R"(,"max_window_layers":0)").windowed, Layers{});
+  EXPECT_EQ(read("qwen2", used + R"(,"max_window_layers":0)").window, 4096u);
+  EXPECT_PRED_FORMAT2(contains, error("mistral", window + R"(,"layer_types":["full_attention"])"),
+                      "config.json: layer_types: has 1 entries, and there are 2 layers");
+  EXPECT_PRED_FORMAT2(
+      contains, error("mistral", window + R"(,"layer_types":["full_attention","chunked"])"),
+      "config.json: layer_types[1]: chunked; sliding_attention and full_attention are");
+  EXPECT_PRED_FORMAT2(contains, error("mistral", R"("sliding_window":0)"),
+                      "config.json: sliding_window: is zero");
+}
+
+Config read_gemma(const std::string& model_type, const std::string& more) {
+  const std::string text = R"({"model_type":")" + model_type +
+                           R"(","hidden_size":64,"intermediate_size":96,"num_hidden_layers":7,)"
+                           R"("num_attention_heads":4,"vocab_size":300,"head_dim":16,)"
+                           R"("hidden_activation":"gelu_pytorch_tanh","sliding_window":32,)" +
+                           more + "}";
+  return config_from_hf(Json::parse(text, "config.json"));
+}
+
+TEST(HfConfig, Gemma2) {
+  const Config config =
+      read_gemma("gemma2", R"("query_pre_attn_scalar":64,"attn_logit_softcapping":50.0,)"
+                           R"("final_logit_softcapping":30.0)");
+  EXPECT_EQ(config.norms, Norms::both);
+  EXPECT_EQ(config.embedding_scale, 8.0f);
+  EXPECT_EQ(config.attention_scale, 0.125f);
+  EXPECT_EQ(config.score_cap, 50.0f);
+  EXPECT_EQ(config.logit_cap, 30.0f);
+  EXPECT_EQ(config.window, 32u);
+  EXPECT_EQ(config.windowed, (std::vector<bool>{true, false, true, false, true, false, true}));
+  EXPECT_EQ(config.window_theta, 0.0f);
+  EXPECT_EQ(read_gemma("gemma2", R"("query_pre_attn_scalar":16)").attention_scale, 0.0f);
+  EXPECT_PRED_FORMAT2(contains, error("gemma2", ""),
+                      "config.json: hidden_act: silu; gelu_pytorch_tanh is supported");
+}
+
+TEST(HfConfig, Gemma3HasTwoRopes) {
+  const std::string scalar = R"("query_pre_attn_scalar":16,)";
+  const Config old =
+      read_gemma("gemma3_text", scalar + R"("rope_theta":1e6,)"
+                                         R"("rope_local_base_freq":500,"rope_scaling":)"
+                                         R"({"rope_type":"linear","factor":8})");
+  const Config v5 = read_gemma(
+      "gemma3_text", scalar + R"("rope_parameters":{"full_attention":{"rope_type":"linear",)"
+                              R"("factor":8,"rope_theta":1e6},"sliding_attention":)"
+                              R"({"rope_type":"default","rope_theta":500}})");
+  for (const Config& config : {old, v5}) {
+    EXPECT_TRUE(config.qk_norm);
+    EXPECT_EQ(config.windowed, (std::vector<bool>{true, true, true, true, true, false, true}));
+    EXPECT_EQ(config.rope.theta, 1e6f);
+    EXPECT_EQ(config.rope.factor, 8.0f);
+    EXPECT_EQ(config.window_theta, 500.0f);
+    const std::vector<float> frequencies = rope_frequencies(config);
+    ASSERT_EQ(frequencies.size(), 16u);
+    EXPECT_EQ(frequencies[0], 0.125f);
+    EXPECT_EQ(frequencies[8], 1.0f);
+    EXPECT_NEAR(frequencies[12], std::pow(500.0, -0.5), 1e-7);
+  }
+  EXPECT_EQ(read_gemma("gemma3_text", scalar + R"("sliding_window_pattern":3)").windowed,
+            (std::vector<bool>{true, true, false, true, true, false, true}));
+  EXPECT_PRED_FORMAT2(contains, error_of([&] {
+                        read_gemma("gemma3_text", scalar + R"("use_bidirectional_attention":true)");
+                      }),
+                      "config.json: use_bidirectional_attention: attention to what comes later");
+  EXPECT_PRED_FORMAT2(contains, error("gemma3", ""),
+                      "config.json: model_type gemma3, a checkpoint with vision");
+}
+
+TEST(HfConfig, Yarn) {
+  const Config config = read("llama", R"("max_position_embeddings":4096,"rope_theta":10000,)"
+                                      R"("head_dim":64,"rope_scaling":{"rope_type":"yarn",)"
+                                      R"("factor":4,"original_max_position_embeddings":2048})");
+  EXPECT_EQ(config.rope.scaling, RopeScaling::yarn);
+  EXPECT_EQ(config.context, 8192u);
+  EXPECT_NEAR(config.rope.attention_factor, 1 + 0.1 * std::log(4.0), 1e-6);
+  Config plain = config;
+  plain.rope.scaling = RopeScaling::none;
+  const auto scaled = rope_frequencies(config), kept = rope_frequencies(plain);
+  // Frequency 8 turns 32.6 times in 2048 positions, frequency 21 less than once.
+  for (size_t i = 0; i <= 8; ++i) EXPECT_EQ(scaled[i], kept[i]) << i;
+  for (size_t i = 21; i < 32; ++i) EXPECT_FLOAT_EQ(scaled[i], kept[i] / 4) << i;
+  EXPECT_NEAR(scaled[14] / kept[14], 1 - 6.0 / 13 * 0.75, 1e-5);
+
+  const auto factor = [](const std::string& more) {
+    return read("llama", R"("rope_scaling":{"rope_type":"yarn","factor":4,)" + more + "}")
+        .rope.attention_factor;
+  };
+  EXPECT_EQ(factor(R"("attention_factor":1.5)"), 1.5f);
+  EXPECT_NEAR(factor(R"("mscale":1,"mscale_all_dim":1)"), 1.0, 1e-6);
+  EXPECT_NEAR(factor(R"("mscale":2,"mscale_all_dim":0)"), 1 + 0.1 * std::log(4.0), 1e-6);
+  EXPECT_FALSE(read("llama", R"("rope_scaling":{"rope_type":"yarn","factor":4,"truncate":false})")
+                   .rope.whole_band);
+}
+
+// Texts of up to the first context are computed as without it; -c asks for more.
+TEST(HfConfig, DynamicScalingGrowsWithTheContextThatIsAskedFor) {
+  Config config = read("llama", R"("max_position_embeddings":1024,"head_dim":64,)"
+                                R"("rope_scaling":{"rope_type":"dynamic","factor":4})");
+  Config plain = config;
+  plain.rope.scaling = RopeScaling::none;
+  EXPECT_EQ(config.context, 1024u);
+  EXPECT_EQ(rope_frequencies(config), rope_frequencies(plain));
+  choose_divisors(config, 2048);
+  EXPECT_EQ(config.context, 2048u);
+  // The base becomes 10000 * (4 * 2 - 3) ^ (64 / 62).
+  const double base = 10000 * std::pow(5.0, 64.0 / 62);
+  const std::vector<float> frequencies = rope_frequencies(config);
+  for (size_t i = 0; i < 32; ++i)
+    EXPECT_NEAR(frequencies[i] * std::pow(base, 2.0 * static_cast<double>(i) / 64), 1, 1e-6) << i;
+  choose_divisors(config, 512);
+  EXPECT_EQ(rope_frequencies(config), rope_frequencies(plain));
+  choose_divisors(config, 9999);
+  EXPECT_EQ(config.context, 4096u);
 }
 
 TEST(HfConfig, RopeInBothSpellings) {
@@ -178,8 +298,10 @@ TEST(HfConfig, WhatWouldComputeWronglyIsRefused) {
       {R"("quantization_config":{"bits":4})",
        "config.json: a quantised checkpoint, which Tyto does not read"},
       {R"("partial_rotary_factor":0.5)", "partial_rotary_factor: 0.5; only whole heads"},
-      {R"("rope_scaling":{"rope_type":"yarn","factor":4})",
-       "rope_scaling.rope_type: yarn; default, linear, llama3 and"},
+      {R"("rope_scaling":{"rope_type":"other","factor":4})",
+       "rope_scaling.rope_type: other; default, linear, llama3, longrope, yarn and"},
+      {R"("rope_scaling":{"rope_type":"yarn","factor":0.5})", "a rope scaling by 0.5 of 2048"},
+      {R"("rope_scaling":{"rope_type":"dynamic","factor":4,"alpha":2})", "with an alpha"},
       {R"("rope_scaling":{"rope_type":"llama3","factor":4})",
        "rope_scaling: field \"low_freq_factor\" is missing"},
       {R"("rope_scaling":{"rope_type":"linear","factor":-1})",

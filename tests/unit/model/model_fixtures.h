@@ -143,6 +143,13 @@ inline Config small_config(const std::string& architecture = "llama") {
       config.rope.long_divisors.assign(config.rope.rotated / 2, 4.0f);
       choose_divisors(config, 0);
     }
+    if (family->has_caps) {
+      config.window = 40;
+      set_windowed(config, windowed_layers(config.layers, family->global_step));
+      config.window_theta = family->window_theta;
+      config.score_cap = 20;
+      config.logit_cap = 15;
+    }
   }
   return config;
 }

@@ -1,6 +1,8 @@
 // Opening models from disk.
 #include "model/model.h"
 
+#include <numeric>
+
 #include "model/synth.h"
 #include "unit/model/model_fixtures.h"
 
@@ -14,8 +16,8 @@ std::string open_error(const fs::path& path, Need need = Need::weights) {
 }
 
 TEST(OpenModel, FolderAndGgufOfEachArchitecture) {
-  for (const char* architecture :
-       {"llama", "mistral", "qwen2", "qwen3", "granite", "olmo2", "smollm3", "phi3"}) {
+  for (const char* architecture : {"llama", "mistral", "qwen2", "qwen3", "granite", "olmo2",
+                                   "smollm3", "phi3", "gemma2", "gemma3_text"}) {
     const Scratch scratch;
     const Config config = small_config(architecture);
     synthesize(config, "f32", 1, scratch / "hf");
@@ -45,6 +47,16 @@ TEST(OpenModel, FolderAndGgufOfEachArchitecture) {
       EXPECT_EQ(read->rope.attention_factor, config.rope.attention_factor) << architecture;
       EXPECT_EQ(read->rope.short_divisors, config.rope.short_divisors) << architecture;
       EXPECT_EQ(rope_frequencies(*read), rope_frequencies(config)) << architecture;
+      EXPECT_EQ(read->window, config.window) << architecture;
+      EXPECT_EQ(read->windowed, config.windowed) << architecture;
+      EXPECT_EQ(read->score_cap, config.score_cap) << architecture;
+      EXPECT_EQ(read->logit_cap, config.logit_cap) << architecture;
+      EXPECT_EQ(read->activation, config.activation) << architecture;
+    }
+    // Whatever a file holds of a norm, it comes out as what multiplies.
+    for (const Model* read : {&folder, &file}) {
+      const std::vector<float> norm = values_of(read->weights.final_norm);
+      EXPECT_NEAR(std::accumulate(norm.begin(), norm.end(), 0.0) / 64, 1.0, 0.1) << architecture;
     }
     EXPECT_EQ(values_of(file.weights.layers[1].down), values_of(folder.weights.layers[1].down));
     ASSERT_TRUE(file.vocabulary.has_value());

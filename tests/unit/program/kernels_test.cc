@@ -62,6 +62,34 @@ TEST(KernelSpec, AttentionCountsTheCausalTriangle) {
   EXPECT_EQ(declared.bytes, 2u * 3 * 64 * 4 + 2u * 13 * 2 * 16 * 2);
 }
 
+TEST(KernelSpec, AttentionInAWindowCountsWhatItSees) {
+  Program program;
+  program.slots = {{"q", SlotKind::scratch, DType::f32, 8, 64},
+                   {"k", SlotKind::kv, DType::f16, 2 * 100, 16},
+                   {"v", SlotKind::kv, DType::f16, 2 * 100, 16},
+                   {"y", SlotKind::scratch, DType::f32, 8, 64},
+                   {"sinks", SlotKind::weight, DType::f32, 1, 4}};
+  program.launches = {{Kernel::attention,
+                       "a",
+                       {{0, true, false}, {1, true, false}, {2, true, false}, {3, false, true}},
+                       {.heads = 4, .kv_heads = 2, .head_dim = 16, .context = 100, .window = 12}}};
+  EXPECT_EQ(beyond_causal_attention(program, program.launches[0]), "window");
+  const Cost declared = cost(program, call_of(3, 10));
+  EXPECT_EQ(declared.flops, 4u * (11 + 12 + 12) * 4 * 16);
+  EXPECT_EQ(declared.bytes, 2u * 3 * 64 * 4 + 2u * 13 * 2 * 16 * 2);
+  EXPECT_EQ(cost(program, call_of(3, 50)).bytes, 2u * 3 * 64 * 4 + 2u * 14 * 2 * 16 * 2);
+  EXPECT_EQ(cost(program, call_of(3, 50)).flops, 4u * (3 * 12) * 4 * 16);
+  EXPECT_EQ(cost(program, call_of(3, 2)).flops, 4u * (3 + 4 + 5) * 4 * 16);
+
+  program.launches[0].shape.window = 0;
+  EXPECT_EQ(beyond_causal_attention(program, program.launches[0]), "");
+  program.launches[0].args.push_back({4, true, false});
+  EXPECT_NO_THROW(check(program));
+  EXPECT_EQ(beyond_causal_attention(program, program.launches[0]), "sinks");
+  program.slots[4].cols = 2;
+  EXPECT_THROW(check(program), Error);
+}
+
 // Four heads on two, in a cache in pages of 16 positions or in one piece of 100.
 Program one_attention(uint32_t page) {
   Program program;
@@ -147,7 +175,10 @@ TEST(OperatorOf, EveryOtherKernelHasItsOwnWhateverItsRole) {
                                                   {Kernel::swiglu, Operator::feed_forward},
                                                   {Kernel::gather_rows, Operator::other},
                                                   {Kernel::top_k, Operator::head},
-                                                  {Kernel::scale, Operator::other}};
+                                                  {Kernel::scale, Operator::other},
+                                                  {Kernel::route, Operator::feed_forward},
+                                                  {Kernel::expert_matmul, Operator::feed_forward},
+                                                  {Kernel::mix_experts, Operator::feed_forward}};
   for (const auto& [kernel, op] : expected)
     for (const Role role : {Role::none, Role::lm_head, Role::gate})
       EXPECT_EQ(operator_of({.kernel = kernel, .name = "", .args = {}, .role = role}), op)
@@ -182,6 +213,29 @@ TEST(KernelSpec, TopKHasRoomForItsPairsAndTwoWordsMoreAndReadsTheLogitsOnce) {
   program.slots[1].cols = 2 * 100 + 2;
   EXPECT_NO_THROW(check(program));
   program.slots[1].dtype = DType::f32;
+  EXPECT_THROW(check(program), Error);
+}
+
+TEST(KernelSpec, ExpertsAreDeclaredAsOftenAsRowsCanTakeThem) {
+  Program program;
+  program.slots = {{"x", SlotKind::scratch, DType::f32, 8, 32},
+                   {"weight", SlotKind::weight, DType::f32, 10 * 16, 32},
+                   {"ids", SlotKind::scratch, DType::i32, 8, 4},
+                   {"y", SlotKind::scratch, DType::f32, 8, 4 * 16}};
+  program.launches = {{Kernel::expert_matmul,
+                       "gate",
+                       {{0, true, false}, {1, true, false}, {2, true, false}, {3, false, true}}}};
+  EXPECT_THROW(check(program), Error);  // of no experts
+  program.launches[0].shape.experts = 10;
+  EXPECT_NO_THROW(check(program));
+  const uint64_t row = 32 * 4 + 4 * 4 + 4 * 16 * 4, expert = 16 * 32 * 4;
+  EXPECT_EQ(cost(program, call_of(1)).bytes, row + 4 * expert);
+  EXPECT_EQ(cost(program, call_of(2)).bytes, 2 * row + 8 * expert);
+  EXPECT_EQ(cost(program, call_of(8)).bytes, 8 * row + 10 * expert);
+  EXPECT_EQ(cost(program, call_of(2)).flops, 2u * 2 * 4 * 16 * 32);
+  program.slots[0].cols = 4 * 32;  // a row for each choice
+  EXPECT_NO_THROW(check(program));
+  program.slots[0].cols = 2 * 32;
   EXPECT_THROW(check(program), Error);
 }
 

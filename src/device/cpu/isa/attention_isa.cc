@@ -185,26 +185,40 @@ struct SoftmaxParts {
   float total;
 };
 
-// Softmax but for the division by the total: scores of the first `seen` positions become
-// exp(score - largest), the others zero.
-TYTO_INLINE SoftmaxParts exp_scores(float* scores, size_t seen) {
-  const size_t padded = (seen + kLanes - 1) / kLanes * kLanes;
-  for (size_t p = seen; p < padded; ++p) scores[p] = scores[0];
-  Vec most = load(scores);
-  for (size_t p = kLanes; p < padded; p += kLanes) most = max(most, load(scores + p));
+// Positions of a split, [begin, end).
+struct Range {
+  size_t begin, end;
+};
+
+// Softmax but for the division by the total: scores of the positions that are seen, and there is
+// one, become exp(score - largest), the others zero.
+TYTO_INLINE SoftmaxParts exp_scores(float* scores, const Range& seen, float cap) {
+  const size_t first = seen.begin / kLanes * kLanes;
+  const size_t padded = (seen.end + kLanes - 1) / kLanes * kLanes;
+  for (size_t p = first; p < seen.begin; ++p) scores[p] = scores[seen.begin];
+  for (size_t p = seen.end; p < padded; ++p) scores[p] = scores[seen.begin];
+  if (cap != 0)
+    for (size_t p = first; p < padded; p += kLanes)
+      store(scores + p, mul(broadcast(cap), tanh(mul(load(scores + p), broadcast(1.0f / cap)))));
+  Vec most = load(scores + first);
+  for (size_t p = first + kLanes; p < padded; p += kLanes) most = max(most, load(scores + p));
   const float largest_score = largest(most);
   const Vec shift = broadcast(largest_score);
-  for (size_t p = 0; p < padded; p += kLanes) store(scores + p, exp(sub(load(scores + p), shift)));
-  for (size_t p = seen; p < kSplitPositions; ++p) scores[p] = 0.0f;
-  Vec total = load(scores);
-  for (size_t p = kLanes; p < padded; p += kLanes) total = add(total, load(scores + p));
+  for (size_t p = first; p < padded; p += kLanes)
+    store(scores + p, exp(sub(load(scores + p), shift)));
+  for (size_t p = 0; p < seen.begin; ++p) scores[p] = 0.0f;
+  for (size_t p = seen.end; p < kSplitPositions; ++p) scores[p] = 0.0f;
+  Vec total = load(scores + first);
+  for (size_t p = first + kLanes; p < padded; p += kLanes) total = add(total, load(scores + p));
   return {largest_score, sum(total)};
 }
 
-// How many of the split's positions a row sees.
-TYTO_INLINE size_t seen_by(const AttentionSplit& job, size_t row) {
+// Which of the split's positions a row sees; none: an empty range.
+TYTO_INLINE Range seen_by(const AttentionSplit& job, size_t row) {
   const size_t limit = job.position + row / job.group + 1;
-  return limit > job.first ? smaller(limit - job.first, kSplitPositions) : 0;
+  const size_t end = limit > job.first ? smaller(limit - job.first, kSplitPositions) : 0;
+  const size_t from = job.window != 0 && limit > job.window ? limit - job.window : 0;
+  return {from > job.first ? smaller(from - job.first, end) : 0, end};
 }
 
 // Whether the rows use keys and values as the cache has them: in one tile, each is widened once.
@@ -268,30 +282,32 @@ template <typename Cache>
 TYTO_INLINE void attend_of(const AttentionSplit& job) {
   const size_t rows = job.rows, padded_dim = attention_padded(job.head_dim);
   const size_t stride = Cache::row_bytes(job.head_dim);
-  const size_t positions = seen_by(job, rows - 1);  // the last row sees the most
+  // The last row sees farthest, the first one the most of what a window leaves behind.
+  const size_t positions = seen_by(job, rows - 1).end;
+  const size_t begin = seen_by(job, 0).begin / kBlockPositions * kBlockPositions;
   const uint8_t* keys = static_cast<const uint8_t*>(job.k);
   const uint8_t* values = static_cast<const uint8_t*>(job.v);
   const Scratch scratch(job.scratch, padded_dim);
-  for (size_t p = 0; p < positions; p += kBlockPositions) {
+  for (size_t p = begin; p < positions; p += kBlockPositions) {
     score_block<Cache>(job, scratch, keys + p * stride, smaller(kBlockPositions, positions - p),
                        rows_ahead(keys, values, stride, p), scratch.scores + p);
   }
   for (size_t r = 0; r < rows; ++r) {
-    const size_t seen = seen_by(job, r);
+    const Range seen = seen_by(job, r);
     float* scores = scratch.scores + r * kSplitPositions;
     job.out.largest[r] = -INFINITY;
     job.out.total[r] = 0;
-    if (seen == 0) {
+    if (seen.begin == seen.end) {
       std::memset(scores, 0, kSplitPositions * sizeof(float));
     } else {
-      const SoftmaxParts found = exp_scores(scores, seen);
+      const SoftmaxParts found = exp_scores(scores, seen, job.cap);
       job.out.largest[r] = found.largest;
       job.out.total[r] = found.total;
     }
   }
   std::memset(job.out.mixed, 0, rows * padded_dim * sizeof(float));
   const uint8_t* next = static_cast<const uint8_t*>(job.next_k);
-  for (size_t p = 0; p < positions; p += kBlockPositions) {
+  for (size_t p = begin; p < positions; p += kBlockPositions) {
     mix_block<Cache>(job, scratch, values + p * stride, smaller(kBlockPositions, positions - p),
                      rows_ahead(values, next, stride, p), scratch.scores + p);
   }
@@ -330,7 +346,7 @@ void merge(const AttentionPart& into, const AttentionPart& from, size_t rows, si
   for (size_t r = 0; r < rows; ++r) {
     float* mixed = into.mixed + r * padded_dim;
     const float* other = from.mixed + r * padded_dim;
-    if (first) {
+    if (first || into.total[r] == 0) {  // zero: the row saw nothing before this split
       into.largest[r] = from.largest[r];
       into.total[r] = from.total[r];
       std::memcpy(mixed, other, padded_dim * sizeof(float));

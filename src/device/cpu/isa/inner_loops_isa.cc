@@ -88,20 +88,61 @@ void rmsnorm(const float* x, const float* weight, float* y, size_t count, float 
   for (size_t i = 0; i < count; ++i) y[i] = x[i] * scale * weight[i];
 }
 
-// gate / (1 + exp(-gate)) * up
-TYTO_INLINE Vec swiglu_of(Vec gate, Vec up) {
-  return mul(div(gate, add(broadcast(1.0f), exp(sub(zero(), gate)))), up);
+// gate / (1 + exp(-of)) * up
+TYTO_INLINE Vec gated(Vec gate, Vec of, Vec up) {
+  return mul(div(gate, add(broadcast(1.0f), exp(sub(zero(), of)))), up);
 }
+struct Silu {
+  TYTO_INLINE Vec of(Vec gate, Vec up) { return gated(gate, gate, up); }
+};
+// gate / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (gate + 0.044715 gate^3), which is
+// gate / (1 + exp(-2u)).
+struct GeluTanh {
+  TYTO_INLINE Vec of(Vec gate, Vec up) {
+    const Vec cubic = fma(mul(gate, gate), broadcast(0.0713548163f), broadcast(1.59576912f));
+    return gated(gate, mul(gate, cubic), up);
+  }
+};
 
-void swiglu(const float* gate, const float* up, float* y, size_t count) {
+// The bounds come first, so that a NaN stays one.
+struct SwigluOai {
+  TYTO_INLINE Vec of(Vec gate, Vec up) {
+    const Vec most = broadcast(7.0f), bounded = min(most, gate);
+    const Vec factor = add(max(broadcast(-7.0f), min(most, up)), broadcast(1.0f));
+    return gated(bounded, mul(bounded, broadcast(1.702f)), factor);
+  }
+};
+
+template <typename Gate>
+TYTO_INLINE void swiglu_of(const float* gate, const float* up, float* y, size_t count) {
   size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) store(y + i, swiglu_of(load(gate + i), load(up + i)));
+  for (; i + kLanes <= count; i += kLanes) store(y + i, Gate::of(load(gate + i), load(up + i)));
   if (i == count) return;
   float last[3][kLanes] = {};  // the same arithmetic for the rest: cuts must not change results
   std::memcpy(last[0], gate + i, (count - i) * sizeof(float));
   std::memcpy(last[1], up + i, (count - i) * sizeof(float));
-  store(last[2], swiglu_of(load(last[0]), load(last[1])));
+  store(last[2], Gate::of(load(last[0]), load(last[1])));
   std::memcpy(y + i, last[2], (count - i) * sizeof(float));
+}
+
+void swiglu(Activation activation, const float* gate, const float* up, float* y, size_t count) {
+  if (activation == Activation::gelu_tanh) return swiglu_of<GeluTanh>(gate, up, y, count);
+  if (activation == Activation::swiglu_oai) return swiglu_of<SwigluOai>(gate, up, y, count);
+  swiglu_of<Silu>(gate, up, y, count);
+}
+
+void soft_cap(const float* x, float cap, float* y, size_t count) {
+  const Vec most = broadcast(cap), inverse = broadcast(1.0f / cap);
+  const auto capped = [&](Vec value) __attribute__((always_inline)) {
+    return mul(most, tanh(mul(value, inverse)));
+  };
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(y + i, capped(load(x + i)));
+  if (i == count) return;
+  float last[kLanes] = {};
+  std::memcpy(last, x + i, (count - i) * sizeof(float));
+  store(last, capped(load(last)));
+  std::memcpy(y + i, last, (count - i) * sizeof(float));
 }
 
 void add_to(float* x, const float* y, size_t count) {
@@ -142,6 +183,7 @@ const InnerLoops& inner_loops() {
                                    .narrow = narrow,
                                    .rmsnorm = rmsnorm,
                                    .swiglu = swiglu,
+                                   .soft_cap = soft_cap,
                                    .add = add_to,
                                    .rotate = rotate,
                                    .dot_i8 = dot_i8,

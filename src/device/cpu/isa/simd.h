@@ -37,5 +37,24 @@ TYTO_INLINE Vec exp(Vec x) {
   return scale_by_power(p, n);
 }
 
+// As exact: exp(2x) - 1 is put together from what the same steps leave of it, so that nothing is
+// lost near zero. Beyond 9 it is one.
+TYTO_INLINE Vec tanh(Vec x) {
+  x = min(broadcast(9.0f), max(broadcast(-9.0f), x));
+  x = add(x, x);
+  const Vec n = round(mul(x, broadcast(1.44269504f)));
+  Vec r = fma(n, broadcast(-0.693359375f), x);
+  r = fma(n, broadcast(2.12194440e-4f), r);
+  Vec p = broadcast(1.38888889e-3f);
+  p = fma(p, r, broadcast(8.33333333e-3f));
+  p = fma(p, r, broadcast(4.16666667e-2f));
+  p = fma(p, r, broadcast(1.66666667e-1f));
+  p = fma(p, r, broadcast(0.5f));
+  p = fma(p, r, broadcast(1.0f));
+  const Vec power = scale_by_power(broadcast(1.0f), n);
+  const Vec less_one = fma(power, mul(p, r), sub(power, broadcast(1.0f)));
+  return div(less_one, add(less_one, broadcast(2.0f)));
+}
+
 }  // namespace tyto::cpu::TYTO_ISA
 #endif

@@ -55,6 +55,11 @@ class NpuDevice : public Device {
     if (launch.kernel == Kernel::rope_table)
       return "the host writes the rotation row of each position";
     if (launch.kernel == Kernel::top_k) return "the host looks through the logits";
+    if (launch.kernel == Kernel::soft_cap) return "the host bounds the logits";
+    if (const std::string attention = beyond_causal_attention(program, launch); !attention.empty())
+      return "its kernels' attention has no " + attention;
+    if (launch.kernel == Kernel::swiglu && launch.shape.activation != Activation::silu)
+      return "its kernels' gates go through SiLU";
     if (launch.kernel == Kernel::route || launch.kernel == Kernel::expert_matmul ||
         launch.kernel == Kernel::mix_experts || launch.role == Role::expert_swiglu)
       return "the host reads the experts that a token takes, and no others";
