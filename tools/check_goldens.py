@@ -67,9 +67,7 @@ def check(out):
         prompts = json.loads(expected.read_text())["prompts"]
         for prompt in prompts:
             check_prompt(expected.parent, prompt, entry["vocab"])
-        tensors = check_tensors(out / entry["model"])
-        per_layer = {"Qwen2ForCausalLM": 12, "Qwen3ForCausalLM": 11}.get(entry["architecture"], 9)
-        assert tensors == entry["layers"] * per_layer + (2 if entry["tied"] else 3), entry["name"]
+        assert check_tensors(out / entry["model"]) == entry["tensors"] > 0, entry["name"]
         golden = json.loads((out / entry["tokenizer"]).read_text())
         assert entry["name"] in golden["fixtures"] and golden["size"] <= entry["vocab"]
         assert json.loads((out / entry["model"] / "tokenizer.json").read_text())

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the golden fixtures of tests/golden/data with Hugging Face transformers.
 
-  python3 tools/make_goldens.py --out FOLDER
+  python3 tools/make_goldens.py --out FOLDER [--only NAME ...] [--jobs N]
 
 Each fixture is a tiny random checkpoint, saved by transformers itself, with the logits and greedy
 continuations of the f32 model. tests/golden/README.md describes every file. Weights, tokenizers and
@@ -17,6 +17,8 @@ import random
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 # One thread: the order in which the trainer counts pairs is then always the same.
@@ -26,8 +28,9 @@ import tokenizers
 import torch
 import transformers
 from transformers import AutoModelForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from check_goldens import CONTINUATION, check, file_table
+from check_goldens import CONTINUATION, check, check_tensors, file_table
 from golden_texts import PROMPT_TEXT, SENTENCES
 from golden_tokenizers import (SEED, TOKENIZERS, make_tokenizer, seed_of, tokenizer_goldens)
 
@@ -50,9 +53,16 @@ GAINS = {
     "up_proj.weight": 1.0,
     "down_proj.weight": 0.5,
     "lm_head.weight": 4.0,
+    # Of mixtures of experts: the first choice weighs most, so that another second one, which a
+    # rounding may bring, changes little.
+    "mlp.gate.weight": 6.0,
+    "router.weight": 6.0,
+    "experts.gate_up_proj": 1.0,
+    "experts.down_proj": 0.5,
 }
 EMBEDDING_STD = 0.6
 BIAS_STD = 0.3
+SINK_STD = 1.0
 NORM_STD = 0.1
 
 
@@ -116,7 +126,7 @@ FIXTURES = {
     "smollm3": {
         "class": "SmolLM3ForCausalLM", "config": "SmolLM3Config", "rms_norm_eps": 1e-6,
         "shape": (64, 128, 4, 4, 2, 16, True), "tokenizer": "llama3", "dtype": "bfloat16",
-        "rope_parameters": rope(5000000), "no_rope_layer_interval": 4},
+        "rope_parameters": rope(5000000), "no_rope_layer_interval": 4, "pad_token_id": 0},
     # Prompts of 48 to 56 tokens: all beyond the original context, so with the long factors.
     "phi3": {
         "class": "Phi3ForCausalLM", "config": "Phi3Config", "rms_norm_eps": 1e-5,
@@ -128,6 +138,56 @@ FIXTURES = {
                                 original_max_position_embeddings=32,
                                 partial_rotary_factor=0.75)},
 }
+FIXTURES.update({
+    "mistral-window": {
+        "class": "MistralForCausalLM", "config": "MistralConfig", "rms_norm_eps": 1e-5,
+        "shape": (64, 128, 2, 4, 2, 16, False), "tokenizer": "mistral", "dtype": "bfloat16",
+        "rope_parameters": rope(10000), "sliding_window": 16},
+    "gemma2": {
+        "class": "Gemma2ForCausalLM", "config": "Gemma2Config", "rms_norm_eps": 1e-6,
+        "shape": (128, 128, 2, 4, 2, 32, True), "tokenizer": "llama2", "dtype": "bfloat16",
+        "rope_parameters": rope(10000), "sliding_window": 16, "query_pre_attn_scalar": 48,
+        "attn_logit_softcapping": 5.0, "final_logit_softcapping": 50.0,
+        "hidden_activation": "gelu_pytorch_tanh"},
+    "gemma3": {
+        "class": "Gemma3ForCausalLM", "config": "Gemma3TextConfig", "rms_norm_eps": 1e-6,
+        "shape": (128, 128, 4, 4, 1, 32, True), "tokenizer": "llama2", "dtype": "bfloat16",
+        "sliding_window": 16, "query_pre_attn_scalar": 48,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "rope_parameters": {"sliding_attention": rope(10000),
+                            "full_attention": rope(1000000, "linear", factor=8.0)},
+        "hidden_activation": "gelu_pytorch_tanh"},
+    "mixtral": {
+        "class": "MixtralForCausalLM", "config": "MixtralConfig", "rms_norm_eps": 1e-5,
+        "shape": (64, 96, 2, 4, 2, 16, False), "tokenizer": "mistral", "dtype": "bfloat16",
+        "rope_parameters": rope(1000000), "sliding_window": None, "num_local_experts": 4,
+        "num_experts_per_tok": 2},
+    "qwen3-moe": {
+        "class": "Qwen3MoeForCausalLM", "config": "Qwen3MoeConfig", "rms_norm_eps": 1e-6,
+        "shape": (64, 128, 2, 4, 2, 32, False), "tokenizer": "qwen2", "dtype": "bfloat16",
+        "rope_parameters": rope(1000000), "num_experts": 8, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64, "norm_topk_prob": True, "decoder_sparse_step": 1,
+        "mlp_only_layers": []},
+    "gpt-oss": {
+        "class": "GptOssForCausalLM", "config": "GptOssConfig", "rms_norm_eps": 1e-5,
+        "shape": (64, 64, 2, 4, 2, 32, False), "tokenizer": "smollm2", "dtype": "bfloat16",
+        "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "rope_parameters": rope(150000, "yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                                truncate=False, original_max_position_embeddings=32)},
+    "cohere": {
+        "class": "CohereForCausalLM", "config": "CohereConfig", "layer_norm_eps": 1e-5,
+        "shape": (64, 128, 2, 4, 2, 16, True), "tokenizer": "smollm2", "dtype": "bfloat16",
+        "rope_parameters": rope(10000), "logit_scale": 0.5, "pad_token_id": 0},
+    "stablelm": {
+        "class": "StableLmForCausalLM", "config": "StableLmConfig", "layer_norm_eps": 1e-5,
+        "shape": (64, 128, 2, 4, 2, 16, False), "tokenizer": "qwen2", "dtype": "bfloat16",
+        "rope_parameters": rope(10000, partial_rotary_factor=0.25), "partial_rotary_factor": 0.25,
+        "use_qkv_bias": True, "use_parallel_residual": False},
+    "llama-yarn": llama(
+        shape=(64, 128, 2, 2, 2, 32, False), tokenizer="llama3", dtype="bfloat16",
+        rope_parameters=rope(10000, "yarn", factor=4.0, original_max_position_embeddings=32)),
+})
 # A second copy of a checkpoint: split into shards, and with config.json in its older spelling.
 SHARDED = ("qwen2-sharded", "qwen2", 64 * 1024)
 
@@ -143,15 +203,22 @@ def write_json(path, value):
     Path(path).write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def weight_std(name, tensor):
-    if name.endswith("norm.weight"):
-        return NORM_STD
+def is_transposed(name, fixture):
+    """gpt-oss keeps its experts' matrices with their inputs as rows."""
+    return fixture["class"] == "GptOssForCausalLM" and "experts." in name
+
+
+def weight_std(name, tensor, fixture):
     if name.endswith("bias"):
         return BIAS_STD
+    if name.endswith("sinks"):
+        return SINK_STD
+    if name.endswith("norm.weight"):
+        return NORM_STD
     if name.endswith("embed_tokens.weight"):
         return EMBEDDING_STD
     gain = next(g for suffix, g in GAINS.items() if name.endswith(suffix))
-    return gain / math.sqrt(tensor.shape[1])
+    return gain / math.sqrt(tensor.shape[-2 if is_transposed(name, fixture) else -1])
 
 
 def make_model(name, tokenizer):
@@ -161,7 +228,8 @@ def make_model(name, tokenizer):
     emb, hidden, layers, heads, kv_heads, head_dim, tied = fixture["shape"]
     known = ("class", "config", "shape", "tokenizer", "dtype", "jinja_file")
     fields = {k: copy.deepcopy(v) for k, v in fixture.items() if k not in known}
-    if fixture["config"] != "Qwen2Config":  # there head_dim is always emb / heads
+    if fixture["config"] not in ("Qwen2Config", "CohereConfig", "StableLmConfig"):
+        # There it is always emb / heads.
         fields["head_dim"] = head_dim
     stop = [tokenizer.convert_tokens_to_ids(t) for t in spec["stop"]]
     config = getattr(transformers, fixture["config"])(
@@ -171,17 +239,20 @@ def make_model(name, tokenizer):
         bos_token_id=tokenizer.bos_token_id, eos_token_id=stop if len(stop) > 1 else stop[0],
         **fields)
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"
     model = getattr(transformers, fixture["class"])(config).float().eval()
     with torch.no_grad():
         for weight_name, weight in model.named_parameters():
             generator = torch.Generator().manual_seed(seed_of(name, weight_name))
             values = (torch.rand(weight.shape, generator=generator) * 2 - 1) * math.sqrt(3)
-            values *= weight_std(weight_name, weight)
+            values *= weight_std(weight_name, weight, fixture)
             if weight_name.endswith("norm.weight"):
                 values += 1.0
             if tied and weight_name == "model.norm.weight":
                 # Without the signs a tied head would give every token back as its own successor.
                 values *= torch.randint(2, values.shape, generator=generator) * 2 - 1
+            if weight_name.endswith("norm.weight") and fixture["class"].startswith("Gemma"):
+                values -= 1.0  # it adds one to what is stored
             values = values.to(torch.bfloat16).to(getattr(torch, fixture["dtype"])).float()
             assert torch.equal(values, values.to(torch.bfloat16).float())
             weight.copy_(values)
@@ -251,35 +322,43 @@ def cosine(a, b):
 
 def check_rope_matters(name, model, ids, expected):
     """A reader that forgets the scaling of the rope must be far outside the tests' tolerance."""
-    if FIXTURES[name]["rope_parameters"]["rope_type"] == "default":
+    scaled = FIXTURES[name]["rope_parameters"]
+    if scaled.get("rope_type") == "default":
         return
     config = copy.deepcopy(model.config)
-    config.rope_parameters = rope(config.rope_parameters["rope_theta"])
+    if "rope_type" in scaled:
+        config.rope_parameters = rope(config.rope_parameters["rope_theta"])
+    else:  # by kind of layer
+        config.rope_parameters = {kind: rope(one["rope_theta"]) for kind, one in scaled.items()}
     plain = type(model)(config).float().eval()
     plain.load_state_dict(model.state_dict())
     difference = (logits_of(plain, [ids])[0] - expected).abs().max()
     assert difference > 0.02 * expected.abs().max(), (name, difference)
 
 
-def rounded_to_4_bits(model):
+def rounded_to_4_bits(model, fixture):
     """Every matrix through blocks of 32 with one f16 scale: how far logits may move."""
     small = copy.deepcopy(model)
     with torch.no_grad():
         for name, weight in small.named_parameters():
-            if weight.dim() != 2:
+            if weight.dim() < 2 or name.endswith("bias"):
                 continue
-            blocks = weight.reshape(-1, 32)
+            turned = is_transposed(name, FIXTURES[fixture])
+            rows = weight.transpose(-1, -2).contiguous() if turned else weight
+            blocks = rows.reshape(-1, 32)
             largest = blocks.gather(1, blocks.abs().argmax(1, keepdim=True))
             scale = largest / -8
             stored = scale.half().float()
             codes = (blocks / scale + 8.5).floor().clamp(0, 15) - 8
-            weight.copy_((codes * stored).reshape(weight.shape))
+            rounded = (codes * stored).reshape(rows.shape)
+            weight.copy_(rounded.transpose(-1, -2) if turned else rounded)
     return small
 
 
 def check_cached_decode(model, ids, expected):
-    """Prefill 16, prefill the rest but 4, then one by one: the cache must not change the logits."""
-    past, rows, cuts = None, [], [0, 16, len(ids) - 4, *range(len(ids) - 3, len(ids) + 1)]
+    """Prefill 40, prefill the rest but 4, then one by one: the cache must not change the logits."""
+    # 40 positions are more than any fixture's original context: a longrope turns all alike.
+    past, rows, cuts = None, [], [0, 40, len(ids) - 4, *range(len(ids) - 3, len(ids) + 1)]
     with torch.no_grad():
         for a, b in zip(cuts, cuts[1:]):
             out = model(torch.tensor([ids[a:b]]), past_key_values=past, use_cache=True)
@@ -292,7 +371,7 @@ def expected_values(name, model, tokenizer, model_dir, out):
     in_f64 = copy.deepcopy(model).double()
     in_bf16 = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.bfloat16,
                                                    attn_implementation="eager")
-    in_4_bits = rounded_to_4_bits(model)
+    in_4_bits = rounded_to_4_bits(model, name)
     prompts = []
     for index, (kind, _) in enumerate(PROMPTS):
         text, ids = choose_prompt(model, tokenizer, name, index)
@@ -325,12 +404,22 @@ def legacy_config(config):
     """config.json as written before transformers 5: rope_theta and rope_scaling, torch_dtype."""
     old = {k: v for k, v in config.items() if k not in ("rope_parameters", "dtype", "layer_types")}
     parameters = dict(config["rope_parameters"])
+    if "full_attention" in parameters:  # Gemma 3
+        del old["_sliding_window_pattern"]
+        old["rope_local_base_freq"] = parameters["sliding_attention"]["rope_theta"]
+        old["sliding_window_pattern"] = 1 + config["layer_types"].index("full_attention")
+        parameters = dict(parameters["full_attention"])
     old["rope_theta"] = parameters.pop("rope_theta")
     kind = parameters.pop("rope_type")
-    key = "type" if kind == "linear" else "rope_type"
+    key = "type" if kind == "linear" and "rope_local_base_freq" not in old else "rope_type"
     old["rope_scaling"] = None if kind == "default" else {key: kind, **parameters}
     old["torch_dtype"] = config["dtype"]
-    if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]:
+    if "partial_rotary_factor" in parameters:
+        old["partial_rotary_factor"] = parameters.pop("partial_rotary_factor")
+        if kind == "default":
+            old["rope_scaling"] = None
+    is_implied = config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]
+    if is_implied and not config["model_type"].startswith("gemma"):
         del old["head_dim"]
     return dict(sorted(old.items()))
 
@@ -381,7 +470,9 @@ def make_fixture(name, tokenizer, out):
         "legacy_config": f"{name}/config.legacy.json", "architecture": fixture["class"],
         "tokenizer": f"tokenizers/{fixture['tokenizer']}.json", "dtype": fixture["dtype"],
         "vocab": model.config.vocab_size, **dict(zip(keys, fixture["shape"])),
-        "rope": fixture["rope_parameters"], "eps": fixture["rms_norm_eps"], "sharded": False}]
+        "rope": fixture["rope_parameters"],
+        "eps": fixture.get("rms_norm_eps") or fixture["layer_norm_eps"],
+        "tensors": check_tensors(model_dir), "sharded": False}]
     copy_name, original, shard_bytes = SHARDED
     if name == original:
         shard_dir = out / copy_name / "model"
@@ -393,19 +484,58 @@ def make_fixture(name, tokenizer, out):
     return entries
 
 
-def make(out):
+# Frequencies of scaled ropes by themselves: [scaling, head width, context, length of the sequence].
+ROPE_CASES = [
+    (rope(10000, "yarn", factor=4.0, original_max_position_embeddings=32), 32, 128, 128),
+    (rope(1000000, "yarn", factor=4.0, original_max_position_embeddings=32768), 128, 131072, 40000),
+    (rope(150000, "yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+          original_max_position_embeddings=4096), 64, 131072, 131072),
+    (rope(10000, "yarn", factor=8.0, attention_factor=1.25,
+          original_max_position_embeddings=4096), 64, 32768, 32768),
+    (rope(10000, "yarn", factor=40.0, mscale=0.707, mscale_all_dim=0.5,
+          original_max_position_embeddings=4096), 64, 163840, 163840),
+    (rope(10000, "dynamic", factor=2.0), 64, 2048, 1024),
+    (rope(10000, "dynamic", factor=2.0), 64, 2048, 4096),
+    (rope(500000, "dynamic", factor=4.0), 128, 4096, 16384),
+]
+
+
+def rope_cases():
+    cases = []
+    for parameters, head_dim, context, length in ROPE_CASES:
+        config = transformers.LlamaConfig(
+            hidden_size=4 * head_dim, num_attention_heads=4, head_dim=head_dim,
+            max_position_embeddings=context, rope_parameters=copy.deepcopy(parameters))
+        compute = ROPE_INIT_FUNCTIONS[parameters["rope_type"]]
+        frequencies, factor = compute(config, "cpu", seq_len=length)
+        cases.append({"rope": parameters, "head_dim": head_dim, "context": context,
+                      "length": length, "frequencies": frequencies.tolist(),
+                      "attention_factor": float(factor)})
+    return cases
+
+
+def set_up():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     torch.set_float32_matmul_precision("highest")
     transformers.utils.logging.disable_progress_bar()
+
+
+def make_one(name, out):
+    set_up()
+    return make_fixture(name, make_tokenizer(FIXTURES[name]["tokenizer"]), out)
+
+
+def make(out, names, jobs):
+    set_up()
     if out.exists() and any(out.iterdir()):
         sys.exit(f"{out} is not empty")
     (out / "tokenizers").mkdir(parents=True)
-    entries = []
-    made = {kind: make_tokenizer(kind) for kind in TOKENIZERS}
-    for name, fixture in FIXTURES.items():
-        entries += make_fixture(name, made[fixture["tokenizer"]], out)
-    for kind, tokenizer in made.items():
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        entries = [e for made in pool.map(make_one, names, [out] * len(names)) for e in made]
+    write_json(out / "rope.json", {"cases": rope_cases()})
+    for kind in TOKENIZERS:
+        tokenizer = make_tokenizer(kind)
         users = [e["name"] for e in entries if e["tokenizer"] == f"tokenizers/{kind}.json"]
         write_json(out / "tokenizers" / f"{kind}.json", tokenizer_goldens(kind, tokenizer, users))
     versions = {m.__name__: m.__version__ for m in (torch, transformers, tokenizers)}
@@ -419,8 +549,11 @@ def make(out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="a new or empty folder")
+    parser.add_argument("--only", nargs="+", choices=FIXTURES, default=list(FIXTURES),
+                        metavar="NAME", help="these fixtures; the index then lists no others")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     args = parser.parse_args()
-    make(args.out)
+    make(args.out, args.only, args.jobs)
     check(args.out)
 
 

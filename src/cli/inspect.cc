@@ -44,7 +44,7 @@ uint64_t kv_bytes(const Config& config, uint64_t positions) {
 }
 
 std::string rope_text(const Rope& rope) {
-  constexpr const char* kScaling[] = {"none", "linear", "llama3", "longrope"};
+  constexpr const char* kScaling[] = {"none", "linear", "llama3", "longrope", "yarn", "dynamic"};
   std::string text =
       fmt::format("theta {}, scaling {}", rope.theta, kScaling[static_cast<size_t>(rope.scaling)]);
   if (rope.scaling == RopeScaling::longrope)

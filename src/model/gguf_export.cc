@@ -208,12 +208,9 @@ void add_multipliers(const Config& config, const std::string& arch, Entries& ent
 
 void add_caps(const Config& config, const Family& family, const std::string& arch,
               Entries& entries) {
+  // No published model needs it: readers that do not look go by the number of layers.
   if (config.attention_scale != gguf_attention_scale(family, config))
-    throw Error(ErrorCode::unsupported, config.name,
-                fmt::format("GGUF cannot say that scores are multiplied by {}, which readers of {} "
-                            "take from the number of layers",
-                            config.score_scale(), arch),
-                "use the checkpoint as it is");
+    entries.real(arch + ".attention.scale", config.score_scale());
   if (config.score_cap != family.score_cap)
     entries.real(arch + ".attn_logit_softcapping", config.score_cap);
   if (config.logit_cap != family.logit_cap)
@@ -221,11 +218,13 @@ void add_caps(const Config& config, const Family& family, const std::string& arc
 }
 
 // The step of the layers without a window, as readers know it for some families; or every layer.
-void add_window(const Config& config, uint32_t known_step, const std::string& arch,
+void add_window(const Config& config, const Family& family, const std::string& arch,
                 Entries& entries) {
   entries.integer(arch + ".attention.sliding_window", config.window);
-  if (config.window_theta != 0) entries.real(arch + ".rope.freq_base_swa", config.window_theta);
-  if (config.windowed == windowed_layers(config.layers, known_step)) return;
+  if (family.window_theta != 0)
+    entries.real(arch + ".rope.freq_base_swa",
+                 config.window_theta != 0 ? config.window_theta : config.rope.theta);
+  if (config.windowed == windowed_layers(config.layers, family.global_step)) return;
   const std::string key = arch + ".attention.sliding_window_pattern";
   for (uint32_t step = 0; step <= config.layers; ++step)
     if (config.windowed == windowed_layers(config.layers, step)) return entries.integer(key, step);
@@ -272,12 +271,12 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
   entries.integer(arch + ".rope.dimension_count", config.rope_width());
   entries.real(arch + ".rope.freq_base", config.rope.theta);
   const Family* family = family_of_gguf(arch);
+  TYTO_ASSERT(family != nullptr);
   add_rope_scaling(config, arch, entries);
-  if (family != nullptr && family->has_multipliers) add_multipliers(config, arch, entries);
-  if (family != nullptr && family->has_caps) add_caps(config, *family, arch, entries);
-  if (config.window != 0)
-    add_window(config, family == nullptr ? 0 : family->global_step, arch, entries);
-  const uint32_t step = family != nullptr ? family->unrotated_step : 0;
+  if (family->has_multipliers) add_multipliers(config, arch, entries);
+  if (family->has_caps) add_caps(config, *family, arch, entries);
+  if (config.window != 0) add_window(config, *family, arch, entries);
+  const uint32_t step = family->unrotated_step;
   if (config.unrotated != unrotated_layers(config.layers, step))
     throw Error(
         ErrorCode::unsupported, config.name,

@@ -146,6 +146,7 @@ inline Config small_config(const std::string& architecture = "llama") {
     if (family->has_caps) {
       config.window = 40;
       set_windowed(config, windowed_layers(config.layers, family->global_step));
+      config.rope.theta = family->rope_theta;
       config.window_theta = family->window_theta;
       config.score_cap = 20;
       config.logit_cap = 15;
