@@ -179,11 +179,6 @@ FIXTURES.update({
         "class": "CohereForCausalLM", "config": "CohereConfig", "layer_norm_eps": 1e-5,
         "shape": (64, 128, 2, 4, 2, 16, True), "tokenizer": "smollm2", "dtype": "bfloat16",
         "rope_parameters": rope(10000), "logit_scale": 0.5, "pad_token_id": 0},
-    "stablelm": {
-        "class": "StableLmForCausalLM", "config": "StableLmConfig", "layer_norm_eps": 1e-5,
-        "shape": (64, 128, 2, 4, 2, 16, False), "tokenizer": "qwen2", "dtype": "bfloat16",
-        "rope_parameters": rope(10000, partial_rotary_factor=0.25), "partial_rotary_factor": 0.25,
-        "use_qkv_bias": True, "use_parallel_residual": False},
     "llama-yarn": llama(
         shape=(64, 128, 2, 2, 2, 32, False), tokenizer="llama3", dtype="bfloat16",
         rope_parameters=rope(10000, "yarn", factor=4.0, original_max_position_embeddings=32)),
@@ -228,7 +223,7 @@ def make_model(name, tokenizer):
     emb, hidden, layers, heads, kv_heads, head_dim, tied = fixture["shape"]
     known = ("class", "config", "shape", "tokenizer", "dtype", "jinja_file")
     fields = {k: copy.deepcopy(v) for k, v in fixture.items() if k not in known}
-    if fixture["config"] not in ("Qwen2Config", "CohereConfig", "StableLmConfig"):
+    if fixture["config"] not in ("Qwen2Config", "CohereConfig"):
         # There it is always emb / heads.
         fields["head_dim"] = head_dim
     stop = [tokenizer.convert_tokens_to_ids(t) for t in spec["stop"]]

@@ -49,8 +49,8 @@ Visibility visibility(const std::vector<Piece>& pieces, size_t index, bool resid
       if (!arg.writes || last_writer[arg.slot] != &launch) continue;
       if (!leaves(pieces, index, arg.slot, residual_goes_on)) continue;
       const Slot& slot = program.slots[arg.slot];
-      result.visible.push_back(
-          {arg.slot, {slot.kind == SlotKind::kv ? slot.role : launch.role, launch.layer}});
+      const bool is_besides = slot.kind == SlotKind::kv || slot.role == Role::expert_ids;
+      result.visible.push_back({arg.slot, {is_besides ? slot.role : launch.role, launch.layer}});
       shows = true;
     }
     if (!shows) result.hidden.push_back({launch.role, launch.layer});
@@ -112,6 +112,11 @@ std::vector<float> values_of(const DispatchView& dispatch, uint16_t index) {
   if (slot.kind != SlotKind::kv) {
     dispatch.device.sync(buffer, Sync::from_device, 0, rows * row);
     std::vector<float> values(rows * slot.cols);
+    if (slot.dtype == DType::i32) {
+      const auto* ids = reinterpret_cast<const int32_t*>(buffer.data);
+      std::copy(ids, ids + values.size(), values.begin());
+      return values;
+    }
     dequantize(slot.dtype, buffer.bytes().first(rows * row), values);
     return values;
   }

@@ -48,9 +48,9 @@ std::vector<TensorView> matrices_in(const MappedFile& file, const Model& model) 
       result.push_back(view);
   };
   for (const LayerWeights& layer : model.weights.layers)
-    for (const TensorView* view :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
-      add(*view);
+    for (const TensorView* view : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up,
+                                   &layer.down, &layer.router})
+      if (!view->empty()) add(*view);
   add(model.weights.head);
   return result;
 }

@@ -75,7 +75,11 @@ ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) 
                        {"qk_norm", config.qk_norm},
                        {"differences_from_llama", differences_from_llama(config)},
                        {"rope", rope_text(config.rope)},
+                       {"experts", config.experts},
+                       {"experts_used", config.experts_used},
+                       {"expert_hidden", config.expert_hidden},
                        {"parameters", model.parameters()},
+                       {"active_parameters", model.active_parameters()},
                        {"weight_bytes", model.weight_bytes()},
                        {"kv_positions", positions},
                        {"kv_bytes", kept_kv_bytes(config, positions)},
@@ -147,7 +151,13 @@ Table facts_table(const Model& model, uint64_t positions) {
   row("rope", rope_text(c.rope));
   row("context", fmt::format("{} positions", c.context));
   row("vocabulary", vocabulary_text(model));
-  row("parameters", count_text(model.parameters()));
+  if (c.has_experts())
+    row("experts",
+        fmt::format("{} of {} for a token, {} wide", c.experts_used, c.experts, c.expert_hidden));
+  row("parameters",
+      count_text(model.parameters()) +
+          (c.has_experts() ? fmt::format(", {} active", count_text(model.active_parameters()))
+                           : ""));
   for (const auto& [type, total] : totals_by_type(model))
     row("  " + type, fmt::format("{} in {} tensor{}", human_bytes(total.bytes), total.tensors,
                                  total.tensors == 1 ? "" : "s"));

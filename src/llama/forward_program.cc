@@ -44,6 +44,17 @@ class Builder {
                 config_.head_dim);
   }
 
+  uint16_t expert_ids() {
+    return slot(Role::expert_ids, kNoLayer, SlotKind::scratch, DType::i32, shape_.rows,
+                config_.experts_used);
+  }
+
+  // In f32 wherever they are made: a device that routes has the host's arithmetic.
+  uint16_t expert_weights() {
+    return slot(Role::expert_weights, kNoLayer, SlotKind::scratch, DType::f32, shape_.rows,
+                config_.experts_used);
+  }
+
   // Arguments in the kernel's order: those it reads, those it writes, then an optional one it
   // reads.
   void launch(Kernel kernel, Role role, std::vector<uint16_t> reads, std::vector<uint16_t> writes,
@@ -281,15 +292,71 @@ void add_attention(Builder& build, const Config& config, uint32_t layer,
     add_mixing(build, config, weights, {queries, k_cache, v_cache}, mixed);
 }
 
+// Where results are, and the biases that some have.
+struct ExpertMatmul {
+  Role role;
+  const TensorView& weight;
+  Role bias_role;
+  const TensorView& bias;
+};
+
+void add_expert_matmul(Builder& build, const Config& config, const ExpertMatmul& product,
+                       uint16_t x, uint16_t y) {
+  std::vector<uint16_t> biases;
+  if (!product.bias.empty()) biases.push_back(build.weight(product.bias_role, product.bias));
+  build.launch(Kernel::expert_matmul, product.role,
+               {x, build.weight(product.role, product.weight), build.expert_ids()}, {y}, biases);
+  build.last().shape.experts = config.experts;
+}
+
+// The experts that the router chooses for a token, added up by its weights into `delta`.
+void add_experts(Builder& build, const Config& config, const LayerWeights& weights, uint16_t in,
+                 uint16_t delta) {
+  const uint32_t hidden = config.experts_used * config.expert_hidden;
+  const uint16_t gate = build.activation(Role::expert_gate, hidden);
+  const uint16_t up = build.activation(Role::expert_up, hidden);
+  const uint16_t down = build.activation(Role::expert_down, config.experts_used * config.emb);
+  std::vector<uint16_t> biases;
+  if (!weights.router_bias.empty())
+    biases.push_back(build.weight(Role::router_bias, weights.router_bias));
+  build.launch(Kernel::route, Role::router, {in, build.weight(Role::router, weights.router)},
+               {build.expert_ids(), build.expert_weights()}, biases);
+  build.last().shape.weighs_chosen_alone = config.weighs_chosen_alone;
+  add_expert_matmul(
+      build, config,
+      {Role::expert_gate, weights.gate, Role::expert_gate_bias, weights.expert_gate_bias}, in,
+      gate);
+  add_expert_matmul(build, config,
+                    {Role::expert_up, weights.up, Role::expert_up_bias, weights.expert_up_bias}, in,
+                    up);
+  build.launch(Kernel::swiglu, Role::expert_swiglu, {gate, up}, {gate});
+  build.last().shape.activation = config.activation;
+  add_expert_matmul(
+      build, config,
+      {Role::expert_down, weights.down, Role::expert_down_bias, weights.expert_down_bias}, gate,
+      down);
+  build.launch(Kernel::mix_experts, Role::expert_mix, {down, build.expert_weights()}, {delta});
+}
+
+void add_gated(Builder& build, const Config& config, const LayerWeights& weights, uint16_t in,
+               uint16_t delta) {
+  const uint16_t gate = build.activation(Role::gate, config.hidden);
+  const uint16_t up = build.activation(Role::up, config.hidden);
+  add_projections(build, {{Role::gate, in, weights.gate, weights.gate_lora, gate},
+                          {Role::up, in, weights.up, weights.up_lora, up}});
+  build.launch(Kernel::swiglu, Role::swiglu, {gate, up}, {gate});
+  build.last().shape.activation = config.activation;
+  add_projections(build, {{Role::down, gate, weights.down, weights.down_lora, delta}});
+}
+
 void add_feed_forward(Builder& build, const Config& config, const LayerWeights& weights) {
   const uint16_t x = build.activation(Role::x, config.emb);
   const uint16_t mixed = build.activation(Role::attention, config.q_width());
   const uint16_t delta = build.activation(Role::delta, config.emb);
-  const uint16_t gate = build.activation(Role::gate, config.hidden);
-  const uint16_t up = build.activation(Role::up, config.hidden);
 
   build.enter_block(Block::o_ffn);
-  add_projections(build, {{Role::o, mixed, weights.o, weights.o_lora, delta}});
+  add_projections(build, {{Role::o, mixed, weights.o, weights.o_lora, delta, Role::o, Role::o_bias,
+                           weights.o_bias}});
   add_to_residual(build, config, {Role::attn_post_norm, Role::attn_scale, Role::attn_residual},
                   delta, weights.attn_post_norm);
   // Beside attention it reads what attention read.
@@ -300,11 +367,10 @@ void add_feed_forward(Builder& build, const Config& config, const LayerWeights& 
                      {Role::ffn_norm, weights.ffn_norm, Role::ffn_norm_bias, weights.ffn_norm_bias},
                      x, Role::normed);
   build.enter_op(kFeedForwardGroup);
-  add_projections(build, {{Role::gate, in, weights.gate, weights.gate_lora, gate},
-                          {Role::up, in, weights.up, weights.up_lora, up}});
-  build.launch(Kernel::swiglu, Role::swiglu, {gate, up}, {gate});
-  build.last().shape.activation = config.activation;
-  add_projections(build, {{Role::down, gate, weights.down, weights.down_lora, delta}});
+  if (config.has_experts())
+    add_experts(build, config, weights, in, delta);
+  else
+    add_gated(build, config, weights, in, delta);
   build.leave_op();
   add_to_residual(build, config, {Role::ffn_post_norm, Role::ffn_scale, Role::ffn_residual}, delta,
                   weights.ffn_post_norm);

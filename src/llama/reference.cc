@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 #include "llama/non_finite_results.h"
@@ -84,6 +85,19 @@ float activated(float x, Activation activation) {
   constexpr double kRootOfTwoOverPi = 0.79788456080286536;
   const double inner = kRootOfTwoOverPi * (x + 0.044715 * x * x * x);
   return static_cast<float>(0.5 * x * (1.0 + std::tanh(inner)));
+}
+
+Vector gated(const Vector& gate, const Vector& up, Activation activation) {
+  Vector y(up.size());
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (activation != Activation::swiglu_oai) {
+      y[i] = activated(gate[i], activation) * up[i];
+      continue;
+    }
+    const float bounded = std::min(gate[i], 7.0f);
+    y[i] = bounded / (1.0f + std::exp(-1.702f * bounded)) * (std::clamp(up[i], -7.0f, 7.0f) + 1);
+  }
+  return y;
 }
 
 void add(Vector& x, const Vector& y) {
@@ -216,14 +230,81 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
       for (size_t i = 0; i < dim; ++i) mixed[head * dim + i] += scores[p] * layer.values[at(p, i)];
   }
   show(Role::attention, mixed);
-  return project(Role::o, weights.o, weights.o_lora, mixed);
+  return project(Role::o, weights.o, weights.o_lora, mixed, weights.o_bias);
+}
+
+// The experts of the largest scores in ascending order, and their weights.
+std::vector<Reference::Choice> Reference::choose_experts(const LayerWeights& weights,
+                                                         const Vector& x) const {
+  const Config& config = model_.config;
+  const Vector scores = matmul(weights.router, x, weights.router_bias);
+  std::vector<uint32_t> order(config.experts);
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });
+  double total = 0;
+  const uint32_t counted = config.weighs_chosen_alone ? config.experts_used : config.experts;
+  for (uint32_t i = 0; i < counted; ++i)
+    total += std::exp(static_cast<double>(scores[order[i]]) - scores[order[0]]);
+  std::vector<Choice> chosen;
+  for (uint32_t i = 0; i < config.experts_used; ++i)
+    chosen.push_back({order[i], static_cast<float>(std::exp(static_cast<double>(scores[order[i]]) -
+                                                            scores[order[0]]) /
+                                                   total)});
+  std::sort(chosen.begin(), chosen.end(),
+            [](const Choice& a, const Choice& b) { return a.expert < b.expert; });
+  return chosen;
+}
+
+std::vector<float> Reference::expert_product(const TensorView& weight, const TensorView& bias,
+                                             uint32_t expert, const Vector& x) const {
+  const uint64_t rows = weight.rows / model_.config.experts;
+  Vector y = matmul(
+      {weight.dtype, rows, weight.cols,
+       weight.bytes.subspan(expert * rows * weight.row_stride(), rows * weight.row_stride())},
+      x);
+  if (bias.empty()) return y;
+  const Vector of_all = values(bias);
+  for (uint64_t i = 0; i < rows; ++i) y[i] += of_all[expert * rows + i];
+  return y;
+}
+
+// What each chosen expert gives, one after the other as devices have them.
+std::vector<float> Reference::mixture(const LayerWeights& weights, const Vector& x) {
+  const std::vector<Choice> chosen = choose_experts(weights, x);
+  Vector ids, shares, gates, ups, products, downs, out(x.size(), 0.0f);
+  const auto append = [](Vector& to, const Vector& more) {
+    to.insert(to.end(), more.begin(), more.end());
+  };
+  for (const Choice& choice : chosen) {
+    const Vector gate = expert_product(weights.gate, weights.expert_gate_bias, choice.expert, x);
+    const Vector up = expert_product(weights.up, weights.expert_up_bias, choice.expert, x);
+    const Vector hidden = gated(gate, up, model_.config.activation);
+    const Vector down =
+        expert_product(weights.down, weights.expert_down_bias, choice.expert, hidden);
+    for (size_t i = 0; i < out.size(); ++i) out[i] += choice.weight * down[i];
+    ids.push_back(static_cast<float>(choice.expert));
+    shares.push_back(choice.weight);
+    append(gates, gate);
+    append(ups, up);
+    append(products, hidden);
+    append(downs, down);
+  }
+  show(Role::expert_ids, ids);
+  show(Role::router, shares);
+  show(Role::expert_gate, gates);
+  show(Role::expert_up, ups);
+  show(Role::expert_swiglu, products);
+  show(Role::expert_down, downs);
+  show(Role::expert_mix, out);
+  return out;
 }
 
 std::vector<float> Reference::feed_forward(const LayerWeights& weights, const Vector& x) {
+  if (model_.config.has_experts()) return mixture(weights, x);
   const Vector gate = project(Role::gate, weights.gate, weights.gate_lora, x);
-  Vector hidden = project(Role::up, weights.up, weights.up_lora, x);
-  for (size_t i = 0; i < hidden.size(); ++i)
-    hidden[i] *= activated(gate[i], model_.config.activation);
+  const Vector up = project(Role::up, weights.up, weights.up_lora, x);
+  const Vector hidden = gated(gate, up, model_.config.activation);
   show(Role::swiglu, hidden);
   return project(Role::down, weights.down, weights.down_lora, hidden);
 }

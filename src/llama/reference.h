@@ -39,6 +39,15 @@ class Reference {
   std::vector<float> attention(const LayerWeights& weights, Layer& layer,
                                const std::vector<float>& x);
   std::vector<float> feed_forward(const LayerWeights& weights, const std::vector<float>& x);
+  struct Choice {
+    uint32_t expert;
+    float weight;
+  };
+  std::vector<Choice> choose_experts(const LayerWeights& weights,
+                                     const std::vector<float>& x) const;
+  std::vector<float> expert_product(const TensorView& weight, const TensorView& bias,
+                                    uint32_t expert, const std::vector<float>& x) const;
+  std::vector<float> mixture(const LayerWeights& weights, const std::vector<float>& x);
   void rotate(std::vector<float>& heads) const;
   void show(Role role, const std::vector<float>& values) const;
 

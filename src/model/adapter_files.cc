@@ -40,7 +40,11 @@ constexpr Naming kPeftNames = {NameStyle::hugging_face,
                                {".lora_A.weight", ".lora_A.default.weight"},
                                {".lora_B.weight", ".lora_B.default.weight"}};
 
-bool is_projection(TensorPart part) {
+// Of a token's every step: experts are left out, each of which would need matrices of its own.
+bool is_projection(TensorPart part, const Config& config) {
+  const bool is_gated =
+      part == TensorPart::gate || part == TensorPart::up || part == TensorPart::down;
+  if (is_gated && config.has_experts()) return false;
   constexpr TensorPart kProjections[] = {
       TensorPart::q,  TensorPart::k,    TensorPart::v,    TensorPart::qkv,     TensorPart::o,
       TensorPart::up, TensorPart::gate, TensorPart::down, TensorPart::gate_up, TensorPart::head};
@@ -111,7 +115,7 @@ void pair_up(const std::vector<NamedTensor>& tensors, const Config& config, cons
                   fmt::format("this {} model of {} layers has no such projection",
                               config.architecture, config.layers),
                   "take the model that the adapter was made for");
-    if (!is_projection(target->second.part))
+    if (!is_projection(target->second.part, config))
       fail_part(where, fmt::format("an adapter of {}", target->second.name));
     check_values(tensor.view, where);
     AdapterPair& pair = pairs[half->module];

@@ -71,6 +71,16 @@ constexpr Bound kBounds[] = {
     {"context length", &Config::context, 1u << 27},
 };
 
+void check_experts(const Config& config, const std::string& where) {
+  constexpr uint32_t kMostExperts = 4096;
+  if (config.experts > kMostExperts)
+    fail_input(where, "{} experts are more than {}", config.experts, kMostExperts);
+  if (config.experts_used == 0 || config.experts_used > config.experts)
+    fail_input(where, "a token takes {} of {} experts", config.experts_used, config.experts);
+  if (config.expert_hidden == 0 || config.expert_hidden > 1u << 22)
+    fail_input(where, "experts of a width of {}", config.expert_hidden);
+}
+
 }  // namespace
 
 float Config::score_scale() const {
@@ -96,9 +106,12 @@ std::string differences_from_llama(const Config& config) {
   if (config.window != 0) found.emplace_back("sliding windows");
   if (config.score_cap != 0 || config.logit_cap != 0)
     found.emplace_back("bounds of scores and logits");
-  if (config.activation != Activation::silu) found.emplace_back("gates through GELU");
+  if (config.activation == Activation::gelu_tanh) found.emplace_back("gates through GELU");
+  if (config.activation == Activation::swiglu_oai) found.emplace_back("bounded gates");
   if (config.sinks) found.emplace_back("attention sinks");
   if (config.adapted) found.emplace_back("LoRA adapters");
+  if (config.has_experts()) found.emplace_back("experts");
+  if (config.o_bias) found.emplace_back("a bias of the attention's output");
   return joined(found, ", ");
 }
 
@@ -131,6 +144,7 @@ void check(const Config& config, const std::string& where) {
   if (!config.windowed.empty() && config.windowed.size() != config.layers)
     fail_input(where, "says of {} layers whether they have a window, and has {}",
                config.windowed.size(), config.layers);
+  if (config.has_experts()) check_experts(config, where);
   const Rope& rope = config.rope;
   const bool has_original =
       rope.scaling == RopeScaling::yarn || rope.scaling == RopeScaling::dynamic;

@@ -87,6 +87,16 @@ struct Config {
   // Cohere: attention and feed-forward read the same normed row, and both are added to the stream.
   bool parallel_residual = false;
   bool adapted = false;  // LoRA adapters add to its projections (model/adapters.h)
+  // Mixtures of experts: a layer has so many feed-forward parts, each `expert_hidden` wide, and a
+  // token takes `experts_used` of them, added up by their weights. 0: it has one, `hidden` wide
+  uint32_t experts = 0;
+  uint32_t experts_used = 0;
+  uint32_t expert_hidden = 0;
+  // The weights of the experts that a token takes add up to one: their softmax. Else it is over all
+  // experts, as Qwen3-MoE's config may say.
+  bool weighs_chosen_alone = true;
+  bool expert_bias = false;  // gpt-oss: router and experts have biases
+  bool o_bias = false;       // gpt-oss: so has the attention's output
 
   uint32_t q_width() const { return heads * head_dim; }
   uint32_t kv_width() const { return kv_heads * head_dim; }
@@ -95,6 +105,7 @@ struct Config {
   bool is_windowed(uint32_t layer) const {
     return window != 0 && (windowed.empty() || windowed[layer]);
   }
+  bool has_experts() const { return experts > 0; }
   float score_scale() const;  // of q k^T
   // What makes the scores of queries that are multiplied with it, divided by sqrt(head_dim) as in
   // Llama, this model's.

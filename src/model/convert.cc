@@ -62,7 +62,13 @@ struct Output {
 struct Recipe {
   DType wanted;
   bool permute;
-  std::span<const float> importance;  // of its columns; empty: all the same
+  std::span<const float> importance;  // of its columns, of each slice's; empty: all the same
+  uint64_t slices = 1;
+
+  std::span<const float> importance_of(const TensorView& source, uint64_t row) const {
+    if (importance.empty()) return {};
+    return importance.subspan(row / (source.rows / slices) * source.cols, source.cols);
+  }
 };
 
 // Biases are permuted by element, matrices by row.
@@ -99,7 +105,7 @@ void convert_matrix(const Model& in, const TensorView& source, const Recipe& rec
         } else {
           dequantize(source.dtype, from, values);
           if (!all_within(values, limit)) fits = false;
-          quantize(wanted, values, to, recipe.importance);
+          quantize(wanted, values, to, recipe.importance_of(source, row));
         }
       }
     });
@@ -174,7 +180,7 @@ void check_importance(const ImportanceMatrix& importance, const TypeMix& mix,
     const auto entry = importance.columns.find(plan.name);
     if (entry == importance.columns.end())
       without.push_back(plan.name);
-    else if (entry->second.size() != plan.cols)
+    else if (entry->second.size() != plan.cols * std::max<uint64_t>(1, plan.slices))
       throw Error(
           ErrorCode::input, importance.file + ": entry " + plan.name,
           fmt::format("has {} columns, the model's matrix {}", entry->second.size(), plan.cols),
@@ -251,8 +257,9 @@ std::vector<std::string> quantize_model(const Model& in, const std::string& type
       convert_vector(in, source, permute_this, output);
     else
       convert_matrix(in, source,
-                     {plans[i].dtype, permute_this, columns_of(importance, specs[i].name)}, pool,
-                     output);
+                     {plans[i].dtype, permute_this, columns_of(importance, specs[i].name),
+                      std::max<uint64_t>(1, specs[i].slices)},
+                     pool, output);
   }
   for (const RopeTensor& rope : ropes) writer.append(std::as_bytes(std::span(rope.divisors)));
   writer.commit();

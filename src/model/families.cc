@@ -16,7 +16,8 @@ constexpr Family kFamilies[] = {
     {.model_type = "llama",
      .gguf = "llama",
      .class_name = "LlamaForCausalLM",
-     .gguf_layout = RopeLayout::pairs},
+     .gguf_layout = RopeLayout::pairs,
+     .gguf_experts = true},
     {.model_type = "mistral",
      .gguf = "llama",
      .class_name = "MistralForCausalLM",
@@ -106,6 +107,39 @@ constexpr Family kFamilies[] = {
      .parallel_residual = true,
      .scales_logits = true,
      .hf_layout = RopeLayout::pairs},
+    {.model_type = "qwen3_moe",
+     .gguf = "qwen3moe",
+     .class_name = "Qwen3MoeForCausalLM",
+     .qk_norm = true,
+     .context = 32768,
+     .experts = "num_experts",
+     .gguf_experts = true,
+     .weighs_chosen_alone = false},
+    {.model_type = "mixtral",
+     .gguf = "llama",
+     .class_name = "MixtralForCausalLM",
+     .gguf_layout = RopeLayout::pairs,
+     .has_window = true,
+     .context = 131072,
+     .norm_eps = 1e-5f,
+     .rope_theta = 1000000.0f,
+     .experts = "num_local_experts",
+     .gguf_experts = true},
+    {.model_type = "gpt_oss",
+     .gguf = "gpt-oss",
+     .class_name = "GptOssForCausalLM",
+     .qkv_bias = true,
+     .has_window = true,
+     .context = 131072,
+     .head_dim = 64,
+     .norm_eps = 1e-5f,
+     .rope_theta = 150000.0f,
+     .global_step = 2,
+     .activation = Activation::swiglu_oai,
+     .experts = "num_local_experts",
+     .gguf_experts = true,
+     .expert_biases = true,
+     .sinks = true},
 };
 
 const Family* find(std::string_view name, std::string_view Family::* field) {
@@ -136,6 +170,8 @@ void apply(const Family& family, Config& config) {
   config.layer_norm = family.layer_norm;
   config.norm_bias = family.norm_bias;
   config.parallel_residual = family.parallel_residual;
+  config.expert_bias = config.o_bias = family.expert_biases;
+  config.sinks = family.sinks;
   config.activation = family.activation;
   if (family.scales_embedding) config.embedding_scale = std::sqrt(static_cast<float>(config.emb));
 }

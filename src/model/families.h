@@ -53,6 +53,14 @@ struct Family {
   bool parallel_residual = false;
   bool scales_logits = false;  // its files have a factor of logits, not a divisor
   RopeLayout hf_layout = RopeLayout::halves;
+  // What a config.json calls the count of experts; empty: it has none.
+  std::string_view experts = {};
+  bool gguf_experts = false;   // GGUFs of its architecture may have experts
+  bool expert_biases = false;  // of router and experts, and of the attention's output
+  bool sinks = false;
+  // Weights of chosen experts add up to one, unless a config.json says otherwise. GGUFs have no key
+  // for it, and theirs do.
+  bool weighs_chosen_alone = true;
 };
 
 std::span<const Family> families();

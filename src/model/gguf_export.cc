@@ -231,6 +231,19 @@ void add_window(const Config& config, const Family& family, const std::string& a
   entries.array(key, std::vector<int64_t>(config.windowed.begin(), config.windowed.end()));
 }
 
+void add_experts(const Config& config, const std::string& arch, Entries& entries) {
+  if (!config.weighs_chosen_alone)
+    throw Error(ErrorCode::unsupported, config.name,
+                fmt::format("GGUF cannot say that weights of chosen experts do not add up to one: "
+                            "readers of {} take it that they do",
+                            arch),
+                "use the checkpoint as it is");
+  entries.integer(arch + ".expert_count", config.experts);
+  entries.integer(arch + ".expert_used_count", config.experts_used);
+  if (config.expert_hidden != config.hidden || config.expert_bias)
+    entries.integer(arch + ".expert_feed_forward_length", config.expert_hidden);
+}
+
 }  // namespace
 
 std::string gguf_architecture(const Config& config) {
@@ -273,6 +286,7 @@ GgufMetadata config_to_gguf(const Config& config, uint32_t file_type) {
         fmt::format("GGUF cannot say which layers have no rope: readers of {} take every {}th",
                     arch, step),
         "use the checkpoint as it is");
+  if (config.has_experts()) add_experts(config, arch, entries);
   entries.integer(arch + ".vocab_size", config.vocab);
   return std::move(entries.list);
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "model/expert_tensors.h"
 #include "model/families.h"
 #include "model/gguf.h"
 #include "model/gguf_metadata.h"
@@ -205,15 +206,34 @@ void read_multipliers(const ArchitectureKeys& arch, Config& config) {
                      "false, which in this family means a model without rope");
 }
 
+void read_experts(const ArchitectureKeys& arch, const Family& family, Config& config) {
+  config.experts = arch.count("expert_count").value_or(0);
+  if (!config.has_experts()) {
+    if (!family.experts.empty())
+      fail_input(arch.keys.where(arch.prefix + "expert_count"), "is missing");
+    return;
+  }
+  if (!family.gguf_experts)
+    throw Error(ErrorCode::unsupported, arch.keys.where(arch.prefix + "expert_count"),
+                "a mixture of experts, which is not supported in this family",
+                "take a dense model of the family");
+  config.experts_used = arch.required("expert_used_count");
+  config.expert_hidden = arch.count("expert_feed_forward_length").value_or(config.hidden);
+  if (arch.count("expert_shared_count").value_or(0) > 0)
+    fail_unsupported(arch.keys.where(arch.prefix + "expert_shared_count"),
+                     "experts that every token takes");
+  if (arch.count("leading_dense_block_count").value_or(0) > 0)
+    fail_unsupported(arch.keys.where(arch.prefix + "leading_dense_block_count"),
+                     "layers without experts beside layers with them");
+}
+
 void read_config(const Gguf& gguf, const Family& family, Config& config) {
   const GgufKeys keys(gguf);
   const ArchitectureKeys arch{keys, std::string(family.gguf) + "."};
-  if (arch.count("expert_count").value_or(0) > 0)
-    throw Error(ErrorCode::unsupported, gguf.name, "a mixture of experts, which is not supported",
-                "take a dense model of the family");
   read_shape(arch, family, config);
   config.vocab = vocabulary_size(gguf, arch);
   apply(family, config);
+  read_experts(arch, family, config);
   config.rope.layout = family.gguf_layout;
   read_rope(arch, family, config);
   if (config.layers <= kMostLayers) read_window(arch, family, config);
@@ -256,7 +276,9 @@ void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model) {
   if (family != nullptr) {
     read_config(gguf, *family, model.config);
     if (!gguf.tensors.empty())
-      bind_weights(gguf.tensors, model.config, NameStyle::gguf, gguf.name, model.weights);
+      bind_weights(
+          with_experts_together(gguf.tensors, model.config, NameStyle::gguf, gguf.name, model),
+          model.config, NameStyle::gguf, gguf.name, model.weights);
     else if (need == Need::weights)
       fail_input(gguf.name, "has a vocabulary only, no tensors");
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -107,9 +108,11 @@ GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& me
   uint64_t offset = 0;
   for (const TensorPlan& tensor : tensors_) {
     header.string(tensor.name);
-    header.number<uint32_t>(tensor.rows == 0 ? 1 : 2);
+    header.number<uint32_t>(tensor.rows == 0 ? 1 : tensor.slices == 0 ? 2 : 3);
     header.number<uint64_t>(tensor.cols);
-    if (tensor.rows != 0) header.number<uint64_t>(tensor.rows);
+    if (tensor.rows != 0)
+      header.number<uint64_t>(tensor.rows / std::max<uint64_t>(1, tensor.slices));
+    if (tensor.slices != 0) header.number<uint64_t>(tensor.slices);
     header.number<uint32_t>(info(tensor.dtype).ggml_id);
     header.number<uint64_t>(offset);
     offset += round_up(tensor.bytes(), kAlignment);

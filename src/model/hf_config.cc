@@ -29,7 +29,7 @@ uint32_t as_count(const Json& field) {
 }
 
 std::string_view name_of(Activation activation) {
-  return activation == Activation::silu ? "silu" : "gelu_pytorch_tanh";
+  return activation == Activation::gelu_tanh ? "gelu_pytorch_tanh" : "silu";
 }
 
 // Features that change the arithmetic in ways Tyto does not implement.
@@ -49,9 +49,16 @@ void refuse_unsupported(const Json& root, const Family& family) {
     fail_unsupported(field->path(), "LayerNorms of each head of Q and K");
   if (const auto field = root.find("mlp_bias"); field && field->as_bool())
     fail_unsupported(field->path(), "biases in the feed-forward layer");
-  // In all of these architectures the flag also puts a bias on the attention's output.
-  if (const auto field = root.find("attention_bias"); field && field->as_bool())
-    fail_unsupported(field->path(), "a bias on the attention's output");
+  // In all of these architectures the flag also puts a bias on the attention's output, which is
+  // gpt-oss's own.
+  if (const auto field = root.find("attention_bias");
+      field && field->as_bool() != family.expert_biases)
+    fail_unsupported(
+        field->path(), "{}",
+        family.expert_biases ? "attention without its biases" : "a bias on the attention's output");
+  constexpr double kGateBound = 7.0;
+  if (const auto field = root.find("swiglu_limit"); field && field->as_double() != kGateBound)
+    fail_unsupported(field->path(), "{}; gates are bounded to {}", field->as_double(), kGateBound);
 }
 
 // Where a config.json does not say.
@@ -280,6 +287,24 @@ void read_multipliers(const Json& root, Config& config) {
   config.logit_divisor = real_or(root, "logits_scaling", 1.0f, kScales);
 }
 
+// Qwen3-MoE may have layers without experts, by either of two fields.
+void refuse_dense_layers(const Json& root) {
+  if (const auto step = root.find("decoder_sparse_step"); step && as_count(*step) != 1)
+    fail_unsupported(step->path(), "{}; experts in every layer are supported", as_count(*step));
+  if (const auto layers = root.find("mlp_only_layers"); layers && layers->size() != 0)
+    fail_unsupported(layers->path(), "layers without experts beside layers with them");
+}
+
+void read_experts(const Json& root, const Family& family, Config& config) {
+  refuse_dense_layers(root);
+  config.experts = as_count(root.at(family.experts));
+  if (config.experts == 0) root.at(family.experts).fail("is zero");
+  config.experts_used = as_count(root.at("num_experts_per_tok"));
+  const auto width = root.find("moe_intermediate_size");
+  config.expert_hidden = width ? as_count(*width) : config.hidden;
+  config.weighs_chosen_alone = root.bool_or("norm_topk_prob", family.weighs_chosen_alone);
+}
+
 // SmolLM3's list has a zero for every layer without rope, its interval says the same in one number.
 std::vector<bool> unrotated(const Json& root, const Family& family, uint32_t layers) {
   if (family.unrotated_step == 0) return {};
@@ -328,6 +353,7 @@ Config config_from_hf(const Json& root) {
   if (family.has_caps) read_caps(root, config);
   if (family.scales_logits)
     config.logit_divisor = 1 / real_or(root, "logit_scale", kCohereLogitScale, kScales);
+  if (!family.experts.empty()) read_experts(root, family, config);
   check(config, root.path());
   config.unrotated = unrotated(root, family, config.layers);
   choose_divisors(config, 0);

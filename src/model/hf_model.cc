@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "model/expert_tensors.h"
 #include "model/families.h"
 #include "model/hf_config.h"
 #include "model/q4nx_bundle.h"
@@ -124,8 +125,9 @@ void fill_model_from_folder(const std::filesystem::path& folder, Need need,
     model.config.tied_head = true;  // a field that is not there promises nothing
   }
   if (family_of_model_type(model.config.architecture)->norms_from_zero) add_one_to_norms(model);
-  bind_weights(model.tensors, model.config, NameStyle::hugging_face, folder.string(),
-               model.weights);
+  bind_weights(with_experts_together(model.tensors, model.config, NameStyle::hugging_face,
+                                     folder.string(), model),
+               model.config, NameStyle::hugging_face, folder.string(), model.weights);
 }
 
 }  // namespace tyto

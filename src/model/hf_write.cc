@@ -70,8 +70,8 @@ json rope_scaling(const Rope& rope) {
 }
 
 void add_activation(const Config& config, json& root) {
-  root["hidden_act"] = config.activation == Activation::silu ? "silu" : "gelu_pytorch_tanh";
-  if (config.activation != Activation::silu) root["hidden_activation"] = root["hidden_act"];
+  root["hidden_act"] = config.activation == Activation::gelu_tanh ? "gelu_pytorch_tanh" : "silu";
+  if (config.activation == Activation::gelu_tanh) root["hidden_activation"] = root["hidden_act"];
 }
 
 void add_window(const Config& config, json& root) {
@@ -192,7 +192,13 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
   }
   if (family != nullptr && family->scales_logits)
     root["logit_scale"] = decimal(1 / config.logit_divisor);
-  root["attention_bias"] = false;
+  if (family != nullptr && config.has_experts()) {
+    root[std::string(family->experts)] = config.experts;
+    root["num_experts_per_tok"] = config.experts_used;
+    if (config.expert_hidden != config.hidden) root["moe_intermediate_size"] = config.expert_hidden;
+    root["norm_topk_prob"] = config.weighs_chosen_alone;
+  }
+  root["attention_bias"] = config.o_bias;
   if (config.rope.rotated != 0)
     root["partial_rotary_factor"] = static_cast<double>(config.rope.rotated) / config.head_dim;
   for (const bool unrotated : config.unrotated) root["no_rope_layers"].push_back(unrotated ? 0 : 1);

@@ -77,6 +77,15 @@ uint64_t Model::parameters() const {
   return count;
 }
 
+uint64_t Model::active_parameters() const {
+  if (!config.has_experts() || !has_weights()) return parameters();
+  uint64_t idle = 0;
+  for (const LayerWeights& layer : weights.layers)
+    for (const TensorView* view : {&layer.gate, &layer.up, &layer.down})
+      idle += view->values() / config.experts * (config.experts - config.experts_used);
+  return parameters() - idle;
+}
+
 std::string Model::place_of(const TensorView& weight) const {
   const std::byte* const data = weight.bytes.data();
   const auto has_data = [&](std::span<const std::byte> bytes) {

@@ -47,13 +47,18 @@ struct LayerWeights {
   TensorView o;                       // [emb, q_width]
   TensorView attn_post_norm;          // [1, emb]; empty without norms behind
   TensorView ffn_norm;                // as attn_norm
-  TensorView gate, up;                // [hidden, emb]
-  TensorView down;                    // [emb, hidden]
+  TensorView gate, up;                // [hidden, emb]; with experts [experts * hidden, emb]
+  TensorView down;                    // [emb, hidden]; with experts [experts * emb, hidden]
   TensorView ffn_post_norm;           // as attn_post_norm
   TensorView sinks;                   // [1, heads] or empty
   TensorView attn_norm_bias;          // [1, emb] or empty
   TensorView ffn_norm_bias;           // the same
   LowRank q_lora, k_lora, v_lora, o_lora, gate_lora, up_lora, down_lora;
+  TensorView router;       // [experts, emb] or empty
+  TensorView router_bias;  // [1, experts] or empty
+  // [1, experts * width], each expert's behind the one's before; or empty
+  TensorView expert_gate_bias, expert_up_bias, expert_down_bias;
+  TensorView o_bias;  // [1, emb] or empty
 };
 
 struct Weights {
@@ -96,7 +101,8 @@ struct Model {
   std::vector<Adapter> adapters;
 
   uint64_t weight_bytes() const;
-  uint64_t parameters() const;  // values in all tensors
+  uint64_t parameters() const;         // values in all tensors
+  uint64_t active_parameters() const;  // those without the experts that a token does not take
   // "FILE: tensor NAME", for errors about one of the weights.
   std::string place_of(const TensorView& weight) const;
   bool has_weights() const { return !weights.layers.empty(); }

@@ -101,6 +101,47 @@ void aya_23(Config& config) {
   config.logit_divisor = 16;
 }
 
+void experts(Config& config, uint32_t count, uint32_t used, uint32_t width) {
+  config.experts = count;
+  config.experts_used = used;
+  config.expert_hidden = width;
+}
+
+void qwen3_30b(Config& config) {
+  experts(config, 128, 8, 768);
+}
+
+void tiny_moe(Config& config) {
+  experts(config, 16, 4, 256);
+}
+
+void tiny_mixtral(Config& config) {
+  experts(config, 4, 2, config.hidden);
+}
+
+// YaRN as GGUF has it: the published model's band is not rounded to whole frequencies.
+void gpt_oss(Config& config, uint32_t window, float factor) {
+  const Family& family = *family_of_model_type(config.architecture);
+  config.window = window;
+  set_windowed(config, windowed_layers(config.layers, family.global_step));
+  config.norm_eps = family.norm_eps;
+  Rope& rope = config.rope;
+  rope.scaling = RopeScaling::yarn;
+  rope.factor = factor;
+  rope.original_context = static_cast<uint32_t>(static_cast<float>(config.context) / factor);
+  rope.attention_factor = static_cast<float>(1 + 0.1 * std::log(factor));
+}
+
+void gpt_oss_20b(Config& config) {
+  experts(config, 32, 4, config.hidden);
+  gpt_oss(config, 128, 32);
+}
+
+void tiny_gpt_oss(Config& config) {
+  experts(config, 8, 2, config.hidden);
+  gpt_oss(config, 24, 4);
+}
+
 // clang-format off
 constexpr Shape kShapes[] = {
     // name             family     lay.  emb hidden hd. kv dim   vocab context     theta l3 tied
@@ -136,6 +177,12 @@ constexpr Shape kShapes[] = {
     {"tiny-mistral-window", "mistral", 2, 256, 512, 4,  2,  64,    512,    512,    10000,  0, false, tiny_window},
     {"tiny-yarn",      "llama",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, tiny_yarn},
     {"tiny-cohere",    "cohere",   2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, aya_23},
+    {"tiny-moe",       "qwen3_moe", 2, 256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_moe},
+    {"tiny-mixtral",   "mixtral",  2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false, tiny_mixtral},
+    {"tiny-gpt-oss",   "gpt_oss",  4,  256,   512,  4,  2,  64,    512,    512,   150000,  0, false, tiny_gpt_oss},
+    {"gpt-oss-20b",    "gpt_oss", 24, 2880,  2880, 64,  8,  64, 201088, 131072,   150000,  0, false, gpt_oss_20b},
+    // Six layers of the public model's 48, to fit the memory of a small machine.
+    {"qwen3-30b-a3b-small", "qwen3_moe", 6, 2048, 6144, 32, 4, 128, 151936, 40960, 1000000, 0, false, qwen3_30b},
 };
 // clang-format on
 

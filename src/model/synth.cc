@@ -10,6 +10,7 @@
 #include "base/atomic_folder.h"
 #include "base/error.h"
 #include "model/convert.h"
+#include "model/expert_tensors.h"
 #include "model/families.h"
 #include "model/gguf_metadata.h"
 #include "model/hf_write.h"
@@ -76,6 +77,11 @@ Distribution distribution_of(const WeightSpec& spec, float norm_mean) {
     case TensorPart::attn_norm_bias:
     case TensorPart::ffn_norm_bias:
     case TensorPart::final_norm_bias:
+    case TensorPart::o_bias:
+    case TensorPart::router_bias:
+    case TensorPart::expert_gate_bias:
+    case TensorPart::expert_up_bias:
+    case TensorPart::expert_down_bias:
       return {0.0f, 0.02f};
     case TensorPart::sinks:
       return {0.0f, 1.0f};
@@ -207,7 +213,8 @@ std::vector<std::string> write_folder(const Config& config, const TypeMix& type,
   write_text(folder.file("generation_config.json"), hf_generation_config_json(vocabulary));
   write_text(folder.file("tokenizer.json"), hf_tokenizer_json(vocabulary));
   write_text(folder.file("tokenizer_config.json"), hf_tokenizer_config_json(vocabulary, config));
-  const std::vector<WeightSpec> specs = weight_specs(config, NameStyle::hugging_face);
+  const std::vector<WeightSpec> specs =
+      specs_of_each_expert(config, weight_specs(config, NameStyle::hugging_face));
   std::vector<TensorPlan> plans;
   for (const WeightSpec& spec : specs)
     plans.push_back({spec.name, type.base, spec.rows, spec.cols});

@@ -70,6 +70,20 @@ constexpr Raise kRaises[] = {
     {"q5_k_m", TensorPart::down, is_of_sensitive, DType::q6_k},
 };
 
+// llama.cpp's rule for Mixtral, which it knows by its experts: what all of them share costs little.
+constexpr uint32_t kMixtralExperts = 8;
+struct ExpertRaise {
+  TensorPart part;
+  bool in_all;  // mixes, else in those of `base`
+  DType base;
+  DType type;
+};
+constexpr ExpertRaise kExpertRaises[] = {
+    {TensorPart::v, true, DType::q4_k, DType::q8_0},
+    {TensorPart::k, true, DType::q4_k, DType::q8_0},
+    {TensorPart::o, false, DType::q4_k, DType::q5_k},
+};
+
 // The matrix that makes logits; an embedding that is also the head counts as one.
 bool is_head(const Config& config, const WeightSpec& spec) {
   return spec.part == TensorPart::head || (spec.part == TensorPart::embedding && config.tied_head);
@@ -89,9 +103,13 @@ bool has_few_bits(DType type) {
 
 DType wanted_type(const TypeMix& mix, const Config& config, const WeightSpec& spec,
                   Importance importance) {
-  if (spec.is_vector()) return DType::f32;
+  if (spec.is_vector() || spec.stays_f32) return DType::f32;
   if (!has_few_bits(mix.base)) return mix.base;
   if (is_head(config, spec)) return DType::q6_k;
+  if (config.experts == kMixtralExperts) {
+    for (const ExpertRaise& raise : kExpertRaises)
+      if (raise.part == spec.part && (raise.base == mix.base || raise.in_all)) return raise.type;
+  }
   for (const Raise& raise : kRaises)
     if (raise.mix == mix.name && raise.part == spec.part &&
         raise.in_layer(spec.layer, config.layers) &&
@@ -174,7 +192,7 @@ std::vector<TensorPlan> plan_types(const TypeMix& mix, const Config& config,
                               kind_of(spec.name), spec.cols, info(wanted).name,
                               info(wanted).block_values, info(given).name)];
     }
-    plans.push_back({spec.name, given, spec.rows, spec.cols});
+    plans.push_back({spec.name, given, spec.rows, spec.cols, spec.slices});
   }
   for (const auto& [note, count] : fallbacks) notes.push_back(fmt::format("{} x {}", count, note));
   return plans;

@@ -23,6 +23,10 @@ enum class Extent : uint8_t {
   k_norm,
   vocab,
   heads,
+  experts,
+  expert_hidden,
+  hidden_of_all,  // experts
+  emb_of_all,
 };
 enum class Presence : uint8_t {
   always,
@@ -38,6 +42,12 @@ enum class Presence : uint8_t {
   ffn_norm,
   norm_bias,
   ffn_norm_bias,
+  dense,
+  dense_apart,
+  experts,
+  expert_bias,
+  o_bias,
+  norms_before_and_sinks,
 };
 
 struct Entry {
@@ -47,6 +57,7 @@ struct Entry {
   Extent rows;  // none: a vector
   Extent cols;
   Presence presence = Presence::always;
+  bool stays_f32 = false;
 };
 
 constexpr std::array kTop = {
@@ -87,15 +98,19 @@ constexpr std::array kLayer = {
           "post_attention_layernorm.weight", Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "post_attention_layernorm.weight", Extent::none,
           Extent::emb, Presence::ffn_norm},
+    // gpt-oss: its name in GGUFs is that of a norm behind attention.
+    Entry{TensorPart::ffn_norm, "post_attention_norm.weight", "post_attention_layernorm.weight",
+          Extent::none, Extent::emb, Presence::norms_before_and_sinks},
     Entry{TensorPart::ffn_norm, "ffn_norm.weight", "pre_feedforward_layernorm.weight", Extent::none,
           Extent::emb, Presence::norms_both},
     Entry{TensorPart::gate_up, "ffn_up.weight", "mlp.gate_up_proj.weight", Extent::two_hidden,
           Extent::emb, Presence::fused},
     Entry{TensorPart::gate, "ffn_gate.weight", "mlp.gate_proj.weight", Extent::hidden, Extent::emb,
-          Presence::apart},
+          Presence::dense_apart},
     Entry{TensorPart::up, "ffn_up.weight", "mlp.up_proj.weight", Extent::hidden, Extent::emb,
-          Presence::apart},
-    Entry{TensorPart::down, "ffn_down.weight", "mlp.down_proj.weight", Extent::emb, Extent::hidden},
+          Presence::dense_apart},
+    Entry{TensorPart::down, "ffn_down.weight", "mlp.down_proj.weight", Extent::emb, Extent::hidden,
+          Presence::dense},
     Entry{TensorPart::ffn_post_norm, "post_ffw_norm.weight", "post_feedforward_layernorm.weight",
           Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::sinks, "attn_sinks.weight", "self_attn.sinks", Extent::none, Extent::heads,
@@ -104,6 +119,24 @@ constexpr std::array kLayer = {
           Extent::emb, Presence::norm_bias},
     Entry{TensorPart::ffn_norm_bias, "ffn_norm.bias", "post_attention_layernorm.bias", Extent::none,
           Extent::emb, Presence::ffn_norm_bias},
+    Entry{TensorPart::o_bias, "attn_output.bias", "self_attn.o_proj.bias", Extent::none,
+          Extent::emb, Presence::o_bias},
+    Entry{TensorPart::router, "ffn_gate_inp.weight", "mlp.gate.weight", Extent::experts,
+          Extent::emb, Presence::experts, true},
+    Entry{TensorPart::router_bias, "ffn_gate_inp.bias", "mlp.gate.bias", Extent::none,
+          Extent::experts, Presence::expert_bias},
+    Entry{TensorPart::gate, "ffn_gate_exps.weight", "mlp.experts.*.gate_proj.weight",
+          Extent::hidden_of_all, Extent::emb, Presence::experts},
+    Entry{TensorPart::expert_gate_bias, "ffn_gate_exps.bias", "mlp.experts.*.gate_proj.bias",
+          Extent::experts, Extent::expert_hidden, Presence::expert_bias, true},
+    Entry{TensorPart::up, "ffn_up_exps.weight", "mlp.experts.*.up_proj.weight",
+          Extent::hidden_of_all, Extent::emb, Presence::experts},
+    Entry{TensorPart::expert_up_bias, "ffn_up_exps.bias", "mlp.experts.*.up_proj.bias",
+          Extent::experts, Extent::expert_hidden, Presence::expert_bias, true},
+    Entry{TensorPart::down, "ffn_down_exps.weight", "mlp.experts.*.down_proj.weight",
+          Extent::emb_of_all, Extent::expert_hidden, Presence::experts},
+    Entry{TensorPart::expert_down_bias, "ffn_down_exps.bias", "mlp.experts.*.down_proj.bias",
+          Extent::experts, Extent::emb, Presence::expert_bias, true},
 };
 
 // Tensors some writers leave in the file although the config already says what they hold.
@@ -135,6 +168,14 @@ uint64_t extent(const Config& config, Extent which) {
       return config.vocab;
     case Extent::heads:
       return config.heads;
+    case Extent::experts:
+      return config.experts;
+    case Extent::expert_hidden:
+      return config.expert_hidden;
+    case Extent::hidden_of_all:
+      return uint64_t{config.experts} * config.expert_hidden;
+    case Extent::emb_of_all:
+      return uint64_t{config.experts} * config.emb;
   }
   return 0;
 }
@@ -162,11 +203,23 @@ bool present(const Config& config, Presence presence) {
     case Presence::sinks:
       return config.sinks;
     case Presence::ffn_norm:
-      return config.norms == Norms::before && !config.parallel_residual;
+      return config.norms == Norms::before && !config.parallel_residual && !config.sinks;
     case Presence::norm_bias:
       return config.norm_bias;
     case Presence::ffn_norm_bias:
       return config.norm_bias && !config.parallel_residual;
+    case Presence::dense:
+      return !config.has_experts();
+    case Presence::dense_apart:
+      return !config.has_experts() && !config.fused_projections;
+    case Presence::experts:
+      return config.has_experts();
+    case Presence::expert_bias:
+      return config.expert_bias;
+    case Presence::o_bias:
+      return config.o_bias;
+    case Presence::norms_before_and_sinks:
+      return config.norms == Norms::before && config.sinks;
   }
   return false;
 }
@@ -215,6 +268,18 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::attn_norm_bias;
     case TensorPart::ffn_norm_bias:
       return &LayerWeights::ffn_norm_bias;
+    case TensorPart::router:
+      return &LayerWeights::router;
+    case TensorPart::router_bias:
+      return &LayerWeights::router_bias;
+    case TensorPart::expert_gate_bias:
+      return &LayerWeights::expert_gate_bias;
+    case TensorPart::expert_up_bias:
+      return &LayerWeights::expert_up_bias;
+    case TensorPart::expert_down_bias:
+      return &LayerWeights::expert_down_bias;
+    case TensorPart::o_bias:
+      return &LayerWeights::o_bias;
     default:
       return nullptr;
   }
@@ -249,6 +314,14 @@ void split_fused(const Config& config, LayerWeights& layer) {
   layer.up = rows_of(layer.gate_up, config.hidden, config.hidden);
 }
 
+// A row of all experts' values, as kernels take biases.
+TensorView flattened(const TensorView& view, const std::string& where) {
+  if (info(view.dtype).block_values != 1)
+    fail_unsupported(where, "biases of type {}; f32, f16 and bf16 are supported",
+                     info(view.dtype).name);
+  return {view.dtype, 1, view.values(), view.bytes};
+}
+
 bool is_redundant(std::string_view name, const Config& config, NameStyle style) {
   const Entry& head = kTop[2];
   if (config.tied_head && name == (style == NameStyle::gguf ? head.gguf : head.hugging_face))
@@ -264,8 +337,9 @@ std::vector<WeightSpec> weight_specs(const Config& config, NameStyle style) {
   const auto add = [&](const Entry& entry, uint32_t layer, const std::string& prefix) {
     if (!present(config, entry.presence)) return;
     const std::string_view name = style == NameStyle::gguf ? entry.gguf : entry.hugging_face;
+    const bool is_sliced = entry.rows == Extent::hidden_of_all || entry.rows == Extent::emb_of_all;
     specs.push_back({entry.part, layer, prefix + std::string(name), extent(config, entry.rows),
-                     extent(config, entry.cols)});
+                     extent(config, entry.cols), is_sliced ? config.experts : 0, entry.stays_f32});
   };
   for (const Entry& entry : kTop) add(entry, 0, "");
   for (uint32_t layer = 0; layer < config.layers; ++layer) {
@@ -304,7 +378,9 @@ void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config,
     const auto found = unused.find(spec.name);
     if (found == unused.end()) fail_input(where, "tensor {} is missing", spec.name);
     check_view(*found->second, spec, where + ": tensor " + spec.name);
-    view_of(weights, spec) = *found->second;
+    view_of(weights, spec) = spec.part != TensorPart::router && spec.stays_f32
+                                 ? flattened(*found->second, where + ": tensor " + spec.name)
+                                 : *found->second;
     unused.erase(found);
   }
   if (config.tied_head) weights.head = weights.embedding;

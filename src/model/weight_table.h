@@ -43,6 +43,12 @@ enum class TensorPart : uint8_t {
   final_norm_bias,
   attn_norm_bias,
   ffn_norm_bias,
+  router,
+  router_bias,
+  expert_gate_bias,
+  expert_up_bias,
+  expert_down_bias,
+  o_bias,
 };
 
 struct WeightSpec {
@@ -51,6 +57,8 @@ struct WeightSpec {
   std::string name;
   uint64_t rows = 0;  // 0: a vector
   uint64_t cols = 0;
+  uint64_t slices = 0;     // experts whose matrices follow each other, `rows` of all; 0: it is one
+  bool stays_f32 = false;  // a matrix that no mix of types rounds
 
   bool is_vector() const { return rows == 0; }
 };

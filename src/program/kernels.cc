@@ -147,6 +147,28 @@ Cost gather_rows_cost(const Program& program, const Launch& launch, const Call& 
   return elementwise(program, launch, call, 0);
 }
 
+// A comparison with each expert for each choice, and the softmax.
+Cost route_cost(const Program& program, const Launch& launch, const Call& call) {
+  Cost total = matmul_cost(program, launch, call);
+  total.bytes += activation_bytes(slot_of(program, launch, 3), call);
+  total.flops += call.rows * slot_of(program, launch, 2).cols * slot_of(program, launch, 1).rows;
+  return total;
+}
+
+Cost expert_matmul_cost(const Program& program, const Launch& launch, const Call& call) {
+  const Slot& weight = slot_of(program, launch, 1);
+  const uint64_t choices = call.rows * slot_of(program, launch, 2).cols;
+  return {most_experts(program, launch, call) * expert_bytes(program, launch) +
+              activation_bytes(slot_of(program, launch, 0), call) +
+              activation_bytes(slot_of(program, launch, 2), call) +
+              activation_bytes(slot_of(program, launch, 3), call),
+          2 * choices * (weight.rows / launch.shape.experts) * weight.cols};
+}
+
+Cost mix_experts_cost(const Program& program, const Launch& launch, const Call& call) {
+  return elementwise(program, launch, call, 2);
+}
+
 // Shapes.
 // ---------------------------------------------------------------------------------------------
 
@@ -242,6 +264,29 @@ bool top_k_fits(const Program& program, const Launch& launch) {
          row.cols <= TopKRow::words_for(logits.cols);
 }
 
+bool route_fits(const Program& program, const Launch& launch) {
+  const Slot &router = slot_of(program, launch, 1), &ids = slot_of(program, launch, 2);
+  return slot_of(program, launch, 0).cols == router.cols && ids.dtype == DType::i32 &&
+         ids.cols > 0 && ids.cols <= router.rows && slot_of(program, launch, 3).cols == ids.cols &&
+         (launch.args.size() == 4 || slot_of(program, launch, 4).cols == router.rows);
+}
+
+bool expert_matmul_fits(const Program& program, const Launch& launch) {
+  const Slot &x = slot_of(program, launch, 0), &weight = slot_of(program, launch, 1);
+  const Slot &ids = slot_of(program, launch, 2), &y = slot_of(program, launch, 3);
+  const uint32_t experts = launch.shape.experts;
+  if (experts == 0 || weight.rows % experts != 0 || ids.dtype != DType::i32 || ids.cols == 0)
+    return false;
+  return (x.cols == weight.cols || x.cols == ids.cols * weight.cols) &&
+         y.cols == ids.cols * (weight.rows / experts) &&
+         (launch.args.size() == 4 || slot_of(program, launch, 4).cols == weight.rows);
+}
+
+bool mix_experts_fits(const Program& program, const Launch& launch) {
+  return slot_of(program, launch, 0).cols ==
+         slot_of(program, launch, 1).cols * slot_of(program, launch, 2).cols;
+}
+
 bool same_widths(const Program& program, const Launch& launch) {
   for (size_t i = 1; i < launch.args.size(); ++i)
     if (slot_of(program, launch, i).cols != slot_of(program, launch, 0).cols) return false;
@@ -274,7 +319,7 @@ using K = Kernel;
 using A = ArgKind;
 
 // clang-format off
-constexpr std::array<KernelSpec, 18> kSpecs = {{
+constexpr std::array<KernelSpec, 21> kSpecs = {{
     {K::embed, "embed", "x[t] = table[tokens[t]]",
      {ids("tokens"), matrix("table"), out("x")}, 3, 3, false,
      Operator::other, embed_fits, embed_cost},
@@ -329,6 +374,15 @@ constexpr std::array<KernelSpec, 18> kSpecs = {{
     {K::layernorm, "layernorm", "y = (x - mean(x)) / deviation(x) * weight (+ bias)",
      {in("x"), vector("weight"), out("y"), vector("bias")}, 3, 4, false,
      Operator::norm_rope, same_widths, layernorm_cost},
+    {K::route, "route", "the experts with the largest x * weight^T (+ bias), in ascending order, and their softmax",
+     {in("x"), matrix("weight"), out("ids", A::integers), out("weights"), vector("bias")}, 4, 5, false,
+     Operator::feed_forward, route_fits, route_cost},
+    {K::expert_matmul, "expert_matmul", "y[i] = x * weight[ids[i]]^T (+ bias[ids[i]]) for each id of a row; x is one row for all, or one each",
+     {in("x"), matrix("weight"), in("ids", A::integers), out("y"), vector("bias")}, 4, 5, false,
+     Operator::feed_forward, expert_matmul_fits, expert_matmul_cost},
+    {K::mix_experts, "mix_experts", "y = the sum of weights[i] * x[i]",
+     {in("x"), in("weights"), out("y")}, 3, 3, false,
+     Operator::feed_forward, mix_experts_fits, mix_experts_cost},
 }};
 // clang-format on
 static_assert(kSpecs.size() == static_cast<size_t>(kLastKernel) + 1);
@@ -385,6 +439,16 @@ Cost cost(const Program& program, const Call& call) {
   Cost total;
   for (const Launch& launch : program.launches) total += cost(program, launch, call);
   return total;
+}
+
+uint64_t expert_bytes(const Program& program, const Launch& launch) {
+  uint64_t bytes = slot_of(program, launch, 1).bytes();
+  if (launch.args.size() > 4) bytes += slot_of(program, launch, 4).bytes();
+  return bytes / launch.shape.experts;
+}
+
+uint64_t most_experts(const Program& program, const Launch& launch, const Call& call) {
+  return std::min<uint64_t>(launch.shape.experts, call.rows * slot_of(program, launch, 2).cols);
 }
 
 size_t cache_arg(const Launch& launch) {

@@ -67,6 +67,11 @@ Operator operator_of(const Launch& launch);
 Cost cost(const Program& program, const Launch& launch, const Call& call);
 Cost cost(const Program& program, const Call& call);  // of all launches
 
+// What expert_matmul reads of its weight and bias for one expert. Its cost declares as many experts
+// as the call's rows can take at most; who runs it knows how many it was.
+uint64_t expert_bytes(const Program& program, const Launch& launch);
+uint64_t most_experts(const Program& program, const Launch& launch, const Call& call);
+
 // The argument that is a kernel's first cache, the second follows it; nothing: it has none.
 constexpr size_t kNoArg = SIZE_MAX;
 size_t cache_arg(const Launch& launch);

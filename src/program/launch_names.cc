@@ -68,11 +68,13 @@ Event launch_event(Trace& trace, const Program& program, const LaunchGroup& grou
 
 void record_launches(Trace& trace, const Program& program, std::span<const LaunchGroup> groups,
                      std::span<const uint16_t> names, const Call& call, uint8_t device,
-                     uint64_t start_ns, std::span<const uint64_t> ends_ns) {
+                     uint64_t start_ns, std::span<const uint64_t> ends_ns,
+                     std::span<const uint64_t> unread_bytes) {
   for (size_t i = 0; i < names.size(); ++i) {
     Event event = launch_event(trace, program, groups[i], names[i], call, device);
     event.start_ns = i == 0 ? start_ns : ends_ns[i - 1];
     event.end_ns = ends_ns[i];
+    if (!unread_bytes.empty()) event.bytes -= unread_bytes[i];
     trace.push(event);
   }
 }

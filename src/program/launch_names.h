@@ -26,10 +26,11 @@ std::vector<uint16_t> launch_names(Trace& trace, const Program& program,
 EventName dispatch_name(const Program& program);
 
 // The groups of a dispatch that just completed, one after the other: group i ended at `ends_ns[i]`,
-// the first began at `start_ns`.
+// the first began at `start_ns`. `unread_bytes`: of what its cost declares, none where not given.
 void record_launches(Trace& trace, const Program& program, std::span<const LaunchGroup> groups,
                      std::span<const uint16_t> names, const Call& call, uint8_t device,
-                     uint64_t start_ns, std::span<const uint64_t> ends_ns);
+                     uint64_t start_ns, std::span<const uint64_t> ends_ns,
+                     std::span<const uint64_t> unread_bytes = {});
 
 // One group, without its times.
 Event launch_event(Trace& trace, const Program& program, const LaunchGroup& group, uint16_t name,

@@ -28,7 +28,8 @@ class Serialiser {
 // Names every field, so that a new one does not compile until it is part of the identity.
 void add_shape(Serialiser& out, const LaunchShape& shape) {
   const auto& [heads, kv_heads, head_dim, context, page, kv_group, rope_pairs, eps, bf16_sums,
-               factor, rotated, window, score_cap, activation] = shape;
+               factor, rotated, window, score_cap, activation, experts, weighs_chosen_alone] =
+      shape;
   for (uint32_t size : {heads, kv_heads, head_dim, context, page, kv_group}) out.add(size);
   out.add(rope_pairs);
   out.add(eps);
@@ -38,9 +39,11 @@ void add_shape(Serialiser& out, const LaunchShape& shape) {
   out.add(window);
   out.add(score_cap);
   out.add(activation);
+  out.add(experts);
+  out.add(weighs_chosen_alone);
 }
 
-constexpr std::array<std::string_view, 75> kRoleNames = {"none",
+constexpr std::array<std::string_view, 88> kRoleNames = {"none",
                                                          "tokens",
                                                          "embed",
                                                          "frequencies",
@@ -114,7 +117,20 @@ constexpr std::array<std::string_view, 75> kRoleNames = {"none",
                                                          "down_lora_b",
                                                          "lm_head_lora",
                                                          "lm_head_lora_a",
-                                                         "lm_head_lora_b"};
+                                                         "lm_head_lora_b",
+                                                         "o_bias",
+                                                         "router",
+                                                         "router_bias",
+                                                         "expert_ids",
+                                                         "expert_weights",
+                                                         "expert_gate",
+                                                         "expert_gate_bias",
+                                                         "expert_up",
+                                                         "expert_up_bias",
+                                                         "expert_swiglu",
+                                                         "expert_down",
+                                                         "expert_down_bias",
+                                                         "expert_mix"};
 static_assert(kRoleNames.size() == static_cast<size_t>(kLastRole) + 1);
 
 constexpr std::array<std::string_view, 8> kBlockNames = {

@@ -103,8 +103,21 @@ enum class Role : uint8_t {
   lm_head_lora,
   lm_head_lora_a,
   lm_head_lora_b,
+  o_bias,
+  router,
+  router_bias,
+  expert_ids,
+  expert_weights,
+  expert_gate,
+  expert_gate_bias,
+  expert_up,
+  expert_up_bias,
+  expert_swiglu,
+  expert_down,
+  expert_down_bias,
+  expert_mix,
 };
-constexpr Role kLastRole = Role::lm_head_lora_b;
+constexpr Role kLastRole = Role::expert_mix;
 std::string_view name(Role role);
 
 // The steps that add b (a x) to a projection of x. The slot of role `sum` holds what the
@@ -162,8 +175,11 @@ enum class Kernel : uint8_t {
   scale,
   soft_cap,
   layernorm,
+  route,
+  expert_matmul,
+  mix_experts,
 };
-constexpr Kernel kLastKernel = Kernel::layernorm;
+constexpr Kernel kLastKernel = Kernel::mix_experts;
 
 struct Arg {
   uint16_t slot = 0;
@@ -190,6 +206,8 @@ struct LaunchShape {
   uint32_t window = 0;
   float score_cap = 0;  // attention: scores become cap * tanh(score / cap); 0: they stay
   Activation activation = Activation::silu;  // swiglu
+  uint32_t experts = 0;             // expert_matmul: whose rows follow each other in the weight
+  bool weighs_chosen_alone = true;  // route: as in Config
 };
 
 struct Launch {

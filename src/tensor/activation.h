@@ -8,6 +8,9 @@ namespace tyto {
 enum class Activation : uint8_t {
   silu,       // x / (1 + exp(-x))
   gelu_tanh,  // GELU as tanh approximates it, which is how Gemma was trained
+  // gpt-oss: g / (1 + exp(-1.702 g)) with g = min(gate, 7); what it multiplies becomes 1 + up, with
+  // up bounded to -7..7
+  swiglu_oai,
 };
 
 }  // namespace tyto

@@ -1,6 +1,7 @@
 // Small random models in memory, for tests that need weights but no file.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -84,15 +85,26 @@ inline RandomModel random_model(const Config& config, DType type) {
       layer.ffn_norm = result.tensor(DType::f16, 1, config.emb, 0.2f, 1.0f);
     if (is_after) layer.attn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
     if (is_after) layer.ffn_post_norm = result.tensor(DType::f32, 1, config.emb, 0.2f, 1.0f);
-    layer.gate = result.tensor(type, config.hidden, config.emb, 0.3f);
-    layer.up = result.tensor(type, config.hidden, config.emb, 0.3f);
-    layer.down = result.tensor(type, config.emb, config.hidden, 0.3f);
+    const uint64_t experts = std::max(1u, config.experts);
+    const uint64_t hidden = config.has_experts() ? config.expert_hidden : config.hidden;
+    layer.gate = result.tensor(type, experts * hidden, config.emb, 0.3f);
+    layer.up = result.tensor(type, experts * hidden, config.emb, 0.3f);
+    layer.down = result.tensor(type, experts * config.emb, hidden, 0.3f);
+    if (config.has_experts())
+      layer.router = result.tensor(DType::f32, config.experts, config.emb, 0.5f);
+    if (config.expert_bias) {
+      layer.router_bias = result.tensor(DType::f32, 1, config.experts, 0.5f);
+      layer.expert_gate_bias = result.tensor(DType::f32, 1, experts * hidden, 0.5f);
+      layer.expert_up_bias = result.tensor(DType::f32, 1, experts * hidden, 0.5f);
+      layer.expert_down_bias = result.tensor(DType::f32, 1, experts * config.emb, 0.5f);
+    }
+    if (config.sinks) layer.sinks = result.tensor(DType::f32, 1, config.heads, 0.5f);
+    if (config.o_bias) layer.o_bias = result.tensor(DType::f32, 1, config.emb, 0.5f);
     if (config.norm_bias) {
       layer.attn_norm_bias = result.tensor(DType::f32, 1, config.emb, 0.2f);
       if (!config.parallel_residual)
         layer.ffn_norm_bias = result.tensor(DType::f32, 1, config.emb, 0.2f);
     }
-    if (config.sinks) layer.sinks = result.tensor(DType::f32, 1, config.heads, 1.0f);
     weights.layers.push_back(layer);
   }
   if (config.norm_bias) weights.final_norm_bias = result.tensor(DType::f32, 1, config.emb, 0.2f);

@@ -55,7 +55,11 @@ class CpuExecutable : public Executable {
           const_cast<std::byte*>(weights[i].bytes.data());  // check_launches: never written
       if (loops.packed == nullptr || !is_multiplied_by(i)) continue;
       const DType type = program_.slots[i].dtype;
-      if (cpu::can_pack(type)) {
+      if (has_straddling_panels(i)) {
+        env_.trace.fallback(fmt::format(
+            "experts of {} row by row on cpu: their rows do not fill whole panels of {}",
+            info(type).name, cpu::packed_layout(type).panel_rows));
+      } else if (cpu::can_pack(type)) {
         packed_.push_back(store.pack(weights[i], env_.pool));
         interpreter_.use_packed(i, packed_.back()->matrix);
       } else {
@@ -80,9 +84,11 @@ class CpuExecutable : public Executable {
                      is_recorded ? std::span(group_ends_ns_) : std::span<uint64_t>());
     if (is_recorded)
       record_launches(env_.trace, program_, interpreter_.groups(), launch_names_, call,
-                      env_.trace.device_index("cpu"), done_.start_ns, group_ends_ns_);
+                      env_.trace.device_index("cpu"), done_.start_ns, group_ends_ns_,
+                      interpreter_.unread_bytes());
     const Cost declared = cost(program_, call);
     done_.bytes = declared.bytes;
+    for (const uint64_t unread : interpreter_.unread_bytes()) done_.bytes -= unread;
     done_.flops = declared.flops;
     done_.launches = program_.launches.size();
     done_.submitted_ns = done_.completed_ns = done_.end_ns = now_ns();
@@ -92,12 +98,25 @@ class CpuExecutable : public Executable {
   Completion wait(std::chrono::milliseconds) override { return done_; }
 
  private:
-  // By some matmul. (An embedding is read row by row, as it is.)
+  // By some product. (An embedding is read row by row, as it is.)
   bool is_multiplied_by(uint16_t slot) const {
     return std::any_of(program_.launches.begin(), program_.launches.end(),
                        [&](const Launch& launch) {
-                         return launch.kernel == Kernel::matmul && launch.args[1].slot == slot;
+                         const bool is_product = launch.kernel == Kernel::matmul ||
+                                                 launch.kernel == Kernel::route ||
+                                                 launch.kernel == Kernel::expert_matmul;
+                         return is_product && launch.args[1].slot == slot;
                        });
+  }
+
+  // Panels that would hold rows of two experts.
+  bool has_straddling_panels(uint16_t slot) const {
+    const size_t panel_rows = cpu::packed_layout(program_.slots[slot].dtype).panel_rows;
+    return std::any_of(
+        program_.launches.begin(), program_.launches.end(), [&](const Launch& launch) {
+          return launch.kernel == Kernel::expert_matmul && launch.args[1].slot == slot &&
+                 program_.slots[slot].rows / launch.shape.experts % panel_rows != 0;
+        });
   }
 
   Program program_;

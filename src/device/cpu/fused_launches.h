@@ -1,6 +1,6 @@
-// Which neighbouring launches the CPU runs as one parallel loop: matrices that share their
-// activations, and what is done element by element with their results. The results are the same
-// bits; a token has fewer loops to start and to wait for.
+// Which neighbouring launches the CPU runs as one parallel loop: matrices, also of experts, that
+// share their activations, and what is done element by element with their results. The results are
+// the same bits; a token has fewer loops to start and to wait for.
 #pragma once
 
 #include <cstddef>

@@ -221,6 +221,7 @@ Interpreter::Interpreter(const Program& program, const std::vector<Pattern>& pat
   for (size_t i = 0; i < patterns.size(); ++i) patterns_[i] = simplified(patterns[i]);
   groups_ = find_groups();
   fused_operations_.reserve(kMostFused);
+  unread_bytes_.resize(groups_.size());
 }
 
 // f32, and f16 and q8_0 caches, are computed on in place where they lie in one piece; a matrix is
@@ -313,12 +314,13 @@ void Interpreter::store(const Launch& launch, size_t arg, std::byte* storage, co
 
 // Everything but the arguments.
 Operation Interpreter::operation(const Launch& launch, const Call& call, ThreadPool& pool,
-                                 Numerics numerics) const {
+                                 Numerics numerics) {
   Operation result{launch.kernel, launch.shape, call, pool, loops_, numerics, launch.args.size()};
+  result.experts_read = &experts_read_;
   if (!has_matrix(launch)) return result;
   const uint16_t matrix = launch.args[1].slot;
   result.matrix_stride = row_stride(program_.slots[matrix], patterns_[matrix]);
-  if (launch.kernel == Kernel::matmul) result.packed = packed_[matrix];
+  result.packed = packed_[matrix];  // of products alone
   return result;
 }
 
@@ -364,6 +366,19 @@ void Interpreter::run_alone(const Launch& launch, std::span<std::byte* const> bu
     store(launch, i, buffers[launch.args[i].slot], call, pool);
 }
 
+// The experts that a call's rows could have taken and did not. Those that run together are read
+// together.
+uint64_t Interpreter::unread_bytes(const LaunchGroup& group, const Call& call) const {
+  uint64_t bytes = 0;
+  for (size_t i = group.first; i < group.first + group.count; ++i) {
+    const Launch& launch = program_.launches[i];
+    if (launch.kernel == Kernel::expert_matmul)
+      bytes +=
+          (most_experts(program_, launch, call) - experts_read_) * expert_bytes(program_, launch);
+  }
+  return bytes;
+}
+
 void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, ThreadPool& pool,
                       Numerics numerics, std::span<uint64_t> ends_ns) {
   for (size_t i = 0; i < groups_.size(); ++i) {
@@ -372,6 +387,7 @@ void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, Thr
     else
       run_alone(program_.launches[groups_[i].first], buffers, call, pool, numerics);
     if (!ends_ns.empty()) ends_ns[i] = now_ns();
+    unread_bytes_[i] = unread_bytes(groups_[i], call);
   }
 }
 

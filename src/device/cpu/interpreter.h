@@ -36,7 +36,7 @@ class Interpreter {
   explicit Interpreter(const Program& program, const std::vector<Pattern>& patterns = {},
                        const InnerLoops& loops = best_inner_loops());
 
-  // From now on a matmul with this weight reads the packed form, which outlives this.
+  // From now on a product with this weight reads the packed form, which outlives this.
   void use_packed(uint16_t slot, const PackedMatrix& matrix) { packed_[slot] = &matrix; }
 
   // Launches that run as one loop, in order; most are alone.
@@ -49,6 +49,8 @@ class Interpreter {
   // `ends_ns`, where given, gets the time at which each group ended: [groups].
   void run(std::span<std::byte* const> buffers, const Call& call, ThreadPool& pool,
            Numerics numerics = Numerics::bf16, std::span<uint64_t> ends_ns = {});
+  // What the last run did not read of what its groups' cost declares: [groups].
+  std::span<const uint64_t> unread_bytes() const { return unread_bytes_; }
 
  private:
   bool is_widened(const Launch& launch, size_t arg) const;
@@ -58,8 +60,8 @@ class Interpreter {
                  ThreadPool& pool, Numerics numerics);
   void run_together(const LaunchGroup& group, std::span<std::byte* const> buffers, const Call& call,
                     ThreadPool& pool, Numerics numerics);
-  Operation operation(const Launch& launch, const Call& call, ThreadPool& pool,
-                      Numerics numerics) const;
+  Operation operation(const Launch& launch, const Call& call, ThreadPool& pool, Numerics numerics);
+  uint64_t unread_bytes(const LaunchGroup& group, const Call& call) const;
   Operand load(const Launch& launch, size_t arg, std::byte* storage, const Call& call,
                ThreadPool& pool);
   void store(const Launch& launch, size_t arg, std::byte* storage, const Call& call,
@@ -72,6 +74,8 @@ class Interpreter {
   std::vector<LaunchGroup> groups_;
   std::vector<std::vector<float>> widened_;  // [arguments of the launch at hand]
   std::vector<Operation> fused_operations_;
+  std::vector<uint64_t> unread_bytes_;
+  size_t experts_read_ = 0;  // by the group at hand
 };
 
 }  // namespace tyto::cpu

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "device/cpu/attention.h"
+#include "device/cpu/scratch_buffer.h"
 #include "device/cpu/top_k.h"
 #include "tensor/float16.h"
 #include "tensor/int8_rows.h"
@@ -377,11 +378,42 @@ void top_k(const Operation& op) {
   });
 }
 
+void route(const Operation& op) {
+  static thread_local ScratchBuffer<float> memory;
+  const size_t experts = op.args[1].rows, used = op.args[2].cols;
+  float* const scores = memory.at_least(op.call.rows * experts);
+  MatmulTarget target = matmul_target(op);
+  target.bias = op.arg_count > 4 ? op.data(4) : nullptr;
+  target.y = scores;
+  multiply({op.data(0), op.call.rows, op.args[1].cols, {&target, 1}}, op.pool, op.loops);
+  op.pool.parallel_for(op.call.rows, kRowGrain, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t)
+      choose_experts({scores + t * experts, experts}, used, op.shape.weighs_chosen_alone,
+                     op.data<int32_t>(2) + t * used, op.data(3) + t * used);
+  });
+}
+
+void expert_matmul(const Operation& op) {
+  const MatmulTarget target = expert_target(op);
+  ExpertGroup group = expert_group(op);
+  group.targets = {&target, 1};
+  *op.experts_read = multiply_experts(group, op.pool, op.loops);
+}
+
+void mix_experts(const Operation& op) {
+  const size_t used = op.args[1].cols, width = op.args[2].cols;
+  op.pool.parallel_for(op.call.rows, 1, [&](size_t begin, size_t end) {
+    for (size_t t = begin; t < end; ++t)
+      mix_rows(op.data(0) + t * used * width, width, op.data(1) + t * used, used, width,
+               op.data(2) + t * width);
+  });
+}
+
 // [Kernel]
-constexpr std::array<void (*)(const Operation&), 18> kFunctions = {
-    embed,     rope_table, rmsnorm, matmul,      rope,     kv_append,
-    attention, add,        swiglu,  gather_rows, cast,     prompt_attention,
-    matmul_i8, matmul_q8,  top_k,   scale,       soft_cap, layernorm};
+constexpr std::array<void (*)(const Operation&), 21> kFunctions = {
+    embed,    rope_table,  rmsnorm, matmul,           rope,       kv_append, attention, add,
+    swiglu,   gather_rows, cast,    prompt_attention, matmul_i8,  matmul_q8, top_k,     scale,
+    soft_cap, layernorm,   route,   expert_matmul,    mix_experts};
 static_assert(kFunctions.size() == static_cast<size_t>(kLastKernel) + 1);
 
 }  // namespace
@@ -399,6 +431,26 @@ MatmulTarget matmul_target(const Operation& matmul) {
           .packed = matmul.packed,
           .bias = matmul.arg_count > 3 ? matmul.data(3) : nullptr,
           .y = matmul.data(2)};
+}
+
+ExpertGroup expert_group(const Operation& expert_matmul) {
+  const Operation& op = expert_matmul;
+  return {.x = op.data(0),
+          .x_of_choice = op.args[0].cols != op.args[1].cols,
+          .tokens = op.call.rows,
+          .k = op.args[1].cols,
+          .ids = op.data<const int32_t>(2),
+          .used = op.args[2].cols,
+          .experts = op.shape.experts,
+          .targets = {}};
+}
+
+MatmulTarget expert_target(const Operation& expert_matmul) {
+  MatmulTarget target = matmul_target(expert_matmul);
+  target.rows /= expert_matmul.shape.experts;
+  target.bias = expert_matmul.arg_count > 4 ? expert_matmul.data(4) : nullptr;
+  target.y = expert_matmul.data(3);
+  return target;
 }
 
 void run(const Operation& operation) {

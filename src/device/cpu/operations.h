@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "device/cpu/experts.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/numerics.h"
@@ -33,7 +34,8 @@ struct Operation {
   size_t arg_count = 0;
   std::array<Operand, kMostArgs> args = {};
   uint64_t matrix_stride = 0;            // bytes from row to row of argument 1, if a matrix
-  const PackedMatrix* packed = nullptr;  // a matmul's weight, where it has been repacked
+  const PackedMatrix* packed = nullptr;  // a product's weight, where it has been repacked
+  size_t* experts_read = nullptr;        // expert_matmul tells here how many it read
 
   template <typename T = float>
   T* data(size_t arg) const {
@@ -48,5 +50,8 @@ void run(const Operation& operation);
 bool takes_blocks(const Operation& op);
 
 MatmulTarget matmul_target(const Operation& matmul);
+// Of one expert_matmul or of several with the same x and ids; without what they end in.
+ExpertGroup expert_group(const Operation& expert_matmul);
+MatmulTarget expert_target(const Operation& expert_matmul);
 
 }  // namespace tyto::cpu

@@ -247,6 +247,9 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::scale:
     case Kernel::soft_cap:
     case Kernel::layernorm:
+    case Kernel::route:
+    case Kernel::expert_matmul:
+    case Kernel::mix_experts:
       return "it has no such kernel";
     case Kernel::cast:
       if (is_number(type(0)) && is_number(type(1))) return std::nullopt;

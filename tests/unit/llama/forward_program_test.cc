@@ -57,7 +57,13 @@ const std::map<Role, Operator> kOperators = {{Role::embedding, Operator::other},
                                              {Role::down_lora, Operator::other},
                                              {Role::lm_head_lora_a, Operator::head},
                                              {Role::lm_head_lora_b, Operator::head},
-                                             {Role::lm_head_lora, Operator::other}};
+                                             {Role::lm_head_lora, Operator::other},
+                                             {Role::router, Operator::feed_forward},
+                                             {Role::expert_gate, Operator::feed_forward},
+                                             {Role::expert_up, Operator::feed_forward},
+                                             {Role::expert_swiglu, Operator::feed_forward},
+                                             {Role::expert_down, Operator::feed_forward},
+                                             {Role::expert_mix, Operator::feed_forward}};
 
 // On one projection of each operator.
 void adapt(RandomModel& random) {
@@ -90,8 +96,14 @@ std::vector<Program> forward_programs() {
     c.sinks = true;
   };
   const auto centre = [](Config& c) { c.layer_norm = c.norm_bias = c.parallel_residual = true; };
-  const std::function<void(Config&)> changes[] = {[](Config&) {}, add_extras, multiply, bound,
-                                                  centre};
+  const auto add_experts = [](Config& c) {
+    c.experts = 4;
+    c.experts_used = 2;
+    c.expert_hidden = 32;
+    c.expert_bias = c.o_bias = true;
+  };
+  const std::function<void(Config&)> changes[] = {[](Config&) {}, add_extras, multiply,
+                                                  bound,          centre,     add_experts};
   for (const auto& change : changes) {
     Config config = testing_support::small_config();
     change(config);
@@ -174,6 +186,10 @@ TEST(ForwardProgram, AWindowIsItsLayers) {
       const bool has_cache = launch.role == Role::attention || launch.role == Role::kv_append;
       EXPECT_EQ(launch.shape.window, has_cache && launch.layer == 0 && context > 16 ? 16u : 0u)
           << launch.name;
+      if (has_cache) {
+        EXPECT_EQ(beyond_causal_attention(forward.program, launch),
+                  launch.shape.window != 0 ? "window" : "");
+      }
       EXPECT_EQ(beyond_causal_attention(forward.program, launch),
                 has_cache && context > 16 ? "window" : "");
     }

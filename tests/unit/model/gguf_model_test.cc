@@ -259,7 +259,8 @@ TEST(GgufModel, BadConfigsAreRefusedByName) {
   };
   EXPECT_PRED_FORMAT2(contains, with("general.architecture", std::string("gemma4")),
                       "m.gguf: architecture gemma4, which is not supported; these are: llama");
-  EXPECT_PRED_FORMAT2(contains, with("llama.expert_count", uint64_t{8}), "a mixture of experts");
+  EXPECT_PRED_FORMAT2(contains, with("llama.expert_count", uint64_t{8}),
+                      "expert_used_count: is missing");
   EXPECT_PRED_FORMAT2(contains, with("llama.rope.dimension_count", uint64_t{8}),
                       "8 of 16 values of a head rotate");
   EXPECT_PRED_FORMAT2(contains, with("llama.attention.value_length", uint64_t{8}),

@@ -176,7 +176,10 @@ TEST(OperatorOf, EveryOtherKernelHasItsOwnWhateverItsRole) {
                                                   {Kernel::gather_rows, Operator::other},
                                                   {Kernel::top_k, Operator::head},
                                                   {Kernel::scale, Operator::other},
-                                                  {Kernel::layernorm, Operator::norm_rope}};
+                                                  {Kernel::layernorm, Operator::norm_rope},
+                                                  {Kernel::route, Operator::feed_forward},
+                                                  {Kernel::expert_matmul, Operator::feed_forward},
+                                                  {Kernel::mix_experts, Operator::feed_forward}};
   for (const auto& [kernel, op] : expected)
     for (const Role role : {Role::none, Role::lm_head, Role::gate})
       EXPECT_EQ(operator_of({.kernel = kernel, .name = "", .args = {}, .role = role}), op)
@@ -211,6 +214,29 @@ TEST(KernelSpec, TopKHasRoomForItsPairsAndTwoWordsMoreAndReadsTheLogitsOnce) {
   program.slots[1].cols = 2 * 100 + 2;
   EXPECT_NO_THROW(check(program));
   program.slots[1].dtype = DType::f32;
+  EXPECT_THROW(check(program), Error);
+}
+
+TEST(KernelSpec, ExpertsAreDeclaredAsOftenAsRowsCanTakeThem) {
+  Program program;
+  program.slots = {{"x", SlotKind::scratch, DType::f32, 8, 32},
+                   {"weight", SlotKind::weight, DType::f32, 10 * 16, 32},
+                   {"ids", SlotKind::scratch, DType::i32, 8, 4},
+                   {"y", SlotKind::scratch, DType::f32, 8, 4 * 16}};
+  program.launches = {{Kernel::expert_matmul,
+                       "gate",
+                       {{0, true, false}, {1, true, false}, {2, true, false}, {3, false, true}}}};
+  EXPECT_THROW(check(program), Error);  // of no experts
+  program.launches[0].shape.experts = 10;
+  EXPECT_NO_THROW(check(program));
+  const uint64_t row = 32 * 4 + 4 * 4 + 4 * 16 * 4, expert = 16 * 32 * 4;
+  EXPECT_EQ(cost(program, call_of(1)).bytes, row + 4 * expert);
+  EXPECT_EQ(cost(program, call_of(2)).bytes, 2 * row + 8 * expert);
+  EXPECT_EQ(cost(program, call_of(8)).bytes, 8 * row + 10 * expert);
+  EXPECT_EQ(cost(program, call_of(2)).flops, 2u * 2 * 4 * 16 * 32);
+  program.slots[0].cols = 4 * 32;  // a row for each choice
+  EXPECT_NO_THROW(check(program));
+  program.slots[0].cols = 2 * 32;
   EXPECT_THROW(check(program), Error);
 }
 

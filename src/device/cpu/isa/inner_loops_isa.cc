@@ -104,6 +104,15 @@ struct GeluTanh {
   }
 };
 
+// The bounds come first, so that a NaN stays one.
+struct SwigluOai {
+  TYTO_INLINE Vec of(Vec gate, Vec up) {
+    const Vec most = broadcast(7.0f), bounded = min(most, gate);
+    const Vec factor = add(max(broadcast(-7.0f), min(most, up)), broadcast(1.0f));
+    return gated(bounded, mul(bounded, broadcast(1.702f)), factor);
+  }
+};
+
 template <typename Gate>
 TYTO_INLINE void swiglu_of(const float* gate, const float* up, float* y, size_t count) {
   size_t i = 0;
@@ -118,6 +127,7 @@ TYTO_INLINE void swiglu_of(const float* gate, const float* up, float* y, size_t 
 
 void swiglu(Activation activation, const float* gate, const float* up, float* y, size_t count) {
   if (activation == Activation::gelu_tanh) return swiglu_of<GeluTanh>(gate, up, y, count);
+  if (activation == Activation::swiglu_oai) return swiglu_of<SwigluOai>(gate, up, y, count);
   swiglu_of<Silu>(gate, up, y, count);
 }
 

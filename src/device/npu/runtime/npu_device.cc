@@ -71,6 +71,9 @@ class NpuDevice : public Device {
       return "its kernels' attention has no " + attention;
     if (launch.kernel == Kernel::swiglu && launch.shape.activation != Activation::silu)
       return "its kernels' gates go through SiLU";
+    if (launch.kernel == Kernel::route || launch.kernel == Kernel::expert_matmul ||
+        launch.kernel == Kernel::mix_experts || launch.role == Role::expert_swiglu)
+      return "the host reads the experts that a token takes, and no others";
     const std::string& beyond = core_.env.model.beyond_images;
     if (core_.settings.weights == NpuWeights::q4nx && !beyond.empty())
       return "the single-dispatch decode has no " + beyond;
