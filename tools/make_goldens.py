@@ -409,10 +409,6 @@ def legacy_config(config):
     key = "type" if kind == "linear" and "rope_local_base_freq" not in old else "rope_type"
     old["rope_scaling"] = None if kind == "default" else {key: kind, **parameters}
     old["torch_dtype"] = config["dtype"]
-    if "partial_rotary_factor" in parameters:
-        old["partial_rotary_factor"] = parameters.pop("partial_rotary_factor")
-        if kind == "default":
-            old["rope_scaling"] = None
     is_implied = config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]
     if is_implied and not config["model_type"].startswith("gemma"):
         del old["head_dim"]
