@@ -54,9 +54,9 @@ LoopReads::Array reads_of(const MatmulTarget& target, size_t first) {
   LoopReads::Array reads{target.weights, target.row_stride * kUnitRows, first,
                          first + units(target)};
   if (target.packed == nullptr) return reads;
+  const PackedLayout layout = packed_layout(target.packed->type);
   reads.base = reinterpret_cast<const std::byte*>(target.packed->panels);
-  reads.bytes =
-      packed_layout(target.packed->type).panel_size(target.packed->k) * (kUnitRows / kPanelRows);
+  reads.bytes = layout.panel_size(target.packed->k) * (kUnitRows / layout.panel_rows);
   return reads;
 }
 
