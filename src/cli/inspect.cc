@@ -41,7 +41,7 @@ std::map<std::string, TypeTotal> totals_by_type(const Model& model) {
 }
 
 std::string rope_text(const Rope& rope) {
-  constexpr const char* kScaling[] = {"none", "linear", "llama3", "longrope"};
+  constexpr const char* kScaling[] = {"none", "linear", "llama3", "longrope", "yarn", "dynamic"};
   std::string text =
       fmt::format("theta {}, scaling {}", rope.theta, kScaling[static_cast<size_t>(rope.scaling)]);
   if (rope.scaling == RopeScaling::longrope)

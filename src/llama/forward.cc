@@ -204,6 +204,9 @@ Forward::Planned Forward::plan(Part part, Fusion fusion, ForwardShape shape) {
       Device*& owner =
           owners_.try_emplace({slot.role, slot.layer}, devices_[piece.device]).first->second;
       if (is_host(owner)) owner = devices_[piece.device];
+      if (!is_host(devices_[piece.device])) planned.stage.apart.insert({slot.role, slot.layer});
+      uint64_t& most = most_rows_[{slot.role, slot.layer}];
+      most = std::max(most, slot.rows);
     }
   return planned;
 }
@@ -212,7 +215,7 @@ Forward::Stage Forward::prepare(Planned planned, Loading& loading) {
   const std::vector<DispatchLabel> labels = device_labels(devices_, trace_);
   Stage stage = std::move(planned.stage);
   for (const Piece& piece : stage.pieces) {
-    stage.steps.push_back(make_step(piece, planned.forward, labels));
+    stage.steps.push_back(make_step(stage, piece, planned.forward, labels));
     for (const Slot& slot : piece.program.slots) {
       if (slot.kind == SlotKind::kv)
         stage.kv_devices[static_cast<size_t>(kind_of(slot.layer))] = devices_[piece.device];
@@ -224,7 +227,8 @@ Forward::Stage Forward::prepare(Planned planned, Loading& loading) {
   return stage;
 }
 
-Forward::Step Forward::make_step(const Piece& piece, const ForwardProgram& forward,
+Forward::Step Forward::make_step(const Stage& stage, const Piece& piece,
+                                 const ForwardProgram& forward,
                                  const std::vector<DispatchLabel>& labels) {
   Step step{.device = devices_[piece.device], .label = labels[piece.device]};
   const Program& program = piece.program;
@@ -241,13 +245,13 @@ Forward::Step Forward::make_step(const Piece& piece, const ForwardProgram& forwa
   for (uint16_t i = 0; i < program.slots.size(); ++i) {
     const Slot& slot = program.slots[i];
     if (slot.kind == SlotKind::weight) continue;
-    const Buffer& bound = buffer(slot, *step.device);
+    const Buffer& bound = buffer(slot, owner_in(stage, slot, *step.device));
     step.executable->bind(i, bound);
     step.buffers[i] = bound;
     Device& owner = *owners_.at({slot.role, slot.layer});
     if (is_host(step.device) || step.device == &owner) continue;
     // The bytes that others read and write are in the owner's memory.
-    const Buffer& shared = buffer(slot, owner);
+    const Buffer& shared = buffer(slot, &owner);
     const uint64_t row = row_bytes(slot.dtype, slot.cols);
     if (slot.kind == SlotKind::input || slot.kind == SlotKind::inout)
       step.before.push_back({shared.data, bound.data, row});
@@ -257,9 +261,23 @@ Forward::Step Forward::make_step(const Piece& piece, const ForwardProgram& forwa
   return step;
 }
 
-Buffer& Forward::buffer(const Slot& slot, Device& user) {
+// Whose memory a device uses for a slot. What the host alone uses in a stage lies in its own: a
+// device that writes the same slot in another stage would find it in the host's cache lines, which
+// may go over what it wrote.
+Device* Forward::owner_in(const Stage& stage, const Slot& slot, Device& user) const {
+  constexpr Role kOutlivesStages[] = {Role::x, Role::tokens, Role::logits, Role::logit_cap,
+                                      Role::candidates};
+  if (!is_host(&user)) return &user;
   const SlotKey key{slot.role, slot.layer};
-  Device* owner = is_host(&user) ? owners_.at(key) : &user;
+  Device* const owner = owners_.at(key);
+  const bool is_hosts = slot.kind != SlotKind::kv && !stage.apart.contains(key) &&
+                        std::ranges::find(kOutlivesStages, slot.role) == std::end(kOutlivesStages);
+  if (!is_hosts || is_host(owner)) return owner;
+  return *std::ranges::find_if(devices_, [&](const Device* each) { return is_host(each); });
+}
+
+Buffer& Forward::buffer(const Slot& slot, Device* owner) {
+  const SlotKey key{slot.role, slot.layer};
   if (slot.kind == SlotKind::kv) return cache(slot, *owner);
   const auto [entry, is_new] = buffers_.try_emplace({key, owner});
   if (!is_new) {
@@ -267,7 +285,9 @@ Buffer& Forward::buffer(const Slot& slot, Device& user) {
     return entry->second;
   }
   SetupTimer timer(trace_, "activations and KV cache");
-  return entry->second = owner->alloc(slot);
+  Slot largest = slot;
+  if (is_host(owner)) largest.rows = most_rows_.at(key);
+  return entry->second = owner->alloc(largest);
 }
 
 const std::byte* Forward::result_row(Role role, uint64_t bytes, uint32_t row) const {

@@ -139,6 +139,7 @@ class Forward {
     DeviceCounters* total = nullptr;
     std::vector<HostCopy> before = {}, after = {};
   };
+  using SlotKey = std::pair<Role, uint16_t>;
   // A part of the forward pass, and who has the cache and the residual stream meanwhile.
   struct Stage {
     Part part = Part::body;
@@ -148,6 +149,7 @@ class Forward {
     std::array<Device*, 2> kv_devices = {};  // [kinds]; none: it does not touch such a cache
     size_t caches = 0;                       // of caches_, that the steps are bound to
     Device* x_device = nullptr;              // the last to use the residual stream
+    std::set<SlotKey> apart = {};            // what others than the host use in it
   };
   struct Planned {
     ForwardProgram forward;
@@ -159,7 +161,6 @@ class Forward {
     Stage first = {};  // of a pass from position 0, where that has kernels of its own
     Stage later = {};
   };
-  using SlotKey = std::pair<Role, uint16_t>;
   using Caches = std::map<SlotKey, Buffer>;  // keys and values of all layers
   // A segment of a call, and whose it is.
   struct Row {
@@ -181,9 +182,10 @@ class Forward {
   Planned plan(Part part, Fusion fusion, ForwardShape shape);
   struct Loading;
   Stage prepare(Planned planned, Loading& loading);
-  Step make_step(const Piece& piece, const ForwardProgram& forward,
+  Step make_step(const Stage& stage, const Piece& piece, const ForwardProgram& forward,
                  const std::vector<DispatchLabel>& labels);
-  Buffer& buffer(const Slot& slot, Device& user);
+  Device* owner_in(const Stage& stage, const Slot& slot, Device& user) const;
+  Buffer& buffer(const Slot& slot, Device* owner);
   Buffer& cache(const Slot& slot, Device& owner);
 
   Stage& body_for(uint32_t rows, uint32_t position);
@@ -233,6 +235,7 @@ class Forward {
   uint32_t head_rows_ = 0;  // logits per call
   KvShape kv_;
   std::map<SlotKey, Device*> owners_;                      // who allocates what several devices use
+  std::map<SlotKey, uint64_t> most_rows_;                  // of any part
   std::map<std::pair<SlotKey, Device*>, Buffer> buffers_;  // the parts share them
   std::vector<Caches> caches_;  // of each page where caches are one piece, else one for all pages
   std::array<std::vector<Device*>, 2> homes_;  // [kinds][pages]

@@ -208,12 +208,9 @@ void add_multipliers(const Config& config, const std::string& arch, Entries& ent
 
 void add_caps(const Config& config, const Family& family, const std::string& arch,
               Entries& entries) {
+  // No published model needs it: readers that do not look go by the number of layers.
   if (config.attention_scale != gguf_attention_scale(family, config))
-    throw Error(ErrorCode::unsupported, config.name,
-                fmt::format("GGUF cannot say that scores are multiplied by {}, which readers of {} "
-                            "take from the number of layers",
-                            config.score_scale(), arch),
-                "use the checkpoint as it is");
+    entries.real(arch + ".attention.scale", config.score_scale());
   if (config.score_cap != family.score_cap)
     entries.real(arch + ".attn_logit_softcapping", config.score_cap);
   if (config.logit_cap != family.logit_cap)

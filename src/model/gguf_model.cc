@@ -175,7 +175,8 @@ void read_caps(const ArchitectureKeys& arch, const Family& family, Config& confi
   };
   config.score_cap = given("attn_logit_softcapping", family.score_cap);
   config.logit_cap = given("final_logit_softcapping", family.logit_cap);
-  config.attention_scale = gguf_attention_scale(family, config);
+  config.attention_scale =
+      arch.real("attention.scale", kScales).value_or(gguf_attention_scale(family, config));
 }
 
 uint32_t vocabulary_size(const Gguf& gguf, const ArchitectureKeys& arch) {

@@ -380,16 +380,17 @@ size_t cache_arg(const Launch& launch) {
 }
 
 std::string beyond_causal_attention(const Program& program, const Launch& launch) {
-  if (launch.kernel == Kernel::kv_append) {
-    for (const Launch& other : program.launches)
-      if (other.kernel == Kernel::attention && other.args[1].slot == launch.args[2].slot)
-        return beyond_causal_attention(program, other);
-    return launch.shape.window != 0 ? "window" : "";
+  const auto attends = [](const Launch& each) {
+    return each.kernel == Kernel::attention || each.kernel == Kernel::prompt_attention;
+  };
+  if (!attends(launch) && launch.kernel != Kernel::kv_append) return {};
+  for (const Launch& each : program.launches) {
+    if (!attends(each)) continue;
+    if (each.shape.window != 0) return "window";
+    if (each.shape.score_cap != 0) return "bound of scores";
+    if (each.args.size() > 4) return "sinks";
   }
-  if (launch.kernel != Kernel::attention && launch.kernel != Kernel::prompt_attention) return {};
-  if (launch.shape.window != 0) return "window";
-  if (launch.shape.score_cap != 0) return "bound of scores";
-  return launch.args.size() > 4 ? "sinks" : "";
+  return {};
 }
 
 void check(const Program& program) {

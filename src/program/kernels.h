@@ -71,8 +71,9 @@ Cost cost(const Program& program, const Call& call);  // of all launches
 constexpr size_t kNoArg = SIZE_MAX;
 size_t cache_arg(const Launch& launch);
 
-// What the attention that a launch computes, or that reads the cache it appends to, has beyond a
-// causal softmax: "window". Empty: nothing, or the launch is none of these.
+// What the attention of any layer of the program has beyond a causal softmax: "window". Empty:
+// nothing, or the launch is neither attention nor what fills its cache. Of all layers, since they
+// share their buffers and keep their caches on one device.
 std::string beyond_causal_attention(const Program& program, const Launch& launch);
 
 // Throws a device Error when a launch has the wrong arguments or shapes that do not fit together:

@@ -225,6 +225,15 @@ TEST_P(VulkanKernels, SaysWhyNot) {
             "head_dim 264 is no multiple of 8 up to 256");
   program.slots[3].dtype = DType::q8_0;
   EXPECT_EQ(device_->why_not(program, program.launches[1]), "it keeps no cache of q8_0");
+  Program bounded = attention_program(DType::f16, 4, 2, 32, 3, 5);
+  for (size_t i : {0, 1}) EXPECT_EQ(device_->why_not(bounded, bounded.launches[i]), std::nullopt);
+  bounded.launches[1].shape.score_cap = 50;
+  for (size_t i : {0, 1})
+    EXPECT_EQ(device_->why_not(bounded, bounded.launches[i]),
+              "its attention has no bound of scores");
+  bounded.launches[1].shape.window = 2;
+  for (size_t i : {0, 1})
+    EXPECT_EQ(device_->why_not(bounded, bounded.launches[i]), "its attention has no window");
   program.launches[1].shape.page = 0;
   EXPECT_EQ(device_->why_not(program, program.launches[1]), "its cache lies in pages");
   program.slots[0].dtype = DType::bf16;

@@ -273,7 +273,6 @@ TEST(Families, WhatTheImagesOfBlocksLackIsSaid) {
     windowed.run(some_tokens(4));
     windowed.run(some_tokens(1));
     EXPECT_TRUE(windowed.says("its kernels' attention has no window"));
-    EXPECT_TRUE(windowed.says("its kernels' attention has no bound of scores"));
     EXPECT_TRUE(windowed.says("its kernels' gates go through SiLU"));
     EXPECT_TRUE(windowed.says("the host bounds the logits"));
   }

@@ -167,6 +167,11 @@ std::optional<std::string> air_problem(const AirProgram& air, const Program& pro
     if (has(air.steps, program.launches[i].role) && !is_steps_of(neighbours(air, program, i), air))
       return fmt::format("its image {} has other steps than layer {}", air.name,
                          program.launches[i].layer);
+  for (const Launch& other : program.launches)
+    if (has(air.steps, other.role) && std::ranges::any_of(other.args, [&](const Arg& arg) {
+          return program.slots[arg.slot].role == Role::window_rope_table;
+        }))
+      return fmt::format("its image {} takes one table of rotations for all layers", air.name);
   const bool has_pairs = std::any_of(together.begin(), together.end(), [](const Launch& other) {
     return other.role == Role::q_rope && other.shape.rope_pairs;
   });
