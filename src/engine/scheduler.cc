@@ -171,15 +171,19 @@ void Scheduler::begin_receipt(Job& job, uint32_t cached) {
 }
 
 // Somebody is computing whole pages that this prompt begins with, too: once they are there, both
-// have them.
+// have them, unless their windows are gone by the end of the other's prompt.
 bool Scheduler::waits_for_prompt(const Job& job) const {
   const uint32_t page = with_.pipeline.kv_pool().page_positions();
+  const KvWindow& window = with_.pipeline.kv_window();
   return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
     if (other->is_shared || other->sequence->phase != Phase::prefill) return false;
     const std::vector<Token>& theirs = other->request.prompt;
     const auto differ =
         std::mismatch(job.tokens.begin(), job.tokens.end(), theirs.begin(), theirs.end());
     const auto common = static_cast<uint32_t>(differ.first - job.tokens.begin());
+    const auto end = static_cast<uint32_t>(theirs.size());
+    if (window.pool != nullptr && window.first_needed(common) < window.first_kept(end))
+      return false;
     return common / page * page > other->receipt.cached_tokens;
   });
 }

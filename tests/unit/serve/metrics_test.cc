@@ -33,6 +33,8 @@ std::vector<Gauge> some_gauges() {
   owlet.is_loaded = true;
   owlet.kv_pages = 8;
   owlet.kv_pages_in_use = 3;
+  owlet.kv_window_pages = 5;
+  owlet.kv_window_pages_in_use = 4;
   owlet.prefix_pages = 2;
   owlet.slots = 16;
   owlet.prefixes = {.lookups = 9, .hits = 4, .tokens_found = 1024, .evictions = 1};
@@ -146,6 +148,8 @@ TEST(Metrics, GaugesOfTheMoment) {
   EXPECT_EQ(text.value("tyto_requests_waiting", {{"model", "barn"}}), 0);
   EXPECT_EQ(text.value("tyto_model_loaded", {{"model", "barn"}}), 0);
   EXPECT_EQ(text.value("tyto_kv_pages_in_use", {{"model", "owlet"}}), 3);
+  EXPECT_EQ(text.value("tyto_kv_window_pages", {{"model", "owlet"}}), 5);
+  EXPECT_EQ(text.value("tyto_kv_window_pages_in_use", {{"model", "owlet"}}), 4);
   EXPECT_EQ(text.value("tyto_prefix_hits_total", {{"model", "owlet"}}), 4);
   EXPECT_EQ(text.families.at("tyto_prefix_hits_total").type, "counter");
   EXPECT_EQ(text.families.at("tyto_kv_pages").type, "gauge");
