@@ -67,13 +67,9 @@ Config config_of(std::string_view model_type) {
   return config;
 }
 
-<<<<<<< HEAD
-constexpr std::string_view kFamilies[] = {"granite",   "olmo2",   "smollm3", "phi3",
-                                          "qwen3_moe", "mixtral", "gpt_oss"};
-=======
-constexpr std::string_view kFamilies[] = {"granite", "olmo2",  "smollm3",    "phi3",
-                                          "mistral", "gemma2", "gemma3_text"};
->>>>>>> 515ba6d69a8d0c3dba7c2d87d9b19cc3a7601ddb
+constexpr std::string_view kFamilies[] = {"granite", "olmo2",  "smollm3",     "phi3",
+                                          "mistral", "gemma2", "gemma3_text", "qwen3_moe",
+                                          "mixtral", "gpt_oss"};
 
 std::vector<Token> some_tokens(size_t count) {
   std::vector<Token> tokens;
@@ -165,13 +161,6 @@ TEST(Families, EveryDifferenceFromLlamaIsComputed) {
   EXPECT_TRUE(changes(phi, [](Config& c) { c.rope.attention_factor = 1; }));
   EXPECT_TRUE(changes(phi, [](Config& c) { choose_divisors(c, 32); }));
   EXPECT_FALSE(changes(phi, [](Config& c) { choose_divisors(c, 33); }));
-<<<<<<< HEAD
-  for (const std::string_view family : {"qwen3_moe", "mixtral", "gpt_oss"}) {
-    EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.experts_used = 3; })) << family;
-    EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.weighs_chosen_alone = false; }));
-  }
-  EXPECT_TRUE(changes(config_of("gpt_oss"), [](Config& c) { c.activation = Activation::silu; }));
-=======
   EXPECT_TRUE(changes(config_of("mistral"), [](Config& c) { c.window = 0; }));
   EXPECT_TRUE(changes(config_of("mistral"), [](Config& c) { c.window = 4; }));
   const Config gemma = config_of("gemma3_text");
@@ -187,7 +176,11 @@ TEST(Families, EveryDifferenceFromLlamaIsComputed) {
   yarn.rope.original_context = 24;
   EXPECT_TRUE(changes(yarn, [](Config& c) { c.rope.factor = 8; }));
   EXPECT_TRUE(changes(yarn, [](Config& c) { c.rope.beta_slow = 0.1f; }));
->>>>>>> 515ba6d69a8d0c3dba7c2d87d9b19cc3a7601ddb
+  for (const std::string_view family : {"qwen3_moe", "mixtral", "gpt_oss"}) {
+    EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.experts_used = 3; })) << family;
+    EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.weighs_chosen_alone = false; }));
+  }
+  EXPECT_TRUE(changes(config_of("gpt_oss"), [](Config& c) { c.activation = Activation::silu; }));
   // Norms are where there are weights of them, and as wide as these.
   EXPECT_EQ(random_model(config_of("olmo2"), DType::f32).model.weights.layers[0].k_norm.cols, 32u);
 }
@@ -249,26 +242,6 @@ TEST(Families, ANpuThatTurnsOnlyTokensIsRefused) {
   vxrt::reset();
 }
 
-<<<<<<< HEAD
-// The receipt counts the experts that were read, not all that there are.
-TEST(Families, ACallDeclaresTheExpertsThatItReads) {
-  const RandomModel random = random_model(config_of("mixtral"), DType::f32);
-  const auto bytes_of = [&](size_t tokens) {
-    Bench bench(random.model, {"cpu"}, Fusion::token);
-    bench.run(some_tokens(tokens));
-    return bench.trace.device("cpu").bytes;
-  };
-  const LayerWeights& layer = random.model.weights.layers[0];
-  const uint64_t expert =
-      (layer.gate.bytes.size() + layer.up.bytes.size() + layer.down.bytes.size()) / 6;
-  // Six experts of two layers would be more than a call of one token declares in all.
-  EXPECT_GT(bytes_of(1), 2 * 2 * expert);
-  EXPECT_LT(bytes_of(1), 2 * 6 * expert);
-  // The same token again takes the same experts in its first layer.
-  Bench bench(random.model, {"cpu"}, Fusion::token);
-  bench.run(std::vector<Token>(12, 5));
-  EXPECT_LT(bench.trace.device("cpu").bytes, bytes_of(12));
-=======
 // gpt-oss: nothing but the sinks differs.
 TEST(Families, SinksTakeTheirShareOnEveryDevice) {
   Config config = testing_support::small_config();
@@ -294,7 +267,26 @@ TEST(Families, SinksTakeTheirShareOnEveryDevice) {
     EXPECT_TRUE(npu.says("its kernels' attention has no sinks"));
   }
   vxrt::reset();
->>>>>>> 515ba6d69a8d0c3dba7c2d87d9b19cc3a7601ddb
+}
+
+// The receipt counts the experts that were read, not all that there are.
+TEST(Families, ACallDeclaresTheExpertsThatItReads) {
+  const RandomModel random = random_model(config_of("mixtral"), DType::f32);
+  const auto bytes_of = [&](size_t tokens) {
+    Bench bench(random.model, {"cpu"}, Fusion::token);
+    bench.run(some_tokens(tokens));
+    return bench.trace.device("cpu").bytes;
+  };
+  const LayerWeights& layer = random.model.weights.layers[0];
+  const uint64_t expert =
+      (layer.gate.bytes.size() + layer.up.bytes.size() + layer.down.bytes.size()) / 6;
+  // Six experts of two layers would be more than a call of one token declares in all.
+  EXPECT_GT(bytes_of(1), 2 * 2 * expert);
+  EXPECT_LT(bytes_of(1), 2 * 6 * expert);
+  // The same token again takes the same experts in its first layer.
+  Bench bench(random.model, {"cpu"}, Fusion::token);
+  bench.run(std::vector<Token>(12, 5));
+  EXPECT_LT(bench.trace.device("cpu").bytes, bytes_of(12));
 }
 
 TEST(Families, WhatTheImagesOfBlocksLackIsSaid) {
