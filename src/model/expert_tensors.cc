@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
-#include "model/families.h"
+#include "tensor/quant.h"
 
 namespace tyto {
 namespace {
@@ -111,6 +111,17 @@ TensorView together(const std::vector<const NamedTensor*>& experts, Model& model
   return all;
 }
 
+// As GGUFs have routers: with bf16 weights kernels may round what they multiply to bf16, and a
+// router's scores decide.
+TensorView in_f32(const TensorView& view, Model& model) {
+  if (view.dtype == DType::f32) return view;
+  std::vector<float> values(view.values());
+  dequantize(view.dtype, view.bytes, values);
+  const auto bytes = std::as_bytes(std::span(values));
+  model.copies.emplace_back(bytes.begin(), bytes.end());
+  return {DType::f32, view.rows, view.cols, model.copies.back()};
+}
+
 void check_experts(const std::vector<const NamedTensor*>& experts, const std::string& name,
                    const std::string& where) {
   for (size_t i = 0; i < experts.size(); ++i) {
@@ -195,7 +206,9 @@ std::vector<NamedTensor> with_experts_together(const std::vector<NamedTensor>& t
       continue;
     Place place = place_of(tensor.name, style);
     if (!place.is_of_one) {
-      result.push_back({std::move(place.together), tensor.view});
+      const bool is_router = place.together.ends_with(".mlp.gate.weight");
+      result.push_back(
+          {std::move(place.together), is_router ? in_f32(tensor.view, model) : tensor.view});
       continue;
     }
     if (place.expert >= config.experts)

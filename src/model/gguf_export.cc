@@ -189,9 +189,8 @@ void add_rope_scaling(const Config& config, const std::string& arch, Entries& en
   if (rope.scaling == RopeScaling::longrope)
     entries.real(prefix + "attn_factor", rope.attention_factor);
   if (rope.scaling != RopeScaling::yarn) return;
-  if (!rope.whole_band)
-    fail_unsupported(config.name,
-                     "GGUF cannot say that yarn's band is not rounded to whole frequencies");
+  // A key of our own: llama.cpp rounds the band to whole frequencies, gpt-oss's own code does not.
+  if (!rope.whole_band) entries.flag(prefix + "yarn_truncate", false);
   // Readers take it times what yarn itself gives.
   const double own = 1 + 0.1 * std::log(static_cast<double>(rope.factor));
   entries.real(prefix + "attn_factor", rope.attention_factor / own);

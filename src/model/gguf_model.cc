@@ -59,6 +59,7 @@ void read_yarn(const ArchitectureKeys& arch, Config& config) {
       arch.count("rope.scaling.original_context_length").value_or(config.context);
   rope.beta_fast = arch.real("rope.scaling.yarn_beta_fast", kRopeFactors).value_or(rope.beta_fast);
   rope.beta_slow = arch.real("rope.scaling.yarn_beta_slow", kRopeFactors).value_or(rope.beta_slow);
+  rope.whole_band = arch.keys.flag(arch.prefix + "rope.scaling.yarn_truncate").value_or(true);
   const double logarithm = std::max(0.0, std::log(static_cast<double>(rope.factor)));
   const double weight =
       arch.keys.real(arch.prefix + "rope.scaling.yarn_log_multiplier").value_or(0);

@@ -297,8 +297,11 @@ void refuse_dense_layers(const Json& root) {
 
 void read_experts(const Json& root, const Family& family, Config& config) {
   refuse_dense_layers(root);
-  config.experts = as_count(root.at(family.experts));
-  if (config.experts == 0) root.at(family.experts).fail("is zero");
+  // Version 5 of Transformers writes Mixtral's name for all of them.
+  const auto own = root.find(family.experts);
+  const Json count = own ? *own : root.at("num_local_experts");
+  config.experts = as_count(count);
+  if (config.experts == 0) count.fail("is zero");
   config.experts_used = as_count(root.at("num_experts_per_tok"));
   const auto width = root.find("moe_intermediate_size");
   config.expert_hidden = width ? as_count(*width) : config.hidden;

@@ -35,7 +35,6 @@ Config config_of(std::string_view model_type) {
     config.attention_scale = 0.125f;
     config.logit_divisor = 8;
   }
-  if (family->scales_logits) config.logit_divisor = 16;
   if (!family->experts.empty()) {
     config.experts = 6;
     config.experts_used = 2;
@@ -46,6 +45,7 @@ Config config_of(std::string_view model_type) {
     config.window = 5;
     set_windowed(config, windowed_layers(config.layers, family->global_step));
   }
+  if (family->scales_logits) config.logit_divisor = 16;
   if (family->rotates_in_part) {
     config.rope.rotated = 12;
     config.rope.scaling = RopeScaling::longrope;
@@ -68,9 +68,9 @@ Config config_of(std::string_view model_type) {
   return config;
 }
 
-constexpr std::string_view kFamilies[] = {"granite",   "olmo2",   "smollm3",     "phi3",
-                                          "mistral",   "gemma2",  "gemma3_text", "cohere",
-                                          "qwen3_moe", "mixtral", "gpt_oss"};
+constexpr std::string_view kFamilies[] = {"granite", "olmo2",   "smollm3",     "phi3",
+                                          "mistral", "gemma2",  "gemma3_text", "qwen3_moe",
+                                          "mixtral", "gpt_oss", "cohere"};
 
 std::vector<Token> some_tokens(size_t count) {
   std::vector<Token> tokens;
@@ -187,11 +187,6 @@ TEST(Families, EveryDifferenceFromLlamaIsComputed) {
   EXPECT_TRUE(changes(phi, [](Config& c) { c.rope.attention_factor = 1; }));
   EXPECT_TRUE(changes(phi, [](Config& c) { choose_divisors(c, 32); }));
   EXPECT_FALSE(changes(phi, [](Config& c) { choose_divisors(c, 33); }));
-  for (const std::string_view family : {"qwen3_moe", "mixtral", "gpt_oss"}) {
-    EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.experts_used = 3; })) << family;
-    EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.weighs_chosen_alone = false; }));
-  }
-  EXPECT_TRUE(changes(config_of("gpt_oss"), [](Config& c) { c.activation = Activation::silu; }));
   EXPECT_TRUE(changes(config_of("mistral"), [](Config& c) { c.window = 0; }));
   EXPECT_TRUE(changes(config_of("mistral"), [](Config& c) { c.window = 4; }));
   const Config gemma = config_of("gemma3_text");
@@ -207,6 +202,11 @@ TEST(Families, EveryDifferenceFromLlamaIsComputed) {
   yarn.rope.original_context = 24;
   EXPECT_TRUE(changes(yarn, [](Config& c) { c.rope.factor = 8; }));
   EXPECT_TRUE(changes(yarn, [](Config& c) { c.rope.beta_slow = 0.1f; }));
+  for (const std::string_view family : {"qwen3_moe", "mixtral", "gpt_oss"}) {
+    EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.experts_used = 3; })) << family;
+    EXPECT_TRUE(changes(config_of(family), [](Config& c) { c.weighs_chosen_alone = false; }));
+  }
+  EXPECT_TRUE(changes(config_of("gpt_oss"), [](Config& c) { c.activation = Activation::silu; }));
   // Norms are where there are weights of them, and as wide as these.
   EXPECT_EQ(random_model(config_of("olmo2"), DType::f32).model.weights.layers[0].k_norm.cols, 32u);
 }
@@ -268,6 +268,33 @@ TEST(Families, ANpuThatTurnsOnlyTokensIsRefused) {
   vxrt::reset();
 }
 
+// gpt-oss: nothing but the sinks differs.
+TEST(Families, SinksTakeTheirShareOnEveryDevice) {
+  Config config = testing_support::small_config();
+  config.sinks = true;
+  const RandomModel random = random_model(config, DType::f32);
+  const auto tokens = some_tokens(9);
+  const auto expected = reference_logits(random.model, tokens);
+  config.sinks = false;
+  RandomModel without = random_model(config, DType::f32);
+  without.model.weights = random.model.weights;
+  for (LayerWeights& layer : without.model.weights.layers) layer.sinks = {};
+  EXPECT_GT(compare(reference_logits(without.model, tokens).back(), expected.back()).max_abs_error,
+            1e-3);
+  for (const Fusion fusion : {Fusion::op, Fusion::token}) {
+    vxrt::reset();
+    Bench cpu(random.model, {"cpu"}, fusion), npu(random.model, {"vnpu", "cpu"}, fusion);
+    for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 6}, {6, 1}, {7, 2}}) {
+      const auto part = std::span(tokens).subspan(first, count);
+      const Comparison difference = compare(cpu.run(part), expected[first + count - 1]);
+      EXPECT_LE(difference.max_abs_error, 2e-5 * difference.max_abs_reference);
+      EXPECT_GE(compare(npu.run(part), expected[first + count - 1]).cosine, 0.998);
+    }
+    EXPECT_TRUE(npu.says("its kernels' attention has no sinks"));
+  }
+  vxrt::reset();
+}
+
 // The receipt counts the experts that were read, not all that there are.
 TEST(Families, ACallDeclaresTheExpertsThatItReads) {
   const RandomModel random = random_model(config_of("mixtral"), DType::f32);
@@ -286,61 +313,35 @@ TEST(Families, ACallDeclaresTheExpertsThatItReads) {
   Bench bench(random.model, {"cpu"}, Fusion::token);
   bench.run(std::vector<Token>(12, 5));
   EXPECT_LT(bench.trace.device("cpu").bytes, bytes_of(12));
-  // gpt-oss: nothing but the sinks differs.
-  TEST(Families, SinksTakeTheirShareOnEveryDevice) {
-    Config config = testing_support::small_config();
-    config.sinks = true;
-    const RandomModel random = random_model(config, DType::f32);
-    const auto tokens = some_tokens(9);
-    const auto expected = reference_logits(random.model, tokens);
-    config.sinks = false;
-    RandomModel without = random_model(config, DType::f32);
-    without.model.weights = random.model.weights;
-    for (LayerWeights& layer : without.model.weights.layers) layer.sinks = {};
-    EXPECT_GT(
-        compare(reference_logits(without.model, tokens).back(), expected.back()).max_abs_error,
-        1e-3);
-    for (const Fusion fusion : {Fusion::op, Fusion::token}) {
-      vxrt::reset();
-      Bench cpu(random.model, {"cpu"}, fusion), npu(random.model, {"vnpu", "cpu"}, fusion);
-      for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 6}, {6, 1}, {7, 2}}) {
-        const auto part = std::span(tokens).subspan(first, count);
-        const Comparison difference = compare(cpu.run(part), expected[first + count - 1]);
-        EXPECT_LE(difference.max_abs_error, 2e-5 * difference.max_abs_reference);
-        EXPECT_GE(compare(npu.run(part), expected[first + count - 1]).cosine, 0.998);
-      }
-      EXPECT_TRUE(npu.says("its kernels' attention has no sinks"));
-    }
-    vxrt::reset();
+}
+
+TEST(Families, WhatTheImagesOfBlocksLackIsSaid) {
+  const RandomModel granite = random_model(config_of("granite"), DType::bf16);
+  vxrt::reset();
+  Bench npu(granite.model, {"vnpu", "cpu"}, Fusion::block);
+  npu.run(some_tokens(4));
+  EXPECT_TRUE(npu.says("scale not on vnpu: "));
+  EXPECT_TRUE(npu.says("its image o_ffn computes other steps together"));
+  EXPECT_FALSE(npu.says("rope not on vnpu"));  // the image before attention is Granite's, too
+
+  const RandomModel smollm3 = random_model(config_of("smollm3"), DType::bf16);
+  Bench mixed(smollm3.model, {"vnpu", "cpu"}, Fusion::block);
+  mixed.run(some_tokens(4));
+  EXPECT_TRUE(mixed.says("its image rms_gemms_rope has other steps than layer 3"));
+  EXPECT_TRUE(mixed.says("rope not on vnpu"));  // no layer's, or it would turn them the other way
+  EXPECT_FALSE(mixed.says("swiglu not on vnpu"));
+
+  const RandomModel gemma = random_model(config_of("gemma3_text"), DType::bf16);
+  for (const Fusion fusion : {Fusion::block, Fusion::token}) {
+    Bench windowed(gemma.model, {"vnpu", "cpu"}, fusion);
+    windowed.run(some_tokens(4));
+    windowed.run(some_tokens(1));
+    EXPECT_TRUE(windowed.says("its kernels' attention has no window"));
+    EXPECT_TRUE(windowed.says("its kernels' gates go through SiLU"));
+    EXPECT_TRUE(windowed.says("the host bounds the logits"));
   }
-
-  TEST(Families, WhatTheImagesOfBlocksLackIsSaid) {
-    const RandomModel granite = random_model(config_of("granite"), DType::bf16);
-    vxrt::reset();
-    Bench npu(granite.model, {"vnpu", "cpu"}, Fusion::block);
-    npu.run(some_tokens(4));
-    EXPECT_TRUE(npu.says("scale not on vnpu: "));
-    EXPECT_TRUE(npu.says("its image o_ffn computes other steps together"));
-    EXPECT_FALSE(npu.says("rope not on vnpu"));  // the image before attention is Granite's, too
-
-    const RandomModel smollm3 = random_model(config_of("smollm3"), DType::bf16);
-    Bench mixed(smollm3.model, {"vnpu", "cpu"}, Fusion::block);
-    mixed.run(some_tokens(4));
-    EXPECT_TRUE(mixed.says("its image rms_gemms_rope has other steps than layer 3"));
-    EXPECT_TRUE(mixed.says("rope not on vnpu"));  // no layer's, or it would turn them the other way
-    EXPECT_FALSE(mixed.says("swiglu not on vnpu"));
-
-    const RandomModel gemma = random_model(config_of("gemma3_text"), DType::bf16);
-    for (const Fusion fusion : {Fusion::block, Fusion::token}) {
-      Bench windowed(gemma.model, {"vnpu", "cpu"}, fusion);
-      windowed.run(some_tokens(4));
-      windowed.run(some_tokens(1));
-      EXPECT_TRUE(windowed.says("its kernels' attention has no window"));
-      EXPECT_TRUE(windowed.says("its kernels' gates go through SiLU"));
-      EXPECT_TRUE(windowed.says("the host bounds the logits"));
-    }
-    vxrt::reset();
-  }
+  vxrt::reset();
+}
 
 }  // namespace
 }  // namespace tyto
