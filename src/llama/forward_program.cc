@@ -309,9 +309,11 @@ void add_expert_matmul(Builder& build, const Config& config, const ExpertMatmul&
   build.last().shape.experts = config.experts;
 }
 
-// The experts that the router chooses for a token, added up by its weights into `delta`.
-void add_experts(Builder& build, const Config& config, const LayerWeights& weights, uint16_t in,
-                 uint16_t delta) {
+// The experts that the router chooses for a token, added up by its weights. The sum has a slot of
+// its own: the host makes it, and `delta` may be an NPU's.
+uint16_t add_experts(Builder& build, const Config& config, const LayerWeights& weights,
+                     uint16_t in) {
+  const uint16_t sum = build.activation(Role::expert_mix, config.emb);
   const uint32_t hidden = config.experts_used * config.expert_hidden;
   const uint16_t gate = build.activation(Role::expert_gate, hidden);
   const uint16_t up = build.activation(Role::expert_up, hidden);
@@ -335,18 +337,24 @@ void add_experts(Builder& build, const Config& config, const LayerWeights& weigh
       build, config,
       {Role::expert_down, weights.down, Role::expert_down_bias, weights.expert_down_bias}, gate,
       down);
-  build.launch(Kernel::mix_experts, Role::expert_mix, {down, build.expert_weights()}, {delta});
+  build.launch(Kernel::mix_experts, Role::expert_mix, {down, build.expert_weights()}, {sum});
+  return sum;
 }
 
-void add_gated(Builder& build, const Config& config, const LayerWeights& weights, uint16_t in,
-               uint16_t delta) {
+uint16_t add_gated(Builder& build, const Config& config, const LayerWeights& weights, uint16_t in) {
+  const uint16_t delta = build.activation(Role::delta, config.emb);
   const uint16_t gate = build.activation(Role::gate, config.hidden);
   const uint16_t up = build.activation(Role::up, config.hidden);
   add_projections(build, {{Role::gate, in, weights.gate, weights.gate_lora, gate},
                           {Role::up, in, weights.up, weights.up_lora, up}});
   build.launch(Kernel::swiglu, Role::swiglu, {gate, up}, {gate});
   build.last().shape.activation = config.activation;
+<<<<<<< HEAD
   add_projections(build, {{Role::down, gate, weights.down, weights.down_lora, delta}});
+=======
+  add_projection(build, Role::down, gate, weights.down, delta);
+  return delta;
+>>>>>>> b821dfceea9d5e7548bfa0d16373fdb4f3085262
 }
 
 void add_feed_forward(Builder& build, const Config& config, const LayerWeights& weights) {
@@ -359,6 +367,7 @@ void add_feed_forward(Builder& build, const Config& config, const LayerWeights& 
                            weights.o_bias}});
   add_to_residual(build, config, {Role::attn_post_norm, Role::attn_scale, Role::attn_residual},
                   delta, weights.attn_post_norm);
+<<<<<<< HEAD
   // Beside attention it reads what attention read.
   const uint16_t in =
       config.parallel_residual
@@ -366,13 +375,16 @@ void add_feed_forward(Builder& build, const Config& config, const LayerWeights& 
           : add_norm(build,
                      {Role::ffn_norm, weights.ffn_norm, Role::ffn_norm_bias, weights.ffn_norm_bias},
                      x, Role::normed);
+=======
+  // What the host's experts read must not be what an NPU's attention norm writes (add_scale).
+  const uint16_t in = add_norm(build, Role::ffn_norm, x, weights.ffn_norm,
+                               config.has_experts() ? Role::ffn_norm : Role::normed);
+>>>>>>> b821dfceea9d5e7548bfa0d16373fdb4f3085262
   build.enter_op(kFeedForwardGroup);
-  if (config.has_experts())
-    add_experts(build, config, weights, in, delta);
-  else
-    add_gated(build, config, weights, in, delta);
+  const uint16_t added = config.has_experts() ? add_experts(build, config, weights, in)
+                                              : add_gated(build, config, weights, in);
   build.leave_op();
-  add_to_residual(build, config, {Role::ffn_post_norm, Role::ffn_scale, Role::ffn_residual}, delta,
+  add_to_residual(build, config, {Role::ffn_post_norm, Role::ffn_scale, Role::ffn_residual}, added,
                   weights.ffn_post_norm);
 }
 
