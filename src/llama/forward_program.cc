@@ -349,12 +349,8 @@ uint16_t add_gated(Builder& build, const Config& config, const LayerWeights& wei
                           {Role::up, in, weights.up, weights.up_lora, up}});
   build.launch(Kernel::swiglu, Role::swiglu, {gate, up}, {gate});
   build.last().shape.activation = config.activation;
-<<<<<<< HEAD
   add_projections(build, {{Role::down, gate, weights.down, weights.down_lora, delta}});
-=======
-  add_projection(build, Role::down, gate, weights.down, delta);
   return delta;
->>>>>>> b821dfceea9d5e7548bfa0d16373fdb4f3085262
 }
 
 void add_feed_forward(Builder& build, const Config& config, const LayerWeights& weights) {
@@ -367,19 +363,15 @@ void add_feed_forward(Builder& build, const Config& config, const LayerWeights& 
                            weights.o_bias}});
   add_to_residual(build, config, {Role::attn_post_norm, Role::attn_scale, Role::attn_residual},
                   delta, weights.attn_post_norm);
-<<<<<<< HEAD
-  // Beside attention it reads what attention read.
+  // Beside attention it reads what attention read. What the host's experts read must not be what an
+  // NPU's attention norm writes (add_scale).
+  const Role read = config.has_experts() ? Role::ffn_norm : Role::normed;
   const uint16_t in =
       config.parallel_residual
           ? build.activation(Role::normed, config.emb)
           : add_norm(build,
                      {Role::ffn_norm, weights.ffn_norm, Role::ffn_norm_bias, weights.ffn_norm_bias},
-                     x, Role::normed);
-=======
-  // What the host's experts read must not be what an NPU's attention norm writes (add_scale).
-  const uint16_t in = add_norm(build, Role::ffn_norm, x, weights.ffn_norm,
-                               config.has_experts() ? Role::ffn_norm : Role::normed);
->>>>>>> b821dfceea9d5e7548bfa0d16373fdb4f3085262
+                     x, read);
   build.enter_op(kFeedForwardGroup);
   const uint16_t added = config.has_experts() ? add_experts(build, config, weights, in)
                                               : add_gated(build, config, weights, in);
