@@ -45,7 +45,8 @@ TEST(Shapes, HaveThePublishedParameterCounts) {
                    {"qwen3-0.6b", 0.596},     {"qwen3-1.7b", 1.721},     {"qwen3-4b", 4.022},
                    {"qwen3-8b", 8.191},       {"granite-3.3-2b", 2.534}, {"olmo-2-1b", 1.485},
                    {"smollm3-3b", 3.075},     {"phi-3.5-mini", 3.821},   {"phi-4-mini", 3.836},
-                   {"gemma-2-2b", 2.614},     {"gemma-3-1b", 1.000},     {"aya-23-8b", 8.028}};
+                   {"gemma-2-2b", 2.614},     {"gemma-3-1b", 1.000},     {"aya-23-8b", 8.028},
+                   {"gpt-oss-20b", 20.915}};
   for (const auto& model : published) {
     double values = 0;
     for (const WeightSpec& spec : weight_specs(shape_by_name(model.name), NameStyle::gguf))
