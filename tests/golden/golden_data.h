@@ -21,6 +21,7 @@ struct Prompt {
   std::vector<double> margin;  // [ids], (best - second) / (best - worst)
   std::vector<Token> greedy;   // the next 32 tokens
   size_t greedy_clear = 0;     // leading steps with a margin of at least 1 %
+  double q4_cosine = 0;        // of Transformers' own logits with four-bit weights
 
   std::span<const float> row(size_t position, size_t vocab) const {
     return std::span(logits).subspan(position * vocab, vocab);
@@ -72,6 +73,7 @@ inline Prompt read_prompt(const Json& json, const std::filesystem::path& folder)
       [&](size_t, const Json& value) { prompt.margin.push_back(value.as_double()); });
   prompt.greedy = tokens(json.at("greedy"));
   prompt.greedy_clear = json.at("greedy_clear").as_uint(1000);
+  prompt.q4_cosine = json.at("q4_cosine").as_double();
   return prompt;
 }
 
