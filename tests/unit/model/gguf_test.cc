@@ -163,10 +163,10 @@ std::vector<Corruption> tensor_corruptions() {
        "get the same model as Q4_K_M or Q8_0"},
       {"foreign type of a foreign architecture",
        GgufBytes(1, 1)
-           .text_value("general.architecture", "gpt-oss")
+           .text_value("general.architecture", "rwkv7")
            .tensor(name, {256}, 40, 0)
            .data(84),
-       "file.gguf: architecture gpt-oss, which is not supported; these are: llama"},
+       "file.gguf: architecture rwkv7, which is not supported; these are: llama"},
       {"unknown type", GgufBytes(1, 0).tensor(name, {256}, 77, 0).data(84),
        "file.gguf: its weights are of type 77, which Tyto does not read"},
       {"half a block", GgufBytes(1, 0).tensor(name, {48}, 8, 0).data(84),
