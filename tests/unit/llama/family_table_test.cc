@@ -34,7 +34,7 @@ constexpr const char* kEnd = "<!-- end of families -->\n";
 // Its own small shape, or Llama's with what follows from the family's name.
 Config config_of(const Family& family) {
   for (const std::string& name : shape_names())
-    if (name.starts_with("tiny"))
+    if (name == "tiny" || name.starts_with("tiny-"))
       if (Config config = shape_by_name(name); config.architecture == family.model_type)
         return config;
   Config config = shape_by_name("tiny");
