@@ -82,12 +82,15 @@ TEST_P(Golden, ReferenceEqualsHuggingFace) {
 TEST_P(Golden, DeviceEqualsHuggingFaceAtEveryPosition) {
   const Model model = open_model(GetParam().model);
   Runner runner(model);
+  // A device that rounds activations may choose another expert where two are nearly as good.
+  const bool may_choose_others = model.config.has_experts() && device_name() != "cpu";
+  const double least = may_choose_others ? 0.998 : 0.9995;
   for (const Prompt& prompt : GetParam().prompts) {
     const std::vector<float> actual = runner.all_logits(prompt.ids);
     ASSERT_EQ(actual.size(), prompt.logits.size());
     for (size_t position = 0; position < prompt.ids.size(); ++position) {
       const auto row = std::span(actual).subspan(position * GetParam().vocab, GetParam().vocab);
-      EXPECT_GE(compare(row, prompt.row(position, GetParam().vocab)).cosine, 0.9995) << position;
+      EXPECT_GE(compare(row, prompt.row(position, GetParam().vocab)).cosine, least) << position;
       if (prompt.margin[position] > kClearMargin) {
         EXPECT_EQ(argmax(row), prompt.argmax[position]) << position;
       }
