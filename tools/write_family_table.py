@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tables of families, types and devices in docs/models.md, as a test made them from what the devices say:
-
-    write_family_table.py BUILD_FOLDER
-"""
+"""Writes the tables of families, types and devices in docs/models.md, as a test made them from what the devices say."""
+import argparse
 import re
 import subprocess
 import sys
@@ -12,7 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main():
-    build = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("build", type=Path, metavar="BUILD_FOLDER", help="with tests/llama_test in it")
+    build = parser.parse_args().build
     made = build / "family_table.md"
     made.unlink(missing_ok=True)
     subprocess.run([build / "tests/llama_test", "--gtest_filter=FamilyTable.*"], stdout=subprocess.DEVNULL)

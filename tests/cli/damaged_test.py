@@ -59,7 +59,7 @@ class Damaged(CliTest):
         config = json.loads((folder / "config.json").read_text())
         for change, missing in (({"model_type": "mamba"}, "architecture mamba"),
                                 ({"quantization_config": {"quant_method": "gptq"}}, "quantised checkpoints (gptq)"),
-                                ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic")):
+                                ({"rope_parameters": {"rope_type": "proportional", "factor": 2.0}}, "proportional")):
             (folder / "config.json").write_text(json.dumps({**config, **change}))
             self.check_survey(folder, missing)
 

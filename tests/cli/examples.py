@@ -2,6 +2,7 @@
 and made up."""
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from harness import FIXTURES, OWLET, ROOT, TYTO
 from hub import Hub, sha256
+from lora_files import gguf_tensors, random_pair, write_gguf, write_peft
 from npu_images import elf
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -189,6 +191,9 @@ class Sandbox:
         model = (self.work / "model.gguf").read_bytes()
         (self.work / "model-f16.gguf").write_bytes(model)
         (self.work / "model.imatrix.gguf").write_bytes(importance("blk.0.attn_q.weight", 256))
+        pair = random_pair(256, 256, 4, random.Random(1), 0.05)
+        write_gguf(self.work / "style.gguf", gguf_tensors({"blk.0.attn_q.weight": pair}))
+        write_peft(self.work / "facts", {"model.layers.0.self_attn.q_proj": pair}, 4)
         self.add_ollama("llama3.2", "1b", model)
         self.hub = Hub({"m-Q4_K_M.gguf": model}, repo=None)
         self.environment["HF_ENDPOINT"] = self.hub.url()
