@@ -94,7 +94,6 @@ def requires_npu(run):
                for a, b in zip(run.arguments, run.arguments[1:] + [""]))
 
 
-
 def lists_what_is_missing(run):
     """inspect shows what can be read of a model that does not run, and what is missing for that."""
     return run.command == "inspect" and b"missing" in run.out
