@@ -27,20 +27,14 @@ TYTO_INLINE size_t smaller(size_t a, size_t b) {
 // Few tokens: the codes go straight from memory into dot products.
 // ---------------------------------------------------------------------------------------------
 
-// Panels lie one after the other, so what comes next is simply what lies ahead, scales included.
-// Codes of eight bits and a single token need so little work that the first-level cache can be
-// asked; where there is more to do it waits for too few lines at a time to fill the bus, and the
-// second level is better.
+// Panels lie one after the other, so what comes next is simply what lies ahead, scales included. The
+// second-level cache is asked: the first waits for too few lines at a time to fill the bus.
 constexpr int kFirstLevel = 3, kSecondLevel = 2;
+constexpr size_t kAheadBytes = 8192;
 
-template <DType kType, int T>
-TYTO_INLINE void prefetch_block(const uint8_t* panel) {
-  constexpr PackedLayout kLayout = packed_layout(kType);
-  constexpr bool kLittleWork = kType == DType::q8_0 && T == 1;
-  constexpr size_t kAhead = kLittleWork ? 4096 : 8192;
-  for (size_t line = 0; line < kLayout.code_bytes + kLayout.scale_bytes / kLayout.scale_blocks;
-       line += 64)
-    __builtin_prefetch(panel + kAhead + line, 0, kLittleWork ? kFirstLevel : kSecondLevel);
+TYTO_INLINE void prefetch_block(const uint8_t* block, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += 64)
+    __builtin_prefetch(block + kAheadBytes + line, 0, kSecondLevel);
 }
 
 // codes(group, vector) of a block; with kWide codes(2 group + part, vector).
@@ -74,7 +68,7 @@ TYTO_INLINE void multiply_panel(const uint8_t* panel, const PackedMatrix& matrix
     typename F::Scales scales[kPanelVecs];
     for (size_t v = 0; v < kPanelVecs; ++v) scales[v] = F::Scales::at(panel, v);
     for (size_t b = 0; b < kLayout.scale_blocks; ++b, ++block, codes += kLayout.code_bytes) {
-      prefetch_block<kType, T>(place);
+      prefetch_block(place, kBlockBytes);
       place += kBlockBytes;
       add_block<F, kWide>(
           BlockCodes<kType, kWide>{codes, format},
