@@ -112,19 +112,20 @@ void attend_to_split(const Attention& a, const Plan& plan, const Tile& tile, siz
                 .scratch = scratch.at_least(attention_scratch(plan.rows, a.shape.head_dim))});
 }
 
-void write_results(const Attention& a, const Plan& plan, const Tile& tile,
-                   const AttentionPart& merged) {
-  const size_t dim = a.shape.head_dim;
-  for (size_t t = 0; t < tile.tokens; ++t)
-    for (size_t g = 0; g < plan.group; ++g) {
-      const size_t row = t * plan.group + g;
-      const size_t own = tile.kv_head * plan.group + g;
-      const size_t head = (tile.segment->first_row + tile.first + t) * a.shape.heads + own;
-      const float sink = a.sinks == nullptr ? 0.0f : std::exp(a.sinks[own] - merged.largest[row]);
-      const float scale = 1.0f / (merged.total[row] + sink);
-      const float* mixed = merged.mixed + row * plan.padded_dim;
-      for (size_t i = 0; i < dim; ++i) a.y[head * dim + i] = scale * mixed[i];
-    }
+// The rest of a part, from one of its rows on.
+AttentionPart from_row(const AttentionPart& part, size_t row, size_t padded_dim) {
+  return {part.largest + row, part.total + row, part.mixed + row * padded_dim};
+}
+
+// What one row of a tile came to.
+void write_row(const Attention& a, const Plan& plan, const Tile& tile, size_t row,
+               const AttentionPart& merged) {
+  const size_t dim = a.shape.head_dim, token = row / plan.group;
+  const size_t own = tile.kv_head * plan.group + row % plan.group;
+  const size_t head = (tile.segment->first_row + tile.first + token) * a.shape.heads + own;
+  const float sink = a.sinks == nullptr ? 0.0f : std::exp(a.sinks[own] - *merged.largest);
+  const float scale = 1.0f / (*merged.total + sink);
+  for (size_t i = 0; i < dim; ++i) a.y[head * dim + i] = scale * merged.mixed[i];
 }
 
 // Enough tiles for everybody: each thread walks the splits of its own.
@@ -146,12 +147,13 @@ void attend_by_tile(const Attention& a, const Plan& plan, ThreadPool& pool,
         attend_to_split(a, plan, tile, tile.begin + split, q, part, loops);
         loops.merge(merged, part, tile.tokens * plan.group, plan.padded_dim, split == 0);
       }
-      write_results(a, plan, tile, merged);
+      for (size_t row = 0; row < tile.tokens * plan.group; ++row)
+        write_row(a, plan, tile, row, from_row(merged, row, plan.padded_dim));
     }
   });
 }
 
-// Few tiles, a long cache: threads share the splits, and each tile's are merged afterwards.
+// Few tiles, a long cache: threads share the splits, and then the rows, whose splits are merged.
 void attend_by_split(const Attention& a, const Plan& plan, ThreadPool& pool,
                      const AttentionLoops& loops) {
   static thread_local ScratchBuffer<float> memory;
@@ -173,15 +175,21 @@ void attend_by_split(const Attention& a, const Plan& plan, ThreadPool& pool,
     }
   });
   constexpr size_t kSplitsWorthSharing = 4;
+  const size_t rows = tiles * plan.rows;
   pool.parallel_for(
-      tiles, plan.most_splits < kSplitsWorthSharing ? tiles : 1, [&](size_t begin, size_t end) {
+      rows, plan.most_splits < kSplitsWorthSharing ? rows : 1, [&](size_t begin, size_t end) {
         for (size_t i = begin; i < end; ++i) {
-          const Tile& tile = plan.tiles[i];
-          const AttentionPart into = plan.part(merged + i * plan.part_floats());
+          const Tile& tile = plan.tiles[i / plan.rows];
+          const size_t row = i % plan.rows;
+          if (row >= tile.tokens * plan.group) continue;
+          const auto of_row = [&](float* part) {
+            return from_row(plan.part(part), row, plan.padded_dim);
+          };
+          const AttentionPart into = of_row(merged + i / plan.rows * plan.part_floats());
           for (size_t split = 0; split < tile.splits; ++split)
-            loops.merge(into, plan.part(parts + (tile.unit + split) * plan.part_floats()),
-                        tile.tokens * plan.group, plan.padded_dim, split == 0);
-          write_results(a, plan, tile, into);
+            loops.merge(into, of_row(parts + (tile.unit + split) * plan.part_floats()), 1,
+                        plan.padded_dim, split == 0);
+          write_row(a, plan, tile, row, into);
         }
       });
 }

@@ -98,9 +98,10 @@ constexpr size_t attention_padded(size_t head_dim) {
   return (head_dim + 15) / 16 * 16;
 }
 // Floats: three times a block of 32 keys or values (widened; copied; as the cache has them, with
-// their scales), and the scores of a split.
+// their scales), the scores of a split, and the queries rounded to words, with their scales.
 constexpr size_t attention_scratch(size_t rows, size_t head_dim) {
-  return 3 * 32 * attention_padded(head_dim) + rows * kSplitPositions;
+  return 3 * 32 * attention_padded(head_dim) +
+         rows * (kSplitPositions + attention_padded(head_dim));
 }
 
 // What some rows found in some positions.

@@ -101,12 +101,14 @@ struct Case {
 class AttentionTest : public testing::TestWithParam<const InnerLoops*> {
  protected:
   void check(const Case& test, size_t position, size_t tokens) {
+    // Queries and weights that meet codes are rounded to 16 bits, the codes themselves to eight.
+    const double near = test.type == DType::q8_0 ? 3e-4 : 2e-5;
     const auto y = test.run(loops_, position, tokens);
     for (size_t t = 0; t < tokens; ++t)
       for (size_t head = 0; head < test.heads; ++head) {
         const auto expected = test.expected(position + t, head);
         for (size_t i = 0; i < test.head_dim; ++i)
-          ASSERT_NEAR(y[(t * test.heads + head) * test.head_dim + i], expected[i], 2e-5)
+          ASSERT_NEAR(y[(t * test.heads + head) * test.head_dim + i], expected[i], near)
               << info(test.type).name << " token " << position + t << " head " << head;
       }
   }
@@ -272,6 +274,19 @@ TEST_P(AttentionTest, SegmentsOnPagesOfTheirOwnEqualEachAloneInOnePiece) {
       }
     }
   }
+}
+
+// A query that is no number, or beyond all of them, must not vanish where it is rounded.
+TEST_P(AttentionTest, WhatIsNotFiniteStaysSo) {
+  for (DType type : {DType::f32, DType::f16, DType::q8_0})
+    for (const float value : {NAN, INFINITY, -INFINITY}) {
+      Case test(type, 2, 1, 64, 300);
+      test.q[299 * 2 * 64 + 7] = value;
+      const auto y = test.run(loops_, 299, 1);
+      for (size_t i = 0; i < 64; ++i) EXPECT_FALSE(std::isfinite(y[i])) << info(type).name;
+      const auto expected = test.expected(299, 1);
+      for (size_t i = 0; i < 64; ++i) EXPECT_NEAR(y[64 + i], expected[i], 1e-4);
+    }
 }
 
 TEST_P(AttentionTest, LargeScoresDoNotOverflow) {

@@ -1,9 +1,6 @@
 // How attention reads a KV cache. Keys are turned so that a lane is a position, which needs no sum
 // across lanes; they are turned as narrow as the cache holds them, since a shuffle then moves two
 // or four times as many values, and widened when they are used. Values are used as they lie.
-//
-// A type's columns come in blocks of kBlockColumns with a scale per position and block, or in one
-// without scales (kBlockColumns = 0).
 #pragma once
 
 #include <cstddef>
@@ -23,13 +20,15 @@ struct Ahead {
   const uint8_t* next;
   size_t step;  // bytes
 };
-template <size_t kBytes>  // of a step, or a few less
+constexpr int kSecondLevel = 2;  // whose cache can wait for more lines at a time than the first
+template <size_t kBytes>         // of a step, or a few less
 TYTO_INLINE void ask(Ahead& ahead) {
-  for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(ahead.next + line, 0, 3);
+  for (size_t line = 0; line < kBytes; line += 64)
+    __builtin_prefetch(ahead.next + line, 0, kSecondLevel);
   ahead.next += ahead.step;
 }
 TYTO_INLINE void ask_at_once(const uint8_t* next, size_t bytes) {
-  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(next + line, 0, 3);
+  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(next + line, 0, kSecondLevel);
 }
 
 TYTO_INLINE float half_at(const uint8_t* p) {
@@ -67,14 +66,6 @@ TYTO_INLINE IVec load_rows(const uint8_t* p, size_t stride) {
   return _mm512_inserti32x4(rows, part(24), 3);
 }
 #define TYTO_UNPACK(name) _mm512_##name
-// Low halves of all parts, then high halves.
-TYTO_INLINE IVec split_halves(IVec a) {
-  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), a);
-}
-TYTO_INLINE void store_halves(int8_t* low, int8_t* high, IVec a) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(low), _mm512_castsi512_si256(a));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(high), _mm512_extracti64x4_epi64(a, 1));
-}
 
 #else
 
@@ -86,17 +77,10 @@ TYTO_INLINE IVec load_rows(const uint8_t* p, size_t stride) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(part(0)), part(8), 1);
 }
 #define TYTO_UNPACK(name) _mm256_##name
-TYTO_INLINE IVec split_halves(IVec a) {
-  return _mm256_permute4x64_epi64(a, 0xd8);
-}
-TYTO_INLINE void store_halves(int8_t* low, int8_t* high, IVec a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(low), _mm256_castsi256_si128(a));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm256_extracti128_si256(a, 1));
-}
 
 #endif
 
-// out[column][position] of the columns in 16 bytes: eight of two bytes, 16 of one.
+// out[column][position] of the columns in 16 bytes, two bytes each.
 TYTO_INLINE void turn_sixteen_bytes(const uint8_t* rows, size_t stride, uint16_t* out) {
   for (size_t first = 0; first < kBlockPositions; first += kRegisterRows) {
     IVec r[8], pairs[8], fours[8];
@@ -119,28 +103,6 @@ TYTO_INLINE void turn_sixteen_bytes(const uint8_t* rows, size_t stride, uint16_t
   }
 }
 
-TYTO_INLINE void turn_sixteen_bytes(const uint8_t* rows, size_t stride, int8_t* out) {
-  for (size_t first = 0; first < kBlockPositions; first += kRegisterRows) {
-    IVec r[8], pairs[8], fours[8];
-    for (size_t i = 0; i < 8; ++i) r[i] = load_rows(rows + (first + i) * stride, stride);
-    for (size_t i = 0; i < 4; ++i) {
-      pairs[i] = TYTO_UNPACK(unpacklo_epi8)(r[2 * i], r[2 * i + 1]);
-      pairs[4 + i] = TYTO_UNPACK(unpackhi_epi8)(r[2 * i], r[2 * i + 1]);
-    }
-    for (size_t i = 0; i < 8; i += 2) {
-      fours[i] = TYTO_UNPACK(unpacklo_epi16)(pairs[i], pairs[i + 1]);
-      fours[i + 1] = TYTO_UNPACK(unpackhi_epi16)(pairs[i], pairs[i + 1]);
-    }
-    for (size_t i = 0; i < 8; i += 4)
-      for (size_t j = 0; j < 2; ++j) {  // two columns of eight rows in each part
-        int8_t* to = out + 2 * (i + 2 * j) * kBlockPositions + first;
-        const IVec a = fours[i + j], b = fours[i + 2 + j];
-        store_halves(to, to + kBlockPositions, split_halves(TYTO_UNPACK(unpacklo_epi32)(a, b)));
-        store_halves(to + 2 * kBlockPositions, to + 3 * kBlockPositions,
-                     split_halves(TYTO_UNPACK(unpackhi_epi32)(a, b)));
-      }
-  }
-}
 #undef TYTO_UNPACK
 
 #endif
@@ -179,16 +141,12 @@ TYTO_INLINE Vec widened(const float* p) {
 TYTO_INLINE Vec widened(const uint16_t* p) {
   return load_f16(p);
 }
-TYTO_INLINE Vec widened(const int8_t* p) {
-  return load_s8(p);
-}
 
 // The types of a cache.
 // ---------------------------------------------------------------------------------------------
 
 struct F32Cache {
   using Narrow = float;
-  static constexpr size_t kBlockColumns = 0;
   TYTO_INLINE size_t row_bytes(size_t head_dim) { return 4 * head_dim; }
   TYTO_INLINE Vec load_at(const uint8_t* row, size_t column) {
     return load(reinterpret_cast<const float*>(row) + column);
@@ -202,7 +160,6 @@ struct F32Cache {
 
 struct F16Cache {
   using Narrow = uint16_t;
-  static constexpr size_t kBlockColumns = 0;
   TYTO_INLINE size_t row_bytes(size_t head_dim) { return 2 * head_dim; }
   TYTO_INLINE Vec load_at(const uint8_t* row, size_t column) { return load_f16(row + 2 * column); }
   TYTO_INLINE float value_at(const uint8_t* row, size_t column) {
@@ -210,47 +167,23 @@ struct F16Cache {
   }
 };
 
-// Blocks of 34 bytes: an f16 scale, 32 codes. What is loaded are the codes.
+// Blocks of 34 bytes: an f16 scale, 32 codes (attention_words.h).
 struct Q8Cache {
-  using Narrow = int8_t;
   static constexpr size_t kBlockColumns = 32, kBlockBytes = 34;
   TYTO_INLINE size_t row_bytes(size_t head_dim) { return head_dim / 32 * 34; }
-  TYTO_INLINE const uint8_t* code(const uint8_t* row, size_t column) {
-    return row + column / 32 * 34 + 2 + column % 32;
-  }
-  TYTO_INLINE Vec load_at(const uint8_t* row, size_t column) { return load_s8(code(row, column)); }
-  TYTO_INLINE float value_at(const uint8_t* row, size_t column) {
-    return static_cast<float>(static_cast<int8_t>(*code(row, column)));
-  }
 };
 
-// scales[block of columns][position] of `count` rows, where the type has them.
-template <typename Cache>
+// scales[block of columns][position] of `count` rows, and zeros.
 TYTO_INLINE void gather_scales(const uint8_t* rows, size_t head_dim, size_t count, float* scales) {
-  if constexpr (Cache::kBlockColumns != 0) {
-    const size_t stride = Cache::row_bytes(head_dim);
-    for (size_t block = 0; block < head_dim / Cache::kBlockColumns; ++block) {
-      alignas(64) uint16_t halves[kBlockPositions] = {};
+  const size_t stride = Q8Cache::row_bytes(head_dim);
+  for (size_t block = 0; block < head_dim / Q8Cache::kBlockColumns; ++block) {
+    alignas(64) uint16_t halves[kBlockPositions] = {};
 #pragma GCC unroll 8
-      for (size_t p = 0; p < count; ++p)
-        std::memcpy(halves + p, rows + p * stride + block * Cache::kBlockBytes, sizeof *halves);
-      for (size_t p = 0; p < kBlockPositions; p += kLanes)
-        store(scales + block * kBlockPositions + p, load_f16(halves + p));
-    }
+    for (size_t p = 0; p < count; ++p)
+      std::memcpy(halves + p, rows + p * stride + block * Q8Cache::kBlockBytes, sizeof *halves);
+    for (size_t p = 0; p < kBlockPositions; p += kLanes)
+      store(scales + block * kBlockPositions + p, load_f16(halves + p));
   }
-}
-
-// out[column][position] of a whole block's rows.
-template <typename Cache>
-TYTO_INLINE void turn_keys(const uint8_t* rows, size_t head_dim, Ahead& ahead,
-                           typename Cache::Narrow* out) {
-  const size_t stride = Cache::row_bytes(head_dim);
-  if constexpr (Cache::kBlockColumns == 0)
-    return turn_columns(rows, stride, head_dim, ahead, out);
-  else
-    for (size_t column = 0; column < head_dim; column += Cache::kBlockColumns)
-      turn_columns(Cache::code(rows, column), stride, Cache::kBlockColumns, ahead,
-                   out + column * kBlockPositions);
 }
 
 // out[position][column], each row filled up with zeros to padded_dim.

@@ -1,5 +1,6 @@
-// Attention of several query rows to one split of one KV head's positions, in f32. Compiled once
-// per instruction set (see src/CMakeLists.txt).
+// Attention of several query rows to one split of one KV head's positions: in f32, and in integers
+// where the cache has codes of eight bits. Compiled once per instruction set (see
+// src/CMakeLists.txt).
 //
 // A split is a fixed range of positions, so that a row's result is the same whether one token asks
 // or many, and whether one thread walks the splits or several share them. Inside a split positions
@@ -10,6 +11,7 @@
 
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/isa/attention_cache.h"
+#include "device/cpu/isa/attention_words.h"
 #include "device/cpu/isa/simd.h"
 
 namespace tyto::cpu::TYTO_ISA {
@@ -50,21 +52,19 @@ struct Scratch {
         copied(reinterpret_cast<uint8_t*>(wide + kBlockPositions * padded_dim)),
         narrow(copied + kBlockPositions * padded_dim * sizeof(float)),
         scales(wide + 5 * kBlockPositions * padded_dim / 2),
-        weights(scales + padded_dim / 32 * kBlockPositions),
         scores(wide + 3 * kBlockPositions * padded_dim) {}
 
   float* wide;      // a block's keys [column][position], then its values [position][column]
   uint8_t* copied;  // the rows of a block that ends before kBlockPositions
   uint8_t* narrow;  // a block's keys as the cache has them, [column][position]
   float* scales;    // [block of columns][position]
-  float* weights;   // [kTileRows][position], times scales
   float* scores;    // [row][kSplitPositions]
 };
 
 // The rows that come kAhead positions after position p: of `rows`, and behind their end of `then`.
 TYTO_INLINE const uint8_t* rows_ahead(const uint8_t* rows, const uint8_t* then, size_t stride,
                                       size_t p) {
-  constexpr size_t kAhead = 64;
+  constexpr size_t kAhead = 128;
   const size_t at = p + kAhead;
   return at < kSplitPositions ? rows + at * stride
          : then != nullptr    ? then + (at - kSplitPositions) * stride
@@ -75,35 +75,27 @@ TYTO_INLINE const uint8_t* rows_ahead(const uint8_t* rows, const uint8_t* then, 
 // ---------------------------------------------------------------------------------------------
 
 // scores[row][position] = q[row] . key of one block's positions.
-template <typename Cache, int R, typename T>
-TYTO_INLINE void score_rows(const float* q, size_t head_dim, const T* keys, const float* scales,
-                            Ahead ahead, float* scores) {
-  const size_t together = Cache::kBlockColumns == 0 ? head_dim : Cache::kBlockColumns;
-  for (size_t p = 0; p < kBlockPositions; p += kTileVecs * kLanes)
-    for (size_t begin = 0; begin < head_dim; begin += together) {
-      Vec acc[R][kTileVecs];
-      for (int r = 0; r < R; ++r)
-        for (size_t v = 0; v < kTileVecs; ++v) acc[r][v] = zero();
-      for (size_t column = begin; column < begin + together; ++column) {
-        if constexpr (sizeof(T) != sizeof(float)) ask<sizeof(T) * kTileVecs * kLanes / 2>(ahead);
-        Vec key[kTileVecs];
-        for (size_t v = 0; v < kTileVecs; ++v)
-          key[v] = widened(keys + column * kBlockPositions + p + v * kLanes);
-        for (int r = 0; r < R; ++r) {
-          const Vec value = broadcast(q[r * head_dim + column]);
-          for (size_t v = 0; v < kTileVecs; ++v) acc[r][v] = fma(value, key[v], acc[r][v]);
-        }
+template <int R, typename T>
+TYTO_INLINE void score_rows(const float* q, size_t head_dim, const T* keys, Ahead ahead,
+                            float* scores) {
+  for (size_t p = 0; p < kBlockPositions; p += kTileVecs * kLanes) {
+    Vec acc[R][kTileVecs];
+    for (int r = 0; r < R; ++r)
+      for (size_t v = 0; v < kTileVecs; ++v) acc[r][v] = zero();
+    for (size_t column = 0; column < head_dim; ++column) {
+      if constexpr (sizeof(T) != sizeof(float)) ask<sizeof(T) * kTileVecs * kLanes / 2>(ahead);
+      Vec key[kTileVecs];
+      for (size_t v = 0; v < kTileVecs; ++v)
+        key[v] = widened(keys + column * kBlockPositions + p + v * kLanes);
+      for (int r = 0; r < R; ++r) {
+        const Vec value = broadcast(q[r * head_dim + column]);
+        for (size_t v = 0; v < kTileVecs; ++v) acc[r][v] = fma(value, key[v], acc[r][v]);
       }
-      for (int r = 0; r < R; ++r)
-        for (size_t v = 0; v < kTileVecs; ++v) {
-          float* to = scores + r * kSplitPositions + p + v * kLanes;
-          if constexpr (Cache::kBlockColumns != 0) {
-            const float* scale = scales + begin / together * kBlockPositions + p + v * kLanes;
-            acc[r][v] = fma(acc[r][v], load(scale), begin == 0 ? zero() : load(to));
-          }
-          store(to, acc[r][v]);
-        }
     }
+    for (int r = 0; r < R; ++r)
+      for (size_t v = 0; v < kTileVecs; ++v)
+        store(scores + r * kSplitPositions + p + v * kLanes, acc[r][v]);
+  }
 }
 
 // A block's values [position][column], as the cache has them or widened.
@@ -125,15 +117,9 @@ struct WideValues {
   }
 };
 
-// Weights of a tile's rows for a block's positions, weight_stride apart.
-struct Weights {
-  const float* values;
-  size_t stride;
-};
-
 // out[row] += weights[row][position] * value of one block's positions, in their order.
 template <int R, int V, typename Values>
-TYTO_INLINE void mix_columns(const Weights& weights, const Values& values, size_t column,
+TYTO_INLINE void mix_columns(const float* weights, const Values& values, size_t column,
                              size_t padded_dim, size_t count, Ahead& ahead, float* out) {
   Vec acc[R][V];
   for (int r = 0; r < R; ++r)
@@ -143,7 +129,7 @@ TYTO_INLINE void mix_columns(const Weights& weights, const Values& values, size_
     Vec value[V];
     for (int v = 0; v < V; ++v) value[v] = Values::at(values, p, column + v * kLanes);
     for (int r = 0; r < R; ++r) {
-      const Vec weight = broadcast(weights.values[r * weights.stride + p]);
+      const Vec weight = broadcast(weights[r * kSplitPositions + p]);
       for (int v = 0; v < V; ++v) acc[r][v] = fma(weight, value[v], acc[r][v]);
     }
   }
@@ -151,33 +137,14 @@ TYTO_INLINE void mix_columns(const Weights& weights, const Values& values, size_
     for (int v = 0; v < V; ++v) store(out + r * padded_dim + column + v * kLanes, acc[r][v]);
 }
 
-// Vectors of a value row that are summed side by side: of one scale, where there are scales.
-template <typename Cache>
-constexpr size_t vecs_of() {
-  constexpr size_t kScaled = Cache::kBlockColumns / kLanes;
-  return kScaled != 0 && kScaled < kTileVecs ? kScaled : kTileVecs;
-}
-
-template <typename Cache, int R, typename Values>
-TYTO_INLINE void mix_rows(const float* scores, const Values& values, const Scratch& scratch,
-                          size_t padded_dim, size_t count, Ahead ahead, float* out) {
-  constexpr size_t kVecs = vecs_of<Cache>();
-  Weights weights = {scores, kSplitPositions};
+template <int R, typename Values>
+TYTO_INLINE void mix_rows(const float* scores, const Values& values, size_t padded_dim,
+                          size_t count, Ahead ahead, float* out) {
   size_t column = 0;
-  for (; column + kVecs * kLanes <= padded_dim; column += kVecs * kLanes) {
-    if constexpr (Cache::kBlockColumns != 0)
-      if (column % Cache::kBlockColumns == 0) {
-        const float* scales = scratch.scales + column / Cache::kBlockColumns * kBlockPositions;
-        for (int r = 0; r < R; ++r)
-          for (size_t p = 0; p < kBlockPositions; p += kLanes)
-            store(scratch.weights + r * kBlockPositions + p,
-                  mul(load(scores + r * kSplitPositions + p), load(scales + p)));
-        weights = {scratch.weights, kBlockPositions};
-      }
-    mix_columns<R, kVecs>(weights, values, column, padded_dim, count, ahead, out);
-  }
+  for (; column + kTileVecs * kLanes <= padded_dim; column += kTileVecs * kLanes)
+    mix_columns<R, kTileVecs>(scores, values, column, padded_dim, count, ahead, out);
   for (; column < padded_dim; column += kLanes)
-    mix_columns<R, 1>(weights, values, column, padded_dim, count, ahead, out);
+    mix_columns<R, 1>(scores, values, column, padded_dim, count, ahead, out);
 }
 
 struct SoftmaxParts {
@@ -226,28 +193,33 @@ TYTO_INLINE bool widens_in_place(const AttentionSplit& job) {
   return job.rows <= kTileRows && job.head_dim == attention_padded(job.head_dim);
 }
 
+// A block's rows, kBlockPositions of them: what lies behind the last may not be read, and zeros
+// score nothing.
+template <typename Cache>
+TYTO_INLINE const uint8_t* whole_block(const uint8_t* rows, size_t count, size_t head_dim,
+                                       const Scratch& scratch) {
+  if (count == kBlockPositions) return rows;
+  const size_t bytes = count * Cache::row_bytes(head_dim);
+  std::memcpy(scratch.copied, rows, bytes);
+  std::memset(scratch.copied + bytes, 0, kBlockPositions * Cache::row_bytes(head_dim) - bytes);
+  return scratch.copied;
+}
+
 template <typename Cache>
 TYTO_INLINE void score_block(const AttentionSplit& job, const Scratch& scratch, const uint8_t* rows,
-                             size_t count, const uint8_t* next, float* scores) {
+                             const uint8_t* next, float* scores) {
   using Narrow = typename Cache::Narrow;
   const size_t dim = job.head_dim;
-  if (count < kBlockPositions) {  // what lies behind may not be read; zeros score nothing
-    const size_t bytes = count * Cache::row_bytes(dim);
-    std::memcpy(scratch.copied, rows, bytes);
-    std::memset(scratch.copied + bytes, 0, kBlockPositions * Cache::row_bytes(dim) - bytes);
-    rows = scratch.copied;
-  }
   Narrow* keys = reinterpret_cast<Narrow*>(scratch.narrow);
   if constexpr (sizeof(Narrow) == sizeof(float)) keys = scratch.wide;
-  gather_scales<Cache>(rows, dim, kBlockPositions, scratch.scales);
   const size_t stride = Cache::row_bytes(dim);
   Ahead ahead = {next, kBlockPositions * stride / dim / 2};
-  turn_keys<Cache>(rows, dim, ahead, keys);
+  turn_columns(rows, stride, dim, ahead, keys);
   const auto score = [&](const auto* turned) __attribute__((always_inline)) {
     for_row_tiles(job.rows, [&](auto tile, size_t r) __attribute__((always_inline)) {
-      score_rows<Cache, tile.value>(job.q + r * dim, dim, turned, scratch.scales,
-                                    Ahead{ahead.next, stride * kTileVecs * kLanes / dim / 2},
-                                    scores + r * kSplitPositions);
+      score_rows<tile.value>(job.q + r * dim, dim, turned,
+                             Ahead{ahead.next, stride * kTileVecs * kLanes / dim / 2},
+                             scores + r * kSplitPositions);
     });
   };
   if constexpr (sizeof(Narrow) != sizeof(float)) {
@@ -264,12 +236,11 @@ TYTO_INLINE void mix_block(const AttentionSplit& job, const Scratch& scratch, co
                            size_t count, const uint8_t* next, const float* scores) {
   const size_t dim = job.head_dim, padded_dim = attention_padded(dim);
   const size_t stride = Cache::row_bytes(dim);
-  gather_scales<Cache>(rows, dim, count, scratch.scales);
   const auto mix = [&](const auto& values) __attribute__((always_inline)) {
     for_row_tiles(job.rows, [&](auto tile, size_t r) __attribute__((always_inline)) {
-      mix_rows<Cache, tile.value>(scores + r * kSplitPositions, values, scratch, padded_dim, count,
-                                  Ahead{next, stride * vecs_of<Cache>() * kLanes / dim},
-                                  job.out.mixed + r * padded_dim);
+      mix_rows<tile.value>(scores + r * kSplitPositions, values, padded_dim, count,
+                           Ahead{next, stride * kTileVecs * kLanes / dim},
+                           job.out.mixed + r * padded_dim);
     });
   };
   if (widens_in_place(job)) return mix(NarrowValues<Cache>{.rows = rows, .stride = stride});
@@ -277,6 +248,59 @@ TYTO_INLINE void mix_block(const AttentionSplit& job, const Scratch& scratch, co
   widen_values<Cache>(rows, dim, padded_dim, count, scratch.wide);
   mix(WideValues{.rows = scratch.wide, .stride = padded_dim});
 }
+
+// The same of a q8_0 cache.
+// ---------------------------------------------------------------------------------------------
+
+// Behind the scores.
+TYTO_INLINE QueryWords query_words(const AttentionSplit& job, const Scratch& scratch) {
+  const size_t dim = job.head_dim, blocks = dim / Q8Cache::kBlockColumns;
+  float* scales = scratch.scores + job.rows * kSplitPositions;
+  int16_t* words = reinterpret_cast<int16_t*>(scales + job.rows * blocks);
+  for (size_t r = 0; r < job.rows; ++r)
+    round_queries(job.q + r * dim, dim, words + r * dim, scales + r * blocks);
+  return {words, scales};
+}
+
+TYTO_INLINE void score_codes(const AttentionSplit& job, const QueryWords& q, const Scratch& scratch,
+                             const uint8_t* rows, const uint8_t* next, float* scores) {
+  const size_t dim = job.head_dim, blocks = dim / Q8Cache::kBlockColumns;
+  const size_t stride = Q8Cache::row_bytes(dim);
+  uint16_t* keys = reinterpret_cast<uint16_t*>(scratch.narrow);  // a pair of codes is turned as one
+  gather_scales(rows, dim, kBlockPositions, scratch.scales);
+  Ahead ahead = {next, kBlockPositions * stride / dim};
+  for (size_t block = 0; block < blocks; ++block)
+    turn_columns(rows + block * Q8Cache::kBlockBytes + 2, stride, kPairs, ahead,
+                 keys + block * kPairs * kBlockPositions);
+  for_row_tiles(job.rows, [&](auto tile, size_t r) __attribute__((always_inline)) {
+    score_words<tile.value>({q.words + r * dim, q.scales + r * blocks}, dim, keys, scratch.scales,
+                            {ahead.next, stride * 2 * kLanes / dim}, scores + r * kSplitPositions);
+  });
+}
+
+TYTO_INLINE void mix_codes(const AttentionSplit& job, const Scratch& scratch, const uint8_t* rows,
+                           size_t count, const uint8_t* next, const float* scores) {
+  const size_t dim = job.head_dim, stride = Q8Cache::row_bytes(dim);
+  const size_t padded_dim = attention_padded(dim);
+  gather_scales(rows, dim, count, scratch.scales);
+  for_row_tiles(job.rows, [&](auto tile, size_t r) __attribute__((always_inline)) {
+    constexpr int R = tile.value;
+    const float* weights = scores + r * kSplitPositions;
+    Ahead ahead = {next, stride * 4 * kLanes / dim};
+    for (size_t column = 0; column < dim; column += Q8Cache::kBlockColumns) {
+      const size_t block = column / Q8Cache::kBlockColumns;
+      WeightWords<R> words;
+      round_weights<R>(weights, scratch.scales + block * kBlockPositions, words);
+      mix_words<R>(words, rows + block * Q8Cache::kBlockBytes + 2, stride, count, padded_dim, ahead,
+                   job.out.mixed + r * padded_dim + column);
+    }
+  });
+}
+
+template <typename Cache>
+constexpr bool kInWords = false;
+template <>
+constexpr bool kInWords<Q8Cache> = true;
 
 template <typename Cache>
 TYTO_INLINE void attend_of(const AttentionSplit& job) {
@@ -288,9 +312,16 @@ TYTO_INLINE void attend_of(const AttentionSplit& job) {
   const uint8_t* keys = static_cast<const uint8_t*>(job.k);
   const uint8_t* values = static_cast<const uint8_t*>(job.v);
   const Scratch scratch(job.scratch, padded_dim);
+  [[maybe_unused]] QueryWords words;
+  if constexpr (kInWords<Cache>) words = query_words(job, scratch);
   for (size_t p = begin; p < positions; p += kBlockPositions) {
-    score_block<Cache>(job, scratch, keys + p * stride, smaller(kBlockPositions, positions - p),
-                       rows_ahead(keys, values, stride, p), scratch.scores + p);
+    const size_t count = smaller(kBlockPositions, positions - p);
+    const uint8_t* block = whole_block<Cache>(keys + p * stride, count, job.head_dim, scratch);
+    const uint8_t* next = rows_ahead(keys, values, stride, p);
+    if constexpr (kInWords<Cache>)
+      score_codes(job, words, scratch, block, next, scratch.scores + p);
+    else
+      score_block<Cache>(job, scratch, block, next, scratch.scores + p);
   }
   for (size_t r = 0; r < rows; ++r) {
     const Range seen = seen_by(job, r);
@@ -306,10 +337,14 @@ TYTO_INLINE void attend_of(const AttentionSplit& job) {
     }
   }
   std::memset(job.out.mixed, 0, rows * padded_dim * sizeof(float));
-  const uint8_t* next = static_cast<const uint8_t*>(job.next_k);
+  const uint8_t* then = static_cast<const uint8_t*>(job.next_k);
   for (size_t p = begin; p < positions; p += kBlockPositions) {
-    mix_block<Cache>(job, scratch, values + p * stride, smaller(kBlockPositions, positions - p),
-                     rows_ahead(values, next, stride, p), scratch.scores + p);
+    const size_t count = smaller(kBlockPositions, positions - p);
+    const uint8_t* next = rows_ahead(values, then, stride, p);
+    if constexpr (kInWords<Cache>)
+      mix_codes(job, scratch, values + p * stride, count, next, scratch.scores + p);
+    else
+      mix_block<Cache>(job, scratch, values + p * stride, count, next, scratch.scores + p);
   }
 }
 

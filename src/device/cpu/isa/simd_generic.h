@@ -57,11 +57,6 @@ TYTO_INLINE Vec load_bf16(const void* p) {
   }
   return result;
 }
-TYTO_INLINE Vec load_s8(const void* p) {
-  int8_t bytes[kLanes];
-  std::memcpy(bytes, p, sizeof bytes);
-  return each_lane([&](size_t i) { return static_cast<float>(bytes[i]); });
-}
 // The 2 kLanes bf16 values at p, apart: even places, odd places.
 TYTO_INLINE void load_bf16_pairs(const void* p, Vec& even, Vec& odd) {
   uint32_t both[kLanes];
