@@ -159,8 +159,7 @@ std::vector<Work> plan_work(const BenchFlags& flags, const std::vector<BenchTest
   return work;
 }
 
-// One combination's engines and the rows that are not shown yet: with --peak those of all tests,
-// since the peak is settled after them.
+// One combination's engines and the rows that are not shown yet.
 struct Bench {
   BenchEngine engine;
   BenchEngine other;             // with --ab
@@ -171,7 +170,7 @@ struct Bench {
 void show_rows(Bench& bench, RowSink& sink) {
   settle_peak(bench.engine, bench.rows);
   settle_peak(bench.other, bench.others);
-  if (const auto& peak = bench.engine.facts.peak)
+  if (const auto& peak = bench.rows.front().facts.peak)
     note(fmt::format("peak: {:.1f} GB/s, {:.0f} GFLOP/s ({})", peak->gb_s, peak->gflops,
                      peak->source));
   for (size_t i = 0; i < bench.rows.size(); ++i) {
@@ -236,19 +235,13 @@ void run_work(const BenchFlags& flags, const std::vector<Work>& work,
         note(fmt::format("bench {}/{}: {} on {}", done, work.size() * tests.size(), test.name(),
                          bench.engine.facts.device));
       run_test(bench, test, options, comparisons);
-      if (!flags.peak) show_rows(bench, sink);
+      show_rows(bench, sink);
     }
   };
   for (const Work& each : work) {
     Bench bench{sink.opened(open_bench_engine(each.first, options.progress)), {}, {}, {}};
     if (each.second) bench.other = sink.opened(open_bench_engine(*each.second, options.progress));
-    try {
-      run_tests(bench);
-    } catch (const Error&) {
-      if (!bench.rows.empty()) show_rows(bench, sink);  // what is finished is shown
-      throw;
-    }
-    if (flags.peak) show_rows(bench, sink);
+    run_tests(bench);
   }
   for (const std::string& line : comparisons) note(line);
 }

@@ -47,7 +47,7 @@ void add_output_flags(CommandLine& command, BenchFlags& flags) {
       {"--output-err", &flags.output_err, formats, "-oe: format on stderr, too"},
       {"--progress", &flags.progress, "name each row on stderr before it is measured"},
       {"--peak", &flags.peak,
-       "measure what memory and arithmetic can do first, and show each row's share"},
+       "measure what memory and arithmetic can do around each test, and show its share of that"},
       {"--no-ledger", &flags.no_ledger, "do not keep the rows (see `tyto results`)"},
       sign_flag(flags.sign),
   });

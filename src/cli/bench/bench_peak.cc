@@ -22,7 +22,7 @@ void settle_peak(BenchEngine& bench, std::span<BenchRow> rows) {
   DeviceLimits peak = *bench.facts.peak;
   peak.gb_s = std::max(peak.gb_s, after.gb_s);
   peak.gflops = std::max(peak.gflops, after.gflops);
-  peak.source += ", before and after the tests";
+  peak.source += ", before and after the test";
   double bytes = 0, arithmetic = 0;
   for (const BenchRow& row : rows) {
     const WorkRate work = work_rate(row);
@@ -31,8 +31,8 @@ void settle_peak(BenchEngine& bench, std::span<BenchRow> rows) {
   }
   raise(peak.gb_s, bytes, "reads", peak.source);
   raise(peak.gflops, arithmetic, "arithmetic", peak.source);
-  bench.facts.peak = peak;
   for (BenchRow& row : rows) row.facts.peak = peak;
+  bench.facts.peak = after;
 }
 
 }  // namespace tyto
