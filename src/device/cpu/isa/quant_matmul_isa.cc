@@ -27,14 +27,16 @@ TYTO_INLINE size_t smaller(size_t a, size_t b) {
 // Few tokens: the codes go straight from memory into dot products.
 // ---------------------------------------------------------------------------------------------
 
-// Panels lie one after the other, so what comes next is simply what lies ahead, scales included. The
-// second-level cache is asked: the first waits for too few lines at a time to fill the bus.
+// Panels lie one after the other, so what comes next is simply what lies ahead, scales included.
+// The second-level cache is asked: the first waits for too few lines at a time to fill the bus.
+// Where a byte is more work, further ahead is better; both distances are measured.
 constexpr int kFirstLevel = 3, kSecondLevel = 2;
-constexpr size_t kAheadBytes = 8192;
 
-TYTO_INLINE void prefetch_block(const uint8_t* block, size_t bytes) {
-  for (size_t line = 0; line < bytes; line += 64)
-    __builtin_prefetch(block + kAheadBytes + line, 0, kSecondLevel);
+template <size_t kBytes>  // of a block of a panel, its share of the scales included
+TYTO_INLINE void prefetch_block(const uint8_t* block) {
+  constexpr size_t kAhead = kBytes < 512 ? 16384 : 8192;
+  for (size_t line = 0; line < kBytes; line += 64)
+    __builtin_prefetch(block + kAhead + line, 0, kSecondLevel);
 }
 
 // codes(group, vector) of a block; with kWide codes(2 group + part, vector).
@@ -68,7 +70,7 @@ TYTO_INLINE void multiply_panel(const uint8_t* panel, const PackedMatrix& matrix
     typename F::Scales scales[kPanelVecs];
     for (size_t v = 0; v < kPanelVecs; ++v) scales[v] = F::Scales::at(panel, v);
     for (size_t b = 0; b < kLayout.scale_blocks; ++b, ++block, codes += kLayout.code_bytes) {
-      prefetch_block(place, kBlockBytes);
+      prefetch_block<kBlockBytes>(place);
       place += kBlockBytes;
       add_block<F, kWide>(
           BlockCodes<kType, kWide>{codes, format},
