@@ -21,18 +21,8 @@ constexpr auto kSpinTime = std::chrono::microseconds(200);
 constexpr int kPausesPerLook = 32;  // at the clock
 
 // A thread takes this fraction of what is left of a share, so that long chunks come first and the
-// last ones are as short as they can be: threads that are not equally fast end together. Who helps
-// another takes less: what it takes begins where nobody has read yet.
-constexpr size_t kTakes = 4, kHelps = 8;
-
-constexpr size_t kMostGrains = UINT32_MAX;  // of a share's halves
-
-constexpr uint64_t packed(const IndexRange& range) {
-  return uint64_t{range.end} << 32 | range.begin;
-}
-constexpr IndexRange unpacked(uint64_t range) {
-  return {range & UINT32_MAX, range >> 32};
-}
+// last ones are as short as they can be: threads that are not equally fast end together.
+constexpr size_t kTakes = 4;
 
 void pause() {
 #if defined(__x86_64__)
@@ -111,8 +101,7 @@ void ThreadPool::stop() {
 
 void ThreadPool::run(const Loop& loop, const LoopReads* next) {
   if (loop.count == 0) return;
-  size_t grain = std::max<size_t>(loop.grain, 1);
-  while ((loop.count - 1) / grain >= kMostGrains) grain *= 2;
+  const size_t grain = std::max<size_t>(loop.grain, 1);
   if (workers_.empty() || loop.count <= grain) return loop.call(loop.body, 0, loop.count);
   current_ = loop;
   current_.grain = grain;
@@ -135,22 +124,8 @@ void ThreadPool::run(const Loop& loop, const LoopReads* next) {
 void ThreadPool::share_out(size_t grains) {
   for (size_t i = 0; i < threads(); ++i) {
     const IndexRange part = part_of(grains, threads(), i);
-    shares_[i].left.store(packed(part), std::memory_order_relaxed);
-  }
-}
-
-// Some grains of a share, or none when all are taken.
-IndexRange ThreadPool::take(Share& share, bool is_own) {
-  uint64_t before = share.left.load(std::memory_order_relaxed);
-  while (true) {
-    const IndexRange left = unpacked(before);
-    if (left.begin >= left.end) return {};
-    const size_t count = std::max<size_t>(1, (left.end - left.begin) / (is_own ? kTakes : kHelps));
-    const size_t cut = is_own ? left.begin + count : left.end - count;
-    const IndexRange taken = is_own ? IndexRange{left.begin, cut} : IndexRange{cut, left.end};
-    const IndexRange rest = is_own ? IndexRange{cut, left.end} : IndexRange{left.begin, cut};
-    if (share.left.compare_exchange_weak(before, packed(rest), std::memory_order_relaxed))
-      return taken;
+    shares_[i].next.store(part.begin, std::memory_order_relaxed);
+    shares_[i].end = part.end;
   }
 }
 
@@ -169,13 +144,17 @@ void ThreadPool::wait_for_workers() {
   }
 }
 
-void ThreadPool::run_chunks(size_t own) noexcept {
+void ThreadPool::run_chunks(size_t first_share) noexcept {
   const auto [count, grain, body, call] = current_;
   for (size_t i = 0; i < threads(); ++i) {
-    Share& share = shares_[(own + i) % threads()];
-    for (IndexRange taken = take(share, i == 0); taken.begin < taken.end;
-         taken = take(share, i == 0))
-      call(body, taken.begin * grain, std::min(count, taken.end * grain));
+    Share& share = shares_[(first_share + i) % threads()];
+    for (size_t at = share.next.load(std::memory_order_relaxed); at < share.end;) {
+      const size_t taken = std::max<size_t>(1, (share.end - at) / kTakes);
+      if (!share.next.compare_exchange_weak(at, at + taken, std::memory_order_relaxed)) continue;
+      const size_t begin = at * grain;
+      call(body, begin, begin + std::min(count - begin, taken * grain));
+      at = share.next.load(std::memory_order_relaxed);
+    }
   }
 }
 

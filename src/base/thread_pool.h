@@ -55,11 +55,10 @@ class ThreadPool {
     (*static_cast<const Body*>(body))(begin, end);
   }
 
-  // One thread's part of the current loop: the grains that nobody has taken yet. Its own thread
-  // takes them from the front and the others from the back, so that it reads memory in one
-  // direction.
+  // One thread's part of the current loop: grains from `next` to `end`, taken by anybody.
   struct alignas(64) Share {
-    std::atomic<uint64_t> left = 0;  // the first grain, and in the upper half the end
+    std::atomic<size_t> next = 0;
+    size_t end = 0;
   };
   // The loop a worker is inside of, or 0. A loop waits for those inside alone, so a worker that the
   // system has not woken yet, or keeps from running, delays nobody.
@@ -69,8 +68,7 @@ class ThreadPool {
 
   void run(const Loop& loop, const LoopReads* next);
   void share_out(size_t grains);
-  static IndexRange take(Share& share, bool is_own);
-  void run_chunks(size_t own) noexcept;
+  void run_chunks(size_t first_share) noexcept;
   void wait_for_workers();
   void work(size_t index);
   bool wait_for_loop(uint64_t seen, ReadAhead& ahead);
