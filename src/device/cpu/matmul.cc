@@ -55,8 +55,8 @@ Rows rows_of(const MatmulTarget& target, size_t begin, size_t end) {
 }
 
 // Into how many pieces the tokens are cut, so that a thread has a few units of work and not only
-// one or two, the last of which all others would wait for. Each piece unpacks the weights anew,
-// which costs some two percent of 64 tokens' time.
+// one or two, the last of which all others would wait for. Each piece unpacks the weights anew, so
+// none is small.
 size_t pieces_of(const MatmulGroup& group, const ThreadPool& pool) {
   constexpr size_t kUnitsPerThread = 8, kLeastTokens = 64;
   size_t all = 0;
