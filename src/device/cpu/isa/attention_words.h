@@ -1,5 +1,5 @@
 // Attention to a q8_0 cache in integers: its codes, widened to 16 bits, times queries and weights
-// that are rounded to 16 bits. That takes half the instructions of widening codes to f32. Sums are
+// that are rounded to 16 bits. That takes fewer instructions than widening codes to f32. Sums are
 // exact, so the order in which they are added does not matter; the rounding is 2^-16 of the largest
 // value beside it.
 #pragma once
