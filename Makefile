@@ -16,6 +16,12 @@ export PROMPT MODEL LLAMA_CPP
 
 TYTO := build/release/tyto
 MODEL_FLAG = $(if $(MODEL),-m "$$MODEL")
+# What the user gave; without it these commands have defaults of their own.
+GIVEN_PROMPT = $(if $(filter file,$(origin PROMPT)),,-p "$$PROMPT")
+COMPILE_DEVICE = $(if $(filter file,$(origin DEVICE)),vnpu,$(DEVICE))
+# Which commit is built is looked up each time; that alone is not worth a line.
+SOURCES := src data packaging CMakeLists.txt CMakePresets.json
+QUIETLY = $(if $(shell [ -e build/release/share/written ] && [ -z "$$(find $(SOURCES) -newer $(TYTO) -print -quit)" ] && echo yes),-- --quiet)
 
 BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nlohmann-json3-dev \
   libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libcurl4-openssl-dev libssl-dev libedit-dev \
@@ -28,7 +34,7 @@ FUZZ_PACKAGES := $(BUILD_PACKAGES) clang-19 libclang-rt-19-dev
 TIDY_PACKAGES := $(TEST_PACKAGES) clang-tidy-19
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) dpkg-dev file
 
-.PHONY: help run chat serve bench profile build install uninstall package plugin test test-model test-package \
+.PHONY: help run chat serve bench profile verify compile build install uninstall package plugin test test-model test-package \
   test-compilers test-ggml attack format tidy fuzz clean
 
 help: ## this list
@@ -36,6 +42,7 @@ help: ## this list
 
 run: build ## answer a prompt: [MODEL=] [PROMPT=] [N_TOKENS=] [DEVICE=]
 	@$(TYTO) run $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE)
+	@$(if $(MODEL),,echo "Next: make chat talks with it, $(TYTO) pull lists models for this machine." >&2)
 
 chat: build ## talk with the model: [MODEL=] [DEVICE=]
 	@$(TYTO) chat $(MODEL_FLAG) --device $(DEVICE)
@@ -46,14 +53,23 @@ serve: build ## answer over HTTP: [MODEL=] [PORT=] [SERVE_FLAGS=]
 bench: build ## measure speed: [MODEL=] [DEVICE=]
 	@$(TYTO) bench $(MODEL_FLAG) --device $(DEVICE)
 
+# What is given on the command line counts before these.
 profile: N_TOKENS = 30
-profile: build ## show where the time goes: [PROMPT=] [PROFILE_FLAGS=]
+profile: build ## where the time goes: [MODEL=] [PROMPT=] [N_TOKENS=] [DEVICE=]
 	@$(TYTO) profile $(MODEL_FLAG) -p "$$PROMPT" -n $(N_TOKENS) --device $(DEVICE) $(PROFILE_FLAGS)
+
+verify: N_TOKENS = 32
+verify: build ## is a device right? [MODEL=] [PROMPT=] [N_TOKENS=] [DEVICE=]
+	@$(TYTO) verify $(MODEL_FLAG) $(GIVEN_PROMPT) -n $(N_TOKENS) --device $(DEVICE) $(VERIFY_FLAGS)
+
+# Images are of a model and a device: PROMPT and N_TOKENS change nothing.
+compile: build ## NPU kernel images of a model: [MODEL=] [DEVICE=vnpu or npu]
+	@$(TYTO) compile $(MODEL_FLAG) --device $(COMPILE_DEVICE) $(COMPILE_FLAGS)
 
 build: ## build/release/tyto, the program that users run
 	@tools/install_packages $(BUILD_PACKAGES)
 	@mkdir -p build && { cmake --preset release > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
-	@cmake --build --preset release
+	@cmake --build --preset release $(QUIETLY)
 
 # Root builds nothing in a tree that belongs to somebody else: what is built there would be root's.
 OTHERS_TREE := $(shell [ "$$(id -u)" != 0 ] || [ "$$(stat -c %u .)" = 0 ] || echo yes)

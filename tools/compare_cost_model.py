@@ -4,8 +4,8 @@
 Usage: compare_cost_model.py TYTO [--rows] [--write | --check]
 
 Prints the errors by model, and which share of the rows the stated errors cover, by class. --rows prints each row.
---write puts both tables, and those of data/npu-machines.json, into docs/cost-model.md; --check fails where the page has
-others, or where the errors of a class hold for less than nine rows of ten.
+--write puts both tables, and those of data/npu-machines.json, into the pages that have a place for them; --check fails
+where a page has others, or where the errors of a class hold for less than nine rows of ten.
 """
 import argparse
 import json
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "cost-model.md"
+PAGES = (ROOT / "docs" / "cost-model.md", ROOT / "bench" / "results" / "cost-model" / "README.md")
 LEAST_COVERAGE = 0.9
 FEWEST_ROWS = 10  # a class of fewer says nothing about nine of ten
 TWO_IMAGES = {"SmolLM2-1.7B", "Qwen3-0.6B", "Qwen3-1.7B"}  # for a token's layer; the others have five
@@ -36,7 +36,7 @@ STATED = (
 
 def plan_of(tyto, shape, machine, kernels, tokens, *more):
     command = [tyto, "plan", "--json", "--shape", shape.lower(), "--machine", machine, "--kernels", kernels, "--fusion",
-               FUSION[kernels], "--prompt", str(tokens), *more]
+               FUSION[kernels], "--prompt-tokens", str(tokens), *more]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)[0]
 
 
@@ -126,19 +126,25 @@ def short_prompt_table(tyto):
     return lines
 
 
+def begin_of(name):
+    return f"<!-- {name}: tools/compare_cost_model.py -->\n"
+
+
 def with_tables(page, tables):
+    """The page with those of the tables that it has a place for."""
     for name, lines in tables.items():
-        begin, end = f"<!-- {name}: tools/compare_cost_model.py -->\n", f"<!-- end of {name} -->"
-        head, _, rest = page.partition(begin)
-        _, _, tail = rest.partition(end)
-        page = head + begin + "\n".join(lines) + "\n" + end + tail
+        head, begin, rest = page.partition(begin_of(name))
+        if begin:
+            _, end, tail = rest.partition(f"<!-- end of {name} -->")
+            page = head + begin + "\n".join(lines) + "\n" + end + tail
     return page
 
 
-def failures(rows, page, tables):
-    found = []
-    if with_tables(page, tables) != page:
-        found.append(f"{PAGE.name} has other tables: run {Path(__file__).name} TYTO --write")
+def failures(rows, pages, tables):
+    found = [f"{path.relative_to(ROOT)} has other tables: run {Path(__file__).name} TYTO --write"
+             for path, page in pages.items() if with_tables(page, tables) != page]
+    found += [f"no page has a place for the table of {name}" for name in tables
+              if not any(begin_of(name) in page for page in pages.values())]
     for name, group in [*groups(rows, lambda row: row["class"]), ("all", rows)]:
         share = sum(map(is_covered, group)) / len(group)
         if share < LEAST_COVERAGE and len(group) >= FEWEST_ROWS:
@@ -151,8 +157,8 @@ def main():
     parser.add_argument("tyto", type=lambda path: str(Path(path).resolve()))
     parser.add_argument("--rows", action="store_true", help="print each row")
     doing = parser.add_mutually_exclusive_group()
-    doing.add_argument("--write", action="store_true", help="write the tables into docs/cost-model.md")
-    doing.add_argument("--check", action="store_true", help="fail if the page has others, or the errors do not hold")
+    doing.add_argument("--write", action="store_true", help="write the tables into the pages")
+    doing.add_argument("--check", action="store_true", help="fail if a page has others, or the errors do not hold")
     options = parser.parse_args()
     rows = planned(options.tyto, json.loads((ROOT / "data" / "npu-unseen.json").read_text())["rows"])
     tables = {"short prompts": short_prompt_table(options.tyto), "stated errors": stated_table(), "fitted rows by model": fitted_table(), "unseen rows by class": class_table(rows),
@@ -161,10 +167,11 @@ def main():
         for row in sorted(rows, key=lambda row: abs(row["error"]) / row["stated"]):
             print(f"{'  ' if is_covered(row) else '! '}{row['id']:<40} {row['ms']:>9.1f} ms {row['error']:>+7.1%}, stated {row['stated']:.1%}")
     print("\n".join(tables["unseen rows by class"] + [""] + tables["unseen rows by model"]))
-    page = PAGE.read_text()
+    pages = {path: path.read_text() for path in PAGES}
     if options.write:
-        PAGE.write_text(with_tables(page, tables))
-    found = failures(rows, page, tables) if options.check else []
+        for path, page in pages.items():
+            path.write_text(with_tables(page, tables))
+    found = failures(rows, pages, tables) if options.check else []
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0

@@ -41,7 +41,7 @@ FOLDERS = {
 # What happens when, how deep in calls, function, file below src/, and what it is for.
 ONCE, STEP, END = "once per request", "every step: the rest of the prompt, then token by token", "in the end"
 HOPS = [
-    (ONCE, 0, "prompt_tokens", "cli/prompt.cc", "what the user typed"),
+    (ONCE, 0, "model_prompt", "cli/prompt.cc", "what the user typed"),
     (ONCE, 1, "render_chat", "text/chat_text.cc", "chat template: messages become text"),
     (ONCE, 1, "encode_chat", "text/chat_text.cc", "text becomes tokens"),
     (ONCE, 2, "Tokenizer::encode", "text/tokenizer.cc", "by the vocabulary's rules"),

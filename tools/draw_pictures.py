@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the pictures of README.md into docs/pictures: what a terminal of 80 columns shows, and the page of a profile.
+"""Writes the pictures of README.md and docs/ into docs/pictures: what a terminal of 80 columns shows, the page of the server
+and the page of a profile.
 
 Nothing in them is made up: the program runs in tmux, keys are sent to it, and what the terminal then shows becomes an SVG.
-The page is photographed by Chromium. Needs tmux, chromium and a font of fixed width.
+The pages are photographed by Chromium. Needs tmux, chromium, node, build/references (from `make test`) and a font of fixed
+width.
 """
 import argparse
 import re
@@ -19,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 COLUMNS, MOST_LINES = 80, 40
 LETTER, LINE, MARGIN = 8.4, 18, 14  # of 14 px type
+PORT = 19378
 PATIENCE = 120  # seconds for a program to show what is waited for
 NO_BREAK = "\u00a0"  # spaces side by side would be drawn as one
 INK, PAPER = "#d8dee9", "#1d2128"
@@ -34,10 +37,9 @@ class Session:
 
 
 TERMINALS = {
-    "receipt": Session(f"tyto run {shlex.quote(FOX)} -n 60 --temp 0"),
-    "chat": Session("tyto chat --temp 0 -n 90",
-                    [("\n>", "Tell me about a kitten in the rain.\r"), ("tok/s", "/stats\r"), ("submissions", "")]),
-    "plan": Session("tyto plan --shape llama-3.2-1b --machine strix"),
+    "receipt": Session(f"tyto run {shlex.quote(FOX)} --seed 1"),
+    "chat": Session("tyto chat --seed 1",
+                    [("\n>", "Tell me about a kitten in the rain.\r"), ("tok/s", "/stats\r"), ("seed:", "")]),
 }
 
 
@@ -136,8 +138,23 @@ def draw_profile(program):
         shutil.copyfile(picture, PICTURES / "profile.png")
 
 
+def draw_page(program):
+    """The page of `tyto serve` after two answers."""
+    server = subprocess.Popen([program, "serve", "--port", str(PORT)], stderr=subprocess.PIPE, text=True)
+    try:
+        while "listening" not in server.stderr.readline():
+            if server.poll() is not None:
+                raise SystemExit("tyto serve has ended")
+        subprocess.run(["node", ROOT / "tools/draw_page.mjs", f"http://127.0.0.1:{PORT}", PICTURES / "page.png",
+                        ROOT / "build/references/node_modules"], check=True, timeout=PATIENCE)
+    finally:
+        server.terminate()
+        server.wait(timeout=PATIENCE)
+
+
 def main():
-    names = [*TERMINALS, "profile"]
+    pages = {"page": draw_page, "profile": draw_profile}
+    names = [*TERMINALS, *pages]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tyto", type=Path)
     parser.add_argument("pictures", nargs="*", metavar="picture", help=f"one of {', '.join(names)}; all without it")
@@ -147,8 +164,8 @@ def main():
     program = arguments.tyto.resolve()
     PICTURES.mkdir(exist_ok=True)
     for name in arguments.pictures or names:
-        if name == "profile":
-            draw_profile(program)
+        if name in pages:
+            pages[name](program)
         else:
             (PICTURES / f"{name}.svg").write_text(svg(terminal_lines(program, TERMINALS[name])))
         print(f"docs/pictures/{name}")

@@ -50,8 +50,8 @@ bool AtomicFolder::has_files() const {
 void AtomicFolder::check_target() const {
   std::error_code error;
   const fs::path name = path_.filename();
-  if (name.empty() || name == "." || name == "..")  // whoever stands in it would stand nowhere
-    throw Error(ErrorCode::usage, path_.string(), "is no name for a folder that is made anew",
+  if (name.empty() || name == "." || name == "..")  // a shell in it would lose its folder
+    throw Error(ErrorCode::usage, path_.string(), "is no name for a new folder",
                 "call it by its own");
   if (!fs::exists(path_, error)) return;
   if (!fs::is_directory(path_, error))

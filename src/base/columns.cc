@@ -99,6 +99,15 @@ std::string shortened(std::string_view text, size_t most) {
          std::string(ending(text, last));
 }
 
+std::string shortened_at_end(std::string_view text, size_t most) {
+  if (columns_of(text) <= most) return std::string(text);
+  if (most == 0) return "";
+  std::string_view kept = beginning(text, most - 1);
+  while (kept.ends_with(' ') || kept.ends_with(kDots))
+    kept.remove_suffix(kept.ends_with(' ') ? 1 : kDots.size());
+  return std::string(kept) + std::string(kDots);
+}
+
 std::vector<std::string> wrapped_lines(std::string_view text, size_t most) {
   std::vector<std::string> lines;
   for (size_t begin = 0; begin <= text.size();) {

@@ -108,6 +108,15 @@ std::map<std::string, std::string> environment_of(std::string_view prefix) {
   return result;
 }
 
+PersonalVariables personal_variables() {
+  PersonalVariables found;
+  for (const char* name : {"HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_STATE_HOME"})
+    if (const auto folder = variable(name); !folder.empty()) found.folders.push_back(folder);
+  for (const char* name : {"USER", "LOGNAME", "SUDO_USER", "HOSTNAME"})
+    if (const auto value = variable(name); !value.empty()) found.names.push_back(value.string());
+  return found;
+}
+
 bool is_colour_wanted() {
   return variable("NO_COLOR").empty();
 }

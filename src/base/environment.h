@@ -59,6 +59,13 @@ HubVariables hub_variables();
 // The variables whose names begin so: for code that others load, and that has no flags.
 std::map<std::string, std::string> environment_of(std::string_view prefix);
 
+// What says who the user is and where their files lie: for files that must hold none of it.
+struct PersonalVariables {
+  std::vector<std::filesystem::path> folders;  // HOME, TMPDIR, XDG_CACHE_HOME, XDG_STATE_HOME
+  std::vector<std::string> names;              // USER, LOGNAME, SUDO_USER, HOSTNAME
+};
+PersonalVariables personal_variables();  // those that are set
+
 // Unless NO_COLOR is set to something (no-color.org).
 bool is_colour_wanted();
 bool is_terminal_dumb();  // TERM says that it obeys no escapes

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/printable.h"
+#include "base/redaction.h"
 
 namespace tyto {
 namespace {
@@ -15,9 +16,10 @@ constexpr size_t kMaxLine = 5000;
 
 Error::Error(ErrorCode error_code, const std::string& where, const std::string& what,
              const std::string& next_step)
-    : std::runtime_error(printable_line(where.empty() ? what : where + ": " + what, kMaxLine)),
+    : std::runtime_error(
+          printable_line(redacted(where.empty() ? what : where + ": " + what), kMaxLine)),
       code(error_code),
-      hint(printable_line(next_step, kMaxLine)) {}
+      hint(printable_line(redacted(next_step), kMaxLine)) {}
 
 void assert_failed(const char* condition, const char* file, int line) {
   std::fprintf(stderr, "tyto: internal error: %s (%s:%d)\n", condition, file, line);

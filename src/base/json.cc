@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_fault.h"
 
 namespace tyto {
 
@@ -157,7 +158,9 @@ Json Json::parse(std::string_view text, const std::string& name) {
   if (error == simdjson::DEPTH_ERROR) fail_input(name, "JSON nests deeper than {}", kMaxDepth);
   if (error) {
     refuse_non_numbers(text, name);
-    fail_input(name, "not valid JSON: {}", simdjson::error_message(error));
+    const std::string fault = json_fault(text);
+    fail_input(name, "not valid JSON: {}",
+               fault.empty() ? "a number or a text in quotes is not one" : fault);
   }
   return Json(std::move(document), wrap<Element>(root), Step{});
 }

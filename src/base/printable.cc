@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/redaction.h"
 #include "base/utf8.h"
 
 namespace tyto {
@@ -71,11 +72,11 @@ std::string printable(std::string_view text) {
 
 std::string printable_line(std::string_view text, size_t most) {
   if (text.size() <= most) return written_out(text, true);
-  return written_out(text.substr(0, cut_before(text, most)), true) + "...";
+  return written_out(text.substr(0, cut_before(text, most)), true) + "…";
 }
 
 std::string printable_name(std::string_view name) {
-  return printable_line(name, kLongestName);
+  return printable_line(redacted(name), kLongestName);  // a cut name may hide the form of a secret
 }
 
 std::string only_text(std::string_view text) {

@@ -16,7 +16,7 @@ namespace tyto {
 // printed JSON what it was, a byte as \xff. Line breaks and tabs stay.
 std::string printable(std::string_view text);
 
-// The same on one line. Behind `most` bytes it is cut and ends with dots.
+// The same on one line. Behind `most` bytes it is cut and ends with "…".
 std::string printable_line(std::string_view text, size_t most = SIZE_MAX);
 std::string printable_name(std::string_view name);  // of a length that fits into a message
 

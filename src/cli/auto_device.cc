@@ -153,7 +153,7 @@ Figures figures_for(const EngineFlags& flags, const std::vector<std::string>& na
   if (!here.why_ignored.empty()) figures.sources.push_back(here.why_ignored + ": ignored");
   if (here.calibration && with == nullptr)
     figures.sources.push_back(
-        fmt::format("{} has no {} model of this size", here.path.string(), model.type));
+        fmt::format("{} has no {} model of this size", here.path.string(), model.main_type));
   if (with != nullptr)
     figures.sources.push_back(
         fmt::format("calibrated with {} on {}", with->name, with->time.substr(0, 10)));
@@ -169,7 +169,7 @@ Figures figures_for(const EngineFlags& flags, const std::vector<std::string>& na
     figures.rates.push_back(
         known.rates ? *known.rates
         : device_entry(device.name).is_host
-            ? estimated_rates(device.name, measured_peak(flags, model.type, pool), model, work)
+            ? estimated_rates(device.name, measured_peak(flags, model.main_type, pool), model, work)
             : modelled_rates(device, model, work,
                              *fusion_from_name(flags.fusion.value_or("block"))));
   }
@@ -179,6 +179,7 @@ Figures figures_for(const EngineFlags& flags, const std::vector<std::string>& na
 
 DeviceChoice choice_among(const EngineFlags& flags, const std::vector<std::string>& names,
                           Workload work, std::string& source) {
+  check_required_device(flags.require);
   const Requirement require = parse_requirement(flags.require);
   check_requirement(require, names);
   ThreadPool pool(flags.threads);

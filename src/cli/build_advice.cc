@@ -99,8 +99,8 @@ std::string mlir_air_advice(const AirDims& dims, std::string_view weights) {
 
 std::string int8_advice(const AirDims& dims) {
   std::string text = fmt::format(
-      "mlir-aie's whole-array matrix product, int8 by int8 into int32, is all that --weights int8 "
-      "needs: one\nimage for each length of a dot product.\n\n"
+      "--weights int8 needs one image for each length of a dot product:\n"
+      "mlir-aie's whole-array matrix product, int8 by int8 into int32.\n\n"
       "  git clone https://github.com/Xilinx/mlir-aie && cd mlir-aie   # set it up, with Peano\n"
       "  cd programming_examples/basic/matrix_multiplication/whole_array\n");
   std::set<uint64_t> lengths;
@@ -117,16 +117,15 @@ std::string int8_advice(const AirDims& dims) {
   }
   return text +
          "  tyto kernels import build\n\n"
-         "b_col_maj=1 makes B's columns lie one after another, as Tyto lays weights out; import "
-         "checks it.\n";
+         "b_col_maj=1 stores B by columns, as Tyto stores weights; import checks it.\n";
 }
 
 }  // namespace
 
 std::string build_advice(const AirDims& dims, std::string_view weights) {
   return (weights == "int8" ? int8_advice(dims) : mlir_air_advice(dims, weights)) +
-         "Then `tyto kernels check`, and `tyto run --device npu`. The commands are from those "
-         "projects' sources and have\nnot been run.\n";
+         "Then run `tyto kernels check` and `tyto run --device npu`.\n"
+         "The commands come from the sources of those projects and were not run here.\n";
 }
 
 std::string build_examples() {

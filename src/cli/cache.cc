@@ -4,12 +4,14 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/file_lock.h"
 #include "base/utc_time.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/json_flag.h"
 #include "cli/terminal.h"
 #include "device/cpu/huge_pages.h"
 #include "device/cpu/inner_loops.h"
@@ -31,7 +33,7 @@ struct AddFlags {
 };
 
 struct ListFlags {
-  bool json = false;
+  JsonFlag json;
 };
 
 struct ClearFlags {
@@ -85,7 +87,7 @@ bool is_kept(const fs::path& path, const MappedFile& source, ThreadPool& pool) {
     const cpu::PackedFile packed(path, source, pool);
     return cpu::is_in_huge_pages(packed.body());
   } catch (const Error& error) {
-    note(fmt::format("note: {}; it is written anew", error.what()));
+    note(fmt::format("note: {}; it is written again", error.what()));
     return false;
   }
 }
@@ -105,8 +107,9 @@ void add_file(const MappedFile& source, const Model& model, const fs::path& fold
   check_disk(folder, wanted);
   const uint64_t bytes = cpu::write_packed_file(path, source, matrices, pool, progress_bar());
   check_huge_pages(path, source, pool);
-  note(fmt::format("kept {} matrices of {} ({})", matrices.size(), source.path().string(),
-                   human_bytes(bytes)));
+  note(fmt::format("kept {} of {} ({})",
+                   matrices.size() == 1 ? "1 matrix" : fmt::format("{} matrices", matrices.size()),
+                   source.path().string(), human_bytes(bytes)));
 }
 
 void add(const AddFlags& flags) {
@@ -136,7 +139,7 @@ std::string state_of(const cpu::KeptFile& file) {
 void list(const ListFlags& flags) {
   const fs::path folder = cpu::weight_cache_folder();
   const std::vector<cpu::KeptFile> files = cpu::kept_files(folder);
-  if (flags.json) {
+  if (flags.json.is_given()) {
     ordered_json rows = ordered_json::array();
     for (const cpu::KeptFile& file : files)
       rows.push_back({{"file", file.path.string()},
@@ -145,7 +148,8 @@ void list(const ListFlags& flags) {
                       {"last_used", utc_time(file.used_ns / 1'000'000'000)},
                       {"stale", file.stale},
                       {"in_use", file.is_in_use}});
-    return print(rows.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+    const std::string text = rows.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+    if (put_json(flags.json, text + "\n")) return;
   }
   if (files.empty())
     return note(
@@ -168,9 +172,10 @@ void clear(const ClearFlags& flags) {
     ++count;
   }
   note(fmt::format(
-      "removed {} file{} from {}: {} freed{}", count, count == 1 ? "" : "s", folder.string(),
-      human_bytes(bytes),
-      held == 0 ? "" : fmt::format(", {} more once those who use them end", human_bytes(held))));
+      "deleted {} from {}: {} freed{}", counted(count, "file"), folder.string(), human_bytes(bytes),
+      held == 0
+          ? ""
+          : fmt::format(", {} more once the processes that use them end", human_bytes(held))));
 }
 
 void define_add(CommandLine& command) {
@@ -178,31 +183,33 @@ void define_add(CommandLine& command) {
   add_model_flag(command, flags.model);
   command.add({
       {"--limit", &flags.limit, "SIZE",
-       "most that the folder may hold, like 512M or 20G; the least recently used goes first",
+       "limit the cache folder, such as 512M or 20G; the least recently used goes first",
        Rules{.shows_default = true}},
       {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",
        Rules{.range = Range{1, 1024}}},
   });
   command.footer =
-      "Every command that runs the model on the CPU then finds its matrices packed, maps "
-      "them after a check of every byte, and shares that memory with others that do. A model file "
-      "that changes is packed anew, and so is one whose packed weights are damaged; the receipt "
-      "says so.\n\nExample:\n  tyto cache add -m models/owlet";
+      "Commands that run the model on the CPU then start faster, and share the memory of its "
+      "weights.\n\n"
+      "Cached weights are checked byte by byte before use. If the model file has changed or the "
+      "cached weights are damaged, the weights are packed again, and the receipt says so.\n\n"
+      "Examples:\n  tyto cache add\n  tyto cache add -m model.gguf";
   command.run = [&flags] { add(flags); };
 }
 
 void define_list(CommandLine& command) {
   ListFlags& flags = command.values<ListFlags>();
-  command.add({{"--json", &flags.json, "print JSON, with paths"}});
+  add_json_flag(command, flags.json);
   command.footer = "Example:\n  tyto cache list";
   command.run = [&flags] { list(flags); };
 }
 
 void define_clear(CommandLine& command) {
   ClearFlags& flags = command.values<ClearFlags>();
-  command.add({{"--stale", &flags.stale, "only what nothing will use any more"}});
+  command.add(
+      {{"--stale", &flags.stale, "delete only weights that no model file can use any more"}});
   command.footer =
-      "Processes that use a file go on using it.\n\nExample:\n  tyto cache clear --stale";
+      "Running programs keep the weights that they use.\n\nExample:\n  tyto cache clear --stale";
   command.run = [&flags] { clear(flags); };
 }
 
@@ -211,9 +218,9 @@ void define_clear(CommandLine& command) {
 void define_cache(CommandLine& command) {
   command.needs_command = true;
   command.footer = "Examples:\n  tyto cache list\n  tyto cache clear --stale";
-  define_add(command.add_command("add", "pack a model's weights and keep them"));
-  define_list(command.add_command("list", "show what is kept, of which files, and who uses it"));
-  define_clear(command.add_command("clear", "remove it"));
+  define_add(command.add_command("add", "pack and keep the weights of a model"));
+  define_list(command.add_command("list", "list cached weights, their source files and users"));
+  define_clear(command.add_command("clear", "delete cached weights"));
 }
 
 }  // namespace tyto

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "base/joined.h"
 #include "base/shell_word.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "device/cpu/inner_loops.h"
 #include "engine/engine.h"
+#include "model/stores/stores.h"
 
 namespace tyto {
 namespace {
@@ -40,9 +43,17 @@ std::string flags_of_combination(const EngineFlags& flags) {
   add("--fusion", flags.fusion.value_or(""));
   add("--kv-type", flags.kv_type.value_or(""));
   if (flags.context > 0) add("-c", std::to_string(flags.context));
-  for (const char* name : {"weights", "isa", "prompt-rows", "vnpu-numerics", "images-like"})
+  for (const char* name : {"weights", "isa", "prompt-rows", "vnpu-numerics", "images-like", "gpu"})
     add(fmt::format("--{}", name), flags.setting(name, ""));
   return text;
+}
+
+// What every test of this program runs.
+bool is_shipped_on_cpu(const Engine& engine, const EngineFlags& flags) {
+  const auto shipped = shipped_model();
+  std::error_code ignored;
+  return flags.devices() == "cpu" && flags.model.adapters.empty() && shipped &&
+         std::filesystem::equivalent(engine.model().path, *shipped, ignored);
 }
 
 // Which prompts go where is part of what decides the result.
@@ -55,20 +66,43 @@ std::string devices_text(const EngineFlags& flags) {
 
 }  // namespace
 
+void add_devices(Combination& of, std::span<const DeviceInfo> devices, const EngineFlags& flags) {
+  std::vector<std::string> drivers, hardware, numerics, weight_forms;
+  const auto add = [](std::vector<std::string>& to, const std::string& text) {
+    if (std::ranges::find(to, text) == to.end()) to.push_back(text);
+  };
+  const auto add_all = [&](const DeviceInfo& device) {
+    add(drivers, driver_of(device, flags));
+    add(numerics, device.numerics);
+    add(weight_forms, device.weight_form);
+  };
+  bool has_own_cache = false;
+  for (const DeviceInfo& device : devices) {
+    if (device.shares_host_memory) continue;
+    add_all(device);
+    add(hardware, device.description);
+    has_own_cache |= device.kv.has_value();
+  }
+  if (hardware.empty()) add_all(devices.front());
+  of.driver = joined(drivers, "; ");
+  of.hardware = joined(hardware, "; ");
+  of.numerics = joined(numerics, "; ");
+  of.weight_form = joined(weight_forms, "; ");
+  of.kv_type = flags.kv_type.value_or(has_own_cache ? "the device's" : "f16");
+}
+
 Combination combination_of(Engine& engine, const EngineFlags& flags) {
-  const std::vector<DeviceInfo> devices = engine.devices();
-  const auto other = std::ranges::find(devices, false, &DeviceInfo::shares_host_memory);
-  const DeviceInfo& device = other == devices.end() ? devices.front() : *other;
-  const bool is_npu = other != devices.end();
   Combination result{.tyto = TYTO_VERSION,
                      .weights = engine.identity(progress_bar()).hash,
-                     .driver = driver_of(device, flags),
+                     .driver = {},
+                     .hardware = {},
                      .device = devices_text(flags),
                      .fusion = std::string(name(engine.fusion())),
-                     .weight_form = flags.setting("weights", is_npu ? "bf16" : "as in the file"),
-                     .kv_type = flags.kv_type.value_or(is_npu ? "the device's" : "f16"),
-                     .numerics = flags.setting("vnpu-numerics", is_npu ? "bf16" : "f32"),
+                     .weight_form = {},
+                     .kv_type = {},
+                     .numerics = {},
                      .images = {}};
+  add_devices(result, engine.devices(), flags);
   for (const LoadedCode& code : engine.loaded_code()) result.images.push_back(code.hash);
   std::sort(result.images.begin(), result.images.end());
   result.images.erase(std::unique(result.images.begin(), result.images.end()), result.images.end());
@@ -78,6 +112,18 @@ Combination combination_of(Engine& engine, const EngineFlags& flags) {
 std::string identity_clause(const ModelIdentity& identity) {
   if (identity.seconds < kNoticeableSeconds) return "";
   return fmt::format(" · model hashed in {:.1f} s", identity.seconds);
+}
+
+std::string verified_sentence(const Verification& verification, const Combination& combination,
+                              const Engine& engine, const EngineFlags& flags) {
+  if (verification.state == Verified::yes) return "";
+  const std::string same = flags_of_combination(flags);
+  if (verification.state == Verified::failed)
+    return fmt::format("This device FAILED its check against the reference of {}: tyto diagnose{}",
+                       verification.time, same);
+  if (is_shipped_on_cpu(engine, flags) || !is_first_mention(combination)) return "";
+  return fmt::format("This device has not been checked against the reference yet: tyto verify{}",
+                     same);
 }
 
 std::string verified_clause(const Verification& verification, const EngineFlags& flags) {

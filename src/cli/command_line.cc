@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/joined.h"
+#include "base/redaction.h"
 #include "cli/usage_error.h"
 
 namespace tyto {
@@ -70,6 +71,11 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+// In an error.
+std::string shown(const Flag& flag, const std::string& value) {
+  return flag.rules.is_secret ? std::string(kHidden) : value;
+}
+
 // Plain decimals. CLI11 would read 010 as eight, and a number that is too large as the largest.
 template <class T>
 T number(const std::string& text, const Flag& flag) {
@@ -84,11 +90,14 @@ T number(const std::string& text, const Flag& flag) {
   if (is_good) return value;
   std::string wanted = std::is_integral_v<T> ? "a whole number" : "a number";
   if (flag.rules.is_unlimited_at_minus_1) wanted = "-1 or " + wanted;
-  if (range)
+  if (range && range->most >= std::numeric_limits<float>::max())
+    wanted += fmt::format(" of at least {:.12g}", range->least);
+  else if (range)
     wanted += fmt::format(" from {:.12g} to {:.12g}", range->least, range->most);
   else if (std::is_integral_v<T>)
     wanted += fmt::format(" from 0 to {}", std::numeric_limits<T>::max());
-  throw Error(ErrorCode::usage, flag.name(), fmt::format("\"{}\" is not {}", text, wanted));
+  throw Error(ErrorCode::usage, flag.name(),
+              fmt::format("\"{}\" is not {}", shown(flag, text), wanted));
 }
 
 std::string all_names(const Flag& flag) {
@@ -132,6 +141,9 @@ CLI::Option* add_option(CLI::App& app, const Flag& flag) {
 // "++" for the end of a command. With this before it CLI11 does not see them.
 constexpr char kAsItIs = '\x01';
 
+// This stands for the value of a flag that has none: "--json" alone.
+constexpr char kNoValue = '\x02';
+
 // "--name=" has an empty value, where CLI11 would take the next argument for it.
 std::vector<std::string> with_values_as_they_are(const std::vector<std::string>& arguments) {
   std::vector<std::string> result;
@@ -167,28 +179,90 @@ void check_value(const Flag& flag, std::string& text) {
     const auto found = std::find_if(values.begin(), values.end(), [&](const std::string& value) {
       return is_exact ? value == text : folded(value) == folded(text);
     });
-    if (found == values.end()) throw not_allowed(flag, *flag.allowed, text);
+    if (found == values.end()) throw not_allowed(flag, *flag.allowed, shown(flag, text));
     if (letters == Letters::as_listed) text = *found;
   }
   std::error_code ignored;
   if (flag.rules.is_folder && !std::filesystem::is_directory(text, ignored))
-    throw Error(ErrorCode::usage, flag.name(), text + " is no folder");
+    throw Error(ErrorCode::usage, flag.name(), shown(flag, text) + " is no folder");
 }
 
 void add_checks(CLI::Option& option, const Flag& flag) {
   if (std::holds_alternative<bool*>(flag.target)) return;
   const auto check = [&flag](std::string& text) -> std::string {
     if (text.starts_with(kAsItIs)) text.erase(0, 1);
-    check_value(flag, text);
+    if (flag.rules.may_lack_value && text == std::string(1, kNoValue))
+      text.clear();
+    else
+      check_value(flag, text);
     return "";
   };
   option.transform(CLI::Validator(check, ""));
 }
 
+// The command that the first words name, whatever follows it.
+const CommandLine& command_of(const CommandLine& program,
+                              const std::vector<std::string>& arguments) {
+  const CommandLine* command = &program;
+  for (const std::string& word : arguments) {
+    const auto below = std::find_if(
+        command->commands.begin(), command->commands.end(), [&](const CommandLine& each) {
+          return each.name == word || (!each.alias.empty() && each.alias == word);
+        });
+    if (below == command->commands.end()) break;
+    command = &*below;
+  }
+  return *command;
+}
+
+bool names_flag(const std::vector<std::string>& arguments, const Flag& flag) {
+  const std::string names = "," + flag.names + ",";
+  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+    return argument.starts_with('-') &&
+           names.find("," + argument.substr(0, argument.find('=')) + ",") != std::string::npos;
+  });
+}
+
+// Whether a word without a flag can be one of the command's arguments.
+bool takes_words(const CommandLine& command, const std::vector<std::string>& arguments) {
+  const auto is_any_given = [&](const std::vector<std::string>& flags) {
+    return std::any_of(flags.begin(), flags.end(), [&](const std::string& name) {
+      return names_flag(arguments, command.flag(name));
+    });
+  };
+  return std::any_of(command.flags.begin(), command.flags.end(), [&](const Flag& flag) {
+    return flag.is_positional() && !is_any_given(flag.rules.excludes) &&
+           !is_any_given(flag.rules.filled_by);
+  });
+}
+
+// The word after a flag that may lack a value is its value where it can be no argument of the
+// command, or where it is the name of such a file: cli/json_flag.h.
+std::vector<std::string> with_values_that_may_lack(const CommandLine& command,
+                                                   const std::vector<std::string>& arguments) {
+  const bool may_be_word = takes_words(command, arguments);
+  std::vector<std::string> result;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--") {
+      result.insert(result.end(), arguments.begin() + static_cast<ptrdiff_t>(i), arguments.end());
+      break;
+    }
+    result.push_back(arguments[i]);
+    const auto flag = std::find_if(
+        command.flags.begin(), command.flags.end(),
+        [&](const Flag& each) { return each.rules.may_lack_value && each.name() == arguments[i]; });
+    if (flag == command.flags.end()) continue;
+    const std::string next = i + 1 < arguments.size() ? arguments[i + 1] : "-";
+    const bool has_value = !next.starts_with('-') && (!may_be_word || next.ends_with(".json"));
+    if (!has_value) result.emplace_back(1, kNoValue);
+  }
+  return result;
+}
+
 // One parser per command, and which option of it is which flag.
 class Parser {
  public:
-  explicit Parser(CommandLine& program) : app_("", program.name) {
+  explicit Parser(CommandLine& program) : program_(program), app_("", program.name) {
     app_.require_subcommand(0, 1);
     add(app_, program);
     if (!program.version.empty()) app_.set_version_flag("--version", program.version);
@@ -197,16 +271,21 @@ class Parser {
   Invocation::Kind parse(const std::vector<std::string>& arguments) {
     for (const std::string& argument : arguments) {
       if (argument == "--") break;  // what follows is another program's
-      if (argument.starts_with("--help=") || argument.starts_with("--version="))
-        throw Error(ErrorCode::usage, argument, "takes no value", see_help(path()));
+      for (const char* flag : {"--help=", "--help-all=", "--version="})
+        if (argument.starts_with(flag))
+          throw Error(ErrorCode::usage, argument, "takes no value", see_help(path()));
     }
-    std::vector<std::string> for_cli11 = with_values_as_they_are(arguments);
+    std::vector<std::string> for_cli11 = with_values_as_they_are(
+        with_values_that_may_lack(command_of(program_, arguments), arguments));
     std::reverse(for_cli11.begin(), for_cli11.end());  // as it wants them
     try {
       app_.parse(std::move(for_cli11));
     } catch (const CLI::CallForHelp&) {
       refuse_unknown_commands();
       return Invocation::Kind::help;
+    } catch (const CLI::CallForAllHelp&) {
+      refuse_unknown_commands();
+      return Invocation::Kind::whole_help;
     } catch (const CLI::CallForVersion&) {
       return Invocation::Kind::version;
     } catch (const CLI::ParseError& error) {
@@ -215,7 +294,8 @@ class Parser {
     } catch (Error& error) {
       refuse_unexpected(arguments);
       const std::string help = see_help(path());
-      if (!error.hint.empty() && !help.empty()) error.hint += " ";
+      if (!error.hint.empty() && !help.empty())
+        error.hint += error.hint.ends_with('?') ? " " : "; ";
       error.hint += help;
       throw;
     }
@@ -261,11 +341,26 @@ class Parser {
     CommandPath owner;
     for (const CLI::App* app : apps()) {
       owner.push_back(commands_.at(app));
-      const std::vector<std::string> unknown = left_over(*app);
+      std::vector<std::string> unknown = left_over(*app);
       if (unknown.empty()) continue;
       if (has_mark) owner = path();
-      throw unexpected(owner, unknown, text_of(*owner.back()));
+      hide_values_of_secrets(arguments, unknown);
+      throw unexpected(owner, unknown, words_before(*owner.back()));
     }
+  }
+
+  // "--api-key one two": what a secret's flag did not take may have been meant for it.
+  void hide_values_of_secrets(const std::vector<std::string>& arguments,
+                              std::vector<std::string>& unknown) const {
+    const bool has_secret = std::any_of(flags_.begin(), flags_.end(), [&](const auto& each) {
+      const Flag& flag = *each.second;
+      return flag.rules.is_secret &&
+             std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+               return argument == flag.name() || argument.starts_with(flag.name() + "=");
+             });
+    });
+    for (std::string& word : unknown)
+      if (has_secret && !word.starts_with('-')) word = kHidden;
   }
 
   // "tyto modells --help" asks for no help of ours.
@@ -273,18 +368,19 @@ class Parser {
     const std::vector<std::string> unknown = left_over(*apps().back());
     const bool has_commands = !path().back()->commands.empty();
     if (has_commands && !unknown.empty() && !unknown.front().starts_with('-'))
-      throw unexpected(path(), unknown, "");
+      throw unexpected(path(), unknown);
   }
 
-  // Of the only argument known by its place, where there is one and it was given.
-  std::string text_of(const CommandLine& command) const {
+  // The words so far of a command that takes one text, where more words follow.
+  GivenText words_before(const CommandLine& command) const {
     for (const auto& [option, flag] : flags_) {
-      if (!is_of(*flag, command) || !flag->is_positional() || option->count() != 1) continue;
-      std::string text = option->results().front();
-      std::erase(text, kAsItIs);
-      return text;
+      const bool is_text = is_of(*flag, command) && !flag->rules.text_kind.empty();
+      if (!is_text || option->count() == 0) continue;
+      std::string words = joined(option->results(), " ");
+      std::erase(words, kAsItIs);
+      return {flag->rules.text_kind, words};
     }
-    return "";
+    return {};
   }
 
   static bool is_of(const Flag& flag, const CommandLine& command) {
@@ -304,6 +400,10 @@ class Parser {
           return {ErrorCode::usage, flag->name(), wrong_count(*option, *flag), hint};
     }
     if (command.needs_command) return missing_command(path());
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
+      for (const auto& [option, flag] : flags_)
+        if (is_of(*flag, command) && flag->rules.required && option->count() == 0)
+          return {ErrorCode::usage, full_name(path()), flag->called() + " is missing", hint};
     std::erase(what, kAsItIs);
     return {ErrorCode::usage, "", what, hint};
   }
@@ -318,6 +418,7 @@ class Parser {
 
   void add(CLI::App& app, CommandLine& command) {
     commands_[&app] = &command;
+    app.set_help_all_flag("--help-all");
     for (Flag& flag : command.flags) {
       CLI::Option* option = add_option(app, flag);
       if (!flag.value.empty()) option->type_name(flag.value);
@@ -338,12 +439,12 @@ class Parser {
     const auto is_given = [&](const std::string& name) { return command.is_given(name); };
     for (const Flag& flag : command.flags) {
       const auto refuse = [&](const std::string& what) {
-        throw Error(ErrorCode::usage, flag.given_at, flag.name() + what, hint);
+        throw Error(ErrorCode::usage, flag.given_at, flag.called() + what, hint);
       };
       if (!flag.given && flag.rules.required) refuse(" is required");
       if (!flag.given) continue;
       for (const std::string& other : flag.rules.excludes)
-        if (is_given(other)) refuse(" and " + other + " exclude each other");
+        if (is_given(other)) refuse(" and " + command.flag(other).called() + " exclude each other");
       // A control that would do nothing is an error, not a hope.
       const std::vector<std::string>& needed = flag.rules.needs_one_of;
       if (!needed.empty() && std::none_of(needed.begin(), needed.end(), is_given))
@@ -351,6 +452,7 @@ class Parser {
     }
   }
 
+  const CommandLine& program_;
   CLI::App app_;
   std::map<const CLI::App*, CommandLine*> commands_;
   std::vector<std::pair<CLI::Option*, Flag*>> flags_;
@@ -364,6 +466,10 @@ std::vector<std::string> with_help_last(const CommandLine& program,
   std::vector<std::string> result(arguments.begin() + 1, arguments.end());
   result.emplace_back("--help");
   return result;
+}
+
+std::string default_text(const Flag& flag) {
+  return is_unlimited(flag) ? "-1" : value_text(flag.target);
 }
 
 template <class Flags>
@@ -433,6 +539,10 @@ std::string Flag::name() const {
   return comma == std::string::npos ? names : names.substr(comma + 1);
 }
 
+std::string Flag::called() const {
+  return is_positional() && !value.empty() ? value : name();
+}
+
 CommandLine::CommandLine(std::string its_name, std::string its_summary)
     : name(std::move(its_name)), summary(std::move(its_summary)) {}
 
@@ -440,10 +550,15 @@ void CommandLine::add(std::vector<Flag> rows) {
   add(kPlainGroup, std::move(rows));
 }
 
-void CommandLine::add(const std::string& group, std::vector<Flag> rows) {
+bool is_unlimited(const Flag& flag) {
+  const auto* number = std::get_if<uint32_t*>(&flag.target);
+  return flag.rules.is_unlimited_at_minus_1 && number != nullptr && **number == UINT32_MAX;
+}
+
+void CommandLine::add(const std::string& heading, std::vector<Flag> rows) {
   for (Flag& row : rows) {
-    row.group = group;
-    if (row.rules.shows_default) row.default_text = value_text(row.target);
+    row.group = heading;
+    if (row.rules.shows_default) row.default_text = default_text(row);
     flags.push_back(std::move(row));
   }
 }

@@ -62,15 +62,19 @@ struct Rules {
   bool is_unlimited_at_minus_1 = false;  // -1 is then the largest number of the target's type
   bool shows_default = false;            // in --help: what the target holds when the flag is added
   bool required = false;
-  bool is_folder = false;     // that exists
-  bool may_be_empty = false;  // else --require "$UNSET" is an error, and not no requirement
-  bool is_secret = false;     // a file that holds it is nobody else's to read
-  std::string alias = {};     // "--dtype": another name, which --help does not show
-  int count = 0;              // how many values a vector takes; 0: any number
-  char separator = '\0';      // of several numbers in one argument
+  bool is_folder = false;       // that exists
+  bool may_be_empty = false;    // else --require "$UNSET" is an error, and not no requirement
+  bool may_lack_value = false;  // "--json" alone is an empty value; cli/json_flag.h has the rule
+  bool is_secret = false;       // *** stands for it in receipts and errors (base/redaction.h)
+  std::string alias = {};       // "--dtype": another name, which --help does not show
+  std::string text_kind = {};   // "prompt": an argument of several words, which needs quotes
+  int count = 0;                // how many values a vector takes; 0: any number
+  char separator = '\0';        // stands between several numbers in one argument
   std::vector<std::string> excludes = {};
+  // Beside these flags a word after --json is its FILE, and not this argument.
+  std::vector<std::string> filled_by = {};
   std::vector<std::string> needs_one_of = {};  // without any of these flags it does nothing
-  std::vector<std::string> devices = {};  // those that heed it; empty: it is not about a device
+  std::vector<std::string> devices = {};       // those that use it; empty: it is not about a device
 };
 
 inline constexpr const char* kPlainGroup = "Options";
@@ -93,9 +97,12 @@ struct Flag {
   bool given = false;        // on the command line, or by a file; parse() says
   std::string given_at;      // in which file: "config.toml:3:1"; empty: on the command line
 
-  std::string name() const;  // the long one: "--model"
+  std::string name() const;    // the long one: "--model"
+  std::string called() const;  // in a message: the name, or what --help calls an argument
   bool is_positional() const { return !names.starts_with('-'); }
 };
+
+bool is_unlimited(const Flag& flag);  // its value is what -1 stands for
 
 // A command, a command below a command ("kernels list"), or the program itself. It stays where it
 // is: its flags point into its values, and `run` may refer to it.
@@ -107,8 +114,11 @@ struct CommandLine {
   std::string name;
   std::string summary;
   std::string alias;
+  std::string group;  // the heading in the program's --help
+  // Notes in paragraphs, then examples. --help shows the first paragraph and two examples.
   std::string footer;
-  std::string version;  // of a program: --version prints it
+  std::vector<std::string> first;  // flags that --help shows, in this order; empty: all
+  std::string version;             // --version prints it; commands have none
   std::vector<Flag> flags;
   std::list<CommandLine> commands;
   bool needs_command = false;          // a command without one is an error
@@ -143,14 +153,15 @@ std::string full_name(const CommandPath& path);       // "tyto kernels list"
 
 // What the arguments ask for.
 struct Invocation {
-  enum class Kind { run, help, version };
+  enum class Kind { run, help, whole_help, version };
   Kind kind = Kind::run;
   CommandPath path;
 
   const CommandLine& command() const { return *path.back(); }
 };
 
-// Fills the targets. An argument that does not fit is a usage Error. "help run" is "run --help".
+// Fills the targets. An argument that does not fit is a usage Error. "help run" is "run --help",
+// which shows the flags of CommandLine::first; --help-all shows all.
 Invocation parse(CommandLine& program, const std::vector<std::string>& arguments);
 
 // Fills one flag's target from arguments of its own ("--temp=0.5"): all rules about its value hold,

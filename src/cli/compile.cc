@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_folder.h"
+#include "base/counted.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/printable.h"
@@ -104,10 +105,13 @@ void compile_for_vnpu(const CompileFlags& flags, const Config& config, const std
       import_kernels(default_kernel_store(), folder, {{{name + "@vnpu", dims}}});
   for (const std::string& line : report.notes) note("note: " + line);
   for (const KernelEntry& entry : report.entries)
-    print(fmt::format("{:<32} {:<20} {:>2} arguments, {:>2} launches\n", printable_line(entry.name),
-                      printable_line(entry.entry), entry.arguments, entry.launches));
-  note(fmt::format("compiled {} kernels for the virtual NPU into {} and imported them",
-                   report.entries.size(), folder.string()));
+    print(fmt::format("{:<32} {:<20} {:>12}, {:>11}\n", printable_line(entry.name),
+                      printable_line(entry.entry), counted(entry.arguments, "argument"),
+                      counted(entry.launches, "launch")));
+  note(
+      fmt::format("compiled {} of {} for the virtual NPU into {} and imported them: --device vnpu "
+                  "now loads them; `tyto kernels rm --all` removes them",
+                  counted(report.entries.size(), "kernel"), name, folder.string()));
 }
 
 void run_compile(const CompileFlags& flags) {
@@ -135,22 +139,21 @@ void define_compile(CommandLine& command) {
   add_model_flag(command, flags.model);
   command.add({
       {"--device", &flags.device, OneOf{"vnpu", "npu"},
-       "vnpu writes images; npu says how to build them", Rules{.shows_default = true}},
+       "vnpu: write images; npu: print how to build them", Rules{.shows_default = true}},
       {"--prompt-rows", &flags.prompt_rows, "N", "rows of the prefill kernels",
        Rules{.range = Range{64, 65536}, .shows_default = true}},
       {"--weights", &flags.weights, OneOf{"bf16", "q4nx", "int8"},
-       "kernels that --device npu explains (default: bf16 and q4nx)"},
+       "weight type of --device npu (default: bf16 and q4nx)"},
       {"-c,--context", &flags.context, "N",
-       "positions the fused decode must hold (default: the model's, at most 2048)",
+       "context length of the fused decode (default: the model's, at most 2048)",
        Rules{.range = Range{1, 1 << 30}}},
-      {"-o,--output", &flags.output, "DIR", "folder for the images"},
+      {"-o,--output", &flags.output, "DIR", "write the images to this folder"},
       force_flag(flags.force, {"--output"}),
   });
   command.footer =
-      "Images for the virtual NPU are programs as data in MLIR-AIR's calling convention. Without "
-      "them vnpu makes its own as it starts; with them it loads, checks and names them as the "
-      "real "
-      "NPU does.";
+      "Images for the virtual NPU follow MLIR-AIR's calling convention. vnpu works without them, "
+      "too; with them it loads and checks images as the real NPU does.\n\n"
+      "Examples:\n  tyto compile\n  tyto compile --device npu -m MODEL";
   command.run = [&flags] { run_compile(flags); };
 }
 

@@ -36,26 +36,29 @@ Values values_of(const Flag& flag) {
     Kind kind;
   };
   constexpr Row kRows[] = {
-      {"FILE", Kind::file},         {"KEYFILE", Kind::file},        {"NAME|FILE", Kind::file},
-      {"PATH", Kind::file},         {"reference|FILE", Kind::file}, {"DIR", Kind::folder},
-      {"MODEL", Kind::model},       {"[NAME=]MODEL", Kind::model},  {"MODEL,...", Kind::model},
-      {"FILE[=SCALE]", Kind::file},
+      {"FILE", Kind::file},         {"KEYFILE", Kind::file},           {"NAME|FILE", Kind::file},
+      {"PATH", Kind::file},         {"reference|FILE", Kind::file},    {"DIR", Kind::folder},
+      {"MODEL", Kind::model},       {"[NAME=]MODEL", Kind::model},     {"MODEL,...", Kind::model},
+      {"FILE[=SCALE]", Kind::file}, {"[MODEL] [PROMPT]", Kind::model}, {"[FILE]", Kind::file},
   };
   if (std::holds_alternative<bool*>(flag.target)) return {Kind::none};
   if (flag.allowed) return {Kind::words, fmt::format("{}", fmt::join(flag.allowed->values, " "))};
   if (flag.rules.is_folder) return {Kind::folder};
-  if (flag.name().ends_with("-device")) return {Kind::words, device_names()};
+  const bool may_be_auto = flag.name() == "--device" && flag.value == "NAME";  // no list of them
+  if (flag.name().ends_with("-device"))
+    return {Kind::words, device_names() + (may_be_auto ? " auto" : "")};
   for (const Row& row : kRows)
     if (row.value == flag.value) return {row.kind};
   return {Kind::any};
 }
 
-// Every command has --help, which is in no table.
+// Every command has --help and --help-all, which are in no table.
 std::vector<Flag> all_flags(const CommandLine& command) {
   bool* const nothing = nullptr;
-  std::vector<Flag> flags = {{"-h,--help", nothing, "print the flags and exit"}};
+  std::vector<Flag> flags = {{"-h,--help", nothing, "print a short help"},
+                             {"--help-all", nothing, "print all options"}};
   if (!command.version.empty())
-    flags.emplace_back("--version", nothing, "print what this build is made of and exit");
+    flags.emplace_back("--version", nothing, "print the version and what it was built with");
   flags.insert(flags.end(), command.flags.begin(), command.flags.end());
   return flags;
 }
@@ -113,7 +116,7 @@ std::string bash_values(const Values& values) {
 
 // Sets what _tyto, below, goes by.
 std::string bash_command(const CommandPath& path) {
-  std::string flags, commands, takes, place;
+  std::string flags, commands, aliases, takes, place;
   for (const Flag& flag : all_flags(*path.back())) {
     const Values values = values_of(flag);
     if (flag.is_positional()) {
@@ -121,20 +124,21 @@ std::string bash_command(const CommandPath& path) {
       continue;
     }
     for (const std::string& name : names_of(flag)) flags += (flags.empty() ? "" : " ") + name;
-    if (values.kind != Kind::none)
+    if (values.kind != Kind::none && !flag.rules.may_lack_value)
       takes += fmt::format("        {}) takes={} ;;\n", fmt::join(names_of(flag), "|"),
                            in_quotes(bash_values(values)));
   }
-  for (const CommandLine& below : path.back()->commands)
-    for (const std::string& name : names_of(below))
-      commands += (commands.empty() ? "" : " ") + name;
+  for (const CommandLine& below : path.back()->commands) {
+    commands += (commands.empty() ? "" : " ") + below.name;
+    if (!below.alias.empty()) aliases += (aliases.empty() ? "" : " ") + below.alias;
+  }
   std::string patterns;
   for (const std::string& each : spellings(path))
     patterns += (patterns.empty() ? "" : "|") + in_quotes(each);
   return fmt::format(
-      "    {})\n      flags={}\n      commands={}\n      place={}\n      case $2 in\n{}"
-      "      esac ;;\n",
-      patterns, in_quotes(flags), in_quotes(commands), in_quotes(place), takes);
+      "    {})\n      flags={}\n      commands={}\n      aliases={}\n      place={}\n"
+      "      case $2 in\n{}      esac ;;\n",
+      patterns, in_quotes(flags), in_quotes(commands), in_quotes(aliases), in_quotes(place), takes);
 }
 
 constexpr const char* kBash = R"sh(
@@ -156,14 +160,14 @@ _tyto() {
   local word=${line##*[[:space:]]}
   local before=${line%"$word"}
   before=${before%"${before##*[![:space:]]}"}
-  local flag=${before##*[[:space:]]} command="" flags commands place takes i
+  local flag=${before##*[[:space:]]} command="" flags commands aliases place takes i
   if [[ $word == --*=* ]]; then
     flag=${word%%=*}
     word=${word#*=}
   fi
   _tyto_facts "" ""
   for ((i = 1; i < COMP_CWORD; ++i)); do
-    if [[ " $commands " == *" ${COMP_WORDS[i]} "* ]]; then
+    if [[ " $commands $aliases " == *" ${COMP_WORDS[i]} "* ]]; then
       command+=${command:+ }${COMP_WORDS[i]}
       _tyto_facts "$command" ""
     fi
@@ -221,7 +225,7 @@ std::string zsh_flag(const Flag& flag) {
       takes_several(flag.target) ? "*" : fmt::format("({})", fmt::join(names, " "));
   std::string out;
   for (const std::string& name : names) {
-    const bool has_value = values.kind != Kind::none;
+    const bool has_value = values.kind != Kind::none && !flag.rules.may_lack_value;
     out += "    " +
            in_quotes(others + name + (has_value && name.starts_with("--") ? "=" : "") + "[" +
                      zsh_text(flag.meaning) + "]" + (has_value ? action : "")) +
@@ -247,8 +251,7 @@ std::string zsh_command(const CommandPath& path) {
   for (const CommandLine& below : command.commands) {
     CommandPath its_path = path;
     its_path.push_back(&below);
-    for (const std::string& name : names_of(below))
-      out += "    " + in_quotes(zsh_text(name) + ":" + zsh_text(below.summary)) + "\n";
+    out += "    " + in_quotes(zsh_text(below.name) + ":" + zsh_text(below.summary)) + "\n";
     calls +=
         fmt::format("        {}) {} ;;\n", fmt::join(names_of(below), "|"), zsh_function(its_path));
   }
@@ -301,16 +304,17 @@ std::string fish_flag(const Flag& flag, const std::string& where) {
     const bool is_long = name.starts_with("--");
     out += is_long ? " -l " + name.substr(2) : " -s " + name.substr(1);
   }
-  return out + fish_values(values_of(flag)) + " -d " + fish_quotes(flag.meaning) + "\n";
+  return out + (flag.rules.may_lack_value ? "" : fish_values(values_of(flag))) + " -d " +
+         fish_quotes(flag.meaning) + "\n";
 }
 
 std::string fish_command(const CommandPath& path) {
   std::string out;
   for (const std::string& spelling : spellings(path)) {
     for (const CommandLine& below : path.back()->commands)
-      for (const std::string& name : names_of(below))
-        out += fmt::format("complete -c tyto -n {} -a {} -d {}\n",
-                           fish_quotes("__tyto_is " + spelling), name, fish_quotes(below.summary));
+      out +=
+          fmt::format("complete -c tyto -n {} -a {} -d {}\n", fish_quotes("__tyto_is " + spelling),
+                      below.name, fish_quotes(below.summary));
     const std::string where = spelling.empty() ? "__tyto_is" : "__tyto_at " + spelling;
     for (const Flag& flag : all_flags(*path.back())) out += fish_flag(flag, where);
   }
@@ -375,10 +379,10 @@ std::string fish_completions(const CommandLine& program) {
 
 void define_completions(CommandLine& command) {
   CompletionFlags& flags = command.values<CompletionFlags>();
-  command.add({{"shell", &flags.shell, OneOf{"bash", "zsh", "fish"}, "whose script is printed",
+  command.add({{"shell", &flags.shell, OneOf{"bash", "zsh", "fish"}, "the shell",
                 Rules{.required = true}}});
   command.footer =
-      "`make install` puts all three where the shells look.\n\n"
+      "Prints a script for the shell to read. `make install` installs all three.\n\n"
       "Examples:\n  eval \"$(tyto completions bash)\"\n  source <(tyto completions zsh)\n"
       "  tyto completions fish | source";
   command.run = [&flags] { print_completions(flags); };

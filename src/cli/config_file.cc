@@ -9,11 +9,13 @@
 #include <optional>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <variant>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/redaction.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
 
@@ -64,6 +66,27 @@ std::optional<std::string> text_of(const toml::node& node, Kind kind) {
   return std::nullopt;
 }
 
+// What toml++ quotes may be a piece of a key whose quotes are missing. Single characters stay.
+std::string without_quoted(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t begin = std::min(text.find('\''), text.size());
+    const size_t end = std::min(text.find('\'', begin + 1), text.size());
+    const bool is_long = end > begin + 3;
+    result += text.substr(0, is_long ? begin + 1 : end);
+    if (is_long) result += kHidden;
+    if (end < text.size()) result += '\'';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return result;
+}
+
+// Also by an argument known by its place that means the same.
+bool is_given(const CommandLine& command, const Flag& flag) {
+  return std::any_of(command.flags.begin(), command.flags.end(),
+                     [&](const Flag& each) { return each.given && each.target == flag.target; });
+}
+
 class ConfigFile {
  public:
   explicit ConfigFile(const fs::path& path) : path_(path) {
@@ -71,7 +94,7 @@ class ConfigFile {
     try {
       root_ = toml::parse(text);
     } catch (const toml::parse_error& error) {
-      throw Error(ErrorCode::usage, place(error.source()), std::string(error.description()));
+      throw Error(ErrorCode::usage, place(error.source()), without_quoted(error.description()));
     }
     for (const auto& [key, node] : root_) {
       if (!node.is_table())
@@ -90,7 +113,7 @@ class ConfigFile {
     for (const auto& [key, node] : *table) {
       Flag& flag = flag_of(command, key);
       std::vector<std::string> arguments = arguments_of(flag, node);
-      if (flag.given || arguments.empty()) continue;
+      if (is_given(command, flag) || arguments.empty()) continue;
       set(flag, arguments, node.source());
       flag.given = true;
       flag.given_at = place(key.source());
@@ -116,8 +139,9 @@ class ConfigFile {
   // place.
   Flag& flag_of(CommandLine& command, const toml::key& key) const {
     const std::string name = fmt::format("--{}", key.str());
-    const auto found = std::find_if(command.flags.begin(), command.flags.end(),
-                                    [&](const Flag& flag) { return flag.name() == name; });
+    const auto found = std::find_if(
+        command.flags.begin(), command.flags.end(),
+        [&](const Flag& flag) { return flag.name() == name || flag.rules.alias == name; });
     if (found == command.flags.end() || name == "--config")
       fail(key.source(), fmt::format("{} has no setting named {}", command.name, key.str()),
            fmt::format("see tyto {} --help", command.name));
@@ -180,13 +204,24 @@ void warn_of_secrets(const CommandLine& command, const ConfigFile& file, const f
                        path.string(), flag.name()));
 }
 
+void exchange(CommandLine& one, CommandLine& other, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    Flag& flag = one.flag(name);
+    Flag& with = other.flag(name);
+    std::visit([&](auto* value) { std::swap(*value, *std::get<decltype(value)>(with.target)); },
+               flag.target);
+    std::swap(flag.given, with.given);
+    std::swap(flag.given_at, with.given_at);
+  }
+}
+
 }  // namespace
 
 void add_config_flag(CommandLine& command, ConfigFlags& flags) {
   TYTO_ASSERT(std::find(kReaders.begin(), kReaders.end(), command.name) != kReaders.end());
   command.add({{"--config", &flags.config, "FILE",
-                "flags from this file; none: from no file (default: ~/.config/tyto/config.toml, "
-                "where there is one)"}});
+                "read flags from this file; none: from no file (default: "
+                "~/.config/tyto/config.toml)"}});
   command.complete = [&command, &flags] {
     const std::optional<fs::path> path = path_of(flags);
     if (!path) return;
@@ -197,22 +232,26 @@ void add_config_flag(CommandLine& command, ConfigFlags& flags) {
 }
 
 ConfigChanges reload_config(CommandLine& command, void (*define)(CommandLine&),
-                            const std::vector<std::string>& may_change) {
+                            const std::vector<std::string>& may_change,
+                            const std::function<void()>& take) {
   CommandLine program("tyto", "");
   CommandLine& again = program.add_command(command.name, command.summary);
   define(again);
   parse(program, command.arguments);
   ConfigChanges changes;
   for (Flag& flag : command.flags) {
-    const Flag& now = again.flag(flag.name());
-    if (hold_the_same(flag.target, now.target)) continue;
+    if (flag.is_positional()) continue;  // a flag has the same target
+    if (hold_the_same(flag.target, again.flag(flag.name()).target)) continue;
     const bool is_taken =
         std::find(may_change.begin(), may_change.end(), flag.name()) != may_change.end();
     (is_taken ? changes.taken : changes.need_restart).push_back(flag.name());
-    if (!is_taken) continue;
-    assign(flag.target, now.target);
-    flag.given = now.given;
-    flag.given_at = now.given_at;
+  }
+  exchange(command, again, changes.taken);
+  try {
+    take();
+  } catch (...) {
+    exchange(command, again, changes.taken);
+    throw;
   }
   return changes;
 }

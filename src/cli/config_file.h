@@ -3,6 +3,7 @@
 // docs/deploy.md is the user's side.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,11 @@ struct ConfigChanges {
   std::vector<std::string> need_restart;  // flags whose values differ, and are as they were
 };
 // Reads the file again and takes over those of `may_change`; what is gone from the file has its
-// default again. `define` is what made the command. An Error leaves everything as it was.
+// default again. `define` is what made the command. `take` is called when the flags have their new
+// values, and puts them to use. An Error, also one that `take` throws, leaves the flags as they
+// were.
 ConfigChanges reload_config(CommandLine& command, void (*define)(CommandLine&),
-                            const std::vector<std::string>& may_change);
+                            const std::vector<std::string>& may_change,
+                            const std::function<void()>& take);
 
 }  // namespace tyto

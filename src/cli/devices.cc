@@ -1,7 +1,10 @@
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "cli/calibration_file.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/json_flag.h"
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "device/device.h"
@@ -9,29 +12,70 @@
 namespace tyto {
 namespace {
 
-// Two rows for each: what it is for, and what was found here.
-void add_rows(const DeviceEntry& entry, const DeviceEnv& env, Table& table) {
-  std::string usable = "no", found;
-  try {
-    const DeviceInfo device = entry.open(env)->info();
-    usable = device.is_virtual ? "virtual" : device.is_software ? "software" : "yes";
-    found = device.description;
-  } catch (const Error& error) {
-    found = error.what() + (error.hint.empty() ? "" : " (" + error.hint + ")");
+using nlohmann::ordered_json;
+
+// A device of the table as it was found here.
+struct DeviceHere {
+  const DeviceEntry& entry;
+  std::string usable = "no";
+  std::string found = {};                 // its description, or why it cannot be used
+  std::vector<std::string> choices = {};  // values that a setting takes: "--gpu 0: a name"
+};
+
+void add_choices(DeviceHere& here) {
+  for (const DeviceSetting& setting : here.entry.settings()) {
+    if (setting.found == nullptr) continue;
+    try {
+      size_t number = 0;
+      for (const std::string& each : setting.found())
+        here.choices.push_back(fmt::format("--{} {}: {}", setting.name, number++, each));
+    } catch (const Error&) {
+      // `found` says why.
+    }
   }
-  table.rows.push_back({{std::string(entry.name), usable, std::string(entry.summary)}});
-  table.rows.push_back({{"", "", found}});
 }
 
-void list_devices() {
+DeviceHere opened(const DeviceEntry& entry, const DeviceEnv& env) {
+  DeviceHere here{entry};
+  try {
+    const DeviceInfo device = entry.open(env)->info();
+    here.usable = device.is_virtual ? "virtual" : device.is_software ? "software" : "yes";
+    here.found = device.description;
+  } catch (const Error& error) {
+    here.found = error.what() + (error.hint.empty() ? "" : " (" + error.hint + ")");
+  }
+  add_choices(here);
+  return here;
+}
+
+std::string json_text(const std::vector<DeviceHere>& devices) {
+  ordered_json rows = ordered_json::array();
+  for (const DeviceHere& here : devices)
+    rows.push_back({{"device", here.entry.name},
+                    {"usable", here.usable},
+                    {"summary", here.entry.summary},
+                    {"found", here.found},
+                    {"choices", here.choices}});
+  return rows.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+void list_devices(const JsonFlag& json) {
   ThreadPool pool;
   Trace trace;
+  std::vector<DeviceHere> devices;
+  for (const DeviceEntry& entry : device_table()) {
+    announce(fmt::format("opening {}", entry.name));
+    devices.push_back(opened(entry, {pool, trace}));
+  }
+  if (json.is_given() && put_json(json, json_text(devices))) return;
   Table table{.id = "devices",
               .title = "",
               .columns = {{"device", false}, {"usable", false}, {"what it is", false}}};
-  for (const DeviceEntry& entry : device_table()) {
-    announce(fmt::format("opening {}", entry.name));
-    add_rows(entry, {pool, trace}, table);
+  for (const DeviceHere& here : devices) {
+    table.rows.push_back(
+        {{std::string(here.entry.name), here.usable, std::string(here.entry.summary)}});
+    table.rows.push_back({{"", "", here.found}});
+    for (const std::string& choice : here.choices) table.rows.push_back({{"", "", choice}});
   }
   print_coloured(to_text(table, stdout_style()));
   print_prose("\n" + calibration_text() + "\n");
@@ -40,9 +84,12 @@ void list_devices() {
 }  // namespace
 
 void define_devices(CommandLine& command) {
+  JsonFlag& json = command.values<JsonFlag>();
+  add_json_flag(command, json);
   command.footer =
-      "A device that cannot be used is listed with the reason. `tyto doctor` says what to do.";
-  command.run = list_devices;
+      "A device that cannot be used is listed with the reason. `tyto doctor` says what to do.\n\n"
+      "Examples:\n  tyto devices\n  tyto devices --json";
+  command.run = [&json] { list_devices(json); };
 }
 
 }  // namespace tyto

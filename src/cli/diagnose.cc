@@ -1,6 +1,8 @@
 #include <optional>
 
+#include "base/counted.h"
 #include "base/error.h"
+#include "base/redaction.h"
 #include "base/utc_time.h"
 #include "check/diagnose.h"
 #include "check/greedy.h"
@@ -9,12 +11,15 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/json_flag.h"
+#include "cli/model_words.h"
 #include "cli/output_file.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
+#include "model/description.h"
 
 namespace tyto {
 namespace {
@@ -28,21 +33,14 @@ struct DiagnoseFlags {
   PromptFlags prompt;
   uint32_t tokens = 4;
   std::optional<double> tolerance;
-  std::string json, html;
+  JsonFlag json;
+  std::string html;
   bool force = false;
 };
 
 double tolerance_of(const DiagnoseFlags& flags) {
   const bool is_quantized = flags.engine.setting("weights", "bf16") != "bf16";
   return flags.tolerance.value_or(is_quantized ? kQuantized : kFullPrecision);
-}
-
-// A model without a chat template gets the prompt as it is.
-std::vector<Token> tokens_of(const DiagnoseFlags& flags, Engine& engine) {
-  PromptFlags prompt = flags.prompt;
-  prompt.raw = prompt.raw || (engine.tokenizer().vocabulary().chat_template.empty() &&
-                              prompt.chat.chat_template.empty());
-  return prompt_tokens(prompt, engine);
 }
 
 // What the device shows of the reference's tokens. A failed dispatch ends it, and is told.
@@ -71,7 +69,7 @@ Diagnosis facts_of(const DiagnoseFlags& flags, Engine& engine, const ReferenceRe
   const Model& model = engine.model();
   const Combination combination = combination_of(engine, flags.engine);
   Diagnosis result;
-  result.model = model.config.name.empty() ? model.path.filename().string() : model.config.name;
+  result.model = describe(model).name;
   result.device = flags.engine.devices();
   const std::vector<DeviceInfo> devices = engine.devices();
   result.is_virtual = std::ranges::any_of(devices, &DeviceInfo::is_virtual);
@@ -79,10 +77,10 @@ Diagnosis facts_of(const DiagnoseFlags& flags, Engine& engine, const ReferenceRe
       fmt::format("--fusion {}, weights {}, KV cache {}, numerics {}", combination.fusion,
                   combination.weight_form, combination.kv_type, combination.numerics);
   const size_t prompt_size = reference.prompt_size();
-  result.prompt = engine.tokenizer().decode(
+  result.prompt = redacted(engine.tokenizer().decode(
       {reference.tokens().begin(),
        reference.tokens().begin() + static_cast<std::ptrdiff_t>(prompt_size)},
-      true);
+      true));
   result.version = TYTO_VERSION;
   result.time = utc_now();
   result.command = command_line();
@@ -94,15 +92,16 @@ Diagnosis facts_of(const DiagnoseFlags& flags, Engine& engine, const ReferenceRe
 }
 
 void diagnose(const DiagnoseFlags& flags) {
-  OutputFile json(flags.json, kDiagnosisFile, flags.force);
+  OutputFile json(flags.json.path(), kDiagnosisFile, flags.force);
   OutputFile page(flags.html, kDiagnosisPage, flags.force);
   DeviceRecord record;
   EngineOptions options = engine_options(flags.engine);
   options.pipeline.forward.observer = record.observer();
   // A second try would hide what is looked for.
-  if (!flags.engine.on_npu_error) options.pipeline.on_error = OnDeviceError::fail;
+  if (!flags.engine.on_device_error) options.pipeline.on_error = OnDeviceError::fail;
   Engine engine(options, progress_bar());
-  const std::vector<Token> prompt = tokens_of(flags, engine);
+  note_missing_template(flags.prompt, engine);
+  const std::vector<Token> prompt = model_prompt(flags.prompt, engine).tokens;
   engine.pipeline().check_room(0, prompt.size() + flags.tokens);  // before the slow reference runs
   const ReferenceRecord reference(engine.model(), prompt, flags.tokens, progress_bar());
   Receipt receipt;
@@ -115,11 +114,15 @@ void diagnose(const DiagnoseFlags& flags) {
   diagnosis.problem = !problem.empty() ? problem : why_not.value_or("");
   compare_records(record.dispatches(), reference, diagnosis);
 
-  for (const Table& table : diagnosis_tables(diagnosis))
-    print_coloured(to_text(table, stdout_style()) + "\n");
-  print_prose(diagnosis_verdict(diagnosis) + "\n");
-  note(fmt::format("prompt {} tokens · then {} tokens · {}", diagnosis.prompt_tokens,
-                   diagnosis.decode_tokens, diagnosis.executed));
+  if (flags.json.is_for_stdout()) {
+    print(diagnosis_json(diagnosis));
+  } else {
+    for (const Table& table : diagnosis_tables(diagnosis))
+      print_coloured(to_text(table, stdout_style()) + "\n");
+    print_prose(diagnosis_verdict(diagnosis) + "\n");
+  }
+  note(fmt::format("prompt {} · then {} · {}", counted(diagnosis.prompt_tokens, "token"),
+                   counted(diagnosis.decode_tokens, "token"), diagnosis.executed));
   if (json.is_wanted()) json.write(diagnosis_json(diagnosis));
   if (page.is_wanted()) page.write(diagnosis_html(diagnosis));
   if (first_past(diagnosis) != nullptr || !diagnosis.problem.empty())
@@ -134,23 +137,28 @@ void define_diagnose(CommandLine& command) {
   add_engine_flags(command, flags.engine);
   command.add({
       {"-n,--tokens", &flags.tokens, "N",
-       "tokens to decode behind the prompt; the reference chooses them",
+       "tokens to decode after the prompt; the reference chooses them",
        Rules{.range = Range{0, 1024}, .shows_default = true}},
       {"--tolerance", &flags.tolerance, "X",
-       "least cosine (default: 0.999; 0.99 with q4nx and int8 weights)",
+       "least cosine that passes (default: 0.999; 0.99 for q4nx and int8 weights)",
        Rules{.range = Range{-1, 1}}},
-      {"--json", &flags.json, "FILE", "write every number as JSON"},
-      {"--html", &flags.html, "FILE", "write a page with a map of layers and steps"},
+      json_flag(flags.json),
+      {"--html", &flags.html, "FILE", "write an HTML page with a map of layers and steps"},
       force_flag(flags.force, {"--json", "--html"}),
   });
   command.footer =
-      "The f32 reference and the device run the same tokens; every result that leaves a dispatch "
-      "is compared. --fusion op shows most; what is fused stays hidden and is listed.\n"
-      "Exit code 0 when all that can be seen is within tolerance, 1 when not.\n\n"
+      "The f32 reference and the device run the same tokens, and the result of every dispatch is "
+      "compared. The exit code is 0 if all are within tolerance, else 1.\n\n"
+      "--fusion op compares the most steps. With other fusions, steps inside a dispatch cannot be "
+      "compared and are listed.\n\n"
       "Examples:\n"
       "  tyto diagnose --device vnpu --fusion op --html map.html\n"
-      "  tyto diagnose -m model.gguf -p 'Name three owls.' --tolerance 0.9999";
+      "  tyto diagnose -m model.gguf -p 'Tell me a story.' --tolerance 0.9999";
+  command.first = {"--model",  "--prompt",  "--file",    "--tokens",  "--device",
+                   "--fusion", "--weights", "--kv-type", "--threads", "--tolerance",
+                   "--html",   "--json",    "--force"};
   command.run = [&command, &flags] {
+    settle_words(command, flags.prompt, flags.engine.model);
     if (is_prompt_given(command))
       read_prompt(command, flags.prompt);
     else

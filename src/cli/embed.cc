@@ -21,11 +21,11 @@ struct EmbedFlags {
 };
 
 void run_embed(EmbedFlags& flags, const std::string& text) {
-  if (text.empty()) fail_input("prompt", "is empty");
+  if (text.empty()) throw Error(ErrorCode::usage, "tyto embed", "the text is empty");
   settle_device(flags.engine, {.prompt_tokens = about_tokens(text.size()), .generated_tokens = 0});
   Engine engine(engine_options(flags.engine), progress_bar());
   const auto tokens = engine.tokenizer().encode(text, {.parse_special = flags.special});
-  const Embedding embedding = embed(engine.generator(), tokens, {}, progress_bar());
+  const Embedding embedding = embed(engine.generator(), tokens, progress_bar());
   engine.check_required(embedding.receipt.phases);
   print(nlohmann::ordered_json(embedding.values).dump() + "\n");
   note(executed_line(embedding.receipt));
@@ -36,17 +36,20 @@ void run_embed(EmbedFlags& flags, const std::string& text) {
 void define_embed(CommandLine& command) {
   EmbedFlags& flags = command.values<EmbedFlags>();
   command.add({
-      {"text", &flags.text, "TEXT", "what to turn into a vector, as it is; - reads stdin",
-       Rules{.may_be_empty = true, .excludes = {"--prompt"}}},
-      {"-p,--prompt", &flags.prompt, "TEXT", "the same, for a text that begins with a dash",
+      {"text", &flags.text, "TEXT", "the text, in quotes; - reads it from stdin",
+       Rules{.may_be_empty = true, .text_kind = "text", .excludes = {"--prompt"}}},
+      {"-p,--prompt", &flags.prompt, "TEXT", "the text, which may begin with a dash",
        Rules{.may_be_empty = true}},
-      {"--special", &flags.special, "recognise special tokens written in the text"},
+      {"--special", &flags.special, "read special tokens that the text spells out"},
   });
   add_engine_flags(command, flags.engine);
   command.footer =
-      "Prints a JSON array: the mean over all positions of the hidden states after the final norm, "
-      "of length 1. The dot product of two texts' arrays is their cosine.\n\nExample:\n  "
-      "tyto embed -m model.gguf 'The owl hunts at night.'";
+      "Prints a JSON array of length 1: the mean of the hidden states after the final norm. The "
+      "dot product of two arrays is the cosine of the two texts.\n\nExamples:\n"
+      "  tyto embed 'The owl hunts at night.'\n"
+      "  tyto embed -m model.gguf 'A fox finds a lamp.' > fox.json";
+  command.first = {"--model",   "--prompt",  "--special", "--device",
+                   "--require", "--context", "--threads"};
   command.run = [&command, &flags] { run_embed(flags, given_text(command, "--prompt")); };
 }
 

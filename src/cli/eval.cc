@@ -73,6 +73,7 @@ void eval(const EvalFlags& flags) {
       fmt::format("{} positions x {} logits (f32, little endian, row-major) in {}; executed on {}; "
                   "best next token {}\n",
                   tokens.size(), config.vocab, flags.logits, executed_on, last));
+  note("wrote " + flags.logits);
 }
 
 }  // namespace
@@ -82,21 +83,26 @@ void define_eval(CommandLine& command) {
   command.add({
       {"--tokens", &flags.tokens, "IDS", "token ids, separated by commas",
        Rules{.excludes = {"--prompt"}}},
-      {"--prompt", &flags.prompt, "TEXT", "text, tokenized as it is", Rules{.may_be_empty = true}},
-      {"--special", &flags.special, "recognise special tokens written in the prompt",
+      {"--prompt", &flags.prompt, "TEXT", "text, used without a chat template",
+       Rules{.may_be_empty = true}},
+      {"--special", &flags.special, "read special tokens that the prompt spells out",
        Rules{.excludes = {"--tokens"}}},
-      {"--logits", &flags.logits, "FILE", "file to write, f32 [positions, vocab]",
-       Rules{.required = true}},
+      {"--logits", &flags.logits, "FILE",
+       "write the logits to FILE, as f32 [positions, vocabulary]", Rules{.required = true}},
       force_flag(flags.force, {"--logits"}),
-      {"--reference", &flags.reference, "use the plain f32 reference, not a device"},
+      {"--reference", &flags.reference, "run the f32 reference instead of a device"},
   });
   add_engine_flags(command, flags.engine);
   command.footer =
       "Writes what the model predicts after every position, so that two engines can be compared "
-      "number by number.\n\nExample:\n  tyto eval -m model.gguf --tokens 1,2,3 --logits out.f32";
+      "number by number.\n\nExamples:\n"
+      "  tyto eval --prompt 'Once upon a time' --logits out.f32\n"
+      "  tyto eval -m model.gguf --tokens 1,2,3 --logits ids.f32";
+  command.first = {"--model",   "--prompt", "--tokens",  "--logits",  "--force",   "--reference",
+                   "--special", "--device", "--require", "--context", "--threads", "--kv-type"};
   command.run = [&command, &flags] {
     if (!command.is_given("--tokens") && !command.is_given("--prompt"))
-      throw Error(ErrorCode::usage, "eval", "nothing to evaluate",
+      throw Error(ErrorCode::usage, "tyto eval", "nothing to evaluate",
                   "give --tokens 1,2,3 or --prompt TEXT");
     if (flags.reference && !flags.engine.require.empty())
       throw Error(ErrorCode::require, "--require " + flags.engine.require,

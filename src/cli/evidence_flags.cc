@@ -10,7 +10,7 @@ namespace tyto {
 
 Flag sign_flag(std::string& key_file) {
   return {"--sign", &key_file, "KEYFILE",
-          "sign it with this key, which `tyto receipt keygen` makes"};
+          "sign what is written with this key (`tyto receipt keygen` makes one)"};
 }
 
 std::unique_ptr<SigningKey> signing_key(const std::string& key_file) {
@@ -26,7 +26,7 @@ void check_sign_flag(const CommandLine& command, std::initializer_list<const cha
 
 Flag trust_flag(std::string& key) {
   return {"--trust", &key, "PUBKEY",
-          "must be signed by this key: a file KEYFILE.pub, or the text in it"};
+          "accept only what this key signed: a file KEYFILE.pub, or the text in it"};
 }
 
 std::optional<PublicKey> trusted_key(const std::string& key) {

@@ -5,21 +5,27 @@
 #include <filesystem>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <random>
+#include <span>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/joined.h"
 #include "cli/command_line.h"
 #include "engine/engine.h"
 #include "model/stores/stores.h"
 #include "text/grammar/json_schema.h"
 #include "trace/energy_meter.h"
+#include "trace/requirement.h"
 
 namespace tyto {
 namespace {
 
 constexpr size_t kMaxStdinBytes = 64 << 20;
 constexpr uint64_t kMaxGrammarBytes = 1 << 20;
+constexpr Range kShare{0, 1};
+constexpr Range kFromZero{0, std::numeric_limits<float>::max()};
 
 std::pair<Token, float> parse_bias(const std::string& text) {
   const size_t equals = text.find('=');
@@ -39,44 +45,45 @@ std::pair<Token, float> parse_bias(const std::string& text) {
 
 std::vector<Flag> placement_flags(EngineFlags& flags) {
   return {
-      {"--device", &flags.device, "NAME",
-       "where the work goes first (see `tyto devices`); auto: the fastest here",
+      {"--device", &flags.device, "NAME", "device to run on; auto: the fastest",
        Rules{.shows_default = true}},
       {"--prefill-device", &flags.prefill_device, "NAME",
-       "where prompts go first (default: --device)"},
+       "run prompts on this device (default: --device)"},
       {"--decode-device", &flags.decode_device, "NAME",
-       "where tokens go first once the prompt is done (default: --device)"},
+       "generate tokens on this device (default: --device)"},
       {"--min-n", &flags.min_n, "N",
-       "prompts of fewer tokens stay on the decode device (default: 2)",
+       "run prompts of fewer tokens on the decode device (default: 2)",
        Rules{.range = Range{2, 1 << 30}}},
       {"--max-n", &flags.max_n, "N",
-       "prompts of more tokens stay on the decode device (default: none do)",
+       "run prompts of more tokens on the decode device (default: no limit)",
        Rules{.range = Range{2, 1 << 30}}},
       {"--among", &flags.among, "NAME,...",
-       "what --device auto chooses from (default: every device that is not virtual)"},
+       "devices that --device auto may choose (default: all that are not virtual)"},
       {"--calibration", &flags.calibration, "FILE",
-       "what `tyto bench --calibrate` has measured for --device auto (default: kept in the cache)"},
+       "measurements by `tyto bench --calibrate` for --device auto (default: the file in the cache "
+       "folder)"},
       {"--require", &flags.require, "NAME[:phase]",
-       "fail, with exit code 3, unless this real device did the work; NAME:prefill and NAME:decode "
-       "ask it of one phase"},
+       "exit with code 3 unless this real device did the work; NAME:prefill and NAME:decode check "
+       "one phase"},
       {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",
        Rules{.range = Range{1, 1024}}},
-      {"-c,--context", &flags.context, "N", "positions to make room for (default: the model's)",
+      {"-c,--context", &flags.context, "N", "context length in tokens (default: the model's)",
        Rules{.range = Range{1, 1 << 30}}},
       {"--fusion", &flags.fusion, OneOf{"op", "block", "token"},
-       "how far launches are stitched into one dispatch (default: token on vulkan, else block)"},
+       "how much one dispatch computes (default: token on vulkan, else block)"},
       {"--kv-type", &flags.kv_type, OneOf{"f16", "q8_0", "f32"},
-       "type of the KV cache: f16 (default), q8_0 or f32"},
+       "number type of the KV cache (default: f16)"},
       {"--kv-memory", &flags.kv_memory, "SIZE",
-       "most that KV caches may take, like 512M or 4G (default: room for one context)"},
+       "memory limit of KV caches, such as 512M or 4G (default: one context)"},
   };
 }
 
-// One row per setting of the device table, with the devices that have it.
-std::vector<Flag> setting_flags(EngineFlags& flags, bool of_hosts) {
+// One row per setting of the device table, with the devices that have it; of the devices of one
+// kind.
+std::vector<Flag> setting_flags(EngineFlags& flags, std::string_view kind) {
   std::vector<Flag> rows;
   for (const DeviceEntry& entry : device_table()) {
-    if (entry.is_host != of_hosts) continue;
+    if (entry.kind != kind) continue;
     for (const DeviceSetting& setting : entry.settings()) {
       const std::string name = "--" + std::string(setting.name);
       const auto known = std::find_if(rows.begin(), rows.end(),
@@ -99,14 +106,23 @@ std::vector<Flag> setting_flags(EngineFlags& flags, bool of_hosts) {
   return rows;
 }
 
+// The host's first, then in the order of the table.
+std::vector<std::string_view> device_kinds() {
+  std::vector<std::string_view> kinds;
+  for (const DeviceEntry& entry : device_table())
+    if (std::find(kinds.begin(), kinds.end(), entry.kind) == kinds.end())
+      kinds.insert(entry.is_host ? kinds.begin() : kinds.end(), entry.kind);
+  return kinds;
+}
+
 // What happens when a device fails that is not the host's.
 Flag error_flag(EngineFlags& flags) {
   std::vector<std::string> others;
   for (const DeviceEntry& entry : device_table())
     if (!entry.is_host) others.emplace_back(entry.name);
-  return {"--on-npu-error", &flags.on_npu_error, OneOf{"retry", "cpu", "fail"},
-          "after a failed dispatch: retry once (default), finish on the cpu, or fail",
-          Rules{.devices = others}};
+  return {"--on-device-error", &flags.on_device_error, OneOf{"retry", "cpu", "fail"},
+          "after a failed dispatch: retry it once, go on on the cpu, or stop (default: retry)",
+          Rules{.alias = "--on-npu-error", .devices = others}};
 }
 
 // A control that would do nothing is an error, not a hope.
@@ -133,7 +149,7 @@ void check_prompt_range(const EngineFlags& flags) {
 }
 
 OnDeviceError on_error(const EngineFlags& flags) {
-  const std::string name = flags.on_npu_error.value_or("retry");
+  const std::string name = flags.on_device_error.value_or("retry");
   if (name == "cpu") return OnDeviceError::cpu;
   return name == "fail" ? OnDeviceError::fail : OnDeviceError::retry;
 }
@@ -154,13 +170,12 @@ uint64_t parse_size(const std::string& text, const std::string& flag) {
 
 void add_model_flag(CommandLine& command, ModelFlags& flags) {
   command.add({{"-m,--model", &flags.model, "MODEL",
-                "GGUF file, checkpoint folder or a name that `tyto models` lists (default: the "
-                "shipped model)"}});
+                "GGUF file, folder or name from `tyto models` (default: the shipped model)"}});
 }
 
 Flag adapter_flag(ModelFlags& flags) {
   return {"--lora", &flags.adapters, "FILE[=SCALE]",
-          "LoRA adapter to add to the model, a GGUF or PEFT's folder; may be given several times"};
+          "LoRA adapter, a GGUF file or PEFT folder; repeatable"};
 }
 
 std::vector<AdapterChoice> adapters_of(const ModelFlags& flags) {
@@ -182,12 +197,13 @@ void add_engine_flags(CommandLine& command, EngineFlags& flags) {
   std::vector<Flag> rows = placement_flags(flags);
   const auto threads = std::find_if(rows.begin(), rows.end(),
                                     [](const Flag& flag) { return flag.name() == "--threads"; });
-  std::vector<Flag> hosts = setting_flags(flags, true);
+  const std::vector<std::string_view> kinds = device_kinds();
+  std::vector<Flag> hosts = setting_flags(flags, kinds.front());
   rows.insert(threads + 1, hosts.begin(), hosts.end());
+  rows.push_back(error_flag(flags));
   command.add("Device", rows);
-  std::vector<Flag> others = setting_flags(flags, false);
-  others.insert(others.begin() + 1, error_flag(flags));
-  command.add("NPU", others);
+  for (const std::string_view kind : std::span(kinds).subspan(1))
+    command.add(std::string(kind), setting_flags(flags, kind));
 }
 
 std::string EngineFlags::setting(const std::string& name, const std::string& otherwise) const {
@@ -201,8 +217,8 @@ std::string EngineFlags::devices() const {
 
 std::vector<Flag> device_flags(EngineFlags& flags) {
   std::vector<Flag> rows = {error_flag(flags)};
-  for (const bool of_hosts : {true, false})
-    for (Flag& flag : setting_flags(flags, of_hosts)) rows.push_back(std::move(flag));
+  for (const std::string_view kind : device_kinds())
+    for (Flag& flag : setting_flags(flags, kind)) rows.push_back(std::move(flag));
   return rows;
 }
 
@@ -230,8 +246,23 @@ EngineFlags flags_for(const std::string& device, const std::vector<std::string>&
   return without_idle_flags(std::move(flags), devices);
 }
 
+// An unknown device is bad usage; one that this run does not use is --require's own failure.
+void check_required_device(const std::string& require) {
+  if (require.empty()) return;
+  const std::string name = parse_requirement(require).device;
+  const auto& devices = device_table();
+  if (std::any_of(devices.begin(), devices.end(),
+                  [&](const DeviceEntry& entry) { return entry.name == name; }))
+    return;
+  throw Error(ErrorCode::usage, "--require " + require, "no such device",
+              "devices in this build: " + joined(devices, ", ", [](const DeviceEntry& entry) {
+                return std::string(entry.name);
+              }));
+}
+
 EngineOptions engine_options(const EngineFlags& flags) {
   for (const std::string& name : {flags.prefill(), flags.decode()}) device_entry(name);
+  check_required_device(flags.require);
   check_device_flags(flags);
   check_prompt_range(flags);
   EngineOptions options;
@@ -263,13 +294,12 @@ void refuse_idle_flags(const CommandLine& command, const std::string& mode,
 }
 
 Flag force_flag(bool& force, const std::vector<std::string>& outputs) {
-  return {"--force", &force, "replace what is there; never a file that this command reads",
+  return {"--force", &force, "overwrite existing output files (never an input file)",
           Rules{.needs_one_of = outputs}};
 }
 
 void add_energy_flag(CommandLine& command, bool& energy) {
-  const char* meaning =
-      "joules per token of each power rail, or why there are none; idle power included";
+  const char* meaning = "measure joules per token on each power rail, idle power included";
   command.add("Device", {{"--energy", &energy, meaning}});
 }
 
@@ -282,28 +312,31 @@ void add_sampling_flags(CommandLine& command, SamplingFlags& flags) {
   const Rules shown{.shows_default = true};
   const std::vector<Flag> rows = {
       {"-n,--tokens", &flags.max_tokens, "N",
-       "most tokens to generate; -1: until the model ends its turn or the context is full",
+       "stop after N tokens; -1: when the answer ends or the context is full",
        Rules{.range = Range{1, 1 << 30}, .is_unlimited_at_minus_1 = true, .shows_default = true}},
       {"--temp", &flags.temperature, "X",
-       "temperature; 0 is greedy (default: the model's, else 0.8)"},
+       "temperature; 0: always the likeliest token (default: the model's, else 0.8)",
+       Rules{.range = kFromZero}},
       {"--top-k", &flags.top_k, "K",
-       "keep the K best tokens; 0 keeps all (default: the model's, else 40)"},
+       "sample from the K likeliest tokens; 0: from all (default: the model's, else 40)"},
       {"--top-p", &flags.top_p, "P",
-       "keep the best tokens up to this probability (default: the model's, else 0.95)"},
-      {"--min-p", &others.min_p, "P", "drop tokens below this share of the best one's probability",
-       shown},
+       "sample from the likeliest tokens whose probabilities add up to P (default: the model's, "
+       "else 0.95)",
+       Rules{.range = kShare}},
+      {"--min-p", &others.min_p, "P", "drop tokens less likely than P times the likeliest",
+       Rules{.range = kShare, .shows_default = true}},
       {"--repeat-penalty", &others.repeat_penalty, "X",
-       "divide the logits of recent tokens; 1 is off", shown},
-      {"--frequency-penalty", &others.frequency_penalty, "X", "subtract this per recent occurrence",
-       shown},
-      {"--presence-penalty", &others.presence_penalty, "X", "subtract this from recent tokens once",
-       shown},
-      {"--penalty-window", &others.penalty_window, "N", "how many recent tokens the penalties see",
-       shown},
+       "divide the logits of recent tokens by X; 1: off", shown},
+      {"--frequency-penalty", &others.frequency_penalty, "X",
+       "subtract X from a token's logit for each recent use", shown},
+      {"--presence-penalty", &others.presence_penalty, "X",
+       "subtract X once from the logits of recent tokens", shown},
+      {"--penalty-window", &others.penalty_window, "N",
+       "number of recent tokens that penalties apply to", shown},
       {"--logit-bias", &flags.logit_bias, "ID=VALUE", "add VALUE to a token's logit; repeatable"},
-      {"--seed", &flags.seed, "N", "same seed, same text (default: a new one, shown)"},
-      {"--stop", &flags.stop, "TEXT", "stop before this text; repeatable"},
-      {"--ignore-eos", &flags.ignore_eos, "go on after the model ends its turn"},
+      {"--seed", &flags.seed, "N", "same seed, same answer (default: random; -v shows it)"},
+      {"--stop", &flags.stop, "TEXT", "stop when the answer contains TEXT; repeatable"},
+      {"--ignore-eos", &flags.ignore_eos, "do not stop when the model ends its answer"},
   };
   command.add("Sampling", rows);
 }
@@ -320,12 +353,12 @@ SamplerOptions sampler_options(const SamplingFlags& flags, const Model& model) {
 }
 
 void add_grammar_flags(CommandLine& command, GrammarFlags& flags) {
-  command.add("Sampling", {{"--grammar", &flags.grammar, "FILE",
-                            "let the answer match this GBNF grammar (docs/grammar.md)",
-                            Rules{.excludes = {"--json-schema", "--ignore-eos"}}},
-                           {"--json-schema", &flags.json_schema, "FILE",
-                            "let the answer be JSON that this schema describes",
-                            Rules{.excludes = {"--ignore-eos"}}}});
+  command.add("Sampling",
+              {{"--grammar", &flags.grammar, "FILE", "force the answer to match this GBNF grammar",
+                Rules{.excludes = {"--json-schema", "--ignore-eos"}}},
+               {"--json-schema", &flags.json_schema, "FILE",
+                "force the answer to be JSON that matches this schema",
+                Rules{.excludes = {"--ignore-eos"}}}});
 }
 
 std::shared_ptr<const Grammar> read_grammar(const GrammarFlags& flags) {
@@ -340,8 +373,8 @@ void add_chat_flags(CommandLine& command, ChatFlags& flags) {
   command.add({
       {"--system", &flags.system, "TEXT", "system message", Rules{.may_be_empty = true}},
       {"--chat-template", &flags.chat_template, "NAME|FILE",
-       "named template or a Jinja file (default: the model's own)"},
-      {"--special", &flags.special, "recognise special tokens written in the prompt"},
+       "built-in chat template or a Jinja file (default: the model's own)"},
+      {"--special", &flags.special, "read special tokens that the prompt spells out"},
   });
 }
 
@@ -376,6 +409,10 @@ std::string read_stdin() {
   std::string text(std::istreambuf_iterator<char>(std::cin), {});
   if (text.size() > kMaxStdinBytes) fail_input("stdin", "more than {} bytes", kMaxStdinBytes);
   return text;
+}
+
+std::string text_from(const std::string& file, uint64_t most_bytes) {
+  return file == "-" ? read_stdin() : read_text_file(file, most_bytes);
 }
 
 }  // namespace tyto

@@ -45,7 +45,7 @@ struct EngineFlags {
   std::optional<std::string> kv_type;
   std::optional<std::string> kv_memory;
   // Of some devices alone, as device_flags() says; given for another device they are refused.
-  std::optional<std::string> on_npu_error;
+  std::optional<std::string> on_device_error;
   std::map<std::string, std::optional<std::string>> settings;  // the devices' own, by name
 
   std::string setting(const std::string& name, const std::string& otherwise) const;
@@ -56,11 +56,12 @@ struct EngineFlags {
 };
 void add_engine_flags(CommandLine& command, EngineFlags& flags);
 EngineOptions engine_options(const EngineFlags& flags);
+void check_required_device(const std::string& require);  // --require; an unknown one is bad usage
 
-// Those of the flags that only some devices heed. They point into `flags`.
+// Those of the flags that only some devices use. They point into `flags`.
 std::vector<Flag> device_flags(EngineFlags& flags);
 bool is_heeded(const Flag& flag, const std::string& device);
-// Without those that only others of the devices heed than the ones that the flags say.
+// Without those that only other devices use than the ones that the flags name.
 EngineFlags without_idle_flags(EngineFlags flags, const std::vector<std::string>& devices);
 // The flags for one of several devices.
 EngineFlags flags_for(const std::string& device, const std::vector<std::string>& devices,
@@ -86,7 +87,7 @@ struct SamplingFlags {
   SamplerOptions others;
   std::optional<uint64_t> seed;
   std::vector<std::string> logit_bias;  // "ID=VALUE"
-  uint32_t max_tokens = 256;
+  uint32_t max_tokens = kNoLimit;
   std::vector<std::string> stop;
   bool ignore_eos = false;
 };
@@ -116,5 +117,7 @@ std::vector<Token> parse_tokens(const std::string& text, const std::string& flag
 
 // Everything on stdin, bounded.
 std::string read_stdin();
+// What -f names: a file of at most that many bytes, or "-" for stdin.
+std::string text_from(const std::string& file, uint64_t most_bytes);
 
 }  // namespace tyto

@@ -1,4 +1,5 @@
-// How --help looks: one column of flags, one of meanings, grouped by what they are about.
+// How help looks: one column of flags, one of meanings. --help has what people use first and fits
+// a screen; --help-all has every flag, grouped by what it is about.
 #pragma once
 
 #include <string>
@@ -21,8 +22,11 @@ std::string usage_line(const std::vector<const CommandLine*>& path);  // "tyto r
 // Broken into lines of at most `width` columns; those after the first begin with `indent` spaces.
 std::string wrapped(const std::string& text, size_t indent, size_t width = kUsualHelpWidth);
 
+enum class HelpSize { brief, whole };
+
 // Of the last command of `path`, which begins with the program. Lines of a footer that begin with
 // a space, such as examples, are not broken.
-std::string help_text(const std::vector<const CommandLine*>& path, size_t width = kUsualHelpWidth);
+std::string help_text(const std::vector<const CommandLine*>& path, size_t width = kUsualHelpWidth,
+                      HelpSize size = HelpSize::brief);
 
 }  // namespace tyto

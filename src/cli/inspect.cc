@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/file_hash.h"
 #include "base/printable.h"
@@ -10,8 +13,10 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/inspect_survey.h"
+#include "cli/json_flag.h"
 #include "cli/terminal.h"
 #include "model/adapters.h"
+#include "model/description.h"
 #include "model/model.h"
 #include "model/stores/find_model.h"
 #include "plan/pinned_bytes.h"
@@ -25,7 +30,7 @@ struct InspectFlags {
   ModelFlags model;
   uint32_t context = 0;
   bool tensors = false;
-  bool json = false;
+  JsonFlag json;
 };
 
 struct TypeTotal {
@@ -56,6 +61,7 @@ std::string rope_text(const Rope& rope) {
 
 ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) {
   const Config& config = model.config;
+  const ModelDescription described = describe(model);
   ordered_json json = {{"path", model.path.string()},
                        {"runs", true},
                        {"format", model.format},
@@ -78,6 +84,8 @@ ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) 
                        {"experts", config.experts},
                        {"experts_used", config.experts_used},
                        {"expert_hidden", config.expert_hidden},
+                       {"size", described.size},
+                       {"type", described.type},
                        {"parameters", model.parameters()},
                        {"active_parameters", model.active_parameters()},
                        {"weight_bytes", model.weight_bytes()},
@@ -109,12 +117,6 @@ std::string where_weights_are(const Model& model) {
   uint64_t copied = 0;
   for (const std::vector<std::byte>& copy : model.copies) copied += copy.size();
   return copied == 0 ? "mapped" : fmt::format("mapped, {} of them copied", human_bytes(copied));
-}
-
-std::string count_text(uint64_t values) {
-  const auto count = static_cast<double>(values);
-  return count >= 1e9 ? fmt::format("{:.2f} billion", count * 1e-9)
-                      : fmt::format("{:.1f} million", count * 1e-6);
 }
 
 std::string vocabulary_text(const Model& model) {
@@ -154,13 +156,16 @@ Table facts_table(const Model& model, uint64_t positions) {
   if (c.has_experts())
     row("experts",
         fmt::format("{} of {} for a token, {} wide", c.experts_used, c.experts, c.expert_hidden));
+  const ModelDescription described = describe(model);
   row("parameters",
-      count_text(model.parameters()) +
-          (c.has_experts() ? fmt::format(", {} active", count_text(model.active_parameters()))
-                           : ""));
+      model.tensors.empty()
+          ? "none: a vocabulary alone"
+          : fmt::format("{}, {} values", described.size, model.parameters()) +
+                (c.has_experts() ? fmt::format(", {} active", model.active_parameters()) : ""));
+  if (!described.type.empty()) row("type", described.type);
   for (const auto& [type, total] : totals_by_type(model))
-    row("  " + type, fmt::format("{} in {} tensor{}", human_bytes(total.bytes), total.tensors,
-                                 total.tensors == 1 ? "" : "s"));
+    row("  " + type,
+        fmt::format("{} in {}", human_bytes(total.bytes), counted(total.tensors, "tensor")));
   const uint64_t kept = kept_kv_bytes(c, positions), whole = kv_bytes(c, positions);
   row("memory",
       fmt::format("{} weights ({}) + {} KV cache at {} positions (f16){}",
@@ -184,14 +189,15 @@ Table tensor_table(const Model& model) {
   return table;
 }
 
-// Only a vocabulary-only file may lack weights; any other complaint stands.
+// Only a vocabulary-only file may lack weights, and no folder; any other complaint stands.
 Model open_for_inspection(const std::filesystem::path& path) {
   try {
     return open_model(path);
   } catch (const Error&) {
+    std::error_code ignored;
     try {
       Model model = open_model(path, Need::vocabulary);
-      if (model.tensors.empty()) return model;
+      if (model.tensors.empty() && !std::filesystem::is_directory(path, ignored)) return model;
     } catch (const Error&) {  // then the first complaint says more
     }
     throw;
@@ -205,9 +211,11 @@ Model opened(const InspectFlags& flags) {
     Model model = open_for_inspection(path);
     add_adapters(adapters_of(flags.model), model);
     return model;
-  } catch (const Error& error) {
+  } catch (Error& error) {
     if (error.code == ErrorCode::unsupported)
       show_survey(path, error, {.tensors = flags.tensors, .json = flags.json});
+    if (error.hint.empty() && error.code == ErrorCode::input)
+      error.hint = "the file is damaged: download it again, or get another one of the model";
     throw;
   }
 }
@@ -215,10 +223,11 @@ Model opened(const InspectFlags& flags) {
 void inspect(const InspectFlags& flags) {
   const Model model = opened(flags);
   const uint64_t positions = flags.context == 0 ? model.config.context : flags.context;
-  if (flags.json)
-    return print(as_json(model, positions, flags.tensors)
-                     .dump(2, ' ', false, ordered_json::error_handler_t::replace) +
-                 "\n");
+  if (flags.json.is_given() &&
+      put_json(flags.json, as_json(model, positions, flags.tensors)
+                                   .dump(2, ' ', false, ordered_json::error_handler_t::replace) +
+                               "\n"))
+    return;
   print_coloured(to_text(facts_table(model, positions), stdout_style()));
   if (flags.tensors) print_coloured("\n" + to_text(tensor_table(model), stdout_style()));
 }
@@ -230,14 +239,15 @@ void define_inspect(CommandLine& command) {
   add_model_flag(command, flags.model);
   command.add({
       {"-c,--context", &flags.context, "N",
-       "positions to count KV memory for (default: the model's)"},
+       "count the KV cache for this context length (default: the model's)"},
       adapter_flag(flags.model),
       {"--tensors", &flags.tensors, "list every tensor"},
-      {"--json", &flags.json, "print JSON"},
   });
+  add_json_flag(command, flags.json);
   command.footer =
-      "Of a model that does not run it shows what can be read and what Tyto lacks for it; the exit "
-      "code is then 1.\n\nExample:\n  tyto inspect -m model.gguf --tensors";
+      "If Tyto cannot run the model, this shows what can be read and what Tyto lacks; the exit "
+      "code "
+      "is 1.\n\nExamples:\n  tyto inspect\n  tyto inspect -m model.gguf --tensors";
   command.run = [&flags] { inspect(flags); };
 }
 

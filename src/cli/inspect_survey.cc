@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/counted.h"
 #include "base/joined.h"
 #include "base/printable.h"
 #include "cli/terminal.h"
@@ -63,8 +64,8 @@ Table facts_table(const ModelSurvey& survey) {
   row("runs", "no");
   for (const std::string& missing : survey.missing) row("  missing", missing);
   for (const auto& [type, total] : totals_by_type(survey))
-    row("  " + type, fmt::format("{} in {} tensor{}", human_bytes(total.bytes), total.tensors,
-                                 total.tensors == 1 ? "" : "s"));
+    row("  " + type,
+        fmt::format("{} in {}", human_bytes(total.bytes), counted(total.tensors, "tensor")));
   for (const auto& [key, value] : survey.metadata) row(key, value);
   return table;
 }
@@ -90,10 +91,11 @@ void show_survey(const std::filesystem::path& path, const Error& refusal,
     return;  // the refusal is all there is to say
   }
   if (survey->missing.empty()) survey->missing.emplace_back(refusal.what());
-  if (output.json)
-    return print(as_json(*survey, output.tensors)
-                     .dump(2, ' ', false, ordered_json::error_handler_t::replace) +
-                 "\n");
+  if (output.json.is_given() &&
+      put_json(output.json, as_json(*survey, output.tensors)
+                                    .dump(2, ' ', false, ordered_json::error_handler_t::replace) +
+                                "\n"))
+    return;
   print_coloured(to_text(facts_table(*survey), stdout_style()));
   if (output.tensors) print_coloured("\n" + to_text(tensor_table(*survey), stdout_style()));
 }

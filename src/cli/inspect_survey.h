@@ -4,12 +4,13 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "cli/json_flag.h"
 
 namespace tyto {
 
 struct SurveyOutput {
   bool tensors = false;
-  bool json = false;
+  JsonFlag json = {};
 };
 
 // Prints what can be read of it and what is missing; `refusal` is why it was not opened. Nothing is

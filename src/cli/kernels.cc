@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "cli/build_advice.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/json_flag.h"
 #include "cli/kernels_describe.h"
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
@@ -19,13 +21,13 @@ namespace tyto {
 namespace {
 
 std::string how_to_build() {
-  return "Tyto ships no kernels. They are compiled with MLIR-AIR (github.com/Xilinx/mlir-air) and "
-         "its Peano compiler, on any machine that has them; no NPU is needed to compile or to "
-         "import. `tyto compile --device npu -m MODEL` prints the commands. MLIR-AIR's "
-         "programming_examples has\n\n"
+  return "MLIR-AIR is at github.com/Xilinx/mlir-air and needs its Peano compiler; compiling and "
+         "importing need no NPU. `tyto compile --device npu -m MODEL` prints the commands. These "
+         "programs are in MLIR-AIR's programming_examples:\n\n"
          "                 make compile         make compile-decode\n" +
          build_examples() +
-         "\nint8 GEMMs are those of mlir-aie's whole-array example, or any folder of xclbins with "
+         "\nint8 GEMMs come from mlir-aie's whole-array example, or from any folder of xclbins "
+         "with "
          "a gemm_slots.json (docs/kernels.md).\n\n";
 }
 
@@ -88,18 +90,41 @@ void print_entries(const std::vector<KernelEntry>& entries) {
   print_coloured(to_text(table, stdout_style()));
 }
 
+bool has_same_images(const KernelEntry& one, const KernelEntry& other) {
+  return std::ranges::equal(one.images, other.images, {}, &StoredImage::hash, &StoredImage::hash);
+}
+
+// The same images may be imported twice, once under a name that the user did not expect.
+void note_second_names(const KernelManifest& before, const ImportReport& report) {
+  std::vector<std::string> known, added;
+  for (const KernelEntry& entry : report.entries)
+    for (const KernelEntry& old : before.entries)
+      if (old.name != entry.name && has_same_images(old, entry)) {
+        known.push_back(old.name);
+        added.push_back(entry.name);
+        break;
+      }
+  if (known.empty()) return;
+  note(
+      fmt::format("note: {} of these were in the store already under another name ({} as {}); "
+                  "`tyto kernels rm NAME` forgets one of the two",
+                  counted(known.size(), "kernel"), added.front(), known.front()));
+}
+
 void import_folder(const ImportFlags& flags) {
   ImportOptions options = {shapes_of(flags.shape)};
   if (flags.seq != 0) options.seq = flags.seq;
   announce("checking the images");
+  const KernelManifest before = read_manifest(store_folder());
   const ImportReport report = import_kernels(store_folder(), flags.folder, options);
   for (const std::string& line : report.notes) note("note: " + line);
   print_entries(report.entries);
+  note_second_names(before, report);
   size_t images = 0;
   for (const KernelEntry& entry : report.entries) images += entry.images.size();
-  note(fmt::format("imported {} kernels for {}: {} images, {} of them new, into {}",
-                   report.entries.size(), report.entries.front().shape, images,
-                   report.images_written, store_folder().string()));
+  note(fmt::format("imported {} for {}: {}, {} new, into {}",
+                   counted(report.entries.size(), "kernel"), report.entries.front().shape,
+                   counted(images, "image"), report.images_written, store_folder().string()));
 }
 
 nlohmann::ordered_json to_json(const KernelEntry& entry) {
@@ -122,13 +147,15 @@ nlohmann::ordered_json to_json(const KernelEntry& entry) {
   return row;
 }
 
-void list(bool json) {
+void list(const JsonFlag& json) {
   const KernelManifest manifest = read_manifest(store_folder());
-  if (json) {
+  if (json.is_given()) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const KernelEntry& entry : manifest.entries) rows.push_back(to_json(entry));
-    print(rows.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
-  } else if (manifest.entries.empty()) {
+    const auto replace = nlohmann::ordered_json::error_handler_t::replace;
+    if (put_json(json, rows.dump(2, ' ', false, replace) + "\n")) return;
+  }
+  if (manifest.entries.empty()) {
     note(
         fmt::format("no kernels in {}; see `tyto kernels import --help`", store_folder().string()));
   } else {
@@ -147,38 +174,40 @@ void check(bool full) {
   }
   if (!report.problems.empty())
     throw Error(ErrorCode::input, store_folder().string(),
-                fmt::format("{} problem{} in {} recorded images", report.problems.size(),
-                            report.problems.size() == 1 ? "" : "s", report.images),
+                fmt::format("{} in {}", counted(report.problems.size(), "problem"),
+                            counted(report.images, "recorded image")),
                 "import the build folder again, or `tyto kernels rm`");
-  print(fmt::format("{} images good: {} unchanged by size and time, {} hashed ({})\n",
-                    report.images, report.trusted, report.hashed, human_bytes(report.bytes_read)));
+  print(fmt::format("{} good: {} unchanged by size and time, {} hashed ({})\n",
+                    counted(report.images, "image"), report.trusted, report.hashed,
+                    human_bytes(report.bytes_read)));
 }
 
 void remove(const RemoveFlags& flags) {
   if (flags.all == !flags.name.empty())
-    throw Error(ErrorCode::usage, "kernels rm", "give a NAME or --all");
+    throw Error(ErrorCode::usage, "tyto kernels rm", "give a NAME or --all");
   if (!flags.all) return remove_kernel(store_folder(), flags.name);
-  note(fmt::format("deleted {} images from {}", remove_all_kernels(store_folder()),
+  note(fmt::format("deleted {} from {}", counted(remove_all_kernels(store_folder()), "image"),
                    store_folder().string()));
 }
 
 void define_import(CommandLine& command) {
   ImportFlags& flags = command.values<ImportFlags>();
   command.add({
-      {"folder", &flags.folder, "DIR", "MLIR-AIR build folder", Rules{.required = true}},
+      {"folder", &flags.folder, "DIR", "build folder of MLIR-AIR", Rules{.required = true}},
       {"--shape", &flags.shape, OneOf(shape_names(), Letters::as_listed),
-       "what the kernels were compiled for (default: what they fit)"},
+       "model that the kernels were compiled for (default: the one they fit)"},
       {"--seq", &flags.seq, "N",
-       "prompt length the prefill was compiled for (default: as the folder is named, or 2048)",
+       "prompt length of the prefill kernels (default: from the folder's name, or 2048)",
        Rules{.range = Range{64, 1 << 20}}},
   });
   command.footer =
+      "Checks every image of a build folder and records them. A folder with a bad image changes "
+      "nothing.\n\n" +
       how_to_build() +
-      "DIR is the example's folder, its build_peano, one kernel cache with a manifest.json, the "
-      "folder with decode_L*.xclbin, or one of int8 GEMMs. Every file is checked before anything "
-      "is recorded: a bad folder changes nothing. Images are held against the model's argument "
-      "lists, as far as they can be read: entry, number of arguments, and how far DMAs reach into "
-      "each.\n\n"
+      "DIR is the example's folder, its build_peano, a kernel cache with a manifest.json, the "
+      "folder "
+      "with decode_L*.xclbin, or a folder of int8 GEMMs. Images are compared with the model's "
+      "argument lists: entry, number of arguments, and how far DMAs reach into each.\n\n"
       "Examples:\n"
       "  tyto kernels import mlir-air/programming_examples/llms/llama32_1b\n"
       "  tyto kernels import mlir-air/programming_examples/fused_decode \\\n"
@@ -187,17 +216,17 @@ void define_import(CommandLine& command) {
 }
 
 void define_list(CommandLine& command) {
-  bool& json = command.values<bool>();
-  command.add({{"--json", &json, "everything that is recorded, as JSON"}});
+  JsonFlag& json = command.values<JsonFlag>();
+  add_json_flag(command, json);
   command.footer = "Example:\n  tyto kernels list --json";
   command.run = [&json] { list(json); };
 }
 
 void define_check(CommandLine& command) {
   bool& full = command.values<bool>();
-  command.add({{"--full", &full, "read every image, even with unchanged size and time"}});
+  command.add({{"--full", &full, "read every image, also those of unchanged size and time"}});
   command.footer =
-      "Exit code 1 when an image is not what was imported.\n\nExample:\n  tyto kernels check "
+      "The exit code is 1 if an image is not what was imported.\n\nExample:\n  tyto kernels check "
       "--full";
   command.run = [&full] { check(full); };
 }
@@ -205,8 +234,8 @@ void define_check(CommandLine& command) {
 void define_remove(CommandLine& command) {
   RemoveFlags& flags = command.values<RemoveFlags>();
   command.add({
-      {"name", &flags.name, "NAME", "as `tyto kernels list` shows it"},
-      {"--all", &flags.all, "the whole store, also when its manifest is damaged"},
+      {"name", &flags.name, "NAME", "name from `tyto kernels list`"},
+      {"--all", &flags.all, "remove all kernels, also if the list of them is damaged"},
   });
   command.footer = "Example:\n  tyto kernels rm llama-3.2-1b/o_ffn";
   command.run = [&flags] { remove(flags); };
@@ -217,16 +246,17 @@ void define_remove(CommandLine& command) {
 void define_kernels(CommandLine& command) {
   command.needs_command = true;
   command.footer =
+      "Tyto ships no kernel images for the NPU: MLIR-AIR compiles them, on any machine.\n\n" +
       how_to_build() +
       "Examples:\n  tyto kernels import mlir-air/programming_examples/llms/llama32_1b\n"
       "  tyto kernels list\n  tyto kernels check --full\n"
       "  tyto kernels rm llama-3.2-1b/o_ffn";
-  define_import(command.add_command("import", "check and record a build folder's images"));
-  define_list(command.add_command("list", "show the recorded images"));
-  define_check(command.add_command("check", "find stale, truncated and foreign images"));
-  define_remove(command.add_command("rm", "forget a kernel and delete its images"));
+  define_import(command.add_command("import", "check and record the images of a build folder"));
+  define_list(command.add_command("list", "list recorded images"));
+  define_check(command.add_command("check", "find outdated, cut or foreign images"));
+  define_remove(command.add_command("rm", "delete a kernel and its images"));
   define_kernels_describe(
-      command.add_command("describe", "show the argument lists of a model's images"));
+      command.add_command("describe", "show the arguments of a model's images"));
 }
 
 }  // namespace tyto

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/counted.h"
+#include "cli/json_flag.h"
 #include "cli/terminal.h"
 #include "device/npu/formats/air_models.h"
 #include "device/npu/formats/dim_fields.h"
@@ -20,10 +22,10 @@ struct DescribeFlags {
   std::string shape = "llama-3.2-1b";
   uint32_t seq = kLlama32_1b.seq;
   uint32_t window = 2048;
-  bool json = false;
+  JsonFlag json;
 };
 
-constexpr std::string_view kPhaseNames[] = {"prompt", "token", "head"};
+constexpr std::string_view kPhaseNames[] = {"prompt", "token", "head"};  // as JSON has them
 
 std::string_view phase_name(AirPhase phase) {
   return kPhaseNames[static_cast<size_t>(phase)];
@@ -116,10 +118,18 @@ ordered_json to_json(const Q4nxLayout& layout) {
           {"kv_layer_elements", layout.kv_layer_elements}};
 }
 
+std::string_view use_of(const AirProgram& program) {
+  constexpr std::string_view kUses[] = {"for prompts, in every layer",
+                                        "for a decoded token, in every layer",
+                                        "for the logits, after the last layer"};
+  if (program.name == kFusedDecode) return "a whole decoded token";
+  return kUses[static_cast<size_t>(program.phase)];
+}
+
 void print_program(const AirProgram& program) {
   Table table{.id = "program",
-              .title = fmt::format("{} ({}): {}, {} launches", program.name, program.entry,
-                                   phase_name(program.phase), program.launches),
+              .title = fmt::format("{} ({}): {}, {}", program.name, program.entry, use_of(program),
+                                   counted(program.launches, "launch")),
               .columns = {{"#"},
                           {"argument", false},
                           {"role", false},
@@ -145,18 +155,19 @@ void describe(const DescribeFlags& flags) {
   const AirModel model = air_model(dims);
   const std::optional<Q4nxLayout> decode = decode_layout(dims, flags.window);
   const bool is_published = known_air_model(dims) != nullptr;
-  if (flags.json) {
+  if (flags.json.is_given()) {
     ordered_json programs = ordered_json::array();
     for (const AirProgram& program : model.programs) programs.push_back(to_json(program));
     const ordered_json row = {
         {"schema", "tyto-kernels/1"},      {"shape", flags.shape},
         {"dims", to_json(dims)},           {"published", is_published},
         {"programs", std::move(programs)}, {"decode", decode ? to_json(*decode) : ordered_json()}};
-    print(row.dump(2) + "\n");
-    return;
+    if (put_json(flags.json, row.dump(2) + "\n")) return;
   }
   if (!is_published)
     note("note: MLIR-AIR builds no bf16 images of this model; these follow the rules of others");
+  print_prose(fmt::format("Kernels of {}, for prompts of {} rows; --shape names another model.\n\n",
+                          flags.shape, flags.seq));
   for (const AirProgram& program : model.programs) print_program(program);
   if (decode) print_program(fused_decode_program(dims, flags.window));
 }
@@ -172,17 +183,18 @@ ordered_json to_json(const AirDims& dims) {
 void define_kernels_describe(CommandLine& command) {
   DescribeFlags& flags = command.values<DescribeFlags>();
   command.add({
-      {"--shape", &flags.shape, OneOf(shape_names(), Letters::as_listed), "the model",
+      {"--shape", &flags.shape, OneOf(shape_names(), Letters::as_listed), "shape of the model",
        Rules{.shows_default = true}},
-      {"--seq", &flags.seq, "N", "prompt length the prefill is compiled for",
+      {"--seq", &flags.seq, "N", "prompt length of the prefill kernels",
        Rules{.range = Range{64, 1 << 20}, .shows_default = true}},
-      {"--window", &flags.window, "N", "context the single-dispatch decode is compiled for",
+      {"--window", &flags.window, "N", "context length of the decode in one dispatch",
        Rules{.range = Range{64, 1 << 20}, .shows_default = true}},
-      {"--json", &flags.json, "as JSON, which tools/air_conformance compares with MLIR-AIR's text"},
   });
+  add_json_flag(command, flags.json);
   command.footer =
-      "Every program with its arguments in the order of XRT's indices, as Tyto will call it. Known "
-      "from MLIR-AIR's sources; no compiled image has been compared with it.";
+      "Lists every program and its arguments, in the order in which Tyto passes them to XRT. This "
+      "is known from MLIR-AIR's sources; no compiled image has been compared with it.\n\n"
+      "Example:\n  tyto kernels describe --shape llama-3.2-1b";
   command.run = [&flags] { describe(flags); };
 }
 

@@ -5,14 +5,18 @@
 #include <string>
 #include <vector>
 
+#include "base/columns.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/joined.h"
 #include "base/printable.h"
 #include "cli/bench/bench_tests.h"
 #include "cli/command_line.h"
+#include "cli/documents.h"
 #include "cli/help.h"
 #include "cli/program.h"
 #include "cli/progress_line.h"
+#include "cli/provenance.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
 
@@ -30,10 +34,15 @@ int exit_code(ErrorCode code) {
   }
 }
 
+// A command that is named first says already whose message it is: "tyto run: no prompt".
 int report(const char* what, const std::string& hint, int code) {
   erase_progress();
-  std::fprintf(stderr, "tyto: %s%s%s%s\n", printable_line(what).c_str(), hint.empty() ? "" : " (",
-               hint.c_str(), hint.empty() ? "" : ")");
+  std::string line = printable_line(what);
+  if (!line.starts_with("tyto ")) line = "tyto: " + line;
+  if (!hint.empty()) line += " (" + with_documents_found(hint) + ")";
+  const size_t columns = stderr_columns();
+  if (columns > 0) line = joined(wrapped_lines(line, columns), "\n");
+  std::fprintf(stderr, "%s\n", line.c_str());
   return code;
 }
 
@@ -54,14 +63,14 @@ int parse_and_run(int argc, char** argv) {
   CommandLine program("tyto", "");
   define_program(program);
   const Invocation asked = parse(program, arguments(argc, argv));
-  if (asked.kind == Invocation::Kind::help) {
+  record_command_line(asked.path, argc, argv);
+  const bool is_bare = asked.kind == Invocation::Kind::run && &asked.command() == &program;
+  if (asked.kind == Invocation::Kind::help || is_bare) {
     print(help_text(asked.path, help_width()));
+  } else if (asked.kind == Invocation::Kind::whole_help) {
+    print(help_text(asked.path, help_width(), HelpSize::whole));
   } else if (asked.kind == Invocation::Kind::version) {
     print(program.version + "\n");
-  } else if (&asked.command() == &program) {
-    return report("no command",
-                  "tyto run 'Hello' answers a prompt, tyto chat talks, tyto --help lists the rest",
-                  2);
   } else {
     asked.command().run();
     erase_progress();

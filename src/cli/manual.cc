@@ -53,6 +53,7 @@ std::string row(const std::string& names, const std::string& value, const std::s
 }
 
 std::string row(const Flag& flag) {
+  if (flag.is_positional()) return row(flag_value(flag), "", flag_meaning(flag));
   return row(flag_names(flag), flag_value(flag), flag_meaning(flag));
 }
 
@@ -61,9 +62,10 @@ std::string options(const CommandLine& command) {
   for (const Flag& flag : command.flags)
     if (flag.is_positional()) out += row(flag);
   if (!out.empty()) out = ".SH ARGUMENTS\n" + out;
-  out += ".SH OPTIONS\n" + row("-h, --help", "", "Print a short form of this page and exit");
+  out += ".SH OPTIONS\n" + row("-h, --help", "", "print what people use first") +
+         row("--help-all", "", "print all options, as this page lists them");
   if (!command.version.empty())
-    out += row("--version", "", "Print what this build is made of and exit");
+    out += row("--version", "", "print the version and what it was built with");
   for (const std::string& name : flag_groups(command)) {
     if (name != kPlainGroup) out += ".SS " + quoted(name) + "\n";
     for (const Flag& flag : command.flags)
@@ -106,6 +108,12 @@ std::string footer(const std::string& text) {
   if (!examples.empty()) examples = ".SH EXAMPLES\n" + examples;
   return description + examples;
 }
+
+// Footers name documents as docs/NAME.md.
+constexpr const char* kFiles =
+    ".SH FILES\n.TP\nshare/doc/tyto/docs\nbelow the folder that Tyto is installed in: the "
+    "documents "
+    "that pages of the manual call docs/NAME.md\n";
 
 std::string see_also(const CommandPath& path) {
   if (path.size() == 1) return "";
@@ -163,23 +171,23 @@ std::string manual_page(const CommandPath& path) {
   const CommandLine& command = *path.back();
   const std::string name = page_name(path);
   const std::string usage = usage_line(path);
-  const size_t rest = usage.find(" [OPTIONS]");
+  const size_t rest = std::min(usage.find(" [OPTIONS]"), usage.find(" COMMAND"));
   return ".\\\" Written by `tyto manual`.\n" +
          fmt::format(".TH {} 1 \"\" {} {}\n", quoted(capitals(name)),
                      quoted(std::string("tyto ") + TYTO_VERSION), quoted("Tyto's manual")) +
          ".SH NAME\n" + roff(name) + " \\- " + roff(command.summary) + "\n.SH SYNOPSIS\n" +
          bold(usage.substr(0, rest)) + roff(usage.substr(rest)) + "\n" + options(command) +
-         commands(path) + footer(command.footer) + see_also(path);
+         commands(path) + footer(command.footer) + kFiles + see_also(path);
 }
 
 void define_manual(CommandLine& command) {
   ManualFlags& flags = command.values<ManualFlags>();
   command.add({{"command", &flags.command, "COMMAND",
-                "of which command, like `run` or `kernels list` (default: of the program)"},
+                "a command, such as `run` or `kernels list` (default: the page of the program)"},
                {"--names", &flags.names, "list the commands that have a page",
                 Rules{.excludes = {"command"}}}});
   command.footer =
-      "The page is in roff, as man(1) reads it; `make install` puts all of them where it looks.\n\n"
+      "The page is in roff, the format of man(1). `make install` installs all pages.\n\n"
       "Examples:\n  tyto manual run | man -l -\n  tyto manual kernels list > tyto-kernels-list.1";
   command.run = [&flags] { print_manual(flags); };
 }

@@ -66,7 +66,7 @@ void synth(const SynthFlags& flags) {
 Flag type_flag(std::string& type, Rules rules) {
   rules.alias = "--dtype";
   return {"--type", &type, OneOf(type_mix_names(), Letters::any_case, why_not_written),
-          "type of the matrices", std::move(rules)};
+          "number type of the weight matrices", std::move(rules)};
 }
 
 }  // namespace
@@ -77,32 +77,34 @@ void define_quantize(CommandLine& command) {
   command.add({
       type_flag(flags.type, Rules{.required = true}),
       {"--imatrix", &flags.importance, "FILE",
-       "importance matrix by llama-imatrix: errors go where they matter least"},
-      {"-o,--output", &flags.out, "FILE", "GGUF to write", Rules{.required = true}},
+       "importance matrix from llama-imatrix, which lowers the error of small types"},
+      {"-o,--output", &flags.out, "FILE", "write this GGUF file", Rules{.required = true}},
       force_flag(flags.force, {"--output"}),
       {"-t,--threads", &flags.threads, "N", "CPU threads (default: one per usable core)",
        Rules{.range = Range{1, 1024}}},
   });
   command.footer =
-      "Norms and biases stay f32; each matrix gets the type that llama-quantize would give it. The "
-      "file loads in llama.cpp too.\n\n"
-      "Example:\n  tyto quantize -m ./Llama-3.2-1B-Instruct --type q4_k_m -o llama-1b-q4.gguf";
+      "Each matrix gets the type that llama-quantize would give it; norms and biases stay f32. "
+      "llama.cpp can load the file, too.\n\n"
+      "Examples:\n  tyto quantize --type q8_0 -o owlet-q8.gguf\n"
+      "  tyto quantize -m ./Llama-3.2-1B-Instruct --type q4_k_m -o llama-1b-q4.gguf";
   command.run = [&flags] { quantize(flags); };
 }
 
 void define_synth(CommandLine& command) {
   SynthFlags& flags = command.values<SynthFlags>();
   command.add({
-      {"--shape", &flags.shape, OneOf(shape_names(), Letters::any_case), "public shape",
+      {"--shape", &flags.shape, OneOf(shape_names(), Letters::any_case), "shape of a public model",
        Rules{.required = true}},
       type_flag(flags.type, Rules{.shows_default = true}),
-      {"--seed", &flags.seed, "N", "same seed, same bytes", Rules{.shows_default = true}},
-      {"-o,--output", &flags.out, "PATH", "FILE.gguf, or a folder for safetensors",
+      {"--seed", &flags.seed, "N", "seed of the weights: the same seed gives the same bytes",
+       Rules{.shows_default = true}},
+      {"-o,--output", &flags.out, "PATH", "write FILE.gguf, or a folder with safetensors",
        Rules{.required = true}},
       force_flag(flags.force, {"--output"}),
   });
   command.footer =
-      "For measuring speed without anybody's weights: the text such a model makes means "
+      "Such a model is for measuring speed without a download; the text that it makes means "
       "nothing.\n\n"
       "Example:\n  tyto synth --shape llama-3.2-1b --type q8_0 -o synth-1b-q8.gguf";
   command.run = [&flags] { synth(flags); };

@@ -7,6 +7,7 @@
 #include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/json_flag.h"
 #include "cli/models_here.h"
 #include "cli/terminal.h"
 #include "model/stores/local_models.h"
@@ -18,7 +19,7 @@ using nlohmann::ordered_json;
 
 struct ModelsFlags {
   std::vector<std::string> folders;
-  bool json = false;
+  JsonFlag json;
   bool names = false;
   bool paths = false;
 };
@@ -49,15 +50,18 @@ ordered_json as_json(const ModelHere& here, const MachineHere& machine) {
                        {"path", here.model.path.string()},
                        {"bytes", here.model.bytes},
                        {"family", nullptr},
+                       {"size", nullptr},
                        {"type", nullptr},
                        {"context", nullptr},
                        {"weight_bytes", nullptr},
+                       {"is_model", here.is_model},
                        {"runs", here.runs()},
                        {"where", where_it_runs(here, machine)},
                        {"reason", here.reason},
                        {"hint", here.hint}};
   if (described) {
     json["family"] = described->config.architecture;
+    json["size"] = described->size;
     json["type"] = described->type;
     json["context"] = described->config.context;
     json["weight_bytes"] = described->weight_bytes;
@@ -65,22 +69,36 @@ ordered_json as_json(const ModelHere& here, const MachineHere& machine) {
   return json;
 }
 
+// "2 models on this machine; 1 more is damaged, incomplete or no model".
+std::string title_of(const std::vector<ModelHere>& all) {
+  const auto models =
+      std::count_if(all.begin(), all.end(), [](const ModelHere& each) { return each.is_model; });
+  const auto others = static_cast<ptrdiff_t>(all.size()) - models;
+  const std::string rest = others == 0
+                               ? "-m takes the names"
+                               : fmt::format("{} more {} damaged, incomplete or no model{}", others,
+                                             others == 1 ? "is" : "are", others == 1 ? "" : "s");
+  return fmt::format("{} model{} on this machine; {}", models, models == 1 ? "" : "s", rest);
+}
+
 Table as_table(const std::vector<ModelHere>& models, const MachineHere& machine) {
-  Table table{.id = "models",
-              .title = fmt::format("{} model{} on this machine; -m takes the names", models.size(),
-                                   models.size() == 1 ? "" : "s")};
+  Table table{.id = "models", .title = title_of(models)};
   table.columns = {{"name", false, 0}, {"family", false, 3}, {"type", false, 1},
                    {"size", true, 2},  {"context", true, 4}, {"runs here", false, 0},
                    {"store", false, 5}};
   for (const ModelHere& here : models) {
     const auto& described = here.description;
-    table.rows.push_back({{here.shown, described ? described->config.architecture : "-",
-                           described ? described->type : "-", human_bytes(here.model.bytes),
-                           described ? std::to_string(described->config.context) : "-",
-                           where_it_runs(here, machine), here.model.store}});
+    const std::string family =
+        described ? fmt::format("{} {}", described->config.architecture, described->size) : "-";
+    table.rows.push_back(
+        {{here.shown, family, described ? described->type : "-", human_bytes(here.model.bytes),
+          described ? std::to_string(described->config.context) : "-", where_it_runs(here, machine),
+          here.model.store}});
   }
   if (std::any_of(models.begin(), models.end(), [](const ModelHere& each) { return !each.runs(); }))
-    table.notes.emplace_back("`tyto inspect -m NAME` says why one does not run, and what to do.");
+    table.notes.emplace_back("`tyto inspect NAME` says why one does not run, and what to do.");
+  const bool is_shipped_alone = models.size() == 1 && models.front().model.store == "Tyto";
+  if (is_shipped_alone) table.notes.emplace_back("`tyto pull` lists models that fit this machine.");
   if (machine.why_no_npu)
     table.notes.push_back(
         fmt::format("npu: {}; `tyto doctor` says more.", printable_line(*machine.why_no_npu)));
@@ -95,13 +113,14 @@ void list_models(const ModelsFlags& flags) {
   const MachineHere machine = machine_here();
   const std::vector<ModelHere> models = models_here(listing, machine, progress_bar());
   note_remarks(listing.remarks);
-  if (flags.json) {
+  if (flags.json.is_given()) {
     ordered_json json = ordered_json::array();
     for (const ModelHere& here : models) json.push_back(as_json(here, machine));
-    return print(json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+    const std::string text = json.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+    if (put_json(flags.json, text + "\n")) return;
   }
   if (models.empty())
-    return print("No models on this machine. `tyto pull ORG/REPO` downloads one.\n");
+    return print("No models on this machine. `tyto pull` lists some that fit it.\n");
   print_coloured(to_text(as_table(models, machine), stdout_style()));
 }
 
@@ -110,18 +129,17 @@ void list_models(const ModelsFlags& flags) {
 void define_models(CommandLine& command) {
   ModelsFlags& flags = command.values<ModelsFlags>();
   command.add({
-      {"--in", &flags.folders, "DIR", "look below this folder, too; repeatable",
+      {"--in", &flags.folders, "DIR", "look for models below this folder, too; repeatable",
        Rules{.is_folder = true}},
-      {"--json", &flags.json, "print JSON, with paths and whole reasons",
-       Rules{.excludes = {"--names", "--paths"}}},
-      {"--names", &flags.names, "print whole names alone, and open no model",
+      {"--names", &flags.names, "print only names; opens no model, so it is fast",
        Rules{.excludes = {"--paths"}}},
-      {"--paths", &flags.paths, "print paths alone, and open no model"},
+      {"--paths", &flags.paths, "print only paths; opens no model, so it is fast"},
   });
+  add_json_flag(command, flags.json);
+  command.flag("--json").rules.excludes = {"--names", "--paths"};
   command.footer =
       "Looks into the Hugging Face cache, llama.cpp's cache, Ollama's store and LM Studio's "
-      "folder.\n"
-      "A model runs here where Tyto reads it and its weights fit into the memory.\n\n"
+      "folder. A model runs here if Tyto can read it and its weights fit into memory.\n\n"
       "Examples:\n  tyto models\n  tyto models --in .";
   command.run = [&flags] { list_models(flags); };
 }

@@ -61,6 +61,7 @@ ModelHere look_at(const LocalModel& model, const MachineHere& machine) {
   ModelHere here{.model = model};
   if (!model.why_not.empty()) {
     here.reason = model.why_not;
+    here.is_model = false;
     return here;
   }
   try {
@@ -70,16 +71,21 @@ ModelHere look_at(const LocalModel& model, const MachineHere& machine) {
   } catch (const Error& error) {
     here.reason = fact_of(error, model.path);
     here.hint = error.hint;
+    here.is_model = error.code == ErrorCode::unsupported;
   }
   return here;
 }
 
 }  // namespace
 
-MachineHere machine_here() {
+uint64_t machine_memory() {
   const auto pages = static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES)));
   const auto page = static_cast<uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
-  MachineHere machine{.memory_bytes = pages * page, .why_no_npu = why_no_npu()};
+  return pages * page;
+}
+
+MachineHere machine_here() {
+  MachineHere machine{.memory_bytes = machine_memory(), .why_no_npu = why_no_npu()};
   if (!machine.why_no_npu) machine.kernels = default_kernel_store();
   return machine;
 }
@@ -98,7 +104,8 @@ std::vector<ModelHere> models_here(const Listing& listing, const MachineHere& ma
 
 std::string where_it_runs(const ModelHere& model, const MachineHere& machine) {
   if (!model.runs()) {
-    const std::string first = model.reason.substr(0, model.reason.find_first_of(",;("));
+    const size_t clause = std::min(model.reason.find_first_of(",;("), model.reason.find(": "));
+    const std::string first = model.reason.substr(0, clause);
     return "no: " +
            printable_line(first.substr(0, first.find_last_not_of(' ') + 1), kLongestReason);
   }

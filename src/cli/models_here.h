@@ -19,6 +19,7 @@ struct MachineHere {
   std::filesystem::path kernels = {};          // images that were imported
 };
 MachineHere machine_here();
+uint64_t machine_memory();  // in bytes
 
 enum class NpuImages : uint8_t {
   none,      // nobody builds them for this model
@@ -33,6 +34,7 @@ struct ModelHere {
   NpuImages npu = NpuImages::none;
   std::string reason = {};  // why it does not run here, as a sentence; empty: it does
   std::string hint = {};    // what to do about it
+  bool is_model = true;     // no: it is damaged, incomplete or something else
 
   bool runs() const { return reason.empty(); }
 };

@@ -17,12 +17,15 @@ inline Replace replacing(bool force) {
 class OutputFile {
  public:
   OutputFile(const std::string& path, const FileKind& kind, bool force);  // no path: none is wanted
+  ~OutputFile();  // says "wrote FILE" on stderr, where it did: behind what the command has to say
 
   bool is_wanted() const { return file_.has_value(); }
   void write(std::string_view text);  // whole; it is there afterwards
 
  private:
+  const std::string path_;
   std::optional<AtomicFile> file_;
+  bool is_written_ = false;
 };
 
 }  // namespace tyto

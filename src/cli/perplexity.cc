@@ -2,12 +2,14 @@
 #include <cmath>
 #include <optional>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/auto_device.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/prompt.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
@@ -21,6 +23,7 @@ constexpr uint64_t kMaxTextBytes = 256 << 20;
 constexpr uint32_t kUsualWindow = 1024;
 constexpr uint32_t kLlamaCppWindow = 512;  // llama-perplexity's own
 constexpr uint32_t kLeastLlamaCppWindow = 4;
+constexpr uint64_t kFewTokens = 500;  // scored; with fewer the standard error says little
 
 struct PerplexityFlags {
   EngineFlags engine;
@@ -124,8 +127,10 @@ Task own_task(const PerplexityFlags& flags, Engine& engine) {
                 fmt::format("is more than the window of {} tokens", window),
                 "give a smaller stride, or a larger window with -c");
   Task task;
-  task.tokens = engine.tokenizer().encode(read_text_file(flags.file, kMaxTextBytes));
-  if (task.tokens.size() < 3) fail_input(flags.file, "too short: {} tokens", task.tokens.size());
+  task.tokens =
+      engine.tokenizer().encode(as_text(text_from(flags.file, kMaxTextBytes), flags.file));
+  if (task.tokens.size() < 3)
+    fail_input(flags.file, "too short: {}", counted(task.tokens.size(), "token"));
   task.windows = overlapping_windows(task.tokens.size(), window, stride);
   task.cut = fmt::format("window {}, stride {}", window, stride);
   return task;
@@ -139,7 +144,7 @@ Task llama_cpp_task(const PerplexityFlags& flags, Engine& engine) {
     throw Error(ErrorCode::usage, fmt::format("-c {}", window),
                 "leaves nothing to score in the second half of a window",
                 fmt::format("give at least {}", kLeastLlamaCppWindow));
-  std::string text = read_text_file(flags.file, kMaxTextBytes);
+  std::string text = as_text(text_from(flags.file, kMaxTextBytes), flags.file);
   if (text.ends_with('\n')) text.pop_back();
   Task task;
   task.tokens = engine.tokenizer().encode(text, {.add_eos = false});
@@ -151,7 +156,7 @@ Task llama_cpp_task(const PerplexityFlags& flags, Engine& engine) {
   const Vocabulary& vocabulary = engine.tokenizer().vocabulary();
   if (vocabulary.add_bos && vocabulary.bos >= 0) task.first = vocabulary.bos;
   task.windows = llama_cpp_windows(task.tokens.size(), window);
-  task.cut = fmt::format("{} windows of {}, last halves", task.windows.size(), window);
+  task.cut = fmt::format("{} of {}, last halves", counted(task.windows.size(), "window"), window);
   return task;
 }
 
@@ -167,9 +172,14 @@ void perplexity(const PerplexityFlags& flags) {
   const double mean = result.sum / count;
   const double variance = std::max(0.0, result.squares / count - mean * mean);
   const double value = std::exp(mean);
-  print_prose(fmt::format("perplexity {:.4f} +- {:.4f} over {} tokens ({})\nnll {:.6f} per token\n",
-                          value, value * std::sqrt(variance / (count - 1)), result.tokens, task.cut,
-                          mean));
+  const double error = value * std::sqrt(variance / std::max(1.0, count - 1));
+  print_prose(fmt::format("perplexity {:.4f} ± {:.4f} over {} ({})\nnll {:.6f} per token\n", value,
+                          error, counted(result.tokens, "token"), task.cut, mean));
+  if (result.tokens < kFewTokens)
+    note(
+        fmt::format("{} are too few to compare models by: the error above is {:.0f} % of the "
+                    "figure; take a text of some thousand tokens",
+                    counted(result.tokens, "scored token"), 100 * error / value));
   Receipt receipt;
   add_execution(receipt, sequence, engine.pipeline(), engine.trace());
   note(executed_line(receipt));
@@ -182,23 +192,25 @@ void define_perplexity(CommandLine& command) {
   add_engine_flags(command, flags.engine);
   command.remove("--context");  // room for one window is all that it needs
   command.add({
-      {"-f,--file", &flags.file, "FILE", "the text", Rules{.required = true}},
-      {"-c,--window", &flags.window, "N",
-       fmt::format("tokens seen at once (default: {}, {} with --like llama.cpp, and no more than "
-                   "the model's context)",
+      {"-f,--file", &flags.file, "FILE", "the text; - reads it from stdin",
+       Rules{.required = true}},
+      {"-c,--context", &flags.window, "N",
+       fmt::format("tokens per window (default: {}, {} with --like llama.cpp, at most the model's "
+                   "context)",
                    kUsualWindow, kLlamaCppWindow),
-       Rules{.range = Range{2, 1 << 30}, .alias = "--context"}},
-      {"--stride", &flags.stride, "N", "tokens scored per window (default: half of it)",
+       Rules{.range = Range{2, 1 << 30}, .alias = "--window"}},
+      {"--stride", &flags.stride, "N", "tokens scored per window (default: half a window)",
        Rules{.range = Range{1, 1 << 30}, .excludes = {"--like"}}},
       {"--like", &flags.like, OneOf{"llama.cpp"},
-       "score as llama-perplexity does, to compare figures: windows that do not overlap, the "
-       "second "
-       "half of each"},
+       "score as llama-perplexity does: the second half of windows that do not overlap"},
   });
   command.footer =
-      "Prints exp of the mean negative log-likelihood and its standard error; lower is better. "
-      "Figures of different windows do not compare.\n\n"
-      "Example:\n  tyto perplexity -f text.txt";
+      "Prints the perplexity and its standard error; lower is better. Compare only figures with "
+      "the same window.\n\n"
+      "Examples:\n  tyto perplexity -f text.txt\n"
+      "  tyto perplexity -m model.gguf -f text.txt --like llama.cpp";
+  command.first = {"--model",  "--file",    "--context", "--stride",  "--like",
+                   "--device", "--require", "--threads", "--kv-type", "--lora"};
   command.run = [&flags] {
     settle_device(flags.engine);
     perplexity(flags);

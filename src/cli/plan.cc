@@ -9,6 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/json_flag.h"
 #include "cli/plan_cpu.h"
 #include "cli/plan_draft.h"
 #include "cli/plan_table.h"
@@ -16,6 +17,7 @@
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
 #include "device/npu/store/stored_kernels.h"
+#include "model/description.h"
 #include "model/model.h"
 #include "model/shapes.h"
 #include "model/stores/find_model.h"
@@ -37,27 +39,28 @@ struct PlanFlags {
   uint32_t context = 0;
   std::vector<uint32_t> prompt_rows;
   bool no_measure = false;
-  bool json = false;
+  JsonFlag json;
   PlanDraftFlags draft;
 };
 
 constexpr const char* kMachineOtherwise = "strix";
 
 FileWeights file_weights(const Model& model) {
-  return {main_weight_type(model), model.weight_bytes(), model.format == "q4nx"};
+  return {main_weight_type(model), model.weight_bytes(), model.format == "q4nx",
+          describe(model).type};
 }
 
 PlanRequest plan_request(const PlanFlags& flags) {
   PlanRequest request;
   if (!flags.shape.empty()) {
     request.config = shape_by_name(flags.shape);
-    request.shape = flags.shape;
+    request.shape = request.config.name;
   } else {
     const std::string path = model_or_shipped(flags.model);
     const Model model = open_model(find_model(path));
     request.config = model.config;
     request.file = file_weights(model);
-    request.shape = request.config.name.empty() ? path : request.config.name;
+    request.shape = model.config.name.empty() ? path : model.config.name;
   }
   request.prompt_tokens = flags.prompt;
   request.context_tokens = flags.context == 0 ? flags.prompt : flags.context;
@@ -136,8 +139,8 @@ void plan(const PlanFlags& flags) {
   if (flags.draft.is_asked()) {
     const DraftPlan drafted =
         draft_plan(request, drafted_option(flags), flags.draft, !flags.no_measure);
-    flags.json ? print(draft_json(drafted, request))
-               : print_coloured(to_text(draft_table(drafted, subject), stdout_style()));
+    if (!flags.json.is_given() || !put_json(flags.json, draft_json(drafted, request)))
+      print_coloured(to_text(draft_table(drafted, subject), stdout_style()));
     return;
   }
   const bool is_usable = !here.empty() && !subject.is_elsewhere && built_with_xrt();
@@ -154,8 +157,8 @@ void plan(const PlanFlags& flags) {
   const uint64_t most_pinned = is_usable ? pinnable_bytes() : UINT64_MAX;
   for (PlanRow& row : rows) say_what_fits(row, most_pinned);
   recommend(rows, machines, most_pinned);
-  flags.json ? print(plan_json(rows, request))
-             : print_coloured(to_text(plan_table(rows, subject), stdout_style()));
+  if (!flags.json.is_given() || !put_json(flags.json, plan_json(rows, request)))
+    print_coloured(to_text(plan_table(rows, subject), stdout_style()));
 }
 
 }  // namespace
@@ -180,35 +183,43 @@ void define_plan(CommandLine& command) {
   add_model_flag(command, flags.model);
   command.add({
       {"--shape", &flags.shape, "NAME",
-       "a public model's shape instead of a file: " + joined(shape_names(), ", "),
+       "plan for a public model's shape, such as llama-3.2-1b, instead of a file",
        Rules{.excludes = {"--model"}}},
       {"--machine", &flags.machine, "NAME",
-       "strix, strix-halo or krackan; without it this one, or strix where this has no NPU"},
-      {"--kernels", &flags.kernels, "NAME", "air-bf16, air-q4nx, flm-q4 or cpu; all without it"},
+       "plan for strix, strix-halo or krackan (default: this machine, or strix if it has no NPU)"},
+      {"--kernels", &flags.kernels, "NAME",
+       "plan for air-bf16, air-q4nx, flm-q4 or cpu (default: all)"},
       {"--fusion", &flags.fusion, OneOf{"op", "block", "token"},
-       "op, block or token; all without it"},
-      {"--prompt", &flags.prompt, "UINT", "tokens of the prompt", shown},
-      {"--context", &flags.context, "UINT",
-       "live positions while decoding; the prompt's length without it"},
+       "how much one dispatch computes (default: all three)"},
+      {"--prompt-tokens", &flags.prompt, "N", "length of the prompt in tokens",
+       Rules{.shows_default = true, .alias = "--prompt"}},
+      {"-c,--context", &flags.context, "N",
+       "tokens in the KV cache while decoding (default: the prompt's length)"},
       {"--prompt-rows", &flags.prompt_rows, "N,N,...",
-       "rows of the prefill images, of which the smallest that holds the prompt runs it; 2048 "
-       "without it",
+       "rows of the prefill images; the smallest that holds the prompt is used (default: 2048)",
        Rules{.separator = ','}},
       {"--host", &flags.host, OneOf{"published", "native"},
-       "published: as others measured; native: Tyto's", shown},
+       "whose host overhead to assume: that of published runs, or Tyto's own", shown},
       {"--profile", &flags.profile, OneOf{"performance", "balanced"},
-       "platform profile: performance or balanced", shown},
-      {"--no-measure", &flags.no_measure, "leave out the cpu, which is measured here"},
-      {"--json", &flags.json, "print an array of rows"},
+       "power profile of the machine", shown},
+      {"--no-measure", &flags.no_measure, "do not measure the CPU of this machine"},
   });
+  add_json_flag(command, flags.json);
   add_plan_draft_flags(command, flags.draft);
   command.footer =
-      "The first row is what to choose. Rows of the NPU are modelled, and docs/cost-model.md says "
-      "from what and\nhow well; the cpu's are measured on this machine, in a few seconds.\n\n"
+      "The first row is the best choice. CPU rows are measured here in a few seconds; NPU rows are "
+      "estimates.\n\n"
+      "docs/cost-model.md says how NPU rows are estimated, and how well that works.\n\n"
+      "Shapes: " +
+      joined(shape_names(), ", ") +
+      ".\n\n"
       "Examples:\n"
       "  tyto plan -m model.gguf\n"
-      "  tyto plan --shape llama-3.2-1b --machine krackan --prompt 512\n"
+      "  tyto plan --shape llama-3.2-1b --machine krackan --prompt-tokens 512\n"
       "  tyto plan --shape llama-3.1-8b --draft-shape llama-3.2-1b --draft-ms 20";
+  command.first = {"--model",      "--shape",         "--machine", "--kernels",
+                   "--fusion",     "--prompt-tokens", "--context", "--profile",
+                   "--no-measure", "--json",          "--draft"};
   command.run = [&flags] { plan(flags); };
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/bench/bench_run.h"
+#include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "device/cpu/measured_peak.h"
 #include "engine/engine.h"
@@ -54,10 +55,8 @@ PlanRow measured(const PlanRequest& request, const std::string& model) {
 std::vector<PlanRow> estimated(const PlanRequest& request) {
   ThreadPool pool;
   const cpu::InnerLoops& loops = cpu::chosen_inner_loops("");
-  const Progress progress = progress_bar();
-  if (progress) progress("measuring the cpu", 0, 1);
+  announce("measuring the cpu");
   const cpu::MeasuredPeak peak = cpu::measure_peak(loops, pool);
-  if (progress) progress("measuring the cpu", 1, 1);
   std::vector<PlanRow> rows;
   for (const DType type : {DType::q4_0, DType::bf16})
     rows.push_back(

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/command_line.h"
 #include "cli/plan_cpu.h"
+#include "model/description.h"
 #include "model/model.h"
 #include "model/shapes.h"
 #include "model/stores/find_model.h"
@@ -24,11 +25,12 @@ PlanRequest draft_request(const PlanRequest& request, const PlanDraftFlags& flag
   draft.file.reset();
   if (!flags.shape.empty()) {
     draft.config = shape_by_name(flags.shape);
-    draft.shape = flags.shape;
+    draft.shape = draft.config.name;
   } else {
     const Model model = open_model(find_model(flags.model));
     draft.config = model.config;
-    draft.file = FileWeights{main_weight_type(model), model.weight_bytes(), false};
+    draft.file =
+        FileWeights{main_weight_type(model), model.weight_bytes(), false, describe(model).type};
     draft.shape = model.config.name.empty() ? flags.model : model.config.name;
   }
   return draft;
@@ -37,7 +39,7 @@ PlanRequest draft_request(const PlanRequest& request, const PlanDraftFlags& flag
 DraftSpeed draft_speed(const PlanRequest& draft, const PlanDraftFlags& flags, bool may_measure) {
   if (flags.ms) return {draft.shape, *flags.ms, PlanKind::measured, true};
   if (!may_measure)
-    throw Error(ErrorCode::usage, "--no-measure", "leaves nobody who knows the draft model's speed",
+    throw Error(ErrorCode::usage, "--no-measure", "leaves the draft model's speed unknown",
                 "give --draft-ms");
   const PlanRow row = cpu_rows(draft, flags.model).front();
   return {fmt::format("{} {}", draft.shape, row.weights), row.tpot_ms, row.kind};
@@ -92,15 +94,15 @@ void add_plan_draft_flags(CommandLine& command, PlanDraftFlags& flags) {
   command.add(
       "Draft model",
       {{"--draft", &flags.model, "MODEL",
-        "what it would gain that this model guesses on the cpu for the one on the NPU"},
-       {"--draft-shape", &flags.shape, "NAME", "the same, of a public model's shape",
+        "estimate the speed-up if MODEL drafts tokens on the CPU for the model on the NPU"},
+       {"--draft-shape", &flags.shape, "NAME", "use the shape of a public model as the draft model",
         Rules{.excludes = {"--draft"}}},
        {"--draft-ms", &flags.ms, "MS",
-        "what a token of the draft takes on the cpu (default: measured here)",
+        "milliseconds per token of the draft model on the CPU (default: measured here)",
         Rules{.range = Range{0.001, 60'000}, .needs_one_of = drafts}},
        {"--acceptance", &flags.acceptance, "A",
-        "share of guesses that come true, as `tyto bench --draft` measures it (default: a table of "
-        "0.5 to 0.9)",
+        "share of drafted tokens that are accepted, as `tyto bench --draft` measures it (default: "
+        "a table of 0.5 to 0.9)",
         Rules{.range = Range{0, 1}, .needs_one_of = drafts}}});
 }
 
@@ -149,13 +151,13 @@ Table draft_table(const DraftPlan& plan, const PlanSubject& subject) {
       "", conclusion(plan), about_the_draft(plan, subject),
       "All of this is modelled, not measured. The decode's image takes one row, so that it checks "
       "guesses token by token: nothing is gained. The prompt's images compute all their rows, with "
-      "bf16 weights, while the host attends to the cache. pays below: a kernel that checks so many "
-      "guesses in less time would gain."};
+      "bf16 weights, while the host attends to the cache. pays below: a kernel that checks the "
+      "drafted tokens in less time than this would be a gain."};
   if (!plan.has_acceptance)
     table.notes.emplace_back(
-        "Each row has the best of 1 to 8 guesses. How many guesses come true depends on the two "
-        "models and on the text: `tyto bench --draft` measures it on the cpu, --acceptance takes "
-        "it.");
+        "Each row drafts the best number of tokens from 1 to 8. How many are accepted depends on "
+        "the two models and on the text: `tyto bench --draft` measures it on the cpu, and "
+        "--acceptance takes it.");
   return table;
 }
 

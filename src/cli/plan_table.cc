@@ -67,14 +67,16 @@ std::string about_the_machine(const PlanSubject& subject) {
 }
 
 std::string recommendation(const PlanRow& row, const PlanSubject& subject) {
-  const bool is_cpu = row.fusion.empty();
-  std::string text = fmt::format("* recommended: the fastest to decode of what Tyto runs on {}",
-                                 subject.is_elsewhere ? subject.request.machine : "this machine");
-  if (!is_cpu && !subject.is_elsewhere) text += " within the memory that may be locked";
-  text += fmt::format(": tyto run {}{}", subject.model_flag, row.flags);
-  if (!is_cpu)
-    text += ". Tyto's code for the NPU is tested on a virtual one and has not yet run on hardware";
-  return text;
+  return fmt::format("* recommended, the fastest to decode that is known to work: tyto run {}{}",
+                     subject.model_flag, row.flags);
+}
+
+std::string why_not_the_npu(const std::vector<PlanRow>& rows) {
+  const bool is_left_out = std::ranges::any_of(
+      rows, [](const PlanRow& row) { return !row.has_run_on_hardware && row.runs != Runs::no; });
+  return is_left_out ? "No NPU row is recommended: Tyto's NPU code has only run on a simulator so "
+                       "far, never on an NPU."
+                     : "";
 }
 
 // What becomes of the file's weights.
@@ -91,7 +93,7 @@ std::string about_the_weights(const PlanRequest& request) {
   return fmt::format(
       "The file's weights are {} ({}). The cpu runs them so; air-bf16 takes them {}; air-q4nx "
       "takes them {}; FastFlowLM has files of its own.",
-      file.is_q4nx ? "q4nx" : info(file.type).name, human_bytes(file.bytes), bf16, q4nx);
+      file.type_name, human_bytes(file.bytes), bf16, q4nx);
 }
 
 std::string note_of(const PlanRow& row) {
@@ -149,24 +151,32 @@ Table plan_table(const std::vector<PlanRow>& rows, const PlanSubject& subject) {
     table.rows.push_back(table_row(row));
     if (row.is_recommended) add(recommendation(row, subject));
   }
+  add(why_not_the_npu(rows));
   add(about_the_machine(subject));
   add(about_the_weights(request));
   for (const std::string& note : notes_of(rows)) add(note);
-  add("Rows that are modelled are not measured: their laws were fitted to published runs on other "
-      "machines. ±: nine of ten errors on rows that were not fitted are smaller. heap: of the "
-      "device's 64 MiB (512 where the driver lets it grow), by an assumed size. "
-      "docs/cost-model.md has the rest.");
+  const bool is_modelled =
+      std::ranges::any_of(rows, [](const PlanRow& row) { return row.kind == PlanKind::modelled; });
+  if (is_modelled)
+    add("Modelled rows are estimates fitted to published measurements, with " +
+        std::string(subject.host == "native"
+                        ? "Tyto's own host. "
+                        : "the host programs of those runs; --host native assumes Tyto's own, as "
+                          "`tyto profile --device vnpu` does. ") +
+        "± is the range that held "
+        "nine out of ten measurements the model had not seen. heap: estimated use of the NPU's "
+        "67 MB heap (537 MB with newer drivers). docs/cost-model.md has the details.");
   return table;
 }
 
 std::string plan_json(const std::vector<PlanRow>& rows, const PlanRequest& request) {
   ordered_json json = ordered_json::array();
   const ordered_json file =
-      request.file ? ordered_json(request.file->is_q4nx ? "q4nx" : info(request.file->type).name)
-                   : ordered_json(nullptr);
+      request.file ? ordered_json(request.file->type_name) : ordered_json(nullptr);
   for (const PlanRow& row : rows)
     json.push_back({{"kind", name(row.kind)},
                     {"recommended", row.is_recommended},
+                    {"has_run_on_hardware", row.has_run_on_hardware},
                     {"machine", row.machine},
                     {"shape", row.shape},
                     {"kernels", row.kernels},

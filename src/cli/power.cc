@@ -6,12 +6,14 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/redaction.h"
 #include "cli/auto_device.h"
 #include "cli/child_process.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/energy_json.h"
 #include "cli/flags.h"
+#include "cli/json_flag.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
@@ -36,7 +38,7 @@ struct PowerFlags {
   double load_seconds = 5;
   uint32_t repetitions = 3;
   uint32_t timeout_seconds = 600;
-  bool json = false;
+  JsonFlag json;
   std::string root;
   PowerSources sources;
 };
@@ -133,13 +135,11 @@ std::vector<Measured> measure_model(const PowerFlags& flags, EnergyMeter& meter)
 }
 
 Measured measure_command(const PowerFlags& flags, EnergyMeter& meter) {
-  std::string name;
-  for (const std::string& word : flags.command) name += (name.empty() ? "" : " ") + word;
   const auto run = [&flags]() -> uint64_t {
     run_child(flags.command, std::chrono::seconds(flags.timeout_seconds));
     return 0;
   };
-  return measure({name, run}, meter, flags);
+  return measure({redacted_command(flags.command, {}), run}, meter, flags);
 }
 
 ordered_json as_json(const Spread& spread) {
@@ -231,7 +231,7 @@ Table table_of(const Measured& result, const PowerFlags& flags) {
 }
 
 // Without a rail there is nothing to wait for; the reasons are the result.
-void refuse_without_rails(const std::vector<RailReader>& readers, bool json) {
+void refuse_without_rails(const std::vector<RailReader>& readers, const JsonFlag& json) {
   const auto readable = [](const RailReader& reader) { return reader.unavailable.empty(); };
   if (std::any_of(readers.begin(), readers.end(), readable)) return;
   ordered_json rails = ordered_json::array();
@@ -242,7 +242,7 @@ void refuse_without_rails(const std::vector<RailReader>& readers, bool json) {
     text += fmt::format("{}: n/a ({})\n", reader.rail.label(), reader.unavailable);
   }
   const ordered_json whole = {{"schema", "tyto-power/1"}, {"rails", std::move(rails)}};
-  json ? print(whole.dump(2) + "\n") : print_prose(text);
+  if (!json.is_given() || !put_json(json, whole.dump(2) + "\n")) print_prose(text);
   throw Error(ErrorCode::input, "power", "this machine has no power rail that can be read",
               "docs/energy.md says what each needs");
 }
@@ -257,7 +257,7 @@ void power(const PowerFlags& flags) {
     results = measure_model(flags, meter);
   else
     results.push_back(measure_command(flags, meter));
-  if (flags.json) return print(json_text(results, flags));
+  if (flags.json.is_given() && put_json(flags.json, json_text(results, flags))) return;
   for (const Measured& result : results)
     print_coloured(to_text(table_of(result, flags), stdout_style()));
 }
@@ -265,12 +265,13 @@ void power(const PowerFlags& flags) {
 void add_window_flags(CommandLine& command, PowerFlags& flags) {
   const Rules window{.range = Range{0.01, 3600}, .shows_default = true};
   command.add({
-      {"--idle", &flags.idle_seconds, "S", "length of an idle window", window},
-      {"--settle", &flags.settle_seconds, "S", "wait before an idle window, not measured", window},
-      {"--load", &flags.load_seconds, "S", "least length of a model's load window", window},
-      {"-r,--repetitions", &flags.repetitions, "N", "trials",
+      {"--idle", &flags.idle_seconds, "S", "seconds of each idle measurement", window},
+      {"--settle", &flags.settle_seconds, "S", "seconds to wait before an idle measurement",
+       window},
+      {"--load", &flags.load_seconds, "S", "least seconds of a measurement of a model", window},
+      {"-r,--repetitions", &flags.repetitions, "N", "times that the load is measured",
        Rules{.range = Range{1, 1000}, .shows_default = true}},
-      {"--timeout", &flags.timeout_seconds, "S", "kill the command after this long",
+      {"--timeout", &flags.timeout_seconds, "S", "kill the command after S seconds",
        Rules{.range = Range{1, 86400}, .shows_default = true}},
   });
 }
@@ -280,27 +281,28 @@ void add_window_flags(CommandLine& command, PowerFlags& flags) {
 void define_power(CommandLine& command) {
   PowerFlags& flags = command.values<PowerFlags>();
   command.add({
-      {"command", &flags.command, "COMMAND...", "after --: a program to measure, not a model",
+      {"command", &flags.command, "COMMAND...", "after --: measure this program instead of a model",
        Rules{.may_be_empty = true}},
-      {"-p,--n-prompt", &flags.prompt, "N", "prompt tokens of a prefill; 0: no prefill",
+      {"-p,--n-prompt", &flags.prompt, "N", "tokens of the prompt; 0: measure no prompt",
        Rules{.shows_default = true}},
-      {"-n,--n-gen", &flags.generate, "N", "tokens of a decode; 0: no decode",
+      {"-n,--n-gen", &flags.generate, "N", "tokens to generate; 0: measure no decoding",
        Rules{.shows_default = true}},
   });
   add_window_flags(command, flags);
   command.add({
-      {"--json", &flags.json, "everything that was measured, as JSON"},
-      {"--root", &flags.root, "DIR", "read /sys below this folder: a recorded machine",
+      {"--root", &flags.root, "DIR", "read a recorded machine's /sys below this folder",
        Rules{.is_folder = true}},
   });
+  add_json_flag(command, flags.json);
   add_engine_flags(command, flags.engine);
   command.footer =
-      "Idle, load, idle, load, ... idle: what a load uses above the mean of its two idle "
-      "neighbours, per power rail, with the spread of the trials. Rails overlap (a package holds "
-      "its NPU and GPU): do not add them up.\n\n"
+      "Measures each power rail while idle and under load in turns, and prints what the load adds. "
+      "Rails overlap (a package includes its NPU and GPU): do not add them up.\n\n"
       "Examples:\n"
       "  tyto power -m model.gguf -p 512 -n 128\n"
       "  tyto power --json -- sleep 3";
+  command.first = {"--model", "--n-prompt", "--n-gen", "--repetitions", "--idle",    "--settle",
+                   "--load",  "--timeout",  "--json",  "--device",      "--context", "--threads"};
   command.run = [&command, &flags] {
     if (command.is_given("--root"))
       flags.sources = {.root = flags.root, .nvml = ""};  // which is a library of this machine

@@ -4,11 +4,15 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/printable.h"
+#include "base/redaction.h"
+#include "cli/answer_text.h"
 #include "cli/auto_device.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
 #include "cli/flags.h"
+#include "cli/json_flag.h"
+#include "cli/model_words.h"
 #include "cli/output_file.h"
 #include "cli/progress_line.h"
 #include "cli/prompt.h"
@@ -33,7 +37,8 @@ struct ProfileFlags {
   PromptFlags prompt;
   uint32_t repetitions = 1;
   std::vector<uint32_t> sweep;
-  std::string json, html, perfetto, receipt;
+  JsonFlag json;
+  std::string html, perfetto, receipt;
   bool force = false;
   std::string sign;
   std::string from;
@@ -46,20 +51,25 @@ ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerO
                        const OpenSpeculation& speculation, std::string& text) {
   Sampler sampler(sampling);
   // The prompt's length decides how much is recorded, so it is tokenized once before.
-  const size_t prompt_length = prompt_tokens(flags.prompt, engine).size();
+  const size_t prompt_length = model_prompt(flags.prompt, engine).tokens.size();
   const auto guesses = speculation.begin_request();
   start_recording(engine, prompt_length, flags.sampling.max_tokens,
                   guesses ? Decoding::speculative : Decoding::plain);
-  const Request request{.prompt = prompt_tokens(flags.prompt, engine),
-                        .max_tokens = flags.sampling.max_tokens,
-                        .stop = flags.sampling.stop,
-                        .ignore_eos = flags.sampling.ignore_eos,
-                        .speculation = guesses};
+  const ModelPrompt prompt = model_prompt(flags.prompt, engine);
+  Request request{.prompt = prompt.tokens,
+                  .max_tokens = flags.sampling.max_tokens,
+                  .stop = flags.sampling.stop,
+                  .ignore_eos = flags.sampling.ignore_eos,
+                  .continues_text = prompt.continues_text,
+                  .speculation = guesses};
+  if (!prompt.chat.empty()) request.shown_special = special_thought_markers(engine.tokenizer());
+  AnswerText shown(engine.tokenizer(), prompt.chat, false);
   const auto keep = [&](std::string_view piece) {
-    text += piece;
+    text += shown.push(piece).shown;
     return true;
   };
   const Answer answer = generate(engine.generator_from_nothing(), sampler, request, keep);
+  text += shown.finish().shown;
   engine.trace().stop();
   engine.check_required(answer.receipt.phases);
   ProfileRun run = collect_run(engine.trace(), answer.receipt);
@@ -74,14 +84,21 @@ Profile record_prompt(const ProfileFlags& flags) {
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
   announce("measuring the cpu");
   Profile profile = profile_of(engine, sampling, CpuPeak::measured);
+  note_missing_template(flags.prompt, engine);
   for (uint32_t i = 0; i < flags.repetitions; ++i) {
     std::string text;
     announce(fmt::format("recording run {} of {}", i + 1, flags.repetitions));
     profile.runs.push_back(record_once(engine, flags, sampling, speculation, text));
-    if (i == 0) print(only_text(text) + "\n\n");
+    profile.runs.back().answer = redacted(text);
+    if (i == 0 && !flags.json.is_for_stdout()) {
+      AnswerPrinter printer;
+      printer.show(only_text(text) + "\n");
+      printer.end();
+    }
   }
   profile.names = engine.trace().names();
   profile.facts.origin = receipt_context(engine);
+  profile.facts.prompt = redacted(flags.prompt.prompt);
   if (sampling.temperature > 0) note(fmt::format("seed {}", sampling.seed));
   return profile;
 }
@@ -148,7 +165,7 @@ Profile read_profile(const std::string& path) {
 
 struct ReportFiles {
   explicit ReportFiles(const ProfileFlags& flags)
-      : json(flags.json, kProfileFile, flags.force),
+      : json(flags.json.path(), kProfileFile, flags.force),
         page(flags.html, kProfilePage, flags.force),
         perfetto(flags.perfetto, kPerfettoFile, flags.force),
         receipt(flags.receipt, kReceiptFile, flags.force) {}
@@ -192,13 +209,13 @@ void check_flags(const CommandLine& command, const ProfileFlags& flags) {
 
 std::vector<Flag> report_flags(ProfileFlags& flags) {
   return {
-      {"--json", &flags.json, "FILE", "write the whole profile, to be read with --from and --diff"},
-      {"--html", &flags.html, "FILE", "write a page with drawings and tables"},
+      json_flag(flags.json, "print the profile as JSON, or write it to FILE for --diff"),
+      {"--html", &flags.html, "FILE", "write an HTML page with drawings and tables"},
       {"--perfetto", &flags.perfetto, "FILE", "write a trace for ui.perfetto.dev"},
-      {"--receipt", &flags.receipt, "FILE", "write the receipt as JSON"},
+      {"--receipt", &flags.receipt, "FILE", "write the receipt as JSON to FILE"},
       force_flag(flags.force, {"--json", "--html", "--perfetto", "--receipt"}),
-      {"--from", &flags.from, "FILE", "report what --json wrote, without running anything"},
-      {"--diff", &flags.diff, "A B", "compare two files that --json wrote", Rules{.count = 2}},
+      {"--from", &flags.from, "FILE", "show a profile that --json wrote; runs nothing"},
+      {"--diff", &flags.diff, "A B", "compare two profiles that --json wrote", Rules{.count = 2}},
   };
 }
 
@@ -226,7 +243,10 @@ void profile_command(const CommandLine& command, ProfileFlags& flags) {
   }
   profile.facts.origin.key = key.get();
   write_reports(profile, files);
-  print_coloured(text_report(profile, stdout_style()));
+  if (flags.json.is_for_stdout())
+    print(json_report(profile));
+  else
+    print_coloured(text_report(profile, stdout_style()));
 }
 
 }  // namespace
@@ -236,26 +256,30 @@ void define_profile(CommandLine& command) {
   flags.sampling.max_tokens = 30;
   add_prompt_flags(command, flags.prompt);
   command.add({
-      {"-r,--repetitions", &flags.repetitions, "N", "runs of the same request",
+      {"-r,--repetitions", &flags.repetitions, "N", "times that the request runs",
        Rules{.range = Range{1, 1000}, .shows_default = true}},
-      {"--sweep", &flags.sweep, "N,...",
-       "prompt lengths to compare, comma separated, instead of a prompt",
+      {"--sweep", &flags.sweep, "N,...", "compare these prompt lengths; takes no prompt",
        Rules{.range = Range{1, 1 << 24}, .separator = ','}},
       sign_flag(flags.sign),
   });
   command.add("Reports", report_flags(flags));
+  for (const char* without_prompt : {"--sweep", "--from", "--diff"})
+    command.flag("text").rules.filled_by.emplace_back(without_prompt);
   add_engine_flags(command, flags.engine);
   add_sampling_flags(command, flags.sampling);
   add_speculation_flags(command, flags.speculation);
   command.footer =
-      "The answer, then where its time went. A virtual device's time is modelled, and every table "
-      "that shows it says so.\n\n"
+      "Prints the answer and where its time went. A virtual device's time is modelled.\n\n"
       "Examples:\n"
-      "  tyto profile 'Explain photosynthesis.' --html profile.html\n"
+      "  tyto profile 'Tell me a story about a fox.' --html profile.html\n"
       "  tyto profile --device vnpu --sweep 13,128,512,1024 -n 40\n"
       "  tyto profile Hello -r 5 --json after.json\n"
       "  tyto profile --diff before.json after.json";
+  command.first = {"--model",  "--prompt",  "--file",     "--tokens", "--temp",        "--seed",
+                   "--device", "--threads", "--context",  "--fusion", "--repetitions", "--sweep",
+                   "--html",   "--json",    "--perfetto", "--diff",   "--force"};
   command.run = [&command, &flags] {
+    settle_words(command, flags.prompt, flags.engine.model);
     check_flags(command, flags);
     profile_command(command, flags);
   };

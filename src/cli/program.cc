@@ -1,7 +1,12 @@
 #include "cli/program.h"
 
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/model_words.h"
 #include "cli/provenance.h"
 
 namespace tyto {
@@ -9,52 +14,71 @@ namespace {
 
 struct Command {
   const char* name;
-  const char* summary;
+  const char* summary;  // short enough for two columns
   void (*define)(CommandLine& command);
 };
 
-constexpr Command kCommands[] = {
-    {"run", "answer one prompt", define_run},
-    {"chat", "talk with the model", define_chat},
-    {"serve", "answer over HTTP: OpenAI's and Ollama's API, and a page", define_serve},
-    {"models", "list the models on this machine, and which of them run", define_models},
-    {"pull", "fetch a model from a hub into the Hugging Face cache", define_pull},
-    {"tokenize", "show how text becomes tokens", define_tokenize},
-    {"detokenize", "turn token ids back into text", define_detokenize},
-    {"template", "render a conversation with a chat template", define_template},
-    {"inspect", "show a model's config, tensors and memory needs", define_inspect},
-    {"eval", "write the logits of every position to a file", define_eval},
-    {"embed", "turn a text into one vector", define_embed},
-    {"perplexity", "measure how well a model predicts a text", define_perplexity},
-    {"bench", "measure prefill and decode speed, as llama-bench does", define_bench},
-    {"results", "list, show, check and supersede what bench measured", define_results},
-    {"receipt", "check what a receipt proves; make keys to sign with", define_receipt},
-    {"power", "measure what a load uses above idle, per power rail", define_power},
-    {"profile", "show where the time of a request goes", define_profile},
-    {"verify", "check that a device computes what the reference does", define_verify},
-    {"diagnose", "find the layer and step where a device goes wrong", define_diagnose},
-    {"quantize", "convert a model to a GGUF of another type", define_quantize},
-    {"synth", "write a random-weight model of a public shape", define_synth},
-    {"doctor", "check this machine all the way down, with a fix for each fault", define_doctor},
-    {"devices", "list the devices of this build and machine", define_devices},
-    {"plan", "say what a model gives here: the cpu measured, an NPU modelled", define_plan},
-    {"compile", "make NPU kernel images, or say how they are made", define_compile},
-    {"kernels", "import, list, check and remove NPU kernel images", define_kernels},
-    {"cache", "keep weights packed, so that a model is ready sooner", define_cache},
-    {"completions", "print a script that completes commands in a shell", define_completions},
-    {"manual", "print a page of the manual", define_manual},
+struct Group {
+  const char* name;
+  std::vector<Command> commands;
 };
 
+const std::vector<Group>& groups() {
+  static const std::vector<Group> kGroups = {
+      {"Use",
+       {{"run", "answer one prompt", define_run},
+        {"chat", "talk with a model", define_chat},
+        {"serve", "serve an API and chat page", define_serve},
+        {"models", "list the models here", define_models},
+        {"pull", "download a model", define_pull}}},
+      {"Look",
+       {{"inspect", "show what a model is", define_inspect},
+        {"plan", "estimate speed and memory", define_plan},
+        {"doctor", "check this machine", define_doctor},
+        {"devices", "list the CPU, GPU and NPU", define_devices},
+        {"tokenize", "show the tokens of a text", define_tokenize},
+        {"detokenize", "turn token ids into text", define_detokenize},
+        {"template", "render a chat template", define_template},
+        {"embed", "turn a text into a vector", define_embed}}},
+      {"Measure",
+       {{"bench", "measure tokens per second", define_bench},
+        {"results", "list what bench measured", define_results},
+        {"profile", "show where the time goes", define_profile},
+        {"power", "measure watts and joules", define_power},
+        {"perplexity", "score a model on a text", define_perplexity}}},
+      {"Check",
+       {{"verify", "test a device's answers", define_verify},
+        {"diagnose", "find where results differ", define_diagnose},
+        {"receipt", "check and sign receipts", define_receipt},
+        {"eval", "write logits to a file", define_eval}}},
+      {"Build",
+       {{"quantize", "convert to another type", define_quantize},
+        {"synth", "write a random model", define_synth},
+        {"compile", "make NPU kernel images", define_compile},
+        {"kernels", "manage NPU kernel images", define_kernels},
+        {"cache", "keep weights packed", define_cache},
+        {"completions", "print a shell's completion", define_completions},
+        {"manual", "print a manual page", define_manual}}},
+  };
+  return kGroups;
+}
+// Their only word is a model: `tyto chat MODEL`. serve adds its own, since it is defined again when
+// its configuration is read again.
+constexpr const char* kTakeAModel[] = {"chat",   "inspect", "eval",   "perplexity", "bench",
+                                       "verify", "plan",    "doctor", "compile",    "quantize"};
+
 constexpr const char* kSummary =
-    "Tyto runs Llama-family language models and says which device did the work.";
+    "run language models on this machine, and see which device did the work";
 constexpr const char* kFooter =
-    "Models (-m): a GGUF file, a Hugging Face checkpoint folder, or a name that `tyto models` "
-    "lists: org/repo, ollama:NAME. Only `tyto pull` downloads. Without -m the model that ships "
-    "with Tyto is "
-    "used.\n\n"
-    "Exit codes: 0 done, 1 bad input or a failed device, 2 bad usage, 3 --require not satisfied, "
-    "130 Ctrl-C.\n"
-    "`tyto COMMAND --help` describes each command.";
+    "Exit codes: 0 done; 1 bad input, failed device or cut JSON; 2 bad usage;\n"
+    "3 --require not satisfied; 130 Ctrl-C.\n"
+    "Try: tyto run 'Tell me a story about a fox who finds a lamp.'\n"
+    "`tyto COMMAND --help` describes a command, `--help-all` all its options.\n\n"
+    "A model (-m) is a GGUF file, a Hugging Face checkpoint folder, or a name that `tyto models` "
+    "lists. Without -m, Tyto uses the model that it ships with. Only `tyto pull` downloads "
+    "anything.\n\n"
+    "`--json` prints JSON in place of text. `--json=FILE` writes JSON to FILE beside the text; a "
+    "blank may stand for the = where FILE ends in .json or the command takes no arguments.";
 
 }  // namespace
 
@@ -62,8 +86,16 @@ void define_program(CommandLine& program) {
   program.summary = kSummary;
   program.version = version_text();
   program.footer = kFooter;
-  for (const Command& command : kCommands)
-    command.define(program.add_command(command.name, command.summary));
+  for (const Group& group : groups())
+    for (const Command& row : group.commands) {
+      CommandLine& command = program.add_command(row.name, row.summary);
+      command.group = group.name;
+      row.define(command);
+    }
+  for (CommandLine& command : program.commands)
+    if (std::find(std::begin(kTakeAModel), std::end(kTakeAModel), command.name) !=
+        std::end(kTakeAModel))
+      add_model_word(command);
 }
 
 }  // namespace tyto

@@ -5,8 +5,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "cli/command_line.h"
+#include "cli/terminal.h"
 #include "engine/engine.h"
+#include "engine/generate.h"
 #include "text/chat_text.h"
 #include "trace/span.h"
 
@@ -26,16 +29,57 @@ std::string without_last_line_break(std::string text) {
   return text;
 }
 
+struct Readable {
+  std::string text;
+  size_t replaced = 0;  // bytes
+};
+
+Readable readable(std::string_view bytes) {
+  Readable result;
+  while (!bytes.empty()) {
+    const Utf8Head head = utf8_head(bytes);
+    const bool is_text = head.kind == Utf8Head::Kind::valid && head.code_point != 0;
+    result.text += is_text ? bytes.substr(0, head.bytes) : kReplacementCharacter;
+    if (!is_text) result.replaced += head.bytes;
+    bytes.remove_prefix(head.bytes);
+  }
+  return result;
+}
+
+void note_bytes(const std::string& what, size_t count, const char* one, const char* several) {
+  if (count > 0)
+    note(fmt::format("tyto: {}: {} byte{} not UTF-8 text and {}", what, count,
+                     count == 1 ? " is" : "s are", count == 1 ? one : several));
+}
+
+// A model without a chat template gets the prompt as it is, but no system text, which it would not
+// tell from the prompt.
+bool lacks_template(const PromptFlags& flags, const Vocabulary& vocabulary) {
+  return !flags.raw && vocabulary.chat_template.empty() && vocabulary.more_templates.empty() &&
+         flags.chat.chat_template.empty() && flags.chat.system.empty();
+}
+
+void check_room(std::span<const Token> tokens, Engine& engine) {
+  const uint32_t room = engine.pipeline().context(), most = engine.model().config.context;
+  if (tokens.size() < room) return;
+  throw Error(
+      ErrorCode::input, "prompt",
+      fmt::format("{} tokens leave no room for an answer in a context of {}", tokens.size(), room),
+      room < most ? fmt::format("-c makes more room, up to {} with this model", most)
+                  : "shorten it; this model has no longer context");
+}
+
 }  // namespace
 
 void add_prompt_flags(CommandLine& command, PromptFlags& flags) {
   command.add({
-      {"text", &flags.text, "TEXT", "what to say, in quotes; - reads stdin",
-       Rules{.may_be_empty = true, .excludes = {"--prompt", "--file"}}},
-      {"-p,--prompt", &flags.prompt, "TEXT", "the same, for a text that begins with a dash",
+      {"text", &flags.words, "[MODEL] [PROMPT]",
+       "a local model, as with -m, and the prompt, in quotes; - reads it from stdin",
+       Rules{.may_be_empty = true, .filled_by = {"--prompt", "--file"}}},
+      {"-p,--prompt", &flags.prompt, "TEXT", "the prompt, which may begin with a dash",
        Rules{.may_be_empty = true, .excludes = {"--file"}}},
-      {"-f,--file", &flags.prompt_file, "FILE", "read the prompt from a file"},
-      {"--raw", &flags.raw, "give the prompt as it is, without a chat template",
+      {"-f,--file", &flags.prompt_file, "FILE", "read the prompt from a file; - reads stdin"},
+      {"--raw", &flags.raw, "use no chat template: the model continues the text",
        Rules{.excludes = {"--system", "--chat-template"}}},
   });
   add_chat_flags(command, flags.chat);
@@ -43,6 +87,10 @@ void add_prompt_flags(CommandLine& command, PromptFlags& flags) {
 
 bool is_prompt_given(const CommandLine& command) {
   return command.is_given("text") || command.is_given("--prompt") || command.is_given("--file");
+}
+
+bool wants_chat(const CommandLine& command) {
+  return command.is_given("--model") && !is_prompt_given(command) && is_stdin_terminal();
 }
 
 std::string given_text(const CommandLine& command, const std::string& flag,
@@ -62,14 +110,37 @@ std::string given_text(const CommandLine& command, const std::string& flag,
 void read_prompt(const CommandLine& command, PromptFlags& flags) {
   const bool is_typed = flags.prompt != "-" && flags.text != "-" &&
                         (command.is_given("text") || command.is_given("--prompt"));
-  std::string prompt = flags.prompt_file.empty()
-                           ? given_text(command, "--prompt", "prompt")
-                           : read_text_file(flags.prompt_file, kMaxPromptBytes);
+  std::string prompt;
+  if (command.is_given("text"))
+    prompt = flags.text == "-" ? read_stdin() : flags.text;
+  else if (!flags.prompt_file.empty())
+    prompt = text_from(flags.prompt_file, kMaxPromptBytes);
+  else
+    prompt = given_text(command, "--prompt", "prompt");
+  if (flags.raw)
+    note_bytes("prompt", readable(prompt).replaced, "stays as it is", "stay as they are");
+  else
+    prompt = as_text(prompt, "prompt");
   flags.prompt = is_typed || flags.raw ? prompt : without_last_line_break(prompt);
-  if (flags.prompt.empty()) fail_input("prompt", "is empty");
+  const bool is_blank = flags.prompt.find_first_not_of(" \t\r\n") == std::string::npos;
+  if (is_blank && !flags.raw)
+    throw Error(ErrorCode::usage, "tyto " + command.name, "the prompt is empty");
 }
 
-std::vector<Token> prompt_tokens(const PromptFlags& flags, Engine& engine) {
+std::string as_text(const std::string& bytes, const std::string& what) {
+  Readable result = readable(bytes);
+  note_bytes(what, result.replaced, "was replaced", "were replaced");
+  return std::move(result.text);
+}
+
+void note_missing_template(const PromptFlags& flags, Engine& engine) {
+  if (lacks_template(flags, engine.tokenizer().vocabulary()))
+    note(
+        "tyto: the model has no chat template, so it gets the prompt as it is (--chat-template "
+        "names one)");
+}
+
+ModelPrompt model_prompt(const PromptFlags& flags, Engine& engine) {
   const Tokenizer& tokenizer = engine.tokenizer();
   Trace& trace = engine.trace();
   const uint16_t template_name = trace.name({.label = "chat template"});
@@ -83,13 +154,19 @@ std::vector<Token> prompt_tokens(const PromptFlags& flags, Engine& engine) {
     messages.push_back({"user", flags.prompt});
     return render_chat(tokenizer, chat_template, messages, {}, flags.chat.special);
   };
-  if (flags.raw) {
+  if (flags.raw || lacks_template(flags, tokenizer.vocabulary())) {
     Span span(trace, EventKind::host, tokenize_name);
-    return tokenizer.encode(flags.prompt, {.parse_special = flags.chat.special});
+    ModelPrompt prompt{
+        encode_prompt(tokenizer, flags.prompt, {.parse_special = flags.chat.special})};
+    check_room(prompt.tokens, engine);
+    prompt.continues_text = has_text(tokenizer, prompt.tokens);
+    return prompt;
   }
-  const ChatText chat = render();
+  ChatText chat = render();
   Span span(trace, EventKind::host, tokenize_name);
-  return encode_chat(tokenizer, chat);
+  std::vector<Token> tokens = encode_chat(tokenizer, chat);
+  check_room(tokens, engine);
+  return {std::move(tokens), std::move(chat.text)};
 }
 
 }  // namespace tyto

@@ -11,7 +11,8 @@ namespace tyto {
 class Engine;
 
 struct PromptFlags {
-  std::string text;  // the argument
+  std::vector<std::string> words;  // the arguments; cli/model_words.h says what they mean
+  std::string text;                // the one of them that is the prompt
   std::string prompt;
   std::string prompt_file;
   bool raw = false;
@@ -19,8 +20,11 @@ struct PromptFlags {
 };
 void add_prompt_flags(CommandLine& command, PromptFlags& flags);
 bool is_prompt_given(const CommandLine& command);  // -p '' too
+// A model was named and no prompt, and nothing is piped into the program: people want to talk.
+bool wants_chat(const CommandLine& command);
 // Makes flags.prompt the prompt that was given, as an argument, with -p or -f, or through a pipe.
-// None is a usage Error. Without --raw the line break at the end of a file or a pipe is left out.
+// None is a usage Error, an empty one an Error without --raw. Without --raw the line break at the
+// end of a file or a pipe is left out.
 void read_prompt(const CommandLine& command, PromptFlags& flags);
 
 // As `flag` takes it, or as the argument "text", where "-" is what is piped into the program; that
@@ -28,8 +32,21 @@ void read_prompt(const CommandLine& command, PromptFlags& flags);
 std::string given_text(const CommandLine& command, const std::string& flag,
                        const std::string& what = "text");
 
+// With U+FFFD in place of bytes that are not UTF-8, and of NUL; a note says how many there were of
+// `what`.
+std::string as_text(const std::string& bytes, const std::string& what);
+
+// Says on stderr where a model without a chat template gets the prompt as it is.
+void note_missing_template(const PromptFlags& flags, Engine& engine);
+
+struct ModelPrompt {
+  std::vector<Token> tokens;
+  std::string chat = {};        // the template's text; empty where none made the prompt
+  bool continues_text = false;  // the answer does, as Request has it
+};
+
 // Of what read_prompt() found. Template and tokenizer are timed where the engine's trace is
 // recording.
-std::vector<Token> prompt_tokens(const PromptFlags& flags, Engine& engine);
+ModelPrompt model_prompt(const PromptFlags& flags, Engine& engine);
 
 }  // namespace tyto

@@ -40,18 +40,19 @@ std::string made_by(Engine& engine, const EngineFlags& flags) {
   Hasher images;  // what a device interprets is in the program itself
   for (const LoadedCode& code : engine.loaded_code())
     if (code.form != "program") images.add(std::as_bytes(std::span(code.hash)));
-  return text + fmt::format(" {}, weights {}, {}, images {}", what.fusion, what.weight_form,
-                            what.numerics, to_hex(images.hash()));
+  return text + fmt::format(" {}, weights {}, {}, images {}, on {}", what.fusion, what.weight_form,
+                            what.numerics, to_hex(images.hash()), what.hardware);
 }
 
 }  // namespace
 
 void add_prompt_cache_flags(CommandLine& command, PromptCacheFlags& flags) {
-  command.add({{"--prompt-cache", &flags.file, "FILE",
-                "keep what was computed of the prompt in FILE; what a later prompt begins with is "
-                "read from there and not run again"},
-               {"--prompt-cache-read-only", &flags.read_only, "never write that file",
-                Rules{.needs_one_of = {"--prompt-cache"}}}});
+  command.add(
+      {{"--prompt-cache", &flags.file, "FILE",
+        "save the prompt's KV cache to FILE and reuse it for prompts with the same "
+        "beginning"},
+       {"--prompt-cache-read-only", &flags.read_only, "read the prompt cache but do not write it",
+        Rules{.needs_one_of = {"--prompt-cache"}}}});
 }
 
 PromptCache::PromptCache(const PromptCacheFlags& flags) : path_(flags.file) {

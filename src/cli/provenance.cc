@@ -5,38 +5,57 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <thread>
+#include <variant>
+#include <vector>
 
 #include "base/file.h"
-#include "base/shell_word.h"
+#include "base/redaction.h"
 #include "base/utc_time.h"
 #include "cli/help.h"
 #include "cli/terminal.h"
 #include "device/cpu/inner_loops.h"
 #include "device/vulkan/shaders.h"
 #include "engine/engine.h"
+#include "model/description.h"
 
 namespace tyto {
+namespace {
+
+std::string& recorded_command() {
+  static std::string text;
+  return text;
+}
+
+void add_values(const Target& target, std::vector<std::string>& values) {
+  if (const auto* several = std::get_if<std::vector<std::string>*>(&target))
+    values.insert(values.end(), (*several)->begin(), (*several)->end());
+  else
+    values.push_back(value_text(target));
+}
+
+}  // namespace
+
+void record_command_line(const CommandPath& path, int argc, char** argv) {
+  std::vector<std::string> secrets;
+  for (const CommandLine* command : path)
+    for (const Flag& flag : command->flags)
+      if (flag.rules.is_secret && flag.given) add_values(flag.target, secrets);
+  const std::vector<std::string> words(argv, argv + argc);
+  recorded_command() = redacted_command(words, secrets);
+  const std::vector<std::vector<TextPart>> parts = secret_parts(words, secrets);
+  for (size_t i = 0; i < words.size(); ++i)
+    for (const TextPart& part : parts[i]) std::fill(argv[i] + part.begin, argv[i] + part.end, '*');
+}
 
 std::string command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string result, word;
-  for (char c; file.get(c);) {
-    if (c != '\0') {
-      word += c;
-      continue;
-    }
-    result += (result.empty() ? "" : " ") + shell_word(word);
-    word.clear();
-  }
-  return result;
+  return recorded_command();
 }
 
 ReceiptContext receipt_context(Engine& engine) {
   const Model& model = engine.model();
+  const ModelDescription described = describe(model);
   const ModelIdentity& identity = engine.identity(progress_bar());
   std::vector<AdapterFacts> adapters;
   for (size_t i = 0; i < model.adapters.size(); ++i)
@@ -47,6 +66,8 @@ ReceiptContext receipt_context(Engine& engine) {
           .command = command_line(),
           .model = model.path.string(),
           .model_format = model.format,
+          .model_size = described.size,
+          .model_type = described.type,
           .adapters = std::move(adapters),
           .weight_bytes = model.weight_bytes(),
           .weights_hash = identity.hash,

@@ -4,13 +4,18 @@
 #include <cstdint>
 #include <string>
 
+#include "cli/command_line.h"
 #include "trace/receipt.h"
 
 namespace tyto {
 
 class Engine;
 
-std::string command_line();  // of this process, of such words
+// Keeps the command line for receipts, without secrets, and overwrites them in `argv`, where others
+// see them (/proc/PID/cmdline). `path` has been parsed from it. To be called before there are
+// threads.
+void record_command_line(const CommandPath& path, int argc, char** argv);
+std::string command_line();  // that was recorded, as a shell takes it
 
 // Hashes the model, unless that was done before.
 ReceiptContext receipt_context(Engine& engine);

@@ -9,9 +9,13 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/redaction.h"
+#include "base/shell_word.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/download_meter.h"
+#include "cli/models_here.h"
+#include "cli/recommended_models.h"
 #include "cli/terminal.h"
 
 namespace tyto {
@@ -58,19 +62,27 @@ void print_plan(const PullPlan& plan) {
 }
 
 // A model's name, where that leads to this revision, and else its path; nothing for other files.
-std::string next_command(const PullFlags& flags, const PullPlan& plan) {
+std::string next_command(const RepoName& name, const PullPlan& plan) {
   if (plan.files.size() == 1 && plan.model.extension() != ".gguf") return "";
-  return fmt::format("Next: tyto run -m {} \"Hello\"\n",
-                     flags.revision == "main" ? flags.name : plan.model.string());
+  const std::string model = name.asked.empty() ? name.repo : name.repo + ":" + name.asked;
+  return fmt::format("Next: tyto run {} \"Hello\"\n",
+                     shell_word(plan.revision == "main" ? model : plan.model.string()));
+}
+
+void list_recommended(const PullFlags& flags) {
+  if (flags.dry_run || flags.revision != "main")
+    throw Error(ErrorCode::usage, flags.dry_run ? "--dry-run" : "--revision",
+                "has no effect without the name of a model");
+  print(recommendation_text(recommendations(), machine_memory()));
 }
 
 void run_pull(const PullFlags& flags) {
   std::error_code error;
   if (std::filesystem::exists(flags.name, error))
     throw Error(ErrorCode::usage, flags.name, "is on this machine already",
-                fmt::format("tyto run -m {}", flags.name));
-  const RepoName name = parse_repo_name(flags.name);
+                fmt::format("tyto run {}", shell_word(flags.name)));
   Hub hub = hub_of_environment();
+  const RepoName name = parse_repo_name(flags.name, hub.endpoint);
   hub.user_agent = std::string("tyto/") + TYTO_VERSION;
   hub.timeout = std::chrono::seconds(flags.timeout);
   hub.retries = flags.retries;
@@ -86,8 +98,9 @@ void run_pull(const PullFlags& flags) {
                        .is_interrupted = [] { return interrupted.load(); }};
   catch_interrupt();
   try {
-    meter.say(fmt::format("asking {} for {}", hub.endpoint, name.repo));
-    const PullPlan plan = plan_pull(hub, name, flags.revision, hooks);
+    meter.say(fmt::format("asking {} for {}", redacted(hub.endpoint), name.repo));
+    const PullPlan plan =
+        plan_pull(hub, name, name.revision.empty() ? flags.revision : name.revision, hooks);
     meter.clear();
     if (flags.dry_run) return print_plan(plan);
     const auto begin = std::chrono::steady_clock::now();
@@ -95,7 +108,7 @@ void run_pull(const PullFlags& flags) {
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
     meter.clear();
     print(fmt::format("{}\n{}, {}\n{}", plan.model.string(), human_bytes(plan.bytes),
-                      rate_text(fetched, time.count()), next_command(flags, plan)));
+                      rate_text(fetched, time.count()), next_command(name, plan)));
   } catch (const PullInterrupted&) {
     hooks.note("stopped; what was fetched is kept, and the same command goes on from there");
     ::signal(SIGINT, SIG_DFL);
@@ -111,38 +124,37 @@ void run_pull(const PullFlags& flags) {
 void define_pull(CommandLine& command) {
   auto& flags = command.values<PullFlags>();
   command.add({
-      {"name",
-       &flags.name,
-       "ORG/REPO[:FILE|:QUANT]",
-       "the repository; behind a colon a file of it, or a quantisation such as Q4_K_M",
-       {.required = true}},
+      {"name", &flags.name, "ORG/REPO[:FILE|:QUANT]",
+       "a repository on the hub or its address, and one of its files or a type such as Q4_K_M; "
+       "without it: models to begin with"},
       {"--revision",
        &flags.revision,
        "REV",
-       "a branch, a tag or a commit",
+       "branch, tag or commit of the repository",
        {.shows_default = true}},
-      {"--dry-run", &flags.dry_run, "list files and sizes, and fetch nothing"},
+      {"--dry-run", &flags.dry_run, "list files and sizes without downloading"},
       {"--timeout",
        &flags.timeout,
        "SECONDS",
-       "give up on a connection that brings nothing",
+       "time after which a silent connection is closed",
        {.range = Range{1, 3600}, .shows_default = true}},
       {"--retries",
        &flags.retries,
        "N",
-       "how often to try again, from where it stopped, since bytes last came",
+       "times a broken download is resumed without progress",
        {.range = Range{0, 100}, .shows_default = true}},
   });
   command.footer =
-      "Without a colon: the safetensors checkpoint, else the only GGUF, else that of Q4_K_M or "
-      "Q8_0.\n"
-      "The hub is HF_ENDPOINT (https://huggingface.co), and HF_TOKEN goes to it alone. Files go "
-      "into the Hugging\nFace cache (HF_HUB_CACHE, HF_HOME), where other programs find them, and "
-      "are checked with the hub's hashes.\n\n"
+      "Files go into the Hugging Face cache, where other programs find them, too. Without a colon "
+      "Tyto takes the safetensors checkpoint, else the only GGUF file, else that of type Q4_K_M or "
+      "Q8_0.\n\n"
+      "HF_ENDPOINT names the hub (default: https://huggingface.co); HF_TOKEN is sent only to it. "
+      "HF_HUB_CACHE or HF_HOME names the cache. Files are checked against the hub's hashes.\n\n"
       "Examples:\n"
+      "  tyto pull\n"
       "  tyto pull bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M\n"
       "  tyto pull Qwen/Qwen3-0.6B --dry-run\n";
-  command.run = [&flags] { run_pull(flags); };
+  command.run = [&flags] { flags.name.empty() ? list_recommended(flags) : run_pull(flags); };
 }
 
 }  // namespace tyto

@@ -26,7 +26,7 @@ struct KeyFlags {
 };
 
 std::string_view name(Finding::State state) {
-  constexpr std::string_view kNames[] = {"holds", "open", "FAILS"};
+  constexpr std::string_view kNames[] = {"ok", "unknown", "FAILS"};
   return kNames[static_cast<size_t>(state)];
 }
 
@@ -36,8 +36,9 @@ std::string what_it_proves(const ReceiptCheck& check, bool is_trusted) {
   const char* proof =
       is_trusted ? "It proves that the holder of the trusted key signed exactly this, and that its "
                    "numbers agree with each other and with what the devices can do.\n"
-                 : "It proves that the file is as Tyto wrote it, if nobody computed the hash anew, "
-                   "and that its numbers agree with each other and with what the devices can do.\n";
+                 : "It proves that the file was not changed by accident (only a signature reveals "
+                   "deliberate changes), and that its numbers agree with each other and with what "
+                   "the devices can do.\n";
   return std::string(proof) +
          "It cannot prove that the run took place: a program that is not Tyto can write any "
          "numbers "
@@ -74,15 +75,16 @@ void keygen(const KeyFlags& flags) {
 
 void define_check(CommandLine& command) {
   CheckFlags& flags = command.values<CheckFlags>();
-  command.add({{"file", &flags.file, "FILE", "what --receipt wrote", Rules{.required = true}},
-               trust_flag(flags.trust)});
+  command.add(
+      {{"file", &flags.file, "FILE", "a receipt that --receipt wrote", Rules{.required = true}},
+       trust_flag(flags.trust)});
   command.run = [&flags] { check(flags); };
 }
 
 void define_keygen(CommandLine& command) {
   KeyFlags& flags = command.values<KeyFlags>();
   command.add({{"-o,--output", &flags.output, "KEYFILE",
-                "the new key, readable by you alone; KEYFILE.pub is its public half",
+                "write the new key to KEYFILE and its public half to KEYFILE.pub",
                 Rules{.required = true}}});
   command.run = [&flags] { keygen(flags); };
 }
@@ -92,14 +94,14 @@ void define_keygen(CommandLine& command) {
 void define_receipt(CommandLine& command) {
   command.needs_command = true;
   command.footer =
-      "A receipt's hash shows that it was changed, unless whoever changed it computed the hash "
-      "anew; a signature shows that, too.\n\n"
+      "The hash of a receipt reveals accidental changes; only a signature reveals deliberate "
+      "ones.\n\n"
       "Examples:\n  tyto run Hello --receipt r.json && tyto receipt check r.json\n"
       "  tyto receipt keygen -o my.key\n"
       "  tyto run Hello --receipt r.json --sign my.key\n"
       "  tyto receipt check r.json --trust my.key.pub";
-  define_check(command.add_command("check", "say line by line whether a receipt holds"));
-  define_keygen(command.add_command("keygen", "make a key to sign receipts and results with"));
+  define_check(command.add_command("check", "check every claim of a receipt"));
+  define_keygen(command.add_command("keygen", "make a key for signing receipts and results"));
 }
 
 }  // namespace tyto

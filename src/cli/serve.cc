@@ -1,12 +1,13 @@
 // serve: initialise once, answer many. The main thread starts everything and then waits for
 // signals.
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <ctime>
-#include <mutex>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -14,6 +15,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
+#include "cli/model_words.h"
 #include "cli/plan.h"
 #include "cli/provenance.h"
 #include "cli/serve_flags.h"
@@ -33,6 +35,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLongestLoad = std::chrono::hours(1);
+constexpr auto kDoctorKept = 30s;     // pages ask for it often
+constexpr auto kLongestDoctor = 20s;  // the server's end waits for it
+// What a step of the model and the last bytes of answers may take when the server has to end.
+constexpr auto kLongestEnd = std::chrono::seconds(3);
 // What a running server can take over from its configuration.
 const std::vector<std::string> kReloadable = {"--api-key", "--api-key-file", "--queue",
                                               "--keep-alive", "--timeout"};
@@ -60,24 +66,25 @@ class Signals {
   sigset_t set_ = {};
 };
 
-// What `tyto doctor --json` says, asked anew at most once a minute: it looks at every device node.
-class DoctorView {
- public:
-  std::string operator()() {
-    const std::lock_guard lock(mutex_);
-    const auto now = std::chrono::steady_clock::now();
-    if (text_.empty() || now - asked_ > 60s) {
-      text_ = output_of_child({"/proc/self/exe", "doctor", "--json"}, 60s, 4 << 20);
-      asked_ = now;
-    }
-    return text_;
-  }
+// What `tyto doctor --json` says: it looks at every device node.
+std::string doctor_json() {
+  return output_of_child({"/proc/self/exe", "doctor", "--json"}, kLongestDoctor, 4 << 20);
+}
 
- private:
-  std::mutex mutex_;
-  std::string text_;
-  std::chrono::steady_clock::time_point asked_;
-};
+// Connections are files, and shells let a process have 1024 of them unless it asks for more.
+void raise_file_limit(uint32_t connections) {
+  constexpr rlim_t kOtherFiles = 64;  // models, devices and the server itself have them open
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+  if (limit.rlim_cur < connections + kOtherFiles)
+    note(
+        fmt::format("--connections {}: this process may open {} files, which is fewer than they "
+                    "need; raise that (ulimit -Hn, LimitNOFILE of a service), or give a lower "
+                    "--connections",
+                    connections, limit.rlim_cur));
+}
 
 EngineThreadOptions thread_options(const ServeFlags& flags, const SigningKey* key) {
   EngineThreadOptions options;
@@ -97,26 +104,28 @@ EngineThreadOptions thread_options(const ServeFlags& flags, const SigningKey* ke
 void reload(CommandLine& command, ServeFlags& flags, const http::ServerOptions& network,
             EngineThread& engine, http::Server& server) {
   try {
-    const ConfigChanges changes = reload_config(command, define_serve, kReloadable);
-    // All of it is read before any of it is taken over.
-    std::vector<std::string> keys = api_keys(flags, network);
-    const auto keep_alive = parse_time(flags.keep_alive, "--keep-alive");
-    const auto longest = parse_time(flags.timeout, "--timeout");
-    server.set_api_keys(std::move(keys));
-    engine.set_most_waiting(flags.queue);
-    engine.set_keep_alive(keep_alive);
-    engine.set_longest_request(longest);
+    const ConfigChanges changes = reload_config(command, define_serve, kReloadable, [&] {
+      // All of it is read before any of it is taken over.
+      std::vector<std::string> keys = api_keys(flags, network);
+      const auto keep_alive = parse_time(flags.keep_alive, "--keep-alive");
+      const auto longest = parse_time(flags.timeout, "--timeout");
+      server.set_api_keys(std::move(keys));
+      engine.set_most_waiting(flags.queue);
+      engine.set_keep_alive(keep_alive);
+      engine.set_longest_request(longest);
+    });
     note(fmt::format(
         "configuration read again; changed: {}",
         changes.taken.empty() ? "nothing" : fmt::format("{}", fmt::join(changes.taken, ", "))));
     if (!changes.need_restart.empty())
       note(fmt::format("these need a restart: {}", fmt::join(changes.need_restart, ", ")));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     note(fmt::format("tyto: {} (the configuration stays as it was)", error.what()));
   }
 }
 
-// No more requests; those that have begun may end. A second signal ends them, too.
+// No more requests; those that have begun may end. When the time is over, or at a second signal,
+// they are told so and ended.
 void drain(std::chrono::milliseconds most, const Signals& signals, EngineThread& engine,
            http::Server& server) {
   const auto end = std::chrono::steady_clock::now() + most;
@@ -124,7 +133,10 @@ void drain(std::chrono::milliseconds most, const Signals& signals, EngineThread&
   bool is_over = false;
   while (!is_over && std::chrono::steady_clock::now() < end && !signals.ask_to_end())
     is_over = engine.drain(50ms) && server.wait_idle(50ms);
-  note(is_over ? "every answer was given; ended" : "ended before every answer was given");
+  if (is_over) return note("all requests finished, server stopped");
+  engine.end_all(kLongestEnd);
+  server.wait_idle(kLongestEnd);
+  throw Error(ErrorCode::input, "serve", "stopped before all requests were finished");
 }
 
 void start_counting(EnergyMeter& meter) {
@@ -143,6 +155,7 @@ void wait_until_loaded(const Signals& signals, EngineThread& engine) {
 
 void serve(CommandLine& command, ServeFlags& flags) {
   const auto started = std::chrono::steady_clock::now();
+  raise_file_limit(flags.connections);
   const auto key = signing_key(flags.sign);
   const auto longest_drain = parse_time(flags.drain, "--drain").value_or(24h);
   const ServiceManager manager(take_service_variables());
@@ -150,7 +163,6 @@ void serve(CommandLine& command, ServeFlags& flags) {
   const EngineThreadOptions to_serve = thread_options(flags, key.get());
   const Signals signals;
   ServeMetrics metrics;
-  DoctorView doctor;
   EngineThread engine(to_serve, metrics);
   std::atomic<const http::Server*> counted = nullptr;  // the handler is made before its server
   api::Api api{.engine = engine,
@@ -161,7 +173,7 @@ void serve(CommandLine& command, ServeFlags& flags) {
                      const http::Server* of = counted.load();
                      return of == nullptr ? http::ServerCounts{} : of->counts();
                    },
-               .views = {.doctor = [&] { return doctor(); },
+               .views = {.doctor = std::make_unique<api::SlowView>(doctor_json, kDoctorKept),
                          .plan = [&] { return plan_json(to_serve.models[0].engine.model); }}};
   http::Server server(network, api::make_handler(std::move(api)), api::error_body);
   counted = &server;
@@ -198,12 +210,17 @@ void define_serve(CommandLine& command) {
   ServeFlags& flags = command.values<ServeFlags>();
   add_serve_flags(command, flags);
   add_config_flag(command, flags.config);
+  add_model_word(command);
   command.footer =
-      "docs/server.md has a line of curl for everything that it answers; the page is at /.\n\n"
+      "OpenAI's and Ollama's API and a chat page, on http://127.0.0.1:9377 by default.\n\n"
+      "docs/server.md has a curl line for every endpoint.\n\n"
       "Examples:\n"
       "  tyto serve\n"
       "  tyto serve -m small=a.gguf -m large=b.gguf --keep-alive 5m\n"
       "  tyto serve --host 0.0.0.0 --api-key-file key --allow-host tyto.example.org";
+  command.first = {"--model",   "--host",    "--port",    "--api-key-file", "--allow-host",
+                   "--slots",   "--queue",   "--timeout", "--keep-alive",   "--device",
+                   "--context", "--threads", "--kv-type", "--draft",        "--config"};
   command.run = [&command, &flags] { serve(command, flags); };
 }
 

@@ -8,9 +8,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/redaction.h"
 #include "cli/auto_device.h"
 #include "cli/command_line.h"
 #include "cli/evidence_flags.h"
+#include "model/description.h"
+#include "model/stores/find_model.h"
 #include "model/stores/local_models.h"
 #include "serve/engine_thread.h"
 #include "serve/http/server.h"
@@ -42,39 +45,39 @@ ModelToServe named_model(const std::string& given) {
 std::vector<Flag> network_flags(ServeFlags& flags) {
   const Rules shown{.shows_default = true};
   return {
-      {"--host", &flags.host, "ADDRESS", "where to listen; unix:PATH is a socket in a folder",
-       shown},
-      {"--port", &flags.port, "N", "0 takes a free one, and says which",
+      {"--host", &flags.host, "ADDRESS", "listen address, or unix:PATH for a socket", shown},
+      {"--port", &flags.port, "N", "listen port; 0: any free one",
        Rules{.range = Range{0, 65535}, .shows_default = true}},
       {"--api-key", &flags.api_keys, "KEY",
-       "asked for with every request (better --api-key-file: others see command lines); "
-       "repeatable",
+       "require this key with every request; repeatable (other users can see command lines: "
+       "prefer --api-key-file)",
        Rules{.is_secret = true}},
-      {"--api-key-file", &flags.api_key_file, "FILE", "the same from a file, one key per line"},
-      {"--insecure", &flags.insecure, "let other machines ask without a key"},
-      {"--allow-host", &flags.allowed_hosts, "NAME",
-       "that clients may call this server by, beside its address; repeatable"},
+      {"--api-key-file", &flags.api_key_file, "FILE",
+       "require one of the keys in this file, one per line"},
+      {"--insecure", &flags.insecure, "let other machines send requests without a key"},
+      {"--allow-host", &flags.allowed_hosts, "NAME", "accept this Host header, too; repeatable"},
       {"--allow-origin", &flags.allowed_origins, "URL",
-       "whose pages may ask (CORS); repeatable, none without it"},
-      {"--connections", &flags.connections, "N", "open at once",
+       "let web pages from this origin send requests (CORS); repeatable"},
+      {"--connections", &flags.connections, "N", "most connections that are open at once",
        Rules{.range = Range{1, 1 << 20}, .shows_default = true}},
-      {"--max-body", &flags.max_body, "SIZE", "of one request", shown},
-      {"--workers", &flags.workers, "N", "threads that read requests and make prompts",
+      {"--max-body", &flags.max_body, "SIZE", "largest body of a request", shown},
+      {"--workers", &flags.workers, "N", "threads that read requests and render prompts",
        Rules{.range = Range{1, 256}, .shows_default = true}},
   };
 }
 
 std::vector<Flag> request_flags(ServeFlags& flags) {
   return {
-      {"--slots", &flags.slots, "N", "requests that run at once, of each model",
+      {"--slots", &flags.slots, "N", "requests per model that run at once",
        Rules{.range = Range{1, 256}, .shows_default = true}},
-      {"--queue", &flags.queue, "N", "requests that may wait; one more is told to come back (429)",
+      {"--queue", &flags.queue, "N", "waiting requests; more get status 429",
        Rules{.range = Range{0, 1 << 20}, .shows_default = true}},
-      {"--timeout", &flags.timeout, "TIME", "most that one request may take; never: no limit",
+      {"--timeout", &flags.timeout, "TIME", "time limit of a request, or never",
        Rules{.shows_default = true}},
       {"--keep-alive", &flags.keep_alive, "TIME",
-       "unload a model that nobody has asked for so long, like 5m", Rules{.shows_default = true}},
-      {"--drain", &flags.drain, "TIME", "most that SIGTERM waits for answers that have begun",
+       "unload a model that had no request for this long, such as 5m",
+       Rules{.shows_default = true}},
+      {"--drain", &flags.drain, "TIME", "time that running answers get to finish after SIGTERM",
        Rules{.shows_default = true}},
   };
 }
@@ -85,18 +88,17 @@ void add_serve_flags(CommandLine& command, ServeFlags& flags) {
   add_engine_flags(command, flags.engine);
   command.remove("--model");  // of one model; ours takes several
   command.add({{"-m,--model", &flags.models, "[NAME=]MODEL",
-                "GGUF file, checkpoint folder or a name that `tyto models` lists (default: the "
-                "shipped model); "
-                "repeatable, the first answers requests that name none"},
+                "GGUF file, folder or name from `tyto models` (default: the shipped model); "
+                "repeatable: the first answers requests that name no model"},
                {"--chat-template", &flags.chat_template, "NAME|FILE",
-                "named template or a Jinja file (default: each model's own)"},
+                "built-in chat template or a Jinja file (default: each model's own)"},
                sign_flag(flags.sign)});
   add_energy_flag(command, flags.energy);
   command.flag("--energy").meaning =
-      "count joules of each power rail for /metrics, idle time included, or say why there are none";
+      "count joules of each power rail for /metrics, idle time included";
   command.flag("--kv-memory").meaning =
-      "most that KV caches may take, like 512M or 4G (default: room for a context in each slot, at "
-      "most a quarter of the memory)";
+      "limit the memory of KV caches, such as 512M or 4G (default: a context in each slot, at most "
+      "a quarter of the memory)";
   add_speculation_flags(command, flags.speculation);
   command.add("Network", network_flags(flags));
   command.add("Requests", request_flags(flags));
@@ -138,7 +140,7 @@ std::vector<std::string> api_keys(const ServeFlags& flags, const http::ServerOpt
   if (keys.empty() && !flags.insecure && !is_local)
     throw Error(ErrorCode::usage,
                 network.listening_fd ? "the activated socket" : "--host " + flags.host,
-                "anybody who reaches this machine could use it",
+                "every machine that reaches this one could use it",
                 "give --api-key-file, or --insecure if that is meant");
   if (flags.insecure && (!keys.empty() || is_local))
     throw Error(ErrorCode::usage, "--insecure",
@@ -156,10 +158,14 @@ std::vector<ModelToServe> models_to_serve(const ServeFlags& flags) {
   std::vector<ModelToServe> models;
   std::set<std::string> names;
   for (const std::string& each : given) {
+    const std::string shown = redacted_words({each}).front();
+    if (shown.ends_with("=" + std::string(kHidden)))  // "api-key=WORD", whose dashes are missing
+      throw Error(ErrorCode::usage, shown, "names no model", "see tyto serve --help");
     ModelToServe model = named_model(each);
     if (!names.insert(model.name).second)
       throw Error(ErrorCode::usage, "-m " + each, "there are two models of this name",
                   "give them names: -m NAME=MODEL");
+    describe_model(find_model(model.engine.model));  // what cannot be opened fails before listening
     EngineFlags engine = flags.engine;
     engine.model.model = model.engine.model;
     settle_device(engine);

@@ -8,6 +8,7 @@
 
 #include "base/signal_tables.h"
 #include "cli/progress_line.h"
+#include "cli/quiet_terminal.h"
 
 namespace tyto {
 namespace {
@@ -19,6 +20,7 @@ std::atomic<bool> interrupt_noted = false;
 
 void end_by_signal(int signal) {
   erase_progress();
+  restore_echo();
   remove_partial_paths();
   ::signal(signal, SIG_DFL);
   ::raise(signal);  // pending until this handler returns, and then it ends the program
@@ -41,6 +43,7 @@ void on_bus_error(int, siginfo_t* about, void*) {
   while (spoken.test_and_set()) ::pause();
   remove_partial_paths();
   erase_progress();
+  restore_echo();
   print_line(loss);
   ::_exit(1);
 }
@@ -82,7 +85,7 @@ void handle_signals() {
   // A closed pipe and a file that may not grow show as write errors, not as sudden death.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) end_by(signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) end_by(signal);
   struct sigaction action = {};
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;

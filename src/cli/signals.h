@@ -3,9 +3,9 @@
 
 namespace tyto {
 
-// SIGINT, SIGTERM and SIGHUP remove what is half written and then end the program as they would
-// have; one that was ignored stays so. A SIGBUS from a file that is no longer there in full is one
-// line and exit code 1. A closed pipe is a write error: a server loses one client by it.
+// SIGINT, SIGTERM, SIGHUP and SIGQUIT remove what is half written and then end the program as they
+// would have; one that was ignored stays so. A SIGBUS from a file that is no longer there in full
+// is one line and exit code 1. A closed pipe is a write error: a server loses one client by it.
 void handle_signals();
 
 // While one lives, the first SIGINT is only noted; the second ends the program as it would have.

@@ -6,16 +6,17 @@
 namespace tyto {
 
 void add_speculation_flags(CommandLine& command, SpeculationFlags& flags) {
-  command.add("Speculation",
-              {{"--speculate", &flags.speculate, OneOf{"lookup", "off"},
-                "guess tokens that the text had after the same words before; answers stay the same",
-                Rules{.shows_default = true, .excludes = {"--draft"}}},
-               {"--draft", &flags.draft, "MODEL",
-                "a small model of the same vocabulary that guesses tokens"},
-               {"--draft-max", &flags.draft_max, "N", "most tokens that are guessed at once",
-                Rules{.range = Range{1, kMostGuesses},
-                      .shows_default = true,
-                      .needs_one_of = {"--speculate", "--draft"}}}});
+  command.add(
+      "Speculation",
+      {{"--speculate", &flags.speculate, OneOf{"lookup", "off"},
+        "draft tokens by looking up earlier occurrences of the last words; answers stay "
+        "the same",
+        Rules{.shows_default = true, .excludes = {"--draft"}}},
+       {"--draft", &flags.draft, "MODEL", "small model that drafts tokens (same vocabulary)"},
+       {"--draft-max", &flags.draft_max, "N", "draft at most N tokens at once",
+        Rules{.range = Range{1, kMostGuesses},
+              .shows_default = true,
+              .needs_one_of = {"--speculate", "--draft"}}}});
 }
 
 OpenSpeculation::OpenSpeculation(const SpeculationFlags& flags, const Engine& engine,

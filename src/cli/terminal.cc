@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/joined.h"
 #include "base/printable.h"
+#include "base/redaction.h"
 #include "cli/progress_line.h"
 #include "cli/signals.h"
 
@@ -29,6 +30,11 @@ size_t columns_of_stream(int descriptor) {
   winsize size = {};
   const bool is_known = ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   return is_known ? size.ws_col : kUsualWidth;
+}
+
+TextStyle style_of_stream(int descriptor) {
+  const size_t columns = columns_of_stream(descriptor);
+  return {.width = columns, .colour = columns > 0 && is_colour_wanted() && !is_terminal_dumb()};
 }
 
 void write_out(std::string_view text, std::FILE* stream, const char* name) {
@@ -79,8 +85,15 @@ void print_to_stderr(std::string_view text) {
   write_out(printable(text), stderr, "stderr");
 }
 
-void note(std::string_view line) {
-  write_out(fitted(printable_line(line) + "\n", stderr_columns()), stderr, "stderr");
+void note(std::string_view line, Ink ink) {
+  const TextStyle style = stderr_style();
+  write_out(fitted(printable_line(redacted(line)) + "\n", style.width,
+                   [&](const std::string& part) { return inked(part, ink, style); }),
+            stderr, "stderr");
+}
+
+void end_answer_on_terminal() {
+  if (stderr_columns() > 0) note("");
 }
 
 bool is_stdout_terminal() {
@@ -92,15 +105,20 @@ size_t stderr_columns() {
 }
 
 TextStyle stdout_style() {
-  const size_t columns = columns_of_stream(STDOUT_FILENO);
-  return {.width = columns, .colour = columns > 0 && is_colour_wanted() && !is_terminal_dumb()};
+  return style_of_stream(STDOUT_FILENO);
+}
+
+TextStyle stderr_style() {
+  return style_of_stream(STDERR_FILENO);
 }
 
 std::string human_bytes(uint64_t bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
+  constexpr double kStep = 1000, kRoundsUp = 999.95;  // which would be shown as 1000.0
   auto value = static_cast<double>(bytes);
   size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  for (; value >= (unit == 0 ? kStep : kRoundsUp) && unit + 1 < kUnits.size(); ++unit)
+    value /= kStep;
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 

@@ -25,15 +25,18 @@ void print_coloured(std::string_view text);
 void print_data(std::string_view bytes);
 
 void print_to_stderr(std::string_view text);
-void note(std::string_view line);  // to stderr, as one line; on a terminal broken at spaces
+// To stderr, as one line; on a terminal broken at spaces.
+void note(std::string_view line, Ink ink = Ink::plain);
+void end_answer_on_terminal();  // an empty line on stderr, where that is a terminal
 
 bool is_stdout_terminal();
 size_t stderr_columns();  // 0: it is no terminal
 // As wide as the terminal, in colour unless NO_COLOR is set; into a file or a pipe plain and of any
 // width.
 TextStyle stdout_style();
+TextStyle stderr_style();
 
-// 1536 -> "1.5 KiB"
+// 1500 -> "1.5 kB": decimal, as disks and downloads are counted.
 std::string human_bytes(uint64_t bytes);
 
 }  // namespace tyto

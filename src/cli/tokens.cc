@@ -1,4 +1,5 @@
 // tokenize, detokenize and template: what happens to text before and after the model.
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -7,6 +8,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/json_flag.h"
 #include "cli/prompt.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
@@ -39,7 +41,7 @@ struct TokenizeFlags {
   bool from_stdin = false;
   bool no_bos = false;
   bool special = false;
-  bool json = false;
+  JsonFlag json;
 };
 
 void tokenize(const TokenizeFlags& flags, const std::string& text) {
@@ -48,7 +50,9 @@ void tokenize(const TokenizeFlags& flags, const std::string& text) {
       tokenizer.encode(text, {.add_bos = !flags.no_bos, .parse_special = flags.special});
   std::vector<std::string> pieces;
   for (Token id : ids) pieces.push_back(tokenizer.token_bytes(id));
-  if (flags.json) return print(dump({{"ids", ids}, {"pieces", pieces}}) + "\n");
+  if (flags.json.is_given() &&
+      put_json(flags.json, dump({{"ids", ids}, {"pieces", pieces}}) + "\n"))
+    return;
   std::string lines;
   for (size_t i = 0; i < ids.size(); ++i)
     lines += fmt::format("{:>8}  {}\n", ids[i], dump(pieces[i]));
@@ -57,7 +61,7 @@ void tokenize(const TokenizeFlags& flags, const std::string& text) {
 
 struct DetokenizeFlags {
   ModelFlags model;
-  std::string ids;
+  std::string ids, same_ids;  // as an argument, with --ids
   bool from_stdin = false;
   bool special = false;
 };
@@ -82,6 +86,20 @@ struct TemplateFlags {
   ChatOptions options;
 };
 
+// Some templates know no tools, and say nothing of it.
+void print_rendered(const std::string& prompt, const ChatOptions& options,
+                    const std::function<std::string(const ChatOptions&)>& render) {
+  print_data(prompt);
+  if (!options.tools || options.tools->size() == 0) return;
+  ChatOptions without = options;
+  without.tools.reset();
+  try {
+    if (render(without) == prompt)
+      note("tyto: the template shows the model no tools: the prompt is the same without them");
+  } catch (const Error&) {  // it has something to say of tools
+  }
+}
+
 void render_template(TemplateFlags flags) {
   flags.options.add_generation_prompt = !flags.no_generation_prompt;
   if (!flags.tools.empty()) {
@@ -91,12 +109,19 @@ void render_template(TemplateFlags flags) {
   const auto messages = messages_from_json(Json::parse_file(flags.messages, kMaxFileBytes));
   if (!flags.file.empty()) {
     const ChatTemplate chat_template(read_text_file(flags.file, kMaxFileBytes), flags.file);
-    return print_data(chat_template.render(messages, flags.options));
+    const auto render = [&](const ChatOptions& options) {
+      return chat_template.render(messages, options);
+    };
+    return print_rendered(render(flags.options), flags.options, render);
   }
   const Tokenizer tokenizer = open_tokenizer(flags.model);
+  const bool has_tools = flags.options.tools && flags.options.tools->size() > 0;
   const ChatTemplate chat_template =
-      choose_chat_template(tokenizer.vocabulary(), "", model_or_shipped(flags.model));
-  print_data(render_chat(tokenizer, chat_template, messages, flags.options).text);
+      choose_chat_template(tokenizer.vocabulary(), "", model_or_shipped(flags.model), has_tools);
+  const auto render = [&](const ChatOptions& options) {
+    return render_chat(tokenizer, chat_template, messages, options).text;
+  };
+  print_rendered(render(flags.options), flags.options, render);
 }
 
 }  // namespace
@@ -105,17 +130,18 @@ void define_tokenize(CommandLine& command) {
   TokenizeFlags& flags = command.values<TokenizeFlags>();
   add_model_flag(command, flags.model);
   command.add({
-      {"text", &flags.text, "TEXT", "the text; - reads stdin",
-       Rules{.may_be_empty = true, .excludes = {"--text", "--stdin"}}},
-      {"--text", &flags.same_text, "TEXT", "the same, for a text that begins with a dash",
+      {"text", &flags.text, "TEXT", "the text, in quotes; - reads it from stdin",
+       Rules{.may_be_empty = true, .text_kind = "text", .excludes = {"--text", "--stdin"}}},
+      {"--text", &flags.same_text, "TEXT", "the text, which may begin with a dash",
        Rules{.may_be_empty = true, .excludes = {"--stdin"}}},
       {"--stdin", &flags.from_stdin, "read the text from stdin"},
       {"--no-bos", &flags.no_bos, "leave out the beginning-of-sequence token"},
-      {"--special", &flags.special, "recognise special tokens written in the text"},
-      {"--json", &flags.json, "print {\"ids\":[...],\"pieces\":[...]}"},
+      {"--special", &flags.special, "read special tokens that the text spells out"},
   });
+  add_json_flag(command, flags.json, "print {\"ids\":[...],\"pieces\":[...]}");
   command.footer =
-      "A vocabulary-only GGUF is enough.\n\nExample:\n  tyto tokenize 'Hello world' --json";
+      "A GGUF file with only a vocabulary is enough.\n\n"
+      "Examples:\n  tyto tokenize 'Hello world'\n  tyto tokenize 'Hello world' --json";
   command.run = [&command, &flags] {
     tokenize(flags, flags.from_stdin ? read_stdin() : given_text(command, "--text"));
   };
@@ -125,17 +151,20 @@ void define_detokenize(CommandLine& command) {
   DetokenizeFlags& flags = command.values<DetokenizeFlags>();
   add_model_flag(command, flags.model);
   command.add({
-      {"--ids", &flags.ids, "IDS", "token ids, separated by commas",
+      {"ids", &flags.ids, "IDS", "token ids, separated by commas",
+       Rules{.excludes = {"--ids", "--stdin"}}},
+      {"--ids", &flags.same_ids, "IDS", "token ids, separated by commas",
        Rules{.excludes = {"--stdin"}}},
       {"--stdin", &flags.from_stdin, "read the ids from stdin"},
-      {"--special", &flags.special, "show special tokens too"},
+      {"--special", &flags.special, "show special tokens, too"},
   });
   command.footer =
-      "Into a file or a pipe the text goes byte for byte; on a terminal control characters are "
-      "written out.\n\nExample:\n  tyto detokenize --ids 15,16,17";
+      "A file or a pipe gets the exact bytes; a terminal gets control characters spelled out.\n\n"
+      "Examples:\n  tyto detokenize 15,16,17\n  tyto detokenize --special 1,15";
   command.run = [&command, &flags] {
-    if (!command.is_given("--ids") && !flags.from_stdin)
-      throw Error(ErrorCode::usage, "detokenize", "no ids", "give --ids 1,2,3 or --stdin");
+    if (command.is_given("--ids")) flags.ids = flags.same_ids;
+    if (flags.ids.empty() && !flags.from_stdin)
+      throw Error(ErrorCode::usage, "tyto detokenize", "no token ids", "give 1,2,3 or --stdin");
     detokenize(flags);
   };
 }
@@ -144,20 +173,22 @@ void define_template(CommandLine& command) {
   TemplateFlags& flags = command.values<TemplateFlags>();
   add_model_flag(command, flags.model);
   command.add({
-      {"--file", &flags.file, "FILE", "a Jinja file (default: the model's template)"},
-      {"--messages", &flags.messages, "FILE", "JSON: [{\"role\": ..., \"content\": ...}, ...]",
+      {"--chat-template", &flags.file, "FILE", "a Jinja file (default: the model's template)",
+       Rules{.alias = "--file"}},
+      {"--messages", &flags.messages, "FILE",
+       "the conversation as JSON: [{\"role\": ..., \"content\": ...}, ...]",
        Rules{.required = true}},
       {"--tools", &flags.tools, "FILE",
-       "JSON: [{\"type\": \"function\", \"function\": {...}}, ...]"},
+       "tools as JSON: [{\"type\": \"function\", \"function\": {...}}, ...]"},
       {"--no-generation-prompt", &flags.no_generation_prompt, "do not open the assistant's turn"},
       {"--bos-token", &flags.options.bos_token, "TEXT", "text of the BOS token"},
       {"--eos-token", &flags.options.eos_token, "TEXT", "text of the EOS token"},
-      {"--date", &flags.options.date, "YYYY-MM-DD", "what the template takes for today"},
+      {"--date", &flags.options.date, "YYYY-MM-DD", "date that the template gets as today"},
   });
   command.footer =
-      "Prints the prompt the model would see, and nothing else: byte for byte into a file or a "
-      "pipe, "
-      "with control characters written out on a terminal.";
+      "Prints the prompt that the model would get. A file or a pipe gets the exact bytes; a "
+      "terminal gets control characters spelled out.\n\n"
+      "Example:\n  tyto template --messages messages.json";
   command.run = [&flags] { render_template(flags); };
 }
 

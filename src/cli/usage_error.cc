@@ -7,6 +7,7 @@
 
 #include "base/joined.h"
 #include "base/nearest.h"
+#include "base/redaction.h"
 #include "base/shell_word.h"
 #include "cli/other_tools.h"
 
@@ -60,8 +61,9 @@ std::string see_help(const CommandPath& path) {
   return name.empty() ? "" : "see " + name + " --help";
 }
 
-Error unexpected(const CommandPath& path, const std::vector<std::string>& arguments,
-                 const std::string& text) {
+Error unexpected(const CommandPath& path, const std::vector<std::string>& given,
+                 const GivenText& text) {
+  const std::vector<std::string> arguments = redacted_words(given);
   const CommandLine& command = *path.back();
   const std::string name = full_name(path);
   // A value that follows an unknown flag is not the problem.
@@ -79,11 +81,11 @@ Error unexpected(const CommandPath& path, const std::vector<std::string>& argume
     if (meant) meant = name + " " + *meant;
     return {ErrorCode::usage, typed, name + " has no such command", hint(meant, path)};
   }
-  if (text.empty())
+  if (text.kind.empty())
     return {ErrorCode::usage, typed, name + " takes no such argument", see_help(path)};
-  return {ErrorCode::usage, typed, fmt::format("{} already has {}", name, shell_word(text)),
-          fmt::format("put words that belong together in quotes: {} {}", name,
-                      shell_word(text + " " + joined(arguments, " ")))};
+  return {ErrorCode::usage, "",
+          fmt::format("{0} takes one {1}; put it in quotes: {0} {2}", name, text.kind,
+                      shell_word(text.words + " " + joined(arguments, " ")))};
 }
 
 Error missing_command(const CommandPath& path) {
@@ -112,7 +114,7 @@ void refuse_long_flags_behind_one_dash(const CommandPath& path,
     if (!is_long || has_flag(*path.back(), argument)) continue;
     const std::optional<std::string> ours = our_flag_for(argument);
     if (has_flag(*path.back(), "-" + argument) || (ours && has_flag(*path.back(), *ours)))
-      throw unexpected(path, {argument}, "");
+      throw unexpected(path, {argument});
   }
 }
 

@@ -13,10 +13,15 @@ namespace tyto {
 
 std::string see_help(const CommandPath& path);  // none of a command without a name
 
-// What `path`'s command has no place for, in the order given. `text` is what an argument known by
-// its place already holds; empty: there is none.
+// The text that a command takes as an argument, as far as it was given.
+struct GivenText {
+  std::string kind = {};   // "prompt"; empty: the command takes no text, or none was given
+  std::string words = {};  // the first of them
+};
+
+// What `path`'s command has no place for, in the order given.
 Error unexpected(const CommandPath& path, const std::vector<std::string>& arguments,
-                 const std::string& text);
+                 const GivenText& text = {});
 
 Error missing_command(const CommandPath& path);
 Error not_allowed(const Flag& flag, const OneOf& allowed, const std::string& value);

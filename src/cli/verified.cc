@@ -27,6 +27,7 @@ Combination combination_from(const Json& line) {
   Combination result{.tyto = text("tyto"),
                      .weights = text("weights"),
                      .driver = text("driver"),
+                     .hardware = line.string_or("hardware", ""),
                      .device = text("device"),
                      .fusion = text("fusion"),
                      .weight_form = text("weight_form"),
@@ -41,9 +42,10 @@ Combination combination_from(const Json& line) {
 
 bool covers(const Combination& verified, const Combination& running) {
   return verified.tyto == running.tyto && verified.weights == running.weights &&
-         verified.driver == running.driver && verified.device == running.device &&
-         verified.fusion == running.fusion && verified.weight_form == running.weight_form &&
-         verified.kv_type == running.kv_type && verified.numerics == running.numerics &&
+         verified.driver == running.driver && verified.hardware == running.hardware &&
+         verified.device == running.device && verified.fusion == running.fusion &&
+         verified.weight_form == running.weight_form && verified.kv_type == running.kv_type &&
+         verified.numerics == running.numerics &&
          std::includes(verified.images.begin(), verified.images.end(), running.images.begin(),
                        running.images.end());
 }
@@ -69,6 +71,7 @@ std::string record_line(const VerifiedRecord& record) {
                              {"kv_type", of.kv_type},
                              {"numerics", of.numerics},
                              {"driver", of.driver},
+                             {"hardware", of.hardware},
                              {"weights", of.weights},
                              {"images", of.images}};
   return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
@@ -115,6 +118,20 @@ Verification verification_of(const Combination& combination) {
 
 void remember(const VerifiedRecord& record) {
   append_line(verified_file(), record_line(record));
+}
+
+bool is_first_mention(const Combination& combination) {
+  try {
+    const std::filesystem::path path = state_folder() / "unverified.txt";
+    const std::string line = combination.weights + " " + combination.device;
+    std::error_code ignored;
+    const std::string said =
+        std::filesystem::exists(path, ignored) ? "\n" + read_last_lines(path, kMostBytes) : "";
+    if (said.find("\n" + line + "\n") != std::string::npos) return false;
+    append_line(path, line);
+  } catch (const Error&) {  // what cannot be kept is said again
+  }
+  return true;
 }
 
 }  // namespace tyto

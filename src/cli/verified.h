@@ -14,6 +14,7 @@ struct Combination {
   std::string tyto;     // version: the cpu's kernels are in the program itself
   std::string weights;  // the model's identity, and not its weights' alone
   std::string driver;
+  std::string hardware;  // empty: the processor, whose instruction set `driver` names
   std::string device;
   std::string fusion;
   std::string weight_form;
@@ -48,5 +49,9 @@ Verification look_up(std::string_view lines, const Combination& combination);
 // The same with the file of this machine; a file that cannot be read is a warning, no Error.
 Verification verification_of(const Combination& combination);
 void remember(const VerifiedRecord& record);  // appends one line at once, for several processes
+
+// Whether it was never said on this machine that a model was not verified on a device; from now on
+// it was.
+bool is_first_mention(const Combination& combination);
 
 }  // namespace tyto

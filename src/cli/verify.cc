@@ -1,5 +1,6 @@
 #include <array>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "check/greedy.h"
@@ -8,11 +9,13 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/json_flag.h"
 #include "cli/output_file.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
 #include "cli/verify_report.h"
 #include "engine/engine.h"
+#include "model/description.h"
 #include "tensor/compare.h"
 #include "text/chat_text.h"
 
@@ -40,7 +43,9 @@ struct VerifyFlags {
   GateOptions gate;
   std::string against;  // empty: reference, or nothing when only writing
   bool full = false;
-  std::string json, write;
+  std::string prompt;  // beside ours; empty: none
+  JsonFlag json;
+  std::string write;
   bool force = false;
 
   bool is_only_writing() const { return !write.empty() && against.empty(); }
@@ -66,6 +71,7 @@ std::vector<Continuation> own_prompts(const VerifyFlags& flags, const Engine& en
   std::vector<Continuation> result;
   for (size_t i = 0; i < (flags.full ? kPrompts.size() : kQuickPrompts); ++i)
     result.push_back(prompt_of(kPrompts[i], engine));
+  if (!flags.prompt.empty()) result.push_back(prompt_of(flags.prompt, engine));
   return result;
 }
 
@@ -107,7 +113,7 @@ class Verifier {
  public:
   explicit Verifier(const VerifyFlags& flags)
       : flags_(flags),
-        json_(flags.json, kVerifyFile, flags.force),
+        json_(flags.json.path(), kVerifyFile, flags.force),
         transcript_(flags.write, kTranscriptFile, flags.force),
         engine_(engine_options(flags.engine), progress_bar()) {}
 
@@ -195,10 +201,15 @@ class Verifier {
 
   void show(bool is_standard) {
     const Tokenizer& tokenizer = engine_.tokenizer();
-    print_coloured(to_text(verify_table(report_, tokenizer), stdout_style()));
-    print_prose(verdict_line(report_) + "\n", has_passed(report_) ? Ink::green : Ink::red);
-    note(fmt::format("prompts {} tokens · generated {} tokens · {}", report_.receipt.prompt_tokens,
-                     report_.receipt.generated_tokens, executed_line(report_.receipt)));
+    if (flags_.json.is_for_stdout()) {
+      print(verify_json(report_, tokenizer));
+    } else {
+      print_coloured(to_text(verify_table(report_, tokenizer), stdout_style()));
+      print_prose(verdict_line(report_) + "\n", has_passed(report_) ? Ink::green : Ink::red);
+    }
+    note(fmt::format(
+        "prompts {} · generated {} · {}", counted(report_.receipt.prompt_tokens, "token"),
+        counted(report_.receipt.generated_tokens, "token"), executed_line(report_.receipt)));
     if (!is_standard)
       note(
           "not remembered: what counts is the gate as it stands, 32 tokens and k = 5, on a device "
@@ -214,12 +225,12 @@ class Verifier {
     const Model& model = engine_.model();
     Transcript file{
         .engine = fmt::format("tyto {} on {}", TYTO_VERSION, device_names(report_.receipt.devices)),
-        .model = model.config.name.empty() ? model.path.filename().string() : model.config.name,
+        .model = describe(model).name,
         .max_tokens = flags_.gate.tokens,
         .k = std::max(kWrittenCandidates, flags_.gate.k)};
     for (const VerifiedPrompt& prompt : report_.prompts) file.continuations.push_back(prompt.ours);
     transcript_.write(transcript_json(file));
-    note(fmt::format("wrote {} · {}", flags_.write, executed_line(report_.receipt)));
+    note(executed_line(report_.receipt));
   }
 
   const VerifyFlags& flags_;
@@ -237,32 +248,40 @@ void define_verify(CommandLine& command) {
   add_engine_flags(command, flags.engine);
   command.add({
       {"--against", &flags.against, "reference|FILE",
-       "the other side: reference (default), or the transcript another engine wrote"},
-      {"--full", &flags.full, "8 prompts instead of 2"},
-      {"-n,--tokens", &flags.gate.tokens, "N", "greedy tokens per prompt",
+       "compare with Tyto's f32 reference, or with the transcript of another engine (default: "
+       "reference)"},
+      {"--full", &flags.full, "run 8 prompts instead of 2"},
+      {"-p,--prompt", &flags.prompt, "TEXT", "run a prompt of your own, too"},
+      {"-n,--tokens", &flags.gate.tokens, "N", "tokens to generate per prompt",
        Rules{.range = Range{1, 65536}, .shows_default = true}},
       {"-k", &flags.gate.k, "K",
-       "where tokens first differ, each must be among the other side's K best",
+       "where tokens first differ, each must be among the other side's K likeliest",
        Rules{.range = Range{1, 1000}, .shows_default = true}},
-      {"--json", &flags.json, "FILE", "write the result as JSON"},
+      json_flag(flags.json),
       {"--write", &flags.write, "FILE",
-       "write this side's transcript, for another machine; without --against nothing is compared"},
+       "write this device's transcript, to compare on another machine; alone it compares nothing"},
       force_flag(flags.force, {"--json", "--write"}),
   });
   command.footer =
-      "Both sides continue the same prompts greedily. At the first token that differs each side's "
-      "must be among the other's best; no difference passes.\n"
-      "Exit code 0 when the gate is passed, 1 when not. The result is remembered, and `tyto run` "
-      "says when a combination was never verified or failed.\n\n"
+      "The device and the reference continue the same prompts at temperature 0. The exit code is 0 "
+      "if the answers agree, else 1.\n\n"
+      "At the first token that differs, each side's token must be among the other side's "
+      "likeliest. "
+      "The result is kept, and `tyto run` says when a device was not verified or failed.\n\n"
       "Examples:\n"
+      "  tyto verify\n"
       "  tyto verify --device vnpu --fusion op\n"
       "  tyto verify -m ./Llama-3.2-1B --full --json result.json\n"
       "  tyto verify -m ./Llama-3.2-1B --against hf.json  (of tools/hf_reference.py)\n"
       "  tyto verify --device npu --write npu.json        (for another machine)";
+  command.first = {"--model",  "--device", "--fusion",  "--kv-type", "--threads", "--full",
+                   "--tokens", "-k",       "--against", "--json",    "--write",   "--force"};
   command.run = [&flags] {
-    if (flags.is_only_writing() && !flags.json.empty())
+    if (flags.is_only_writing() && flags.json.is_given())
       throw Error(ErrorCode::usage, "--json", "there is no result without a comparison",
                   "give --against too");
+    if (flags.uses_file() && !flags.prompt.empty())
+      throw Error(ErrorCode::usage, "--prompt", "has no effect: the prompts are those of the file");
     settle_device(flags.engine);
     Verifier(flags).run();
   };

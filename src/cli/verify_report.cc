@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "text/tokenizer.h"
 #include "trace/report/receipt_fields.h"
 
@@ -31,12 +32,18 @@ std::string shown(const Tokenizer& tokenizer, Token token) {
   return out + "\"";
 }
 
+// The table cuts it where a terminal has no room for it.
+std::string on_one_line(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
 std::string shortened(const std::string& text) {
   std::string out;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     out += byte < 0x20 || byte >= 0x7f ? '?' : c;
-    if (out.size() == kShownPrompt) return out + "...";
+    if (out.size() == kShownPrompt) return out + "…";
   }
   return out;
 }
@@ -84,7 +91,7 @@ ordered_json executed_json(const VerifyReport& report) {
   ordered_json json;
   for (const char* key :
        {"tyto", "time", "command", "model", "prompt_tokens", "generated_tokens", "devices",
-        "phases", "submissions", "completions", "fallbacks", "virtual", "hashes"})
+        "phases", "submissions", "completions", "fallbacks", "on_host", "virtual", "hashes"})
     json[key] = whole.at(key);
   return json;
 }
@@ -113,7 +120,7 @@ Table verify_table(const VerifyReport& report, const Tokenizer& tokenizer) {
                   {"verdict", false}}};
   for (const VerifiedPrompt& prompt : report.prompts) {
     const GateResult& gate = prompt.gate;
-    TableRow row{{shortened(prompt.ours.text), std::to_string(gate.compared), "none", "", "", "",
+    TableRow row{{on_one_line(prompt.ours.text), std::to_string(gate.compared), "none", "", "", "",
                   "", prompt.worst_cosine ? fmt::format("{:.6f}", *prompt.worst_cosine) : "-",
                   gate.passed ? "pass" : "FAIL"},
                  gate.passed ? RowStyle::plain : RowStyle::alarm};
@@ -141,11 +148,11 @@ std::string verdict_line(const VerifyReport& report) {
       worst_cosine(report) ? fmt::format(" · worst logit cosine {:.6f}", *worst_cosine(report))
                            : "";
   if (has_passed(report))
-    return fmt::format("PASS: {} agrees with {} on {} prompts{}", report.combination.device,
-                       report.against, report.prompts.size(), cosine);
+    return fmt::format("PASS: {} agrees with {} on {}{}", report.combination.device, report.against,
+                       counted(report.prompts.size(), "prompt"), cosine);
   if (!report.problem.empty()) return fmt::format("FAIL: {}{}", report.problem, cosine);
-  return fmt::format("FAIL: {} differs from {} on {} of {} prompts{}", report.combination.device,
-                     report.against, failed, report.prompts.size(), cosine);
+  return fmt::format("FAIL: {} differs from {} on {} of {}{}", report.combination.device,
+                     report.against, failed, counted(report.prompts.size(), "prompt"), cosine);
 }
 
 std::string verify_json(const VerifyReport& report, const Tokenizer& tokenizer) {
@@ -167,7 +174,8 @@ std::string verify_json(const VerifyReport& report, const Tokenizer& tokenizer) 
         {"weight_form", of.weight_form},
         {"kv_type", of.kv_type},
         {"numerics", of.numerics},
-        {"driver", of.driver}}},
+        {"driver", of.driver},
+        {"hardware", of.hardware}}},
       {"remembered", report.remembered},
       {"prompts", std::move(prompts)},
       {"receipt", executed_json(report)}};

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -45,8 +46,10 @@ struct DeviceInfo {
   // never satisfies --require.
   bool is_software = false;
   bool shares_host_memory = false;  // sync moves nothing
-  DType activations = DType::f32;   // what its kernels read and write between launches
-  bool rounds_to_bf16 = false;      // activations, where they meet bf16 weights
+  std::string numerics = "f32";     // what its products are computed in
+  std::string weight_form = "as in the file";
+  DType activations = DType::f32;  // what its kernels read and write between launches
+  bool rounds_to_bf16 = false;     // activations, where they meet bf16 weights
   // Heads whose rows a checkpoint keeps in pairs come out of its projections in halves.
   bool rotates_halves = false;
   DeviceLimits limits = {};  // what no run on it can exceed
@@ -58,7 +61,6 @@ struct DeviceInfo {
   bool kv_in_one_piece = false;       // its kernels know no pages; so it is wherever `kv` is given
   std::vector<GemmImage> gemms = {};  // where int8 products run in images of their own
   uint32_t segments = 0;              // sequences that one call may have; 0: any number
-  uint32_t in_flight = 1;             // submissions that may wait for each other's end
   uint32_t rows_at_once = 256;        // of a prompt, unless the pipeline is told otherwise
   Fusion fusion = Fusion::block;      // unless --fusion says otherwise
   // Of the best logits of a row that its top_k hands back, for readers that look at no others; 0:
@@ -94,14 +96,27 @@ class Executable {
   virtual Completion wait(std::chrono::milliseconds timeout) = 0;
 };
 
+// Why a device does not run a launch.
+struct Refusal {
+  Refusal(std::string why, std::string what_is_left = {})
+      : reason(std::move(why)), left_to_host(std::move(what_is_left)) {}
+  Refusal(const char* why) : reason(why) {}
+
+  std::string reason;  // fit for a person to read
+  // What the device's design leaves to the host: "embedding". Empty: the launch is the device's
+  // work, and running it elsewhere is a fallback.
+  std::string left_to_host;
+
+  bool operator==(const Refusal&) const = default;
+};
+
 // What a new backend implements.
 class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceInfo info() const = 0;
-  // Nothing when the launch can run here, else the reason, fit for a person to read.
-  virtual std::optional<std::string> why_not(const Program& program,
-                                             const Launch& launch) const = 0;
+  // Nothing when the launch can run here.
+  virtual std::optional<Refusal> why_not(const Program& program, const Launch& launch) const = 0;
   // Zeroed memory for activations or a cache. Where caches are one piece each sequence has its own:
   // kernels may want those of all its layers side by side.
   virtual Buffer alloc(const Slot& slot, uint32_t sequence = 0) = 0;
@@ -135,6 +150,9 @@ struct DeviceSetting {
   std::string_view value;  // what its help calls the value; empty: a choice
   std::span<const std::string_view> choices = {};
   std::string_view meaning = {};
+  // What this machine has to choose from, by number; null: the machine has no part in it. Throws a
+  // device Error where that cannot be found out.
+  std::vector<std::string> (*found)() = nullptr;
 };
 // Those that were given, by name. A device looks at its own.
 using DeviceSettings = std::map<std::string, std::string>;
@@ -153,6 +171,7 @@ struct DeviceEnv {
 
 struct DeviceEntry {
   std::string_view name;
+  std::string_view kind;  // "NPU": the heading of its settings
   std::string_view summary;
   bool is_host;  // computes in the host's memory, and takes what other devices do not
   std::span<const DeviceSetting> (*settings)();

@@ -13,12 +13,13 @@ namespace tyto {
 namespace {
 
 constexpr std::array<DeviceEntry, 4> kDevices = {{
-    {"cpu", "this machine's cores; runs every kernel", true, cpu_setting_rows, open_cpu_device},
-    {"npu", "the XDNA2 NPU of a Ryzen AI processor, with kernels you have imported", false,
+    {"cpu", "CPU", "the cores of this machine; runs every kernel", true, cpu_setting_rows,
+     open_cpu_device},
+    {"npu", "NPU", "the XDNA2 NPU of a Ryzen AI processor; needs imported kernel images", false,
      npu_setting_rows, open_npu_device},
-    {"vnpu", "the NPU's code on a virtual NPU; computes for real, its time is modelled", false,
-     vnpu_setting_rows, open_vnpu_device, true},
-    {"vulkan", "a GPU through Vulkan", false, vulkan_setting_rows, open_vulkan_device},
+    {"vnpu", "NPU", "a virtual NPU that runs the NPU's code; results are real, times are modelled",
+     false, vnpu_setting_rows, open_vnpu_device, true},
+    {"vulkan", "GPU", "a GPU through Vulkan", false, vulkan_setting_rows, open_vulkan_device},
 }};
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/counted.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -27,9 +28,14 @@ void check_can_require(const Requirement& require, const EngineOptions& options,
   if (require.empty()) return;
   const std::string flag = "--require " + to_text(require);
   const auto device = std::ranges::find(devices, require.device, &DeviceInfo::name);
-  if (device == devices.end())
-    throw Error(ErrorCode::require, flag, "no such device is in use",
-                "`tyto devices` lists what this machine has; choose one with --device");
+  if (device == devices.end()) {
+    const std::string& first = prefill_device(options);
+    throw Error(
+        ErrorCode::require, flag,
+        fmt::format("this run would use {}; add --{}device {}",
+                    first == options.device ? first : first + " and " + options.device,
+                    require.phase ? fmt::format("{}-", name(*require.phase)) : "", require.device));
+  }
   if (device->is_virtual)
     throw Error(ErrorCode::require, flag, "the device is virtual, its time modelled");
   if (device->is_software)
@@ -73,7 +79,7 @@ Engine::Engine(const EngineOptions& options, const Progress& progress)
       pool_(options.pool ? options.pool : std::make_shared<ThreadPool>(options.threads)),
       settings_(options.settings) {
   if (options.require.size() > 0 && options.pipeline.on_error == OnDeviceError::cpu)
-    throw Error(ErrorCode::usage, "--on-npu-error cpu",
+    throw Error(ErrorCode::usage, "--on-device-error cpu",
                 "cannot be combined with --require: the cpu would take over");
   if (model_.vocabulary) {
     SetupTimer timer(trace_, "tokenizer");
@@ -161,8 +167,8 @@ DeviceLimits Engine::measure_cpu_peak() {
       cpu::arithmetic_peak(peak, loops, main_weight_type(model_));
   return {.gb_s = peak.read_gb_per_s,
           .gflops = arithmetic.gflop_per_s,
-          .source = fmt::format("measured now with {} threads: reads of memory, {} arithmetic ({})",
-                                pool_->threads(), arithmetic.name, loops.name)};
+          .source = fmt::format("measured now with {}: reads of memory, {} arithmetic ({})",
+                                counted(pool_->threads(), "thread"), arithmetic.name, loops.name)};
 }
 
 void Engine::check_required(const PhaseCounters& executed) const {
@@ -183,13 +189,20 @@ SamplerOptions sampling_for(const Model& model, SamplerOptions ours) {
 }
 
 ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::string& choice,
-                                  const std::string& model_name) {
+                                  const std::string& model_name, bool with_tools) {
+  const std::vector<ChatSource>& more = vocabulary.more_templates;
   if (choice.empty()) {
-    if (vocabulary.chat_template.empty())
+    const std::string& source = chat_template_for(vocabulary, with_tools);
+    if (source.empty() && !more.empty())
+      throw Error(ErrorCode::input, model_name, "has several chat templates, and none is the usual",
+                  "name one with --chat-template: " + joined(more, ", ", &ChatSource::name));
+    if (source.empty())
       throw Error(ErrorCode::input, model_name, "has no chat template",
                   "name one with --chat-template, or give the prompt as it is with --raw");
-    return ChatTemplate(vocabulary.chat_template, model_name + ": chat_template");
+    return ChatTemplate(source, model_name + ": chat_template");
   }
+  for (const ChatSource& each : more)
+    if (each.name == choice) return ChatTemplate(each.source, model_name + ": " + choice);
   for (const NamedTemplate& named : named_chat_templates())
     if (named.name == choice) return ChatTemplate(named.source, choice);
   if (!std::filesystem::exists(choice))

@@ -94,8 +94,9 @@ class Engine {
 SamplerOptions sampling_for(const Model& model, SamplerOptions ours);
 
 // How a conversation becomes a prompt (text/chat_text.h). `choice` is a named template, a file, or
-// empty for the model's own.
+// empty for the model's own: of several that for tools where there are some. The model's further
+// ones may be chosen by their names.
 ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::string& choice,
-                                  const std::string& model_name);
+                                  const std::string& model_name, bool with_tools = false);
 
 }  // namespace tyto

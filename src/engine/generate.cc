@@ -7,33 +7,13 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "engine/host_ops.h"
 #include "engine/receipt.h"
 #include "engine/text_stream.h"
 #include "trace/energy_report.h"
-#include "trace/span.h"
 
 namespace tyto {
 namespace {
-
-// What a recording calls the steps between the runs of the pipeline.
-struct HostOps {
-  explicit HostOps(Trace& recorder)
-      : trace(recorder),
-        sample(recorder.name({.label = "sample"})),
-        detokenize(recorder.name({.label = "detokenize"})),
-        output(recorder.name({.label = "output"})) {}
-
-  template <typename Function>
-  auto timed(uint16_t name, const Function& function) const {
-    Span span(trace, EventKind::host, name);
-    return function();
-  }
-
-  Trace& trace;
-  uint16_t sample;
-  uint16_t detokenize;
-  uint16_t output;
-};
 
 // The sequence of a request, with what is known of its prompt; gives it all back in the end.
 class PromptSequence {
@@ -79,7 +59,7 @@ class Writing {
         sampler_(sampler),
         request_(request),
         on_text_(on_text),
-        text_(with.tokenizer, request.stop, request.shown_special) {
+        text_(with.tokenizer, request.stop, request.shown_special, request.continues_text) {
     if (request.speculation) tokens_ = request.prompt;
   }
 
@@ -178,7 +158,6 @@ class SpeculativeDecoding {
         sequence_(sequence),
         writing_(writing),
         speculation_(speculation),
-        guess_(with.trace.name({.label = "guess"})),
         checks_(with.pipeline.most_checked() > 1),
         counters_(writing.answer.receipt.speculation.emplace()) {
     counters_.source = speculation.source;
@@ -190,7 +169,8 @@ class SpeculativeDecoding {
   void read_prompt() {
     if (!checks_) return;
     const uint64_t start = now_ns();
-    writing_.ops.timed(guess_, [&] { return speculation_.drafter(writing_.tokens(), 0); });
+    writing_.ops.timed(writing_.ops.guess,
+                       [&] { return speculation_.drafter(writing_.tokens(), 0); });
     counters_.drafting_seconds += seconds_between(start, now_ns());
   }
 
@@ -221,8 +201,8 @@ class SpeculativeDecoding {
     const GuessRoom room{.rows = checks_ ? std::min(with_.pipeline.most_checked(), ahead) : 1,
                          .tokens = writing_.left(),
                          .vocab = with_.pipeline.vocab()};
-    Round round =
-        writing_.ops.timed(guess_, [&] { return Round(&speculation_, writing_.tokens(), room); });
+    Round round = writing_.ops.timed(writing_.ops.guess,
+                                     [&] { return Round(&speculation_, writing_.tokens(), room); });
     const auto rows = static_cast<uint32_t>(round.tokens().size());
     // Where pages are short there is room for the token itself at best.
     if (rows > 1 && !with_.pipeline.reserve(sequence_, rows)) round.drop_guesses();
@@ -254,7 +234,6 @@ class SpeculativeDecoding {
   Sequence& sequence_;
   Writing& writing_;
   Speculation& speculation_;
-  const uint16_t guess_;
   const bool checks_;  // as the receipt says, also after the host took over from a device
   SpeculationCounters& counters_;
   KeptRows rows_;
@@ -280,6 +259,10 @@ void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const 
   if (prompt.size() >= context)
     fail_input("prompt", "{} tokens leave no room for an answer in a context of {}", prompt.size(),
                context);
+}
+
+bool has_text(const Tokenizer& tokenizer, std::span<const Token> prompt) {
+  return std::ranges::any_of(prompt, [&](Token token) { return !tokenizer.is_special(token); });
 }
 
 std::optional<std::string> why_no_guesses(const Pipeline& pipeline,

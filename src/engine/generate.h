@@ -25,7 +25,8 @@ struct Request {
   uint32_t max_tokens = 256;
   std::vector<std::string> stop;
   bool ignore_eos = false;
-  std::vector<Token> shown_special = {};          // that become text, such as a tool's marker
+  std::vector<Token> shown_special = {};  // that become text, such as a tool's marker
+  bool continues_text = false;  // the prompt's; a chat template's prompt has ended its own
   std::shared_ptr<Constraint> constraint = {};    // of this answer alone; shared with its sampler
   std::shared_ptr<Speculation> speculation = {};  // of this answer alone; null: none is wanted
   EnergyMeter* energy = nullptr;  // when given, measures prefill and decode into the receipt
@@ -37,6 +38,9 @@ struct Request {
 void check_tokens(const Tokenizer& tokenizer, std::span<const Token> tokens);
 // The same, and unless the prompt leaves room for an answer.
 void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const Token> prompt);
+
+// Whether a prompt that no template made has a text for the answer to continue: not only BOS.
+bool has_text(const Tokenizer& tokenizer, std::span<const Token> prompt);
 
 // How many of the best logits of each row a request can do with (Sequence::candidates).
 uint32_t candidates_needed(const Request& request, const Sampler& sampler);

@@ -37,13 +37,12 @@ void add_execution(Receipt& receipt, const Sequence& sequence, const Pipeline& p
 }
 
 void add_fallbacks(Receipt& receipt, const Sequence& sequence, const Trace& trace) {
-  const auto add_once = [&](const std::string& line) {
-    if (std::find(receipt.fallbacks.begin(), receipt.fallbacks.end(), line) ==
-        receipt.fallbacks.end())
-      receipt.fallbacks.push_back(line);
+  const auto add_once = [](std::vector<std::string>& lines, const std::string& line) {
+    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
   };
-  for (const std::string& line : trace.fallbacks()) add_once(line);
-  for (const std::string& line : sequence.recoveries) add_once(line);
+  for (const std::string& line : trace.fallbacks()) add_once(receipt.fallbacks, line);
+  for (const std::string& line : sequence.recoveries) add_once(receipt.fallbacks, line);
+  for (const std::string& line : trace.on_host()) add_once(receipt.on_host, line);
 }
 
 }  // namespace tyto

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/chunk_policy.h"
+#include "model/description.h"
 #include "tensor/dtype.h"
 
 namespace tyto {
@@ -42,23 +44,30 @@ std::string sampling_text(const SamplerOptions& options) {
 
 }  // namespace
 
-void start_recording(Engine& engine, size_t prompt, size_t most_tokens, Decoding decoding) {
-  const Pipeline& pipeline = engine.pipeline();
+size_t recorded_events(const Pipeline& pipeline, size_t prompt, size_t most_tokens,
+                       Decoding decoding) {
   const size_t tokens = std::min<size_t>(most_tokens, pipeline.context());
-  size_t wanted =
+  size_t events =
       pipeline.event_count(prompt, tokens) + kEventsOfPrompt + (tokens + 1) * kEventsPerToken;
+  // A scheduler may cut the prompt into smaller passes.
+  if (pipeline.passes_agree())
+    events += prompt / ChunkPolicy::kLeastAlone * pipeline.event_count(1, 0);
   // A call with guesses runs as a prompt does; each may settle one token alone. The guessing, and
   // each guess's logits.
   if (decoding == Decoding::speculative)
-    wanted += tokens * (pipeline.event_count(1, 0) + 1 + kMostGuesses);
-  engine.trace().start(std::min(wanted * kRunsRecorded, kMostEvents));
+    events += tokens * (pipeline.event_count(1, 0) + 1 + kMostGuesses);
+  return events;
+}
+
+void start_recording(Engine& engine, size_t prompt, size_t most_tokens, Decoding decoding) {
+  const size_t events = recorded_events(engine.pipeline(), prompt, most_tokens, decoding);
+  engine.trace().start(std::min(events * kRunsRecorded, kMostEvents));
 }
 
 Profile profile_of(Engine& engine, const SamplerOptions& sampling, CpuPeak peak) {
   const Model& model = engine.model();
   Profile profile;
-  profile.facts.model_name =
-      model.config.name.empty() ? model.path.filename().string() : model.config.name;
+  profile.facts.model_name = describe(model).name;
   profile.facts.layers = model.config.layers;
   profile.facts.threads = engine.threads();
   profile.facts.context = engine.pipeline().context();

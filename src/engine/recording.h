@@ -10,9 +10,12 @@
 
 namespace tyto {
 
-// Makes room for everything that a prompt and so many tokens leave behind, and begins; a recording
-// that was not enough says how much it lost. Where tokens are guessed a call has more to tell.
+// Where tokens are guessed a call has more to tell.
 enum class Decoding { plain, speculative };
+// The most events that a prompt and its answer leave behind.
+size_t recorded_events(const Pipeline& pipeline, size_t prompt, size_t most_tokens,
+                       Decoding decoding);
+// Makes room for them all and begins; a recording that was not enough says how much it lost.
 void start_recording(Engine& engine, size_t prompt, size_t most_tokens,
                      Decoding decoding = Decoding::plain);
 

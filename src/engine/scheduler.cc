@@ -15,16 +15,15 @@ struct Scheduler::Job {
       : id(number),
         request(std::move(asked)),
         sampler(sampling),
-        text(with.tokenizer, request.stop, request.shown_special),
+        text(with.tokenizer, request.stop, request.shown_special, request.continues_text),
         on_token(std::move(chosen_token)),
         on_done(std::move(done)),
         tokens(request.prompt),
-        added_ns(now_ns()) {
-    for (Token token : request.prompt) sampler.accept(token);
-    sampler.constrain(request.constraint);
-  }
+        added_ns(now_ns()) {}
 
   size_t left() const { return tokens.size() - sequence->position(); }
+  // Tokens until an answer can begin: its own, or that of a request which waits for its pages.
+  size_t urgency() const { return std::min(left(), waiting_left); }
   bool decodes() const { return sequence->phase == Phase::decode && left() == 1; }
 
   Id id;
@@ -36,9 +35,10 @@ struct Scheduler::Job {
   std::vector<Token> tokens;   // the prompt's and those chosen since
   std::vector<Token> chosen;   // in the step at hand, whose work still refers to `tokens`
   std::optional<Round> round;  // of the step at hand, where it has guesses
-  bool is_read = false;        // its prompt, by who guesses
+  bool is_read = false;        // the drafter has read its prompt
   std::unique_ptr<Sequence> sequence;
-  Side side = Side::decode;  // of what it has to run before it decodes
+  Side side = Side::decode;        // where its prompt runs
+  size_t waiting_left = SIZE_MAX;  // tokens that the shortest request waiting for its pages needs
   Receipt receipt;
   Answer answer;
   std::optional<Error> error;
@@ -51,7 +51,10 @@ struct Scheduler::Job {
 };
 
 Scheduler::Scheduler(const Generator& with, const SchedulerOptions& options)
-    : with_(with), options_(options), chunks_(with.pipeline.most_rows()) {
+    : with_(with),
+      options_(options),
+      ops_(with.trace),
+      chunks_(with.pipeline.most_rows(), with.pipeline.passes_agree()) {
   TYTO_ASSERT(with.prefixes != nullptr && options.most_running > 0);
 }
 
@@ -136,9 +139,10 @@ void Scheduler::end_cancelled() {
 void Scheduler::admit() {
   const KvPool& pool = with_.pipeline.kv_pool();
   const size_t most = std::min<size_t>(options_.most_running, pool.capacity());
+  for (auto& job : running_) job->waiting_left = SIZE_MAX;
   for (size_t i = 0; i < waiting_.size() && running_.size() < most;) {
     Job& job = *waiting_[i];
-    if (waits_for_prompt(job)) {
+    if (waits_for_pages(job)) {
       ++i;
       continue;
     }
@@ -148,44 +152,60 @@ void Scheduler::admit() {
     const uint32_t length = known.length();
     job.sequence->begin_with(std::span(job.tokens).first(length), std::move(known));
     job.side = with_.pipeline.side_for(job.left());
-    if (job.answer.tokens.empty()) begin_receipt(job, length);
+    job.waiting_left = SIZE_MAX;
     if (!job.answer.tokens.empty()) job.sequence->phase = Phase::decode;
-    if (job.begun_ns == 0) {
-      job.begun_ns = now_ns();
-      job.receipt.queue_seconds = seconds_between(job.added_ns, job.begun_ns);
-      if (job.request.is_recorded) with_.trace.begin_request();
-    }
+    if (job.begun_ns == 0) begin(job, length);
     running_.push_back(std::move(waiting_[i]));
     waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
-void Scheduler::begin_receipt(Job& job, uint32_t cached) {
+// The first time that a request runs: what it finds now others have computed, and what it finds
+// after giving its pages back may be its own work.
+void Scheduler::begin(Job& job, uint32_t cached) {
   Receipt& receipt = job.receipt;
+  job.begun_ns = now_ns();
+  receipt.queue_seconds = seconds_between(job.added_ns, job.begun_ns);
   receipt.cached_tokens = cached;
   receipt.prompt_tokens = static_cast<uint32_t>(job.request.prompt.size()) - cached;
-  if (!job.request.speculation || receipt.speculation) return;
+  if (job.request.is_recorded) with_.trace.begin_request();
+  ops_.timed(ops_.sample, [&] {
+    for (Token token : job.request.prompt) job.sampler.accept(token);
+    job.sampler.constrain(job.request.constraint);
+  });
+  if (!job.request.speculation) return;
   receipt.speculation.emplace().source = job.request.speculation->source;
   if (const auto why = why_no_guesses(with_.pipeline, *job.request.speculation))
     receipt.fallbacks.push_back(*why);
 }
 
-// Somebody is computing whole pages that this prompt begins with, too: once they are there, both
-// have them, unless their windows are gone by the end of the other's prompt.
-bool Scheduler::waits_for_prompt(const Job& job) const {
+// Whether a running request is about to compute whole pages that this prompt begins with, too. Once
+// they are written both have them, however long the other's prompt is.
+bool Scheduler::waits_for_pages(const Job& job) {
   const uint32_t page = with_.pipeline.kv_pool().page_positions();
-  const KvWindow& window = with_.pipeline.kv_window();
-  return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
-    if (other->is_shared || other->sequence->phase != Phase::prefill) return false;
+  bool waits = false;
+  for (const auto& other : running_) {
+    if (other->is_shared || other->sequence->phase != Phase::prefill) continue;
     const std::vector<Token>& theirs = other->request.prompt;
     const auto differ =
         std::mismatch(job.tokens.begin(), job.tokens.end(), theirs.begin(), theirs.end());
     const auto common = static_cast<uint32_t>(differ.first - job.tokens.begin());
-    const auto end = static_cast<uint32_t>(theirs.size());
-    if (window.pool != nullptr && window.first_needed(common) < window.first_kept(end))
-      return false;
-    return common / page * page > other->receipt.cached_tokens;
-  });
+    const uint32_t whole_pages = common / page * page;
+    if (whole_pages <= other->sequence->position()) {
+      share_pages(*other, whole_pages);
+      continue;
+    }
+    waits = true;
+    const size_t left = job.tokens.size() - other->sequence->position();
+    other->waiting_left = std::min(other->waiting_left, left);
+  }
+  return waits;
+}
+
+// Whole pages do not change any more. Where their window is gone they are of no use to others.
+void Scheduler::share_pages(const Job& job, uint32_t length) {
+  if (length == 0 || !job.sequence->can_rewind(length)) return;
+  with_.prefixes->keep(std::span(job.tokens).first(length), job.sequence->share(length));
 }
 
 // Room for some more tokens of a job. Where there is none the youngest request gives its pages back
@@ -226,66 +246,112 @@ void Scheduler::put_back(Job& job) {
   running_.pop_back();
 }
 
-// Tokens that somebody waits for first, then prompts as the policy allows: in every other step the
-// one that has waited longest, which is so never passed over, and else the one that needs least,
-// which is so soon answered.
+// Tokens of answers first, then prompts.
 void Scheduler::choose_work() {
   work_.clear();
   workers_.clear();
   step_began_ns_ = now_ns();
   reading_ns_ = 0;
+  const uint32_t decoding = add_tokens();
+  if (with_.pipeline.has_fixed_rows())
+    add_one_prompt();
+  else
+    add_prompts(decoding);
+  if (work_.empty()) add_oldest();
+}
+
+// Adds up to `rows` of a job's next tokens, where there is room. Returns how many it added.
+uint32_t Scheduler::add_rows(Job& job, uint32_t rows) {
+  if (rows == 0 || !make_room(job, rows)) return 0;
+  const auto left = static_cast<uint32_t>(job.left());  // more than before where it gave up pages
+  rows = std::min(rows, left);
+  const std::span<const Token> next =
+      std::span<const Token>(job.tokens).subspan(job.sequence->position(), rows);
+  work_.push_back({job.sequence.get(), next, rows == left ? 1u : 0u, nullptr,
+                   job.decodes() ? Side::decode : job.side});
+  workers_.push_back(&job);
+  return rows;
+}
+
+uint32_t Scheduler::next_rows(const Job& job) const {
+  return with_.pipeline.next_rows(job.sequence->position(), job.left(), job.side);
+}
+
+// One token of each answer, and guesses where no prompt waits: its rows make a step long. Returns
+// how many decode.
+uint32_t Scheduler::add_tokens() {
   const uint32_t most = with_.pipeline.most_rows();
-  const auto next_rows = [&](const Job& job) {
-    return with_.pipeline.next_rows(job.sequence->position(), job.left(), job.side);
-  };
-  const auto add = [&](Job& job, uint32_t rows) {
-    if (!make_room(job, rows)) return 0u;
-    const auto left = static_cast<uint32_t>(job.left());  // more than before where it gave up pages
-    rows = std::min(rows, left);
-    const std::span<const Token> next =
-        std::span<const Token>(job.tokens).subspan(job.sequence->position(), rows);
-    work_.push_back({job.sequence.get(), next, rows == left ? 1u : 0u, nullptr,
-                     job.decodes() ? Side::decode : job.side});
-    workers_.push_back(&job);
-    return rows;
-  };
   const auto ready = static_cast<uint32_t>(
       std::ranges::count_if(running_, [](const auto& job) { return job->decodes(); }));
-  // A prompt's rows make a step long, and people wait for them.
   const uint32_t rows_each = ready == running_.size() ? guessed_steps_.rows_each(ready) : 1;
   uint32_t decoding = 0;
   for (size_t i = 0; i < running_.size() && decoding < most; ++i) {
     Job& job = *running_[i];
     if (!job.decodes()) continue;
-    const uint32_t rows = add(job, 1);
+    const uint32_t rows = add_rows(job, 1);
     decoding += rows;
     if (rows > 0 && job.decodes()) add_guesses(job, work_.back(), rows_each);
   }
-  // A pass of fixed rows costs the same however few it uses: it is not cut further, and is the
-  // step's only one.
-  const bool is_one_pass = with_.pipeline.has_fixed_rows();
+  return decoding;
+}
+
+// Jobs without work in this step that have a prompt to run, the oldest first.
+std::vector<Scheduler::Job*> Scheduler::prompts() const {
+  std::vector<Job*> result;
+  for (const auto& job : running_)
+    if (!job->decodes() && std::ranges::count(workers_, job.get()) == 0)
+      result.push_back(job.get());
+  return result;
+}
+
+bool Scheduler::is_more_urgent(const Job* a, const Job* b) {
+  return a->urgency() < b->urgency();
+}
+
+// A pass of fixed rows costs the same however few it uses: it is not cut further, and is the step's
+// only one. In every other step it is that of the prompt which has waited longest, and else of the
+// one that needs least.
+void Scheduler::add_one_prompt() {
+  std::vector<Job*> in_turn = prompts();
+  if (steps_ % 2 == 1) std::ranges::stable_sort(in_turn, is_more_urgent);
+  for (Job* job : in_turn)  // making room for one may take others out of running_
+    if (job->sequence && add_rows(*job, next_rows(*job)) > 0) return;
+}
+
+// Short prompts come first, in one step where its rows are nearly enough for them. Beside them the
+// prompt that has waited longest gets a quarter of the step: it is never passed over, and no short
+// one waits for a whole chunk of it.
+void Scheduler::add_prompts(uint32_t decoding) {
+  std::vector<Job*> in_turn = prompts();
+  if (in_turn.empty()) return;
+  const uint32_t most = with_.pipeline.most_rows();
   const auto running = static_cast<uint32_t>(running_.size());  // some may have given way
-  const uint32_t prompts = running - std::min(running, decoding);
-  uint32_t room = is_one_pass ? most
-                              : std::min(chunks_.prompt_rows(decoding, prompts),
-                                         most - std::min(decoding, most - 1));
-  std::vector<Job*> in_turn;  // making room for one may take others out of running_
-  for (const auto& job : running_) in_turn.push_back(job.get());
-  if (steps_ % 2 == 1)
-    std::stable_sort(in_turn.begin(), in_turn.end(),
-                     [](const Job* a, const Job* b) { return a->left() < b->left(); });
+  const uint32_t all =
+      std::min(chunks_.prompt_rows(decoding, running - std::min(running, decoding)),
+               most - std::min(decoding, most - 1));
+  Job* const oldest = in_turn.front();
+  std::ranges::stable_sort(in_turn, is_more_urgent);
+  const bool has_shorter = in_turn.front() != oldest;
+  const uint32_t quarter = (all + static_cast<uint32_t>(steps_ % 4)) / 4;
+  const uint32_t reserved = has_shorter ? quarter : 0;
+  uint32_t room = all - reserved;
   for (Job* job : in_turn) {
-    const bool has_work = std::count(workers_.begin(), workers_.end(), job) > 0;
-    if (room == 0 || !job->sequence || job->decodes() || has_work) continue;
-    const uint32_t rows = add(*job, std::min(room, next_rows(*job)));
-    room = is_one_pass && rows > 0 ? 0 : room - std::min(room, rows);
+    if (!job->sequence || (has_shorter && job == oldest)) continue;  // it gave way, or is below
+    const uint32_t wanted = next_rows(*job);
+    const bool ends = decoding == 0 && wanted == job->left() && wanted <= 2 * room;
+    room -= std::min(room, add_rows(*job, ends ? wanted : std::min(room, wanted)));
   }
-  if (!work_.empty()) return;
-  // Nobody found room, and who asked first may have asked while others still held pages: the oldest
-  // once more, which takes them all.
-  if (add(*running_.front(), next_rows(*running_.front())) > 0) return;
-  const KvPool& pool = with_.pipeline.kv_pool();
+  if (!has_shorter) return;
+  const uint32_t left = room == all - reserved ? all : reserved;  // where no other found room
+  add_rows(*oldest, std::min(left, next_rows(*oldest)));
+}
+
+// Where nothing found room, the request that asked first may have asked while others still held
+// pages: the oldest once more, which takes them all.
+void Scheduler::add_oldest() {
   Job& oldest = *running_.front();
+  if (add_rows(oldest, next_rows(oldest)) > 0) return;
+  const KvPool& pool = with_.pipeline.kv_pool();
   oldest.error.emplace(
       ErrorCode::input, "KV cache",
       fmt::format("{} tokens do not fit: {} of {} pages of {} positions are in use",
@@ -300,7 +366,7 @@ void Scheduler::add_guesses(Job& job, Pipeline::Work& work, uint32_t rows) try {
   if (speculation == nullptr || rows < 2 || with_.pipeline.most_checked() == 1) return;
   if (!job.is_read) {
     const uint64_t start = now_ns();
-    speculation->drafter(job.tokens, 0);
+    ops_.timed(ops_.guess, [&] { return speculation->drafter(job.tokens, 0); });
     job.is_read = true;
     reading_ns_ += now_ns() - start;
     job.receipt.speculation->drafting_seconds += seconds_between(start, now_ns());
@@ -308,17 +374,17 @@ void Scheduler::add_guesses(Job& job, Pipeline::Work& work, uint32_t rows) try {
   const uint32_t ahead = with_.pipeline.context() - job.sequence->position();
   const uint32_t left =
       job.request.max_tokens - std::min(job.request.max_tokens, job.receipt.generated_tokens);
-  Round round(speculation, job.tokens,
-              {.rows = std::min({rows, with_.pipeline.most_checked(), ahead}),
-               .tokens = left,
-               .vocab = with_.pipeline.vocab()});
+  const GuessRoom room{.rows = std::min({rows, with_.pipeline.most_checked(), ahead}),
+                       .tokens = left,
+                       .vocab = with_.pipeline.vocab()};
+  Round round = ops_.timed(ops_.guess, [&] { return Round(speculation, job.tokens, room); });
   job.receipt.speculation->drafting_seconds += round.drafting_seconds();
   const auto wanted = static_cast<uint32_t>(round.tokens().size());
   if (wanted == 1 || !with_.pipeline.reserve(*job.sequence, wanted)) return;
   job.round = std::move(round);
   work.tokens = job.round->tokens();
   work.logits = wanted;
-} catch (const Error& error) {  // of who guesses, without whom the request goes on
+} catch (const Error& error) {  // the drafter's: the request goes on without it
   job.receipt.fallbacks.push_back(
       fmt::format("{} guesses no more: {}", job.request.speculation->source, error.what()));
   job.request.speculation.reset();
@@ -381,23 +447,19 @@ void Scheduler::fail(Job& job, const Error& error) {
   job.is_finished = true;
 }
 
-// Requests with the same beginning need not wait for this one's end: its whole pages do not change
-// any more.
+// Requests with the same beginning need not wait for this one's end.
 void Scheduler::share_prompt(Job& job) {
   const bool is_there = job.sequence->position() >= job.request.prompt.size();  // no device lost it
   if (job.is_shared || job.sequence->phase == Phase::prefill || !is_there) return;
   job.is_shared = true;
   const uint32_t page = with_.pipeline.kv_pool().page_positions();
-  const uint32_t whole_pages = static_cast<uint32_t>(job.request.prompt.size()) / page * page;
-  if (whole_pages > 0)
-    with_.prefixes->keep(std::span(job.tokens).first(whole_pages),
-                         job.sequence->share(whole_pages));
+  share_pages(job, static_cast<uint32_t>(job.request.prompt.size()) / page * page);
 }
 
 // One more token, or one of several in a round. Its text goes out at once; what it means for the
 // sequence shows in later steps.
 void Scheduler::accept(Job& job, const Logits& logits) {
-  const Token token = job.sampler.sample(logits);
+  const Token token = ops_.timed(ops_.sample, [&] { return job.sampler.sample(logits); });
   const bool is_new_call = job.sequence->phase == Phase::decode && job.chosen.empty();
   if (job.receipt.speculation && is_new_call) ++job.receipt.speculation->calls;
   const uint64_t now = job.request.is_recorded ? with_.trace.token_chosen() : now_ns();
@@ -415,8 +477,10 @@ void Scheduler::accept(Job& job, const Logits& logits) {
   } else {
     job.sampler.accept(token);
     answer.tokens.push_back(token);
-    const std::string piece = job.text.push(token);
-    if (!job.on_token({token, piece, logits, job.receipt})) answer.reason = StopReason::cancelled;
+    const std::string piece = ops_.timed(ops_.detokenize, [&] { return job.text.push(token); });
+    const bool goes_on =
+        ops_.timed(ops_.output, [&] { return job.on_token({token, piece, logits, job.receipt}); });
+    if (!goes_on) answer.reason = StopReason::cancelled;
     if (job.text.stopped()) answer.reason = StopReason::stop_string;
     const size_t held = job.tokens.size() + job.chosen.size();  // with the row it was chosen from
     if (answer.reason == StopReason::max_tokens && held == with_.pipeline.context())

@@ -1,7 +1,7 @@
 // Many requests at once on one pipeline: continuous batching. Requests join between tokens, prompts
-// run in chunks beside tokens that are being decoded, and nobody's result depends on who runs with
-// them, nor on guesses (engine/speculation.h), which are more rows of a request in a step. No
-// thread of its own: whoever owns it calls step().
+// run in chunks beside tokens that are being decoded, and no result depends on which requests run
+// together, nor on guesses (engine/speculation.h), which are more rows of a request in a step. It
+// has no thread of its own: its owner calls step().
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "engine/chunk_policy.h"
 #include "engine/generate.h"
 #include "engine/guessed_steps.h"
+#include "engine/host_ops.h"
 #include "engine/text_stream.h"
 
 namespace tyto {
@@ -69,7 +70,9 @@ class Scheduler {
   // Ends a request with the next step; one that has ended already is left alone.
   void cancel(Id id);
 
-  // One pass of the model for everybody who can go on. False when there was nothing to do.
+  // Ends what was cancelled, without a pass; step() does so as well.
+  void end_cancelled();
+  // One pass of the model for all that can go on. False when there was nothing to do.
   bool step();
 
   size_t running() const { return running_.size(); }
@@ -80,13 +83,21 @@ class Scheduler {
   struct Job;
   using Jobs = std::vector<std::unique_ptr<Job>>;
 
-  void end_cancelled();
   void admit();
-  bool waits_for_prompt(const Job& job) const;
+  void begin(Job& job, uint32_t cached);
+  bool waits_for_pages(const Job& job);
+  void share_pages(const Job& job, uint32_t length);
   bool make_room(Job& job, uint32_t tokens);
   void put_back(Job& job);
-  void begin_receipt(Job& job, uint32_t cached);
   void choose_work();
+  uint32_t add_rows(Job& job, uint32_t rows);
+  uint32_t next_rows(const Job& job) const;
+  uint32_t add_tokens();
+  std::vector<Job*> prompts() const;
+  static bool is_more_urgent(const Job* a, const Job* b);
+  void add_one_prompt();
+  void add_prompts(uint32_t decoding);
+  void add_oldest();
   void add_guesses(Job& job, Pipeline::Work& work, uint32_t rows);
   void run_work();
   void end_round(Job& job);
@@ -99,6 +110,7 @@ class Scheduler {
 
   const Generator with_;
   const SchedulerOptions options_;
+  const HostOps ops_;
   ChunkPolicy chunks_;
   GuessedSteps guessed_steps_;
   Id next_id_ = 1;

@@ -12,10 +12,11 @@ namespace tyto {
 
 class TextStream {
  public:
-  // `shown`: special tokens that come out as text.
+  // `shown`: special tokens that come out as text. `continues_text`: the first token is not the
+  // beginning of a text, so that a space before it is one.
   TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop,
-             std::vector<Token> shown = {})
-      : detokenizer_(tokenizer, true, std::move(shown)), stops_(stop) {}
+             std::vector<Token> shown, bool continues_text)
+      : detokenizer_(tokenizer, !continues_text, std::move(shown)), stops_(stop) {}
 
   // What can be shown now; the rest of a character, or what may become a stop string, waits.
   std::string push(Token token) { return stops_.push(detokenizer_.push(token)); }

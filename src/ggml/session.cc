@@ -63,7 +63,8 @@ std::optional<std::string> why_no_product(const Device& device, uint64_t k) {
                    {"y", SlotKind::output, DType::f32, 1, 16}};
   program.launches = {
       {Kernel::matmul, "product", {{0, true, false}, {1, true, false}, {2, false, true}}}};
-  return device.why_not(program, program.launches.front());
+  const auto refusal = device.why_not(program, program.launches.front());
+  return refusal ? std::optional(refusal->reason) : std::nullopt;
 }
 
 // The longest row there is a kernel for; blocks are compiled for any that the sums hold.

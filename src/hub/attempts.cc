@@ -37,20 +37,20 @@ std::string reason_of(const HttpAnswer& answer) {
   return fmt::format("the answer was {}{}{}", answer.status, message.empty() ? "" : ": ", message);
 }
 
-std::chrono::milliseconds Attempts::after(const HttpAnswer& answer, const std::string& place) {
-  constexpr const char* kLater = "what was fetched is kept; the same command goes on from there";
+std::chrono::milliseconds Attempts::after(const HttpAnswer& answer, const std::string& place,
+                                          const std::string& hint) {
   const auto asked = retry_after(answer);
   if (asked && *asked > kLongestWait)
     throw Error(ErrorCode::input, place,
                 fmt::format("{}; it asks to wait {} s, and Tyto waits {} at most",
                             reason_of(answer), asked->count(), kLongestWait.count()),
-                kLater);
+                hint);
   if (failures_ == retries_)
     throw Error(ErrorCode::input, place,
                 failures_ == 0
                     ? reason_of(answer)
                     : fmt::format("{}, after {} tries", reason_of(answer), failures_ + 1),
-                kLater);
+                hint);
   ++failures_;
   const std::chrono::milliseconds doubled(500LL << std::min(failures_ - 1, 6U));
   return asked ? std::chrono::milliseconds(*asked) : doubled;

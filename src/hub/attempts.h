@@ -17,6 +17,9 @@ bool is_worth_a_retry(const HttpAnswer& answer);
 // "cannot connect", "500", "429 Too Many Requests": for messages.
 std::string reason_of(const HttpAnswer& answer);
 
+inline constexpr const char* kGoesOn =
+    "what was fetched is kept; the same command goes on from there";
+
 class Attempts {
  public:
   explicit Attempts(unsigned retries) : retries_(retries) {}
@@ -24,8 +27,9 @@ class Attempts {
   void start_anew() { failures_ = 0; }  // bytes have come
   // Another failure: how long to wait now. Half a second, then twice as long each time, or as long
   // as Retry-After says, in seconds or as a date. An Error once there were more than `retries` in a
-  // row.
-  std::chrono::milliseconds after(const HttpAnswer& answer, const std::string& place);
+  // row, with what the user can do.
+  std::chrono::milliseconds after(const HttpAnswer& answer, const std::string& place,
+                                  const std::string& hint = kGoesOn);
   unsigned failures() const { return failures_; }
   unsigned retries() const { return retries_; }
 

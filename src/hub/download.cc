@@ -11,6 +11,7 @@
 #include <map>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "hub/attempts.h"
@@ -29,6 +30,8 @@ struct Piece {
   uint64_t received = 0;
   uint64_t to_skip = 0;     // of an answer that begins with the file instead of with the range
   std::string buffer = {};  // what was received while another piece was first
+  std::string url = {};     // that it is asked for at; empty: at the download's
+  unsigned redirects = 0;   // since it last began or failed
   bool is_running = false;
   bool has_begun = false;  // its present answer
 
@@ -139,7 +142,8 @@ class Download {
   }
 
   void start(Piece& piece) {
-    HttpRequest request{.url = url_, .token = token_for(source_.hub, url_)};
+    if (piece.url.empty()) piece.url = url_;
+    HttpRequest request{.url = piece.url, .token = token_for(source_.hub, piece.url)};
     if (piece.position() > 0 || piece.bytes.end < size())
       request.range = {piece.position(), piece.bytes.end};
     piece.is_running = true;
@@ -167,7 +171,6 @@ class Download {
       fail_input(place_, "the hub sends more bytes than the {} that it lists", size());
     if (bytes.empty()) return;
     attempts_.start_anew();
-    redirects_ = 0;
     if (&piece == &pieces_.front()) {
       write(bytes);
     } else {
@@ -179,6 +182,8 @@ class Download {
 
   void begin(Piece& piece, const HttpAnswer& head) {
     piece.has_begun = true;
+    piece.redirects = 0;
+    url_ = piece.url;
     if (head.status == 206) {
       const auto range = content_range(head.header("content-range"));
       if (!range || range->first != piece.position())
@@ -204,14 +209,16 @@ class Download {
     running_.erase(id);
     piece.is_running = false;
     if (piece.is_complete()) return write_first_pieces();
-    if (answer.is_redirect()) return follow(answer);
-    const bool is_elsewhere = url_ != source_.url;
+    if (answer.is_redirect()) return follow(piece, answer);
+    const std::string url = std::exchange(piece.url, "");
+    piece.redirects = 0;
+    const bool is_elsewhere = url != source_.url;
     const bool is_short = answer.status < 300 && answer.failure.empty();
     // Addresses that the hub redirects to are signed for an hour or so.
     const bool is_expired = is_elsewhere && answer.status >= 400 && answer.status < 500;
     if (!is_short && !is_expired && !is_worth_a_retry(answer))
       refuse(source_.hub, source_.repo, source_.file.path, answer);
-    if (is_expired) url_ = source_.url;
+    if (is_expired && url_ == url) url_ = source_.url;
     if (Clock::now() < not_before_) return;  // several connections failed together, which is once
     HttpAnswer why = answer;
     if (is_short) why.failure = "the connection was closed too early";
@@ -222,15 +229,15 @@ class Download {
     not_before_ = Clock::now() + wait;
   }
 
-  void follow(const HttpAnswer& answer) {
-    if (++redirects_ > kMostRedirects)
+  void follow(Piece& piece, const HttpAnswer& answer) {
+    if (++piece.redirects > kMostRedirects)
       fail_input(place_, "the hub redirects more than {} times", kMostRedirects);
     check_size(answer.header("x-linked-size"));
     const std::string hash = answer.header("x-linked-etag");
     if (source_.file.hash.size() == 64 && !hash.empty() &&
         hash.find(source_.file.hash) == std::string::npos)
       fail_input(place_, "the hub serves other content than it lists");
-    url_ = linked_url(url_, answer.header("location"));
+    piece.url = linked_url(piece.url, answer.header("location"));
   }
 
   void write_first_pieces() {
@@ -248,7 +255,7 @@ class Download {
   std::filesystem::path path_;
   const HubHooks& hooks_;
   std::string place_;  // in errors
-  std::string url_;    // where the last redirect led
+  std::string url_;    // where an answer with bytes began last; before that, the hub's
   Attempts attempts_;
   int descriptor_ = -1;
   uint64_t written_ = 0;
@@ -256,7 +263,6 @@ class Download {
   std::list<Piece> pieces_;  // in order; requests refer to them
   std::map<HttpClient::Id, Piece*> running_;
   bool serves_ranges_ = false;  // known once the first answer has come
-  unsigned redirects_ = 0;
   uint64_t ignored_ = 0;
   Clock::time_point not_before_;
 };

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/redaction.h"
 
 namespace tyto {
 namespace {
@@ -50,11 +51,6 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Queries hold signatures that open a file to whoever has them.
-std::string without_query(const std::string& url) {
-  return url.substr(0, url.find('?'));
-}
-
 std::string origin(const std::string& text) {
   const Url url = parsed(text);
   return fmt::format("{}://{}:{}", part(url, CURLUPART_SCHEME), lower(part(url, CURLUPART_HOST)),
@@ -91,6 +87,7 @@ struct HttpClient::Request {
   std::unique_ptr<CURL, EasyDeleter> easy{curl_easy_init()};
   std::unique_ptr<curl_slist, ListDeleter> headers;
   HttpSink sink;
+  std::string token;
   HttpAnswer answer;
   size_t header_bytes = 0;
   std::chrono::steady_clock::time_point last_byte = std::chrono::steady_clock::now();
@@ -117,7 +114,17 @@ struct HttpClient::Request {
     if (colon == std::string_view::npos) return;
     std::string_view value = line.substr(colon + 1);
     value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
-    answer.headers[lower(std::string(line.substr(0, colon)))] = value;
+    std::string name = lower(std::string(line.substr(0, colon)));
+    std::string text(value);
+    if (name == "x-error-message") hide_token(text);
+    answer.headers[std::move(name)] = std::move(text);
+  }
+
+  // A hub may say which token it does not like.
+  void hide_token(std::string& text) const {
+    for (size_t at = token.empty() ? std::string::npos : text.find(token); at != std::string::npos;
+         at = text.find(token, at + kHidden.size()))
+      text.replace(at, token.size(), kHidden);
   }
 
   void read_status() {
@@ -126,8 +133,8 @@ struct HttpClient::Request {
     answer.status = static_cast<unsigned>(status);
   }
 
-  void fail(std::string why, bool may_pass) {
-    answer.failure = std::move(why);
+  void fail(const std::string& why, bool may_pass) {
+    answer.failure = redacted_quote(why);  // libcurl quotes the proxy's, with its password
     answer.can_pass = may_pass;
   }
 
@@ -176,6 +183,7 @@ HttpClient::Id HttpClient::start(const HttpRequest& asked, HttpSink sink) {
   auto request = std::make_unique<Request>();
   if (request->easy == nullptr) throw std::bad_alloc();
   request->sink = std::move(sink);
+  request->token = asked.token;
   request->add_header("Accept-Encoding: identity");  // ranges and sizes are of the file's bytes
   if (!asked.token.empty()) request->add_header("Authorization: Bearer " + asked.token);
   if (asked.range)
@@ -215,9 +223,11 @@ std::vector<std::pair<HttpClient::Id, HttpAnswer>> HttpClient::wait(
       return each.second->easy.get() == message->easy_handle;
     });
     Request& request = *found->second;
-    if (const CURLcode code = message->data.result; code != CURLE_OK)
+    if (const CURLcode code = message->data.result; code != CURLE_OK) {
       request.fail(request.failure[0] != '\0' ? request.failure : curl_easy_strerror(code),
                    can_pass(code));
+      request.answer.is_unresolved = code == CURLE_COULDNT_RESOLVE_HOST;
+    }
     ended.push_back(end(found));
   }
   // libcurl would look at the average of some seconds.
@@ -256,13 +266,11 @@ std::string linked_url(const std::string& url, const std::string& location) {
   const Url target = parsed(url);
   if (target == nullptr ||
       curl_url_set(target.get(), CURLUPART_URL, location.c_str(), 0) != CURLUE_OK)
-    fail_input(without_query(url), "leads to what is no address");
+    fail_input(url, "leads to what is no address");
   const std::string result = part(target, CURLUPART_URL);
-  if (!is_http_url(result))
-    fail_input(without_query(url), "leads to {}, which is not HTTP", without_query(result));
+  if (!is_http_url(result)) fail_input(url, "leads to {}, which is not HTTP", result);
   if (url.starts_with("https:") && !result.starts_with("https:"))
-    fail_input(without_query(url), "leads from https to {}, which others can read and change",
-               without_query(result));
+    fail_input(url, "leads from https to {}, which others can read and change", result);
   return result;
 }
 

@@ -32,8 +32,9 @@ struct HttpRequest {
 struct HttpAnswer {
   unsigned status = 0;                              // 0: none came
   std::map<std::string, std::string> headers = {};  // names in lower case
-  std::string failure = {};  // why it ended before its end; empty: it did not
-  bool can_pass = true;      // the failure: trying again may help
+  std::string failure = {};    // why it ended before its end; empty: it did not
+  bool can_pass = true;        // the failure: trying again may help
+  bool is_unresolved = false;  // the failure: no address is known of the host
 
   std::string header(const std::string& name) const;  // empty: absent
   bool is_redirect() const { return status >= 300 && status < 400 && !header("location").empty(); }

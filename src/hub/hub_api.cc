@@ -3,13 +3,18 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <optional>
+#include <span>
+#include <sstream>
 #include <system_error>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/joined.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "base/redaction.h"
 #include "hub/attempts.h"
 #include "hub/safe_path.h"
 
@@ -17,6 +22,8 @@ namespace tyto {
 namespace {
 
 constexpr const char* kUsualEndpoint = "https://huggingface.co";
+constexpr const char* kNoNetwork =
+    "no network, or a proxy is needed (https_proxy); HF_ENDPOINT names a mirror";
 constexpr uint64_t kLongestToken = 4096;
 constexpr size_t kLongestAnswer = 16 << 20;  // a page of a thousand files is 0.3 MB
 constexpr unsigned kMostPages = 100;
@@ -90,8 +97,8 @@ std::string get_text(const Hub& hub, const std::string& repo, std::string url,
       if (++redirects > kMostRedirects)
         fail_input(repo, "the hub redirects more than {} times", kMostRedirects);
       url = linked_url(url, answer.header("location"));
-    } else if (is_worth_a_retry(answer)) {
-      const auto wait = attempts.after(answer, hub.endpoint);
+    } else if (is_worth_a_retry(answer) && !answer.is_unresolved) {
+      const auto wait = attempts.after(answer, hub.endpoint, answer.status == 0 ? kNoNetwork : "");
       hooks.note(fmt::format("{}: {}; trying again in {:.1f} s ({} of {})", hub.endpoint,
                              reason_of(answer), static_cast<double>(wait.count()) / 1000,
                              attempts.failures(), attempts.retries()));
@@ -113,6 +120,35 @@ std::string next_page(const std::string& url, const HttpAnswer& answer) {
   return linked_url(url, link.substr(begin + 1, end - begin - 1));
 }
 
+// "ORG/REPO/blob/main/FILE" of a page's address on a hub; none of anything else.
+std::optional<std::string> path_on_hub(std::string_view name, const std::string& endpoint) {
+  for (const std::string& start :
+       {endpoint + "/", std::string(kUsualEndpoint) + "/",
+        std::string("https://www.huggingface.co/"), std::string("http://huggingface.co/"),
+        std::string("huggingface.co/"), std::string("https://hf.co/"), std::string("hf.co/")}) {
+    if (start == "/" || !name.starts_with(start)) continue;
+    std::string_view path = name.substr(start.size());
+    path = path.substr(0, path.find_first_of("?#"));
+    while (path.ends_with('/')) path.remove_suffix(1);
+    return std::string(path);
+  }
+  return std::nullopt;
+}
+
+// "ORG/REPO:FILE" of "ORG/REPO/blob/REVISION/FILE", and of a folder "ORG/REPO".
+std::string name_in_path(const std::string& path, std::string& revision) {
+  std::vector<std::string> parts;
+  std::istringstream names(path);
+  for (std::string part; std::getline(names, part, '/');) parts.push_back(part);
+  const std::string kind = parts.size() > 2 ? parts[2] : "";
+  const bool is_file = kind == "blob" || kind == "resolve" || kind == "raw";
+  if (parts.size() < 4 || (!is_file && kind != "tree")) return path;
+  revision = parts[3];
+  const std::string repo = parts[0] + "/" + parts[1];
+  if (!is_file || parts.size() == 4) return repo;
+  return repo + ":" + joined(std::span(parts).subspan(4), "/");
+}
+
 }  // namespace
 
 Hub hub_of_environment() {
@@ -122,7 +158,8 @@ Hub hub_of_environment() {
   while (hub.endpoint.ends_with('/')) hub.endpoint.pop_back();
   if (!is_http_url(hub.endpoint))
     throw Error(ErrorCode::usage, "HF_ENDPOINT",
-                fmt::format("\"{}\" is no address of a hub", printable_name(hub.endpoint)),
+                fmt::format("\"{}\" is no address of a hub",
+                            printable_name(redacted_address(hub.endpoint))),
                 fmt::format("it is like {}", kUsualEndpoint));
   hub.token = read_token(variables);
   return hub;
@@ -132,10 +169,13 @@ std::string token_for(const Hub& hub, const std::string& url) {
   return is_same_origin(hub.endpoint, url) ? hub.token : "";
 }
 
-RepoName parse_repo_name(const std::string& name) {
-  const std::string rest = name.starts_with("hf:") ? name.substr(3) : name;
+RepoName parse_repo_name(const std::string& name, const std::string& endpoint) {
+  std::string rest = name.starts_with("hf:") ? name.substr(3) : name;
+  std::string revision;
+  if (const auto path = path_on_hub(name, endpoint)) rest = name_in_path(*path, revision);
   const size_t colon = rest.find(':');
-  RepoName result{rest.substr(0, colon), colon == std::string::npos ? "" : rest.substr(colon + 1)};
+  RepoName result{rest.substr(0, colon), colon == std::string::npos ? "" : rest.substr(colon + 1),
+                  revision};
   const size_t slash = result.repo.find('/');
   const auto is_good = [](std::string_view part) {
     return !part.empty() && part.size() <= 96 && !part.starts_with('.') && !part.starts_with('-') &&
@@ -147,8 +187,10 @@ RepoName parse_repo_name(const std::string& name) {
   const std::string_view repo = result.repo;
   if (slash == std::string::npos || !is_good(repo.substr(0, slash)) ||
       !is_good(repo.substr(slash + 1)) || (colon != std::string::npos && result.asked.empty()))
-    throw Error(ErrorCode::usage, printable_name(name), "is no repository of a hub",
-                "tyto pull ORG/REPO, ORG/REPO:Q4_K_M or ORG/REPO:FILE.gguf");
+    throw Error(
+        ErrorCode::usage, printable_name(name), "is no repository of a hub",
+        "tyto pull ORG/REPO, ORG/REPO:Q4_K_M or ORG/REPO:FILE.gguf; `tyto pull` alone lists "
+        "some");
   return result;
 }
 
@@ -190,6 +232,8 @@ void refuse(const Hub& hub, const std::string& repo, const std::string& what,
   const auto fail = [&](const std::string& fact, const std::string& hint) {
     throw Error(ErrorCode::input, place, fact, hint);
   };
+  if (answer.is_unresolved)
+    throw Error(ErrorCode::input, hub.endpoint, reason_of(answer), kNoNetwork);
   if (answer.status < 400) fail(reason_of(answer), "");
   if (answer.status == 401 && message.starts_with("Invalid"))
     fail("the hub does not accept the token", "make a new one and put it into HF_TOKEN");

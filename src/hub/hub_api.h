@@ -27,11 +27,14 @@ Hub hub_of_environment();
 std::string token_for(const Hub& hub, const std::string& url);
 
 struct RepoName {
-  std::string repo;   // "org/name"
-  std::string asked;  // what stands behind the colon; may be empty
+  std::string repo;           // "org/name"
+  std::string asked;          // what stands behind the colon; may be empty
+  std::string revision = {};  // that an address names; empty: none
 };
-// "org/name", "org/name:Q4_K_M", also with "hf:" before it. A usage Error says what is allowed.
-RepoName parse_repo_name(const std::string& name);
+// "org/name", "org/name:Q4_K_M", also with "hf:" before it, or what a browser shows: an address on
+// `endpoint` or huggingface.co of a repository, a folder of it or a file. A usage Error says what
+// is allowed.
+RepoName parse_repo_name(const std::string& name, const std::string& endpoint = "");
 
 struct HubFile {
   std::string path;  // stays below the folder that it is put into

@@ -1,12 +1,12 @@
 #include "llama/forward.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <tuple>
 
 #include "base/error.h"
 #include "llama/candidate_check.h"
+#include "llama/host_norm.h"
 #include "llama/non_finite_results.h"
 #include "llama/placement.h"
 #include "model/non_finite.h"
@@ -319,7 +319,7 @@ Logits Forward::candidates(uint32_t row) {
   Span span(trace_, EventKind::host, candidates_name_);
   if (picked.not_finite() != 0) fail_non_finite("logits", model_, failure_code(), first_.name);
   if (const auto problem = problem_of(picked, model_.config.vocab))
-    throw Error(failure_code(), first_.name, *problem, "see --on-npu-error");
+    throw Error(failure_code(), first_.name, *problem, "see --on-device-error");
   best_.clear();
   for (size_t i = 0; i < candidates_; ++i) best_.push_back({picked.index(i), picked.value(i)});
   return Logits(best_);
@@ -402,7 +402,7 @@ void Forward::run_head(Stage& head, std::span<const BatchRows> rows, const OnLog
 size_t Forward::event_count(size_t prompt, size_t tokens) const {
   const auto of = [](const Stage& stage) {
     size_t events = 2;  // the run and its logits
-    for (const Piece& piece : stage.pieces) events += 4 + piece.program.launches.size();
+    for (const Piece& piece : stage.pieces) events += 5 + piece.program.launches.size();
     return events;
   };
   const Prefill& smallest = prefills_.front();
@@ -431,25 +431,16 @@ void Forward::move_residual(const Segment& rows, Device* to_device) {
 // The final norm is done here for every device: what is fused with the head cannot be asked for it.
 void Forward::show_hidden(const Segment& segment, const OnHidden& on_hidden) {
   Span span(trace_, EventKind::host, hidden_name_, segment.position, segment.rows);
-  const TensorView& norm = model_.weights.final_norm;
-  if (final_norm_.empty()) {
-    final_norm_.resize(norm.cols);
-    dequantize(norm.dtype, norm.row(0), final_norm_);
-  }
   const Buffer& x = residual_of(x_home_);
-  const uint64_t row = row_bytes(first_.activations, final_norm_.size());
+  std::vector<float> values(model_.config.emb);
+  const uint64_t row = row_bytes(first_.activations, values.size());
   if (!is_host(x_home_))
     x_home_->sync(x, Sync::from_device, segment.first_row * row, segment.rows * row);
-  std::vector<float> values(final_norm_.size());
   for (uint32_t i = 0; i < segment.rows; ++i) {
     dequantize(first_.activations, x.bytes().subspan((segment.first_row + i) * row, row), values);
-    double squares = 0;
-    for (const float value : values) squares += static_cast<double>(value) * value;
-    const double mean = squares / static_cast<double>(values.size());
-    const auto scale = static_cast<float>(1 / std::sqrt(mean + model_.config.norm_eps));
-    for (size_t k = 0; k < values.size(); ++k) values[k] *= scale * final_norm_[k];
-    if (!all_finite(values)) fail_non_finite("hidden states", model_, failure_code(), first_.name);
-    on_hidden(segment.position + i, values);
+    const std::vector<float> normed = host_final_norm(model_, values);
+    if (!all_finite(normed)) fail_non_finite("hidden states", model_, failure_code(), first_.name);
+    on_hidden(segment.position + i, normed);
   }
 }
 

@@ -251,9 +251,8 @@ class Forward {
   Stage head_of_best_, decode_of_best_;  // the same with those, if any
   std::vector<Row> segments_, kept_;     // of the body's call, of the head's
   std::vector<Segment> call_segments_;
-  std::vector<float> logits_;      // [vocab], for those who ask for bf16 ones in f32
-  std::vector<Candidate> best_;    // [candidates_] of the row at hand
-  std::vector<float> final_norm_;  // [emb], once hidden states have been asked for
+  std::vector<float> logits_;    // [vocab], for those who ask for bf16 ones in f32
+  std::vector<Candidate> best_;  // [candidates_] of the row at hand
 };
 
 }  // namespace tyto

@@ -79,6 +79,9 @@ void Pipeline::take_limits() {
                                           forward.pass_costs()};
   }
   rows_agree_ = disagreeing_device().empty();
+  passes_agree_ = rows_agree_ && std::ranges::all_of(devices_.prefill, [](const Device* device) {
+                    return device->info().rows_agree;
+                  });
 }
 
 void Pipeline::take_window() {

@@ -97,6 +97,8 @@ class Pipeline {
   uint32_t most_checked() const { return rows_agree_ ? limits(Side::decode).most_rows : 1; }
   // The first device that keeps it at 1.
   std::string disagreeing_device() const;
+  // A prompt's rows have the same bits in passes of any size, wherever they run.
+  bool passes_agree() const { return passes_agree_; }
   // Of the next pass of a prompt that has `left` more tokens from `position` on.
   uint32_t next_rows(uint32_t position, size_t left, Side side) const;
   // A prompt's kernels compute all the rows they were made for, however few a pass uses.
@@ -174,6 +176,7 @@ class Pipeline {
   // Of the sides, which may be gone: a device that failed is made anew when it is next needed.
   bool has_two_sides_ = false;
   bool rows_agree_ = false;  // on the decode side
+  bool passes_agree_ = false;
   uint32_t context_ = 0;
   std::array<SideLimits, 2> limits_;  // [sides]
   uint64_t page_bytes_ = 0, window_page_bytes_ = 0;

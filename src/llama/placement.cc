@@ -9,17 +9,22 @@ std::vector<uint8_t> place(const Program& program, std::span<Device* const> devi
   std::vector<uint8_t> placement;
   for (const Launch& launch : program.launches) {
     size_t chosen = devices.size();
+    std::string last_reason;
     for (size_t d = 0; d < devices.size() && chosen == devices.size(); ++d) {
-      const auto reason = devices[d]->why_not(program, launch);
-      if (!reason)
+      const auto refusal = devices[d]->why_not(program, launch);
+      if (!refusal) {
         chosen = d;
+        continue;
+      }
+      last_reason = fmt::format("{} not on {}: {}", spec(launch.kernel).name,
+                                devices[d]->info().name, refusal->reason);
+      if (refusal->left_to_host.empty())
+        trace.fallback(last_reason);
       else
-        trace.fallback(fmt::format("{} not on {}: {}", spec(launch.kernel).name,
-                                   devices[d]->info().name, *reason));
+        trace.leave_to_host(refusal->left_to_host);
     }
     if (chosen == devices.size())
-      throw Error(ErrorCode::unsupported, launch.name, "no device can run it",
-                  trace.fallbacks().back());
+      throw Error(ErrorCode::unsupported, launch.name, "no device can run it", last_reason);
     placement.push_back(static_cast<uint8_t>(chosen));
   }
   return placement;
@@ -31,10 +36,10 @@ std::optional<std::string> why_mostly_not(const Program& program, const Device& 
   for (const Launch& launch : program.launches) {
     if (launch.kernel != Kernel::matmul) continue;
     ++products;
-    const auto reason = device.why_not(program, launch);
-    if (!reason) continue;
+    const auto refusal = device.why_not(program, launch);
+    if (!refusal) continue;
     ++refused;
-    if (!first) first = reason;
+    if (!first) first = refusal->reason;
   }
   return 2 * refused > products ? first : std::nullopt;
 }

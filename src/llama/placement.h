@@ -14,7 +14,8 @@
 namespace tyto {
 
 // [program.launches], as indices of `devices`, which are in order of preference. What a device
-// refused is a fallback; a launch that no device can run is an Error.
+// refused is a fallback, unless its design leaves it to the host; a launch that no device can run
+// is an Error.
 std::vector<uint8_t> place(const Program& program, std::span<Device* const> devices, Trace& trace);
 
 // Why the device would leave most of a program's products to others: what it says of the first of

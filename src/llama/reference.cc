@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "llama/host_norm.h"
 #include "llama/non_finite_results.h"
 #include "tensor/finite.h"
 #include "tensor/quant.h"
@@ -35,36 +36,6 @@ Vector matmul(const TensorView& weight, const Vector& x, const TensorView& bias 
     const Vector b = values(bias);
     for (size_t r = 0; r < y.size(); ++r) y[r] += b[r];
   }
-  return y;
-}
-
-// Each group of weight.cols values is scaled to unit root mean square, then by the weight.
-Vector rmsnorm(const Vector& x, const TensorView& weight, float eps) {
-  const Vector w = values(weight);
-  Vector y(x.size());
-  for (size_t group = 0; group < x.size(); group += w.size()) {
-    double squares = 0;
-    for (size_t i = 0; i < w.size(); ++i)
-      squares += static_cast<double>(x[group + i]) * x[group + i];
-    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(w.size()) + eps);
-    for (size_t i = 0; i < w.size(); ++i)
-      y[group + i] = static_cast<float>(x[group + i] * scale) * w[i];
-  }
-  return y;
-}
-
-// Each value less the mean, scaled to unit variance, then by the weight.
-Vector layernorm(const Vector& x, const TensorView& weight, const TensorView& bias, float eps) {
-  double total = 0, squares = 0;
-  for (const float value : x) total += value;
-  const double mean = total / static_cast<double>(x.size());
-  for (const float value : x) squares += (value - mean) * (value - mean);
-  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(x.size()) + eps);
-  const Vector w = values(weight);
-  const Vector b = bias.empty() ? Vector(x.size()) : values(bias);
-  Vector y(x.size());
-  for (size_t i = 0; i < x.size(); ++i)
-    y[i] = static_cast<float>((x[i] - mean) * scale) * w[i] + b[i];
   return y;
 }
 
@@ -141,7 +112,8 @@ std::vector<float> Reference::forward(Token token) {
   layer_ = kNoLayer;
   ++position_;
   show(Role::head_rows, x);
-  Vector normed = norm(Role::final_norm, x, weights.final_norm, weights.final_norm_bias);
+  Vector normed = host_final_norm(model_, x);
+  show(Role::final_norm, normed);
   scale(Role::logit_scale, normed, 1 / config.logit_divisor);
   Vector logits = project(Role::lm_head, weights.head, weights.head_lora, normed);
   if (config.logit_cap != 0) {
@@ -159,8 +131,7 @@ void Reference::show(Role role, const Vector& values) const {
 std::vector<float> Reference::norm(Role role, const Vector& x, const TensorView& weight,
                                    const TensorView& bias) const {
   if (weight.empty()) return x;
-  const float eps = model_.config.norm_eps;
-  Vector y = model_.config.layer_norm ? layernorm(x, weight, bias, eps) : rmsnorm(x, weight, eps);
+  Vector y = host_norm(model_.config, x, weight, bias);
   show(role, y);
   return y;
 }

@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "model/families.h"
 #include "model/gguf_metadata.h"
+#include "text/piece_index.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
 #include "text/word_piece.h"
@@ -42,12 +45,19 @@ struct Entries {
   }
 };
 
+std::vector<std::string> spelled_out(const std::vector<std::string>& patterns) {
+  std::vector<std::string> result;
+  for (const std::string& pattern : patterns) result.push_back(tyto::spelled_out(pattern));
+  return result;
+}
+
 std::string pre_name(const Vocabulary& vocabulary, const std::string& where) {
+  const std::vector<std::string> patterns = spelled_out(vocabulary.split_patterns);
   // Normalisation is compared first but does not decide: GGUF readers disagree about it.
   for (const bool compare_nfc : {true, false})
     for (const std::string& name : pre_tokenizer_names()) {
       const PreTokenizer rules = pre_tokenizer_by_name(name, where);
-      if (rules.split_patterns == vocabulary.split_patterns &&
+      if (spelled_out(rules.split_patterns) == patterns &&
           rules.ignore_merges == vocabulary.ignore_merges && !rules.marks_spaces &&
           (!compare_nfc || rules.normalizers == vocabulary.normalizers))
         return name;
@@ -82,8 +92,26 @@ std::vector<int64_t> token_types(const Vocabulary& vocabulary, size_t count) {
   return types;
 }
 
+// Readers print a token that users defined as it is, and look for it in the text before they mark
+// spaces. A text that another token has already stays as it is.
+void unmark_user_defined(const Vocabulary& vocabulary, std::vector<std::string>& pieces) {
+  constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+  const PieceIndex index(vocabulary.pieces);
+  std::set<std::string> taken;
+  for (const AddedToken& token : vocabulary.added) {
+    if (token.special) continue;
+    std::string text = token.text;
+    for (size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string::npos; ++at)
+      text.replace(at, kSpaceMark.size(), " ");
+    if (index.find(text) < 0 && taken.insert(text).second)
+      pieces[static_cast<size_t>(token.id)] = std::move(text);
+  }
+}
+
 std::vector<std::string> padded_pieces(const Vocabulary& vocabulary, size_t count) {
   std::vector<std::string> pieces = vocabulary.pieces;
+  if (vocabulary.algorithm == Vocabulary::Algorithm::sentencepiece)
+    unmark_user_defined(vocabulary, pieces);
   pieces.resize(count);
   for (size_t id = 0; id < count; ++id)
     if (pieces[id].empty()) pieces[id] = fmt::format("[PAD{}]", id);
@@ -129,6 +157,10 @@ void add_sentencepiece(const Vocabulary& vocabulary, size_t vocab, Entries& entr
   if (vocabulary.prepend_once)
     notes.push_back(
         "GGUF cannot say that the leading space is added once, not after each special token");
+  if (vocabulary.drops_space && !vocabulary.prepend_space)
+    notes.push_back("GGUF cannot say that a space at the beginning of an answer is dropped");
+  if (!vocabulary.fuses_unknown && vocabulary.byte_tokens.empty())
+    notes.push_back("GGUF cannot say that each unknown character is a token of its own");
 }
 
 bool does(const Vocabulary& vocabulary, Normalizer step) {
@@ -175,6 +207,27 @@ void add_word_piece(const Vocabulary& vocabulary, const std::string& where, Entr
   if (vocabulary.longest_word > 0)
     notes.push_back(fmt::format("GGUF cannot say that words of more than {} characters are unknown",
                                 vocabulary.longest_word));
+}
+
+// As gguf-py writes several: their names are letters, digits and underscores.
+void add_chat_templates(const Vocabulary& vocabulary, Entries& entries,
+                        std::vector<std::string>& notes) {
+  if (!vocabulary.chat_template.empty())
+    entries.text("tokenizer.chat_template", vocabulary.chat_template);
+  std::set<std::string> names;
+  for (const ChatSource& each : vocabulary.more_templates) {
+    std::string name = each.name;
+    for (char& c : name)
+      if (!(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z')) c = '_';
+    if (name.empty() || !names.insert(name).second) {
+      notes.push_back(fmt::format("the chat template \"{}\" is left out: GGUF has no key for it",
+                                  printable_name(each.name)));
+      continue;
+    }
+    entries.text("tokenizer.chat_template." + name, each.source);
+  }
+  if (!names.empty())
+    entries.array("tokenizer.chat_templates", std::vector<std::string>(names.begin(), names.end()));
 }
 
 void add_rope_scaling(const Config& config, const std::string& arch, Entries& entries) {
@@ -318,8 +371,7 @@ GgufMetadata vocabulary_to_gguf(const Vocabulary& vocabulary, uint32_t vocab,
   add_ends(vocabulary, entries, notes);
   entries.flag("tokenizer.ggml.add_bos_token", vocabulary.add_bos);
   entries.flag("tokenizer.ggml.add_eos_token", vocabulary.add_eos);
-  if (!vocabulary.chat_template.empty())
-    entries.text("tokenizer.chat_template", vocabulary.chat_template);
+  add_chat_templates(vocabulary, entries, notes);
   return std::move(entries.list);
 }
 

@@ -262,9 +262,20 @@ void check_architecture(const Gguf& gguf) {
   if (family_of_gguf(name) == nullptr) fail_family(gguf.name, name, FamilyNames::gguf);
 }
 
+// Nothing but names depends on it, so one that makes no sense is as none.
+std::optional<uint64_t> file_type_of(const Gguf& gguf) {
+  const auto found = gguf.metadata.find("general.file_type");
+  if (found == gguf.metadata.end()) return std::nullopt;
+  if (const auto* value = std::get_if<uint64_t>(&found->second.value)) return *value;
+  const auto* value = std::get_if<int64_t>(&found->second.value);
+  return value != nullptr && *value >= 0 ? std::optional(static_cast<uint64_t>(*value))
+                                         : std::nullopt;
+}
+
 void fill_model_from_gguf(const Gguf& gguf, Need need, Model& model) {
   const GgufKeys keys(gguf);
   model.format = fmt::format("gguf v{}", gguf.version);
+  model.file_type = file_type_of(gguf);
   model.tensors = gguf.tensors;
   if (const std::string* type = keys.text("general.type"); type != nullptr && *type == "adapter")
     fail_adapter(gguf.name);

@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/round_up.h"
+#include "model/cut_off.h"
 #include "model/gguf.h"
+#include "model/lfs_pointer.h"
 #include "model/tensor_layout.h"
 
 namespace tyto {
@@ -74,26 +76,29 @@ class Cursor {
   uint64_t left() const { return bytes_.size() - position_; }
 
   template <typename T>
-  T number(const char* what) {
+  T number() {
     T value{};
-    std::memcpy(&value, take(sizeof value, what).data(), sizeof value);
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
   }
 
   std::string string(const char* what, uint64_t longest = UINT64_MAX) {
-    const uint64_t length = number<uint64_t>(what);
+    const uint64_t length = number<uint64_t>();
     if (length > longest)
       fail_input(file_, "{} at byte {}: {} bytes long, at most {} are allowed", what, position_,
                  length, longest);
-    const auto text = take(length, what);
+    const auto text = take(length);
     return std::string(reinterpret_cast<const char*>(text.data()), text.size());
   }
 
   // Refuses `count` records that cannot fit in what is left.
-  void expect_room(uint64_t count, uint64_t least_bytes, const char* what) {
-    if (count > left() / least_bytes)
-      fail_input(file_, "{} {} do not fit in the {} bytes after byte {}", count, what, left(),
-                 position_);
+  void expect_room(uint64_t count, uint64_t least_bytes) {
+    if (count <= left() / least_bytes) return;
+    uint64_t end = 0;
+    if (__builtin_mul_overflow(count, least_bytes, &end) ||
+        __builtin_add_overflow(end, position_, &end))
+      end = UINT64_MAX;
+    fail_cut_off(file_, bytes_.size(), end);
   }
 
   void count_elements(uint64_t count) {
@@ -103,10 +108,10 @@ class Cursor {
   }
 
  private:
-  std::span<const std::byte> take(uint64_t count, const char* what) {
-    if (count > left())
-      fail_input(file_, "{} at byte {} needs {} bytes, file has {}", what, position_, count,
-                 bytes_.size());
+  std::span<const std::byte> take(uint64_t count) {
+    uint64_t end = 0;
+    if (__builtin_add_overflow(position_, count, &end)) end = UINT64_MAX;
+    if (count > left()) fail_cut_off(file_, bytes_.size(), end);
     const auto taken = bytes_.subspan(position_, count);
     position_ += count;
     return taken;
@@ -126,36 +131,35 @@ const ValueType& value_type(uint32_t id, const std::string& where) {
 uint64_t read_unsigned(Cursor& cursor, uint32_t bytes) {
   switch (bytes) {
     case 1:
-      return cursor.number<uint8_t>("metadata value");
+      return cursor.number<uint8_t>();
     case 2:
-      return cursor.number<uint16_t>("metadata value");
+      return cursor.number<uint16_t>();
     case 4:
-      return cursor.number<uint32_t>("metadata value");
+      return cursor.number<uint32_t>();
     default:
-      return cursor.number<uint64_t>("metadata value");
+      return cursor.number<uint64_t>();
   }
 }
 
 int64_t read_signed(Cursor& cursor, uint32_t bytes) {
   switch (bytes) {
     case 1:
-      return cursor.number<int8_t>("metadata value");
+      return cursor.number<int8_t>();
     case 2:
-      return cursor.number<int16_t>("metadata value");
+      return cursor.number<int16_t>();
     case 4:
-      return cursor.number<int32_t>("metadata value");
+      return cursor.number<int32_t>();
     default:
-      return cursor.number<int64_t>("metadata value");
+      return cursor.number<int64_t>();
   }
 }
 
 double read_real(Cursor& cursor, uint32_t bytes) {
-  return bytes == 4 ? static_cast<double>(cursor.number<float>("metadata value"))
-                    : cursor.number<double>("metadata value");
+  return bytes == 4 ? static_cast<double>(cursor.number<float>()) : cursor.number<double>();
 }
 
 bool read_bool(Cursor& cursor, const std::string& where) {
-  const auto value = cursor.number<uint8_t>("metadata value");
+  const auto value = cursor.number<uint8_t>();
   if (value > 1) fail_input(where, "a boolean is {}", value);
   return value == 1;
 }
@@ -169,10 +173,10 @@ int64_t read_integer_element(Cursor& cursor, const ValueType& type, const std::s
 }
 
 GgufValue read_array(Cursor& cursor, const std::string& where) {
-  const ValueType& type = value_type(cursor.number<uint32_t>("array type"), where);
-  const uint64_t count = cursor.number<uint64_t>("array length");
+  const ValueType& type = value_type(cursor.number<uint32_t>(), where);
+  const uint64_t count = cursor.number<uint64_t>();
   if (type.kind == Kind::array) fail_unsupported(where, "arrays of arrays");
-  cursor.expect_room(count, type.bytes, "array elements");
+  cursor.expect_room(count, type.bytes);
   cursor.count_elements(count);
   const auto fill = [count](auto elements, const auto& next) {
     elements.reserve(count);
@@ -187,7 +191,7 @@ GgufValue read_array(Cursor& cursor, const std::string& where) {
 }
 
 GgufValue read_value(Cursor& cursor, const std::string& where) {
-  const ValueType& type = value_type(cursor.number<uint32_t>("metadata type"), where);
+  const ValueType& type = value_type(cursor.number<uint32_t>(), where);
   switch (type.kind) {
     case Kind::unsigned_int:
       return {read_unsigned(cursor, type.bytes)};
@@ -247,15 +251,15 @@ RawRecord read_raw(Cursor& cursor, const Gguf& gguf) {
   RawRecord record;
   record.name = cursor.string("tensor name", kLongestName);
   const std::string where = gguf.name + ": tensor " + printable_name(record.name);
-  record.dimensions = cursor.number<uint32_t>("tensor dimensions");
+  record.dimensions = cursor.number<uint32_t>();
   if (record.dimensions > kMaxDimensions)
     fail_input(where, "{} dimensions, at most {} exist", record.dimensions, kMaxDimensions);
   for (uint32_t i = 0; i < record.dimensions; ++i) {
-    record.extents[i] = cursor.number<uint64_t>("tensor extent");
+    record.extents[i] = cursor.number<uint64_t>();
     if (record.extents[i] == 0) fail_input(where, "dimension {} is zero", i);
   }
-  record.type = cursor.number<uint32_t>("tensor type");
-  record.offset = cursor.number<uint64_t>("tensor offset");
+  record.type = cursor.number<uint32_t>();
+  record.offset = cursor.number<uint64_t>();
   return record;
 }
 
@@ -284,8 +288,9 @@ Record checked_record(const RawRecord& raw, const Gguf& gguf) {
   return record;
 }
 
-void place(Record& record, std::span<const std::byte> bytes, uint64_t data_start,
-           uint64_t alignment, const std::string& file) {
+// Where the data of a tensor ends in its file.
+uint64_t end_of(const Record& record, uint64_t data_start, uint64_t alignment,
+                const std::string& file) {
   const std::string where = file + ": tensor " + printable_name(record.name);
   if (record.offset % alignment != 0)
     fail_input(where, "offset {} is not a multiple of the alignment {}", record.offset, alignment);
@@ -293,8 +298,16 @@ void place(Record& record, std::span<const std::byte> bytes, uint64_t data_start
   if (__builtin_add_overflow(data_start, record.offset, &end) ||
       __builtin_add_overflow(end, record.bytes, &end))
     fail_input(where, "offset {} overflows", record.offset);
-  if (end > bytes.size()) fail_input(where, "data ends at byte {}, file has {}", end, bytes.size());
-  record.view.bytes = bytes.subspan(end - record.bytes, record.bytes);
+  return end;
+}
+
+[[noreturn]] void fail_foreign(std::span<const std::byte> bytes, const std::string& name) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (std::string_view("GGUF").starts_with(text)) fail_cut_off(name, bytes.size(), 4);
+  const bool is_page = text.starts_with("<!") || text.starts_with("<html");
+  throw Error(ErrorCode::input, name, is_page ? "a web page, not a GGUF file" : "not a GGUF file",
+              is_page ? "`tyto pull` takes the address of such a page and fetches the model"
+                      : "a model is a GGUF file, or a folder with config.json and safetensors");
 }
 
 void check_version(uint32_t version, const std::string& name) {
@@ -308,15 +321,14 @@ void check_version(uint32_t version, const std::string& name) {
 }
 
 // All of the header; `gguf` has the name of the file.
-std::vector<RawRecord> read_header(Cursor& cursor, uint64_t file_bytes, Gguf& gguf) {
-  if (file_bytes < 4 || cursor.number<uint32_t>("magic") != kMagic)
-    fail_input(gguf.name, "not a GGUF file");
-  gguf.version = cursor.number<uint32_t>("version");
+std::vector<RawRecord> read_header(Cursor& cursor, std::span<const std::byte> bytes, Gguf& gguf) {
+  if (bytes.size() < 4 || cursor.number<uint32_t>() != kMagic) fail_foreign(bytes, gguf.name);
+  gguf.version = cursor.number<uint32_t>();
   check_version(gguf.version, gguf.name);
-  const auto tensor_count = cursor.number<uint64_t>("tensor count");
-  const auto metadata_count = cursor.number<uint64_t>("metadata count");
+  const auto tensor_count = cursor.number<uint64_t>();
+  const auto metadata_count = cursor.number<uint64_t>();
 
-  cursor.expect_room(metadata_count, kLeastMetadataBytes, "metadata entries");
+  cursor.expect_room(metadata_count, kLeastMetadataBytes);
   for (uint64_t i = 0; i < metadata_count; ++i) {
     std::string key = cursor.string("metadata key", kLongestName);
     const std::string where = gguf.name + ": " + printable_name(key);
@@ -325,7 +337,7 @@ std::vector<RawRecord> read_header(Cursor& cursor, uint64_t file_bytes, Gguf& gg
       fail_input(where, "is in the metadata twice");
   }
 
-  cursor.expect_room(tensor_count, kLeastTensorBytes, "tensors");
+  cursor.expect_room(tensor_count, kLeastTensorBytes);
   std::vector<RawRecord> records;
   std::set<std::string, std::less<>> names;
   for (uint64_t i = 0; i < tensor_count; ++i) {
@@ -340,16 +352,22 @@ std::vector<RawRecord> read_header(Cursor& cursor, uint64_t file_bytes, Gguf& gg
 }  // namespace
 
 Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
+  refuse_lfs_pointer(bytes, name);
   Gguf gguf;
   gguf.name = name;
   Cursor cursor(bytes, gguf.name);
-  const std::vector<RawRecord> raw = read_header(cursor, bytes.size(), gguf);
+  const std::vector<RawRecord> raw = read_header(cursor, bytes, gguf);
   std::vector<Record> records;
   for (const RawRecord& each : raw) records.push_back(checked_record(each, gguf));
   const uint64_t alignment = alignment_of(gguf);
   const uint64_t data_start = round_up(cursor.position(), alignment);
-  for (Record& record : records) {
-    place(record, bytes, data_start, alignment, name);
+  std::vector<uint64_t> ends;
+  for (const Record& record : records) ends.push_back(end_of(record, data_start, alignment, name));
+  const uint64_t last = ends.empty() ? 0 : *std::max_element(ends.begin(), ends.end());
+  if (last > bytes.size()) fail_cut_off(name, bytes.size(), last);
+  for (size_t i = 0; i < records.size(); ++i) {
+    Record& record = records[i];
+    record.view.bytes = bytes.subspan(ends[i] - record.bytes, record.bytes);
     gguf.tensors.push_back({std::move(record.name), record.view});
   }
   check_layout(gguf.tensors, bytes.subspan(std::min<uint64_t>(data_start, bytes.size())), alignment,
@@ -359,10 +377,11 @@ Gguf parse_gguf(std::span<const std::byte> bytes, const std::string& name) {
 
 Gguf parse_gguf_header(std::span<const std::byte> bytes, const std::string& name,
                        std::vector<StoredTensor>& tensors) {
+  refuse_lfs_pointer(bytes, name);
   Gguf gguf;
   gguf.name = name;
   Cursor cursor(bytes, gguf.name);
-  const std::vector<RawRecord> raw = read_header(cursor, bytes.size(), gguf);
+  const std::vector<RawRecord> raw = read_header(cursor, bytes, gguf);
   const uint64_t start = round_up(cursor.position(), alignment_of(gguf));
   const std::span<const std::byte> data = bytes.subspan(std::min<uint64_t>(start, bytes.size()));
   std::set<uint64_t> ends = {data.size()};

@@ -25,6 +25,11 @@ std::optional<uint32_t> five_digits(std::string_view text) {
   return text.size() == kDigits && is_whole ? std::optional(value) : std::nullopt;
 }
 
+std::string lower_case(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
 Gguf map_and_parse(const fs::path& path, std::vector<MappedFile>& files) {
   files.emplace_back(path);
   return parse_gguf(files.back().bytes(), path.string());
@@ -37,9 +42,9 @@ uint64_t split_key(const Gguf& gguf, const char* key) {
   return *value;
 }
 
-// How the files of a model are called whose first is at `path`.
-ShardName names_beside(const fs::path& path, const Gguf& first) {
-  const uint64_t number = split_key(first, "split.no"), count = split_key(first, "split.count");
+// How the files of a model are called of which one is at `path`.
+ShardName names_beside(const fs::path& path, const Gguf& one) {
+  const uint64_t number = split_key(one, "split.no"), count = split_key(one, "split.count");
   const std::string place = path.string();
   const auto name = shard_name(path.filename().string());
   if (!name || name->count != count || name->number != number + 1)
@@ -47,9 +52,6 @@ ShardName names_beside(const fs::path& path, const Gguf& first) {
                 fmt::format("is file {} of {} of a model, but is not called so", number + 1, count),
                 fmt::format("give it back its name, which ends with -{:05}-of-{:05}.gguf",
                             number + 1, count));
-  if (number != 0)
-    throw Error(ErrorCode::input, place, fmt::format("is file {} of {}", number + 1, count),
-                "give the first: " + (path.parent_path() / name->file(1)).string());
   return *name;
 }
 
@@ -72,7 +74,7 @@ void add_tensors(Gguf&& from, Gguf& to, std::set<std::string>& names) {
 }  // namespace
 
 std::string ShardName::file(uint32_t which) const {
-  return fmt::format("{}-{:05}{}{:05}{}", stem, which, kOf, count, kExtension);
+  return fmt::format("{}-{:05}{}{:05}{}", stem, which, kOf, count, extension);
 }
 
 std::optional<ShardName> shard_name(const std::string& file_name) {
@@ -82,16 +84,28 @@ std::optional<ShardName> shard_name(const std::string& file_name) {
   const std::string_view tail = std::string_view(file_name).substr(begin);
   const auto number = five_digits(tail.substr(1, kDigits));
   const auto count = five_digits(tail.substr(1 + kDigits + kOf.size(), kDigits));
+  const std::string extension(tail.substr(tail.size() - kExtension.size()));
   const bool has_form = tail.front() == '-' && tail.substr(1 + kDigits, kOf.size()) == kOf &&
-                        tail.ends_with(kExtension);
+                        lower_case(extension) == kExtension;
   if (!has_form || !number || !count || *number == 0 || *number > *count) return std::nullopt;
-  return ShardName{file_name.substr(0, begin), *number, *count};
+  return ShardName{file_name.substr(0, begin), *number, *count, extension};
 }
 
 Gguf open_gguf_files(const fs::path& path, std::vector<MappedFile>& files) {
   Gguf whole = map_and_parse(path, files);
   if (GgufKeys(whole).integer("split.count").value_or(1) <= 1) return whole;
   const ShardName name = names_beside(path, whole);
+  if (name.number != 1) {
+    const fs::path first = path.parent_path() / name.file(1);
+    std::error_code ignored;
+    if (!fs::exists(first, ignored))
+      throw Error(ErrorCode::input, path.string(),
+                  fmt::format("is file {} of {}, of which {} is missing", name.number, name.count,
+                              first.filename().string()),
+                  "put all files of the model into one folder");
+    files.pop_back();
+    return open_gguf_files(first, files);
+  }
   std::set<std::string> names;
   for (const NamedTensor& tensor : whole.tensors) names.insert(tensor.name);
   for (uint32_t which = 2; which <= name.count; ++which) {

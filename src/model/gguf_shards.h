@@ -17,13 +17,14 @@ struct ShardName {
   std::string stem;  // the name before "-00001-of-00003.gguf"
   uint32_t number = 0;
   uint32_t count = 0;
+  std::string extension = ".gguf";  // as the file has it, which may be in capitals
 
   std::string file(uint32_t which) const;  // the name of another of them
 };
 std::optional<ShardName> shard_name(const std::string& file_name);
 
-// Maps a GGUF, and where it is the first of several all of them, in order; parsed as one. Views
-// point into `files`.
+// Maps a GGUF, and where it is one of several all of them, in order; parsed as one. Views point
+// into `files`.
 Gguf open_gguf_files(const std::filesystem::path& path, std::vector<MappedFile>& files);
 
 }  // namespace tyto

@@ -8,6 +8,7 @@
 #include "model/gguf_metadata.h"
 #include "text/piece_index.h"
 #include "text/pre_tokenizer.h"
+#include "text/reasoning.h"
 #include "text/tokenizer.h"
 #include "text/word_piece.h"
 
@@ -110,6 +111,7 @@ void read_ends(const GgufKeys& keys, Vocabulary& vocabulary) {
     add(token_id(keys, key, vocabulary.pieces.size()));
   for (const AddedToken& token : vocabulary.added)
     if (token.special && ends_turn(token.text)) add(token.id);
+  settle_harmony_ends(vocabulary);
 }
 
 bool flag_or(const GgufKeys& keys, const char* key, bool fallback) {
@@ -149,6 +151,7 @@ void read_sentencepiece(const GgufKeys& keys, Vocabulary& vocabulary) {
   read_bos_and_eos(keys, vocabulary, true, false);
   read_scores(keys, vocabulary);
   find_byte_tokens(vocabulary);
+  vocabulary.fuses_unknown = lacks_byte_tokens(vocabulary);
 }
 
 void read_unigram(const GgufKeys& keys, Vocabulary& vocabulary) {
@@ -255,6 +258,17 @@ void add_usual_tokens(const GgufKeys& keys, Vocabulary& vocabulary) {
   }
 }
 
+void read_chat_templates(const Gguf& gguf, Vocabulary& vocabulary) {
+  constexpr std::string_view kUsual = "tokenizer.chat_template";
+  const GgufKeys keys(gguf);
+  if (const std::string* source = keys.text(kUsual)) vocabulary.chat_template = *source;
+  for (const auto& [key, value] : gguf.metadata) {
+    const std::string_view name = key;
+    if (name.size() > kUsual.size() + 1 && name.starts_with(kUsual) && name[kUsual.size()] == '.')
+      set_chat_template(vocabulary, name.substr(kUsual.size() + 1), *keys.text(key));
+  }
+}
+
 bool contains_any(std::string_view text, std::initializer_list<std::string_view> parts) {
   return std::ranges::any_of(
       parts, [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
@@ -307,8 +321,7 @@ std::optional<Vocabulary> vocabulary_from_gguf(const Gguf& gguf) {
   read_ends(keys, vocabulary);
   add_usual_tokens(keys, vocabulary);
   if (vocabulary.bos < 0) vocabulary.add_bos = false;
-  if (const std::string* source = keys.text("tokenizer.chat_template"))
-    vocabulary.chat_template = *source;
+  read_chat_templates(gguf, vocabulary);
   return vocabulary;
 }
 

@@ -155,7 +155,7 @@ json bpe_model(const Vocabulary& vocabulary) {
           {"unk_token", nullptr},
           {"continuing_subword_prefix", nullptr},
           {"end_of_word_suffix", nullptr},
-          {"fuse_unk", false},
+          {"fuse_unk", vocabulary.fuses_unknown},
           {"byte_fallback", false},
           {"ignore_merges", vocabulary.ignore_merges},
           {"vocab", std::move(vocab)},
@@ -244,6 +244,14 @@ std::string hf_tokenizer_config_json(const Vocabulary& vocabulary, const Config&
       vocabulary.eos.empty() ? json(nullptr) : json(text_of(vocabulary, vocabulary.eos.front()));
   root["add_bos_token"] = vocabulary.add_bos;
   if (!vocabulary.chat_template.empty()) root["chat_template"] = vocabulary.chat_template;
+  if (!vocabulary.more_templates.empty()) {
+    json list = json::array();
+    if (!vocabulary.chat_template.empty())
+      list.push_back({{"name", "default"}, {"template", vocabulary.chat_template}});
+    for (const ChatSource& each : vocabulary.more_templates)
+      list.push_back({{"name", each.name}, {"template", each.source}});
+    root["chat_template"] = std::move(list);
+  }
   return root.dump(2) + "\n";
 }
 

@@ -70,11 +70,15 @@ class Digest {
   void add(const Vocabulary& vocabulary) {
     const auto& [algorithm, pieces, scores, merges, merge_results, split_patterns, added,
                  byte_tokens, normalizers, charsmap, prepend_space, prepend_once, prepend_if_absent,
-                 ignore_merges, longest_word, bos, unknown, eos, add_bos, add_eos, chat_template] =
-        vocabulary;
+                 drops_space, fuses_unknown, ignore_merges, longest_word, bos, unknown, eos,
+                 add_bos, add_eos, chat_template, more_templates] = vocabulary;
     add_all(algorithm, pieces, scores, merges, merge_results, split_patterns, added, byte_tokens,
             normalizers, charsmap, prepend_space, prepend_once, prepend_if_absent, ignore_merges,
             longest_word, bos, unknown, eos, add_bos, add_eos, chat_template);
+    // Most vocabularies have none of these, and keep the identity that they had before them.
+    if (!drops_space && !fuses_unknown && more_templates.empty()) return;
+    add_all(drops_space, fuses_unknown);
+    for (const auto& [name, source] : more_templates) add_all(name, source);
   }
   std::string hex() const { return to_hex(hasher_.hash()); }
 

@@ -88,7 +88,8 @@ struct GenerationDefaults {  // generation_config.json, where present
 
 struct Model {
   std::filesystem::path path;
-  std::string format;  // "gguf v3", "safetensors", "q4nx"
+  std::string format;                      // "gguf v3", "safetensors", "q4nx"
+  std::optional<uint64_t> file_type = {};  // what a GGUF says it is (model/description.h)
   Config config;
   Weights weights;                       // empty layers in a vocabulary-only file
   std::vector<NamedTensor> tensors;      // in file order, for `inspect`

@@ -6,13 +6,19 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "base/joined.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "model/cut_off.h"
+#include "model/lfs_pointer.h"
+#include "model/stores/folder_files.h"
+#include "model/stores/repo_files.h"
 #include "model/tensor_layout.h"
+#include "model/weight_table.h"
 
 namespace tyto {
 namespace {
@@ -63,8 +69,10 @@ std::optional<uint64_t> fold(std::span<const uint64_t> shape, TensorView& view) 
   return overflow ? std::nullopt : std::optional(bytes);
 }
 
+// `last` becomes the end of its data where that is behind all others; outside of the file it has
+// no bytes.
 StoredTensor read_tensor(std::string_view name, const Json& entry, std::span<const std::byte> data,
-                         const std::string& file) {
+                         const std::string& file, uint64_t& last) {
   const std::string where = file + ": tensor " + printable_name(name);
   StoredTensor tensor{std::string(name),
                       std::string(entry.at("dtype").as_string()),
@@ -76,9 +84,8 @@ StoredTensor read_tensor(std::string_view name, const Json& entry, std::span<con
     if (index < 2) range.push_back(offset.as_uint(INT64_MAX));
   });
   if (range.size() != 2 || range[0] > range[1]) fail_input(where, "data_offsets are not a range");
-  if (range[1] > data.size())
-    fail_input(where, "data ends at byte {}, the data section has {}", range[1], data.size());
-  tensor.bytes = data.subspan(range[0], range[1] - range[0]);
+  last = std::max(last, range[1]);
+  if (range[1] <= data.size()) tensor.bytes = data.subspan(range[0], range[1] - range[0]);
   return tensor;
 }
 
@@ -88,9 +95,10 @@ bool is_plain_file_name(std::string_view name) {
 }
 
 void map_shard(const std::filesystem::path& path, Model& model,
-               std::unordered_set<std::string>& seen) {
+               std::unordered_set<std::string>& seen, std::vector<TensorAlias>& aliases) {
   model.files.emplace_back(path);
-  std::vector<NamedTensor> tensors = parse_safetensors(model.files.back().bytes(), path.string());
+  std::vector<NamedTensor> tensors =
+      parse_safetensors(model.files.back().bytes(), path.string(), &aliases);
   align_views(tensors, model);
   for (NamedTensor& tensor : tensors) {
     if (!seen.insert(tensor.name).second)
@@ -100,47 +108,95 @@ void map_shard(const std::filesystem::path& path, Model& model,
 }
 
 void map_shards(const std::filesystem::path& folder, const std::filesystem::path& index,
-                const Progress& progress, Model& model) {
+                const Progress& progress, Model& model, std::vector<TensorAlias>& aliases) {
   const std::string text = read_text_file(index, kLongestIndex);
+  refuse_lfs_pointer(std::as_bytes(std::span(text)), index.string());
   const std::vector<Shard> shards = parse_safetensors_index(text, index.string());
-  std::unordered_set<std::string> seen;
+  std::unordered_set<std::string> seen, other_names;
   for (size_t i = 0; i < shards.size(); ++i) {
     if (progress) progress("opening shards", i, shards.size());
-    map_shard(folder / shards[i].file, model, seen);
+    const size_t before = aliases.size();
+    map_shard(folder / shards[i].file, model, seen, aliases);
+    for (size_t k = before; k < aliases.size(); ++k) other_names.insert(aliases[k].name);
     for (const std::string& name : shards[i].tensors)
-      if (!seen.contains(name))
+      if (!seen.contains(name) && !other_names.contains(name))
         fail_input(index.string(), "tensor {} is not in {}", printable_name(name), shards[i].file);
   }
   if (progress) progress("opening shards", shards.size(), shards.size());
 }
 
+// Weights under other names than the usual: a file of its own, or all parts without their index.
+std::vector<std::string> other_weight_files(const std::filesystem::path& folder) {
+  std::vector<std::string> remarks, weights;
+  const std::vector<RepoModel> models = models_of_repository(files_below(folder, 1, remarks));
+  if (models.empty() || !models.front().asked.empty()) return {};
+  if (!models.front().missing.empty())
+    throw Error(ErrorCode::input, folder.string(), models.front().missing,
+                "fetch the rest of the checkpoint");
+  for (const std::string& name : models.front().files)
+    if (name.ends_with(".safetensors") && !name.starts_with("adapter_")) weights.push_back(name);
+  for (const std::string& name : weights)
+    if (name.starts_with("consolidated"))
+      throw Error(ErrorCode::input, (folder / name).string(),
+                  "its tensors have Mistral's own names and order, which Tyto does not read",
+                  "fetch the checkpoint's model.safetensors, or its model-0000N-of-0000N files");
+  return weights;
+}
+
+[[noreturn]] void fail_without_weights(const std::filesystem::path& folder) {
+  std::vector<std::string> remarks;
+  std::string other;
+  for (const std::string& name : files_below(folder, 1, remarks))
+    for (const char* ending : {".bin", ".pth", ".pt", ".h5", ".msgpack", ".npz"})
+      if (other.empty() && name.ends_with(ending)) other = name;
+  throw Error(ErrorCode::input, folder.string(),
+              "has neither model.safetensors nor model.safetensors.index.json",
+              other.empty()
+                  ? "fetch the rest of the checkpoint: its weights are not here"
+                  : printable_name(other) + " is not read: save the checkpoint as safetensors");
+}
+
+// Names that stand for a tensor, and are none themselves.
+void read_aliases(const Json& metadata, const std::set<std::string, std::less<>>& names,
+                  std::vector<TensorAlias>& aliases) {
+  if (!metadata.is(Json::Type::object)) return;
+  metadata.for_each_member([&](std::string_view key, const Json& value) {
+    if (value.is(Json::Type::string) && !names.contains(key) && names.contains(value.as_string()))
+      aliases.push_back({std::string(key), std::string(value.as_string())});
+  });
+}
+
 }  // namespace
 
-std::vector<StoredTensor> stored_tensors(std::span<const std::byte> bytes,
-                                         const std::string& name) {
+std::vector<StoredTensor> stored_tensors(std::span<const std::byte> bytes, const std::string& name,
+                                         std::vector<TensorAlias>* aliases) {
+  refuse_lfs_pointer(bytes, name);
   uint64_t header_bytes = 0;
-  if (bytes.size() < sizeof header_bytes)
-    fail_input(name, "{} bytes are too few for a safetensors file", bytes.size());
+  const uint64_t file_bytes = bytes.size();
+  if (file_bytes < sizeof header_bytes) fail_cut_off(name, file_bytes, sizeof header_bytes);
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
   bytes = bytes.subspan(sizeof header_bytes);
   if (header_bytes > kLongestHeader)
     fail_input(name, "header of {} bytes, at most {} are allowed", header_bytes, kLongestHeader);
   if (header_bytes > bytes.size())
-    fail_input(name, "header of {} bytes, file has {} after its length", header_bytes,
-               bytes.size());
+    fail_cut_off(name, file_bytes, sizeof header_bytes + header_bytes);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), header_bytes);
   const std::span<const std::byte> data = bytes.subspan(header_bytes);
 
   std::vector<StoredTensor> tensors;
   std::set<std::string, std::less<>> names;
+  uint64_t last = 0;
   const Json header = Json::parse(text, name);
   header.for_each_member([&](std::string_view key, const Json& entry) {
     if (key == "__metadata__") return;
     if (!names.emplace(key).second)
       fail_input(name, "tensor {} is in the header twice", printable_name(key));
-    tensors.push_back(read_tensor(key, entry, data, name));
+    tensors.push_back(read_tensor(key, entry, data, name, last));
   });
+  if (last > data.size()) fail_cut_off(name, file_bytes, file_bytes - data.size() + last);
   if (!text.starts_with('{')) fail_input(name, "the header does not begin with {{");
+  if (const auto metadata = header.find("__metadata__"); metadata && aliases != nullptr)
+    read_aliases(*metadata, names, *aliases);
   std::vector<NamedTensor> stretches;
   for (const StoredTensor& tensor : tensors)
     stretches.push_back({tensor.name, {DType::i8, 1, tensor.bytes.size(), tensor.bytes}});
@@ -186,9 +242,10 @@ void align_views(std::vector<NamedTensor>& tensors, Model& model) {
 }
 
 std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
-                                           const std::string& name) {
+                                           const std::string& name,
+                                           std::vector<TensorAlias>* aliases) {
   std::vector<NamedTensor> tensors;
-  for (const StoredTensor& tensor : stored_tensors(bytes, name))
+  for (const StoredTensor& tensor : stored_tensors(bytes, name, aliases))
     tensors.push_back(named_tensor(tensor, name));
   return tensors;
 }
@@ -209,21 +266,37 @@ std::vector<Shard> parse_safetensors_index(std::string_view text, const std::str
   return result;
 }
 
-void map_safetensors(const std::filesystem::path& folder, bool required, const Progress& progress,
-                     Model& model) {
+std::vector<TensorAlias> map_safetensors(const std::filesystem::path& folder, bool required,
+                                         const Progress& progress, Model& model) {
   const auto single = folder / "model.safetensors";
   const auto index = folder / "model.safetensors.index.json";
+  std::vector<TensorAlias> aliases;
   std::unordered_set<std::string> seen;
-  if (std::filesystem::exists(single))
-    map_shard(single, model, seen);
-  else if (std::filesystem::exists(index))
-    map_shards(folder, index, progress, model);
-  else if (required)
-    throw Error(ErrorCode::input, folder.string(),
-                "has neither model.safetensors nor model.safetensors.index.json",
-                std::filesystem::exists(folder / "pytorch_model.bin")
-                    ? "pytorch_model.bin is not read: save the checkpoint as safetensors"
-                    : "fetch the rest of the checkpoint: its weights are not here");
+  if (std::filesystem::exists(single)) {
+    map_shard(single, model, seen, aliases);
+  } else if (std::filesystem::exists(index)) {
+    map_shards(folder, index, progress, model, aliases);
+  } else if (required) {
+    const std::vector<std::string> files = other_weight_files(folder);
+    if (files.empty()) fail_without_weights(folder);
+    for (const std::string& file : files) map_shard(folder / file, model, seen, aliases);
+  }
+  return aliases;
+}
+
+void add_aliases(const std::vector<TensorAlias>& aliases, const Config& config,
+                 std::vector<NamedTensor>& tensors) {
+  std::unordered_map<std::string, TensorView> views;
+  for (const NamedTensor& tensor : tensors) views.emplace(tensor.name, tensor.view);
+  std::unordered_map<std::string, std::string> stands;
+  for (const TensorAlias& alias : aliases) stands.emplace(alias.name, alias.of);
+  if (config.tied_head) stands.emplace("model.embed_tokens.weight", "lm_head.weight");
+  for (const WeightSpec& spec : weight_specs(config, NameStyle::hugging_face)) {
+    const auto other = stands.find(spec.name);
+    if (views.contains(spec.name) || other == stands.end()) continue;
+    const auto view = views.find(other->second);
+    if (view != views.end()) tensors.push_back({spec.name, view->second});
+  }
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,

@@ -14,9 +14,17 @@
 
 namespace tyto {
 
+// Another name of a tensor, as `save_model` of the format's own library writes it into the metadata
+// where tensors shared their memory: the name that is missing, and the tensor that is there.
+struct TensorAlias {
+  std::string name;
+  std::string of;
+};
+
 // Parses the header; `bytes` must outlive the result. In file order. Throws unless the tensors fill
-// the data.
-std::vector<StoredTensor> stored_tensors(std::span<const std::byte> bytes, const std::string& name);
+// the data. `aliases` gets all names of the metadata that are no tensor's and stand for one.
+std::vector<StoredTensor> stored_tensors(std::span<const std::byte> bytes, const std::string& name,
+                                         std::vector<TensorAlias>* aliases = nullptr);
 
 bool is_weight_type(std::string_view type);  // by its name in a header
 
@@ -33,7 +41,8 @@ void align_views(std::vector<NamedTensor>& tensors, Model& model);
 // All of a file; views point into `bytes`, which must outlive the result. In file order. Views may
 // be misaligned.
 std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> bytes,
-                                           const std::string& name);
+                                           const std::string& name,
+                                           std::vector<TensorAlias>* aliases = nullptr);
 
 // One shard of an index and the tensors the index expects in it.
 struct Shard {
@@ -45,9 +54,14 @@ struct Shard {
 std::vector<Shard> parse_safetensors_index(std::string_view text, const std::string& name);
 
 // Maps the weights of a checkpoint folder into model.files and lists them in model.tensors.
-// Without any: an Error, or nothing when `required` is false.
-void map_safetensors(const std::filesystem::path& folder, bool required, const Progress& progress,
-                     Model& model);
+// Without any: an Error, or nothing when `required` is false. Returns the aliases of all files.
+std::vector<TensorAlias> map_safetensors(const std::filesystem::path& folder, bool required,
+                                         const Progress& progress, Model& model);
+
+// Lists tensors a second time under the names of weights that are missing and that they stand for:
+// by `aliases`, and the head for the embedding that is tied to it.
+void add_aliases(const std::vector<TensorAlias>& aliases, const Config& config,
+                 std::vector<NamedTensor>& tensors);
 
 // Writes the header at once, then tensor data in plan order as it is handed over.
 class SafetensorsWriter {

@@ -1,5 +1,7 @@
 #include "model/shapes.h"
 
+#include <strings.h>
+
 #include <cmath>
 
 #include "base/error.h"
@@ -190,7 +192,9 @@ constexpr Shape kShapes[] = {
 
 Config shape_by_name(std::string_view name) {
   for (const Shape& shape : kShapes) {
-    if (shape.name != name) continue;
+    const bool is_it = shape.name.size() == name.size() &&
+                       ::strncasecmp(shape.name.data(), name.data(), name.size()) == 0;
+    if (!is_it) continue;
     Config config;
     config.architecture = shape.architecture;
     config.name = shape.name;

@@ -51,7 +51,6 @@ struct ImageTime {
   double overhead_ms = 0;  // of the call and its launches, on the device
   double host_ms = 0;      // around the call
   double run_ms() const { return kernels_ms + overhead_ms; }
-  double call_ms() const { return run_ms() + host_ms; }
 };
 
 ImageTime prefill_image_time(const PlannedImage& image, const Config& config, uint64_t rows,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -146,7 +147,8 @@ std::optional<std::string> why_not_here(const Calibration& calibration,
                                         const CalibratedMachine& here) {
   const CalibratedMachine& there = calibration.machine;
   if (there.cpu != here.cpu || there.cpu_threads != here.cpu_threads)
-    return fmt::format("is of another machine ({}, {} threads)", there.cpu, there.cpu_threads);
+    return fmt::format("is of another machine ({}, {})", there.cpu,
+                       counted(there.cpu_threads, "thread"));
   if (there.tyto != here.tyto) return fmt::format("was made with Tyto {}", there.tyto);
   return std::nullopt;
 }
@@ -162,7 +164,7 @@ const CalibratedModel* nearest_model(const Calibration& calibration,
                                      const ModelDescription& model) {
   const CalibratedModel* nearest = nullptr;
   for (const CalibratedModel& each : calibration.models) {
-    if (each.type != model.type || size_ratio(each, model) > kFewTimes) continue;
+    if (each.type != model.main_type || size_ratio(each, model) > kFewTimes) continue;
     if (nearest == nullptr || size_ratio(each, model) < size_ratio(*nearest, model))
       nearest = &each;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "plan/pinned_bytes.h"
 
@@ -26,6 +27,7 @@ PlanRow cpu_row(const PlanRequest& request, PlanKind kind, DType weights) {
   row.weights = info(weights).name;
   row.runs = Runs::yes;
   row.flags = "--device cpu";
+  row.has_run_on_hardware = true;
   row.prompt_tokens = request.prompt_tokens;
   row.context_tokens = request.context_tokens;
   return row;
@@ -48,12 +50,12 @@ PlanRow measured_on_cpu(const PlanRequest& request, const CpuRun& run) {
   const bool is_longer = request.prompt_tokens > run.prompt_tokens;
   if (is_longer) row.ttft_kind = PlanKind::estimated;
   row.memory_bytes = request.file->bytes + cache_bytes(request);
-  row.note = fmt::format("run here just now with {} threads: {} tokens of a prompt, then {} more{}",
-                         run.threads, run.prompt_tokens, run.generated_tokens,
-                         is_longer ? fmt::format("; the time to the first token (~) is that of {} "
-                                                 "at the same speed",
-                                                 request.prompt_tokens)
-                                   : "");
+  row.note = fmt::format(
+      "measured just now with {} on a {}-token prompt and {}{}", counted(run.threads, "thread"),
+      run.prompt_tokens, counted(run.generated_tokens, "generated token"),
+      is_longer
+          ? fmt::format("; time to first token (~) is extrapolated to {}", request.prompt_tokens)
+          : "");
   return row;
 }
 
@@ -70,8 +72,8 @@ PlanRow estimated_on_cpu(const PlanRequest& request, DType weights, const CpuPea
   row.memory_bytes = weight_bytes + cache_bytes(request);
   row.note = fmt::format(
       "at best, estimated from this machine's measured {:.1f} GB/s of memory and from its "
-      "arithmetic, with {} threads; a shape has no weights to run",
-      peak.read_gb_s, peak.threads);
+      "arithmetic, with {}; a shape has no weights to run",
+      peak.read_gb_s, counted(peak.threads, "thread"));
   return row;
 }
 

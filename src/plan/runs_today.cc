@@ -108,10 +108,10 @@ void say_what_runs(PlanRow& row, const PlanOption& option, const Config& config,
 
 void say_what_fits(PlanRow& row, uint64_t most_pinned) {
   if (row.pinned_bytes <= most_pinned) return;
-  const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1u << 30); };
+  const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
   row.needs += fmt::format(
-      "{}locks {:.2f} GiB, of which {:.2f} may be locked: `tyto doctor` says how to raise memlock",
-      row.needs.empty() ? "" : "; ", gib(row.pinned_bytes), gib(most_pinned));
+      "{}locks {:.2f} GB, and {:.2f} may be locked: `tyto doctor` says how to raise memlock",
+      row.needs.empty() ? "" : "; ", gb(row.pinned_bytes), gb(most_pinned));
 }
 
 std::optional<size_t> best_row(std::span<const PlanRow> rows, std::span<const std::string> machines,
@@ -120,7 +120,8 @@ std::optional<size_t> best_row(std::span<const PlanRow> rows, std::span<const st
   for (size_t i = 0; i < rows.size(); ++i) {
     const PlanRow& row = rows[i];
     const bool is_there = std::ranges::find(machines, row.machine) != machines.end();
-    if (!is_there || row.runs == Runs::no || row.pinned_bytes > most_pinned) continue;
+    if (!is_there || row.runs == Runs::no || !row.has_run_on_hardware) continue;
+    if (row.pinned_bytes > most_pinned) continue;
     if (!best || row.decode_tok_s > rows[*best].decode_tok_s) best = i;
   }
   return best;

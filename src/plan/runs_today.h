@@ -32,8 +32,8 @@ void say_what_runs(PlanRow& row, const PlanOption& option, const Config& config,
 // Adds to what it needs that it locks more memory than may be, where that is so.
 void say_what_fits(PlanRow& row, uint64_t most_pinned);
 
-// The fastest decode of those that Tyto can run, lock no more memory than may be and are of one of
-// `machines`. None where there is no such row.
+// The fastest decode of those that Tyto can run and whose code has run on hardware, that lock no
+// more memory than may be and are of one of `machines`. None where there is no such row.
 std::optional<size_t> best_row(std::span<const PlanRow> rows, std::span<const std::string> machines,
                                uint64_t most_pinned);
 

@@ -38,9 +38,10 @@ struct PlanOption {
 
 // The weights as a file has them.
 struct FileWeights {
-  DType type = DType::f32;  // of most bytes
-  uint64_t bytes = 0;       // of all tensors
-  bool is_q4nx = false;     // a bundle in the form that the 4-bit decode takes
+  DType type = DType::f32;     // what most bytes have
+  uint64_t bytes = 0;          // all tensors together
+  bool is_q4nx = false;        // a bundle in the form that the 4-bit decode takes
+  std::string type_name = {};  // the file's: "q4_k_m"
 };
 
 struct PlanRequest {
@@ -59,11 +60,12 @@ struct PlanRow {
   PlanKind kind = PlanKind::modelled;
   PlanKind ttft_kind = PlanKind::modelled;  // of a measured row: estimated, if the prompt is longer
   std::string machine, shape, kernels, fusion;
-  std::string weights;          // their form while it runs: "bf16", "4 bits", the file's type
-  Runs runs = Runs::no;         // plan/runs_today.h fills in these three
-  std::string needs;            // what has to be done first, or why it cannot be; may be empty
-  std::string flags;            // of `tyto run`; empty: Tyto cannot run it
-  bool is_recommended = false;  // at most one of a plan's rows
+  std::string weights;               // their form while it runs: "bf16", "4 bits", the file's type
+  Runs runs = Runs::no;              // plan/runs_today.h fills in these three
+  std::string needs;                 // what has to be done first, or why it cannot be; may be empty
+  std::string flags;                 // what `tyto run` takes for it; empty: Tyto cannot run it
+  bool has_run_on_hardware = false;  // Tyto's code for such a row has run on a real device
+  bool is_recommended = false;       // at most one of a plan's rows
   uint32_t prompt_tokens = 0, context_tokens = 0;
   double ttft_ms = 0, prefill_tok_s = 0, tpot_ms = 0, decode_tok_s = 0;
   uint64_t dispatches_per_token = 0;

@@ -389,10 +389,6 @@ static_assert(kSpecs.size() == static_cast<size_t>(kLastKernel) + 1);
 
 }  // namespace
 
-std::span<const KernelSpec> kernel_specs() {
-  return kSpecs;
-}
-
 const KernelSpec& spec(Kernel kernel) {
   return kSpecs[static_cast<size_t>(kernel)];
 }

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 #include <string_view>
 
 #include "program/program.h"
@@ -57,7 +56,6 @@ struct KernelSpec {
 };
 
 const KernelSpec& spec(Kernel kernel);
-std::span<const KernelSpec> kernel_specs();
 // Of argument `arg` as this launch uses it.
 ArgSpec arg_spec(const Launch& launch, size_t arg);
 

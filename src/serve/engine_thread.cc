@@ -4,11 +4,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <exception>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
 #include "serve/served_model.h"
+#include "serve/thrown_error.h"
+#include "serve/turns.h"
+#include "trace/span.h"
 
 namespace tyto {
 namespace {
@@ -23,13 +26,16 @@ constexpr std::chrono::milliseconds kLongestSleep{1000};
 }  // namespace
 
 struct EngineThread::State {
+  using Loaded = std::function<void(std::optional<Error>)>;
+
   State(EngineThreadOptions asked, ServeMetrics& counted)
       : options(std::move(asked)),
         most_waiting(options.most_waiting),
         keep_alive(options.keep_alive),
         longest_request(options.longest_request),
         receipts(options.receipts_kept),
-        together{options, counted, receipts, [this] { choice_ended(); }} {
+        together{options, counted, receipts, [this] { place_free(); }, [this] { end_told(); }},
+        turns(options.models.size()) {
     TYTO_ASSERT(!options.models.empty());
     for (const ModelToServe& model : options.models)
       models.push_back(std::make_unique<ServedModel>(model, together));
@@ -41,7 +47,9 @@ struct EngineThread::State {
     struct Asked {
       size_t model = 0;
       std::shared_ptr<OpenCompletion> completion = {};  // or
-      std::optional<EmbeddingJob> embedding = {};
+      std::optional<EmbeddingJob> embedding = {};       // or
+      Loaded loaded = {};                               // or
+      bool unloads = false;
     };
     std::deque<Asked> requests = {};
     std::vector<Ticket> cancelled = {};
@@ -59,28 +67,49 @@ struct EngineThread::State {
                 "there is " + names);
   }
 
-  // Of the mutex's holder.
-  void check_room(uint32_t more) const {
-    if (is_draining)
-      throw Error(ErrorCode::busy, "server", "it is shutting down", "ask another one");
+  // The caller holds the mutex.
+  void check_room(uint64_t more) const {
+    if (is_draining) throw server_ends();
     const uint64_t most = uint64_t{options.most_running} * options.models.size() + most_waiting;
+    if (more > most)
+      throw Error(ErrorCode::input, "request",
+                  fmt::format("asks for {} answers, and {} may run or wait at a time", more, most),
+                  "ask for fewer at once, or give the server a longer --queue");
     if (open + more > most)
       throw Error(ErrorCode::busy, "server",
-                  fmt::format("{} requests run or wait, and {} may", open, most),
+                  fmt::format("{} requests run or wait, {} more were asked for, and {} may", open,
+                              more, most),
                   "try again later");
   }
 
-  void choice_ended() {
+  // The deadline of a request that begins now.
+  std::optional<Clock::time_point> earliest(std::optional<Clock::time_point> deadline) const {
+    if (!longest_request) return deadline;
+    const auto latest = Clock::now() + *longest_request;
+    return deadline ? std::min(*deadline, latest) : latest;
+  }
+
+  // The caller holds the mutex.
+  void take_places(uint64_t count) {
+    open += count;
+    untold += count;
+  }
+  void place_free() {
     const std::lock_guard lock(mutex);
     --open;
-    if (open == 0) changed.notify_all();
+  }
+  void end_told() {
+    const std::lock_guard lock(mutex);
+    if (--untold == 0) changed.notify_all();
   }
 
   void load_all();
   void run();
+  void turn(Inbox asked);
   Inbox take_inbox();
   void begin(Inbox inbox);
-  bool step_all();
+  void load(ServedModel& model, const Loaded& loaded, const std::optional<Error>& refusal);
+  void step_next();
   void unload_idle();
   void publish();
   bool is_idle() const {
@@ -91,11 +120,12 @@ struct EngineThread::State {
   std::atomic<uint32_t> most_waiting;
   mutable std::mutex mutex;
   std::condition_variable wakes;    // the thread
-  std::condition_variable changed;  // whoever waits for it
+  std::condition_variable changed;  // those who wait for the thread
   Inbox inbox;
   uint64_t next_ticket = 1;
-  uint64_t open = 0;  // choices and embeddings that have not ended
-  bool is_ready = false, is_draining = false, is_stopping = false;
+  uint64_t open = 0;    // choices, embeddings and loads that run or wait
+  uint64_t untold = 0;  // those whose end was not told yet: who is told may ask again at once
+  bool is_ready = false, is_draining = false, is_ending = false, is_stopping = false;
   std::optional<Error> load_error;
   std::optional<std::chrono::milliseconds> keep_alive, longest_request;
   std::vector<std::shared_ptr<const ModelText>> texts;  // [models]
@@ -105,8 +135,9 @@ struct EngineThread::State {
 
   ReceiptStore receipts;
   ServedTogether together;
-  std::vector<std::unique_ptr<ServedModel>> models;  // the thread's own
-  std::thread thread;                                // last: it uses all of the above
+  std::vector<std::unique_ptr<ServedModel>> models;  // the thread's own, and
+  Turns turns;
+  std::thread thread;  // last: it uses all of the above
 };
 
 void EngineThread::State::load_all() {
@@ -116,10 +147,8 @@ void EngineThread::State::load_all() {
       model->load();
     } catch (const Error& error) {
       failure = error;
-    } catch (const std::exception& error) {
-      failure.emplace(ErrorCode::input, model->name(), error.what());
+      break;
     }
-    if (failure) break;
   }
   publish();
   const std::lock_guard lock(mutex);
@@ -130,23 +159,32 @@ void EngineThread::State::load_all() {
 
 void EngineThread::State::run() {
   load_all();
-  while (true) {
-    Inbox asked = take_inbox();
-    {
-      const std::lock_guard lock(mutex);
-      if (is_stopping) break;
-    }
-    begin(std::move(asked));
-    const auto now = Clock::now();
-    for (const auto& model : models) model->expire(now);
-    step_all();
-    if (now - published >= kStatusAge || is_idle()) publish();
-    unload_idle();
+  for (bool goes_on = true; goes_on;) {
+    turn(take_inbox());
+    const std::lock_guard lock(mutex);
+    goes_on = !is_stopping || !inbox.empty() || !is_idle();
   }
-  begin(take_inbox());
-  for (const auto& model : models) model->cancel_all();
-  while (step_all()) {
+}
+
+// No exception of whatever kind ends the thread: those of a request or a model end that alone, and
+// what else may come ends the requests.
+void EngineThread::State::turn(Inbox asked) try {
+  const bool ends = [&] {
+    const std::lock_guard lock(mutex);
+    return is_ending;
+  }();
+  begin(std::move(asked));
+  const auto now = Clock::now();
+  for (const auto& model : models) {
+    if (ends) model->cancel_all();
+    model->expire(now);
   }
+  step_next();
+  if (now - published >= kStatusAge || is_idle()) publish();
+  unload_idle();
+} catch (...) {
+  const Error error = thrown_error("server");
+  for (const auto& model : models) model->end_all(error);
 }
 
 // Sleeps while there is nothing to do.
@@ -156,27 +194,55 @@ EngineThread::State::Inbox EngineThread::State::take_inbox() {
   return std::exchange(inbox, {});
 }
 
+// What comes when the server ends is not worth loading a model for.
 void EngineThread::State::begin(Inbox asked) {
+  std::optional<Error> refusal;
+  {
+    const std::lock_guard lock(mutex);
+    if (is_ending) refusal = server_ends();
+  }
   for (Inbox::Asked& each : asked.requests) {
     ServedModel& model = *models[each.model];
-    if (each.embedding)
-      model.begin(std::move(*each.embedding));
-    else
-      model.begin(each.completion);
+    try {
+      if (each.unloads)
+        model.unload_when_idle();
+      else if (each.loaded)
+        load(model, each.loaded, refusal);
+      else if (each.embedding)
+        model.begin(std::move(*each.embedding), refusal);
+      else
+        model.begin(each.completion, refusal);
+    } catch (...) {
+      // The others begin all the same. What ends a request by itself has told its client.
+    }
   }
   for (const Ticket ticket : asked.cancelled)
     for (const auto& model : models) model->cancel(ticket);
 }
 
-// The models take turns, a pass each.
-bool EngineThread::State::step_all() {
-  bool has_worked = false;
-  for (const auto& model : models) {
-    if (model->is_idle()) continue;
-    model->step();
-    has_worked = true;
+// What others see of the model is told before its end, so that who is answered finds it so.
+void EngineThread::State::load(ServedModel& model, const Loaded& loaded,
+                               const std::optional<Error>& refusal) {
+  std::optional<Error> failure = refusal;
+  if (!failure) failure = model.load_for_request();
+  publish();
+  place_free();
+  try {
+    loaded(failure);
+  } catch (...) {
+    // Its answer is dropped, which tells the client.
   }
-  return has_worked;
+  end_told();
+}
+
+void EngineThread::State::step_next() {
+  std::vector<bool> has_work;
+  for (const auto& model : models) has_work.push_back(!model->is_idle());
+  const auto next = turns.next(has_work);
+  if (!next) return;
+  const uint64_t start = now_ns();
+  models[*next]->step();
+  turns.used(*next, now_ns() - start);
 }
 
 void EngineThread::State::unload_idle() {
@@ -185,16 +251,18 @@ void EngineThread::State::unload_idle() {
     const std::lock_guard lock(mutex);
     longest = keep_alive;
   }
-  if (!longest) return;
   const auto now = Clock::now();
   for (const auto& model : models) {
-    if (!model->is_loaded() || !model->is_idle() || now - model->last_used() < *longest) continue;
+    const bool is_old = longest && now - model->last_used() >= *longest;
+    if (!model->is_loaded() || !model->is_idle() || !(is_old || model->unloads_when_idle()))
+      continue;
     model->unload();
     publish();
   }
 }
 
-void EngineThread::State::publish() {
+// Where that fails, what is shown stays as it was.
+void EngineThread::State::publish() try {
   std::vector<SlotStatus> slots_now;
   std::vector<ModelStatus> statuses_now;
   std::vector<std::shared_ptr<const ModelText>> texts_now;
@@ -208,6 +276,7 @@ void EngineThread::State::publish() {
   slots = std::move(slots_now);
   statuses = std::move(statuses_now);
   texts = std::move(texts_now);
+} catch (...) {
 }
 
 EngineThread::EngineThread(EngineThreadOptions options, ServeMetrics& metrics)
@@ -219,6 +288,7 @@ EngineThread::~EngineThread() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->is_draining = true;
+    state_->is_ending = true;
     state_->is_stopping = true;
     state_->wakes.notify_all();
   }
@@ -228,6 +298,11 @@ EngineThread::~EngineThread() {
 bool EngineThread::is_ready() const {
   const std::lock_guard lock(state_->mutex);
   return state_->is_ready;
+}
+
+bool EngineThread::is_draining() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->is_draining;
 }
 
 bool EngineThread::wait_ready(std::chrono::milliseconds most) {
@@ -254,28 +329,43 @@ std::shared_ptr<const ModelText> EngineThread::text(const std::string& name) con
 
 EngineThread::Ticket EngineThread::submit(const std::string& model, CompletionRequest request,
                                           CompletionEvents events) {
+  std::vector<Submission> one;
+  one.push_back({std::move(request), std::move(events)});
+  return submit_all(model, std::move(one)).front();
+}
+
+std::vector<EngineThread::Ticket> EngineThread::submit_all(const std::string& model,
+                                                           std::vector<Submission> all) {
   const auto of = text(model);
-  check_prompt(*of->tokenizer, of->context, request.request.prompt);
   const size_t index = state_->index_of(model);
-  const auto completion = std::make_shared<OpenCompletion>();  // shared by its choices
-  completion->asked = std::move(request);
-  completion->events = std::move(events);
-  const std::lock_guard lock(state_->mutex);
-  if (state_->longest_request) {
-    auto& deadline = completion->asked.deadline;
-    const auto latest = completion->since + *state_->longest_request;
-    deadline = deadline ? std::min(*deadline, latest) : latest;
+  uint64_t choices = 0;
+  State::Inbox asked;
+  for (Submission& each : all) {
+    check_prompt(*of->tokenizer, of->context, each.request.request.prompt);
+    const auto completion = std::make_shared<OpenCompletion>();  // shared by its choices
+    choices += each.request.choices;
+    completion->asked = std::move(each.request);
+    completion->events = std::move(each.events);
+    asked.requests.push_back({.model = index, .completion = completion});
   }
-  state_->check_room(completion->asked.choices);
-  completion->ticket = state_->next_ticket++;
-  state_->open += completion->asked.choices;
-  state_->inbox.requests.push_back({.model = index, .completion = completion});
+  std::vector<Ticket> tickets;
+  const std::lock_guard lock(state_->mutex);
+  state_->check_room(choices);
+  for (State::Inbox::Asked& each : asked.requests) {
+    OpenCompletion& completion = *each.completion;
+    completion.asked.deadline = state_->earliest(completion.asked.deadline);
+    completion.ticket = state_->next_ticket++;
+    tickets.push_back(completion.ticket);
+  }
+  std::ranges::move(asked.requests, std::back_inserter(state_->inbox.requests));
+  state_->take_places(choices);
   state_->wakes.notify_all();
-  return completion->ticket;
+  return tickets;
 }
 
 EngineThread::Ticket EngineThread::embed(const std::string& model,
-                                         std::vector<std::vector<Token>> inputs, Embedded done) {
+                                         std::vector<std::vector<Token>> inputs, Embedded done,
+                                         std::optional<Clock::time_point> deadline) {
   const auto of = text(model);
   for (const std::vector<Token>& input : inputs) {
     check_tokens(*of->tokenizer, input);
@@ -286,13 +376,31 @@ EngineThread::Ticket EngineThread::embed(const std::string& model,
   const size_t index = state_->index_of(model);
   const std::lock_guard lock(state_->mutex);
   state_->check_room(1);
-  EmbeddingJob job{
-      .ticket = state_->next_ticket++, .inputs = std::move(inputs), .done = std::move(done)};
+  EmbeddingJob job{.ticket = state_->next_ticket++,
+                   .inputs = std::move(inputs),
+                   .done = std::move(done),
+                   .deadline = state_->earliest(deadline)};
   const Ticket ticket = job.ticket;
-  ++state_->open;
+  state_->take_places(1);
   state_->inbox.requests.push_back({.model = index, .embedding = std::move(job)});
   state_->wakes.notify_all();
   return ticket;
+}
+
+void EngineThread::load(const std::string& model, std::function<void(std::optional<Error>)> done) {
+  const size_t index = state_->index_of(model);
+  const std::lock_guard lock(state_->mutex);
+  state_->check_room(1);
+  state_->take_places(1);
+  state_->inbox.requests.push_back({.model = index, .loaded = std::move(done)});
+  state_->wakes.notify_all();
+}
+
+void EngineThread::unload(const std::string& model) {
+  const size_t index = state_->index_of(model);
+  const std::lock_guard lock(state_->mutex);
+  state_->inbox.requests.push_back({.model = index, .unloads = true});
+  state_->wakes.notify_all();
 }
 
 void EngineThread::cancel(Ticket ticket) {
@@ -315,6 +423,11 @@ const ReceiptStore& EngineThread::receipts() const {
   return state_->receipts;
 }
 
+std::optional<std::chrono::milliseconds> EngineThread::keep_alive() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->keep_alive;
+}
+
 void EngineThread::set_keep_alive(std::optional<std::chrono::milliseconds> time) {
   const std::lock_guard lock(state_->mutex);
   state_->keep_alive = time;
@@ -332,7 +445,15 @@ void EngineThread::set_most_waiting(uint32_t most) {
 bool EngineThread::drain(std::chrono::milliseconds most) {
   std::unique_lock lock(state_->mutex);
   state_->is_draining = true;
-  return state_->changed.wait_for(lock, most, [&] { return state_->open == 0; });
+  return state_->changed.wait_for(lock, most, [&] { return state_->untold == 0; });
+}
+
+bool EngineThread::end_all(std::chrono::milliseconds most) {
+  std::unique_lock lock(state_->mutex);
+  state_->is_draining = true;
+  state_->is_ending = true;
+  state_->wakes.notify_all();
+  return state_->changed.wait_for(lock, most, [&] { return state_->untold == 0; });
 }
 
 }  // namespace tyto

@@ -66,8 +66,8 @@ struct CompletionRequest {
 
 // From the engine's thread: they must not wait, and they may submit and cancel.
 struct CompletionEvents {
-  std::function<void(const TokenEvent&)> on_token;
-  std::function<void(const ChoiceEnd&)> on_done;  // once for each choice, and nothing after it
+  std::function<bool(const TokenEvent&)> on_token;  // false: the choice has said enough and ends
+  std::function<void(const ChoiceEnd&)> on_done;    // once for each choice, and nothing after it
 };
 
 // One running or waiting request, for /slots.
@@ -91,7 +91,9 @@ struct ModelStatus {
   std::vector<DeviceInfo> devices = {};
   std::vector<DeviceCounters> counters = {};  // since it was loaded
   std::vector<std::string> fallbacks = {};
+  std::vector<std::string> on_host = {};  // what devices leave to the host by design
   double setup_seconds = 0;
+  std::chrono::steady_clock::time_point last_used = {};
 };
 
 struct EngineThreadOptions {
@@ -114,7 +116,8 @@ class EngineThread {
   EngineThread(const EngineThread&) = delete;
   EngineThread& operator=(const EngineThread&) = delete;
 
-  bool is_ready() const;  // every model was loaded once
+  bool is_ready() const;     // every model was loaded once
+  bool is_draining() const;  // it takes no more requests
   // Waits until then; throws the Error that loading ended in. False: it took longer.
   bool wait_ready(std::chrono::milliseconds most);
   std::vector<std::string> names() const;
@@ -123,25 +126,43 @@ class EngineThread {
   std::shared_ptr<const ModelText> text(const std::string& name) const;
 
   using Ticket = uint64_t;
-  // Throws an input Error for a prompt that cannot be answered, and a busy one when too many wait
-  // or the server ends. Returns at once; the events tell the rest.
+  struct Submission {
+    CompletionRequest request;
+    CompletionEvents events;
+  };
+  // All of them or none. Throws an input Error for a prompt that cannot be answered and for more
+  // choices than may ever run and wait, a busy one when too many do or the server ends. Returns at
+  // once; the events tell the rest.
+  std::vector<Ticket> submit_all(const std::string& model, std::vector<Submission> all);
   Ticket submit(const std::string& model, CompletionRequest request, CompletionEvents events);
   void cancel(Ticket ticket);  // within a token; its on_done says so
 
   // Mean of the last hidden states, normalised: [inputs][embedding_size], or why not. `done` is
   // called once, from the engine's thread.
   using Embedded = std::function<void(std::vector<std::vector<float>>, std::optional<Error>)>;
-  Ticket embed(const std::string& model, std::vector<std::vector<Token>> inputs, Embedded done);
+  Ticket embed(const std::string& model, std::vector<std::vector<Token>> inputs, Embedded done,
+               std::optional<std::chrono::steady_clock::time_point> deadline = {});
+
+  // Loads the model unless it is loaded. `done` is called once, from the engine's thread, with what
+  // went wrong. Throws for a name that is not served, and when too many wait or the server ends.
+  void load(const std::string& model, std::function<void(std::optional<Error>)> done);
+  // Unloads the model as soon as it is idle, whatever the keep-alive is; the next request loads it
+  // again. Throws for a name that is not served.
+  void unload(const std::string& model);
 
   std::vector<SlotStatus> slots() const;
   std::vector<ModelStatus> models() const;
   const ReceiptStore& receipts() const;
 
+  std::optional<std::chrono::milliseconds> keep_alive() const;
   void set_keep_alive(std::optional<std::chrono::milliseconds> time);
   void set_most_waiting(uint32_t most);
   void set_longest_request(std::optional<std::chrono::milliseconds> time);
   // Takes no more requests and lets the others end; false when the time did not do.
   bool drain(std::chrono::milliseconds most);
+  // Takes no more requests and ends the others, each with what it is told then; false when the time
+  // did not do.
+  bool end_all(std::chrono::milliseconds most);
 
  private:
   struct State;

@@ -32,7 +32,7 @@ constexpr Row<ModelStatus> kOfModels[] = {
      [](const ModelStatus& m) { return double(m.prefix_pages); }},
     {"tyto_prefix_lookups_total", "Prompts that were looked up in the prefix cache.",
      [](const ModelStatus& m) { return double(m.prefixes.lookups); }, true},
-    {"tyto_prefix_hits_total", "Prompts of which the prefix cache had the beginning.",
+    {"tyto_prefix_hits_total", "Prompts whose beginning was in the prefix cache.",
      [](const ModelStatus& m) { return double(m.prefixes.hits); }, true},
     {"tyto_prefix_tokens_total", "Tokens that the prefix cache had.",
      [](const ModelStatus& m) { return double(m.prefixes.tokens_found); }, true},

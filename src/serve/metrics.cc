@@ -101,9 +101,8 @@ struct ServeMetrics::State {
       counters("tyto_prompt_tokens_total",
                "Tokens of prompts: run, or taken from what an earlier request had run.");
   Counters& generated_tokens = counters("tyto_generated_tokens_total", "Tokens of answers.");
-  Counters& guessed_tokens =
-      counters("tyto_guessed_tokens_total",
-               "Tokens that were guessed before the model chose: those that came true, or not.");
+  Counters& guessed_tokens = counters("tyto_guessed_tokens_total",
+                                      "Drafted tokens: those that the model accepted, or not.");
   Counters& decode_calls = counters("tyto_decode_calls_total",
                                     "Calls of the model that decoded, of requests with guesses.");
   Counters& requests = counters("tyto_requests_total", "Requests that ended, by how they did.");

@@ -1,9 +1,11 @@
 #include "serve/model_text.h"
 
-#include "base/utc_time.h"
+#include <algorithm>
+
 #include "engine/engine.h"
-#include "tensor/dtype.h"
+#include "model/description.h"
 #include "text/grammar/token_trie.h"
+#include "trace/evidence/digest.h"
 
 namespace tyto {
 
@@ -16,25 +18,40 @@ std::shared_ptr<const ModelText> text_of(const std::string& name, Engine& engine
                                          const std::string& chat_template,
                                          const SamplerOptions& sampling) {
   const Model& model = engine.model();
+  const ModelDescription described = describe(model);
   const auto text = std::make_shared<ModelText>();
   text->name = name;
   text->path = model.path.string();
   text->format = model.format;
-  text->weight_type = info(main_weight_type(model)).name;
+  text->weight_type = described.type;
+  text->size = described.size;
   text->architecture = model.config.architecture;
   text->weight_bytes = model.weight_bytes();
   text->parameters = model.parameters();
-  text->loaded_at = static_cast<uint64_t>(seconds_since_1970());
+  text->digest = digest(engine.identity().hash);
+  for (const MappedFile& file : model.files)
+    text->modified_at = std::max(text->modified_at, file.stamp().modified_ns / 1'000'000'000);
   text->context = engine.pipeline().context();
   text->embedding_size = model.config.emb;
   text->sampling = sampling_for(model, sampling);
   engine.tokenizer();  // throws where there is none
   text->tokenizer = engine.shared_tokenizer();
   const Vocabulary& vocabulary = text->tokenizer->vocabulary();
-  if (chat_template.empty() && vocabulary.chat_template.empty()) return text;
-  text->chat_template = std::make_shared<const ChatTemplate>(
-      choose_chat_template(vocabulary, chat_template, text->path));
-  text->tool_format = tool_format(*text->chat_template);
+  const auto choose = [&](bool with_tools) {
+    return std::make_shared<const ChatTemplate>(
+        choose_chat_template(vocabulary, chat_template, text->path, with_tools));
+  };
+  if (!chat_template.empty() || !vocabulary.chat_template.empty())
+    text->chat_template = choose(false);
+  if (chat_template.empty() && !vocabulary.more_templates.empty()) {
+    try {
+      text->tool_template = choose(true);
+    } catch (const Error& error) {  // conversations without tools do not need it
+      text->why_no_tools = error.what();
+    }
+  }
+  const auto& for_tools = text->tool_template ? text->tool_template : text->chat_template;
+  if (for_tools && text->why_no_tools.empty()) text->tool_format = tool_format(*for_tools);
   text->chat_template_source = chat_template.empty() ? vocabulary.chat_template : chat_template;
   return text;
 }

@@ -21,11 +21,13 @@ struct ModelText {
   std::string name;
   std::string path;
   std::string format;        // "gguf v3", "safetensors"
-  std::string weight_type;   // "q8_0"
+  std::string weight_type;   // "q4_k_m"
+  std::string size;          // "1.0B"
+  std::string digest;        // the model's identity, 64 hexadecimal digits
   std::string architecture;  // "llama"
   uint64_t weight_bytes = 0;
   uint64_t parameters = 0;
-  uint64_t loaded_at = 0;  // seconds since 1970
+  int64_t modified_at = 0;  // its newest file, in seconds since 1970
   uint32_t context = 0;
   uint32_t embedding_size = 0;
   SamplerOptions sampling = {};  // what a request that says nothing gets
@@ -33,7 +35,10 @@ struct ModelText {
   std::shared_ptr<const Tokenizer> tokenizer = {};
   std::shared_ptr<const ChatTemplate> chat_template = {};  // none: the model has none
   std::string chat_template_source = {};
-  ToolFormat tool_format = ToolFormat::none;  // how the template writes calls
+  // For conversations with tools, where the model has one of its own for them.
+  std::shared_ptr<const ChatTemplate> tool_template = {};
+  std::string why_no_tools = {};              // why that one cannot be used; empty: it can
+  ToolFormat tool_format = ToolFormat::none;  // how the template for tools writes calls
 
   // For constraints; made when it is first asked for.
   std::shared_ptr<const TokenTrie> token_trie() const;

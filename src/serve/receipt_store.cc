@@ -7,8 +7,8 @@ namespace tyto {
 std::string badge_of(const Receipt& receipt, bool has_failed) {
   if (has_failed) return "failed";
   if (receipt.plausibility.verdict == Verdict::refused) return "refused";
-  // Steps that the host takes by design are fallbacks, too, and stand in the receipt; the badge is
-  // for work that went elsewhere than it was sent.
+  // The badge is for work that went elsewhere than it was sent. A fallback beside a device that did
+  // its work stands in the receipt.
   const bool only_host = std::all_of(
       receipt.devices.begin(), receipt.devices.end(),
       [](const DeviceCounters& device) { return device.is_host || !device.has_executed(); });

@@ -4,9 +4,9 @@
 
 #include "base/utc_time.h"
 #include "engine/draft_model.h"
-#include "engine/embed.h"
 #include "engine/recording.h"
 #include "serve/metrics.h"
+#include "serve/thrown_error.h"
 #include "trace/span.h"
 
 namespace tyto {
@@ -15,13 +15,27 @@ namespace {
 // A recording takes its memory before it begins; longer answers say what was lost.
 constexpr uint32_t kMostRecordedTokens = 256;
 
+// An embedding's pass beside answers has at least as many rows as kernels take at once.
+constexpr uint32_t kLeastEmbeddingRows = 16;
+
+Error expired(const std::string& instead) {
+  return {ErrorCode::deadline, "request", "took longer than its deadline allows",
+          "give it more time, or " + instead};
+}
+
 std::string receipt_id(const OpenCompletion& completion, uint32_t choice) {
   return choice == 0 ? completion.asked.id : fmt::format("{}.{}", completion.asked.id, choice);
 }
 
 }  // namespace
 
+Error server_ends() {
+  return {ErrorCode::busy, "server", "it is shutting down", "ask another one"};
+}
+
 void ServedModel::load() {
+  unloads_when_idle_ = false;
+  last_used_ = std::chrono::steady_clock::now();
   if (engine_) return;
   try {
     auto engine = std::make_unique<Engine>(what_.engine);
@@ -36,11 +50,23 @@ void ServedModel::load() {
                                               .most_waiting = UINT32_MAX});
     engine_ = std::move(engine);
     failure_.clear();
-  } catch (const Error& error) {
+  } catch (...) {
+    const Error error = thrown_error(what_.name);
+    let_go();
     failure_ = error.what();
-    throw;
+    throw error;
   }
   last_used_ = std::chrono::steady_clock::now();
+}
+
+// The model could be loaded when the server started, so no request is to blame.
+std::optional<Error> ServedModel::load_for_request() try {
+  load();
+  return std::nullopt;
+} catch (const Error& error) {
+  const std::string what = fmt::format("cannot be loaded again: {}", error.what());
+  if (may_pass(error)) return Error(ErrorCode::busy, what_.name, what, "try again later");
+  return Error(ErrorCode::device, what_.name, what, error.hint);
 }
 
 void ServedModel::open_speculation(const Engine& engine) {
@@ -57,6 +83,7 @@ void ServedModel::let_go() {
   scheduler_.reset();  // its requests' guesses are the draft model's
   speculator_.reset();
   draft_.reset();
+  recorded_.reset();
   engine_.reset();
 }
 
@@ -65,19 +92,23 @@ void ServedModel::unload() {
   let_go();
 }
 
-void ServedModel::begin(const std::shared_ptr<OpenCompletion>& completion) {
-  completion->open = completion->asked.choices;
-  if (recorded_) abandon_profile("another request ran at the same time");
+void ServedModel::begin(const std::shared_ptr<OpenCompletion>& completion,
+                        const std::optional<Error>& refusal) {
+  std::optional<Error> failure = refusal;
   try {
-    load();
-  } catch (const Error& error) {
-    for (uint32_t i = 0; i < completion->asked.choices; ++i)
-      end({.of = completion, .index = i}, {.answer = {}, .error = error});
-    return;
+    if (recorded_) abandon_profile("another request ran at the same time");
+    if (!failure) failure = load_for_request();
+    if (!failure && completion->asked.profile) start_profile(*completion);
+    if (!failure && completion->asked.request.is_recorded) recorded_ = completion;
+  } catch (...) {
+    failure = thrown_error(what_.name);
   }
-  if (completion->asked.profile) start_profile(*completion);
-  if (completion->asked.request.is_recorded) recorded_ = completion;
-  for (uint32_t i = 0; i < completion->asked.choices; ++i) add_choice(completion, i);
+  for (uint32_t i = 0; i < completion->asked.choices; ++i) {
+    if (failure)
+      end({.of = completion, .index = i}, {.answer = {}, .error = failure});
+    else
+      add_choice(completion, i);
+  }
 }
 
 void ServedModel::add_choice(const std::shared_ptr<OpenCompletion>& completion, uint32_t index) {
@@ -90,24 +121,25 @@ void ServedModel::add_choice(const std::shared_ptr<OpenCompletion>& completion, 
     SamplerOptions sampling = asked.sampling;
     sampling.seed += index;
     // The scheduler calls back from step() alone, when the choice is in the table.
-    const auto choice = [this](Scheduler::Id id) -> Choice& { return choices_.at(id); };
     const auto known = std::make_shared<Scheduler::Id>(0);  // shared by the two callbacks
     *known = scheduler_->add(
         std::move(request), sampling,
-        [this, choice, known](const ChosenToken& chosen) {
-          return on_token(choice(*known), chosen);
+        [this, known](const ChosenToken& chosen) {
+          const auto choice = choices_.find(*known);
+          return choice != choices_.end() && on_token(choice->second, chosen);
         },
         [this](Scheduler::Id id, Outcome outcome) {
           auto node = choices_.extract(id);
-          end(std::move(node.mapped()), std::move(outcome));
+          if (!node.empty()) end(std::move(node.mapped()), std::move(outcome));
         });
     choices_.emplace(*known, Choice{.of = completion, .index = index});
-  } catch (const Error& error) {
-    end({.of = completion, .index = index}, {.answer = {}, .error = error});
+  } catch (...) {
+    end({.of = completion, .index = index}, {.answer = {}, .error = thrown_error(what_.name)});
   }
 }
 
-bool ServedModel::on_token(Choice& choice, const ChosenToken& chosen) {
+// An Error ends this choice and no other.
+bool ServedModel::on_token(Choice& choice, const ChosenToken& chosen) try {
   const CompletionRequest& asked = choice.of->asked;
   const uint64_t now = now_ns();
   const Receipt& so_far = chosen.so_far;
@@ -124,9 +156,11 @@ bool ServedModel::on_token(Choice& choice, const ChosenToken& chosen) {
   if (!engine_->requirement().empty())
     choice.held.push_back({chosen.token, std::string(chosen.text), std::move(probable)});
   else
-    choice.of->events.on_token(
+    choice.has_enough = !choice.of->events.on_token(
         {choice.index, chosen.token, chosen.text, std::move(probable), so_far, is_virtual_});
-  return true;
+  return !choice.has_enough;
+} catch (...) {
+  throw thrown_error(what_.name);
 }
 
 // With --require, text is held until the receipt proves where it came from.
@@ -139,32 +173,45 @@ void ServedModel::check_requirement(const Choice& choice, Outcome& outcome) {
     outcome.rest.clear();
     return;
   }
-  for (const HeldToken& held : choice.held)
-    choice.of->events.on_token({choice.index, held.token, held.text, held.log_probabilities,
-                                outcome.answer.receipt, is_virtual_});
+  for (const HeldToken& held : choice.held) {
+    const bool goes_on =
+        choice.of->events.on_token({choice.index, held.token, held.text, held.log_probabilities,
+                                    outcome.answer.receipt, is_virtual_});
+    if (goes_on) continue;
+    outcome.answer.reason = StopReason::eos;  // as where text is not held
+    outcome.rest.clear();
+    return;
+  }
 }
 
 void ServedModel::end(Choice choice, Outcome outcome) {
   OpenCompletion& completion = *choice.of;
-  const bool was_cancelled = outcome.answer.reason == StopReason::cancelled;
-  if (completion.is_expired && was_cancelled && !outcome.error)
-    outcome.error.emplace(ErrorCode::deadline, "request", "took longer than its deadline allows",
-                          "give it more time, or ask for fewer tokens");
-  check_requirement(choice, outcome);
   std::string receipt;
   try {
-    if (engine_) {
+    if (choice.has_enough && outcome.answer.reason == StopReason::cancelled)
+      outcome.answer.reason = StopReason::eos;
+    const bool was_cancelled = outcome.answer.reason == StopReason::cancelled;
+    if (completion.is_expired && was_cancelled && !outcome.error)
+      outcome.error = expired("ask for fewer tokens");
+    check_requirement(choice, outcome);
+    const Receipt& ran = outcome.answer.receipt;
+    if (engine_ && ran.prompt_tokens + ran.cached_tokens > 0) {
       engine_->complete(outcome.answer.receipt);
       receipt = keep_receipt(choice, outcome);
     }
+    if (recorded_ == choice.of) abandon_profile("the request ended before it ran");
     together_.metrics.finished(what_.name, outcome);
-  } catch (const std::exception& error) {  // whatever happens, the request gets its end
-    outcome.error.emplace(ErrorCode::device, "receipt", error.what());
+  } catch (...) {  // whatever happens, the request gets its end
+    outcome.error = thrown_error("receipt");
   }
-  completion.events.on_done({choice.index, outcome, receipt});
-  --completion.open;
   last_used_ = std::chrono::steady_clock::now();
-  together_.choice_ended();
+  together_.place_free();
+  try {
+    completion.events.on_done({choice.index, outcome, receipt});
+  } catch (...) {
+    // Its answer is dropped with its events, which tells the client.
+  }
+  together_.end_told();
 }
 
 std::string ServedModel::keep_receipt(const Choice& choice, const Outcome& outcome) {
@@ -188,7 +235,7 @@ std::string ServedModel::keep_receipt(const Choice& choice, const Outcome& outco
 // Events of requests that share passes cannot be told apart, so a request is recorded only while it
 // has the model for itself.
 void ServedModel::start_profile(OpenCompletion& completion) {
-  const bool is_alone = choices_.empty() && completion.asked.choices == 1;
+  const bool is_alone = choices_.empty() && embeddings_.empty() && completion.asked.choices == 1;
   why_no_profile_ = is_alone ? "" : "other requests ran at the same time";
   if (!is_alone) return;
   Request& request = completion.asked.request;
@@ -221,85 +268,130 @@ void ServedModel::take_profile(const Outcome& outcome, StoredReceipt& into) {
   into.profile = std::make_shared<const Profile>(std::move(profile));
 }
 
-void ServedModel::begin(EmbeddingJob job) {
-  if (recorded_) abandon_profile("embeddings were made at the same time");
+void ServedModel::begin(EmbeddingJob job, const std::optional<Error>& refusal) {
+  std::optional<Error> failure = refusal;
   try {
-    load();
-    embeddings_.push_back(std::move(job));
-  } catch (const Error& error) {
-    job.done({}, error);
-    together_.choice_ended();
+    if (recorded_) abandon_profile("embeddings were made at the same time");
+    if (!failure) failure = load_for_request();
+  } catch (...) {
+    failure = thrown_error(what_.name);
   }
+  embeddings_.push_back(std::move(job));
+  if (failure) end_embedding(embeddings_.size() - 1, failure);
 }
 
-// One input at a time, so that answers that stream wait for one and not for all.
-void ServedModel::embed_next() {
+// Whether the longest request by itself would no longer find the pages that its next step needs.
+bool ServedModel::embeds_alone() const {
+  if (embeddings_.empty() || !embeddings_.front().run) return false;
+  const EmbeddingJob& job = embeddings_.front();
+  const Pipeline& pipeline = engine_->pipeline();
+  const KvPool& pool = pipeline.kv_pool();
+  const auto tokens = static_cast<uint32_t>(job.inputs[job.results.size()].size());
+  uint32_t longest = 0;
+  for (const RequestStatus& request : scheduler_->requests())
+    longest = std::max(longest, request.prompt_tokens + request.generated_tokens + 1);
+  if (pool.pages_for(tokens) + pool.pages_for(longest) > pool.capacity()) return true;
+  const KvWindow& window = pipeline.kv_window();
+  return window.pool != nullptr &&
+         2 * KvWindow::most_pages(window.positions, window.rows, pool.page_positions()) >
+             window.pool->capacity();
+}
+
+void ServedModel::embed_pass() {
   EmbeddingJob& job = embeddings_.front();
   std::optional<Error> error;
   try {
-    Embedding made = embed(engine_->generator(), job.inputs[job.results.size()]);
+    if (!job.run)
+      job.run =
+          std::make_unique<EmbeddingRun>(engine_->generator(), job.inputs[job.results.size()]);
+    run_embedding(*job.run);
+    if (job.run->left() > 0) return;
+    Embedding made = job.run->result();
+    job.run.reset();
     engine_->check_required(made.receipt.phases);
     job.results.push_back(std::move(made.values));
   } catch (const Error& thrown) {
     error = thrown;
   }
-  if (!error && job.results.size() < job.inputs.size()) return;
-  job.done(error ? std::vector<std::vector<float>>() : std::move(job.results), error);
-  embeddings_.erase(embeddings_.begin());
+  if (error || job.results.size() == job.inputs.size()) end_embedding(0, error);
+}
+
+// Beside answers a pass takes about as long as a step of theirs, so that they keep half their pace.
+void ServedModel::run_embedding(EmbeddingRun& run) {
+  if (scheduler_->running() + scheduler_->waiting() == 0) return run.run_pass();
+  const uint32_t most = engine_->pipeline().most_rows();
+  embedding_rows_ = std::clamp(embedding_rows_, std::min(kLeastEmbeddingRows, most), most);
+  const uint64_t start = now_ns();
+  run.run_pass(embedding_rows_);
+  const bool is_short = now_ns() - start <= step_ns_;
+  embedding_rows_ = is_short ? embedding_rows_ * 2 : embedding_rows_ / 2;
+}
+
+// Its pages are free before its end is told.
+void ServedModel::end_embedding(size_t index, const std::optional<Error>& error) {
+  EmbeddingJob job = std::move(embeddings_[index]);
+  embeddings_.erase(embeddings_.begin() + static_cast<std::ptrdiff_t>(index));
+  job.run.reset();
   last_used_ = std::chrono::steady_clock::now();
-  together_.choice_ended();
+  together_.place_free();
+  try {
+    job.done(error ? std::vector<std::vector<float>>() : std::move(job.results), error);
+  } catch (...) {
+    // Its answer is dropped, which tells the client.
+  }
+  together_.end_told();
 }
 
 void ServedModel::cancel(EngineThread::Ticket ticket) {
   for (const auto& [id, choice] : choices_)
     if (choice.of->ticket == ticket) scheduler_->cancel(id);
-  for (size_t i = 0; i < embeddings_.size(); ++i) {
-    if (embeddings_[i].ticket != ticket) continue;
-    embeddings_[i].done({}, Error(ErrorCode::busy, "embeddings", "the client has gone"));
-    embeddings_.erase(embeddings_.begin() + static_cast<std::ptrdiff_t>(i));
-    together_.choice_ended();
-    return;
-  }
+  for (size_t i = 0; i < embeddings_.size(); ++i)
+    if (embeddings_[i].ticket == ticket)
+      return end_embedding(i, Error(ErrorCode::busy, "embeddings", "the client has gone"));
 }
 
 void ServedModel::expire(std::chrono::steady_clock::time_point now) {
+  const auto is_over = [&](const auto& deadline) { return deadline && now >= *deadline; };
   for (const auto& [id, choice] : choices_) {
-    if (!choice.of->asked.deadline || now < *choice.of->asked.deadline) continue;
+    if (!is_over(choice.of->asked.deadline)) continue;
     choice.of->is_expired = true;
     scheduler_->cancel(id);
   }
+  for (size_t i = embeddings_.size(); i-- > 0;)
+    if (is_over(embeddings_[i].deadline)) end_embedding(i, expired("embed less at once"));
 }
 
 void ServedModel::cancel_all() {
   for (const auto& [id, choice] : choices_) scheduler_->cancel(id);
-  while (!embeddings_.empty()) cancel(embeddings_.front().ticket);
+  while (!embeddings_.empty()) end_embedding(0, server_ends());
 }
 
 // An Error ends the requests that it happened to, inside the scheduler. What else comes, such as
-// exhausted memory, ends them all, and the model is loaded anew for the next.
+// exhausted memory, ends them all, and the model is loaded again for the next.
 void ServedModel::step() try {
-  if (!embeddings_.empty()) embed_next();
-  if (scheduler_) scheduler_->step();
-} catch (const std::exception& error) {
-  end_all(Error(ErrorCode::device, what_.name, error.what()));
+  if (!embeddings_.empty()) embed_pass();
+  if (!scheduler_) return;
+  if (embeds_alone()) return scheduler_->end_cancelled();
+  const uint64_t start = now_ns();
+  scheduler_->step();
+  step_ns_ = now_ns() - start;
+} catch (...) {
+  end_all(thrown_error(what_.name));
 }
 
 void ServedModel::end_all(const Error& error) {
   std::map<Scheduler::Id, Choice> ended = std::move(choices_);
   choices_.clear();
+  for (EmbeddingJob& job : embeddings_) job.run.reset();  // before the pipeline that it runs on
   let_go();
-  recorded_.reset();
   for (auto& [id, choice] : ended) end(std::move(choice), {.answer = {}, .error = error});
-  for (EmbeddingJob& job : embeddings_) {
-    job.done({}, error);
-    together_.choice_ended();
-  }
-  embeddings_.clear();
+  while (!embeddings_.empty()) end_embedding(0, error);
 }
 
 ModelStatus ServedModel::status() const {
   ModelStatus status{.name = what_.name, .is_loaded = is_loaded(), .failure = failure_};
   status.slots = together_.options.most_running;
+  status.last_used = last_used_;
   if (!engine_) return status;
   const KvPool& pool = engine_->pipeline().kv_pool();
   status.kv_pages = pool.capacity();
@@ -313,6 +405,7 @@ ModelStatus ServedModel::status() const {
   status.devices = engine_->devices();
   status.counters = engine_->trace().snapshot();
   status.fallbacks = engine_->trace().fallbacks();
+  status.on_host = engine_->trace().on_host();
   status.setup_seconds = engine_->setup_seconds();
   return status;
 }

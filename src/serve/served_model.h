@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/embed.h"
 #include "serve/engine_thread.h"
 
 namespace tyto {
@@ -19,7 +20,6 @@ struct OpenCompletion {
   CompletionRequest asked;
   CompletionEvents events;
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
-  uint32_t open = 0;  // choices that have not ended
   bool is_expired = false;
 };
 
@@ -27,15 +27,21 @@ struct EmbeddingJob {
   EngineThread::Ticket ticket = 0;
   std::vector<std::vector<Token>> inputs;
   EngineThread::Embedded done;
+  std::optional<std::chrono::steady_clock::time_point> deadline = {};
   std::vector<std::vector<float>> results = {};
+  std::unique_ptr<EmbeddingRun> run = {};  // runs the next input; none: it has not begun
 };
+
+// What requests are told that have not ended when the server does.
+Error server_ends();
 
 // What all models share; outlives them.
 struct ServedTogether {
   const EngineThreadOptions& options;
   ServeMetrics& metrics;
   ReceiptStore& receipts;
-  std::function<void()> choice_ended;
+  std::function<void()> place_free;  // a choice or an embedding has ended, and
+  std::function<void()> end_told;    // that was told
 };
 
 class ServedModel {
@@ -49,16 +55,25 @@ class ServedModel {
   std::chrono::steady_clock::time_point last_used() const { return last_used_; }
   std::shared_ptr<const ModelText> text() const { return text_; }
 
-  void load();  // throws what loading ends in
+  // Throws the Error that loading ends in; unload_when_idle() before it is forgotten.
+  void load();
+  // The same for a request: what it is told where that fails.
+  std::optional<Error> load_for_request();
   void unload();
+  void unload_when_idle() { unloads_when_idle_ = true; }
+  bool unloads_when_idle() const { return unloads_when_idle_; }
 
-  // Never throws: what goes wrong is the request's end. Loads the model if it is not.
-  void begin(const std::shared_ptr<OpenCompletion>& completion);
-  void begin(EmbeddingJob job);
+  // Never throws: what goes wrong is the request's end, whatever is thrown. Loads the model if it
+  // is not, unless the request is refused.
+  void begin(const std::shared_ptr<OpenCompletion>& completion,
+             const std::optional<Error>& refusal = {});
+  void begin(EmbeddingJob job, const std::optional<Error>& refusal = {});
   void cancel(EngineThread::Ticket ticket);
   void expire(std::chrono::steady_clock::time_point now);
-  void cancel_all();
-  void step();  // one pass for everybody, or one input of an embedding
+  void cancel_all();  // the server ends
+  // One pass for all answers, and one of an embedding.
+  void step();
+  void end_all(const Error& error);  // and lets the model go
 
   ModelStatus status() const;
   void append_slots(std::vector<SlotStatus>& slots) const;
@@ -75,10 +90,11 @@ class ServedModel {
     uint32_t index = 0;
     uint64_t last_ns = 0;  // when the last token was chosen
     std::vector<HeldToken> held = {};
+    bool has_enough = false;  // who gets the tokens wants no more
   };
 
   void open_speculation(const Engine& engine);
-  void let_go();  // of the model, which is loaded anew for the next request
+  void let_go();  // frees the model; the next request loads it again
   void add_choice(const std::shared_ptr<OpenCompletion>& completion, uint32_t index);
   bool on_token(Choice& choice, const ChosenToken& chosen);
   void end(Choice choice, Outcome outcome);
@@ -87,8 +103,10 @@ class ServedModel {
   void start_profile(OpenCompletion& completion);
   void abandon_profile(const std::string& why);
   void take_profile(const Outcome& outcome, StoredReceipt& into);
-  void embed_next();
-  void end_all(const Error& error);
+  bool embeds_alone() const;
+  void embed_pass();
+  void run_embedding(EmbeddingRun& run);
+  void end_embedding(size_t index, const std::optional<Error>& error);
 
   const ModelToServe& what_;
   const ServedTogether& together_;
@@ -98,9 +116,12 @@ class ServedModel {
   std::unique_ptr<Scheduler> scheduler_;
   std::shared_ptr<const ModelText> text_;  // shared with the workers
   std::string failure_;
+  bool unloads_when_idle_ = false;
   bool is_virtual_ = false;  // a virtual device takes part
   std::map<Scheduler::Id, Choice> choices_;
   std::vector<EmbeddingJob> embeddings_;  // the oldest first
+  uint32_t embedding_rows_ = 0;           // in a pass beside answers
+  uint64_t step_ns_ = 0;                  // what the last of those took
   std::chrono::steady_clock::time_point last_used_ = std::chrono::steady_clock::now();
 
   std::shared_ptr<OpenCompletion> recorded_;  // the request that is being recorded

@@ -46,7 +46,6 @@ ToolCall tool_call_from_json(const Json& call) {
 ChatMessage message_from_json(const Json& message) {
   ChatMessage result;
   result.role = message.at("role").as_string();
-  if (result.role == "developer") result.role = "system";
   result.reasoning_content = message.string_or("reasoning_content", "");
   result.name = message.string_or("name", message.string_or("tool_name", ""));  // Ollama's
   result.tool_call_id = message.string_or("tool_call_id", "");

@@ -26,7 +26,7 @@ struct ChatMessage {
 
 // Reads an array of messages as clients of OpenAI and Ollama write them. A field that we know and
 // that has a wrong type is an input Error naming it, content other than text an unsupported one;
-// other fields are ignored. A "developer" is what "system" was called before.
+// other fields are ignored.
 std::vector<ChatMessage> messages_from_json(const Json& array);
 
 }  // namespace tyto

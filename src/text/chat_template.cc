@@ -15,6 +15,7 @@ namespace tyto {
 
 struct ChatTemplate::Program {
   std::unique_ptr<const jinja::Program> code;
+  bool knows_developer = false;  // the role
 };
 
 namespace {
@@ -60,10 +61,21 @@ std::tm midnight_of(const std::string& date) {
   return result;
 }
 
+bool mentions_developer(std::string_view source) {
+  return source.find("'developer'") != source.npos || source.find("\"developer\"") != source.npos;
+}
+
+// A developer is what OpenAI calls a system message today.
+std::vector<ChatMessage> without_developers(std::vector<ChatMessage> messages) {
+  for (ChatMessage& message : messages)
+    if (message.role == "developer") message.role = "system";
+  return messages;
+}
+
 }  // namespace
 
 ChatTemplate::ChatTemplate(std::string_view source, const std::string& name)
-    : program_(new Program{jinja::parse(source, name)}) {}
+    : program_(new Program{jinja::parse(source, name), mentions_developer(source)}) {}
 
 ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
@@ -86,7 +98,8 @@ std::string ChatTemplate::render(const std::vector<ChatMessage>& messages,
     options.variables->for_each_member(
         [&](std::string_view name, const Json& value) { set(name, values.of_json(value)); });
   for (const auto& [flag, value] : options.flags) set(flag, value);
-  set("messages", values.of_messages(messages));
+  set("messages",
+      values.of_messages(program_->knows_developer ? messages : without_developers(messages)));
   set("add_generation_prompt", options.add_generation_prompt);
   set("bos_token", std::string_view(options.bos_token));
   set("eos_token", std::string_view(options.eos_token));

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "text/special_edges.h"
 #include "text/unicode.h"
 
 namespace tyto {
@@ -38,31 +39,16 @@ Ends ends_of(std::string_view content) {
   return ends;
 }
 
-// Whether the text begins as the special token ends, or ends as it begins: the template's words
-// beside it could complete the token.
-bool begins_inside(std::string_view text, std::string_view token) {
-  for (size_t cut = 1; cut < token.size(); ++cut)
-    if (text.starts_with(token.substr(cut))) return true;
-  return false;
-}
-bool ends_inside(std::string_view text, std::string_view token) {
-  for (size_t cut = 1; cut < token.size(); ++cut)
-    if (text.ends_with(token.substr(0, cut))) return true;
-  return false;
-}
-
-// Where a text's marks belong: at special tokens, and where it could be a part of one. A role may
-// be a part: templates write "<|" + role + "|>".
-std::vector<size_t> places_in(const Tokenizer& tokenizer, std::string_view text, TextKind kind) {
+// Where a text's marks belong: at special tokens, and where it could be a part of one, which the
+// template's words beside it complete. A role may be a part: templates write "<|" + role + "|>".
+std::vector<size_t> places_in(const Tokenizer& tokenizer, SpecialEdges& edges,
+                              std::string_view text, TextKind kind) {
   std::vector<size_t> places = tokenizer.special_places(text);
   if (kind == TextKind::word) return places;
   const Ends ends = ends_of(text);
   if (ends.text.empty()) return places;
-  for (const AddedToken& token : tokenizer.vocabulary().added) {
-    if (!token.special) continue;
-    if (begins_inside(ends.text, token.text)) places.push_back(ends.first);
-    if (ends_inside(ends.text, token.text)) places.push_back(ends.last);
-  }
+  if (edges.begins_inside(ends.text)) places.push_back(ends.first);
+  if (edges.ends_inside(ends.text)) places.push_back(ends.last);
   std::sort(places.begin(), places.end());
   places.erase(std::unique(places.begin(), places.end()), places.end());
   return places;
@@ -95,10 +81,15 @@ ChatText without_marks(std::string_view marked, std::string_view mark) {
 // What a rendering's texts say about marks.
 class MarkSearch {
  public:
-  explicit MarkSearch(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  explicit MarkSearch(const Tokenizer& tokenizer)
+      : tokenizer_(tokenizer), edges_(tokenizer.vocabulary().added) {}
+
+  std::vector<size_t> places(std::string_view text, TextKind kind) {
+    return places_in(tokenizer_, edges_, text, kind);
+  }
 
   void look_at(std::string_view text, TextKind kind) {
-    needs_mark_ = needs_mark_ || !places_in(tokenizer_, text, kind).empty();
+    needs_mark_ = needs_mark_ || !places(text, kind).empty();
     for (size_t at = text.find(kMarksBegin); at != text.npos; at = text.find(kMarksBegin, at + 1))
       used_.emplace(text.substr(at, kMarksBegin.size() + 1));
   }
@@ -116,6 +107,7 @@ class MarkSearch {
 
  private:
   const Tokenizer& tokenizer_;
+  SpecialEdges edges_;
   bool needs_mark_ = false;
   std::set<std::string> used_;  // what begins as marks do
 };
@@ -132,7 +124,7 @@ ChatText render_marked(const Tokenizer& tokenizer, const ChatTemplate& chat_temp
   if (!search.needs_mark()) return {std::move(plain), {}, false};
   const std::string mark = search.unused_mark();
   const auto marked = [&](std::string_view text, TextKind kind) {
-    return with_marks(text, places_in(tokenizer, text, kind), mark);
+    return with_marks(text, search.places(text, kind), mark);
   };
   return without_marks(chat_template.render(messages, options, marked), mark);
 }
@@ -167,6 +159,15 @@ std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& c
                                bool special_in_messages) {
   return encode_chat(tokenizer,
                      render_chat(tokenizer, chat_template, messages, options, special_in_messages));
+}
+
+std::vector<Token> encode_prompt(const Tokenizer& tokenizer, std::string_view text,
+                                 const EncodeOptions& options) {
+  std::vector<Token> tokens = tokenizer.encode(text, options);
+  const Token bos = tokenizer.vocabulary().bos;
+  const bool adds_bos = options.add_bos && tokenizer.vocabulary().add_bos && bos >= 0;
+  if (adds_bos && tokens.size() > 1 && tokens[1] == bos) tokens.erase(tokens.begin());
+  return tokens;
 }
 
 }  // namespace tyto

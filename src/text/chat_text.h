@@ -28,4 +28,8 @@ std::vector<Token> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& c
                                const std::vector<ChatMessage>& messages,
                                const ChatOptions& options = {}, bool special_in_messages = false);
 
+// A prompt as it is. A BOS token that the text writes itself is not added once more.
+std::vector<Token> encode_prompt(const Tokenizer& tokenizer, std::string_view text,
+                                 const EncodeOptions& options);
+
 }  // namespace tyto

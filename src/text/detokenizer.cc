@@ -70,7 +70,8 @@ std::string Tokenizer::token_bytes(Token token) const {
   if (token < 0 || static_cast<size_t>(token) >= size()) return {};
   const auto id = static_cast<size_t>(token);
   const std::string& piece = vocabulary().pieces[id];
-  if (tables_->added[id]) return piece;
+  // As in Hugging Face's decoders, which added tokens pass like all others.
+  if (tables_->added[id]) return tables_->marks_spaces ? unmark_spaces(piece) : piece;
   if (tables_->byte_level) return from_byte_level(piece);
   if (vocabulary().algorithm == Vocabulary::Algorithm::longest_match) return piece;
   if (vocabulary().algorithm == Vocabulary::Algorithm::word_piece) return word_text(piece);

@@ -2,8 +2,11 @@
 
 #include <array>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/utf8.h"
 #include "text/tokenizer.h"
 
 namespace tyto {
@@ -191,6 +194,27 @@ bool is_among(std::string_view names, std::string_view name) {
 }
 
 }  // namespace
+
+std::string spelled_out(std::string_view pattern) {
+  std::string result;
+  bool is_escaped = false;  // by a backslash that is in `result` already
+  while (!pattern.empty()) {
+    const Utf8Head head = utf8_head(pattern);
+    const char first = pattern.front();
+    const bool is_wide = head.kind == Utf8Head::Kind::valid && head.bytes > 1;
+    const std::string escape =
+        first == '\n'   ? "n"
+        : first == '\r' ? "r"
+        : first == '\t' ? "t"
+        : is_wide       ? fmt::format("x{{{:04X}}}", static_cast<uint32_t>(head.code_point))
+                        : "";
+    if (!escape.empty() && !is_escaped) result += '\\';
+    result += escape.empty() ? std::string(pattern.substr(0, head.bytes)) : escape;
+    is_escaped = first == '\\' && !is_escaped;
+    pattern.remove_prefix(head.bytes);
+  }
+  return result;
+}
 
 PreTokenizer pre_tokenizer_by_name(const std::string& name, const std::string& where) {
   std::string known;

@@ -1,9 +1,14 @@
 // Split patterns that more than one file format refers to without writing them out.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace tyto {
+
+// The pattern with line breaks, tabs and characters outside of ASCII as escapes: the one spelling
+// in which two that mean the same are compared.
+std::string spelled_out(std::string_view pattern);
 
 // What ByteLevel{use_regex} means in tokenizer.json, and "gpt-2" in GGUF.
 inline constexpr std::string_view kGpt2Pattern =

@@ -159,6 +159,8 @@ void Encoder::encode_valid(std::string_view text) {
   for (const SplitPattern& pattern : tables_.patterns) pattern.split(text, scratch_, ends);
   uint32_t begin = 0;
   for (const uint32_t end : ends) {
+    if (begin > 0 && vocabulary_.algorithm != Vocabulary::Algorithm::unigram)
+      last_was_unknown_ = false;
     encode_word(text.substr(begin, end - begin));
     begin = end;
   }
@@ -178,6 +180,7 @@ void Encoder::encode_bytes_word(std::string_view word) {
     const Token whole = tables_.text_pieces.find(to_byte_level(word));
     if (whole >= 0) {
       out_.push_back(whole);
+      last_was_unknown_ = false;
       return;
     }
   }
@@ -210,6 +213,7 @@ void Encoder::encode_marked_word(std::string_view word) {
     const Token whole = tables_.text_pieces.find(word);
     if (whole >= 0) {
       out_.push_back(whole);
+      last_was_unknown_ = false;
       return;
     }
   }
@@ -250,7 +254,7 @@ void Encoder::emit(std::string_view word) {
 
 // A character without a token of its own: its bytes, or the unknown token. A control character for
 // which the vocabulary has neither is left out, as the reference implementations do. A unigram
-// vocabulary has one unknown token for all that follow one another.
+// vocabulary, and any other that says so, has one unknown token for all that follow one another.
 void Encoder::emit_bytes(std::string_view bytes) {
   const auto token_of = [&](char byte) {
     return tables_.byte_token[static_cast<unsigned char>(byte)];
@@ -260,7 +264,8 @@ void Encoder::emit_bytes(std::string_view bytes) {
     last_was_unknown_ = false;
   } else if (vocabulary_.unknown >= 0) {
     if (!last_was_unknown_) out_.push_back(vocabulary_.unknown);
-    last_was_unknown_ = vocabulary_.algorithm == Vocabulary::Algorithm::unigram;
+    last_was_unknown_ =
+        vocabulary_.fuses_unknown || vocabulary_.algorithm == Vocabulary::Algorithm::unigram;
   }
 }
 
@@ -307,7 +312,8 @@ bool Tokenizer::is_special(Token token) const {
 bool Tokenizer::drops_first_space() const {
   using Algorithm = Vocabulary::Algorithm;
   const Vocabulary& vocab = vocabulary();
-  return vocab.algorithm == Algorithm::word_piece || (tables_->marks_spaces && vocab.prepend_space);
+  return vocab.algorithm == Algorithm::word_piece ||
+         (tables_->marks_spaces && (vocab.prepend_space || vocab.drops_space));
 }
 
 bool Tokenizer::is_eos(Token token) const {

@@ -43,8 +43,9 @@ class Tokenizer {
   // bytes, ascending.
   std::vector<size_t> special_places(std::string_view text) const;
 
-  // The bytes one token stands for; special tokens give their text. May be half a code point. Ids
-  // outside the vocabulary (models pad their last layer) stand for nothing.
+  // The bytes one token stands for; special tokens give their text, with spaces for U+2581 where
+  // the vocabulary marks them so. May be half a code point. Ids outside the vocabulary (models pad
+  // their last layer) stand for nothing.
   std::string token_bytes(Token token) const;
 
   // The whole text, byte for byte: what is invalid UTF-8 stays so. Special tokens are left out
@@ -52,7 +53,7 @@ class Tokenizer {
   // stays changed.
   std::string decode(const std::vector<Token>& tokens, bool with_special = false) const;
 
-  // Whether the first token of a text has a space before it that the text has not.
+  // Whether a space at the beginning of the first token is none of the decoded text.
   bool drops_first_space() const;
 
   bool is_special(Token token) const;

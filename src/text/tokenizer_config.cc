@@ -22,20 +22,20 @@ Token token_of(const Json& root, std::string_view key, const Vocabulary& vocabul
   return -1;
 }
 
-// One template, or several with names of which "default" is the one for plain conversations.
-std::string chat_template_of(const Json& value) {
-  if (value.is(Json::Type::string)) return std::string(value.as_string());
-  std::string found;
+// One template, or several with names.
+void read_chat_templates(const Json& value, Vocabulary& vocabulary) {
+  if (value.is(Json::Type::string))
+    return set_chat_template(vocabulary, "default", std::string(value.as_string()));
   value.for_each_element([&](size_t, const Json& each) {
-    if (each.at("name").as_string() == "default") found = each.at("template").as_string();
+    set_chat_template(vocabulary, each.at("name").as_string(),
+                      std::string(each.at("template").as_string()));
   });
-  return found;
 }
 
 }  // namespace
 
-void apply_tokenizer_config(const std::string& json, const std::string& name,
-                            Vocabulary& vocabulary) {
+SaysTokens apply_tokenizer_config(const std::string& json, const std::string& name,
+                                  Vocabulary& vocabulary) {
   const Json root = Json::parse(json, name);
   vocabulary.add_bos = root.bool_or("add_bos_token", vocabulary.add_bos);
   vocabulary.add_eos = root.bool_or("add_eos_token", vocabulary.add_eos);
@@ -44,8 +44,8 @@ void apply_tokenizer_config(const std::string& json, const std::string& name,
   const Token eos = token_of(root, "eos_token", vocabulary, true);
   auto& ends = vocabulary.eos;
   if (eos >= 0 && std::find(ends.begin(), ends.end(), eos) == ends.end()) ends.push_back(eos);
-  if (const auto chat = root.find("chat_template"))
-    vocabulary.chat_template = chat_template_of(*chat);
+  if (const auto chat = root.find("chat_template")) read_chat_templates(*chat, vocabulary);
+  return {root.find("add_bos_token").has_value(), root.find("add_eos_token").has_value()};
 }
 
 }  // namespace tyto

@@ -7,8 +7,14 @@
 
 namespace tyto {
 
+// Whether the config itself says if a token is added in front of a text and behind it.
+struct SaysTokens {
+  bool bos = false;
+  bool eos = false;
+};
+
 // Overrides what tokenizer.json said where the config says something. `name` is for errors.
-void apply_tokenizer_config(const std::string& json, const std::string& name,
-                            Vocabulary& vocabulary);
+SaysTokens apply_tokenizer_config(const std::string& json, const std::string& name,
+                                  Vocabulary& vocabulary);
 
 }  // namespace tyto

@@ -27,6 +27,8 @@ struct Pipeline {
   bool bytes = false;         // ByteLevel: text as bytes
   bool marks_spaces = false;  // Replace or Metaspace: spaces as U+2581
   bool drops_spaces = false;  // WhitespaceSplit: white space is gone before anything is marked
+  // Where the post-processor has a second token in front of the text and behind it; empty: nowhere.
+  std::string second_before, second_behind;
 };
 
 using Algorithm = Vocabulary::Algorithm;
@@ -94,6 +96,7 @@ void read_bpe(const Json& model, Vocabulary& vocabulary) {
   read_merges(model.at("merges"), vocabulary);
   vocabulary.ignore_merges = model.bool_or("ignore_merges", false);
   if (model.bool_or("byte_fallback", false)) find_byte_tokens(vocabulary);
+  vocabulary.fuses_unknown = model.bool_or("fuse_unk", false) && lacks_byte_tokens(vocabulary);
   read_unknown_token(model, vocabulary);
 }
 
@@ -361,7 +364,9 @@ Token template_token(const Json& processor, std::string_view name, const Vocabul
   return token;
 }
 
-void read_template(const Json& processor, Vocabulary& vocabulary) {
+// A vocabulary has one token for each side. Of several none is taken: the tokenizer's config may
+// name the one to add.
+void read_template(const Json& processor, Vocabulary& vocabulary, Pipeline& pipeline) {
   bool after_text = false;
   processor.at("single").for_each_element([&](size_t, const Json& item) {
     const auto special = item.find("SpecialToken");
@@ -370,13 +375,14 @@ void read_template(const Json& processor, Vocabulary& vocabulary) {
       return;
     }
     bool& add = after_text ? vocabulary.add_eos : vocabulary.add_bos;
-    if (add) refuse(item, "more than one token on one side of the text");
+    const bool is_second = add;
     add = true;
     const Token token = template_token(processor, special->at("id").as_string(), vocabulary);
+    if (is_second) (after_text ? pipeline.second_behind : pipeline.second_before) = item.path();
     if (after_text)
-      vocabulary.eos = {token};
+      vocabulary.eos = is_second ? std::vector<Token>() : std::vector<Token>{token};
     else
-      vocabulary.bos = token;
+      vocabulary.bos = is_second ? -1 : token;
   });
 }
 
@@ -390,14 +396,14 @@ Token pair_token(const Json& processor, const char* key, const Vocabulary& vocab
   return token;
 }
 
-void read_post_processor(const Json& component, Vocabulary& vocabulary) {
+void read_post_processor(const Json& component, Vocabulary& vocabulary, Pipeline& pipeline) {
   const std::string type = type_of(component);
   if (type == "Sequence") {
     component.at("processors").for_each_element([&](size_t, const Json& each) {
-      read_post_processor(each, vocabulary);
+      read_post_processor(each, vocabulary, pipeline);
     });
   } else if (type == "TemplateProcessing") {
-    read_template(component, vocabulary);
+    read_template(component, vocabulary, pipeline);
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     vocabulary.bos = pair_token(component, "cls", vocabulary);
     vocabulary.eos = {pair_token(component, "sep", vocabulary)};
@@ -405,6 +411,31 @@ void read_post_processor(const Json& component, Vocabulary& vocabulary) {
   } else if (type != "ByteLevel") {  // which only trims offsets
     refuse(component, fmt::format("post-processor \"{}\"", type));
   }
+}
+
+// --- decoder ---
+
+// Whether a space at the beginning of a text is dropped once its pieces are joined.
+bool drops_space(const Json& decoder) {
+  if (!decoder.is(Json::Type::object) || decoder.string_or("type", "") != "Sequence") return false;
+  bool joined = false, drops = false;
+  decoder.at("decoders").for_each_element([&](size_t, const Json& each) {
+    const std::string type = each.string_or("type", "");
+    joined = joined || type == "Fuse";
+    drops = drops || (joined && type == "Strip" && each.string_or("content", "") == " " &&
+                      each.uint_or("start", 0, UINT32_MAX) > 0);
+  });
+  return drops;
+}
+
+void check_sides(const Pipeline& pipeline, SaysTokens says) {
+  const std::string& second = !says.bos && !pipeline.second_before.empty() ? pipeline.second_before
+                              : !says.eos                                  ? pipeline.second_behind
+                                                                           : std::string();
+  if (!second.empty())
+    throw Error(ErrorCode::unsupported, second,
+                "more than one token on one side of the text is not supported",
+                "say in tokenizer_config.json what to add: add_bos_token, add_eos_token");
 }
 
 // Whether the components make sense for the model; says of BPE which kind it is.
@@ -435,11 +466,17 @@ Vocabulary vocabulary_from_tokenizer_json(const TokenizerFiles& files) {
   if (!vocabulary.scores.empty()) vocabulary.scores.resize(vocabulary.pieces.size());
   if (const auto part = root.find("normalizer")) read_normalizer(*part, vocabulary, pipeline);
   if (const auto part = root.find("pre_tokenizer")) read_pre_tokenizer(*part, vocabulary, pipeline);
-  if (const auto part = root.find("post_processor")) read_post_processor(*part, vocabulary);
+  if (const auto part = root.find("post_processor"))
+    read_post_processor(*part, vocabulary, pipeline);
+  if (const auto part = root.find("decoder"))
+    vocabulary.drops_space = drops_space(*part) && !vocabulary.prepend_space;
   if (vocabulary.algorithm == Algorithm::word_piece) mark_words(root.at("model"), vocabulary);
   check_pipeline(pipeline, files.tokenizer_json_name, vocabulary);
+  SaysTokens says;
   if (!files.tokenizer_config_json.empty())
-    apply_tokenizer_config(files.tokenizer_config_json, files.tokenizer_config_name, vocabulary);
+    says = apply_tokenizer_config(files.tokenizer_config_json, files.tokenizer_config_name,
+                                  vocabulary);
+  check_sides(pipeline, says);
   return vocabulary;
 }
 

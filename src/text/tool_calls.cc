@@ -65,9 +65,11 @@ std::string ToolCallReader::take_arguments() {
   return std::exchange(arguments_, {});
 }
 
-ToolCallStream::ToolCallStream(ToolFormat format, const std::vector<Tool>& tools, uint64_t seed)
+ToolCallStream::ToolCallStream(ToolFormat format, const std::vector<Tool>& tools, uint64_t seed,
+                               bool parallel)
     : syntax_(tool_syntax(format)),
       seed_(seed),
+      parallel_(parallel),
       state_(syntax_.opens_answers ? State::lead : State::content) {
   for (const Tool& tool : tools) names_.push_back(tool.name);
 }
@@ -76,7 +78,7 @@ AnswerDelta ToolCallStream::push(std::string_view text) {
   AnswerDelta delta;
   if (syntax_.format == ToolFormat::none) return {std::string(text), {}};
   std::string rest(text);
-  for (size_t at = 0; at < rest.size();) {
+  for (size_t at = 0; at < rest.size() && !is_over();) {
     if (take(rest[at], delta)) {
       ++at;
     } else {
@@ -89,7 +91,7 @@ AnswerDelta ToolCallStream::push(std::string_view text) {
 
 AnswerDelta ToolCallStream::finish() {
   AnswerDelta delta;
-  if (!pending_belongs_to_call()) say(pending_, delta);
+  if (!is_over() && !pending_belongs_to_call()) say(pending_, delta);
   pending_.clear();
   return delta;
 }
@@ -177,7 +179,10 @@ bool ToolCallStream::take_call(char c, AnswerDelta& delta) {
   if (!has_begun_ && is_known && (reader_.has_arguments() || reader_.is_complete()))
     begin_call(delta);
   if (has_begun_) add_arguments(reader_.take_arguments(), delta);
-  if (reader_.is_complete()) end_call();
+  if (reader_.is_complete()) {
+    has_whole_call_ = true;
+    end_call();
+  }
   return true;
 }
 
@@ -210,6 +215,7 @@ std::string ToolCallStream::give_up(AnswerDelta& delta) {
   std::string again = pending_.substr(certain_);
   const bool has_all_but_the_end =
       state_ == State::call && has_begun_ && reader_.is_past_arguments();
+  has_whole_call_ = has_whole_call_ || has_all_but_the_end;
   say(std::string_view(pending_).substr(0, certain_), delta);
   end_call();
   if (!has_all_but_the_end) state_ = State::content;

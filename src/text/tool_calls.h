@@ -56,11 +56,14 @@ class ToolCallReader {
 class ToolCallStream {
  public:
   // Calls of other functions than these tools are content. The ids of calls follow from the seed.
-  ToolCallStream(ToolFormat format, const std::vector<Tool>& tools, uint64_t seed);
+  // Unless they may be `parallel` nothing comes after the first whole call.
+  ToolCallStream(ToolFormat format, const std::vector<Tool>& tools, uint64_t seed,
+                 bool parallel = true);
 
   AnswerDelta push(std::string_view text);
   AnswerDelta finish();                    // what was held back, after the last text
   size_t calls() const { return calls_; }  // that have begun
+  bool is_over() const { return !parallel_ && has_whole_call_; }  // the rest is not wanted
 
  private:
   enum class State {
@@ -84,6 +87,8 @@ class ToolCallStream {
   const ToolSyntax& syntax_;
   std::vector<std::string> names_;
   uint64_t seed_;
+  bool parallel_;
+  bool has_whole_call_ = false;
   size_t calls_ = 0;
   State state_;
   std::string pending_;         // taken, and neither shown nor a part of a call yet

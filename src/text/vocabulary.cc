@@ -2,10 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "text/piece_index.h"
 
 namespace tyto {
+namespace {
+
+constexpr size_t kMostTemplates = 100;  // each is looked for among the others
+
+}  // namespace
 
 std::optional<PiecePair> split_merge(std::string_view merge) {
   // The separator is the first space that leaves a left side: a piece may itself be a space.
@@ -45,6 +52,33 @@ void find_byte_tokens(Vocabulary& vocabulary) {
     any = any || id >= 0;
   }
   if (!any) vocabulary.byte_tokens.clear();
+}
+
+bool lacks_byte_tokens(const Vocabulary& vocabulary) {
+  const auto& tokens = vocabulary.byte_tokens;
+  return tokens.empty() || std::find(tokens.begin(), tokens.end(), -1) != tokens.end();
+}
+
+void set_chat_template(Vocabulary& vocabulary, std::string_view name, std::string source) {
+  if (name == "default") {
+    vocabulary.chat_template = std::move(source);
+    return;
+  }
+  std::vector<ChatSource>& more = vocabulary.more_templates;
+  const auto at = std::ranges::find(more, name, &ChatSource::name);
+  if (at != more.end()) {
+    at->source = std::move(source);
+    return;
+  }
+  if (more.size() == kMostTemplates)
+    fail_input("chat templates", "more than {}; published models have three", kMostTemplates);
+  more.push_back({std::string(name), std::move(source)});
+}
+
+const std::string& chat_template_for(const Vocabulary& vocabulary, bool with_tools) {
+  const std::vector<ChatSource>& more = vocabulary.more_templates;
+  const auto at = std::ranges::find(more, "tool_use", &ChatSource::name);
+  return with_tools && at != more.end() ? at->source : vocabulary.chat_template;
 }
 
 }  // namespace tyto

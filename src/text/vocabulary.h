@@ -40,6 +40,12 @@ enum class Normalizer {
   trim_right,
 };
 
+// A chat template beside the usual one.
+struct ChatSource {
+  std::string name;    // "tool_use", "rag"
+  std::string source;  // Jinja
+};
+
 struct Vocabulary {
   enum class Algorithm {
     byte_level_bpe,  // GPT-2 family: bytes as printable code points, ranked merges
@@ -62,6 +68,8 @@ struct Vocabulary {
   bool prepend_space = false;      // a dummy space before the text and after every added token ...
   bool prepend_once = false;       // ... or before the text only
   bool prepend_if_absent = false;  // ... and not where a space stands already
+  bool drops_space = false;        // decoding drops a space at the beginning that the text had
+  bool fuses_unknown = false;      // one unknown token for all that follow one another in a word
   bool ignore_merges = false;      // a whole word in the vocabulary is taken as it is (Llama 3)
   uint32_t longest_word = 0;       // characters; WordPiece knows no longer word. 0: any length
   Token bos = -1;                  // -1: none
@@ -70,7 +78,14 @@ struct Vocabulary {
   bool add_bos = false;
   bool add_eos = false;
   std::string chat_template;  // Jinja source, may be empty
+  std::vector<ChatSource> more_templates;
 };
+
+// "default" is chat_template; one of a name that is there already is replaced.
+void set_chat_template(Vocabulary& vocabulary, std::string_view name, std::string source);
+
+// The Jinja source for a conversation: "tool_use" where there are tools and the model has it.
+const std::string& chat_template_for(const Vocabulary& vocabulary, bool with_tools);
 
 // Fills merges and merge_results from pairs of pieces, by rank. A merge that names or makes a piece
 // outside the vocabulary is an Error. `where` names the file and field.
@@ -83,5 +98,7 @@ std::optional<PiecePair> split_merge(std::string_view merge);
 
 // Fills byte_tokens with the ids of the pieces <0x00>..<0xFF>; leaves it empty when there is none.
 void find_byte_tokens(Vocabulary& vocabulary);
+// Whether a text can have unknown characters: some byte has no token.
+bool lacks_byte_tokens(const Vocabulary& vocabulary);
 
 }  // namespace tyto

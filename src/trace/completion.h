@@ -18,6 +18,7 @@ struct Completion {
   uint64_t device_ns = 0;      // the device was busy; modelled where the device is virtual
   uint64_t submitting_ns = 0;  // of the host, inside the driver's submission
   uint64_t waited_ns = 0;      // of the host, for completions
+  uint64_t preparing_ns = 0;   // the host made commands and kernels, before the start
   uint64_t submissions = 1;    // more where one call of a program is several of the hardware's
   uint64_t launches = 0;       // kernels inside
   uint64_t bytes = 0;          // declared by the launches

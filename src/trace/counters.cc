@@ -5,9 +5,10 @@ namespace {
 
 // Every field that is a sum; adding one here is all that a new one needs.
 constexpr uint64_t DeviceCounters::* kSums[] = {
-    &DeviceCounters::submissions, &DeviceCounters::completions,   &DeviceCounters::launches,
-    &DeviceCounters::busy_ns,     &DeviceCounters::submitting_ns, &DeviceCounters::waited_ns,
-    &DeviceCounters::bytes,       &DeviceCounters::flops,         &DeviceCounters::row_sums};
+    &DeviceCounters::submissions,  &DeviceCounters::completions,   &DeviceCounters::launches,
+    &DeviceCounters::busy_ns,      &DeviceCounters::submitting_ns, &DeviceCounters::waited_ns,
+    &DeviceCounters::preparing_ns, &DeviceCounters::bytes,         &DeviceCounters::flops,
+    &DeviceCounters::row_sums};
 
 // Of an amount that is shared out by rows; differences of rounded parts, so that the shares add up.
 uint64_t part(uint64_t amount, uint64_t first, uint64_t rows, uint64_t of) {
@@ -23,8 +24,8 @@ Completion share_of(const Completion& whole, uint64_t first, uint64_t rows, uint
   Completion share = whole;
   for (uint64_t Completion::* field :
        {&Completion::device_ns, &Completion::submitting_ns, &Completion::waited_ns,
-        &Completion::bytes, &Completion::flops, &Completion::row_sums, &Completion::uploaded_bytes,
-        &Completion::downloaded_bytes})
+        &Completion::preparing_ns, &Completion::bytes, &Completion::flops, &Completion::row_sums,
+        &Completion::uploaded_bytes, &Completion::downloaded_bytes})
     share.*field = part(whole.*field, first, rows, of);
   return share;
 }
@@ -36,6 +37,7 @@ void DeviceCounters::add(const Completion& completion) {
   busy_ns += completion.device_ns;
   submitting_ns += completion.submitting_ns;
   waited_ns += completion.waited_ns;
+  preparing_ns += completion.preparing_ns;
   bytes += completion.bytes;
   flops += completion.flops;
   row_sums += completion.row_sums;

@@ -19,7 +19,8 @@ struct DeviceCounters {
   uint64_t busy_ns = 0;        // between submission and completion
   uint64_t submitting_ns = 0;  // of the host, inside the driver's submission
   uint64_t waited_ns = 0;  // of the host, for completions; a virtual device's simulation included
-  uint64_t bytes = 0;      // declared by the completed launches
+  uint64_t preparing_ns = 0;  // the host compiled kernels and recorded commands
+  uint64_t bytes = 0;         // declared by the completed launches
   uint64_t flops = 0;
   uint64_t row_sums = 0;      // of products, compared on the host
   uint64_t pinned_bytes = 0;  // of memory, now

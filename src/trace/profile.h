@@ -30,6 +30,7 @@ struct Facts {
   uint32_t prefill_chunk = 0;  // tokens per prefill dispatch
   std::string kv_type;
   std::string sampling;              // in words
+  std::string prompt = {};           // as it was asked; empty: it was not kept
   std::vector<DeviceFacts> devices;  // events name them by index
 };
 
@@ -40,6 +41,7 @@ struct ProfileRun {
   uint64_t lost = 0;  // events that the recording had no room for
   Receipt receipt;
   std::string stopped;           // why generation ended
+  std::string answer = {};       // its text; empty: it was not kept
   double simulated_seconds = 0;  // wall time spent in dispatches to virtual devices
 };
 

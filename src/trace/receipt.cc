@@ -97,23 +97,33 @@ Plausibility judge(const Receipt& receipt, const std::vector<NamedLimits>& limit
 
 namespace {
 
-std::string refusal(const Receipt& receipt) {
-  return fmt::format("prompt {} tokens · generated {} tokens · speed refused: {}",
-                     receipt.prompt_tokens, receipt.generated_tokens,
-                     joined(receipt.plausibility.reasons, "; "));
+std::string counted(uint64_t count, const char* what, const char* plural = "s") {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : plural);
+}
+
+// "prompt 39 tokens (21 from the cache)"; the rate is that of the tokens that were run.
+std::string prompt_of(const Receipt& receipt) {
+  const uint64_t whole = uint64_t{receipt.prompt_tokens} + receipt.cached_tokens;
+  std::string text = "prompt " + counted(whole, "token");
+  if (receipt.cached_tokens > 0) text += fmt::format(" ({} from the cache)", receipt.cached_tokens);
+  return text;
+}
+
+std::string refusal_of_speed(const Receipt& receipt) {
+  return "speed refused: " + joined(receipt.plausibility.reasons, "; ");
 }
 
 std::string rates(const Receipt& receipt) {
-  if (receipt.plausibility.verdict == Verdict::refused) return refusal(receipt);
+  const std::string prompt = prompt_of(receipt);
+  const std::string generated = "generated " + counted(receipt.generated_tokens, "token");
+  if (receipt.plausibility.verdict == Verdict::refused)
+    return fmt::format("{} · {} · {}", prompt, generated, refusal_of_speed(receipt));
   if (has_virtual_device(
           receipt))  // how long the simulation took must not pass for a device's speed
-    return fmt::format(
-        "prompt {} tokens · generated {} tokens · simulated in {:.2f} s, which is no NPU's speed",
-        receipt.prompt_tokens, receipt.generated_tokens,
-        receipt.prefill_seconds + receipt.decode_seconds);
+    return fmt::format("{} · {} · simulated in {:.2f} s (says nothing about a real NPU)", prompt,
+                       generated, receipt.prefill_seconds + receipt.decode_seconds);
   std::string text =
-      fmt::format("prompt {} tokens, {:.1f} tok/s · generated {} tokens", receipt.prompt_tokens,
-                  prefill_tokens_per_second(receipt), receipt.generated_tokens);
+      fmt::format("{}, {:.1f} tok/s · {}", prompt, prefill_tokens_per_second(receipt), generated);
   if (decode_tokens_per_second(receipt) > 0)
     text += fmt::format(", {:.1f} tok/s", decode_tokens_per_second(receipt));
   return text;
@@ -122,9 +132,13 @@ std::string rates(const Receipt& receipt) {
 std::string work_of(const DeviceCounters& device) {
   const double seconds = static_cast<double>(device.busy_ns) * 1e-9;
   const double rate = seconds > 0 ? static_cast<double>(device.bytes) * 1e-9 / seconds : 0.0;
-  std::string text = fmt::format("{} ({} of {} submissions completed, {} launches, ", device.device,
-                                 device.completions, device.submissions, device.launches);
+  std::string text = fmt::format("{} ({} of {} completed, {}, ", device.device, device.completions,
+                                 counted(device.submissions, "submission"),
+                                 counted(device.launches, "launch", "es"));
   if (device.row_sums > 0) text += fmt::format("{} row sums checked, ", device.row_sums);
+  if (device.preparing_ns > 0)
+    text += fmt::format("kernels prepared in {:.1f} ms, ",
+                        static_cast<double>(device.preparing_ns) * 1e-6);
   return text + (device.is_virtual
                      ? fmt::format("modelled: {:.1f} ms, {:.1f} GB/s)", seconds * 1e3, rate)
                      : fmt::format("{:.1f} GB/s)", rate));
@@ -136,8 +150,8 @@ std::string executed_on(const Receipt& receipt) {
     if (device.has_executed())
       line += (line.empty() ? "executed on " : ", ") + work_of(device);
     else
-      others += fmt::format(" · not on {}: it completed none of {} submissions", device.device,
-                            device.submissions);
+      others += fmt::format(" · not on {}: it completed none of {}", device.device,
+                            counted(device.submissions, "submission"));
   }
   return (line.empty() ? "executed on no device" : line) + others;
 }
@@ -146,28 +160,60 @@ std::string executed_on(const Receipt& receipt) {
 std::string handed_over(const Receipt& receipt) {
   const HandOvers& handed = receipt.handed_over;
   if (handed.times == 0) return "";
-  std::string text = fmt::format(" · KV of {} positions handed over, {:.1f} MB", handed.positions,
-                                 static_cast<double>(handed.bytes) * 1e-6);
+  std::string text =
+      fmt::format(" · KV of {} handed over, {:.1f} MB", counted(handed.positions, "position"),
+                  static_cast<double>(handed.bytes) * 1e-6);
   if (!has_virtual_device(receipt))
     text += fmt::format(" in {:.1f} ms", static_cast<double>(handed.ns) * 1e-6);
   return text;
 }
 
+std::string calls_text(double calls) {
+  const std::string number = fmt::format("{:.3g}", calls);
+  return number + (number == "1" ? " call per token" : " calls per token");
+}
+
 std::string speculated(const Receipt& receipt) {
   if (!receipt.speculation) return "";
-  const SpeculationCounters& counted = *receipt.speculation;
-  std::string text = fmt::format(" · {} of {} guesses of {} came true", counted.accepted,
-                                 counted.drafted, printable_name(counted.source));
-  if (const auto calls = calls_per_token(receipt))
-    text += fmt::format(", {:.3g} calls per token", *calls);
+  const SpeculationCounters& counters = *receipt.speculation;
+  std::string text =
+      fmt::format(" · {} of {} drafted by {} accepted", counters.accepted,
+                  counted(counters.drafted, "token"), printable_name(counters.source));
+  if (const auto calls = calls_per_token(receipt)) text += ", " + calls_text(*calls);
   return text;
 }
 
 std::string fallbacks_of(const Receipt& receipt) {
-  std::string line;
-  for (const std::string& fallback : receipt.fallbacks)
-    line += (line.empty() ? "fallbacks: " : "; ") + fallback;
-  return line.empty() ? "no fallbacks" : line;
+  const size_t count = receipt.fallbacks.size();
+  std::string line = "no fallbacks";
+  if (count > 0)
+    line = (count == 1 ? "fallback: " : "fallbacks: ") + joined(receipt.fallbacks, "; ");
+  if (!receipt.on_host.empty())
+    line += " · on the host by design: " + joined(receipt.on_host, ", ");
+  return line;
+}
+
+// Two digits that mean something, or all before the point.
+std::string short_rate(double tokens_per_second) {
+  return tokens_per_second < 10 ? fmt::format("{:.2g} tok/s", tokens_per_second)
+                                : fmt::format("{:.0f} tok/s", tokens_per_second);
+}
+
+// With the dot in front of it; nothing where there is none to tell.
+std::string short_rate_of(const Receipt& receipt) {
+  if (receipt.plausibility.verdict == Verdict::refused) return " · speed refused";
+  if (has_virtual_device(receipt) || decode_tokens_per_second(receipt) <= 0) return "";
+  return " · " + short_rate(decode_tokens_per_second(receipt));
+}
+
+// A simulation has no rate but the modelled one, which stands behind the device that it is of.
+std::string modelled_rate_of(const Receipt& receipt) {
+  const bool is_known = receipt.modelled && receipt.modelled->decode > 0 &&
+                        decoded_tokens(receipt) > 0 && has_virtual_device(receipt) &&
+                        receipt.plausibility.verdict != Verdict::refused;
+  if (!is_known) return "";
+  return fmt::format(", {} modelled",
+                     short_rate(decoded_tokens(receipt) / receipt.modelled->decode));
 }
 
 }  // namespace
@@ -178,32 +224,33 @@ std::string executed_line(const Receipt& receipt) {
 
 std::string receipt_line(const Receipt& receipt) {
   std::string line = rates(receipt);
-  if (receipt.cached_tokens > 0)
-    line += fmt::format(" · {} of the prompt were in the cache", receipt.cached_tokens);
   if (receipt.kv_peak_bytes > 0)
     line += fmt::format(" · KV cache up to {:.1f} MB",
                         static_cast<double>(receipt.kv_peak_bytes) * 1e-6);
   line += " · " + executed_on(receipt) + handed_over(receipt);
   if (const auto dispatches = dispatches_per_token(receipt))
-    line += fmt::format(" · {:.4g} dispatches per token", *dispatches);
+    line += fmt::format(" · {:.4g} {} per token", *dispatches,
+                        *dispatches == 1 ? "dispatch" : "dispatches");
   line += speculated(receipt);
   return line + " · " + fallbacks_of(receipt);
 }
 
 std::string short_receipt_line(const Receipt& receipt) {
-  const auto counted = [](size_t count, const char* what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-  };
-  std::string line = counted(receipt.generated_tokens, "token");
-  if (receipt.plausibility.verdict == Verdict::refused)
-    line += ", speed refused";
-  else if (!has_virtual_device(receipt) && decode_tokens_per_second(receipt) > 0)
-    line += fmt::format(", {:.1f} tok/s", decode_tokens_per_second(receipt));
-  line += " · executed on " + device_names(receipt.devices);
-  if (const auto calls = calls_per_token(receipt))
-    line += fmt::format(" · {:.3g} calls per token", *calls);
-  if (!receipt.fallbacks.empty()) line += " · " + counted(receipt.fallbacks.size(), "fallback");
+  std::string line = counted(receipt.generated_tokens, "token") + short_rate_of(receipt) + " · " +
+                     device_names(receipt.devices) + modelled_rate_of(receipt);
+  if (const auto calls = calls_per_token(receipt)) line += " · " + calls_text(*calls);
   return line;
+}
+
+std::vector<std::string> trouble_lines(const Receipt& receipt) {
+  std::vector<std::string> lines;
+  if (receipt.plausibility.verdict == Verdict::refused) lines.push_back(refusal_of_speed(receipt));
+  for (const DeviceCounters& device : receipt.devices)
+    if (device.failed() > 0)
+      lines.push_back(fmt::format("{}: {} of {} failed", device.device, device.failed(),
+                                  counted(device.submissions, "dispatch", "es")));
+  for (const std::string& fallback : receipt.fallbacks) lines.push_back("fallback: " + fallback);
+  return lines;
 }
 
 }  // namespace tyto

@@ -51,9 +51,11 @@ struct Receipt {
   double decode_seconds = 0;            // to the choice of the last token
   std::vector<DeviceCounters> devices;  // this request's window only, devices with submissions
   PhaseCounters phases;                 // the same, split where the first token was chosen
-  std::vector<std::string> fallbacks;   // and recoveries, in words
-  uint32_t recoveries = 0;              // how often work was run again after a device failed
-  HandOvers handed_over;                // between the devices for prompts and for tokens
+  // What a device should have done and did not, and recoveries, in words.
+  std::vector<std::string> fallbacks;
+  std::vector<std::string> on_host;  // what devices leave to the host by design: "embedding"
+  uint32_t recoveries = 0;           // how often work was run again after a device failed
+  HandOvers handed_over;             // between the devices for prompts and for tokens
   std::optional<SpeculationCounters> speculation;  // none: it was not asked for
   EnergyWindow prefill_energy;  // over the same time as the seconds; no rails: not asked for
   EnergyWindow decode_energy;
@@ -95,15 +97,18 @@ struct NamedLimits {
 // Each phase on each device. A simulation's own wall time is not judged.
 Plausibility judge(const Receipt& receipt, const std::vector<NamedLimits>& limits);
 
-// "vnpu (96 of 96 submissions completed, ...), cpu (...)", and what fell back.
+// "vnpu (96 of 96 submissions completed, ...), cpu (...)", what fell back, and what the host does
+// by design.
 std::string executed_line(const Receipt& receipt);
 
 // One line: counts, rates, executed devices with submissions, GB/s. Where a virtual device took
 // part there are no rates: the wall time is a simulation's and the device's own is marked as
 // modelled. Rates that cannot be true are not shown; the reason is.
 std::string receipt_line(const Receipt& receipt);
-// The same in less than 80 columns: tokens, their rate, who executed, how many fallbacks.
+// The same in less than 80 columns: "87 tokens · 41 tok/s · cpu".
 std::string short_receipt_line(const Receipt& receipt);
+// What must not be overlooked, a line for each: refused speeds, dispatches that failed, fallbacks.
+std::vector<std::string> trouble_lines(const Receipt& receipt);
 
 // A LoRA adapter of the model that ran.
 struct AdapterFacts {
@@ -119,6 +124,8 @@ struct ReceiptContext {
   std::string command = {};
   std::string model = {};  // path
   std::string model_format = {};
+  std::string model_size = {};  // "1.0B"
+  std::string model_type = {};  // "q4_k_m"
   std::vector<AdapterFacts> adapters = {};
   uint64_t weight_bytes = 0;
   std::string weights_hash = {};       // the identity of the model that was loaded

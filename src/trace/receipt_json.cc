@@ -19,16 +19,18 @@ ordered_json text_or_null(const std::string& text) {
 }
 
 ordered_json device_json(const DeviceCounters& device) {
-  return {{"name", device.device},
-          {"virtual", device.is_virtual},
-          {"host", device.is_host},
-          {"submissions", device.submissions},
-          {"completions", device.completions},
-          {"launches", device.launches},
-          {device.is_virtual ? "modelled_busy_ns" : "busy_ns", device.busy_ns},
-          {"bytes", device.bytes},
-          {"flops", device.flops},
-          {"row_sums", device.row_sums}};
+  ordered_json json = {{"name", device.device},
+                       {"virtual", device.is_virtual},
+                       {"host", device.is_host},
+                       {"submissions", device.submissions},
+                       {"completions", device.completions},
+                       {"launches", device.launches},
+                       {device.is_virtual ? "modelled_busy_ns" : "busy_ns", device.busy_ns},
+                       {"bytes", device.bytes},
+                       {"flops", device.flops},
+                       {"row_sums", device.row_sums}};
+  if (device.preparing_ns > 0) json["preparing_ns"] = device.preparing_ns;
+  return json;
 }
 
 ordered_json devices_json(const std::vector<DeviceCounters>& devices) {
@@ -143,6 +145,8 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
                        {"model",
                         {{"path", context.model},
                          {"format", context.model_format},
+                         {"size", context.model_size},
+                         {"type", context.model_type},
                          {"weight_bytes", context.weight_bytes},
                          {"identity_seconds", context.identity_seconds},
                          {"identity_cached", context.identity_cached}}},
@@ -162,6 +166,7 @@ ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& contex
                        {"recoveries", receipt.recoveries},
                        {"dispatches_per_token", optional_number(dispatches_per_token(receipt))},
                        {"fallbacks", receipt.fallbacks},
+                       {"on_host", receipt.on_host},
                        {"virtual", has_virtual_device(receipt)},
                        {"timing", timing_json(receipt)},
                        {"energy", energy_json(receipt.energy)},

@@ -18,9 +18,20 @@ uint8_t Trace::device_index(std::string_view name, bool is_virtual, bool is_host
   return static_cast<uint8_t>(devices_.size() - 1);
 }
 
+namespace {
+
+void add_once(std::vector<std::string>& lines, const std::string& line) {
+  if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+}
+
+}  // namespace
+
 void Trace::fallback(const std::string& what_and_why) {
-  if (std::find(fallbacks_.begin(), fallbacks_.end(), what_and_why) == fallbacks_.end())
-    fallbacks_.push_back(what_and_why);
+  add_once(fallbacks_, what_and_why);
+}
+
+void Trace::leave_to_host(const std::string& what) {
+  add_once(on_host_, what);
 }
 
 void Trace::loaded(const LoadedCode& code) {

@@ -41,6 +41,8 @@ class Trace {
   uint8_t device_index(std::string_view name, bool is_virtual = false, bool is_host = false);
   // A step that could not run where it was asked to, and why. Kept once per distinct text.
   void fallback(const std::string& what_and_why);
+  // What a device leaves to the host by design: "embedding". Kept once per distinct text.
+  void leave_to_host(const std::string& what);
   void loaded(const LoadedCode& code);  // once per distinct code
   void setup(const std::string& phase, uint64_t start_ns, uint64_t end_ns);
   // A number for a name, the same for an equal name. For set-up: it may allocate.
@@ -48,6 +50,7 @@ class Trace {
 
   std::vector<DeviceCounters> snapshot() const { return {devices_.begin(), devices_.end()}; }
   const std::vector<std::string>& fallbacks() const { return fallbacks_; }
+  const std::vector<std::string>& on_host() const { return on_host_; }
   const std::vector<LoadedCode>& loaded_code() const { return loaded_; }
   const std::vector<SetupSpan>& setup_spans() const { return setup_; }
   const std::vector<EventName>& names() const { return names_; }
@@ -78,6 +81,7 @@ class Trace {
  private:
   std::deque<DeviceCounters> devices_;  // deque: references survive growth
   std::vector<std::string> fallbacks_;
+  std::vector<std::string> on_host_;
   std::vector<LoadedCode> loaded_;
   std::vector<SetupSpan> setup_;
   std::vector<EventName> names_;

@@ -214,7 +214,7 @@ def another_model(trial, number):
     """`verified` is of these weights and this config, and of no others."""
     model = copy(trial.stock.checkpoints["llama3"], trial.folder, "model")
     verified = trial.run("verify", "-m", model.name)
-    asked = ["run", "-m", model.name, "-p", "hello", "--raw", "-n", "2", "--temp", "0"]
+    asked = ["run", "-m", model.name, "-p", "hello", "--raw", "-n", "2", "--temp", "0", "-v"]
     same = trial.run(*asked)
     trial.demand(same, verified.code == 0 and b"never verified" not in same.err, "forgot a verification that holds")
     if number % 3 == 0:

@@ -3,7 +3,7 @@
 
     fault_matrix.py PATH_TO_TYTO FIXTURES_FOLDER [--every N] [--write FILE]
 
-What should come of a fault is data (EXPECTED, below), with the policy that users have: --on-npu-error retry. The answer
+What should come of a fault is data (EXPECTED, below), with the policy that users have: --on-device-error retry. The answer
 after a fault that was retried is the one without it. Exit code 1 when anything is otherwise.
 """
 import argparse

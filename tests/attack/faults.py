@@ -24,8 +24,8 @@ POLICIES = ["retry", "cpu", "fail"]
 
 GREEDY = ["--temp", "0", "--seed", "1"]
 COMMANDS = {
-    "run": ["run", "-p", "hello", "--raw", "-n", "5", *GREEDY, "--receipt", "receipt.json"],
-    "chat": ["chat", "--chat-template", "chatml", "-n", "5", *GREEDY],
+    "run": ["run", "-p", "hello", "--raw", "-n", "5", *GREEDY, "-v", "--receipt", "receipt.json"],
+    "chat": ["chat", "--chat-template", "chatml", "-n", "5", "-v", *GREEDY],
     "bench": ["bench", "-p", "8", "-n", "4", "-r", "1", "--no-warmup", "-o", "json"],
     "eval": ["eval", "--prompt", "hello", "--logits", "logits.f32"],
     "perplexity": ["perplexity", "-f", "text.txt", "--window", "32", "--stride", "16"],
@@ -97,7 +97,7 @@ def case(name):
         fault, form, policy = combinations(name)[number]
         copy(trial.stock.text, trial.folder)
         run = trial.run(*COMMANDS[name], "-m", trial.stock.checkpoints["llama3"], *device_flags(form),
-                        "--vnpu-fault", fault, "--on-npu-error", policy, text=WORDS.get(name, ""))
+                        "--vnpu-fault", fault, "--on-device-error", policy, text=WORDS.get(name, ""))
         if run.code in (0, 1):
             judge(trial, run, name, fault, form, policy)
     return attack
@@ -219,7 +219,7 @@ def every_turn_fails(trial, number):
     """A chat whose turns all fail has failed, also where the first failure is why the later ones do."""
     fault, form = list(itertools.product(DISPATCH_FAULTS, FORMS))[number]
     run = trial.run(*COMMANDS["chat"], "-m", trial.stock.checkpoints["llama3"], *device_flags(form),
-                    "--vnpu-fault", fault, "--on-npu-error", "fail", text="hello\nhello\n")
+                    "--vnpu-fault", fault, "--on-device-error", "fail", text="hello\nhello\n")
     trial.demand(run, run.code != 0 or b"executed on" in run.err, "chat ended well though no turn was answered")
 
 

@@ -118,7 +118,7 @@ def template(trial, number):
     asked = ["-m", folder.name, "--chat-template", jinja.name, "-n", "2", *GREEDY]
     trial.run("template", "--file", jinja.name, "--messages", "messages.json")
     trial.run("run", *asked, "-p", "hello")
-    run = trial.run("chat", *asked, text="hello\n")
+    run = trial.run("chat", *asked, "-v", text="hello\n")
     trial.demand(run, run.code != 0 or b"executed on" in run.err, "chat ended well though no turn was answered")
 
 

@@ -35,10 +35,10 @@ def prepare(stock):
 
 def flags_of(stock, command):
     """(flag, what its value is called) of a command; no value for switches."""
-    text = subprocess.run([stock.program, command, "--help"], capture_output=True, check=True).stdout.decode()
-    value = r"[A-Z][A-Za-z|=:\[\],.]*|[a-z0-9_]+(?:\|[A-Za-z0-9_-]+)+"
+    text = subprocess.run([stock.program, command, "--help-all"], capture_output=True, check=True).stdout.decode()
+    value = r"\[?[A-Z][A-Za-z|=:\[\],.]*|[a-z0-9_]+(?:\|[A-Za-z0-9_-]+)+"
     found = re.findall(rf"^  (?:-\w, )?(--?[\w-]+)(?: ({value}))?(?:\s{{2,}}|$)", text, re.MULTILINE)
-    return [(flag, value) for flag, value in found if flag not in ("--help", "--version")]
+    return [(flag, value) for flag, value in found if flag not in ("--help", "--help-all", "--version")]
 
 
 def furnish(trial):

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { RateSeries, badgesOf, bytes, clockOf, duration, figuresOf, lanesOf, mergeBars, middleToken, number } from "../../src/serve/page/measurements.mjs";
+import { RateSeries, badgesOf, bytes, clockOf, duration, figuresOf, lanesOf, mergeBars, middleToken, number, recordedPart } from "../../src/serve/page/measurements.mjs";
 
 const CPU = { name: "cpu", tag: "CPU", virtual: false, host: true, submissions: 4, completions: 4 };
 const VNPU = { name: "vnpu", tag: "NPU", virtual: true, host: false, submissions: 6, completions: 6 };
@@ -17,7 +17,7 @@ function receipt(changes = {}) {
 }
 
 const simulated = (changes = {}) => receipt({
-  virtual: true, devices: [VNPU, CPU], fallbacks: ["embed not on vnpu: the host does table look-ups"],
+  virtual: true, devices: [VNPU, CPU], fallbacks: [], on_host: ["embedding"],
   timing: { clock: "simulation", modelled_prefill_s: 0.05, modelled_decode_s: 0.05 }, ...changes,
 });
 
@@ -44,6 +44,12 @@ test("no number of a simulation is called measured", () => {
   assert.equal(clockOf(null), "wall time so far");
   const simulation = { ttftMs: null, timings: { predicted_n: 11, simulation_predicted_ms: 10 } };
   assert.deepEqual(whose(figuresOf(simulation, null), "Tokens/s"), ["1,000 simulation's wall time"]);
+});
+
+test("one token is not several", () => {
+  const words = (changes) => figuresOf({ ttftMs: null, timings: null }, receipt(changes)).filter((row) => row.name !== "Dispatches").map((row) => row.clock).slice(-2);
+  assert.deepEqual(words({ prompt_tokens: 1, cached_tokens: 0, generated_tokens: 1 }), ["token, 0 cached", "token"]);
+  assert.deepEqual(words({}), ["tokens, 6 cached", "tokens"]);
 });
 
 test("a refused speed is nowhere", () => {
@@ -87,5 +93,11 @@ test("lanes are the dispatches of each device", () => {
 test("numbers have three digits and a unit", () => {
   assert.deepEqual([0.0123, 1.5, 12.345, 1234.5, 61_000, 150_000].map(duration), ["12.3 µs", "1.5 ms", "12.3 ms", "1.23 s", "1.02 min", "2.5 min"]);
   assert.deepEqual([0.5, 99.94, 1234].map(number), ["0.5", "99.9", "1,234"]);
-  assert.deepEqual([512, 22555648].map(bytes), ["512 B", "21.5 MiB"]);
+  assert.deepEqual([512, 22555648].map(bytes), ["512 B", "22.6 MB"]);
+});
+
+test("a recording that lost events is not called the whole request", () => {
+  const run = { events: PROFILE.runs[0].events, lost: 94782 };
+  assert.equal(recordedPart({ ...PROFILE, runs: [{ ...run, lost: 0 }] }), "The whole request");
+  assert.match(recordedPart({ ...PROFILE, runs: [run] }), /^The beginning of the request: [0-9,]+ of 9[0-9],[0-9]{3} events/);
 });

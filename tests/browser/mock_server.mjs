@@ -56,6 +56,7 @@ const MODELS = ["owlet", "virtual", "refused", "fallen"];
 const ANSWERS = {
   Hostile: HOSTILE,
   Think: "<think>\nThe fox is a *fox*.\n</think>\n\nIt is a fox.",
+  Gate: "one two three four five six",
   Slow: "one two three four ".repeat(500),
 };
 
@@ -86,10 +87,16 @@ class Mock {
     this.data = data;
     this.key = null;        // asked for, where it is set
     this.failures = 0;      // requests to refuse next
+    this.models = MODELS;
+    this.gates = [];        // answers to "Gate", which wait after the first pieces until open() is called
     this.aborted = 0;       // streams whose client went away
     this.bodies = [];       // of the requests for answers
     this.receipts = new Map();
     this.policy = [...readFileSync(join(PAGE, "page_files.h"), "utf8").split("kPagePolicy =")[1].matchAll(/"([^"]*)"/g)].map((part) => part[1]).join("");
+  }
+
+  open() {
+    for (const gate of this.gates.splice(0)) gate();
   }
 
   answer(request, response) {
@@ -104,11 +111,11 @@ class Mock {
     const receipt = /^\/v1\/receipts\/([^/]+)(?:\/(.+))?$/.exec(path);
     if (receipt) return this.receipt(response, this.receipts.get(receipt[1]), receipt[2]);
     const values = {
-      "/v1/models": { object: "list", data: MODELS.map((id) => ({ id, object: "model", meta: { weight_type: "bf16", n_params: 11e6, size: 22555648, n_ctx: 2048 } })) },
+      "/v1/models": { object: "list", data: this.models.map((id) => ({ id, object: "model", meta: { weight_type: "bf16", n_params: 11e6, size: 22555648, n_ctx: 2048 } })) },
       "/props": {
         default_generation_settings: { n_ctx: 2048, params: { temperature: 0.699999988, top_k: 40, top_p: 0.899999976, min_p: 0, repeat_penalty: 1 } },
         build_info: "tyto-0.1.0",
-        models: MODELS.map((name) => ({ name, loaded: true, failure: null, slots: 8, kv_pages: 64, kv_pages_in_use: 3, devices: this.data[name].receipt.devices.map((device) => ({ name: device.name, virtual: device.virtual })) })),
+        models: this.models.map((name) => ({ name, loaded: true, failure: null, slots: 8, kv_pages: 64, kv_pages_in_use: 3, devices: (this.data[name] ?? this.data.owlet).receipt.devices.map((device) => ({ name: device.name, virtual: device.virtual })) })),
       },
       "/slots": [{ id: 7, model: "owlet", is_processing: true, prompt_tokens: 20, cached_tokens: 4, generated_tokens: 3, seconds: 0.25 }],
       "/doctor": this.data.doctor, "/plan": this.data.plan,
@@ -129,11 +136,13 @@ class Mock {
     let text = "";
     for await (const piece of request) text += piece;
     const body = JSON.parse(text);
-    this.bodies.push(body);
+    this.bodies.push({ ...body });
+    body.model ??= this.models[0];  // as the server does: the page may ask before it has the list
     if (this.failures > 0) {
       --this.failures;
-      return fail(response, 429, "64 requests are waiting already.", { "retry-after": "2" });
+      return fail(response, 429, "server: 72 requests run or wait, and 72 may; try again later", { "retry-after": "2" });
     }
+    if (!this.models.includes(body.model)) return fail(response, 404, `model: '${body.model}' is not served here; there is ${this.models.join(", ")}`);
     const word = body.messages.at(-1).content.split(" ")[0];
     const id = `chatcmpl-${this.bodies.length}`;
     const from = this.data[body.model] ?? this.data.owlet;
@@ -145,6 +154,7 @@ class Mock {
     for (let index = 0; index < pieces.length && !isGone; ++index) {
       event({ choices: [{ index: 0, delta: { content: pieces[index] }, finish_reason: null }],
         timings: timings(from.receipt, index + 1, index * 8 + Math.sin(index) * 2) });
+      if (word === "Gate" && index === 1) await new Promise((resolve) => this.gates.push(resolve));
       if (word === "Break" && index === 3) return response.destroy();
       if (word === "Slow" || index % 64 === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     }

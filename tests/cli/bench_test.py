@@ -2,10 +2,12 @@
 """tyto bench and results."""
 import csv
 import json
+import os
+import subprocess
 import tempfile
 from pathlib import Path
 
-from harness import OWLET, CliTest, main, tyto
+from harness import OWLET, TYTO, CliTest, main, tyto
 
 
 class Bench(CliTest):
@@ -188,6 +190,17 @@ class Bench(CliTest):
         self.assertEqual(len(result.stdout.splitlines()), 4)
         self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
         self.assertIn("results are not kept", result.stderr)
+
+    def test_a_narrow_terminal_keeps_the_generation_speed_and_the_date(self):
+        state = str(self.work / "narrow")
+
+        def on_80_columns(command):
+            return subprocess.run(["script", "-qec", f"stty cols 80; {TYTO} {command}", "/dev/null"], capture_output=True, text=True,
+                                  timeout=120, env={**os.environ, "NO_COLOR": "1", "XDG_STATE_HOME": state}).stdout
+        table = on_80_columns(f"bench -m {self.model} -p 0 -n 0 -pg 8,4 --sequences 2 -r 1")
+        self.assertIn("S_TG t/s", table.split("hidden columns")[0])
+        self.assertIn("(`| less -S` shows them)", table)
+        self.assertRegex(on_80_columns("results list"), r"[0-9a-f]{8}  20\d\d-\d\d-\d\dT")
 
     def test_results_are_listed_shown_and_superseded(self):
         self.assertIn("no results", self.results("list").stderr)

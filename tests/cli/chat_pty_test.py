@@ -2,6 +2,7 @@
 """tyto chat as a person meets it, on a terminal."""
 import json
 import os
+import re
 import signal
 import stat
 import tempfile
@@ -37,7 +38,7 @@ class ChatOnATerminal(CliTest):
             session.say("Hllo" + LEFT * 3 + "e" + RIGHT * 3 + "!" + CTRL_A + "+")
             session.say("é日本😀x" + BACKSPACE * 2)
             session.say(UP + UP + DOWN)
-            self.assertNotIn("executed", session.say("one\\"))
+            self.assertNotIn(" · cpu", session.say("one\\"))
             session.say("two")
             session.say(f"{PASTE}a\r\tb\x1b[2J\rc\r{PASTE_END}")
             session.say(f"before {PASTE}pas{CTRL_C}ted{PASTE_END} after{PASTE_END}")
@@ -107,8 +108,9 @@ class ChatOnATerminal(CliTest):
             session.expect(r"\w+ \w+ \w+ \w+ \w+")  # of the answer; the bar has fewer words
             session.type(CTRL_C)
             text = session.prompt()
-            self.assertIn("executed on cpu", text)
-            self.assertNotIn("ends", text)
+            self.assertIn(" · cpu · stopped", text)
+            self.assertNotIn("^C", text)
+            self.assertNotIn("cut off", text)
             self.assertEqual(self.save(session), ["Tell me a story."])
             answer = json.loads(self.saved.read_text())["messages"][-1]
             self.assertEqual(answer["role"], "assistant")
@@ -139,12 +141,57 @@ class ChatOnATerminal(CliTest):
             session.pid = 0
             self.assertTrue(termios.tcgetattr(session.terminal)[3] & termios.ECHO)
 
+    def test_words_are_whole_and_receipts_are_dim(self):
+        with self.chat("--temp", "0", "-n", "60", columns=50) as session:
+            self.assertIn("\x1b[Kowlet (11M, bf16) on cpu · context 2048 · /help\r\n", session.shown)
+            session.type("Tell me a story about a fox." + ENTER)
+            shown = session.prompt().replace("\r\n", "\n")
+            self.save(session)
+            answer = json.loads(self.saved.read_text())["messages"][-1]["content"]
+            text, receipt = re.fullmatch("(?s).*\r\x1b\\[K(.*)\n\n\x1b\\[2m(.*?)\x1b\\[0m\ncut off after 60 tokens .*", shown).groups()
+            self.assertRegex(receipt, r"^60 tokens · [0-9.]+ tok/s · cpu$")
+            self.assertEqual(text.replace("\n", " "), answer.replace("\n", " "))
+            self.assertGreater(text.count("\n"), answer.count("\n") + 2)
+            self.assertLessEqual(max(map(len, text.split("\n"))), 50)
+            session.type(CTRL_D)
+            self.assertEqual(session.end(), 0)
+
+    def test_a_turn_that_failed_is_no_failed_chat(self):
+        with self.chat("-c", "64") as session:
+            self.assertIn("leave no room", session.say("word " * 100))
+            session.type("/bye" + ENTER)
+            self.assertEqual(session.end(), 0)
+
+    def test_what_is_typed_early_waits_for_its_prompt(self):
+        with Session("chat", "-m", OWLET, "--temp", "0", "-n", "3", environment={"XDG_STATE_HOME": str(self.state)}) as session:
+            while termios.tcgetattr(session.terminal)[3] & termios.ECHO:  # until the program has the terminal
+                pass
+            session.type("Hello there" + ENTER)
+            session.expect("/help")
+            self.assertNotIn("Hello there", session.shown)
+            session.expect("> .*Hello there")
+            session.prompt()
+            session.type(CTRL_D)
+            self.assertEqual(session.end(), 0)
+            self.assertTrue(termios.tcgetattr(session.terminal)[3] & termios.ECHO)
+
+    def test_an_answer_gives_the_terminal_back(self):
+        for end in (signal.SIGTERM, signal.SIGQUIT):
+            with self.chat("-n", "1900", "--ignore-eos") as session:
+                session.type("Tell me a story." + ENTER)
+                session.expect(r"\w+ \w+ \w+ \w+ \w+")
+                self.assertFalse(termios.tcgetattr(session.terminal)[3] & termios.ECHO)
+                os.kill(session.pid, end)
+                os.waitpid(session.pid, 0)
+                session.pid = 0
+                self.assertTrue(termios.tcgetattr(session.terminal)[3] & termios.ECHO)
+
     def test_ctrl_z_and_the_shell(self):
         environment = {"XDG_STATE_HOME": str(self.state), "PS1": "SHELL "}
         with Session("--norc", "-i", environment=environment, program="/bin/bash") as session:
             session.expect("SHELL ")
             session.type(f"'{TYTO}' chat -m '{OWLET}' -n 1" + ENTER)
-            session.expect("leaves")
+            session.expect("/help")
             session.prompt()
             for word, line in (("one", "one"), (" two", "one two")):
                 session.type(word)
@@ -174,7 +221,7 @@ class ChatOnATerminal(CliTest):
                          environment={"XDG_STATE_HOME": str(self.state)}) as session:
                 session.expect("> ")
                 session.type("Hi" + ENTER)
-                session.expect("executed on cpu(.|\n)*\n> ")
+                session.expect(" · cpu(.|\n)*\n> ")
                 session.type(CTRL_D)
                 self.assertEqual(session.end(), 0)
             self.assertNotIn("\x1b[?2004h", session.shown)

@@ -7,7 +7,7 @@ from harness import OWLET, CliTest, main, tyto
 
 class Claims(CliTest):
     VNPU = ["-m", OWLET, "--device", "vnpu", "--prompt-rows", "64"]
-    TO_CPU = ["--vnpu-fault", "error@1", "--on-npu-error", "cpu"]
+    TO_CPU = ["--vnpu-fault", "error@1", "--on-device-error", "cpu"]
 
     def eval(self, *flags):
         out = self.work / "logits.f32"
@@ -30,9 +30,11 @@ class Claims(CliTest):
         self.assertEqual((row["executed_on"], row["backends"], row["modelled"]), ("cpu", "CPU", False))
         self.assertEqual((row["failed_dispatches"], row["recoveries"]), (1, 1))
         receipt = self.work / "receipt.json"
-        result = tyto("run", "-p", "Hi", "-n", "3", *self.VNPU, *self.TO_CPU, "--receipt", receipt)
+        flags = ["run", "-p", "Hi", "-n", "3", *self.VNPU, *self.TO_CPU]
+        self.assertRegex(tyto(*flags).stderr, r"^3 tokens · [0-9.]+ tok/s · cpu\nvnpu: 1 of 1 dispatch failed\nfallback: ")
+        result = tyto(*flags, "-v", "--receipt", receipt)
         self.assertIn("executed on cpu", result.stderr)
-        self.assertIn("not on vnpu: it completed none of 1 submissions", result.stderr)
+        self.assertIn("not on vnpu: it completed none of 1 submission", result.stderr)
         data = json.loads(receipt.read_text())
         self.assertEqual((data["virtual"], data["recoveries"]), (False, 1))
 
@@ -44,7 +46,7 @@ class Claims(CliTest):
 
     def test_what_two_devices_did_in_turn_is_no_row(self):
         result = tyto("bench", "-p", "8", "-n", "0", "-r", "2", "--no-warmup", "--no-ledger", *self.VNPU,
-                      "--vnpu-fault", "error@20", "--on-npu-error", "cpu", "-o", "json")
+                      "--vnpu-fault", "error@20", "--on-device-error", "cpu", "-o", "json")
         self.assertEqual(result.returncode, 1)
         row = json.loads(result.stdout)[0]
         self.assertIn("the cpu took over", row["refused"])
@@ -53,7 +55,7 @@ class Claims(CliTest):
 
     def test_a_sweep_shows_no_speed_of_two_devices(self):
         result = tyto("profile", "--sweep", "8,8", "-n", "3", *self.VNPU, "--vnpu-fault", "error@20",
-                      "--on-npu-error", "cpu")
+                      "--on-device-error", "cpu")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("the cpu took over", result.stdout)
         self.assertIn("refused", result.stdout)
@@ -83,7 +85,7 @@ class Claims(CliTest):
         flags = ["chat", *self.VNPU, "--temp", "0", "-n", "4"]
         turns = "Hello there.\nHello there.\n"
         want = tyto(*flags, text=turns).stdout.splitlines()
-        result = tyto(*flags, "--vnpu-fault", "error@3", "--on-npu-error", "fail", text=turns)
+        result = tyto(*flags, "--vnpu-fault", "error@3", "--on-device-error", "fail", text=turns)
         self.assertEqual(result.returncode, 1)
         self.assertIn("tyto: chat: 1 of 2 turns failed", result.stderr)
         self.assertEqual(result.stdout.strip(), want[0])
@@ -98,7 +100,7 @@ class Claims(CliTest):
                 self.assertEqual((result.returncode, result.stdout), (0, want), f"{form} {fault} {result.stderr}")
 
     def test_the_guard_is_counted_and_refused_where_it_sees_nothing(self):
-        flags = ["run", "-p", "Hi", "-n", "3", "--temp", "0", *self.VNPU]
+        flags = ["run", "-p", "Hi", "-n", "3", "--temp", "0", "-v", *self.VNPU]
         result = tyto(*flags, "--guard", "on")
         self.assertIn("row sums checked", result.stderr)
         self.assertIn("o is not checked on vnpu: o_gemv_ffn keeps it inside its cores", result.stderr)

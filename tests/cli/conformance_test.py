@@ -123,7 +123,7 @@ class Conformance(CliTest):
 
     def test_the_description_for_people_names_arguments_in_order(self):
         text = tyto("kernels", "describe", "--shape", "qwen3-0.6b").stdout
-        self.assertIn("rms_qkv_qknorm_rope (main:rms_qkv_qknorm_rope): prompt", text)
+        self.assertIn("rms_qkv_qknorm_rope (main:rms_qkv_qknorm_rope): for prompts", text)
         self.assertIn("self_attn.q_norm.weight", text)
         self.check_error(tyto("kernels", "describe", "--shape", "huge"), 2, "huge")
 

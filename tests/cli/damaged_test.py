@@ -14,7 +14,24 @@ class Damaged(CliTest):
         damaged = self.work / "damaged.gguf"
         for size in [0, 3, 4, 7, 8, 15, 23, 24, 100, 1000, len(whole) // 2, len(whole) - 1]:
             damaged.write_bytes(whole[:size])
-            self.check_error(tyto("run", "-m", damaged, "-p", "x"), 1, "damaged.gguf")
+            said = "the file is cut off: " if size else "the file is empty"
+            for command in (["run", "-p", "x"], ["inspect"]):
+                self.check_error(tyto(*command, "-m", damaged), 1, "damaged.gguf: " + said, "(download it again)")
+        damaged.write_bytes(whole[:len(whole) // 2])
+        self.check_error(tyto("inspect", damaged), 1, f"{len(whole) / 2e3:.1f} of at least {len(whole) / 1e3:.0f} kB")
+
+    def test_what_is_no_model_is_not_counted(self):
+        folder = self.work / "mixed"
+        folder.mkdir()
+        whole = self.model.read_bytes()
+        for name, content in {"whole": whole, "cut": whole[:2000], "text": b"hello", "empty": b""}.items():
+            (folder / f"{name}.gguf").write_bytes(content)
+        nothing = {"HOME": "/nowhere", "XDG_CACHE_HOME": "/nowhere", "OLLAMA_MODELS": "/nowhere"}
+        table = tyto("models", "--in", folder, environment=nothing).stdout
+        self.assertIn("2 models on this machine; 3 more are damaged, incomplete or no models", table)
+        for reason in ("the file is cut off", "not a GGUF file", "the file is empty"):
+            self.assertIn("no: " + reason, table)
+        self.check_error(tyto("inspect", folder / "text.gguf"), 1, "not a GGUF file (a model is a GGUF file, or a folder")
 
     def test_corrupted_counts_in_a_gguf(self):
         damaged = self.work / "damaged.gguf"
@@ -28,7 +45,7 @@ class Damaged(CliTest):
     def test_bytes_that_are_no_tensors(self):
         damaged = self.work / "damaged.gguf"
         damaged.write_bytes(self.model.read_bytes() + b"!" * 64)
-        self.check_error(tyto("inspect", "-m", damaged), 1, "damaged.gguf", "after the last tensor")
+        self.check_error(tyto("inspect", "-m", damaged), 1, "damaged.gguf", "after the last tensor", "download it again")
 
     def test_unsupported_architecture_is_named(self):
         damaged = self.work / "other.gguf"
@@ -105,7 +122,10 @@ class Damaged(CliTest):
         weights = files["model.safetensors"]
         self.check_error(damage("model.safetensors", weights + b"!"), 1, "model.safetensors", "1 bytes after")
         self.check_error(damage("model.safetensors", None), 1, "safetensors")
-        self.check_error(damage("model.safetensors", weights[:-10]), 1, "model.safetensors")
+        for size in (3, 8, 100, len(weights) // 2, len(weights) - 10):
+            self.check_error(damage("model.safetensors", weights[:size]), 1, "model.safetensors: the file is cut off: ",
+                             "(download it again)")
+        self.check_error(damage("model.safetensors", b""), 1, "model.safetensors: the file is empty")
         self.check_error(damage("model.safetensors", struct.pack("<Q", 2**60) + weights[8:]), 1, "model.safetensors")
         self.check_error(damage("model.safetensors", weights.replace(b"BF16", b"F8_X", 1)), 1, "F8_X")
         self.check_error(damage("tokenizer.json", b"{}"), 1, "tokenizer.json")

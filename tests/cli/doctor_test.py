@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
 """tyto doctor."""
 import json
+import os
+import re
+import shutil
+import socket
 
 from harness import OWLET, CliTest, main, tyto, write_tree
 
@@ -70,6 +74,47 @@ class Doctor(CliTest):
         result = tyto("doctor", "-m", self.work / "absent.gguf", "--json")
         self.assertEqual(result.returncode, 1)
         self.assertEqual(self.check_of(result, "model")["state"], "fail")
+
+    def test_the_last_line_says_that_everything_works_and_what_is_missing(self):
+        result = tyto("doctor", environment={"XDG_CACHE_HOME": str(self.work / "none")})
+        if "none on the PCI bus" not in result.stdout:
+            return
+        self.assertRegex(" ".join(result.stdout.split()), "Everything works. No NPU was found; if this is a Ryzen AI machine, enable the NPU "
+                         r"\(IPU\) in the BIOS\.$")
+        self.assertRegex(result.stdout, r"· firmware and \d+ others +skipped: no NPU")
+        self.assertNotRegex(result.stdout, r"(\w+) +not usable: \1:")  # the name once
+        self.assertNotIn("expected", result.stdout)
+
+    def test_a_report_to_send_names_no_person_no_machine_and_no_private_folder(self):
+        home = self.work / "home" / "ada-lovelace"
+        model = home / "My secret folder" / "engine.gguf"
+        model.parent.mkdir(parents=True)
+        shutil.copy(self.model, model)
+        report = home / "report.json"
+        environment = {"HOME": str(home), "USER": "ada-lovelace", "LOGNAME": "ada-lovelace", "HOSTNAME": "difference-engine",
+                       "XDG_CACHE_HOME": str(home / "cache"), "XDG_STATE_HOME": str(home / "state")}
+        result = tyto("doctor", "-m", model, "--report", report, environment=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        text = report.read_text()
+        for private in ("ada-lovelace", "difference-engine", "My secret", "secret folder", str(self.work), os.getcwd()):
+            self.assertNotIn(private, text)
+        self.assertNotRegex(text, rf"\b{re.escape(socket.gethostname())}\b")
+        found = json.loads(text)
+        self.assertEqual(found["schema"], "tyto-doctor-report/1")
+        self.assertEqual(set(found), {"schema", "time", "tyto", "machine", "verdict", "checks", "runs"})
+        self.assertIn("engine.gguf", self.check_of_report(found, "model")["detail"])
+        run = found["runs"][0]
+        self.assertEqual((run["device"], run["error"]), ("cpu", None))
+        self.assertEqual(run["receipt"]["generated_tokens"], 16)
+        self.assertRegex(found["tyto"]["version"], r"^\d")
+        self.assertEqual(tyto("doctor", "--report", report, "--root", self.machine("sent")).returncode, 1)  # its own kind is replaced
+        self.assertEqual(json.loads(report.read_text())["runs"], [])  # nothing is tried out for another machine
+        other = self.work / "other.json"
+        other.write_text("{}")
+        self.check_error(tyto("doctor", "--report", other), 2, "other.json", "--force")
+
+    def check_of_report(self, report, name):
+        return [check for check in report["checks"] if check["check"] == name][0]
 
     def test_bad_usage(self):
         self.check_error(tyto("doctor", "--root", self.work / "nowhere"), 2, "nowhere")

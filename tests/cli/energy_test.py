@@ -58,7 +58,7 @@ class Energy(CliTest):
         report = json.loads(result.stdout)  # what the command prints is not in it
         self.assertEqual(report["schema"], "tyto-power/1")
         load = report["loads"][0]
-        self.assertEqual(load["load"], "sh -c echo loud; sleep 0.6")
+        self.assertEqual(load["load"], "sh -c 'echo loud; sleep 0.6'")
         self.assertGreaterEqual(load["seconds"][0], 0.6)
         rails = {rail["source"]: rail for rail in load["rails"]}
         self.assertEqual(list(rails), ["rapl", "amdgpu", "amdxdna"])

@@ -16,7 +16,9 @@ from hub import Hub, sha256
 from lora_files import gguf_tensors, random_pair, write_gguf, write_peft
 from npu_images import elf
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "HACKING.md", *sorted((ROOT / "docs").glob("*.md"))]
+# A transcript has a test of its own: first_half_hour_test.py.
+DOCUMENTS = [ROOT / "README.md", ROOT / "HACKING.md",
+             *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.name != "first-half-hour.md")]
 # What stands for something of the reader's. "F" is another file in each line.
 PLACEHOLDERS = {"MODEL": "model.gguf", "PROMPT": "Hello", "TEXT": "Hello", "FILE": "r.json", "D": "cpu", "ID": "1a2b3c4d",
                 "DIR": "mlir-air/programming_examples/llms/llama32_1b", "NAME": "llama-3.2-1b", "COMMAND...": "true",
@@ -57,19 +59,16 @@ def joined_lines(lines):
     return joined
 
 
-def help_texts():
-    """What each command, and each command below it, answers to --help."""
-    waiting = [[]]
-    while waiting:
-        path = waiting.pop()
-        shown = subprocess.run([TYTO, *path, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+def help_texts(flag="--help"):
+    """What the program, each command, and each command below it answers to --help or --help-all."""
+    names = subprocess.run([TYTO, "manual", "--names"], capture_output=True, text=True, timeout=60, check=True).stdout
+    for path in ([], *map(str.split, names.splitlines())):
+        shown = subprocess.run([TYTO, *path, flag], capture_output=True, text=True, timeout=60, check=True).stdout
         yield path, shown
-        commands = shown.partition("\nCommands:\n")[2].partition("\n\n")[0]
-        waiting += [[*path, name] for name in re.findall(r"^  ([a-z]\S*?),? ", commands, re.MULTILINE)]
 
 
 def help_examples():
-    for path, text in help_texts():
+    for path, text in help_texts("--help-all"):
         lines = re.split(r"^Examples?:\n", text, maxsplit=1, flags=re.MULTILINE)
         shown = lines[1].split("\n\n")[0].splitlines() if len(lines) > 1 else []
         for _, line in joined_lines(list(enumerate(shown))):

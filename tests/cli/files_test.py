@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """tyto inspect, eval, embed, quantize, synth and perplexity; flags of the cpu device."""
 import json
+import shutil
 import struct
+import urllib.request
 
 from harness import FIXTURES, OWLET, CliTest, main, tyto
+from serving import Serving
 
 
 class Files(CliTest):
@@ -13,6 +16,58 @@ class Files(CliTest):
         self.assertGreater(result["parameters"], 0)
         self.assertEqual(sum(t["bytes"] for t in result["tensors"]), result["weight_bytes"])
         self.assertIn("layers", tyto("inspect", "-m", self.model).stdout)
+
+    def test_inspect_says_why_a_folder_does_not_run(self):
+        folder = self.work / "without"
+        shutil.copytree(FIXTURES / "llama3" / "model", folder)
+        weights = folder / "model.safetensors"
+        weights.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+        pointer = ["model.safetensors: is a git-LFS pointer", "git lfs pull"]
+        for command in (["inspect"], ["run", "-p", "x"]):
+            self.check_error(tyto(*command, "-m", folder), 1, *pointer)
+        weights.rename(folder / "pytorch_model.bin")
+        for command in (["inspect"], ["inspect", "--json"], ["run", "-p", "x"]):
+            self.check_error(tyto(*command, "-m", folder), 1, "has neither model.safetensors", "pytorch_model.bin is not read")
+        config = json.loads((folder / "config.json").read_text())
+        for method in ("awq", "gptq", "bitsandbytes"):
+            (folder / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": method}}))
+            shown = tyto("inspect", "-m", folder)
+            self.assertEqual(shown.returncode, 1)
+            self.assertIn(f"quantised checkpoints ({method})", shown.stdout)
+            self.assertIn("get the model's GGUF", shown.stderr)
+            self.assertNotIn("0.0 million", shown.stdout)
+
+    def test_one_name_for_a_models_size_and_type_everywhere(self):
+        """A mix is called what its file says, however few of its tensors have the type that it is named after."""
+        for kind in ("q4_k_m", "bf16"):
+            folder = self.work / kind
+            folder.mkdir()
+            path, receipt = folder / "m.gguf", self.work / f"{kind}.json"
+            self.assertEqual(tyto("quantize", "-m", self.model, "--type", kind, "-o", path).returncode, 0)
+            inspected = json.loads(tyto("inspect", "-m", path, "--json").stdout)
+            self.assertEqual(inspected["type"], kind)
+            self.assertRegex(inspected["size"], r"^[\d.]+[KMB]$")
+            said = (inspected["size"], kind)
+            listed = [row for row in json.loads(tyto("models", "--in", folder, "--json").stdout)
+                      if row["path"] == str(path)]
+            self.assertEqual([(row["size"], row["type"]) for row in listed], [said])
+            bench = tyto("bench", "-m", path, "-p", "4", "-n", "0", "-r", "1", "--no-warmup", "--no-ledger", "-o", "json")
+            self.assertEqual(json.loads(bench.stdout)[0]["model_type"], f"llama {said[0]} {kind}", bench.stderr)
+            planned = json.loads(tyto("plan", "-m", path, "--machine", "krackan", "--prompt-tokens", "4", "--json").stdout)
+            self.assertEqual({row["file_type"] for row in planned}, {kind})
+            ran = tyto("run", "-m", path, "-p", "x", "--raw", "-n", "1", "--receipt", receipt)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            model = json.loads(receipt.read_text())["model"]
+            self.assertEqual((model["size"], model["type"]), said)
+            server = Serving(models=(f"m={path}",))
+            try:
+                with urllib.request.urlopen(server.url + "/v1/models", timeout=60) as reply:
+                    self.assertEqual(json.load(reply)["data"][0]["meta"]["weight_type"], kind)
+                with urllib.request.urlopen(server.url + "/api/tags", timeout=60) as reply:
+                    details = json.load(reply)["models"][0]["details"]
+                self.assertEqual((details["parameter_size"], details["quantization_level"]), (said[0], kind.upper()))
+            finally:
+                self.assertEqual(server.stop(), 0)
 
     def test_eval_writes_every_position_and_the_reference_agrees(self):
         out, plain = self.work / "a.f32", self.work / "b.f32"
@@ -49,7 +104,7 @@ class Files(CliTest):
         told = tyto("embed", "-m", OWLET, "-p", "owl").stdout
         self.assertEqual(tyto("embed", "-m", OWLET, "owl").stdout, told)
         self.assertEqual(tyto("embed", "-m", OWLET, text="owl").stdout, told)
-        self.check_error(tyto("embed", "-m", OWLET, "-p", ""), 1, "is empty")
+        self.check_error(tyto("embed", "-m", OWLET, "-p", ""), 2, "tyto embed: the text is empty")
         self.check_error(tyto("embed", "-m", OWLET, "-p", "x", "--require", "npu"), 3, "npu")
 
     def test_quantize_and_synth(self):
@@ -92,7 +147,7 @@ class Files(CliTest):
         self.assertEqual(tyto(*bench, "--isa", "generic").returncode, 0)
         self.check_error(tyto(*bench, "--isa", "abacus"), 2, "abacus", "generic")
         for command in ["run", "eval", "perplexity"]:
-            self.assertIn("--isa", tyto(command, "--help").stdout)
+            self.assertIn("--isa", tyto(command, "--help-all").stdout)
 
     def test_every_cache_type_runs_or_says_why_not(self):
         for kind in ["f16", "q8_0", "f32"]:

@@ -21,7 +21,7 @@ class Grammar(CliTest):
         for seed in range(3):
             for model in (self.model, OWLET, FIXTURES / "llama2" / "model"):  # byte-level, and SentencePiece
                 result = tyto("run", "-m", model, "-p", "Owls", "--raw", "-n", "60", "--temp", "1.5", "--seed", seed,
-                              "--grammar", grammar)
+                              "-v", "--grammar", grammar)
                 self.assertEqual(result.returncode, 0, result.stderr)
                 self.assertRegex(result.stdout, r"^([a-c]{2,4}|é)(,([a-c]{2,4}|é)){2}\.\n$")
                 self.assertIn("stopped at end of turn", result.stderr)
@@ -36,6 +36,13 @@ class Grammar(CliTest):
             self.assertIn(answer["owl"], SCHEMA["properties"]["owl"]["enum"])
             self.assertIn(answer["eggs"], range(1, 13))
             self.assertLessEqual(len(answer["note"]), 8)
+
+    def test_a_cut_answer_is_no_json(self):
+        schema = self.file("schema.json", json.dumps(SCHEMA))
+        cut = tyto("run", "-m", OWLET, "-p", "An owl", "-n", "5", "--json-schema", schema)
+        self.assertEqual(cut.returncode, 1)
+        self.assertIn("the answer: does not match the grammar or schema (it was cut off after 5 tokens (-n))", cut.stderr)
+        self.assertTrue(cut.stdout.startswith("{"))
 
     def test_every_answer_of_a_chat(self):
         grammar = self.file("yes.gbnf", 'root ::= "yes" | "no"')

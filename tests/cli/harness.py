@@ -50,12 +50,13 @@ def shown_on(terminal):
     return text.decode()
 
 
-def on_terminal(*args, columns=0):
-    """What a terminal gets from the program's stdout."""
+def on_terminal(*args, columns=0, stream="stdout"):
+    """What a terminal gets from the program's stdout or stderr."""
     ours, theirs = pty.openpty()
     if columns:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
-    process = subprocess.Popen([TYTO, *map(str, args)], stdout=theirs, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: theirs}
+    process = subprocess.Popen([TYTO, *map(str, args)], stdin=subprocess.DEVNULL, **streams)
     os.close(theirs)
     text = shown_on(ours)
     process.communicate(timeout=60)

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Help, bad usage and environment controls."""
+import json
+import re
 import subprocess
+from pathlib import Path
 
-from harness import TYTO, CliTest, main, on_terminal, tyto
+from harness import OWLET, TYTO, CliTest, main, on_terminal, tyto
 
 COMMANDS = ["run", "chat", "serve", "tokenize", "detokenize", "template", "inspect", "eval", "embed", "perplexity",
             "bench", "results", "profile", "verify", "diagnose", "quantize", "synth", "devices", "plan", "power", "doctor",
-            "compile", "kernels", "receipt", "models", "pull", "completions", "manual"]
+            "compile", "kernels", "receipt", "models", "pull", "cache", "completions", "manual"]
+TEST_FLAGS = ("--vnpu-fault", "--vnpu-hostile", "--vnpu-machine", "--vnpu-numerics", "--images-like")
 
 
 class Help(CliTest):
@@ -19,8 +23,113 @@ class Help(CliTest):
             self.assertEqual(result.returncode, 0, command)
             self.assertIn("Usage: ", result.stdout)
 
+    def check_size(self, text, lines):
+        self.assertLessEqual(len(text.splitlines()), lines, text)
+        for line in text.splitlines():
+            self.assertLessEqual(len(line), 80, line)
+
+    def test_the_program_alone_lists_its_commands(self):
+        shown = tyto()
+        self.assertEqual((shown.returncode, shown.stderr), (0, ""))
+        self.assertEqual(shown.stdout, tyto("--help").stdout)
+        self.check_size(shown.stdout, 30)
+        for group in ("Use", "Look", "Measure", "Check", "Build"):
+            self.assertIn(f"\n{group}:\n", shown.stdout)
+        self.assertIn("Exit codes: 0 done; 1 bad input, failed device or cut JSON; 2 bad usage;", shown.stdout)
+        whole = tyto("--help-all").stdout
+        self.assertIn("--version", whole)
+        self.assertIn("--json=FILE", whole)
+        for command in COMMANDS:  # between groups and in two columns
+            self.assertRegex(shown.stdout, rf"(?m)^  (.* )?{command} ")
+
+    def test_short_help_fits_a_screen(self):
+        for name in tyto("manual", "--names").stdout.splitlines():
+            text, whole = (tyto(*name.split(), flag).stdout for flag in ("--help", "--help-all"))
+            with self.subTest(command=name):
+                self.check_size(text, 40)
+                for flag in TEST_FLAGS:
+                    self.assertNotIn(flag, text)
+                short = re.findall(r"^  (-.*?)(?:  |$)", text, re.MULTILINE)
+                rows = re.findall(r"^  (-.*?)(?:  |$)", whole, re.MULTILINE)
+                self.assertLessEqual(set(short), set(rows))
+                if len(short) < len(rows) - 1:  # --help-all itself is one more
+                    self.assertTrue(text.endswith(f"\ntyto {name} --help-all shows all {len(rows)} options.\n"), text)
+                if "Example" in whole:
+                    self.assertIn(len(re.findall(r"^  .*\btyto [a-z]", text.split("Example")[-1], re.MULTILINE)), (1, 2))
+
+    def test_what_people_use_first_comes_first(self):
+        flags = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", tyto("run", "--help").stdout, re.MULTILINE)
+        self.assertEqual(flags[:6], ["--model", "--prompt", "--file", "--system", "--tokens", "--temp"])
+        self.assertLess(flags.index("--temp"), flags.index("--device"))
+        self.assertIn("--vnpu-fault", tyto("run", "--help-all").stdout)
+
+    def test_messages_name_the_flag_and_the_command_once(self):
+        run = ["run", "-m", self.model, "x"]
+        self.check_error(tyto(*run, "--temp", "-1"), 2, '--temp: "-1" is not a number of at least 0')
+        self.check_error(tyto(*run, "--top-p", "3"), 2, '--top-p: "3" is not a number from 0 to 1')
+        self.check_error(tyto(*run, "--min-p", "-1"), 2, "--min-p")
+        self.assertTrue(tyto("run", text="").stderr.startswith("tyto run: no prompt"))
+        self.assertTrue(tyto("kernels").stderr.startswith("tyto kernels: needs one of"))
+        self.check_error(tyto("quantize", "--type", "q3_k_m", "-o", "x"), 2, "; see tyto quantize --help")
+        # Words of a prompt are joined by quotes, names of files are not.
+        self.check_error(tyto("run", "tell", "me", "a", "joke"), 2, "quotes: tyto run 'tell me a joke'")
+        refused = tyto("receipt", "check", "a.json", "b.json")
+        self.check_error(refused, 2, "b.json: tyto receipt check takes no such argument")
+        self.assertNotIn("quotes", refused.stderr)
+        self.check_error(tyto("receipt", "check"), 2, "tyto receipt check: FILE is missing")
+
+    def test_missing_things_are_exit_1(self):
+        state = {"XDG_CACHE_HOME": str(self.work / "cache"), "XDG_DATA_HOME": str(self.work / "data")}
+        self.check_error(tyto("kernels", "rm", "foo", environment=state), 1, "foo: no such kernel")
+        self.check_error(tyto("inspect", "-m", self.work / "none.gguf"), 1, "none.gguf")
+
+    def test_errors_are_broken_at_spaces(self):
+        shown = on_terminal("run", "x", "--bogus-flag-of-some-length", columns=60, stream="stderr")
+        self.assertGreater(len(shown.strip().splitlines()), 1)
+        self.assertIn("see tyto run --help)", " ".join(shown.split()))
+        self.assertLessEqual(max(map(len, shown.splitlines())), 60)
+
+    def test_json_on_stdout_or_in_a_file(self):
+        state = {"XDG_STATE_HOME": str(self.work / "json-state"), "XDG_CACHE_HOME": str(self.work / "json-cache")}
+        kept = ["models", "inspect", "devices", "doctor", "plan --no-measure", "cache list", "kernels list", "results list",
+                "kernels describe", "tokenize Hello"]
+        for number, command in enumerate(kept):
+            with self.subTest(command=command):
+                words = command.split()
+                printed = tyto(*words, "--json", environment=state)
+                value = json.loads(printed.stdout)
+                self.assertIsInstance(value, (dict, list))
+                path = self.work / f"out{number}.json"
+                beside = tyto(*words, "--json", path, environment=state)
+                self.assertEqual(beside.returncode, printed.returncode, beside.stderr)
+                self.assertEqual(type(json.loads(path.read_text())), type(value))
+                self.assertEqual(beside.stderr.count(f"wrote {path}"), 1, beside.stderr)
+                self.assertNotEqual(beside.stdout, printed.stdout)
+                self.check_error(tyto(*words, f"--json={path}", environment=state), 2, "is there already", "--force")
+        verified = tyto("verify", "-m", OWLET, "-n", "2", "--json", environment=state)
+        self.assertEqual(json.loads(verified.stdout)["schema"][:12], "tyto-verify-")
+        diagnosed = tyto("diagnose", "-m", OWLET, "-n", "1", "--json", "Hi", environment=state)
+        self.assertEqual(json.loads(diagnosed.stdout)["schema"][:15], "tyto-diagnosis-")
+        profiled = tyto("profile", "-m", OWLET, "-n", "2", "--json", "Hi", environment=state)
+        self.assertEqual(json.loads(profiled.stdout)["schema"][:13], "tyto-profile-")
+
+    def test_documents_are_where_help_says(self):
+        pages = []
+        for name in tyto("manual", "--names").stdout.splitlines():
+            pages += re.findall(r"[^\s(]*docs/[a-z-]+\.md", tyto(*name.split(), "--help-all").stdout)
+        self.assertGreater(len(pages), 3)
+        for page in pages:
+            self.assertTrue(Path(page).is_absolute() and Path(page).exists(), page)
+
+    def test_a_dash_is_stdin(self):
+        flags = ["-m", OWLET, "-n", "4", "--temp", "0"]
+        self.assertEqual(tyto("run", *flags, "-f", "-", text="Hello\n").stdout, tyto("run", *flags, "Hello").stdout)
+        text = "The owl sat on the branch and looked at the moon. " * 4
+        (self.work / "text.txt").write_text(text)
+        filed = tyto("perplexity", "-m", OWLET, "-f", self.work / "text.txt")
+        self.assertEqual(tyto("perplexity", "-m", OWLET, "-f", "-", text=text).stdout, filed.stdout)
+
     def test_bad_usage_is_exit_2(self):
-        self.check_error(tyto(), 2, "tyto run", "tyto chat", "tyto --help")
         self.check_error(tyto("fly"), 2, "fly", "see tyto --help")
         self.check_error(tyto("run", "--bogus"), 2, "--bogus", "see tyto run --help")
         self.check_error(tyto("run", "-m", self.model), 2, "no prompt", "tyto run 'Hello'")

@@ -63,6 +63,7 @@ class Hub:
         self.released = threading.Event()
         self.throttle = None      # bytes per second and connection
         self.ignores_ranges = False
+        self.hops = 1             # redirects between a large file's address and its bytes
         self.page_size = None     # of the list of files
         self.listing = None       # replaces the list of files
         self.linked_etag = None   # replaces what the redirect says
@@ -119,6 +120,10 @@ class Hub:
         if host == "cdn":
             self.peers.add(request.client_address)
             return self.send_file(request, self.files[unquote(path.lstrip("/"))])
+        if path.startswith("/hop/"):  # "/hop/2/FILE" leads to "/hop/1/FILE", by an address without a host
+            left, name = path.split("/", 3)[2:]
+            where = f"/hop/{int(left) - 1}/{name}?Signature=secret" if int(left) > 1 else self.signed(unquote(name))
+            return request.reply(302, b"Found", {"Location": where})
         if path.startswith("/api/resolve-cache/"):
             return self.send_file(request, self.files[unquote(path.split("/", 7)[7])])
         repo = re.match(r"/(?:api/models/)?([^/]+/[^/]+)/(revision|tree|resolve)/([^/]+)(?:/(.*))?$", path)
@@ -169,9 +174,13 @@ class Hub:
         if not self.is_lfs(path):
             where = f"/api/resolve-cache/models/{repo}/{COMMIT}/{quote(path)}"
             return request.reply(307, b"Temporary Redirect", about | {"Location": where, "ETag": f'"{git_hash(content)}"'})
+        where = self.signed(path) if self.hops == 1 else f"/hop/{self.hops - 1}/{quote(path)}"
         return request.reply(302, b"Found", about | {
-            "Location": f"{self.url('cdn')}/{quote(path)}?Expires=1&Signature=secret", "X-Linked-Size": str(len(content)),
+            "Location": where, "X-Linked-Size": str(len(content)),
             "X-Linked-Etag": f'"{self.linked_etag or sha256(content)}"'})
+
+    def signed(self, path):
+        return f"{self.url('cdn')}/{quote(path)}?Expires=1&Signature=secret"
 
     def send_file(self, request, content):
         content = self.spoil(content)

@@ -16,6 +16,12 @@ def files_below(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
 
 
+def links_of(page):
+    """The relative links of a page. Code is left out."""
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"https?:|mailto:", link)]
+
+
 class Install(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -40,6 +46,12 @@ class Install(unittest.TestCase):
                      "doc/tyto/examples/tyto.service"):
             self.assertGreater((prefix / "share" / file).stat().st_size, 0, file)
 
+        pages = list((prefix / "share" / "doc" / "tyto").rglob("*.md"))
+        self.assertGreater(len(pages), 40)
+        for page in pages:
+            for link in links_of(page):
+                self.assertTrue((page.parent / link.partition("#")[0]).exists(), f"{page}: {link}")
+
         # Through a link, and away from the source tree, it uses the model that came with it.
         link = self.work / "tyto"
         link.symlink_to(prefix / "bin" / "tyto")
@@ -52,7 +64,8 @@ class Install(unittest.TestCase):
 
         self.assertEqual(self.script("uninstall", prefix, "").returncode, 0)
         self.assertEqual(files_below(prefix), ["share/doc/mine/notes"])
-        self.assertFalse((prefix / "share" / "tyto").exists())
+        self.assertEqual(sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_dir()),
+                         ["share", "share/doc", "share/doc/mine"])
         again = self.script("uninstall", prefix, "")
         self.assertEqual(again.returncode, 1)
         self.assertIn("nothing was installed", again.stderr)
@@ -65,7 +78,22 @@ class Install(unittest.TestCase):
         listed = (stage / "usr" / "share" / "tyto" / "installed-files").read_text().splitlines()
         self.assertTrue(all(line.startswith("/usr/") for line in listed), listed)
         self.assertEqual(self.script("uninstall", "/usr", stage).returncode, 0)
-        self.assertEqual(files_below(stage), [])
+        self.assertEqual(list(stage.iterdir()), [])
+
+    def test_a_second_install_knows_the_folders_of_the_first(self):
+        prefix = self.work / "prefix"
+        for _ in range(2):
+            self.assertEqual(self.script("install", BUILD, prefix, "").returncode, 0)
+        self.assertEqual(self.script("uninstall", prefix, "").returncode, 0)
+        self.assertFalse(prefix.exists())
+
+    def test_a_prefix_that_cannot_be_made(self):
+        (self.work / "file").touch()
+        for prefix in (self.work / "file" / "below", Path("/proc/nope")):
+            result = self.script("install", BUILD, prefix, "")
+            self.assertEqual(result.returncode, 1)
+            self.assertEqual(result.stderr, f"make install: cannot write below {prefix}; name another folder with PREFIX, "
+                             "or use sudo\n")
 
     def test_a_list_that_was_changed_removes_nothing_elsewhere(self):
         precious = self.work / "precious"
@@ -92,6 +120,28 @@ class MakeHelp(unittest.TestCase):
                                timeout=60).stdout.splitlines()
         self.assertEqual(sorted(line.split()[0] for line in lines), sorted(targets))
         self.assertLessEqual(max(map(len, lines)), 80)
+
+
+class MakeTargets(unittest.TestCase):
+    def commands(self, *arguments):
+        """What make would run of the program."""
+        result = subprocess.run(["make", "-C", ROOT, "--no-print-directory", "-n", *arguments], capture_output=True,
+                                text=True, timeout=60)
+        return [line for line in result.stdout.splitlines() if line.startswith("build/release/tyto ")]
+
+    def test_models_prompts_lengths_and_devices_are_passed_on(self):
+        given = ("MODEL=m.gguf", "PROMPT=Hello", "N_TOKENS=7", "DEVICE=npu")
+        model, prompt, length, device = '-m "$MODEL"', '-p "$PROMPT"', "-n 7", "--device npu"
+        for target in ("run", "profile", "verify"):
+            (line,) = self.commands(target, *given)
+            self.assertEqual(line.rstrip(), f"build/release/tyto {target} {model} {prompt} {length} {device}")
+        self.assertEqual([line.rstrip() for line in self.commands("compile", *given)],
+                         [f"build/release/tyto compile {model} {device}"])
+
+    def test_without_them_each_has_its_own(self):
+        self.assertEqual(self.commands("compile")[0].split()[1:], ["compile", "--device", "vnpu"])
+        self.assertEqual(self.commands("verify")[0].split()[1:], ["verify", "-n", "32", "--device", "cpu"])
+        self.assertIn("-n 30", self.commands("profile")[0])
 
 
 class Version(unittest.TestCase):

@@ -44,9 +44,10 @@ class Kernels(CliTest):
         return tyto("kernels", *args, environment=self.environment)
 
     def test_help_says_that_nothing_is_shipped_and_how_to_build(self):
-        for arguments in (["--help"], ["import", "--help"]):
+        self.assertIn("Tyto ships no kernel images", self.kernels("--help").stdout)
+        for arguments in (["--help-all"], ["import", "--help-all"]):
             text = self.kernels(*arguments).stdout
-            self.assertIn("Tyto ships no kernels", text)
+            self.assertIn("MLIR-AIR is at github.com/Xilinx/mlir-air", text)
             self.assertIn("make compile", text)
             self.assertIn("Example", text)
 
@@ -57,7 +58,7 @@ class Kernels(CliTest):
         self.check_error(self.kernels("import", self.build, "--shape", "qwen3-0.6b"), 1, "flash_attn", "for qwen3-0.6b")
         self.check_error(self.kernels("rm"), 2, "--all")
         self.check_error(self.kernels("rm", "x", "--all"), 2, "--all")
-        self.check_error(self.kernels("rm", "x"), 2, "no such kernel")
+        self.check_error(self.kernels("rm", "x"), 1, "no such kernel")
 
     def test_an_empty_store(self):
         result = self.kernels("list")
@@ -85,6 +86,21 @@ class Kernels(CliTest):
         self.assertNotIn("o_ffn", self.kernels("list").stdout)
         self.assertIn("deleted 1 image", self.kernels("rm", "--all").stderr)
         self.assertEqual(json.loads(self.kernels("list", "--json").stdout), [])
+
+    def test_describe_says_of_which_model_and_for_what_each_kernel_is(self):
+        text = self.kernels("describe", "--shape", "LLAMA-3.2-1b").stdout
+        self.assertIn("Kernels of llama-3.2-1b, for prompts of 2048 rows", text)
+        self.assertIn("fused_decode (MLIR_AIE): a whole decoded token, 23 launches", text)
+        self.assertRegex(text, r"flash_attn \(.*\): for prompts, in every layer, 1 launch\n")
+
+    def test_compiling_says_what_it_did_and_a_second_import_is_noticed(self):
+        images = self.root / "twice"
+        compiled = tyto("compile", "--model", OWLET, "-o", images, environment=self.environment)
+        self.assertRegex(compiled.stderr, r"compiled \d+ kernels of owlet for the virtual NPU into .*`tyto kernels rm --all` removes them")
+        self.assertRegex(compiled.stdout, r" 1 launch\n")
+        again = self.kernels("import", images)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertRegex(again.stderr, r"note: \d+ kernels of these were in the store already under another name \(\S+ as owlet@vnpu/")
 
     def test_a_bad_folder_changes_nothing(self):
         self.check_error(self.kernels("import", self.work), 1, "no kernels")

@@ -4,12 +4,14 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import urllib.request
 from pathlib import Path
 
 from harness import CACHE, TYTO, CliTest, main, tyto
 from serving import Serving
+from terminal_session import Session
 
 for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "LLAMA_CACHE"):
     os.environ.pop(variable, None)
@@ -49,6 +51,7 @@ class Home(CliTest):
         (root / "refs/main").write_text("a" * 40)
         for name, source in files.items():
             cls.put(root / "blobs" / hashlib.sha256(name.encode()).hexdigest(), source)
+            (snapshot / name).unlink(missing_ok=True)
             (snapshot / name).symlink_to("../../blobs/" + hashlib.sha256(name.encode()).hexdigest())
         return snapshot
 
@@ -150,10 +153,12 @@ class ModelsTest(Home):
         self.check_error(error, 1, "ollama:bad:gone: incomplete, the download was not finished")
 
     def test_absent_and_ambiguous_names(self):
-        self.check_error(tyto("run", "-m", "tiny-GGUF:Q6_K", "-p", "x"), 1, "most like it here: hf:org/tiny-GGUF:Q4_K_M",
-                         "`tyto models` lists all")
-        self.check_error(tyto("run", "-m", "org/other", "-p", "x"), 1, "`tyto pull org/other` downloads it")
-        self.check_error(tyto("run", "-m", "ollama:small", "-p", "x"), 1, "ollama:small: is not in Ollama's store")
+        self.check_error(tyto("run", "-m", "tiny-GGUF:Q6_K", "-p", "x"), 1, "no such model here (most like it here: tiny-GGUF:Q4_K_M",
+                         "to download one: tyto pull)")
+        self.check_error(tyto("run", "-m", "org/other", "-p", "x"), 1, "to download it: tyto pull org/other")
+        self.check_error(tyto("run", "-m", "owlte", "-p", "x"), 1, "most like it here: owlet;")
+        self.check_error(tyto("run", "-m", "ollama:small", "-p", "x"), 1, "ollama:small: is not in Ollama's store",
+                         "to download it: ollama pull small")
         self.check_error(tyto("run", "-m", "org/tiny-GGUF:Q6_K", "-p", "x"), 1, "Q4_K_M, Q8_0 is on this machine",
                          "`tyto pull org/tiny-GGUF:Q6_K` fetches it")
         self.add_ollama("registry.ollama.ai/me/tiny/1b", self.model)
@@ -180,7 +185,11 @@ class ModelsTest(Home):
                                 env={**os.environ, "HOME": "/nowhere", "XDG_CACHE_HOME": "/nowhere",
                                      "OLLAMA_MODELS": "/nowhere"})
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("`tyto pull ORG/REPO` downloads one", result.stdout)
+        self.assertIn("`tyto pull` lists some", result.stdout)
+        shipped = tyto("models", environment={"HOME": "/nowhere", "XDG_CACHE_HOME": "/nowhere",
+                                              "OLLAMA_MODELS": "/nowhere"})
+        self.assertIn("1 model on this machine", shipped.stdout)
+        self.assertIn("`tyto pull` lists models that fit this machine.", shipped.stdout)
 
     def test_served_ids_are_names_without_their_store(self):
         server = Serving(models=("ollama:tiny:1b", "hf:org/tiny-GGUF:Q8_0", "mine=lmstudio:pub/small-GGUF"))
@@ -190,6 +199,85 @@ class ModelsTest(Home):
         finally:
             server.stop()
         self.assertEqual(ids, ["tiny:1b", "tiny-GGUF:Q8_0", "mine"])
+
+
+class WordsTest(Home):
+    """The model as the first word of a command."""
+
+    def test_a_first_word_that_is_a_model(self):
+        flags = ["-n", "4", "--temp", "0"]
+        told = tyto("run", "-m", "tiny:1b", *flags, "-p", "Hello")
+        self.assertEqual(told.returncode, 0, told.stderr)
+        for words in (["tiny:1b", "Hello"], ["ollama:tiny:1b", "Hello"], ["org/tiny-GGUF:Q8_0", "Hello"],
+                      ["small-GGUF:Q8_0", "-p", "Hello"], [self.model, "Hello"]):
+            result = tyto("run", *words, *flags)
+            self.assertEqual((result.returncode, result.stdout), (0, told.stdout), (words, result.stderr))
+            self.assertNotIn("no model has that name", result.stderr)
+        self.assertEqual(tyto("run", "tiny:1b", *flags, text="Hello\n").stdout, told.stdout)
+        self.assertEqual(tyto("run", "tiny:1b", "-", *flags, text="Hello\n").stdout, told.stdout)
+        self.assertEqual(tyto("run", "tiny:1b", *flags, "-f", "-", text="Hello\n").stdout, told.stdout)
+        self.assertEqual(tyto("profile", "tiny:1b", "Hello", *flags).stdout.split("\n\n")[0], told.stdout.rstrip("\n"))
+        self.check_error(tyto("run", "tiny:1b", text=""), 2, "no prompt")
+
+    def test_words_that_are_no_model(self):
+        told = tyto("run", "hello", "-n", "4")
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertIn("prompt 'hello' to owlet (no model has that name)\n", told.stderr)
+        for text in ("Hello you", ""):
+            self.assertNotIn("no model has that name", tyto("run", text, "-n", "4").stderr)
+        self.assertNotIn("no model", tyto("run", "-m", "tiny:1b", "tiny:3b", "-n", "4").stderr)
+        self.check_error(tyto("run", "llama3.2:1b"), 1, "llama3.2:1b: no such model here (",
+                         "to download one: tyto pull; as a prompt: tyto run -p 'llama3.2:1b')")
+        self.check_error(tyto("run", "org/other", "hi"), 1, "org/other: no such model here (",
+                         "to download it: tyto pull org/other)")
+        self.check_error(tyto("run", "absent.gguf", "hi"), 1, "absent.gguf: no such model here")
+        self.check_error(tyto("run", "tell", "me", "a", "joke"), 2,
+                         "tyto run takes one prompt; put it in quotes: tyto run 'tell me a joke'")
+        self.check_error(tyto("run", "tiny:1b", "tell", "me"), 2, "put it in quotes: tyto run tiny:1b 'tell me'")
+
+    def test_commands_whose_only_word_is_a_model(self):
+        for command in (["inspect"], ["perplexity", "-f", __file__], ["plan", "--machine", "strix"],
+                        ["bench", "-p", "4", "-n", "2", "-r", "1"]):
+            result = tyto(command[0], "tiny:1b", *command[1:])
+            self.assertEqual(result.returncode, 0, (command, result.stderr))
+            self.check_error(tyto(command[0], "tiny:3b", *command[1:]), 1, "tiny:3b: no such model here")
+        self.check_error(tyto("inspect", "tiny:1b", "-m", "tiny:1b"), 2, "MODEL and --model exclude each other")
+
+    def test_a_chat_with_the_model_that_is_named(self):
+        self.assertEqual(tyto("chat", "owlet", "-n", "2", text="/exit\n").returncode, 0)
+        self.check_error(tyto("chat", "tiny:3b"), 1, "tiny:3b: no such model here")
+        with Session("run", "owlet", "-n", "2") as session:
+            session.prompt()
+            session.type("/exit\r")
+            self.assertEqual(session.end(), 0)
+        with Session("run", "owlet", "--receipt", self.work / "r.json") as session:
+            session.expect("--receipt: has no effect together with a chat")
+            self.assertEqual(session.end(), 2)
+
+    def test_shells_complete_models_at_the_first_word(self):
+        script = tyto("completions", "bash").stdout
+        for command in ("run", "chat", "serve", "inspect", "profile"):
+            begin = script.index(f"    '{command}')\n")
+            self.assertIn("place='@model'", script[begin:script.index("case $2 in", begin)], command)
+
+    def test_models_to_serve(self):
+        for words in (["nothere"], ["-m", "nothere"]):
+            self.check_error(tyto("serve", "--port", "0", *words), 1, "nothere: no such model here")
+        broken = self.work / "broken.gguf"
+        broken.write_bytes(self.model.read_bytes()[:1000])
+        self.check_error(tyto("serve", "--port", "0", broken), 1, "broken.gguf")
+        config = self.work / "config.toml"
+        config.write_text('[serve]\nmodel = ["nothere"]\n')  # what the command line says counts
+        process = subprocess.Popen([TYTO, "serve", "--config", config, "--port", "0", "tiny:1b", "mine=small-GGUF:Q8_0"],
+                                   stderr=subprocess.PIPE, text=True)
+        lines = [process.stderr.readline() for _ in range(2)]
+        process.send_signal(signal.SIGHUP)
+        lines.append(process.stderr.readline())
+        process.terminate()
+        process.communicate(timeout=60)
+        self.assertIn("ready", lines[1])
+        self.assertIn("tiny:1b, mine", lines[1])
+        self.assertIn("changed: nothing", lines[2])
 
 
 if __name__ == "__main__":

@@ -39,22 +39,23 @@ class Npu(CliTest):
             result = self.run_vnpu("--vnpu-fault", fault)
             self.assertEqual((result.returncode, result.stdout), (0, want), result.stderr)
             self.assertIn("retried on new contexts", result.stderr)
-        result = self.run_vnpu("--vnpu-fault", "error@9", "--on-npu-error", "cpu")
+        result = self.run_vnpu("--vnpu-fault", "error@9", "--on-device-error", "cpu")
         self.assertEqual(result.stdout, tyto("run", *self.PROMPT).stdout)
         self.assertIn("finished on the cpu", result.stderr)
-        self.check_error(self.run_vnpu("--vnpu-fault", "error@3", "--on-npu-error", "fail"), 1, "vnpu: L00.", "failed")
+        for flag in ("--on-device-error", "--on-npu-error"):  # the older name is still taken
+            self.check_error(self.run_vnpu("--vnpu-fault", "error@3", flag, "fail"), 1, "vnpu: L00.", "failed")
         self.check_error(self.run_vnpu("--vnpu-fault", "oom"), 1, "vnpu")
         self.check_error(self.run_vnpu("--vnpu-fault", "slowx1e9"), 1, "timed out")
         self.check_error(self.run_vnpu("--vnpu-fault", "melt"), 2, "melt")
 
     def test_controls_without_effect_are_refused(self):
-        for flags in (["--weights", "q4nx"], ["--on-npu-error", "fail"], ["--prompt-rows", "64"],
+        for flags in (["--weights", "q4nx"], ["--on-device-error", "fail"], ["--prompt-rows", "64"],
                       ["--vnpu-fault", "hang"], ["--vnpu-machine", "strix"], ["--vnpu-numerics", "bf16"],
                       ["--images-like", "qwen3-4b"]):
             self.check_error(tyto("run", *self.PROMPT, *flags), 2, flags[0], "no effect")
         self.check_error(self.run_vnpu("--weights", "q4nx"), 2, "--fusion token")
         self.check_error(self.run_vnpu("--weights", "int8"), 2, "--fusion op")
-        self.check_error(self.run_vnpu("--require", "npu", "--on-npu-error", "cpu"), 2, "--on-npu-error cpu")
+        self.check_error(self.run_vnpu("--require", "npu", "--on-device-error", "cpu"), 2, "--on-device-error cpu")
         self.check_error(self.run_vnpu("--weights", "q4nx", "--fusion", "token", "--kv-type", "f16"), 2, "--kv-type")
 
     def test_prompts_take_the_smallest_kernels_that_hold_them(self):

@@ -19,7 +19,7 @@ class Perplexity(CliTest):
         result = tyto("perplexity", "-m", model, "-f", self.text, *flags)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertLessEqual(max(map(len, result.stdout.splitlines())), 80)
-        value, error, tokens = re.match(r"perplexity ([\d.]+) \+- ([\d.]+) over (\d+) tokens", result.stdout).groups()
+        value, error, tokens = re.match(r"perplexity ([\d.]+) ± ([\d.]+) over (\d+) tokens", result.stdout).groups()
         return float(value), float(error), int(tokens), result.stdout
 
     def surprises(self, tokens):
@@ -50,6 +50,12 @@ class Perplexity(CliTest):
         self.assertAlmostEqual(value / math.exp(mean), 1, places=3)
         self.assertAlmostEqual(error / (math.exp(mean) * math.sqrt(spread / (len(scores) - 1))), 1, places=2)
 
+    def test_a_text_that_is_too_short_to_say_much_is_noted(self):
+        self.text.write_text("Six tokens are very few.")
+        self.assertRegex(tyto("perplexity", "-m", OWLET, "-f", self.text).stderr, r"\d+ scored tokens are too few to compare models by")
+        self.text.write_text(TEXT * 8)
+        self.assertNotIn("too few", tyto("perplexity", "-m", OWLET, "-f", self.text).stderr)
+
     def test_c_sets_the_window_and_the_stride_is_half_of_it(self):
         said = self.perplexity("-c", "32")[-1]
         self.assertIn("(window 32, stride 16)", said)
@@ -58,8 +64,8 @@ class Perplexity(CliTest):
         # More than the text has is no error: it is then one window.
         self.assertIn("(window 512, stride 256)", self.perplexity(model=self.model)[-1])
         text = tyto("perplexity", "--help").stdout
-        self.assertIn("-c, --window N", text)
-        self.assertNotIn("--context", text)
+        self.assertIn("-c, --context N", text)
+        self.assertNotIn("--window", text)
 
     def test_what_cannot_be_scored(self):
         def refused(*flags, code=2):
@@ -67,7 +73,7 @@ class Perplexity(CliTest):
 
         self.check_error(*refused("--stride", "0"), "--stride")
         self.check_error(*refused("-c", "8", "--stride", "9"), "--stride 9", "window of 8")
-        self.check_error(*refused("-c", "1"), "--window")
+        self.check_error(*refused("-c", "1"), "--context")
         self.check_error(*refused("-c", "100000"), "-c 100000", "512 positions")
         self.check_error(*refused("--like", "llama.cpp", "-c", "3"), "at least 4")
         self.check_error(*refused("--like", "llama.cpp", "--stride", "4"), "exclude each other")

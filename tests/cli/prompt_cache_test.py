@@ -16,7 +16,7 @@ class PromptCache(CliTest):
 
     def ask(self, *args, prompt=STORY, model=None, code=0):
         """The text, how many tokens of the prompt were not run, and what was said beside it."""
-        result = tyto("run", "-m", model or self.model, "-p", prompt, "-n", "8", "--temp", "0", "--ignore-eos", "--raw", "--receipt", self.receipt, *args)
+        result = tyto("run", "-m", model or self.model, "-p", prompt, "-n", "8", "--temp", "0", "--ignore-eos", "--raw", "-v", "--receipt", self.receipt, *args)
         self.assertEqual(result.returncode, code, result.stderr)
         receipt = json.loads(self.receipt.read_text())
         self.prompt_tokens = receipt["prompt_tokens"] + receipt["cached_tokens"]
@@ -34,7 +34,7 @@ class PromptCache(CliTest):
         known = self.prompt_tokens
         self.assertEqual((again, cached), (text, known - 1))
         self.assertRegex(said, f"prompt cache .*: {self.prompt_tokens} tokens, read in")
-        self.assertIn(f"{cached} of the prompt were in the cache", said)
+        self.assertIn(f"prompt {known} tokens ({cached} from the cache)", said)
         # What holds the prompt already stays as it is, also for a shorter one.
         self.assertEqual(self.ask(*flags, prompt=STORY[:len(STORY) // 2])[1], self.prompt_tokens - 1)
         self.assertEqual(self.cache.read_bytes(), written)
@@ -127,7 +127,7 @@ class PromptCache(CliTest):
         self.assertIn("tokens written", first.stderr)
         second = chat("Hello", "Again")
         self.assertEqual(second.stdout, first.stdout)
-        self.assertEqual(second.stderr.count("of the prompt were in the cache"), 2)
+        self.assertEqual(second.stderr.count(" from the cache)"), 2)
         self.assertNotIn("tokens written", second.stderr)
 
 

@@ -92,10 +92,35 @@ class Pulled(PullTest):
         # The layout of huggingface_hub: a relative link to a blob named by its hash.
         self.assertEqual(os.readlink(path), f"../../blobs/{sha256(content)}")
         self.assertEqual(read_gguf_header(path)[:2], (b"GGUF", 3))
-        self.assertIn('Next: tyto run -m org/model:Q4_K_M "Hello"', result.stdout)
+        self.assertIn('Next: tyto run org/model:Q4_K_M "Hello"', result.stdout)
         for name in (path, "org/model", "org/model:Q4_K_M", "hf:org/model:q4_k_m"):
             run = tyto("run", "-m", name, "-p", "Hi", "-n", "2", "--raw", environment=self.environment())
             self.assertEqual(run.returncode, 0, run.stderr)
+
+    def test_addresses_that_a_browser_shows(self):
+        content = self.model.read_bytes()
+        self.serve({"README.md": b"# tiny", "tiny-Q4_K_M.gguf": content})
+        for address in ("https://huggingface.co/org/model", "https://huggingface.co/org/model/blob/main/tiny-Q4_K_M.gguf",
+                        self.environment()["HF_ENDPOINT"] + "/org/model/tree/main", "hf.co/org/model:Q4_K_M"):
+            self.check_pulled(self.pull(address), {"tiny-Q4_K_M.gguf": content})
+        self.assertIn('Next: tyto run org/model:tiny-Q4_K_M.gguf "Hello"',
+                      self.pull("https://huggingface.co/org/model/resolve/main/tiny-Q4_K_M.gguf?download=true").stdout)
+
+    def test_without_a_name_models_are_recommended(self):
+        result = tyto("pull", environment={"HF_ENDPOINT": "http://nowhere.invalid"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Models that fit into this machine's ", result.stdout)
+        self.assertGreaterEqual(result.stdout.count("\n    tyto pull "), 1)
+        self.assertLessEqual(max(map(len, result.stdout.splitlines())), 80)
+        self.check_error(tyto("pull", "--dry-run"), 2, "--dry-run: has no effect without the name of a model")
+
+    def test_a_host_without_an_address_is_asked_for_once(self):
+        self.serve({})
+        begin = time.monotonic()
+        result = tyto("pull", "org/model", environment={**self.environment(), "HF_ENDPOINT": "http://nowhere.invalid"})
+        self.check_error(result, 1, "http://nowhere.invalid: ", "nowhere.invalid (no network, or a proxy is needed "
+                         "(https_proxy); HF_ENDPOINT names a mirror)")
+        self.assertLess(time.monotonic() - begin, 10)
 
     def test_checkpoint_with_folders_and_parts(self):
         files = {"config.json": b"{}", "tokenizer.json": b"{ }", "model-00001-of-00002.safetensors": bytes_of(1000),
@@ -142,12 +167,12 @@ class Pulled(PullTest):
         self.serve({"m-Q4_0.gguf": content, "m-Q8_0.gguf": b"x"})
         result = self.pull("org/model:Q4_0", "--dry-run")
         self.assertEqual(result.returncode, 0, result.stderr)
-        for fragment in ("m-Q4_0.gguf", "3.0 MiB", COMMIT, "to fetch into", "free"):
+        for fragment in ("m-Q4_0.gguf", "3.1 MB", COMMIT, "to fetch into", "free"):
             self.assertIn(fragment, result.stdout)
         self.assertEqual(list(self.home.iterdir()), [])
         self.incomplete(content).parent.mkdir(parents=True)
         self.incomplete(content).write_bytes(content[:MIB])
-        self.assertIn("2.0 MiB to fetch", self.pull("org/model:Q4_0", "--dry-run").stdout)
+        self.assertIn("2.1 MB to fetch", self.pull("org/model:Q4_0", "--dry-run").stdout)
 
     def test_other_files_of_the_cache_stay(self):
         self.serve({"m.gguf": b"GGUF m"})
@@ -165,7 +190,7 @@ class Pulled(PullTest):
         result = self.pull("org/model", "--revision", COMMIT)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertFalse((self.repo_folder / "refs").exists())
-        self.assertIn(f"tyto run -m {result.stdout.splitlines()[0]}", result.stdout)
+        self.assertIn(f"tyto run {result.stdout.splitlines()[0]}", result.stdout)
         self.check_error(self.pull("org/model", "--revision", "v9"), 1, "no such revision")
         for bad in ("../x", "/x", "a//b"):
             self.check_error(self.pull("org/model", "--revision", bad), 2, "--revision")
@@ -221,7 +246,7 @@ class Refused(PullTest):
 
     def test_names(self):
         self.serve({"m.gguf": b"x"})
-        for name in ("../etc", "org/model:", "https://huggingface.co/org/model", ""):
+        for name in ("../etc", "org/model:", "https://example.org/org/model", ""):
             self.check_error(self.pull(name), 2)
         self.check_error(self.pull("nonsense"), 2, "ORG/REPO:Q4_K_M")
         self.check_error(self.pull(str(self.model)), 2, "is on this machine already")
@@ -339,6 +364,18 @@ class Interrupted(PullTest):
         self.assertIn("the answer was 403", result.stderr)
         self.assertEqual(len([path for path in self.hub.seen("hub") if "/resolve/" in path]), 2)
 
+    def test_redirects_are_counted_for_each_request(self):
+        content = bytes_of(41 * MIB)
+        self.serve({"m.gguf": content}, hops=2)
+        # Of four connections each is told that its address has expired, and goes the whole way again.
+        self.hub.fault("cdn", 403, times=4, behind=1)
+        result = self.pull()
+        self.check_pulled(result, {"m.gguf": content})
+        asked = len([path for path in self.hub.seen("hub") if "/resolve/" in path])
+        self.assertIn(asked, range(5, 9))  # ranges that begin meanwhile ask the hub, too
+        self.assertEqual(len([path for path in self.hub.seen("hub") if path.startswith("/hop/")]), asked)
+        self.assertLessEqual(result.stderr.count("the answer was 403"), 4)
+
     def test_told_to_wait(self):
         content = bytes_of(1000)
         self.serve({"m.gguf": content})
@@ -448,7 +485,7 @@ class Terminal(PullTest):
 
     def test_bar(self):
         content = bytes_of(3 * MIB)
-        for columns, bar in ((80, r"fetching  67% \[#{13}\.{7}\] 2\.0 MiB/3\.0 MiB [\d.]+ [KM]iB/s \d:\d\d left"),
+        for columns, bar in ((80, r"fetching  67% \[#{13}\.{7}\] 2\.1 MB/3\.1 MB [\d.]+ [kM]B/s \d:\d\d left"),
                              (40, r"fetching  67% \[#{13}\.{7}\] 2")):
             self.serve({f"{columns}.gguf": content + b"%d" % columns}, stall_at=2 * MIB)
             lines = self.pull_on_terminal(columns, bar)

@@ -58,7 +58,7 @@ class Quantize(CliTest):
         read = self.work / "iq4_nl.gguf"
         read.write_bytes(file)
         self.assertEqual(types_of(read)["blk.0.attn_q.weight"], "iq4_nl")
-        result = tyto("run", "-m", read, "--raw", "-p", "Once", "-n", "4")
+        result = tyto("run", "-m", read, "--raw", "-p", "Once", "-n", "4", "-v")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("no fallbacks", result.stderr)
         _, said = self.quantize(read, "q8_0")

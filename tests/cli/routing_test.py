@@ -29,7 +29,7 @@ class Routing(CliTest):
     def answer(self, *flags, prompt=PROMPT, tokens=8):
         """The text of a greedy run, its receipt, and what was said beside it."""
         receipt = self.work / "receipt.json"
-        result = self.tyto("run", "-m", OWLET, "-p", prompt, "-n", tokens, "--temp", "0", "--receipt", receipt,
+        result = self.tyto("run", "-m", OWLET, "-p", prompt, "-n", tokens, "--temp", "0", "-v", "--receipt", receipt,
                            "--force", *flags)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout, json.loads(receipt.read_text()), result.stderr
@@ -98,7 +98,7 @@ class Routing(CliTest):
                 (["--require", "cpu", *pair("vnpu", "cpu")], "it did not do most of prefill"),
                 (["--require", "cpu", *pair("cpu", "vnpu")], "it did not do most of decode"),
                 (["--require", "vnpu:decode", *pair("cpu", "vnpu")], "the device is virtual"),
-                (["--require", "npu:prefill", *pair("cpu", "vnpu")], "no such device is in use")):
+                (["--require", "npu:prefill", *pair("cpu", "vnpu")], "this run would use cpu and vnpu; add --prefill-device npu")):
             result = self.tyto("run", "-m", OWLET, "-p", PROMPT, "-n", "4", *flags)
             self.assertEqual((result.returncode, result.stdout), (3, ""), result.stderr)
             self.assertIn(words, result.stderr)
@@ -113,7 +113,8 @@ class Routing(CliTest):
             result = self.tyto("chat", "-m", OWLET, *flags, *pair(prefill, decode), text=turns)
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertEqual(result.stdout, expected.stdout, result.stderr)
-            run = [int(count) for count in re.findall(r"prompt (\d+) tokens", result.stderr)]
+            run = [int(count) - int(cached or 0)
+                   for count, cached in re.findall(r"prompt (\d+) tokens?(?: \((\d+) from the cache\))?", result.stderr)]
             handed = [int(count) for count in re.findall(r"KV of (\d+) positions handed over", result.stderr)]
             self.assertEqual((len(run), len(handed)), (2, 2), result.stderr)
             self.assertEqual(handed[0], run[0])
@@ -125,7 +126,7 @@ class Routing(CliTest):
             for fault in ("error@1", "error@5"):
                 text, receipt, _ = self.answer(*pair(prefill, decode), "--vnpu-fault", fault)
                 self.assertEqual((text, receipt["recoveries"]), (expected, 1))
-            text, receipt, words = self.answer(*pair(prefill, decode), "--vnpu-fault", "error@1", "--on-npu-error", "cpu")
+            text, receipt, words = self.answer(*pair(prefill, decode), "--vnpu-fault", "error@1", "--on-device-error", "cpu")
             self.assertIn("finished on the cpu", words)
 
     def test_what_is_kept_of_a_prompt_is_used_by_the_same_pair(self):

@@ -150,7 +150,7 @@ class ScreenTest(CliTest):
             with self.subTest(name=name):
                 result = tyto(*command)
                 for stream in (result.stdout, result.stderr):
-                    self.assertNotRegex(stream, "[\x1b\r]|not shown|…")
+                    self.assertNotRegex(stream, "[\x1b\r]|hidden columns|…")
 
     def test_a_closed_pipe_ends_quietly(self):
         receipt = self.work / "receipt.json"

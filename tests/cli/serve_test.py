@@ -2,13 +2,17 @@
 """`tyto serve` from its flags to its end: who may ask, which model answers, what happens when a device fails."""
 import http.client
 import json
+import resource
+import shutil
 import signal
 import socket
 import threading
 import time
+from datetime import datetime
+from pathlib import Path
 from urllib.parse import urlparse
 
-from harness import OWLET, CliTest, main, tyto
+from harness import FIXTURES, OWLET, CliTest, main, tyto
 from serving import Serving
 
 
@@ -63,8 +67,8 @@ class Flags(CliTest):
 
 
 class Served(CliTest):
-    def start(self, *flags, models=(f"owlet={OWLET}",)):
-        server = Serving(*flags, models=models)
+    def start(self, *flags, **settings):
+        server = Serving(*flags, **settings)
         self.addCleanup(server.stop)
         return server
 
@@ -79,6 +83,98 @@ class Served(CliTest):
         self.assertEqual(ask(server, "GET", "/health")[0], 200)
         self.assertEqual(ask(server, "GET", "/")[0], 200)
         self.assertNotIn("long-key", "".join(server.log))
+
+    def test_a_configuration_that_is_refused_changes_nothing(self):
+        config, key_file = self.work / "config.toml", self.work / "later"
+        def reload(text, said):
+            config.write_text("[serve]\n" + text)
+            times = "".join(server.log).count(said) + 1
+            server.process.send_signal(signal.SIGHUP)
+            server.wait_for_log(said, times)
+        def status(key):
+            return ask(server, "GET", "/v1/models", headers={"Authorization": "Bearer " + key})[0]
+        config.write_text('[serve]\napi-key = "first-long-key"\n')
+        server = self.start(models=(f"tiny={self.model}",), config=config)
+        refused = "(the configuration stays as it was)"
+        changed = f'api-key = "second-long-key"\nqueue = 3\napi-key-file = "{key_file}"\n'
+        reload(changed, refused)
+        reload('api-key = "second-long-key"\ntimeout = "soon"\n', refused)
+        reload('api-key = "short"\n', refused)
+        self.assertEqual((status("first-long-key"), status("second-long-key")), (200, 401))
+        reload('api-key = "first-long-key"\n', "changed: nothing")
+        reload(changed, refused)
+        key_file.write_text("third-long-key\n")
+        reload(changed, "changed: --api-key, --api-key-file, --queue")
+        self.assertEqual([status(f"{word}-long-key") for word in ("first", "second", "third")], [401, 200, 200])
+        reload(changed, "changed: nothing")
+
+    def test_as_many_files_as_the_machine_allows(self):
+        def limited(soft, hard):
+            return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        tiny = (f"tiny={self.model}",)
+        server = self.start("--connections", "200", models=tiny, limit=limited(100, 400))
+        limits = Path(f"/proc/{server.process.pid}/limits").read_text()
+        self.assertRegex(limits, r"Max open files +400 +400 ")
+        self.assertNotIn("files", "".join(server.log))
+        place = urlparse(server.url)
+        connections = [socket.create_connection((place.hostname, place.port), timeout=60) for _ in range(150)]
+        self.assertEqual(complete(server, max_tokens=1)[0], 200)
+        for connection in connections:
+            connection.close()
+        server = self.start(models=tiny, limit=limited(100, 400))
+        said = [line for line in server.log if "--connections 2048" in line]
+        self.assertEqual(len(said), 1, server.log)
+        self.assertIn("may open 400 files", said[0])
+
+    def test_health_answers_while_the_workers_are_busy(self):
+        server = self.start("--workers", "1", "--api-key", "a-long-key")
+        key = {"Authorization": "Bearer a-long-key"}
+        done = []
+
+        def ask_for_much():
+            texts = [{"role": "user", "content": "<|x" * 500_000}] * 8
+            done.append(ask(server, "POST", "/v1/chat/completions", {"messages": texts}, key)[0])
+
+        busy = [threading.Thread(target=ask_for_much) for _ in range(2)]
+        busy += [threading.Thread(target=lambda: done.append(ask(server, "GET", "/doctor", headers=key)[0])) for _ in range(2)]
+        for thread in busy:
+            thread.start()
+        asked = 0
+        while not done and asked < 500:  # none of these waits for one of those
+            self.assertEqual(ask(server, "GET", ("/health", "/v1/health")[asked % 2]), (200, {"status": "ok"}))
+            asked += 1
+        self.assertGreater(asked, 2)
+        for thread in busy:
+            thread.join(120)
+        self.assertEqual(sorted(done), [200, 200, 400, 400])
+
+    def test_ollamas_paths_answer_its_errors(self):
+        server = self.start("--api-key", "a-long-key", "--max-body", "1M")
+        key = {"Authorization": "Bearer a-long-key"}
+        for path in ("/api/tags", "/api/chat", "/api/generate", "/api/embed", "/api/nowhere"):
+            for status, headers, body in ((401, {}, {}), (421, {"Host": "evil.example", **key}, {}), (413, key, {"x": "x" * 2_000_000}),
+                                          (404, key, {"model": "none"})):
+                method = "GET" if path == "/api/tags" else "POST"
+                found, answer = ask(server, method, path, body, headers)
+                if path == "/api/tags" and status == 404:
+                    continue
+                self.assertEqual(found, status, path)
+                self.assertIsInstance(answer["error"], str, path)
+
+    def test_ollamas_list_says_what_the_file_is(self):
+        quantized = self.work / "small.gguf"
+        made = tyto("synth", "--shape", "tiny", "--type", "q4_k_m", "-o", quantized)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        server = self.start("--keep-alive", "1h", models=(f"small={quantized}", f"tagged:1b={self.model}"))
+        small, tagged = ask(server, "GET", "/api/tags")[1]["models"]
+        self.assertEqual((small["name"], small["model"], tagged["name"]), ("small:latest", "small:latest", "tagged:1b"))
+        self.assertEqual((small["details"]["quantization_level"], small["details"]["format"]), ("Q4_K_M", "gguf"))
+        self.assertRegex(small["digest"], "^[0-9a-f]{64}$")
+        self.assertNotEqual(small["digest"], tagged["digest"])
+        modified = datetime.fromisoformat(small["modified_at"].replace("Z", "+00:00")).timestamp()
+        self.assertEqual(int(modified), int(quantized.stat().st_mtime))
+        left = datetime.fromisoformat(ask(server, "GET", "/api/ps")[1]["models"][0]["expires_at"].replace("Z", "+00:00")).timestamp() - time.time()
+        self.assertTrue(0 < left < 3602, left)
 
     def test_two_models_by_name(self):
         server = self.start("--keep-alive", "1h", models=(f"owlet={OWLET}", f"other={self.model}"))
@@ -150,15 +246,243 @@ class Served(CliTest):
         with self.assertRaises(OSError):
             socket.create_connection((place.hostname, place.port), timeout=5)
 
+    def wait_unloaded(self, server):
+        for _ in range(600):
+            if not any(model["loaded"] for model in ask(server, "GET", "/props")[1]["models"]):
+                return
+            time.sleep(0.05)
+        self.fail("a model was never unloaded")
+
     def test_an_idle_model_is_unloaded_and_answers_again(self):
         server = self.start("--keep-alive", "10ms")
-        for _ in range(600):
-            if not ask(server, "GET", "/props")[1]["models"][0]["loaded"]:
-                break
-            time.sleep(0.05)
-        else:
-            self.fail("the model was never unloaded")
+        self.wait_unloaded(server)
         self.assertEqual(complete(server)[0], 200)
+
+    def test_a_model_that_cannot_be_loaded_again_is_the_servers_fault_and_ends_nothing(self):
+        folder = self.work / "changing"
+        shutil.copytree(OWLET, folder)
+        server = self.start("--keep-alive", "10ms", models=(f"owlet={folder}", f"other={self.model}"))
+        vocabulary = folder / "tokenizer.json"
+        kept = vocabulary.read_bytes()
+        for spoil in (lambda: vocabulary.symlink_to("tokenizer.json"), lambda: None, lambda: vocabulary.write_text("{")):
+            self.wait_unloaded(server)
+            vocabulary.unlink()
+            spoil()
+            for path, body in (("/v1/completions", {"prompt": "Once"}), ("/v1/embeddings", {"input": "a fox"})):
+                status, answer = ask(server, "POST", path, body)
+                self.assertEqual((status, answer["error"]["type"]), (500, "server_error"), answer)
+                self.assertIn("owlet: cannot be loaded again: ", answer["error"]["message"])
+            self.assertEqual(complete(server, model="other")[0], 200)
+            vocabulary.unlink(missing_ok=True)
+            vocabulary.write_bytes(kept)
+            self.assertEqual(complete(server)[0], 200)
+
+    def begin_stream(self, server, **fields):
+        """A stream that goes on for long, at its first event; `rest()` is all that comes after it."""
+        place = urlparse(server.url)
+        connection = http.client.HTTPConnection(place.hostname, place.port, timeout=60)
+        self.addCleanup(connection.close)
+        body = {"prompt": "Once", "max_tokens": 2000, "ignore_eos": True, "stream": True, **fields}
+        connection.request("POST", "/v1/completions", json.dumps(body))
+        response = connection.getresponse()
+        self.assertTrue(response.readline().startswith(b"data: "))
+        return response
+
+    def test_a_batch_is_taken_as_a_whole_or_not_at_all(self):
+        server = self.start("--slots", "2", "--queue", "3")
+        for fields in ({"n": 16}, {"prompt": ["a", "b", "c"], "n": 2}, {"prompt": list("abcdef")}):
+            status, answer = complete(server, **fields)
+            self.assertEqual((status, answer["error"]["type"]), (400, "invalid_request_error"), answer)
+            self.assertRegex(answer["error"]["message"], r"asks for (16|6) answers, and 5 may")
+        stream = self.begin_stream(server)
+        status, answer = complete(server, prompt=list("abcde"), max_tokens=200)
+        self.assertEqual((status, answer["error"]["code"]), (429, "too_many_requests"), answer)
+        self.assertEqual(complete(server, max_tokens=2)[0], 200)  # which the batch does not shut out
+        self.assertEqual(complete(server, prompt=list("abcd"), max_tokens=2)[0], 200)
+        stream.close()
+        # What was refused has left no receipts.
+        tokens = [receipt["generated_tokens"] for receipt in ask(server, "GET", "/v1/receipts")[1]["receipts"]]
+        self.assertEqual(sorted(tokens)[:5], [2] * 5)
+        self.assertLessEqual(len(tokens), 6)
+
+    def test_an_embedding_has_a_deadline_and_streams_go_on_beside_it(self):
+        server = self.start()
+        stream = self.begin_stream(server)
+        tokens = [7] * 2000
+        status, answer = ask(server, "POST", "/v1/embeddings", {"input": [tokens] * 64}, {"x-request-timeout": "0.2"})
+        self.assertEqual((status, answer["error"]["code"]), (504, "timeout"), answer)
+        self.assertTrue(stream.readline())
+        stream.close()
+
+    def test_when_the_drain_is_over_all_clients_are_told(self):
+        server = self.start("--slots", "1", "--drain", "200ms")
+        stream = self.begin_stream(server)
+        waiting = []
+        thread = threading.Thread(target=lambda: waiting.append(complete(server, prompt="Twice")))
+        thread.start()
+        for _ in range(600):
+            if len(ask(server, "GET", "/slots")[1]) == 2:
+                break
+            time.sleep(0.02)
+        server.process.send_signal(signal.SIGTERM)
+        text = stream.read()
+        last = json.loads(text.rstrip().rpartition(b"data: ")[2])
+        self.assertEqual(last["error"]["type"], "server_error", last)
+        thread.join(60)
+        self.assertEqual(waiting[0][0], 503, waiting)
+        self.assertEqual(server.process.wait(60), 1)
+        self.assertIn("stopped before all requests were finished", "".join(server.log))
+
+
+# Its prompt ends inside a thought; calls are written as Hermes and Qwen write them.
+THINKING_TEMPLATE = """{%- for m in messages -%}{{ m.content }}
+{%- for c in m.tool_calls or [] %}<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>
+{%- endfor %}{%- endfor %}{{ prompt_end | default("<think>\\n") }}"""
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {
+    "type": "object", "properties": {"x": {"const": 1}}, "required": ["x"], "additionalProperties": False}}}]
+SCHEMA = {"type": "object", "properties": {"x": {"const": 1}}, "required": ["x"], "additionalProperties": False}
+
+
+class Templates(CliTest):
+    def test_a_template_for_tools_that_cannot_be_read_is_missed_by_tools_alone(self):
+        folder = self.work / "templates"
+        shutil.copytree(OWLET, folder)
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        config["chat_template"] = [{"name": "default", "template": config["chat_template"]}, {"name": "tool_use", "template": "{% if %}"}]
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        server = Serving(models=(f"m={folder}",))
+        self.addCleanup(server.stop)
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+        self.assertEqual(ask(server, "POST", "/v1/chat/completions", body)[0], 200)
+        status, answer = ask(server, "POST", "/v1/chat/completions", {**body, "tools": TOOLS})
+        self.assertEqual((status, answer["error"]["param"]), (400, "tools"), answer)
+        self.assertIn("an expression is missing", answer["error"]["message"])
+
+
+class Thoughts(CliTest):
+    """With a vocabulary that has <think> and </think>, and a bias that writes them as soon as it may."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        template = cls.work / "think.jinja"
+        template.write_text(THINKING_TEMPLATE)
+        cls.server = Serving("--chat-template", str(template), models=(f"m={FIXTURES / 'qwen3' / 'model'}",))
+        added = json.loads((FIXTURES / "qwen3" / "model" / "tokenizer.json").read_text())["added_tokens"]
+        cls.open, cls.close = ([str(t["id"]) for t in added if t["content"] == text][0] for text in ("<think>", "</think>"))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+        super().tearDownClass()
+
+    def chat(self, path="/v1/chat/completions", **fields):
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 40, "temperature": 0,
+                "logit_bias": {self.close: 100}, **fields}
+        status, answer = ask(self.server, "POST", path, body)
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    FORMATS = ({"response_format": {"type": "json_object"}},
+               {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},
+               {"grammar": 'root ::= "{}"'}, {"json_schema": SCHEMA})
+
+    def test_formats_hold_the_answer_and_not_the_thoughts(self):
+        for fields in self.FORMATS[1:]:
+            for end in ("<think>\n", ""):
+                bias = {self.open: 90, self.close: 100}
+                answer = self.chat(**fields, n=2, logit_bias=bias, chat_template_kwargs={"prompt_end": end})
+                for choice in answer["choices"]:
+                    self.assertEqual(choice["finish_reason"], "stop", answer)
+                    json.loads(choice["message"]["content"])
+
+    def test_the_model_may_answer_without_a_thought(self):
+        for end in ("", "<think>\n\n</think>\n\n"):
+            message = self.chat(grammar='root ::= "yes"', logit_bias={}, chat_template_kwargs={"prompt_end": end})["choices"][0]["message"]
+            if end:
+                self.assertEqual((message["content"], message.get("reasoning_content")), ("yes", None))
+            else:
+                self.assertIn(message["content"], ("yes", ""))
+
+    def test_a_thought_that_does_not_end_leaves_no_answer(self):
+        for fields in self.FORMATS:
+            choice = self.chat(**fields, max_tokens=6, logit_bias={self.close: -100})["choices"][0]
+            self.assertEqual((choice["finish_reason"], choice["message"]["content"]), ("length", ""))
+            self.assertTrue(choice["message"]["reasoning_content"])
+
+    def test_forced_calls_come_behind_the_thoughts(self):
+        for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+            answer = self.chat(tools=TOOLS, tool_choice=choice, parallel_tool_calls=False, max_tokens=100)["choices"][0]
+            self.assertEqual(answer["finish_reason"], "tool_calls", answer)
+            [call] = answer["message"]["tool_calls"]
+            self.assertEqual((call["function"]["name"], json.loads(call["function"]["arguments"])), ("f", {"x": 1}))
+
+    def test_a_call_that_is_cut_off_is_none(self):
+        asked = {"tools": TOOLS, "tool_choice": "required", "chat_template_kwargs": {"prompt_end": "</think>"}}
+        shown = 0
+        for length in range(24, 40):
+            answer = self.chat(**asked, max_tokens=length)["choices"][0]
+            self.assertEqual(answer["finish_reason"], "length", answer)
+            for call in answer["message"].get("tool_calls", []):
+                self.assertIsInstance(json.loads(call["function"]["arguments"]), dict)
+            _, pieces = ask(self.server, "POST", "/v1/chat/completions", {
+                **asked, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": length, "temperature": 0, "stream": True})
+            self.assertIn('"finish_reason":"length"', pieces)
+            shown += '"arguments":"' in pieces
+            ollama = self.chat("/api/chat", **asked, stream=False, options={"temperature": 0, "num_predict": length})
+            self.assertEqual(ollama["done_reason"], "length", ollama)
+            for call in ollama["message"].get("tool_calls", []):
+                self.assertEqual(call["function"]["arguments"], {"x": 1})
+        self.assertGreater(shown, 0)  # some of them did begin
+
+    def test_ollamas_format(self):
+        options = {"temperature": 0, "num_predict": 40, "logit_bias": {self.close: 100}}
+        answer = self.chat("/api/chat", format=SCHEMA, options=options, stream=False)
+        self.assertEqual((json.loads(answer["message"]["content"]), answer["done_reason"]), ({"x": 1}, "stop"), answer)
+        answer = ask(self.server, "POST", "/api/generate", {"prompt": "Hi", "format": SCHEMA, "options": options, "stream": False})[1]
+        self.assertEqual(json.loads(answer["response"]), {"x": 1}, answer)
+
+    def test_run_writes_thoughts_to_stderr_and_the_answer_to_stdout(self):
+        template, grammar = self.work / "run.jinja", self.work / "yes.gbnf"
+        grammar.write_text('root ::= "yes"')
+        template.write_text("{{ messages[0].content }}<think>x</think>")
+        run = ["run", "-m", FIXTURES / "qwen3" / "model", "-p", "Hi", "--temp", "0", "-n", "20", "--chat-template", template]
+        self.assertEqual(tyto(*run, "--grammar", grammar).stdout, "yes\n")
+        template.write_text("{{ messages[0].content }}<think>")
+        result = tyto(*run, "--grammar", grammar)
+        # The thought takes all tokens, unless it ends by chance; an answer that is cut does not match the grammar.
+        self.assertIn((result.returncode, result.stdout), ((1, "\n"), (0, "yes\n")), result.stderr)
+
+
+class RawCompletions(CliTest):
+    """A text goes on with the space that its first token has; SentencePiece alone drops it where a text begins."""
+
+    def test_the_first_space_stays(self):
+        folder, file = FIXTURES / "llama2" / "model", self.work / "llama2.gguf"
+        made = tyto("quantize", "-m", folder, "-o", file, "--type", "f16")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+        forced = {"logit_bias": {str(vocabulary["\u2581the"]): 100}, "max_tokens": 2, "temperature": 0}
+        for model in (folder, file):
+            server = Serving("--chat-template", "zephyr", models=(f"m={model}",))
+            self.addCleanup(server.stop)
+            post = lambda path, **body: ask(server, "POST", path, {**forced, **body})[1]
+            self.assertEqual(post("/v1/completions", prompt="in")["choices"][0]["text"], " the the")
+            self.assertEqual(post("/v1/completions", prompt=[vocabulary["\u2581in"]])["choices"][0]["text"], " the the")
+            self.assertEqual(post("/v1/completions", prompt="in", echo=True)["choices"][0]["text"], "in the the")
+            self.assertEqual(post("/v1/completions", prompt="in", grammar='root ::= " the" " the"')["choices"][0]["text"], " the the")
+            pieces = post("/v1/completions", prompt="in", stream=True)
+            texts = [json.loads(line[6:])["choices"][0]["text"] for line in pieces.splitlines() if line.startswith("data: {")]
+            self.assertEqual("".join(texts), " the the")
+            options = {**forced, "num_predict": 2}
+            self.assertEqual(post("/api/generate", prompt="in", raw=True, stream=False, options=options)["response"], " the the")
+            # The answer to a chat begins a text, and so does one to nothing but BOS.
+            self.assertEqual(post("/v1/completions", prompt="")["choices"][0]["text"], "the the")
+            chat = post("/v1/chat/completions", messages=[{"role": "user", "content": "in"}])
+            self.assertEqual(chat["choices"][0]["message"]["content"], "the the")
+            free = ask(server, "POST", "/v1/completions", {"prompt": "in", "max_tokens": 6, "temperature": 0})[1]
+            self.assertEqual(tyto("run", "-m", model, "--raw", "-p", "in", "-n", "6", "--temp", "0").stdout,
+                             free["choices"][0]["text"] + "\n")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ COMMANDS = ["", *tyto("manual", "--names").stdout.splitlines()]  # the first is 
 @functools.cache
 def flags_of(command):
     """Every spelling of every flag that --help shows of a command."""
-    rows = re.findall(r"^  (-.*?)(?:  |$)", tyto(*command.split(), "--help").stdout, re.MULTILINE)
+    rows = re.findall(r"^  (-.*?)(?:  |$)", tyto(*command.split(), "--help-all").stdout, re.MULTILINE)
     return {name for row in rows for name in re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", row)}
 
 
@@ -55,6 +55,9 @@ class Shell(unittest.TestCase):
         "tyto run --fus": {"--fusion"},
         "tyto run --fusion ": {"op", "block", "token"},
         "tyto run --device c": {"cpu"},
+        "tyto run --device au": {"auto"},
+        "tyto run --prefill-device au": set(),
+        "tyto valid": set(),  # no alias of another command
         "tyto kernels check --fu": {"--full"},
         "tyto validate --jso": {"--json"},
         "tyto completions f": {"fish"},
@@ -210,6 +213,13 @@ class Manual(CliTest):
             shown = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", result.stdout.replace("\u2010\n", "")))
             self.assertLessEqual(flags_of(command), shown, command)
 
+    def test_what_a_page_says(self):
+        self.assertIn("tyto \\- run language models", tyto("manual").stdout)
+        chat = tyto("manual", "chat").stdout
+        for command in ("/help", "/retry", "/set [NAME VALUE]"):
+            self.assertIn(command, chat)
+        self.assertIn("share/doc/tyto/docs", chat)
+
     def test_man_reads_them(self):
         self.need("man")
         page = self.work / "tyto-run.1"
@@ -222,7 +232,7 @@ class Manual(CliTest):
     def test_what_there_is_not(self):
         self.check_error(tyto("manual", "fly"), 2, "fly", "tyto manual --names")
         self.check_error(tyto("manual", "kernels", "fly"), 2, "kernels fly")
-        self.check_error(tyto("manual", "run", "--names"), 2, "--names and command exclude each other")
+        self.check_error(tyto("manual", "run", "--names"), 2, "--names and COMMAND exclude each other")
         self.check_error(tyto("completions"), 2, "shell")
         self.check_error(tyto("completions", "cmd"), 2, "cmd")
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """tyto tokenize, detokenize and template."""
 import json
+import shutil
 import subprocess
 
-from harness import TYTO, CliTest, main, tyto
+from harness import FIXTURES, TYTO, CliTest, main, tyto
 
 
 class Tokens(CliTest):
@@ -61,6 +62,29 @@ class Tokens(CliTest):
         self.check_error(tyto(*arguments, "--tools", tools), 1, "tools.json: [0]", "function")
         messages.write_text('[{"role": "user", "content": [{"type": "image_url"}]}]')
         self.check_error(tyto(*arguments), 1, "[0].content[0].type", "image_url")
+
+    def test_the_template_for_tools(self):
+        folder, gguf = self.work / "several", self.work / "several.gguf"
+        shutil.copytree(FIXTURES / "llama3" / "model", folder)
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        config["chat_template"] = [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T{{ tools | length }}"}]
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        self.assertEqual(tyto("quantize", "-m", folder, "--type", "bf16", "-o", gguf).returncode, 0)
+        messages, tools = self.work / "hi.json", self.work / "one.json"
+        messages.write_text('[{"role": "user", "content": "Hi"}]')
+        tools.write_text('[{"type": "function", "function": {"name": "f"}}]')
+        for model in (folder, gguf):
+            self.assertEqual(tyto("template", "-m", model, "--messages", messages).stdout, "D")
+            shown = tyto("template", "-m", model, "--messages", messages, "--tools", tools)
+            self.assertEqual((shown.stdout, shown.stderr), ("T1", ""))
+        # One that does not show them says so.
+        source = self.work / "deaf.jinja"
+        source.write_text("D")
+        for where in (["--chat-template", source], ["-m", FIXTURES / "llama3" / "model"]):
+            shown = tyto("template", *where, "--messages", messages, "--tools", tools)
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertIn("shows the model no tools", shown.stderr)
+            self.assertEqual(tyto("template", *where, "--messages", messages).stderr, "")
 
     def test_template(self):
         messages = self.work / "messages.json"

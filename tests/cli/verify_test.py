@@ -25,7 +25,7 @@ class Verify(CliTest):
         return tyto(*args, environment={"XDG_STATE_HOME": str(self.state)})
 
     def run_owlet(self, *flags):
-        result = self.tyto("run", "-m", OWLET, "-p", "Hi", "-n", "3", "--temp", "0", *flags)
+        result = self.tyto("run", "-m", OWLET, "-p", "Hi", "-n", "3", "--temp", "0", "-v", *flags)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stderr
 
@@ -43,7 +43,7 @@ class Verify(CliTest):
         self.assertEqual(len(data["prompts"]), 2)
         for prompt in data["prompts"]:
             self.assertGreater(prompt["worst_logit_cosine"], 0.999)
-        self.assertNotIn("verified", self.run_owlet("--receipt", receipt))
+        self.assertNotIn("never verified", self.run_owlet("--receipt", receipt))
         record = json.loads(self.remembered.read_text())
         self.assertEqual(json.loads(receipt.read_text())["verified"], {"state": "yes", "time": record["time"]})
         # Another combination is another matter.
@@ -57,13 +57,23 @@ class Verify(CliTest):
         stderr = self.run_owlet("--receipt", receipt)
         self.assertIn("FAILED its verification of 2030-01-01T00:00:00Z: tyto diagnose", stderr)
         self.assertIn("1 damaged line was passed over", stderr)
+        short = self.tyto("run", "-m", OWLET, "-p", "Hi", "-n", "3").stderr
+        self.assertIn("This device FAILED its check against the reference of 2030-01-01T00:00:00Z: tyto diagnose", short)
         self.assertEqual(json.loads(receipt.read_text())["verified"]["state"], "failed")
         # What comes behind half a line is whole.
         self.assertEqual(self.tyto("verify", "-m", OWLET).returncode, 0)
         self.assertNotIn("FAILED", self.run_owlet())
-        chat = tyto("chat", "-m", OWLET, "-n", "2", "--fusion", "op", text="Hi\nHo\n",
+        chat = tyto("chat", "-m", OWLET, "-n", "2", "--fusion", "op", "-v", text="Hi\nHo\n",
                     environment={"XDG_STATE_HOME": str(self.state)})
         self.assertEqual(chat.stderr.count("never verified"), 1, chat.stderr)
+
+    def test_a_prompt_of_ones_own(self):
+        result = self.tyto("verify", "-m", OWLET, "-p", "Who are you?", "-n", "4")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        for text in ("Tell me a story", "What is 3 plus 4?", "Who are you?"):
+            self.assertIn(text, result.stdout)
+        path, _ = self.transcript()
+        self.check_error(self.tyto("verify", "-m", OWLET, "--against", path, "-p", "Hi"), 2, "--prompt: has no effect")
 
     def test_the_virtual_npu_passes(self):
         result = self.tyto("verify", "-m", OWLET, *self.VNPU)
@@ -75,10 +85,10 @@ class Verify(CliTest):
                       self.run_owlet(*self.VNPU, "--fusion", "token"))
 
     def test_a_device_that_did_not_execute_fails(self):
-        result = self.tyto("verify", "-m", OWLET, *self.VNPU, "--vnpu-fault", "error@9", "--on-npu-error", "cpu")
+        result = self.tyto("verify", "-m", OWLET, *self.VNPU, "--vnpu-fault", "error@9", "--on-device-error", "cpu")
         self.assertEqual(result.returncode, 1)
         self.assertIn("FAIL: vnpu completed", result.stdout)
-        result = self.tyto("verify", "-m", OWLET, *self.VNPU, "--vnpu-fault", "error@9", "--on-npu-error", "fail")
+        result = self.tyto("verify", "-m", OWLET, *self.VNPU, "--vnpu-fault", "error@9", "--on-device-error", "fail")
         self.assertEqual(result.returncode, 1)
         self.assertIn("FAIL: vnpu: L0", result.stdout)
         self.assertIn("not remembered", result.stderr)
@@ -138,7 +148,7 @@ class Verify(CliTest):
         model = Path(tempfile.mkdtemp(dir=self.work)) / "owlet"
         shutil.copytree(OWLET, model)
         self.assertEqual(self.tyto("verify", "-m", model).returncode, 0)
-        run = ["run", "-m", model, "-p", "Hi", "-n", "1", "--temp", "0"]
+        run = ["run", "-m", model, "-p", "Hi", "-n", "1", "--temp", "0", "-v"]
         self.assertNotIn("verified", self.tyto(*run).stderr)
 
         def changed(name, change):
@@ -225,7 +235,7 @@ class Verify(CliTest):
         self.check_error(self.tyto("verify", "-m", OWLET, "--device", "abacus"), 2, "abacus")
         self.check_error(self.tyto("verify", "-m", OWLET, "--require", "npu"), 3, "npu")
         self.check_error(self.tyto("diagnose", "-m", OWLET, "--tolerance", "2"), 2)
-        self.check_error(self.tyto("diagnose", "-m", OWLET, "-p", "word " * 20000), 1, "do not fit")
+        self.check_error(self.tyto("diagnose", "-m", OWLET, "-p", "word " * 20000), 1, "leave no room")
 
     def test_diagnose(self):
         out, page = self.work / "diagnosis.json", self.work / "diagnosis.html"

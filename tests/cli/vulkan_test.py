@@ -2,6 +2,7 @@
 """The vulkan device, on Mesa's llvmpipe under Vulkan's validation layer."""
 import json
 import os
+import re
 import tempfile
 import urllib.request
 
@@ -55,6 +56,8 @@ class Vulkan(CliTest):
                 self.assertIn(device, [row["name"] for row in told["phases"][phase]])
             if prefill != decode:
                 self.assertEqual(told["kv_handed_over"]["times"], 1)
+            prepared = [row["preparing_ns"] for row in told["devices"] if row["name"] == "vulkan"]
+            self.assertTrue(prepared and prepared[0] > 0, told["devices"])
             self.assertTrue(any("llvmpipe" in line and "software" in line for line in told["fallbacks"]), told["fallbacks"])
 
     def test_verify_passes(self):
@@ -81,10 +84,26 @@ class Vulkan(CliTest):
         self.fails(run("--device", "vulkan", "--gpu", "77"), 2, "--gpu 77")
         self.fails(run("--device", "vulkan", "--gpu", ""), 2, "--gpu")
 
+    def test_help_puts_each_flag_under_the_device_it_is_for(self):
+        text = tyto("run", "--help-all").stdout
+        of = {}
+        for line in text.splitlines():
+            if line and not line.startswith(" "):
+                heading = line.rstrip(":")
+            elif line.strip().startswith("-"):
+                of[re.search(r"--[a-z0-9-]+", line)[0]] = heading
+        self.assertEqual((of["--gpu"], of["--on-device-error"], of["--weights"], of["--isa"]),
+                         ("GPU", "Device", "NPU", "Device"))
+        self.assertNotIn("--on-npu-error", text)
+
     def test_what_the_machine_and_the_build_have(self):
         devices = tyto("devices").stdout
         self.assertRegex(devices, r"vulkan +no +a GPU through Vulkan")
         self.assertIn("--gpu llvmpipe", devices)
+        number = re.search(r"--gpu (\d+): llvmpipe.*, software", devices)
+        self.assertIsNotNone(number, devices)
+        by_number = run("--device", "vulkan", "--gpu", number[1])
+        self.assertEqual(by_number.returncode, 0, by_number.stderr)
         self.assertRegex(tyto("--version").stdout, r"Vulkan +[1-9]\d* kernels are built in")
 
     def test_a_profile_has_a_time_for_every_launch(self):
@@ -93,7 +112,14 @@ class Vulkan(CliTest):
                       *SOFTWARE, "--json", file)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertNotIn("modelled", result.stdout)
-        report = json.loads(file.read_text())["report"]
+        profile = json.loads(file.read_text())
+        report = profile["report"]
+        # The first call of a form is prepared, and that is neither an upload nor the GPU's time.
+        kinds, columns = profile["event_kinds"], profile["event_columns"]
+        for run_ in profile["runs"]:
+            for event in (dict(zip(columns, values)) for values in run_["events"]):
+                self.assertFalse(kinds[event["kind"]] == "upload" and event["bytes"] == 0, event)
+        self.assertIn("prepare kernels", [row["step"] for row in report["prefill"]["flow"]["rows"]])
         for phase in ("prefill", "decode"):
             flow = report[phase]["flow"]
             self.assertAlmostEqual(sum(row["total_ms"] for row in flow["rows"]), flow["total_ms"], delta=1e-3)

@@ -17,12 +17,29 @@ const options = { temperature: 0, num_predict: 12 };
 test("version, tags, show, ps", async () => {
   assert.match((await client.version()).version, /^\d+\./);
   const { models: [tag] } = await client.list();
-  assert.equal(tag.name, model);
+  assert.equal(tag.name, `${model}:latest`);
+  assert.match(tag.digest.slice(0, 12), /^[0-9a-f]{12}$/);  // what Ollama's own program shows of it
   assert.ok(tag.size > 0 && !Number.isNaN(new Date(tag.modified_at).getTime()));
   const shown = await client.show({ model });
   assert.ok(shown.capabilities.includes("completion"));
   assert.ok(shown.model_info["general.parameter_count"] > 0);
-  assert.equal((await client.ps()).models[0].name, model);
+  assert.equal((await client.ps()).models[0].name, tag.name);
+  assert.equal((await client.chat({ model: tag.name, messages, options })).done, true);
+});
+
+test("load and unload", async () => {
+  const waitFor = async (count) => {
+    for (let i = 0; i < 600 && (await client.ps()).models.length !== count; ++i) await new Promise((go) => setTimeout(go, 50));
+    assert.equal((await client.ps()).models.length, count);
+  };
+  const ask = [(keep_alive) => client.generate({ model, prompt: "", keep_alive }), (keep_alive) => client.chat({ model, messages: [], keep_alive })];
+  for (const request of ask) {
+    assert.equal((await request(0)).done_reason, "unload");
+    await waitFor(0);
+    assert.equal((await request("5m")).done_reason, "load");
+    await waitFor(1);
+  }
+  for await (const piece of await client.generate({ model, prompt: "", stream: true })) assert.equal(piece.done_reason, "load");
 });
 
 test("chat", async () => {
@@ -88,6 +105,10 @@ test("embeddings", async () => {
   assert.equal(embeddings.length, 2);
   const { embedding } = await client.embeddings({ model, prompt: "a dog" });
   assert.deepEqual(embedding, embeddings[0]);
+  const long = "word ".repeat(20_000);
+  assert.equal((await client.embed({ model, input: long })).embeddings.length, 1);
+  await assert.rejects(client.embed({ model, input: long, truncate: false }), /context length/);
+  await assert.rejects(client.embed({ model, input: "a", dimensions: 3 }), /dimensions/);
 });
 
 test("errors are sentences", async () => {

@@ -106,6 +106,13 @@ test("a banned token does not come", async () => {
   assert.notEqual(other.choices[0].logprobs.content[0].token, token);
 });
 
+test("tools: errors in a schema name their place", async () => {
+  const parameters = { type: "object", properties: { v: { type: "string", maxLength: 70_000 } } };
+  const tools = [{ type: "function", function: { name: "f", parameters } }];
+  await assert.rejects(client.chat.completions.create({ ...greedy, tools, tool_choice: "required" }),
+    (error) => error.param === "tools[0].function.parameters.properties.v.maxLength" && !/grammar|line/.test(error.message));
+});
+
 test("json_schema", async () => {
   const answer = await client.chat.completions.create({
     model, messages, max_tokens: 200, seed: 1,

@@ -21,6 +21,7 @@ void run(std::string_view body) {
       [](const Json& json) { parse_ollama_chat(json, {}); },
       [](const Json& json) { parse_ollama_generate(json, {}); },
       [](const Json& json) { parse_ollama_embed(json); },
+      [](const Json& json) { parse_ollama_load(json, "prompt"); },
   };
   for (const auto& read : readers) {
     try {

@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kMostHeaderBytes = 16 << 10;
 constexpr size_t kMostBodyBytes = 4000;
 
-std::string plain_error(int status, const std::string& message) {
-  return std::to_string(status) + ": " + message;
+std::string plain_error(int status, std::string_view path, const std::string& message) {
+  return std::to_string(status) + " " + std::string(path) + ": " + message;
 }
 
 const Rules& rules() {

@@ -55,7 +55,9 @@ void run(std::span<const std::byte> bytes) {
       }
       default: {
         Model model = small_model(3, 4);
-        model.tensors = parse_safetensors(rest, "model.safetensors");
+        std::vector<TensorAlias> aliases;
+        model.tensors = parse_safetensors(rest, "model.safetensors", &aliases);
+        add_aliases(aliases, model.config, model.tensors);
         bind_weights(model.tensors, model.config, NameStyle::hugging_face, "folder", model.weights);
         touch_weights(model);
       }

@@ -195,8 +195,8 @@ def imatrix_seeds():
     }
 
 
-def safetensors_file(tensors):
-    header, offset = {"__metadata__": {"format": "pt"}}, 0
+def safetensors_file(tensors, metadata=None):
+    header, offset = {"__metadata__": {"format": "pt", **(metadata or {})}}, 0
     for name, shape in tensors.items():
         size = 2
         for each in shape:
@@ -234,10 +234,16 @@ def safetensors_seeds():
     mistral = {"model_type": "mistral", "sliding_window": 64, "rope_parameters": {"rope_type": "linear",
                "factor": 2.0, "rope_theta": 5000.0}}
     whole = safetensors_file(tensors)
+    head = {"lm_head.weight": [3, 4], **{name: shape for name, shape in tensors.items() if "embed" not in name}}
+    embedding = "model.embed_tokens.weight"
+    odd = {embedding: "nowhere", "lm_head.weight": embedding, "x": "x", "y": embedding, "": "", "n": 7}
     index = {"metadata": {"total_size": 1}, "weight_map": {"a": "1.safetensors", "b": "../2"}}
     return {
         "whole": b"s" + whole,
         "cut": b"s" + whole[:-9],
+        "head_alone": b"s" + safetensors_file(head),
+        "aliases": b"s" + safetensors_file(head, {embedding: "lm_head.weight"}),
+        "aliases_odd": b"s" + safetensors_file(head, odd),
         "length": b"s" + struct.pack("<Q", 1 << 60),
         "index": b"i" + json.dumps(index).encode(),
         "config_nan": b"c" + json.dumps({"a": [{"b": float("nan")}]}).encode(),

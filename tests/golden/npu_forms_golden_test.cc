@@ -127,17 +127,13 @@ TEST_P(NpuForm, TheHostDoesWhatTheTableNames) {
   const Fixture fixture = fixture_named(GetParam().fixture);
   const Model model = open_model(fixture.model);
   Runner runner(model, GetParam());
-  std::set<std::string> allowed = {
-      "embed",     "rope_table",  "kv_append",
-      "attention", "gather_rows", "rmsnorm not on vnpu: the host does the final norm of one row"};
+  std::set<std::string> allowed = {"embedding", "rotation table", "final norm",
+                                   "KV cache and attention of one query (unless --fusion token)"};
   if (air_form(runner.dims).token_ffn.size() > 1)
-    for (const char* kernel : {"rmsnorm", "add", "swiglu"})
-      allowed.insert(std::string(kernel) +
-                     " not on vnpu: the host does it between the images that this model has");
-  for (const std::string& fallback : runner.trace.fallbacks()) {
-    const std::string kernel = fallback.substr(0, fallback.find(' '));
-    EXPECT_TRUE(allowed.contains(fallback) || allowed.contains(kernel)) << fallback;
-  }
+    allowed.insert("steps between this model's images");
+  EXPECT_EQ(runner.trace.fallbacks(), std::vector<std::string>{});
+  for (const std::string& what : runner.trace.on_host())
+    EXPECT_TRUE(allowed.contains(what)) << what;
 }
 
 INSTANTIATE_TEST_SUITE_P(HuggingFace, NpuForm, testing::ValuesIn(kForms), [](const auto& form) {

@@ -16,8 +16,8 @@ def main():
     output = subprocess.run(
         [tyto, "perplexity", "-m", str(folder), "-f", str(folder / expected["file"]), "--window",
          str(expected["window"]), "--stride", str(expected["stride"])],
-        capture_output=True, text=True, timeout=900, check=True).stdout
-    value, tokens = re.match(r"perplexity ([\d.]+) \+- [\d.]+ over (\d+) tokens", output).groups()
+        capture_output=True, encoding="utf-8", timeout=900, check=True).stdout
+    value, tokens = re.match(r"perplexity ([\d.]+) ± [\d.]+ over (\d+) tokens", output).groups()
     difference = abs(float(value) / expected["ppl"] - 1)
     print(f"{output.strip()}; transformers {expected['ppl']:.4f}; difference {difference:.4%}")
     if int(tokens) != expected["tokens"] or difference > 0.005:

@@ -89,8 +89,8 @@ class ApartDevice : public Device {
       : name_(std::move(name)), inner_(open_device("cpu", env)), takes_(std::move(takes)) {}
 
   DeviceInfo info() const override { return {.name = name_, .description = "memory of its own"}; }
-  std::optional<std::string> why_not(const Program&, const Launch& launch) const override {
-    return takes_(launch) ? std::nullopt : std::optional<std::string>("not its work");
+  std::optional<Refusal> why_not(const Program&, const Launch& launch) const override {
+    return takes_(launch) ? std::nullopt : std::optional<Refusal>("not its work");
   }
   Buffer alloc(const Slot& slot, uint32_t sequence) override {
     Buffer buffer = inner_->alloc(slot, sequence);

@@ -1,21 +1,31 @@
-// A stand-in for libvulkan.so.1 with two devices. FAKE_VULKAN_FAULT makes listing them go wrong.
+// A stand-in for libvulkan.so.1 with two devices; FAKE_VULKAN_... makes listing them go wrong.
+#define VK_NO_PROTOTYPES
 #include <unistd.h>
+#include <vulkan/vulkan_core.h>
 
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
-extern "C" {
+namespace {
 
-int vkCreateInstance(const void* info, const void*, void** instance) {
-  uint32_t type = 0;
-  std::memcpy(&type, info, sizeof(type));
-  static int the_instance = 0;
-  *instance = &the_instance;
-  return type == 1 ? 0 : -3;
+int all[2] = {0, 1};
+
+VkResult version(uint32_t* version) {
+  *version = VK_API_VERSION_1_3;
+  return VK_SUCCESS;
 }
 
-int vkEnumeratePhysicalDevices(void*, uint32_t* count, void** devices) {
+VkResult create_instance(const VkInstanceCreateInfo* info, const VkAllocationCallbacks*,
+                         VkInstance* instance) {
+  static int the_instance = 0;
+  *instance = reinterpret_cast<VkInstance>(&the_instance);
+  return info->sType == VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO ? VK_SUCCESS
+                                                               : VK_ERROR_INITIALIZATION_FAILED;
+}
+
+void destroy_instance(VkInstance, const VkAllocationCallbacks*) {}
+
+VkResult physical_devices(VkInstance, uint32_t* count, VkPhysicalDevice* devices) {
 #if defined(FAKE_VULKAN_CRASHES)
   std::abort();  // a sanitizer would make an exit of a segmentation fault
 #elif defined(FAKE_VULKAN_EXITS)
@@ -23,20 +33,47 @@ int vkEnumeratePhysicalDevices(void*, uint32_t* count, void** devices) {
 #elif defined(FAKE_VULKAN_HANGS)
   ::sleep(1000);
 #elif defined(FAKE_VULKAN_REFUSES)
-  return -9;
+  return VK_ERROR_INCOMPATIBLE_DRIVER;
 #endif
-  static int all[2] = {0, 1};
   *count = 2;
-  devices[0] = &all[0];
-  devices[1] = &all[1];
-  return 0;
+  for (int i = 0; devices != nullptr && i < 2; ++i)
+    devices[i] = reinterpret_cast<VkPhysicalDevice>(&all[i]);
+  return VK_SUCCESS;
 }
 
-void vkGetPhysicalDeviceProperties(void* device, void* properties) {
-  const int index = *static_cast<int*>(device);
-  const uint32_t numbers[5] = {(1u << 22) | (3u << 12), 0, 0x1002, 0x150e, index == 0 ? 1u : 4u};
-  std::memset(properties, 0x5a, 824);  // the structure's whole size
-  std::memcpy(properties, numbers, sizeof(numbers));
-  std::strcpy(static_cast<char*>(properties) + 20, index == 0 ? "Fake Radeon" : "Fake pipe");
+void properties(VkPhysicalDevice device, VkPhysicalDeviceProperties2* properties) {
+  const bool is_first = *reinterpret_cast<int*>(device) == 0;
+  VkPhysicalDeviceProperties& own = properties->properties;
+  own.apiVersion = VK_API_VERSION_1_3;
+  own.deviceType = is_first ? VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU : VK_PHYSICAL_DEVICE_TYPE_CPU;
+  std::strcpy(own.deviceName, is_first ? "Fake Radeon" : "Fake pipe");
 }
+
+VkResult extensions(VkPhysicalDevice, const char*, uint32_t* count, VkExtensionProperties*) {
+  *count = 0;
+  return VK_SUCCESS;
+}
+
+void memory(VkPhysicalDevice, VkPhysicalDeviceMemoryProperties* memory) {
+  *memory = {};
+}
+
+void not_for_listing() {
+  std::abort();
+}
+
+}  // namespace
+
+extern "C" PFN_vkVoidFunction vkGetInstanceProcAddr(VkInstance, const char* name) {
+  const auto is = [&](const char* other) { return std::strcmp(name, other) == 0; };
+  const auto as_any = [](auto* function) { return reinterpret_cast<PFN_vkVoidFunction>(function); };
+  if (is("vkEnumerateInstanceVersion")) return as_any(version);
+  if (is("vkCreateInstance")) return as_any(create_instance);
+  if (is("vkDestroyInstance")) return as_any(destroy_instance);
+  if (is("vkEnumeratePhysicalDevices")) return as_any(physical_devices);
+  if (is("vkGetPhysicalDeviceProperties2")) return as_any(properties);
+  if (is("vkEnumerateDeviceExtensionProperties")) return as_any(extensions);
+  if (is("vkGetPhysicalDeviceMemoryProperties")) return as_any(memory);
+  if (is("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR")) return nullptr;
+  return not_for_listing;
 }

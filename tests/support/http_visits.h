@@ -72,7 +72,7 @@ class Visits {
   std::deque<Visit> waiting_;
 };
 
-inline std::string plain_error(int status, const std::string& message) {
+inline std::string plain_error(int status, std::string_view, const std::string& message) {
   return std::to_string(status) + ": " + message;
 }
 

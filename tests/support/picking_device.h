@@ -22,7 +22,7 @@ class PickingDevice : public Device {
   }
 
   DeviceInfo info() const override { return info_; }
-  std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {
+  std::optional<Refusal> why_not(const Program& program, const Launch& launch) const override {
     return inner_->why_not(program, launch);
   }
   Buffer alloc(const Slot& slot, uint32_t sequence) override {

@@ -337,16 +337,21 @@ void define_bench(CommandLine& command) {
   BenchFlags& flags = command.values<BenchFlags>();
   add_bench_flags(command, flags);
   command.footer =
-      "Flags and tests as in llama-bench: pp512 is a prefill of 512 tokens, tg128 is 128 decoded "
-      "tokens, \"@ d2048\" means after 2048 others. N,... is a list; 128-1024*2 and 16-64+16 are "
-      "ranges. Each row names the devices that completed its work. A virtual NPU's speed is "
-      "modelled, and says so.\n\n"
-      "Examples:\n  tyto bench -m model.gguf -p 128,512 -n 64 -r 5\n"
-      "  tyto bench -p 0 -n 32 -d 0,512,1024 -o json\n"
+      "Names of flags and tests are those of llama-bench: pp512 is a prompt of 512 tokens, tg128 "
+      "is "
+      "128 generated tokens, \"@ d2048\" means after 2048 other tokens.\n\n"
+      "N,... is a list; 128-1024*2 and 16-64+16 are ranges. Each row names the devices that did "
+      "its "
+      "work. The speed of a virtual NPU is modelled and marked so.\n\n"
+      "Examples:\n  tyto bench -p 128,512 -n 64 -r 5\n"
+      "  tyto bench -m model.gguf -p 0 -n 32 -d 0,512,1024 -o json\n"
       "  tyto bench -p 0 -n 0 -pg 128,64 --sequences 1,4,8\n"
       "  tyto bench --ab cpu,vnpu -p 64 -n 16\n"
       "  tyto bench -p 0 -n 32 --speculate oracle:0.7,lookup\n"
       "  tyto bench --calibrate -m model.gguf";
+  command.first = {"--model",  "--n-prompt",  "--n-gen",     "--n-depth",  "--repetitions",
+                   "--device", "--threads",   "--ab",        "--output",   "--sequences",
+                   "--draft",  "--speculate", "--calibrate", "--no-ledger"};
   command.run = [&command, &flags] {
     if (!flags.ab.empty() && command.is_given("--device"))
       throw Error(ErrorCode::usage, "--device", "has no effect together with --ab");

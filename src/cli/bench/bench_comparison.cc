@@ -66,8 +66,9 @@ std::string ab_line(const BenchRow& row) {
 
 std::string speculation_line(const BenchRow& row) {
   const SpeculationCounters& counted = *row.receipt.speculation;
-  const std::string guesses = fmt::format("{} of {} guesses came true, {:.3g} calls per token",
-                                          counted.accepted, counted.drafted, calls_per_token(row));
+  const std::string guesses =
+      fmt::format("{} of {} drafted tokens were accepted, {:.3g} calls per token", counted.accepted,
+                  counted.drafted, calls_per_token(row));
   if (row.of_plain.empty()) return fmt::format("{}: refused; {}", row.test.name(), guesses);
   const Statistics ratio = statistics(row.of_plain);
   return fmt::format("{}: {:.4g} times plain in the median of {} round{}, {:.4g} to {:.4g}; {}",

@@ -17,25 +17,25 @@ constexpr uint32_t kMostSequences = 1024;
 
 void add_test_flags(CommandLine& command, BenchFlags& flags) {
   command.add({
-      {"-p,--n-prompt", &flags.prompt, "N,...", "prefill lengths; 0 for none (default: 512)"},
-      {"-n,--n-gen", &flags.generate, "N,...", "decode lengths; 0 for none (default: 128)"},
-      {"--pg", &flags.pairs, "PP,TG", "-pg: a prefill and a decode timed together; repeatable"},
+      {"-p,--n-prompt", &flags.prompt, "N,...",
+       "prompt lengths to measure; 0: none (default: 512)"},
+      {"-n,--n-gen", &flags.generate, "N,...", "tokens to generate; 0: none (default: 128)"},
+      {"--pg", &flags.pairs, "PP,TG", "-pg: time a prompt and a decode together; repeatable"},
       {"-d,--n-depth", &flags.depth, "N,...",
-       "tokens in the KV cache before, not timed (default: 0)"},
+       "tokens in the KV cache before the timed ones (default: 0)"},
       {"--sequences", &flags.sequences, "N,...",
-       "sequences that run together, each with tokens of its own (default: 1)"},
-      {"-b,--batch-size", &flags.batch, "N,...",
-       "tokens given to the engine at once (default: 2048)"},
+       "sequences that run at the same time (default: 1)"},
+      {"-b,--batch-size", &flags.batch, "N,...", "tokens per call of the engine (default: 2048)"},
       {"--ubatch-size", &flags.ubatch, "N,...",
-       "-ub: tokens per prefill dispatch (default: 256, on a GPU 2048)"},
-      {"-r,--repetitions", &flags.repetitions, "N", "timed runs per row",
+       "-ub: tokens per prefill dispatch (default: 256; 2048 on a GPU)"},
+      {"-r,--repetitions", &flags.repetitions, "N", "times that each row is measured",
        Rules{.range = Range{1, 1000}, .shows_default = true}},
       {"--delay", &flags.delay, "S", "seconds to wait between rows",
        Rules{.range = Range{0, 3600}}},
-      {"--no-warmup", &flags.no_warmup, "leave out the run before the timed ones"},
-      {"--ab", &flags.ab, "DEV,DEV", "compare two devices in turns: a b a b ..."},
+      {"--no-warmup", &flags.no_warmup, "do not run once before measuring"},
+      {"--ab", &flags.ab, "DEV,DEV", "compare two devices, measured in turns"},
       {"--calibrate", &flags.calibrate,
-       "measure every device of this machine in turns, for --device auto, and keep the figures"},
+       "measure all devices here, so that --device auto can choose"},
   });
 }
 
@@ -43,24 +43,24 @@ void add_output_flags(CommandLine& command, BenchFlags& flags) {
   const OneOf formats{"table", "md", "csv", "json", "jsonl"};
   command.add({
       {"-o,--output", &flags.output, formats,
-       "format on stdout (default: table on a terminal, else md)"},
-      {"--output-err", &flags.output_err, formats, "-oe: format on stderr, too"},
-      {"--progress", &flags.progress, "name each row on stderr before it is measured"},
+       "output format (default: table on a terminal, else md)"},
+      {"--output-err", &flags.output_err, formats, "-oe: print to stderr as well, in this format"},
+      {"--progress", &flags.progress, "say on stderr which row is measured"},
       {"--peak", &flags.peak,
-       "measure what memory and arithmetic can do around each test, and show its share of that"},
-      {"--no-ledger", &flags.no_ledger, "do not keep the rows (see `tyto results`)"},
+       "measure the machine's peak bandwidth and arithmetic, too, and show each row's share"},
+      {"--no-ledger", &flags.no_ledger, "do not store the rows for `tyto results`"},
       sign_flag(flags.sign),
   });
 }
 
 void add_guess_flags(CommandLine& command, BenchFlags& flags) {
   command.add(
-      "Guesses",
+      "Speculation",
       {{"--speculate", &flags.speculate, "WHO,...",
-        "decode with guesses, too, in turns with plain decoding: lookup, or oracle:A, which knows "
-        "what the model will say and guesses a share A of it right"},
-       {"--draft", &flags.draft, "MODEL", "the same with the guesses of a small model"},
-       {"--draft-max", &flags.draft_max, "N", "most guesses of one call",
+        "measure speculative decoding, in turns with plain decoding: lookup, or oracle:A, whose "
+        "drafts are accepted with probability A"},
+       {"--draft", &flags.draft, "MODEL", "measure decoding with drafts of this small model"},
+       {"--draft-max", &flags.draft_max, "N", "draft at most N tokens at once",
         Rules{.range = Range{1, kMostGuesses},
               .shows_default = true,
               .needs_one_of = {"--speculate", "--draft"}}}});
@@ -71,19 +71,19 @@ void add_lists_of_engines(CommandLine& command, BenchFlags& flags) {
   add_engine_flags(command, flags.engine);
   for (const char* other : {"--model", "--threads", "--among"}) command.remove(other);
   Flag& calibration = command.flag("--calibration");
-  calibration.meaning = "where --calibrate keeps the figures (default: in the cache folder)";
+  calibration.meaning = "file that --calibrate writes (default: in the cache folder)";
   calibration.rules.needs_one_of = {"--calibrate"};
   Flag& device = command.flag("--device");
-  device.meaning = "where the work goes first; a list measures one after the other";
+  device.meaning = "devices to measure, one after the other";
   device.value = "NAME,...";
   command.flag("--context").meaning =
-      "positions to make room for (default: what the longest test needs)";
+      "context length in tokens (default: what the longest test needs)";
   command.add({{"-m,--model", &flags.models, "MODEL,...",
-                "models (default: the shipped one); repeatable"}});
+                "models to measure (default: the shipped one); repeatable"}});
   const std::vector<Flag> rows = {
       {"-t,--threads", &flags.threads, "N,...", "CPU threads (default: one per usable core)"},
       {"--cache-type-k", &flags.type_k, "TYPE", "-ctk: type of the KV cache's keys"},
-      {"--cache-type-v", &flags.type_v, "TYPE", "-ctv: and of its values; the same"},
+      {"--cache-type-v", &flags.type_v, "TYPE", "-ctv: type of its values, which must be the same"},
   };
   command.add("Device", rows);
 }

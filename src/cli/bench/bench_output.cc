@@ -157,7 +157,7 @@ std::string csv_cell(const ordered_json& value) {
 std::string csv_line(const ordered_json& fields, bool names) {
   constexpr const char* kJsonOnly[] = {"samples_ns",          "samples_ts", "modelled_samples_ns",
                                        "modelled_samples_ts", "energy",     "ab",
-                                       "fallbacks",           "speculation"};
+                                       "fallbacks",           "on_host",    "speculation"};
   std::string line;
   for (const auto& [name, value] : fields.items()) {
     if (std::find(std::begin(kJsonOnly), std::end(kJsonOnly), name) != std::end(kJsonOnly))
@@ -241,7 +241,7 @@ std::vector<BenchColumn> setting_columns(const ShownSettings& shown) {
   const auto file = [](Row row) {
     return std::filesystem::path(row.facts.model_path).filename().string();
   };
-  return {{"model", Cells::text, 1, [](Row row) { return row.facts.model_type; }, true,
+  return {{"model", Cells::text, 2, [](Row row) { return row.facts.model_type; }, true,
            shown.file ? std::string(20, 'x') : ""},
           {"size", Cells::number, 5, [](Row row) { return human_bytes(row.facts.model_bytes); }},
           {"params", Cells::number, 6, parameters_cell},
@@ -270,12 +270,12 @@ std::vector<BenchColumn> speed_columns(const ShownSettings& shown) {
       {"executed on", Cells::text, 0, [](Row row) { return execution_text(row.receipt); }, true,
        shown.devices ? "vnpu (modelled)+cpu" : ""},
       {"GB/s", Cells::number, 3, work_cell, true, shown.devices ? "12.3 modelled" : ""},
-      {"B", Cells::left_number, 1, [](Row row) { return std::to_string(row.test.sequences); },
+      {"B", Cells::left_number, 2, [](Row row) { return std::to_string(row.test.sequences); },
        several},
       {"N_KV", Cells::left_number, 4, [](Row row) { return std::to_string(kv_tokens(row)); },
        several},
       {"T_PP s", Cells::left_number, 3, seconds(Phase::prefill), several},
-      {"S_PP t/s", Cells::left_number, 1, rate(Phase::prefill), several, "12345.67"},
+      {"S_PP t/s", Cells::left_number, 2, rate(Phase::prefill), several, "12345.67"},
       {"T_TG s", Cells::left_number, 3, seconds(Phase::decode), several},
       {"S_TG t/s", Cells::left_number, 1, rate(Phase::decode), several, "12345.67"}};
 }
@@ -395,6 +395,7 @@ ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
   json["n_ctx"] = row.facts.context;
   json["weights_hash"] = row.facts.weights_hash;
   json["fallbacks"] = row.receipt.fallbacks;
+  json["on_host"] = row.receipt.on_host;
   json["receipt_id"] = row.receipt_id;
   json["speculation"] = speculation_json(row);
   if (row.ab) json["ab"] = ab_json(*row.ab);

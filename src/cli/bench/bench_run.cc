@@ -12,6 +12,7 @@
 #include "cli/provenance.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
+#include "model/description.h"
 #include "model/stores/find_model.h"
 #include "tensor/dtype.h"
 #include "text/sampler.h"
@@ -47,19 +48,6 @@ std::vector<Token> random_tokens(uint32_t count, uint32_t vocab) {
   return tokens;
 }
 
-std::string model_type(const Model& model) {
-  std::map<DType, uint64_t> bytes;
-  for (const NamedTensor& tensor : model.tensors)
-    bytes[tensor.view.dtype] += tensor.view.bytes.size();
-  const auto most = std::max_element(
-      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  const auto count = static_cast<double>(model.parameters());
-  const std::string size =
-      count >= 1e9 ? fmt::format("{:.2f}B", count / 1e9) : fmt::format("{:.3g}M", count / 1e6);
-  return fmt::format("{} {} {}", model.config.architecture, size,
-                     most == bytes.end() ? "" : info(most->first).name);
-}
-
 [[noreturn]] void fail_room(const BenchSetup& setup, uint32_t room) {
   throw Error(ErrorCode::usage, setup.longest_test,
               fmt::format("needs {} positions, and there are {}", setup.positions, room),
@@ -82,9 +70,11 @@ BenchFacts facts_of(const BenchSetup& setup, Engine& engine, const ReceiptContex
   const Model& model = engine.model();
   const DeviceInfo device = engine.devices().front();
   const uint32_t context = engine.pipeline().context();
+  const ModelDescription described = describe(model);
   BenchFacts facts;
   facts.model_path = model.path.string();
-  facts.model_type = model_type(model);
+  facts.model_type =
+      fmt::format("{} {} {}", model.config.architecture, described.size, described.type);
   facts.model_bytes = model.weight_bytes();
   facts.parameters = model.parameters();
   facts.batch = setup.batch;
@@ -217,7 +207,7 @@ ModelledSeconds modelled_of(const Trace& trace, const Receipt& receipt, const Be
                 fmt::format("was run again {} times after device errors, and {} events did not fit "
                             "into the recording that modelled time is read from",
                             receipt.recoveries, run.lost),
-                "--on-npu-error fail stops at the first error");
+                "--on-device-error fail stops at the first error");
   const ModelledSeconds split = *run.receipt.modelled;
   return test.prompt > 0 ? split : ModelledSeconds{0, split.prefill + split.decode};
 }
@@ -305,6 +295,7 @@ Receipt sum(const std::vector<Receipt>& runs) {
     add(total.phases.prefill, run.phases.prefill);
     add(total.phases.decode, run.phases.decode);
     total.fallbacks = run.fallbacks;  // of the engine so far
+    total.on_host = run.on_host;
     total.recoveries += run.recoveries;
     total.handed_over += run.handed_over;
     total.kv_peak_bytes = run.kv_peak_bytes;

@@ -35,7 +35,7 @@ struct BenchSetup {
 // What a row says about where it ran.
 struct BenchFacts {
   std::string model_path;
-  std::string model_type;  // "llama 1.24B bf16"
+  std::string model_type;  // "llama 1.2B bf16"
   uint64_t model_bytes = 0;
   uint64_t parameters = 0;
   uint32_t batch = 0;

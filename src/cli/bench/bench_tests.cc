@@ -81,7 +81,7 @@ struct Refused {
 };
 constexpr Refused kRefused[] = {
     {{"-ngl", "--n-gpu-layers"}, "layers are not divided by number", "--device says where they go"},
-    {{"-ncmoe", "--n-cpu-moe"}, "there are no mixtures of experts here"},
+    {{"-ncmoe", "--n-cpu-moe"}, "experts are not placed on their own"},
     {{"-sm", "--split-mode"}, "a model is not split over devices"},
     {{"-mg", "--main-gpu"}, "there is one device at a time", "--device names it"},
     {{"-ts", "--tensor-split"}, "a model is not split over devices"},
@@ -209,7 +209,7 @@ SpeculationName parse_speculation(const std::string& text) {
   const auto [end, error] = std::from_chars(share.data(), share.data() + share.size(), value);
   const bool is_whole = error == std::errc() && end == share.data() + share.size();
   if (!is_whole || !(value >= 0 && value <= 1))
-    throw Error(ErrorCode::usage, "--speculate " + text, "nobody guesses so",
+    throw Error(ErrorCode::usage, "--speculate " + text, "there is no such draft",
                 "lookup, or oracle:A with A between 0 and 1");
   const std::string rounded = fmt::format("{:.2f}", value);
   const bool is_exact = std::abs(std::stod(rounded) - value) < 1e-12;

@@ -183,7 +183,7 @@ void calibrate(const CalibrationOrder& order) {
   for (const BenchTest& test : tests_within(model.config.context))
     measure_in_rounds(devices, test, order.rounds);
   CalibratedModel measured{.name = devices.front().bench.facts.model_type,
-                           .type = model.type,
+                           .type = model.main_type,
                            .weight_bytes = model.weight_bytes,
                            .time = utc_now()};
   for (Measured& each : devices) {

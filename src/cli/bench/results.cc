@@ -3,12 +3,15 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/redaction.h"
 #include "base/utc_time.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
+#include "cli/json_flag.h"
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "trace/evidence/ledger_file.h"
@@ -20,6 +23,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 struct ListFlags {
+  JsonFlag json;
   bool all = false;
   std::string trust;
 };
@@ -54,11 +58,7 @@ OpenLedger open_ledger(const fs::path& path, const std::string& trust = "") {
   return opened;
 }
 
-std::string counted(size_t count, const char* noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
-// Shown all the same, but nobody should take it for good.
+// A broken ledger is shown all the same, and fails at the end.
 void fail_if_broken(const OpenLedger& opened) {
   const std::vector<LedgerProblem>& problems = opened.ledger.problems;
   if (problems.empty()) return;
@@ -80,17 +80,34 @@ std::string marks_of(const Ledger& ledger, const LedgerEntry& entry) {
 
 // Into a file or a pipe without headers: every line is a result.
 std::vector<Column> list_columns(const TextStyle& style) {
-  std::vector<Column> columns = {{"id", false},   {"date", false, 2},     {"test", false},
-                                 {"speed", true}, {"executed on", false}, {"model", false, 1},
+  std::vector<Column> columns = {{"id", false},   {"date", false, 1},     {"test", false},
+                                 {"speed", true}, {"executed on", false}, {"model", false, 2},
                                  {"", false}};
   if (style.width == 0)
     for (Column& column : columns) column.header.clear();
   return columns;
 }
 
+std::string list_json(const Ledger& ledger, bool with_superseded) {
+  ordered_json rows = ordered_json::array();
+  for (const LedgerEntry& entry : ledger.entries) {
+    if (!superseded_mark(entry).empty() && !with_superseded) continue;
+    rows.push_back({{"id", entry.id},
+                    {"date", entry.date},
+                    {"test", entry.test},
+                    {"speed", entry.speed},
+                    {"executed_on", entry.executed_on},
+                    {"model", entry.model},
+                    {"marks", marks_of(ledger, entry)}});
+  }
+  return rows.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
 void list(const ListFlags& flags) {
   const OpenLedger opened = open_ledger(ledger_path(), flags.trust);
   const Ledger& ledger = opened.ledger;
+  if (flags.json.is_given() && put_json(flags.json, list_json(ledger, flags.all)))
+    return fail_if_broken(opened);
   const TextStyle style = stdout_style();
   Table table{.id = "results", .title = "", .columns = list_columns(style)};
   size_t left_out = 0;
@@ -156,8 +173,8 @@ void check(const CheckFlags& flags) {
                        counted(ledger.not_chained, "record"));
   if (ledger.problems.empty() && ledger.chained > 0)
     out += opened.trusted ? "All of them are signed by the trusted key.\n"
-                          : "Whoever can write both files can compute every hash anew; only "
-                            "signatures (--sign, --trust) show that.\n";
+                          : "Someone with write access could rebuild the whole chain; only signed "
+                            "results (--sign, --trust) rule that out.\n";
   print_prose(out);
   if (!ledger.problems.empty())
     throw Error(ErrorCode::input, opened.path.string(),
@@ -182,29 +199,31 @@ void supersede(const SupersedeFlags& flags) {
                   "name the result that counts now");
     by = other.id;
   }
-  append_record(opened.path, supersede_record(entry.id, {utc_now(), flags.why, by}), key.get());
+  append_record(opened.path, supersede_record(entry.id, {utc_now(), redacted(flags.why), by}),
+                key.get());
   note(fmt::format("{} ({}, {}) is superseded; the record of it stays", entry.id, entry.test,
                    entry.speed));
 }
 
 void define_list(CommandLine& command) {
   ListFlags& flags = command.values<ListFlags>();
-  command.add({{"--all", &flags.all, "superseded ones too, marked"}, trust_flag(flags.trust)});
+  command.add({{"--all", &flags.all, "list superseded results, too"}, trust_flag(flags.trust)});
+  add_json_flag(command, flags.json);
   command.run = [&flags] { list(flags); };
 }
 
 void define_show(CommandLine& command) {
   ShowFlags& flags = command.values<ShowFlags>();
-  command.add({{"id", &flags.id, "ID", "as the list or a table's receipt column shows it",
-                Rules{.required = true}},
-               trust_flag(flags.trust)});
+  command.add(
+      {{"id", &flags.id, "ID", "id of a result, which may be shortened", Rules{.required = true}},
+       trust_flag(flags.trust)});
   command.run = [&flags] { show(flags); };
 }
 
 void define_check(CommandLine& command) {
   CheckFlags& flags = command.values<CheckFlags>();
   command.add(
-      {{"file", &flags.file, "FILE", "a ledger, with its .head beside it (default: your own)"},
+      {{"file", &flags.file, "FILE", "a results file with its .head file (default: your own)"},
        trust_flag(flags.trust)});
   command.run = [&flags] { check(flags); };
 }
@@ -212,9 +231,9 @@ void define_check(CommandLine& command) {
 void define_supersede(CommandLine& command) {
   SupersedeFlags& flags = command.values<SupersedeFlags>();
   command.add({
-      {"id", &flags.id, "ID", "the result", Rules{.required = true}},
-      {"--why", &flags.why, "TEXT", "the reason", Rules{.required = true}},
-      {"--by", &flags.by, "ID", "the result that counts instead"},
+      {"id", &flags.id, "ID", "id of a result, which may be shortened", Rules{.required = true}},
+      {"--why", &flags.why, "TEXT", "why the result no longer counts", Rules{.required = true}},
+      {"--by", &flags.by, "ID", "id of the result that counts instead"},
       sign_flag(flags.sign),
   });
   command.run = [&flags] { supersede(flags); };
@@ -225,16 +244,14 @@ void define_supersede(CommandLine& command) {
 void define_results(CommandLine& command) {
   command.needs_command = true;
   command.footer =
-      "`tyto bench` keeps every row in $XDG_STATE_HOME/tyto/results.jsonl (default: "
-      "~/.local/state).\nLines are only ever added, and each holds the hash of the one before. IDs "
-      "may "
-      "be shortened.\n\n"
+      "`tyto bench` stores every row in ~/.local/state/tyto/results.jsonl (XDG_STATE_HOME). Lines "
+      "are only added, and each holds the hash of the line before.\n\n"
       "Examples:\n  tyto results list\n  tyto results show 1a2b3c4d\n  tyto results check\n"
       "  tyto results supersede 1a2b3c4d --why 'measured on battery' --by 5e6f7a8b";
-  define_list(command.add_command("list", "show the results that stand"));
-  define_show(command.add_command("show", "everything that is kept of one, as JSON"));
-  define_check(command.add_command("check", "say which lines were changed, inserted or removed"));
-  define_supersede(command.add_command("supersede", "say that a result no longer counts, and why"));
+  define_list(command.add_command("list", "list the results that count"));
+  define_show(command.add_command("show", "show everything stored of one result, as JSON"));
+  define_check(command.add_command("check", "find lines that were changed, inserted or removed"));
+  define_supersede(command.add_command("supersede", "mark a result as no longer valid"));
 }
 
 }  // namespace tyto

@@ -1,3 +1,7 @@
+#include "cli/chat/chat.h"
+
+#include <unistd.h>
+
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -12,6 +16,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/line_editor.h"
+#include "cli/quiet_terminal.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
 
@@ -32,6 +37,8 @@ class ChatInput {
     }
   }
 
+  bool is_person() const { return editor_.has_value(); }
+
   TypedLine read() {
     if (!editor_) return read_plain();
     forget_interrupts();
@@ -42,7 +49,7 @@ class ChatInput {
 
  private:
   static TypedLine read_plain() {
-    std::cerr << "> " << std::flush;
+    if (::isatty(STDIN_FILENO) != 0) std::cerr << "> " << std::flush;
     TypedLine line;
     if (std::getline(std::cin, line.text)) line.kind = TypedLine::Kind::line;
     forget_interrupts();  // of a line that was being typed, which stays
@@ -85,29 +92,32 @@ void take(Chat& chat, const TypedLine& line) {
   }
 }
 
+}  // namespace
+
 void talk(ChatCommandFlags& flags) {
   auto grammar = read_grammar(flags.grammar);  // before any work
   PromptCache prompt_cache(flags.prompt_cache);
+  std::optional<QuietTerminal> quiet(std::in_place);
   settle_device(flags.engine);
   Engine engine(engine_options(flags.engine), progress_bar());
   prompt_cache.load(engine, flags.engine);
   Conversation conversation(engine, flags, std::move(grammar));
+  quiet.reset();  // before the editor looks at the terminal
   ChatInput input;
   catch_interrupts();
-  tell("/help lists the commands, Ctrl-C stops an answer, /exit or Ctrl-D leaves.");
+  tell(conversation.greeting());
   Chat chat{conversation, flags.settings};
   while (!chat.is_over) {
     const TypedLine line = input.read();
     if (line.kind == TypedLine::Kind::end) break;
     take(chat, line);
   }
-  note("");
+  end_answer_on_terminal();
   prompt_cache.save(engine, conversation.last_tokens());
-  if (conversation.failed() > 0)
+  // A person has seen it.
+  if (conversation.failed() > 0 && !input.is_person())
     fail_input("chat", "{} of {} turns failed", conversation.failed(), conversation.turns());
 }
-
-}  // namespace
 
 void define_chat(CommandLine& command) {
   ChatCommandFlags& flags = command.values<ChatCommandFlags>();
@@ -118,11 +128,17 @@ void define_chat(CommandLine& command) {
   add_speculation_flags(command, flags.speculation);
   add_prompt_cache_flags(command, flags.prompt_cache);
   command.footer =
-      "Answers stream to stdout; prompts and receipts go to stderr, so input and output can be "
-      "piped.\nOn a terminal lines are edited with the usual keys and kept for the next chat "
+      "/help lists the commands inside a chat. Answers go to stdout, the rest to stderr.\n\n"
+      "Commands inside a chat:\n" +
+      chat_command_list() +
+      "\nOn a terminal, lines are edited with the usual keys and kept for the next chat "
       "(docs/chat.md).\n\nExamples:\n"
-      "  tyto chat --system 'You are terse.'\n"
+      "  tyto chat\n"
       "  tyto chat -m Qwen/Qwen2.5-0.5B-Instruct --context-shift";
+  command.first = {"--model",       "--system",  "--tokens",        "--temp",
+                   "--seed",        "--stop",    "--device",        "--context",
+                   "--threads",     "--kv-type", "--lora",          "--draft",
+                   "--json-schema", "--require", "--context-shift", "--verbose"};
   command.run = [&flags] { talk(flags); };
 }
 

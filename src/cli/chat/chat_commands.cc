@@ -50,7 +50,7 @@ std::string did_you_mean(const std::string& typed, const std::vector<std::string
 }
 
 void help(Chat&, const std::string&) {
-  Table table{.id = "chat-commands", .title = "", .columns = {{"command", false}, {"", false}}};
+  Table table{.id = "chat-commands", .title = "", .columns = {{"", false}, {"", false}}};
   for (const ChatCommand& command : chat_commands()) {
     std::string left = command.name;
     if (command.argument != Argument::none) left += std::string(" ") + command.argument_name;
@@ -61,6 +61,7 @@ void help(Chat&, const std::string&) {
       "many lines it has. A message that begins with / needs a space before it.",
       "Ctrl-C stops an answer, or gives up a line; Ctrl-D leaves."};
   print_table(table);
+  end_answer_on_terminal();
 }
 
 void leave(Chat& chat, const std::string&) {
@@ -77,9 +78,9 @@ void system_message(Chat& chat, const std::string& text) {
   const Dialogue& dialogue = chat.conversation.dialogue();
   if (text.empty())
     return tell(dialogue.system.empty() ? "There is no system message." : dialogue.system);
+  const char* done = text == "-" ? "removed" : dialogue.system.empty() ? "set" : "replaced";
   chat.conversation.set_system(text == "-" ? "" : text);
-  tell(fmt::format("The system message is {}; the conversation goes on with {}.",
-                   text == "-" ? "removed" : "replaced",
+  tell(fmt::format("The system message is {}; the conversation goes on with {}.", done,
                    exchanges_text(dialogue.exchanges.size())));
 }
 
@@ -122,19 +123,29 @@ std::vector<std::string> setting_names(const CommandLine& settings) {
   return names;
 }
 
-std::string shown_value(const Flag& flag) {
-  const auto* number = std::get_if<uint32_t*>(&flag.target);
-  if (flag.rules.is_unlimited_at_minus_1 && number != nullptr && **number == kNoLimit) return "-1";
-  const std::string text = value_text(flag.target);
-  return text.empty() ? kDefault : text;
+// What holds while nothing was set: the model's own, else Tyto's.
+std::string value_in_force(const Flag& flag, const SamplerOptions& sampling) {
+  const std::string name = flag.name();
+  if (name == "--temp") return fmt::format("{}", sampling.temperature);
+  if (name == "--top-k") return fmt::format("{}", sampling.top_k);
+  if (name == "--top-p") return fmt::format("{}", sampling.top_p);
+  if (name == "--seed") return fmt::format("{}", sampling.seed);
+  return "none";
 }
 
-void show_settings(const std::vector<Flag>& flags) {
+std::string shown_value(const Flag& flag, const SamplerOptions& sampling) {
+  if (const auto* truth = std::get_if<bool*>(&flag.target)) return **truth ? "on" : "off";
+  if (is_unlimited(flag)) return "-1";
+  const std::string text = value_text(flag.target);
+  return text.empty() ? value_in_force(flag, sampling) : text;
+}
+
+void show_settings(const std::vector<Flag>& flags, const SamplerOptions& sampling) {
   Table table{.id = "chat-settings",
               .title = "",
               .columns = {{"setting", false}, {"value", false}, {"", false}}};
   for (const Flag& flag : flags)
-    table.rows.push_back({{flag.name().substr(2), shown_value(flag), flag.meaning}});
+    table.rows.push_back({{flag.name().substr(2), shown_value(flag, sampling), flag.meaning}});
   print_table(table);
 }
 
@@ -156,7 +167,8 @@ void give(const Flag& flag, const std::string& value) {
 void set(Chat& chat, const std::string& argument) {
   CommandLine settings("set", "");
   add_chat_settings(settings, chat.settings);
-  if (argument.empty()) return show_settings(settings.flags);
+  const SamplerOptions& sampling = chat.conversation.sampling();
+  if (argument.empty()) return show_settings(settings.flags, sampling);
   const size_t space = argument.find(' ');
   const std::string name = argument.substr(0, space);
   const std::vector<std::string> names = setting_names(settings);
@@ -164,7 +176,7 @@ void set(Chat& chat, const std::string& argument) {
     throw Error(ErrorCode::usage, "/set", fmt::format("there is no setting {}", name),
                 did_you_mean(name, names, "/set shows all"));
   const Flag& flag = settings.flag("--" + name);
-  if (space == std::string::npos) return show_settings({flag});
+  if (space == std::string::npos) return show_settings({flag}, sampling);
   const std::string value = argument.substr(argument.find_first_not_of(' ', space));
 
   const ChatSettings before = chat.settings;
@@ -173,14 +185,16 @@ void set(Chat& chat, const std::string& argument) {
     chat.conversation.use_settings();
   } catch (const Error& error) {
     chat.settings = before;
-    throw Error(error.code, "", error.what(), "/set shows all settings");
+    std::string what = error.what();
+    if (what.starts_with("--")) what.erase(0, 2);  // which no setting has here
+    throw Error(error.code, "/set", what, "/set shows all settings");
   }
-  tell(fmt::format("{} is {} now", name, value == kDefault ? shown_value(flag) : value));
+  tell(fmt::format("{} is {} now", name, shown_value(flag, sampling)));
 }
 
 constexpr ChatCommand kCommands[] = {
-    {"/help", "", Argument::none, "this list", help},
-    {"/exit", "", Argument::none, "leave; so does Ctrl-D", leave},
+    {"/help", "", Argument::none, "this list; /? shows it, too", help},
+    {"/exit", "", Argument::none, "leave; so do /quit, /bye and Ctrl-D", leave},
     {"/clear", "", Argument::none, "forget the conversation, but for the system message", clear},
     {"/system", "[TEXT]", Argument::text, "show the system message, or replace it; - removes it",
      system_message},
@@ -198,6 +212,8 @@ std::span<const ChatCommand> chat_commands() {
 }
 
 const ChatCommand* find_command(std::string_view name) {
+  if (name == "/quit" || name == "/bye") name = "/exit";  // as other programs call it
+  if (name == "/?") name = "/help";
   const auto found = std::find_if(std::begin(kCommands), std::end(kCommands),
                                   [&](const ChatCommand& command) { return command.name == name; });
   return found == std::end(kCommands) ? nullptr : found;
@@ -243,9 +259,10 @@ std::vector<std::string> names_of_commands() {
 
 void add_chat_settings(CommandLine& command, ChatSettings& settings) {
   add_sampling_flags(command, settings.sampling);
-  command.add("Chat", {{"--context-shift", &settings.context_shift,
-                        "when the context is full, drop the oldest exchanges and go on"},
-                       {"--verbose", &settings.verbose, "show the whole receipt of each answer"}});
+  command.add("Chat",
+              {{"--context-shift", &settings.context_shift,
+                "when the context is full, drop the oldest exchanges and go on"},
+               {"-v,--verbose", &settings.verbose, "show the whole receipt of each answer"}});
 }
 
 void run_chat_command(Chat& chat, const std::string& line) {
@@ -264,6 +281,15 @@ void run_chat_command(Chat& chat, const std::string& line) {
     throw Error(ErrorCode::usage, name, fmt::format("needs a {}", command->argument_name),
                 fmt::format("{} {}", name, command->argument_name));
   command->run(chat, argument);
+}
+
+std::string chat_command_list() {
+  std::string lines;
+  for (const ChatCommand& command : kCommands)
+    lines +=
+        fmt::format("  {:<18}  {}\n", fmt::format("{} {}", command.name, command.argument_name),
+                    command.meaning);
+  return lines;
 }
 
 Completions complete_chat_command(std::string_view before_cursor) {

@@ -23,6 +23,8 @@ struct Chat {
 // An Error where it is no command, or cannot be done; then nothing has changed.
 void run_chat_command(Chat& chat, const std::string& line);
 
+std::string chat_command_list();  // one indented line for each, for the manual
+
 // Of commands, and of what follows them.
 Completions complete_chat_command(std::string_view before_cursor);
 

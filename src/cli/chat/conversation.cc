@@ -11,8 +11,9 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "cli/combination.h"
-#include "cli/terminal.h"
+#include "cli/quiet_terminal.h"
 #include "engine/engine.h"
+#include "model/description.h"
 #include "text/chat_text.h"
 #include "text/grammar/constraint.h"
 
@@ -27,6 +28,10 @@ constexpr const char* kWaysOut =
     "on drops the oldest ones";
 constexpr const char* kLargerContext = "a larger one is made with --context";
 
+std::string tokens_text(uint64_t count) {
+  return count == 1 ? "1 token" : fmt::format("{} tokens", count);
+}
+
 }  // namespace
 
 void catch_interrupts() {
@@ -40,10 +45,10 @@ void forget_interrupts() {
   interrupted = false;
 }
 
-void tell(std::string_view text) {
+void tell(std::string_view text, Ink ink) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    note(text.substr(begin, end - begin));
+    note(text.substr(begin, end - begin), ink);
     begin = end + 1;
   }
 }
@@ -64,6 +69,14 @@ Conversation::Conversation(Engine& engine, const ChatCommandFlags& flags,
       sampler_(sampling_),
       dialogue_{flags.chat.system, {}} {
   if (grammar_) tokens_ = std::make_shared<const TokenTrie>(engine.tokenizer());
+  tell_of_dropped_system();
+}
+
+std::string Conversation::greeting() const {
+  const ModelDescription model = describe(engine_.model());
+  const std::string type = model.type.empty() ? "" : ", " + model.type;
+  return fmt::format("{} ({}{}) on {} · context {} · /help", model.name, model.size, type,
+                     flags_.engine.devices(), context());
 }
 
 void Conversation::say(const std::string& text) {
@@ -93,13 +106,28 @@ void Conversation::clear() {
 void Conversation::replace(Dialogue dialogue) {
   dialogue_ = std::move(dialogue);
   first_seen_ = 0;
-  said_fallbacks_.clear();
+  said_troubles_.clear();
   last_receipt_.clear();
   totals_ = {};
 }
 
 void Conversation::set_system(const std::string& text) {
   dialogue_.system = text;
+  tell_of_dropped_system();
+}
+
+// Some templates have no place for one, and say nothing.
+void Conversation::tell_of_dropped_system() const {
+  if (dialogue_.system.empty()) return;
+  const Dialogue with{dialogue_.system, {{"x", ""}}}, without{"", {{"x", ""}}};
+  const auto text_of = [&](const Dialogue& dialogue) {
+    return render_chat(engine_.tokenizer(), template_, messages_of(dialogue)).text;
+  };
+  try {
+    if (text_of(with) == text_of(without))
+      tell("The model's chat template has no place for a system message: it is left out.");
+  } catch (const Error&) {  // the first turn says what the template refuses
+  }
 }
 
 void Conversation::use_settings() {
@@ -112,18 +140,22 @@ void Conversation::use_settings() {
 
 // False where no word came.
 bool Conversation::take_turn() {
+  const QuietTerminal quiet;
   ++turns_;
   reply_.clear();
+  AnswerPrinter printer;
   try {
-    answer();
+    answer(printer);
   } catch (const Interrupted&) {
+    printer.end();
     if (reply_.empty()) tell("Stopped before the answer began, which leaves all as it was.");
   } catch (const Error& error) {
     if (error.code == ErrorCode::require) throw;
+    printer.end();
     ++failed_;
     tell(error);
   }
-  print("\n");
+  end_answer_on_terminal();
   dialogue_.exchanges.back().assistant = reply_;
   return !reply_.empty();
 }
@@ -132,9 +164,13 @@ uint32_t Conversation::context() const {
   return engine_.pipeline().context();
 }
 
-std::vector<Token> Conversation::encoded() const {
-  return encode_chat(engine_.tokenizer(), template_, messages_of(dialogue_, first_seen_), {},
+ChatText Conversation::rendered() const {
+  return render_chat(engine_.tokenizer(), template_, messages_of(dialogue_, first_seen_), {},
                      flags_.chat.special);
+}
+
+std::vector<Token> Conversation::encoded() const {
+  return encode_chat(engine_.tokenizer(), rendered());
 }
 
 bool Conversation::may_drop() const {
@@ -172,15 +208,17 @@ std::optional<std::vector<Token>> Conversation::fitting_prompt(std::span<const T
   return prompt;
 }
 
-Answer Conversation::generate_part(const Request& request) {
+Answer Conversation::generate_part(const Request& request, AnswerText& text,
+                                   AnswerPrinter& printer) {
   const bool hold = !flags_.engine.require.empty();  // until the receipt proves where it came from
   std::string held;
-  const auto show = [&](std::string_view text) {
+  const auto show = [&](std::string_view written) {
+    const AnswerText::Piece piece = text.push(written);
     if (hold)
-      held += only_text(text);
+      held += piece.shown;
     else
-      print(only_text(text));
-    reply_ += text;
+      printer.show(piece.shown);
+    reply_ += piece.answer;
     return !interrupted.load();
   };
   const auto watch = [bar = progress_bar()](std::string_view what, uint64_t done, uint64_t total) {
@@ -193,11 +231,11 @@ Answer Conversation::generate_part(const Request& request) {
   last_tokens_.insert(last_tokens_.end(), part.tokens.begin(), part.tokens.end());
   engine_.check_required(part.receipt.phases);
   engine_.complete(part.receipt);
-  print(held);
+  printer.show(held);
   return part;
 }
 
-void Conversation::answer() {
+void Conversation::answer(AnswerPrinter& printer) {
   const SamplingFlags& sampling = flags_.settings.sampling;
   std::vector<Token> answered;
   std::optional<std::vector<Token>> prompt = fitting_prompt(answered);
@@ -206,57 +244,89 @@ void Conversation::answer() {
                   .max_tokens = sampling.max_tokens,
                   .stop = sampling.stop,
                   .ignore_eos = sampling.ignore_eos};
-  if (grammar_) request.constraint = std::make_shared<Constraint>(grammar_, tokens_);
-  StopReason reason = StopReason::context_full;
+  const Tokenizer& tokenizer = engine_.tokenizer();
+  const std::string chat = rendered().text;
+  AnswerText text(tokenizer, chat, false);
+  request.shown_special = special_thought_markers(tokenizer);
+  if (grammar_)
+    request.constraint = std::make_shared<Constraint>(
+        grammar_, tokens_, AnswerPlace{.thoughts = thoughts_ahead(tokenizer, chat)});
   // In several parts where exchanges are dropped to go on.
-  while (prompt && reason == StopReason::context_full) {
+  while (true) {
     request.prompt = std::move(*prompt);
+    request.continues_text = !answered.empty();
     request.speculation = speculation_.begin_request();
     request.max_tokens = sampling.max_tokens - static_cast<uint32_t>(answered.size());
-    const Answer part = generate_part(request);
+    const Answer part = generate_part(request, text, printer);
     if (answered.empty()) ++totals_.answers;
     answered.insert(answered.end(), part.tokens.begin(), part.tokens.end());
-    report(part.receipt);
-    reason = part.reason;
     prompt.reset();
-    if (reason == StopReason::context_full && may_drop()) prompt = fitting_prompt(answered);
+    const bool drops = part.reason == StopReason::context_full && may_drop();
+    if (drops) {
+      printer.pause();
+      report(part);
+      prompt = fitting_prompt(answered);
+    }
+    if (prompt) continue;
+    end_text(text, printer);
+    if (!drops) report(part);
+    return report_end(part, request.constraint.get());
   }
-  report_end(reason);
 }
 
-void Conversation::report(const Receipt& receipt) {
+void Conversation::end_text(AnswerText& text, AnswerPrinter& printer) {
+  const AnswerText::Piece rest = text.finish();
+  printer.show(rest.shown);
+  printer.end();
+  reply_ += rest.answer;
+}
+
+void Conversation::report(const Answer& part) {
+  const Receipt& receipt = part.receipt;
+  const bool is_stopped = part.reason == StopReason::cancelled;
   last_receipt_ = receipt_line(receipt);
   totals_.prompt_tokens += receipt.prompt_tokens;
   totals_.generated_tokens += receipt.generated_tokens;
   totals_.decoded_tokens += decoded_tokens(receipt);
   totals_.decode_seconds += receipt.decode_seconds;
   totals_.has_virtual_device = totals_.has_virtual_device || has_virtual_device(receipt);
-  note("");  // the answer may stand on the same line of the terminal
-  tell("[" + (flags_.settings.verbose ? last_receipt_ : short_receipt_line(receipt)) + "]");
-  for (const std::string& fallback : receipt.fallbacks)
-    if (said_fallbacks_.insert(fallback).second && !flags_.settings.verbose)
-      tell("fallback: " + fallback);
+  end_answer_on_terminal();
+  const bool is_verbose = flags_.settings.verbose;
+  tell(
+      (is_verbose ? last_receipt_ : short_receipt_line(receipt)) + (is_stopped ? " · stopped" : ""),
+      Ink::dim);
+  for (const std::string& line : trouble_lines(receipt))
+    if (said_troubles_.insert(line).second && !is_verbose) tell(line);
   report_verification();
 }
 
-void Conversation::report_end(StopReason reason) const {
-  if (reason == StopReason::max_tokens)
-    tell(fmt::format("The answer ends at the limit of {} tokens; /set tokens N changes it.",
-                     flags_.settings.sampling.max_tokens));
-  if (reason == StopReason::context_full)
-    tell(fmt::format("The answer ends because the context of {} tokens is full: {}.", context(),
-                     flags_.settings.context_shift ? kLargerContext : kWaysOut));
+void Conversation::report_end(const Answer& last, const Constraint* constraint) {
+  const std::string cut = cut_off_text(
+      last.reason, flags_.settings.sampling.max_tokens, context(),
+      {"/set tokens changes it", flags_.settings.context_shift ? kLargerContext : kWaysOut});
+  if (!cut.empty()) tell(cut);
+  if (!cut.empty() && constraint != nullptr && !constraint->is_complete()) {
+    ++failed_;
+    tell("tyto: the answer does not match the grammar or schema");
+  }
+  if (reply_.empty()) tell("No answer came, which leaves the conversation as it was.");
 }
 
 // Said with the first answer alone.
 void Conversation::report_verification() {
   if (std::exchange(has_said_verified_, true)) return;
-  const Verification found = verification_of(combination_of(engine_, flags_.engine));
+  const Combination combination = combination_of(engine_, flags_.engine);
+  const Verification found = verification_of(combination);
   if (!found.warning.empty()) tell("tyto: " + found.warning);
+  if (!flags_.settings.verbose) {
+    const std::string sentence = verified_sentence(found, combination, engine_, flags_.engine);
+    if (!sentence.empty()) tell(sentence);
+    return;
+  }
   std::string clauses = identity_clause(engine_.identity()) + verified_clause(found, flags_.engine);
   constexpr std::string_view kSeparator = " · ";
   if (clauses.starts_with(kSeparator)) clauses.erase(0, kSeparator.size());
-  if (!clauses.empty()) tell("[" + clauses + "]");
+  if (!clauses.empty()) tell(clauses, Ink::dim);
 }
 
 std::string Conversation::statistics() const {
@@ -264,14 +334,15 @@ std::string Conversation::statistics() const {
   std::string text;
   if (!last_receipt_.empty()) text += fmt::format("last answer: {}\n", last_receipt_);
   text +=
-      fmt::format("conversation: {}, {} prompt tokens run, {} tokens generated",
+      fmt::format("conversation: {}, {} of prompts run, {} generated",
                   totals_.answers == 1 ? "1 answer" : fmt::format("{} answers", totals_.answers),
-                  totals_.prompt_tokens, totals_.generated_tokens);
+                  tokens_text(totals_.prompt_tokens), tokens_text(totals_.generated_tokens));
   if (totals_.decode_seconds > 0 && !totals_.has_virtual_device)
     text += fmt::format(", {:.1f} tok/s",
                         static_cast<double>(totals_.decoded_tokens) / totals_.decode_seconds);
-  text +=
-      fmt::format("\ncontext: {} of {} tokens", exchanges == 0 ? 0 : encoded().size(), context());
+  const size_t taken = exchanges == 0 ? 0 : encoded().size();
+  text += fmt::format("\ncontext: {} of {} tokens", std::min<size_t>(taken, context()), context());
+  if (taken > context()) text += ", which is full";
   if (first_seen_ > 0)
     text += fmt::format(", the last {} of {} exchanges", exchanges - first_seen_, exchanges);
   if (sampling_.temperature > 0) text += fmt::format("\nseed: {}", sampling_.seed);

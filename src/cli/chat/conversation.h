@@ -11,12 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/answer_text.h"
 #include "cli/chat/dialogue.h"
 #include "cli/flags.h"
 #include "cli/prompt_cache.h"
 #include "cli/speculation_flags.h"
+#include "cli/terminal.h"
 #include "engine/generate.h"
 #include "text/chat_template.h"
+#include "text/chat_text.h"
 
 namespace tyto {
 
@@ -45,7 +48,7 @@ void catch_interrupts();
 void forget_interrupts();
 
 // A note, which may have several lines.
-void tell(std::string_view text);
+void tell(std::string_view text, Ink ink = Ink::plain);
 void tell(const Error& error);
 
 class Conversation {
@@ -67,6 +70,8 @@ class Conversation {
   void use_settings();
 
   const Dialogue& dialogue() const { return dialogue_; }
+  const SamplerOptions& sampling() const { return sampling_; }  // in force
+  std::string greeting() const;  // who is there: "owlet (11M, bf16) on cpu · context 2048 · /help"
   std::string statistics() const;  // of the last answer and of all, in lines
 
   // What the last answer followed, and its own; some of them are in the caches.
@@ -77,16 +82,19 @@ class Conversation {
 
  private:
   bool take_turn();
-  void answer();
-  Answer generate_part(const Request& request);
+  void answer(AnswerPrinter& printer);
+  Answer generate_part(const Request& request, AnswerText& text, AnswerPrinter& printer);
+  void end_text(AnswerText& text, AnswerPrinter& printer);
   std::optional<std::vector<Token>> fitting_prompt(std::span<const Token> answered);
   bool may_drop() const;
   [[noreturn]] void fail_full() const;
+  ChatText rendered() const;
   std::vector<Token> encoded() const;
   uint32_t context() const;
-  void report(const Receipt& receipt);
-  void report_end(StopReason reason) const;
+  void report(const Answer& part);
+  void report_end(const Answer& last, const Constraint* constraint);
   void report_verification();
+  void tell_of_dropped_system() const;
 
   Engine& engine_;
   const ChatCommandFlags& flags_;
@@ -100,7 +108,7 @@ class Conversation {
   std::string reply_;      // as far as it has come
   size_t first_seen_ = 0;  // of the exchanges; those before it were dropped from the context
   bool has_said_verified_ = false;
-  std::set<std::string> said_fallbacks_;  // in this conversation
+  std::set<std::string> said_troubles_;  // in this conversation
   uint32_t turns_ = 0;
   uint32_t failed_ = 0;
 

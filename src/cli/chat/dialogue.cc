@@ -4,11 +4,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/printable.h"
-#include "cli/output_file.h"
 
 namespace tyto {
 namespace {
@@ -22,7 +22,8 @@ void add_message(const Json& json, const ChatMessage& message, Dialogue& dialogu
   const bool is_answered = exchanges.empty() || !exchanges.back().assistant.empty();
   if (message.content.empty()) json.at("content").fail("is empty");
   if (!message.tool_calls.empty()) json.fail("has tool calls, which a chat has not");
-  if (message.role == "system" && dialogue.system.empty() && exchanges.empty())
+  const bool is_system = message.role == "system" || message.role == "developer";
+  if (is_system && dialogue.system.empty() && exchanges.empty())
     dialogue.system = message.content;
   else if (message.role == "user" && is_answered)
     exchanges.push_back({message.content, ""});
@@ -54,7 +55,9 @@ void save_dialogue(const Dialogue& dialogue, const std::string& path) {
         nlohmann::ordered_json{{"role", message.role}, {"content", message.content}});
   const auto handler = nlohmann::ordered_json::error_handler_t::replace;
   try {
-    OutputFile(path, kSavedChat, false).write(json.dump(2, ' ', false, handler) + "\n");
+    AtomicFile file(path, Replace::same_kind, kSavedChat);
+    file.write(json.dump(2, ' ', false, handler) + "\n");
+    file.commit();
   } catch (const Error& error) {
     throw Error(error.code, "", error.what(), "name another file");  // there is no --force here
   }

@@ -1,8 +1,10 @@
 // doctor: everything between the processor and a dispatch, each with a verdict and a way out.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/columns.h"
+#include "base/counted.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/joined.h"
@@ -12,7 +14,10 @@
 #include "cli/commands.h"
 #include "cli/doctor/doctor_checks.h"
 #include "cli/doctor/doctor_probe.h"
+#include "cli/doctor/doctor_report.h"
 #include "cli/flags.h"
+#include "cli/json_flag.h"
+#include "cli/output_file.h"
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "device/npu/npu_entry.h"
@@ -26,8 +31,9 @@ constexpr size_t kPipeWidth = 100;  // what it says is sent to others
 
 struct DoctorFlags {
   ModelFlags model;
-  bool json = false;
+  JsonFlag json;
   std::string root = "/";
+  std::string report;
 };
 
 ModelFacts look_at_model(const ModelFlags& flags) {
@@ -79,30 +85,28 @@ std::string summary(const std::vector<Check>& checks) {
     return check.state == CheckState::fail;
   });
   const Check* first = first_to_repair(checks);
-  if (first == nullptr) return "All is well.";
+  if (first == nullptr) return "Everything works.";
+  if (failures == 0 && first->detail.starts_with("none"))
+    return fmt::format("Everything works. No {} was found; {}.", first->name, first->fix);
   if (failures == 0)
-    return fmt::format("Nothing is broken. To get more out of it, {}: {}", first->name, first->fix);
+    return fmt::format("Everything works. It could work better, {}: {}", first->name, first->fix);
   return fmt::format("{} broken. Do this first, {}: {}", failures, first->name, first->fix);
 }
 
 // Checks that were skipped for the same reason are one row.
-std::vector<Check> shortened(const std::vector<Check>& checks) {
+std::vector<Check> shortened(std::span<const Check> checks) {
   std::vector<Check> rows;
-  std::string also;
-  for (size_t i = 0; i < checks.size(); ++i) {
-    const Check& check = checks[i];
-    const bool repeats = check.state == CheckState::skipped && !rows.empty() &&
-                         rows.back().state == CheckState::skipped &&
-                         checks[i - 1].detail == check.detail;
-    if (!repeats) {
-      if (!also.empty()) rows.back().detail += "; so also " + also;
-      also.clear();
-      rows.push_back(check);
-    } else {
-      also += (also.empty() ? "" : ", ") + check.name;
-    }
+  for (size_t begin = 0, end = 0; begin < checks.size(); begin = end) {
+    const Check& first = checks[begin];
+    for (end = begin + 1; end < checks.size(); ++end)
+      if (first.state != CheckState::skipped || checks[end].state != CheckState::skipped ||
+          checks[end].detail != first.detail)
+        break;
+    rows.push_back(first);
+    if (end - begin == 1) continue;
+    rows.back().name += " and " + counted(end - begin - 1, "other");
+    rows.back().detail = "skipped: " + first.detail;
   }
-  if (!also.empty()) rows.back().detail += "; so also " + also;
   return rows;
 }
 
@@ -142,8 +146,11 @@ std::string json_text(const std::vector<Check>& checks) {
 }
 
 void doctor(const DoctorFlags& flags) {
-  const std::vector<Check> checks = examine(look(flags));
-  flags.json ? print(json_text(checks)) : print_checks(checks);
+  OutputFile report(flags.report, kDoctorReport, flags.json.force);
+  const SystemFacts facts = look(flags);
+  const std::vector<Check> checks = examine(facts);
+  if (!flags.json.is_given() || !put_json(flags.json, json_text(checks))) print_checks(checks);
+  if (report.is_wanted()) report.write(doctor_report(facts, checks, flags.report));
   if (worst(checks) == CheckState::fail)
     throw Error(ErrorCode::device, "doctor", "this machine is not in order");
 }
@@ -154,16 +161,22 @@ void define_doctor(CommandLine& command) {
   DoctorFlags& flags = command.values<DoctorFlags>();
   add_model_flag(command, flags.model);
   command.add({
-      {"--json", &flags.json, "the same as JSON"},
+      json_flag(flags.json),
+      {"--report", &flags.report, "FILE",
+       "write a file to send to others: versions, checks, receipts of a short run; no names and no "
+       "private paths"},
+      force_flag(flags.json.force, {"--json", "--report"}),
       {"--root", &flags.root, "DIR",
-       "read /proc, /sys, /dev, /etc, /lib, /opt and /usr below this folder: a recorded machine; "
-       "nothing is tried out then",
+       "check a recorded machine, whose /proc, /sys, /dev, /etc, /lib, /opt and /usr are below "
+       "this "
+       "folder",
        Rules{.is_folder = true}},
   });
   command.alias = "validate";
   command.footer =
       "✓ good   ! works, less well than it could   ✗ broken   · does not apply\n"
-      "Exit code 1 when something is broken, else 0. docs/doctor.md explains each check.\n\n"
+      "The exit code is 1 if something is broken, else 0.\n\n"
+      "docs/doctor.md explains each check.\n\n"
       "Examples:\n  tyto doctor\n  tyto doctor -m model.gguf --json";
   command.run = [&flags] { doctor(flags); };
 }

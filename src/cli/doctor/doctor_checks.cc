@@ -6,6 +6,7 @@
 #include <array>
 #include <iterator>
 
+#include "base/counted.h"
 #include "base/joined.h"
 #include "cli/terminal.h"
 
@@ -24,9 +25,9 @@ Check processor(const SystemFacts& facts) {
   for (const auto& [flag, name] : kExtensions)
     (has(cpu.flags, flag) ? present : absent).push_back(name);
   if (has(cpu.flags, "avx_vnni") && !has(present, "VNNI")) present.push_back("VNNI");
-  const std::string detail =
-      fmt::format("{}, {} threads; {}", cpu.model.empty() ? "unknown model" : cpu.model,
-                  cpu.threads, present.empty() ? "no vector extension Tyto uses" : joined(present));
+  const std::string detail = fmt::format(
+      "{}, {}; {}", cpu.model.empty() ? "unknown model" : cpu.model, counted(cpu.threads, "thread"),
+      present.empty() ? "no vector extension Tyto uses" : joined(present));
   const bool fast = has(cpu.flags, "avx2") && has(cpu.flags, "fma") && has(cpu.flags, "f16c");
   if (fast) return {"processor", CheckState::ok, detail, ""};
   return {"processor", CheckState::warn, detail,
@@ -64,7 +65,7 @@ Check vulkan(const SystemFacts& facts) {
   const char* install = "install the loader and a driver (Debian: libvulkan1 mesa-vulkan-drivers)";
   const bool software_only = std::all_of(
       vulkan.devices.begin(), vulkan.devices.end(),
-      [](const std::string& device) { return device.find("(software,") != std::string::npos; });
+      [](const std::string& device) { return device.find("(software") != std::string::npos; });
   if (!vulkan.devices.empty() && software_only && !vulkan.render_nodes.empty())
     return {"Vulkan", CheckState::warn, "a GPU, but only " + joined(vulkan.devices), install};
   if (!vulkan.devices.empty()) return {"Vulkan", CheckState::ok, joined(vulkan.devices), ""};
@@ -76,10 +77,9 @@ Check vulkan(const SystemFacts& facts) {
     return {"Vulkan", CheckState::warn, "a loader, but no driver in /usr/share/vulkan/icd.d",
             install};
   if (!vulkan.enumerated)
-    return {"Vulkan", CheckState::ok, fmt::format("{} drivers, not asked", vulkan.drivers.size()),
-            ""};
+    return {"Vulkan", CheckState::ok, counted(vulkan.drivers.size(), "driver") + ", not asked", ""};
   return {"Vulkan", CheckState::warn,
-          vulkan.error.empty() ? "its drivers list no device" : vulkan.loader + " " + vulkan.error,
+          vulkan.error.empty() ? "its drivers list no device" : vulkan.loader + ": " + vulkan.error,
           "`vulkaninfo --summary` says more; a GPU may also need the groups render and video"};
 }
 
@@ -128,9 +128,16 @@ std::vector<Check> calibration_checks(const SystemFacts& facts) {
            fmt::format("--device auto goes by modelled speed until `{}`", measure), ""}};
 }
 
+// The row has the device's name already.
+std::string without_name(const DeviceProbe& probe) {
+  const std::string begins = probe.name + ": ";
+  return probe.open_error.starts_with(begins) ? probe.open_error.substr(begins.size())
+                                              : probe.open_error;
+}
+
 Check dispatch(const DeviceProbe& probe) {
   if (!probe.open_error.empty())
-    return {probe.name, CheckState::skipped, "not usable: " + probe.open_error, ""};
+    return {probe.name, CheckState::skipped, "not usable: " + without_name(probe), ""};
   if (!probe.untried.empty())
     return {probe.name, CheckState::skipped, "opens, and was not tried out: " + probe.untried, ""};
   if (!probe.dispatch_error.empty())
@@ -149,13 +156,14 @@ Check dispatch(const DeviceProbe& probe) {
 std::vector<Check> device_checks(const DeviceProbe& probe) {
   std::vector<Check> checks = {dispatch(probe)};
   if (checks[0].state != CheckState::ok || probe.gb_per_s <= 0) return checks;
-  Check speed{
-      probe.name + " speed", CheckState::ok,
-      fmt::format("{}{:.1f} GB/s, expected {:.0f} to {:.0f}", probe.is_virtual ? "modelled: " : "",
-                  probe.gb_per_s, probe.expected_least, probe.expected_most),
-      ""};
+  Check speed{probe.name + " speed", CheckState::ok,
+              fmt::format("{}{:.1f} GB/s from memory", probe.is_virtual ? "modelled: " : "",
+                          probe.gb_per_s),
+              ""};
   if (probe.gb_per_s < probe.expected_least || probe.gb_per_s > probe.expected_most) {
     speed.state = CheckState::warn;
+    speed.detail +=
+        fmt::format(", expected {:.0f} to {:.0f}", probe.expected_least, probe.expected_most);
     speed.fix = probe.is_virtual ? "the cost model is off: please report it"
                                  : "see that nothing else runs and the power profile is not a "
                                    "saving one, then try again";

@@ -95,7 +95,7 @@ class Loaded {
   Loaded(Device& device, const TestProgram& test) : test_(test) {
     for (const Launch& launch : test.program.launches)
       if (const auto reason = device.why_not(test.program, launch))
-        throw Error(ErrorCode::device, device.info().name + ": " + launch.name, *reason);
+        throw Error(ErrorCode::device, device.info().name + ": " + launch.name, reason->reason);
     const auto& slots = test.program.slots;
     std::vector<TensorView> weights(slots.size());
     weights[kMatrix] = {DType::bf16, test.rows, test.cols, std::as_bytes(std::span(test.matrix))};

@@ -54,7 +54,7 @@ Check kernel(const SystemFacts& facts) {
 Check npu(const SystemFacts& facts) {
   if (facts.npus.empty())
     return {"NPU", CheckState::warn, "none on the PCI bus; Tyto uses the CPU",
-            "a Ryzen AI machine hides it when the BIOS set-up has the NPU (IPU) turned off"};
+            "if this is a Ryzen AI machine, enable the NPU (IPU) in the BIOS"};
   const PciNpu* usable = usable_npu(facts);
   const PciNpu& shown = usable != nullptr ? *usable : facts.npus[0];
   const std::string detail =
@@ -185,7 +185,7 @@ Check device_heap(const SystemFacts& facts) {
   if (!grows)
     detail += "; whether this driver lets it grow is not established";
   else if (*grows)
-    detail += ", grows to 512 MiB where the firmware speaks protocol 6.18";
+    detail += ", grows to 537 MB where the firmware speaks protocol 6.18";
   else
     detail += ", and this driver does not let it grow";
   const KernelCacheFacts& cache = facts.kernel_cache;
@@ -209,8 +209,8 @@ Check memlock(const SystemFacts& facts) {
       fmt::format("echo '* - memlock unlimited' | sudo tee {}, then log in again", kLimitsFile);
   if (*memory.memlock_bytes < kHeapBytes)
     return {"memlock", CheckState::fail,
-            limit + "; opening the NPU alone locks 64 MiB, a 1B bf16 model 5.2 GiB", fix};
-  return {"memlock", CheckState::warn, limit + "; a 1B bf16 model locks 5.2 GiB", fix};
+            limit + "; opening the NPU alone locks 67 MB, a 1B bf16 model 5.6 GB", fix};
+  return {"memlock", CheckState::warn, limit + "; a 1B bf16 model locks 5.6 GB", fix};
 }
 
 std::string text_of(const MemlockSetting& setting) {
@@ -331,7 +331,7 @@ std::vector<Check> examine_npu(const SystemFacts& facts) {
   if (usable == nullptr) {
     for (const char* name : {"firmware", "driver", "device node", "contexts", "device heap",
                              "memlock", "memlock of services", "this build", "XRT", "XRT plug-in"})
-      checks.push_back(skipped(name, "no NPU that Tyto could use"));
+      checks.push_back(skipped(name, "no NPU"));
     checks.push_back(power_profile(facts));
     return checks;
   }

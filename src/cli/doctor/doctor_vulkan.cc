@@ -1,6 +1,4 @@
-// Vulkan's physical devices, by its C interface and nothing of its headers: four functions, whose
-// arguments below are the specification's.
-#include <dlfcn.h>
+// Vulkan's physical devices, listed in a process of its own.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -15,88 +13,21 @@
 #include <sstream>
 
 #include "cli/doctor/doctor_probe.h"
+#include "device/vulkan/context.h"
 
 namespace tyto {
 namespace {
 
-using Instance = void*;
-using PhysicalDevice = void*;
-
-struct ApplicationInfo {
-  uint32_t type = 0;  // VK_STRUCTURE_TYPE_APPLICATION_INFO
-  const void* next = nullptr;
-  const char* application = "tyto";
-  uint32_t application_version = 0;
-  const char* engine = "tyto";
-  uint32_t engine_version = 0;
-  uint32_t api_version = 1u << 22;  // 1.0
-};
-
-struct InstanceCreateInfo {
-  uint32_t type = 1;  // VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO
-  const void* next = nullptr;
-  uint32_t flags = 0;
-  const ApplicationInfo* application = nullptr;
-  uint32_t layer_count = 0;
-  const char* const* layers = nullptr;
-  uint32_t extension_count = 0;
-  const char* const* extensions = nullptr;
-};
-
-// The beginning of VkPhysicalDeviceProperties; what follows the name is 548 bytes of limits and
-// flags in version 1.0, and is not looked at.
-struct DeviceProperties {
-  uint32_t api_version;
-  uint32_t driver_version;
-  uint32_t vendor;
-  uint32_t device;
-  uint32_t type;
-  char name[256];
-  alignas(8) std::array<char, 4096> rest;
-};
-
-std::string_view kind(uint32_t type) {
-  constexpr std::array<std::string_view, 5> kKinds = {"other", "integrated GPU", "discrete GPU",
-                                                      "virtual GPU", "software"};
-  return kKinds[type < kKinds.size() ? type : 0];
-}
-
-template <typename Function>
-Function find(void* library, const char* name) {
-  return reinterpret_cast<Function>(::dlsym(library, name));
-}
-
 // One line per device, or "!" and the reason.
-std::string list_devices(const std::string& path) {
-  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return fmt::format("!cannot be loaded: {}", ::dlerror());
-  const auto create =
-      find<int (*)(const InstanceCreateInfo*, const void*, Instance*)>(library, "vkCreateInstance");
-  const auto enumerate =
-      find<int (*)(Instance, uint32_t*, PhysicalDevice*)>(library, "vkEnumeratePhysicalDevices");
-  const auto properties_of =
-      find<void (*)(PhysicalDevice, DeviceProperties*)>(library, "vkGetPhysicalDeviceProperties");
-  if (create == nullptr || enumerate == nullptr || properties_of == nullptr)
-    return "!is no Vulkan loader";
-
-  const ApplicationInfo application;
-  InstanceCreateInfo info;
-  info.application = &application;
-  Instance instance = nullptr;
-  if (const int code = create(&info, nullptr, &instance); code != 0)
-    return fmt::format("!vkCreateInstance gave {}", code);
-  std::array<PhysicalDevice, 16> devices = {};
-  auto count = static_cast<uint32_t>(devices.size());
-  if (const int code = enumerate(instance, &count, devices.data()); code < 0)
-    return fmt::format("!vkEnumeratePhysicalDevices gave {}", code);
-  std::string lines;
-  for (uint32_t i = 0; i < count; ++i) {
-    DeviceProperties properties = {};
-    properties_of(devices[i], &properties);
-    lines += fmt::format("{} ({}, Vulkan {}.{})\n", properties.name, kind(properties.type),
-                         properties.api_version >> 22 & 0x7f, properties.api_version >> 12 & 0x3ff);
+std::string list_devices(const std::string& library) {
+  try {
+    std::string lines;
+    for (const vulkan::GpuFacts& gpu : vulkan::list_gpus(library))
+      lines += fmt::format("{} ({}, Vulkan {})\n", gpu.name, vulkan::name(gpu.kind), gpu.vulkan);
+    return lines;
+  } catch (const std::exception& error) {
+    return fmt::format("!{}", error.what());
   }
-  return lines;
 }
 
 // What the child wrote until it closed the pipe; false when the time was over.

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/error.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/interpreter.h"
@@ -147,11 +148,17 @@ Buffer zeroed(size_t bytes) {
               memory, [bytes](void* p) { ::munmap(p, std::max<size_t>(bytes, 1)); })};
 }
 
-std::string processor_name() {
+std::string read_processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
   return "unknown processor";
+}
+
+// Read once: devices are asked for it between tokens.
+const std::string& processor_name() {
+  static const std::string name = read_processor_name();
+  return name;
 }
 
 // A bound for any x86 core so far: two 512-bit units at 6 GHz that multiply and add 64 int8 values
@@ -164,12 +171,9 @@ DeviceLimits cpu_limits(unsigned threads) {
 
 constexpr std::string_view kWeightCache[] = {"on", "off"};
 constexpr DeviceSetting kSettings[] = {
-    {"isa",
-     "NAME",
-     {},
-     "instruction set of the CPU's kernels (default: the best this processor has)"},
+    {"isa", "NAME", {}, "instruction set of the CPU kernels (default: the best of this processor)"},
     {"weight-cache", "", kWeightCache,
-     "use weights that `tyto cache add` has packed: on (default), or off to pack them anew"}};
+     "use the weights that `tyto cache add` has packed (default: on)"}};
 
 std::string isa_of(const DeviceEnv& env) {
   const auto given = env.settings.find("isa");
@@ -192,15 +196,15 @@ class CpuDevice : public Device {
 
   DeviceInfo info() const override {
     return {.name = "cpu",
-            .description = fmt::format("{}, {} threads, {} kernels", processor_name(),
-                                       env_.pool.threads(), loops_.name),
+            .description = fmt::format("{}, {}, {} kernels", processor_name(),
+                                       counted(env_.pool.threads(), "thread"), loops_.name),
             .shares_host_memory = true,
             .rounds_to_bf16 = loops_.floats->rounds_to_bf16,
             .limits = cpu_limits(env_.pool.threads()),
             .rows_agree = true};
   }
 
-  std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {
+  std::optional<Refusal> why_not(const Program& program, const Launch& launch) const override {
     if (const size_t cache = cache_arg(launch); cache != kNoArg) {
       const DType type = program.slots[launch.args[cache].slot].dtype;
       if (launch.shape.head_dim % tyto::info(type).block_values != 0)

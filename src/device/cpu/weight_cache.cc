@@ -131,13 +131,14 @@ void KeptWeights::open(Source& source, ThreadPool& pool) try {
   SetupTimer timer(trace_, "packed weights read from the cache");
   auto packed = std::make_shared<const PackedFile>(path, *source.file, pool);
   if (!is_in_huge_pages(packed->body())) {
-    trace_.fallback(fmt::format(
-        "weights packed anew: {} is mapped in small pages, which slow every token", path.string()));
+    trace_.fallback(
+        fmt::format("weights packed again: {} is mapped in small pages, which slow every token",
+                    path.string()));
     return;
   }
   source.packed = std::move(packed);
 } catch (const Error& error) {
-  trace_.fallback(fmt::format("weights packed anew: {}", error.what()));
+  trace_.fallback(fmt::format("weights packed again: {}", error.what()));
 }
 
 std::optional<PackedWeights> KeptWeights::find(const TensorView& view, ThreadPool& pool) {

@@ -21,32 +21,27 @@ constexpr std::string_view kOnOff[] = {"off", "on"};
 
 constexpr std::array<DeviceSetting, 8> kSettings = {{
     {"weights", "", kWeightForms,
-     "form of the weights on the NPU: bf16 (default), int8 (single GEMMs, with --fusion op), q4nx "
-     "(a whole token at once, with --fusion token)"},
+     "type of the weights on the NPU; int8 needs --fusion op, q4nx needs --fusion token (default: "
+     "bf16)"},
     {"prompt-rows",
      "N,...",
      {},
-     "rows of the prefill kernels to choose from for each prompt (default: all there are images "
-     "for; virtual NPU: 256,512,2048)"},
-    {"guard", "", kOnOff,
-     "check products on the host by the sums of their rows: off (default) or on"},
-    {"vnpu-machine", "", kMachines,
-     "whose time the virtual NPU models: strix (default), strix-halo, krackan"},
-    {"vnpu-numerics", "", kNumerics,
-     "of the virtual NPU's GEMMs: bf16 (default) or bfp16, shared exponents"},
+     "rows of the prefill kernels that prompts may use (default: all imported ones; virtual NPU: "
+     "256,512,2048)"},
+    {"guard", "", kOnOff, "check the row sums of matrix products on the host (default: off)"},
+    {"vnpu-machine", "", kMachines, "machine whose speed the virtual NPU models (default: strix)"},
+    {"vnpu-numerics", "", kNumerics, "number format of the virtual NPU's GEMMs (default: bf16)"},
     {"vnpu-hostile", "", kOnOff,
-     "let the virtual NPU treat mistakes as a real one would, not refuse them: off (default) or "
-     "on"},
+     "test: treat mistakes as a real NPU would instead of reporting them (default: off)"},
     {"vnpu-fault",
      "FAULT",
      {},
-     "make the virtual NPU fail: timeout@N, error@N, hang, oom, context-lost, slowxK, corrupt@N, "
-     "flip@N"},
+     "test: make the virtual NPU fail: timeout@N, error@N, hang, oom, context-lost, slowxK, "
+     "corrupt@N, flip@N"},
     {"images-like",
      "NAME",
      {},
-     "compose the virtual NPU's bf16 images as those of a published model: llama-3.2-3b, qwen3-4b "
-     "…"},
+     "arrange the virtual NPU's bf16 images as for a published model, such as llama-3.2-3b"},
 }};
 
 uint64_t number(const std::string& name, std::string_view text, uint64_t least, uint64_t most) {

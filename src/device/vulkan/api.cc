@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <string>
-
 #include "base/error.h"
 
 namespace tyto::vulkan {
@@ -38,15 +36,18 @@ std::string_view next_step(VkResult result) {
 
 }  // namespace
 
-Api load_api() {
-  void* const library = ::dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr)
-    throw Error(ErrorCode::device, "vulkan", "this machine has no Vulkan loader (libvulkan.so.1)",
+Api load_api(const std::string& library) {
+  void* const loaded = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (loaded == nullptr)
+    throw Error(ErrorCode::device, "vulkan",
+                fmt::format("the Vulkan loader cannot be loaded: {}", ::dlerror()),
                 "install it and the GPU's driver (Debian: libvulkan1 mesa-vulkan-drivers)");
   Api api;
-  find(api.vkGetInstanceProcAddr,
-       reinterpret_cast<PFN_vkVoidFunction>(::dlsym(library, "vkGetInstanceProcAddr")),
-       "vkGetInstanceProcAddr");
+  api.vkGetInstanceProcAddr =
+      reinterpret_cast<PFN_vkGetInstanceProcAddr>(::dlsym(loaded, "vkGetInstanceProcAddr"));
+  if (api.vkGetInstanceProcAddr == nullptr)
+    throw Error(ErrorCode::device, "vulkan", library + " is no Vulkan loader",
+                "install the distribution's (Debian: libvulkan1)");
 #define TYTO_FIND(function) \
   find(api.function, api.vkGetInstanceProcAddr(VK_NULL_HANDLE, #function), #function);
   TYTO_FIND(vkCreateInstance)

@@ -7,6 +7,7 @@
 #include <vulkan/vulkan_core.h>
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace tyto::vulkan {
@@ -78,9 +79,10 @@ struct Api {
 #undef TYTO_DECLARE
 };
 
-// The functions that need no instance, from libvulkan.so.1. An Error where the machine has none.
-// The library stays loaded for the life of the process: drivers do not survive being unloaded.
-Api load_api();
+// The functions that need no instance, from the loader. An Error where the machine has none. The
+// library stays loaded for the life of the process: drivers do not survive being unloaded.
+inline constexpr const char* kLoader = "libvulkan.so.1";
+Api load_api(const std::string& library = kLoader);
 void load_instance_functions(Api& api, VkInstance instance);
 void load_device_functions(Api& api, VkDevice device);
 

@@ -150,6 +150,8 @@ GpuFacts facts_of(const Api& api, VkInstance instance, VkPhysicalDevice physical
   const VkPhysicalDeviceProperties& own = all.properties;
   GpuFacts facts{.name = own.deviceName,
                  .driver = fmt::format("{} {}", driver.driverName, driver.driverInfo),
+                 .vulkan = fmt::format("{}.{}", VK_API_VERSION_MAJOR(own.apiVersion),
+                                       VK_API_VERSION_MINOR(own.apiVersion)),
                  .kind = kind_of(own.deviceType),
                  .subgroup_size = subgroup.subgroupSize,
                  .shared_bytes = own.limits.maxComputeSharedMemorySize,
@@ -173,9 +175,16 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-// Hardware first, the GPU beside the processor's cores before others of the same machine: that one
-// is what this program is for.
-size_t choose(const std::vector<GpuFacts>& gpus, const std::string& wanted) {
+std::vector<GpuFacts> list(const Api& api, VkInstance instance) {
+  std::vector<GpuFacts> gpus;
+  for (VkPhysicalDevice device : physical_devices(api, instance))
+    gpus.push_back(facts_of(api, instance, device));
+  return gpus;
+}
+
+}  // namespace
+
+size_t choose_gpu(std::span<const GpuFacts> gpus, const std::string& wanted) {
   std::vector<std::string_view> names;
   for (const GpuFacts& gpu : gpus) names.push_back(gpu.name);
   if (gpus.empty())
@@ -191,22 +200,13 @@ size_t choose(const std::vector<GpuFacts>& gpus, const std::string& wanted) {
     throw Error(ErrorCode::usage, "--gpu " + wanted, "no GPU has that name or number",
                 "Vulkan lists: " + joined(names, ", "));
   }
-  for (size_t i = 0; i < gpus.size(); ++i)
-    if (gpus[i].kind != GpuKind::software) return i;
+  const auto first = std::ranges::min_element(gpus, {}, &GpuFacts::kind);
+  if (first->kind != GpuKind::software) return static_cast<size_t>(first - gpus.begin());
   throw Error(
       ErrorCode::device, "vulkan",
       fmt::format("the only device is {}, which computes on the processor's cores", names[0]),
       "install the GPU's driver, or say --gpu llvmpipe to try it all the same");
 }
-
-std::vector<GpuFacts> list(const Api& api, VkInstance instance) {
-  std::vector<GpuFacts> gpus;
-  for (VkPhysicalDevice device : physical_devices(api, instance))
-    gpus.push_back(facts_of(api, instance, device));
-  return gpus;
-}
-
-}  // namespace
 
 std::string_view name(GpuKind kind) {
   switch (kind) {
@@ -224,8 +224,8 @@ std::string_view name(GpuKind kind) {
   return "GPU";
 }
 
-std::vector<GpuFacts> list_gpus() {
-  Api api = load_api();
+std::vector<GpuFacts> list_gpus(const std::string& library) {
+  Api api = load_api(library);
   VkInstance instance = new_instance(api);
   std::vector<GpuFacts> gpus = list(api, instance);
   destroy_instance(api, instance);
@@ -245,7 +245,7 @@ Context::Context(const std::string& wanted) : api(load_api()) {
 
 void Context::open(const std::string& wanted) {
   const std::vector<GpuFacts> gpus = list(api, instance);
-  const size_t chosen = choose(gpus, wanted);
+  const size_t chosen = choose_gpu(gpus, wanted);
   facts = gpus[chosen];
   physical = physical_devices(api, instance)[chosen];
   open_device();
@@ -276,7 +276,8 @@ void Context::open_device() {
   if (computes == families.end())
     throw Error(ErrorCode::device, "vulkan", fmt::format("{} has no compute queue", facts.name));
   queue_family = static_cast<uint32_t>(computes - families.begin());
-  if (computes->timestampValidBits == 0) facts.timestamp_ns = 0;
+  facts.timestamp_bits = computes->timestampValidBits;
+  if (facts.timestamp_bits == 0) facts.timestamp_ns = 0;
 
   CooperativeMatrixFeatures matrices;
   Bfloat16Features bfloat16;

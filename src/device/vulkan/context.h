@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,15 @@
 
 namespace tyto::vulkan {
 
-enum class GpuKind : uint8_t { integrated, discrete, virtual_gpu, software, other };
+// In the order in which one is taken that was not asked for by name: the GPU beside the processor's
+// cores first, since that one is what this program is for; software never.
+enum class GpuKind : uint8_t { integrated, discrete, virtual_gpu, other, software };
 std::string_view name(GpuKind kind);
 
 struct GpuFacts {
-  std::string name;    // "AMD Radeon 890M (RADV GFX1150)"
-  std::string driver;  // "radv, Mesa 25.0.7"
+  std::string name;         // "AMD Radeon 890M (RADV GFX1150)"
+  std::string driver;       // "radv, Mesa 25.0.7"
+  std::string vulkan = {};  // the version it has, "1.3"
   GpuKind kind = GpuKind::other;
   uint32_t subgroup_size = 1;
   uint32_t compute_units = 1;       // or a guess, where the driver does not say
@@ -23,6 +27,7 @@ struct GpuFacts {
   uint32_t most_invocations = 0;    // of a workgroup
   uint64_t largest_allocation = 0;  // bytes
   double timestamp_ns = 0;          // of one tick; 0: its queue has no timestamps
+  uint32_t timestamp_bits = 0;      // that a timestamp of its queue has
   bool has_host_memory = false;     // all of its memory is mapped: nothing has to be copied
   bool multiplies_f16 = false;      // cooperative matrices 16 x 16 x 16 with f32 sums
   bool multiplies_bf16 = false;
@@ -30,14 +35,17 @@ struct GpuFacts {
   uint32_t matrix_layout = 0;  // how they lie in registers (shaders/coop_layout.comp); 0: unknown
 };
 
-// The GPUs that Vulkan lists, without opening one: for `tyto devices` and for messages.
-std::vector<GpuFacts> list_gpus();
+// The GPUs that Vulkan lists, without opening one.
+std::vector<GpuFacts> list_gpus(const std::string& library = kLoader);
+
+// `wanted`: part of a GPU's name, or its number among `gpus`; empty: the first of the first kind. A
+// software renderer is a CPU, and taken only where it is asked for. An Error where none fits.
+size_t choose_gpu(std::span<const GpuFacts> gpus, const std::string& wanted);
 
 // Used by one thread; shared by what was allocated in it.
 class Context {
  public:
-  // `wanted`: part of a GPU's name, or its number in list_gpus(); empty: the first that is
-  // hardware. A software renderer is a CPU, and taken only by name.
+  // `wanted` is as choose_gpu() takes it, among list_gpus().
   explicit Context(const std::string& wanted);
   ~Context();
   Context(const Context&) = delete;

@@ -1,5 +1,5 @@
-// Compute pipelines, made when a program is loaded and kept for all programs; compiled kernels are
-// kept on disk between runs.
+// Compute pipelines, made when a form of call first needs them and kept for all programs; compiled
+// kernels are kept on disk between runs.
 #pragma once
 
 #include <compare>

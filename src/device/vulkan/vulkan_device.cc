@@ -11,8 +11,30 @@
 namespace tyto {
 namespace {
 
+std::string described(const vulkan::GpuFacts& gpu) {
+  return fmt::format("{}, {}, {}", gpu.name, name(gpu.kind), gpu.driver);
+}
+
+// Few rows are multiplied in f32; many rows in 16 bits, where the GPU has cooperative matrices.
+std::string numerics(const vulkan::GpuFacts& gpu) {
+  if (!gpu.multiplies_bf16 && !gpu.multiplies_f16) return "f32";
+  return fmt::format("f32, many rows in {}{}{}", gpu.multiplies_bf16 ? "bf16" : "",
+                     gpu.multiplies_bf16 && gpu.multiplies_f16 ? " or " : "",
+                     gpu.multiplies_f16 ? "f16" : "");
+}
+
+std::vector<std::string> gpus_here() {
+  std::vector<std::string> lines;
+  for (const vulkan::GpuFacts& gpu : vulkan::list_gpus()) lines.push_back(described(gpu));
+  return lines;
+}
+
 constexpr DeviceSetting kSettings[] = {
-    {"gpu", "NAME", {}, "which of Vulkan's GPUs: part of its name, or its number in tyto devices"}};
+    {"gpu",
+     "NAME",
+     {},
+     "GPU to use: part of its name, or its number in `tyto devices`",
+     gpus_here}};
 
 std::string wanted_gpu(const DeviceEnv& env) {
   const auto given = env.settings.find("gpu");
@@ -40,16 +62,17 @@ class VulkanDevice : public Device {
   DeviceInfo info() const override {
     const vulkan::GpuFacts& facts = gpu_->context->facts;
     return {.name = "vulkan",
-            .description = fmt::format("{}, {}, {}", facts.name, name(facts.kind), facts.driver),
+            .description = described(facts),
             .driver = facts.driver,
             .is_software = facts.kind == vulkan::GpuKind::software,
+            .numerics = numerics(facts),
             .rounds_to_bf16 = facts.multiplies_bf16,
             .rows_at_once = facts.kind == vulkan::GpuKind::software ? 256u : 2048u,
             .fusion = Fusion::token,
             .candidates = 64};
   }
 
-  std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {
+  std::optional<Refusal> why_not(const Program& program, const Launch& launch) const override {
     return vulkan::why_not(program, launch);
   }
 
@@ -64,6 +87,10 @@ class VulkanDevice : public Device {
   std::unique_ptr<Executable> load(const Program& program,
                                    std::span<const TensorView> weights) override {
     check(program);
+    for (const Launch& launch : program.launches)
+      if (const auto reason = why_not(program, launch))
+        throw Error(ErrorCode::device, "vulkan: " + program.name,
+                    fmt::format("{} cannot run here: {}", launch.name, reason->reason));
     tell_of_expanded(program);
     env_.trace.loaded(
         {"vulkan", dispatch_name(program).label, "program", to_hex(program_hash(program))});

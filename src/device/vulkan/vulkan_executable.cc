@@ -10,7 +10,9 @@
 
 #include "base/error.h"
 #include "device/vulkan/call_data.h"
+#include "device/vulkan/call_time.h"
 #include "program/kernels.h"
+#include "trace/span.h"
 
 namespace tyto::vulkan {
 namespace {
@@ -57,6 +59,7 @@ VulkanExecutable::VulkanExecutable(std::shared_ptr<Gpu> gpu, Program program,
       program_(std::move(program)),
       trace_(trace),
       device_(trace.device_index("vulkan")),
+      prepare_name_(trace.name({.label = "prepare kernels"})),
       weights_(program_.slots.size()),
       buffers_(program_.slots.size()),
       fence_(gpu_->context->new_fence()) {
@@ -122,31 +125,39 @@ uint64_t VulkanExecutable::address(Operand operand, const Recording& recording) 
                            : slot_memory(buffers_[operand]).memory.address;
 }
 
-// The buffer has room to grow: a recording holds its address.
-void VulkanExecutable::write_call_data(const Call& call) {
-  const uint64_t bytes = call_size(call, page_).words * sizeof(uint32_t);
-  if (!call_data_ || call_data_->size < bytes) {
-    forget_recordings();
-    call_data_ = std::make_unique<Memory>(
-        gpu_->context, std::bit_ceil(std::max<uint64_t>(bytes, 4096)), MemoryKind::host_write);
-  }
-  write_call(call, page_,
-             {reinterpret_cast<uint32_t*>(call_data_->mapped), bytes / sizeof(uint32_t)});
-}
-
+// The commands for a call. The first call of a form makes them, and compiles the kernels that no
+// form before it had: that time is neither an upload's nor the GPU's, so it is an event of its own.
 VulkanExecutable::Recording& VulkanExecutable::recording_for(const Call& call) {
   const CallForm form = form_of(call);
-  const auto found = recordings_.find(form);
+  const uint64_t bytes = call_size(call, page_).words * sizeof(uint32_t);
+  const bool has_room = call_data_ && call_data_->size >= bytes;
   is_timed_ = trace_.recording() && gpu_->context->facts.timestamp_ns > 0;
-  if (found != recordings_.end()) {
-    Recording& recording = found->second;
-    if (is_timed_ && recording.timed == VK_NULL_HANDLE)
-      recording.timed = record(recording, form, true);
-    return recording;
-  }
+  const auto found = recordings_.find(form);
+  if (has_room && found != recordings_.end() &&
+      (!is_timed_ || found->second.timed != VK_NULL_HANDLE))
+    return found->second;
+  Span span(trace_, EventKind::host, prepare_name_, call.segments().front().position, call.rows);
+  const uint64_t start = now_ns();
+  if (!has_room) make_room_for_call(bytes);
+  if (!recordings_.contains(form)) add_recording(form);
+  Recording& recording = recordings_.at(form);
+  if (is_timed_) recording.timed = record(recording, form, true);
+  gpu_->pipelines.save();
+  done_.preparing_ns = now_ns() - start;
+  return recording;
+}
+
+// The buffer has room to grow: a recording holds its address.
+void VulkanExecutable::make_room_for_call(uint64_t bytes) {
+  forget_recordings();
+  call_data_ = std::make_unique<Memory>(
+      gpu_->context, std::bit_ceil(std::max<uint64_t>(bytes, 4096)), MemoryKind::host_write);
+}
+
+void VulkanExecutable::add_recording(const CallForm& form) {
   if (recordings_.size() >= kMostRecordings) forget_recordings();
   gpu_->transfers.finish();  // zeroes of new buffers
-  Recording& recording = recordings_[form];
+  Recording recording;
   recording.lowered = lower(program_, form, gpu_->context->facts);
   recording.groups = groups_of(recording.lowered);
   recording.names = launch_names(trace_, program_, recording.groups);
@@ -162,9 +173,7 @@ VulkanExecutable::Recording& VulkanExecutable::recording_for(const Call& call) {
     recording.temporaries.push_back(temporaries_[i]);
   }
   recording.commands = record(recording, form, false);
-  if (is_timed_) recording.timed = record(recording, form, true);
-  gpu_->pipelines.save();
-  return recording;
+  recordings_.emplace(form, std::move(recording));
 }
 
 VkCommandBuffer VulkanExecutable::record(const Recording& recording, const CallForm& form,
@@ -295,12 +304,13 @@ void VulkanExecutable::download_outputs() {
 void VulkanExecutable::submit(const Call& call) {
   TYTO_ASSERT(!is_pending_);
   done_ = {};
-  done_.start_ns = now_ns();
   call_ = call;
   transfers_before_ = gpu_->transfers.submissions();
-  write_call_data(call);
-  upload_inputs(call);
   current_ = &recording_for(call);
+  done_.start_ns = now_ns();
+  write_call(call, page_,
+             {reinterpret_cast<uint32_t*>(call_data_->mapped), call_size(call, page_).words});
+  upload_inputs(call);
   done_.uploaded_ns = now_ns();
   gpu_->context->submit(is_timed_ ? current_->timed : current_->commands, fence_);
   is_pending_ = true;
@@ -309,31 +319,32 @@ void VulkanExecutable::submit(const Call& call) {
 }
 
 // A thread that waits for the driver is woken some 20 us late, one that polls is busy all the time.
-// A call takes about as long as the last of its kind, so this sleeps nearly that long and polls the
-// rest.
+// A call takes about as long as the last of its form, so this naps nearly that long and polls the
+// rest; a call that has ended earlier is found between two naps.
+void VulkanExecutable::poll_fence(uint64_t timeout_ns) {
+  const Context& context = *gpu_->context;
+  constexpr uint64_t kPollNs = 150'000;
+  const uint64_t start = done_.submitted_ns, expected = std::min(current_->device_ns, timeout_ns);
+  if (nap_ns(0, expected) == 0) return;
+  // Linux lets others sleep up to 50 us longer than they asked for.
+  thread_local const int slack = ::prctl(PR_SET_TIMERSLACK, 1000UL);
+  (void)slack;
+  while (now_ns() < start + expected + kPollNs &&
+         context.api.vkGetFenceStatus(context.device, fence_) == VK_NOT_READY) {
+    const uint64_t nap = nap_ns(now_ns() - start, expected);
+    if (nap == 0) continue;
+    const timespec time{0, static_cast<long>(std::min<uint64_t>(nap, 999'999'999))};
+    ::clock_nanosleep(CLOCK_MONOTONIC, 0, &time, nullptr);
+  }
+}
+
 void VulkanExecutable::wait_for_fence(std::chrono::milliseconds timeout) {
   Context& context = *gpu_->context;
-  constexpr uint64_t kMarginNs = 15'000, kPollNs = 150'000;
-  const uint64_t expected = done_.submitted_ns + current_->device_ns;
-  if (current_->device_ns > 2 * kMarginNs) {
-    const auto patience = std::chrono::nanoseconds(timeout).count();
-    const uint64_t until =
-        std::min(expected - kMarginNs, done_.submitted_ns + static_cast<uint64_t>(patience));
-    if (now_ns() < until) {
-      // Linux lets others sleep up to 50 us longer than they asked for.
-      thread_local const int slack = ::prctl(PR_SET_TIMERSLACK, 1000UL);
-      (void)slack;
-      const timespec at{static_cast<time_t>(until / 1'000'000'000),
-                        static_cast<long>(until % 1'000'000'000)};
-      ::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);
-    }
-    VkResult status = VK_NOT_READY;
-    while ((status = context.api.vkGetFenceStatus(context.device, fence_)) == VK_NOT_READY &&
-           now_ns() < expected + kPollNs) {
-    }
-  }
-  const auto limit = std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count();
-  if (!context.wait(fence_, static_cast<uint64_t>(std::max<int64_t>(limit, 0)))) {
+  const auto limit =
+      static_cast<uint64_t>(std::max<int64_t>(std::chrono::nanoseconds(timeout).count(), 0));
+  poll_fence(limit);
+  const uint64_t waited = std::min(limit, now_ns() - done_.submitted_ns);
+  if (!context.wait(fence_, limit - waited)) {
     context.is_lost = true;
     throw Error(ErrorCode::device, "vulkan: " + program_.name,
                 fmt::format("did not end within {} ms", timeout.count()),
@@ -357,7 +368,8 @@ void VulkanExecutable::read_timestamps() {
                                           sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
         "reading timestamps");
   const auto since_start = [&](uint64_t tick) {
-    return static_cast<uint64_t>(static_cast<double>(tick - ticks[0]) * context.facts.timestamp_ns);
+    const uint64_t passed = ticks_between(ticks[0], tick, context.facts.timestamp_bits);
+    return static_cast<uint64_t>(static_cast<double>(passed) * context.facts.timestamp_ns);
   };
   done_.device_ns = current_->device_ns = since_start(ticks[1]);
   if (!is_timed_) return;

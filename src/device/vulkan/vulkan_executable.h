@@ -1,4 +1,4 @@
-// A loaded program: lowered and recorded once per form of its calls, submitted once per call.
+// A loaded program: lowered and recorded at the first call of a form, submitted once per call.
 #pragma once
 
 #include <map>
@@ -39,14 +39,16 @@ class VulkanExecutable : public Executable {
 
   void store_weights(std::span<const TensorView> weights);
   Recording& recording_for(const Call& call);
+  void make_room_for_call(uint64_t bytes);
+  void add_recording(const CallForm& form);
   VkCommandBuffer record(const Recording& recording, const CallForm& form, bool is_timed);
   void record_dispatches(VkCommandBuffer commands, const Recording& recording, bool is_timed);
   void record_downloads(VkCommandBuffer commands, uint32_t rows);
   uint64_t address(Operand operand, const Recording& recording) const;
   void forget_recordings();
-  void write_call_data(const Call& call);
   void upload_inputs(const Call& call);
   void download_outputs();
+  void poll_fence(uint64_t timeout_ns);
   void wait_for_fence(std::chrono::milliseconds timeout);
   void read_timestamps();
   Cost declared_cost();
@@ -55,6 +57,7 @@ class VulkanExecutable : public Executable {
   Program program_;
   Trace& trace_;
   uint8_t device_ = 0;
+  uint16_t prepare_name_ = 0;
   std::vector<const Launch*> cache_launches_;     // their cost depends on positions
   uint32_t page_ = 0;                             // positions of a page; 0: no cache
   std::vector<std::shared_ptr<Memory>> weights_;  // [slots]; shared with other programs

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <fstream>
 #include <optional>
 #include <system_error>
 #include <vector>
@@ -131,8 +132,10 @@ std::string way_to_get(const std::string& name) {
   const StoreName* store = store_of(name);
   const bool is_of_a_hub = store == nullptr || store->prefix == "hf:";
   if (is_of_a_hub && as_repository(name))
-    return fmt::format("`tyto pull {}` downloads it", without_store(name));
-  return "`tyto models` lists all that are here, `tyto pull ORG/REPO` downloads one";
+    return fmt::format("to download it: tyto pull {}", without_store(name));
+  if (store != nullptr && store->prefix == "ollama:")
+    return fmt::format("to download it: ollama pull {}", without_store(name));
+  return "to download one: tyto pull";
 }
 
 [[noreturn]] void fail_absent(const std::string& name, std::vector<LocalModel> models) {
@@ -147,9 +150,18 @@ std::string way_to_get(const std::string& name) {
       near.empty() ? ""
                    : fmt::format("most like it here: {}; ", joined(near, ", ", printable_name));
   throw Error(ErrorCode::input, name,
-              store == nullptr ? "no such file or folder, and no local model has this name"
-                               : fmt::format("is not in {}", store->title),
+              store == nullptr ? "no such model here" : fmt::format("is not in {}", store->title),
               hint + way_to_get(name));
+}
+
+bool is_model_file(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return is_there(path / "config.json");
+  if (!fs::is_regular_file(path, ignored)) return false;
+  if (path.extension() == ".gguf") return true;
+  char magic[4] = {};
+  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
+  return std::string_view(magic, sizeof magic) == "GGUF";
 }
 
 }  // namespace
@@ -164,6 +176,17 @@ bool is_repo_id(std::string_view name) {
   };
   return slash != std::string_view::npos && good(name.substr(0, slash)) &&
          good(name.substr(slash + 1)) && !name.ends_with(".gguf");
+}
+
+bool is_local_model(const std::string& name) {
+  if (name.empty()) return false;
+  if (is_model_file(name)) return true;
+  if (name.find_first_of(" \t\r\n") != std::string::npos) return false;  // no store has such names
+  const auto repository = as_repository(name);
+  if (repository && store_of(name) == nullptr && !hugging_face_folders(repository->id).empty())
+    return true;
+  const Listing here = local_models();
+  return !ModelNames(here.models).find(name).empty();
 }
 
 fs::path find_model(const std::string& name) {

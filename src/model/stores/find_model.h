@@ -16,6 +16,10 @@ namespace tyto {
 // get one; that for an ambiguous name lists what it may mean.
 std::filesystem::path find_model(const std::string& name);
 
+// Whether find_model() would take it for a model: a GGUF file, a checkpoint folder, a repository in
+// a cache, or a name that one of local_models() has. A word of a text is rarely any of these.
+bool is_local_model(const std::string& name);
+
 // "meta-llama/Llama-3.2-1B-Instruct": what a hub would know.
 bool is_repo_id(std::string_view name);
 

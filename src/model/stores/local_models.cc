@@ -159,14 +159,18 @@ std::vector<std::string> nearest_models(std::string_view name,
   std::sort(ranked.begin(), ranked.end(), [](const auto& one, const auto& other) {
     return one.first != other.first ? one.first > other.first : one.second < other.second;
   });
+  const ModelNames all(models);
+  const auto shown = [&](const LocalModel& model) {  // a path is only good as a whole
+    return store_of(model.name) == nullptr ? model.name : all.shortest(model);
+  };
   std::vector<std::string> names;
-  for (const auto& [like, model] : ranked) names.push_back(model->name);
+  for (const auto& [like, model] : ranked) names.push_back(shown(*model));
   if (names.empty()) {  // a letter or two are wrong in a name that has few
     const auto meant = nearest(ends_of(wanted).back(), last_parts);
     const auto at =
         meant ? std::find(last_parts.begin(), last_parts.end(), *meant) : last_parts.end();
     if (at != last_parts.end())
-      names.push_back(models[static_cast<size_t>(at - last_parts.begin())].name);
+      names.push_back(shown(models[static_cast<size_t>(at - last_parts.begin())]));
   }
   names.resize(std::min(names.size(), kMostNearest));
   return names;

@@ -39,7 +39,8 @@ class ModelNames {
   std::map<std::string, std::vector<const LocalModel*>, std::less<>> ends_;
 };
 
-// At most three whose names are most like one that is none, the likest first.
+// At most three, as `tyto models` shows them, whose names are most like one that is none, the
+// likest first.
 std::vector<std::string> nearest_models(std::string_view name,
                                         const std::vector<LocalModel>& models);
 

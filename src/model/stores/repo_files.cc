@@ -166,6 +166,9 @@ Names checkpoint(const Names& all) {
   if (weights.empty() || !has(all, "config.json")) return {};
   for (const std::string_view name : kBesideWeights)
     if (has(all, name)) weights.emplace_back(name);
+  std::copy_if(all.begin(), all.end(), std::back_inserter(weights), [](const std::string& path) {
+    return path.starts_with("additional_chat_templates/") && path.ends_with(".jinja");
+  });
   std::sort(weights.begin(), weights.end());
   return weights;
 }

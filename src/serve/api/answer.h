@@ -23,6 +23,7 @@ struct ScoredText {
 struct ScoredToken {
   ScoredText chosen;
   std::vector<ScoredText> most_probable = {};
+  uint64_t offset = 0;  // characters of the tokens before it
 };
 
 // A call of a tool: all of it, or what came since the last piece.
@@ -43,12 +44,20 @@ struct Said {
 
 struct Choice {
   Said said = {};
+  uint64_t characters = 0;  // that its tokens have, where log probabilities are wanted
   bool has_begun = false;
   bool is_done = false;
   StopReason reason = StopReason::max_tokens;
   Receipt receipt = {};
   std::string receipt_text = {};  // sealed JSON, where asked for
 };
+
+bool is_cut(const Choice& choice);  // by a limit, in the middle of what it says
+
+// Those whose arguments are a whole JSON object; another one was cut off, or broke off.
+std::vector<CallPart> whole_calls(const std::vector<CallPart>& calls);
+// The others as the model wrote them: they are text, so that nothing it said is lost.
+std::string text_of_broken_calls(const std::vector<CallPart>& calls);
 
 // What every piece of an answer says about it.
 struct AnswerHead {
@@ -60,6 +69,9 @@ struct AnswerHead {
   bool log_probabilities = false;
   uint32_t choices_per_prompt = 1;
 };
+
+// Adds the token behind those that the choice has.
+void place_token(ScoredToken& token, Choice& choice);
 
 // How one API words an answer. Stateless; every function returns what goes over the wire.
 class AnswerStyle {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "serve/api/slow_view.h"
 #include "serve/engine_thread.h"
 #include "serve/http/exchange.h"
 #include "serve/http/server.h"
@@ -12,9 +13,9 @@
 
 namespace tyto::api {
 
-// JSON that others make; an empty function: there is none.
+// JSON that others make; empty: there is none.
 struct Views {
-  std::function<std::string()> doctor = {};
+  std::unique_ptr<SlowView> doctor = {};
   std::function<std::string()> plan = {};
 };
 

@@ -1,7 +1,7 @@
 #include "serve/api/constraints.h"
 
 #include "serve/api/errors.h"
-#include "text/grammar/constraint.h"
+#include "text/grammar/grammar.h"
 #include "text/grammar/json_schema.h"
 
 namespace tyto::api {
@@ -23,13 +23,11 @@ std::string gbnf_of(const OutputFormat& format) {
 
 }  // namespace
 
-MakeConstraint constraint_for(const std::shared_ptr<const ModelText>& model,
-                              const OutputFormat& format, const std::string& grammar) {
+std::shared_ptr<const Grammar> grammar_for(const OutputFormat& format, const std::string& grammar) {
   try {
     const std::string gbnf = grammar.empty() ? gbnf_of(format) : grammar;
     if (gbnf.empty()) return {};
-    return [rules = std::make_shared<const Grammar>(gbnf),  // shared by the choices
-            tokens = model->token_trie()] { return std::make_shared<Constraint>(rules, tokens); };
+    return std::make_shared<const Grammar>(gbnf);
   } catch (const Error& error) {
     throw RequestError(error, grammar.empty() ? format.field : "tools");
   }

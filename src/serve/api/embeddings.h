@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "serve/api/fields.h"
+#include "serve/api/requests.h"
 #include "serve/api/routes.h"
 
 namespace tyto::api {
@@ -19,8 +19,7 @@ struct Embeddings {
 };
 
 // Answers when they are there.
-void embed(const Exchange& exchange, const ModelText& model,
-           const std::vector<TextOrTokens>& inputs,
+void embed(const Exchange& exchange, const ModelText& model, const EmbeddingsRequest& request,
            std::function<ordered_json(const Embeddings&)> wording);
 
 }  // namespace tyto::api

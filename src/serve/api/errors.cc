@@ -1,5 +1,6 @@
 #include "serve/api/errors.h"
 
+#include "serve/api/fields.h"
 #include "serve/api/json_text.h"
 
 namespace tyto::api {
@@ -41,6 +42,15 @@ const char* type_of(int status) {
   }
 }
 
+// Errors of a request's JSON begin with their field: "request: tools[0].function: ...".
+std::string field_named_in(std::string_view message) {
+  const std::string prefix = fmt::format("{}: ", kRequestName);
+  if (!message.starts_with(prefix)) return "";
+  message.remove_prefix(prefix.size());
+  const size_t end = message.find(": ");
+  return end == message.npos ? "" : std::string(message.substr(0, end));
+}
+
 }  // namespace
 
 RequestError::RequestError(const Error& error, std::string field)
@@ -55,7 +65,8 @@ RequestError::RequestError(int http_status, std::string client_code, std::string
 
 Refusal refusal_of(const Error& error) {
   Refusal refusal{.status = status_of(error.code), .message = error.what()};
-  if (!error.hint.empty()) refusal.message += "; " + error.hint;
+  // A busy server's next step is Retry-After, which clients turn into words of their own.
+  if (!error.hint.empty() && error.code != ErrorCode::busy) refusal.message += "; " + error.hint;
   if (error.code == ErrorCode::unsupported) refusal.code = "unsupported";
   if (refusal.status == kTooMany) refusal.code = "too_many_requests";
   if (refusal.status == kTimeout) refusal.code = "timeout";
@@ -63,7 +74,17 @@ Refusal refusal_of(const Error& error) {
     if (known->status != 0) refusal.status = known->status;
     if (!known->name.empty()) refusal.code = known->name;
     refusal.param = known->param;
+  } else {
+    refusal.param = field_named_in(refusal.message);
   }
+  return refusal;
+}
+
+Refusal refusal_of_end(const Error& error) {
+  Refusal refusal = refusal_of(error);
+  if (refusal.status != kTooMany) return refusal;
+  refusal.status = kUnavailable;
+  refusal.code = "unavailable";
   return refusal;
 }
 
@@ -84,7 +105,7 @@ std::string ollama_error(const Refusal& refusal) {
 }
 
 ErrorText error_text_for(std::string_view path) {
-  return path.starts_with("/api/") ? ollama_error : openai_error;
+  return path == "/api" || path.starts_with("/api/") ? ollama_error : openai_error;
 }
 
 http::Response error_response(const Refusal& refusal, ErrorText text) {
@@ -94,8 +115,8 @@ http::Response error_response(const Refusal& refusal, ErrorText text) {
   return response;
 }
 
-std::string error_body(int status, const std::string& message) {
-  return openai_error({.status = status, .message = message});
+std::string error_body(int status, std::string_view path, const std::string& message) {
+  return error_text_for(path)({.status = status, .message = message});
 }
 
 }  // namespace tyto::api

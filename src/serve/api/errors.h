@@ -29,19 +29,22 @@ struct Refusal {
   std::string code = {};
 };
 Refusal refusal_of(const Error& error);
+// The same for a request that the engine had taken: it was not one too many, so what may pass is a
+// 503.
+Refusal refusal_of_end(const Error& error);
 std::string counted_as(const Refusal& refusal);  // the reason in /metrics
 
 // {"error": {"message", "type", "param", "code"}}, and {"error": "message"}.
 std::string openai_error(const Refusal& refusal);
 std::string ollama_error(const Refusal& refusal);
 
-// The bodies by path: Ollama's begin with /api/.
+// The bodies by path: Ollama's are below /api.
 using ErrorText = std::string (*)(const Refusal&);
 ErrorText error_text_for(std::string_view path);
 
 http::Response error_response(const Refusal& refusal, ErrorText text);
 
 // For http::Server, which has no more than this.
-std::string error_body(int status, const std::string& message);
+std::string error_body(int status, std::string_view path, const std::string& message);
 
 }  // namespace tyto::api

@@ -1,5 +1,6 @@
 #include "serve/api/generation.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 
@@ -7,6 +8,7 @@
 #include "serve/api/constraints.h"
 #include "serve/api/fields.h"
 #include "text/chat_text.h"
+#include "text/grammar/constraint.h"
 
 namespace tyto::api {
 namespace {
@@ -29,16 +31,6 @@ std::optional<std::chrono::milliseconds> timeout_of_header(const Exchange& excha
   return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1e3)));
 }
 
-// The earlier of what the request and a proxy's header say.
-std::optional<steady_clock::time_point> deadline_of(const Exchange& exchange,
-                                                    const GenerationOptions& options) {
-  std::optional<steady_clock::time_point> deadline;
-  const auto now = steady_clock::now();
-  for (const auto& timeout : {options.timeout, timeout_of_header(exchange)})
-    if (timeout && (!deadline || now + *timeout < *deadline)) deadline = now + *timeout;
-  return deadline;
-}
-
 // What the request's numbers mean for this model.
 void check_sampling(const ModelText& model, const SamplerOptions& sampling) {
   try {
@@ -46,6 +38,22 @@ void check_sampling(const ModelText& model, const SamplerOptions& sampling) {
   } catch (const Error& error) {
     throw RequestError(error, "logit_bias");
   }
+}
+
+bool continues_text(const Generation& generation, const std::vector<Token>& prompt) {
+  return generation.is_raw && has_text(*generation.model->tokenizer, prompt);
+}
+
+// Makes each choice a constraint of its own; none where everything may be written.
+std::function<std::shared_ptr<Constraint>()> constraint_of(
+    const Generation& generation, const std::vector<Token>& prompt,
+    const std::shared_ptr<const Grammar>& grammar) {
+  if (!grammar) return {};
+  const AnswerPlace begin{.thoughts = generation.thoughts,
+                          .continues_text = continues_text(generation, prompt)};
+  return [grammar, tokens = generation.model->token_trie(), begin] {
+    return std::make_shared<Constraint>(grammar, tokens, begin);
+  };
 }
 
 CompletionRequest engine_request(const Generation& generation, const std::vector<Token>& prompt) {
@@ -57,6 +65,7 @@ CompletionRequest engine_request(const Generation& generation, const std::vector
   request.request.stop = options.stop;
   request.request.ignore_eos = options.ignore_eos;
   request.request.shown_special = generation.shown_special;
+  request.request.continues_text = continues_text(generation, prompt);
   request.sampling = options.sampling;
   request.choices = options.choices;
   request.log_probabilities = options.log_probabilities;
@@ -90,23 +99,47 @@ AnswerPlan plan_of(const Generation& generation) {
   return plan;
 }
 
-// All prompts or none: what was taken before one is refused is cancelled.
+// What an answer takes for each of its tokens until it is sent: its text, and each token with its
+// probability, which is written with its bytes.
+constexpr uint64_t kTextBytes = 16, kScoredBytes = 96;
+constexpr uint64_t kMostAnswerBytes = 16 << 20;  // as many answers as may run and wait are kept
+
+// An answer that is not streamed is kept until its end. Numbers that cannot be kept are refused;
+// who gives none gets as many tokens as can be.
+void bound_answer(const Generation& generation, std::vector<CompletionRequest>& requests) {
+  const GenerationOptions& options = generation.options;
+  if (options.stream) return;
+  const uint64_t scored = options.log_probabilities ? 1 + options.top_log_probabilities : 0;
+  const uint64_t token_bytes = kTextBytes + scored * kScoredBytes;
+  const uint64_t choices = requests.size() * options.choices;
+  const uint64_t most = kMostAnswerBytes / token_bytes / choices;
+  for (CompletionRequest& request : requests) {
+    const auto room =
+        generation.model->context - static_cast<uint32_t>(request.request.prompt.size());
+    uint32_t& tokens = request.request.max_tokens;
+    if (std::min(tokens, room) <= most) continue;
+    if (options.max_tokens)
+      throw RequestError(
+          400, "", "max_tokens",
+          fmt::format(
+              "{} answers of {} tokens at {} bytes each exceed the {} MiB of an answer that "
+              "is not streamed; {} tokens fit, or stream it",
+              choices, tokens, token_bytes, kMostAnswerBytes >> 20, most));
+    tokens = static_cast<uint32_t>(std::max<uint64_t>(most, 1));
+  }
+}
+
 void submit_all(const Exchange& exchange, const Generation& generation,
                 std::vector<CompletionRequest> requests,
                 const std::shared_ptr<RunningAnswer>& answer) {
   EngineThread& engine = exchange.api.engine;
-  std::vector<EngineThread::Ticket> tickets;
-  try {
-    for (CompletionRequest& request : requests) {
-      const auto first = static_cast<uint32_t>(tickets.size()) * generation.options.choices;
-      tickets.push_back(engine.submit(generation.model->name, std::move(request),
-                                      RunningAnswer::events(answer, first)));
-    }
-  } catch (const Error& error) {
-    exchange.api.metrics.refused(counted_as(refusal_of(error)));
-    answer->refuse(error);
+  std::vector<EngineThread::Submission> all;
+  for (CompletionRequest& request : requests) {
+    const auto first = static_cast<uint32_t>(all.size()) * generation.options.choices;
+    all.push_back({std::move(request), RunningAnswer::events(answer, first)});
   }
-  const auto cancel = [&engine, tickets = std::move(tickets)] {
+  const auto cancel = [&engine,
+                       tickets = engine.submit_all(generation.model->name, std::move(all))] {
     for (const EngineThread::Ticket ticket : tickets) engine.cancel(ticket);
   };
   answer->on_broken_off(cancel);
@@ -121,21 +154,30 @@ void generate_answer(const Exchange& exchange, Generation generation, std::strin
   for (const std::vector<Token>& prompt : generation.prompts)
     check_context(model, prompt.size(), generation.field);
   check_sampling(model, generation.options.sampling);
-  const MakeConstraint constraint =
-      constraint_for(generation.model, generation.options.format, generation.grammar);
-  const auto deadline = deadline_of(exchange, generation.options);
+  const auto grammar = grammar_for(generation.options.format, generation.grammar);
+  const auto deadline = deadline_of(exchange, generation.options.timeout);
   const AnswerHead head = head_of(exchange, generation, id_prefix);
   std::vector<CompletionRequest> requests;
   for (size_t i = 0; i < generation.prompts.size(); ++i) {
     CompletionRequest request = engine_request(generation, generation.prompts[i]);
     request.id = i == 0 ? head.id : fmt::format("{}-{}", head.id, i);
-    request.constraint = constraint;
+    request.constraint = constraint_of(generation, generation.prompts[i], grammar);
     request.deadline = deadline;
     requests.push_back(std::move(request));
   }
+  bound_answer(generation, requests);
   const auto answer =
       std::make_shared<RunningAnswer>(exchange.reply, make_style(head), plan_of(generation));
   submit_all(exchange, generation, std::move(requests), answer);
+}
+
+std::optional<steady_clock::time_point> deadline_of(
+    const Exchange& exchange, std::optional<std::chrono::milliseconds> asked) {
+  std::optional<steady_clock::time_point> deadline;
+  const auto now = steady_clock::now();
+  for (const auto& timeout : {asked, timeout_of_header(exchange)})
+    if (timeout && (!deadline || now + *timeout < *deadline)) deadline = now + *timeout;
+  return deadline;
 }
 
 void check_context(const ModelText& model, size_t tokens, const std::string& field) {

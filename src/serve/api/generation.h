@@ -1,8 +1,10 @@
 // From a request that was read to the engine, and its answer back to the client.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "serve/api/requests.h"
 #include "serve/api/routes.h"
 #include "serve/api/running_answer.h"
+#include "text/reasoning.h"
 
 namespace tyto::api {
 
@@ -22,6 +25,8 @@ struct Generation {
   std::vector<std::string> begin_with = {};      // [prompts] or empty: text in front of the answers
   std::function<TextDivider()> divide = {};
   std::vector<Token> shown_special = {};  // special ones that are part of the text
+  bool is_raw = false;                    // no template made the prompts: answers continue them
+  std::optional<ThoughtsAhead> thoughts = {};  // that come before what a format or grammar holds
 };
 
 using MakeStyle = std::unique_ptr<AnswerStyle> (*)(AnswerHead head);
@@ -29,6 +34,10 @@ using MakeStyle = std::unique_ptr<AnswerStyle> (*)(AnswerHead head);
 // Returns when the engine has taken it, or throws what is wrong with it.
 void generate_answer(const Exchange& exchange, Generation generation, std::string_view id_prefix,
                      MakeStyle make_style);
+
+// When a request's time is over: the earlier of what it says itself and what a proxy's header does.
+std::optional<std::chrono::steady_clock::time_point> deadline_of(
+    const Exchange& exchange, std::optional<std::chrono::milliseconds> timeout);
 
 // A conversation as the model's template writes it.
 std::string chat_text(const ModelText& model, const Conversation& conversation);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sodium.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "serve/api/errors.h"
@@ -42,11 +43,17 @@ Token token_named(std::string_view id, const Json& value) {
 }
 
 void read_logit_bias(const Json& value, SamplerOptions& into) {
-  into.logit_bias.clear();
+  auto& all = into.logit_bias;
+  all.clear();
   value.for_each_member([&](std::string_view id, const Json& bias) {
-    into.logit_bias.emplace_back(token_named(id, bias),
-                                 static_cast<float>(number_in(bias, -100, 100)));
+    all.emplace_back(token_named(id, bias), static_cast<float>(number_in(bias, -100, 100)));
   });
+  // The last of several biases for one token counts, as with any member that stands twice.
+  const auto same_token = [](const auto& a, const auto& b) { return a.first == b.first; };
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  all.erase(all.begin(), std::unique(all.rbegin(), all.rend(), same_token).base());
+  all.shrink_to_fit();
 }
 
 // -1 means off, all of them, or any: what these options have instead of a limit.

@@ -9,9 +9,7 @@ namespace tyto::api {
 namespace {
 
 const char* done_reason(const Choice& choice) {
-  const bool is_cut =
-      choice.reason == StopReason::max_tokens || choice.reason == StopReason::context_full;
-  return is_cut ? "length" : "stop";
+  return is_cut(choice) ? "length" : "stop";
 }
 
 ordered_json scored_json(const std::vector<ScoredToken>& tokens) {
@@ -30,12 +28,9 @@ ordered_json scored_json(const std::vector<ScoredToken>& tokens) {
 // Ollama gives arguments as an object, and so only with the whole call.
 ordered_json calls_json(const std::vector<CallPart>& calls) {
   ordered_json json = ordered_json::array();
-  for (const CallPart& call : calls) {
-    const auto arguments = ordered_json::parse(call.arguments, nullptr, false);
-    json.push_back({{"function",
-                     {{"name", call.name},
-                      {"arguments", arguments.is_object() ? arguments : ordered_json::object()}}}});
-  }
+  for (const CallPart& call : calls)
+    json.push_back(
+        {{"function", {{"name", call.name}, {"arguments", ordered_json::parse(call.arguments)}}}});
   return json;
 }
 
@@ -95,9 +90,11 @@ class OllamaStyle : public AnswerStyle {
 class ChatStyle : public OllamaStyle {
   using OllamaStyle::OllamaStyle;
   void add_said(ordered_json& json, const Said& said) const override {
-    json["message"] = {{"role", "assistant"}, {"content", said.text}};
+    json["message"] = {{"role", "assistant"},
+                       {"content", said.text + text_of_broken_calls(said.calls)}};
     if (!said.thought.empty()) json["message"]["thinking"] = said.thought;
-    if (!said.calls.empty()) json["message"]["tool_calls"] = calls_json(said.calls);
+    const auto calls = whole_calls(said.calls);
+    if (!calls.empty()) json["message"]["tool_calls"] = calls_json(calls);
   }
 };
 

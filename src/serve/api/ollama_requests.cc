@@ -2,6 +2,8 @@
 // object of their own, and a system prompt may stand beside the prompt.
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "serve/api/errors.h"
 #include "serve/api/requests.h"
 
@@ -88,6 +90,15 @@ constexpr Field<GenerateRequest> kGenerateFields[] = {
      }},
 };
 
+constexpr Field<EmbeddingsRequest> kEmbedFields[] = {
+    {"truncate",
+     [](const Json& value, EmbeddingsRequest& into) { into.truncate = value.as_bool(); }},
+    {"dimensions",
+     [](const Json& value, EmbeddingsRequest& into) {
+       into.dimensions = static_cast<uint32_t>(integer_in(value, 1, INT32_MAX));
+     }},
+};
+
 }  // namespace
 
 ChatCompletionRequest parse_ollama_chat(const Json& body, const SamplerOptions& defaults) {
@@ -110,8 +121,32 @@ GenerateRequest parse_ollama_generate(const Json& body, const SamplerOptions& de
   return request;
 }
 
+std::optional<LoadRequest> parse_ollama_load(const Json& body, std::string_view field) {
+  const auto said = body.find(field);
+  const bool is_list = field == "messages";
+  const bool is_known = said && said->is(is_list ? Json::Type::array : Json::Type::string);
+  const bool is_empty = is_known && (is_list ? said->size() == 0 : said->as_string().empty());
+  if (said && !is_empty) return std::nullopt;
+  return LoadRequest{.unloads = keeps_for_no_time(body)};
+}
+
+bool keeps_for_no_time(const Json& body) {
+  const auto value = body.find("keep_alive");
+  if (!value) return false;
+  if (value->is(Json::Type::string)) {  // "0", "0s", "0m"
+    const std::string text = text_of(*value);
+    double time = 1;
+    std::from_chars(text.data(), text.data() + text.size(), time);
+    return time == 0;
+  }
+  const bool is_number = value->is(Json::Type::integer) || value->is(Json::Type::number);
+  return is_number && value->as_double() == 0;
+}
+
 EmbeddingsRequest parse_ollama_embed(const Json& body) {
   EmbeddingsRequest request;
+  request.truncate = !body.find("prompt");  // which is of the older form
+  read_fields(body, kEmbedFields, request);
   const Json value = body.find("prompt") ? body.at("prompt") : required_field(body, "input");
   in_field(value, [&] { request.inputs = texts_or_tokens_of(value, kMostInputs); });
   return request;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 
+#include "base/utf8.h"
 #include "serve/api/answer.h"
 #include "serve/api/answer_numbers.h"
 #include "serve/api/json_text.h"
@@ -15,15 +17,23 @@ namespace {
 
 constexpr const char* kDone = "data: [DONE]\n\n";
 
-std::string event(const ordered_json& json) {
-  return "data: " + json_text(json) + "\n\n";
+std::string event(const std::string& json) {
+  return "data: " + json + "\n\n";
+}
+
+// An object of fields, one whose value is written already, and further fields.
+std::string object_text(const ordered_json& front, const char* name, const std::string& value,
+                        const ordered_json& behind) {
+  std::string text = json_text(front);
+  text.back() = ',';
+  text += fmt::format("\"{}\":", name);
+  text += value;
+  return text += behind.empty() ? "}" : json_text(behind).replace(0, 1, ",");
 }
 
 const char* finish_reason(const Choice& choice) {
-  if (!choice.said.calls.empty()) return "tool_calls";
-  const bool is_cut =
-      choice.reason == StopReason::max_tokens || choice.reason == StopReason::context_full;
-  return is_cut ? "length" : "stop";
+  if (is_cut(choice)) return "length";
+  return whole_calls(choice.said.calls).empty() ? "stop" : "tool_calls";
 }
 
 // JSON has no infinity; this is OpenAI's number for a token that cannot come.
@@ -31,37 +41,70 @@ double shown(float log_probability) {
   return std::isfinite(log_probability) ? log_probability : -9999.0;
 }
 
-ordered_json scored_json(const ScoredText& token) {
-  ordered_json bytes = ordered_json::array();
-  for (const char byte : token.bytes) bytes.push_back(static_cast<uint8_t>(byte));
-  return {{"token", token.bytes}, {"logprob", shown(token.log_probability)}, {"bytes", bytes}};
+std::string quoted(const std::string& text) {
+  return json_text(ordered_json(text));
 }
 
-ordered_json chat_log_probabilities(const std::vector<ScoredToken>& tokens) {
-  ordered_json content = ordered_json::array();
+// There may be many thousands of them, so they are written as text and not as a tree first.
+void append_scored(const ScoredText& token, std::string& to) {
+  fmt::format_to(std::back_inserter(to), R"({{"token":{},"logprob":{},"bytes":[)",
+                 quoted(token.bytes), shown(token.log_probability));
+  for (const char byte : token.bytes)
+    fmt::format_to(std::back_inserter(to), "{},", static_cast<uint8_t>(byte));
+  if (!token.bytes.empty()) to.pop_back();
+  to += ']';
+}
+
+std::string chat_log_probabilities(const std::vector<ScoredToken>& tokens) {
+  std::string text = R"({"content":[)";
   for (const ScoredToken& token : tokens) {
-    ordered_json entry = scored_json(token.chosen);
-    entry["top_logprobs"] = ordered_json::array();
-    for (const ScoredText& other : token.most_probable)
-      entry["top_logprobs"].push_back(scored_json(other));
-    content.push_back(std::move(entry));
+    append_scored(token.chosen, text);
+    text += R"(,"top_logprobs":[)";
+    for (const ScoredText& other : token.most_probable) {
+      append_scored(other, text);
+      text += "},";
+    }
+    if (!token.most_probable.empty()) text.pop_back();
+    text += "]},";
   }
-  return {{"content", content}, {"refusal", nullptr}};
+  if (!tokens.empty()) text.pop_back();
+  return text += R"(],"refusal":null})";
 }
 
-ordered_json text_log_probabilities(const std::vector<ScoredToken>& tokens) {
-  ordered_json json = {{"tokens", ordered_json::array()},
-                       {"token_logprobs", ordered_json::array()},
-                       {"top_logprobs", ordered_json::array()}};
+// "bytes:\\xe2\\x80": how OpenAI names what is only a part of a character.
+std::string named_by_bytes(std::string_view bytes) {
+  std::string name = "bytes:";
+  for (const char byte : bytes) name += fmt::format("\\x{:02x}", static_cast<uint8_t>(byte));
+  return name;
+}
+
+std::string text_or_bytes(const std::string& bytes) {
+  return valid_utf8_prefix(bytes) == bytes.size() ? bytes : named_by_bytes(bytes);
+}
+
+// Vocabularies may have several tokens of one text.
+std::string unused_name(const ordered_json& object, const std::string& bytes) {
+  std::string name = text_or_bytes(bytes);
+  if (object.contains(name)) name = named_by_bytes(bytes);
+  while (object.contains(name)) name += "'";
+  return name;
+}
+
+std::string text_log_probabilities(const std::vector<ScoredToken>& tokens) {
+  std::string texts, values, tops, offsets;
   for (const ScoredToken& token : tokens) {
-    json["tokens"].push_back(token.chosen.bytes);
-    json["token_logprobs"].push_back(shown(token.chosen.log_probability));
+    const char* const comma = texts.empty() ? "" : ",";
+    texts += comma + quoted(text_or_bytes(token.chosen.bytes));
+    values += fmt::format("{}{}", comma, shown(token.chosen.log_probability));
     ordered_json top = ordered_json::object();
     for (const ScoredText& other : token.most_probable)
-      top[other.bytes] = shown(other.log_probability);
-    json["top_logprobs"].push_back(std::move(top));
+      top[unused_name(top, other.bytes)] = shown(other.log_probability);
+    tops += comma + json_text(top);
+    offsets += fmt::format("{}{}", comma, token.offset);
   }
-  return json;
+  return fmt::format(
+      R"({{"tokens":[{}],"token_logprobs":[{}],"top_logprobs":[{}],"text_offset":[{}]}})", texts,
+      values, tops, offsets);
 }
 
 ordered_json call_json(const CallPart& call) {
@@ -92,53 +135,58 @@ class OpenAiStyle : public AnswerStyle {
   }
 
   std::string piece(uint32_t index, const Said& since, const ordered_json& timings) const override {
-    ordered_json json = framed(piece_object(), choice_piece(index, since, nullptr));
-    if (!timings.is_null()) json["timings"] = timings;
-    return event(json);
+    ordered_json behind = no_usage();
+    if (!timings.is_null()) behind["timings"] = timings;
+    return event(framed(piece_object(), choice_piece(index, since, nullptr), behind));
   }
 
   std::string end(uint32_t index, const Choice& choice) const override {
-    ordered_json json = framed(piece_object(), choice_piece(index, {}, finish_reason(choice)));
-    add_numbers(json, choice);
-    return event(json);
+    ordered_json behind = no_usage();
+    add_numbers(behind, choice);
+    return event(framed(piece_object(), choice_piece(index, {}, finish_reason(choice)), behind));
   }
 
   std::string last(std::span<const Choice> choices) const override {
     if (!head_.include_usage) return kDone;
-    ordered_json json = framed(piece_object(), nullptr);
-    json["usage"] = usage_json(choices, head_.choices_per_prompt);
-    if (choices.size() == 1) add_numbers(json, choices.front());
-    return event(json) + kDone;
+    ordered_json behind = {{"usage", usage_json(choices, head_.choices_per_prompt)}};
+    if (choices.size() == 1) add_numbers(behind, choices.front());
+    return event(framed(piece_object(), "", behind)) + kDone;
   }
 
   std::string whole(std::span<const Choice> choices) const override {
-    ordered_json json = framed(whole_object(), nullptr);
+    ordered_json behind = ordered_json::object();
+    std::string all;
     for (uint32_t i = 0; i < choices.size(); ++i) {
-      json["choices"].push_back(whole_choice(i, choices[i]));
-      add_numbers(choices.size() == 1 ? json : json["choices"].back(), choices[i]);
+      ordered_json numbers = ordered_json::object();
+      add_numbers(choices.size() == 1 ? behind : numbers, choices[i]);
+      all += (i == 0 ? "" : ",") + whole_choice(i, choices[i], numbers);
     }
-    json["usage"] = usage_json(choices, head_.choices_per_prompt);
-    return json_text(json);
+    behind["usage"] = usage_json(choices, head_.choices_per_prompt);
+    return framed(whole_object(), all, behind);
   }
 
  protected:
   virtual const char* piece_object() const = 0;
   virtual const char* whole_object() const = 0;
-  virtual ordered_json choice_piece(uint32_t index, const Said& since,
-                                    const char* finish) const = 0;
-  virtual ordered_json whole_choice(uint32_t index, const Choice& choice) const = 0;
+  virtual std::string choice_piece(uint32_t index, const Said& since, const char* finish) const = 0;
+  // `numbers` go behind what the choice says.
+  virtual std::string whole_choice(uint32_t index, const Choice& choice,
+                                   const ordered_json& numbers) const = 0;
 
-  // Around one choice, or around none yet.
-  ordered_json framed(const char* object, ordered_json choice) const {
-    ordered_json json = {{"id", head_.id},
-                         {"object", object},
-                         {"created", head_.created},
-                         {"model", head_.model},
-                         {"system_fingerprint", "tyto-" + head_.version},
-                         {"choices", ordered_json::array()}};
-    if (!choice.is_null()) json["choices"].push_back(std::move(choice));
-    if (head_.include_usage) json["usage"] = nullptr;
-    return json;
+  // Around the text of choices, which may be none.
+  std::string framed(const char* object, const std::string& choices,
+                     const ordered_json& behind) const {
+    const ordered_json front = {{"id", head_.id},
+                                {"object", object},
+                                {"created", head_.created},
+                                {"model", head_.model},
+                                {"system_fingerprint", "tyto-" + head_.version}};
+    return object_text(front, "choices", "[" + choices + "]", behind);
+  }
+
+  // Where the usage comes with the last piece, the others say that they have none.
+  ordered_json no_usage() const {
+    return head_.include_usage ? ordered_json{{"usage", nullptr}} : ordered_json::object();
   }
 
   static void add_numbers(ordered_json& json, const Choice& choice) {
@@ -159,14 +207,15 @@ class ChatStyle : public OpenAiStyle {
 
   std::string begin(uint32_t index) const override {
     return event(framed(piece_object(),
-                        with_delta(index, {{"role", "assistant"}, {"content", ""}}, {}, nullptr)));
+                        with_delta(index, {{"role", "assistant"}, {"content", ""}}, {}, nullptr),
+                        no_usage()));
   }
 
  protected:
   const char* piece_object() const override { return "chat.completion.chunk"; }
   const char* whole_object() const override { return "chat.completion"; }
 
-  ordered_json choice_piece(uint32_t index, const Said& since, const char* finish) const override {
+  std::string choice_piece(uint32_t index, const Said& since, const char* finish) const override {
     ordered_json delta = ordered_json::object();
     if (!since.thought.empty()) delta["reasoning_content"] = since.thought;
     if (!since.text.empty()) delta["content"] = since.text;
@@ -174,32 +223,30 @@ class ChatStyle : public OpenAiStyle {
     return with_delta(index, std::move(delta), since.tokens, finish);
   }
 
-  ordered_json whole_choice(uint32_t index, const Choice& choice) const override {
+  std::string whole_choice(uint32_t index, const Choice& choice,
+                           const ordered_json& numbers) const override {
     const Said& said = choice.said;
-    ordered_json message = {{"role", "assistant"}, {"content", said.text}, {"refusal", nullptr}};
+    const std::string text = said.text + text_of_broken_calls(said.calls);
+    ordered_json message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
     if (!said.thought.empty()) message["reasoning_content"] = said.thought;
-    if (!said.calls.empty()) {
-      if (said.text.empty()) message["content"] = nullptr;
-      message["tool_calls"] = calls_json(said.calls);
+    if (const auto calls = whole_calls(said.calls); !calls.empty()) {
+      if (text.empty()) message["content"] = nullptr;
+      message["tool_calls"] = calls_json(calls);
       for (ordered_json& call : message["tool_calls"]) call.erase("index");
     }
-    return {{"index", index},
-            {"message", std::move(message)},
-            {"logprobs", log_probabilities(said.tokens)},
-            {"finish_reason", finish_reason(choice)}};
+    ordered_json behind = {{"finish_reason", finish_reason(choice)}};
+    behind.update(numbers);
+    return object_text({{"index", index}, {"message", std::move(message)}}, "logprobs",
+                       head_.log_probabilities ? chat_log_probabilities(said.tokens) : "null",
+                       behind);
   }
 
  private:
-  ordered_json log_probabilities(const std::vector<ScoredToken>& tokens) const {
-    return head_.log_probabilities ? chat_log_probabilities(tokens) : ordered_json(nullptr);
-  }
-
-  ordered_json with_delta(uint32_t index, ordered_json delta,
-                          const std::vector<ScoredToken>& tokens, const char* finish) const {
-    return {{"index", index},
-            {"delta", std::move(delta)},
-            {"logprobs", tokens.empty() ? ordered_json(nullptr) : log_probabilities(tokens)},
-            {"finish_reason", reason_or_null(finish)}};
+  static std::string with_delta(uint32_t index, ordered_json delta,
+                                const std::vector<ScoredToken>& tokens, const char* finish) {
+    return object_text({{"index", index}, {"delta", std::move(delta)}}, "logprobs",
+                       tokens.empty() ? "null" : chat_log_probabilities(tokens),
+                       {{"finish_reason", reason_or_null(finish)}});
   }
 };
 
@@ -213,18 +260,19 @@ class TextStyle : public OpenAiStyle {
   const char* piece_object() const override { return "text_completion"; }
   const char* whole_object() const override { return "text_completion"; }
 
-  ordered_json choice_piece(uint32_t index, const Said& since, const char* finish) const override {
-    return {{"index", index},
-            {"text", since.text},
-            {"logprobs",
-             since.tokens.empty() ? ordered_json(nullptr) : text_log_probabilities(since.tokens)},
-            {"finish_reason", reason_or_null(finish)}};
+  std::string choice_piece(uint32_t index, const Said& since, const char* finish) const override {
+    return object_text({{"index", index}, {"text", since.text}}, "logprobs",
+                       since.tokens.empty() ? "null" : text_log_probabilities(since.tokens),
+                       {{"finish_reason", reason_or_null(finish)}});
   }
 
-  ordered_json whole_choice(uint32_t index, const Choice& choice) const override {
-    ordered_json json = choice_piece(index, choice.said, finish_reason(choice));
-    if (head_.log_probabilities) json["logprobs"] = text_log_probabilities(choice.said.tokens);
-    return json;
+  std::string whole_choice(uint32_t index, const Choice& choice,
+                           const ordered_json& numbers) const override {
+    ordered_json behind = {{"finish_reason", finish_reason(choice)}};
+    behind.update(numbers);
+    return object_text(
+        {{"index", index}, {"text", choice.said.text}}, "logprobs",
+        head_.log_probabilities ? text_log_probabilities(choice.said.tokens) : "null", behind);
   }
 };
 
@@ -236,6 +284,12 @@ std::unique_ptr<AnswerStyle> openai_chat_style(AnswerHead head) {
 
 std::unique_ptr<AnswerStyle> openai_text_style(AnswerHead head) {
   return std::make_unique<TextStyle>(std::move(head));
+}
+
+void place_token(ScoredToken& token, Choice& choice) {
+  token.offset = choice.characters;
+  for (const char byte : token.chosen.bytes)
+    choice.characters += (static_cast<uint8_t>(byte) & 0xC0) != 0x80;  // not inside a character
 }
 
 std::string random_id(std::string_view prefix) {

@@ -102,8 +102,8 @@ constexpr Field<EmbeddingsRequest> kEmbeddingFields[] = {
        into.base64 = format == "base64";
      }},
     {"dimensions",
-     [](const Json& value, EmbeddingsRequest&) {
-       fail_unsupported(value.path(), "embeddings have the size of the model's hidden state");
+     [](const Json& value, EmbeddingsRequest& into) {
+       into.dimensions = static_cast<uint32_t>(integer_in(value, 1, INT32_MAX));
      }},
 };
 
@@ -114,8 +114,6 @@ std::string parse_model(const Json& body) {
   if (!value) return "";
   std::string name;
   in_field(*value, [&] { name = text_of(*value); });
-  constexpr std::string_view kLatest = ":latest";
-  if (name.ends_with(kLatest)) name.resize(name.size() - kLatest.size());
   return name;
 }
 

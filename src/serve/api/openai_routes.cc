@@ -44,7 +44,8 @@ void answer_completion(const Exchange& exchange) {
   const Json body = parse_body(exchange.request.body);
   const auto model = find_model(exchange.api, parse_model(body));
   const TextCompletionRequest request = parse_completion(body, model->sampling);
-  Generation generation{.model = model, .options = request.options, .field = "prompt"};
+  Generation generation{
+      .model = model, .options = request.options, .field = "prompt", .is_raw = true};
   for (const TextOrTokens& prompt : request.prompts) {
     generation.prompts.push_back(prompt_tokens(*model, prompt, generation.field));
     if (request.echo)
@@ -58,7 +59,7 @@ void answer_embeddings(const Exchange& exchange) {
   const Json body = parse_body(exchange.request.body);
   const auto model = find_model(exchange.api, parse_model(body));
   const EmbeddingsRequest request = parse_embeddings(body);
-  embed(exchange, *model, request.inputs, [base64 = request.base64](const Embeddings& embeddings) {
+  embed(exchange, *model, request, [base64 = request.base64](const Embeddings& embeddings) {
     return embeddings_json(embeddings, base64);
   });
 }

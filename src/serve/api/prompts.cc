@@ -8,7 +8,11 @@ namespace tyto::api {
 namespace {
 
 ChatText render(const ModelText& model, const Conversation& conversation) {
-  if (!model.chat_template)
+  const bool has_tools = conversation.tools && conversation.tools->size() > 0;
+  if (has_tools && !model.why_no_tools.empty())
+    throw RequestError(Error(ErrorCode::unsupported, model.name, model.why_no_tools), "tools");
+  const auto& chosen = has_tools && model.tool_template ? model.tool_template : model.chat_template;
+  if (!chosen)
     throw RequestError(Error(ErrorCode::unsupported, model.name, "the model has no chat template",
                              "use /v1/completions, or serve it with --chat-template"),
                        "model");
@@ -18,7 +22,7 @@ ChatText render(const ModelText& model, const Conversation& conversation) {
   options.variables = conversation.variables;
   if (conversation.thinking) options.flags.emplace_back("enable_thinking", *conversation.thinking);
   try {
-    return render_chat(*model.tokenizer, *model.chat_template, conversation.messages, options,
+    return render_chat(*model.tokenizer, *chosen, conversation.messages, options,
                        conversation.special_in_messages);
   } catch (const Error& error) {
     throw RequestError(error, "messages");
@@ -28,16 +32,17 @@ ChatText render(const ModelText& model, const Conversation& conversation) {
 // Calls are looked for in what is left when the thoughts are taken out.
 class ChatDivider {
  public:
-  ChatDivider(bool is_thinking, ToolFormat format, const std::vector<Tool>& tools)
-      : thoughts_(is_thinking) {
-    if (!tools.empty()) calls_.emplace(format, tools, random_seed());
+  ChatDivider(ReasoningStream thoughts, ToolFormat format, const std::vector<Tool>& tools,
+              bool parallel_calls)
+      : thoughts_(std::move(thoughts)) {
+    if (!tools.empty()) calls_.emplace(format, tools, random_seed(), parallel_calls);
   }
 
-  void operator()(std::string_view text, bool is_last, Said& since) {
+  bool operator()(std::string_view text, bool is_last, Said& since) {
     take(thoughts_.push(text), since);
-    if (!is_last) return;
-    take(thoughts_.finish(), since);
-    if (calls_) add(calls_->finish(), since);
+    if (is_last) take(thoughts_.finish(), since);
+    if (is_last && calls_) add(calls_->finish(), since);
+    return !calls_ || !calls_->is_over();
   }
 
  private:
@@ -68,6 +73,13 @@ ToolFormat format_of_calls(const ModelText& model) {
   return model.tool_format;
 }
 
+void add_thoughts(const std::string& prompt, Generation& generation) {
+  const Tokenizer& tokenizer = *generation.model->tokenizer;
+  generation.thoughts = thoughts_ahead(tokenizer, prompt);
+  for (const Token marker : special_thought_markers(tokenizer))
+    generation.shown_special.push_back(marker);
+}
+
 }  // namespace
 
 std::string chat_text(const ModelText& model, const Conversation& conversation) {
@@ -88,9 +100,13 @@ Generation chat_generation(std::shared_ptr<const ModelText> model, ChatCompletio
       generation.grammar = tool_call_gbnf(format, request.tools, request.tool_choice,
                                           request.parallel_calls, gbnf_from_json_schema);
   }
-  const bool is_thinking = prompt_opens_reasoning(chat.text);
-  generation.divide = [is_thinking, format, tools = std::move(request.tools)]() -> TextDivider {
-    return ChatDivider(is_thinking, format, tools);
+  add_thoughts(chat.text, generation);
+  const bool is_held =
+      !generation.grammar.empty() || generation.options.format.kind != OutputFormat::Kind::text;
+  const ReasoningStream thoughts(thought_format(*model->tokenizer), chat.text, is_held);
+  generation.divide = [thoughts, format, tools = std::move(request.tools),
+                       parallel = request.parallel_calls]() -> TextDivider {
+    return ChatDivider(thoughts, format, tools, parallel);
   };
   return generation;
 }
@@ -98,7 +114,7 @@ Generation chat_generation(std::shared_ptr<const ModelText> model, ChatCompletio
 std::vector<Token> prompt_tokens(const ModelText& model, const TextOrTokens& prompt,
                                  const std::string& field) {
   if (!prompt.is_tokens)
-    return model.tokenizer->encode(prompt.text, {.add_eos = false, .parse_special = true});
+    return encode_prompt(*model.tokenizer, prompt.text, {.add_eos = false, .parse_special = true});
   for (const Token token : prompt.tokens)
     if (static_cast<size_t>(token) >= model.tokenizer->size())
       throw RequestError(

@@ -48,9 +48,11 @@ struct GenerateRequest {
 struct EmbeddingsRequest {
   std::vector<TextOrTokens> inputs = {};
   bool base64 = false;
+  bool truncate = false;                    // inputs that are too long, instead of refusing them
+  std::optional<uint32_t> dimensions = {};  // none: those of the model
 };
 
-// The model's name; empty: the first. Ollama's clients append ":latest".
+// The model's name; empty: the first.
 std::string parse_model(const Json& body);
 
 // `defaults` are the model's. Each throws a RequestError.
@@ -64,5 +66,13 @@ void read_tools(const Json& body, ChatCompletionRequest& request);
 ChatCompletionRequest parse_ollama_chat(const Json& body, const SamplerOptions& defaults);
 GenerateRequest parse_ollama_generate(const Json& body, const SamplerOptions& defaults);
 EmbeddingsRequest parse_ollama_embed(const Json& body);
+
+// A request without a text only loads the model, or unloads it.
+struct LoadRequest {
+  bool unloads = false;
+};
+// `field` is "prompt" or "messages", which would hold the text; none: the request has one.
+std::optional<LoadRequest> parse_ollama_load(const Json& body, std::string_view field);
+bool keeps_for_no_time(const Json& body);  // the model is to go when it has answered
 
 }  // namespace tyto::api

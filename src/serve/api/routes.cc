@@ -80,15 +80,22 @@ void answer(Exchange& exchange) {
                        fmt::format("there is no {} here", exchange.request.path));
 }
 
+std::string served_name(const std::vector<std::string>& names, const std::string& asked) {
+  if (asked.empty()) return asked;
+  const std::string tag(kDefaultTag);
+  const std::string plain = asked.ends_with(tag) ? asked.substr(0, asked.size() - tag.size()) : "";
+  for (const std::string& name : {asked, plain, asked + tag})
+    if (std::find(names.begin(), names.end(), name) != names.end()) return name;
+  throw RequestError(404, "model_not_found", "model",
+                     fmt::format("'{}' is not served here; there is {}", asked, joined(names)));
+}
+
 }  // namespace
 
 std::shared_ptr<const ModelText> find_model(const Api& api, const std::string& name) {
-  const std::vector<std::string> names = api.engine.names();
-  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
-    throw RequestError(404, "model_not_found", "model",
-                       fmt::format("'{}' is not served here; there is {}", name, joined(names)));
+  const std::string served = served_name(api.engine.names(), name);
   try {
-    return api.engine.text(name);
+    return api.engine.text(served);
   } catch (const Error& error) {
     if (error.code != ErrorCode::busy) throw;
     throw RequestError(503, "model_loading", "", error.what());
@@ -102,7 +109,8 @@ http::Handler make_handler(Api api) {
     try {
       answer(exchange);
     } catch (const Error& error) {
-      const Refusal refusal = refusal_of(error);
+      const bool ends = shared->engine.is_draining();
+      const Refusal refusal = ends ? refusal_of_end(error) : refusal_of(error);
       if (exchange.request.method == "POST") shared->metrics.refused(counted_as(refusal));
       exchange.reply->send(error_response(refusal, error_text_for(exchange.request.path)));
     }

@@ -26,7 +26,10 @@ struct Route {
   void (*answer)(const Exchange&);  // an Error becomes an error's answer
 };
 
-// The model that a name means. Throws a RequestError: 404, or 503 while it is being loaded.
+inline constexpr std::string_view kDefaultTag = ":latest";  // what Ollama's names end with
+
+// The model that a name means, with Ollama's ":latest" or without. Throws a RequestError: 404, or
+// 503 while it is being loaded.
 std::shared_ptr<const ModelText> find_model(const Api& api, const std::string& name);
 
 // openai_routes.cc

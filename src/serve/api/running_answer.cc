@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "serve/api/answer_numbers.h"
+#include "serve/thrown_error.h"
 
 namespace tyto::api {
 namespace {
@@ -38,10 +39,27 @@ RunningAnswer::RunningAnswer(std::shared_ptr<http::Reply> reply, std::unique_ptr
   for (uint32_t i = 0; plan_.divide && i < plan_.choices; ++i) dividers_.push_back(plan_.divide());
 }
 
+// What is thrown while an answer is written ends that answer.
 CompletionEvents RunningAnswer::events(std::shared_ptr<RunningAnswer> answer, uint32_t first) {
-  return {
-      .on_token = [answer, first](const TokenEvent& e) { answer->on_token(first + e.choice, e); },
-      .on_done = [answer, first](const ChoiceEnd& e) { answer->on_done(first + e.choice, e); }};
+  const auto guarded = [answer](const auto& action) {
+    try {
+      return action();
+    } catch (...) {
+      answer->refuse(thrown_error("answer"));  // which cancels the request
+      return true;
+    }
+  };
+  return {.on_token =
+              [=](const TokenEvent& e) {
+                return guarded([&] { return answer->on_token(first + e.choice, e); });
+              },
+          .on_done =
+              [=](const ChoiceEnd& e) {
+                guarded([&] {
+                  answer->on_done(first + e.choice, e);
+                  return true;
+                });
+              }};
 }
 
 void RunningAnswer::refuse(const Error& error) {
@@ -55,14 +73,18 @@ void RunningAnswer::on_broken_off(std::function<void()> cancel) {
   cancel_ = std::move(cancel);
 }
 
-void RunningAnswer::on_token(uint32_t index, const TokenEvent& event) {
+bool RunningAnswer::on_token(uint32_t index, const TokenEvent& event) {
   const std::lock_guard lock(mutex_);
-  if (is_over_) return;
+  if (is_over_) return true;
   is_simulated_ = event.is_simulated;
   Said since;
-  if (event.log_probabilities) since.tokens.push_back(scored(event));
-  add_text(index, event.text, false, since);
+  if (event.log_probabilities) {
+    since.tokens.push_back(scored(event));
+    place_token(since.tokens.back(), choices_[index]);
+  }
+  const bool goes_on = add_text(index, event.text, false, since);
   say(index, since, event.so_far);
+  return goes_on;
 }
 
 void RunningAnswer::on_done(uint32_t index, const ChoiceEnd& end) {
@@ -99,17 +121,17 @@ ScoredToken RunningAnswer::scored(const TokenEvent& event) const {
   return token;
 }
 
-void RunningAnswer::add_text(uint32_t index, std::string_view text, bool is_last, Said& since) {
-  if (dividers_.empty())
-    since.text += text;
-  else
-    dividers_[index](text, is_last, since);
+bool RunningAnswer::add_text(uint32_t index, std::string_view text, bool is_last, Said& since) {
+  if (!dividers_.empty()) return dividers_[index](text, is_last, since);
+  since.text += text;
+  return true;
 }
 
 void RunningAnswer::say(uint32_t index, const Said& since, const Receipt& so_far) {
   if (is_empty(since)) return;
-  append(since, choices_[index].said);
-  if (!plan_.streams) return;
+  Said& said = choices_[index].said;
+  if (!plan_.streams) return append(since, said);
+  append({.calls = since.calls}, said);  // what was sent is not kept but for its end's sake
   begin(index);
   reply_->write(style_->piece(index, since, timings(so_far)));
 }
@@ -139,15 +161,28 @@ void RunningAnswer::finish() {
     reply_->write(style_->last(choices_));
     return reply_->finish();
   }
+  send_whole();
+}
+
+// Written by a worker: the engine has others to serve.
+void RunningAnswer::send_whole() {
   for (size_t i = 0; i < plan_.begin_with.size(); ++i)
     choices_[i].said.text.insert(0, plan_.begin_with[i]);
-  reply_->send({.body = style_->whole(choices_)});
+  const auto choices = std::make_shared<const std::vector<Choice>>(std::move(choices_));
+  reply_->on_worker([reply = reply_, style = style_, choices] {
+    try {
+      reply->send({.body = style->whole(*choices)});
+    } catch (...) {
+      const Refusal refusal = refusal_of_end(thrown_error("answer"));
+      reply->send(error_response(refusal, style->error_text()));
+    }
+  });
 }
 
 void RunningAnswer::stop(const Error& error) {
   if (is_over_) return;
   is_over_ = is_broken_off_ = true;
-  const Refusal refusal = refusal_of(error);
+  const Refusal refusal = refusal_of_end(error);
   if (has_begun_) {
     reply_->write(style_->failure(refusal));
     reply_->finish();

@@ -17,8 +17,8 @@
 namespace tyto::api {
 
 // Divides the text of a choice into what is thought, said and called. `is_last`: no more text
-// comes. Keeps what it is not sure of for the next time.
-using TextDivider = std::function<void(std::string_view text, bool is_last, Said& since)>;
+// comes. Keeps what it is not sure of for the next time. False: the answer has all that is wanted.
+using TextDivider = std::function<bool(std::string_view text, bool is_last, Said& since)>;
 
 struct AnswerPlan {
   std::shared_ptr<const ModelText> model = {};
@@ -46,19 +46,20 @@ class RunningAnswer {
   void on_broken_off(std::function<void()> cancel);
 
  private:
-  void on_token(uint32_t index, const TokenEvent& event);
+  bool on_token(uint32_t index, const TokenEvent& event);
   void on_done(uint32_t index, const ChoiceEnd& end);
   ScoredToken scored(const TokenEvent& event) const;
-  void add_text(uint32_t index, std::string_view text, bool is_last, Said& since);
+  bool add_text(uint32_t index, std::string_view text, bool is_last, Said& since);
   void say(uint32_t index, const Said& since, const Receipt& so_far);
   ordered_json timings(const Receipt& so_far) const;
   void begin(uint32_t index);
   void finish();
+  void send_whole();
   void stop(const Error& error);
 
-  std::mutex mutex_;  // events come from the engine's thread, refuse() from a worker
+  std::mutex mutex_;  // events come from the engine's thread, on_broken_off() from a worker
   const std::shared_ptr<http::Reply> reply_;
-  const std::unique_ptr<AnswerStyle> style_;
+  const std::shared_ptr<const AnswerStyle> style_;  // shared with the worker that writes the whole
   const AnswerPlan plan_;
   std::vector<Choice> choices_;
   std::vector<TextDivider> dividers_;  // [choices], or empty

@@ -8,7 +8,7 @@ namespace {
 ordered_json model_json(const ModelText& model) {
   return {{"id", model.name},
           {"object", "model"},
-          {"created", model.loaded_at},
+          {"created", model.modified_at},
           {"owned_by", "tyto"},
           {"meta",
            {{"format", model.format},
@@ -53,18 +53,18 @@ ordered_json status_json(const ModelStatus& status) {
           {"prefix_pages", status.prefix_pages},
           {"setup_seconds", status.setup_seconds},
           {"devices", devices_json(status.devices)},
-          {"fallbacks", status.fallbacks}};
+          {"fallbacks", status.fallbacks},
+          {"on_host", status.on_host}};
 }
 
 std::string text_of_token(const ModelText& model, Token token) {
   return token < 0 ? "" : model.tokenizer->token_bytes(token);
 }
 
-void answer_view(const Exchange& exchange, const std::function<std::string()>& view) {
-  if (!view)
+void require_view(const Exchange& exchange, bool is_there) {
+  if (!is_there)
     throw RequestError(404, "not_found", "",
                        fmt::format("this server has no {}", exchange.request.path));
-  exchange.reply->send({.body = view()});
 }
 
 }  // namespace
@@ -133,11 +133,18 @@ void answer_metrics(const Exchange& exchange) {
 }
 
 void answer_doctor(const Exchange& exchange) {
-  answer_view(exchange, exchange.api.views.doctor);
+  const auto& doctor = exchange.api.views.doctor;
+  require_view(exchange, doctor != nullptr);
+  doctor->ask([reply = exchange.reply](const std::string& text, const std::optional<Error>& error) {
+    if (!error) return reply->send({.body = text});
+    reply->send(error_response({.status = 500, .message = error->what()}, openai_error));
+  });
 }
 
 void answer_plan(const Exchange& exchange) {
-  answer_view(exchange, exchange.api.views.plan);
+  const auto& plan = exchange.api.views.plan;
+  require_view(exchange, static_cast<bool>(plan));
+  exchange.reply->send({.body = plan()});
 }
 
 }  // namespace tyto::api

@@ -13,6 +13,7 @@ struct AnswerForm {
   bool is_head = false;      // without the body
   bool is_http_1_0 = false;  // knows no chunks: a stream ends with the connection
   Headers cors = {};
+  std::string path = {};  // errors are worded for it
 };
 
 std::string whole_answer(const Response& response, const AnswerForm& form, bool keep_alive);

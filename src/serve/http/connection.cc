@@ -27,6 +27,16 @@ constexpr size_t kMostAhead = 64 << 10;  // requests that are read before it is 
 constexpr auto kLinger = std::chrono::seconds(1);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
+// What the beginning of a request says that was not read to the end of its head.
+AnswerForm form_in_first_line(std::string_view bytes) {
+  const std::string_view line = bytes.substr(0, bytes.find_first_of("\r\n"));
+  const size_t method = line.find(' ');
+  if (method == line.npos) return {};
+  const std::string_view target = line.substr(method + 1);
+  return {.is_head = line.starts_with("HEAD "),
+          .path = std::string(path_in(target.substr(0, target.find(' '))))};
+}
+
 class HttpConnection final : public Connection,
                              public std::enable_shared_from_this<HttpConnection> {
  public:
@@ -51,6 +61,16 @@ class HttpConnection final : public Connection,
     closed,
   };
 
+  // What a handler throws closes its connection, and no other.
+  template <typename Action>
+  void guarded(Action action) {
+    try {
+      action();
+    } catch (...) {
+      close();
+    }
+  }
+
   void wait_readable();
   void wait_writable();
   void receive();
@@ -58,6 +78,7 @@ class HttpConnection final : public Connection,
   bool admit_head();
   void begin_answer();
   void answer_here(const Response& response);
+  void refuse(int status, const std::string& message);
   void flush();
   void all_written();
   void end_answer();
@@ -83,6 +104,7 @@ class HttpConnection final : public Connection,
   std::string input_;                      // bytes that nobody has read
   std::unique_ptr<RequestReader> reader_;  // of the request that is coming; none: of none
   std::optional<Admission> admission_;
+  AnswerForm form_;                 // the answer's, as far as the request was read
   std::shared_ptr<Outbox> outbox_;  // of the answer; shared with whoever makes it
   std::string output_;              // on its way to the socket
   size_t written_ = 0;              // of it
@@ -103,8 +125,10 @@ void HttpConnection::wait_readable() {
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const error_code& error) {
     self->is_waiting_to_read_ = false;
     if (error) return;
-    self->receive();
-    self->wait_readable();
+    self->guarded([&] {
+      self->receive();
+      self->wait_readable();
+    });
   });
 }
 
@@ -125,13 +149,13 @@ void HttpConnection::advance() {
     if (!reader_) {
       reader_ = std::make_unique<RequestReader>(owner_.options.most_header_bytes,
                                                 owner_.options.most_body_bytes);
+      form_ = {};
       set_reading_deadline();
     }
     const bool had_head = reader_->has_head();
     const size_t taken = reader_->read(input_);
+    if (const auto& refusal = reader_->refusal()) return refuse(refusal->status, refusal->message);
     input_.erase(0, taken);
-    if (const auto& refusal = reader_->refusal())
-      return refuse(error_response(owner_.error_body, refusal->status, refusal->message));
     if (!had_head && reader_->has_head() && !admit_head()) continue;
     if (reader_->is_complete())
       begin_answer();
@@ -142,12 +166,18 @@ void HttpConnection::advance() {
 
 // Whether the request is to be read on; it was answered here otherwise.
 bool HttpConnection::admit_head() {
-  auto verdict = owner_.admit(reader_->head());
+  RequestHead head = reader_->head();
+  form_ = {.is_head = head.method == "HEAD",
+           .is_http_1_0 = head.is_http_1_0,
+           .path = std::string(path_in(head.target))};
+  auto verdict = owner_.admit(std::move(head));
   if (const auto* response = std::get_if<Response>(&verdict)) {
     answer_here(*response);
     return false;
   }
   admission_ = std::get<Admission>(std::move(verdict));
+  form_.cors = std::move(admission_->cors);
+  form_.path = admission_->request.path;
   set_reading_deadline();
   if (admission_->expects_continue && !reader_->is_complete() && input_.empty()) {
     output_ += kContinue;
@@ -162,13 +192,12 @@ void HttpConnection::answer_here(const Response& response) {
   if (!may_go_on) return refuse(response);
   reader_.reset();
   set_reading_deadline();
-  output_ += whole_answer(response, {}, true);
+  output_ += whole_answer(response, form_, true);
   flush();
 }
 
 void HttpConnection::begin_answer() {
-  if (owner_.is_draining)
-    return refuse(error_response(owner_.error_body, 503, "the server is shutting down"));
+  if (owner_.is_draining) return refuse(503, "the server is shutting down");
   phase_ = Phase::answering;
   deadline_ = Clock::time_point::max();
   Admission admission = std::move(*std::exchange(admission_, {}));
@@ -176,12 +205,10 @@ void HttpConnection::begin_answer() {
   reader_.reset();
   // The outbox forgets this when the answer was sent or the client has gone.
   outbox_ = std::make_shared<Outbox>(
-      owner_.options.most_unsent_bytes, admission.keep_alive,
-      [self = shared_from_this()] { asio::post(self->io_, [self] { self->flush(); }); });
-  const AnswerForm form{.is_head = admission.is_head,
-                        .is_http_1_0 = admission.is_http_1_0,
-                        .cors = std::move(admission.cors)};
-  owner_.answer(std::move(admission.request), form, outbox_);
+      owner_.options.most_unsent_bytes, admission.keep_alive, [self = shared_from_this()] {
+        asio::post(self->io_, [self] { self->guarded([&] { self->flush(); }); });
+      });
+  owner_.answer(std::move(admission.request), form_, outbox_);
 }
 
 // Writing: answers to bytes.
@@ -211,9 +238,11 @@ void HttpConnection::wait_writable() {
   socket_.async_wait(Socket::wait_write, [self = shared_from_this()](const error_code& error) {
     self->is_waiting_to_write_ = false;
     if (error) return;
-    self->flush();
-    self->advance();
-    self->wait_readable();
+    self->guarded([&] {
+      self->flush();
+      self->advance();
+      self->wait_readable();
+    });
   });
 }
 
@@ -241,8 +270,13 @@ void HttpConnection::refuse(const Response& response) {
   phase_ = Phase::closing;
   reader_.reset();
   input_ = {};
-  output_ += whole_answer(response, {}, false);
+  output_ += whole_answer(response, form_, false);
   flush();
+}
+
+void HttpConnection::refuse(int status, const std::string& message) {
+  if (reader_ && !reader_->has_head()) form_ = form_in_first_line(input_);
+  refuse(error_response(owner_.error_body, status, form_.path, message));
 }
 
 void HttpConnection::shut_down() {
@@ -262,16 +296,22 @@ void HttpConnection::close() {
   socket_.close(ignored);
   timer_.cancel(ignored);
   if (outbox_) {
-    std::exchange(outbox_, nullptr)->client_gone();
+    try {
+      std::exchange(outbox_, nullptr)->client_gone();
+    } catch (...) {
+      // The listener's own fault; the connection ends all the same.
+    }
     owner_.answer_ended();
   }
   owner_.closed(*this);
 }
 
 void HttpConnection::drain() {
-  if (outbox_) outbox_->close_after();
-  if (is_idle()) receive();  // a request that has just come deserves its 503
-  if (is_idle()) close();
+  guarded([&] {
+    if (outbox_) outbox_->close_after();
+    if (is_idle()) receive();  // a request that has just come deserves its 503
+    if (is_idle()) close();
+  });
 }
 
 // Time.
@@ -296,15 +336,17 @@ void HttpConnection::start_timer() {
     if (error || self->phase_ == Phase::closed) return;
     self->is_timer_running_ = false;
     if (self->deadline_ == Clock::time_point::max()) return;
-    if (Clock::now() < self->deadline_) return self->start_timer();
-    self->time_out();
+    self->guarded([&] {
+      if (Clock::now() < self->deadline_) return self->start_timer();
+      self->time_out();
+    });
   });
 }
 
 void HttpConnection::time_out() {
   const bool is_request_late = phase_ == Phase::reading && reader_ && is_all_written();
   if (!is_request_late) return close();
-  refuse(error_response(owner_.error_body, 408, "the request took too long to come"));
+  refuse(408, "the request took too long to come");
 }
 
 }  // namespace

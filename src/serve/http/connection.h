@@ -33,7 +33,8 @@ class ConnectionOwner {
   virtual ~ConnectionOwner() = default;
 
   virtual std::variant<Admission, Response> admit(RequestHead head) = 0;
-  // Has a worker answer it; answer_ended follows when the answer was sent or its client has gone.
+  // Has the handler answer it; answer_ended follows when the answer was sent or its client has
+  // gone.
   virtual void answer(Request request, const AnswerForm& form, std::shared_ptr<Outbox> outbox) = 0;
   virtual void answer_ended() = 0;
   virtual void closed(Connection& connection) = 0;

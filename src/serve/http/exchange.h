@@ -32,8 +32,8 @@ struct Response {
   Headers headers = {};  // go before the server's own of the same name
 };
 
-// Makes the body of an answer that no handler gave.
-using ErrorBody = std::string (*)(int status, const std::string& message);
+// Makes the body of an answer that no handler gave. The path is empty where none was read.
+using ErrorBody = std::string (*)(int status, std::string_view path, const std::string& message);
 
 // Where an answer goes. Any thread may use it, one at a time; it outlives the connection. After the
 // client has gone everything is accepted and dropped.
@@ -48,15 +48,20 @@ class Reply {
   virtual void write(std::string piece) = 0;
   virtual void finish() = 0;
 
+  // Runs a task on a worker, some time later, for threads that must not wait for it. One that
+  // throws is an exception of the handler.
+  virtual void on_worker(std::function<void()> task) { task(); }
+
   // Called once if the client goes away before the answer is complete: from the server's I/O
   // thread, for which every connection waits, or at once where it has gone already. It must not
   // throw.
   virtual void on_gone(std::function<void()> gone) = 0;
 };
 
-// Called from a worker thread. It answers now, or keeps the reply and answers later; a reply that
-// is dropped without an answer becomes a 500, and so does an exception; a stream that is dropped
-// before its end is broken off, so that nobody takes it for whole.
+// Called from a worker thread, or for a quick path from the I/O thread. It answers now, or keeps
+// the reply and answers later; a reply that is dropped without an answer becomes a 500, and so does
+// an exception; a stream that is dropped before its end is broken off, so that no client takes it
+// for whole.
 using Handler = std::function<void(Request, std::shared_ptr<Reply>)>;
 
 }  // namespace tyto::http

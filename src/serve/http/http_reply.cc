@@ -6,11 +6,16 @@
 
 namespace tyto::http {
 
-HttpReply::HttpReply(std::shared_ptr<Outbox> outbox, AnswerForm form, ErrorBody error_body)
-    : outbox_(std::move(outbox)), form_(std::move(form)), error_body_(error_body) {}
+HttpReply::HttpReply(std::shared_ptr<Outbox> outbox, AnswerForm form, ErrorBody error_body,
+                     RunOnWorker run_on_worker)
+    : outbox_(std::move(outbox)),
+      form_(std::move(form)),
+      error_body_(error_body),
+      run_on_worker_(std::move(run_on_worker)) {}
 
-HttpReply::~HttpReply() {
-  fail("the request was dropped without an answer");
+HttpReply::~HttpReply() try { fail("the request was dropped without an answer"); } catch (...) {
+  // No memory for these words; the connection is closed by its time-out.
+  return;
 }
 
 void HttpReply::send(Response response) {
@@ -43,6 +48,11 @@ void HttpReply::finish() {
   outbox_->put(stream_end(form_), Outbox::Kind::last);
 }
 
+void HttpReply::on_worker(std::function<void()> task) {
+  if (!run_on_worker_) return task();
+  run_on_worker_(std::move(task));
+}
+
 void HttpReply::on_gone(std::function<void()> gone) {
   outbox_->on_gone(std::move(gone));
 }
@@ -50,7 +60,7 @@ void HttpReply::on_gone(std::function<void()> gone) {
 void HttpReply::fail(const std::string& message) {
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::unanswered)
-    send_whole(error_response(error_body_, 500, message));
+    send_whole(error_response(error_body_, 500, form_.path, message));
   else if (stage_ == Stage::streaming)
     outbox_->break_off();
   stage_ = Stage::complete;

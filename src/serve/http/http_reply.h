@@ -13,8 +13,11 @@ namespace tyto::http {
 
 class HttpReply final : public Reply {
  public:
+  // Has a task run by a worker; nothing where those have ended.
+  using RunOnWorker = std::function<void(std::function<void()> task)>;
   // The outbox is shared with the connection, which may be gone before the answer is made.
-  HttpReply(std::shared_ptr<Outbox> outbox, AnswerForm form, ErrorBody error_body);
+  HttpReply(std::shared_ptr<Outbox> outbox, AnswerForm form, ErrorBody error_body,
+            RunOnWorker run_on_worker = {});
   ~HttpReply() override;
   HttpReply(const HttpReply&) = delete;
   HttpReply& operator=(const HttpReply&) = delete;
@@ -23,6 +26,7 @@ class HttpReply final : public Reply {
   void begin(int status, std::string type, Headers headers) override;
   void write(std::string piece) override;
   void finish() override;
+  void on_worker(std::function<void()> task) override;
   void on_gone(std::function<void()> gone) override;
 
   // There will be no more: a 500, or a stream that breaks off. Nothing, where the answer is whole.
@@ -37,6 +41,7 @@ class HttpReply final : public Reply {
   const std::shared_ptr<Outbox> outbox_;
   const AnswerForm form_;
   const ErrorBody error_body_;
+  const RunOnWorker run_on_worker_;
   Stage stage_ = Stage::unanswered;
 };
 

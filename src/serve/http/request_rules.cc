@@ -84,16 +84,21 @@ struct Target {
   std::string query;
 };
 
-Target split_target(std::string_view target) {
-  Target parts;
+// Takes the scheme and the host off the target; none: it has none.
+std::optional<std::string_view> take_host(std::string_view& target) {
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (!same_in_any_case(target.substr(0, scheme.size()), scheme)) continue;
     target.remove_prefix(scheme.size());
-    const size_t end = std::min(target.find_first_of("/?"), target.size());
-    parts.host = std::string(target.substr(0, end));
-    target.remove_prefix(end);
-    break;
+    const std::string_view host = target.substr(0, target.find_first_of("/?"));
+    target.remove_prefix(host.size());
+    return host;
   }
+  return std::nullopt;
+}
+
+Target split_target(std::string_view target) {
+  Target parts;
+  if (const auto host = take_host(target)) parts.host = std::string(*host);
   const size_t question = std::min(target.find('?'), target.size());
   const std::string_view path = target.substr(0, question);
   if (!path.starts_with('/') && !(parts.host && path.empty()))
@@ -187,8 +192,7 @@ bool needs_key(const Rules& rules, const Request& request) {
 std::variant<Admission, Response> try_admit(RequestHead head, const Rules& rules, Headers& cors) {
   Target target = split_target(head.target);
   check_host(rules, head, target.host);
-  const bool is_head = head.method == "HEAD";
-  Request request{.method = is_head ? "GET" : std::move(head.method),
+  Request request{.method = head.method == "HEAD" ? "GET" : std::move(head.method),
                   .path = std::move(target.path),
                   .query = std::move(target.query),
                   .headers = std::move(head.headers)};
@@ -203,8 +207,6 @@ std::variant<Admission, Response> try_admit(RequestHead head, const Rules& rules
     throw Refused{417, "the request expects what this server does not know"};
 
   Admission admission{
-      .is_head = is_head,
-      .is_http_1_0 = head.is_http_1_0,
       .keep_alive = !head.is_http_1_0 && !lists(request.headers, "connection", "close"),
       .expects_continue = !head.is_http_1_0 && !expected.empty(),
       .cors = cors,
@@ -238,18 +240,26 @@ std::vector<std::string> digests_of(const std::vector<std::string>& keys) {
   return digests;
 }
 
-Response error_response(ErrorBody error_body, int status, const std::string& message,
-                        Headers headers) {
+Response error_response(ErrorBody error_body, int status, std::string_view path,
+                        const std::string& message, Headers headers) {
   if (status == 401) headers.emplace_back("www-authenticate", "Bearer");
-  return {.status = status, .body = error_body(status, message), .headers = std::move(headers)};
+  return {
+      .status = status, .body = error_body(status, path, message), .headers = std::move(headers)};
+}
+
+std::string_view path_in(std::string_view target) {
+  take_host(target);
+  return target.substr(0, target.find('?'));
 }
 
 std::variant<Admission, Response> admit(RequestHead head, const Rules& rules) {
   Headers cors;
+  const std::string target = head.target;
   try {
     return try_admit(std::move(head), rules, cors);
   } catch (const Refused& refused) {
-    return error_response(rules.error_body, refused.status, refused.message, std::move(cors));
+    return error_response(rules.error_body, refused.status, path_in(target), refused.message,
+                          std::move(cors));
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -30,8 +31,6 @@ std::vector<std::string> digests_of(const std::vector<std::string>& keys);
 
 struct Admission {
   Request request = {};  // its body is still to come
-  bool is_head = false;
-  bool is_http_1_0 = false;
   bool keep_alive = true;
   bool expects_continue = false;
   Headers cors = {};  // of the answer
@@ -39,7 +38,10 @@ struct Admission {
 
 std::variant<Admission, Response> admit(RequestHead head, const Rules& rules);
 
-Response error_response(ErrorBody error_body, int status, const std::string& message,
-                        Headers headers = {});
+Response error_response(ErrorBody error_body, int status, std::string_view path,
+                        const std::string& message, Headers headers = {});
+
+// The path of a target that may be refused: without scheme, host and query, and not decoded.
+std::string_view path_in(std::string_view target);
 
 }  // namespace tyto::http

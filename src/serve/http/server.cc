@@ -1,5 +1,6 @@
 #include "serve/http/server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -54,6 +55,20 @@ class AnswerCount {
   uint64_t count_ = 0;
 };
 
+HttpReply::RunOnWorker run_on(const std::weak_ptr<asio::thread_pool>& workers) {
+  return [workers](std::function<void()> task) {
+    const auto there = workers.lock();
+    if (!there) return;
+    asio::post(*there, [task = std::move(task)] {
+      try {
+        task();
+      } catch (...) {
+        // The reply goes with the task, which tells the client.
+      }
+    });
+  };
+}
+
 }  // namespace
 
 struct Server::State final : ConnectionOwner {
@@ -70,6 +85,7 @@ struct Server::State final : ConnectionOwner {
   void take(int socket);
   void stop_listening();
   void drain();
+  void run_io();
   void run_on_io_thread(const std::function<void()>& task);
 
   const Handler handler;
@@ -87,7 +103,8 @@ struct Server::State final : ConnectionOwner {
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
 
   asio::executor_work_guard<asio::io_context::executor_type> keeps_running{io.get_executor()};
-  asio::thread_pool workers;
+  // Shared, so that replies that outlive the server find that it has gone.
+  const std::shared_ptr<asio::thread_pool> workers;
   std::thread io_thread;
 };
 
@@ -95,11 +112,11 @@ Server::State::State(const ServerOptions& server_options, Handler request_handle
     : ConnectionOwner(server_options, body),
       handler(std::move(request_handler)),
       listener(options),
-      workers(std::max(1u, options.workers)) {
+      workers(std::make_shared<asio::thread_pool>(std::max(1u, options.workers))) {
   rules = make_rules(options, address.host, error_body);
   waiting_clients.assign(listener.fd());
   wait_for_clients();
-  io_thread = std::thread([this] { io.run(); });
+  io_thread = std::thread([this] { run_io(); });
 }
 
 Server::State::~State() {
@@ -109,14 +126,30 @@ Server::State::~State() {
   });
   keeps_running.reset();
   io_thread.join();
-  workers.stop();  // who waits for a worker has gone
-  workers.join();
+  workers->stop();  // who waits for a worker has gone
+  workers->join();
+}
+
+// What handlers of connections throw is theirs to catch; nothing else ends the thread, either.
+void Server::State::run_io() {
+  for (bool is_over = false; !is_over;) {
+    try {
+      io.run();
+      is_over = true;
+    } catch (...) {
+      // The others go on.
+    }
+  }
 }
 
 void Server::State::run_on_io_thread(const std::function<void()>& task) {
   std::promise<void> done;
   asio::post(io, [&] {
-    task();
+    try {
+      task();
+    } catch (...) {
+      // What it left open is closed with the server.
+    }
     done.set_value();
   });
   done.get_future().wait();
@@ -136,7 +169,7 @@ void Server::State::wait_for_clients() {
 }
 
 // False: there may be more, and they cannot be accepted.
-bool Server::State::accept_waiting() {
+bool Server::State::accept_waiting() try {
   for (;;) {
     const int socket = listener.accept();
     if (socket >= 0)
@@ -144,6 +177,8 @@ bool Server::State::accept_waiting() {
     else if (errno != ECONNABORTED && errno != EINTR)
       return errno == EAGAIN;
   }
+} catch (...) {  // for want of memory, say
+  return false;
 }
 
 void Server::State::take(int socket) {
@@ -155,7 +190,7 @@ void Server::State::take(int socket) {
   if (connections.size() > options.most_connections + kMostRefusals)
     connection->close();
   else if (is_one_too_many)
-    connection->refuse(error_response(error_body, 503, "the server has too many connections"));
+    connection->refuse(error_response(error_body, 503, "", "the server has too many connections"));
 }
 
 void Server::State::closed(Connection& connection) {
@@ -193,14 +228,20 @@ void Server::State::answer(Request request, const AnswerForm& form,
   answers.begin();
   // Shared by the handler, who may keep it, and by the worker, for whom it is what is left to
   // complain to.
-  auto reply = std::make_shared<HttpReply>(std::move(outbox), form, error_body);
-  asio::post(workers, [this, request = std::move(request), reply = std::move(reply)]() mutable {
+  auto reply = std::make_shared<HttpReply>(std::move(outbox), form, error_body, run_on(workers));
+  const auto& quick = options.quick_paths;
+  const bool is_quick = std::find(quick.begin(), quick.end(), request.path) != quick.end();
+  auto answering = [this, request = std::move(request), reply = std::move(reply)]() mutable {
     try {
       handler(std::move(request), reply);
     } catch (const std::exception& error) {
       reply->fail(error.what());
+    } catch (...) {
+      reply->fail("an exception of an unknown kind was thrown");
     }
-  });
+  };
+  if (is_quick) return answering();
+  asio::post(*workers, std::move(answering));
 }
 
 Server::Server(const ServerOptions& options, Handler handler, ErrorBody error_body)

@@ -1,7 +1,7 @@
 // HTTP/1.1 over TCP: connections, limits, time-outs, and who may speak to us.
 //
 // One thread reads and writes for all connections, so that an idle one costs no thread; `workers`
-// run the handler (docs/decisions/010-http-library.md).
+// run the handler, but for what is quick (docs/decisions/010-http-library.md).
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,9 @@ struct ServerOptions {
   std::optional<int> listening_fd = {};  // of systemd's socket activation, instead of host and port
   unsigned workers = 2;                  // threads that run the handler
   std::vector<std::string> api_keys = {};  // one of them must come along; empty: none is needed
-  std::vector<std::string> open_paths = {"/health"};  // that need no key
+  std::vector<std::string> open_paths = {"/health", "/v1/health"};  // that need no key
+  // Whose handler never waits: it runs on the I/O thread, whatever the workers do.
+  std::vector<std::string> quick_paths = {"/health", "/v1/health"};
   std::vector<std::string> allowed_hosts = {};  // in the Host header, beyond loopback's and `host`
   std::vector<std::string> allowed_origins = {};  // CORS; empty: off; "*": every origin
   size_t most_connections = 2048;

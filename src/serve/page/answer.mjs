@@ -57,30 +57,40 @@ export class AnswerText {
 }
 
 export class Answer {
-  constructor() {
+  // `place` is where its message stands: {id, parent, conversation}.
+  constructor(place, model) {
+    this.place = place;
+    this.model = model;
     this.abort = new AbortController();
     this.text = new AnswerText();
     this.panel = new ProfilePanel();
-    this.finish = "";
+    this.finish = "left";  // until there is more to say: what is kept of it is right if the page is closed now
+    this.failure = "";
   }
 
   stop() {
     this.abort.abort();
   }
 
-  // Ends with the answer complete or stopped; anything else is a ServerError.
-  async run(body) {
-    this.model = body.model;
+  // Ends with the answer complete, stopped or failed. `onPiece` is called when more of it is there. Returns the ServerError of a failure.
+  async run(body, onPiece) {
     const began = performance.now();
     try {
-      for await (const event of stream("v1/chat/completions", body, this.abort)) this.take(event, began);
+      for await (const event of stream("v1/chat/completions", body, this.abort)) {
+        this.take(event, began);
+        onPiece();
+      }
+      if (this.finish === "left") this.finish = "";
       this.panel.loadLanes();
     } catch (error) {
-      if (error.name !== "AbortError") throw error;
-      this.finish = "stopped";
+      this.finish = error.name === "AbortError" ? "stopped" : "";
+      if (error.name === "AbortError") return null;
+      this.failure = error.message;
+      return error;
     } finally {
       this.text.end();
     }
+    return null;
   }
 
   take(event, began) {
@@ -94,15 +104,18 @@ export class Answer {
     if (event.receipt) this.panel.receipt(event.id, event.receipt);
   }
 
-  // What is kept of it.
+  // What is kept of it, at any time.
   message() {
     return {
+      id: this.place.id,
+      parent: this.place.parent,
       role: "assistant",
       model: this.model,
       content: this.text.content.trim(),
       ...(this.text.thinking.trim() && { thinking: this.text.thinking.trim() }),
       measured: this.panel.measured,
       finish: this.finish,
+      ...(this.failure && { failure: this.failure }),
     };
   }
 }

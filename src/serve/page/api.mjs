@@ -1,5 +1,7 @@
 // The server's endpoints. Whatever goes wrong is a ServerError whose message is a sentence for the reader.
 
+import { recall, remember } from "./preferences.mjs";
+
 const BASE = new URL("..", import.meta.url);
 const KEY = "tyto.key";
 const LONGEST_SILENCE_MS = 600_000;  // of a stream: a long prompt on a slow device says nothing for minutes
@@ -17,43 +19,44 @@ export function address(path) {
 
 // For this tab alone: it is gone when the tab is.
 export function setKey(key) {
-  sessionStorage.setItem(KEY, key);
+  remember(KEY, key, "session");
 }
 
 export function hasKey() {
-  return Boolean(sessionStorage.getItem(KEY));
+  return Boolean(recall(KEY, "session"));
 }
 
-function headers() {
-  const key = sessionStorage.getItem(KEY);
-  return key ? { authorization: `Bearer ${key}` } : {};
-}
-
-async function explain(response) {
+async function explain(response, key) {
   let message = "";
   try {
     message = (await response.json()).error.message;
   } catch {
     // A proxy's page, say.
   }
-  if (response.status === 401) return message || "The server asks for an API key.";
-  const wait = response.headers.get("retry-after");
-  const again = wait ? ` Try again in ${wait} s.` : "";
-  return (message || `The server answered ${response.status} ${response.statusText}.`) + again;
+  if (response.status === 401) return key ? "The server did not accept the API key." : message || "The server asks for an API key.";
+  return waitWords(message || `The server answered ${response.status} ${response.statusText}.`, response.headers.get("retry-after"));
+}
+
+// A refusal and when to come back, which is said once.
+export function waitWords(message, seconds) {
+  if (!/^\d+$/.test(seconds ?? "")) return message;
+  const fact = message.replace(/[\s;,.]*(please )?\btry again later[\s.]*$/i, "").replace(/[\s.]+$/, "");
+  return `${fact ? `${fact}. ` : ""}Try again in ${seconds} s.`;
 }
 
 async function request(path, options) {
+  const key = recall(KEY, "session");
   let response;
   try {
-    response = await fetch(address(path), { cache: "no-store", ...options, headers: { ...headers(), ...options.headers } });
+    response = await fetch(address(path), { cache: "no-store", ...options, headers: { ...(key && { authorization: `Bearer ${key}` }), ...options.headers } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     if (error.name === "TimeoutError") throw new ServerError(0, "The server did not answer in time.");
     throw new ServerError(0, "The server cannot be reached. Is tyto serve still running?");
   }
   if (response.ok) return response;
-  const error = new ServerError(response.status, await explain(response));
-  if (response.status === 401) dispatchEvent(new CustomEvent("tyto-key-needed"));
+  const error = new ServerError(response.status, await explain(response, key));
+  if (response.status === 401 && recall(KEY, "session") === key) dispatchEvent(new CustomEvent("tyto-key-needed", { detail: { wasWrong: Boolean(key) } }));
   throw error;
 }
 

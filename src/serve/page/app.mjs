@@ -2,25 +2,27 @@
 
 import { getJson, setKey } from "./api.mjs";
 import { Chat } from "./chat.mjs";
-import { newConversation } from "./conversations.mjs";
+import { losesOnClose, whatIsWrong } from "./conversations.mjs";
 import { button, h } from "./dom.mjs";
 import { Drawer } from "./drawer.mjs";
 import { machineView } from "./machine.mjs";
+import { recall, remember } from "./preferences.mjs";
 import { requestsView } from "./requests.mjs";
 
 const THEMES = ["auto", "light", "dark"];
 const RETRY_MS = 3000;
+let retry;  // the timer of loadModels
 const main = document.getElementById("main");
 const drawerElement = document.getElementById("drawer");
 const drawerButton = document.getElementById("drawer-button");
 const curtain = document.getElementById("curtain");
 
-const drawer = new Drawer(drawerElement, openConversation);
-const chat = new Chat((conversation) => drawer.show(conversation));
+const lastOpen = recall("tyto.open", "session");  // before the page was reloaded
+const drawer = new Drawer(drawerElement, openConversation, (id) => chat.isAnswering(id));
+const chat = new Chat((conversation) => drawer.show(conversation), loadModels);
 
-function openConversation(conversation) {
-  if (!conversation || conversation.id !== chat.conversation.id) chat.show(conversation ?? newConversation());
-  drawer.show(chat.conversation);
+function openConversation(id) {
+  if (!id || id !== chat.conversation.id) chat.open(id);
   setDrawer(false);
   if (location.hash !== "#chat") location.hash = "#chat";
   chat.focus();
@@ -47,7 +49,7 @@ function setDrawer(isOpen) {
 }
 
 function setTheme(theme) {
-  localStorage.setItem("tyto.theme", theme);
+  remember("tyto.theme", theme);
   document.documentElement.dataset.theme = theme;
   const words = `Theme: ${theme}`;
   themeButton.setAttribute("aria-label", words);
@@ -58,23 +60,26 @@ const themeButton = document.getElementById("theme");
 themeButton.addEventListener("click", () => {
   setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
 });
-setTheme(THEMES.includes(localStorage.getItem("tyto.theme")) ? localStorage.getItem("tyto.theme") : "auto");
+setTheme(THEMES.includes(recall("tyto.theme")) ? recall("tyto.theme") : "auto");
 
+// Again whenever the server may be another one: it failed, or the reader was away.
 async function loadModels() {
+  clearTimeout(retry);
   try {
     const [{ data }, props] = await Promise.all([getJson("v1/models"), getJson("props")]);
     chat.showModels(data.map((model) => model.id));
     chat.settings.showDefaults(props);
-    chat.warn("");
+    chat.warn("server", "");
   } catch (error) {
-    chat.warn(error.message);
-    if (error.status === 0 || error.status === 503) setTimeout(loadModels, RETRY_MS);  // not there yet, or loading
+    chat.warn("server", error.message);
+    if (error.status === 0 || error.status === 503) retry = setTimeout(loadModels, RETRY_MS);  // not there yet, or loading
   }
 }
 
-function askForKey() {
+function askForKey({ detail: { wasWrong } }) {
   const dialog = document.getElementById("key-dialog");
   if (dialog.open) return;
+  if (wasWrong) setKey("");
   const input = h("input", { type: "password", autocomplete: "off", "aria-label": "API key" });
   const use = () => {
     setKey(input.value.trim());
@@ -83,8 +88,8 @@ function askForKey() {
     showView();
   };
   input.addEventListener("keydown", (event) => { if (event.key === "Enter") use(); });
-  dialog.replaceChildren(h("h2", { id: "key-title" }, "This server asks for a key"),
-    h("p", { class: "muted" }, "One of those it was started with. This tab keeps it until it is closed."), input,
+  dialog.replaceChildren(h("h2", { id: "key-title" }, wasWrong ? "The server did not accept that key" : "This server asks for a key"),
+    h("p", { class: "muted" }, "Enter one of those it was started with. This tab keeps it until it is closed."), input,
     h("div", { class: "actions" }, button("Use it", use, { class: "primary" }), button("Not now", () => dialog.close(), { class: "quiet" })));
   dialog.showModal();
 }
@@ -93,6 +98,8 @@ drawerButton.addEventListener("click", () => setDrawer(!drawerElement.classList.
 curtain.addEventListener("click", () => setDrawer(false));
 addEventListener("hashchange", showView);
 addEventListener("tyto-key-needed", askForKey);
+addEventListener("beforeunload", (event) => { if (losesOnClose()) event.preventDefault(); });
+document.addEventListener("visibilitychange", () => { if (!document.hidden) loadModels(); });
 addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     chat.stop();
@@ -104,7 +111,8 @@ addEventListener("keydown", (event) => {
   }
 });
 
-drawer.show(chat.conversation);
 showView();
 loadModels();
+if (lastOpen) chat.open(lastOpen);
+whatIsWrong().then((words) => chat.warn("storage", words));
 if (matchMedia("(min-width: 900px)").matches) chat.focus();

@@ -16,7 +16,7 @@ export function isRefused(receipt) {
   return receipt?.plausibility?.verdict === "refused";
 }
 
-// Steps that the host takes beside a device as a rule are no fall: a device that failed is, and one that did nothing.
+// A fallback beside a device that did its work is no fall: a device that failed is, and one that did nothing.
 function fallOf(receipt) {
   if (receipt.recoveries > 0) return `work was run again ${receipt.recoveries === 1 ? "once" : `${receipt.recoveries} times`} after a device failed`;
   const failed = receipt.submissions - receipt.completions;
@@ -75,8 +75,8 @@ function countsOf({ timings }, receipt) {
   const cached = receipt?.cached_tokens ?? timings?.cache_n;
   const run = receipt?.prompt_tokens ?? timings?.prompt_n;
   const generated = receipt?.generated_tokens ?? timings?.predicted_n;
-  if (run !== undefined) rows.push({ name: "Prompt", value: `${run + (cached ?? 0)}`, clock: `tokens, ${cached ?? 0} cached` });
-  if (generated !== undefined) rows.push({ name: "Answer", value: `${generated}`, clock: "tokens" });
+  if (run !== undefined) rows.push({ name: "Prompt", value: `${run + (cached ?? 0)}`, clock: `${tokenWord(run + (cached ?? 0))}, ${cached ?? 0} cached` });
+  if (generated !== undefined) rows.push({ name: "Answer", value: `${generated}`, clock: tokenWord(generated) });
   const dispatches = receipt?.dispatches_per_token;
   if (typeof dispatches === "number") rows.push({ name: "Dispatches", value: number(dispatches), clock: "per token, counted" });
   return rows;
@@ -134,7 +134,14 @@ function nameOf([label, layer]) {
   return layer >= 0 ? `${label}, layer ${layer}` : label;
 }
 
-// A decoded token from the middle: neither the first, which wakes things up, nor the last. Null: none was decoded.
+// What the recording holds: a long answer outgrows it, and the rest is not drawn as if there were none.
+export function recordedPart(profile) {
+  const { lost, events } = profile.runs[0];
+  if (!lost) return "The whole request";
+  return `The beginning of the request: ${events.length.toLocaleString("en")} of ${(events.length + lost).toLocaleString("en")} events were recorded`;
+}
+
+// A decoded token from the middle of the recording: neither the first, which wakes things up, nor the last. Null: none was decoded.
 export function middleToken(profile) {
   const at = profile.event_columns.indexOf("token");
   const last = profile.runs[0].events.reduce((most, event) => Math.max(most, event[at]), 0);
@@ -169,9 +176,13 @@ export function number(value) {
   return String(Number(value.toPrecision(3)));
 }
 
+export function tokenWord(count) {
+  return count === 1 ? "token" : "tokens";
+}
+
 export function bytes(count) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0, value = count;
-  for (; value >= 1024 && unit < units.length - 1; ++unit) value /= 1024;
+  for (; value >= 1000 && unit < units.length - 1; ++unit) value /= 1000;
   return `${number(value)} ${units[unit]}`;
 }

@@ -3,7 +3,7 @@
 import { getJson } from "./api.mjs";
 import { button, h, onceAFrame } from "./dom.mjs";
 import { laneDrawing, ratePlot } from "./figures.mjs";
-import { RateSeries, badgesOf, clockOf, figuresOf, isRefused, lanesOf, middleToken } from "./measurements.mjs";
+import { RateSeries, badgesOf, clockOf, figuresOf, isRefused, lanesOf, middleToken, recordedPart } from "./measurements.mjs";
 
 export function badgeElements(receipt) {
   return badgesOf(receipt).map(({ kind, text, why }) => h("span", { class: `badge ${kind}`, title: why }, text));
@@ -26,7 +26,7 @@ export class ProfilePanel {
   // One that was measured earlier and kept with the conversation.
   static of(measured) {
     const panel = new ProfilePanel();
-    panel.measured = measured;
+    Object.assign(panel.measured, measured);
     panel.draw();
     panel.offerLanes();
     return panel;
@@ -68,8 +68,9 @@ export class ProfilePanel {
     if (receipt.timing.clock === "simulation")
       notes.push(h("p", {}, "The virtual device is simulated here: wall time is the simulation's, and no device's speed."));
     if (receipt.fallbacks.length)
-      notes.push(h("details", {}, h("summary", {}, `${receipt.fallbacks.length} kinds of steps not on the device`),
+      notes.push(h("details", {}, h("summary", {}, receipt.fallbacks.length === 1 ? "1 fallback" : `${receipt.fallbacks.length} fallbacks`),
         h("ul", {}, receipt.fallbacks.map((line) => h("li", {}, line)))));
+    if (receipt.on_host?.length) notes.push(h("p", {}, `On the host by design: ${receipt.on_host.join(", ")}.`));
     if (this.measured.id) notes.push(h("p", {}, h("a", { href: `#requests/${encodeURIComponent(this.measured.id)}` }, "Receipt and dataflow")));
     return notes;
   }
@@ -95,7 +96,7 @@ export class ProfilePanel {
 
   drawLanes(profile) {
     const token = middleToken(profile);
-    const drawings = [["The whole request", lanesOf(profile)]];
+    const drawings = [[recordedPart(profile), lanesOf(profile)]];
     if (token !== null) drawings.push([`Token ${token}, alone`, lanesOf(profile, token)]);
     this.lanes.replaceChildren(...drawings.filter(([, lanes]) => lanes.lanes.length > 0).flatMap(([title, lanes]) =>
       [h("h3", {}, title), laneDrawing(lanes, `${title}: what each device did over time`)]));

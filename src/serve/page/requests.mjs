@@ -2,7 +2,7 @@
 
 import { address, getJson, getText, hasKey } from "./api.mjs";
 import { button, download, h } from "./dom.mjs";
-import { number } from "./measurements.mjs";
+import { number, tokenWord } from "./measurements.mjs";
 import { badgeElements } from "./profile_panel.mjs";
 import { section, table } from "./sections.mjs";
 
@@ -49,13 +49,14 @@ async function receiptOf(id) {
     { title: "Launches", value: (device) => String(device.launches), isNumber: true },
     { title: "Busy", value: busy, isNumber: true },
   ], receipt.devices, "No device did any work.");
-  const facts = [["Time", timeOf(receipt.time)], ["Prompt", `${receipt.prompt_tokens} tokens run, ${receipt.cached_tokens} cached`],
-    ["Answer", `${receipt.generated_tokens} tokens`], ["Fusion", receipt.fusion], ["Plausibility", receipt.plausibility.verdict],
+  const facts = [["Time", timeOf(receipt.time)], ["Prompt", `${receipt.prompt_tokens} ${tokenWord(receipt.prompt_tokens)} run, ${receipt.cached_tokens} cached`],
+    ["Answer", `${receipt.generated_tokens} ${tokenWord(receipt.generated_tokens)}`], ["Fusion", receipt.fusion], ["Plausibility", receipt.plausibility.verdict],
     ["Weights", receipt.hashes?.weights ?? ""]];
   return [h("p", { class: "badges" }, badgeElements(receipt)),
     h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))), counted,
     receipt.plausibility.reasons?.length ? h("p", { class: "failure" }, receipt.plausibility.reasons.join("; ")) : null,
-    receipt.fallbacks.length ? h("div", {}, h("h3", {}, "Not on the device"), h("ul", {}, receipt.fallbacks.map((line) => h("li", {}, line)))) : null,
+    receipt.fallbacks.length ? h("div", {}, h("h3", {}, "Fallbacks"), h("ul", {}, receipt.fallbacks.map((line) => h("li", {}, line)))) : null,
+    receipt.on_host?.length ? h("p", {}, `On the host by design: ${receipt.on_host.join(", ")}.`) : null,
     h("details", {}, h("summary", {}, "All of it, as JSON"), h("pre", { tabindex: "0" }, JSON.stringify(receipt, null, 2))),
   ].filter(Boolean);
 }

@@ -16,6 +16,7 @@ struct CharacterRange {
 };
 
 inline constexpr char32_t kLastCharacter = 0x10FFFF;
+inline constexpr uint32_t kMaxRepetition = 65536;  // the most that one expression may have
 
 // Sorted and disjoint.
 std::vector<CharacterRange> normalized(std::vector<CharacterRange> ranges);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "text/grammar/gbnf.h"
 
 namespace tyto {
 namespace {
@@ -134,7 +135,7 @@ bool has_type(const Json& value, std::string_view type) {
 }
 
 Counts counts_of(const Keywords& keywords, std::string_view least, std::string_view most) {
-  constexpr uint64_t kHighest = 1 << 30;
+  constexpr uint64_t kHighest = kMaxRepetition;
   Counts counts;
   for (const Json& each : all_of(keywords, least))
     counts.least = std::max(counts.least, each.as_uint(kHighest));

@@ -1,6 +1,7 @@
 #include "text/grammar/json_pattern.h"
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <string_view>
 
@@ -48,6 +49,18 @@ std::string in_json(Ranges ranges) {
   if (!plain.empty() || choices.empty()) choices.push_back(gbnf_class(plain));
   if (choices.size() == 1) return choices[0];
   return fmt::format("({})", fmt::join(choices, " | "));
+}
+
+// "3", "3," or "3,5", and within what a grammar can repeat.
+bool is_repetition(std::string_view counts) {
+  const char* end = counts.data() + counts.size();
+  uint32_t least = 0, most = kMaxRepetition;
+  auto read = std::from_chars(counts.data(), end, least);
+  if (read.ec == std::errc() && read.ptr != end && *read.ptr == ',' && read.ptr + 1 != end)
+    read = std::from_chars(read.ptr + 1, end, most);
+  else if (read.ec == std::errc() && read.ptr != end && *read.ptr == ',')
+    ++read.ptr;
+  return read.ec == std::errc() && read.ptr == end && least <= most && most <= kMaxRepetition;
 }
 
 class PatternParser {
@@ -127,10 +140,7 @@ class PatternParser {
     if (take("{")) {
       at_ = std::min(source_.find('}', at_), source_.size());
       const std::string_view counts = source_.substr(begin + 1, at_ - begin - 1);
-      const bool is_good = !counts.empty() && counts.front() != ',' &&
-                           counts.find_first_not_of("0123456789,") == counts.npos &&
-                           std::ranges::count(counts, ',') <= 1;
-      if (!is_good || !take("}")) {
+      if (!is_repetition(counts) || !take("}")) {
         at_ = begin;
         unsupported();
       }

@@ -28,7 +28,7 @@ Finding finding(const std::string& about, const std::vector<std::string>& wrong,
 
 Finding hash_finding(const Seal& seal) {
   if (seal.stated.empty()) return {State::fails, "hash", "there is none at the end of the receipt"};
-  if (seal.is_whole()) return {State::holds, "hash", "is that of the contents"};
+  if (seal.is_whole()) return {State::holds, "hash", "matches the contents"};
   return {State::fails, "hash",
           fmt::format("the contents have {}, the receipt says {}", seal.computed, seal.stated)};
 }
@@ -90,7 +90,7 @@ Finding rates_finding(const Json& json, const Receipt& receipt) {
   compare(wrong, "decode_tok_s", timing.find("decode_tok_s"),
           rate(decoded_tokens(receipt), decode_tokens_per_second(receipt)));
   return finding("rates", wrong,
-                 has_rates ? "are tokens by seconds" : "there are none, as there should be");
+                 has_rates ? "equal tokens ÷ seconds" : "there are none, as there should be");
 }
 
 void add_plausibility(std::vector<Finding>& findings, const Json& json, const Receipt& receipt) {
@@ -110,8 +110,7 @@ void add_plausibility(std::vector<Finding>& findings, const Json& json, const Re
     if (!published_limits(of.device, of.limits.source))
       findings.push_back(
           {State::open, "plausibility",
-           fmt::format("{}: nothing is published of it; its limits are what the receipt says",
-                       of.device)});
+           fmt::format("no published limits for {}; the receipt's own were used", of.device)});
 }
 
 // All that its numbers say; what cannot be read is a finding, too.

@@ -52,6 +52,7 @@ std::vector<DeviceCounters> counters(const Json& json) {
     one.bytes = device.at("bytes").as_uint(kMost);
     one.flops = device.at("flops").as_uint(kMost);
     if (const auto sums = device.find("row_sums")) one.row_sums = sums->as_uint(kMost);
+    if (const auto ns = device.find("preparing_ns")) one.preparing_ns = ns->as_uint(kMost);
     for (const DeviceCounters& other : result)
       if (other.device == one.device) device.fail("is there twice");
     result.push_back(std::move(one));
@@ -134,6 +135,8 @@ Receipt receipt_from_json(const Json& json) {
   result.phases = {counters(json.at("phases").at("prefill")),
                    counters(json.at("phases").at("decode"))};
   result.fallbacks = texts(json.at("fallbacks"));
+  // Receipts of earlier versions call it fallbacks, too.
+  if (const auto on_host = json.find("on_host")) result.on_host = texts(*on_host);
   if (json.find("recoveries")) result.recoveries = u32(json, "recoveries");
   if (const auto handed = json.find("kv_handed_over"))
     result.handed_over = {.times = handed->at("times").as_uint(kMost),

@@ -17,6 +17,7 @@ constexpr NamedCounter kCounters[] = {{"submissions", &DeviceCounters::submissio
                                       {"completions", &DeviceCounters::completions},
                                       {"launches", &DeviceCounters::launches},
                                       {"ns of work", &DeviceCounters::busy_ns},
+                                      {"ns of preparing", &DeviceCounters::preparing_ns},
                                       {"bytes", &DeviceCounters::bytes},
                                       {"FLOP", &DeviceCounters::flops},
                                       {"row sums", &DeviceCounters::row_sums}};
@@ -76,10 +77,20 @@ void tighten(NamedLimits& stated, const DeviceLimits& published, std::vector<std
 void compare_with_tokens(const SpeculationCounters& guessed, uint64_t tokens,
                          std::vector<std::string>& out) {
   if (guessed.accepted > guessed.drafted)
-    out.push_back(fmt::format("{} of {} guesses came true", guessed.accepted, guessed.drafted));
+    out.push_back(
+        fmt::format("{} of {} drafted tokens were accepted", guessed.accepted, guessed.drafted));
   if (guessed.calls + guessed.accepted != tokens)
     out.push_back(fmt::format("{} calls and {} right guesses make {} tokens", guessed.calls,
                               guessed.accepted, tokens));
+}
+
+// What is left to the host is work of the host's.
+void compare_with_host(const Receipt& receipt, std::vector<std::string>& out) {
+  const bool did_host = std::any_of(
+      receipt.devices.begin(), receipt.devices.end(),
+      [](const DeviceCounters& device) { return device.is_host && device.has_executed(); });
+  if (!receipt.on_host.empty() && !receipt.devices.empty() && !did_host)
+    out.push_back(fmt::format("{} left to the host, which did nothing", receipt.on_host.front()));
 }
 
 }  // namespace
@@ -87,6 +98,7 @@ void compare_with_tokens(const SpeculationCounters& guessed, uint64_t tokens,
 std::vector<std::string> contradictions(const Receipt& receipt) {
   std::vector<std::string> out;
   compare_with_phases(receipt, out);
+  compare_with_host(receipt, out);
   if (receipt.speculation) compare_with_tokens(*receipt.speculation, decoded_tokens(receipt), out);
   for (const DeviceCounters& device : receipt.devices) {
     if (device.completions > device.submissions)

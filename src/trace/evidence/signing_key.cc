@@ -89,8 +89,9 @@ SigningKey::SigningKey(const std::filesystem::path& file) {
   std::string text = read_text_file(file, kMostKeyBytes);
   struct stat status = {};
   if (::stat(file.c_str(), &status) != 0 || (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    throw Error(ErrorCode::input, file.string(), "others may read this key",
-                fmt::format("chmod 600 {}; if somebody did, make a new one", file.string()));
+    throw Error(
+        ErrorCode::input, file.string(), "others may read this key",
+        fmt::format("chmod 600 {}; if others may have read it, make a new key", file.string()));
   Seed seed;
   const bool is_key = from_base64(key_after(kSecretWord, text), seed);
   std::array<unsigned char, crypto_sign_PUBLICKEYBYTES> public_bytes;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/counted.h"
 #include "base/joined.h"
 #include "trace/report/diagnosis_parts.h"
 
@@ -29,8 +30,8 @@ constexpr std::array<std::string_view, 24> kOrder = {"attn_norm",  "q",
 constexpr std::array<Phase, 2> kPhases = {Phase::prefill, Phase::decode};
 
 std::string rows_text(const Diagnosis& diagnosis, Phase phase) {
-  return phase == Phase::prefill ? fmt::format("prefill of {} tokens", diagnosis.prompt_tokens)
-                                 : fmt::format("{} decoded tokens", diagnosis.decode_tokens);
+  return phase == Phase::prefill ? "prefill of " + counted(diagnosis.prompt_tokens, "token")
+                                 : counted(diagnosis.decode_tokens, "decoded token");
 }
 
 Table matrix_table(const Diagnosis& diagnosis, Phase phase) {

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
+#include "base/counted.h"
 #include "trace/report/diagnosis_parts.h"
 #include "trace/report/html_parts.h"
 #include "trace/report/html_style.h"
@@ -19,7 +21,8 @@ constexpr std::array<const char*, 7> kShades = {"up to 1e-6", "1e-5", "1e-4", "1
 constexpr const char* kMapStyle = R"css(
 :root{--h0:#e4f1e6;--h1:#d3eadb;--h2:#e3ebc4;--h3:#f6e7b0;--h4:#f7cf98;--h5:#f0a583;--h6:#e2786c}
 @media (prefers-color-scheme:dark){:root{--h0:#17301f;--h1:#1d3d2b;--h2:#36401d;--h3:#4c411a;--h4:#60401b;--h5:#75351f;--h6:#8c2a2a}}
-.map td{text-align:right;border:1px solid var(--card);min-width:3.6rem}
+.map{table-layout:fixed;min-width:46rem;font-size:.74rem}.map th{white-space:normal;overflow-wrap:normal;vertical-align:bottom}
+.map th,.map td{padding:4px 3px}.map td{text-align:right;border:1px solid var(--card)}
 .map td.hidden{background:repeating-linear-gradient(45deg,var(--track) 0 4px,var(--card) 4px 8px)}
 .map td.past{outline:2px solid var(--unattributed);outline-offset:-2px;font-weight:700}
 .legend i.hidden{background:repeating-linear-gradient(45deg,var(--track) 0 4px,var(--card) 4px 8px)}
@@ -30,9 +33,11 @@ constexpr const char* kMapStyle = R"css(
 
 size_t shade(const StepError& step) {
   if (!step.finite) return kShades.size() - 1;
-  double bound = 1e-6;
+  // As it is shown, with one digit, or 1e-05 would stand in two colours.
+  const double shown = std::strtod(distance_text(step).c_str(), nullptr);
+  double bound = 1e-6 * (1 + 1e-9);
   for (size_t i = 0; i + 1 < kShades.size(); ++i, bound *= 10)
-    if (1 - step.cosine <= bound) return i;
+    if (shown <= bound) return i;
   return kShades.size() - 1;
 }
 
@@ -48,11 +53,18 @@ std::string cell(const StepError* step, double tolerance) {
                      escaped(distance_text(*step)));
 }
 
+// A line may end behind an underscore.
+std::string breakable(const std::string& step) {
+  std::string out;
+  for (const char c : step) out += c == '_' ? std::string("_<wbr>") : std::string(1, c);
+  return out;
+}
+
 std::string map(const Diagnosis& diagnosis, Phase phase) {
   // Every step that is visible in either phase has its column, so that what is hidden shows.
   const std::vector<std::string> columns = visible_steps(diagnosis, std::nullopt);
   std::string out = "<div class=\"scroll\"><table class=\"map\"><thead><tr><th>layer</th>";
-  for (const std::string& column : columns) out += "<th class=\"n\">" + escaped(column) + "</th>";
+  for (const std::string& column : columns) out += "<th class=\"n\">" + breakable(column) + "</th>";
   out += "</tr></thead><tbody>";
   for (int32_t layer = 0; layer < static_cast<int32_t>(diagnosis.layers); ++layer) {
     out += fmt::format("<tr><td>{}</td>", layer);
@@ -74,10 +86,10 @@ std::string legend() {
 
 std::string map_section(const Diagnosis& diagnosis) {
   std::string out = "<section id=\"map\"><h2>Layers and steps</h2>" + legend();
-  out += fmt::format("<div><h3>prefill of {} tokens</h3>", diagnosis.prompt_tokens) +
+  out += "<div><h3>prefill of " + counted(diagnosis.prompt_tokens, "token") + "</h3>" +
          map(diagnosis, Phase::prefill) + "</div>";
   if (diagnosis.decode_tokens > 0)
-    out += fmt::format("<div><h3>{} decoded tokens</h3>", diagnosis.decode_tokens) +
+    out += "<div><h3>" + counted(diagnosis.decode_tokens, "decoded token") + "</h3>" +
            map(diagnosis, Phase::decode) + "</div>";
   return out + "</section>";
 }

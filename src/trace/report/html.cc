@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <ranges>
 
+#include "base/counted.h"
 #include "base/joined.h"
+#include "trace/report/conclusion.h"
 #include "trace/report/html_parts.h"
 #include "trace/report/html_style.h"
 #include "trace/report/report.h"
@@ -14,26 +16,25 @@
 namespace tyto {
 namespace {
 
+constexpr size_t kSetupShades = 10;
 constexpr size_t kMostBars = 90;  // of a plot over tokens; more are averaged together
 
-const std::vector<Series>& wall_series() {
-  static const std::vector<Series> series = {{"device wait", "s-device"},
-                                             {"host ops", "s-host"},
-                                             {"copies", "s-copies"},
-                                             {"scheduling", "s-scheduling"},
-                                             {"unattributed", "s-unattributed"}};
-  return series;
+std::vector<Series> wall_series(const PhaseSummary& phase) {
+  return {{"device wait", device_class(phase)},
+          {"host ops", host_class(phase)},
+          {"copies", "s-copies"},
+          {"scheduling", "s-scheduling"},
+          {"unattributed", "s-unattributed"}};
 }
 
 std::vector<double> wall_parts(const Attribution& wall) {
   return {wall.device, wall.host, wall.copies, wall.scheduling, wall.unattributed};
 }
 
-// Parts of a whole; the last one is always what is left over.
+// Programs of a layer; the last part is always the scheduling between them.
 std::string part_colour(size_t index, size_t count) {
-  constexpr std::string_view kColours = "01234678";
-  if (index + 1 == count) return "p5";
-  return std::string("p") + kColours[index % kColours.size()];
+  constexpr size_t kColours = 7;
+  return index + 1 == count ? "s-scheduling" : fmt::format("p{}", index % kColours);
 }
 
 std::string legend(const std::vector<Series>& series) {
@@ -52,15 +53,15 @@ std::string pair(const std::string& left, const std::string& right) {
 }
 
 std::string attribution_drawing(const Summary& summary) {
-  std::string out = legend(wall_series());
+  const std::vector<Series> series = wall_series(summary.prefill);
+  std::string out = legend(series);
   out += "<div class=\"pair wide\">" +
          titled(fmt::format("prefill, {} ms", milliseconds(summary.prefill.wall.wall)),
-                share_bar("Attribution of the prefill", wall_series(),
-                          wall_parts(summary.prefill.wall)));
+                share_bar("Attribution of the prefill", series, wall_parts(summary.prefill.wall)));
   if (summary.decode.tokens > 0)
-    out += titled(
-        fmt::format("decode, {} ms per token", milliseconds(summary.headline.tpot_ms)),
-        share_bar("Attribution of decoding", wall_series(), wall_parts(summary.decode.wall)));
+    out += titled(fmt::format("decode, {} ms per token", milliseconds(summary.headline.tpot_ms)),
+                  share_bar("Attribution of decoding", wall_series(summary.decode),
+                            wall_parts(summary.decode.wall)));
   return out + "</div>";
 }
 
@@ -85,12 +86,13 @@ std::string layers_drawing(const Summary& summary) {
 
 std::string trend_drawing(const Summary& summary) {
   if (summary.tokens.empty()) return "";
+  const std::vector<Series> series = wall_series(summary.decode);
   const size_t per_bar = (summary.tokens.size() + kMostBars - 1) / kMostBars;
   std::vector<std::vector<double>> bars;
   std::vector<std::string> labels;
   for (size_t i = 0; i < summary.tokens.size(); i += per_bar) {
     const size_t end = std::min(summary.tokens.size(), i + per_bar);
-    std::vector<double> mean(wall_series().size());
+    std::vector<double> mean(series.size());
     for (size_t k = i; k < end; ++k) {
       const std::vector<double> parts = wall_parts(summary.tokens[k].wall);
       for (size_t part = 0; part < parts.size(); ++part)
@@ -99,8 +101,8 @@ std::string trend_drawing(const Summary& summary) {
     bars.push_back(std::move(mean));
     labels.push_back(std::to_string(summary.tokens[i].context));
   }
-  return legend(wall_series()) + "<div>" +
-         stacked_bars("Time of each decoded token", "ms", wall_series(), bars, labels,
+  return legend(series) + "<div>" +
+         stacked_bars("Time of each decoded token", "ms", series, bars, labels,
                       "positions in the KV cache") +
          "</div>";
 }
@@ -109,7 +111,7 @@ std::string operators_drawing(const Summary& summary) {
   const auto bars = [](const PhaseSummary& phase, const char* label) {
     std::vector<BarRow> rows;
     for (const OperatorRow& row : phase.operators)
-      rows.push_back({row.label, row.share, percent(row.share), "p0"});
+      rows.push_back({row.label, row.share, percent(row.share), "bar"});
     return row_bars(label, rows);
   };
   return pair(titled("prefill, share of wall", bars(summary.prefill, "Operators of the prefill")),
@@ -118,13 +120,18 @@ std::string operators_drawing(const Summary& summary) {
 
 std::string dispatch_drawing(const Table& table, const Summary& summary) {
   std::vector<BarRow> first, later;
+  const auto bar = [](const std::string& label, uint64_t count, const PhaseSummary& phase) {
+    const auto all = static_cast<double>(std::max<uint64_t>(1, phase.wall.dispatches));
+    return BarRow{label, static_cast<double>(count) / all, std::to_string(count),
+                  device_class(phase)};
+  };
   size_t at = 0;
   for (size_t i = 0; i < summary.prefill.histogram.size(); ++i) {
     const uint64_t a = summary.prefill.histogram[i], b = summary.decode.histogram[i];
     if (a + b == 0) continue;
     const std::string& label = table.rows[at++].cells[0];
-    first.push_back({label, static_cast<double>(a), std::to_string(a), "s-device"});
-    later.push_back({label, static_cast<double>(b), std::to_string(b), "s-device"});
+    first.push_back(bar(label, a, summary.prefill));
+    later.push_back(bar(label, b, summary.decode));
   }
   return pair(titled("prefill", row_bars("Dispatches of the prefill by run time", first)),
               titled("decode", row_bars("Dispatches of decoding by run time", later)));
@@ -134,7 +141,7 @@ std::string setup_drawing(const Summary& summary) {
   std::vector<Series> series;
   std::vector<double> values;
   for (size_t i = 0; i < summary.setup.size(); ++i) {
-    series.push_back({summary.setup[i].phase, part_colour(i, summary.setup.size())});
+    series.push_back({summary.setup[i].phase, fmt::format("u{}", i % kSetupShades)});
     values.push_back(summary.setup[i].seconds);
   }
   return legend(series) + "<div class=\"left\">" + share_bar("Set-up", series, values) + "</div>";
@@ -146,7 +153,7 @@ std::string flow_section(const Profile& profile, const Summary& summary) {
   std::vector<Series> tags;
   for (const DeviceFacts& device : profile.facts.devices)
     tags.push_back({device.tag + ": " + device.name + (device.is_virtual ? ", modelled" : ""),
-                    device.tag == "CPU" ? "s-host" : "s-device"});
+                    "s-" + tag_class(device.tag)});
   const Table prefill = flow_table(summary.prefill, summary, true);
   const Table decode = flow_table(summary.decode, summary, false);
   const bool decoded = summary.decode.tokens > 0;
@@ -155,6 +162,9 @@ std::string flow_section(const Profile& profile, const Summary& summary) {
                           decoded ? titled("One decoded token, on average",
                                            flow_drawing(summary.decode, false, summary.modelled))
                                   : "");
+  std::string names;
+  for (const std::string& line : name_lines(summary)) names += "<p>" + escaped(line) + "</p>";
+  if (!names.empty()) out += "<div class=\"notes\">" + names + "</div>";
   out += titled(fmt::format("Before it, once: set-up, {:.0f} ms", summary.headline.setup_s * 1e3),
                 setup_drawing(summary));
   out += folded(prefill.title, table_html(prefill));
@@ -181,7 +191,7 @@ std::string tiles(const ProfileRun& run, const Summary& summary) {
     const std::string suffix = summary.modelled ? ", modelled" : "";
     out += tile(milliseconds(headline.ttft_ms) + " ms", "time to first token" + suffix);
     out += tile(fmt::format("{:.0f} tok/s", headline.prefill_tok_s),
-                fmt::format("prefill of {} tokens{}", headline.prompt_tokens, suffix));
+                fmt::format("prefill of {}{}", counted(headline.prompt_tokens, "token"), suffix));
     if (summary.decode.tokens > 0) {
       out += tile(milliseconds(headline.tpot_ms) + " ms", "per token" + suffix);
       out += tile(fmt::format("{:.1f} tok/s", headline.decode_tok_s), "decode" + suffix);
@@ -226,7 +236,10 @@ std::string sweep_drawing(const Profile& profile) {
 std::string run_sections(const Profile& profile) {
   const ProfileRun& run = typical_run(profile);
   const Summary summary = summarise(profile, run);
-  std::string out = tiles(run, summary);
+  std::string out =
+      "<p class=\"lead\">" + escaped(conclusion(run, summary)) + "</p>" + tiles(run, summary);
+  for (const std::string& line : request_lines(profile, run))
+    out += "<p class=\"muted\">" + escaped(line) + "</p>";
   for (Table table : report_tables(profile)) {
     if (table.id == "sweep" || table.id == "dataflow-decode") continue;
     if (table.id == "headline" && is_told_by_tiles(profile, run)) drop_rows(table);

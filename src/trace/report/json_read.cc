@@ -58,6 +58,8 @@ Facts facts(const Json& json) {
   origin.command = string(json, "command");
   origin.model = string(json, "model");
   origin.model_format = string(json, "model_format");
+  origin.model_size = json.string_or("model_size", "");
+  origin.model_type = json.string_or("model_type", "");
   origin.weight_bytes = json.at("weight_bytes").as_uint(kMost);
   origin.weights_hash = string(json, "weights_hash");
   origin.weights_hash_form = string(json, "weights_hash_form");
@@ -72,6 +74,7 @@ Facts facts(const Json& json) {
   facts.prefill_chunk = u32(json, "prefill_chunk");
   facts.kv_type = string(json, "kv_type");
   facts.sampling = string(json, "sampling");
+  facts.prompt = json.string_or("prompt", "");
   facts.devices = list<DeviceFacts>(json.at("devices"), [](const Json& device) {
     return DeviceFacts{string(device, "name"),        string(device, "tag"),
                        string(device, "description"), device.at("virtual").as_bool(),
@@ -168,6 +171,7 @@ ProfileRun profile_run(const Json& json, std::string_view text, const Profile& p
   ProfileRun run;
   run.lost = json.at("lost").as_uint(kMost);
   run.stopped = string(json, "stopped");
+  run.answer = json.string_or("answer", "");
   run.simulated_seconds = json.at("simulated_s").as_double();
   run.receipt = checked_receipt(json, text, profile.facts);
   const size_t count = json.at("events").size();

@@ -41,6 +41,8 @@ ordered_json facts_json(const Facts& facts) {
           {"model", origin.model},
           {"model_name", facts.model_name},
           {"model_format", origin.model_format},
+          {"model_size", origin.model_size},
+          {"model_type", origin.model_type},
           {"weight_bytes", origin.weight_bytes},
           {"weights_hash", origin.weights_hash},
           {"weights_hash_form", origin.weights_hash_form},
@@ -54,6 +56,7 @@ ordered_json facts_json(const Facts& facts) {
           {"prefill_chunk", facts.prefill_chunk},
           {"kv_type", facts.kv_type},
           {"sampling", facts.sampling},
+          {"prompt", facts.prompt},
           {"devices", devices},
           {"limits", limits}};
 }
@@ -204,6 +207,7 @@ void append_events(std::string& out, const std::vector<Event>& events) {
 std::string run_json(const Profile& profile, const ProfileRun& run) {
   const ordered_json head = {{"lost", run.lost},
                              {"stopped", run.stopped},
+                             {"answer", run.answer},
                              {"simulated_s", run.simulated_seconds},
                              {"receipt", receipt_fields(run.receipt, profile.facts.origin)}};
   std::string out = text_of(head);

@@ -47,6 +47,28 @@ void mark_inside(std::vector<HostRecord>& host, std::vector<Interval> runs) {
   }
 }
 
+// A device's first call may take far longer than the same call in later layers. What is more than
+// their median is told by itself, or a mean would spread it over all layers.
+void find_one_off(const Profile& profile, Records& records, uint8_t device) {
+  constexpr double kLeastMs = 10, kLeastRatio = 10;
+  constexpr size_t kLeastOthers = 2;
+  DispatchRecord* first = nullptr;
+  std::vector<double> others;
+  for (DispatchRecord& each : records.dispatches) {
+    if (each.device != device) continue;
+    if (first == nullptr)
+      first = &each;
+    else if (profile.names[each.name].label == profile.names[first->name].label &&
+             each.token == first->token)
+      others.push_back(each.run());
+  }
+  if (others.size() < kLeastOthers) return;
+  const auto middle = others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2);
+  std::nth_element(others.begin(), middle, others.end());
+  const double excess = first->run() - *middle;
+  if (excess >= kLeastMs && first->run() >= kLeastRatio * *middle) first->once = excess;
+}
+
 }  // namespace
 
 Records records_of(const Profile& profile, const ProfileRun& run) {
@@ -89,6 +111,9 @@ Records records_of(const Profile& profile, const ProfileRun& run) {
     }
   }
   mark_inside(records.host, std::move(runs));
+  for (size_t device = 0; device < profile.facts.devices.size(); ++device)
+    if (!profile.facts.devices[device].is_host)
+      find_one_off(profile, records, static_cast<uint8_t>(device));
   return records;
 }
 

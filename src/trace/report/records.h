@@ -15,11 +15,13 @@ struct DispatchRecord {
   bool modelled = false;
   double start = 0, end = 0;  // milliseconds
   double write = 0, submit = 0, wait = 0, read = 0;
+  double once = 0;  // what only the first call of a run takes, such as waking the device
   uint64_t bytes_written = 0, bytes_read = 0;
   uint64_t bytes = 0, flops = 0;  // declared
   uint32_t launches = 0;
   std::vector<const Event*> launch_events = {};
   double run() const { return submit + wait; }
+  double usual() const { return write + run() - once + read; }
 };
 
 struct HostRecord {

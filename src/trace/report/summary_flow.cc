@@ -75,9 +75,14 @@ class FlowBuilder {
       entry.calls += 1;
       entry.row.launches += piece.launches;
       entry.row.write_ms += piece.share * dispatch.write;
-      entry.row.run_ms += piece.share * dispatch.run();
+      entry.row.run_ms += piece.share * (dispatch.run() - dispatch.once);
       entry.row.read_ms += piece.share * dispatch.read;
-      in_layers_ += in_layer ? piece.share * (dispatch.run() + dispatch.write + dispatch.read) : 0;
+      in_layers_ += in_layer ? piece.share * dispatch.usual() : 0;
+    }
+    if (dispatch.once > 0) {
+      Entry& entry = find(before_, "first call", dispatch.device, false);
+      entry.row.run_ms += dispatch.once;
+      entry.row.note = "once, beyond what the same call takes later, such as waking the device";
     }
   }
 
@@ -169,7 +174,7 @@ class LayerBuilder {
   void add(const DispatchRecord& dispatch) {
     for (const Piece& piece : pieces_of(view_, dispatch)) {
       if (piece.layer == kNoLayer) continue;
-      const double took = piece.share * (dispatch.run() + dispatch.write + dispatch.read);
+      const double took = piece.share * dispatch.usual();
       sums_[{piece.layer, part(piece.label)}] += took;
       by_token_[{piece.layer, dispatch.token}] += took;
     }

@@ -75,6 +75,15 @@ std::string tag_class(const std::string& tag) {
   return tag == "-" ? "none" : "vulkan";
 }
 
+std::string device_class(const PhaseSummary& phase) {
+  return "s-" + (phase.calls.empty() ? "cpu" : tag_class(phase.calls.front().tag));
+}
+
+// Where the processor itself is the device, the host's work has a colour of its own.
+std::string host_class(const PhaseSummary& phase) {
+  return device_class(phase) == "s-cpu" ? "s-host" : "s-cpu";
+}
+
 void Svg::rect(double x, double y, double width, double height, const std::string& classes,
                double radius, const std::string& tooltip) {
   out_ += fmt::format(
@@ -166,15 +175,12 @@ std::string share_bar(const std::string& label, const std::vector<Series>& serie
 
 std::string row_bars(const std::string& label, const std::vector<BarRow>& rows) {
   constexpr double kStep = 22, kBarLeft = 108, kBarRight = 296;
-  double highest = 0;
-  for (const BarRow& row : rows) highest = std::max(highest, row.value);
   Svg svg;
   for (size_t i = 0; i < rows.size(); ++i) {
     const double y = kStep * static_cast<double>(i);
     svg.text(kBarLeft - 6, y + 14.5, rows[i].label, "tick ink", "end");
     svg.rect(kBarLeft, y + 3, kBarRight - kBarLeft, kStep - 7, "track", 2);
-    const double width =
-        highest > 0 ? std::max(0.0, rows[i].value) / highest * (kBarRight - kBarLeft) : 0;
+    const double width = std::clamp(rows[i].value, 0.0, 1.0) * (kBarRight - kBarLeft);
     svg.rect(kBarLeft, y + 3, width, kStep - 7, rows[i].classes, 2, rows[i].text);
     svg.text(kBarRight + 6, y + 14.5, rows[i].text, "tick ink");
   }

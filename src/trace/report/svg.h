@@ -34,6 +34,10 @@ class Svg {
 // The classes of a device's colours: "cpu", "npu", "vulkan", "none".
 std::string tag_class(const std::string& tag);
 
+// The classes of what a phase's device waits for take, and of the host's own work beside it.
+std::string device_class(const PhaseSummary& phase);
+std::string host_class(const PhaseSummary& phase);
+
 // One part of a stacked bar.
 struct Series {
   std::string label;
@@ -52,7 +56,7 @@ std::string stacked_bars(const std::string& label, const std::string& unit,
 // One bar from end to end, its parts in proportion.
 std::string share_bar(const std::string& label, const std::vector<Series>& series,
                       const std::vector<double>& values);
-// Rows with a label, a bar and a value.
+// Rows with a label, a bar and a value; a bar of 1 fills its track.
 struct BarRow {
   std::string label;
   double value = 0;

@@ -32,7 +32,8 @@ std::string copies(const FlowRow& row) {
 
 class FlowDrawing {
  public:
-  FlowDrawing(const Flow& flow, bool prefill) : flow_(flow), prefill_(prefill) {}
+  FlowDrawing(const PhaseSummary& phase, bool prefill)
+      : phase_(phase), flow_(phase.flow), prefill_(prefill) {}
 
   std::string draw(const Attribution& wall, bool modelled) {
     start(prefill_ ? "prompt" : "last token");
@@ -109,7 +110,9 @@ class FlowDrawing {
     std::swap(inner, svg_);
     const double bottom = y_;
     svg_.rect(kOuterLeft, top, kOuterRight - kOuterLeft, bottom - top, "frame", 9);
-    svg_.text(kInnerLeft, top + 17, fmt::format("× {} layers", flow_.layers), "strong ink");
+    svg_.text(kInnerLeft, top + 17,
+              fmt::format("× {} layer{}", flow_.layers, flow_.layers == 1 ? "" : "s"),
+              "strong ink");
     svg_.text(kInnerRight, top + 17,
               fmt::format("{} ms each, {} ms", milliseconds(flow_.layer_ms),
                           milliseconds(flow_.layer_ms * flow_.layers)),
@@ -132,8 +135,8 @@ class FlowDrawing {
               "strong inverse", "end");
     double x = kOuterLeft + 14;
     const double bar = width - 26;
-    const std::pair<double, const char*> parts[] = {{wall.device, "s-device"},
-                                                    {wall.host, "s-host"},
+    const std::pair<double, std::string> parts[] = {{wall.device, device_class(phase_)},
+                                                    {wall.host, host_class(phase_)},
                                                     {wall.copies, "s-copies"},
                                                     {wall.scheduling, "s-scheduling"},
                                                     {wall.unattributed, "s-unattributed"}};
@@ -145,6 +148,7 @@ class FlowDrawing {
     y_ += 54;
   }
 
+  const PhaseSummary& phase_;
   const Flow& flow_;
   bool prefill_;
   Svg svg_;
@@ -154,7 +158,7 @@ class FlowDrawing {
 }  // namespace
 
 std::string flow_drawing(const PhaseSummary& phase, bool prefill, bool modelled) {
-  return FlowDrawing(phase.flow, prefill).draw(phase.wall, modelled);
+  return FlowDrawing(phase, prefill).draw(phase.wall, modelled);
 }
 
 }  // namespace tyto

@@ -161,7 +161,7 @@ TableText::TableText(const Table& table, const TextStyle& style)
       left_out.push_back(table_.columns[i].header);
   }
   if (!left_out.empty())
-    table_.notes.push_back("not shown for want of room: " + joined(left_out, ", "));
+    table_.notes.push_back("hidden columns (`| less -S` shows them): " + joined(left_out, ", "));
 }
 
 // Cells of several lines beside each other.
@@ -217,7 +217,8 @@ std::string TableText::row(const TableRow& row) const {
     else if (is_wrapped)
       cells.push_back(wrapped_lines(text, column.width));
     else
-      cells.push_back({shortened(text, column.width)});
+      cells.push_back({text.find(' ') == std::string::npos ? shortened(text, column.width)
+                                                           : shortened_at_end(text, column.width)});
   }
   return lines_of(cells, ink_of(row.style));
 }

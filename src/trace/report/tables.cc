@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
+#include "base/columns.h"
+#include "base/counted.h"
 #include "base/joined.h"
+#include "trace/report/conclusion.h"
 #include "trace/report/report.h"
 #include "trace/report/table_parts.h"
 
@@ -32,12 +35,13 @@ std::string spread(const Profile& profile, double (*value)(const Headline&)) {
 
 void add_facts(const Profile& profile, Table& table) {
   const Facts& facts = profile.facts;
-  table.notes.push_back(fmt::format(
-      "{}: {}, {:.1f} MB of weights, {} layers; fusion {}, kv {}, {} "
-      "positions, prefill in chunks of {}, {} threads",
-      facts.model_name, facts.origin.model_format,
-      static_cast<double>(facts.origin.weight_bytes) / 1e6, facts.layers, facts.origin.fusion,
-      facts.kv_type, facts.context, facts.prefill_chunk, facts.threads));
+  table.notes.push_back(
+      fmt::format("{}: {}, {:.1f} MB of weights, {}; fusion {}, kv {}, {} positions, prefill in "
+                  "chunks of {}, {}",
+                  facts.model_name, facts.origin.model_format,
+                  static_cast<double>(facts.origin.weight_bytes) / 1e6,
+                  counted(facts.layers, "layer"), facts.origin.fusion, facts.kv_type, facts.context,
+                  facts.prefill_chunk, counted(facts.threads, "thread")));
   for (const DeviceFacts& device : facts.devices)
     table.notes.push_back(fmt::format("{}{}: {}{}", device.name,
                                       device.is_virtual ? " (virtual)" : "", device.description,
@@ -62,11 +66,11 @@ Table headline_table(const Profile& profile, const ProfileRun& run, const Summar
   } else {
     table.rows.push_back(
         {{"TTFT", seconds_text(headline.ttft_ms / 1e3),
-          fmt::format("time to the first of {} tokens, tokenizing included{}",
-                      headline.generated_tokens,
+          fmt::format("time to the first of {}, tokenizing included{}",
+                      counted(headline.generated_tokens, "token"),
                       spread(profile, [](const Headline& h) { return h.ttft_ms; }))}});
     table.rows.push_back({{"prefill", fmt::format("{:.1f} tok/s", headline.prefill_tok_s),
-                           fmt::format("{} prompt tokens in TTFT", headline.prompt_tokens)}});
+                           counted(headline.prompt_tokens, "prompt token") + " in TTFT"}});
     if (summary.decode.tokens > 0) {
       table.rows.push_back(
           {{"TPOT", seconds_text(headline.tpot_ms / 1e3),
@@ -103,7 +107,7 @@ Table flow_table(const PhaseSummary& phase, const Summary& summary, bool prefill
   bool inside = false;
   const auto end_of_layers = [&] {
     table.rows.push_back(
-        {{fmt::format("{} layers", flow.layers), "", milliseconds(flow.layer_ms),
+        {{counted(flow.layers, "layer"), "", milliseconds(flow.layer_ms),
           std::to_string(flow.layers), milliseconds(flow.layer_ms * flow.layers),
           percent(flow.total_ms > 0 ? flow.layer_ms * flow.layers / flow.total_ms : 0), ""},
          RowStyle::total});
@@ -129,6 +133,8 @@ Table flow_table(const PhaseSummary& phase, const Summary& summary, bool prefill
   table.rows.push_back(
       {{prefill ? "TTFT" : "TPOT", "", "", "", milliseconds(flow.total_ms), percent(1), ""},
        RowStyle::total});
+  const bool is_last = !prefill || summary.decode.tokens == 0;
+  if (is_last) table.notes = name_lines(summary);
   if (!prefill) return table;
   std::vector<std::string> phases;
   for (const SetupRow& row : summary.setup)
@@ -233,9 +239,24 @@ Table setup_table(const Profile& profile, const Summary& summary) {
   return table;
 }
 
+// What it comes to, before the tables.
+std::string opening(const Profile& profile, const TextStyle& style) {
+  if (profile.runs.empty()) return "";
+  const ProfileRun& run = typical_run(profile);
+  std::vector<std::string> lines = {conclusion(run, summarise(profile, run))};
+  for (const std::string& line : request_lines(profile, run)) lines.push_back(line);
+  std::string out;
+  for (const std::string& line : lines)
+    for (const std::string& part :
+         style.width == 0 ? std::vector{line} : wrapped_lines(line, style.width))
+      out += inked(part, Ink::bold, style) + "\n";
+  return out + "\n";
+}
+
 std::string text_report(const Profile& profile, const TextStyle& style) {
-  return joined(report_tables(profile), "\n",
-                [&](const Table& table) { return to_text(table, style); });
+  return opening(profile, style) + joined(report_tables(profile), "\n", [&](const Table& table) {
+           return to_text(table, style);
+         });
 }
 
 }  // namespace tyto

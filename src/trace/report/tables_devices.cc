@@ -5,6 +5,7 @@
 #include <cmath>
 #include <ranges>
 
+#include "base/counted.h"
 #include "base/joined.h"
 #include "trace/report/report.h"
 #include "trace/report/table_parts.h"
@@ -67,8 +68,8 @@ std::string mean_and_spread(const std::vector<double>& samples, int digits) {
 }
 
 std::string counts(const DeviceCounters& device) {
-  return fmt::format("{} of {} submissions completed, {} launches, {} bytes, {} FLOP declared",
-                     device.completions, device.submissions, device.launches,
+  return fmt::format("{} of {} completed, {}, {} bytes, {} FLOP declared", device.completions,
+                     counted(device.submissions, "submission"), counted(device.launches, "launch"),
                      compact(static_cast<double>(device.bytes)),
                      compact(static_cast<double>(device.flops)));
 }
@@ -250,6 +251,7 @@ Table receipt_table(const Profile& profile, const ProfileRun& run) {
         (device.is_virtual ? "virtual, time modelled: " : "") + counts(device));
   for (const std::string& fallback : receipt.fallbacks) add("fallback", fallback);
   if (receipt.fallbacks.empty()) add("fallbacks", "none");
+  if (!receipt.on_host.empty()) add("on the host", "by design: " + joined(receipt.on_host, ", "));
   add("stopped at", run.stopped);
   add("energy", energy_text(receipt.energy));
   const bool refused = receipt.plausibility.verdict == Verdict::refused;

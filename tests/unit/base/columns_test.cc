@@ -26,6 +26,15 @@ TEST(Columns, LongTextIsShortenedInTheMiddle) {
     EXPECT_LE(columns_of(shortened("猫頭鷹 e\u0301 猫頭鷹", most)), most);
 }
 
+TEST(Columns, SentencesAreCutAtTheEndWithOneMark) {
+  EXPECT_EQ(shortened_at_end("Tell me a story", 15), "Tell me a story");
+  EXPECT_EQ(shortened_at_end("Tell me a story", 9), "Tell me…");
+  EXPECT_EQ(shortened_at_end("Tell me a st…", 9), "Tell me…");
+  EXPECT_EQ(shortened_at_end("Tell me…", 7), "Tell m…");
+  EXPECT_EQ(shortened_at_end("ab", 1), "…");
+  EXPECT_EQ(shortened_at_end("ab", 0), "");
+}
+
 TEST(Columns, LinesAreBrokenAtSpaces) {
   EXPECT_EQ(wrapped_lines("", 10), Lines{""});
   EXPECT_EQ(wrapped_lines("one two three", 13), Lines{"one two three"});

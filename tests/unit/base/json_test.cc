@@ -263,6 +263,30 @@ TEST(Json, RefusesBadText) {
   }
 }
 
+TEST(Json, WhatIsWrongIsSaidInPlainWordsWithItsPlace) {
+  const struct {
+    const char* text;
+    const char* message;
+  } cases[] = {
+      {"Hello there", "line 1, column 1: expected a value, found 'Hello'"},
+      {"{", "line 1, column 2: the text ends too early, expected a name in double quotes or }"},
+      {"[1,\n 2 3]", "line 2, column 4: expected a comma or ], found '3'"},
+      {"[1,]", "line 1, column 4: expected a value, found ']'"},
+      {"{\"a\" 1}", "line 1, column 6: expected a colon behind the name, found '1'"},
+      {"{\"a\":1,}", "line 1, column 8: expected a name in double quotes, found '}'"},
+      {"{a:1}", "line 1, column 2: expected a name in double quotes or }, found 'a'"},
+      {"[1]x", "line 1, column 4: expected nothing behind the end, found 'x'"},
+      {"\"a", "line 1, column 1: the text in quotes is not closed"},
+      {"[\"a\nb\"]", "line 1, column 2: the text in quotes is not closed on its line"},
+      {"\"\\x\"", "line 1, column 2: JSON has no \\x"},
+      {"01", "line 1, column 1: '01' is not a number"},
+      {"[1.]", "line 1, column 2: '1.' is not a number"},
+  };
+  for (const auto& each : cases)
+    EXPECT_EQ(parse_error(each.text), std::string("f.json: not valid JSON: ") + each.message)
+        << each.text;
+}
+
 TEST(Json, NumbersThatJsonHasNoneForAreNamedWithTheirField) {
   const struct {
     const char* text;

@@ -49,10 +49,10 @@ TEST(Printable, BytesThatAreNotUtf8) {
 TEST(Printable, OneLine) {
   EXPECT_EQ(printable_line("a\nb\tc"), "a\\u000ab\\u0009c");
   EXPECT_EQ(printable_line("abcdef", 6), "abcdef");
-  EXPECT_EQ(printable_line("abcdef", 4), "abcd...");
-  EXPECT_EQ(printable_line("ab\u2713", 4), "ab...");
-  EXPECT_EQ(printable_line("\x80\x80\x80\x80\x80\x80", 5), "\\x80\\x80...");
-  EXPECT_EQ(printable_name(std::string(81, 'x')), std::string(80, 'x') + "...");
+  EXPECT_EQ(printable_line("abcdef", 4), "abcd…");
+  EXPECT_EQ(printable_line("ab\u2713", 4), "ab…");
+  EXPECT_EQ(printable_line("\x80\x80\x80\x80\x80\x80", 5), "\\x80\\x80…");
+  EXPECT_EQ(printable_name(std::string(81, 'x')), std::string(80, 'x') + "…");
 }
 
 TEST(Printable, JsonStaysTheSameJson) {

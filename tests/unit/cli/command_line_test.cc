@@ -50,6 +50,23 @@ class CommandLineTest : public testing::Test {
   Values& values = fly.values<Values>();
 };
 
+TEST_F(CommandLineTest, ErrorsShowNoSecrets) {
+  fly.add({
+      {"--key", &values.words, "KEY", "who may", Rules{.is_secret = true}},
+      {"--pin", &values.count, "N", "a number", Rules{.is_secret = true}},
+      {"--form", &values.form, OneOf{"s3cret"}, "one of these", Rules{.is_secret = true}},
+      {"--name", &values.name, "NAME", "who"},
+  });
+  EXPECT_EQ(problem({"--key", "one", "two"}), "***: tyto fly takes no such argument");
+  EXPECT_EQ(problem({"--key=one", "two"}), "***: tyto fly takes no such argument");
+  EXPECT_EQ(problem({"--kye", "one"}), "--kye: tyto fly has no such flag");
+  EXPECT_EQ(problem({"--key", "one", "--nme", "two"}), "--nme: tyto fly has no such flag");
+  EXPECT_EQ(problem({"--name", "one", "two"}), "two: tyto fly takes no such argument");
+  EXPECT_EQ(problem({"--pin", "word"}),
+            "--pin: \"***\" is not a whole number from 0 to 4294967295");
+  EXPECT_TRUE(problem({"--form", "word"}).starts_with("--form: \"***\" is none of"));
+}
+
 TEST_F(CommandLineTest, AFlagThatWouldDoNothingIsRefused) {
   fly.add({
       {"--name", &values.name, "NAME", "who"},
@@ -313,7 +330,7 @@ TEST_F(CommandLineTest, HelpIsACommand) {
 
 TEST_F(CommandLineTest, WordsThatBelongTogetherAreOneArgument) {
   fly.add({
-      {"text", &values.name, "TEXT", "what to say"},
+      {"text", &values.name, "TEXT", "what to say", Rules{.text_kind = "song"}},
       {"--words", &values.words, "TEXT", "several"},
   });
   EXPECT_EQ(problem({"tell me", "--words", "a"}), "none");
@@ -324,8 +341,8 @@ TEST_F(CommandLineTest, WordsThatBelongTogetherAreOneArgument) {
   try {
     parsed({"tell", "me", "it's"});
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "me: tyto fly already has tell");
-    EXPECT_EQ(error.hint, "put words that belong together in quotes: tyto fly 'tell me it'\\''s'");
+    EXPECT_STREQ(error.what(),
+                 "tyto fly takes one song; put it in quotes: tyto fly 'tell me it'\\''s'");
   }
   for (const std::string text : {"--words", "++", "[a]", "-", "-5"}) {
     EXPECT_EQ(problem({"--", text}), "none");
@@ -364,7 +381,7 @@ TEST_F(CommandLineTest, RequiredAndExcludedFlags) {
 
 TEST_F(CommandLineTest, ArgumentsByTheirPlace) {
   fly.add({{"route", &values.words, "PLACE...", "where to", Rules{.required = true}}});
-  EXPECT_EQ(problem({}), "route is required");
+  EXPECT_EQ(problem({}), "tyto fly: PLACE... is missing");
   EXPECT_EQ(problem({"--", "a", "--b"}), "none");
   EXPECT_EQ(values.words, (std::vector<std::string>{"a", "--b"}));
 }
@@ -426,16 +443,17 @@ TEST_F(CommandLineTest, HelpIsMadeOfTheRows) {
   };
   fly.add("Air", rows);
   values.name = "changed since";
-  EXPECT_EQ(help_text({&program, &fly}),
+  EXPECT_EQ(help_text({&program, &fly}, 80, HelpSize::whole),
             "tyto fly: go through the air\n"
             "\n"
-            "Usage: tyto fly [OPTIONS] [place...]\n"
+            "Usage: tyto fly [OPTIONS] [PLACE...]\n"
             "\n"
             "Arguments:\n"
-            "  place PLACE...                where to\n"
+            "  PLACE...                      where to\n"
             "\n"
             "Options:\n"
-            "  -h, --help                    print this help and exit\n"
+            "  -h, --help                    print a short help\n"
+            "  --help-all                    print this help\n"
             "  -n, --name NAME               who (default: owl)\n"
             "  --form round|flat             a form (required)\n"
             "\n"
@@ -447,6 +465,61 @@ TEST_F(CommandLineTest, HelpIsMadeOfTheRows) {
             "\n"
             "Example:\n"
             "  tyto fly\n");
+}
+
+TEST_F(CommandLineTest, ShortHelpHasWhatPeopleUseFirst) {
+  fly.footer = "One paragraph.\n\nAnother one.\n\nExamples:\n  one \\\n    more\n  two\n  three";
+  fly.add({{"--name", &values.name, "NAME", "who"}, {"--count", &values.count, "N", "how many"}});
+  fly.add("Air", {{"--loud", &values.loud, "with sound"}});
+  fly.first = {"--loud", "--name"};
+  EXPECT_EQ(parsed({"--help"}).kind, Invocation::Kind::help);
+  EXPECT_EQ(parsed({"--help-all"}).kind, Invocation::Kind::whole_help);
+  EXPECT_EQ(help_text({&program, &fly}),
+            "tyto fly: go through the air\n"
+            "\n"
+            "Usage: tyto fly [OPTIONS]\n"
+            "\n"
+            "Options:\n"
+            "  --loud       with sound\n"
+            "  --name NAME  who\n"
+            "\n"
+            "One paragraph.\n"
+            "\n"
+            "Examples:\n"
+            "  one \\\n"
+            "    more\n"
+            "  two\n"
+            "\n"
+            "tyto fly --help-all shows all 5 options.\n");
+  fly.first.clear();
+  EXPECT_TRUE(help_text({&program, &fly}).ends_with("\ntyto fly --help-all shows more.\n"));
+}
+
+TEST_F(CommandLineTest, AValueMayBeLackingWhereItIsAllowed) {
+  fly.add({{"--json", &values.form, "[FILE]", "as JSON", Rules{.may_lack_value = true}},
+           {"--loud", &values.loud, "with sound"}});
+  const auto file_of = [&](std::vector<std::string> arguments) {
+    values.form.reset();
+    EXPECT_EQ(problem(std::move(arguments)), "none");
+    return values.form.value_or("not given");
+  };
+  EXPECT_EQ(file_of({"--loud"}), "not given");
+  EXPECT_EQ(file_of({"--json"}), "");
+  EXPECT_EQ(file_of({"--json", "--loud"}), "");
+  EXPECT_EQ(file_of({"--json", "any"}), "any");
+  EXPECT_EQ(file_of({"--json=any"}), "any");
+  EXPECT_EQ(problem({"--json="}), "--json: the value is empty");
+
+  fly.add({{"text", &values.name, "TEXT", "what to say", Rules{.excludes = {"--prompt"}}},
+           {"-p,--prompt", &values.heat, "X", "in place of the text"}});
+  values.name.clear();
+  EXPECT_EQ(file_of({"--json", "a text"}), "");
+  EXPECT_EQ(values.name, "a text");
+  EXPECT_EQ(file_of({"--json", "a.json", "a text"}), "a.json");
+  EXPECT_EQ(file_of({"--json=any", "a text"}), "any");
+  EXPECT_EQ(file_of({"-p", "1", "--json", "any"}), "any");
+  EXPECT_EQ(file_of({"--prompt=1", "--json", "any"}), "any");
+  EXPECT_EQ(file_of({"--", "--json"}), "not given");
 }
 
 TEST_F(CommandLineTest, HelpFitsTheWidth) {
@@ -461,7 +534,7 @@ TEST_F(CommandLineTest, HelpFitsTheWidth) {
             "Usage: tyto fly [OPTIONS] [COMMAND]\n"
             "\n"
             "Options:\n"
-            "  -h, --help                    print this help and exit\n"
+            "  -h, --help                    print this help\n"
             "  --name NAME                   a meaning of several words,\n"
             "                                too\n"
             "\n"
@@ -477,18 +550,25 @@ TEST_F(CommandLineTest, HelpFitsTheWidth) {
 TEST_F(CommandLineTest, HelpOfTheProgramListsItsCommands) {
   fly.alias = "glide";
   program.version = "tyto 1";
+  fly.group = "Air";
+  program.add_command("land", "come down").group = "Air";
+  program.add_command("swim", "go through water").group = "Water";
+  program.footer = "One paragraph.\n\nAnother one.";
   EXPECT_EQ(help_text({&program}),
-            "A program.\n"
+            "tyto: A program.\n"
             "\n"
-            "Usage: tyto [OPTIONS] [COMMAND]\n"
+            "Usage: tyto COMMAND [OPTIONS]\n"
             "\n"
-            "Options:\n"
-            "  -h, --help                    print this help and exit\n"
-            "  --version                     say what was built, and exit\n"
+            "Air:\n"
+            "  fly         go through the air          land        come down\n"
+            "Water:\n"
+            "  swim        go through water\n"
             "\n"
-            "Commands:\n"
-            "  fly, glide  go through the air\n"
-            "\n");
+            "One paragraph.\n");
+  const std::string narrow = help_text({&program}, 60, HelpSize::whole);
+  EXPECT_NE(narrow.find("Air:\n  fly         go through the air\n  land "), std::string::npos);
+  EXPECT_NE(narrow.find("  --version "), std::string::npos);
+  EXPECT_TRUE(narrow.ends_with("\nAnother one.\n"));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ struct Program {
     command.add({{"-x,--extra", &text, "A:B", "isn't [this] a: \\ `meaning` of $HOME"},
                  {"--many", &several, OneOf{"one", "two"}, "again"},
                  {"file", &text, "FILE", "a file"}});
+    command.alias = "move";
     command.footer = ".first\n'second\n\nExample:\n  tyto go -x 'a\\b'";
   }
   CommandPath go() const { return {&line, &line.commands.front()}; }
@@ -29,6 +30,7 @@ TEST(Completions, QuotesOfBash) {
   EXPECT_NE(script.find("-x|--extra) takes='@any' ;;"), std::string::npos);
   EXPECT_NE(script.find("--many) takes='one two' ;;"), std::string::npos);
   EXPECT_NE(script.find("place='@file'"), std::string::npos);
+  EXPECT_NE(script.find("commands='go'\n      aliases='move'"), std::string::npos);
 }
 
 TEST(Completions, QuotesOfZsh) {

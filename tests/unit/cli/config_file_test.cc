@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "base/error.h"
 #include "cli/command_line.h"
@@ -44,7 +45,7 @@ void define(CommandLine& serve) {
       {"--kv-memory", &values.kv_memory, "SIZE", "memory"},
       {"--device", &values.device, OneOf{"cpu", "npu"}, "a device"},
       {"-m,--model", &values.models, "NAME", "models"},
-      {"--lengths", &values.lengths, "N", "numbers"},
+      {"--lengths", &values.lengths, "N", "numbers", Rules{.alias = "--sizes"}},
       {"--api-key", &values.api_key, "KEY", "who may", Rules{.is_secret = true}},
   });
   add_config_flag(serve, values.config);
@@ -93,11 +94,12 @@ class ConfigFileTest : public testing::Test {
 
   ConfigChanges reloaded(const std::string& text) {
     write(text);
-    return reload_config(*serve_, define, {"--queue", "--api-key", "--model"});
+    return reload_config(*serve_, define, {"--queue", "--api-key", "--model"}, take_);
   }
 
   std::unique_ptr<CommandLine> program_;
   CommandLine* serve_ = nullptr;
+  std::function<void()> take_ = [] {};
   const std::string path_;
 };
 
@@ -134,6 +136,12 @@ TEST_F(ConfigFileTest, NumbersMayBeWholeAndListsMayBeOneValue) {
   EXPECT_FALSE(serve_->is_given("--lengths"));
   write("[serve]\nshare = 0.25\n");
   EXPECT_EQ(started().share, 0.25f);
+}
+
+TEST_F(ConfigFileTest, AnOlderNameOfAFlagIsTaken) {
+  write("[serve]\nsizes = [3, 4]\n");
+  EXPECT_EQ(started().lengths, (std::vector<uint32_t>{3, 4}));
+  EXPECT_TRUE(serve_->is_given("--lengths"));
 }
 
 TEST_F(ConfigFileTest, TheCommandLineGoesFirst) {
@@ -252,6 +260,36 @@ TEST_F(ConfigFileTest, AnErrorWhileReloadingChangesNothing) {
   EXPECT_THROW(reloaded("[serve"), Error);
   EXPECT_EQ(values.queue, 8u);
   EXPECT_TRUE(reloaded("[serve]\nqueue = 8\n").taken.empty());
+}
+
+TEST_F(ConfigFileTest, WhatCannotBeTakenOverChangesNothing) {
+  write("[serve]\nqueue = 8\napi-key = \"first\"\n");
+  const Values& values = started();
+  const std::string given_at = serve_->flag("--queue").given_at;
+  take_ = [&] {
+    EXPECT_EQ(values.queue, 64u);
+    EXPECT_EQ(values.api_key, "second");
+    throw Error(ErrorCode::usage, "--api-key", "is refused");
+  };
+  EXPECT_THROW(reloaded("[serve]\napi-key = \"second\"\n"), Error);
+  EXPECT_EQ(values.queue, 8u);
+  EXPECT_EQ(values.api_key, "first");
+  EXPECT_EQ(serve_->flag("--queue").given_at, given_at);
+  EXPECT_TRUE(serve_->is_given("--queue"));
+  take_ = [] {};
+  EXPECT_EQ(reloaded("[serve]\napi-key = \"second\"\n").taken,
+            (std::vector<std::string>{"--queue", "--api-key"}));
+  EXPECT_EQ(values.api_key, "second");
+}
+
+TEST_F(ConfigFileTest, ErrorsQuoteNoKeys) {
+  for (const char* value :
+       {"true-s3cret", "tr1234", "1234567890123456789012", "[s3cret", "'s3cret"}) {
+    const std::string line = problem(fmt::format("[serve]\napi-key = {}\n", value));
+    EXPECT_TRUE(line.starts_with(":2:")) << line;
+    for (const char* piece : {"s3c", "tr1", "123"})
+      EXPECT_EQ(line.find(piece), std::string::npos) << line;
+  }
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ TEST_F(Doctor, AHealthyMachineIsInOrder) {
   EXPECT_CONTAINS(check("XRT").detail, "2.26.0");
   EXPECT_CONTAINS(check("energy").detail, "rapl package-0");
   EXPECT_CONTAINS(check("contexts").detail, "0 of 16 taken");
-  EXPECT_CONTAINS(check("device heap").detail, "512 MiB");
+  EXPECT_CONTAINS(check("device heap").detail, "537 MB");
   EXPECT_CONTAINS(check("memlock of services").detail, "tyto.service: unlimited");
   EXPECT_EQ(check("this build").detail, "has XRT");
 }
@@ -172,13 +172,13 @@ TEST_F(Doctor, ANodeOfTheGroupRenderWantsTheUserInIt) {
 
 TEST_F(Doctor, MemlockOf64KiB) {
   write_memlock(tree_, "65536");
-  expect_only(CheckState::fail, "memlock", "64.0 KiB", "/etc/security/limits.d/99-amdxdna.conf");
-  EXPECT_CONTAINS(check("memlock").detail, "5.2 GiB");
+  expect_only(CheckState::fail, "memlock", "65.5 kB", "/etc/security/limits.d/99-amdxdna.conf");
+  EXPECT_CONTAINS(check("memlock").detail, "5.6 GB");
 }
 
 TEST_F(Doctor, MemlockThatHoldsASmallModelOnly) {
   write_memlock(tree_, "4294967296");
-  expect_only(CheckState::warn, "memlock", "4.0 GiB", "99-amdxdna.conf");
+  expect_only(CheckState::warn, "memlock", "4.3 GB", "99-amdxdna.conf");
   write_memlock(tree_, "5600000000");
   look();
   EXPECT_EQ(check("memlock").state, CheckState::ok);
@@ -258,7 +258,7 @@ TEST_F(Doctor, ContextsThatOthersHold) {
   look();
   EXPECT_EQ(worst(checks_), CheckState::ok);
   EXPECT_CONTAINS(check("contexts").detail,
-                  "open in ollama (process 4321, 12.0 MiB of the device heap)");
+                  "open in ollama (process 4321, 12.6 MB of the device heap)");
   ASSERT_EQ(facts_.holders.holders.size(), 1u);
   contexts_ = ContextCount{11, 16};
   expect_only(CheckState::warn, "contexts", "11 of 16 taken", "end ollama (process 4321");
@@ -284,7 +284,7 @@ TEST_F(Doctor, WhetherTheDeviceHeapGrowsAndWhatImagesTakeOfIt) {
   const std::pair<std::optional<Version>, const char*> cases[] = {
       {Version{0, 6}, "does not let it grow"},
       {Version{0, 10}, "not established"},
-      {Version{0, 11}, "512 MiB"},
+      {Version{0, 11}, "537 MB"},
       {Version{1, 0}, "does not let it grow"},
       {std::nullopt, "not established"}};
   for (const auto& [interface, said] : cases) {
@@ -295,7 +295,7 @@ TEST_F(Doctor, WhetherTheDeviceHeapGrowsAndWhatImagesTakeOfIt) {
   }
   cache_.largest_model = "llama-3.2-1b";
   cache_.heap = {{}, uint64_t{80} << 20, true};
-  expect_only(CheckState::warn, "device heap", "the images of llama-3.2-1b take about 80.0 MiB",
+  expect_only(CheckState::warn, "device heap", "the images of llama-3.2-1b take about 83.9 MB",
               "April 2026");
   interface_ = Version{0, 16};
   look();
@@ -304,14 +304,14 @@ TEST_F(Doctor, WhetherTheDeviceHeapGrowsAndWhatImagesTakeOfIt) {
 
 TEST_F(Doctor, AServiceThatMayNotLockMemory) {
   tree_.write("etc/systemd/system/tyto.service", "[Service]\nExecStart=/usr/bin/tyto\n");
-  expect_only(CheckState::fail, "memlock of services", "tyto.service: 8.0 MiB",
+  expect_only(CheckState::fail, "memlock of services", "tyto.service: 8.4 MB",
               "systemctl edit tyto.service");
   tree_.write("etc/systemd/system.conf.d/90-limits.conf", "[Manager]\nDefaultLimitMEMLOCK=4G\n");
-  expect_only(CheckState::warn, "memlock of services", "4.0 GiB", "LimitMEMLOCK=infinity");
+  expect_only(CheckState::warn, "memlock of services", "4.3 GB", "LimitMEMLOCK=infinity");
   EXPECT_CONTAINS(check("memlock of services").detail, "/etc/systemd/system.conf.d/90-limits.conf");
   tree_.write("etc/systemd/system.conf", "[Manager]\n#DefaultLimitMEMLOCK=1\n");
   tree_.write("etc/systemd/system/tyto.service.d/override.conf", "LimitMEMLOCK=64M:infinity\n");
-  expect_only(CheckState::warn, "memlock of services", "64.0 MiB", "LimitMEMLOCK=infinity");
+  expect_only(CheckState::warn, "memlock of services", "67.1 MB", "LimitMEMLOCK=infinity");
   tree_.write("etc/systemd/system/tyto.service.d/override.conf", "LimitMEMLOCK=8G\n");
   look();
   EXPECT_EQ(worst(checks_), CheckState::ok);
@@ -323,7 +323,7 @@ TEST_F(Doctor, WithoutAServiceTheDefaultsAreTold) {
   look();
   EXPECT_EQ(check("memlock of services").state, CheckState::skipped);
   EXPECT_CONTAINS(check("memlock of services").detail,
-                  "services that set none get 8.0 MiB (systemd's own default), those of users "
+                  "services that set none get 8.4 MB (systemd's own default), those of users "
                   "unlimited (/usr/lib/systemd/user.conf)");
 }
 
@@ -485,10 +485,10 @@ TEST_F(Doctor, VulkanThatGoesWrong) {
 
 TEST_F(Doctor, OldProcessorAndLittleMemory) {
   tree_.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: Old\nflags\t\t: fpu sse2\n");
-  expect_only(CheckState::warn, "processor", "Old, 1 threads", "AVX2");
+  expect_only(CheckState::warn, "processor", "Old, 1 thread", "AVX2");
   tree_.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: New\nflags\t\t: fma f16c avx2\n");
   tree_.write("proc/meminfo", "MemTotal: 4000000 kB\nMemAvailable: 1000000 kB\n");
-  expect_only(CheckState::warn, "memory", "976.6 MiB available", "end other programs");
+  expect_only(CheckState::warn, "memory", "1.0 GB available", "end other programs");
 }
 
 TEST_F(Doctor, ModelThatDoesNotOpenOrFit) {

@@ -37,7 +37,7 @@ TEST(DeviceFlags, SayWhichDevicesHeedThem) {
       {"--isa", {"cpu"}},
       {"--weight-cache", {"cpu"}},
       {"--weights", any_npu},
-      {"--on-npu-error", {"npu", "vnpu", "vulkan"}},
+      {"--on-device-error", {"npu", "vnpu", "vulkan"}},
       {"--prompt-rows", any_npu},
       {"--vnpu-machine", virtual_npu},
       {"--vnpu-numerics", virtual_npu},

@@ -40,11 +40,12 @@ TEST(ModelsHere, ReasonsAreShortInATable) {
             "no: its weights are q2_k");
   EXPECT_EQ(shown("architecture gemma4, which is not supported; these are: llama"),
             "no: architecture gemma4");
-  EXPECT_EQ(shown("it needs 9.0 GiB, with 4096 positions"), "no: it needs 9.0 GiB");
+  EXPECT_EQ(shown("it needs 9.0 GB, with 4096 positions"), "no: it needs 9.0 GB");
   EXPECT_EQ(shown("has no tokenizer.json (tokenizer.model alone is not read)"),
             "no: has no tokenizer.json");
+  EXPECT_EQ(shown("the file is cut off: 5.0 of at least 219 MB"), "no: the file is cut off");
   EXPECT_EQ(shown("a sentence that goes on and on without a comma"),
-            "no: a sentence that goes on ...");
+            "no: a sentence that goes on …");
   EXPECT_LE(shown(std::string(500, 'x').c_str()).size(), 31u);
 }
 
@@ -54,7 +55,7 @@ TEST(ModelsHere, WeightsAndAShortCacheMustFitIntoTheMemory) {
   MachineHere machine{.memory_bytes = 20 << 20, .why_no_npu = "none"};
   const ModelHere tight = models_here(listing, machine, {}).front();
   EXPECT_EQ(tight.reason.substr(0, 9), "it needs ");
-  EXPECT_NE(tight.reason.find("with 2048 positions; this machine has 20.0 MiB"), std::string::npos)
+  EXPECT_NE(tight.reason.find("with 2048 positions; this machine has 21.0 MB"), std::string::npos)
       << tight.reason;
   machine.memory_bytes = 1 << 30;
   const ModelHere ample = models_here(listing, machine, {}).front();
@@ -72,6 +73,7 @@ TEST(ModelsHere, OneThatCannotBeOpenedDoesNotStopTheOthers) {
   EXPECT_EQ(models[0].reason, "no such file or folder");
   EXPECT_EQ(models[1].reason, "incomplete, the download was not finished");
   EXPECT_EQ(models[1].shown, "half");
+  EXPECT_FALSE(models[0].is_model || models[1].is_model);
 }
 
 }  // namespace

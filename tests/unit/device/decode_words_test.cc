@@ -55,7 +55,6 @@ TEST(DecodeWords, EveryLengthOfTheWindow) {
     DecodeWords words = from_streams(base, reference);
     EXPECT_EQ(words.window(), std::max(base, reference));
     EXPECT_EQ(words.size(), 400u);
-    EXPECT_EQ(words.dependent(), 1u + 4 + 4 + 1);
     Words buffer(400, 0xdeadbeef);
     for (uint32_t length = 1; length <= words.window(); ++length) {
       words.patch(length, buffer);

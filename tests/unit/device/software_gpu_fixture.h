@@ -61,7 +61,7 @@ class BareGpu : public Device {
   explicit BareGpu(std::shared_ptr<vulkan::Gpu> gpu, Trace& trace)
       : gpu_(std::move(gpu)), trace_(trace) {}
   DeviceInfo info() const override { return {.name = "vulkan", .description = ""}; }
-  std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {
+  std::optional<Refusal> why_not(const Program& program, const Launch& launch) const override {
     return vulkan::why_not(program, launch);
   }
   Buffer alloc(const Slot& slot, uint32_t = 0) override {

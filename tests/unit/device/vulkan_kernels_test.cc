@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "trace/span.h"
 #include "unit/device/software_gpu_fixture.h"
 
 namespace tyto {
@@ -53,6 +54,40 @@ class VulkanKernels : public SoftwareGpu {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Memory, VulkanKernels, testing::Bool(), memory_name);
+
+// Lowering, compiling and recording are no upload: they end before a call's own time begins.
+TEST_P(VulkanKernels, TheFirstCallOfAFormIsPreparedInAnEventOfItsOwn) {
+  Program program;
+  program.slots = {rows_slot("x", SlotKind::input, 64, 96),
+                   rows_slot("y", SlotKind::output, 64, 96)};
+  program.launches = {{Kernel::cast, "cast", {{0}, {1, false, true}}}};
+  const auto executable = device_->load(program, Contents(program).weights);
+  std::vector<Buffer> buffers;
+  for (uint16_t i = 0; i < 2; ++i)
+    executable->bind(i, buffers.emplace_back(device_->alloc(program.slots[i])));
+  const DispatchLabel label{.name = trace_.name({.label = "call"}),
+                            .device = trace_.device_index("vulkan")};
+  trace_.start(100);
+  std::vector<Completion> done;
+  for (const uint32_t rows : {1u, 1u, 64u, 64u, 1u}) {
+    DispatchSpan span(trace_, label, 0, rows);
+    executable->submit(call_of(rows));
+    span.completed(done.emplace_back(executable->wait(std::chrono::seconds(60))));
+  }
+  std::vector<Event> prepared;
+  for (const Event& event : trace_.events()) {
+    EXPECT_TRUE(event.kind != EventKind::upload || event.bytes > 0);
+    if (event.kind != EventKind::host) continue;
+    EXPECT_EQ(trace_.names()[event.name].label, "prepare kernels");
+    prepared.push_back(event);
+  }
+  ASSERT_EQ(prepared.size(), 2u);  // once for each form
+  for (size_t i = 0; i < done.size(); ++i) EXPECT_EQ(done[i].preparing_ns > 0, i == 0 || i == 2);
+  EXPECT_LE(prepared[0].end_ns, done[0].start_ns);
+  EXPECT_GE(prepared[1].start_ns, done[1].end_ns);
+  EXPECT_LE(prepared[1].end_ns, done[2].start_ns);
+  EXPECT_EQ(prepared[1].rows, 64u);
+}
 
 TEST_P(VulkanKernels, Embed) {
   for (const DType type : {DType::f16, DType::q8_0}) {

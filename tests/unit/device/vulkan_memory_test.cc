@@ -96,6 +96,27 @@ TEST_F(VulkanMemory, AGpuIsTakenByNameOrNumberOnly) {
   EXPECT_THROW(list_gpus(), Error);
 }
 
+// Every order of every two kinds, and among equals the first.
+TEST(ChooseGpu, TheIntegratedOneFirstAndSoftwareNever) {
+  constexpr GpuKind kInOrder[] = {GpuKind::integrated, GpuKind::discrete, GpuKind::virtual_gpu,
+                                  GpuKind::other, GpuKind::software};
+  for (size_t i = 0; i < 4; ++i)
+    for (size_t j = i + 1; j < 5; ++j) {
+      const GpuFacts better{.name = "better", .driver = "", .kind = kInOrder[i]};
+      const GpuFacts worse{.name = "worse", .driver = "", .kind = kInOrder[j]};
+      EXPECT_EQ(choose_gpu(std::vector{better, worse}, ""), 0u) << i << j;
+      EXPECT_EQ(choose_gpu(std::vector{worse, better}, ""), 1u) << i << j;
+      EXPECT_EQ(choose_gpu(std::vector{worse, better, better}, ""), 1u) << i << j;
+      EXPECT_EQ(choose_gpu(std::vector{worse, better}, "0"), 0u);
+      EXPECT_EQ(choose_gpu(std::vector{better, worse}, "WORSE"), 1u);
+    }
+  const GpuFacts software{.name = "pipe", .driver = "", .kind = GpuKind::software};
+  expect_error([&] { choose_gpu(std::vector{software, software}, ""); }, "the only device is pipe",
+               "--gpu");
+  EXPECT_EQ(choose_gpu(std::vector{software, software}, "1"), 1u);
+  expect_error([] { choose_gpu({}, ""); }, "lists no GPU", "driver");
+}
+
 TEST_F(VulkanMemory, CompiledKernelsAreKeptAndADamagedFileIsNoHarm) {
   const auto file = folder_ / "below" / "pipelines.bin";
   const PipelineKey key{"rope_table", {64}};

@@ -5,6 +5,7 @@
 
 #include "engine/scheduler.h"
 #include "text/grammar/constraint.h"
+#include "unit/engine/guessing.h"
 #include "unit/engine/letters_world.h"
 
 namespace tyto {
@@ -54,6 +55,63 @@ TEST(ConstrainedRequest, OfAConversationBoundsOneAnswer) {
   EXPECT_FALSE(matches(free));
   EXPECT_TRUE(matches(ask(true)));
   EXPECT_EQ(ask(false), free);
+}
+
+// Letters, of which the first is a token that ends thoughts.
+Tokenizer thinking_letters() {
+  Vocabulary vocabulary = testing_support::letters();
+  vocabulary.pieces[0] = "</think>";
+  vocabulary.added = {{0, "</think>", true}};
+  return {vocabulary, "letters"};
+}
+
+// With and without guesses, alone and in a scheduler: thoughts are free, and the answer is held.
+TEST(ConstrainedRequest, BeginsBehindThoughts) {
+  World world;
+  const Tokenizer tokenizer = thinking_letters();
+  const Generator with{tokenizer, *world.pipeline, world.trace, world.prefixes.get()};
+  const auto tokens = std::make_shared<const TokenTrie>(tokenizer);
+  const auto grammar = std::make_shared<const Grammar>("root ::= (\"B\" [XY])+");
+  const auto ask = [&](bool thinks, bool guesses, bool schedules) {
+    Request request{.prompt = {7, 8, 9}, .max_tokens = 12, .stop = {}, .shown_special = {0}};
+    request.constraint = std::make_shared<Constraint>(
+        grammar, tokens, AnswerPlace{.thoughts = thoughts_ahead(tokenizer, "<think>")});
+    if (guesses)
+      request.speculation = testing_support::eager(
+          testing_support::oracle({7, 8, 9, 0, 1, 'X' - 'A', 1, 'Y' - 'A', 1, 'X' - 'A', 1}));
+    const SamplerOptions sampling{.temperature = 0,
+                                  .logit_bias = {{0, thinks ? -1000.0f : 1000.0f}}};
+    std::string text;
+    if (schedules) {
+      Scheduler scheduler(with, {});
+      scheduler.add(
+          request, sampling,
+          [&](const ChosenToken& chosen) {
+            text += chosen.text;
+            return true;
+          },
+          [](Scheduler::Id, const Outcome& outcome) { EXPECT_FALSE(outcome.error); });
+      for (int steps = 0; scheduler.step(); ++steps) EXPECT_LT(steps, 1000);
+    } else {
+      Sampler sampler(sampling);
+      generate(with, sampler, request, [&](std::string_view piece) {
+        text += piece;
+        return true;
+      });
+    }
+    return text;
+  };
+  const std::string free = ask(true, false, false);
+  EXPECT_EQ(free.size(), 12u);
+  EXPECT_NE(free.find_first_not_of("BXY"), free.npos);
+  const std::string held = ask(false, false, false);
+  EXPECT_TRUE(held.starts_with("</think>B"));
+  EXPECT_EQ(held.find_first_not_of("BXY", 8), held.npos) << held;
+  for (const bool guesses : {false, true})
+    for (const bool schedules : {false, true}) {
+      EXPECT_EQ(ask(true, guesses, schedules), free);
+      EXPECT_EQ(ask(false, guesses, schedules), held);
+    }
 }
 
 TEST(ConstrainedRequest, RunsBesideOthers) {

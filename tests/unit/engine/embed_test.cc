@@ -28,37 +28,65 @@ std::vector<Token> some_tokens(size_t count) {
   return tokens;
 }
 
+// The embedding's values have a mean, so that the norms differ.
 TEST(Embed, IsTheNormalisedMeanOfTheReferencesHiddenStates) {
   const std::vector<Token> tokens = some_tokens(150);  // three chunks
-  std::vector<double> sums(shared_model().model.config.emb);
-  Reference reference(shared_model().model,
-                      [&](Role role, uint16_t, std::span<const float> values) {
-                        for (size_t i = 0; role == Role::final_norm && i < values.size(); ++i)
-                          sums[i] += values[i];
-                      });
-  for (const Token token : tokens) reference.forward(token);
-  double squares = 0;
-  for (const double sum : sums) squares += sum * sum;
+  for (const bool layer_norm : {false, true}) {
+    Config config = one_layer_config();
+    config.layer_norm = config.norm_bias = layer_norm;
+    RandomModel random = random_model(config, DType::f32);
+    random.model.weights.embedding =
+        random.tensor(DType::f32, config.vocab, config.emb, 1.0f, 2.0f);
+    std::vector<double> sums(config.emb);
+    Reference reference(random.model, [&](Role role, uint16_t, std::span<const float> values) {
+      for (size_t i = 0; role == Role::final_norm && i < values.size(); ++i) sums[i] += values[i];
+    });
+    for (const Token token : tokens) reference.forward(token);
+    double squares = 0;
+    for (const double sum : sums) squares += sum * sum;
 
+    LettersWorld world(random);
+    const Embedding embedding = embed(world.generator(), tokens);
+    ASSERT_EQ(embedding.values.size(), sums.size());
+    for (size_t i = 0; i < sums.size(); ++i)
+      EXPECT_NEAR(embedding.values[i], sums[i] / std::sqrt(squares), 1e-4)
+          << layer_norm << " " << i;
+    EXPECT_EQ(embedding.receipt.prompt_tokens, 150u);
+    ASSERT_EQ(embedding.receipt.devices.size(), 1u);
+    EXPECT_GT(embedding.receipt.devices[0].completions, 0u);
+    EXPECT_EQ(world.pipeline->kv_pool().in_use(), 0u);
+  }
+}
+
+TEST(Embed, PassesOfAnySizeGiveTheSameVectorAndOthersRunInBetween) {
   LettersWorld world(shared_model());
-  const Embedding embedding = embed(world.generator(), tokens);
-  ASSERT_EQ(embedding.values.size(), sums.size());
-  for (size_t i = 0; i < sums.size(); ++i)
-    EXPECT_NEAR(embedding.values[i], sums[i] / std::sqrt(squares), 1e-4) << i;
-  EXPECT_EQ(embedding.receipt.prompt_tokens, 150u);
-  ASSERT_EQ(embedding.receipt.devices.size(), 1u);
-  EXPECT_GT(embedding.receipt.devices[0].completions, 0u);
+  const std::vector<Token> tokens = some_tokens(150);
+  const Embedding whole = embed(world.generator(), tokens);
+  for (const uint32_t most : {1u, 7u, 16u, 64u, 1000u}) {
+    EmbeddingRun run(world.generator(), tokens);
+    uint32_t passes = 0;
+    while (run.left() > 0) {
+      run.run_pass(most);
+      ++passes;
+      if (passes > 3) continue;
+      Sequence other(*world.pipeline);
+      world.pipeline->run(other, some_tokens(5));
+    }
+    const uint32_t rows = std::min(most, 64u);
+    EXPECT_EQ(passes, (150 + rows - 1) / rows);
+    EXPECT_EQ(run.result().values, whole.values) << most;
+    EXPECT_EQ(run.result().receipt.prompt_tokens, 150u);
+  }
   EXPECT_EQ(world.pipeline->kv_pool().in_use(), 0u);
 }
 
-TEST(Embed, IsCancelledBetweenChunks) {
+TEST(Embed, GivesItsPagesBackWhenItIsGivenUp) {
   LettersWorld world(shared_model());
-  int asked = 0;
-  const Embedding embedding =
-      embed(world.generator(), some_tokens(150), [&] { return ++asked < 2; });
-  EXPECT_EQ(asked, 2);
-  EXPECT_TRUE(embedding.values.empty());
-  EXPECT_EQ(embedding.receipt.prompt_tokens, 64u);
+  {
+    EmbeddingRun run(world.generator(), some_tokens(150));
+    run.run_pass();
+    EXPECT_EQ(run.left(), 86u);
+  }
   EXPECT_EQ(world.pipeline->kv_pool().in_use(), 0u);
 }
 

@@ -6,11 +6,14 @@
 #include <map>
 #include <random>
 
+#include "engine/recording.h"
+#include "unit/engine/guessing.h"
 #include "unit/engine/letters_world.h"
 
 namespace tyto {
 namespace {
 
+using testing_support::eager;
 using testing_support::LettersWorld;
 using testing_support::one_layer_config;
 using testing_support::random_model;
@@ -311,10 +314,195 @@ TEST(Scheduler, ReceiptsOfRequestsThatRanTogetherAddUpToTheDevicesCounters) {
   EXPECT_EQ(busy, total.busy_ns);
 }
 
+// Adds requests and counts the steps that each takes.
+struct Queue {
+  explicit Queue(LettersWorld& world, SchedulerOptions options = {})
+      : scheduler(world.generator(), options) {}
+
+  // The first `shared` tokens are those of `like`, the others its own.
+  Scheduler::Id add(size_t length, uint32_t answer = 1, size_t shared = 0, unsigned like = 1) {
+    Request request;
+    request.prompt = some_tokens(shared, like);
+    const std::vector<Token> own = some_tokens(length - shared, 1000 + ++count);
+    request.prompt.insert(request.prompt.end(), own.begin(), own.end());
+    request.max_tokens = answer;
+    request.ignore_eos = true;
+    return scheduler.add(
+        std::move(request), {.temperature = 0}, [this](const ChosenToken&) { return true; },
+        [this](Scheduler::Id id, Outcome outcome) { ended.emplace(id, std::move(outcome)); });
+  }
+
+  RequestStatus status(Scheduler::Id id) const {
+    for (const RequestStatus& each : scheduler.requests())
+      if (each.id == id) return each;
+    return {};
+  }
+  // Steps until a request has a token.
+  int steps_to_first_token(Scheduler::Id id) {
+    for (int steps = 0; steps < 10'000; ++steps) {
+      if (ended.contains(id) || status(id).generated_tokens > 0) return steps;
+      scheduler.step();
+    }
+    return -1;
+  }
+  void run_to_the_end() {
+    for (int steps = 0; scheduler.step(); ++steps) ASSERT_LT(steps, 100'000);
+  }
+  const Receipt& receipt(Scheduler::Id id) const { return ended.at(id).answer.receipt; }
+
+  unsigned count = 0;
+  std::map<Scheduler::Id, Outcome> ended;
+  Scheduler scheduler;
+};
+
+// A request that gives its pages back in its prompt finds them again, and has still computed them.
+TEST(Scheduler, WhatARequestHasComputedItselfIsNotCached) {
+  LettersWorld world(shared_model(), 4);
+  Queue queue(world);
+  const Scheduler::Id oldest = queue.add(1000);
+  const Scheduler::Id youngest = queue.add(800);  // each of them needs all the pages
+  uint32_t most_done = 0;
+  bool gave_back = false, found_again = false;
+  while (queue.scheduler.step()) {
+    const RequestStatus now = queue.status(youngest);
+    gave_back |= now.done_tokens < most_done && now.id == youngest;
+    found_again |= gave_back && now.done_tokens >= 256;
+    most_done = std::max(most_done, now.done_tokens);
+    if (found_again) queue.scheduler.cancel(oldest);
+  }
+  ASSERT_TRUE(gave_back && found_again);
+  EXPECT_EQ(queue.receipt(youngest).cached_tokens, 0u);
+  EXPECT_EQ(queue.receipt(youngest).prompt_tokens, 800u);
+}
+
+// The common pages take at most 8 steps of 32 rows, the rest of the short one's prompt two more;
+// the long one's prompt alone would take 14 steps of 64.
+TEST(Scheduler, AShortPromptWaitsForCommonPagesAndNotForTheOthersWholePrompt) {
+  LettersWorld world(shared_model(), 16);
+  Queue queue(world);
+  const Scheduler::Id longer = queue.add(890, 5, 290), shorter = queue.add(300, 1, 290);
+  const int steps = queue.steps_to_first_token(shorter);
+  EXPECT_LE(steps, 11);
+  EXPECT_EQ(queue.status(longer).generated_tokens, 0u);
+  ASSERT_LT(queue.status(longer).done_tokens, 600u);
+  // One that comes when the pages are written does not wait at all.
+  const Scheduler::Id later = queue.add(270, 1, 260);
+  EXPECT_LE(queue.steps_to_first_token(later), 1);
+  queue.run_to_the_end();
+  EXPECT_EQ(queue.receipt(longer).cached_tokens, 0u);
+  EXPECT_EQ(queue.receipt(shorter).cached_tokens, 256u);
+  EXPECT_GE(queue.receipt(later).cached_tokens, 256u);
+  world.prefixes->clear();
+  EXPECT_EQ(world.pipeline->kv_pool().in_use(), 0u);
+}
+
+// It is as urgent as the request that waits for it, which else would wait for all shorter ones.
+TEST(Scheduler, APromptWhosePagesAnotherWaitsForGoesBeforeThoseOfMiddleLength) {
+  LettersWorld world(shared_model(), 16);
+  Queue queue(world);
+  queue.add(900);
+  const Scheduler::Id middle = queue.add(400), longer = queue.add(850, 1, 290);
+  const Scheduler::Id shorter = queue.add(300, 1, 290);
+  EXPECT_GT(queue.steps_to_first_token(shorter), 0);
+  EXPECT_FALSE(queue.ended.contains(middle));
+  EXPECT_FALSE(queue.ended.contains(longer));
+  queue.run_to_the_end();
+  EXPECT_EQ(queue.receipt(shorter).cached_tokens, 256u);
+}
+
+// Rows, which are what a step's time is made of: its own and a quarter of each step for the other.
+TEST(Scheduler, AShortPromptBesideALongOneWaitsForFewRowsOfIt) {
+  LettersWorld world(shared_model(), 16);
+  Queue queue(world);
+  const Scheduler::Id longer = queue.add(1000);
+  for (int i = 0; i < 4; ++i) queue.scheduler.step();
+  for (const size_t length : {37, 12, 60}) {
+    world.trace.start(100'000);
+    const uint32_t before = queue.status(longer).done_tokens;
+    const int steps = queue.steps_to_first_token(queue.add(length));
+    world.trace.stop();
+    uint32_t rows = 0;
+    for (const Event& event : world.trace.events())
+      if (event.kind == EventKind::run) rows += event.rows;
+    EXPECT_LE(steps, length < 40 ? 1 : 3);
+    EXPECT_LE(rows, length + static_cast<uint32_t>(steps) * 16) << length;
+    EXPECT_GT(queue.status(longer).done_tokens, before) << "the long one goes on";
+  }
+  EXPECT_FALSE(queue.ended.contains(longer));
+}
+
+TEST(Scheduler, AStreamOfShortPromptsDoesNotStarveALongOne) {
+  LettersWorld world(shared_model(), 16);
+  Queue queue(world, {.most_running = 4});
+  const Scheduler::Id longer = queue.add(800);
+  int steps = 0;
+  for (; !queue.ended.contains(longer) && steps < 1000; ++steps) {
+    while (queue.scheduler.waiting() < 3) queue.add(30);
+    queue.scheduler.step();
+  }
+  EXPECT_LE(steps, 101);  // a quarter of 32 rows each
+  EXPECT_GT(queue.ended.size(), 40u);
+}
+
+using EventCounts = std::map<std::pair<EventKind, std::string>, size_t>;
+
+EventCounts counts_of(const Trace& trace) {
+  EventCounts counts;
+  for (const Event& event : trace.events()) ++counts[{event.kind, trace.names()[event.name].label}];
+  return counts;
+}
+
+EventCounts recorded_by_generate(const Request& request) {
+  LettersWorld world(shared_model(), 16);
+  Sampler sampler(SamplerOptions{.temperature = 0});
+  world.trace.start(100'000);
+  generate(world.generator(), sampler, request, [](std::string_view) { return true; });
+  return counts_of(world.trace);
+}
+
+EventCounts recorded_by_the_scheduler(Request request) {
+  LettersWorld world(shared_model(), 16);
+  Scheduler scheduler(world.generator(), {});
+  world.trace.start(recorded_events(*world.pipeline, request.prompt.size(), request.max_tokens,
+                                    request.speculation ? Decoding::speculative : Decoding::plain));
+  request.is_recorded = true;
+  scheduler.add(
+      std::move(request), {.temperature = 0}, [](const ChosenToken&) { return true; },
+      [](Scheduler::Id, const Outcome&) {});
+  while (scheduler.step()) continue;
+  EXPECT_EQ(world.trace.lost(), 0u);
+  return counts_of(world.trace);
+}
+
+TEST(Scheduler, RecordsTheEventsThatGenerateRecords) {
+  Request request = {.prompt = some_tokens(20, 1), .max_tokens = 12, .stop = {}};
+  request.ignore_eos = true;
+  const EventCounts plain = recorded_by_generate(request);
+  const std::pair<EventKind, std::string> output{EventKind::host, "output"};
+  ASSERT_EQ(plain.at(output), 12u);
+  EXPECT_EQ(recorded_by_the_scheduler(request), plain);
+  // How often it guesses is decided by the clock.
+  request.speculation = eager(lookup_drafter());
+  const EventCounts alone = recorded_by_generate(request);
+  request.speculation = eager(lookup_drafter());
+  const EventCounts scheduled = recorded_by_the_scheduler(request);
+  ASSERT_TRUE(alone.contains({EventKind::host, "guess"}));
+  for (const auto& [event, count] : alone) EXPECT_TRUE(scheduled.contains(event)) << event.second;
+}
+
+// Also of a prompt in its smallest passes.
+TEST(Scheduler, ARecordingHasRoomForALongPrompt) {
+  LettersWorld world(shared_model(), 16);
+  EXPECT_GE(recorded_events(*world.pipeline, 960, 1, Decoding::plain),
+            960 / 32 * world.pipeline->event_count(32, 0));
+  recorded_by_the_scheduler({.prompt = some_tokens(960, 1), .max_tokens = 1, .stop = {}});
+}
+
 TEST(ChunkPolicy, KeepsAStepUnderTwiceTheTimeOfATokenWithoutPrompts) {
-  ChunkPolicy policy(256);
-  EXPECT_EQ(policy.prompt_rows(0, 1), 256u);  // nobody waits
-  EXPECT_EQ(policy.prompt_rows(4, 1), 16u);   // nothing is known yet
+  ChunkPolicy policy(256, true);
+  EXPECT_EQ(policy.prompt_rows(4, 1), 0u);  // nothing is known yet: the tokens alone first
+  policy.observe(4, 0, 10'000'000);
+  EXPECT_EQ(policy.prompt_rows(4, 1), 16u);
   for (int i = 0; i < 50; ++i) {
     policy.observe(4, 0, 10'000'000);
     policy.observe(4, 16, 10'000'000 + 16 * 500'000);
@@ -323,13 +511,15 @@ TEST(ChunkPolicy, KeepsAStepUnderTwiceTheTimeOfATokenWithoutPrompts) {
   EXPECT_EQ(policy.prompt_rows(4, 4), 20u);
   EXPECT_EQ(policy.prompt_rows(4, 8), 80u);  // twice as many wait for their prompts
   for (int i = 0; i < 50; ++i) policy.observe(4, 20, 10'000'000 + 20 * 50'000'000ull);
+  EXPECT_EQ(policy.prompt_rows(4, 1), 0u);  // it is time to see the tokens alone
+  policy.observe(4, 0, 10'000'000);
   EXPECT_EQ(policy.prompt_rows(4, 1), 1u);  // slow rows: one at a time, but they do go on
   EXPECT_LE(policy.prompt_rows(250, 1), 6u);
 }
 
 // Seven tokens take longer than one, and prompts beside them must not be blamed for it.
 TEST(ChunkPolicy, DoesNotStarveThePromptThatComesWhileOthersBeginToDecode) {
-  ChunkPolicy policy(256);
+  ChunkPolicy policy(256, true);
   policy.observe(0, 64, 64 * 4'000'000ull);
   policy.observe(1, 0, 40'000'000);
   for (int i = 0; i < 50; ++i) {
@@ -338,6 +528,41 @@ TEST(ChunkPolicy, DoesNotStarveThePromptThatComesWhileOthersBeginToDecode) {
   }
   EXPECT_GE(policy.prompt_rows(7, 1), 15u);
   EXPECT_LE(policy.prompt_rows(7, 1), 25u);
+}
+
+// Whatever a cold first step has taught it, and when tokens get slower as their texts grow.
+TEST(ChunkPolicy, DoesNotBlameRowsForTheTimeOfTokens) {
+  ChunkPolicy policy(256, true);
+  policy.observe(0, 32, 32 * 40'000'000ull);
+  const auto rows_after = [&](uint64_t token_ns) {
+    uint32_t rows = 0, most = 0, plain = 0;
+    for (int i = 0; i < 400; ++i) {
+      rows = policy.prompt_rows(1, 1);
+      plain += rows == 0 ? 1 : 0;
+      policy.observe(1, rows, token_ns + rows * 4'000'000ull);
+      if (i >= 380) most = std::max(most, rows);
+    }
+    EXPECT_LE(plain, 400u / 16);
+    return most;
+  };
+  EXPECT_EQ(rows_after(45'000'000), 11u);
+  EXPECT_NEAR(rows_after(90'000'000), 22, 1);
+}
+
+// A request that comes in the middle of a step waits for its end.
+TEST(ChunkPolicy, KeepsAStepOfPromptsAloneUnderATenthOfASecond) {
+  const auto rows_at = [](double ns_per_row, bool passes_agree = true) {
+    ChunkPolicy policy(256, passes_agree);
+    policy.observe(0, 32, static_cast<uint64_t>(32 * ns_per_row));
+    return policy.prompt_rows(0, 1);
+  };
+  EXPECT_EQ(ChunkPolicy(256, true).prompt_rows(0, 1), 32u);  // nothing is known yet
+  EXPECT_EQ(rows_at(100'000), 256u);
+  EXPECT_EQ(rows_at(1'000'000), 96u);
+  EXPECT_EQ(rows_at(10'000'000), 32u);  // no fewer, or the weights are read too often
+  EXPECT_EQ(ChunkPolicy(20, true).prompt_rows(0, 1), 20u);
+  // A device whose results depend on the passes gets the same ones whatever the clock says.
+  EXPECT_EQ(rows_at(10'000'000, false), 256u);
 }
 
 }  // namespace

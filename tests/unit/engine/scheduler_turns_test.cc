@@ -279,7 +279,7 @@ TEST(SchedulerTurns, APromptThatIsLostInTheSameStepIsNotShared) {
   add(5, ignore);
   add(260, [](const ChosenToken&) { return vxrt::inject(vxrt::parse_fault("slowx1e9")), true; });
   scheduler.step();
-  add(3, ignore);
+  add(30, ignore);  // longer than what is left of the other, so that it runs behind it
   while (scheduler.step()) ASSERT_LT(scheduler.running(), 4u);
   EXPECT_EQ(refused, 3u);
 }

@@ -218,6 +218,34 @@ TEST(Windows, ManyAtOnceGetWhatTheyGetAloneHoweverLittleMemoryThereIs) {
   }
 }
 
+// While the other's prompt still runs, and as long as it has the window in front of them.
+TEST(Windows, PagesOfAPromptThatRunsAreSharedWithTheirWindow) {
+  const Tokens common = some_tokens(290, 1), long_prompt = joined(common, some_tokens(1500, 2));
+  const Tokens short_prompt = joined(common, some_tokens(10, 3));
+  for (const bool is_late : {false, true}) {
+    World world(mixed_model());
+    Scheduler scheduler(world.generator(), {});
+    std::map<Scheduler::Id, Outcome> ended;
+    const auto add = [&](const Tokens& prompt) {
+      Request request{.prompt = prompt, .max_tokens = 20, .stop = {}};
+      request.ignore_eos = true;
+      return scheduler.add(
+          std::move(request), {.temperature = 0}, [](const ChosenToken&) { return true; },
+          [&](Scheduler::Id done, Outcome outcome) { ended.emplace(done, std::move(outcome)); });
+    };
+    const Scheduler::Id longer = add(long_prompt);
+    while (is_late && (scheduler.requests().empty() || scheduler.requests()[0].done_tokens < 900))
+      scheduler.step();
+    const Scheduler::Id shorter = add(short_prompt);
+    while (scheduler.requests().back().generated_tokens == 0) scheduler.step();
+    EXPECT_EQ(scheduler.requests().front().generated_tokens, 0u) << "its prompt still runs";
+    while (scheduler.step()) ASSERT_LE(scheduler.running(), 2u);
+    EXPECT_EQ(ended.at(shorter).answer.receipt.cached_tokens, is_late ? 0u : 256u);
+    EXPECT_EQ(ended.at(shorter).answer.tokens, alone(mixed_model(), short_prompt, 20));
+    EXPECT_EQ(ended.at(longer).answer.tokens, alone(mixed_model(), long_prompt, 20));
+  }
+}
+
 TEST(Windows, AFaultIsRecoveredFrom) {
   const Tokens prompt = some_tokens(300, 3);
   const Tokens expected = alone(mixed_model(), prompt, 500);

@@ -48,6 +48,7 @@ TEST(Http, LinksAreFollowedWithinHttp) {
     ADD_FAILURE() << "from https to http";
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()).find("secret"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("http://cdn.example/x?***"), std::string::npos);
   }
 }
 
@@ -73,6 +74,26 @@ TEST(RepoNames, AreOfTwoParts) {
   EXPECT_EQ(name.asked, "sub/file.gguf");
   for (const char* bad : {"", "model", "/model", "org/", "a/b/c", "../b", "a/..", "a/b:", "a/b--c",
                           "a/-b", "a b/c", "https://hub.example/a/b", "ollama:llama3"})
+    EXPECT_THROW(parse_repo_name(bad), Error) << bad;
+}
+
+TEST(RepoNames, AreTakenFromAddresses) {
+  for (const char* page :
+       {"https://huggingface.co/org/model", "https://huggingface.co/org/model/",
+        "https://huggingface.co/org/model?library=x#how-to", "huggingface.co/org/model",
+        "https://hf.co/org/model", "https://huggingface.co/org/model/tree/main"})
+    EXPECT_EQ(parse_repo_name(page).repo, "org/model") << page;
+  EXPECT_EQ(parse_repo_name("hf.co/org/model:Q4_K_M").asked, "Q4_K_M");
+  EXPECT_EQ(parse_repo_name("https://huggingface.co/org/model/tree/v2").revision, "v2");
+  const RepoName file =
+      parse_repo_name("https://huggingface.co/org/model/resolve/main/sub/x.gguf?download=true");
+  EXPECT_EQ(file.repo, "org/model");
+  EXPECT_EQ(file.asked, "sub/x.gguf");
+  EXPECT_EQ(file.revision, "main");
+  EXPECT_EQ(parse_repo_name("http://mirror:81/a/b", "http://mirror:81").repo, "a/b");
+  for (const char* bad :
+       {"https://huggingface.co/", "https://huggingface.co/datasets/org/data",
+        "https://example.org/a/b", "https://huggingface.co/org/model/discussions"})
     EXPECT_THROW(parse_repo_name(bad), Error) << bad;
 }
 

@@ -145,8 +145,7 @@ TEST_F(ApartPages, PagesFollowTheDeviceWhoseTurnItIs) {
     using Test = bool (*)(const Program&, const Launch&);
     Prompts(const DeviceEnv& env, Test is_prompts)
         : ApartDevice("apart", env, takes_all), is_prompts_(is_prompts) {}
-    std::optional<std::string> why_not(const Program& program,
-                                       const Launch& launch) const override {
+    std::optional<Refusal> why_not(const Program& program, const Launch& launch) const override {
       if (takes_no_attention(launch) || is_prompts_(program, launch)) return std::nullopt;
       return "of prompts only";
     }

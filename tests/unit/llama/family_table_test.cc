@@ -67,9 +67,37 @@ Reasons cpu_reasons(const Model& model) {
   Trace trace;
   const auto cpu = open_device("cpu", {pool, trace});
   return reasons_of(model, [&](const Program& program, const Launch& launch) {
-    return cpu->why_not(program, launch);
+    const auto refusal = cpu->why_not(program, launch);
+    return refusal ? std::optional(refusal->reason) : std::nullopt;
   });
 }
+
+// A device that keeps what it says.
+class Asked : public Device {
+ public:
+  Asked(Device& inner, Reasons& reasons) : inner_(inner), reasons_(reasons) {}
+
+  DeviceInfo info() const override { return inner_.info(); }
+  std::optional<Refusal> why_not(const Program& program, const Launch& launch) const override {
+    auto refusal = inner_.why_not(program, launch);
+    if (refusal) reasons_.emplace(refusal->reason, spec(launch.kernel).name);
+    return refusal;
+  }
+  Buffer alloc(const Slot& slot, uint32_t sequence) override {
+    return inner_.alloc(slot, sequence);
+  }
+  void sync(const Buffer& buffer, Sync direction, size_t offset, size_t bytes) override {
+    inner_.sync(buffer, direction, offset, bytes);
+  }
+  std::unique_ptr<Executable> load(const Program& program,
+                                   std::span<const TensorView> weights) override {
+    return inner_.load(program, weights);
+  }
+
+ private:
+  Device& inner_;
+  Reasons& reasons_;
+};
 
 // Of a prompt and a token, with images of blocks.
 Reasons npu_reasons(const Model& model) {
@@ -79,18 +107,15 @@ Reasons npu_reasons(const Model& model) {
   const DeviceEnv env{pool, trace, Fusion::block, model_dims(model.config, 0),
                       testing_support::settings_of(NpuSettings{})};
   const auto npu = open_device("vnpu", env), cpu = open_device("cpu", env);
-  Device* const order[] = {npu.get(), cpu.get()};
+  Reasons reasons;
+  Asked asked(*npu, reasons);
+  Device* const order[] = {&asked, cpu.get()};
   PipelineOptions options;
   options.forward.fusion = Fusion::block;
   OneSequence sequence(model, order, options, trace);
   const Token prompt[] = {1, 2, 3}, next[] = {4};
   sequence.run(prompt);
   sequence.run(next);
-  Reasons reasons;
-  constexpr std::string_view kNot = " not on vnpu: ";
-  for (const std::string& said : trace.fallbacks())
-    if (const size_t at = said.find(kNot); at != std::string::npos)
-      reasons.emplace(said.substr(at + kNot.size()), said.substr(0, at));
   vxrt::reset();
   return reasons;
 }

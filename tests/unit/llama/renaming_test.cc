@@ -150,7 +150,7 @@ class RenamedDevice : public Device {
   explicit RenamedDevice(std::unique_ptr<Device> inner) : inner_(std::move(inner)) {}
 
   DeviceInfo info() const override { return inner_->info(); }
-  std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {
+  std::optional<Refusal> why_not(const Program& program, const Launch& launch) const override {
     const auto index = static_cast<size_t>(&launch - program.launches.data());
     const Program other = renamer_.program(program);
     return inner_->why_not(other, other.launches.at(index));
@@ -190,7 +190,7 @@ struct SeenLaunch {
 struct Outcome {
   std::vector<float> logits;
   std::map<std::string, DeviceCounters> counters;
-  std::vector<std::string> fallbacks;
+  std::vector<std::string> fallbacks, on_host;
   std::vector<SeenLaunch> launches;
 };
 
@@ -226,6 +226,7 @@ Outcome run_on_vnpu(const Model& model, const Setting& setting, bool is_renamed)
     for (const DeviceCounters& counters : trace.snapshot())
       outcome.counters[counters.device] = counters;
     outcome.fallbacks = trace.fallbacks();
+    outcome.on_host = trace.on_host();
     for (const Event& event : trace.events())
       if (event.kind == EventKind::launch)
         outcome.launches.push_back(
@@ -246,6 +247,7 @@ TEST_P(RenamingOnTheVirtualNpu, ChangesNoBitNoTimeAndNoCounter) {
     const Outcome got = run_on_vnpu(random.model, GetParam(), true);
     EXPECT_EQ(got.logits, want.logits);
     EXPECT_EQ(got.fallbacks, want.fallbacks);
+    EXPECT_EQ(got.on_host, want.on_host);
     EXPECT_EQ(got.launches == want.launches, true);
     EXPECT_GT(want.launches.size(), 0u);
     ASSERT_EQ(got.counters.size(), want.counters.size());

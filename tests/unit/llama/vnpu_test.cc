@@ -287,10 +287,10 @@ TEST_F(Vnpu, ImagesThatDoNotFitInTheHeapAreRefusedWithTheSum) {
     pipeline(block_);
     FAIL() << "was not refused";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("of the device's heap (o_ffn@128 0.03 MiB + "),
+    EXPECT_NE(std::string(error.what()).find("of the device's heap (o_ffn@128 0.03 MB + "),
               std::string::npos)
         << error.what();
-    EXPECT_NE(std::string(error.what()).find("which holds 0.06 MiB"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("which holds 0.07 MB"), std::string::npos);
   }
 }
 

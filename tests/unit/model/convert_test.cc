@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/gguf_metadata.h"
 #include "model/synth.h"
 #include "model/type_mix.h"
 #include "model/weight_table.h"
 #include "tensor/compare.h"
 #include "text/pre_tokenizer.h"
+#include "text/tokenizer.h"
 #include "text/word_piece.h"
 #include "unit/model/model_fixtures.h"
 
@@ -224,6 +226,71 @@ TEST(Convert, SentencePieceMergesBecomeScores) {
   EXPECT_EQ(read.byte_tokens[10], 3);
   EXPECT_EQ(read.unknown, 0);
   EXPECT_TRUE(read.prepend_space);
+}
+
+// Gemma's runs of spaces: readers print such a token as it is, and look for it in the text.
+TEST(Convert, UserDefinedTokensHaveSpaces) {
+  const Scratch scratch;
+  synthesize(small_config(), "bf16", 1, scratch / "hf");
+  Model model = open_model(scratch / "hf");
+  Vocabulary vocabulary;
+  vocabulary.algorithm = Vocabulary::Algorithm::sentencepiece;
+  vocabulary.pieces = {"<unk>",   "\u2581\u2581", "a",       "\u2581",
+                       " \u2581", "<\u2581>",     "b\u2581", "b "};
+  vocabulary.scores.assign(8, 0.0f);
+  vocabulary.unknown = 0;
+  vocabulary.fuses_unknown = true;
+  vocabulary.added = {{0, "<unk>", true},
+                      {1, "\u2581\u2581", false},
+                      {4, " \u2581", false},
+                      {5, "<\u2581>", true},
+                      {6, "b\u2581", false}};
+  model.vocabulary = vocabulary;
+  EXPECT_TRUE(convert(model, "bf16", scratch / "a.gguf").empty());
+  const Vocabulary read = *open_model(scratch / "a.gguf").vocabulary;
+  // The second of one text, and one that a piece has already, stay as they are.
+  EXPECT_EQ(std::vector<std::string>(read.pieces.begin(), read.pieces.begin() + 8),
+            (std::vector<std::string>{"<unk>", "  ", "a", "\u2581", " \u2581", "<\u2581>",
+                                      "b\u2581", "b "}));
+  const Tokenizer tokenizer(read, "a.gguf");
+  EXPECT_EQ(tokenizer.encode("a  a"), (std::vector<Token>{2, 1, 2}));
+  EXPECT_EQ(tokenizer.decode({2, 1, 2}), "a  a");
+  EXPECT_EQ(tokenizer.encode("x\u00E9a"), (std::vector<Token>{0, 2}));
+}
+
+TEST(Convert, PublishedSpellingsOfAPattern) {
+  const Scratch scratch;
+  synthesize(small_config(), "bf16", 1, scratch / "hf");
+  Model model = open_model(scratch / "hf");
+  // DeepSeek-V3's file, with line breaks and ideographs as they are.
+  model.vocabulary->ignore_merges = false;
+  model.vocabulary->split_patterns = {
+      R"(\p{N}{1,3})", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?"
+      "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"};
+  convert(model, "bf16", scratch / "a.gguf");
+  const MappedFile file(scratch / "a.gguf");
+  const Gguf gguf = parse_gguf(file.bytes(), "a.gguf");
+  EXPECT_EQ(*GgufKeys(gguf).text("tokenizer.ggml.pre"), "deepseek-v3");
+}
+
+TEST(Convert, SeveralChatTemplates) {
+  const Scratch scratch;
+  synthesize(small_config(), "bf16", 1, scratch / "hf");
+  Model model = open_model(scratch / "hf");
+  model.vocabulary->more_templates = {{"tool_use", "T"}, {"my rag", "R"}, {"my.rag", "S"}};
+  const std::vector<std::string> notes = convert(model, "bf16", scratch / "a.gguf");
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("\"my.rag\" is left out"), std::string::npos) << notes[0];
+  const Vocabulary read = *open_model(scratch / "a.gguf").vocabulary;
+  EXPECT_EQ(read.chat_template, model.vocabulary->chat_template);
+  EXPECT_EQ(chat_template_for(read, true), "T");
+  ASSERT_EQ(read.more_templates.size(), 2u);
+  EXPECT_EQ(read.more_templates[0].name, "my_rag");
+  const MappedFile file(scratch / "a.gguf");
+  const Gguf gguf = parse_gguf(file.bytes(), "a.gguf");
+  EXPECT_EQ(*GgufKeys(gguf).strings("tokenizer.chat_templates"),
+            (std::vector<std::string>{"my_rag", "tool_use"}));
 }
 
 TEST(Convert, UnigramAndWordPieceComeBack) {

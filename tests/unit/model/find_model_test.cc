@@ -83,6 +83,27 @@ TEST_F(FindModel, NamesOfOllama) {
   EXPECT_EQ(find_model("ollama:hf.co/org/repo-GGUF:Q4_K_M"), hub);
   EXPECT_MESSAGE([] { find_model("ollama:llama3.2:3b"); },
                  "ollama:llama3.2:3b: is not in Ollama's store | most like it here: ");
+  EXPECT_MESSAGE([] { find_model("ollama:llama3.2:3b"); },
+                 "to download it: ollama pull llama3.2:3b");
+}
+
+TEST_F(FindModel, WordsThatAreLocalModels) {
+  add_ollama("registry.ollama.ai/library/llama3.2/1b", "1b");
+  add_snapshot("org/repo-GGUF", {"m-Q4_K_M.gguf", "m-Q8_0.gguf"});
+  write_file(scratch_ / "a.gguf", "x");
+  write_file(scratch_ / "weights", "GGUF...");
+  write_file(scratch_ / "notes.txt", "text");
+  write_file(scratch_ / "checkpoint/config.json", "{}");
+  fs::create_directories(scratch_ / "folder");
+  for (const char* name : {"llama3.2:1b", "ollama:llama3.2:1b", "org/repo-GGUF",
+                           "org/repo-GGUF:Q4_K_M", "repo-GGUF:Q8_0"})
+    EXPECT_TRUE(is_local_model(name)) << name;
+  for (const char* name : {"a.gguf", "weights", "checkpoint"})
+    EXPECT_TRUE(is_local_model((scratch_ / name).string())) << name;
+  for (const char* name : {"notes.txt", "folder", "absent.gguf"})
+    EXPECT_FALSE(is_local_model((scratch_ / name).string())) << name;
+  for (const char* name : {"", "hello", "llama3.2:3b", "org/other", "tell me about llama3.2:1b"})
+    EXPECT_FALSE(is_local_model(name)) << name;
 }
 
 TEST_F(FindModel, NamesOfTheOtherStores) {
@@ -113,14 +134,12 @@ TEST_F(FindModel, AbsentModelsAreFollowedByTheNearest) {
   add_ollama("registry.ollama.ai/library/qwen3/4b", "4b");
   write_file(scratch_ / "models/llama-q8_0.gguf", "x");
   const std::string repository = error_of([] { find_model("meta-llama/Llama-3.2-1B-Instruct"); });
-  EXPECT_PRED_FORMAT2(contains, repository,
-                      "no such file or folder, and no local model has this name");
-  EXPECT_PRED_FORMAT2(contains, repository, "most like it here: ollama:llama3.2:1b; ");
-  EXPECT_PRED_FORMAT2(contains, repository, "`tyto pull meta-llama/Llama-3.2-1B-Instruct`");
+  EXPECT_PRED_FORMAT2(contains, repository, "no such model here");
+  EXPECT_PRED_FORMAT2(contains, repository, "most like it here: llama3.2:1b; ");
+  EXPECT_PRED_FORMAT2(contains, repository, "tyto pull meta-llama/Llama-3.2-1B-Instruct");
   EXPECT_EQ(repository.find("qwen"), std::string::npos);
   EXPECT_MESSAGE([] { find_model("llama3.2"); },
-                 "most like it here: ollama:llama3.2:1b; `tyto models` lists all that are here, "
-                 "`tyto pull ORG/REPO` downloads one");
+                 "most like it here: llama3.2:1b; to download one: tyto pull");
   const std::string mistyped = (scratch_ / "models/lama-q8_0.gguf").string();
   EXPECT_MESSAGE([&] { find_model(mistyped); }, (scratch_ / "models/llama-q8_0.gguf").string());
   for (const char* name :
@@ -135,7 +154,7 @@ TEST_F(FindModel, AbsentModelsAreFollowedByTheNearest) {
 TEST_F(FindModel, WithoutAHomeThereAreNoStores) {
   clear();
   ::setenv("OLLAMA_MODELS", scratch_.path().c_str(), 1);  // not the machine's
-  EXPECT_MESSAGE([] { find_model("org/repo"); }, "`tyto pull org/repo` downloads it");
+  EXPECT_MESSAGE([] { find_model("org/repo"); }, "to download it: tyto pull org/repo");
 }
 
 TEST_F(FindModel, UnfinishedDownloadsAreNotOpened) {

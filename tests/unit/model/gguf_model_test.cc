@@ -339,6 +339,30 @@ TEST(GgufModel, ByteLevelVocabulary) {
   parsed.set("tokenizer.chat_template", std::string("{{ x }}"));
   EXPECT_EQ(parsed.fill().vocabulary->eos, (std::vector<Token>{2, 1, 3}));
   EXPECT_EQ(parsed.fill().vocabulary->chat_template, "{{ x }}");
+  parsed.set("tokenizer.chat_templates", std::vector<std::string>{"rag", "tool_use"});
+  parsed.set("tokenizer.chat_template.tool_use", std::string("T"));
+  parsed.set("tokenizer.chat_template.", std::string("no name"));
+  EXPECT_EQ(chat_template_for(*parsed.fill().vocabulary, true), "T");
+  EXPECT_EQ(chat_template_for(*parsed.fill().vocabulary, false), "{{ x }}");
+  EXPECT_EQ(parsed.fill().vocabulary->more_templates.size(), 1u);
+  parsed.set("tokenizer.chat_template.rag", uint64_t{7});
+  EXPECT_PRED_FORMAT2(contains, parsed.error(), "tokenizer.chat_template.rag");
+}
+
+// <|end|> ends a message of harmony, whatever keys say; without <|call|> it ends a turn, as Phi's.
+TEST(GgufModel, TurnsOfHarmonyEndWithReturnOrCall) {
+  Parsed parsed(small_config());
+  parsed.bpe();
+  const auto ends = [&](const std::string& last) {
+    parsed.set("tokenizer.ggml.tokens",
+               std::vector<std::string>{"a", "b", "ab", "<|end|>", "<|return|>", last});
+    parsed.set("tokenizer.ggml.token_type", std::vector<int64_t>{1, 1, 1, 3, 3, 3});
+    parsed.set("tokenizer.ggml.eos_token_id", uint64_t{4});
+    parsed.set("tokenizer.ggml.eot_token_id", uint64_t{3});
+    return parsed.fill().vocabulary->eos;
+  };
+  EXPECT_EQ(ends("<|call|>"), (std::vector<Token>{4, 5}));
+  EXPECT_EQ(ends("<|other|>"), (std::vector<Token>{4, 3}));
 }
 
 TEST(GgufModel, SentencePieceVocabulary) {
@@ -349,6 +373,7 @@ TEST(GgufModel, SentencePieceVocabulary) {
   EXPECT_EQ(vocabulary.scores.back(), -1.5f);
   EXPECT_TRUE(vocabulary.add_bos);
   EXPECT_TRUE(vocabulary.prepend_space);
+  EXPECT_TRUE(vocabulary.fuses_unknown);
   EXPECT_EQ(vocabulary.bos, 1);
   EXPECT_EQ(vocabulary.unknown, 0);
   EXPECT_EQ(vocabulary.eos, std::vector<Token>{2});

@@ -84,6 +84,20 @@ TEST(GgufShards, OpenAsTheWholeFileDoes) {
   EXPECT_EQ(model.vocabulary->pieces, whole.vocabulary->pieces);
 }
 
+TEST(GgufShards, AnyOfTheFilesMeansAll) {
+  const Split split;
+  split.write();
+  const Model whole = open_model(split.scratch / "whole.gguf");
+  const Model model = open_model(split.file(1));
+  EXPECT_EQ(model.files.size(), 3u);
+  EXPECT_EQ(model.files.front().path(), split.file(0));
+  EXPECT_EQ(values_of(model.weights.embedding), values_of(whole.weights.embedding));
+  for (uint64_t which = 0; which < 3; ++which)
+    fs::rename(split.file(which), fs::path(split.file(which)).replace_extension(".GGUF"));
+  const fs::path capitals = fs::path(split.file(0)).replace_extension(".GGUF");
+  EXPECT_EQ(open_model(capitals).parameters(), whole.parameters());
+}
+
 TEST(GgufShards, WhatContradictsItselfIsRefused) {
   {
     Split split;
@@ -91,8 +105,9 @@ TEST(GgufShards, WhatContradictsItselfIsRefused) {
     fs::remove(split.file(1));
     EXPECT_MESSAGE([&] { open_model(split.file(0)); },
                    "is the first of 3 files, of which m-00002-of-00003.gguf is missing");
-    EXPECT_MESSAGE([&] { open_model(split.file(2)); }, "is file 3 of 3 | give the first: ");
     fs::rename(split.file(0), split.scratch / "renamed.gguf");
+    EXPECT_MESSAGE([&] { open_model(split.file(2)); },
+                   "is file 3 of 3, of which m-00001-of-00003.gguf is missing | put all files");
     EXPECT_MESSAGE([&] { open_model(split.scratch / "renamed.gguf"); },
                    "is file 1 of 3 of a model, but is not called so");
   }

@@ -124,6 +124,10 @@ TEST(Identity, IsOfTheTokenizerAndTheTemplate) {
       [](Vocabulary& v) { v.eos = {1}; },
       [](Vocabulary& v) { v.add_bos = true; },
       [](Vocabulary& v) { v.add_eos = true; },
+      [](Vocabulary& v) { v.drops_space = true; },
+      [](Vocabulary& v) { v.fuses_unknown = true; },
+      [](Vocabulary& v) { v.more_templates = {{"tool_use", ""}}; },
+      [](Vocabulary& v) { v.more_templates = {{"", "tool_use"}}; },
       [](Vocabulary& v) { v.chat_template = "{{ messages }}"; }};
   Model plain;
   plain.vocabulary = Vocabulary{};

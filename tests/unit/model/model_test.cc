@@ -110,6 +110,114 @@ TEST(OpenModel, TiedHead) {
       "lm_head.weight");
 }
 
+// Puts `to` for `from` into the header of a safetensors file, and `metadata` in front of it.
+void rewrite_header(const fs::path& path, const std::string& from, const std::string& to,
+                    const std::string& metadata = R"("format":"pt")") {
+  const std::string text = read_file(path);
+  uint64_t length = 0;
+  std::memcpy(&length, text.data(), sizeof length);
+  std::string header = text.substr(8, length);
+  const std::string data = text.substr(8 + length), old = R"("format":"pt")";
+  if (const size_t at = header.find(from + '"'); at != std::string::npos)
+    header.replace(at, from.size(), to);
+  header.replace(header.find(old), old.size(), metadata);
+  while (header.size() % 8 != 0) header += ' ';
+  length = header.size();
+  write_file(path, std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
+}
+
+// Which of the two matrices a file holds is its writer's choice.
+TEST(OpenModel, TiedMatricesUnderEitherName) {
+  const std::string embedding = "model.embed_tokens.weight", head = "lm_head.weight";
+  const Scratch scratch;
+  Config config = small_config();
+  config.tied_head = true;
+  synthesize(config, "f32", 1, scratch / "hf");
+  const std::vector<float> values = values_of(open_model(scratch / "hf").weights.embedding);
+  const std::string saved = read_file(scratch / "hf/model.safetensors");
+  const std::string tied = read_file(scratch / "hf/config.json");
+  std::string untied = tied;
+  untied.replace(untied.find(R"("tie_word_embeddings": true)"), 27,
+                 R"("tie_word_embeddings": false)");
+  const fs::path file = scratch / "hf/model.safetensors";
+
+  rewrite_header(file, embedding, head);
+  Model model = open_model(scratch / "hf");
+  EXPECT_EQ(values_of(model.weights.embedding), values);
+  EXPECT_EQ(model.weights.head.bytes.data(), model.weights.embedding.bytes.data());
+  EXPECT_EQ(model.parameters() * 4, model.weight_bytes());
+  write_file(scratch / "hf/config.json", untied);
+  EXPECT_PRED_FORMAT2(contains, open_error(scratch / "hf"), "tensor " + embedding + " is missing");
+
+  // As the format's own library says it; then even an untied config has both.
+  write_file(file, saved);
+  const std::string alias = R"("format":"pt","model.embed_tokens.weight":"lm_head.weight")";
+  rewrite_header(file, embedding, head, alias);
+  model = open_model(scratch / "hf");
+  EXPECT_FALSE(model.config.tied_head);
+  EXPECT_EQ(values_of(model.weights.embedding), values);
+  EXPECT_EQ(values_of(model.weights.head), values);
+  write_file(file, saved);
+  rewrite_header(file, "nothing", "nothing",
+                 R"("format":"pt","lm_head.weight":")" + embedding + '"');
+  EXPECT_EQ(values_of(open_model(scratch / "hf").weights.head), values);
+
+  // In shards, whose index may have both names.
+  write_file(scratch / "hf/config.json", tied);
+  write_file(file, saved);
+  rewrite_header(file, embedding, head, alias);
+  fs::rename(file, scratch / "hf/model-00001-of-00001.safetensors");
+  EXPECT_EQ(values_of(open_model(scratch / "hf").weights.embedding), values);
+  write_file(scratch / "hf/model.safetensors.index.json",
+             R"({"weight_map":{"lm_head.weight":"model-00001-of-00001.safetensors",)"
+             R"("model.embed_tokens.weight":"model-00001-of-00001.safetensors"}})");
+  EXPECT_EQ(values_of(open_model(scratch / "hf").weights.embedding), values);
+}
+
+TEST(OpenModel, GitLfsPointers) {
+  const Scratch scratch;
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:0f\nsize 123456\n";
+  const std::string told = "is a git-LFS pointer, not the file itself | run `git lfs pull`";
+  synthesize(small_config(), "bf16", 1, scratch / "hf");
+  for (const char* name : {"model.safetensors", "tokenizer.json", "config.json"}) {
+    const std::string saved = read_file(scratch / "hf" / name);
+    write_file(scratch / "hf" / name, pointer);
+    EXPECT_PRED_FORMAT2(contains, open_error(scratch / "hf"), name + std::string(": ") + told);
+    write_file(scratch / "hf" / name, saved);
+  }
+  write_file(scratch / "hf/generation_config.json", pointer);
+  EXPECT_PRED_FORMAT2(contains, open_error(scratch / "hf"), "generation_config.json: " + told);
+  std::filesystem::remove(scratch / "hf/generation_config.json");
+  std::filesystem::remove(scratch / "hf/model.safetensors");
+  write_file(scratch / "hf/model.safetensors.index.json", pointer);
+  EXPECT_PRED_FORMAT2(contains, open_error(scratch / "hf"), "index.json: " + told);
+  write_file(scratch / "m.gguf", pointer);
+  EXPECT_PRED_FORMAT2(contains, open_error(scratch / "m.gguf"), "m.gguf: " + told);
+}
+
+TEST(OpenModel, TemplatesInFilesOfTheirOwn) {
+  const Scratch scratch;
+  synthesize(small_config(), "bf16", 1, scratch / "hf");
+  const std::string own = open_model(scratch / "hf").vocabulary->chat_template;
+  write_file(scratch / "hf/additional_chat_templates/tool_use.jinja", "T");
+  write_file(scratch / "hf/additional_chat_templates/notes.txt", "N");
+  Vocabulary vocabulary = *open_model(scratch / "hf").vocabulary;
+  EXPECT_EQ(chat_template_for(vocabulary, true), "T");
+  EXPECT_EQ(chat_template_for(vocabulary, false), own);
+  EXPECT_EQ(vocabulary.more_templates.size(), 1u);
+  write_file(
+      scratch / "hf/tokenizer_config.json",
+      R"({"chat_template":[{"name":"default","template":"D"},{"name":"rag","template":"R"}]})");
+  vocabulary = *open_model(scratch / "hf").vocabulary;
+  EXPECT_EQ(vocabulary.chat_template, "D");
+  EXPECT_EQ(vocabulary.more_templates.size(), 2u);
+  write_file(scratch / "hf/chat_template.jinja", "J");
+  vocabulary = *open_model(scratch / "hf").vocabulary;
+  EXPECT_EQ(vocabulary.chat_template, "J");
+  EXPECT_EQ(vocabulary.more_templates.size(), 1u);
+}
+
 TEST(OpenModel, CompanionFilesOfACheckpoint) {
   const Scratch scratch;
   synthesize(small_config(), "bf16", 1, scratch / "hf");
@@ -175,7 +283,7 @@ TEST(OpenModel, WhatIsNoModel) {
   write_file(scratch / "x.gguf", "hello");
   EXPECT_PRED_FORMAT2(contains, open_error(scratch / "x.gguf"), "x.gguf: not a GGUF file");
   write_file(scratch / "empty.gguf", "");
-  EXPECT_PRED_FORMAT2(contains, open_error(scratch / "empty.gguf"), "not a GGUF file");
+  EXPECT_PRED_FORMAT2(contains, open_error(scratch / "empty.gguf"), "the file is empty");
   write_file(scratch / "model.safetensors", "");
   EXPECT_PRED_FORMAT2(contains, open_error(scratch / "model.safetensors"),
                       "give the folder it is in");

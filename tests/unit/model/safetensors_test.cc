@@ -55,6 +55,27 @@ TEST(Safetensors, ShapesBecomeRowsAndColumns) {
   }
 }
 
+TEST(Safetensors, NamesOfTheMetadataThatStandForATensor) {
+  const std::string text = file_with(
+      R"({"__metadata__":{"format":"pt","b":"a","c":"a","a":"d","d":"a","x":"nowhere","n":7},)"
+      R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+      R"("d":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+      8);
+  std::vector<TensorAlias> aliases;
+  EXPECT_EQ(parse_safetensors(bytes_of(text), "m", &aliases).size(), 2u);
+  ASSERT_EQ(aliases.size(), 2u);
+  EXPECT_EQ(aliases[0].name + aliases[0].of + aliases[1].name + aliases[1].of, "baca");
+  for (const char* metadata : {"7", "null", "[]", "{}"}) {
+    const std::string odd = file_with(
+        fmt::format(
+            R"({{"a":{{"dtype":"F32","shape":[1],"data_offsets":[0,4]}},"__metadata__":{}}})",
+            metadata),
+        4);
+    EXPECT_EQ(parse_safetensors(bytes_of(odd), "m", &aliases).size(), 1u) << metadata;
+  }
+  EXPECT_EQ(aliases.size(), 2u);
+}
+
 TEST(Safetensors, HostileFilesAreRefused) {
   const auto tensor = [](const std::string& fields, size_t data = 16) {
     return file_with(R"({"t":{)" + fields + "}}", data);
@@ -70,9 +91,10 @@ TEST(Safetensors, HostileFilesAreRefused) {
     std::string bytes;
     const char* message;
   } cases[] = {
-      {"", "m.safetensors: 0 bytes are too few"},
+      {"", "m.safetensors: the file is empty"},
+      {"1234", "m.safetensors: the file is cut off: 4 of at least 8 bytes"},
       {huge_length, "header of 1152921504606846976 bytes, at most 100000000"},
-      {std::string("\x40\0\0\0\0\0\0\0{}", 10), "header of 64 bytes, file has 2"},
+      {std::string("\x40\0\0\0\0\0\0\0{}", 10), "the file is cut off: 10 of at least 72 bytes"},
       {file_with("{", 0), "not valid JSON"},
       {file_with("[]", 0), "expected an object"},
       {file_with(R"({"t":3})", 0), "expected an object"},
@@ -82,7 +104,7 @@ TEST(Safetensors, HostileFilesAreRefused) {
       {tensor(R"("dtype":"I64","shape":[2],"data_offsets":[0,16])"),
        "t.dtype: type I64; F32, F16 and BF16 are supported"},
       {tensor(R"("dtype":"F32","shape":[5],"data_offsets":[0,20])"),
-       "tensor t: data ends at byte 20, the data section has 16"},
+       "m.safetensors: the file is cut off: "},
       {tensor(R"("dtype":"F32","shape":[3],"data_offsets":[0,16])"),
        "tensor t: 16 bytes for a shape of 12"},
       {tensor(R"("dtype":"F32","shape":[4],"data_offsets":[16,0])"), "are not a range"},
@@ -93,7 +115,7 @@ TEST(Safetensors, HostileFilesAreRefused) {
       {tensor(R"("dtype":"F32","shape":[1,1,1,1,1,1,1,1,4],"data_offsets":[0,16])"),
        "more than 8 dimensions"},
       {tensor(R"("dtype":"F32","shape":[4],"data_offsets":[0,1152921504606846976])"),
-       "data ends at byte 1152921504606846976"},
+       "the file is damaged: by its header it would have 11529215046068"},
       {file_with(R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                  R"("t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
                  4),
@@ -191,11 +213,38 @@ TEST_F(Sharded, AllShardsAreMapped) {
   EXPECT_EQ(files_, 2u);
 }
 
+TEST_F(Sharded, FilesWithoutTheirIndex) {
+  write_file(scratch_ / "config.json", "{}");
+  shard("pytorch_model.safetensors", {"a"});
+  EXPECT_EQ(map_error(), "no error");
+  EXPECT_EQ(mapped_, 1u);
+  shard("model-00001-of-00002.safetensors", {"a", "b"});
+  EXPECT_PRED_FORMAT2(contains, map_error(), "part 2 of 2 is not there | fetch the rest");
+  EXPECT_EQ(map_error(false), "no error");
+  shard("model-00002-of-00002.safetensors", {"c"});
+  EXPECT_EQ(map_error(), "no error");
+  EXPECT_EQ(mapped_, 3u);
+  EXPECT_EQ(files_, 2u);
+}
+
+TEST_F(Sharded, MistralsOwnFilesAreNamed) {
+  write_file(scratch_ / "config.json", "{}");
+  shard("consolidated.safetensors", {"layers.0.attention.wq.weight"});
+  EXPECT_PRED_FORMAT2(contains, map_error(),
+                      "consolidated.safetensors: its tensors have Mistral's");
+  EXPECT_EQ(map_error(false), "no error");
+  shard("model.safetensors", {"a"});
+  EXPECT_EQ(map_error(), "no error");
+  EXPECT_EQ(mapped_, 1u);
+}
+
 TEST_F(Sharded, ContradictionsAreRefused) {
   EXPECT_PRED_FORMAT2(contains, map_error(), "has neither model.safetensors nor");
   EXPECT_EQ(map_error(false), "no error");
-  write_file(scratch_ / "pytorch_model.bin", "");
-  EXPECT_PRED_FORMAT2(contains, map_error(), "pytorch_model.bin is not read");
+  for (const char* other : {"tf_model.h5", "pytorch_model-00001-of-00002.bin"}) {
+    write_file(scratch_ / other, "");
+    EXPECT_PRED_FORMAT2(contains, map_error(), other + std::string(" is not read: save the"));
+  }
 
   shard("1.safetensors", {"a"});
   index(R"("a":"1.safetensors","b":"1.safetensors")");

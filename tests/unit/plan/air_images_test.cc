@@ -24,6 +24,10 @@ void expect_within(double value, double published, double tolerance) {
   EXPECT_NEAR(value, published, tolerance * published) << "error " << value / published - 1;
 }
 
+double call_ms(const ImageTime& time) {
+  return time.run_ms() + time.host_ms;
+}
+
 // MLIR-AIR's profile of Llama-3.2-1B, Strix Point, 2048 tokens: average per call.
 TEST(AirImages, PublishedTimesOfThe1B) {
   const Config c = shape_by_name("llama-3.2-1b");
@@ -31,16 +35,16 @@ TEST(AirImages, PublishedTimesOfThe1B) {
   const auto prompt = prefill_images(c, 2048);
   const auto token = decode_images(c);
   const auto prompt_ms = [&](std::string_view name) {
-    return prefill_image_time(named(prompt, name), c, 2048).call_ms();
+    return call_ms(prefill_image_time(named(prompt, name), c, 2048));
   };
   expect_within(prompt_ms("rms_gemms_rope"), 7.3, 0.10);
   expect_within(prompt_ms("flash_attn"), 21.6, 0.10);
   expect_within(prompt_ms("o_ffn"), 41.0, 0.10);
   const ImageTime input = decode_image_time(named(token, "rms_gemv_rope"), p.gemv.gb_s);
   expect_within(input.run_ms(), 0.83, 0.10);
-  expect_within(input.call_ms(), 0.9, 0.10);
-  expect_within(decode_image_time(named(token, "o_gemv_ffn"), p.gemv.gb_s).call_ms(), 3.7, 0.10);
-  expect_within(decode_image_time(head_image(c), p.elf.head_gb_s).call_ms(), 13.6, 0.10);
+  expect_within(call_ms(input), 0.9, 0.10);
+  expect_within(call_ms(decode_image_time(named(token, "o_gemv_ffn"), p.gemv.gb_s)), 3.7, 0.10);
+  expect_within(call_ms(decode_image_time(head_image(c), p.elf.head_gb_s)), 13.6, 0.10);
 }
 
 TEST(AirImages, AreNamedAndCutAsInTheExamples) {

@@ -41,7 +41,11 @@ CalibratedModel measured_with(const std::string& type, uint64_t bytes) {
 }
 
 ModelDescription model_of(const std::string& type, uint64_t bytes) {
-  return {.config = shape_by_name("llama-3.2-1b"), .type = type, .weight_bytes = bytes};
+  ModelDescription model;
+  model.config = shape_by_name("llama-3.2-1b");
+  model.main_type = type;
+  model.weight_bytes = bytes;
+  return model;
 }
 
 DeviceInfo info_of(const CalibratedDevice& device) {

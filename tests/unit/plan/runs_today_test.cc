@@ -63,6 +63,7 @@ PlanRow candidate(const char* machine, Runs runs, double tok_s, uint64_t pinned 
   row.runs = runs;
   row.decode_tok_s = tok_s;
   row.pinned_bytes = pinned;
+  row.has_run_on_hardware = true;
   return row;
 }
 
@@ -78,12 +79,21 @@ TEST(BestRow, IsTheFastestThatRunsThereAndFits) {
   EXPECT_EQ(best_row(rows, std::vector<std::string>{"krackan"}, UINT64_MAX), std::nullopt);
 }
 
+TEST(BestRow, IsNoneThatOnlyRanOnASimulator) {
+  std::vector<PlanRow> rows = {candidate("strix", Runs::yes, 90),
+                               candidate(kThisMachine.c_str(), Runs::yes, 20)};
+  const std::vector<std::string> both = {kThisMachine, "strix"};
+  EXPECT_EQ(best_row(rows, both, UINT64_MAX), 0u);
+  rows[0].has_run_on_hardware = false;
+  EXPECT_EQ(best_row(rows, both, UINT64_MAX), 1u);
+}
+
 TEST(BestRow, WhatDoesNotFitSaysSo) {
   PlanRow row = candidate("strix", Runs::with_images, 60, uint64_t{4} << 30);
   say_what_fits(row, uint64_t{4} << 30);
   EXPECT_EQ(row.needs, "");
   say_what_fits(row, uint64_t{1} << 26);
-  EXPECT_NE(row.needs.find("locks 4.00 GiB, of which 0.06 may be locked"), std::string::npos);
+  EXPECT_NE(row.needs.find("locks 4.29 GB, and 0.07 may be locked"), std::string::npos);
 }
 
 TEST(NpuHere, IsReadFromThePciBus) {

@@ -103,6 +103,91 @@ Json first(const Json& array) {
   return found.value();
 }
 
+// Workers that have not come yet.
+struct WaitingWorkers : CollectingReply {
+  void on_worker(std::function<void()> task) override { tasks.push_back(std::move(task)); }
+  std::vector<std::function<void()>> tasks;
+};
+
+TEST(ApiAnswer, AWorkerWritesWhatIsNotStreamed) {
+  for (const MakeStyle style :
+       {openai_chat_style, openai_text_style, ollama_chat_style, ollama_text_style}) {
+    const auto reply = std::make_shared<WaitingWorkers>();
+    Answering to(style);
+    to.answer = std::make_shared<RunningAnswer>(reply, style({}), AnswerPlan{});
+    to.events = RunningAnswer::events(to.answer);
+    to.token("Hello");
+    to.done(StopReason::eos);
+    EXPECT_EQ(reply->ends, 0);
+    ASSERT_EQ(reply->tasks.size(), 1u);
+    to.answer.reset();
+    to.events = {};
+    std::exchange(reply->tasks, {}).front()();
+    EXPECT_EQ(reply->ends, 1);
+    EXPECT_NE(reply->body.find("Hello"), std::string::npos);
+  }
+}
+
+// Says how much of an answer was kept for its end.
+struct KeptStyle : AnswerStyle {
+  std::string stream_type() const override { return ""; }
+  std::string begin(uint32_t) const override { return ""; }
+  std::string piece(uint32_t, const Said&, const ordered_json&) const override { return ""; }
+  std::string end(uint32_t, const Choice& choice) const override {
+    return std::to_string(choice.said.text.size() + choice.said.thought.size() +
+                          choice.said.tokens.size());
+  }
+  std::string last(std::span<const Choice>) const override { return ""; }
+  std::string failure(const Refusal&) const override { return ""; }
+  std::string whole(std::span<const Choice> choices) const override {
+    return end(0, choices.front());
+  }
+  ErrorText error_text() const override { return openai_error; }
+};
+
+TEST(ApiAnswer, WhatWasStreamedIsNotKept) {
+  const MakeStyle style = [](AnswerHead) -> std::unique_ptr<AnswerStyle> {
+    return std::make_unique<KeptStyle>();
+  };
+  for (const bool streams : {true, false}) {
+    Answering to(style, {.streams = streams});
+    for (int i = 0; i < 10; ++i) to.token("abc", 0, LogProbabilities{.chosen = -1, .top = {}});
+    to.done(StopReason::eos);
+    EXPECT_EQ(to.reply->body, streams ? "0" : "40");
+  }
+}
+
+// An answer that cannot be written is its own end.
+struct ThrowingStyle : KeptStyle {
+  explicit ThrowingStyle(bool in_piece) : is_in_piece(in_piece) {}
+  std::string piece(uint32_t, const Said&, const ordered_json&) const override {
+    if (is_in_piece) throw 7;
+    return "";
+  }
+  std::string whole(std::span<const Choice>) const override { throw std::bad_alloc(); }
+  std::string failure(const Refusal& refusal) const override { return refusal.message; }
+  bool is_in_piece;
+};
+
+TEST(ApiAnswer, WhateverIsThrownIsTheAnswersEnd) {
+  for (const bool streams : {true, false}) {
+    const auto reply = std::make_shared<CollectingReply>();
+    Answering to(openai_chat_style);
+    to.answer = std::make_shared<RunningAnswer>(reply, std::make_unique<ThrowingStyle>(streams),
+                                                AnswerPlan{.streams = streams});
+    int cancelled = 0;
+    to.answer->on_broken_off([&] { ++cancelled; });
+    to.events = RunningAnswer::events(to.answer);
+    to.token("a");
+    to.token("b");
+    to.done(StopReason::eos);
+    EXPECT_EQ(reply->ends, 1);
+    EXPECT_EQ(cancelled, streams ? 1 : 0);
+    EXPECT_EQ(reply->status, streams ? 200 : 500);
+    EXPECT_FALSE(reply->body.empty());
+  }
+}
+
 TEST(ApiAnswer, WholeChat) {
   Answering to(openai_chat_style, {.with_receipt = true});
   to.token("Hel");
@@ -202,14 +287,83 @@ TEST(ApiAnswer, LogProbabilities) {
   EXPECT_DOUBLE_EQ(first(lists.at("top_logprobs")).at("b").as_double(), -9999);
 }
 
+// Tokens that are parts of characters, and several of one text.
+TEST(ApiAnswer, ScoredTokensOfCompletionsHavePlacesAndNames) {
+  Choice choice;
+  for (const char* bytes : {"a", "\xc3", "\xa9", "bc", "d"}) {
+    ScoredToken& token = choice.said.tokens.emplace_back();
+    token.chosen = {.bytes = bytes, .log_probability = -1};
+    token.most_probable = {{"x", -1}, {"x", -2}, {"\xe2\x80", -3}, {"\xe2", -4},
+                           {"", -5},  {"", -6},  {"", -7}};
+    place_token(token, choice);
+  }
+  const std::vector<Choice> choices = {choice};
+  const auto style = openai_text_style({.log_probabilities = true});
+  const Json whole = Json::parse(style->whole(choices), "answer");
+  const Json lists = first(whole.at("choices")).at("logprobs");
+  EXPECT_EQ(lists.at("text_offset").text(), "[0,1,2,2,4]");
+  EXPECT_EQ(lists.at("tokens").text(), R"(["a","bytes:\\xc3","bytes:\\xa9","bc","d"])");
+  EXPECT_EQ(
+      first(lists.at("top_logprobs")).text(),
+      R"({"x":-1.0,"bytes:\\x78":-2.0,"bytes:\\xe2\\x80":-3.0,"bytes:\\xe2":-4.0,"":-5.0,"bytes:":-6.0,"bytes:'":-7.0})");
+}
+
+TEST(ApiAnswer, PiecesOfCompletionsGoOnWithTheOffsets) {
+  Answering to(openai_text_style, {.streams = true}, {.log_probabilities = true});
+  for (const char* text : {"a", "b", "c"}) to.token(text, 0, LogProbabilities{.chosen = -1});
+  to.done(StopReason::eos);
+  const std::vector<Json> pieces = to.pieces();
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(first(pieces.at(i).at("choices")).at("logprobs").at("text_offset").text(),
+              fmt::format("[{}]", i));
+}
+
 // Text in brackets is a call, for this test.
-void divide_at_bracket(std::string_view text, bool, Said& since) {
+bool divide_at_bracket(std::string_view text, bool, Said& since) {
   if (text == "[")
     since.calls.push_back({.index = 0, .id = "call_1", .name = "f"});
   else if (text == "{" || text == "}")
     since.calls.push_back({.index = 0, .arguments = std::string(text)});
   else
     since.text += text;
+  return true;
+}
+
+// OpenAI's pieces show what there is of a call; a whole answer never has a call that broke off.
+TEST(ApiAnswer, CallsThatBreakOff) {
+  for (const StopReason reason :
+       {StopReason::max_tokens, StopReason::context_full, StopReason::eos}) {
+    const std::string finish = reason == StopReason::eos ? "stop" : "length";
+    for (const MakeStyle style : {openai_chat_style, ollama_chat_style})
+      for (const bool streams : {false, true}) {
+        Answering to(style,
+                     {.streams = streams, .divide = [] { return TextDivider(divide_at_bracket); }});
+        for (const char* text : {"[", "{"}) to.token(text);
+        to.done(reason);
+        const Json last = to.pieces().back();
+        const std::string broken = R"({"name": "f", "arguments": {)";  // is text
+        if (style == ollama_chat_style) {
+          EXPECT_EQ(text_at(last, {"done_reason"}), finish);
+          EXPECT_FALSE(last.at("message").find("tool_calls"));
+          EXPECT_EQ(text_at(last, {"message", "content"}), broken);
+          continue;
+        }
+        const Json choice = first(last.at("choices"));
+        EXPECT_EQ(text_at(choice, {"finish_reason"}), finish);
+        if (streams) continue;
+        EXPECT_FALSE(choice.at("message").find("tool_calls"));
+        EXPECT_EQ(text_at(choice, {"message", "content"}), broken);
+      }
+  }
+}
+
+TEST(ApiAnswer, ALimitBehindAWholeCallIsStillALimit) {
+  Answering to(openai_chat_style, {.divide = [] { return TextDivider(divide_at_bracket); }});
+  for (const char* text : {"[", "{", "}"}) to.token(text);
+  to.done(StopReason::max_tokens);
+  const Json choice = first(to.reply->json().at("choices"));
+  EXPECT_EQ(text_at(choice, {"finish_reason"}), "length");
+  EXPECT_EQ(choice.at("message").at("tool_calls").size(), 1u);
 }
 
 TEST(ApiAnswer, ToolCalls) {
@@ -333,10 +487,38 @@ TEST(ApiErrors, KindsHaveStatuses) {
       error_response(refusal_of(Error(ErrorCode::busy, "", "x")), openai_error);
   ASSERT_EQ(busy.headers.size(), 1u);
   EXPECT_EQ(busy.headers.front().first, "Retry-After");
+  // A request that was taken was not one too many.
+  const Refusal late = refusal_of_end(Error(ErrorCode::busy, "", "x"));
+  EXPECT_EQ(late.status, 503);
+  EXPECT_EQ(error_response(late, openai_error).headers.front().first, "Retry-After");
+  EXPECT_EQ(refusal_of_end(Error(ErrorCode::device, "", "x")).status, 500);
   EXPECT_EQ(counted_as(refusal_of(Error(ErrorCode::busy, "", "x"))), "too_many_requests");
   EXPECT_EQ(counted_as(refusal_of(Error(ErrorCode::input, "", "x"))), "bad request");
   EXPECT_EQ(ollama_error({.message = "no"}), R"({"error":"no"})");
-  EXPECT_NE(error_body(401, "no key").find("authentication_error"), std::string::npos);
+  EXPECT_NE(error_body(401, "/v1/models", "no key").find("authentication_error"),
+            std::string::npos);
+  for (const char* path : {"/api", "/api/", "/api/chat", "/api/nowhere"})
+    EXPECT_EQ(error_body(401, path, "no key"), R"({"error":"no key"})");
+  for (const char* path : {"", "/", "/apis", "/v1/api/chat"})
+    EXPECT_TRUE(error_body(401, path, "no key").starts_with(R"({"error":{"message":"no key")"));
+}
+
+TEST(ApiErrors, SayEverythingOnce) {
+  // Retry-After is the next step, and clients have words of their own for it.
+  EXPECT_EQ(refusal_of(Error(ErrorCode::busy, "server", "is full", "try again later")).message,
+            "server: is full");
+  EXPECT_EQ(refusal_of(Error(ErrorCode::input, "x", "is bad", "use y")).message,
+            "x: is bad; use y");
+}
+
+TEST(ApiErrors, OfTheRequestsJsonNameTheirField) {
+  const auto param = [](const std::string& where) {
+    return refusal_of(Error(ErrorCode::unsupported, where, "is not supported")).param;
+  };
+  EXPECT_EQ(param("request: tools[0].function.parameters.properties.v.not"),
+            "tools[0].function.parameters.properties.v.not");
+  EXPECT_EQ(param("request"), "");
+  EXPECT_EQ(param("model"), "");
 }
 
 TEST(ApiErrors, IdsDiffer) {

@@ -52,6 +52,14 @@ TEST(ApiFields, AreRead) {
   EXPECT_EQ(options.timeout, std::chrono::milliseconds(1500));
 }
 
+TEST(ApiFields, OfSeveralBiasesOfOneTokenTheLastCounts) {
+  std::string body = R"({"logit_bias":{)";
+  for (int i = 0; i < 1000; ++i) body += R"("5":100,"7":1,"05":-100,)";
+  const GenerationOptions options = read(body + R"("6":2,"7":3,"5":4}})");
+  EXPECT_EQ(options.sampling.logit_bias,
+            (std::vector<std::pair<Token, float>>{{5, 4.f}, {6, 2.f}, {7, 3.f}}));
+}
+
 TEST(ApiFields, UnknownAndNullOnesAreIgnored) {
   const GenerationOptions options =
       read(R"({"user":1,"metadata":[],"store":{},"temperature":null,"stop":null,"n":null})");
@@ -140,6 +148,26 @@ TEST(ApiFields, TextsOrTokens) {
   for (const char* wrong :
        {"[]", "7", "{}", "[1,\"a\"]", "[-1]", "[[1.5]]", "[\"a\",\"b\",\"c\",\"d\"]"})
     EXPECT_THROW(read_input(wrong), Error) << wrong;
+}
+
+TEST(ApiFields, JsonErrorsSayWhereTheyAre) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"{\"a\":1,}", "at line 1, column 8"},
+      {"{\n  \"a\": 1\n  \"b\": 2\n}", "at line 3, column 5"},
+      {"{\"a\":", "at line 1, column 6"},
+      {"{\"a\":\"\xff\"}", "at line 1, column 7"},
+      {"{\"a\":NaN}", "at line 1, column 6"},
+      {"{} {}", "at line 1, column 4"},
+  };
+  for (const auto& [body, place] : kCases) {
+    try {
+      parse_body(body);
+      ADD_FAILURE() << body;
+    } catch (const RequestError& error) {
+      EXPECT_TRUE(std::string_view(error.what()).ends_with(place)) << body << error.what();
+      EXPECT_EQ(refusal_of(error).param, "");
+    }
+  }
 }
 
 TEST(ApiFields, BodiesThatAreNoObject) {

@@ -1,14 +1,19 @@
 // Requests through the handler to a real engine with the shipped model, without connections.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 
+#include "base/utc_time.h"
 #include "serve/api/api.h"
 #include "serve/api/errors.h"
+#include "support/http_client.h"
+#include "support/http_visits.h"
 #include "unit/serve/collecting_reply.h"
 
 namespace tyto::api {
@@ -62,14 +67,22 @@ class ApiHandler : public testing::Test {
     owlet.engine.model = TYTO_SOURCE_DIR "/models/owlet";
     owlet.engine.threads = 1;
     owlet.engine.pipeline.forward.sequences = 8;
+    owlet.engine.pipeline.forward.context = 256;
     options.receipt_context = [](Engine& with) {
       return ReceiptContext{.model = with.model().path.string(), .limits = with.limits()};
     };
     engine = new EngineThread(std::move(options), *metrics);
     ASSERT_TRUE(engine->wait_ready(kLong));
-    Views views{.doctor = [] { return std::string(R"({"checks":[]})"); }};
-    handler =
-        make_handler({.engine = *engine, .metrics = *metrics, .version = "1.2.3", .views = views});
+    const auto doctor = [] {
+      ++doctor_runs;
+      if (doctor_fails) fail_input("doctor", "has not said all");
+      doctor_may_end.wait();
+      return std::string(R"({"checks":[]})");
+    };
+    handler = make_handler({.engine = *engine,
+                            .metrics = *metrics,
+                            .version = "1.2.3",
+                            .views = {.doctor = std::make_unique<SlowView>(doctor, kLong)}});
   }
   static void TearDownTestSuite() {
     handler = {};
@@ -108,6 +121,9 @@ class ApiHandler : public testing::Test {
   static inline ServeMetrics* metrics = nullptr;
   static inline EngineThread* engine = nullptr;
   static inline http::Handler handler;
+  static inline std::atomic<int> doctor_runs = 0;
+  static inline std::atomic<bool> doctor_fails = false;
+  static inline http::Event doctor_may_end;
 };
 
 Json only(const Json& array) {
@@ -125,16 +141,32 @@ constexpr const char* kStory =
     R"("messages":[{"role":"user","content":"Tell me a story."}],"temperature":0,"max_tokens":8)";
 
 TEST_F(ApiHandler, Status) {
-  EXPECT_EQ(get("/health").at("status").as_string(), "ok");
+  for (const char* path : {"/health", "/v1/health"})
+    EXPECT_EQ(get(path).at("status").as_string(), "ok");
   EXPECT_EQ(only(get("/v1/models").at("data")).at("id").as_string(), "owlet");
   EXPECT_EQ(get("/v1/models/owlet").at("object").as_string(), "model");
   EXPECT_GT(get("/props").at("default_generation_settings").at("n_ctx").as_int(), 0);
   EXPECT_TRUE(get("/slots").is(Json::Type::array));
-  EXPECT_EQ(get("/doctor").at("checks").size(), 0u);
   EXPECT_EQ(call("GET", "/plan")->status, 404);  // nobody gave one
   const auto counted = call("GET", "/metrics");
   EXPECT_TRUE(counted->type.starts_with("text/plain; version=0.0.4"));
   EXPECT_NE(counted->body.find("tyto_model_loaded"), std::string::npos);
+}
+
+TEST_F(ApiHandler, TheDoctorKeepsNoWorkerAndRunsOnceForAll) {
+  doctor_fails = true;
+  EXPECT_EQ(call("GET", "/doctor")->status, 500);
+  doctor_fails = false;
+  std::vector<std::shared_ptr<WaitingReply>> asked;                      // shared with the handler
+  for (int i = 0; i < 3; ++i) asked.push_back(begin("GET", "/doctor"));  // none of them waits
+  for (const auto& reply : asked) EXPECT_EQ(reply->ends, 0);
+  doctor_may_end.happen();
+  for (const auto& reply : asked) {
+    EXPECT_TRUE(reply->wait_end());
+    EXPECT_EQ(reply->json().at("checks").size(), 0u);
+  }
+  EXPECT_EQ(get("/doctor").at("checks").size(), 0u);  // kept
+  EXPECT_EQ(doctor_runs, 2);                          // the one that failed was not
 }
 
 TEST_F(ApiHandler, PathsAndMethods) {
@@ -208,6 +240,14 @@ TEST_F(ApiHandler, CompletionsOfSeveralPrompts) {
   EXPECT_TRUE(texts[0].starts_with("Once") && texts[3].starts_with("There"));
   EXPECT_EQ(texts[0], texts[1]);  // without chance
   EXPECT_EQ(answer.at("usage").at("completion_tokens").as_int(), 12);
+}
+
+TEST_F(ApiHandler, APromptOfTheBosAlone) {
+  for (const char* prompt : {R"("")", R"("<|begin_of_text|>")", "[4091]"}) {
+    const Json answer =
+        post("/v1/completions", fmt::format(R"({{"prompt":{},"max_tokens":2}})", prompt));
+    EXPECT_EQ(answer.at("usage").at("prompt_tokens").as_int(), 1) << prompt;
+  }
 }
 
 TEST_F(ApiHandler, LogProbabilities) {
@@ -284,8 +324,23 @@ TEST_F(ApiHandler, Tokens) {
 
 TEST_F(ApiHandler, Ollama) {
   EXPECT_EQ(get("/api/version").at("version").as_string(), "1.2.3");
-  EXPECT_EQ(only(get("/api/tags").at("models")).at("name").as_string(), "owlet");
-  EXPECT_EQ(only(get("/api/ps").at("models")).at("name").as_string(), "owlet");
+  for (const char* path : {"/api/tags", "/api/ps"}) {
+    const Json model = only(get(path).at("models"));
+    EXPECT_EQ(model.at("name").as_string(), "owlet:latest");
+    EXPECT_EQ(model.at("model").as_string(), "owlet:latest");
+    const std::string_view digest = model.at("digest").as_string();
+    EXPECT_EQ(digest.size(), 64u);
+    EXPECT_EQ(digest.find_first_not_of("0123456789abcdef"), digest.npos);
+    EXPECT_EQ(model.at("details").at("format").as_string().find(' '), std::string_view::npos);
+    const std::string_view type = model.at("details").at("quantization_level").as_string();
+    EXPECT_EQ(type.find_first_of("abcdefghijklmnopqrstuvwxyz"), type.npos) << type;
+  }
+  EXPECT_EQ(only(get("/api/ps").at("models")).at("expires_at").as_string(), "9999-12-31T00:00:00Z");
+  engine->set_keep_alive(std::chrono::hours(1));
+  const std::string expiry(only(get("/api/ps").at("models")).at("expires_at").as_string());
+  EXPECT_GT(expiry, utc_now());
+  EXPECT_LE(expiry, utc_time(seconds_since_1970() + 3601));
+  engine->set_keep_alive({});
   EXPECT_TRUE(post("/api/show", R"({"model":"owlet:latest"})").find("model_info"));
   const Json chat = post("/api/chat", R"({"model":"owlet","stream":false,
       "messages":[{"role":"user","content":"Hi"}],"options":{"num_predict":4}})");
@@ -299,6 +354,123 @@ TEST_F(ApiHandler, Ollama) {
   const auto unknown = call("POST", "/api/chat", R"({"model":"llama9","messages":[]})");
   EXPECT_EQ(unknown->status, 404);
   EXPECT_TRUE(unknown->json().at("error").is(Json::Type::string));
+}
+
+// Errors of the server and errors of the handler, for each path.
+TEST_F(ApiHandler, EveryErrorHasTheFormOfItsPath) {
+  http::ServerOptions options = http::on_free_port();
+  options.api_keys = {"k"};
+  options.most_body_bytes = 1000;
+  http::Server server(options, handler, error_body);
+  const std::string local = "host: localhost\r\n", key = "x-api-key: k\r\n";
+  const std::string bad = "content-length: 1\r\n\r\n{";
+  const std::string unknown = "content-length: 19\r\n\r\n{\"model\":\"llama-9\"}";
+  const std::vector<std::pair<int, std::string>> errors = {
+      {401, local + "\r\n"},
+      {403, local + "origin: http://evil.example\r\n\r\n"},
+      {405, local + key + "\r\n"},
+      {413, local + key + "content-length: 1001\r\n\r\n"},
+      {417, local + key + "expect: x\r\n\r\n"},
+      {421, "host: evil.example\r\n\r\n"},
+      {431, local + "x: " + std::string(20000, 'x') + "\r\n\r\n"},
+      {400, local + key + bad},
+      {404, local + key + unknown},
+  };
+  const std::vector<std::pair<std::string, std::string>> paths = {
+      {"GET", "/api/version"},
+      {"GET", "/api/tags"},
+      {"GET", "/api/ps"},
+      {"POST", "/api/show"},
+      {"POST", "/api/chat"},
+      {"POST", "/api/generate"},
+      {"POST", "/api/embed"},
+      {"POST", "/api/embeddings"},
+      {"POST", "/api/pull"},
+      {"POST", "/v1/embeddings"},
+      {"POST", "/v1/chat/completions"},
+      {"POST", "/v1/completions"},
+  };
+  for (const auto& [right_method, path] : paths)
+    for (const auto& [status, rest] : errors) {
+      if ((status == 400 || status == 404) && right_method == "GET") continue;
+      SCOPED_TRACE(path + " " + std::to_string(status));
+      const std::string other = right_method == "GET" ? "POST" : "GET";
+      HttpClient client(server.port());
+      client.send((status == 405 ? other : right_method) + " " + path + " HTTP/1.1\r\n" + rest);
+      const HttpAnswer answer = client.read_answer();
+      EXPECT_TRUE(answer.status == status || path == "/api/pull") << answer.status;
+      EXPECT_GE(answer.status, 400);
+      const Json error = Json::parse(answer.body, "answer").at("error");
+      EXPECT_TRUE(error.is(path.starts_with("/api/") ? Json::Type::string : Json::Type::object))
+          << answer.body;
+    }
+}
+
+TEST_F(ApiHandler, NamesAreTakenWithAndWithoutATag) {
+  for (const char* name : {"owlet", "owlet:latest"}) {
+    EXPECT_EQ(get(std::string("/v1/models/") + name).at("id").as_string(), "owlet");
+    const std::string model = fmt::format(R"({{"model":"{}","content":"a"}})", name);
+    EXPECT_GT(post("/tokenize", model).at("tokens").size(), 0u);
+    EXPECT_TRUE(post("/api/show", model).find("model_info"));
+  }
+  for (const char* name : {"owlet:8b", "owlet:latest:latest", ":latest", "owl"})
+    EXPECT_EQ(call("GET", std::string("/v1/models/") + name)->status, 404) << name;
+}
+
+TEST_F(ApiHandler, OllamaLoadsAndUnloadsWithoutAText) {
+  const auto is_loaded = [] { return engine->models().front().is_loaded; };
+  const auto wait_until_unloaded = [&] {
+    for (int i = 0; i < 6000 && is_loaded(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return !is_loaded();
+  };
+  const std::pair<std::string, std::string> kEmpty[] = {
+      {"/api/generate", R"("prompt":"")"},
+      {"/api/generate", R"("stream":true)"},
+      {"/api/chat", R"("messages":[])"},
+      {"/api/chat", R"("stream":false)"},
+  };
+  for (const auto& [path, fields] : kEmpty) {
+    SCOPED_TRACE(path + fields);
+    const Json loaded = post(path, R"({"model":"owlet:latest",)" + fields + "}");
+    EXPECT_EQ(loaded.at("done_reason").as_string(), "load");
+    EXPECT_TRUE(loaded.at("done").as_bool());
+    EXPECT_TRUE(is_loaded());
+    const Json text =
+        path == "/api/chat" ? loaded.at("message").at("content") : loaded.at("response");
+    EXPECT_EQ(text.as_string(), "");
+    const Json unloaded = post(path, R"({"model":"owlet","keep_alive":0,)" + fields + "}");
+    EXPECT_EQ(unloaded.at("done_reason").as_string(), "unload");
+    EXPECT_TRUE(wait_until_unloaded());
+    EXPECT_EQ(get("/api/ps").at("models").size(), 0u);
+    EXPECT_EQ(get("/api/tags").at("models").size(), 1u);
+  }
+  // With a text it goes when it has answered.
+  const Json answer = post("/api/generate", R"({"model":"owlet","prompt":"Once","stream":false,
+      "keep_alive":"0s","options":{"num_predict":2}})");
+  EXPECT_EQ(answer.at("eval_count").as_int(), 2);
+  EXPECT_TRUE(wait_until_unloaded());
+  for (const char* path : {"/api/generate", "/api/chat"})
+    EXPECT_EQ(call("POST", path, R"({"model":"llama9","keep_alive":0})")->status, 404);
+  EXPECT_EQ(post("/api/chat", R"({"model":"owlet"})").at("done_reason").as_string(), "load");
+}
+
+TEST_F(ApiHandler, OllamaShortensLongInputs) {
+  const std::string words = "word " + std::string(40000, 'a');
+  const std::string input = R"({"model":"owlet","input":")" + words + "\"";
+  const Json answer = post("/api/embed", input + "}");
+  EXPECT_EQ(answer.at("embeddings").size(), 1u);
+  EXPECT_EQ(answer.at("prompt_eval_count").as_int(),
+            get("/props").at("default_generation_settings").at("n_ctx").as_int() - 1);
+  EXPECT_EQ(call("POST", "/api/embed", input + R"(,"truncate":false})")->status, 400);
+  EXPECT_EQ(call("POST", "/v1/embeddings", input + "}")->status, 400);
+  EXPECT_EQ(call("POST", "/api/embeddings", R"({"prompt":")" + words + "\"}")->status, 400);
+  const int64_t size = get("/v1/models/owlet").at("meta").at("n_embd").as_int();
+  for (const char* path : {"/api/embed", "/v1/embeddings"})
+    for (const auto& [dimensions, status] : {std::pair{size, 200}, {size - 1, 400}}) {
+      const std::string body = fmt::format(R"({{"input":"a","dimensions":{}}})", dimensions);
+      EXPECT_EQ(call("POST", path, body)->status, status) << path << body;
+    }
 }
 
 TEST_F(ApiHandler, Embeddings) {
@@ -316,6 +488,22 @@ TEST_F(ApiHandler, Embeddings) {
   EXPECT_TRUE(only(packed.at("data")).at("embedding").is(Json::Type::string));
   EXPECT_EQ(post("/api/embed", R"({"input":["a","b"]})").at("embeddings").size(), 2u);
   EXPECT_TRUE(post("/api/embeddings", R"({"prompt":"a"})").find("embedding"));
+}
+
+TEST_F(ApiHandler, AnAnswerThatCouldNotBeKeptIsRefusedWithItsNumbers) {
+  const std::string prompts = R"({"prompt":["a","b","c","d"],"n":16,"logprobs":20)";
+  const auto reply = call("POST", "/v1/completions", prompts + R"(,"max_tokens":240})");
+  EXPECT_EQ(reply->status, 400);
+  const std::string message(reply->json().at("error").at("message").as_string());
+  EXPECT_NE(message.find("64 answers of 240 tokens"), std::string::npos) << message;
+  EXPECT_NE(message.find("129 tokens fit"), std::string::npos) << message;
+  EXPECT_EQ(reply->json().at("error").at("param").as_string(), "max_tokens");
+  // In a stream nothing is kept.
+  const auto stream =
+      begin("POST", "/v1/completions", prompts + R"(,"max_tokens":240,"stream":true})");
+  EXPECT_TRUE(stream->wait_text("data: "));
+  EXPECT_EQ(stream->status, 200);
+  stream->gone();
 }
 
 }  // namespace

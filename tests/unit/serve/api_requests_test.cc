@@ -3,7 +3,9 @@
 #include <string>
 
 #include "serve/api/errors.h"
+#include "serve/api/generation.h"
 #include "serve/api/requests.h"
+#include "unit/text/small_vocabularies.h"
 
 namespace tyto::api {
 namespace {
@@ -97,6 +99,37 @@ TEST(ApiRequests, Tools) {
   EXPECT_EQ(named.tool_choice.name, "weather");
 }
 
+TEST(ApiRequests, ToolsHaveATemplateOfTheirOwn) {
+  ModelText model;
+  model.tokenizer = std::make_shared<const Tokenizer>(byte_level_vocabulary({}), "small");
+  model.chat_template = std::make_shared<const ChatTemplate>("D", "default");
+  model.tool_template = std::make_shared<const ChatTemplate>("T{{ tools | length }}", "tool_use");
+  const auto prompt = [&](const std::string& fields) {
+    return chat_text(model, chat(fields).conversation);
+  };
+  EXPECT_EQ(prompt(""), "D");
+  EXPECT_EQ(prompt(R"(,"tools":[])"), "D");
+  EXPECT_EQ(prompt(std::string(R"(,"tools":)") + kTools), "T1");
+  model.tool_template.reset();
+  EXPECT_EQ(prompt(std::string(R"(,"tools":)") + kTools), "D");
+  model.why_no_tools = "line 1: no such filter";
+  EXPECT_EQ(prompt(""), "D");
+  EXPECT_THROW(prompt(std::string(R"(,"tools":)") + kTools), RequestError);
+  // Where it is the only one, it is still the one for tools.
+  model.why_no_tools.clear();
+  model.tool_template = std::exchange(model.chat_template, nullptr);
+  EXPECT_EQ(prompt(std::string(R"(,"tools":)") + kTools), "D");
+  EXPECT_THROW(prompt(""), RequestError);
+}
+
+TEST(ApiRequests, APromptOfTheBosAlone) {
+  ModelText model;
+  model.tokenizer = std::make_shared<const Tokenizer>(byte_level_vocabulary({}), "small");
+  const std::vector<Token> bos = {model.tokenizer->vocabulary().bos};
+  EXPECT_EQ(prompt_tokens(model, {.text = ""}, "prompt"), bos);
+  EXPECT_EQ(prompt_tokens(model, {.text = "<|begin|>"}, "prompt"), bos);
+}
+
 TEST(ApiRequests, Completions) {
   EXPECT_EQ(completion(R"("prompt":"a")").prompts.front().text, "a");
   EXPECT_EQ(completion(R"("prompt":[1,2])").prompts.front().tokens.size(), 2u);
@@ -122,13 +155,41 @@ TEST(ApiRequests, Embeddings) {
   EXPECT_EQ(blame("{}"), "input");
   EXPECT_EQ(blame(R"({"input":7})"), "input");
   EXPECT_EQ(blame(R"({"input":"a","encoding_format":"hex"})"), "encoding_format");
-  EXPECT_EQ(blame(R"({"input":"a","dimensions":8})"), "dimensions");
+  EXPECT_EQ(blame(R"({"input":"a","dimensions":0})"), "dimensions");
+  EXPECT_EQ(parse_embeddings(parse_body(R"({"input":"a","dimensions":8})")).dimensions, 8u);
+  EXPECT_FALSE(parse_embeddings(parse_body(R"({"input":"a"})")).truncate);
+}
+
+TEST(ApiRequests, OllamaEmbeddings) {
+  const auto read = [](const std::string& body) { return parse_ollama_embed(parse_body(body)); };
+  EXPECT_TRUE(read(R"({"input":"a"})").truncate);
+  EXPECT_FALSE(read(R"({"input":"a","truncate":false})").truncate);
+  EXPECT_FALSE(read(R"({"prompt":"a"})").truncate);  // the older form
+  EXPECT_EQ(read(R"({"input":"a","dimensions":8})").dimensions, 8u);
+  EXPECT_EQ(blamed([&] { read(R"({"input":"a","truncate":"no"})"); }), "truncate");
+  EXPECT_EQ(blamed([&] { read(R"({"input":"a","dimensions":-1})"); }), "dimensions");
+}
+
+TEST(ApiRequests, OllamaLoadsAndUnloads) {
+  const auto read = [](const std::string& body) {
+    return parse_ollama_load(parse_body(body), "prompt");
+  };
+  for (const char* body : {"{}", R"({"prompt":""})", R"({"prompt":null})"})
+    ASSERT_TRUE(read(body)) << body;
+  for (const char* body : {R"({"prompt":"x"})", R"({"prompt":7})", R"({"prompt":[]})"})
+    EXPECT_FALSE(read(body)) << body;
+  EXPECT_TRUE(parse_ollama_load(parse_body(R"({"messages":[]})"), "messages"));
+  EXPECT_FALSE(parse_ollama_load(parse_body(R"({"messages":""})"), "messages"));
+  for (const char* time : {"0", "0.0", "\"0\"", "\"0s\"", "\"0m\""})
+    EXPECT_TRUE(read(fmt::format(R"({{"keep_alive":{}}})", time))->unloads) << time;
+  for (const char* time :
+       {"-1", "300", "\"5m\"", "\"-1\"", "\"\"", "null", "true", "[0]", "\"soon\""})
+    EXPECT_FALSE(read(fmt::format(R"({{"keep_alive":{}}})", time))->unloads) << time;
 }
 
 TEST(ApiRequests, ModelNames) {
   EXPECT_EQ(parse_model(parse_body("{}")), "");
   EXPECT_EQ(parse_model(parse_body(R"({"model":"owlet"})")), "owlet");
-  EXPECT_EQ(parse_model(parse_body(R"({"model":"owlet:latest"})")), "owlet");
   EXPECT_EQ(blamed([] { parse_model(parse_body(R"({"model":1})")); }), "model");
 }
 

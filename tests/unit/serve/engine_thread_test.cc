@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
@@ -43,6 +44,7 @@ struct Told {
   std::map<uint32_t, std::string> receipts;
   std::vector<LogProbabilities> probable;
   uint32_t after_end = 0;
+  size_t enough = SIZE_MAX;  // tokens
 
   CompletionEvents events() {
     return {.on_token =
@@ -53,6 +55,7 @@ struct Told {
                   ++tokens[event.choice];
                   if (event.log_probabilities) probable.push_back(*event.log_probabilities);
                   changed.notify_all();
+                  return tokens[event.choice] < enough;
                 },
             .on_done =
                 [this](const ChoiceEnd& end) {
@@ -146,6 +149,17 @@ TEST_F(EngineThreads, CancellingEndsARequestAndNothingComesAfter) {
   EXPECT_EQ(told.ends.at(0).answer.reason, StopReason::cancelled);
   EXPECT_EQ(told.after_end, 0u);
   EXPECT_LT(told.tokens[0], 400u);
+}
+
+TEST_F(EngineThreads, WhoHasEnoughGetsAnAnswerThatEnded) {
+  start();
+  Told told;
+  told.enough = 3;
+  thread->submit("owlet", ask("Once", 400), told.events());
+  ASSERT_TRUE(told.wait_ends(1));
+  EXPECT_EQ(told.ends.at(0).answer.reason, StopReason::eos);
+  EXPECT_FALSE(told.ends.at(0).error);
+  EXPECT_EQ(told.tokens[0], 3u);
 }
 
 TEST_F(EngineThreads, ADeadlineEndsARequestWithAnError) {
@@ -248,6 +262,30 @@ TEST_F(EngineThreads, UnloadsAnIdleModelAndLoadsItForTheNextRequest) {
   EXPECT_EQ(told.tokens[0], 12u);
 }
 
+TEST_F(EngineThreads, LoadsAndUnloadsWhenAsked) {
+  start();
+  const auto load = [&] {
+    std::promise<std::optional<Error>> loaded;
+    thread->load("owlet", [&](std::optional<Error> error) { loaded.set_value(std::move(error)); });
+    return loaded.get_future().get();
+  };
+  EXPECT_FALSE(load());
+  EXPECT_TRUE(thread->models().front().is_loaded);
+  Told told;
+  thread->submit("owlet", ask("Once upon a time"), told.events());
+  thread->unload("");  // waits for the answer
+  ASSERT_TRUE(told.wait_ends(1));
+  EXPECT_FALSE(told.ends.at(0).error);
+  EXPECT_EQ(told.tokens[0], 12u);
+  for (int i = 0; i < 2000 && thread->models().front().is_loaded; ++i)
+    std::this_thread::sleep_for(5ms);
+  EXPECT_FALSE(thread->models().front().is_loaded);
+  EXPECT_FALSE(load());
+  EXPECT_TRUE(thread->models().front().is_loaded);
+  EXPECT_THROW(thread->load("other", [](const std::optional<Error>&) {}), Error);
+  EXPECT_THROW(thread->unload("other"), Error);
+}
+
 TEST_F(EngineThreads, ARequestThatRunsAloneCanBeRecorded) {
   start();
   CompletionRequest asked = ask("Once upon a time");
@@ -275,6 +313,145 @@ TEST_F(EngineThreads, ARequestThatSharesPassesIsNotRecordedAndSaysWhy) {
   EXPECT_EQ(stored.profile, nullptr);
   EXPECT_EQ(stored.why_no_profile, "other requests ran at the same time");
   ASSERT_TRUE(other.wait_ends(1));
+}
+
+// Every way for others' code to throw on the engine's thread, and everything that may be thrown.
+TEST_F(EngineThreads, WhateverIsThrownEndsItsOwnRequestAlone) {
+  const std::vector<std::function<void()>> throws = {
+      [] { throw Error(ErrorCode::device, "test", "an Error"); },
+      [] { throw std::bad_alloc(); },
+      [] { throw std::filesystem::filesystem_error("test", std::error_code()); },
+      [] { throw 7; },
+  };
+  std::function<void()> in_receipt;  // called by the engine's thread
+  EngineThreadOptions options = options_for();
+  ModelToServe other = options.models.front();
+  other.name = "other";
+  options.models.push_back(other);
+  options.receipt_context = [&, made = options.receipt_context](Engine& engine) {
+    if (in_receipt) std::exchange(in_receipt, nullptr)();
+    return made(engine);
+  };
+  start(std::move(options));
+  Told beside;
+  thread->submit("other", ask("Once", 1500), beside.events());
+  for (const std::function<void()>& thrown : throws) {
+    CompletionRequest constrained = ask("Once");
+    constrained.constraint = [&]() -> std::shared_ptr<Constraint> {
+      thrown();
+      return nullptr;
+    };
+    Told of_constraint, of_token;
+    std::promise<void> ended;
+    thread->submit("owlet", constrained, of_constraint.events());
+    CompletionEvents at_token = of_token.events(), at_end = of_token.events();
+    at_token.on_token = [&](const TokenEvent&) {
+      thrown();
+      return true;
+    };
+    at_end.on_done = [&](const ChoiceEnd&) {
+      ended.set_value();
+      thrown();
+    };
+    thread->submit("owlet", ask("Once"), at_token);
+    thread->submit("owlet", ask("Once"), at_end);
+    thread->embed("owlet", {{1, 2, 3}}, [&](const auto&, const auto&) { thrown(); });
+    thread->load("owlet", [&](const auto&) { thrown(); });
+    ASSERT_TRUE(of_constraint.wait_ends(1));
+    EXPECT_TRUE(of_constraint.ends.at(0).error);
+    ASSERT_TRUE(of_token.wait_ends(1));
+    EXPECT_TRUE(of_token.ends.at(0).error);
+    ASSERT_EQ(ended.get_future().wait_for(kLong), std::future_status::ready);
+    in_receipt = thrown;
+    Told of_receipt, after;
+    thread->submit("owlet", ask("Once"), of_receipt.events());
+    ASSERT_TRUE(of_receipt.wait_ends(1));
+    EXPECT_TRUE(of_receipt.ends.at(0).error);
+    thread->submit("owlet", ask("Once"), after.events());
+    ASSERT_TRUE(after.wait_ends(1));
+    EXPECT_FALSE(after.ends.at(0).error);
+    EXPECT_EQ(after.tokens[0], 12u);
+  }
+  ASSERT_TRUE(thread->end_all(kLong));  // nothing is left over
+  ASSERT_TRUE(beside.wait_ends(1));
+  EXPECT_FALSE(beside.ends.at(0).error);
+  EXPECT_GT(beside.tokens[0], 0u);
+}
+
+TEST_F(EngineThreads, ABatchIsTakenAsAWholeOrNotAtAll) {
+  EngineThreadOptions options = options_for();
+  options.most_running = 1;
+  options.most_waiting = 3;
+  start(std::move(options));
+  Told first, batch, last;
+  const auto refused = [&](size_t prompts, uint32_t choices) -> std::optional<ErrorCode> {
+    std::vector<EngineThread::Submission> all;
+    for (size_t i = 0; i < prompts; ++i) {
+      all.push_back({ask("Once", 3), batch.events()});
+      all.back().request.choices = choices;
+    }
+    try {
+      thread->submit_all("owlet", std::move(all));
+    } catch (const Error& error) {
+      return error.code;
+    }
+    return std::nullopt;
+  };
+  EXPECT_EQ(refused(5, 1), ErrorCode::input);
+  EXPECT_EQ(refused(2, 3), ErrorCode::input);
+  EXPECT_EQ(refused(3, UINT32_MAX), ErrorCode::input);
+  const auto ticket = thread->submit("owlet", ask("Once", 1500), first.events());
+  EXPECT_EQ(refused(2, 2), ErrorCode::busy);
+  thread->submit("owlet", ask("Twice", 3), last.events());  // which has its place
+  thread->cancel(ticket);
+  ASSERT_TRUE(last.wait_ends(1));
+  EXPECT_FALSE(last.ends.at(0).error);
+  EXPECT_EQ(batch.ends.size(), 0u);
+  EXPECT_EQ(refused(2, 2), std::nullopt);
+  ASSERT_TRUE(thread->drain(kLong));
+  EXPECT_EQ(batch.ends.size(), 2u);  // by their index, of two each
+}
+
+TEST_F(EngineThreads, WhatHasNotRunHasNoReceipt) {
+  EngineThreadOptions options = options_for();
+  options.most_running = 1;
+  start(std::move(options));
+  Told running, waiting;
+  const auto first = thread->submit("owlet", ask("Once", 1500), running.events());
+  ASSERT_TRUE(running.wait_tokens(1));
+  CompletionRequest asked = ask("Once", 12);
+  asked.id = "waiting";
+  const auto second = thread->submit("owlet", asked, waiting.events());
+  thread->cancel(second);
+  ASSERT_TRUE(waiting.wait_ends(1));
+  EXPECT_EQ(waiting.receipts[0], "");
+  EXPECT_EQ(thread->receipts().find("waiting").id, "");
+  thread->cancel(first);
+  ASSERT_TRUE(running.wait_ends(1));
+  EXPECT_NE(running.receipts[0], "");
+}
+
+TEST_F(EngineThreads, EndingAllEndsWhatRunsAndWhatWaits) {
+  EngineThreadOptions options = options_for();
+  options.most_running = 1;
+  start(std::move(options));
+  Told running, waiting;
+  thread->submit("owlet", ask("Once", 1500), running.events());
+  thread->submit("owlet", ask("Once", 1500), waiting.events());
+  std::promise<std::optional<Error>> embedded;
+  thread->embed("owlet", {std::vector<Token>(1000, 7)},
+                [&](const auto&, std::optional<Error> error) { embedded.set_value(error); });
+  ASSERT_TRUE(running.wait_tokens(1));
+  ASSERT_TRUE(thread->end_all(kLong));
+  ASSERT_TRUE(running.wait_ends(1));
+  ASSERT_TRUE(waiting.wait_ends(1));
+  EXPECT_EQ(running.ends.at(0).answer.reason, StopReason::cancelled);
+  const Outcome& unbegun = waiting.ends.at(0);  // taken by its model, or not yet
+  EXPECT_TRUE(unbegun.error || unbegun.answer.reason == StopReason::cancelled);
+  auto future = embedded.get_future();
+  ASSERT_EQ(future.wait_for(kLong), std::future_status::ready);
+  EXPECT_TRUE(future.get());
+  EXPECT_THROW(thread->submit("owlet", ask("Once"), waiting.events()), Error);
 }
 
 TEST_F(EngineThreads, AModelThatCannotBeLoadedIsTheErrorOfTheStart) {

@@ -75,6 +75,91 @@ TEST(HttpLimits, BodiesAreRefusedBeforeTheyAreRead) {
       431);
 }
 
+// Requests that never reach the handler, each with the status that it gets. METHOD and TARGET stand
+// for a request's.
+const std::pair<int, const char*> kRefused[] = {
+    {400, "METHOD TARGET HTTP/1.1\r\nhost: localhost\r\nhost: localhost\r\n\r\n"},
+    {400, "METHOD TARGET HTTP/1.1\r\nhost localhost\r\n\r\n"},
+    {400, "METHOD TARGET%zz HTTP/1.1\r\nhost: localhost\r\n\r\n"},
+    {401, "METHOD TARGET HTTP/1.1\r\nhost: localhost\r\n\r\n"},
+    {403, "METHOD TARGET HTTP/1.1\r\nhost: localhost\r\norigin: http://evil.example\r\n\r\n"},
+    {413, "METHOD TARGET HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1001\r\n\r\n"},
+    {413,
+     "METHOD TARGET HTTP/1.1\r\nhost: localhost\r\nx-api-key: k\r\n"
+     "transfer-encoding: chunked\r\n\r\nffffff\r\n"},
+    {417, "METHOD TARGET HTTP/1.1\r\nhost: localhost\r\nx-api-key: k\r\nexpect: x\r\n\r\n"},
+    {421, "METHOD TARGET HTTP/1.1\r\nhost: evil.example\r\n\r\n"},
+    {431, "METHOD TARGET HTTP/1.1\r\nhost: localhost\r\nx: LONG\r\n\r\n"},
+    {500, "METHOD TARGET HTTP/1.1\r\nhost: localhost\r\nx-api-key: k\r\n\r\n"},
+};
+
+std::string filled(std::string request, const std::string& method, const std::string& target) {
+  const std::pair<std::string, std::string> kWords[] = {
+      {"METHOD", method}, {"TARGET", target}, {"LONG", std::string(1000, 'x')}};
+  for (const auto& [word, by] : kWords)
+    if (const size_t at = request.find(word); at != request.npos)
+      request.replace(at, word.size(), by);
+  return request;
+}
+
+ServerOptions small_server_with_a_key() {
+  ServerOptions options = on_free_port();
+  options.most_header_bytes = options.most_body_bytes = 1000;
+  options.api_keys = {"k"};
+  return options;
+}
+
+std::string path_as_error(int, std::string_view path, const std::string&) {
+  return std::string(path);
+}
+
+void drop(Request, const std::shared_ptr<Reply>&) {}  // becomes a 500
+
+TEST(HttpLimits, EveryErrorIsWordedForItsPath) {
+  const Server server(small_server_with_a_key(), drop, path_as_error);
+  for (const auto& [status, request] : kRefused)
+    for (const std::string target : {"/api/chat", "/api/chat?x=/v1", "http://localhost/api/chat"}) {
+      // A query may hold anything, and a host in the target goes before the header.
+      if ((status == 400 || status == 421) && target != "/api/chat") continue;
+      const std::string bytes = filled(request, "POST", target);
+      SCOPED_TRACE(bytes);
+      HttpClient client(server.port());
+      client.send(bytes);
+      const HttpAnswer answer = client.read_answer();
+      EXPECT_EQ(answer.status, status);
+      EXPECT_TRUE(answer.body.starts_with("/api/chat")) << answer.body;
+      EXPECT_EQ(answer.body.find("x="), std::string::npos);
+    }
+}
+
+TEST(HttpLimits, ARefusedHeadHasNoBody) {
+  const Server server(small_server_with_a_key(), drop, path_as_error);
+  for (const auto& [status, request] : kRefused) {
+    const std::string bytes = filled(request, "HEAD", "/api/chat");
+    SCOPED_TRACE(bytes);
+    HttpClient client(server.port());
+    client.send(bytes + "HEAD / HTTP/1.1\r\nconnection: close\r\n\r\n");
+    const HttpAnswer answer = client.read_answer(false);
+    EXPECT_EQ(answer.status, status);
+    EXPECT_NE(answer.header("content-length"), "");
+    const std::string rest = client.read_to_end();  // the second answer, where there is one
+    EXPECT_TRUE(rest.empty() || rest.starts_with("HTTP/1.1 ")) << rest;
+  }
+}
+
+TEST(HttpLimits, ARequestThatCameTooSlowlyIsToldSoForItsPath) {
+  ServerOptions options = on_free_port();
+  options.header_timeout = options.body_timeout = milliseconds(20);
+  const Server server(options, echo, path_as_error);
+  for (const char* bytes : {"POST /api/chat HTTP/1.1\r\nhost: loc",
+                            "POST /api/chat HTTP/1.1\r\nhost: localhost\r\n"
+                            "content-length: 5\r\n\r\nab"}) {
+    const HttpAnswer answer = last_answer(server, bytes);
+    EXPECT_EQ(answer.status, 408);
+    EXPECT_EQ(answer.body, "/api/chat");
+  }
+}
+
 TEST(HttpLimits, WhatIsNoHttpIsRefused) {
   const Server server(on_free_port(), echo, plain_error);
   for (const char* bytes : {

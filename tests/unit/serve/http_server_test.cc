@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <stdexcept>
+#include <thread>
 
 #include "base/error.h"
 #include "support/http_client.h"
@@ -34,6 +35,26 @@ TEST(HttpServer, AnswersOneAfterTheOtherOnOneConnection) {
   EXPECT_EQ(server.counts().accepted, 1u);
   EXPECT_EQ(server.counts().connections, 1u);
   EXPECT_EQ(server.counts().requests, 2u);
+}
+
+TEST(HttpServer, QuickPathsDoNotWaitForTheWorkers) {
+  Event released;
+  const auto handler = [&](const Request& request, const std::shared_ptr<Reply>& reply) {
+    if (request.path == "/slow") released.wait();
+    reply->send({.body = request.path});
+  };
+  ServerOptions options = on_free_port();
+  options.workers = 1;
+  options.api_keys = {"k"};
+  Server server(options, handler, plain_error);
+  HttpClient slow(server.port());
+  slow.send("GET /slow HTTP/1.1\r\nhost: localhost\r\nx-api-key: k\r\n\r\n");
+  HttpClient client(server.port());
+  for (const char* path : {"/health", "/v1/health", "/health"})
+    EXPECT_EQ(client.get(path).body, path);
+  EXPECT_EQ(HttpClient(server.port()).get("/v1/health/x").status, 401);
+  released.happen();
+  EXPECT_EQ(slow.read_answer().body, "/slow");
 }
 
 TEST(HttpServer, HandlersHeadersGoBeforeTheServers) {
@@ -167,6 +188,8 @@ TEST(HttpServer, HandlersThatThrowOrForgetAreA500) {
   const auto handler = [](Request request, const std::shared_ptr<Reply>& reply) {
     if (request.path == "/error") throw Error(ErrorCode::input, "model.gguf", "is a potato");
     if (request.path == "/other") throw std::logic_error("other");
+    if (request.path == "/unknown") throw 7;
+    if (request.path == "/worker") reply->on_worker([reply] { throw 7; });
     if (request.path == "/stream") {
       reply->begin(200, "text/plain", {});
       reply->write("begun");
@@ -179,7 +202,9 @@ TEST(HttpServer, HandlersThatThrowOrForgetAreA500) {
   EXPECT_EQ(error.status, 500);
   EXPECT_EQ(error.body, "500: model.gguf: is a potato");
   EXPECT_EQ(client.get("/other").body, "500: other");
-  EXPECT_EQ(client.get("/forgotten").body, "500: the request was dropped without an answer");
+  EXPECT_EQ(client.get("/unknown").body, "500: an exception of an unknown kind was thrown");
+  for (const char* path : {"/forgotten", "/worker"})
+    EXPECT_EQ(client.get(path).body, "500: the request was dropped without an answer");
   // Nobody must take what came for the whole.
   EXPECT_FALSE(client.get("/stream").is_whole);
   EXPECT_EQ(HttpClient(server.port()).get("/other").status, 500);
@@ -201,6 +226,32 @@ void expect_gone(void (*leave)(HttpClient&)) {
   visit.reply->finish();
   EXPECT_TRUE(server.wait_idle(kLongEnough));
   EXPECT_EQ(gone.times(), 1);
+}
+
+TEST(HttpServer, WhoThrowsWhenAClientHasGoneEndsNothing) {
+  Visits visits;
+  Server server(on_free_port(), visits.handler(), plain_error);
+  HttpClient client(server.port()), other(server.port());
+  client.send(kGet);
+  const Visit visit = visits.next();
+  visit.reply->on_gone([] { throw 7; });
+  client.close();
+  EXPECT_TRUE(server.wait_idle(kLongEnough));
+  other.send(kGet);
+  visits.next().reply->send({.body = "here"});
+  EXPECT_EQ(other.read_answer().body, "here");
+}
+
+TEST(HttpServer, WorkersRunWhatOtherThreadsMustNotWaitFor) {
+  Visits visits;
+  Server server(on_free_port(), visits.handler(), plain_error);
+  HttpClient client(server.port());
+  client.send(kGet);
+  const Visit visit = visits.next();
+  visit.reply->on_worker([reply = visit.reply, asked = std::this_thread::get_id()] {
+    reply->send({.body = std::this_thread::get_id() == asked ? "here" : "there"});
+  });
+  EXPECT_EQ(client.read_answer().body, "there");
 }
 
 TEST(HttpServer, NoticesAClientThatCloses) {
@@ -261,6 +312,7 @@ TEST(HttpServer, RepliesOutliveTheServer) {
     visit.reply->begin(200, "text/plain", {});
   }
   EXPECT_EQ(gone.times(), 1);
+  visit.reply->on_worker([] { FAIL() << "there are no workers any more"; });
   visit.reply->write("to nobody");
   visit.reply->finish();
 }

@@ -34,7 +34,7 @@ TEST(ChatMessages, AConversation) {
       {"role": "assistant", "content": "Hello.", "reasoning_content": "hm", "tool_calls": null},
       {"role": "owl", "content": ""}])");
   ASSERT_EQ(messages.size(), 4u);
-  EXPECT_EQ(messages[0].role, "system");
+  EXPECT_EQ(messages[0].role, "developer");
   EXPECT_EQ(messages[0].content, "Be brief.");
   EXPECT_EQ(messages[1].name, "Ada");
   EXPECT_EQ(messages[2].reasoning_content, "hm");

@@ -142,6 +142,17 @@ TEST(ChatTemplate, OneTemplateRendersManyTimes) {
 }
 
 // The shapes of real templates: default system text, think blocks, alternation checks.
+// Those that do not know the role get a system message.
+TEST(ChatTemplate, DevelopersAreForThoseWhoKnowThem) {
+  const std::string roles = "{% for m in messages %}{{ m.role }} {% endfor %}";
+  const std::vector<ChatMessage> messages = {{"developer", "x"}, {"user", "developer"}};
+  EXPECT_EQ(rendered(roles, messages), "system user ");
+  EXPECT_EQ(rendered(roles + "written by a developer", messages).substr(0, 12), "system user ");
+  for (const char* name : {"'developer'", "\"developer\""})
+    EXPECT_EQ(rendered(std::string("{% set known = ") + name + " %}" + roles, messages),
+              "developer user ");
+}
+
 TEST(ChatTemplate, RealShapes) {
   const char* thinking =
       "{%- for message in messages %}\n"

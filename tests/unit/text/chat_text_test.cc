@@ -185,6 +185,19 @@ TEST(ChatText, ATypedBosIsNotTheTemplates) {
   EXPECT_TRUE(render_chat(tokenizer, bare, {{"user", "<|begin|>x"}}, {}, true).has_bos);
 }
 
+TEST(ChatText, APromptThatWritesItsBosHasOne) {
+  const Tokenizer tokenizer(byte_level_vocabulary({}), "small");
+  const Token bos = tokenizer.vocabulary().bos;
+  const EncodeOptions special = {.parse_special = true};
+  EXPECT_EQ(encode_prompt(tokenizer, "", {}), (std::vector<Token>{bos}));
+  EXPECT_EQ(encode_prompt(tokenizer, "<|begin|>", special), (std::vector<Token>{bos}));
+  EXPECT_EQ(encode_prompt(tokenizer, "<|begin|>a", special), (std::vector<Token>{bos, 'a'}));
+  EXPECT_EQ(encode_prompt(tokenizer, "a<|begin|>", special), (std::vector<Token>{bos, 'a', bos}));
+  EXPECT_EQ(encode_prompt(tokenizer, "<|begin|>a", {.add_bos = false, .parse_special = true}),
+            (std::vector<Token>{bos, 'a'}));
+  EXPECT_EQ(encode_prompt(tokenizer, "<|begin|>", {}).size(), 10u);
+}
+
 TEST(ChatText, MarksAreNoneOfTheMessages) {
   const Tokenizer tokenizer(byte_level_vocabulary({}), "small");
   const std::string_view source = "{{ messages[0].content }}";

@@ -276,6 +276,32 @@ TEST(JsonSchema, Refusals) {
 }
 
 // Few words that would become much, or never end.
+TEST(JsonSchema, ErrorsPointIntoTheSchema) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {R"({"properties":{"a":{"type":"string","maxLength":65537}}})", "properties.a.maxLength"},
+      {R"({"properties":{"a":{"type":"string","minLength":1000000}}})", "properties.a.minLength"},
+      {R"({"type":"array","maxItems":65537})", "maxItems"},
+      {R"({"type":"array","minItems":9000000})", "minItems"},
+      {R"({"type":"string","pattern":"^a{65537}$"})", "pattern"},
+      {R"({"type":"string","pattern":"^a{1,65537}$"})", "pattern"},
+      {R"({"type":"string","pattern":"^a{3,2}$"})", "pattern"},
+      {R"({"type":"string","pattern":"^a{99999999999}$"})", "pattern"},
+      {R"({"type":"string","pattern":"^a{}$"})", "pattern"},
+      {R"({"type":"string","pattern":"^a{1,2,3}$"})", "pattern"},
+  };
+  for (const auto& [schema, place] : kCases) {
+    try {
+      (void)grammar_from_json_schema(Json::parse(schema, "schema"));
+      ADD_FAILURE() << schema;
+    } catch (const Error& error) {
+      EXPECT_TRUE(std::string_view(error.what()).starts_with(fmt::format("schema: {}: ", place)))
+          << error.what();
+    }
+  }
+  expect_has(R"({"type":"string","pattern":"^a{2}b{1,}c{0,2}$"})", {"\"aab\"", "\"aabbcc\""},
+             {"\"ab\"", "\"aabccc\""});
+}
+
 TEST(JsonSchema, HostileSizes) {
   const auto broken = [](const std::string& json) { return refusal(json, ErrorCode::input); };
   EXPECT_NE(broken(R"({"$ref":"#"})"), "");

@@ -4,13 +4,25 @@
 
 #include <vector>
 
+#include "unit/text/small_vocabularies.h"
+
 namespace tyto {
 namespace {
 
 using Parts = std::pair<std::string, std::string>;  // thoughts, answer
 
-Parts read(const std::vector<std::string_view>& pieces, bool is_open) {
-  ReasoningStream stream(is_open);
+// How the answer begins: the vocabulary's format, and what the prompt ends with.
+struct Begin {
+  ThoughtFormat format = ThoughtFormat::think;
+  std::string_view prompt = "";
+  bool only_final = false;
+};
+constexpr Begin kOpen{.prompt = "<assistant>\n<think>\n"};
+constexpr Begin kHarmony{ThoughtFormat::harmony,
+                         "<|start|>user<|message|>x<|end|><|start|>assistant"};
+
+Parts read(const std::vector<std::string_view>& pieces, const Begin& begin) {
+  ReasoningStream stream(begin.format, begin.prompt, begin.only_final);
   Parts parts;
   const auto add = [&](const ReasoningDelta& delta) {
     parts.first += delta.reasoning;
@@ -21,20 +33,20 @@ Parts read(const std::vector<std::string_view>& pieces, bool is_open) {
   return parts;
 }
 
-void expect(std::string_view text, const Parts& expected, bool is_open = false) {
+void expect(std::string_view text, const Parts& expected, const Begin& begin = {}) {
   SCOPED_TRACE(text);
-  EXPECT_EQ(read({text}, is_open), expected);
+  EXPECT_EQ(read({text}, begin), expected);
   for (size_t i = 0; i <= text.size(); ++i)
-    for (size_t j = i; j <= text.size(); ++j)
-      EXPECT_EQ(read({text.substr(0, i), text.substr(i, j - i), text.substr(j)}, is_open), expected)
+    for (size_t j = i; j <= text.size(); j += 1 + text.size() / 16)
+      EXPECT_EQ(read({text.substr(0, i), text.substr(i, j - i), text.substr(j)}, begin), expected)
           << "cut at " << i << " and " << j;
 }
 
 TEST(ReasoningStream, ThoughtsComeFirst) {
   expect("<think>\nhm, 1 < 2\n\nso\n</think>\n\nYes. ", {"hm, 1 < 2\n\nso", "Yes. "});
   expect("\n<think>\n\n</think>\n\nYes.", {"", "Yes."});
-  expect("hm </thin </think>Yes.", {"hm </thin", "Yes."}, true);
-  expect(" </x", {"</x", ""}, true);
+  expect("hm </thin </think>Yes.", {"hm </thin", "Yes."}, kOpen);
+  expect(" </x", {"</x", ""}, kOpen);
   expect("<think> a <</think> b", {"a <", "b"});
 }
 
@@ -51,9 +63,98 @@ TEST(ReasoningStream, WhatEndsTooEarly) {
 }
 
 TEST(ReasoningStream, PromptsThatOpenIt) {
-  EXPECT_TRUE(prompt_opens_reasoning("<assistant>\n<think>\n"));
-  EXPECT_FALSE(prompt_opens_reasoning("<assistant>\n<think>\n\n</think>\n\n"));
-  EXPECT_FALSE(prompt_opens_reasoning(""));
+  expect("a", {"a", ""}, {.prompt = "<think>"});
+  expect("a", {"", "a"}, {.prompt = "<assistant>\n<think>\n\n</think>\n\n"});
+}
+
+TEST(ReasoningStream, ChannelsOfHarmony) {
+  expect(
+      "<|channel|>analysis<|message|>1 < 2, <|so\n<|end|><|start|>assistant<|channel|>final"
+      "<|message|> Yes.\n<|return|>",
+      {"1 < 2, <|so\n", " Yes.\n"}, kHarmony);
+  expect("<|channel|>final <|constrain|>json<|message|>{}", {"", "{}"}, kHarmony);
+  expect("<|channel|>finally<|message|>x", {"x", ""},
+         {ThoughtFormat::harmony, kHarmony.prompt, true});
+  expect("<|channel|>commentary<|message|>First,<|end|><|channel|>final<|message|>second.",
+         {"", "First,\n\nsecond."}, kHarmony);
+  expect(
+      "<|channel|>analysis<|message|>a<|end|>\n<|start|>assistant<|channel|>analysis<|message|>"
+      "b<|end|>",
+      {"a\n\nb", ""}, kHarmony);
+}
+
+TEST(ReasoningStream, CallsOfHarmonyAreNotLost) {
+  const Parts call{"", "to=functions.f {\"x\":1}"};
+  expect("<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"x\":1}<|call|>", call,
+         kHarmony);
+  expect(" to=functions.f<|channel|>commentary json<|message|>{\"x\":1}<|call|>", call, kHarmony);
+}
+
+TEST(ReasoningStream, WhatIsNoHarmonyIsSaid) {
+  for (const char* text : {"Yes. 1 < 2", "to", " t", "\n", "toad", "<|x|>", "<|channel", ""})
+    expect(text, {"", text}, kHarmony);
+  expect("hm<|channel|>final<|message|>Yes.", {"", "hm\n\nYes."}, kHarmony);
+  const std::string header(300, 'x');
+  EXPECT_EQ(read({"<|channel|>", header}, kHarmony), (Parts{"", header}));
+  expect("a<|return|>b", {"", "a\n\nb"}, kHarmony);  // as where ends are ignored
+}
+
+TEST(ReasoningStream, PromptsThatEndInsideAMessage) {
+  const auto prompt = [](std::string_view text) { return Begin{ThoughtFormat::harmony, text}; };
+  expect("a<|end|><|start|>assistant<|channel|>final<|message|>b", {"a", "b"},
+         prompt("<|start|>assistant<|channel|>analysis<|message|>"));
+  expect("b<|return|>", {"", "b"}, prompt("<|start|>assistant<|channel|>final<|message|>a"));
+  expect(" to=f<|message|>b", {"to=f b", ""}, prompt("<|start|>assistant<|channel|>analysis"));
+  expect("<|start|>assistant<|channel|>final<|message|>b", {"", "b"},
+         prompt("<|start|>user<|message|>x<|end|>"));
+}
+
+// Where a grammar holds the final channel, nothing else is the answer.
+TEST(ReasoningStream, OnlyTheFinalChannelAnswers) {
+  const Begin begin{ThoughtFormat::harmony, kHarmony.prompt, true};
+  expect("hm<|channel|>commentary<|message|>a<|end|><|channel|>final<|message|>{}",
+         {"hm\n\na", "{}"}, begin);
+}
+
+Tokenizer tokenizer_with(const std::vector<std::string>& special) {
+  Vocabulary vocabulary = byte_level_vocabulary({});
+  for (const std::string& text : special) {
+    vocabulary.added.push_back({static_cast<Token>(vocabulary.pieces.size()), text, true});
+    vocabulary.pieces.push_back(text);
+  }
+  settle_harmony_ends(vocabulary);
+  return {vocabulary, "test"};
+}
+
+TEST(ThoughtMarkers, AreTheVocabularys) {
+  const Tokenizer plain = tokenizer_with({});
+  const Tokenizer think = tokenizer_with({"<think>", "</think>"});
+  const Tokenizer harmony =
+      tokenizer_with({"<|start|>", "<|channel|>", "<|message|>", "<|return|>", "<|call|>"});
+  EXPECT_EQ(thought_format(plain), ThoughtFormat::think);
+  EXPECT_EQ(thought_format(think), ThoughtFormat::think);
+  EXPECT_EQ(thought_format(harmony), ThoughtFormat::harmony);
+  EXPECT_TRUE(special_thought_markers(plain).empty());
+  EXPECT_EQ(special_thought_markers(think).size(), 2u);
+  EXPECT_EQ(special_thought_markers(harmony).size(), 4u);  // with <|end|>, without ends of text
+
+  EXPECT_FALSE(thoughts_ahead(plain, "<assistant>"));
+  EXPECT_TRUE(thoughts_ahead(plain, "<assistant><think>\n"));
+  EXPECT_TRUE(thoughts_ahead(think, "<assistant>"));
+  EXPECT_FALSE(thoughts_ahead(think, "<assistant><think>\n\n</think>\n\n"));
+  EXPECT_TRUE(thoughts_ahead(harmony, "<|start|>assistant"));
+  EXPECT_FALSE(thoughts_ahead(harmony, "<|start|>assistant<|channel|>final<|message|>"));
+}
+
+TEST(MarkedThoughts, AreOneTextAgain) {
+  MarkedThoughts marked;
+  std::string text;
+  for (const ReasoningDelta& delta :
+       {ReasoningDelta{"a", ""}, {"b", ""}, {"", "c"}, {"", "d"}, {"e", ""}})
+    text += marked.push(delta);
+  text += marked.finish();
+  text += marked.finish();
+  EXPECT_EQ(text, "<think>\nab\n</think>\n\ncd<think>\ne\n</think>\n\n");
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct Parts {
   std::string extra = {};  // members of the model
   std::string vocab = {};  // "": the whole byte alphabet, "he" = 256 and "ll" = 257
   std::string merges = R"(["h e",["l","l"]])";
+  std::string decoder = R"({"type":"ByteLevel"})";
 };
 
 std::string byte_vocab() {
@@ -32,12 +33,12 @@ std::string byte_vocab() {
 
 TokenizerFiles files_of(const Parts& parts, const std::string& config = "") {
   TokenizerFiles files;
-  files.tokenizer_json =
-      fmt::format(R"({{"version":"1.0","added_tokens":{},"normalizer":{},"pre_tokenizer":{},)"
-                  R"("post_processor":{},"decoder":{{"type":"ByteLevel"}},)"
-                  R"("model":{{"type":"BPE",{}"vocab":{{{}}},"merges":{}}}}})",
-                  parts.added, parts.normalizer, parts.pre_tokenizer, parts.post_processor,
-                  parts.extra, parts.vocab.empty() ? byte_vocab() : parts.vocab, parts.merges);
+  files.tokenizer_json = fmt::format(
+      R"({{"version":"1.0","added_tokens":{},"normalizer":{},"pre_tokenizer":{},)"
+      R"("post_processor":{},"decoder":{},)"
+      R"("model":{{"type":"BPE",{}"vocab":{{{}}},"merges":{}}}}})",
+      parts.added, parts.normalizer, parts.pre_tokenizer, parts.post_processor, parts.decoder,
+      parts.extra, parts.vocab.empty() ? byte_vocab() : parts.vocab, parts.merges);
   files.tokenizer_json_name = "tokenizer.json";
   files.tokenizer_config_json = config;
   files.tokenizer_config_name = "tokenizer_config.json";
@@ -154,6 +155,68 @@ TEST(TokenizerJson, SentencePieceShape) {
   EXPECT_EQ(tokenizer.encode("\nx"), (std::vector<Token>{1, 4, 3, 0}));
   EXPECT_EQ(tokenizer.encode(" hi"), (std::vector<Token>{1, 4, 8}));
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("hi\nhi")), "hi\nhi");
+}
+
+TEST(TokenizerJson, UnknownCharactersBesideEachOther) {
+  Parts parts = sentencepiece_parts();
+  const auto encoded = [&](const char* text) {
+    return tokenizer_of(parts).encode(text, {.add_bos = false});
+  };
+  EXPECT_EQ(encoded("xyhix yz\nx"), (std::vector<Token>{4, 0, 7, 0, 4, 0, 3, 0}));
+  EXPECT_EQ(encoded("xx</s>"), (std::vector<Token>{4, 0}));
+  parts.extra = R"("unk_token":"<unk>","fuse_unk":false,"byte_fallback":true,)";
+  EXPECT_EQ(encoded("xyhi"), (std::vector<Token>{4, 0, 0, 7}));
+  parts.extra = R"("unk_token":"<unk>","fuse_unk":null,"byte_fallback":true,)";
+  EXPECT_EQ(encoded("xy"), (std::vector<Token>{4, 0, 0}));
+  // Each word that a pre-tokeniser makes is by itself.
+  parts.extra = R"("unk_token":"<unk>","fuse_unk":true,)";
+  parts.pre_tokenizer = R"({"type":"Split","pattern":{"String":"y"},"behavior":"Isolated"})";
+  EXPECT_EQ(encoded("xxyyx"), (std::vector<Token>{4, 0, 0, 0, 0}));
+}
+
+TEST(TokenizerJson, ADecoderThatDropsASpace) {
+  Parts parts = sentencepiece_parts();
+  parts.normalizer = R"({"type":"Replace","pattern":{"String":" "},"content":"▁"})";
+  const std::string kept =
+      R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},)"
+      R"("content":" "},{"type":"ByteFallback"},{"type":"Fuse"})";
+  const auto decoded = [&](const std::string& end) {
+    parts.decoder = kept + end + "]}";
+    const Tokenizer tokenizer = tokenizer_of(parts);
+    return tokenizer.decode(tokenizer.encode("  hi hi"));
+  };
+  EXPECT_EQ(decoded(""), "  hi hi");
+  EXPECT_EQ(decoded(R"(,{"type":"Strip","content":" ","start":1,"stop":0})"), " hi hi");
+  EXPECT_EQ(decoded(R"(,{"type":"Strip","content":" ","start":0,"stop":1})"), "  hi hi");
+}
+
+// Command-R's: the tokenizer's config says which of them are added.
+TEST(TokenizerJson, SeveralTokensOnOneSide) {
+  Parts parts = {
+      .added = kAdded,
+      .post_processor =
+          R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<|begin|>"}},)"
+          R"({"Sequence":{"id":"A"}},{"SpecialToken":{"id":"<|end|>"}},)"
+          R"({"SpecialToken":{"id":"<tool>"}}],"special_tokens":{"<|begin|>":{"ids":[258]},)"
+          R"("<|end|>":{"ids":[259]},"<tool>":{"ids":[260]}}})"};
+  const std::string refused = refusal(ErrorCode::unsupported, parts);
+  EXPECT_TRUE(mentions(refused, "post_processor.single[3]: more than one token on one side"));
+  refusal(ErrorCode::unsupported, parts, R"({"add_eos_token":null})");
+  const Tokenizer none =
+      tokenizer_of(parts, R"({"add_bos_token":true,"add_eos_token":false,"eos_token":"<|end|>"})");
+  EXPECT_EQ(none.encode("he"), (std::vector<Token>{258, 256}));
+  EXPECT_EQ(none.vocabulary().eos, (std::vector<Token>{259}));
+  const Tokenizer one = tokenizer_of(parts, R"({"add_eos_token":true,"eos_token":"<tool>"})");
+  EXPECT_EQ(one.encode("he"), (std::vector<Token>{258, 256, 260}));
+}
+
+TEST(TokenizerJson, PatternsAreComparedSpelledOut) {
+  EXPECT_EQ(spelled_out("[^\r\n\\p{L}]+\t|[\u4E00-\U0001F642]"),
+            R"([^\r\n\p{L}]+\t|[\x{4E00}-\x{1F642}])");
+  EXPECT_EQ(spelled_out("\\\n|\\\\\n|\\"), R"(\n|\\\n|\)");
+  for (const std::string& name : pre_tokenizer_names())
+    for (const std::string& pattern : pre_tokenizer_by_name(name, "").split_patterns)
+      EXPECT_EQ(spelled_out(pattern), pattern) << name;
 }
 
 TEST(TokenizerJson, Metaspace) {
@@ -319,6 +382,16 @@ TEST(TokenizerJson, GemmaShape) {
   EXPECT_FALSE(tokenizer.vocabulary().prepend_space);
   EXPECT_EQ(pieces_of(tokenizer, "hi hi\n"), (Pieces{"hi", "▁hi", "<0x0A>"}));
   EXPECT_EQ(tokenizer.decode(tokenizer.encode(" hi hi")), " hi hi");
+
+  // Runs of spaces are added tokens; they pass the decoder as all others do.
+  parts.added.insert(parts.added.size() - 1,
+                     R"(,{"id":9,"content":"▁▁","special":false,"normalized":false})");
+  parts.vocab += R"(,"▁▁":9)";
+  parts.merges = R"(["▁ ▁","h i","▁ hi"])";
+  const Tokenizer runs = tokenizer_of(parts);
+  EXPECT_EQ(pieces_of(runs, "hi\n  hi"), (Pieces{"hi", "<0x0A>", "▁▁", "hi"}));
+  EXPECT_EQ(runs.decode(runs.encode("hi\n  hi")), "hi\n  hi");
+  EXPECT_EQ(runs.token_bytes(9), "  ");
 }
 
 TEST(TokenizerJson, BadValuesAreErrorsThatNameTheField) {
@@ -390,6 +463,22 @@ TEST(TokenizerConfig, TheDefaultOfSeveralChatTemplates) {
   EXPECT_EQ(vocabulary_of({}, R"({"chat_template":[{"name":"rag","template":"R"}]})").chat_template,
             "");
   EXPECT_EQ(vocabulary_of({}, R"({"chat_template":null})").chat_template, "");
+}
+
+TEST(TokenizerConfig, TheTemplateForTools) {
+  const Vocabulary vocabulary = vocabulary_of(
+      {}, R"({"chat_template":[{"name":"tool_use","template":"T"},{"name":"rag","template":"R"},)"
+          R"({"name":"default","template":"D"},{"name":"rag","template":"S"}]})");
+  EXPECT_EQ(chat_template_for(vocabulary, true), "T");
+  EXPECT_EQ(chat_template_for(vocabulary, false), "D");
+  ASSERT_EQ(vocabulary.more_templates.size(), 2u);
+  EXPECT_EQ(vocabulary.more_templates[1].source, "S");
+  EXPECT_EQ(chat_template_for(vocabulary_of({}, R"({"chat_template":"D"})"), true), "D");
+  std::string many;
+  for (int i = 0; i < 101; ++i)
+    many += fmt::format(R"({}{{"name":"{}","template":""}})", i == 0 ? "" : ",", i);
+  EXPECT_TRUE(mentions(refusal(ErrorCode::input, {}, R"({"chat_template":[)" + many + "]}"),
+                       "more than 100"));
 }
 
 TEST(TokenizerConfig, OverridesTheTemplateOfTokenizerJson) {

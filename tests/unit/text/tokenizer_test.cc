@@ -177,6 +177,11 @@ TEST(SentencePieceTokenizer, WithoutByteTokensTheUnknownToken) {
   vocabulary.byte_tokens.clear();
   const Tokenizer tokenizer(vocabulary, "small");
   EXPECT_EQ(pieces_of(tokenizer, "h\u20AC\u20AC"), (Pieces{"\u2581", "h", "<unk>", "<unk>"}));
+  vocabulary.fuses_unknown = true;
+  const Tokenizer fusing(vocabulary, "small");
+  EXPECT_EQ(
+      pieces_of(fusing, "h\u20AC\u20ACo\xFF\u20AC\xFFl \n \n\n"),
+      (Pieces{"\u2581", "h", "<unk>", "o", "<unk>", "l", "\u2581", "<unk>", "\u2581", "<unk>"}));
 }
 
 TEST(SentencePieceTokenizer, TextNeverBecomesAControlOrByteToken) {

@@ -82,6 +82,48 @@ void expect(ToolFormat format, const std::vector<Case>& cases) {
   }
 }
 
+// Where calls may not be parallel, nothing comes behind the first whole one.
+Joined read_one_call(ToolFormat format, std::string_view text, bool& is_over) {
+  ToolCallStream stream(format, tools(), kSeed, false);
+  Joined joined;
+  std::set<std::string> ids;
+  for (size_t i = 0; i < text.size(); ++i) add(joined, ids, stream.push(text.substr(i, 1)));
+  add(joined, ids, stream.finish());
+  is_over = stream.is_over();
+  for (std::string& call : joined.calls) call += ")";
+  return joined;
+}
+
+TEST(ToolCallStream, OneCallAtATime) {
+  struct {
+    ToolFormat format;
+    std::string_view text;
+    Joined expected;
+    bool is_over;
+  } const cases[] = {
+      {ToolFormat::hermes,
+       "Hm. <tool_call>{\"name\": \"find\", \"arguments\": {}}</tool_call> And "
+       "<tool_call>{\"name\": \"hoot\", \"arguments\": {}}</tool_call>",
+       {"Hm.", {"find({})"}},
+       true},
+      {ToolFormat::llama3,
+       "{\"name\": \"find\", \"parameters\": {\"a\": 1}}; {\"name\": \"hoot\", \"parameters\": {}}",
+       {"", {"find({\"a\": 1})"}},
+       true},
+      {ToolFormat::hermes,
+       "<tool_call>{\"name\": \"find\", \"arguments\": {]</tool_call>x",
+       {"]</tool_call>x", {"find({)"}},
+       false},
+      {ToolFormat::hermes, "no call", {"no call", {}}, false},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.text);
+    bool is_over = false;
+    EXPECT_EQ(read_one_call(c.format, c.text, is_over), c.expected);
+    EXPECT_EQ(is_over, c.is_over);
+  }
+}
+
 // Texts that are the same in and out.
 void expect_content(ToolFormat format, const std::vector<std::string_view>& texts) {
   for (const std::string_view text : texts) {

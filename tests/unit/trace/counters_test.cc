@@ -9,18 +9,20 @@ namespace {
 
 // Every number of a completion; the structured bindings do not compile when there is another one.
 std::vector<uint64_t> numbers(const Completion& completion) {
-  const auto& [start, uploaded, submitted, completed, end, device, submitting, waited, submissions,
-               launches, bytes, flops, row_sums, uploaded_bytes, downloaded_bytes] = completion;
-  return {start,  uploaded,   submitted, completed,      end,
-          device, submitting, waited,    submissions,    launches,
-          bytes,  flops,      row_sums,  uploaded_bytes, downloaded_bytes};
+  const auto& [start, uploaded, submitted, completed, end, device, submitting, waited, preparing,
+               submissions, launches, bytes, flops, row_sums, uploaded_bytes, downloaded_bytes] =
+      completion;
+  return {start,      uploaded, submitted,      completed,       end,      device,
+          submitting, waited,   preparing,      submissions,     launches, bytes,
+          flops,      row_sums, uploaded_bytes, downloaded_bytes};
 }
 
 std::vector<uint64_t> numbers(const DeviceCounters& counters) {
   const auto& [device, is_virtual, is_host, submissions, completions, launches, busy_ns,
-               submitting_ns, waited_ns, bytes, flops, row_sums, pinned_bytes] = counters;
-  return {submissions, completions, launches, busy_ns,  submitting_ns,
-          waited_ns,   bytes,       flops,    row_sums, pinned_bytes};
+               submitting_ns, waited_ns, preparing_ns, bytes, flops, row_sums, pinned_bytes] =
+      counters;
+  return {submissions,  completions, launches, busy_ns,  submitting_ns, waited_ns,
+          preparing_ns, bytes,       flops,    row_sums, pinned_bytes};
 }
 
 Completion distinct_completion(uint64_t from) {
@@ -32,13 +34,14 @@ Completion distinct_completion(uint64_t from) {
           .device_ns = from + 6,
           .submitting_ns = from + 7,
           .waited_ns = from + 8,
-          .submissions = from + 9,
-          .launches = from + 10,
-          .bytes = from + 11,
-          .flops = from + 12,
-          .row_sums = from + 13,
-          .uploaded_bytes = from + 14,
-          .downloaded_bytes = from + 15};
+          .preparing_ns = from + 9,
+          .submissions = from + 10,
+          .launches = from + 11,
+          .bytes = from + 12,
+          .flops = from + 13,
+          .row_sums = from + 14,
+          .uploaded_bytes = from + 15,
+          .downloaded_bytes = from + 16};
 }
 
 DeviceCounters distinct_counters(const std::string& device, uint64_t from) {
@@ -51,25 +54,27 @@ DeviceCounters distinct_counters(const std::string& device, uint64_t from) {
           .busy_ns = from + 4,
           .submitting_ns = from + 5,
           .waited_ns = from + 6,
-          .bytes = from + 7,
-          .flops = from + 8,
-          .row_sums = from + 9,
-          .pinned_bytes = from + 10};
+          .preparing_ns = from + 7,
+          .bytes = from + 8,
+          .flops = from + 9,
+          .row_sums = from + 10,
+          .pinned_bytes = from + 11};
 }
 
 TEST(Counters, ACompletionIsCountedInEveryField) {
   DeviceCounters counters = distinct_counters("d", 1000);
   counters.add(distinct_completion(0));
-  EXPECT_EQ(counters.submissions, 1001u + 9);
-  EXPECT_EQ(counters.completions, 1002u + 9);
-  EXPECT_EQ(counters.launches, 1003u + 10);
+  EXPECT_EQ(counters.submissions, 1001u + 10);
+  EXPECT_EQ(counters.completions, 1002u + 10);
+  EXPECT_EQ(counters.launches, 1003u + 11);
   EXPECT_EQ(counters.busy_ns, 1004u + 6);
   EXPECT_EQ(counters.submitting_ns, 1005u + 7);
   EXPECT_EQ(counters.waited_ns, 1006u + 8);
-  EXPECT_EQ(counters.bytes, 1007u + 11);
-  EXPECT_EQ(counters.flops, 1008u + 12);
-  EXPECT_EQ(counters.row_sums, 1009u + 13);
-  EXPECT_EQ(counters.pinned_bytes, 1010u);
+  EXPECT_EQ(counters.preparing_ns, 1007u + 9);
+  EXPECT_EQ(counters.bytes, 1008u + 12);
+  EXPECT_EQ(counters.flops, 1009u + 13);
+  EXPECT_EQ(counters.row_sums, 1010u + 14);
+  EXPECT_EQ(counters.pinned_bytes, 1011u);
 }
 
 TEST(Counters, SumsAndDifferencesKeepEveryFieldButTheLevel) {
@@ -78,7 +83,7 @@ TEST(Counters, SumsAndDifferencesKeepEveryFieldButTheLevel) {
   sum += more;
   for (size_t i = 0; i + 1 < numbers(sum).size(); ++i)
     EXPECT_EQ(numbers(sum)[i], 1000 + i + 1 + 70 + i + 1) << i;
-  EXPECT_EQ(sum.pinned_bytes, 1010u);
+  EXPECT_EQ(sum.pinned_bytes, 1011u);
   sum -= more;
   EXPECT_EQ(numbers(sum), numbers(distinct_counters("d", 1000)));
 }
@@ -102,7 +107,7 @@ TEST(Counters, AddingListsKeepsEveryFieldOfEveryDevice) {
   EXPECT_EQ(sum[0].device, "a");
   for (size_t i = 0; i + 1 < numbers(sum[0]).size(); ++i)
     EXPECT_EQ(numbers(sum[0])[i], 1000 + i + 1 + 30 + i + 1) << i;
-  EXPECT_EQ(sum[0].pinned_bytes, 40u);  // a level: the newer one
+  EXPECT_EQ(sum[0].pinned_bytes, 41u);  // a level: the newer one
   EXPECT_EQ(sum[1].device, "b");
   EXPECT_EQ(numbers(sum[1]), numbers(distinct_counters("b", 500)));
   EXPECT_TRUE(sum[1].is_virtual);
@@ -128,9 +133,9 @@ TEST(Share, OfAllRowsIsTheWhole) {
 TEST(Share, SharesOfRandomRowsAddUpToTheWhole) {
   std::mt19937_64 random(11);
   constexpr uint64_t Completion::* kShared[] = {
-      &Completion::device_ns,      &Completion::submitting_ns,   &Completion::waited_ns,
-      &Completion::bytes,          &Completion::flops,           &Completion::row_sums,
-      &Completion::uploaded_bytes, &Completion::downloaded_bytes};
+      &Completion::device_ns,    &Completion::submitting_ns,  &Completion::waited_ns,
+      &Completion::preparing_ns, &Completion::bytes,          &Completion::flops,
+      &Completion::row_sums,     &Completion::uploaded_bytes, &Completion::downloaded_bytes};
   for (int round = 0; round < 500; ++round) {
     Completion whole = distinct_completion(random() % 1000);
     for (const auto field : kShared) whole.*field = random() >> (random() % 64);

@@ -95,5 +95,18 @@ TEST(Diagnosis, ThePageEscapesNamesAndMarksCells) {
   EXPECT_EQ(page.find("src="), std::string::npos);
 }
 
+// 1e-05 on the page is one colour, whether it is a little more or a little less.
+TEST(Diagnosis, NumbersThatReadTheSameHaveOneColour) {
+  Diagnosis off = diagnosis();
+  off.steps[0].cosine = 1 - 1.4e-5;
+  off.steps[1].cosine = 1 - 0.96e-5;
+  const std::string page = diagnosis_html(off);
+  for (const char* other : {"h0", "h2", "h3"})
+    EXPECT_EQ(page.find(std::string("<td class=\"") + other + "\" title=\"" + name(off.steps[0])),
+              std::string::npos);
+  EXPECT_NE(page.find("<td class=\"h1\" title=\"" + name(off.steps[0])), std::string::npos) << page;
+  EXPECT_NE(page.find("<td class=\"h1\" title=\"" + name(off.steps[1])), std::string::npos) << page;
+}
+
 }  // namespace
 }  // namespace tyto

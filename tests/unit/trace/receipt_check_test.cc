@@ -93,6 +93,8 @@ TEST(ReceiptCheck, WithTheHashComputedAnewTheNumbersStillHaveToAgree) {
       {"/generated_tokens", 400, "decoded_tokens: is neither"},
       {"/virtual", true, "is said both ways"},
       {"/devices/0/completions", 400, "npu: 400 completions of 210 submissions"},
+      {"/on_host", {"embedding"}, "embedding left to the host, which did nothing"},
+      {"/on_host", 7, "on_host"},
       {"/devices/0/flops", -1, "flops"},
       {"/devices/0/name", "n\x1b[2J", "no device's name"},
       {"/timing/decode_s", "soon", "decode_s"},

@@ -126,6 +126,41 @@ TEST(TextReport, SeveralRunsShowTheirSpread) {
   EXPECT_TRUE(has(text_report(builder.profile(), {}), "over 2 runs 21.00 ± 1.414"));
 }
 
+TEST(TextReport, OpensWithWhatItComesToAndWhatWasAsked) {
+  Profile profile = ProfileBuilder().take();
+  profile.facts.prompt = "Tell me\na story";
+  profile.runs[0].answer = "Once upon a time. " + std::string(400, 'x');
+  const std::string text = text_report(profile, {});
+  EXPECT_TRUE(text.starts_with("63 % of a decoded token is spent in the layers; ")) << text;
+  EXPECT_TRUE(has(text, " of its peak (the device's time is modelled).\n")) << text;
+  EXPECT_TRUE(has(text, "\nPrompt: Tell me")) << text;
+  EXPECT_EQ(text.find('\n', text.find("Answer: ")) - text.find("Answer: "),
+            std::string("Answer: …").size() + 159);
+}
+
+TEST(HtmlReport, OpensWithTheConclusionAndEscapesPromptAndAnswer) {
+  Profile profile = ProfileBuilder().take();
+  profile.facts.prompt = "<b>bold</b>";
+  profile.runs[0].answer = "<script>alert(1)</script>";
+  const std::string page = html_report(profile);
+  expect_in_order(page, {"<main><p class=\"lead\">63 % of a decoded token", "class=\"tiles\"",
+                         "Prompt: &lt;b&gt;bold&lt;/b&gt;", "Answer: &lt;script&gt;alert(1)"});
+  EXPECT_FALSE(has(page, "<script"));
+}
+
+// A colour means one thing: devices have theirs, and no other part of the page has one of them.
+TEST(HtmlReport, ColoursMeanOneThingAndAFullTrackIsAHundredPercent) {
+  const std::string page = html_report(ProfileBuilder().take());
+  EXPECT_FALSE(has(page, "s-device"));
+  EXPECT_TRUE(has(page, "<i class=\"s-npu\"></i>device wait"));
+  EXPECT_TRUE(has(page, "<i class=\"s-cpu\"></i>host ops"));
+  EXPECT_TRUE(has(page, "<i class=\"u0\"></i>model file"));
+  const size_t bars = page.find("Operators of the prefill");
+  const size_t end = page.find("</svg>", bars);
+  const std::string drawing = page.substr(bars, end - bars);
+  EXPECT_FALSE(has(drawing, "width=\"188.00\" height=\"15.00\" rx=\"2\" class=\"bar\"")) << drawing;
+}
+
 TEST(JsonReport, ReadsBackToTheSameProfile) {
   for (const Profile& profile : {ProfileBuilder().take(), measured()}) {
     const std::string json = json_report(profile);

@@ -239,6 +239,25 @@ TEST(Summary, AWholeTokenInOneDispatchStillHasLayers) {
   EXPECT_NEAR(summary.layers[1].prefill_ms, 4, 1e-9);
 }
 
+TEST(Summary, WhatOnlyTheFirstCallTakesIsNoPartOfEveryLayer) {
+  ProfileBuilder builder;
+  builder.profile().facts.layers = 4;
+  builder.open_run(0, 1);
+  for (uint16_t layer = 0; layer < 4; ++layer)
+    builder.dispatch(
+        {.label = "block", .layer = layer}, 0, {.run = layer == 0 ? 152.0 : 2.0},
+        {{.label = "k", .layer = layer, .block = "block", .op = Operator::projection}});
+  builder.close_run();
+  builder.token_chosen();
+  builder.finish_run();
+  const Profile& profile = builder.profile();
+  const Flow flow = summarise(profile, profile.runs[0]).prefill.flow;
+  EXPECT_NEAR(row_of(flow, "first call", false).total_ms, 150, 1e-9);
+  EXPECT_NEAR(row_of(flow, "block", true).ms, 2, 1e-9);
+  EXPECT_NEAR(flow.layer_ms, 2, 1e-9);
+  EXPECT_NEAR(flow.total_ms, 158, 1e-9);
+}
+
 TEST(Summary, TheTypicalRunIsTheMedian) {
   ProfileBuilder builder;
   for (const double extra : {9.0, 1.0, 5.0}) {

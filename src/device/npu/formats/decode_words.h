@@ -42,7 +42,6 @@ class DecodeWords {
   void forget() { buffer_ = nullptr; }
 
   size_t size() const { return base_.size(); }
-  size_t dependent() const { return slopes_.size(); }  // words that change with L
   uint32_t window() const { return window_; }
 
  private:

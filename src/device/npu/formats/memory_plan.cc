@@ -76,11 +76,11 @@ uint64_t available_bytes() {
 }
 
 std::string gib(uint64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (1 << 30));
+  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
 }
 
 std::string mib(uint64_t bytes) {
-  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
+  return fmt::format("{:.2f} MB", static_cast<double>(bytes) / 1e6);
 }
 
 constexpr uint64_t kHeapStep = 32 << 10;  // where the driver lets a piece of the heap begin
@@ -165,7 +165,7 @@ void check_heap(const HeapPlan& plan, uint64_t limit, const std::string& device)
                           "holds {}",
                           mib(plan.bytes), sum,
                           plan.is_estimate ? ", estimated by the sizes of files" : "", mib(limit)),
-              "update the driver: since April 2026 xdna-driver lets the heap grow to 512 MiB; or "
+              "update the driver: since April 2026 xdna-driver lets the heap grow to 537 MB; or "
               "import fewer decode windows");
 }
 

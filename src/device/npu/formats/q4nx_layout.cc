@@ -204,6 +204,7 @@ AirProgram fused_decode_program(const AirDims& dims, uint32_t window, uint64_t b
   AirProgram program;
   program.name = kFusedDecode;
   program.entry = "MLIR_AIE";
+  program.phase = AirPhase::token;
   // Waves of the one dispatch: every layer, then every chunk of the head.
   program.launches = dims.layers + static_cast<uint32_t>(layout.head_chunks);
   std::vector<AirArgument>& list = program.arguments;

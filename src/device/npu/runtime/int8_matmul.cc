@@ -163,7 +163,7 @@ class Int8Matmul : public Executable {
       throw Error(ErrorCode::device, dispatcher_.where(),
                   fmt::format("row {} of tile {} adds up to {} instead of {}", first + token, tile,
                               found, expected),
-                  "see --on-npu-error");
+                  "see --on-device-error");
     }
     dispatcher_.checked(tokens);
   }

@@ -460,7 +460,7 @@ void Dispatcher::finish(KernelRun& run, std::chrono::milliseconds timeout, const
   if (state != ERT_CMD_STATE_COMPLETED)
     throw Error(ErrorCode::device, where_,
                 fmt::format("the dispatch {} (state {})", name(state), static_cast<int>(state)),
-                "see --on-npu-error");
+                "see --on-device-error");
   context_->failed = false;
   ++done_.submissions;
   done_.launches += launches;

@@ -61,19 +61,21 @@ class NpuDevice : public Device {
 
   DeviceInfo info() const override { return core_.kernels.info; }
 
-  std::optional<std::string> why_not(const Program& program, const Launch& launch) const override {
-    if (launch.kernel == Kernel::embed) return "the host does table look-ups";
+  std::optional<Refusal> why_not(const Program& program, const Launch& launch) const override {
+    if (launch.kernel == Kernel::embed) return Refusal("the host does table look-ups", "embedding");
     if (launch.kernel == Kernel::rope_table)
-      return "the host writes the rotation row of each position";
-    if (launch.kernel == Kernel::top_k) return "the host looks through the logits";
-    if (launch.kernel == Kernel::soft_cap) return "the host bounds the logits";
+      return Refusal("the host writes the rotation row of each position", "rotation table");
+    if (launch.kernel == Kernel::top_k)
+      return Refusal("the host looks through the logits", "choice of the best logits");
+    if (launch.kernel == Kernel::soft_cap)
+      return Refusal("the host bounds the logits", "bound of the logits");
     if (const std::string attention = beyond_causal_attention(program, launch); !attention.empty())
       return "its kernels' attention has no " + attention;
     if (launch.kernel == Kernel::swiglu && launch.shape.activation != Activation::silu)
       return "its kernels' gates go through SiLU";
     if (launch.kernel == Kernel::route || launch.kernel == Kernel::expert_matmul ||
         launch.kernel == Kernel::mix_experts || launch.role == Role::expert_swiglu)
-      return "the host reads the experts that a token takes, and no others";
+      return Refusal("the host reads the experts that a token takes, and no others", "experts");
     const std::string& beyond = core_.env.model.beyond_images;
     if (core_.settings.weights == NpuWeights::q4nx && !beyond.empty())
       return "the single-dispatch decode has no " + beyond;
@@ -137,17 +139,17 @@ class NpuDevice : public Device {
            (air->phase != AirPhase::token || core_.env.fusion == Fusion::block);
   }
 
-  std::optional<std::string> why_not_int8(const Program& program, const Launch& launch) const {
-    if (launch.kernel != Kernel::matmul) return "with int8 weights it has kernels for GEMMs only";
+  std::optional<Refusal> why_not_int8(const Program& program, const Launch& launch) const {
+    if (launch.kernel != Kernel::matmul)
+      return Refusal("with int8 weights it has kernels for GEMMs only", "all but GEMMs");
     if (launch.args.size() > 3) return "its kernels add no bias to a projection";
     const SlotChoice choice =
         choose_slot(core_.kernels.gemm_slots, program.slots[launch.args[1].slot].cols);
-    if (!choice.slot) return choice.reason;
+    if (!choice.slot) return Refusal(choice.reason);
     return std::nullopt;
   }
 
-  std::optional<std::string> why_not_fused_int8(const Program& program,
-                                                const Launch& launch) const {
+  std::optional<Refusal> why_not_fused_int8(const Program& program, const Launch& launch) const {
     if (!core_.kernels.compile) return "there are no int8 kernels for whole blocks, only for GEMMs";
     switch (launch.kernel) {
       case Kernel::matmul: {
@@ -167,45 +169,51 @@ class NpuDevice : public Device {
       case Kernel::swiglu:
         return std::nullopt;
       default:
-        return "with int8 weights it has kernels for projections and what lies between them only";
+        return Refusal(
+            "with int8 weights it has kernels for projections and what lies between them only",
+            "all but projections and what lies between them");
     }
   }
 
-  std::optional<std::string> why_not_token(const Program& program) const {
+  std::optional<Refusal> why_not_token(const Program& program) const {
     // A prompt's head is the host's then, and the device must not write what the host's cache
     // holds.
     if (has_adapted_head(program))
       return "the single dispatch of a token leaves no room for LoRA adapters of the head";
-    if (core_.settings.weights == NpuWeights::bf16)
-      return core_.kernels.compile
-                 ? std::nullopt
-                 : std::optional<std::string>(
-                       "the single-dispatch decode takes q4nx weights (--weights)");
-    return core_.kernels.windows.empty() ? core_.kernels.why_no_image(kFusedDecode, 0)
-                                         : std::nullopt;
+    if (core_.settings.weights == NpuWeights::bf16) {
+      if (core_.kernels.compile) return std::nullopt;
+      return "the single-dispatch decode takes q4nx weights (--weights)";
+    }
+    if (!core_.kernels.windows.empty()) return std::nullopt;
+    return core_.kernels.why_no_image(kFusedDecode, 0);
   }
 
-  std::string why_not_cache() const {
+  Refusal why_not_cache() const {
     if (core_.env.fusion == Fusion::token)
-      return "the host does a prompt's cache, and the attention to what is in it";
-    return "the host does the cache and the attention of one query unless --fusion token";
+      return {"the host does a prompt's cache, and the attention to what is in it",
+              "a prompt's KV cache and the attention to it"};
+    return {"the host does the cache and the attention of one query unless --fusion token",
+            "KV cache and attention of one query (unless --fusion token)"};
   }
 
-  std::optional<std::string> why_not_op(const Launch& launch) const {
+  std::optional<Refusal> why_not_op(const Launch& launch) const {
     if (launch.kernel == Kernel::kv_append || launch.kernel == Kernel::attention)
       return why_not_cache();
-    if (launch.kernel == Kernel::gather_rows) return "the host picks rows";
+    if (launch.kernel == Kernel::gather_rows)
+      return Refusal("the host picks rows", "choice of rows");
     if (!core_.kernels.compile) return "there are bf16 kernels for blocks only, not for operators";
     return std::nullopt;
   }
 
-  std::optional<std::string> why_not_block(const Program& program, const Launch& launch) const {
+  std::optional<Refusal> why_not_block(const Program& program, const Launch& launch) const {
     if (launch.kernel == Kernel::kv_append || launch.kernel == Kernel::attention)
       return why_not_cache();
     if (launch.kernel == Kernel::gather_rows || launch.role == Role::final_norm)
-      return "the host does the final norm of one row";
+      return Refusal("the host does the final norm of one row", "final norm");
     const AirProgram* air = air_program_for(core_.model, program, launch);
-    if (air == nullptr) return "the host does it between the images that this model has";
+    if (air == nullptr)
+      return Refusal("the host does it between the images that this model has",
+                     launch.kernel == Kernel::matmul ? "" : "steps between this model's images");
     if (const auto problem = air_problem(*air, program, launch)) return problem;
     return core_.kernels.why_no_image(air->name, prefill_rows(call_rows(program, launch)));
   }

@@ -51,7 +51,7 @@ uint64_t ProductGuard::check(uint32_t rows, const Dispatcher& dispatcher) {
                             "not explain (at most {:.3g})",
                             found->row, product.name, found->sum.found, found->sum.expected,
                             found->sum.tolerance),
-                "see --on-npu-error");
+                "see --on-device-error");
   }
   return products_.size() * rows;
 }

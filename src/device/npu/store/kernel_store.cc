@@ -210,7 +210,7 @@ void delete_unused_images(const std::filesystem::path& store, std::span<const Ke
 
 void remove_kernel(const std::filesystem::path& store, std::string_view name) {
   const auto refuse = [&] {
-    throw Error(ErrorCode::usage, std::string(name), "no such kernel in " + store.string(),
+    throw Error(ErrorCode::input, std::string(name), "no such kernel in " + store.string(),
                 "`tyto kernels list` shows the names");
   };
   if (read_manifest(store).find(name) == nullptr) refuse();

@@ -127,8 +127,12 @@ void describe_shapes(const DeviceEnv& env, NpuKernels& kernels) {
   const NpuSettings settings = npu_settings(env);
   DeviceInfo& info = kernels.info;
   info.activations = DType::bf16;
+  info.numerics = settings.block_float ? "bfp16" : "bf16";
+  const auto form = env.settings.find("weights");
+  info.weight_form = form == env.settings.end() ? "bf16" : form->second;
   if (settings.weights == NpuWeights::int8) {  // the host computes all but the projections
     info.activations = DType::f32;
+    info.numerics = "int8";
     return;
   }
   if (env.model.layers > 0) {

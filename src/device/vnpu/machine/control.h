@@ -38,8 +38,8 @@ struct Hardware {
   cpu::Numerics numerics = cpu::Numerics::bf16;
   // Memory groups that an xclbin's arguments are connected to.
   uint32_t host_group = 0, instruction_group = 1;
-  // After 5 s without a run the device is asleep, and the next run pays for waking it. Time
-  // passes by this clock, in ns; empty: the host's.
+  // 5 s after a run the device is asleep, and the next run pays for waking it. Time passes by
+  // this clock, in ns; empty: the host's.
   std::function<uint64_t()> idle_clock = {};
   TimeModel time_model = {};  // of one run; empty: the cost model's
   bool computes = true;       // false: runs complete in their time, and write nothing

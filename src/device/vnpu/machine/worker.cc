@@ -154,13 +154,16 @@ bool Machine::follows_other_form(const Job& job) {
 // Modelled time before a run gets the array.
 uint64_t Machine::begin_ns(Context& context) {
   uint64_t ns = 0;
-  if (last_context_ != 0 && last_context_ != context.id) {
+  const bool has_run = last_context_ != 0;
+  if (has_run && last_context_ != context.id) {
     ns = static_cast<uint64_t>(switch_ms(context.image->image) * 1e6);
     ++counters_.context_switches;
     counters_.switch_ns += ns;
   }
   last_context_ = context.id;
-  if (now_ns() - last_active_ns_ > kSuspendAfterNs) {
+  // Before the first run only the set-up has passed, whose length here says nothing about a real
+  // machine's.
+  if (has_run && now_ns() - last_active_ns_ > kSuspendAfterNs) {
     ns += kWakeNs;
     ++counters_.wakes;
   }

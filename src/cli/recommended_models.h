@@ -1,0 +1,32 @@
+// Models to begin with, from data/recommended_models.json, which is part of the program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tyto {
+
+struct RecommendedModel {
+  std::string name;      // what `tyto pull` takes
+  std::string title;     // "Llama 3.2 1B"
+  std::string type;      // "Q4_K_M"
+  uint64_t bytes = 0;    // about
+  std::string good_for;  // in a few words
+};
+
+struct Recommendations {
+  std::string date;  // the list's: "2026-11-18"
+  std::vector<RecommendedModel> models;
+};
+
+Recommendations recommendations();
+
+// Those whose weights leave a machine of this memory room for a conversation and other programs.
+std::vector<RecommendedModel> that_fit(const std::vector<RecommendedModel>& models,
+                                       uint64_t memory_bytes);
+
+// What `tyto pull` prints without a name.
+std::string recommendation_text(const Recommendations& all, uint64_t memory_bytes);
+
+}  // namespace tyto
