@@ -46,7 +46,7 @@ Summary record(Engine& engine, uint32_t length, uint32_t tokens) {
   const Answer answer = generate(engine.generator_from_nothing(), sampler, request,
                                  [](std::string_view) { return true; });
   engine.trace().stop();
-  Profile profile = profile_of(engine, greedy, CpuPeak::unknown);
+  Profile profile = profile_of(engine, greedy, PeakSource::unknown);
   profile.runs.push_back(collect_run(engine.trace(), answer.receipt));
   profile.names = engine.trace().names();
   return summarise(profile, profile.runs.front());

@@ -162,6 +162,11 @@ void release_mapped_pages(std::span<const std::byte> bytes) {
   if (from < to) (void)::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 }
 
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
 std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes) {
   Descriptor descriptor;
   return read_bounded(path, descriptor, open_regular(path, descriptor), limit_bytes);

@@ -57,6 +57,9 @@ class MappedFile {
 // file again. Bytes that lie in no MappedFile are left alone.
 void release_mapped_pages(std::span<const std::byte> bytes);
 
+// False also where it cannot be found out.
+bool is_there(const std::filesystem::path& path);
+
 // The whole file as text; refuses one larger than `limit_bytes` before reading it.
 std::string read_text_file(const std::filesystem::path& path, uint64_t limit_bytes);
 // The same of a file that may be replaced once it is read: it does not become an input by this.

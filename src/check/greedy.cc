@@ -1,86 +1,74 @@
 #include "check/greedy.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "base/error.h"
-#include "engine/receipt.h"
 #include "llama/reference.h"
 
 namespace tyto {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-// Logits after these tokens, which follow those given before.
-using Next = std::function<std::span<const float>(std::span<const Token>)>;
-
-Continuation continue_greedily(const Tokenizer& tokenizer, const GreedyRequest& request,
-                               AllLogits* all, const Next& next) {
-  TYTO_ASSERT(!request.prompt.empty() && request.tokens > 0);
-  Continuation result;
-  result.prompt.assign(request.prompt.begin(), request.prompt.end());
-  std::span<const float> logits = next(request.prompt);
-  while (true) {
-    if (all != nullptr) all->emplace_back(logits.begin(), logits.end());
-    result.top.push_back(top_candidates(logits, request.candidates));
-    const Token token = result.top.back().front().token;
-    result.generated.push_back(token);
-    if (tokenizer.is_eos(token) || result.generated.size() == request.tokens) return result;
-    logits = next({&token, 1});
-  }
+// Candidates and, where they are wanted, all logits of a position; returns the best token.
+Token add_position(Continuation& to, AllLogits* all, std::span<const float> logits,
+                   uint32_t candidates) {
+  if (all != nullptr) all->emplace_back(logits.begin(), logits.end());
+  to.top.push_back(top_candidates(logits, candidates));
+  to.generated.push_back(to.top.back().front().token);
+  return to.generated.back();
 }
 
 }  // namespace
 
-Continuation greedy(Pipeline& pipeline, const Tokenizer& tokenizer, const GreedyRequest& request,
-                    Trace& trace, Receipt& receipt, AllLogits* logits, const Progress& progress) {
-  Sequence sequence(pipeline);
-  const auto start = Clock::now();
-  auto first = start;
-  uint32_t generated = 0;
-  const auto show = [&] {
-    if (progress) progress("the device computes", generated, request.tokens);
+Continuation greedy(const Generator& with, const GreedyRequest& request, Receipt& receipt,
+                    AllLogits* logits, const Progress& progress) {
+  TYTO_ASSERT(request.tokens > 0);
+  Continuation result;
+  result.prompt.assign(request.prompt.begin(), request.prompt.end());
+  const auto show = [&](uint64_t done) {
+    if (progress) progress("the device computes", done, request.tokens);
   };
-  show();
-  const Next next = [&](std::span<const Token> tokens) {
-    const auto result = pipeline.run(sequence, tokens);
-    if (sequence.phase == Phase::prefill) first = Clock::now();
-    sequence.phase = Phase::decode;
-    ++generated;
-    show();
-    return result;
+  show(0);
+  Sampler best({.temperature = 0});
+  const auto keep = [&](const ChosenToken& chosen) {
+    const Token token = add_position(result, logits, chosen.logits, request.candidates);
+    TYTO_ASSERT(token == chosen.token);
+    show(result.generated.size());
+    return !with.tokenizer.is_eos(token);
   };
-  Continuation result = continue_greedily(tokenizer, request, logits, next);
-  generated = request.tokens;  // also where the text ended early
-  show();
-  receipt.prompt_tokens += static_cast<uint32_t>(request.prompt.size());
-  receipt.generated_tokens += static_cast<uint32_t>(result.generated.size());
-  receipt.prefill_seconds += std::chrono::duration<double>(first - start).count();
-  receipt.decode_seconds += std::chrono::duration<double>(Clock::now() - first).count();
-  add_execution(receipt, sequence, pipeline, trace);
+  Request asked{.prompt = result.prompt, .max_tokens = request.tokens, .stop = {}};
+  asked.ignore_eos = asked.wants_all_logits = true;  // an end-of-text token has candidates, too
+  const Answer answer = generate_tokens(with, best, std::move(asked), keep);
+  if (answer.reason == StopReason::context_full)
+    with.pipeline.check_room(0, request.prompt.size() + request.tokens - 1);  // says so
+  add(receipt, answer.receipt);
+  show(request.tokens);  // also where the text ended early
   return result;
 }
 
 Continuation greedy_reference(const Model& model, const Tokenizer& tokenizer,
                               const GreedyRequest& request, AllLogits* logits,
                               const Progress& progress) {
+  TYTO_ASSERT(!request.prompt.empty() && request.tokens > 0);
   Reference reference(model);
-  std::vector<float> last;
+  Continuation result;
+  result.prompt.assign(request.prompt.begin(), request.prompt.end());
   const uint64_t total = request.prompt.size() + request.tokens - 1;
   uint64_t done = 0;
   const auto show = [&] {
     if (progress) progress("the reference computes", done, total);
   };
-  show();
-  const Next next = [&](std::span<const Token> tokens) {
-    for (const Token token : tokens) {
-      last = reference.forward(token);
-      ++done;
-      show();
-    }
-    return std::span<const float>(last);
+  const auto next = [&](Token token) {
+    show();
+    ++done;
+    return reference.forward(token);
   };
-  Continuation result = continue_greedily(tokenizer, request, logits, next);
+  std::vector<float> last;
+  for (const Token token : request.prompt) last = next(token);
+  while (true) {
+    const Token token = add_position(result, logits, last, request.candidates);
+    if (tokenizer.is_eos(token) || result.generated.size() == request.tokens) break;
+    last = next(token);
+  }
   done = total;  // also where the text ended early
   show();
   return result;

@@ -8,9 +8,7 @@
 
 #include "base/progress.h"
 #include "check/transcript.h"
-#include "llama/pipeline.h"
-#include "text/tokenizer.h"
-#include "trace/receipt.h"
+#include "engine/generate.h"
 
 namespace tyto {
 
@@ -23,10 +21,9 @@ struct GreedyRequest {
 // With `logits`, all of every position's are kept there.
 using AllLogits = std::vector<std::vector<float>>;
 
-// A sequence of its own; what was done is added to `receipt`.
-Continuation greedy(Pipeline& pipeline, const Tokenizer& tokenizer, const GreedyRequest& request,
-                    Trace& trace, Receipt& receipt, AllLogits* logits = nullptr,
-                    const Progress& progress = {});
+// A request of its own; what was done is added to `receipt`.
+Continuation greedy(const Generator& with, const GreedyRequest& request, Receipt& receipt,
+                    AllLogits* logits = nullptr, const Progress& progress = {});
 
 Continuation greedy_reference(const Model& model, const Tokenizer& tokenizer,
                               const GreedyRequest& request, AllLogits* logits = nullptr,

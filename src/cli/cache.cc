@@ -32,7 +32,7 @@ struct AddFlags {
   unsigned threads = 0;
 };
 
-struct ListFlags {
+struct CacheListFlags {
   JsonFlag json;
 };
 
@@ -136,7 +136,7 @@ std::string state_of(const cpu::KeptFile& file) {
   return file.is_in_use ? state + ", in use" : state;
 }
 
-void list(const ListFlags& flags) {
+void list_cache(const CacheListFlags& flags) {
   const fs::path folder = cpu::weight_cache_folder();
   const std::vector<cpu::KeptFile> files = cpu::kept_files(folder);
   if (flags.json.is_given()) {
@@ -197,11 +197,11 @@ void define_add(CommandLine& command) {
   command.run = [&flags] { add(flags); };
 }
 
-void define_list(CommandLine& command) {
-  ListFlags& flags = command.values<ListFlags>();
+void define_cache_list(CommandLine& command) {
+  CacheListFlags& flags = command.values<CacheListFlags>();
   add_json_flag(command, flags.json);
   command.footer = "Example:\n  tyto cache list";
-  command.run = [&flags] { list(flags); };
+  command.run = [&flags] { list_cache(flags); };
 }
 
 void define_clear(CommandLine& command) {
@@ -219,7 +219,7 @@ void define_cache(CommandLine& command) {
   command.needs_command = true;
   command.footer = "Examples:\n  tyto cache list\n  tyto cache clear --stale";
   define_add(command.add_command("add", "pack and keep the weights of a model"));
-  define_list(command.add_command("list", "list cached weights, their source files and users"));
+  define_cache_list(command.add_command("list", "list cached weights, their source files and users"));
   define_clear(command.add_command("clear", "delete cached weights"));
 }
 

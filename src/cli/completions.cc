@@ -15,11 +15,11 @@
 namespace tyto {
 namespace {
 
-enum class Kind { none, any, words, file, folder, model };
+enum class Completes { none, any, words, file, folder, model };
 
 // What may follow a flag, or stand at an argument's place.
 struct Values {
-  Kind kind = Kind::any;
+  Completes kind = Completes::any;
   std::string words = {};  // with spaces between them
 };
 
@@ -33,23 +33,23 @@ std::string device_names() {
 Values values_of(const Flag& flag) {
   struct Row {
     std::string_view value;
-    Kind kind;
+    Completes kind;
   };
   constexpr Row kRows[] = {
-      {"FILE", Kind::file},         {"KEYFILE", Kind::file},           {"NAME|FILE", Kind::file},
-      {"PATH", Kind::file},         {"reference|FILE", Kind::file},    {"DIR", Kind::folder},
-      {"MODEL", Kind::model},       {"[NAME=]MODEL", Kind::model},     {"MODEL,...", Kind::model},
-      {"FILE[=SCALE]", Kind::file}, {"[MODEL] [PROMPT]", Kind::model}, {"[FILE]", Kind::file},
+      {"FILE", Completes::file},         {"KEYFILE", Completes::file},           {"NAME|FILE", Completes::file},
+      {"PATH", Completes::file},         {"reference|FILE", Completes::file},    {"DIR", Completes::folder},
+      {"MODEL", Completes::model},       {"[NAME=]MODEL", Completes::model},     {"MODEL,...", Completes::model},
+      {"FILE[=SCALE]", Completes::file}, {"[MODEL] [PROMPT]", Completes::model}, {"[FILE]", Completes::file},
   };
-  if (std::holds_alternative<bool*>(flag.target)) return {Kind::none};
-  if (flag.allowed) return {Kind::words, fmt::format("{}", fmt::join(flag.allowed->values, " "))};
-  if (flag.rules.is_folder) return {Kind::folder};
+  if (std::holds_alternative<bool*>(flag.target)) return {Completes::none};
+  if (flag.allowed) return {Completes::words, fmt::format("{}", fmt::join(flag.allowed->values, " "))};
+  if (flag.rules.is_folder) return {Completes::folder};
   const bool may_be_auto = flag.name() == "--device" && flag.value == "NAME";  // no list of them
   if (flag.name().ends_with("-device"))
-    return {Kind::words, device_names() + (may_be_auto ? " auto" : "")};
+    return {Completes::words, device_names() + (may_be_auto ? " auto" : "")};
   for (const Row& row : kRows)
     if (row.value == flag.value) return {row.kind};
-  return {Kind::any};
+  return {Completes::any};
 }
 
 // Every command has --help and --help-all, which are in no table.
@@ -101,13 +101,13 @@ std::vector<std::string> spellings(const CommandPath& path) {
 
 std::string bash_values(const Values& values) {
   switch (values.kind) {
-    case Kind::words:
+    case Completes::words:
       return values.words;
-    case Kind::file:
+    case Completes::file:
       return "@file";
-    case Kind::folder:
+    case Completes::folder:
       return "@folder";
-    case Kind::model:
+    case Completes::model:
       return "@model";
     default:
       return "@any";
@@ -124,7 +124,7 @@ std::string bash_command(const CommandPath& path) {
       continue;
     }
     for (const std::string& name : names_of(flag)) flags += (flags.empty() ? "" : " ") + name;
-    if (values.kind != Kind::none && !flag.rules.may_lack_value)
+    if (values.kind != Completes::none && !flag.rules.may_lack_value)
       takes += fmt::format("        {}) takes={} ;;\n", fmt::join(names_of(flag), "|"),
                            in_quotes(bash_values(values)));
   }
@@ -201,13 +201,13 @@ std::string zsh_text(std::string_view text) {
 
 std::string zsh_action(const Values& values) {
   switch (values.kind) {
-    case Kind::words:
+    case Completes::words:
       return "(" + values.words + ")";
-    case Kind::file:
+    case Completes::file:
       return "_files";
-    case Kind::folder:
+    case Completes::folder:
       return "_files -/";
-    case Kind::model:
+    case Completes::model:
       return "_tyto_models";
     default:
       return " ";
@@ -225,7 +225,7 @@ std::string zsh_flag(const Flag& flag) {
       takes_several(flag.target) ? "*" : fmt::format("({})", fmt::join(names, " "));
   std::string out;
   for (const std::string& name : names) {
-    const bool has_value = values.kind != Kind::none && !flag.rules.may_lack_value;
+    const bool has_value = values.kind != Completes::none && !flag.rules.may_lack_value;
     out += "    " +
            in_quotes(others + name + (has_value && name.starts_with("--") ? "=" : "") + "[" +
                      zsh_text(flag.meaning) + "]" + (has_value ? action : "")) +
@@ -281,15 +281,15 @@ std::string fish_quotes(std::string_view text) {
 
 std::string fish_values(const Values& values) {
   switch (values.kind) {
-    case Kind::none:
+    case Completes::none:
       return "";
-    case Kind::words:
+    case Completes::words:
       return " -x -a " + fish_quotes(values.words);
-    case Kind::file:
+    case Completes::file:
       return " -r -F";
-    case Kind::folder:
+    case Completes::folder:
       return " -x -a '(__fish_complete_directories)'";
-    case Kind::model:
+    case Completes::model:
       return " -r -F -a '(__tyto_models)'";
     default:
       return " -x";
@@ -299,7 +299,7 @@ std::string fish_values(const Values& values) {
 std::string fish_flag(const Flag& flag, const std::string& where) {
   std::string out = "complete -c tyto -n " + fish_quotes(where);
   if (flag.is_positional())
-    return values_of(flag).kind == Kind::any ? "" : out + fish_values(values_of(flag)) + "\n";
+    return values_of(flag).kind == Completes::any ? "" : out + fish_values(values_of(flag)) + "\n";
   for (const std::string& name : names_of(flag)) {
     const bool is_long = name.starts_with("--");
     out += is_long ? " -l " + name.substr(2) : " -s " + name.substr(1);

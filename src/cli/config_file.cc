@@ -24,43 +24,43 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMostBytes = 1 << 20;
+constexpr uint64_t kMostConfigBytes = 1 << 20;
 // The commands that read the file: its tables.
 constexpr std::array<std::string_view, 1> kReaders = {"serve"};
 
-enum class Kind { truth, text, whole_number, number };
+enum class ValueKind { truth, text, whole_number, number };
 
-Kind kind_of(const Target& target) {
+ValueKind kind_of(const Target& target) {
   return std::visit(
       [](const auto* value) {
         using T = std::remove_cvref_t<decltype(*value)>;
-        if constexpr (std::is_same_v<T, bool>) return Kind::truth;
+        if constexpr (std::is_same_v<T, bool>) return ValueKind::truth;
         if constexpr (std::is_same_v<T, std::string> ||
                       std::is_same_v<T, std::optional<std::string>> ||
                       std::is_same_v<T, std::vector<std::string>>)
-          return Kind::text;
+          return ValueKind::text;
         if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double> ||
                       std::is_same_v<T, std::optional<float>> ||
                       std::is_same_v<T, std::optional<double>>)
-          return Kind::number;
-        return Kind::whole_number;
+          return ValueKind::number;
+        return ValueKind::whole_number;
       },
       target);
 }
 
 // As it would stand on the command line; none: a value of another kind.
-std::optional<std::string> text_of(const toml::node& node, Kind kind) {
+std::optional<std::string> text_of(const toml::node& node, ValueKind kind) {
   switch (kind) {
-    case Kind::text:
+    case ValueKind::text:
       if (const auto* text = node.as_string()) return text->get();
       return std::nullopt;
-    case Kind::number:
+    case ValueKind::number:
       if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
       [[fallthrough]];
-    case Kind::whole_number:
+    case ValueKind::whole_number:
       if (const auto* number = node.as_integer()) return fmt::format("{}", number->get());
       return std::nullopt;
-    case Kind::truth:
+    case ValueKind::truth:
       return std::nullopt;
   }
   return std::nullopt;
@@ -90,7 +90,7 @@ bool is_given(const CommandLine& command, const Flag& flag) {
 class ConfigFile {
  public:
   explicit ConfigFile(const fs::path& path) : path_(path) {
-    const std::string text = read_text_file(path, kMostBytes);
+    const std::string text = read_text_file(path, kMostConfigBytes);
     try {
       root_ = toml::parse(text);
     } catch (const toml::parse_error& error) {
@@ -150,8 +150,8 @@ class ConfigFile {
 
   // None where the file says that a flag is not given.
   std::vector<std::string> arguments_of(const Flag& flag, const toml::node& node) const {
-    const Kind kind = kind_of(flag.target);
-    if (kind == Kind::truth && node.is_boolean())
+    const ValueKind kind = kind_of(flag.target);
+    if (kind == ValueKind::truth && node.is_boolean())
       return node.as_boolean()->get() ? std::vector{flag.name()} : std::vector<std::string>{};
     std::vector<std::string> arguments;
     const auto add = [&](const toml::node& value) {

@@ -48,6 +48,12 @@ DeviceHere opened(const DeviceEntry& entry, const DeviceEnv& env) {
   return here;
 }
 
+// The row has the device's name already.
+std::string found_without_name(const DeviceHere& here) {
+  const std::string begins = std::string(here.entry.name) + ": ";
+  return here.found.starts_with(begins) ? here.found.substr(begins.size()) : here.found;
+}
+
 std::string json_text(const std::vector<DeviceHere>& devices) {
   ordered_json rows = ordered_json::array();
   for (const DeviceHere& here : devices)
@@ -74,7 +80,7 @@ void list_devices(const JsonFlag& json) {
   for (const DeviceHere& here : devices) {
     table.rows.push_back(
         {{std::string(here.entry.name), here.usable, std::string(here.entry.summary)}});
-    table.rows.push_back({{"", "", here.found}});
+    table.rows.push_back({{"", "", found_without_name(here)}});
     for (const std::string& choice : here.choices) table.rows.push_back({{"", "", choice}});
   }
   print_coloured(to_text(table, stdout_style()));

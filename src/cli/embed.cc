@@ -7,8 +7,8 @@
 #include "cli/flags.h"
 #include "cli/prompt.h"
 #include "cli/terminal.h"
-#include "engine/embed.h"
 #include "engine/engine.h"
+#include "engine/generate.h"
 #include "trace/receipt.h"
 
 namespace tyto {

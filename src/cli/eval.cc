@@ -8,7 +8,7 @@
 #include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
-#include "engine/receipt.h"
+#include "engine/generate.h"
 #include "llama/reference.h"
 #include "trace/receipt.h"
 
@@ -61,11 +61,9 @@ void eval(const EvalFlags& flags) {
       write(static_cast<uint32_t>(i), reference.forward(tokens[i]));
     }
   } else {
-    Sequence sequence(engine.pipeline());
-    engine.pipeline().run_all_logits(sequence, tokens, write, progress_bar());
-    engine.check_required(sequence.executed);
-    Receipt receipt;
-    add_execution(receipt, sequence, engine.pipeline(), engine.trace());
+    const Receipt receipt =
+        read_logits(engine.generator_from_nothing(), tokens, write, progress_bar());
+    engine.check_required(receipt.phases);
     executed_on = execution_text(receipt);
   }
   file.commit();

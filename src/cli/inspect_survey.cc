@@ -17,14 +17,14 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct TypeTotal {
+struct SurveyedTotal {
   uint64_t tensors = 0, bytes = 0;
 };
 
-std::map<std::string, TypeTotal> totals_by_type(const ModelSurvey& survey) {
-  std::map<std::string, TypeTotal> totals;
+std::map<std::string, SurveyedTotal> totals_by_type(const ModelSurvey& survey) {
+  std::map<std::string, SurveyedTotal> totals;
   for (const SurveyedTensor& tensor : survey.tensors) {
-    TypeTotal& total = totals[tensor.type];
+    SurveyedTotal& total = totals[tensor.type];
     ++total.tensors;
     total.bytes += tensor.bytes;
   }

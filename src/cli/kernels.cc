@@ -163,7 +163,7 @@ void list(const JsonFlag& json) {
   }
 }
 
-void check(bool full) {
+void check_images(bool full) {
   announce("checking the images");
   const CheckReport report = check_store(store_folder(), full);
   for (const ImageProblem& problem : report.problems) {
@@ -215,20 +215,20 @@ void define_import(CommandLine& command) {
   command.run = [&flags] { import_folder(flags); };
 }
 
-void define_list(CommandLine& command) {
+void define_kernel_list(CommandLine& command) {
   JsonFlag& json = command.values<JsonFlag>();
   add_json_flag(command, json);
   command.footer = "Example:\n  tyto kernels list --json";
   command.run = [&json] { list(json); };
 }
 
-void define_check(CommandLine& command) {
+void define_kernel_check(CommandLine& command) {
   bool& full = command.values<bool>();
   command.add({{"--full", &full, "read every image, also those of unchanged size and time"}});
   command.footer =
       "The exit code is 1 if an image is not what was imported.\n\nExample:\n  tyto kernels check "
       "--full";
-  command.run = [&full] { check(full); };
+  command.run = [&full] { check_images(full); };
 }
 
 void define_remove(CommandLine& command) {
@@ -252,8 +252,8 @@ void define_kernels(CommandLine& command) {
       "  tyto kernels list\n  tyto kernels check --full\n"
       "  tyto kernels rm llama-3.2-1b/o_ffn";
   define_import(command.add_command("import", "check and record the images of a build folder"));
-  define_list(command.add_command("list", "list recorded images"));
-  define_check(command.add_command("check", "find outdated, cut or foreign images"));
+  define_kernel_list(command.add_command("list", "list recorded images"));
+  define_kernel_check(command.add_command("check", "find outdated, cut or foreign images"));
   define_remove(command.add_command("rm", "delete a kernel and its images"));
   define_kernels_describe(
       command.add_command("describe", "show the arguments of a model's images"));

@@ -81,6 +81,11 @@ std::string title_of(const std::vector<ModelHere>& all) {
   return fmt::format("{} model{} on this machine; {}", models, models == 1 ? "" : "s", rest);
 }
 
+// The table shows the weights, as inspect does: a folder holds more than these.
+uint64_t shown_bytes(const ModelHere& here) {
+  return here.description ? here.description->weight_bytes : here.model.bytes;
+}
+
 Table as_table(const std::vector<ModelHere>& models, const MachineHere& machine) {
   Table table{.id = "models", .title = title_of(models)};
   table.columns = {{"name", false, 0}, {"family", false, 3}, {"type", false, 1},
@@ -91,7 +96,7 @@ Table as_table(const std::vector<ModelHere>& models, const MachineHere& machine)
     const std::string family =
         described ? fmt::format("{} {}", described->config.architecture, described->size) : "-";
     table.rows.push_back(
-        {{here.shown, family, described ? described->type : "-", human_bytes(here.model.bytes),
+        {{here.shown, family, described ? described->type : "-", human_bytes(shown_bytes(here)),
           described ? std::to_string(described->config.context) : "-", where_it_runs(here, machine),
           here.model.store}});
   }

@@ -42,7 +42,7 @@ constexpr Spelling kFlags[] = {
     {"-hf", "--model"},
 };
 
-constexpr Spelling kCommands[] = {
+constexpr Spelling kTheirCommands[] = {
     {"list", "models"},    {"ls", "models"},        {"ps", "models"},      {"show", "inspect"},
     {"info", "inspect"},   {"generate", "run"},     {"completion", "run"}, {"server", "serve"},
     {"check", "doctor"},   {"validate", "doctor"},  {"download", "pull"},  {"get", "pull"},
@@ -63,7 +63,7 @@ std::optional<std::string> our_flag_for(std::string_view theirs) {
 }
 
 std::optional<std::string> our_command_for(std::string_view theirs) {
-  return ours(kCommands, theirs);
+  return ours(kTheirCommands, theirs);
 }
 
 }  // namespace tyto

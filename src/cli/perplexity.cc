@@ -12,7 +12,7 @@
 #include "cli/prompt.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
-#include "engine/receipt.h"
+#include "engine/generate.h"
 #include "trace/receipt.h"
 
 namespace tyto {
@@ -88,7 +88,7 @@ struct Task {
   std::string cut;             // the windows in words
 };
 
-Score score(Pipeline& pipeline, Sequence& sequence, const Task& task) {
+Score score(const Generator& with, const Task& task, Receipt& receipt) {
   Score result;
   const Progress bar = progress_bar();
   uint64_t total = 0, done = 0;
@@ -101,15 +101,12 @@ Score score(Pipeline& pipeline, Sequence& sequence, const Task& task) {
     std::vector<Token> tokens(task.tokens.begin() + static_cast<ptrdiff_t>(window.begin),
                               task.tokens.begin() + static_cast<ptrdiff_t>(window.end));
     if (task.first) tokens.front() = *task.first;
-    sequence.rewind(0);
-    pipeline.run_all_logits(
-        sequence, tokens,
-        [&](uint32_t position, std::span<const float> logits) {
-          const size_t next = window.begin + position + 1;
-          if (next >= window.scored_from && next < window.end)
-            result.add(surprise(logits, task.tokens[next]));
-        },
-        show);
+    const auto add_surprise = [&](uint32_t position, std::span<const float> logits) {
+      const size_t next = window.begin + position + 1;
+      if (next >= window.scored_from && next < window.end)
+        result.add(surprise(logits, task.tokens[next]));
+    };
+    add(receipt, read_logits(with, tokens, add_surprise, show));
     done += tokens.size();
   }
   return result;
@@ -165,9 +162,9 @@ void perplexity(const PerplexityFlags& flags) {
   options.pipeline.forward.context = flags.window.value_or(0);
   Engine engine(options, progress_bar());
   const Task task = flags.like.empty() ? own_task(flags, engine) : llama_cpp_task(flags, engine);
-  Sequence sequence(engine.pipeline());
-  const Score result = score(engine.pipeline(), sequence, task);
-  engine.check_required(sequence.executed);
+  Receipt receipt;
+  const Score result = score(engine.generator_from_nothing(), task, receipt);
+  engine.check_required(receipt.phases);
   const auto count = static_cast<double>(result.tokens);
   const double mean = result.sum / count;
   const double variance = std::max(0.0, result.squares / count - mean * mean);
@@ -180,8 +177,6 @@ void perplexity(const PerplexityFlags& flags) {
         fmt::format("{} are too few to compare models by: the error above is {:.0f} % of the "
                     "figure; take a text of some thousand tokens",
                     counted(result.tokens, "scored token"), 100 * error / value));
-  Receipt receipt;
-  add_execution(receipt, sequence, engine.pipeline(), engine.trace());
   note(executed_line(receipt));
 }
 

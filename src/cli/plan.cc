@@ -207,7 +207,7 @@ void define_plan(CommandLine& command) {
   add_json_flag(command, flags.json);
   add_plan_draft_flags(command, flags.draft);
   command.footer =
-      "The first row is the best choice. CPU rows are measured here in a few seconds; NPU rows are "
+      "* marks the recommended row. CPU rows are measured here in a few seconds; NPU rows are "
       "estimates.\n\n"
       "docs/cost-model.md says how NPU rows are estimated, and how well that works.\n\n"
       "Shapes: " +

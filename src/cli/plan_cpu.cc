@@ -14,7 +14,7 @@ namespace {
 
 // A first, short run warms up and says how much can be run in about a second.
 const BenchTest kFirst = {.prompt = 16, .generate = 2};
-constexpr uint32_t kMostPrompt = 512, kMostTokens = 32;
+constexpr uint32_t kMostPrompt = 512, kMeasuredTokens = 32;
 constexpr double kSeconds = 1;
 
 uint32_t count_in(double seconds, const PhaseSpeed& speed, uint32_t least, uint32_t most) {
@@ -33,13 +33,14 @@ PlanRow measured(const PlanRequest& request, const std::string& model) {
   const uint32_t context = request.config.context;
   const BenchTest first = within(kFirst, context);
   const BenchTest longest = within(
-      {.prompt = std::clamp(request.prompt_tokens, 1u, kMostPrompt), .generate = kMostTokens},
+      {.prompt = std::clamp(request.prompt_tokens, 1u, kMostPrompt), .generate = kMeasuredTokens},
       context);
   BenchSetup setup;
   setup.flags.model.model = model;
   setup.positions = std::max(first.positions(), longest.positions());
   BenchEngine bench = open_bench_engine(setup, progress_bar());
-  const BenchOptions once{.repetitions = 1, .warm_up = false, .progress = progress_bar()};
+  announce("measuring the cpu");  // a bar over one repetition would stand at 0 % until the end
+  const BenchOptions once{.repetitions = 1, .warm_up = false};
   const BenchRow tried = measure(bench, first, once);
   BenchTest test = longest;
   test.prompt = count_in(kSeconds, phase_speed(tried, Phase::prefill), 1, longest.prompt);

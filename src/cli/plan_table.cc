@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/documents.h"
 #include "cli/terminal.h"
 #include "device/npu/npu_entry.h"
 
@@ -105,6 +106,19 @@ std::string note_of(const PlanRow& row) {
   return text;
 }
 
+std::string about_the_estimates(const PlanSubject& subject) {
+  const char* host =
+      subject.host == "native"
+          ? "Tyto's own host"
+          : "the host programs of those runs (`--host native --prompt-rows 256,512,2048` assumes "
+            "Tyto's own host and images for short prompts, as `tyto profile --device vnpu` does)";
+  return with_documents_found(fmt::format(
+      "Modelled rows are estimates fitted to published measurements, with {}. ± is the range that "
+      "held nine out of ten measurements the model had not seen. heap: estimated use of the NPU's "
+      "67 MB heap (537 MB with newer drivers). docs/cost-model.md has the details.",
+      host));
+}
+
 // What is true of several rows is said once.
 std::vector<std::string> notes_of(const std::vector<PlanRow>& rows) {
   std::vector<std::pair<std::string, std::string>> said;  // what, and of which rows
@@ -157,15 +171,7 @@ Table plan_table(const std::vector<PlanRow>& rows, const PlanSubject& subject) {
   for (const std::string& note : notes_of(rows)) add(note);
   const bool is_modelled =
       std::ranges::any_of(rows, [](const PlanRow& row) { return row.kind == PlanKind::modelled; });
-  if (is_modelled)
-    add("Modelled rows are estimates fitted to published measurements, with " +
-        std::string(subject.host == "native"
-                        ? "Tyto's own host. "
-                        : "the host programs of those runs; --host native assumes Tyto's own, as "
-                          "`tyto profile --device vnpu` does. ") +
-        "± is the range that held "
-        "nine out of ten measurements the model had not seen. heap: estimated use of the NPU's "
-        "67 MB heap (537 MB with newer drivers). docs/cost-model.md has the details.");
+  if (is_modelled) add(about_the_estimates(subject));
   return table;
 }
 

@@ -50,7 +50,7 @@ struct Load {
   std::string executed_on = {};
 };
 
-struct Measured {
+struct MeasuredLoad {
   Load load;
   double tokens = 0;  // mean per trial
   std::vector<EnergyWindow> windows;
@@ -61,8 +61,8 @@ void wait(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-Measured measure(const Load& load, EnergyMeter& meter, const PowerFlags& flags) {
-  Measured result{.load = load, .windows = {}, .rails = {}};
+MeasuredLoad measure(const Load& load, EnergyMeter& meter, const PowerFlags& flags) {
+  MeasuredLoad result{.load = load, .windows = {}, .rails = {}};
   std::vector<EnergyWindow> idle;
   // Drawn before a window and not inside.
   const auto show = [&, bar = progress_bar()](const char* what) {
@@ -112,13 +112,13 @@ Load pipeline_load(Engine& engine, Sequence& sequence, const PowerFlags& flags, 
   return {fmt::format("{}{}", prefill ? "pp" : "tg", count), run};
 }
 
-std::vector<Measured> measure_model(const PowerFlags& flags, EnergyMeter& meter) {
+std::vector<MeasuredLoad> measure_model(const PowerFlags& flags, EnergyMeter& meter) {
   Engine engine(engine_options(flags.engine), progress_bar());
   for (const DeviceInfo& device : engine.devices())
     if (device.is_virtual)
       throw Error(ErrorCode::usage, "--device " + device.name,
                   "power measures, and this device's work is simulated");
-  std::vector<Measured> results;
+  std::vector<MeasuredLoad> results;
   for (const bool prefill : {true, false}) {
     if ((prefill ? flags.prompt : flags.generate) == 0) continue;
     Sequence sequence(engine.pipeline());
@@ -134,7 +134,7 @@ std::vector<Measured> measure_model(const PowerFlags& flags, EnergyMeter& meter)
   return results;
 }
 
-Measured measure_command(const PowerFlags& flags, EnergyMeter& meter) {
+MeasuredLoad measure_command(const PowerFlags& flags, EnergyMeter& meter) {
   const auto run = [&flags]() -> uint64_t {
     run_child(flags.command, std::chrono::seconds(flags.timeout_seconds));
     return 0;
@@ -145,8 +145,8 @@ Measured measure_command(const PowerFlags& flags, EnergyMeter& meter) {
 ordered_json as_json(const Spread& spread) {
   return {{"mean", spread.mean},
           {"stddev", spread.deviation},
-          {"min", spread.least},
-          {"max", spread.most}};
+          {"min", spread.min},
+          {"max", spread.max}};
 }
 
 ordered_json as_json(const RailPower& power, double tokens) {
@@ -172,9 +172,9 @@ ordered_json as_json(const RailPower& power, double tokens) {
   return row;
 }
 
-std::string json_text(const std::vector<Measured>& results, const PowerFlags& flags) {
+std::string json_text(const std::vector<MeasuredLoad>& results, const PowerFlags& flags) {
   ordered_json loads = ordered_json::array();
-  for (const Measured& result : results) {
+  for (const MeasuredLoad& result : results) {
     ordered_json seconds = ordered_json::array();
     for (const EnergyWindow& window : result.windows) seconds.push_back(window.seconds);
     ordered_json rails = ordered_json::array();
@@ -196,7 +196,7 @@ std::string plus_minus(double mean, double deviation) {
   return fmt::format("{:.2f} ± {:.2f}", mean, deviation);
 }
 
-Table table_of(const Measured& result, const PowerFlags& flags) {
+Table power_table(const MeasuredLoad& result, const PowerFlags& flags) {
   double seconds = 0;
   for (const EnergyWindow& window : result.windows)
     seconds += window.seconds / static_cast<double>(result.windows.size());
@@ -252,14 +252,14 @@ void power(const PowerFlags& flags) {
     throw Error(ErrorCode::usage, "power", "nothing to measure", "give -p or -n, or -- COMMAND");
   EnergyMeter meter(power_rails(flags.sources));
   refuse_without_rails(meter.readers(), flags.json);
-  std::vector<Measured> results;
+  std::vector<MeasuredLoad> results;
   if (flags.command.empty())
     results = measure_model(flags, meter);
   else
     results.push_back(measure_command(flags, meter));
   if (flags.json.is_given() && put_json(flags.json, json_text(results, flags))) return;
-  for (const Measured& result : results)
-    print_coloured(to_text(table_of(result, flags), stdout_style()));
+  for (const MeasuredLoad& result : results)
+    print_coloured(to_text(power_table(result, flags), stdout_style()));
 }
 
 void add_window_flags(CommandLine& command, PowerFlags& flags) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -51,19 +52,21 @@ ProfileRun record_once(Engine& engine, const ProfileFlags& flags, const SamplerO
                        const OpenSpeculation& speculation, std::string& text) {
   Sampler sampler(sampling);
   // The prompt's length decides how much is recorded, so it is tokenized once before.
-  const size_t prompt_length = model_prompt(flags.prompt, engine).tokens.size();
+  const ModelPrompt before = model_prompt(flags.prompt, engine);
   const auto guesses = speculation.begin_request();
-  start_recording(engine, prompt_length, flags.sampling.max_tokens,
+  AnswerText shown(engine.tokenizer(), before.chat, false);
+  std::vector<Token> markers;
+  if (!before.chat.empty()) markers = special_thought_markers(engine.tokenizer());
+  start_recording(engine, before.tokens.size(), flags.sampling.max_tokens,
                   guesses ? Decoding::speculative : Decoding::plain);
   const ModelPrompt prompt = model_prompt(flags.prompt, engine);
   Request request{.prompt = prompt.tokens,
                   .max_tokens = flags.sampling.max_tokens,
                   .stop = flags.sampling.stop,
                   .ignore_eos = flags.sampling.ignore_eos,
+                  .shown_special = std::move(markers),
                   .continues_text = prompt.continues_text,
                   .speculation = guesses};
-  if (!prompt.chat.empty()) request.shown_special = special_thought_markers(engine.tokenizer());
-  AnswerText shown(engine.tokenizer(), prompt.chat, false);
   const auto keep = [&](std::string_view piece) {
     text += shown.push(piece).shown;
     return true;
@@ -83,7 +86,7 @@ Profile record_prompt(const ProfileFlags& flags) {
   const OpenSpeculation speculation(flags.speculation, engine, flags.engine);
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
   announce("measuring the cpu");
-  Profile profile = profile_of(engine, sampling, CpuPeak::measured);
+  Profile profile = profile_of(engine, sampling, PeakSource::measured);
   note_missing_template(flags.prompt, engine);
   for (uint32_t i = 0; i < flags.repetitions; ++i) {
     std::string text;
@@ -112,11 +115,11 @@ std::vector<Token> any_tokens(uint32_t count, uint32_t vocab) {
 
 void sweep_once(Engine& engine, const ProfileFlags& flags, SweepRow& row) {
   Sampler sampler({.temperature = 0});
-  start_recording(engine, row.prompt_tokens, flags.sampling.max_tokens);
   const Request request{.prompt = any_tokens(row.prompt_tokens, engine.model().config.vocab),
                         .max_tokens = flags.sampling.max_tokens,
                         .stop = {},
                         .ignore_eos = true};
+  start_recording(engine, row.prompt_tokens, flags.sampling.max_tokens);
   const Answer answer = generate(engine.generator_from_nothing(), sampler, request,
                                  [](std::string_view) { return true; });
   engine.trace().stop();
@@ -135,7 +138,7 @@ void sweep_once(Engine& engine, const ProfileFlags& flags, SweepRow& row) {
 Profile record_sweep(const ProfileFlags& flags) {
   Engine engine(engine_options(flags.engine), progress_bar());
   announce("measuring the cpu");
-  Profile profile = profile_of(engine, {.temperature = 0}, CpuPeak::measured);
+  Profile profile = profile_of(engine, {.temperature = 0}, PeakSource::measured);
   for (const uint32_t length : flags.sweep) {
     SweepRow row{.prompt_tokens = length};
     announce(fmt::format("recording a prompt of {}", length));

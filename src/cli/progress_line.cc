@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kBetweenDrawings = std::chrono::milliseconds(100);
+constexpr auto kBetweenBars = std::chrono::milliseconds(100);
 constexpr size_t kLongestBar = 30, kShortestBar = 6;
 constexpr double kLongWork_s = 5;    // from then on people want to know how long
 constexpr double kFirstGuess_s = 1;  // earlier ones are too wild
@@ -51,7 +51,7 @@ class ProgressLine {
     if (is_new) {
       what_ = what;
       began_ = now;
-    } else if (now - drawn_ < kBetweenDrawings) {
+    } else if (now - drawn_ < kBetweenBars) {
       return;
     }
     drawn_ = now;

@@ -30,11 +30,11 @@ struct PullFlags {
 };
 
 // Ctrl-C ends the program after a word about what was fetched; a second one at once.
-std::atomic<bool> interrupted = false;
+std::atomic<bool> pull_interrupted = false;
 
 void catch_interrupt() {
   struct sigaction action = {};
-  action.sa_handler = [](int) { interrupted = true; };
+  action.sa_handler = [](int) { pull_interrupted = true; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGINT, &action, nullptr);
 }
@@ -95,7 +95,7 @@ void run_pull(const PullFlags& flags) {
                              meter.clear();
                              note(line);
                            },
-                       .is_interrupted = [] { return interrupted.load(); }};
+                       .is_interrupted = [] { return pull_interrupted.load(); }};
   catch_interrupt();
   try {
     meter.say(fmt::format("asking {} for {}", redacted(hub.endpoint), name.repo));

@@ -7,6 +7,7 @@
 #include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/documents.h"
 #include "cli/evidence_flags.h"
 #include "cli/terminal.h"
 #include "trace/evidence/receipt_check.h"
@@ -14,9 +15,9 @@
 namespace tyto {
 namespace {
 
-constexpr uint64_t kMostBytes = 16 << 20;
+constexpr uint64_t kMostReceiptBytes = 16 << 20;
 
-struct CheckFlags {
+struct ReceiptCheckFlags {
   std::string file;
   std::string trust;
 };
@@ -39,16 +40,15 @@ std::string what_it_proves(const ReceiptCheck& check, bool is_trusted) {
                  : "It proves that the file was not changed by accident (only a signature reveals "
                    "deliberate changes), and that its numbers agree with each other and with what "
                    "the devices can do.\n";
-  return std::string(proof) +
-         "It cannot prove that the run took place: a program that is not Tyto can write any "
-         "numbers "
-         "that agree. docs/evidence.md says more.\n";
+  return proof + with_documents_found(
+                     "It cannot prove that the run took place: a program that is not Tyto can "
+                     "write any numbers that agree. docs/evidence.md says more.\n");
 }
 
-void check(const CheckFlags& flags) {
+void check(const ReceiptCheckFlags& flags) {
   const auto trusted = trusted_key(flags.trust);
-  const ReceiptCheck result = check_receipt(read_text_file(flags.file, kMostBytes), flags.file,
-                                            trusted ? &*trusted : nullptr);
+  const ReceiptCheck result = check_receipt(read_text_file(flags.file, kMostReceiptBytes),
+                                            flags.file, trusted ? &*trusted : nullptr);
   print_prose(fmt::format("receipt {} of {}: {}\n", printable_line(result.id),
                           printable_line(result.time), printable_line(result.command)));
   Table table{.id = "findings", .title = "", .columns = {{"", false}, {"", false}, {"", false}}};
@@ -73,8 +73,8 @@ void keygen(const KeyFlags& flags) {
                    flags.output));
 }
 
-void define_check(CommandLine& command) {
-  CheckFlags& flags = command.values<CheckFlags>();
+void define_receipt_check(CommandLine& command) {
+  ReceiptCheckFlags& flags = command.values<ReceiptCheckFlags>();
   command.add(
       {{"file", &flags.file, "FILE", "a receipt that --receipt wrote", Rules{.required = true}},
        trust_flag(flags.trust)});
@@ -100,7 +100,7 @@ void define_receipt(CommandLine& command) {
       "  tyto receipt keygen -o my.key\n"
       "  tyto run Hello --receipt r.json --sign my.key\n"
       "  tyto receipt check r.json --trust my.key.pub";
-  define_check(command.add_command("check", "check every claim of a receipt"));
+  define_receipt_check(command.add_command("check", "check every claim of a receipt"));
   define_keygen(command.add_command("keygen", "make a key for signing receipts and results"));
 }
 

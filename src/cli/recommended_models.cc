@@ -29,6 +29,7 @@ Recommendations recommendations() {
   Recommendations all{.date = text_of(json, "date"), .models = {}};
   json.at("models").for_each_element([&](size_t, const Json& entry) {
     all.models.push_back({.name = text_of(entry, "name"),
+                          .source = text_of(entry, "source"),
                           .title = text_of(entry, "title"),
                           .type = text_of(entry, "type"),
                           .bytes = entry.at("bytes").as_uint(kLargestModel),

@@ -9,6 +9,7 @@ namespace tyto {
 
 struct RecommendedModel {
   std::string name;      // what `tyto pull` takes
+  std::string source;    // the model card's address
   std::string title;     // "Llama 3.2 1B"
   std::string type;      // "Q4_K_M"
   uint64_t bytes = 0;    // about

@@ -85,7 +85,7 @@ struct HeldText {
 };
 
 // Shows the text as it comes, or leaves it in `held`. Ctrl-C ends the answer, not the program.
-Answer answer_to(const Request& request, Engine& engine, Sampler& sampler, AnswerText& text,
+Answer answer_to(Request request, Engine& engine, Sampler& sampler, AnswerText& text,
                  AnswerPrinter& printer, bool hold, HeldText& held) {
   const InterruptWatch interrupt;
   const auto show_piece = [&](const AnswerText::Piece& piece) {
@@ -101,7 +101,7 @@ Answer answer_to(const Request& request, Engine& engine, Sampler& sampler, Answe
     show_piece(text.push(written));
     return !interrupt.is_interrupted();
   };
-  const auto watch = [&, bar = progress_bar()](std::string_view what, uint64_t done,
+  request.progress = [&, bar = progress_bar()](std::string_view what, uint64_t done,
                                                uint64_t total) {
     const bool ends = interrupt.is_interrupted() && done < total;
     if (bar) bar(what, ends ? total : done, total);  // a whole bar is taken away
@@ -109,7 +109,7 @@ Answer answer_to(const Request& request, Engine& engine, Sampler& sampler, Answe
     note("tyto: interrupted before the first token");
     throw Interrupted();
   };
-  Answer answer = generate(engine.generator(), sampler, request, show, watch);
+  Answer answer = generate(engine.generator(), sampler, std::move(request), show);
   show_piece(text.finish());
   return answer;
 }

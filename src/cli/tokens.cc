@@ -31,7 +31,7 @@ Tokenizer open_tokenizer(const ModelFlags& flags) {
 }
 
 // Tokens may be half a code point; JSON text may not.
-std::string dump(const ordered_json& json) {
+std::string dump_tokens(const ordered_json& json) {
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
@@ -51,11 +51,11 @@ void tokenize(const TokenizeFlags& flags, const std::string& text) {
   std::vector<std::string> pieces;
   for (Token id : ids) pieces.push_back(tokenizer.token_bytes(id));
   if (flags.json.is_given() &&
-      put_json(flags.json, dump({{"ids", ids}, {"pieces", pieces}}) + "\n"))
+      put_json(flags.json, dump_tokens({{"ids", ids}, {"pieces", pieces}}) + "\n"))
     return;
   std::string lines;
   for (size_t i = 0; i < ids.size(); ++i)
-    lines += fmt::format("{:>8}  {}\n", ids[i], dump(pieces[i]));
+    lines += fmt::format("{:>8}  {}\n", ids[i], dump_tokens(pieces[i]));
   print(lines);
 }
 

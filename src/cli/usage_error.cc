@@ -14,7 +14,7 @@
 namespace tyto {
 namespace {
 
-std::vector<std::string> names_of(const Flag& flag) {
+std::vector<std::string> spellings_of(const Flag& flag) {
   const size_t comma = flag.names.find(',');
   if (comma == std::string::npos) return {flag.names};
   return {flag.names.substr(0, comma), flag.names.substr(comma + 1)};
@@ -27,7 +27,7 @@ std::string_view letters_of(std::string_view flag) {
 
 bool has_flag(const CommandLine& command, const std::string& name) {
   return std::any_of(command.flags.begin(), command.flags.end(), [&](const Flag& flag) {
-    const std::vector<std::string> names = names_of(flag);
+    const std::vector<std::string> names = spellings_of(flag);
     return std::find(names.begin(), names.end(), name) != names.end();
   });
 }

@@ -14,9 +14,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* kSchema = "tyto-verified-1";
+constexpr const char* kRecordSchema = "tyto-verified-1";
 // Of the file only its end is read: a run must not pay for years of verifying.
-constexpr uint64_t kMostBytes = 128 << 10;
+constexpr uint64_t kMostRecordBytes = 128 << 10;
 
 std::filesystem::path verified_file() {
   return state_folder() / "verified.jsonl";
@@ -59,7 +59,7 @@ std::string_view name(Verified state) {
 
 std::string record_line(const VerifiedRecord& record) {
   const Combination& of = record.combination;
-  const ordered_json line = {{"schema", kSchema},
+  const ordered_json line = {{"schema", kRecordSchema},
                              {"time", record.time},
                              {"verdict", record.passed ? "pass" : "fail"},
                              {"against", record.against},
@@ -87,7 +87,7 @@ Verification look_up(std::string_view lines, const Combination& combination) {
     try {
       const Json json = Json::parse(line, "verified.jsonl");
       const std::string verdict(json.at("verdict").as_string());
-      if (json.at("schema").as_string() != kSchema || (verdict != "pass" && verdict != "fail"))
+      if (json.at("schema").as_string() != kRecordSchema || (verdict != "pass" && verdict != "fail"))
         json.fail("is of another version");
       if (!covers(combination_from(json), combination)) continue;
       result.time = json.at("time").as_string();
@@ -108,7 +108,7 @@ Verification verification_of(const Combination& combination) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return {};
     if (!std::filesystem::is_regular_file(path, ignored)) fail_input(path.string(), "is no file");
-    Verification result = look_up(read_last_lines(path, kMostBytes), combination);
+    Verification result = look_up(read_last_lines(path, kMostRecordBytes), combination);
     if (!result.warning.empty()) result.warning = path.string() + ": " + result.warning;
     return result;
   } catch (const Error& error) {
@@ -126,7 +126,7 @@ bool is_first_mention(const Combination& combination) {
     const std::string line = combination.weights + " " + combination.device;
     std::error_code ignored;
     const std::string said =
-        std::filesystem::exists(path, ignored) ? "\n" + read_last_lines(path, kMostBytes) : "";
+        std::filesystem::exists(path, ignored) ? "\n" + read_last_lines(path, kMostRecordBytes) : "";
     if (said.find("\n" + line + "\n") != std::string::npos) return false;
     append_line(path, line);
   } catch (const Error&) {  // what cannot be kept is said again

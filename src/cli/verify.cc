@@ -26,7 +26,7 @@ constexpr uint64_t kMaxTranscriptBytes = uint64_t{256} << 20;
 constexpr uint32_t kWrittenCandidates = 10;  // beyond the gate's, so that a rank can be told
 
 // Short and varied. tools/hf_reference.py has the same ones, in the same order.
-constexpr std::array<const char*, 8> kPrompts = {
+constexpr std::array<const char*, 8> kGatePrompts = {
     "Tell me a story about a fox who finds a lamp.",
     "What is 3 plus 4?",
     "The owl looked down at the river and",
@@ -69,8 +69,8 @@ Continuation prompt_of(const std::string& text, const Engine& engine) {
 
 std::vector<Continuation> own_prompts(const VerifyFlags& flags, const Engine& engine) {
   std::vector<Continuation> result;
-  for (size_t i = 0; i < (flags.full ? kPrompts.size() : kQuickPrompts); ++i)
-    result.push_back(prompt_of(kPrompts[i], engine));
+  for (size_t i = 0; i < (flags.full ? kGatePrompts.size() : kQuickPrompts); ++i)
+    result.push_back(prompt_of(kGatePrompts[i], engine));
   if (!flags.prompt.empty()) result.push_back(prompt_of(flags.prompt, engine));
   return result;
 }
@@ -88,9 +88,9 @@ Transcript read_transcript(const VerifyFlags& flags, const Engine& engine) {
   if (file.max_tokens < flags.gate.tokens)
     refuse(fmt::format("has {} tokens, the gate asks for {}", file.max_tokens, flags.gate.tokens),
            fmt::format("write it again with more, or give -n {}", file.max_tokens));
-  if (flags.full && file.continuations.size() < kPrompts.size())
+  if (flags.full && file.continuations.size() < kGatePrompts.size())
     refuse(
-        fmt::format("has {} prompts, --full wants {}", file.continuations.size(), kPrompts.size()),
+        fmt::format("has {} prompts, --full wants {}", file.continuations.size(), kGatePrompts.size()),
         "write it again with all prompts");
   if (!flags.full && file.continuations.size() > kQuickPrompts)
     file.continuations.resize(kQuickPrompts);
@@ -146,9 +146,8 @@ class Verifier {
     const GreedyRequest request{other.prompt, flags_.gate.tokens,
                                 std::max(kWrittenCandidates, flags_.gate.k)};
     try {
-      result.ours =
-          greedy(engine_.pipeline(), engine_.tokenizer(), request, engine_.trace(), report_.receipt,
-                 uses_reference ? &our_logits : nullptr, progress_of_prompt());
+      result.ours = greedy(engine_.generator_from_nothing(), request, report_.receipt,
+                           uses_reference ? &our_logits : nullptr, progress_of_prompt());
     } catch (const Error& error) {
       if (error.code != ErrorCode::device) throw;
       report_.problem = error.what();

@@ -1,75 +1,35 @@
-// The straight way: tokens in, text out.
+// One request by itself: tokens in, text or a vector out. (Many at once: engine/scheduler.h.)
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/progress.h"
-#include "engine/prefix_cache.h"
-#include "engine/speculation.h"
-#include "llama/pipeline.h"
-#include "text/sampler.h"
-#include "text/tokenizer.h"
-#include "trace/receipt.h"
+#include "engine/job.h"
 
 namespace tyto {
-
-struct Request {
-  std::vector<Token> prompt;  // not empty
-  uint32_t max_tokens = 256;
-  std::vector<std::string> stop;
-  bool ignore_eos = false;
-  std::vector<Token> shown_special = {};  // that become text, such as a tool's marker
-  bool continues_text = false;  // the prompt's; a chat template's prompt has ended its own
-  std::shared_ptr<Constraint> constraint = {};    // of this answer alone; shared with its sampler
-  std::shared_ptr<Speculation> speculation = {};  // of this answer alone; null: none is wanted
-  EnergyMeter* energy = nullptr;  // when given, measures prefill and decode into the receipt
-  bool wants_all_logits = false;  // by whoever gets the tokens, not by their sampler
-  bool is_recorded = false;       // by the scheduler: its tokens go into the trace's recording
-};
-
-// Throws an input Error unless there are tokens, all of the vocabulary.
-void check_tokens(const Tokenizer& tokenizer, std::span<const Token> tokens);
-// The same, and unless the prompt leaves room for an answer.
-void check_prompt(const Tokenizer& tokenizer, uint32_t context, std::span<const Token> prompt);
-
-// Whether a prompt that no template made has a text for the answer to continue: not only BOS.
-bool has_text(const Tokenizer& tokenizer, std::span<const Token> prompt);
-
-// How many of the best logits of each row a request can do with (Sequence::candidates).
-uint32_t candidates_needed(const Request& request, const Sampler& sampler);
-
-// Why guesses cannot be checked together on the pipeline's devices; nothing where they can.
-std::optional<std::string> why_no_guesses(const Pipeline& pipeline, const Speculation& speculation);
-
-enum class StopReason : uint8_t { eos, stop_string, max_tokens, context_full, cancelled };
-std::string_view name(StopReason reason);
-
-struct Answer {
-  std::vector<Token> tokens;  // without the one that ended it
-  StopReason reason = StopReason::max_tokens;
-  Receipt receipt;
-};
 
 // Gets after each token the text that became complete, which may be none; returns false to stop.
 using OnText = std::function<bool(std::string_view)>;
 
-// What generate works with; all outlive the call.
-struct Generator {
-  const Tokenizer& tokenizer;
-  Pipeline& pipeline;
-  Trace& trace;
-  PrefixCache* prefixes = nullptr;  // when given, what it knows of the prompt is not run again
-};
+// From start to end. What the request ends with, or what `on_text` throws, is thrown.
+Answer generate(const Generator& with, Sampler& sampler, Request request, const OnText& on_text);
+// The same with all that is known of each token.
+Answer generate_tokens(const Generator& with, Sampler& sampler, Request request,
+                       const OnToken& on_token);
 
-// One request by itself, start to end. (Many at once: engine/scheduler.h.)
-Answer generate(const Generator& with, Sampler& sampler, const Request& request,
-                const OnText& on_text, const Progress& progress = {});
+// A text as one vector, which says where its meaning lies among others: the mean of the hidden
+// states at all positions, normalised.
+struct Embedding {
+  std::vector<float> values;  // [the model's width], of length 1
+  Receipt receipt;
+};
+Embedding embed(const Generator& with, std::span<const Token> tokens,
+                const Progress& progress = {});
+
+// The logits of every position of a text: visit(position, logits).
+Receipt read_logits(const Generator& with, std::span<const Token> tokens, const OnPosition& visit,
+                    const Progress& progress = {});
 
 }  // namespace tyto

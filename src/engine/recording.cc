@@ -17,7 +17,7 @@ constexpr size_t kRunsRecorded = 2;  // a device that fails has everything run a
 // 64 bytes each: a recording takes at most half a GiB.
 constexpr size_t kMostEvents = size_t{8} << 20;
 
-std::vector<DeviceFacts> device_facts(Engine& engine, CpuPeak peak) {
+std::vector<DeviceFacts> device_facts(Engine& engine, PeakSource peak) {
   const std::vector<DeviceInfo> infos = engine.devices();
   std::vector<DeviceFacts> devices;
   for (const DeviceCounters& counters : engine.trace().snapshot()) {
@@ -25,7 +25,7 @@ std::vector<DeviceFacts> device_facts(Engine& engine, CpuPeak peak) {
       return other.name == counters.device;
     });
     TYTO_ASSERT(info != infos.end());
-    const bool measures = info->shares_host_memory && peak == CpuPeak::measured;
+    const bool measures = info->shares_host_memory && peak == PeakSource::measured;
     devices.push_back({.name = info->name,
                        .tag = device_tag(info->name),
                        .description = info->description,
@@ -64,7 +64,7 @@ void start_recording(Engine& engine, size_t prompt, size_t most_tokens, Decoding
   engine.trace().start(std::min(events * kRunsRecorded, kMostEvents));
 }
 
-Profile profile_of(Engine& engine, const SamplerOptions& sampling, CpuPeak peak) {
+Profile profile_of(Engine& engine, const SamplerOptions& sampling, PeakSource peak) {
   const Model& model = engine.model();
   Profile profile;
   profile.facts.model_name = describe(model).name;

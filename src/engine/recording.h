@@ -20,9 +20,9 @@ void start_recording(Engine& engine, size_t prompt, size_t most_tokens,
                      Decoding decoding = Decoding::plain);
 
 // Where shares of the cpu's peak come from: measuring takes the machine for a while.
-enum class CpuPeak { measured, unknown };
+enum class PeakSource { measured, unknown };
 
 // Everything of a profile but its runs, names and origin.
-Profile profile_of(Engine& engine, const SamplerOptions& sampling, CpuPeak peak);
+Profile profile_of(Engine& engine, const SamplerOptions& sampling, PeakSource peak);
 
 }  // namespace tyto

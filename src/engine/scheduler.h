@@ -6,43 +6,22 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/error.h"
 #include "engine/chunk_policy.h"
-#include "engine/generate.h"
 #include "engine/guessed_steps.h"
-#include "engine/host_ops.h"
-#include "engine/text_stream.h"
+#include "engine/job.h"
 
 namespace tyto {
 
 struct SchedulerOptions {
-  uint32_t most_running = 16;  // requests that share steps
-  uint32_t most_waiting = 64;  // requests beyond those; one more is refused
-};
-
-// A token of an answer, at the moment it was chosen.
-struct ChosenToken {
-  Token token;
-  std::string_view text;  // what can be shown now; may be empty
-  Logits logits;          // that it was chosen from; all only for a request that wants them
-  const Receipt& so_far;  // tokens and seconds of the request
-};
-using OnToken = std::function<bool(const ChosenToken&)>;  // returns false to stop
-
-// How a request ended: an answer, or why there is none. What was generated before an error is in
-// the answer.
-struct Outcome {
-  Answer answer;
-  std::optional<Error> error = {};
-  std::string rest = {};  // text that had to wait for the end to be shown
+  uint32_t most_running = 16;   // answers that share steps
+  uint32_t most_embedding = 4;  // embeddings and others without an answer, beside them
+  uint32_t most_waiting = 64;   // requests beyond those; one more is refused
+  // By the clock, so that a request which comes meanwhile does not wait long.
+  bool cuts_prompts = true;
 };
 
 // A request on its way.
@@ -53,20 +32,22 @@ struct RequestStatus {
   uint32_t cached_tokens = 0;
   uint32_t done_tokens = 0;  // in the caches by now
   uint32_t generated_tokens = 0;
+  bool has_answer = true;  // else it ends with its prompt
 };
 
 class Scheduler {
  public:
-  using Id = uint64_t;
-  using OnDone = std::function<void(Id, Outcome)>;
+  using Id = Job::Id;
+  using OnDone = Job::OnDone;
 
-  // `with` has a PrefixCache; all of it outlives this.
+  // All of `with` outlives it.
   Scheduler(const Generator& with, const SchedulerOptions& options);
-  ~Scheduler();
 
   // Throws an input Error for a prompt that cannot be answered, and a busy one when too many wait.
   // `on_done` is called once, from step().
   Id add(Request request, const SamplerOptions& sampling, OnToken on_token, OnDone on_done);
+  // With a sampler that goes on in the conversation's next request, and outlives this one.
+  Id add(Request request, Sampler& sampler, OnToken on_token, OnDone on_done);
   // Ends a request with the next step; one that has ended already is left alone.
   void cancel(Id id);
 
@@ -80,11 +61,13 @@ class Scheduler {
   std::vector<RequestStatus> requests() const;  // those that run first
 
  private:
-  struct Job;
   using Jobs = std::vector<std::unique_ptr<Job>>;
 
+  void check(const Request& request) const;
+  Id add(Request request, std::unique_ptr<Sampler> own, Sampler* shared, OnToken on_token,
+         OnDone on_done);
   void admit();
-  void begin(Job& job, uint32_t cached);
+  bool has_place(const Job& job) const;
   bool waits_for_pages(const Job& job);
   void share_pages(const Job& job, uint32_t length);
   bool make_room(Job& job, uint32_t tokens);
@@ -98,28 +81,22 @@ class Scheduler {
   void add_one_prompt();
   void add_prompts(uint32_t decoding);
   void add_oldest();
-  void add_guesses(Job& job, Pipeline::Work& work, uint32_t rows);
   void run_work();
-  void end_round(Job& job);
   void learn(uint32_t decoding, uint32_t prompt_rows, uint64_t ns);
-  static void fail(Job& job, const Error& error);
   void share_prompt(Job& job);
-  void accept(Job& job, const Logits& logits);
-  void end(Job& job);
   void end_finished();
 
   const Generator with_;
   const SchedulerOptions options_;
-  const HostOps ops_;
   ChunkPolicy chunks_;
   GuessedSteps guessed_steps_;
   Id next_id_ = 1;
   uint64_t steps_ = 0;
   uint64_t step_began_ns_ = 0;
-  uint64_t reading_ns_ = 0;                   // of the step at hand: prompts, by those who guess
+  uint64_t reading_ns_ = 0;                   // in the step at hand, that drafters spent on prompts
   std::deque<std::unique_ptr<Job>> waiting_;  // the next to run first
   Jobs running_;                              // the oldest first
-  std::vector<Pipeline::Work> work_;          // of the step at hand
+  std::vector<SequenceRows> work_;          // of the step at hand
   std::vector<Job*> workers_;                 // [work_]
 };
 

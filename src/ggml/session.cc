@@ -130,7 +130,7 @@ void Session::note_image(uint64_t k) {
   if (columns > kArrayColumns)
     notices_.push_back(
         fmt::format("GEMM images of K = {} take turns on the array's {} columns, and each turn "
-                    "loads one anew",
+                    "loads one again",
                     joined(images_, ", ",
                            [](const auto& image) {
                              return fmt::format("{} ({} columns)", image.first, image.second);

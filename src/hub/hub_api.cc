@@ -27,7 +27,7 @@ constexpr const char* kNoNetwork =
 constexpr uint64_t kLongestToken = 4096;
 constexpr size_t kLongestAnswer = 16 << 20;  // a page of a thousand files is 0.3 MB
 constexpr unsigned kMostPages = 100;
-constexpr unsigned kMostRedirects = 5;
+constexpr unsigned kMostApiRedirects = 5;
 constexpr uint64_t kLargestFile = uint64_t{1} << 50;
 
 std::string trimmed(std::string text) {
@@ -94,8 +94,8 @@ std::string get_text(const Hub& hub, const std::string& repo, std::string url,
     }
     if (answer.failure.empty() && answer.status >= 200 && answer.status < 300) return body;
     if (answer.is_redirect()) {
-      if (++redirects > kMostRedirects)
-        fail_input(repo, "the hub redirects more than {} times", kMostRedirects);
+      if (++redirects > kMostApiRedirects)
+        fail_input(repo, "the hub redirects more than {} times", kMostApiRedirects);
       url = linked_url(url, answer.header("location"));
     } else if (is_worth_a_retry(answer) && !answer.is_unresolved) {
       const auto wait = attempts.after(answer, hub.endpoint, answer.status == 0 ? kNoNetwork : "");

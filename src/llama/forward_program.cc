@@ -410,16 +410,24 @@ void add_body(Builder& build, const Model& model, std::span<const float> frequen
   build.leave_layers();
 }
 
-void add_head(Builder& build, const Model& model) {
-  const Config& config = model.config;
-  const uint16_t rows = build.activation(Role::head_rows, config.emb);
+// The rows that go to the head, normed.
+uint16_t add_final_norm(Builder& build, const Model& model, SlotKind kind) {
   const Weights& weights = model.weights;
-  const bool tied = weights.head.bytes.data() == weights.embedding.bytes.data();
+  const uint16_t rows = build.activation(Role::head_rows, model.config.emb);
   build.enter_block(Block::final_norm);
   build.launch(Kernel::gather_rows, Role::head_rows, {build.body_output()}, {rows});
-  const uint16_t normed = add_norm(
-      build, {Role::final_norm, weights.final_norm, Role::final_norm_bias, weights.final_norm_bias},
-      rows, Role::head_normed);
+  const uint16_t normed = build.activation(Role::head_normed, model.config.emb, kind);
+  add_norm(build,
+           {Role::final_norm, weights.final_norm, Role::final_norm_bias, weights.final_norm_bias},
+           rows, Role::head_normed);
+  return normed;
+}
+
+void add_head(Builder& build, const Model& model) {
+  const Config& config = model.config;
+  const Weights& weights = model.weights;
+  const bool tied = weights.head.bytes.data() == weights.embedding.bytes.data();
+  const uint16_t normed = add_final_norm(build, model, SlotKind::scratch);
   // Of the head's input, which has fewer values than its output.
   scale_in_place(build, Role::logit_scale, normed, 1 / config.logit_divisor);
   const bool is_capped = config.logit_cap != 0;
@@ -444,9 +452,11 @@ void add_head(Builder& build, const Model& model) {
 ForwardProgram forward_program(const Model& model, const std::vector<float>& rope_frequencies,
                                Part part, const ForwardShape& shape) {
   Builder build(model.config, shape);
-  if (part != Part::head) add_body(build, model, rope_frequencies);
-  if (part != Part::body) add_head(build, model);
-  return build.take(part == Part::body ? "body" : part == Part::head ? "head" : "token");
+  if (part == Part::body || part == Part::whole) add_body(build, model, rope_frequencies);
+  if (part == Part::head || part == Part::whole) add_head(build, model);
+  if (part == Part::hidden) add_final_norm(build, model, SlotKind::output);
+  constexpr const char* kNames[] = {"body", "head", "token", "hidden"};
+  return build.take(kNames[static_cast<size_t>(part)]);
 }
 
 }  // namespace tyto

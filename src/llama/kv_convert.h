@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <span>
 
-#include "llama/forward.h"
+#include "llama/kv_store.h"
 
 namespace tyto {
 
-// So many positions of a page, as Forward::read_page gives them and Forward::write_page takes them.
+// So many positions of a page, as KvStore::read gives them and KvStore::write takes them.
 // What has the same form already is copied as it is.
 void convert_kv(const KvShape& from, const KvShape& to, const Config& config, uint32_t positions,
                 std::span<const std::byte> in, std::span<std::byte> out);

@@ -36,6 +36,9 @@ struct PipelineOptions {
 // What an NPU's kernels must fit; `context` as in ForwardOptions.
 ModelDims model_dims(const Config& config, uint32_t context);
 
+// Takes the first `count` rows of `left`, with their part of the logits.
+SequenceRows next_part(SequenceRows& left, uint32_t count);
+
 // Used by one thread. Model and devices outlive it.
 class Pipeline {
  public:
@@ -45,14 +48,6 @@ class Pipeline {
   Pipeline(const Model& model, std::span<Device* const> devices, const PipelineOptions& options,
            Trace& trace, const Progress& progress = {});
 
-  // Some more tokens of a sequence, and how many of the last have logits.
-  struct Work {
-    Sequence* sequence;
-    std::span<const Token> tokens;
-    uint32_t logits = 1;
-    const OnHidden* on_hidden = nullptr;  // where given, gets each token's hidden state
-    Side side = Side::decode;             // as side_for() says
-  };
   using OnLogits = Forward::OnLogits;
   // An item of a batch that could not be run.
   struct Failure {
@@ -68,23 +63,14 @@ class Pipeline {
   // takes one sequence at a time each gets its turn. Returns those that failed, in order; the
   // others were run. The sequence of an item that failed is as it was, or empty: where a device was
   // to blame, or had been and the window before the item is gone.
-  [[nodiscard]] std::vector<Failure> run(std::span<const Work> batch, const OnLogits& on_logits);
+  [[nodiscard]] std::vector<Failure> run(std::span<SequenceRows> batch, const OnLogits& on_logits);
 
   // One sequence by itself, however many tokens: the logits of the last, or as many of the best as
   // Sequence::candidates asks for. Valid until the next call.
   Logits run(Sequence& sequence, std::span<const Token> tokens, const Progress& progress = {});
-  // The same, handing out the logits of every position: visit(position, logits).
-  void run_all_logits(Sequence& sequence, std::span<const Token> tokens,
-                      const std::function<void(uint32_t, std::span<const float>)>& visit,
-                      const Progress& progress = {});
   // At most most_checked() tokens in one call on the decode side: visit(row, logits) for each, in
   // order.
-  void run_rows(Sequence& sequence, std::span<const Token> tokens,
-                const std::function<void(uint32_t, const Logits&)>& visit);
-  // The hidden state of every position, without logits. False when `goes_on`, which is asked before
-  // each pass, ended it.
-  bool run_hidden(Sequence& sequence, std::span<const Token> tokens, const OnHidden& visit,
-                  const Progress& progress = {}, const std::function<bool()>& goes_on = {});
+  void run_rows(Sequence& sequence, std::span<const Token> tokens, const OnPosition& visit);
 
   const Forward& forward() const { return sides_->forward(Side::decode); }
   uint32_t context() const { return context_; }
@@ -151,19 +137,21 @@ class Pipeline {
   const SideLimits& limits(Side side) const { return limits_[static_cast<size_t>(side)]; }
   void take_limits();
   void take_window();
+  std::span<SequenceRows> next_group(std::span<SequenceRows> batch) const;
+  void run_group(std::span<SequenceRows> group, const OnLogits& on_logits);
+  void run_alone(SequenceRows rows, const OnLogits& on_logits);
+
+  // recovery.cc
   bool has_other_device() const;  // than the host's
-  std::span<const Work> next_group(std::span<const Work> batch) const;
-  std::optional<Error> run_group(std::span<const Work> group, std::span<const uint32_t> begins,
-                                 const OnLogits& on_logits, bool has_room);
-  void run_once(std::span<const Work> group, const OnLogits& on_logits);
-  void run_again(std::span<const Work> group, const OnLogits& on_logits);
-  static void take_back(Sequence& sequence, uint32_t position);
-  void commit(const Work& work);
-  void make_anew();
+  std::optional<Error> recover(const Error& error, std::span<SequenceRows> group,
+                               const OnLogits& on_logits);
+  std::optional<Error> try_again(std::span<SequenceRows> group, std::span<const Past> pasts,
+                                 const OnLogits& on_logits);
+  void run_again(std::span<SequenceRows> group, const OnLogits& on_logits);
+  void rebuild();
   void lose_caches();
-  void run_part(const Work& work, const OnLogits& on_logits);
-  std::vector<Past> pasts() const;
-  void tell_of(const Error& error, std::span<const Work> group, bool goes_on);
+  std::vector<Past> pasts(std::span<const SequenceRows> before) const;
+  void log_recovery(const Error& error, std::span<const SequenceRows> group, bool goes_on);
   void restore(std::span<const Past> pasts);
   void replay(const Past& past);
 
@@ -181,16 +169,14 @@ class Pipeline {
   std::array<SideLimits, 2> limits_;  // [sides]
   uint64_t page_bytes_ = 0, window_page_bytes_ = 0;
   bool is_broken_ = false;
-  uint32_t rebuilt_ = 0;  // times that make_anew() has run
+  uint32_t rebuilt_ = 0;  // times that rebuild() has run
   uint32_t recoveries_ = 0;
   bool host_took_over_ = false;
   KvPool pool_;
   KvPool window_pool_;  // empty where layers with a window share the pages of all
   KvWindow window_;
   std::vector<Sequence*> live_;
-  std::vector<BatchRows> rows_;
-  // Of each item of the batch at hand: where it begins, logits that were handed out.
-  std::vector<uint32_t> begins_, delivered_;
+  std::vector<uint32_t> delivered_;  // [batch at hand], logits that were handed out
 };
 
 }  // namespace tyto

@@ -1,9 +1,22 @@
 #include "llama/placement.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "program/kernels.h"
 
 namespace tyto {
+
+DeviceOrder::DeviceOrder(std::span<Device* const> devices)
+    : all(devices.begin(), devices.end()), first(devices.front()->info()) {
+  for (const Device* device : all)
+    if (device->info().shares_host_memory) hosts_.insert(device);
+}
+
+Device* DeviceOrder::host() const {
+  const auto found = std::ranges::find_if(all, [&](const Device* each) { return is_host(each); });
+  return found == all.end() ? nullptr : *found;
+}
 
 std::vector<uint8_t> place(const Program& program, std::span<Device* const> devices, Trace& trace) {
   std::vector<uint8_t> placement;

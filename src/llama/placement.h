@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,22 @@
 #include "trace/trace.h"
 
 namespace tyto {
+
+// The devices of a forward pass in order of preference.
+struct DeviceOrder {
+  explicit DeviceOrder(std::span<Device* const> devices);
+
+  std::vector<Device*> all;
+  DeviceInfo first;  // of all.front()
+
+  // Whether it computes in the host's memory.
+  bool is_host(const Device* device) const { return hosts_.contains(device); }
+  bool are_hosts() const { return hosts_.size() == all.size(); }
+  Device* host() const;  // the first such device; null: there is none
+
+ private:
+  std::set<const Device*> hosts_;
+};
 
 // [program.launches], as indices of `devices`, which are in order of preference. What a device
 // refused is a fallback, unless its design leaves it to the host; a launch that no device can run

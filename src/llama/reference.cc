@@ -17,7 +17,7 @@ namespace {
 
 using Vector = std::vector<float>;
 
-Vector values(const TensorView& view, uint64_t row = 0) {
+Vector values_of(const TensorView& view, uint64_t row = 0) {
   Vector out(view.cols);
   dequantize(view.dtype, view.row(row), out);
   return out;
@@ -27,13 +27,13 @@ Vector values(const TensorView& view, uint64_t row = 0) {
 Vector matmul(const TensorView& weight, const Vector& x, const TensorView& bias = {}) {
   Vector y(weight.rows);
   for (uint64_t r = 0; r < weight.rows; ++r) {
-    const Vector row = values(weight, r);
+    const Vector row = values_of(weight, r);
     double total = 0;
     for (size_t i = 0; i < x.size(); ++i) total += static_cast<double>(row[i]) * x[i];
     y[r] = static_cast<float>(total);
   }
   if (!bias.empty()) {
-    const Vector b = values(bias);
+    const Vector b = values_of(bias);
     for (size_t r = 0; r < y.size(); ++r) y[r] += b[r];
   }
   return y;
@@ -89,7 +89,7 @@ std::vector<float> Reference::forward(Token token) {
   const Weights& weights = model_.weights;
   const Config& config = model_.config;
 
-  Vector x = values(weights.embedding, static_cast<uint64_t>(token));
+  Vector x = values_of(weights.embedding, static_cast<uint64_t>(token));
   show(Role::embedding, x);
   scale(Role::embed_scale, x, config.embedding_scale);
   for (size_t l = 0; l < layers_.size(); ++l) {
@@ -181,7 +181,7 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
 
   const size_t first =
       config.is_windowed(layer_) && position_ >= config.window ? position_ + 1 - config.window : 0;
-  const Vector sinks = weights.sinks.empty() ? Vector() : values(weights.sinks);
+  const Vector sinks = weights.sinks.empty() ? Vector() : values_of(weights.sinks);
   Vector mixed(config.q_width(), 0.0f);
   for (size_t head = 0; head < config.heads; ++head) {
     const size_t kv_head = head / (config.heads / config.kv_heads);
@@ -235,7 +235,7 @@ std::vector<float> Reference::expert_product(const TensorView& weight, const Ten
        weight.bytes.subspan(expert * rows * weight.row_stride(), rows * weight.row_stride())},
       x);
   if (bias.empty()) return y;
-  const Vector of_all = values(bias);
+  const Vector of_all = values_of(bias);
   for (uint64_t i = 0; i < rows; ++i) y[i] += of_all[expert * rows + i];
   return y;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +48,30 @@ class Sequence {
   Pipeline& pipeline_;
   std::vector<Token> tokens_;  // [kv_.length()]
   KvTable kv_;
+};
+
+// What the head would see of a position: the residual stream after the final norm. [emb], valid
+// during the call.
+using OnHidden = std::function<void(uint32_t position, std::span<const float> hidden)>;
+
+// Some more tokens of a sequence: the one form in which work goes from a scheduler to a device's
+// call. Its first part says what is wanted; the pipeline fills in the second from the sequence.
+struct SequenceRows {
+  Sequence* sequence = nullptr;
+  std::span<const Token> tokens;
+  uint32_t logits = 1;                  // the last rows whose logits are wanted
+  const OnHidden* on_hidden = nullptr;  // when given, gets every row's hidden state
+  Side side = Side::decode;             // as Pipeline::side_for says
+
+  uint32_t position = 0;               // of the first row
+  std::span<const KvPage> pages = {};  // with room for all rows
+  std::span<const KvPage> window_pages = {};
+  uint32_t candidates = 0;  // best logits of a row that suffice; 0: all are wanted
+  std::vector<DeviceCounters>* counters = nullptr;  // gets its share of the call's work
+  HandOvers* handed_over = nullptr;                 // gets what Sides bring for it
+
+  uint32_t count() const { return static_cast<uint32_t>(tokens.size()); }
+  uint32_t end() const { return position + count(); }
 };
 
 }  // namespace tyto

@@ -76,28 +76,28 @@ KvPage Sides::own_page(const Half& half, KvPage page, uint32_t position) {
   return page * half.pages_each + position / half.forward->kv().page;
 }
 
-void Sides::run(Side side, std::span<const BatchRows> rows, const Forward::OnLogits& on_logits) {
+void Sides::run(Side side, std::span<const SequenceRows> rows, const Forward::OnLogits& on_logits) {
   Half& here = halves_[index(side)];
   if (!are_two()) return here.forward->run(rows, on_logits);
   rows_.assign(rows.begin(), rows.end());
   own_pages_.clear();
-  for (const BatchRows& item : rows) {
+  for (const SequenceRows& item : rows) {
     bring(side, item);
     for (const KvPage page : item.pages)
       for (uint32_t i = 0; i < here.pages_each; ++i)
         own_pages_.push_back(page * here.pages_each + i);
   }
   std::span<const KvPage> left = own_pages_;
-  for (BatchRows& item : rows_) {
+  for (SequenceRows& item : rows_) {
     item.pages = left.first(item.pages.size() * here.pages_each);
     left = left.subspan(item.pages.size());
   }
   here.forward->run(rows_, on_logits);
-  for (const BatchRows& item : rows)
+  for (const SequenceRows& item : rows)
     wrote(side, item.pages, {item.position, static_cast<uint32_t>(item.tokens.size())});
 }
 
-uint32_t Sides::lacking(Side side, const BatchRows& rows) const {
+uint32_t Sides::lacking(Side side, const SequenceRows& rows) const {
   uint32_t positions = 0;
   for (uint32_t i = 0, begin = 0; begin < rows.position; ++i, begin += page_) {
     const uint32_t needed = std::min(page_, rows.position - begin);
@@ -107,7 +107,7 @@ uint32_t Sides::lacking(Side side, const BatchRows& rows) const {
 }
 
 // What the rows attend to.
-void Sides::bring(Side side, const BatchRows& rows) {
+void Sides::bring(Side side, const SequenceRows& rows) {
   const uint32_t positions = lacking(side, rows);
   if (positions == 0) return;
   Half& here = halves_[index(side)];
@@ -150,10 +150,10 @@ void Sides::hand_over(Side side, KvPage page, KvRange range) {
   for_each_stretch(range, [&](KvRange stretch) {
     in_.resize(stretch.count * (from_kv.page_bytes / from_kv.page));
     out_.resize(stretch.count * (to_kv.page_bytes / to_kv.page));
-    from.forward->read_page(own_page(from, page, stretch.first),
+    from.forward->store().read(own_page(from, page, stretch.first),
                             {stretch.first % from_kv.page, stretch.count}, in_);
     convert_kv(from_kv, to_kv, config_, stretch.count, in_, out_);
-    to.forward->write_page(own_page(to, page, stretch.first),
+    to.forward->store().write(own_page(to, page, stretch.first),
                            {stretch.first % to_kv.page, stretch.count}, out_);
   });
   to.held[page] = range.first + range.count;
@@ -172,12 +172,12 @@ void Sides::wrote(Side side, std::span<const KvPage> pages, KvRange positions) {
 }
 
 void Sides::copy_page(const KvTable::Copy& copy) {
-  if (!are_two()) return halves_.front().forward->copy_page(copy);
+  if (!are_two()) return halves_.front().forward->store().copy(copy);
   for (Half& half : halves_) {
     const uint32_t held = std::min(half.held[copy.from], copy.positions);
     const uint32_t own = half.forward->kv().page;
     for (uint32_t done = 0; done < held; done += own)
-      half.forward->copy_page({own_page(half, copy.from, done), own_page(half, copy.to, done),
+      half.forward->store().copy({own_page(half, copy.from, done), own_page(half, copy.to, done),
                                std::min(own, held - done)});
     half.held[copy.to] = held;
   }
@@ -190,7 +190,7 @@ void Sides::read_page(KvPage page, KvRange range, std::span<std::byte> to, KvKin
     hand_over(Side::decode, page, {half.held[page], end - half.held[page]});
   for_each_stretch(range, [&](KvRange stretch) {
     const uint64_t bytes = stretch.count * position_bytes(kind);
-    half.forward->read_page(own_page(half, page, stretch.first),
+    half.forward->store().read(own_page(half, page, stretch.first),
                             {stretch.first % half.forward->kv().page, stretch.count},
                             to.first(bytes), kind);
     to = to.subspan(bytes);
@@ -201,7 +201,7 @@ void Sides::write_page(KvPage page, KvRange range, std::span<const std::byte> fr
   const Half& half = halves_[index(Side::decode)];
   for_each_stretch(range, [&](KvRange stretch) {
     const uint64_t bytes = stretch.count * position_bytes(kind);
-    half.forward->write_page(own_page(half, page, stretch.first),
+    half.forward->store().write(own_page(half, page, stretch.first),
                              {stretch.first % half.forward->kv().page, stretch.count},
                              from.first(bytes), kind);
     from = from.subspan(bytes);

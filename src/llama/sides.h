@@ -34,8 +34,8 @@ class Sides {
   const WindowShape& windowed() const { return forward(Side::decode).kv().windowed; }
   uint64_t position_bytes(KvKind kind = KvKind::full) const;  // of read_page and write_page
 
-  // Pages of BatchRows are those of page(), as everywhere above a Forward.
-  void run(Side side, std::span<const BatchRows> rows, const Forward::OnLogits& on_logits);
+  // Pages of SequenceRows are those of page(), as everywhere above a Forward.
+  void run(Side side, std::span<const SequenceRows> rows, const Forward::OnLogits& on_logits);
 
   void copy_page(const KvTable::Copy& copy);
   // In the form of the decode side.
@@ -54,8 +54,8 @@ class Sides {
 
   size_t index(Side side) const { return are_two() ? static_cast<size_t>(side) : 0; }
   Half& other(Side side) { return halves_[1 - index(side)]; }
-  uint32_t lacking(Side side, const BatchRows& rows) const;
-  void bring(Side side, const BatchRows& rows);
+  uint32_t lacking(Side side, const SequenceRows& rows) const;
+  void bring(Side side, const SequenceRows& rows);
   void hand_over(Side side, KvPage page, KvRange range);
   void wrote(Side side, std::span<const KvPage> pages, KvRange positions);
   // Stretches of a page that lie in one page of each side: visit(range).
@@ -67,7 +67,7 @@ class Sides {
   Trace& trace_;
   std::vector<Half> halves_;  // [sides], or one for both
   uint32_t page_ = 0, pages_ = 0;
-  std::vector<BatchRows> rows_;      // of the run at hand, with the side's own pages,
+  std::vector<SequenceRows> rows_;      // of the run at hand, with the side's own pages,
   std::vector<KvPage> own_pages_;    // which are here
   std::vector<std::byte> in_, out_;  // of the stretch at hand, before and after conversion
 };

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLongestConfig = 1 << 20;
+constexpr uint64_t kLongestAdapterConfig = 1 << 20;
 constexpr const char* kMerge = "merge the adapter into its model with the tool that made it";
 
 // How a file's tensors are called by the model's names: PREFIX module TAIL.
@@ -64,16 +64,16 @@ std::map<std::string, WeightSpec, std::less<>> targets_of(Config config, const N
   return targets;
 }
 
-struct Half {
+struct AdapterHalf {
   std::string module;
   bool is_a = false;
 };
 
-std::optional<Half> half_of(std::string_view name, const Naming& naming) {
+std::optional<AdapterHalf> half_of(std::string_view name, const Naming& naming) {
   for (const bool is_a : {true, false})
     for (const std::string_view tail : is_a ? naming.a_tails : naming.b_tails)
       if (name.ends_with(tail))
-        return Half{std::string(name.substr(0, name.size() - tail.size())), is_a};
+        return AdapterHalf{std::string(name.substr(0, name.size() - tail.size())), is_a};
   return std::nullopt;
 }
 
@@ -250,7 +250,7 @@ void check_ranks(const Json& root, const AdapterFile& adapter) {
 AdapterFile read_peft_adapter(const fs::path& folder, const Config& config) {
   add_inputs_of(folder);
   const fs::path path = folder / "adapter_model.safetensors";
-  const Json root = Json::parse_file((folder / "adapter_config.json").string(), kLongestConfig);
+  const Json root = Json::parse_file((folder / "adapter_config.json").string(), kLongestAdapterConfig);
   check_peft(root);
   if (!fs::exists(path))
     throw Error(ErrorCode::input, folder.string(), "has no adapter_model.safetensors",

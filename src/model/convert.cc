@@ -18,7 +18,7 @@
 namespace tyto {
 namespace {
 
-constexpr uint64_t kValuesPerBatch = 1 << 20;  // 4 MB of f32 in flight
+constexpr uint64_t kConvertedAtOnce = 1 << 20;  // 4 MB of f32 in flight
 
 // Vectors whose elements belong to Q or K rows are permuted as those rows are.
 bool is_q_or_k(TensorPart part) {
@@ -89,7 +89,7 @@ void convert_matrix(const Model& in, const TensorView& source, const Recipe& rec
   const float limit = largest_encodable(wanted);
   std::atomic<bool> fits = true;
   const uint64_t out_stride = row_bytes(wanted, source.cols);
-  const uint64_t batch = std::max<uint64_t>(1, kValuesPerBatch / source.cols);
+  const uint64_t batch = std::max<uint64_t>(1, kConvertedAtOnce / source.cols);
   std::vector<std::byte> out(std::min(batch, source.rows) * out_stride);
   for (uint64_t first = 0; first < source.rows; first += batch) {
     const uint64_t count = std::min(batch, source.rows - first);

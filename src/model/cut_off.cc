@@ -9,7 +9,8 @@ namespace {
 
 constexpr uint64_t kMoreThanAnyDisk = 1'000'000'000'000'000;
 
-// "5.0 of at least 219 MB"; in bytes where that would look like nothing is missing.
+// It says "5.0 of at least 7.3 MB", in the unit of the larger number, or in a smaller one where it
+// would look as if nothing was missing.
 std::string sizes(uint64_t has, uint64_t least) {
   struct Unit {
     uint64_t bytes;
@@ -17,11 +18,12 @@ std::string sizes(uint64_t has, uint64_t least) {
   };
   constexpr Unit kUnits[] = {{1'000'000'000, "GB"}, {1'000'000, "MB"}, {1000, "kB"}};
   for (const auto& [bytes, name] : kUnits) {
-    if (least < 10 * bytes || least - has < bytes / 2) continue;
+    if (least < bytes || least - has < bytes / 5) continue;
     const auto in_units = [bytes = bytes](uint64_t size) {
-      return static_cast<double>(size) / static_cast<double>(bytes);
+      return fmt::format("{:.1f}", static_cast<double>(size) / static_cast<double>(bytes));
     };
-    return fmt::format("{:.1f} of at least {:.0f} {}", in_units(has), in_units(least), name);
+    const std::string present = has < bytes / 20 ? "less than 0.1" : in_units(has);
+    return fmt::format("{} of at least {} {}", present, in_units(least), name);
   }
   return fmt::format("{} of at least {} bytes", has, least);
 }

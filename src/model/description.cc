@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLongestConfig = 16 << 20;
+constexpr uint64_t kLongestDescribed = 16 << 20;
 constexpr const char* kQ4nx = "q4nx";
 
 // [general.file_type]; empty: types of files that are written no more.
@@ -48,7 +48,7 @@ uint64_t count_of(const Config& config) {
 ModelDescription describe_bundle(const fs::path& folder) {
   ModelDescription description;
   description.config =
-      config_from_hf(Json::parse_file((folder / "config.json").string(), kLongestConfig));
+      config_from_hf(Json::parse_file((folder / "config.json").string(), kLongestDescribed));
   description.name = name_of(description.config, folder);
   description.size = count_text(count_of(description.config));
   description.type = description.main_type = kQ4nx;

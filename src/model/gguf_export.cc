@@ -16,16 +16,6 @@
 namespace tyto {
 namespace {
 
-// tokenizer.ggml.token_type
-enum : int64_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6
-};
-
 // Collects entries with the value type spelt out, where a bare literal would pick the wrong one.
 struct Entries {
   GgufMetadata list;

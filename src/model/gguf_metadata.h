@@ -11,6 +11,16 @@
 
 namespace tyto {
 
+// The values of tokenizer.ggml.token_type.
+enum GgufTokenType : int64_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
+
 // Reads keys of one parsed file. Absent: nullopt or null; of another type: an Error naming the key.
 class GgufKeys {
  public:

@@ -18,7 +18,7 @@ namespace {
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kLargestAlignment = 1 << 20;
-constexpr uint32_t kMaxDimensions = 4;
+constexpr uint32_t kMostGgufDimensions = 4;
 constexpr uint64_t kLongestName = 65535;
 // Array elements in all metadata together. A vocabulary with its merges has under a million; the
 // bound keeps what a hostile file makes us allocate small whatever its size.
@@ -223,7 +223,7 @@ uint64_t alignment_of(const Gguf& gguf) {
 // A tensor as the header has it.
 struct RawRecord {
   std::string name;
-  std::array<uint64_t, kMaxDimensions> extents = {1, 1, 1, 1};
+  std::array<uint64_t, kMostGgufDimensions> extents = {1, 1, 1, 1};
   uint32_t dimensions = 0;
   uint32_t type = 0;
   uint64_t offset = 0;  // into the data section
@@ -252,8 +252,8 @@ RawRecord read_raw(Cursor& cursor, const Gguf& gguf) {
   record.name = cursor.string("tensor name", kLongestName);
   const std::string where = gguf.name + ": tensor " + printable_name(record.name);
   record.dimensions = cursor.number<uint32_t>();
-  if (record.dimensions > kMaxDimensions)
-    fail_input(where, "{} dimensions, at most {} exist", record.dimensions, kMaxDimensions);
+  if (record.dimensions > kMostGgufDimensions)
+    fail_input(where, "{} dimensions, at most {} exist", record.dimensions, kMostGgufDimensions);
   for (uint32_t i = 0; i < record.dimensions; ++i) {
     record.extents[i] = cursor.number<uint64_t>();
     if (record.extents[i] == 0) fail_input(where, "dimension {} is zero", i);

@@ -100,7 +100,7 @@ Gguf open_gguf_files(const fs::path& path, std::vector<MappedFile>& files) {
     std::error_code ignored;
     if (!fs::exists(first, ignored))
       throw Error(ErrorCode::input, path.string(),
-                  fmt::format("is file {} of {}, of which {} is missing", name.number, name.count,
+                  fmt::format("is file {} of {}, but {} is missing", name.number, name.count,
                               first.filename().string()),
                   "put all files of the model into one folder");
     files.pop_back();
@@ -113,7 +113,7 @@ Gguf open_gguf_files(const fs::path& path, std::vector<MappedFile>& files) {
     std::error_code ignored;
     if (!fs::exists(next, ignored))
       throw Error(ErrorCode::input, path.string(),
-                  fmt::format("is the first of {} files, of which {} is missing", name.count,
+                  fmt::format("is the first of {} files, but {} is missing", name.count,
                               next.filename().string()),
                   "put all files of the model into one folder");
     Gguf part = map_and_parse(next, files);

@@ -15,9 +15,6 @@
 namespace tyto {
 namespace {
 
-// tokenizer.ggml.token_type; the others need no treatment of their own.
-enum : int64_t { kUnknown = 2, kControl = 3, kUserDefined = 4 };
-
 // Besides the ids that keys name. Some converters forgot to mark them as control tokens.
 constexpr std::string_view kTurnEnds[] = {"<|eot_id|>",
                                           "<|im_end|>",
@@ -216,18 +213,18 @@ void read_rwkv(const GgufKeys& keys, Vocabulary& vocabulary) {
   read_bos_and_eos(keys, vocabulary, false, false);
 }
 
-struct Kind {
+struct TokenizerKind {
   std::string_view name;  // tokenizer.ggml.model
   void (*read)(const GgufKeys& keys, Vocabulary& vocabulary);
 };
-constexpr Kind kKinds[] = {
+constexpr TokenizerKind kKinds[] = {
     {"gpt2", read_gpt2},  {"llama", read_sentencepiece}, {"gemma4", read_gemma4},
     {"t5", read_unigram}, {"bert", read_word_piece},     {"rwkv", read_rwkv},
 };
 
-const Kind& kind_of(const GgufKeys& keys, const std::string& model) {
+const TokenizerKind& kind_of(const GgufKeys& keys, const std::string& model) {
   std::string known;
-  for (const Kind& kind : kKinds) {
+  for (const TokenizerKind& kind : kKinds) {
     if (kind.name == model) return kind;
     known.append(" ").append(kind.name);
   }
@@ -305,7 +302,7 @@ std::optional<Vocabulary> vocabulary_from_gguf(const Gguf& gguf) {
   const GgufKeys keys(gguf);
   const std::string* model = keys.text("tokenizer.ggml.model");
   if (model == nullptr || *model == "none" || *model == "no_vocab") return std::nullopt;
-  const Kind& kind = kind_of(keys, *model);
+  const TokenizerKind& kind = kind_of(keys, *model);
   const std::vector<std::string>* pieces = keys.strings("tokenizer.ggml.tokens");
   if (pieces == nullptr || pieces->empty())
     fail_input(keys.where("tokenizer.ggml.tokens"), "is missing or empty");

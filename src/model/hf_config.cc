@@ -34,10 +34,7 @@ std::string_view name_of(Activation activation) {
 
 // Features that change the arithmetic in ways Tyto does not implement.
 void refuse_unsupported(const Json& root, const Family& family) {
-  if (root.find("quantization_config"))
-    throw Error(ErrorCode::unsupported, root.path(),
-                "a quantised checkpoint, which Tyto does not read (quantization_config)",
-                "get the model's GGUF as Q4_K_M or Q8_0, or the checkpoint it was made of");
+  if (root.find("quantization_config")) refuse_quantised(root.path(), "quantization_config");
   const std::string_view activation = name_of(family.activation);
   for (const std::string_view key : {"hidden_act", "hidden_activation"})
     if (const auto field = root.find(key); field && field->as_string() != activation)
@@ -325,6 +322,16 @@ std::vector<bool> unrotated(const Json& root, const Family& family, uint32_t lay
 }
 
 }  // namespace
+
+bool is_quantised_tensor(std::string_view name) {
+  return name.ends_with(".qweight");
+}
+
+void refuse_quantised(const std::string& path, const std::string& sign) {
+  throw Error(ErrorCode::unsupported, path,
+              fmt::format("a quantised checkpoint, which Tyto does not read ({})", sign),
+              "get the model's GGUF as Q4_K_M or Q8_0, or the checkpoint it was made of");
+}
 
 Config config_from_hf(const Json& root) {
   const Family& family = find_family(root);

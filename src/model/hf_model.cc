@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "model/expert_tensors.h"
 #include "model/families.h"
 #include "model/hf_config.h"
@@ -162,6 +163,9 @@ void fill_model_from_folder(const std::filesystem::path& folder, Need need,
   }
   const std::vector<TensorAlias> aliases = map_weights(folder, need, progress, model);
   if (model.tensors.empty()) return;
+  for (const NamedTensor& tensor : model.tensors)
+    if (is_quantised_tensor(tensor.name))
+      refuse_quantised(folder.string(), "tensor " + printable_name(tensor.name));
   check_head(root, aliases, model);
   if (family_of_model_type(model.config.architecture)->norms_from_zero) add_one_to_norms(model);
   std::vector<NamedTensor> tensors = with_experts_together(

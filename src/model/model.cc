@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/file_use.h"
 #include "base/joined.h"
 #include "base/printable.h"
@@ -19,11 +20,6 @@ namespace tyto {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 std::vector<std::string> files_in(const fs::path& folder) {
   std::vector<std::string> ignored;

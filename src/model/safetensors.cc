@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint64_t kLongestHeader = 100'000'000;  // the limit of the format's own library
 constexpr uint64_t kLongestIndex = 64 << 20;
-constexpr uint64_t kMaxDimensions = 8;
+constexpr uint64_t kMostDimensions = 8;
 
 struct ElementType {
   std::string_view name;
@@ -50,7 +50,7 @@ std::optional<DType> element_type(std::string_view name) {
 std::vector<uint64_t> read_shape(const Json& shape) {
   std::vector<uint64_t> extents;
   shape.for_each_element([&](size_t index, const Json& extent) {
-    if (index >= kMaxDimensions) shape.fail(fmt::format("more than {} dimensions", kMaxDimensions));
+    if (index >= kMostDimensions) shape.fail(fmt::format("more than {} dimensions", kMostDimensions));
     extents.push_back(extent.as_uint(INT64_MAX));
   });
   return extents;

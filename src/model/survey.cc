@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLongestConfig = 16 << 20;
+constexpr uint64_t kLongestSurveyed = 16 << 20;
 constexpr size_t kLongestValue = 60;
 
 std::string cut(std::string text) {
@@ -94,7 +94,7 @@ void survey_gguf(const fs::path& path, ModelSurvey& survey) {
 void survey_folder(const fs::path& folder, ModelSurvey& survey) {
   survey.format = "safetensors";
   const std::string config = (folder / "config.json").string();
-  const Json root = Json::parse_file(config, kLongestConfig);
+  const Json root = Json::parse_file(config, kLongestSurveyed);
   survey.architecture = root.string_or("model_type", "");
   root.for_each_member([&](std::string_view key, const Json& value) {
     survey.metadata.emplace_back(key, cut(value.text()));
@@ -118,6 +118,11 @@ void survey_folder(const fs::path& folder, ModelSurvey& survey) {
         stored_tensors(file.bytes(), path.string()),
         [](const StoredTensor& tensor) { return is_weight_type(tensor.type); }, survey);
   }
+  const auto found =
+      std::ranges::find_if(survey.tensors, is_quantised_tensor, &SurveyedTensor::name);
+  if (!root.find("quantization_config") && found != survey.tensors.end())
+    survey.missing.push_back(
+        fmt::format("a reader of quantised checkpoints (tensor {})", printable_name(found->name)));
 }
 
 }  // namespace

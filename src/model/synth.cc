@@ -21,7 +21,7 @@
 namespace tyto {
 namespace {
 
-constexpr uint64_t kValuesPerBatch = 1 << 18;
+constexpr uint64_t kMadeAtOnce = 1 << 18;
 constexpr uint64_t kPoolValues = 1 << 18;
 
 // Every random number is a function of a key and a counter, so that order does not matter.
@@ -101,7 +101,7 @@ class TensorMaker {
   void make(const WeightSpec& spec, DType dtype, uint64_t index, const Append& append) {
     const uint64_t key = mix(mix(seed_) ^ index);
     const uint64_t rows = spec.is_vector() ? 1 : spec.rows;
-    const uint64_t batch = std::max<uint64_t>(1, kValuesPerBatch / spec.cols);
+    const uint64_t batch = std::max<uint64_t>(1, kMadeAtOnce / spec.cols);
     for (uint64_t first = 0; first < rows; first += batch) {
       const uint64_t values = std::min(batch, rows - first) * spec.cols;
       bytes_.resize(row_bytes(dtype, values));

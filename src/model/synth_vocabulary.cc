@@ -18,7 +18,7 @@ struct Special {
 
 // The special tokens of one family of models. Ids not listed from first_reserved on are reserved
 // tokens; reserved_end is 0 where there are none.
-struct Family {
+struct NamedPieces {
   std::string_view architecture;
   uint32_t vocab;  // 0: any
   std::string_view pre;
@@ -31,7 +31,7 @@ struct Family {
   bool add_bos;
 };
 
-constexpr Family kFamilies[] = {
+constexpr NamedPieces kNamedPieces[] = {
     {"llama",
      128256,
      "llama-bpe",
@@ -93,18 +93,18 @@ constexpr Family kFamilies[] = {
     {"", 0, "gpt-2", "", {{{0, "<|bos|>"}, {1, "<|eos|>"}}}, 0, 0, 0, {1, -1, -1}, true},
 };
 
-const Family& family_of(const Config& config) {
-  for (const Family& family : kFamilies) {
+const NamedPieces& family_of(const Config& config) {
+  for (const NamedPieces& family : kNamedPieces) {
     if (!family.architecture.empty() && family.architecture != config.architecture) continue;
     if (family.vocab != 0 && family.vocab != config.vocab) continue;
     if (family.reserved_end > static_cast<Token>(config.vocab)) continue;
     return family;
   }
   TYTO_ASSERT(!"the last family fits everything");
-  return kFamilies[0];
+  return kNamedPieces[0];
 }
 
-std::map<Token, std::string> special_texts(const Family& family) {
+std::map<Token, std::string> special_texts(const NamedPieces& family) {
   std::map<Token, std::string> texts;
   for (const Special& special : family.specials)
     if (!special.text.empty()) texts[special.id] = special.text;
@@ -176,7 +176,7 @@ Vocabulary synthetic_vocabulary(const Config& config) {
   if (config.vocab < kSmallest)
     fail_unsupported("vocabulary size " + std::to_string(config.vocab),
                      "a byte-level vocabulary needs {} tokens", kSmallest);
-  const Family& family = family_of(config);
+  const NamedPieces& family = family_of(config);
   const std::map<Token, std::string> specials = special_texts(family);
   Vocabulary vocabulary;
   // Qwen pads its embedding beyond the last token.

@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* kSchema = "tyto-calibration-1";
 constexpr uint64_t kMostBytes = 4 << 20;
-constexpr uint64_t kMostTokens = 1u << 24;
+constexpr uint64_t kLongestRate = 1u << 24;
 constexpr double kFewTimes = 4;  // sizes of models between which figures carry over
 
 // Modelled figures have a name of their own, so that nobody takes them for measured ones.
@@ -68,7 +68,7 @@ double positive(const Json& json) {
 std::vector<RatePoint> points_from(const Json& json, bool is_modelled) {
   std::vector<RatePoint> points;
   json.for_each_element([&](size_t, const Json& each) {
-    const RatePoint point{static_cast<uint32_t>(each.at("tokens").as_uint(kMostTokens)),
+    const RatePoint point{static_cast<uint32_t>(each.at("tokens").as_uint(kLongestRate)),
                           positive(each.at(rate_key(is_modelled)))};
     if (!points.empty() && point.tokens <= points.back().tokens)
       each.fail("does not have more tokens than the one before");

@@ -8,11 +8,11 @@
 namespace tyto {
 namespace {
 
-constexpr uint32_t kMostTokens = 1u << 20;  // that what_if() takes
-constexpr uint32_t kRowGranule = 64;        // and what prompt images have
+constexpr uint32_t kMostPlanned = 1u << 20;  // that what_if() takes
+constexpr uint32_t kImageRows = 64;        // and what prompt images have
 
 uint32_t planned(uint32_t tokens) {
-  return std::clamp(tokens, 1u, kMostTokens);
+  return std::clamp(tokens, 1u, kMostPlanned);
 }
 
 uint32_t context_of(const Workload& work) {
@@ -27,7 +27,7 @@ DeviceRates by_cost_model(const DeviceInfo& device, const ModelDescription& mode
                       .prompt_tokens = planned(work.prompt_tokens),
                       .context_tokens = context_of(work),
                       .host = PlanHost::native};
-  const auto fits = [](uint32_t rows) { return rows > 0 && rows % kRowGranule == 0; };
+  const auto fits = [](uint32_t rows) { return rows > 0 && rows % kImageRows == 0; };
   if (!device.prompt_rows.empty() && std::ranges::all_of(device.prompt_rows, fits))
     request.prompt_rows = device.prompt_rows;
   const KernelSet kernels = fusion == Fusion::token ? KernelSet::air_q4nx : KernelSet::air_bf16;

@@ -106,6 +106,7 @@ struct EngineThread::State {
   void load_all();
   void run();
   void turn(Inbox asked);
+  void end_all_requests() noexcept;
   Inbox take_inbox();
   void begin(Inbox inbox);
   void load(ServedModel& model, const Loaded& loaded, const std::optional<Error>& refusal);
@@ -183,8 +184,21 @@ void EngineThread::State::turn(Inbox asked) try {
   if (now - published >= kStatusAge || is_idle()) publish();
   unload_idle();
 } catch (...) {
+  end_all_requests();
+}
+
+// Called in a catch clause. What is thrown here, for want of memory, ends nothing but this.
+void EngineThread::State::end_all_requests() noexcept try {
   const Error error = thrown_error("server");
-  for (const auto& model : models) model->end_all(error);
+  for (const auto& model : models) {
+    try {
+      model->end_all(error);
+    } catch (...) {
+      // Its requests are dropped, which tells their clients. The other models' are told more.
+    }
+  }
+} catch (...) {
+  // There is no memory for the words. The next turn goes on with what is left.
 }
 
 // Sleeps while there is nothing to do.

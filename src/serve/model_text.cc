@@ -34,6 +34,7 @@ std::shared_ptr<const ModelText> text_of(const std::string& name, Engine& engine
   text->context = engine.pipeline().context();
   text->embedding_size = model.config.emb;
   text->sampling = sampling_for(model, sampling);
+  text->holds_streams = !engine.requirement().empty();
   engine.tokenizer();  // throws where there is none
   text->tokenizer = engine.shared_tokenizer();
   const Vocabulary& vocabulary = text->tokenizer->vocabulary();

@@ -15,9 +15,6 @@ namespace {
 // A recording takes its memory before it begins; longer answers say what was lost.
 constexpr uint32_t kMostRecordedTokens = 256;
 
-// An embedding's pass beside answers has at least as many rows as kernels take at once.
-constexpr uint32_t kLeastEmbeddingRows = 16;
-
 Error expired(const std::string& instead) {
   return {ErrorCode::deadline, "request", "took longer than its deadline allows",
           "give it more time, or " + instead};
@@ -25,6 +22,12 @@ Error expired(const std::string& instead) {
 
 std::string receipt_id(const OpenCompletion& completion, uint32_t choice) {
   return choice == 0 ? completion.asked.id : fmt::format("{}.{}", completion.asked.id, choice);
+}
+
+// A flag is for all models, and need not suit each of them.
+Error of_model(const Error& error, const std::string& name) {
+  if (error.code != ErrorCode::usage) return error;
+  return {error.code, name, error.what(), error.hint};
 }
 
 }  // namespace
@@ -51,7 +54,7 @@ void ServedModel::load() {
     engine_ = std::move(engine);
     failure_.clear();
   } catch (...) {
-    const Error error = thrown_error(what_.name);
+    const Error error = of_model(thrown_error(what_.name), what_.name);
     let_go();
     failure_ = error.what();
     throw error;
@@ -259,7 +262,7 @@ void ServedModel::take_profile(const Outcome& outcome, StoredReceipt& into) {
   }
   engine_->trace().stop();
   recorded_.reset();
-  Profile profile = profile_of(*engine_, recorded_sampling_, CpuPeak::unknown);
+  Profile profile = profile_of(*engine_, recorded_sampling_, PeakSource::unknown);
   profile.runs.push_back(collect_run(engine_->trace(), outcome.answer.receipt));
   engine_->complete(profile.runs.front().receipt);
   profile.runs.front().stopped = tyto::name(outcome.answer.reason);
@@ -277,61 +280,51 @@ void ServedModel::begin(EmbeddingJob job, const std::optional<Error>& refusal) {
     failure = thrown_error(what_.name);
   }
   embeddings_.push_back(std::move(job));
+  try {
+    if (!failure) add_inputs(embeddings_.back());
+  } catch (...) {
+    failure = thrown_error(what_.name);
+  }
   if (failure) end_embedding(embeddings_.size() - 1, failure);
 }
 
-// Whether the longest request by itself would no longer find the pages that its next step needs.
-bool ServedModel::embeds_alone() const {
-  if (embeddings_.empty() || !embeddings_.front().run) return false;
-  const EmbeddingJob& job = embeddings_.front();
-  const Pipeline& pipeline = engine_->pipeline();
-  const KvPool& pool = pipeline.kv_pool();
-  const auto tokens = static_cast<uint32_t>(job.inputs[job.results.size()].size());
-  uint32_t longest = 0;
-  for (const RequestStatus& request : scheduler_->requests())
-    longest = std::max(longest, request.prompt_tokens + request.generated_tokens + 1);
-  if (pool.pages_for(tokens) + pool.pages_for(longest) > pool.capacity()) return true;
-  const KvWindow& window = pipeline.kv_window();
-  return window.pool != nullptr &&
-         2 * KvWindow::most_pages(window.positions, window.rows, pool.page_positions()) >
-             window.pool->capacity();
-}
-
-void ServedModel::embed_pass() {
-  EmbeddingJob& job = embeddings_.front();
-  std::optional<Error> error;
-  try {
-    if (!job.run)
-      job.run =
-          std::make_unique<EmbeddingRun>(engine_->generator(), job.inputs[job.results.size()]);
-    run_embedding(*job.run);
-    if (job.run->left() > 0) return;
-    Embedding made = job.run->result();
-    job.run.reset();
-    engine_->check_required(made.receipt.phases);
-    job.results.push_back(std::move(made.values));
-  } catch (const Error& thrown) {
-    error = thrown;
+// The scheduler calls back from step() alone, when all of them are in the table.
+void ServedModel::add_inputs(EmbeddingJob& job) {
+  job.results.resize(job.inputs.size());
+  job.left = job.inputs.size();
+  for (std::vector<Token>& input : job.inputs) {
+    Request request{.prompt = std::move(input), .stop = {}};
+    request.wanted = Wanted::embedding;
+    job.ids.push_back(scheduler_->add(
+        std::move(request), SamplerOptions{}, [](const ChosenToken&) { return true; },
+        [this](Scheduler::Id id, Outcome outcome) { end_input(id, std::move(outcome)); }));
   }
-  if (error || job.results.size() == job.inputs.size()) end_embedding(0, error);
 }
 
-// Beside answers a pass takes about as long as a step of theirs, so that they keep half their pace.
-void ServedModel::run_embedding(EmbeddingRun& run) {
-  if (scheduler_->running() + scheduler_->waiting() == 0) return run.run_pass();
-  const uint32_t most = engine_->pipeline().most_rows();
-  embedding_rows_ = std::clamp(embedding_rows_, std::min(kLeastEmbeddingRows, most), most);
-  const uint64_t start = now_ns();
-  run.run_pass(embedding_rows_);
-  const bool is_short = now_ns() - start <= step_ns_;
-  embedding_rows_ = is_short ? embedding_rows_ * 2 : embedding_rows_ / 2;
+// An Error of one input ends them all.
+void ServedModel::end_input(Scheduler::Id id, Outcome outcome) {
+  for (size_t i = 0; i < embeddings_.size(); ++i) {
+    EmbeddingJob& job = embeddings_[i];
+    const auto found = std::ranges::find(job.ids, id);
+    if (found == job.ids.end()) continue;
+    std::optional<Error> error = std::move(outcome.error);
+    try {
+      if (!error) engine_->check_required(outcome.answer.receipt.phases);
+    } catch (const Error& thrown) {
+      error = thrown;
+    }
+    job.results[static_cast<size_t>(found - job.ids.begin())] = std::move(outcome.embedding);
+    if (error || --job.left == 0) end_embedding(i, error);
+    return;
+  }
 }
 
-// Its pages are free before its end is told.
+// Inputs that have not ended are given up; the scheduler ends them with its next step.
 void ServedModel::end_embedding(size_t index, const std::optional<Error>& error) {
   EmbeddingJob job = std::move(embeddings_[index]);
   embeddings_.erase(embeddings_.begin() + static_cast<std::ptrdiff_t>(index));
-  job.run.reset();
+  for (const Scheduler::Id id : job.ids)
+    if (scheduler_ && job.left > 0) scheduler_->cancel(id);
   last_used_ = std::chrono::steady_clock::now();
   together_.place_free();
   try {
@@ -342,15 +335,19 @@ void ServedModel::end_embedding(size_t index, const std::optional<Error>& error)
   together_.end_told();
 }
 
-void ServedModel::cancel(EngineThread::Ticket ticket) {
+// What is thrown here, for want of memory, ends the requests of this model and of no other.
+
+void ServedModel::cancel(EngineThread::Ticket ticket) try {
   for (const auto& [id, choice] : choices_)
     if (choice.of->ticket == ticket) scheduler_->cancel(id);
   for (size_t i = 0; i < embeddings_.size(); ++i)
     if (embeddings_[i].ticket == ticket)
       return end_embedding(i, Error(ErrorCode::busy, "embeddings", "the client has gone"));
+} catch (...) {
+  end_all(thrown_error(what_.name));
 }
 
-void ServedModel::expire(std::chrono::steady_clock::time_point now) {
+void ServedModel::expire(std::chrono::steady_clock::time_point now) try {
   const auto is_over = [&](const auto& deadline) { return deadline && now >= *deadline; };
   for (const auto& [id, choice] : choices_) {
     if (!is_over(choice.of->asked.deadline)) continue;
@@ -359,22 +356,21 @@ void ServedModel::expire(std::chrono::steady_clock::time_point now) {
   }
   for (size_t i = embeddings_.size(); i-- > 0;)
     if (is_over(embeddings_[i].deadline)) end_embedding(i, expired("embed less at once"));
+} catch (...) {
+  end_all(thrown_error(what_.name));
 }
 
-void ServedModel::cancel_all() {
+void ServedModel::cancel_all() try {
   for (const auto& [id, choice] : choices_) scheduler_->cancel(id);
   while (!embeddings_.empty()) end_embedding(0, server_ends());
+} catch (...) {
+  end_all(thrown_error(what_.name));
 }
 
 // An Error ends the requests that it happened to, inside the scheduler. What else comes, such as
 // exhausted memory, ends them all, and the model is loaded again for the next.
 void ServedModel::step() try {
-  if (!embeddings_.empty()) embed_pass();
-  if (!scheduler_) return;
-  if (embeds_alone()) return scheduler_->end_cancelled();
-  const uint64_t start = now_ns();
-  scheduler_->step();
-  step_ns_ = now_ns() - start;
+  if (scheduler_) scheduler_->step();
 } catch (...) {
   end_all(thrown_error(what_.name));
 }
@@ -382,7 +378,6 @@ void ServedModel::step() try {
 void ServedModel::end_all(const Error& error) {
   std::map<Scheduler::Id, Choice> ended = std::move(choices_);
   choices_.clear();
-  for (EmbeddingJob& job : embeddings_) job.run.reset();  // before the pipeline that it runs on
   let_go();
   for (auto& [id, choice] : ended) end(std::move(choice), {.answer = {}, .error = error});
   while (!embeddings_.empty()) end_embedding(0, error);
@@ -414,6 +409,7 @@ void ServedModel::append_slots(std::vector<SlotStatus>& slots) const {
   if (!scheduler_) return;
   const auto now = std::chrono::steady_clock::now();
   for (const RequestStatus& request : scheduler_->requests()) {
+    if (!request.has_answer) continue;
     const Choice& choice = choices_.at(request.id);
     slots.push_back({.id = receipt_id(*choice.of, choice.index),
                      .model = what_.name,

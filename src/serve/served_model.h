@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/embed.h"
+#include "engine/scheduler.h"
 #include "serve/engine_thread.h"
 
 namespace tyto {
@@ -28,8 +28,9 @@ struct EmbeddingJob {
   std::vector<std::vector<Token>> inputs;
   EngineThread::Embedded done;
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
-  std::vector<std::vector<float>> results = {};
-  std::unique_ptr<EmbeddingRun> run = {};  // runs the next input; none: it has not begun
+  std::vector<std::vector<float>> results = {};  // [inputs]; empty where one has not ended
+  std::vector<Scheduler::Id> ids = {};           // [inputs]
+  size_t left = 0;                               // inputs that have not ended
 };
 
 // What requests are told that have not ended when the server does.
@@ -51,7 +52,10 @@ class ServedModel {
 
   const std::string& name() const { return what_.name; }
   bool is_loaded() const { return engine_ != nullptr; }
-  bool is_idle() const { return choices_.empty() && embeddings_.empty(); }
+  bool is_idle() const {
+    const bool steps = scheduler_ && scheduler_->running() + scheduler_->waiting() > 0;
+    return choices_.empty() && embeddings_.empty() && !steps;
+  }
   std::chrono::steady_clock::time_point last_used() const { return last_used_; }
   std::shared_ptr<const ModelText> text() const { return text_; }
 
@@ -71,7 +75,7 @@ class ServedModel {
   void cancel(EngineThread::Ticket ticket);
   void expire(std::chrono::steady_clock::time_point now);
   void cancel_all();  // the server ends
-  // One pass for all answers, and one of an embedding.
+  // One pass for all answers and embeddings.
   void step();
   void end_all(const Error& error);  // and lets the model go
 
@@ -103,9 +107,8 @@ class ServedModel {
   void start_profile(OpenCompletion& completion);
   void abandon_profile(const std::string& why);
   void take_profile(const Outcome& outcome, StoredReceipt& into);
-  bool embeds_alone() const;
-  void embed_pass();
-  void run_embedding(EmbeddingRun& run);
+  void add_inputs(EmbeddingJob& job);
+  void end_input(Scheduler::Id id, Outcome outcome);
   void end_embedding(size_t index, const std::optional<Error>& error);
 
   const ModelToServe& what_;
@@ -120,8 +123,6 @@ class ServedModel {
   bool is_virtual_ = false;  // a virtual device takes part
   std::map<Scheduler::Id, Choice> choices_;
   std::vector<EmbeddingJob> embeddings_;  // the oldest first
-  uint32_t embedding_rows_ = 0;           // in a pass beside answers
-  uint64_t step_ns_ = 0;                  // what the last of those took
   std::chrono::steady_clock::time_point last_used_ = std::chrono::steady_clock::now();
 
   std::shared_ptr<OpenCompletion> recorded_;  // the request that is being recorded

@@ -167,7 +167,7 @@ void decode(const BlockQ6K& block, float* __restrict out) {
 }
 
 template <typename Block>
-void decode_all(const std::byte* in, float* out, size_t blocks) {
+void decode_blocks(const std::byte* in, float* out, size_t blocks) {
   const Block* block = reinterpret_cast<const Block*>(in);
   for (size_t i = 0; i < blocks; ++i) decode(block[i], out + i * Block::kValues);
 }
@@ -177,25 +177,25 @@ void decode_all(const std::byte* in, float* out, size_t blocks) {
 void decode_blocks(DType type, const std::byte* in, float* out, size_t blocks) {
   switch (type) {
     case DType::q8_0:
-      return decode_all<BlockQ8_0>(in, out, blocks);
+      return decode_blocks<BlockQ8_0>(in, out, blocks);
     case DType::q4_0:
-      return decode_all<BlockQ4_0>(in, out, blocks);
+      return decode_blocks<BlockQ4_0>(in, out, blocks);
     case DType::q4_1:
-      return decode_all<BlockQ4_1>(in, out, blocks);
+      return decode_blocks<BlockQ4_1>(in, out, blocks);
     case DType::q5_0:
-      return decode_all<BlockQ5_0>(in, out, blocks);
+      return decode_blocks<BlockQ5_0>(in, out, blocks);
     case DType::q5_1:
-      return decode_all<BlockQ5_1>(in, out, blocks);
+      return decode_blocks<BlockQ5_1>(in, out, blocks);
     case DType::q2_k:
-      return decode_all<BlockQ2K>(in, out, blocks);
+      return decode_blocks<BlockQ2K>(in, out, blocks);
     case DType::q3_k:
-      return decode_all<BlockQ3K>(in, out, blocks);
+      return decode_blocks<BlockQ3K>(in, out, blocks);
     case DType::q4_k:
-      return decode_all<BlockQ4K>(in, out, blocks);
+      return decode_blocks<BlockQ4K>(in, out, blocks);
     case DType::q5_k:
-      return decode_all<BlockQ5K>(in, out, blocks);
+      return decode_blocks<BlockQ5K>(in, out, blocks);
     case DType::q6_k:
-      return decode_all<BlockQ6K>(in, out, blocks);
+      return decode_blocks<BlockQ6K>(in, out, blocks);
     default:
       return decode_iq_blocks(type, in, out, blocks);
   }

@@ -62,7 +62,7 @@ void decode(const Block& block, float* out) {
 }
 
 template <typename Block>
-void decode_all(const std::byte* in, float* out, size_t blocks) {
+void decode_iq_blocks(const std::byte* in, float* out, size_t blocks) {
   const Block* block = reinterpret_cast<const Block*>(in);
   for (size_t i = 0; i < blocks; ++i) decode(block[i], out + i * Block::kValues);
 }
@@ -72,25 +72,25 @@ void decode_all(const std::byte* in, float* out, size_t blocks) {
 void decode_iq_blocks(DType type, const std::byte* in, float* out, size_t blocks) {
   switch (type) {
     case DType::iq4_nl:
-      return decode_all<BlockIQ4NL>(in, out, blocks);
+      return decode_iq_blocks<BlockIQ4NL>(in, out, blocks);
     case DType::iq4_xs:
-      return decode_all<BlockIQ4XS>(in, out, blocks);
+      return decode_iq_blocks<BlockIQ4XS>(in, out, blocks);
     case DType::iq3_xxs:
-      return decode_all<BlockIQ3XXS>(in, out, blocks);
+      return decode_iq_blocks<BlockIQ3XXS>(in, out, blocks);
     case DType::iq3_s:
-      return decode_all<BlockIQ3S>(in, out, blocks);
+      return decode_iq_blocks<BlockIQ3S>(in, out, blocks);
     case DType::iq2_xxs:
-      return decode_all<BlockIQ2XXS>(in, out, blocks);
+      return decode_iq_blocks<BlockIQ2XXS>(in, out, blocks);
     case DType::iq2_xs:
-      return decode_all<BlockIQ2XS>(in, out, blocks);
+      return decode_iq_blocks<BlockIQ2XS>(in, out, blocks);
     case DType::iq2_s:
-      return decode_all<BlockIQ2S>(in, out, blocks);
+      return decode_iq_blocks<BlockIQ2S>(in, out, blocks);
     case DType::iq1_s:
-      return decode_all<BlockIQ1S>(in, out, blocks);
+      return decode_iq_blocks<BlockIQ1S>(in, out, blocks);
     case DType::iq1_m:
-      return decode_all<BlockIQ1M>(in, out, blocks);
+      return decode_iq_blocks<BlockIQ1M>(in, out, blocks);
     case DType::mxfp4:
-      return decode_all<BlockMXFP4>(in, out, blocks);
+      return decode_iq_blocks<BlockMXFP4>(in, out, blocks);
     default:
       TYTO_ASSERT(!"a quantised type");
   }

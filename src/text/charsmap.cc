@@ -7,7 +7,7 @@ namespace tyto {
 
 namespace {
 
-constexpr uint32_t kBlock = 256;  // units of one node's children lie inside of such a block
+constexpr uint32_t kTrieBlock = 256;  // units of one node's children lie inside of such a block
 
 // Real tables make a character at most eleven times as long (U+FDFA).
 constexpr size_t kMaxGrowth = 64;
@@ -40,7 +40,7 @@ uint32_t little_endian(std::string_view bytes) {
 Charsmap::Charsmap(std::string_view table, const std::string& name) : name_(name) {
   constexpr size_t kUnitBytes = sizeof(uint32_t);
   const size_t trie_bytes = table.size() < kUnitBytes ? 0 : little_endian(table);
-  if (trie_bytes == 0 || trie_bytes % (kBlock * kUnitBytes) != 0 ||
+  if (trie_bytes == 0 || trie_bytes % (kTrieBlock * kUnitBytes) != 0 ||
       trie_bytes >= table.size() - kUnitBytes || table.back() != '\0')
     fail_input(name, "its {} bytes are no table of {} bytes of trie and replacements", table.size(),
                trie_bytes);

@@ -43,14 +43,6 @@ const Expr* make_literal(Parser& parser, const Value& value) {
   return &expr;
 }
 
-std::string without_underscores(std::string_view text) {
-  std::string result;
-  for (char c : text) {
-    if (c != '_') result += c;
-  }
-  return result;
-}
-
 const Expr* parse_number(Parser& parser) {
   const Token& token = peek(parser);
   std::string digits = without_underscores(token.text);

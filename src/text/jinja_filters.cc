@@ -11,12 +11,6 @@
 namespace tyto::jinja {
 namespace {
 
-void require_defined(Machine& machine, const Value& value) {
-  if (const Undefined* u = std::get_if<Undefined>(&value)) {
-    fail(machine, "'{}' is undefined", printable_name(u->name));
-  }
-}
-
 Value upper(Machine& machine, const Value& self, const Call&) {
   return in_case(machine, to_text(machine, self), Case::upper);
 }
@@ -68,7 +62,7 @@ Value string(Machine& machine, const Value& self, const Call&) {
   return to_text(machine, self);
 }
 
-Value count(Machine& machine, const Value& self, const Call&) {
+Value count_items(Machine& machine, const Value& self, const Call&) {
   return length(machine, self);
 }
 
@@ -138,14 +132,6 @@ Value tojson(Machine& machine, const Value& self, const Call& call) {
   }
   style.sort_keys = given_truthy(call.given[3]);
   return to_json(machine, self, style);
-}
-
-std::string without_underscores(std::string_view text) {
-  std::string result;
-  for (char c : text) {
-    if (c != '_') result += c;
-  }
-  return result;
 }
 
 std::optional<double> parse_real(std::string_view text) {
@@ -239,10 +225,10 @@ Value round_number(Machine& machine, const Value& self, const Call& call) {
   return parse_real(fmt::format("{:.{}f}", number->real, precision)).value_or(number->real);
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kTextFilters[] = {
     {"abs", "", absolute},
     {"capitalize", "", capitalize},
-    {"count", "", count},
+    {"count", "", count_items},
     {"d", "default_value? boolean?", default_value},
     {"default", "default_value? boolean?", default_value},
     {"e", "", escape},
@@ -251,7 +237,7 @@ constexpr Builtin kFilters[] = {
     {"format", "*", format},
     {"indent", "width? first? blank?", indent},
     {"int", "default? base?", to_integer},
-    {"length", "", count},
+    {"length", "", count_items},
     {"lower", "", lower},
     {"replace", "old new count?", replace},
     {"round", "precision? method?", round_number},
@@ -266,7 +252,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace tyto::jinja

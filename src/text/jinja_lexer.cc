@@ -11,7 +11,7 @@
 namespace tyto::jinja {
 namespace {
 
-constexpr size_t npos = std::string_view::npos;
+constexpr size_t kNotFound = std::string_view::npos;
 
 struct Lexer {
   std::string_view source;
@@ -57,7 +57,7 @@ void emit_text(Lexer& lexer, size_t open, bool is_print) {
   if (sign == '-') {
     text = strip_space(text, Side::right);
   } else if (sign != '+' && !is_print) {
-    size_t line_begin = text.rfind('\n') + 1;  // npos + 1 is 0
+    size_t line_begin = text.rfind('\n') + 1;  // kNotFound + 1 is 0
     bool whole_line = line_begin > 0 || lexer.line_start;
     if (whole_line && strip_space(text.substr(line_begin), Side::left).empty()) {
       text = text.substr(0, line_begin);
@@ -83,7 +83,7 @@ char sign_before(const Lexer& lexer, size_t begin, size_t close) {
 
 void skip_comment(Lexer& lexer, size_t begin) {
   size_t close = lexer.source.find("#}", begin);
-  if (close == npos) fail(lexer, "a comment has no end");
+  if (close == kNotFound) fail(lexer, "a comment has no end");
   advance(lexer, after_tag(lexer, close, sign_before(lexer, begin, close), true));
 }
 
@@ -110,7 +110,7 @@ void read_raw(Lexer& lexer, const BareTag& begin) {
   advance(lexer, after_tag(lexer, begin.close, begin.sign, false));
   for (size_t open = lexer.at;; open += 2) {
     open = lexer.source.find("{%", open);
-    if (open == npos) fail(lexer, "a raw block has no end");
+    if (open == kNotFound) fail(lexer, "a raw block has no end");
     BareTag end = match_bare_tag(lexer, open, "endraw");
     if (!end.found) continue;
     emit_text(lexer, open, false);
@@ -147,7 +147,7 @@ void append_escape(Lexer& lexer, std::string& out, std::string_view body, size_t
     size_t digits;
   };
   char letter = body[at];
-  if (size_t known = kLetters.find(letter); known != npos) {
+  if (size_t known = kLetters.find(letter); known != kNotFound) {
     if (letter != '\n') out += kMeanings[known];
     return;
   }
@@ -327,10 +327,10 @@ void read_tag(Lexer& lexer, bool is_print) {
 }
 
 size_t find_tag(std::string_view source, size_t at) {
-  for (; (at = source.find('{', at)) != npos; ++at) {
-    if (at + 1 < source.size() && std::string_view("{%#").find(source[at + 1]) != npos) return at;
+  for (; (at = source.find('{', at)) != kNotFound; ++at) {
+    if (at + 1 < source.size() && std::string_view("{%#").find(source[at + 1]) != kNotFound) return at;
   }
-  return npos;
+  return kNotFound;
 }
 
 }  // namespace
@@ -353,7 +353,7 @@ std::string normalize_source(std::string_view source) {
 std::vector<Token> tokenize(std::string_view source, const std::string& name,
                             std::deque<std::string>& strings) {
   Lexer lexer{.source = source, .name = name, .strings = strings, .tokens = {}};
-  for (size_t open; (open = find_tag(source, lexer.at)) != npos;) {
+  for (size_t open; (open = find_tag(source, lexer.at)) != kNotFound;) {
     char kind = source[open + 1];
     emit_text(lexer, open, kind == '{');
     if (kind == '#') {

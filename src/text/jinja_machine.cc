@@ -1,5 +1,7 @@
 #include "text/jinja_machine.h"
 
+#include "base/printable.h"
+
 namespace tyto::jinja {
 namespace {
 
@@ -108,6 +110,11 @@ void Builder::add(size_t count, std::string_view text) {
   } else {
     for (size_t i = 0; i < count; ++i) text_.append(text);
   }
+}
+
+void require_defined(const Machine& machine, const Value& value) {
+  if (const Undefined* undefined = std::get_if<Undefined>(&value))
+    fail(machine, "'{}' is undefined", printable_name(undefined->name));
 }
 
 Nesting::Nesting(Machine& machine, int line) : machine_(machine), outer_line_(machine.line) {

@@ -51,6 +51,9 @@ template <typename... Args>
   fail_input(where(machine), format, std::forward<Args>(args)...);
 }
 
+// Values that must be defined.
+void require_defined(const Machine& machine, const Value& value);
+
 // For what Jinja has and this subset does not.
 template <typename... Args>
 [[noreturn]] void fail_construct(const Machine& machine, fmt::format_string<Args...> format,

@@ -20,12 +20,6 @@ std::string_view symbol(Operator op) {
   return kSymbols[static_cast<size_t>(op)];
 }
 
-void require_defined(Machine& machine, const Value& value) {
-  if (const Undefined* u = std::get_if<Undefined>(&value)) {
-    fail(machine, "'{}' is undefined", printable_name(u->name));
-  }
-}
-
 int64_t floor_quotient(int64_t a, int64_t b) {
   int64_t quotient = a / b;
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;

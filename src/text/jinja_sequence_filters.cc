@@ -226,7 +226,7 @@ Value rejectattr(Machine& machine, const Value& self, const Call& call) {
   return keep_if(machine, self, call, true, false);
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kSequenceFilters[] = {
     {"dictsort", "case_sensitive? by? reverse?", dictsort},
     {"first", "", first},
     {"items", "", items},
@@ -249,7 +249,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace tyto::jinja

@@ -9,7 +9,7 @@
 namespace tyto::jinja {
 namespace {
 
-constexpr size_t npos = std::string_view::npos;
+constexpr size_t kNoMatch = std::string_view::npos;
 
 std::string_view text_of(const Value& self) {
   return std::get<std::string_view>(self);
@@ -75,7 +75,7 @@ Value split(Machine& machine, const Value& self, const Call& call) {
   List* parts = make_list(machine);
   for (; limit > 0; --limit) {
     size_t found = find_text(rest, sep);
-    if (found == npos) break;
+    if (found == kNoMatch) break;
     push(machine, *parts, rest.substr(0, found));
     rest.remove_prefix(found + sep.size());
   }
@@ -91,7 +91,7 @@ Value rsplit(Machine& machine, const Value& self, const Call& call) {
   List* parts = make_list(machine);
   for (int64_t limit = split_limit(machine, call.given[1]); limit > 0; --limit) {
     size_t found = rest.rfind(sep);
-    if (found == npos) break;
+    if (found == kNoMatch) break;
     push(machine, *parts, rest.substr(found + sep.size()));
     rest = rest.substr(0, found);
   }
@@ -111,7 +111,7 @@ Value partition(Machine& machine, const Value& self, const Call& call) {
   std::string_view text = text_of(self), sep = separator(machine, call.given[0]);
   charge_work(machine, text.size());
   size_t found = find_text(text, sep);
-  if (found == npos)
+  if (found == kNoMatch)
     return make_list(machine, {text, std::string_view(), std::string_view()}, true);
   return make_list(machine, {text.substr(0, found), sep, text.substr(found + sep.size())}, true);
 }
@@ -154,7 +154,7 @@ Value removesuffix(Machine& machine, const Value& self, const Call& call) {
   return text;
 }
 
-Value replace(Machine& machine, const Value& self, const Call& call) {
+Value replace_method(Machine& machine, const Value& self, const Call& call) {
   return replace_text(machine, text_of(self), given_text(machine, call.given[0]),
                       given_text(machine, call.given[1]),
                       given_integer(machine, call.given[2], -1));
@@ -162,7 +162,7 @@ Value replace(Machine& machine, const Value& self, const Call& call) {
 
 int64_t position_or_none(Machine& machine, std::string_view text, size_t found) {
   charge_work(machine, text.size());
-  if (found == npos) return -1;
+  if (found == kNoMatch) return -1;
   return static_cast<int64_t>(count_code_points(text.substr(0, found)));
 }
 
@@ -178,22 +178,22 @@ Value rfind_position(Machine& machine, const Value& self, const Call& call) {
   return position_or_none(machine, text, text.rfind(part));
 }
 
-Value index_of(Machine& machine, const Value& self, const Call& call) {
+Value index_of_text(Machine& machine, const Value& self, const Call& call) {
   Value found = find_position(machine, self, call);
   if (std::get<int64_t>(found) < 0) fail(machine, "'index': the part is not there");
   return found;
 }
 
-Value count(Machine& machine, const Value& self, const Call& call) {
+Value count_text(Machine& machine, const Value& self, const Call& call) {
   std::string_view text = text_of(self), part = given_text(machine, call.given[0]);
   charge_work(machine, text.size());
   if (part.empty()) return length(machine, self) + 1;
   int64_t total = 0;
-  for (size_t at = 0; (at = find_text(text, part, at)) != npos; at += part.size()) ++total;
+  for (size_t at = 0; (at = find_text(text, part, at)) != kNoMatch; at += part.size()) ++total;
   return total;
 }
 
-Value join(Machine& machine, const Value& self, const Call& call) {
+Value join_method(Machine& machine, const Value& self, const Call& call) {
   Builder out(machine);
   bool more = false;
   for (const Value& item : iterate(machine, *call.given[0])) {
@@ -205,7 +205,7 @@ Value join(Machine& machine, const Value& self, const Call& call) {
   return out.finish();
 }
 
-Value format(Machine& machine, const Value& self, const Call& call) {
+Value format_method(Machine& machine, const Value& self, const Call& call) {
   return format_braces(machine, text_of(self), call.all);
 }
 
@@ -238,31 +238,31 @@ Value isspace(Machine& machine, const Value& self, const Call&) {
 }
 
 template <Case wanted>
-Value is_in_case(Machine& machine, const Value& self, const Call&) {
+Value is_case(Machine& machine, const Value& self, const Call&) {
   charge_work(machine, text_of(self).size());
   return all_in_case(text_of(self), wanted);
 }
 
 constexpr Builtin kMethods[] = {
     {"capitalize", "", cased<Case::capital>},
-    {"count", "sub", count},
+    {"count", "sub", count_text},
     {"endswith", "suffix", endswith},
     {"find", "sub", find_position},
-    {"format", "*", format},
-    {"index", "sub", index_of},
+    {"format", "*", format_method},
+    {"index", "sub", index_of_text},
     {"isalnum", "", isalnum},
     {"isalpha", "", isalpha},
     {"isdigit", "", isdigit},
-    {"islower", "", is_in_case<Case::lower>},
+    {"islower", "", is_case<Case::lower>},
     {"isspace", "", isspace},
-    {"isupper", "", is_in_case<Case::upper>},
-    {"join", "iterable", join},
+    {"isupper", "", is_case<Case::upper>},
+    {"join", "iterable", join_method},
     {"lower", "", cased<Case::lower>},
     {"lstrip", "chars?", strip<Side::left>},
     {"partition", "sep", partition},
     {"removeprefix", "prefix", removeprefix},
     {"removesuffix", "suffix", removesuffix},
-    {"replace", "old new count?", replace},
+    {"replace", "old new count?", replace_method},
     {"rfind", "sub", rfind_position},
     {"rsplit", "sep? maxsplit?", rsplit},
     {"rstrip", "chars?", strip<Side::right>},

@@ -196,6 +196,12 @@ bool all_in_case(std::string_view text, Case wanted) {
   return any;
 }
 
+std::string without_underscores(std::string_view number) {
+  std::string digits(number);
+  std::erase(digits, '_');
+  return digits;
+}
+
 size_t find_text(std::string_view text, std::string_view needle, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (needle.empty()) return from;

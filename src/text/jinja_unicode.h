@@ -28,6 +28,8 @@ enum class Side { left, right, both };
 std::string_view strip_space(std::string_view text, Side side);
 std::string_view strip_any(std::string_view text, std::string_view characters, Side side);
 
+std::string without_underscores(std::string_view number);  // 1_000
+
 std::vector<std::string_view> split_lines(std::string_view text);  // str.splitlines
 
 // Unicode's simple mappings, and the sharp s, which every other full mapping is rarer than.

@@ -5,20 +5,20 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kMaxDepth = 64;      // what base/json.h reads
+constexpr size_t kMaxJsonDepth = 64;      // what base/json.h reads
 constexpr size_t kMaxWordBytes = 64;  // longer numbers are not numbers that anybody means
 
-bool is_space(char c) {
+bool is_json_space(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-bool is_digit(char c) {
+bool is_json_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
 size_t digits_at(std::string_view text) {
   size_t count = 0;
-  while (count < text.size() && is_digit(text[count])) ++count;
+  while (count < text.size() && is_json_digit(text[count])) ++count;
   return count;
 }
 
@@ -59,12 +59,12 @@ bool is_word(std::string_view text) {
 bool JsonScanner::push(char c) {
   if (in_string()) return go_on_in_string(c);
   if (state_ == State::word) {
-    const bool ends = is_space(c) || c == ',' || c == '}' || c == ']';
+    const bool ends = is_json_space(c) || c == ',' || c == '}' || c == ']';
     if (!ends) return go_on_in_word(c);
     if (!is_word(word_)) return false;
     state_ = State::after_value;
   }
-  if (is_space(c) && state_ != State::begin && state_ != State::complete) return true;
+  if (is_json_space(c) && state_ != State::begin && state_ != State::complete) return true;
   switch (state_) {
     case State::begin:
       return c == '{' && open(c, State::key_or_end);
@@ -90,7 +90,7 @@ bool JsonScanner::begin_value(char c) {
   if (c == '{') return open(c, State::key_or_end);
   if (c == '[') return open(c, State::value_or_end);
   if (c == '"') return begin_string(false);
-  if (c != '-' && !is_digit(c) && c != 't' && c != 'f' && c != 'n') return false;
+  if (c != '-' && !is_json_digit(c) && c != 't' && c != 'f' && c != 'n') return false;
   word_ = c;
   state_ = State::word;
   return true;
@@ -136,7 +136,7 @@ bool JsonScanner::after_value(char c) {
 }
 
 bool JsonScanner::open(char bracket, State next) {
-  if (open_.size() == kMaxDepth) return false;
+  if (open_.size() == kMaxJsonDepth) return false;
   open_ += bracket;
   state_ = next;
   return true;

@@ -15,7 +15,7 @@ namespace {
 
 // The patterns as the models' own tokenizer files publish them, or as llama.cpp has them where
 // those are not public.
-constexpr std::string_view kLlama3 =
+constexpr std::string_view kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kJais2 =
@@ -135,10 +135,10 @@ struct Row {
 
 constexpr Row kRows[] = {
     {.names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
-     .patterns = {kLlama3},
+     .patterns = {kLlama3Pattern},
      .ignore_merges = true,
      .add_bos = true},
-    {.names = "smaug-bpe dbrx glm4 chatglm-bpe", .patterns = {kLlama3}},
+    {.names = "smaug-bpe dbrx glm4 chatglm-bpe", .patterns = {kLlama3Pattern}},
     {.names = "jais-2", .patterns = {kJais2}},
     {.names = "minicpm5", .patterns = {kThreeNumbers, kMiniCpm5}, .ignore_merges = true},
     {.names = "tekken", .patterns = {kTekken}, .ignore_merges = true, .add_bos = true},

@@ -28,7 +28,7 @@ constexpr std::array kHarmonyBegins = {kChannel, kStart};
 constexpr std::string_view kTo = "to=";
 constexpr size_t kLongestHeader = 256;  // what goes on longer is no header
 
-bool is_space(char c) {
+bool is_blank(char c) {
   return kSpaces.find(c) != kSpaces.npos;
 }
 
@@ -64,7 +64,7 @@ ThinkStream::ThinkStream(std::string_view prompt)
 void ThinkStream::push(char c, ReasoningDelta& delta) {
   if (state_ == State::begin) return take_begin(c, delta);
   if (state_ == State::thought) return take_thought(c, delta);
-  if (state_ == State::between && is_space(c)) return;
+  if (state_ == State::between && is_blank(c)) return;
   state_ = State::content;
   delta.content += c;
 }
@@ -77,7 +77,7 @@ void ThinkStream::finish(ReasoningDelta& delta) {
 
 void ThinkStream::take_begin(char c, ReasoningDelta& delta) {
   pending_ += c;
-  if (marker_.empty() && is_space(c)) return;
+  if (marker_.empty() && is_blank(c)) return;
   marker_ += c;
   if (marker_ != kOpen && kOpen.starts_with(marker_)) return;
   if (marker_ != kOpen) delta.content += pending_;
@@ -88,10 +88,10 @@ void ThinkStream::take_begin(char c, ReasoningDelta& delta) {
 
 // A marker's first character is nowhere else in it: another one can only begin where this one ends.
 void ThinkStream::take_thought(char c, ReasoningDelta& delta) {
-  const bool is_held = c == kClose[marker_.size()] || (marker_.empty() && is_space(c));
+  const bool is_held = c == kClose[marker_.size()] || (marker_.empty() && is_blank(c));
   if (!is_held) think(delta);
   pending_ += c;
-  if (!is_space(c)) marker_ += c;
+  if (!is_blank(c)) marker_ += c;
   if (marker_ == kClose) {
     state_ = State::between;
     pending_.clear();

@@ -44,11 +44,11 @@ using Bits = uint16_t __attribute__((vector_size(16)));
 constexpr size_t kShorts = sizeof(Shorts) / sizeof(int16_t);
 
 // Logits are looked through in blocks, whose bests then say where to look again.
-constexpr size_t kBlock = 256;
+constexpr size_t kLogitsBlock = 256;
 template <typename Logit>
 std::span<const Logit> block_of(std::span<const Logit> logits, size_t index) {
-  const size_t first = index * kBlock;
-  return logits.subspan(first, std::min(kBlock, logits.size() - first));
+  const size_t first = index * kLogitsBlock;
+  return logits.subspan(first, std::min(kLogitsBlock, logits.size() - first));
 }
 
 struct BlockBest {
@@ -311,15 +311,15 @@ Token Sampler::draw_probable(float best) {
 template <typename Logit>
 Token Sampler::find_best(std::span<const Logit> logits) {
   if (logits.empty()) fail_input("logits", "there are none");
-  block_bests_.resize((logits.size() + kBlock - 1) / kBlock);
+  block_bests_.resize((logits.size() + kLogitsBlock - 1) / kLogitsBlock);
   size_t best = 0;
   for (size_t block = 0; block < block_bests_.size(); ++block) {
     const BlockBest found = best_of_block(block_of(logits, block));
-    if (!found.is_usable) fail_logits(logits, block * kBlock);
+    if (!found.is_usable) fail_logits(logits, block * kLogitsBlock);
     block_bests_[block] = found.highest;
     if (found.highest > block_bests_[best]) best = block;
   }
-  size_t first = best * kBlock;
+  size_t first = best * kLogitsBlock;
   while (value(logits[first]) != block_bests_[best]) ++first;
   return static_cast<Token>(first);
 }
@@ -342,7 +342,7 @@ void Sampler::gather_candidates(std::span<const Logit> logits) {
     const std::span<const Logit> values = block_of(logits, block);
     for (size_t i = 0; i < values.size(); ++i)
       if (const float each = value(values[i]); each >= floor)
-        candidates_.push_back({static_cast<Token>(block * kBlock + i), each});
+        candidates_.push_back({static_cast<Token>(block * kLogitsBlock + i), each});
   }
 }
 

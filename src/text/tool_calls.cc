@@ -6,7 +6,7 @@
 namespace tyto {
 namespace {
 
-constexpr std::string_view kSpaces = " \t\r\n";
+constexpr std::string_view kSpacesAround = " \t\r\n";
 constexpr std::string_view kBeforeCall = " \t\r\n[";       // calls may stand in an array,
 constexpr std::string_view kBetweenCalls = " \t\r\n[,;]";  // or behind each other
 constexpr size_t kMaxHeadBytes = 64 << 10;  // of a call whose arguments have not begun
@@ -102,7 +102,7 @@ bool ToolCallStream::pending_belongs_to_call() const {
   if (state_ == State::call) return has_begun_;
   if (!is_after_call_ || certain_ > 0) return false;
   if (state_ == State::lead) return syntax_.close.starts_with(marker_);
-  return pending_.find_first_not_of(kSpaces) == pending_.npos;
+  return pending_.find_first_not_of(kSpacesAround) == pending_.npos;
 }
 
 bool ToolCallStream::take(char c, AnswerDelta& delta) {
@@ -114,7 +114,7 @@ bool ToolCallStream::take(char c, AnswerDelta& delta) {
 // Holds white space back, and what may become a marker behind it. A marker's first character is
 // nowhere else in it, so that another one can only begin where this one ends.
 bool ToolCallStream::take_content(char c, AnswerDelta& delta) {
-  const bool is_space = is_in(kSpaces, c);
+  const bool is_space = is_in(kSpacesAround, c);
   const bool is_held = c == syntax_.open[marker_.size()] || (is_space && marker_.empty());
   if (!is_held) {
     say(pending_, delta);

@@ -45,6 +45,18 @@ std::string name_of(const Json& function) {
   return text;
 }
 
+// `shown` is what the template makes with the tools of the options. Some templates know no tools,
+// and say nothing of it.
+bool shows_tools(const ChatTemplate& chat_template, const std::vector<ChatMessage>& messages,
+                 ChatOptions options, std::string_view shown) {
+  options.tools.reset();
+  try {
+    return chat_template.render(messages, options) != shown;
+  } catch (const Error&) {
+    return true;  // it uses them without looking whether there are any
+  }
+}
+
 }  // namespace
 
 std::vector<Tool> tools_from_json(const Json& array) {
@@ -84,17 +96,24 @@ const ToolSyntax& tool_syntax(ToolFormat format) {
   return kSyntaxes[static_cast<size_t>(format)];
 }
 
+std::span<const ToolSyntax> tool_syntaxes() {
+  return kSyntaxes;
+}
+
 ToolFormat tool_format(const ChatTemplate& chat_template) {
   ChatOptions options;
   options.add_generation_prompt = false;
   options.tools = Json::parse(kProbeTools, "tools");
   const ChatMessage call{.role = "assistant", .tool_calls = {{"call00001", "probe", R"({"x":1})"}}};
+  const std::vector<ChatMessage> messages = {{"user", "x"}, call};
   std::string shown;
   try {
-    shown = without_white_space(chat_template.render({{"user", "x"}, call}, options));
+    shown = chat_template.render(messages, options);
   } catch (const Error&) {
     return ToolFormat::none;  // it refuses calls
   }
+  if (!shows_tools(chat_template, messages, options, shown)) return ToolFormat::none;
+  shown = without_white_space(shown);
   for (const ToolSyntax& syntax : kSyntaxes) {
     if (syntax.format == ToolFormat::none) continue;
     const std::string written =

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,7 @@ struct ToolChoice {
 ToolChoice tool_choice_from_json(const Json& choice, const std::vector<Tool>& tools);
 
 enum class ToolFormat {
-  none,    // the template knows no calls, or writes them in a way that we do not read
+  none,    // the template shows no tools, or writes no calls, or none that we can read
   llama3,  // {"name": "f", "parameters": {...}}, perhaps behind <|python_tag|>
   hermes,  // <tool_call> {"name": "f", "arguments": {...}} </tool_call>; Qwen's too
 };
@@ -45,8 +46,9 @@ struct ToolSyntax {
   bool opens_answers = false;      // a call may begin an answer without `open`
 };
 const ToolSyntax& tool_syntax(ToolFormat format);
+std::span<const ToolSyntax> tool_syntaxes();  // of all formats
 
-// Found by showing the template a call.
+// Found by showing the template a tool and a call.
 ToolFormat tool_format(const ChatTemplate& chat_template);
 
 // Special tokens that spell `open` or `close`. A Detokenizer must be told to show them.

@@ -13,7 +13,7 @@ namespace {
 // Readings lag by up to one update, at both ends of a window.
 constexpr double kUpdatesPerWindow = 10;
 
-std::string milliseconds(double seconds) {
+std::string whole_milliseconds(double seconds) {
   return fmt::format("{:.3g} ms", seconds * 1e3);
 }
 
@@ -60,9 +60,9 @@ RailEnergy RailIntegral::close() {
     energy.reason = "it was not read twice";
   else if (energy.seconds < kUpdatesPerWindow * rail_.update_seconds)
     energy.reason = fmt::format("{} is too short for a value that changes every {}",
-                                milliseconds(energy.seconds), milliseconds(rail_.update_seconds));
+                                whole_milliseconds(energy.seconds), whole_milliseconds(rail_.update_seconds));
   else if (rail_.kind == RailKind::energy_counter && joules_ == 0)
-    energy.reason = fmt::format("the counter did not move in {}", milliseconds(energy.seconds));
+    energy.reason = fmt::format("the counter did not move in {}", whole_milliseconds(energy.seconds));
   else
     energy.joules = joules_;
 

@@ -55,8 +55,8 @@ Spread spread_of(std::span<const double> values) {
   if (values.empty()) return spread;
   const auto count = static_cast<double>(values.size());
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
-  spread.least = *least;
-  spread.most = *most;
+  spread.min = *least;
+  spread.max = *most;
   for (double value : values) spread.mean += value / count;
   if (values.size() < 2) return spread;
   for (double value : values)

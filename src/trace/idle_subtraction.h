@@ -14,8 +14,8 @@ namespace tyto {
 struct Spread {
   double mean = 0;
   double deviation = 0;  // of the sample; 0 for a single value
-  double least = 0;
-  double most = 0;
+  double min = 0;
+  double max = 0;
 };
 Spread spread_of(std::span<const double> values);
 

@@ -39,6 +39,39 @@ double prefill_tokens_per_second(const Receipt& receipt) {
   return receipt.prefill_seconds > 0 ? receipt.prompt_tokens / receipt.prefill_seconds : 0;
 }
 
+static void add_new(std::vector<std::string>& lines, const std::vector<std::string>& more) {
+  for (const std::string& line : more)
+    if (std::ranges::find(lines, line) == lines.end()) lines.push_back(line);
+}
+
+void add(Receipt& total, const Receipt& run) {
+  total.prompt_tokens += run.prompt_tokens;
+  total.cached_tokens += run.cached_tokens;
+  total.generated_tokens += run.generated_tokens;
+  total.prefill_seconds += run.prefill_seconds;
+  total.decode_seconds += run.decode_seconds;
+  add(total.devices, run.devices);
+  add(total.phases.prefill, run.phases.prefill);
+  add(total.phases.decode, run.phases.decode);
+  add_new(total.fallbacks, run.fallbacks);
+  add_new(total.on_host, run.on_host);
+  total.recoveries += run.recoveries;
+  total.handed_over += run.handed_over;
+  total.loaded_code = run.loaded_code;  // by the engine so far
+  total.kv_peak_bytes = std::max(total.kv_peak_bytes, run.kv_peak_bytes);
+  if (run.speculation) {
+    if (!total.speculation) total.speculation.emplace().source = run.speculation->source;
+    total.speculation->calls += run.speculation->calls;
+    total.speculation->drafted += run.speculation->drafted;
+    total.speculation->accepted += run.speculation->accepted;
+    total.speculation->drafting_seconds += run.speculation->drafting_seconds;
+  }
+  if (!run.modelled) return;
+  if (!total.modelled) total.modelled.emplace();
+  total.modelled->prefill += run.modelled->prefill;
+  total.modelled->decode += run.modelled->decode;
+}
+
 uint32_t decoded_tokens(const Receipt& receipt) {
   const bool one_was_given = receipt.first_from_prefill && receipt.generated_tokens > 0;
   return receipt.generated_tokens - (one_was_given ? 1 : 0);

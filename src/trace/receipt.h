@@ -74,6 +74,9 @@ std::string device_names(const std::vector<DeviceCounters>& counted);
 std::string execution_text(const Receipt& receipt);
 uint64_t failed_dispatches(const Receipt& receipt);  // of all devices
 
+// Counts, seconds and work of another run, which came after those of `total`.
+void add(Receipt& total, const Receipt& run);
+
 // Tokens that took a step of decoding.
 uint32_t decoded_tokens(const Receipt& receipt);
 

@@ -65,12 +65,14 @@ void Trace::start(size_t capacity) {
   lost_ = 0;
   recording_ = true;
   begin_request();
+  is_before_request_ = true;
 }
 
 void Trace::begin_request() {
   token_ = 0;
   dispatch_ = kNoDispatch;
-  if (recording_) token_start_ns_ = now_ns();
+  if (recording_ && !is_before_request_) token_start_ns_ = now_ns();
+  is_before_request_ = false;
 }
 
 uint64_t Trace::token_chosen() {

@@ -72,7 +72,9 @@ class Trace {
   uint64_t lost() const { return lost_; }
 
   // Where the request stands; events carry these.
-  void begin_request();     // token 0 begins
+  // Token 0 begins. That of the first request after start() began there: reading its prompt is part
+  // of it.
+  void begin_request();
   uint64_t token_chosen();  // the current token ends, the next begins: now, which is returned
   uint32_t token() const { return token_; }
   uint32_t dispatch() const { return dispatch_; }
@@ -88,6 +90,7 @@ class Trace {
   std::unordered_map<std::string, std::vector<uint16_t>> numbers_;  // by label
 
   bool recording_ = false;
+  bool is_before_request_ = false;  // since start()
   std::unique_ptr<Event[]> events_;
   size_t capacity_ = 0;
   size_t size_ = 0;

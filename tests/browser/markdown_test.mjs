@@ -47,6 +47,9 @@ const INLINE = [
   ["**never closed", "**never closed"],
   ["`a*b*` ``x ` y`` `open", "(code a*b*) (code x ` y) `open"],
   ["\\*no\\* \\q", "*no* \\q"],
+  ["so \\(a_1 * b_2 * c\\) *is* \\[\\frac{1}{2}\\,x_1\n= y\\].", "so \\(a_1 * b_2 * c\\) (emphasis is) \\[\\frac{1}{2}\\,x_1\n= y\\]."],
+  ["*a \\(x*y\\) b* \\(open \\[*c*\\)", "(emphasis a \\(x*y\\) b) \\(open \\[*c*\\)"],
+  ["\\) \\] \\(*d* \\[e](https://x.org/)", ") ] ((emphasis d) [e]((link https://x.org/ https://x.org/))"],
   ["a  \nb\nc<br>d", "a(break)b\nc(break)d"],
   ["&lt;b&gt; &amp;&unknown;", "<b> &&unknown;"],
   ["[a *b*](https://x.org/ \"title\")", "(link https://x.org/ a (emphasis b))"],
@@ -119,7 +122,7 @@ test("nothing is nested without end", () => {
 test("hostile texts are read in linear time", { timeout: 120_000 }, () => {
   const size = 200_000;
   for (const piece of ["*", "_", "[", "![", "`", "<", "&", "](", "[](", "**a ", "a** ", "`a``", "http://", "http://)", "\\", "~~x", "*a_b ",
-    "<a", "[a](http://x", "a* b_ "]) {
+    "<a", "[a](http://x", "a* b_ ", "\\(", "\\[a", "\\(\\)", "\\(\\]"]) {
     const text = piece.repeat(size / piece.length);
     assert.ok(parseInline(text).length > 0, piece);
   }

@@ -600,7 +600,11 @@ const keepEarlier = (page, all) => page.evaluate((conversations) => {
 const earlierKeys = (page) => page.evaluate(() => Object.keys(localStorage).filter((key) => key.startsWith("tyto.conversation.")).sort());
 
 test("conversations of earlier versions are taken over once", { skip: isReal }, () => onPage({}, async (page) => {
-  await keepEarlier(page, EARLIER);
+  const { command, ...receipt } = server.mock.data.owlet.receipt;
+  assert.equal(typeof command, "string");
+  const [one, two] = structuredClone(EARLIER);
+  one.messages[1].measured = { ...MEASURED, receipt: { ...receipt, command: "tyto serve --api-key of-an-earlier-version" } };
+  await keepEarlier(page, [one, two]);
   await page.evaluate(() => localStorage.setItem("tyto.conversation.broken", '{"id": "broken", "messages": [{"role": "user"'));
   for (let time = 0; time < 2; ++time) {
     await page.reload();
@@ -616,7 +620,8 @@ test("conversations of earlier versions are taken over once", { skip: isReal }, 
   assert.equal(await page.locator(".models").inputValue(), "virtual");
   const all = await exported(page);
   assert.deepEqual(all.map(({ title, changed, messages }) => [title, changed, messages.length]), [["Named", 1700000001000, 2], ["", 1700000000000, 6]]);
-  assert.deepEqual(all[1].messages[1].measured, MEASURED);
+  assert.deepEqual(all[1].messages[1].measured, { ...MEASURED, receipt });
+  assert.ok(!JSON.stringify(all).includes("of-an-earlier-version"));
   // A tab of the earlier version goes on with its own copy.
   await keepEarlier(page, [{ ...EARLIER[1], messages: [...EARLIER[1].messages, { role: "assistant", content: "Hello to you." }] }]);
   await page.reload();

@@ -18,7 +18,8 @@ class Damaged(CliTest):
             for command in (["run", "-p", "x"], ["inspect"]):
                 self.check_error(tyto(*command, "-m", damaged), 1, "damaged.gguf: " + said, "(download it again)")
         damaged.write_bytes(whole[:len(whole) // 2])
-        self.check_error(tyto("inspect", damaged), 1, f"{len(whole) / 2e3:.1f} of at least {len(whole) / 1e3:.0f} kB")
+        unit, name = (1e6, "MB") if len(whole) >= 1e6 else (1e3, "kB")
+        self.check_error(tyto("inspect", damaged), 1, f"{len(whole) // 2 / unit:.1f} of at least {len(whole) / unit:.1f} {name}")
 
     def test_what_is_no_model_is_not_counted(self):
         folder = self.work / "mixed"

@@ -36,6 +36,20 @@ class Files(CliTest):
             self.assertIn(f"quantised checkpoints ({method})", shown.stdout)
             self.assertIn("get the model's GGUF", shown.stderr)
             self.assertNotIn("0.0 million", shown.stdout)
+        # Older ones say it by the names of their tensors alone.
+        (folder / "config.json").write_text(json.dumps(config))
+        stored = (FIXTURES / "llama3" / "model" / "model.safetensors").read_bytes()
+        header_end = 8 + int.from_bytes(stored[:8], "little")
+        header = stored[8:header_end].replace(b"proj.weight", b"proj.qweight")
+        self.assertIn(b"q_proj.qweight", header)
+        weights.write_bytes(len(header).to_bytes(8, "little") + header + stored[header_end:])
+        words = ["a quantised checkpoint", "proj.qweight", "get the model's GGUF"]
+        self.check_error(tyto("run", "-p", "x", "-m", folder), 1, *words)
+        shown = tyto("inspect", "-m", folder)
+        self.assertEqual(shown.returncode, 1)
+        self.assertIn("quantised checkpoints (tensor ", shown.stdout)
+        for word in words:
+            self.assertIn(word, shown.stderr)
 
     def test_one_name_for_a_models_size_and_type_everywhere(self):
         """A mix is called what its file says, however few of its tensors have the type that it is named after."""

@@ -62,6 +62,12 @@ class Install(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn(str(prefix / "share" / "tyto" / "models" / "owlet"), receipt.read_text())
 
+        # What it prints names the pages that came with it.
+        for command, page in ((["plan", "--shape", "tiny", "--no-measure"], "cost-model"), (["receipt", "check", receipt], "evidence"),
+                              (["plan", "--help"], "cost-model")):
+            printed = subprocess.run([link, *command], capture_output=True, text=True, timeout=120, env=state).stdout
+            self.assertIn(str(prefix / "share" / "doc" / "tyto" / "docs" / f"{page}.md"), printed.replace("\n", " "))
+
         self.assertEqual(self.script("uninstall", prefix, "").returncode, 0)
         self.assertEqual(files_below(prefix), ["share/doc/mine/notes"])
         self.assertEqual(sorted(str(path.relative_to(prefix)) for path in prefix.rglob("*") if path.is_dir()),

@@ -89,6 +89,13 @@ class ModelsTest(Home):
         table = tyto("models").stdout
         for word in ("name", "runs here", "tiny:1b", "owlet", "Ollama", "LM Studio", "Hugging Face"):
             self.assertIn(word, table)
+        owlet, = [line for line in table.splitlines() if line.startswith("owlet ")]
+        self.assertIn(" 22.6 MB ", owlet)  # its weights, as inspect has them; the folder holds more
+        self.assertGreater(rows["tyto:owlet"]["bytes"], rows["tyto:owlet"]["weight_bytes"])
+
+    def test_devices_do_not_say_their_names_twice(self):
+        for line in tyto("devices").stdout.splitlines():
+            self.assertNotRegex(line.strip(), r"^(cpu|npu|vnpu|vulkan): ")
 
     def test_each_name_runs(self):
         lengths = set()

@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """tyto plan."""
 import json
 import subprocess
@@ -29,7 +29,7 @@ class Plan(CliTest):
             self.assertEqual((row["memory_bytes"], row["has_run_on_hardware"]), (row["pinned_bytes"], False))
             self.assertEqual((row["machine"], row["shape"], row["prompt_tokens"]), ("strix", "llama-3.2-1b", 2048))
         self.assertEqual([row["dispatches_per_token"] for row in rows[:3]], [179, 33, 1])
-#A run of each image, however many layers the model has.
+        # A run of each image, however many layers the model has.
         self.assertEqual([row["images"] for row in rows], [0, 6, 5, 0])
         for row in rows:
             self.assertEqual(row["heap_bytes"] > 0, row["images"] > 0)
@@ -42,7 +42,7 @@ class Plan(CliTest):
         self.assertIn("no public images", result.stdout)
         self.assertNotIn("flm-q4", result.stdout)
         self.assertIn("heap: estimated use of the NPU's 67 MB heap", result.stdout)
-        self.assertNotIn("* recommended", result.stdout)  # nobody builds images of this model
+        self.assertNotIn("* recommended", result.stdout)  # there are no images of this model
 
     def test_nothing_that_only_ran_on_a_simulator_is_recommended(self):
         result = tyto("plan", "--shape", "llama-3.2-1b", "--machine", "strix", "--no-measure")
@@ -57,10 +57,18 @@ class Plan(CliTest):
         self.assertTrue(made.exists())
 
     def test_the_cpu_is_announced_without_a_bar_that_never_moves(self):
-        command = f"stty cols 80; {TYTO} plan --shape tiny --kernels cpu"
-        shown = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=60).stdout
-        self.assertIn("measuring the cpu …", shown)
-        self.assertNotIn("[....", shown)
+        for subject in ("--shape tiny", f"-m {self.model} --prompt-tokens 4"):
+            command = f"stty cols 80; {TYTO} plan {subject} --kernels cpu"
+            shown = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, timeout=60).stdout
+            self.assertIn("measuring the cpu …", shown)
+            self.assertNotIn("[....", shown[shown.index("measuring the cpu"):], subject)  # a bar before it is of loading
+
+    def test_the_table_says_what_its_numbers_assume_and_the_help_what_the_star_means(self):
+        table = tyto("plan", "--shape", "tiny", "--machine", "strix", "--no-measure").stdout
+        self.assertIn("`--host native --prompt-rows 256,512,2048` assumes Tyto's own host", table)
+        native = tyto("plan", "--shape", "tiny", "--machine", "strix", "--no-measure", "--host", "native").stdout
+        self.assertNotIn("--host native --prompt-rows", native)
+        self.assertIn("* marks the recommended row.", tyto("plan", "--help").stdout)
 
     def test_the_cpu_is_measured_and_comes_first_where_there_is_no_npu(self):
         rows = json.loads(tyto("plan", "-m", self.model, "--prompt-tokens", "4", "--json").stdout)
@@ -75,7 +83,7 @@ class Plan(CliTest):
             self.assertIn(f"* recommended, the fastest to decode that is known to work: tyto run -m {self.model}", table)
             self.assertIn("Rows of the NPU are for strix", table)
         self.assertIn("The file's weights are bf16", table)
-#More than was run is reckoned, and says so.
+        # More than was run is reckoned, and says so.
         self.assertIn("measured just now with ", table)
         self.assertEqual(json.loads(tyto("plan", "-m", self.model, "--kernels", "cpu", "--prompt", "4", "--json").stdout)[0]["prompt_tokens"],
                          4)  # the flag's former name

@@ -1,4 +1,4 @@
-#!/ usr / bin / env python3
+#!/usr/bin/env python3
 """tyto run: the text, the receipt, what is required."""
 import array
 import fcntl
@@ -97,7 +97,7 @@ class Run(CliTest):
         whole = tyto(*flags, "-v").stderr
         self.assertIn("no fallbacks · on the host by design: embedding, rotation table, ", whole)
         self.assertIn("says nothing about a real NPU", whole)
-#A dispatch that failed is told, and so is what was done about it.
+        # A dispatch that failed is told, and so is what was done about it.
         failed = tyto("run", "Hello", "-n", "3", "--device", "vnpu", "--vnpu-fault", "error@9", "--on-device-error", "cpu").stderr
         self.assertRegex(failed, r"(?m)^vnpu: 1 of \d+ dispatches failed$")
         self.assertRegex(failed, r"(?m)^fallback: ")
@@ -271,7 +271,7 @@ class Run(CliTest):
                          "no decode ran")
         self.check_error(self.run_model("--raw", "--require", "cpu:both"), 2, "prefill and decode")
         flags = ["-m", OWLET, "-p", "Hi", "--temp", "0", "--device", "vnpu", "--prompt-rows", "64", "-n", "4"]
-#The cpu takes the host's steps beside an NPU; that is not the work.
+        # The cpu takes the host's steps beside an NPU; that is not the work.
         self.check_error(tyto("run", *flags, "--require", "cpu:decode"), 3, "most of decode", "vnpu")
         receipt = self.work / "refused.json"
         self.check_error(tyto("run", *flags, "--require", "cpu", "--receipt", receipt), 3)
@@ -312,7 +312,7 @@ class Run(CliTest):
         self.assertEqual(models[0][1], models[1][1])
         kept = self.work / "hashes" / "tyto" / "file-hashes.jsonl"
         self.assertEqual(len(kept.read_text().splitlines()), 1)
-#One that cannot be kept is made each time.
+        # One that cannot be kept is made each time.
         blocked = {"XDG_CACHE_HOME": str(receipt)}
         self.assertEqual(tyto("run", "-m", OWLET, "-p", "Hi", "-n", "1", environment=blocked).returncode, 0)
 
@@ -370,6 +370,17 @@ class Run(CliTest):
         self.check_error(tyto("run", "-m", "some-org/some-model", "-p", "x"), 1, "tyto pull some-org/some-model")
         self.check_error(self.run_model("--chat-template", "no-such-template"), 2, "chatml")
         self.check_error(self.run_model("--logit-bias", "99999999999999=100"), 2, "ID=VALUE")
+
+    def test_the_judgements_of_owlet_are_those_of_its_card(self):
+        rows = [json.loads(line) for line in (OWLET / "prompts.jsonl").read_text().splitlines()]
+        self.assertEqual(len({row["prompt"] for row in rows}), 100)
+        for row in rows:
+            self.assertEqual(list(row), ["prompt", "kind", "answer", "judgement", "why"])
+            self.assertTrue(row["why"], row["prompt"])
+        table = subprocess.run([OWLET / "judge.py", "--table"], capture_output=True, text=True, timeout=60, check=True).stdout
+        self.assertIn(table, (OWLET / "README.md").read_text())
+        named = next(row for row in rows if row["prompt"] == "What is your name?")  # far from a tie
+        self.assertEqual(tyto("run", "-m", OWLET, "--temp", "0", "-n", "60", "-p", named["prompt"]).stdout, named["answer"] + "\n")
 
 
 if __name__ == "__main__":

@@ -57,6 +57,9 @@ class Flags(CliTest):
             result = self.serve(*flags)
             self.assertEqual(result.returncode, code, result.stderr)
             self.assertIn(word, result.stderr)
+        result = self.serve("-m", f"first={OWLET}", "-m", f"second={self.model}", "-c", "100000")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("tyto: first: -c 100000: ", result.stderr)
 
     def test_a_port_that_is_taken_is_named(self):
         with socket.socket() as taken:
@@ -334,8 +337,9 @@ class Served(CliTest):
         self.assertIn("stopped before all requests were finished", "".join(server.log))
 
 
-# Its prompt ends inside a thought; calls are written as Hermes and Qwen write them.
-THINKING_TEMPLATE = """{%- for m in messages -%}{{ m.content }}
+# Its prompt ends inside a thought; tools are named, and calls are written as Hermes and Qwen write them.
+THINKING_TEMPLATE = """{%- for t in tools or [] -%}{{ t.function.name }}{%- endfor -%}
+{%- for m in messages -%}{{ m.content }}
 {%- for c in m.tool_calls or [] %}<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}</tool_call>
 {%- endfor %}{%- endfor %}{{ prompt_end | default("<think>\\n") }}"""
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {

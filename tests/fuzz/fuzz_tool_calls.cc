@@ -58,7 +58,8 @@ bool is_subsequence(std::string_view part, std::string_view text) {
 void run(std::string_view input) {
   if (input.size() < 2) return;
   const auto choice = static_cast<uint8_t>(input[0]);
-  const ToolFormat format = static_cast<ToolFormat>(choice % 3);
+  const auto formats = tool_syntaxes();
+  const ToolFormat format = formats[choice % formats.size()].format;
   const bool parallel = choice % 2 == 0;
   const std::string_view text = input.substr(2);
   const Joined cut = read(format, parallel, text, static_cast<uint8_t>(input[1]));

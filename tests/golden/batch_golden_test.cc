@@ -18,8 +18,8 @@ constexpr const char* kTypes[] = {"f32", "bf16", "q8_0", "q4_0", "q4_k_m"};
 constexpr uint32_t kSteps = 4;
 constexpr uint32_t kSequences = 5;
 
-struct Engine {
-  Engine(const Model& model, const std::string& isa, unsigned threads) : pool(threads) {
+struct BatchEngine {
+  BatchEngine(const Model& model, const std::string& isa, unsigned threads) : pool(threads) {
     DeviceEnv env{pool, trace};
     env.settings = {{"isa", isa}};
     device = open_device("cpu", env);
@@ -44,7 +44,7 @@ std::vector<Token> tokens_of(uint32_t sequence, uint32_t vocab) {
   return tokens;
 }
 
-Rows alone(Engine& engine, const std::vector<Token>& tokens) {
+Rows alone(BatchEngine& engine, const std::vector<Token>& tokens) {
   Rows result;
   Sequence sequence(*engine.pipeline);
   const size_t prompt = tokens.size() - kSteps;
@@ -58,13 +58,13 @@ Rows alone(Engine& engine, const std::vector<Token>& tokens) {
 }
 
 // Each joins one pass after the one before it, so that prompts run beside decoded tokens.
-std::vector<Rows> together(Engine& engine, const std::vector<std::vector<Token>>& tokens) {
+std::vector<Rows> together(BatchEngine& engine, const std::vector<std::vector<Token>>& tokens) {
   std::vector<Rows> result(tokens.size());
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (size_t i = 0; i < tokens.size(); ++i)
     sequences.push_back(std::make_unique<Sequence>(*engine.pipeline));
   for (size_t pass = 0; pass < tokens.size() + kSteps; ++pass) {
-    std::vector<Pipeline::Work> batch;
+    std::vector<SequenceRows> batch;
     std::vector<size_t> members;
     for (size_t i = 0; i <= pass && i < tokens.size(); ++i) {
       const uint32_t done = sequences[i]->position();
@@ -99,7 +99,7 @@ TEST_P(BatchGolden, TogetherEqualsAloneToTheLastBit) {
     for (const cpu::InnerLoops* loops : cpu::usable_inner_loops()) {
       std::vector<Rows> expected;
       for (const unsigned threads : {1u, 2u}) {
-        Engine engine(model, loops->name, threads);
+        BatchEngine engine(model, loops->name, threads);
         if (expected.empty())
           for (const std::vector<Token>& each : tokens) expected.push_back(alone(engine, each));
         EXPECT_EQ(together(engine, tokens), expected)

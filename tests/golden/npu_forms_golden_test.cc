@@ -49,8 +49,8 @@ Fixture fixture_named(const std::string& name) {
   throw Error(ErrorCode::input, name, "no such fixture");
 }
 
-struct Runner {
-  Runner(const Model& model, const Form& form, bool guard = false) {
+struct FormsRunner {
+  FormsRunner(const Model& model, const Form& form, bool guard = false) {
     NpuSettings npu;
     npu.prompt_rows = {128};
     npu.guard = guard;
@@ -73,7 +73,7 @@ struct Runner {
   std::unique_ptr<testing_support::OneSequence> pipeline;
 };
 
-Token argmax(std::span<const float> logits) {
+Token best_token(std::span<const float> logits) {
   return static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
@@ -82,15 +82,15 @@ class NpuForm : public testing::TestWithParam<Form> {};
 TEST_P(NpuForm, EqualsHuggingFace) {
   const Fixture fixture = fixture_named(GetParam().fixture);
   const Model model = open_model(fixture.model);
-  Runner runner(model, GetParam());
+  FormsRunner runner(model, GetParam());
   for (const Prompt& prompt : fixture.prompts) {
     runner.pipeline->rewind(0);
     const auto logits = runner.pipeline->run(prompt.ids);
     EXPECT_GE(compare(logits, prompt.row(prompt.ids.size() - 1, fixture.vocab)).cosine, 0.9995);
-    Token next = argmax(logits);
+    Token next = best_token(logits);
     for (size_t step = 0; step < std::min<size_t>(prompt.greedy_clear, 8); ++step) {
       ASSERT_EQ(next, prompt.greedy[step]) << "step " << step;
-      next = argmax(runner.pipeline->run({&next, 1}));
+      next = best_token(runner.pipeline->run({&next, 1}));
     }
   }
 }
@@ -98,7 +98,7 @@ TEST_P(NpuForm, EqualsHuggingFace) {
 // Each image of the model is there and nothing in their place.
 TEST_P(NpuForm, LoadsTheModelsImages) {
   const Model model = open_model(fixture_named(GetParam().fixture).model);
-  const Runner runner(model, GetParam());
+  const FormsRunner runner(model, GetParam());
   std::set<std::string> loaded, wanted;
   for (const LoadedCode& code : runner.trace.loaded_code())
     if (code.device == "vnpu") loaded.insert(code.program);
@@ -112,9 +112,9 @@ TEST_P(NpuForm, LoadsTheModelsImages) {
 TEST_P(NpuForm, ProductsPassTheGuard) {
   const Fixture fixture = fixture_named(GetParam().fixture);
   const Model model = open_model(fixture.model);
-  Runner runner(model, GetParam(), true);
+  FormsRunner runner(model, GetParam(), true);
   const Prompt& prompt = fixture.prompts[0];
-  const Token next = argmax(runner.pipeline->run(prompt.ids));
+  const Token next = best_token(runner.pipeline->run(prompt.ids));
   const uint64_t of_prompt = runner.trace.device("vnpu").row_sums;
   EXPECT_GE(of_prompt, 7 * runner.dims.layers * prompt.ids.size());
   runner.pipeline->run({&next, 1});
@@ -126,7 +126,7 @@ TEST_P(NpuForm, ProductsPassTheGuard) {
 TEST_P(NpuForm, TheHostDoesWhatTheTableNames) {
   const Fixture fixture = fixture_named(GetParam().fixture);
   const Model model = open_model(fixture.model);
-  Runner runner(model, GetParam());
+  FormsRunner runner(model, GetParam());
   std::set<std::string> allowed = {"embedding", "rotation table", "final norm",
                                    "KV cache and attention of one query (unless --fusion token)"};
   if (air_form(runner.dims).token_ffn.size() > 1)

@@ -11,7 +11,7 @@
 namespace tyto {
 namespace {
 
-constexpr double kClearMargin = 0.01;
+constexpr double kOwletMargin = 0.01;
 
 std::filesystem::path owlet() {
   return std::filesystem::path(TYTO_SOURCE_DIR) / "models/owlet";
@@ -42,7 +42,7 @@ void check_answer(Pipeline& pipeline, const std::vector<Token>& prompt, const Js
   Sequence sequence(pipeline);
   std::span<const float> logits = pipeline.run(sequence, prompt);
   for (size_t step = 0; step < expected.size(); ++step) {
-    if (margins[step] > kClearMargin) {
+    if (margins[step] > kOwletMargin) {
       EXPECT_LE(rank(logits, expected[step]), worst_rank()) << "step " << step;
       ++clear;
     }

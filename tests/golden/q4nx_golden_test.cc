@@ -24,8 +24,8 @@ namespace {
 using golden::Fixture;
 using testing_support::OneSequence;
 
-struct Runner {
-  Runner(const Model& model, const std::string& device) {
+struct Q4nxRunner {
+  Q4nxRunner(const Model& model, const std::string& device) {
     const PipelineOptions options{.forward = {.fusion = Fusion::token}};
     NpuSettings npu;
     npu.weights = NpuWeights::q4nx;
@@ -63,7 +63,7 @@ class Q4nxGolden : public testing::TestWithParam<Fixture> {
 
 // A token is one dispatch, and the host looks its embedding and its rotation up.
 TEST_P(Q4nxGolden, DecodesWhatTheCpuDoesInOneDispatchAToken) {
-  Runner cpu(rounded_.model, "cpu"), vnpu(rounded_.model, "vnpu");
+  Q4nxRunner cpu(rounded_.model, "cpu"), vnpu(rounded_.model, "vnpu");
   for (const Token token : ids_) {
     const uint64_t before = vnpu.trace.device("vnpu").completions;
     const uint64_t host_before = vnpu.trace.device("cpu").launches;
@@ -77,7 +77,7 @@ TEST_P(Q4nxGolden, DecodesWhatTheCpuDoesInOneDispatchAToken) {
 
 // From the window of 64 positions to that of 128.
 TEST_P(Q4nxGolden, GoesOnInTheNextWindow) {
-  Runner cpu(rounded_.model, "cpu"), vnpu(rounded_.model, "vnpu");
+  Q4nxRunner cpu(rounded_.model, "cpu"), vnpu(rounded_.model, "vnpu");
   std::vector<Token> prompt;
   while (prompt.size() < 61) prompt.push_back(ids_[prompt.size() % ids_.size()]);
   EXPECT_GE(compare(vnpu.run(prompt), cpu.run(prompt)).cosine, 0.998);
@@ -88,7 +88,7 @@ TEST_P(Q4nxGolden, GoesOnInTheNextWindow) {
 TEST_P(Q4nxGolden, SplitWeightsGiveTheSameLogits) {
   std::vector<float> whole;
   {
-    Runner vnpu(rounded_.model, "vnpu");
+    Q4nxRunner vnpu(rounded_.model, "vnpu");
     for (const Token token : ids_) whole = vnpu.run({&token, 1});
   }
   const AirDims dims = air_dims(model_dims(model_.config, 0), 128);
@@ -98,7 +98,7 @@ TEST_P(Q4nxGolden, SplitWeightsGiveTheSameLogits) {
   hardware.limits.slot_span_bytes = std::max(layout.layer_elements, head) * 2;
   ASSERT_GT(q4nx_layout(dims, 64, hardware.limits.slot_span_bytes).weight_buffers.size(), 1u);
   vxrt::reset(hardware);
-  Runner vnpu(rounded_.model, "vnpu");
+  Q4nxRunner vnpu(rounded_.model, "vnpu");
   std::vector<float> split;
   for (const Token token : ids_) split = vnpu.run({&token, 1});
   EXPECT_EQ(split, whole);
@@ -158,7 +158,7 @@ TEST(Q4nxBundles, ComputeWhatTheirModelsDo) {
       EXPECT_EQ(bundle.format, "q4nx");
       EXPECT_EQ(main_weight_type(bundle), DType::q4_1);
       vxrt::reset();
-      Runner cpu(bundle, "cpu"), vnpu(bundle, "vnpu");
+      Q4nxRunner cpu(bundle, "cpu"), vnpu(bundle, "vnpu");
       const golden::Prompt& prompt = fixture.prompts.front();
       // A head that is the embedding is rounded to 4 bits on the NPU alone.
       const double close = bundle.config.tied_head ? 0.995 : 0.999;

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Plain English in what people read: help of every command, README.md and docs/ (but not docs/decisions).
+"""Plain English in what people read: help of every command, README.md, docs/ (but not docs/decisions), the other pages of
+the repository, and the texts in src/.
 
 usage: check_english.py [--program TYTO] [--documents ROOT]
 
-Fails with FILE:LINE for words and turns that make a reader stop, and for sentences that are too long. Code, tables and
-headings have no sentences; `code` in a sentence is one word."""
+Fails with FILE:LINE for words and turns that make a reader stop, for sentences that are too long, and for a README.md of too
+many or too long lines. Code, tables and headings have no sentences; `code` in a sentence is one word. In src/ only the
+string literals are read, and only for the words: what a message is made of is not one sentence."""
 import argparse
 import re
 import subprocess
@@ -23,6 +25,12 @@ PATTERNS = [
     (r"\bfor want of\b", "for want of"),
 ]
 MOST_WORDS_OF_README, MOST_WORDS = 30, 45
+MOST_LINES_OF_README, LONGEST_LINE_OF_README = 110, 120
+OTHER_PAGES = ("SECURITY.md", "HACKING.md", "CHANGELOG.md", "deploy/README.md", "models/owlet/README.md")
+COMMENT_OR_TEXT = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(]*)\((?P<raw>.*?)\)(?P=mark)"|"(?P<text>(?:[^"\\\n]|\\.)*)"|'
+    r"'(?:[^'\\\n]|\\.)+'", re.DOTALL)
+BETWEEN_TEXTS = re.compile(r"[ \t]*\n[ \t]*")  # of one literal in two lines
 ABBREVIATIONS = ("e.g.", "i.e.", "etc.", "vs.", "cf.", "resp.", "approx.", "no.", "fig.")
 END_OF_SENTENCE = re.compile(r"[.!?][\"')\]*_…]*$")
 
@@ -103,8 +111,37 @@ def check_document(root, path):
 
 def check_documents(root):
     pages = [page for page in sorted((root / "docs").rglob("*.md")) if "decisions" not in page.relative_to(root).parts]
-    for page in [root / "README.md", *pages]:
+    for page in [root / "README.md", *pages, *(root / name for name in OTHER_PAGES)]:
         yield from check_document(root, page)
+    lines = (root / "README.md").read_text().splitlines()
+    if len(lines) > MOST_LINES_OF_README:
+        yield f"README.md: {len(lines)} lines, more than {MOST_LINES_OF_README}"
+    for number, line in enumerate(lines, 1):
+        if len(line) > LONGEST_LINE_OF_README:
+            yield f"README.md:{number}: {len(line)} characters, more than {LONGEST_LINE_OF_README}"
+
+
+def texts(source):
+    """(line number, text) of the string literals; those that the compiler puts together are one."""
+    end, begin, whole = 0, 0, ""
+    for found in COMMENT_OR_TEXT.finditer(source):
+        text = found["text"] if found["text"] is not None else found["raw"]
+        if text is None:
+            continue
+        if whole and BETWEEN_TEXTS.fullmatch(source, end, found.start()):
+            whole += text
+        else:
+            if whole:
+                yield begin, whole
+            begin, whole = source.count("\n", 0, found.start()) + 1, text
+        end = found.end()
+    if whole:
+        yield begin, whole
+
+
+def check_sources(root):
+    for path in sorted((root / "src").rglob("*.cc")) + sorted((root / "src").rglob("*.h")):
+        yield from check_lines(path.relative_to(root), texts(path.read_text()))
 
 
 def check_program(program):
@@ -125,7 +162,9 @@ def main():
     parser.add_argument("--documents", type=Path)
     options = parser.parse_args()
     problems = [*check_program(options.program)] if options.program else []
-    problems += check_documents(options.documents.resolve()) if options.documents else []
+    if options.documents:
+        root = options.documents.resolve()
+        problems += [*check_documents(root), *check_sources(root)]
     for problem in problems:
         print(problem)
     sys.exit(1 if problems else 0)

@@ -115,7 +115,7 @@ void fill(BenchEngine& bench, const BenchTest& test, const Progress& progress) {
 void run_together(BenchEngine& bench, uint32_t sequences, uint32_t count) {
   Pipeline& pipeline = bench.engine->pipeline();
   const Side side = pipeline.side_for(count);
-  std::vector<Pipeline::Work> batch;
+  std::vector<SequenceRows> batch;
   uint32_t rows = 0;
   const auto run = [&] {
     if (batch.empty()) return;
@@ -275,36 +275,10 @@ double seconds_of(const Receipt& receipt) {
                           : receipt.prefill_seconds + receipt.decode_seconds;
 }
 
-void add(std::optional<SpeculationCounters>& total, const SpeculationCounters& run) {
-  if (!total) total.emplace().source = run.source;
-  total->calls += run.calls;
-  total->drafted += run.drafted;
-  total->accepted += run.accepted;
-  total->drafting_seconds += run.drafting_seconds;
-}
-
 Receipt sum(const std::vector<Receipt>& runs) {
   Receipt total;
   total.first_from_prefill = false;
-  for (const Receipt& run : runs) {
-    total.prompt_tokens += run.prompt_tokens;
-    total.generated_tokens += run.generated_tokens;
-    total.prefill_seconds += run.prefill_seconds;
-    total.decode_seconds += run.decode_seconds;
-    add(total.devices, run.devices);
-    add(total.phases.prefill, run.phases.prefill);
-    add(total.phases.decode, run.phases.decode);
-    total.fallbacks = run.fallbacks;  // of the engine so far
-    total.on_host = run.on_host;
-    total.recoveries += run.recoveries;
-    total.handed_over += run.handed_over;
-    total.kv_peak_bytes = run.kv_peak_bytes;
-    if (run.speculation) add(total.speculation, *run.speculation);
-    if (!run.modelled) continue;
-    if (!total.modelled) total.modelled.emplace();
-    total.modelled->prefill += run.modelled->prefill;
-    total.modelled->decode += run.modelled->decode;
-  }
+  for (const Receipt& run : runs) add(total, run);
   return total;
 }
 

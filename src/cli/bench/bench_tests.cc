@@ -14,7 +14,7 @@
 namespace tyto {
 namespace {
 
-constexpr uint32_t kMostTokens = 1u << 24;
+constexpr uint32_t kMostTestTokens = 1u << 24;
 constexpr size_t kMostValues = 1000;  // of one range
 
 [[noreturn]] void fail_counts(const std::string& flag, const std::string& text) {
@@ -26,8 +26,8 @@ uint32_t parse_number(std::string_view& rest, const std::string& flag, const std
   uint32_t value = 0;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
   if (error != std::errc()) fail_counts(flag, text);
-  if (value > kMostTokens)
-    throw Error(ErrorCode::usage, flag, fmt::format("{} is more than {}", value, kMostTokens));
+  if (value > kMostTestTokens)
+    throw Error(ErrorCode::usage, flag, fmt::format("{} is more than {}", value, kMostTestTokens));
   rest.remove_prefix(static_cast<size_t>(end - rest.data()));
   return value;
 }
@@ -61,11 +61,11 @@ void add_range(std::string_view& rest, const std::string& flag, const std::strin
   }
 }
 
-struct Spelling {
+struct TestSpelling {
   std::string_view theirs;
   std::string_view ours;
 };
-constexpr Spelling kSpellings[] = {
+constexpr TestSpelling kSpellings[] = {
     {"-pg", "--pg"},
     {"-ub", "--ubatch-size"},
     {"-ctk", "--cache-type-k"},
@@ -227,7 +227,7 @@ std::vector<std::string> spell_out_bench_flags(std::span<const std::string> argu
     const size_t equals = argument.starts_with("--") ? argument.find('=') : std::string::npos;
     refuse_foreign(std::string_view(argument).substr(0, equals));
     const auto found = std::find_if(std::begin(kSpellings), std::end(kSpellings),
-                                    [&](const Spelling& s) { return s.theirs == argument; });
+                                    [&](const TestSpelling& s) { return s.theirs == argument; });
     result.emplace_back(found == std::end(kSpellings) ? std::string_view(argument) : found->ours);
   }
   return result;

@@ -28,7 +28,7 @@ constexpr double kLongestSeconds = 5;
 constexpr uint32_t kMostCopied = 256;  // positions of the KV cache
 
 // A device, and what is known of it so far.
-struct Measured {
+struct OpenDevice {
   BenchEngine bench;
   CalibratedDevice figures;
   double prefill_seconds_per_token = 0;  // on the clock on the wall, simulations too
@@ -46,14 +46,14 @@ std::vector<BenchTest> tests_within(uint32_t context) {
   return tests;
 }
 
-Measured opened(const std::string& name, const std::vector<std::string>& names,
+OpenDevice opened(const std::string& name, const std::vector<std::string>& names,
                 const CalibrationOrder& order, uint32_t context) {
   BenchSetup setup{.flags = flags_for(name, names, order.flags), .ubatch = {}, .longest_test = {}};
   // Other devices have the cache that their kernels are made for.
   if (device_entry(name).is_host)
     for (const BenchTest& test : tests_within(context))
       setup.positions = std::max(setup.positions, test.positions());
-  Measured measured{.bench = open_bench_engine(setup, progress_bar()), .figures = {}};
+  OpenDevice measured{.bench = open_bench_engine(setup, progress_bar()), .figures = {}};
   const DeviceInfo device = measured.bench.engine->devices().front();
   measured.figures = {.name = device.name,
                       .description = device.description,
@@ -64,11 +64,11 @@ Measured opened(const std::string& name, const std::vector<std::string>& names,
 }
 
 // Devices that were named must open; of the others those that do are measured.
-std::vector<Measured> open_all(const CalibrationOrder& order, uint32_t context) {
+std::vector<OpenDevice> open_all(const CalibrationOrder& order, uint32_t context) {
   std::vector<std::string> names = order.devices;
   for (const DeviceEntry& entry : device_table())
     if (order.devices.empty() && !entry.is_virtual) names.emplace_back(entry.name);
-  std::vector<Measured> devices;
+  std::vector<OpenDevice> devices;
   for (const std::string& name : names) try {
       devices.push_back(opened(name, names, order, context));
     } catch (const Error& error) {
@@ -82,14 +82,14 @@ double wall_seconds(const BenchRow& row) {
   return row.modelled ? row.simulation_seconds : row.seconds.front();
 }
 
-bool is_short_enough(const Measured& device, const BenchTest& test) {
+bool is_short_enough(const OpenDevice& device, const BenchTest& test) {
   const double tokens = test.prompt + test.depth;
   return device.prefill_seconds_per_token * tokens <= kLongestSeconds &&
          test.positions() <= device.bench.engine->pipeline().context();
 }
 
 // In turns, so that what drifts on the machine meets all of them.
-void measure_in_rounds(std::vector<Measured>& devices, const BenchTest& test, uint32_t rounds) {
+void measure_in_rounds(std::vector<OpenDevice>& devices, const BenchTest& test, uint32_t rounds) {
   std::vector<std::vector<double>> rates(devices.size());
   for (uint32_t round = 0; round < rounds; ++round)
     for (size_t d = 0; d < devices.size(); ++d) {
@@ -131,14 +131,14 @@ double kv_gb_s(BenchEngine& bench) {
   return best;
 }
 
-Table table_of(const std::vector<Measured>& devices) {
+Table table_of(const std::vector<OpenDevice>& devices) {
   Table table{
       .id = "calibration", .title = "", .columns = {{"device", false}, {"test", false}, {"t/s"}}};
   const auto add = [&](const CalibratedDevice& device, const BenchTest& test, double rate) {
     table.rows.push_back({{device.name, test.name(),
                            fmt::format("{:.1f}{}", rate, device.is_modelled ? " modelled" : "")}});
   };
-  for (const Measured& each : devices) {
+  for (const OpenDevice& each : devices) {
     for (const RatePoint& point : each.figures.prefill)
       add(each.figures, {.prompt = point.tokens}, point.tokens_per_second);
     for (const RatePoint& point : each.figures.decode)
@@ -179,14 +179,14 @@ void calibrate(const CalibrationOrder& order) {
                   kCalibrationFile);  // before any work
   if (!here.why_ignored.empty()) note(here.why_ignored + ": replaced");
   const ModelDescription model = describe_model(find_model(model_or_shipped(order.flags.model)));
-  std::vector<Measured> devices = open_all(order, model.config.context);
+  std::vector<OpenDevice> devices = open_all(order, model.config.context);
   for (const BenchTest& test : tests_within(model.config.context))
     measure_in_rounds(devices, test, order.rounds);
   CalibratedModel measured{.name = devices.front().bench.facts.model_type,
                            .type = model.main_type,
                            .weight_bytes = model.weight_bytes,
                            .time = utc_now()};
-  for (Measured& each : devices) {
+  for (OpenDevice& each : devices) {
     each.figures.kv_gb_s = kv_gb_s(each.bench);
     measured.devices.push_back(each.figures);
   }

@@ -226,7 +226,7 @@ std::vector<std::string> command_names() {
 }
 
 // A folder that cannot be read has none.
-std::vector<std::string> names_in(const std::string& folder, bool with_hidden) {
+std::vector<std::string> file_names(const std::string& folder, bool with_hidden) {
   std::vector<std::string> names;
   std::error_code error, ignored;
   for (fs::directory_iterator it(folder.empty() ? "." : folder, error), end; !error && it != end;
@@ -304,7 +304,7 @@ Completions complete_chat_command(std::string_view before_cursor) {
   } else if (command != nullptr && command->argument == Argument::file) {
     const size_t begin = std::min(before.find_first_not_of(' ', space), before.size());
     result.from = std::max(begin, before.rfind('/') + 1);
-    names = names_in(before.substr(begin, result.from - begin), before[result.from] == '.');
+    names = file_names(before.substr(begin, result.from - begin), before[result.from] == '.');
   } else if (command != nullptr && command->argument == Argument::setting) {
     result.from = space + 1;
     names = names_that_set_knows();

@@ -208,8 +208,7 @@ std::optional<std::vector<Token>> Conversation::fitting_prompt(std::span<const T
   return prompt;
 }
 
-Answer Conversation::generate_part(const Request& request, AnswerText& text,
-                                   AnswerPrinter& printer) {
+Answer Conversation::generate_part(Request request, AnswerText& text, AnswerPrinter& printer) {
   const bool hold = !flags_.engine.require.empty();  // until the receipt proves where it came from
   std::string held;
   const auto show = [&](std::string_view written) {
@@ -221,13 +220,13 @@ Answer Conversation::generate_part(const Request& request, AnswerText& text,
     reply_ += piece.answer;
     return !interrupted.load();
   };
-  const auto watch = [bar = progress_bar()](std::string_view what, uint64_t done, uint64_t total) {
+  request.progress = [bar = progress_bar()](std::string_view what, uint64_t done, uint64_t total) {
     const bool stops = interrupted.load() && done < total;
     if (bar) bar(what, stops ? total : done, total);  // a full bar goes away
     if (stops) throw Interrupted();
   };
   last_tokens_ = request.prompt;
-  Answer part = generate(engine_.generator(), sampler_, request, show, watch);
+  Answer part = generate(engine_.generator(), sampler_, std::move(request), show);
   last_tokens_.insert(last_tokens_.end(), part.tokens.begin(), part.tokens.end());
   engine_.check_required(part.receipt.phases);
   engine_.complete(part.receipt);

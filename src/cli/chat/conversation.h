@@ -83,7 +83,7 @@ class Conversation {
  private:
   bool take_turn();
   void answer(AnswerPrinter& printer);
-  Answer generate_part(const Request& request, AnswerText& text, AnswerPrinter& printer);
+  Answer generate_part(Request request, AnswerText& text, AnswerPrinter& printer);
   void end_text(AnswerText& text, AnswerPrinter& printer);
   std::optional<std::vector<Token>> fitting_prompt(std::span<const Token> answered);
   bool may_drop() const;

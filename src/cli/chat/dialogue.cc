@@ -13,7 +13,7 @@
 namespace tyto {
 namespace {
 
-constexpr uint64_t kMostBytes = 64 << 20;
+constexpr uint64_t kMostDialogueBytes = 64 << 20;
 constexpr const char* kSchema = "tyto-chat-1";
 constexpr FileKind kSavedChat = {"a saved chat", "{\n  \"schema\": \"tyto-chat-"};
 
@@ -64,7 +64,7 @@ void save_dialogue(const Dialogue& dialogue, const std::string& path) {
 }
 
 Dialogue load_dialogue(const std::string& path) {
-  const Json json = Json::parse(read_replaceable_file(path, kMostBytes), path);
+  const Json json = Json::parse(read_replaceable_file(path, kMostDialogueBytes), path);
   const Json schema = json.at("schema");
   if (schema.as_string() != kSchema)
     schema.fail(fmt::format("expected \"{}\", which /save writes", kSchema));

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostLineBytes = 16 << 10;
-constexpr uint64_t kMostBytes = 256 << 10;  // of each of the two files
+constexpr uint64_t kMostHistoryBytes = 256 << 10;  // of each of the two files
 
 // A full file becomes the older one, whose lines are still read, and a new one is begun.
 fs::path older(const fs::path& path) {
@@ -25,7 +25,7 @@ fs::path older(const fs::path& path) {
 void read_lines(const fs::path& path, std::vector<std::string>& lines) {
   std::error_code unreadable;  // then reading it says why
   if (!fs::exists(path, unreadable) && !unreadable) return;
-  std::istringstream text(read_last_lines(path, kMostBytes + kMostLineBytes * 6));
+  std::istringstream text(read_last_lines(path, kMostHistoryBytes + kMostLineBytes * 6));
   for (std::string line; std::getline(text, line);) {
     try {
       lines.emplace_back(Json::parse(line, path.string()).as_string());
@@ -53,7 +53,7 @@ void InputHistory::add(const std::string& line) const {
   fs::create_directories(path_.parent_path(), error);
   const FileLock lock(path_.string() + ".lock");  // one renames, others append
   append_line(path_, json, Readers::owner);
-  if (fs::file_size(path_, error) > kMostBytes && !error) fs::rename(path_, older(path_), error);
+  if (fs::file_size(path_, error) > kMostHistoryBytes && !error) fs::rename(path_, older(path_), error);
 }
 
 bool InputHistory::is_kept(const std::string& line) {

@@ -15,6 +15,7 @@
 #include "cli/doctor/doctor_checks.h"
 #include "cli/doctor/doctor_probe.h"
 #include "cli/doctor/doctor_report.h"
+#include "cli/documents.h"
 #include "cli/flags.h"
 #include "cli/json_flag.h"
 #include "cli/output_file.h"
@@ -117,7 +118,8 @@ Table table_of(const std::vector<Check>& checks) {
     const RowStyle style = check.state == CheckState::fail ? RowStyle::alarm : RowStyle::plain;
     const std::string mark = kMarks[static_cast<size_t>(check.state)];
     table.rows.push_back({{mark + " " + check.name, check.detail}, style});
-    if (!check.fix.empty()) table.rows.push_back({{"", "→ " + check.fix}, style});
+    if (!check.fix.empty())
+      table.rows.push_back({{"", "→ " + with_documents_found(check.fix)}, style});
   }
   return table;
 }
@@ -126,7 +128,8 @@ void print_checks(const std::vector<Check>& checks) {
   TextStyle style = stdout_style();
   if (style.width == 0) style.width = kPipeWidth;
   print_coloured(to_text(table_of(checks), style));
-  print("\n" + joined(wrapped_lines(printable(summary(checks)), style.width), "\n") + "\n");
+  const std::string verdict = with_documents_found(printable(summary(checks)));
+  print("\n" + joined(wrapped_lines(verdict, style.width), "\n") + "\n");
 }
 
 std::string json_text(const std::vector<Check>& checks) {

@@ -179,11 +179,11 @@ void measure_rate(Device& device, const TestProgram& test, DeviceProbe& probe) {
 
 // What a healthy device reaches; wide, because machines differ. An NPU's port to memory carries 33
 // (one matrix) to 66 GB/s in published measurements; a CPU anything from one slow core to a server.
-struct Range {
+struct TimeRange {
   double least, most;
 };
-Range expected_rate(const DeviceInfo& device) {
-  return device.shares_host_memory ? Range{2, 1000} : Range{15, 80};
+TimeRange expected_rate(const DeviceInfo& device) {
+  return device.shares_host_memory ? TimeRange{2, 1000} : TimeRange{15, 80};
 }
 
 // The smallest head in the store that this device would run.

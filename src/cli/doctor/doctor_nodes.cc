@@ -54,7 +54,7 @@ void ask_driver(int descriptor, AccelNode& node) {
 }
 
 // "render:x:993:" -> {993, "render"}; passwd has the number in the same place.
-std::map<unsigned, std::string> names_of(const fs::path& file) {
+std::map<unsigned, std::string> names_by_id(const fs::path& file) {
   std::map<unsigned, std::string> names;
   std::istringstream lines(read_system_text(file).text);
   for (std::string line; std::getline(lines, line);) {
@@ -147,8 +147,8 @@ std::optional<NpuHolder> holder_of(const fs::path& process, const fs::directory_
 Identity read_identity(const fs::path& root) {
   const std::string status = read_system_text(root / "proc/self/status").text;
   Identity identity;
-  identity.group_names = names_of(root / "etc/group");
-  identity.user_names = names_of(root / "etc/passwd");
+  identity.group_names = names_by_id(root / "etc/group");
+  identity.user_names = names_by_id(root / "etc/passwd");
   const auto users = ids_in(status, "Uid:");
   identity.is_root = users.size() > 1 && users[1] == 0;
   for (const char* field : {"Gid:", "Groups:"})

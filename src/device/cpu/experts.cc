@@ -68,9 +68,9 @@ void spoil_strangers(const ExpertGroup& group) {
 }
 
 // One call of multiply_experts(), as its threads see it.
-class Work {
+class ExpertWork {
  public:
-  Work(const ExpertGroup& group, const Routing& routing, ThreadPool& pool, const InnerLoops& loops)
+  ExpertWork(const ExpertGroup& group, const Routing& routing, ThreadPool& pool, const InnerLoops& loops)
       : group_(group), routing_(routing), pool_(pool), loops_(loops) {
     shares_x_ = routing.is_of_one_row(group) && !group.x_of_choice;
     prepare();
@@ -197,7 +197,7 @@ size_t multiply_experts(const ExpertGroup& group, ThreadPool& pool, const InnerL
   static thread_local Routing routing;
   routing.sort(group);
   if (!routing.is_complete) spoil_strangers(group);
-  const Work work(group, routing, pool, loops);
+  const ExpertWork work(group, routing, pool, loops);
   const bool mixes = group.mixed != nullptr;
   if (mixes && routing.is_of_one_row(group)) {
     work.multiply_and_mix();

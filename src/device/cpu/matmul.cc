@@ -11,7 +11,7 @@ namespace tyto::cpu {
 namespace {
 
 // One call of multiply(), as its threads see it.
-struct Work {
+struct MatmulWork {
   const MatmulGroup& group;
   const InnerLoops& loops;
   size_t pieces = 1;               // of the tokens, each with tiles of its own
@@ -81,7 +81,7 @@ LoopReads::Array reads_of(const MatmulTarget& target, size_t first) {
 }
 
 template <typename Body>
-void for_units(const Work& work, const LoopReads& reads, ThreadPool& pool, const Body& body) {
+void for_units(const MatmulWork& work, const LoopReads& reads, ThreadPool& pool, const Body& body) {
   const auto all_tokens = [&](size_t begin, size_t end) { body(begin, end, work.piece(0)); };
   if (work.group.tokens <= kMostStreamedTokens) return pool.parallel_for(reads, all_tokens);
   if (work.pieces == 1) return pool.parallel_for(reads.count, reads.grain, all_tokens);
@@ -92,7 +92,7 @@ void for_units(const Work& work, const LoopReads& reads, ThreadPool& pool, const
 }
 
 // The same rows of every target, so that what follows finds them in this thread's cache.
-void multiply_side_by_side(const Work& work, ThreadPool& pool) {
+void multiply_side_by_side(const MatmulWork& work, ThreadPool& pool) {
   const std::span<const MatmulTarget> targets = work.group.targets;
   LoopReads reads{.count = units(targets.front()), .arrays = {}};
   for (size_t i = 0; i < targets.size(); ++i) reads.arrays[i] = reads_of(targets[i], 0);
@@ -105,7 +105,7 @@ void multiply_side_by_side(const Work& work, ThreadPool& pool) {
   });
 }
 
-void multiply_in_turn(const Work& work, ThreadPool& pool) {
+void multiply_in_turn(const MatmulWork& work, ThreadPool& pool) {
   const std::span<const MatmulTarget> targets = work.group.targets;
   LoopReads reads;
   for (size_t i = 0; i < targets.size(); ++i) {
@@ -124,7 +124,7 @@ void multiply_in_turn(const Work& work, ThreadPool& pool) {
 }
 
 // The tokens in a form, tile by tile.
-void prepare(const Activations& prepared, const Work& work, const float* x, ThreadPool& pool) {
+void prepare(const Activations& prepared, const MatmulWork& work, const float* x, ThreadPool& pool) {
   const size_t most = tile_tokens(prepared.form, work.loops);
   const size_t largest = (work.group.tokens + work.pieces - 1) / work.pieces;
   const size_t tiles = token_tiles(largest, most);
@@ -144,7 +144,7 @@ void multiply(const MatmulGroup& group, ThreadPool& pool, const InnerLoops& loop
   TYTO_ASSERT(!group.targets.empty() && group.targets.size() <= LoopReads().arrays.size() &&
               (group.epilogue != Epilogue::swiglu || group.targets.size() == 2));
   static thread_local ActivationMemory memory;
-  Work work{group, loops, pieces_of(group, pool)};
+  MatmulWork work{group, loops, pieces_of(group, pool)};
   std::vector<float> rounded;
   if (group.in_blocks) rounded = in_blocks(group.x, group.tokens, group.k, pool);
   const float* x = group.in_blocks ? rounded.data() : group.x;

@@ -39,11 +39,6 @@ std::string text_of(const fs::path& path) {
   return read_system_text(path).text;
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 std::string driver_of(const fs::path& device) {
   std::error_code error;
   const fs::path driver = fs::read_symlink(device / "driver", error);

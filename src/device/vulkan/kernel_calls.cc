@@ -11,16 +11,8 @@ namespace {
 
 constexpr uint32_t kThreads = 128;  // of kernels that do little
 
-uint32_t groups(uint64_t work, uint64_t each) {
-  return static_cast<uint32_t>((work + each - 1) / each);
-}
-
 uint32_t bits(float value) {
   return std::bit_cast<uint32_t>(value);
-}
-
-uint32_t u32(uint64_t value) {
-  return static_cast<uint32_t>(value);
 }
 
 Operand operand(const Launch& launch, size_t arg) {
@@ -63,7 +55,7 @@ Dispatch elementwise(const Site& site, Elementwise operation, std::vector<Operan
                      {kThreads, u32(uint64_t(operation)), u32(uint64_t(in)), u32(uint64_t(out))}},
           .operands = std::move(operands),
           .values = {u32(cols)},
-          .groups = {groups(quads, kThreads), 1, 1},
+          .groups = {workgroups(quads, kThreads), 1, 1},
           .writes = {z}};
 }
 
@@ -82,7 +74,7 @@ Dispatch rope_table_call(const Site& site, const Launch& launch) {
   const uint32_t head_dim = u32(site.slot(launch, 1).cols);
   return {.kernel = {"rope_table", {kThreads, head_dim}},
           .operands = {operand(launch, 0), operand(launch, 1), kCallData},
-          .groups = {groups(uint64_t{site.form.rows} * head_dim / 2, kThreads), 1, 1},
+          .groups = {workgroups(uint64_t{site.form.rows} * head_dim / 2, kThreads), 1, 1},
           .writes = {operand(launch, 1)}};
 }
 
@@ -94,7 +86,7 @@ Dispatch rmsnorm_call(const Site& site, const Launch& launch, Numbers out) {
   return {.kernel = {"rmsnorm", {threads, u32(uint64_t(out)), team}},
           .operands = {operand(launch, 0), operand(launch, 1), operand(launch, 2), kCallData},
           .values = {u32(cols), u32(group), bits(launch.shape.eps)},
-          .groups = {groups(site.form.rows * (cols / group), threads / team), 1, 1},
+          .groups = {workgroups(site.form.rows * (cols / group), threads / team), 1, 1},
           .writes = {operand(launch, 2)}};
 }
 
@@ -127,7 +119,7 @@ Dispatch rope_call(const Site& site, const Launch& launch) {
   return {.kernel = {"rope", {kThreads, shape.head_dim, 0, 0, shape.rope_pairs}},
           .operands = {operand(launch, 0), operand(launch, 1), y, kCallData},
           .values = {shape.heads, u32(site.slot(launch, 1).cols)},
-          .groups = {groups(uint64_t{site.form.rows} * shape.heads * shape.head_dim / 2, kThreads),
+          .groups = {workgroups(uint64_t{site.form.rows} * shape.heads * shape.head_dim / 2, kThreads),
                      1, 1},
           .writes = {y}};
 }
@@ -140,7 +132,7 @@ Dispatch kv_append_call(const Site& site, const Launch& launch) {
       .operands = {operand(launch, 0), operand(launch, 1), operand(launch, 2), operand(launch, 3),
                    kCallData},
       .values = {shape.kv_heads},
-      .groups = {groups(uint64_t{site.form.rows} * shape.kv_heads * shape.head_dim / 2, kThreads),
+      .groups = {workgroups(uint64_t{site.form.rows} * shape.kv_heads * shape.head_dim / 2, kThreads),
                  1, 1},
       .writes = {operand(launch, 2), operand(launch, 3)}};
 }
@@ -160,7 +152,7 @@ Dispatch rope_append_call(const Site& site, const AttentionParts& parts) {
                    has_norm ? operand(*parts.q_norm, 1) : kNothing,
                    has_norm ? operand(*parts.k_norm, 1) : kNothing, k_cache, v_cache, kCallData},
       .values = {shape.heads, shape.kv_heads, bits(has_norm ? parts.q_norm->shape.eps : 0)},
-      .groups = {groups(shape.heads + 2 * shape.kv_heads, teams), site.form.rows, 1},
+      .groups = {workgroups(shape.heads + 2 * shape.kv_heads, teams), site.form.rows, 1},
       .writes = {q, k_cache, v_cache}};
 }
 
@@ -234,8 +226,8 @@ constexpr uint32_t kGroupsThreads = 128, kChoosingThreads = 512;
 TopKCut top_k_cut(const Site& site, const Launch& launch) {
   const uint32_t best = u32(site.slot(launch, 1).cols / 2 - 1);
   const uint32_t lanes = std::min(8u, std::bit_floor(site.gpu.subgroup_size));
-  const uint32_t count = groups(site.slot(launch, 0).cols, uint64_t{4} * lanes);
-  return {best, lanes, count, groups(std::max(count, 8 * best * lanes), kChoosingThreads)};
+  const uint32_t count = workgroups(site.slot(launch, 0).cols, uint64_t{4} * lanes);
+  return {best, lanes, count, workgroups(std::max(count, 8 * best * lanes), kChoosingThreads)};
 }
 
 }  // namespace
@@ -251,7 +243,7 @@ Dispatch top_k_groups_call(const Site& site, const Launch& launch, Operand found
                  {kGroupsThreads, 0, cut.lanes, cut.best, cut.choosing, site.gpu.subgroup_size}},
       .operands = {operand(launch, 0), found, kNothing, kCallData},
       .values = {u32(site.slot(launch, 0).cols), cut.groups},
-      .groups = {groups(uint64_t{cut.groups} * cut.lanes, kGroupsThreads), site.form.rows, 1},
+      .groups = {workgroups(uint64_t{cut.groups} * cut.lanes, kGroupsThreads), site.form.rows, 1},
       .writes = {found}};
 }
 

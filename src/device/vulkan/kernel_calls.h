@@ -25,6 +25,14 @@ struct Site {
   }
 };
 
+inline uint32_t u32(uint64_t value) {
+  return static_cast<uint32_t>(value);
+}
+// Workgroups for `work` items, `each` items per workgroup.
+inline uint32_t workgroups(uint64_t work, uint64_t each) {
+  return u32((work + each - 1) / each);
+}
+
 Dispatch embed_call(const Site& site, const Launch& launch);
 Dispatch rope_table_call(const Site& site, const Launch& launch);
 Dispatch rmsnorm_call(const Site& site, const Launch& launch, Numbers out = Numbers::f32);

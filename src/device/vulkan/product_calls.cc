@@ -8,14 +8,6 @@
 namespace tyto::vulkan {
 namespace {
 
-uint32_t u32(uint64_t value) {
-  return static_cast<uint32_t>(value);
-}
-
-uint32_t groups(uint64_t work, uint64_t each) {
-  return u32((work + each - 1) / each);
-}
-
 // Up to three matrices side by side, as the kernels' arguments have them.
 struct Sides {
   std::vector<Operand> weights, results, biases;
@@ -43,9 +35,9 @@ void append(std::vector<Operand>& to, const std::vector<Operand>& from) {
 
 // Workgroups for the rows of all matrices; of swiglu's two the pairs.
 uint32_t output_groups(const Products& products, const Sides& sides, uint32_t each) {
-  if (products.ending != Ending::store) return groups(sides.rows[0], each);
+  if (products.ending != Ending::store) return workgroups(sides.rows[0], each);
   uint32_t total = 0;
-  for (const uint32_t rows : sides.rows) total += groups(rows, each);
+  for (const uint32_t rows : sides.rows) total += workgroups(rows, each);
   return total;
 }
 
@@ -135,7 +127,7 @@ Dispatch many_rows_products_call(const Site& site, const Products& products,
                  constants},
       .operands = {products.x, kCallData},
       .values = {u32(weight.cols), sides.rows[0], sides.rows[1], sides.rows[2]},
-      .groups = {groups(site.form.rows, cut.bm), output_groups(products, sides, columns), 1},
+      .groups = {workgroups(site.form.rows, cut.bm), output_groups(products, sides, columns), 1},
       .writes = written(products, sides)};
   append(dispatch.operands, sides.weights);
   append(dispatch.operands, sides.results);

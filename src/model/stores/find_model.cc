@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/joined.h"
 #include "base/printable.h"
 #include "model/stores/folder_files.h"
@@ -23,11 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostCandidates = 8;
 constexpr int kRepositoryDepth = 3;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 // "org/repo:Q4_K_M"; with a store also "lmstudio:publisher/repo/file.gguf", which is no path then.
 struct Repository {

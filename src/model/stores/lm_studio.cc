@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kLongestPointer = 8192;
 constexpr uint64_t kLongestSettings = 16 << 20;
-constexpr int kRepositoryDepth = 1;
+constexpr int kStudioDepth = 1;
 
 // What a file of somebody else says, or nothing: settings that cannot be read point nowhere.
 fs::path home_pointer(const fs::path& home) try {
@@ -54,7 +54,7 @@ Listing lm_studio_models(const fs::path& folder) {
   for (const std::string& publisher : names_in(folder, listing.remarks))
     for (const std::string& repo : names_in(folder / publisher, listing.remarks)) {
       const fs::path repository = folder / publisher / repo;
-      add_repository(repository, files_below(repository, kRepositoryDepth, listing.remarks),
+      add_repository(repository, files_below(repository, kStudioDepth, listing.remarks),
                      "lmstudio:" + publisher + "/" + repo, "LM Studio", listing);
     }
   return listing;

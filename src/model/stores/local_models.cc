@@ -23,12 +23,12 @@ constexpr StoreName kStoreNames[] = {
 constexpr size_t kMostNearest = 3;
 constexpr size_t kLeastPairs = 2;
 constexpr double kLeastShare = 0.5;
-constexpr std::string_view kGguf = ".gguf";
+constexpr std::string_view kGgufEnding = ".gguf";
 
 std::string plain(std::string_view name) {
   std::string result(name);
   for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (result.ends_with(kGguf)) result.resize(result.size() - kGguf.size());
+  if (result.ends_with(kGgufEnding)) result.resize(result.size() - kGgufEnding.size());
   return result;
 }
 

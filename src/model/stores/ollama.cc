@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLongestManifest = 1
+constexpr uint64_t kLongestOllamaManifest = 1
                                       << 20;  // those of models with hundreds of layers are 100 KB
 constexpr int kManifestDepth = 4;             // registry, namespace, model, tag
 constexpr std::string_view kUsualPlace = "registry.ollama.ai/library/";
@@ -57,7 +57,7 @@ struct Layers {
 
 Layers read_layers(const fs::path& manifest) {
   Layers layers;
-  const Json root = Json::parse_file(manifest.string(), kLongestManifest);
+  const Json root = Json::parse_file(manifest.string(), kLongestOllamaManifest);
   root.at("layers").for_each_element([&](size_t, const Json& layer) {
     const std::string type = layer.string_or("mediaType", "");
     if (type == "application/vnd.ollama.image.model")

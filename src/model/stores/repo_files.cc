@@ -17,7 +17,7 @@ namespace {
 using Names = std::vector<std::string>;
 
 constexpr std::array<std::string_view, 2> kUsualQuantisations = {"q4_k_m", "q8_0"};
-constexpr size_t kMostCandidates = 30;
+constexpr size_t kMostNamed = 30;
 
 // What Tyto reads of a checkpoint's first folder, and what other readers of the cache need as well.
 constexpr std::array<std::string_view, 12> kBesideWeights = {
@@ -138,7 +138,7 @@ std::string candidates(const Models& models) {
   if (models.empty()) return "the repository has no GGUF";
   Names names;
   for (const auto& [whole, files] : models) names.push_back(shortest_ask(models, whole));
-  const size_t left_out = names.size() > kMostCandidates ? names.size() - kMostCandidates : 0;
+  const size_t left_out = names.size() > kMostNamed ? names.size() - kMostNamed : 0;
   names.resize(names.size() - left_out);
   return fmt::format("behind the colon, name one of {}{}", joined(names),
                      left_out == 0 ? "" : fmt::format(" or {} more", left_out));

@@ -56,7 +56,7 @@ bool is_cut(const Choice& choice);  // by a limit, in the middle of what it says
 
 // Those whose arguments are a whole JSON object; another one was cut off, or broke off.
 std::vector<CallPart> whole_calls(const std::vector<CallPart>& calls);
-// The others as the model wrote them: they are text, so that nothing it said is lost.
+// The others as text, so that no name and no argument that the model wrote is lost.
 std::string text_of_broken_calls(const std::vector<CallPart>& calls);
 
 // What every piece of an answer says about it.

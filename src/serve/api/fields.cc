@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "serve/api/errors.h"
@@ -27,37 +25,6 @@ bool holds_integers(const Json& array) {
 TextOrTokens text_or_tokens_of(const Json& value) {
   if (value.is(Json::Type::array)) return {.tokens = tokens_of(value), .is_tokens = true};
   return {.text = text_of(value)};
-}
-
-// Keeps nothing but where a text stops to be JSON.
-struct SyntaxCheck : nlohmann::json_sax<nlohmann::json> {
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(size_t read, const std::string&, const nlohmann::json::exception&) override {
-    last_read = read - std::min<size_t>(read, 1);
-    return false;
-  }
-  size_t last_read = 0;  // the byte after which it was clear
-};
-
-// "at line 2, column 7"; empty: it is JSON, and there was another reason to refuse it.
-std::string place_of_syntax_error(std::string_view text) {
-  SyntaxCheck check;
-  if (text.empty() || nlohmann::json::sax_parse(text, &check)) return "";
-  const std::string_view before = text.substr(0, check.last_read);
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
-  return fmt::format("at line {}, column {}", line, before.size() - line_begin + 1);
 }
 
 }  // namespace
@@ -132,8 +99,7 @@ Json parse_body(std::string_view body) {
   try {
     json = Json::parse(body, kRequestName);
   } catch (const Error& error) {
-    const std::string place = place_of_syntax_error(body);
-    throw RequestError(place.empty() ? error : Error(error.code, error.what(), place), "");
+    throw RequestError(error, "");
   }
   if (!json->is(Json::Type::object))
     throw RequestError(Error(ErrorCode::input, kRequestName, "expected an object"), "");

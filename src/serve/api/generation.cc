@@ -16,7 +16,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr const char* kTimeoutHeader = "x-request-timeout";
-constexpr double kMostTimeoutSeconds = 86400;
+constexpr double kLongestTimeout = 86400;
 
 std::optional<std::chrono::milliseconds> timeout_of_header(const Exchange& exchange) {
   const std::string_view text = exchange.request.header(kTimeoutHeader);
@@ -24,10 +24,9 @@ std::optional<std::chrono::milliseconds> timeout_of_header(const Exchange& excha
   double seconds = 0;
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (failure != std::errc() || end != text.data() + text.size() || !(seconds > 0) ||
-      seconds > kMostTimeoutSeconds)
-    throw RequestError(
-        400, "", kTimeoutHeader,
-        fmt::format("'{}' is no number of seconds up to {}", text, kMostTimeoutSeconds));
+      seconds > kLongestTimeout)
+    throw RequestError(400, "", kTimeoutHeader,
+                       fmt::format("'{}' is no number of seconds up to {}", text, kLongestTimeout));
   return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1e3)));
 }
 
@@ -100,17 +99,18 @@ AnswerPlan plan_of(const Generation& generation) {
 }
 
 // What an answer takes for each of its tokens until it is sent: its text, and each token with its
-// probability, which is written with its bytes.
-constexpr uint64_t kTextBytes = 16, kScoredBytes = 96;
+// probability, which is written with its bytes. A token that the engine holds takes more.
+constexpr uint64_t kTextBytes = 16, kScoredBytes = 96, kHeldBytes = 96;
 constexpr uint64_t kMostAnswerBytes = 16 << 20;  // as many answers as may run and wait are kept
 
-// An answer that is not streamed is kept until its end. Numbers that cannot be kept are refused;
-// who gives none gets as many tokens as can be.
+// An answer that is not streamed, or that is held, is kept until its end. Numbers that cannot be
+// kept are refused; who gives none gets as many tokens as can be.
 void bound_answer(const Generation& generation, std::vector<CompletionRequest>& requests) {
   const GenerationOptions& options = generation.options;
-  if (options.stream) return;
+  const bool is_held = generation.model->holds_streams;
+  if (options.stream && !is_held) return;
   const uint64_t scored = options.log_probabilities ? 1 + options.top_log_probabilities : 0;
-  const uint64_t token_bytes = kTextBytes + scored * kScoredBytes;
+  const uint64_t token_bytes = kTextBytes + scored * kScoredBytes + (is_held ? kHeldBytes : 0);
   const uint64_t choices = requests.size() * options.choices;
   const uint64_t most = kMostAnswerBytes / token_bytes / choices;
   for (CompletionRequest& request : requests) {
@@ -121,10 +121,11 @@ void bound_answer(const Generation& generation, std::vector<CompletionRequest>& 
     if (options.max_tokens)
       throw RequestError(
           400, "", "max_tokens",
-          fmt::format(
-              "{} answers of {} tokens at {} bytes each exceed the {} MiB of an answer that "
-              "is not streamed; {} tokens fit, or stream it",
-              choices, tokens, token_bytes, kMostAnswerBytes >> 20, most));
+          fmt::format("{} answers of {} tokens at {} bytes each exceed the {} MiB of an answer "
+                      "that is {}; {} tokens fit{}",
+                      choices, tokens, token_bytes, kMostAnswerBytes >> 20,
+                      is_held ? "held until its end, as --require has it" : "not streamed", most,
+                      is_held ? "" : ", or stream it"));
     tokens = static_cast<uint32_t>(std::max<uint64_t>(most, 1));
   }
 }

@@ -113,7 +113,7 @@ void read_switch(const Json& value, GenerationOptions& into) {
 }
 
 // Of fields that mean the same the last one counts, so that the newest name does.
-constexpr Field<GenerationOptions> kFields[] = {
+constexpr Field<GenerationOptions> kGenerationFields[] = {
     {"n_predict", read_max_tokens},
     {"max_tokens", read_max_tokens},
     {"max_completion_tokens", read_max_tokens},
@@ -176,7 +176,7 @@ void read_sampling(const Json& object, SamplerOptions& into) {
 
 void read_generation(const Json& object, GenerationOptions& into) {
   read_sampling(object, into.sampling);
-  read_fields(object, kFields, into);
+  read_fields(object, kGenerationFields, into);
 }
 
 std::vector<std::string> stops_of(const Json& value) {

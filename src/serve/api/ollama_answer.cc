@@ -26,7 +26,7 @@ ordered_json scored_json(const std::vector<ScoredToken>& tokens) {
 }
 
 // Ollama gives arguments as an object, and so only with the whole call.
-ordered_json calls_json(const std::vector<CallPart>& calls) {
+ordered_json ollama_calls(const std::vector<CallPart>& calls) {
   ordered_json json = ordered_json::array();
   for (const CallPart& call : calls)
     json.push_back(
@@ -87,18 +87,18 @@ class OllamaStyle : public AnswerStyle {
   const AnswerHead head_;
 };
 
-class ChatStyle : public OllamaStyle {
+class OllamaChat : public OllamaStyle {
   using OllamaStyle::OllamaStyle;
   void add_said(ordered_json& json, const Said& said) const override {
     json["message"] = {{"role", "assistant"},
                        {"content", said.text + text_of_broken_calls(said.calls)}};
     if (!said.thought.empty()) json["message"]["thinking"] = said.thought;
     const auto calls = whole_calls(said.calls);
-    if (!calls.empty()) json["message"]["tool_calls"] = calls_json(calls);
+    if (!calls.empty()) json["message"]["tool_calls"] = ollama_calls(calls);
   }
 };
 
-class TextStyle : public OllamaStyle {
+class OllamaText : public OllamaStyle {
   using OllamaStyle::OllamaStyle;
   void add_said(ordered_json& json, const Said& said) const override {
     json["response"] = said.text;
@@ -111,11 +111,11 @@ class TextStyle : public OllamaStyle {
 }  // namespace
 
 std::unique_ptr<AnswerStyle> ollama_chat_style(AnswerHead head) {
-  return std::make_unique<ChatStyle>(std::move(head));
+  return std::make_unique<OllamaChat>(std::move(head));
 }
 
 std::unique_ptr<AnswerStyle> ollama_text_style(AnswerHead head) {
-  return std::make_unique<TextStyle>(std::move(head));
+  return std::make_unique<OllamaText>(std::move(head));
 }
 
 }  // namespace tyto::api

@@ -10,7 +10,7 @@
 namespace tyto::api {
 namespace {
 
-constexpr size_t kMostInputs = 2048;
+constexpr size_t kMostTexts = 2048;
 
 void refuse_images(const Json& value) {
   if (value.size() > 0) fail_unsupported(value.path(), "the models served here read text alone");
@@ -27,7 +27,7 @@ constexpr Field<GenerationOptions> kOptions[] = {
     {"stop", [](const Json& value, GenerationOptions& into) { into.stop = stops_of(value); }},
 };
 
-constexpr Field<GenerationOptions> kFields[] = {
+constexpr Field<GenerationOptions> kOllamaFields[] = {
     {"stream", [](const Json& value, GenerationOptions& into) { into.stream = value.as_bool(); }},
     {"format",
      [](const Json& value, GenerationOptions& into) { into.format = ollama_format(value); }},
@@ -48,7 +48,7 @@ constexpr Field<GenerationOptions> kFields[] = {
 GenerationOptions read_options(const Json& body, const SamplerOptions& defaults) {
   GenerationOptions options{.sampling = defaults, .stream = true};
   options.sampling.seed = random_seed();
-  read_fields(body, kFields, options);
+  read_fields(body, kOllamaFields, options);
   return options;
 }
 
@@ -78,6 +78,14 @@ constexpr Field<GenerateRequest> kGenerateFields[] = {
        if (value.as_bool()) into.raw = into.conversation.messages.back().content;
      }},
     {"images", [](const Json& value, GenerateRequest&) { refuse_images(value); }},
+    {"context",  // an answer here has none to give back
+     [](const Json& value, GenerateRequest&) {
+       if (!value.is(Json::Type::array)) value.fail("expected a list of tokens");
+       if (value.size() > 0)
+         fail_unsupported(value.path(),
+                          "tokens of earlier answers are not taken; send the conversation as "
+                          "\"messages\" to /api/chat");
+     }},
     {"suffix",
      [](const Json& value, GenerateRequest&) {
        if (!text_of(value).empty())
@@ -148,7 +156,7 @@ EmbeddingsRequest parse_ollama_embed(const Json& body) {
   request.truncate = !body.find("prompt");  // which is of the older form
   read_fields(body, kEmbedFields, request);
   const Json value = body.find("prompt") ? body.at("prompt") : required_field(body, "input");
-  in_field(value, [&] { request.inputs = texts_or_tokens_of(value, kMostInputs); });
+  in_field(value, [&] { request.inputs = texts_or_tokens_of(value, kMostTexts); });
   return request;
 }
 

@@ -86,7 +86,7 @@ void unload_after(const Exchange& exchange, const Json& body, const ModelText& m
   if (keeps_for_no_time(body)) exchange.api.engine.unload(model.name);
 }
 
-uint64_t nanoseconds(double seconds) {
+uint64_t unsigned_nanoseconds(double seconds) {
   return static_cast<uint64_t>(std::llround(seconds * 1e9));
 }
 
@@ -172,7 +172,7 @@ void answer_ollama_embed(const Exchange& exchange) {
         [](const Embeddings& embeddings) -> ordered_json {
           return {{"model", embeddings.model},
                   {"embeddings", embeddings.vectors},
-                  {"total_duration", nanoseconds(embeddings.seconds)},
+                  {"total_duration", unsigned_nanoseconds(embeddings.seconds)},
                   {"load_duration", 0},
                   {"prompt_eval_count", embeddings.tokens}};
         });

@@ -117,7 +117,7 @@ ordered_json call_json(const CallPart& call) {
   return json;
 }
 
-ordered_json calls_json(const std::vector<CallPart>& calls) {
+ordered_json openai_calls(const std::vector<CallPart>& calls) {
   ordered_json json = ordered_json::array();
   for (const CallPart& call : calls) json.push_back(call_json(call));
   return json;
@@ -201,7 +201,7 @@ class OpenAiStyle : public AnswerStyle {
   const AnswerHead head_;
 };
 
-class ChatStyle : public OpenAiStyle {
+class OpenAiChat : public OpenAiStyle {
  public:
   using OpenAiStyle::OpenAiStyle;
 
@@ -219,7 +219,7 @@ class ChatStyle : public OpenAiStyle {
     ordered_json delta = ordered_json::object();
     if (!since.thought.empty()) delta["reasoning_content"] = since.thought;
     if (!since.text.empty()) delta["content"] = since.text;
-    if (!since.calls.empty()) delta["tool_calls"] = calls_json(since.calls);
+    if (!since.calls.empty()) delta["tool_calls"] = openai_calls(since.calls);
     return with_delta(index, std::move(delta), since.tokens, finish);
   }
 
@@ -231,7 +231,7 @@ class ChatStyle : public OpenAiStyle {
     if (!said.thought.empty()) message["reasoning_content"] = said.thought;
     if (const auto calls = whole_calls(said.calls); !calls.empty()) {
       if (text.empty()) message["content"] = nullptr;
-      message["tool_calls"] = calls_json(calls);
+      message["tool_calls"] = openai_calls(calls);
       for (ordered_json& call : message["tool_calls"]) call.erase("index");
     }
     ordered_json behind = {{"finish_reason", finish_reason(choice)}};
@@ -250,7 +250,7 @@ class ChatStyle : public OpenAiStyle {
   }
 };
 
-class TextStyle : public OpenAiStyle {
+class OpenAiText : public OpenAiStyle {
  public:
   using OpenAiStyle::OpenAiStyle;
 
@@ -279,11 +279,11 @@ class TextStyle : public OpenAiStyle {
 }  // namespace
 
 std::unique_ptr<AnswerStyle> openai_chat_style(AnswerHead head) {
-  return std::make_unique<ChatStyle>(std::move(head));
+  return std::make_unique<OpenAiChat>(std::move(head));
 }
 
 std::unique_ptr<AnswerStyle> openai_text_style(AnswerHead head) {
-  return std::make_unique<TextStyle>(std::move(head));
+  return std::make_unique<OpenAiText>(std::move(head));
 }
 
 void place_token(ScoredToken& token, Choice& choice) {

@@ -7,25 +7,51 @@
 namespace tyto::api {
 namespace {
 
-ChatText render(const ModelText& model, const Conversation& conversation) {
-  const bool has_tools = conversation.tools && conversation.tools->size() > 0;
-  if (has_tools && !model.why_no_tools.empty())
+bool has_tools(const Conversation& conversation) {
+  return conversation.tools && conversation.tools->size() > 0;
+}
+
+const ChatTemplate& template_for(const ModelText& model, const Conversation& conversation) {
+  const bool with_tools = has_tools(conversation);
+  if (with_tools && !model.why_no_tools.empty())
     throw RequestError(Error(ErrorCode::unsupported, model.name, model.why_no_tools), "tools");
-  const auto& chosen = has_tools && model.tool_template ? model.tool_template : model.chat_template;
+  const auto& chosen =
+      with_tools && model.tool_template ? model.tool_template : model.chat_template;
   if (!chosen)
     throw RequestError(Error(ErrorCode::unsupported, model.name, "the model has no chat template",
                              "use /v1/completions, or serve it with --chat-template"),
                        "model");
+  return *chosen;
+}
+
+ChatOptions options_of(const Conversation& conversation) {
   ChatOptions options;
   options.add_generation_prompt = conversation.add_generation_prompt;
   options.tools = conversation.tools;
   options.variables = conversation.variables;
   if (conversation.thinking) options.flags.emplace_back("enable_thinking", *conversation.thinking);
+  return options;
+}
+
+ChatText render(const ModelText& model, const ChatTemplate& chosen,
+                const Conversation& conversation) {
   try {
-    return render_chat(*model.tokenizer, *chosen, conversation.messages, options,
+    return render_chat(*model.tokenizer, chosen, conversation.messages, options_of(conversation),
                        conversation.special_in_messages);
   } catch (const Error& error) {
     throw RequestError(error, "messages");
+  }
+}
+
+// `text` is what the template makes with the conversation's tools. Some templates know no tools,
+// and say nothing of it.
+bool shows_tools(const ModelText& model, const ChatTemplate& chosen, Conversation conversation,
+                 const std::string& text) {
+  conversation.tools.reset();
+  try {
+    return render(model, chosen, conversation).text != text;
+  } catch (const Error&) {
+    return true;  // it uses them without looking whether there are any
   }
 }
 
@@ -65,11 +91,16 @@ class ChatDivider {
   std::optional<ToolCallStream> calls_;
 };
 
+[[noreturn]] void refuse_tools(const ModelText& model, const std::string& why) {
+  throw RequestError(Error(ErrorCode::unsupported, model.name, why,
+                           "leave the tools out, or serve it with another --chat-template"),
+                     "tools");
+}
+
 ToolFormat format_of_calls(const ModelText& model) {
   if (model.tool_format == ToolFormat::none)
-    throw RequestError(
-        Error(ErrorCode::unsupported, model.name, "the model's chat template knows no calls"),
-        "tools");
+    refuse_tools(model,
+                 "the model's chat template shows no tools, or writes no calls that we read");
   return model.tool_format;
 }
 
@@ -83,11 +114,16 @@ void add_thoughts(const std::string& prompt, Generation& generation) {
 }  // namespace
 
 std::string chat_text(const ModelText& model, const Conversation& conversation) {
-  return render(model, conversation).text;
+  const ChatTemplate& chosen = template_for(model, conversation);
+  std::string text = render(model, chosen, conversation).text;
+  if (has_tools(conversation) && !shows_tools(model, chosen, conversation, text))
+    refuse_tools(model, "the model's chat template shows no tools");
+  return text;
 }
 
 Generation chat_generation(std::shared_ptr<const ModelText> model, ChatCompletionRequest request) {
-  const ChatText chat = render(*model, request.conversation);
+  const ChatText chat =
+      render(*model, template_for(*model, request.conversation), request.conversation);
   Generation generation{.model = model,
                         .options = std::move(request.options),
                         .prompts = {encode_chat(*model->tokenizer, chat)},

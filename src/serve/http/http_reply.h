@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "serve/http/answer_bytes.h"
 #include "serve/http/exchange.h"
@@ -30,11 +31,13 @@ class HttpReply final : public Reply {
   void on_gone(std::function<void()> gone) override;
 
   // There will be no more: a 500, or a stream that breaks off. Nothing, where the answer is whole.
-  void fail(const std::string& message);
+  // A connection is closed without a word where there is no memory for one.
+  void fail(std::string_view message) noexcept;
 
  private:
   enum class Stage { unanswered, streaming, complete };
   void send_whole(const Response& response);
+  bool send_error(std::string_view message);
 
   // A handler that throws may have handed the reply to another thread before.
   std::mutex mutex_;

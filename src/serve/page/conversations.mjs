@@ -305,10 +305,17 @@ function earlier(text) {
     const { id, title = "", changed = 0, system = "", messages } = JSON.parse(text);
     const areRight = [id, title, system].every((part) => typeof part === "string")
       && messages.every(({ role, content }) => ["user", "assistant"].includes(role) && typeof content === "string");
-    return areRight ? { id, title, changed: Number(changed) || 0, system, messages } : null;
+    return areRight ? { id, title, changed: Number(changed) || 0, system, messages: messages.map(withoutCommand) } : null;
   } catch {
     return null;
   }
+}
+
+// Receipts of 0.1 and 0.2 have the server's command line with the API keys on it.
+function withoutCommand(message) {
+  if (!message.measured?.receipt) return message;
+  const { command: _, ...receipt } = message.measured.receipt;
+  return { ...message, measured: { ...message.measured, receipt } };
 }
 
 async function adoptInto(tables, { messages: _, ...row }, chain) {

@@ -1,7 +1,7 @@
 // Markdown inside a paragraph: text to a tree of nodes, which are plain objects:
 //   { type: "text" | "code", text }, { type: "break" },
 //   { type: "strong" | "emphasis" | "strike", children }, { type: "link", href, children }
-// Markup of any other kind stays text. Linear in the length of the text, whatever the text.
+// Markup of any other kind stays text, and so do LaTeX's formulas. Linear in the length of the text, whatever the text.
 
 const DEEPEST = 24;        // nested nodes; what would be deeper stays text
 const LONGEST_ADDRESS = 2048;  // characters of an address
@@ -35,6 +35,7 @@ class InlineParser {
     this.open = { "*": 0, _: 0, "~": 0 };
     this.brackets = [];  // indices into nodes of "[" that may still begin a link
     this.lastTicks = null;
+    this.lastClose = {};  // where the last \) and \] are
   }
 
   parse() {
@@ -75,7 +76,11 @@ class InlineParser {
 
   escape() {
     const next = this.text[this.at + 1];
-    if (next === "\n") {
+    const end = this.formulaEnd(next);
+    if (end > this.at) {
+      this.addText(this.text.slice(this.at, end));
+      this.at = end;
+    } else if (next === "\n") {
       this.nodes.push({ type: "break" });
       this.at += 2;
     } else if (next !== undefined && ESCAPABLE.test(next)) {
@@ -84,6 +89,14 @@ class InlineParser {
     } else {
       this.take(1);
     }
+  }
+
+  // Behind \(…\) or \[…\], which stay as they are written: nothing here draws formulas. 0: this begins none.
+  formulaEnd(next) {
+    const close = { "(": "\\)", "[": "\\]" }[next];
+    if (!close) return 0;
+    this.lastClose[close] ??= this.text.lastIndexOf(close);
+    return this.lastClose[close] < this.at + 2 ? 0 : this.text.indexOf(close, this.at + 2) + close.length;
   }
 
   lineEnd() {

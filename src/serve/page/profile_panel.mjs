@@ -44,10 +44,11 @@ export class ProfilePanel {
     this.drawSoon();
   }
 
-  // The hashes of loaded images are long, and are in the receipt that the server keeps.
+  // The hashes of loaded images are long, and are in the receipt that the server keeps. The command line is the server's
+  // alone: conversations are exported.
   receipt(id, receipt) {
     this.measured.id = id;
-    this.measured.receipt = { ...receipt, hashes: undefined };
+    this.measured.receipt = { ...receipt, hashes: undefined, command: undefined };
     this.draw();
   }
 

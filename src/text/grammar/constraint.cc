@@ -8,7 +8,7 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kMaxBytes = 32 << 20;  // of places and masks that are kept
+constexpr size_t kMaxKeptBytes = 32 << 20;  // of places and masks that are kept
 constexpr size_t kMostThoughtMasks = 32;
 constexpr int kMostSpaces = 4;  // tokens of white space between thoughts and the answer
 
@@ -170,7 +170,7 @@ void Constraint::end_thoughts() {
 
 void Constraint::forget_if_large() {
   const size_t mask_bytes = tokens_->vocabulary_size() / 8;
-  if (matcher_.bytes() + masks_.size() * mask_bytes < kMaxBytes) return;
+  if (matcher_.bytes() + masks_.size() * mask_bytes < kMaxKeptBytes) return;
   masks_.clear();
   place_ = matcher_.forget_but(place_);
 }

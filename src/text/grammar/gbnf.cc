@@ -11,19 +11,19 @@ namespace {
 
 constexpr size_t kMaxSourceBytes = 512 << 10;
 constexpr size_t kMaxRules = 8192;
-constexpr size_t kMaxDepth = 64;  // of groups in groups: expressions are walked by recursion
+constexpr size_t kMaxExpressionDepth = 64;  // of groups in groups: expressions are walked by recursion
 
 bool is_name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
          c == '_';
 }
 
-bool is_digit(char c) {
+bool is_count_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
 int hex_value(char c) {
-  if (is_digit(c)) return c - '0';
+  if (is_count_digit(c)) return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
@@ -130,7 +130,7 @@ class Parser {
   }
 
   Expression parse_choice(size_t depth) {
-    if (depth > kMaxDepth) fail(at_, "groups nest deeper than {}", kMaxDepth);
+    if (depth > kMaxExpressionDepth) fail(at_, "groups nest deeper than {}", kMaxExpressionDepth);
     std::vector<Expression> parts;
     do {
       skip_space();
@@ -181,7 +181,7 @@ class Parser {
       most = least;
       if (take(",")) {
         skip_space();
-        most = is_digit(peek()) ? parse_count() : Expression::kForever;
+        most = is_count_digit(peek()) ? parse_count() : Expression::kForever;
       }
       if (!take("}")) fail(begin, "expected {{least,most}}, found {}", here());
       if (least > most) fail(begin, "{} to {} times is no repetition", least, most);
@@ -200,7 +200,7 @@ class Parser {
     skip_space();
     const size_t begin = at_;
     uint32_t count = 0;
-    while (is_digit(peek())) {
+    while (is_count_digit(peek())) {
       count = count * 10 + static_cast<uint32_t>(source_[at_++] - '0');
       if (count > kMaxRepetition) fail(begin, "a repetition is of more than {}", kMaxRepetition);
     }

@@ -8,7 +8,7 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kMaxWork = 2'000'000;  // a few dozen milliseconds
+constexpr size_t kMaxTokenSteps = 2'000'000;  // a few dozen milliseconds
 
 void sort_unique(std::vector<uint64_t>& values) {
   std::ranges::sort(values);
@@ -32,9 +32,9 @@ bool GrammarMatcher::may_end(Place place) const {
 
 void GrammarMatcher::spend(size_t work) {
   work_ += work;
-  if (work_ > kMaxWork)
+  if (work_ > kMaxTokenSteps)
     throw Error(ErrorCode::unsupported, "grammar",
-                fmt::format("one token takes more than {} steps", kMaxWork),
+                fmt::format("one token takes more than {} steps", kMaxTokenSteps),
                 "make it less ambiguous");
 }
 

@@ -10,8 +10,8 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kMaxWork = 50'000;  // keywords looked at, in all
-constexpr size_t kMaxDepth = 48;     // of references to references
+constexpr size_t kMaxKeywords = 50'000;  // keywords looked at, in all
+constexpr size_t kMaxReferences = 48;     // of references to references
 
 // Keywords that would forbid values, and that a grammar of this kind cannot express.
 constexpr std::string_view kUnsupported[] = {"not",
@@ -217,7 +217,7 @@ NumberBounds bounds_of(std::string_view type, const Keywords& keywords) {
 
 void SchemaDocument::spend(const Json& at, size_t work) {
   work_ += work;
-  if (work_ > kMaxWork) at.fail("the schema becomes too large");
+  if (work_ > kMaxKeywords) at.fail("the schema becomes too large");
 }
 
 Json SchemaDocument::resolve(const Json& reference) const {
@@ -237,7 +237,7 @@ Json SchemaDocument::resolve(const Json& reference) const {
 
 void SchemaDocument::collect(const Json& schema, Keywords& into, size_t depth) {
   spend(schema, 1);
-  if (depth > kMaxDepth) schema.fail("refers to itself without end");
+  if (depth > kMaxReferences) schema.fail("refers to itself without end");
   if (schema.is(Json::Type::boolean)) {
     if (!schema.as_bool()) into.emplace("enum", no_values_);
     return;

@@ -10,10 +10,10 @@ namespace {
 
 constexpr uint64_t kMost = 9'999'999'999'999'999;  // 16 digits: what a double holds
 const std::string kFraction = "(\".\" [0-9]{1,16})?";
-const std::string kNothing = "[]";
+const std::string kNoDigits = "[]";
 
 std::string any_of(const std::vector<std::string>& choices) {
-  return choices.empty() ? kNothing : fmt::format("({})", fmt::join(choices, " | "));
+  return choices.empty() ? kNoDigits : fmt::format("({})", fmt::join(choices, " | "));
 }
 
 // Numbers of as many digits, from one to the other.

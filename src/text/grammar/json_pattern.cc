@@ -15,7 +15,7 @@ namespace {
 
 using Ranges = std::vector<CharacterRange>;
 
-constexpr size_t kMaxDepth = 24;  // of groups; GBNF allows more
+constexpr size_t kMaxGroupDepth = 24;  // of groups; GBNF allows more
 
 // Characters that JSON writes with an escape, and those that it must.
 struct Escaped {
@@ -113,7 +113,7 @@ class PatternParser {
   }
 
   std::string group(size_t depth) {
-    if (depth >= kMaxDepth) unsupported();
+    if (depth >= kMaxGroupDepth) unsupported();
     take("?:");
     std::string result;
     do {

@@ -9,7 +9,7 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kMaxBytes = 512 << 10;  // as much as a grammar may have
+constexpr size_t kMaxGrammarBytes = 512 << 10;  // as much as a grammar may have
 constexpr size_t kMaxNameBytes = 128;    // of names that others are told apart from, byte by byte
 
 struct PlainRule {
@@ -73,7 +73,7 @@ std::string JsonRules::new_name(std::string_view hint) {
 
 void JsonRules::define(const std::string& name, const std::string& expression) {
   bytes_ += name.size() + expression.size() + 6;
-  if (bytes_ > kMaxBytes) fail_input("JSON schema", "its grammar is more than {} bytes", kMaxBytes);
+  if (bytes_ > kMaxGrammarBytes) fail_input("JSON schema", "its grammar is more than {} bytes", kMaxGrammarBytes);
   rules_.emplace_back(name, expression);
 }
 

@@ -17,8 +17,8 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kMaxDepth = 48;    // of schemas in schemas; the JSON itself has a limit, too
-const std::string kNothing = "[]";  // a class without characters
+constexpr size_t kMaxSchemaDepth = 48;    // of schemas in schemas; the JSON itself has a limit, too
+const std::string kEmptyClass = "[]";  // a class without characters
 
 std::string times(uint64_t least, std::optional<uint64_t> most) {
   if (!most) return least == 0 ? "*" : fmt::format("{{{},}}", least);
@@ -39,7 +39,7 @@ class SchemaWriter {
  private:
   // The name of a rule for values that are of all these schemas.
   std::string rule_for(const Schemas& schemas, std::string_view hint) {
-    if (++depth_ > kMaxDepth) schemas[0].fail("schemas nest too deep");
+    if (++depth_ > kMaxSchemaDepth) schemas[0].fail("schemas nest too deep");
     std::string name;
     if (const auto target = schemas.size() == 1 ? reference(schemas[0]) : std::nullopt) {
       name = *target;
@@ -86,7 +86,7 @@ class SchemaWriter {
       if (type != "integer" || !types.contains("number"))
         rules.push_back(of_type(type, keywords, at, hint));
     if (rules.size() == 1) return rules[0];
-    return rules_.add(hint, rules.empty() ? kNothing : fmt::format("{}", fmt::join(rules, " | ")));
+    return rules_.add(hint, rules.empty() ? kEmptyClass : fmt::format("{}", fmt::join(rules, " | ")));
   }
 
   // Values that are written out. Other keywords beside them have nothing to add but the type.
@@ -117,7 +117,7 @@ class SchemaWriter {
     }
     std::erase_if(order, [&](const std::string& text) { return lists[text] < seen; });
     std::ranges::transform(order, order.begin(), [](const auto& text) { return gbnf_text(text); });
-    return rules_.add(hint, order.empty() ? kNothing : fmt::format("{}", fmt::join(order, " | ")));
+    return rules_.add(hint, order.empty() ? kEmptyClass : fmt::format("{}", fmt::join(order, " | ")));
   }
 
   // anyOf, and oneOf as if it were anyOf, beside whatever else is said.
@@ -131,11 +131,11 @@ class SchemaWriter {
       if (is_alone) return rules.push_back(rule_for(Schemas{alternative}, hint));
       Keywords merged = others;
       document_.collect(alternative, merged);
-      if (++depth_ > kMaxDepth) alternative.fail("schemas nest too deep");
+      if (++depth_ > kMaxSchemaDepth) alternative.fail("schemas nest too deep");
       rules.push_back(rule_for(merged, alternative, hint));
       --depth_;
     });
-    return rules_.add(hint, rules.empty() ? kNothing : fmt::format("{}", fmt::join(rules, " | ")));
+    return rules_.add(hint, rules.empty() ? kEmptyClass : fmt::format("{}", fmt::join(rules, " | ")));
   }
 
   std::string of_type(std::string_view type, const Keywords& keywords, const Json& at,
@@ -162,7 +162,7 @@ class SchemaWriter {
                                           gbnf_from_pattern(*pattern, rules_.plain("char"))));
     if (has_format) return rules_.plain(format->as_string());
     if (!has_length) return rules_.plain("string");
-    if (length.is_empty()) return rules_.add(hint, kNothing);
+    if (length.is_empty()) return rules_.add(hint, kEmptyClass);
     return rules_.add(hint, fmt::format("\"\\\"\" {}{} \"\\\"\"", rules_.plain("char"),
                                         times(length.least, length.most)));
   }
@@ -189,7 +189,7 @@ class SchemaWriter {
     counts.least = std::max<uint64_t>(counts.least, first.size());
     if (!first.empty() && items.empty())
       counts.most = std::min<uint64_t>(counts.most.value_or(first.size()), first.size());
-    if (counts.is_empty()) return rules_.add(hint, kNothing);
+    if (counts.is_empty()) return rules_.add(hint, kEmptyClass);
     const std::string ws = rules_.plain("ws");
     const std::string comma = fmt::format("{0} \",\" {0} ", ws);
     std::string content;
@@ -278,7 +278,7 @@ class SchemaWriter {
       for (const std::string_view key : {"minProperties", "maxProperties"})
         if (const auto found = keywords.find(key); found != keywords.end())
           unsupported(found->second, "is not supported beside properties");
-    if (counts.is_empty()) return rules_.add(hint, kNothing);
+    if (counts.is_empty()) return rules_.add(hint, kEmptyClass);
 
     const std::string ws = rules_.plain("ws");
     const std::string comma = fmt::format("{0} \",\" {0} ", ws);
@@ -301,7 +301,7 @@ class SchemaWriter {
     }
     std::ranges::reverse(beginnings);
     if (beginnings.empty())
-      return rules_.add(hint, may_be_empty ? fmt::format("\"{{\" {} \"}}\"", ws) : kNothing);
+      return rules_.add(hint, may_be_empty ? fmt::format("\"{{\" {} \"}}\"", ws) : kEmptyClass);
     return rules_.add(hint, fmt::format("\"{{\" {0} (({1}) {0}){2} \"}}\"", ws,
                                         fmt::join(beginnings, " | "), may_be_empty ? "?" : ""));
   }

@@ -8,7 +8,7 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kMaxWork = 500'000;  // well below a second
+constexpr size_t kMaxBuildSteps = 500'000;  // well below a second
 constexpr size_t kMaxStates = 100'000;
 
 // All that makes two states the same.
@@ -51,7 +51,7 @@ StateBuilder::StateBuilder(const GrammarText& text) : starts_(text.rules.size(),
 
 void StateBuilder::spend(size_t work) {
   work_ += work;
-  if (work_ > kMaxWork || states_.size() > kMaxStates)
+  if (work_ > kMaxBuildSteps || states_.size() > kMaxStates)
     fail_input("grammar", "becomes too large: its repetitions take more than {} states",
                kMaxStates);
 }

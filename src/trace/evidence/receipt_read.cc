@@ -5,8 +5,8 @@
 namespace tyto {
 namespace {
 
-constexpr uint64_t kMost = uint64_t{1} << 62;
-constexpr uint64_t kMostU32 = 0xffffffff;
+constexpr uint64_t kMostCount = uint64_t{1} << 62;
+constexpr uint64_t kMostCount32 = 0xffffffff;
 constexpr double kMostSeconds = 1e9;
 constexpr size_t kLongestName = 64;
 
@@ -23,8 +23,8 @@ std::string device_name(const Json& json) {
   return name;
 }
 
-uint32_t u32(const Json& json, std::string_view key) {
-  return static_cast<uint32_t>(json.at(key).as_uint(kMostU32));
+uint32_t count_of(const Json& json, std::string_view key) {
+  return static_cast<uint32_t>(json.at(key).as_uint(kMostCount32));
 }
 
 double seconds(const Json& json, std::string_view key) {
@@ -45,14 +45,14 @@ std::vector<DeviceCounters> counters(const Json& json) {
     DeviceCounters one{.device = device_name(device.at("name"))};
     one.is_virtual = device.at("virtual").as_bool();
     one.is_host = device.bool_or("host", false);
-    one.submissions = device.at("submissions").as_uint(kMost);
-    one.completions = device.at("completions").as_uint(kMost);
-    one.launches = device.at("launches").as_uint(kMost);
-    one.busy_ns = device.at(one.is_virtual ? "modelled_busy_ns" : "busy_ns").as_uint(kMost);
-    one.bytes = device.at("bytes").as_uint(kMost);
-    one.flops = device.at("flops").as_uint(kMost);
-    if (const auto sums = device.find("row_sums")) one.row_sums = sums->as_uint(kMost);
-    if (const auto ns = device.find("preparing_ns")) one.preparing_ns = ns->as_uint(kMost);
+    one.submissions = device.at("submissions").as_uint(kMostCount);
+    one.completions = device.at("completions").as_uint(kMostCount);
+    one.launches = device.at("launches").as_uint(kMostCount);
+    one.busy_ns = device.at(one.is_virtual ? "modelled_busy_ns" : "busy_ns").as_uint(kMostCount);
+    one.bytes = device.at("bytes").as_uint(kMostCount);
+    one.flops = device.at("flops").as_uint(kMostCount);
+    if (const auto sums = device.find("row_sums")) one.row_sums = sums->as_uint(kMostCount);
+    if (const auto ns = device.find("preparing_ns")) one.preparing_ns = ns->as_uint(kMostCount);
     for (const DeviceCounters& other : result)
       if (other.device == one.device) device.fail("is there twice");
     result.push_back(std::move(one));
@@ -88,26 +88,26 @@ void read_timing(Receipt& receipt, const Json& timing) {
 }
 
 uint64_t handed_over_ns(const Json& json) {
-  return json.at(json.find("ns") ? "ns" : "simulation_ns").as_uint(kMost);
+  return json.at(json.find("ns") ? "ns" : "simulation_ns").as_uint(kMostCount);
 }
 
 SpeculationCounters speculation(const Json& json) {
   return {.source = text(json, "source"),
-          .calls = json.at("calls").as_uint(kMostU32),
-          .drafted = json.at("drafted").as_uint(kMost),
-          .accepted = json.at("accepted").as_uint(kMostU32),
+          .calls = json.at("calls").as_uint(kMostCount32),
+          .drafted = json.at("drafted").as_uint(kMostCount),
+          .accepted = json.at("accepted").as_uint(kMostCount32),
           .drafting_seconds = seconds(json, "drafting_s")};
 }
 
 void read_tokens(Receipt& receipt, const Json& json) {
-  receipt.prompt_tokens = u32(json, "prompt_tokens");
-  receipt.generated_tokens = u32(json, "generated_tokens");
+  receipt.prompt_tokens = count_of(json, "prompt_tokens");
+  receipt.generated_tokens = count_of(json, "generated_tokens");
   // Files of before caches were in pages have neither.
-  if (json.find("cached_tokens")) receipt.cached_tokens = u32(json, "cached_tokens");
-  if (const auto peak = json.find("kv_peak_bytes")) receipt.kv_peak_bytes = peak->as_uint(kMost);
+  if (json.find("cached_tokens")) receipt.cached_tokens = count_of(json, "cached_tokens");
+  if (const auto peak = json.find("kv_peak_bytes")) receipt.kv_peak_bytes = peak->as_uint(kMostCount);
   if (const auto decoded = json.find("decoded_tokens")) {
-    receipt.first_from_prefill = decoded->as_uint(kMostU32) != receipt.generated_tokens;
-    if (decoded->as_uint(kMostU32) != decoded_tokens(receipt))
+    receipt.first_from_prefill = decoded->as_uint(kMostCount32) != receipt.generated_tokens;
+    if (decoded->as_uint(kMostCount32) != decoded_tokens(receipt))
       decoded->fail("is neither all of the generated tokens nor all but the first");
   }
 }
@@ -137,11 +137,11 @@ Receipt receipt_from_json(const Json& json) {
   result.fallbacks = texts(json.at("fallbacks"));
   // Receipts of earlier versions call it fallbacks, too.
   if (const auto on_host = json.find("on_host")) result.on_host = texts(*on_host);
-  if (json.find("recoveries")) result.recoveries = u32(json, "recoveries");
+  if (json.find("recoveries")) result.recoveries = count_of(json, "recoveries");
   if (const auto handed = json.find("kv_handed_over"))
-    result.handed_over = {.times = handed->at("times").as_uint(kMost),
-                          .positions = handed->at("positions").as_uint(kMost),
-                          .bytes = handed->at("bytes").as_uint(kMost),
+    result.handed_over = {.times = handed->at("times").as_uint(kMostCount),
+                          .positions = handed->at("positions").as_uint(kMostCount),
+                          .bytes = handed->at("bytes").as_uint(kMostCount),
                           .ns = handed_over_ns(*handed)};
   if (const auto guessed = json.find("speculation")) result.speculation = speculation(*guessed);
   read_timing(result, json.at("timing"));

@@ -46,8 +46,8 @@ void compare_with_phases(const Receipt& receipt, std::vector<std::string>& out) 
 void compare_with_time(const DeviceCounters& device, Phase phase, double seconds,
                        std::vector<std::string>& out) {
   const double busy = static_cast<double>(device.busy_ns) * 1e-9;
-  constexpr double kRounding = 1e-6;
-  if (!device.is_virtual && busy > seconds * (1 + 1e-9) + kRounding)
+  constexpr double kBusyRounding = 1e-6;
+  if (!device.is_virtual && busy > seconds * (1 + 1e-9) + kBusyRounding)
     out.push_back(fmt::format("{}: busy for {:.6f} s in a {} of {:.6f} s", device.device, busy,
                               name(phase), seconds));
 }

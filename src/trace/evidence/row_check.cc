@@ -13,13 +13,13 @@
 namespace tyto {
 namespace {
 
-constexpr double kRounding = 1e-6;  // relative, and of nanoseconds that were rounded to whole ones
+constexpr double kRowRounding = 1e-6;  // relative, and of nanoseconds that were rounded to whole ones
 
 bool agree(double a, double b, double room = 0) {
-  return std::fabs(a - b) <= kRounding * std::max(std::fabs(a), std::fabs(b)) + room;
+  return std::fabs(a - b) <= kRowRounding * std::max(std::fabs(a), std::fabs(b)) + room;
 }
 
-std::vector<double> numbers(const Json& json) {
+std::vector<double> numbers_of(const Json& json) {
   std::vector<double> result;
   json.for_each_element([&](size_t, const Json& each) { result.push_back(each.as_double()); });
   return result;
@@ -28,8 +28,8 @@ std::vector<double> numbers(const Json& json) {
 // Samples are the repetitions, whose times add up to the receipt's; the speed shown is their mean.
 std::string speed_contradiction(const Json& row, const Receipt& receipt) {
   const std::string prefix = receipt.modelled ? "modelled_" : "";
-  const std::vector<double> ns = numbers(row.at(prefix + "samples_ns"));
-  const std::vector<double> speeds = numbers(row.at(prefix + "samples_ts"));
+  const std::vector<double> ns = numbers_of(row.at(prefix + "samples_ns"));
+  const std::vector<double> speeds = numbers_of(row.at(prefix + "samples_ts"));
   const auto repetitions = static_cast<double>(ns.size());
   if (ns.empty() || speeds.size() != ns.size()) return "has no samples, or not of both kinds";
   const double tokens = (0.0 + receipt.prompt_tokens + receipt.generated_tokens) / repetitions;

@@ -37,8 +37,11 @@ std::vector<Attribution> attribution_by_token(const Profile& profile, const Reco
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i].wall = records.tokens[i].wall;
     tokens[i].scheduling = records.tokens[i].runs - inside[i];
-    tokens[i].unattributed = tokens[i].wall - tokens[i].device - tokens[i].host - tokens[i].copies -
-                             tokens[i].scheduling;
+    const double rest = tokens[i].wall - tokens[i].device - tokens[i].host - tokens[i].copies -
+                        tokens[i].scheduling;
+    tokens[i].unattributed = std::max(0.0, rest);
+    // The pipeline returns a little after the token was chosen: that is part of the next token.
+    tokens[i].scheduling += std::min(0.0, rest);
   }
   return tokens;
 }

@@ -3,16 +3,12 @@
 
 #include <vector>
 
+#include "trace/idle_subtraction.h"
 #include "trace/profile.h"
 #include "trace/report/summary.h"
 #include "trace/report/table.h"
 
 namespace tyto {
-
-struct Spread {
-  double mean = 0, deviation = 0, min = 0, max = 0;
-};
-Spread spread_of(const std::vector<double>& samples);
 
 void add_facts(const Profile& profile, Table& table);  // model, options, devices; as notes
 Table headline_table(const Profile& profile, const ProfileRun& run, const Summary& summary);

@@ -90,19 +90,6 @@ std::string loaded_text(const Receipt& receipt, const std::string& device) {
 
 }  // namespace
 
-Spread spread_of(const std::vector<double>& samples) {
-  Spread spread;
-  if (samples.empty()) return spread;
-  const auto count = static_cast<double>(samples.size());
-  for (const double sample : samples) spread.mean += sample / count;
-  for (const double sample : samples)
-    spread.deviation += (sample - spread.mean) * (sample - spread.mean);
-  spread.deviation = samples.size() > 1 ? std::sqrt(spread.deviation / (count - 1)) : 0;
-  spread.min = *std::min_element(samples.begin(), samples.end());
-  spread.max = *std::max_element(samples.begin(), samples.end());
-  return spread;
-}
-
 Table call_table(const Profile& profile, const Summary& summary) {
   Table table{.id = "calls",
               .title = "Device calls",

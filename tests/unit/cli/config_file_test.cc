@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Values {
+struct ConfigValues {
   ConfigFlags config;
   bool loud = false;
   std::string host = "127.0.0.1";
@@ -31,10 +31,10 @@ struct Values {
   std::vector<std::string> words;  // known by their place
 };
 
-Values* last_made = nullptr;
+ConfigValues* last_made = nullptr;
 
 void define(CommandLine& serve) {
-  Values& values = serve.values<Values>();
+  ConfigValues& values = serve.values<ConfigValues>();
   last_made = &values;
   serve.add({
       {"words", &values.words, "WORD...", "words"},
@@ -64,16 +64,16 @@ class ConfigFileTest : public testing::Test {
   }
 
   // "tyto serve --config FILE" and more.
-  const Values& started(std::vector<std::string> arguments = {}) {
+  const ConfigValues& started(std::vector<std::string> arguments = {}) {
     arguments.insert(arguments.begin(), {"--config", path_});
     return started_with(std::move(arguments));
   }
 
-  const Values& started_with(std::vector<std::string> arguments) {
+  const ConfigValues& started_with(std::vector<std::string> arguments) {
     program_ = std::make_unique<CommandLine>("tyto", "A program.");
     serve_ = &program_->add_command("serve", "answer");
     define(*serve_);
-    const Values& values = *last_made;
+    const ConfigValues& values = *last_made;
     arguments.insert(arguments.begin(), "serve");
     parse(*program_, arguments);
     return values;
@@ -114,7 +114,7 @@ model = ["owlet", "a=b"]
 lengths = [1, 2]
 api-key = "[secret]"
 )");
-  const Values& values = started();
+  const ConfigValues& values = started();
   EXPECT_TRUE(values.loud);
   EXPECT_EQ(values.queue, 8u);
   EXPECT_EQ(values.kv_memory, "2GiB");
@@ -129,7 +129,7 @@ api-key = "[secret]"
 
 TEST_F(ConfigFileTest, NumbersMayBeWholeAndListsMayBeOneValue) {
   write("[serve]\nshare = 2\nmodel = \"owlet\"\nloud = false\nlengths = []\n");
-  const Values& values = started();
+  const ConfigValues& values = started();
   EXPECT_EQ(values.share, 2.0f);
   EXPECT_EQ(values.models, std::vector<std::string>{"owlet"});
   EXPECT_FALSE(serve_->is_given("--loud"));
@@ -146,7 +146,7 @@ TEST_F(ConfigFileTest, AnOlderNameOfAFlagIsTaken) {
 
 TEST_F(ConfigFileTest, TheCommandLineGoesFirst) {
   write("[serve]\nqueue = 8\nmodel = [\"a\", \"b\"]\ndevice = \"cpu\"\n");
-  const Values& values = started({"--queue", "9", "-m", "c"});
+  const ConfigValues& values = started({"--queue", "9", "-m", "c"});
   EXPECT_EQ(values.queue, 9u);
   EXPECT_EQ(values.models, std::vector<std::string>{"c"});
   EXPECT_EQ(values.device, "cpu");
@@ -239,7 +239,7 @@ TEST_F(ConfigFileTest, KeysThatOthersCanReadAreNoted) {
 
 TEST_F(ConfigFileTest, ReloadingTakesWhatMayChange) {
   write("[serve]\nqueue = 8\nshare = 0.5\nmodel = [\"a\"]\n");
-  const Values& values = started({"--api-key", "mine"});
+  const ConfigValues& values = started({"--api-key", "mine"});
   const ConfigChanges changes =
       reloaded("[serve]\nqueue = 9\nshare = 0.75\nkv-memory = \"1GiB\"\napi-key = \"other\"\n");
   EXPECT_EQ(changes.taken, (std::vector<std::string>{"--queue", "--model"}));
@@ -255,7 +255,7 @@ TEST_F(ConfigFileTest, ReloadingTakesWhatMayChange) {
 
 TEST_F(ConfigFileTest, AnErrorWhileReloadingChangesNothing) {
   write("[serve]\nqueue = 8\n");
-  const Values& values = started();
+  const ConfigValues& values = started();
   EXPECT_THROW(reloaded("[serve]\nqueue = 9\nlengths = \"x\"\n"), Error);
   EXPECT_THROW(reloaded("[serve"), Error);
   EXPECT_EQ(values.queue, 8u);
@@ -264,7 +264,7 @@ TEST_F(ConfigFileTest, AnErrorWhileReloadingChangesNothing) {
 
 TEST_F(ConfigFileTest, WhatCannotBeTakenOverChangesNothing) {
   write("[serve]\nqueue = 8\napi-key = \"first\"\n");
-  const Values& values = started();
+  const ConfigValues& values = started();
   const std::string given_at = serve_->flag("--queue").given_at;
   take_ = [&] {
     EXPECT_EQ(values.queue, 64u);

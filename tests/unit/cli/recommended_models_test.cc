@@ -18,6 +18,7 @@ TEST(RecommendedModels, AreNamesThatPullTakesFromSmallToLarge) {
   EXPECT_EQ(all.date.size(), 10U);
   for (const RecommendedModel& model : all.models) {
     EXPECT_EQ(parse_repo_name(model.name).asked, model.type) << model.name;
+    EXPECT_EQ(model.source, "https://huggingface.co/" + model.name.substr(0, model.name.find(':')));
     EXPECT_FALSE(model.title.empty() || model.good_for.empty()) << model.name;
   }
   EXPECT_TRUE(std::is_sorted(all.models.begin(), all.models.end(),

@@ -15,7 +15,7 @@
 namespace tyto {
 namespace {
 
-std::string refusal(const std::filesystem::path& path) {
+std::string lock_refusal(const std::filesystem::path& path) {
   try {
     DeviceLock lock(path, "npu");
   } catch (const Error& error) {
@@ -43,13 +43,13 @@ TEST(DeviceLock, ASecondProcessIsToldWhoHasTheDevice) {
     ::_exit(0);
   }
   ASSERT_EQ(::read(locked[0], &byte, 1), 1);
-  EXPECT_TRUE(refusal(path).starts_with(fmt::format("npu: is in use by process {} (", other)))
-      << refusal(path);
+  EXPECT_TRUE(lock_refusal(path).starts_with(fmt::format("npu: is in use by process {} (", other)))
+      << lock_refusal(path);
   ::close(done[1]);
   int status = 1;
   ::waitpid(other, &status, 0);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(refusal(path), "none");
+  EXPECT_EQ(lock_refusal(path), "none");
   std::filesystem::remove(path);
   for (const int descriptor : {locked[0], locked[1], done[0]}) ::close(descriptor);
 }
@@ -71,7 +71,7 @@ class LockFolder : public testing::Test {
     if (other == 0) {
       constexpr uid_t kNobody = 65534;
       if (::geteuid() == 0 && (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0)) ::_exit(1);
-      const std::string text = refusal(path);
+      const std::string text = lock_refusal(path);
       ::_exit(::write(answer[1], text.data(), text.size()) > 0 ? 0 : 1);
     }
     ::close(answer[1]);
@@ -107,8 +107,8 @@ TEST_F(LockFolder, AnotherUserIsToldWhoHasTheDevice) {
 
 TEST_F(LockFolder, WhatCannotBeOpenedIsSaid) {
   std::filesystem::create_symlink(folder_ / "elsewhere", path_);
-  EXPECT_TRUE(refusal(path_).starts_with("npu: cannot open its lock " + path_.string()))
-      << refusal(path_);
+  EXPECT_TRUE(lock_refusal(path_).starts_with("npu: cannot open its lock " + path_.string()))
+      << lock_refusal(path_);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "elsewhere"));
 }
 
@@ -162,7 +162,7 @@ TEST(DeviceLock, IsWhereEveryUserLooks) {
 
 TEST(DeviceLock, ADeviceOfOneProcessNeedsNone) {
   const DeviceLock first("", "vnpu");
-  EXPECT_EQ(refusal(""), "none");
+  EXPECT_EQ(lock_refusal(""), "none");
 }
 
 }  // namespace

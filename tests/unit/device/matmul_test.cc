@@ -21,8 +21,8 @@ std::vector<float> random_values(size_t count, uint32_t seed) {
 }
 
 // Two matrices times the same tokens, by so many threads; then what an epilogue makes of both.
-struct Product {
-  Product(DType type, bool is_packed, size_t tokens, unsigned threads, Epilogue epilogue)
+struct CpuProduct {
+  CpuProduct(DType type, bool is_packed, size_t tokens, unsigned threads, Epilogue epilogue)
       : other(random_values(tokens * kRows, 3)) {
     testing_support::RandomModel random;
     ThreadPool pool(threads);
@@ -58,9 +58,9 @@ TEST(Matmul, ThreadsThatShareTokensChangeNothing) {
     for (const bool is_packed : {false, true})
       for (const Epilogue epilogue : {Epilogue::none, Epilogue::add, Epilogue::swiglu})
         for (const size_t tokens : {16, 17, 130, 257, 515}) {
-          const Product alone(type, is_packed, tokens, 1, epilogue);
+          const CpuProduct alone(type, is_packed, tokens, 1, epilogue);
           for (const unsigned threads : {2u, 5u, 40u}) {
-            const Product shared(type, is_packed, tokens, threads, epilogue);
+            const CpuProduct shared(type, is_packed, tokens, threads, epilogue);
             EXPECT_EQ(shared.y[0], alone.y[0])
                 << info(type).name << " " << tokens << " tokens, threads " << threads;
             EXPECT_EQ(shared.y[1], alone.y[1]);

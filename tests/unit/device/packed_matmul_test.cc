@@ -31,7 +31,7 @@ void PrintTo(const Variant& variant, std::ostream* out) {
   *out << variant.name;
 }
 
-std::vector<Variant> variants() {
+std::vector<Variant> packed_variants() {
   std::vector<Variant> result;
   for (const InnerLoops* loops : usable_inner_loops())
     if (loops->packed != nullptr) result.push_back({loops->name, loops->packed});
@@ -41,12 +41,12 @@ std::vector<Variant> variants() {
 }
 
 // Types on a grid share a kernel, and two of them do.
-constexpr DType kTypes[] = {DType::q8_0,  DType::q4_0,    DType::q4_1,   DType::q5_0,
+constexpr DType kPackedTypes[] = {DType::q8_0,  DType::q4_0,    DType::q4_1,   DType::q5_0,
                             DType::q5_1,  DType::q4_k,    DType::q5_k,   DType::q6_k,
                             DType::q2_k,  DType::q3_k,    DType::iq4_nl, DType::iq4_xs,
                             DType::mxfp4, DType::iq3_xxs, DType::iq1_m};
 
-std::vector<float> random_values(size_t count, unsigned seed) {
+std::vector<float> random_weights(size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<float> values(count);
   for (float& value : values)
@@ -54,12 +54,12 @@ std::vector<float> random_values(size_t count, unsigned seed) {
   return values;
 }
 
-struct Weights {
-  Weights(DType type, size_t row_count, size_t columns, unsigned seed)
+struct MadeWeights {
+  MadeWeights(DType type, size_t row_count, size_t columns, unsigned seed)
       : rows(row_count), k(columns), bytes(row_count * row_bytes(type, columns)) {
     std::mt19937 random(seed);
     if (is_encodable(type))
-      quantize(type, random_values(rows * k, seed), bytes);
+      quantize(type, random_weights(rows * k, seed), bytes);
     else
       bytes = testing_support::random_blocks(type, rows * k, 2, random);
     view = {type, rows, k, bytes};
@@ -132,14 +132,14 @@ TEST(PackedLayout, TilesCoverTheTokensEvenly) {
 }
 
 TEST_P(PackedMatmulTest, MatchesPlainLoopsOnOddShapes) {
-  for (DType type : kTypes) {
+  for (DType type : kPackedTypes) {
     const size_t block = info(type).block_values;
     for (size_t k : {block, 3 * block, block == 32 ? size_t{544} : size_t{1280}})
       for (size_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 23, 32, 33, 50}) {
-        const Weights weights(type, rows, k, 1);
+        const MadeWeights weights(type, rows, k, 1);
         const PackedWeights packed = pack_weights(weights.view, pool_);
         for (size_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 13}) {
-          const auto x = random_values(tokens * k, 2);
+          const auto x = random_weights(tokens * k, 2);
           const auto y = run(loops_, packed.matrix, tokens, x);
           for (size_t t = 0; t < tokens; ++t) {
             const auto token = rounded(std::span(x).subspan(t * k, k));
@@ -161,9 +161,9 @@ TEST_P(PackedMatmulTest, MatchesPlainLoopsOnOddShapes) {
 
 // The largest codes times the largest activations: sums that do not fit in 16 bits would show.
 TEST_P(PackedMatmulTest, TheLargestCodesDoNotOverflow) {
-  for (DType type : kTypes) {
+  for (DType type : kPackedTypes) {
     const size_t k = 512, rows = 17;
-    Weights weights(type, rows, k, 3);
+    MadeWeights weights(type, rows, k, 3);
     for (int high : {0xff, 0x7f, 0x80, 0x81}) {
       for (std::byte& byte : weights.bytes) byte = static_cast<std::byte>(high);
       // Every f16 scale becomes one; the codes keep the pattern.
@@ -204,11 +204,11 @@ TEST_P(PackedMatmulTest, TheLargestCodesDoNotOverflow) {
 
 // The continuation law rests on this, to the last bit.
 TEST_P(PackedMatmulTest, ATokensResultDoesNotDependOnItsNeighbours) {
-  for (DType type : kTypes) {
+  for (DType type : kPackedTypes) {
     const size_t k = 1280, rows = 50, tokens = 15;
-    const Weights weights(type, rows, k, 5);
+    const MadeWeights weights(type, rows, k, 5);
     const PackedWeights packed = pack_weights(weights.view, pool_);
-    const auto x = random_values(tokens * k, 6);
+    const auto x = random_weights(tokens * k, 6);
     const auto together = run(loops_, packed.matrix, tokens, x);
     for (size_t t = 0; t < tokens; ++t) {
       const auto alone =
@@ -220,27 +220,27 @@ TEST_P(PackedMatmulTest, ATokensResultDoesNotDependOnItsNeighbours) {
 }
 
 TEST_P(PackedMatmulTest, EveryInstructionSetGivesTheSameBits) {
-  for (DType type : kTypes) {
-    const Weights weights(type, 40, 768, 7);
+  for (DType type : kPackedTypes) {
+    const MadeWeights weights(type, 40, 768, 7);
     const PackedWeights packed = pack_weights(weights.view, pool_);
     for (size_t tokens : {1, 11}) {
-      const auto x = random_values(tokens * 768, 8);
+      const auto x = random_weights(tokens * 768, 8);
       EXPECT_EQ(run(loops_, packed.matrix, tokens, x),
-                run(*variants().front().loops, packed.matrix, tokens, x))
+                run(*packed_variants().front().loops, packed.matrix, tokens, x))
           << info(type).name;
     }
   }
 }
 
 TEST_P(PackedMatmulTest, ZerosGiveZerosAndNanStaysVisible) {
-  const Weights weights(DType::q4_0, 20, 64, 9);
+  const MadeWeights weights(DType::q4_0, 20, 64, 9);
   const PackedWeights packed = pack_weights(weights.view, pool_);
   auto zeros = run(loops_, packed.matrix, 1, std::vector<float>(64));
   zeros.pop_back();
   EXPECT_EQ(zeros, std::vector<float>(20));
   for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                     -std::numeric_limits<float>::infinity()}) {
-    auto x = random_values(3 * 64, 10);
+    auto x = random_weights(3 * 64, 10);
     x[64 + 40] = bad;
     const auto y = run(loops_, packed.matrix, 3, x);
     for (size_t r = 0; r < 20; ++r) {
@@ -251,12 +251,12 @@ TEST_P(PackedMatmulTest, ZerosGiveZerosAndNanStaysVisible) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllIsas, PackedMatmulTest, testing::ValuesIn(variants()),
+INSTANTIATE_TEST_SUITE_P(AllIsas, PackedMatmulTest, testing::ValuesIn(packed_variants()),
                          [](const auto& variant) { return variant.param.name; });
 
 TEST(PackedStore, PacksOnceWhileSomebodyHoldsIt) {
   ThreadPool pool(2);
-  const Weights weights(DType::q8_0, 20, 64, 11);
+  const MadeWeights weights(DType::q8_0, 20, 64, 11);
   Trace trace;
   PackedStore store({}, trace);
   auto first = store.pack(weights.view, pool);

@@ -17,7 +17,7 @@
 namespace tyto::cpu {
 namespace {
 
-constexpr DType kTypes[] = {DType::q8_0,   DType::q4_0,   DType::q4_1, DType::q5_0, DType::q5_1,
+constexpr DType kPanelTypes[] = {DType::q8_0,   DType::q4_0,   DType::q4_1, DType::q5_0, DType::q5_1,
                             DType::q4_k,   DType::q5_k,   DType::q6_k, DType::q2_k, DType::q3_k,
                             DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
 
@@ -219,7 +219,7 @@ TEST(PanelPacking, LaysOutEveryBitAsDescribed) {
   std::mt19937 random(7);
   for (unsigned threads : {1u, 5u}) {
     ThreadPool pool(threads);
-    for (DType type : kTypes)
+    for (DType type : kPanelTypes)
       for (size_t units : {1, 2, 3, 8, 17})
         for (size_t rows : {1, 7, 15, 16, 17, 33, 64}) {
           const size_t k = units * info(type).block_values;
@@ -270,7 +270,7 @@ TEST(PanelPacking, ValuesOnAGridBecomeLevels) {
 
 TEST(PanelPacking, WritesNothingBesideItsPanel) {
   if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "nothing is packed without AVX2";
-  std::vector<DType> types(std::begin(kTypes), std::end(kTypes));
+  std::vector<DType> types(std::begin(kPanelTypes), std::end(kPanelTypes));
   types.push_back(DType::iq2_s);
   for (DType type : types) {
     const size_t k = 3 * info(type).block_values;

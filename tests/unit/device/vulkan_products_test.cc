@@ -12,13 +12,13 @@ namespace {
 
 using namespace testing_support;
 
-struct Product {
+struct GpuProduct {
   DType type;
   uint64_t k, n;
   bool has_bias = false;
 };
 
-Program program_of(const Product& product, uint64_t rows) {
+Program program_of(const GpuProduct& product, uint64_t rows) {
   Program program;
   program.name = "product";
   program.slots = {{"x", SlotKind::input, DType::f32, rows, product.k},
@@ -45,7 +45,7 @@ class VulkanProducts : public SoftwareGpu {
  protected:
   // Sums in f32: every addition may round once, so the error follows the sum of magnitudes. Codes
   // of 4 bits are multiplied before their offset is taken away, which makes that a few times more.
-  void check(const Product& product, std::initializer_list<uint32_t> row_counts) {
+  void check(const GpuProduct& product, std::initializer_list<uint32_t> row_counts) {
     constexpr uint64_t kMostRows = 130;
     const Program program = program_of(product, kMostRows);
     Contents before(program);

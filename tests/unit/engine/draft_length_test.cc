@@ -12,7 +12,7 @@ namespace {
 // Rounds with so many guesses take, in plain rounds.
 using Cost = std::function<double(uint32_t guesses)>;
 
-struct World {
+struct TimedWorld {
   Cost cost;
   std::function<double(uint32_t token)> acceptance;  // of a guess for it
   uint32_t most = 8;
@@ -60,7 +60,7 @@ TEST(DraftLength, GuessesThatNeverComeTrueCostNextToNothing) {
   for (const double row : {0.02, 0.1, 0.3, 0.6, 1.0})
     for (const uint32_t tokens : {32u, 64u, 128u, 512u, 4096u})
       for (const double noise : {0.0, 0.3}) {
-        const World world{per_row(row), always(0), 8, noise};
+        const TimedWorld world{per_row(row), always(0), 8, noise};
         EXPECT_GE(world.run(tokens).gain(), tokens < 64 ? 0.95 : 0.97)
             << row << " a row, " << tokens << " tokens, noise " << noise;
       }
@@ -70,7 +70,7 @@ TEST(DraftLength, GuessesThatSeldomComeTrueCostNextToNothing) {
   for (const double row : {0.05, 0.15, 0.4, 1.0})
     for (const double share : {0.02, 0.05, 0.1, 0.2})
       for (uint32_t seed = 1; seed < 6; ++seed) {
-        const World world{per_row(row), always(share), 8, 0.2};
+        const TimedWorld world{per_row(row), always(share), 8, 0.2};
         EXPECT_GE(world.run(1024, seed).gain(), 0.97)
             << row << " a row, share " << share << ", seed " << seed;
       }
@@ -85,7 +85,7 @@ TEST(DraftLength, GoodGuessesGainNearlyWhatTheyCan) {
         for (uint32_t i = 0; i < k; ++i) tokens += all *= share;
         best = std::max(best, tokens / (1 + row * k));
       }
-      const double gain = World{per_row(row), always(share)}.run(2000).gain();
+      const double gain = TimedWorld{per_row(row), always(share)}.run(2000).gain();
       EXPECT_GE(gain, 1 + 0.8 * (best - 1)) << row << " a row, share " << share;
     }
 }
@@ -93,10 +93,10 @@ TEST(DraftLength, GoodGuessesGainNearlyWhatTheyCan) {
 // Of a model of a billion parameters in 4 bits with two threads: the second row costs most.
 TEST(DraftLength, GainsInShortAnswersToo) {
   const auto mean_gain = [](double share, uint32_t tokens) {
-    const World world{per_row(0.15, 0.25), always(share)};
+    const TimedWorld world{per_row(0.15, 0.25), always(share)};
     double time = 0, all = 0;
     for (uint32_t seed = 1; seed <= 50; ++seed) {
-      const World::Result result = world.run(tokens, seed);
+      const TimedWorld::Result result = world.run(tokens, seed);
       time += result.time, all += result.tokens;
     }
     return all / time;
@@ -109,15 +109,15 @@ TEST(DraftLength, GainsInShortAnswersToo) {
 
 TEST(DraftLength, ComesBackWhenGuessesComeTrueAgain) {
   // A text of which the second half repeats the first.
-  const World world{per_row(0.12), [](uint32_t token) { return token < 2000 ? 0.0 : 0.95; }};
-  const World::Result late = world.run(4000), never = World{world.cost, always(0)}.run(2000);
+  const TimedWorld world{per_row(0.12), [](uint32_t token) { return token < 2000 ? 0.0 : 0.95; }};
+  const TimedWorld::Result late = world.run(4000), never = TimedWorld{world.cost, always(0)}.run(2000);
   const double second_half = late.time - never.time;
   EXPECT_LT(second_half, 2000 / 2.0);  // more than twice as fast
 }
 
 TEST(DraftLength, SwitchesOffWhenGuessesStopComingTrue) {
-  const World world{per_row(0.3), [](uint32_t token) { return token < 500 ? 0.9 : 0.0; }};
-  const World::Result both = world.run(4500), first = world.run(500);
+  const TimedWorld world{per_row(0.3), [](uint32_t token) { return token < 500 ? 0.9 : 0.0; }};
+  const TimedWorld::Result both = world.run(4500), first = world.run(500);
   EXPECT_LE(both.time - first.time, 4000 * 1.03);
 }
 
@@ -134,7 +134,7 @@ TEST(DraftLength, GuessesNothingBeforeAPlainRoundWasTimed) {
 
 TEST(DraftLength, NeverAsksForMoreThanAllowed) {
   for (const uint32_t most : {1u, 3u, 15u, 1000u}) {
-    const World::Result result = World{per_row(0.01), always(1), std::min(most, 15u)}.run(3000);
+    const TimedWorld::Result result = TimedWorld{per_row(0.01), always(1), std::min(most, 15u)}.run(3000);
     EXPECT_EQ(result.longest, std::min(most, 15u));
   }
 }

@@ -1,11 +1,12 @@
 // The vector of a text: the mean of its hidden states, normalised.
-#include "engine/embed.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
+#include "engine/generate.h"
+#include "engine/scheduler.h"
 #include "llama/reference.h"
 #include "unit/engine/letters_world.h"
 
@@ -17,7 +18,7 @@ using testing_support::one_layer_config;
 using testing_support::random_model;
 using testing_support::RandomModel;
 
-const RandomModel& shared_model() {
+const RandomModel& embedding_model() {
   static const RandomModel model = random_model(one_layer_config(), DType::f32);
   return model;
 }
@@ -58,40 +59,68 @@ TEST(Embed, IsTheNormalisedMeanOfTheReferencesHiddenStates) {
   }
 }
 
-TEST(Embed, PassesOfAnySizeGiveTheSameVectorAndOthersRunInBetween) {
-  LettersWorld world(shared_model());
-  const std::vector<Token> tokens = some_tokens(150);
-  const Embedding whole = embed(world.generator(), tokens);
-  for (const uint32_t most : {1u, 7u, 16u, 64u, 1000u}) {
-    EmbeddingRun run(world.generator(), tokens);
-    uint32_t passes = 0;
-    while (run.left() > 0) {
-      run.run_pass(most);
-      ++passes;
-      if (passes > 3) continue;
-      Sequence other(*world.pipeline);
-      world.pipeline->run(other, some_tokens(5));
-    }
-    const uint32_t rows = std::min(most, 64u);
-    EXPECT_EQ(passes, (150 + rows - 1) / rows);
-    EXPECT_EQ(run.result().values, whole.values) << most;
-    EXPECT_EQ(run.result().receipt.prompt_tokens, 150u);
+Request embedding_of(std::vector<Token> tokens) {
+  Request request{.prompt = std::move(tokens), .stop = {}};
+  request.wanted = Wanted::embedding;
+  return request;
+}
+
+// Several texts beside an answer, where there are pages for all of them and where some have to wait
+// or to give their pages back. Vectors and answer are those that each has alone.
+TEST(Embed, BesideOthersATextHasTheVectorThatItHasAlone) {
+  Sampler sampler({.temperature = 0});
+  const Request asked{.prompt = {5, 6, 7}, .max_tokens = 300, .stop = {}};
+  LettersWorld quiet(embedding_model());
+  const Answer alone =
+      generate(quiet.generator(), sampler, asked, [](std::string_view) { return true; });
+  for (const uint32_t pages : {16u, 4u, 3u}) {
+    LettersWorld world(embedding_model(), pages);
+    Scheduler scheduler(world.generator(), {.most_running = 1});
+    std::map<Scheduler::Id, size_t> lengths;
+    size_t ended = 0;
+    std::vector<Token> answer;
+    const auto on_token = [](const ChosenToken&) { return true; };
+    for (const size_t length : {600u, 1u, 90u, 256u, 300u, 512u})
+      lengths[scheduler.add(embedding_of(some_tokens(length)), SamplerOptions{}, on_token,
+                            [&](Scheduler::Id id, const Outcome& outcome) {
+                              ASSERT_FALSE(outcome.error) << outcome.error->what();
+                              const auto expected =
+                                  embed(quiet.generator(), some_tokens(lengths.at(id)));
+                              EXPECT_EQ(outcome.embedding, expected.values) << lengths.at(id);
+                              EXPECT_GE(outcome.answer.receipt.prompt_tokens, lengths.at(id));
+                              ++ended;
+                            })] = length;
+    scheduler.add(asked, {.temperature = 0}, on_token,
+                  [&](Scheduler::Id, const Outcome& outcome) { answer = outcome.answer.tokens; });
+    scheduler.step();
+    EXPECT_EQ(scheduler.running(), std::min(5u, pages));  // four texts, and the answer
+    while (scheduler.step()) continue;
+    EXPECT_EQ(ended, 6u) << pages;
+    EXPECT_EQ(answer, alone.tokens) << pages;
+    EXPECT_EQ(world.pipeline->kv_pool().in_use(), world.prefixes->pages());
   }
-  EXPECT_EQ(world.pipeline->kv_pool().in_use(), 0u);
 }
 
 TEST(Embed, GivesItsPagesBackWhenItIsGivenUp) {
-  LettersWorld world(shared_model());
-  {
-    EmbeddingRun run(world.generator(), some_tokens(150));
-    run.run_pass();
-    EXPECT_EQ(run.left(), 86u);
-  }
+  LettersWorld world(embedding_model());
+  Scheduler scheduler(world.generator(), {});
+  bool ended = false;
+  const Scheduler::Id id = scheduler.add(
+      embedding_of(some_tokens(150)), SamplerOptions{}, [](const ChosenToken&) { return true; },
+      [&](Scheduler::Id, const Outcome& outcome) {
+        EXPECT_EQ(outcome.answer.reason, StopReason::cancelled);
+        EXPECT_TRUE(outcome.embedding.empty());
+        ended = true;
+      });
+  scheduler.step();
+  scheduler.cancel(id);
+  EXPECT_FALSE(scheduler.step());
+  EXPECT_TRUE(ended);
   EXPECT_EQ(world.pipeline->kv_pool().in_use(), 0u);
 }
 
-TEST(Embed, WhatCannotRunIsRefusedBeforeAnythingRuns) {
-  LettersWorld world(shared_model(), 2);
+TEST(Embed, WhatCannotRunIsRefused) {
+  LettersWorld world(embedding_model(), 2);
   const auto code = [&](const std::vector<Token>& tokens) -> std::optional<ErrorCode> {
     try {
       embed(world.generator(), tokens);
@@ -107,9 +136,7 @@ TEST(Embed, WhatCannotRunIsRefusedBeforeAnythingRuns) {
   EXPECT_EQ(code(some_tokens(512)), std::nullopt);
   Sequence other(*world.pipeline);
   ASSERT_TRUE(world.pipeline->reserve(other, 1));
-  const uint64_t before = world.trace.device("cpu").submissions;
-  EXPECT_EQ(code(some_tokens(300)), ErrorCode::busy);
-  EXPECT_EQ(world.trace.device("cpu").submissions, before);
+  EXPECT_EQ(code(some_tokens(300)), ErrorCode::input);  // the other sequence keeps its page
 }
 
 }  // namespace

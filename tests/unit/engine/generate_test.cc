@@ -13,8 +13,8 @@ using testing_support::letters;
 using testing_support::random_model;
 using testing_support::RandomModel;
 
-struct World {
-  World() : random(random_model(testing_support::small_config(), DType::f32)), pool(2) {
+struct TextWorld {
+  TextWorld() : random(random_model(testing_support::small_config(), DType::f32)), pool(2) {
     device = open_device("cpu", {pool, trace});
     Device* devices[] = {device.get()};
     pipeline = std::make_unique<Pipeline>(random.model, devices, PipelineOptions{}, trace);
@@ -39,7 +39,7 @@ struct World {
 };
 
 TEST(Generate, StopsAtTheTokenLimitAndShowsEveryToken) {
-  World world;
+  TextWorld world;
   const Answer answer = world.ask({.prompt = {1, 2, 3}, .max_tokens = 10, .stop = {}});
   EXPECT_EQ(answer.reason, StopReason::max_tokens);
   EXPECT_EQ(answer.tokens.size(), 10u);
@@ -47,7 +47,7 @@ TEST(Generate, StopsAtTheTokenLimitAndShowsEveryToken) {
 }
 
 TEST(Generate, ReceiptCountsWhatTheDeviceCompleted) {
-  World world;
+  TextWorld world;
   world.ask(
       {.prompt = {1, 2, 3}, .max_tokens = 5, .stop = {}});  // an earlier request is not counted
   const Answer answer = world.ask({.prompt = {4, 5}, .max_tokens = 5, .stop = {}});
@@ -62,7 +62,7 @@ TEST(Generate, ReceiptCountsWhatTheDeviceCompleted) {
 }
 
 TEST(Generate, EnergyIsMeasuredOverPrefillAndDecode) {
-  World world;
+  TextWorld world;
   double joules = 0;
   RailReader reader;
   reader.rail = {.name = "package-0", .source = "rapl", .path = ""};
@@ -80,7 +80,7 @@ TEST(Generate, EnergyIsMeasuredOverPrefillAndDecode) {
 }
 
 TEST(Generate, StopsAtAStopStringWithoutShowingIt) {
-  World world;
+  TextWorld world;
   const Answer free = world.ask({.prompt = {1, 2, 3}, .max_tokens = 12, .stop = {}});
   const std::string whole = world.text;
   const std::string stop = whole.substr(4, 3);
@@ -92,7 +92,7 @@ TEST(Generate, StopsAtAStopStringWithoutShowingIt) {
 }
 
 TEST(Generate, StopsAtTheEndOfTheContext) {
-  World world;
+  TextWorld world;
   std::vector<Token> prompt(90, 5);
   const Answer answer = world.ask({.prompt = prompt, .max_tokens = 100, .stop = {}});
   EXPECT_EQ(answer.reason, StopReason::context_full);
@@ -100,7 +100,7 @@ TEST(Generate, StopsAtTheEndOfTheContext) {
 }
 
 TEST(Generate, RefusesAPromptThatLeavesNoRoomWithTheNumbers) {
-  World world;
+  TextWorld world;
   try {
     world.ask({.prompt = std::vector<Token>(96, 5), .max_tokens = 1, .stop = {}});
     FAIL() << "did not refuse";
@@ -113,7 +113,7 @@ TEST(Generate, RefusesAPromptThatLeavesNoRoomWithTheNumbers) {
 }
 
 TEST(Generate, SameSeedSameText) {
-  World world;
+  TextWorld world;
   const SamplerOptions options{.temperature = 1.5f, .seed = 42};
   const Request request{.prompt = {7}, .max_tokens = 30, .stop = {}};
   const auto first = world.ask(request, options).tokens;
@@ -122,7 +122,7 @@ TEST(Generate, SameSeedSameText) {
 }
 
 TEST(Generate, CallerCanCancel) {
-  World world;
+  TextWorld world;
   Sampler sampler({.temperature = 0});
   int pieces = 0;
   const Answer answer = generate({world.tokenizer, *world.pipeline, world.trace}, sampler,
@@ -134,7 +134,7 @@ TEST(Generate, CallerCanCancel) {
 
 // One after the other, with what earlier ones have left in the caches.
 struct Conversation {
-  World world;
+  TextWorld world;
   PrefixCache prefixes{world.pipeline->kv_pool()};
   Sampler sampler{{.temperature = 0}};
 

@@ -19,7 +19,7 @@ using testing_support::one_layer_config;
 using testing_support::random_model;
 using testing_support::RandomModel;
 
-const RandomModel& shared_model() {
+const RandomModel& scheduled_model() {
   static const RandomModel model = random_model(one_layer_config(), DType::f32);
   return model;
 }
@@ -31,17 +31,17 @@ std::vector<Token> some_tokens(size_t count, unsigned seed) {
   return tokens;
 }
 
-struct Case {
+struct ScheduledCase {
   Request request;
   SamplerOptions sampling;
 };
 
 // Prompts of one token, of less than a page, of just a page and of more; some begin alike.
-std::vector<Case> make_cases() {
-  std::vector<Case> cases;
+std::vector<ScheduledCase> scheduled_cases() {
+  std::vector<ScheduledCase> cases;
   const std::vector<Token> common = some_tokens(300, 1);
   const auto add = [&](size_t shared, size_t own, uint32_t answer, float temperature) {
-    Case made;
+    ScheduledCase made;
     made.request.prompt.assign(common.begin(),
                                common.begin() + static_cast<std::ptrdiff_t>(shared));
     const std::vector<Token> tail = some_tokens(own, static_cast<unsigned>(100 + cases.size()));
@@ -64,8 +64,8 @@ std::vector<Case> make_cases() {
   return cases;
 }
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> made = make_cases();
+const std::vector<ScheduledCase>& cases() {
+  static const std::vector<ScheduledCase> made = scheduled_cases();
   return made;
 }
 
@@ -73,8 +73,8 @@ const std::vector<Case>& cases() {
 const std::vector<std::vector<Token>>& alone() {
   static const std::vector<std::vector<Token>> answers = [] {
     std::vector<std::vector<Token>> result;
-    for (const Case& each : cases()) {
-      LettersWorld world(shared_model());
+    for (const ScheduledCase& each : cases()) {
+      LettersWorld world(scheduled_model());
       Generator generator = world.generator();
       generator.prefixes = nullptr;
       Sampler sampler(each.sampling);
@@ -92,7 +92,7 @@ struct Desk {
       : scheduler(world.generator(), options) {}
 
   Scheduler::Id add(size_t which) {
-    const Case& each = cases()[which];
+    const ScheduledCase& each = cases()[which];
     const Scheduler::Id id = scheduler.add(
         each.request, each.sampling, [this](const ChosenToken&) { return ++pieces, true; },
         [this](Scheduler::Id done, Outcome outcome) { ended.emplace(done, std::move(outcome)); });
@@ -127,7 +127,7 @@ struct Desk {
 
 TEST(Scheduler, RequestsThatStartTogetherGetWhatTheyGetAlone) {
   for (const unsigned threads : {1u, 2u}) {
-    LettersWorld world(shared_model(), 16, threads);
+    LettersWorld world(scheduled_model(), 16, threads);
     Desk desk(world);
     for (size_t i = 0; i < cases().size(); ++i) desk.add(i);
     desk.run_to_the_end();
@@ -140,7 +140,7 @@ TEST(Scheduler, RandomSchedulesChangeNothing) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     const uint32_t pages = seed % 3 == 0 ? 2 + random() % 3 : 3 + random() % 14;
-    LettersWorld world(shared_model(), pages, 1 + seed % 2);
+    LettersWorld world(scheduled_model(), pages, 1 + seed % 2);
     Desk desk(world, {.most_running = 1 + static_cast<uint32_t>(random() % 8)});
     for (int i = 0; i < 40; ++i) {
       if (random() % 5 == 0) desk.add(random() % cases().size());
@@ -158,7 +158,7 @@ TEST(Scheduler, RandomSchedulesChangeNothing) {
 }
 
 TEST(Scheduler, AThousandCancelledRequestsLeaveNoPage) {
-  LettersWorld world(shared_model(), 8);
+  LettersWorld world(scheduled_model(), 8);
   Desk desk(world, {.most_running = 4, .most_waiting = 8});
   std::mt19937 random(3);
   for (int i = 0; i < 1000; ++i) {
@@ -175,7 +175,7 @@ TEST(Scheduler, AThousandCancelledRequestsLeaveNoPage) {
 }
 
 TEST(Scheduler, ACancelledRequestEndsWithTheNextStep) {
-  LettersWorld world(shared_model(), 8);
+  LettersWorld world(scheduled_model(), 8);
   Desk desk(world);
   const Scheduler::Id running = desk.add(1);
   for (int i = 0; i < 5; ++i) desk.scheduler.step();
@@ -187,7 +187,7 @@ TEST(Scheduler, ACancelledRequestEndsWithTheNextStep) {
 }
 
 TEST(Scheduler, AKnownPrefixIsNotRunAgainAndGivesTheSameTokens) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Desk desk(world);
   const Scheduler::Id first = desk.add(6);
   desk.run_to_the_end();
@@ -200,7 +200,7 @@ TEST(Scheduler, AKnownPrefixIsNotRunAgainAndGivesTheSameTokens) {
 }
 
 TEST(Scheduler, APromptThatRunsIsSharedBeforeItEnds) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Desk desk(world);
   const Scheduler::Id first = desk.add(5);
   for (int i = 0; i < 8; ++i) desk.scheduler.step();
@@ -212,7 +212,7 @@ TEST(Scheduler, APromptThatRunsIsSharedBeforeItEnds) {
 }
 
 TEST(Scheduler, APromptThatSomebodyIsComputingIsWaitedForAndNotComputedTwice) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Desk desk(world);
   const Scheduler::Id first = desk.add(5), second = desk.add(6), other = desk.add(1);
   desk.scheduler.step();
@@ -226,7 +226,7 @@ TEST(Scheduler, APromptThatSomebodyIsComputingIsWaitedForAndNotComputedTwice) {
 }
 
 TEST(Scheduler, SaysWhereEachRequestStands) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Desk desk(world, {.most_running = 1});
   const Scheduler::Id first = desk.add(1), second = desk.add(0);
   for (int i = 0; i < 4; ++i) desk.scheduler.step();
@@ -242,7 +242,7 @@ TEST(Scheduler, SaysWhereEachRequestStands) {
 }
 
 TEST(Scheduler, WhereThePoolIsFullTheYoungestWaitsAndLosesNothing) {
-  LettersWorld world(shared_model(), 2);  // a page each, until the oldest needs its second
+  LettersWorld world(scheduled_model(), 2);  // a page each, until the oldest needs its second
   Desk desk(world);
   const Scheduler::Id oldest = desk.add(8), youngest = desk.add(5);
   bool has_waited = false;
@@ -255,7 +255,7 @@ TEST(Scheduler, WhereThePoolIsFullTheYoungestWaitsAndLosesNothing) {
 }
 
 TEST(Scheduler, APromptThatCanNeverFitIsRefusedWithTheNumbers) {
-  LettersWorld world(shared_model(), 1);
+  LettersWorld world(scheduled_model(), 1);
   Desk desk(world);
   try {
     desk.add(4);
@@ -267,7 +267,7 @@ TEST(Scheduler, APromptThatCanNeverFitIsRefusedWithTheNumbers) {
 }
 
 TEST(Scheduler, AnAnswerThatOutgrowsThePoolEndsWithAnErrorAndItsTokens) {
-  LettersWorld world(shared_model(), 1);
+  LettersWorld world(scheduled_model(), 1);
   Desk desk(world);
   const Scheduler::Id id = desk.add(8);  // 250 tokens, and 20 more would be 270
   desk.run_to_the_end();
@@ -281,7 +281,7 @@ TEST(Scheduler, AnAnswerThatOutgrowsThePoolEndsWithAnErrorAndItsTokens) {
 }
 
 TEST(Scheduler, ARequestTooManyIsRefused) {
-  LettersWorld world(shared_model(), 8);
+  LettersWorld world(scheduled_model(), 8);
   Desk desk(world, {.most_running = 1, .most_waiting = 2});
   desk.add(0);
   desk.add(0);
@@ -296,7 +296,7 @@ TEST(Scheduler, ARequestTooManyIsRefused) {
 }
 
 TEST(Scheduler, ReceiptsOfRequestsThatRanTogetherAddUpToTheDevicesCounters) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Desk desk(world);
   for (const size_t which : {1, 2, 5}) desk.add(which);
   desk.run_to_the_end();
@@ -357,7 +357,7 @@ struct Queue {
 
 // A request that gives its pages back in its prompt finds them again, and has still computed them.
 TEST(Scheduler, WhatARequestHasComputedItselfIsNotCached) {
-  LettersWorld world(shared_model(), 4);
+  LettersWorld world(scheduled_model(), 4);
   Queue queue(world);
   const Scheduler::Id oldest = queue.add(1000);
   const Scheduler::Id youngest = queue.add(800);  // each of them needs all the pages
@@ -378,7 +378,7 @@ TEST(Scheduler, WhatARequestHasComputedItselfIsNotCached) {
 // The common pages take at most 8 steps of 32 rows, the rest of the short one's prompt two more;
 // the long one's prompt alone would take 14 steps of 64.
 TEST(Scheduler, AShortPromptWaitsForCommonPagesAndNotForTheOthersWholePrompt) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Queue queue(world);
   const Scheduler::Id longer = queue.add(890, 5, 290), shorter = queue.add(300, 1, 290);
   const int steps = queue.steps_to_first_token(shorter);
@@ -398,7 +398,7 @@ TEST(Scheduler, AShortPromptWaitsForCommonPagesAndNotForTheOthersWholePrompt) {
 
 // It is as urgent as the request that waits for it, which else would wait for all shorter ones.
 TEST(Scheduler, APromptWhosePagesAnotherWaitsForGoesBeforeThoseOfMiddleLength) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Queue queue(world);
   queue.add(900);
   const Scheduler::Id middle = queue.add(400), longer = queue.add(850, 1, 290);
@@ -412,7 +412,7 @@ TEST(Scheduler, APromptWhosePagesAnotherWaitsForGoesBeforeThoseOfMiddleLength) {
 
 // Rows, which are what a step's time is made of: its own and a quarter of each step for the other.
 TEST(Scheduler, AShortPromptBesideALongOneWaitsForFewRowsOfIt) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Queue queue(world);
   const Scheduler::Id longer = queue.add(1000);
   for (int i = 0; i < 4; ++i) queue.scheduler.step();
@@ -432,7 +432,7 @@ TEST(Scheduler, AShortPromptBesideALongOneWaitsForFewRowsOfIt) {
 }
 
 TEST(Scheduler, AStreamOfShortPromptsDoesNotStarveALongOne) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Queue queue(world, {.most_running = 4});
   const Scheduler::Id longer = queue.add(800);
   int steps = 0;
@@ -453,7 +453,7 @@ EventCounts counts_of(const Trace& trace) {
 }
 
 EventCounts recorded_by_generate(const Request& request) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Sampler sampler(SamplerOptions{.temperature = 0});
   world.trace.start(100'000);
   generate(world.generator(), sampler, request, [](std::string_view) { return true; });
@@ -461,7 +461,7 @@ EventCounts recorded_by_generate(const Request& request) {
 }
 
 EventCounts recorded_by_the_scheduler(Request request) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   Scheduler scheduler(world.generator(), {});
   world.trace.start(recorded_events(*world.pipeline, request.prompt.size(), request.max_tokens,
                                     request.speculation ? Decoding::speculative : Decoding::plain));
@@ -492,7 +492,7 @@ TEST(Scheduler, RecordsTheEventsThatGenerateRecords) {
 
 // Also of a prompt in its smallest passes.
 TEST(Scheduler, ARecordingHasRoomForALongPrompt) {
-  LettersWorld world(shared_model(), 16);
+  LettersWorld world(scheduled_model(), 16);
   EXPECT_GE(recorded_events(*world.pipeline, 960, 1, Decoding::plain),
             960 / 32 * world.pipeline->event_count(32, 0));
   recorded_by_the_scheduler({.prompt = some_tokens(960, 1), .max_tokens = 1, .stop = {}});

@@ -17,7 +17,7 @@ using testing_support::letters;
 using testing_support::random_model;
 using testing_support::RandomModel;
 
-const RandomModel& shared_model() {
+const RandomModel& turns_model() {
   static const RandomModel model = random_model(testing_support::small_config(), DType::bf16);
   return model;
 }
@@ -38,7 +38,7 @@ enum class Prompts : uint8_t { on_the_npu, on_the_cpu, alone_on_the_npu };
 // A whole token in one dispatch, a cache in one piece for each sequence.
 struct NpuWorld {
   NpuWorld(uint32_t sequences, NpuWeights weights, OnDeviceError on_error = OnDeviceError::retry,
-           Fusion fusion = Fusion::token, const Model& model = shared_model().model,
+           Fusion fusion = Fusion::token, const Model& model = turns_model().model,
            Prompts prompts = Prompts::on_the_npu) {
     vxrt::reset();
     NpuSettings npu;
@@ -85,7 +85,7 @@ Request request(size_t which) {
 }
 
 std::vector<Token> alone(size_t which, NpuWeights weights, Prompts prompts = Prompts::on_the_npu,
-                         const Model& model = shared_model().model) {
+                         const Model& model = turns_model().model) {
   NpuWorld world(1, weights, OnDeviceError::retry, Fusion::token, model, prompts);
   Sampler sampler(SamplerOptions{.temperature = 0});
   return generate({world.tokenizer, *world.pipeline, world.trace}, sampler, request(which),
@@ -93,8 +93,8 @@ std::vector<Token> alone(size_t which, NpuWeights weights, Prompts prompts = Pro
       .tokens;
 }
 
-struct Desk {
-  explicit Desk(NpuWorld& world)
+struct TurnsDesk {
+  explicit TurnsDesk(NpuWorld& world)
       : scheduler({world.tokenizer, *world.pipeline, world.trace, world.prefixes.get()}, {}) {}
 
   Scheduler::Id add(size_t which) {
@@ -116,7 +116,7 @@ struct Desk {
 TEST(SchedulerTurns, RequestsTakeTurnsBetweenTokensAndGetWhatTheyGetAlone) {
   for (const NpuWeights weights : {NpuWeights::bf16, NpuWeights::q4nx}) {
     NpuWorld world(3, weights);
-    Desk desk(world);
+    TurnsDesk desk(world);
     std::vector<Scheduler::Id> ids;
     for (size_t which = 0; which < 3; ++which) ids.push_back(desk.add(which));
     desk.run_to_the_end();
@@ -144,7 +144,7 @@ TEST(SchedulerTurns, WithPromptsOnAnotherDeviceRequestsGetWhatTheyGetAlone) {
   for (const Prompts prompts : {Prompts::on_the_cpu, Prompts::alone_on_the_npu})
     for (const uint32_t room : {2, 3}) {
       NpuWorld world(room, NpuWeights::bf16, OnDeviceError::retry, Fusion::token, model, prompts);
-      Desk desk(world);
+      TurnsDesk desk(world);
       std::vector<Scheduler::Id> ids;
       for (size_t which = 0; which < 3; ++which) {
         ids.push_back(desk.add(which));
@@ -171,7 +171,7 @@ TEST(SchedulerTurns, APromptBesideTokensIsOnePass) {
     return submissions;
   };
   NpuWorld world(3, NpuWeights::q4nx);
-  Desk desk(world);
+  TurnsDesk desk(world);
   const Scheduler::Id first = desk.add(0);
   while (desk.order.size() < 2) desk.scheduler.step();
   const Scheduler::Id second = desk.add(15), third = desk.add(16);  // 50 and 53 tokens
@@ -186,7 +186,7 @@ TEST(SchedulerTurns, APromptBesideTokensIsOnePass) {
 
 TEST(SchedulerTurns, CachesOfEndedRequestsAreGivenToNewOnes) {
   NpuWorld world(2, NpuWeights::q4nx);
-  Desk desk(world);
+  TurnsDesk desk(world);
   std::vector<Scheduler::Id> ids;
   for (size_t which = 0; which < 5; ++which) ids.push_back(desk.add(which));
   desk.run_to_the_end();
@@ -217,7 +217,7 @@ TEST(SchedulerTurns, ADeviceErrorIsTheBusinessOfOneRequest) {
                            Case{OnDeviceError::cpu, false, "; finished on the cpu",
                                 "in another request; run again on the cpu"}}) {
     NpuWorld world(3, NpuWeights::q4nx, each.policy);
-    Desk desk(world);
+    TurnsDesk desk(world);
     std::vector<Scheduler::Id> ids;
     for (size_t which = 0; which < 3; ++which) ids.push_back(desk.add(which));
     while (desk.order.size() < 9) desk.scheduler.step();
@@ -245,7 +245,7 @@ TEST(SchedulerTurns, ADeviceErrorIsTheBusinessOfOneRequest) {
 
 TEST(SchedulerTurns, ADeviceThatStaysBrokenEndsRequestsAndNotTheScheduler) {
   NpuWorld world(2, NpuWeights::q4nx);
-  Desk desk(world);
+  TurnsDesk desk(world);
   const Scheduler::Id first = desk.add(0), second = desk.add(1);
   while (desk.order.size() < 4) desk.scheduler.step();
   vxrt::inject(vxrt::parse_fault("slowx1e9"));

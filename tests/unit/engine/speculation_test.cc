@@ -22,7 +22,7 @@ using testing_support::random_model;
 using testing_support::RandomModel;
 using testing_support::small_config;
 
-const RandomModel& shared_model() {
+const RandomModel& speculating_model() {
   static const RandomModel model = random_model(small_config(), DType::f32);
   return model;
 }
@@ -129,16 +129,16 @@ TEST(Speculation, AnswersAsWithoutGuessesWhateverTheSampler) {
       {.temperature = 0.9f, .frequency_penalty = 0.7f, .presence_penalty = 0.4f, .seed = 5},
       {.temperature = 0, .logit_bias = {{7, 2.0f}, {9, -3.0f}}}};
   for (size_t i = 0; i < std::size(kCases); ++i)
-    expect_same(shared_model(), asking_for(24, kCases[i]), "sampler " + std::to_string(i));
+    expect_same(speculating_model(), asking_for(24, kCases[i]), "sampler " + std::to_string(i));
 }
 
 TEST(Speculation, AnswersAsWithoutGuessesUnderAGrammar) {
   for (const float temperature : {0.0f, 1.3f}) {
     Asking asking = asking_for(20, {.temperature = temperature, .seed = 6});
     asking.grammar = "root ::= (\"AB\" [XYZ] [A-F])+";
-    expect_same(shared_model(), asking, "grammar");
+    expect_same(speculating_model(), asking, "grammar");
     asking.grammar = "root ::= [A-F] [A-F] [A-F] [A-F] [A-F] [A-F] [A-F]";
-    expect_same(shared_model(), asking, "grammar that ends inside a round", 1,
+    expect_same(speculating_model(), asking, "grammar that ends inside a round", 1,
                 [](LettersWorld& world) { ends_with(world, 60); });
   }
 }
@@ -158,42 +158,42 @@ TEST(Speculation, AnswersAsWithoutGuessesForEveryTypeAndNumberOfThreads) {
 
 TEST(Speculation, EndsWhereItWouldWithoutGuesses) {
   for (uint32_t tokens = 0; tokens < 12; ++tokens)
-    expect_same(shared_model(), asking_for(tokens), std::to_string(tokens) + " tokens");
+    expect_same(speculating_model(), asking_for(tokens), std::to_string(tokens) + " tokens");
   for (int pieces = 1; pieces < 8; ++pieces) {
     Asking asking = asking_for(24);
     asking.most_pieces = pieces;
-    expect_same(shared_model(), asking, std::to_string(pieces) + " pieces");
+    expect_same(speculating_model(), asking, std::to_string(pieces) + " pieces");
   }
   for (uint32_t prompt = 84; prompt < 96; ++prompt) {
     Asking asking = asking_for(100);
     asking.request.prompt.assign(prompt, 5);
-    expect_same(shared_model(), asking, "context after " + std::to_string(prompt));
+    expect_same(speculating_model(), asking, "context after " + std::to_string(prompt));
   }
 }
 
 TEST(Speculation, EndsAtStopStringsAndEndTokensInsideARound) {
-  LettersWorld world(shared_model());
+  LettersWorld world(speculating_model());
   const Told free = tell(world, asking_for(24));
   for (size_t at = 0; at < 10; ++at) {
     Asking asking = asking_for(24);
     asking.request.stop = {free.texts[0].substr(at, 2)};
-    expect_same(shared_model(), asking, "stop at " + std::to_string(at));
+    expect_same(speculating_model(), asking, "stop at " + std::to_string(at));
     const Token end = free.tokens[0][at];
     for (const bool ignore : {false, true}) {
       Asking to_eos = asking_for(24);
       to_eos.request.ignore_eos = ignore;
-      expect_same(shared_model(), to_eos, "end token at " + std::to_string(at), 1,
+      expect_same(speculating_model(), to_eos, "end token at " + std::to_string(at), 1,
                   [&](LettersWorld& with) { ends_with(with, end); });
     }
   }
 }
 
 TEST(Speculation, RightGuessesSaveCallsAndWrongOnesCostNone) {
-  LettersWorld plain(shared_model());
+  LettersWorld plain(speculating_model());
   const Asking asking = asking_for(28);
   const Told expected = tell(plain, asking);
   SpeculationCounters right, wrong;
-  LettersWorld one(shared_model()), other(shared_model());
+  LettersWorld one(speculating_model()), other(speculating_model());
   tell(
       one, asking, [&](size_t turn) { return eager(oracle(whole_of(asking, expected, turn)), 3); },
       &right);
@@ -245,12 +245,12 @@ std::unique_ptr<Device> open_apart(const DeviceEnv& env) {
 
 // Its rows agree, it picks candidates, and its errors can be recovered from.
 struct ApartWorld : LettersWorld {
-  ApartWorld() : LettersWorld(shared_model(), 0, 1, open_apart) {}
+  ApartWorld() : LettersWorld(speculating_model(), 0, 1, open_apart) {}
   PickingDevice& picking() { return static_cast<PickingDevice&>(*device); }
 };
 
 TEST(Speculation, AFaultInARoundIsRecoveredFromOrEndsTheRequestAlone) {
-  LettersWorld plain(shared_model());
+  LettersWorld plain(speculating_model());
   const Asking asking = asking_for(16);
   const Told expected = tell(plain, asking);
   const auto right = [&](size_t turn) { return eager(oracle(whole_of(asking, expected, turn))); };
@@ -274,7 +274,7 @@ TEST(Speculation, AFaultInARoundIsRecoveredFromOrEndsTheRequestAlone) {
 }
 
 TEST(Speculation, WhoeverReadsTheTextMayThrow) {
-  LettersWorld plain(shared_model()), world(shared_model());
+  LettersWorld plain(speculating_model()), world(speculating_model());
   const Asking asking = asking_for(16);
   const Told expected = tell(plain, asking);
   Request request = asking.request;
@@ -291,8 +291,8 @@ TEST(Speculation, WhoeverReadsTheTextMayThrow) {
   request.prompt = whole_of(asking, expected, 0);
   const Answer after =
       generate(world.generator(), sampler, request, [](std::string_view) { return true; });
-  // The rows that six tokens were chosen from: the prompt's, and those of the first five.
-  EXPECT_EQ(after.receipt.cached_tokens, asking.request.prompt.size() + 5);
+  // The rows that seven tokens were chosen from: the prompt's, and those of the first six.
+  EXPECT_EQ(after.receipt.cached_tokens, asking.request.prompt.size() + 6);
 }
 
 TEST(Lookup, FindsWhatFollowedTheLastTokensMostRecently) {

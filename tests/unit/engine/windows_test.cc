@@ -97,14 +97,14 @@ struct World {
   std::unique_ptr<PrefixCache> prefixes;
 };
 
-Tokens some_tokens(size_t count, unsigned seed) {
+Tokens window_tokens(size_t count, unsigned seed) {
   std::mt19937 random(seed);
   Tokens tokens(count);
   for (Token& token : tokens) token = static_cast<Token>(random() % 61);
   return tokens;
 }
 
-Tokens joined(Tokens a, const Tokens& b) {
+Tokens both(Tokens a, const Tokens& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
@@ -121,45 +121,45 @@ TEST(Windows, AnswersAreThoseOfWholeCaches) {
       const RandomModel model = windowed_model(window, is_mixed);
       World world(model);
       for (const size_t length : {10, 300, 700})
-        EXPECT_EQ(world.answer(some_tokens(length, 5), 600).tokens,
-                  alone(model, some_tokens(length, 5), 600))
+        EXPECT_EQ(world.answer(window_tokens(length, 5), 600).tokens,
+                  alone(model, window_tokens(length, 5), 600))
             << window << " " << length;
     }
 }
 
 TEST(Windows, ATurnRunsOnlyWhatIsNew) {
   World world(mixed_model());
-  Tokens text = some_tokens(300, 1);
+  Tokens text = window_tokens(300, 1);
   for (unsigned turn = 0; turn < 4; ++turn) {
     const Answer answer = world.answer(text, 200);
     EXPECT_EQ(answer.tokens, alone(mixed_model(), text, 200));
     if (turn > 0) {
       EXPECT_EQ(answer.receipt.prompt_tokens, 31u) << "the last token and thirty new";
     }
-    text = joined(joined(text, answer.tokens), some_tokens(30, turn + 7));
+    text = both(both(text, answer.tokens), window_tokens(30, turn + 7));
   }
 }
 
 TEST(Windows, AnotherAnswerToAnEarlierPromptHasItsWholePages) {
   World world(mixed_model());
-  const Tokens prompt = some_tokens(1200, 1);
+  const Tokens prompt = window_tokens(1200, 1);
   world.answer(prompt, 700);
-  const Tokens other = joined(prompt, {3, 4});
+  const Tokens other = both(prompt, {3, 4});
   const Answer answer = world.answer(other, 50);
   EXPECT_EQ(answer.receipt.cached_tokens, 1024u);
   EXPECT_EQ(answer.tokens, alone(mixed_model(), other, 50));
-  const Tokens early = joined(Tokens(prompt.begin(), prompt.begin() + 300), {3, 4});
+  const Tokens early = both(Tokens(prompt.begin(), prompt.begin() + 300), {3, 4});
   const Answer third = world.answer(early, 50);
   EXPECT_EQ(third.receipt.cached_tokens, 0u) << "the window in front of it is gone";
   EXPECT_EQ(third.tokens, alone(mixed_model(), early, 50));
 }
 
 TEST(Windows, GuessesChangeNothing) {
-  const Tokens prompt = some_tokens(200, 3);
+  const Tokens prompt = window_tokens(200, 3);
   const Tokens expected = alone(mixed_model(), prompt, 700);
   for (const NamedDrafter& drafter : all_drafters()) {
     World world(mixed_model());
-    const Tokens whole = joined(joined(prompt, expected), {11});
+    const Tokens whole = both(both(prompt, expected), {11});
     EXPECT_EQ(world.answer(prompt, 700, eager(drafter.make(whole), 32)).tokens, expected)
         << drafter.name;
   }
@@ -171,15 +171,15 @@ struct Asked {
 };
 
 std::vector<Asked> many() {
-  const Tokens common = some_tokens(600, 1);
+  const Tokens common = window_tokens(600, 1);
   const auto first = [&](size_t count) { return Tokens(common.begin(), common.begin() + count); };
   return {{first(520), 300},
-          {joined(first(520), some_tokens(9, 4)), 200},
-          {joined(first(300), some_tokens(300, 5)), 90},
-          {some_tokens(3, 6), 400},
-          {joined(first(256), some_tokens(2, 7)), 40},
+          {both(first(520), window_tokens(9, 4)), 200},
+          {both(first(300), window_tokens(300, 5)), 90},
+          {window_tokens(3, 6), 400},
+          {both(first(256), window_tokens(2, 7)), 40},
           {first(600), 64},
-          {some_tokens(700, 8), 20}};
+          {window_tokens(700, 8), 20}};
 }
 
 void expect_all_as_alone(const RandomModel& model, World& world, bool guesses) {
@@ -220,8 +220,8 @@ TEST(Windows, ManyAtOnceGetWhatTheyGetAloneHoweverLittleMemoryThereIs) {
 
 // While the other's prompt still runs, and as long as it has the window in front of them.
 TEST(Windows, PagesOfAPromptThatRunsAreSharedWithTheirWindow) {
-  const Tokens common = some_tokens(290, 1), long_prompt = joined(common, some_tokens(1500, 2));
-  const Tokens short_prompt = joined(common, some_tokens(10, 3));
+  const Tokens common = window_tokens(290, 1), long_prompt = both(common, window_tokens(1500, 2));
+  const Tokens short_prompt = both(common, window_tokens(10, 3));
   for (const bool is_late : {false, true}) {
     World world(mixed_model());
     Scheduler scheduler(world.generator(), {});
@@ -247,7 +247,7 @@ TEST(Windows, PagesOfAPromptThatRunsAreSharedWithTheirWindow) {
 }
 
 TEST(Windows, AFaultIsRecoveredFrom) {
-  const Tokens prompt = some_tokens(300, 3);
+  const Tokens prompt = window_tokens(300, 3);
   const Tokens expected = alone(mixed_model(), prompt, 500);
   for (const int faulty : {1, 250, 480}) {
     World world(mixed_model(), {.is_apart = true});
@@ -285,11 +285,11 @@ class WindowsFileTest : public FileTest {
 
 TEST_F(WindowsFileTest, HoldsTheWindowsThatAContinuationAttendsTo) {
   for (const size_t length : {5, 256, 300, 900}) {
-    const Tokens prompt = some_tokens(length, 9);
+    const Tokens prompt = window_tokens(length, 9);
     const MappedFile file(written(prompt));
     World world(mixed_model());
     EXPECT_EQ(place(world, file.bytes()), length);
-    const Tokens longer = joined(prompt, {1, 2, 3});
+    const Tokens longer = both(prompt, {1, 2, 3});
     const Answer answer = world.answer(longer, 300);
     EXPECT_EQ(answer.receipt.cached_tokens, length);
     EXPECT_EQ(answer.tokens, alone(mixed_model(), longer, 300)) << length;
@@ -297,7 +297,7 @@ TEST_F(WindowsFileTest, HoldsTheWindowsThatAContinuationAttendsTo) {
 }
 
 TEST_F(WindowsFileTest, IsSmallerThanWholeCachesAndOfNoUseToThem) {
-  const Tokens prompt = some_tokens(1500, 9);
+  const Tokens prompt = window_tokens(1500, 9);
   const MappedFile file(written(prompt));
   World world(mixed_model()), whole(mixed_model(), {.frees = false});
   const uint64_t position = whole.pipeline->position_bytes();
@@ -308,7 +308,7 @@ TEST_F(WindowsFileTest, IsSmallerThanWholeCachesAndOfNoUseToThem) {
 }
 
 TEST_F(WindowsFileTest, AWindowThatTheFileLacksIsNotMadeUp) {
-  const Tokens prompt = some_tokens(900, 9);
+  const Tokens prompt = window_tokens(900, 9);
   const MappedFile file(written(prompt));
   World world(mixed_model());
   PromptCacheContent content = read_prompt_cache(file.bytes(), origin(world), 61);
@@ -319,7 +319,7 @@ TEST_F(WindowsFileTest, AWindowThatTheFileLacksIsNotMadeUp) {
 
 TEST_F(WindowsFileTest, HostilePlacesOfTheWindowAreReasons) {
   World world(mixed_model());
-  std::string whole = text_of(written(some_tokens(700, 9)));
+  std::string whole = text_of(written(window_tokens(700, 9)));
   const size_t at = whole.find("\"window_from\":1");
   ASSERT_NE(at, std::string::npos);
   for (const char* from : {"0", "2", "3", "-1", "4294967295", "18446744073709551615", "null"}) {

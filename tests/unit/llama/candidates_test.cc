@@ -104,7 +104,7 @@ TEST_F(Candidates, OfABatchAreThereWhenEverybodyCanDoWithThem) {
   const auto on = pipeline({&picking_});
   Sequence first(*on), second(*on), third(*on);
   const auto run_all = [&](std::span<const Token> tokens, uint32_t logits_of_third) {
-    std::vector<Pipeline::Work> batch;
+    std::vector<SequenceRows> batch;
     for (Sequence* sequence : {&first, &second, &third}) {
       EXPECT_TRUE(on->reserve(*sequence, static_cast<uint32_t>(tokens.size())));
       batch.push_back({sequence, tokens, sequence == &third ? logits_of_third : 1});

@@ -8,6 +8,7 @@
 #include "device/vnpu/machine/control.h"
 #include "llama/reference.h"
 #include "model/families.h"
+#include "support/family_config.h"
 #include "support/npu_settings.h"
 #include "support/one_sequence.h"
 #include "support/random_model.h"
@@ -16,57 +17,10 @@
 namespace tyto {
 namespace {
 
+using testing_support::config_of;
 using testing_support::OneSequence;
 using testing_support::random_model;
 using testing_support::RandomModel;
-
-Config config_of(std::string_view model_type) {
-  Config config = testing_support::small_config();
-  config.architecture = model_type;
-  const Family* family = family_of_model_type(model_type);
-  if (family->unrotated_step != 0) config.layers = family->unrotated_step;
-  if (family->global_step != 0) config.layers = family->global_step;
-  apply(*family, config);
-  config.rope.layout = family->gguf_layout;
-  config.unrotated = unrotated_layers(config.layers, family->unrotated_step);
-  if (family->has_multipliers) {
-    config.embedding_scale = 12;
-    config.residual_scale = 0.22f;
-    config.attention_scale = 0.125f;
-    config.logit_divisor = 8;
-  }
-  if (!family->experts.empty()) {
-    config.experts = 6;
-    config.experts_used = 2;
-    config.expert_hidden = 32;
-    config.norm_eps = family->norm_eps;
-  }
-  if (family->sinks) {
-    config.window = 5;
-    set_windowed(config, windowed_layers(config.layers, family->global_step));
-  }
-  if (family->scales_logits) config.logit_divisor = 16;
-  if (family->rotates_in_part) {
-    config.rope.rotated = 12;
-    config.rope.scaling = RopeScaling::longrope;
-    config.rope.original_context = 32;
-    config.rope.attention_factor = 1.2f;
-    config.rope.short_divisors = {1, 1, 1.1f, 1.2f, 1.3f, 1.5f};
-    config.rope.long_divisors = {1, 2, 4, 8, 16, 32};
-    choose_divisors(config, 0);
-  }
-  if (family->has_window) {
-    config.window = 5;  // texts of these tests are longer
-    set_windowed(config, windowed_layers(config.layers, family->global_step));
-    if (family->window_theta != 0) config.window_theta = 100;
-  }
-  if (family->has_caps) {
-    config.score_cap = 3;
-    config.logit_cap = 4;
-    config.attention_scale = 0.5f;
-  }
-  return config;
-}
 
 constexpr std::string_view kFamilies[] = {"granite", "olmo2",   "smollm3",     "phi3",
                                           "mistral", "gemma2",  "gemma3_text", "qwen3_moe",
@@ -106,8 +60,8 @@ struct Bench {
                          const std::vector<std::vector<float>>& expected, double part) {
     std::string worst;
     size_t seen = 0;
-    pipeline->pipeline().run_hidden(
-        pipeline->sequence(), tokens, [&](uint32_t position, std::span<const float> hidden) {
+    pipeline->run_hidden(
+        tokens, [&](uint32_t position, std::span<const float> hidden) {
           ++seen;
           const Comparison difference = compare(hidden, expected.at(position));
           if (worst.empty() && !(difference.max_abs_error <= part * difference.max_abs_reference))

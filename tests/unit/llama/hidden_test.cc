@@ -17,13 +17,13 @@ using testing_support::OneSequence;
 using testing_support::random_model;
 using testing_support::RandomModel;
 
-struct Setting {
+struct HiddenSetting {
   const char* device;
   Fusion fusion;
   NpuWeights weights;
   double cosine;  // with the reference
 };
-constexpr std::array<Setting, 8> kSettings = {
+constexpr std::array<HiddenSetting, 8> kHiddenSettings = {
     {{"cpu", Fusion::op, NpuWeights::bf16, 0.9999},
      {"cpu", Fusion::block, NpuWeights::bf16, 0.9999},
      {"cpu", Fusion::token, NpuWeights::bf16, 0.9999},
@@ -42,7 +42,7 @@ class Hidden : public testing::Test {
     vxrt::reset();
   }
 
-  OneSequence& open(const Setting& setting) {
+  OneSequence& open(const HiddenSetting& setting) {
     TearDown();
     NpuSettings npu;
     npu.weights = setting.weights;
@@ -58,7 +58,7 @@ class Hidden : public testing::Test {
     options.forward.fusion = setting.fusion;
     options.forward.prefill_chunk = 4;
     options.forward.observer = [this](const DispatchView& dispatch) {
-      heads_ += dispatch.part != Part::body ? 1 : 0;
+      heads_ += dispatch.part == Part::head || dispatch.part == Part::whole ? 1 : 0;
     };
     pipeline_ = std::make_unique<OneSequence>(random_.model, order, options, trace_);
     return *pipeline_;
@@ -67,7 +67,7 @@ class Hidden : public testing::Test {
   // By position.
   std::vector<std::vector<float>> hidden_states(OneSequence& pipeline) {
     std::vector<std::vector<float>> states(tokens_.size());
-    pipeline.pipeline().run_hidden(pipeline.sequence(), tokens_,
+    pipeline.run_hidden(tokens_,
                                    [&](uint32_t position, std::span<const float> hidden) {
                                      EXPECT_TRUE(states.at(position).empty()) << position;
                                      states[position].assign(hidden.begin(), hidden.end());
@@ -90,7 +90,7 @@ TEST_F(Hidden, AreTheReferencesOnEveryDeviceAndNoLogitsAreComputed) {
     if (role == Role::final_norm) expected.emplace_back(values.begin(), values.end());
   });
   for (const Token token : tokens_) reference.forward(token);
-  for (const Setting& setting : kSettings) {
+  for (const HiddenSetting& setting : kHiddenSettings) {
     const auto states = hidden_states(open(setting));
     ASSERT_EQ(states.size(), expected.size());
     for (size_t i = 0; i < states.size(); ++i) {
@@ -103,7 +103,7 @@ TEST_F(Hidden, AreTheReferencesOnEveryDeviceAndNoLogitsAreComputed) {
 
 // Logits of what follows are those of a sequence that was run without asking.
 TEST_F(Hidden, LeaveTheSequenceAsAPromptDoes) {
-  for (const Setting& setting : kSettings) {
+  for (const HiddenSetting& setting : kHiddenSettings) {
     const Token next = 7;
     OneSequence& plain = open(setting);
     plain.run(tokens_);
@@ -117,8 +117,8 @@ TEST_F(Hidden, LeaveTheSequenceAsAPromptDoes) {
 }
 
 TEST_F(Hidden, OfAPassThatIsRunAgainAreShownOnce) {
-  const auto expected = hidden_states(open(kSettings[4]));
-  OneSequence& failing = open(kSettings[4]);
+  const auto expected = hidden_states(open(kHiddenSettings[4]));
+  OneSequence& failing = open(kHiddenSettings[4]);
   vxrt::inject(vxrt::parse_fault("error@2"));
   EXPECT_EQ(hidden_states(failing), expected);
   EXPECT_EQ(failing.recoveries().size(), 1u);

@@ -300,15 +300,15 @@ TEST(KvTableDeathTest, BrokenPromises) {
 }
 
 // Any number of tables, each with the tokens it should hold.
-struct Sequence {
+struct ModelledSequence {
   KvTable table;
   Tokens tokens;
 };
 
-void change_something(std::vector<Sequence>& sequences, KvMemory& memory, std::mt19937& random) {
+void change_something(std::vector<ModelledSequence>& sequences, KvMemory& memory, std::mt19937& random) {
   const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
   const size_t index = below(static_cast<uint32_t>(sequences.size()));
-  Sequence& sequence = sequences[index];
+  ModelledSequence& sequence = sequences[index];
   const uint32_t length = sequence.table.length();
   switch (below(8)) {
     case 0:
@@ -342,12 +342,12 @@ TEST(KvTableRandom, EveryTableReadsBackWhatWasWritten) {
     {
       KvMemory memory(pool);
       std::mt19937 random(pages * 1000 + page_positions);
-      std::vector<Sequence> sequences;
+      std::vector<ModelledSequence> sequences;
       for (int step = 0; step < 4000 && !testing::Test::HasFailure(); ++step) {
         if (sequences.empty()) sequences.push_back({KvTable(pool), {}});
         change_something(sequences, memory, random);
         std::vector<uint32_t> references(pages);
-        for (const Sequence& sequence : sequences) {
+        for (const ModelledSequence& sequence : sequences) {
           EXPECT_EQ(memory.read(sequence.table), sequence.tokens);
           EXPECT_GE(sequence.table.room(), sequence.table.length());
           for (const KvPage page : sequence.table.pages()) ++references[page];

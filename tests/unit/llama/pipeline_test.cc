@@ -18,8 +18,8 @@ using testing_support::random_model;
 using testing_support::RandomModel;
 using testing_support::small_config;
 
-struct Bench {
-  explicit Bench(const Model& model, PipelineOptions options = {}, unsigned threads = 2,
+struct PipelineBench {
+  explicit PipelineBench(const Model& model, PipelineOptions options = {}, unsigned threads = 2,
                  const std::string& isa = "")
       : pool(threads),
         device(open_device(
@@ -51,7 +51,7 @@ struct Bench {
   std::unique_ptr<OneSequence> pipeline;
 };
 
-std::vector<Token> some_tokens(size_t count) {
+std::vector<Token> pipeline_tokens(size_t count) {
   std::vector<Token> tokens;
   for (size_t i = 0; i < count; ++i) tokens.push_back(static_cast<Token>((i * 37 + 11) % 61));
   return tokens;
@@ -78,12 +78,12 @@ std::vector<std::pair<std::string, Config>> variants() {
 }
 
 TEST(Pipeline, EqualsTheReferenceForEveryVariant) {
-  const auto tokens = some_tokens(40);
+  const auto tokens = pipeline_tokens(40);
   for (const auto& [name, config] : variants()) {
     const RandomModel random = random_model(config, DType::f32);
     PipelineOptions options;
     options.forward.kv_type = DType::f32;
-    const auto actual = Bench(random.model, options).all_logits(tokens);
+    const auto actual = PipelineBench(random.model, options).all_logits(tokens);
     Reference reference(random.model);
     for (size_t i = 0; i < tokens.size(); ++i) {
       const Comparison difference = compare(actual[i], reference.forward(tokens[i]));
@@ -96,7 +96,7 @@ TEST(Pipeline, EqualsTheReferenceForEveryVariant) {
 constexpr DType kBlockTypes[] = {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
                                  DType::q5_1, DType::q4_k, DType::q5_k, DType::q6_k};
 
-Config config_of_whole_blocks() {
+Config whole_blocks() {
   Config config = small_config();
   config.emb = config.hidden = 256;  // one k-quant block
   config.head_dim = 64;
@@ -106,13 +106,13 @@ Config config_of_whole_blocks() {
 // The plain kernels compute in f32. The others round activations to eight bits for the block types,
 // and these random models' sharp attention makes much of it.
 TEST(Pipeline, EveryWeightTypeStaysCloseToTheReferenceOnTheSameWeights) {
-  const auto tokens = some_tokens(12);
+  const auto tokens = pipeline_tokens(12);
   std::vector<DType> types = {DType::f16, DType::bf16};
   types.insert(types.end(), std::begin(kBlockTypes), std::end(kBlockTypes));
   for (DType type : types) {
-    const RandomModel random = random_model(config_of_whole_blocks(), type);
-    const auto plain = Bench(random.model, {}, 2, "generic").all_logits(tokens);
-    const auto fast = Bench(random.model).all_logits(tokens);
+    const RandomModel random = random_model(whole_blocks(), type);
+    const auto plain = PipelineBench(random.model, {}, 2, "generic").all_logits(tokens);
+    const auto fast = PipelineBench(random.model).all_logits(tokens);
     Reference reference(random.model);
     for (size_t i = 0; i < tokens.size(); ++i) {
       const auto expected = reference.forward(tokens[i]);
@@ -124,12 +124,12 @@ TEST(Pipeline, EveryWeightTypeStaysCloseToTheReferenceOnTheSameWeights) {
 
 TEST(Pipeline, StitchedEqualsLaunchByLaunch) {
   const RandomModel random = random_model(small_config(), DType::bf16);
-  const auto tokens = some_tokens(30);
+  const auto tokens = pipeline_tokens(30);
   std::vector<std::vector<float>> by_fusion;
   for (Fusion fusion : {Fusion::op, Fusion::block, Fusion::token}) {
     PipelineOptions options;
     options.forward.fusion = fusion;
-    Bench bench(random.model, options);
+    PipelineBench bench(random.model, options);
     bench.run(std::span(tokens).first(20));
     std::vector<float> last;
     for (Token token : std::span(tokens).subspan(20)) last = bench.run({&token, 1});
@@ -144,7 +144,7 @@ TEST(Pipeline, FusionSetsTheNumberOfDispatches) {
   const auto dispatches = [&](Fusion fusion) {
     PipelineOptions options;
     options.forward.fusion = fusion;
-    Bench bench(random.model, options);
+    PipelineBench bench(random.model, options);
     const Token token = 1;
     bench.run({&token, 1});
     EXPECT_EQ(bench.trace.device("cpu").completions,
@@ -158,17 +158,17 @@ TEST(Pipeline, FusionSetsTheNumberOfDispatches) {
 
 // prefill(n + m) == prefill(n), prefill(m) == one by one, to the last bit.
 void expect_continuation_law(const Model& model, PipelineOptions options) {
-  const auto tokens = some_tokens(50);
-  const auto whole = Bench(model, options).run(tokens);
-  Bench halves(model, options);
+  const auto tokens = pipeline_tokens(50);
+  const auto whole = PipelineBench(model, options).run(tokens);
+  PipelineBench halves(model, options);
   halves.run(std::span(tokens).first(23));
   EXPECT_EQ(halves.run(std::span(tokens).subspan(23)), whole);
-  Bench singly(model, options);
+  PipelineBench singly(model, options);
   std::vector<float> last;
   for (const Token& token : tokens) last = singly.run({&token, 1});
   EXPECT_EQ(last, whole);
   options.forward.prefill_chunk = 7;
-  EXPECT_EQ(Bench(model, options).run(tokens), whole);
+  EXPECT_EQ(PipelineBench(model, options).run(tokens), whole);
 }
 
 TEST(Pipeline, ContinuationLaw) {
@@ -181,17 +181,17 @@ TEST(Pipeline, ContinuationLaw) {
 }
 
 TEST(Pipeline, CacheInEightBits) {
-  const RandomModel random = random_model(config_of_whole_blocks(), DType::bf16);
+  const RandomModel random = random_model(whole_blocks(), DType::bf16);
   PipelineOptions options;
   options.forward.kv_type = DType::q8_0;
   expect_continuation_law(random.model, options);
-  const auto tokens = some_tokens(40);
-  const auto eight_bits = Bench(random.model, options).all_logits(tokens);
-  const auto sixteen_bits = Bench(random.model).all_logits(tokens);
+  const auto tokens = pipeline_tokens(40);
+  const auto eight_bits = PipelineBench(random.model, options).all_logits(tokens);
+  const auto sixteen_bits = PipelineBench(random.model).all_logits(tokens);
   for (size_t i = 0; i < tokens.size(); ++i)
     EXPECT_GE(compare(eight_bits[i], sixteen_bits[i]).cosine, 0.99);
   const auto kv_bytes = [&](const PipelineOptions& of) {
-    const KvShape kv = Bench(random.model, of).pipeline->forward().kv();
+    const KvShape kv = PipelineBench(random.model, of).pipeline->forward().kv();
     return kv.pages * kv.page_bytes;
   };
   EXPECT_LT(kv_bytes(options), kv_bytes({}));
@@ -201,32 +201,32 @@ TEST(Pipeline, RefusesBlocksThatDoNotFitTheHeads) {
   const RandomModel random = random_model(small_config(), DType::bf16);  // head_dim 16
   PipelineOptions options;
   options.forward.kv_type = DType::q8_0;
-  EXPECT_THROW(Bench(random.model, options), Error);
+  EXPECT_THROW(PipelineBench(random.model, options), Error);
 }
 
 // Activations are rounded block by block, so the law holds as it does in f32.
 TEST(Pipeline, ContinuationLawForBlockTypes) {
   for (DType type : kBlockTypes) {
     SCOPED_TRACE(info(type).name);
-    expect_continuation_law(random_model(config_of_whole_blocks(), type).model, {});
+    expect_continuation_law(random_model(whole_blocks(), type).model, {});
   }
 }
 
 TEST(Pipeline, ThreadsDoNotChangeTheResult) {
   for (DType type : {DType::q8_0, DType::bf16}) {
     const RandomModel random = random_model(small_config(), type);
-    const auto tokens = some_tokens(33);
-    EXPECT_EQ(Bench(random.model, {}, 1).run(tokens), Bench(random.model, {}, 4).run(tokens));
+    const auto tokens = pipeline_tokens(33);
+    EXPECT_EQ(PipelineBench(random.model, {}, 1).run(tokens), PipelineBench(random.model, {}, 4).run(tokens));
   }
 }
 
 TEST(Pipeline, RewindForgets) {
   const RandomModel random = random_model(small_config(), DType::f32);
-  const auto tokens = some_tokens(20);
-  Bench bench(random.model);
+  const auto tokens = pipeline_tokens(20);
+  PipelineBench bench(random.model);
   const auto first = bench.run(tokens);
   bench.pipeline->rewind(5);
-  bench.run(some_tokens(9));  // another continuation
+  bench.run(pipeline_tokens(9));  // another continuation
   bench.pipeline->rewind(5);
   EXPECT_EQ(bench.run(std::span(tokens).subspan(5)), first);
   EXPECT_EQ(bench.pipeline->position(), 20u);
@@ -240,8 +240,8 @@ TEST(Pipeline, SequencesTogetherEqualEachAlone) {
   for (const DType type : {DType::f32, DType::bf16}) {
     const RandomModel random = random_model(config, type);
     constexpr size_t kSequences = 3;
-    const std::vector<std::vector<Token>> prompts = {some_tokens(40), some_tokens(1),
-                                                     some_tokens(300)};
+    const std::vector<std::vector<Token>> prompts = {pipeline_tokens(40), pipeline_tokens(1),
+                                                     pipeline_tokens(300)};
     const auto next = [](size_t sequence, uint32_t position) {
       return static_cast<Token>((sequence * 17 + position * 5) % 61);
     };
@@ -249,7 +249,7 @@ TEST(Pipeline, SequencesTogetherEqualEachAlone) {
 
     std::vector<std::vector<std::vector<float>>> alone(kSequences);
     for (size_t s = 0; s < kSequences; ++s) {
-      Bench bench(random.model);
+      PipelineBench bench(random.model);
       alone[s].push_back(bench.run(prompts[s]));
       for (uint32_t i = 0; i < kSteps; ++i) {
         const Token token = next(s, bench.pipeline->position());
@@ -257,7 +257,7 @@ TEST(Pipeline, SequencesTogetherEqualEachAlone) {
       }
     }
 
-    Bench bench(random.model, {.forward = {.prefill_chunk = 400, .kv_memory = 64 << 20}});
+    PipelineBench bench(random.model, {.forward = {.prefill_chunk = 400, .kv_memory = 64 << 20}});
     Pipeline& pipeline = bench.pipeline->pipeline();
     std::vector<std::unique_ptr<Sequence>> sequences;
     for (size_t s = 0; s < kSequences; ++s)
@@ -265,7 +265,7 @@ TEST(Pipeline, SequencesTogetherEqualEachAlone) {
     std::vector<std::vector<std::vector<float>>> together(kSequences);
     const auto run = [&](const std::vector<size_t>& which,
                          const std::vector<std::vector<Token>>& tokens) {
-      std::vector<Pipeline::Work> batch;
+      std::vector<SequenceRows> batch;
       for (size_t i = 0; i < which.size(); ++i) {
         ASSERT_TRUE(
             pipeline.reserve(*sequences[which[i]], static_cast<uint32_t>(tokens[i].size())));
@@ -311,22 +311,22 @@ TEST(Pipeline, RefusesMoreThanTheContextWithTheNumbers) {
   const RandomModel random = random_model(small_config(), DType::f32);
   PipelineOptions options;
   options.forward.context = 10;
-  Bench bench(random.model, options);
-  bench.run(some_tokens(10));
+  PipelineBench bench(random.model, options);
+  bench.run(pipeline_tokens(10));
   try {
-    bench.run(some_tokens(1));
+    bench.run(pipeline_tokens(1));
     FAIL() << "did not refuse";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "context: 1 tokens after position 10 do not fit in 10 positions");
     EXPECT_EQ(error.hint, "the model allows -c up to 96");
   }
   options.forward.context = 97;
-  EXPECT_THROW(Bench(random.model, options), Error);
+  EXPECT_THROW(PipelineBench(random.model, options), Error);
 }
 
 TEST(Pipeline, CountersDeclareTheWeightsOncePerToken) {
   const RandomModel random = random_model(small_config(), DType::bf16);
-  Bench bench(random.model);
+  PipelineBench bench(random.model);
   const Token token = 3;
   bench.run({&token, 1});
   uint64_t matrices = random.model.weights.head.bytes.size();

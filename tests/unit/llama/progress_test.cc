@@ -82,22 +82,5 @@ TEST(Progress, APromptBeginsBeforeItsFirstDispatch) {
   EXPECT_TRUE(world.calls.empty());  // a token is no work to wait for
 }
 
-TEST(Progress, LogitsAndHiddenStatesBeginBeforeTheirFirstDispatch) {
-  const RandomModel model = random_model(small_config(), DType::f32);
-  World world(model.model);
-  const std::vector<Token> tokens(20, 3);
-  Sequence sequence(*world.pipeline);
-  uint64_t before = world.calls.back().heavy;
-  world.calls.clear();
-  world.pipeline->run_all_logits(
-      sequence, tokens, [](uint32_t, std::span<const float>) {}, world.recorder());
-  expect_whole(world.calls, "computing logits", before);
-  before = world.calls.back().heavy;
-  world.calls.clear();
-  world.pipeline->run_hidden(
-      sequence, tokens, [](uint32_t, std::span<const float>) {}, world.recorder());
-  expect_whole(world.calls, "reading the text", before);
-}
-
 }  // namespace
 }  // namespace tyto

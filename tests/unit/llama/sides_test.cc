@@ -24,12 +24,12 @@ using testing_support::random_model;
 using testing_support::RandomModel;
 using Values = std::vector<float>;
 
-struct Setting {
+struct SidesSetting {
   const char* name;
   Fusion fusion;
   NpuWeights weights;
 };
-constexpr std::array<Setting, 4> kSettings = {{{"block", Fusion::block, NpuWeights::bf16},
+constexpr std::array<SidesSetting, 4> kSettings = {{{"block", Fusion::block, NpuWeights::bf16},
                                                {"token", Fusion::token, NpuWeights::bf16},
                                                {"q4nx", Fusion::token, NpuWeights::q4nx},
                                                {"int8", Fusion::op, NpuWeights::int8}}};
@@ -54,7 +54,7 @@ class SidesTest : public testing::Test {
 
   // By names; "apart" has the cpu's kernels and memory of its own.
   std::unique_ptr<Pipeline> open(const RandomModel& random, const std::string& prefill,
-                                 const std::string& decode, const Setting& setting = kSettings[0],
+                                 const std::string& decode, const SidesSetting& setting = kSettings[0],
                                  PipelineOptions options = {}) {
     NpuSettings npu;
     npu.weights = setting.weights;
@@ -167,7 +167,7 @@ TEST_F(SidesTest, EveryPairSaysWhatOneDeviceDoes) {
   const RandomModel of_pairs = random_model(pairs, DType::bf16);
   for (const RandomModel* random : {&random_, &of_pairs}) {
     const std::vector<Values> expected = talk(*open(*random, "cpu", "cpu"));
-    for (const Setting& setting : kSettings) {
+    for (const SidesSetting& setting : kSettings) {
       TearDown();
       const auto alone = cosines(talk(*open(*random, "vnpu", "vnpu", setting)), expected);
       for (const auto& [prefill, decode] :
@@ -270,11 +270,11 @@ TEST_F(SidesTest, PromptsAndTokensOfSeveralSequencesRunInOneBatch) {
   std::vector<Token> tokens;
   for (uint32_t i = 0; i <= kTalk.first; ++i) tokens.push_back(token_at(i));
   const std::span<const Token> prompt = std::span(tokens).first(kTalk.first);
-  const std::vector<Pipeline::Work> batch = {
+  std::vector<SequenceRows> batch = {
       {&decoding, {&tokens.back(), 1}, 1, nullptr, Side::decode},
       {&prompted, prompt, 1, nullptr, Side::prefill},
       {&other, prompt, 1, nullptr, Side::prefill}};
-  for (const Pipeline::Work& work : batch)
+  for (const SequenceRows& work : batch)
     ASSERT_TRUE(pipeline->reserve(*work.sequence, static_cast<uint32_t>(work.tokens.size())));
   std::vector<Values> got(3);
   EXPECT_TRUE(pipeline
@@ -289,7 +289,7 @@ TEST_F(SidesTest, PromptsAndTokensOfSeveralSequencesRunInOneBatch) {
 }
 
 TEST_F(SidesTest, AfterARecoveryEveryLogitIsTheSameToTheBit) {
-  for (const Setting& setting : {kSettings[0], kSettings[1], kSettings[2]})
+  for (const SidesSetting& setting : {kSettings[0], kSettings[1], kSettings[2]})
     for (const auto& [prefill, decode] : {std::pair{"cpu", "vnpu"}, {"vnpu", "cpu"}}) {
       TearDown();
       const std::vector<Values> expected = talk(*open(random_, prefill, decode, setting));

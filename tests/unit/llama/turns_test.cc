@@ -18,18 +18,18 @@ using testing_support::random_model;
 using testing_support::RandomModel;
 using Values = std::vector<float>;
 
-struct Setting {
+struct TurnsSetting {
   const char* name;
   Fusion fusion;
   NpuWeights weights;
 };
-constexpr std::array<Setting, 5> kSettings = {{{"op", Fusion::op, NpuWeights::bf16},
+constexpr std::array<TurnsSetting, 5> kTurnsSettings = {{{"op", Fusion::op, NpuWeights::bf16},
                                                {"block", Fusion::block, NpuWeights::bf16},
                                                {"token", Fusion::token, NpuWeights::bf16},
                                                {"token_q4nx", Fusion::token, NpuWeights::q4nx},
                                                {"op_int8", Fusion::op, NpuWeights::int8}}};
 // Those with caches in one piece, and one dispatch for a token.
-constexpr std::array<Setting, 2> kWholeTokens = {kSettings[2], kSettings[3]};
+constexpr std::array<TurnsSetting, 2> kWholeTokens = {kTurnsSettings[2], kTurnsSettings[3]};
 
 class Turns : public testing::Test {
  protected:
@@ -41,7 +41,7 @@ class Turns : public testing::Test {
     vxrt::reset();
   }
 
-  void open(const Setting& setting, uint32_t sequences, PipelineOptions options = {}) {
+  void open(const TurnsSetting& setting, uint32_t sequences, PipelineOptions options = {}) {
     TearDown();
     NpuSettings npu;
     npu.weights = setting.weights;
@@ -76,7 +76,7 @@ class Turns : public testing::Test {
   // One token of each sequence, as a scheduler's step has them.
   std::vector<Pipeline::Failure> step() {
     std::vector<Token> tokens;
-    std::vector<Pipeline::Work> batch;
+    std::vector<SequenceRows> batch;
     for (size_t s = 0; s < sequences_.size(); ++s)
       tokens.push_back(next(s, sequences_[s]->position()));
     for (size_t s = 0; s < sequences_.size(); ++s) {
@@ -97,7 +97,7 @@ class Turns : public testing::Test {
   }
 
   // Logits of its prompt's last token and of `steps` more.
-  std::vector<Values> alone(const Setting& setting, size_t sequence, size_t steps) {
+  std::vector<Values> alone(const TurnsSetting& setting, size_t sequence, size_t steps) {
     open(setting, 1);
     std::vector<Values> result;
     const auto keep = [&](std::span<const float> logits) {
@@ -122,7 +122,7 @@ class Turns : public testing::Test {
 
 TEST_F(Turns, EachSequenceGetsWhatItGetsAloneToTheLastBit) {
   constexpr size_t kSteps = 6;
-  for (const Setting& setting : kSettings) {
+  for (const TurnsSetting& setting : kTurnsSettings) {
     std::vector<std::vector<Values>> expected;
     for (size_t s = 0; s < 3; ++s) expected.push_back(alone(setting, s, kSteps));
     open(setting, 3);
@@ -133,7 +133,7 @@ TEST_F(Turns, EachSequenceGetsWhatItGetsAloneToTheLastBit) {
 }
 
 TEST_F(Turns, WhereCachesAreOnePieceEverySequenceHasOne) {
-  for (const Setting& setting : kWholeTokens) {
+  for (const TurnsSetting& setting : kWholeTokens) {
     open(setting, 3);
     EXPECT_TRUE(pipeline_->forward().kv().is_one_piece);
     EXPECT_EQ(pipeline_->kv_pool().capacity(), 3u);
@@ -179,7 +179,7 @@ TEST_F(Turns, TheMemoryPlanCountsACacheForEachSequence) {
 
 // A sequence that begins with another's positions copies them, wherever the newest copy is.
 TEST_F(Turns, ASharedBeginningIsCopied) {
-  for (const Setting& setting : kWholeTokens)
+  for (const TurnsSetting& setting : kWholeTokens)
     for (const size_t decoded : {0, 3}) {
       const std::vector<Values> expected = alone(setting, 1, 6);
       open(setting, 3);
@@ -204,7 +204,7 @@ TEST_F(Turns, ASharedBeginningIsCopied) {
 
 // The second of three dispatches fails.
 TEST_F(Turns, AnErrorThatIsNotRecoveredEndsOneSequenceAndTheOthersGoOn) {
-  for (const Setting& setting : kWholeTokens) {
+  for (const TurnsSetting& setting : kWholeTokens) {
     std::vector<std::vector<Values>> expected;
     for (size_t s = 0; s < 3; ++s) expected.push_back(alone(setting, s, 4));
     open(setting, 3, {.forward = {}, .on_error = OnDeviceError::fail});
@@ -240,7 +240,7 @@ TEST_F(Turns, AnErrorThatIsNotRecoveredEndsOneSequenceAndTheOthersGoOn) {
 }
 
 TEST_F(Turns, ARetryTellsWhoseDispatchItWasAndChangesNoLogit) {
-  for (const Setting& setting : kWholeTokens) {
+  for (const TurnsSetting& setting : kWholeTokens) {
     std::vector<std::vector<Values>> expected;
     for (size_t s = 0; s < 3; ++s) expected.push_back(alone(setting, s, 4));
     open(setting, 3);

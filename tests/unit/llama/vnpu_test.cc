@@ -18,14 +18,14 @@ using testing_support::OneSequence;
 using testing_support::random_model;
 using testing_support::RandomModel;
 
-struct Setting {
+struct VnpuSetting {
   std::string name;
   Fusion fusion;
   NpuWeights weights;
   double cosine;  // against the cpu
 };
 
-std::vector<Setting> settings() {
+std::vector<VnpuSetting> settings() {
   return {{"op", Fusion::op, NpuWeights::bf16, 0.999},
           {"block", Fusion::block, NpuWeights::bf16, 0.999},
           {"token", Fusion::token, NpuWeights::bf16, 0.999},
@@ -38,13 +38,13 @@ class Vnpu : public testing::Test {
   void SetUp() override { vxrt::reset(); }
   void TearDown() override { vxrt::reset(); }
 
-  std::unique_ptr<OneSequence> pipeline(const Setting& setting, PipelineOptions options = {}) {
+  std::unique_ptr<OneSequence> pipeline(const VnpuSetting& setting, PipelineOptions options = {}) {
     return pipeline_of(random_.model, "vnpu", setting, options);
   }
   std::unique_ptr<OneSequence> cpu_pipeline() { return pipeline_of(random_.model, "cpu", {}, {}); }
 
   std::unique_ptr<OneSequence> pipeline_of(const Model& model, const std::string& device,
-                                           const Setting& setting, PipelineOptions options) {
+                                           const VnpuSetting& setting, PipelineOptions options) {
     NpuSettings npu;
     npu.weights = setting.weights;
     return pipeline_with(model, device, npu, setting.fusion, options);
@@ -87,12 +87,12 @@ class Vnpu : public testing::Test {
   Trace trace_;
   std::vector<std::unique_ptr<Device>> devices_;
   const std::vector<Token> prompt_ = {1, 2, 3, 4, 5, 6, 7};
-  const Setting block_ = settings()[1];
+  const VnpuSetting block_ = settings()[1];
 };
 
 TEST_F(Vnpu, ComputesWhatTheCpuDoesAtEveryFusionAndWeightForm) {
   const auto expected = cpu_pipeline();
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     const auto actual = pipeline(setting);
     expected->rewind(0);
     const auto want = expected->run(prompt_);
@@ -115,7 +115,7 @@ TEST_F(Vnpu, ComputesWhatTheCpuDoesAtEveryFusionAndWeightForm) {
 // What the first sequence left in the device's cache must not come back.
 TEST_F(Vnpu, ASecondSequenceIsAsGoodAsTheFirst) {
   const std::vector<Token> other = {9, 8, 7, 6, 5};
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     const auto fresh = pipeline(setting);
     const auto first = fresh->run(other);
     const std::vector<float> prompt_logits(first.begin(), first.end());
@@ -166,7 +166,7 @@ TEST_F(Vnpu, HeadsRotatedByPairsAreTurnedToHalves) {
   config.rope.layout = RopeLayout::pairs;
   const RandomModel pairs = random_model(config, DType::bf16);
   const auto expected = pipeline_of(pairs.model, "cpu", {}, {});
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     const auto actual = pipeline_of(pairs.model, "vnpu", setting, {});
     expected->rewind(0);
     EXPECT_GE(compare(actual->run(prompt_), expected->run(prompt_)).cosine, setting.cosine)
@@ -187,13 +187,13 @@ TEST_F(Vnpu, WeightsOfOtherTypesAreConverted) {
 
 TEST_F(Vnpu, BytesAreCountedOfTheWeightsThatTheDeviceHolds) {
   const RandomModel wide = random_model(testing_support::small_config(), DType::f32);
-  const auto bytes_per_token = [&](const Model& model, const Setting& setting) {
+  const auto bytes_per_token = [&](const Model& model, const VnpuSetting& setting) {
     const auto on_vnpu = pipeline_of(model, "vnpu", setting, {});
     const uint64_t before = trace_.device("vnpu").bytes;
     on_vnpu->run({prompt_.data(), 1});
     return trace_.device("vnpu").bytes - before;
   };
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     const uint64_t expected = bytes_per_token(random_.model, setting);
     EXPECT_GT(expected, 0u);
     devices_.clear();
@@ -228,7 +228,7 @@ TEST_F(Vnpu, LayersShareImagesAndContexts) {
 // A run of an ELF holds its control code in the device's heap: no more of them than images, however
 // many layers and stages there are. Int8 GEMMs have a few in flight.
 TEST_F(Vnpu, AllLayersShareTheRunOfAnImage) {
-  const auto live_runs = [&](const Setting& setting, uint32_t layers) {
+  const auto live_runs = [&](const VnpuSetting& setting, uint32_t layers) {
     Config config = testing_support::small_config();
     config.layers = layers;
     const RandomModel random = random_model(config, DType::bf16);
@@ -246,7 +246,7 @@ TEST_F(Vnpu, AllLayersShareTheRunOfAnImage) {
     }
     return counters.live_runs;
   };
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     const uint32_t of_two_layers = live_runs(setting, 2);
     devices_.clear();
     EXPECT_EQ(live_runs(setting, 5), of_two_layers) << setting.name;
@@ -257,7 +257,7 @@ TEST_F(Vnpu, AllLayersShareTheRunOfAnImage) {
 
 // What a run was last given goes with the executable that gave it.
 TEST_F(Vnpu, BuffersOfAPipelineThatIsGoneAreGivenBack) {
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     std::optional<uint64_t> first;
     NpuSettings npu;
     npu.weights = setting.weights;
@@ -299,7 +299,7 @@ TEST_F(Vnpu, ABufferInAnotherMemoryGroupThanItsArgumentIsAnError) {
   vxrt::Hardware hardware;
   hardware.host_group = 2;
   vxrt::reset(hardware);
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     if (setting.weights == NpuWeights::bf16) continue;  // ELFs know no groups
     try {
       const auto run = pipeline(setting);
@@ -337,7 +337,7 @@ TEST_F(Vnpu, EveryFaultIsAnErrorThatNamesTheProgramAndNeverASilentResult) {
 }
 
 TEST_F(Vnpu, NoFaultChangesTheText) {
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     vxrt::reset();
     const std::vector<Token> want = greedy(*pipeline(setting), prompt_, 6);
     for (const char* fault : {"timeout@9", "error@3", "hang@5", "context-lost@4", "corrupt@7"}) {
@@ -381,7 +381,7 @@ TEST_F(Vnpu, ASecondFaultDuringTheRetryIsAnError) {
 
 // What was decoded is decoded again, not run as a prompt, which other kernels compute.
 TEST_F(Vnpu, AfterARecoveryEveryLogitIsTheSameToTheBit) {
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     const auto logits_of = [&](const char* fault) {
       devices_.clear();
       vxrt::reset();
@@ -407,7 +407,7 @@ TEST_F(Vnpu, AfterARecoveryEveryLogitIsTheSameToTheBit) {
 TEST_F(Vnpu, AfterAnErrorThatWasNotRecoveredTheNextRunWorks) {
   PipelineOptions options;
   options.on_error = OnDeviceError::fail;
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     vxrt::reset();
     const std::vector<Token> want = greedy(*pipeline(setting), prompt_, 4);
     for (const char* fault : {"error@1", "hang@2", "context-lost@1", "corrupt@3"}) {
@@ -483,8 +483,8 @@ TEST_F(Vnpu, ADeviceThatCannotBeMadeAnewIsTriedAgainNextTime) {
 }
 
 TEST_F(Vnpu, TheGuardNoticesAFlippedBitOfAProduct) {
-  for (const Setting& setting : {Setting{"op", Fusion::op, NpuWeights::bf16, 0},
-                                 Setting{"int8", Fusion::op, NpuWeights::int8, 0}}) {
+  for (const VnpuSetting& setting : {VnpuSetting{"op", Fusion::op, NpuWeights::bf16, 0},
+                                 VnpuSetting{"int8", Fusion::op, NpuWeights::int8, 0}}) {
     size_t noticed[2] = {};
     for (const bool guard : {false, true})
       for (int at = 20; at < 40; ++at) {
@@ -550,7 +550,7 @@ TEST_F(Vnpu, AnAllocationThatFailsIsAnErrorAndLeaksNothing) {
 
 TEST_F(Vnpu, NothingIsLeftBehind) {
   const uint64_t pinned = vxrt::counters().pinned_bytes;
-  for (const Setting& setting : settings()) {
+  for (const VnpuSetting& setting : settings()) {
     {
       const auto blocks = pipeline(setting);
       blocks->run(prompt_);

@@ -7,6 +7,7 @@
 #include "llama/pipeline.h"
 #include "llama/reference.h"
 #include "support/apart_device.h"
+#include "support/one_sequence.h"
 #include "support/random_model.h"
 #include "tensor/compare.h"
 
@@ -56,9 +57,10 @@ struct World {
 
   std::vector<std::vector<float>> all_logits(Sequence& sequence, std::span<const Token> tokens) {
     std::vector<std::vector<float>> result;
-    pipeline->run_all_logits(sequence, tokens, [&](uint32_t, std::span<const float> logits) {
-      result.emplace_back(logits.begin(), logits.end());
-    });
+    testing_support::run_each(*pipeline, sequence, tokens, static_cast<uint32_t>(tokens.size()),
+                              nullptr, [&](uint32_t, std::span<const float> logits) {
+                                result.emplace_back(logits.begin(), logits.end());
+                              });
     return result;
   }
   std::vector<std::vector<float>> all_logits(std::span<const Token> tokens) {
@@ -113,7 +115,7 @@ TEST(WindowPages, SequencesTogetherGetWhatTheyGetAlone) {
   }
   std::vector<std::vector<std::vector<float>>> actual(3);
   for (size_t done = 0; done < 900; done += 20) {
-    std::vector<Pipeline::Work> work;
+    std::vector<SequenceRows> work;
     for (size_t i = 0; i < 3; ++i) {
       ASSERT_TRUE(world.pipeline->reserve(*together[i], 20));
       work.push_back({together[i].get(), std::span(tokens[i]).subspan(done, 20), 20});

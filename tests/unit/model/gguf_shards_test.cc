@@ -104,10 +104,10 @@ TEST(GgufShards, WhatContradictsItselfIsRefused) {
     split.write();
     fs::remove(split.file(1));
     EXPECT_MESSAGE([&] { open_model(split.file(0)); },
-                   "is the first of 3 files, of which m-00002-of-00003.gguf is missing");
+                   "is the first of 3 files, but m-00002-of-00003.gguf is missing");
     fs::rename(split.file(0), split.scratch / "renamed.gguf");
     EXPECT_MESSAGE([&] { open_model(split.file(2)); },
-                   "is file 3 of 3, of which m-00001-of-00003.gguf is missing | put all files");
+                   "is file 3 of 3, but m-00001-of-00003.gguf is missing | put all files");
     EXPECT_MESSAGE([&] { open_model(split.scratch / "renamed.gguf"); },
                    "is file 1 of 3 of a model, but is not called so");
   }

@@ -151,7 +151,7 @@ std::vector<Corruption> tensor_corruptions() {
       {"data past the end", GgufBytes(1, 0).tensor(name, {32, 2}, 0, 0).data(255),
        "file.gguf: the file is cut off: 351 of at least 352 bytes | download it again"},
       {"offset past the end", GgufBytes(1, 0).tensor(name, {4}, 0, 1 << 20).data(16),
-       "file.gguf: the file is cut off: 0.1 of at least 1049 kB"},
+       "file.gguf: the file is cut off: less than 0.1 of at least 1.0 MB"},
       {"offset overflows", GgufBytes(1, 0).tensor(name, {4}, 0, ~uint64_t{31}).data(16),
        at("offset 18446744073709551584 overflows")},
       {"offset misaligned", GgufBytes(1, 0).tensor(name, {4}, 0, 4).data(64),

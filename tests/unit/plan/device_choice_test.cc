@@ -8,21 +8,21 @@ namespace tyto {
 namespace {
 
 // Made-up machines: a GPU that is fast with prompts, an NPU that is fast with tokens, a processor.
-DeviceRates gpu() {
+DeviceRates gpu_rates() {
   return {.name = "vulkan",
           .kind = PlanKind::measured,
           .prefill = {{16, 400}, {512, 4000}},
           .decode = {{0, 20}},
           .kv_gb_s = 10};
 }
-DeviceRates npu() {
+DeviceRates npu_rates() {
   return {.name = "npu",
           .kind = PlanKind::measured,
           .prefill = {{16, 400}, {512, 500}},
           .decode = {{0, 50}},
           .kv_gb_s = 10};
 }
-DeviceRates cpu() {
+DeviceRates cpu_rates() {
   return {.name = "cpu",
           .kind = PlanKind::measured,
           .prefill = {{16, 100}, {512, 200}},
@@ -35,7 +35,7 @@ DeviceChoice choice(std::vector<DeviceRates> devices, const Workload& work,
 }
 
 TEST(DeviceChoice, OneDeviceIsTheOnlyChoice) {
-  const DeviceChoice made = choice({cpu()}, {});
+  const DeviceChoice made = choice({cpu_rates()}, {});
   EXPECT_EQ(made.prefill, "cpu");
   EXPECT_EQ(made.decode, "cpu");
   EXPECT_EQ(made.min_n, 1);
@@ -46,7 +46,7 @@ TEST(DeviceChoice, OneDeviceIsTheOnlyChoice) {
 
 TEST(DeviceChoice, LongPromptsGoWherePrefillIsFastAndTokensWhereDecodeIs) {
   const DeviceChoice made =
-      choice({cpu(), npu(), gpu()}, {.prompt_tokens = 4000, .generated_tokens = 200});
+      choice({cpu_rates(), npu_rates(), gpu_rates()}, {.prompt_tokens = 4000, .generated_tokens = 200});
   EXPECT_EQ(made.prefill, "vulkan");
   EXPECT_EQ(made.decode, "npu");
   EXPECT_EQ(made.kind, PlanKind::measured);
@@ -58,7 +58,7 @@ TEST(DeviceChoice, LongPromptsGoWherePrefillIsFastAndTokensWhereDecodeIs) {
 
 TEST(DeviceChoice, ShortPromptsStayWhereTokensAreDecoded) {
   const DeviceChoice made =
-      choice({cpu(), npu(), gpu()}, {.prompt_tokens = 16, .generated_tokens = 200});
+      choice({cpu_rates(), npu_rates(), gpu_rates()}, {.prompt_tokens = 16, .generated_tokens = 200});
   EXPECT_EQ(made.prefill, "npu");
   EXPECT_EQ(made.decode, "npu");
 }
@@ -66,12 +66,12 @@ TEST(DeviceChoice, ShortPromptsStayWhereTokensAreDecoded) {
 TEST(DeviceChoice, MinNIsWherePrefillElsewhereBeginsToPay) {
   const Workload work{
       .prompt_tokens = 4000, .generated_tokens = 200, .kv_bytes_per_token = 100'000};
-  const DeviceChoice made = choice({npu(), gpu()}, work);
+  const DeviceChoice made = choice({npu_rates(), gpu_rates()}, work);
   ASSERT_EQ(made.prefill, "vulkan");
   const auto gains = [&](uint32_t tokens) {
     Workload shorter = work;
     shorter.prompt_tokens = tokens;
-    return seconds_of(npu(), npu(), shorter) - seconds_of(gpu(), npu(), shorter);
+    return seconds_of(npu_rates(), npu_rates(), shorter) - seconds_of(gpu_rates(), npu_rates(), shorter);
   };
   EXPECT_GT(made.min_n, 16);
   EXPECT_GT(gains(made.min_n), 0);
@@ -79,25 +79,25 @@ TEST(DeviceChoice, MinNIsWherePrefillElsewhereBeginsToPay) {
 }
 
 TEST(DeviceChoice, ASlowHandoverIsNotWorthIt) {
-  DeviceRates far = gpu();
+  DeviceRates far = gpu_rates();
   far.kv_gb_s = 0.01;
   const Workload work{
       .prompt_tokens = 2000, .generated_tokens = 1000, .kv_bytes_per_token = 100'000};
-  EXPECT_EQ(choice({npu(), gpu()}, work).prefill, "vulkan");
-  EXPECT_EQ(choice({npu(), far}, work).prefill, "npu");
+  EXPECT_EQ(choice({npu_rates(), gpu_rates()}, work).prefill, "vulkan");
+  EXPECT_EQ(choice({npu_rates(), far}, work).prefill, "npu");
 }
 
 TEST(DeviceChoice, TwoDevicesMustBeClearlyFasterThanOne) {
-  DeviceRates alike = npu();
+  DeviceRates alike = npu_rates();
   alike.name = "other";
   alike.prefill = {{16, 404}, {512, 505}};
-  EXPECT_EQ(choice({npu(), alike}, {.prompt_tokens = 4000, .generated_tokens = 2000}).prefill,
-            choice({npu(), alike}, {.prompt_tokens = 4000, .generated_tokens = 2000}).decode);
+  EXPECT_EQ(choice({npu_rates(), alike}, {.prompt_tokens = 4000, .generated_tokens = 2000}).prefill,
+            choice({npu_rates(), alike}, {.prompt_tokens = 4000, .generated_tokens = 2000}).decode);
 }
 
 TEST(DeviceChoice, WhatNobodyKnowsIsNotPreferred) {
   const DeviceRates unknown{.name = "new"};
-  const DeviceChoice made = choice({unknown, cpu()}, {});
+  const DeviceChoice made = choice({unknown, cpu_rates()}, {});
   EXPECT_EQ(made.prefill, "cpu");
   EXPECT_NE(made.reason.find("new unknown"), std::string::npos) << made.reason;
   // Where nobody knows anything the order decides.
@@ -105,9 +105,9 @@ TEST(DeviceChoice, WhatNobodyKnowsIsNotPreferred) {
 }
 
 TEST(DeviceChoice, TheLeastCertainFigureNamesTheKind) {
-  DeviceRates modelled = npu();
+  DeviceRates modelled = npu_rates();
   modelled.kind = PlanKind::modelled;
-  const DeviceChoice made = choice({cpu(), modelled}, {});
+  const DeviceChoice made = choice({cpu_rates(), modelled}, {});
   EXPECT_EQ(made.decode, "npu");
   EXPECT_EQ(made.kind, PlanKind::modelled);
   EXPECT_NE(made.reason.find("s modelled for"), std::string::npos) << made.reason;
@@ -116,12 +116,12 @@ TEST(DeviceChoice, TheLeastCertainFigureNamesTheKind) {
 
 TEST(DeviceChoice, WhatIsRequiredIsChosenWhateverItsSpeed) {
   const Workload work{.prompt_tokens = 4000, .generated_tokens = 200};
-  EXPECT_EQ(choice({cpu(), npu(), gpu()}, work, "cpu").prefill, "cpu");
-  const DeviceChoice decode = choice({cpu(), npu(), gpu()}, work, "cpu:decode");
+  EXPECT_EQ(choice({cpu_rates(), npu_rates(), gpu_rates()}, work, "cpu").prefill, "cpu");
+  const DeviceChoice decode = choice({cpu_rates(), npu_rates(), gpu_rates()}, work, "cpu:decode");
   EXPECT_EQ(decode.prefill, "vulkan");
   EXPECT_EQ(decode.decode, "cpu");
   try {
-    choice({cpu()}, work, "npu");
+    choice({cpu_rates()}, work, "npu");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code, ErrorCode::require);

@@ -12,8 +12,8 @@ namespace {
 using testing_support::SystemTree;
 
 constexpr PlanOption kOp = {KernelSet::air_bf16, Fusion::op};
-constexpr PlanOption kBlock = {KernelSet::air_bf16, Fusion::block};
-constexpr PlanOption kQ4nx = {KernelSet::air_q4nx, Fusion::token};
+constexpr PlanOption kBlockToday = {KernelSet::air_bf16, Fusion::block};
+constexpr PlanOption kQ4nxToday = {KernelSet::air_q4nx, Fusion::token};
 constexpr PlanOption kFlm = {KernelSet::flm_q4, Fusion::token};
 
 PlanRow row_of(const char* shape, const PlanOption& option, const ImagesHere& images = {}) {
@@ -23,16 +23,16 @@ PlanRow row_of(const char* shape, const PlanOption& option, const ImagesHere& im
 }
 
 TEST(RunsToday, WhatCanBeBuiltAndWhatCannot) {
-  EXPECT_EQ(row_of("llama-3.2-1b", kBlock).runs, Runs::with_images);
-  EXPECT_EQ(row_of("llama-3.2-1b", kQ4nx).runs, Runs::with_images);
-  EXPECT_EQ(row_of("llama-3.2-1b", kQ4nx).flags, "--device npu --fusion token --weights q4nx");
+  EXPECT_EQ(row_of("llama-3.2-1b", kBlockToday).runs, Runs::with_images);
+  EXPECT_EQ(row_of("llama-3.2-1b", kQ4nxToday).runs, Runs::with_images);
+  EXPECT_EQ(row_of("llama-3.2-1b", kQ4nxToday).flags, "--device npu --fusion token --weights q4nx");
   // Public, but Tyto has not described this build.
-  EXPECT_EQ(row_of("qwen2.5-3b", kQ4nx).runs, Runs::no);
-  EXPECT_EQ(row_of("qwen2.5-3b", kQ4nx).needs.find("no public images"), std::string::npos);
-  EXPECT_EQ(row_of("qwen2.5-3b", kBlock).runs, Runs::with_images);
+  EXPECT_EQ(row_of("qwen2.5-3b", kQ4nxToday).runs, Runs::no);
+  EXPECT_EQ(row_of("qwen2.5-3b", kQ4nxToday).needs.find("no public images"), std::string::npos);
+  EXPECT_EQ(row_of("qwen2.5-3b", kBlockToday).runs, Runs::with_images);
   // Prompts of the 4-bit decode alone.
-  EXPECT_EQ(row_of("llama-3.1-8b", kBlock).runs, Runs::no);
-  EXPECT_EQ(row_of("llama-3.1-8b", kQ4nx).runs, Runs::with_images);
+  EXPECT_EQ(row_of("llama-3.1-8b", kBlockToday).runs, Runs::no);
+  EXPECT_EQ(row_of("llama-3.1-8b", kQ4nxToday).runs, Runs::with_images);
 }
 
 TEST(RunsToday, WhatTytoCannotRunSaysWhyAndHasNoFlags) {
@@ -42,13 +42,13 @@ TEST(RunsToday, WhatTytoCannotRunSaysWhyAndHasNoFlags) {
     EXPECT_NE(row.needs, "");
     EXPECT_EQ(row.flags, "");
   }
-  EXPECT_NE(row_of("tiny", kBlock).needs.find("no public images"), std::string::npos);
+  EXPECT_NE(row_of("tiny", kBlockToday).needs.find("no public images"), std::string::npos);
 }
 
 TEST(RunsToday, ImportedImagesOfAnyModelRun) {
-  EXPECT_EQ(row_of("tiny", kBlock, {.bf16 = true}).runs, Runs::yes);
-  EXPECT_EQ(row_of("tiny", kQ4nx, {.bf16 = true}).runs, Runs::no);
-  EXPECT_EQ(row_of("tiny", kQ4nx, {.q4nx = true}).runs, Runs::yes);
+  EXPECT_EQ(row_of("tiny", kBlockToday, {.bf16 = true}).runs, Runs::yes);
+  EXPECT_EQ(row_of("tiny", kQ4nxToday, {.bf16 = true}).runs, Runs::no);
+  EXPECT_EQ(row_of("tiny", kQ4nxToday, {.q4nx = true}).runs, Runs::yes);
 }
 
 TEST(RunsToday, AStoreThatIsNotThereHasNoImages) {

@@ -11,10 +11,10 @@
 namespace tyto {
 namespace {
 
-constexpr PlanOption kOp = {KernelSet::air_bf16, Fusion::op};
-constexpr PlanOption kBlock = {KernelSet::air_bf16, Fusion::block};
-constexpr PlanOption kQ4nx = {KernelSet::air_q4nx, Fusion::token};
-constexpr PlanOption kFlm = {KernelSet::flm_q4, Fusion::token};
+constexpr PlanOption kOpIf = {KernelSet::air_bf16, Fusion::op};
+constexpr PlanOption kBlockIf = {KernelSet::air_bf16, Fusion::block};
+constexpr PlanOption kQ4nxIf = {KernelSet::air_q4nx, Fusion::token};
+constexpr PlanOption kFlmIf = {KernelSet::flm_q4, Fusion::token};
 
 PlanRequest request(const std::string& shape, const std::string& machine, uint32_t prompt = 2048,
                     uint32_t context = 2048) {
@@ -27,51 +27,51 @@ PlanRequest request(const std::string& shape, const std::string& machine, uint32
   return r;
 }
 
-void expect_within(double value, double published, double tolerance) {
+void expect_near(double value, double published, double tolerance) {
   EXPECT_NEAR(value, published, tolerance * published) << "error " << value / published - 1;
 }
 
 TEST(WhatIf, PublishedBlockLevelRun) {
-  const PlanRow row = what_if(request("llama-3.2-1b", "strix"), kBlock);
-  expect_within(row.ttft_ms, 1280, 0.05);
-  expect_within(row.tpot_ms, 92, 0.05);
+  const PlanRow row = what_if(request("llama-3.2-1b", "strix"), kBlockIf);
+  expect_near(row.ttft_ms, 1280, 0.05);
+  expect_near(row.tpot_ms, 92, 0.05);
   EXPECT_EQ(row.dispatches_per_token, 33u);
   // 5.2 GiB by the arithmetic of its buffers.
-  expect_within(static_cast<double>(row.pinned_bytes), 5.2 * (1 << 30), 0.03);
+  expect_near(static_cast<double>(row.pinned_bytes), 5.2 * (1 << 30), 0.03);
   EXPECT_EQ(row.bottleneck, "prefill: matmul, decode: weight bandwidth");
 }
 
 // IRON on Strix Halo: 179 dispatches, 0.37 ms each, 66 ms of a token's 227 to 242 ms.
 TEST(WhatIf, PublishedOpLevelRun) {
-  const PlanRow row = what_if(request("llama-3.2-1b", "strix-halo", 13, 13), kOp);
+  const PlanRow row = what_if(request("llama-3.2-1b", "strix-halo", 13, 13), kOpIf);
   EXPECT_EQ(row.dispatches_per_token, 179u);
   const double dispatch_us = cost_parameters().op.dispatch_us;
-  expect_within(static_cast<double>(row.dispatches_per_token) * dispatch_us / 1e3, 66, 0.15);
-  expect_within(row.tpot_ms, 242, 0.15);
-  expect_within(row.tpot_ms, 1000 / 4.46, 0.15);
-  expect_within(row.ttft_ms, 670, 0.15);
-  expect_within(what_if(request("llama-3.2-1b", "strix-halo"), kOp).ttft_ms, 2220, 0.15);
+  expect_near(static_cast<double>(row.dispatches_per_token) * dispatch_us / 1e3, 66, 0.15);
+  expect_near(row.tpot_ms, 242, 0.15);
+  expect_near(row.tpot_ms, 1000 / 4.46, 0.15);
+  expect_near(row.ttft_ms, 670, 0.15);
+  expect_near(what_if(request("llama-3.2-1b", "strix-halo"), kOpIf).ttft_ms, 2220, 0.15);
 }
 
 TEST(WhatIf, PublishedTokenLevelRun) {
-  const PlanRow krackan = what_if(request("llama-3.2-1b", "krackan"), kQ4nx);
-  expect_within(krackan.decode_tok_s, 62.86, 0.08);
-  expect_within(krackan.ttft_ms, 893, 0.15);
+  const PlanRow krackan = what_if(request("llama-3.2-1b", "krackan"), kQ4nxIf);
+  expect_near(krackan.decode_tok_s, 62.86, 0.08);
+  expect_near(krackan.ttft_ms, 893, 0.15);
   EXPECT_EQ(krackan.dispatches_per_token, 1u);
-  expect_within(what_if(request("llama-3.2-1b", "strix"), kQ4nx).ttft_ms, 930, 0.10);
+  expect_near(what_if(request("llama-3.2-1b", "strix"), kQ4nxIf).ttft_ms, 930, 0.10);
   EXPECT_EQ(q4nx_weight_bytes(shape_by_name("llama-3.2-1b")), 773324800u);
-  expect_within(what_if(request("qwen2.5-7b", "krackan", 2048, 4096), kQ4nx).tpot_ms, 85.66, 0.08);
+  expect_near(what_if(request("qwen2.5-7b", "krackan", 2048, 4096), kQ4nxIf).tpot_ms, 85.66, 0.08);
 }
 
 // FastFlowLM's tables, Krackan: context or prompt, tokens per second.
 TEST(WhatIf, PublishedFastFlowTables) {
-  expect_within(what_if(request("llama-3.2-1b", "krackan", 1024, 1024), kFlm).decode_tok_s, 64.5,
+  expect_near(what_if(request("llama-3.2-1b", "krackan", 1024, 1024), kFlmIf).decode_tok_s, 64.5,
                 0.10);
-  expect_within(what_if(request("llama-3.2-3b", "krackan", 4096, 16384), kFlm).decode_tok_s, 18.0,
+  expect_near(what_if(request("llama-3.2-3b", "krackan", 4096, 16384), kFlmIf).decode_tok_s, 18.0,
                 0.10);
-  expect_within(what_if(request("llama-3.2-3b", "krackan", 4096, 16384), kFlm).prefill_tok_s, 991,
+  expect_near(what_if(request("llama-3.2-3b", "krackan", 4096, 16384), kFlmIf).prefill_tok_s, 991,
                 0.15);
-  expect_within(what_if(request("qwen3-4b", "krackan", 8192, 2048), kFlm).prefill_tok_s, 576, 0.15);
+  expect_near(what_if(request("qwen3-4b", "krackan", 8192, 2048), kFlmIf).prefill_tok_s, 576, 0.15);
 }
 
 TEST(WhatIf, LongerIsNeverFaster) {
@@ -99,7 +99,7 @@ TEST(WhatIf, ATokenTakesAsManyDispatchesAsItsImages) {
        {DecodeForm{"llama-3.2-1b", 2}, DecodeForm{"smollm2-1.7b", 2}, DecodeForm{"qwen3-0.6b", 2},
         DecodeForm{"qwen3-1.7b", 2}, DecodeForm{"qwen2.5-0.5b", 5}, DecodeForm{"qwen2.5-1.5b", 5},
         DecodeForm{"qwen2.5-3b", 5}, DecodeForm{"llama-3.2-3b", 5}, DecodeForm{"qwen3-4b", 5}}) {
-    const PlanRow row = what_if(request(form.shape, "strix"), kBlock);
+    const PlanRow row = what_if(request(form.shape, "strix"), kBlockIf);
     EXPECT_EQ(row.dispatches_per_token, form.images * shape_by_name(form.shape).layers + 1)
         << form.shape;
   }
@@ -110,7 +110,7 @@ TEST(WhatIf, ATokenTakesAsManyDispatchesAsItsImages) {
 TEST(WhatIf, ACutDecodeCostsItsDispatches) {
   PlanRequest fused = request("qwen3-1.7b", "strix"), cut = fused;
   cut.config.emb += 64;  // wider than any model whose cascade is fused
-  const PlanRow one = what_if(fused, kBlock), other = what_if(cut, kBlock);
+  const PlanRow one = what_if(fused, kBlockIf), other = what_if(cut, kBlockIf);
   const double host_ms = cost_parameters().published_host.dispatch_us / 1e3;
   EXPECT_GT(other.tpot_ms - one.tpot_ms, 3 * host_ms * fused.config.layers);
   EXPECT_GT(other.tpot_error_p90, one.tpot_error_p90);
@@ -118,43 +118,43 @@ TEST(WhatIf, ACutDecodeCostsItsDispatches) {
 
 TEST(WhatIf, TheSmallestImagesThatHoldThePromptRunIt) {
   PlanRequest r = request("llama-3.2-1b", "strix", 13, 13);
-  const PlanRow fixed = what_if(r, kBlock);
+  const PlanRow fixed = what_if(r, kBlockIf);
   EXPECT_EQ(fixed.prompt_rows, 2048u);
   EXPECT_DOUBLE_EQ(fixed.ttft_ms, fixed.published_ttft_ms);
   double last_ms = 0;
   for (const uint32_t rows : {256u, 512u, 2048u}) {
     r.prompt_rows = {2048, rows};
-    const PlanRow row = what_if(r, kBlock);
+    const PlanRow row = what_if(r, kBlockIf);
     EXPECT_EQ(row.prompt_rows, rows);
     EXPECT_GT(row.ttft_ms, last_ms);
     EXPECT_DOUBLE_EQ(row.published_ttft_ms, fixed.ttft_ms);
     last_ms = row.ttft_ms;
   }
   r.prompt_rows = {256};
-  EXPECT_LT(what_if(r, kBlock).ttft_ms, 0.3 * fixed.ttft_ms);
-  EXPECT_GT(what_if(r, kBlock).ttft_error_p90, fixed.ttft_error_p90);  // small products, not fitted
+  EXPECT_LT(what_if(r, kBlockIf).ttft_ms, 0.3 * fixed.ttft_ms);
+  EXPECT_GT(what_if(r, kBlockIf).ttft_error_p90, fixed.ttft_error_p90);  // small products, not fitted
   r.prompt_tokens = 300;
-  EXPECT_EQ(what_if(r, kBlock).prompt_rows, 512u);  // nothing built holds it
+  EXPECT_EQ(what_if(r, kBlockIf).prompt_rows, 512u);  // nothing built holds it
 }
 
 // MLIR-AIR's hosts of these two models decode a short prompt instead of running 2048 rows.
 TEST(WhatIf, ShortPromptsOfWideLlamasAreReplayed) {
   PlanRequest r = request("llama-3.2-3b", "krackan", 42, 2048);
-  const PlanRow replayed = what_if(r, kQ4nx);
+  const PlanRow replayed = what_if(r, kQ4nxIf);
   EXPECT_EQ(replayed.prompt_rows, 1u);
   EXPECT_NEAR(replayed.ttft_ms, 42 * replayed.tpot_ms, 1e-6);
   r.host = PlanHost::native;
-  EXPECT_EQ(what_if(r, kQ4nx).prompt_rows, 2048u);
+  EXPECT_EQ(what_if(r, kQ4nxIf).prompt_rows, 2048u);
   r = request("llama-3.2-3b", "krackan", 96, 2048);
-  EXPECT_EQ(what_if(r, kQ4nx).prompt_rows, 2048u);
-  EXPECT_EQ(what_if(request("llama-3.2-1b", "krackan", 42), kQ4nx).prompt_rows, 2048u);
+  EXPECT_EQ(what_if(r, kQ4nxIf).prompt_rows, 2048u);
+  EXPECT_EQ(what_if(request("llama-3.2-1b", "krackan", 42), kQ4nxIf).prompt_rows, 2048u);
 }
 
 TEST(WhatIf, AnotherProfileWidensTheError) {
   PlanRequest r = request("qwen3-4b", "krackan");
-  const double performance = what_if(r, kBlock).tpot_error_p90;
+  const double performance = what_if(r, kBlockIf).tpot_error_p90;
   r.profile = PlatformProfile::balanced;
-  EXPECT_GT(what_if(r, kBlock).tpot_error_p90, performance);
+  EXPECT_GT(what_if(r, kBlockIf).tpot_error_p90, performance);
 }
 
 TEST(WhatIf, MoreLayersAreSlowerAndLarger) {
@@ -184,34 +184,34 @@ TEST(WhatIf, EveryShapeOnEveryMachineHasARow) {
 }
 
 TEST(WhatIf, NotesSayWhatIsExtrapolated) {
-  EXPECT_EQ(what_if(request("llama-3.2-1b", "strix"), kBlock).note, "");
-  EXPECT_NE(what_if(request("llama-3.2-1b", "strix", 4096), kBlock).note.find("above 2048"),
+  EXPECT_EQ(what_if(request("llama-3.2-1b", "strix"), kBlockIf).note, "");
+  EXPECT_NE(what_if(request("llama-3.2-1b", "strix", 4096), kBlockIf).note.find("above 2048"),
             std::string::npos);
-  EXPECT_NE(what_if(request("llama-3.2-1b", "strix"), kFlm).note.find("not published"),
+  EXPECT_NE(what_if(request("llama-3.2-1b", "strix"), kFlmIf).note.find("not published"),
             std::string::npos);
 }
 
 TEST(WhatIf, AForeignMachineWidensTheError) {
-  EXPECT_GT(what_if(request("llama-3.2-1b", "strix-halo"), kBlock).rel_error_p90,
-            what_if(request("llama-3.2-1b", "strix"), kBlock).rel_error_p90);
+  EXPECT_GT(what_if(request("llama-3.2-1b", "strix-halo"), kBlockIf).rel_error_p90,
+            what_if(request("llama-3.2-1b", "strix"), kBlockIf).rel_error_p90);
 }
 
 TEST(WhatIf, ANativeHostOnlySavesTime) {
   PlanRequest r = request("llama-3.2-1b", "strix");
-  const PlanRow published = what_if(r, kBlock);
-  const PlanRow published_op = what_if(r, kOp);
+  const PlanRow published = what_if(r, kBlockIf);
+  const PlanRow published_op = what_if(r, kOpIf);
   r.host = PlanHost::native;
-  EXPECT_LT(what_if(r, kBlock).ttft_ms, published.ttft_ms - 100);
-  EXPECT_LT(what_if(r, kBlock).tpot_ms, published.tpot_ms);
-  EXPECT_LT(what_if(r, kBlock).pinned_bytes, published.pinned_bytes);
-  EXPECT_LT(what_if(r, kOp).tpot_ms, published_op.tpot_ms);
+  EXPECT_LT(what_if(r, kBlockIf).ttft_ms, published.ttft_ms - 100);
+  EXPECT_LT(what_if(r, kBlockIf).tpot_ms, published.tpot_ms);
+  EXPECT_LT(what_if(r, kBlockIf).pinned_bytes, published.pinned_bytes);
+  EXPECT_LT(what_if(r, kOpIf).tpot_ms, published_op.tpot_ms);
 }
 
 TEST(WhatIf, TheBalancedProfileIsSlower) {
   PlanRequest r = request("llama-3.2-1b", "krackan");
-  const double fast = what_if(r, kQ4nx).tpot_ms;
+  const double fast = what_if(r, kQ4nxIf).tpot_ms;
   r.profile = PlatformProfile::balanced;
-  expect_within(what_if(r, kQ4nx).tpot_ms / fast, 62.86 / 42.0, 0.15);
+  expect_near(what_if(r, kQ4nxIf).tpot_ms / fast, 62.86 / 42.0, 0.15);
 }
 
 void expect_usage_error(const PlanRequest& r, const PlanOption& option, const std::string& text) {
@@ -225,15 +225,15 @@ void expect_usage_error(const PlanRequest& r, const PlanOption& option, const st
 }
 
 TEST(WhatIf, RefusesWhatItDoesNotKnow) {
-  expect_usage_error(request("tiny", "phoenix"), kBlock, "machine phoenix");
-  expect_usage_error(request("tiny", "strix", 0), kBlock, "prompt length");
-  expect_usage_error(request("tiny", "strix", 1, 2000000), kQ4nx, "context");
+  expect_usage_error(request("tiny", "phoenix"), kBlockIf, "machine phoenix");
+  expect_usage_error(request("tiny", "strix", 0), kBlockIf, "prompt length");
+  expect_usage_error(request("tiny", "strix", 1, 2000000), kQ4nxIf, "context");
   expect_usage_error(request("tiny", "strix"), {KernelSet::air_q4nx, Fusion::op}, "air-q4nx");
   PlanRequest r = request("tiny", "strix");
   r.prompt_rows = {256, 100};
-  expect_usage_error(r, kBlock, "prompt rows");
+  expect_usage_error(r, kBlockIf, "prompt rows");
   r.prompt_rows = {};
-  expect_usage_error(r, kBlock, "prompt rows");
+  expect_usage_error(r, kBlockIf, "prompt rows");
   EXPECT_THROW(kernel_set_by_name("air-int8"), Error);
   EXPECT_THROW(request("llama-9b", "strix"), Error);
 }

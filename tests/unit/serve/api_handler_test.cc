@@ -59,8 +59,7 @@ class WaitingReply : public CollectingReply {
 
 class ApiHandler : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    metrics = new ServeMetrics();
+  static EngineThreadOptions engine_options() {
     EngineThreadOptions options;
     ModelToServe& owlet = options.models.emplace_back();
     owlet.name = "owlet";
@@ -71,7 +70,11 @@ class ApiHandler : public testing::Test {
     options.receipt_context = [](Engine& with) {
       return ReceiptContext{.model = with.model().path.string(), .limits = with.limits()};
     };
-    engine = new EngineThread(std::move(options), *metrics);
+    return options;
+  }
+  static void SetUpTestSuite() {
+    metrics = new ServeMetrics();
+    engine = new EngineThread(engine_options(), *metrics);
     ASSERT_TRUE(engine->wait_ready(kLong));
     const auto doctor = [] {
       ++doctor_runs;
@@ -320,6 +323,11 @@ TEST_F(ApiHandler, Tokens) {
             post("/tokenize", R"({"content":"a"})").at("tokens").size() + 1);
   const Json text = post("/apply-template", R"({"messages":[{"role":"user","content":"Hi"}]})");
   EXPECT_NE(text.at("prompt").as_string().find("Hi"), std::string_view::npos);
+  const auto with_tools = call("POST", "/apply-template",
+                               R"({"messages":[{"role":"user","content":"Hi"}],
+                                   "tools":[{"type":"function","function":{"name":"f"}}]})");
+  EXPECT_EQ(with_tools->status, 400);
+  EXPECT_EQ(with_tools->json().at("error").at("param").as_string(), "tools");
 }
 
 TEST_F(ApiHandler, Ollama) {
@@ -504,6 +512,33 @@ TEST_F(ApiHandler, AnAnswerThatCouldNotBeKeptIsRefusedWithItsNumbers) {
   EXPECT_TRUE(stream->wait_text("data: "));
   EXPECT_EQ(stream->status, 200);
   stream->gone();
+}
+
+TEST_F(ApiHandler, AStreamThatIsHeldIsKeptAsWell) {
+  EngineThreadOptions options = engine_options();
+  options.models.front().engine.require = "cpu";
+  EngineThread strict(std::move(options), *metrics);
+  ASSERT_TRUE(strict.wait_ready(kLong));
+  const http::Handler handle =
+      make_handler({.engine = strict, .metrics = *metrics, .version = "1.2.3", .views = {}});
+  const auto ask = [&](const std::string& fields) {
+    auto reply = std::make_shared<WaitingReply>();
+    handle({.method = "POST",
+            .path = "/v1/completions",
+            .query = "",
+            .headers = {},
+            .body = R"({"prompt":["a","b","c","d"],"stream":true,)" + fields + "}"},
+           reply);
+    EXPECT_TRUE(reply->wait_end());
+    return reply;
+  };
+  const auto refused = ask(R"("n":16,"logprobs":20,"max_tokens":240)");
+  EXPECT_EQ(refused->status, 400);
+  const std::string message(refused->json().at("error").at("message").as_string());
+  EXPECT_NE(message.find("123 tokens fit"), std::string::npos) << message;
+  EXPECT_EQ(message.find("stream it"), std::string::npos) << message;
+  EXPECT_EQ(refused->json().at("error").at("param").as_string(), "max_tokens");
+  EXPECT_EQ(ask(R"("logprobs":20,"max_tokens":2)")->status, 200);
 }
 
 }  // namespace

@@ -111,15 +111,30 @@ TEST(ApiRequests, ToolsHaveATemplateOfTheirOwn) {
   EXPECT_EQ(prompt(R"(,"tools":[])"), "D");
   EXPECT_EQ(prompt(std::string(R"(,"tools":)") + kTools), "T1");
   model.tool_template.reset();
-  EXPECT_EQ(prompt(std::string(R"(,"tools":)") + kTools), "D");
+  EXPECT_EQ(blamed([&] { prompt(std::string(R"(,"tools":)") + kTools); }), "tools");
   model.why_no_tools = "line 1: no such filter";
   EXPECT_EQ(prompt(""), "D");
   EXPECT_THROW(prompt(std::string(R"(,"tools":)") + kTools), RequestError);
   // Where it is the only one, it is still the one for tools.
   model.why_no_tools.clear();
-  model.tool_template = std::exchange(model.chat_template, nullptr);
-  EXPECT_EQ(prompt(std::string(R"(,"tools":)") + kTools), "D");
+  model.chat_template.reset();
+  model.tool_template = std::make_shared<const ChatTemplate>("T{{ tools | length }}", "tool_use");
+  EXPECT_EQ(prompt(std::string(R"(,"tools":)") + kTools), "T1");
   EXPECT_THROW(prompt(""), RequestError);
+}
+
+TEST(ApiRequests, ToolsThatATemplateDoesNotShowAreRefused) {
+  ModelText model;
+  model.tokenizer = std::make_shared<const Tokenizer>(byte_level_vocabulary({}), "small");
+  const auto blame = [&](const std::string& source) {
+    model.chat_template = std::make_shared<const ChatTemplate>(source, "test");
+    const Conversation conversation = chat(std::string(R"(,"tools":)") + kTools).conversation;
+    return blamed([&] { chat_text(model, conversation); });
+  };
+  EXPECT_EQ(blame("D"), "tools");
+  EXPECT_EQ(blame("{% for tool in tools or [] %}{% endfor %}D"), "tools");
+  EXPECT_EQ(blame("{{ tools | tojson }}"), "");
+  EXPECT_EQ(blame("{% for tool in tools %}{{ tool.type }}{% endfor %}"), "");
 }
 
 TEST(ApiRequests, APromptOfTheBosAlone) {
@@ -234,6 +249,17 @@ TEST(ApiRequests, OllamaGenerate) {
   EXPECT_EQ(blame(R"({"prompt":"x","images":["aa"]})"), "images");
   EXPECT_EQ(blame(R"({"prompt":"x","suffix":"y"})"), "suffix");
   EXPECT_EQ(blame(R"({"prompt":"x","template":"y"})"), "template");
+  EXPECT_EQ(blame(R"({"prompt":"x","context":[]})"), "");  // what answers have
+  EXPECT_EQ(blame(R"({"prompt":"x","context":null})"), "");
+  EXPECT_EQ(blame(R"({"prompt":"x","context":"y"})"), "context");
+  try {
+    read(R"({"prompt":"x","context":[1,2,3]})");
+    ADD_FAILURE();
+  } catch (const RequestError& error) {
+    EXPECT_EQ(refusal_of(error).status, 400);
+    EXPECT_EQ(error.param, "context");
+    EXPECT_NE(std::string_view(error.what()).find("/api/chat"), std::string_view::npos);
+  }
   EXPECT_EQ(parse_ollama_embed(parse_body(R"({"prompt":"x"})")).inputs.front().text, "x");
 }
 

@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <new>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
@@ -208,6 +211,26 @@ TEST(HttpServer, HandlersThatThrowOrForgetAreA500) {
   // Nobody must take what came for the whole.
   EXPECT_FALSE(client.get("/stream").is_whole);
   EXPECT_EQ(HttpClient(server.port()).get("/other").status, 500);
+}
+
+// As where memory is short, and the words of the error take some, too.
+TEST(HttpServer, AnErrorThatCannotBeWrittenClosesItsConnectionAlone) {
+  const auto handler = [](const Request& request, const std::shared_ptr<Reply>& reply) {
+    if (request.path == "/error") throw std::bad_alloc();
+    if (request.path == "/unknown" || request.path == "/health") throw 7;
+    if (request.path == "/here") reply->send({.body = "here"});
+  };
+  const auto error_body = [](int, std::string_view, const std::string&) -> std::string {
+    throw std::bad_alloc();
+  };
+  Server server(on_free_port(), handler, error_body);
+  for (const std::string path : {"/error", "/unknown", "/health", "/forgotten"}) {
+    HttpClient client(server.port());
+    client.send("GET " + path + " HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    EXPECT_TRUE(client.is_closed_by_server()) << path;
+    EXPECT_EQ(HttpClient(server.port()).get("/here").body, "here") << path;
+  }
+  EXPECT_TRUE(server.wait_idle(kLongEnough));
 }
 
 // Each of the ways to go, while the handler is at work and says nothing.

@@ -44,11 +44,11 @@ class ServedModels : public testing::Test {
     return *model_;
   }
   // Its tokens are counted.
-  void begin_stream() {
+  void begin_stream(uint32_t length = 260) {
     const auto completion = std::make_shared<OpenCompletion>();
     completion->ticket = 1;
     completion->asked.request.prompt = {1, 2, 3};
-    completion->asked.request.max_tokens = 260;
+    completion->asked.request.max_tokens = length;
     completion->asked.request.ignore_eos = true;
     completion->events = {.on_token = [this](const TokenEvent&) { return ++tokens > 0; },
                           .on_done = [](const ChoiceEnd&) {}};
@@ -85,20 +85,20 @@ class ServedModels : public testing::Test {
 TEST_F(ServedModels, AStreamGetsATokenBetweenAnyTwoPassesOfAnEmbedding) {
   begin_stream();
   while (tokens < 3) model().step();
-  const auto beside = begin_embedding(2, 200);
+  const auto beside = begin_embedding(8, 480);
   uint32_t passes = 0;
   for (; !*beside; ++passes) {
     const uint32_t before = tokens;
     model().step();
     ASSERT_EQ(tokens, before + 1) << passes;
   }
-  EXPECT_GE(passes, 5u);
+  EXPECT_GE(passes, 4u);
   ASSERT_FALSE((*beside)->error);
   // The same as of one that has the model for itself.
   model().cancel(1);
   model().step();
   EXPECT_TRUE(model().is_idle());
-  const auto alone = begin_embedding(1, 200);
+  const auto alone = begin_embedding(1, 480);
   while (!*alone) model().step();
   EXPECT_EQ((*alone)->values[0], (*beside)->values[0]);
   EXPECT_EQ((*alone)->values[0], (*beside)->values[1]);
@@ -175,6 +175,30 @@ TEST_F(ServedModels, AStreamGoesOnWhileItFitsBesideAnEmbedding) {
   EXPECT_EQ(tokens, 260u);
 }
 
+// Three pages: the stream has one or two of them at first, and both times two at its end.
+TEST_F(ServedModels, AStreamDoesNotStandStillForAnEmbeddingThatDoesNotFit) {
+  options.models.front().engine.pipeline.forward.sequences = 1;
+  for (const uint32_t first : {3u, 260u}) {
+    SCOPED_TRACE(first);
+    serve("tiny");
+    tokens = 0;
+    begin_stream(400);
+    while (tokens < first) model().step();
+    const auto made = begin_embedding(first == 3 ? 16 : 1, 480);
+    while (tokens < 400) {
+      const uint32_t before = tokens;
+      model().step();
+      ASSERT_EQ(tokens, before + 1);
+      ASSERT_TRUE(first == 3 || !*made) << "it found room";
+    }
+    while (!*made) model().step();
+    EXPECT_FALSE((*made)->error);
+    EXPECT_EQ((*made)->values.front().size(), (*made)->values.back().size());
+    EXPECT_FALSE((*made)->values.front().empty());
+    EXPECT_TRUE(model().is_idle());
+  }
+}
+
 // Where an embedding and an answer cannot have their pages at the same time, it has the model for
 // itself, and no request is told that there is no room.
 TEST_F(ServedModels, AnEmbeddingTakesNoPagesThatAnAnswerNeeds) {
@@ -189,6 +213,19 @@ TEST_F(ServedModels, AnEmbeddingTakesNoPagesThatAnAnswerNeeds) {
     EXPECT_FALSE((*made)->error);
     while (!model().is_idle()) model().step();
     EXPECT_EQ(tokens, 260u);
+  }
+}
+
+TEST_F(ServedModels, AFlagThatDoesNotSuitAModelNamesIt) {
+  options.models.front().engine.pipeline.forward.context = 100'000;
+  try {
+    model().load();
+    ADD_FAILURE() << "it was made for 512 positions";
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string_view(error.what()).starts_with("tiny: -c 100000: ")) << error.what();
+    EXPECT_EQ(error.code, ErrorCode::usage);
+    EXPECT_NE(error.hint, "");
+    EXPECT_EQ(model().status().failure, error.what());
   }
 }
 

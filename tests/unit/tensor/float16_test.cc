@@ -14,7 +14,7 @@
 namespace tyto {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr uint32_t kHalves = 65536;
 
 uint32_t bits(float value) {
@@ -74,7 +74,7 @@ TEST(Float16, RoundsToNearestEven) {
       const float factor = sign == 0 ? 1.0f : -1.0f;
       ASSERT_EQ(f32_to_f16(factor * middle), sign | even) << half;
       ASSERT_EQ(f32_to_f16(factor * std::nextafter(middle, 0.0f)), sign | half) << half;
-      ASSERT_EQ(f32_to_f16(factor * std::nextafter(middle, kInf)), sign | (half + 1)) << half;
+      ASSERT_EQ(f32_to_f16(factor * std::nextafter(middle, kInfinity)), sign | (half + 1)) << half;
     }
   }
 }
@@ -85,7 +85,7 @@ TEST(Float16, Extremes) {
   EXPECT_EQ(f32_to_f16(65520.0f), 0x7c00);
   EXPECT_EQ(f32_to_f16(65536.0f), 0x7c00);
   EXPECT_EQ(f32_to_f16(std::numeric_limits<float>::max()), 0x7c00);
-  EXPECT_EQ(f32_to_f16(-kInf), 0xfc00);
+  EXPECT_EQ(f32_to_f16(-kInfinity), 0xfc00);
   EXPECT_EQ(f32_to_f16(0x1p-14f), 0x0400);
   EXPECT_EQ(f32_to_f16(0x1p-24f), 0x0001);
   EXPECT_EQ(f32_to_f16(0x1p-25f), 0x0000);
@@ -157,8 +157,8 @@ TEST(BFloat16, RoundsToNearestEven) {
 
 TEST(BFloat16, Extremes) {
   EXPECT_EQ(f32_to_bf16(std::numeric_limits<float>::max()), 0x7f80);
-  EXPECT_EQ(f32_to_bf16(kInf), 0x7f80);
-  EXPECT_EQ(f32_to_bf16(-kInf), 0xff80);
+  EXPECT_EQ(f32_to_bf16(kInfinity), 0x7f80);
+  EXPECT_EQ(f32_to_bf16(-kInfinity), 0xff80);
   EXPECT_EQ(f32_to_bf16(-0.0f), 0x8000);
   for (const uint32_t pattern : {0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu})
     EXPECT_TRUE(std::isnan(bf16_to_f32(f32_to_bf16(from_bits(pattern))))) << pattern;

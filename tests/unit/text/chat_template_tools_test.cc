@@ -87,8 +87,23 @@ TEST(ChatTemplateTools, OtherFormatsAreNotTakenForOurs) {
   EXPECT_EQ(format(loop + "<tool_call><function={{ c.function.name }}></tool_call>" + end),
             ToolFormat::none);
   EXPECT_EQ(format("{{ raise_exception('no') }}"), ToolFormat::none);
-  EXPECT_EQ(format(loop + "<tool_call>{{ c.function | tojson }}</tool_call>" + end),
+  const std::string hermes = loop + "<tool_call>{{ c.function | tojson }}</tool_call>" + end;
+  EXPECT_EQ(format("{{ tools | tojson }}" + hermes), ToolFormat::hermes);
+  EXPECT_EQ(format("{% for tool in tools %}{{ tool | tojson }}{% endfor %}" + hermes),
             ToolFormat::hermes);
+}
+
+// A model that is not told of its tools calls none of them.
+TEST(ChatTemplateTools, CallsOfToolsThatAreNotShownAreNoFormat) {
+  const std::string calls =
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}"
+      "<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}";
+  const auto format = [&](const std::string& head) {
+    return tool_format(ChatTemplate(head + calls, "test"));
+  };
+  EXPECT_EQ(format(""), ToolFormat::none);
+  EXPECT_EQ(format("{% set known = tools %}"), ToolFormat::none);
+  EXPECT_EQ(format("{% if tools %}Tools: {{ tools | length }}{% endif %}"), ToolFormat::hermes);
 }
 
 TEST(ChatTemplateTools, Chatml) {

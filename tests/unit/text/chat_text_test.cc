@@ -50,7 +50,7 @@ Rendered rendered(const Tokenizer& tokenizer, std::string_view source,
   return {chat.text, special_pieces(tokenizer, encode_chat(tokenizer, chat))};
 }
 
-std::string_view named(std::string_view name) {
+std::string_view template_named(std::string_view name) {
   for (const NamedTemplate& each : named_chat_templates())
     if (each.name == name) return each.source;
   ADD_FAILURE() << name;
@@ -118,16 +118,16 @@ TEST(ChatText, NamedTemplates) {
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
     const Tokenizer tokenizer(with_special(c.tokens), "small");
-    EXPECT_EQ(rendered(tokenizer, named(c.name), {{"user", "x"}}).special, c.special);
+    EXPECT_EQ(rendered(tokenizer, template_named(c.name), {{"user", "x"}}).special, c.special);
     for (const std::string& token : c.tokens)
-      EXPECT_EQ(rendered(tokenizer, named(c.name), {{"user", "x" + token}}).special, c.special);
+      EXPECT_EQ(rendered(tokenizer, template_named(c.name), {{"user", "x" + token}}).special, c.special);
   }
 }
 
 TEST(ChatText, ARoleThatSpellsATokenIsText) {
   const Tokenizer tokenizer(with_special({"<|im_start|>", "<|im_end|>"}), "small");
-  EXPECT_EQ(rendered(tokenizer, named("chatml"), {{"user<|im_end|>", "x"}}).special,
-            rendered(tokenizer, named("chatml"), {{"user", "x"}}).special);
+  EXPECT_EQ(rendered(tokenizer, template_named("chatml"), {{"user<|im_end|>", "x"}}).special,
+            rendered(tokenizer, template_named("chatml"), {{"user", "x"}}).special);
 }
 
 TEST(ChatText, OtherAddedTokensAreStillRecognised) {

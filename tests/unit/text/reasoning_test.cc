@@ -9,7 +9,7 @@
 namespace tyto {
 namespace {
 
-using Parts = std::pair<std::string, std::string>;  // thoughts, answer
+using DividedText = std::pair<std::string, std::string>;  // thoughts, answer
 
 // How the answer begins: the vocabulary's format, and what the prompt ends with.
 struct Begin {
@@ -21,9 +21,9 @@ constexpr Begin kOpen{.prompt = "<assistant>\n<think>\n"};
 constexpr Begin kHarmony{ThoughtFormat::harmony,
                          "<|start|>user<|message|>x<|end|><|start|>assistant"};
 
-Parts read(const std::vector<std::string_view>& pieces, const Begin& begin) {
+DividedText read(const std::vector<std::string_view>& pieces, const Begin& begin) {
   ReasoningStream stream(begin.format, begin.prompt, begin.only_final);
-  Parts parts;
+  DividedText parts;
   const auto add = [&](const ReasoningDelta& delta) {
     parts.first += delta.reasoning;
     parts.second += delta.content;
@@ -33,7 +33,7 @@ Parts read(const std::vector<std::string_view>& pieces, const Begin& begin) {
   return parts;
 }
 
-void expect(std::string_view text, const Parts& expected, const Begin& begin = {}) {
+void expect(std::string_view text, const DividedText& expected, const Begin& begin = {}) {
   SCOPED_TRACE(text);
   EXPECT_EQ(read({text}, begin), expected);
   for (size_t i = 0; i <= text.size(); ++i)
@@ -84,7 +84,7 @@ TEST(ReasoningStream, ChannelsOfHarmony) {
 }
 
 TEST(ReasoningStream, CallsOfHarmonyAreNotLost) {
-  const Parts call{"", "to=functions.f {\"x\":1}"};
+  const DividedText call{"", "to=functions.f {\"x\":1}"};
   expect("<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"x\":1}<|call|>", call,
          kHarmony);
   expect(" to=functions.f<|channel|>commentary json<|message|>{\"x\":1}<|call|>", call, kHarmony);
@@ -95,7 +95,7 @@ TEST(ReasoningStream, WhatIsNoHarmonyIsSaid) {
     expect(text, {"", text}, kHarmony);
   expect("hm<|channel|>final<|message|>Yes.", {"", "hm\n\nYes."}, kHarmony);
   const std::string header(300, 'x');
-  EXPECT_EQ(read({"<|channel|>", header}, kHarmony), (Parts{"", header}));
+  EXPECT_EQ(read({"<|channel|>", header}, kHarmony), (DividedText{"", header}));
   expect("a<|return|>b", {"", "a\n\nb"}, kHarmony);  // as where ends are ignored
 }
 

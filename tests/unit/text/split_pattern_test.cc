@@ -9,14 +9,14 @@
 namespace tyto {
 namespace {
 
-using Parts = std::vector<std::string>;
+using SplitParts = std::vector<std::string>;
 
-Parts split(const std::vector<std::string>& patterns, std::string_view text) {
+SplitParts split(const std::vector<std::string>& patterns, std::string_view text) {
   MatchScratch scratch;
   std::vector<uint32_t> ends = {static_cast<uint32_t>(text.size())};
   for (const std::string& pattern : patterns)
     SplitPattern(pattern, "test").split(text, scratch, ends);
-  Parts parts;
+  SplitParts parts;
   uint32_t begin = 0;
   for (const uint32_t end : ends) {
     parts.emplace_back(text.substr(begin, end - begin));
@@ -25,100 +25,100 @@ Parts split(const std::vector<std::string>& patterns, std::string_view text) {
   return parts;
 }
 
-Parts pre_tokenize(const std::string& name, std::string_view text) {
+SplitParts pre_tokenize(const std::string& name, std::string_view text) {
   return split(pre_tokenizer_by_name(name, "test").split_patterns, text);
 }
 
-Parts llama3(std::string_view text) {
+SplitParts llama3(std::string_view text) {
   return pre_tokenize("llama-bpe", text);
 }
-Parts qwen2(std::string_view text) {
+SplitParts qwen2(std::string_view text) {
   return pre_tokenize("qwen2", text);
 }
-Parts gpt2(std::string_view text) {
+SplitParts gpt2(std::string_view text) {
   return pre_tokenize("gpt-2", text);
 }
 
 TEST(PreTokenizer, Numbers) {
-  EXPECT_EQ(llama3("1234567"), (Parts{"123", "456", "7"}));
-  EXPECT_EQ(qwen2("123"), (Parts{"1", "2", "3"}));
-  EXPECT_EQ(gpt2("1234567"), (Parts{"1234567"}));
-  EXPECT_EQ(llama3("x 12"), (Parts{"x", " ", "12"}));
-  EXPECT_EQ(gpt2("x 12"), (Parts{"x", " 12"}));
-  EXPECT_EQ(pre_tokenize("smollm", "x 12"), (Parts{"x", " ", "1", "2"}));
-  EXPECT_EQ(pre_tokenize("default", "a12345"), (Parts{"a", "123", "45"}));
+  EXPECT_EQ(llama3("1234567"), (SplitParts{"123", "456", "7"}));
+  EXPECT_EQ(qwen2("123"), (SplitParts{"1", "2", "3"}));
+  EXPECT_EQ(gpt2("1234567"), (SplitParts{"1234567"}));
+  EXPECT_EQ(llama3("x 12"), (SplitParts{"x", " ", "12"}));
+  EXPECT_EQ(gpt2("x 12"), (SplitParts{"x", " 12"}));
+  EXPECT_EQ(pre_tokenize("smollm", "x 12"), (SplitParts{"x", " ", "1", "2"}));
+  EXPECT_EQ(pre_tokenize("default", "a12345"), (SplitParts{"a", "123", "45"}));
   // Fractions, Roman and circled numerals and superscripts are numbers (Nl, No), not letters.
-  EXPECT_EQ(llama3("\u00BD\u2177\u2460\u00B2"), (Parts{"\u00BD\u2177\u2460", "\u00B2"}));
-  EXPECT_EQ(llama3("\u0663\u0664\u0665\u0666"), (Parts{"\u0663\u0664\u0665", "\u0666"}));
+  EXPECT_EQ(llama3("\u00BD\u2177\u2460\u00B2"), (SplitParts{"\u00BD\u2177\u2460", "\u00B2"}));
+  EXPECT_EQ(llama3("\u0663\u0664\u0665\u0666"), (SplitParts{"\u0663\u0664\u0665", "\u0666"}));
 }
 
 TEST(PreTokenizer, Contractions) {
-  EXPECT_EQ(llama3("don't DON'T we'Ve"), (Parts{"don", "'t", " DON", "'T", " we", "'Ve"}));
-  EXPECT_EQ(qwen2("I'LL"), (Parts{"I", "'LL"}));
-  EXPECT_EQ(gpt2("don't DON'T"), (Parts{"don", "'t", " DON", "'", "T"}));
-  EXPECT_EQ(llama3("'x"), (Parts{"'x"}));
-  EXPECT_EQ(gpt2("'x"), (Parts{"'", "x"}));
-  EXPECT_EQ(llama3("'\u017Fx"), (Parts{"'\u017F", "x"}));  // LONG S is a small s to (?i:)
+  EXPECT_EQ(llama3("don't DON'T we'Ve"), (SplitParts{"don", "'t", " DON", "'T", " we", "'Ve"}));
+  EXPECT_EQ(qwen2("I'LL"), (SplitParts{"I", "'LL"}));
+  EXPECT_EQ(gpt2("don't DON'T"), (SplitParts{"don", "'t", " DON", "'", "T"}));
+  EXPECT_EQ(llama3("'x"), (SplitParts{"'x"}));
+  EXPECT_EQ(gpt2("'x"), (SplitParts{"'", "x"}));
+  EXPECT_EQ(llama3("'\u017Fx"), (SplitParts{"'\u017F", "x"}));  // LONG S is a small s to (?i:)
 }
 
 TEST(PreTokenizer, LettersTakeOneCharacterBeforeThem) {
-  EXPECT_EQ(llama3("(hello)"), (Parts{"(hello", ")"}));
-  EXPECT_EQ(gpt2("(hello)"), (Parts{"(", "hello", ")"}));
-  EXPECT_EQ(llama3("\thello"), (Parts{"\thello"}));
-  EXPECT_EQ(gpt2("\thello"), (Parts{"\t", "hello"}));
-  EXPECT_EQ(llama3("a\u00A0b"), (Parts{"a", "\u00A0b"}));
-  EXPECT_EQ(gpt2("a\u00A0b"), (Parts{"a", "\u00A0", "b"}));
+  EXPECT_EQ(llama3("(hello)"), (SplitParts{"(hello", ")"}));
+  EXPECT_EQ(gpt2("(hello)"), (SplitParts{"(", "hello", ")"}));
+  EXPECT_EQ(llama3("\thello"), (SplitParts{"\thello"}));
+  EXPECT_EQ(gpt2("\thello"), (SplitParts{"\t", "hello"}));
+  EXPECT_EQ(llama3("a\u00A0b"), (SplitParts{"a", "\u00A0b"}));
+  EXPECT_EQ(gpt2("a\u00A0b"), (SplitParts{"a", "\u00A0", "b"}));
 }
 
 TEST(PreTokenizer, MarksAreNotLetters) {
   // U+0345 is Alphabetic but not \p{L}: a class built from isalpha() would swallow it.
-  EXPECT_EQ(llama3("a\u0345b"), (Parts{"a", "\u0345b"}));
-  EXPECT_EQ(gpt2("a\u0345b"), (Parts{"a", "\u0345", "b"}));
-  EXPECT_EQ(llama3("e\u0301a"), (Parts{"e", "\u0301a"}));
-  EXPECT_EQ(pre_tokenize("qwen35", "e\u0301a"), (Parts{"e\u0301a"}));
+  EXPECT_EQ(llama3("a\u0345b"), (SplitParts{"a", "\u0345b"}));
+  EXPECT_EQ(gpt2("a\u0345b"), (SplitParts{"a", "\u0345", "b"}));
+  EXPECT_EQ(llama3("e\u0301a"), (SplitParts{"e", "\u0301a"}));
+  EXPECT_EQ(pre_tokenize("qwen35", "e\u0301a"), (SplitParts{"e\u0301a"}));
   // Circled letters are symbols (So) though Alphabetic; modifier letters (Lm) are letters.
-  EXPECT_EQ(gpt2("a\u24B6"), (Parts{"a", "\u24B6"}));
-  EXPECT_EQ(gpt2("a\u02B0"), (Parts{"a\u02B0"}));
-  EXPECT_EQ(gpt2("\u0915\u094D\u0937"), (Parts{"\u0915", "\u094D", "\u0937"}));
+  EXPECT_EQ(gpt2("a\u24B6"), (SplitParts{"a", "\u24B6"}));
+  EXPECT_EQ(gpt2("a\u02B0"), (SplitParts{"a\u02B0"}));
+  EXPECT_EQ(gpt2("\u0915\u094D\u0937"), (SplitParts{"\u0915", "\u094D", "\u0937"}));
 }
 
 TEST(PreTokenizer, EastAsianTextAndEmoji) {
   EXPECT_EQ(llama3("\u4F60\u597D\uFF0C\u4E16\u754C"),
-            (Parts{"\u4F60\u597D", "\uFF0C\u4E16\u754C"}));
+            (SplitParts{"\u4F60\u597D", "\uFF0C\u4E16\u754C"}));
   EXPECT_EQ(gpt2("\u4F60\u597D\uFF0C\u4E16\u754C"),
-            (Parts{"\u4F60\u597D", "\uFF0C", "\u4E16\u754C"}));
-  EXPECT_EQ(llama3("hi \U0001F642\U0001F642x"), (Parts{"hi", " \U0001F642\U0001F642", "x"}));
-  EXPECT_EQ(llama3("\U0001F468\u200D\U0001F469"), (Parts{"\U0001F468\u200D\U0001F469"}));
+            (SplitParts{"\u4F60\u597D", "\uFF0C", "\u4E16\u754C"}));
+  EXPECT_EQ(llama3("hi \U0001F642\U0001F642x"), (SplitParts{"hi", " \U0001F642\U0001F642", "x"}));
+  EXPECT_EQ(llama3("\U0001F468\u200D\U0001F469"), (SplitParts{"\U0001F468\u200D\U0001F469"}));
 }
 
 TEST(PreTokenizer, WhiteSpace) {
-  EXPECT_EQ(llama3("a  b"), (Parts{"a", " ", " b"}));
-  EXPECT_EQ(llama3("a   "), (Parts{"a", "   "}));
-  EXPECT_EQ(gpt2("a   "), (Parts{"a", "   "}));
-  EXPECT_EQ(llama3("a \n\n b"), (Parts{"a", " \n\n", " b"}));
-  EXPECT_EQ(gpt2("a \n\n b"), (Parts{"a", " \n\n", " b"}));
-  EXPECT_EQ(llama3("a\n\n  b"), (Parts{"a", "\n\n", " ", " b"}));
-  EXPECT_EQ(gpt2("a\n\n  b"), (Parts{"a", "\n\n ", " b"}));
-  EXPECT_EQ(llama3("a\r\nb"), (Parts{"a", "\r\n", "b"}));
-  EXPECT_EQ(gpt2("a\r\nb"), (Parts{"a", "\r", "\n", "b"}));
-  EXPECT_EQ(llama3("!\n\nx"), (Parts{"!\n\n", "x"}));
-  EXPECT_EQ(qwen2(";\r\n}"), (Parts{";\r\n", "}"}));
-  EXPECT_EQ(gpt2("!\n\nx"), (Parts{"!", "\n", "\n", "x"}));
+  EXPECT_EQ(llama3("a  b"), (SplitParts{"a", " ", " b"}));
+  EXPECT_EQ(llama3("a   "), (SplitParts{"a", "   "}));
+  EXPECT_EQ(gpt2("a   "), (SplitParts{"a", "   "}));
+  EXPECT_EQ(llama3("a \n\n b"), (SplitParts{"a", " \n\n", " b"}));
+  EXPECT_EQ(gpt2("a \n\n b"), (SplitParts{"a", " \n\n", " b"}));
+  EXPECT_EQ(llama3("a\n\n  b"), (SplitParts{"a", "\n\n", " ", " b"}));
+  EXPECT_EQ(gpt2("a\n\n  b"), (SplitParts{"a", "\n\n ", " b"}));
+  EXPECT_EQ(llama3("a\r\nb"), (SplitParts{"a", "\r\n", "b"}));
+  EXPECT_EQ(gpt2("a\r\nb"), (SplitParts{"a", "\r", "\n", "b"}));
+  EXPECT_EQ(llama3("!\n\nx"), (SplitParts{"!\n\n", "x"}));
+  EXPECT_EQ(qwen2(";\r\n}"), (SplitParts{";\r\n", "}"}));
+  EXPECT_EQ(gpt2("!\n\nx"), (SplitParts{"!", "\n", "\n", "x"}));
 }
 
 TEST(PreTokenizer, WhiteSpaceIsTheUnicodeProperty) {
-  EXPECT_EQ(llama3("!\u0085!"), (Parts{"!", "\u0085", "!"}));  // NEXT LINE
-  EXPECT_EQ(llama3("!\u3000!"), (Parts{"!", "\u3000", "!"}));
-  EXPECT_EQ(llama3("!\u180E!"), (Parts{"!\u180E!"}));  // no longer a space since Unicode 6.3
-  EXPECT_EQ(llama3("!\u200B!"), (Parts{"!\u200B!"}));  // ZERO WIDTH SPACE is not one either
+  EXPECT_EQ(llama3("!\u0085!"), (SplitParts{"!", "\u0085", "!"}));  // NEXT LINE
+  EXPECT_EQ(llama3("!\u3000!"), (SplitParts{"!", "\u3000", "!"}));
+  EXPECT_EQ(llama3("!\u180E!"), (SplitParts{"!\u180E!"}));  // no longer a space since Unicode 6.3
+  EXPECT_EQ(llama3("!\u200B!"), (SplitParts{"!\u200B!"}));  // ZERO WIDTH SPACE is not one either
 }
 
 TEST(PreTokenizer, OtherNames) {
-  EXPECT_EQ(pre_tokenize("tekken", "HelloWorld"), (Parts{"Hello", "World"}));
-  EXPECT_EQ(pre_tokenize("falcon", "a...12345"), (Parts{"a", "...", "123", "45"}));
-  EXPECT_EQ(pre_tokenize("deepseek-coder", "a b\n12"), (Parts{"a", " b", "\n", "1", "2"}));
+  EXPECT_EQ(pre_tokenize("tekken", "HelloWorld"), (SplitParts{"Hello", "World"}));
+  EXPECT_EQ(pre_tokenize("falcon", "a...12345"), (SplitParts{"a", "...", "123", "45"}));
+  EXPECT_EQ(pre_tokenize("deepseek-coder", "a b\n12"), (SplitParts{"a", " b", "\n", "1", "2"}));
   // Of the distils of DeepSeek-R1; those of Llama have Llama's own.
-  EXPECT_EQ(pre_tokenize("deepseek-r1-qwen", "it's 12"), (Parts{"it", "'s", " ", "1", "2"}));
+  EXPECT_EQ(pre_tokenize("deepseek-r1-qwen", "it's 12"), (SplitParts{"it", "'s", " ", "1", "2"}));
   EXPECT_TRUE(pre_tokenizer_by_name("llama-bpe", "t").ignore_merges);
   EXPECT_TRUE(pre_tokenizer_by_name("llama-bpe", "t").add_bos);
   EXPECT_EQ(pre_tokenizer_by_name("qwen2", "t").normalizers, std::vector{Normalizer::nfc});
@@ -141,7 +141,7 @@ TEST(PreTokenizer, EveryFamily) {
   const struct {
     const char* name;
     const char* text;
-    Parts parts;
+    SplitParts parts;
   } cases[] = {
       {"dbrx", "ab1234", {"ab", "123", "4"}},
       {"glm4", "I'M 12", {"I", "'M", " ", "12"}},
@@ -203,20 +203,20 @@ TEST(PreTokenizer, GroupedNumbersAsTheirPatternsSay) {
 }
 
 TEST(SplitPattern, StretchesBetweenMatchesAreParts) {
-  EXPECT_EQ(split({"[0-9]+"}, "ab12c3"), (Parts{"ab", "12", "c", "3"}));
-  EXPECT_EQ(split({"z"}, "abc"), (Parts{"abc"}));
-  EXPECT_EQ(split({"z"}, ""), (Parts{}));
+  EXPECT_EQ(split({"[0-9]+"}, "ab12c3"), (SplitParts{"ab", "12", "c", "3"}));
+  EXPECT_EQ(split({"z"}, "abc"), (SplitParts{"abc"}));
+  EXPECT_EQ(split({"z"}, ""), (SplitParts{}));
 }
 
 TEST(SplitPattern, PartsDoNotSeeEachOther) {
   // The second pattern's look-ahead and look-behind end where its part does.
-  EXPECT_EQ(split({"[0-9]", "a(?=1)|(?<=1)b"}, "a1b"), (Parts{"a", "1", "b"}));
-  EXPECT_EQ(split({"[0-9]", "^."}, "ab1cd"), (Parts{"a", "b", "1", "c", "d"}));
+  EXPECT_EQ(split({"[0-9]", "a(?=1)|(?<=1)b"}, "a1b"), (SplitParts{"a", "1", "b"}));
+  EXPECT_EQ(split({"[0-9]", "^."}, "ab1cd"), (SplitParts{"a", "b", "1", "c", "d"}));
 }
 
 TEST(SplitPattern, EmptyMatchesMakeNoParts) {
-  EXPECT_EQ(split({"x*"}, "axxb"), (Parts{"a", "xx", "b"}));
-  EXPECT_EQ(split({"(?=a)|$"}, "aba"), (Parts{"aba"}));
+  EXPECT_EQ(split({"x*"}, "axxb"), (SplitParts{"a", "xx", "b"}));
+  EXPECT_EQ(split({"(?=a)|$"}, "aba"), (SplitParts{"aba"}));
 }
 
 TEST(SplitPattern, Dialect) {
@@ -224,8 +224,8 @@ TEST(SplitPattern, Dialect) {
   EXPECT_EQ(to_pcre2_dialect(R"(\\s)", "t"), R"(\\s)");  // a backslash and an s
   EXPECT_EQ(to_pcre2_dialect(R"([]\]a])", "t"), R"([]\]a])");
   EXPECT_EQ(to_pcre2_dialect("a\\", "t"), "a\\");
-  EXPECT_EQ(split({R"([]\s]+)"}, "a] b"), (Parts{"a", "] ", "b"}));
-  EXPECT_EQ(split({R"(\S+)"}, "a\u180E b"), (Parts{"a\u180E", " ", "b"}));
+  EXPECT_EQ(split({R"([]\s]+)"}, "a] b"), (SplitParts{"a", "] ", "b"}));
+  EXPECT_EQ(split({R"(\S+)"}, "a\u180E b"), (SplitParts{"a\u180E", " ", "b"}));
   EXPECT_THROW(to_pcre2_dialect(R"([\p{L}&&[^a]])", "t"), Error);
   EXPECT_EQ(to_pcre2_dialect("a&&b", "t"), "a&&b");
 }

@@ -116,6 +116,28 @@ TEST(Recording, KeepsTheBeginningAndCountsWhatDidNotFit) {
   EXPECT_EQ(world.trace.lost(), 0u);
 }
 
+// `tyto profile` tokenizes while it records: the time to the first token includes that.
+TEST(Recording, TheFirstRequestBeganWithTheRecording) {
+  World world;
+  for (int repetition = 0; repetition < 2; ++repetition) {
+    world.trace.start(10);
+    {
+      Span tokenizing(world.trace, EventKind::host, 0);
+    }
+    world.trace.begin_request();
+    world.trace.token_chosen();
+    world.trace.begin_request();  // a second one begins by itself
+    const uint64_t second = now_ns();
+    world.trace.token_chosen();
+    const auto events = world.trace.events();
+    ASSERT_EQ(events.size(), 3u);
+    EXPECT_LE(events[1].start_ns, events[0].start_ns);
+    EXPECT_GE(events[2].start_ns, events[1].end_ns);
+    EXPECT_LE(events[2].start_ns, second);
+    EXPECT_EQ(events[2].token, 0u);
+  }
+}
+
 TEST(Recording, OffItRecordsNothing) {
   World world;
   world.dispatch(64, 32);

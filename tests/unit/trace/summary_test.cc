@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "unit/trace/profile_fixture.h"
 
 namespace tyto::test {
@@ -256,6 +258,63 @@ TEST(Summary, WhatOnlyTheFirstCallTakesIsNoPartOfEveryLayer) {
   EXPECT_NEAR(row_of(flow, "block", true).ms, 2, 1e-9);
   EXPECT_NEAR(flow.layer_ms, 2, 1e-9);
   EXPECT_NEAR(flow.total_ms, 158, 1e-9);
+}
+
+TEST(Summary, AFirstCallThatIsHardlySlowerIsNoOneOff) {
+  for (const double first : {11.0, 19.0}) {  // 9 ms more; 17 ms more, but not ten times as long
+    ProfileBuilder builder;
+    builder.profile().facts.layers = 4;
+    builder.open_run(0, 1);
+    for (uint16_t layer = 0; layer < 4; ++layer)
+      builder.dispatch(
+          {.label = "block", .layer = layer}, 0, {.run = layer == 0 ? first : 2.0},
+          {{.label = "k", .layer = layer, .block = "block", .op = Operator::projection}});
+    builder.close_run();
+    builder.token_chosen();
+    builder.finish_run();
+    const Profile& profile = builder.profile();
+    const Flow flow = summarise(profile, profile.runs[0]).prefill.flow;
+    EXPECT_EQ(std::ranges::count(labels(flow), "first call"), 0);
+    EXPECT_NEAR(flow.layer_ms, (first + 6) / 4, 1e-9);
+  }
+}
+
+TEST(Summary, WhatTheHostsStepsTakeAtFirstIsNoOneOff) {
+  ProfileBuilder builder;
+  builder.profile().facts.layers = 4;
+  builder.open_run(0, 1);
+  for (uint16_t layer = 0; layer < 4; ++layer)
+    builder.dispatch(
+        {.label = "attention", .layer = layer}, 1, {.run = layer == 0 ? 152.0 : 2.0},
+        {{.label = "k", .layer = layer, .block = "attention", .op = Operator::attention}});
+  builder.close_run();
+  builder.token_chosen();
+  builder.finish_run();
+  const Profile& profile = builder.profile();
+  EXPECT_EQ(
+      std::ranges::count(labels(summarise(profile, profile.runs[0]).prefill.flow), "first call"),
+      0);
+}
+
+// The pipeline returns after the token was chosen, as with a scheduler that samples inside a step.
+TEST(Summary, ARunThatEndsAfterItsTokenLeavesNothingNegative) {
+  ProfileBuilder builder;
+  builder.open_run(0, 1);
+  builder.gap(1);
+  builder.dispatch({.label = "lm_head"}, 0, {.run = 20},
+                   {{.label = "lm_head", .block = "lm_head", .op = Operator::head}});
+  builder.gap(1);
+  builder.token_chosen();
+  builder.gap(0.5);
+  builder.close_run();
+  builder.finish_run();
+  const Profile& profile = builder.profile();
+  const Attribution wall = summarise(profile, profile.runs[0]).prefill.wall;
+  EXPECT_NEAR(wall.wall, 22, 1e-9);
+  EXPECT_NEAR(wall.device, 20, 1e-9);
+  EXPECT_NEAR(wall.scheduling, 2, 1e-9);
+  EXPECT_GE(wall.unattributed, 0);
+  EXPECT_NEAR(wall.unattributed, 0, 1e-9);
 }
 
 TEST(Summary, TheTypicalRunIsTheMedian) {

@@ -7,9 +7,6 @@
 namespace tyto {
 namespace {
 
-using enum AirRole;
-using enum AirLayout;
-
 // clang-format off
 constexpr std::string_view kRoleNames[] = {
     "input", "output", "inout", "weight", "scratch",
@@ -20,7 +17,7 @@ constexpr std::string_view kLayoutNames[] = {
 // clang-format on
 
 bool moves_per_call(AirRole role) {
-  return role == input || role == output || role == inout;
+  return role == AirRole::input || role == AirRole::output || role == AirRole::inout;
 }
 
 }  // namespace
@@ -79,12 +76,12 @@ AirProgram int8_gemm_program(uint32_t k, uint32_t m_tile, uint32_t n_tile) {
   program.name = kInt8Gemm;
   program.entry = "MLIR_AIE";
   program.launches = 1;
-  program.arguments = {air_argument("opcode", opcode, DType::i32, 1, 1),
-                       air_argument("insts", instructions, DType::i32, 0, 1),
-                       air_argument("words", word_count, DType::i32, 1, 1),
-                       air_argument("x", input, DType::i8, m_tile, k),
-                       air_argument("w", weight, DType::i8, n_tile, k),
-                       air_argument("y", output, DType::i32, m_tile, n_tile)};
+  program.arguments = {air_argument("opcode", AirRole::opcode, DType::i32, 1, 1),
+                       air_argument("insts", AirRole::instructions, DType::i32, 0, 1),
+                       air_argument("words", AirRole::word_count, DType::i32, 1, 1),
+                       air_argument("x", AirRole::input, DType::i8, m_tile, k),
+                       air_argument("w", AirRole::weight, DType::i8, n_tile, k),
+                       air_argument("y", AirRole::output, DType::i32, m_tile, n_tile)};
   return program;
 }
 

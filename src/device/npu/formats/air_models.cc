@@ -19,7 +19,7 @@ constexpr Names kHeadAndDown[] = {"o_ffn_head", "down_add"};
 // Wider ones leave no room in one ELF.
 constexpr Names kGateUpTogether[] = {"o_res_norm", "gate_up", "swiglu", "down_add"};
 constexpr Names kAllApart[] = {"o_res_norm", "gate", "up", "swiglu", "down_add"};
-constexpr Names kOGemvFfn[] = {"o_gemv_ffn"};
+constexpr Names kNamesOfOGemvFfn[] = {"o_gemv_ffn"};
 constexpr Names kGemvs[] = {"o_gemv", "gate_gemv", "up_gemv", "down_gemv"};
 // A row of the weight and the vector, both in L1, are too long.
 constexpr Names kGemvsButDown[] = {"o_gemv", "gate_gemv", "up_gemv"};
@@ -35,16 +35,16 @@ constexpr uint32_t kQwenRows = 8192, kQwenPartitions = 19;
 
 // New ones at the end: images of the virtual NPU hold the place (AirDims::like).
 constexpr KnownAirModel kModels[] = {
-    {"llama-3.2-1b", kLlama32_1b, {kOFfn, kOGemvFfn, kAllButKv, kSeqFirst, 16384, 8}},
+    {"llama-3.2-1b", kLlama32_1b, {kOFfn, kNamesOfOGemvFfn, kAllButKv, kSeqFirst, 16384, 8}},
     {"llama-3.2-3b", {28, 3072, 24, 8, 128, 8192, 128256, 2048},
      {kOFfn, kGemvs, kAll, kTemporal, 16384, 8}},
     // As Llama-3.2-1B's, down to the partitions of a head that has fewer rows.
     {"smollm2-1.7b", {24, 2048, 32, 32, 64, 8192, 49152, 2048},
-     {kOFfn, kOGemvFfn, kAll, kSeqFirst, 16384, 8}},
+     {kOFfn, kNamesOfOGemvFfn, kAll, kSeqFirst, 16384, 8}},
     {"qwen3-0.6b", {28, 1024, 16, 8, 128, 3072, 151936, 2048, 0, 1},
-     {kOFfnQwen, kOGemvFfn, kAllButKv, kHeadsFirst, kQwenRows, kQwenPartitions}},
+     {kOFfnQwen, kNamesOfOGemvFfn, kAllButKv, kHeadsFirst, kQwenRows, kQwenPartitions}},
     {"qwen3-1.7b", {28, 2048, 16, 8, 128, 6144, 151936, 2048, 0, 1},
-     {kOFfnQwen, kOGemvFfn, kAll, kHeadsFirst, kQwenRows, kQwenPartitions}},
+     {kOFfnQwen, kNamesOfOGemvFfn, kAll, kHeadsFirst, kQwenRows, kQwenPartitions}},
     {"qwen3-4b", {36, 2560, 32, 8, 128, 9728, 151936, 2048, 0, 1},
      {kAllApart, kGemvs, kAll, kHeadsFirst, kQwenRows, kQwenPartitions}},
     {"qwen2.5-0.5b", {24, 896, 14, 2, 64, 4864, 151936, 2048, 1, 0},
@@ -73,7 +73,7 @@ AirForm form_by_rules(const AirDims& dims) {
   const bool has_long_heads = dims.head_dim == 128 || dims.head_dim == 256;
   AirForm form;
   form.prompt_ffn = has_wide_ffn ? std::span<const Names>(kAllApart) : kOFfn;
-  form.token_ffn = kOGemvFfn;
+  form.token_ffn = kNamesOfOGemvFfn;
   if (has_wide_ffn || dims.emb > kMostFusedEmb) form.token_ffn = kGemvs;
   if (dims.hidden > kMostGemvK) form.token_ffn = kGemvsButDown;
   form.through_f32 = dims.kv_heads == dims.heads ? std::span<const R>(kAll) : kAllButKv;

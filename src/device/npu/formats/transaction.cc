@@ -40,9 +40,9 @@ constexpr OperationSize kSizes[] = {{kWrite, 6, 5},    {kBlockWrite, 4, 3},  {kM
                                     {kLoadPdi, 4, 0},  {kMaskPollBusy, 7, 6}};
 constexpr uint32_t kPatchWords = 12;
 
-class Reader {
+class TransactionReader {
  public:
-  Reader(std::span<const uint32_t> words, const std::string& where)
+  TransactionReader(std::span<const uint32_t> words, const std::string& where)
       : words_(words), where_(where) {}
 
   Transaction read() {
@@ -155,7 +155,7 @@ uint64_t descriptor_reach(const DmaDescriptor& descriptor) {
 }
 
 Transaction read_transaction(std::span<const uint32_t> words, const std::string& where) {
-  return Reader(words, where).read();
+  return TransactionReader(words, where).read();
 }
 
 }  // namespace tyto

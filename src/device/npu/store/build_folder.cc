@@ -117,11 +117,6 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
 
 }  // namespace
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 FoundImage read_image_file(const fs::path& path, ImageKind kind, uint32_t length) {
   const std::string content = read_text_file(path, kImageLimit);
   const auto bytes = std::as_bytes(std::span(content));

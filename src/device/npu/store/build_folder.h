@@ -51,7 +51,6 @@ BuildFolder read_build_folder(const std::filesystem::path& folder);
 
 // ---- Parts of it, in files of their own
 
-bool is_there(const std::filesystem::path& path);
 FoundImage read_image_file(const std::filesystem::path& path, ImageKind kind, uint32_t length);
 void find_fused_decode(BuildFolder& found, const std::filesystem::path& folder);
 void find_int8_gemms(BuildFolder& found, const std::filesystem::path& folder);

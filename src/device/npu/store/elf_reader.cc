@@ -32,9 +32,9 @@ struct Symbol {
   uint32_t type = 0, section = 0;
 };
 
-class Reader {
+class ElfReader {
  public:
-  Reader(std::span<const std::byte> bytes, const std::string& where)
+  ElfReader(std::span<const std::byte> bytes, const std::string& where)
       : bytes_(bytes), where_(where) {}
 
   ElfImage read() {
@@ -347,7 +347,7 @@ std::vector<std::string> ElfImage::entries() const {
 }
 
 ElfImage read_elf(std::span<const std::byte> bytes, const std::string& where) {
-  return Reader(bytes, where).read();
+  return ElfReader(bytes, where).read();
 }
 
 }  // namespace tyto

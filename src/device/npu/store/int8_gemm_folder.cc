@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "device/npu/formats/air_abi.h"
 #include "device/npu/formats/int8_gemm.h"

@@ -13,7 +13,7 @@ namespace {
 using SlotIndex = InstanceBuilder::SlotIndex;
 
 // XRT's argument indices.
-constexpr size_t kX = 3, kNorms = 5, kY = 6, kKv = 7;
+constexpr size_t kFusedX = 3, kNorms = 5, kY = 6, kKv = 7;
 
 // The stream: a header, equally many words for each layer, and some for each chunk of the head. A
 // real one has about 70,000 words for 16 layers, and L in it at places that are not published.
@@ -40,7 +40,7 @@ Slots shared_slots(const Fused& f) {
     return f.to.part(name, SlotKind::scratch, kY, 1, cols, {offset, {}});
   };
   Slots s;
-  s.x = f.to.whole(kX, 1, d.emb);
+  s.x = f.to.whole(kFusedX, 1, d.emb);
   s.normed = f.to.scratch("normed", DType::bf16, 1, d.emb);
   s.q = in_y("q", d.q_dim(), 0);
   s.k = in_y("k", d.kv_dim(), d.q_dim());

@@ -204,10 +204,10 @@ void check_needs(const Instance& instance, uint32_t columns, const std::string& 
 
 void check_stream(const Instance& instance, const std::string& where) {
   const InstructionStream& stream = *instance.stream;
-  constexpr uint32_t kHeaderWords = 2, kMostWords = 1u << 24;
-  if (stream.words < kHeaderWords || stream.words > kMostWords)
+  constexpr uint32_t kStreamHeader = 2, kMostWords = 1u << 24;
+  if (stream.words < kStreamHeader || stream.words > kMostWords)
     fail_input(where, "a stream of {} instruction words", stream.words);
-  uint32_t next = kHeaderWords;
+  uint32_t next = kStreamHeader;
   bool has_live = false;
   for (const InstructionStream::Patch& patch : stream.patches) {
     if (patch.index < next || patch.index >= stream.words)
