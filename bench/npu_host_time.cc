@@ -17,8 +17,8 @@
 #include "device/vnpu/machine/control.h"
 #include "engine/engine.h"
 #include "engine/recording.h"
+#include "report/summary.h"
 #include "trace/profile.h"
-#include "trace/report/summary.h"
 
 namespace tyto {
 namespace {

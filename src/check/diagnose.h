@@ -12,8 +12,8 @@
 #include "base/progress.h"
 #include "check/observation.h"
 #include "model/model.h"
+#include "report/diagnosis.h"
 #include "text/vocabulary.h"
-#include "trace/report/diagnosis.h"
 
 namespace tyto {
 

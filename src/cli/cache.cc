@@ -7,6 +7,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/file_lock.h"
+#include "base/human_bytes.h"
 #include "base/utc_time.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -18,7 +19,7 @@
 #include "device/cpu/weight_cache.h"
 #include "model/model.h"
 #include "model/stores/find_model.h"
-#include "trace/report/table.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {
@@ -219,7 +220,8 @@ void define_cache(CommandLine& command) {
   command.needs_command = true;
   command.footer = "Examples:\n  tyto cache list\n  tyto cache clear --stale";
   define_add(command.add_command("add", "pack and keep the weights of a model"));
-  define_cache_list(command.add_command("list", "list cached weights, their source files and users"));
+  define_cache_list(
+      command.add_command("list", "list cached weights, their source files and users"));
   define_clear(command.add_command("clear", "delete cached weights"));
 }
 

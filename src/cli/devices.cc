@@ -8,6 +8,7 @@
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "device/device.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

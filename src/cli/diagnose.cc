@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "engine/receipt.h"
 #include "model/description.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

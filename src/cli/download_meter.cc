@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/human_bytes.h"
 #include "base/printable.h"
 #include "cli/terminal.h"
 

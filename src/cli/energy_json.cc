@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trace/energy_meter.h"
+#include "power/energy_meter.h"
 
 namespace tyto {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "trace/evidence/signing_key.h"
+#include "evidence/signing_key.h"
 
 namespace tyto {
 

@@ -15,8 +15,8 @@
 #include "cli/command_line.h"
 #include "engine/engine.h"
 #include "model/stores/stores.h"
+#include "power/energy_meter.h"
 #include "text/grammar/json_schema.h"
-#include "trace/energy_meter.h"
 #include "trace/requirement.h"
 
 namespace tyto {

@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "base/error.h"
 #include "base/file_hash.h"
+#include "base/human_bytes.h"
 #include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -20,6 +21,7 @@
 #include "model/model.h"
 #include "model/stores/find_model.h"
 #include "plan/pinned_bytes.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

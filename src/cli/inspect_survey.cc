@@ -7,10 +7,12 @@
 #include <optional>
 
 #include "base/counted.h"
+#include "base/human_bytes.h"
 #include "base/joined.h"
 #include "base/printable.h"
 #include "cli/terminal.h"
 #include "model/survey.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

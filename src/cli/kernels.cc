@@ -4,6 +4,7 @@
 
 #include "base/counted.h"
 #include "base/error.h"
+#include "base/human_bytes.h"
 #include "base/printable.h"
 #include "cli/build_advice.h"
 #include "cli/command_line.h"
@@ -16,6 +17,7 @@
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
 #include "model/shapes.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

@@ -12,6 +12,7 @@
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
 #include "model/shapes.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/human_bytes.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"

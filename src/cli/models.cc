@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/human_bytes.h"
 #include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -11,6 +12,7 @@
 #include "cli/models_here.h"
 #include "cli/terminal.h"
 #include "model/stores/local_models.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/human_bytes.h"
 #include "base/printable.h"
 #include "cli/build_advice.h"
 #include "cli/terminal.h"

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "model/shapes.h"
 #include "model/stores/find_model.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/runs_today.h"
-#include "trace/report/table.h"
+#include "report/table.h"
 
 namespace tyto {
 

@@ -17,9 +17,10 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
+#include "power/energy_meter.h"
+#include "power/idle_subtraction.h"
+#include "report/table.h"
 #include "text/sampler.h"
-#include "trace/energy_meter.h"
-#include "trace/idle_subtraction.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -23,8 +23,10 @@
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "engine/recording.h"
+#include "evidence/receipt_json.h"
+#include "report/report.h"
+#include "report/table.h"
 #include "trace/profile.h"
-#include "trace/report/report.h"
 
 namespace tyto {
 namespace {

@@ -1,4 +1,5 @@
 #include "hub/pull.h"
+#include "base/human_bytes.h"
 
 #include <fmt/format.h>
 
@@ -17,6 +18,7 @@
 #include "cli/models_here.h"
 #include "cli/recommended_models.h"
 #include "cli/terminal.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

@@ -10,7 +10,8 @@
 #include "cli/documents.h"
 #include "cli/evidence_flags.h"
 #include "cli/terminal.h"
-#include "trace/evidence/receipt_check.h"
+#include "evidence/receipt_check.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

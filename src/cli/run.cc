@@ -22,8 +22,9 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "evidence/receipt_json.h"
+#include "power/energy_meter.h"
 #include "text/grammar/constraint.h"
-#include "trace/energy_meter.h"
 #include "trace/energy_report.h"
 
 namespace tyto {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/progress.h"
-#include "trace/report/table.h"
+#include "base/text_style.h"
 
 namespace tyto {
 
@@ -35,8 +35,5 @@ size_t stderr_columns();  // 0: it is no terminal
 // width.
 TextStyle stdout_style();
 TextStyle stderr_style();
-
-// 1500 -> "1.5 kB": decimal, as disks and downloads are counted.
-std::string human_bytes(uint64_t bytes);
 
 }  // namespace tyto

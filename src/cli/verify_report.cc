@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/counted.h"
+#include "evidence/receipt_json.h"
 #include "text/tokenizer.h"
-#include "trace/report/receipt_fields.h"
 
 namespace tyto {
 namespace {

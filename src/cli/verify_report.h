@@ -8,8 +8,8 @@
 #include "base/file_kind.h"
 #include "check/gate.h"
 #include "cli/verified.h"
+#include "report/table.h"
 #include "trace/receipt.h"
-#include "trace/report/table.h"
 
 namespace tyto {
 

@@ -10,7 +10,7 @@
 #include "base/printable.h"
 #include "device/npu/npu_entry.h"
 #include "ggml/plugin_device.h"
-#include "trace/report/report.h"
+#include "report/report.h"
 
 namespace tyto::plugin {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/printable.h"
-#include "trace/report/report.h"
+#include "report/report.h"
 
 namespace tyto::plugin {
 

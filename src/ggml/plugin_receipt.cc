@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/utc_time.h"
+#include "report/report.h"
 #include "trace/profile.h"
-#include "trace/report/report.h"
 
 namespace tyto::plugin {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/scheduler.h"
-#include "trace/energy_meter.h"
+#include "power/energy_meter.h"
 
 namespace tyto {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "engine/engine.h"
+#include "evidence/digest.h"
 #include "model/description.h"
 #include "text/grammar/token_trie.h"
-#include "trace/evidence/digest.h"
 
 namespace tyto {
 

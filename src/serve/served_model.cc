@@ -5,6 +5,7 @@
 #include "base/utc_time.h"
 #include "engine/draft_model.h"
 #include "engine/recording.h"
+#include "evidence/receipt_json.h"
 #include "serve/metrics.h"
 #include "serve/thrown_error.h"
 #include "trace/span.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trace/energy_meter.h"
+#include "power/energy_meter.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_kind.h"
-#include "trace/energy_meter.h"
+#include "power/energy_meter.h"
 #include "trace/plausibility.h"
 #include "trace/requirement.h"
 #include "trace/trace.h"
@@ -142,11 +141,5 @@ struct ReceiptContext {
   std::string verified = {};        // "yes", "no", "failed"; empty: nobody looked
   std::string verified_time = {};   // when it was found out
 };
-
-inline constexpr const char* kReceiptSchema = "tyto-receipt-1";
-
-// The receipt as JSON; docs/profile.md describes the fields.
-inline constexpr FileKind kReceiptFile = {"a receipt", "{\n  \"schema\": \"tyto-receipt-"};
-std::string receipt_json(const Receipt& receipt, const ReceiptContext& context);
 
 }  // namespace tyto

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "trace/evidence/digest.h"
-#include "trace/evidence/ledger.h"
+#include "evidence/digest.h"
+#include "evidence/ledger.h"
 
 namespace tyto {
 namespace {

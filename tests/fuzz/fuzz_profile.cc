@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "trace/report/report.h"
+#include "report/report.h"
 
 namespace tyto {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "trace/evidence/receipt_check.h"
+#include "evidence/receipt_check.h"
 
 namespace tyto {
 namespace {

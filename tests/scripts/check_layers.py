@@ -15,7 +15,10 @@ EDGES = {
     "base": [],
     "tensor": ["base"],
     "text": ["base"],
-    "trace": ["base"],
+    "power": ["base"],
+    "trace": ["power"],
+    "evidence": ["trace"],
+    "report": ["evidence"],
     "model": ["tensor", "text"],
     "program": ["tensor", "trace"],
     "cost": ["program"],
@@ -23,11 +26,11 @@ EDGES = {
     "llama": ["model", "program", "device"],
     "plan": ["model", "device"],
     "engine": ["llama", "text"],
-    "check": ["engine"],
-    "serve": ["engine"],
+    "check": ["engine", "report"],
+    "serve": ["engine", "report"],
     "hub": ["model"],
-    "cli": ["engine", "check", "plan", "serve", "hub"],
-    "ggml": ["program", "device"],
+    "cli": ["engine", "check", "plan", "serve", "hub", "report"],
+    "ggml": ["program", "device", "report"],
 }
 
 

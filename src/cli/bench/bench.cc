@@ -19,9 +19,9 @@
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
-#include "trace/energy_meter.h"
+#include "evidence/ledger_file.h"
+#include "power/energy_meter.h"
 #include "trace/energy_report.h"
-#include "trace/evidence/ledger_file.h"
 
 namespace tyto {
 namespace {

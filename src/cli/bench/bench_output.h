@@ -10,7 +10,7 @@
 
 #include "cli/bench/bench_run.h"
 #include "cli/provenance.h"
-#include "trace/report/table.h"
+#include "report/table.h"
 
 namespace tyto {
 

@@ -12,13 +12,13 @@
 #include "cli/provenance.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
+#include "evidence/receipt_json.h"
 #include "model/description.h"
 #include "model/stores/find_model.h"
 #include "tensor/dtype.h"
 #include "text/sampler.h"
 #include "trace/energy_report.h"
 #include "trace/profile.h"
-#include "trace/report/receipt_fields.h"
 
 namespace tyto {
 namespace {

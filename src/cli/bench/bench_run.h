@@ -11,7 +11,7 @@
 #include "base/progress.h"
 #include "cli/bench/bench_speculation.h"
 #include "cli/flags.h"
-#include "trace/energy_meter.h"
+#include "power/energy_meter.h"
 #include "trace/plausibility.h"
 #include "trace/receipt.h"
 

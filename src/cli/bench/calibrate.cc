@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "model/stores/find_model.h"
 #include "plan/calibration.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {
@@ -47,7 +48,7 @@ std::vector<BenchTest> tests_within(uint32_t context) {
 }
 
 OpenDevice opened(const std::string& name, const std::vector<std::string>& names,
-                const CalibrationOrder& order, uint32_t context) {
+                  const CalibrationOrder& order, uint32_t context) {
   BenchSetup setup{.flags = flags_for(name, names, order.flags), .ubatch = {}, .longest_test = {}};
   // Other devices have the cache that their kernels are made for.
   if (device_entry(name).is_host)

@@ -14,7 +14,8 @@
 #include "cli/json_flag.h"
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
-#include "trace/evidence/ledger_file.h"
+#include "evidence/ledger_file.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/printable.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
-#include "trace/report/table.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

@@ -22,6 +22,7 @@
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "device/npu/npu_entry.h"
+#include "report/table.h"
 
 namespace tyto {
 namespace {

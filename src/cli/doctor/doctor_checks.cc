@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/counted.h"
+#include "base/human_bytes.h"
 #include "base/joined.h"
 #include "cli/terminal.h"
 

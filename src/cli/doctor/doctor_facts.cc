@@ -8,8 +8,8 @@
 #include "base/system_library.h"
 #include "cli/doctor/doctor_nodes.h"
 #include "cli/doctor/doctor_services.h"
-#include "trace/power.h"
-#include "trace/power_sysfs.h"
+#include "power/power.h"
+#include "power/power_sysfs.h"
 
 namespace tyto {
 namespace {

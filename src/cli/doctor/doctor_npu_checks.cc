@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/human_bytes.h"
 #include "base/joined.h"
 #include "cli/doctor/doctor_checks.h"
 #include "cli/terminal.h"

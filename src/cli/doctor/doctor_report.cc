@@ -12,7 +12,7 @@
 #include "cli/progress_line.h"
 #include "cli/provenance.h"
 #include "engine/engine.h"
-#include "trace/report/receipt_fields.h"
+#include "evidence/receipt_json.h"
 
 namespace tyto {
 namespace {

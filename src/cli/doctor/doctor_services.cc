@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "base/file.h"
-#include "trace/power_sysfs.h"
+#include "power/power_sysfs.h"
 
 namespace tyto {
 namespace {

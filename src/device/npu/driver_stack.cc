@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/joined.h"
 #include "base/system_library.h"
-#include "trace/power_sysfs.h"
+#include "power/power_sysfs.h"
 
 namespace tyto {
 namespace {

@@ -1,7 +1,7 @@
+#include "report/report.h"
+#include "report/svg.h"
 #include "serve/api/errors.h"
 #include "serve/api/routes.h"
-#include "trace/report/report.h"
-#include "trace/report/svg.h"
 
 namespace tyto::api {
 namespace {

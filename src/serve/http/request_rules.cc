@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/utf8.h"
-#include "trace/evidence/digest.h"
+#include "evidence/digest.h"
 
 namespace tyto::http {
 namespace {

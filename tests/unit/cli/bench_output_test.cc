@@ -8,9 +8,9 @@
 
 #include "base/columns.h"
 #include "cli/bench/bench_comparison.h"
-#include "trace/evidence/digest.h"
-#include "trace/evidence/ledger.h"
-#include "trace/report/receipt_fields.h"
+#include "evidence/digest.h"
+#include "evidence/ledger.h"
+#include "evidence/receipt_json.h"
 
 namespace tyto {
 namespace {

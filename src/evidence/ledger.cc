@@ -1,0 +1,234 @@
+#include "evidence/ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "evidence/chain.h"
+#include "evidence/digest.h"
+#include "evidence/row_check.h"
+#include "evidence/seal.h"
+
+namespace tyto {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::string_view kSchema = "tyto-result-2";
+constexpr std::string_view kSchemaBeforeChain = "tyto-result-1";
+constexpr size_t kShownId = 8;
+
+// Ids are typed, and stand in messages.
+void check_id(const Json& json) {
+  const std::string_view id = json.as_string();
+  const bool is_plain = std::all_of(id.begin(), id.end(), [](unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z');
+  });
+  if (id.empty() || id.size() > kDigestDigits || !is_plain) json.fail("is no id");
+}
+
+std::string speed_text(const Json& row) {
+  if (row.find("refused")) return "refused";
+  if (row.find("avg_ts")) return fmt::format("{:.2f} t/s", row.at("avg_ts").as_double());
+  return fmt::format("{:.2f} t/s modelled", row.at("modelled_avg_ts").as_double());
+}
+
+// Line by line, then the chain through them.
+class LedgerReader {
+ public:
+  LedgerReader(std::string_view text, const PublicKey* trusted) : text_(text), trusted_(trusted) {}
+
+  Ledger read(const std::optional<LedgerHead>& head) {
+    std::string_view rest = text_;
+    for (size_t number = 1; !rest.empty(); ++number) {
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+      if (line.find_first_not_of(" \t\r") != std::string_view::npos) add_line(line, number);
+    }
+    std::vector<LedgerProblem>& problems = ledger_.problems;
+    for (LedgerProblem& problem : check_chain(links_, before_)) problems.push_back(problem);
+    std::stable_sort(
+        problems.begin(), problems.end(),
+        [](const LedgerProblem& a, const LedgerProblem& b) { return a.line < b.line; });
+    if (const auto end = check_end(links_, head)) problems.push_back(*end);
+    ledger_.chained = links_.size();
+    return std::move(ledger_);
+  }
+
+ private:
+  void add_line(std::string_view line, size_t number) {
+    number_ = number;
+    try {
+      const Json json = Json::parse(line, fmt::format("line {}", number));
+      json.refuse_repeated_names();
+      const std::string_view schema = json.at("schema").as_string();
+      const bool is_chained = schema == kSchema;
+      if (is_chained)
+        add_link(json, line);
+      else if (schema != kSchemaBeforeChain)
+        json.fail("is of another version");
+      add_record(json, line, is_chained);
+      if (!is_chained) note_older();
+    } catch (const Error& error) {
+      say(fmt::format("cannot be read ({})", error.what()));
+    }
+  }
+
+  void add_link(const Json& json, std::string_view line) {
+    if (links_.empty())
+      before_ = digest(text_.substr(0, static_cast<size_t>(line.data() - text_.data())));
+    const Seal seal = read_seal(line);
+    links_.push_back({number_, digest(line), json.string_or("previous", ""), seal.is_whole()});
+    if (!seal.is_whole())
+      say(seal.stated.empty()
+              ? "was changed: it has no hash at its end"
+              : fmt::format("was changed: its contents have the hash {}, it says {}",
+                            seal.computed.substr(0, 16), seal.stated.substr(0, 16)));
+    const std::string why = trusted_ != nullptr ? distrust(seal, *trusted_)
+                            : seal.signature && !seal.signature->is_good
+                                ? "has a signature that is not of its contents"
+                                : "";
+    if (!why.empty()) say(why);
+  }
+
+  void add_record(const Json& json, std::string_view line, bool is_chained) {
+    const std::string_view kind = json.at("kind").as_string();
+    if (kind == "result") return add_result(json, line, is_chained);
+    if (kind != "supersede") json.fail("is no kind of record that is known");
+    add_superseding(json);
+  }
+
+  void add_result(const Json& json, std::string_view line, bool is_chained) {
+    const Json row = json.at("row");
+    check_id(json.at("id"));
+    const LedgerEntry entry{
+        .id = std::string(json.at("id").as_string()),
+        .date = std::string(json.at("date").as_string()),
+        .test = std::string(row.at("test").as_string()),
+        .model = std::filesystem::path(row.at("model_filename").as_string()).filename().string(),
+        .executed_on = std::string(row.at("executed_on").as_string()),
+        .speed = speed_text(row),
+        .superseded = {},
+        .line = std::string(line),
+        .number = number_,
+        .is_chained = is_chained};
+    const auto [first, is_new] = lines_.emplace(entry.id, number_);
+    if (!is_new) say(fmt::format("has the id of line {}", first->second));
+    ledger_.entries.push_back(entry);
+    if (!is_chained) return;
+    const std::string wrong = row_contradiction(json, line);
+    if (!wrong.empty()) say(wrong);
+  }
+
+  void add_superseding(const Json& json) {
+    const Superseding superseding{.date = std::string(json.at("date").as_string()),
+                                  .why = std::string(json.at("why").as_string()),
+                                  .by = json.string_or("by", "")};
+    const std::string_view id = json.at("supersedes").as_string();
+    bool is_there = false;
+    for (LedgerEntry& entry : ledger_.entries)
+      if (entry.id == id) {
+        entry.superseded.push_back(superseding);
+        is_there = true;
+      }
+    if (!is_there) say("supersedes a result that is not in the ledger");
+  }
+
+  void note_older() {
+    ++ledger_.not_chained;
+    if (!links_.empty())
+      say("has no hash, though records before it have: it was inserted, or an older Tyto wrote it");
+  }
+
+  void say(const std::string& what) { ledger_.problems.push_back({number_, what}); }
+
+  std::string_view text_;
+  const PublicKey* trusted_;
+  Ledger ledger_;
+  std::vector<Link> links_;
+  std::string before_;                   // digest of what stands before the first of them
+  std::map<std::string, size_t> lines_;  // where an id was first seen
+  size_t number_ = 0;
+};
+
+}  // namespace
+
+Ledger parse_ledger(std::string_view text, const std::optional<LedgerHead>& head,
+                    const PublicKey* trusted) {
+  return LedgerReader(text, trusted).read(head);
+}
+
+const LedgerEntry& find_result(const Ledger& ledger, const std::string& prefix) {
+  std::vector<const LedgerEntry*> found, same;
+  for (const LedgerEntry& entry : ledger.entries) {
+    if (prefix.empty() || !entry.id.starts_with(prefix)) continue;
+    found.push_back(&entry);
+    if (entry.id == prefix) same.push_back(&entry);
+  }
+  if (!same.empty()) found = same;
+  if (found.empty())
+    throw Error(ErrorCode::input, prefix.empty() ? "ID" : prefix, "no result has this id",
+                "`tyto results list --all` shows them");
+  if (same.size() > 1)
+    throw Error(ErrorCode::input, prefix, fmt::format("{} lines have this id", same.size()),
+                "`tyto results check` says which");
+  if (found.size() > 1)
+    throw Error(ErrorCode::input, prefix, fmt::format("{} results begin with this", found.size()),
+                "give more digits");
+  return *found.front();
+}
+
+std::string superseded_mark(const LedgerEntry& entry) {
+  if (entry.superseded.empty()) return "";
+  const Superseding& last = entry.superseded.back();
+  return fmt::format("superseded{}: {}",
+                     last.by.empty() ? "" : " by " + last.by.substr(0, kShownId), last.why);
+}
+
+std::string broken_mark(const Ledger& ledger, const LedgerEntry& entry) {
+  for (const LedgerProblem& problem : ledger.problems)
+    if (problem.line == entry.number) return "BROKEN: " + problem.what;
+  return entry.is_chained ? "" : "not chained";
+}
+
+std::string to_text(const LedgerProblem& problem) {
+  return problem.line == 0 ? problem.what : fmt::format("line {} {}", problem.line, problem.what);
+}
+
+ordered_json result_record(const std::string& id, const std::string& date,
+                           const ordered_json& fields) {
+  ordered_json json = {{"schema", kSchema}, {"kind", "result"}, {"id", id}, {"date", date}};
+  json.update(fields);
+  return json;
+}
+
+ordered_json supersede_record(const std::string& id, const Superseding& superseding) {
+  ordered_json json = {{"schema", kSchema}, {"kind", "supersede"}, {"date", superseding.date},
+                       {"supersedes", id},  {"by", nullptr},       {"why", superseding.why}};
+  if (!superseding.by.empty()) json["by"] = superseding.by;
+  return json;
+}
+
+std::string chained_line(ordered_json record, const std::string& previous, const SigningKey* key) {
+  record["previous"] = previous;
+  seal(record, key);
+  return record.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::optional<std::string> previous_of(std::string_view line) {
+  try {
+    const Json json = Json::parse(line, "line");
+    if (json.string_or("schema", "") != kSchema) return std::nullopt;
+    return json.string_or("previous", "");
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace tyto

@@ -1,0 +1,76 @@
+// The ledger of results: one JSON object per line, only ever appended to. A result is never
+// changed; a later record may supersede it. Each record is sealed, and holds the hash of the record
+// before it, so that a line that was changed, inserted, moved or removed shows.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evidence/signing_key.h"
+
+namespace tyto {
+
+struct Superseding {
+  std::string date;
+  std::string why;
+  std::string by;  // the result that counts instead; may be empty
+};
+
+struct LedgerEntry {
+  std::string id;
+  std::string date;
+  std::string test;
+  std::string model;
+  std::string executed_on;
+  std::string speed;                    // "123.45 t/s", "67.8 t/s modelled", "refused"
+  std::vector<Superseding> superseded;  // oldest first; none: it stands
+  std::string line;                     // as the ledger has it
+  size_t number = 0;                    // of that line, from 1
+  bool is_chained = false;              // false: it is older than the chain
+};
+
+struct LedgerProblem {
+  size_t line = 0;  // 0: of the ledger as a whole
+  std::string what;
+};
+
+// What the last append left beside the ledger, so that lines missing at its end show, too.
+struct LedgerHead {
+  uint64_t rows = 0;  // records of the chain
+  std::string last;   // the digest of the last one's line
+};
+
+struct Ledger {
+  std::vector<LedgerEntry> entries;     // oldest first
+  std::vector<LedgerProblem> problems;  // in the order of the lines
+  size_t chained = 0;                   // records, superseding ones included
+  size_t not_chained = 0;
+};
+
+// With a trusted key every record of the chain must be signed by it.
+Ledger parse_ledger(std::string_view text, const std::optional<LedgerHead>& head,
+                    const PublicKey* trusted = nullptr);
+
+// The entry whose id begins with `prefix`; none or several are an input Error.
+const LedgerEntry& find_result(const Ledger& ledger, const std::string& prefix);
+
+std::string superseded_mark(const LedgerEntry& entry);  // "superseded by 1a2b3c4d: why"; or empty
+std::string broken_mark(const Ledger& ledger, const LedgerEntry& entry);  // what is wrong; or empty
+std::string to_text(const LedgerProblem& problem);                        // "line 7 was changed"
+
+// Records, without their place in the chain. `fields` has at least `row`, as `tyto bench -o json`
+// writes it, and its `receipt`.
+nlohmann::ordered_json result_record(const std::string& id, const std::string& date,
+                                     const nlohmann::ordered_json& fields);
+nlohmann::ordered_json supersede_record(const std::string& id, const Superseding& superseding);
+
+// A record as a line, without its end.
+std::string chained_line(nlohmann::ordered_json record, const std::string& previous,
+                         const SigningKey* key = nullptr);
+// What a line says of the record before it; none where it is no record of the chain.
+std::optional<std::string> previous_of(std::string_view line);
+
+}  // namespace tyto

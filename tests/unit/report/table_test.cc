@@ -1,0 +1,114 @@
+// Tables on terminals of every width, and in pipes.
+#include "report/table.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "base/columns.h"
+
+namespace tyto::test {
+namespace {
+
+bool has(const std::string& text, const std::string& fragment) {
+  return text.find(fragment) != std::string::npos;
+}
+
+size_t widest_line(const std::string& text) {
+  size_t widest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) widest = std::max(widest, columns_of(line));
+  return widest;
+}
+
+Table owls() {
+  return {.id = "owls",
+          .title = "Owls and what they weigh",
+          .columns = {{"name", false},
+                      {"weight in grams", true},
+                      {"wing span", true, 1},
+                      {"eggs", true, 2},
+                      {"about", false}},
+          .rows = {{{"Tyto alba", "430", "91", "5", "pale, quiet, lives in barns and towers"}},
+                   {{"Bubo bubo", "2600", "170", "3", "the largest of them"}, RowStyle::best}},
+          .notes = {"Of adults, as they are found in the field guides that everybody has."}};
+}
+
+TEST(Table, IsWholeInAPipe) {
+  const std::string text = to_text(owls(), {});
+  EXPECT_TRUE(has(text, "name       weight in grams  wing span  eggs  about\n")) << text;
+  EXPECT_TRUE(has(text, "pale, quiet, lives in barns and towers\n")) << text;
+  EXPECT_TRUE(has(text, "guides that everybody has.\n"));
+  EXPECT_FALSE(has(text, "\033"));
+}
+
+TEST(Table, NoLineIsWiderThanTheTerminal) {
+  for (size_t width = 30; width < 140; ++width) {
+    const std::string text = to_text(owls(), {.width = width});
+    EXPECT_LE(widest_line(text), width) << text;
+    EXPECT_TRUE(has(text, "2600")) << text;  // numbers stand whole
+  }
+}
+
+TEST(Table, HeadersAreBrokenBeforeColumnsAreLeftOut) {
+  const std::string text = to_text(owls(), {.width = 64});
+  EXPECT_TRUE(has(text, "grams  span  eggs")) << text;
+  EXPECT_FALSE(has(text, "weight in grams")) << text;
+  EXPECT_FALSE(has(text, "hidden columns")) << text;
+}
+
+TEST(Table, LeavesOutColumnsOfTheHighestRankUntilItFits) {
+  const std::string narrow = to_text(owls(), {.width = 54});
+  EXPECT_TRUE(has(narrow, "170")) << narrow;
+  EXPECT_FALSE(has(narrow, "span  eggs")) << narrow;
+  EXPECT_TRUE(has(narrow, "(`| less -S` shows them): eggs\n")) << narrow;
+  const std::string narrowest = to_text(owls(), {.width = 44});
+  EXPECT_FALSE(has(narrowest, "170")) << narrowest;
+  EXPECT_TRUE(has(narrowest, "wing span, eggs")) << narrowest;
+}
+
+TEST(Table, TheLastTextIsBrokenAndOthersAreShortened) {
+  Table table{.id = "t",
+              .title = "",
+              .columns = {{"file", false}, {"what", false}},
+              .rows = {{{"/home/owl/models/a-long-name.gguf", "one two three four five six"}}}};
+  const std::string text = to_text(table, {.width = 40});
+  EXPECT_TRUE(has(text, "/home/o")) << text;
+  EXPECT_TRUE(has(text, "…")) << text;
+  EXPECT_TRUE(has(text, ".gguf  one two")) << text;
+  EXPECT_LE(widest_line(text), 40u);
+  EXPECT_FALSE(has(to_text(table, {}), "…"));
+}
+
+TEST(Table, WideCharactersKeepColumnsInLine) {
+  const Table table{.id = "t",
+                    .title = "t",
+                    .columns = {{"name", false}, {"n", true}},
+                    .rows = {{{"猫頭鷹", "1"}}, {{"owl", "2"}}}};
+  EXPECT_TRUE(has(to_text(table, {}), "猫頭鷹  1\nowl     2\n")) << to_text(table, {});
+}
+
+TEST(Table, ColoursAreSoberAndOnlyWhereTheyAreWanted) {
+  Table table = owls();
+  table.rows[0].style = RowStyle::alarm;
+  const std::string text = to_text(table, {.colour = true});
+  EXPECT_TRUE(has(text, "\033[1mOwls and what they weigh\033[0m\n")) << text;
+  EXPECT_TRUE(has(text, "\033[31mTyto alba")) << text;
+  EXPECT_TRUE(has(text, "\033[32mBubo bubo")) << text;
+  EXPECT_TRUE(has(text, "\033[2mOf adults")) << text;
+  EXPECT_FALSE(has(to_text(table, {.width = 80}), "\033"));
+}
+
+TEST(Table, RowsMayComeOneByOne) {
+  const Table table = owls();
+  const TableText text(table, {.width = 60});
+  EXPECT_EQ(text.head() + text.row(table.rows[0]) + text.row(table.rows[1]) + text.foot(),
+            to_text(table, {.width = 60}));
+  // A number that nobody expected is shown all the same, and text keeps to its column.
+  const std::string row = text.row({{"Strix nebulosa", "12345678901234567890", "1", "2", "x"}});
+  EXPECT_TRUE(has(row, "12345678901234567890")) << row;
+  EXPECT_TRUE(has(row, "…")) << row;
+}
+
+}  // namespace
+}  // namespace tyto::test
