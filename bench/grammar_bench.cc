@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/sampler.h"
 #include "model/model.h"
 #include "text/grammar/constraint.h"
 #include "text/grammar/json_schema.h"
-#include "text/sampler.h"
 #include "text/tokenizer.h"
 
 namespace tyto {

@@ -57,7 +57,7 @@ HOPS = [
     (STEP, 5, "Interpreter::run", "device/cpu/interpreter.cc", "launch by launch"),
     (STEP, 4, "CpuExecutable::wait", "device/cpu/cpu_device.cc", "a Completion: times, bytes, launches"),
     (STEP, 4, "share_of", "trace/counters.cc", "each sequence's part, by rows"),
-    (STEP, 1, "Sampler::sample", "text/sampler.cc", "logits become the next token"),
+    (STEP, 1, "Sampler::sample", "engine/sampler.cc", "logits become the next token"),
     (STEP, 1, "TextStream::push", "engine/text_stream.h", "up to a stop string"),
     (STEP, 2, "Detokenizer::push", "text/detokenizer.cc", "token becomes text, whole characters"),
     (END, 1, "add_execution", "engine/receipt.cc", "the sequence's counters: the receipt"),

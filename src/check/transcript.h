@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/file_kind.h"
-#include "text/logits.h"
+#include "llama/logits.h"
 
 namespace tyto {
 

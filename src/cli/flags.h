@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "text/sampler.h"
+#include "engine/sampler.h"
 
 namespace tyto {
 

@@ -17,10 +17,10 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
+#include "engine/sampler.h"
 #include "power/energy_meter.h"
 #include "power/idle_subtraction.h"
 #include "report/table.h"
-#include "text/sampler.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -15,10 +15,10 @@
 #include "base/progress.h"
 #include "engine/host_ops.h"
 #include "engine/prefix_cache.h"
+#include "engine/sampler.h"
 #include "engine/speculation.h"
 #include "engine/text_stream.h"
 #include "llama/pipeline.h"
-#include "text/sampler.h"
 #include "text/tokenizer.h"
 #include "trace/receipt.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "text/sampler.h"
+#include "engine/sampler.h"
 #include "trace/profile.h"
 
 namespace tyto {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "llama/logits.h"
 #include "llama/sequence.h"
 #include "llama/stages.h"
 #include "model/model.h"
-#include "text/logits.h"
 #include "trace/span.h"
 
 namespace tyto {

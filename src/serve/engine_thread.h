@@ -14,10 +14,10 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "engine/log_probabilities.h"
 #include "engine/scheduler.h"
 #include "serve/model_text.h"
 #include "serve/receipt_store.h"
-#include "text/log_probabilities.h"
 
 namespace tyto {
 

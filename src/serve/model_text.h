@@ -7,8 +7,8 @@
 #include <mutex>
 #include <string>
 
+#include "engine/sampler.h"
 #include "text/chat_template.h"
-#include "text/sampler.h"
 #include "text/tokenizer.h"
 #include "text/tools.h"
 

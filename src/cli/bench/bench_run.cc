@@ -12,11 +12,11 @@
 #include "cli/provenance.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
+#include "engine/sampler.h"
 #include "evidence/receipt_json.h"
 #include "model/description.h"
 #include "model/stores/find_model.h"
 #include "tensor/dtype.h"
-#include "text/sampler.h"
 #include "trace/energy_report.h"
 #include "trace/profile.h"
 

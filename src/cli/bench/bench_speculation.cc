@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "engine/draft_model.h"
-#include "text/sampler.h"
+#include "engine/sampler.h"
 #include "trace/span.h"
 
 namespace tyto {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/sampler.h"
+#include "engine/sampler.h"
 
 namespace tyto::api {
 

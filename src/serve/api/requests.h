@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/json.h"
+#include "engine/sampler.h"
 #include "serve/api/fields.h"
 #include "serve/api/generation_fields.h"
 #include "text/chat_messages.h"
-#include "text/sampler.h"
 #include "text/tools.h"
 
 namespace tyto::api {

@@ -2,7 +2,7 @@
 //   penalties -> logit bias -> constraint -> temperature -> top-k -> top-p -> min-p -> draw
 // Candidates are kept sorted only as far as a step needs, so that a vocabulary of 128k costs a pass
 // over it and not a sort.
-#include "text/sampler.h"
+#include "engine/sampler.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "text/log_probabilities.h"
+#include "engine/log_probabilities.h"
 
 #include <algorithm>
 #include <cmath>

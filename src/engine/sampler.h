@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/logits.h"
+#include "llama/logits.h"
 #include "text/vocabulary.h"
 
 namespace tyto {

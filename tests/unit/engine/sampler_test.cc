@@ -1,4 +1,4 @@
-#include "text/sampler.h"
+#include "engine/sampler.h"
 
 #include <gtest/gtest.h>
 

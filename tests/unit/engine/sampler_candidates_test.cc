@@ -8,19 +8,19 @@
 #include <random>
 
 #include "base/error.h"
-#include "text/sampler.h"
+#include "engine/sampler.h"
 
 namespace tyto {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr uint32_t kPicked = 64;
+constexpr float kBeyondAll = std::numeric_limits<float>::infinity();
+constexpr uint32_t kFew = 64;
 
 float to_bf16(float value) {
   return value_of_bf16(static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16));
 }
 
-std::vector<Candidate> best_of(const std::vector<float>& logits, size_t count = kPicked) {
+std::vector<Candidate> best_of(const std::vector<float>& logits, size_t count = kFew) {
   std::vector<Candidate> all;
   for (size_t i = 0; i < logits.size(); ++i) all.push_back({static_cast<Token>(i), logits[i]});
   std::stable_sort(all.begin(), all.end(),
@@ -36,7 +36,7 @@ std::vector<float> random_logits(size_t size, std::mt19937& random, bool ties, b
   std::vector<float> logits(size);
   for (float& logit : logits) {
     logit = ties ? static_cast<float>(random() % 4) - 2 : normal(random);
-    if (random() % 16 == 0) logit = random() % 2 == 0 ? -kInfinity : -0.0f;
+    if (random() % 16 == 0) logit = random() % 2 == 0 ? -kBeyondAll : -0.0f;
     if (is_bf16) logit = to_bf16(logit);
   }
   logits[size / 2] = 0.5f;  // never are all banned
@@ -60,7 +60,7 @@ TEST(Candidates, GiveTheTokensThatAllLogitsGive) {
         for (SamplerOptions& options : settings_that_candidates_suffice()) {
           options.seed = random();
           ASSERT_GT(candidates_needed(options, false), 0u);
-          ASSERT_LE(candidates_needed(options, false), kPicked);
+          ASSERT_LE(candidates_needed(options, false), kFew);
           Sampler of_all(options), of_best(options);
           for (int i = 0; i < 3; ++i) {
             const std::vector<float> logits = random_logits(size, random, ties, is_bf16);
@@ -89,7 +89,7 @@ TEST(Candidates, AreNeededAsManyAsTheSamplerLooksAt) {
 }
 
 TEST(Candidates, ThatAreAllRuledOutAreAnError) {
-  const std::vector<Candidate> banned = {{0, -kInfinity}, {1, -kInfinity}};
+  const std::vector<Candidate> banned = {{0, -kBeyondAll}, {1, -kBeyondAll}};
   for (const float temperature : {0.0f, 1.0f})
     EXPECT_THROW(Sampler({.temperature = temperature, .top_k = 2}).sample(Logits(banned)), Error);
 }
