@@ -12,8 +12,4 @@ namespace tyto {
 // then killed).
 void run_child(const std::vector<std::string>& command, std::chrono::seconds timeout);
 
-// What it writes to stdout, of at most `most_bytes`, whatever its exit code. Its stderr is dropped.
-std::string output_of_child(const std::vector<std::string>& command, std::chrono::seconds timeout,
-                            size_t most_bytes);
-
 }  // namespace tyto

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "cli/verified.h"
+#include "evidence/verified.h"
 
 namespace tyto {
 

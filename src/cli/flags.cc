@@ -185,10 +185,7 @@ std::vector<AdapterChoice> adapters_of(const ModelFlags& flags) {
 }
 
 std::string model_or_shipped(const ModelFlags& flags) {
-  if (!flags.model.empty()) return flags.model;
-  if (const auto folder = shipped_model()) return folder->string();
-  throw Error(ErrorCode::input, "the shipped model", "is not beside the program",
-              "name a model with -m");
+  return model_or_shipped(flags.model);
 }
 
 void add_engine_flags(CommandLine& command, EngineFlags& flags) {

@@ -11,9 +11,9 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "cli/child_process.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/doctor.h"
 #include "cli/evidence_flags.h"
 #include "cli/model_words.h"
 #include "cli/plan.h"
@@ -65,11 +65,6 @@ class Signals {
  private:
   sigset_t set_ = {};
 };
-
-// What `tyto doctor --json` says: it looks at every device node.
-std::string doctor_json() {
-  return output_of_child({"/proc/self/exe", "doctor", "--json"}, kLongestDoctor, 4 << 20);
-}
 
 // Connections are files, and shells let a process have 1024 of them unless it asks for more.
 void raise_file_limit(uint32_t connections) {
@@ -165,16 +160,17 @@ void serve(CommandLine& command, ServeFlags& flags) {
   ServeMetrics metrics;
   EngineThread engine(to_serve, metrics);
   std::atomic<const http::Server*> counted = nullptr;  // the handler is made before its server
-  api::Api api{.engine = engine,
-               .metrics = metrics,
-               .version = TYTO_VERSION,
-               .connections =
-                   [&] {
-                     const http::Server* of = counted.load();
-                     return of == nullptr ? http::ServerCounts{} : of->counts();
-                   },
-               .views = {.doctor = std::make_unique<api::SlowView>(doctor_json, kDoctorKept),
-                         .plan = [&] { return plan_json(to_serve.models[0].engine.model); }}};
+  api::Api api{
+      .engine = engine,
+      .metrics = metrics,
+      .version = TYTO_VERSION,
+      .connections =
+          [&] {
+            const http::Server* of = counted.load();
+            return of == nullptr ? http::ServerCounts{} : of->counts();
+          },
+      .views = {.doctor = std::make_unique<api::SlowView>(doctor_json, kDoctorKept, kLongestDoctor),
+                .plan = [&] { return plan_json(to_serve.models[0].engine.model); }}};
   http::Server server(network, api::make_handler(std::move(api)), api::error_body);
   counted = &server;
   const std::string address = server.address();

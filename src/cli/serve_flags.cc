@@ -151,7 +151,7 @@ std::vector<std::string> api_keys(const ServeFlags& flags, const http::ServerOpt
 
 std::vector<ModelToServe> models_to_serve(const ServeFlags& flags) {
   std::vector<std::string> given = flags.models;
-  if (given.empty()) given.push_back(model_or_shipped({}));
+  if (given.empty()) given.push_back(model_or_shipped(ModelFlags{}));
   if (given.size() > 1 && !flags.engine.model.adapters.empty())
     throw Error(ErrorCode::usage, "--lora", fmt::format("for which of {} models?", given.size()),
                 "serve one model with its adapters, and others in a process of their own");

@@ -7,7 +7,7 @@
 
 #include "base/file_kind.h"
 #include "check/gate.h"
-#include "cli/verified.h"
+#include "evidence/verified.h"
 #include "report/table.h"
 #include "trace/receipt.h"
 

@@ -25,11 +25,12 @@ EDGES = {
     "device": ["cost"],
     "llama": ["model", "program", "device"],
     "plan": ["model", "device"],
+    "doctor": ["model", "device"],
     "engine": ["llama", "text"],
     "check": ["engine", "report"],
     "serve": ["engine", "report"],
     "hub": ["model"],
-    "cli": ["engine", "check", "plan", "serve", "hub", "report"],
+    "cli": ["engine", "check", "plan", "doctor", "serve", "hub"],
     "ggml": ["program", "device", "report"],
 }
 

@@ -1,6 +1,7 @@
 #include <map>
 #include <system_error>
 
+#include "base/error.h"
 #include "model/stores/folder_files.h"
 #include "model/stores/stores.h"
 
@@ -39,6 +40,13 @@ std::optional<fs::path> shipped_model() {
     if (fs::exists(folder / "config.json", ignored)) return folder;
   }
   return std::nullopt;
+}
+
+std::string model_or_shipped(const std::string& named) {
+  if (!named.empty()) return named;
+  if (const auto folder = shipped_model()) return folder->string();
+  throw Error(ErrorCode::input, "the shipped model", "is not beside the program",
+              "name a model with -m");
 }
 
 }  // namespace tyto

@@ -38,5 +38,7 @@ Listing models_below(const std::filesystem::path& folder);
 
 // The folder of the model that ships with Tyto, beside the program; none where it is not there.
 std::optional<std::filesystem::path> shipped_model();
+// What was named, or that folder; an Error where there is neither.
+std::string model_or_shipped(const std::string& named);
 
 }  // namespace tyto

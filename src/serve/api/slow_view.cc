@@ -1,5 +1,8 @@
 #include "serve/api/slow_view.h"
 
+#include <fmt/format.h>
+
+#include <condition_variable>
 #include <system_error>
 #include <utility>
 
@@ -7,8 +10,32 @@
 
 namespace tyto::api {
 
+struct SlowView::Making {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool is_over = false;
+  std::string text;
+  std::optional<Error> error;
+
+  void run(const Make& make) {
+    std::string made;
+    std::optional<Error> thrown;
+    try {
+      made = make();
+    } catch (...) {
+      thrown = thrown_error("server");
+    }
+    const std::lock_guard lock(mutex);
+    text = std::move(made);
+    error = std::move(thrown);
+    is_over = true;
+    ended.notify_all();
+  }
+};
+
 SlowView::~SlowView() {
   if (thread_.joinable()) thread_.join();
+  if (maker_.joinable()) maker_.detach();  // it hangs, and has nothing of the view
 }
 
 void SlowView::ask(Done done) {
@@ -29,11 +56,29 @@ void SlowView::ask(Done done) {
   }
 }
 
+std::string SlowView::wait_for_text() {
+  if (!making_) {
+    auto making = std::make_shared<Making>();
+    maker_ = std::thread([making, make = make_] { making->run(make); });
+    making_ = std::move(making);
+  }
+  {
+    std::unique_lock lock(making_->mutex);
+    if (!making_->ended.wait_for(lock, longest_, [&] { return making_->is_over; }))
+      throw Error(ErrorCode::device, "server",
+                  fmt::format("this has taken more than {} ms", longest_.count()), "ask later");
+  }
+  maker_.join();
+  const auto made = std::exchange(making_, nullptr);
+  if (made->error) throw *made->error;
+  return made->text;
+}
+
 void SlowView::make_and_tell() {
   std::string text;
   std::optional<Error> error;
   try {
-    text = make_();
+    text = wait_for_text();
   } catch (...) {
     error = thrown_error("server");
   }

@@ -56,7 +56,7 @@ std::string failures(const std::string& text) {
   return all;
 }
 
-bool has(const std::string& text, const std::string& part) {
+bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
@@ -73,7 +73,7 @@ TEST(ReceiptCheck, AChangedNumberShowsByTheHash) {
   forged["command"] = "tyto run -m another";
   EXPECT_TRUE(failures(forged.dump()).starts_with("hash: the contents have "));
   forged.erase("hash");
-  EXPECT_TRUE(has(failures(forged.dump()), "hash: there is none"));
+  EXPECT_TRUE(says(failures(forged.dump()), "hash: there is none"));
 }
 
 TEST(ReceiptCheck, WithTheHashComputedAnewTheNumbersStillHaveToAgree) {
@@ -104,8 +104,8 @@ TEST(ReceiptCheck, WithTheHashComputedAnewTheNumbersStillHaveToAgree) {
   for (const Forgery& forgery : forgeries) {
     ordered_json receipt = receipt_of();
     receipt[ordered_json::json_pointer(forgery.where)] = forgery.value;
-    EXPECT_TRUE(has(failures(sealed(receipt)), forgery.said)) << forgery.where << "\n"
-                                                              << failures(sealed(receipt));
+    EXPECT_TRUE(says(failures(sealed(receipt)), forgery.said)) << forgery.where << "\n"
+                                                               << failures(sealed(receipt));
   }
 }
 
@@ -116,26 +116,26 @@ TEST(ReceiptCheck, TheVerdictIsWorkedOutAgain) {
   EXPECT_EQ(failures(sealed(forged)), "");
   forged["plausibility"]["verdict"] = "plausible";
   forged["timing"]["prefill_tok_s"] = forged["timing"]["decode_tok_s"] = 20;
-  EXPECT_TRUE(has(failures(sealed(forged)),
-                  "says plausible, but npu decode: 20.00 tok/s of 7.00 GB each is 140 GB/s; the "
-                  "memory has 120 GB/s"));
+  EXPECT_TRUE(says(failures(sealed(forged)),
+                   "says plausible, but npu decode: 20.00 tok/s of 7.00 GB each is 140 GB/s; the "
+                   "memory has 120 GB/s"));
   // Limits that were raised, and limits that were taken away.
   ordered_json& limits = forged["plausibility"]["limits"];
   limits[0]["gb_s"] = 500;
-  EXPECT_TRUE(has(failures(sealed(forged)), "the memory has 120 GB/s"));
+  EXPECT_TRUE(says(failures(sealed(forged)), "the memory has 120 GB/s"));
   limits.clear();
-  EXPECT_FALSE(has(failures(sealed(forged)), "the memory has"));  // of any machine: 256 GB/s
+  EXPECT_FALSE(says(failures(sealed(forged)), "the memory has"));  // of any machine: 256 GB/s
   ordered_json faster = receipt_of(13'000'000'000);
   faster["plausibility"] = forged["plausibility"];
   faster["timing"] = forged["timing"];
-  EXPECT_TRUE(has(failures(sealed(faster)), "the memory has 256 GB/s"));
+  EXPECT_TRUE(says(failures(sealed(faster)), "the memory has 256 GB/s"));
 }
 
 TEST(ReceiptCheck, ADeviceOfWhichNothingIsKnownProvesNothing) {
   ordered_json forged = receipt_of();
   for (const char* where : {"/devices/0/name", "/phases/prefill/0/name", "/phases/decode/0/name"})
     forged[ordered_json::json_pointer(where)] = "h100";
-  EXPECT_TRUE(has(failures(sealed(forged)), "says plausible, but nothing could be compared"));
+  EXPECT_TRUE(says(failures(sealed(forged)), "says plausible, but nothing could be compared"));
 }
 
 TEST(ReceiptCheck, WhatIsNoReceiptIsAnError) {

@@ -10,7 +10,7 @@
 namespace tyto::test {
 namespace {
 
-bool has(const std::string& text, const std::string& fragment) {
+bool holds(const std::string& text, const std::string& fragment) {
   return text.find(fragment) != std::string::npos;
 }
 
@@ -36,35 +36,35 @@ Table owls() {
 
 TEST(Table, IsWholeInAPipe) {
   const std::string text = to_text(owls(), {});
-  EXPECT_TRUE(has(text, "name       weight in grams  wing span  eggs  about\n")) << text;
-  EXPECT_TRUE(has(text, "pale, quiet, lives in barns and towers\n")) << text;
-  EXPECT_TRUE(has(text, "guides that everybody has.\n"));
-  EXPECT_FALSE(has(text, "\033"));
+  EXPECT_TRUE(holds(text, "name       weight in grams  wing span  eggs  about\n")) << text;
+  EXPECT_TRUE(holds(text, "pale, quiet, lives in barns and towers\n")) << text;
+  EXPECT_TRUE(holds(text, "guides that everybody has.\n"));
+  EXPECT_FALSE(holds(text, "\033"));
 }
 
 TEST(Table, NoLineIsWiderThanTheTerminal) {
   for (size_t width = 30; width < 140; ++width) {
     const std::string text = to_text(owls(), {.width = width});
     EXPECT_LE(widest_line(text), width) << text;
-    EXPECT_TRUE(has(text, "2600")) << text;  // numbers stand whole
+    EXPECT_TRUE(holds(text, "2600")) << text;  // numbers stand whole
   }
 }
 
 TEST(Table, HeadersAreBrokenBeforeColumnsAreLeftOut) {
   const std::string text = to_text(owls(), {.width = 64});
-  EXPECT_TRUE(has(text, "grams  span  eggs")) << text;
-  EXPECT_FALSE(has(text, "weight in grams")) << text;
-  EXPECT_FALSE(has(text, "hidden columns")) << text;
+  EXPECT_TRUE(holds(text, "grams  span  eggs")) << text;
+  EXPECT_FALSE(holds(text, "weight in grams")) << text;
+  EXPECT_FALSE(holds(text, "hidden columns")) << text;
 }
 
 TEST(Table, LeavesOutColumnsOfTheHighestRankUntilItFits) {
   const std::string narrow = to_text(owls(), {.width = 54});
-  EXPECT_TRUE(has(narrow, "170")) << narrow;
-  EXPECT_FALSE(has(narrow, "span  eggs")) << narrow;
-  EXPECT_TRUE(has(narrow, "(`| less -S` shows them): eggs\n")) << narrow;
+  EXPECT_TRUE(holds(narrow, "170")) << narrow;
+  EXPECT_FALSE(holds(narrow, "span  eggs")) << narrow;
+  EXPECT_TRUE(holds(narrow, "(`| less -S` shows them): eggs\n")) << narrow;
   const std::string narrowest = to_text(owls(), {.width = 44});
-  EXPECT_FALSE(has(narrowest, "170")) << narrowest;
-  EXPECT_TRUE(has(narrowest, "wing span, eggs")) << narrowest;
+  EXPECT_FALSE(holds(narrowest, "170")) << narrowest;
+  EXPECT_TRUE(holds(narrowest, "wing span, eggs")) << narrowest;
 }
 
 TEST(Table, TheLastTextIsBrokenAndOthersAreShortened) {
@@ -73,11 +73,11 @@ TEST(Table, TheLastTextIsBrokenAndOthersAreShortened) {
               .columns = {{"file", false}, {"what", false}},
               .rows = {{{"/home/owl/models/a-long-name.gguf", "one two three four five six"}}}};
   const std::string text = to_text(table, {.width = 40});
-  EXPECT_TRUE(has(text, "/home/o")) << text;
-  EXPECT_TRUE(has(text, "…")) << text;
-  EXPECT_TRUE(has(text, ".gguf  one two")) << text;
+  EXPECT_TRUE(holds(text, "/home/o")) << text;
+  EXPECT_TRUE(holds(text, "…")) << text;
+  EXPECT_TRUE(holds(text, ".gguf  one two")) << text;
   EXPECT_LE(widest_line(text), 40u);
-  EXPECT_FALSE(has(to_text(table, {}), "…"));
+  EXPECT_FALSE(holds(to_text(table, {}), "…"));
 }
 
 TEST(Table, WideCharactersKeepColumnsInLine) {
@@ -85,18 +85,18 @@ TEST(Table, WideCharactersKeepColumnsInLine) {
                     .title = "t",
                     .columns = {{"name", false}, {"n", true}},
                     .rows = {{{"猫頭鷹", "1"}}, {{"owl", "2"}}}};
-  EXPECT_TRUE(has(to_text(table, {}), "猫頭鷹  1\nowl     2\n")) << to_text(table, {});
+  EXPECT_TRUE(holds(to_text(table, {}), "猫頭鷹  1\nowl     2\n")) << to_text(table, {});
 }
 
 TEST(Table, ColoursAreSoberAndOnlyWhereTheyAreWanted) {
   Table table = owls();
   table.rows[0].style = RowStyle::alarm;
   const std::string text = to_text(table, {.colour = true});
-  EXPECT_TRUE(has(text, "\033[1mOwls and what they weigh\033[0m\n")) << text;
-  EXPECT_TRUE(has(text, "\033[31mTyto alba")) << text;
-  EXPECT_TRUE(has(text, "\033[32mBubo bubo")) << text;
-  EXPECT_TRUE(has(text, "\033[2mOf adults")) << text;
-  EXPECT_FALSE(has(to_text(table, {.width = 80}), "\033"));
+  EXPECT_TRUE(holds(text, "\033[1mOwls and what they weigh\033[0m\n")) << text;
+  EXPECT_TRUE(holds(text, "\033[31mTyto alba")) << text;
+  EXPECT_TRUE(holds(text, "\033[32mBubo bubo")) << text;
+  EXPECT_TRUE(holds(text, "\033[2mOf adults")) << text;
+  EXPECT_FALSE(holds(to_text(table, {.width = 80}), "\033"));
 }
 
 TEST(Table, RowsMayComeOneByOne) {
@@ -106,8 +106,8 @@ TEST(Table, RowsMayComeOneByOne) {
             to_text(table, {.width = 60}));
   // A number that nobody expected is shown all the same, and text keeps to its column.
   const std::string row = text.row({{"Strix nebulosa", "12345678901234567890", "1", "2", "x"}});
-  EXPECT_TRUE(has(row, "12345678901234567890")) << row;
-  EXPECT_TRUE(has(row, "…")) << row;
+  EXPECT_TRUE(holds(row, "12345678901234567890")) << row;
+  EXPECT_TRUE(holds(row, "…")) << row;
 }
 
 }  // namespace

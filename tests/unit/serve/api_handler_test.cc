@@ -85,7 +85,7 @@ class ApiHandler : public testing::Test {
     handler = make_handler({.engine = *engine,
                             .metrics = *metrics,
                             .version = "1.2.3",
-                            .views = {.doctor = std::make_unique<SlowView>(doctor, kLong)}});
+                            .views = {.doctor = std::make_unique<SlowView>(doctor, kLong, kLong)}});
   }
   static void TearDownTestSuite() {
     handler = {};

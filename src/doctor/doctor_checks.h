@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/doctor/doctor_facts.h"
+#include "doctor/doctor_facts.h"
 
 namespace tyto {
 

@@ -1,4 +1,4 @@
-#include "cli/doctor/doctor_nodes.h"
+#include "doctor/doctor_nodes.h"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>

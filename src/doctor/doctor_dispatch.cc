@@ -5,10 +5,10 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "cli/doctor/doctor_probe.h"
 #include "device/device.h"
 #include "device/npu/store/kernel_store_manifest.h"
 #include "device/npu/store/stored_kernels.h"
+#include "doctor/doctor_probe.h"
 #include "tensor/compare.h"
 #include "tensor/float16.h"
 
@@ -275,10 +275,15 @@ DeviceProbe probe_device(const DeviceEntry& entry, const DeviceEnv& env) {
   return probe;
 }
 
-std::vector<DeviceProbe> probe_devices() {
+std::vector<DeviceProbe> probe_devices(const VulkanFacts& vulkan) {
   ThreadPool pool;
   std::vector<DeviceProbe> probes;
   for (const DeviceEntry& entry : device_table()) {
+    if (entry.name == "vulkan" && vulkan.broke_its_process) {
+      probes.push_back(
+          {.name = std::string(entry.name), .open_error = "its drivers: " + vulkan.error});
+      continue;
+    }
     Trace trace;
     probes.push_back(probe_device(entry, {pool, trace}));
   }

@@ -1,10 +1,10 @@
 // Recorded machines, each broken in one place: the doctor must find that place, name it first, and
 // find nothing else broken.
-#include "cli/doctor/doctor_checks.h"
+#include "doctor/doctor_checks.h"
 
 #include <gtest/gtest.h>
 
-#include "unit/cli/recorded_machine.h"
+#include "unit/doctor/recorded_machine.h"
 
 namespace tyto {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/doctor/doctor_checks.h"
+#include "doctor/doctor_checks.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,6 @@
 #include "base/counted.h"
 #include "base/human_bytes.h"
 #include "base/joined.h"
-#include "cli/terminal.h"
 
 namespace tyto {
 namespace {

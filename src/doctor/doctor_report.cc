@@ -1,73 +1,36 @@
-#include "cli/doctor/doctor_report.h"
+#include "doctor/doctor_report.h"
 
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/error.h"
 #include "base/utc_time.h"
-#include "cli/doctor/private_names.h"
-#include "cli/flags.h"
-#include "cli/progress_line.h"
-#include "cli/provenance.h"
-#include "engine/engine.h"
-#include "evidence/receipt_json.h"
+#include "doctor/private_names.h"
 
 namespace tyto {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* kPrompt = "Tell me a story about a fox who finds a lamp.";
-constexpr uint32_t kTokens = 16;
-
-ordered_json receipt_of(const std::string& device, const std::string& model) {
-  EngineFlags flags;
-  flags.model.model = model;
-  flags.device = device;
-  Engine engine(engine_options(flags));
-  Sampler sampler({.temperature = 0});
-  Request request;
-  request.prompt = engine.tokenizer().encode(kPrompt);
-  request.max_tokens = kTokens;
-  request.ignore_eos = true;
-  Answer answer =
-      generate(engine.generator(), sampler, request, [](std::string_view) { return true; });
-  engine.complete(answer.receipt);
-  return receipt_fields(answer.receipt, receipt_context(engine));
-}
-
 // One that fails says why, and the report goes on.
-ordered_json run_on(const std::string& device, const std::string& model) {
-  announce(fmt::format("running a few tokens on {}", device));
+ordered_json run_on(const std::string& device, const std::string& model, const ShortRun& run_it) {
   ordered_json run = {{"device", device}, {"error", nullptr}, {"receipt", nullptr}};
   try {
-    run["receipt"] = receipt_of(device, model);
+    run["receipt"] = run_it(device, model);
   } catch (const std::exception& error) {
     run["error"] = error.what();
   }
   return run;
 }
 
-ordered_json runs_of(const SystemFacts& facts) {
+ordered_json runs_of(const SystemFacts& facts, const ShortRun& run_it) {
   ordered_json runs = ordered_json::array();
   if (facts.model.name.empty() || !facts.model.error.empty()) return runs;
   for (const DeviceProbe& probe : facts.devices)
     if (!probe.is_virtual && probe.open_error.empty() && probe.dispatch_error.empty())
-      runs.push_back(run_on(probe.name, facts.model.name));
+      runs.push_back(run_on(probe.name, facts.model.name, run_it));
   return runs;
-}
-
-ordered_json program_json() {
-  const BuildFacts built = build_facts();
-  return {{"version", TYTO_VERSION},
-          {"commit", built.commit},
-          {"compiler", built.compiler},
-          {"build_type", built.build_type},
-          {"instruction_sets", built.instruction_sets},
-          {"xrt", built.xrt},
-          {"libraries", built.libraries}};
 }
 
 ordered_json machine_json(const SystemFacts& facts) {
@@ -94,7 +57,7 @@ void hide_private(ordered_json& value, const PrivateNames& names) {
 }  // namespace
 
 std::string doctor_report(const SystemFacts& facts, const std::vector<Check>& checks,
-                          const std::string& file) {
+                          const ReportSource& source) {
   ordered_json rows = ordered_json::array();
   for (const Check& check : checks)
     rows.push_back({{"check", check.name},
@@ -103,13 +66,13 @@ std::string doctor_report(const SystemFacts& facts, const std::vector<Check>& ch
                     {"fix", check.fix}});
   ordered_json report = {{"schema", "tyto-doctor-report/1"},
                          {"time", utc_now()},
-                         {"tyto", program_json()},
+                         {"tyto", source.program},
                          {"machine", machine_json(facts)},
                          {"verdict", to_string(worst(checks))},
                          {"checks", std::move(rows)},
-                         {"runs", runs_of(facts)}};
+                         {"runs", runs_of(facts, source.run)}};
   std::vector<std::filesystem::path> folders;
-  for (const std::string& path : {file, facts.model.name})
+  for (const std::string& path : {source.file, facts.model.name})
     if (!path.empty()) folders.push_back(std::filesystem::absolute(path).parent_path());
   hide_private(report, private_names(folders));
   report["schema"] = "tyto-doctor-report/1";

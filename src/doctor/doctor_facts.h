@@ -81,6 +81,7 @@ struct VulkanFacts {
   bool enumerated = false;           // `devices` or `error` was asked of the loader
   std::vector<std::string> devices;  // "AMD Radeon 890M (integrated GPU, Vulkan 1.3)"
   std::string error;                 // why the loader did not list them
+  bool broke_its_process = false;    // it crashed, ended the process, or gave no answer
 };
 
 struct KernelCacheFacts {

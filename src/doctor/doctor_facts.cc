@@ -1,4 +1,4 @@
-#include "cli/doctor/doctor_facts.h"
+#include "doctor/doctor_facts.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,8 +6,8 @@
 
 #include "base/file.h"
 #include "base/system_library.h"
-#include "cli/doctor/doctor_nodes.h"
-#include "cli/doctor/doctor_services.h"
+#include "doctor/doctor_nodes.h"
+#include "doctor/doctor_services.h"
 #include "power/power.h"
 #include "power/power_sysfs.h"
 

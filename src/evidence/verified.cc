@@ -1,4 +1,4 @@
-#include "cli/verified.h"
+#include "evidence/verified.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -87,7 +87,8 @@ Verification look_up(std::string_view lines, const Combination& combination) {
     try {
       const Json json = Json::parse(line, "verified.jsonl");
       const std::string verdict(json.at("verdict").as_string());
-      if (json.at("schema").as_string() != kRecordSchema || (verdict != "pass" && verdict != "fail"))
+      if (json.at("schema").as_string() != kRecordSchema ||
+          (verdict != "pass" && verdict != "fail"))
         json.fail("is of another version");
       if (!covers(combination_from(json), combination)) continue;
       result.time = json.at("time").as_string();
@@ -125,8 +126,9 @@ bool is_first_mention(const Combination& combination) {
     const std::filesystem::path path = state_folder() / "unverified.txt";
     const std::string line = combination.weights + " " + combination.device;
     std::error_code ignored;
-    const std::string said =
-        std::filesystem::exists(path, ignored) ? "\n" + read_last_lines(path, kMostRecordBytes) : "";
+    const std::string said = std::filesystem::exists(path, ignored)
+                                 ? "\n" + read_last_lines(path, kMostRecordBytes)
+                                 : "";
     if (said.find("\n" + line + "\n") != std::string::npos) return false;
     append_line(path, line);
   } catch (const Error&) {  // what cannot be kept is said again

@@ -1,4 +1,4 @@
-#include "cli/doctor/doctor_services.h"
+#include "doctor/doctor_services.h"
 
 #include <algorithm>
 #include <array>

@@ -8,8 +8,7 @@
 
 #include "base/human_bytes.h"
 #include "base/joined.h"
-#include "cli/doctor/doctor_checks.h"
-#include "cli/terminal.h"
+#include "doctor/doctor_checks.h"
 
 namespace tyto {
 namespace {

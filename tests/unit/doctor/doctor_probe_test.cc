@@ -1,4 +1,4 @@
-#include "cli/doctor/doctor_probe.h"
+#include "doctor/doctor_probe.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/doctor/doctor_facts.h"
+#include "doctor/doctor_facts.h"
 
 namespace tyto {
 
@@ -17,7 +17,8 @@ struct DeviceEnv;
 // matrix: an image of a model's head where the kernel store has one for this device, else rmsnorm
 // and matmul, which a real NPU has no images of and is not tried with.
 DeviceProbe probe_device(const DeviceEntry& entry, const DeviceEnv& env);
-std::vector<DeviceProbe> probe_devices();  // all of device_table()
+// All of device_table(); but not Vulkan's where its drivers broke the process that asked them.
+std::vector<DeviceProbe> probe_devices(const VulkanFacts& vulkan);
 
 KernelCacheFacts probe_kernel_cache(const std::filesystem::path& store);
 
@@ -25,8 +26,9 @@ KernelCacheFacts probe_kernel_cache(const std::filesystem::path& store);
 ModelFacts probe_model(const std::string& name);
 
 // Asks the loader at `library` for the physical devices, in a process of its own: drivers have been
-// seen to crash and to hang. Fills `enumerated`, `devices` and `error`. To be called while the
-// program has one thread.
+// seen to crash and to hang. Fills `enumerated`, `devices`, `error` and `broke_its_process`. Where
+// the program has other threads that child has them not, nor what they had locked: it hangs at
+// worst, for as long as the timeout.
 void probe_vulkan(const std::string& library, VulkanFacts& vulkan,
                   std::chrono::milliseconds timeout = std::chrono::seconds(10));
 

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "cli/doctor/doctor_facts.h"
+#include "doctor/doctor_facts.h"
 
 namespace tyto {
 

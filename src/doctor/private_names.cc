@@ -1,4 +1,4 @@
-#include "cli/doctor/private_names.h"
+#include "doctor/private_names.h"
 
 #include <pwd.h>
 #include <strings.h>

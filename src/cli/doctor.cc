@@ -1,27 +1,30 @@
 // doctor: everything between the processor and a dispatch, each with a verdict and a way out.
+#include "cli/doctor.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/columns.h"
 #include "base/counted.h"
-#include "base/environment.h"
 #include "base/error.h"
 #include "base/joined.h"
 #include "base/printable.h"
 #include "cli/calibration_file.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/doctor/doctor_checks.h"
-#include "cli/doctor/doctor_probe.h"
-#include "cli/doctor/doctor_report.h"
 #include "cli/documents.h"
 #include "cli/flags.h"
 #include "cli/json_flag.h"
 #include "cli/output_file.h"
 #include "cli/progress_line.h"
+#include "cli/provenance.h"
 #include "cli/terminal.h"
-#include "device/npu/npu_entry.h"
+#include "doctor/doctor.h"
+#include "doctor/doctor_checks.h"
+#include "doctor/doctor_report.h"
+#include "engine/engine.h"
+#include "evidence/receipt_json.h"
 #include "report/table.h"
 
 namespace tyto {
@@ -38,19 +41,6 @@ struct DoctorFlags {
   std::string report;
 };
 
-ModelFacts look_at_model(const ModelFlags& flags) {
-  ModelFacts facts;
-  try {
-    facts = probe_model(model_or_shipped(flags));
-  } catch (const Error& error) {  // no shipped model beside the program
-    facts.name = "the shipped model";
-    facts.error = error.what();
-    facts.hint = error.hint;
-  }
-  facts.named = !flags.model.empty();
-  return facts;
-}
-
 CalibrationFacts look_at_calibration() try {
   const CalibrationHere here = calibration_here();
   return {.measured = here.calibration ? summary(*here.calibration) : "",
@@ -59,27 +49,41 @@ CalibrationFacts look_at_calibration() try {
   return {.measured = "", .problem = error.what()};
 }
 
-SystemFacts look(const DoctorFlags& flags) {
-  announce("looking at the machine");
-  SystemFacts facts = read_system_facts(flags.root);
-  const bool this_machine = flags.root == "/";
-  // Before there are threads: it is asked in a forked process.
-  if (this_machine && !facts.vulkan.loader.empty()) probe_vulkan(facts.vulkan.loader, facts.vulkan);
-  try {
-    facts.kernel_cache = probe_kernel_cache(cache_folder() / "kernels");
-  } catch (const Error& error) {  // nobody says where the cache is
-    facts.kernel_cache.problems.push_back(error.what());
-  }
-  if (!this_machine && flags.model.model.empty()) return facts;
-  announce("opening the model");
-  facts.model = look_at_model(flags.model);
-  if (this_machine) {
-    facts.build_has_xrt = built_with_xrt();
-    announce("trying the devices");
-    facts.devices = probe_devices();
-    facts.calibration = look_at_calibration();
-  }
-  return facts;
+SystemFacts look_for(const DoctorFlags& flags) {
+  DoctorOptions options{.root = flags.root, .model = flags.model.model, .announce = announce};
+  if (flags.root == "/") options.calibration = look_at_calibration();
+  return look(options);
+}
+
+// A few tokens on the device; the report has their receipt.
+ordered_json short_run(const std::string& device, const std::string& model) {
+  constexpr const char* kPrompt = "Tell me a story about a fox who finds a lamp.";
+  constexpr uint32_t kTokens = 16;
+  announce(fmt::format("running a few tokens on {}", device));
+  EngineFlags flags;
+  flags.model.model = model;
+  flags.device = device;
+  Engine engine(engine_options(flags));
+  Sampler sampler({.temperature = 0});
+  Request request;
+  request.prompt = engine.tokenizer().encode(kPrompt);
+  request.max_tokens = kTokens;
+  request.ignore_eos = true;
+  Answer answer =
+      generate(engine.generator(), sampler, request, [](std::string_view) { return true; });
+  engine.complete(answer.receipt);
+  return receipt_fields(answer.receipt, receipt_context(engine));
+}
+
+ordered_json program_json() {
+  const BuildFacts built = build_facts();
+  return {{"version", TYTO_VERSION},
+          {"commit", built.commit},
+          {"compiler", built.compiler},
+          {"build_type", built.build_type},
+          {"instruction_sets", built.instruction_sets},
+          {"xrt", built.xrt},
+          {"libraries", built.libraries}};
 }
 
 std::string summary(const std::vector<Check>& checks) {
@@ -133,33 +137,23 @@ void print_checks(const std::vector<Check>& checks) {
   print("\n" + joined(wrapped_lines(verdict, style.width), "\n") + "\n");
 }
 
-std::string json_text(const std::vector<Check>& checks) {
-  ordered_json rows = ordered_json::array();
-  for (const Check& check : checks) {
-    rows.push_back(
-        {{"check", check.name}, {"state", to_string(check.state)}, {"detail", check.detail}});
-    rows.back()["fix"] = nullptr;
-    if (!check.fix.empty()) rows.back()["fix"] = check.fix;
-  }
-  ordered_json whole = {{"schema", "tyto-doctor/1"}, {"verdict", to_string(worst(checks))}};
-  const Check* first = first_to_repair(checks);
-  whole["first"] = nullptr;
-  if (first != nullptr) whole["first"] = first->name;
-  whole["checks"] = std::move(rows);
-  return whole.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
-
 void doctor(const DoctorFlags& flags) {
   OutputFile report(flags.report, kDoctorReport, flags.json.force);
-  const SystemFacts facts = look(flags);
+  const SystemFacts facts = look_for(flags);
   const std::vector<Check> checks = examine(facts);
-  if (!flags.json.is_given() || !put_json(flags.json, json_text(checks))) print_checks(checks);
-  if (report.is_wanted()) report.write(doctor_report(facts, checks, flags.report));
+  if (!flags.json.is_given() || !put_json(flags.json, checks_json(checks))) print_checks(checks);
+  if (report.is_wanted())
+    report.write(doctor_report(
+        facts, checks, {.file = flags.report, .program = program_json(), .run = short_run}));
   if (worst(checks) == CheckState::fail)
     throw Error(ErrorCode::device, "doctor", "this machine is not in order");
 }
 
 }  // namespace
+
+std::string doctor_json() {
+  return checks_json(examine(look({.calibration = look_at_calibration()})));
+}
 
 void define_doctor(CommandLine& command) {
   DoctorFlags& flags = command.values<DoctorFlags>();

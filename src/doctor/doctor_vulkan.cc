@@ -12,8 +12,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "cli/doctor/doctor_probe.h"
 #include "device/vulkan/context.h"
+#include "doctor/doctor_probe.h"
 
 namespace tyto {
 namespace {
@@ -88,6 +88,7 @@ void probe_vulkan(const std::string& library, VulkanFacts& vulkan,
   int status = 0;
   while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
   }
+  vulkan.broke_its_process = !over || !WIFEXITED(status) || WEXITSTATUS(status) != 0;
   if (!over)
     vulkan.error = fmt::format("gave no answer in {} ms", timeout.count());
   else if (WIFSIGNALED(status))
