@@ -69,7 +69,7 @@ class Probe : public testing::Test {
 };
 
 TEST_F(Probe, EveryDeviceOfThisBuildComputesRight) {
-  for (const DeviceProbe& device : probe_devices()) {
+  for (const DeviceProbe& device : probe_devices({})) {
     const bool needs_hardware = device.name == "npu" || device.name == "vulkan";
     if (needs_hardware && !device.open_error.empty())
       continue;  // no XRT, no driver, or no hardware
@@ -204,22 +204,26 @@ TEST(VulkanProbe, ListsDevices) {
   probe_vulkan(TYTO_FAKE_VULKAN, vulkan);
   EXPECT_TRUE(vulkan.enumerated);
   EXPECT_EQ(vulkan.error, "");
+  EXPECT_FALSE(vulkan.broke_its_process);
   EXPECT_EQ(vulkan.devices, (std::vector<std::string>{
                                 "Fake Radeon (integrated GPU, Vulkan 1.3)",
                                 "Fake pipe (software on the processor's cores, Vulkan 1.3)"}));
 }
 
 TEST(VulkanProbe, ALoaderThatGoesWrongIsAnErrorAndNotOurEnd) {
-  const auto error_of = [](const char* library, std::chrono::milliseconds timeout) {
+  const auto error_of = [](const char* library, std::chrono::milliseconds timeout,
+                           bool breaks_its_process = true) {
     VulkanFacts vulkan;
     probe_vulkan(library, vulkan, timeout);
     EXPECT_TRUE(vulkan.devices.empty());
+    EXPECT_EQ(vulkan.broke_its_process, breaks_its_process) << library;
     return vulkan.error;
   };
   constexpr std::chrono::seconds kLong{60};
-  EXPECT_CONTAINS(error_of("/no/such/libvulkan.so.1", kLong), "cannot be loaded");
-  EXPECT_CONTAINS(error_of("libm.so.6", kLong), "no Vulkan loader");
-  EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_REFUSES, kLong), "listing GPUs failed: no driver fits");
+  EXPECT_CONTAINS(error_of("/no/such/libvulkan.so.1", kLong, false), "cannot be loaded");
+  EXPECT_CONTAINS(error_of("libm.so.6", kLong, false), "no Vulkan loader");
+  EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_REFUSES, kLong, false),
+                  "listing GPUs failed: no driver fits");
   EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_CRASHES, kLong), "crashed with signal");
   EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_EXITS, kLong), "exit code 3");
   EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_HANGS, std::chrono::milliseconds(100)), "no answer");
