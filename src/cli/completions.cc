@@ -36,13 +36,22 @@ Values values_of(const Flag& flag) {
     Completes kind;
   };
   constexpr Row kRows[] = {
-      {"FILE", Completes::file},         {"KEYFILE", Completes::file},           {"NAME|FILE", Completes::file},
-      {"PATH", Completes::file},         {"reference|FILE", Completes::file},    {"DIR", Completes::folder},
-      {"MODEL", Completes::model},       {"[NAME=]MODEL", Completes::model},     {"MODEL,...", Completes::model},
-      {"FILE[=SCALE]", Completes::file}, {"[MODEL] [PROMPT]", Completes::model}, {"[FILE]", Completes::file},
+      {"FILE", Completes::file},
+      {"KEYFILE", Completes::file},
+      {"NAME|FILE", Completes::file},
+      {"PATH", Completes::file},
+      {"reference|FILE", Completes::file},
+      {"DIR", Completes::folder},
+      {"MODEL", Completes::model},
+      {"[NAME=]MODEL", Completes::model},
+      {"MODEL,...", Completes::model},
+      {"FILE[=SCALE]", Completes::file},
+      {"[MODEL] [PROMPT]", Completes::model},
+      {"[FILE]", Completes::file},
   };
   if (std::holds_alternative<bool*>(flag.target)) return {Completes::none};
-  if (flag.allowed) return {Completes::words, fmt::format("{}", fmt::join(flag.allowed->values, " "))};
+  if (flag.allowed)
+    return {Completes::words, fmt::format("{}", fmt::join(flag.allowed->values, " "))};
   if (flag.rules.is_folder) return {Completes::folder};
   const bool may_be_auto = flag.name() == "--device" && flag.value == "NAME";  // no list of them
   if (flag.name().ends_with("-device"))

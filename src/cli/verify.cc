@@ -89,9 +89,9 @@ Transcript read_transcript(const VerifyFlags& flags, const Engine& engine) {
     refuse(fmt::format("has {} tokens, the gate asks for {}", file.max_tokens, flags.gate.tokens),
            fmt::format("write it again with more, or give -n {}", file.max_tokens));
   if (flags.full && file.continuations.size() < kGatePrompts.size())
-    refuse(
-        fmt::format("has {} prompts, --full wants {}", file.continuations.size(), kGatePrompts.size()),
-        "write it again with all prompts");
+    refuse(fmt::format("has {} prompts, --full wants {}", file.continuations.size(),
+                       kGatePrompts.size()),
+           "write it again with all prompts");
   if (!flags.full && file.continuations.size() > kQuickPrompts)
     file.continuations.resize(kQuickPrompts);
   for (const Continuation& from : file.continuations)

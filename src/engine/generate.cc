@@ -61,10 +61,12 @@ Answer generate_tokens(const Generator& with, Sampler& sampler, Request request,
 
 Embedding embed(const Generator& with, std::span<const Token> tokens, const Progress& progress) {
   Sampler unused({.temperature = 0});
-  Outcome outcome = run_alone(
-      with, unused,
-      {.prompt = {tokens.begin(), tokens.end()}, .stop = {}, .progress = progress, .wanted = Wanted::embedding},
-      [](const ChosenToken&) { return true; });
+  Outcome outcome = run_alone(with, unused,
+                              {.prompt = {tokens.begin(), tokens.end()},
+                               .stop = {},
+                               .progress = progress,
+                               .wanted = Wanted::embedding},
+                              [](const ChosenToken&) { return true; });
   return {std::move(outcome.embedding), std::move(outcome.answer.receipt)};
 }
 

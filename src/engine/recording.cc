@@ -14,8 +14,6 @@ namespace {
 constexpr size_t kEventsPerToken = 4;
 constexpr size_t kEventsOfPrompt = 16;
 constexpr size_t kRunsRecorded = 2;  // a device that fails has everything run again
-// 64 bytes each: a recording takes at most half a GiB.
-constexpr size_t kMostEvents = size_t{8} << 20;
 
 std::vector<DeviceFacts> device_facts(Engine& engine, PeakSource peak) {
   const std::vector<DeviceInfo> infos = engine.devices();
@@ -60,8 +58,12 @@ size_t recorded_events(const Pipeline& pipeline, size_t prompt, size_t most_toke
 }
 
 void start_recording(Engine& engine, size_t prompt, size_t most_tokens, Decoding decoding) {
-  const size_t events = recorded_events(engine.pipeline(), prompt, most_tokens, decoding);
-  engine.trace().start(std::min(events * kRunsRecorded, kMostEvents));
+  start_recording(engine.trace(),
+                  recorded_events(engine.pipeline(), prompt, most_tokens, decoding));
+}
+
+void start_recording(Trace& trace, size_t events) {
+  trace.start(std::min(events * kRunsRecorded, kMostRecordedEvents));
 }
 
 Profile profile_of(Engine& engine, const SamplerOptions& sampling, PeakSource peak) {

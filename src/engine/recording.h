@@ -15,6 +15,9 @@ enum class Decoding { plain, speculative };
 // The most events that a prompt and its answer leave behind.
 size_t recorded_events(const Pipeline& pipeline, size_t prompt, size_t most_tokens,
                        Decoding decoding);
+// 64 bytes each: a recording takes at most half a GiB.
+inline constexpr size_t kMostRecordedEvents = size_t{8} << 20;
+void start_recording(Trace& trace, size_t events);
 // Makes room for them all and begins; a recording that was not enough says how much it lost.
 void start_recording(Engine& engine, size_t prompt, size_t most_tokens,
                      Decoding decoding = Decoding::plain);

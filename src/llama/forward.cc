@@ -84,8 +84,7 @@ void Forward::put_tokens(std::span<const SequenceRows> rows) {
 
 bool Forward::candidates_suffice(std::span<const SequenceRows> rows) const {
   return std::ranges::all_of(rows, [&](const SequenceRows& item) {
-    return item.logits == 0 ||
-           (item.candidates > 0 && item.candidates <= stages_.candidates());
+    return item.logits == 0 || (item.candidates > 0 && item.candidates <= stages_.candidates());
   });
 }
 
@@ -137,8 +136,7 @@ void Forward::move_residual(const Segment& rows, Device* to) {
   const uint64_t at = rows.first_row * row, bytes = rows.rows * row;
   const Buffer& from = stages_.residual_of(residual_owner_);
   const Buffer& target = stages_.residual_of(to);
-  if (!devices_.is_host(residual_owner_))
-    residual_owner_->sync(from, Sync::from_device, at, bytes);
+  if (!devices_.is_host(residual_owner_)) residual_owner_->sync(from, Sync::from_device, at, bytes);
   if (from.data != target.data) std::memcpy(target.data + at, from.data + at, bytes);
   if (!devices_.is_host(to)) to->sync(target, Sync::to_device, at, bytes);
 }
@@ -173,8 +171,7 @@ Logits Forward::logits(uint32_t row) {
   Span span(trace_, EventKind::host, logits_name_);
   if (!all_finite(type, {data, bytes}))
     fail_non_finite("logits", model_, failure_code(), devices_.first.name);
-  if (type == DType::f32)
-    return std::span(reinterpret_cast<const float*>(data), vocab);
+  if (type == DType::f32) return std::span(reinterpret_cast<const float*>(data), vocab);
   TYTO_ASSERT(type == DType::bf16);
   return {std::span(reinterpret_cast<const uint16_t*>(data), vocab), logits_};
 }
@@ -185,11 +182,13 @@ Logits Forward::candidates(uint32_t row) {
   const std::byte* const data = stages_.owned(Role::candidates) + row * words * sizeof(int32_t);
   const TopKRow picked{{reinterpret_cast<const int32_t*>(data), words}};
   Span span(trace_, EventKind::host, candidates_name_);
-  if (picked.not_finite() != 0) fail_non_finite("logits", model_, failure_code(), devices_.first.name);
+  if (picked.not_finite() != 0)
+    fail_non_finite("logits", model_, failure_code(), devices_.first.name);
   if (const auto problem = problem_of(picked, model_.config.vocab))
     throw Error(failure_code(), devices_.first.name, *problem, "see --on-device-error");
   best_.clear();
-  for (size_t i = 0; i < stages_.candidates(); ++i) best_.push_back({picked.index(i), picked.value(i)});
+  for (size_t i = 0; i < stages_.candidates(); ++i)
+    best_.push_back({picked.index(i), picked.value(i)});
   return Logits(best_);
 }
 

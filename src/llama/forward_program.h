@@ -10,9 +10,9 @@
 namespace tyto {
 
 enum class Part : uint8_t {
-  body,   // tokens -> the residual stream after the last layer
-  head,   // rows of the residual stream -> logits, or the best of them
-  whole,  // both, for rows that all go to the head
+  body,    // tokens -> the residual stream after the last layer
+  head,    // rows of the residual stream -> logits, or the best of them
+  whole,   // both, for rows that all go to the head
   hidden,  // rows of the residual stream -> what the head would see of them
 };
 

@@ -95,7 +95,7 @@ void KvStore::choose_one_piece() {
 }
 
 void KvStore::choose_pages() {
-    shape_.page = kPagePositions;
+  shape_.page = kPagePositions;
   // Two sides would have to hand windows over, and one of them may keep caches in one piece.
   uint32_t windowed = 0;  // layers
   for (uint32_t layer = 0; layer < config_.layers && needs_.shares == 1; ++layer)
@@ -146,23 +146,24 @@ Buffer& KvStore::allocate(const Slot& slot, Device& owner) {
 }
 
 KvKind KvStore::kind_of(uint32_t layer) const {
-    const bool has_window = config_.is_windowed(layer) && config_.window < needs_.context;
+  const bool has_window = config_.is_windowed(layer) && config_.window < needs_.context;
   return has_window ? KvKind::windowed : KvKind::full;
 }
 
 void KvStore::bring(const Segment& segment, KvKind layers, Device& to) {
-  const auto pages =
-      layers == KvKind::windowed && shape_.windowed.pages > 0 ? segment.window_pages : segment.pages;
+  const auto pages = layers == KvKind::windowed && shape_.windowed.pages > 0 ? segment.window_pages
+                                                                             : segment.pages;
   for (uint32_t i = 0, begin = 0; begin < segment.end(); ++i, begin += shape_.page) {
     if (pages[i] == kNoPage) continue;
     Device*& owner = owner_of(layers, pages[i]);
     if (owner == &to) continue;
-    const uint32_t held = std::min(shape_.page, segment.position - std::min(segment.position, begin));
+    const uint32_t held =
+        std::min(shape_.page, segment.position - std::min(segment.position, begin));
     if (owner != nullptr && held > 0) {
       Span span(trace_, EventKind::host, move_name_, begin, held);
       const bool to_host = devices_.is_host(&to);
       sync(layers, pages[i], {0, held}, to_host ? *owner : to,
-                to_host ? Sync::from_device : Sync::to_device);
+           to_host ? Sync::from_device : Sync::to_device);
     }
     owner = &to;
   }
@@ -236,8 +237,7 @@ void KvStore::read(KvPage page, KvRange range, std::span<std::byte> to, KvKind p
   TYTO_ASSERT(to.empty());
 }
 
-void KvStore::write(KvPage page, KvRange range, std::span<const std::byte> from,
-                         KvKind pages) {
+void KvStore::write(KvPage page, KvRange range, std::span<const std::byte> from, KvKind pages) {
   for (const KvKind layers : kKinds) {
     if (!lie_in(pages, layers)) continue;
     Device*& owner = owner_of(layers, page);

@@ -42,12 +42,12 @@ struct KvShape {
 
 // What decides a KvShape beside the model and its devices.
 struct KvNeeds {
-  uint32_t context = 0;               // positions of one sequence
-  uint32_t pass_rows = 0;             // most rows of a pass
-  uint32_t sequences = 1;             // whole contexts that are wanted at once
-  std::optional<DType> type = {};     // null: the device's own, else f16
-  uint64_t memory = 0;                // bytes; 0: enough for the contexts
-  uint32_t shares = 1;                // stores that divide that memory among them
+  uint32_t context = 0;            // positions of one sequence
+  uint32_t pass_rows = 0;          // most rows of a pass
+  uint32_t sequences = 1;          // whole contexts that are wanted at once
+  std::optional<DType> type = {};  // null: the device's own, else f16
+  uint64_t memory = 0;             // bytes; 0: enough for the contexts
+  uint32_t shares = 1;             // stores that divide that memory among them
 };
 
 using SlotKey = std::pair<Role, uint16_t>;  // of one layer

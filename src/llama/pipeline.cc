@@ -256,8 +256,9 @@ void Pipeline::run_rows(Sequence& sequence, std::span<const Token> tokens,
   TYTO_ASSERT(!tokens.empty() && tokens.size() <= most_checked());
   check_room(sequence.position(), tokens.size());
   const auto rows = static_cast<uint32_t>(tokens.size());
-  run_alone({.sequence = &sequence, .tokens = tokens, .logits = rows},
-            [&](size_t, uint32_t behind, const Logits& logits) { visit(rows - behind - 1, logits); });
+  run_alone(
+      {.sequence = &sequence, .tokens = tokens, .logits = rows},
+      [&](size_t, uint32_t behind, const Logits& logits) { visit(rows - behind - 1, logits); });
 }
 
 }  // namespace tyto

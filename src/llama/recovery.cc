@@ -46,8 +46,7 @@ std::optional<Error> Pipeline::recover(const Error& error, std::span<SequenceRow
   return failure;
 }
 
-std::optional<Error> Pipeline::try_again(std::span<SequenceRows> group,
-                                         std::span<const Past> known,
+std::optional<Error> Pipeline::try_again(std::span<SequenceRows> group, std::span<const Past> known,
                                          const OnLogits& on_logits) {
   ++recoveries_;
   host_took_over_ = options_.on_error == OnDeviceError::cpu;
@@ -110,8 +109,8 @@ std::vector<Pipeline::Past> Pipeline::pasts(std::span<const SequenceRows> group)
   return result;
 }
 
-// Each sequence's receipt says whether the dispatch was its own or its cache is filled again because
-// of another's.
+// Each sequence's receipt says whether the dispatch was its own or its cache is filled again
+// because of another's.
 void Pipeline::log_recovery(const Error& error, std::span<const SequenceRows> group, bool goes_on) {
   const bool goes_to_host = goes_on && options_.on_error == OnDeviceError::cpu;
   for (Sequence* sequence : live_)

@@ -151,10 +151,10 @@ void Sides::hand_over(Side side, KvPage page, KvRange range) {
     in_.resize(stretch.count * (from_kv.page_bytes / from_kv.page));
     out_.resize(stretch.count * (to_kv.page_bytes / to_kv.page));
     from.forward->store().read(own_page(from, page, stretch.first),
-                            {stretch.first % from_kv.page, stretch.count}, in_);
+                               {stretch.first % from_kv.page, stretch.count}, in_);
     convert_kv(from_kv, to_kv, config_, stretch.count, in_, out_);
     to.forward->store().write(own_page(to, page, stretch.first),
-                           {stretch.first % to_kv.page, stretch.count}, out_);
+                              {stretch.first % to_kv.page, stretch.count}, out_);
   });
   to.held[page] = range.first + range.count;
 }
@@ -178,7 +178,7 @@ void Sides::copy_page(const KvTable::Copy& copy) {
     const uint32_t own = half.forward->kv().page;
     for (uint32_t done = 0; done < held; done += own)
       half.forward->store().copy({own_page(half, copy.from, done), own_page(half, copy.to, done),
-                               std::min(own, held - done)});
+                                  std::min(own, held - done)});
     half.held[copy.to] = held;
   }
 }
@@ -191,8 +191,8 @@ void Sides::read_page(KvPage page, KvRange range, std::span<std::byte> to, KvKin
   for_each_stretch(range, [&](KvRange stretch) {
     const uint64_t bytes = stretch.count * position_bytes(kind);
     half.forward->store().read(own_page(half, page, stretch.first),
-                            {stretch.first % half.forward->kv().page, stretch.count},
-                            to.first(bytes), kind);
+                               {stretch.first % half.forward->kv().page, stretch.count},
+                               to.first(bytes), kind);
     to = to.subspan(bytes);
   });
 }
@@ -202,8 +202,8 @@ void Sides::write_page(KvPage page, KvRange range, std::span<const std::byte> fr
   for_each_stretch(range, [&](KvRange stretch) {
     const uint64_t bytes = stretch.count * position_bytes(kind);
     half.forward->store().write(own_page(half, page, stretch.first),
-                             {stretch.first % half.forward->kv().page, stretch.count},
-                             from.first(bytes), kind);
+                                {stretch.first % half.forward->kv().page, stretch.count},
+                                from.first(bytes), kind);
     from = from.subspan(bytes);
   });
   wrote(Side::decode, {&page, 1}, range);

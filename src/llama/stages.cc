@@ -131,7 +131,9 @@ void Stages::build(const Progress& progress) {
 }
 
 void Stages::find_pass_costs() {
-  const auto is_hosts = [&](const Piece& piece) { return devices_.is_host(devices_.all[piece.device]); };
+  const auto is_hosts = [&](const Piece& piece) {
+    return devices_.is_host(devices_.all[piece.device]);
+  };
   for (const Prefill& prefill : prefills_)
     pass_costs_.kernels.push_back({prefill.rows,
                                    modelled_ms(prefill.first.pieces, prefill.rows, is_hosts),
@@ -196,9 +198,8 @@ Stage Stages::prepare(Planned planned, Loading& loading) {
   return stage;
 }
 
-Step Stages::make_step(const Stage& stage, const Piece& piece,
-                                 const ForwardProgram& forward,
-                                 const std::vector<DispatchLabel>& labels) {
+Step Stages::make_step(const Stage& stage, const Piece& piece, const ForwardProgram& forward,
+                       const std::vector<DispatchLabel>& labels) {
   Step step{.device = devices_.all[piece.device], .label = labels[piece.device]};
   const Program& program = piece.program;
   const DeviceInfo info = step.device->info();

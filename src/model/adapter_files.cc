@@ -250,7 +250,8 @@ void check_ranks(const Json& root, const AdapterFile& adapter) {
 AdapterFile read_peft_adapter(const fs::path& folder, const Config& config) {
   add_inputs_of(folder);
   const fs::path path = folder / "adapter_model.safetensors";
-  const Json root = Json::parse_file((folder / "adapter_config.json").string(), kLongestAdapterConfig);
+  const Json root =
+      Json::parse_file((folder / "adapter_config.json").string(), kLongestAdapterConfig);
   check_peft(root);
   if (!fs::exists(path))
     throw Error(ErrorCode::input, folder.string(), "has no adapter_model.safetensors",

@@ -50,7 +50,8 @@ std::optional<DType> element_type(std::string_view name) {
 std::vector<uint64_t> read_shape(const Json& shape) {
   std::vector<uint64_t> extents;
   shape.for_each_element([&](size_t index, const Json& extent) {
-    if (index >= kMostDimensions) shape.fail(fmt::format("more than {} dimensions", kMostDimensions));
+    if (index >= kMostDimensions)
+      shape.fail(fmt::format("more than {} dimensions", kMostDimensions));
     extents.push_back(extent.as_uint(INT64_MAX));
   });
   return extents;

@@ -9,7 +9,7 @@ namespace tyto {
 namespace {
 
 constexpr uint32_t kMostPlanned = 1u << 20;  // that what_if() takes
-constexpr uint32_t kImageRows = 64;        // and what prompt images have
+constexpr uint32_t kImageRows = 64;          // and what prompt images have
 
 uint32_t planned(uint32_t tokens) {
   return std::clamp(tokens, 1u, kMostPlanned);

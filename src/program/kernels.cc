@@ -437,6 +437,29 @@ Cost cost(const Program& program, const Call& call) {
   return total;
 }
 
+namespace {
+
+bool looks_at_segments(Kernel kernel) {
+  return kernel == Kernel::rope_table || kernel == Kernel::kv_append ||
+         kernel == Kernel::attention || kernel == Kernel::prompt_attention ||
+         kernel == Kernel::gather_rows;
+}
+
+}  // namespace
+
+Cost CallCost::of(const Call& call) {
+  if (rows_ != call.rows) {
+    rows_ = call.rows;
+    by_rows_ = {};
+    for (const Launch& launch : program_.launches)
+      if (!looks_at_segments(launch.kernel)) by_rows_ += cost(program_, launch, call);
+  }
+  Cost total = by_rows_;
+  for (const Launch& launch : program_.launches)
+    if (looks_at_segments(launch.kernel)) total += cost(program_, launch, call);
+  return total;
+}
+
 uint64_t expert_bytes(const Program& program, const Launch& launch) {
   uint64_t bytes = slot_of(program, launch, 1).bytes();
   if (launch.args.size() > 4) bytes += slot_of(program, launch, 4).bytes();

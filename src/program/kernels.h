@@ -65,6 +65,19 @@ Operator operator_of(const Launch& launch);
 Cost cost(const Program& program, const Launch& launch, const Call& call);
 Cost cost(const Program& program, const Call& call);  // of all launches
 
+// The cost of one call after the other of a program, which outlives it. Launches that do not look
+// at segments cost the same in calls of as many rows: they are added up when that number changes.
+class CallCost {
+ public:
+  explicit CallCost(const Program& program) : program_(program) {}
+  Cost of(const Call& call);
+
+ private:
+  const Program& program_;
+  uint32_t rows_ = 0;  // 0: none yet
+  Cost by_rows_;
+};
+
 // What expert_matmul reads of its weight and bias for one expert. Its cost declares as many experts
 // as the call's rows can take at most; who runs it knows how many it was.
 uint64_t expert_bytes(const Program& program, const Launch& launch);

@@ -328,7 +328,8 @@ void read_tag(Lexer& lexer, bool is_print) {
 
 size_t find_tag(std::string_view source, size_t at) {
   for (; (at = source.find('{', at)) != kNotFound; ++at) {
-    if (at + 1 < source.size() && std::string_view("{%#").find(source[at + 1]) != kNotFound) return at;
+    if (at + 1 < source.size() && std::string_view("{%#").find(source[at + 1]) != kNotFound)
+      return at;
   }
   return kNotFound;
 }

@@ -5,7 +5,7 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kMaxJsonDepth = 64;      // what base/json.h reads
+constexpr size_t kMaxJsonDepth = 64;  // what base/json.h reads
 constexpr size_t kMaxWordBytes = 64;  // longer numbers are not numbers that anybody means
 
 bool is_json_space(char c) {

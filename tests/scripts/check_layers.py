@@ -27,6 +27,7 @@ EDGES = {
     "plan": ["model", "device"],
     "doctor": ["model", "device"],
     "engine": ["llama", "text"],
+    "library": ["engine"],
     "check": ["engine", "report"],
     "serve": ["engine", "report"],
     "hub": ["model"],

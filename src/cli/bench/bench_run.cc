@@ -12,6 +12,7 @@
 #include "cli/provenance.h"
 #include "engine/engine.h"
 #include "engine/receipt.h"
+#include "engine/recording.h"
 #include "engine/sampler.h"
 #include "evidence/receipt_json.h"
 #include "model/description.h"
@@ -25,10 +26,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// 64 bytes each: a recording takes at most half a GiB.
-constexpr size_t kMostEvents = size_t{8} << 20;
-constexpr size_t kEventsPerToken = 2;  // beside the pipeline's
-constexpr size_t kRunsRecorded = 2;    // a device that fails has everything run again
 constexpr uint32_t kContextStep = 256;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -189,14 +186,13 @@ double cpu_seconds() {
 // A recording is how modelled time is known.
 void start_recording(BenchEngine& bench, const BenchTest& test) {
   const size_t batches = (test.prompt + bench.facts.batch - 1) / bench.facts.batch;
-  const size_t of_one = bench.engine->pipeline().event_count(test.prompt, test.generate + batches) +
-                        (test.generate + batches + 1) * kEventsPerToken;
-  const size_t wanted = of_one * test.sequences;
-  if (wanted > kMostEvents)
+  const size_t wanted = test.sequences * recorded_events(bench.engine->pipeline(), test.prompt,
+                                                         test.generate + batches, Decoding::plain);
+  if (wanted > kMostRecordedEvents)
     throw Error(ErrorCode::unsupported, test.name(),
                 fmt::format("modelled time would take a recording of {} events", wanted),
-                fmt::format("at most {}: give fewer tokens", kMostEvents));
-  bench.engine->trace().start(std::min(wanted * kRunsRecorded, kMostEvents));
+                fmt::format("at most {}: give fewer tokens", kMostRecordedEvents));
+  start_recording(bench.engine->trace(), wanted);
 }
 
 // The recording splits at the first token; a test without a prompt has no such split.

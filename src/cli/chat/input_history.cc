@@ -53,7 +53,8 @@ void InputHistory::add(const std::string& line) const {
   fs::create_directories(path_.parent_path(), error);
   const FileLock lock(path_.string() + ".lock");  // one renames, others append
   append_line(path_, json, Readers::owner);
-  if (fs::file_size(path_, error) > kMostHistoryBytes && !error) fs::rename(path_, older(path_), error);
+  if (fs::file_size(path_, error) > kMostHistoryBytes && !error)
+    fs::rename(path_, older(path_), error);
 }
 
 bool InputHistory::is_kept(const std::string& line) {

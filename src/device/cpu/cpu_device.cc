@@ -45,6 +45,7 @@ class CpuExecutable : public Executable {
                 const cpu::InnerLoops& loops, cpu::PackedStore& store)
       : program_(std::move(program)),
         env_(env),
+        cost_(program_),
         interpreter_(program_, cache_patterns(program_), loops),
         buffers_(program_.slots.size()),
         memory_(program_.slots.size()),
@@ -87,7 +88,7 @@ class CpuExecutable : public Executable {
       record_launches(env_.trace, program_, interpreter_.groups(), launch_names_, call,
                       env_.trace.device_index("cpu"), done_.start_ns, group_ends_ns_,
                       interpreter_.unread_bytes());
-    const Cost declared = cost(program_, call);
+    const Cost declared = cost_.of(call);
     done_.bytes = declared.bytes;
     for (const uint64_t unread : interpreter_.unread_bytes()) done_.bytes -= unread;
     done_.flops = declared.flops;
@@ -122,6 +123,7 @@ class CpuExecutable : public Executable {
 
   Program program_;
   DeviceEnv env_;
+  CallCost cost_;
   std::vector<std::shared_ptr<const cpu::PackedWeights>> packed_;  // shared with other executables
   cpu::Interpreter interpreter_;
   std::vector<Buffer> buffers_;     // [program_.slots]; keeps them alive

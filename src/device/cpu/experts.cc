@@ -70,7 +70,8 @@ void spoil_strangers(const ExpertGroup& group) {
 // One call of multiply_experts(), as its threads see it.
 class ExpertWork {
  public:
-  ExpertWork(const ExpertGroup& group, const Routing& routing, ThreadPool& pool, const InnerLoops& loops)
+  ExpertWork(const ExpertGroup& group, const Routing& routing, ThreadPool& pool,
+             const InnerLoops& loops)
       : group_(group), routing_(routing), pool_(pool), loops_(loops) {
     shares_x_ = routing.is_of_one_row(group) && !group.x_of_choice;
     prepare();

@@ -142,10 +142,6 @@ void scatter(const InnerLoops& loops, const Slot& slot, const Pattern& pattern, 
   for_each_stretch(pattern, begin, end, std::cref(visit));
 }
 
-bool has_matrix(const Launch& launch) {
-  return launch.args.size() > 1 && arg_spec(launch, 1).kind == ArgKind::matrix;
-}
-
 // Why a segment's positions are not all in a cache.
 std::optional<std::string> position_problem(const Program& program, const Launch& launch,
                                             const Segment& segment) {
@@ -219,9 +215,30 @@ Interpreter::Interpreter(const Program& program, const std::vector<Pattern>& pat
   TYTO_ASSERT(patterns.empty() || patterns.size() == program.slots.size());
   patterns_.resize(program.slots.size());
   for (size_t i = 0; i < patterns.size(); ++i) patterns_[i] = simplified(patterns[i]);
+  for (const Launch& launch : program.launches) compiled_.push_back(compile(launch));
   groups_ = find_groups();
   fused_operations_.reserve(kMostFused);
   unread_bytes_.resize(groups_.size());
+}
+
+Interpreter::Compiled Interpreter::compile(const Launch& launch) const {
+  Compiled result;
+  result.launch = &launch;
+  for (size_t i = 0; i < launch.args.size(); ++i) {
+    const uint16_t slot = launch.args[i].slot;
+    result.args.push_back({slot, arg_spec(launch, i), is_widened(launch, i),
+                           row_bytes(program_.slots[slot].dtype, patterns_[slot].offset)});
+  }
+  result.has_matrix = launch.args.size() > 1 && result.args[1].spec.kind == ArgKind::matrix;
+  if (result.has_matrix) {
+    const uint16_t matrix = launch.args[1].slot;
+    result.matrix_stride = row_stride(program_.slots[matrix], patterns_[matrix]);
+  }
+  const size_t cache = cache_arg(launch);
+  result.widens_cache = cache != kNoArg && result.args[cache].is_widened;
+  result.counts_experts = launch.kernel == Kernel::expert_matmul;
+  if (result.counts_experts) result.expert_bytes = expert_bytes(program_, launch);
+  return result;
 }
 
 // f32, and f16 and q8_0 caches, are computed on in place where they lie in one piece; a matrix is
@@ -274,18 +291,17 @@ std::optional<std::string> Interpreter::why_not(std::span<std::byte* const> buff
 }
 
 // The argument as its kernel takes it.
-Operand Interpreter::load(const Launch& launch, size_t arg, std::byte* storage, const Call& call,
-                          ThreadPool& pool) {
-  const Slot& slot = program_.slots[launch.args[arg].slot];
-  const Pattern& pattern = patterns_[launch.args[arg].slot];
-  if (!is_widened(launch, arg))
-    return {storage + row_bytes(slot.dtype, pattern.offset), slot.dtype, slot.rows, slot.cols};
-  const ArgSpec spec = arg_spec(launch, arg);
-  const Extent extent = extent_of(slot, launch, spec, call);
+Operand Interpreter::load(const Compiled& compiled, size_t arg, std::byte* storage,
+                          const Call& call, ThreadPool& pool) {
+  const Argument& argument = compiled.args[arg];
+  const Slot& slot = program_.slots[argument.slot];
+  if (!argument.is_widened) return {storage + argument.offset, slot.dtype, slot.rows, slot.cols};
+  const Pattern& pattern = patterns_[argument.slot];
+  const Extent extent = extent_of(slot, *compiled.launch, argument.spec, call);
   std::vector<float>& values = widened_[arg];
   if (values.size() < extent.runs * extent.values) values.resize(extent.runs * extent.values);
   const Operand wide{reinterpret_cast<std::byte*>(values.data()), DType::f32, slot.rows, slot.cols};
-  if (!spec.reads) return wide;
+  if (!argument.spec.reads) return wide;
   for (size_t run = 0; run < extent.runs; ++run) {
     const uint64_t first = extent.first + run * extent.stride;
     float* out = values.data() + run * extent.values;
@@ -296,31 +312,33 @@ Operand Interpreter::load(const Launch& launch, size_t arg, std::byte* storage, 
   return wide;
 }
 
-void Interpreter::store(const Launch& launch, size_t arg, std::byte* storage, const Call& call,
+void Interpreter::store(const Compiled& compiled, size_t arg, std::byte* storage, const Call& call,
                         ThreadPool& pool) {
-  const Slot& slot = program_.slots[launch.args[arg].slot];
-  const ArgSpec spec = arg_spec(launch, arg);
-  if (!spec.writes || !is_widened(launch, arg)) return;
-  const Extent extent = extent_of(slot, launch, spec, call);
+  const Argument& argument = compiled.args[arg];
+  if (!argument.spec.writes || !argument.is_widened) return;
+  const Slot& slot = program_.slots[argument.slot];
+  const Extent extent = extent_of(slot, *compiled.launch, argument.spec, call);
   for (size_t run = 0; run < extent.runs; ++run) {
     const uint64_t first = extent.first + run * extent.stride;
     const float* in = widened_[arg].data() + run * extent.values;
     pool.parallel_for(extent.values, kGrain, [&](size_t begin, size_t end) {
-      scatter(loops_, slot, patterns_[launch.args[arg].slot], in + begin, first + begin,
-              first + end, storage);
+      scatter(loops_, slot, patterns_[argument.slot], in + begin, first + begin, first + end,
+              storage);
     });
   }
 }
 
-// Everything but the arguments.
-Operation Interpreter::operation(const Launch& launch, const Call& call, ThreadPool& pool,
-                                 Numerics numerics) {
+Operation Interpreter::operation(const Compiled& compiled, std::span<std::byte* const> buffers,
+                                 const Call& call, ThreadPool& pool, Numerics numerics) {
+  const Launch& launch = *compiled.launch;
   Operation result{launch.kernel, launch.shape, call, pool, loops_, numerics, launch.args.size()};
   result.experts_read = &experts_read_;
-  if (!has_matrix(launch)) return result;
-  const uint16_t matrix = launch.args[1].slot;
-  result.matrix_stride = row_stride(program_.slots[matrix], patterns_[matrix]);
-  result.packed = packed_[matrix];  // of products alone
+  if (compiled.has_matrix) {
+    result.matrix_stride = compiled.matrix_stride;
+    result.packed = packed_[compiled.args[1].slot];  // of products alone
+  }
+  for (size_t i = 0; i < compiled.args.size(); ++i)
+    result.args[i] = load(compiled, i, buffers[compiled.args[i].slot], call, pool);
   return result;
 }
 
@@ -330,8 +348,7 @@ std::vector<LaunchGroup> Interpreter::find_groups() const {
   for (size_t first = 0; first < program_.launches.size(); first += groups.back().count) {
     LaunchGroup group{first, fused_launches(program_, first)};
     for (size_t i = first; i < first + group.count; ++i)
-      for (size_t arg = 0; arg < program_.launches[i].args.size(); ++arg)
-        if (is_widened(program_.launches[i], arg)) group.count = 1;
+      if (std::ranges::any_of(compiled_[i].args, &Argument::is_widened)) group.count = 1;
     groups.push_back(group);
   }
   return groups;
@@ -340,42 +357,33 @@ std::vector<LaunchGroup> Interpreter::find_groups() const {
 void Interpreter::run_together(const LaunchGroup& group, std::span<std::byte* const> buffers,
                                const Call& call, ThreadPool& pool, Numerics numerics) {
   fused_operations_.clear();
-  for (size_t i = group.first; i < group.first + group.count; ++i) {
-    const Launch& launch = program_.launches[i];
-    Operation& made = fused_operations_.emplace_back(operation(launch, call, pool, numerics));
-    for (size_t arg = 0; arg < launch.args.size(); ++arg)
-      made.args[arg] = load(launch, arg, buffers[launch.args[arg].slot], call, pool);
-  }
+  for (size_t i = group.first; i < group.first + group.count; ++i)
+    fused_operations_.push_back(operation(compiled_[i], buffers, call, pool, numerics));
   run_fused(fused_operations_);
 }
 
-void Interpreter::run_alone(const Launch& launch, std::span<std::byte* const> buffers,
+void Interpreter::run_alone(const Compiled& compiled, std::span<std::byte* const> buffers,
                             const Call& call, ThreadPool& pool, Numerics numerics) {
-  Operation made = operation(launch, call, pool, numerics);
-  for (size_t i = 0; i < launch.args.size(); ++i)
-    made.args[i] = load(launch, i, buffers[launch.args[i].slot], call, pool);
+  Operation made = operation(compiled, buffers, call, pool, numerics);
   // A widened cache holds just the positions of this call, each head's run after the other's.
-  const size_t cache = cache_arg(launch);
-  if (cache != kNoArg && is_widened(launch, cache)) {
-    const bool appends = launch.kernel == Kernel::kv_append;
+  if (compiled.widens_cache) {
+    const bool appends = made.kernel == Kernel::kv_append;
     made.shape.context = appends ? call.rows : call.only.end();
     if (appends) made.call.only.position = 0;
   }
   cpu::run(made);
-  for (size_t i = 0; i < launch.args.size(); ++i)
-    store(launch, i, buffers[launch.args[i].slot], call, pool);
+  for (size_t i = 0; i < compiled.args.size(); ++i)
+    store(compiled, i, buffers[compiled.args[i].slot], call, pool);
 }
 
 // The experts that a call's rows could have taken and did not. Those that run together are read
 // together.
 uint64_t Interpreter::unread_bytes(const LaunchGroup& group, const Call& call) const {
   uint64_t bytes = 0;
-  for (size_t i = group.first; i < group.first + group.count; ++i) {
-    const Launch& launch = program_.launches[i];
-    if (launch.kernel == Kernel::expert_matmul)
+  for (size_t i = group.first; i < group.first + group.count; ++i)
+    if (const Compiled& compiled = compiled_[i]; compiled.counts_experts)
       bytes +=
-          (most_experts(program_, launch, call) - experts_read_) * expert_bytes(program_, launch);
-  }
+          (most_experts(program_, *compiled.launch, call) - experts_read_) * compiled.expert_bytes;
   return bytes;
 }
 
@@ -385,7 +393,7 @@ void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, Thr
     if (groups_[i].count > 1)
       run_together(groups_[i], buffers, call, pool, numerics);
     else
-      run_alone(program_.launches[groups_[i].first], buffers, call, pool, numerics);
+      run_alone(compiled_[groups_[i].first], buffers, call, pool, numerics);
     if (!ends_ns.empty()) ends_ns[i] = now_ns();
     unread_bytes_[i] = unread_bytes(groups_[i], call);
   }

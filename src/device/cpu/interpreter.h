@@ -53,24 +53,45 @@ class Interpreter {
   std::span<const uint64_t> unread_bytes() const { return unread_bytes_; }
 
  private:
+  // One argument of a launch: where it lies, and how its kernel takes it.
+  struct Argument {
+    uint16_t slot = 0;
+    ArgSpec spec = {};
+    bool is_widened = false;  // computed on in an f32 copy
+    uint64_t offset = 0;      // bytes from the beginning of the slot's buffer
+  };
+  // What a launch is made of, found once: calls only fill in their rows.
+  struct Compiled {
+    const Launch* launch = nullptr;
+    std::vector<Argument> args;  // [launch.args]
+    uint64_t matrix_stride = 0;
+    bool has_matrix = false;
+    bool widens_cache = false;
+    bool counts_experts = false;
+    uint64_t expert_bytes = 0;
+  };
+
+  Compiled compile(const Launch& launch) const;
   bool is_widened(const Launch& launch, size_t arg) const;
   std::byte* begin_of(size_t slot, std::span<std::byte* const> buffers) const;
   std::vector<LaunchGroup> find_groups() const;
-  void run_alone(const Launch& launch, std::span<std::byte* const> buffers, const Call& call,
+  void run_alone(const Compiled& compiled, std::span<std::byte* const> buffers, const Call& call,
                  ThreadPool& pool, Numerics numerics);
   void run_together(const LaunchGroup& group, std::span<std::byte* const> buffers, const Call& call,
                     ThreadPool& pool, Numerics numerics);
-  Operation operation(const Launch& launch, const Call& call, ThreadPool& pool, Numerics numerics);
+  Operation operation(const Compiled& compiled, std::span<std::byte* const> buffers,
+                      const Call& call, ThreadPool& pool, Numerics numerics);
   uint64_t unread_bytes(const LaunchGroup& group, const Call& call) const;
-  Operand load(const Launch& launch, size_t arg, std::byte* storage, const Call& call,
+  Operand load(const Compiled& compiled, size_t arg, std::byte* storage, const Call& call,
                ThreadPool& pool);
-  void store(const Launch& launch, size_t arg, std::byte* storage, const Call& call,
+  void store(const Compiled& compiled, size_t arg, std::byte* storage, const Call& call,
              ThreadPool& pool);
 
   const Program& program_;
   const InnerLoops& loops_;
   std::vector<const PackedMatrix*> packed_;  // [program_.slots], null where not packed
   std::vector<Pattern> patterns_;            // [program_.slots], simplified
+  std::vector<Compiled> compiled_;           // [program_.launches]
   std::vector<LaunchGroup> groups_;
   std::vector<std::vector<float>> widened_;  // [arguments of the launch at hand]
   std::vector<Operation> fused_operations_;

@@ -124,7 +124,8 @@ void multiply_in_turn(const MatmulWork& work, ThreadPool& pool) {
 }
 
 // The tokens in a form, tile by tile.
-void prepare(const Activations& prepared, const MatmulWork& work, const float* x, ThreadPool& pool) {
+void prepare(const Activations& prepared, const MatmulWork& work, const float* x,
+             ThreadPool& pool) {
   const size_t most = tile_tokens(prepared.form, work.loops);
   const size_t largest = (work.group.tokens + work.pieces - 1) / work.pieces;
   const size_t tiles = token_tiles(largest, most);

@@ -50,12 +50,12 @@ double read_gb_per_s(const PeakLoops& loops, ThreadPool& pool) {
   const size_t bytes = bytes_to_read(pool.threads());
   const std::shared_ptr<void> owner = zeroed_huge_pages(bytes);
   std::byte* memory = static_cast<std::byte*>(owner.get());
-  constexpr size_t kGrain = 1 << 20;
+  constexpr size_t kPeakGrain = 1 << 20;
   // Touched by the threads that will read it.
-  pool.parallel_for(bytes, kGrain,
+  pool.parallel_for(bytes, kPeakGrain,
                     [&](size_t begin, size_t end) { std::memset(memory + begin, 1, end - begin); });
   const double seconds = fastest_seconds([&] {
-    pool.parallel_for(bytes, kGrain,
+    pool.parallel_for(bytes, kPeakGrain,
                       [&](size_t begin, size_t end) { loops.read(memory + begin, end - begin); });
   });
   return static_cast<double>(bytes) / seconds * 1e-9;

@@ -116,25 +116,26 @@ Dispatch cast_call(const Site& site, const Launch& launch) {
 Dispatch rope_call(const Site& site, const Launch& launch) {
   const LaunchShape& shape = launch.shape;
   const Operand y = operand(launch, launch.args.size() == 2 ? 0 : 2);
-  return {.kernel = {"rope", {kThreads, shape.head_dim, 0, 0, shape.rope_pairs}},
-          .operands = {operand(launch, 0), operand(launch, 1), y, kCallData},
-          .values = {shape.heads, u32(site.slot(launch, 1).cols)},
-          .groups = {workgroups(uint64_t{site.form.rows} * shape.heads * shape.head_dim / 2, kThreads),
-                     1, 1},
-          .writes = {y}};
+  return {
+      .kernel = {"rope", {kThreads, shape.head_dim, 0, 0, shape.rope_pairs}},
+      .operands = {operand(launch, 0), operand(launch, 1), y, kCallData},
+      .values = {shape.heads, u32(site.slot(launch, 1).cols)},
+      .groups = {workgroups(uint64_t{site.form.rows} * shape.heads * shape.head_dim / 2, kThreads),
+                 1, 1},
+      .writes = {y}};
 }
 
 Dispatch kv_append_call(const Site& site, const Launch& launch) {
   const LaunchShape& shape = launch.shape;
   const uint32_t cache = u32(uint64_t(numbers_of(site.slot(launch, 2).dtype)));
-  return {
-      .kernel = {"kv_append", {kThreads, shape.head_dim, shape.page, cache}},
-      .operands = {operand(launch, 0), operand(launch, 1), operand(launch, 2), operand(launch, 3),
-                   kCallData},
-      .values = {shape.kv_heads},
-      .groups = {workgroups(uint64_t{site.form.rows} * shape.kv_heads * shape.head_dim / 2, kThreads),
-                 1, 1},
-      .writes = {operand(launch, 2), operand(launch, 3)}};
+  return {.kernel = {"kv_append", {kThreads, shape.head_dim, shape.page, cache}},
+          .operands = {operand(launch, 0), operand(launch, 1), operand(launch, 2),
+                       operand(launch, 3), kCallData},
+          .values = {shape.kv_heads},
+          .groups = {workgroups(uint64_t{site.form.rows} * shape.kv_heads * shape.head_dim / 2,
+                                kThreads),
+                     1, 1},
+          .writes = {operand(launch, 2), operand(launch, 3)}};
 }
 
 Dispatch rope_append_call(const Site& site, const AttentionParts& parts) {

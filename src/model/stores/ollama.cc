@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kLongestOllamaManifest = 1
-                                      << 20;  // those of models with hundreds of layers are 100 KB
-constexpr int kManifestDepth = 4;             // registry, namespace, model, tag
+constexpr uint64_t kLongestOllamaManifest =
+    1 << 20;                       // those of models with hundreds of layers are 100 KB
+constexpr int kManifestDepth = 4;  // registry, namespace, model, tag
 constexpr std::string_view kUsualPlace = "registry.ollama.ai/library/";
 constexpr std::string_view kUsualRegistry = "registry.ollama.ai/";
 constexpr std::string_view kUsualTag = ":latest";

@@ -11,7 +11,7 @@ namespace tyto {
 namespace {
 
 constexpr size_t kMaxKeywords = 50'000;  // keywords looked at, in all
-constexpr size_t kMaxReferences = 48;     // of references to references
+constexpr size_t kMaxReferences = 48;    // of references to references
 
 // Keywords that would forbid values, and that a grammar of this kind cannot express.
 constexpr std::string_view kUnsupported[] = {"not",

@@ -10,7 +10,7 @@ namespace tyto {
 namespace {
 
 constexpr size_t kMaxGrammarBytes = 512 << 10;  // as much as a grammar may have
-constexpr size_t kMaxNameBytes = 128;    // of names that others are told apart from, byte by byte
+constexpr size_t kMaxNameBytes = 128;  // of names that others are told apart from, byte by byte
 
 struct PlainRule {
   std::string_view name;
@@ -73,7 +73,8 @@ std::string JsonRules::new_name(std::string_view hint) {
 
 void JsonRules::define(const std::string& name, const std::string& expression) {
   bytes_ += name.size() + expression.size() + 6;
-  if (bytes_ > kMaxGrammarBytes) fail_input("JSON schema", "its grammar is more than {} bytes", kMaxGrammarBytes);
+  if (bytes_ > kMaxGrammarBytes)
+    fail_input("JSON schema", "its grammar is more than {} bytes", kMaxGrammarBytes);
   rules_.emplace_back(name, expression);
 }
 

@@ -17,8 +17,8 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kMaxSchemaDepth = 48;    // of schemas in schemas; the JSON itself has a limit, too
-const std::string kEmptyClass = "[]";  // a class without characters
+constexpr size_t kMaxSchemaDepth = 48;  // of schemas in schemas; the JSON itself has a limit, too
+const std::string kEmptyClass = "[]";   // a class without characters
 
 std::string times(uint64_t least, std::optional<uint64_t> most) {
   if (!most) return least == 0 ? "*" : fmt::format("{{{},}}", least);
@@ -86,7 +86,8 @@ class SchemaWriter {
       if (type != "integer" || !types.contains("number"))
         rules.push_back(of_type(type, keywords, at, hint));
     if (rules.size() == 1) return rules[0];
-    return rules_.add(hint, rules.empty() ? kEmptyClass : fmt::format("{}", fmt::join(rules, " | ")));
+    return rules_.add(hint,
+                      rules.empty() ? kEmptyClass : fmt::format("{}", fmt::join(rules, " | ")));
   }
 
   // Values that are written out. Other keywords beside them have nothing to add but the type.
@@ -117,7 +118,8 @@ class SchemaWriter {
     }
     std::erase_if(order, [&](const std::string& text) { return lists[text] < seen; });
     std::ranges::transform(order, order.begin(), [](const auto& text) { return gbnf_text(text); });
-    return rules_.add(hint, order.empty() ? kEmptyClass : fmt::format("{}", fmt::join(order, " | ")));
+    return rules_.add(hint,
+                      order.empty() ? kEmptyClass : fmt::format("{}", fmt::join(order, " | ")));
   }
 
   // anyOf, and oneOf as if it were anyOf, beside whatever else is said.
@@ -135,7 +137,8 @@ class SchemaWriter {
       rules.push_back(rule_for(merged, alternative, hint));
       --depth_;
     });
-    return rules_.add(hint, rules.empty() ? kEmptyClass : fmt::format("{}", fmt::join(rules, " | ")));
+    return rules_.add(hint,
+                      rules.empty() ? kEmptyClass : fmt::format("{}", fmt::join(rules, " | ")));
   }
 
   std::string of_type(std::string_view type, const Keywords& keywords, const Json& at,

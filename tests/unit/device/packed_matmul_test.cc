@@ -42,9 +42,9 @@ std::vector<Variant> packed_variants() {
 
 // Types on a grid share a kernel, and two of them do.
 constexpr DType kPackedTypes[] = {DType::q8_0,  DType::q4_0,    DType::q4_1,   DType::q5_0,
-                            DType::q5_1,  DType::q4_k,    DType::q5_k,   DType::q6_k,
-                            DType::q2_k,  DType::q3_k,    DType::iq4_nl, DType::iq4_xs,
-                            DType::mxfp4, DType::iq3_xxs, DType::iq1_m};
+                                  DType::q5_1,  DType::q4_k,    DType::q5_k,   DType::q6_k,
+                                  DType::q2_k,  DType::q3_k,    DType::iq4_nl, DType::iq4_xs,
+                                  DType::mxfp4, DType::iq3_xxs, DType::iq1_m};
 
 std::vector<float> random_weights(size_t count, unsigned seed) {
   std::mt19937 random(seed);

@@ -17,9 +17,9 @@
 namespace tyto::cpu {
 namespace {
 
-constexpr DType kPanelTypes[] = {DType::q8_0,   DType::q4_0,   DType::q4_1, DType::q5_0, DType::q5_1,
-                            DType::q4_k,   DType::q5_k,   DType::q6_k, DType::q2_k, DType::q3_k,
-                            DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
+constexpr DType kPanelTypes[] = {
+    DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,   DType::q5_1,   DType::q4_k, DType::q5_k,
+    DType::q6_k, DType::q2_k, DType::q3_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4};
 
 template <typename Block>
 const Block& block_at(const std::byte* row, size_t index) {

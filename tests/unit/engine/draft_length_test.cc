@@ -110,7 +110,8 @@ TEST(DraftLength, GainsInShortAnswersToo) {
 TEST(DraftLength, ComesBackWhenGuessesComeTrueAgain) {
   // A text of which the second half repeats the first.
   const TimedWorld world{per_row(0.12), [](uint32_t token) { return token < 2000 ? 0.0 : 0.95; }};
-  const TimedWorld::Result late = world.run(4000), never = TimedWorld{world.cost, always(0)}.run(2000);
+  const TimedWorld::Result late = world.run(4000),
+                           never = TimedWorld{world.cost, always(0)}.run(2000);
   const double second_half = late.time - never.time;
   EXPECT_LT(second_half, 2000 / 2.0);  // more than twice as fast
 }
@@ -134,7 +135,8 @@ TEST(DraftLength, GuessesNothingBeforeAPlainRoundWasTimed) {
 
 TEST(DraftLength, NeverAsksForMoreThanAllowed) {
   for (const uint32_t most : {1u, 3u, 15u, 1000u}) {
-    const TimedWorld::Result result = TimedWorld{per_row(0.01), always(1), std::min(most, 15u)}.run(3000);
+    const TimedWorld::Result result =
+        TimedWorld{per_row(0.01), always(1), std::min(most, 15u)}.run(3000);
     EXPECT_EQ(result.longest, std::min(most, 15u));
   }
 }

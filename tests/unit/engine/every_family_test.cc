@@ -1,5 +1,5 @@
-// What requests can ask for, crossed with every family: vectors, logits of all positions, drafts, and
-// prompts that others have begun. A feature that knows one family alone fails here.
+// What requests can ask for, crossed with every family: vectors, logits of all positions, drafts,
+// and prompts that others have begun. A feature that knows one family alone fails here.
 #include <gtest/gtest.h>
 
 #include <cmath>

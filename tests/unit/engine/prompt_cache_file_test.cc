@@ -14,7 +14,7 @@ using testing_support::letters;
 using testing_support::one_layer_config;
 using testing_support::random_model;
 using testing_support::RandomModel;
-using Tokens = std::vector<Token>;
+using CachedTokens = std::vector<Token>;
 
 Config wide_heads() {
   Config config = one_layer_config();
@@ -24,8 +24,8 @@ Config wide_heads() {
   return config;
 }
 
-Tokens tokens_of(size_t count, uint32_t seed = 0) {
-  Tokens tokens(count);
+CachedTokens tokens_of(size_t count, uint32_t seed = 0) {
+  CachedTokens tokens(count);
   for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<Token>((i * i + 7 * i + seed) % 61);
   return tokens;
 }
@@ -49,7 +49,7 @@ struct Start {
     origin = prompt_cache_origin(*pipeline, config, "a model", "a build");
   }
 
-  Answer answer(const Tokens& prompt) {
+  Answer answer(const CachedTokens& prompt) {
     Sampler greedy(SamplerOptions{.temperature = 0});
     Request request;
     request.prompt = prompt;
@@ -58,7 +58,7 @@ struct Start {
     return generate({tokenizer, *pipeline, trace, prefixes.get()}, greedy, request,
                     [](std::string_view) { return true; });
   }
-  void write(AtomicFile& file, const Tokens& prompt) {
+  void write(AtomicFile& file, const CachedTokens& prompt) {
     const KvTable table = prefixes->find(prompt, static_cast<uint32_t>(prompt.size()));
     ASSERT_EQ(table.length(), prompt.size());
     write_prompt_cache(file, origin, prompt, table, *pipeline);
@@ -79,7 +79,7 @@ struct Start {
 class PromptCacheFileTest : public FileTest {
  protected:
   // Runs a prompt and writes what the caches hold of it.
-  fs::path written(Start& start, const Tokens& prompt) {
+  fs::path written(Start& start, const CachedTokens& prompt) {
     expected_ = start.answer(prompt).tokens;
     const fs::path path = folder_ / "cache";
     AtomicFile file(path, Replace::same_kind_read, kPromptCacheFile);
@@ -89,13 +89,13 @@ class PromptCacheFileTest : public FileTest {
   }
 
   const RandomModel random_ = random_model(wide_heads(), DType::bf16);
-  Tokens expected_;  // answer to the prompt
+  CachedTokens expected_;  // answer to the prompt
 };
 
 TEST_F(PromptCacheFileTest, AContinuationHasTheSameTokens) {
   for (const DType type : {DType::f16, DType::q8_0})
     for (const size_t length : {1, 255, 256, 257, 600}) {
-      const Tokens prompt = tokens_of(length);
+      const CachedTokens prompt = tokens_of(length);
       Start first(random_, type);
       const MappedFile file(written(first, prompt));
       Start second(random_, type);
@@ -111,7 +111,7 @@ TEST_F(PromptCacheFileTest, AContinuationHasTheSameTokens) {
 }
 
 TEST_F(PromptCacheFileTest, EveryBitOfTheCachesComesBack) {
-  const Tokens prompt = tokens_of(300);
+  const CachedTokens prompt = tokens_of(300);
   Start first(random_);
   const fs::path path = written(first, prompt);
   const std::string text = text_of(path);
@@ -126,17 +126,17 @@ TEST_F(PromptCacheFileTest, EveryBitOfTheCachesComesBack) {
 }
 
 TEST_F(PromptCacheFileTest, OtherPromptsTakeWhatTheyHaveInCommon) {
-  const Tokens prompt = tokens_of(300);
+  const CachedTokens prompt = tokens_of(300);
   Start first(random_);
   const MappedFile file(written(first, prompt));
-  const auto common = [&](const Tokens& other) {
+  const auto common = [&](const CachedTokens& other) {
     Start second(random_), plain(random_);
     place_prompt_cache(second.read(file.bytes()), *second.pipeline, *second.prefixes);
     const Answer answer = second.answer(other);
     EXPECT_EQ(answer.tokens, plain.answer(other).tokens);
     return answer.receipt.cached_tokens;
   };
-  Tokens longer = prompt, different = prompt;
+  CachedTokens longer = prompt, different = prompt;
   for (const Token token : {5, 6, 7}) longer.push_back(token);
   different[0] = (different[0] + 1) % 61;
   EXPECT_EQ(common(longer), 300u);
@@ -145,7 +145,7 @@ TEST_F(PromptCacheFileTest, OtherPromptsTakeWhatTheyHaveInCommon) {
 }
 
 TEST_F(PromptCacheFileTest, NoMoreIsPlacedThanThereIsRoomFor) {
-  const Tokens prompt = tokens_of(600);
+  const CachedTokens prompt = tokens_of(600);
   Start first(random_);
   const MappedFile file(written(first, prompt));
   Start short_context(random_, DType::f16, 300), one_page(random_, DType::f16, 0, 1);
@@ -154,7 +154,7 @@ TEST_F(PromptCacheFileTest, NoMoreIsPlacedThanThereIsRoomFor) {
             300u);
   EXPECT_EQ(place_prompt_cache(one_page.read(file.bytes()), *one_page.pipeline, *one_page.prefixes),
             256u);
-  const Tokens begin(prompt.begin(), prompt.begin() + 280);
+  const CachedTokens begin(prompt.begin(), prompt.begin() + 280);
   EXPECT_EQ(short_context.answer(begin).receipt.cached_tokens, 279u);
   EXPECT_EQ(short_context.answer(begin).tokens, Start(random_).answer(begin).tokens);
 }

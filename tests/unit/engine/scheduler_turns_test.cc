@@ -204,18 +204,18 @@ TEST(SchedulerTurns, CachesOfEndedRequestsAreGivenToNewOnes) {
 
 // Dispatches of a step are those of the requests, in order: the second one's fails.
 TEST(SchedulerTurns, ADeviceErrorIsTheBusinessOfOneRequest) {
-  struct Case {
+  struct FaultCase {
     OnDeviceError policy;
     bool is_refused;
     const char* own;
     const char* others;
   };
-  for (const Case& each : {Case{OnDeviceError::fail, true, "new contexts",
-                                "in another request; run again on new contexts"},
-                           Case{OnDeviceError::retry, false, "; retried on new contexts",
-                                "in another request; run again on new contexts"},
-                           Case{OnDeviceError::cpu, false, "; finished on the cpu",
-                                "in another request; run again on the cpu"}}) {
+  for (const FaultCase& each : {FaultCase{OnDeviceError::fail, true, "new contexts",
+                                          "in another request; run again on new contexts"},
+                                FaultCase{OnDeviceError::retry, false, "; retried on new contexts",
+                                          "in another request; run again on new contexts"},
+                                FaultCase{OnDeviceError::cpu, false, "; finished on the cpu",
+                                          "in another request; run again on the cpu"}}) {
     NpuWorld world(3, NpuWeights::q4nx, each.policy);
     TurnsDesk desk(world);
     std::vector<Scheduler::Id> ids;

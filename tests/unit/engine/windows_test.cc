@@ -24,7 +24,7 @@ using testing_support::NamedDrafter;
 using testing_support::PickingDevice;
 using testing_support::random_model;
 using testing_support::RandomModel;
-using Tokens = std::vector<Token>;
+using TokenList = std::vector<Token>;
 
 RandomModel windowed_model(uint32_t window, bool is_mixed) {
   Config config = testing_support::one_layer_config();
@@ -77,7 +77,7 @@ struct World {
   }
 
   Generator generator() { return {tokenizer, *pipeline, trace, prefixes.get()}; }
-  Answer answer(const Tokens& prompt, uint32_t tokens,
+  Answer answer(const TokenList& prompt, uint32_t tokens,
                 std::shared_ptr<Speculation> speculation = {}) {
     Sampler greedy(SamplerOptions{.temperature = 0});
     Request request;
@@ -97,20 +97,20 @@ struct World {
   std::unique_ptr<PrefixCache> prefixes;
 };
 
-Tokens window_tokens(size_t count, unsigned seed) {
+TokenList window_tokens(size_t count, unsigned seed) {
   std::mt19937 random(seed);
-  Tokens tokens(count);
+  TokenList tokens(count);
   for (Token& token : tokens) token = static_cast<Token>(random() % 61);
   return tokens;
 }
 
-Tokens both(Tokens a, const Tokens& b) {
+TokenList both(TokenList a, const TokenList& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
 
 // With whole caches, nothing remembered.
-Tokens alone(const RandomModel& model, const Tokens& prompt, uint32_t tokens) {
+TokenList alone(const RandomModel& model, const TokenList& prompt, uint32_t tokens) {
   World world(model, {.frees = false});
   return world.answer(prompt, tokens).tokens;
 }
@@ -129,7 +129,7 @@ TEST(Windows, AnswersAreThoseOfWholeCaches) {
 
 TEST(Windows, ATurnRunsOnlyWhatIsNew) {
   World world(mixed_model());
-  Tokens text = window_tokens(300, 1);
+  TokenList text = window_tokens(300, 1);
   for (unsigned turn = 0; turn < 4; ++turn) {
     const Answer answer = world.answer(text, 200);
     EXPECT_EQ(answer.tokens, alone(mixed_model(), text, 200));
@@ -142,37 +142,39 @@ TEST(Windows, ATurnRunsOnlyWhatIsNew) {
 
 TEST(Windows, AnotherAnswerToAnEarlierPromptHasItsWholePages) {
   World world(mixed_model());
-  const Tokens prompt = window_tokens(1200, 1);
+  const TokenList prompt = window_tokens(1200, 1);
   world.answer(prompt, 700);
-  const Tokens other = both(prompt, {3, 4});
+  const TokenList other = both(prompt, {3, 4});
   const Answer answer = world.answer(other, 50);
   EXPECT_EQ(answer.receipt.cached_tokens, 1024u);
   EXPECT_EQ(answer.tokens, alone(mixed_model(), other, 50));
-  const Tokens early = both(Tokens(prompt.begin(), prompt.begin() + 300), {3, 4});
+  const TokenList early = both(TokenList(prompt.begin(), prompt.begin() + 300), {3, 4});
   const Answer third = world.answer(early, 50);
   EXPECT_EQ(third.receipt.cached_tokens, 0u) << "the window in front of it is gone";
   EXPECT_EQ(third.tokens, alone(mixed_model(), early, 50));
 }
 
 TEST(Windows, GuessesChangeNothing) {
-  const Tokens prompt = window_tokens(200, 3);
-  const Tokens expected = alone(mixed_model(), prompt, 700);
+  const TokenList prompt = window_tokens(200, 3);
+  const TokenList expected = alone(mixed_model(), prompt, 700);
   for (const NamedDrafter& drafter : all_drafters()) {
     World world(mixed_model());
-    const Tokens whole = both(both(prompt, expected), {11});
+    const TokenList whole = both(both(prompt, expected), {11});
     EXPECT_EQ(world.answer(prompt, 700, eager(drafter.make(whole), 32)).tokens, expected)
         << drafter.name;
   }
 }
 
 struct Asked {
-  Tokens prompt;
+  TokenList prompt;
   uint32_t tokens;
 };
 
 std::vector<Asked> many() {
-  const Tokens common = window_tokens(600, 1);
-  const auto first = [&](size_t count) { return Tokens(common.begin(), common.begin() + count); };
+  const TokenList common = window_tokens(600, 1);
+  const auto first = [&](size_t count) {
+    return TokenList(common.begin(), common.begin() + count);
+  };
   return {{first(520), 300},
           {both(first(520), window_tokens(9, 4)), 200},
           {both(first(300), window_tokens(300, 5)), 90},
@@ -220,13 +222,14 @@ TEST(Windows, ManyAtOnceGetWhatTheyGetAloneHoweverLittleMemoryThereIs) {
 
 // While the other's prompt still runs, and as long as it has the window in front of them.
 TEST(Windows, PagesOfAPromptThatRunsAreSharedWithTheirWindow) {
-  const Tokens common = window_tokens(290, 1), long_prompt = both(common, window_tokens(1500, 2));
-  const Tokens short_prompt = both(common, window_tokens(10, 3));
+  const TokenList common = window_tokens(290, 1),
+                  long_prompt = both(common, window_tokens(1500, 2));
+  const TokenList short_prompt = both(common, window_tokens(10, 3));
   for (const bool is_late : {false, true}) {
     World world(mixed_model());
     Scheduler scheduler(world.generator(), {});
     std::map<Scheduler::Id, Outcome> ended;
-    const auto add = [&](const Tokens& prompt) {
+    const auto add = [&](const TokenList& prompt) {
       Request request{.prompt = prompt, .max_tokens = 20, .stop = {}};
       request.ignore_eos = true;
       return scheduler.add(
@@ -247,8 +250,8 @@ TEST(Windows, PagesOfAPromptThatRunsAreSharedWithTheirWindow) {
 }
 
 TEST(Windows, AFaultIsRecoveredFrom) {
-  const Tokens prompt = window_tokens(300, 3);
-  const Tokens expected = alone(mixed_model(), prompt, 500);
+  const TokenList prompt = window_tokens(300, 3);
+  const TokenList expected = alone(mixed_model(), prompt, 500);
   for (const int faulty : {1, 250, 480}) {
     World world(mixed_model(), {.is_apart = true});
     int calls = 0;
@@ -270,7 +273,7 @@ class WindowsFileTest : public FileTest {
     EXPECT_EQ(content.why_not, "");
     return place_prompt_cache(content, *world.pipeline, *world.prefixes);
   }
-  fs::path written(const Tokens& prompt) {
+  fs::path written(const TokenList& prompt) {
     World world(mixed_model());
     world.answer(prompt, 5);
     const KvTable table = world.prefixes->find(prompt, static_cast<uint32_t>(prompt.size()));
@@ -285,11 +288,11 @@ class WindowsFileTest : public FileTest {
 
 TEST_F(WindowsFileTest, HoldsTheWindowsThatAContinuationAttendsTo) {
   for (const size_t length : {5, 256, 300, 900}) {
-    const Tokens prompt = window_tokens(length, 9);
+    const TokenList prompt = window_tokens(length, 9);
     const MappedFile file(written(prompt));
     World world(mixed_model());
     EXPECT_EQ(place(world, file.bytes()), length);
-    const Tokens longer = both(prompt, {1, 2, 3});
+    const TokenList longer = both(prompt, {1, 2, 3});
     const Answer answer = world.answer(longer, 300);
     EXPECT_EQ(answer.receipt.cached_tokens, length);
     EXPECT_EQ(answer.tokens, alone(mixed_model(), longer, 300)) << length;
@@ -297,7 +300,7 @@ TEST_F(WindowsFileTest, HoldsTheWindowsThatAContinuationAttendsTo) {
 }
 
 TEST_F(WindowsFileTest, IsSmallerThanWholeCachesAndOfNoUseToThem) {
-  const Tokens prompt = window_tokens(1500, 9);
+  const TokenList prompt = window_tokens(1500, 9);
   const MappedFile file(written(prompt));
   World world(mixed_model()), whole(mixed_model(), {.frees = false});
   const uint64_t position = whole.pipeline->position_bytes();
@@ -308,7 +311,7 @@ TEST_F(WindowsFileTest, IsSmallerThanWholeCachesAndOfNoUseToThem) {
 }
 
 TEST_F(WindowsFileTest, AWindowThatTheFileLacksIsNotMadeUp) {
-  const Tokens prompt = window_tokens(900, 9);
+  const TokenList prompt = window_tokens(900, 9);
   const MappedFile file(written(prompt));
   World world(mixed_model());
   PromptCacheContent content = read_prompt_cache(file.bytes(), origin(world), 61);

@@ -6,8 +6,10 @@
 
 #include "base/error.h"
 #include "device/vnpu/machine/control.h"
+#include "llama/forward_program.h"
 #include "llama/reference.h"
 #include "model/families.h"
+#include "program/kernels.h"
 #include "support/family_config.h"
 #include "support/npu_settings.h"
 #include "support/one_sequence.h"
@@ -60,14 +62,13 @@ struct Bench {
                          const std::vector<std::vector<float>>& expected, double part) {
     std::string worst;
     size_t seen = 0;
-    pipeline->run_hidden(
-        tokens, [&](uint32_t position, std::span<const float> hidden) {
-          ++seen;
-          const Comparison difference = compare(hidden, expected.at(position));
-          if (worst.empty() && !(difference.max_abs_error <= part * difference.max_abs_reference))
-            worst = fmt::format("{} of {} at {}", difference.max_abs_error,
-                                difference.max_abs_reference, position);
-        });
+    pipeline->run_hidden(tokens, [&](uint32_t position, std::span<const float> hidden) {
+      ++seen;
+      const Comparison difference = compare(hidden, expected.at(position));
+      if (worst.empty() && !(difference.max_abs_error <= part * difference.max_abs_reference))
+        worst = fmt::format("{} of {} at {}", difference.max_abs_error,
+                            difference.max_abs_reference, position);
+    });
     return seen == expected.size() ? worst : fmt::format("{} hidden states", seen);
   }
   bool says(const std::string& reason) const {
@@ -108,6 +109,32 @@ TEST(Families, TheCpuComputesWhatTheReferenceDoes) {
         const Comparison difference = compare(actual, expected[done + count - 1]);
         EXPECT_LE(difference.max_abs_error, 2e-5 * difference.max_abs_reference)
             << family << " after " << done + count;
+      }
+    }
+  }
+}
+
+// CallCost adds up once what the number of rows decides alone.
+TEST(Families, CostsOfOneCallAfterTheOtherAreThoseOfEach) {
+  for (const Family& family : families()) {
+    const RandomModel random = random_model(config_of(family.model_type), DType::f32);
+    const std::vector<float> frequencies = rope_frequencies(random.model.config);
+    for (const uint32_t page : {0u, 64u}) {
+      const ForwardShape shape{.rows = 16,
+                               .context = random.model.config.context,
+                               .kv_page = page,
+                               .kv_pages = page == 0 ? 0 : 8u};
+      const Program program =
+          forward_program(random.model, frequencies, Part::whole, shape).program;
+      CallCost costs(program);
+      const std::vector<uint32_t> pages = {0, 1, 2, 3};
+      const Segment batch[] = {{0, 1, 9, pages, pages}, {1, 3, 70, pages, pages}};
+      for (const Call& call :
+           {call_of(1, 0, 0, pages), call_of(1, 60, 0, pages), call_of(4, 3, 0, pages),
+            call_of(page == 0 ? std::span(batch).first(1) : std::span(batch)),
+            call_of(1, 7, 0, pages)}) {
+        EXPECT_EQ(costs.of(call).bytes, cost(program, call).bytes) << family.model_type;
+        EXPECT_EQ(costs.of(call).flops, cost(program, call).flops) << family.model_type;
       }
     }
   }

@@ -67,11 +67,10 @@ class Hidden : public testing::Test {
   // By position.
   std::vector<std::vector<float>> hidden_states(OneSequence& pipeline) {
     std::vector<std::vector<float>> states(tokens_.size());
-    pipeline.run_hidden(tokens_,
-                                   [&](uint32_t position, std::span<const float> hidden) {
-                                     EXPECT_TRUE(states.at(position).empty()) << position;
-                                     states[position].assign(hidden.begin(), hidden.end());
-                                   });
+    pipeline.run_hidden(tokens_, [&](uint32_t position, std::span<const float> hidden) {
+      EXPECT_TRUE(states.at(position).empty()) << position;
+      states[position].assign(hidden.begin(), hidden.end());
+    });
     return states;
   }
 

@@ -305,7 +305,8 @@ struct ModelledSequence {
   Tokens tokens;
 };
 
-void change_something(std::vector<ModelledSequence>& sequences, KvMemory& memory, std::mt19937& random) {
+void change_something(std::vector<ModelledSequence>& sequences, KvMemory& memory,
+                      std::mt19937& random) {
   const auto below = [&](uint32_t end) { return static_cast<uint32_t>(random() % end); };
   const size_t index = below(static_cast<uint32_t>(sequences.size()));
   ModelledSequence& sequence = sequences[index];

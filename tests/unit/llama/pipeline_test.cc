@@ -20,7 +20,7 @@ using testing_support::small_config;
 
 struct PipelineBench {
   explicit PipelineBench(const Model& model, PipelineOptions options = {}, unsigned threads = 2,
-                 const std::string& isa = "")
+                         const std::string& isa = "")
       : pool(threads),
         device(open_device(
             "cpu", {.pool = pool,
@@ -216,7 +216,8 @@ TEST(Pipeline, ThreadsDoNotChangeTheResult) {
   for (DType type : {DType::q8_0, DType::bf16}) {
     const RandomModel random = random_model(small_config(), type);
     const auto tokens = pipeline_tokens(33);
-    EXPECT_EQ(PipelineBench(random.model, {}, 1).run(tokens), PipelineBench(random.model, {}, 4).run(tokens));
+    EXPECT_EQ(PipelineBench(random.model, {}, 1).run(tokens),
+              PipelineBench(random.model, {}, 4).run(tokens));
   }
 }
 

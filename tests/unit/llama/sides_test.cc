@@ -30,9 +30,9 @@ struct SidesSetting {
   NpuWeights weights;
 };
 constexpr std::array<SidesSetting, 4> kSettings = {{{"block", Fusion::block, NpuWeights::bf16},
-                                               {"token", Fusion::token, NpuWeights::bf16},
-                                               {"q4nx", Fusion::token, NpuWeights::q4nx},
-                                               {"int8", Fusion::op, NpuWeights::int8}}};
+                                                    {"token", Fusion::token, NpuWeights::bf16},
+                                                    {"q4nx", Fusion::token, NpuWeights::q4nx},
+                                                    {"int8", Fusion::op, NpuWeights::int8}}};
 
 // A conversation: a prompt, some tokens, a second prompt, some tokens.
 struct Talk {
@@ -54,7 +54,8 @@ class SidesTest : public testing::Test {
 
   // By names; "apart" has the cpu's kernels and memory of its own.
   std::unique_ptr<Pipeline> open(const RandomModel& random, const std::string& prefill,
-                                 const std::string& decode, const SidesSetting& setting = kSettings[0],
+                                 const std::string& decode,
+                                 const SidesSetting& setting = kSettings[0],
                                  PipelineOptions options = {}) {
     NpuSettings npu;
     npu.weights = setting.weights;
@@ -270,10 +271,9 @@ TEST_F(SidesTest, PromptsAndTokensOfSeveralSequencesRunInOneBatch) {
   std::vector<Token> tokens;
   for (uint32_t i = 0; i <= kTalk.first; ++i) tokens.push_back(token_at(i));
   const std::span<const Token> prompt = std::span(tokens).first(kTalk.first);
-  std::vector<SequenceRows> batch = {
-      {&decoding, {&tokens.back(), 1}, 1, nullptr, Side::decode},
-      {&prompted, prompt, 1, nullptr, Side::prefill},
-      {&other, prompt, 1, nullptr, Side::prefill}};
+  std::vector<SequenceRows> batch = {{&decoding, {&tokens.back(), 1}, 1, nullptr, Side::decode},
+                                     {&prompted, prompt, 1, nullptr, Side::prefill},
+                                     {&other, prompt, 1, nullptr, Side::prefill}};
   for (const SequenceRows& work : batch)
     ASSERT_TRUE(pipeline->reserve(*work.sequence, static_cast<uint32_t>(work.tokens.size())));
   std::vector<Values> got(3);

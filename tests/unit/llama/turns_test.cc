@@ -23,11 +23,12 @@ struct TurnsSetting {
   Fusion fusion;
   NpuWeights weights;
 };
-constexpr std::array<TurnsSetting, 5> kTurnsSettings = {{{"op", Fusion::op, NpuWeights::bf16},
-                                               {"block", Fusion::block, NpuWeights::bf16},
-                                               {"token", Fusion::token, NpuWeights::bf16},
-                                               {"token_q4nx", Fusion::token, NpuWeights::q4nx},
-                                               {"op_int8", Fusion::op, NpuWeights::int8}}};
+constexpr std::array<TurnsSetting, 5> kTurnsSettings = {
+    {{"op", Fusion::op, NpuWeights::bf16},
+     {"block", Fusion::block, NpuWeights::bf16},
+     {"token", Fusion::token, NpuWeights::bf16},
+     {"token_q4nx", Fusion::token, NpuWeights::q4nx},
+     {"op_int8", Fusion::op, NpuWeights::int8}}};
 // Those with caches in one piece, and one dispatch for a token.
 constexpr std::array<TurnsSetting, 2> kWholeTokens = {kTurnsSettings[2], kTurnsSettings[3]};
 

@@ -484,7 +484,7 @@ TEST_F(Vnpu, ADeviceThatCannotBeMadeAnewIsTriedAgainNextTime) {
 
 TEST_F(Vnpu, TheGuardNoticesAFlippedBitOfAProduct) {
   for (const VnpuSetting& setting : {VnpuSetting{"op", Fusion::op, NpuWeights::bf16, 0},
-                                 VnpuSetting{"int8", Fusion::op, NpuWeights::int8, 0}}) {
+                                     VnpuSetting{"int8", Fusion::op, NpuWeights::int8, 0}}) {
     size_t noticed[2] = {};
     for (const bool guard : {false, true})
       for (int at = 20; at < 40; ++at) {

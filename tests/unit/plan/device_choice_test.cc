@@ -45,8 +45,8 @@ TEST(DeviceChoice, OneDeviceIsTheOnlyChoice) {
 }
 
 TEST(DeviceChoice, LongPromptsGoWherePrefillIsFastAndTokensWhereDecodeIs) {
-  const DeviceChoice made =
-      choice({cpu_rates(), npu_rates(), gpu_rates()}, {.prompt_tokens = 4000, .generated_tokens = 200});
+  const DeviceChoice made = choice({cpu_rates(), npu_rates(), gpu_rates()},
+                                   {.prompt_tokens = 4000, .generated_tokens = 200});
   EXPECT_EQ(made.prefill, "vulkan");
   EXPECT_EQ(made.decode, "npu");
   EXPECT_EQ(made.kind, PlanKind::measured);
@@ -57,8 +57,8 @@ TEST(DeviceChoice, LongPromptsGoWherePrefillIsFastAndTokensWhereDecodeIs) {
 }
 
 TEST(DeviceChoice, ShortPromptsStayWhereTokensAreDecoded) {
-  const DeviceChoice made =
-      choice({cpu_rates(), npu_rates(), gpu_rates()}, {.prompt_tokens = 16, .generated_tokens = 200});
+  const DeviceChoice made = choice({cpu_rates(), npu_rates(), gpu_rates()},
+                                   {.prompt_tokens = 16, .generated_tokens = 200});
   EXPECT_EQ(made.prefill, "npu");
   EXPECT_EQ(made.decode, "npu");
 }
@@ -71,7 +71,8 @@ TEST(DeviceChoice, MinNIsWherePrefillElsewhereBeginsToPay) {
   const auto gains = [&](uint32_t tokens) {
     Workload shorter = work;
     shorter.prompt_tokens = tokens;
-    return seconds_of(npu_rates(), npu_rates(), shorter) - seconds_of(gpu_rates(), npu_rates(), shorter);
+    return seconds_of(npu_rates(), npu_rates(), shorter) -
+           seconds_of(gpu_rates(), npu_rates(), shorter);
   };
   EXPECT_GT(made.min_n, 16);
   EXPECT_GT(gains(made.min_n), 0);

@@ -66,11 +66,11 @@ TEST(WhatIf, PublishedTokenLevelRun) {
 // FastFlowLM's tables, Krackan: context or prompt, tokens per second.
 TEST(WhatIf, PublishedFastFlowTables) {
   expect_near(what_if(request("llama-3.2-1b", "krackan", 1024, 1024), kFlmIf).decode_tok_s, 64.5,
-                0.10);
+              0.10);
   expect_near(what_if(request("llama-3.2-3b", "krackan", 4096, 16384), kFlmIf).decode_tok_s, 18.0,
-                0.10);
+              0.10);
   expect_near(what_if(request("llama-3.2-3b", "krackan", 4096, 16384), kFlmIf).prefill_tok_s, 991,
-                0.15);
+              0.15);
   expect_near(what_if(request("qwen3-4b", "krackan", 8192, 2048), kFlmIf).prefill_tok_s, 576, 0.15);
 }
 
@@ -132,7 +132,8 @@ TEST(WhatIf, TheSmallestImagesThatHoldThePromptRunIt) {
   }
   r.prompt_rows = {256};
   EXPECT_LT(what_if(r, kBlockIf).ttft_ms, 0.3 * fixed.ttft_ms);
-  EXPECT_GT(what_if(r, kBlockIf).ttft_error_p90, fixed.ttft_error_p90);  // small products, not fitted
+  EXPECT_GT(what_if(r, kBlockIf).ttft_error_p90,
+            fixed.ttft_error_p90);  // small products, not fitted
   r.prompt_tokens = 300;
   EXPECT_EQ(what_if(r, kBlockIf).prompt_rows, 512u);  // nothing built holds it
 }

@@ -120,7 +120,8 @@ TEST(ChatText, NamedTemplates) {
     const Tokenizer tokenizer(with_special(c.tokens), "small");
     EXPECT_EQ(rendered(tokenizer, template_named(c.name), {{"user", "x"}}).special, c.special);
     for (const std::string& token : c.tokens)
-      EXPECT_EQ(rendered(tokenizer, template_named(c.name), {{"user", "x" + token}}).special, c.special);
+      EXPECT_EQ(rendered(tokenizer, template_named(c.name), {{"user", "x" + token}}).special,
+                c.special);
   }
 }
 
