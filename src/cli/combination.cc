@@ -24,6 +24,16 @@ std::string driver_of(const DeviceInfo& device, const EngineFlags& flags) {
   return fmt::format("tyto's {} kernels", cpu::chosen_inner_loops(flags.setting("isa", "")).name);
 }
 
+// Each once, in the order of the device table: several devices may have the same one.
+std::vector<std::string_view> settings_that_change_results() {
+  std::vector<std::string_view> names;
+  for (const DeviceEntry& entry : device_table())
+    for (const DeviceSetting& setting : entry.settings())
+      if (setting.changes_results && std::ranges::find(names, setting.name) == names.end())
+        names.push_back(setting.name);
+  return names;
+}
+
 // As another command takes them, to run the same combination.
 std::string flags_of_combination(const EngineFlags& flags) {
   std::string text;
@@ -43,16 +53,17 @@ std::string flags_of_combination(const EngineFlags& flags) {
   add("--fusion", flags.fusion.value_or(""));
   add("--kv-type", flags.kv_type.value_or(""));
   if (flags.context > 0) add("-c", std::to_string(flags.context));
-  for (const char* name : {"weights", "isa", "prompt-rows", "vnpu-numerics", "images-like", "gpu"})
-    add(fmt::format("--{}", name), flags.setting(name, ""));
+  for (const std::string_view name : settings_that_change_results())
+    add(fmt::format("--{}", name), flags.setting(std::string(name), ""));
   return text;
 }
 
 // What every test of this program runs.
-bool is_shipped_on_cpu(const Engine& engine, const EngineFlags& flags) {
+bool is_shipped_on_host(const Engine& engine, const EngineFlags& flags) {
   const auto shipped = shipped_model();
   std::error_code ignored;
-  return flags.devices() == "cpu" && flags.model.adapters.empty() && shipped &&
+  const bool is_on_host = flags.prefill() == flags.decode() && device_entry(flags.decode()).is_host;
+  return is_on_host && flags.model.adapters.empty() && shipped &&
          std::filesystem::equivalent(engine.model().path, *shipped, ignored);
 }
 
@@ -81,7 +92,7 @@ void add_devices(Combination& of, std::span<const DeviceInfo> devices, const Eng
     if (device.shares_host_memory) continue;
     add_all(device);
     add(hardware, device.description);
-    has_own_cache |= device.kv.has_value();
+    has_own_cache |= fixed_shapes(device).kv.has_value();
   }
   if (hardware.empty()) add_all(devices.front());
   of.driver = joined(drivers, "; ");
@@ -121,7 +132,7 @@ std::string verified_sentence(const Verification& verification, const Combinatio
   if (verification.state == Verified::failed)
     return fmt::format("This device FAILED its check against the reference of {}: tyto diagnose{}",
                        verification.time, same);
-  if (is_shipped_on_cpu(engine, flags) || !is_first_mention(combination)) return "";
+  if (is_shipped_on_host(engine, flags) || !is_first_mention(combination)) return "";
   return fmt::format("This device has not been checked against the reference yet: tyto verify{}",
                      same);
 }

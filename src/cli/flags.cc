@@ -70,7 +70,7 @@ std::vector<Flag> placement_flags(EngineFlags& flags) {
       {"-c,--context", &flags.context, "N", "context length in tokens (default: the model's)",
        Rules{.range = Range{1, 1 << 30}}},
       {"--fusion", &flags.fusion, OneOf{"op", "block", "token"},
-       "how much one dispatch computes (default: token on vulkan, else block)"},
+       "how much one dispatch computes (default: the device's own, for most block)"},
       {"--kv-type", &flags.kv_type, OneOf{"f16", "q8_0", "f32"},
        "number type of the KV cache (default: f16)"},
       {"--kv-memory", &flags.kv_memory, "SIZE",

@@ -52,16 +52,10 @@ double fused_slope_ns(const FusedLaw& law, uint64_t head_dim) {
 
 const ByteLaw& element_law(Kernel kernel) {
   const CostParameters& parameters = cost_parameters();
-  switch (kernel) {
-    case Kernel::rmsnorm:
-      return parameters.rmsnorm;
-    case Kernel::swiglu:
-      return parameters.swiglu;
-    case Kernel::rope:
-      return parameters.rope;
-    default:
-      return parameters.add;
-  }
+  if (kernel == Kernel::rmsnorm) return parameters.rmsnorm;
+  if (kernel == Kernel::swiglu) return parameters.swiglu;
+  if (kernel == Kernel::rope) return parameters.rope;
+  return parameters.add;
 }
 
 }  // namespace

@@ -36,6 +36,27 @@ struct GemmImage {
   uint32_t columns = 0;  // of the array
 };
 
+// What a device says whose kernels were compiled ahead of time, each for one shape, such as an
+// NPU's.
+struct FixedShapes {
+  // The numbers of rows that there are prefill kernels for, ascending; every other call has one
+  // row. Empty: calls have any number of rows.
+  std::vector<uint32_t> prompt_rows = {};
+  // The positions that a KV cache on the device holds. 0: as many as the model has.
+  uint32_t most_positions = 0;
+  std::optional<KvForm> kv = {};  // the only form of a cache that its kernels read
+  // Its kernels know no pages: the cache of a sequence lies in one piece. Always so where `kv` is
+  // given.
+  bool kv_in_one_piece = false;
+  uint32_t segments = 0;  // the sequences that one call may have; 0: any number
+  // A checkpoint that keeps the rows of a head in pairs gets them back from the device's
+  // projections in halves.
+  bool rotates_halves = false;
+  std::vector<GemmImage> gemms = {};  // the images that run int8 products, each on its own
+  // The blocks that it makes one dispatch of at --fusion block. Empty: the program's own blocks.
+  std::vector<DispatchBlock> blocks = {};
+};
+
 struct DeviceInfo {
   std::string name;          // as in --device
   std::string description;   // the hardware, and what drives it
@@ -50,27 +71,22 @@ struct DeviceInfo {
   std::string weight_form = "as in the file";
   DType activations = DType::f32;  // what its kernels read and write between launches
   bool rounds_to_bf16 = false;     // activations, where they meet bf16 weights
-  // Heads whose rows a checkpoint keeps in pairs come out of its projections in halves.
-  bool rotates_halves = false;
-  DeviceLimits limits = {};  // what no run on it can exceed
-  // Of devices whose kernels are compiled for fixed shapes; 0, none: as the pipeline likes.
-  // Rows that there are prefill kernels for, ascending; every other call has one row.
-  std::vector<uint32_t> prompt_rows = {};
-  uint32_t most_positions = 0;  // a KV cache on the device holds
-  std::optional<KvForm> kv = {};
-  bool kv_in_one_piece = false;       // its kernels know no pages; so it is wherever `kv` is given
-  std::vector<GemmImage> gemms = {};  // where int8 products run in images of their own
-  uint32_t segments = 0;              // sequences that one call may have; 0: any number
-  uint32_t rows_at_once = 256;        // of a prompt, unless the pipeline is told otherwise
-  Fusion fusion = Fusion::block;      // unless --fusion says otherwise
-  // Of the best logits of a row that its top_k hands back, for readers that look at no others; 0:
-  // they get all.
+  DeviceLimits limits = {};        // what no run on it can exceed
+  uint32_t rows_at_once = 256;     // the rows of a prompt, unless the pipeline is told otherwise
+  Fusion fusion = Fusion::block;   // unless --fusion says otherwise
+  // The number of best logits that its top_k hands back of a row, for readers that look at no
+  // others; 0: they get all.
   uint32_t candidates = 0;
-  std::vector<DispatchBlock> blocks = {};  // at --fusion block; none: those of the program
   // A row's result has the same bits however many rows its call has, so that several guessed tokens
   // may be checked in one call.
   bool rows_agree = false;
+  std::optional<FixedShapes> fixed = {};  // null: its kernels take any shape
 };
+
+// A device whose kernels take any shape has no limits.
+inline FixedShapes fixed_shapes(const DeviceInfo& device) {
+  return device.fixed.value_or(FixedShapes{});
+}
 
 // Memory a device can reach. Host and device see the same bytes after a transfer.
 struct Buffer {
@@ -147,12 +163,14 @@ struct ModelDims {
 // A control of a device's own. The command line makes a flag of it: --weights int8.
 struct DeviceSetting {
   std::string_view name;
-  std::string_view value;  // what its help calls the value; empty: a choice
+  std::string_view value = {};  // what its help calls the value; empty: a choice
   std::span<const std::string_view> choices = {};
   std::string_view meaning = {};
   // What this machine has to choose from, by number; null: the machine has no part in it. Throws a
   // device Error where that cannot be found out.
   std::vector<std::string> (*found)() = nullptr;
+  // Results may depend on it, so a verification counts only for the same value.
+  bool changes_results = false;
 };
 // Those that were given, by name. A device looks at its own.
 using DeviceSettings = std::map<std::string, std::string>;
@@ -171,7 +189,7 @@ struct DeviceEnv {
 
 struct DeviceEntry {
   std::string_view name;
-  std::string_view kind;  // "NPU": the heading of its settings
+  std::string_view kind;  // "NPU": the heading of its settings, and its name in drawings
   std::string_view summary;
   bool is_host;  // computes in the host's memory, and takes what other devices do not
   std::span<const DeviceSetting> (*settings)();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "device/device.h"
 #include "engine/chunk_policy.h"
 #include "model/description.h"
 #include "tensor/dtype.h"
@@ -15,6 +16,13 @@ constexpr size_t kEventsPerToken = 4;
 constexpr size_t kEventsOfPrompt = 16;
 constexpr size_t kRunsRecorded = 2;  // a device that fails has everything run again
 
+// The kind of a device of the table; another device is its own kind.
+std::string tag_of(const std::string& device) {
+  for (const DeviceEntry& entry : device_table())
+    if (entry.name == device) return std::string(entry.kind);
+  return device;
+}
+
 std::vector<DeviceFacts> device_facts(Engine& engine, PeakSource peak) {
   const std::vector<DeviceInfo> infos = engine.devices();
   std::vector<DeviceFacts> devices;
@@ -25,7 +33,7 @@ std::vector<DeviceFacts> device_facts(Engine& engine, PeakSource peak) {
     TYTO_ASSERT(info != infos.end());
     const bool measures = info->shares_host_memory && peak == PeakSource::measured;
     devices.push_back({.name = info->name,
-                       .tag = device_tag(info->name),
+                       .tag = tag_of(info->name),
                        .description = info->description,
                        .is_virtual = info->is_virtual,
                        .is_host = info->shares_host_memory && infos.size() > 1,

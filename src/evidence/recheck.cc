@@ -104,8 +104,8 @@ std::vector<std::string> contradictions(const Receipt& receipt) {
     if (device.completions > device.submissions)
       out.push_back(fmt::format("{}: {} completions of {} submissions", device.device,
                                 device.completions, device.submissions));
-    if (device.device == "vnpu" && !device.is_virtual)
-      out.push_back("vnpu: is a virtual device, which is not said");
+    if (must_be_virtual(device.device) && !device.is_virtual)
+      out.push_back(device.device + ": is a virtual device, which is not said");
   }
   for (const DeviceCounters& device : receipt.phases.prefill)
     compare_with_time(device, Phase::prefill, receipt.prefill_seconds, out);

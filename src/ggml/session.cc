@@ -71,7 +71,8 @@ std::optional<std::string> why_no_product(const Device& device, uint64_t k) {
 uint64_t longest_k(const DeviceInfo& info, bool fuses) {
   if (fuses) return kMaxGemmK;
   uint64_t longest = 0;
-  for (const GemmImage& image : info.gemms) longest = std::max(longest, image.k);
+  const FixedShapes fixed = fixed_shapes(info);
+  for (const GemmImage& image : fixed.gemms) longest = std::max(longest, image.k);
   return longest;
 }
 
@@ -121,8 +122,8 @@ void Session::load_weight(const ggml_tensor* tensor) {
 // Images that do not fit beside each other are exchanged, which takes milliseconds.
 void Session::note_image(uint64_t k) {
   const GemmImage* chosen = nullptr;
-  const DeviceInfo info = device_->info();
-  for (const GemmImage& image : info.gemms)
+  const FixedShapes fixed = fixed_shapes(device_->info());
+  for (const GemmImage& image : fixed.gemms)
     if (image.k >= k && (chosen == nullptr || image.k < chosen->k)) chosen = &image;
   if (chosen == nullptr || !images_.emplace(chosen->k, chosen->columns).second) return;
   uint32_t columns = 0;

@@ -38,7 +38,7 @@ Forward::Forward(const Model& model, std::span<Device* const> devices,
       stages_(open_stages(model, devices_, options, trace, progress)),
       logits_(model.config.vocab) {
   for (const Device* device : devices_.all)
-    if (const uint32_t most = device->info().segments; most > 0)
+    if (const uint32_t most = fixed_shapes(device->info()).segments; most > 0)
       most_segments_ = std::min(most_segments_, most);
 }
 

@@ -202,22 +202,12 @@ uint16_t add_scale(Builder& build, Role role, uint16_t x, uint32_t width, float 
   return y;
 }
 
-struct Norm {
-  Role role;
-  const TensorView& weight;
-  Role bias_role = Role::none;
-  const TensorView& bias = kNoTensor;
-};
-
-// Of rows of the residual stream, or of what is added to it, into the slot of role `result`; where
-// there is no norm, what it would have read.
-uint16_t add_norm(Builder& build, const Norm& norm, uint16_t x, Role result) {
-  if (norm.weight.empty()) return x;
-  const uint16_t y = build.activation(result, norm.weight.cols);
-  std::vector<uint16_t> biases;
-  if (!norm.bias.empty()) biases.push_back(build.weight(norm.bias_role, norm.bias));
-  build.launch(build.norm_kernel(), norm.role, {x, build.weight(norm.role, norm.weight)}, {y},
-               biases);
+// Norms the rows of x into the slot of role `result`. Without a weight there is no norm, and the
+// result is x itself.
+uint16_t add_norm(Builder& build, Role role, const TensorView& weight, uint16_t x, Role result) {
+  if (weight.empty()) return x;
+  const uint16_t y = build.activation(result, weight.cols);
+  build.launch(build.norm_kernel(), role, {x, build.weight(role, weight)}, {y});
   return y;
 }
 
@@ -228,7 +218,7 @@ struct Addition {
 
 void add_to_residual(Builder& build, const Config& config, const Addition& roles, uint16_t delta,
                      const TensorView& norm) {
-  delta = add_norm(build, {roles.norm, norm}, delta, roles.norm);
+  delta = add_norm(build, roles.norm, norm, delta, roles.norm);
   delta = add_scale(build, roles.scale, delta, config.emb, config.residual_scale);
   build.launch_in_place(Kernel::add, roles.residual, build.activation(Role::x, config.emb), delta);
 }
@@ -271,9 +261,7 @@ void add_attention(Builder& build, const Config& config, uint32_t layer,
   const uint16_t v_cache = build.cache(Role::v_cache);
 
   build.enter_block(Block::rms_qkv_rope);
-  const uint16_t in = add_norm(
-      build, {Role::attn_norm, weights.attn_norm, Role::attn_norm_bias, weights.attn_norm_bias}, x,
-      Role::normed);
+  const uint16_t in = add_norm(build, Role::attn_norm, weights.attn_norm, x, Role::normed);
   add_projections(
       build, {{Role::q, in, weights.q, weights.q_lora, q, Role::q, Role::q_bias, weights.q_bias},
               {Role::k, in, weights.k, weights.k_lora, k, Role::k, Role::k_bias, weights.k_bias},
@@ -366,12 +354,9 @@ void add_feed_forward(Builder& build, const Config& config, const LayerWeights& 
   // Beside attention it reads what attention read. What the host's experts read must not be what an
   // NPU's attention norm writes (add_scale).
   const Role read = config.has_experts() ? Role::ffn_norm : Role::normed;
-  const uint16_t in =
-      config.parallel_residual
-          ? build.activation(Role::normed, config.emb)
-          : add_norm(build,
-                     {Role::ffn_norm, weights.ffn_norm, Role::ffn_norm_bias, weights.ffn_norm_bias},
-                     x, read);
+  const uint16_t in = config.parallel_residual
+                          ? build.activation(Role::normed, config.emb)
+                          : add_norm(build, Role::ffn_norm, weights.ffn_norm, x, read);
   build.enter_op(kFeedForwardGroup);
   const uint16_t added = config.has_experts() ? add_experts(build, config, weights, in)
                                               : add_gated(build, config, weights, in);
@@ -417,9 +402,7 @@ uint16_t add_final_norm(Builder& build, const Model& model, SlotKind kind) {
   build.enter_block(Block::final_norm);
   build.launch(Kernel::gather_rows, Role::head_rows, {build.body_output()}, {rows});
   const uint16_t normed = build.activation(Role::head_normed, model.config.emb, kind);
-  add_norm(build,
-           {Role::final_norm, weights.final_norm, Role::final_norm_bias, weights.final_norm_bias},
-           rows, Role::head_normed);
+  add_norm(build, Role::final_norm, weights.final_norm, rows, Role::head_normed);
   return normed;
 }
 

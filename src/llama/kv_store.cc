@@ -55,20 +55,22 @@ KvStore::KvStore(const Config& config, const DeviceOrder& devices, const KvNeeds
       trace_(trace),
       move_name_(trace.name({.label = "KV cache to the other device"})) {
   const DeviceInfo& first = devices.first;
-  if (first.kv && needs.type && *needs.type != first.kv->type)
-    throw Error(ErrorCode::usage, fmt::format("--kv-type {}", info(*needs.type).name),
-                fmt::format("the kernels of {} keep the cache as {}", first.name,
-                            info(first.kv->type).name),
-                "leave it out");
-  shape_.type = first.kv ? first.kv->type : needs.type.value_or(DType::f16);
-  shape_.group = first.kv ? first.kv->group : 1;
+  const std::optional<KvForm> fixed = fixed_shapes(first).kv;
+  if (fixed && needs.type && *needs.type != fixed->type)
+    throw Error(
+        ErrorCode::usage, fmt::format("--kv-type {}", info(*needs.type).name),
+        fmt::format("the kernels of {} keep the cache as {}", first.name, info(fixed->type).name),
+        "leave it out");
+  shape_.type = fixed ? fixed->type : needs.type.value_or(DType::f16);
+  shape_.group = fixed ? fixed->group : 1;
   if (config_.head_dim % info(shape_.type).block_values != 0)
     throw Error(ErrorCode::unsupported, fmt::format("--kv-type {}", info(shape_.type).name),
                 fmt::format("its blocks of {} do not fit into heads of {}",
                             info(shape_.type).block_values, config_.head_dim),
                 "use f16");
-  const bool is_one_piece = std::ranges::any_of(
-      devices.all, [](const Device* device) { return device->info().kv_in_one_piece; });
+  const bool is_one_piece = std::ranges::any_of(devices.all, [](const Device* device) {
+    return fixed_shapes(device->info()).kv_in_one_piece;
+  });
   if (is_one_piece)
     choose_one_piece();
   else
@@ -79,9 +81,9 @@ KvStore::KvStore(const Config& config, const DeviceOrder& devices, const KvNeeds
 
 // A device whose kernels know no tables has a cache for each sequence that was asked for.
 void KvStore::choose_one_piece() {
-  const DeviceInfo& first = devices_.first;
+  const uint32_t held = fixed_shapes(devices_.first).most_positions;
   shape_.is_one_piece = true;
-  shape_.page = first.most_positions > 0 ? first.most_positions : needs_.context;
+  shape_.page = held > 0 ? held : needs_.context;
   shape_.pages = needs_.sequences;
   shape_.page_bytes = 2 * config_.layers * page_pitch();
   caches_.resize(shape_.pages);

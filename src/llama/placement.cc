@@ -6,6 +6,13 @@
 #include "program/kernels.h"
 
 namespace tyto {
+namespace {
+
+bool rotates_halves(const Device& device) {
+  return fixed_shapes(device.info()).rotates_halves;
+}
+
+}  // namespace
 
 DeviceOrder::DeviceOrder(std::span<Device* const> devices)
     : all(devices.begin(), devices.end()), first(devices.front()->info()) {
@@ -64,7 +71,7 @@ Device* rotating_device(const Program& program, std::span<const uint8_t> placeme
     const Launch& launch = program.launches[i];
     if (launch.kernel != Kernel::rope || !launch.shape.rope_pairs) continue;
     Device* device = devices[placement[i]];
-    if (rotating != nullptr && rotating->info().rotates_halves != device->info().rotates_halves)
+    if (rotating != nullptr && rotates_halves(*rotating) != rotates_halves(*device))
       throw Error(ErrorCode::unsupported, launch.name,
                   fmt::format("{} and {} would rotate it, each in its own order",
                               rotating->info().name, device->info().name),

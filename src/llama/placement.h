@@ -40,7 +40,7 @@ std::vector<uint8_t> place(const Program& program, std::span<Device* const> devi
 std::optional<std::string> why_mostly_not(const Program& program, const Device& device);
 
 // A device that rotates heads whose rows a checkpoint keeps in pairs; none: nothing is rotated so.
-// An NPU's projections leave such rows in halves (DeviceInfo::rotates_halves). Scores do not care
+// An NPU's projections leave such rows in halves (FixedShapes::rotates_halves). Scores do not care
 // as long as every position went the same way, so two devices that go different ways are an Error.
 Device* rotating_device(const Program& program, std::span<const uint8_t> placement,
                         std::span<Device* const> devices, Device* before);

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "llama/host_norm.h"
 #include "llama/non_finite_results.h"
 #include "tensor/finite.h"
 #include "tensor/quant.h"
@@ -21,6 +20,26 @@ Vector values_of(const TensorView& view, uint64_t row = 0) {
   Vector out(view.cols);
   dequantize(view.dtype, view.row(row), out);
   return out;
+}
+
+// As the model's family has it. LayerNorm is RMSNorm of what is left when each value is less the
+// mean. Each group of weight.cols values is normed by itself; without a weight there is no norm.
+Vector normed_by(const Config& config, const Vector& x, const TensorView& weight) {
+  Vector y = x;
+  if (weight.empty()) return y;
+  const Vector w = values_of(weight);
+  const auto count = static_cast<double>(w.size());
+  TYTO_ASSERT(x.size() % w.size() == 0);
+  for (size_t group = 0; group < x.size(); group += w.size()) {
+    double total = 0, squares = 0;
+    for (size_t i = 0; config.layer_norm && i < w.size(); ++i) total += x[group + i];
+    const double mean = total / count;
+    for (size_t i = 0; i < w.size(); ++i) squares += (x[group + i] - mean) * (x[group + i] - mean);
+    const double scale = 1.0 / std::sqrt(squares / count + config.norm_eps);
+    for (size_t i = 0; i < w.size(); ++i)
+      y[group + i] = static_cast<float>((x[group + i] - mean) * scale) * w[i];
+  }
+  return y;
 }
 
 // y[r] = dot(weight[r], x) + bias[r]
@@ -95,14 +114,13 @@ std::vector<float> Reference::forward(Token token) {
   for (size_t l = 0; l < layers_.size(); ++l) {
     const LayerWeights& layer = weights.layers[l];
     layer_ = static_cast<uint16_t>(l);
-    Vector in = norm(Role::attn_norm, x, layer.attn_norm, layer.attn_norm_bias);
+    Vector in = norm(Role::attn_norm, x, layer.attn_norm);
     Vector delta = attention(layer, layers_[l], in);
     delta = norm(Role::attn_post_norm, delta, layer.attn_post_norm);
     scale(Role::attn_scale, delta, config.residual_scale);
     add(x, delta);
     show(Role::attn_residual, x);
-    if (!config.parallel_residual)
-      in = norm(Role::ffn_norm, x, layer.ffn_norm, layer.ffn_norm_bias);
+    if (!config.parallel_residual) in = norm(Role::ffn_norm, x, layer.ffn_norm);
     delta = feed_forward(layer, in);
     delta = norm(Role::ffn_post_norm, delta, layer.ffn_post_norm);
     scale(Role::ffn_scale, delta, config.residual_scale);
@@ -112,7 +130,7 @@ std::vector<float> Reference::forward(Token token) {
   layer_ = kNoLayer;
   ++position_;
   show(Role::head_rows, x);
-  Vector normed = host_final_norm(model_, x);
+  Vector normed = normed_by(config, x, weights.final_norm);
   show(Role::final_norm, normed);
   scale(Role::logit_scale, normed, 1 / config.logit_divisor);
   Vector logits = project(Role::lm_head, weights.head, weights.head_lora, normed);
@@ -128,10 +146,9 @@ void Reference::show(Role role, const Vector& values) const {
   if (on_step_) on_step_(role, layer_, values);
 }
 
-std::vector<float> Reference::norm(Role role, const Vector& x, const TensorView& weight,
-                                   const TensorView& bias) const {
+std::vector<float> Reference::norm(Role role, const Vector& x, const TensorView& weight) const {
   if (weight.empty()) return x;
-  Vector y = host_norm(model_.config, x, weight, bias);
+  Vector y = normed_by(model_.config, x, weight);
   show(role, y);
   return y;
 }

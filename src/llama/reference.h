@@ -31,8 +31,7 @@ class Reference {
   };
 
   // Without a weight there is no norm.
-  std::vector<float> norm(Role role, const std::vector<float>& x, const TensorView& weight,
-                          const TensorView& bias = {}) const;
+  std::vector<float> norm(Role role, const std::vector<float>& x, const TensorView& weight) const;
   std::vector<float> project(Role role, const TensorView& weight, const LowRank& lora,
                              const std::vector<float>& x, const TensorView& bias = {}) const;
   void scale(Role role, std::vector<float>& x, float factor) const;

@@ -13,7 +13,7 @@ uint32_t common_context(const Config& config, const SideDevices& devices, uint32
   if (wanted > 0) return wanted;
   uint32_t context = config.context;
   for (const auto* order : {&devices.decode, &devices.prefill})
-    if (const uint32_t most = order->front()->info().most_positions; most > 0)
+    if (const uint32_t most = fixed_shapes(order->front()->info()).most_positions; most > 0)
       context = std::min(context, most);
   return context;
 }

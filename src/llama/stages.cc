@@ -17,7 +17,8 @@ uint32_t checked_context(const Config& config, const DeviceInfo& device, uint32_
     throw Error(ErrorCode::usage, fmt::format("-c {}", wanted),
                 fmt::format("the model was made for {} positions", config.context),
                 "give a smaller -c, or none for the model's own");
-  const uint32_t most = device.most_positions == 0 ? UINT32_MAX : device.most_positions;
+  const uint32_t held = fixed_shapes(device).most_positions;
+  const uint32_t most = held == 0 ? UINT32_MAX : held;
   if (wanted > most)
     throw Error(ErrorCode::usage, fmt::format("-c {}", wanted),
                 fmt::format("the kernels of {} hold {} positions", device.name, most),
@@ -39,7 +40,8 @@ std::vector<DispatchLabel> device_labels(const std::vector<Device*>& devices, Tr
 }
 
 uint32_t rows_of_pass(const DeviceInfo& first, const ForwardOptions& options, uint32_t context) {
-  if (!first.prompt_rows.empty()) return first.prompt_rows.back();
+  if (const FixedShapes fixed = fixed_shapes(first); !fixed.prompt_rows.empty())
+    return fixed.prompt_rows.back();
   return std::min(options.prefill_chunk > 0 ? options.prefill_chunk : first.rows_at_once, context);
 }
 
@@ -105,7 +107,7 @@ void Stages::build(const Progress& progress) {
     planned.emplace_back(&stage, plan(part, part == Part::whole ? fusion() : prompt_fusion, shape));
   };
   const std::vector<uint32_t> counts =
-      has_fixed_rows() ? devices_.first.prompt_rows : std::vector<uint32_t>{chunk_};
+      has_fixed_rows() ? devices_.first.fixed->prompt_rows : std::vector<uint32_t>{chunk_};
   prefills_.resize(counts.size());
   // Largest first: later parts bind the front of buffers that are already there.
   for (size_t i = counts.size(); i-- > 0;) {
@@ -158,9 +160,9 @@ Stages::Planned Stages::plan(Part part, Fusion fusion, ForwardShape shape) {
   const Program& program = planned.forward.program;
   const std::vector<uint8_t> placement = this->placement(part, program);
   rotating_ = rotating_device(program, placement, devices_.all, rotating_);
-  kv_.set_in_halves(rotating_ != nullptr && rotating_->info().rotates_halves);
+  kv_.set_in_halves(rotating_ != nullptr && fixed_shapes(rotating_->info()).rotates_halves);
   std::vector<std::vector<DispatchBlock>> blocks;
-  for (const Device* device : devices_.all) blocks.push_back(device->info().blocks);
+  for (const Device* device : devices_.all) blocks.push_back(fixed_shapes(device->info()).blocks);
   planned.stage.pieces = stitch(program, fusion, placement, blocks);
   for (const Piece& piece : planned.stage.pieces)
     for (const Slot& slot : piece.program.slots) {

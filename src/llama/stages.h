@@ -123,7 +123,7 @@ class Stages {
   };
   struct Loading;
 
-  bool has_fixed_rows() const { return !devices_.first.prompt_rows.empty(); }
+  bool has_fixed_rows() const { return !fixed_shapes(devices_.first).prompt_rows.empty(); }
   KvNeeds kv_needs() const;
   void build(const Progress& progress);
   void find_pass_costs();

@@ -25,29 +25,19 @@ struct TargetRows {
 
 std::vector<TargetRows> targets_of(const WeightSpec& spec, const Config& config) {
   const uint64_t q = config.q_width(), kv = config.kv_width(), hidden = config.hidden;
-  switch (spec.part) {
-    case TensorPart::q:
-      return {{Target::q, 0, q}};
-    case TensorPart::k:
-      return {{Target::k, 0, kv}};
-    case TensorPart::v:
-      return {{Target::v, 0, kv}};
-    case TensorPart::qkv:
-      return {{Target::q, 0, q}, {Target::k, q, kv}, {Target::v, q + kv, kv}};
-    case TensorPart::o:
-      return {{Target::o, 0, spec.rows}};
-    case TensorPart::gate:
-      return {{Target::gate, 0, hidden}};
-    case TensorPart::up:
-      return {{Target::up, 0, hidden}};
-    case TensorPart::gate_up:
-      return {{Target::gate, 0, hidden}, {Target::up, hidden, hidden}};
-    case TensorPart::down:
-      return {{Target::down, 0, spec.rows}};
-    default:
-      TYTO_ASSERT(spec.part == TensorPart::head);
-      return {{Target::head, 0, spec.rows}};
-  }
+  if (spec.part == TensorPart::q) return {{Target::q, 0, q}};
+  if (spec.part == TensorPart::k) return {{Target::k, 0, kv}};
+  if (spec.part == TensorPart::v) return {{Target::v, 0, kv}};
+  if (spec.part == TensorPart::qkv)
+    return {{Target::q, 0, q}, {Target::k, q, kv}, {Target::v, q + kv, kv}};
+  if (spec.part == TensorPart::o) return {{Target::o, 0, spec.rows}};
+  if (spec.part == TensorPart::gate) return {{Target::gate, 0, hidden}};
+  if (spec.part == TensorPart::up) return {{Target::up, 0, hidden}};
+  if (spec.part == TensorPart::gate_up)
+    return {{Target::gate, 0, hidden}, {Target::up, hidden, hidden}};
+  if (spec.part == TensorPart::down) return {{Target::down, 0, spec.rows}};
+  TYTO_ASSERT(spec.part == TensorPart::head);
+  return {{Target::head, 0, spec.rows}};
 }
 
 LowRank& low_rank_of(Weights& weights, Target target, uint32_t layer) {

@@ -132,8 +132,6 @@ void check(const Config& config, const std::string& where) {
                config.kv_heads);
   if (config.head_dim % 2 != 0)
     fail_input(where, "head width {} is odd, rotation needs pairs", config.head_dim);
-  if (config.norm_bias && (!config.layer_norm || config.norms != Norms::before))
-    fail_input(where, "has biases of norms that are no LayerNorms in front");
   if (config.layer_norm && config.qk_norm)
     fail_unsupported(where, "LayerNorms of each head of Q and K");
   if (config.parallel_residual && config.norms != Norms::before)

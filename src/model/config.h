@@ -83,7 +83,6 @@ struct Config {
   bool sinks =
       false;  // gpt-oss: a logit per head that takes a share of attention and gives nothing
   bool layer_norm = false;  // norms are LayerNorms: the mean is taken away first
-  bool norm_bias = false;   // and they add a bias
   // Cohere: attention and feed-forward read the same normed row, and both are added to the stream.
   bool parallel_residual = false;
   bool adapted = false;  // LoRA adapters add to its projections (model/adapters.h)

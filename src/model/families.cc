@@ -168,7 +168,6 @@ void apply(const Family& family, Config& config) {
   config.norms = family.norms;
   config.fused_projections = family.fused_projections;
   config.layer_norm = family.layer_norm;
-  config.norm_bias = family.norm_bias;
   config.parallel_residual = family.parallel_residual;
   config.expert_bias = config.o_bias = family.expert_biases;
   config.sinks = family.sinks;

@@ -49,7 +49,6 @@ struct Family {
   // GGUFs do not say.
   uint32_t narrow_layers = 0;
   bool layer_norm = false;
-  bool norm_bias = false;
   bool parallel_residual = false;
   bool scales_logits = false;  // its files have a factor of logits, not a divisor
   RopeLayout hf_layout = RopeLayout::halves;

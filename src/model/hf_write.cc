@@ -12,14 +12,9 @@ namespace {
 using json = nlohmann::ordered_json;
 
 const char* torch_name(DType dtype) {
-  switch (dtype) {
-    case DType::f16:
-      return "float16";
-    case DType::bf16:
-      return "bfloat16";
-    default:
-      return "float32";
-  }
+  if (dtype == DType::f16) return "float16";
+  if (dtype == DType::bf16) return "bfloat16";
+  return "float32";
 }
 
 // The shortest decimal that reads back as the same float: 1e-05 rather than 9.99999974e-06.

@@ -52,13 +52,15 @@ class Digest {
                  norm_eps, tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale,
                  residual_scale, attention_scale, logit_divisor, fused_projections, unrotated, rope,
                  window, windowed, window_theta, activation, score_cap, logit_cap, sinks,
-                 layer_norm, norm_bias, parallel_residual, adapted, experts, experts_used,
-                 expert_hidden, weighs_chosen_alone, expert_bias, o_bias] = config;
+                 layer_norm, parallel_residual, adapted, experts, experts_used, expert_hidden,
+                 weighs_chosen_alone, expert_bias, o_bias] = config;
     (void)name;  // computes nothing
+    // Biases of norms, which no model has; identities that were written down have the field.
+    constexpr bool kNormBias = false;
     add_all(architecture, layers, emb, hidden, heads, kv_heads, head_dim, vocab, context, norm_eps,
             tied_head, qkv_bias, qk_norm, wide_qk_norm, norms, embedding_scale, residual_scale,
             attention_scale, logit_divisor, fused_projections, unrotated, rope, window, windowed,
-            window_theta, activation, score_cap, logit_cap, sinks, layer_norm, norm_bias,
+            window_theta, activation, score_cap, logit_cap, sinks, layer_norm, kNormBias,
             parallel_residual, adapted, experts, experts_used, expert_hidden, weighs_chosen_alone,
             expert_bias, o_bias);
   }

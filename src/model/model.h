@@ -51,8 +51,6 @@ struct LayerWeights {
   TensorView down;                    // [emb, hidden]; with experts [experts * emb, hidden]
   TensorView ffn_post_norm;           // as attn_post_norm
   TensorView sinks;                   // [1, heads] or empty
-  TensorView attn_norm_bias;          // [1, emb] or empty
-  TensorView ffn_norm_bias;           // the same
   LowRank q_lora, k_lora, v_lora, o_lora, gate_lora, up_lora, down_lora;
   TensorView router;       // [experts, emb] or empty
   TensorView router_bias;  // [1, experts] or empty
@@ -66,7 +64,6 @@ struct Weights {
   TensorView final_norm;  // [1, emb]
   TensorView head;        // [vocab, emb]; the embedding's view when tied
   std::vector<LayerWeights> layers;
-  TensorView final_norm_bias;  // [1, emb] or empty
   LowRank head_lora;
 };
 

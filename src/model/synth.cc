@@ -69,25 +69,14 @@ struct Distribution {
   float deviation;
 };
 
+constexpr TensorPart kBiases[] = {TensorPart::q_bias,         TensorPart::k_bias,
+                                  TensorPart::v_bias,         TensorPart::o_bias,
+                                  TensorPart::router_bias,    TensorPart::expert_gate_bias,
+                                  TensorPart::expert_up_bias, TensorPart::expert_down_bias};
+
 Distribution distribution_of(const WeightSpec& spec, float norm_mean) {
-  switch (spec.part) {
-    case TensorPart::q_bias:
-    case TensorPart::k_bias:
-    case TensorPart::v_bias:
-    case TensorPart::attn_norm_bias:
-    case TensorPart::ffn_norm_bias:
-    case TensorPart::final_norm_bias:
-    case TensorPart::o_bias:
-    case TensorPart::router_bias:
-    case TensorPart::expert_gate_bias:
-    case TensorPart::expert_up_bias:
-    case TensorPart::expert_down_bias:
-      return {0.0f, 0.02f};
-    case TensorPart::sinks:
-      return {0.0f, 1.0f};
-    default:
-      break;
-  }
+  if (std::ranges::find(kBiases, spec.part) != std::end(kBiases)) return {0.0f, 0.02f};
+  if (spec.part == TensorPart::sinks) return {0.0f, 1.0f};
   if (spec.is_vector()) return {norm_mean, 0.1f};
   return {0.0f, 1.0f / std::sqrt(static_cast<float>(spec.cols))};
 }

@@ -40,8 +40,6 @@ enum class Presence : uint8_t {
   fused,
   sinks,
   ffn_norm,
-  norm_bias,
-  ffn_norm_bias,
   dense,
   dense_apart,
   experts,
@@ -67,8 +65,6 @@ constexpr std::array kTop = {
           Extent::emb},
     Entry{TensorPart::head, "output.weight", "lm_head.weight", Extent::vocab, Extent::emb,
           Presence::untied_head},
-    Entry{TensorPart::final_norm_bias, "output_norm.bias", "model.norm.bias", Extent::none,
-          Extent::emb, Presence::norm_bias},
 };
 
 constexpr std::array kLayer = {
@@ -115,10 +111,6 @@ constexpr std::array kLayer = {
           Extent::none, Extent::emb, Presence::norms_after},
     Entry{TensorPart::sinks, "attn_sinks.weight", "self_attn.sinks", Extent::none, Extent::heads,
           Presence::sinks},
-    Entry{TensorPart::attn_norm_bias, "attn_norm.bias", "input_layernorm.bias", Extent::none,
-          Extent::emb, Presence::norm_bias},
-    Entry{TensorPart::ffn_norm_bias, "ffn_norm.bias", "post_attention_layernorm.bias", Extent::none,
-          Extent::emb, Presence::ffn_norm_bias},
     Entry{TensorPart::o_bias, "attn_output.bias", "self_attn.o_proj.bias", Extent::none,
           Extent::emb, Presence::o_bias},
     Entry{TensorPart::router, "ffn_gate_inp.weight", "mlp.gate.weight", Extent::experts,
@@ -204,10 +196,6 @@ bool present(const Config& config, Presence presence) {
       return config.sinks;
     case Presence::ffn_norm:
       return config.norms == Norms::before && !config.parallel_residual && !config.sinks;
-    case Presence::norm_bias:
-      return config.norm_bias;
-    case Presence::ffn_norm_bias:
-      return config.norm_bias && !config.parallel_residual;
     case Presence::dense:
       return !config.has_experts();
     case Presence::dense_apart:
@@ -224,6 +212,7 @@ bool present(const Config& config, Presence presence) {
   return false;
 }
 
+// Null for weights that no layer has.
 TensorView LayerWeights::* layer_field(TensorPart part) {
   switch (part) {
     case TensorPart::attn_norm:
@@ -264,10 +253,6 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::ffn_post_norm;
     case TensorPart::sinks:
       return &LayerWeights::sinks;
-    case TensorPart::attn_norm_bias:
-      return &LayerWeights::attn_norm_bias;
-    case TensorPart::ffn_norm_bias:
-      return &LayerWeights::ffn_norm_bias;
     case TensorPart::router:
       return &LayerWeights::router;
     case TensorPart::router_bias:
@@ -280,9 +265,12 @@ TensorView LayerWeights::* layer_field(TensorPart part) {
       return &LayerWeights::expert_down_bias;
     case TensorPart::o_bias:
       return &LayerWeights::o_bias;
-    default:
-      return nullptr;
+    case TensorPart::embedding:
+    case TensorPart::final_norm:
+    case TensorPart::head:
+      break;
   }
+  return nullptr;
 }
 
 std::string shape_text(uint64_t rows, uint64_t cols) {
@@ -351,18 +339,12 @@ std::vector<WeightSpec> weight_specs(const Config& config, NameStyle style) {
 }
 
 TensorView& view_of(Weights& weights, const WeightSpec& spec) {
-  switch (spec.part) {
-    case TensorPart::embedding:
-      return weights.embedding;
-    case TensorPart::final_norm:
-      return weights.final_norm;
-    case TensorPart::head:
-      return weights.head;
-    case TensorPart::final_norm_bias:
-      return weights.final_norm_bias;
-    default:
-      return weights.layers[spec.layer].*layer_field(spec.part);
-  }
+  if (TensorView LayerWeights::* const field = layer_field(spec.part); field != nullptr)
+    return weights.layers[spec.layer].*field;
+  if (spec.part == TensorPart::embedding) return weights.embedding;
+  if (spec.part == TensorPart::final_norm) return weights.final_norm;
+  TYTO_ASSERT(spec.part == TensorPart::head);
+  return weights.head;
 }
 
 const TensorView& view_of(const Weights& weights, const WeightSpec& spec) {

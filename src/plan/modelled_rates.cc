@@ -28,8 +28,8 @@ DeviceRates by_cost_model(const DeviceInfo& device, const ModelDescription& mode
                       .context_tokens = context_of(work),
                       .host = PlanHost::native};
   const auto fits = [](uint32_t rows) { return rows > 0 && rows % kImageRows == 0; };
-  if (!device.prompt_rows.empty() && std::ranges::all_of(device.prompt_rows, fits))
-    request.prompt_rows = device.prompt_rows;
+  const std::vector<uint32_t> rows = fixed_shapes(device).prompt_rows;
+  if (!rows.empty() && std::ranges::all_of(rows, fits)) request.prompt_rows = rows;
   const KernelSet kernels = fusion == Fusion::token ? KernelSet::air_q4nx : KernelSet::air_bf16;
   const PlanRow row = what_if(request, {kernels, fusion});
   return {.name = device.name,

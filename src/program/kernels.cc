@@ -371,8 +371,8 @@ constexpr std::array<KernelSpec, 21> kSpecs = {{
     {K::soft_cap, "soft_cap", "x = factor * tanh(x / factor), or that into y",
      {inout("x"), out("y")}, 1, 2, true,
      Operator::head, same_widths, soft_cap_cost},
-    {K::layernorm, "layernorm", "y = (x - mean(x)) / deviation(x) * weight (+ bias)",
-     {in("x"), vector("weight"), out("y"), vector("bias")}, 3, 4, false,
+    {K::layernorm, "layernorm", "y = (x - mean(x)) / deviation(x) * weight",
+     {in("x"), vector("weight"), out("y")}, 3, 3, false,
      Operator::norm_rope, same_widths, layernorm_cost},
     {K::route, "route", "the experts with the largest x * weight^T (+ bias), in ascending order, and their softmax",
      {in("x"), matrix("weight"), out("ids", A::integers), out("weights"), vector("bias")}, 4, 5, false,
@@ -385,7 +385,19 @@ constexpr std::array<KernelSpec, 21> kSpecs = {{
      Operator::feed_forward, mix_experts_fits, mix_experts_cost},
 }};
 // clang-format on
+// spec() looks up by position.
 static_assert(kSpecs.size() == static_cast<size_t>(kLastKernel) + 1);
+static_assert([] {
+  for (size_t i = 0; i < kSpecs.size(); ++i)
+    if (kSpecs[i].kernel != static_cast<Kernel>(i)) return false;
+  return true;
+}());
+
+// The products that a profile counts as the feed-forward network's and as the head's.
+constexpr std::array kFeedForwardRoles = {Role::gate,        Role::up,          Role::down,
+                                          Role::gate_lora_a, Role::gate_lora_b, Role::up_lora_a,
+                                          Role::up_lora_b,   Role::down_lora_a, Role::down_lora_b};
+constexpr std::array kHeadRoles = {Role::lm_head, Role::lm_head_lora_a, Role::lm_head_lora_b};
 
 }  // namespace
 
@@ -405,26 +417,11 @@ Operator operator_of(const Launch& launch) {
   const Operator own = spec(launch.kernel).op;
   const bool is_product = own == Operator::projection || launch.kernel == Kernel::cast;
   if (!is_product) return own;
-  switch (launch.role) {
-    case Role::gate:
-    case Role::up:
-    case Role::down:
-    case Role::gate_lora_a:
-    case Role::gate_lora_b:
-    case Role::up_lora_a:
-    case Role::up_lora_b:
-    case Role::down_lora_a:
-    case Role::down_lora_b:
-      return Operator::feed_forward;
-    case Role::lm_head:
-    case Role::lm_head_lora_a:
-    case Role::lm_head_lora_b:
-      return Operator::head;
-    case Role::none:
-      return own;
-    default:
-      return Operator::projection;
-  }
+  if (launch.role == Role::none) return own;
+  if (std::ranges::find(kFeedForwardRoles, launch.role) != kFeedForwardRoles.end())
+    return Operator::feed_forward;
+  if (std::ranges::find(kHeadRoles, launch.role) != kHeadRoles.end()) return Operator::head;
+  return Operator::projection;
 }
 
 Cost cost(const Program& program, const Launch& launch, const Call& call) {

@@ -43,7 +43,7 @@ void add_shape(Serialiser& out, const LaunchShape& shape) {
   out.add(weighs_chosen_alone);
 }
 
-constexpr std::array<std::string_view, 88> kRoleNames = {"none",
+constexpr std::array<std::string_view, 85> kRoleNames = {"none",
                                                          "tokens",
                                                          "embed",
                                                          "frequencies",
@@ -91,9 +91,6 @@ constexpr std::array<std::string_view, 88> kRoleNames = {"none",
                                                          "window_frequencies",
                                                          "window_rope_table",
                                                          "logit_cap",
-                                                         "attn_norm_bias",
-                                                         "ffn_norm_bias",
-                                                         "final_norm_bias",
                                                          "q_lora",
                                                          "q_lora_a",
                                                          "q_lora_b",

@@ -75,9 +75,6 @@ enum class Role : uint8_t {
   window_frequencies,  // of windowed layers, where their rope is another
   window_rope_table,
   logit_cap,
-  attn_norm_bias,
-  ffn_norm_bias,
-  final_norm_bias,
   // What LoRA adapters add to a projection (lora_roles).
   q_lora,
   q_lora_a,

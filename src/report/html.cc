@@ -153,7 +153,7 @@ std::string flow_section(const Profile& profile, const Summary& summary) {
   std::vector<Series> tags;
   for (const DeviceFacts& device : profile.facts.devices)
     tags.push_back({device.tag + ": " + device.name + (device.is_virtual ? ", modelled" : ""),
-                    "s-" + tag_class(device.tag)});
+                    tag_series(device.tag)});
   const Table prefill = flow_table(summary.prefill, summary, true);
   const Table decode = flow_table(summary.decode, summary, false);
   const bool decoded = summary.decode.tokens > 0;

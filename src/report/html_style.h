@@ -5,12 +5,12 @@ namespace tyto {
 
 constexpr const char* kStyle = R"css(
 :root{color-scheme:light dark;--paper:#faf9f6;--card:#ffffff;--ink:#1f1d1a;--muted:#6b665e;--line:#e2ded6;
---cpu:#3d6fa5;--cpu-bg:#edf3fa;--npu:#c8641b;--npu-bg:#fdf1e7;--vulkan:#7a4fb5;--vulkan-bg:#f4eefc;
+--cpu:#3d6fa5;--cpu-bg:#edf3fa;--npu:#c8641b;--npu-bg:#fdf1e7;--other:#7a4fb5;--other-bg:#f4eefc;
 --host:#8fb8e0;--copies:#1f8a7a;--scheduling:#9c968b;--unattributed:#c0262d;--track:#efece6;--result:#26231f;--inverse:#faf9f6;
 --onbar:#ffffff;--bar:#6f6a62;--setup:#6e4a2c;
 --p0:#5b8f3a;--p1:#d4b13f;--p2:#b5516f;--p3:#a9c46c;--p4:#6d4c6f;--p5:#dba0b9;--p6:#8a7f3a}
 @media (prefers-color-scheme:dark){:root{--paper:#141517;--card:#1c1e21;--ink:#ebe8e2;--muted:#a09a90;--line:#34363a;
---cpu:#7fb0e6;--cpu-bg:#1c2733;--npu:#f2995a;--npu-bg:#33241a;--vulkan:#bb97ee;--vulkan-bg:#2a2236;
+--cpu:#7fb0e6;--cpu-bg:#1c2733;--npu:#f2995a;--npu-bg:#33241a;--other:#bb97ee;--other-bg:#2a2236;
 --host:#3f6d9e;--copies:#56c2b0;--scheduling:#8b867d;--unattributed:#ff6b6b;--track:#292b2f;--result:#ebe8e2;--inverse:#17181a;
 --onbar:#17181a;--bar:#b3ada3;--setup:#d0a884;
 --p0:#86bd62;--p1:#ead27a;--p2:#e08aa5;--p3:#5f7a34;--p4:#b394b6;--p5:#8a5870;--p6:#bfb26a}}
@@ -56,17 +56,18 @@ text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-seri
 text.strong{font-size:12.5px;font-weight:650}text.small{font-size:10.5px}text.tick{font-size:10px}
 text.ink{fill:var(--ink)}text.muted{fill:var(--muted)}text.inverse{fill:var(--inverse)}text.alarmtext{fill:var(--unattributed);font-weight:700}
 text.onbar{fill:var(--onbar);font-weight:650;font-size:10.5px}
-.box{stroke-width:1.2}.box.cpu{fill:var(--cpu-bg);stroke:var(--cpu)}.box.npu{fill:var(--npu-bg);stroke:var(--npu)}
-.box.vulkan{fill:var(--vulkan-bg);stroke:var(--vulkan)}
-.fill.cpu{fill:var(--cpu)}.fill.npu{fill:var(--npu)}.fill.vulkan{fill:var(--vulkan)}.fill.none{fill:var(--scheduling)}
+.box{stroke-width:1.2;fill:var(--other-bg);stroke:var(--other)}
+.box.cpu{fill:var(--cpu-bg);stroke:var(--cpu)}.box.npu{fill:var(--npu-bg);stroke:var(--npu)}
+.fill{fill:var(--other)}.fill.cpu{fill:var(--cpu)}.fill.npu{fill:var(--npu)}.fill.none{fill:var(--scheduling)}
 .pill{fill:var(--track);stroke:none}.pill.alarm{stroke:var(--unattributed);stroke-width:1.5}
 .frame{fill:none;stroke:var(--muted);stroke-width:1.2;stroke-dasharray:5 4}
 .flow,.loop{stroke:var(--muted);stroke-width:1.4;fill:none}.flowhead{fill:var(--muted)}
 .result{fill:var(--result)}
 .axis{stroke:var(--muted);stroke-width:1}.grid{stroke:var(--line);stroke-width:1}.track{fill:var(--track)}
 .curve{fill:none;stroke:var(--bar);stroke-width:2}.dot,.bar{fill:var(--bar)}.spread{stroke:var(--bar);stroke-width:1.2;opacity:.6}
+.s-device{fill:var(--other);background:var(--other)}
 .s-cpu{fill:var(--cpu);background:var(--cpu)}.s-npu{fill:var(--npu);background:var(--npu)}
-.s-vulkan{fill:var(--vulkan);background:var(--vulkan)}.s-host{fill:var(--host);background:var(--host)}
+.s-host{fill:var(--host);background:var(--host)}
 .s-copies{fill:var(--copies);background:var(--copies)}.s-scheduling{fill:var(--scheduling);background:var(--scheduling)}
 .s-unattributed{fill:var(--unattributed);background:var(--unattributed)}
 .p0{fill:var(--p0);background:var(--p0)}.p1{fill:var(--p1);background:var(--p1)}.p2{fill:var(--p2);background:var(--p2)}

@@ -27,10 +27,13 @@ struct Headline {
   uint32_t generated_tokens = 0;
 };
 
+// The tag of the processor's own work.
+inline constexpr const char* kHostTag = "CPU";
+
 // A row of the dataflow. Rows of a phase add up to its wall time.
 struct FlowRow {
   std::string label;
-  std::string tag;  // CPU, NPU, VULKAN or - for what no device does
+  std::string tag;  // CPU, NPU, GPU or - for what no device does
   bool modelled = false;
   bool in_layer = false;
   double ms = 0;             // of one layer for a row of the layers, else of the whole

@@ -94,7 +94,7 @@ class FlowBuilder {
                                     [&](const Entry& e) { return e.row.label == label; });
     Entry& entry = known != rows.end() ? *known : rows.emplace_back();
     entry.row.label = label;
-    entry.row.tag = "CPU";
+    entry.row.tag = kHostTag;
     entry.row.run_ms += host.ms;
   }
 

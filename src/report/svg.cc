@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "report/table.h"
@@ -70,18 +71,26 @@ std::string escaped(const std::string& text) {
 }
 
 std::string tag_class(const std::string& tag) {
-  if (tag == "CPU") return "cpu";
-  if (tag == "NPU") return "npu";
-  return tag == "-" ? "none" : "vulkan";
+  if (tag == "-") return "none";
+  std::string letters;  // a tag may come from a file
+  for (const char c : tag)
+    if (std::isalpha(static_cast<unsigned char>(c)) != 0)
+      letters += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return letters;
+}
+
+std::string tag_series(const std::string& tag) {
+  return "s-device s-" + tag_class(tag);
 }
 
 std::string device_class(const PhaseSummary& phase) {
-  return "s-" + (phase.calls.empty() ? "cpu" : tag_class(phase.calls.front().tag));
+  return tag_series(phase.calls.empty() ? kHostTag : phase.calls.front().tag);
 }
 
 // Where the processor itself is the device, the host's work has a colour of its own.
 std::string host_class(const PhaseSummary& phase) {
-  return device_class(phase) == "s-cpu" ? "s-host" : "s-cpu";
+  const std::string processor = tag_series(kHostTag);
+  return device_class(phase) == processor ? "s-host" : processor;
 }
 
 void Svg::rect(double x, double y, double width, double height, const std::string& classes,

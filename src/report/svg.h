@@ -31,8 +31,10 @@ class Svg {
   std::string out_;
 };
 
-// The classes of a device's colours: "cpu", "npu", "vulkan", "none".
+// The class of a device's colours, by its tag: "npu", or "none" for what no device does. The style
+// has one colour for all tags that it does not know.
 std::string tag_class(const std::string& tag);
+std::string tag_series(const std::string& tag);  // the same for parts of a bar and for legends
 
 // The classes of what a phase's device waits for take, and of the host's own work beside it.
 std::string device_class(const PhaseSummary& phase);

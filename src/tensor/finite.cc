@@ -74,9 +74,26 @@ Scales scales_of(DType type) {
       return {offsetof(BlockQ5K, d), offsetof(BlockQ5K, dmin)};
     case DType::q6_k:
       return {offsetof(BlockQ6K, d), offsetof(BlockQ6K, d)};
-    default:  // iq1 to iq4 but iq1_m
+    case DType::iq4_nl:
+    case DType::iq4_xs:
+    case DType::iq3_xxs:
+    case DType::iq3_s:
+    case DType::iq2_xxs:
+    case DType::iq2_xs:
+    case DType::iq2_s:
+    case DType::iq1_s:
       return {0, 0};
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::i32:
+    case DType::i8:
+    case DType::iq1_m:
+    case DType::mxfp4:
+      break;
   }
+  TYTO_ASSERT(!"a type whose blocks have f16 scales");
+  return {0, 0};
 }
 
 static_assert(offsetof(BlockIQ4NL, d) == 0 && offsetof(BlockIQ4XS, d) == 0);
@@ -111,23 +128,13 @@ bool all_finite(std::span<const float> values) {
 }
 
 bool all_finite(DType type, std::span<const std::byte> bytes) {
-  switch (type) {
-    case DType::f32:
-      return plain_finite(bytes, kF32Exponent);
-    case DType::f16:
-      return plain_finite(bytes, kF16Exponent);
-    case DType::bf16:
-      return plain_finite(bytes, kBf16Exponent);
-    case DType::i32:
-    case DType::i8:
-      return true;
-    case DType::iq1_m:
-      return iq1_m_finite(bytes);
-    case DType::mxfp4:
-      return mxfp4_finite(bytes);
-    default:
-      return blocks_finite(bytes, info(type).block_bytes, scales_of(type));
-  }
+  if (type == DType::f32) return plain_finite(bytes, kF32Exponent);
+  if (type == DType::f16) return plain_finite(bytes, kF16Exponent);
+  if (type == DType::bf16) return plain_finite(bytes, kBf16Exponent);
+  if (type == DType::i32 || type == DType::i8) return true;
+  if (type == DType::iq1_m) return iq1_m_finite(bytes);
+  if (type == DType::mxfp4) return mxfp4_finite(bytes);
+  return blocks_finite(bytes, info(type).block_bytes, scales_of(type));
 }
 
 std::optional<FoundValue> find_non_finite(const TensorView& view) {

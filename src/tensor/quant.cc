@@ -32,17 +32,14 @@ void narrow(const float* in, std::byte* out, size_t values) {
 void dequantize(DType type, std::span<const std::byte> in, std::span<float> out) {
   TYTO_ASSERT(type != DType::i32 && in.size() == row_bytes(type, out.size()));
   if (out.empty()) return;
-  switch (type) {
-    case DType::f32:
-      std::memcpy(out.data(), in.data(), in.size());
-      return;
-    case DType::f16:
-      return widen<f16_to_f32>(in.data(), out.data(), out.size());
-    case DType::bf16:
-      return widen<bf16_to_f32>(in.data(), out.data(), out.size());
-    default:
-      return decode_blocks(type, in.data(), out.data(), out.size() / info(type).block_values);
-  }
+  if (type == DType::f32)
+    std::memcpy(out.data(), in.data(), in.size());
+  else if (type == DType::f16)
+    widen<f16_to_f32>(in.data(), out.data(), out.size());
+  else if (type == DType::bf16)
+    widen<bf16_to_f32>(in.data(), out.data(), out.size());
+  else
+    decode_blocks(type, in.data(), out.data(), out.size() / info(type).block_values);
 }
 
 void quantize(DType type, std::span<const float> in, std::span<std::byte> out,
@@ -51,24 +48,18 @@ void quantize(DType type, std::span<const float> in, std::span<std::byte> out,
   TYTO_ASSERT(importance.empty() || importance.size() == in.size());
   if (in.empty()) return;
   const size_t blocks = in.size() / info(type).block_values;
-  switch (type) {
-    case DType::f32:
-      std::memcpy(out.data(), in.data(), out.size());
-      return;
-    case DType::f16:
-      return narrow<f32_to_f16>(in.data(), out.data(), in.size());
-    case DType::bf16:
-      return narrow<f32_to_bf16>(in.data(), out.data(), in.size());
-    case DType::q4_k:
-    case DType::q5_k:
-    case DType::q6_k:
-      return encode_k_blocks(type, in.data(), importance.data(), out.data(), blocks);
-    case DType::q8_0:
-      return encode_simple_blocks(type, in.data(), out.data(), blocks);
-    default:
-      if (importance.empty()) return encode_simple_blocks(type, in.data(), out.data(), blocks);
-      return encode_simple_row(type, in.data(), importance.data(), out.data(), blocks);
-  }
+  if (type == DType::f32)
+    std::memcpy(out.data(), in.data(), out.size());
+  else if (type == DType::f16)
+    narrow<f32_to_f16>(in.data(), out.data(), in.size());
+  else if (type == DType::bf16)
+    narrow<f32_to_bf16>(in.data(), out.data(), in.size());
+  else if (type == DType::q4_k || type == DType::q5_k || type == DType::q6_k)
+    encode_k_blocks(type, in.data(), importance.data(), out.data(), blocks);
+  else if (type == DType::q8_0 || importance.empty())
+    encode_simple_blocks(type, in.data(), out.data(), blocks);
+  else
+    encode_simple_row(type, in.data(), importance.data(), out.data(), blocks);
 }
 
 float largest_encodable(DType type) {

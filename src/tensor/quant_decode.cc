@@ -196,9 +196,25 @@ void decode_blocks(DType type, const std::byte* in, float* out, size_t blocks) {
       return decode_blocks<BlockQ5K>(in, out, blocks);
     case DType::q6_k:
       return decode_blocks<BlockQ6K>(in, out, blocks);
-    default:
+    case DType::iq4_nl:
+    case DType::iq4_xs:
+    case DType::iq3_xxs:
+    case DType::iq3_s:
+    case DType::iq2_xxs:
+    case DType::iq2_xs:
+    case DType::iq2_s:
+    case DType::iq1_s:
+    case DType::iq1_m:
+    case DType::mxfp4:
       return decode_iq_blocks(type, in, out, blocks);
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::i32:
+    case DType::i8:
+      break;
   }
+  TYTO_ASSERT(!"a quantised type");
 }
 
 }  // namespace tyto

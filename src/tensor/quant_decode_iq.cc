@@ -70,30 +70,17 @@ void decode_iq_blocks(const std::byte* in, float* out, size_t blocks) {
 }  // namespace
 
 void decode_iq_blocks(DType type, const std::byte* in, float* out, size_t blocks) {
-  switch (type) {
-    case DType::iq4_nl:
-      return decode_iq_blocks<BlockIQ4NL>(in, out, blocks);
-    case DType::iq4_xs:
-      return decode_iq_blocks<BlockIQ4XS>(in, out, blocks);
-    case DType::iq3_xxs:
-      return decode_iq_blocks<BlockIQ3XXS>(in, out, blocks);
-    case DType::iq3_s:
-      return decode_iq_blocks<BlockIQ3S>(in, out, blocks);
-    case DType::iq2_xxs:
-      return decode_iq_blocks<BlockIQ2XXS>(in, out, blocks);
-    case DType::iq2_xs:
-      return decode_iq_blocks<BlockIQ2XS>(in, out, blocks);
-    case DType::iq2_s:
-      return decode_iq_blocks<BlockIQ2S>(in, out, blocks);
-    case DType::iq1_s:
-      return decode_iq_blocks<BlockIQ1S>(in, out, blocks);
-    case DType::iq1_m:
-      return decode_iq_blocks<BlockIQ1M>(in, out, blocks);
-    case DType::mxfp4:
-      return decode_iq_blocks<BlockMXFP4>(in, out, blocks);
-    default:
-      TYTO_ASSERT(!"a quantised type");
-  }
+  if (type == DType::iq4_nl) return decode_iq_blocks<BlockIQ4NL>(in, out, blocks);
+  if (type == DType::iq4_xs) return decode_iq_blocks<BlockIQ4XS>(in, out, blocks);
+  if (type == DType::iq3_xxs) return decode_iq_blocks<BlockIQ3XXS>(in, out, blocks);
+  if (type == DType::iq3_s) return decode_iq_blocks<BlockIQ3S>(in, out, blocks);
+  if (type == DType::iq2_xxs) return decode_iq_blocks<BlockIQ2XXS>(in, out, blocks);
+  if (type == DType::iq2_xs) return decode_iq_blocks<BlockIQ2XS>(in, out, blocks);
+  if (type == DType::iq2_s) return decode_iq_blocks<BlockIQ2S>(in, out, blocks);
+  if (type == DType::iq1_s) return decode_iq_blocks<BlockIQ1S>(in, out, blocks);
+  if (type == DType::iq1_m) return decode_iq_blocks<BlockIQ1M>(in, out, blocks);
+  if (type == DType::mxfp4) return decode_iq_blocks<BlockMXFP4>(in, out, blocks);
+  TYTO_ASSERT(!"a type of decode_iq_blocks()");
 }
 
 }  // namespace tyto

@@ -227,22 +227,19 @@ void encode_k_blocks(DType type, const float* in, const float* importance, std::
     if (next != nullptr) next += kSuperValues;
     return result;
   };
-  switch (type) {
-    case DType::q4_k:
-      return encode_each<BlockQ4K>(in, out, blocks, [&](const float* values, BlockQ4K& block) {
-        encode_affine(values, weights(values), 15, block);
-      });
-    case DType::q5_k:
-      return encode_each<BlockQ5K>(in, out, blocks, [&](const float* values, BlockQ5K& block) {
-        encode_affine(values, weights(values), 31, block);
-      });
-    case DType::q6_k:
-      return encode_each<BlockQ6K>(in, out, blocks, [&](const float* values, BlockQ6K& block) {
-        encode_symmetric(values, weights(values), block);
-      });
-    default:
-      TYTO_ASSERT(!"a type of 256-value blocks");
-  }
+  if (type == DType::q4_k)
+    return encode_each<BlockQ4K>(in, out, blocks, [&](const float* values, BlockQ4K& block) {
+      encode_affine(values, weights(values), 15, block);
+    });
+  if (type == DType::q5_k)
+    return encode_each<BlockQ5K>(in, out, blocks, [&](const float* values, BlockQ5K& block) {
+      encode_affine(values, weights(values), 31, block);
+    });
+  if (type == DType::q6_k)
+    return encode_each<BlockQ6K>(in, out, blocks, [&](const float* values, BlockQ6K& block) {
+      encode_symmetric(values, weights(values), block);
+    });
+  TYTO_ASSERT(!"a type of 256-value blocks");
 }
 
 }  // namespace tyto

@@ -184,36 +184,21 @@ void encode_weighted_row(DType type, const float* in, const float* importance, s
 }  // namespace
 
 void encode_simple_blocks(DType type, const float* in, std::byte* out, size_t blocks) {
-  switch (type) {
-    case DType::q8_0:
-      return encode_each<BlockQ8_0>(in, out, blocks, encode_q8_0);
-    case DType::q4_0:
-      return encode_plain<BlockQ4_0>(in, out, blocks);
-    case DType::q4_1:
-      return encode_plain<BlockQ4_1>(in, out, blocks);
-    case DType::q5_0:
-      return encode_plain<BlockQ5_0>(in, out, blocks);
-    case DType::q5_1:
-      return encode_plain<BlockQ5_1>(in, out, blocks);
-    default:
-      TYTO_ASSERT(!"a type of 32-value blocks");
-  }
+  if (type == DType::q8_0) return encode_each<BlockQ8_0>(in, out, blocks, encode_q8_0);
+  if (type == DType::q4_0) return encode_plain<BlockQ4_0>(in, out, blocks);
+  if (type == DType::q4_1) return encode_plain<BlockQ4_1>(in, out, blocks);
+  if (type == DType::q5_0) return encode_plain<BlockQ5_0>(in, out, blocks);
+  if (type == DType::q5_1) return encode_plain<BlockQ5_1>(in, out, blocks);
+  TYTO_ASSERT(!"a type of 32-value blocks");
 }
 
 void encode_simple_row(DType type, const float* in, const float* importance, std::byte* out,
                        size_t blocks) {
-  switch (type) {
-    case DType::q4_0:
-      return encode_weighted_row<BlockQ4_0>(type, in, importance, out, blocks);
-    case DType::q4_1:
-      return encode_weighted_row<BlockQ4_1>(type, in, importance, out, blocks);
-    case DType::q5_0:
-      return encode_weighted_row<BlockQ5_0>(type, in, importance, out, blocks);
-    case DType::q5_1:
-      return encode_weighted_row<BlockQ5_1>(type, in, importance, out, blocks);
-    default:
-      TYTO_ASSERT(!"a type of 4 or 5 bits");
-  }
+  if (type == DType::q4_0) return encode_weighted_row<BlockQ4_0>(type, in, importance, out, blocks);
+  if (type == DType::q4_1) return encode_weighted_row<BlockQ4_1>(type, in, importance, out, blocks);
+  if (type == DType::q5_0) return encode_weighted_row<BlockQ5_0>(type, in, importance, out, blocks);
+  if (type == DType::q5_1) return encode_weighted_row<BlockQ5_1>(type, in, importance, out, blocks);
+  TYTO_ASSERT(!"a type of 4 or 5 bits");
 }
 
 }  // namespace tyto

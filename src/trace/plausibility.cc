@@ -18,6 +18,18 @@ constexpr NpuMachineLimits kNpuMachines[] = {{"strix", 120}, {"krackan", 120}, {
 constexpr double kNpuGflops = 55e3;
 constexpr double kNpuDispatchUs = 50;
 
+// The devices that receipts call an XDNA2.
+struct NpuName {
+  std::string_view device;
+  bool is_virtual;
+};
+constexpr NpuName kNpuNames[] = {{"npu", false}, {"vnpu", true}};
+
+const NpuName* npu_named(std::string_view device) {
+  const auto found = std::ranges::find(kNpuNames, device, &NpuName::device);
+  return found == std::end(kNpuNames) ? nullptr : found;
+}
+
 struct Check {
   const char* limit_name;
   double implied;
@@ -68,7 +80,7 @@ Check arithmetic(const Claim& claim, const DeviceLimits& limits) {
 }  // namespace
 
 std::optional<DeviceLimits> published_limits(std::string_view device, std::string_view source) {
-  if (device != "npu" && device != "vnpu") return std::nullopt;
+  if (npu_named(device) == nullptr) return std::nullopt;
   DeviceLimits limits{.gflops = kNpuGflops, .dispatch_us = kNpuDispatchUs};
   limits.source = "what is published of machines with an XDNA2";
   const std::string_view machine = source.substr(0, source.find(':'));
@@ -80,6 +92,11 @@ std::optional<DeviceLimits> published_limits(std::string_view device, std::strin
     limits.gb_s = std::max(limits.gb_s, known.gb_s);
   }
   return limits;
+}
+
+bool must_be_virtual(std::string_view device) {
+  const NpuName* const known = npu_named(device);
+  return known != nullptr && known->is_virtual;
 }
 
 std::string_view name(Verdict verdict) {

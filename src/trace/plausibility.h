@@ -22,6 +22,9 @@ struct DeviceLimits {
 // all counts. None for devices of which nothing is published.
 std::optional<DeviceLimits> published_limits(std::string_view device, std::string_view source);
 
+// Whether a receipt that names this device has to say that it is a virtual one.
+bool must_be_virtual(std::string_view device);
+
 // A rate, and what one token (or, for a prefill, one prompt token) costs the device.
 struct Claim {
   std::string device;

@@ -1,7 +1,6 @@
 #include "trace/profile.h"
 
 #include <algorithm>
-#include <cctype>
 
 namespace tyto {
 namespace {
@@ -103,13 +102,6 @@ ProfileRun collect_run(const Trace& trace, const Receipt& receipt) {
   run.simulated_seconds = clock.simulated_seconds();
   if (has_virtual_device(receipt)) run.receipt.modelled = recorded_seconds(run.events);
   return run;
-}
-
-std::string device_tag(const std::string& device) {
-  if (device.find("npu") != std::string::npos) return "NPU";
-  std::string tag = device;
-  for (char& c : tag) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return tag;
 }
 
 uint64_t setup_begin(const Profile& profile) {

@@ -14,7 +14,7 @@ namespace tyto {
 
 struct DeviceFacts {
   std::string name;
-  std::string tag;          // CPU, NPU, VULKAN
+  std::string tag;          // its kind: CPU, NPU, GPU
   std::string description;  // the hardware, and what drives it
   bool is_virtual = false;
   bool is_host = false;  // takes the steps that another device does not: its work is host work
@@ -71,9 +71,6 @@ ProfileRun collect_run(const Trace& trace, const Receipt& receipt);
 // From the pipeline's first run to the choice of the first token, and on to the last, by a run's
 // events.
 ModelledSeconds recorded_seconds(const std::vector<Event>& events);
-
-// "cpu" -> "CPU", "vnpu" and "npu" -> "NPU"
-std::string device_tag(const std::string& device);
 
 uint64_t setup_begin(const Profile& profile);  // the earliest span's; 0 without spans
 bool is_modelled(const Profile& profile);      // a virtual device is among its devices

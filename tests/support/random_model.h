@@ -100,14 +100,8 @@ inline RandomModel random_model(const Config& config, DType type) {
     }
     if (config.sinks) layer.sinks = result.tensor(DType::f32, 1, config.heads, 0.5f);
     if (config.o_bias) layer.o_bias = result.tensor(DType::f32, 1, config.emb, 0.5f);
-    if (config.norm_bias) {
-      layer.attn_norm_bias = result.tensor(DType::f32, 1, config.emb, 0.2f);
-      if (!config.parallel_residual)
-        layer.ffn_norm_bias = result.tensor(DType::f32, 1, config.emb, 0.2f);
-    }
     weights.layers.push_back(layer);
   }
-  if (config.norm_bias) weights.final_norm_bias = result.tensor(DType::f32, 1, config.emb, 0.2f);
   return result;
 }
 

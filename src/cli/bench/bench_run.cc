@@ -393,10 +393,10 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
   BenchEngine bench;
   bench.engine = std::make_unique<Engine>(options, progress);
   for (const DeviceInfo& device : bench.engine->devices())
-    if (setup.ubatch && !device.prompt_rows.empty())
+    if (const FixedShapes fixed = fixed_shapes(device); setup.ubatch && !fixed.prompt_rows.empty())
       throw Error(ErrorCode::usage, "-ub",
                   fmt::format("has no effect with --device {}: its kernels take {} rows",
-                              device.name, fmt::join(device.prompt_rows, ", ")),
+                              device.name, fmt::join(fixed.prompt_rows, ", ")),
                   "--prompt-rows chooses them");
   const uint32_t context = bench.engine->pipeline().context();
   if (setup.positions > context) fail_room(setup, context);

@@ -173,7 +173,10 @@ DeviceLimits cpu_limits(unsigned threads) {
 
 constexpr std::string_view kWeightCache[] = {"on", "off"};
 constexpr DeviceSetting kSettings[] = {
-    {"isa", "NAME", {}, "instruction set of the CPU kernels (default: the best of this processor)"},
+    {.name = "isa",
+     .value = "NAME",
+     .meaning = "instruction set of the CPU kernels (default: the best of this processor)",
+     .changes_results = true},
     {"weight-cache", "", kWeightCache,
      "use the weights that `tyto cache add` has packed (default: on)"}};
 

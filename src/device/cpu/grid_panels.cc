@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/error.h"
 #include "device/cpu/packed_layout.h"
 #include "tensor/quant_grid_walk.h"
 
@@ -75,22 +76,14 @@ void read_as(const std::byte* block, const CodeOf& code_of, LevelBlock& out) {
 }
 
 void read_level_block(DType type, const std::byte* block, LevelBlock& out) {
-  switch (type) {
-    case DType::iq3_xxs:
-      return read_as<BlockIQ3XXS>(block, kCodesIQ3XXS, out);
-    case DType::iq3_s:
-      return read_as<BlockIQ3S>(block, kCodesIQ3S, out);
-    case DType::iq2_xxs:
-      return read_as<BlockIQ2XXS>(block, kCodesIQ2, out);
-    case DType::iq2_xs:
-      return read_as<BlockIQ2XS>(block, kCodesIQ2, out);
-    case DType::iq2_s:
-      return read_as<BlockIQ2S>(block, kCodesIQ2, out);
-    case DType::iq1_s:
-      return read_as<BlockIQ1S>(block, kCodesIQ1, out);
-    default:
-      return read_as<BlockIQ1M>(block, kCodesIQ1, out);
-  }
+  if (type == DType::iq3_xxs) return read_as<BlockIQ3XXS>(block, kCodesIQ3XXS, out);
+  if (type == DType::iq3_s) return read_as<BlockIQ3S>(block, kCodesIQ3S, out);
+  if (type == DType::iq2_xxs) return read_as<BlockIQ2XXS>(block, kCodesIQ2, out);
+  if (type == DType::iq2_xs) return read_as<BlockIQ2XS>(block, kCodesIQ2, out);
+  if (type == DType::iq2_s) return read_as<BlockIQ2S>(block, kCodesIQ2, out);
+  if (type == DType::iq1_s) return read_as<BlockIQ1S>(block, kCodesIQ1, out);
+  TYTO_ASSERT(type == DType::iq1_m);
+  read_as<BlockIQ1M>(block, kCodesIQ1, out);
 }
 
 void put_scales(const LevelBlock& block, size_t row, uint8_t* out) {
@@ -116,17 +109,10 @@ void put_codes(const LevelBlock& block, size_t row, size_t code_bytes, uint8_t* 
 const int8_t* grid_levels(DType type) {
   static constexpr LevelTable kIQ3XXS = both_signs(kLevelsIQ3XXS), kIQ3S = both_signs(kLevelsIQ3S),
                               kIQ2 = both_signs(kLevelsIQ2), kIQ1 = more_and_less(kLevelsIQ1);
-  switch (type) {
-    case DType::iq3_xxs:
-      return kIQ3XXS.data();
-    case DType::iq3_s:
-      return kIQ3S.data();
-    case DType::iq1_s:
-    case DType::iq1_m:
-      return kIQ1.data();
-    default:
-      return kIQ2.data();
-  }
+  if (type == DType::iq3_xxs) return kIQ3XXS.data();
+  if (type == DType::iq3_s) return kIQ3S.data();
+  if (type == DType::iq1_s || type == DType::iq1_m) return kIQ1.data();
+  return kIQ2.data();
 }
 
 void pack_grid_panel(const PanelRows& in, uint8_t* out) {

@@ -93,7 +93,6 @@ void rmsnorm(const Operation& op) {
 
 void layernorm(const Operation& op) {
   const size_t width = op.args[0].cols;
-  const float* const bias = op.arg_count > 3 ? op.data(3) : nullptr;
   op.pool.parallel_for(op.call.rows, kRowGrain, [&](size_t begin, size_t end) {
     thread_local std::vector<float> centred;
     centred.resize(width);
@@ -106,7 +105,6 @@ void layernorm(const Operation& op) {
       for (size_t i = 0; i < width; ++i) centred[i] = x[i] - mean;
       // The norm of what has no mean is RMSNorm's.
       op.loops.rmsnorm(centred.data(), op.data(1), y, width, op.shape.eps);
-      if (bias != nullptr) op.loops.add(y, bias, width);
     }
   });
 }
@@ -409,12 +407,43 @@ void mix_experts(const Operation& op) {
   });
 }
 
-// [Kernel]
-constexpr std::array<void (*)(const Operation&), 21> kFunctions = {
-    embed,    rope_table,  rmsnorm, matmul,           rope,       kv_append, attention, add,
-    swiglu,   gather_rows, cast,    prompt_attention, matmul_i8,  matmul_q8, top_k,     scale,
-    soft_cap, layernorm,   route,   expert_matmul,    mix_experts};
+struct KernelFunction {
+  Kernel kernel;
+  void (*run)(const Operation&);
+};
+
+// In the order of Kernel.
+constexpr std::array<KernelFunction, 21> kFunctions = {{
+    {Kernel::embed, embed},
+    {Kernel::rope_table, rope_table},
+    {Kernel::rmsnorm, rmsnorm},
+    {Kernel::matmul, matmul},
+    {Kernel::rope, rope},
+    {Kernel::kv_append, kv_append},
+    {Kernel::attention, attention},
+    {Kernel::add, add},
+    {Kernel::swiglu, swiglu},
+    {Kernel::gather_rows, gather_rows},
+    {Kernel::cast, cast},
+    {Kernel::prompt_attention, prompt_attention},
+    {Kernel::matmul_i8, matmul_i8},
+    {Kernel::matmul_q8, matmul_q8},
+    {Kernel::top_k, top_k},
+    {Kernel::scale, scale},
+    {Kernel::soft_cap, soft_cap},
+    {Kernel::layernorm, layernorm},
+    {Kernel::route, route},
+    {Kernel::expert_matmul, expert_matmul},
+    {Kernel::mix_experts, mix_experts},
+}};
+
+// run() looks up by position.
 static_assert(kFunctions.size() == static_cast<size_t>(kLastKernel) + 1);
+static_assert([] {
+  for (size_t i = 0; i < kFunctions.size(); ++i)
+    if (kFunctions[i].kernel != static_cast<Kernel>(i)) return false;
+  return true;
+}());
 
 }  // namespace
 
@@ -454,7 +483,7 @@ MatmulTarget expert_target(const Operation& expert_matmul) {
 }
 
 void run(const Operation& operation) {
-  kFunctions[static_cast<size_t>(operation.kernel)](operation);
+  kFunctions[static_cast<size_t>(operation.kernel)].run(operation);
 }
 
 }  // namespace tyto::cpu

@@ -103,9 +103,11 @@ constexpr PackedLayout packed_layout(DType type) {
       return {2 * 2 * kFloatPanelRows, 0, 1, 2, kFloatPanelRows};
     case DType::f32:
       return {2 * 4 * kFloatPanelRows, 0, 1, 2, kFloatPanelRows};
-    default:
-      return {0, 0, 1};
+    case DType::i32:
+    case DType::i8:
+      break;
   }
+  return {0, 0, 1};
 }
 
 struct PackedMatrix {

@@ -20,17 +20,22 @@ constexpr uint32_t kLeastRows = 64, kMostRows = 65536;
 constexpr std::string_view kOnOff[] = {"off", "on"};
 
 constexpr std::array<DeviceSetting, 8> kSettings = {{
-    {"weights", "", kWeightForms,
-     "type of the weights on the NPU; int8 needs --fusion op, q4nx needs --fusion token (default: "
-     "bf16)"},
-    {"prompt-rows",
-     "N,...",
-     {},
-     "rows of the prefill kernels that prompts may use (default: all imported ones; virtual NPU: "
-     "256,512,2048)"},
+    {.name = "weights",
+     .choices = kWeightForms,
+     .meaning = "type of the weights on the NPU; int8 needs --fusion op, q4nx needs --fusion token "
+                "(default: bf16)",
+     .changes_results = true},
+    {.name = "prompt-rows",
+     .value = "N,...",
+     .meaning = "rows of the prefill kernels that prompts may use (default: all imported ones; "
+                "virtual NPU: 256,512,2048)",
+     .changes_results = true},
     {"guard", "", kOnOff, "check the row sums of matrix products on the host (default: off)"},
     {"vnpu-machine", "", kMachines, "machine whose speed the virtual NPU models (default: strix)"},
-    {"vnpu-numerics", "", kNumerics, "number format of the virtual NPU's GEMMs (default: bf16)"},
+    {.name = "vnpu-numerics",
+     .choices = kNumerics,
+     .meaning = "number format of the virtual NPU's GEMMs (default: bf16)",
+     .changes_results = true},
     {"vnpu-hostile", "", kOnOff,
      "test: treat mistakes as a real NPU would instead of reporting them (default: off)"},
     {"vnpu-fault",
@@ -38,10 +43,11 @@ constexpr std::array<DeviceSetting, 8> kSettings = {{
      {},
      "test: make the virtual NPU fail: timeout@N, error@N, hang, oom, context-lost, slowxK, "
      "corrupt@N, flip@N"},
-    {"images-like",
-     "NAME",
-     {},
-     "arrange the virtual NPU's bf16 images as for a published model, such as llama-3.2-3b"},
+    {.name = "images-like",
+     .value = "NAME",
+     .meaning =
+         "arrange the virtual NPU's bf16 images as for a published model, such as llama-3.2-3b",
+     .changes_results = true},
 }};
 
 uint64_t number(const std::string& name, std::string_view text, uint64_t least, uint64_t most) {

@@ -30,11 +30,11 @@ std::vector<std::string> gpus_here() {
 }
 
 constexpr DeviceSetting kSettings[] = {
-    {"gpu",
-     "NAME",
-     {},
-     "GPU to use: part of its name, or its number in `tyto devices`",
-     gpus_here}};
+    {.name = "gpu",
+     .value = "NAME",
+     .meaning = "GPU to use: part of its name, or its number in `tyto devices`",
+     .found = gpus_here,
+     .changes_results = true}};
 
 std::string wanted_gpu(const DeviceEnv& env) {
   const auto given = env.settings.find("gpu");

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/round_up.h"
@@ -113,24 +114,15 @@ std::string_view name(WeightForm form) {
 }
 
 WeightForm weight_form(DType type) {
-  switch (type) {
-    case DType::f32:
-      return WeightForm::f32;
-    case DType::bf16:
-      return WeightForm::bf16;
-    case DType::q8_0:
-      return WeightForm::q8_0;
-    case DType::q4_0:
-      return WeightForm::q4_0;
-    case DType::q4_k:
-      return WeightForm::q4_k;
-    case DType::q6_k:
-      return WeightForm::q6_k;
-    case DType::i8:
-      return WeightForm::i8;
-    default:
-      return WeightForm::f16;
-  }
+  using Kept = std::pair<DType, WeightForm>;
+  constexpr Kept kKept[] = {
+      {DType::f32, WeightForm::f32},   {DType::bf16, WeightForm::bf16},
+      {DType::q8_0, WeightForm::q8_0}, {DType::q4_0, WeightForm::q4_0},
+      {DType::q4_k, WeightForm::q4_k}, {DType::q6_k, WeightForm::q6_k},
+      {DType::i8, WeightForm::i8},
+  };
+  const auto found = std::ranges::find(kKept, type, &Kept::first);
+  return found == std::end(kKept) ? WeightForm::f16 : found->second;
 }
 
 WeightLayout weight_layout(WeightForm form, uint64_t rows, uint64_t cols) {

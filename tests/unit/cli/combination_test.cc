@@ -58,7 +58,7 @@ TEST(Combination, EveryDeviceTakesPartAndTheProcessorIsNamedByItsInstructions) {
       .name = "cpu", .description = "cores, 8 threads", .shares_host_memory = true};
   DeviceInfo npu{.name = "vnpu", .description = "virtual NPU"};
   npu.numerics = npu.weight_form = "bf16";
-  npu.kv = KvForm{};
+  npu.fixed = FixedShapes{.kv = KvForm{}};
   Combination both = combination(), host = combination();
   add_devices(both, std::vector{gpu("Radeon 890M"), npu, cpu}, {});
   EXPECT_EQ(both.hardware, "Radeon 890M; virtual NPU");

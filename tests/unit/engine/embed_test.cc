@@ -34,7 +34,7 @@ TEST(Embed, IsTheNormalisedMeanOfTheReferencesHiddenStates) {
   const std::vector<Token> tokens = some_tokens(150);  // three chunks
   for (const bool layer_norm : {false, true}) {
     Config config = one_layer_config();
-    config.layer_norm = config.norm_bias = layer_norm;
+    config.layer_norm = layer_norm;
     RandomModel random = random_model(config, DType::f32);
     random.model.weights.embedding =
         random.tensor(DType::f32, config.vocab, config.emb, 1.0f, 2.0f);

@@ -162,24 +162,21 @@ std::vector<std::vector<float>> reference_hidden(const Model& model,
 
 TEST(Families, HiddenStatesOfEveryFamilyAreTheReferences) {
   const auto tokens = some_tokens(9);
-  for (const Family& family : families())
-    for (const bool bias : {false, true}) {
-      Config config = config_of(family.model_type);
-      if (!config.unrotated.empty()) config.rope.layout = RopeLayout::halves;
-      config.experts_used = config.experts;  // as on the virtual NPU below
-      if (bias && !config.layer_norm) continue;
-      config.norm_bias = bias;
-      // Processors with instructions for bf16 round what they multiply with such weights.
-      const RandomModel exact = off_centre_model(config, DType::f32);
-      Bench cpu(exact.model, {"cpu"}, Fusion::token);
-      EXPECT_EQ(cpu.run_hidden(tokens, reference_hidden(exact.model, tokens), 1e-4), "")
-          << family.model_type;
-      const RandomModel rounded = off_centre_model(config, DType::bf16);
-      vxrt::reset();
-      Bench npu(rounded.model, {"vnpu", "cpu"}, Fusion::op);
-      EXPECT_EQ(npu.run_hidden(tokens, reference_hidden(rounded.model, tokens), 0.1), "")
-          << family.model_type;
-    }
+  for (const Family& family : families()) {
+    Config config = config_of(family.model_type);
+    if (!config.unrotated.empty()) config.rope.layout = RopeLayout::halves;
+    config.experts_used = config.experts;  // as on the virtual NPU below
+    // Processors with instructions for bf16 round what they multiply with such weights.
+    const RandomModel exact = off_centre_model(config, DType::f32);
+    Bench cpu(exact.model, {"cpu"}, Fusion::token);
+    EXPECT_EQ(cpu.run_hidden(tokens, reference_hidden(exact.model, tokens), 1e-4), "")
+        << family.model_type;
+    const RandomModel rounded = off_centre_model(config, DType::bf16);
+    vxrt::reset();
+    Bench npu(rounded.model, {"vnpu", "cpu"}, Fusion::op);
+    EXPECT_EQ(npu.run_hidden(tokens, reference_hidden(rounded.model, tokens), 0.1), "")
+        << family.model_type;
+  }
   vxrt::reset();
   // The comparison tells the two norms apart.
   RandomModel cohere = off_centre_model(config_of("cohere"), DType::bf16);
@@ -192,23 +189,21 @@ TEST(Families, HiddenStatesOfEveryFamilyAreTheReferences) {
 // No family yet has all of these together.
 TEST(Families, LayerNormsAndResidualsInParallelAreComputed) {
   const auto tokens = some_tokens(14);
-  for (const bool bias : {false, true})
-    for (const bool parallel : {false, true}) {
-      Config config = testing_support::small_config();
-      config.layer_norm = true;
-      config.norm_bias = bias;
-      config.parallel_residual = parallel;
-      const RandomModel random = random_model(config, DType::f32);
-      const auto expected = reference_logits(random.model, tokens);
-      Bench bench(random.model, {"cpu"}, Fusion::block);
-      EXPECT_LE(compare(bench.run(std::span(tokens).first(10)), expected[9]).max_abs_error, 2e-4);
-      for (size_t i = 10; i < tokens.size(); ++i) {
-        const Comparison difference =
-            compare(bench.run(std::span(tokens).subspan(i, 1)), expected[i]);
-        EXPECT_LE(difference.max_abs_error, 2e-5 * difference.max_abs_reference)
-            << bias << parallel << " at " << i;
-      }
+  for (const bool parallel : {false, true}) {
+    Config config = testing_support::small_config();
+    config.layer_norm = true;
+    config.parallel_residual = parallel;
+    const RandomModel random = random_model(config, DType::f32);
+    const auto expected = reference_logits(random.model, tokens);
+    Bench bench(random.model, {"cpu"}, Fusion::block);
+    EXPECT_LE(compare(bench.run(std::span(tokens).first(10)), expected[9]).max_abs_error, 2e-4);
+    for (size_t i = 10; i < tokens.size(); ++i) {
+      const Comparison difference =
+          compare(bench.run(std::span(tokens).subspan(i, 1)), expected[i]);
+      EXPECT_LE(difference.max_abs_error, 2e-5 * difference.max_abs_reference)
+          << parallel << " at " << i;
     }
+  }
 }
 
 // Each field must change the result, or the comparison above compares nothing.

@@ -95,7 +95,7 @@ std::vector<Program> forward_programs() {
     c.score_cap = c.logit_cap = 30;
     c.sinks = true;
   };
-  const auto centre = [](Config& c) { c.layer_norm = c.norm_bias = c.parallel_residual = true; };
+  const auto centre = [](Config& c) { c.layer_norm = c.parallel_residual = true; };
   const auto add_experts = [](Config& c) {
     c.experts = 4;
     c.experts_used = 2;

@@ -124,13 +124,14 @@ TEST_F(PromptRows, ShareWeightsScratchAndTables) {
 }
 
 TEST_F(PromptRows, AreTheUsualOnesUpToTheContext) {
-  EXPECT_EQ(open({})->devices.front()->info().prompt_rows, (std::vector<uint32_t>{256, 512, 1024}));
+  EXPECT_EQ(open({})->devices.front()->info().fixed->prompt_rows,
+            (std::vector<uint32_t>{256, 512, 1024}));
 }
 
 TEST_F(PromptRows, ThatContextsDoNotGoRoundForAreDroppedOrRefused) {
   // Windows of 64 to 1024 and the LM head leave 7 of 13 contexts, which two sets of three fit in.
   const auto world = open({}, NpuWeights::q4nx, Fusion::token);
-  EXPECT_EQ(world->devices.front()->info().prompt_rows, (std::vector<uint32_t>{256, 1024}));
+  EXPECT_EQ(world->devices.front()->info().fixed->prompt_rows, (std::vector<uint32_t>{256, 1024}));
   const std::vector<std::string>& lines = world->trace.fallbacks();
   EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
     return line == "prefill images of 512 rows not on vnpu: its 13 contexts do not go round";

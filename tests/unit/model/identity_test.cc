@@ -78,7 +78,6 @@ TEST(Identity, IsOfEveryFieldThatTheForwardPassReads) {
       [](Config& c) { c.rope.theta *= 50; },
       [](Config& c) { c.rope.layout = RopeLayout::pairs; },
       [](Config& c) { c.layer_norm = true; },
-      [](Config& c) { c.norm_bias = true; },
       [](Config& c) { c.parallel_residual = true; },
       [](Config& c) { c.adapted = true; },
       [](Config& c) { c.rope.scaling = RopeScaling::linear; },

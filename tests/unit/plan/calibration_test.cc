@@ -197,7 +197,7 @@ TEST(ModelledRates, FollowTheCostModelWhereItKnowsTheDevice) {
   DeviceInfo npu;
   npu.name = "some-npu";
   npu.machine = "strix";
-  npu.prompt_rows = {256, 2048};
+  npu.fixed = FixedShapes{.prompt_rows = {256, 2048}};
   const ModelDescription model = model_of("bf16", 2'500'000'000);
   const DeviceRates rates = modelled_rates(npu, model, {.prompt_tokens = 2048}, Fusion::block);
   PlanRequest request{.config = model.config, .shape = "", .machine = "strix"};

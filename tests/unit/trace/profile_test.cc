@@ -88,12 +88,5 @@ TEST(ProfileClock, NothingRecordedIsAnEmptyRun) {
   EXPECT_TRUE(collect_run(recorded.trace, {}).events.empty());
 }
 
-TEST(DeviceTag, IsWhatTheReportsShow) {
-  EXPECT_EQ(device_tag("cpu"), "CPU");
-  EXPECT_EQ(device_tag("npu"), "NPU");
-  EXPECT_EQ(device_tag("vnpu"), "NPU");
-  EXPECT_EQ(device_tag("vulkan"), "VULKAN");
-}
-
 }  // namespace
 }  // namespace tyto

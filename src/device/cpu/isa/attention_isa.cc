@@ -349,16 +349,13 @@ TYTO_INLINE void attend_of(const AttentionSplit& job) {
 }
 
 void attend(const AttentionSplit& job) {
-  switch (job.kv_type) {
-    case DType::f32:
-      return attend_of<F32Cache>(job);
-    case DType::f16:
-      return attend_of<F16Cache>(job);
-    case DType::q8_0:
-      return attend_of<Q8Cache>(job);
-    default:
-      return;  // the interpreter widens others
-  }
+  // The interpreter widens caches of other types.
+  if (job.kv_type == DType::f32)
+    attend_of<F32Cache>(job);
+  else if (job.kv_type == DType::f16)
+    attend_of<F16Cache>(job);
+  else if (job.kv_type == DType::q8_0)
+    attend_of<Q8Cache>(job);
 }
 
 // Splits, merged in their order.

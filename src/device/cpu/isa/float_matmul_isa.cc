@@ -303,16 +303,13 @@ void multiply_of(const FloatMatmul& job) {
 }
 
 void multiply(const FloatMatmul& job) {
-  switch (job.type) {
-    case DType::f32:
-      return multiply_of<F32Step>(job);
-    case DType::f16:
-      return multiply_of<F16Step>(job);
-    case DType::bf16:
-      return multiply_of<Bf16Step>(job);
-    default:
-      return;  // other types are packed, or widened by the caller
-  }
+  // Other types are packed, or widened by the caller.
+  if (job.type == DType::f32)
+    multiply_of<F32Step>(job);
+  else if (job.type == DType::f16)
+    multiply_of<F16Step>(job);
+  else if (job.type == DType::bf16)
+    multiply_of<Bf16Step>(job);
 }
 
 // Activations.

@@ -11,16 +11,12 @@ namespace tyto::cpu::TYTO_ISA {
 namespace {
 
 void widen(DType type, const void* in, float* out, size_t count) {
-  switch (type) {
-    case DType::f32:
-      return widen_of<float>(in, out, count);
-    case DType::f16:
-      return widen_of<_Float16>(in, out, count);
-    case DType::bf16:
-      return widen_of<Bf16>(in, out, count);
-    default:
-      return;
-  }
+  if (type == DType::f32)
+    widen_of<float>(in, out, count);
+  else if (type == DType::f16)
+    widen_of<_Float16>(in, out, count);
+  else if (type == DType::bf16)
+    widen_of<Bf16>(in, out, count);
 }
 
 // Blocks of 34 bytes: an f16 scale, 32 codes. A NaN or an infinity makes the whole block NaN.

@@ -342,16 +342,13 @@ void multiply_of(const PackedFloatMatmul& job) {
 }
 
 void multiply(const PackedFloatMatmul& job) {
-  switch (job.matrix->type) {
-    case DType::f32:
-      return multiply_of<F32Products<F32Weights>>(job);
-    case DType::f16:
-      return multiply_of<F32Products<F16Weights>>(job);
-    case DType::bf16:
-      return multiply_of<Bf16Products>(job);
-    default:
-      return;  // is_float() has said no
-  }
+  // is_float() is true for these three.
+  if (job.matrix->type == DType::f32)
+    multiply_of<F32Products<F32Weights>>(job);
+  else if (job.matrix->type == DType::f16)
+    multiply_of<F32Products<F16Weights>>(job);
+  else if (job.matrix->type == DType::bf16)
+    multiply_of<Bf16Products>(job);
 }
 
 // Activations: [word][T] of a tile.

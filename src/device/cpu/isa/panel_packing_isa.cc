@@ -480,9 +480,23 @@ PackPanel panel_packer(DType type) {
       return pack_panel<PackQ5K>;
     case DType::q6_k:
       return pack_panel<PackQ6K>;
-    default:
-      return nullptr;
+    // pack_grid_panel() packs these.
+    case DType::iq3_xxs:
+    case DType::iq3_s:
+    case DType::iq2_xxs:
+    case DType::iq2_xs:
+    case DType::iq2_s:
+    case DType::iq1_s:
+    case DType::iq1_m:
+    // These are packed as floats or not at all.
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::i32:
+    case DType::i8:
+      break;
   }
+  return nullptr;
 }
 
 }  // namespace tyto::cpu::TYTO_ISA

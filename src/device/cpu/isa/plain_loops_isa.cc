@@ -38,16 +38,13 @@ TYTO_INLINE void matmul_of(const MatmulTile& tile) {
 }  // namespace
 
 void matmul(const MatmulTile& tile) {
-  switch (tile.weight_type) {
-    case DType::f32:
-      return matmul_of<float>(tile);
-    case DType::f16:
-      return matmul_of<_Float16>(tile);
-    case DType::bf16:
-      return matmul_of<Bf16>(tile);
-    default:
-      return;  // other types are widened by the caller
-  }
+  // The caller widens other types.
+  if (tile.weight_type == DType::f32)
+    matmul_of<float>(tile);
+  else if (tile.weight_type == DType::f16)
+    matmul_of<_Float16>(tile);
+  else if (tile.weight_type == DType::bf16)
+    matmul_of<Bf16>(tile);
 }
 
 }  // namespace tyto::cpu::TYTO_ISA

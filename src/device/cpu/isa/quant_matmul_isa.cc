@@ -358,9 +358,20 @@ void multiply(const PackedMatmul& job) {
       return multiply_of<DType::q5_k>(job);
     case DType::q6_k:
       return multiply_of<DType::q6_k>(job);
-    default:
-      if (is_on_grid(job.matrix->type)) return multiply_of<kGridType>(job);
-      return;  // can_pack() has said no
+    case DType::iq3_xxs:
+    case DType::iq3_s:
+    case DType::iq2_xxs:
+    case DType::iq2_xs:
+    case DType::iq2_s:
+    case DType::iq1_s:
+    case DType::iq1_m:
+      return multiply_of<kGridType>(job);
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::i32:
+    case DType::i8:
+      return;  // these have no blocks
   }
 }
 

@@ -37,21 +37,22 @@ class NpuDevice : public Device {
   NpuDevice(const DeviceEnv& env, NpuKernels kernels)
       : lock_(kernels.lock, kernels.info.name), core_(env, std::move(kernels)) {
     DeviceInfo& described = core_.kernels.info;
-    described.segments = 1;
-    described.rotates_halves = true;
+    if (!described.fixed) described.fixed.emplace();
+    FixedShapes& fixed = *described.fixed;
+    fixed.segments = 1;
+    fixed.rotates_halves = true;
     const bool compiles_attention = env.fusion == Fusion::token &&
                                     core_.settings.weights == NpuWeights::bf16 &&
                                     core_.kernels.compile;
-    described.kv_in_one_piece = described.kv || compiles_attention;
+    fixed.kv_in_one_piece = fixed.kv || compiles_attention;
     if (core_.settings.weights == NpuWeights::int8 && !core_.fuses_int8())
       for (const GemmSlot& slot : core_.kernels.gemm_slots)
-        described.gemms.push_back({slot.k, slot.columns});
+        fixed.gemms.push_back({slot.k, slot.columns});
     if (core_.settings.weights != NpuWeights::int8)
       for (const AirProgram& program : core_.model.programs)
-        described.blocks.push_back(
-            {program.name, program.phase == AirPhase::prompt, program.steps});
+        fixed.blocks.push_back({program.name, program.phase == AirPhase::prompt, program.steps});
     if (env.model.layers == 0) return;
-    const uint32_t kv_positions = described.kv         ? core_.kernels.windows.back()
+    const uint32_t kv_positions = fixed.kv             ? core_.kernels.windows.back()
                                   : compiles_attention ? env.model.context
                                                        : 0;
     check_memory(npu_memory(core_.kernels.dims, core_.settings.weights, env.fusion, kv_positions,
@@ -151,28 +152,21 @@ class NpuDevice : public Device {
 
   std::optional<Refusal> why_not_fused_int8(const Program& program, const Launch& launch) const {
     if (!core_.kernels.compile) return "there are no int8 kernels for whole blocks, only for GEMMs";
-    switch (launch.kernel) {
-      case Kernel::matmul: {
-        const uint64_t k = program.slots[launch.args[1].slot].cols;
-        if (launch.args.size() > 3) return "its kernels add no bias to a projection";
-        if (k % 4 != 0)
-          return fmt::format("K = {} is not a multiple of 4, the bytes that DMA moves at a time",
-                             k);
-        if (k > kMaxGemmK)
-          return fmt::format("K = {} is more than {}, beyond which int32 sums overflow", k,
-                             kMaxGemmK);
-        return std::nullopt;
-      }
-      case Kernel::rmsnorm:
-      case Kernel::rope:
-      case Kernel::add:
-      case Kernel::swiglu:
-        return std::nullopt;
-      default:
-        return Refusal(
-            "with int8 weights it has kernels for projections and what lies between them only",
-            "all but projections and what lies between them");
-    }
+    constexpr Kernel kBetweenProjections[] = {Kernel::rmsnorm, Kernel::rope, Kernel::add,
+                                              Kernel::swiglu};
+    if (std::ranges::find(kBetweenProjections, launch.kernel) != std::end(kBetweenProjections))
+      return std::nullopt;
+    if (launch.kernel != Kernel::matmul)
+      return Refusal(
+          "with int8 weights it has kernels for projections and what lies between them only",
+          "all but projections and what lies between them");
+    const uint64_t k = program.slots[launch.args[1].slot].cols;
+    if (launch.args.size() > 3) return "its kernels add no bias to a projection";
+    if (k % 4 != 0)
+      return fmt::format("K = {} is not a multiple of 4, the bytes that DMA moves at a time", k);
+    if (k > kMaxGemmK)
+      return fmt::format("K = {} is more than {}, beyond which int32 sums overflow", k, kMaxGemmK);
+    return std::nullopt;
   }
 
   std::optional<Refusal> why_not_token(const Program& program) const {

@@ -126,6 +126,7 @@ AirDims air_dims(const ModelDims& model, uint32_t seq) {
 void describe_shapes(const DeviceEnv& env, NpuKernels& kernels) {
   const NpuSettings settings = npu_settings(env);
   DeviceInfo& info = kernels.info;
+  FixedShapes& fixed = info.fixed.emplace();
   info.activations = DType::bf16;
   info.numerics = settings.block_float ? "bfp16" : "bf16";
   const auto form = env.settings.find("weights");
@@ -142,11 +143,11 @@ void describe_shapes(const DeviceEnv& env, NpuKernels& kernels) {
     if (!env.model.beyond_images.empty()) kernels.windows.clear();
     fit_contexts(env, settings, kernels);
   }
-  info.prompt_rows = kernels.prompt_rows;
+  fixed.prompt_rows = kernels.prompt_rows;
   if (settings.weights != NpuWeights::q4nx || kernels.windows.empty()) return;
   const Q4nxLayout layout = q4nx_layout(kernels.dims, kernels.windows.back());
-  info.most_positions = kernels.windows.back();
-  info.kv = KvForm{DType::bf16, static_cast<uint32_t>(layout.kv_group_heads)};
+  fixed.most_positions = kernels.windows.back();
+  fixed.kv = KvForm{DType::bf16, static_cast<uint32_t>(layout.kv_group_heads)};
 }
 
 NpuKernels stored_kernels(const std::filesystem::path& store, StoredFor whom, AirDims dims) {
