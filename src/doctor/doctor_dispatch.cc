@@ -280,8 +280,9 @@ std::vector<DeviceProbe> probe_devices(const VulkanFacts& vulkan) {
   std::vector<DeviceProbe> probes;
   for (const DeviceEntry& entry : device_table()) {
     if (entry.name == "vulkan" && vulkan.broke_its_process) {
-      probes.push_back(
-          {.name = std::string(entry.name), .open_error = "its drivers: " + vulkan.error});
+      DeviceProbe& skipped = probes.emplace_back();
+      skipped.name = entry.name;
+      skipped.open_error = "its drivers: " + vulkan.error;
       continue;
     }
     Trace trace;

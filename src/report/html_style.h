@@ -65,7 +65,7 @@ text.onbar{fill:var(--onbar);font-weight:650;font-size:10.5px}
 .result{fill:var(--result)}
 .axis{stroke:var(--muted);stroke-width:1}.grid{stroke:var(--line);stroke-width:1}.track{fill:var(--track)}
 .curve{fill:none;stroke:var(--bar);stroke-width:2}.dot,.bar{fill:var(--bar)}.spread{stroke:var(--bar);stroke-width:1.2;opacity:.6}
-.s-device{fill:var(--other);background:var(--other)}
+[class^="s-"]{fill:var(--other);background:var(--other)}
 .s-cpu{fill:var(--cpu);background:var(--cpu)}.s-npu{fill:var(--npu);background:var(--npu)}
 .s-host{fill:var(--host);background:var(--host)}
 .s-copies{fill:var(--copies);background:var(--copies)}.s-scheduling{fill:var(--scheduling);background:var(--scheduling)}

@@ -80,7 +80,7 @@ std::string tag_class(const std::string& tag) {
 }
 
 std::string tag_series(const std::string& tag) {
-  return "s-device s-" + tag_class(tag);
+  return "s-" + tag_class(tag);
 }
 
 std::string device_class(const PhaseSummary& phase) {
