@@ -191,7 +191,8 @@ void Job::choose(const Logits& logits) {
   const Token token = ops_.timed(ops_.sample, [&] { return sampler_.sample(logits); });
   const bool is_new_call = first_ns_ > 0 && chosen_.empty();
   if (receipt_.speculation && is_new_call) ++receipt_.speculation->calls;
-  const uint64_t now = request_.is_recorded ? with_.trace.token_chosen() : now_ns();
+  const uint64_t now = now_ns();
+  if (request_.is_recorded) ++unrecorded_;
   if (first_ns_ == 0) begin_answer(now);
   receipt_.decode_seconds = seconds_between(first_ns_, now);
   ++receipt_.generated_tokens;
@@ -230,7 +231,18 @@ void Job::take_hidden(uint32_t position, std::span<const float> hidden) {
   for (size_t i = 0; i < hidden.size(); ++i) hidden_sums_[i] += hidden[i];
 }
 
+// In a recording a token ends with the pass that it came from, which lies inside of it.
+void Job::record_tokens() {
+  for (; unrecorded_ > 0; --unrecorded_) {
+    const uint64_t now = with_.trace.token_chosen();
+    const bool is_first = receipt_.generated_tokens == unrecorded_;
+    if (is_first) begin_answer(now);
+    receipt_.decode_seconds = seconds_between(first_ns_, now);
+  }
+}
+
 void Job::settle() {
+  record_tokens();
   if (round_) {
     receipt_.speculation->drafted += round_->drafted();
     receipt_.speculation->accepted += round_->accepted();

@@ -158,6 +158,7 @@ class Job {
   bool is_new(uint32_t position);
   void take_hidden(uint32_t position, std::span<const float> hidden);
   void write(Token token, const Logits& logits);
+  void record_tokens();
   void show_progress() const;
   uint32_t tokens_left() const {  // that the answer may still get
     return request_.max_tokens - std::min(request_.max_tokens, receipt_.generated_tokens);
@@ -184,8 +185,9 @@ class Job {
   Answer answer_;
   std::optional<Error> error_;
   const uint64_t added_ns_;
-  uint64_t begun_ns_ = 0;  // 0: it has not run yet
-  uint64_t first_ns_ = 0;  // when the first token was chosen; 0: none was
+  uint64_t begun_ns_ = 0;    // 0: it has not run yet
+  uint32_t unrecorded_ = 0;  // tokens of the step at hand that a recording does not have yet
+  uint64_t first_ns_ = 0;    // when the first token was chosen; 0: none was
   bool is_finished_ = false;
 };
 

@@ -75,6 +75,7 @@ KvStore::KvStore(const Config& config, const DeviceOrder& devices, const KvNeeds
     choose_one_piece();
   else
     choose_pages();
+  caches_.resize(is_one_piece ? shape_.pages : 1);
   owners_[0].resize(shape_.pages);
   owners_[1].resize(shape_.windowed.pages > 0 ? shape_.windowed.pages : shape_.pages);
 }
@@ -86,7 +87,6 @@ void KvStore::choose_one_piece() {
   shape_.page = held > 0 ? held : needs_.context;
   shape_.pages = needs_.sequences;
   shape_.page_bytes = 2 * config_.layers * page_pitch();
-  caches_.resize(shape_.pages);
   const uint64_t all = shape_.pages * shape_.page_bytes;
   if (needs_.memory > 0 && needs_.memory / needs_.shares < all)
     throw Error(ErrorCode::usage, fmt::format("--kv-memory {}", needs_.memory),

@@ -139,6 +139,24 @@ bool Pipeline::reserve(Sequence& sequence, uint32_t tokens) {
   return true;
 }
 
+namespace {
+
+// The logits of a row go out once, also where a run that failed half-way is run again.
+struct Delivery {
+  std::span<const SequenceRows> group;
+  std::span<uint32_t> delivered;  // [group]
+  size_t first;                   // of the group in the batch
+  const Pipeline::OnLogits& on_logits;
+
+  void give(size_t item, uint32_t behind, const Logits& logits) {
+    if (group[item].logits - behind <= delivered[item]) return;
+    ++delivered[item];
+    on_logits(first + item, behind, logits);
+  }
+};
+
+}  // namespace
+
 std::vector<Pipeline::Failure> Pipeline::run(std::span<SequenceRows> batch,
                                              const OnLogits& on_logits) {
   uint32_t tokens = 0;
@@ -153,12 +171,9 @@ std::vector<Pipeline::Failure> Pipeline::run(std::span<SequenceRows> batch,
   const uint32_t rebuilt_before = rebuilt_;
   for (size_t first = 0; first < batch.size();) {
     const std::span<SequenceRows> group = next_group(batch.subspan(first));
-    // The logits of a row go out once, also where a run that failed half-way is run again.
-    const OnLogits once = [&](size_t item, uint32_t behind, const Logits& logits) {
-      uint32_t& delivered = delivered_[first + item];
-      if (group[item].logits - behind <= delivered) return;
-      ++delivered;
-      on_logits(first + item, behind, logits);
+    Delivery delivery{group, std::span(delivered_).subspan(first), first, on_logits};
+    const OnLogits once = [&delivery](size_t item, uint32_t behind, const Logits& logits) {
+      delivery.give(item, behind, logits);
     };
     std::optional<Error> error;
     try {

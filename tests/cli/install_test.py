@@ -64,7 +64,7 @@ class Install(unittest.TestCase):
 
         # What it prints names the pages that came with it.
         for command, page in ((["plan", "--shape", "tiny", "--no-measure"], "cost-model"), (["receipt", "check", receipt], "evidence"),
-                              (["plan", "--help"], "cost-model")):
+                              (["plan", "--help-all"], "cost-model")):
             printed = subprocess.run([link, *command], capture_output=True, text=True, timeout=120, env=state).stdout
             self.assertIn(str(prefix / "share" / "doc" / "tyto" / "docs" / f"{page}.md"), printed.replace("\n", " "))
 

@@ -85,20 +85,20 @@ class ServedModels : public testing::Test {
 TEST_F(ServedModels, AStreamGetsATokenBetweenAnyTwoPassesOfAnEmbedding) {
   begin_stream();
   while (tokens < 3) model().step();
-  const auto beside = begin_embedding(8, 480);
+  const auto beside = begin_embedding(2, 100);  // fewer rows than the stream has tokens
   uint32_t passes = 0;
   for (; !*beside; ++passes) {
     const uint32_t before = tokens;
     model().step();
     ASSERT_EQ(tokens, before + 1) << passes;
   }
-  EXPECT_GE(passes, 4u);
+  EXPECT_GE(passes, 2u);
   ASSERT_FALSE((*beside)->error);
   // The same as of one that has the model for itself.
   model().cancel(1);
   model().step();
   EXPECT_TRUE(model().is_idle());
-  const auto alone = begin_embedding(1, 480);
+  const auto alone = begin_embedding(1, 100);
   while (!*alone) model().step();
   EXPECT_EQ((*alone)->values[0], (*beside)->values[0]);
   EXPECT_EQ((*alone)->values[0], (*beside)->values[1]);
@@ -164,7 +164,7 @@ TEST_F(ServedModels, AStreamGoesOnWhileItFitsBesideAnEmbedding) {
   serve("tiny");
   begin_stream();
   while (tokens < 3) model().step();
-  const auto made = begin_embedding(1, 260);
+  const auto made = begin_embedding(1, 130);  // fewer rows than the stream has tokens
   while (!*made) {
     const uint32_t before = tokens;
     model().step();
