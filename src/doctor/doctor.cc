@@ -38,7 +38,7 @@ SystemFacts look(const DoctorOptions& options) {
   if (this_machine && !facts.vulkan.loader.empty()) probe_vulkan(facts.vulkan.loader, facts.vulkan);
   try {
     facts.kernel_cache = probe_kernel_cache(cache_folder() / "kernels");
-  } catch (const Error& error) {  // nobody says where the cache is
+  } catch (const Error& error) {  // no variable says where the cache is
     facts.kernel_cache.problems.push_back(error.what());
   }
   if (!this_machine && options.model.empty()) return facts;

@@ -15,8 +15,8 @@ namespace tyto {
 struct DoctorOptions {
   std::filesystem::path root = "/";                     // elsewhere: a recorded machine
   std::string model = {};                               // empty: the one that ships with Tyto
-  std::optional<CalibrationFacts> calibration = {};     // of this machine
-  std::function<void(std::string_view)> announce = {};  // what is being done; null: nobody listens
+  std::optional<CalibrationFacts> calibration = {};     // measured on this machine
+  std::function<void(std::string_view)> announce = {};  // gets what is being done; null: not wanted
 };
 
 // Reads what the machine says of itself. This machine's devices are tried out, too, which takes

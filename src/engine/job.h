@@ -38,8 +38,8 @@ struct Request {
   bool ignore_eos = false;
   std::vector<Token> shown_special = {};  // that become text, such as a tool's marker
   bool continues_text = false;  // the prompt's; a chat template's prompt has ended its own
-  std::shared_ptr<Constraint> constraint = {};    // of this answer alone; shared with its sampler
-  std::shared_ptr<Speculation> speculation = {};  // of this answer alone; null: none is wanted
+  std::shared_ptr<Constraint> constraint = {};    // shared with the sampler of this answer
+  std::shared_ptr<Speculation> speculation = {};  // null: no drafts are wanted
   EnergyMeter* energy = nullptr;  // when given, measures prefill and decode into the receipt
   Progress progress = {};         // when given, shows how much of the prompt has been read
   bool wants_all_logits = false;  // on_token reads all logits, not only the sampler's candidates
@@ -176,7 +176,7 @@ class Job {
   const OnHidden on_hidden_;
   std::vector<Token> tokens_;   // the prompt's and those chosen since
   std::vector<Token> chosen_;   // in the step at hand, whose work still refers to tokens_
-  std::optional<Round> round_;  // of the step at hand, where it has guesses
+  std::optional<Round> round_;  // drafts of the step at hand
   bool drafter_has_read_ = false;
   std::unique_ptr<Sequence> sequence_;
   std::vector<double> hidden_sums_;  // over the positions that were run

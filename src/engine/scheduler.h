@@ -96,7 +96,7 @@ class Scheduler {
   uint64_t reading_ns_ = 0;                   // in the step at hand, that drafters spent on prompts
   std::deque<std::unique_ptr<Job>> waiting_;  // the next to run first
   Jobs running_;                              // the oldest first
-  std::vector<SequenceRows> work_;            // of the step at hand
+  std::vector<SequenceRows> work_;            // the rows of this step
   std::vector<Job*> workers_;                 // [work_]
 };
 

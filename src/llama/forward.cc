@@ -95,10 +95,11 @@ void Forward::run_body(std::span<const SequenceRows> rows) {
   residual_owner_ = body.x_device;
 }
 
-// Of each item its last `logits` rows, or all of them, as many together as the head takes at once.
+// The head takes the last `logits` rows of each item, or all rows, as many together as it has room
+// for.
 void Forward::run_head(Stage& head, std::span<const SequenceRows> rows, bool all,
                        const OnRow& on_row) {
-  uint32_t first_row = 0;  // of the item in the body's result
+  uint32_t first_row = 0;  // where the item begins in the body's result
   size_t item = 0;
   uint32_t done = 0;  // wanted rows of the item
   while (item < rows.size()) {

@@ -9,7 +9,8 @@
 
 namespace tyto {
 
-// So many positions of a page, as KvStore::read gives them and KvStore::write takes them.
+// Converts `positions` of a page from the form of KvStore::read on one side to that of
+// KvStore::write on the other.
 // What has the same form already is copied as it is.
 void convert_kv(const KvShape& from, const KvShape& to, const Config& config, uint32_t positions,
                 std::span<const std::byte> in, std::span<std::byte> out);

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostLineBytes = 16 << 10;
-constexpr uint64_t kMostHistoryBytes = 256 << 10;  // of each of the two files
+constexpr uint64_t kMostHistoryBytes = 256 << 10;  // for each of the two files
 
 // A full file becomes the older one, whose lines are still read, and a new one is begun.
 fs::path older(const fs::path& path) {

@@ -335,7 +335,7 @@ Operation Interpreter::operation(const Compiled& compiled, std::span<std::byte* 
   result.experts_read = &experts_read_;
   if (compiled.has_matrix) {
     result.matrix_stride = compiled.matrix_stride;
-    result.packed = packed_[compiled.args[1].slot];  // of products alone
+    result.packed = packed_[compiled.args[1].slot];  // null unless it is a product
   }
   for (size_t i = 0; i < compiled.args.size(); ++i)
     result.args[i] = load(compiled, i, buffers[compiled.args[i].slot], call, pool);
