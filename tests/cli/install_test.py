@@ -130,9 +130,12 @@ class MakeHelp(unittest.TestCase):
 
 class MakeTargets(unittest.TestCase):
     def commands(self, *arguments):
-        """What make would run of the program."""
+        """What make would run of the program. `make test` exports its own variables, which are not given here."""
+        own = ("MODEL", "PROMPT", "LLAMA_CPP", "N_TOKENS", "DEVICE", "PREFIX", "DESTDIR", "MAKEFLAGS", "MAKEOVERRIDES",
+               "MAKELEVEL")
+        environment = {name: value for name, value in os.environ.items() if name not in own}
         result = subprocess.run(["make", "-C", ROOT, "--no-print-directory", "-n", *arguments], capture_output=True,
-                                text=True, timeout=60)
+                                text=True, timeout=60, env=environment)
         return [line for line in result.stdout.splitlines() if line.startswith("build/release/tyto ")]
 
     def test_models_prompts_lengths_and_devices_are_passed_on(self):
