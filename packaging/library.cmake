@@ -1,15 +1,17 @@
 # The library for programs that embed Tyto: one archive of all layers below src/library, the header, a CMake package and a
 # file for pkg-config. docs/library.md.
 set(layers base tensor text power trace model program cost device llama engine library)
-set(script "create ${CMAKE_BINARY_DIR}/libtyto.a\n")
+# Its script knows no quotes, so paths in it are relative: the build folder may have spaces in its name.
+set(script "create libtyto.a\n")
 set(archives "")
 foreach(layer IN LISTS layers)
-  string(APPEND script "addlib $<TARGET_FILE:tyto_${layer}>\n")
+  string(APPEND script "addlib src/$<TARGET_FILE_NAME:tyto_${layer}>\n")
   list(APPEND archives tyto_${layer})
 endforeach()
 file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/libtyto.mri CONTENT "${script}save\nend\n")
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/libtyto.a
-  COMMAND ${CMAKE_AR} -M < ${CMAKE_BINARY_DIR}/libtyto.mri
+  COMMAND ${CMAKE_AR} -M < libtyto.mri
+  WORKING_DIRECTORY ${CMAKE_BINARY_DIR}
   DEPENDS ${archives} ${CMAKE_BINARY_DIR}/libtyto.mri VERBATIM)
 add_custom_target(tyto_archive ALL DEPENDS ${CMAKE_BINARY_DIR}/libtyto.a)
 

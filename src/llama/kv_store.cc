@@ -122,7 +122,7 @@ void KvStore::choose_pages() {
                 fmt::format("a page of {} positions takes {} bytes", shape_.page,
                             shape_.page_bytes + shape_.windowed.page_bytes),
                 "give more");
-  // Of many long contexts no more than a quarter of the machine's memory.
+  // Many long contexts get no more than a quarter of the machine's memory.
   if (needs_.memory == 0) {
     const uint64_t quarter = division.pages_in(physical_memory() / 4 / needs_.shares);
     pages = std::min({division.pages, std::max<uint64_t>(quarter, for_one + 1),

@@ -50,7 +50,7 @@ struct KvNeeds {
   uint32_t shares = 1;             // stores that divide that memory among them
 };
 
-using SlotKey = std::pair<Role, uint16_t>;  // of one layer
+using SlotKey = std::pair<Role, uint16_t>;  // a role in one layer
 
 class KvStore {
  public:
@@ -107,7 +107,7 @@ class KvStore {
   Trace& trace_;
   const uint16_t move_name_;
   KvShape shape_;
-  std::vector<Caches> caches_;  // of each page where caches are one piece, else one for all pages
+  std::vector<Caches> caches_;  // one for each page where caches are one piece, else one for all
   std::array<std::vector<Device*>, 2> owners_;  // [kinds][pages]
 };
 

@@ -145,7 +145,7 @@ namespace {
 struct Delivery {
   std::span<const SequenceRows> group;
   std::span<uint32_t> delivered;  // [group]
-  size_t first;                   // of the group in the batch
+  size_t first;                   // where the group begins in the batch
   const Pipeline::OnLogits& on_logits;
 
   void give(size_t item, uint32_t behind, const Logits& logits) {

@@ -19,7 +19,7 @@ struct DeviceOrder {
   explicit DeviceOrder(std::span<Device* const> devices);
 
   std::vector<Device*> all;
-  DeviceInfo first;  // of all.front()
+  DeviceInfo first;  // what all.front() says of itself
 
   // Whether it computes in the host's memory.
   bool is_host(const Device* device) const { return hosts_.contains(device); }

@@ -78,7 +78,7 @@ void Pipeline::run_again(std::span<SequenceRows> group, const OnLogits& on_logit
 }
 
 // What a failed device left in its caches is not to be trusted, and neither is the device until it
-// is made anew.
+// is made again.
 void Pipeline::lose_caches() {
   is_broken_ = true;
   if (on_caches_lost) on_caches_lost();
@@ -86,7 +86,7 @@ void Pipeline::lose_caches() {
 }
 
 void Pipeline::rebuild() {
-  sides_.reset();  // runs go before the contexts that are made anew
+  sides_.reset();  // old contexts go before new ones are made
   sides_ = std::make_unique<Sides>(model_, devices_, options_.forward, trace_);
   take_limits();
   pool_.reset(sides_->pages(), sides_->page());

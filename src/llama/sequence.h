@@ -63,7 +63,7 @@ struct SequenceRows {
   const OnHidden* on_hidden = nullptr;  // when given, gets every row's hidden state
   Side side = Side::decode;             // as Pipeline::side_for says
 
-  uint32_t position = 0;               // of the first row
+  uint32_t position = 0;               // where the first row stands in its sequence
   std::span<const KvPage> pages = {};  // with room for all rows
   std::span<const KvPage> window_pages = {};
   uint32_t candidates = 0;  // best logits of a row that suffice; 0: all are wanted

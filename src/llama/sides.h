@@ -67,7 +67,7 @@ class Sides {
   Trace& trace_;
   std::vector<Half> halves_;  // [sides], or one for both
   uint32_t page_ = 0, pages_ = 0;
-  std::vector<SequenceRows> rows_;   // of the run at hand, with the side's own pages,
+  std::vector<SequenceRows> rows_;   // the rows of this run, with the side's own pages,
   std::vector<KvPage> own_pages_;    // which are here
   std::vector<std::byte> in_, out_;  // of the stretch at hand, before and after conversion
 };

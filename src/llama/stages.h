@@ -23,12 +23,12 @@ namespace tyto {
 // What an observer is shown of a dispatch that has just completed (check/observation.h).
 struct DispatchView {
   Part part;
-  const std::vector<Piece>& pieces;  // of the part
+  const std::vector<Piece>& pieces;  // those of the whole part
   size_t index;                      // the piece that ran
   std::span<const Buffer> buffers;   // [slots of the piece]
   Device& device;
   const Call& call;
-  uint32_t position;  // of the call's first row
+  uint32_t position;  // where the call's first row stands
   bool in_halves;     // rows of q and k that a checkpoint has in pairs
 };
 using DispatchObserver = std::function<void(const DispatchView&)>;
@@ -42,7 +42,7 @@ struct ForwardOptions {
   uint32_t kv_shares = 1;             // Forwards that divide that memory among them
   bool decodes = true;                // false: single tokens are another Forward's
   uint32_t sequences = 1;             // contexts that are wanted at once
-  std::chrono::milliseconds timeout = std::chrono::seconds(120);  // of one dispatch
+  std::chrono::milliseconds timeout = std::chrono::seconds(120);  // for one dispatch
   DispatchObserver observer = {};                                 // null: nothing is shown
 };
 
