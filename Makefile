@@ -23,19 +23,25 @@ COMPILE_DEVICE = $(if $(filter file,$(origin DEVICE)),vnpu,$(DEVICE))
 SOURCES := src data packaging CMakeLists.txt CMakePresets.json
 QUIETLY = $(if $(shell [ -e build/release/share/written ] && [ -z "$$(find $(SOURCES) -newer $(TYTO) -print -quit)" ] && echo yes),-- --quiet)
 
+# What CMake says is shown where it fails.
+configure = @mkdir -p build && { cmake --preset $(1) > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+
 BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nlohmann-json3-dev \
   libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libcurl4-openssl-dev libssl-dev libedit-dev \
   libboost-dev libtomlplusplus-dev prometheus-cpp-dev libvulkan-dev glslang-tools
 TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev mold python3 git clang-format-19 chromium fonts-dejavu-core \
-  nginx systemd curl wrk zsh fish groff man-db mesa-vulkan-drivers vulkan-validationlayers
+  systemd curl wrk zsh fish groff man-db mesa-vulkan-drivers vulkan-validationlayers
+# Debian would start these when it installs them, so they are only unpacked.
+UNPACKED_PACKAGES := nginx
+SANITIZED_TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev mold python3 curl wrk mesa-vulkan-drivers vulkan-validationlayers
 # An npm that did not come from Debian is as good.
 GGML_TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev python3 git $(if $(shell command -v npm),,npm)
 FUZZ_PACKAGES := $(BUILD_PACKAGES) clang-19 libclang-rt-19-dev
 TIDY_PACKAGES := $(TEST_PACKAGES) clang-tidy-19
 PACKAGE_PACKAGES := $(BUILD_PACKAGES) dpkg-dev file
 
-.PHONY: help run chat serve bench profile verify compile build install uninstall package plugin test test-model test-package \
-  test-compilers test-ggml attack format tidy fuzz clean
+.PHONY: help run chat serve bench profile verify compile build install uninstall package plugin test test-sanitized test-model \
+  test-package test-compilers test-ggml attack format tidy fuzz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile | expand -t 17
@@ -68,7 +74,7 @@ compile: build ## NPU kernel images of a model: [MODEL=] [DEVICE=vnpu or npu]
 
 build: ## build/release/tyto, the program that users run
 	@tools/install_packages $(BUILD_PACKAGES)
-	@mkdir -p build && { cmake --preset release > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+	$(call configure,release)
 	@cmake --build --preset release $(QUIETLY)
 
 # Root builds nothing in a tree that belongs to somebody else: what is built there would be root's.
@@ -89,15 +95,23 @@ package: build ## build/package/tyto_VERSION_ARCHITECTURE.deb
 plugin: ## the llama.cpp plug-in: LLAMA_CPP=DIR, a checkout
 	@test -n "$$LLAMA_CPP" || { echo "make plugin: name the checkout that your llama.cpp was built from: make plugin LLAMA_CPP=DIR" >&2; exit 2; }
 	@tools/install_packages $(BUILD_PACKAGES)
-	@mkdir -p build && { cmake --preset release -DTYTO_LLAMA_CPP="$$(realpath "$$LLAMA_CPP")" -DTYTO_PLUGIN_WERROR=$(PLUGIN_WERROR) > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
+	$(call configure,release -DTYTO_LLAMA_CPP="$$(realpath "$$LLAMA_CPP")" -DTYTO_PLUGIN_WERROR=$(PLUGIN_WERROR))
 	@cmake --build --preset release --target ggml-tyto
 
-test: ## every test, with sanitizers on
+test: build ## every test, with the program that users run
 	@tools/install_packages $(TEST_PACKAGES)
+	@tools/unpack_packages build/programs $(UNPACKED_PACKAGES)
 	@tests/scripts/fetch_references build/references
-	@cmake --preset dev
-	@cmake --build --preset dev
-	@ctest --preset dev -j $$(nproc)
+	$(call configure,release -DTYTO_TESTS=ON)
+	@cmake --build --preset release --target tests $(QUIETLY)
+	@PATH="$$PATH:$(CURDIR)/build/programs/usr/sbin" tests/scripts/run_ctest release
+
+test-sanitized: ## what watches memory, threads and hostile input, under ASan and UBSan
+	@tools/install_packages $(SANITIZED_TEST_PACKAGES)
+	@tests/scripts/fetch_references build/references
+	$(call configure,sanitized)
+	@cmake --build --preset sanitized --target tests
+	@tests/scripts/run_ctest sanitized
 
 # With the program that users run.
 test-model: build ## the shipped model's perplexity against transformers'
@@ -119,7 +133,7 @@ test-ggml: ## the plug-in in stock llama.cpp programs: [LLAMA_CPP=DIR]
 	@$(MAKE) --no-print-directory plugin LLAMA_CPP=build/llama.cpp/source PLUGIN_WERROR=ON
 	@cmake --build --preset release --target tyto
 	@tests/scripts/check_headers "$(CURDIR)/src" build/llama.cpp/source
-	@cmake --preset release -DTYTO_GGML_LIBRARIES="$(CURDIR)/build/llama.cpp/build/bin" > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+	$(call configure,release -DTYTO_GGML_LIBRARIES="$(CURDIR)/build/llama.cpp/build/bin")
 	@cmake --build --preset release --target ggml_test
 	@build/release/ggml_test --gtest_brief=1
 	@tests/ggml/run_tests.py --jobs $$(nproc)
@@ -135,13 +149,13 @@ format: ## the source as clang-format has it
 
 tidy: ## what clang-tidy says of the source
 	@tools/install_packages $(TIDY_PACKAGES)
-	@cmake --preset dev
-	@git ls-files 'src/*.cc' | grep -v '/isa/' | xargs -P $$(nproc) -n 4 clang-tidy-19 -p build/dev --quiet
+	$(call configure,sanitized)
+	@git ls-files 'src/*.cc' | grep -v '/isa/' | xargs -P $$(nproc) -n 4 clang-tidy-19 -p build/sanitized --quiet
 
 # Each target runs FUZZ_SECONDS on a copy of its committed corpus.
 fuzz: ## each fuzz target for a while: [FUZZ_SECONDS=60]
 	@tools/install_packages $(FUZZ_PACKAGES)
-	@cmake --preset fuzz
+	$(call configure,fuzz)
 	@cmake --build --preset fuzz --target fuzzers
 	@tests/fuzz/run_all build/fuzz $(FUZZ_SECONDS)
 

@@ -190,9 +190,17 @@ struct Tile {
   bool first;  // else y holds what earlier chunks gave
 };
 
-template <DType kType, int P, int T>
+// What a tile needs to know of a Format: its codes are unpacked, so types that agree in these share a function.
+template <int kHalvesOf, bool kHasMinOf, int kShiftOf, int kChainOf>
+struct TileFormat {
+  static constexpr int kHalves = kHalvesOf, kShift = kShiftOf, kChain = kChainOf;
+  static constexpr bool kHasMin = kHasMinOf;
+};
+template <typename F>
+using TileFormatOf = TileFormat<F::kHalves, F::kHasMin, F::kShift, kHasDot4 ? 0 : F::kChain>;
+
+template <typename F, int P, int T>
 void multiply_tile(const Tile& tile) {
-  using F = Format<kType>;
   constexpr int V = P * static_cast<int>(kPanelVecs);
   Vec acc[V][T];
   for (int t = 0; t < T; ++t)
@@ -221,17 +229,17 @@ void multiply_tile(const Tile& tile) {
 }
 
 // Tiles of more than kTileTokens tokens are never smaller than half of it.
-template <DType kType, int P>
+template <typename F, int P>
 TYTO_INLINE void multiply_tile_of(size_t tokens, const Tile& tile) {
   switch (tokens) {
     case 3:
-      return multiply_tile<kType, P, 3>(tile);
+      return multiply_tile<F, P, 3>(tile);
     case 4:
-      return multiply_tile<kType, P, 4>(tile);
+      return multiply_tile<F, P, 4>(tile);
     case 5:
-      return multiply_tile<kType, P, 5>(tile);
+      return multiply_tile<F, P, 5>(tile);
     default:
-      return multiply_tile<kType, P, 6>(tile);
+      return multiply_tile<F, P, 6>(tile);
   }
 }
 
@@ -296,7 +304,7 @@ TYTO_INLINE void multiply_panels(const PackedMatmul& job, size_t first_panel, fl
                 y_stride,
                 block == 0};
       for (size_t p = 0; p < P; ++p) tile.ahead[p] = next[p].piece(i, tiles, count);
-      multiply_tile_of<kType, P>(tokens.count, tile);
+      multiply_tile_of<TileFormatOf<Format<kType>>, P>(tokens.count, tile);
     }
   }
 }
