@@ -106,7 +106,7 @@ test: build ## every test, with the program that users run
 	@cmake --build --preset release --target tests $(QUIETLY)
 	@PATH="$$PATH:$(CURDIR)/build/programs/usr/sbin" tests/scripts/run_ctest release
 
-test-sanitized: ## what watches memory, threads and hostile input, under ASan and UBSan
+test-sanitized: ## memory, threads and hostile input under ASan and UBSan
 	@tools/install_packages $(SANITIZED_TEST_PACKAGES)
 	@tests/scripts/fetch_references build/references
 	$(call configure,sanitized)

@@ -14,12 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 
+def peak_buffer_bytes():
+    """What `profile` reads to measure the memory's speed: bytes_to_read in src/device/cpu/measured_peak.cc."""
+    try:
+        cache = int(Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip().rstrip("K")) << 10
+    except OSError:
+        cache = 0
+    return min(2 << 30, max(256 << 20, (64 << 20) * (os.cpu_count() or 1), 4 * cache))
+
+
 @dataclass
 class Limits:
-    """Of one run. Resident memory is judged when it has ended; the hard limit keeps the machine alive until then."""
+    """One run's limits. Resident memory is judged when it has ended; the hard limit keeps the machine alive until then."""
     seconds: float = 30
-    # `profile` reads 64 MiB a thread to measure what memory can do.
-    rss_bytes: int = (512 << 20) + (64 << 20) * (os.cpu_count() or 1)
+    rss_bytes: int = (512 << 20) + peak_buffer_bytes()
     address_space_bytes: int = 8 << 30
     environment: dict = field(default_factory=dict)
 

@@ -190,7 +190,8 @@ struct Tile {
   bool first;  // else y holds what earlier chunks gave
 };
 
-// What a tile needs to know of a Format: its codes are unpacked, so types that agree in these share a function.
+// What a tile needs to know of a Format: its codes are unpacked, so types that agree in these share
+// a function.
 template <int kHalvesOf, bool kHasMinOf, int kShiftOf, int kChainOf>
 struct TileFormat {
   static constexpr int kHalves = kHalvesOf, kShift = kShiftOf, kChain = kChainOf;
