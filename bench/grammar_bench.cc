@@ -18,7 +18,7 @@
 #include "model/model.h"
 #include "text/grammar/constraint.h"
 #include "text/grammar/json_schema.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace tyto {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "device/vnpu/machine/control.h"
+#include "device/vnpu/machine/machine.h"
 #include "engine/engine.h"
 #include "engine/recording.h"
 #include "report/summary.h"

@@ -47,9 +47,9 @@ FOLDERS = {
 ONCE, STEP, END = "once per request", "every step: the rest of the prompt, then token by token", "in the end"
 HOPS = [
     (ONCE, 0, "model_prompt", "cli/prompt.cc", "what the user typed"),
-    (ONCE, 1, "render_chat", "text/chat_text.cc", "chat template: messages become text"),
-    (ONCE, 1, "encode_chat", "text/chat_text.cc", "text becomes tokens"),
-    (ONCE, 2, "Tokenizer::encode", "text/tokenizer.cc", "by the vocabulary's rules"),
+    (ONCE, 1, "render_chat", "text/chat_template.cc", "chat template: messages become text"),
+    (ONCE, 1, "encode_chat", "text/chat_template.cc", "text becomes tokens"),
+    (ONCE, 2, "Tokenizer::encode", "text/tokenizer/tokenizer.cc", "by the vocabulary's rules"),
     (ONCE, 0, "generate", "engine/generate.cc", "a scheduler with one job"),
     (ONCE, 0, "Scheduler::admit", "engine/scheduler.cc", "when there is room for it"),
     (ONCE, 1, "Job::admit", "engine/job.cc", "gets a sequence"),
@@ -67,10 +67,10 @@ HOPS = [
     (STEP, 4, "share_of", "trace/counters.cc", "each sequence's part, by rows"),
     (STEP, 1, "Job::take", "engine/job.cc", "the logits of a row"),
     (STEP, 2, "Sampler::sample", "engine/sampler.cc", "logits become the next token"),
-    (STEP, 2, "TextStream::push", "engine/text_stream.h", "up to a stop string"),
-    (STEP, 3, "Detokenizer::push", "text/detokenizer.cc", "token becomes text, whole characters"),
+    (STEP, 2, "TextStream::push", "engine/job.h", "up to a stop string"),
+    (STEP, 3, "Detokenizer::push", "text/tokenizer/tokenizer.cc", "token becomes text, whole characters"),
     (END, 0, "Job::end", "engine/job.cc", "the answer and its receipt"),
-    (END, 1, "add_execution", "engine/receipt.cc", "the sequence's counters"),
+    (END, 1, "add_execution", "engine/recording.cc", "the sequence's counters"),
     (END, 1, "PrefixCache::keep", "engine/prefix_cache.cc", "pages stay for the next request"),
 ]
 

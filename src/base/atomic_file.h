@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <list>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
-#include "base/file_kind.h"
+#include "base/file.h"
 #include "base/file_use.h"
 #include "base/signal_tables.h"
 
@@ -64,5 +66,38 @@ std::filesystem::path partial_path_of(const std::filesystem::path& target);
 // (lock_partial), so what nobody holds is nobody's.
 void remove_left_over(const std::filesystem::path& target);
 void lock_partial(int descriptor);
+
+// A folder that appears whole or not at all.
+
+// Which files such a folder is made of, by their paths below it. A folder that holds anything else
+// is never replaced, whoever forces it: what is not ours would be lost.
+struct FolderKind {
+  std::string_view name;  // "a checkpoint"
+  bool (*has)(std::string_view file);
+};
+
+// Written beside the target, which is exchanged for it by commit(): at any time there is the old
+// folder or the new one. Where the target is a link, the folder it leads to is replaced.
+class AtomicFolder {
+ public:
+  AtomicFolder(const std::filesystem::path& path, Replace replace, const FolderKind& kind);
+  ~AtomicFolder();
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+
+  // Where to write a file of the folder, "config.json" or "images/a.elf".
+  std::filesystem::path file(const std::string& name);
+  void commit();
+
+ private:
+  bool has_files() const;
+  void check_target() const;
+
+  std::filesystem::path path_;
+  Replace replace_;
+  FolderKind kind_;
+  std::list<PartialPath> partial_;  // the folder beside the target, and what is in it
+  int descriptor_ = -1;             // which holds the lock
+};
 
 }  // namespace tyto

@@ -1,9 +1,11 @@
 #include "base/columns.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
+#include <array>
 #include <utility>
+
+#include <fmt/format.h>
+#include <utf8proc.h>
 
 #include "base/utf8.h"
 
@@ -116,6 +118,12 @@ std::vector<std::string> wrapped_lines(std::string_view text, size_t most) {
     begin = end + 1;
   }
   return lines;
+}
+
+std::string inked(std::string_view text, Ink ink, const TextStyle& style) {
+  constexpr std::array<const char*, 5> kCodes = {"", "1", "2", "31", "32"};
+  if (!style.colour || ink == Ink::plain || text.empty()) return std::string(text);
+  return fmt::format("\033[{}m{}\033[0m", kCodes[static_cast<size_t>(ink)], text);
 }
 
 }  // namespace tyto

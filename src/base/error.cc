@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/printable.h"
 #include "base/redaction.h"
+#include "base/utf8.h"
 
 namespace tyto {
 namespace {

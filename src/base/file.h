@@ -83,4 +83,12 @@ enum class Readers : uint8_t { all, owner };
 void append_line(const std::filesystem::path& path, std::string_view line,
                  Readers readers = Readers::all);
 
+// How a file is known that Tyto wrote earlier, so that it may be replaced by a newer one.
+
+struct FileKind {
+  std::string_view name = {};       // "a receipt", for errors
+  std::string_view beginning = {};  // of every such file; empty: none is recognised
+  bool is_private = false;          // nobody but its owner may read it
+};
+
 }  // namespace tyto

@@ -2,9 +2,11 @@
 // whatever path or link to it: the second of the two uses is an Error.
 #pragma once
 
+#include <chrono>
 #include <compare>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 
 namespace tyto {
@@ -45,6 +47,26 @@ class PendingReplacement {
 
  private:
   std::optional<FileId> id_;  // none: there is no such file yet
+};
+
+// One process at a time: an advisory lock on a file, for as long as it lives.
+
+class FileLock {
+ public:
+  // Waits for whoever holds it; an Error when that takes longer than `patience`. The file is made
+  // if need be, and stays: removing one that another process waits for would leave two owners.
+  explicit FileLock(const std::filesystem::path& path,
+                    std::chrono::milliseconds patience = std::chrono::minutes(1));
+  // Or nothing, when somebody else holds it.
+  static std::unique_ptr<FileLock> try_take(const std::filesystem::path& path);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  explicit FileLock(int descriptor) : descriptor_(descriptor) {}
+
+  int descriptor_ = -1;
 };
 
 }  // namespace tyto

@@ -4,7 +4,7 @@
 #include <array>
 #include <cctype>
 
-#include "base/shell_word.h"
+#include "base/spelling.h"
 
 namespace tyto {
 namespace {

@@ -3,12 +3,171 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "llama/reference.h"
+#include "program/kernels.h"
 #include "tensor/compare.h"
-#include "trace/event.h"
+#include "tensor/quant.h"
+#include "trace/counters.h"
 
 namespace tyto {
+namespace {
+
+// Whether what a slot holds after pieces[index] is read before it is written again.
+bool is_read_later(const std::vector<Piece>& pieces, size_t index, uint16_t whole_slot,
+                   bool is_residual) {
+  for (size_t p = index + 1; p < pieces.size(); ++p)
+    for (const Launch& launch : pieces[p].program.launches) {
+      bool reads = false, writes = false;
+      for (const Arg& arg : launch.args) {
+        if (pieces[p].whole_slots[arg.slot] != whole_slot) continue;
+        reads |= arg.reads;
+        writes |= arg.writes;
+      }
+      if (reads || writes) return reads;
+    }
+  return is_residual;
+}
+
+bool leaves(const std::vector<Piece>& pieces, size_t index, uint16_t local, bool residual_goes_on) {
+  const Slot& slot = pieces[index].program.slots[local];
+  if (slot.kind == SlotKind::kv || slot.kind == SlotKind::output || slot.kind == SlotKind::inout)
+    return true;
+  return is_read_later(pieces, index, pieces[index].whole_slots[local],
+                       residual_goes_on && slot.role == Role::x);
+}
+
+}  // namespace
+
+Visibility visibility(const std::vector<Piece>& pieces, size_t index, bool residual_goes_on) {
+  const Program& program = pieces[index].program;
+  std::vector<const Launch*> last_writer(program.slots.size());
+  for (const Launch& launch : program.launches)
+    for (const Arg& arg : launch.args)
+      if (arg.writes) last_writer[arg.slot] = &launch;
+
+  Visibility result;
+  for (const Launch& launch : program.launches) {
+    bool shows = false;
+    for (const Arg& arg : launch.args) {
+      if (!arg.writes || last_writer[arg.slot] != &launch) continue;
+      if (!leaves(pieces, index, arg.slot, residual_goes_on)) continue;
+      const Slot& slot = program.slots[arg.slot];
+      const bool is_besides = slot.kind == SlotKind::kv || slot.role == Role::expert_ids;
+      result.visible.push_back({arg.slot, {is_besides ? slot.role : launch.role, launch.layer}});
+      shows = true;
+    }
+    if (!shows) result.hidden.push_back({launch.role, launch.layer});
+  }
+  return result;
+}
+
+void put_in_pairs(std::vector<float>& heads, uint32_t head_dim) {
+  const size_t half = head_dim / 2;
+  std::vector<float> head(head_dim);
+  for (size_t begin = 0; begin + head_dim <= heads.size(); begin += head_dim) {
+    for (size_t i = 0; i < half; ++i) {
+      head[2 * i] = heads[begin + i];
+      head[2 * i + 1] = heads[begin + half + i];
+    }
+    std::copy(head.begin(), head.end(), heads.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
+}
+
+namespace {
+
+// Values in the order of a head's rotation: what comes out of the projections of q and k.
+bool is_rotated(Role role) {
+  return role == Role::q || role == Role::k || role == Role::q_norm || role == Role::k_norm ||
+         role == Role::q_rope || role == Role::k_rope || role == Role::q_scale ||
+         role == Role::k_cache || role == Role::q_lora || role == Role::q_lora_b ||
+         role == Role::k_lora || role == Role::k_lora_b;
+}
+
+// Whether the layer rotates heads that its checkpoint keeps in pairs.
+bool has_pairs(const Program& program, uint16_t layer) {
+  return std::any_of(program.launches.begin(), program.launches.end(), [&](const Launch& launch) {
+    return launch.layer == layer && launch.shape.rope_pairs;
+  });
+}
+
+const LaunchShape& cache_shape(const Program& program, uint16_t slot) {
+  for (const Launch& launch : program.launches)
+    for (const Arg& arg : launch.args)
+      if (arg.slot == slot) return launch.shape;
+  TYTO_ASSERT(false);
+}
+
+// Where a position of a head is in a cache, in rows.
+size_t cache_row(const LaunchShape& shape, const Segment& segment, size_t head, size_t position) {
+  if (shape.page > 0) {
+    const size_t page = segment.pages_of(shape.window)[position / shape.page];
+    return (page * shape.kv_heads + head) * shape.page + position % shape.page;
+  }
+  const size_t group = shape.kv_group;
+  return (head / group * shape.context + position) * group + head % group;
+}
+
+std::vector<float> values_of(const DispatchView& dispatch, uint16_t index) {
+  const Program& program = dispatch.pieces[dispatch.index].program;
+  const Slot& slot = program.slots[index];
+  const Buffer& buffer = dispatch.buffers[index];
+  const size_t row = row_bytes(slot.dtype, slot.cols), rows = dispatch.call.rows;
+  if (slot.kind != SlotKind::kv) {
+    dispatch.device.sync(buffer, Sync::from_device, 0, rows * row);
+    std::vector<float> values(rows * slot.cols);
+    if (slot.dtype == DType::i32) {
+      const auto* ids = reinterpret_cast<const int32_t*>(buffer.data);
+      std::copy(ids, ids + values.size(), values.begin());
+      return values;
+    }
+    dequantize(slot.dtype, buffer.bytes().first(rows * row), values);
+    return values;
+  }
+  // -> [rows][kv_heads][head_dim]
+  dispatch.device.sync(buffer, Sync::from_device, 0, slot.bytes());
+  const LaunchShape& shape = cache_shape(program, index);
+  const Segment& segment = dispatch.call.only;
+  std::vector<float> values(rows * shape.kv_heads * slot.cols);
+  for (size_t t = 0; t < rows; ++t)
+    for (size_t head = 0; head < shape.kv_heads; ++head) {
+      const size_t at = cache_row(shape, segment, head, segment.position + t);
+      dequantize(slot.dtype, buffer.bytes().subspan(at * row, row),
+                 std::span(values).subspan((t * shape.kv_heads + head) * slot.cols, slot.cols));
+    }
+  return values;
+}
+
+uint32_t head_dim_of(const Program& program) {
+  for (const Launch& launch : program.launches)
+    if (launch.shape.head_dim > 0) return launch.shape.head_dim;
+  return 0;
+}
+
+}  // namespace
+
+ObservedDispatch observe(const DispatchView& dispatch) {
+  TYTO_ASSERT(dispatch.call.batch.empty());
+  const Program& program = dispatch.pieces[dispatch.index].program;
+  // A program with the head goes on to logits; what it leaves in the residual stream is nobody's.
+  Visibility seen = visibility(dispatch.pieces, dispatch.index, dispatch.part == Part::body);
+  ObservedDispatch result{.label = dispatch_name(program).label,
+                          .device = dispatch.device.info().name,
+                          .position = dispatch.position,
+                          .hidden = std::move(seen.hidden)};
+  for (const VisibleSlot& visible : seen.visible) {
+    Observed values{visible.step, dispatch.position, dispatch.call.rows,
+                    values_of(dispatch, visible.slot)};
+    if (dispatch.in_halves && is_rotated(visible.step.role) &&
+        has_pairs(program, visible.step.layer))
+      put_in_pairs(values.values, head_dim_of(program));
+    result.results.push_back(std::move(values));
+  }
+  return result;
+}
+
 namespace {
 
 // One step in one phase: the rows of all its dispatches, one after the other.
@@ -119,6 +278,60 @@ void compare_records(const std::vector<ObservedDispatch>& device, const Referenc
     }
   }
   for (const Pair& pair : pairs) diagnosis.steps.push_back(finished(pair));
+}
+
+namespace {
+
+std::string place(uint32_t rank, uint32_t listed) {
+  return rank > 0 ? fmt::format("rank {}", rank) : fmt::format("beyond the best {}", listed);
+}
+
+}  // namespace
+
+uint32_t rank_of(Token token, std::span<const Candidate> candidates) {
+  const auto found = std::find_if(candidates.begin(), candidates.end(),
+                                  [&](const Candidate& c) { return c.token == token; });
+  if (found == candidates.end()) return 0;
+  const auto better = std::count_if(candidates.begin(), candidates.end(),
+                                    [&](const Candidate& c) { return c.logit > found->logit; });
+  return static_cast<uint32_t>(better) + 1;
+}
+
+GateResult compare_greedy(const Continuation& ours, const Continuation& theirs,
+                          const GateOptions& options) {
+  TYTO_ASSERT(ours.top.size() == ours.generated.size());
+  TYTO_ASSERT(theirs.top.size() == theirs.generated.size());
+  GateResult result;
+  const size_t our_size = std::min<size_t>(ours.generated.size(), options.tokens);
+  const size_t their_size = std::min<size_t>(theirs.generated.size(), options.tokens);
+  const size_t both = std::min(our_size, their_size);
+  for (size_t i = 0; i < both; ++i) {
+    ++result.compared;
+    result.ours = ours.generated[i];
+    result.theirs = theirs.generated[i];
+    if (result.ours == result.theirs) continue;
+    result.divergence = static_cast<uint32_t>(i);
+    result.rank_of_ours = rank_of(result.ours, theirs.top[i]);
+    result.rank_of_theirs = rank_of(result.theirs, ours.top[i]);
+    const auto is_near = [&](uint32_t rank) { return rank > 0 && rank <= options.k; };
+    result.passed = is_near(result.rank_of_ours) && is_near(result.rank_of_theirs);
+    if (!result.passed)
+      result.reason = fmt::format(
+          "at token {} the other side ranks our token {} and we rank theirs {}; both must be among "
+          "the best {}",
+          i, place(result.rank_of_ours, static_cast<uint32_t>(theirs.top[i].size())),
+          place(result.rank_of_theirs, static_cast<uint32_t>(ours.top[i].size())), options.k);
+    return result;
+  }
+  if (both == 0)
+    result.reason = "there is nothing to compare";
+  else if (our_size != their_size)
+    result.reason = fmt::format(
+        "{} ended after {} tokens, {} after {}", our_size < their_size ? "ours" : "theirs", both,
+        our_size < their_size ? "theirs" : "ours", std::max(our_size, their_size));
+  else
+    result.passed = true;
+  return result;
 }
 
 }  // namespace tyto

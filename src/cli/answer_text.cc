@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "cli/terminal.h"
 
 namespace tyto {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "cli/bench/bench_tests.h"
 #include "cli/calibration_file.h"
 #include "cli/command_line.h"
@@ -14,9 +14,9 @@
 #include "engine/engine.h"
 #include "llama/placement.h"
 #include "model/adapters.h"
-#include "model/stores/find_model.h"
-#include "plan/modelled_rates.h"
-#include "plan/pinned_bytes.h"
+#include "model/stores/stores.h"
+#include "plan/air_images.h"
+#include "plan/rates.h"
 
 namespace tyto {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/joined.h"
 #include "base/round_up.h"
+#include "base/spelling.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
 #include "model/shapes.h"

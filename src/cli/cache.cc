@@ -4,22 +4,19 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/counted.h"
 #include "base/error.h"
-#include "base/file_lock.h"
-#include "base/human_bytes.h"
-#include "base/utc_time.h"
+#include "base/file_use.h"
+#include "base/spelling.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/json_flag.h"
 #include "cli/terminal.h"
-#include "device/cpu/huge_pages.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/weight_cache.h"
 #include "model/model.h"
-#include "model/stores/find_model.h"
-#include "report/table.h"
+#include "model/stores/stores.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

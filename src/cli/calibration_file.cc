@@ -1,7 +1,7 @@
 #include "cli/calibration_file.h"
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "cli/flags.h"
 #include "cli/provenance.h"
 

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/joined.h"
-#include "base/shell_word.h"
+#include "base/spelling.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "device/cpu/inner_loops.h"

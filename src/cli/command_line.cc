@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/joined.h"
 #include "base/redaction.h"
+#include "base/spelling.h"
 #include "cli/usage_error.h"
 
 namespace tyto {

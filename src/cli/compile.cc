@@ -4,12 +4,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/atomic_folder.h"
-#include "base/counted.h"
+#include "base/atomic_file.h"
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/printable.h"
 #include "base/round_up.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/build_advice.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -22,7 +22,7 @@
 #include "device/vnpu/vnpu_device.h"
 #include "llama/pipeline.h"
 #include "model/model.h"
-#include "model/stores/find_model.h"
+#include "model/stores/stores.h"
 
 namespace tyto {
 namespace {

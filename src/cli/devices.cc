@@ -8,7 +8,7 @@
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
 #include "device/device.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -1,11 +1,10 @@
 #include <optional>
 
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/redaction.h"
-#include "base/utc_time.h"
+#include "base/spelling.h"
 #include "check/diagnose.h"
-#include "check/greedy.h"
+#include "check/transcript.h"
 #include "cli/auto_device.h"
 #include "cli/combination.h"
 #include "cli/command_line.h"
@@ -18,9 +17,9 @@
 #include "cli/provenance.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
-#include "engine/receipt.h"
+#include "engine/recording.h"
 #include "model/description.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -6,10 +6,9 @@
 #include <span>
 
 #include "base/columns.h"
-#include "base/counted.h"
 #include "base/error.h"
-#include "base/joined.h"
-#include "base/printable.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/calibration_file.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -20,12 +19,12 @@
 #include "cli/progress_line.h"
 #include "cli/provenance.h"
 #include "cli/terminal.h"
+#include "doctor/checks.h"
 #include "doctor/doctor.h"
-#include "doctor/doctor_checks.h"
-#include "doctor/doctor_report.h"
+#include "doctor/report.h"
 #include "engine/engine.h"
 #include "evidence/receipt_json.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/human_bytes.h"
-#include "base/printable.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/terminal.h"
 
 namespace tyto {

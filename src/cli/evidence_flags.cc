@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "cli/command_line.h"
 
 namespace tyto {

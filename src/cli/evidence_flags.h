@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "evidence/signing_key.h"
+#include "evidence/seal.h"
 
 namespace tyto {
 

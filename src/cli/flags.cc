@@ -11,13 +11,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "cli/command_line.h"
 #include "engine/engine.h"
 #include "model/stores/stores.h"
 #include "power/energy_meter.h"
 #include "text/grammar/json_schema.h"
-#include "trace/requirement.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 namespace {

@@ -5,11 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "base/counted.h"
 #include "base/error.h"
-#include "base/file_hash.h"
-#include "base/human_bytes.h"
-#include "base/printable.h"
+#include "base/hash.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -19,9 +18,9 @@
 #include "model/adapters.h"
 #include "model/description.h"
 #include "model/model.h"
-#include "model/stores/find_model.h"
-#include "plan/pinned_bytes.h"
-#include "report/table.h"
+#include "model/stores/stores.h"
+#include "plan/air_images.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

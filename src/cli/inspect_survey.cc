@@ -6,13 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/counted.h"
-#include "base/human_bytes.h"
-#include "base/joined.h"
-#include "base/printable.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/terminal.h"
-#include "model/survey.h"
-#include "report/table.h"
+#include "model/description.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -2,10 +2,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/counted.h"
 #include "base/error.h"
-#include "base/human_bytes.h"
-#include "base/printable.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/build_advice.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -17,7 +16,7 @@
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
 #include "model/shapes.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <string>
 
-#include "base/counted.h"
+#include "base/spelling.h"
 #include "cli/json_flag.h"
 #include "cli/terminal.h"
 #include "device/npu/formats/air_models.h"
-#include "device/npu/formats/dim_fields.h"
-#include "device/npu/formats/q4nx_layout.h"
+#include "device/npu/formats/q4nx.h"
+#include "device/npu/formats/transaction.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
 #include "model/shapes.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -15,7 +15,6 @@
 
 #include "base/columns.h"
 #include "base/error.h"
-#include "base/printable.h"
 #include "base/utf8.h"
 #include "cli/terminal.h"
 

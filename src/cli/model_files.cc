@@ -3,16 +3,15 @@
 #include <optional>
 #include <utility>
 
-#include "base/human_bytes.h"
+#include "base/spelling.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "model/convert.h"
-#include "model/importance.h"
 #include "model/shapes.h"
-#include "model/stores/find_model.h"
+#include "model/stores/stores.h"
 #include "model/synth.h"
 #include "model/type_mix.h"
 

@@ -6,12 +6,10 @@
 #include <cctype>
 
 #include "base/error.h"
-#include "base/joined.h"
-#include "base/shell_word.h"
+#include "base/spelling.h"
 #include "cli/command_line.h"
 #include "cli/prompt.h"
 #include "cli/terminal.h"
-#include "model/stores/find_model.h"
 #include "model/stores/stores.h"
 
 namespace tyto {

@@ -4,15 +4,15 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/human_bytes.h"
-#include "base/printable.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/json_flag.h"
 #include "cli/models_here.h"
 #include "cli/terminal.h"
 #include "model/stores/local_models.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -5,15 +5,15 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/human_bytes.h"
-#include "base/printable.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/build_advice.h"
 #include "cli/terminal.h"
 #include "device/npu/npu_entry.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
 #include "model/stores/local_models.h"
-#include "plan/pinned_bytes.h"
+#include "plan/air_images.h"
 
 namespace tyto {
 namespace {

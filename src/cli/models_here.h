@@ -9,7 +9,7 @@
 
 #include "base/progress.h"
 #include "model/description.h"
-#include "model/stores/local_model.h"
+#include "model/stores/local_models.h"
 
 namespace tyto {
 

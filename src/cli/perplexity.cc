@@ -2,9 +2,9 @@
 #include <cmath>
 #include <optional>
 
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/spelling.h"
 #include "cli/auto_device.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"

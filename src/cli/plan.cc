@@ -4,8 +4,7 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "base/joined.h"
-#include "base/shell_word.h"
+#include "base/spelling.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -20,9 +19,9 @@
 #include "model/description.h"
 #include "model/model.h"
 #include "model/shapes.h"
-#include "model/stores/find_model.h"
+#include "model/stores/stores.h"
 #include "plan/cpu_rows.h"
-#include "plan/runs_today.h"
+#include "plan/rates.h"
 
 namespace tyto {
 namespace {

@@ -10,8 +10,8 @@
 #include "model/description.h"
 #include "model/model.h"
 #include "model/shapes.h"
-#include "model/stores/find_model.h"
-#include "report/table.h"
+#include "model/stores/stores.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

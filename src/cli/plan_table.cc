@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/human_bytes.h"
+#include "base/spelling.h"
 #include "cli/documents.h"
 #include "cli/terminal.h"
 #include "device/npu/npu_entry.h"

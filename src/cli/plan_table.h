@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/runs_today.h"
-#include "report/table.h"
+#include "plan/rates.h"
+#include "report/tables.h"
 
 namespace tyto {
 

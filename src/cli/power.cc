@@ -16,11 +16,10 @@
 #include "cli/json_flag.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
-#include "engine/receipt.h"
+#include "engine/recording.h"
 #include "engine/sampler.h"
 #include "power/energy_meter.h"
-#include "power/idle_subtraction.h"
-#include "report/table.h"
+#include "report/tables.h"
 #include "trace/receipt.h"
 
 namespace tyto {

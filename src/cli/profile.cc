@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/printable.h"
 #include "base/redaction.h"
+#include "base/utf8.h"
 #include "cli/answer_text.h"
 #include "cli/auto_device.h"
 #include "cli/command_line.h"
@@ -25,7 +25,7 @@
 #include "engine/recording.h"
 #include "evidence/receipt_json.h"
 #include "report/report.h"
-#include "report/table.h"
+#include "report/tables.h"
 #include "trace/profile.h"
 
 namespace tyto {

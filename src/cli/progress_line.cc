@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "base/columns.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "cli/terminal.h"
 
 namespace tyto {

@@ -10,8 +10,8 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
-#include "text/chat_text.h"
-#include "trace/span.h"
+#include "text/chat_template.h"
+#include "trace/trace.h"
 
 namespace tyto {
 namespace {

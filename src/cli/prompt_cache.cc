@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/human_bytes.h"
+#include "base/spelling.h"
 #include "cli/combination.h"
 #include "cli/command_line.h"
 #include "cli/provenance.h"

@@ -12,11 +12,11 @@
 
 #include "base/file.h"
 #include "base/redaction.h"
-#include "base/utc_time.h"
+#include "base/spelling.h"
 #include "cli/help.h"
 #include "cli/terminal.h"
 #include "device/cpu/inner_loops.h"
-#include "device/vulkan/shaders.h"
+#include "device/vulkan/pipelines.h"
 #include "engine/engine.h"
 #include "model/description.h"
 

@@ -1,5 +1,5 @@
 #include "hub/pull.h"
-#include "base/human_bytes.h"
+#include "base/spelling.h"
 
 #include <fmt/format.h>
 
@@ -11,14 +11,13 @@
 
 #include "base/error.h"
 #include "base/redaction.h"
-#include "base/shell_word.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/download_meter.h"
 #include "cli/models_here.h"
 #include "cli/recommended_models.h"
 #include "cli/terminal.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -4,14 +4,14 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/documents.h"
 #include "cli/evidence_flags.h"
 #include "cli/terminal.h"
 #include "evidence/receipt_check.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "cli/answer_text.h"
 #include "cli/auto_device.h"
 #include "cli/chat/chat.h"
@@ -25,7 +25,7 @@
 #include "evidence/receipt_json.h"
 #include "power/energy_meter.h"
 #include "text/grammar/constraint.h"
-#include "trace/energy_report.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 namespace {

@@ -21,13 +21,13 @@
 #include "cli/serve_flags.h"
 #include "cli/terminal.h"
 #include "power/energy_meter.h"
-#include "serve/api/api.h"
 #include "serve/api/errors.h"
+#include "serve/api/routes.h"
 #include "serve/engine_thread.h"
 #include "serve/http/server.h"
 #include "serve/metrics.h"
 #include "serve/service_manager.h"
-#include "trace/energy_report.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 namespace {

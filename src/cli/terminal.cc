@@ -13,9 +13,9 @@
 #include "base/columns.h"
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/joined.h"
-#include "base/printable.h"
 #include "base/redaction.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/progress_line.h"
 #include "cli/signals.h"
 

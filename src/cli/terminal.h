@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/columns.h"
 #include "base/progress.h"
-#include "base/text_style.h"
 
 namespace tyto {
 
@@ -15,7 +15,7 @@ Progress progress_bar();
 
 // To stdout, flushed; an unwritable stdout is an Error, and one that nobody reads any more ends the
 // program (cli/signals.h). Names from files and devices may be in the text: it goes out printable
-// (base/printable.h).
+// (base/utf8.h).
 void print(std::string_view text);
 // Sentences: on a terminal lines are broken at spaces.
 void print_prose(std::string_view text, Ink ink = Ink::plain);

@@ -13,8 +13,8 @@
 #include "cli/terminal.h"
 #include "engine/engine.h"
 #include "model/model.h"
-#include "model/stores/find_model.h"
-#include "text/chat_text.h"
+#include "model/stores/stores.h"
+#include "text/chat_template.h"
 #include "text/tools.h"
 
 namespace tyto {

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/joined.h"
-#include "base/nearest.h"
 #include "base/redaction.h"
-#include "base/shell_word.h"
+#include "base/spelling.h"
 #include "cli/other_tools.h"
 
 namespace tyto {

@@ -1,9 +1,9 @@
 #include <array>
 
-#include "base/counted.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "check/greedy.h"
+#include "base/spelling.h"
+#include "check/transcript.h"
 #include "cli/auto_device.h"
 #include "cli/combination.h"
 #include "cli/command_line.h"
@@ -17,7 +17,7 @@
 #include "engine/engine.h"
 #include "model/description.h"
 #include "tensor/compare.h"
-#include "text/chat_text.h"
+#include "text/chat_template.h"
 
 namespace tyto {
 namespace {

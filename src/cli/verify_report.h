@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "base/file_kind.h"
-#include "check/gate.h"
+#include "base/file.h"
+#include "check/diagnose.h"
 #include "evidence/verified.h"
-#include "report/table.h"
+#include "report/tables.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -18,8 +18,8 @@
 #include "program/program.h"
 #include "program/stitch.h"
 #include "tensor/view.h"
-#include "trace/completion.h"
-#include "trace/plausibility.h"
+#include "trace/counters.h"
+#include "trace/receipt.h"
 #include "trace/trace.h"
 
 namespace tyto {

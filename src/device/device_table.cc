@@ -1,7 +1,7 @@
 #include <array>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "device/cpu/cpu_device.h"
 #include "device/device.h"
 #include "device/npu/npu_entry.h"

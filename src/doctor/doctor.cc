@@ -5,7 +5,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "device/npu/npu_entry.h"
-#include "doctor/doctor_probe.h"
+#include "doctor/probe.h"
 #include "model/stores/stores.h"
 
 namespace tyto {

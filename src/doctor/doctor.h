@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "doctor/doctor_checks.h"
+#include "doctor/checks.h"
 
 namespace tyto {
 

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/counted.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "device/cpu/measured_peak.h"
-#include "model/stores/find_model.h"
-#include "trace/span.h"
+#include "model/stores/stores.h"
+#include "trace/trace.h"
 
 namespace tyto {
 namespace {

@@ -17,9 +17,8 @@
 #include "model/identity.h"
 #include "model/model.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "trace/receipt.h"
-#include "trace/requirement.h"
 #include "trace/trace.h"
 
 namespace tyto {
@@ -66,7 +65,7 @@ class Engine {
   DeviceLimits measure_cpu_peak();  // takes about a second
   const Requirement& requirement() const { return require_; }
   const std::string& device_choice() const { return device_choice_; }
-  // Throws a require Error unless the required device did the work (trace/requirement.h).
+  // Throws a require Error unless the required device did the work (trace/receipt.h).
   void check_required(const PhaseCounters& executed) const;
   // Adds what the engine knows beyond the request: loaded code, and whether the speed can be true.
   void complete(Receipt& receipt) const;
@@ -93,8 +92,8 @@ class Engine {
 // What the model asks for in its own settings, over ours.
 SamplerOptions sampling_for(const Model& model, SamplerOptions ours);
 
-// How a conversation becomes a prompt (text/chat_text.h). `choice` is a named template, a file, or
-// empty for the model's own: of several that for tools where there are some. The model's further
+// How a conversation becomes a prompt (text/chat_template.h). `choice` is a named template, a file,
+// or empty for the model's own: of several that for tools where there are some. The model's further
 // ones may be chosen by their names.
 ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::string& choice,
                                   const std::string& model_name, bool with_tools = false);

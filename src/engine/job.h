@@ -9,20 +9,87 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/progress.h"
-#include "engine/host_ops.h"
 #include "engine/prefix_cache.h"
 #include "engine/sampler.h"
 #include "engine/speculation.h"
-#include "engine/text_stream.h"
 #include "llama/pipeline.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "trace/receipt.h"
+#include "trace/trace.h"
 
 namespace tyto {
+
+// Finds stop strings in streamed text. What could still become a stop string is held back, so no
+// part of one is ever shown.
+
+class StopStrings {
+ public:
+  explicit StopStrings(std::vector<std::string> stops);
+
+  // Adds text and returns what is safe to show. After a stop string was found, stopped() is true
+  // and nothing more comes out.
+  std::string push(std::string_view text);
+  std::string finish();  // what was held back and is no stop string
+  bool stopped() const { return stopped_; }
+
+ private:
+  size_t held_back() const;
+
+  std::vector<std::string> stops_;
+  std::string pending_;
+  bool stopped_ = false;
+};
+
+// An answer's tokens as text, up to its stop strings.
+
+class TextStream {
+ public:
+  // `shown`: special tokens that come out as text. `continues_text`: the first token is not the
+  // beginning of a text, so that a space before it is one.
+  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stop,
+             std::vector<Token> shown, bool continues_text)
+      : detokenizer_(tokenizer, !continues_text, std::move(shown)), stops_(stop) {}
+
+  // What can be shown now; the rest of a character, or what may become a stop string, waits.
+  std::string push(Token token) { return stops_.push(detokenizer_.push(token)); }
+  bool stopped() const { return stops_.stopped(); }
+  // What was waiting, after the last token.
+  std::string finish() {
+    return stopped() ? "" : stops_.push(detokenizer_.finish()) + stops_.finish();
+  }
+
+ private:
+  Detokenizer detokenizer_;
+  StopStrings stops_;
+};
+
+// What a recording calls the steps between the runs of the pipeline, whichever loop takes them.
+
+struct HostOps {
+  explicit HostOps(Trace& recorder)
+      : trace(recorder),
+        sample(recorder.name({.label = "sample"})),
+        detokenize(recorder.name({.label = "detokenize"})),
+        output(recorder.name({.label = "output"})),
+        guess(recorder.name({.label = "guess"})) {}
+
+  template <typename Function>
+  auto timed(uint16_t name, const Function& function) const {
+    Span span(trace, EventKind::host, name);
+    return function();
+  }
+
+  Trace& trace;
+  uint16_t sample;
+  uint16_t detokenize;
+  uint16_t output;
+  uint16_t guess;
+};
 
 // What a request is run for. All but an answer end with their prompt.
 enum class Wanted : uint8_t {

@@ -6,7 +6,10 @@
 
 #include "engine/engine.h"
 #include "engine/sampler.h"
+#include "llama/pipeline.h"
 #include "trace/profile.h"
+#include "trace/receipt.h"
+#include "trace/trace.h"
 
 namespace tyto {
 
@@ -27,5 +30,14 @@ enum class PeakSource { measured, unknown };
 
 // Everything of a profile but its runs, names and origin.
 Profile profile_of(Engine& engine, const SamplerOptions& sampling, PeakSource peak);
+
+// Receipts of requests, put together from what their sequences were counted.
+
+// Adds what the devices did for a sequence, what fell back, and the memory its pipeline took.
+void add_execution(Receipt& receipt, const Sequence& sequence, const Pipeline& pipeline,
+                   const Trace& trace);
+
+// What fell back, of the engine and of the sequence.
+void add_fallbacks(Receipt& receipt, const Sequence& sequence, const Trace& trace);
 
 }  // namespace tyto

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "llama/logits.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
 
@@ -83,5 +83,21 @@ class Sampler {
   std::vector<float> adjusted_;
   std::vector<Token> counted_;
 };
+
+// How probable a model finds tokens, from its logits: before temperature, penalties and
+// constraints.
+
+struct LogProbability {
+  Token token = 0;
+  float value = 0;
+};
+
+struct LogProbabilities {
+  float chosen = 0;
+  std::vector<LogProbability> top = {};  // the most probable first
+};
+
+// Of the token that was chosen, and of the `count` most probable.
+LogProbabilities log_probabilities(std::span<const float> logits, Token chosen, uint32_t count);
 
 }  // namespace tyto

@@ -5,6 +5,7 @@
 // draft distribution of one token; it also draws the random numbers that plain decoding draws.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,10 +15,102 @@
 #include <utility>
 #include <vector>
 
-#include "engine/draft_length.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
+
+// Guesses of several requests that share steps: how many rows each may have, and what they cost.
+
+// Learns from plain steps what so many tokens take together. A request's guesses make a step longer
+// for everybody in it, so each is charged the time that its guesses add once for each request: it
+// guesses only where what it gains is more than what all of them lose. With many requests, rows
+// cost more than they gain, and requests cease to guess by themselves.
+class GuessedSteps {
+ public:
+  // Rows of one request, its settled token's among them, in a step of so many that decode; 1: no
+  // guesses. A plain step comes first, and then again now and then, since it is what guesses are
+  // held against.
+  uint32_t rows_each(uint32_t decoding);
+
+  // A step without prompts, with so many guesses of all requests.
+  void observe(uint32_t decoding, uint32_t guesses, uint64_t ns);
+
+  // What that step was for a request with `own` of the guesses, in the units of kPlain.
+  uint64_t charged(uint32_t decoding, uint32_t own, uint32_t guesses, uint64_t ns) const;
+
+  static constexpr uint64_t kPlain = 1'000'000;  // a step without guesses
+
+ private:
+  // With few rows a pass is bound by reading the weights; a head takes as many at once.
+  static constexpr uint32_t kMostRows = 16;
+  static constexpr uint32_t kPlainEvery = 32;
+  // The median of a few: one step that was interrupted says nothing about the next.
+  static constexpr uint32_t kKept = 5;
+
+  struct Plain {
+    std::array<uint64_t, kKept> ns = {};
+    uint32_t seen = 0;
+    uint32_t guessed_since = 0;  // steps
+    double median() const;
+  };
+
+  std::array<Plain, kMostRows + 1> plain_;  // [requests that decode]
+};
+
+// How many tokens are worth guessing. Times decide only that, never what is answered.
+
+inline constexpr uint32_t kMostGuesses = 15;  // with the settled token's, as many rows as a head
+
+// What rounds with so many guesses took, guessing included. Requests of one pipeline share it.
+class RoundCosts {
+ public:
+  void observe(uint32_t guesses, uint64_t ns);
+  bool has_plain() const { return recent_[0].seen > 0; }
+  uint32_t longest() const;  // of the numbers of guesses that were seen
+  // In plain rounds, of which one was seen; of numbers that were not seen, by their neighbours.
+  double relative(uint32_t guesses) const { return expected_ns(guesses) / expected_ns(0); }
+
+ private:
+  // The median of a few: one round that was interrupted says nothing about the next.
+  static constexpr uint32_t kKept = 5;
+  struct Recent {
+    std::array<uint64_t, kKept> ns = {};
+    uint64_t seen = 0;
+    double median() const;
+  };
+
+  double expected_ns(uint32_t guesses) const;
+  double further_row_ns(uint32_t longest) const;
+
+  std::array<Recent, kMostGuesses + 1> recent_;
+};
+
+// Of one request: from the share of guesses that came true, and from what rounds took. It keeps an
+// account in plain rounds, to which every round adds a little and a round with guesses what it
+// saved or lost; what the account cannot pay is not guessed. So a request whose guesses never come
+// true loses the opening balance and the little, and no more.
+class DraftLength {
+ public:
+  DraftLength(uint32_t most, std::shared_ptr<RoundCosts> costs);
+
+  // For the next round; 0: a plain one.
+  uint32_t next();
+  // What came of a round with `drafted` guesses, of which the first `accepted` came true.
+  void observe(uint32_t drafted, uint32_t accepted, uint64_t ns);
+
+ private:
+  double expected_tokens(uint32_t guesses) const;
+  uint32_t best_length() const;
+  void learn(uint32_t drafted, uint32_t accepted);
+
+  uint32_t most_;
+  std::shared_ptr<RoundCosts> costs_;  // with the pipeline's other requests
+  double account_;                     // in plain rounds
+  double tried_, came_true_;           // guesses, the latest counting most
+  uint32_t waiting_ = 0;               // plain rounds before guesses are tried again
+  uint32_t back_off_ = 1;              // how many those will be after a failure
+  uint32_t since_plain_ = 0;           // rounds with guesses
+};
 
 // At most `most` tokens that may follow `text`, the prompt and the answer so far; fewer or none
 // where nothing suggests itself. With `most` 0 it only reads along. Kept per request, whose text

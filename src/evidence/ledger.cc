@@ -1,17 +1,20 @@
 #include "evidence/ledger.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <unordered_map>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/atomic_file.h"
+#include "base/environment.h"
 #include "base/error.h"
+#include "base/file.h"
+#include "base/file_use.h"
 #include "base/json.h"
-#include "evidence/chain.h"
-#include "evidence/digest.h"
-#include "evidence/row_check.h"
+#include "evidence/receipt_check.h"
 #include "evidence/seal.h"
 
 namespace tyto {
@@ -229,6 +232,156 @@ std::optional<std::string> previous_of(std::string_view line) {
   } catch (const Error&) {
     return std::nullopt;
   }
+}
+
+std::vector<LedgerProblem> check_chain(std::vector<Link> links, const std::string& before) {
+  links.insert(links.begin(), Link{.line = 0, .digest = before, .previous = {}});
+  std::unordered_map<std::string, size_t> with_digest;
+  for (size_t i = 0; i < links.size(); ++i) with_digest.emplace(links[i].digest, i);
+  std::vector<LedgerProblem> problems;
+  for (size_t i = 1; i < links.size(); ++i) {
+    const Link &link = links[i], &above = links[i - 1];
+    // A line that was changed has another digest than the next one knows: said once is enough.
+    if (link.previous == above.digest || !above.is_whole) continue;
+    const auto found = with_digest.find(link.previous);
+    if (found == with_digest.end()) {
+      problems.push_back(
+          {link.line, i == 1 ? "is not the first record: what stood before it is missing or changed"
+                             : fmt::format("does not follow line {}: records between them are "
+                                           "missing, or that line was replaced",
+                                           above.line)});
+    } else if (found->second >= i) {
+      problems.push_back(
+          {link.line, fmt::format("was moved: it follows line {}", links[found->second].line)});
+    } else {
+      const std::string really =
+          found->second == 0
+              ? fmt::format("line {} is the first record", link.line)
+              : fmt::format("line {} follows line {}", link.line, links[found->second].line);
+      for (size_t k = found->second + 1; k < i; ++k)
+        problems.push_back({links[k].line, "was inserted or moved here: " + really});
+    }
+  }
+  return problems;
+}
+
+std::optional<LedgerProblem> check_end(const std::vector<Link>& links,
+                                       const std::optional<LedgerHead>& head) {
+  if (!head) {
+    if (links.empty()) return std::nullopt;
+    return LedgerProblem{0,
+                         "results.head is missing or cannot be read: whether records are missing "
+                         "at the end cannot be told"};
+  }
+  const auto last = std::find_if(links.begin(), links.end(),
+                                 [&](const Link& link) { return link.digest == head->last; });
+  // A process that was killed between the two leaves a head that is one record behind.
+  const auto place = static_cast<uint64_t>(last - links.begin()) + 1;
+  if (last != links.end() && place == head->rows) return std::nullopt;
+  // A last line that was changed is said to be, and is not missing.
+  if (last == links.end() && links.size() == head->rows && !links.back().is_whole)
+    return std::nullopt;
+  return LedgerProblem{
+      0,
+      last == links.end()
+          ? fmt::format("records are missing at the end: results.head counts {}, and the last of "
+                        "them is not here",
+                        head->rows)
+          : fmt::format("results.head counts {} records, and the last of them is number {} here",
+                        head->rows, place)};
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kHeadSchema = "tyto-results-head-1";
+constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+constexpr uint64_t kMostHeadBytes = 4096;
+constexpr uint64_t kMostRows = uint64_t{1} << 40;
+
+fs::path head_path(fs::path ledger) {
+  return ledger.replace_extension(".head");
+}
+
+// None where it cannot be read, which checking says.
+std::optional<LedgerHead> read_head(const fs::path& ledger) {
+  std::error_code ignored;
+  if (!fs::exists(head_path(ledger), ignored)) return std::nullopt;
+  try {
+    const Json json = Json::parse_file(head_path(ledger).string(), kMostHeadBytes);
+    if (json.at("schema").as_string() != kHeadSchema) return std::nullopt;
+    return LedgerHead{json.at("rows").as_uint(kMostRows), std::string(json.at("last").as_string())};
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+void write_head(const fs::path& ledger, const LedgerHead& head) {
+  AtomicFile file(head_path(ledger), Replace::own_state);
+  file.write(fmt::format("{{\"schema\":\"{}\",\"rows\":{},\"last\":\"{}\"}}\n", kHeadSchema,
+                         head.rows, head.last));
+  file.commit();
+}
+
+struct LastRecord {
+  std::string digest;
+  std::string previous;
+};
+
+// Behind it there may be half a line, or what was never a record.
+std::optional<LastRecord> last_record(std::string_view text) {
+  while (!text.empty()) {
+    if (text.back() == '\n') text.remove_suffix(1);
+    const size_t begin = text.rfind('\n') + 1;  // of nothing found, 0
+    const std::string_view line = text.substr(begin);
+    if (const auto previous = previous_of(line)) return LastRecord{digest(line), *previous};
+    text = text.substr(0, begin);
+  }
+  return std::nullopt;
+}
+
+// Where the chain stands: what the next record follows, and how many there are.
+LedgerHead end_of_chain(const fs::path& path) {
+  const MappedFile file(path);  // of which the end alone is touched, as a rule
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                              file.bytes().size());
+  const std::optional<LedgerHead> head = read_head(path);
+  const std::optional<LastRecord> last = last_record(text);
+  if (!head && last) return {parse_ledger(text, {}).chained, last->digest};
+  const bool ends_in_a_line = !text.empty() && !text.ends_with('\n');
+  if (!head) return {0, digest(std::string(text) + (ends_in_a_line ? "\n" : ""))};
+  // A process that was killed before it wrote the head: its record counts.
+  if (last && last->digest != head->last && last->previous == head->last)
+    return {head->rows + 1, last->digest};
+  return *head;
+}
+
+}  // namespace
+
+fs::path ledger_path() {
+  return state_folder() / "results.jsonl";
+}
+
+Ledger read_ledger(const fs::path& path, const PublicKey* trusted) {
+  std::error_code ignored;
+  // The head first: what is appended in between is then more than it counts, not less.
+  const std::optional<LedgerHead> head = read_head(path);
+  const std::string text =
+      fs::exists(path, ignored) ? read_text_file(path, kMostBytes) : std::string();
+  return parse_ledger(text, head, trusted);
+}
+
+void append_record(const fs::path& path, const nlohmann::ordered_json& record,
+                   const SigningKey* key) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  if (error) fail_input(path.parent_path().string(), "cannot be made: {}", error.message());
+  const FileLock lock(path);
+  const LedgerHead end = end_of_chain(path);
+  const std::string line = chained_line(record, end.last, key);
+  append_line(path, line);
+  write_head(path, {end.rows + 1, digest(line)});
 }
 
 }  // namespace tyto

@@ -3,13 +3,15 @@
 // before it, so that a line that was changed, inserted, moved or removed shows.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "evidence/signing_key.h"
+#include <nlohmann/json_fwd.hpp>
+
+#include "evidence/seal.h"
 
 namespace tyto {
 
@@ -72,5 +74,35 @@ std::string chained_line(nlohmann::ordered_json record, const std::string& previ
                          const SigningKey* key = nullptr);
 // What a line says of the record before it; none where it is no record of the chain.
 std::optional<std::string> previous_of(std::string_view line);
+
+// The chain through the records of a ledger.
+
+struct Link {
+  size_t line = 0;
+  std::string digest;    // of the line as it stands
+  std::string previous;  // what it says of the record before it
+  bool is_whole = true;  // its own hash is right
+};
+
+// What is wrong with the order and number of the links. `before` is the digest of all that stands
+// in front of the first one, which is what its `previous` is.
+std::vector<LedgerProblem> check_chain(std::vector<Link> links, const std::string& before);
+
+// What is missing at the end, as far as the head can tell.
+std::optional<LedgerProblem> check_end(const std::vector<Link>& links,
+                                       const std::optional<LedgerHead>& head);
+
+// The user's ledger on disk, and the head beside it.
+
+std::filesystem::path ledger_path();
+
+// No file: no entries.
+Ledger read_ledger(const std::filesystem::path& path, const PublicKey* trusted = nullptr);
+
+// Adds a record to the end of the chain. Several processes may do so at a time. Half a line that a
+// killed one left stays a line of its own, and the chain goes on after it. Where the end of the
+// ledger is not what the head says, the record follows what the head says: appending mends nothing.
+void append_record(const std::filesystem::path& path, const nlohmann::ordered_json& record,
+                   const SigningKey* key = nullptr);
 
 }  // namespace tyto

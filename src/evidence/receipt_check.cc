@@ -1,16 +1,15 @@
 #include "evidence/receipt_check.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/joined.h"
 #include "base/json.h"
+#include "base/spelling.h"
 #include "evidence/receipt_json.h"
-#include "evidence/receipt_read.h"
-#include "evidence/recheck.h"
 #include "evidence/seal.h"
 
 namespace tyto {
@@ -149,6 +148,198 @@ ReceiptCheck check_receipt(std::string_view text, const std::string& name,
                       {hash_finding(seal), signature_finding(seal, trusted)}};
   add_numbers(result.findings, json);
   return result;
+}
+
+namespace {
+
+struct NamedCounter {
+  const char* name;
+  uint64_t DeviceCounters::* value;
+};
+constexpr NamedCounter kCounters[] = {{"submissions", &DeviceCounters::submissions},
+                                      {"completions", &DeviceCounters::completions},
+                                      {"launches", &DeviceCounters::launches},
+                                      {"ns of work", &DeviceCounters::busy_ns},
+                                      {"ns of preparing", &DeviceCounters::preparing_ns},
+                                      {"bytes", &DeviceCounters::bytes},
+                                      {"FLOP", &DeviceCounters::flops},
+                                      {"row sums", &DeviceCounters::row_sums}};
+
+const DeviceCounters* find(const std::vector<DeviceCounters>& all, const std::string& device) {
+  const auto found = std::find_if(
+      all.begin(), all.end(), [&](const DeviceCounters& each) { return each.device == device; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+void compare_with_phases(const Receipt& receipt, std::vector<std::string>& out) {
+  std::vector<DeviceCounters> sums = receipt.phases.prefill;
+  add(sums, receipt.phases.decode);
+  for (const DeviceCounters& device : receipt.devices) {
+    const DeviceCounters* sum = find(sums, device.device);
+    for (const auto& [name, value] : kCounters)
+      if (const uint64_t parts = sum == nullptr ? 0 : sum->*value; device.*value != parts)
+        out.push_back(fmt::format("{}: {} {} in all, but {} in prefill and decode together",
+                                  device.device, device.*value, name, parts));
+  }
+  for (const DeviceCounters& sum : sums)
+    if (find(receipt.devices, sum.device) == nullptr)
+      out.push_back(fmt::format("{}: works in a phase, but is not among the devices", sum.device));
+}
+
+void compare_with_time(const DeviceCounters& device, Phase phase, double seconds,
+                       std::vector<std::string>& out) {
+  const double busy = static_cast<double>(device.busy_ns) * 1e-9;
+  constexpr double kBusyRounding = 1e-6;
+  if (!device.is_virtual && busy > seconds * (1 + 1e-9) + kBusyRounding)
+    out.push_back(fmt::format("{}: busy for {:.6f} s in a {} of {:.6f} s", device.device, busy,
+                              name(phase), seconds));
+}
+
+// A limit is looser where more would be possible: a larger rate, a shorter dispatch. 0 is unknown.
+double tighter_rate(double stated, double published) {
+  return stated > 0 ? std::min(stated, published) : published;
+}
+
+void tighten(NamedLimits& stated, const DeviceLimits& published, std::vector<std::string>& said) {
+  DeviceLimits& limits = stated.limits;
+  const auto say = [&](bool is_looser, double value, double bound, const char* unit) {
+    if (is_looser)
+      said.push_back(fmt::format("{}: the limit of {:.6g} {} is not believed, {:.6g} is published",
+                                 stated.device, value, unit, bound));
+  };
+  say(limits.gb_s > published.gb_s, limits.gb_s, published.gb_s, "GB/s");
+  say(limits.gflops > published.gflops, limits.gflops, published.gflops, "GFLOP/s");
+  say(limits.dispatch_us > 0 && limits.dispatch_us < published.dispatch_us, limits.dispatch_us,
+      published.dispatch_us, "us a dispatch");
+  limits.gb_s = tighter_rate(limits.gb_s, published.gb_s);
+  limits.gflops = tighter_rate(limits.gflops, published.gflops);
+  limits.dispatch_us = std::max(limits.dispatch_us, published.dispatch_us);
+}
+
+// A call settles a token of its own, and each guess that it proves right.
+void compare_with_tokens(const SpeculationCounters& guessed, uint64_t tokens,
+                         std::vector<std::string>& out) {
+  if (guessed.accepted > guessed.drafted)
+    out.push_back(
+        fmt::format("{} of {} drafted tokens were accepted", guessed.accepted, guessed.drafted));
+  if (guessed.calls + guessed.accepted != tokens)
+    out.push_back(fmt::format("{} calls and {} right guesses make {} tokens", guessed.calls,
+                              guessed.accepted, tokens));
+}
+
+// What is left to the host is work of the host's.
+void compare_with_host(const Receipt& receipt, std::vector<std::string>& out) {
+  const bool did_host = std::any_of(
+      receipt.devices.begin(), receipt.devices.end(),
+      [](const DeviceCounters& device) { return device.is_host && device.has_executed(); });
+  if (!receipt.on_host.empty() && !receipt.devices.empty() && !did_host)
+    out.push_back(fmt::format("{} left to the host, which did nothing", receipt.on_host.front()));
+}
+
+}  // namespace
+
+std::vector<std::string> contradictions(const Receipt& receipt) {
+  std::vector<std::string> out;
+  compare_with_phases(receipt, out);
+  compare_with_host(receipt, out);
+  if (receipt.speculation) compare_with_tokens(*receipt.speculation, decoded_tokens(receipt), out);
+  for (const DeviceCounters& device : receipt.devices) {
+    if (device.completions > device.submissions)
+      out.push_back(fmt::format("{}: {} completions of {} submissions", device.device,
+                                device.completions, device.submissions));
+    if (must_be_virtual(device.device) && !device.is_virtual)
+      out.push_back(device.device + ": is a virtual device, which is not said");
+  }
+  for (const DeviceCounters& device : receipt.phases.prefill)
+    compare_with_time(device, Phase::prefill, receipt.prefill_seconds, out);
+  for (const DeviceCounters& device : receipt.phases.decode)
+    compare_with_time(device, Phase::decode, receipt.decode_seconds, out);
+  return out;
+}
+
+Plausibility judge_again(const Receipt& receipt, const std::vector<NamedLimits>& stated) {
+  std::vector<NamedLimits> limits;
+  std::vector<std::string> said;
+  for (const DeviceCounters& device : receipt.devices) {
+    const auto own = std::find_if(stated.begin(), stated.end(), [&](const NamedLimits& of) {
+      return of.device == device.device;
+    });
+    NamedLimits of{device.device, own == stated.end() ? DeviceLimits{} : own->limits};
+    const auto published = published_limits(device.device, of.limits.source);
+    if (published) tighten(of, *published, said);
+    if (published || own != stated.end()) limits.push_back(std::move(of));
+  }
+  Plausibility result = judge(receipt, limits);
+  result.unchecked.insert(result.unchecked.end(), said.begin(), said.end());
+  return result;
+}
+
+std::string contradiction(const Plausibility& stated, const Plausibility& again) {
+  if (again.verdict == Verdict::refused && stated.verdict != Verdict::refused)
+    return fmt::format("says {}, but {}", name(stated.verdict), joined(again.reasons, "; "));
+  if (again.verdict == Verdict::unchecked && stated.verdict == Verdict::plausible)
+    return fmt::format(
+        "says plausible, but nothing could be compared: {}",
+        again.unchecked.empty() ? "no limits are known" : joined(again.unchecked, "; "));
+  return "";
+}
+
+namespace {
+
+constexpr double kRowRounding =
+    1e-6;  // relative, and of nanoseconds that were rounded to whole ones
+
+bool agree(double a, double b, double room = 0) {
+  return std::fabs(a - b) <= kRowRounding * std::max(std::fabs(a), std::fabs(b)) + room;
+}
+
+std::vector<double> numbers_of(const Json& json) {
+  std::vector<double> result;
+  json.for_each_element([&](size_t, const Json& each) { result.push_back(each.as_double()); });
+  return result;
+}
+
+// Samples are the repetitions, whose times add up to the receipt's; the speed shown is their mean.
+std::string speed_contradiction(const Json& row, const Receipt& receipt) {
+  const std::string prefix = receipt.modelled ? "modelled_" : "";
+  const std::vector<double> ns = numbers_of(row.at(prefix + "samples_ns"));
+  const std::vector<double> speeds = numbers_of(row.at(prefix + "samples_ts"));
+  const auto repetitions = static_cast<double>(ns.size());
+  if (ns.empty() || speeds.size() != ns.size()) return "has no samples, or not of both kinds";
+  const double tokens = (0.0 + receipt.prompt_tokens + receipt.generated_tokens) / repetitions;
+  double total_ns = 0, mean = 0;
+  for (size_t i = 0; i < ns.size(); ++i) {
+    total_ns += ns[i];
+    mean += speeds[i] / repetitions;
+    // A time of a few ns, rounded, would make any speed of it a guess.
+    const double speed = tokens * 1e9 / ns[i];
+    if (!agree(speeds[i], speed, speed / ns[i]))
+      return fmt::format("says {:.2f} t/s for {:.0f} tokens in {:.0f} ns", speeds[i], tokens,
+                         ns[i]);
+  }
+  const double seconds = receipt.modelled ? receipt.modelled->prefill + receipt.modelled->decode
+                                          : receipt.prefill_seconds + receipt.decode_seconds;
+  if (!agree(total_ns * 1e-9, seconds, repetitions * 1e-9))
+    return fmt::format("says {:.6f} s, and its receipt {:.6f} s", total_ns * 1e-9, seconds);
+  const double shown = row.at(prefix + "avg_ts").as_double();
+  if (!agree(shown, mean))
+    return fmt::format("says {:.2f} t/s, and its samples {:.2f} t/s", shown, mean);
+  return "";
+}
+
+}  // namespace
+
+std::string row_contradiction(const Json& record, std::string_view line) {
+  const std::string_view text = member_text(line, "receipt");
+  const ReceiptCheck check = check_receipt(text, record.at("receipt").path());
+  for (const Finding& each : check.findings)
+    if (each.state == Finding::State::fails)
+      return fmt::format("has a receipt that fails: {}: {}", each.about, each.text);
+  const Json row = record.at("row");
+  for (const std::string_view id : {record.at("id").as_string(), row.at("receipt_id").as_string()})
+    if (id != check.id) return "has another receipt than its id says";
+  if (row.find("refused")) return "";
+  return speed_contradiction(row, receipt_from_json(Json::parse(text, "receipt")));
 }
 
 }  // namespace tyto

@@ -5,7 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "evidence/signing_key.h"
+#include "base/json.h"
+#include "evidence/seal.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 
@@ -27,5 +29,22 @@ struct ReceiptCheck {
 // key the receipt must be signed by it.
 ReceiptCheck check_receipt(std::string_view text, const std::string& name,
                            const PublicKey* trusted = nullptr);
+
+// What a receipt's own numbers say about it, whatever its words do.
+
+// Where counters and times contradict each other, a sentence each; none: nowhere.
+std::vector<std::string> contradictions(const Receipt& receipt);
+
+// The verdict, worked out anew. Limits that are looser than what is published of a device are not
+// believed: the published ones count, and a line of `unchecked` says so.
+Plausibility judge_again(const Receipt& receipt, const std::vector<NamedLimits>& stated);
+
+// Why a stated verdict cannot be; empty where it can.
+std::string contradiction(const Plausibility& stated, const Plausibility& again);
+
+// Whether a result's row says what its receipt counted.
+
+// What contradicts the record; empty: nothing. `line` is the text that `record` was read from.
+std::string row_contradiction(const Json& record, std::string_view line);
 
 }  // namespace tyto

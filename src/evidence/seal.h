@@ -4,15 +4,64 @@
 // upon. docs/evidence.md has the definition, and ten lines of Python that check it.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <array>
+#include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "evidence/signing_key.h"
+#include <nlohmann/json_fwd.hpp>
 
 namespace tyto {
+
+// The hash of evidence: BLAKE2b with 256 bits. Who changes what it covers cannot keep it, but
+// whoever holds the contents can compute it.
+
+inline constexpr size_t kDigestDigits = 64;
+
+std::string digest(std::string_view bytes);  // lower-case hexadecimal digits
+
+// Ed25519 keys for those who publish numbers. A key is one line of text: a word that says what it
+// is, and the key in base64.
+
+inline constexpr size_t kPublicKeyLetters = 44;  // in base64
+inline constexpr size_t kSignatureLetters = 88;
+
+// As base64, which is how receipts and ledgers name it.
+struct PublicKey {
+  std::string text;
+  bool operator==(const PublicKey&) const = default;
+};
+
+// Whether `signature` (base64) is this key's, of these bytes. A key or signature that is none is
+// not.
+bool is_signed_by(const PublicKey& key, std::string_view signature, std::string_view bytes);
+
+// Wiped from memory when it goes, and never shown.
+class SigningKey {
+ public:
+  // The file must be the user's alone: one that others may read is refused.
+  explicit SigningKey(const std::filesystem::path& file);
+  ~SigningKey();
+  SigningKey(const SigningKey&) = delete;
+  SigningKey& operator=(const SigningKey&) = delete;
+
+  PublicKey public_key() const;
+  std::string sign(std::string_view bytes) const;  // base64
+
+ private:
+  std::array<unsigned char, 64> secret_;  // the seed, then the public key
+};
+
+// Makes a key: `file` for its owner's eyes alone, and `file`.pub to give away. Neither may be there
+// already.
+PublicKey make_key(const std::filesystem::path& file);
+
+// The file that make_key wrote for others, or its text.
+PublicKey public_key_from(const std::string& file_or_text);
+std::string key_line(const PublicKey& key);  // "tyto-ed25519-public BASE64"
 
 // Appends the seal to an object that has none.
 void seal(nlohmann::ordered_json& object, const SigningKey* key);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -80,5 +81,20 @@ struct WeightRole {
   std::string name;  // "L03.q"; the tensor's own where the role is not known
 };
 WeightRole weight_role(const std::string& tensor_name);
+
+// Cosines and sines of the positions of a graph's tokens, as a ggml ROPE operation describes them.
+
+// A row of head_dim values for each token: the cosines of half the head, then the sines.
+class RotationTable {
+ public:
+  // The table for a ROPE operation that was offered. All layers of a graph ask for the same one, so
+  // that it is computed once.
+  std::span<const float> rows(const ggml_tensor* rope);
+
+ private:
+  std::vector<int32_t> key_;  // parameters, width and positions it was made for
+  std::vector<float> factors_;
+  std::vector<float> rows_;
+};
 
 }  // namespace tyto::plugin

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "device/cpu/inner_loops.h"
 #include "device/npu/formats/int8_gemm.h"
-#include "program/launch_names.h"
+#include "program/kernels.h"
 
 namespace tyto::plugin {
 namespace {

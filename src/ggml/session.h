@@ -21,10 +21,8 @@
 #include "ggml/host_delegate.h"
 #include "ggml/lowering.h"
 #include "ggml/offer.h"
-#include "ggml/rotation_table.h"
-#include "ggml/settings.h"
 #include "ggml/weights.h"
-#include "trace/span.h"
+#include "trace/trace.h"
 
 namespace tyto::plugin {
 

@@ -2,7 +2,7 @@
 
 #include "ggml/lowering.h"
 #include "ggml/offer.h"
-#include "trace/event.h"
+#include "trace/counters.h"
 
 namespace tyto::plugin {
 

@@ -3,8 +3,15 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <memory>
+#include <new>
 #include <optional>
+#include <span>
 #include <system_error>
+
+#include <openssl/evp.h>
 
 #include "base/atomic_file.h"
 #include "base/environment.h"
@@ -123,6 +130,56 @@ void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail_input(folder.string(), "cannot make the folder: {}", error.message());
+}
+
+namespace {
+
+constexpr size_t kLongestPath = 1000;
+constexpr size_t kLongestName = 240;  // file systems take 255 bytes, and suffixes come to it
+
+bool is_file_name(std::string_view name) {
+  return !name.empty() && name.size() <= kLongestName && name != "." && name != ".." &&
+         name != ".git";
+}
+
+}  // namespace
+
+bool stays_below(std::string_view path) {
+  if (path.size() > kLongestPath) return false;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    if (!is_file_name(path.substr(begin, end - begin))) return false;
+    begin = end + 1;
+  }
+  return std::none_of(path.begin(), path.end(),
+                      [](unsigned char c) { return std::iscntrl(c) != 0; });
+}
+
+std::string blob_hash(const std::filesystem::path& path, size_t digits,
+                      const std::function<void(uint64_t bytes)>& on_bytes) {
+  constexpr size_t kStep = 8 << 20;
+  const auto free_context = [](EVP_MD_CTX* context) { EVP_MD_CTX_free(context); };
+  const std::unique_ptr<EVP_MD_CTX, decltype(free_context)> context(EVP_MD_CTX_new(), free_context);
+  if (context == nullptr) throw std::bad_alloc();
+  const bool is_git = digits == 40;
+  TYTO_ASSERT(EVP_DigestInit_ex(context.get(), is_git ? EVP_sha1() : EVP_sha256(), nullptr) == 1);
+  const MappedFile file(path);
+  if (is_git) {
+    const std::string header = fmt::format("blob {}", file.bytes().size());
+    EVP_DigestUpdate(context.get(), header.c_str(), header.size() + 1);
+  }
+  for (size_t at = 0; at < file.bytes().size(); at += kStep) {
+    const auto bytes = file.bytes().subspan(at, std::min(kStep, file.bytes().size() - at));
+    EVP_DigestUpdate(context.get(), bytes.data(), bytes.size());
+    release_mapped_pages(bytes);
+    if (on_bytes) on_bytes(at + bytes.size());
+  }
+  std::array<unsigned char, EVP_MAX_MD_SIZE> hash = {};
+  unsigned size = 0;
+  EVP_DigestFinal_ex(context.get(), hash.data(), &size);
+  std::string text;
+  for (const unsigned char byte : std::span(hash).first(size)) text += fmt::format("{:02x}", byte);
+  return text;
 }
 
 }  // namespace tyto

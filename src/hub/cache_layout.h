@@ -12,7 +12,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "hub/hub_api.h"
 
@@ -54,5 +56,18 @@ void write_ref(const RepoCache& cache, const std::string& revision, const std::s
 uint64_t free_bytes(std::filesystem::path path);
 
 void make_folder(const std::filesystem::path& folder);
+
+// Names from strangers that become paths.
+
+// A relative path that stays below whatever folder it is put into: of names that file systems take,
+// none of them "..", and none git's own folder.
+bool stays_below(std::string_view path);
+
+// Whether a file is what the hub says it is.
+
+// The hash of a whole file as the hub gives it, in hexadecimal: SHA-256 where `digits` is 64, and
+// where it is 40 git's: SHA-1 of "blob SIZE", a zero byte and the content.
+std::string blob_hash(const std::filesystem::path& path, size_t digits,
+                      const std::function<void(uint64_t bytes)>& on_bytes = {});
 
 }  // namespace tyto

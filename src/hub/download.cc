@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "hub/attempts.h"
+#include "hub/http.h"
 
 namespace tyto {
 namespace {

@@ -11,12 +11,12 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/joined.h"
 #include "base/json.h"
-#include "base/printable.h"
 #include "base/redaction.h"
-#include "hub/attempts.h"
-#include "hub/safe_path.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
+#include "hub/cache_layout.h"
+#include "hub/http.h"
 
 namespace tyto {
 namespace {

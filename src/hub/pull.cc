@@ -6,13 +6,11 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/file_lock.h"
-#include "base/printable.h"
-#include "hub/attempts.h"
-#include "hub/blob_hash.h"
+#include "base/file_use.h"
+#include "base/utf8.h"
 #include "hub/cache_layout.h"
 #include "hub/download.h"
-#include "hub/safe_path.h"
+#include "hub/http.h"
 #include "model/stores/repo_files.h"
 
 namespace tyto {

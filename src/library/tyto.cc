@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
-#include "text/chat_text.h"
+#include "text/chat_template.h"
 
 namespace tyto::library {
 

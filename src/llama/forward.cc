@@ -5,7 +5,7 @@
 
 #include "llama/candidate_check.h"
 #include "llama/non_finite_results.h"
-#include "model/non_finite.h"
+#include "model/damaged_files.h"
 #include "program/top_k.h"
 #include "tensor/finite.h"
 #include "tensor/quant.h"

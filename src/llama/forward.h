@@ -12,7 +12,7 @@
 #include "llama/sequence.h"
 #include "llama/stages.h"
 #include "model/model.h"
-#include "trace/span.h"
+#include "trace/trace.h"
 
 namespace tyto {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
 

@@ -1,6 +1,6 @@
 #include "llama/non_finite_results.h"
 
-#include "model/non_finite.h"
+#include "model/damaged_files.h"
 
 namespace tyto {
 

@@ -10,7 +10,7 @@
 
 #include "model/model.h"
 #include "program/program.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
 

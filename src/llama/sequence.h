@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "llama/kv_pool.h"
-#include "text/vocabulary.h"
-#include "trace/requirement.h"
+#include "llama/kv_store.h"
+#include "text/tokenizer/vocabulary.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "llama/kv_convert.h"
+#include "llama/kv_store.h"
 
 namespace tyto {
 namespace {

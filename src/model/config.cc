@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 
 namespace tyto {
 namespace {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "model/config.h"
 #include "tensor/dtype.h"
@@ -40,5 +42,26 @@ std::optional<std::string_view> file_type_name(uint64_t file_type);
 // The file's own type, if it has one, and else that of most weights. A file that says it is
 // quantised is not believed where its weights are not, nor the other way round.
 std::string weight_type(std::optional<uint64_t> file_type, DType main_type);
+
+// What can be read of a model that cannot be run, and what would be needed to run it.
+
+struct SurveyedTensor {
+  std::string name, type;
+  std::vector<uint64_t> shape;
+  uint64_t bytes = 0;
+};
+
+struct ModelSurvey {
+  std::filesystem::path path;
+  std::string format;
+  std::string architecture;                                   // empty: the file does not say
+  std::vector<std::pair<std::string, std::string>> metadata;  // long values cut
+  std::vector<SurveyedTensor> tensors;
+  std::vector<std::string> missing;  // in Tyto, for it to run
+};
+
+// Of a file or folder that open_model refuses as unsupported. Of what is not even in its format, or
+// damaged, an Error.
+ModelSurvey survey_model(const std::filesystem::path& path);
 
 }  // namespace tyto

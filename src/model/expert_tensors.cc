@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "tensor/quant.h"
 
 namespace tyto {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/joined.h"
-#include "base/printable.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 
 namespace tyto {
 namespace {

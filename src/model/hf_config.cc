@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "model/families.h"
 
 namespace tyto {

@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "model/config.h"
 #include "model/model.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
 

@@ -4,18 +4,18 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/printable.h"
+#include "base/utf8.h"
+#include "model/damaged_files.h"
 #include "model/expert_tensors.h"
 #include "model/families.h"
 #include "model/hf_config.h"
-#include "model/lfs_pointer.h"
 #include "model/q4nx_bundle.h"
 #include "model/safetensors.h"
-#include "model/stores/folder_files.h"
+#include "model/stores/stores.h"
 #include "model/weight_table.h"
 #include "tensor/quant.h"
 #include "text/reasoning.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace tyto {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "model/config.h"
 #include "tensor/dtype.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
 

@@ -7,7 +7,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/file_hash.h"
 #include "base/hash.h"
 
 namespace tyto {

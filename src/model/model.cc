@@ -7,13 +7,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_use.h"
-#include "base/joined.h"
-#include "base/printable.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "model/gguf.h"
-#include "model/gguf_shards.h"
 #include "model/hf_model.h"
-#include "model/stores/folder_files.h"
 #include "model/stores/repo_files.h"
+#include "model/stores/stores.h"
 #include "model/weight_table.h"
 
 namespace tyto {

@@ -12,7 +12,7 @@
 #include "base/progress.h"
 #include "model/config.h"
 #include "tensor/view.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "model/safetensors.h"
 #include "model/weight_table.h"
 #include "tensor/quant_blocks.h"

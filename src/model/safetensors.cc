@@ -10,14 +10,12 @@
 #include <unordered_set>
 
 #include "base/error.h"
-#include "base/joined.h"
 #include "base/json.h"
-#include "base/printable.h"
-#include "model/cut_off.h"
-#include "model/lfs_pointer.h"
-#include "model/stores/folder_files.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
+#include "model/damaged_files.h"
 #include "model/stores/repo_files.h"
-#include "model/tensor_layout.h"
+#include "model/stores/stores.h"
 #include "model/weight_table.h"
 
 namespace tyto {

@@ -10,7 +10,7 @@
 #include "base/atomic_file.h"
 #include "base/progress.h"
 #include "model/model.h"
-#include "model/tensor_plan.h"
+#include "model/weight_table.h"
 
 namespace tyto {
 

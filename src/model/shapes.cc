@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "model/families.h"
 
 namespace tyto {

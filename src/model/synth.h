@@ -10,7 +10,7 @@
 #include "base/atomic_file.h"
 #include "base/progress.h"
 #include "model/config.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
 

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "base/error.h"
-#include "base/joined.h"
-#include "model/gguf_metadata.h"
+#include "base/spelling.h"
+#include "model/gguf.h"
 
 namespace tyto {
 namespace {

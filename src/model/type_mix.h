@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "model/config.h"
-#include "model/tensor_plan.h"
 #include "model/weight_table.h"
 
 namespace tyto {
@@ -19,7 +18,7 @@ struct TypeMix {
   uint32_t file_type;  // general.file_type of GGUF
 };
 
-// Whether the encoders will be told how much each column matters (model/importance.h); two mixes
+// Whether the encoders will be told how much each column matters (model/convert.h); two mixes
 // then choose other types.
 enum class Importance : uint8_t { unknown, known };
 bool takes_importance(const TypeMix& mix);  // false: its matrices are the same without

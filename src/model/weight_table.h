@@ -2,12 +2,15 @@
 // Readers bind views by this table; writers walk it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "model/config.h"
 #include "model/model.h"
+#include "tensor/dtype.h"
 
 namespace tyto {
 
@@ -75,5 +78,26 @@ void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config,
 // Row of a Hugging Face Q or K (or their biases) that stands at `row` of a "llama" GGUF: within a
 // head, pairs (i, i + head_dim/2) become neighbours (2i, 2i + 1).
 uint64_t unpermuted_row(uint64_t row, uint32_t head_dim);
+
+// Where tensors may lie in the data section of a model file.
+
+// Throws unless the tensors, whose views lie in `data`, fill it: none overlaps another, and between
+// them and after the last there is nothing but padding to `alignment`, which may be absent at the
+// end. Offsets that are wrong but stay inside the file show here, and nowhere else.
+void check_layout(const std::vector<NamedTensor>& tensors, std::span<const std::byte> data,
+                  uint64_t alignment, const std::string& file);
+
+// What a writer is told about a tensor before its bytes arrive.
+
+struct TensorPlan {
+  std::string name;
+  DType dtype = DType::f32;
+  uint64_t rows = 0;  // 0: a vector
+  uint64_t cols = 0;
+  uint64_t slices = 0;  // the third dimension, a part of `rows`; 0: there is none
+
+  uint64_t row_count() const { return rows == 0 ? 1 : rows; }
+  uint64_t bytes() const { return row_count() * row_bytes(dtype, cols); }
+};
 
 }  // namespace tyto

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/counted.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/spelling.h"
 
 namespace tyto {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file_kind.h"
+#include "base/file.h"
 #include "device/device.h"
 #include "model/description.h"
 #include "plan/device_choice.h"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "base/counted.h"
 #include "base/error.h"
-#include "plan/pinned_bytes.h"
+#include "base/spelling.h"
+#include "plan/air_images.h"
 
 namespace tyto {
 namespace {

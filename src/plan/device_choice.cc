@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 
 namespace tyto {
 namespace {

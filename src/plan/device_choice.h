@@ -1,6 +1,6 @@
 // Which device runs a prompt and which one decodes: the fastest pair for the work that is expected,
 // by how fast each device is. Pure functions of such figures; who knows them is none of its
-// business (plan/calibration.h, plan/modelled_rates.h).
+// business (plan/calibration.h, plan/rates.h).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "plan/what_if.h"
-#include "trace/requirement.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 

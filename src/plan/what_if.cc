@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "base/error.h"
 #include "base/round_up.h"
 #include "device/npu/formats/memory_plan.h"
-#include "plan/pinned_bytes.h"
+#include "model/shapes.h"
+#include "plan/air_images.h"
 
 namespace tyto {
 namespace {
@@ -479,6 +481,48 @@ PlanRow what_if(const PlanRequest& request, const PlanOption& option) {
   row.published_ttft_ms = e.prompt_rows == 0 ? 0 : published_ttft_ms(request, chosen);
   row.note = note_for(chosen, request, e);
   return row;
+}
+
+namespace {
+
+// Models the projects' public tables name kernels or runs for.
+constexpr std::string_view kIronShapes[] = {"llama-3.2-1b"};
+constexpr std::string_view kAirBf16Shapes[] = {"llama-3.2-1b", "llama-3.2-3b", "smollm2-1.7b",
+                                               "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b",
+                                               "qwen3-0.6b",   "qwen3-1.7b",   "qwen3-4b"};
+constexpr std::string_view kAirQ4nxShapes[] = {"llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b",
+                                               "qwen2.5-3b",   "qwen2.5-7b",   "qwen3-8b"};
+constexpr std::string_view kFlmShapes[] = {"llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b",
+                                           "qwen2.5-3b",   "qwen3-0.6b",   "qwen3-1.7b",
+                                           "qwen3-4b",     "qwen3-8b"};
+
+// By dimensions, since files call the same model by many names.
+bool listed(std::span<const std::string_view> names, const Config& config) {
+  return std::any_of(names.begin(), names.end(), [&](std::string_view name) {
+    const Config known = shape_by_name(name);
+    return known.layers == config.layers && known.emb == config.emb &&
+           known.hidden == config.hidden && known.heads == config.heads &&
+           known.kv_heads == config.kv_heads && known.vocab == config.vocab;
+  });
+}
+
+std::span<const std::string_view> public_shapes(const PlanOption& option) {
+  switch (option.kernels) {
+    case KernelSet::air_bf16:
+      return option.fusion == Fusion::op ? std::span<const std::string_view>(kIronShapes)
+                                         : std::span<const std::string_view>(kAirBf16Shapes);
+    case KernelSet::air_q4nx:
+      return kAirQ4nxShapes;
+    case KernelSet::flm_q4:
+      return kFlmShapes;
+  }
+  return {};
+}
+
+}  // namespace
+
+bool has_public_images(const PlanOption& option, const Config& config) {
+  return listed(public_shapes(option), config);
 }
 
 }  // namespace tyto

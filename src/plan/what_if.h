@@ -61,7 +61,7 @@ struct PlanRow {
   PlanKind ttft_kind = PlanKind::modelled;  // of a measured row: estimated, if the prompt is longer
   std::string machine, shape, kernels, fusion;
   std::string weights;               // their form while it runs: "bf16", "4 bits", the file's type
-  Runs runs = Runs::no;              // plan/runs_today.h fills in these three
+  Runs runs = Runs::no;              // plan/rates.h fills in these three
   std::string needs;                 // what has to be done first, or why it cannot be; may be empty
   std::string flags;                 // what `tyto run` takes for it; empty: Tyto cannot run it
   bool has_run_on_hardware = false;  // Tyto's code for such a row has run on a real device
@@ -102,5 +102,10 @@ struct PassTime {
 };
 // Throws as what_if(). `option` has images for prompts.
 PassTime later_pass(const PlanRequest& request, const PlanOption& option, uint32_t tokens);
+
+// Of which models somebody offers NPU images.
+
+// Somebody offers images of the model, or what builds them.
+bool has_public_images(const PlanOption& option, const Config& config);
 
 }  // namespace tyto

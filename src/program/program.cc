@@ -1,10 +1,10 @@
 #include "program/program.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <span>
+
+#include <fmt/format.h>
 
 #include "base/error.h"
 

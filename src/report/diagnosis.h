@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "base/file_kind.h"
-#include "report/table.h"
-#include "trace/requirement.h"
+#include "base/file.h"
+#include "report/tables.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 
@@ -68,5 +68,13 @@ inline constexpr FileKind kDiagnosisPage = {
 std::string diagnosis_html(const Diagnosis& diagnosis);  // one page, nothing loaded from elsewhere
 inline constexpr FileKind kDiagnosisFile = {"a diagnosis", "{\n  \"schema\": \"tyto-diagnosis-"};
 std::string diagnosis_json(const Diagnosis& diagnosis);  // docs/verify.md describes it
+
+// What the text and the page of a diagnosis share. Inside src/report only.
+
+// The steps of a layer that are visible in a phase, or in any, in the order of the forward pass.
+std::vector<std::string> visible_steps(const Diagnosis& diagnosis, std::optional<Phase> phase);
+const StepError* find_step(const Diagnosis& diagnosis, Phase phase, int32_t layer,
+                           const std::string& step);
+std::string distance_text(const StepError& step);  // 1 - cosine, short
 
 }  // namespace tyto

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <optional>
 
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "report/report.h"
-#include "report/table_parts.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "base/file_kind.h"
+#include "base/file.h"
 #include "report/summary.h"
-#include "report/table.h"
+#include "report/tables.h"
 #include "trace/profile.h"
 
 namespace tyto {

@@ -1,12 +1,18 @@
 #include "report/summary.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <string_view>
 
+#include <fmt/format.h>
+
+#include "base/columns.h"
 #include "base/error.h"
-#include "report/summary_parts.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 
 namespace tyto {
 namespace {
@@ -284,6 +290,523 @@ const ProfileRun& typical_run(const Profile& profile) {
   }
   std::sort(walls.begin(), walls.end());
   return profile.runs[walls[(walls.size() - 1) / 2].second];
+}
+
+// The tables that follow the network: dataflow, layers, operators.
+
+namespace {
+
+constexpr const char* kBetween = "scheduling";
+
+// Steps outside the layers under the names people know them by.
+std::string step_label(const std::string& label) {
+  if (label == "gather_rows" || label == "final_norm") return "final norm";
+  if (label == "lm_head" || label == "head") return "LM head";
+  if (label == "rope_table") return "embed";
+  return label;
+}
+
+// A dispatch, or its share that belongs to one row of the network.
+struct Piece {
+  std::string label;
+  uint16_t layer = kNoLayer;
+  double share = 1;
+  double launches = 0;
+  bool is_whole = true;
+};
+
+// A program inside one layer is a row itself. One that spans more (a head, a whole token) is shared
+// out over the blocks of its launches, in proportion to their time.
+std::vector<Piece> pieces_of(const PhaseView& view, const DispatchRecord& dispatch) {
+  const EventName& program = view.name(dispatch.name);
+  const double launches = dispatch.launches;
+  if (program.layer != kNoLayer || dispatch.launch_events.empty())
+    return {{program.layer == kNoLayer ? step_label(program.label) : program.label, program.layer,
+             1, launches, true}};
+  std::vector<Piece> pieces;
+  double total = 0;
+  for (const Event* launch : dispatch.launch_events) {
+    const EventName& name = view.name(launch->name);
+    const std::string label = name.layer == kNoLayer ? step_label(name.label) : name.block;
+    auto piece = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& other) {
+      return other.label == label && other.layer == name.layer;
+    });
+    if (piece == pieces.end())
+      piece = pieces.insert(pieces.end(), Piece{label, name.layer, 0, 0, false});
+    const double took = ms(launch->end_ns - launch->start_ns);
+    piece->share += took;
+    piece->launches += std::max<uint16_t>(1, launch->launches);
+    total += took;
+  }
+  for (Piece& piece : pieces) {
+    piece.share = total > 0 ? piece.share / total : 1.0 / static_cast<double>(pieces.size());
+    piece.is_whole = pieces.size() == 1;
+  }
+  return pieces;
+}
+
+class FlowBuilder {
+ public:
+  explicit FlowBuilder(const PhaseView& view)
+      : view_(view), layers_(std::max(1u, view.profile.facts.layers)) {}
+
+  void add(const DispatchRecord& dispatch) {
+    for (const Piece& piece : pieces_of(view_, dispatch)) {
+      const bool in_layer = piece.layer != kNoLayer;
+      const bool before = layer_.empty() || contains(before_, piece.label, dispatch.device);
+      std::vector<Entry>& rows = in_layer ? layer_ : before ? before_ : after_;
+      Entry& entry = find(rows, piece.label, dispatch.device, in_layer);
+      entry.row.is_dispatch = piece.is_whole;
+      if (!piece.is_whole)
+        entry.row.note = "inside one dispatch, " + view_.name(dispatch.name).label;
+      entry.calls += 1;
+      entry.row.launches += piece.launches;
+      entry.row.write_ms += piece.share * dispatch.write;
+      entry.row.run_ms += piece.share * (dispatch.run() - dispatch.once);
+      entry.row.read_ms += piece.share * dispatch.read;
+      in_layers_ += in_layer ? piece.share * dispatch.usual() : 0;
+    }
+    if (dispatch.once > 0) {
+      Entry& entry = find(before_, "first call", dispatch.device, false);
+      entry.row.run_ms += dispatch.once;
+      entry.row.note = "once, beyond what the same call takes later, such as waking the device";
+    }
+  }
+
+  void add(const HostRecord& host) {
+    const std::string& label = view_.name(host.name).label;
+    const bool comes_first = label == "chat template" || label == "tokenize";
+    std::vector<Entry>& rows = comes_first ? prompt_ : last_;
+    const auto known = std::find_if(rows.begin(), rows.end(),
+                                    [&](const Entry& e) { return e.row.label == label; });
+    Entry& entry = known != rows.end() ? *known : rows.emplace_back();
+    entry.row.label = label;
+    entry.row.tag = kHostTag;
+    entry.row.run_ms += host.ms;
+  }
+
+  Flow take(const Attribution& wall, double layers_wall) {
+    Flow flow;
+    const double passes = std::max(1u, view_.tokens());
+    flow.layers = view_.profile.facts.layers;
+    flow.total_ms = wall.wall / passes;
+    flow.layer_ms = layers_wall / passes / layers_;
+    const double between = std::max(0.0, layers_wall - in_layers_);
+    if (view_.prefill)
+      prompt_.push_back({{.label = "pad", .tag = "-", .note = "programs take any length"}});
+    if (between > 1e-6)  // less is rounding: programs that span layers have nothing between
+      layer_.push_back({{.label = kBetween, .tag = "-", .in_layer = true, .run_ms = between}});
+    last_.push_back({{.label = kBetween, .tag = "-", .run_ms = wall.scheduling - between}});
+    last_.push_back({{.label = "unattributed", .tag = "-", .run_ms = wall.unattributed}});
+    for (std::vector<Entry>* part : {&prompt_, &before_, &layer_, &after_, &last_})
+      for (Entry& entry : *part) flow.rows.push_back(finished(entry, passes, wall.wall));
+    return flow;
+  }
+
+ private:
+  struct Entry {
+    FlowRow row;
+    double calls = 0;
+    uint8_t device = 0;
+  };
+
+  static bool contains(const std::vector<Entry>& rows, const std::string& label, uint8_t device) {
+    return std::any_of(rows.begin(), rows.end(), [&](const Entry& entry) {
+      return entry.row.label == label && entry.device == device;
+    });
+  }
+
+  Entry& find(std::vector<Entry>& rows, const std::string& label, uint8_t device, bool in_layer) {
+    for (Entry& entry : rows)
+      if (entry.row.label == label && entry.device == device) return entry;
+    const DeviceFacts& facts = view_.device(device);
+    return rows.emplace_back(Entry{
+        {.label = label, .tag = facts.tag, .modelled = facts.is_virtual, .in_layer = in_layer},
+        0,
+        device});
+  }
+
+  // From sums over the phase to one pass, and to one layer where the row is of the layers.
+  FlowRow finished(Entry& entry, double passes, double wall) const {
+    FlowRow& row = entry.row;
+    const double sum = row.write_ms + row.run_ms + row.read_ms;
+    row.total_ms = sum / passes;
+    row.share = wall > 0 ? sum / wall : 0;
+    const double divisor = passes * (row.in_layer ? layers_ : 1);
+    row.ms = sum / divisor;
+    row.write_ms /= divisor;
+    row.run_ms /= divisor;
+    row.read_ms /= divisor;
+    if (entry.calls > 0) row.launches /= entry.calls;
+    return row;
+  }
+
+  const PhaseView& view_;
+  uint32_t layers_;
+  double in_layers_ = 0;
+  std::vector<Entry> prompt_, before_, layer_, after_, last_;
+};
+
+// A stretch of dispatches of one layer, one after the other.
+struct Stretch {
+  uint16_t layer = kNoLayer;
+  uint32_t token = 0;
+  double start = 0, end = 0, parts = 0;
+};
+
+class LayerBuilder {
+ public:
+  explicit LayerBuilder(const PhaseView& view) : view_(view) {}
+
+  void add(const DispatchRecord& dispatch) {
+    for (const Piece& piece : pieces_of(view_, dispatch)) {
+      if (piece.layer == kNoLayer) continue;
+      const double took = piece.share * dispatch.usual();
+      sums_[{piece.layer, part(piece.label)}] += took;
+      by_token_[{piece.layer, dispatch.token}] += took;
+    }
+    const uint16_t layer = view_.name(dispatch.name).layer;
+    if (layer != stretch_.layer || dispatch.token != stretch_.token) {
+      close();
+      stretch_ = {layer, dispatch.token, dispatch.start, dispatch.end, 0};
+    }
+    stretch_.end = dispatch.end;
+    stretch_.parts += dispatch.run() + dispatch.write + dispatch.read;
+  }
+
+  LayerTimes take() {
+    close();
+    LayerTimes times;
+    times.parts = parts_;
+    times.parts.push_back(kBetween);
+    for (const auto& [key, took] : sums_) {
+      if (key.first >= times.total.size())
+        times.total.resize(key.first + 1u, std::vector<double>(times.parts.size()));
+      times.total[key.first][key.second] = took;
+    }
+    times.per_token.resize(times.total.size());
+    for (const auto& [layer, took] : between_)
+      if (layer < times.total.size()) times.total[layer].back() = took;
+    for (const auto& [key, took] : by_token_) times.per_token[key.first].push_back(took);
+    return times;
+  }
+
+ private:
+  size_t part(const std::string& label) {
+    const auto at = std::find(parts_.begin(), parts_.end(), label);
+    if (at != parts_.end()) return static_cast<size_t>(at - parts_.begin());
+    parts_.push_back(label);
+    return parts_.size() - 1;
+  }
+
+  void close() {
+    if (stretch_.layer == kNoLayer) return;
+    const double gap = std::max(0.0, stretch_.end - stretch_.start - stretch_.parts);
+    between_[stretch_.layer] += gap;
+    by_token_[{stretch_.layer, stretch_.token}] += gap;
+    stretch_.layer = kNoLayer;
+  }
+
+  const PhaseView& view_;
+  std::vector<std::string> parts_;
+  std::map<std::pair<uint16_t, size_t>, double> sums_;
+  std::map<std::pair<uint16_t, uint32_t>, double> by_token_;
+  std::map<uint16_t, double> between_;
+  Stretch stretch_;
+};
+
+constexpr std::array<std::string_view, 7> kOperatorNames = {
+    "", "attention", "feed-forward", "projections", "LM head", "norms and rope", "embedding, adds"};
+
+}  // namespace
+
+LayerTimes layer_times(const PhaseView& view) {
+  LayerBuilder builder(view);
+  for (const DispatchRecord& dispatch : view.records.dispatches)
+    if (view.has(dispatch.token)) builder.add(dispatch);
+  return builder.take();
+}
+
+Flow flow_of(const PhaseView& view, const Attribution& wall) {
+  FlowBuilder builder(view);
+  for (const DispatchRecord& dispatch : view.records.dispatches)
+    if (view.has(dispatch.token)) builder.add(dispatch);
+  for (const HostRecord& host : view.records.host)
+    if (view.has(host.token)) builder.add(host);
+  double layers_wall = 0;
+  for (const std::vector<double>& layer : layer_times(view).total)
+    for (const double part : layer) layers_wall += part;
+  return builder.take(wall, layers_wall);
+}
+
+std::vector<OperatorRow> operators_of(const PhaseView& view, double wall) {
+  std::array<OperatorRow, kOperatorNames.size()> rows;
+  std::array<double, kOperatorNames.size()> bytes = {}, flops = {};
+  double around = 0;  // of dispatches, outside their launches
+  uint64_t dispatches = 0;
+  for (const DispatchRecord& dispatch : view.records.dispatches) {
+    if (!view.has(dispatch.token)) continue;
+    around += dispatch.run();
+    ++dispatches;
+    for (const Event* launch : dispatch.launch_events) {
+      const auto op = static_cast<size_t>(view.name(launch->name).op);
+      const double took = ms(launch->end_ns - launch->start_ns);
+      rows[op].total += took;
+      rows[op].modelled |= dispatch.modelled;
+      rows[op].calls += std::max<uint64_t>(1, launch->launches);
+      bytes[op] += static_cast<double>(launch->bytes);
+      flops[op] += static_cast<double>(launch->flops);
+      around -= took;
+    }
+  }
+  std::vector<OperatorRow> result;
+  for (size_t op = 1; op < rows.size(); ++op) {
+    OperatorRow& row = rows[op];
+    if (row.calls == 0) continue;
+    row.label = kOperatorNames[op];
+    row.gb_s = row.total > 0 ? bytes[op] / 1e6 / row.total : 0;
+    row.gflops = row.total > 0 ? flops[op] / 1e6 / row.total : 0;
+    result.push_back(row);
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const OperatorRow& a, const OperatorRow& b) { return a.total > b.total; });
+  if (dispatches > 0)
+    result.push_back({.label = "calls themselves",
+                      .modelled = is_modelled(view.profile),
+                      .calls = dispatches,
+                      .total = std::max(0.0, around)});
+  for (OperatorRow& row : result) {
+    row.avg = row.calls > 0 ? row.total / static_cast<double>(row.calls) : 0;
+    row.share = wall > 0 ? row.total / wall : 0;
+  }
+  return result;
+}
+
+namespace {
+
+void add_part(DispatchRecord& record, const Event& event) {
+  const double took = ms(event.end_ns - event.start_ns);
+  record.start = std::min(record.start, ms(event.start_ns));
+  record.end = std::max(record.end, ms(event.end_ns));
+  switch (event.kind) {
+    case EventKind::upload:
+      record.write += took;
+      record.bytes_written += event.bytes;
+      break;
+    case EventKind::submit:
+      record.submit += took;
+      record.bytes += event.bytes;
+      record.flops += event.flops;
+      record.launches += event.launches;
+      break;
+    case EventKind::wait:
+      record.wait += took;
+      break;
+    case EventKind::download:
+      record.read += took;
+      record.bytes_read += event.bytes;
+      break;
+    default:
+      break;
+  }
+}
+
+struct Interval {
+  double start, end;
+};
+
+// The host work inside Pipeline::run is part of its wall; the rest is beside it.
+void mark_inside(std::vector<HostRecord>& host, std::vector<Interval> runs) {
+  std::sort(runs.begin(), runs.end(),
+            [](const Interval& a, const Interval& b) { return a.start < b.start; });
+  for (HostRecord& record : host) {
+    const auto after = std::upper_bound(runs.begin(), runs.end(), record.start,
+                                        [](double at, const Interval& r) { return at < r.start; });
+    record.in_run = after != runs.begin() && record.start < (after - 1)->end;
+  }
+}
+
+// A device's first call may take far longer than the same call in later layers. What is more than
+// their median is told by itself, or a mean would spread it over all layers.
+void find_one_off(const Profile& profile, Records& records, uint8_t device) {
+  constexpr double kLeastMs = 10, kLeastRatio = 10;
+  constexpr size_t kLeastOthers = 2;
+  DispatchRecord* first = nullptr;
+  std::vector<double> others;
+  for (DispatchRecord& each : records.dispatches) {
+    if (each.device != device) continue;
+    if (first == nullptr)
+      first = &each;
+    else if (profile.names[each.name].label == profile.names[first->name].label &&
+             each.token == first->token)
+      others.push_back(each.run());
+  }
+  if (others.size() < kLeastOthers) return;
+  const auto middle = others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2);
+  std::nth_element(others.begin(), middle, others.end());
+  const double excess = first->run() - *middle;
+  if (excess >= kLeastMs && first->run() >= kLeastRatio * *middle) first->once = excess;
+}
+
+}  // namespace
+
+Records records_of(const Profile& profile, const ProfileRun& run) {
+  Records records;
+  std::vector<int64_t> index;  // [dispatch]; -1: not seen yet
+  std::vector<Interval> runs;
+  const auto dispatch_of = [&](const Event& event) -> DispatchRecord& {
+    if (event.dispatch >= index.size()) index.resize(event.dispatch + 1, -1);
+    if (index[event.dispatch] < 0) {
+      index[event.dispatch] = static_cast<int64_t>(records.dispatches.size());
+      records.dispatches.push_back({.token = event.token,
+                                    .device = event.device,
+                                    .modelled = profile.facts.devices[event.device].is_virtual,
+                                    .start = ms(event.start_ns),
+                                    .end = ms(event.end_ns)});
+    }
+    return records.dispatches[static_cast<size_t>(index[event.dispatch])];
+  };
+  const auto token_of = [&](const Event& event) -> TokenRecord& {
+    if (event.token >= records.tokens.size()) records.tokens.resize(event.token + 1);
+    return records.tokens[event.token];
+  };
+  for (const Event& event : run.events) {
+    const double took = ms(event.end_ns - event.start_ns);
+    if (event.kind == EventKind::token) {
+      token_of(event).wall = took;
+      token_of(event).complete = true;
+    } else if (event.kind == EventKind::run) {
+      token_of(event).runs += took;
+      token_of(event).context = event.position;
+      runs.push_back({ms(event.start_ns), ms(event.end_ns)});
+    } else if (event.kind == EventKind::host) {
+      records.host.push_back({event.token, event.name, ms(event.start_ns), took, false});
+    } else if (event.kind == EventKind::launch) {
+      dispatch_of(event).launch_events.push_back(&event);
+    } else {
+      DispatchRecord& record = dispatch_of(event);
+      record.name = event.name;
+      add_part(record, event);
+    }
+  }
+  mark_inside(records.host, std::move(runs));
+  for (size_t device = 0; device < profile.facts.devices.size(); ++device)
+    if (!profile.facts.devices[device].is_host)
+      find_one_off(profile, records, static_cast<uint8_t>(device));
+  return records;
+}
+
+namespace {
+
+constexpr size_t kShownText = 160;       // columns of a prompt or an answer
+constexpr double kWorthTelling = 0.005;  // a smaller share would read "0 %"
+
+struct Meaning {
+  std::string_view name;
+  std::string_view text;
+};
+constexpr std::string_view kInput =
+    "norm, query, key and value projections, and their rotation by position (RoPE)";
+constexpr Meaning kMeanings[] = {
+    {"rms_qkv_rope", kInput},
+    {"rms_gemms_rope", kInput},
+    {"rms_gemv_rope", kInput},
+    {"rms_qkv_bias_rope", kInput},
+    {"rms_qkv_bias_rope_gemv", kInput},
+    {"rms_qkv_qknorm_rope", kInput},
+    {"rms_qkv_qknorm_rope_gemv", kInput},
+    {"flash_attn", "attention of a prompt"},
+    {"prompt_attention", "attention of a prompt"},
+    {"o_ffn", "attention's output projection, then the whole feed-forward"},
+    {"o_ffn_qwen", "attention's output projection, then the whole feed-forward"},
+    {"o_gemv_ffn", "attention's output projection, then the whole feed-forward"},
+    {"o_ffn_head", "attention's output projection, then the feed-forward up to its last product"},
+    {"o_res_norm", "attention's output projection, the residual and the norm"},
+    {"o_gemv", "attention's output projection"},
+    {"gate_up", "the feed-forward's first two products"},
+    {"gate", "the feed-forward's gate"},
+    {"gate_gemv", "the feed-forward's gate"},
+    {"up", "the feed-forward's up projection"},
+    {"up_gemv", "the feed-forward's up projection"},
+    {"swiglu", "the feed-forward's activation"},
+    {"down_add", "the feed-forward's last product and the residual"},
+    {"down_gemv", "the feed-forward's last product"},
+    {"lm_head_gemv", "the logits, a score for each token of the vocabulary"},
+    {"LM head", "the logits, a score for each token of the vocabulary"},
+    {"fused_decode", "a whole token in one dispatch"},
+};
+
+// The share of the memory's peak over all dispatches; 0 where no peak is known.
+double bandwidth_share(const PhaseSummary& phase) {
+  double time = 0, weighted = 0;
+  for (const CallRow& row : phase.calls) {
+    if (row.peak_bandwidth_share <= 0) continue;
+    time += row.run.total;
+    weighted += row.peak_bandwidth_share * row.run.total;
+  }
+  return time > 0 ? weighted / time : 0;
+}
+
+const OperatorRow* largest_operator(const PhaseSummary& phase) {
+  const auto largest = std::ranges::max_element(phase.operators, {}, &OperatorRow::share);
+  return largest == phase.operators.end() ? nullptr : &*largest;
+}
+
+std::string one_line(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  const std::string line = shortened_at_end(printable_line(only_text(text)), kShownText);
+  return line.empty() ? "(empty)" : line;
+}
+
+}  // namespace
+
+std::string conclusion(const ProfileRun& run, const Summary& summary) {
+  if (run.receipt.plausibility.verdict == Verdict::refused)
+    return "The speed is refused because it cannot be true: see the receipt.";
+  const bool decodes = summary.decode.tokens > 0;
+  const PhaseSummary& phase = decodes ? summary.decode : summary.prefill;
+  const Flow& flow = phase.flow;
+  if (flow.total_ms <= 0) return "";
+  std::vector<std::string> parts = {fmt::format("{:.0f} % of {} is spent in the layers",
+                                                100 * flow.layer_ms * flow.layers / flow.total_ms,
+                                                decodes ? "a decoded token" : "the prompt")};
+  if (const OperatorRow* largest = largest_operator(phase);
+      largest != nullptr && largest->share > kWorthTelling)
+    parts.push_back(fmt::format("{} take{} most, {:.0f} %", largest->label,
+                                largest->label.ends_with('s') ? "" : "s", 100 * largest->share));
+  if (const double share = bandwidth_share(phase); share > kWorthTelling)
+    parts.push_back(fmt::format("memory is read at {:.0f} % of its peak", 100 * share));
+  if (phase.wall.unattributed_share() > 0.01)
+    parts.push_back(fmt::format("{:.0f} % is not attributed to anything",
+                                100 * phase.wall.unattributed_share()));
+  return joined(parts, "; ") + (summary.modelled ? " (the device's time is modelled)." : ".");
+}
+
+std::vector<std::string> request_lines(const Profile& profile, const ProfileRun& run) {
+  std::vector<std::string> lines;
+  if (!profile.facts.prompt.empty()) lines.push_back("Prompt: " + one_line(profile.facts.prompt));
+  if (!run.answer.empty()) lines.push_back("Answer: " + one_line(run.answer));
+  return lines;
+}
+
+std::vector<std::string> name_lines(const Summary& summary) {
+  std::vector<std::pair<std::string_view, std::vector<std::string_view>>> told;  // text, and names
+  const auto tell = [&](const Meaning& meaning) {
+    for (auto& [text, names] : told) {
+      if (text != meaning.text) continue;
+      if (std::ranges::find(names, meaning.name) == names.end()) names.push_back(meaning.name);
+      return;
+    }
+    told.push_back({meaning.text, {meaning.name}});
+  };
+  for (const PhaseSummary* phase : {&summary.prefill, &summary.decode})
+    for (const FlowRow& row : phase->flow.rows)
+      for (const Meaning& meaning : kMeanings)
+        if (row.label == meaning.name) tell(meaning);
+  std::vector<std::string> lines;
+  for (const auto& [text, names] : told)
+    lines.push_back(fmt::format("{}: {}", joined(names), text));
+  return lines;
 }
 
 }  // namespace tyto

@@ -146,4 +146,89 @@ Summary summarise(const Profile& profile, const ProfileRun& run);
 // The run whose wall time is the median: the one a report of several shows.
 const ProfileRun& typical_run(const Profile& profile);
 
+// A run's events put back together: dispatches with their parts and launches, tokens, host work.
+
+struct DispatchRecord {
+  uint32_t token = 0;
+  uint16_t name = 0;
+  uint8_t device = 0;
+  bool modelled = false;
+  double start = 0, end = 0;  // milliseconds
+  double write = 0, submit = 0, wait = 0, read = 0;
+  double once = 0;  // what only the first call of a run takes, such as waking the device
+  uint64_t bytes_written = 0, bytes_read = 0;
+  uint64_t bytes = 0, flops = 0;  // declared
+  uint32_t launches = 0;
+  std::vector<const Event*> launch_events = {};
+  double run() const { return submit + wait; }
+  double usual() const { return write + run() - once + read; }
+};
+
+struct HostRecord {
+  uint32_t token = 0;
+  uint16_t name = 0;
+  double start = 0;
+  double ms = 0;
+  bool in_run = false;  // inside Pipeline::run
+};
+
+struct TokenRecord {
+  double wall = 0;
+  double runs = 0;  // inside Pipeline::run
+  uint32_t context = 0;
+  bool complete = false;  // its end was recorded
+};
+
+struct Records {
+  std::vector<DispatchRecord> dispatches;  // in order
+  std::vector<HostRecord> host;
+  std::vector<TokenRecord> tokens;  // [token]
+};
+
+Records records_of(const Profile& profile, const ProfileRun& run);
+
+inline double ms(uint64_t ns) {
+  return static_cast<double>(ns) * 1e-6;
+}
+
+// The parts of summarise(), one function per table. Inside src/report only.
+
+// A run seen by phase: token 0 is the prefill, the others that were recorded whole are the decode.
+struct PhaseView {
+  const Profile& profile;
+  const Records& records;
+  bool prefill = true;
+
+  bool has(uint32_t token) const {
+    return (token == 0) == prefill && token < records.tokens.size() &&
+           records.tokens[token].complete;
+  }
+  uint32_t tokens() const;  // passes: 1, or the decoded tokens
+  const EventName& name(uint16_t index) const { return profile.names[index]; }
+  const DeviceFacts& device(uint8_t index) const { return profile.facts.devices[index]; }
+};
+
+Flow flow_of(const PhaseView& view, const Attribution& wall);
+std::vector<OperatorRow> operators_of(const PhaseView& view, double wall);
+// [layer], by programs of the layer; the last part is what lies between them.
+struct LayerTimes {
+  std::vector<std::string> parts;
+  std::vector<std::vector<double>> total;      // [layer][part], over the phase
+  std::vector<std::vector<double>> per_token;  // [layer][token]
+};
+LayerTimes layer_times(const PhaseView& view);
+
+// What a profile comes to, in sentences, and what the names in it mean. Inside src/report only.
+
+// "78 % of a decoded token is spent in the layers; …": where time went in the phase that most
+// readers ask for, the decode where there is one.
+std::string conclusion(const ProfileRun& run, const Summary& summary);
+
+// The prompt and the answer, shortened to a line each; none where the profile does not have them.
+std::vector<std::string> request_lines(const Profile& profile, const ProfileRun& run);
+
+// "o_ffn: attention's output projection, then the feed-forward", for every name in the dataflow
+// that is not plain English.
+std::vector<std::string> name_lines(const Summary& summary);
+
 }  // namespace tyto

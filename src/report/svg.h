@@ -1,4 +1,4 @@
-// Drawing with text: a little SVG, coloured by the classes of html_style.h.
+// Drawing with text: a little SVG, coloured by the classes of html.h.
 #pragma once
 
 #include <string>

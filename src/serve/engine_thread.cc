@@ -8,10 +8,10 @@
 #include <mutex>
 #include <thread>
 
+#include "base/error.h"
 #include "serve/served_model.h"
 #include "serve/thrown_error.h"
-#include "serve/turns.h"
-#include "trace/span.h"
+#include "trace/trace.h"
 
 namespace tyto {
 namespace {
@@ -468,6 +468,22 @@ bool EngineThread::end_all(std::chrono::milliseconds most) {
   state_->is_ending = true;
   state_->wakes.notify_all();
   return state_->changed.wait_for(lock, most, [&] { return state_->untold == 0; });
+}
+
+std::optional<size_t> Turns::next(const std::vector<bool>& has_work) {
+  TYTO_ASSERT(has_work.size() == used_ns_.size());
+  std::optional<size_t> least;
+  for (size_t i = 0; i < has_work.size(); ++i) {
+    if (has_work[i] && !had_work_[i]) used_ns_[i] = std::max(used_ns_[i], time_ns_);
+    if (has_work[i] && (!least || used_ns_[i] < used_ns_[*least])) least = i;
+  }
+  had_work_ = has_work;
+  if (least) time_ns_ = used_ns_[*least];
+  return least;
+}
+
+void Turns::used(size_t who, uint64_t ns) {
+  used_ns_[who] += std::min(ns, kLongestWaitNs);
 }
 
 }  // namespace tyto

@@ -9,6 +9,8 @@
 
 #include "engine/scheduler.h"
 #include "power/energy_meter.h"
+#include "serve/engine_thread.h"
+#include "serve/http/server.h"
 
 namespace tyto {
 
@@ -41,5 +43,11 @@ class ServeMetrics {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// What /metrics says of the moment: requests, memory, prefixes, devices and connections.
+
+std::vector<Gauge> gauges_of(const std::vector<SlotStatus>& slots,
+                             const std::vector<ModelStatus>& models,
+                             const http::ServerCounts& connections);
 
 }  // namespace tyto

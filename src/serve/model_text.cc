@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "engine/engine.h"
-#include "evidence/digest.h"
+#include "evidence/seal.h"
 #include "model/description.h"
-#include "text/grammar/token_trie.h"
+#include "text/grammar/matcher.h"
 
 namespace tyto {
 

@@ -9,7 +9,7 @@
 
 #include "engine/sampler.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "text/tools.h"
 
 namespace tyto {

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "base/utc_time.h"
+#include "base/spelling.h"
 #include "engine/draft_model.h"
 #include "engine/recording.h"
 #include "evidence/receipt_json.h"
 #include "serve/metrics.h"
 #include "serve/thrown_error.h"
-#include "trace/span.h"
+#include "trace/trace.h"
 
 namespace tyto {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "tensor/quant.h"
-#include "tensor/quant_iq_blocks.h"
+#include "tensor/quant_blocks.h"
 
 namespace tyto {
 namespace {

@@ -1,13 +1,42 @@
 // Sums of what devices did.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "trace/completion.h"
-
 namespace tyto {
+
+// What one submission to a device took, as the device counted it.
+
+struct Completion {
+  // When the parts ended, each beginning where the one before ended: bytes to the device, handing
+  // over, computing, bytes back. Where the memory is the host's, nothing moves, and a device that
+  // computes inside submit() is done when it is submitted.
+  uint64_t start_ns = 0;
+  uint64_t uploaded_ns = 0;
+  uint64_t submitted_ns = 0;
+  uint64_t completed_ns = 0;
+  uint64_t end_ns = 0;
+
+  uint64_t device_ns = 0;      // the device was busy; modelled where the device is virtual
+  uint64_t submitting_ns = 0;  // of the host, inside the driver's submission
+  uint64_t waited_ns = 0;      // of the host, for completions
+  uint64_t preparing_ns = 0;   // the host made commands and kernels, before the start
+  uint64_t submissions = 1;    // more where one call of a program is several of the hardware's
+  uint64_t launches = 0;       // kernels inside
+  uint64_t bytes = 0;          // declared by the launches
+  uint64_t flops = 0;
+  uint64_t row_sums = 0;  // of products, compared on the host
+  uint64_t uploaded_bytes = 0;
+  uint64_t downloaded_bytes = 0;
+};
+
+// The part of a completion that `rows` of a call's `of` rows account for, from row `first` on. The
+// shares of all rows add up to the whole, but for submissions and launches, in which each took
+// part.
+Completion share_of(const Completion& whole, uint64_t first, uint64_t rows, uint64_t of);
 
 struct DeviceCounters {
   std::string device;
@@ -52,5 +81,69 @@ void add(std::vector<DeviceCounters>& sum, const std::vector<DeviceCounters>& mo
 // did nothing are left out.
 std::vector<DeviceCounters> difference(std::vector<DeviceCounters> after,
                                        const std::vector<DeviceCounters>& before);
+
+// What a recording holds: plain values, timed with one monotonic clock, named by small numbers.
+
+enum class EventKind : uint8_t {
+  token,     // from the choice of the token before (or the request's begin) to the choice of this
+  run,       // one Pipeline::run
+  host,      // work of the engine itself: tokenize, sample, ...
+  upload,    // of a dispatch: host to device
+  submit,    // of a dispatch: handing it over; a synchronous device computes here
+  wait,      // of a dispatch: until the device reported completion
+  download,  // of a dispatch: device to host
+  launch,    // one kernel inside a dispatch, or several that ran as one
+};
+
+// Which part of the network a launch belongs to, for the operator breakdown.
+enum class Operator : uint8_t {
+  none,  // not a launch
+  attention,
+  feed_forward,
+  projection,
+  head,
+  norm_rope,
+  other,
+};
+
+constexpr uint32_t kNoDispatch = 0;
+constexpr uint16_t kNoLayer = 0xffff;
+
+// 64 bytes, so that recording is one line of cache.
+struct Event {
+  uint64_t start_ns = 0;
+  uint64_t end_ns = 0;
+  uint64_t modelled_ns = 0;  // of a virtual device's wait or launch: what the device would take
+  uint64_t bytes = 0;        // launch: declared; upload, download: moved; submit: declared by all
+  uint64_t flops = 0;
+  uint32_t dispatch = kNoDispatch;  // counts up from 1; ties the parts of a dispatch together
+  uint32_t token = 0;               // 0: the prompt and the first token; then 1, 2, ...
+  uint32_t position = 0;            // run, dispatch: tokens in the KV cache before it
+  uint32_t rows = 0;                // run, dispatch: tokens it carries
+  uint16_t name = 0;
+  uint16_t launches = 0;  // submit, launch: kernels inside; wait: submissions of the hardware
+  uint8_t device = 0;     // dispatch and launch
+  EventKind kind = EventKind::host;
+};
+static_assert(sizeof(Event) == 64);
+
+// A name as the reports use it.
+struct EventName {
+  std::string label;
+  uint16_t layer = kNoLayer;
+  std::string block = {};  // of a launch: the block it is stitched into at --fusion block
+  Operator op = Operator::none;
+  bool operator==(const EventName&) const = default;
+};
+
+inline uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+inline double seconds_between(uint64_t from_ns, uint64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
 
 }  // namespace tyto

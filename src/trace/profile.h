@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trace/event.h"
+#include "trace/counters.h"
 #include "trace/receipt.h"
 #include "trace/trace.h"
 

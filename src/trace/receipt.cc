@@ -1,13 +1,219 @@
 #include "trace/receipt.h"
 
+#include <algorithm>
+#include <array>
+
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "base/joined.h"
-#include "base/printable.h"
+#include "base/error.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 
 namespace tyto {
+namespace {
+
+// Machines with an XDNA2: the memory's width and clock. Arithmetic is that of the fastest one sold,
+// 55 int8 TOPS; an empty command took the driver 50 us at least wherever it was measured.
+struct NpuMachineLimits {
+  std::string_view machine;
+  double gb_s;
+};
+constexpr NpuMachineLimits kNpuMachines[] = {{"strix", 120}, {"krackan", 120}, {"strix-halo", 256}};
+constexpr double kNpuGflops = 55e3;
+constexpr double kNpuDispatchUs = 50;
+
+// The devices that receipts call an XDNA2.
+struct NpuName {
+  std::string_view device;
+  bool is_virtual;
+};
+constexpr NpuName kNpuNames[] = {{"npu", false}, {"vnpu", true}};
+
+const NpuName* npu_named(std::string_view device) {
+  const auto found = std::ranges::find(kNpuNames, device, &NpuName::device);
+  return found == std::end(kNpuNames) ? nullptr : found;
+}
+
+struct Check {
+  const char* limit_name;
+  double implied;
+  double limit;
+  std::string contradiction;
+  std::string held;
+};
+
+std::string subject(const Claim& claim) {
+  return claim.device + (claim.phase.empty() ? "" : " " + claim.phase);
+}
+
+Check bandwidth(const Claim& claim, const DeviceLimits& limits) {
+  const double implied = claim.bytes_per_token * claim.tokens_per_second / 1e9;
+  return {"memory bandwidth", implied, limits.gb_s,
+          fmt::format("{}: {:.2f} tok/s of {:.2f} GB each is {:.0f} GB/s; the memory has {:.0f} "
+                      "GB/s",
+                      subject(claim), claim.tokens_per_second, claim.bytes_per_token / 1e9, implied,
+                      limits.gb_s),
+          fmt::format("{}: {:.3g} GB/s of at most {:.0f}", subject(claim), implied, limits.gb_s)};
+}
+
+// The limit and the implied value are dispatches per second, so that more is worse, as for the
+// rest.
+Check dispatches(const Claim& claim, const DeviceLimits& limits) {
+  const double floor_ms = claim.dispatches_per_token * limits.dispatch_us / 1e3;
+  const double most = floor_ms > 0 ? 1e3 / floor_ms : 0;
+  const double per_second = limits.dispatch_us > 0 ? 1e6 / limits.dispatch_us : 0;
+  return {"dispatch time", claim.dispatches_per_token * claim.tokens_per_second, per_second,
+          fmt::format("{}: {:.4g} dispatches per token of at least {:.0f} us each take {:.1f} ms, "
+                      "so at most {:.1f} tok/s before any work; claimed {:.2f}",
+                      subject(claim), claim.dispatches_per_token, limits.dispatch_us, floor_ms,
+                      most, claim.tokens_per_second),
+          fmt::format("{}: {:.4g} dispatches per token of at least {:.0f} us allow {:.0f} tok/s",
+                      subject(claim), claim.dispatches_per_token, limits.dispatch_us, most)};
+}
+
+Check arithmetic(const Claim& claim, const DeviceLimits& limits) {
+  const double implied = claim.flops_per_token * claim.tokens_per_second / 1e9;
+  return {
+      "arithmetic", implied, limits.gflops,
+      fmt::format("{}: {:.2f} tok/s of {:.2f} GFLOP each is {:.0f} GFLOP/s; the device has {:.0f}",
+                  subject(claim), claim.tokens_per_second, claim.flops_per_token / 1e9, implied,
+                  limits.gflops),
+      fmt::format("{}: {:.3g} GFLOP/s of at most {:.0f}", subject(claim), implied, limits.gflops)};
+}
+
+}  // namespace
+
+std::optional<DeviceLimits> published_limits(std::string_view device, std::string_view source) {
+  if (npu_named(device) == nullptr) return std::nullopt;
+  DeviceLimits limits{.gflops = kNpuGflops, .dispatch_us = kNpuDispatchUs};
+  limits.source = "what is published of machines with an XDNA2";
+  const std::string_view machine = source.substr(0, source.find(':'));
+  for (const NpuMachineLimits& known : kNpuMachines) {
+    if (known.machine == machine) {
+      limits.gb_s = known.gb_s;
+      break;
+    }
+    limits.gb_s = std::max(limits.gb_s, known.gb_s);
+  }
+  return limits;
+}
+
+bool must_be_virtual(std::string_view device) {
+  const NpuName* const known = npu_named(device);
+  return known != nullptr && known->is_virtual;
+}
+
+std::string_view name(Verdict verdict) {
+  constexpr std::array<std::string_view, 3> kNames = {"unchecked", "plausible", "refused"};
+  return kNames[static_cast<size_t>(verdict)];
+}
+
+Plausibility judge(const Claim& claim, const DeviceLimits& limits) {
+  Plausibility result;
+  for (const Check& check :
+       {bandwidth(claim, limits), dispatches(claim, limits), arithmetic(claim, limits)}) {
+    if (check.implied <= 0) continue;  // nothing is claimed about it
+    if (check.limit <= 0)
+      result.unchecked.push_back(
+          fmt::format("{}: no limit of its {} is known", claim.device, check.limit_name));
+    else if (check.implied > check.limit)
+      result.reasons.push_back(check.contradiction);
+    else
+      result.checks.push_back(check.held);
+  }
+  if (!result.reasons.empty())
+    result.verdict = Verdict::refused;
+  else if (!result.checks.empty())
+    result.verdict = Verdict::plausible;
+  return result;
+}
+
+Plausibility combine(const std::vector<Plausibility>& parts) {
+  Plausibility all;
+  const auto append = [](std::vector<std::string>& to, const std::vector<std::string>& from) {
+    for (const std::string& line : from)
+      if (std::find(to.begin(), to.end(), line) == to.end()) to.push_back(line);
+  };
+  for (const Plausibility& part : parts) {
+    append(all.reasons, part.reasons);
+    append(all.checks, part.checks);
+    append(all.unchecked, part.unchecked);
+    if (part.verdict > all.verdict) all.verdict = part.verdict;
+  }
+  return all;
+}
+
+namespace {
+
+[[noreturn]] void fail(const Requirement& requirement, const std::string& what) {
+  throw Error(ErrorCode::require, "--require " + to_text(requirement), what);
+}
+
+// What the others did; there are two or three, so that their order does not matter.
+std::string shares(const std::vector<DeviceCounters>& executed, double flops) {
+  return joined(executed, ", ", [&](const DeviceCounters& device) {
+    return fmt::format("{} {:.0f} %", device.device,
+                       flops > 0 ? 100 * static_cast<double>(device.flops) / flops : 0);
+  });
+}
+
+void check_phase(const Requirement& requirement, Phase phase,
+                 const std::vector<DeviceCounters>& executed) {
+  double flops = 0;
+  const DeviceCounters* wanted = nullptr;
+  for (const DeviceCounters& device : executed) {
+    flops += static_cast<double>(device.flops);
+    if (device.device == requirement.device) wanted = &device;
+  }
+  if (wanted == nullptr || wanted->completions == 0)
+    fail(requirement, fmt::format("it completed no work in {}", name(phase)));
+  if (wanted->is_virtual) fail(requirement, "the device is virtual, its time modelled");
+  if (wanted->completions != wanted->submissions)
+    fail(requirement, fmt::format("it completed {} of {} submissions in {}", wanted->completions,
+                                  wanted->submissions, name(phase)));
+  if (static_cast<double>(wanted->flops) * 2 <= flops)
+    fail(requirement, fmt::format("it did not do most of {}: {} of the arithmetic", name(phase),
+                                  shares(executed, flops)));
+}
+
+}  // namespace
+
+std::string_view name(Phase phase) {
+  return phase == Phase::prefill ? "prefill" : "decode";
+}
+
+Requirement parse_requirement(const std::string& text) {
+  const size_t colon = text.find(':');
+  Requirement result{.device = text.substr(0, colon), .phase = {}};
+  if (colon == std::string::npos) return result;
+  const std::string phase = text.substr(colon + 1);
+  if (phase == "prefill")
+    result.phase = Phase::prefill;
+  else if (phase == "decode")
+    result.phase = Phase::decode;
+  if (!result.phase || result.device.empty())
+    throw Error(ErrorCode::usage, "--require " + text, "expected DEVICE or DEVICE:phase",
+                "the phases are prefill and decode");
+  return result;
+}
+
+std::string to_text(const Requirement& requirement) {
+  if (!requirement.phase) return requirement.device;
+  return requirement.device + ":" + std::string(name(*requirement.phase));
+}
+
+void check_requirement(const Requirement& requirement, const PhaseCounters& executed) {
+  if (requirement.empty()) return;
+  bool any = false;
+  for (const Phase phase : {Phase::prefill, Phase::decode}) {
+    const auto& devices = phase == Phase::prefill ? executed.prefill : executed.decode;
+    if (requirement.phase ? *requirement.phase != phase : devices.empty()) continue;
+    if (devices.empty()) fail(requirement, fmt::format("no {} ran", name(phase)));
+    check_phase(requirement, phase, devices);
+    any = true;
+  }
+  if (!any) fail(requirement, "nothing ran");
+}
 
 std::string device_names(const std::vector<DeviceCounters>& counted) {
   std::vector<DeviceCounters> executed;
@@ -284,6 +490,63 @@ std::vector<std::string> trouble_lines(const Receipt& receipt) {
                                   counted(device.submissions, "dispatch", "es")));
   for (const std::string& fallback : receipt.fallbacks) lines.push_back("fallback: " + fallback);
   return lines;
+}
+
+std::string joules_per_token(const RailEnergy& energy, double tokens) {
+  if (!energy.joules) return "n/a (" + energy.reason + ")";
+  if (tokens <= 0) return "n/a (no tokens)";
+  return fmt::format("{:.3g} J/token", *energy.joules / tokens);
+}
+
+std::vector<std::string> energy_lines(const Receipt& receipt) {
+  const double decoded = decoded_tokens(receipt);
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < receipt.prefill_energy.rails.size(); ++i) {
+    const RailEnergy& prefill = receipt.prefill_energy.rails[i];
+    const RailEnergy& decode = receipt.decode_energy.rails[i];
+    std::string line = prefill.rail.label() + ": ";
+    if (!prefill.joules && !decode.joules && prefill.reason == decode.reason) {
+      line += "n/a (" + prefill.reason + ")";
+    } else {
+      line += fmt::format("prefill {}, decode {}", joules_per_token(prefill, receipt.prompt_tokens),
+                          joules_per_token(decode, decoded));
+      if (decode.watts()) line += fmt::format(" at {:.3g} W", *decode.watts());
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+std::vector<std::string> energy_reasons(const EnergyWindow& window) {
+  std::vector<std::string> reasons;
+  for (const RailEnergy& energy : window.rails)
+    if (!energy.joules) reasons.push_back(energy.rail.label() + ": n/a (" + energy.reason + ")");
+  return reasons;
+}
+
+void drop_simulated_energy(Receipt& receipt) {
+  const bool simulated =
+      std::any_of(receipt.devices.begin(), receipt.devices.end(),
+                  [](const DeviceCounters& device) { return device.is_virtual; });
+  if (!simulated) return;
+  for (EnergyWindow* window : {&receipt.prefill_energy, &receipt.decode_energy})
+    for (RailEnergy& energy : window->rails) {
+      if (!energy.joules) continue;
+      energy.joules.reset();
+      energy.reason = "a virtual device took part: the energy is the simulation's";
+    }
+}
+
+Energy energy_of(const Receipt& receipt) {
+  Energy energy{.reason = "no power rail was found"};
+  const auto& prefill = receipt.prefill_energy.rails;
+  const auto& decode = receipt.decode_energy.rails;
+  for (size_t i = 0; i < std::min(prefill.size(), decode.size()); ++i) {
+    if (prefill[i].joules && decode[i].joules)
+      return {prefill[i].joules, decode[i].joules, prefill[i].rail.name, ""};
+    if (i == 0) energy.reason = prefill[i].joules ? decode[i].reason : prefill[i].reason;
+  }
+  return energy;
 }
 
 }  // namespace tyto

@@ -4,14 +4,79 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "power/energy_meter.h"
-#include "trace/plausibility.h"
-#include "trace/requirement.h"
 #include "trace/trace.h"
 
 namespace tyto {
+
+// Whether a speed can be true at all: what it implies against what the device could do at best.
+
+// Bounds of a device that nothing can beat; 0 where none is known.
+struct DeviceLimits {
+  double gb_s = 0;         // memory bandwidth
+  double gflops = 0;       // arithmetic, two per multiply-accumulate
+  double dispatch_us = 0;  // least time of one submission
+  std::string source = {};
+};
+
+// What is published of a device, and so holds whatever a file says of it. An NPU's machine is the
+// first word of its limits' source ("strix-halo: memory bus"); of one that is not known the best of
+// all counts. None for devices of which nothing is published.
+std::optional<DeviceLimits> published_limits(std::string_view device, std::string_view source);
+
+// Whether a receipt that names this device has to say that it is a virtual one.
+bool must_be_virtual(std::string_view device);
+
+// A rate, and what one token (or, for a prefill, one prompt token) costs the device.
+struct Claim {
+  std::string device;
+  std::string phase;  // "prefill", "decode"
+  double tokens_per_second = 0;
+  double bytes_per_token = 0;
+  double flops_per_token = 0;
+  double dispatches_per_token = 0;
+};
+
+enum class Verdict : uint8_t { unchecked, plausible, refused };
+std::string_view name(Verdict verdict);
+
+struct Plausibility {
+  Verdict verdict = Verdict::unchecked;
+  std::vector<std::string> reasons = {};    // what contradicts the rate
+  std::vector<std::string> checks = {};     // what was compared and held
+  std::vector<std::string> unchecked = {};  // what could not be compared, and why
+};
+
+Plausibility judge(const Claim& claim, const DeviceLimits& limits);
+// Refused if any part is, plausible if anything was checked.
+Plausibility combine(const std::vector<Plausibility>& parts);
+
+// --require DEVICE[:phase]: the device that must have done the work, or nothing counts.
+
+enum class Phase : uint8_t { prefill, decode };
+std::string_view name(Phase phase);
+
+struct Requirement {
+  std::string device;          // empty: nothing is required
+  std::optional<Phase> phase;  // none: every phase that ran
+  bool empty() const { return device.empty(); }
+};
+
+// "npu", "npu:decode"; another phase is a usage Error.
+Requirement parse_requirement(const std::string& text);
+std::string to_text(const Requirement& requirement);
+
+struct PhaseCounters {  // devices that were submitted to, in each phase
+  std::vector<DeviceCounters> prefill;
+  std::vector<DeviceCounters> decode;
+};
+
+// Throws a require Error unless, in each phase concerned, the device is real, completed everything
+// that was submitted to it, and did most of the arithmetic. A named phase that did not run fails.
+void check_requirement(const Requirement& requirement, const PhaseCounters& executed);
 
 class SigningKey;
 
@@ -141,5 +206,24 @@ struct ReceiptContext {
   std::string verified = {};        // "yes", "no", "failed"; empty: nobody looked
   std::string verified_time = {};   // when it was found out
 };
+
+// Energy in words: J/token per rail and phase, or n/a with the reason.
+
+// "0.123 J/token", or "n/a (reason)".
+std::string joules_per_token(const RailEnergy& energy, double tokens);
+
+// One line per rail: "rapl package-0: prefill 0.041 J/token, decode 0.220 J/token at 14.1 W".
+// Nothing when the request was not measured.
+std::vector<std::string> energy_lines(const Receipt& receipt);
+
+// "amdgpu PPT: n/a (reason)" for every rail that was not.
+std::vector<std::string> energy_reasons(const EnergyWindow& window);
+
+// The receipt's own summary: the first rail that was read in both phases, or the first reason.
+Energy energy_of(const Receipt& receipt);
+
+// Where a virtual device took part, what was measured is the simulation's: the joules are dropped
+// and the reason takes their place.
+void drop_simulated_energy(Receipt& receipt);
 
 }  // namespace tyto

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "fuzz/touch_weights.h"
 #include "model/gguf.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace tyto {
 namespace {

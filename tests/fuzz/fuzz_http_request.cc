@@ -8,9 +8,8 @@
 #include <variant>
 
 #include "base/error.h"
-#include "serve/http/answer_bytes.h"
+#include "serve/http/http_reply.h"
 #include "serve/http/request_reader.h"
-#include "serve/http/request_rules.h"
 
 namespace tyto::http {
 namespace {

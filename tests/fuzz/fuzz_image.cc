@@ -12,14 +12,14 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "device/npu/store/kernel_store_manifest.h"
+#include "device/npu/store/kernel_store.h"
 #include "device/vnpu/images/image.h"
-#include "device/vnpu/machine/loaded_image.h"
+#include "device/vnpu/machine/machine.h"
 
 namespace tyto {
 namespace {
 
-constexpr size_t kSizeAt = 12, kHashAt = 20;  // device/npu/formats/virtual_image.h
+constexpr size_t kSizeAt = 12, kHashAt = 20;  // device/npu/formats/transaction.h
 
 // With the size and the hash that a forger would write: no input found by chance has them.
 std::vector<std::byte> sealed(std::span<const std::byte> bytes) {

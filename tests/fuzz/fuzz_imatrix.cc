@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "model/importance.h"
+#include "model/convert.h"
 
 namespace tyto {
 namespace {

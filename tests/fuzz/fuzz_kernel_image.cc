@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "device/npu/formats/air_models.h"
-#include "device/npu/formats/q4nx_layout.h"
-#include "device/npu/store/image_fit.h"
+#include "device/npu/formats/q4nx.h"
+#include "device/npu/store/image_facts.h"
 
 namespace tyto {
 namespace {

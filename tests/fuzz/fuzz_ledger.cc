@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "evidence/digest.h"
 #include "evidence/ledger.h"
+#include "evidence/seal.h"
 
 namespace tyto {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "text/tool_calls.h"
+#include "text/tools.h"
 
 namespace tyto {
 namespace {

@@ -6,7 +6,7 @@
 #include "engine/engine.h"
 #include "golden/golden_data.h"
 #include "support/software_gpu.h"
-#include "text/chat_text.h"
+#include "text/chat_template.h"
 
 namespace tyto {
 namespace {

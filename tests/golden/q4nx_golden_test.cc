@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "device/npu/formats/q4nx_layout.h"
+#include "device/npu/formats/q4nx.h"
 #include "device/npu/store/stored_kernels.h"
 #include "device/vnpu/machine/control.h"
 #include "golden/golden_data.h"

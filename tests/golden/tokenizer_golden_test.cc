@@ -7,7 +7,7 @@
 #include "golden/golden_data.h"
 #include "model/model.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace tyto {
 namespace {

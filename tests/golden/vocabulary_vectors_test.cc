@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "model/model.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace tyto {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "llama/kv_pool.h"
+#include "llama/kv_store.h"
 
 namespace tyto::testing_support {
 

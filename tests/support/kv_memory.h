@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "llama/kv_pool.h"
-#include "text/vocabulary.h"
+#include "llama/kv_store.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
 

@@ -10,7 +10,6 @@
 
 #include "model/adapters.h"
 #include "model/gguf.h"
-#include "model/gguf_metadata.h"
 #include "model/safetensors.h"
 #include "model/weight_table.h"
 #include "tensor/quant.h"

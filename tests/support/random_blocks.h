@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tensor/float16.h"
-#include "tensor/quant_iq_blocks.h"
+#include "tensor/quant_blocks.h"
 
 namespace tyto::testing_support {
 

@@ -14,9 +14,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "model/model.h"
-#include "text/chat_messages.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "text/tools.h"
 
 namespace tyto {

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "text/chat_messages.h"
 #include "text/chat_template.h"
 #include "text/tools.h"
 

@@ -19,9 +19,9 @@
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
-#include "evidence/ledger_file.h"
+#include "evidence/ledger.h"
 #include "power/energy_meter.h"
-#include "trace/energy_report.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 namespace {

@@ -8,7 +8,7 @@
 #include "cli/command_line.h"
 #include "cli/evidence_flags.h"
 #include "device/device.h"
-#include "engine/draft_length.h"
+#include "engine/speculation.h"
 
 namespace tyto {
 namespace {

@@ -8,13 +8,13 @@
 
 #include "base/columns.h"
 #include "base/error.h"
-#include "base/human_bytes.h"
-#include "base/printable.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/bench/bench_comparison.h"
 #include "cli/energy_json.h"
 #include "cli/terminal.h"
 #include "evidence/ledger.h"
-#include "trace/energy_report.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 namespace {
@@ -177,7 +177,7 @@ enum class Cells : uint8_t {
 struct BenchColumn {
   std::string name;
   Cells kind;
-  uint8_t rank;  // among the table's, as in report/table.h
+  uint8_t rank;  // among the table's, as in report/tables.h
   std::function<std::string(const BenchRow&)> cell;
   bool is_wanted = true;
   std::string widest = {};  // that a later row may have; the table makes room for it

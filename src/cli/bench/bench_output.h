@@ -10,7 +10,7 @@
 
 #include "cli/bench/bench_run.h"
 #include "cli/provenance.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 

@@ -8,18 +8,17 @@
 #include <random>
 
 #include "base/error.h"
-#include "base/utc_time.h"
+#include "base/spelling.h"
 #include "cli/provenance.h"
 #include "engine/engine.h"
-#include "engine/receipt.h"
 #include "engine/recording.h"
 #include "engine/sampler.h"
 #include "evidence/receipt_json.h"
 #include "model/description.h"
-#include "model/stores/find_model.h"
+#include "model/stores/stores.h"
 #include "tensor/dtype.h"
-#include "trace/energy_report.h"
 #include "trace/profile.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 namespace {

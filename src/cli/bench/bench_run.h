@@ -12,7 +12,6 @@
 #include "cli/bench/bench_speculation.h"
 #include "cli/flags.h"
 #include "power/energy_meter.h"
-#include "trace/plausibility.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "engine/draft_model.h"
 #include "engine/sampler.h"
-#include "trace/span.h"
+#include "trace/trace.h"
 
 namespace tyto {
 namespace {

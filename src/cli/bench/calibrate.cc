@@ -6,15 +6,15 @@
 
 #include "base/atomic_file.h"
 #include "base/error.h"
-#include "base/utc_time.h"
+#include "base/spelling.h"
 #include "cli/bench/bench_output.h"
 #include "cli/bench/bench_run.h"
 #include "cli/calibration_file.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
-#include "model/stores/find_model.h"
+#include "model/stores/stores.h"
 #include "plan/calibration.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -3,19 +3,18 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/counted.h"
 #include "base/error.h"
-#include "base/printable.h"
 #include "base/redaction.h"
-#include "base/utc_time.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
 #include "cli/json_flag.h"
 #include "cli/progress_line.h"
 #include "cli/terminal.h"
-#include "evidence/ledger_file.h"
-#include "report/table.h"
+#include "evidence/ledger.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

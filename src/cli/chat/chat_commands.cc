@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/nearest.h"
-#include "base/printable.h"
+#include "base/spelling.h"
+#include "base/utf8.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
-#include "report/table.h"
+#include "report/tables.h"
 
 namespace tyto {
 namespace {

@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "cli/combination.h"
 #include "cli/quiet_terminal.h"
 #include "engine/engine.h"
 #include "model/description.h"
-#include "text/chat_text.h"
+#include "text/chat_template.h"
 #include "text/grammar/constraint.h"
 
 namespace tyto {

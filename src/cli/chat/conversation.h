@@ -19,7 +19,6 @@
 #include "cli/terminal.h"
 #include "engine/generate.h"
 #include "text/chat_template.h"
-#include "text/chat_text.h"
 
 namespace tyto {
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 
 namespace tyto {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "text/chat_messages.h"
+#include "text/chat_template.h"
 
 namespace tyto {
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_lock.h"
+#include "base/file_use.h"
 #include "base/json.h"
 
 namespace tyto {

@@ -7,13 +7,12 @@
 #include <fstream>
 #include <utility>
 
-#include "base/counted.h"
 #include "base/error.h"
+#include "base/spelling.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/interpreter.h"
-#include "device/cpu/packed_store.h"
+#include "device/cpu/weight_cache.h"
 #include "program/kernels.h"
-#include "program/launch_names.h"
 
 namespace tyto {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "device/cpu/matmul_work.h"
+#include "device/cpu/matmul.h"
 
 namespace tyto::cpu {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "device/cpu/packed_layout.h"
-#include "tensor/quant_grid_walk.h"
+#include "device/cpu/packed_weights.h"
+#include "tensor/quant_grids.h"
 
 namespace tyto::cpu {
 namespace {

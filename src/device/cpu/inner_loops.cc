@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 
 namespace tyto::cpu {
 namespace {

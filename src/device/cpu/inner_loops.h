@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "device/cpu/packed_layout.h"
+#include "device/cpu/packed_weights.h"
 #include "tensor/activation.h"
 #include "tensor/dtype.h"
 

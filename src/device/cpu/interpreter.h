@@ -12,9 +12,8 @@
 
 #include "base/thread_pool.h"
 #include "device/cpu/inner_loops.h"
-#include "device/cpu/numerics.h"
 #include "device/cpu/operations.h"
-#include "program/launch_names.h"
+#include "program/kernels.h"
 #include "program/pattern.h"
 #include "program/program.h"
 

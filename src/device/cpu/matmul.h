@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
 #include "base/thread_pool.h"
 #include "device/cpu/inner_loops.h"
+#include "device/cpu/scratch_buffer.h"
 
 namespace tyto::cpu {
 
@@ -42,5 +44,61 @@ struct MatmulGroup {
 };
 
 void multiply(const MatmulGroup& group, ThreadPool& pool, const InnerLoops& loops);
+
+// What products are made of (matmul.h, experts.h): activations in the forms that kernels take, and
+// some rows of a matrix times them.
+
+// Rows that one thread takes at a time: two panels of blocks, one of floats.
+constexpr size_t kUnitRows = 32;
+static_assert(kUnitRows % kPanelRows == 0 && kUnitRows % kFloatPanelRows == 0);
+
+// The form of activations that a target takes. Each of the two for floats differs for bf16 from the
+// one for f16 and f32.
+enum class Form : uint8_t { blocks, floats, bf16, packed_floats, packed_bf16 };
+constexpr size_t kForms = 5;
+
+// `in_blocks`: as in MatmulGroup.
+Form form_for(const MatmulTarget& target, bool in_blocks);
+size_t tile_tokens(Form form, const InnerLoops& loops);  // the most tokens of one tile
+
+// Memory for the activations of one call in every form.
+struct ActivationMemory {
+  ScratchBuffer<int8_t> codes;
+  ScratchBuffer<int16_t> wide_codes;
+  ScratchBuffer<float> scales;
+  ScratchBuffer<int32_t> negated_sum;
+  ScratchBuffer<int32_t> negated_half_sums;
+  ScratchBuffer<float> scaled_sum;
+  ScratchBuffer<std::byte> floats[kForms];
+};
+
+// Activations of some tokens in one form.
+struct Activations {
+  Form form = Form::floats;
+  size_t k = 0;
+  size_t token_bytes = 0;  // of forms that are not blocks
+  BlockActivations blocks = {};
+  std::byte* floats = nullptr;
+
+  bool empty() const { return blocks.codes == nullptr && floats == nullptr; }
+  // From a token on that begins a tile.
+  Activations from(size_t token) const;
+};
+
+// Room for them in `memory`, where they stay until it is asked for this form again.
+Activations reserve(Form form, size_t tokens, size_t k, ActivationMemory& memory,
+                    const InnerLoops& loops);
+// Fills a tile: rows of x are k values.
+void prepare_tile(const Activations& out, const float* x, const TokenTile& tile,
+                  const InnerLoops& loops);
+
+struct Rows {
+  size_t begin;
+  size_t end;
+};
+
+// target.y = x * these rows of the target, with its bias. Rows begin at a multiple of kUnitRows.
+void multiply_rows(const MatmulTarget& target, const Rows& rows, const Activations& x,
+                   size_t tokens, bool in_blocks, const InnerLoops& loops);
 
 }  // namespace tyto::cpu

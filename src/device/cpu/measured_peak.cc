@@ -6,8 +6,8 @@
 #include <fstream>
 #include <memory>
 
-#include "device/cpu/huge_pages.h"
 #include "device/cpu/packed_weights.h"
+#include "device/cpu/weight_cache.h"
 
 namespace tyto::cpu {
 namespace {

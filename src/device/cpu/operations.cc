@@ -1,17 +1,54 @@
 #include "device/cpu/operations.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
 
 #include "device/cpu/attention.h"
 #include "device/cpu/scratch_buffer.h"
-#include "device/cpu/top_k.h"
 #include "tensor/float16.h"
 #include "tensor/int8_rows.h"
 #include "tensor/quant.h"
 
 namespace tyto::cpu {
+namespace {
+
+// Selects, no branches: one block is one vector.
+void round_block(float* values, size_t count) {
+  uint32_t largest = 0;  // magnitudes as integers order like the floats
+  for (size_t i = 0; i < count; ++i)
+    largest = std::max(largest, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
+  const uint32_t exponent = largest >> 23;
+  if (exponent == 0xff) return;  // infinities and NaN stay what they are
+  // The largest value has its leading bit at 2^6 of a mantissa. Below 2^-120 all are zero.
+  if (exponent < 7) return std::fill(values, values + count, 0.0f);
+  const float step = std::bit_cast<float>((exponent - 6) << 23);
+  const float inverse = 1.0f / step;
+  for (size_t i = 0; i < count; ++i) {
+    const float mantissa = std::nearbyint(values[i] * inverse);
+    values[i] = std::clamp(mantissa, -128.0f, 127.0f) * step;
+  }
+}
+
+}  // namespace
+
+void round_to_bfp16(float* values, size_t count) {
+  for (size_t i = 0; i < count; i += kBfp16Block)
+    round_block(values + i, std::min(kBfp16Block, count - i));
+}
+
+std::vector<float> in_blocks(const float* values, size_t rows, size_t width, ThreadPool& pool) {
+  std::vector<float> result(values, values + rows * width);
+  pool.parallel_for(rows, 16, [&](size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) round_to_bfp16(result.data() + row * width, width);
+  });
+  return result;
+}
+
 namespace {
 
 // Rows of activations that are worth another thread: some microseconds of any kernel here.
@@ -484,6 +521,34 @@ MatmulTarget expert_target(const Operation& expert_matmul) {
 
 void run(const Operation& operation) {
   kFunctions[static_cast<size_t>(operation.kernel)].run(operation);
+}
+
+void pick_best(std::span<const float> logits, std::span<int32_t> row) {
+  // What is no number has no order: it counts as the lowest there is.
+  const auto value = [&](int32_t index) {
+    const float logit = logits[static_cast<size_t>(index)];
+    return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
+  };
+  thread_local std::vector<int32_t> order;
+  order.resize(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const size_t count = row.size() / 2 - 1;
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+      [&](int32_t a, int32_t b) { return value(a) != value(b) ? value(a) > value(b) : a < b; });
+  for (size_t i = 0; i < count; ++i) {
+    row[2 * i] = std::bit_cast<int32_t>(value(order[i]));
+    row[2 * i + 1] = order[i];
+  }
+  const float largest = value(order.front());
+  double sum = 0;
+  int32_t not_finite = 0;
+  for (const float logit : logits) {
+    sum += std::exp(logit - largest);
+    not_finite += std::isfinite(logit) ? 0 : 1;
+  }
+  row[2 * count] = not_finite;
+  row[2 * count + 1] = std::bit_cast<int32_t>(largest + static_cast<float>(std::log(sum)));
 }
 
 }  // namespace tyto::cpu

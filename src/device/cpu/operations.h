@@ -4,16 +4,31 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "device/cpu/experts.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/matmul.h"
-#include "device/cpu/numerics.h"
 #include "program/kernels.h"
 #include "program/program.h"
 
 namespace tyto::cpu {
+
+// What a matrix product does to its operands before it adds up in f32.
+
+enum class Numerics : uint8_t {
+  bf16,   // nothing: operands as they are stored
+  bfp16,  // products of more than one row take both operands as bfp16ebs8, as the array's GEMMs do
+};
+
+constexpr size_t kBfp16Block = 8;
+
+// Eight values, fewer at the end, with one exponent and signed 8-bit mantissas.
+void round_to_bfp16(float* values, size_t count);
+// Rows of an operand, each in blocks of its own.
+std::vector<float> in_blocks(const float* values, size_t rows, size_t width, ThreadPool& pool);
 
 struct Operand {
   std::byte* data = nullptr;
@@ -53,5 +68,10 @@ MatmulTarget matmul_target(const Operation& matmul);
 // Of one expert_matmul or of several with the same x and ids; without what they end in.
 ExpertGroup expert_group(const Operation& expert_matmul);
 MatmulTarget expert_target(const Operation& expert_matmul);
+
+// The plain definition of Kernel::top_k.
+
+// `row` is laid out as TopKRow says; it has no more pairs than there are logits.
+void pick_best(std::span<const float> logits, std::span<int32_t> row);
 
 }  // namespace tyto::cpu

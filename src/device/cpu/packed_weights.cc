@@ -1,12 +1,12 @@
 #include "device/cpu/packed_weights.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "device/cpu/grid_panels.h"
-#include "device/cpu/huge_pages.h"
-#include "device/cpu/packed_floats.h"
 #include "device/cpu/panel_packing.h"
+#include "device/cpu/weight_cache.h"
 
 namespace tyto::cpu {
 namespace {
@@ -43,6 +43,116 @@ PackedWeights pack_weights(const TensorView& view, ThreadPool& pool) {
            panels + p * panel_size);
   });
   return result;
+}
+
+namespace {
+
+// Sixteen bytes, which every x86-64 has registers for: the packing is bound by memory.
+using Words = uint32_t __attribute__((vector_size(16)));
+using Halves = uint16_t __attribute__((vector_size(16)));
+
+template <typename Vector>
+Vector load(const std::byte* p) {
+  Vector result;
+  std::memcpy(&result, p, sizeof result);
+  return result;
+}
+
+template <typename Vector>
+void store(uint8_t* p, Vector v) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+// Square tiles turned around: value j of row i becomes value i of row j.
+void turn(Words (&v)[4]) {
+  const Words a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5);
+  const Words b = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
+  const Words c = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5);
+  const Words d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+  v[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+  v[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+  v[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+  v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
+Halves low_halves(Halves a, Halves b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+Halves high_halves(Halves a, Halves b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+
+// Three rounds that lay vectors i and i + 4 side by side.
+void turn(Halves (&v)[8]) {
+  for (int round = 0; round < 3; ++round) {
+    const Halves before[8] = {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]};
+    for (int i = 0; i < 4; ++i) {
+      v[2 * i] = low_halves(before[i], before[i + 4]);
+      v[2 * i + 1] = high_halves(before[i], before[i + 4]);
+    }
+  }
+}
+
+// How a type's values travel: units that keep together (a pair of bf16, or one value), and the
+// vector that holds a square tile's row of them.
+template <typename VectorOf, size_t kBytes>
+struct Units {
+  using Vector = VectorOf;
+  static constexpr size_t kUnitBytes = kBytes;
+  static constexpr size_t kCount = sizeof(Vector) / kUnitBytes;  // in a vector, and rows of a tile
+};
+using WordUnits = Units<Words, 4>;
+using HalfUnits = Units<Halves, 2>;
+
+// A few lines of each row at a time: the reading has a stream for each row, which the processor
+// follows, and the tiles being written stay in the first-level cache.
+constexpr size_t kStripBytes = 256;
+
+// Rows `row` to `row + U::kCount - 1` of a panel, `units` of them.
+template <typename U>
+void pack_rows(const std::byte* const* rows, size_t row, size_t first, size_t end, uint8_t* out) {
+  for (size_t unit = first; unit < end; unit += U::kCount) {
+    typename U::Vector v[U::kCount];
+    for (size_t i = 0; i < U::kCount; ++i)
+      v[i] = load<typename U::Vector>(rows[row + i] + unit * U::kUnitBytes);
+    turn(v);
+    for (size_t i = 0; i < U::kCount; ++i)
+      store(out + ((unit + i) * kFloatPanelRows + row) * U::kUnitBytes, v[i]);
+  }
+}
+
+// What does not fill a tile, byte by byte: `bytes` of each row.
+template <typename U>
+void pack_rest(const std::byte* row, size_t place, size_t first_byte, size_t bytes, uint8_t* out) {
+  for (size_t at = first_byte; at < bytes; ++at) {
+    const size_t unit = at / U::kUnitBytes, within = at % U::kUnitBytes;
+    out[(unit * kFloatPanelRows + place) * U::kUnitBytes + within] =
+        std::to_integer<uint8_t>(row[at]);
+  }
+}
+
+template <typename U>
+void pack_panel(const PanelRows& in, uint8_t* out) {
+  const size_t bytes = row_bytes(in.type, in.k);
+  const size_t tiled_rows = in.rows / U::kCount * U::kCount;
+  const size_t tiled = bytes / sizeof(typename U::Vector) * U::kCount;  // units
+  const std::byte* values[kFloatPanelRows] = {};
+  for (size_t r = 0; r < in.rows; ++r) values[r] = in.first + r * in.row_stride;
+  constexpr size_t kStrip = kStripBytes / U::kUnitBytes;
+  for (size_t unit = 0; unit < tiled; unit += kStrip)
+    for (size_t r = 0; r < tiled_rows; r += U::kCount)
+      pack_rows<U>(values, r, unit, std::min(tiled, unit + kStrip), out);
+  for (size_t r = 0; r < in.rows; ++r)
+    pack_rest<U>(values[r], r, r < tiled_rows ? tiled * U::kUnitBytes : 0, bytes, out);
+}
+
+}  // namespace
+
+void pack_float_panel(const PanelRows& in, uint8_t* out) {
+  if (in.type == DType::f16)
+    pack_panel<HalfUnits>(in, out);
+  else
+    pack_panel<WordUnits>(in, out);
 }
 
 }  // namespace tyto::cpu

@@ -1,4 +1,4 @@
-// Panels (device/cpu/packed_layout.h) from the rows as a file has them, at the
+// Panels (device/cpu/packed_weights.h) from the rows as a file has them, at the
 // memory's speed.
 #pragma once
 

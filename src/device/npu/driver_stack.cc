@@ -8,9 +8,9 @@
 #include <charconv>
 
 #include "base/file.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "base/system_library.h"
-#include "power/power_sysfs.h"
+#include "power/power.h"
 
 namespace tyto {
 namespace {

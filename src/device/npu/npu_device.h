@@ -19,7 +19,7 @@
 #include "device/npu/formats/air_models.h"
 #include "device/npu/formats/int8_gemm.h"
 #include "device/npu/formats/memory_plan.h"
-#include "device/npu/formats/q4nx_layout.h"
+#include "device/npu/formats/q4nx.h"
 #include "device/npu/npu_settings.h"
 #include "device/npu/store/image_facts.h"
 

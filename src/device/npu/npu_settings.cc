@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "device/npu/formats/air_models.h"
 
 namespace tyto {

@@ -6,8 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/joined.h"
-#include "device/vulkan/newer_extensions.h"
+#include "base/spelling.h"
 
 namespace tyto::vulkan {
 namespace {

@@ -8,7 +8,6 @@
 #include "device/device.h"
 #include "device/vulkan/memory.h"
 #include "device/vulkan/pipelines.h"
-#include "device/vulkan/weight_store.h"
 
 namespace tyto::vulkan {
 

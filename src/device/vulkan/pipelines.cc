@@ -6,7 +6,6 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "device/vulkan/shaders.h"
 
 namespace tyto::vulkan {
 namespace {

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <compare>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/vulkan/context.h"
@@ -45,5 +48,14 @@ class Pipelines {
   std::map<PipelineKey, VkPipeline> pipelines_;
   bool has_new_ = false;
 };
+
+// The kernels' SPIR-V, compiled from shaders/*.comp when Tyto is built.
+
+struct Shader {
+  std::string_view name;  // file, and variant where there are several: "gemv_q4_0"
+  std::span<const uint32_t> words;
+};
+
+std::span<const Shader> shaders();
 
 }  // namespace tyto::vulkan

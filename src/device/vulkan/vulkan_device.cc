@@ -2,10 +2,10 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "device/vulkan/dispatch.h"
 #include "device/vulkan/gpu.h"
+#include "device/vulkan/kernel_calls.h"
+#include "device/vulkan/kernel_shapes.h"
 #include "device/vulkan/vulkan_executable.h"
-#include "device/vulkan/weight_form.h"
 #include "program/kernels.h"
 
 namespace tyto {

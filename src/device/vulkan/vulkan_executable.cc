@@ -9,10 +9,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "device/vulkan/call_data.h"
-#include "device/vulkan/call_time.h"
 #include "program/kernels.h"
-#include "trace/span.h"
+#include "trace/trace.h"
 
 namespace tyto::vulkan {
 namespace {
@@ -416,6 +414,67 @@ Completion VulkanExecutable::wait(std::chrono::milliseconds timeout) {
   done_.submissions = 1 + gpu_->transfers.submissions() - transfers_before_;
   done_.end_ns = now_ns();
   return done_;
+}
+
+namespace {
+
+constexpr uint64_t kHeaderWords = 4, kRowWords = 4;
+
+uint32_t pages_of(const Segment& segment, uint32_t page) {
+  return page == 0 ? 0 : (segment.end() + page - 1) / page;
+}
+
+}  // namespace
+
+CallSize call_size(const Call& call, uint32_t page) {
+  CallSize size;
+  uint64_t pages = 0;
+  for (const Segment& segment : call.segments()) {
+    size.tiles += (segment.rows + kTileRows - 1) / kTileRows;
+    pages += pages_of(segment, page);
+  }
+  size.words = kHeaderWords + kRowWords * (call.segments().size() + call.rows + size.tiles) + pages;
+  return size;
+}
+
+void write_call(const Call& call, uint32_t page, std::span<uint32_t> to) {
+  const std::span<const Segment> segments = call.segments();
+  const uint64_t segments_at = kHeaderWords + kRowWords * call.rows;
+  const uint64_t tiles_at = segments_at + kRowWords * segments.size();
+  uint64_t pages_at = tiles_at + kRowWords * call_size(call, page).tiles;
+  const auto put = [&](uint64_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    to[at] = a, to[at + 1] = b, to[at + 2] = c, to[at + 3] = d;
+  };
+  put(0, call.rows, static_cast<uint32_t>(segments.size()), static_cast<uint32_t>(segments_at),
+      static_cast<uint32_t>(tiles_at));
+  uint64_t row_at = kHeaderWords, tile_at = tiles_at;
+  uint32_t row = 0;  // of the call; of gather_rows' result where first_row is that of its source
+  for (uint32_t i = 0; i < segments.size(); ++i) {
+    const Segment& segment = segments[i];
+    put(segments_at + kRowWords * i, segment.first_row, segment.rows, segment.position,
+        static_cast<uint32_t>(pages_at));
+    for (uint32_t t = 0; t < segment.rows; ++t, row_at += kRowWords)
+      put(row_at, i, segment.position + t, segment.first_row + t, static_cast<uint32_t>(pages_at));
+    for (uint32_t t = 0; t < segment.rows; t += kTileRows, tile_at += kRowWords)
+      put(tile_at, i, row + t, std::min(kTileRows, segment.rows - t), 0);
+    const uint32_t pages = pages_of(segment, page);
+    TYTO_ASSERT(pages <= segment.pages.size() || page == 0);
+    std::copy_n(segment.pages.begin(), pages, to.begin() + static_cast<int64_t>(pages_at));
+    pages_at += pages;
+    row += segment.rows;
+  }
+}
+
+uint64_t ticks_between(uint64_t first, uint64_t last, uint32_t valid_bits) {
+  if (valid_bits == 0) return 0;
+  const uint64_t mask = valid_bits >= 64 ? UINT64_MAX : (uint64_t{1} << valid_bits) - 1;
+  return (last - first) & mask;
+}
+
+uint64_t nap_ns(uint64_t elapsed_ns, uint64_t expected_ns) {
+  constexpr uint64_t kMargin = 15'000;  // a sleeping thread wakes up about that late
+  if (expected_ns <= 2 * kMargin || elapsed_ns >= expected_ns - kMargin) return 0;
+  return std::min(expected_ns - kMargin - elapsed_ns, std::max(kLongestNap, elapsed_ns / 32));
 }
 
 }  // namespace tyto::vulkan

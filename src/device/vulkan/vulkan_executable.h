@@ -1,14 +1,17 @@
 // A loaded program: lowered and recorded at the first call of a form, submitted once per call.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "device/device.h"
-#include "device/vulkan/dispatch.h"
 #include "device/vulkan/gpu.h"
+#include "device/vulkan/kernel_calls.h"
 #include "program/kernels.h"
+#include "program/program.h"
 
 namespace tyto::vulkan {
 
@@ -75,5 +78,40 @@ class VulkanExecutable : public Executable {
   uint64_t transfers_before_ = 0;
   Completion done_;
 };
+
+// What changes from call to call, as the kernels read it: 32-bit words in one small buffer.
+//
+//   word 0    rows of the call                word 2  where the table of segments begins
+//   word 1    segments                        word 3  where the table of tiles begins
+//   from 4    a row each: segment, position, the row that gather_rows takes, where the list of its
+//             pages begins: all that a kernel needs of a row, without a second look
+//   segments  first row, rows, position, where the list of pages begins
+//   tiles     rows of one segment each, at most kTileRows: segment, first row, rows, 0
+//   lists     numbers of pages
+
+// Rows of a prompt that one workgroup of attention takes.
+constexpr uint32_t kTileRows = 64;
+
+struct CallSize {
+  uint32_t tiles = 0;
+  uint64_t words = 0;
+};
+// `page` is the positions of a page; 0: the program touches no cache.
+CallSize call_size(const Call& call, uint32_t page);
+
+// `to` has room for the words of call_size(); tables are as long as that says.
+void write_call(const Call& call, uint32_t page, std::span<uint32_t> to);
+
+// When a call ends: by the GPU's timestamps afterwards, by the last call of its form beforehand.
+
+// Ticks from one timestamp to a later one. A queue's counter has `valid_bits` bits (36 on some
+// GPUs) and wraps around; the bits above them mean nothing. 0 bits: the queue has no timestamps.
+uint64_t ticks_between(uint64_t first, uint64_t last, uint32_t valid_bits);
+
+// How long to sleep before the next look at the fence, `elapsed_ns` after the submission of a call
+// whose form took `expected_ns` last time; 0: the end is near, so poll and then wait. A call that
+// ends early is noticed at most kLongestNap later, or a 32nd of the time it took.
+constexpr uint64_t kLongestNap = 250'000;
+uint64_t nap_ns(uint64_t elapsed_ns, uint64_t expected_ns);
 
 }  // namespace tyto::vulkan

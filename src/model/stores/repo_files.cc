@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/spelling.h"
 
 namespace tyto {
 namespace {

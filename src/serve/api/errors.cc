@@ -1,7 +1,6 @@
 #include "serve/api/errors.h"
 
 #include "serve/api/fields.h"
-#include "serve/api/json_text.h"
 
 namespace tyto::api {
 namespace {

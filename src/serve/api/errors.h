@@ -3,8 +3,10 @@
 
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
-#include "serve/http/exchange.h"
+#include "serve/http/http_reply.h"
 
 namespace tyto::api {
 
@@ -46,5 +48,17 @@ http::Response error_response(const Refusal& refusal, ErrorText text);
 
 // For http::Server, which has no more than this.
 std::string error_body(int status, std::string_view path, const std::string& message);
+
+// JSON as it goes over the wire: one line, and U+FFFD for what is no UTF-8.
+
+using nlohmann::ordered_json;
+
+inline std::string json_text(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+inline ordered_json text_or_null(const std::string& text) {
+  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
+}
 
 }  // namespace tyto::api

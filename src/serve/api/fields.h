@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/vocabulary.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto::api {
 

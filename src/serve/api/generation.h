@@ -11,7 +11,6 @@
 #include "serve/api/answer.h"
 #include "serve/api/requests.h"
 #include "serve/api/routes.h"
-#include "serve/api/running_answer.h"
 #include "text/reasoning.h"
 
 namespace tyto::api {

@@ -1,6 +1,9 @@
 // Requests for text, read from JSON: pure functions, whoever sent it.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,11 +11,53 @@
 #include "base/json.h"
 #include "engine/sampler.h"
 #include "serve/api/fields.h"
-#include "serve/api/generation_fields.h"
-#include "text/chat_messages.h"
+#include "text/chat_template.h"
 #include "text/tools.h"
 
 namespace tyto::api {
+
+// What every request for text may say about it, whichever API it came through.
+
+// What an answer must look like.
+struct OutputFormat {
+  enum class Kind : uint8_t { text, json, json_schema, gbnf };
+  Kind kind = Kind::text;
+  std::optional<Json> schema = {};  // of json_schema
+  std::string grammar = {};         // of gbnf
+  std::string field = {};           // of the request that said so
+};
+
+struct GenerationOptions {
+  SamplerOptions sampling = {};
+  std::optional<uint32_t> max_tokens = {};  // none: as many as the context has room for
+  std::vector<std::string> stop = {};
+  bool ignore_eos = false;
+  uint32_t choices = 1;
+  bool log_probabilities = false;
+  uint32_t top_log_probabilities = 0;
+  OutputFormat format = {};
+  std::optional<std::chrono::milliseconds> timeout = {};
+  bool stream = false;
+  bool include_usage = false;  // in a piece of its own, before the last
+  bool timings_per_token = false;
+  bool receipt = false;  // in the answer
+  bool profile = false;  // recorded
+};
+
+// `into` has the defaults. The same names are Ollama's options.
+void read_sampling(const Json& object, SamplerOptions& into);
+
+// The fields that /v1/chat/completions and /v1/completions share, sampling included.
+void read_generation(const Json& object, GenerationOptions& into);
+
+std::vector<std::string> stops_of(const Json& value);
+uint32_t top_count_of(const Json& value);  // of log probabilities to show for each token
+
+// Ollama's "format": "json" or a schema.
+OutputFormat ollama_format(const Json& value);
+
+// A seed nobody chose.
+uint64_t random_seed();
 
 // What a chat template gets.
 struct Conversation {
@@ -74,5 +119,20 @@ struct LoadRequest {
 // `field` is "prompt" or "messages", which would hold the text; none: the request has one.
 std::optional<LoadRequest> parse_ollama_load(const Json& body, std::string_view field);
 bool keeps_for_no_time(const Json& body);  // the model is to go when it has answered
+
+}  // namespace tyto::api
+
+namespace tyto {
+
+// Formats of answers as what the sampler is held to.
+
+class Grammar;
+}  // namespace tyto
+
+namespace tyto::api {
+
+// None where everything may be written; shared by the choices. `grammar` (GBNF) comes before the
+// format.
+std::shared_ptr<const Grammar> grammar_for(const OutputFormat& format, const std::string& grammar);
 
 }  // namespace tyto::api

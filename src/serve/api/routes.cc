@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/joined.h"
+#include "base/spelling.h"
 #include "serve/api/errors.h"
 
 namespace tyto::api {

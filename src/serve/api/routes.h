@@ -1,14 +1,37 @@
 // Paths to functions.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "serve/api/api.h"
-#include "serve/api/json_text.h"
+#include "serve/api/answer.h"
+#include "serve/api/errors.h"
+#include "serve/engine_thread.h"
+#include "serve/http/http_reply.h"
+#include "serve/http/server.h"
+#include "serve/metrics.h"
 
 namespace tyto::api {
+
+// The server's API: every path and what answers it.
+
+// JSON that others make; empty: there is none.
+struct Views {
+  std::unique_ptr<SlowView> doctor = {};
+  std::function<std::string()> plan = {};
+};
+
+struct Api {
+  EngineThread& engine;  // outlives every reply
+  ServeMetrics& metrics;
+  std::string version;  // of Tyto
+  std::function<http::ServerCounts()> connections = {};
+  Views views = {};
+};
+
+http::Handler make_handler(Api api);
 
 // One request on its way to a function.
 struct Exchange {
@@ -32,11 +55,11 @@ inline constexpr std::string_view kDefaultTag = ":latest";  // what Ollama's nam
 // 503 while it is being loaded.
 std::shared_ptr<const ModelText> find_model(const Api& api, const std::string& name);
 
-// openai_routes.cc
+// openai.cc
 void answer_chat_completion(const Exchange&);
 void answer_completion(const Exchange&);
 void answer_embeddings(const Exchange&);
-// ollama_routes.cc
+// ollama.cc
 void answer_ollama_chat(const Exchange&);
 void answer_ollama_generate(const Exchange&);
 void answer_ollama_embed(const Exchange&);
@@ -45,7 +68,7 @@ void answer_ollama_version(const Exchange&);
 void answer_ollama_tags(const Exchange&);
 void answer_ollama_show(const Exchange&);
 void answer_ollama_running(const Exchange&);
-// token_routes.cc
+// status_routes.cc
 void answer_tokenize(const Exchange&);
 void answer_detokenize(const Exchange&);
 void answer_apply_template(const Exchange&);
@@ -58,13 +81,13 @@ void answer_slots(const Exchange&);
 void answer_metrics(const Exchange&);
 void answer_doctor(const Exchange&);
 void answer_plan(const Exchange&);
-// receipt_routes.cc
+// status_routes.cc
 void answer_receipts(const Exchange&);
 void answer_receipt(const Exchange&);
 void answer_profile_json(const Exchange&);
 void answer_profile_page(const Exchange&);
 void answer_dataflow(const Exchange&);
-// page_routes.cc
+// status_routes.cc
 bool answer_page_file(const Exchange&);  // false: there is no such file
 
 }  // namespace tyto::api

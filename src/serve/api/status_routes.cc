@@ -1,6 +1,12 @@
+#include "base/utf8.h"
+#include "report/report.h"
+#include "report/svg.h"
 #include "serve/api/errors.h"
+#include "serve/api/fields.h"
+#include "serve/api/generation.h"
 #include "serve/api/routes.h"
-#include "serve/gauges.h"
+#include "serve/metrics.h"
+#include "serve/page/page_files.h"
 
 namespace tyto::api {
 namespace {
@@ -145,6 +151,158 @@ void answer_plan(const Exchange& exchange) {
   const auto& plan = exchange.api.views.plan;
   require_view(exchange, static_cast<bool>(plan));
   exchange.reply->send({.body = plan()});
+}
+
+namespace {
+
+// Reports carry their own styles, run no scripts and load nothing.
+http::Headers report_headers() {
+  return {{"Content-Security-Policy",
+           "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"}};
+}
+
+StoredReceipt find_receipt(const Exchange& exchange) {
+  StoredReceipt receipt = exchange.api.engine.receipts().find(exchange.name);
+  if (receipt.id.empty())
+    throw RequestError(
+        404, "not_found", "",
+        fmt::format("there is no receipt '{}'; only the last ones are kept", exchange.name));
+  return receipt;
+}
+
+std::shared_ptr<const Profile> find_profile(const Exchange& exchange) {
+  const StoredReceipt receipt = find_receipt(exchange);
+  if (receipt.profile) return receipt.profile;
+  throw RequestError(404, "not_found", "",
+                     receipt.why_no_profile.empty()
+                         ? "the request was not recorded; ask for it with \"profile\": true"
+                         : receipt.why_no_profile);
+}
+
+ordered_json entry_json(const StoredReceipt& receipt) {
+  return {{"id", receipt.id},
+          {"time", receipt.time},
+          {"model", receipt.model},
+          {"line", receipt.line},
+          {"badge", receipt.badge},
+          {"prompt_tokens", receipt.prompt_tokens},
+          {"cached_tokens", receipt.cached_tokens},
+          {"generated_tokens", receipt.generated_tokens},
+          {"profiled", receipt.profile != nullptr}};
+}
+
+}  // namespace
+
+void answer_receipts(const Exchange& exchange) {
+  ordered_json list = ordered_json::array();
+  for (const StoredReceipt& receipt : exchange.api.engine.receipts().list())
+    list.push_back(entry_json(receipt));
+  exchange.send({{"receipts", std::move(list)}});
+}
+
+void answer_receipt(const Exchange& exchange) {
+  exchange.reply->send({.body = find_receipt(exchange).json});
+}
+
+void answer_profile_json(const Exchange& exchange) {
+  exchange.reply->send({.body = json_report(*find_profile(exchange))});
+}
+
+void answer_profile_page(const Exchange& exchange) {
+  exchange.reply->send({.type = "text/html; charset=utf-8",
+                        .body = html_report(*find_profile(exchange)),
+                        .headers = report_headers()});
+}
+
+void answer_dataflow(const Exchange& exchange) {
+  exchange.reply->send({.type = "image/svg+xml",
+                        .body = flow_picture(*find_profile(exchange)),
+                        .headers = report_headers()});
+}
+
+// llama-server's /tokenize, /detokenize and /apply-template.
+
+namespace {
+
+struct TokenizeRequest {
+  std::string content = {};
+  EncodeOptions options = {.add_bos = false, .add_eos = false, .parse_special = true};
+  bool with_pieces = false;
+};
+constexpr Field<TokenizeRequest> kTokenizeFields[] = {
+    {"content", [](const Json& value, TokenizeRequest& into) { into.content = text_of(value); }},
+    {"add_special",
+     [](const Json& value, TokenizeRequest& into) {
+       into.options.add_bos = into.options.add_eos = value.as_bool();
+     }},
+    {"parse_special", [](const Json& value,
+                         TokenizeRequest& into) { into.options.parse_special = value.as_bool(); }},
+    {"with_pieces",
+     [](const Json& value, TokenizeRequest& into) { into.with_pieces = value.as_bool(); }},
+};
+
+// Text, or the bytes of what is only a part of a character.
+ordered_json piece_json(const std::string& bytes) {
+  if (valid_utf8_prefix(bytes) == bytes.size()) return bytes;
+  ordered_json list = ordered_json::array();
+  for (const char byte : bytes) list.push_back(static_cast<uint8_t>(byte));
+  return list;
+}
+
+}  // namespace
+
+void answer_tokenize(const Exchange& exchange) {
+  const Json body = parse_body(exchange.request.body);
+  required_field(body, "content");
+  TokenizeRequest request;
+  read_fields(body, kTokenizeFields, request);
+  const auto model = find_model(exchange.api, parse_model(body));
+  ordered_json tokens = ordered_json::array();
+  for (const Token token : model->tokenizer->encode(request.content, request.options)) {
+    if (request.with_pieces)
+      tokens.push_back(
+          {{"id", token}, {"piece", piece_json(model->tokenizer->token_bytes(token))}});
+    else
+      tokens.push_back(token);
+  }
+  exchange.send({{"tokens", std::move(tokens)}});
+}
+
+void answer_detokenize(const Exchange& exchange) {
+  const Json body = parse_body(exchange.request.body);
+  TextOrTokens tokens{.is_tokens = true};
+  const Json value = required_field(body, "tokens");
+  in_field(value, [&] { tokens.tokens = tokens_of(value); });
+  const auto model = find_model(exchange.api, parse_model(body));
+  exchange.send(
+      {{"content", model->tokenizer->decode(prompt_tokens(*model, tokens, "tokens"), true)}});
+}
+
+void answer_apply_template(const Exchange& exchange) {
+  const Json body = parse_body(exchange.request.body);
+  const Conversation conversation = parse_conversation(body);
+  exchange.send(
+      {{"prompt", chat_text(*find_model(exchange.api, parse_model(body)), conversation)}});
+}
+
+bool answer_page_file(const Exchange& exchange) {
+  const auto files = page_files();
+  const auto file = std::ranges::find(files, exchange.request.path, &PageFile::path);
+  if (file == files.end()) return false;
+  http::Response response{
+      .type = std::string(file->type),
+      .headers = {{"ETag", std::string(file->etag)},
+                  // Asked for anew each time, so that an update is seen at once.
+                  {"Cache-Control", "no-cache"},
+                  {"Content-Security-Policy", std::string(kPagePolicy)},
+                  {"X-Content-Type-Options", "nosniff"},
+                  {"Referrer-Policy", "no-referrer"}}};
+  if (exchange.request.header("If-None-Match").find(file->etag) != std::string_view::npos)
+    response.status = 304;
+  else
+    response.body = file->bytes;
+  exchange.reply->send(std::move(response));
+  return true;
 }
 
 }  // namespace tyto::api

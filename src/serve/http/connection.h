@@ -6,10 +6,8 @@
 #include <variant>
 #include <vector>
 
-#include "serve/http/answer_bytes.h"
-#include "serve/http/exchange.h"
-#include "serve/http/outbox.h"
-#include "serve/http/request_rules.h"
+#include "serve/http/http_reply.h"
+#include "serve/http/request_reader.h"
 
 namespace boost::asio {
 class io_context;

@@ -10,8 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "text/grammar/grammar_matcher.h"
-#include "text/grammar/token_trie.h"
+#include "text/grammar/matcher.h"
 #include "text/reasoning.h"
 
 namespace tyto {

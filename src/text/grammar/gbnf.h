@@ -55,4 +55,9 @@ struct GrammarText {
 // Every rule that is named is there. What is not in the notation is an input Error with its line.
 GrammarText parse_gbnf(std::string_view source);
 
+// Writing GBNF: texts and classes of characters as the notation spells them.
+
+std::string gbnf_text(std::string_view text);  // in quotes; UTF-8
+std::string gbnf_class(const std::vector<CharacterRange>& ranges);
+
 }  // namespace tyto

@@ -5,9 +5,269 @@
 #include <string>
 
 #include "base/error.h"
-#include "text/grammar/state_builder.h"
+#include "base/utf8.h"
 
 namespace tyto {
+namespace {
+
+std::string spelled(char32_t character) {
+  std::string bytes;
+  append_utf8(character, bytes);
+  return bytes;
+}
+
+// All of `range` has the same number of bytes. Where the ends differ in some byte, all the bytes
+// behind it must run from the lowest to the highest; else the range is cut there.
+void append(CharacterRange range, std::vector<ByteRanges>& out) {
+  const std::string first = spelled(range.first), last = spelled(range.last);
+  for (size_t tail = 1; tail < first.size(); ++tail) {
+    const char32_t low = (char32_t{1} << (6 * tail)) - 1;
+    if ((range.first & ~low) == (range.last & ~low)) continue;
+    if ((range.first & low) != 0) {
+      append({range.first, range.first | low}, out);
+      return append({(range.first | low) + 1, range.last}, out);
+    }
+    if ((range.last & low) != low) {
+      append({range.first, (range.last & ~low) - 1}, out);
+      return append({range.last & ~low, range.last}, out);
+    }
+  }
+  ByteRanges bytes;
+  for (size_t i = 0; i < first.size(); ++i)
+    bytes.push_back({static_cast<uint8_t>(first[i]), static_cast<uint8_t>(last[i])});
+  out.push_back(std::move(bytes));
+}
+
+}  // namespace
+
+std::vector<ByteRanges> utf8_sequences(CharacterRange range) {
+  constexpr CharacterRange kSameLength[] = {
+      {0, 0x7F}, {0x80, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, kLastCharacter}};
+  std::vector<ByteRanges> sequences;
+  for (const CharacterRange& each : kSameLength) {
+    const CharacterRange part{std::max(range.first, each.first), std::min(range.last, each.last)};
+    if (part.first <= part.last) append(part, sequences);
+  }
+  return sequences;
+}
+
+namespace {
+
+uint64_t hash_of(std::span<const uint64_t> values) {
+  uint64_t hash = values.size();
+  for (const uint64_t value : values) {
+    hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+}  // namespace
+
+InternedSets::InternedSets() : begins_{0}, slots_(64) {
+  intern({});
+}
+
+size_t InternedSets::slot_of(std::span<const uint64_t> sorted) const {
+  size_t slot = hash_of(sorted) & (slots_.size() - 1);
+  while (slots_[slot] != 0 && !std::ranges::equal((*this)[slots_[slot] - 1], sorted))
+    slot = (slot + 1) & (slots_.size() - 1);
+  return slot;
+}
+
+uint32_t InternedSets::intern(std::span<const uint64_t> sorted) {
+  const size_t slot = slot_of(sorted);
+  if (slots_[slot] != 0) return slots_[slot] - 1;
+  const auto id = static_cast<uint32_t>(size());
+  values_.insert(values_.end(), sorted.begin(), sorted.end());
+  begins_.push_back(values_.size());
+  slots_[slot] = id + 1;
+  if (size() * 2 > slots_.size()) grow();
+  return id;
+}
+
+void InternedSets::grow() {
+  slots_.assign(slots_.size() * 2, 0);
+  for (uint32_t id = 0; id < size(); ++id) slots_[slot_of((*this)[id])] = id + 1;
+}
+
+namespace {
+
+constexpr size_t kMaxBuildSteps = 500'000;  // well below a second
+constexpr size_t kMaxStates = 100'000;
+
+// All that makes two states the same.
+std::vector<uint64_t> signature(const Moves& moves) {
+  std::vector<uint64_t> key = {moves.ends_rule, moves.bytes.size(), moves.calls.size()};
+  for (const auto& [target, bytes] : moves.bytes) {
+    key.push_back(target);
+    key.insert(key.end(), bytes.words.begin(), bytes.words.end());
+  }
+  for (const auto& [rule, target] : moves.calls) key.push_back(uint64_t{rule} << 32 | target);
+  key.insert(key.end(), moves.skips.begin(), moves.skips.end());
+  return key;
+}
+
+template <typename T>
+void sort_unique(std::vector<T>& values) {
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+void merge(Moves& into, const Moves& from) {
+  for (const auto& [target, bytes] : from.bytes) into.bytes[target] |= bytes;
+  into.calls.insert(into.calls.end(), from.calls.begin(), from.calls.end());
+  into.skips.insert(into.skips.end(), from.skips.begin(), from.skips.end());
+  into.ends_rule |= from.ends_rule;
+}
+
+}  // namespace
+
+StateBuilder::StateBuilder(const GrammarText& text) : starts_(text.rules.size(), kFinished) {
+  new_state({.ends_rule = true});  // kFinished, which is like no other state
+  state_of({.ends_rule = true});   // kEndOfRule
+  pending_.push_back(text.root);
+  while (!pending_.empty()) {
+    const uint32_t rule = pending_.back();
+    pending_.pop_back();
+    if (!is_built(rule)) starts_[rule] = state_of(moves(text.rules[rule].body, kEndOfRule));
+  }
+}
+
+void StateBuilder::spend(size_t work) {
+  work_ += work;
+  if (work_ > kMaxBuildSteps || states_.size() > kMaxStates)
+    fail_input("grammar", "becomes too large: its repetitions take more than {} states",
+               kMaxStates);
+}
+
+uint32_t StateBuilder::new_state(Moves moves) {
+  spend(1);
+  states_.push_back(std::move(moves));
+  return static_cast<uint32_t>(states_.size() - 1);
+}
+
+uint32_t StateBuilder::state_of(Moves moves) {
+  sort_unique(moves.calls);
+  sort_unique(moves.skips);
+  if (moves.bytes.empty() && moves.calls.empty() && moves.skips.size() == 1 && !moves.ends_rule)
+    return moves.skips[0];
+  const auto [entry, is_new] = known_.try_emplace(signature(moves), 0);
+  if (is_new) entry->second = new_state(std::move(moves));
+  return entry->second;
+}
+
+// From the last part to the first, so that each knows where it leads.
+Moves StateBuilder::moves(const Expression& expression, uint32_t next) {
+  spend(1);
+  switch (expression.kind) {
+    case Expression::Kind::text:
+      return text_moves(expression.text, next);
+    case Expression::Kind::characters:
+      return character_moves(expression.ranges, next);
+    case Expression::Kind::rule:
+      pending_.push_back(expression.rule);
+      return {.calls = {{expression.rule, next}}};
+    case Expression::Kind::sequence:
+      for (size_t i = expression.parts.size(); i-- > 1;)
+        next = state_of(moves(expression.parts[i], next));
+      return expression.parts.empty() ? Moves{.skips = {next}} : moves(expression.parts[0], next);
+    case Expression::Kind::choice: {
+      Moves all;
+      for (const Expression& part : expression.parts) merge(all, moves(part, next));
+      return all;
+    }
+    case Expression::Kind::repeat:
+      return repeat_moves(expression, next);
+  }
+  TYTO_ASSERT(!"an expression has a kind");
+  return {};
+}
+
+Moves StateBuilder::text_moves(const std::string& text, uint32_t next) {
+  spend(text.size());
+  if (text.empty()) return {.skips = {next}};
+  const auto step = [&](size_t i) {
+    Moves one;
+    one.bytes[next].add(static_cast<uint8_t>(text[i]));
+    return one;
+  };
+  for (size_t i = text.size(); i-- > 1;) next = state_of(step(i));
+  return step(0);
+}
+
+Moves StateBuilder::character_moves(const std::vector<CharacterRange>& ranges, uint32_t next) {
+  Moves all;
+  for (const CharacterRange& range : ranges)
+    for (const ByteRanges& sequence : utf8_sequences(range)) {
+      spend(sequence.size());
+      uint32_t target = next;
+      const auto add = [&](Moves& to, const ByteInterval& bytes) {
+        for (unsigned byte = bytes.first; byte <= bytes.last; ++byte) to.bytes[target].add(byte);
+      };
+      for (size_t i = sequence.size(); i-- > 1;) {
+        Moves one;
+        add(one, sequence[i]);
+        target = state_of(std::move(one));
+      }
+      add(all, sequence[0]);
+    }
+  return all;
+}
+
+Moves StateBuilder::repeat_moves(const Expression& repeat, uint32_t next) {
+  const Expression& part = repeat.parts[0];
+  uint32_t target = next;
+  if (repeat.most == Expression::kForever) {
+    target = new_state({});  // filled when what leads back to it is known
+    Moves again = moves(part, target);
+    again.skips.push_back(next);
+    states_[target] = std::move(again);
+  } else {
+    for (uint32_t i = repeat.least; i < repeat.most; ++i) {
+      Moves once_more = moves(part, target);
+      once_more.skips.push_back(next);
+      target = state_of(std::move(once_more));
+    }
+  }
+  for (uint32_t i = 0; i < repeat.least; ++i) target = state_of(moves(part, target));
+  return {.skips = {target}};
+}
+
+std::vector<bool> StateBuilder::reach_end(bool through_bytes) const {
+  struct Needed {  // the state reaches its end when both of these do
+    uint32_t state;
+    uint32_t both[2];
+  };
+  std::vector<Needed> needs;
+  std::vector<bool> reaches(states_.size());
+  std::vector<uint32_t> found;
+  const auto mark = [&](uint32_t state) {
+    if (reaches[state]) return;
+    reaches[state] = true;
+    found.push_back(state);
+  };
+  for (uint32_t state = 0; state < states_.size(); ++state) {
+    const Moves& from = states_[state];
+    if (from.ends_rule) mark(state);
+    for (const uint32_t target : from.skips) needs.push_back({state, {target, target}});
+    for (const auto& [rule, target] : from.calls) needs.push_back({state, {target, starts_[rule]}});
+    if (!through_bytes) continue;
+    for (const auto& [target, bytes] : from.bytes)
+      if (!bytes.is_empty()) needs.push_back({state, {target, target}});
+  }
+  std::vector<std::vector<uint32_t>> needed_for(states_.size());  // indices of needs
+  for (uint32_t i = 0; i < needs.size(); ++i)
+    for (const uint32_t state : needs[i].both) needed_for[state].push_back(i);
+  while (!found.empty()) {
+    const uint32_t state = found.back();
+    found.pop_back();
+    for (const uint32_t i : needed_for[state])
+      if (reaches[needs[i].both[0]] && reaches[needs[i].both[1]]) mark(needs[i].state);
+  }
+  return reaches;
+}
+
 namespace {
 
 constexpr size_t kMaxSteps = 2'000'000;  // through skips, in all: well below a second

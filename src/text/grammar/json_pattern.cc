@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "text/grammar/gbnf.h"
-#include "text/grammar/gbnf_text.h"
 
 namespace tyto {
 namespace {

@@ -1,4 +1,4 @@
-#include "ggml/settings.h"
+#include "ggml/offer.h"
 
 #include <gtest/gtest.h>
 

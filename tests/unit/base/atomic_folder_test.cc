@@ -1,4 +1,4 @@
-#include "base/atomic_folder.h"
+#include "base/atomic_file.h"
 
 #include "unit/base/file_fixture.h"
 

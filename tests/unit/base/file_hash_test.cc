@@ -1,9 +1,8 @@
-#include "base/file_hash.h"
+#include "base/hash.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "base/hash.h"
 #include "unit/base/file_fixture.h"
 
 namespace tyto {

@@ -1,4 +1,4 @@
-#include "base/file_lock.h"
+#include "base/file_use.h"
 
 #include <gtest/gtest.h>
 

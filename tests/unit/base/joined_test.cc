@@ -1,4 +1,4 @@
-#include "base/joined.h"
+#include "base/spelling.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/printable.h"
+#include "base/utf8.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The gate between two greedy continuations, and the file they are kept in.
-#include "check/gate.h"
+#include "check/diagnose.h"
 
 #include <gtest/gtest.h>
 

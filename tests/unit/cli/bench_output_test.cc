@@ -8,9 +8,9 @@
 
 #include "base/columns.h"
 #include "cli/bench/bench_comparison.h"
-#include "evidence/digest.h"
 #include "evidence/ledger.h"
 #include "evidence/receipt_json.h"
+#include "evidence/seal.h"
 
 namespace tyto {
 namespace {

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <thread>
 
-#include "base/atomic_folder.h"
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "cli/terminal.h"
 

@@ -1,8 +1,8 @@
-#include "cost/modelled_launches.h"
+#include "cost/cost_model.h"
 
 #include <gtest/gtest.h>
 
-#include "program/launch_names.h"
+#include "program/kernels.h"
 
 namespace tyto {
 namespace {

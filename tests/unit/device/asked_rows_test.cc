@@ -5,8 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "device/npu/store/kernel_store_manifest.h"
-#include "device/npu/store/prompt_rows.h"
+#include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
 
 namespace tyto {

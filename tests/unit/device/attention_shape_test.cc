@@ -1,5 +1,5 @@
 // Shapes that every GPU can run: limits kept, all rows, heads and positions covered.
-#include "device/vulkan/attention_shape.h"
+#include "device/vulkan/kernel_shapes.h"
 
 #include <gtest/gtest.h>
 

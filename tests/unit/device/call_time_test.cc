@@ -1,4 +1,4 @@
-#include "device/vulkan/call_time.h"
+#include "device/vulkan/vulkan_executable.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "device/device.h"
-#include "trace/plausibility.h"
+#include "trace/receipt.h"
 
 namespace tyto {
 namespace {

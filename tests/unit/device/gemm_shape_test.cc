@@ -1,5 +1,5 @@
 // Shapes of products as the kernels demand them, and sensible ones for the products of a model.
-#include "device/vulkan/gemm_shape.h"
+#include "device/vulkan/kernel_shapes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Which threads do what in a product with a few rows: limits that the kernels count on.
-#include "device/vulkan/gemv_shape.h"
+#include "device/vulkan/kernel_shapes.h"
 
 #include <gtest/gtest.h>
 

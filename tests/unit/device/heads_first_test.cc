@@ -1,4 +1,4 @@
-#include "device/npu/formats/heads_first.h"
+#include "device/npu/formats/memory_plan.h"
 
 #include <gtest/gtest.h>
 

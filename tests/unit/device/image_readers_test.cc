@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "device/npu/formats/q4nx_layout.h"
-#include "device/npu/store/image_fit.h"
+#include "device/npu/formats/q4nx.h"
+#include "device/npu/store/image_facts.h"
 #include "support/npu_images.h"
 
 namespace tyto {

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "device/cpu/numerics.h"
+#include "device/cpu/operations.h"
 #include "unit/device/plain_math.h"
 
 namespace tyto::cpu {

@@ -1,7 +1,7 @@
 // Which folders may be imported, and for which model.
 #include <thread>
 
-#include "device/npu/formats/virtual_image.h"
+#include "device/npu/formats/transaction.h"
 #include "device/npu/store/stored_kernels.h"
 #include "device/vnpu/vnpu_device.h"
 #include "kernel_store_fixture.h"

@@ -1,6 +1,6 @@
 // Packed weights in a file: what comes back is what packing gives, and nothing that was changed,
 // cut off or made of other bytes is ever used.
-#include "device/cpu/packed_file.h"
+#include "device/cpu/weight_cache.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
-#include "device/cpu/huge_pages.h"
 #include "device/cpu/packed_weights.h"
-#include "device/cpu/weight_cache.h"
 #include "unit/base/file_fixture.h"
 
 namespace tyto::cpu {

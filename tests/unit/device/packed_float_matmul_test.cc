@@ -173,7 +173,7 @@ TEST_P(PackedFloatMatmulTest, ZerosGiveZerosAndNanStaysWithItsToken) {
 INSTANTIATE_TEST_SUITE_P(AllIsas, PackedFloatMatmulTest, testing::ValuesIn(variants()),
                          [](const auto& variant) { return std::string(variant.param->name); });
 
-// Byte by byte as packed_layout.h says, for shapes that end anywhere in a tile of the packing.
+// Byte by byte as packed_weights.h says, for shapes that end anywhere in a tile of the packing.
 TEST(PackedFloats, EachValueHasItsPlaceAndTheRestIsZero) {
   ThreadPool pool(2);
   for (DType type : kTypes)

@@ -8,8 +8,8 @@
 #include <random>
 
 #include "device/cpu/inner_loops.h"
-#include "device/cpu/packed_store.h"
 #include "device/cpu/packed_weights.h"
+#include "device/cpu/weight_cache.h"
 #include "support/random_blocks.h"
 #include "tensor/quant.h"
 

@@ -1,4 +1,4 @@
-// Packed panels against the layout as device/cpu/packed_layout.h describes it, value by value.
+// Packed panels against the layout as device/cpu/packed_weights.h describes it, value by value.
 #include "device/cpu/panel_packing.h"
 
 #include <gtest/gtest.h>
@@ -8,11 +8,10 @@
 #include <random>
 
 #include "device/cpu/grid_panels.h"
-#include "device/cpu/packed_layout.h"
 #include "device/cpu/packed_weights.h"
 #include "support/random_blocks.h"
 #include "tensor/quant.h"
-#include "tensor/quant_iq_blocks.h"
+#include "tensor/quant_blocks.h"
 
 namespace tyto::cpu {
 namespace {

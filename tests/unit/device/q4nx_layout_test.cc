@@ -1,7 +1,7 @@
 // The buffers of the single-dispatch decode, against numbers worked out from MLIR-AIR's text
 // (programming_examples at e972f29): fused_decode/fused_decode.py for the geometry, the Makefiles
 // of llms/*_q4nx for VOCAB_CHUNK_I2 and DECODE_WGROUP.
-#include "device/npu/formats/q4nx_layout.h"
+#include "device/npu/formats/q4nx.h"
 
 #include <gtest/gtest.h>
 

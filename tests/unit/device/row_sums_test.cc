@@ -1,4 +1,4 @@
-#include "device/npu/formats/row_sums.h"
+#include "device/npu/formats/int8_gemm.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "trace/span.h"
+#include "trace/trace.h"
 #include "unit/device/software_gpu_fixture.h"
 
 namespace tyto {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "device/vulkan/context.h"
-#include "device/vulkan/dispatch.h"
+#include "device/vulkan/kernel_calls.h"
 #include "program/kernels.h"
 #include "program/top_k.h"
 

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "device/vulkan/call_data.h"
+#include "device/vulkan/vulkan_executable.h"
 #include "unit/device/software_gpu_fixture.h"
 
 namespace tyto::vulkan {

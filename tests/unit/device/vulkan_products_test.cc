@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "device/vulkan/weight_form.h"
+#include "device/vulkan/kernel_shapes.h"
 #include "tensor/float16.h"
 #include "unit/device/software_gpu_fixture.h"
 

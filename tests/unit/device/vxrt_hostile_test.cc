@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "device/device.h"
-#include "device/vnpu/machine/cache_lines.h"
+#include "device/vnpu/machine/device_memory.h"
 #include "unit/device/vxrt_fixture.h"
 
 namespace tyto::vxrt {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "device/vnpu/images/air_images.h"
-#include "device/vnpu/machine/dma.h"
+#include "device/vnpu/machine/machine.h"
 #include "unit/device/vxrt_fixture.h"
 
 namespace tyto::vxrt {

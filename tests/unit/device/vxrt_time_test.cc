@@ -1,5 +1,5 @@
 // The modelled clock: what a run takes by its image, and what comes on top.
-#include "device/vnpu/machine/device_time.h"
+#include "device/vnpu/machine/machine.h"
 
 #include <optional>
 

@@ -1,5 +1,5 @@
 // The GPU's forms of matrices, read back by plain loops, against the types' own definitions.
-#include "device/vulkan/weight_form.h"
+#include "device/vulkan/kernel_shapes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Recorded machines, each broken in one place: the doctor must find that place, name it first, and
 // find nothing else broken.
-#include "doctor/doctor_checks.h"
+#include "doctor/checks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "doctor/doctor_probe.h"
+#include "doctor/probe.h"
 
 #include <gtest/gtest.h>
 

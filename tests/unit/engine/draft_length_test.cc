@@ -1,5 +1,5 @@
 // With times made up: what is guessed where, and what it costs at most.
-#include "engine/draft_length.h"
+#include "engine/speculation.h"
 
 #include <gtest/gtest.h>
 

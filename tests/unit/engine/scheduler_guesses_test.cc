@@ -4,8 +4,8 @@
 #include <map>
 #include <random>
 
-#include "engine/guessed_steps.h"
 #include "engine/scheduler.h"
+#include "engine/speculation.h"
 #include "unit/engine/guessing.h"
 #include "unit/engine/letters_world.h"
 

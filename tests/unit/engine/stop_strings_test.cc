@@ -1,4 +1,4 @@
-#include "engine/stop_strings.h"
+#include "engine/job.h"
 
 #include <gtest/gtest.h>
 

@@ -11,8 +11,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "evidence/digest.h"
-#include "evidence/ledger_file.h"
 #include "evidence/receipt_json.h"
 #include "evidence/seal.h"
 

@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "evidence/digest.h"
 
 namespace tyto {
 namespace {

@@ -5,11 +5,10 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/utc_time.h"
-#include "hub/attempts.h"
-#include "hub/blob_hash.h"
+#include "base/spelling.h"
+#include "hub/cache_layout.h"
+#include "hub/http.h"
 #include "hub/hub_api.h"
-#include "hub/safe_path.h"
 
 namespace tyto {
 namespace {

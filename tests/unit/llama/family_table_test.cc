@@ -8,11 +8,11 @@
 #include <set>
 
 #include "base/file.h"
-#include "base/joined.h"
-#include "device/cpu/packed_layout.h"
+#include "base/spelling.h"
+#include "device/cpu/packed_weights.h"
 #include "device/vnpu/machine/control.h"
-#include "device/vulkan/dispatch.h"
-#include "device/vulkan/weight_form.h"
+#include "device/vulkan/kernel_calls.h"
+#include "device/vulkan/kernel_shapes.h"
 #include "llama/forward_program.h"
 #include "model/families.h"
 #include "model/shapes.h"

@@ -1,4 +1,4 @@
-#include "llama/kv_pool.h"
+#include "llama/kv_store.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "llama/kv_pool.h"
+#include "llama/kv_store.h"
 #include "support/kv_memory.h"
 
 namespace tyto {

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "llama/kv_pool.h"
+#include "llama/kv_store.h"
 
 namespace tyto {
 namespace {

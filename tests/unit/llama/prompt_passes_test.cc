@@ -1,4 +1,4 @@
-#include "llama/prompt_passes.h"
+#include "llama/stages.h"
 
 #include <gtest/gtest.h>
 

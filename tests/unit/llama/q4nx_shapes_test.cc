@@ -1,7 +1,7 @@
 // The shapes that users name are those that the single-dispatch decode has builds of.
 #include <gtest/gtest.h>
 
-#include "device/npu/formats/q4nx_layout.h"
+#include "device/npu/formats/q4nx.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
 #include "model/shapes.h"

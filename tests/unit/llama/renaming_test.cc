@@ -11,7 +11,6 @@
 #include "device/vnpu/machine/control.h"
 #include "llama/forward_program.h"
 #include "program/kernels.h"
-#include "program/launch_names.h"
 #include "support/npu_settings.h"
 #include "support/one_sequence.h"
 #include "support/program_time.h"

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "device/vnpu/machine/control.h"
-#include "llama/kv_convert.h"
+#include "llama/kv_store.h"
 #include "llama/pipeline.h"
 #include "support/apart_device.h"
 #include "support/npu_settings.h"

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "device/vulkan/dispatch.h"
 #include "device/vulkan/gpu.h"
+#include "device/vulkan/kernel_calls.h"
 #include "llama/forward_program.h"
 #include "support/one_sequence.h"
 #include "support/random_model.h"

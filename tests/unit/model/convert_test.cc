@@ -4,14 +4,14 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/gguf_metadata.h"
+#include "model/gguf.h"
 #include "model/synth.h"
 #include "model/type_mix.h"
 #include "model/weight_table.h"
 #include "tensor/compare.h"
-#include "text/pre_tokenizer.h"
-#include "text/tokenizer.h"
-#include "text/word_piece.h"
+#include "text/tokenizer/pre_tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/unigram.h"
 #include "unit/model/model_fixtures.h"
 
 namespace tyto::test {

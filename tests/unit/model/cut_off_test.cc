@@ -1,4 +1,4 @@
-#include "model/cut_off.h"
+#include "model/damaged_files.h"
 
 #include <gtest/gtest.h>
 

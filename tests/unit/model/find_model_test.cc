@@ -1,5 +1,5 @@
 // Names that -m takes, with stores in a home of the test's own.
-#include "model/stores/find_model.h"
+#include "model/stores/stores.h"
 
 #include <cstdlib>
 #include <optional>

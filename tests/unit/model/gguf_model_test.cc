@@ -2,9 +2,8 @@
 #include <algorithm>
 
 #include "model/gguf.h"
-#include "model/gguf_metadata.h"
 #include "model/weight_table.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "unit/model/model_fixtures.h"
 
 namespace tyto::test {

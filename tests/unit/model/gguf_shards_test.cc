@@ -1,5 +1,5 @@
 // Models in several GGUF files.
-#include "model/gguf_shards.h"
+#include "model/gguf.h"
 
 #include "model/synth.h"
 #include "unit/model/model_fixtures.h"

@@ -1,12 +1,11 @@
-#include "model/importance.h"
+#include "model/convert.h"
 
 #include <fmt/format.h>
 
 #include <limits>
 #include <random>
 
-#include "model/convert.h"
-#include "model/gguf_metadata.h"
+#include "model/gguf.h"
 #include "model/synth.h"
 #include "unit/model/model_fixtures.h"
 

@@ -1,4 +1,4 @@
-#include "model/non_finite.h"
+#include "model/damaged_files.h"
 
 #include "model/convert.h"
 #include "model/synth.h"

@@ -3,7 +3,6 @@
 
 #include <sys/stat.h>
 
-#include "model/stores/folder_files.h"
 #include "model/stores/local_models.h"
 #include "unit/model/store_fixtures.h"
 

@@ -8,7 +8,7 @@
 #include "model/model.h"
 #include "model/shapes.h"
 #include "model/type_mix.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "unit/model/model_fixtures.h"
 
 namespace tyto::test {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "model/shapes.h"
-#include "plan/modelled_rates.h"
+#include "plan/rates.h"
 
 namespace tyto {
 namespace {

@@ -1,4 +1,4 @@
-#include "plan/runs_today.h"
+#include "plan/rates.h"
 
 #include <gtest/gtest.h>
 

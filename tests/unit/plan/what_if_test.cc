@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "model/shapes.h"
-#include "plan/pinned_bytes.h"
+#include "plan/air_images.h"
 
 namespace tyto {
 namespace {

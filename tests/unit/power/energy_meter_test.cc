@@ -4,7 +4,6 @@
 
 #include <atomic>
 
-#include "power/idle_subtraction.h"
 #include "support/system_tree.h"
 
 namespace tyto {

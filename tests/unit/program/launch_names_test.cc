@@ -1,8 +1,6 @@
-#include "program/launch_names.h"
+#include "program/kernels.h"
 
 #include <gtest/gtest.h>
-
-#include "program/kernels.h"
 
 namespace tyto {
 namespace {

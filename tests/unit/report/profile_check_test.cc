@@ -1,5 +1,5 @@
 // Profiles that somebody changed, and what reading them says.
-#include "report/profile_check.h"
+#include "report/profile_json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Tables on terminals of every width, and in pipes.
-#include "report/table.h"
+#include "report/tables.h"
 
 #include <gtest/gtest.h>
 

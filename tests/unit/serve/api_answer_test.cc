@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "serve/api/answer_numbers.h"
-#include "serve/api/running_answer.h"
+#include "serve/api/answer.h"
 #include "unit/serve/collecting_reply.h"
 
 namespace tyto::api {

@@ -4,7 +4,7 @@
 
 #include "serve/api/errors.h"
 #include "serve/api/fields.h"
-#include "serve/api/generation_fields.h"
+#include "serve/api/requests.h"
 
 namespace tyto::api {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "base/utc_time.h"
-#include "serve/api/api.h"
+#include "base/spelling.h"
 #include "serve/api/errors.h"
+#include "serve/api/routes.h"
 #include "support/http_client.h"
 #include "support/http_visits.h"
 #include "unit/serve/collecting_reply.h"

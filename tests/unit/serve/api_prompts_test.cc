@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/text_stream.h"
+#include "engine/job.h"
 #include "serve/api/generation.h"
 #include "unit/text/small_vocabularies.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "serve/http/exchange.h"
+#include "serve/http/http_reply.h"
 
 namespace tyto {
 

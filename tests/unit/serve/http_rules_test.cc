@@ -1,5 +1,5 @@
 // Who may speak to the server, and how: hosts, origins, keys, paths.
-#include "serve/http/request_rules.h"
+#include "serve/http/request_reader.h"
 
 #include <gtest/gtest.h>
 

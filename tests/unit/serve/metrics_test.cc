@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "base/file.h"
-#include "serve/gauges.h"
 #include "unit/serve/prometheus_text.h"
 
 namespace tyto {

@@ -1,5 +1,5 @@
 // A text that takes long to make.
-#include "serve/api/slow_view.h"
+#include "serve/api/answer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Who is next among models whose steps differ in length.
-#include "serve/turns.h"
+#include "serve/engine_thread.h"
 
 #include <gtest/gtest.h>
 

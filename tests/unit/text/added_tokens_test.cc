@@ -1,4 +1,4 @@
-#include "text/added_tokens.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Tools and calls in templates, and what of them stays text.
 #include <gtest/gtest.h>
 
-#include "text/chat_text.h"
+#include "text/chat_template.h"
 #include "text/tools.h"
 #include "unit/text/small_vocabularies.h"
 #include "unit/text/template_rendering.h"

@@ -1,4 +1,4 @@
-#include "text/chat_text.h"
+#include "text/chat_template.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "text/grammar/grammar_matcher.h"
-#include "text/grammar/utf8_ranges.h"
+#include "text/grammar/matcher.h"
 
 namespace tyto {
 namespace {
@@ -175,7 +174,7 @@ TEST(Utf8Ranges, SpellEveryCharacterOnce) {
   uint64_t spelled = 0;
   for (const ByteRanges& sequence : sequences) {
     uint64_t count = 1;
-    for (const ByteRange& bytes : sequence) count *= uint64_t{bytes.last} - bytes.first + 1;
+    for (const ByteInterval& bytes : sequence) count *= uint64_t{bytes.last} - bytes.first + 1;
     spelled += count;
   }
   EXPECT_EQ(spelled, uint64_t{range.last} - range.first + 1 - 0x800);  // without surrogates

@@ -1,4 +1,4 @@
-#include "text/json_scanner.h"
+#include "text/tokenizer/tokenizer_json.h"
 
 #include <gtest/gtest.h>
 

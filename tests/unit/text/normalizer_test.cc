@@ -1,4 +1,4 @@
-#include "text/normalizer.h"
+#include "text/tokenizer/normalizer.h"
 
 #include <gtest/gtest.h>
 

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "text/byte_level.h"
-#include "text/pre_tokenizer.h"
-#include "text/tokenizer.h"
-#include "text/vocabulary.h"
-#include "text/word_piece.h"
+#include "text/tokenizer/bpe.h"
+#include "text/tokenizer/pre_tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/unigram.h"
+#include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
 

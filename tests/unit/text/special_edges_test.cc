@@ -1,4 +1,4 @@
-#include "text/special_edges.h"
+#include "text/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,9 @@
-#include "text/split_pattern.h"
+#include "text/tokenizer/pre_tokenizer.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "text/pre_tokenizer.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace tyto {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/tool_calls.h"
+#include "text/tools.h"
 
 #include <gtest/gtest.h>
 

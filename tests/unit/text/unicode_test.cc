@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "text/byte_level.h"
+#include "text/tokenizer/bpe.h"
 #include "unit/text/small_vocabularies.h"
 
 namespace tyto {

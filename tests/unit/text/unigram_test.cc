@@ -1,4 +1,4 @@
-#include "text/unigram.h"
+#include "text/tokenizer/unigram.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "unit/text/small_vocabularies.h"
 
 namespace tyto {

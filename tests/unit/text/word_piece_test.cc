@@ -1,9 +1,9 @@
-#include "text/word_piece.h"
+#include "text/tokenizer/unigram.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "unit/text/small_vocabularies.h"
 
 namespace tyto {

@@ -1,4 +1,4 @@
-#include "trace/energy_report.h"
+#include "trace/receipt.h"
 
 #include <gtest/gtest.h>
 

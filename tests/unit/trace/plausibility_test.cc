@@ -1,8 +1,6 @@
-#include "trace/plausibility.h"
+#include "trace/receipt.h"
 
 #include <gtest/gtest.h>
-
-#include "trace/receipt.h"
 
 namespace tyto {
 namespace {

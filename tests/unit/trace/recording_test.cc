@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "support/count_allocations.h"
-#include "trace/span.h"
+#include "trace/trace.h"
 
 namespace tyto {
 namespace {

@@ -1,4 +1,4 @@
-#include "trace/requirement.h"
+#include "trace/receipt.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,6 @@
 
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/isa/attention_cache.h"
-#include "device/cpu/isa/attention_words.h"
 #include "device/cpu/isa/simd.h"
 
 namespace tyto::cpu::TYTO_ISA {

@@ -1,4 +1,4 @@
-// Packed matrices of f32, f16 and bf16 (packed_layout.h) times activations. Compiled once per
+// Packed matrices of f32, f16 and bf16 (packed_weights.h) times activations. Compiled once per
 // instruction set (see src/CMakeLists.txt).
 //
 // Rows lie across the lanes and each output is one chain of additions in the order of k, whatever

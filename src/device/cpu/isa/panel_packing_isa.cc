@@ -9,8 +9,8 @@
 #include <type_traits>
 
 #include "device/cpu/isa/always_inline.h"
-#include "device/cpu/packed_layout.h"
-#include "tensor/quant_iq_blocks.h"
+#include "device/cpu/packed_weights.h"
+#include "tensor/quant_blocks.h"
 
 namespace tyto::cpu::TYTO_ISA {
 namespace {

@@ -5,7 +5,6 @@
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
 #include "device/npu/runtime/device_lock.h"
-#include "device/npu/store/prompt_rows.h"
 #include "device/npu/store/stored_kernels.h"
 
 namespace tyto {

@@ -1,5 +1,5 @@
 // The argument lists of MLIR-AIR's programs, as data: what one list is made of. Which bf16 programs
-// a model has is in air_models.h, the single-dispatch decode in q4nx_layout.h.
+// a model has is in air_models.h, the single-dispatch decode in q4nx.h.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,8 @@ enum class AirLayout : uint8_t {
   head_partition,  // rows [partition * rows, + real_rows) of the head, zeros below them
   rope_per_head,   // each position's cos|sin row, repeated for every head
   heads_first,     // of activations: `run` columns of every row, then the next `run` of every row
-  q4nx,            // packed blocks, see q4nx_layout.h
-  q4nx_norms,      // all norms and one cos|sin row, see q4nx_layout.h
+  q4nx,            // packed blocks, see q4nx.h
+  q4nx_norms,      // all norms and one cos|sin row, see q4nx.h
 };
 std::string_view to_string(AirLayout layout);
 

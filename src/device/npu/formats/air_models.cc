@@ -1,11 +1,495 @@
 #include "device/npu/formats/air_models.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 
 #include "base/error.h"
-#include "base/joined.h"
+#include "base/round_up.h"
+#include "base/spelling.h"
 
 namespace tyto {
+namespace {
+
+// `rows` are those of the call. The padded widths are the plain ones but for a prompt of a form
+// that has a width_step.
+enum class Extent : uint8_t {
+  one,
+  two,
+  rows,
+  emb,
+  head_dim,
+  q_dim,
+  kv_dim,
+  hidden,
+  hidden_twice,
+  q_padded,
+  kv_padded,
+  emb_padded
+};
+
+// What an argument is; role, layout and source follow from it, the phase and the slot.
+enum class Is : uint8_t {
+  input,
+  output,
+  own,          // passes between launches
+  wide,         // the f32 of a product that goes through it, and not there where none does
+  matrix,       // extents (in, out) of its product: laid out so for a prompt, (out, in) for a token
+  vector,       // a weight of one row
+  table,        // of rotations, a row per head
+  packed_norm,  // see norm_in_row_1
+  gate_up,      // see gate_up_rows
+  dead,
+};
+
+struct Row {
+  std::string_view name;
+  Is is;
+  Role slot;
+  Extent rows, cols;
+};
+
+struct Table {
+  std::string_view name, instance;
+  AirPhase phase;
+  uint32_t launches;  // without those that round
+  std::span<const Role> steps;
+  std::span<const AirProductPlace> products;
+  std::array<std::span<const Row>, 4> rows;  // one after the other
+};
+
+using E = Extent;
+using R = Role;
+
+// clang-format off
+constexpr Row kQkv[] = {
+    {"x_in",    Is::input,  R::x,         E::rows, E::emb},
+    {"norm_w",  Is::vector, R::attn_norm, E::one,  E::emb},
+    {"normed",  Is::own,    R::none,      E::rows, E::emb},
+    {"wq",      Is::matrix, R::q,         E::emb,  E::q_padded},
+    {"q",       Is::own,    R::none,      E::rows, E::q_padded},
+    {"wk",      Is::matrix, R::k,         E::emb,  E::kv_padded},
+    {"k",       Is::own,    R::none,      E::rows, E::kv_padded},
+    {"wv",      Is::matrix, R::v,         E::emb,  E::kv_padded},
+};
+constexpr Row kV[] = {
+    {"v",       Is::output, R::v,         E::rows, E::kv_dim},
+};
+constexpr Row kBiases[] = {
+    {"v",       Is::own,    R::none,      E::rows, E::kv_padded},
+    {"bq",      Is::vector, R::q_bias,    E::one,  E::q_dim},
+    {"bk",      Is::vector, R::k_bias,    E::one,  E::kv_dim},
+    {"bv",      Is::vector, R::v_bias,    E::one,  E::kv_dim},
+    {"q_b",     Is::own,    R::none,      E::rows, E::q_dim},
+    {"k_b",     Is::own,    R::none,      E::rows, E::kv_dim},
+    {"v_b",     Is::output, R::v,         E::rows, E::kv_dim},
+};
+constexpr Row kHeadNorms[] = {
+    {"v",       Is::output, R::v,         E::rows, E::kv_dim},
+    {"q_norm",  Is::vector, R::q_norm,    E::one,  E::head_dim},
+    {"k_norm",  Is::vector, R::k_norm,    E::one,  E::head_dim},
+    {"q_n",     Is::own,    R::none,      E::rows, E::q_dim},
+    {"k_n",     Is::own,    R::none,      E::rows, E::kv_dim},
+};
+constexpr Row kRope[] = {
+    {"lut_q",   Is::table,  R::rope_table, E::rows, E::q_dim},
+    {"lut_k",   Is::table,  R::rope_table, E::rows, E::kv_dim},
+    {"q_roped", Is::output, R::q,          E::rows, E::q_dim},
+    {"k_roped", Is::output, R::k,          E::rows, E::kv_dim},
+};
+constexpr Row kQkvWide[] = {
+    {"q_f32",   Is::wide,   R::q,          E::rows, E::q_padded},
+    {"k_f32",   Is::wide,   R::k,          E::rows, E::kv_padded},
+    {"v_f32",   Is::wide,   R::v,          E::rows, E::kv_padded},
+};
+
+constexpr Row kFlashAttn[] = {
+    {"q",       Is::input,  R::q,          E::rows, E::q_dim},
+    {"k",       Is::input,  R::k,          E::rows, E::kv_dim},
+    {"v",       Is::input,  R::v,          E::rows, E::kv_dim},
+    {"out",     Is::output, R::attention,  E::rows, E::q_dim},
+};
+
+constexpr Row kO[] = {
+    {"attn_out",   Is::input,  R::attention, E::rows,  E::q_dim},
+    {"wo",         Is::matrix, R::o,         E::q_dim, E::emb_padded},
+    {"proj",       Is::own,    R::none,      E::rows,  E::emb_padded},
+    {"x_residual", Is::input,  R::x,         E::rows,  E::emb},
+};
+constexpr Row kNormAndFfn[] = {
+    {"res1",       Is::own,    R::none,      E::rows,   E::emb},
+    {"ffn_norm_w", Is::vector, R::ffn_norm,  E::one,    E::emb},
+    {"normed2",    Is::own,    R::none,      E::rows,   E::emb},
+    {"w_gate",     Is::matrix, R::gate,      E::emb,    E::hidden},
+    {"gate",       Is::own,    R::none,      E::rows,   E::hidden},
+    {"w_up",       Is::matrix, R::up,        E::emb,    E::hidden},
+    {"up",         Is::own,    R::none,      E::rows,   E::hidden},
+    {"swiglu",     Is::own,    R::none,      E::rows,   E::hidden},
+    {"w_down",     Is::matrix, R::down,      E::hidden, E::emb_padded},
+    {"down",       Is::own,    R::none,      E::rows,   E::emb_padded},
+    {"output",     Is::output, R::x,         E::rows,   E::emb},
+};
+constexpr Row kFfnWide[] = {
+    {"proj_f32",   Is::wide,   R::o,         E::rows,   E::emb_padded},
+    {"gate_f32",   Is::wide,   R::gate,      E::rows,   E::hidden},
+    {"up_f32",     Is::wide,   R::up,        E::rows,   E::hidden},
+    {"down_f32",   Is::wide,   R::down,      E::rows,   E::emb_padded},
+};
+
+// The residual stream leaves in the buffer it came in: rows are read before they are written.
+constexpr Row kNormAndGate[] = {
+    {"res1",       Is::output, R::x,         E::rows,   E::emb},
+    {"ffn_norm_w", Is::vector, R::ffn_norm,  E::one,    E::emb},
+    {"normed2",    Is::own,    R::none,      E::rows,   E::emb},
+    {"w_gate",     Is::matrix, R::gate,      E::emb,    E::hidden},
+    {"gate",       Is::own,    R::none,      E::rows,   E::hidden},
+    {"w_up",       Is::matrix, R::up,        E::emb,    E::hidden},
+    {"up",         Is::own,    R::none,      E::rows,   E::hidden},
+    {"swiglu",     Is::output, R::gate,      E::rows,   E::hidden},
+};
+constexpr std::span<const Row> kGateWide = std::span(kFfnWide).first(3);
+constexpr Row kResNorm[] = {
+    {"res1",       Is::output, R::x,         E::rows,   E::emb},
+    {"ffn_norm_w", Is::vector, R::ffn_norm,  E::one,    E::emb},
+    {"normed2",    Is::output, R::normed,    E::rows,   E::emb},
+};
+constexpr std::span<const Row> kOWide = std::span(kFfnWide).first(1);
+constexpr Row kGate[] = {
+    {"normed2",    Is::input,  R::normed,    E::rows,   E::emb},
+    {"w_gate",     Is::matrix, R::gate,      E::emb,    E::hidden},
+    {"gate",       Is::output, R::gate,      E::rows,   E::hidden},
+};
+constexpr Row kUp[] = {
+    {"normed2",    Is::input,  R::normed,    E::rows,   E::emb},
+    {"w_up",       Is::matrix, R::up,        E::emb,    E::hidden},
+    {"up",         Is::output, R::up,        E::rows,   E::hidden},
+};
+constexpr std::span<const Row> kWideOfGate = std::span(kFfnWide).subspan(1, 1);
+constexpr std::span<const Row> kWideOfUp = std::span(kFfnWide).subspan(2, 1);
+constexpr std::span<const Row> kUpBehindGate = std::span(kUp).last(2);
+constexpr Row kSwiglu[] = {
+    {"gate",       Is::input,  R::gate,      E::rows,   E::hidden},
+    {"up",         Is::input,  R::up,        E::rows,   E::hidden},
+    {"swiglu",     Is::output, R::gate,      E::rows,   E::hidden},
+};
+constexpr Row kDownAdd[] = {
+    {"swiglu",     Is::input,  R::gate,      E::rows,   E::hidden},
+    {"w_down",     Is::matrix, R::down,      E::hidden, E::emb_padded},
+    {"down",       Is::own,    R::none,      E::rows,   E::emb_padded},
+    {"res1",       Is::input,  R::x,         E::rows,   E::emb},
+    {"output",     Is::output, R::x,         E::rows,   E::emb},
+};
+constexpr std::span<const Row> kDownWide = std::span(kFfnWide).last(1);
+
+// The dead arguments keep one signature with an int4 variant; one small buffer can stand for all.
+constexpr Row kOGemvFfn[] = {
+    {"wo",         Is::matrix,      R::o,         E::q_dim,        E::emb},
+    {"attn_out",   Is::input,       R::attention, E::one,          E::q_dim},
+    {"dead_2",     Is::dead,        R::none,      E::one,          E::emb},
+    {"x_residual", Is::input,       R::x,         E::one,          E::emb},
+    {"dead_4",     Is::dead,        R::none,      E::one,          E::emb},
+    {"dead_5",     Is::dead,        R::none,      E::one,          E::emb},
+    {"packed_rms", Is::packed_norm, R::ffn_norm,  E::two,          E::emb},
+    {"w_gateup",   Is::gate_up,     R::gate,      E::hidden_twice, E::emb},
+    {"dead_8",     Is::dead,        R::none,      E::one,          E::hidden},
+    {"dead_9",     Is::dead,        R::none,      E::hidden,       E::emb},
+    {"dead_10",    Is::dead,        R::none,      E::one,          E::hidden},
+    {"swiglu",     Is::own,         R::none,      E::one,          E::hidden},
+    {"wdown",      Is::matrix,      R::down,      E::hidden,       E::emb},
+    {"dead_13",    Is::dead,        R::none,      E::one,          E::emb},
+    {"output",     Is::output,      R::x,         E::one,          E::emb},
+};
+
+constexpr Row kOGemv[] = {
+    {"wo",         Is::matrix, R::o,         E::q_dim,  E::emb},
+    {"attn_out",   Is::input,  R::attention, E::one,    E::q_dim},
+    {"proj",       Is::output, R::delta,     E::one,    E::emb},
+};
+constexpr Row kGateGemv[] = {
+    {"w_gate",     Is::matrix, R::gate,      E::emb,    E::hidden},
+    {"normed2",    Is::input,  R::normed,    E::one,    E::emb},
+    {"gate",       Is::output, R::gate,      E::one,    E::hidden},
+};
+constexpr Row kUpGemv[] = {
+    {"w_up",       Is::matrix, R::up,        E::emb,    E::hidden},
+    {"normed2",    Is::input,  R::normed,    E::one,    E::emb},
+    {"up",         Is::output, R::up,        E::one,    E::hidden},
+};
+constexpr Row kDownGemv[] = {
+    {"w_down",     Is::matrix, R::down,      E::hidden, E::emb},
+    {"swiglu",     Is::input,  R::gate,      E::one,    E::hidden},
+    {"down",       Is::output, R::delta,     E::one,    E::emb},
+};
+constexpr Row kLmHead[] = {
+    {"x",          Is::input,  R::head_normed, E::one,  E::emb},  // after the final norm
+};
+
+constexpr R kQkvSteps[] = {R::attn_norm, R::q, R::k, R::v, R::q_rope, R::k_rope};
+constexpr R kQkvNormSteps[] = {R::attn_norm, R::q, R::k, R::v,
+                               R::q_norm, R::q_rope, R::k_norm, R::k_rope};
+constexpr R kAttentionSteps[] = {R::attention};
+constexpr R kFfnSteps[] = {R::o, R::attn_residual, R::ffn_norm, R::gate,
+                           R::up, R::swiglu, R::down, R::ffn_residual};
+constexpr R kHeadSteps[] = {R::lm_head};
+constexpr auto kFfn = std::span<const R>(kFfnSteps);
+
+using P = AirProductPlace;
+constexpr P kQkvProducts[] = {{R::q, 2, 4}, {R::k, 2, 6}, {R::v, 2, 8}};
+constexpr P kFfnProducts[] = {{R::o, 0, 2}, {R::gate, 6, 8}, {R::up, 6, 10}, {R::down, 11, 13}};
+constexpr auto kHeadProducts = std::span(kFfnProducts).first(3);
+constexpr P kGateUpProducts[] = {{R::gate, 0, 2}, {R::up, 0, 4}};
+constexpr P kOProduct[] = {{R::o, 0, 2}}, kGateProduct[] = {{R::gate, 0, 2}},
+            kUpProduct[] = {{R::up, 0, 2}}, kDownProduct[] = {{R::down, 0, 2}};
+constexpr P kOGemvProduct[] = {{R::o, 1, 2}}, kGateGemvProduct[] = {{R::gate, 1, 2}},
+            kUpGemvProduct[] = {{R::up, 1, 2}}, kDownGemvProduct[] = {{R::down, 1, 2}};
+
+constexpr auto kPrompt = AirPhase::prompt, kToken = AirPhase::token, kHead = AirPhase::head;
+constexpr Table kTables[] = {
+    {"rms_gemms_rope", "", kPrompt, 6, kQkvSteps, kQkvProducts, {kQkv, kV, kRope, kQkvWide}},
+    {"rms_qkv_bias_rope", "", kPrompt, 9, kQkvSteps, kQkvProducts, {kQkv, kBiases, kRope, kQkvWide}},
+    {"rms_qkv_qknorm_rope", "", kPrompt, 8, kQkvNormSteps, kQkvProducts,
+     {kQkv, kHeadNorms, kRope, kQkvWide}},
+    {"flash_attn", "attention_bf16", kPrompt, 1, kAttentionSteps, {}, {kFlashAttn}},
+    {"o_ffn", "", kPrompt, 8, kFfn, kFfnProducts, {kO, kNormAndFfn, kFfnWide}},
+    {"o_ffn_qwen", "", kPrompt, 8, kFfn, kFfnProducts, {kO, kNormAndFfn, kFfnWide}},
+    {"o_ffn_head", "", kPrompt, 6, kFfn.first(6), kHeadProducts, {kO, kNormAndGate, kGateWide}},
+    {"o_res_norm", "", kPrompt, 3, kFfn.first(3), kOProduct, {kO, kResNorm, kOWide}},
+    {"gate_up", "", kPrompt, 2, kFfn.subspan(3, 2), kGateUpProducts, {kGate, kUpBehindGate}},
+    {"gate", "", kPrompt, 1, kFfn.subspan(3, 1), kGateProduct, {kGate, kWideOfGate}},
+    {"up", "", kPrompt, 1, kFfn.subspan(4, 1), kUpProduct, {kUp, kWideOfUp}},
+    {"swiglu", "silu_and_mul_2d", kPrompt, 1, kFfn.subspan(5, 1), {}, {kSwiglu}},
+    {"down_add", "", kPrompt, 2, kFfn.last(2), kDownProduct, {kDownAdd, kDownWide}},
+    {"rms_gemv_rope", "", kToken, 6, kQkvSteps, kQkvProducts, {kQkv, kV, kRope}},
+    {"rms_qkv_bias_rope_gemv", "", kToken, 9, kQkvSteps, kQkvProducts, {kQkv, kBiases, kRope}},
+    {"rms_qkv_qknorm_rope_gemv", "", kToken, 8, kQkvNormSteps, kQkvProducts,
+     {kQkv, kHeadNorms, kRope}},
+    {"o_gemv_ffn", "", kToken, 3, kFfn, {}, {kOGemvFfn}},
+    {"o_gemv", "", kToken, 1, kFfn.first(1), kOGemvProduct, {kOGemv}},
+    {"gate_gemv", "", kToken, 1, kFfn.subspan(3, 1), kGateGemvProduct, {kGateGemv}},
+    {"up_gemv", "", kToken, 1, kFfn.subspan(4, 1), kUpGemvProduct, {kUpGemv}},
+    {"down_gemv", "", kToken, 1, kFfn.subspan(6, 1), kDownGemvProduct, {kDownGemv}},
+    {"lm_head_gemv", "", kHead, 0, kHeadSteps, {}, {kLmHead}},  // a launch per partition
+};
+
+// A weight's name in a checkpoint, below its layer's prefix.
+struct Source {
+  Role slot;
+  std::string_view tensor;
+};
+constexpr Source kSources[] = {
+    {R::attn_norm, "input_layernorm.weight"},   {R::ffn_norm, "post_attention_layernorm.weight"},
+    {R::q, "self_attn.q_proj.weight"},          {R::q_bias, "self_attn.q_proj.bias"},
+    {R::k, "self_attn.k_proj.weight"},          {R::k_bias, "self_attn.k_proj.bias"},
+    {R::v, "self_attn.v_proj.weight"},          {R::v_bias, "self_attn.v_proj.bias"},
+    {R::q_norm, "self_attn.q_norm.weight"},     {R::k_norm, "self_attn.k_norm.weight"},
+    {R::o, "self_attn.o_proj.weight"},          {R::gate, "mlp.gate_proj.weight"},
+    {R::up, "mlp.up_proj.weight"},              {R::down, "mlp.down_proj.weight"},
+};
+// clang-format on
+
+std::string_view source_of(Role slot) {
+  for (const Source& source : kSources)
+    if (source.slot == slot) return source.tensor;
+  TYTO_ASSERT(false);
+}
+
+const Table* find_table(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kTables), std::end(kTables),
+                                         [&](const Table& table) { return table.name == name; });
+  return found == std::end(kTables) ? nullptr : found;
+}
+
+struct Description {
+  const AirDims& dims;
+  const AirForm& form;
+  const Table& table;
+
+  bool is_prompt() const { return table.phase == AirPhase::prompt; }
+
+  uint64_t padded(uint64_t width) const {
+    return is_prompt() ? round_up(width, form.width_step) : width;
+  }
+
+  // q, k and v are brought back to their own width by the launches that add the biases.
+  uint64_t padded_before_bias(uint64_t width) const {
+    return dims.qkv_bias != 0 ? padded(width) : width;
+  }
+
+  uint64_t extent(Extent which) const {
+    switch (which) {
+      case E::one:
+        return 1;
+      case E::two:
+        return 2;
+      case E::rows:
+        return is_prompt() ? dims.seq : 1;
+      case E::emb:
+        return dims.emb;
+      case E::head_dim:
+        return dims.head_dim;
+      case E::q_dim:
+        return dims.q_dim();
+      case E::kv_dim:
+        return dims.kv_dim();
+      case E::hidden:
+        return dims.hidden;
+      case E::hidden_twice:
+        return uint64_t{dims.hidden} * 2;
+      case E::q_padded:
+        return padded_before_bias(dims.q_dim());
+      case E::kv_padded:
+        return padded_before_bias(dims.kv_dim());
+      case E::emb_padded:
+        return padded(dims.emb);
+    }
+    return 0;
+  }
+
+  bool goes_through_f32(Role product) const {
+    return std::find(form.through_f32.begin(), form.through_f32.end(), product) !=
+           form.through_f32.end();
+  }
+
+  AirArgument argument(const Row& row) const {
+    const uint64_t rows = extent(row.rows), cols = extent(row.cols);
+    const auto made = [&](AirRole role, AirLayout layout = AirLayout::none,
+                          const std::string& source = "", DType dtype = DType::bf16) {
+      return air_argument(std::string(row.name), role, dtype, rows, cols, layout, source);
+    };
+    switch (row.is) {
+      case Is::input:
+        return made(AirRole::input);
+      case Is::output:
+        return made(AirRole::output);
+      case Is::own:
+        return made(AirRole::scratch);
+      case Is::wide:
+        return made(AirRole::scratch, AirLayout::none, "", DType::f32);
+      case Is::matrix: {
+        AirArgument result =
+            made(AirRole::weight, is_prompt() ? AirLayout::transposed : AirLayout::as_stored,
+                 std::string(source_of(row.slot)));
+        if (!is_prompt()) std::swap(result.rows, result.cols);
+        result.real_rows = result.rows;
+        return result;
+      }
+      case Is::vector:
+        return made(AirRole::weight, AirLayout::as_stored, std::string(source_of(row.slot)));
+      case Is::table:  // written once for a prompt, which begins at position 0
+        return made(is_prompt() ? AirRole::weight : AirRole::input, AirLayout::rope_per_head);
+      case Is::packed_norm:
+        return made(AirRole::weight, AirLayout::norm_in_row_1, std::string(source_of(row.slot)));
+      case Is::gate_up:
+        return made(AirRole::weight, AirLayout::gate_up_rows,
+                    fmt::format("{}+{}", source_of(R::gate), source_of(R::up)));
+      case Is::dead:
+        return made(AirRole::dead);
+    }
+    TYTO_ASSERT(false);
+  }
+};
+
+void append_rows(const Description& description, AirProgram& program) {
+  for (std::span<const Row> rows : description.table.rows)
+    for (const Row& row : rows) {
+      if (row.is == Is::wide) {
+        if (!description.goes_through_f32(row.slot)) continue;
+        ++program.launches;  // that rounds it
+      }
+      program.arguments.push_back(description.argument(row));
+      if (row.is != Is::wide) program.arguments.back().slot = row.slot;
+    }
+}
+
+// Weight and logits of each partition in turn. Rows beyond the vocabulary are zeros, and their
+// logits are never read.
+void append_head(const AirDims& dims, const AirForm& form, AirProgram& program) {
+  const AirHead head = air_head(dims, form);
+  program.launches = head.partitions;
+  for (uint32_t p = 0; p < head.partitions; ++p) {
+    const uint64_t first = std::min<uint64_t>(uint64_t{p} * head.rows, dims.vocab);
+    const uint64_t real = std::min<uint64_t>(head.rows, dims.vocab - first);
+    AirArgument rows =
+        air_argument(fmt::format("weight_{}", p), AirRole::weight, DType::bf16, head.rows, dims.emb,
+                     AirLayout::head_partition, "lm_head.weight");
+    rows.slot = Role::lm_head;
+    rows.partition = p;
+    rows.real_rows = real;
+    AirArgument logits =
+        air_argument(fmt::format("logits_{}", p), AirRole::output, DType::bf16, 1, head.rows);
+    logits.slot = Role::logits;
+    logits.partition = p;
+    logits.per_call = {0, row_bytes(DType::bf16, real)};
+    program.products.push_back({Role::lm_head, 0, program.arguments.size() + 1});
+    program.arguments.push_back(std::move(rows));
+    program.arguments.push_back(std::move(logits));
+  }
+}
+
+// Queries and keys keep their heads whole; of values and results half a head is taken at a time.
+void turn_heads_first(const AirDims& dims, AirProgram& program) {
+  for (size_t i = 0; i < program.arguments.size(); ++i) {
+    program.arguments[i].layout = AirLayout::heads_first;
+    program.arguments[i].run = i < 2 ? dims.head_dim : dims.head_dim / 2;
+  }
+}
+
+// MLIR-AIR's temporal kernel has two columns per head of a group, rounds of 256 rows, and past
+// four rounds a mapping for groups of three alone.
+bool takes_temporal(const AirDims& dims) {
+  constexpr uint32_t kRound = 256, kRounds = 4, kColumns = 8;
+  const uint32_t group = dims.heads / dims.kv_heads;
+  return dims.head_dim == 128 && dims.seq % kRound == 0 && 2 * group <= kColumns &&
+         (group == 3 || dims.seq / kRound <= kRounds);
+}
+
+}  // namespace
+
+AirHead air_head(const AirDims& dims, const AirForm& form) {
+  const uint32_t needed = (dims.vocab + form.head_rows - 1) / form.head_rows;
+  return {form.head_rows, std::max(form.head_partitions, needed)};
+}
+
+bool is_air_program(std::string_view name) {
+  return find_table(name) != nullptr;
+}
+
+AirPhase air_phase(std::string_view name) {
+  const Table* table = find_table(name);
+  TYTO_ASSERT(table != nullptr);
+  return table->phase;
+}
+
+std::string_view prompt_input_program(const AirDims& dims) {
+  if (dims.qkv_bias != 0) return "rms_qkv_bias_rope";
+  return dims.qk_norm != 0 ? "rms_qkv_qknorm_rope" : "rms_gemms_rope";
+}
+
+std::string_view token_input_program(const AirDims& dims) {
+  if (dims.qkv_bias != 0) return "rms_qkv_bias_rope_gemv";
+  return dims.qk_norm != 0 ? "rms_qkv_qknorm_rope_gemv" : "rms_gemv_rope";
+}
+
+AirProgram described_program(std::string_view name, const AirDims& dims, const AirForm& form) {
+  const Table* table = find_table(name);
+  TYTO_ASSERT(table != nullptr);
+  check_air_dims(name, dims);
+  AirProgram program;
+  program.name = name;
+  program.entry = fmt::format("main:{}", table->instance.empty() ? name : table->instance);
+  program.launches = table->launches;
+  program.phase = table->phase;
+  program.steps.assign(table->steps.begin(), table->steps.end());
+  program.products.assign(table->products.begin(), table->products.end());
+  append_rows({dims, form, *table}, program);
+  if (program.phase == AirPhase::head) append_head(dims, form, program);
+  const bool attends = table->steps.front() == Role::attention;
+  const bool is_heads_first = form.attention == AirAttention::heads_first ||
+                              (form.attention == AirAttention::temporal && !takes_temporal(dims));
+  if (attends && is_heads_first) turn_heads_first(dims, program);
+  return program;
+}
+
 namespace {
 
 using Names = std::string_view;

@@ -4,15 +4,18 @@
 //   y[t][n] = sum over k of x[t][k] * w[n][k]  ~  acc[t][n] * x_scale[t] * w_scale[n]
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/thread_pool.h"
-#include "device/npu/formats/weight_rows.h"
+#include "device/npu/formats/memory_plan.h"
+#include "tensor/view.h"
 
 namespace tyto {
 
@@ -70,5 +73,24 @@ void quantize_gemm_activations(std::span<const float> x, const GemmExtent& exten
 void dequantize_gemm(std::span<const int32_t> acc, uint64_t acc_stride,
                      std::span<const float> token_scales, std::span<const float> output_scales,
                      std::span<float> y, uint64_t y_stride);
+
+// A check of a product y = x · weightᵀ that costs a fraction of it: a row of y adds up to x times
+// the sum of the weight's rows.
+
+// [cols]: the sum of `rows` rows, each value rounded to bf16 as the device has it.
+std::vector<float> sum_of_rows(const TensorView& weight, uint64_t first_row, uint64_t rows,
+                               ThreadPool& pool);
+
+struct RowSum {
+  double found = 0;
+  double expected = 0;
+  double tolerance = 0;  // what rounding alone may make of it
+  // What is not finite never does.
+  bool holds() const { return std::abs(found - expected) <= tolerance && std::isfinite(found); }
+};
+
+// Of one row of y, whose values were rounded to bf16; not a number where x or y holds one.
+RowSum row_sum(std::span<const float> weight_sum, std::span<const float> x,
+               std::span<const float> y);
 
 }  // namespace tyto

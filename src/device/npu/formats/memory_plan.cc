@@ -4,14 +4,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <set>
 
 #include "base/error.h"
-#include "base/joined.h"
 #include "base/round_up.h"
-#include "device/npu/formats/q4nx_layout.h"
+#include "base/spelling.h"
+#include "device/npu/formats/q4nx.h"
+#include "tensor/quant.h"
 
 namespace tyto {
 namespace {
@@ -167,6 +171,84 @@ void check_heap(const HeapPlan& plan, uint64_t limit, const std::string& device)
                           plan.is_estimate ? ", estimated by the sizes of files" : "", mib(limit)),
               "update the driver: since April 2026 xdna-driver lets the heap grow to 537 MB; or "
               "import fewer decode windows");
+}
+
+namespace {
+
+constexpr uint64_t kValueBytes = sizeof(uint16_t);
+
+}  // namespace
+
+void to_heads_first(const HeadsFirst& form, const uint16_t* by_row, uint64_t rows,
+                    uint16_t* by_head, ThreadPool& pool) {
+  pool.parallel_for(form.cols / form.run, 1, [&](size_t begin, size_t end) {
+    for (size_t r = begin; r < end; ++r) {
+      uint16_t* const head = by_head + r * form.seq * form.run;
+      for (uint64_t t = 0; t < rows; ++t)
+        std::memcpy(head + t * form.run, by_row + t * form.cols + r * form.run,
+                    form.run * kValueBytes);
+      std::memset(head + rows * form.run, 0, (form.seq - rows) * form.run * kValueBytes);
+    }
+  });
+}
+
+void from_heads_first(const HeadsFirst& form, const uint16_t* by_head, uint64_t rows,
+                      uint16_t* by_row, ThreadPool& pool) {
+  pool.parallel_for(form.cols / form.run, 1, [&](size_t begin, size_t end) {
+    for (size_t r = begin; r < end; ++r)
+      for (uint64_t t = 0; t < rows; ++t)
+        std::memcpy(by_row + t * form.cols + r * form.run, by_head + (r * form.seq + t) * form.run,
+                    form.run * kValueBytes);
+  });
+}
+
+void check_source(const WeightSource& source, uint64_t rows, uint64_t cols) {
+  const TensorView& tensor = source.tensor;
+  if (tensor.rows != rows || tensor.cols != cols)
+    fail_input(source.name, "is {} x {}, not {} x {}", tensor.rows, tensor.cols, rows, cols);
+  if (tensor.dtype == DType::i32) fail_input(source.name, "weights cannot be i32");
+  if (cols % info(tensor.dtype).block_values != 0)
+    fail_input(source.name, "{} columns are not whole blocks of {}", cols, info(tensor.dtype).name);
+  if (tensor.bytes.size() != rows * tensor.row_stride())
+    fail_input(source.name, "has {} bytes, not {}", tensor.bytes.size(),
+               rows * tensor.row_stride());
+}
+
+void read_piece(const TensorView& tensor, uint64_t row, uint64_t first, std::span<float> out) {
+  TYTO_ASSERT(first % kPieceValues == 0 && first + out.size() <= tensor.cols);
+  const uint64_t begin = row * tensor.row_stride() + row_bytes(tensor.dtype, first);
+  dequantize(tensor.dtype, tensor.bytes.subspan(begin, row_bytes(tensor.dtype, out.size())), out);
+}
+
+float largest_magnitude(std::span<const float> values) {
+  // Without their signs, floats are ordered as integers are, NaN above infinity: a comparison that
+  // compilers may reorder, and so turn into vector code.
+  int32_t largest = 0;
+  for (const float value : values) {
+    const int32_t magnitude = std::bit_cast<int32_t>(value) & 0x7fffffff;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return std::bit_cast<float>(largest);
+}
+
+void keep_lowest(std::atomic<uint64_t>& lowest, uint64_t value) {
+  uint64_t seen = lowest.load(std::memory_order_relaxed);
+  while (value < seen && !lowest.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+void fail_unusable(const WeightSource& source, uint64_t row) {
+  float piece[kPieceValues];
+  for (uint64_t first = 0; first < source.tensor.cols; first += kPieceValues) {
+    const std::span values(piece, std::min(kPieceValues, source.tensor.cols - first));
+    read_piece(source.tensor, row, first, values);
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (std::fabs(values[i]) <= kLargestWeight) continue;
+      fail_input(source.name, "{} at row {}, column {} cannot be a weight", values[i], row,
+                 first + i);
+    }
+  }
+  assert_failed("a value of the row is unusable", __FILE__, __LINE__);
 }
 
 }  // namespace tyto

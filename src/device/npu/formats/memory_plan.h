@@ -2,13 +2,17 @@
 // allocated, and the device's heap.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "device/npu/formats/air_models.h"
 #include "device/npu/npu_settings.h"
+#include "tensor/view.h"
 
 namespace tyto {
 
@@ -58,5 +62,53 @@ HeapPlan npu_heap(std::span<const ImageBytes> images);
 
 // Throws a device Error with the sum unless the plan fits in `limit`.
 void check_heap(const HeapPlan& plan, uint64_t limit, const std::string& device);
+
+// Activations head by head, as some of MLIR-AIR's attention kernels want them: `run` columns of
+// every row, then the next `run` columns of every row (AirLayout::heads_first).
+
+struct HeadsFirst {
+  uint64_t seq = 0;  // rows that the kernel was compiled for
+  uint64_t cols = 0;
+  uint64_t run = 0;
+
+  uint64_t values() const { return seq * cols; }
+};
+
+// The first `rows` rows; those behind them are cleared, as no prompt's values may stay there.
+void to_heads_first(const HeadsFirst& form, const uint16_t* by_row, uint64_t rows,
+                    uint16_t* by_head, ThreadPool& pool);
+void from_heads_first(const HeadsFirst& form, const uint16_t* by_head, uint64_t rows,
+                      uint16_t* by_row, ThreadPool& pool);
+
+// Reading weight tensors of any dtype as f32, piece by piece and without allocating, for the
+// formats an NPU image wants them in. A value no such format can hold is found here.
+
+// A tensor under the name messages give it.
+struct WeightSource {
+  std::string name;
+  TensorView tensor;
+};
+
+// Pieces begin at multiples of this: the longest block of any dtype divides it.
+constexpr uint64_t kPieceValues = 256;
+
+// Above this, a range or a rounded bf16 could become infinite. Real weights are near 1.
+constexpr float kLargestWeight = 0x1p126f;
+
+// Throws an Error that names the tensor unless it has this shape, a dtype of numbers and as many
+// bytes as the two need.
+void check_source(const WeightSource& source, uint64_t rows, uint64_t cols);
+
+// Values [first, first + out.size()) of a row; `first` is a multiple of kPieceValues.
+void read_piece(const TensorView& tensor, uint64_t row, uint64_t first, std::span<float> out);
+
+// The largest |value|; NaN if there is one.
+float largest_magnitude(std::span<const float> values);
+
+// Keeps the lowest of all values that any thread offers.
+void keep_lowest(std::atomic<uint64_t>& lowest, uint64_t value);
+
+// Names the first value of a row that is not within kLargestWeight; there must be one.
+[[noreturn]] void fail_unusable(const WeightSource& source, uint64_t row);
 
 }  // namespace tyto

@@ -1,5 +1,5 @@
 // The weights and the KV cache of the single-dispatch decode, as the device reads them. Bytes in,
-// bytes out: nothing here knows XRT. Sizes and offsets come from q4nx_layout.h.
+// bytes out: nothing here knows XRT. Sizes and offsets come from q4nx.h.
 //
 // A block is 32 rows x 256 columns in 5120 bytes: bf16 scales [8 groups][32 rows], bf16 minima
 // [8][32], then 4-bit codes [2 halves of 16 rows][256 columns][8 bytes], where byte k holds row 2k
@@ -9,12 +9,104 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/thread_pool.h"
-#include "device/npu/formats/q4nx_layout.h"
-#include "device/npu/formats/weight_rows.h"
+#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/memory_plan.h"
 
 namespace tyto {
+
+// Where things are in the buffers of the single-dispatch q4nx decode. The builds that MLIR-AIR has
+// are a table with its numbers; other dimensions follow the same rules where there are any, and
+// Tyto's own where no build could exist.
+
+// A matrix of the fused decode as it lies in a weight buffer. A block holds 32 rows x 256 columns
+// in 2560 elements: scales, minima, codes. Rows are padded to whole passes of the 4 x 4 tiles and
+// columns to whole blocks, with zero weights.
+constexpr uint64_t kQ4nxBlockRows = 32;
+constexpr uint64_t kQ4nxBlockCols = 256;
+constexpr uint64_t kQ4nxBlockElements = 2560;
+constexpr uint64_t kQ4nxPassRows = 16 * kQ4nxBlockRows;
+constexpr uint64_t kQ4nxGroupCols = 32;  // columns that share a scale and a minimum
+
+// What the 32-bit byte offset of a DMA descriptor reaches of one buffer.
+constexpr uint64_t kQ4nxBufferBytes = uint64_t{1} << 32;
+
+// What MLIR-AIR's builder is told for a model beside its dimensions (fused_decode.py and the
+// Makefiles that call it).
+struct Q4nxBuild {
+  std::string_view model;
+  AirDims dims;                // without `seq`, which the decode does not depend on
+  uint64_t head_chunk_rows;    // rows of the head that one wave computes (VOCAB_CHUNK_I2)
+  uint32_t layers_per_buffer;  // DECODE_WGROUP; 0: all layers and the head in one
+};
+std::span<const Q4nxBuild> q4nx_builds();
+
+struct Q4nxPhase {
+  uint64_t offset;      // inside its layer, or inside its chunk of the head
+  uint64_t rows, cols;  // with the padding
+
+  uint64_t elements() const {
+    return rows / kQ4nxBlockRows * (cols / kQ4nxBlockCols) * kQ4nxBlockElements;
+  }
+};
+
+// One argument with weights: consecutive layers, the head, or both in this order.
+struct Q4nxWeightBuffer {
+  size_t argument;  // XRT's index
+  uint32_t first_layer, layers;
+  bool has_head;
+  uint64_t elements;
+};
+
+// In 16-bit elements.
+struct Q4nxLayout {
+  AirDims dims;
+  uint32_t window;
+  Q4nxPhase qkv;  // q rows, k rows, v rows, then the padding
+  Q4nxPhase o;
+  Q4nxPhase gate_up;  // glu_rows of up, as many of gate, and again; each of them padded by itself
+  Q4nxPhase down;
+  uint64_t glu_rows;
+  uint64_t layer_elements;
+  std::vector<Q4nxWeightBuffer> weight_buffers;  // by layer; the last one has the head
+  uint64_t head_offset;                          // in its buffer
+  uint64_t head_chunk_rows, head_chunk_elements, head_chunks;
+  uint64_t weight_elements;  // of all buffers
+  // The rms argument: two norms a layer, the rotation rows, the final norm. A rotation row is the
+  // position's cos|sin; where layers have weights of their own for q, k and v it is followed by
+  // these, and there is one row for each layer.
+  uint64_t rope_offset, rope_row_elements;
+  uint32_t rope_rows;
+  uint64_t head_norms_at;  // in a rotation row: the norm of q's heads, then that of k's; 0: none
+  uint64_t biases_at;      // in a rotation row: the biases of q, k and v; 0: none
+  uint64_t final_norm_offset, norm_elements;
+  uint64_t logits_offset, logits_elements;  // in y; before them, device scratch
+  // A layer's cache is a region for each group of K, then one for each group of V; in a region a
+  // position holds the group's heads side by side.
+  uint32_t kv_groups, kv_group_heads;
+  uint64_t kv_region_elements, kv_layer_elements, kv_elements;
+};
+
+// `window` is the padded context of the build (ATTN_MAXL). Weights that are more than
+// `buffer_bytes` are split where no build says how: as many layers to a buffer as it takes, and a
+// buffer for the head. Throws an unsupported Error for dimensions that the decode cannot have.
+Q4nxLayout q4nx_layout(const AirDims& dims, uint32_t window,
+                       uint64_t buffer_bytes = kQ4nxBufferBytes);
+
+const Q4nxWeightBuffer& buffer_of(const Q4nxLayout& layout, uint32_t layer);
+uint64_t rope_row_offset(const Q4nxLayout& layout, uint32_t layer);
+
+// The argument list. Builds with split weights have the buffers after the first behind the cache.
+AirProgram fused_decode_program(const AirDims& dims, uint32_t window,
+                                uint64_t buffer_bytes = kQ4nxBufferBytes);
+
+// Throws an unsupported Error that begins with `where` unless a build that was told `flags` (the
+// text of its .decode_flags) has the layout of these dimensions.
+void check_q4nx_flags(const std::string& flags, const AirDims& dims, const std::string& where);
 
 constexpr uint64_t kQ4nxBlockBytes = kQ4nxBlockElements * 2;
 

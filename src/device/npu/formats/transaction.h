@@ -10,7 +10,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "base/hash.h"
+#include "device/npu/formats/air_abi.h"
 
 namespace tyto {
 
@@ -37,5 +41,55 @@ struct Transaction {
 // Throws an Error that names `where` unless the words have a header that gives their own size and
 // operations that end where they do.
 Transaction read_transaction(std::span<const uint32_t> words, const std::string& where);
+
+// The dimensions of images by name: one list for whoever writes, reads or compares them.
+
+struct DimField {
+  const char* name;
+  uint32_t AirDims::* member;
+  bool is_optional = false;  // manifests of before it are without it
+};
+constexpr DimField kDimFields[] = {
+    {"layers", &AirDims::layers},
+    {"emb", &AirDims::emb},
+    {"heads", &AirDims::heads},
+    {"kv_heads", &AirDims::kv_heads},
+    {"head_dim", &AirDims::head_dim},
+    {"hidden", &AirDims::hidden},
+    {"vocab", &AirDims::vocab},
+    {"seq", &AirDims::seq},
+    {"qkv_bias", &AirDims::qkv_bias, true},
+    {"qk_norm", &AirDims::qk_norm, true},
+    {"like", &AirDims::like, true},
+};
+
+// "layers 2 and not 16, emb 256 and not 2048": what differs, with both numbers; empty: nothing.
+std::string dims_difference(const AirDims& has, const AirDims& wanted);
+
+// The first bytes of the virtual NPU's images, little-endian: what the kernel store must know of
+// them. The rest is the virtual NPU's own (device/vnpu/images).
+//   "TYTOVNPU" | u32 version | u64 bytes of the whole file | u128 hash of all that follows
+//   | the dimensions, a u32 for each of kDimFields
+
+constexpr std::string_view kVirtualMagic = "TYTOVNPU";
+constexpr uint32_t kVirtualVersion = 6;
+constexpr uint32_t kVirtualInstructions = 0x4e505654;  // "TVPN", the first word of its streams
+constexpr size_t kVirtualHashedFrom = 8 + 4 + 8 + 16;
+constexpr size_t kVirtualHeaderBytes = kVirtualHashedFrom + std::size(kDimFields) * 4;
+
+struct VirtualHeader {
+  uint64_t bytes = 0;  // of the whole file
+  Hash128 hash = {};
+  AirDims dims;  // all 0: an image of no model in particular
+};
+
+bool is_virtual_image(std::span<const std::byte> bytes);
+
+// The file of an image whose other bytes are these.
+std::vector<std::byte> virtual_file(const AirDims& dims, std::span<const std::byte> rest);
+
+// Throws an input Error that starts with `where` when `bytes`, which may be the beginning of a
+// file, has no header of this version. Neither size nor hash is compared with the file's.
+VirtualHeader read_virtual_header(std::span<const std::byte> bytes, const std::string& where);
 
 }  // namespace tyto

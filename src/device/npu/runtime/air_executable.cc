@@ -1,8 +1,8 @@
 // One of MLIR-AIR's ELFs, called by its own argument list.
 #include <algorithm>
 
+#include "device/npu/runtime/npu_core.h"
 #include "device/npu/runtime/product_guard.h"
-#include "device/npu/runtime/turned_heads.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {

@@ -6,8 +6,8 @@
 #include "device/npu/formats/decode_words.h"
 #include "device/npu/formats/q4nx.h"
 #include "device/npu/formats/weight_placing.h"
-#include "device/npu/runtime/kv_slab.h"
-#include "trace/span.h"
+#include "device/npu/runtime/npu_core.h"
+#include "trace/trace.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {

@@ -2,14 +2,6 @@
 // kernel wants. Included only by files that are compiled once per provider of the XRT names.
 #pragma once
 
-#include <xrt/experimental/xrt_elf.h>
-#include <xrt/experimental/xrt_ext.h>
-#include <xrt/experimental/xrt_xclbin.h>
-#include <xrt/xrt_bo.h>
-#include <xrt/xrt_device.h>
-#include <xrt/xrt_hw_context.h>
-#include <xrt/xrt_kernel.h>
-
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -23,12 +15,20 @@
 #include <tuple>
 #include <vector>
 
+#include <xrt/experimental/xrt_elf.h>
+#include <xrt/experimental/xrt_ext.h>
+#include <xrt/experimental/xrt_xclbin.h>
+#include <xrt/xrt_bo.h>
+#include <xrt/xrt_device.h>
+#include <xrt/xrt_hw_context.h>
+#include <xrt/xrt_kernel.h>
+
 #include "base/error.h"
 #include "device/npu/formats/air_binding.h"
+#include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_device.h"
 #include "device/npu/runtime/kernel_run.h"
 #include "program/kernels.h"
-#include "program/launch_names.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
 
@@ -302,5 +302,53 @@ std::unique_ptr<Executable> make_compiled_executable(NpuCore& core, const Progra
                                                      std::span<const TensorView> weights);
 std::unique_ptr<Executable> make_int8_matmul(NpuCore& core, const Program& program,
                                              std::span<const TensorView> weights);
+
+// The KV caches of all layers of one sequence in one buffer, as the single-dispatch decode has
+// them. Included only by files that are compiled once per provider of the XRT names.
+
+struct KvSlab {
+  xrt::bo bo;
+  PinnedBytes pinned;
+  AirDims dims;
+  uint32_t most = 0;    // positions the host's programs lay it out for: the largest window
+  uint32_t window = 0;  // positions it is laid out for now
+  uint32_t live = 0;    // positions the device has been given or has written
+
+  // Re-lays the live positions for another window: from the device, to the device.
+  void lay_out(uint32_t other_window);
+
+ private:
+  void sync_live(xclBOSyncDirection direction);
+};
+
+std::shared_ptr<KvSlab> make_kv_slab(NpuCore& core);
+
+std::unique_ptr<Executable> make_fused_decode(NpuCore& core, const Program& program,
+                                              std::span<const TensorView> weights);
+
+// Arguments of an image that wants activations head by head: the host turns them around each call.
+
+class TurnedHeads {
+ public:
+  explicit TurnedHeads(ThreadPool& pool) : pool_(pool) {}
+
+  // `turned` is what the image is given in place of `rows`.
+  void add(const AirArgument& argument, std::shared_ptr<NpuBuffer> rows, xrt::bo turned);
+  // Around a call, for its rows. The bytes that were moved are returned: the projections leave
+  // their results on the device, so what is turned passes the host both ways.
+  uint64_t give(uint32_t rows);
+  uint64_t take(uint32_t rows);
+
+ private:
+  struct Part {
+    HeadsFirst form;
+    std::shared_ptr<NpuBuffer> rows;  // shared with the Buffer it was bound from
+    xrt::bo turned;                   // shared with the other layers
+  };
+  static uint64_t row_bytes(const Part& part) { return part.form.cols * sizeof(uint16_t); }
+
+  ThreadPool& pool_;
+  std::vector<Part> inputs_, outputs_;
+};
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

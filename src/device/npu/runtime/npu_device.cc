@@ -6,7 +6,6 @@
 
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/runtime/device_lock.h"
-#include "device/npu/runtime/kv_slab.h"
 #include "device/npu/runtime/npu_core.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {

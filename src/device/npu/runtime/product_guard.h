@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "device/npu/formats/row_sums.h"
+#include "device/npu/formats/int8_gemm.h"
 #include "device/npu/runtime/npu_core.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {

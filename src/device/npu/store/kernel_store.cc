@@ -5,15 +5,467 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
+#include <list>
 #include <optional>
 #include <set>
 
+#include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_lock.h"
+#include "base/file_use.h"
 #include "base/hash.h"
+#include "base/json.h"
+#include "base/round_up.h"
+#include "base/spelling.h"
+#include "device/npu/formats/air_models.h"
+#include "device/npu/formats/int8_gemm.h"
+#include "device/npu/formats/q4nx.h"
+#include "device/npu/formats/transaction.h"
+#include "device/npu/store/build_folder.h"
 
 namespace tyto {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What will be recorded, and where the bytes of each image are now.
+struct Planned {
+  KernelEntry entry;
+  std::vector<fs::path> sources;  // one for each of entry.images
+};
+
+// Images compiled for another prompt length are other kernels with the same file names.
+std::string entry_name(const FoundKernel& found, const NamedDims& shape) {
+  if (found.program == kInt8Gemm) return fmt::format("int8/gemm_k{}", found.window);
+  const bool usual = shape.dims.seq == kLlama32_1b.seq;
+  return fmt::format("{}{}/{}", shape.name, usual ? "" : fmt::format("@{}", shape.dims.seq),
+                     found.window != 0 ? fmt::format("decode_L{}", found.window) : found.program);
+}
+
+KernelEntry described(const FoundKernel& found, const NamedDims& shape) {
+  KernelEntry entry;
+  entry.name = entry_name(found, shape);
+  entry.program = found.program;
+  entry.window = found.window;
+  entry.m_tile = found.m_tile;
+  entry.n_tile = found.n_tile;
+  entry.columns = found.columns;
+  entry.flags = found.flags;
+  entry.toolchain = found.toolchain;
+  entry.source = fs::absolute(found.folder).lexically_normal().string();
+  const bool is_for_any = found.program == kInt8Gemm;  // they know nothing of a model
+  entry.shape = is_for_any ? "any" : shape.name;
+  entry.dims = is_for_any ? AirDims{} : shape.dims;
+  for (const FoundImage& image : found.images)
+    entry.images.push_back({image.kind, image.length, image.bytes, image.hash});
+  return entry;
+}
+
+// The facts of its images, after those of an xclbin and its words were seen to go together.
+void add_facts(KernelEntry& entry, const FoundKernel& found) {
+  const bool is_virtual = found.images.front().facts.platform == kVirtualPlatform;
+  entry.platform = found.images.front().facts.platform;
+  for (const FoundImage& image : found.images) {
+    if ((image.facts.platform == kVirtualPlatform) != is_virtual)
+      fail_input(image.path.string(), "{} image beside {}",
+                 is_virtual ? "a real" : "a virtual NPU's",
+                 found.images.front().path.filename().string());
+    if (image.facts.elf) {
+      entry.columns = image.facts.elf->columns;
+      entry.run_bytes = image.facts.elf->instance_of(entry.entry)->run_bytes;
+    }
+    if (image.facts.instructions) entry.run_bytes = round_up(image.bytes, kHeapPiece);
+  }
+}
+
+// Throws an Error where an image contradicts the shape.
+KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
+  KernelEntry entry = described(found, shape);
+  const AirProgram program = program_of(entry);
+  // A wrong instance name does not fail to load; the device hangs.
+  if (!found.entry.empty() && found.entry != program.entry)
+    fail_input((found.folder / "manifest.json").string(),
+               "{}: \"{}\" is not \"{}\", the entry Tyto knows for this program", found.program,
+               found.entry, program.entry);
+  entry.entry = program.entry;
+  entry.arguments = static_cast<uint32_t>(program.arguments.size());
+  entry.launches = program.launches;
+  std::vector<const FoundImage*> words;
+  for (const FoundImage& image : found.images) {
+    check_fit(image.facts, program, shape, image.path.string());
+    if (image.kind == ImageKind::insts) words.push_back(&image);
+  }
+  if (found.program == kFusedDecode) {
+    if (found.flags != kFlagsNotRecorded)
+      check_q4nx_flags(found.flags, shape.dims, (found.folder / ".decode_flags").string());
+    check_lengths(words[0]->facts, words[1]->facts, found.window, shape, words[0]->path.string());
+  }
+  add_facts(entry, found);
+  return entry;
+}
+
+// Of a shape, with the prompt's length that was given, or that a folder's name or an image tells.
+std::vector<KernelEntry> fitted_all(const BuildFolder& build, NamedDims shape,
+                                    std::optional<uint32_t> seq) {
+  std::vector<KernelEntry> entries;
+  const uint32_t usual = shape.dims.seq;
+  for (const FoundKernel& found : build.kernels) {
+    const std::optional<AirDims>& made_for = found.images.front().facts.dims;
+    const uint32_t of_image = made_for && made_for->seq != 0 ? made_for->seq : usual;
+    shape.dims.seq = seq.value_or(found.seq.value_or(of_image));
+    entries.push_back(fitted(found, shape));
+  }
+  return entries;
+}
+
+// Images of the virtual NPU say what they are for.
+std::optional<NamedDims> shape_in_images(const BuildFolder& build,
+                                         std::span<const NamedDims> known) {
+  for (const FoundKernel& found : build.kernels) {
+    const std::optional<AirDims>& made_for = found.images.front().facts.dims;
+    if (!made_for || *made_for == AirDims{}) continue;
+    for (NamedDims shape : known) {
+      shape.dims.seq = made_for->seq;
+      if (shape.dims == *made_for) return shape;
+    }
+    return NamedDims{fmt::format("{}x{}", made_for->layers, made_for->emb), *made_for};
+  }
+  return std::nullopt;
+}
+
+std::vector<KernelEntry> fitted_to_any(const BuildFolder& build, const fs::path& folder,
+                                       const ImportOptions& options) {
+  std::vector<NamedDims> shapes = options.shapes;
+  if (shapes.size() > 1)
+    if (const auto told = shape_in_images(build, shapes)) shapes = {*told};
+  if (shapes.size() == 1) return fitted_all(build, shapes.front(), options.seq);
+  const bool is_for_any =
+      std::all_of(build.kernels.begin(), build.kernels.end(),
+                  [](const FoundKernel& found) { return found.program == kInt8Gemm; });
+  std::vector<KernelEntry> entries;
+  std::vector<std::string> names;
+  std::string first_misfit;
+  for (const NamedDims& shape : shapes) {
+    try {
+      std::vector<KernelEntry> candidate = fitted_all(build, shape, options.seq);
+      if (names.empty()) entries = std::move(candidate);
+      names.push_back(shape.name);
+      if (is_for_any) return entries;
+    } catch (const Error& error) {
+      if (first_misfit.empty()) first_misfit = shape.name + ": " + error.what();
+    }
+  }
+  if (names.size() == 1) return entries;
+  if (names.empty())
+    throw Error(ErrorCode::input, folder.string(), "fits no model that Tyto knows; " + first_misfit,
+                "`--shape NAME` says why it is not that one");
+  throw Error(ErrorCode::input, folder.string(),
+              "its images do not tell for which of these it is: " + joined(names), "give --shape");
+}
+
+// What in the images could not be compared.
+void note_unread(const BuildFolder& build, std::vector<std::string>& notes) {
+  for (const FoundKernel& found : build.kernels)
+    for (const FoundImage& image : found.images)
+      if (image.facts.instructions && !image.facts.instructions->not_read.empty())
+        notes.push_back(fmt::format("{}: which bytes it touches was not compared: {}",
+                                    image.path.string(), image.facts.instructions->not_read));
+}
+
+std::vector<Planned> planned(const BuildFolder& build, const fs::path& folder,
+                             const ImportOptions& options) {
+  std::vector<KernelEntry> entries = fitted_to_any(build, folder, options);
+  std::vector<Planned> plan;
+  std::set<std::string> names;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (!names.insert(entries[i].name).second)
+      throw Error(ErrorCode::input, folder.string(), entries[i].name + " is in it twice",
+                  "import one build at a time");
+    entries[i].imported_at = utc_now();
+    plan.push_back({std::move(entries[i]), {}});
+    for (const FoundImage& image : build.kernels[i].images)
+      plan.back().sources.push_back(image.path);
+  }
+  return plan;
+}
+
+int64_t mtime_ns(const fs::path& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) fail_input(path.string(), "cannot stat");
+  return status.st_mtim.tv_sec * int64_t{1'000'000'000} + status.st_mtim.tv_nsec;
+}
+
+bool holds(const fs::path& path, const StoredImage& image) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return false;
+  const MappedFile file(path);
+  return file.bytes().size() == image.bytes && to_hex(hash_bytes(file.bytes())) == image.hash;
+}
+
+// Copies of images that were not in the store; gone again unless kept.
+struct NewFiles {
+  std::vector<fs::path> paths;
+  std::list<PartialPath> unrecorded;  // the same, until the manifest speaks of them
+  bool keep = false;
+  ~NewFiles() {
+    std::error_code ignored;
+    if (!keep)
+      for (const fs::path& path : paths) fs::remove(path, ignored);
+  }
+};
+
+void copy_image(const fs::path& store, const fs::path& source, StoredImage& image,
+                NewFiles& created) {
+  const fs::path target = image_path(store, image);
+  if (!holds(target, image)) {
+    const std::string content = read_text_file(source, kImageLimit);
+    if (to_hex(hash_bytes(std::as_bytes(std::span(content)))) != image.hash)
+      fail_input(source.string(), "changed while it was imported");
+    AtomicFile file(target, Replace::own_state);
+    file.write(content);
+    created.paths.push_back(target);
+    created.unrecorded.emplace_back(target.string());
+    file.commit();
+  }
+  image.mtime_ns = mtime_ns(target);
+}
+
+}  // namespace
+
+ImportReport import_kernels(const fs::path& store, const fs::path& folder,
+                            const ImportOptions& options) {
+  BuildFolder build = read_build_folder(folder);
+  std::vector<Planned> plan = planned(build, folder, options);
+  read_manifest(store);  // a damaged one is reported before anything is created
+
+  std::error_code error;
+  fs::create_directories(store / "images", error);
+  if (error) fail_input((store / "images").string(), "cannot create: {}", error.message());
+  const FileLock lock(lock_path(store));
+  KernelManifest manifest = read_manifest(store);
+  NewFiles created;
+  std::vector<KernelEntry> replaced;
+  ImportReport report;
+  for (Planned& item : plan) {
+    for (size_t i = 0; i < item.sources.size(); ++i)
+      copy_image(store, item.sources[i], item.entry.images[i], created);
+    const auto old =
+        std::find_if(manifest.entries.begin(), manifest.entries.end(),
+                     [&](const KernelEntry& entry) { return entry.name == item.entry.name; });
+    if (old != manifest.entries.end()) {
+      replaced.push_back(std::move(*old));
+      manifest.entries.erase(old);
+    }
+    manifest.entries.push_back(item.entry);
+    report.entries.push_back(std::move(item.entry));
+  }
+  const auto gemms =
+      std::count_if(manifest.entries.begin(), manifest.entries.end(),
+                    [](const KernelEntry& entry) { return entry.program == kInt8Gemm; });
+  if (gemms > static_cast<ptrdiff_t>(kMaxGemmSlots))
+    throw Error(ErrorCode::input, folder.string(),
+                fmt::format("with these there would be {} int8 GEMMs, and at most {} are used",
+                            gemms, kMaxGemmSlots),
+                "`tyto kernels rm` those of another K first");
+  created.unrecorded.clear();
+  write_manifest(store, manifest);
+  created.keep = true;
+  report.images_written = created.paths.size();
+  report.notes = std::move(build.notes);
+  note_unread(build, report.notes);
+  delete_unused_images(store, replaced, manifest);
+  return report;
+}
+
+namespace {
+
+constexpr uint64_t kVersion = 1;
+constexpr uint64_t kManifestLimit = uint64_t{64} << 20;
+constexpr uint64_t kU32 = std::numeric_limits<uint32_t>::max();
+
+struct TextField {
+  const char* name;
+  std::string KernelEntry::* member;
+};
+constexpr TextField kTextFields[] = {
+    {"name", &KernelEntry::name},
+    {"program", &KernelEntry::program},
+    {"entry", &KernelEntry::entry},
+    {"shape", &KernelEntry::shape},
+    {"platform", &KernelEntry::platform},
+    {"flags", &KernelEntry::flags},
+    {"toolchain", &KernelEntry::toolchain},
+    {"source", &KernelEntry::source},
+    {"imported_at", &KernelEntry::imported_at},
+};
+
+struct CountField {
+  const char* name;
+  uint32_t KernelEntry::* member;
+  bool is_optional = false;  // stores of earlier versions have none
+};
+constexpr CountField kCountFields[] = {
+    {"window", &KernelEntry::window},       {"arguments", &KernelEntry::arguments},
+    {"launches", &KernelEntry::launches},   {"m_tile", &KernelEntry::m_tile, true},
+    {"n_tile", &KernelEntry::n_tile, true},
+};
+
+std::string json_text(std::string_view text) {
+  std::string result = "\"";
+  for (const char character : text) {
+    if (character == '"' || character == '\\')
+      result += {'\\', character};
+    else if (static_cast<unsigned char>(character) < 0x20)
+      result += fmt::format("\\u{:04x}", static_cast<unsigned>(character));
+    else
+      result += character;
+  }
+  return result + '"';
+}
+
+std::string to_json(const KernelEntry& entry) {
+  std::string text = "  {";
+  for (const TextField& field : kTextFields)
+    text += fmt::format("\"{}\": {},\n   ", field.name, json_text(entry.*field.member));
+  for (const CountField& field : kCountFields)
+    text += fmt::format("\"{}\": {}, ", field.name, entry.*field.member);
+  text += fmt::format("\"columns\": {}, \"run_bytes\": {},\n   \"dims\": {{",
+                      entry.columns ? std::to_string(*entry.columns) : "null", entry.run_bytes);
+  const char* separator = "";
+  for (const DimField& field : kDimFields) {
+    text += fmt::format("{}\"{}\": {}", separator, field.name, entry.dims.*field.member);
+    separator = ", ";
+  }
+  text += "},\n   \"images\": [";
+  separator = "";
+  for (const StoredImage& image : entry.images) {
+    text += fmt::format(
+        "{}\n    {{\"file\": {}, \"kind\": \"{}\", \"length\": {}, \"bytes\": {}, \"hash\": {}, "
+        "\"mtime_ns\": {}}}",
+        separator, json_text(image.file()), to_string(image.kind), image.length, image.bytes,
+        json_text(image.hash), image.mtime_ns);
+    separator = ",";
+  }
+  return text + "]}";
+}
+
+std::string to_json(const KernelManifest& manifest) {
+  std::string text = fmt::format("{{\"version\": {},\n \"entries\": [", kVersion);
+  for (size_t i = 0; i < manifest.entries.size(); ++i)
+    text += (i == 0 ? "\n" : ",\n") + to_json(manifest.entries[i]);
+  return text + "]}\n";
+}
+
+ImageKind kind_from(const Json& field) {
+  for (const ImageKind kind : {ImageKind::elf, ImageKind::xclbin, ImageKind::insts})
+    if (to_string(kind) == field.as_string()) return kind;
+  field.fail("no such kind of image");
+}
+
+StoredImage image_from(const Json& object) {
+  StoredImage image;
+  image.kind = kind_from(object.at("kind"));
+  image.length = static_cast<uint32_t>(object.at("length").as_uint(kU32));
+  image.bytes = object.at("bytes").as_uint(std::numeric_limits<int64_t>::max());
+  image.hash = object.at("hash").as_string();
+  image.mtime_ns = object.at("mtime_ns").as_int();
+  // The name becomes a path, so it is nothing but the hash.
+  const bool hexadecimal = image.hash.size() == 32 &&
+                           image.hash.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!hexadecimal) object.at("hash").fail("not 32 hexadecimal digits");
+  if (object.at("file").as_string() != image.file())
+    object.at("file").fail("not the name that belongs to the hash");
+  return image;
+}
+
+KernelEntry entry_from(const Json& object) {
+  KernelEntry entry;
+  for (const TextField& field : kTextFields)
+    entry.*field.member = object.at(field.name).as_string();
+  for (const CountField& field : kCountFields)
+    if (!field.is_optional || object.find(field.name))
+      entry.*field.member = static_cast<uint32_t>(object.at(field.name).as_uint(kU32));
+  if (const auto columns = object.find("columns"))
+    entry.columns = static_cast<uint32_t>(columns->as_uint(kU32));
+  if (const auto bytes = object.find("run_bytes"))
+    entry.run_bytes = bytes->as_uint(std::numeric_limits<int64_t>::max());
+  const Json dims = object.at("dims");
+  for (const DimField& field : kDimFields)
+    if (!field.is_optional || dims.find(field.name))
+      entry.dims.*field.member = static_cast<uint32_t>(dims.at(field.name).as_uint(kU32));
+  object.at("images").for_each_element(
+      [&](size_t, const Json& image) { entry.images.push_back(image_from(image)); });
+  if (entry.name.empty()) object.at("name").fail("is empty");
+  if (entry.images.empty()) object.at("images").fail("names no image");
+  return entry;
+}
+
+KernelManifest from_json(std::string_view text, const std::string& name) {
+  const Json document = Json::parse(text, name);
+  const Json version = document.at("version");
+  if (version.as_uint(kU32) != kVersion)
+    version.fail(fmt::format("this Tyto reads version {}", kVersion));
+  KernelManifest manifest;
+  std::set<std::string> names;
+  document.at("entries").for_each_element([&](size_t, const Json& object) {
+    manifest.entries.push_back(entry_from(object));
+    if (!names.insert(manifest.entries.back().name).second) object.at("name").fail("appears twice");
+  });
+  return manifest;
+}
+
+}  // namespace
+
+const KernelEntry* KernelManifest::find(std::string_view name) const {
+  for (const KernelEntry& entry : entries)
+    if (entry.name == name) return &entry;
+  return nullptr;
+}
+
+AirProgram program_of(const KernelEntry& entry) {
+  if (entry.program == kInt8Gemm)
+    return int8_gemm_program(entry.window, entry.m_tile, entry.n_tile);
+  return entry.program == kFusedDecode ? fused_decode_program(entry.dims, entry.window)
+                                       : air_program(entry.program, entry.dims);
+}
+
+std::filesystem::path manifest_path(const std::filesystem::path& store) {
+  return store / "manifest.json";
+}
+
+std::filesystem::path image_path(const std::filesystem::path& store, const StoredImage& image) {
+  return store / "images" / image.file();
+}
+
+KernelManifest read_manifest(const std::filesystem::path& store) {
+  const std::filesystem::path path = manifest_path(store);
+  std::error_code error;
+  if (std::filesystem::symlink_status(path, error).type() == std::filesystem::file_type::not_found)
+    return {};
+  try {
+    return from_json(read_text_file(path, kManifestLimit), path.string());
+  } catch (const Error& damage) {
+    throw Error(ErrorCode::input, "", damage.what(),
+                "the images beside it are untouched; to rebuild it, move this file away and run "
+                "`tyto kernels import` again for each build folder");
+  }
+}
+
+void write_manifest(const std::filesystem::path& store, KernelManifest manifest) {
+  std::sort(manifest.entries.begin(), manifest.entries.end(),
+            [](const KernelEntry& a, const KernelEntry& b) { return a.name < b.name; });
+  const std::string text = to_json(manifest);
+  from_json(text, "new " + manifest_path(store).string());
+  AtomicFile file(manifest_path(store), Replace::own_state);
+  file.write(text);
+  file.commit();
+}
+
+std::filesystem::path lock_path(const std::filesystem::path& store) {
+  return store / ".lock";
+}
+
 namespace {
 
 struct FileState {

@@ -4,12 +4,14 @@
 // a tensor in the wrong layout or place shows as wrong results.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "device/npu/formats/air_models.h"
-#include "device/npu/formats/q4nx_layout.h"
+#include "device/npu/formats/q4nx.h"
 #include "device/vnpu/images/image.h"
 
 namespace tyto::vxrt {
@@ -38,5 +40,13 @@ std::vector<uint32_t> decode_words(const AirDims& dims, uint32_t window, uint32_
 // product), C is m x n i32, all row-major. m, n and k are those of one dispatch.
 Image gemm_i8_image(uint32_t k, uint32_t n, uint32_t m, uint32_t columns = kColumns);
 std::vector<uint32_t> gemm_i8_words(uint32_t k, uint32_t n, uint32_t m);
+
+// The device's own reading of the q4nx weight stream. It shares nothing with the packer in
+// device/npu, on purpose: a mistake there must not cancel out here.
+
+// Rows of `cols` values as the cores decode them: code * scale + minimum, rounded to bf16. `phase`
+// is where the phase's first block begins.
+void decode_q4nx(const std::byte* phase, const Q4nxPlace& place, uint64_t rows, uint64_t cols,
+                 uint16_t* out, ThreadPool& pool);
 
 }  // namespace tyto::vxrt

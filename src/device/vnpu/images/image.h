@@ -8,7 +8,7 @@
 // arguments[i] is at index 3 + i. The words are the instance's stream; one that takes a call has
 // the words {kInstructionMagic, tokens, position, first_row} instead.
 //
-// image_file.cc has the file format.
+// image.cc has the file format.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,40 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "device/npu/formats/virtual_image.h"
-#include "device/vnpu/images/instruction_stream.h"
+#include "device/npu/formats/transaction.h"
 #include "program/pattern.h"
 #include "program/program.h"
 
 namespace tyto::vxrt {
+
+// The instruction words of an xclbin run: thousands that are always the same and a few that follow
+// L, the number of live positions, along a straight line. The hardware would take a wrong word for
+// an instruction; here every word is looked at.
+
+constexpr uint32_t kInstructionMagic = kVirtualInstructions;  // the first word of every stream
+
+struct InstructionStream {
+  struct Patch {
+    uint32_t index = 0;
+    uint32_t base = 0;  // the word is base + slope * L, modulo 2^32
+    uint32_t slope = 0;
+    bool operator==(const Patch&) const = default;
+  };
+
+  uint32_t words = 0;
+  uint32_t window = 0;         // the second word: the largest L; 0: no word depends on any
+  uint32_t seed = 0;           // the words between are a function of it
+  std::vector<Patch> patches;  // by ascending index
+  bool operator==(const InstructionStream&) const = default;
+};
+
+std::vector<uint32_t> instruction_words(const InstructionStream& stream, uint32_t live);
+
+struct ReadWords {
+  uint32_t live = 0;         // 0 when the stream has no window
+  std::string problem = {};  // not empty: what is wrong with them
+};
+ReadWords read_words(const InstructionStream& stream, std::span<const uint32_t> words);
 
 constexpr uint8_t kPlatformAie2p = 69;
 constexpr uint32_t kCallScalars = 3;

@@ -1,9 +1,185 @@
 #include "device/vnpu/images/image_writer.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
+#include "base/error.h"
+#include "device/npu/formats/q4nx.h"
+
 namespace tyto::vxrt {
+namespace {
+
+SlotKind kind_of(AirRole role) {
+  switch (role) {
+    case AirRole::input:
+      return SlotKind::input;
+    case AirRole::output:
+      return SlotKind::output;
+    case AirRole::inout:
+      return SlotKind::inout;
+    case AirRole::weight:
+      return SlotKind::weight;
+    case AirRole::kv:
+      return SlotKind::kv;
+    default:
+      return SlotKind::scratch;
+  }
+}
+
+}  // namespace
+
+InstanceBuilder::InstanceBuilder(const AirProgram& abi, size_t first) : abi_(abi), first_(first) {
+  const size_t colon = abi.entry.find(':');
+  instance_.name = colon == std::string::npos ? abi.name : abi.entry.substr(colon + 1);
+  instance_.program.name = abi.name;
+  for (size_t i = first; i < abi.arguments.size(); ++i)
+    instance_.arguments.push_back(
+        {abi.arguments[i].bytes(), abi.arguments[i].role == AirRole::dead});
+}
+
+InstanceBuilder::SlotIndex InstanceBuilder::add(const Slot& slot, const SlotPlace& place) {
+  instance_.program.slots.push_back(slot);
+  instance_.places.push_back(place);
+  return static_cast<SlotIndex>(instance_.program.slots.size() - 1);
+}
+
+InstanceBuilder::SlotIndex InstanceBuilder::part(const std::string& name, SlotKind kind,
+                                                 size_t argument, uint64_t rows, uint64_t cols,
+                                                 const Pattern& pattern) {
+  return add({name, kind, abi_.arguments[argument].dtype, rows, cols},
+             {static_cast<int32_t>(argument - first_), pattern});
+}
+
+// The tables of air_abi.h were written from the same facts: where the two differ, one is wrong.
+InstanceBuilder::SlotIndex InstanceBuilder::whole(size_t argument, uint64_t rows, uint64_t cols) {
+  const AirArgument& known = abi_.arguments[argument];
+  TYTO_ASSERT(known.role != AirRole::dead && known.elements() == rows * cols);
+  return part(known.name, kind_of(known.role), argument, rows, cols, {});
+}
+
+InstanceBuilder::SlotIndex InstanceBuilder::turned(size_t argument, uint64_t rows, uint64_t cols) {
+  const AirArgument& known = abi_.arguments[argument];
+  TYTO_ASSERT(known.rows == cols && known.cols == rows);
+  return part(known.name, SlotKind::weight, argument, rows, cols, transposed(rows, cols));
+}
+
+InstanceBuilder::SlotIndex InstanceBuilder::q4nx(const std::string& name, size_t argument,
+                                                 uint64_t rows, uint64_t cols, uint64_t offset,
+                                                 const Q4nxPlace& place) {
+  return add({name, SlotKind::weight, DType::bf16, rows, cols},
+             {static_cast<int32_t>(argument - first_), {offset, {}}, Encoding::q4nx, place});
+}
+
+InstanceBuilder::SlotIndex InstanceBuilder::scratch(const std::string& name, DType dtype,
+                                                    uint64_t rows, uint64_t cols) {
+  return add({name, SlotKind::scratch, dtype, rows, cols}, {});
+}
+
+void InstanceBuilder::launch(Kernel kernel, Role role, std::vector<SlotIndex> slots,
+                             const LaunchNeeds& needs, const LaunchShape& shape) {
+  Launch launch{kernel, layer_name(name(role), layer_), {}, shape, role, layer_};
+  for (SlotIndex slot : slots) launch.args.push_back({slot, true, false});
+  launch.args.back() = {slots.back(), false, true};
+  instance_.program.launches.push_back(std::move(launch));
+  instance_.needs.push_back(needs);
+}
+
+void InstanceBuilder::append(SlotIndex k, SlotIndex v, SlotIndex k_cache, SlotIndex v_cache,
+                             const LaunchNeeds& needs, const LaunchShape& shape) {
+  launch(Kernel::kv_append, Role::kv_append, {k, v, k_cache, v_cache}, needs, shape);
+  instance_.program.launches.back().args[2] = {k_cache, false, true};
+}
+
+Instance InstanceBuilder::take(uint32_t tokens, uint32_t launches) {
+  TYTO_ASSERT(launches == abi_.launches);
+  instance_.takes_call = false;
+  instance_.fixed_call = call_of(tokens);
+  instance_.launches = launches;
+  return std::move(instance_);
+}
+
+namespace {
+
+constexpr uint64_t kRowsUsed = 4;
+constexpr uint64_t kBuffers = 2;  // one is filled while the other is worked on
+constexpr uint64_t kStack = 1024;
+constexpr uint64_t kFusedStack = 10240;
+constexpr uint64_t kBf16 = 2, kF32 = 4;
+constexpr uint64_t kHeadsAtOnce = 2, kStages = 4;  // of the prefill attention
+constexpr uint64_t kDecodePositions = 16;          // of K and V that a core takes at a time
+
+LaunchNeeds needs(uint64_t l1, uint64_t l2) {
+  const auto clamped = [](uint64_t bytes) {
+    return static_cast<uint32_t>(std::min<uint64_t>(bytes, UINT32_MAX));
+  };
+  return {clamped(l1), clamped(l2)};
+}
+
+uint64_t tile_limit(uint64_t tile, uint64_t size) {
+  return std::max<uint64_t>(1, std::min(tile, size));
+}
+
+}  // namespace
+
+GemmTiles GemmTiles::within(uint64_t rows, uint64_t k, uint64_t cols) const {
+  GemmTiles result = *this;
+  result.m = static_cast<uint32_t>(tile_limit(m, rows / columns));
+  result.k_l2 = static_cast<uint32_t>(tile_limit(k_l2, k));
+  result.k_l1 = static_cast<uint32_t>(tile_limit(k_l1, k));
+  result.n = static_cast<uint32_t>(tile_limit(n, cols / kRowsUsed));
+  return result;
+}
+
+// C has one buffer: it is added to until K is through.
+LaunchNeeds gemm_needs(const GemmTiles& tiles) {
+  const uint64_t m = tiles.m, n = tiles.n;
+  const uint64_t l1 = kBuffers * (m + n) * tiles.k_l1 * tiles.in_bytes + m * n * tiles.out_bytes;
+  const uint64_t all_m = m * tiles.columns, all_n = n * kRowsUsed;
+  const uint64_t l2 =
+      kBuffers * (all_m + all_n) * tiles.k_l2 * tiles.in_bytes + all_m * all_n * tiles.out_bytes;
+  return needs(kStack + l1, l2);
+}
+
+LaunchNeeds gemv_needs(const GemvTiles& tiles) {
+  const uint64_t fixed = kStack + tiles.k * kBf16 + kBuffers * tiles.tile_m * kBf16;
+  uint64_t rows = tiles.m_input;
+  uint64_t buffers = kBuffers;
+  while (rows > 1 && fixed + buffers * rows * tiles.k * kBf16 > kL1Bytes) rows /= 2;
+  if (fixed + buffers * rows * tiles.k * kBf16 > kL1Bytes) buffers = 1;
+  return needs(fixed + buffers * rows * tiles.k * kBf16,
+               kBuffers * tiles.tile_m * tiles.k * kBf16 * kColumns);
+}
+
+// Queries, keys, values and the output of one core, the scores between them, and the running
+// maximum and sum of each row.
+LaunchNeeds attention_needs(const AttentionTiles& tiles, uint32_t head_dim) {
+  const uint64_t rows = tiles.kv_rows, wide = rows * head_dim * kBf16;
+  const uint64_t l1 = 4 * wide + rows * rows * kBf16 + 2 * rows * kF32;
+  const uint64_t l2 = kHeadsAtOnce * (2 * tiles.q_rows + 2 * kStages * rows) * head_dim * kBf16;
+  return needs(kStack + l1, l2);
+}
+
+LaunchNeeds element_needs(uint64_t values, uint32_t bytes) {
+  return needs(kStack + kBuffers * values * bytes, 0);
+}
+
+LaunchNeeds rmsnorm_needs(uint64_t width) {
+  return needs(kStack + (2 * kBuffers + 1) * width * kBf16, 0);
+}
+
+LaunchNeeds q4nx_needs(uint64_t cols) {
+  constexpr uint64_t kBlock = kQ4nxBlockElements * 2;
+  const uint64_t l1 = kBuffers * kBlock + cols * kBf16 + kQ4nxBlockRows * kF32;
+  return needs(kFusedStack + l1, kBuffers * kBlock * kColumns * kRowsUsed);
+}
+
+LaunchNeeds decode_attention_needs(uint64_t position_values, uint32_t head_dim) {
+  const uint64_t l1 = kBuffers * 2 * kDecodePositions * head_dim * kBf16 + 4 * head_dim * kF32;
+  return needs(kFusedStack + l1,
+               kBuffers * 2 * kDecodePositions * position_values * kBf16 * kColumns);
+}
+
 namespace {
 
 // GEMM tiles of the registry's best builds: cores' rows, K in L2, K in L1, cores' columns.

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/cpu/numerics.h"
+#include "device/cpu/operations.h"
 #include "program/program.h"
 
 namespace tyto::vxrt {

@@ -1,27 +1,60 @@
 // The device behind the XRT names: memory accounting, contexts, the queue of runs and the thread
-// that works it off. One per process (control.h).
+// that works it off. One per process (machine.h).
 #pragma once
-
-#include <xrt/detail/ert.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "cost/cost_model.h"
+#include "device/cpu/interpreter.h"
+#include "device/cpu/operations.h"
+#include "device/vnpu/images/image.h"
 #include "device/vnpu/machine/control.h"
-#include "device/vnpu/machine/guard_memory.h"
-#include "device/vnpu/machine/loaded_image.h"
+#include "device/vnpu/machine/device_memory.h"
+#include "device/vnpu/xrt/include/xrt/detail/ert.h"
+#include "program/pattern.h"
+#include "program/program.h"
+#include "tensor/dtype.h"
 
 namespace tyto::vxrt {
+
+// An image with what executes it.
+// Only the device's thread touches `interpreter` and `scratch`.
+struct LoadedInstance {
+  explicit LoadedInstance(const Instance& loaded);
+
+  const Instance& instance;
+  std::vector<uint64_t> reach;    // [arguments] bytes its launches touch; 0: none
+  std::vector<uint16_t> written;  // slots in arguments that some launch writes
+  std::vector<bool> repacked;     // [slots] weights that are not taken where they are
+  cpu::Interpreter interpreter;
+  std::vector<std::vector<std::byte>> scratch;  // [slots] that are in no argument; on first use
+};
+
+struct LoadedImage {
+  explicit LoadedImage(Image loaded);
+
+  LoadedInstance* find(const std::string& name) const;  // none: no such instance
+
+  const Image image;
+  std::vector<std::unique_ptr<LoadedInstance>> instances;  // [image.instances]
+};
+
+// Why no list of buffer descriptors can walk this pattern; nothing when one can.
+std::optional<std::string> dma_problem(const Pattern& pattern, DType dtype);
 
 struct Context {
   uint64_t id = 0;
@@ -143,5 +176,22 @@ class Machine {
 
   std::optional<ThreadPool> pool_;  // the device thread's own
 };
+
+// How long the modelled device takes, beyond what one kernel does: whole images, the machine they
+// run on, and what comes between runs.
+
+// The machine against what the laws were measured on.
+Speed speed_of(const Hardware& hardware);
+
+// One run of an instance: the fused decode and the integer GEMM by laws of their own, everything
+// else as a stitched program.
+double instance_ms(const Instance& instance, const Call& call, Speed speed);
+
+// Making another context's image the one on the array.
+double switch_ms(const Image& image);
+
+constexpr double kMixedFormsSlowdown = 1.4;  // of a run that follows one of the other form
+constexpr uint64_t kSuspendAfterNs = 5'000'000'000;
+constexpr uint64_t kWakeNs = 150'000'000;
 
 }  // namespace tyto::vxrt

@@ -1,4 +1,4 @@
-// How matrices of N rows by K lie in memory; device/vulkan/weight_form.h says it in C++.
+// How matrices of N rows by K lie in memory; device/vulkan/kernel_shapes.h says it in C++.
 //
 // Exactly one of BF16, F16, F32, Q8_0, Q4_0, Q4_K, Q6_K, I8 is defined. All offsets count words of
 // four bytes, so that a matrix may have eight gigabytes without integers of 64 bits.

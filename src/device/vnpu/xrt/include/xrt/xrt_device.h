@@ -1,4 +1,4 @@
-// The device. There is one virtual NPU per process (device/vnpu/machine/control.h), so handles are
+// The device. There is one virtual NPU per process (device/vnpu/machine/machine.h), so handles are
 // alike.
 #pragma once
 
