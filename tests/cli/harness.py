@@ -17,7 +17,8 @@ from pathlib import Path
 TYTO, FIXTURES = sys.argv[1], Path(sys.argv[2])
 STATE = tempfile.TemporaryDirectory()  # results go here, not to the user's ledger
 CACHE = tempfile.TemporaryDirectory()  # and what is kept between runs here
-os.environ.update(XDG_STATE_HOME=STATE.name, XDG_CACHE_HOME=CACHE.name)
+# The terminals of these tests are not the one in which they were started.
+os.environ.update(XDG_STATE_HOME=STATE.name, XDG_CACHE_HOME=CACHE.name, TERM="xterm")
 ROOT = Path(__file__).resolve().parents[2]
 OWLET = ROOT / "models" / "owlet"
 
