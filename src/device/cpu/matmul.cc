@@ -165,7 +165,7 @@ void multiply(const MatmulGroup& group, ThreadPool& pool, const InnerLoops& loop
 namespace {
 
 // Rows of unpacked blocks decoded at a time: 16 rows of 8192 f32 values are 512 KB, an L2's worth.
-constexpr size_t kRowsAtOnce = 16;
+constexpr size_t kWidenedRows = 16;
 
 // Whether rows are multiplied as they lie; else they are widened to f32 first.
 bool is_direct(const MatmulTarget& target, bool in_blocks) {
@@ -197,13 +197,13 @@ void multiply_floats(const MatmulTarget& target, const Rows& rows, const Activat
                   rows.end - rows.begin, x.floats,    tokens, target.y,          target.rows};
   if (is_direct(target, in_blocks)) return loops.floats->multiply(job);
   static thread_local ScratchBuffer<float> memory;
-  float* widened = memory.at_least(kRowsAtOnce * x.k);
+  float* widened = memory.at_least(kWidenedRows * x.k);
   job.weights = widened;
   job.type = DType::f32;
   job.row_stride = x.k * sizeof(float);
   job.first_row = 0;
-  for (size_t row = rows.begin; row < rows.end; row += kRowsAtOnce) {
-    job.rows = std::min(kRowsAtOnce, rows.end - row);
+  for (size_t row = rows.begin; row < rows.end; row += kWidenedRows) {
+    job.rows = std::min(kWidenedRows, rows.end - row);
     for (size_t r = 0; r < job.rows; ++r)
       widen_row(target, row + r, x.k, in_blocks, loops, widened + r * x.k);
     job.y = target.y + row;

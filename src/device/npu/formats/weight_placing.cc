@@ -15,7 +15,7 @@ namespace tyto {
 namespace {
 
 // As many columns side by side fill two cache lines, and the rows stay in the second-level cache.
-constexpr uint64_t kRowsAtOnce = 64;
+constexpr uint64_t kPlacedRows = 64;
 
 void narrow_row(const TensorView& tensor, uint64_t row, std::vector<float>& wide, uint16_t* out) {
   if (tensor.dtype == DType::bf16) {
@@ -70,16 +70,16 @@ void place_rows(const TensorView& tensor, uint64_t first_row, uint64_t rows, con
   const std::vector<uint64_t> starts = row_starts(place, rows, cols);
   const uint64_t stride = place.is_contiguous() ? 1 : place.dims.back().stride;
   TYTO_ASSERT(end_of(place, rows * cols) <= argument.size());
-  pool.parallel_for(rows, kRowsAtOnce, [&](size_t begin, size_t end) {
+  pool.parallel_for(rows, kPlacedRows, [&](size_t begin, size_t end) {
     std::vector<float> wide;
     for (size_t r = begin; stride == 1 && r < end; ++r)
       narrow_row(tensor, first_row + r, wide, argument.data() + starts[r]);
     if (stride == 1) return;
-    std::array<uint32_t, kRowsAtOnce> order;
-    std::vector<uint16_t> narrow(kRowsAtOnce * cols);
-    for (size_t r = begin; r < end; r += kRowsAtOnce)
+    std::array<uint32_t, kPlacedRows> order;
+    std::vector<uint16_t> narrow(kPlacedRows * cols);
+    for (size_t r = begin; r < end; r += kPlacedRows)
       place_columns(tensor, first_row + r, starts.data() + r, stride,
-                    std::span(order).first(std::min<size_t>(kRowsAtOnce, end - r)), wide, narrow,
+                    std::span(order).first(std::min<size_t>(kPlacedRows, end - r)), wide, narrow,
                     argument.data());
   });
 }
