@@ -1,4 +1,4 @@
-"""The NPU cost model's parameters as src/cost/cost_model.cc has them; tools/fit_cost_model.py finds them."""
+"""The NPU cost model's parameters as src/cost/machine_parameters.cc has them; tools/fit_cost_model.py finds them."""
 
 # Facts of the public fact sheets that no row of the calibration table carries: element-wise launches measured alone.
 ELEMENTWISE_GB_S = 71.8

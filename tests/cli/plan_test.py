@@ -147,7 +147,7 @@ class Plan(CliTest):
 
     def test_the_compiled_parameters_are_those_of_the_fit(self):
         fitted = json.loads((ROOT / "data" / "npu-machines.json").read_text())
-        self.assertEqual((ROOT / "src" / "cost" / "cost_model.cc").read_text(), cpp_text(fitted["parameters"]))
+        self.assertEqual((ROOT / "src" / "cost" / "machine_parameters.cc").read_text(), cpp_text(fitted["parameters"]))
 
     def test_unseen_rows_are_not_fitted(self):
         fitted = json.loads((ROOT / "data" / "npu-machines.json").read_text())["provenance"].values()
