@@ -20,8 +20,8 @@
 #include "model/model.h"
 #include "model/shapes.h"
 #include "model/stores/stores.h"
-#include "plan/cpu_rows.h"
 #include "plan/rates.h"
+#include "plan/what_if.h"
 
 namespace tyto {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/terminal.h"
 #include "device/cpu/measured_peak.h"
 #include "engine/engine.h"
-#include "plan/cpu_rows.h"
+#include "plan/what_if.h"
 
 namespace tyto {
 namespace {

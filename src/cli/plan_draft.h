@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/plan_table.h"
-#include "plan/draft_plan.h"
+#include "plan/what_if.h"
 
 namespace tyto {
 

@@ -17,7 +17,7 @@
 #include "base/thread_pool.h"
 #include "program/program.h"
 #include "program/stitch.h"
-#include "tensor/view.h"
+#include "tensor/dtype.h"
 #include "trace/counters.h"
 #include "trace/receipt.h"
 #include "trace/trace.h"

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "program/stitch.h"
-#include "tensor/view.h"
+#include "tensor/dtype.h"
 
 namespace tyto::plugin {
 

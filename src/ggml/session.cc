@@ -4,13 +4,17 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "base/spelling.h"
 #include "device/cpu/inner_loops.h"
 #include "device/npu/formats/int8_gemm.h"
+#include "ggml/lowering.h"
+#include "ggml/offer.h"
 #include "program/kernels.h"
+#include "trace/counters.h"
 
 namespace tyto::plugin {
 namespace {
@@ -337,6 +341,63 @@ void Session::run_on_host(const std::vector<ggml_tensor*>& nodes, const std::str
   counts_.host_operations += nodes.size();
   counts_.host_macs += macs;
   host_.compute(nodes);
+}
+
+HostDelegate::~HostDelegate() {
+  if (backend_ != nullptr) ggml_backend_free(backend_);
+}
+
+void HostDelegate::compute(const std::vector<ggml_tensor*>& nodes) {
+  if (backend_ == nullptr)
+    backend_ = ggml_backend_init_by_type(GGML_BACKEND_DEVICE_TYPE_CPU, nullptr);
+  if (backend_ == nullptr) throw Error(ErrorCode::device, "cpu", "ggml has no CPU backend here");
+  if (threads_ > 0) {
+    const ggml_backend_reg_t cpu = ggml_backend_dev_backend_reg(ggml_backend_get_device(backend_));
+    const auto set = reinterpret_cast<ggml_backend_set_n_threads_t>(
+        ggml_backend_reg_get_proc_address(cpu, "ggml_backend_set_n_threads"));
+    if (set != nullptr) set(backend_, threads_);
+  }
+  const size_t bytes = ggml_graph_overhead_custom(nodes.size(), false) + 1024;
+  const std::unique_ptr<ggml_context, void (*)(ggml_context*)> context(
+      ggml_init({bytes, nullptr, true}), ggml_free);
+  if (!context) throw Error(ErrorCode::device, "cpu", "no memory for a graph");
+  ggml_cgraph* graph = ggml_new_graph_custom(context.get(), nodes.size(), false);
+  for (ggml_tensor* node : nodes) ggml_graph_add_node(graph, node);
+  if (ggml_backend_graph_compute(backend_, graph) != GGML_STATUS_SUCCESS)
+    throw Error(ErrorCode::device, "cpu", "ggml's CPU backend failed");
+}
+
+Weight& Weights::at(const ggml_tensor* tensor) {
+  const auto found = made_.find(tensor->data);
+  if (found != made_.end()) return found->second;
+  const uint64_t begin_ns = now_ns();
+  const TensorView view = view_of(tensor);
+  Weight weight;
+  weight.form = device_.prepare(weight_role(tensor->name).name, view);
+  if (is_weight_matrix(tensor)) {
+    weight.macs_per_token = view.values();
+    ++totals_.matrices;
+    totals_.bytes += view.values();
+    totals_.macs_per_token += view.values();
+  }
+  totals_.seconds += static_cast<double>(now_ns() - begin_ns) / 1e9;
+  return made_.emplace(tensor->data, std::move(weight)).first->second;
+}
+
+bool Weights::forget(const void* begin, const void* end) {
+  const auto first = made_.lower_bound(begin), last = made_.lower_bound(end);
+  const bool is_any = first != last;
+  made_.erase(first, last);
+  return is_any;
+}
+
+void Weights::count_tokens(Weight& weight, uint64_t tokens) {
+  weight.tokens += tokens;
+  if (tokens == 1) ++weight.alone;
+  // Layers see every token. The head sees a prompt's last one alone, which is not decoding.
+  if (weight.tokens < totals_.most_tokens) return;
+  totals_.most_tokens = weight.tokens;
+  totals_.most_alone = weight.alone;
 }
 
 }  // namespace tyto::plugin

@@ -17,14 +17,60 @@
 #include <vector>
 
 #include "device/device.h"
-#include "ggml/graph_cut.h"
-#include "ggml/host_delegate.h"
 #include "ggml/lowering.h"
 #include "ggml/offer.h"
-#include "ggml/weights.h"
 #include "trace/trace.h"
 
 namespace tyto::plugin {
+
+// What the device does not take, computed by ggml's own CPU backend: operations of callers that do
+// not ask what is offered (llama.cpp's RPC server), and values that eight bits cannot hold.
+
+class HostDelegate {
+ public:
+  ~HostDelegate();
+  void set_threads(int threads) { threads_ = threads; }
+  // In order, on tensors in host memory. Throws an Error when there is no CPU backend or it fails.
+  void compute(const std::vector<ggml_tensor*>& nodes);
+
+ private:
+  ggml_backend_t backend_ = nullptr;  // opened when first needed
+  int threads_ = 0;                   // 0: as the backend likes
+};
+
+// Weights on the device, made once from the memory that ggml loads them into. That memory stays:
+// other backends compute from it what this one does not take.
+
+struct Weight {
+  std::shared_ptr<void> form;  // the device's, shared with the programs that use it
+  uint64_t macs_per_token = 0;
+  uint64_t tokens = 0;  // multiplied on the device
+  uint64_t alone = 0;   // of those, in a dispatch of one token
+};
+
+class Weights {
+ public:
+  explicit Weights(Device& device) : device_(device) {}
+
+  // The weight that a tensor is, made on first sight. Throws an Error where it cannot be: a value
+  // that is not finite, no memory.
+  Weight& at(const ggml_tensor* tensor);
+  // What lies in [begin, end) is about to change or to go. True if something was there.
+  bool forget(const void* begin, const void* end);
+
+  struct Totals {
+    uint64_t matrices = 0, bytes = 0, macs_per_token = 0, most_tokens = 0;
+    uint64_t most_alone = 0;  // Weight::alone of the one with most tokens
+    double seconds = 0;       // of making them
+  };
+  const Totals& totals() const { return totals_; }
+  void count_tokens(Weight& weight, uint64_t tokens);
+
+ private:
+  Device& device_;
+  std::map<const void*, Weight> made_;  // by address
+  Totals totals_;
+};
 
 struct WorkCounts {
   uint64_t products = 0;       // MUL_MAT operations on the device

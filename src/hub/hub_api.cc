@@ -7,6 +7,7 @@
 #include <span>
 #include <sstream>
 #include <system_error>
+#include <thread>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -250,6 +251,18 @@ void refuse(const Hub& hub, const std::string& repo, const std::string& what,
          has_token ? "check the name; a private one needs a token of an account that may read it"
                    : "check the name; for a private one set HF_TOKEN");
   throw Error(ErrorCode::input, place, reason_of(answer), fmt::format("see {}", page));
+}
+
+void check_interrupted(const HubHooks& hooks) {
+  if (hooks.is_interrupted && hooks.is_interrupted()) throw PullInterrupted{};
+}
+
+void pause(std::chrono::milliseconds time, const HubHooks& hooks) {
+  constexpr std::chrono::milliseconds kSlice(100);
+  for (; time.count() > 0; time -= std::min(time, kSlice)) {
+    check_interrupted(hooks);
+    std::this_thread::sleep_for(std::min(time, kSlice));
+  }
 }
 
 }  // namespace tyto

@@ -3,13 +3,28 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "hub/hooks.h"
+#include "base/progress.h"
 #include "hub/http.h"
 
 namespace tyto {
+
+// How a pull speaks with whoever started it. Hooks are called between transfers, never inside one.
+
+struct HubHooks {
+  Progress progress;                                  // bytes of all files
+  std::function<void(const std::string& line)> note;  // something people want to know
+  std::function<bool()> is_interrupted;               // by Ctrl-C
+};
+
+// Thrown where a wait was interrupted. What was fetched is kept.
+struct PullInterrupted {};
+
+void check_interrupted(const HubHooks& hooks);
+void pause(std::chrono::milliseconds time, const HubHooks& hooks);
 
 struct Hub {
   std::string endpoint;  // "https://huggingface.co"

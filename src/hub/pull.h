@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "hub/hooks.h"
 #include "hub/hub_api.h"
 
 namespace tyto {

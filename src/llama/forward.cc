@@ -7,7 +7,7 @@
 #include "llama/non_finite_results.h"
 #include "model/damaged_files.h"
 #include "program/top_k.h"
-#include "tensor/finite.h"
+#include "tensor/compare.h"
 #include "tensor/quant.h"
 
 namespace tyto {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "llama/non_finite_results.h"
-#include "tensor/finite.h"
+#include "tensor/compare.h"
 #include "tensor/quant.h"
 
 namespace tyto {

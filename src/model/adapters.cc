@@ -15,7 +15,7 @@
 #include "model/families.h"
 #include "model/gguf.h"
 #include "model/safetensors.h"
-#include "tensor/finite.h"
+#include "tensor/compare.h"
 #include "tensor/quant.h"
 
 namespace tyto {

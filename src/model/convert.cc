@@ -16,7 +16,7 @@
 #include "model/gguf.h"
 #include "model/type_mix.h"
 #include "model/weight_table.h"
-#include "tensor/finite.h"
+#include "tensor/compare.h"
 #include "tensor/quant.h"
 
 namespace tyto {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "model/weight_table.h"
-#include "tensor/finite.h"
+#include "tensor/compare.h"
 
 namespace tyto {
 namespace {

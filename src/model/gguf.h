@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "model/model.h"
 #include "model/weight_table.h"
-#include "tensor/view.h"
+#include "tensor/dtype.h"
 
 namespace tyto {
 

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/progress.h"
 #include "model/config.h"
-#include "tensor/view.h"
+#include "tensor/dtype.h"
 #include "text/tokenizer/vocabulary.h"
 
 namespace tyto {

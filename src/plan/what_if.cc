@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/round_up.h"
+#include "base/spelling.h"
 #include "device/npu/formats/memory_plan.h"
 #include "model/shapes.h"
 #include "plan/air_images.h"
@@ -523,6 +524,169 @@ std::span<const std::string_view> public_shapes(const PlanOption& option) {
 
 bool has_public_images(const PlanOption& option, const Config& config) {
   return listed(public_shapes(option), config);
+}
+
+namespace {
+
+uint64_t cache_bytes(const PlanRequest& request) {
+  return kept_kv_bytes(request.config, std::max(request.prompt_tokens, request.context_tokens));
+}
+
+// Of all matrices, whatever their rows: a shape may have some that the type's blocks do not divide.
+uint64_t bytes_of(DType type, uint64_t values) {
+  return values * info(type).block_bytes / info(type).block_values;
+}
+
+PlanRow cpu_row(const PlanRequest& request, PlanKind kind, DType weights) {
+  PlanRow row;
+  row.kind = row.ttft_kind = kind;
+  row.machine = kThisMachine;
+  row.shape = request.shape;
+  row.kernels = "cpu";
+  row.weights = info(weights).name;
+  row.runs = Runs::yes;
+  row.flags = "--device cpu";
+  row.has_run_on_hardware = true;
+  row.prompt_tokens = request.prompt_tokens;
+  row.context_tokens = request.context_tokens;
+  return row;
+}
+
+void set_speeds(PlanRow& row, double prefill_tok_s, double tpot_ms) {
+  row.prefill_tok_s = prefill_tok_s;
+  row.ttft_ms = row.prompt_tokens * 1e3 / prefill_tok_s;
+  row.tpot_ms = tpot_ms;
+  row.decode_tok_s = 1e3 / tpot_ms;
+}
+
+}  // namespace
+
+PlanRow measured_on_cpu(const PlanRequest& request, const CpuRun& run) {
+  TYTO_ASSERT(request.file && run.prefill_seconds > 0 && run.decode_seconds > 0);
+  PlanRow row = cpu_row(request, PlanKind::measured, request.file->type);
+  set_speeds(row, run.prompt_tokens / run.prefill_seconds,
+             run.decode_seconds * 1e3 / run.generated_tokens);
+  const bool is_longer = request.prompt_tokens > run.prompt_tokens;
+  if (is_longer) row.ttft_kind = PlanKind::estimated;
+  row.memory_bytes = request.file->bytes + cache_bytes(request);
+  row.note = fmt::format(
+      "measured just now with {} on a {}-token prompt and {}{}", counted(run.threads, "thread"),
+      run.prompt_tokens, counted(run.generated_tokens, "generated token"),
+      is_longer
+          ? fmt::format("; time to first token (~) is extrapolated to {}", request.prompt_tokens)
+          : "");
+  return row;
+}
+
+PlanRow estimated_on_cpu(const PlanRequest& request, DType weights, const CpuPeak& peak) {
+  TYTO_ASSERT(peak.read_gb_s > 0 && peak.gflops > 0);
+  const Config& c = request.config;
+  PlanRow row = cpu_row(request, PlanKind::estimated, weights);
+  const uint64_t values = layer_values(c), head = uint64_t{c.vocab} * c.emb;
+  const uint64_t weight_bytes = bytes_of(weights, values + head);
+  const double streamed =
+      static_cast<double>(weight_bytes + attended_kv_bytes(c, request.context_tokens));
+  const double flops_per_token = 2 * static_cast<double>(values);
+  set_speeds(row, peak.gflops * 1e9 / flops_per_token, streamed / peak.read_gb_s / 1e6);
+  row.memory_bytes = weight_bytes + cache_bytes(request);
+  row.note = fmt::format(
+      "at best, estimated from this machine's measured {:.1f} GB/s of memory and from its "
+      "arithmetic, with {}; a shape has no weights to run",
+      peak.read_gb_s, counted(peak.threads, "thread"));
+  return row;
+}
+
+namespace {
+
+// What checking takes. The decode's image stops at the first guess that was wrong, so it is called
+// once per token that comes out: with no guess wrong that is once per guess and once more.
+struct Check {
+  double ms = 0, error = 0;
+  uint64_t image_rows = 0;
+};
+
+struct Plain {
+  double tpot_ms = 0, error = 0;
+};
+
+DraftRow draft_row(CheckBy way, double acceptance, uint32_t guesses, const Plain& plain,
+                   const DraftSpeed& draft, const Check& check) {
+  DraftRow row{.way = way, .acceptance = acceptance, .guesses = guesses};
+  row.tokens_per_round = tokens_per_round(acceptance, guesses);
+  row.draft_ms = guesses * draft.tpot_ms;
+  row.check_ms = way == CheckBy::tokens ? row.tokens_per_round * plain.tpot_ms : check.ms;
+  row.round_ms = row.draft_ms + row.check_ms;
+  row.decode_tok_s = row.tokens_per_round * 1e3 / row.round_ms;
+  row.plain_tok_s = 1e3 / plain.tpot_ms;
+  row.ratio = row.decode_tok_s / row.plain_tok_s;
+  const double checked_share = row.check_ms / row.round_ms;
+  const double check_error = way == CheckBy::tokens ? plain.error : check.error;
+  row.error_p90 = checked_share * check_error;
+  // A decode that is slower than thought is so with and without guesses.
+  row.ratio_error_p90 = way == CheckBy::tokens ? (1 - checked_share) * plain.error
+                                               : std::hypot(plain.error, row.error_p90);
+  row.break_even_check_ms = row.tokens_per_round * plain.tpot_ms - row.draft_ms;
+  row.image_rows = check.image_rows;
+  return row;
+}
+
+void check_acceptance(double acceptance) {
+  if (!(acceptance >= 0 && acceptance <= 1))
+    throw Error(ErrorCode::usage, "acceptance",
+                fmt::format("is {}, it must be between 0 and 1", acceptance));
+}
+
+}  // namespace
+
+std::string_view name(CheckBy way) {
+  constexpr std::array<std::string_view, 2> kNames = {"token by token", "prompt images"};
+  return kNames[static_cast<size_t>(way)];
+}
+
+double tokens_per_round(double acceptance, uint32_t guesses) {
+  double tokens = 1, all_true = 1;
+  for (uint32_t i = 0; i < guesses; ++i) tokens += all_true *= acceptance;
+  return tokens;
+}
+
+std::vector<DraftRow> draft_rows(const PlanRequest& request, const PlanOption& option,
+                                 const DraftSpeed& draft, std::span<const double> acceptances) {
+  const bool has_images = option.kernels == KernelSet::air_q4nx ||
+                          (option.kernels == KernelSet::air_bf16 && option.fusion == Fusion::block);
+  if (!has_images)
+    throw Error(ErrorCode::usage, "kernels " + std::string(kernel_set_name(option.kernels)),
+                "are not planned with a draft model",
+                "air-q4nx and, per block, air-bf16 are what Tyto can run");
+  TYTO_ASSERT(draft.tpot_ms > 0);
+  const PlanRow row = what_if(request, option);
+  const Plain plain{row.tpot_ms, row.tpot_error_p90};
+  std::vector<DraftRow> rows;
+  for (const double acceptance : acceptances) {
+    check_acceptance(acceptance);
+    for (const CheckBy way : {CheckBy::tokens, CheckBy::prompt_images})
+      for (uint32_t guesses = 1; guesses <= kMostPlannedGuesses; ++guesses) {
+        Check check;
+        if (way == CheckBy::prompt_images) {
+          const PassTime pass = later_pass(request, option, guesses + 1);
+          check = {pass.ms, pass.error_p90, pass.rows};
+        }
+        rows.push_back(draft_row(way, acceptance, guesses, plain, draft, check));
+      }
+  }
+  return rows;
+}
+
+std::vector<DraftRow> best_drafts(std::span<const DraftRow> rows) {
+  std::vector<DraftRow> best;
+  for (const DraftRow& row : rows) {
+    const bool is_of_last =
+        !best.empty() && best.back().way == row.way && best.back().acceptance == row.acceptance;
+    if (!is_of_last)
+      best.push_back(row);
+    else if (row.decode_tok_s > best.back().decode_tok_s)
+      best.back() = row;
+  }
+  return best;
 }
 
 }  // namespace tyto

@@ -5,7 +5,7 @@
 #include "engine/engine.h"
 #include "evidence/seal.h"
 #include "model/description.h"
-#include "text/grammar/matcher.h"
+#include "text/grammar/constraint.h"
 
 namespace tyto {
 

@@ -47,4 +47,11 @@ inline uint16_t f32_to_f16(float value) {
   return static_cast<uint16_t>(sign | static_cast<uint32_t>(result));
 }
 
+// Turning a matrix of 16-bit values: what was a row becomes a column.
+
+// out[c * out_stride + r] = in[r * in_stride + c], strides in values. Quickest where `rows` and
+// `cols` are multiples of 8.
+void transpose_16bit(const uint16_t* in, uint64_t in_stride, uint64_t rows, uint64_t cols,
+                     uint16_t* out, uint64_t out_stride);
+
 }  // namespace tyto

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "text/jinja/evaluator.h"
-#include "text/jinja/machine.h"
 #include "text/jinja/parser.h"
+#include "text/jinja/value.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/unicode.h"
 

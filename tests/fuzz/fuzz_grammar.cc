@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "text/grammar/constraint.h"
 #include "text/grammar/json_schema.h"
-#include "text/grammar/matcher.h"
 
 namespace tyto {
 namespace {

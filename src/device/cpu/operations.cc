@@ -11,7 +11,6 @@
 #include "device/cpu/attention.h"
 #include "device/cpu/scratch_buffer.h"
 #include "tensor/float16.h"
-#include "tensor/int8_rows.h"
 #include "tensor/quant.h"
 
 namespace tyto::cpu {

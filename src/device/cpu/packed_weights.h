@@ -8,7 +8,6 @@
 #include "base/thread_pool.h"
 #include "device/cpu/panel_packing.h"
 #include "tensor/dtype.h"
-#include "tensor/view.h"
 
 namespace tyto::cpu {
 

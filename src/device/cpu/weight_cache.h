@@ -16,7 +16,7 @@
 #include "base/progress.h"
 #include "base/thread_pool.h"
 #include "device/cpu/packed_weights.h"
-#include "tensor/view.h"
+#include "tensor/dtype.h"
 #include "trace/trace.h"
 
 namespace tyto::cpu {

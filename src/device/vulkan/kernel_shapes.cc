@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/round_up.h"
 #include "tensor/float16.h"
-#include "tensor/int8_rows.h"
 #include "tensor/quant.h"
 #include "tensor/quant_blocks.h"
 

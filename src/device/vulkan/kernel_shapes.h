@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tensor/view.h"
+#include "tensor/dtype.h"
 
 namespace tyto::vulkan {
 

@@ -11,7 +11,7 @@
 
 #include "device/vulkan/context.h"
 #include "device/vulkan/kernel_shapes.h"
-#include "tensor/view.h"
+#include "tensor/dtype.h"
 
 namespace tyto::vulkan {
 

@@ -1,5 +1,3 @@
-#include "text/grammar/json_pattern.h"
-
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -8,6 +6,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "text/grammar/gbnf.h"
+#include "text/grammar/json_schema.h"
 
 namespace tyto {
 namespace {

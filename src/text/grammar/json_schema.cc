@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "text/grammar/gbnf.h"
-#include "text/grammar/json_pattern.h"
 
 namespace tyto {
 namespace {

@@ -6,9 +6,7 @@
 #include <limits>
 
 #include "base/utf8.h"
-#include "text/jinja/machine.h"
-#include "text/jinja/methods.h"
-#include "text/jinja/operators.h"
+#include "text/jinja/value.h"
 
 namespace tyto::jinja {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "base/utf8.h"
 #include "text/jinja/builtins.h"
-#include "text/jinja/operators.h"
 #include "text/jinja/parser.h"
+#include "text/jinja/value.h"
 
 namespace tyto::jinja {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "text/jinja/machine.h"
 #include "text/jinja/parser.h"
+#include "text/jinja/value.h"
 
 namespace tyto::jinja {
 

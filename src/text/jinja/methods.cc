@@ -1,5 +1,3 @@
-#include "text/jinja/methods.h"
-
 #include <string.h>
 
 #include <algorithm>
@@ -8,8 +6,7 @@
 
 #include "base/utf8.h"
 #include "text/jinja/builtins.h"
-#include "text/jinja/machine.h"
-#include "text/jinja/operators.h"
+#include "text/jinja/value.h"
 #include "text/unicode.h"
 
 namespace tyto::jinja {

@@ -1,13 +1,10 @@
-#include "text/jinja/operators.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "base/utf8.h"
 #include "text/jinja/builtins.h"
-#include "text/jinja/machine.h"
-#include "text/jinja/methods.h"
+#include "text/jinja/value.h"
 
 namespace tyto::jinja {
 namespace {

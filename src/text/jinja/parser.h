@@ -8,12 +8,39 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja/lexer.h"
-#include "text/jinja/machine.h"
-#include "text/jinja/operators.h"
 #include "text/jinja/value.h"
 
 namespace tyto::jinja {
+
+// Template source to tokens, with Jinja's white space rules already applied.
+
+enum class TokenKind : uint8_t {
+  text,         // outside of tags
+  print_begin,  // {{
+  print_end,
+  tag_begin,  // {%
+  tag_end,
+  name,
+  string,  // text has the escapes resolved
+  integer,
+  real,
+  symbol,
+  end,
+};
+
+struct Token {
+  TokenKind kind = TokenKind::end;
+  int line = 1;
+  std::string_view text;
+};
+
+// Line ends become \n, and one at the very end is dropped, as Jinja does before anything else.
+std::string normalize_source(std::string_view source);
+
+// The settings are transformers': trim_blocks and lstrip_blocks. `name` is for errors; resolved
+// string literals are stored in `strings`. The last token is `end`.
+std::vector<Token> tokenize(std::string_view source, const std::string& name,
+                            std::deque<std::string>& strings);
 
 // A parsed template. Expressions live in the Program's deque and point to each other: a chain of
 // ten thousand additions is as deep as it is long, and must not be freed by recursion.

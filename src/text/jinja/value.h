@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +13,8 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "base/error.h"
 
 namespace tyto::jinja {
 
@@ -113,5 +117,158 @@ std::vector<Value> iterate(Machine& machine, const Value& value);
 
 const Value* find(Machine& machine, const Dict& dict, const Value& key);
 void assign(Machine& machine, Dict& dict, const Value& key, const Value& value);
+
+// The state of one rendering: variables, output, everything allocated, and the limits that make a
+// hostile template an error instead of a hang.
+
+inline constexpr uint64_t kMaxSteps = 2'000'000;         // expressions, statements, elements
+inline constexpr uint64_t kMaxWork = uint64_t{1} << 29;  // bytes searched, compared or copied
+inline constexpr uint64_t kMaxHeap = uint64_t{1} << 27;  // bytes allocated by one rendering
+inline constexpr size_t kMaxText = size_t{1} << 24;      // bytes of the output or of one string
+inline constexpr int kMaxDepth = 400;                    // nested evaluations, macro calls included
+inline constexpr int64_t kMaxRange = 100'000;
+
+struct Machine {
+  std::string name;  // of the template, for errors
+  int line = 1;      // of what is being evaluated, for errors
+  int depth = 0;
+  uint64_t steps = 0;
+  uint64_t work = 0;
+  uint64_t heap = 0;
+
+  std::string* output = nullptr;
+  Scope* scope = nullptr;
+  Value captured;  // the text that {% filter %} and {% set %} blocks hand to their filters
+  std::tm now = {};
+
+  // Deques: growing one moves nothing that a Value points to.
+  std::deque<std::string> texts;
+  std::deque<List> lists;
+  std::deque<Dict> dicts;
+  std::deque<Namespace> namespaces;
+  std::deque<Scope> scopes;
+  std::deque<Loop> loops;
+  std::deque<Macro> macros;
+  std::deque<BoundMethod> methods;
+};
+
+std::string where(const Machine& machine);
+
+template <typename... Args>
+[[noreturn]] void fail(const Machine& machine, fmt::format_string<Args...> format, Args&&... args) {
+  fail_input(where(machine), format, std::forward<Args>(args)...);
+}
+
+// Values that must be defined.
+void require_defined(const Machine& machine, const Value& value);
+
+// For what Jinja has and this subset does not.
+template <typename... Args>
+[[noreturn]] void fail_construct(const Machine& machine, fmt::format_string<Args...> format,
+                                 Args&&... args) {
+  fail_unsupported(where(machine), format, std::forward<Args>(args)...);
+}
+
+void step(Machine& machine, uint64_t count = 1);
+void charge_work(Machine& machine, uint64_t bytes);
+void charge_heap(Machine& machine, uint64_t bytes);
+
+std::string_view keep(Machine& machine, std::string text);  // already charged by its Builder
+List* make_list(Machine& machine, bool tuple = false);
+Value make_list(Machine& machine, std::vector<Value> items, bool tuple = false);
+Dict* make_dict(Machine& machine);
+Scope* make_scope(Machine& machine, Scope* parent);
+void set_variable(Machine& machine, Scope& scope, std::string_view name, const Value& value);
+void clear_variables(Machine& machine, Scope& scope);
+void push(Machine& machine, List& list, const Value& value);
+void write(Machine& machine, std::string_view text);
+
+// Every string a template makes grows through this, so that no one of them escapes the limits.
+class Builder {
+ public:
+  explicit Builder(Machine& machine) : machine_(machine) {}
+  void add(std::string_view text);
+  void add(size_t count, char c);
+  void add(size_t count, std::string_view text);
+  std::string_view finish() { return keep(machine_, std::move(text_)); }
+
+ private:
+  Machine& machine_;
+  std::string text_;
+};
+
+// Held while something recursive runs; also makes `line` the current one.
+class Nesting {
+ public:
+  Nesting(Machine& machine, int line);
+  explicit Nesting(Machine& machine) : Nesting(machine, machine.line) {}
+  ~Nesting();
+  Nesting(const Nesting&) = delete;
+  Nesting& operator=(const Nesting&) = delete;
+
+ private:
+  Machine& machine_;
+  int outer_line_;
+};
+
+// Operators with Python's meaning, without Python's unbounded integers: overflow is an error.
+
+enum class Operator : uint8_t {
+  add,
+  subtract,
+  multiply,
+  divide,
+  floor_divide,
+  modulo,
+  power,
+  concatenate,
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  in,
+  not_in,
+};
+
+Value binary(Machine& machine, Operator op, const Value& left, const Value& right);
+Value negate(Machine& machine, const Value& value);
+Value plus(Machine& machine, const Value& value);
+bool compare(Machine& machine, Operator op, const Value& left, const Value& right);
+
+// a.name looks for a method first and then for a member, a[key] the other way round; what is not
+// there is undefined, and looking into the undefined is an error.
+Value attribute(Machine& machine, const Value& object, std::string_view name);
+Value subscript(Machine& machine, const Value& object, const Value& key);
+
+struct SliceBounds {
+  Value start = None{};
+  Value stop = None{};
+  Value step = None{};
+};
+Value slice(Machine& machine, const Value& object, const SliceBounds& bounds);
+
+// Values as text: what {{ }} prints, what repr() shows, JSON, and the two ways to fill a pattern.
+
+std::string_view to_text(Machine& machine, const Value& value);  // str(); undefined is empty
+std::string_view to_repr(Machine& machine, const Value& value);  // repr()
+
+// json.dumps as transformers calls it: non-ASCII letters stay as they are.
+struct JsonStyle {
+  int64_t indent = -1;  // -1: all in one line
+  bool ensure_ascii = false;
+  bool sort_keys = false;
+  std::string_view item_separator = ", ";
+  std::string_view key_separator = ": ";
+};
+std::string_view to_json(Machine& machine, const Value& value, const JsonStyle& style);
+
+// "%s and %d" % (a, b): the conversions s r d i x f, with width, zero padding and precision.
+std::string_view format_percent(Machine& machine, std::string_view pattern,
+                                const std::vector<Value>& values);
+
+// "{} {0} {name}".format(...), without format specifications.
+std::string_view format_braces(Machine& machine, std::string_view pattern, const Arguments& values);
 
 }  // namespace tyto::jinja

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "text/tokenizer/bpe.h"
-#include "text/tokenizer/normalizer.h"
 #include "text/tokenizer/pre_tokenizer.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/tokenizer/unigram.h"

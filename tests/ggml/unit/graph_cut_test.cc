@@ -1,4 +1,4 @@
-#include "ggml/graph_cut.h"
+#include "ggml/lowering.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "ggml/graph_cut.h"
 #include "ggml/lowering.h"
 #include "program/kernels.h"
 

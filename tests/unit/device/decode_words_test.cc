@@ -1,4 +1,4 @@
-#include "device/npu/formats/decode_words.h"
+#include "device/npu/formats/q4nx.h"
 
 #include <gtest/gtest.h>
 

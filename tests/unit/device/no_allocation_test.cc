@@ -6,8 +6,8 @@
 #include <new>
 #include <vector>
 
-#include "device/npu/formats/decode_words.h"
 #include "device/npu/formats/int8_gemm.h"
+#include "device/npu/formats/q4nx.h"
 
 namespace {
 thread_local size_t allocations = 0;

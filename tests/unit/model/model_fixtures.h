@@ -15,8 +15,8 @@
 #include "base/error.h"
 #include "model/config.h"
 #include "model/families.h"
+#include "tensor/dtype.h"
 #include "tensor/quant.h"
-#include "tensor/view.h"
 
 namespace tyto::test {
 

@@ -1,4 +1,4 @@
-#include "plan/draft_plan.h"
+#include "plan/what_if.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model/shapes.h"
-#include "plan/cpu_rows.h"
+#include "plan/what_if.h"
 #include "support/system_tree.h"
 
 namespace tyto {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "support/print_dtype.h"
-#include "tensor/view.h"
 
 namespace tyto {
 namespace {

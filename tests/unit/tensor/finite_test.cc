@@ -1,4 +1,4 @@
-#include "tensor/finite.h"
+#include "tensor/compare.h"
 
 #include <gtest/gtest.h>
 

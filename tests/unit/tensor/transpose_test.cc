@@ -1,4 +1,4 @@
-#include "tensor/transpose.h"
+#include "tensor/float16.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "text/grammar/matcher.h"
+#include "text/grammar/constraint.h"
 
 namespace tyto {
 namespace {

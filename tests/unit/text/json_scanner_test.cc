@@ -1,4 +1,4 @@
-#include "text/tokenizer/tokenizer_json.h"
+#include "text/tools.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "text/grammar/constraint.h"
 #include "text/grammar/json_schema.h"
-#include "text/grammar/matcher.h"
 #include "unit/text/small_vocabularies.h"
 
 namespace tyto {

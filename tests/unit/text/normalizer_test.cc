@@ -1,4 +1,4 @@
-#include "text/tokenizer/normalizer.h"
+#include "text/tokenizer/pre_tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -4,13 +4,16 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "device/npu/formats/air_models.h"
 #include "program/pattern.h"
 #include "program/program.h"
+#include "tensor/dtype.h"
 
 namespace tyto {
 
@@ -57,5 +60,12 @@ std::vector<AirProduct> air_products(const AirBinding& binding);
 
 // `piece` is whole, and nothing speaks against it.
 AirBinding bind_to_air(const Program& piece, const AirModel& model);
+
+// Writing a model's tensors into the layouts that kernels were compiled for.
+
+// Rows [first_row, first_row + rows) of `tensor`, of whatever type, to `argument` as bf16: the
+// place of the r-th of them is the place of row r of `place`.
+void place_rows(const TensorView& tensor, uint64_t first_row, uint64_t rows, const Pattern& place,
+                std::span<uint16_t> argument, ThreadPool& pool);
 
 }  // namespace tyto

@@ -11,7 +11,6 @@
 #include "base/round_up.h"
 #include "device/npu/formats/memory_plan.h"
 #include "tensor/float16.h"
-#include "tensor/int8_rows.h"
 #include "tensor/quant.h"
 
 namespace tyto {

@@ -15,7 +15,7 @@
 
 #include "base/thread_pool.h"
 #include "device/npu/formats/memory_plan.h"
-#include "tensor/view.h"
+#include "tensor/dtype.h"
 
 namespace tyto {
 

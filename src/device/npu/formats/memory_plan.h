@@ -12,7 +12,7 @@
 #include "base/thread_pool.h"
 #include "device/npu/formats/air_models.h"
 #include "device/npu/npu_settings.h"
-#include "tensor/view.h"
+#include "tensor/dtype.h"
 
 namespace tyto {
 

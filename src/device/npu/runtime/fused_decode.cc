@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/npu/formats/decode_words.h"
+#include "device/npu/formats/air_binding.h"
 #include "device/npu/formats/q4nx.h"
-#include "device/npu/formats/weight_placing.h"
 #include "device/npu/runtime/npu_core.h"
 #include "trace/trace.h"
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "cost/cost_model.h"
+#include "device/npu/formats/air_binding.h"
 #include "device/npu/formats/int8_gemm.h"
-#include "device/npu/formats/weight_placing.h"
 #include "trace/trace.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {

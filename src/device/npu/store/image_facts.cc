@@ -1,10 +1,13 @@
 #include "device/npu/store/image_facts.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "base/error.h"
+#include "base/round_up.h"
 #include "base/spelling.h"
 #include "device/npu/formats/q4nx.h"
 #include "device/npu/formats/transaction.h"
@@ -211,6 +214,348 @@ void check_lengths(const ImageFacts& longer, const ImageFacts& shorter, uint32_t
                                 "by 1, the length, or by {}, the bytes of a position",
                                 i, change, shape.name, position));
   }
+}
+
+namespace {
+
+// So that no file keeps the reader busy for long.
+constexpr size_t kMaxName = 512, kMaxKernels = 1024, kMaxPdis = 1024;
+constexpr size_t kMaxGroupMembers = size_t{1} << 20;
+constexpr uint32_t kGroupSection = 17, kCompressed = 0x800;
+constexpr uint32_t kObjectSymbol = 1, kFunctionSymbol = 2;
+constexpr uint32_t kShimAddress = 5;  // XRT's shim_dma_48: the address of a shim's descriptor
+constexpr size_t kSectionBytes = 40, kSymbolBytes = 16, kRelocationBytes = 12;
+
+struct Section {
+  std::string name;
+  uint32_t type = 0, flags = 0, link = 0, info = 0;
+  std::span<const std::byte> data;
+  uint32_t group = 0;  // the section of the group that it belongs to; 0: none
+
+  bool is(std::string_view part) const { return name.find(part) != std::string::npos; }
+};
+
+struct Symbol {
+  std::string name;
+  uint32_t type = 0, section = 0;
+};
+
+class ElfReader {
+ public:
+  ElfReader(std::span<const std::byte> bytes, const std::string& where)
+      : bytes_(bytes), where_(where) {}
+
+  ElfImage read() {
+    check_header();
+    read_sections();
+    read_groups();
+    read_relocations();
+    for (auto& [group, code] : codes_) finish(group, code);
+    image_.columns = read_columns();
+    if (image_.kernels.empty()) fail_input(where_, "an ELF without kernels");
+    return std::move(image_);
+  }
+
+ private:
+  // Control code that a run copies: where its instance is, and what goes into the heap with it.
+  struct Code {
+    size_t kernel = 0, instance = 0;
+    uint64_t text_bytes = 0, packet_bytes = 0, save_bytes = 0, restore_bytes = 0;
+    std::vector<std::byte> text;
+    bool is_compressed = false;
+    std::set<std::string> pdis;
+    struct Patch {
+      uint32_t argument;
+      uint64_t addend;
+      uint32_t at;  // byte of the text
+    };
+    std::vector<Patch> patches;
+  };
+
+  // An unsigned number, least significant byte first.
+  uint32_t number(std::span<const std::byte> from, uint64_t offset, size_t size,
+                  const char* what) const {
+    if (offset > from.size() || size > from.size() - offset)
+      fail_input(where_, "truncated: {} lies beyond the end", what);
+    uint32_t value = 0;
+    for (size_t i = size; i-- > 0;)
+      value = value << 8 | std::to_integer<uint32_t>(from[offset + i]);
+    return value;
+  }
+
+  std::string text(std::span<const std::byte> strings, uint32_t offset, const char* what) const {
+    for (size_t size = 0; size <= kMaxName; ++size) {
+      if (offset >= strings.size() || size >= strings.size() - offset) break;
+      if (strings[offset + size] == std::byte{0})
+        return {reinterpret_cast<const char*>(strings.data()) + offset, size};
+    }
+    fail_input(where_, "the name of {} does not end", what);
+  }
+
+  void check_header() {
+    constexpr size_t kAbiVersion = 8, kOsAbi = 7, kClass = 4;
+    if (number(bytes_, kClass, 1, "the header") != 1)
+      fail_input(where_, "not a 32-bit ELF; XRT knows the control code of XDNA2 as no other");
+    image_.os_abi = static_cast<uint8_t>(number(bytes_, kOsAbi, 1, "the header"));
+    const uint32_t version = number(bytes_, kAbiVersion, 1, "the header");
+    if (version >> 4 == 0)
+      throw Error(ErrorCode::input, where_,
+                  fmt::format("ABI version {}.{}: control code without kernels, made to go with an "
+                              "xclbin; 1.0 is the first to have them",
+                              version >> 4, version & 15),
+                  "build with a newer mlir-aie");
+  }
+
+  void read_sections() {
+    const uint32_t table = number(bytes_, 32, 4, "the header");
+    const uint32_t entry = number(bytes_, 46, 2, "the header");
+    const uint32_t count = number(bytes_, 48, 2, "the header");
+    const uint32_t names = number(bytes_, 50, 2, "the header");
+    if (count > 0 && entry < kSectionBytes)
+      fail_input(where_, "section headers of {} bytes", entry);
+    std::vector<uint32_t> name_at(count);
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint64_t at = uint64_t{table} + uint64_t{i} * entry;
+      number(bytes_, at + kSectionBytes - 4, 4, "the section table");
+      const auto field = [&](size_t offset) {
+        return number(bytes_, at + offset, 4, "the section table");
+      };
+      Section section;
+      name_at[i] = field(0);
+      section.type = field(4);
+      section.flags = field(8);
+      section.link = field(24);
+      section.info = field(28);
+      const uint32_t offset = field(16), size = field(20);
+      constexpr uint32_t kNoBits = 8;
+      if (section.type != 0 && section.type != kNoBits) {
+        if (offset > bytes_.size() || size > bytes_.size() - offset)
+          fail_input(where_, "truncated: section {} ends at byte {} of {}", i,
+                     uint64_t{offset} + size, bytes_.size());
+        section.data = bytes_.subspan(offset, size);
+      }
+      sections_.push_back(std::move(section));
+    }
+    if (names >= count) fail_input(where_, "section {}, that of names, is not there", names);
+    for (uint32_t i = 1; i < count; ++i)
+      sections_[i].name = text(sections_[names].data, name_at[i], "a section");
+  }
+
+  const Section* find(std::string_view name) const {
+    for (const Section& section : sections_)
+      if (section.name == name) return &section;
+    return nullptr;
+  }
+
+  const Section& need(std::string_view name) const {
+    const Section* section = find(name);
+    if (section == nullptr) fail_input(where_, "an ELF without a section {}", name);
+    return *section;
+  }
+
+  Symbol symbol(const Section& table, const Section& strings, uint32_t index) const {
+    const uint64_t at = uint64_t{index} * kSymbolBytes;
+    Symbol result;
+    result.name = text(strings.data, number(table.data, at, 4, "a symbol"), "a symbol");
+    result.type = number(table.data, at + 12, 1, "a symbol") & 15;
+    result.section = number(table.data, at + 14, 2, "a symbol");
+    return result;
+  }
+
+  // A group is an instance: its symbol is one of type object, in whose section field stands the
+  // symbol of its kernel, whose mangled name is the signature.
+  void read_groups() {
+    size_t members = 0;
+    for (uint32_t i = 1; i < sections_.size(); ++i) {
+      if (sections_[i].type != kGroupSection) continue;
+      const Section& symbols = need(".symtab");
+      if (symbols.link >= sections_.size())
+        fail_input(where_, "section {}, that of symbols' names, is not there", symbols.link);
+      const Section& strings = sections_[symbols.link];
+      const Symbol instance = symbol(symbols, strings, sections_[i].info);
+      const Symbol kernel = symbol(symbols, strings, instance.section);
+      if (instance.type != kObjectSymbol || kernel.type != kFunctionSymbol)
+        fail_input(where_, "group {} names no instance of a kernel", i);
+      add_instance(i, kernel.name, instance.name);
+      const std::span<const std::byte> list = sections_[i].data;
+      members += list.size() / 4;
+      if (members > kMaxGroupMembers) fail_input(where_, "more than {} sections", kMaxGroupMembers);
+      for (size_t at = 4; at + 4 <= list.size(); at += 4) {
+        const uint32_t member = number(list, at, 4, "a group");
+        if (member >= sections_.size())
+          fail_input(where_, "group {} has section {} of {}", i, member, sections_.size());
+        sections_[member].group = i;
+      }
+    }
+    for (const Section& section : sections_) {
+      const auto found = codes_.find(section.group);
+      if (found != codes_.end()) add_section(found->second, section);
+    }
+  }
+
+  void add_instance(uint32_t group, const std::string& mangled, const std::string& instance) {
+    const ElfKernel signature = demangled(mangled);
+    size_t kernel = 0;
+    while (kernel < image_.kernels.size() && image_.kernels[kernel].name != signature.name)
+      ++kernel;
+    if (kernel == image_.kernels.size()) image_.kernels.push_back(signature);
+    if (kernel >= kMaxKernels) fail_input(where_, "more than {} kernels", kMaxKernels);
+    codes_[group].kernel = kernel;
+    codes_[group].instance = image_.kernels[kernel].instances.size();
+    image_.kernels[kernel].instances.push_back({instance, 0, {}});
+  }
+
+  // _Z, the name's length, the name, and a type for each argument: "Pc" is char*.
+  ElfKernel demangled(const std::string& mangled) const {
+    const auto fail = [&] { fail_input(where_, "\"{}\" is no kernel's signature", mangled); };
+    if (!mangled.starts_with("_Z")) fail();
+    size_t length = 0;
+    const char* const end = mangled.data() + mangled.size();
+    const auto [name, error] = std::from_chars(mangled.data() + 2, end, length);
+    if (error != std::errc() || length > static_cast<size_t>(end - name)) fail();
+    ElfKernel kernel;
+    kernel.name.assign(name, length);
+    for (const char* at = name + length; at != end;) {
+      if (*at != 'P')
+        fail_input(where_, "argument {} of {} is no pointer, and XRT gives control code no others",
+                   kernel.arguments, kernel.name);
+      while (at != end && *at == 'P') ++at;
+      if (at == end || std::string_view("vci").find(*at) == std::string_view::npos) fail();
+      ++at;
+      ++kernel.arguments;
+    }
+    return kernel;
+  }
+
+  // What it is before it was compressed.
+  uint64_t size_of(const Section& section) const {
+    return (section.flags & kCompressed) != 0 ? number(section.data, 4, 4, "a compressed section")
+                                              : section.data.size();
+  }
+
+  void add_section(Code& code, const Section& section) {
+    if (section.is(".ctrltext")) {
+      text_bytes_ += section.data.size();
+      if (text_bytes_ > bytes_.size()) fail_input(where_, "sections of control code overlap");
+      code.text_bytes += size_of(section);
+      code.is_compressed |= (section.flags & kCompressed) != 0;
+      code.text.insert(code.text.end(), section.data.begin(), section.data.end());
+    } else if (section.is(".ctrldata")) {
+      code.packet_bytes += size_of(section);
+    } else if (section.is(".preempt_save")) {
+      code.save_bytes += size_of(section);
+    } else if (section.is(".preempt_restore")) {
+      code.restore_bytes += size_of(section);
+    }
+  }
+
+  // XRT looks an argument up by its name, "argv" and its index, and by the index alone.
+  static std::optional<uint32_t> argument_of(std::string_view name) {
+    constexpr std::string_view kPrefix = "argv";
+    if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    uint32_t argument = 0;
+    const char* const end = name.data() + name.size();
+    const auto [rest, error] = std::from_chars(name.data(), end, argument);
+    return error == std::errc() && rest == end ? std::optional(argument) : std::nullopt;
+  }
+
+  // A symbol of the dynamic table stands for what is patched in: an argument, or the PDI in the
+  // section of that name. Its own section is the one that is patched.
+  void read_relocations() {
+    const Section* symbols = find(".dynsym");
+    const Section* strings = find(".dynstr");
+    const Section* relocations = find(".rela.dyn");
+    if (symbols == nullptr || strings == nullptr || relocations == nullptr) return;
+    for (size_t at = 0; at + kRelocationBytes <= relocations->data.size(); at += kRelocationBytes) {
+      const auto field = [&](size_t offset) {
+        return number(relocations->data, at + offset, 4, "a relocation");
+      };
+      const uint32_t offset = field(0), info = field(4), addend = field(8);
+      const Symbol target = symbol(*symbols, *strings, info >> 8);
+      if (target.section >= sections_.size())
+        fail_input(where_, "a relocation of section {} of {}", target.section, sections_.size());
+      const Section& patched = sections_[target.section];
+      const auto code = codes_.find(patched.group);
+      if (code == codes_.end()) continue;
+      if (target.name.find("pdi") != std::string::npos) code->second.pdis.insert(target.name);
+      if (code->second.pdis.size() > kMaxPdis) fail_input(where_, "more than {} PDIs", kMaxPdis);
+      const std::optional<uint32_t> argument = argument_of(target.name);
+      if (argument && (info & 0xff) == kShimAddress && patched.is(".ctrltext"))
+        code->second.patches.push_back({*argument, addend, offset});
+    }
+  }
+
+  // What a run copies into the heap, and the descriptors that are patched, from the joined text.
+  void finish(uint32_t group, const Code& code) {
+    ElfInstance& instance = image_.kernels[code.kernel].instances[code.instance];
+    if (code.text_bytes == 0) fail_input(where_, "group {} has no control code", group);
+    for (const uint64_t bytes :
+         {code.text_bytes, code.packet_bytes, code.save_bytes, code.restore_bytes})
+      instance.run_bytes += round_up(bytes, kHeapPiece);
+    for (const std::string& name : code.pdis) {
+      const Section* pdi = find(name);
+      if (pdi == nullptr) fail_input(where_, "the control code of group {} needs {}", group, name);
+      instance.run_bytes += round_up(size_of(*pdi), kHeapPiece);
+    }
+    for (const Code::Patch& patch : code.patches) {
+      AddressPatch touched{patch.argument, patch.addend, {}};
+      if (!code.is_compressed) {
+        DmaDescriptor descriptor;
+        for (size_t i = 0; i < kDescriptorWords; ++i)
+          descriptor[i] = number(code.text, uint64_t{patch.at} + i * 4, 4, "a descriptor");
+        touched.descriptor = descriptor;
+      }
+      instance.patches.push_back(touched);
+    }
+  }
+
+  // The description of the first note: sizes of name and description, a type, both padded.
+  uint32_t read_columns() const {
+    const std::span<const std::byte> note = need(".note.xrt.configuration").data;
+    const uint32_t name = number(note, 0, 4, "a note"), size = number(note, 4, 4, "a note");
+    const uint32_t columns = size < 4 ? 0 : number(note, 12 + round_up(name, 4), 4, "a note");
+    constexpr uint32_t kMost = 8;
+    if (columns == 0 || columns > kMost)
+      fail_input(where_, "compiled for {} columns, and the array of XDNA2 has {}", columns, kMost);
+    return columns;
+  }
+
+  std::span<const std::byte> bytes_;
+  const std::string& where_;
+  std::vector<Section> sections_;
+  std::map<uint32_t, Code> codes_;  // by the section of their group
+  uint64_t text_bytes_ = 0;         // of all of them, in the file
+  ElfImage image_;
+};
+
+}  // namespace
+
+const ElfKernel* ElfImage::kernel_of(std::string_view entry) const {
+  const std::string_view name = entry.substr(0, entry.find(':'));
+  for (const ElfKernel& kernel : kernels)
+    if (kernel.name == name) return &kernel;
+  return nullptr;
+}
+
+const ElfInstance* ElfImage::instance_of(std::string_view entry) const {
+  const ElfKernel* kernel = kernel_of(entry);
+  const size_t colon = entry.find(':');
+  if (kernel == nullptr || colon == std::string_view::npos) return nullptr;
+  for (const ElfInstance& instance : kernel->instances)
+    if (instance.name == entry.substr(colon + 1)) return &instance;
+  return nullptr;
+}
+
+std::vector<std::string> ElfImage::entries() const {
+  std::vector<std::string> names;
+  for (const ElfKernel& kernel : kernels)
+    for (const ElfInstance& instance : kernel.instances)
+      names.push_back(kernel.name + ":" + instance.name);
+  return names;
+}
+
+ElfImage read_elf(std::span<const std::byte> bytes, const std::string& where) {
+  return ElfReader(bytes, where).read();
 }
 
 }  // namespace tyto

@@ -12,7 +12,7 @@
 #include "base/round_up.h"
 #include "device/cpu/interpreter.h"
 #include "device/vnpu/images/air_images.h"
-#include "tensor/transpose.h"
+#include "tensor/float16.h"
 
 namespace tyto::vxrt {
 namespace {
