@@ -501,7 +501,7 @@ class Evaluator:
             return function(*args, **kwargs)
         except NotRead:
             raise
-        except Exception as error:  # of a built-in function, with values that it does not take
+        except Exception as error:  # a built-in function's, with values that it does not take
             raise NotRead(where, str(error)) from None
 
     def enter(self, function, args, kwargs, where):

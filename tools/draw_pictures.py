@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 COLUMNS, MOST_LINES = 80, 40
-LETTER, LINE, MARGIN = 8.4, 18, 14  # of 14 px type
+LETTER, LINE, MARGIN = 8.4, 18, 14  # for 14 px type
 PORT = 19378
 PATIENCE = 120  # seconds for a program to show what is waited for
 NO_BREAK = "\u00a0"  # spaces side by side would be drawn as one

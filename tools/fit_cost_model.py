@@ -333,7 +333,7 @@ def fit_machines(fit):
                                 v["nightly-balanced-llama32_1b_q4nx-decode"] / v["nightly-llama32_1b_q4nx-decode"]]))
     fit.parameters["machines"] = {
         "strix": {"clock": 1.0, "bandwidth": 1.0, "spread": 0.10, "noop_us": NOOP_US["strix"]},
-        # Same array, same DPM table as Krackan's; nobody published these kernels on it.
+        # Same array, same DPM table as Krackan's; no times of these kernels on it are published.
         "strix-halo": {"clock": krackan[0], "bandwidth": krackan[1] * halo_over_krackan, "spread": 0.20, "noop_us": NOOP_US["strix-halo"]},
         "krackan": {"clock": krackan[0], "bandwidth": krackan[1], "spread": 0.10, "noop_us": NOOP_US["krackan"]},
     }

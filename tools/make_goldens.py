@@ -53,7 +53,7 @@ GAINS = {
     "up_proj.weight": 1.0,
     "down_proj.weight": 0.5,
     "lm_head.weight": 4.0,
-    # Of mixtures of experts: the first choice weighs most, so that another second one, which a
+    # A router of experts: the first choice weighs most, so that another second one, which a
     # rounding may bring, changes little.
     "mlp.gate.weight": 6.0,
     "router.weight": 6.0,

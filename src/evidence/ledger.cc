@@ -333,7 +333,7 @@ struct LastRecord {
 std::optional<LastRecord> last_record(std::string_view text) {
   while (!text.empty()) {
     if (text.back() == '\n') text.remove_suffix(1);
-    const size_t begin = text.rfind('\n') + 1;  // of nothing found, 0
+    const size_t begin = text.rfind('\n') + 1;  // 0 where none is found
     const std::string_view line = text.substr(begin);
     if (const auto previous = previous_of(line)) return LastRecord{digest(line), *previous};
     text = text.substr(0, begin);
@@ -343,7 +343,7 @@ std::optional<LastRecord> last_record(std::string_view text) {
 
 // Where the chain stands: what the next record follows, and how many there are.
 LedgerHead end_of_chain(const fs::path& path) {
-  const MappedFile file(path);  // of which the end alone is touched, as a rule
+  const MappedFile file(path);  // as a rule only its end is touched
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
   const std::optional<LedgerHead> head = read_head(path);

@@ -30,7 +30,7 @@ struct LedgerEntry {
   std::string speed;                    // "123.45 t/s", "67.8 t/s modelled", "refused"
   std::vector<Superseding> superseded;  // oldest first; none: it stands
   std::string line;                     // as the ledger has it
-  size_t number = 0;                    // of that line, from 1
+  size_t number = 0;                    // the line's, from 1
   bool is_chained = false;              // false: it is older than the chain
 };
 
@@ -79,7 +79,7 @@ std::optional<std::string> previous_of(std::string_view line);
 
 struct Link {
   size_t line = 0;
-  std::string digest;    // of the line as it stands
+  std::string digest;    // the line's as it stands
   std::string previous;  // what it says of the record before it
   bool is_whole = true;  // its own hash is right
 };

@@ -76,7 +76,7 @@ Finding counters_finding(const Json& json, const Receipt& receipt) {
   return finding("counters", wrong, "agree with each other and with the times");
 }
 
-// Of a simulation, and of what was refused, there is no rate to be had.
+// A simulation, and what was refused, have no rates.
 Finding rates_finding(const Json& json, const Receipt& receipt) {
   std::vector<std::string> wrong;
   const bool has_rates =

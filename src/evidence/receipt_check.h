@@ -35,7 +35,7 @@ ReceiptCheck check_receipt(std::string_view text, const std::string& name,
 // Where counters and times contradict each other, a sentence each; none: nowhere.
 std::vector<std::string> contradictions(const Receipt& receipt);
 
-// The verdict, worked out anew. Limits that are looser than what is published of a device are not
+// The verdict, computed again. Limits that are looser than what is published of a device are not
 // believed: the published ones count, and a line of `unchecked` says so.
 Plausibility judge_again(const Receipt& receipt, const std::vector<NamedLimits>& stated);
 

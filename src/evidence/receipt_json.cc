@@ -89,7 +89,7 @@ ordered_json timing_json(const Receipt& receipt) {
   return timing;
 }
 
-// What the verdict rests on, so that anybody can work it out again.
+// What the verdict rests on, so that it can be computed again from the receipt alone.
 ordered_json plausibility_json(const Plausibility& plausibility,
                                const std::vector<NamedLimits>& limits) {
   ordered_json bounds = ordered_json::array();

@@ -1,6 +1,6 @@
-// A sealed object: JSON whose last members are `hash` and, where somebody signed it, `signature`.
-// What is hashed is the text itself, without the seal and without white space between its parts: no
-// number is read and written anew, no member is put in order, so that there is nothing to agree
+// A sealed object: JSON whose last members are `hash` and, where it was signed, `signature`. What
+// is hashed is the text itself, without the seal and without white space between its parts: no
+// number is read and written again, no member is put in order, so that there is nothing to agree
 // upon. docs/evidence.md has the definition, and ten lines of Python that check it.
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace tyto {
 
-// The hash of evidence: BLAKE2b with 256 bits. Who changes what it covers cannot keep it, but
-// whoever holds the contents can compute it.
+// The hash of evidence: BLAKE2b with 256 bits. A change of what it covers changes it, but it can be
+// computed from the contents without any secret.
 
 inline constexpr size_t kDigestDigits = 64;
 
@@ -73,7 +73,7 @@ struct Signature {
 
 struct Seal {
   std::string stated;    // the hash in the object; empty: it has none at its end
-  std::string computed;  // of what it holds
+  std::string computed;  // from what the object holds
   std::optional<Signature> signature = {};
 
   bool is_whole() const { return !stated.empty() && stated == computed; }

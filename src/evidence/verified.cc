@@ -15,7 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kRecordSchema = "tyto-verified-1";
-// Of the file only its end is read: a run must not pay for years of verifying.
+// Only the file's end is read: a run must not pay for years of verifying.
 constexpr uint64_t kMostRecordBytes = 128 << 10;
 
 std::filesystem::path verified_file() {

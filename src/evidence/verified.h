@@ -36,7 +36,7 @@ std::string_view name(Verified state);
 
 struct Verification {
   Verified state = Verified::no;
-  std::string time = {};     // of the result that counts, the newest
+  std::string time = {};     // when the result that counts, the newest, was made
   std::string warning = {};  // about the file, one line
 };
 

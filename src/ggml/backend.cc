@@ -120,7 +120,7 @@ void offer(Plugin& plugin, const Settings& settings, bool is_virtual) {
 
 [[noreturn]] void end_program(const std::string& why) {
   print_error(why);
-  std::_Exit(EXIT_FAILURE);  // in the middle of somebody else's program: no destructors
+  std::_Exit(EXIT_FAILURE);  // in the middle of another program: no destructors
 }
 
 // The one moment at which all work is known. Left as it is: ggml never unloads a backend.
@@ -145,7 +145,7 @@ void check_version() {
               "build it with -DTYTO_LLAMA_CPP=the source of this llama.cpp");
 }
 
-// At the end there would be nobody left to tell.
+// Checked at the start: at the end an error could not be reported any more.
 void check_writable(const char* variable, const std::string& path, const FileKind& kind) {
   if (path.empty()) return;
   try {

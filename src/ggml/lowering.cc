@@ -35,8 +35,8 @@ int operand_count(const ggml_tensor* node) {
                                                                                              : 2;
 }
 
-// Of a product with a matrix, and of a norm with its vector. All other operands are values, also
-// where they are vectors: a residual of one token is.
+// Whether the operand is a product's matrix or the vector of a norm. All other operands are values,
+// also where they are vectors: a residual of one token is.
 bool is_weight(const ggml_tensor* node, int source) {
   return (node->op == GGML_OP_MUL_MAT && source == 0) || (node->op == GGML_OP_MUL && source == 1);
 }
@@ -269,7 +269,7 @@ WeightRole weight_role(const std::string& tensor_name) {
   constexpr std::string_view kBlock = "blk.";
   const char* const end = tensor_name.data() + tensor_name.size();
   uint16_t layer = kNoLayer;
-  const char* part = end;  // of a layer, behind its number
+  const char* part = end;  // the part of a layer, behind its number
   if (tensor_name.starts_with(kBlock))
     part = std::from_chars(tensor_name.data() + kBlock.size(), end, layer).ptr;
   if (layer == kNoLayer || end - part < 2 || *part != '.') return {.name = tensor_name};

@@ -25,7 +25,7 @@ constexpr uint32_t kMostRows = 512;
 // A tensor of a graph, found again in each graph of the same form.
 struct Place {
   uint16_t node = 0;   // position in the run
-  int8_t source = -1;  // of its operands; -1: its result
+  int8_t source = -1;  // which of its operands; -1: its result
 
   const ggml_tensor* tensor(const std::vector<ggml_tensor*>& run) const {
     return source < 0 ? run[node] : run[node]->src[source];

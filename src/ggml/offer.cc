@@ -180,8 +180,8 @@ bool is_question_of_place(const ggml_tensor* weight) {
   return weight->buffer != nullptr && weight->buffer->size == 0;
 }
 
-// Only of its own memory the plug-in knows what was written when. One that has no memory yet will
-// get it from whoever offers to compute.
+// The plug-in knows only of its own memory what was written when. A weight that has no memory yet
+// will get it from the backend that offers to compute.
 bool is_ours(const Offer& offer, const ggml_tensor* weight) {
   return weight->buffer == nullptr || weight->buffer->buft == offer.memory;
 }

@@ -29,7 +29,7 @@ struct Settings {
   bool require = false;       // an NPU must do the work, or the program ends
   int64_t min_n = 1;          // tokens of a product that goes to the device, at least
   int64_t max_n = INT64_MAX;  // and at most
-  std::map<std::string, int64_t> min_n_of, max_n_of;  // of devices that have their own
+  std::map<std::string, int64_t> min_n_of, max_n_of;  // for devices that have their own
   uint64_t min_macs = 0;                              // multiply-accumulates of one
   std::optional<Fusion> fusion;   // op or block; none: block where images can be made for it
   std::string machine = "strix";  // whose time the virtual NPU models
@@ -50,7 +50,7 @@ struct Offer {
   Settings settings;
   ggml_backend_buffer_type_t memory = nullptr;  // where weights must lie
   bool fuses = false;                           // else products alone
-  uint64_t longest_k = 0;                       // of a row; 0: none
+  uint64_t longest_k = 0;                       // the longest row's; 0: no limit
   uint32_t k_multiple = 1;                      // a row's length must be
 };
 
@@ -66,7 +66,7 @@ const ggml_tensor* behind_reshapes(const ggml_tensor* tensor);
 // A matrix that can be multiplied by, or a norm's vector, by type and shape alone.
 bool is_weight_matrix(const ggml_tensor* tensor);
 bool is_weight_vector(const ggml_tensor* tensor);
-TensorView view_of(const ggml_tensor* tensor);  // of either
+TensorView view_of(const ggml_tensor* tensor);  // for either
 
 // Rows of a value: tokens. A rotated value has heads of its own dimension.
 int64_t tokens_of(const ggml_tensor* value);

@@ -45,7 +45,7 @@ struct Weight {
   std::shared_ptr<void> form;  // the device's, shared with the programs that use it
   uint64_t macs_per_token = 0;
   uint64_t tokens = 0;  // multiplied on the device
-  uint64_t alone = 0;   // of those, in a dispatch of one token
+  uint64_t alone = 0;   // those in a dispatch of one token
 };
 
 class Weights {
@@ -61,7 +61,7 @@ class Weights {
   struct Totals {
     uint64_t matrices = 0, bytes = 0, macs_per_token = 0, most_tokens = 0;
     uint64_t most_alone = 0;  // Weight::alone of the one with most tokens
-    double seconds = 0;       // of making them
+    double seconds = 0;       // spent making them
   };
   const Totals& totals() const { return totals_; }
   void count_tokens(Weight& weight, uint64_t tokens);
@@ -83,7 +83,7 @@ struct WorkCounts {
   uint64_t decode_ns = 0, decode_dispatches = 0;
   uint64_t batch_ns = 0, batch_dispatches = 0;
   uint64_t first_ns = 0;
-  uint64_t decode_busy_ns = 0;  // of the device, in dispatches of one token
+  uint64_t decode_busy_ns = 0;  // the device's, in dispatches of one token
 
   std::map<std::string, uint64_t> declined;  // MUL_MATs that ggml asked about, by reason
 };
@@ -122,7 +122,7 @@ class Session {
     DispatchLabel label;
     std::vector<Weight*> weights;
     bool is_new = true;
-    std::set<const void*> addresses;  // of its weights
+    std::set<const void*> addresses;  // its weights'
   };
 
   struct Planned {
@@ -146,7 +146,7 @@ class Session {
   ThreadPool pool_;
   Trace trace_;
   std::unique_ptr<Device> device_;
-  DeviceCounters* total_ = nullptr;  // of the device
+  DeviceCounters* total_ = nullptr;  // the device's
   Offer offer_;
   DType activations_ = DType::f32;
   std::chrono::milliseconds timeout_{0};

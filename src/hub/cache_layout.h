@@ -4,7 +4,7 @@
 //   models--ORG--NAME/blobs/HASH                 a file's content
 //   models--ORG--NAME/blobs/HASH.incomplete      its first bytes, while it is being fetched
 //   models--ORG--NAME/snapshots/COMMIT/PATH      a link to the blob
-//   .locks/models--ORG--NAME/HASH.lock           held (flock) by whoever writes that blob
+//   .locks/models--ORG--NAME/HASH.lock           held (flock) while that blob is written
 //
 // Nothing that is there is removed or changed, but for the .incomplete of the file that is fetched
 // and for refs.
@@ -52,7 +52,7 @@ void link_blob(const RepoCache& cache, const std::string& commit, const HubFile&
 
 void write_ref(const RepoCache& cache, const std::string& revision, const std::string& commit);
 
-// Of the file system that the path is or will be on.
+// How much the file system that the path is or will be on has left.
 uint64_t free_bytes(std::filesystem::path path);
 
 void make_folder(const std::filesystem::path& folder);

@@ -60,7 +60,7 @@ std::string origin(const std::string& text) {
                      part(url, CURLUPART_PORT, CURLU_DEFAULT_PORT));
 }
 
-// Of a certificate, a proxy or an address that is wrong the next try has the same.
+// Whether a failure can pass. The next try has the same wrong certificate, proxy or address.
 bool can_pass(CURLcode code) {
   switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:

@@ -1,5 +1,5 @@
 // HTTP as a download needs it: GET requests, several at a time, on the caller's thread. Redirects
-// are answers like any other, so that whoever asked decides where the next request goes and what it
+// are answers like any other, so that the caller decides where the next request goes and what it
 // carries.
 #pragma once
 

@@ -12,7 +12,7 @@
 
 namespace tyto {
 
-// How a pull speaks with whoever started it. Hooks are called between transfers, never inside one.
+// How a pull speaks with its caller. Hooks are called between transfers, never inside one.
 
 struct HubHooks {
   Progress progress;                                  // bytes of all files
@@ -31,7 +31,7 @@ struct Hub {
   std::string token;     // empty: none
   std::string user_agent;
   std::chrono::seconds timeout{30};
-  unsigned retries = 5;  // of one request, or of a file since bytes last came
+  unsigned retries = 5;  // for one request, or for a file since bytes last came
 };
 
 // HF_ENDPOINT and the token that belongs to it.

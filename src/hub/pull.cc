@@ -62,12 +62,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kMostRedirects = 5;
 constexpr std::chrono::milliseconds kStep(100);
-constexpr uint64_t kMostIgnoredBytes = 1 << 20;  // of the pages that errors come with
+constexpr uint64_t kMostIgnoredBytes = 1 << 20;  // the pages' that errors come with
 
 struct Piece {
   HttpRange bytes;
   uint64_t received = 0;
-  uint64_t to_skip = 0;     // of an answer that begins with the file instead of with the range
+  uint64_t to_skip = 0;     // where an answer begins with the file instead of with the range
   std::string buffer = {};  // what was received while another piece was first
   std::string url = {};     // that it is asked for at; empty: at the download's
   unsigned redirects = 0;   // since it last began or failed
@@ -319,7 +319,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// Of a blob and of whatever programs write on the way to it.
+// A blob's, with the files that programs write on the way to it.
 uint64_t bytes_of_blob(const fs::path& blob) {
   uint64_t bytes = 0;
   std::error_code error;
@@ -333,7 +333,7 @@ uint64_t bytes_of_blob(const fs::path& blob) {
   return bytes;
 }
 
-// Somebody else may be fetching the same file, for as long as it takes; but it must go on.
+// Another process may be fetching the same file, for as long as it takes; but it must go on.
 std::unique_ptr<FileLock> lock_blob(const RepoCache& cache, const HubFile& file,
                                     const HubHooks& hooks) {
   const fs::path path = cache.lock(file);

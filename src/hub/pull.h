@@ -22,7 +22,7 @@ struct PullPlan {
   std::vector<PlannedFile> files;
   std::filesystem::path cache;
   std::filesystem::path model;  // what open_model will open
-  uint64_t bytes = 0;           // of all files
+  uint64_t bytes = 0;           // all files'
   uint64_t missing = 0;
   uint64_t free = 0;  // on the disk of the cache
 };

@@ -205,7 +205,7 @@ uint64_t q4nx_weight_bytes(const Config& c) {
   return q4nx_layout(q4nx_dims(c, kAnyWindow), kAnyWindow).weight_elements * 2;
 }
 
-// Of the published host: each of the prefill images has its own, and all layers share them.
+// The published host: each of the prefill images has its own, and all layers share them.
 uint64_t prefill_scratch_bytes(const Config& c, uint64_t rows) {
   return argument_bytes(air_dims(c, rows), [](const AirArgument& argument) {
     return argument.role != AirRole::weight;

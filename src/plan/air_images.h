@@ -19,7 +19,7 @@ enum class PlanHost : uint8_t {
 
 const HostLaw& host_law(PlanHost host);
 
-struct Product {  // of `k` values in and `n` out per row
+struct Product {  // `k` values in and `n` out per row
   uint64_t k, n;
   bool is_direct = false;  // built with the direct kind, for its looser check, though it is slower
 };
@@ -36,11 +36,11 @@ struct PlannedImage {
   uint64_t copied = 0;  // bf16 values per row that the published host writes for each call
   // And reads back, where it hands on a piece of a feed-forward that was cut.
   uint64_t returned = 0;
-  bool is_attention = false;   // of a prompt
+  bool is_attention = false;   // a prompt's attention
   bool is_one_kernel = false;  // its own registry entry: nothing is stitched
 };
 
-// Of one layer, in order.
+// One layer's images, in order.
 std::vector<PlannedImage> prefill_images(const Config& config, uint64_t rows);
 std::vector<PlannedImage> decode_images(const Config& config);
 PlannedImage head_image(const Config& config);
@@ -48,7 +48,7 @@ PlannedImage head_image(const Config& config);
 struct ImageTime {
   std::string name;
   double kernels_ms = 0;
-  double overhead_ms = 0;  // of the call and its launches, on the device
+  double overhead_ms = 0;  // the call's and its launches', on the device
   double host_ms = 0;      // around the call
   double run_ms() const { return kernels_ms + overhead_ms; }
 };
@@ -60,10 +60,10 @@ ImageTime decode_image_time(const PlannedImage& image, double gb_s, Speed speed 
 
 // Host memory that a kernel set locks for the device.
 
-uint64_t layer_values(const Config& config);  // of all matrices of all layers
-// Of f16 caches: whole ones, as devices have them in one piece;
+uint64_t layer_values(const Config& config);  // in all matrices of all layers
+// Bytes of f16 caches: whole ones, as devices have them in one piece;
 uint64_t kv_bytes(const Config& config, uint64_t positions);
-// what a token reads, of layers with a window no more than that;
+// what a token reads, in layers with a window no more than that;
 uint64_t attended_kv_bytes(const Config& config, uint64_t positions);
 // and what is kept of one sequence where pages behind a window are given back (KvWindow).
 uint64_t kept_kv_bytes(const Config& config, uint64_t positions);

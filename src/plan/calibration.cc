@@ -19,7 +19,7 @@ constexpr uint64_t kMostBytes = 4 << 20;
 constexpr uint64_t kLongestRate = 1u << 24;
 constexpr double kFewTimes = 4;  // sizes of models between which figures carry over
 
-// Modelled figures have a name of their own, so that nobody takes them for measured ones.
+// Modelled figures have a name of their own, so that they are not taken for measured ones.
 const char* rate_key(bool is_modelled) {
   return is_modelled ? "modelled_tok_s" : "tok_s";
 }

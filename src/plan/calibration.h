@@ -28,7 +28,7 @@ struct CalibratedDevice {
 // The model that it was measured with.
 struct CalibratedModel {
   std::string name;  // "llama 1.24B bf16", for people
-  std::string type;  // of most weights
+  std::string type;  // most weights'
   uint64_t weight_bytes = 0;
   std::string time;  // UTC
   std::vector<CalibratedDevice> devices = {};
@@ -62,8 +62,9 @@ std::optional<std::string> why_not_here(const Calibration& calibration,
 // In the place of what was measured with the same model.
 void add(Calibration& calibration, CalibratedModel measured);
 
-// Of the model's own type and size, or else of its type and nearest to its size. Figures of a model
-// that is a few times larger or smaller are of use, in proportion; others are not. Null: none is.
+// The calibrated model of the same type and size, or else of the same type and the nearest size.
+// Figures of a model that is a few times larger or smaller are of use, in proportion; others are
+// not. Null: none is.
 const CalibratedModel* nearest_model(const Calibration& calibration, const ModelDescription& model);
 
 // Measured with this very model, estimated with another one, modelled of a virtual device.

@@ -9,14 +9,14 @@
 namespace tyto {
 namespace {
 
-constexpr double kWorthTwo = 0.95;           // of one device's time; repeated runs differ by less
+constexpr double kWorthTwo = 0.95;           // times one device's; repeated runs differ by less
 constexpr uint32_t kLongestMinN = 1u << 17;  // prompts beyond it are not looked at
 
 struct Point {
   double tokens, seconds;
 };
 
-// Of at least one point.
+// `points` has at least one.
 double on_line(std::span<const Point> points, double tokens, double slope_beyond) {
   if (tokens <= points.front().tokens) return points.front().seconds;
   const Point& last = points.back();
@@ -42,7 +42,7 @@ bool satisfies(const Pair& pair, const Requirement& require) {
          (!is_required(Phase::decode) || pair.decode->name == require.device);
 }
 
-// The fastest first. Devices that nobody knows the speed of come last, and never in two.
+// The fastest first. Devices of unknown speed come last, and never in two.
 std::vector<Pair> pairs_of(std::span<const DeviceRates> devices, const Workload& work,
                            const Requirement& require) {
   std::vector<Pair> pairs;

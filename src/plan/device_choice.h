@@ -14,7 +14,7 @@
 namespace tyto {
 
 struct RatePoint {
-  uint32_t tokens = 0;  // of a prompt; while decoding: in the KV cache
+  uint32_t tokens = 0;  // the prompt's; while decoding: in the KV cache
   double tokens_per_second = 0;
   bool operator==(const RatePoint&) const = default;
 };
@@ -23,7 +23,7 @@ struct RatePoint {
 struct DeviceRates {
   std::string name;
   PlanKind kind = PlanKind::modelled;
-  std::vector<RatePoint> prefill = {}, decode = {};  // by tokens, ascending; none: nobody knows
+  std::vector<RatePoint> prefill = {}, decode = {};  // by tokens, ascending; none: unknown
   // Keys and values between it and the host's memory; 0: it has them there.
   double kv_gb_s = 0;
 
@@ -49,7 +49,7 @@ struct DeviceChoice {
   std::string prefill, decode;
   // Shorter prompts are run sooner where the tokens are decoded; 1: there are none.
   uint32_t min_n = 1;
-  PlanKind kind = PlanKind::modelled;  // of the least certain figure that it rests on
+  PlanKind kind = PlanKind::modelled;  // that of the least certain figure that it rests on
   std::string reason;                  // what was compared, in words
 };
 

@@ -16,7 +16,7 @@ namespace {
 struct Way {
   PlanOption option;
   bool ImagesHere::* images;    // that it takes; null: Tyto cannot run it, whatever is there
-  std::string_view flags;       // of `tyto run`
+  std::string_view flags;       // for `tyto run`
   std::string_view why_cannot;  // where it never can
 };
 constexpr Way kWays[] = {

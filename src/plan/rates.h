@@ -41,10 +41,10 @@ void say_what_fits(PlanRow& row, uint64_t most_pinned);
 std::optional<size_t> best_row(std::span<const PlanRow> rows, std::span<const std::string> machines,
                                uint64_t most_pinned);
 
-// How fast a device should be with a model, where nobody measured it.
+// How fast a device should be with a model, where it was not measured.
 
 // By the cost model where its laws are the device's own, else by what memory and arithmetic allow
-// at best: nobody reaches that, but devices miss it alike. Unknown where neither is known.
+// at best: no device reaches that, but all miss it alike. Unknown where neither is known.
 DeviceRates modelled_rates(const DeviceInfo& device, const ModelDescription& model,
                            const Workload& work, Fusion fusion);
 

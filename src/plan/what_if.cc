@@ -89,7 +89,7 @@ struct Estimate {
   PartErrors prefill_errors, decode_errors;
   uint64_t dispatches = 1;
   uint64_t pinned_bytes = 0;
-  uint32_t images = 0;       // of which a run each is held
+  uint32_t images = 0;       // each with a run that is held
   uint64_t prompt_rows = 0;  // that the prompt's images have; 0 where they have no fixed number
 };
 
@@ -379,7 +379,7 @@ void check_tokens(uint32_t tokens, const char* what) {
                 fmt::format("is {}, it must be between 1 and {}", tokens, kMostTokens));
 }
 
-// Of one phase, where it is modelled for.
+// One phase's error, where the phase is modelled.
 double error_p90(const Setting& setting, const Planner& planner, const Parts& parts,
                  const PartErrors& errors) {
   const PlanRequest& request = setting.request;
@@ -532,7 +532,8 @@ uint64_t cache_bytes(const PlanRequest& request) {
   return kept_kv_bytes(request.config, std::max(request.prompt_tokens, request.context_tokens));
 }
 
-// Of all matrices, whatever their rows: a shape may have some that the type's blocks do not divide.
+// All matrices' bytes, whatever their rows: a shape may have some that the type's blocks do not
+// divide.
 uint64_t bytes_of(DType type, uint64_t values) {
   return values * info(type).block_bytes / info(type).block_values;
 }

@@ -52,14 +52,14 @@ struct PlanRequest {
   std::string machine;
   uint32_t prompt_tokens = 2048;
   uint32_t context_tokens = 2048;              // live positions while decoding
-  std::vector<uint32_t> prompt_rows = {2048};  // of the prefill images that there are
+  std::vector<uint32_t> prompt_rows = {2048};  // the prefill images that there are
   PlanHost host = PlanHost::published;
   PlatformProfile profile = PlatformProfile::performance;
 };
 
 struct PlanRow {
   PlanKind kind = PlanKind::modelled;
-  PlanKind ttft_kind = PlanKind::modelled;  // of a measured row: estimated, if the prompt is longer
+  PlanKind ttft_kind = PlanKind::modelled;  // a measured row's: estimated, if the prompt is longer
   std::string machine, shape, kernels, fusion;
   std::string weights;               // their form while it runs: "bf16", "4 bits", the file's type
   Runs runs = Runs::no;              // plan/rates.h fills in these three
@@ -71,11 +71,11 @@ struct PlanRow {
   double ttft_ms = 0, prefill_tok_s = 0, tpot_ms = 0, decode_tok_s = 0;
   uint64_t dispatches_per_token = 0;
   uint64_t memory_bytes = 0;     // that it takes of the host, all of it
-  uint64_t pinned_bytes = 0;     // of it, locked for a device
-  uint32_t images = 0;           // distinct ones; 0: nobody says
-  uint64_t heap_bytes = 0;       // of the device's heap, for a run of each image; assumed, not read
+  uint64_t pinned_bytes = 0;     // the part that is locked for a device
+  uint32_t images = 0;           // distinct ones; 0: unknown
+  uint64_t heap_bytes = 0;       // the device's heap, for a run of each image; assumed, not read
   std::string bottleneck;        // the largest part of prefill and of decode
-  uint64_t prompt_rows = 0;      // of the images that run the prompt; 1: token by token, 0: any
+  uint64_t prompt_rows = 0;      // the images' that run the prompt; 1: token by token, 0: any
   double published_ttft_ms = 0;  // by MLIR-AIR's host and images of 2048 rows; 0: not its kernels
   double ttft_error_p90 = 0, tpot_error_p90 = 0;
   double rel_error_p90 = 0;  // the larger of the two
@@ -99,14 +99,14 @@ PlanRow what_if(const PlanRequest& request, const PlanOption& option);
 struct PassTime {
   double ms = 0;
   double error_p90 = 0;
-  uint64_t rows = 0;  // of the images
+  uint64_t rows = 0;  // the images'
 };
 // Throws as what_if(). `option` has images for prompts.
 PassTime later_pass(const PlanRequest& request, const PlanOption& option, uint32_t tokens);
 
-// Of which models somebody offers NPU images.
+// For which models NPU images are public.
 
-// Somebody offers images of the model, or what builds them.
+// Whether images of the model, or what builds them, can be had.
 bool has_public_images(const PlanOption& option, const Config& config);
 
 // The processor's rows of a plan: from a short run of the model here, or, where there are no
@@ -143,29 +143,29 @@ std::string_view name(CheckBy way);
 
 // The draft model's own speed, on the processor.
 struct DraftSpeed {
-  std::string name;  // of the model
+  std::string name;  // the draft model's
   double tpot_ms = 0;
   PlanKind kind = PlanKind::measured;  // estimated: no run can be faster
-  bool is_given = false;               // by whoever asks, who measured it
+  bool is_given = false;               // by the user, who measured it
 };
 
 struct DraftRow {
   CheckBy way = CheckBy::tokens;
-  double acceptance = 0;        // of each guess, where those before it came true
+  double acceptance = 0;        // each draft token's, where those before it were accepted
   uint32_t guesses = 0;         // per round
   double tokens_per_round = 0;  // that come out, one of which needs no guess
   double draft_ms = 0, check_ms = 0, round_ms = 0;
   double decode_tok_s = 0, plain_tok_s = 0;
-  double ratio = 0;                // of the two
-  double error_p90 = 0;            // of decode_tok_s
+  double ratio = 0;                // decode_tok_s / plain_tok_s
+  double error_p90 = 0;            // decode_tok_s's
   double ratio_error_p90 = 0;      // the same laws are in both of its sides where tokens check
   double break_even_check_ms = 0;  // less than this, and checking pays; negative: never
-  uint64_t image_rows = 0;         // of the prompt's images; 0: none take part
+  uint64_t image_rows = 0;         // the prompt's images'; 0: none take part
 };
 
 constexpr uint32_t kMostPlannedGuesses = 8;
 
-// Tokens that come out of a round: 1 + a + a² + ... of so many guesses.
+// Tokens that come out of a round: 1 + a + a² + ..., a term for each guess and one.
 double tokens_per_round(double acceptance, uint32_t guesses);
 
 // A row for each acceptance, each way and 1 to kMostPlannedGuesses guesses, in this order. Throws a

@@ -102,7 +102,7 @@ class EnergyMeter {
 
 struct Spread {
   double mean = 0;
-  double deviation = 0;  // of the sample; 0 for a single value
+  double deviation = 0;  // the sample's; 0 for a single value
   double min = 0;
   double max = 0;
 };
@@ -116,7 +116,7 @@ struct RailPower {
   Spread load_watts;
   Spread load_joules;              // as measured
   std::vector<double> net_joules;  // per trial, without the mean idle power of its two neighbours
-  Spread net;                      // of net_joules
+  Spread net;                      // net_joules over the trials
   // How far `net` may be off: the largest of the trials' deviation, of what the idle power's own
   // movement is worth over a load's time, and of one update of the rail.
   double uncertainty = 0;

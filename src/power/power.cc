@@ -92,7 +92,7 @@ std::vector<RailReader> amdxdna_rails(const fs::path& root) {
   return {absent_rail("NPU_power", "amdxdna", RailKind::sampled_power, reason)};
 }
 
-// NVIDIA's management library, loaded when somebody asks for energy: the driver brings it, and
+// NVIDIA's management library, loaded when energy is asked for: the driver brings it, and
 // machines without one have none. The energy counter (Volta and newer) is in millijoules since the
 // driver was loaded; older boards have power only.
 

@@ -56,7 +56,7 @@ bool is_encodable(DType type);
 // Bytes of `values` consecutive values; values must be a multiple of the block.
 uint64_t row_bytes(DType type, uint64_t values);
 
-// A tensor somebody else owns: type, shape, bytes. Never allocates.
+// A tensor that another object owns: type, shape, bytes. Never allocates.
 
 // Row-major, at most two dimensions: [rows, cols], a vector being [1, cols].
 // (Llama-family weights have no more; the KV cache and activations are addressed by their kernels.)

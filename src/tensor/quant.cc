@@ -112,7 +112,7 @@ struct SubBlock {
   const float* in;
   const float* weights;
   float weight;  // sum of weights
-  float sum;     // of the values, weighted
+  float sum;     // the weighted sum of the values
   Fit best;
 };
 

@@ -230,7 +230,7 @@ struct BlockIQ2XXS {  // d * (scale + 1/2) / 4 * +-grid
   struct {
     uint8_t grid[4];
     std::array<uint8_t, 4> signs_and_scale;  // four times seven bits, then four
-  } group[8];                                // of 32 values
+  } group[8];                                // 32 values each
 };
 
 struct BlockIQ2XS {  // d * (scale + 1/2) / 4 * +-grid, a scale for 16 values

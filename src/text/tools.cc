@@ -170,7 +170,7 @@ namespace {
 constexpr std::string_view kSpacesAround = " \t\r\n";
 constexpr std::string_view kBeforeCall = " \t\r\n[";       // calls may stand in an array,
 constexpr std::string_view kBetweenCalls = " \t\r\n[,;]";  // or behind each other
-constexpr size_t kMaxHeadBytes = 64 << 10;  // of a call whose arguments have not begun
+constexpr size_t kMaxHeadBytes = 64 << 10;  // a call's whose arguments have not begun
 
 bool is_in(std::string_view set, char c) {
   return set.find(c) != set.npos;
@@ -396,7 +396,7 @@ bool ToolCallStream::knows(const std::string& name) const {
 namespace {
 
 constexpr size_t kMaxJsonDepth = 64;  // what base/json.h reads
-constexpr size_t kMaxWordBytes = 64;  // longer numbers are not numbers that anybody means
+constexpr size_t kMaxWordBytes = 64;  // longer numbers have no use
 
 bool is_json_space(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';

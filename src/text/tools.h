@@ -48,7 +48,7 @@ struct ToolSyntax {
   bool opens_answers = false;      // a call may begin an answer without `open`
 };
 const ToolSyntax& tool_syntax(ToolFormat format);
-std::span<const ToolSyntax> tool_syntaxes();  // of all formats
+std::span<const ToolSyntax> tool_syntaxes();  // all formats
 
 // Found by showing the template a tool and a call.
 ToolFormat tool_format(const ChatTemplate& chat_template);
@@ -87,7 +87,7 @@ class JsonScanner {
  public:
   bool push(char c);  // false: no JSON goes on like this, and the byte was not taken
 
-  size_t depth() const { return open_.size(); }  // of objects and arrays that are open
+  size_t depth() const { return open_.size(); }  // open objects and arrays
   bool is_complete() const { return state_ == State::complete; }
   bool in_string() const { return state_ >= State::string; }
   bool in_key() const { return in_key_; }  // whether the string, or the last one, is a key
@@ -131,7 +131,7 @@ class ToolCallReader {
   bool has_arguments() const { return has_arguments_; }
   bool is_past_arguments() const { return has_arguments_ && !in_arguments_; }
   bool is_complete() const { return scanner_.is_complete(); }
-  // Of a complete one: has a name, and arguments that are an object or are left out.
+  // Whether a complete one has a name, and arguments that are an object or are left out.
   bool is_call() const { return !name_.empty() && (has_arguments_ || !names_arguments_); }
   std::string take_arguments();  // what came since the last time
 
@@ -190,7 +190,7 @@ class ToolCallStream {
   size_t calls_ = 0;
   State state_;
   std::string pending_;         // taken, and neither shown nor a part of a call yet
-  size_t certain_ = 0;          // of it: what is content if this becomes no call
+  size_t certain_ = 0;          // the part that is content if this becomes no call
   std::string marker_;          // the part of one at the end of `pending_`
   bool is_after_call_ = false;  // with nothing but white space and separators since
   bool has_begun_ = false;      // the call in `reader_` was announced

@@ -15,7 +15,7 @@ bool is_white_space(char32_t code_point);
 enum class NormalForm { nfc, nfd, nfkc, nfkd };
 std::string to_normal_form(std::string_view text, NormalForm form);
 
-// Of general category C but for unassigned code points, which a later Unicode may make letters of.
+// General category C but for unassigned code points, which a later Unicode may make letters of.
 bool is_control(char32_t code_point);
 bool is_nonspacing_mark(char32_t code_point);  // Mn
 bool is_mark(char32_t code_point);             // M

@@ -10,7 +10,7 @@ constexpr uint64_t DeviceCounters::* kSums[] = {
     &DeviceCounters::preparing_ns, &DeviceCounters::bytes,         &DeviceCounters::flops,
     &DeviceCounters::row_sums};
 
-// Of an amount that is shared out by rows; differences of rounded parts, so that the shares add up.
+// The share of an amount by rows: differences of rounded parts, so that the shares add up.
 uint64_t part(uint64_t amount, uint64_t first, uint64_t rows, uint64_t of) {
   const auto up_to = [&](uint64_t row) {
     return static_cast<uint64_t>(static_cast<unsigned __int128>(amount) * row / of);

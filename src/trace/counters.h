@@ -21,14 +21,14 @@ struct Completion {
   uint64_t end_ns = 0;
 
   uint64_t device_ns = 0;      // the device was busy; modelled where the device is virtual
-  uint64_t submitting_ns = 0;  // of the host, inside the driver's submission
-  uint64_t waited_ns = 0;      // of the host, for completions
+  uint64_t submitting_ns = 0;  // the host's, inside the driver's submission
+  uint64_t waited_ns = 0;      // the host's, for completions
   uint64_t preparing_ns = 0;   // the host made commands and kernels, before the start
   uint64_t submissions = 1;    // more where one call of a program is several of the hardware's
   uint64_t launches = 0;       // kernels inside
   uint64_t bytes = 0;          // declared by the launches
   uint64_t flops = 0;
-  uint64_t row_sums = 0;  // of products, compared on the host
+  uint64_t row_sums = 0;  // products compared on the host
   uint64_t uploaded_bytes = 0;
   uint64_t downloaded_bytes = 0;
 };
@@ -46,13 +46,13 @@ struct DeviceCounters {
   uint64_t completions = 0;
   uint64_t launches = 0;       // kernels inside the completed submissions
   uint64_t busy_ns = 0;        // between submission and completion
-  uint64_t submitting_ns = 0;  // of the host, inside the driver's submission
-  uint64_t waited_ns = 0;  // of the host, for completions; a virtual device's simulation included
-  uint64_t preparing_ns = 0;  // the host compiled kernels and recorded commands
-  uint64_t bytes = 0;         // declared by the completed launches
+  uint64_t submitting_ns = 0;  // the host's, inside the driver's submission
+  uint64_t waited_ns = 0;      // the host's, for completions or for a virtual device's simulation
+  uint64_t preparing_ns = 0;   // the host compiled kernels and recorded commands
+  uint64_t bytes = 0;          // declared by the completed launches
   uint64_t flops = 0;
-  uint64_t row_sums = 0;      // of products, compared on the host
-  uint64_t pinned_bytes = 0;  // of memory, now
+  uint64_t row_sums = 0;      // products compared on the host
+  uint64_t pinned_bytes = 0;  // pinned at present
 
   // To have been asked is not to have executed.
   bool has_executed() const { return completions > 0; }
@@ -69,7 +69,7 @@ struct HandOvers {
   uint64_t times = 0;
   uint64_t positions = 0;
   uint64_t bytes = 0;  // as the receiving device keeps them
-  uint64_t ns = 0;     // of the host: reading, converting, writing
+  uint64_t ns = 0;     // the host's, reading, converting, writing
 
   HandOvers& operator+=(const HandOvers& other);
 };
@@ -88,10 +88,10 @@ enum class EventKind : uint8_t {
   token,     // from the choice of the token before (or the request's begin) to the choice of this
   run,       // one Pipeline::run
   host,      // work of the engine itself: tokenize, sample, ...
-  upload,    // of a dispatch: host to device
-  submit,    // of a dispatch: handing it over; a synchronous device computes here
-  wait,      // of a dispatch: until the device reported completion
-  download,  // of a dispatch: device to host
+  upload,    // a dispatch: host to device
+  submit,    // a dispatch: handing it over; a synchronous device computes here
+  wait,      // a dispatch: until the device reported completion
+  download,  // a dispatch: device to host
   launch,    // one kernel inside a dispatch, or several that ran as one
 };
 
@@ -113,7 +113,7 @@ constexpr uint16_t kNoLayer = 0xffff;
 struct Event {
   uint64_t start_ns = 0;
   uint64_t end_ns = 0;
-  uint64_t modelled_ns = 0;  // of a virtual device's wait or launch: what the device would take
+  uint64_t modelled_ns = 0;  // a virtual device's wait or launch: what the device would take
   uint64_t bytes = 0;        // launch: declared; upload, download: moved; submit: declared by all
   uint64_t flops = 0;
   uint32_t dispatch = kNoDispatch;  // counts up from 1; ties the parts of a dispatch together
@@ -131,7 +131,7 @@ static_assert(sizeof(Event) == 64);
 struct EventName {
   std::string label;
   uint16_t layer = kNoLayer;
-  std::string block = {};  // of a launch: the block it is stitched into at --fusion block
+  std::string block = {};  // a launch's: the block it is stitched into at --fusion block
   Operator op = Operator::none;
   bool operator==(const EventName&) const = default;
 };

@@ -51,7 +51,7 @@ struct SweepRow {
   uint32_t generated_tokens = 0;
   std::vector<double> prefill_s = {};
   std::vector<double> tpot_ms = {};
-  Receipt receipt = {};   // of the last repetition
+  Receipt receipt = {};   // the last repetition's
   std::string note = {};  // why there is nothing
 };
 

@@ -395,7 +395,7 @@ std::string executed_on(const Receipt& receipt) {
   return (line.empty() ? "executed on no device" : line) + others;
 }
 
-// A simulation's own time is nobody's.
+// A simulation's own time says nothing of a device.
 std::string handed_over(const Receipt& receipt) {
   const HandOvers& handed = receipt.handed_over;
   if (handed.times == 0) return "";

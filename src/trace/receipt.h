@@ -97,18 +97,18 @@ struct ModelledSeconds {
 // What came of guessing tokens; the guesses have no part in the answer (engine/speculation.h).
 struct SpeculationCounters {
   std::string source = {};      // who guessed: "lookup", or a model's name
-  uint64_t calls = 0;           // of the model, that decoded
+  uint64_t calls = 0;           // calls of the model that decoded
   uint64_t drafted = 0;         // tokens that were guessed
-  uint64_t accepted = 0;        // of those, that the model chose
+  uint64_t accepted = 0;        // those that the model chose
   double drafting_seconds = 0;  // part of the times of both phases
   bool operator==(const SpeculationCounters&) const = default;
 };
 
 struct Receipt {
   uint32_t prompt_tokens = 0;  // that were run
-  uint32_t cached_tokens = 0;  // of the prompt, that an earlier request had run
+  uint32_t cached_tokens = 0;  // the prompt's, that an earlier request had run
   uint32_t generated_tokens = 0;
-  // Of an answer the first token comes out of the prefill; in a benchmark each has its own step.
+  // An answer's first token comes out of the prefill; in a benchmark each has its own step.
   bool first_from_prefill = true;
   double queue_seconds = 0;             // until it was its turn
   double prefill_seconds = 0;           // from the prompt's tokens to the choice of the first token
@@ -136,7 +136,7 @@ std::string device_names(const std::vector<DeviceCounters>& counted);
 // The same with what went wrong on the way: "vnpu (modelled)+cpu; 1 dispatch failed; run again
 // once".
 std::string execution_text(const Receipt& receipt);
-uint64_t failed_dispatches(const Receipt& receipt);  // of all devices
+uint64_t failed_dispatches(const Receipt& receipt);  // on all devices
 
 // Counts, seconds and work of another run, which came after those of `total`.
 void add(Receipt& total, const Receipt& run);
@@ -144,12 +144,12 @@ void add(Receipt& total, const Receipt& run);
 // Tokens that took a step of decoding.
 uint32_t decoded_tokens(const Receipt& receipt);
 
-// Of wall time, whatever the devices.
+// By wall time, whatever the devices.
 double prefill_tokens_per_second(const Receipt& receipt);
 double decode_tokens_per_second(const Receipt& receipt);
 
-// Of the model, for each token that took a step of decoding; none when nothing was decoded or no
-// speculation was asked for.
+// Calls of the model for each token that took a step of decoding; none when nothing was decoded or
+// no speculation was asked for.
 std::optional<double> calls_per_token(const Receipt& receipt);
 
 bool has_virtual_device(const Receipt& receipt);
@@ -180,13 +180,13 @@ std::vector<std::string> trouble_lines(const Receipt& receipt);
 // A LoRA adapter of the model that ran.
 struct AdapterFacts {
   std::string path;
-  std::string hash;  // of its file
+  std::string hash;  // its file's
   double scale = 1;
 };
 
 // What the receipt file says about where the numbers come from.
 struct ReceiptContext {
-  std::string version = {};  // of Tyto
+  std::string version = {};  // Tyto's
   std::string time = {};     // UTC, ISO 8601
   std::string command = {};
   std::string model = {};  // path
@@ -203,7 +203,7 @@ struct ReceiptContext {
   std::string device_choice = {};  // why --device auto took the device; empty: it was named
   std::vector<NamedLimits> limits = {};
   const SigningKey* key = nullptr;  // who vouches for it; none: it is hashed alone
-  std::string verified = {};        // "yes", "no", "failed"; empty: nobody looked
+  std::string verified = {};        // "yes", "no", "failed"; empty: not looked up
   std::string verified_time = {};   // when it was found out
 };
 

@@ -76,7 +76,7 @@ def attack(context, name):
             [(v.law, v.command, v.said) for v in trial.violations])
 
 
-CONTEXT = None  # of a worker process
+CONTEXT = None  # a worker process's
 
 
 def remember(context):

@@ -10,7 +10,7 @@ STRING, ARRAY = 8, 9
 class Entry:
     key: bytes
     kind: int
-    value: object  # of an array: (kind of the elements, list)
+    value: object  # an array's: (kind of the elements, list)
 
 
 @dataclass

@@ -157,7 +157,7 @@ def special_files(trial, number):
     flags, _ = list(OUTPUTS.values())[number % len(OUTPUTS)]
     pipe = trial.folder / "pipe"
     os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # so that nobody waits for the other end
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # so that opening does not wait for the other end
     try:
         run = trial.run(*command_of(flags, model, pipe.name))
     finally:

@@ -51,7 +51,7 @@ class Run:
     rss_bytes: int
     timed_out: bool
     sent: int = 0  # the signal that the trial sent
-    heard: bool = True  # somebody listens to stderr
+    heard: bool = True  # stderr is read
     outcome: str = ""
 
     @property
@@ -135,7 +135,7 @@ LAWS = [
 @dataclass
 class Violation:
     law: str
-    command: str  # of the program, to be run in the case's folder
+    command: str  # the program's, to be run in the case's folder
     said: str
 
 

@@ -90,7 +90,7 @@ class Mock {
     this.models = MODELS;
     this.gates = [];        // answers to "Gate", which wait after the first pieces until open() is called
     this.aborted = 0;       // streams whose client went away
-    this.bodies = [];       // of the requests for answers
+    this.bodies = [];       // the bodies of the requests for answers
     this.receipts = new Map();
     this.policy = [...readFileSync(join(PAGE, "page_files.h"), "utf8").split("kPagePolicy =")[1].matchAll(/"([^"]*)"/g)].map((part) => part[1]).join("");
   }

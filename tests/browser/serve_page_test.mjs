@@ -2,8 +2,8 @@
 //
 //   node serve_page_test.mjs URL_OR_TYTO OUTPUT_FOLDER NODE_MODULES
 //
-// Of a URL, the server there is tested; of a program, a mock server with what the program prints, which can also fail and
-// be hostile on demand. Screenshots stay in the output folder. Exit 77, with the reason, where there is no browser.
+// With a URL, the server there is tested; with a program, a mock server with what the program prints, which can also fail
+// and be hostile on demand. Screenshots stay in the output folder. Exit 77, with the reason, where there is no browser.
 
 import assert from "node:assert/strict";
 import { existsSync, mkdirSync, readFileSync } from "node:fs";
@@ -215,7 +215,7 @@ test("errors are sentences, and can be tried again", { skip: isReal }, () => onP
   await page.getByRole("button", { name: "Try again" }).click();
   await page.getByRole("button", { name: "Regenerate" }).waitFor();
   assert.equal(await page.locator(".failure").count(), 0);
-  assert.equal(await page.locator(".versions").count(), 0);  // of what failed without a word nothing is left
+  assert.equal(await page.locator(".versions").count(), 0);  // nothing is left of what failed without a word
   await ask(page, "Break off.");
   await page.getByText("The connection broke off before the answer was complete.").waitFor();
 }, /429|ERR_INCOMPLETE_CHUNKED_ENCODING/));

@@ -86,7 +86,7 @@ class Auto(CliTest):
             self.assertIn("vnpu 1.8 s modelled" if slow == "vnpu" else "cpu 1.8 s measured", result.stderr)
             self.assertIn("auto · calibrated with llama ", result.stderr)
             self.assertRegex(result.stderr, f"(?m)^2 tokens.* · {fast}( .modelled.)?.*$")
-        # What only the other one heeds is left out.
+        # What only the other one uses is left out.
         self.assertNotIn("prompt-rows", result.stderr)
 
     def test_two_devices_where_that_is_faster(self):

@@ -105,7 +105,7 @@ class ChatOnATerminal(CliTest):
     def test_ctrl_c_stops_an_answer_and_what_was_said_stays(self):
         with self.chat("-n", "1900", "--ignore-eos") as session:
             session.type("Tell me a story." + ENTER)
-            session.expect(r"\w+ \w+ \w+ \w+ \w+")  # of the answer; the bar has fewer words
+            session.expect(r"\w+ \w+ \w+ \w+ \w+")  # the answer's; the bar has fewer words
             session.type(CTRL_C)
             text = session.prompt()
             self.assertIn(" · cpu · stopped", text)

@@ -52,7 +52,7 @@ class Receipts(CliTest):
         self.assertRegex(result.stdout, r"FAILS +hash")
         self.assertIn("proves nothing", result.stdout)
         self.assertEqual(len(result.stderr.splitlines()), 1)
-        # With its hash computed anew the numbers do not agree.
+        # With its hash computed again the numbers do not agree.
         receipt = json.loads(text)
         receipt["timing"]["decode_tok_s"] = 43.84
         forged.write_text(sealed(receipt))

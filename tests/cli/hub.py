@@ -57,14 +57,14 @@ class Hub:
     def __init__(self, files, repo="org/model", cdn_host="127.0.0.2"):
         self.repo, self.files = repo, dict(files)
         self.needs_token = None   # who has another one gets GatedRepo
-        self.faults = []          # of answers; fault()
+        self.faults = []          # faults of answers; fault() adds them
         self.cuts = []            # offsets in the file at which one connection each is cut
         self.stall_at = None      # offset behind which nothing comes until `released` is set
         self.released = threading.Event()
         self.throttle = None      # bytes per second and connection
         self.ignores_ranges = False
         self.hops = 1             # redirects between a large file's address and its bytes
-        self.page_size = None     # of the list of files
+        self.page_size = None     # files on a page of the list
         self.listing = None       # replaces the list of files
         self.linked_etag = None   # replaces what the redirect says
         self.spoil = lambda content: content   # what is served instead of a file

@@ -30,7 +30,7 @@ BODIES = [
     ("/api/chat", {"model": "owlet", "messages": [{"role": "user", "content": "Hi"}], "options": {"num_predict": 5}}),
     ("/v1/completions", {"prompt": 7}),
 ]
-REFUSED = 1  # of them
+REFUSED = 1  # how many of BODIES are refused
 
 
 def lua(path):
@@ -80,7 +80,7 @@ class Load(CliTest):
         requests = int(re.search(r"(\d+) requests in", result.stdout).group(1))
         refused = int((re.search(r"Non-2xx or 3xx responses: (\d+)", result.stdout) or [0, 0])[1])
         self.assertGreater(requests, CONNECTIONS)
-        # Of each connection's row of requests one is wrong on purpose.
+        # In each connection's row of requests one is wrong on purpose.
         self.assertLessEqual(refused, requests * REFUSED / len(BODIES) + CONNECTIONS)
         self.wait_until_idle()
         self.assertEqual(self.server.stop(), 0, self.server.log)

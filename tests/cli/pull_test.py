@@ -367,7 +367,7 @@ class Interrupted(PullTest):
     def test_redirects_are_counted_for_each_request(self):
         content = bytes_of(41 * MIB)
         self.serve({"m.gguf": content}, hops=2)
-        # Of four connections each is told that its address has expired, and goes the whole way again.
+        # Each of four connections is told that its address has expired, and goes the whole way again.
         self.hub.fault("cdn", 403, times=4, behind=1)
         result = self.pull()
         self.check_pulled(result, {"m.gguf": content})
@@ -477,7 +477,7 @@ class Terminal(PullTest):
                 text += chunk
                 if re.search(bar, text.decode(errors="replace")):
                     self.hub.released.set()
-        except OSError:  # nobody has the other end any more
+        except OSError:  # the other end is closed
             pass
         os.close(master)
         self.assertEqual(process.wait(60), 0, text)

@@ -14,7 +14,7 @@ UP, DOWN, RIGHT, LEFT = "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D"
 BACKSPACE, ENTER, TAB, CTRL_A, CTRL_C, CTRL_D = "\x7f", "\r", "\t", "\x01", "\x03", "\x04"
 PASTE, PASTE_END = "\x1b[200~", "\x1b[201~"
 SEQUENCE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b[=>78]|[\x07\x0f]")
-TIMEOUT = 60  # of any wait; none is expected to come near
+TIMEOUT = 60  # seconds for any wait; none is expected to come near
 
 
 class Session:

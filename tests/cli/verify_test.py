@@ -160,7 +160,7 @@ class Verify(CliTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn("never verified", result.stderr, name)
 
-        def flip_signs(content):  # of some weights far from both ends
+        def flip_signs(content):  # signs of some weights far from both ends
             content = bytearray(content)
             for at in range(10_000_001, 10_000_201, 2):
                 content[at] ^= 0x80

@@ -67,8 +67,8 @@ def owlet(type_name):
     return path
 
 
-# llama-completion ends without waiting for the thread that writes its text, so the last words may be missing. Ask for so
-# many more than are looked at.
+# llama-completion ends without waiting for the thread that writes its text, so the last words may be missing. Tests ask
+# for this many more tokens than they look at.
 SPARE_TOKENS = 24
 
 

@@ -40,7 +40,7 @@ struct Shape {
   ggml_type type;
   int64_t k, m, n;
   int64_t gap;  // floats between the rows of activations
-  float scale;  // of the activations
+  float scale;  // the activations'
 };
 
 Context new_context() {

@@ -21,7 +21,7 @@ struct Prompt {
   std::vector<double> margin;  // [ids], (best - second) / (best - worst)
   std::vector<Token> greedy;   // the next 32 tokens
   size_t greedy_clear = 0;     // leading steps with a margin of at least 1 %
-  double q4_cosine = 0;        // of Transformers' own logits with four-bit weights
+  double q4_cosine = 0;        // Transformers' own logits with four-bit weights
 
   std::span<const float> row(size_t position, size_t vocab) const {
     return std::span(logits).subspan(position * vocab, vocab);

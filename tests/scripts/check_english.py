@@ -30,7 +30,7 @@ OTHER_PAGES = ("SECURITY.md", "HACKING.md", "CHANGELOG.md", "deploy/README.md", 
 COMMENT_OR_TEXT = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(]*)\((?P<raw>.*?)\)(?P=mark)"|"(?P<text>(?:[^"\\\n]|\\.)*)"|'
     r"'(?:[^'\\\n]|\\.)+'", re.DOTALL)
-BETWEEN_TEXTS = re.compile(r"[ \t]*\n[ \t]*")  # of one literal in two lines
+BETWEEN_TEXTS = re.compile(r"[ \t]*\n[ \t]*")  # inside a literal that is written in two lines
 ABBREVIATIONS = ("e.g.", "i.e.", "etc.", "vs.", "cf.", "resp.", "approx.", "no.", "fig.")
 END_OF_SENTENCE = re.compile(r"[.!?][\"')\]*_…]*$")
 

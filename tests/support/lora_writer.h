@@ -29,7 +29,7 @@ struct Lora {
   double factor(const LoraPair& pair) const { return alpha / static_cast<double>(pair.rank); }
 };
 
-// Of every projection for which `rank` is not 0.
+// Matrices for every projection for which `rank` is not 0.
 template <typename RankOf>
 Lora random_lora(Config config, uint32_t seed, const RankOf& rank) {
   config.tied_head = false;

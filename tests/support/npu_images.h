@@ -26,7 +26,7 @@ struct MadeElf {
   uint32_t arguments = 0;
   std::vector<AddressPatch> patches = {};
   uint32_t columns = 8;
-  uint32_t seed = 0;         // of the control code that is no descriptor
+  uint32_t seed = 0;         // for the control code that is no descriptor
   uint32_t text_words = 64;  // at least; the descriptors come first
   std::vector<uint32_t> pdi_bytes = {};
   uint8_t os_abi = 69, abi_version = 0x10, elf_class = 1;

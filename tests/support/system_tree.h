@@ -47,7 +47,7 @@ class SystemTree {
   std::filesystem::path root_;
 };
 
-// Root may read everything: while this lives the process is nobody. False where that is refused.
+// Root may read everything: while this lives the process may not. False where that is refused.
 class AsNobody {
  public:
   AsNobody() : was_root_(::geteuid() == 0) {

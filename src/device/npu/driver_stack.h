@@ -24,7 +24,7 @@ Version version_of(std::string_view text);  // 0.0.0.0: it is none
 // An NPU on the PCI bus.
 struct PciNpu {
   std::string address;  // "0000:c5:00.1"
-  uint16_t device = 0;  // of vendor 0x1022
+  uint16_t device = 0;  // vendor 0x1022's number for it
   uint8_t revision = 0;
   std::string driver;            // bound to it; empty: none
   std::string name;              // what the driver calls it

@@ -19,7 +19,7 @@ endif()
 
 set(XRT_FOUND FALSE)
 if(TYTO_XRT STREQUAL "AUTO" OR TYTO_XRT)
-  # Hints come before the system's folders: whoever sets the variable means that XRT.
+  # Hints come before the system's folders: where the variable is set, that XRT is meant.
   find_package(XRT ${oldest_xrt} QUIET CONFIG HINTS "$ENV{XILINX_XRT}" PATHS ${xrt_packages_folder})
   if(XRT_FOUND)
     cmake_path(CONVERT "${XRT_DIR}/../../.." TO_CMAKE_PATH_LIST xrt_prefix NORMALIZE)

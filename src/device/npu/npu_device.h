@@ -31,8 +31,8 @@ struct NpuImage {
   std::vector<std::byte> bytes;
   std::string kernel;  // what XRT is asked for: "main:o_ffn", "MLIR_AIE"
   Hash128 hash = {};
-  uint64_t run_bytes = 0;  // of the device's heap, for one run; 0: nobody knows
-  // Of a single-dispatch decode: its instruction words at two context lengths.
+  uint64_t run_bytes = 0;  // what one run takes of the device's heap; 0: unknown
+  // A single-dispatch decode's instruction words at two context lengths.
   std::vector<uint32_t> words, reference_words;
   uint32_t length = 0, reference_length = 0;
 };
@@ -41,13 +41,13 @@ struct NpuImage {
 struct NpuKernels {
   DeviceInfo info;
   AirDims dims;                       // `seq` is the largest of the prompt rows
-  std::vector<uint32_t> prompt_rows;  // of prefill images, ascending
-  std::vector<uint32_t> windows;      // of the single-dispatch decode, ascending; empty: no images
-  uint64_t weight_buffer_bytes = kQ4nxBufferBytes;  // of it: what its DMAs reach of one buffer
-  std::vector<GemmSlot> gemm_slots;                 // of int8 GEMMs, at most kMaxGemmSlots
-  // Of one of MLIR-AIR's programs, of the fused decode at one of the windows, or of the int8 GEMM
-  // whose K the window is. Of a prefill program the window is its rows, of any other of MLIR-AIR's
-  // it is 0.
+  std::vector<uint32_t> prompt_rows;  // the prefill images', ascending
+  std::vector<uint32_t> windows;      // the single-dispatch decode's, ascending; empty: no images
+  uint64_t weight_buffer_bytes = kQ4nxBufferBytes;  // what the decode's DMAs reach of one buffer
+  std::vector<GemmSlot> gemm_slots;                 // int8 GEMMs, at most kMaxGemmSlots
+  // Why there is no image of one of MLIR-AIR's programs, of the fused decode at one of the windows,
+  // or of the int8 GEMM whose K the window is. A prefill program's window is its rows, that of any
+  // other of MLIR-AIR's is 0.
   std::function<std::optional<std::string>(std::string_view program, uint32_t window)> why_no_image;
   std::function<NpuImage(std::string_view program, uint32_t window)> image;
   std::function<bool(std::string_view program, uint32_t window)> is_recorded;  // good or damaged
@@ -58,7 +58,7 @@ struct NpuKernels {
   std::function<uint64_t()> modelled_ns;  // the virtual device's clock; empty: time is measured
   std::filesystem::path lock;             // one process at a time; empty: no need
   uint64_t pinned_limit = UINT64_MAX;
-  uint64_t heap_limit = kHeapBytes;  // of the device
+  uint64_t heap_limit = kHeapBytes;  // the device's
   // Asked when XRT refuses an image; empty: not a machine whose versions matter.
   std::function<std::vector<VersionFault>()> version_faults;
 };

@@ -8,7 +8,7 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kMaxKeptBytes = 32 << 20;  // of places and masks that are kept
+constexpr size_t kMaxKeptBytes = 32 << 20;  // what places and masks that are kept may take
 constexpr size_t kMostThoughtMasks = 32;
 constexpr int kMostSpaces = 4;  // tokens of white space between thoughts and the answer
 

@@ -85,7 +85,7 @@ class GrammarMatcher {
   // Ambiguous grammars have no end of places.
   void allow_work() { work_ = 0; }
 
-  size_t bytes() const;          // of memory
+  size_t bytes() const;          // memory in use
   Place forget_but(Place kept);  // all other places; returns the number it has now
 
  private:

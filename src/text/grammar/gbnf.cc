@@ -13,8 +13,7 @@ namespace {
 
 constexpr size_t kMaxSourceBytes = 512 << 10;
 constexpr size_t kMaxRules = 8192;
-constexpr size_t kMaxExpressionDepth =
-    64;  // of groups in groups: expressions are walked by recursion
+constexpr size_t kMaxExpressionDepth = 64;  // groups in groups: expressions are walked by recursion
 
 bool is_name_character(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||

@@ -405,7 +405,7 @@ class GrammarCompiler {
     out_.root_ = numbers[text_.root];
   }
 
-  // Of the rules that are left over some only follow from a circle; walking back from any of them
+  // Some of the rules that are left over only follow from a circle; walking back from any of them
   // for as many steps as there are rules ends in one.
   [[noreturn]] void refuse_left_recursion(const std::vector<uint32_t>& callers) {
     const auto is_left = [&](uint32_t rule) { return is_kept(rule) && callers[rule] > 0; };

@@ -13,7 +13,7 @@ namespace {
 
 using Ranges = std::vector<CharacterRange>;
 
-constexpr size_t kMaxGroupDepth = 24;  // of groups; GBNF allows more
+constexpr size_t kMaxGroupDepth = 24;  // groups in groups; GBNF allows more
 
 // Characters that JSON writes with an escape, and those that it must.
 struct Escaped {

@@ -48,7 +48,7 @@ std::string between_digits(const std::string& low, const std::string& high) {
   return prefix + any_of(choices);
 }
 
-// Of any number of digits, without a sign.
+// Numbers of any number of digits, without a sign.
 std::string between(uint64_t low, uint64_t high) {
   std::vector<std::string> choices;
   while (low <= high) {
@@ -140,7 +140,7 @@ std::string gbnf_number(const NumberBounds& bounds) {
 namespace {
 
 constexpr size_t kMaxKeywords = 50'000;  // keywords looked at, in all
-constexpr size_t kMaxReferences = 48;    // of references to references
+constexpr size_t kMaxReferences = 48;    // references to references
 
 // Keywords that would forbid values, and that a grammar of this kind cannot express.
 constexpr std::string_view kUnsupported[] = {"not",
@@ -385,7 +385,7 @@ void SchemaDocument::collect(const Json& schema, Keywords& into, size_t depth) {
 namespace {
 
 constexpr size_t kMaxGrammarBytes = 512 << 10;  // as much as a grammar may have
-constexpr size_t kMaxNameBytes = 128;  // of names that others are told apart from, byte by byte
+constexpr size_t kMaxNameBytes = 128;  // names that others are told apart from, byte by byte
 
 struct PlainRule {
   std::string_view name;
@@ -569,7 +569,7 @@ std::string json_text(const Json& value) {
 
 namespace {
 
-constexpr size_t kMaxSchemaDepth = 48;  // of schemas in schemas; the JSON itself has a limit, too
+constexpr size_t kMaxSchemaDepth = 48;  // schemas in schemas; the JSON itself has a limit, too
 const std::string kEmptyClass = "[]";   // a class without characters
 
 std::string times(uint64_t least, std::optional<uint64_t> most) {
@@ -647,7 +647,7 @@ class SchemaWriter {
     if (const Json* found = find_typed(keywords))
       unsupported(*found, "is not supported beside enum or const");
     const std::set<std::string_view> types = types_of(keywords);
-    std::vector<std::string> order;       // of the first list
+    std::vector<std::string> order;       // the first list's
     std::map<std::string, size_t> lists;  // how many have it
     size_t seen = 0;
     const auto look_at = [&](const Schemas& values) {

@@ -74,7 +74,7 @@ struct Expr {
   Operator op = Operator::add;
   std::string_view text;
   Value literal;
-  const Builtin* builtin = nullptr;  // of a filter or test; null: unknown, an error when reached
+  const Builtin* builtin = nullptr;  // a filter's or test's; null: unknown, an error when reached
   std::vector<const Expr*> children;
   std::vector<std::pair<std::string_view, const Expr*>> keywords;
   std::vector<Operator> operators;
@@ -114,7 +114,7 @@ struct Stmt {
   const Expr* condition = nullptr;
   bool unpack = false;  // several targets share one value
   std::vector<Target> targets;
-  std::vector<std::pair<std::string_view, const Expr*>> parameters;  // of a macro; of a with
+  std::vector<std::pair<std::string_view, const Expr*>> parameters;  // a macro's; a with's
   std::vector<Branch> branches;
   Block body;
   Block otherwise;
@@ -131,7 +131,7 @@ struct Program {
 // Tokens to a Program.
 
 inline constexpr size_t kMaxSource = size_t{1} << 18;
-inline constexpr int kMaxNesting = 200;  // of tags, brackets and what they hold, counted together
+inline constexpr int kMaxNesting = 200;  // tags, brackets and what they hold, counted together
 
 // Values made while rendering hold views into the Program: it has to outlive them.
 std::unique_ptr<const Program> parse(std::string_view source, const std::string& name);

@@ -129,8 +129,8 @@ inline constexpr int kMaxDepth = 400;                    // nested evaluations, 
 inline constexpr int64_t kMaxRange = 100'000;
 
 struct Machine {
-  std::string name;  // of the template, for errors
-  int line = 1;      // of what is being evaluated, for errors
+  std::string name;  // the template's, for errors
+  int line = 1;      // where the evaluation is, for errors
   int depth = 0;
   uint64_t steps = 0;
   uint64_t work = 0;

@@ -56,7 +56,7 @@ struct Merge {
 class MergeTable {
  public:
   MergeTable() : MergeTable(0) {}
-  explicit MergeTable(size_t merges);  // room for so many; more must not be added
+  explicit MergeTable(size_t merges);  // room for `merges`; more must not be added
 
   void add(Token left, Token right, Merge merge);  // the first rule for a pair wins
   Merge find(Token left, Token right) const {      // rank kNever: no rule

@@ -92,7 +92,7 @@ class Charsmap {
 
  private:
   struct Found {
-    size_t bytes = 0;  // of the text; 0: the table has no prefix of it
+    size_t bytes = 0;  // what is replaced; 0: the table has no prefix of the text
     uint32_t replacement = 0;
   };
   Found longest(std::string_view text) const;

@@ -103,7 +103,7 @@ size_t white_space_before(std::string_view text, size_t from, size_t to) {
 AddedTokenMatcher::AddedTokenMatcher(const std::vector<AddedToken>& added, bool with_special) {
   for (const AddedToken& token : added)
     if (!token.text.empty() && (with_special || !token.special)) sorted_.push_back(&token);
-  // Of two tokens with one text the first listed comes first, and the other is dropped.
+  // The first listed of two tokens with one text comes first, and the other is dropped.
   std::sort(sorted_.begin(), sorted_.end(), [](const AddedToken* a, const AddedToken* b) {
     return a->text != b->text ? a->text < b->text : a < b;
   });

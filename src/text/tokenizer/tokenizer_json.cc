@@ -58,7 +58,7 @@ SaysTokens apply_tokenizer_config(const std::string& json, const std::string& na
 
 namespace {
 
-// Ids may leave gaps, but not so many that a small file asks for a huge table.
+// Ids may leave gaps, but not such that a small file asks for a huge table.
 constexpr uint64_t kMaxIdGap = 65536;
 
 // What the components said that Vocabulary has no field for.

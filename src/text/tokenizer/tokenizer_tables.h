@@ -32,7 +32,7 @@ struct TokenizerTables {
   PieceIndex all_pieces;
   PieceIndex text_pieces;  // without control and byte tokens, which text never becomes
   MergeTable merges;
-  PieceTrie trie;            // of text_pieces, where pieces are found from the left
+  PieceTrie trie;            // text_pieces as a trie, where pieces are found from the left
   double unknown_score = 0;  // unigram
   TextNormalizer normalizer;
   std::array<Token, 256> byte_token{};  // -1: none

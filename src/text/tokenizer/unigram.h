@@ -68,7 +68,7 @@ class UnigramCutter {
  private:
   struct Best {  // way to a place in the text
     double score = 0;
-    uint32_t begin = 0;  // of its last piece
+    uint32_t begin = 0;  // where its last piece begins
     Token token = -1;
   };
   void reach(size_t place, double score, size_t begin, Token token);

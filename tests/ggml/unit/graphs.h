@@ -1,4 +1,4 @@
-// Graphs as llama.cpp builds them, small, with memory and no values: nobody computes them.
+// Graphs as llama.cpp builds them, small, with memory and no values: they are not computed.
 #pragma once
 
 #include <ggml-impl.h>
@@ -48,7 +48,7 @@ class Graph {
     return ggml_new_tensor_1d(context(), GGML_TYPE_I32, tokens);
   }
 
-  // Computed by somebody else: there is no kernel for a scaling.
+  // Computed by another backend: there is no kernel for a scaling.
   ggml_tensor* elsewhere(ggml_tensor* operand) const {
     return ggml_scale(context(), operand, 0.5f);
   }

@@ -433,7 +433,7 @@ TEST_F(Form, DiffersByWhatIsNeeded) {
   EXPECT_NE(form({.sum_is_needed = true}), form({}));
 }
 
-// Inputs are written anew for each call, wherever they lie. A vector of one token is no weight.
+// Inputs are written again for each call, wherever they lie. A vector of one token is no weight.
 TEST_F(Form, IsTheSameWhereverInputsLie) {
   std::vector<uint64_t> forms[2];
   const Graph graphs[2];

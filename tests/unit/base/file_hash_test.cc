@@ -58,7 +58,7 @@ TEST_F(FileHashTest, ATooRecentFileIsNotKept) {
   EXPECT_FALSE(hash_of_file(file, kept_).is_kept);
   EXPECT_FALSE(hash_of_file(file, kept_).is_kept);
   EXPECT_FALSE(fs::exists(kept_));
-  // Its content's time alone proves nothing: whoever writes may set it.
+  // Its content's time alone proves nothing: a program that writes may set it.
   EXPECT_FALSE(hash_of_file(MappedFile(make_old("b", "x")), kept_).is_kept);
   EXPECT_FALSE(fs::exists(kept_));
 }

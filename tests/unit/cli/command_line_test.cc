@@ -44,7 +44,7 @@ class CommandLineTest : public testing::Test {
     return "none";
   }
 
-  std::string hint;  // of the last problem
+  std::string hint;  // the last problem's
   CommandLine program{"tyto", "A program."};
   CommandLine& fly = program.add_command("fly", "go through the air");
   Values& values = fly.values<Values>();

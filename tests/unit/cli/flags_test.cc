@@ -88,7 +88,7 @@ TEST(DeviceFlags, OfSeveralDevicesAreForThoseThatHeedThem) {
   EXPECT_EQ(of_cpu.setting("weights", "none"), "none");
   EXPECT_EQ(of_cpu.setting("isa", ""), "avx2");
   EXPECT_EQ(flags_for("vnpu", {"cpu", "vnpu"}, flags).setting("weights", ""), "int8");
-  // With none that heeds it, it stays, to be refused.
+  // With no device that has the setting, it stays, to be refused.
   EXPECT_EQ(flags_for("cpu", {"cpu"}, flags).setting("weights", ""), "int8");
 }
 

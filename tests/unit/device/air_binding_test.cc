@@ -76,7 +76,7 @@ TEST(AirBinding, ImagesTakeTheModelsThatTheyWereMadeFor) {
   EXPECT_EQ(problem(with(0, 0), with(1, 0)), "its image rms_gemms_rope takes no q_bias");
   EXPECT_EQ(problem(with(0, 0), with(0, 1)),
             "its image rms_gemms_rope computes other steps together");
-  // Nobody has built what adds biases and norms heads.
+  // No published image adds biases and norms heads.
   EXPECT_EQ(problem(with(1, 1), with(1, 1)),
             "its image rms_qkv_bias_rope computes other steps together");
 }

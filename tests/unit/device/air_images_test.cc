@@ -19,7 +19,7 @@ using plain::Words;
 constexpr size_t kEmb = 64, kHeads = 4, kKvHeads = 2, kDim = 16, kHidden = 128, kSeq = 64;
 constexpr size_t kQ = kHeads * kDim, kKv = kKvHeads * kDim;
 constexpr AirDims kDims = {2, kEmb, kHeads, kKvHeads, kDim, kHidden, 20000, kSeq};
-constexpr float kClose = 0.012f;  // of the largest value: a bf16 has 8 bits
+constexpr float kClose = 0.012f;  // share of the largest value: a bf16 has 8 bits
 
 // One program in a context of its own.
 struct AirRig {

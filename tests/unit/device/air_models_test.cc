@@ -177,7 +177,7 @@ TEST(AirModels, StepsCoverALayerOnce) {
     std::vector<Role> prompt = steps[AirPhase::prompt];
     EXPECT_EQ(prompt.size(), model.dims.qk_norm != 0 ? 17u : 15u) << model.name;
     EXPECT_TRUE(std::is_sorted(prompt.begin() + (model.dims.qk_norm != 0 ? 8 : 6), prompt.end()));
-    std::erase(prompt, Role::attention);  // of one query, the host's
+    std::erase(prompt, Role::attention);  // for one query it is the host's
     std::vector<Role> token = steps[AirPhase::token];
     if (token.size() != prompt.size())
       std::erase_if(prompt, [&](Role role) { return between_gemvs.contains(role); });

@@ -54,7 +54,7 @@ TEST(DeviceLock, ASecondProcessIsToldWhoHasTheDevice) {
   for (const int descriptor : {locked[0], locked[1], done[0]}) ::close(descriptor);
 }
 
-// A folder like /tmp: everybody may make files there, and nobody may remove another's.
+// A folder like /tmp: every user may make files there, and none may remove another's.
 class LockFolder : public testing::Test {
  protected:
   void SetUp() override {
@@ -112,7 +112,7 @@ TEST_F(LockFolder, WhatCannotBeOpenedIsSaid) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "elsewhere"));
 }
 
-// All begin at once; whoever is first, the others are told so and nothing else.
+// All begin at once; whichever is first, the others are told so and nothing else.
 TEST_F(LockFolder, OfManyThatMakeTheFileOneGetsTheDevice) {
   constexpr int kProcesses = 8;
   std::array<int, 2> go = {}, answers = {}, done = {};

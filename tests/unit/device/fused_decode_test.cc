@@ -73,7 +73,7 @@ void append(Words& to, const Words& from) {
 
 struct Layer {
   Values q, k, v, o, gate, up, down, attn_norm, ffn_norm;
-  Values q_bias, k_bias, v_bias, q_norm, k_norm;  // of some models
+  Values q_bias, k_bias, v_bias, q_norm, k_norm;  // some models have them
 };
 
 // A model with its buffers, and the same model in plain loops with its own cache.
@@ -398,7 +398,7 @@ TEST_F(FusedDecode, ImagesOfEveryBuild) {
     std::map<uint32_t, size_t> slopes;
     for (size_t i = 0; i < base.size(); ++i)
       if (base[i] != less[i]) ++slopes[base[i] - less[i]];
-    const uint32_t position = dims.kv_heads / 2 * dims.head_dim * 2;  // of one of two groups
+    const uint32_t position = dims.kv_heads / 2 * dims.head_dim * 2;  // in one of two groups
     EXPECT_EQ(slopes,
               (std::map<uint32_t, size_t>{{1, dims.layers * 8}, {position, dims.layers * 2}}));
   }

@@ -105,7 +105,7 @@ TEST(Transaction, ReadsWhatEachPatchReaches) {
   stream.write(0x0020'0400, 7);
   stream.move(1, 512, linear_descriptor(1024));
   stream.sync();
-  stream.patch(0x1d064, 0, 8);  // of a descriptor that nothing has written
+  stream.patch(0x1d064, 0, 8);  // a descriptor that nothing has written
   const Transaction read = read_transaction(stream.words(), "x.insts.bin");
   EXPECT_EQ(read.not_read, "");
   ASSERT_EQ(read.patches.size(), 2u);

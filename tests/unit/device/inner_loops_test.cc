@@ -39,7 +39,7 @@ std::vector<float> decoded(DType type, const std::vector<std::byte>& bytes, size
 
 class InnerLoopsTest : public testing::TestWithParam<const InnerLoops*> {
  protected:
-  // y for all tokens, each row with a value before and after it that nobody may touch.
+  // y for all tokens, each row with a value before and after it that must not change.
   std::vector<float> multiply(DType type, const std::vector<std::byte>& weights, size_t rows,
                               size_t k, size_t tokens, const std::vector<float>& x) {
     const FloatLoops& floats = *loops_.floats;

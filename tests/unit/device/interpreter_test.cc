@@ -187,7 +187,7 @@ TEST(InterpreterPatterns, CachesOfAnyOrderAndTypeAgree) {
     }
 }
 
-// Of caches: eight positions of one sequence, or pages for four sequences.
+// Caches are eight positions of one sequence, or pages for four sequences.
 std::optional<std::string> problem_of(Kernel kernel, uint32_t page, const Call& call) {
   constexpr uint32_t kHeads = 2, kDim = 8;
   const uint64_t positions = page == 0 ? 8 : uint64_t{4} * page;

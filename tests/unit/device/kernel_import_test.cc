@@ -196,7 +196,7 @@ TEST_F(KernelImport, StreamsThatCannotBeReadAreNoted) {
   make_templates({63, 64});
   for (const unsigned length : {63u, 64u}) {
     std::string words = insts_file(length, 64);
-    words[0] = 1;  // of another version
+    words[0] = 1;  // another version
     words[1] = 0;
     write(fused() / fmt::format("decode_L{}.insts.bin", length), words);
   }

@@ -227,7 +227,7 @@ TEST_F(KernelStore, BadTemplatesChangeNothing) {
 }
 
 TEST_F(KernelStore, AnUnchangedStoreIsTrustedWithoutReading) {
-  constexpr unsigned kWindows = 129;  // of four images each
+  constexpr unsigned kWindows = 129;  // each with four images
   for (unsigned length = 1; length <= 2 * kWindows; ++length) make_templates({length});
   ASSERT_EQ(import(fused()).images_written, 516u);
 

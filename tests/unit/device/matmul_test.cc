@@ -20,7 +20,7 @@ std::vector<float> random_values(size_t count, uint32_t seed) {
   return values;
 }
 
-// Two matrices times the same tokens, by so many threads; then what an epilogue makes of both.
+// Two matrices times the same tokens, by `threads`; then what an epilogue makes of both.
 struct CpuProduct {
   CpuProduct(DType type, bool is_packed, size_t tokens, unsigned threads, Epilogue epilogue)
       : other(random_values(tokens * kRows, 3)) {

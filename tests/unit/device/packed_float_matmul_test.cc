@@ -50,7 +50,7 @@ struct Weights {
   TensorView view;
 };
 
-// y for all tokens, each row with a value before and after it that nobody may touch. The panels
+// y for all tokens, each row with a value before and after it that must not change. The panels
 // are multiplied `at_once` together.
 std::vector<float> run(const PackedFloatLoops& loops, const PackedMatrix& matrix, size_t tokens,
                        const std::vector<float>& x, size_t at_once = 1000) {

@@ -89,7 +89,7 @@ std::vector<double> rounded(std::span<const float> x) {
   return result;
 }
 
-// y for all tokens, each row with a value at its end that nobody may touch.
+// y for all tokens, each row with a value at its end that must not change.
 std::vector<float> run(const PackedLoops& loops, const PackedMatrix& matrix, size_t tokens,
                        const std::vector<float>& x) {
   const size_t blocks = tokens * matrix.k / kBlockValues;

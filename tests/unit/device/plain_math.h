@@ -1,4 +1,4 @@
-// A Llama layer's operations as loops anybody can check, on row-major f32, rounded to bf16 where
+// A Llama layer's operations as loops easy to check, on row-major f32, rounded to bf16 where
 // the hardware stores. The tests of images compare with these.
 #pragma once
 

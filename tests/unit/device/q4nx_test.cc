@@ -260,7 +260,7 @@ TEST(Q4nx, ValuesThatAreNoWeightsAreRefusedByName) {
   for (const float value : bad) {
     Matrix matrix = gaussian(600, 512, 1);
     matrix.row(599)[3] = matrix.row(71)[3] = value;
-    matrix.row(70)[300] = matrix.row(90)[301] = value;  // the first row is named, whoever finds it
+    matrix.row(70)[300] = matrix.row(90)[301] = value;  // the first row is named
     const std::string error =
         error_of([&] { pack(phase_for(600, 512), {"blk.7.up.weight", matrix.view()}, 3); });
     EXPECT_NE(error.find("blk.7.up.weight: "), std::string::npos) << error;

@@ -92,7 +92,7 @@ class TopKOn : public testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Devices, TopKOn, testing::Values("cpu", "vulkan"),
                          [](const auto& device) { return std::string(device.param); });
 
-// Of few different values, so that most of them are equal, and of many.
+// With few different values, so that most of them are equal, and with many.
 TEST_P(TopKOn, IsTheBeginningOfAPlainSort) {
   std::mt19937 random(5);
   const struct {

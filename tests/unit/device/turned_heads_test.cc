@@ -38,7 +38,7 @@ class Turned : public testing::Test {
   void SetUp() override { vxrt::reset(); }
   void TearDown() override { vxrt::reset(); }
 
-  // Of kRows random rows of q, k and v.
+  // With kRows random rows of q, k and v.
   Completion run(const std::string& like, plain::Values& result) {
     const DeviceEnv env{pool_,
                         trace_,

@@ -136,7 +136,7 @@ TEST_F(VulkanMemory, CompiledKernelsAreKeptAndADamagedFileIsNoHarm) {
     use(file);
     EXPECT_GE(std::filesystem::file_size(file), 32u);
   }
-  use("/proc/tyto/pipelines.bin");  // nobody may write there
+  use("/proc/tyto/pipelines.bin");  // no process may write there
 }
 
 TEST(VulkanCallData, HasATableForEachReader) {

@@ -28,7 +28,7 @@ struct Matrix {
   TensorView view;
 };
 
-// All planes, written a few rows at a time, between bytes that nobody may touch.
+// All planes, written a few rows at a time, between bytes that must not change.
 std::vector<std::byte> written(const TensorView& view, WeightForm form, uint64_t rows_at_once) {
   const WeightLayout layout = weight_layout(form, view.rows, view.cols);
   std::vector<std::byte> result(layout.bytes, std::byte{0xee});

@@ -429,7 +429,7 @@ TEST_F(Doctor, DamagedKernelCache) {
 
 TEST(DoctorCalibration, SaysWhatAutoGoesBy) {
   SystemFacts facts;
-  EXPECT_NE(examine(facts).back().name, "calibration");  // of a recorded machine
+  EXPECT_NE(examine(facts).back().name, "calibration");  // there is none for a recorded machine
   facts.calibration = CalibrationFacts{};
   EXPECT_EQ(examine(facts).back().name, "calibration");
   EXPECT_EQ(examine(facts).back().state, CheckState::skipped);

@@ -86,7 +86,7 @@ TEST(RequestsWithCandidates, GetTheTextOfAllLogits) {
   }
 }
 
-// All at once: whoever wants all logits gets them, and so does everybody in the same step.
+// All at once: a request that wants all logits gets them, and so do all in the same step.
 TEST(RequestsWithCandidates, BesideOthersGetTheSame) {
   PickingWorld world;
   Scheduler scheduler(world.generator(), {});

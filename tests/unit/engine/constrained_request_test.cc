@@ -1,4 +1,4 @@
-// A request's constraint bounds its own answer, and nobody else's.
+// A request's constraint bounds its own answer, and no other.
 #include <gtest/gtest.h>
 
 #include <map>

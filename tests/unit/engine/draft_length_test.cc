@@ -9,12 +9,12 @@
 namespace tyto {
 namespace {
 
-// Rounds with so many guesses take, in plain rounds.
+// What a round with `guesses` takes, in plain rounds.
 using Cost = std::function<double(uint32_t guesses)>;
 
 struct TimedWorld {
   Cost cost;
-  std::function<double(uint32_t token)> acceptance;  // of a guess for it
+  std::function<double(uint32_t token)> acceptance;  // a draft token's at this place
   uint32_t most = 8;
   double noise = 0;
 
@@ -90,7 +90,7 @@ TEST(DraftLength, GoodGuessesGainNearlyWhatTheyCan) {
     }
 }
 
-// Of a model of a billion parameters in 4 bits with two threads: the second row costs most.
+// A model of a billion parameters in 4 bits with two threads: the second row costs most.
 TEST(DraftLength, GainsInShortAnswersToo) {
   const auto mean_gain = [](double share, uint32_t tokens) {
     const TimedWorld world{per_row(0.15, 0.25), always(share)};
@@ -102,7 +102,7 @@ TEST(DraftLength, GainsInShortAnswersToo) {
     return all / time;
   };
   EXPECT_GE(mean_gain(0.7, 64), 1.35);
-  EXPECT_GE(mean_gain(0.7, 512), 1.42);  // 1.5 for whoever knew it all before
+  EXPECT_GE(mean_gain(0.7, 512), 1.42);  // 1.5 would need all to be known before
   EXPECT_GE(mean_gain(0.9, 64), 2.1);
   EXPECT_GE(mean_gain(0.5, 256), 1.04);
 }
@@ -128,7 +128,7 @@ TEST(DraftLength, GuessesNothingBeforeAPlainRoundWasTimed) {
   EXPECT_EQ(length.next(), 0u);
   length.observe(0, 0, 1000);
   EXPECT_GT(length.next(), 0u);
-  DraftLength another(8, costs);  // of the same pipeline
+  DraftLength another(8, costs);  // the same pipeline's
   EXPECT_GT(another.next(), 0u);
   EXPECT_EQ(DraftLength(0, costs).next(), 0u);
 }

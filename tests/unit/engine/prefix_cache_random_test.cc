@@ -91,7 +91,7 @@ class KnownPrefixes {
     return pool_.pages_for(static_cast<uint32_t>(entry.tokens.size()));
   }
 
-  // Of the equally long matches, the one that follows `tokens` most closely, else precedes them.
+  // The one of equally long matches that follows `tokens` most closely, else precedes them.
   size_t choose(std::span<const Token> tokens, size_t length, uint32_t depth) const {
     std::optional<size_t> after, before;
     const auto less = [](std::span<const Token> a, std::span<const Token> b) {
@@ -257,7 +257,7 @@ class PrefixCacheRandom : public testing::TestWithParam<Sizes> {
     }
   }
 
-  // Every reference is somebody's, and every page holds what its holders believe.
+  // Every reference has a holder, and every page holds what its holders believe.
   void check() {
     std::vector<uint32_t> references(pool_.capacity());
     for (const Sequence& sequence : sequences_) {

@@ -30,7 +30,7 @@ CachedTokens tokens_of(size_t count, uint32_t seed = 0) {
   return tokens;
 }
 
-// An engine started anew: nothing is in its caches.
+// An engine started again: nothing is in its caches.
 struct Start {
   explicit Start(const RandomModel& random, DType kv_type = DType::f16, uint32_t context = 0,
                  uint32_t pages = 0) {
@@ -195,7 +195,7 @@ TEST_F(PromptCacheFileTest, DamageIsAReason) {
   EXPECT_NE(why_not(whole + whole), "");
 }
 
-// Whoever writes such a file can make the hash, too.
+// A program that writes such a file can make the hash, too.
 TEST_F(PromptCacheFileTest, HostileSizesAreReasons) {
   Start start(random_);
   const std::string whole = text_of(written(start, tokens_of(3)));

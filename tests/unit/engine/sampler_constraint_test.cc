@@ -27,10 +27,10 @@ TEST(Sampler, TakesOnlyWhatAConstraintAllows) {
   for (const float temperature : {0.0f, 1.0f}) {
     SamplerOptions options;
     options.temperature = temperature;
-    options.top_k = 1;  // of what is allowed
+    options.top_k = 1;  // the best that is allowed
     options.logit_bias = {{'q', 1000.0f}};
     Sampler sampler(options);
-    sampler.accept('y');  // of the prompt
+    sampler.accept('y');  // the prompt's
     sampler.constrain(std::make_shared<Constraint>(grammar, tokens));
     const Token first = sampler.sample(logits);
     EXPECT_EQ(first, no);

@@ -128,7 +128,7 @@ TEST(Sampler, TopP) {
 }
 
 TEST(Sampler, TopPCountsTheShareOfWhatTopKLeft) {
-  // Of all: 0.4, 0.3, 0.2, 0.1. Of the best two: 0.57, 0.43, so 0.5 needs one of them.
+  // Shares of all: 0.4, 0.3, 0.2, 0.1. Of the best two: 0.57, 0.43, so 0.5 needs one of them.
   const std::vector<float> logits = {std::log(0.4f), std::log(0.3f), std::log(0.2f),
                                      std::log(0.1f)};
   SamplerOptions options = plain();

@@ -48,7 +48,7 @@ std::vector<Case> make_cases() {
   add(9, 60, 0.9f);
   add(240, 40, 0);
   add(30, 1, 0);
-  add(1000, 60, 0);  // of a context of 1024
+  add(1000, 60, 0);  // the context has 1024
   cases[1].sampling.repeat_penalty = 1.3f;
   return cases;
 }
@@ -195,7 +195,7 @@ TEST(GuessedSteps, APlainStepComesFirstAndManyRequestsLeaveNoRows) {
   EXPECT_EQ(steps.rows_each(1), 1u);
   steps.observe(1, 0, 100);
   EXPECT_EQ(steps.rows_each(1), 16u);
-  EXPECT_EQ(steps.rows_each(2), 1u);  // of two, none was seen
+  EXPECT_EQ(steps.rows_each(2), 1u);  // steps with two rows were not seen
   steps.observe(4, 0, 120);
   EXPECT_EQ(steps.rows_each(4), 4u);
   steps.observe(9, 0, 200);

@@ -251,7 +251,7 @@ TEST(SchedulerTurns, ADeviceThatStaysBrokenEndsRequestsAndNotTheScheduler) {
   vxrt::inject(vxrt::parse_fault("slowx1e9"));
   desk.run_to_the_end();
   EXPECT_TRUE(desk.ended.at(first).error && desk.ended.at(second).error);
-  vxrt::inject(vxrt::parse_fault("oom@1"));  // it cannot be made anew
+  vxrt::inject(vxrt::parse_fault("oom@1"));  // it cannot be made again
   const Scheduler::Id third = desk.add(2);
   desk.run_to_the_end();
   EXPECT_TRUE(desk.ended.at(third).error);

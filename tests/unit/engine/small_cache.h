@@ -33,7 +33,7 @@ struct SmallCache {
     EXPECT_EQ(memory.read(table), Tokens(tokens.begin(), tokens.begin() + table.length()));
     return table.length();
   }
-  // The same without handing anything over: there is somebody else with every page in use.
+  // The same without handing anything over: every page in use has another holder.
   uint32_t known(const Tokens& tokens) {
     std::vector<KvPage> held;
     for (KvPage page = 0; page < pool.capacity(); ++page)

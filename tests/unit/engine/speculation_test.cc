@@ -30,7 +30,7 @@ const RandomModel& speculating_model() {
 struct Asking {
   Request request;
   SamplerOptions sampling = {.temperature = 0};
-  int most_pieces = INT_MAX;  // before whoever reads them has enough
+  int most_pieces = INT_MAX;  // before the reader has enough
   std::string grammar = {};
 };
 

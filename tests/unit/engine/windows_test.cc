@@ -42,7 +42,7 @@ const RandomModel& mixed_model() {
 
 struct Settings {
   bool frees = true;
-  uint64_t kv_pages = 0;  // bytes of so many pages of all layers; 0: as many as it takes
+  uint64_t kv_pages = 0;  // pages of all layers that there is memory for; 0: as many as it takes
   bool is_apart = false;  // a device whose errors can be recovered from
 };
 
@@ -61,7 +61,7 @@ struct World {
     const Config& config = random.model.config;
     const uint64_t position = uint64_t{2} * config.layers * config.kv_heads * config.head_dim * 4;
     options.forward.kv_memory = settings.kv_pages * 256 * position;
-    options.forward.kv_shares = settings.frees ? 1 : 2;  // of two sides each keeps whole caches
+    options.forward.kv_shares = settings.frees ? 1 : 2;  // each of two sides keeps whole caches
     pipeline = std::make_unique<Pipeline>(random.model, devices, options, trace);
     prefixes = std::make_unique<PrefixCache>(pipeline->kv_pool(), pipeline->kv_window());
     pipeline->reclaim = [this](KvKind lacking) { return prefixes->evict(lacking); };

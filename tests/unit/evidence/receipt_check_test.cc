@@ -41,7 +41,7 @@ ordered_json receipt_of(uint64_t bytes_per_token = 1'000'000'000) {
   return ordered_json::parse(receipt_json(receipt, context));
 }
 
-// As a forger does who computes the hash anew.
+// As a forger does, who computes the hash again.
 std::string sealed(ordered_json receipt) {
   receipt.erase("hash");
   seal(receipt, nullptr);
@@ -124,7 +124,7 @@ TEST(ReceiptCheck, TheVerdictIsWorkedOutAgain) {
   limits[0]["gb_s"] = 500;
   EXPECT_TRUE(says(failures(sealed(forged)), "the memory has 120 GB/s"));
   limits.clear();
-  EXPECT_FALSE(says(failures(sealed(forged)), "the memory has"));  // of any machine: 256 GB/s
+  EXPECT_FALSE(says(failures(sealed(forged)), "the memory has"));  // any machine's: 256 GB/s
   ordered_json faster = receipt_of(13'000'000'000);
   faster["plausibility"] = forged["plausibility"];
   faster["timing"] = forged["timing"];

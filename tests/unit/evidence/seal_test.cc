@@ -96,7 +96,7 @@ TEST_F(Keys, SignWhatTheyWereMadeFor) {
 
   const PublicKey other = make_key(folder_ / "other");
   EXPECT_NE(distrust(good, other).find("not the trusted key"), std::string::npos);
-  // Changed with its hash computed anew, as anybody can: the signature tells.
+  // Changed with its hash computed again, which needs no secret: the signature tells.
   ordered_json forged = sealed(&key);
   const ordered_json signature = forged["signature"];
   forged.erase("hash");

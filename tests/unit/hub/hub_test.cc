@@ -41,7 +41,7 @@ TEST(Http, LinksAreFollowedWithinHttp) {
   for (const char* bad : {"http://hub.example/x", "file:///etc/passwd", "ftp://x/y",
                           "https://user:word@hub.example/", "//", "https://"})
     EXPECT_THROW(linked_url(url, bad), Error) << bad;
-  // Signatures open a file to whoever has them.
+  // A signature in an address is enough to read the file.
   try {
     linked_url(url, "http://cdn.example/x?Signature=secret");
     ADD_FAILURE() << "from https to http";

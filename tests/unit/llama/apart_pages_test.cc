@@ -1,5 +1,5 @@
-// A device with pages and with memory of its own: the pages that somebody needs elsewhere move, and
-// no others.
+// A device with pages and with memory of its own: the pages that are needed elsewhere move, and no
+// others.
 #include <gtest/gtest.h>
 
 #include "llama/pipeline.h"
@@ -41,13 +41,13 @@ class ApartPages : public testing::Test {
       result[i] = static_cast<Token>(((from + i) * 7 + (from + i) / 5) % 61);
     return result;
   }
-  // So many more tokens of a sequence, in one run.
+  // `count` more tokens of a sequence, in one run.
   static Values run(Pipeline& pipeline, Sequence& sequence, uint32_t count) {
     const std::span<const float> logits =
         pipeline.run(sequence, tokens(sequence.position(), count));
     return {logits.begin(), logits.end()};
   }
-  // Of all that a prompt of so many tokens and three more say.
+  // The logits of a prompt of `prompt` tokens and of three more.
   static std::vector<Values> answer(Pipeline& pipeline, uint32_t prompt) {
     Sequence sequence(pipeline);
     std::vector<Values> result = {run(pipeline, sequence, prompt)};

@@ -99,7 +99,7 @@ TEST_F(Candidates, AreNoMoreThanTheVocabularyHas) {
 }
 
 // What is handed out to each of several sequences, in one call of prompts or tokens: the few only
-// where nobody wants all.
+// where no sequence wants all.
 TEST_F(Candidates, OfABatchAreThereWhenEverybodyCanDoWithThem) {
   const auto on = pipeline({&picking_});
   Sequence first(*on), second(*on), third(*on);
@@ -124,7 +124,7 @@ TEST_F(Candidates, OfABatchAreThereWhenEverybodyCanDoWithThem) {
   EXPECT_EQ(run_all(one, 1), (Few{false, false, false}));
   second.candidates = kPicked;
   third.candidates = 0;
-  EXPECT_EQ(run_all(one, 0), (Few{true, true}));  // a prompt's chunk, whose logits nobody reads
+  EXPECT_EQ(run_all(one, 0), (Few{true, true}));  // a prompt's chunk, whose logits are not read
 }
 
 TEST_F(Candidates, AreNamedInTheRecordingAndFitIntoIt) {

@@ -96,7 +96,7 @@ void allow_only_waiting() {
   ::_exit(0);
 }
 
-// Each in a process of its own, which gtest starts anew: a fork would lack the device's thread.
+// Each in a process of its own, which gtest starts afresh: a fork would lack the device's thread.
 TEST(DecodePathDeathTest, CallsNothingButWaitsOnceWarm) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP()

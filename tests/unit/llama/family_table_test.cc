@@ -99,7 +99,7 @@ class Asked : public Device {
   Reasons& reasons_;
 };
 
-// Of a prompt and a token, with images of blocks.
+// For a prompt and a token, with images of blocks.
 Reasons npu_reasons(const Model& model) {
   vxrt::reset();
   ThreadPool pool(2);

@@ -21,7 +21,7 @@ struct Pools {
         window_pool(window_pages, page_positions),
         window{&window_pool, positions, std::max(rows, page_positions)} {}
 
-  // A pass that appends so many positions.
+  // A pass that appends `rows` positions.
   static bool append(KvTable& table, uint32_t rows) {
     std::optional<KvTable::Copy> copy;
     if (!table.grow_to(table.length() + rows, copy)) return false;

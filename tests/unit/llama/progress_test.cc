@@ -1,5 +1,5 @@
-// Work reports itself before its first heavy step, so that nobody looks at an empty line, and once
-// it is done.
+// Work reports itself before its first heavy step, so that no line stays empty, and once it is
+// done.
 #include "base/progress.h"
 
 #include <gtest/gtest.h>

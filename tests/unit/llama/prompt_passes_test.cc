@@ -63,7 +63,7 @@ TEST(PromptPasses, OfOneNumberOfRowsAreFullUntilTheLast) {
 // Against every way to cut a prompt, for kernels whose times are in no order.
 TEST(PromptPasses, NoOtherCutIsCheaper) {
   const PassCosts costs{{{3, 40, 31}, {4, 30, 47}, {7, 66, 52}}, 0.125};
-  const auto time_of = [&](uint32_t position, uint32_t rows) {  // of one pass, by its cheapest
+  const auto time_of = [&](uint32_t position, uint32_t rows) {  // one pass, by its cheapest
     double least = 1e9;
     for (const PromptKernels& each : costs.kernels)
       if (each.rows >= rows) least = std::min(least, position == 0 ? each.first_ms : each.later_ms);
@@ -73,7 +73,7 @@ TEST(PromptPasses, NoOtherCutIsCheaper) {
   };
   constexpr uint32_t kRows = 30;
   for (uint32_t begin : {0u, 5u}) {
-    std::vector<double> best(kRows + 1);  // of the rows from here on
+    std::vector<double> best(kRows + 1);  // the best for the rows from here on
     for (uint32_t left = 1; left <= kRows; ++left) {
       best[left] = 1e9;
       for (uint32_t now = 1; now <= std::min(left, 7u); ++now)

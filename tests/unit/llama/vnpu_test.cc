@@ -294,7 +294,7 @@ TEST_F(Vnpu, ImagesThatDoNotFitInTheHeapAreRefusedWithTheSum) {
   }
 }
 
-// XRT would give the kernel a copy, and nobody would see what it writes there.
+// XRT would give the kernel a copy, and what it writes there would be lost.
 TEST_F(Vnpu, ABufferInAnotherMemoryGroupThanItsArgumentIsAnError) {
   vxrt::Hardware hardware;
   hardware.host_group = 2;
@@ -423,7 +423,7 @@ TEST_F(Vnpu, AfterAnErrorThatWasNotRecoveredTheNextRunWorks) {
   }
 }
 
-// The device's memory runs out while it is made anew: an error, and another one as long as it
+// The device's memory runs out while it is made again: an error, and another one as long as it
 // lasts.
 // Kernels of a prompt compute all their rows. Those that a call does not use are zero on the
 // device, whatever a longer prompt, another image or a fault has left there.
@@ -499,7 +499,7 @@ TEST_F(Vnpu, TheGuardNoticesAFlippedBitOfAProduct) {
         for (Token next : {9, 4, 7}) run->run({&next, 1});
         noticed[guard] += run->recoveries().size();
       }
-    // Of eight bits every product of a token is checked in any case.
+    // In eight bits every product of a token is checked in any case.
     const bool is_int8 = setting.weights == NpuWeights::int8;
     EXPECT_EQ(noticed[false], is_int8 ? 20u : 0u) << setting.name;
     EXPECT_GE(noticed[true], is_int8 ? 20u : 5u) << setting.name;

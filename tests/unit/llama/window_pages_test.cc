@@ -44,7 +44,7 @@ struct World {
     options.forward.prefill_chunk = chunk;
     options.forward.kv_memory = kv_memory;
     options.forward.sequences = 3;
-    options.forward.kv_shares = frees ? 1 : 2;  // of two sides each keeps whole caches
+    options.forward.kv_shares = frees ? 1 : 2;  // each of two sides keeps whole caches
     pipeline = std::make_unique<Pipeline>(random.model, devices, options, trace);
     EXPECT_EQ(pipeline->kv_window().pool != nullptr, frees);
   }

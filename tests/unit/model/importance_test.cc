@@ -160,7 +160,7 @@ class Weighted : public testing::Test {
     return quantize_model(model_, type, out_, pool, {}, Replace::same_kind, importance);
   }
 
-  // Of the columns that matter, with or without their being known.
+  // The error in the columns that matter, with or without their being known.
   double error(const std::string& type, const ImportanceMatrix* importance) {
     convert(type, importance);
     const Floats before = values_of(model_.weights.layers[0].up);

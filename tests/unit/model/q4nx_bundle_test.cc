@@ -78,7 +78,7 @@ TEST(Q4nxBundle, ZeroPointsBecomeMinimaOf11Bits) {
   }
 }
 
-// Bundles of models whose head is the embedding have a rounded head beside it, which nobody wants.
+// Bundles of models whose head is the embedding have a rounded head beside it, which is not read.
 TEST(Q4nxBundle, AHeadThatIsTheEmbeddingIsNotTakenFromBlocks) {
   Config config = bundle_config();
   BundleWriter writer = bundle_of(config, BundleForm::i8);

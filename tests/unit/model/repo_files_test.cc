@@ -61,7 +61,7 @@ const Names kBartowski = {".gitattributes",
                           "Llama-3.2-1B-Instruct.imatrix",
                           "README.md"};
 
-// Of unsloth's kind: config.json beside GGUFs, large ones in folders, a projector.
+// A repository as unsloth's are: config.json beside GGUFs, large ones in folders, a projector.
 const Names kUnsloth = {".gitattributes",
                         "BF16/Qwen3-30B-A3B-BF16-00001-of-00002.gguf",
                         "BF16/Qwen3-30B-A3B-BF16-00002-of-00002.gguf",

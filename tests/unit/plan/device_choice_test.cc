@@ -101,7 +101,7 @@ TEST(DeviceChoice, WhatNobodyKnowsIsNotPreferred) {
   const DeviceChoice made = choice({unknown, cpu_rates()}, {});
   EXPECT_EQ(made.prefill, "cpu");
   EXPECT_NE(made.reason.find("new unknown"), std::string::npos) << made.reason;
-  // Where nobody knows anything the order decides.
+  // Where nothing is known the order decides.
   EXPECT_EQ(choice({DeviceRates{.name = "a"}, DeviceRates{.name = "b"}}, {}).decode, "a");
 }
 

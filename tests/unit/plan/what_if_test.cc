@@ -105,8 +105,8 @@ TEST(WhatIf, ATokenTakesAsManyDispatchesAsItsImages) {
   }
 }
 
-// Of two models that stream the same weights the one whose images are cut is slower, and surer to
-// be off.
+// Two models stream the same weights: the one whose images are cut is slower, and its error is
+// larger.
 TEST(WhatIf, ACutDecodeCostsItsDispatches) {
   PlanRequest fused = request("qwen3-1.7b", "strix"), cut = fused;
   cut.config.emb += 64;  // wider than any model whose cascade is fused

@@ -225,7 +225,7 @@ TEST(KernelSpec, ExpertsAreDeclaredAsOftenAsRowsCanTakeThem) {
   program.launches = {{Kernel::expert_matmul,
                        "gate",
                        {{0, true, false}, {1, true, false}, {2, true, false}, {3, false, true}}}};
-  EXPECT_THROW(check(program), Error);  // of no experts
+  EXPECT_THROW(check(program), Error);  // there are no experts
   program.launches[0].shape.experts = 10;
   EXPECT_NO_THROW(check(program));
   const uint64_t row = 32 * 4 + 4 * 4 + 4 * 16 * 4, expert = 16 * 32 * 4;

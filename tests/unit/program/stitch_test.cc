@@ -50,7 +50,7 @@ TEST(Stitch, AnOperatorIsOneDispatchAtFusionOp) {
   Program program = chain();
   program.launches[1].op_group = program.launches[2].op_group = 1;
   EXPECT_EQ(sizes(stitch(program, Fusion::op, kOneDevice)), (std::vector<size_t>{1, 2}));
-  program.launches[2].layer = 1;  // of another layer: another operator
+  program.launches[2].layer = 1;  // another layer's: another operator
   EXPECT_EQ(sizes(stitch(program, Fusion::op, kOneDevice)), (std::vector<size_t>{1, 1, 1}));
 }
 
@@ -132,12 +132,12 @@ TEST(Stitch, ADevicesOwnBlocksComeBeforeThoseOfTheProgram) {
   EXPECT_EQ(pieces[0].program.name, "L03.first");
   EXPECT_EQ(pieces[1].program.name, "L03.rest");
   EXPECT_EQ(pieces[1].program.dispatch, "rest");
-  // Of other rows, and at other fusions, they say nothing.
+  // They say nothing of other rows, or at other fusions.
   for (DispatchBlock& block : blocks[0]) block.is_prompt = !is_prompt;
   EXPECT_EQ(stitch(program, Fusion::block, kOneDevice, blocks)[0].program.dispatch, "");
   for (DispatchBlock& block : blocks[0]) block.is_prompt = is_prompt;
   EXPECT_EQ(stitch(program, Fusion::token, kOneDevice, blocks).size(), 1u);
-  // Of two layers, two dispatches.
+  // Two layers are two dispatches.
   program.launches[2].layer = 4;
   EXPECT_EQ(sizes(stitch(program, Fusion::block, kOneDevice, blocks)),
             (std::vector<size_t>{1, 1, 1}));

@@ -60,9 +60,9 @@ Parsed parse(const std::string& text) {
   return parsed;
 }
 
-// Of two slices of a track, one lies inside the other or they do not overlap.
+// Two slices of a track lie one inside the other, or do not overlap.
 void expect_nested(std::vector<Slice> slices, const std::string& track) {
-  constexpr double kSameMoment = 1e-4;  // of microseconds read back as doubles
+  constexpr double kSameMoment = 1e-4;  // microseconds read back as doubles
   std::sort(slices.begin(), slices.end(), [](const Slice& a, const Slice& b) {
     return a.start != b.start ? a.start < b.start : a.end > b.end;
   });

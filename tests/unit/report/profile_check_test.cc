@@ -1,4 +1,4 @@
-// Profiles that somebody changed, and what reading them says.
+// Profiles that were changed, and what reading them says.
 #include "report/profile_json.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using test::ProfileBuilder;
 
-// As somebody would who knows how: every hash in the file is right again.
+// As a careful forger would: every hash in the file is right again.
 std::string error_of(const Profile& profile) {
   try {
     profile_from_json(json_report(profile), "p.json");
@@ -37,7 +37,7 @@ TEST(ProfileCheck, CountersThatTheEventsContradictAreRefusedWithBothNumbers) {
     change(profile.runs[0].receipt);
     return error_of(profile);
   };
-  // Of one phase and of all, so that the sums are right.
+  // In one phase and in all, so that the sums are right.
   const auto with = [&](uint64_t DeviceCounters::* field, uint64_t value) {
     return forged([&](Receipt& receipt) {
       DeviceCounters& prefill = receipt.phases.prefill.front();

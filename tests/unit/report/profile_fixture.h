@@ -121,7 +121,7 @@ class ProfileBuilder {
   }
 
   // TTFT 100 ms: tokenize 5, embed 2, two layers of (write 1, NPU 20, read 1, between 1, attention
-  // 6), head 24, sample 3, and 1 that is nobody's; 7 inside the run before and after the layers.
+  // 6), head 24, sample 3, and 1 that no part has; 7 inside the run before and after the layers.
   void prefill() {
     host("tokenize", 5);
     open_run(0, 10);

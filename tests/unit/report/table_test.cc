@@ -104,7 +104,7 @@ TEST(Table, RowsMayComeOneByOne) {
   const TableText text(table, {.width = 60});
   EXPECT_EQ(text.head() + text.row(table.rows[0]) + text.row(table.rows[1]) + text.foot(),
             to_text(table, {.width = 60}));
-  // A number that nobody expected is shown all the same, and text keeps to its column.
+  // An unexpected number is shown all the same, and text keeps to its column.
   const std::string row = text.row({{"Strix nebulosa", "12345678901234567890", "1", "2", "x"}});
   EXPECT_TRUE(holds(row, "12345678901234567890")) << row;
   EXPECT_TRUE(holds(row, "…")) << row;

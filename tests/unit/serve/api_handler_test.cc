@@ -150,7 +150,7 @@ TEST_F(ApiHandler, Status) {
   EXPECT_EQ(get("/v1/models/owlet").at("object").as_string(), "model");
   EXPECT_GT(get("/props").at("default_generation_settings").at("n_ctx").as_int(), 0);
   EXPECT_TRUE(get("/slots").is(Json::Type::array));
-  EXPECT_EQ(call("GET", "/plan")->status, 404);  // nobody gave one
+  EXPECT_EQ(call("GET", "/plan")->status, 404);  // none was given
   const auto counted = call("GET", "/metrics");
   EXPECT_TRUE(counted->type.starts_with("text/plain; version=0.0.4"));
   EXPECT_NE(counted->body.find("tyto_model_loaded"), std::string::npos);

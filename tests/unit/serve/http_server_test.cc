@@ -77,7 +77,7 @@ TEST(HttpServer, HeadHasNoBody) {
   client.send("HEAD /x HTTP/1.1\r\nhost: localhost\r\n\r\n");
   const HttpAnswer answer = client.read_answer(false);
   EXPECT_EQ(answer.status, 200);
-  EXPECT_EQ(answer.header("content-length"), "8");  // of "GET /x  "
+  EXPECT_EQ(answer.header("content-length"), "8");  // the length of "GET /x  "
   EXPECT_EQ(client.get("/y").body, "GET /y  ");
 }
 
@@ -208,7 +208,7 @@ TEST(HttpServer, HandlersThatThrowOrForgetAreA500) {
   EXPECT_EQ(client.get("/unknown").body, "500: an exception of an unknown kind was thrown");
   for (const char* path : {"/forgotten", "/worker"})
     EXPECT_EQ(client.get(path).body, "500: the request was dropped without an answer");
-  // Nobody must take what came for the whole.
+  // What came must not be taken for the whole.
   EXPECT_FALSE(client.get("/stream").is_whole);
   EXPECT_EQ(HttpClient(server.port()).get("/other").status, 500);
 }

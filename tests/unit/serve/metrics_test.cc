@@ -179,7 +179,7 @@ TEST(Metrics, ManyThreadsCountAtOnce) {
   EXPECT_EQ(text.value("tyto_inter_token_seconds", {{"executed", "real"}}, "_count"), 800);
 }
 
-// Of a server that has seen everything.
+// From a server that has seen everything.
 std::set<std::string> names_of_metrics() {
   ServeMetrics metrics;
   Outcome outcome = outcome_of(StopReason::eos);

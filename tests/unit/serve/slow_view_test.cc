@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What somebody who asks is told: the text, or the error behind a "!".
+// What a caller is told: the text, or the error behind a "!".
 std::string told_by(SlowView& view) {
   std::promise<std::string> told;
   view.ask([&](const std::string& text, const std::optional<Error>& error) {

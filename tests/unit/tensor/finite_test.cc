@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Place{DType::iq4_nl, {0}}, Place{DType::iq2_s, {0}}),
     [](const auto& info_of) { return std::string(tyto::info(info_of.param.type).name); });
 
-// Of every f16, whose nibbles lie in four places.
+// Every f16 as the scale, whose nibbles lie in four places.
 TEST(Finite, Iq1MAgreesWithDecodingForEveryPattern) {
   for (uint32_t pattern = 0; pattern <= UINT16_MAX; ++pattern) {
     std::vector<std::byte> block(info(DType::iq1_m).block_bytes, std::byte{1});

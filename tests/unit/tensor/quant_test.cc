@@ -219,7 +219,7 @@ TEST_P(KType, HandlesSubBlocksOfVeryDifferentSize) {
 
 INSTANTIATE_TEST_SUITE_P(, KType, testing::ValuesIn(kKTypes), name_of);
 
-// Types of less than 8 bits, which heed importance.
+// Types of less than 8 bits, which use importance.
 constexpr std::array kFewBits = {DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
                                  DType::q4_k, DType::q5_k, DType::q6_k};
 

@@ -116,7 +116,7 @@ TEST(PreTokenizer, OtherNames) {
   EXPECT_EQ(pre_tokenize("tekken", "HelloWorld"), (SplitParts{"Hello", "World"}));
   EXPECT_EQ(pre_tokenize("falcon", "a...12345"), (SplitParts{"a", "...", "123", "45"}));
   EXPECT_EQ(pre_tokenize("deepseek-coder", "a b\n12"), (SplitParts{"a", " b", "\n", "1", "2"}));
-  // Of the distils of DeepSeek-R1; those of Llama have Llama's own.
+  // The distils of DeepSeek-R1 from Qwen; those from Llama have Llama's own.
   EXPECT_EQ(pre_tokenize("deepseek-r1-qwen", "it's 12"), (SplitParts{"it", "'s", " ", "1", "2"}));
   EXPECT_TRUE(pre_tokenizer_by_name("llama-bpe", "t").ignore_merges);
   EXPECT_TRUE(pre_tokenizer_by_name("llama-bpe", "t").add_bos);

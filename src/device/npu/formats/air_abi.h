@@ -58,7 +58,7 @@ enum class AirLayout : uint8_t {
   norm_in_row_1,   // two rows: the device writes row 0, the norm weight is row 1
   head_partition,  // rows [partition * rows, + real_rows) of the head, zeros below them
   rope_per_head,   // each position's cos|sin row, repeated for every head
-  heads_first,     // of activations: `run` columns of every row, then the next `run` of every row
+  heads_first,     // activations: `run` columns of every row, then the next `run` of every row
   q4nx,            // packed blocks, see q4nx.h
   q4nx_norms,      // all norms and one cos|sin row, see q4nx.h
 };
@@ -78,8 +78,8 @@ struct AirArgument {
   uint64_t cols = 0;
   AirLayout layout = AirLayout::none;
   std::string source;      // "mlp.gate_proj.weight+mlp.up_proj.weight": below the layer's prefix
-  uint32_t partition = 0;  // of the LM head
-  uint64_t real_rows = 0;  // of the LM head's partition: the rows that exist in the model
+  uint32_t partition = 0;  // the LM head's
+  uint64_t real_rows = 0;  // the LM head's partition: the rows that exist in the model
   ByteRange per_call;      // what the host writes or reads for each call
   // The slot of the forward pass it holds, a weight's where its role is weight; none: the program
   // keeps it to itself.

@@ -53,7 +53,7 @@ struct AirProduct {
   Role role = Role::none;
   uint16_t weight = 0;  // slot of the piece
   uint64_t first_row = 0;
-  uint64_t rows = 0;               // of the weight: values in a row of the result
+  uint64_t rows = 0;               // the weight's: values in a row of the result
   size_t operand = 0, result = 0;  // arguments
 };
 std::vector<AirProduct> air_products(const AirBinding& binding);

@@ -36,7 +36,7 @@ enum class Is : uint8_t {
   wide,         // the f32 of a product that goes through it, and not there where none does
   matrix,       // extents (in, out) of its product: laid out so for a prompt, (out, in) for a token
   vector,       // a weight of one row
-  table,        // of rotations, a row per head
+  table,        // the rotations, a row per head
   packed_norm,  // see norm_in_row_1
   gate_up,      // see gate_up_rows
   dead,
@@ -537,7 +537,7 @@ constexpr KnownAirModel kModels[] = {
      {kGateUpTogether, kGemvs, kQODown, kHeadsFirst, kQwenRows, kQwenPartitions}},
     {"qwen2.5-3b", {36, 2048, 16, 2, 128, 11008, 151936, 2048, 1, 0},
      {kAllApart, kGemvs, kQODown, kHeadsFirst, kQwenRows, kQwenPartitions}},
-    // Built for the prompts of the 4-bit decode alone: nobody has built their GEMVs.
+    // Built for the prompts of the 4-bit decode alone: their GEMVs have not been built.
     {"llama-3.1-8b", {32, 4096, 32, 8, 128, 14336, 128256, 2048},
      {kOFfn, kGemvs, kAll, kTemporal, 16384, 8}},
     {"qwen3-8b", {36, 4096, 32, 8, 128, 12288, 151936, 2048, 0, 1},
@@ -549,7 +549,7 @@ constexpr KnownAirModel kModels[] = {
 
 // Widths beyond which MLIR-AIR has split every model it builds.
 constexpr uint32_t kMostFusedEmb = 2048, kMostFusedHidden = 8192;
-// Of K in a GEMV: 64 KiB of L1 hold a row, the vector and the stack.
+// The largest K of a GEMV: 64 KiB of L1 hold a row, the vector and the stack.
 constexpr uint32_t kMostGemvK = 16000;
 
 AirForm form_by_rules(const AirDims& dims) {

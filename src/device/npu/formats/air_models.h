@@ -29,9 +29,9 @@ struct AirForm {
   // launch of their own. MLIR-AIR's registry of GEMMs decides it shape by shape.
   std::span<const Role> through_f32;
   AirAttention attention = AirAttention::seq_first;
-  uint32_t head_rows = 16384;    // of the LM head in one launch
+  uint32_t head_rows = 16384;    // the LM head's rows in one launch
   uint32_t head_partitions = 0;  // launches; 0: as many as the vocabulary needs
-  uint32_t width_step = 1;       // of a prompt's products into q, k, v and the residual stream
+  uint32_t width_step = 1;       // a prompt's products into q, k, v and the residual stream
 };
 
 // Rows of the LM head in a launch, and launches.
@@ -42,7 +42,7 @@ struct AirHead {
 AirHead air_head(const AirDims& dims, const AirForm& form);
 
 bool is_air_program(std::string_view name);
-AirPhase air_phase(std::string_view name);  // of such a program
+AirPhase air_phase(std::string_view name);  // when such a program runs
 
 // Whether or not a model of these dimensions has it; air_models.h knows that.
 AirProgram described_program(std::string_view name, const AirDims& dims, const AirForm& form);
@@ -63,8 +63,8 @@ const KnownAirModel* known_air_model(const AirDims& dims);
 // A value for AirDims::like; nothing for a name that is not in the table.
 std::optional<uint32_t> images_like(std::string_view name);
 
-// That of the model which `dims.like` names, or which has these dimensions. For any other
-// dimensions rules choose: nobody has built those images.
+// The form of the model which `dims.like` names, or which has these dimensions. For any other
+// dimensions rules choose: such images have not been built.
 AirForm air_form(const AirDims& dims);
 
 AirHead air_head(const AirDims& dims);

@@ -24,7 +24,7 @@ struct GemmSlot {
   uint32_t k = 0;        // values per row, compiled in
   uint32_t m_tile = 0;   // tokens of one dispatch
   uint32_t n_tile = 0;   // outputs of one dispatch
-  uint32_t columns = 0;  // of the array: 1, 2, 4 or 8
+  uint32_t columns = 0;  // the array's: 1, 2, 4 or 8
 };
 constexpr size_t kMaxGemmSlots = 8;
 
@@ -47,7 +47,7 @@ SlotChoice choose_slot(std::span<const GemmSlot> slots, uint64_t k);
 // Sizes of the buffers of one product on a slot, and the dispatches it takes: tile by tile, the
 // weights of a tile of outputs being contiguous, as are the activations of a tile of tokens.
 struct GemmExtent {
-  uint64_t tokens = 0, outputs = 0, k = 0;  // of the product
+  uint64_t tokens = 0, outputs = 0, k = 0;  // the product's
   uint64_t padded_m = 0, padded_n = 0, padded_k = 0;
 
   uint64_t weight_bytes() const { return padded_n * padded_k; }
@@ -89,7 +89,7 @@ struct RowSum {
   bool holds() const { return std::abs(found - expected) <= tolerance && std::isfinite(found); }
 };
 
-// Of one row of y, whose values were rounded to bf16; not a number where x or y holds one.
+// The sum of one row of y, whose values were rounded to bf16; NaN where x or y holds one.
 RowSum row_sum(std::span<const float> weight_sum, std::span<const float> x,
                std::span<const float> y);
 

@@ -53,7 +53,7 @@ struct ImageBytes {
 
 struct HeapPlan {
   std::vector<ImageBytes> images;
-  uint64_t bytes = 0;  // of all; each piece lies at a multiple of 32 KiB
+  uint64_t bytes = 0;  // the sum; each piece lies at a multiple of 32 KiB
   bool is_estimate = false;
 };
 

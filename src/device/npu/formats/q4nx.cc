@@ -20,7 +20,7 @@ namespace {
 // XRT's argument indices.
 constexpr size_t kFirstWeights = 4, kMoreWeights = 8;
 
-constexpr uint64_t kLargestChunkRows = 18432;  // of the builds there are
+constexpr uint64_t kLargestChunkRows = 18432;  // the largest of the builds there are
 constexpr uint32_t kMostBuffers = 500;         // a run takes 512 in all
 
 // clang-format off
@@ -218,7 +218,7 @@ AirProgram fused_decode_program(const AirDims& dims, uint32_t window, uint64_t b
   list.push_back(air_argument("opcode", opcode, DType::i32, 1, 1));
   list.push_back(air_argument("insts", instructions, DType::i32, 0, 1));
   list.push_back(air_argument("words", word_count, DType::i32, 1, 1));
-  // Overwritten by the device, so written anew for every token; nothing reads it back.
+  // Overwritten by the device, so written again for every token; nothing reads it back.
   list.push_back(argument("x", inout, dims.emb));
   list.push_back(argument("w", weight, layout.weight_buffers[0].elements, AirLayout::q4nx));
   list.push_back(argument("rms", weight, layout.norm_elements, AirLayout::q4nx_norms));

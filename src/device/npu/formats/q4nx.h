@@ -75,7 +75,7 @@ struct Q4nxLayout {
   std::vector<Q4nxWeightBuffer> weight_buffers;  // by layer; the last one has the head
   uint64_t head_offset;                          // in its buffer
   uint64_t head_chunk_rows, head_chunk_elements, head_chunks;
-  uint64_t weight_elements;  // of all buffers
+  uint64_t weight_elements;  // in all buffers
   // The rms argument: two norms a layer, the rotation rows, the final norm. A rotation row is the
   // position's cos|sin; where layers have weights of their own for q, k and v it is followed by
   // these, and there is one row for each layer.

@@ -136,7 +136,7 @@ class TransactionReader {
 
   std::span<const uint32_t> words_;
   const std::string& where_;
-  std::map<uint32_t, uint32_t> registers_;  // of descriptors, as written so far
+  std::map<uint32_t, uint32_t> registers_;  // the descriptors', as written so far
   Transaction result_;
 };
 

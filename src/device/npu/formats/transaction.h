@@ -27,7 +27,7 @@ uint64_t descriptor_reach(const DmaDescriptor& descriptor);
 
 // An address that is patched in before a run.
 struct AddressPatch {
-  uint32_t argument = 0;  // of the data buffers, counted from 0
+  uint32_t argument = 0;  // which data buffer, counted from 0
   uint64_t offset = 0;    // bytes from the buffer's beginning
   // Nothing when the descriptor is not written as a whole before the patch.
   std::optional<DmaDescriptor> descriptor;
@@ -42,7 +42,7 @@ struct Transaction {
 // operations that end where they do.
 Transaction read_transaction(std::span<const uint32_t> words, const std::string& where);
 
-// The dimensions of images by name: one list for whoever writes, reads or compares them.
+// The dimensions of images by name: one list for what writes, reads or compares them.
 
 struct DimField {
   const char* name;
@@ -78,7 +78,7 @@ constexpr size_t kVirtualHashedFrom = 8 + 4 + 8 + 16;
 constexpr size_t kVirtualHeaderBytes = kVirtualHashedFrom + std::size(kDimFields) * 4;
 
 struct VirtualHeader {
-  uint64_t bytes = 0;  // of the whole file
+  uint64_t bytes = 0;  // the whole file's
   Hash128 hash = {};
   AirDims dims;  // all 0: an image of no model in particular
 };

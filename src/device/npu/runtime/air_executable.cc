@@ -147,7 +147,7 @@ class AirExecutable : public Executable {
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   std::vector<std::shared_ptr<Expansion>> tables_;   // shared with the other layers' executables
   size_t bound_ = 0;
-  uint32_t rows_ = 0;  // of the call in flight
+  uint32_t rows_ = 0;  // the rows of the call in flight
   Call call_;
   Cost work_;
 };

@@ -14,7 +14,7 @@ std::filesystem::path npu_lock_path();
 class DeviceLock {
  public:
   // Throws a device Error naming the process that holds it. An empty path locks nothing. A file
-  // that somebody left is nobody's: only a process that has it locked holds the device.
+  // that was left behind holds nothing: only a process that has it locked holds the device.
   DeviceLock(const std::filesystem::path& path, const std::string& device);
   ~DeviceLock();
   DeviceLock(const DeviceLock&) = delete;

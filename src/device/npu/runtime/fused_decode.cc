@@ -264,7 +264,7 @@ class FusedDecode : public Executable {
   const Program program_;
   const std::string where_;
   const Q4nxLayout layout_;
-  std::shared_ptr<KvSlab> slab_;  // of the next call's sequence, shared with its Buffers
+  std::shared_ptr<KvSlab> slab_;  // the next call's sequence's, shared with its Buffers
   Transfers transfers_;
   const std::vector<TensorView> views_;              // [slots], of weights
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers

@@ -173,14 +173,14 @@ class Int8Matmul : public Executable {
   const Launch& launch_;
   const GemmSlot& slot_;
   Dispatcher dispatcher_;
-  GemmExtent most_;                                  // of the largest call
+  GemmExtent most_;                                  // the largest call's
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   size_t bound_ = 0;
   std::shared_ptr<Int8Weight> weights_;           // shared with the executable of other call sizes
   std::shared_ptr<ActivationCodes> activations_;  // shared by all over the same K
   xrt::bo sums_;
   std::vector<float> activation_scales_;
-  std::vector<Arguments> tiles_;  // of outputs
+  std::vector<Arguments> tiles_;  // the outputs'
   std::vector<KernelRun*> ring_;  // the context's
   uint32_t taken_ = UINT32_MAX;   // token whose tile they multiply
   Call call_;

@@ -36,7 +36,7 @@ class Arguments {
 };
 
 // A run of an ELF has a copy of the image's control code in the device's heap, which is small: a
-// kernel has one run, whoever dispatches it. Executables take turns with it, and arguments are set
+// kernel has one run for all dispatches. Executables take turns with it, and arguments are set
 // where they differ from those before.
 class KernelRun {
  public:
@@ -48,7 +48,7 @@ class KernelRun {
   // Must not be in flight: XRT refuses to patch control code that is being executed.
   void start(const Arguments& arguments);
   ert_cmd_state wait(std::chrono::milliseconds timeout);
-  // Whoever has them is about to go, and the buffers with it. XRT knows no way to take an argument
+  // Their executable is about to go, and the buffers with it. XRT knows no way to take an argument
   // back, so if they are the last that were given the run goes too; the next start makes another.
   void release(const Arguments& arguments);
 

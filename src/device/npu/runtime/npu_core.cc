@@ -27,7 +27,7 @@ std::string_view name(ert_cmd_state state) {
   }
 }
 
-// Of an xclbin the heap holds the design and the instruction words, which every dispatch reads.
+// The heap holds an xclbin's design and instruction words, which every dispatch reads.
 ImageBytes run_bytes(const std::string& key, const NpuImage& image) {
   if (image.run_bytes > 0) return {key, image.run_bytes, false};
   return {key, image.bytes.size() + image.words.size() * sizeof(uint32_t), true};
@@ -96,8 +96,7 @@ std::shared_ptr<NpuContext> NpuCore::open(std::string_view program, uint32_t win
 }
 
 std::shared_ptr<NpuContext> NpuCore::open_image(const std::string& key, NpuImage image) {
-  // A device has only 16 contexts: the failed one, and those nobody uses, go before their
-  // successor.
+  // A device has only 16 contexts: the failed one, and unused ones, go before their successor.
   contexts_.erase(key);
   std::erase_if(contexts_, [](const auto& entry) { return entry.second.use_count() == 1; });
   check_heap_for(key, image);

@@ -50,7 +50,7 @@ decltype(auto) guarded(const std::string& where, const Function& function,
 // What set-up calls the time it takes to bring weights into the order of a kernel's arguments.
 constexpr const char* kLayoutPhase = "weights laid out for the NPU";
 
-// Of images for so many rows: what they are told apart by (NpuKernels::image).
+// What images for `rows` rows are told apart by (NpuKernels::image).
 inline uint32_t prefill_rows(uint64_t rows) {
   return rows > 1 ? static_cast<uint32_t>(rows) : 0;
 }
@@ -63,7 +63,7 @@ struct NpuContext {
   bool failed = false;  // a dispatch did not complete: the next load makes another
   // By instance where the image has several, else by place among those in flight together.
   std::map<size_t, KernelRun> runs;
-  xrt::bo instructions;  // of an xclbin whose words are the same for every call
+  xrt::bo instructions;  // an xclbin's whose words are the same for every call
 
   // Made when it is first asked for; the executables of all layers share it.
   KernelRun& run(size_t place = 0) { return runs.try_emplace(place, kernel).first->second; }
@@ -110,11 +110,11 @@ struct KvSlab;
 // Behind a Buffer's handle.
 struct NpuBuffer {
   xrt::bo bo;
-  size_t offset = 0;  // of the slot's first byte in `bo`
+  size_t offset = 0;  // the slot's first byte in `bo`
   std::byte* host = nullptr;
   uint64_t version = 0;  // counts uploads
   size_t written = 0;    // bytes from the front that may be other than zero on the device
-  std::shared_ptr<KvSlab> slab = nullptr;  // of a cache that lies in one, shared by all that do
+  std::shared_ptr<KvSlab> slab = nullptr;  // for a cache that lies in one, shared by all that do
   PinnedBytes pinned;
 
   void sync(Sync direction, size_t first, size_t bytes);
@@ -126,9 +126,9 @@ struct Expansion {
   xrt::bo bo;
   std::byte* host = nullptr;
   size_t row_bytes = 0;
-  size_t copies = 1;            // of each row, side by side
-  std::vector<std::byte> rows;  // of the source, as last expanded
-  uint64_t version = 0;         // of the source, as last looked at
+  size_t copies = 1;            // each row's, side by side
+  std::vector<std::byte> rows;  // the source's, as last expanded
+  uint64_t version = 0;         // the source's, as last looked at
   PinnedBytes pinned;
 
   void refresh(uint32_t tokens);  // writes and syncs what has changed
@@ -156,10 +156,10 @@ class NpuCore {
   // The words of an xclbin that takes them as they are, in the device's heap once for all.
   xrt::bo instructions(NpuContext& context);
 
-  // Weights in the layout of an argument, uploaded once whoever asks. `weights` by slot.
+  // Weights in the layout of an argument, uploaded once for all executables. `weights` by slot.
   xrt::bo weight(const AirArgument& argument, const std::vector<AirPart>& parts,
                  std::span<const TensorView> weights);
-  // With at least so many rows: the table of a larger image begins like that of a smaller one.
+  // With at least `rows` rows: the table of a larger image begins like that of a smaller one.
   std::shared_ptr<Expansion> expansion(const std::shared_ptr<NpuBuffer>& source, uint64_t rows,
                                        size_t row_bytes, size_t copies);
   // Made once for all who hold it; none where no GEMM image takes rows of that length.
@@ -171,7 +171,7 @@ class NpuCore {
   // Weights that were just laid out; set-up time of their own.
   void upload(xrt::bo& weights, const std::string& what);
 
-  // The model's images where those of prompts have so many rows; of one row any will do.
+  // The model's images where those of prompts have `rows` rows; for one row any will do.
   const AirModel& model_for(uint64_t rows);
 
   // Memory that only the device uses; one dispatch runs at a time, so all images share it. The
@@ -181,10 +181,10 @@ class NpuCore {
   // For arguments that a kernel never touches; whether XRT takes none at all is not known.
   xrt::bo dead_page();
 
-  // Where int8 GEMMs over K take up to so many rows from, shared like scratch.
+  // Where int8 GEMMs over K take up to `rows` rows from, shared like scratch.
   std::shared_ptr<ActivationCodes> activation_codes(uint32_t k, uint64_t rows);
 
-  // The sum of a weight's rows, for --guard; made once whoever asks.
+  // The sum of a weight's rows, for --guard; made once for all executables.
   const std::vector<float>& weight_sum(const TensorView& weight, uint64_t first_row, uint64_t rows);
 
   // The set that takes new programs, and what it is compiled to.
@@ -243,7 +243,7 @@ class Transfers {
   struct Part {
     std::shared_ptr<NpuBuffer> buffer;  // shared with the Buffer it was bound from
     uint64_t row_bytes;
-    uint64_t bytes;  // of all rows
+    uint64_t bytes;  // all rows'
   };
   static uint64_t move(const std::vector<Part>& parts, Sync direction, uint32_t rows);
 
@@ -286,7 +286,7 @@ class Dispatcher {
   std::vector<uint16_t> launch_names_;
   void begin_of_next();
 
-  // Of the oldest in flight: since it was started, or since the one before it ended.
+  // When the oldest in flight was started, or when the one before it ended.
   uint64_t begun_ns_ = 0;
   uint64_t modelled_before_ = 0;
   uint32_t in_flight_ = 0;

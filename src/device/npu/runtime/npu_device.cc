@@ -131,7 +131,7 @@ class NpuDevice : public Device {
   }
 
  private:
-  // Of one of MLIR-AIR's programs. Those of a token are for --fusion block.
+  // Whether there is an image of one of MLIR-AIR's programs. A token's are for --fusion block.
   bool has_image(const Program& program) const {
     const Launch& first = program.launches.front();
     const AirProgram* air = air_program_for(core_.model, program, first);

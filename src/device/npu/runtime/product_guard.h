@@ -11,10 +11,10 @@ namespace tyto::TYTO_XRT_PROVIDER {
 // Rows of activations in a buffer of the device.
 struct GuardedRows {
   xrt::bo bo;
-  uint64_t offset = 0;  // of the first row, in bytes
+  uint64_t offset = 0;  // the first row's, in bytes
   DType dtype = DType::bf16;
   uint64_t stride = 0;  // values from row to row
-  uint64_t cols = 0;    // of which these belong to the product
+  uint64_t cols = 0;    // those that belong to the product
 };
 
 class ProductGuard {

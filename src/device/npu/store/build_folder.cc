@@ -25,7 +25,7 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// "llvm-aie: 21.0; clang: 123:456": nobody compares it, people read it.
+// "llvm-aie: 21.0; clang: 123:456": shown to people and compared with nothing.
 std::string toolchain_text(const Json& value) {
   switch (value.type()) {
     case Json::Type::string:
@@ -288,8 +288,8 @@ void find_fused_decode(BuildFolder& found, const fs::path& folder) {
   }
 }
 
-// Folders of int8 GEMMs: what mlir-aie's whole-array example leaves, and those that somebody has
-// described in a gemm_slots.json.
+// Folders of int8 GEMMs: what mlir-aie's whole-array example leaves, and those with a
+// gemm_slots.json that describes them.
 
 namespace {
 
@@ -358,7 +358,7 @@ std::optional<uint64_t> second_part(const Transaction& instructions, uint32_t ar
 // A file's name tells neither how B lies nor C: the columns' offsets do.
 void check_layouts(const FoundImage& insts, const WholeArrayName& name) {
   const std::string where = insts.path.string();
-  if (!insts.facts.instructions) return;  // of the virtual NPU
+  if (!insts.facts.instructions) return;  // the virtual NPU's have none
   const Transaction& instructions = *insts.facts.instructions;
   if (!instructions.not_read.empty() || name.columns < 2)
     throw Error(ErrorCode::input, where,

@@ -13,14 +13,14 @@
 namespace tyto {
 
 constexpr uint64_t kImageLimit = uint64_t{256} << 20;
-constexpr uint64_t kBuildTextLimit = uint64_t{1} << 20;  // of a manifest or a stamp
+constexpr uint64_t kBuildTextLimit = uint64_t{1} << 20;  // a manifest's or a stamp's
 
 constexpr std::string_view kFlagsNotRecorded = "not recorded";
 
 struct FoundImage {
   std::filesystem::path path;
   ImageKind kind = ImageKind::elf;
-  uint32_t length = 0;  // of a decode template: the context length it was built at
+  uint32_t length = 0;  // a decode template's: the context length it was built at
   uint64_t bytes = 0;
   std::string hash;  // XXH3-128 of the content, hexadecimal
   ImageFacts facts;
@@ -31,11 +31,11 @@ struct FoundKernel {
   std::string entry;    // what the build says XRT is to be asked for; empty: nothing
   std::filesystem::path folder;
   std::optional<uint32_t> seq;      // the prompt's length, where the folder's name has it
-  uint32_t window = 0;              // of a fused decode; of an int8 GEMM: K
-  uint32_t m_tile = 0, n_tile = 0;  // of an int8 GEMM
+  uint32_t window = 0;              // a fused decode's; an int8 GEMM's K
+  uint32_t m_tile = 0, n_tile = 0;  // an int8 GEMM's
   std::optional<uint32_t> columns;
   std::string toolchain = "unknown";
-  std::string flags;  // of a fused decode: what its .decode_flags says
+  std::string flags;  // what a fused decode's .decode_flags says
   std::vector<FoundImage> images;
 };
 

@@ -128,7 +128,7 @@ struct Touched {
   bool is_certain = true;  // nothing unread could lie further
 };
 
-// Of each argument that is touched at all.
+// What is touched of each argument that is touched at all.
 std::map<uint32_t, Touched> touched_arguments(std::span<const AddressPatch> patches) {
   std::map<uint32_t, Touched> arguments;
   for (const AddressPatch& patch : patches) {
@@ -524,7 +524,7 @@ class ElfReader {
   const std::string& where_;
   std::vector<Section> sections_;
   std::map<uint32_t, Code> codes_;  // by the section of their group
-  uint64_t text_bytes_ = 0;         // of all of them, in the file
+  uint64_t text_bytes_ = 0;         // all of them together, in the file
   ElfImage image_;
 };
 

@@ -39,7 +39,7 @@ struct ElfKernel {
 
 struct ElfImage {
   uint8_t os_abi = 0;
-  uint32_t columns = 0;  // of the partition that it is compiled for
+  uint32_t columns = 0;  // the partition's that it is compiled for
   std::vector<ElfKernel> kernels;
 
   // `entry` is what XRT is asked for: "main:o_ffn". Null: it has none.
@@ -62,9 +62,9 @@ constexpr std::string_view kVirtualPlatform = "vnpu";
 
 struct ImageFacts {
   std::string platform;                     // "aie2p", "vnpu", or "not checked: reason"
-  std::optional<AirDims> dims;              // of an image for the virtual NPU: what it was made for
-  std::optional<ElfImage> elf;              // of an ELF
-  std::vector<uint32_t> words;              // of an instruction file
+  std::optional<AirDims> dims;              // what an image for the virtual NPU was made for
+  std::optional<ElfImage> elf;              // an ELF's content
+  std::vector<uint32_t> words;              // an instruction file's
   std::optional<Transaction> instructions;  // the same, read; not those of the virtual NPU
 };
 

@@ -105,7 +105,8 @@ KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
   return entry;
 }
 
-// Of a shape, with the prompt's length that was given, or that a folder's name or an image tells.
+// The entries of a shape, with the prompt's length that was given, or that a folder's name or an
+// image tells.
 std::vector<KernelEntry> fitted_all(const BuildFolder& build, NamedDims shape,
                                     std::optional<uint32_t> seq) {
   std::vector<KernelEntry> entries;

@@ -24,7 +24,7 @@ namespace tyto {
 
 struct StoredImage {
   ImageKind kind = ImageKind::elf;
-  uint32_t length = 0;  // of a decode template: the context length it was built at
+  uint32_t length = 0;  // a decode template's: the context length it was built at
   uint64_t bytes = 0;
   std::string hash;      // XXH3-128 of the content, hexadecimal
   int64_t mtime_ns = 0;  // with `bytes`: unchanged means the content need not be read again
@@ -38,14 +38,14 @@ struct KernelEntry {
   std::string entry;    // what XRT is asked for: "main:o_ffn"
   std::string shape;    // "llama-3.2-1b"
   AirDims dims;
-  uint32_t window = 0;  // of a fused decode: the padded context; of an int8 GEMM: K; 0 otherwise
-  uint32_t m_tile = 0, n_tile = 0;  // of an int8 GEMM: tokens and outputs of one dispatch
+  uint32_t window = 0;  // a fused decode's padded context; an int8 GEMM's K; 0 otherwise
+  uint32_t m_tile = 0, n_tile = 0;  // an int8 GEMM's tokens and outputs of one dispatch
   uint32_t arguments = 0;
   uint32_t launches = 0;
   std::optional<uint32_t> columns;  // not told by an xclbin
-  uint64_t run_bytes = 0;           // of the device heap, for one run; 0: not known
+  uint64_t run_bytes = 0;           // what one run takes of the device heap; 0: not known
   std::string platform;             // "aie2p", "vnpu", or "not checked: reason"
-  std::string flags;                // of a fused decode: what its .decode_flags says
+  std::string flags;                // what a fused decode's .decode_flags says
   std::string toolchain;            // what the build folder says about its compilers
   std::string source;               // the build folder
   std::string imported_at;          // UTC
@@ -71,7 +71,7 @@ KernelManifest read_manifest(const std::filesystem::path& store);
 // Sorts the entries and replaces the file. Refuses to write what it could not read back.
 void write_manifest(const std::filesystem::path& store, KernelManifest manifest);
 
-// Whoever changes the store holds a FileLock on it.
+// A FileLock on it is held while the store is changed.
 std::filesystem::path lock_path(const std::filesystem::path& store);
 
 struct ImportOptions {

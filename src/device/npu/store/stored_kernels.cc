@@ -15,7 +15,7 @@
 namespace tyto {
 namespace {
 
-constexpr uint32_t kUsualPromptRows = 2048;  // of the builds that are published
+constexpr uint32_t kUsualPromptRows = 2048;  // the published builds'
 
 // Whether images built for `built` run a model of these dimensions.
 bool fits(const KernelEntry& entry, const AirDims& wanted) {

@@ -32,7 +32,7 @@ void describe_shapes(const DeviceEnv& env, NpuKernels& kernels);
 // An XDNA2 has 16 contexts for all processes; each image takes one. Three are left to others.
 constexpr size_t kMostContexts = 13;
 
-// Of the model: how many images a layer, or the head, takes for such calls.
+// How many images a layer of the model, or its head, takes for such calls.
 size_t count_programs(const AirDims& dims, AirPhase phase);
 
 // Those that were asked for, or all that are `there` if none were. A usage Error says what there is
