@@ -82,6 +82,7 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace tyto
 
 int main(int argc, char** argv) {
+  tyto::hold_closed_streams();
   tyto::handle_signals();
   try {
     tyto::refuse_unknown_environment();

@@ -1,10 +1,11 @@
 #include "cli/terminal.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -37,10 +38,14 @@ TextStyle style_of_stream(int descriptor) {
   return {.width = columns, .colour = columns > 0 && is_colour_wanted() && !is_terminal_dumb()};
 }
 
-void write_out(std::string_view text, std::FILE* stream, const char* name) {
+bool is_written(std::string_view text, std::FILE* stream) {
   erase_progress();
   const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
-  if (written && std::fflush(stream) == 0) return;
+  return written && std::fflush(stream) == 0;
+}
+
+void write_out(std::string_view text, std::FILE* stream, const char* name) {
+  if (is_written(text, stream)) return;
   if (errno == EPIPE) end_by_closed_pipe();
   fail_input(name, "cannot write: {}", std::strerror(errno));
 }
@@ -85,11 +90,28 @@ void print_to_stderr(std::string_view text) {
   write_out(printable(text), stderr, "stderr");
 }
 
-void note(std::string_view line, Ink ink) {
-  const TextStyle style = stderr_style();
-  write_out(fitted(printable_line(redacted(line)) + "\n", style.width,
-                   [&](const std::string& part) { return inked(part, ink, style); }),
-            stderr, "stderr");
+void note(std::string_view line, Ink ink) noexcept {
+  static std::atomic<uint64_t> lost = 0;  // lines since the last that was written
+  const uint64_t before = lost.exchange(0);
+  try {
+    const TextStyle style = stderr_style();
+    // The line break ends a line of which only a part was written.
+    std::string text =
+        before == 0 ? "" : fmt::format("\n(lines that could not be written: {})\n", before);
+    text += fitted(printable_line(redacted(line)) + "\n", style.width,
+                   [&](const std::string& part) { return inked(part, ink, style); });
+    if (is_written(text, stderr)) return;
+  } catch (...) {
+    // There is no memory for the line, which is as good as lost.
+  }
+  lost += before + 1;
+}
+
+void hold_closed_streams() {
+  // Opened the wrong way round, they go on to refuse what a closed one refuses.
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor)
+    if (::fcntl(descriptor, F_GETFD) < 0)
+      (void)!::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
 void end_answer_on_terminal() {

@@ -25,10 +25,14 @@ void print_coloured(std::string_view text);
 void print_data(std::string_view bytes);
 
 void print_to_stderr(std::string_view text);
-// To stderr, as one line; on a terminal broken at spaces.
-void note(std::string_view line, Ink ink = Ink::plain);
+// To stderr, as one line; on a terminal broken at spaces. A line that cannot be written ends
+// nothing: the next that can says how many were lost.
+void note(std::string_view line, Ink ink = Ink::plain) noexcept;
 void end_answer_on_terminal();  // an empty line on stderr, where that is a terminal
 
+// Before any file is opened, which would else become the stream that the program was started
+// without.
+void hold_closed_streams();
 bool is_stdout_terminal();
 size_t stderr_columns();  // 0: it is no terminal
 // As wide as the terminal, in colour unless NO_COLOR is set; into a file or a pipe plain and of any

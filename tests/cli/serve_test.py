@@ -2,17 +2,21 @@
 """`tyto serve` from its flags to its end: who may ask, which model answers, what happens when a device fails."""
 import http.client
 import json
+import os
 import resource
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
+import types
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlparse
 
-from harness import FIXTURES, OWLET, CliTest, main, tyto
+from harness import FIXTURES, OWLET, TYTO, CliTest, main, tyto
+from nginx import free_port
 from serving import Serving
 
 
@@ -24,6 +28,18 @@ def ask(server, method, path, body=None, headers=None):
     text = response.read().decode()
     connection.close()
     return response.status, json.loads(text) if text.startswith(("{", "[")) else text
+
+
+def read_until(descriptor, end, longest_s=60):
+    """What comes out of a pipe that does not block, to these bytes."""
+    text, until = b"", time.monotonic() + longest_s
+    while end not in text and time.monotonic() < until:
+        try:
+            text += os.read(descriptor, 10000)
+        except BlockingIOError:
+            pass
+        time.sleep(0.01)
+    return text
 
 
 def complete(server, **fields):
@@ -110,6 +126,59 @@ class Served(CliTest):
         reload(changed, "changed: --api-key, --api-key-file, --queue")
         self.assertEqual([status(f"{word}-long-key") for word in ("first", "second", "third")], [401, 200, 200])
         reload(changed, "changed: nothing")
+
+    def test_a_log_that_cannot_be_written_ends_nothing(self):
+        pipe, config = self.work / "pipe", self.work / "log.toml"
+        os.mkfifo(pipe)
+        collector = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        log = os.open(pipe, os.O_WRONLY)
+        full = os.open("/dev/full", os.O_WRONLY)
+        for stderr in (full, None, log):  # None: closed
+            port, keys = free_port(), iter(range(100))
+            config.write_text("[serve]\n")
+            config.chmod(0o600)
+            process = subprocess.Popen([TYTO, "serve", "-m", str(self.model), "--port", str(port), "--config", str(config)],
+                                       stderr=stderr, preexec_fn=(lambda: os.close(2)) if stderr is None else None)
+            self.addCleanup(process.wait, 60)
+            self.addCleanup(process.kill)
+            server = types.SimpleNamespace(url=f"http://127.0.0.1:{port}", process=process)
+
+            def wait_for(status, path, **headers):
+                for _ in range(1200):
+                    self.assertIsNone(process.poll())
+                    try:
+                        if ask(server, "GET", path, headers=headers)[0] == status:
+                            return
+                    except ConnectionRefusedError:
+                        pass
+                    time.sleep(0.05)
+                self.fail(f"{path} was never answered with {status}")
+
+            def reload():
+                key = f"another-long-key-{next(keys)}"
+                config.write_text(f'[serve]\napi-key = "{key}"\n')
+                process.send_signal(signal.SIGHUP)
+                wait_for(200, "/v1/models", Authorization="Bearer " + key)
+                return {"Authorization": "Bearer " + key}
+
+            wait_for(200, "/health")
+            if stderr == log:
+                self.assertIn(b"ready in", read_until(collector, b"ready in"))
+                os.close(collector)
+            stream = self.begin_stream(server)
+            headers = reload()
+            self.assertTrue(stream.readline())  # which goes on
+            stream.close()
+            self.assertEqual(ask(server, "POST", "/v1/completions", {"prompt": "Once", "max_tokens": 2}, headers)[0], 200)
+            if stderr == log:
+                collector = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+                reload()
+                self.assertIn(b"\n(lines that could not be written: 1)\nconfiguration read again; changed: --api-key\n",
+                              read_until(collector, b"--api-key\n"))
+            process.terminate()
+            self.assertEqual(process.wait(60), 0)
+        for descriptor in (collector, log, full):
+            os.close(descriptor)
 
     def test_as_many_files_as_the_machine_allows(self):
         def limited(soft, hard):
