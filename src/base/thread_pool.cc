@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 
@@ -116,9 +117,10 @@ void ThreadPool::run(const Loop& loop, const LoopReads* next) {
     }  // else one about to sleep could miss it
     wake_.notify_all();
   }
-  run_chunks(0);
+  take_part(0);
   loop_.store(open + 1);
   wait_for_workers();
+  if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
 void ThreadPool::share_out(size_t grains) {
@@ -144,7 +146,14 @@ void ThreadPool::wait_for_workers() {
   }
 }
 
-void ThreadPool::run_chunks(size_t first_share) noexcept {
+void ThreadPool::take_part(size_t first_share) noexcept try {
+  run_chunks(first_share);
+} catch (...) {
+  const std::lock_guard lock(mutex_);
+  if (!thrown_) thrown_ = std::current_exception();
+}
+
+void ThreadPool::run_chunks(size_t first_share) {
   const auto [count, grain, body, call] = current_;
   for (size_t i = 0; i < threads(); ++i) {
     Share& share = shares_[(first_share + i) % threads()];
@@ -196,7 +205,7 @@ void ThreadPool::work(size_t index) {
     if (loop % 2 == 0) continue;
     seat.store(loop);
     if (loop_.load() == loop) {
-      run_chunks(index);
+      take_part(index);
       expect(index, ahead);
     }
     seat.store(0);

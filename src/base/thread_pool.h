@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -29,7 +30,8 @@ class ThreadPool {
   // Calls body(begin, end) over disjoint ranges that cover [0, count) and returns when all are
   // done. Ranges begin at multiples of `grain` and, but for the last, have a multiple of it as
   // length. Each thread begins with a part of its own, the same one for the same count and grain,
-  // and then helps the others. The body must not throw. Not reentrant; one caller at a time.
+  // and then helps the others. The first thing that a body throws is thrown to the caller when all
+  // threads are done; ranges may be left out then. Not reentrant; one caller at a time.
   template <typename Body>
   void parallel_for(size_t count, size_t grain, const Body& body) {
     run({count, grain, &body, call<Body>}, nullptr);
@@ -68,7 +70,8 @@ class ThreadPool {
 
   void run(const Loop& loop, const LoopReads* next);
   void share_out(size_t grains);
-  void run_chunks(size_t first_share) noexcept;
+  void run_chunks(size_t first_share);
+  void take_part(size_t first_share) noexcept;
   void wait_for_workers();
   void work(size_t index);
   bool wait_for_loop(uint64_t seen, ReadAhead& ahead);
@@ -87,6 +90,7 @@ class ThreadPool {
   Loop current_ = {};
   bool tells_next_ = false;  // else threads still expect what they were told before
   LoopReads next_;
+  std::exception_ptr thrown_;  // in the current loop; written under the mutex
 
   // Odd while a loop is open, and then its number; even between loops. A worker marks its seat
   // before it checks that the loop is still open, and the caller closes the loop before it checks

@@ -19,6 +19,7 @@
 #include "cli/provenance.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
+#include "doctor/probe.h"
 
 namespace tyto {
 namespace {
@@ -82,6 +83,7 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace tyto
 
 int main(int argc, char** argv) {
+  tyto::list_gpus_if_asked(argc, argv);
   tyto::hold_closed_streams();
   tyto::handle_signals();
   try {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <map>
 #include <sstream>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -86,6 +88,9 @@ ModelFacts probe_model(const std::string& name) {
 
 namespace {
 
+constexpr const char* kListGpus = "--list-gpus-for-doctor";
+constexpr unsigned kLongestChild_s = 120;
+
 // One line per device, or "!" and the reason.
 std::string list_devices(const std::string& library) {
   try {
@@ -116,40 +121,56 @@ bool read_all(int descriptor, std::chrono::milliseconds timeout, std::string& te
   }
 }
 
-[[noreturn]] void child(const std::string& library, int descriptor) {
-  if (const int nowhere = ::open("/dev/null", O_WRONLY); nowhere >= 0)
-    ::dup2(nowhere, STDERR_FILENO);  // drivers talk
-  const std::string lines = list_devices(library);
-  size_t done = 0;
-  while (done < lines.size()) {
-    const ssize_t written = ::write(descriptor, lines.data() + done, lines.size() - done);
-    if (written < 0 && errno != EINTR) break;
-    if (written > 0) done += static_cast<size_t>(written);
+void write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return;
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
   }
-  ::_exit(0);  // without the destructors of drivers
+}
+
+// Starts this program as a process that writes its list into `descriptor` and has no other file of
+// ours. Zero, or the reason why not.
+int start_child(const std::string& library, int descriptor, pid_t& process) {
+  std::string program = "tyto", word = kListGpus, argument = library;
+  std::array<char*, 4> arguments = {program.data(), word.data(), argument.data(), nullptr};
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, descriptor, STDOUT_FILENO);
+  // Drivers talk.
+  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+  const int error =
+      ::posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  return error;
 }
 
 }  // namespace
+
+void list_gpus_if_asked(int argc, char** argv) {
+  if (argc != 3 || argv[1] != std::string_view(kListGpus)) return;
+  ::alarm(kLongestChild_s);  // who asked may have ended
+  write_all(STDOUT_FILENO, list_devices(argv[2]));
+  ::_exit(0);  // without the destructors of drivers
+}
 
 void probe_vulkan(const std::string& library, VulkanFacts& vulkan,
                   std::chrono::milliseconds timeout) {
   vulkan.enumerated = true;
   std::array<int, 2> ends;
-  if (::pipe(ends.data()) != 0) {
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     vulkan.error = std::strerror(errno);
     return;
   }
-  const pid_t process = ::fork();
-  if (process == 0) {
-    ::close(ends[0]);
-    child(library, ends[1]);
-  }
+  pid_t process = -1;
+  const int not_started = start_child(library, ends[1], process);
   ::close(ends[1]);
   std::string text;
-  const bool over = process > 0 && read_all(ends[0], timeout, text);
+  const bool over = not_started == 0 && read_all(ends[0], timeout, text);
   ::close(ends[0]);
-  if (process < 0) {
-    vulkan.error = "cannot start a process to ask it";
+  if (not_started != 0) {
+    vulkan.error = fmt::format("cannot start a process to ask it: {}", std::strerror(not_started));
     return;
   }
   if (!over) ::kill(process, SIGKILL);

@@ -26,10 +26,11 @@ KernelCacheFacts probe_kernel_cache(const std::filesystem::path& store);
 ModelFacts probe_model(const std::string& name);
 
 // Asks the loader at `library` for the physical devices, in a process of its own: drivers have been
-// seen to crash and to hang. Fills `enumerated`, `devices`, `error` and `broke_its_process`. Where
-// the program has other threads that child has them not, nor what they had locked: it hangs at
-// worst, for as long as the timeout.
+// seen to crash and to hang. Fills `enumerated`, `devices`, `error` and `broke_its_process`. That
+// process is this program, started once more: its main() begins with list_gpus_if_asked(), which
+// ends it there.
 void probe_vulkan(const std::string& library, VulkanFacts& vulkan,
                   std::chrono::milliseconds timeout = std::chrono::seconds(10));
+void list_gpus_if_asked(int argc, char** argv);
 
 }  // namespace tyto

@@ -13,6 +13,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <thread>
@@ -258,6 +259,39 @@ TEST(ThreadPool, EndsEveryLoopOnACrowdedMachine) {
   }
   stop = true;
   for (std::thread& other : others) other.join();
+}
+
+// Whichever thread throws, and whatever: the caller gets it as it was.
+TEST(ThreadPool, WhatABodyThrowsReachesTheCaller) {
+  for (const unsigned threads : {1u, 4u}) {
+    ThreadPool pool(threads);
+    const auto caller = std::this_thread::get_id();
+    for (const bool by_caller : {true, false}) {
+      if (!by_caller && threads == 1) continue;
+      const auto run = [&](const auto& thrown) {
+        std::atomic<bool> has_thrown = false;
+        pool.parallel_for(1000, 1, [&](size_t, size_t) {
+          if ((std::this_thread::get_id() == caller) != by_caller) {
+            while (!has_thrown) std::this_thread::yield();
+            return;
+          }
+          has_thrown = true;
+          throw thrown;
+        });
+      };
+      try {
+        run(Error(ErrorCode::deadline, "a place", "a fact", "a step"));
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code, ErrorCode::deadline);
+        EXPECT_STREQ(error.what(), "a place: a fact");
+        EXPECT_EQ(error.hint, "a step");
+      }
+      EXPECT_THROW(run(std::bad_alloc()), std::bad_alloc);
+      EXPECT_THROW(run(7), int);
+      expect_partition(ranges_of(pool, 1000, 10), 1000, 10);
+    }
+  }
 }
 
 TEST(ThreadPool, PoolsAreIndependent) {

@@ -1,6 +1,10 @@
 #include "doctor/probe.h"
 
 #include <gtest/gtest.h>
+#include <link.h>
+
+#include <future>
+#include <thread>
 
 #include "base/error.h"
 #include "device/device.h"
@@ -210,6 +214,29 @@ TEST(VulkanProbe, ListsDevices) {
                                 "Fake pipe (software on the processor's cores, Vulkan 1.3)"}));
 }
 
+// A server's other threads hold locks, here that of the dynamic loader: no child may wait for them.
+TEST(VulkanProbe, AsksBesideThreadsThatHoldLocks) {
+  struct Lock {
+    std::promise<void> is_held, may_go;
+  } lock;
+  std::thread other([&] {
+    const auto hold = [](dl_phdr_info*, size_t, void* of) {
+      auto& held = *static_cast<Lock*>(of);
+      held.is_held.set_value();
+      held.may_go.get_future().wait();
+      return 1;  // no more libraries
+    };
+    dl_iterate_phdr(hold, &lock);
+  });
+  lock.is_held.get_future().wait();
+  VulkanFacts vulkan;
+  probe_vulkan(TYTO_FAKE_VULKAN, vulkan, std::chrono::seconds(20));
+  lock.may_go.set_value();
+  other.join();
+  EXPECT_EQ(vulkan.error, "");
+  EXPECT_EQ(vulkan.devices.size(), 2u);
+}
+
 TEST(VulkanProbe, ALoaderThatGoesWrongIsAnErrorAndNotOurEnd) {
   const auto error_of = [](const char* library, std::chrono::milliseconds timeout,
                            bool breaks_its_process = true) {
@@ -231,3 +258,9 @@ TEST(VulkanProbe, ALoaderThatGoesWrongIsAnErrorAndNotOurEnd) {
 
 }  // namespace
 }  // namespace tyto
+
+int main(int argc, char** argv) {
+  tyto::list_gpus_if_asked(argc, argv);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
