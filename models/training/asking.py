@@ -65,6 +65,7 @@ FRAMES = [
     "Compose a story about {body}.", "We want a story about {body}!",
     "Today I want a story about {body}.", "Tell me something about {body}. A story, please!",
     "Now tell me a story about {body}."]
+FREE_FRAMES = FRAMES + ["Tell me about {body}."]  # the held-out requests use FRAMES alone
 WORD_FRAMES = [
     "Write a story with these words: {words}.", "Tell me a story with the words {words}.",
     "Use these words in a story: {words}.", "Make up a story with {words}.",
@@ -166,7 +167,7 @@ def make_request(story, rng):
         return scuff(special_request(story, rng), rng)
     while True:
         text, _, body = pick_body(story, rng)
-        frame = rng.choice(FRAMES)
+        frame = rng.choice(FREE_FRAMES)
         if not held_out_phrasing(frame, text):
             return scuff(capital(frame.replace("{body}", body)), rng)
 

@@ -1,6 +1,7 @@
 """Short question-and-answer chats: small sums, colors, opposites, animals, days, manners."""
 
 import lexicon as lex
+from beyond import beyond, fresh
 from facts import (AGE, AGE_ANSWERS, BABY_PAIRS, BYE, BYE_ANSWERS, CAN, CAN_ANSWERS, CLASSES,
                    COLOR_PAIRS, DAYS, FACT_PAIRS, FEELING, FOOD_PAIRS, HELLO, HELLO_ANSWERS,
                    HOME_PAIRS, HOW, HOW_ANSWERS, JOKES, LEG_PAIRS, LETTERS, LIKES, LIKES_ANSWERS,
@@ -8,6 +9,7 @@ from facts import (AGE, AGE_ANSWERS, BABY_PAIRS, BYE, BYE_ANSWERS, CAN, CAN_ANSW
                    RHYME_PAIRS, RIDDLES, ROBOT, ROBOT_ANSWERS, SEASONS, SIZES, SOUND_PAIRS, SPELL,
                    THANKS, THANKS_ANSWERS, UNKNOWN_ANSWERS, UNKNOWN_FORMS, UNKNOWN_THINGS,
                    UNKNOWN_VERBS, UNKNOWN_X, WHO, WHO_ANSWERS)
+from skills import skill
 from story import article, made_up_name
 
 
@@ -307,8 +309,10 @@ KINDS = (
     [mix] + [animal_sound] * 2 +
     [baby, legs, home, food, day, day, month, season, letter, number_next, count, count, compare,
      compare, compare_numbers, kind_of, kind_of, plural_of, rhyme, spell] +
-    [fact] * 5 + [unknown] * 7 + [named_hello] + [small_talk] * 7 + [passage] * 4)
+    [fact] * 5 + [unknown] * 7 + [named_hello] + [small_talk] * 7 + [passage] * 4 +
+    [beyond] * 19 + [skill] * 12)
 
 
 def make_exchange(rng):
-    return rng.choice(KINDS)(rng)
+    kind = rng.choice(KINDS)
+    return fresh(kind, rng) if kind is unknown else kind(rng)

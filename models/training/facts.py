@@ -306,7 +306,7 @@ UNKNOWN_VERBS = [
     "Summarize the book {x}.", "Explain {x} to me.", "What happened in {year}?",
     "Who was born in {year}?", "What do you think about {x}?", "Compare {x} and {y}.",
     "Write an essay about {x}.", "Give me advice about {x}.", "Should I invest in {x}?",
-    "What is {n} times {m}?", "How far is it from {x} to {y}?", "What time is it in {x}?",
+    "How far is it from {x} to {y}?", "What time is it in {x}?",
     "Write a poem about {w}.", "Can you write a poem about {w}?", "Sing a song about {w}.",
     "Draw {w}.", "Show me a picture of {w}.", "Who is the boss of {x}?",
     "How many people live in {x}?", "Why did {x} lose the war?"]

@@ -17,7 +17,7 @@ import zlib
 from pathlib import Path
 
 from asking import make_held_out_request
-from samples import STORY_GAP, make_sample, titled_story
+from samples import EOT, HEADER, HEADER_END, STORY_GAP, make_sample, titled_story
 from story import make_story
 
 HERE = Path(__file__).parent
@@ -25,6 +25,7 @@ CHECKPOINT = HERE.parent / "owlet"
 SEED = 20251
 SHARD_SAMPLES = 5_000
 HELD_OUT_BYTES = 120_000
+USER_TURN = re.escape(f"{HEADER}user{HEADER_END}") + ".*?" + re.escape(EOT)
 
 
 def words_of(text):
@@ -51,7 +52,7 @@ def write_shard(job):
     prints = np.array([zlib.crc32(text.encode()) << 32 | zlib.adler32(text.encode())
                        for text in texts], dtype=np.uint64)
     np.save(out / f"hashes{index:03}.npy", prints)
-    plain = re.sub(r"<\|\w+\|>", "\n", "\n".join(texts))
+    plain = re.sub(r"<\|\w+\|>", "\n", re.sub(USER_TURN, "", "\n".join(texts), flags=re.DOTALL))
     (out / f"words{index:03}.json").write_text(json.dumps({
         "letters": "".join(sorted(set(plain))), "words": sorted(set(words_of(plain)))}))
     part = out / f"part{index:03}.npy"
@@ -92,7 +93,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("tokenizer", "heldout", "shards"))
     parser.add_argument("--out", type=Path, default=CHECKPOINT)
-    parser.add_argument("--shards", type=int, default=160)
+    parser.add_argument("--shards", type=int, default=440)
     parser.add_argument("--workers", type=int, default=14)
     options = parser.parse_args()
     if options.what == "tokenizer":

@@ -3,7 +3,7 @@
 # WORK_FOLDER is an absolute path; the result is WORK_FOLDER/owlet. The tokenizer and heldout.txt
 # are taken from ../owlet; `make_data.py tokenizer` and `make_data.py heldout` make them.
 set -e
-work=$1 shards=${2:-160} steps=${3:-20000} seconds=${4:-152}
+work=$1 shards=${2:-440} steps=${3:-20000} seconds=${4:-420}
 [ $# -ge 4 ] && shift 4 || shift $#
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here"

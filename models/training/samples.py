@@ -142,8 +142,8 @@ def prose(rng):
     return BOS + STORY_GAP.join(stories) + END
 
 
-MIX = [(plain_story_chat, 56), (question_chat, 9), (repeated_chat, 3), (continuation, 5),
-       (small_chat, 20), (prose, 7)]
+MIX = [(plain_story_chat, 52), (question_chat, 9), (repeated_chat, 3), (continuation, 5),
+       (small_chat, 22), (prose, 9)]
 MAKERS, WEIGHTS = zip(*MIX)
 
 

@@ -5,7 +5,7 @@
 Reads the shards of make_data.py as they appear, so both can run at the same time. The learning
 rate falls to zero over --steps or over --seconds, whichever ends first; the committed model was
 bounded by time. For a result that does not depend on the speed of the machine give
---steps 5600 --seconds 1e9.
+--steps 17400 --seconds 1e9.
 """
 
 import argparse
@@ -29,9 +29,9 @@ def options():
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--shards", type=int, default=160)
+    parser.add_argument("--shards", type=int, default=440)
     parser.add_argument("--steps", type=int, default=20000)
-    parser.add_argument("--seconds", type=float, default=152)
+    parser.add_argument("--seconds", type=float, default=420)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--rate", type=float, default=2.5e-3)
     parser.add_argument("--set", nargs="*", default=[], help="config fields, name=value")
