@@ -5,7 +5,7 @@
 Reads the shards of make_data.py as they appear, so both can run at the same time. The learning
 rate falls to zero over --steps or over --seconds, whichever ends first; the committed model was
 bounded by time. For a result that does not depend on the speed of the machine give
---steps 17400 --seconds 1e9.
+--steps 17500 --seconds 1e9.
 """
 
 import argparse
