@@ -81,6 +81,37 @@ TEST(AirBinding, ImagesTakeTheModelsThatTheyWereMadeFor) {
             "its image rms_qkv_bias_rope computes other steps together");
 }
 
+// The image that projects the attention's output has an argument for that, and for nothing that
+// stands between the two.
+TEST(AirBinding, AnImageOfTheOutputTakesWhatAttentionGives) {
+  Layer layer(kDims);
+  layer.program.launches.clear();
+  const uint16_t x = layer.activation(Role::x, kDims.emb),
+                 delta = layer.activation(Role::delta, 64),
+                 hidden = layer.activation(Role::gate, kDims.hidden);
+  const auto add_layer = [&](Role projected) {
+    layer.program.launches.clear();
+    layer.add(Role::o, Kernel::matmul,
+              {layer.activation(projected, 64), layer.weight(Role::o, 64, 64), delta});
+    layer.add(Role::attn_residual, Kernel::add, {x, delta});
+    layer.add(Role::ffn_norm, Kernel::rmsnorm, {x, layer.weight(Role::ffn_norm, 1, 64), delta});
+    layer.add(Role::gate, Kernel::matmul, {delta, layer.weight(Role::gate, 96, 64), hidden});
+    layer.add(Role::up, Kernel::matmul, {delta, layer.weight(Role::up, 96, 64), hidden});
+    layer.add(Role::swiglu, Kernel::swiglu, {hidden, hidden, hidden});
+    layer.add(Role::down, Kernel::matmul, {hidden, layer.weight(Role::down, 64, 96), delta});
+    layer.add(Role::ffn_residual, Kernel::add, {x, delta});
+  };
+  const AirModel model = air_model(kDims);
+  const auto problem_of = [&] {
+    const Launch& first = layer.program.launches.front();
+    return air_problem(*air_program_for(model, layer.program, first), layer.program, first);
+  };
+  add_layer(Role::attention);
+  EXPECT_EQ(problem_of(), std::nullopt);
+  add_layer(Role::head_normed);  // any other
+  EXPECT_EQ(problem_of(), "its image o_ffn projects what attention gives, and nothing else");
+}
+
 TEST(AirBinding, BiasesInTheOrderOfPairsAreNotPutInHalves) {
   Layer layer(with(1, 0));
   for (Launch& launch : layer.program.launches) launch.shape.rope_pairs = true;

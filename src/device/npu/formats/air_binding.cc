@@ -183,6 +183,8 @@ std::optional<std::string> air_problem(const AirProgram& air, const Program& pro
   });
   for (const Launch& other : together) {
     if (other.shape.rotated != 0) return fmt::format("its image {} rotates whole heads", air.name);
+    if (other.role == Role::o && program.slots[other.args.front().slot].role != Role::attention)
+      return fmt::format("its image {} projects what attention gives, and nothing else", air.name);
     for (const Arg& arg : other.args) {
       const Slot& slot = program.slots[arg.slot];
       if (is_lora(slot.role))
