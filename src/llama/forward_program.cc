@@ -138,6 +138,7 @@ class Builder {
 constexpr uint8_t kFeedForwardGroup = 1;
 
 const TensorView kNoTensor = {};
+const LowRank kNoLora = {};
 
 struct Projection {
   Role role;
@@ -243,6 +244,18 @@ void add_mixing(Builder& build, const Config& config, const LayerWeights& weight
   build.last().shape.score_cap = config.score_cap;
 }
 
+// Where the output's projection finds what attention gave. What a gate lets through has a slot of
+// its own, for the reason that add_scale gives.
+uint16_t attention_output(Builder& build, const Config& config) {
+  return build.activation(config.attention_gate ? Role::attn_gated : Role::attention,
+                          config.q_width());
+}
+
+void add_attention_gate(Builder& build, const Config& config, uint16_t gate, uint16_t mixed) {
+  build.launch(Kernel::swiglu, Role::attn_gated, {gate, mixed}, {attention_output(build, config)});
+  build.last().shape.activation = Activation::sigmoid;
+}
+
 // The slot that holds the rotations of a layer.
 uint16_t rope_table(Builder& build, const Config& config, uint32_t layer) {
   const bool is_own = config.window_theta != 0 && config.is_windowed(layer);
@@ -266,6 +279,9 @@ void add_attention(Builder& build, const Config& config, uint32_t layer,
       build, {{Role::q, in, weights.q, weights.q_lora, q, Role::q, Role::q_bias, weights.q_bias},
               {Role::k, in, weights.k, weights.k_lora, k, Role::k, Role::k_bias, weights.k_bias},
               {Role::v, in, weights.v, weights.v_lora, v, Role::v, Role::v_bias, weights.v_bias}});
+  if (config.attention_gate)
+    add_projections(build, {{Role::attn_gate, in, weights.attn_gate, kNoLora,
+                             build.activation(Role::attn_gate, config.q_width())}});
   add_head_norm(build, Role::q_norm, config.heads, q, weights.q_norm);
   add_rope(build, Role::q_rope, config.heads, q, turns, config.rope.rotated);
   add_head_norm(build, Role::k_norm, config.kv_heads, k, weights.k_norm);
@@ -278,6 +294,8 @@ void add_attention(Builder& build, const Config& config, uint32_t layer,
     add_mixing(build, config, weights, {queries, k, v}, mixed);
   else
     add_mixing(build, config, weights, {queries, k_cache, v_cache}, mixed);
+  if (config.attention_gate)
+    add_attention_gate(build, config, build.activation(Role::attn_gate, config.q_width()), mixed);
 }
 
 // Where results are, and the biases that some have.
@@ -343,7 +361,7 @@ uint16_t add_gated(Builder& build, const Config& config, const LayerWeights& wei
 
 void add_feed_forward(Builder& build, const Config& config, const LayerWeights& weights) {
   const uint16_t x = build.activation(Role::x, config.emb);
-  const uint16_t mixed = build.activation(Role::attention, config.q_width());
+  const uint16_t mixed = attention_output(build, config);
   const uint16_t delta = build.activation(Role::delta, config.emb);
 
   build.enter_block(Block::o_ffn);

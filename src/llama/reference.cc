@@ -71,6 +71,8 @@ float capped(float value, float cap) {
 }
 
 float activated(float x, Activation activation) {
+  if (activation == Activation::sigmoid)
+    return static_cast<float>(1.0 / (1.0 + std::exp(-double{x})));
   if (activation == Activation::silu) return x / (1.0f + std::exp(-x));
   constexpr double kRootOfTwoOverPi = 0.79788456080286536;
   const double inner = kRootOfTwoOverPi * (x + 0.044715 * x * x * x);
@@ -218,6 +220,10 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
       for (size_t i = 0; i < dim; ++i) mixed[head * dim + i] += scores[p] * layer.values[at(p, i)];
   }
   show(Role::attention, mixed);
+  if (config.attention_gate) {
+    mixed = gated(project(Role::attn_gate, weights.attn_gate, {}, x), mixed, Activation::sigmoid);
+    show(Role::attn_gated, mixed);
+  }
   return project(Role::o, weights.o, weights.o_lora, mixed, weights.o_bias);
 }
 

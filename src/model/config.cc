@@ -112,6 +112,7 @@ std::string differences_from_llama(const Config& config) {
   if (config.adapted) found.emplace_back("LoRA adapters");
   if (config.has_experts()) found.emplace_back("experts");
   if (config.o_bias) found.emplace_back("a bias of the attention's output");
+  if (config.attention_gate) found.emplace_back("a gate of the attention's output");
   return joined(found, ", ");
 }
 

@@ -96,6 +96,8 @@ struct Config {
   bool weighs_chosen_alone = true;
   bool expert_bias = false;  // gpt-oss: router and experts have biases
   bool o_bias = false;       // gpt-oss: so has the attention's output
+  // Qwen3.5: what attention gives is multiplied by the sigmoid of another projection of its input.
+  bool attention_gate = false;
 
   uint32_t q_width() const { return heads * head_dim; }
   uint32_t kv_width() const { return kv_heads * head_dim; }

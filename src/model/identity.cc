@@ -52,7 +52,7 @@ class Digest {
                  residual_scale, attention_scale, logit_divisor, fused_projections, unrotated, rope,
                  window, windowed, window_theta, activation, score_cap, logit_cap, sinks,
                  layer_norm, parallel_residual, adapted, experts, experts_used, expert_hidden,
-                 weighs_chosen_alone, expert_bias, o_bias] = config;
+                 weighs_chosen_alone, expert_bias, o_bias, attention_gate] = config;
     (void)name;  // computes nothing
     // Biases of norms, which no model has; identities that were written down have the field.
     constexpr bool kNormBias = false;
@@ -62,6 +62,8 @@ class Digest {
             window_theta, activation, score_cap, logit_cap, sinks, layer_norm, kNormBias,
             parallel_residual, adapted, experts, experts_used, expert_hidden, weighs_chosen_alone,
             expert_bias, o_bias);
+    // Most models have none, and keep the identity that they had before it.
+    if (attention_gate) add(attention_gate);
   }
   void add(const Adapter& adapter) {
     const auto& [file, scale, alpha, by_root, rank, matrices] = adapter;

@@ -56,7 +56,8 @@ struct LayerWeights {
   TensorView router_bias;  // [1, experts] or empty
   // [1, experts * width], each expert's behind the one's before; or empty
   TensorView expert_gate_bias, expert_up_bias, expert_down_bias;
-  TensorView o_bias;  // [1, emb] or empty
+  TensorView o_bias;     // [1, emb] or empty
+  TensorView attn_gate;  // [q_width, emb] or empty
 };
 
 struct Weights {

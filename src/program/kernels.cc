@@ -414,6 +414,7 @@ ArgSpec arg_spec(const Launch& launch, size_t arg) {
 }
 
 Operator operator_of(const Launch& launch) {
+  if (launch.role == Role::attn_gated) return Operator::attention;
   const Operator own = spec(launch.kernel).op;
   const bool is_product = own == Operator::projection || launch.kernel == Kernel::cast;
   if (!is_product) return own;

@@ -43,7 +43,7 @@ void add_shape(Serialiser& out, const LaunchShape& shape) {
   out.add(weighs_chosen_alone);
 }
 
-constexpr std::array<std::string_view, 85> kRoleNames = {"none",
+constexpr std::array<std::string_view, 87> kRoleNames = {"none",
                                                          "tokens",
                                                          "embed",
                                                          "frequencies",
@@ -127,7 +127,9 @@ constexpr std::array<std::string_view, 85> kRoleNames = {"none",
                                                          "expert_swiglu",
                                                          "expert_down",
                                                          "expert_down_bias",
-                                                         "expert_mix"};
+                                                         "expert_mix",
+                                                         "attn_gate",
+                                                         "attn_gated"};
 static_assert(kRoleNames.size() == static_cast<size_t>(kLastRole) + 1);
 
 constexpr std::array<std::string_view, 8> kBlockNames = {

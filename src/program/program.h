@@ -160,8 +160,10 @@ enum class Role : uint8_t {
   expert_down,
   expert_down_bias,
   expert_mix,
+  attn_gate,
+  attn_gated,  // what of attention the gate lets through
 };
-constexpr Role kLastRole = Role::expert_mix;
+constexpr Role kLastRole = Role::attn_gated;
 std::string_view name(Role role);
 
 // The steps that add b (a x) to a projection of x. The slot of role `sum` holds what the

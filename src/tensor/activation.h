@@ -1,4 +1,4 @@
-// What the gate of a feed-forward layer goes through before it multiplies.
+// What a gate goes through before it multiplies.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@ enum class Activation : uint8_t {
   // gpt-oss: g / (1 + exp(-1.702 g)) with g = min(gate, 7); what it multiplies becomes 1 + up, with
   // up bounded to -7..7
   swiglu_oai,
+  sigmoid,  // 1 / (1 + exp(-x)), of the attention's output
 };
 
 }  // namespace tyto

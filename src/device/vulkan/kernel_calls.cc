@@ -164,7 +164,7 @@ AttentionSite attention_site(const Site& site, const LaunchShape& shape) {
           .shared_bytes = site.gpu.shared_bytes};
 }
 
-enum class Elementwise : uint32_t { add, swiglu, gather_rows, cast };
+enum class Elementwise : uint32_t { add, swiglu, gather_rows, cast, sigmoid_gate };
 
 Dispatch elementwise(const Site& site, Elementwise operation, std::vector<Operand> operands,
                      uint64_t cols, Numbers in = Numbers::f32, Numbers out = Numbers::f32) {
@@ -219,7 +219,8 @@ Dispatch add_call(const Site& site, const Launch& launch) {
 }
 
 Dispatch swiglu_call(const Site& site, const Launch& launch) {
-  return elementwise(site, Elementwise::swiglu,
+  const bool is_sigmoid = launch.shape.activation == Activation::sigmoid;
+  return elementwise(site, is_sigmoid ? Elementwise::sigmoid_gate : Elementwise::swiglu,
                      {operand(launch, 0), operand(launch, 1), operand(launch, 2)},
                      site.slot(launch, 0).cols);
 }

@@ -275,7 +275,9 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
       if (launch.shape.rotated != 0) return "it rotates whole heads";
       break;
     case Kernel::swiglu:
-      if (launch.shape.activation != Activation::silu) return "its gates go through SiLU";
+      if (launch.shape.activation != Activation::silu &&
+          launch.shape.activation != Activation::sigmoid)
+        return "its gates go through SiLU";
       break;
     case Kernel::rmsnorm:
       if (launch.shape.bf16_sums) return "it adds squares up in f32";
@@ -356,8 +358,8 @@ void match_ending(const Program& program, Products& found) {
   const bool is_pair = found.matmuls.size() == 2 && found.matmuls[0]->args.size() == 3 &&
                        found.matmuls[1]->args.size() == 3 &&
                        form_of(program, *found.matmuls[0]) == form_of(program, *found.matmuls[1]);
-  if (is_pair && next.kernel == Kernel::swiglu && slot_of(next, 0) == y(0) &&
-      slot_of(next, 1) == y(1)) {
+  if (is_pair && next.kernel == Kernel::swiglu && next.shape.activation == Activation::silu &&
+      slot_of(next, 0) == y(0) && slot_of(next, 1) == y(1)) {
     const uint16_t result = slot_of(next, 2);
     for (size_t i : {0, 1})
       if (y(i) != result && !is_dead_after(program, y(i), at)) return;

@@ -150,6 +150,9 @@ TEST_P(InnerLoopsTest, ElementwiseLoops) {
       EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-double{x[i]})) * w[i], 1e-6);
     loops_.swiglu(Activation::gelu_tanh, x.data(), w.data(), y.data(), count);
     for (size_t i = 0; i < count; ++i) EXPECT_NEAR(y[i], gelu_tanh(x[i]) * w[i], 1e-6);
+    loops_.swiglu(Activation::sigmoid, x.data(), w.data(), y.data(), count);
+    for (size_t i = 0; i < count; ++i)
+      EXPECT_NEAR(y[i], w[i] / (1 + std::exp(-double{x[i]})), 1e-6);
     auto sum = x;
     loops_.add(sum.data(), w.data(), count);
     for (size_t i = 0; i < count; ++i) EXPECT_EQ(sum[i], x[i] + w[i]);
@@ -174,6 +177,22 @@ TEST_P(InnerLoopsTest, SwigluIsRightAtTheEndsOfTheScale) {
   EXPECT_EQ(part, y);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   loops_.swiglu(Activation::silu, &nan, up.data(), y.data(), 1);
+  EXPECT_TRUE(std::isnan(y[0]));
+}
+
+TEST_P(InnerLoopsTest, ASigmoidGateIsOpenAtOneEndOfTheScaleAndClosedAtTheOther) {
+  const std::vector<float> gate = {0.0f,   -0.0f, 1e-30f, 20.0f, -20.0f, 88.0f, -88.0f,
+                                   100.0f, 1e30f, -1e30f, 3.0f,  -3.0f,  1e-3f};
+  const std::vector<float> up(gate.size(), -2.0f);
+  std::vector<float> y(gate.size()), part(gate.size());
+  loops_.swiglu(Activation::sigmoid, gate.data(), up.data(), y.data(), gate.size());
+  for (size_t i = 0; i < gate.size(); ++i) {
+    EXPECT_NEAR(y[i], -2.0 / (1 + std::exp(-double{gate[i]})), 1e-6) << gate[i];
+    loops_.swiglu(Activation::sigmoid, gate.data() + i, up.data() + i, part.data() + i, 1);
+  }
+  EXPECT_EQ(part, y);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  loops_.swiglu(Activation::sigmoid, &nan, up.data(), y.data(), 1);
   EXPECT_TRUE(std::isnan(y[0]));
 }
 

@@ -152,6 +152,36 @@ TEST_P(VulkanKernels, AddAndSwiglu) {
   expect_as_on_cpu(program, filled(program), call_of(2));
 }
 
+TEST_P(VulkanKernels, GatesThroughASigmoidAndThroughNoOtherButSilu) {
+  Program program;
+  program.slots = {rows_slot("gate", SlotKind::input, 5, 33),
+                   rows_slot("x", SlotKind::input, 5, 33), rows_slot("y", SlotKind::output, 5, 33)};
+  program.launches = {
+      {Kernel::swiglu, "gated", {{0}, {1}, {2, false, true}}, {.activation = Activation::sigmoid}}};
+  expect_as_on_cpu(program, filled(program), call_of(5));
+  expect_as_on_cpu(program, filled(program), call_of(2));
+  program.launches[0].shape.activation = Activation::gelu_tanh;
+  EXPECT_EQ(device_->why_not(program, program.launches[0]), "its gates go through SiLU");
+}
+
+// The products of gate and up that end in SiLU end in no sigmoid: that is a dispatch of its own.
+TEST_P(VulkanKernels, ProductsInFrontOfASigmoidGateAreNotGatedThroughSilu) {
+  Program program;
+  program.slots = {
+      rows_slot("x", SlotKind::input, 3, 32),       {"gate", SlotKind::weight, DType::f32, 48, 32},
+      {"up", SlotKind::weight, DType::f32, 48, 32}, rows_slot("a", SlotKind::scratch, 3, 48),
+      rows_slot("b", SlotKind::scratch, 3, 48),     rows_slot("y", SlotKind::output, 3, 48)};
+  program.launches = {
+      {Kernel::matmul, "gate", {{0}, {1}, {3, false, true}}},
+      {Kernel::matmul, "up", {{0}, {2}, {4, false, true}}},
+      {Kernel::swiglu, "gated", {{3}, {4}, {5, false, true}}, {.activation = Activation::sigmoid}}};
+  const Contents before = filled(program);
+  const Call call = call_of(3);
+  const Values actual = to_values(DType::f32, run(*device_, program, before, {&call, 1})[5]);
+  const Values expected = to_values(DType::f32, run(*cpu_, program, before, {&call, 1})[5]);
+  for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(actual[i], expected[i], 1e-3) << i;
+}
+
 TEST_P(VulkanKernels, GatherRowsOfSeveralSequences) {
   Program program;
   program.slots = {rows_slot("x", SlotKind::input, 9, 33), rows_slot("y", SlotKind::output, 4, 33)};

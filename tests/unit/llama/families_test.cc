@@ -9,11 +9,13 @@
 #include "llama/forward_program.h"
 #include "llama/reference.h"
 #include "model/families.h"
+#include "model/identity.h"
 #include "program/kernels.h"
 #include "support/family_config.h"
 #include "support/npu_settings.h"
 #include "support/one_sequence.h"
 #include "support/random_model.h"
+#include "support/software_gpu.h"
 #include "tensor/compare.h"
 
 namespace tyto {
@@ -39,9 +41,10 @@ struct Bench {
         NpuWeights weights = NpuWeights::bf16) {
     NpuSettings npu;
     npu.weights = weights;
-    const DeviceEnv env{
-        pool, trace, fusion, model_dims(model.config, 0),
-        names.front() == "vnpu" ? testing_support::settings_of(npu) : DeviceSettings{}};
+    const DeviceEnv env{pool, trace, fusion, model_dims(model.config, 0),
+                        names.front() == "vnpu"     ? testing_support::settings_of(npu)
+                        : names.front() == "vulkan" ? testing_support::software_gpu()
+                                                    : DeviceSettings{}};
     std::vector<Device*> order;
     for (const std::string& name : names) {
       devices.push_back(open_device(name, env));
@@ -334,6 +337,42 @@ TEST(Families, SinksTakeTheirShareOnEveryDevice) {
       EXPECT_GE(compare(npu.run(part), expected[first + count - 1]).cosine, 0.998);
     }
     EXPECT_TRUE(npu.says("its kernels' attention has no sinks"));
+  }
+  vxrt::reset();
+}
+
+// Qwen3.5: nothing but the gate differs.
+TEST(Families, TheAttentionGateIsTheReferencesOnEveryDevice) {
+  Config config = testing_support::small_config();
+  const RandomModel plain = random_model(config, DType::bf16);
+  config.attention_gate = true;
+  RandomModel random = random_model(config, DType::bf16);  // the same weights
+  for (LayerWeights& layer : random.model.weights.layers)
+    layer.attn_gate = random.tensor(DType::bf16, config.q_width(), config.emb, 0.3f);
+  EXPECT_NE(identity_of(random.model, "").hash, identity_of(plain.model, "").hash);
+  EXPECT_EQ(differences_from_llama(config), "a gate of the attention's output");
+  const auto tokens = some_tokens(9);
+  const auto expected = reference_logits(random.model, tokens);
+  EXPECT_GT(compare(reference_logits(plain.model, tokens).back(), expected.back()).max_abs_error,
+            1e-3);
+  for (const Fusion fusion : {Fusion::op, Fusion::block, Fusion::token}) {
+    vxrt::reset();
+    Bench cpu(random.model, {"cpu"}, fusion), npu(random.model, {"vnpu", "cpu"}, fusion),
+        gpu(random.model, {"vulkan", "cpu"}, fusion);
+    testing_support::expect_validated();
+    for (const auto& [first, count] : {std::pair<size_t, size_t>{0, 6}, {6, 1}, {7, 2}}) {
+      const auto part = std::span(tokens).subspan(first, count);
+      const std::vector<float>& logits = expected[first + count - 1];
+      EXPECT_GE(compare(cpu.run(part), logits).cosine, 0.9999);
+      EXPECT_GE(compare(npu.run(part), logits).cosine, 0.998);
+      EXPECT_GE(compare(gpu.run(part), logits).cosine, 0.9999);
+    }
+    EXPECT_TRUE(npu.says("its kernels' gates go through SiLU"));
+    if (fusion == Fusion::block) {
+      EXPECT_TRUE(npu.says("its image rms_gemms_rope computes other steps together"));
+      EXPECT_TRUE(npu.says("its image o_ffn projects what attention gives, and nothing else"));
+    }
+    EXPECT_FALSE(gpu.says("not on vulkan"));
   }
   vxrt::reset();
 }

@@ -63,7 +63,9 @@ const std::map<Role, Operator> kOperators = {{Role::embedding, Operator::other},
                                              {Role::expert_up, Operator::feed_forward},
                                              {Role::expert_swiglu, Operator::feed_forward},
                                              {Role::expert_down, Operator::feed_forward},
-                                             {Role::expert_mix, Operator::feed_forward}};
+                                             {Role::expert_mix, Operator::feed_forward},
+                                             {Role::attn_gate, Operator::projection},
+                                             {Role::attn_gated, Operator::attention}};
 
 // On one projection of each operator.
 void adapt(RandomModel& random) {
@@ -78,6 +80,12 @@ void adapt(RandomModel& random) {
     weights.layers[i].down_lora = pair(weights.layers[i].down);
   }
   weights.head_lora = pair(weights.head);
+}
+
+void add_attention_gates(RandomModel& random) {
+  const Config& config = random.model.config;
+  for (LayerWeights& layer : random.model.weights.layers)
+    layer.attn_gate = random.tensor(DType::bf16, config.q_width(), config.emb, 0.3f);
 }
 
 std::vector<Program> forward_programs() {
@@ -96,19 +104,21 @@ std::vector<Program> forward_programs() {
     c.sinks = true;
   };
   const auto centre = [](Config& c) { c.layer_norm = c.parallel_residual = true; };
+  const auto gate = [](Config& c) { c.attention_gate = true; };
   const auto add_experts = [](Config& c) {
     c.experts = 4;
     c.experts_used = 2;
     c.expert_hidden = 32;
     c.expert_bias = c.o_bias = true;
   };
-  const std::function<void(Config&)> changes[] = {[](Config&) {}, add_extras, multiply,
-                                                  bound,          centre,     add_experts};
+  const std::function<void(Config&)> changes[] = {[](Config&) {}, add_extras, multiply,   bound,
+                                                  centre,         gate,       add_experts};
   for (const auto& change : changes) {
     Config config = testing_support::small_config();
     change(config);
     RandomModel random = random_model(config, DType::bf16);
     if (config.layer_norm) adapt(random);
+    if (config.attention_gate) add_attention_gates(random);
     const std::vector<float> frequencies = rope_frequencies(config);
     for (const Part part : {Part::body, Part::head, Part::whole})
       for (const bool from_start : {false, true})
@@ -170,6 +180,35 @@ TEST(ForwardProgram, EndsWithLogitsOrWithTheBestOfThem) {
       EXPECT_EQ(outputs, std::vector{candidates > 0 ? Role::candidates : Role::logits});
       EXPECT_EQ(program.launches.back().kernel, candidates > 0 ? Kernel::top_k : Kernel::matmul);
     }
+}
+
+// The gate reads what q, k and v read, and the output's projection what it lets through. Programs
+// without it have nothing of it, and so stay what images were made for.
+TEST(ForwardProgram, AGateStandsBetweenAttentionAndItsOutput) {
+  const auto forward = [](bool has_gate) {
+    Config config = testing_support::small_config();
+    config.attention_gate = has_gate;
+    RandomModel random = random_model(config, DType::bf16);
+    if (has_gate) add_attention_gates(random);
+    return forward_program(random.model, rope_frequencies(config), Part::whole,
+                           {.rows = 4, .context = 96})
+        .program;
+  };
+  const Program with = forward(true), without = forward(false);
+  const auto launch = [&](Role role) {
+    const auto found = std::ranges::find(with.launches, role, &Launch::role);
+    EXPECT_NE(found, with.launches.end()) << name(role);
+    return *found;
+  };
+  EXPECT_EQ(launch(Role::attn_gate).args[0].slot, launch(Role::v).args[0].slot);
+  EXPECT_EQ(launch(Role::attn_gated).args[0].slot, launch(Role::attn_gate).args[2].slot);
+  EXPECT_EQ(launch(Role::attn_gated).args[1].slot, launch(Role::attention).args[3].slot);
+  EXPECT_EQ(launch(Role::o).args[0].slot, launch(Role::attn_gated).args[2].slot);
+  EXPECT_NE(to_hex(program_hash(with)), to_hex(program_hash(without)));
+  EXPECT_EQ(with.slots.size(), without.slots.size() + 2 + 2);  // a weight for each layer
+  EXPECT_EQ(with.launches.size(), without.launches.size() + 2 * 2);
+  for (const Slot& slot : without.slots)
+    EXPECT_FALSE(slot.role == Role::attn_gate || slot.role == Role::attn_gated) << slot.name;
 }
 
 // A window is in the launches of its layers, and only where a cache can hold more than it.

@@ -109,6 +109,10 @@ struct SwigluOai {
   }
 };
 
+struct Sigmoid {
+  TYTO_INLINE Vec of(Vec gate, Vec up) { return gated(broadcast(1.0f), gate, up); }
+};
+
 template <typename Gate>
 TYTO_INLINE void swiglu_of(const float* gate, const float* up, float* y, size_t count) {
   size_t i = 0;
@@ -122,9 +126,16 @@ TYTO_INLINE void swiglu_of(const float* gate, const float* up, float* y, size_t 
 }
 
 void swiglu(Activation activation, const float* gate, const float* up, float* y, size_t count) {
-  if (activation == Activation::gelu_tanh) return swiglu_of<GeluTanh>(gate, up, y, count);
-  if (activation == Activation::swiglu_oai) return swiglu_of<SwigluOai>(gate, up, y, count);
-  swiglu_of<Silu>(gate, up, y, count);
+  switch (activation) {
+    case Activation::silu:
+      return swiglu_of<Silu>(gate, up, y, count);
+    case Activation::gelu_tanh:
+      return swiglu_of<GeluTanh>(gate, up, y, count);
+    case Activation::swiglu_oai:
+      return swiglu_of<SwigluOai>(gate, up, y, count);
+    case Activation::sigmoid:
+      return swiglu_of<Sigmoid>(gate, up, y, count);
+  }
 }
 
 void soft_cap(const float* x, float cap, float* y, size_t count) {

@@ -1,5 +1,5 @@
-// One value at a time: z = x + y (in place where z is x), z = silu(x) * y, rows of x by the row
-// table's sources, and x in another type.
+// One value at a time: z = x + y (in place where z is x), z = silu(x) * y, z = sigmoid(x) * y, rows
+// of x by the row table's sources, and x in another type.
 //
 // Constants: 0 workgroup size; 1 OPERATION, below; 2 IN, the type of x and y (CAST only; F32 for
 // all others); 3 OUT, the type of z, F32 for GATHER_ROWS.
@@ -10,7 +10,7 @@
 #include "call.glsl"
 
 layout(local_size_x_id = 0) in;
-const uint ADD = 0, SWIGLU = 1, GATHER_ROWS = 2, CAST = 3;
+const uint ADD = 0, SWIGLU = 1, GATHER_ROWS = 2, CAST = 3, SIGMOID_GATE = 4;
 layout(constant_id = 1) const uint OPERATION = ADD;
 layout(constant_id = 2) const uint IN = F32;
 layout(constant_id = 3) const uint OUT = F32;
@@ -45,5 +45,6 @@ void main() {
   vec4 value = load_any(index, count);
   if (OPERATION == ADD) value += load_row_quad(y, 0, index, count);
   if (OPERATION == SWIGLU) value = value / (1 + exp(-value)) * load_row_quad(y, 0, index, count);
+  if (OPERATION == SIGMOID_GATE) value = load_row_quad(y, 0, index, count) / (1 + exp(-value));
   store_row_quad(z, 0, index, count, value, OUT);
 }
