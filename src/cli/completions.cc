@@ -118,9 +118,11 @@ std::string bash_values(const Values& values) {
       return "@folder";
     case Completes::model:
       return "@model";
-    default:
-      return "@any";
+    case Completes::none:
+    case Completes::any:
+      break;
   }
+  return "@any";
 }
 
 // Sets what _tyto, below, goes by.
@@ -218,9 +220,11 @@ std::string zsh_action(const Values& values) {
       return "_files -/";
     case Completes::model:
       return "_tyto_models";
-    default:
-      return " ";
+    case Completes::none:
+    case Completes::any:
+      break;
   }
+  return " ";
 }
 
 std::string zsh_flag(const Flag& flag) {
@@ -300,9 +304,10 @@ std::string fish_values(const Values& values) {
       return " -x -a '(__fish_complete_directories)'";
     case Completes::model:
       return " -r -F -a '(__tyto_models)'";
-    default:
-      return " -x";
+    case Completes::any:
+      break;
   }
+  return " -x";
 }
 
 std::string fish_flag(const Flag& flag, const std::string& where) {

@@ -25,14 +25,7 @@ namespace tyto {
 namespace {
 
 int exit_code(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::usage:
-      return 2;
-    case ErrorCode::require:
-      return 3;
-    default:
-      return 1;
-  }
+  return code == ErrorCode::usage ? 2 : code == ErrorCode::require ? 3 : 1;
 }
 
 // A command that is named first says already whose message it is: "tyto run: no prompt".

@@ -320,9 +320,13 @@ bool is_used(const Json& root, std::string_view key) {
     case Json::Type::array:
     case Json::Type::object:
       return field->size() > 0;
-    default:
-      return true;
+    case Json::Type::string:
+    case Json::Type::integer:
+    case Json::Type::number:
+    case Json::Type::null:
+      break;
   }
+  return true;
 }
 
 struct Feature {

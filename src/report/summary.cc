@@ -606,7 +606,10 @@ void add_part(DispatchRecord& record, const Event& event) {
       record.read += took;
       record.bytes_read += event.bytes;
       break;
-    default:
+    case EventKind::token:
+    case EventKind::run:
+    case EventKind::host:
+    case EventKind::launch:
       break;
   }
 }

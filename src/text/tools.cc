@@ -471,9 +471,14 @@ bool JsonScanner::push(char c) {
       return c == ':';
     case State::after_value:
       return after_value(c);
-    default:
-      return false;
+    case State::word:
+    case State::complete:
+    case State::string:
+    case State::escape:
+    case State::hex:
+      break;
   }
+  return false;
 }
 
 bool JsonScanner::begin_value(char c) {
@@ -495,22 +500,21 @@ bool JsonScanner::begin_string(bool is_key) {
 bool JsonScanner::go_on_in_string(char c) {
   constexpr std::string_view kEscapes = "\"\\/bfnrt";
   constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
-  switch (state_) {
-    case State::escape:
-      if (c != 'u' && kEscapes.find(c) == kEscapes.npos) return false;
-      state_ = c == 'u' ? State::hex : State::string;
-      digits_left_ = 4;
-      return true;
-    case State::hex:
-      if (kHexDigits.find(c) == kHexDigits.npos) return false;
-      if (--digits_left_ == 0) state_ = State::string;
-      return true;
-    default:
-      if (static_cast<unsigned char>(c) < ' ') return false;
-      if (c == '\\') state_ = State::escape;
-      if (c == '"') state_ = in_key_ ? State::colon : State::after_value;
-      return true;
+  if (state_ == State::escape) {
+    if (c != 'u' && kEscapes.find(c) == kEscapes.npos) return false;
+    state_ = c == 'u' ? State::hex : State::string;
+    digits_left_ = 4;
+    return true;
   }
+  if (state_ == State::hex) {
+    if (kHexDigits.find(c) == kHexDigits.npos) return false;
+    if (--digits_left_ == 0) state_ = State::string;
+    return true;
+  }
+  if (static_cast<unsigned char>(c) < ' ') return false;
+  if (c == '\\') state_ = State::escape;
+  if (c == '"') state_ = in_key_ ? State::colon : State::after_value;
+  return true;
 }
 
 bool JsonScanner::go_on_in_word(char c) {

@@ -144,17 +144,10 @@ const Expr* parse_dict(Parser& parser) {
 }
 
 const Expr* parse_primary(Parser& parser) {
-  switch (peek(parser).kind) {
-    case TokenKind::name:
-      return parse_name(parser);
-    case TokenKind::string:
-      return parse_string(parser);
-    case TokenKind::integer:
-    case TokenKind::real:
-      return parse_number(parser);
-    default:
-      break;
-  }
+  const TokenKind kind = peek(parser).kind;
+  if (kind == TokenKind::name) return parse_name(parser);
+  if (kind == TokenKind::string) return parse_string(parser);
+  if (kind == TokenKind::integer || kind == TokenKind::real) return parse_number(parser);
   if (next_is(parser, "(")) return parse_parenthesis(parser);
   if (next_is(parser, "[")) return parse_list(parser);
   if (next_is(parser, "{")) return parse_dict(parser);

@@ -36,51 +36,37 @@ int64_t power_of(Machine& machine, int64_t base, int64_t exponent) {
 Value whole_arithmetic(Machine& machine, Operator op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflow = false;
-  switch (op) {
-    case Operator::add:
-      overflow = __builtin_add_overflow(a, b, &result);
-      break;
-    case Operator::subtract:
-      overflow = __builtin_sub_overflow(a, b, &result);
-      break;
-    case Operator::multiply:
-      overflow = __builtin_mul_overflow(a, b, &result);
-      break;
-    case Operator::power:
-      return power_of(machine, a, b);
-    default:  // floor_divide and modulo
-      if (b == 0) fail(machine, "division by zero");
-      if (b == -1) {
-        // The one quotient that does not fit is that of the smallest integer.
-        overflow = op == Operator::floor_divide && __builtin_sub_overflow(int64_t{0}, a, &result);
-      } else {
-        int64_t remainder = a % b;
-        if (remainder != 0 && (remainder < 0) != (b < 0)) remainder += b;
-        result = op == Operator::modulo ? remainder : floor_quotient(a, b);
-      }
+  if (op == Operator::power) return power_of(machine, a, b);
+  if (op == Operator::add) {
+    overflow = __builtin_add_overflow(a, b, &result);
+  } else if (op == Operator::subtract) {
+    overflow = __builtin_sub_overflow(a, b, &result);
+  } else if (op == Operator::multiply) {
+    overflow = __builtin_mul_overflow(a, b, &result);
+  } else if (b == 0) {
+    fail(machine, "division by zero");
+  } else if (b == -1) {
+    // The one quotient that does not fit is that of the smallest integer.
+    overflow = op == Operator::floor_divide && __builtin_sub_overflow(int64_t{0}, a, &result);
+  } else {
+    int64_t remainder = a % b;
+    if (remainder != 0 && (remainder < 0) != (b < 0)) remainder += b;
+    result = op == Operator::modulo ? remainder : floor_quotient(a, b);
   }
   if (overflow) fail(machine, "integer overflow in '{}'", symbol(op));
   return result;
 }
 
 Value real_arithmetic(Machine& machine, Operator op, double a, double b) {
-  switch (op) {
-    case Operator::add:
-      return a + b;
-    case Operator::subtract:
-      return a - b;
-    case Operator::multiply:
-      return a * b;
-    case Operator::power: {
-      if (a == 0 && b < 0) fail(machine, "zero to a negative power");
-      double result = std::pow(a, b);
-      if (!std::isfinite(result) && std::isfinite(a) && std::isfinite(b)) {
-        fail(machine, "'**' has no finite result");
-      }
-      return result;
-    }
-    default:
-      break;
+  if (op == Operator::add) return a + b;
+  if (op == Operator::subtract) return a - b;
+  if (op == Operator::multiply) return a * b;
+  if (op == Operator::power) {
+    if (a == 0 && b < 0) fail(machine, "zero to a negative power");
+    double result = std::pow(a, b);
+    if (!std::isfinite(result) && std::isfinite(a) && std::isfinite(b))
+      fail(machine, "'**' has no finite result");
+    return result;
   }
   if (b == 0) fail(machine, "division by zero");
   if (op == Operator::divide) return a / b;
@@ -293,18 +279,10 @@ Value plus(Machine& machine, const Value& value) {
 }
 
 bool compare(Machine& machine, Operator op, const Value& left, const Value& right) {
-  switch (op) {
-    case Operator::equal:
-      return equal(machine, left, right);
-    case Operator::not_equal:
-      return !equal(machine, left, right);
-    case Operator::in:
-      return contains(machine, right, left);
-    case Operator::not_in:
-      return !contains(machine, right, left);
-    default:
-      break;
-  }
+  if (op == Operator::equal) return equal(machine, left, right);
+  if (op == Operator::not_equal) return !equal(machine, left, right);
+  if (op == Operator::in) return contains(machine, right, left);
+  if (op == Operator::not_in) return !contains(machine, right, left);
   std::optional<Number> a = as_number(left), b = as_number(right);
   if (a && b && (std::isnan(a->real) || std::isnan(b->real))) return false;
   int sign = order(machine, left, right, symbol(op));

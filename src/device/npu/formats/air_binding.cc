@@ -78,9 +78,16 @@ std::vector<AirPart> weight_parts(const Program& piece, const AirArgument& argum
       return {whole(piece, slot, {cols, {}})};
     case AirLayout::head_partition:
       return {{slot, std::min(argument.partition * argument.rows, rows), argument.real_rows, {}}};
-    default:
-      return {projection_part(piece, argument, slot)};
+    case AirLayout::none:
+    case AirLayout::as_stored:
+    case AirLayout::transposed:
+    case AirLayout::rope_per_head:
+    case AirLayout::heads_first:
+    case AirLayout::q4nx:
+    case AirLayout::q4nx_norms:
+      break;
   }
+  return {projection_part(piece, argument, slot)};
 }
 
 std::vector<AirPart> parts_of(const Program& piece, const AirArgument& argument) {

@@ -22,9 +22,14 @@ SlotKind kind_of(AirRole role) {
       return SlotKind::weight;
     case AirRole::kv:
       return SlotKind::kv;
-    default:
-      return SlotKind::scratch;
+    case AirRole::scratch:
+    case AirRole::dead:
+    case AirRole::opcode:
+    case AirRole::instructions:
+    case AirRole::word_count:
+      break;
   }
+  return SlotKind::scratch;
 }
 
 }  // namespace

@@ -244,7 +244,11 @@ void Machine::run_job(Job& job, Lock& lock) {
       return end(job, ERT_CMD_STATE_ABORT, "injected fault: context lost");
     case FaultKind::hang:
       return hang(job, lock);
-    default:
+    case FaultKind::none:
+    case FaultKind::out_of_memory:
+    case FaultKind::slow:
+    case FaultKind::flip:
+    case FaultKind::corrupt:
       break;
   }
   const double slowdown = (fault_.kind == FaultKind::slow ? fault_.factor : 1) *
