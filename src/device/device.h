@@ -80,6 +80,8 @@ struct DeviceInfo {
   // A row's result has the same bits however many rows its call has, so that several guessed tokens
   // may be checked in one call.
   bool rows_agree = false;
+  // The first call of a form compiles kernels, which may take seconds: Executable::prepare.
+  bool compiles_forms = false;
   std::optional<FixedShapes> fixed = {};  // null: its kernels take any shape
 };
 
@@ -106,6 +108,8 @@ class Executable {
   // Every slot but weights, once; a cache in one piece again, when the next call is of another
   // sequence.
   virtual void bind(uint16_t slot, const Buffer& buffer) = 0;
+  // Does what only the first call of this form would do, and runs nothing. Every slot is bound.
+  virtual void prepare(const Call& call) { (void)call; }
   // Moves the rows of input slots to the device and hands the call over.
   virtual void submit(const Call& call) = 0;
   // Brings the rows of output slots back. Throws on timeout or device error.

@@ -204,8 +204,30 @@ void Stages::build(const Progress& progress) {
   for (const auto& [stage, each] : planned) loading.expect(each);
   loading.seen.clear();
   loading.show();
-  for (auto& [stage, each] : planned) *stage = prepare(std::move(each), loading);
+  std::vector<Stage*> stages;
+  for (auto& [stage, each] : planned) {
+    *stage = prepare(std::move(each), loading);
+    stages.push_back(stage);
+  }
+  compile_forms(stages, progress);
   if (has_fixed_rows()) find_pass_costs();
+}
+
+// What the first token and the first whole chunk would compile is compiled here, where it is shown.
+// The calls are those at the end of a context: their tables are the longest.
+void Stages::compile_forms(std::span<Stage* const> stages, const Progress& progress) {
+  std::vector<std::pair<Step*, uint32_t>> forms;  // with their rows
+  for (Stage* stage : stages)
+    for (Step& step : stage->steps)
+      if (step.device->info().compiles_forms)
+        forms.emplace_back(&step, stage->part == Part::body ? chunk_ : 1);
+  for (size_t i = 0; i < forms.size(); ++i) {
+    if (progress) progress("compiling kernels", i, forms.size());
+    const auto& [step, rows] = forms[i];
+    SetupTimer timer(trace_, "kernels on " + step->device->info().name);
+    step->executable->prepare(call_of(rows, context_ - rows));
+  }
+  if (progress && !forms.empty()) progress("compiling kernels", forms.size(), forms.size());
 }
 
 void Stages::find_pass_costs() {

@@ -156,6 +156,7 @@ class Stages {
   Planned plan(Part part, Fusion fusion, ForwardShape shape);
   std::vector<uint8_t> placement(Part part, const Program& program);
   Stage prepare(Planned planned, Loading& loading);
+  void compile_forms(std::span<Stage* const> stages, const Progress& progress);
   Step make_step(const Stage& stage, const Piece& piece, const ForwardProgram& forward,
                  const std::vector<DispatchLabel>& labels);
   Device* owner_in(const Stage& stage, const Slot& slot, Device& user) const;

@@ -56,8 +56,9 @@ class Vulkan(CliTest):
                 self.assertIn(device, [row["name"] for row in told["phases"][phase]])
             if prefill != decode:
                 self.assertEqual(told["kv_handed_over"]["times"], 1)
-            prepared = [row["preparing_ns"] for row in told["devices"] if row["name"] == "vulkan"]
-            self.assertTrue(prepared and prepared[0] > 0, told["devices"])
+            # Tokens wait for no compiler; a prompt shorter than a chunk is a form of its own.
+            prepared = [row.get("preparing_ns", 0) for row in told["devices"] if row["name"] == "vulkan"]
+            self.assertEqual([ns > 0 for ns in prepared], [prefill == "vulkan"], told["devices"])
             self.assertTrue(any("llvmpipe" in line and "software" in line for line in told["fallbacks"]), told["fallbacks"])
 
     def test_verify_passes(self):

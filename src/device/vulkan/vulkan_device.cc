@@ -69,7 +69,8 @@ class VulkanDevice : public Device {
             .rounds_to_bf16 = facts.multiplies_bf16,
             .rows_at_once = facts.kind == vulkan::GpuKind::software ? 256u : 2048u,
             .fusion = Fusion::token,
-            .candidates = 64};
+            .candidates = 64,
+            .compiles_forms = true};
   }
 
   std::optional<Refusal> why_not(const Program& program, const Launch& launch) const override {

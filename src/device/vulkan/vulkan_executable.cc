@@ -299,6 +299,11 @@ void VulkanExecutable::download_outputs() {
   }
 }
 
+void VulkanExecutable::prepare(const Call& call) {
+  TYTO_ASSERT(!is_pending_);
+  recording_for(call);
+}
+
 void VulkanExecutable::submit(const Call& call) {
   TYTO_ASSERT(!is_pending_);
   done_ = {};

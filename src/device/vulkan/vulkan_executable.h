@@ -1,4 +1,5 @@
-// A loaded program: lowered and recorded at the first call of a form, submitted once per call.
+// A loaded program: lowered and recorded when a form is prepared or at its first call, submitted at
+// each.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@ class VulkanExecutable : public Executable {
   ~VulkanExecutable() override;
 
   void bind(uint16_t slot, const Buffer& buffer) override;
+  void prepare(const Call& call) override;
   void submit(const Call& call) override;
   Completion wait(std::chrono::milliseconds timeout) override;
 

@@ -89,6 +89,36 @@ TEST_F(VulkanTest, ATokenIsFiveDispatchesALayerAndAFew) {
   EXPECT_EQ(dispatches(config), two_layers + 15);
 }
 
+// The first token and the first chunk wait for no compiler: that was shown while the model was
+// loaded, and is part of the time of that.
+TEST_F(VulkanTest, ATokenAndAChunkAreCompiledWhenTheModelIsLoaded) {
+  const DeviceEnv env{.pool = pool_, .trace = trace_, .settings = software_gpu()};
+  const auto gpu = open_device("vulkan", env), cpu = open_device("cpu", env);
+  Device* order[] = {gpu.get(), cpu.get()};
+  PipelineOptions options;
+  options.forward.prefill_chunk = 80;
+  std::vector<std::string> shown;
+  Pipeline pipeline(random_.model, order, options, trace_,
+                    [&](std::string_view what, uint64_t done, uint64_t total) {
+                      if (what == "compiling kernels")
+                        shown.push_back(fmt::format("{} of {}", done, total));
+                    });
+  ASSERT_GE(shown.size(), 2u);
+  EXPECT_TRUE(shown.front().starts_with("0 of ")) << shown.front();
+  EXPECT_EQ(shown.back(), fmt::format("{0} of {0}", shown.size() - 1));
+  EXPECT_TRUE(std::ranges::any_of(trace_.setup_spans(), [](const SetupSpan& span) {
+    return span.phase == "kernels on vulkan" && span.end_ns > span.start_ns;
+  }));
+  const auto preparing_ns = [&] { return trace_.device("vulkan").preparing_ns; };
+  Sequence sequence(pipeline), other(pipeline);
+  const std::vector<Token> chunk(80, 3), token(1, 4), few(20, 5);
+  pipeline.run(sequence, chunk);
+  pipeline.run(sequence, token);
+  EXPECT_EQ(preparing_ns(), 0u);
+  pipeline.run(other, few);  // a form that was not prepared is, at its first call
+  EXPECT_GT(preparing_ns(), 0u);
+}
+
 TEST_F(VulkanTest, StitchedIsLaunchByLaunch) {
   Values one_by_one;
   for (const Fusion fusion : {Fusion::op, Fusion::token}) {
