@@ -187,14 +187,21 @@ SamplerOptions sampling_for(const Model& model, SamplerOptions ours) {
   return ours;
 }
 
+std::string without_default_template(const Vocabulary& vocabulary) {
+  const std::vector<ChatSource>& more = vocabulary.more_templates;
+  if (!vocabulary.chat_template.empty() || more.empty()) return "";
+  return fmt::format("has the chat template{} {}, and none that is called default",
+                     more.size() == 1 ? "" : "s", joined(more, ", ", &ChatSource::name));
+}
+
 ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::string& choice,
                                   const std::string& model_name, bool with_tools) {
   const std::vector<ChatSource>& more = vocabulary.more_templates;
   if (choice.empty()) {
     const std::string& source = chat_template_for(vocabulary, with_tools);
     if (source.empty() && !more.empty())
-      throw Error(ErrorCode::input, model_name, "has several chat templates, and none is the usual",
-                  "name one with --chat-template: " + joined(more, ", ", &ChatSource::name));
+      throw Error(ErrorCode::input, model_name, without_default_template(vocabulary),
+                  "choose one: --chat-template " + shell_word(more.front().name));
     if (source.empty())
       throw Error(ErrorCode::input, model_name, "has no chat template",
                   "name one with --chat-template, or give the prompt as it is with --raw");

@@ -97,5 +97,8 @@ SamplerOptions sampling_for(const Model& model, SamplerOptions ours);
 // ones may be chosen by their names.
 ChatTemplate choose_chat_template(const Vocabulary& vocabulary, const std::string& choice,
                                   const std::string& model_name, bool with_tools = false);
+// Where one has to be chosen: "has the chat templates rag, tool_use, and none that is called
+// default". Else empty.
+std::string without_default_template(const Vocabulary& vocabulary);
 
 }  // namespace tyto

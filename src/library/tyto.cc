@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -9,15 +10,9 @@
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "text/chat_template.h"
+#include "text/reasoning.h"
 
 namespace tyto::library {
-
-struct Model::Parts {
-  explicit Parts(const EngineOptions& options) : engine(options) {}
-  Answer answer(const Question& question, const OnText& on_text);
-
-  Engine engine;
-};
 
 namespace {
 
@@ -31,22 +26,70 @@ EngineOptions engine_options(const ModelOptions& options) {
   return result;
 }
 
+}  // namespace
+
+struct Model::Parts {
+  explicit Parts(const ModelOptions& options)
+      : engine(engine_options(options)), chat_template(options.chat_template) {}
+  Answer answer(const Question& question, const OnText& on_text);
+
+  Engine engine;
+  const std::string chat_template;
+};
+
+namespace {
+
+struct Prompt {
+  std::vector<Token> tokens;
+  std::string chat = {};  // the text of the template; empty: the prompt as it is
+};
+
 // A model without a template gets the prompt as it is.
-std::vector<Token> prompt_of(const Question& question, const Engine& engine) {
+Prompt prompt_of(const Question& question, const Engine& engine, const std::string& chat_template) {
   const Tokenizer& tokenizer = engine.tokenizer();
   const Vocabulary& vocabulary = tokenizer.vocabulary();
-  if (question.raw || vocabulary.chat_template.empty()) {
+  const bool has_template = !chat_template.empty() || !vocabulary.chat_template.empty() ||
+                            !vocabulary.more_templates.empty();
+  if (question.raw || !has_template) {
     if (!question.system.empty())
       throw Error(ErrorCode::usage, "system", "needs a chat template",
                   "leave it out, or take a model with a template");
-    return encode_prompt(tokenizer, question.prompt, {});
+    return {encode_prompt(tokenizer, question.prompt, {})};
   }
   std::vector<ChatMessage> messages;
   if (!question.system.empty()) messages.push_back({"system", question.system});
   messages.push_back({"user", question.prompt});
-  return encode_chat(tokenizer, choose_chat_template(vocabulary, "", engine.model().path.string()),
-                     messages);
+  ChatText chat = render_chat(
+      tokenizer, choose_chat_template(vocabulary, chat_template, engine.model().path.string()),
+      messages);
+  return {encode_chat(tokenizer, chat), std::move(chat.text)};
 }
+
+// The text of an answer, divided where a template made its prompt.
+class DividedText {
+ public:
+  DividedText(const Tokenizer& tokenizer, const std::string& chat) {
+    if (!chat.empty()) stream_.emplace(thought_format(tokenizer), chat);
+  }
+
+  // What of the answer came.
+  std::string push(std::string_view piece) {
+    return stream_ ? take(stream_->push(piece))
+                   : take({.reasoning = {}, .content = std::string(piece)});
+  }
+  std::string finish() { return stream_ ? take(stream_->finish()) : ""; }
+
+  std::string text, thought;
+
+ private:
+  std::string take(ReasoningDelta delta) {
+    thought += delta.reasoning;
+    text += delta.content;
+    return std::move(delta.content);
+  }
+
+  std::optional<ReasoningStream> stream_;  // none: all of it is the answer
+};
 
 SamplerOptions sampling_of(const Question& question, const Engine& engine) {
   SamplerOptions options = sampling_for(engine.model(), {});
@@ -82,7 +125,7 @@ auto in_one_line(const Function& function) {
 }  // namespace
 
 Model::Model(const ModelOptions& options)
-    : parts_(in_one_line([&] { return std::make_unique<Parts>(engine_options(options)); })) {}
+    : parts_(in_one_line([&] { return std::make_unique<Parts>(options); })) {}
 Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
@@ -93,20 +136,27 @@ Answer Model::answer(const Question& question, const OnText& on_text) {
 
 Answer Model::Parts::answer(const Question& question, const OnText& on_text) {
   const bool is_held = !engine.requirement().device.empty();
+  Prompt prompt = prompt_of(question, engine, chat_template);
   Request request{
-      .prompt = prompt_of(question, engine), .max_tokens = question.most_tokens, .stop = {}};
-  request.continues_text = question.raw && has_text(engine.tokenizer(), request.prompt);
+      .prompt = std::move(prompt.tokens), .max_tokens = question.most_tokens, .stop = {}};
+  request.continues_text = prompt.chat.empty() && has_text(engine.tokenizer(), request.prompt);
+  if (!prompt.chat.empty()) request.shown_special = special_thought_markers(engine.tokenizer());
   Sampler sampler(sampling_of(question, engine));
-  std::string text;
+  DividedText text(engine.tokenizer(), prompt.chat);
   tyto::Answer answer =
       generate(engine.generator(), sampler, std::move(request), [&](std::string_view piece) {
-        text += piece;
-        return is_held || !on_text || on_text(piece);
+        const std::string said = text.push(piece);
+        return is_held || !on_text || on_text(said);
       });
+  const std::string rest = text.finish();
   engine.check_required(answer.receipt.phases);
   engine.complete(answer.receipt);
-  if (is_held && on_text) on_text(text);
-  return {std::move(text), std::string(name(answer.reason)), receipt_of(answer.receipt)};
+  const std::string& left = is_held ? text.text : rest;
+  if (on_text && !left.empty()) on_text(left);
+  return {.text = std::move(text.text),
+          .thought = std::move(text.thought),
+          .reason = std::string(name(answer.reason)),
+          .receipt = receipt_of(answer.receipt)};
 }
 
 double Model::setup_seconds() const {

@@ -13,11 +13,12 @@
 namespace tyto::library {
 
 struct ModelOptions {
-  std::string model = {};      // a file, a folder, or a name that `tyto models` lists
-  std::string device = "cpu";  // as --device, but not "auto"
-  std::string require = {};    // as --require: fails unless this device did the work
-  unsigned threads = 0;        // 0: one per core
-  uint32_t context = 0;        // tokens; 0: the model's own
+  std::string model = {};          // a file, a folder, or a name that `tyto models` lists
+  std::string device = "cpu";      // as --device, but not "auto"
+  std::string require = {};        // as --require: fails unless this device did the work
+  unsigned threads = 0;            // 0: one per core
+  uint32_t context = 0;            // tokens; 0: the model's own
+  std::string chat_template = {};  // as --chat-template; empty: the model's own
 };
 
 struct Question {
@@ -43,11 +44,12 @@ struct Receipt {
 
 struct Answer {
   std::string text;
-  std::string reason;  // "end of turn", "token limit", "context full", "cancelled"
+  std::string thought;  // what the model thought before; empty where a prompt is raw
+  std::string reason;   // "end of turn", "token limit", "context full", "cancelled"
   Receipt receipt;
 };
 
-// Gets the text as it is written; returns false to stop.
+// Gets the text as it is written, and an empty one while the model thinks; returns false to stop.
 using OnText = std::function<bool(std::string_view)>;
 
 // Used by one thread at a time. Everything throws std::runtime_error with one line that says what

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
+#include <exception>
 #include <iterator>
 #include <mutex>
 #include <thread>
@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "serve/served_model.h"
 #include "serve/thrown_error.h"
-#include "trace/trace.h"
 
 namespace tyto {
 namespace {
@@ -50,8 +49,9 @@ struct EngineThread::State {
       std::optional<EmbeddingJob> embedding = {};       // or
       Loaded loaded = {};                               // or
       bool unloads = false;
+      Places places = {};  // of what is loaded; the others have theirs
     };
-    std::deque<Asked> requests = {};
+    std::vector<Asked> requests = {};
     std::vector<Ticket> cancelled = {};
     bool empty() const { return requests.empty() && cancelled.empty(); }
   };
@@ -90,9 +90,10 @@ struct EngineThread::State {
   }
 
   // The caller holds the mutex.
-  void take_places(uint64_t count) {
+  void take_places(Places& places, uint64_t count) noexcept {
     open += count;
     untold += count;
+    places.take(together, count);
   }
   void place_free() {
     const std::lock_guard lock(mutex);
@@ -103,13 +104,14 @@ struct EngineThread::State {
     if (--untold == 0) changed.notify_all();
   }
 
-  void load_all();
-  void run();
-  void turn(Inbox asked);
+  void load_all() noexcept;
+  void run() noexcept;
+  void turn() noexcept;
   void end_all_requests() noexcept;
   Inbox take_inbox();
-  void begin(Inbox inbox);
-  void load(ServedModel& model, const Loaded& loaded, const std::optional<Error>& refusal);
+  void begin(Inbox inbox, bool ends);
+  void begin(Inbox::Asked& asked, bool ends);
+  void load(ServedModel& model, Inbox::Asked& asked, const std::optional<Error>& refusal);
   void step_next();
   void unload_idle();
   void publish();
@@ -127,7 +129,7 @@ struct EngineThread::State {
   uint64_t open = 0;    // choices, embeddings and loads that run or wait
   uint64_t untold = 0;  // those whose end was not told yet: who is told may ask again at once
   bool is_ready = false, is_draining = false, is_ending = false, is_stopping = false;
-  std::optional<Error> load_error;
+  std::exception_ptr load_failure;
   std::optional<std::chrono::milliseconds> keep_alive, longest_request;
   std::vector<std::shared_ptr<const ModelText>> texts;  // [models]
   std::vector<SlotStatus> slots;
@@ -141,27 +143,24 @@ struct EngineThread::State {
   std::thread thread;  // last: it uses all of the above
 };
 
-void EngineThread::State::load_all() {
-  std::optional<Error> failure;
-  for (const auto& model : models) {
-    try {
-      model->load();
-    } catch (const Error& error) {
-      failure = error;
-      break;
-    }
+void EngineThread::State::load_all() noexcept {
+  std::exception_ptr failure;
+  try {
+    for (const auto& model : models) model->load();
+  } catch (...) {
+    failure = std::current_exception();
   }
   publish();
   const std::lock_guard lock(mutex);
-  load_error = failure;
+  load_failure = failure;
   is_ready = !failure;
   changed.notify_all();
 }
 
-void EngineThread::State::run() {
+void EngineThread::State::run() noexcept {
   load_all();
   for (bool goes_on = true; goes_on;) {
-    turn(take_inbox());
+    turn();
     const std::lock_guard lock(mutex);
     goes_on = !is_stopping || !inbox.empty() || !is_idle();
   }
@@ -169,12 +168,13 @@ void EngineThread::State::run() {
 
 // No exception of whatever kind ends the thread: those of a request or a model end that alone, and
 // what else may come ends the requests.
-void EngineThread::State::turn(Inbox asked) try {
+void EngineThread::State::turn() noexcept try {
+  Inbox asked = take_inbox();
   const bool ends = [&] {
     const std::lock_guard lock(mutex);
     return is_ending;
   }();
-  begin(std::move(asked));
+  begin(std::move(asked), ends);
   const auto now = Clock::now();
   for (const auto& model : models) {
     if (ends) model->cancel_all();
@@ -208,45 +208,41 @@ EngineThread::State::Inbox EngineThread::State::take_inbox() {
   return std::exchange(inbox, {});
 }
 
-// What comes when the server ends is not worth loading a model for.
-void EngineThread::State::begin(Inbox asked) {
-  std::optional<Error> refusal;
-  {
-    const std::lock_guard lock(mutex);
-    if (is_ending) refusal = server_ends();
-  }
+void EngineThread::State::begin(Inbox asked, bool ends) {
   for (Inbox::Asked& each : asked.requests) {
-    ServedModel& model = *models[each.model];
     try {
-      if (each.unloads)
-        model.unload_when_idle();
-      else if (each.loaded)
-        load(model, each.loaded, refusal);
-      else if (each.embedding)
-        model.begin(std::move(*each.embedding), refusal);
-      else
-        model.begin(each.completion, refusal);
+      begin(each, ends);
     } catch (...) {
-      // The others begin all the same. What ends a request by itself has told its client.
+      // The others begin all the same. This one is dropped, which tells its client.
     }
   }
   for (const Ticket ticket : asked.cancelled)
     for (const auto& model : models) model->cancel(ticket);
 }
 
+// What comes when the server ends is not worth loading a model for.
+void EngineThread::State::begin(Inbox::Asked& asked, bool ends) {
+  ServedModel& model = *models[asked.model];
+  if (asked.unloads) return model.unload_when_idle();
+  std::optional<Error> refusal;
+  if (ends) refusal = server_ends();
+  if (asked.loaded)
+    load(model, asked, refusal);
+  else if (asked.embedding)
+    model.begin(std::move(*asked.embedding), refusal);
+  else
+    model.begin(asked.completion, refusal);
+}
+
 // What others see of the model is told before its end, so that who is answered finds it so.
-void EngineThread::State::load(ServedModel& model, const Loaded& loaded,
+void EngineThread::State::load(ServedModel& model, Inbox::Asked& asked,
                                const std::optional<Error>& refusal) {
   std::optional<Error> failure = refusal;
   if (!failure) failure = model.load_for_request();
   publish();
-  place_free();
-  try {
-    loaded(failure);
-  } catch (...) {
-    // Its answer is dropped, which tells the client.
-  }
-  end_told();
+  asked.places.free_one();
+  asked.loaded(failure);
+  asked.places.tell_one();
 }
 
 void EngineThread::State::step_next() {
@@ -254,9 +250,9 @@ void EngineThread::State::step_next() {
   for (const auto& model : models) has_work.push_back(!model->is_idle());
   const auto next = turns.next(has_work);
   if (!next) return;
-  const uint64_t start = now_ns();
+  const uint64_t start = options.clock_ns();
   models[*next]->step();
-  turns.used(*next, now_ns() - start);
+  turns.used(*next, options.clock_ns() - start);
 }
 
 void EngineThread::State::unload_idle() {
@@ -321,8 +317,12 @@ bool EngineThread::is_draining() const {
 
 bool EngineThread::wait_ready(std::chrono::milliseconds most) {
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait_for(lock, most, [&] { return state_->is_ready || state_->load_error; });
-  if (state_->load_error) throw *state_->load_error;
+  state_->changed.wait_for(lock, most, [&] { return state_->is_ready || state_->load_failure; });
+  try {
+    if (state_->load_failure) std::rethrow_exception(state_->load_failure);
+  } catch (...) {
+    throw thrown_error("server");
+  }
   return state_->is_ready;
 }
 
@@ -371,8 +371,11 @@ std::vector<EngineThread::Ticket> EngineThread::submit_all(const std::string& mo
     completion.ticket = state_->next_ticket++;
     tickets.push_back(completion.ticket);
   }
-  std::ranges::move(asked.requests, std::back_inserter(state_->inbox.requests));
-  state_->take_places(choices);
+  const auto first = state_->inbox.requests.insert(state_->inbox.requests.end(),
+                                                   std::make_move_iterator(asked.requests.begin()),
+                                                   std::make_move_iterator(asked.requests.end()));
+  for (auto each = first; each != state_->inbox.requests.end(); ++each)
+    state_->take_places(each->completion->places, each->completion->asked.choices);
   state_->wakes.notify_all();
   return tickets;
 }
@@ -395,8 +398,8 @@ EngineThread::Ticket EngineThread::embed(const std::string& model,
                    .done = std::move(done),
                    .deadline = state_->earliest(deadline)};
   const Ticket ticket = job.ticket;
-  state_->take_places(1);
   state_->inbox.requests.push_back({.model = index, .embedding = std::move(job)});
+  state_->take_places(state_->inbox.requests.back().embedding->places, 1);
   state_->wakes.notify_all();
   return ticket;
 }
@@ -405,8 +408,8 @@ void EngineThread::load(const std::string& model, std::function<void(std::option
   const size_t index = state_->index_of(model);
   const std::lock_guard lock(state_->mutex);
   state_->check_room(1);
-  state_->take_places(1);
   state_->inbox.requests.push_back({.model = index, .loaded = std::move(done)});
+  state_->take_places(state_->inbox.requests.back().places, 1);
   state_->wakes.notify_all();
 }
 

@@ -18,6 +18,7 @@
 #include "engine/scheduler.h"
 #include "serve/model_text.h"
 #include "serve/receipt_store.h"
+#include "trace/trace.h"
 
 namespace tyto {
 
@@ -45,11 +46,19 @@ struct TokenEvent {
   bool is_simulated = false;                               // by a virtual device, its wall time
 };
 
+// A token that nothing was told of before the receipt proved where it came from.
+struct HeldToken {
+  Token token = 0;
+  std::string text;
+  std::optional<LogProbabilities> log_probabilities;
+};
+
 // How one choice ended.
 struct ChoiceEnd {
   uint32_t choice = 0;
   const Outcome& outcome;
-  const std::string& receipt;  // sealed JSON; empty where nothing ran
+  const std::string& receipt;      // sealed JSON; empty where nothing ran
+  std::span<HeldToken> held = {};  // with --require: all of its tokens, which may be moved away
 };
 
 struct CompletionRequest {
@@ -106,6 +115,7 @@ struct EngineThreadOptions {
   size_t receipts_kept = 256;
   // Where receipts come from; called by the engine's thread for each.
   std::function<ReceiptContext(Engine&)> receipt_context;
+  std::function<uint64_t()> clock_ns = now_ns;  // says how long a model's turn took
 };
 
 class EngineThread {

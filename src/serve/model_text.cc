@@ -44,7 +44,9 @@ std::shared_ptr<const ModelText> text_of(const std::string& name, Engine& engine
   };
   if (!chat_template.empty() || !vocabulary.chat_template.empty())
     text->chat_template = choose(false);
-  if (chat_template.empty() && !vocabulary.more_templates.empty()) {
+  if (chat_template.empty()) text->why_no_chat = without_default_template(vocabulary);
+  const bool has_one_for_tools = !chat_template_for(vocabulary, true).empty();
+  if (chat_template.empty() && !vocabulary.more_templates.empty() && has_one_for_tools) {
     try {
       text->tool_template = choose(true);
     } catch (const Error& error) {  // conversations without tools do not need it

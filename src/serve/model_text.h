@@ -36,6 +36,7 @@ struct ModelText {
   std::shared_ptr<const Tokenizer> tokenizer = {};
   std::shared_ptr<const ChatTemplate> chat_template = {};  // none: the model has none
   std::string chat_template_source = {};
+  std::string why_no_chat = {};  // it has none, but others to choose from
   // For conversations with tools, where the model has one of its own for them.
   std::shared_ptr<const ChatTemplate> tool_template = {};
   std::string why_no_tools = {};              // why that one cannot be used; empty: it can

@@ -55,8 +55,8 @@ void ServedModel::load() {
     engine_ = std::move(engine);
     failure_.clear();
   } catch (...) {
-    const Error error = of_model(thrown_error(what_.name), what_.name);
     let_go();
+    const Error error = of_model(thrown_error(what_.name), what_.name);
     failure_ = error.what();
     throw error;
   }
@@ -168,23 +168,14 @@ bool ServedModel::on_token(Choice& choice, const ChosenToken& chosen) try {
 }
 
 // With --require, text is held until the receipt proves where it came from.
-void ServedModel::check_requirement(const Choice& choice, Outcome& outcome) {
-  if (!engine_ || engine_->requirement().empty() || outcome.error) return;
+void ServedModel::check_requirement(Choice& choice, Outcome& outcome) {
+  if (!engine_ || engine_->requirement().empty() || outcome.error) return choice.held.clear();
   try {
     engine_->check_required(outcome.answer.receipt.phases);
   } catch (const Error& error) {
     outcome.error = error;
     outcome.rest.clear();
-    return;
-  }
-  for (const HeldToken& held : choice.held) {
-    const bool goes_on =
-        choice.of->events.on_token({choice.index, held.token, held.text, held.log_probabilities,
-                                    outcome.answer.receipt, is_virtual_});
-    if (goes_on) continue;
-    outcome.answer.reason = StopReason::eos;  // as where text is not held
-    outcome.rest.clear();
-    return;
+    choice.held.clear();
   }
 }
 
@@ -209,13 +200,13 @@ void ServedModel::end(Choice choice, Outcome outcome) {
     outcome.error = thrown_error("receipt");
   }
   last_used_ = std::chrono::steady_clock::now();
-  together_.place_free();
+  completion.places.free_one();
   try {
-    completion.events.on_done({choice.index, outcome, receipt});
+    completion.events.on_done({choice.index, outcome, receipt, choice.held});
   } catch (...) {
     // Its answer is dropped with its events, which tells the client.
   }
-  together_.end_told();
+  completion.places.tell_one();
 }
 
 std::string ServedModel::keep_receipt(const Choice& choice, const Outcome& outcome) {
@@ -327,13 +318,13 @@ void ServedModel::end_embedding(size_t index, const std::optional<Error>& error)
   for (const Scheduler::Id id : job.ids)
     if (scheduler_ && job.left > 0) scheduler_->cancel(id);
   last_used_ = std::chrono::steady_clock::now();
-  together_.place_free();
+  job.places.free_one();
   try {
     job.done(error ? std::vector<std::vector<float>>() : std::move(job.results), error);
   } catch (...) {
     // Its answer is dropped, which tells the client.
   }
-  together_.end_told();
+  job.places.tell_one();
 }
 
 // What is thrown here, for want of memory, ends the requests of this model and of no other.

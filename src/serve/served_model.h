@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/scheduler.h"
@@ -14,9 +15,54 @@
 
 namespace tyto {
 
+// What all models share; outlives them.
+struct ServedTogether {
+  const EngineThreadOptions& options;
+  ServeMetrics& metrics;
+  ReceiptStore& receipts;
+  std::function<void()> place_free;  // a choice or an embedding has ended, and
+  std::function<void()> end_told;    // that was told
+};
+
+// The places of one request in the queue. Whatever becomes of it, they are free in the end.
+class Places {
+ public:
+  Places() = default;
+  Places(Places&& other) noexcept { *this = std::move(other); }
+  Places& operator=(Places&& other) noexcept {
+    std::swap(together_, other.together_);
+    std::swap(taken_, other.taken_);
+    std::swap(untold_, other.untold_);
+    return *this;
+  }
+  ~Places() {
+    while (taken_ > 0) free_one();
+    while (untold_ > 0) tell_one();
+  }
+
+  // The server has counted them.
+  void take(const ServedTogether& together, uint64_t count) noexcept {
+    together_ = &together;
+    taken_ = untold_ = count;
+  }
+  void free_one() {
+    --taken_;
+    together_->place_free();
+  }
+  void tell_one() {
+    --untold_;
+    together_->end_told();
+  }
+
+ private:
+  const ServedTogether* together_ = nullptr;
+  uint64_t taken_ = 0, untold_ = 0;
+};
+
 // A request with its choices, from submission to the end of the last.
 struct OpenCompletion {
   EngineThread::Ticket ticket = 0;
+  Places places = {};
   CompletionRequest asked;
   CompletionEvents events;
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
@@ -25,6 +71,7 @@ struct OpenCompletion {
 
 struct EmbeddingJob {
   EngineThread::Ticket ticket = 0;
+  Places places = {};
   std::vector<std::vector<Token>> inputs;
   EngineThread::Embedded done;
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
@@ -35,15 +82,6 @@ struct EmbeddingJob {
 
 // What requests are told that have not ended when the server does.
 Error server_ends();
-
-// What all models share; outlives them.
-struct ServedTogether {
-  const EngineThreadOptions& options;
-  ServeMetrics& metrics;
-  ReceiptStore& receipts;
-  std::function<void()> place_free;  // a choice or an embedding has ended, and
-  std::function<void()> end_told;    // that was told
-};
 
 class ServedModel {
  public:
@@ -67,8 +105,8 @@ class ServedModel {
   void unload_when_idle() { unloads_when_idle_ = true; }
   bool unloads_when_idle() const { return unloads_when_idle_; }
 
-  // Never throws: what goes wrong is the request's end, whatever is thrown. Loads the model if it
-  // is not, unless the request is refused.
+  // What goes wrong is the request's end, whatever is thrown; where there is no memory for that, it
+  // is dropped. Loads the model if it is not, unless the request is refused.
   void begin(const std::shared_ptr<OpenCompletion>& completion,
              const std::optional<Error>& refusal = {});
   void begin(EmbeddingJob job, const std::optional<Error>& refusal = {});
@@ -83,12 +121,6 @@ class ServedModel {
   void append_slots(std::vector<SlotStatus>& slots) const;
 
  private:
-  // A token that may not be shown before the receipt proves where it came from.
-  struct HeldToken {
-    Token token;
-    std::string text;
-    std::optional<LogProbabilities> log_probabilities;
-  };
   struct Choice {
     std::shared_ptr<OpenCompletion> of;  // shared by its choices
     uint32_t index = 0;
@@ -102,7 +134,7 @@ class ServedModel {
   void add_choice(const std::shared_ptr<OpenCompletion>& completion, uint32_t index);
   bool on_token(Choice& choice, const ChosenToken& chosen);
   void end(Choice choice, Outcome outcome);
-  void check_requirement(const Choice& choice, Outcome& outcome);
+  void check_requirement(Choice& choice, Outcome& outcome);
   std::string keep_receipt(const Choice& choice, const Outcome& outcome);
   void start_profile(OpenCompletion& completion);
   void abandon_profile(const std::string& why);

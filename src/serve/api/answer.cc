@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <condition_variable>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -156,10 +157,50 @@ CompletionEvents RunningAnswer::events(std::shared_ptr<RunningAnswer> answer, ui
           .on_done =
               [=](const ChoiceEnd& e) {
                 guarded([&] {
-                  answer->on_done(first + e.choice, e);
+                  if (e.held.empty())
+                    answer->on_done(first + e.choice, e);
+                  else
+                    end_held(answer, first + e.choice, e);
                   return true;
                 });
               }};
+}
+
+// What was held is written by a worker: the engine has others to serve.
+void RunningAnswer::end_held(const std::shared_ptr<RunningAnswer>& answer, uint32_t index,
+                             const ChoiceEnd& end) {
+  struct Held {
+    Outcome outcome;
+    std::string receipt;
+    std::vector<HeldToken> tokens;
+  };
+  const auto held = std::make_shared<Held>(Held{end.outcome, end.receipt, {}});  // the task's own
+  held->tokens.assign(std::make_move_iterator(end.held.begin()),
+                      std::make_move_iterator(end.held.end()));
+  answer->reply_->on_worker([answer, index, held] {
+    try {
+      answer->replay(index, held->outcome, held->receipt, held->tokens);
+    } catch (...) {
+      answer->refuse(thrown_error("answer"));
+    }
+  });
+}
+
+void RunningAnswer::replay(uint32_t index, Outcome& outcome, const std::string& receipt,
+                           std::span<HeldToken> held) {
+  const Receipt& ran = outcome.answer.receipt;
+  for (HeldToken& each : held) {
+    const bool goes_on = on_token(index, {.token = each.token,
+                                          .text = each.text,
+                                          .log_probabilities = std::move(each.log_probabilities),
+                                          .so_far = ran,
+                                          .is_simulated = has_virtual_device(ran)});
+    if (goes_on) continue;
+    outcome.answer.reason = StopReason::eos;  // as where text is not held
+    outcome.rest.clear();
+    break;
+  }
+  on_done(index, {.outcome = outcome, .receipt = receipt});
 }
 
 void RunningAnswer::refuse(const Error& error) {

@@ -154,6 +154,10 @@ class RunningAnswer {
  private:
   bool on_token(uint32_t index, const TokenEvent& event);
   void on_done(uint32_t index, const ChoiceEnd& end);
+  static void end_held(const std::shared_ptr<RunningAnswer>& answer, uint32_t index,
+                       const ChoiceEnd& end);
+  void replay(uint32_t index, Outcome& outcome, const std::string& receipt,
+              std::span<HeldToken> held);
   ScoredToken scored(const TokenEvent& event) const;
   bool add_text(uint32_t index, std::string_view text, bool is_last, Said& since);
   void say(uint32_t index, const Said& since, const Receipt& so_far);

@@ -206,6 +206,10 @@ const ChatTemplate& template_for(const ModelText& model, const Conversation& con
     throw RequestError(Error(ErrorCode::unsupported, model.name, model.why_no_tools), "tools");
   const auto& chosen =
       with_tools && model.tool_template ? model.tool_template : model.chat_template;
+  if (!chosen && !model.why_no_chat.empty())
+    throw RequestError(Error(ErrorCode::unsupported, model.name, model.why_no_chat,
+                             "serve it with --chat-template and the name of one"),
+                       "model");
   if (!chosen)
     throw RequestError(Error(ErrorCode::unsupported, model.name, "the model has no chat template",
                              "use /v1/completions, or serve it with --chat-template"),

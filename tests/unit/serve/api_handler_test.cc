@@ -1,9 +1,11 @@
 // Requests through the handler to a real engine with the shipped model, without connections.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -496,6 +498,51 @@ TEST_F(ApiHandler, Embeddings) {
   EXPECT_TRUE(only(packed.at("data")).at("embedding").is(Json::Type::string));
   EXPECT_EQ(post("/api/embed", R"({"input":["a","b"]})").at("embeddings").size(), 2u);
   EXPECT_TRUE(post("/api/embeddings", R"({"prompt":"a"})").find("embedding"));
+}
+
+// Tasks of workers wait until they are run here; what is written before is written by the engine's
+// thread, which has others to serve.
+struct WorkerlessReply : WaitingReply {
+  void on_worker(std::function<void()> task) override { tasks.set_value(std::move(task)); }
+  std::promise<std::function<void()>> tasks;
+
+  void run_task() {
+    auto task = tasks.get_future();
+    ASSERT_EQ(task.wait_for(kLong), std::future_status::ready);
+    EXPECT_EQ(begins + ends, 0) << body;
+    task.get()();
+    EXPECT_EQ(ends, 1);
+    EXPECT_EQ(status, 200) << body;
+  }
+};
+
+TEST_F(ApiHandler, WorkersWriteEmbeddings) {
+  for (const char* path : {"/v1/embeddings", "/api/embed"}) {
+    const auto reply = std::make_shared<WorkerlessReply>();
+    handler(
+        {.method = "POST", .path = path, .query = "", .headers = {}, .body = R"({"input":"a"})"},
+        reply);
+    reply->run_task();
+    EXPECT_NE(reply->body.find("embedding"), std::string::npos);
+  }
+}
+
+TEST_F(ApiHandler, WorkersWriteStreamsThatWereHeld) {
+  EngineThreadOptions options = engine_options();
+  options.models.front().engine.require = "cpu";
+  EngineThread strict(std::move(options), *metrics);
+  ASSERT_TRUE(strict.wait_ready(kLong));
+  const http::Handler handle =
+      make_handler({.engine = strict, .metrics = *metrics, .version = "1.2.3", .views = {}});
+  for (const char* path : {"/v1/completions", "/api/generate"}) {
+    const std::string body =
+        R"({"prompt":"Once upon a time","stream":true,"max_tokens":4,"options":{"num_predict":4}})";
+    const auto reply = std::make_shared<WorkerlessReply>();
+    handle({.method = "POST", .path = path, .query = "", .headers = {}, .body = body}, reply);
+    reply->run_task();
+    EXPECT_EQ(reply->begins, 1);
+    EXPECT_GE(std::ranges::count(reply->body, '\n'), 5) << reply->body;
+  }
 }
 
 TEST_F(ApiHandler, AnAnswerThatCouldNotBeKeptIsRefusedWithItsNumbers) {

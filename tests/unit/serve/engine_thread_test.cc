@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <future>
@@ -313,6 +315,39 @@ TEST_F(EngineThreads, ARequestThatSharesPassesIsNotRecordedAndSaysWhy) {
   EXPECT_EQ(stored.profile, nullptr);
   EXPECT_EQ(stored.why_no_profile, "other requests ran at the same time");
   ASSERT_TRUE(other.wait_ends(1));
+}
+
+// By a clock of its own, on which a step of one model takes a hundred times that of the other.
+TEST_F(EngineThreads, AModelWithLongStepsDoesNotKeepTheOtherInStep) {
+  std::atomic<uint64_t> time_ns = 0;
+  EngineThreadOptions options = options_for();
+  options.clock_ns = [&] { return time_ns.load(); };
+  ModelToServe slow = options.models.front();
+  slow.name = "slow";
+  options.models.push_back(slow);
+  start(std::move(options));
+  std::string steps;  // of the engine's thread until all have ended
+  const auto counting = [&](Told& told, char letter, uint64_t ns) {
+    CompletionEvents events = told.events();
+    events.on_token = [&, letter, ns](const TokenEvent&) {
+      steps += letter;
+      time_ns += ns;
+      return true;
+    };
+    return events;
+  };
+  Told of_slow, of_fast;
+  thread->load("owlet", [&](const auto&) {  // both are found in the same turn
+    thread->submit("slow", ask("Once", 3), counting(of_slow, 's', 100'000'000));
+    thread->submit("owlet", ask("Once", 250), counting(of_fast, 'f', 1'000'000));
+  });
+  ASSERT_TRUE(of_slow.wait_ends(1));
+  ASSERT_TRUE(of_fast.wait_ends(1));
+  EXPECT_EQ(std::ranges::count(steps, 's'), 3);
+  EXPECT_EQ(std::ranges::count(steps, 'f'), 250);
+  const size_t first = steps.find('s'), second = steps.find('s', first + 1);
+  EXPECT_NEAR(static_cast<double>(second - first), 100, 5) << steps;
+  EXPECT_NEAR(static_cast<double>(steps.find('s', second + 1) - second), 100, 5) << steps;
 }
 
 // Every way for others' code to throw on the engine's thread, and everything that may be thrown.

@@ -47,6 +47,7 @@ class ServedModels : public testing::Test {
   void begin_stream(uint32_t length = 260) {
     const auto completion = std::make_shared<OpenCompletion>();
     completion->ticket = 1;
+    completion->places.take(together, 1);
     completion->asked.request.prompt = {1, 2, 3};
     completion->asked.request.max_tokens = length;
     completion->asked.request.ignore_eos = true;
@@ -58,15 +59,17 @@ class ServedModels : public testing::Test {
       size_t inputs, size_t length,
       std::optional<std::chrono::steady_clock::time_point> deadline = {}) {
     auto result = std::make_shared<std::optional<Embedded>>();
-    model().begin(
-        {.ticket = 2,
-         .inputs = std::vector(inputs, std::vector<Token>(length, 7)),
-         .done =
-             [result](std::vector<std::vector<float>> values, std::optional<Error> error) {
-               ASSERT_FALSE(*result);
-               result->emplace(Embedded{std::move(values), std::move(error)});
-             },
-         .deadline = deadline});
+    EmbeddingJob job{
+        .ticket = 2,
+        .inputs = std::vector(inputs, std::vector<Token>(length, 7)),
+        .done =
+            [result](std::vector<std::vector<float>> values, std::optional<Error> error) {
+              ASSERT_FALSE(*result);
+              result->emplace(Embedded{std::move(values), std::move(error)});
+            },
+        .deadline = deadline};
+    job.places.take(together, 1);
+    model().begin(std::move(job));
     return result;
   }
 
@@ -110,6 +113,7 @@ TEST_F(ServedModels, ARequestThatEndsBeforeItRunsLeavesNoRecording) {
   for (const bool expires : {true, false}) {
     const auto completion = std::make_shared<OpenCompletion>();
     completion->ticket = 7;
+    completion->places.take(together, 1);
     completion->asked.profile = true;
     completion->asked.request.prompt = {1, 2, 3};
     if (expires) completion->asked.deadline = std::chrono::steady_clock::now();
