@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "device/npu/runtime/npu_core.h"
-#include "device/npu/runtime/product_guard.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {

@@ -1,7 +1,7 @@
 // A program without a counterpart among MLIR-AIR's: its arguments are its slots, then the Call.
 #include <algorithm>
 
-#include "device/npu/runtime/product_guard.h"
+#include "device/npu/runtime/npu_core.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <utility>
 
+#include "base/error.h"
 #include "cost/cost_model.h"
 #include "device/npu/formats/air_binding.h"
 #include "device/npu/formats/int8_gemm.h"
+#include "tensor/quant.h"
 #include "trace/trace.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
@@ -518,6 +522,135 @@ uint64_t TurnedHeads::take(uint32_t rows) {
     moved += turned + rows * row_bytes(part);
   }
   return moved;
+}
+
+namespace {
+
+constexpr std::chrono::milliseconds kHangNoticed{2500};  // the driver looks for hangs after 2 s
+
+// A wait that ran into its own timeout says TIMEOUT, too; the state tells them apart.
+bool has_ended(const xrt::run& run) try {
+  const ert_cmd_state state = run.state();
+  return state >= ERT_CMD_STATE_COMPLETED && state != ERT_CMD_STATE_SUBMITTED;
+} catch (const std::exception&) {
+  return false;  // nothing says so
+}
+
+bool ends_in_time(const xrt::run& run, std::chrono::steady_clock::time_point started) {
+  const auto left = started + kHangNoticed - std::chrono::steady_clock::now();
+  try {
+    // XRT takes 0 for "for ever".
+    (void)run.wait(std::max(std::chrono::duration_cast<std::chrono::milliseconds>(left),
+                            std::chrono::milliseconds(1)));
+  } catch (const std::exception&) {  // said when it was waited for
+  }
+  return has_ended(run);
+}
+
+// Runs that the device has not given back, and the memory that they may still write to. Never
+// destroyed itself: the process may end before they do.
+struct LostRuns {
+  std::mutex mutex;
+  std::vector<std::pair<xrt::run, std::vector<Arguments::Value>>> runs;
+};
+
+LostRuns& lost_runs() {
+  static auto* const lost = new LostRuns;
+  return *lost;
+}
+
+}  // namespace
+
+void KernelRun::start(const Arguments& arguments) {
+  TYTO_ASSERT(!in_flight_);
+  if (!run_) run_ = xrt::run(kernel_);
+  holder_ = &arguments;
+  given_.resize(arguments.values().size());
+  for (size_t i = 0; i < given_.size(); ++i) {
+    const Arguments::Value& value = arguments.values()[i];
+    if (given_[i] == value) continue;
+    if (value.kind == Arguments::Kind::buffer) run_.set_arg(static_cast<int>(i), value.buffer);
+    if (value.kind == Arguments::Kind::number) run_.set_arg(static_cast<int>(i), value.number);
+    given_[i] = value;
+  }
+  run_.start();
+  in_flight_ = true;
+  started_ = std::chrono::steady_clock::now();
+}
+
+ert_cmd_state KernelRun::wait(std::chrono::milliseconds timeout) {
+  const ert_cmd_state state = run_.wait(timeout);
+  in_flight_ = state != ERT_CMD_STATE_COMPLETED && !has_ended(run_);
+  return state;
+}
+
+void KernelRun::release(const Arguments& arguments) {
+  if (holder_ == &arguments) drop();
+}
+
+// XRT ends the process when a run is destroyed before its end was seen (2.23 and later), which is
+// so for one that a wait gave up, and for those behind one that failed. The driver's hang detection
+// ends them; what it does not end is never destroyed.
+void KernelRun::drop() {
+  LostRuns& lost = lost_runs();
+  const std::lock_guard lock(lost.mutex);
+  std::erase_if(lost.runs, [](const auto& entry) { return has_ended(entry.first); });
+  if (in_flight_ && !ends_in_time(run_, started_)) lost.runs.emplace_back(run_, given_);
+  run_ = {};
+  given_.clear();
+  holder_ = nullptr;
+  in_flight_ = false;
+}
+
+namespace {
+
+constexpr size_t kRowsAtOnce = 4;  // enough to be worth a thread's while
+
+std::vector<float> row_of(const GuardedRows& rows, const std::byte* memory, uint64_t row) {
+  std::vector<float> values(rows.cols);
+  const std::byte* data = memory + rows.offset + row_bytes(rows.dtype, row * rows.stride);
+  dequantize(rows.dtype, {data, row_bytes(rows.dtype, rows.cols)}, values);
+  return values;
+}
+
+}  // namespace
+
+// Nothing where all rows hold, else the first that does not and what its sums are.
+std::optional<ProductGuard::Mismatch> ProductGuard::find_mismatch(Product& product, uint32_t rows) {
+  const std::byte* x = product.x.bo.map<std::byte*>();
+  const std::byte* y = product.y.bo.map<std::byte*>();
+  std::optional<Mismatch> first;
+  std::mutex mutex;
+  pool_.parallel_for(rows, kRowsAtOnce, [&](size_t begin, size_t end) {
+    for (size_t row = begin; row < end; ++row) {
+      const RowSum sum =
+          row_sum(product.weight_sum, row_of(product.x, x, row), row_of(product.y, y, row));
+      if (sum.holds()) continue;
+      const std::lock_guard lock(mutex);
+      if (!first || row < first->row) first = Mismatch{row, sum};
+    }
+  });
+  return first;
+}
+
+uint64_t ProductGuard::check(uint32_t rows, const Dispatcher& dispatcher) {
+  for (Product& product : products_) {
+    guarded(dispatcher.where(), [&] {
+      for (GuardedRows* side : {&product.x, &product.y})
+        side->bo.sync(XCL_BO_SYNC_BO_FROM_DEVICE, row_bytes(side->dtype, rows * side->stride),
+                      side->offset);
+    });
+    const std::optional<Mismatch> found = find_mismatch(product, rows);
+    if (!found) continue;
+    dispatcher.fail();
+    throw Error(ErrorCode::device, dispatcher.where(),
+                fmt::format("row {} of {} adds up to {:.6g} instead of {:.6g}, which rounding does "
+                            "not explain (at most {:.3g})",
+                            found->row, product.name, found->sum.found, found->sum.expected,
+                            found->sum.tolerance),
+                "see --on-device-error");
+  }
+  return products_.size() * rows;
 }
 
 }  // namespace tyto::TYTO_XRT_PROVIDER

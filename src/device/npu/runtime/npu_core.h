@@ -3,16 +3,19 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <xrt/experimental/xrt_elf.h>
@@ -25,12 +28,67 @@
 
 #include "base/error.h"
 #include "device/npu/formats/air_binding.h"
+#include "device/npu/formats/int8_gemm.h"
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_device.h"
-#include "device/npu/runtime/kernel_run.h"
 #include "program/kernels.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {
+
+// Runs, and what they are given.
+
+// What an executable gives its kernel, by position.
+class Arguments {
+ public:
+  enum class Kind : uint8_t { none, buffer, number };
+  struct Value {
+    Kind kind = Kind::none;
+    xrt::bo buffer = {};
+    uint32_t number = 0;
+    bool operator==(const Value&) const = default;
+  };
+  void set(size_t index, xrt::bo buffer) { at(index) = {Kind::buffer, std::move(buffer), 0}; }
+  void set(size_t index, uint32_t number) { at(index) = {Kind::number, {}, number}; }
+  const std::vector<Value>& values() const { return values_; }
+
+ private:
+  Value& at(size_t index) {
+    if (values_.size() <= index) values_.resize(index + 1);
+    return values_[index];
+  }
+  std::vector<Value> values_;
+};
+
+// A run of an ELF has a copy of the image's control code in the device's heap, which is small: a
+// kernel has one run for all dispatches. Executables take turns with it, and arguments are set
+// where they differ from those before.
+class KernelRun {
+ public:
+  explicit KernelRun(const xrt::kernel& kernel) : kernel_(kernel), run_(kernel) {}
+  ~KernelRun() { drop(); }
+  KernelRun(const KernelRun&) = delete;
+  KernelRun& operator=(const KernelRun&) = delete;
+
+  // Must not be in flight: XRT refuses to patch control code that is being executed.
+  void start(const Arguments& arguments);
+  ert_cmd_state wait(std::chrono::milliseconds timeout);
+  // Their executable is about to go, and the buffers with it. XRT knows no way to take an argument
+  // back, so if they are the last that were given the run goes too; the next start makes another.
+  void release(const Arguments& arguments);
+
+ private:
+  void drop();
+
+  xrt::kernel kernel_;
+  xrt::run run_;
+  // As last set. Keeps the buffers for as long as the run knows their addresses.
+  std::vector<Arguments::Value> given_;
+  const Arguments* holder_ = nullptr;  // who was the last to start
+  bool in_flight_ = false;
+  std::chrono::steady_clock::time_point started_ = {};
+};
+
+// What executables share.
 
 // Whatever XRT throws leaves as our Error: where it happened, and XRT's own words. They do not say
 // that an image is too new for the machine, which `version_faults` does.
@@ -349,6 +407,46 @@ class TurnedHeads {
 
   ThreadPool& pool_;
   std::vector<Part> inputs_, outputs_;
+};
+
+// --guard on: the products of a dispatch, checked on the host by the sums of their rows.
+
+// Rows of activations in a buffer of the device.
+struct GuardedRows {
+  xrt::bo bo;
+  uint64_t offset = 0;  // the first row's, in bytes
+  DType dtype = DType::bf16;
+  uint64_t stride = 0;  // values from row to row
+  uint64_t cols = 0;    // those that belong to the product
+};
+
+class ProductGuard {
+ public:
+  explicit ProductGuard(ThreadPool& pool) : pool_(pool) {}
+
+  // The sum stays the core's.
+  void add(std::string name, std::span<const float> weight_sum, GuardedRows x, GuardedRows y) {
+    products_.push_back({std::move(name), weight_sum, std::move(x), std::move(y)});
+  }
+
+  // After a dispatch that completed. Returns how many sums were compared; one that is off is a
+  // device Error.
+  uint64_t check(uint32_t rows, const Dispatcher& dispatcher);
+
+ private:
+  struct Product {
+    std::string name;
+    std::span<const float> weight_sum;
+    GuardedRows x, y;
+  };
+  struct Mismatch {
+    size_t row;
+    RowSum sum;
+  };
+  std::optional<Mismatch> find_mismatch(Product& product, uint32_t rows);
+
+  ThreadPool& pool_;
+  std::vector<Product> products_;
 };
 
 }  // namespace tyto::TYTO_XRT_PROVIDER
