@@ -62,15 +62,15 @@ std::filesystem::path without_links(std::filesystem::path path);
 // Where a target is written before it is renamed: beside it, and this process's own.
 std::filesystem::path partial_path_of(const std::filesystem::path& target);
 
-// Removes what killed processes left of a target. Whoever writes holds a lock on what it writes
-// (lock_partial), so what nobody holds is nobody's.
+// Removes what killed processes left of a target. A writing process holds a lock on what it writes
+// (lock_partial), so what is not locked has no owner.
 void remove_left_over(const std::filesystem::path& target);
 void lock_partial(int descriptor);
 
 // A folder that appears whole or not at all.
 
 // Which files such a folder is made of, by their paths below it. A folder that holds anything else
-// is never replaced, whoever forces it: what is not ours would be lost.
+// is never replaced, not even by force: what is not ours would be lost.
 struct FolderKind {
   std::string_view name;  // "a checkpoint"
   bool (*has)(std::string_view file);

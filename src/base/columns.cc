@@ -20,7 +20,7 @@ size_t character_columns(const Utf8Head& head) {
       std::max(0, utf8proc_charwidth(static_cast<utf8proc_int32_t>(head.code_point))));
 }
 
-// The longest beginning of at most so many columns, with the marks that belong to its last
+// The longest beginning of at most `most` columns, with the marks that belong to its last
 // character.
 std::string_view beginning(std::string_view text, size_t most) {
   size_t bytes = 0, columns = 0;

@@ -40,7 +40,7 @@ std::optional<std::filesystem::path> config_folder();
 
 // What systemd tells a service that it starts.
 struct ServiceVariables {
-  std::string listen_pid, listen_fds;  // of socket activation
+  std::string listen_pid, listen_fds;  // for socket activation
   std::string notify_socket;           // where the service says how it is
 };
 // Takes them out of the environment, so that programs which Tyto starts do not have them. To be

@@ -18,11 +18,11 @@ struct FileStamp {
   uint64_t device = 0;
   uint64_t inode = 0;
   uint64_t size = 0;
-  int64_t modified_ns = 0;  // the content, which whoever wrote it may set
-  int64_t changed_ns = 0;   // content, name or permissions, which nobody may set
+  int64_t modified_ns = 0;  // the content's, which a program may set
+  int64_t changed_ns = 0;   // content, name or permissions, which no program may set
   bool operator==(const FileStamp&) const = default;
 };
-// Of a regular file, links followed. Nothing where there is none.
+// A regular file's, links followed. Nothing where there is none.
 std::optional<FileStamp> file_stamp(const std::filesystem::path& path);
 // Old enough that another change would bear other times, so that what was made of the file may be
 // kept under its stamp.
@@ -42,7 +42,7 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const;
   const std::filesystem::path& path() const { return path_; }
-  // Of the file that is mapped, whatever its name stands for by now. There must be one.
+  // That of the file that is mapped, whatever its name stands for by now. There must be one.
   int descriptor() const;
   const FileStamp& stamp() const;  // when it was mapped
   FileStamp stamp_now() const;
@@ -87,8 +87,8 @@ void append_line(const std::filesystem::path& path, std::string_view line,
 
 struct FileKind {
   std::string_view name = {};       // "a receipt", for errors
-  std::string_view beginning = {};  // of every such file; empty: none is recognised
-  bool is_private = false;          // nobody but its owner may read it
+  std::string_view beginning = {};  // every such file's; empty: none is recognised
+  bool is_private = false;          // only its owner may read it
 };
 
 }  // namespace tyto

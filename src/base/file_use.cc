@@ -110,7 +110,7 @@ int open_lock(const std::filesystem::path& path) {
   return descriptor;
 }
 
-// False: somebody else has it.
+// False: another process has it.
 bool lock(int descriptor, const std::filesystem::path& path) {
   while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;

@@ -20,7 +20,7 @@ struct FileId {
   auto operator<=>(const FileId&) const = default;
 };
 
-// Of a regular file, links followed. Nothing where there is none.
+// A regular file's, links followed. Nothing where there is none.
 std::optional<FileId> file_id(int descriptor);
 std::optional<FileId> file_id(const std::filesystem::path& path);
 
@@ -53,11 +53,11 @@ class PendingReplacement {
 
 class FileLock {
  public:
-  // Waits for whoever holds it; an Error when that takes longer than `patience`. The file is made
+  // Waits until it is free; an Error when that takes longer than `patience`. The file is made
   // if need be, and stays: removing one that another process waits for would leave two owners.
   explicit FileLock(const std::filesystem::path& path,
                     std::chrono::milliseconds patience = std::chrono::minutes(1));
-  // Or nothing, when somebody else holds it.
+  // Null: another process holds it.
   static std::unique_ptr<FileLock> try_take(const std::filesystem::path& path);
   ~FileLock();
   FileLock(const FileLock&) = delete;

@@ -31,7 +31,7 @@ class Hasher {
  public:
   Hasher();
   void add(std::span<const std::byte> bytes);
-  Hash128 hash() const;  // of what was added so far
+  Hash128 hash() const;  // what was added so far
 
  private:
   std::unique_ptr<XXH3_state_s, void (*)(XXH3_state_s*)> state_;
@@ -44,12 +44,12 @@ struct FileHash {
   bool is_kept = false;  // read from the file of kept hashes, and not from the file itself
 };
 
-// Of the file that is mapped, read through its own descriptor. `kept` holds one JSON line per file:
+// Hashes the mapped file, read through its own descriptor. `kept` holds one JSON line per file:
 // device, inode, size, times of the last change to content and inode, in nanoseconds, and the hash.
 // A line counts while all of them are as they were. It is no line's worth when the times are so
 // recent that another change could bear the same ones. Lines that are damaged are passed over, and
 // where nothing can be kept nothing is; an empty path keeps nothing. An Error when the content has
-// changed since the file was mapped: then nobody knows what ran.
+// changed since the file was mapped: then it is not known what ran.
 FileHash hash_of_file(const MappedFile& file, const std::filesystem::path& kept,
                       const std::function<void(uint64_t bytes)>& on_bytes = {});
 

@@ -1,4 +1,4 @@
-// Reading JSON that somebody else wrote: bounded depth and size, and every complaint names the file
+// Reading JSON from elsewhere: bounded depth and size, and every complaint names the file
 // and the field. A thin value layer over simdjson's DOM, which stays out of this header.
 // Writing JSON is done with nlohmann::ordered_json.
 #pragma once
@@ -33,7 +33,7 @@ class Json {
   std::optional<Json> find(std::string_view key) const;
   void for_each_member(const std::function<void(std::string_view key, const Json&)>&) const;
   void for_each_element(const std::function<void(size_t index, const Json&)>&) const;
-  size_t size() const;  // of an array or object; linear
+  size_t size() const;  // an array's or object's; linear
   // For evidence, in which two readers must not see two things: an error where an object in this
   // value, at any depth, has two members of one name.
   void refuse_repeated_names() const;
@@ -73,7 +73,7 @@ class Json {
       : document_(std::move(document)), element_(element), step_(std::move(step)) {}
   std::shared_ptr<const Step> here() const { return std::make_shared<const Step>(step_); }
   [[noreturn]] void fail_type(std::string_view wanted) const;
-  std::optional<Json> member(std::string_view key) const;  // of an object
+  std::optional<Json> member(std::string_view key) const;  // an object's
 
   std::shared_ptr<const JsonDocument> document_;  // shared by every Json of one text
   Element element_;

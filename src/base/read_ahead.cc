@@ -13,7 +13,7 @@ constexpr size_t kLinesAtOnce = 16;
 // More than any model has matrices; beyond it are those of models that were closed.
 constexpr size_t kMostFollowers = 8192;
 
-constexpr size_t kLeastCache = size_t{256} << 10;  // of any x86 core that has AVX2
+constexpr size_t kLeastCache = size_t{256} << 10;  // any x86 core that has AVX2 has as much
 
 }  // namespace
 

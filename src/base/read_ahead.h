@@ -13,7 +13,7 @@ namespace tyto {
 struct LoopReads {
   // Index i, if inside [first, end), reads `bytes` bytes that follow those of index i - 1.
   struct Array {
-    const std::byte* base = nullptr;  // of index `first`
+    const std::byte* base = nullptr;  // where index `first` lies
     size_t bytes = 0;
     size_t first = 0;
     size_t end = 0;

@@ -10,7 +10,7 @@
 namespace tyto {
 namespace {
 
-// A handler may not take a mutex. It may wait for this lock, because whoever holds it cannot be
+// A handler may not take a mutex. It may wait for this lock, because its holder cannot be
 // interrupted, and holds it for a few instructions.
 class SignalLock {
  public:

@@ -22,7 +22,7 @@ std::string human_bytes(uint64_t bytes) {
 
 namespace {
 
-// Longer ones are nobody's typing error, and the table below grows with the product of lengths.
+// Longer ones are no typing errors, and the table below grows with the product of lengths.
 constexpr size_t kMostLetters = 200;
 constexpr size_t kLeastPrefix = 3;
 
@@ -70,7 +70,7 @@ std::optional<std::string> nearest(std::string_view typed, std::span<const std::
     const std::string known = lower_case(name);
     const size_t distance = edits(wanted, known);
     const size_t most = std::max<size_t>(1, std::max(wanted.size(), known.size()) / 3);
-    // Of two letters one is half of it: "ps" is not "p".
+    // One of two letters is half of it: "ps" is not "p".
     const bool is_close = distance <= most && wanted.size() > 2;
     if (!is_close && !begins_like(wanted, known)) continue;
     if (best && least <= distance) continue;

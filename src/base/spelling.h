@@ -53,7 +53,7 @@ std::string shell_word(const std::string& word);
 // The time of day as records keep it.
 
 std::string utc_now();                             // 2026-01-31T12:00:00Z
-std::string utc_time(int64_t seconds_since_1970);  // of then
+std::string utc_time(int64_t seconds_since_1970);  // at that time
 int64_t seconds_since_1970();                      // now
 
 }  // namespace tyto

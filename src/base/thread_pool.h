@@ -57,13 +57,13 @@ class ThreadPool {
     (*static_cast<const Body*>(body))(begin, end);
   }
 
-  // One thread's part of the current loop: grains from `next` to `end`, taken by anybody.
+  // One thread's part of the current loop: grains from `next` to `end`, taken by any thread.
   struct alignas(64) Share {
     std::atomic<size_t> next = 0;
     size_t end = 0;
   };
   // The loop a worker is inside of, or 0. A loop waits for those inside alone, so a worker that the
-  // system has not woken yet, or keeps from running, delays nobody.
+  // system has not woken yet, or keeps from running, delays no other.
   struct alignas(64) Seat {
     std::atomic<uint64_t> inside = 0;
   };
@@ -86,7 +86,7 @@ class ThreadPool {
   size_t read_ahead_budget_ = 0;  // bytes
   ReadOrder order_;               // the caller's
 
-  // The current loop: written while it is shut and nobody is inside, read only inside.
+  // The current loop: written while it is shut and no thread is inside, read only inside.
   Loop current_ = {};
   bool tells_next_ = false;  // else threads still expect what they were told before
   LoopReads next_;

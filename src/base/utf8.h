@@ -43,7 +43,7 @@ std::string printable(std::string_view text);
 
 // The same on one line. Behind `most` bytes it is cut and ends with "…".
 std::string printable_line(std::string_view text, size_t most = SIZE_MAX);
-std::string printable_name(std::string_view name);  // of a length that fits into a message
+std::string printable_name(std::string_view name);  // as long as fits into a message
 
 // What is not text is left out, and U+FFFD stands for bytes that are not UTF-8. Line breaks and
 // tabs stay. Pieces of a text that end between characters may be given one by one.

@@ -151,7 +151,7 @@ uint32_t head_dim_of(const Program& program) {
 ObservedDispatch observe(const DispatchView& dispatch) {
   TYTO_ASSERT(dispatch.call.batch.empty());
   const Program& program = dispatch.pieces[dispatch.index].program;
-  // A program with the head goes on to logits; what it leaves in the residual stream is nobody's.
+  // A program with the head goes on to logits; what it leaves in the residual stream is not read.
   Visibility seen = visibility(dispatch.pieces, dispatch.index, dispatch.part == Part::body);
   ObservedDispatch result{.label = dispatch_name(program).label,
                           .device = dispatch.device.info().name,

@@ -21,7 +21,7 @@
 
 namespace tyto {
 
-// What the dispatches of a forward pass leave behind, copied out for whoever watches it. A dispatch
+// What the dispatches of a forward pass leave behind, copied out for an observer. A dispatch
 // shows what leaves it: values that a later dispatch reads, outputs, and rows of the KV cache.
 // Everything else stays inside and is hidden.
 
@@ -54,7 +54,7 @@ ObservedDispatch observe(const DispatchView& dispatch);
 
 // What can be seen of a piece when it has completed.
 struct VisibleSlot {
-  uint16_t slot = 0;  // of the piece's program
+  uint16_t slot = 0;  // in the piece's program
   StepKey step;       // that wrote it last
 };
 struct Visibility {
@@ -62,7 +62,7 @@ struct Visibility {
   std::vector<StepKey> hidden = {};
 };
 
-// Of pieces[index]. `residual_goes_on`: later programs read the residual stream.
+// What pieces[index] shows. `residual_goes_on`: later programs read the residual stream.
 Visibility visibility(const std::vector<Piece>& pieces, size_t index, bool residual_goes_on);
 
 // A token's heads [head][half][2] from what a device that rotates halves has: [head][2][half].

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kSchema = "tyto-transcript-1";
-constexpr uint32_t kMostTies = 64;  // of one position: a device that gives all zeros fills no disk
+constexpr uint32_t kMostTies = 64;  // at one position: a device that gives all zeros fills no disk
 constexpr uint64_t kMostPrompts = 4096;
 constexpr uint64_t kMostTokens = 1 << 20;
 constexpr uint64_t kMostCandidates = 1 << 16;

@@ -16,7 +16,7 @@
 namespace tyto {
 
 struct Continuation {
-  std::string text = {};  // of the prompt, for people
+  std::string text = {};  // the prompt's, for people
   std::vector<Token> prompt = {};
   std::vector<Token> generated = {};             // an end-of-text token is its last
   std::vector<std::vector<Candidate>> top = {};  // [generated], best first

@@ -21,7 +21,7 @@
 namespace tyto {
 namespace {
 
-constexpr size_t kBytesPerToken = 4;     // of English, by most tokenizers
+constexpr size_t kBytesPerToken = 4;     // in English, by most tokenizers
 constexpr uint32_t kMostExpected = 512;  // tokens of an answer that may be longer
 constexpr uint32_t kLeastMinN = 2;       // a prompt of one token is a token
 constexpr const char* kCalibrate = "`tyto bench --calibrate` measures them";

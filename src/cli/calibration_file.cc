@@ -35,7 +35,7 @@ CalibrationHere calibration_here(const std::string& named) {
   CalibrationHere here;
   try {
     here.path = named.empty() ? default_calibration() : std::filesystem::path(named);
-  } catch (const Error& error) {  // nobody says where the cache is
+  } catch (const Error& error) {  // the environment does not say where the cache is
     here.why_ignored = error.what();
     return here;
   }

@@ -18,7 +18,7 @@ std::string settings_text(const EngineFlags& flags);
 
 struct CalibrationHere {
   std::filesystem::path path;
-  std::optional<Calibration> calibration = {};  // of this machine, as it is now
+  std::optional<Calibration> calibration = {};  // this machine's, as it is now
   std::string why_ignored =
       {};  // a sentence about a file that is there and of no use; may be empty
 };

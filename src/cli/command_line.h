@@ -26,7 +26,7 @@ using Target = std::variant<bool*, std::string*, uint32_t*, uint64_t*, float*, d
 bool takes_several(const Target& target);
 bool is_set(const Target& target);  // to more than nothing: empty, absent, false or 0
 void unset(const Target& target);
-// Of two targets of one kind.
+// For two targets of one kind.
 bool hold_the_same(const Target& one, const Target& other);
 void assign(const Target& to, const Target& from);
 // As it would stand behind its flag; empty where there is none.

@@ -29,7 +29,7 @@ std::string device_names() {
   return fmt::format("{}", fmt::join(names, " "));
 }
 
-// Of a flag without a list of values, known by what --help calls its value.
+// The values of a flag without a list of them, known by what --help calls its value.
 Values values_of(const Flag& flag) {
   struct Row {
     std::string_view value;

@@ -44,7 +44,7 @@ CalibrationFacts look_at_calibration() try {
   const CalibrationHere here = calibration_here();
   return {.measured = here.calibration ? summary(*here.calibration) : "",
           .problem = here.why_ignored};
-} catch (const Error& error) {  // nobody says where the cache is
+} catch (const Error& error) {  // the environment does not say where the cache is
   return {.measured = "", .problem = error.what()};
 }
 

@@ -35,8 +35,8 @@ struct EngineFlags {
   std::string device = "cpu";                 // or "auto" until cli/auto_device.h has made it one
   std::string prefill_device, decode_device;  // empty: device
   std::optional<uint32_t> min_n, max_n;       // tokens of prompts that go to the prefill device
-  std::string among;          // of --device auto: which devices there are to choose from
-  std::string calibration;    // of --device auto: the file; empty: the user's
+  std::string among;          // for --device auto: which devices there are to choose from
+  std::string calibration;    // for --device auto: the file; empty: the user's
   std::string device_choice;  // why --device auto took the device; empty: it was named
   std::string require;
   unsigned threads = 0;
@@ -44,7 +44,7 @@ struct EngineFlags {
   std::optional<std::string> fusion;
   std::optional<std::string> kv_type;
   std::optional<std::string> kv_memory;
-  // Of some devices alone, as device_flags() says; given for another device they are refused.
+  // For some devices alone, as device_flags() says; given for another device they are refused.
   std::optional<std::string> on_device_error;
   std::map<std::string, std::optional<std::string>> settings;  // the devices' own, by name
 

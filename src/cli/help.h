@@ -24,8 +24,8 @@ std::string wrapped(const std::string& text, size_t indent, size_t width = kUsua
 
 enum class HelpSize { brief, whole };
 
-// Of the last command of `path`, which begins with the program. Lines of a footer that begin with
-// a space, such as examples, are not broken.
+// The help of the last command of `path`, which begins with the program. Lines of a footer that
+// begin with a space, such as examples, are not broken.
 std::string help_text(const std::vector<const CommandLine*>& path, size_t width = kUsualHelpWidth,
                       HelpSize size = HelpSize::brief);
 

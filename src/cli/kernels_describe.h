@@ -8,7 +8,7 @@
 
 namespace tyto {
 
-// Of images, by name.
+// The dimensions of images, by name.
 nlohmann::ordered_json to_json(const AirDims& dims);
 
 void define_kernels_describe(CommandLine& command);

@@ -22,7 +22,7 @@ MachineHere machine_here();
 uint64_t machine_memory();  // in bytes
 
 enum class NpuImages : uint8_t {
-  none,      // nobody builds them for this model
+  none,      // they are not built for this model
   possible,  // they could be built, and are not imported
   imported,
 };

@@ -70,7 +70,7 @@ PlanRequest plan_request(const PlanFlags& flags) {
   return request;
 }
 
-// Of the machine that the request names.
+// Rows for the machine that the request names.
 std::vector<PlanRow> npu_rows(const PlanRequest& request, const PlanFlags& flags,
                               const ImagesHere& images) {
   npu_machine(request.machine);
@@ -102,7 +102,7 @@ void recommend(std::vector<PlanRow>& rows, std::span<const std::string> machines
               rows.begin() + static_cast<std::ptrdiff_t>(*best) + 1);
 }
 
-// Of the NPU, for a model whose guesses the processor makes.
+// The NPU's option, for a model whose guesses the processor makes.
 PlanOption drafted_option(const PlanFlags& flags) {
   const KernelSet kernels =
       flags.kernels.empty() ? KernelSet::air_q4nx : kernel_set_by_name(flags.kernels);

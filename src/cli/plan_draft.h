@@ -24,7 +24,7 @@ void add_plan_draft_flags(CommandLine& command, PlanDraftFlags& flags);
 
 struct DraftPlan {
   DraftSpeed draft;
-  std::string kernels, fusion;      // of the large model
+  std::string kernels, fusion;      // the large model's
   bool has_acceptance = false;      // else rows are of several that it might be
   std::vector<DraftRow> rows = {};  // all of them
 };

@@ -45,7 +45,7 @@ struct ModelPrompt {
   bool continues_text = false;  // the answer does, as Request has it
 };
 
-// Of what read_prompt() found. Template and tokenizer are timed where the engine's trace is
+// Made from what read_prompt() found. Template and tokenizer are timed where the engine's trace is
 // recording.
 ModelPrompt model_prompt(const PromptFlags& flags, Engine& engine);
 

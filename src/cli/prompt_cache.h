@@ -29,7 +29,7 @@ class PromptCache {
   // Made before any work: a file that is no prompt cache is an Error, and never replaced.
   explicit PromptCache(const PromptCacheFlags& flags);
 
-  // A file that is of no use to this engine is a note, and the prompt runs anew.
+  // A file that is of no use to this engine is a note, and the whole prompt runs.
   void load(Engine& engine, const EngineFlags& flags);
   // What the caches hold of `tokens`, unless the file has all of it already.
   void save(Engine& engine, std::span<const Token> tokens);

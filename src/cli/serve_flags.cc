@@ -86,7 +86,7 @@ std::vector<Flag> request_flags(ServeFlags& flags) {
 
 void add_serve_flags(CommandLine& command, ServeFlags& flags) {
   add_engine_flags(command, flags.engine);
-  command.remove("--model");  // of one model; ours takes several
+  command.remove("--model");  // it takes one model; ours takes several
   command.add({{"-m,--model", &flags.models, "[NAME=]MODEL",
                 "GGUF file, folder or name from `tyto models` (default: the shipped model); "
                 "repeatable: the first answers requests that name no model"},

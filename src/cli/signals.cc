@@ -94,7 +94,7 @@ void handle_signals() {
 
 void end_by_closed_pipe() {
   end_by_signal(SIGPIPE);
-  ::_exit(128 + SIGPIPE);  // where whoever started the program has the signal blocked
+  ::_exit(128 + SIGPIPE);  // where the parent process has the signal blocked
 }
 
 }  // namespace tyto

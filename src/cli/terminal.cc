@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t kUsualWidth = 80;
 
-// Of a terminal; 0 of anything else, which has no columns.
+// A terminal's; 0 for anything else, which has no columns.
 size_t columns_of_stream(int descriptor) {
   if (::isatty(descriptor) == 0) return 0;
   winsize size = {};

@@ -13,7 +13,7 @@ namespace tyto {
 // Draws a bar on stderr when that is a terminal, and nothing otherwise.
 Progress progress_bar();
 
-// To stdout, flushed; an unwritable stdout is an Error, and one that nobody reads any more ends the
+// To stdout, flushed; an unwritable stdout is an Error, and one that is not read any more ends the
 // program (cli/signals.h). Names from files and devices may be in the text: it goes out printable
 // (base/utf8.h).
 void print(std::string_view text);

@@ -19,7 +19,7 @@ struct VerifiedPrompt {
   Continuation ours = {};
   Continuation theirs = {};
   GateResult gate = {};
-  std::optional<double> worst_cosine = {};  // of the logits compared, where both sides' are at hand
+  std::optional<double> worst_cosine = {};  // the compared logits', where both sides' are at hand
 };
 
 struct VerifyReport {

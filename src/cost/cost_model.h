@@ -15,9 +15,8 @@ struct ByteLaw {  // floor + bytes / rate: GEMV and element-wise launches
   double floor_us, gb_s;
 };
 
-struct GemmLaw {  // floor + FLOP / rate + C bytes / rate + L2 steps
-  double
-      floor_us;  // of a launch on its own; inside a larger image ElfLaw::launch_us takes its place
+struct GemmLaw {    // floor + FLOP / rate + C bytes / rate + L2 steps
+  double floor_us;  // a launch on its own; inside a larger image ElfLaw::launch_us takes its place
   double tflops;
   double
       c_bytes;  // moved per value of C: f32 out, f32 in and bf16 out with a cast launch, else bf16

@@ -33,7 +33,7 @@ struct KvForm {
 // An integer GEMM that an NPU has a compiled image of.
 struct GemmImage {
   uint64_t k = 0;        // the longest rows it multiplies; shorter ones are padded
-  uint32_t columns = 0;  // of the array
+  uint32_t columns = 0;  // the array's
 };
 
 // What a device says whose kernels were compiled ahead of time, each for one shape, such as an
@@ -61,7 +61,7 @@ struct DeviceInfo {
   std::string name;          // as in --device
   std::string description;   // the hardware, and what drives it
   std::string driver = {};   // its driver with its version; empty: part of this program
-  std::string machine = {};  // of the cost model's, whose laws are its own; empty: none
+  std::string machine = {};  // the cost model's machine whose laws are its own; empty: none
   bool is_virtual = false;   // its time is modelled; never satisfies --require
   // A driver that computes on the processor's cores: what it does proves nothing of a GPU, so it
   // never satisfies --require.

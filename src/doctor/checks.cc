@@ -338,7 +338,7 @@ Check forbidden(const AccelNode& node, const SystemFacts& facts) {
 
 Check device_node(const SystemFacts& facts) {
   std::vector<const AccelNode*> nodes;
-  std::string others;  // accel0 may well be somebody else's
+  std::string others;  // accel0 may well be another device's
   for (const AccelNode& node : facts.nodes)
     if (node.driver.empty() || node.driver.starts_with("amdxdna"))
       nodes.push_back(&node);

@@ -50,7 +50,7 @@ struct AccelNode {
 struct NpuHolder {
   int pid = 0;
   std::string program;
-  std::optional<uint64_t> heap_bytes;  // of the device heap; none: the driver does not say
+  std::optional<uint64_t> heap_bytes;  // the device heap's; none: the driver does not say
 };
 
 struct HolderFacts {
@@ -67,7 +67,7 @@ struct MemlockSetting {
 struct ServiceFacts {
   std::string unit;  // "tyto.service", where it is installed
   MemlockSetting unit_limit;
-  MemlockSetting system_default, user_default;  // of services that say nothing themselves
+  MemlockSetting system_default, user_default;  // for services that say nothing themselves
 };
 
 struct PlatformFacts {
@@ -90,7 +90,7 @@ struct KernelCacheFacts {
   std::string folder;
   size_t images = 0;
   std::vector<std::string> problems;  // one line each
-  // Of a real NPU's images: the model whose runs hold most of the device heap.
+  // Among a real NPU's images: the model whose runs hold most of the device heap.
   std::string largest_model;  // empty: there are none
   HeapPlan heap = {};
 };
@@ -117,9 +117,9 @@ struct DeviceProbe {
   std::string untried;         // why nothing was computed on a device that opens; empty: it was
   std::string computed;        // "rmsnorm and matmul", "llama-3.2-1b/lm_head_gemv"
   std::string dispatch_error;  // what the device said instead of computing
-  double worst_error = 0;      // of the computed values, against the largest expected one
+  double worst_error = 0;      // the computed values', against the largest expected one
   double allowed_error = 0;
-  double gb_per_s = 0;  // of one large matrix and a vector; 0: not measured
+  double gb_per_s = 0;  // for one large matrix and a vector; 0: not measured
   double expected_least = 0;
   double expected_most = 0;
 };
@@ -138,10 +138,10 @@ struct SystemFacts {
   std::vector<std::string> firmware_files;  // below /lib/firmware: "amdnpu/17f0_10/npu.sbin.zst"
   std::vector<AccelNode> nodes;
   HolderFacts holders;
-  std::vector<std::string> groups;  // of this process
+  std::vector<std::string> groups;  // this process's
   bool is_root = false;
   std::string xrt_plugin;  // path of libxrt_driver_xdna.so.2 beside XRT; empty: not there
-  std::optional<bool> build_has_xrt;  // of this program; none: another machine is examined
+  std::optional<bool> build_has_xrt;  // this program's; none: another machine is examined
   ServiceFacts services;
   PlatformFacts platform;
   VulkanFacts vulkan;

@@ -48,7 +48,7 @@ void check_can_require(const Requirement& require, const EngineOptions& options,
                 fmt::format("choose it with --{}-device", name(*require.phase)));
 }
 
-// Without a home for caches every identity is made anew.
+// Without a home for caches every identity is computed again.
 std::filesystem::path kept_hashes() try {
   return cache_folder() / "file-hashes.jsonl";
 } catch (const Error&) {

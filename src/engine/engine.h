@@ -33,7 +33,7 @@ struct EngineOptions {
   unsigned threads = 0;        // 0: one per usable core
   // When given, these threads and no others: of an engine that runs in turns with this one.
   std::shared_ptr<ThreadPool> pool = {};
-  DeviceSettings settings;  // of any of the devices
+  DeviceSettings settings;  // for any of the devices
   PipelineOptions pipeline;
 };
 
@@ -79,12 +79,12 @@ class Engine {
   std::string device_choice_;
   Trace trace_;
   Model model_;
-  std::shared_ptr<const Tokenizer> tokenizer_;  // with whoever makes prompts for a server
+  std::shared_ptr<const Tokenizer> tokenizer_;  // shared with what makes prompts for a server
   std::shared_ptr<ThreadPool> pool_;            // with engines that run in turns with this one
   DeviceSettings settings_;
   std::vector<std::unique_ptr<Device>> devices_;  // the one for tokens first
   std::unique_ptr<Pipeline> pipeline_;
-  std::unique_ptr<PrefixCache> prefixes_;  // of the pipeline's caches
+  std::unique_ptr<PrefixCache> prefixes_;  // the pipeline's caches
   std::optional<ModelIdentity> identity_;
   double setup_seconds_ = 0;  // from construction to ready for the first token
 };

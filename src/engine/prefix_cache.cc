@@ -38,7 +38,7 @@ PrefixCache::Match PrefixCache::best_child(const Node& parent, std::span<const T
   return best;
 }
 
-// Of a path from the root down, whose pages hold the first `length` positions.
+// Asked of a path from the root down, whose pages hold the first `length` positions.
 bool PrefixCache::has_window(std::span<Node* const> path, uint32_t length) const {
   if (window_.pool == nullptr) return true;
   return std::ranges::all_of(path.subspan(window_.first_needed(length)),
@@ -175,8 +175,8 @@ PrefixCache::Node& PrefixCache::add_child(Node& parent, const PageContent& conte
   return node;
 }
 
-// By tokens that begin with the node's own: no sibling does, so its place among them stays. Whoever
-// else uses the old page goes on with it, and need not copy it on the tree's account.
+// By tokens that begin with the node's own: no sibling does, so its place among them stays. Other
+// users of the old page go on with it, and need not copy it on the tree's account.
 void PrefixCache::replace(Node& node, const PageContent& content) {
   retain(content);  // first: it may be the same page
   release(node);

@@ -40,7 +40,7 @@ class PrefixCache {
   // that has lost its windowed page; a shorter beginning of the same page gives way.
   void keep(std::span<const Token> tokens, KvTable table);
 
-  // Gives back the page that was found or kept least recently, of those that nobody else uses and
+  // Gives back the page that was found or kept least recently, of those that have no other user and
   // no longer prefix depends on; false when there is none. Where windowed pages alone are lacking,
   // one of those: of the least recent prefix that has some the first, since those behind it are
   // what a continuation attends to.

@@ -21,10 +21,10 @@
 
 namespace tyto {
 
-// Others must not read what somebody asked.
+// Other users must not read the prompts.
 inline constexpr FileKind kPromptCacheFile = {"a prompt cache", "tyto-prompt-cache-", true};
 
-// What has to be the same for a file to hold the very bits that would be computed anew.
+// What has to be the same for a file to hold the very bits that would be computed again.
 struct PromptCacheOrigin {
   std::string model;    // its identity
   std::string made_by;  // build, kernels and settings that decide the numbers
@@ -47,8 +47,8 @@ struct PromptCacheContent {
   uint32_t window_from = 0;                // page from which on there are windowed ones
   std::span<const std::byte> window_caches = {};
 };
-// Of any bytes: what is damaged, or of another origin, or has a token that is not below `vocab`, is
-// a reason and no Error.
+// Takes any bytes: what is damaged, or of another origin, or has a token that is not below `vocab`,
+// is a reason and no Error.
 PromptCacheContent read_prompt_cache(std::span<const std::byte> file,
                                      const PromptCacheOrigin& wanted, uint32_t vocab);
 

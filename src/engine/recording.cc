@@ -92,7 +92,7 @@ Profile profile_of(Engine& engine, const SamplerOptions& sampling, PeakSource pe
 
 namespace {
 
-// In the order in which the devices were asked for, whoever came first.
+// In the order in which the devices were asked for, whichever came first.
 void add_in_order(std::vector<DeviceCounters>& sum, const std::vector<DeviceCounters>& more,
                   const std::vector<DeviceCounters>& devices) {
   std::vector<DeviceCounters> result;

@@ -59,7 +59,7 @@ class Sampler {
   void adjust(std::span<const float> logits);
   void penalize();
   void ban();
-  // Of float or of the bits of bf16.
+  // For float or for the bits of bf16.
   template <typename Logit>
   Token choose(std::span<const Logit> logits);
   Token choose(std::span<const Candidate> best);
@@ -97,7 +97,7 @@ struct LogProbabilities {
   std::vector<LogProbability> top = {};  // the most probable first
 };
 
-// Of the token that was chosen, and of the `count` most probable.
+// Those of the token that was chosen, and of the `count` most probable.
 LogProbabilities log_probabilities(std::span<const float> logits, Token chosen, uint32_t count);
 
 }  // namespace tyto

@@ -127,7 +127,7 @@ bool Scheduler::step() {
   try {
     choose_work();
     if (!work_.empty()) run_work();
-  } catch (const Error& error) {  // a device that failed cannot be made anew
+  } catch (const Error& error) {  // a device that failed cannot be made again
     for (auto& job : running_) job->fail(error);
   }
   end_finished();

@@ -46,13 +46,13 @@ uint64_t GuessedSteps::charged(uint32_t decoding, uint32_t own, uint32_t guesses
 
 namespace {
 
-// Of a row more, in plain rounds, before any was timed.
+// The cost of a row more, in plain rounds, before any was timed.
 constexpr double kUnknownRow = 0.12;
 // What a round must be expected to gain over a plain one.
 constexpr double kWorthwhile = 1.02;
 
 constexpr double kOpeningBalance = 1.2;
-constexpr double kIncome = 0.007;  // of each round's time
+constexpr double kIncome = 0.007;  // share of each round's time
 constexpr double kMostSaved = 8;   // gains of long ago are not gambled away
 
 // A guess is as likely right as wrong until some were tried; what was tried fifty rounds ago
@@ -86,7 +86,7 @@ uint32_t RoundCosts::longest() const {
   return longest;
 }
 
-// Of rows beyond `longest`. The first guess costs most: kernels for one row are their own.
+// The time of a row beyond `longest`. The first guess costs most: one row has its own kernels.
 double RoundCosts::further_row_ns(uint32_t longest) const {
   const double plain = recent_[0].median(), from = recent_[longest].median();
   if (longest == 0) return kUnknownRow * plain;
@@ -123,7 +123,7 @@ double DraftLength::expected_tokens(uint32_t guesses) const {
   return tokens;
 }
 
-// Nobody knows what many rows take before fewer were timed.
+// What many rows take is not known before fewer were timed.
 uint32_t DraftLength::best_length() const {
   uint32_t best = 0;
   double best_rate = kWorthwhile;

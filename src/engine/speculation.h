@@ -21,18 +21,18 @@ namespace tyto {
 
 // Guesses of several requests that share steps: how many rows each may have, and what they cost.
 
-// Learns from plain steps what so many tokens take together. A request's guesses make a step longer
-// for everybody in it, so each is charged the time that its guesses add once for each request: it
+// Learns from plain steps what several tokens take together. A request's guesses make a step longer
+// for all in it, so each is charged the time that its guesses add once for each request: it
 // guesses only where what it gains is more than what all of them lose. With many requests, rows
 // cost more than they gain, and requests cease to guess by themselves.
 class GuessedSteps {
  public:
-  // Rows of one request, its settled token's among them, in a step of so many that decode; 1: no
-  // guesses. A plain step comes first, and then again now and then, since it is what guesses are
-  // held against.
+  // Rows of one request, its settled token's among them, in a step in which `decoding` requests
+  // decode; 1: no guesses. A plain step comes first, and then again now and then, since it is what
+  // guesses are held against.
   uint32_t rows_each(uint32_t decoding);
 
-  // A step without prompts, with so many guesses of all requests.
+  // A step without prompts, with `guesses` of all requests.
   void observe(uint32_t decoding, uint32_t guesses, uint64_t ns);
 
   // What that step was for a request with `own` of the guesses, in the units of kPlain.
@@ -61,12 +61,12 @@ class GuessedSteps {
 
 inline constexpr uint32_t kMostGuesses = 15;  // with the settled token's, as many rows as a head
 
-// What rounds with so many guesses took, guessing included. Requests of one pipeline share it.
+// What rounds took by their number of guesses, guessing included. Requests of a pipeline share it.
 class RoundCosts {
  public:
   void observe(uint32_t guesses, uint64_t ns);
   bool has_plain() const { return recent_[0].seen > 0; }
-  uint32_t longest() const;  // of the numbers of guesses that were seen
+  uint32_t longest() const;  // the largest number of guesses that was seen
   // In plain rounds, of which one was seen; of numbers that were not seen, by their neighbours.
   double relative(uint32_t guesses) const { return expected_ns(guesses) / expected_ns(0); }
 
@@ -85,7 +85,7 @@ class RoundCosts {
   std::array<Recent, kMostGuesses + 1> recent_;
 };
 
-// Of one request: from the share of guesses that came true, and from what rounds took. It keeps an
+// One request's: from the share of guesses that came true, and from what rounds took. It keeps an
 // account in plain rounds, to which every round adds a little and a round with guesses what it
 // saved or lost; what the account cannot pay is not guessed. So a request whose guesses never come
 // true loses the opening balance and the little, and no more.

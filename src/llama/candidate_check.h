@@ -1,4 +1,4 @@
-// Whether what a device says of logits that nobody else has seen can be believed.
+// Whether what a device says of logits that never left it can be believed.
 #pragma once
 
 #include <cstddef>

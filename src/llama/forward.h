@@ -59,7 +59,7 @@ class Forward {
   Logits result(const Stage& stage, uint32_t row);
   Logits logits(uint32_t row);
   Logits candidates(uint32_t row);
-  ErrorCode failure_code() const {  // of results that are no numbers
+  ErrorCode failure_code() const {  // for results that are no numbers
     return devices_.are_hosts() ? ErrorCode::input : ErrorCode::device;
   }
 

@@ -184,7 +184,7 @@ void add_head_norm(Builder& build, Role role, uint32_t heads, uint16_t x, const 
   build.last().shape.heads = heads;
 }
 
-// Of slots that no device but the one which does this writes before they are read.
+// For slots that no device but the one which does this writes before they are read.
 void scale_in_place(Builder& build, Role role, uint16_t x, float factor) {
   if (factor == 1) return;
   build.launch(Kernel::scale, role, {x}, {});
@@ -429,7 +429,7 @@ void add_head(Builder& build, const Model& model) {
   const Weights& weights = model.weights;
   const bool tied = weights.head.bytes.data() == weights.embedding.bytes.data();
   const uint16_t normed = add_final_norm(build, model, SlotKind::scratch);
-  // Of the head's input, which has fewer values than its output.
+  // On the head's input, which has fewer values than its output.
   scale_in_place(build, Role::logit_scale, normed, 1 / config.logit_divisor);
   const bool is_capped = config.logit_cap != 0;
   const SlotKind kind = build.has_candidates() ? SlotKind::scratch : SlotKind::output;

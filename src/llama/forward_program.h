@@ -24,9 +24,9 @@ struct ForwardShape {
   uint32_t body_rows = 0;          // head alone: rows of the residual stream it gathers from
   uint32_t kv_page = 0;            // positions of a page, and how many pages there are;
   uint32_t kv_pages = 0;           // 0: a cache in one piece (see LaunchShape)
-  uint32_t window_pages = 0;       // of layers with a window; 0: as many as of the others
+  uint32_t window_pages = 0;       // for layers with a window; 0: as many as for the others
   uint32_t kv_group = 1;
-  uint32_t candidates = 0;  // not 0: so many of the best logits of a row instead of all
+  uint32_t candidates = 0;  // not 0: the number of a row's best logits to return instead of all
   bool from_start = false;  // every call begins at position 0: attention needs no cache
 };
 

@@ -132,7 +132,7 @@ bool KvTable::appends_to_shared_page(uint32_t wanted) const {
   return pool_->references(pages_[length() / pool_->page_positions()]) > 1;
 }
 
-// Only together with the other page: whoever has a windowed page has that one, too.
+// Only together with the other page: a table that has a windowed page has that one, too.
 bool KvTable::copies_window_page(uint32_t wanted) const {
   if (window_->pool == nullptr || !appends_to_shared_page(wanted)) return false;
   return window_->pool->references(window_pages_[length() / pool_->page_positions()]) > 1;
@@ -494,7 +494,7 @@ void put_in_halves(std::span<const float> pairs, std::span<float> halves) {
   }
 }
 
-// Of values that stay where they are, so many at a time.
+// Converts values that stay where they are, `at_once` at a time.
 void convert_values(DType from, DType to, size_t at_once, std::span<const std::byte> in,
                     std::span<std::byte> out) {
   if (from == to) {

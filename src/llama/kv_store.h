@@ -37,8 +37,8 @@ struct KvRange {
 enum class Side : uint8_t { decode, prefill };
 
 // For each position the side whose pass began there; none: it was inside of one. What one pass
-// writes may differ in its last bits from what several do, or another device does, so whoever has
-// to write it all again does it in the same passes.
+// writes may differ in its last bits from what several do, or another device does, so where all of
+// it has to be written again it is done in the same passes.
 using PassBegins = std::vector<std::optional<Side>>;
 
 // Pages of `page_positions` positions each, reference-counted.
@@ -47,7 +47,7 @@ class KvPool {
   // All positions together can be counted in 32 bits.
   KvPool(uint32_t pages, uint32_t page_positions);
   ~KvPool();                                            // every reference has been given back
-  void reset(uint32_t pages, uint32_t page_positions);  // of a pool that nobody uses
+  void reset(uint32_t pages, uint32_t page_positions);  // the pool must not be in use
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
 
@@ -81,7 +81,7 @@ struct KvWindow {
   uint32_t positions = 0;  // that a position attends to, itself among them
   uint32_t rows = 0;       // most that a pass writes, at least a page
 
-  // The first page that a sequence of so many positions has to have. Counted from the beginning of
+  // The first page that a sequence of `length` positions has to have. Counted from the beginning of
   // its last page, so that it can always be cut to whole pages.
   uint32_t first_needed(uint32_t length) const;
   // The first page that is not given back: a page's positions can be taken back, as is done with
@@ -95,7 +95,7 @@ inline constexpr KvWindow kNoWindow = {};
 // The pages in which one sequence's positions lie, in order. Gives its references back when it
 // goes; pools and window outlive it. One that was moved from is empty.
 //
-// Of layers with a window it has the pages from one place on. What lies before it is given back
+// For layers with a window it has the pages from one place on. What lies before it is given back
 // when the table grows, not when a pass has ended: until then it can be cut to any length since the
 // beginning of that pass, which is what a speculation does.
 class KvTable {
@@ -137,7 +137,7 @@ class KvTable {
   // Pages that grow_to(wanted) would have to take from the pool: new ones and the copy of a shared
   // last page.
   uint32_t pages_needed(uint32_t wanted) const;
-  // Of which kind of pages grow_to(wanted) would find too few; none: there are enough.
+  // The kind of pages of which grow_to(wanted) would find too few; none: there are enough.
   std::optional<KvKind> lacking(uint32_t wanted) const;
 
   // Makes room for writing the positions from length() up to `wanted`, which is not less; of

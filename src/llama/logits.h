@@ -23,14 +23,14 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
-// A view of f32 values, of bf16 ones, which become f32 only for those who ask for that, or of the
-// best few, which is all that a device hands back where nobody looks at the others.
+// A view of f32 values, of bf16 ones, which become f32 only where that is asked for, or of the best
+// few, which is all that a device hands back where the others are not needed.
 class Logits {
  public:
   Logits() = default;
   Logits(std::span<const float> values) : f32_(values) {}
   Logits(const std::vector<float>& values) : f32_(values) {}
-  // `room` is as long, outlives this, and is written to whenever somebody asks for f32.
+  // `room` is as long, outlives this, and is written to whenever f32 is asked for.
   Logits(std::span<const uint16_t> bf16, std::span<float> room) : bf16_(bf16), room_(room) {}
   // The best of the row, larger logits first and of equal ones the smaller token.
   explicit Logits(std::span<const Candidate> best) : best_(best) {}
@@ -42,7 +42,7 @@ class Logits {
   std::span<const Candidate> candidates() const { return best_; }
 
   operator std::span<const float>() const {
-    TYTO_ASSERT(!are_candidates());  // nobody knows the others
+    TYTO_ASSERT(!are_candidates());  // the others are not known
     if (!is_bf16()) return f32_;
     for (size_t i = 0; i < bf16_.size(); ++i) room_[i] = value_of_bf16(bf16_[i]);
     return room_;

@@ -20,7 +20,7 @@ namespace tyto {
 
 // What happens when a dispatch fails on a device that is not the host's.
 enum class OnDeviceError : uint8_t {
-  retry,  // once, on contexts made anew, from the first token; then fail
+  retry,  // once, on fresh contexts, from the first token; then fail
   cpu,    // the host does it all over, and everything after it
   fail,
 };
@@ -55,12 +55,12 @@ class Pipeline {
     Error error;
   };
 
-  // Makes room in the cache for so many more tokens. False when there are no free pages, even after
+  // Makes room in the cache for `tokens` more. False when there are no free pages, even after
   // asking `reclaim` for some.
   bool reserve(Sequence& sequence, uint32_t tokens);
-  // Of each item at most next_rows() tokens, for which reserve() has made room; they stay as they
-  // are until it returns. As many items together as a side's devices take, so that of a device that
-  // takes one sequence at a time each gets its turn. Returns those that failed, in order; the
+  // Runs at most next_rows() tokens of each item, for which reserve() has made room; they stay as
+  // they are until it returns. As many items together as a side's devices take, so that on a device
+  // that takes one sequence at a time each gets its turn. Returns those that failed, in order; the
   // others were run. The sequence of an item that failed is as it was, or empty: where a device was
   // to blame, or had been and the window before the item is gone.
   [[nodiscard]] std::vector<Failure> run(std::span<SequenceRows> batch, const OnLogits& on_logits);
@@ -74,7 +74,7 @@ class Pipeline {
 
   const Forward& forward() const { return sides_->forward(Side::decode); }
   uint32_t context() const { return context_; }
-  // Where a prompt of so many tokens runs, all of it; a token by itself is no prompt.
+  // Where all of a prompt of `prompt` tokens runs; a token by itself is no prompt.
   Side side_for(size_t prompt) const;
   // Most rows of any pass.
   uint32_t most_rows() const;
@@ -85,7 +85,7 @@ class Pipeline {
   std::string disagreeing_device() const;
   // A prompt's rows have the same bits in passes of any size, wherever they run.
   bool passes_agree() const { return passes_agree_; }
-  // Of the next pass of a prompt that has `left` more tokens from `position` on.
+  // Rows of the next pass of a prompt that has `left` more tokens from `position` on.
   uint32_t next_rows(uint32_t position, size_t left, Side side) const;
   // A prompt's kernels compute all the rows they were made for, however few a pass uses.
   bool has_fixed_rows() const { return !limits(Side::prefill).pass_costs.kernels.empty(); }
@@ -96,7 +96,7 @@ class Pipeline {
   const KvPool& kv_pool() const { return pool_; }
   const KvWindow& kv_window() const { return window_; }
   uint64_t position_bytes(KvKind kind = KvKind::full) const { return sides_->position_bytes(kind); }
-  // What positions of a page hold, for whoever keeps it elsewhere (Sides).
+  // What positions of a page hold, to be kept elsewhere (Sides).
   void read_page(KvPage page, KvRange range, std::span<std::byte> to, KvKind kind = KvKind::full) {
     sides_->read_page(page, range, to, kind);
   }
@@ -110,12 +110,12 @@ class Pipeline {
   uint64_t kv_peak_bytes() const {
     return pool_.peak() * page_bytes_ + window_pool_.peak() * window_page_bytes_;
   }
-  // Throws an input Error unless so many tokens fit into one sequence's context.
+  // Throws an input Error unless `tokens` more fit into one sequence's context.
   void check_room(uint32_t position, size_t tokens) const;
 
   // Gives back a page that no sequence needs, of the kind that is lacking; false: there is none.
   std::function<bool(KvKind)> reclaim = {};
-  // What caches hold is not to be trusted any more: whoever remembers pages forgets them.
+  // What caches hold is not to be trusted any more: what remembers pages must forget them.
   std::function<void()> on_caches_lost = {};
 
  private:
@@ -161,7 +161,7 @@ class Pipeline {
   SideDevices devices_;
   PipelineOptions options_;
   std::unique_ptr<Sides> sides_;
-  // Of the sides, which may be gone: a device that failed is made anew when it is next needed.
+  // About the sides, which may be gone: a device that failed is made again when it is next needed.
   bool has_two_sides_ = false;
   bool rows_agree_ = false;  // on the decode side
   bool passes_agree_ = false;

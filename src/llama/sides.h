@@ -29,10 +29,10 @@ class Sides {
   const Forward& forward(Side side) const { return *halves_[index(side)].forward; }
   uint32_t page() const { return page_; }  // positions
   uint32_t pages() const { return pages_; }
-  uint64_t page_bytes() const;  // of both sides
+  uint64_t page_bytes() const;  // both sides'
   // Only where there is one side.
   const WindowShape& windowed() const { return forward(Side::decode).kv().windowed; }
-  uint64_t position_bytes(KvKind kind = KvKind::full) const;  // of read_page and write_page
+  uint64_t position_bytes(KvKind kind = KvKind::full) const;  // for read_page and write_page
 
   // Pages of SequenceRows are those of page(), as everywhere above a Forward.
   void run(Side side, std::span<const SequenceRows> rows, const Forward::OnLogits& on_logits);
@@ -69,7 +69,7 @@ class Sides {
   uint32_t page_ = 0, pages_ = 0;
   std::vector<SequenceRows> rows_;   // the rows of this run, with the side's own pages,
   std::vector<KvPage> own_pages_;    // which are here
-  std::vector<std::byte> in_, out_;  // of the stretch at hand, before and after conversion
+  std::vector<std::byte> in_, out_;  // the present stretch, before and after conversion
 };
 
 }  // namespace tyto

@@ -23,7 +23,7 @@ struct Cover {
 Cover cheapest_cover(const std::vector<PromptKernels>& kernels, uint32_t rows) {
   uint32_t unit = 0;
   for (const PromptKernels& each : kernels) unit = std::gcd(unit, each.rows);
-  std::vector<Cover> best((rows + unit - 1) / unit + 1);  // of the first so many units
+  std::vector<Cover> best((rows + unit - 1) / unit + 1);  // [units]: the best for the first ones
   for (size_t i = 1; i < best.size(); ++i) {
     best[i].ms = std::numeric_limits<double>::infinity();
     for (const PromptKernels& each : kernels) {

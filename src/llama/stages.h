@@ -22,8 +22,8 @@ namespace tyto {
 
 // How a prompt is cut into passes where a device's kernels are compiled for fixed numbers of rows.
 
-// Kernels for so many rows, which they compute whole however few a pass uses. Times are the cost
-// model's on every device: they choose among kernels, and are shown to nobody.
+// Kernels for `rows` rows, which they compute whole however few a pass uses. Times are the cost
+// model's on every device: they choose among kernels, and are not shown.
 struct PromptKernels {
   uint32_t rows = 0;
   double first_ms = 0;  // a pass from position 0
@@ -35,7 +35,7 @@ struct PassCosts {
   double attention_ms = 0;                  // the host's, for one row and one position before it
 };
 
-// Of a pass: the dispatches of devices that compute all the rows their kernels are made for.
+// Picks a pass's dispatches on devices that compute all the rows their kernels are made for.
 using IsHosts = std::function<bool(const Piece& piece)>;
 double modelled_ms(std::span<const Piece> pieces, uint32_t rows, const IsHosts& is_hosts);
 // What else the host does is the same however a prompt is cut.
@@ -103,7 +103,7 @@ struct Stage {
 // The body for a number of rows.
 struct Prefill {
   uint32_t rows = 0;
-  Stage first = {};  // of a pass from position 0, where that has kernels of its own
+  Stage first = {};  // for a pass from position 0, where that has kernels of its own
   Stage later = {};
 };
 
@@ -172,7 +172,7 @@ class Stages {
   const std::vector<float> frequencies_;
   KvStore kv_;
   std::map<SlotKey, Device*> owners_;                      // who allocates what several devices use
-  std::map<SlotKey, uint64_t> most_rows_;                  // of any part
+  std::map<SlotKey, uint64_t> most_rows_;                  // in any part
   std::map<std::pair<SlotKey, Device*>, Buffer> buffers_;  // the parts share them
   Device* rotating_ = nullptr;
   std::vector<Prefill> prefills_;  // ascending rows, the last of chunk_

@@ -168,7 +168,7 @@ constexpr const char* kMerge = "merge the adapter into its model with the tool t
 struct Naming {
   NameStyle style;
   std::string_view prefix;
-  bool keeps_weight;  // of "blk.0.attn_q.weight"; else a module's name ends before it
+  bool keeps_weight;  // "blk.0.attn_q.weight" keeps it; else a module's name ends before it
   std::array<std::string_view, 2> a_tails, b_tails;
 };
 constexpr Naming kGgufNames = {
@@ -180,7 +180,7 @@ constexpr Naming kPeftNames = {NameStyle::hugging_face,
                                {".lora_A.weight", ".lora_A.default.weight"},
                                {".lora_B.weight", ".lora_B.default.weight"}};
 
-// Of a token's every step: experts are left out, each of which would need matrices of its own.
+// Whether every token passes it: experts are left out, each of which would need its own matrices.
 bool is_projection(TensorPart part, const Config& config) {
   const bool is_gated =
       part == TensorPart::gate || part == TensorPart::up || part == TensorPart::down;

@@ -37,9 +37,9 @@ struct AdapterPair {
 
 struct AdapterFile {
   MappedFile file;
-  std::vector<std::vector<std::byte>> copies;  // of tensors at odd places in it
+  std::vector<std::vector<std::byte>> copies;  // copies of tensors at odd places in it
   std::vector<AdapterPair> pairs;
-  RopeLayout layout = RopeLayout::halves;  // of the rows of b for Q and K
+  RopeLayout layout = RopeLayout::halves;  // for the rows of b for Q and K
   double alpha = 0;
   bool by_root = false;
 };

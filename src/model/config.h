@@ -34,7 +34,7 @@ struct Rope {
   uint32_t rotated = 0;                   // values of a head that rotate, the first; 0: all
   // Phi-3's longrope: by how much rotated values grow, and divisors for sequences of up to
   // `original_context` positions and for longer ones.
-  float attention_factor = 1.0f;  // of yarn, too
+  float attention_factor = 1.0f;  // yarn's, too
   std::vector<float> short_divisors, long_divisors;
   // Yarn: frequencies that turn more often than beta_fast in the original context are kept, those
   // that turn less often than beta_slow are slowed by `factor`, the band between is interpolated.
@@ -61,9 +61,9 @@ struct Config {
   bool wide_qk_norm = false;  // OLMo 2: the same over all heads of Q, and of K, at once
   Norms norms = Norms::before;
   // Granite's multipliers.
-  float embedding_scale = 1;  // of an embedding's row
-  float residual_scale = 1;   // of what attention and feed-forward add to the residual stream
-  float attention_scale = 0;  // of q k^T; 0: 1 / sqrt(head_dim)
+  float embedding_scale = 1;  // times an embedding's row
+  float residual_scale = 1;   // times what attention and feed-forward add to the residual stream
+  float attention_scale = 0;  // times q k^T; 0: 1 / sqrt(head_dim)
   float logit_divisor = 1;
   // Phi-3: files have Q, K and V in one matrix, and gate and up in another.
   bool fused_projections = false;
@@ -86,7 +86,7 @@ struct Config {
   // Cohere: attention and feed-forward read the same normed row, and both are added to the stream.
   bool parallel_residual = false;
   bool adapted = false;  // LoRA adapters add to its projections (model/adapters.h)
-  // Mixtures of experts: a layer has so many feed-forward parts, each `expert_hidden` wide, and a
+  // Mixtures of experts: a layer has `experts` feed-forward parts, each `expert_hidden` wide, and a
   // token takes `experts_used` of them, added up by their weights. 0: it has one, `hidden` wide
   uint32_t experts = 0;
   uint32_t experts_used = 0;
@@ -107,7 +107,7 @@ struct Config {
     return window != 0 && (windowed.empty() || windowed[layer]);
   }
   bool has_experts() const { return experts > 0; }
-  float score_scale() const;  // of q k^T
+  float score_scale() const;  // times q k^T
   // What makes the scores of queries that are multiplied with it, divided by sqrt(head_dim) as in
   // Llama, this model's.
   float query_scale() const;

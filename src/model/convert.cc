@@ -225,7 +225,7 @@ struct Output {
 struct Recipe {
   DType wanted;
   bool permute;
-  std::span<const float> importance;  // of its columns, of each slice's; empty: all the same
+  std::span<const float> importance;  // its columns', or each slice's; empty: all the same
   uint64_t slices = 1;
 
   std::span<const float> importance_of(const TensorView& source, uint64_t row) const {

@@ -23,7 +23,7 @@ namespace tyto {
 struct ImportanceMatrix {
   std::string file;     // for errors and for what is written of it
   std::string dataset;  // the text it was measured on; empty: the file does not say
-  uint64_t chunks = 0;  // of that text; 0: the file does not say
+  uint64_t chunks = 0;  // chunks of that text; 0: the file does not say
   // By GGUF name, one number for each column: the mean square of what is multiplied by it, of the
   // largest. 0 to 1.
   std::map<std::string, std::vector<float>, std::less<>> columns;

@@ -60,8 +60,8 @@ struct ModelSurvey {
   std::vector<std::string> missing;  // in Tyto, for it to run
 };
 
-// Of a file or folder that open_model refuses as unsupported. Of what is not even in its format, or
-// damaged, an Error.
+// Describes a file or folder that open_model refuses as unsupported. What is not even in its
+// format, or damaged, is an Error.
 ModelSurvey survey_model(const std::filesystem::path& path);
 
 }  // namespace tyto

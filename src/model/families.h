@@ -16,7 +16,7 @@ namespace tyto {
 struct Family {
   std::string_view model_type;  // in config.json
   std::string_view gguf;        // general.architecture
-  std::string_view class_name;  // of Hugging Face's "architectures"
+  std::string_view class_name;  // in Hugging Face's "architectures"
   RopeLayout gguf_layout = RopeLayout::halves;
   bool qkv_bias = false;
   bool qk_norm = false;
@@ -34,8 +34,8 @@ struct Family {
   float norm_eps = 1e-6f;
   float rope_theta = 10000.0f;
   uint32_t window = 0;
-  // Of windowed layers: those whose number, counted from one, is a multiple of it see everything.
-  // 0: none does
+  // Windowed layers whose number, counted from one, is a multiple of it see everything. 0: none
+  // does
   uint32_t global_step = 0;
   float window_theta = 0;  // Config::window_theta
   // Gemma's.
@@ -45,8 +45,8 @@ struct Family {
   bool has_caps = false;          // scores and logits may be bounded; a GGUF that does not say:
   float score_cap = 0;
   float logit_cap = 0;
-  // The model of so many layers divides scores by the root of emb / heads, not of head_dim, which
-  // GGUFs do not say.
+  // The model with `narrow_layers` layers divides scores by the root of emb / heads, not of
+  // head_dim, which GGUFs do not say.
   uint32_t narrow_layers = 0;
   bool layer_norm = false;
   bool parallel_residual = false;
@@ -55,7 +55,7 @@ struct Family {
   // What a config.json calls the count of experts; empty: it has none.
   std::string_view experts = {};
   bool gguf_experts = false;   // GGUFs of its architecture may have experts
-  bool expert_biases = false;  // of router and experts, and of the attention's output
+  bool expert_biases = false;  // the router's and experts', and the attention's output's
   bool sinks = false;
   // Weights of chosen experts add up to one, unless a config.json says otherwise. GGUFs have no key
   // for it, and theirs do.

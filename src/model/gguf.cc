@@ -74,7 +74,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kExtension = ".gguf";
-constexpr size_t kDigits = 5;  // of both numbers in a name
+constexpr size_t kDigits = 5;  // digits of both numbers in a name
 constexpr std::string_view kOf = "-of-";
 
 std::optional<uint32_t> five_digits(std::string_view text) {

@@ -72,7 +72,7 @@ class GgufWriter {
   AtomicFile file_;
   std::vector<TensorPlan> tensors_;
   size_t current_ = 0;
-  uint64_t written_ = 0;  // of the current tensor
+  uint64_t written_ = 0;  // bytes of the current tensor
 };
 
 // Typed look-ups in GGUF metadata, and the metadata Tyto writes.

@@ -35,7 +35,7 @@ class Digest {
     for (const T& value : values) add(value);
   }
   // Structs are taken apart into all their fields: one that is added later does not compile until
-  // somebody has said whether it belongs to the identity.
+  // it is decided here whether it belongs to the identity.
   void add(const AddedToken& token) {
     const auto& [id, text, special, strip_left, strip_right, normalized] = token;
     add_all(id, text, special, strip_left, strip_right, normalized);

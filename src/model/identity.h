@@ -17,10 +17,10 @@ struct ModelIdentity {
   std::vector<std::string> adapters = {};  // the hashes of their files
 };
 
-// Of every byte of the mapped files, every field of the config that decides the forward pass, the
-// vocabulary with all settings of the tokenizer, the chat template, and LoRA adapters with their
-// scales. Hashes of files are kept in
-// `kept` (base/hash.h). An Error when a file has changed since it was mapped.
+// Covers every byte of the mapped files, every field of the config that decides the forward pass,
+// the vocabulary with all settings of the tokenizer, the chat template, and LoRA adapters with
+// their scales. Hashes of files are kept in `kept` (base/hash.h). An Error when a file has changed
+// since it was mapped.
 ModelIdentity identity_of(const Model& model, const std::filesystem::path& kept,
                           const Progress& progress = {});
 

@@ -75,7 +75,7 @@ struct Adapter {
   double alpha = 0;       // what its own file says of its strength; 0: nothing
   bool by_root = false;   // it is divided by the root of the rank, not by the rank
   uint32_t rank = 0;      // the largest of its matrices
-  uint32_t matrices = 0;  // of the model that it adds to
+  uint32_t matrices = 0;  // the model's that it adds to
 };
 
 struct GenerationDefaults {  // generation_config.json, where present

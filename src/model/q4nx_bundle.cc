@@ -14,7 +14,7 @@ namespace tyto {
 namespace {
 
 constexpr uint64_t kRows = 32, kCols = 256, kGroups = kCols / kSimpleValues;
-constexpr uint64_t kPairs = 8;  // of rows, in each half of a block
+constexpr uint64_t kPairs = 8;  // pairs of rows in each half of a block
 
 struct Block {
   uint16_t scale[kGroups][kRows];   // bf16

@@ -15,7 +15,7 @@ namespace tyto {
 constexpr const char* kBundleFile = "model.q4nx";
 
 // Lists the tensors of a bundle in model.tensors; `bytes` outlive the model, `name` is how errors
-// call them. Matrices have the shapes of model.config. Their blocks are laid out anew, as rows of
+// call them. Matrices have the shapes of model.config. Their blocks are laid out again, as rows of
 // q4_1 in model.copies: the same 5 bits for a weight, codes unchanged, scales and minima from bf16
 // to f16. That is exact between 2^-17 and 65504; what is smaller is rounded to multiples of 2^-24,
 // what is larger refused. In the older of the two encodings ("Q4NX") a minimum is the product of a

@@ -28,7 +28,7 @@ std::vector<StoredTensor> stored_tensors(std::span<const std::byte> bytes, const
 
 bool is_weight_type(std::string_view type);  // by its name in a header
 
-// Of a type that weights have in safetensors, with as many bytes as its shape needs. Dimensions
+// A tensor of a type that weights have in safetensors, with the bytes its shape needs. Dimensions
 // beyond the second are folded into the rows.
 NamedTensor named_tensor(const StoredTensor& tensor, const std::string& file);
 

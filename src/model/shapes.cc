@@ -166,7 +166,7 @@ constexpr Shape kShapes[] = {
     {"phi-3.5-mini",   "phi3",    32, 3072,  8192, 32, 32,  96,  32064, 131072,    10000,  0, false, phi_35_mini},
     {"phi-4-mini",     "phi3",    32, 3072,  8192, 24,  8, 128, 200064, 131072,    10000,  0, true, phi_4_mini},
     {"aya-23-8b",      "cohere",  32, 4096, 14336, 32,  8, 128, 256000,   8192,    10000,  0, true, aya_23},
-    // Nobody's models: small enough for a test, wide enough for every block type.
+    // No public models: small enough for a test, wide enough for every block type.
     {"tiny",           "llama",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true},
     {"tiny-granite",   "granite",  2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, true, granite_2b},
     {"tiny-olmo2",     "olmo2",    2,  256,   512,  4,  2,  64,    512,    512,    10000,  0, false},

@@ -136,7 +136,7 @@ class TensorMaker {
   std::vector<std::byte> bytes_;
 };
 
-// Of the norms that a file of this style holds.
+// The mean of the norms that a file of this style holds.
 float norm_mean(const Config& config, NameStyle style) {
   const Family* family = family_of_model_type(config.architecture);
   const bool from_zero = family != nullptr && family->norms_from_zero;

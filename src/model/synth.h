@@ -1,5 +1,5 @@
-// Models of public shapes with random weights, so that speed can be measured without anybody's
-// weights. The text they make means nothing.
+// Models of public shapes with random weights, so that speed can be measured without a download.
+// The text they make means nothing.
 #pragma once
 
 #include <cstdint>

@@ -370,7 +370,7 @@ void bind_weights(const std::vector<NamedTensor>& tensors, const Config& config,
   if (config.tied_head) weights.head = weights.embedding;
   if (config.fused_projections)
     for (LayerWeights& layer : weights.layers) split_fused(config, layer);
-  // A tensor nobody asked for is a part of the architecture that would be left out in silence.
+  // A tensor that was not asked for is a part of the architecture that would silently be left out.
   for (const NamedTensor& tensor : tensors)
     if (unused.contains(tensor.name) && !is_redundant(tensor.name, config, style))
       fail_unsupported(where, "tensor {}: a {} model with such a part is not supported",

@@ -1,5 +1,5 @@
 // What each kernel means, one row per kernel: its arguments in order, which shapes fit, the work a
-// call of it declares, and where the profile counts it. Whoever knows a kernel reads its row.
+// call of it declares, and where the profile counts it. All that knows a kernel reads its row.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ enum class ArgKind : uint8_t {
   vector,    // one row of values
   rows,      // a row of values per row of the call
   gathered,  // the rows that the segments name
-  cache,     // of keys or values
+  cache,     // keys or values
   integers,  // a row per row of the call, i8 or i32
 };
 
@@ -59,14 +59,14 @@ struct KernelSpec {
 };
 
 const KernelSpec& spec(Kernel kernel);
-// Of argument `arg` as this launch uses it.
+// Describes argument `arg` as this launch uses it.
 ArgSpec arg_spec(const Launch& launch, size_t arg);
 
 // Where the operator breakdown of a profile counts a launch.
 Operator operator_of(const Launch& launch);
 
 Cost cost(const Program& program, const Launch& launch, const Call& call);
-Cost cost(const Program& program, const Call& call);  // of all launches
+Cost cost(const Program& program, const Call& call);  // all launches'
 
 // The cost of one call after the other of a program, which outlives it. Launches that do not look
 // at segments cost the same in calls of as many rows: they are added up when that number changes.
@@ -113,7 +113,7 @@ std::vector<LaunchGroup> groups_of_one(const Program& program);
 std::vector<uint16_t> launch_names(Trace& trace, const Program& program,
                                    std::span<const LaunchGroup> groups);
 
-// Of a dispatch that runs all of `program`: its only launch, its block, or the program's own name.
+// Names a dispatch that runs all of `program`: its only launch, its block, or the program's name.
 EventName dispatch_name(const Program& program);
 
 // The groups of a dispatch that just completed, one after the other: group i ended at `ends_ns[i]`,

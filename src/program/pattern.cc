@@ -51,7 +51,7 @@ void for_each_stretch(const Pattern& pattern, uint64_t begin, uint64_t end,
     rest /= pattern.dims[d].size;
     at += index[d] * pattern.dims[d].stride;
   }
-  uint64_t skipped = begin % inner.size;  // of the first stretch
+  uint64_t skipped = begin % inner.size;  // in the first stretch
   for (uint64_t first = begin; first < end; skipped = 0) {
     const uint64_t count = std::min(inner.size - skipped, end - first);
     visit({first, count, at + skipped * inner.stride, inner.stride});

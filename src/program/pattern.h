@@ -42,7 +42,7 @@ struct Stretch {
 };
 void for_each_stretch(const Pattern& pattern, uint64_t values,
                       const std::function<void(const Stretch&)>& visit);
-// Of the values [begin, end) alone.
+// For the values [begin, end) alone.
 void for_each_stretch(const Pattern& pattern, uint64_t begin, uint64_t end,
                       const std::function<void(const Stretch&)>& visit);
 

@@ -20,7 +20,7 @@ namespace tyto {
 struct Segment {
   uint32_t first_row = 0;  // in the activation slots; of gather_rows: where the rows to keep begin
   uint32_t rows = 1;
-  uint32_t position = 0;  // of the first row in its sequence
+  uint32_t position = 0;  // the first row's in its sequence
   // Where the sequence's KV cache lies: page i holds its positions from i * LaunchShape::page on.
   // Unused where a cache is one piece. What it refers to stays as it is until wait() returns.
   std::span<const uint32_t> pages = {};
@@ -38,9 +38,9 @@ struct Segment {
 // Rows of one sequence or of several. Only rope_table, kv_append, attention and gather_rows tell
 // sequences apart; every other kernel sees `rows` rows.
 struct Call {
-  uint32_t rows = 1;                    // of all segments, at most the activation slots' rows
+  uint32_t rows = 1;                    // all segments', at most the activation slots' rows
   Segment only = {};                    // the segment of a call with one
-  std::span<const Segment> batch = {};  // of a call with several; valid until wait() returns
+  std::span<const Segment> batch = {};  // a call's with several; valid until wait() returns
 
   std::span<const Segment> segments() const {
     return batch.empty() ? std::span<const Segment>(&only, 1) : batch;
@@ -114,12 +114,12 @@ enum class Role : uint8_t {
   embed_scale,
   q_scale,
   attn_post_norm,
-  attn_scale,  // of what attention adds to the residual stream
+  attn_scale,  // scales what attention adds to the residual stream
   ffn_post_norm,
   ffn_scale,
   logit_scale,
   sinks,
-  window_frequencies,  // of windowed layers, where their rope is another
+  window_frequencies,  // for windowed layers, where their rope is another
   window_rope_table,
   logit_cap,
   // What LoRA adapters add to a projection (lora_roles).

@@ -85,7 +85,7 @@ bool is_resident(const Program& whole, std::span<const uint8_t> device_of, size_
       if (device_of[i] == here) return true;
       if (arg.writes) return false;
     }
-  // Nobody has written it: the host does, or an earlier program left it on this device.
+  // No launch has written it: the host does, or an earlier program left it on this device.
   return whole.slots[slot].kind != SlotKind::input;
 }
 
@@ -101,7 +101,7 @@ Crossing crossing(const Program& whole, std::span<const uint8_t> device_of, Rang
         written_here |= arg.writes;
       }
   if (reads_first) result.arrives = !is_resident(whole, device_of, range.begin, slot);
-  bool is_overwritten = !written_here;  // then nobody sees what was written here
+  bool is_overwritten = !written_here;  // then what was written here is not read
   for (size_t i = range.end; !is_overwritten && i < whole.launches.size(); ++i)
     for (const Arg& arg : whole.launches[i].args)
       if (arg.slot == slot) {

@@ -8,7 +8,7 @@
 
 namespace tyto {
 
-// In 32-bit words: so many pairs of a value (f32) and its index, larger values first and of equal
+// In 32-bit words: pairs of a value (f32) and its index, larger values first and of equal
 // ones, as -0 and 0 are, the smaller index; how many values of the row are not finite, and if there
 // are any the other words mean nothing; the logarithm of the sum of all values' exponentials (f32).
 struct TopKRow {

@@ -58,7 +58,7 @@ Table matrix_table(const Diagnosis& diagnosis, Phase phase) {
   return table;
 }
 
-// Of each step the layer where it is farthest off.
+// For each step the layer where it is farthest off.
 Table worst_table(const Diagnosis& diagnosis, Phase phase) {
   Table table{
       .id = fmt::format("worst-{}", tyto::name(phase)),

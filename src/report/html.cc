@@ -16,7 +16,7 @@ namespace tyto {
 namespace {
 
 constexpr size_t kSetupShades = 10;
-constexpr size_t kMostBars = 90;  // of a plot over tokens; more are averaged together
+constexpr size_t kMostBars = 90;  // in a plot over tokens; more are averaged together
 
 std::vector<Series> wall_series(const PhaseSummary& phase) {
   return {{"device wait", device_class(phase)},

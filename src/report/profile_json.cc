@@ -542,7 +542,7 @@ class Comparison {
     compare("answer", "tokens", generated, receipt_.generated_tokens);
   }
 
-  // A simulation's own seconds are nobody's speed; its modelled ones are worked out of the events.
+  // A simulation's own seconds are no device's speed; its modelled ones come from the events.
   void compare_times() {
     const ModelledSeconds events = recorded_seconds(run_.events);
     const ModelledSeconds stated = receipt_.modelled.value_or(
@@ -554,7 +554,7 @@ class Comparison {
     compare_seconds(Phase::decode, events.decode, events.decode, stated.decode);
   }
 
-  double token_seconds() const {  // of the prompt's, from the request on
+  double token_seconds() const {  // the prompt's, from the request on
     for (const Event& event : run_.events)
       if (event.kind == EventKind::token && event.token == 0)
         return static_cast<double>(event.end_ns - event.start_ns) * 1e-9;

@@ -24,7 +24,7 @@ double ratio(double part, double whole) {
 // [token]
 std::vector<Attribution> attribution_by_token(const Profile& profile, const Records& records) {
   std::vector<Attribution> tokens(records.tokens.size());
-  std::vector<double> inside(tokens.size());  // of Pipeline::run
+  std::vector<double> inside(tokens.size());  // Pipeline::run's
   for (const DispatchRecord& dispatch : records.dispatches) {
     if (dispatch.token >= tokens.size()) continue;
     Attribution& token = tokens[dispatch.token];
@@ -542,7 +542,7 @@ Flow flow_of(const PhaseView& view, const Attribution& wall) {
 std::vector<OperatorRow> operators_of(const PhaseView& view, double wall) {
   std::array<OperatorRow, kOperatorNames.size()> rows;
   std::array<double, kOperatorNames.size()> bytes = {}, flops = {};
-  double around = 0;  // of dispatches, outside their launches
+  double around = 0;  // in dispatches, outside their launches
   uint64_t dispatches = 0;
   for (const DispatchRecord& dispatch : view.records.dispatches) {
     if (!view.has(dispatch.token)) continue;

@@ -36,9 +36,9 @@ struct FlowRow {
   std::string tag;  // CPU, NPU, GPU or - for what no device does
   bool modelled = false;
   bool in_layer = false;
-  double ms = 0;             // of one layer for a row of the layers, else of the whole
-  double total_ms = 0;       // of the prefill, or of one decoded token
-  double share = 0;          // of the phase
+  double ms = 0;             // one layer's for a row of the layers, else the whole's
+  double total_ms = 0;       // the prefill's, or one decoded token's
+  double share = 0;          // in the phase
   bool is_dispatch = false;  // then of `ms`:
   double write_ms = 0, run_ms = 0, read_ms = 0;
   double launches = 0;  // inside one dispatch
@@ -98,7 +98,7 @@ struct PhaseSummary {
   std::vector<CallRow> calls;  // to devices, in order of first use
   std::vector<HostRow> host;   // host operations, and host steps of the network
   std::vector<OperatorRow> operators;
-  std::array<uint64_t, kHistogramEdgesMs.size() + 1> histogram = {};  // of dispatches' run times
+  std::array<uint64_t, kHistogramEdgesMs.size() + 1> histogram = {};  // dispatches' run times
   uint32_t tokens = 0;  // prompt tokens, or decoded ones
 };
 

@@ -14,7 +14,7 @@
 namespace tyto {
 namespace {
 
-constexpr double kLeft = 44, kRight = 352, kTop = 26;  // of a plot's area
+constexpr double kLeft = 44, kRight = 352, kTop = 26;  // a plot's area
 
 // A round number not below `value`, and how many steps to draw up to it.
 struct Scale {

@@ -19,8 +19,8 @@ namespace tyto {
 namespace {
 
 constexpr size_t kGap = 2;         // between columns
-constexpr size_t kLeastText = 24;  // text keeps so many columns before others are left out for it
-constexpr size_t kShortText = 6;   // and so many whatever the terminal
+constexpr size_t kLeastText = 24;  // columns that text keeps before others are left out for it
+constexpr size_t kShortText = 6;   // columns that it keeps whatever the terminal
 
 std::string padded(const std::string& text, size_t to, bool right) {
   const size_t columns = columns_of(text);

@@ -16,7 +16,7 @@ namespace tyto {
 
 enum class RowStyle : uint8_t {
   plain,
-  inner,  // of the layers
+  inner,  // one of the layers
   total,  // sums up the rows above
   alarm,  // must not be overlooked
   best,   // recommended

@@ -49,7 +49,7 @@ struct EngineThread::State {
       std::optional<EmbeddingJob> embedding = {};       // or
       Loaded loaded = {};                               // or
       bool unloads = false;
-      Places places = {};  // of what is loaded; the others have theirs
+      Places places = {};  // used by what is loaded; the others have theirs
     };
     std::vector<Asked> requests = {};
     std::vector<Ticket> cancelled = {};

@@ -1,5 +1,5 @@
 // The one thread that owns the devices: it loads models, runs their schedulers, and unloads what
-// nobody has used for a while. Everybody else talks to it through this class, from any thread.
+// has not been used for a while. All others talk to it through this class, from any thread.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ struct ModelToServe {
   SamplerOptions sampling = {};    // where neither the request nor the model says anything
   bool looks_up = false;           // guesses what its texts had after the same words before
   std::string draft = {};          // the model that guesses; empty: none
-  uint32_t most_guesses = 8;       // of one request in a step
+  uint32_t most_guesses = 8;       // one request's in a step
 };
 
 // A token of an answer, and what can be shown since the last one.
@@ -62,8 +62,8 @@ struct ChoiceEnd {
 };
 
 struct CompletionRequest {
-  std::string id;   // of the receipt; further choices append ".1", ".2", ...
-  Request request;  // of engine/generate.h
+  std::string id;   // the receipt's; further choices append ".1", ".2", ...
+  Request request;  // engine/generate.h's
   SamplerOptions sampling;
   uint32_t choices = 1;  // answers to the same prompt; the sampler's seed counts up
   std::function<std::shared_ptr<Constraint>()> constraint = {};  // makes each choice its own
@@ -94,7 +94,7 @@ struct ModelStatus {
   std::string failure = {};  // why it could not be loaded
   uint32_t slots = 0;
   uint32_t kv_pages = 0, kv_pages_in_use = 0, prefix_pages = 0;
-  // Of layers with a window, where those have pages of their own.
+  // For layers with a window, where those have pages of their own.
   uint32_t kv_window_pages = 0, kv_window_pages_in_use = 0;
   PrefixCache::Counts prefixes = {};
   std::vector<DeviceInfo> devices = {};
@@ -107,8 +107,8 @@ struct ModelStatus {
 
 struct EngineThreadOptions {
   std::vector<ModelToServe> models;  // the first is the one that requests without a name mean
-  uint32_t most_running = 8;         // of each model
-  uint32_t most_waiting = 64;        // of all together
+  uint32_t most_running = 8;         // each model's
+  uint32_t most_waiting = 64;        // all together
   std::optional<std::chrono::milliseconds> keep_alive =
       {};  // idle models are unloaded; none: never
   std::optional<std::chrono::milliseconds> longest_request = {};  // none: as long as it takes

@@ -14,7 +14,7 @@
 
 namespace tyto {
 
-// A value of the moment, which somebody else keeps.
+// A value of the moment, which is kept elsewhere.
 struct Gauge {
   std::string name, help;
   std::vector<std::pair<std::string, std::string>> labels = {};
@@ -33,7 +33,7 @@ class ServeMetrics {
   void queued(double seconds, bool is_virtual = false);  // until its prompt was begun
 
   void finished(const std::string& model, const Outcome& outcome);
-  void energy(const EnergyWindow& window);  // of the machine, one window after the other
+  void energy(const EnergyWindow& window);  // the machine's, one window after the other
   void refused(const std::string& why);     // before it became a request of the engine
 
   // With `now`, whose entries of one name stand together.

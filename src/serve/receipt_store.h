@@ -1,4 +1,4 @@
-// The receipts and recordings of the last requests, for whoever asks later. Used by any thread.
+// The receipts and recordings of the last requests, for later questions. Used by any thread.
 #pragma once
 
 #include <deque>
@@ -18,10 +18,9 @@ struct StoredReceipt {
   std::string line;   // in one line, as `tyto run` prints it
   std::string badge;  // "real", "virtual", "fell back", "refused", "failed"
   uint32_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
-  std::string json = {};  // sealed
-  std::shared_ptr<const Profile> profile =
-      {};                           // shared with whoever renders it; none: not recorded
-  std::string why_no_profile = {};  // where one was asked for
+  std::string json = {};                        // sealed
+  std::shared_ptr<const Profile> profile = {};  // shared with what renders it; null: not recorded
+  std::string why_no_profile = {};              // where one was asked for
 };
 
 // Which of these words stands for an execution.
@@ -37,7 +36,7 @@ class ReceiptStore {
   StoredReceipt find(const std::string& id) const;
 
  private:
-  // Of many events each, so fewer are kept.
+  // Each has many events, so fewer are kept.
   static constexpr size_t kMostProfiles = 8;
 
   const size_t most_;

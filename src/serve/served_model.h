@@ -147,7 +147,7 @@ class ServedModel {
   const ServedTogether& together_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Engine> draft_;           // guesses for it
-  std::unique_ptr<Speculator> speculator_;  // null: nobody guesses
+  std::unique_ptr<Speculator> speculator_;  // null: no speculation
   std::unique_ptr<Scheduler> scheduler_;
   std::shared_ptr<const ModelText> text_;  // shared with the workers
   std::string failure_;

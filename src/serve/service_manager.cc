@@ -26,7 +26,7 @@ int socket_option(int socket, int option) {
 }  // namespace
 
 std::optional<int> ServiceManager::activated_socket() const {
-  // The variables are of whoever has this number: a child would inherit them, and not the sockets.
+  // They are for the process with this number: a child would inherit them without the sockets.
   if (variables_.listen_pid != std::to_string(::getpid())) return std::nullopt;
   if (variables_.listen_fds != "1")
     throw Error(ErrorCode::usage, "LISTEN_FDS",
@@ -47,7 +47,7 @@ bool ServiceManager::notify(std::string_view state) const {
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) return false;
   std::memcpy(address.sun_path, path.data(), path.size());
-  if (path.front() == '@') address.sun_path[0] = '\0';  // of the abstract name space
+  if (path.front() == '@') address.sun_path[0] = '\0';  // in the abstract name space
   const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return false;
   const timeval most{.tv_sec = 5, .tv_usec = 0};  // for a manager that does not read

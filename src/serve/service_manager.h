@@ -19,8 +19,8 @@ class ServiceManager {
   // Error for several, and for what is no listening stream socket.
   std::optional<int> activated_socket() const;
 
-  // "READY=1", "RELOADING=1", "STOPPING=1". False when it could not be told; where nobody wants to
-  // hear it there is nothing to tell.
+  // "READY=1", "RELOADING=1", "STOPPING=1". False when it could not be told; without a service
+  // manager there is nothing to tell.
   bool notify(std::string_view state) const;
 
  private:

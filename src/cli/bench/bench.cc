@@ -163,8 +163,8 @@ std::vector<Work> plan_work(const BenchFlags& flags, const std::vector<BenchTest
 struct Bench {
   BenchEngine engine;
   BenchEngine other;             // with --ab
-  std::vector<BenchRow> rows;    // of the engine
-  std::vector<BenchRow> others;  // of the other
+  std::vector<BenchRow> rows;    // the engine's
+  std::vector<BenchRow> others;  // the other program's
 };
 
 void show_rows(Bench& bench, RowSink& sink) {

@@ -9,7 +9,7 @@
 namespace tyto {
 
 nlohmann::ordered_json ab_json(const AbComparison& ab);
-// Of all repetitions; null of a test without guesses.
+// All repetitions'; null: a test without guesses.
 nlohmann::ordered_json speculation_json(const BenchRow& row);
 
 // "tg16: cpu / vnpu (modelled) = 0.51 in the median of 5 rounds, 0.49 to 0.52"

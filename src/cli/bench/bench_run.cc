@@ -175,7 +175,7 @@ void warm_up(BenchEngine& bench, const BenchTest& test) {
   } while (has_clocks && seconds_between(start, std::chrono::steady_clock::now()) < kSeconds);
 }
 
-// Of all threads of this process.
+// Used by all threads of this process.
 double cpu_seconds() {
   timespec time;
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
@@ -419,7 +419,7 @@ BenchRow measure(BenchEngine& bench, const BenchTest& test, const BenchOptions& 
   const std::string time = utc_now();
   std::vector<Receipt> runs;
   if (options.meter != nullptr) options.meter->start();
-  double busy = 0;  // of the host's cores
+  double busy = 0;  // the host's cores
   for (uint32_t i = 0; i < options.repetitions; ++i) {
     show(options, bench, test, i);
     const double before = cpu_seconds();

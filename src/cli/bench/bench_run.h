@@ -26,7 +26,7 @@ struct BenchSetup {
   uint64_t positions = 0;          // what the longest test needs
   uint32_t sequences = 1;          // at once, in the widest test
   std::string longest_test;
-  bool measures_peak = false;  // of the cpu
+  bool measures_peak = false;  // the CPU's
   std::vector<SpeculationName> speculations = {};
   uint32_t most_guesses = 8;
 };
@@ -48,18 +48,18 @@ struct BenchFacts {
   std::string device_description;
   std::string fusion;
   std::string weights_hash;
-  std::optional<DeviceLimits> peak = {};  // of the cpu; settle_peak() has the last word
+  std::optional<DeviceLimits> peak = {};  // the CPU's; settle_peak() has the last word
 };
 
 struct BenchEngine {
   BenchFacts facts;
   ReceiptContext origin;
   std::unique_ptr<Engine> engine;
-  std::vector<std::unique_ptr<Sequence>> sequences;  // of the engine
+  std::vector<std::unique_ptr<Sequence>> sequences;  // the engine's
   // [context + sequences]: sequence s has token s + i at its position i, so that a filled cache
   // stays valid.
   std::vector<Token> tokens;
-  std::vector<std::unique_ptr<BenchGuesser>> guessers = {};  // of the tests that have one
+  std::vector<std::unique_ptr<BenchGuesser>> guessers = {};  // those of the tests that have one
 };
 
 // A comparison of two devices in turns; the same in both rows.
@@ -77,15 +77,15 @@ struct BenchRow {
   std::vector<double> seconds = {};  // per repetition, on the clock that `modelled` says
   // A virtual device took part: its dispatches last as modelled, and the host's part as measured.
   bool modelled = false;
-  double cpu_seconds = 0;         // of the host's cores, in all repetitions; 0: not taken
+  double cpu_seconds = 0;         // the host's cores', in all repetitions; 0: not taken
   double simulation_seconds = 0;  // wall time of all repetitions, of a modelled row
-  Receipt receipt = {};           // of all repetitions together; the speed judged is the fastest's
+  Receipt receipt = {};           // all repetitions' together; the speed judged is the fastest's
   nlohmann::ordered_json receipt_json = {};
   std::string receipt_id = {};
-  EnergyWindow energy = {};  // of all repetitions; no rails: not asked for
+  EnergyWindow energy = {};  // all repetitions'; no rails: not asked for
   std::string energy_reason = {};
   std::optional<AbComparison> ab = {};
-  std::vector<double> of_plain = {};  // of a test with guesses: its t/s by that without, per round
+  std::vector<double> of_plain = {};  // a test with guesses: its t/s by that without, per round
 
   std::vector<double> tokens_per_second() const;  // per repetition
   double all_tokens() const {
@@ -118,18 +118,18 @@ std::vector<BenchRow> measure_in_turns(std::span<const BenchTurn> turns,
 // t/s of a row by t/s of another that was measured in turns with it; none where one is refused.
 std::vector<double> speed_ratios(const BenchRow& row, const BenchRow& other);
 
-// Of one repetition in the mean, on the clock that the row says. No seconds where the row was
+// One repetition's in the mean, on the clock that the row says. No seconds where the row was
 // refused or has no such phase.
 struct PhaseSpeed {
   double seconds = 0;
-  double tokens = 0;  // of all sequences
+  double tokens = 0;  // all sequences'
 };
 PhaseSpeed phase_speed(const BenchRow& row, Phase phase);
 
 // Submissions per token of the row. The host's own steps beside another device are not dispatches.
 double dispatches_per_token(const BenchRow& row);
 
-// Of a row with guesses.
+// For a row with guesses.
 double calls_per_token(const BenchRow& row);
 
 // Declared bytes and arithmetic against the time between submission and completion; where a virtual

@@ -15,7 +15,7 @@ namespace tyto {
 namespace {
 
 constexpr uint32_t kMostTestTokens = 1u << 24;
-constexpr size_t kMostValues = 1000;  // of one range
+constexpr size_t kMostValues = 1000;  // in one range
 
 [[noreturn]] void fail_counts(const std::string& flag, const std::string& text) {
   throw Error(ErrorCode::usage, flag, fmt::format("\"{}\" is no list of numbers", text),

@@ -18,7 +18,7 @@ struct BenchTest {
   uint32_t generate = 0;
   uint32_t depth = 0;
   uint32_t sequences = 1;        // each with tokens of its own, all at once
-  std::string speculation = {};  // who guesses tokens, as SpeculationName has it; empty: nobody
+  std::string speculation = {};  // what drafts tokens, as SpeculationName has it; empty: nothing
 
   // pp512, tg128, pp512+tg128, tg32 @ d2048, tg32 x 8, tg64 spec lookup
   std::string name() const;
@@ -73,11 +73,11 @@ std::vector<std::string> spell_out_bench_flags(std::span<const std::string> argu
 
 struct Statistics {
   double mean = 0;
-  double deviation = 0;  // of a sample: n - 1; 0 for one value
+  double deviation = 0;  // a sample's: n - 1; 0 for one value
   double median = 0;
   double least = 0;
   double most = 0;
 };
-Statistics statistics(std::vector<double> values);  // of none: all 0
+Statistics statistics(std::vector<double> values);  // without values all 0
 
 }  // namespace tyto

@@ -160,7 +160,7 @@ Calibration kept_calibration(const CalibrationHere& here, bool is_named) {
   return {.machine = this_machine()};
 }
 
-// Of a named file that is not there yet nothing is read.
+// Nothing is read from a named file that is not there yet.
 CalibrationHere file_here(const std::string& named) {
   std::error_code ignored;
   if (named.empty())

@@ -52,7 +52,7 @@ class ChatInput {
     if (::isatty(STDIN_FILENO) != 0) std::cerr << "> " << std::flush;
     TypedLine line;
     if (std::getline(std::cin, line.text)) line.kind = TypedLine::Kind::line;
-    forget_interrupts();  // of a line that was being typed, which stays
+    forget_interrupts();  // while a line was being typed, which stays
     return line;
   }
 

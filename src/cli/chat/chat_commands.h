@@ -25,7 +25,7 @@ void run_chat_command(Chat& chat, const std::string& line);
 
 std::string chat_command_list();  // one indented line for each, for the manual
 
-// Of commands, and of what follows them.
+// Completions of commands, and of what follows them.
 Completions complete_chat_command(std::string_view before_cursor);
 
 }  // namespace tyto

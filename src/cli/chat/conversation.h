@@ -71,7 +71,7 @@ class Conversation {
   const Dialogue& dialogue() const { return dialogue_; }
   const SamplerOptions& sampling() const { return sampling_; }  // in force
   std::string greeting() const;  // who is there: "owlet (11M, bf16) on cpu · context 2048 · /help"
-  std::string statistics() const;  // of the last answer and of all, in lines
+  std::string statistics() const;  // the last answer's and all answers', in lines
 
   // What the last answer followed, and its own; some of them are in the caches.
   const std::vector<Token>& last_tokens() const { return last_tokens_; }
@@ -105,7 +105,7 @@ class Conversation {
   Sampler sampler_;
   Dialogue dialogue_;
   std::string reply_;      // as far as it has come
-  size_t first_seen_ = 0;  // of the exchanges; those before it were dropped from the context
+  size_t first_seen_ = 0;  // index of an exchange; those before it were dropped from the context
   bool has_said_verified_ = false;
   std::set<std::string> said_troubles_;  // in this conversation
   uint32_t turns_ = 0;

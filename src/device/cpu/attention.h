@@ -13,7 +13,7 @@ namespace tyto::cpu {
 // Causal attention of a call's rows, each segment in its own sequence's cache.
 struct Attention {
   const float* q;      // [rows, heads, head_dim]
-  const std::byte* k;  // of kv_type (f32, f16 or q8_0), laid out as `shape` says
+  const std::byte* k;  // kv_type (f32, f16 or q8_0), laid out as `shape` says
   const std::byte* v;
   DType kv_type;
   std::span<const Segment> segments;

@@ -131,7 +131,7 @@ class ExpertWork {
         tiles.push_back({taken.first + tile.first, tile.count});
       }
     float* const rows = gathered.at_least(routing_.order.size() * group_.k);
-    const std::span<const TokenTile> all = tiles;  // of this thread, for the others
+    const std::span<const TokenTile> all = tiles;  // this thread's, for the others
     pool_.parallel_for(all.size(), 1, [&, all](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) {
         for (size_t t = all[i].first; t < all[i].first + all[i].count; ++t)

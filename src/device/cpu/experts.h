@@ -23,7 +23,7 @@ struct ExpertGroup {
   // Weights and packed form of all experts, one's after the other's; `rows` of one of them; bias
   // [experts, rows], y [tokens, used, rows].
   std::span<const MatmulTarget> targets;
-  float* gated = nullptr;  // of two targets: [tokens, used, rows], first y gating second y
+  float* gated = nullptr;  // two targets': [tokens, used, rows], first y gating second y
   Activation activation = Activation::silu;
   const float* weights = nullptr;  // [tokens, used], of one target; with
   float* mixed = nullptr;          // [tokens, rows], the sum of weights * y

@@ -11,7 +11,7 @@ namespace {
 
 using LevelTable = std::array<int8_t, 16>;
 
-constexpr size_t kScales = 16;    // of 256 values
+constexpr size_t kScales = 16;    // for 256 values
 constexpr uint8_t kNegative = 8;  // the bit of a code that is a value's sign
 
 // Codes 0 to 7 are the grid's levels, 8 to 15 the same with the other sign; in the iq1 types eight

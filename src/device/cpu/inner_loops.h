@@ -45,7 +45,7 @@ struct FloatMatmul {
 struct FloatLoops {
   size_t tile_tokens;                           // the most tokens of one tile
   bool rounds_to_bf16;                          // activations, for bf16 weights, packed or not
-  size_t (*token_bytes)(DType type, size_t k);  // of a prepared token
+  size_t (*token_bytes)(DType type, size_t k);  // a prepared token's
   void (*prepare_tile)(DType type, const float* x, size_t x_stride, size_t k, const TokenTile& tile,
                        void* out);
   void (*multiply)(const FloatMatmul& job);
@@ -85,7 +85,7 @@ struct PackedFloatMatmul {
 
 struct PackedFloatLoops {
   size_t tile_tokens;                           // the most tokens of one tile
-  size_t (*token_bytes)(DType type, size_t k);  // of a prepared token
+  size_t (*token_bytes)(DType type, size_t k);  // a prepared token's
   void (*prepare_tile)(DType type, const float* x, size_t x_stride, size_t k, const TokenTile& tile,
                        void* out);
   void (*multiply)(const PackedFloatMatmul& job);
@@ -122,8 +122,8 @@ struct AttentionSplit {
   const void* next_k;  // what will be read after v, or null
   DType kv_type;
   size_t first;     // position of the split
-  size_t position;  // of the first row's token; each token sees itself and what is before
-  size_t window;    // so many positions of it, its own included; 0: all
+  size_t position;  // the first row's token's; each token sees itself and what is before
+  size_t window;    // positions that a token sees, its own included; 0: all
   float cap;        // scores become cap * tanh(score / cap); 0: they stay
   AttentionPart out;
   float* scratch;  // [attention_scratch(rows, head_dim)]

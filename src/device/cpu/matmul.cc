@@ -14,7 +14,7 @@ namespace {
 struct MatmulWork {
   const MatmulGroup& group;
   const InnerLoops& loops;
-  size_t pieces = 1;               // of the tokens, each with tiles of its own
+  size_t pieces = 1;               // pieces of the tokens, each with tiles of its own
   Activations forms[kForms] = {};  // [Form]
 
   TokenTile piece(size_t index) const {
@@ -55,7 +55,7 @@ Rows rows_of(const MatmulTarget& target, size_t begin, size_t end) {
 }
 
 // Into how many pieces the tokens are cut, so that a thread has a few units of work and not only
-// one or two, the last of which all others would wait for. Each piece unpacks the weights anew, so
+// one or two, the last of which all others would wait for. Each piece unpacks the weights again, so
 // none is small.
 size_t pieces_of(const MatmulGroup& group, const ThreadPool& pool) {
   constexpr size_t kUnitsPerThread = 8, kLeastTokens = 64;

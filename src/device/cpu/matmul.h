@@ -28,7 +28,7 @@ struct MatmulTarget {
 enum class Epilogue : uint8_t {
   none,
   add,     // other += y
-  swiglu,  // of two targets: other = activation(first y) * second y
+  swiglu,  // two targets: other = activation(first y) * second y
 };
 
 // Several matrices times the same activations, in one parallel loop.
@@ -76,7 +76,7 @@ struct ActivationMemory {
 struct Activations {
   Form form = Form::floats;
   size_t k = 0;
-  size_t token_bytes = 0;  // of forms that are not blocks
+  size_t token_bytes = 0;  // for forms that are not blocks
   BlockActivations blocks = {};
   std::byte* floats = nullptr;
 

@@ -65,7 +65,7 @@ void run(const Operation& operation);
 bool takes_blocks(const Operation& op);
 
 MatmulTarget matmul_target(const Operation& matmul);
-// Of one expert_matmul or of several with the same x and ids; without what they end in.
+// The group of one expert_matmul or of several with the same x and ids; without what they end in.
 ExpertGroup expert_group(const Operation& expert_matmul);
 MatmulTarget expert_target(const Operation& expert_matmul);
 

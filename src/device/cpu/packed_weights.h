@@ -45,15 +45,15 @@ namespace tyto::cpu {
 constexpr size_t kPanelRows = 16;
 constexpr size_t kFloatPanelRows = 32;
 constexpr size_t kBlockValues = 32;
-constexpr size_t kGroups = 8;  // of four values in a block
+constexpr size_t kGroups = 8;  // groups of four values in a block
 
 constexpr bool is_float(DType type) {
   return type == DType::f32 || type == DType::f16 || type == DType::bf16;
 }
 
 struct PackedLayout {
-  size_t code_bytes;    // of one block of a panel
-  size_t scale_bytes;   // of one unit of a panel
+  size_t code_bytes;    // one block's of a panel
+  size_t scale_bytes;   // one unit's of a panel
   size_t scale_blocks;  // blocks in a unit
   size_t block_values = kBlockValues;
   size_t panel_rows = kPanelRows;

@@ -22,7 +22,7 @@ struct PanelRows {
 // What lies between the scales and the next cache line is left as it is. `out` begins a cache line.
 using PackPanel = void (*)(const PanelRows& in, uint8_t* out);
 
-// Of block-quantised types; null for others. The loops need AVX2, as every set with packed kernels
+// For block-quantised types; null for others. The loops need AVX2, as every set with packed kernels
 // does.
 namespace avx2 {
 PackPanel panel_packer(DType type);

@@ -85,7 +85,7 @@ bool is_in_huge_pages(std::span<const std::byte> mapped) {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'t', 'y', 't', 'o', 'p', 'k', '0', '1'};
-constexpr uint64_t kAlignment = 4096;  // of each matrix
+constexpr uint64_t kAlignment = 4096;  // each matrix's
 // Written at once: a write of whole huge pages is cached in such pages.
 constexpr size_t kStageBytes = 16 * kHugePage;
 constexpr size_t kSampleBytes = 512;
@@ -93,7 +93,7 @@ constexpr size_t kSampleBytes = 512;
 struct Trailer {
   std::array<char, 8> magic;
   uint64_t tables_bytes;
-  Hash128 tables;  // of those bytes
+  Hash128 tables;  // those bytes'
 };
 
 struct Counts {
@@ -210,8 +210,8 @@ class BodyWriter {
   std::vector<Hash128> pages_;
 };
 
-// How this program lays out a type: the hash of a small matrix, packed. Nobody has to remember to
-// raise a version.
+// How this program lays out a type: the hash of a small matrix, packed. No version has to be
+// raised by hand.
 Hash128 layout_hash(DType type) {
   const uint64_t rows = packed_layout(type).panel_rows + 1;
   const uint64_t cols = 2 * std::max<uint64_t>(info(type).block_values, 64);
@@ -289,7 +289,7 @@ PackedFile::PackedFile(const std::filesystem::path& path, const MappedFile& sour
                        ThreadPool& pool)
     : file_(path), tables_(read_packed_tables(file_)), source_(source.bytes()) {
   if (tables_.source != source.stamp()) fail_input(path.string(), "it is of another weight file");
-  // `tyto cache` sees by these who uses it, and when somebody last did; neither is needed to run.
+  // `tyto cache` sees by these who uses it, and when it was last used; neither is needed to run.
   (void)::flock(file_.descriptor(), LOCK_SH | LOCK_NB);
   (void)::futimens(file_.descriptor(), nullptr);
   ask_for_huge_pages(body());

@@ -29,7 +29,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 // Zeroed, in huge pages where the system gives them. Throws when it cannot be reserved.
 std::shared_ptr<void> zeroed_huge_pages(size_t bytes);
 
-// Of a file's mapping, before it is touched: what has to be read comes in huge pages, where the
+// For a file's mapping, before it is touched: what has to be read comes in huge pages, where the
 // file system can (ext4 since Linux 6.16, xfs and btrfs earlier).
 void ask_for_huge_pages(std::span<const std::byte> mapped);
 // Whether nearly all of a mapping that was touched is mapped in huge pages.
@@ -49,10 +49,10 @@ struct KeptMatrix {
   uint64_t source_offset = 0;  // in the weight file
   uint64_t rows = 0;
   uint64_t cols = 0;
-  uint64_t offset = 0;  // of its panels
+  uint64_t offset = 0;  // its panels'
   uint64_t type = 0;    // DType
   Hash128 layout;       // how the program that wrote it laid out this type
-  Hash128 sample;       // of some of the weight file's bytes
+  Hash128 sample;       // hash of some of the weight file's bytes
 };
 
 struct PackedTables {
@@ -60,7 +60,7 @@ struct PackedTables {
   std::string source_path;  // when it was packed; for people
   uint64_t body_bytes = 0;
   std::vector<KeptMatrix> matrices;
-  std::vector<Hash128> pages;  // of each huge page of the body
+  std::vector<Hash128> pages;  // each huge page's of the body
 };
 
 // An Error that says what is wrong when the file is not whole. The panels are not looked at.
@@ -109,7 +109,7 @@ std::filesystem::path kept_path(const std::filesystem::path& folder, const FileS
 // The least recently used first. No folder, no files.
 std::vector<KeptFile> kept_files(const std::filesystem::path& folder);
 
-// Removes those that nobody uses, the stale and then the least recently used first, until what is
+// Removes those not in use, the stale and then the least recently used first, until what is
 // left and `wanted` fit into `limit`, and returns what it removed. An Error when they cannot.
 std::vector<KeptFile> make_room(const std::filesystem::path& folder, uint64_t wanted,
                                 uint64_t limit);
@@ -141,7 +141,7 @@ class KeptWeights {
 
 // Each packed matrix once for all programs that use it, from the cache or packed now.
 
-// Entries live as long as somebody holds them.
+// Entries live as long as they are held.
 class PackedStore {
  public:
   // Matrices that lie in `sources` are looked for in the cache of packed weights first.

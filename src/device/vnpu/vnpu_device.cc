@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kRowStep = 64;  // prefill kernels work on multiples of it
 constexpr uint32_t kUsualRows[] = {256, 512, 2048};
-constexpr uint32_t kLargestWindow = 2048;  // of the builds that are published
+constexpr uint32_t kLargestWindow = 2048;  // the published builds'
 constexpr uint32_t kSmallestWindow = 64;
 constexpr uint32_t kGemmStep = 64;       // K of an int8 GEMM is a multiple of it
 constexpr uint32_t kGemmRows = 32;       // tokens of one dispatch

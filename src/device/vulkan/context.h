@@ -24,9 +24,9 @@ struct GpuFacts {
   uint32_t subgroup_size = 1;
   uint32_t compute_units = 1;       // or a guess, where the driver does not say
   uint32_t shared_bytes = 0;        // that a workgroup may have
-  uint32_t most_invocations = 0;    // of a workgroup
+  uint32_t most_invocations = 0;    // in a workgroup
   uint64_t largest_allocation = 0;  // bytes
-  double timestamp_ns = 0;          // of one tick; 0: its queue has no timestamps
+  double timestamp_ns = 0;          // one tick's; 0: its queue has no timestamps
   uint32_t timestamp_bits = 0;      // that a timestamp of its queue has
   bool has_host_memory = false;     // all of its memory is mapped: nothing has to be copied
   bool multiplies_f16 = false;      // cooperative matrices 16 x 16 x 16 with f32 sums

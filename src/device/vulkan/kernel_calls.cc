@@ -139,7 +139,7 @@ Dispatch many_rows_products_call(const Site& site, const Products& products,
 
 namespace {
 
-constexpr uint32_t kThreads = 128;  // of kernels that do little
+constexpr uint32_t kThreads = 128;  // for kernels that do little
 
 uint32_t bits(float value) {
   return std::bit_cast<uint32_t>(value);
@@ -340,9 +340,9 @@ Dispatch many_rows_attention_call(const Site& site, const Launch& attention, Num
 namespace {
 
 struct TopKCut {
-  uint32_t best = 0;      // of a row
+  uint32_t best = 0;      // in a row
   uint32_t lanes = 0;     // threads that share a group of neighbours
-  uint32_t groups = 0;    // of a row
+  uint32_t groups = 0;    // in a row
   uint32_t choosing = 0;  // values for each thread of the second dispatch
 };
 constexpr uint32_t kGroupsThreads = 128, kChoosingThreads = 512;

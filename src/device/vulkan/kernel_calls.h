@@ -28,15 +28,15 @@ struct Dispatch {
   std::vector<Operand> operands = {};  // addresses, in the order of the kernel's push constants
   std::vector<uint32_t> values = {};   // after them
   std::array<uint32_t, 3> groups = {1, 1, 1};
-  std::vector<Operand> writes = {};  // of the operands; the others are read
-  LaunchGroup launches = {};         // of the program, that it computes or takes part in
+  std::vector<Operand> writes = {};  // those operands that are written; the others are read
+  LaunchGroup launches = {};         // the program's that it computes or takes part in
 };
 
 // What a recording is made for: the kernels and their grids depend on no more.
 struct CallForm {
   uint32_t rows = 1;             // as many as the kernels can take; the call may have fewer
   bool has_single_rows = false;  // every segment is one row
-  uint32_t tiles = 1;            // of prompt attention
+  uint32_t tiles = 1;            // for prompt attention
   auto operator<=>(const CallForm&) const = default;
 };
 
@@ -102,7 +102,7 @@ struct AttentionParts {
 };
 // Norms, ropes and the appending.
 Dispatch rope_append_call(const Site& site, const AttentionParts& parts);
-// Of few rows: all parts in one if it has them, else attention alone. Needs `partial` and
+// For few rows: all parts in one if it has them, else attention alone. Needs `partial` and
 // `counters`.
 struct AttentionSplit {
   uint32_t splits = 1;  // workgroups that share a row's positions

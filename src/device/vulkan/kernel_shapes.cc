@@ -478,7 +478,7 @@ GemvShape shape_of(const GemvProblem& problem, const GemvGpu& gpu, bool in_integ
   return shape;
 }
 
-// Of gemv_dot_*: x as bytes with scales and sums, then what subgroups add up.
+// For gemv_dot_*: x as bytes with scales and sums, then what subgroups add up.
 uint64_t shared_bytes(const GemvProblem& problem, const GemvShape& shape) {
   const uint64_t k = round_up(problem.k, 32), subgroups = shape.threads / 4;
   const uint64_t sums = problem.rows * shape.outputs * (problem.is_pairs ? 2 : 1);

@@ -22,7 +22,7 @@ struct AttentionSite {
   uint32_t shared_bytes = 0;
 };
 
-// Of shaders/attention_decode.comp.
+// For shaders/attention_decode.comp.
 struct FewRowsShape {
   uint32_t threads = 0;
   uint32_t group = 0;   // query heads of a workgroup
@@ -39,15 +39,15 @@ FewRowsShape few_rows_shape(const AttentionSite& site);
 uint32_t attention_splits(const AttentionSite& site, uint32_t rows, uint32_t positions,
                           uint32_t workgroups);
 
-// Of shaders/attention_prefill_coop.comp, else of shaders/attention_prefill.comp.
+// For shaders/attention_prefill_coop.comp, else for shaders/attention_prefill.comp.
 struct ManyRowsShape {
   bool is_cooperative = false;
   uint32_t threads = 0;
   uint32_t group = 1;    // heads of a workgroup
   uint32_t tile = 0;     // rows of a workgroup
   uint32_t keys = 0;     // that it takes at once
-  uint32_t rows = 0;     // of a thread; of cooperative matrices: blocks of rows of a subgroup
-  uint32_t columns = 0;  // of a thread; of cooperative matrices: their layout
+  uint32_t rows = 0;     // a thread's; with cooperative matrices: blocks of rows of a subgroup
+  uint32_t columns = 0;  // a thread's; with cooperative matrices: their layout
   uint32_t parts = 0;    // workgroups that share a tile of the call's table
   uint32_t shared_bytes = 0;
 };
@@ -61,8 +61,8 @@ ManyRowsShape many_rows_shape(const AttentionSite& site, uint32_t table_tile, bo
 // is fast depends on the product and on the GPU.
 
 struct GemmProduct {
-  uint64_t rows = 0;     // of x
-  uint64_t columns = 0;  // of all matrices of the dispatch together; of swiglu's, both
+  uint64_t rows = 0;     // x's
+  uint64_t columns = 0;  // all matrices' of the dispatch together; both of swiglu's
   uint64_t k = 0;
   bool is_pair = false;  // swiglu
 };
@@ -75,9 +75,9 @@ struct GemmMachine {
 
 struct GemmShape {
   uint32_t bm = 0, bn = 0, bk = 0;  // a workgroup's tile and its step along k
-  uint32_t part_rows = 0;  // of the tile that a subgroup has (gemm_coop) or a thread (gemm_tiled)
+  uint32_t part_rows = 0;  // the tile's that a subgroup has (gemm_coop) or a thread (gemm_tiled)
   uint32_t part_columns = 0;
-  uint32_t threads = 0;  // of a workgroup
+  uint32_t threads = 0;  // a workgroup's
 
   bool operator==(const GemmShape&) const = default;
 };
@@ -115,19 +115,19 @@ WeightForm weight_form(DType type);
 
 struct WeightPlane {
   uint64_t offset = 0;     // from the beginning of the matrix
-  uint64_t row_bytes = 0;  // of each row of the matrix
+  uint64_t row_bytes = 0;  // each row's of the matrix
 };
 
 struct WeightLayout {
   std::vector<WeightPlane> planes;
-  uint64_t bytes = 0;  // of all planes, to a multiple of 256: kernels may read whole words
+  uint64_t bytes = 0;  // all planes', to a multiple of 256: kernels may read whole words
 };
 
 WeightLayout weight_layout(WeightForm form, uint64_t rows, uint64_t cols);
 
 // Writes rows `first_row` on of one plane, as many as `to` has room for; `to` holds whole rows.
 // `form` is the one of the view's type, or f16 or i8, which any type becomes: i8 by rounding to 255
-// steps in each row. A view of i8 codes has no scales: whoever has them copies them.
+// steps in each row. A view of i8 codes has no scales: the caller copies them.
 void write_plane(const TensorView& view, WeightForm form, size_t plane, uint64_t first_row,
                  std::span<std::byte> to);
 
@@ -142,7 +142,7 @@ struct GemvGpu {
 
 struct GemvProblem {
   WeightForm form = WeightForm::f16;
-  uint32_t rows = 1;      // of x that the kernel takes
+  uint32_t rows = 1;      // rows of x that the kernel takes
   uint64_t k = 0;         // values in each
   uint64_t outputs = 0;   // rows of the results, all matrices together; of pairs, pairs
   bool is_pairs = false;  // swiglu: two rows of weights for each output
@@ -150,7 +150,7 @@ struct GemvProblem {
 
 struct GemvShape {
   bool in_integers = false;  // gemv_dot_*, whose constant 7 is K to the next multiple of 32
-  uint32_t threads = 128;    // of a workgroup: constant 0
+  uint32_t threads = 128;    // a workgroup's: constant 0
   uint32_t outputs = 4;      // that a workgroup makes together: constant 2
   // gemv_dot_* makes several groups of outputs in a workgroup if there are fewer workgroups than
   // groups. gemv_* has a workgroup for each.

@@ -1,5 +1,5 @@
 // Neighbouring launches that are products with the same rows, and what is done with their results
-// before anybody else sees them: one dispatch, or one per type of weight.
+// before another launch sees them: one dispatch, or one per type of weight.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace tyto::vulkan {
 
 enum class Ending : uint8_t {
   store,   // each product to its own slot
-  add,     // of one product: onto the residual stream
-  swiglu,  // of two: silu(first) * second
+  add,     // one product: onto the residual stream
+  swiglu,  // two: silu(first) * second
 };
 
 struct Products {
   size_t first = 0;                // launch of the program
   size_t count = 0;                // launches; 0: there is no product here
-  const Launch* gather = nullptr;  // of the rows that are multiplied
-  const Launch* norm = nullptr;    // of them
+  const Launch* gather = nullptr;  // gathers the rows that are multiplied
+  const Launch* norm = nullptr;    // norms them
   std::vector<const Launch*> matmuls = {};
   Ending ending = Ending::store;
   uint16_t x = 0;       // slot that is read
@@ -31,8 +31,8 @@ struct Products {
 // of few rows have.
 Products match_products(const Program& program, size_t first, bool takes_norm);
 
-// Nobody reads what `slot` holds after launch `last`: results that stay inside one dispatch need no
-// memory. A slot that crosses devices is somebody's.
+// Whether what `slot` holds is not read after launch `last`: results that stay inside one dispatch
+// need no memory. A slot that crosses devices is read.
 bool is_dead_after(const Program& program, uint16_t slot, size_t last);
 
 }  // namespace tyto::vulkan

@@ -99,7 +99,7 @@ class VulkanDevice : public Device {
   }
 
  private:
-  // A GPU that was lost is opened anew by whoever needs it next.
+  // A GPU that was lost is opened again when it is next needed.
   const std::shared_ptr<vulkan::Gpu>& usable_gpu() {
     if (gpu_->context->is_lost)
       gpu_ = std::make_shared<vulkan::Gpu>(wanted_gpu(env_), pipeline_file());

@@ -453,7 +453,7 @@ void write_call(const Call& call, uint32_t page, std::span<uint32_t> to) {
   put(0, call.rows, static_cast<uint32_t>(segments.size()), static_cast<uint32_t>(segments_at),
       static_cast<uint32_t>(tiles_at));
   uint64_t row_at = kHeaderWords, tile_at = tiles_at;
-  uint32_t row = 0;  // of the call; of gather_rows' result where first_row is that of its source
+  uint32_t row = 0;  // the call's; gather_rows' result's where first_row is that of its source
   for (uint32_t i = 0; i < segments.size(); ++i) {
     const Segment& segment = segments[i];
     put(segments_at + kRowWords * i, segment.first_row, segment.rows, segment.position,

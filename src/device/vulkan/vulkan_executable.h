@@ -37,9 +37,9 @@ class VulkanExecutable : public Executable {
     std::vector<std::shared_ptr<Memory>> temporaries = {};  // shared among the recordings
     std::vector<LaunchGroup> groups = {};
     std::vector<uint16_t> names = {};  // [groups]
-    uint64_t device_ns = 0;            // of the last call: the next one takes about as long
-    uint32_t cost_rows = 0;            // of the call that `cost` was counted for
-    Cost cost = {};                    // of launches that read no cache: it depends on rows alone
+    uint64_t device_ns = 0;            // the last call's: the next one takes about as long
+    uint32_t cost_rows = 0;            // rows of the call that `cost` was counted for
+    Cost cost = {};                    // launches' that read no cache: it depends on rows alone
   };
 
   void store_weights(std::span<const TensorView> weights);
@@ -73,7 +73,7 @@ class VulkanExecutable : public Executable {
   VkFence fence_ = VK_NULL_HANDLE;
   VkQueryPool queries_ = VK_NULL_HANDLE;
   uint32_t query_count_ = 0;
-  // Of the call at hand.
+  // The present call.
   Call call_;
   Recording* current_ = nullptr;
   bool is_timed_ = false, is_pending_ = false;

@@ -92,7 +92,7 @@ std::vector<std::string_view> ends_of(std::string_view name) {
 // spoils two of them, and parts of names may come in any order.
 struct Likeness {
   size_t shared = 0;
-  double share = 0;  // of the pairs of the shorter name
+  double share = 0;  // share of the pairs of the shorter name
   auto operator<=>(const Likeness&) const = default;
 };
 

@@ -19,11 +19,11 @@ struct LocalModel {
   std::vector<std::string> other_names = {};  // which mean it, too
   std::string store = {};                     // "Ollama"
   std::filesystem::path path = {};            // for open_model
-  uint64_t bytes = 0;                         // of its files
+  uint64_t bytes = 0;                         // its files'
   std::string why_not = {};                   // it cannot be opened as it lies; empty: it can
 };
 
-// Of what is there in part.
+// What is said of a model that is there in part.
 constexpr const char* kUnfinished = "incomplete, the download was not finished";
 
 struct Listing {
@@ -40,7 +40,7 @@ void add_repository(const std::filesystem::path& folder, const std::vector<std::
 void measure(const std::filesystem::path& folder, const std::vector<std::string>& files,
              LocalModel& model);
 
-// Of every store, and below `folders`. Of two of one name the one that is found first counts, as
+// The models of every store, and below `folders`. The first found of two with one name counts, as
 // for the tools themselves.
 Listing local_models(const std::vector<std::filesystem::path>& folders = {});
 

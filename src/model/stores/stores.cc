@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A cache of somebody's own is a few folders deep; a whole disk is not what is meant.
+// A user's own cache is a few folders deep; a whole disk is not what is meant.
 constexpr int kDepth = 8;
 
 // Beside the program in an installation (bin/tyto) or a source tree (build/release/tyto).
@@ -473,7 +473,7 @@ constexpr uint64_t kLongestPointer = 8192;
 constexpr uint64_t kLongestSettings = 16 << 20;
 constexpr int kStudioDepth = 1;
 
-// What a file of somebody else says, or nothing: settings that cannot be read point nowhere.
+// What another tool's file says, or nothing: settings that cannot be read point nowhere.
 fs::path home_pointer(const fs::path& home) try {
   std::string text = read_text_file(home / ".lmstudio-home-pointer", kLongestPointer);
   text.erase(text.find_last_not_of(" \t\r\n") + 1);

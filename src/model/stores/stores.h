@@ -30,7 +30,7 @@ bool is_local_model(const std::string& name);
 // "meta-llama/Llama-3.2-1B-Instruct": what a hub would know.
 bool is_repo_id(std::string_view name);
 
-// What is in folders that somebody else fills: bounded, and never an Error.
+// What is in folders that other tools fill: bounded, and never an Error.
 
 // A folder with more entries is looked at so far; as many files, below all folders of a walk.
 constexpr size_t kMostEntries = 100'000;

@@ -70,7 +70,7 @@ std::string text_of_broken_calls(const std::vector<CallPart>& calls);
 struct AnswerHead {
   std::string id = {};  // also the receipt's
   std::string model = {};
-  std::string version = {};  // of Tyto
+  std::string version = {};  // Tyto's
   int64_t created = 0;       // seconds since 1970
   bool include_usage = false;
   bool log_probabilities = false;
@@ -113,7 +113,7 @@ ordered_json usage_json(std::span<const Choice> choices, uint32_t choices_per_pr
 // llama-server's. Where a virtual device took part the time is a simulation's: it says so, and
 // there are no rates; nor are there where the receipt's cannot be true.
 ordered_json timings_json(const Receipt& receipt);
-// Of a receipt that does not have its devices yet.
+// For a receipt that does not have its devices yet.
 ordered_json timings_json(const Receipt& receipt, bool is_simulated);
 
 // Ollama's: nanoseconds. Its clients divide them; a simulation's say what they are.
@@ -147,7 +147,7 @@ class RunningAnswer {
   // Ends it, unless it has ended: an error response, or the last piece of what was begun.
   void refuse(const Error& error);
 
-  // Called once if it ends before its choices do, or at once where it has: nobody wants them any
+  // Called once if it ends before its choices do, or at once where it has: they are not wanted any
   // more.
   void on_broken_off(std::function<void()> cancel);
 
@@ -181,7 +181,7 @@ class RunningAnswer {
 };
 
 // A text that takes long to make, for any number of requests: made on a thread of its own, once at
-// a time, and kept for a while, so that no worker waits for it, and nobody for one that hangs.
+// a time, and kept for a while, so that no worker waits for it, and no request for one that hangs.
 
 class SlowView {
  public:
@@ -212,7 +212,7 @@ class SlowView {
   std::optional<std::string> text_;
   std::chrono::steady_clock::time_point made_;
   std::thread thread_;  // that waits and tells
-  // Of that thread alone, and of the destructor after it.
+  // For that thread alone, and for the destructor after it.
   std::shared_ptr<Making> making_;  // shared with `maker_`; null: nothing is being made
   std::thread maker_;
 };

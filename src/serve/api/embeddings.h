@@ -13,8 +13,8 @@ namespace tyto::api {
 
 struct Embeddings {
   std::string model = {};
-  std::vector<std::vector<float>> vectors = {};  // of length one
-  uint64_t tokens = 0;                           // of all inputs
+  std::vector<std::vector<float>> vectors = {};  // each has length one
+  uint64_t tokens = 0;                           // all inputs'
   double seconds = 0;
 };
 

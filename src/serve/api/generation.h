@@ -19,7 +19,7 @@ struct Generation {
   std::shared_ptr<const ModelText> model;
   GenerationOptions options = {};
   std::vector<std::vector<Token>> prompts = {};  // each gets options.choices answers
-  std::string field = {};                        // of the request that the prompts came from
+  std::string field = {};                        // the request's that the prompts came from
   std::string grammar = {};                      // GBNF, over the options' format
   std::vector<std::string> begin_with = {};      // [prompts] or empty: text in front of the answers
   std::function<TextDivider()> divide = {};

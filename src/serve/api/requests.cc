@@ -114,7 +114,7 @@ void read_switch(const Json& value, GenerationOptions& into) {
   into.*kSwitch = value.as_bool();
 }
 
-// Of fields that mean the same the last one counts, so that the newest name does.
+// The last of fields that mean the same counts, so that the newest name does.
 constexpr Field<GenerationOptions> kGenerationFields[] = {
     {"n_predict", read_max_tokens},
     {"max_tokens", read_max_tokens},

@@ -1,4 +1,4 @@
-// Requests for text, read from JSON: pure functions, whoever sent it.
+// Requests for text, read from JSON: pure functions.
 #pragma once
 
 #include <chrono>
@@ -22,9 +22,9 @@ namespace tyto::api {
 struct OutputFormat {
   enum class Kind : uint8_t { text, json, json_schema, gbnf };
   Kind kind = Kind::text;
-  std::optional<Json> schema = {};  // of json_schema
-  std::string grammar = {};         // of gbnf
-  std::string field = {};           // of the request that said so
+  std::optional<Json> schema = {};  // json_schema's
+  std::string grammar = {};         // gbnf's
+  std::string field = {};           // the request's that said so
 };
 
 struct GenerationOptions {
@@ -51,12 +51,12 @@ void read_sampling(const Json& object, SamplerOptions& into);
 void read_generation(const Json& object, GenerationOptions& into);
 
 std::vector<std::string> stops_of(const Json& value);
-uint32_t top_count_of(const Json& value);  // of log probabilities to show for each token
+uint32_t top_count_of(const Json& value);  // log probabilities to show for each token
 
 // Ollama's "format": "json" or a schema.
 OutputFormat ollama_format(const Json& value);
 
-// A seed nobody chose.
+// A seed for requests without one.
 uint64_t random_seed();
 
 // What a chat template gets.
@@ -104,7 +104,7 @@ std::string parse_model(const Json& body);
 ChatCompletionRequest parse_chat_completion(const Json& body, const SamplerOptions& defaults);
 TextCompletionRequest parse_completion(const Json& body, const SamplerOptions& defaults);
 EmbeddingsRequest parse_embeddings(const Json& body);
-Conversation parse_conversation(const Json& body);  // of /apply-template
+Conversation parse_conversation(const Json& body);  // for /apply-template
 // Tools and the choice among them, which both APIs write alike.
 void read_tools(const Json& body, ChatCompletionRequest& request);
 

@@ -9,7 +9,7 @@
 namespace tyto::api {
 namespace {
 
-// Of paths that could both be meant the longer one stands first.
+// The longer one of paths that could both be meant stands first.
 constexpr Route kRoutes[] = {
     {"GET", "/health", answer_health},
     {"GET", "/v1/health", answer_health},

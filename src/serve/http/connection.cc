@@ -101,13 +101,13 @@ class HttpConnection final : public Connection,
   Phase phase_ = Phase::reading;
   bool is_waiting_to_read_ = false;
   bool is_waiting_to_write_ = false;
-  std::string input_;                      // bytes that nobody has read
-  std::unique_ptr<RequestReader> reader_;  // of the request that is coming; none: of none
+  std::string input_;                      // bytes that are not read yet
+  std::unique_ptr<RequestReader> reader_;  // reads the request that is coming; null: none is
   std::optional<Admission> admission_;
   AnswerForm form_;                 // the answer's, as far as the request was read
-  std::shared_ptr<Outbox> outbox_;  // of the answer; shared with whoever makes it
+  std::shared_ptr<Outbox> outbox_;  // the answer's; shared with what makes it
   std::string output_;              // on its way to the socket
-  size_t written_ = 0;              // of it
+  size_t written_ = 0;              // its bytes written
 };
 
 void HttpConnection::start() {
@@ -186,7 +186,7 @@ bool HttpConnection::admit_head() {
   return true;
 }
 
-// A refusal ends the connection, since a body may follow that nobody wants to read.
+// A refusal ends the connection, since a body may follow that is not to be read.
 void HttpConnection::answer_here(const Response& response) {
   const bool may_go_on = response.status < 400 && reader_->is_complete() && !owner_.is_draining;
   if (!may_go_on) return refuse(response);
@@ -316,7 +316,7 @@ void HttpConnection::drain() {
 
 // Time.
 
-// The timer is not set anew for each deadline; one that rings early looks at the deadline.
+// The timer is not set again for each deadline; one that rings early looks at the deadline.
 void HttpConnection::set_deadline(Clock::duration from_now) {
   deadline_ = Clock::now() + from_now;
   if (!is_timer_running_ || deadline_ < timer_.expiry()) start_timer();

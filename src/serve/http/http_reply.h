@@ -20,13 +20,13 @@ class Outbox {
   // `wake` tells the connection to take what is here; once for all that comes until it does.
   Outbox(size_t most_unsent, bool keep_alive, std::function<void()> wake);
 
-  // Of the answer, from any thread.
+  // Called by the answer, from any thread.
   enum class Kind { part, last };
   void put(std::string_view bytes, Kind kind);
   void break_off();  // what was put is not the whole and never will be
   void on_gone(std::function<void()> gone);
 
-  // Of the connection.
+  // Called by the connection.
   struct State {
     bool is_complete = false;
     bool is_broken = false;  // broken off, or more than `most_unsent` was not taken

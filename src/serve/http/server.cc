@@ -43,7 +43,7 @@ namespace {
 using boost::system::error_code;
 using Descriptor = asio::posix::stream_descriptor;
 
-// Beyond most_connections, so many are told so; the rest is closed without a word.
+// As many beyond most_connections are told so; the rest is closed without a word.
 constexpr size_t kMostRefusals = 64;
 // Without file descriptors nothing can be accepted, and what waits goes on to wait.
 constexpr auto kPauseAfterFailure = std::chrono::milliseconds(100);
@@ -109,7 +109,7 @@ struct Server::State final : ConnectionOwner {
   AnswerCount answers;
   std::atomic<uint64_t> open = 0, accepted = 0, refused = 0, requests = 0;
 
-  // Of the I/O thread.
+  // For the I/O thread.
   Listener listener;
   const ListenAddress address = listener.address();
   asio::io_context io{1};
@@ -222,8 +222,8 @@ void Server::State::stop_listening() {
 
 void Server::State::drain() {
   is_draining = true;
-  // Closing our own socket would reset who was not accepted yet; a handed-over one is somebody
-  // else's to serve.
+  // Closing our own socket would reset clients that were not accepted yet; a handed-over one is for
+  // another process to serve.
   if (waiting_clients.is_open() && listener.is_own()) accept_waiting();
   stop_listening();
   const auto all = connections;
@@ -321,7 +321,7 @@ sockaddr_un unix_address(const ListenAddress& wanted) {
   return address;
 }
 
-// A server that was killed leaves its socket behind; nobody answers there.
+// A server that was killed leaves its socket behind, where no process answers.
 void remove_stale(const sockaddr_un& address) {
   struct stat status{};
   if (lstat(address.sun_path, &status) != 0 || !S_ISSOCK(status.st_mode)) return;
@@ -419,7 +419,7 @@ Listener::~Listener() {
 
 int Listener::accept() const {
   const int fd = accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  // A token is a small packet, and nobody should wait for the next one to fill it up.
+  // A token is a small packet, and must not wait for the next one to fill it up.
   if (fd >= 0) set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   return fd;
 }

@@ -18,7 +18,7 @@ namespace tyto::http {
 struct ServerOptions {
   std::string host = "127.0.0.1";        // or unix:/path of a socket
   uint16_t port = 9377;                  // 0: one that is free
-  std::optional<int> listening_fd = {};  // of systemd's socket activation, instead of host and port
+  std::optional<int> listening_fd = {};  // by systemd's socket activation, instead of host and port
   unsigned workers = 2;                  // threads that run the handler
   std::vector<std::string> api_keys = {};  // one of them must come along; empty: none is needed
   std::vector<std::string> open_paths = {"/health", "/v1/health"};  // that need no key
@@ -29,14 +29,14 @@ struct ServerOptions {
   size_t most_connections = 2048;
   size_t most_header_bytes = 16 << 10;
   size_t most_body_bytes = 16 << 20;
-  size_t most_unsent_bytes = 4 << 20;  // of a streamed answer that its client does not read
+  size_t most_unsent_bytes = 4 << 20;  // in a streamed answer that its client does not read
   std::chrono::milliseconds header_timeout = std::chrono::seconds(10);
   std::chrono::milliseconds body_timeout = std::chrono::seconds(30);
   std::chrono::milliseconds idle_timeout = std::chrono::seconds(120);  // between requests
   std::chrono::milliseconds write_timeout = std::chrono::seconds(30);  // without any progress
 };
 
-// Whether nobody but this machine can reach the server: loopback's addresses and names, a unix
+// Whether only this machine can reach the server: loopback's addresses and names, a unix
 // socket. Says of listening_fd where that one listens.
 bool is_local(const ServerOptions& options);
 

@@ -4,7 +4,7 @@ import { recall, remember } from "./preferences.mjs";
 
 const BASE = new URL("..", import.meta.url);
 const KEY = "tyto.key";
-const LONGEST_SILENCE_MS = 600_000;  // of a stream: a long prompt on a slow device says nothing for minutes
+const LONGEST_SILENCE_MS = 600_000;  // a stream's: a long prompt on a slow device says nothing for minutes
 
 export class ServerError extends Error {
   constructor(status, message) {

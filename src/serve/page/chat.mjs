@@ -10,7 +10,7 @@ import { answerTurn, pendingTurn, userTurn } from "./turns.mjs";
 
 const STORE_MS = 500;       // from one storing of what has arrived to the next
 const BEAT_MS = 2000;
-const SILENCE_MS = 70_000;  // of another tab that receives an answer: a hidden one's timers may run once a minute
+const SILENCE_MS = 70_000;  // another tab's that receives an answer: a hidden one's timers may run once a minute
 const STORIES = ["Tell me a story about a fox who finds a lamp.", "Tell me a story about a dragon who is afraid of the dark.", "Tell me a story about a dog and a little boat."];
 
 export class Chat {
@@ -20,7 +20,7 @@ export class Chat {
     this.onFailure = onFailure;
     this.running = new Map();    // answers that stream in, of any conversation, by their message's id
     this.elsewhere = new Map();  // messages that other tabs receive, with the timer of their silence
-    this.turns = new Map();      // of the messages that were drawn: {key, element}
+    this.turns = new Map();      // the messages that were drawn: {key, element}
     this.warnings = new Map();
     this.served = [];
     this.makeElements();

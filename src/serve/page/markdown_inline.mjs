@@ -31,7 +31,7 @@ class InlineParser {
     this.text = text;
     this.at = 0;
     this.nodes = [];
-    this.runs = [];      // of * _ ~ that may still open something: {mark, count, index}
+    this.runs = [];      // runs of * _ ~ that may still open something: {mark, count, index}
     this.open = { "*": 0, _: 0, "~": 0 };
     this.brackets = [];  // indices into nodes of "[" that may still begin a link
     this.lastTicks = null;

@@ -11,7 +11,7 @@ export function badgesOf(receipt) {
   return badges;
 }
 
-// Of a refused speed nothing is shown, nor what it could be worked out from.
+// Whether the speed was refused: neither it is shown nor what it could be computed from.
 export function isRefused(receipt) {
   return receipt?.plausibility?.verdict === "refused";
 }
@@ -104,7 +104,7 @@ export class RateSeries {
   }
 }
 
-// Of a profile's first run: a lane per device, with what it did as bars in ms, and where tokens end.
+// A profile's first run: a lane per device, with what it did as bars in ms, and where tokens end.
 //   {span: [from, to], lanes: [{name, tag, modelled, bars: [{from, to, label}]}]}
 export function lanesOf(profile, token = null) {
   const column = Object.fromEntries(profile.event_columns.map((name, index) => [name, index]));

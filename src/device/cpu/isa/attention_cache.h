@@ -22,7 +22,7 @@ struct Ahead {
   size_t step;  // bytes
 };
 constexpr int kSecondLevel = 2;  // whose cache can wait for more lines at a time than the first
-template <size_t kBytes>         // of a step, or a few less
+template <size_t kBytes>         // a step's, or a few less
 TYTO_INLINE void ask(Ahead& ahead) {
   for (size_t line = 0; line < kBytes; line += 64)
     __builtin_prefetch(ahead.next + line, 0, kSecondLevel);
@@ -215,7 +215,7 @@ namespace tyto::cpu::TYTO_ISA {
 // value beside it.
 
 constexpr float kLargestWord = 32767.0f;
-constexpr size_t kPairs = Q8Cache::kBlockColumns / 2;  // of columns in a block
+constexpr size_t kPairs = Q8Cache::kBlockColumns / 2;  // pairs of columns in a block
 
 // kLanes pairs of words, and as many sums of 32 bits: 32 products of a word and a code fit one.
 // ---------------------------------------------------------------------------------------------

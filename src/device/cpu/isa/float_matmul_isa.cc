@@ -21,7 +21,7 @@ constexpr int kTileRows = 2, kTileTokens = 2;
 
 constexpr size_t kRowBlock = 32;         // the most rows that stay in L2 while tokens pass by;
 constexpr size_t kBlockBytes = 1 << 18;  // as much again is on its way there
-constexpr size_t kChunkBytes = 2048;  // of a token: six of them and four rows stay in the L1 cache
+constexpr size_t kChunkBytes = 2048;  // a token's: six of them and four rows stay in the L1 cache
 
 TYTO_INLINE size_t smaller(size_t a, size_t b) {
   return a < b ? a : b;
@@ -113,14 +113,14 @@ TYTO_INLINE size_t steps_of(size_t k) {
 
 // Some consecutive steps of R rows and T tokens.
 struct Tile {
-  const uint8_t* weights;  // of the first row, at the first step
+  const uint8_t* weights;  // the first row's, at the first step
   size_t row_bytes;
   const uint8_t* x;   // [step][T]
   size_t steps;       // whole ones
-  size_t tail_bytes;  // of a row in a last, partial step; 0: there is none
+  size_t tail_bytes;  // a row's in a last, partial step; 0: there is none
   Vec* acc;           // [row][T], rows acc_stride apart
   size_t acc_stride;
-  // Of what the next block of rows reads here, the part that is this tile's to ask for; nullptr:
+  // The part of what the next block of rows reads here that is this tile's to ask for; nullptr:
   // none. A line of each row every `pace` steps.
   const uint8_t* next;
   size_t pace;

@@ -22,7 +22,7 @@ constexpr size_t kWidenedBytes = 24576;
 constexpr int kTileTokens = 6;  // 12 of 16
 constexpr size_t kWidenedBytes = 16384;
 #endif
-constexpr size_t kParts = kPanelVecs / kTileVecs;  // of a panel that meet tokens in turn
+constexpr size_t kParts = kPanelVecs / kTileVecs;  // parts of a panel that meet tokens in turn
 constexpr size_t kTileFloats = kTileVecs * kLanes;
 
 // Pairs of k whose weights, widened to f32, stay in the first-level cache while all tokens pass by
@@ -84,7 +84,7 @@ struct WidenedWeights {
 
 template <typename Weights>
 struct F32Products {
-  static constexpr size_t kWords = 2;  // of a token per pair of k
+  static constexpr size_t kWords = 2;  // a token's per pair of k
   static constexpr size_t kPairBytes = Weights::kPairBytes;
 
   template <int V, int T>
@@ -165,8 +165,8 @@ struct Ahead {
 };
 
 struct Tile {
-  const uint8_t* weights;  // of the first pair
-  size_t first_vec;        // of a pair
+  const uint8_t* weights;  // the first pair's
+  size_t first_vec;        // a pair's
   const float* x;
   size_t pairs;
   float* y;  // [T] rows of kTileFloats, y_stride apart
@@ -355,7 +355,7 @@ void multiply(const PackedFloatMatmul& job) {
 // ---------------------------------------------------------------------------------------------
 
 struct F32Words {
-  static constexpr size_t kValues = 1;  // of x in a word
+  static constexpr size_t kValues = 1;  // x in a word
   TYTO_INLINE Vec at(const float* x) { return load(x); }
 };
 

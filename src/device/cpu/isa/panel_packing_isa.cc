@@ -181,7 +181,7 @@ TYTO_INLINE __m256i spread_fifth_bits(__m256i bits) {
 // What each type does with units `unit` to unit + count - 1 of sixteen rows; count is 1, or 2 where
 // kTogether is.
 struct To {
-  uint8_t* scales;  // of the first unit
+  uint8_t* scales;  // the first unit's
   uint8_t* codes;
 };
 
@@ -447,7 +447,7 @@ void pack_panel(const PanelRows& in, uint8_t* out) {
     Pack::put(rows, u, Pack::kTogether, {out + u * layout.scale_bytes, codes + u * unit_codes});
   for (; u < units; ++u)
     Pack::put(rows, u, 1, {out + u * layout.scale_bytes, codes + u * unit_codes});
-  _mm_sfence();  // whoever is told that the panel is done finds it in memory
+  _mm_sfence();  // a thread that is told that the panel is done finds it in memory
 }
 
 }  // namespace

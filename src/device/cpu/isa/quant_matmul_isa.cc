@@ -32,7 +32,7 @@ TYTO_INLINE size_t smaller(size_t a, size_t b) {
 // Where a byte is more work, further ahead is better; both distances are measured.
 constexpr int kFirstLevel = 3, kSecondLevel = 2;
 
-template <size_t kBytes>  // of a block of a panel, its share of the scales included
+template <size_t kBytes>  // a block of a panel, its share of the scales included
 TYTO_INLINE void prefetch_block(const uint8_t* block) {
   constexpr size_t kAhead = kBytes < 512 ? 16384 : 8192;
   for (size_t line = 0; line < kBytes; line += 64)
@@ -183,7 +183,7 @@ struct Ahead {
 struct Tile {
   const Unpacked* weights;
   Ahead ahead[kTilePanels];
-  BlockActivations x;  // of the tile, from the chunk's first block on
+  BlockActivations x;  // the tile's, from the chunk's first block on
   size_t blocks;
   float* y;  // [T] rows of V * kLanes, y_stride apart
   size_t y_stride;

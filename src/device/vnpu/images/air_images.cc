@@ -513,7 +513,7 @@ std::span<const NamedWriter> prompt_images() {
 
 namespace {
 
-constexpr uint64_t kCascadeCols = 512;  // of K that one core of a cascade takes
+constexpr uint64_t kCascadeCols = 512;  // the part of K that one core of a cascade takes
 
 // Three fused launches, written as what they are made of: O and the residual; norm, gate, up and
 // SwiGLU; down and the residual. What passes between a launch's own cores is in no argument, and

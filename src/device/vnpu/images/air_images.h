@@ -16,8 +16,8 @@
 
 namespace tyto::vxrt {
 
-constexpr float kAirEps = 1e-5f;    // of the norms in the bf16 ELFs
-constexpr float kFusedEps = 1e-6f;  // of those in the fused decode
+constexpr float kAirEps = 1e-5f;    // for the norms in the bf16 ELFs
+constexpr float kFusedEps = 1e-6f;  // for those in the fused decode
 
 // One of the programs that air_models.h gives a model of these dimensions: an ELF of one instance
 // that takes no call. Prefill programs run on dims.seq rows, decode programs on one. Throws an

@@ -58,7 +58,7 @@ constexpr uint32_t kCallScalars = 3;
 constexpr uint32_t kXclbinFirstArgument = 3;
 constexpr uint32_t kXclbinOpcode = 3;
 
-constexpr uint32_t kColumns = 8;                    // of XDNA2
+constexpr uint32_t kColumns = 8;                    // XDNA2's
 constexpr uint32_t kL1Bytes = 64 * 1024;            // per compute tile
 constexpr uint32_t kL2BytesPerColumn = 512 * 1024;  // one memory tile
 
@@ -73,7 +73,7 @@ enum class Encoding : uint8_t {
 //   first_row + r / chunk_rows * chunk_stride + r % chunk_rows
 // of the phase, and its columns are the phase's first ones.
 struct Q4nxPlace {
-  uint64_t phase_rows = 0, phase_cols = 0;  // of the whole phase, padded
+  uint64_t phase_rows = 0, phase_cols = 0;  // the whole phase's, padded
   uint64_t first_row = 0, chunk_rows = 0, chunk_stride = 0;
   bool operator==(const Q4nxPlace&) const = default;
 };
@@ -88,14 +88,14 @@ struct SlotPlace {
 };
 
 struct ImageArgument {
-  uint64_t bytes = 0;  // of the signature; the launches may reach fewer
+  uint64_t bytes = 0;  // the signature's; the launches may reach fewer
   bool dead = false;   // part of the calling convention, never read or written
   bool operator==(const ImageArgument&) const = default;
 };
 
 struct LaunchNeeds {
-  uint32_t l1_bytes = 0;  // of the fullest compute tile
-  uint32_t l2_bytes = 0;  // of all memory tiles together
+  uint32_t l1_bytes = 0;  // in the fullest compute tile
+  uint32_t l2_bytes = 0;  // in all memory tiles together
   bool operator==(const LaunchNeeds&) const = default;
 };
 
@@ -123,7 +123,7 @@ struct Image {
   AirDims dims = {};                // what it was made for; all 0: no model in particular
   std::vector<Instance> instances;  // names differ; an xclbin has one
 
-  // Of the file it was read from; not written from here.
+  // The hash of the file it was read from; not written from here.
   Hash128 hash = {};
   uint64_t file_bytes = 0;
 };

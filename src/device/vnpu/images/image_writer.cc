@@ -111,8 +111,8 @@ constexpr uint64_t kBuffers = 2;  // one is filled while the other is worked on
 constexpr uint64_t kStack = 1024;
 constexpr uint64_t kFusedStack = 10240;
 constexpr uint64_t kBf16 = 2, kF32 = 4;
-constexpr uint64_t kHeadsAtOnce = 2, kStages = 4;  // of the prefill attention
-constexpr uint64_t kDecodePositions = 16;          // of K and V that a core takes at a time
+constexpr uint64_t kHeadsAtOnce = 2, kStages = 4;  // the prefill attention's
+constexpr uint64_t kDecodePositions = 16;          // positions that a core takes at a time
 
 LaunchNeeds needs(uint64_t l1, uint64_t l2) {
   const auto clamped = [](uint64_t bytes) {

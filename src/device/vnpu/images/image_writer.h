@@ -34,7 +34,7 @@ class InstanceBuilder {
                  uint64_t offset, const Q4nxPlace& place);
   SlotIndex scratch(const std::string& name, DType dtype, uint64_t rows, uint64_t cols);
 
-  // Of the launches from here on.
+  // For the launches from here on.
   void set_layer(uint16_t layer) { layer_ = layer; }
   // Kernels that read all their arguments but the last, which they write.
   void launch(Kernel kernel, Role role, std::vector<SlotIndex> slots, const LaunchNeeds& needs,

@@ -21,12 +21,12 @@ struct Limits {
   uint32_t columns = 8;
   uint32_t contexts = 16;
   uint64_t heap_bytes = kHeapBytes;              // control code of runs, instruction buffers
-  uint64_t run_heap_bytes = 0;                   // of one ELF run; 0: as many as its file has
+  uint64_t run_heap_bytes = 0;                   // one ELF run's; 0: as many as its file has
   uint64_t memlock_bytes = UINT64_MAX;           // all other buffers, in pages
   uint64_t slot_span_bytes = uint64_t{4} << 30;  // reach of one DMA offset
   uint32_t argument_buffers = 512;               // per run
   uint32_t runs_in_flight = 4;                   // per context; one more waits to be submitted
-  uint64_t hang_ns = 2'000'000'000;              // of modelled time; 0 turns detection off
+  uint64_t hang_ns = 2'000'000'000;              // modelled time; 0 turns detection off
 };
 
 using TimeModel = std::function<uint64_t(const Program& program, const Call& call)>;  // ns
@@ -41,7 +41,7 @@ struct Hardware {
   // 5 s after a run the device is asleep, and the next run pays for waking it. Time passes by
   // this clock, in ns; empty: the host's.
   std::function<uint64_t()> idle_clock = {};
-  TimeModel time_model = {};  // of one run; empty: the cost model's
+  TimeModel time_model = {};  // for one run; empty: the cost model's
   bool computes = true;       // false: runs complete in their time, and write nothing
 };
 
@@ -90,7 +90,7 @@ void resume();
 
 struct ContextCounters {
   uint64_t context = 0;      // counts up from 1 as contexts are created
-  uint64_t submissions = 0;  // of runs
+  uint64_t submissions = 0;  // runs submitted
   uint64_t completions = 0;  // runs that ended as COMPLETED
   uint64_t errors = 0;       // runs that ended otherwise
   uint64_t launches = 0;     // inside those that completed
@@ -118,9 +118,9 @@ struct Counters {
   // runs neither start nor end well after the first.
   uint64_t offences = 0;
   std::string first_offence;
-  uint64_t clones = 0;          // of buffers in a group that their argument is not connected to
+  uint64_t clones = 0;          // buffers in a group that their argument is not connected to
   uint32_t in_flight = 0;       // runs, all contexts
-  uint32_t most_in_flight = 0;  // of one context
+  uint32_t most_in_flight = 0;  // in one context
   std::string last_error;       // why the last run that ended badly did
 };
 

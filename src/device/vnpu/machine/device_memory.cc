@@ -130,7 +130,7 @@ namespace {
 
 struct Mapping {
   uintptr_t begin = 0, end = 0;
-  std::string flags;  // of the kernel's VMA: " rd mr mw me"
+  std::string flags;  // the kernel's VMA's: " rd mr mw me"
 
   bool has(const char* flag) const { return flags.find(std::string(" ") + flag) != flags.npos; }
 };

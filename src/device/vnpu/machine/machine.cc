@@ -268,7 +268,7 @@ void Machine::run_job(Job& job, Lock& lock) {
 }
 
 // Hang detection stops and restarts the context, so its other runs go down too. With detection
-// off the run stays until somebody aborts it or the power goes.
+// off the run stays until it is aborted or the power goes.
 void Machine::hang(Job& job, Lock& lock) {
   if (hardware_.limits.hang_ns == 0) {
     const uint64_t cycle = power_cycles_;

@@ -73,7 +73,7 @@ struct Job {
   Call call;
   std::span<const uint32_t> words;                   // xclbin form: the instructions
   std::string bad_argument;                          // not empty: ends as ERROR
-  std::vector<std::unique_ptr<GuardMemory>> guards;  // of arguments that reach too far
+  std::vector<std::unique_ptr<GuardMemory>> guards;  // for arguments that reach too far
   std::vector<std::shared_ptr<const void>> keeps;  // buffers and kernel, shared with their handles
 
   // Under the machine's mutex.
@@ -122,7 +122,7 @@ class Machine {
   bool wait(const Job& job, int64_t timeout_ms);
   // Takes it off the queue, or waits for the end of what has begun.
   void abort(Job& job);
-  // Its run is gone: it goes on, and nobody hears how it ends.
+  // Its run is gone: it goes on, and how it ends is not reported.
   void give_up(std::unique_ptr<Job> job);
   bool is_in_flight(const Job& job);
   ert_cmd_state state(const Job& job);
@@ -190,7 +190,7 @@ double instance_ms(const Instance& instance, const Call& call, Speed speed);
 // Making another context's image the one on the array.
 double switch_ms(const Image& image);
 
-constexpr double kMixedFormsSlowdown = 1.4;  // of a run that follows one of the other form
+constexpr double kMixedFormsSlowdown = 1.4;  // for a run that follows one of the other form
 constexpr uint64_t kSuspendAfterNs = 5'000'000'000;
 constexpr uint64_t kWakeNs = 150'000'000;
 

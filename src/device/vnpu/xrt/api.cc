@@ -33,7 +33,7 @@ namespace {
 using tyto::vxrt::Machine;
 
 constexpr size_t kPage = 4096;
-constexpr uint32_t kExtGroup = 0;  // of buffers that are made without one
+constexpr uint32_t kExtGroup = 0;  // for buffers that are made without one
 
 std::byte* map_zeroed(size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -108,7 +108,7 @@ bo_impl::bo_impl(size_t bytes, void* user_pointer, bool in_heap, uint32_t in_gro
   is_heap ? machine.take_heap(bytes) : machine.pin(bytes);
   try {
     host = is_user_memory ? static_cast<std::byte*>(user_pointer) : map_zeroed(bytes);
-    // A user's pages are a mapped file's, which nobody writes: there is nothing to forget to sync.
+    // A user's pages are a mapped file's, which is not written: there is nothing to forget to sync.
     device = is_user_memory ? host : map_zeroed(bytes);
     if (machine.is_hostile() && !is_user_memory) synced = map_zeroed(bytes);
   } catch (...) {

@@ -54,10 +54,10 @@ struct bo_impl {
   std::byte* host = nullptr;
   std::byte* device = nullptr;
   std::shared_ptr<tyto::vxrt::DeviceMemory> memory;  // shared with windows into the buffer
-  size_t offset = 0;                                 // of a window in the whole buffer
+  size_t offset = 0;                                 // a window's in the whole buffer
   size_t size = 0;
   uint64_t address = 0;
-  uint32_t group = 0;  // of memory
+  uint32_t group = 0;  // the memory's
   bool is_user_memory = false;
   bool is_heap = false;
   std::byte* synced = nullptr;  // hostile: what host and device were when they were last the same
@@ -68,7 +68,7 @@ struct bo_impl {
 struct kernel_impl {
   std::shared_ptr<hw_context_impl> context;        // shared with the hw_context it was made from
   const tyto::vxrt::LoadedImage* image = nullptr;  // the context's
-  tyto::vxrt::LoadedInstance* instance = nullptr;  // of the image
+  tyto::vxrt::LoadedInstance* instance = nullptr;  // the image's
 };
 
 struct run_argument {

@@ -49,7 +49,7 @@ layout(push_constant) uniform Push {
 
 const uint TEAMS = gl_WorkGroupSize.x / LANES;
 const uint STEP = TEAMS * UNROLL;  // positions of a workgroup in flight
-const uint PIECES = (HEAD_DIM + 8 * LANES - 1) / (8 * LANES);  // of 8 dimensions, for each lane
+const uint PIECES = (HEAD_DIM + 8 * LANES - 1) / (8 * LANES);  // pieces of 8 dimensions, for each lane
 const uint COLUMNS = 4 * LANES < SUBGROUP ? 4 * LANES : SUBGROUP;
 const uint PAIRS_OF_COLUMN = (HALF + COLUMNS - 1) / COLUMNS;
 const uint SLICES = gl_WorkGroupSize.x / COLUMNS;
@@ -57,13 +57,13 @@ const uint PER_SLICE = UNROLL * COLUMNS / LANES;
 // Sums of lanes are scattered: each has those of OWN heads then.
 const uint SCATTER = GROUP % 4 == 0 && LANES >= 4 ? 4 : (GROUP % 2 == 0 && LANES >= 2 ? 2 : 1);
 const uint OWN = GROUP / SCATTER;
-const uint QUADS = (GROUP + 3) / 4;  // of heads
+const uint QUADS = (GROUP + 3) / 4;  // four heads each
 const float LOWEST = -3.0e38;  // less than any score, and finite: its weight is 0, not NaN
 
 // q, times what scores are multiplied by; then k
 shared vec4 rotated[((GROUP + 1) * HEAD_DIM + 3) / 4];
-shared vec4 weights[TEAMS * UNROLL * QUADS];  // of the positions of a subgroup's block
-shared vec2 of_block[SLICES * GROUP];  // of each subgroup: largest score, by what it shrinks sums
+shared vec4 weights[TEAMS * UNROLL * QUADS];  // the positions' of a subgroup's block
+shared vec2 of_block[SLICES * GROUP];  // each subgroup's largest score, and by what it shrinks sums
 shared vec2 merged[SLICES * GROUP * HALF];
 shared vec2 merged_sums[SLICES * GROUP];  // largest score, sum of weights
 shared float new_v[HEAD_DIM];
@@ -201,7 +201,7 @@ vec2 new_pair(uint which, uint pair) {
                               : uvec2(new_words[at + pair], 0));
 }
 
-// Of the slices' sums in shared memory, and the new row's: a split's result.
+// Makes a split's result of the slices' sums in shared memory, and the new row's.
 void merge(uint row, uint split, uint used, bool has_new) {
   const uint at = partial_at(row, split);
   for (uint pair = gl_LocalInvocationID.x; pair < GROUP * HALF; pair += gl_WorkGroupSize.x) {
@@ -334,7 +334,7 @@ void find_scores(uint first, uint end, Query query, Block block, out Scores scor
 
 // What a thread has of its share of positions.
 struct Sums {
-  float largest[OWN];  // of the heads that it has scores of
+  float largest[OWN];  // the largest scores of its heads
   float total[GROUP];
   vec2 values[GROUP * PAIRS_OF_COLUMN];
 };

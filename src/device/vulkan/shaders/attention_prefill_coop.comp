@@ -32,13 +32,13 @@ layout(constant_id = 1003) const uint COLUMNS = 16;
 #define MATRIX_SUMS fcoopmatNV<32, gl_ScopeSubgroup, ROWS_OF_SUMS, COLUMNS>
 
 const uint EDGE = ROWS_OF_A;
-const uint PIECES = HEAD_DIM / 8;  // of a row, in words of a uvec4
+const uint PIECES = HEAD_DIM / 8;  // pieces of a row, in words of a uvec4
 const uint STRIDE = PIECES + 1;    // rows begin in different banks
 const uint KEY_BLOCKS = KEYS / EDGE;
 const uint DIM_BLOCKS = HEAD_DIM / EDGE;
 const uint SUBGROUPS = GROUP * TILE / (EDGE * BLOCKS);
 const uint LOADS = (KEYS * PIECES + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
-const uint ELEMENTS = 8;  // of a matrix, in each thread (LAYOUT)
+const uint ELEMENTS = 8;  // elements of a matrix in each thread (LAYOUT)
 
 // With LAYOUT two blocks take turns, so that one is filled while slow threads still read the other.
 const uint BUFFERS = LAYOUT != 0 ? 2 : 1;

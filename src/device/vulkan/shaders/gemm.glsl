@@ -52,11 +52,11 @@ layout(push_constant, std430) uniform Push {
 // The matrix and the columns of y that this workgroup has.
 struct Target {
   Quads w;
-  Quads w_up;    // of MODE 2
+  Quads w_up;    // for MODE 2
   Floats y;
   Words bias;
   uint n;        // rows of w
-  uint first;    // of the tile
+  uint first;    // the tile's
 };
 
 Target target_of(uint tile) {
@@ -73,7 +73,7 @@ Target target_of(uint tile) {
 // then.
 struct RawX {
   uvec4 first;
-  uvec4 last;  // of X 0 and 1
+  uvec4 last;  // for X 0 and 1
 };
 
 RawX fetch_x(uint row, uint k) {

@@ -129,7 +129,7 @@ void unpack_w(RawW raw, uint row, uint k, out vec4 values[CHUNK / 4]) {
 
 uint superblock_of(uint row, uint k) { return row * (push.K / 256) + k / 256; }
 
-// Of 128 values the quarters 0 and 2 have their low four bits in the same 32 bytes, as have 1 and 3; all four have their
+// In 128 values the quarters 0 and 2 have their low four bits in the same 32 bytes, as have 1 and 3; all four have their
 // upper two in one byte. Sixteen values have an int8 scale. The word `scale` holds it beside the f16 of the superblock.
 RawW fetch_w(Quads w, uint n, uint row, uint k) {
   const uint superblock = superblock_of(row, k);

@@ -31,7 +31,7 @@ layout(constant_id = 7) const uint MOST_K = 2048;
 shared int x_high[ROWS * MOST_K / 4];
 shared int x_low[ROWS * MOST_K / 4];
 shared float x_scale[ROWS * MOST_K / 32];
-shared int x_sum[ROWS * MOST_K / 16];  // of sixteen whole numbers
+shared int x_sum[ROWS * MOST_K / 16];  // sums of sixteen whole numbers
 
 #include "gemv_dot_products.glsl"
 

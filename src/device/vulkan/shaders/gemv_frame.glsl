@@ -135,7 +135,7 @@ void finish(Target to, uint turn, uint output_row, uint t) {
 }
 
 // Adds the threads' sums up and stores what they become; all threads come here. Where a workgroup makes
-// several groups `turn` alternates, so that nobody overwrites what a slower thread still reads.
+// several groups `turn` alternates, so that no thread overwrites what a slower one still reads.
 void finish_group(Target to, uint turn, uint rows, const float sums[SUMS]) {
   [[unroll]] for (uint i = 0; i < SUMS; ++i) {
     const float sum = subgroupAdd(sums[i]);

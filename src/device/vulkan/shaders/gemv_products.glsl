@@ -10,9 +10,9 @@
 struct Slice {
   vec4 x[GROUPS];
 #if defined(Q4_0) || defined(Q4_K)
-  vec2 sum;  // of the values that low nibbles are multiplied by, and of the others
+  vec2 sum;  // the sum of the values that low nibbles are multiplied by, and that of the others
 #elif defined(Q6_K)
-  vec4 sums;  // of each quarter
+  vec4 sums;  // each quarter's
 #endif
 };
 

@@ -36,7 +36,7 @@ struct Unit {
   uvec4 scales;
 #elif defined(Q6_K)
   VECTOR low[2];
-  uvec2 scales;  // of the four quarters, in bytes 0 and 2
+  uvec2 scales;  // the four quarters', in bytes 0 and 2
   uint factor;   // f16 in the low half
 #endif
 };

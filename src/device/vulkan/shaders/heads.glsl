@@ -69,7 +69,7 @@ vec2 cos_sin(float angle) {
   return (quarter & 2) == 0 ? turned : -turned;
 }
 
-// Of row `row` at `position`. A table's row is all cosines, then all sines.
+// The angle of row `row` at `position`. A table's row is all cosines, then all sines.
 vec2 rope_cos_sin(Floats angles, uint row, uint position, uint index) {
   if (TABLE != 0)
     return vec2(angles.at[row * HEAD_DIM + index], angles.at[row * HEAD_DIM + HALF + index]);

@@ -1,4 +1,4 @@
-// Activations in 16 bits. Whoever narrows them, the producer of x or the product that reads it, does it here, so that
+// Activations in 16 bits. The producer of x and the product that reads it narrow them both here, so that
 // both give the same bits.
 
 // Round to nearest even; a NaN stays one.

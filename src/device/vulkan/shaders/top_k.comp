@@ -212,7 +212,7 @@ uint put_chosen(uint round, Keys keys, Search search) {
   return chosen_count;
 }
 
-// Of all groups, with the largest value of the row.
+// The totals of all groups, with the largest value of the row.
 void write_totals(uint at, float largest) {
   float sum = 0;
   uint bad = 0;
