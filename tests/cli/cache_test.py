@@ -11,13 +11,21 @@ from harness import CliTest, main, tyto
 PROMPT = ("-p", "A fox finds a lamp", "-n", "6", "--temp", "0", "--ignore-eos", "--raw")
 
 
+def wait_until_settled(path):
+    """A file that was written less than two seconds ago is not trusted to be done (is_settled in src/base/file.cc)."""
+    deadline = time.monotonic() + 30
+    while time.time_ns() - os.stat(path).st_ctime_ns <= 2_000_000_000:
+        assert time.monotonic() < deadline, "is the clock behind the file system's?"
+        time.sleep(0.02)
+
+
 class Cache(CliTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.quantised = cls.work / "q8_0.gguf"
         assert tyto("synth", "--shape", "tiny", "--type", "q8_0", "-o", cls.quantised).returncode == 0
-        time.sleep(2.5)  # a file that has just been written is not trusted to be done
+        wait_until_settled(cls.quantised)
 
     def setUp(self):
         self.home = tempfile.TemporaryDirectory()
@@ -109,7 +117,7 @@ class Cache(CliTest):
             self.assertIn("deleted 1 file", self.cache("clear", "--stale").stderr)
         finally:
             self.quantised.write_bytes(kept)
-            time.sleep(2.5)
+            wait_until_settled(self.quantised)
 
     def test_what_cannot_be_is_one_line(self):
         self.check_error(self.cache("add", "-m", self.quantised, "--limit", "1K"), 1, "--limit")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""check_comments.py ROOT: comments of src/, tests/ and tools/ are sentences about the code.
+"""check_comments.py ROOT: comments of src/, tests/ and tools/ are sentences about the code, names of tests say their case.
 
 A comment does not begin with "of", and does not have the words of WORDS: persons who act in place of code, and phrases
-that need a second reading. HACKING.md has what to write instead.
+that need a second reading. HACKING.md has what to write instead. A test's name is more than one word.
 """
 import io
 import re
@@ -15,24 +15,7 @@ SLASHES = {".cc", ".h", ".comp", ".glsl", ".mjs"}
 HASHES = {".cmake", ".sh", ".txt", ""}
 WORDS = re.compile(r"\b(whoever|nobody|somebody|anybody|so many|anew|heed(?:s|ed|ing)?)\b", re.I)
 
-# How many a folder has left. These numbers fall.
-LEFT = {
-    "src/base": 35,
-    "src/check": 6,
-    "src/cli": 52,
-    "src/cost": 1,
-    "src/device/cpu": 43,
-    "src/device": 2,
-    "src/device/vnpu": 31,
-    "src/device/vulkan": 58,
-    "src/doctor": 9,
-    "src/engine": 24,
-    "src/llama": 42,
-    "src/model": 36,
-    "src/program": 15,
-    "src/report": 15,
-    "src/serve": 59,
-}
+SHORT_NAME = re.compile(r"^TEST(?:_F|_P)?\(\w+, [A-Z][a-z0-9]*\)", re.M)
 
 # A string, a character or a comment of C++, GLSL or JavaScript, whichever begins first.
 TOKEN = re.compile(r'R"(?P<mark>\w*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*', re.S)
@@ -98,27 +81,20 @@ def findings(root):
                     yield name, line, "begins with \"of\"", text
                 for word in WORDS.findall(text):
                     yield name, line, f'has "{word}"', text
-
-
-def folder_of(name):
-    """src/device is large: its folders have numbers of their own."""
-    return "/".join(name.parts[: 3 if name.parts[1] == "device" and len(name.parts) > 3 else 2])
+            if path.suffix == ".cc" and folder == "tests":
+                text = path.read_text()
+                for what, pattern in (("is one word", SHORT_NAME),):
+                    for found in pattern.finditer(text):
+                        yield name, text.count("\n", 0, found.start()) + 1, what, found[0]
 
 
 def main():
-    root = Path(sys.argv[1])
-    by_folder = {}
-    for name, line, what, text in findings(root):
-        by_folder.setdefault(folder_of(name), []).append(f"{name}:{line}: {what}: {text[:90]}")
-    is_wrong = False
-    for folder, lines in by_folder.items():
-        if len(lines) > LEFT.get(folder, 0):
-            is_wrong = True
-            print("\n".join(lines))
-            print(f"{folder}: {len(lines)} comments of this kind, {LEFT.get(folder, 0)} are left to mend (HACKING.md, Habits)")
-    if is_wrong:
+    found = [f"{name}:{line}: {what}: {text[:90]}" for name, line, what, text in findings(Path(sys.argv[1]))]
+    if found:
+        print("\n".join(found))
+        print(f"{len(found)} to mend: HACKING.md, Habits, says what to write instead")
         sys.exit(1)
-    print(f"comments are sentences; {sum(map(len, by_folder.values()))} are left to mend")
+    print("comments are sentences")
 
 
 main()

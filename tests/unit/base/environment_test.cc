@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -86,7 +87,7 @@ TEST(Environment, RefusesUnknownControls) {
 
 TEST(Environment, RefusesAnEmptyControlToo) {
   const ScopedEnvironment scope{{"TYTO_", ""}};
-  EXPECT_THROW(refuse_unknown_environment(), Error);
+  EXPECT_ERROR(refuse_unknown_environment(), "no such environment control");
 }
 
 TEST(Environment, HubVariables) {
@@ -118,7 +119,7 @@ TEST(Environment, StateFolder) {
     EXPECT_EQ(state_folder(), "/home/me/.local/state/tyto");
   }
   const ScopedEnvironment scope{{"XDG_STATE_HOME", std::nullopt}, {"HOME", std::nullopt}};
-  EXPECT_THROW(state_folder(), Error);
+  EXPECT_ERROR(state_folder(), "neither is XDG_STATE_HOME");
 }
 
 TEST(Environment, ConfigFolder) {

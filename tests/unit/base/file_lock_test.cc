@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -15,7 +16,7 @@ TEST(FileLock, OneAtATime) {
   auto first = FileLock::try_take(path);
   ASSERT_NE(first, nullptr);
   EXPECT_EQ(FileLock::try_take(path), nullptr);
-  EXPECT_THROW(FileLock(path, std::chrono::milliseconds(0)), Error);
+  EXPECT_ERROR(FileLock(path, std::chrono::milliseconds(0)), "another process holds the lock");
   first.reset();
   {
     const FileLock waited(path);
@@ -23,7 +24,7 @@ TEST(FileLock, OneAtATime) {
   }
   EXPECT_NE(FileLock::try_take(path), nullptr);
   std::filesystem::remove(path);
-  EXPECT_THROW(FileLock::try_take(path / "below"), Error);
+  EXPECT_ERROR(FileLock::try_take(path / "below"), "cannot open");
 }
 
 }  // namespace

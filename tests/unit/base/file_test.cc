@@ -70,7 +70,7 @@ TEST_F(MappedFileTest, RefusesAnUnreadableFile) {
             path.string() + ": cannot open: Permission denied");
 }
 
-TEST_F(MappedFileTest, Moves) {
+TEST_F(MappedFileTest, MovedMappingsKeepTheirBytes) {
   MappedFile first(make("a", "first"));
   const std::byte* data = first.bytes().data();
   MappedFile second(std::move(first));

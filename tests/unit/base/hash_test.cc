@@ -37,7 +37,7 @@ TEST(Hash, EveryByteAndTheLengthCount) {
   EXPECT_EQ(seen.size(), 601u);
 }
 
-TEST(Hash, Compares) {
+TEST(Hash, HashesCompareByBothHalves) {
   EXPECT_EQ((Hash128{1, 2}), (Hash128{1, 2}));
   EXPECT_NE((Hash128{1, 2}), (Hash128{2, 1}));
   EXPECT_LT((Hash128{1, 9}), (Hash128{2, 0}));

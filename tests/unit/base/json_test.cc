@@ -38,7 +38,7 @@ std::string parse_error(std::string_view text) {
   return error_of([&] { parse(text); });
 }
 
-TEST(Json, Types) {
+TEST(Json, EveryValueHasItsType) {
   const std::vector<std::pair<const char*, Type>> cases = {
       {"{}", Type::object},     {"[]", Type::array},   {"\"\"", Type::string},
       {"0", Type::integer},     {"-7", Type::integer}, {"18446744073709551615", Type::integer},
@@ -178,7 +178,7 @@ TEST(Json, KeysCompareUnescaped) {
   EXPECT_FALSE(parse(R"({"ab":1})").find("a"));
 }
 
-TEST(Json, Defaults) {
+TEST(Json, DefaultsStandForAbsentAndNull) {
   const Json json = parse(R"({"s":"x","u":4,"d":0.5,"b":true,"n":null})");
   EXPECT_EQ(json.string_or("s", "y"), "x");
   EXPECT_EQ(json.string_or("n", "y"), "y");

@@ -176,19 +176,6 @@ TEST(ThreadPool, NoWorkerKeepsAnOldBody) {
   }
 }
 
-TEST(ThreadPool, WakesFromSleep) {
-  ThreadPool pool(3);
-  for (int round = 0; round < 5; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    std::atomic<int> arrived = 0;
-    pool.parallel_for(3, 1, [&](size_t, size_t) {
-      ++arrived;
-      while (arrived < 3) std::this_thread::yield();  // needs all three
-    });
-    EXPECT_EQ(arrived, 3);
-  }
-}
-
 // Threads of this process, but for the caller, that run or want to.
 size_t awake_threads() {
   size_t awake = 0;
@@ -203,17 +190,33 @@ size_t awake_threads() {
   return awake;
 }
 
+// Whether all of them come to rest.
+bool all_fall_asleep() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (awake_threads() > 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  return awake_threads() == 0;
+}
+
+TEST(ThreadPool, WakesFromSleep) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 5; ++round) {
+    ASSERT_TRUE(all_fall_asleep());
+    std::atomic<int> arrived = 0;
+    pool.parallel_for(3, 1, [&](size_t, size_t) {
+      ++arrived;
+      while (arrived < 3) std::this_thread::yield();  // needs all three
+    });
+    EXPECT_EQ(arrived, 3);
+  }
+}
+
 TEST(ThreadPool, IdleWorkersSleep) {
   ThreadPool pool(4);
   for (int round = 0; round < 3; ++round) {
     pool.parallel_for(100, 1, [](size_t, size_t) {});
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (awake_threads() > 0 && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    for (int look = 0; look < 5; ++look) {
-      EXPECT_EQ(awake_threads(), 0u);
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
+    ASSERT_TRUE(all_fall_asleep());
+    for (int look = 0; look < 100; ++look) EXPECT_EQ(awake_threads(), 0u);
   }
 }
 
@@ -227,8 +230,8 @@ TEST(ThreadPool, EndsWhileIdle) {
     pool.parallel_for(100, 1, [&](size_t begin, size_t end) { sum += end - begin; });
     EXPECT_EQ(sum, 100u);
   }
-  ThreadPool asleep(4);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const ThreadPool asleep(4);
+  EXPECT_TRUE(all_fall_asleep());
 }
 
 // Every thread begins with the same part each time, so that what it streams stays near it.

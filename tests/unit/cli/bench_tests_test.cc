@@ -39,13 +39,13 @@ TEST(BenchTests, BadCountsNameTheFlag) {
     EXPECT_TRUE(usage_error([&] { parse_counts(bad, "-p"); }).starts_with("-p: ")) << bad;
 }
 
-TEST(BenchTests, Pairs) {
+TEST(BenchTests, PairsAreTwoCounts) {
   EXPECT_EQ(parse_pair("512,128", "-pg"), (std::pair<uint32_t, uint32_t>{512, 128}));
   for (const char* bad : {"", "512", "512,", ",1", "1,2,3", "a,b"})
     EXPECT_TRUE(usage_error([&] { parse_pair(bad, "-pg"); }).starts_with("-pg: ")) << bad;
 }
 
-TEST(BenchTests, Names) {
+TEST(BenchTests, NamesAreListedWithCommas) {
   EXPECT_EQ(parse_names({"a,b", "c"}, "-m"), (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_TRUE(parse_names({}, "-m").empty());
   for (const char* bad : {"", "a,,b", "a,", ",a"})
@@ -84,7 +84,7 @@ TEST(BenchTests, FlagsWithoutAMeaningAreRefusedWithTheReason) {
   }
 }
 
-TEST(BenchTests, Statistics) {
+TEST(BenchTests, StatisticsOfFewValues) {
   const Statistics odd = statistics({3, 1, 2});
   EXPECT_DOUBLE_EQ(odd.mean, 2);
   EXPECT_DOUBLE_EQ(odd.deviation, 1);

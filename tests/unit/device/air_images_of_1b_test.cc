@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "device/vnpu/images/air_images.h"
 #include "device/vnpu/images/image_writer.h"
+#include "support/expect_error.h"
 #include "unit/device/vxrt_fixture.h"
 
 namespace tyto::vxrt {
@@ -79,7 +80,7 @@ TEST(AirImagesOf1b, TilesFitAndLargerOnesDoNot) {
   for (const GemmTiles& tiles :
        {GemmTiles{64, 512, 64, 128}, GemmTiles{64, 1024, 32, 128}, GemmTiles{128, 256, 32, 128}}) {
     image.instances[0].needs[0] = gemm_needs(tiles);
-    EXPECT_THROW(check_image(image, "o_ffn"), Error) << tiles.m << "/" << tiles.k_l2;
+    EXPECT_ERROR(check_image(image, "o_ffn"), "launch o needs ") << tiles.m << "/" << tiles.k_l2;
   }
   image.instances[0].needs[0] = gemm_needs({32, 256, 32, 128});
   EXPECT_NO_THROW(check_image(image, "o_ffn"));
@@ -92,10 +93,10 @@ TEST(AirImagesOf1b, TilesFitAndLargerOnesDoNot) {
 }
 
 TEST(AirImagesOf1b, UnknownProgramsAndDimensions) {
-  EXPECT_THROW(air_image(kLlama32_1b, "softmax"), Error);
+  EXPECT_ERROR(air_image(kLlama32_1b, "softmax"), "softmax: no argument list");
   AirDims dims = kLlama32_1b;
   dims.kv_heads = 5;
-  EXPECT_THROW(air_image(dims, "flash_attn"), Error);
+  EXPECT_ERROR(air_image(dims, "flash_attn"), "32 heads cannot share 5 KV heads");
   dims = kLlama32_1b;
   dims.emb = 1 << 14;  // a row of the norm is no longer in L1
   try {

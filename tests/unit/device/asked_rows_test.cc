@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -88,7 +89,7 @@ TEST(AskedRows, ShortWindowsGoBeforeTheLastPromptRows) {
             std::vector<std::string>{
                 "the decode for 64 positions not on npu: its 13 contexts do not go round"});
   kernels.prompt_rows = settings.prompt_rows = {256, 2048};
-  EXPECT_THROW(fit_contexts(env, settings, kernels), Error);
+  EXPECT_ERROR(fit_contexts(env, settings, kernels), "give at most 1 of them");
   settings.weights = NpuWeights::bf16;  // whose token takes no windows
   kernels.prompt_rows = settings.prompt_rows = {256};
   fit_contexts({pool, trace, Fusion::block}, settings, kernels);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "device/vnpu/images/air_images.h"
+#include "support/expect_error.h"
 #include "unit/device/vxrt_fixture.h"
 
 namespace tyto::vxrt {
@@ -48,8 +49,8 @@ TEST_F(VxrtTest, GemmI8ImageMultipliesIntegers) {
       ASSERT_EQ(c[t * kN + n], sum) << t << " " << n;
     }
   EXPECT_NE(gemm_i8_words(kK, kN, kM), gemm_i8_words(kK, kN, kM * 2));
-  EXPECT_THROW(gemm_i8_image(kK, kN, kM, 9), Error);
-  EXPECT_THROW(gemm_i8_image(0, kN, kM), Error);
+  EXPECT_ERROR(gemm_i8_image(kK, kN, kM, 9), "9 columns of 8");
+  EXPECT_ERROR(gemm_i8_image(0, kN, kM), "slot a has bad size 16 x 0");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "device/npu/store/stored_kernels.h"
 #include "kernel_store_fixture.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -362,7 +363,7 @@ TEST_F(KernelStore, AnyCutOfTheManifestIsAnErrorOrTheWhole) {
   const std::string good = read_text_file(manifest_path(store()), 1 << 20);
   for (size_t size = 0; size + 2 < good.size(); size += 7) {
     write(manifest_path(store()), good.substr(0, size));
-    EXPECT_THROW(read_manifest(store()), Error) << size;
+    EXPECT_ERROR(read_manifest(store()), "not valid JSON") << size;
   }
 }
 
@@ -376,7 +377,7 @@ TEST_F(KernelStore, TextThatJsonMustEscapeSurvives) {
   EXPECT_EQ(read_manifest(store()).entries[0].toolchain, manifest.entries[0].toolchain);
   manifest.entries[0].toolchain = "not UTF-8: \xff";
   const auto before = snapshot(store());
-  EXPECT_THROW(write_manifest(store(), manifest), Error);
+  EXPECT_ERROR(write_manifest(store(), manifest), "this byte is not UTF-8");
   EXPECT_EQ(snapshot(store()), before);
 }
 

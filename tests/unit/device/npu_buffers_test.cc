@@ -34,7 +34,7 @@ class WeightPlacing : public testing::Test {
   ThreadPool pool_{2};
 };
 
-TEST_F(WeightPlacing, Transposed) {
+TEST_F(WeightPlacing, TransposedRowsBecomeColumns) {
   std::vector<uint16_t> out(kRows * kCols);
   place_rows(tensor_, 0, kRows, transposed(kRows, kCols), out, pool_);
   for (uint64_t r = 0; r < kRows; ++r)

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "device/cpu/packed_weights.h"
+#include "support/expect_error.h"
 #include "unit/base/file_fixture.h"
 
 namespace tyto::cpu {
@@ -122,7 +123,8 @@ TEST_F(PackedFileTest, AFileThatChangesIsNotKeptAndNotMistaken) {
   const std::string text(source_.bytes().size(), 'a');
   const fs::path path = make("weights", text);
   const MappedFile fresh(path);
-  EXPECT_THROW(write(fresh), Error);  // a second change could bear the same times
+  EXPECT_ERROR(write(fresh),
+               "changed within the last two seconds");  // a second change could bear the same times
   EXPECT_FALSE(fs::exists(folder_ / "a.packed"));
   for (int i = 0; i < 500 && !is_settled(fresh.stamp()); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -133,7 +135,7 @@ TEST_F(PackedFileTest, AFileThatChangesIsNotKeptAndNotMistaken) {
   const MappedFile changed(path);
   EXPECT_NE(kept_path(folder_, changed.stamp()), kept_path(folder_, fresh.stamp()));
   EXPECT_NE(why_not(packed, changed).find("another weight file"), std::string::npos);
-  EXPECT_THROW(write(fresh), Error);  // it is not what was mapped
+  EXPECT_ERROR(write(fresh), "changed while it was in use");  // it is not what was mapped
 }
 
 TEST_F(PackedFileTest, OtherBytesBehindTheSameStampAreNoticed) {
@@ -164,7 +166,7 @@ TEST_F(PackedFileTest, TheFolderKeepsWhatFitsAndWhatIsInUse) {
     EXPECT_EQ(make_room(folder_, each, 2 * each).size(), 1u);
     EXPECT_TRUE(fs::exists(first));
     EXPECT_FALSE(fs::exists(second));
-    EXPECT_THROW(make_room(folder_, each, 2 * each - 1), Error);
+    EXPECT_ERROR(make_room(folder_, each, 2 * each - 1), "are wanted or in use");
     EXPECT_TRUE(fs::exists(first));
   }
   EXPECT_EQ(clear_kept(folder_, true).size(), 0u);

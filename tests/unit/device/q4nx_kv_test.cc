@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "device/npu/formats/q4nx.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -126,8 +127,8 @@ TEST(Q4nxKv, PositionsThatAWindowCannotHoldAreRefused) {
   const Q4nxLayout small = q4nx_layout(with_kv_heads(2), 4);
   Cache a(large.kv_elements), b(small.kv_elements);
   const auto bytes = [](Cache& cache) { return std::as_writable_bytes(std::span(cache)); };
-  EXPECT_THROW(repack_kv(large, bytes(a), small, bytes(b), 5), Error);
-  EXPECT_THROW(repack_kv(small, bytes(b), large, bytes(a), 5), Error);
+  EXPECT_ERROR(repack_kv(large, bytes(a), small, bytes(b), 5), "a window of 8 to one of 4");
+  EXPECT_ERROR(repack_kv(small, bytes(b), large, bytes(a), 5), "a window of 4 to one of 8");
   EXPECT_NO_THROW(repack_kv(small, bytes(b), large, bytes(a), 4));
 }
 

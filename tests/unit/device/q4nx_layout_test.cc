@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -299,22 +300,24 @@ TEST(Q4nxLayout, ImpossibleDimensionsAreRefused) {
     dims.*member = value;
     return dims;
   };
-  EXPECT_THROW(q4nx_layout(with(&AirDims::hidden, 8200), 2048), Error);  // not whole groups
-  EXPECT_THROW(q4nx_layout(with(&AirDims::emb, 2050), 2048), Error);
+  EXPECT_ERROR(q4nx_layout(with(&AirDims::hidden, 8200), 2048),
+               "down has 8200 columns");  // not whole groups
+  EXPECT_ERROR(q4nx_layout(with(&AirDims::emb, 2050), 2048), "q, k and v has 2050 columns");
   AirDims huge = {1u << 24, 1u << 24, 1, 1, 1u << 24, 1u << 24, 1u << 24, 1};
-  EXPECT_THROW(q4nx_layout(huge, 1u << 24), Error);
+  EXPECT_ERROR(q4nx_layout(huge, 1u << 24), "16777216 layers");
   huge = {1u << 24, 32, 1, 1, 1u << 24, 32, 32, 1};
-  EXPECT_THROW(q4nx_layout(huge, 1u << 24), Error);
-  EXPECT_THROW(q4nx_layout(kLlama32_1b, 0), Error);
-  EXPECT_THROW(q4nx_layout(with(&AirDims::vocab, 1u << 23), 2048), Error);  // a head of 10 GiB
+  EXPECT_ERROR(q4nx_layout(huge, 1u << 24), "13422018560 bytes of a layer");
+  EXPECT_ERROR(q4nx_layout(kLlama32_1b, 0), "a window of 0 positions");
+  EXPECT_ERROR(q4nx_layout(with(&AirDims::vocab, 1u << 23), 2048),
+               "10758389760 bytes of a layer");  // a head of 10 GiB
   AirDims both = kLlama32_1b;
   both.qkv_bias = both.qk_norm = 1;
-  EXPECT_THROW(q4nx_layout(both, 2048), Error);
+  EXPECT_ERROR(q4nx_layout(both, 2048), "biases or norms per head, not both");
   // A layer, or a head, that no buffer takes, and more buffers than a run has.
   const uint64_t layer = q4nx_layout(kLlama32_1b, 64).layer_elements * 2;
   const AirDims other = with(&AirDims::layers, 1000);
-  EXPECT_THROW(q4nx_layout(other, 64, layer - 1), Error);
-  EXPECT_THROW(q4nx_layout(other, 64, layer), Error);
+  EXPECT_ERROR(q4nx_layout(other, 64, layer - 1), "do not fit one buffer of 38010879");
+  EXPECT_ERROR(q4nx_layout(other, 64, layer), "do not fit one buffer of 38010880");
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST_P(VulkanKernels, TheFirstCallOfAFormIsPreparedInAnEventOfItsOwn) {
   EXPECT_EQ(prepared[1].rows, 64u);
 }
 
-TEST_P(VulkanKernels, Embed) {
+TEST_P(VulkanKernels, EmbedTakesRowsOfTheTable) {
   for (const DType type : {DType::f16, DType::q8_0}) {
     Program program;
     program.slots = {{"ids", SlotKind::input, DType::i32, 5, 1},

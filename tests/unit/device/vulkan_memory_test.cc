@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "device/vulkan/vulkan_executable.h"
+#include "support/expect_error.h"
 #include "unit/device/software_gpu_fixture.h"
 
 namespace tyto::vulkan {
@@ -90,10 +91,10 @@ TEST_F(VulkanMemory, AGpuIsTakenByNameOrNumberOnly) {
   EXPECT_EQ(Context("0").facts.kind, GpuKind::software);
   EXPECT_EQ(Context("LLVMpipe").facts.kind, GpuKind::software);
   for (const char* wanted : {"7", "99999999999", "radeon", "-1"})
-    EXPECT_THROW(Context{wanted}, Error) << wanted;
+    EXPECT_ERROR(Context{wanted}, "no GPU has that name or number") << wanted;
   ::setenv("VK_ICD_FILENAMES", "/nonexistent", 1);
-  EXPECT_THROW(Context("llvmpipe"), Error);
-  EXPECT_THROW(list_gpus(), Error);
+  EXPECT_ERROR(Context("llvmpipe"), "no driver fits");
+  EXPECT_ERROR(list_gpus(), "no driver fits");
 }
 
 // Every order of every two kinds, and among equals the first.

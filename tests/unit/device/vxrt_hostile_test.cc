@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "device/vnpu/machine/device_memory.h"
+#include "support/expect_error.h"
 #include "unit/device/vxrt_fixture.h"
 
 namespace tyto::vxrt {
@@ -192,11 +193,11 @@ TEST_F(VxrtHostile, ARunIsTheCallersAgainWhenAWaitHasSeenItsEnd) {
   xrt::run run = rig.make_run();
   pause();
   run.start();
-  EXPECT_THROW(run.set_arg(0, rig.x), std::runtime_error);
+  EXPECT_ERROR(run.set_arg(0, rig.x), "set_arg called while command is still in progress");
   EXPECT_NO_THROW(run.set_arg(5, uint32_t{kRows}));  // numbers are not looked at
   resume();
   while (counters().in_flight > 0) std::this_thread::yield();
-  EXPECT_THROW(run.set_arg(0, rig.x), std::runtime_error) << "it has ended, but who knows that?";
+  EXPECT_ERROR(run.set_arg(0, rig.x), "still in progress") << "it has ended, but who knows that?";
   EXPECT_EQ(error_of([&] { run.start(); }), EINVAL);
   EXPECT_EQ(run.wait(kLong), ERT_CMD_STATE_COMPLETED);
   run.set_arg(0, rig.x);
@@ -261,7 +262,7 @@ TEST_F(VxrtHostile, TheNpusCodeDestroysNoRunsBehindOneThatFailed) {
       while (counters().in_flight < 3) std::this_thread::yield();
       resume();
     });
-    EXPECT_THROW(product.run(kLong), Error);
+    EXPECT_ERROR(product.run(kLong), "the dispatch failed (state 5)");
     later.join();
   }
   EXPECT_EQ(counters().first_offence, "");
@@ -272,7 +273,7 @@ TEST_F(VxrtHostile, TheNpusCodeDestroysNoRunThatAWaitGaveUp) {
   {
     ThreeTiles product;
     pause();
-    EXPECT_THROW(product.run(milliseconds(1)), Error);
+    EXPECT_ERROR(product.run(milliseconds(1)), "the dispatch timed out (state 8)");
     resume();
   }
   EXPECT_EQ(counters().first_offence, "");
@@ -283,7 +284,7 @@ TEST_F(VxrtHostile, TheNpusCodeKeepsARunThatNeverEnds) {
   {
     ThreeTiles product;
     inject(parse_fault("hang"));
-    EXPECT_THROW(product.run(milliseconds(1)), Error);
+    EXPECT_ERROR(product.run(milliseconds(1)), "the dispatch timed out (state 8)");
   }
   EXPECT_EQ(counters().first_offence, "");
   EXPECT_EQ(counters().live_contexts, 1u);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "device/vnpu/images/air_images.h"
 #include "device/vnpu/machine/machine.h"
+#include "support/expect_error.h"
 #include "unit/device/vxrt_fixture.h"
 
 namespace tyto::vxrt {
@@ -94,7 +95,7 @@ TEST(VxrtImage, SeveralInstancesInOneElf) {
   Image other = block_image("c");
   other.columns = 4;
   const Image mixed[] = {block_image("a"), other};
-  EXPECT_THROW(combined(mixed), Error);
+  EXPECT_ERROR(combined(mixed), "are not ELFs for one partition");
 }
 
 TEST(VxrtImage, EveryTruncationIsRefused) {

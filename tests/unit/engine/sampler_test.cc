@@ -390,7 +390,7 @@ TEST(Sampler, BrokenBf16LogitsAreErrorsToo) {
   EXPECT_THROW(Sampler(plain(0)).sample(banned.logits()), Error);
 }
 
-TEST(SamplerOptions, Check) {
+TEST(SamplerOptions, OutOfRangeIsAUsageError) {
   const auto refused = [](auto spoil) {
     SamplerOptions options;
     spoil(options);

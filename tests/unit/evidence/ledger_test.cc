@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "evidence/receipt_json.h"
 #include "evidence/seal.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -342,7 +343,7 @@ TEST_F(LedgerFile, WithATrustedKeyEveryRecordIsItsOwn) {
 TEST_F(LedgerFile, AFolderThatCannotBeMadeIsAnError) {
   fs::create_directories(folder_);
   std::ofstream(folder_ / "below") << "a file";
-  EXPECT_THROW(append_record(file_, record_of("aaaa1111")), Error);
+  EXPECT_ERROR(append_record(file_, record_of("aaaa1111")), "cannot be made: Not a directory");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "evidence/receipt_json.h"
 #include "evidence/seal.h"
+#include "support/expect_error.h"
 #include "trace/receipt.h"
 
 namespace tyto {
@@ -139,10 +140,17 @@ TEST(ReceiptCheck, ADeviceOfWhichNothingIsKnownProvesNothing) {
 }
 
 TEST(ReceiptCheck, WhatIsNoReceiptIsAnError) {
-  for (const char* text : {"", "{}", "[]", "{\"schema\":\"tyto-receipt-9\"}", "{\"schema\":1}",
-                           "{\"schema\":\"tyto-receipt-1\",\"x\":1e999}",
-                           "{\"schema\":\"tyto-receipt-1\",\"id\":\"a\",\"id\":\"b\"}"})
-    EXPECT_THROW(check_receipt(text, "r.json"), Error) << text;
+  const std::pair<const char*, const char*> kRefused[] = {
+      {"", "there is no text"},
+      {"{}", "is not a receipt"},
+      {"[]", "is not a receipt"},
+      {R"({"schema":"tyto-receipt-9"})", "has schema tyto-receipt-9"},
+      {R"({"schema":1})", "schema: expected a string"},
+      {R"({"schema":"tyto-receipt-1","x":1e999})", "1e999 is not a number"},
+      {R"({"schema":"tyto-receipt-1","id":"a","id":"b"})", "id: is there twice"},
+  };
+  for (const auto& [text, words] : kRefused)
+    EXPECT_ERROR(check_receipt(text, "r.json"), words) << text;
 }
 
 }  // namespace

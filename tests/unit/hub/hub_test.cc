@@ -9,6 +9,7 @@
 #include "hub/cache_layout.h"
 #include "hub/http.h"
 #include "hub/hub_api.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -38,9 +39,15 @@ TEST(Http, LinksAreFollowedWithinHttp) {
   EXPECT_EQ(linked_url(url, "/d"), "https://hub.example/d");
   EXPECT_EQ(linked_url(url, "https://cdn.example/x?y=1"), "https://cdn.example/x?y=1");
   EXPECT_EQ(linked_url("http://hub.example", "https://hub.example/x"), "https://hub.example/x");
-  for (const char* bad : {"http://hub.example/x", "file:///etc/passwd", "ftp://x/y",
-                          "https://user:word@hub.example/", "//", "https://"})
-    EXPECT_THROW(linked_url(url, bad), Error) << bad;
+  const std::pair<const char*, const char*> kRefused[] = {
+      {"http://hub.example/x", "leads from https to http"},
+      {"file:///etc/passwd", "which is not HTTP"},
+      {"ftp://x/y", "which is not HTTP"},
+      {"https://user:word@hub.example/", "leads to https://***@hub.example/, which is not HTTP"},
+      {"//", "leads to what is no address"},
+      {"https://", "leads to what is no address"},
+  };
+  for (const auto& [bad, words] : kRefused) EXPECT_ERROR(linked_url(url, bad), words) << bad;
   // A signature in an address is enough to read the file.
   try {
     linked_url(url, "http://cdn.example/x?Signature=secret");
@@ -73,7 +80,7 @@ TEST(RepoNames, AreOfTwoParts) {
   EXPECT_EQ(name.asked, "sub/file.gguf");
   for (const char* bad : {"", "model", "/model", "org/", "a/b/c", "../b", "a/..", "a/b:", "a/b--c",
                           "a/-b", "a b/c", "https://hub.example/a/b", "ollama:llama3"})
-    EXPECT_THROW(parse_repo_name(bad), Error) << bad;
+    EXPECT_ERROR(parse_repo_name(bad), "is no repository of a hub") << bad;
 }
 
 TEST(RepoNames, AreTakenFromAddresses) {
@@ -93,7 +100,7 @@ TEST(RepoNames, AreTakenFromAddresses) {
   for (const char* bad :
        {"https://huggingface.co/", "https://huggingface.co/datasets/org/data",
         "https://example.org/a/b", "https://huggingface.co/org/model/discussions"})
-    EXPECT_THROW(parse_repo_name(bad), Error) << bad;
+    EXPECT_ERROR(parse_repo_name(bad), "is no repository of a hub") << bad;
 }
 
 // The hashes are those of `sha256sum` and of `git hash-object`.
@@ -118,18 +125,19 @@ TEST(Attempts, WaitLongerEachTimeAndThenEnd) {
   Attempts attempts(3);
   for (const int wanted : {500, 1000, 2000})
     EXPECT_EQ(attempts.after(answer(500), "x").count(), wanted);
-  EXPECT_THROW(attempts.after(answer(500), "x"), Error);
+  EXPECT_ERROR(attempts.after(answer(500), "x"), "the answer was 500, after 4 tries");
   attempts.start_anew();
   EXPECT_EQ(attempts.after(answer(500), "x").count(), 500);
 }
 
-TEST(Attempts, HeedRetryAfter) {
+TEST(Attempts, FollowRetryAfter) {
   Attempts attempts(9);
   EXPECT_EQ(attempts.after(answer(429, "7"), "x").count(), 7000);
   EXPECT_EQ(attempts.after(answer(503, "Wed, 21 Oct 2015 07:28:00 GMT"), "x").count(), 0);
   EXPECT_EQ(attempts.after(answer(429, "soon"), "x").count(), 2000);
-  EXPECT_THROW(attempts.after(answer(429, "301"), "x"), Error);
-  EXPECT_THROW(attempts.after(answer(429, "Wed, 21 Oct 2099 07:28:00 GMT"), "x"), Error);
+  EXPECT_ERROR(attempts.after(answer(429, "301"), "x"), "it asks to wait 301 s");
+  EXPECT_ERROR(attempts.after(answer(429, "Wed, 21 Oct 2099 07:28:00 GMT"), "x"),
+               "and Tyto waits 300 at most");
 }
 
 TEST(Attempts, AreForWhatMayPass) {

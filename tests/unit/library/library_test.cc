@@ -77,7 +77,7 @@ TEST_F(Thinking, ARawPromptIsContinuedAsItIs) {
   EXPECT_EQ(told_, answer.text);
 }
 
-// Of a model without a template, too, whose vocabulary begins each text with a space of its own.
+// Also where the model has no template and its vocabulary begins each text with a space of its own.
 TEST(Library, WithoutATemplateTheAnswerKeepsItsFirstSpace) {
   const fs::path folder = fs::path(testing::TempDir()) / "no_template_model";
   fs::remove_all(folder);

@@ -183,7 +183,7 @@ TEST(GgufModel, LongRopeIsTwoTensorsAndAFactor) {
   EXPECT_PRED_FORMAT2(contains, parsed.error(), "rope.dimension_count: leaves nothing to rotate");
 }
 
-TEST(GgufModel, Yarn) {
+TEST(GgufModel, YarnScalingIsReadAndChecked) {
   Parsed parsed(small_config());
   parsed.set("llama.rope.scaling.type", std::string("yarn"));
   parsed.set("llama.rope.scaling.factor", 4.0);
@@ -223,7 +223,7 @@ TEST(GgufModel, SlidingWindows) {
                       "says of 3 layers whether they have a window, and has 2");
 }
 
-TEST(GgufModel, Gemma) {
+TEST(GgufModel, GemmasDefaultsAreLlamaCppsWhereTheFileIsSilent) {
   Parsed two(small_config("gemma2"));
   for (const char* key : {"gemma2.attention.sliding_window", "gemma2.attn_logit_softcapping",
                           "gemma2.final_logit_softcapping"})

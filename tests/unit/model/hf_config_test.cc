@@ -20,7 +20,7 @@ std::string error(const std::string& model_type, const std::string& more) {
   return error_of([&] { read(model_type, more); });
 }
 
-TEST(HfConfig, Llama) {
+TEST(HfConfig, LlamasFieldsAreRead) {
   const Config config =
       read("llama", R"("num_key_value_heads":2,"max_position_embeddings":131072,)"
                     R"("rms_norm_eps":1e-05,"rope_theta":500000.0,"tie_word_embeddings":true,)"
@@ -70,7 +70,7 @@ TEST(HfConfig, OtherArchitectures) {
       "config.json: architecture gemma4, which is not supported; these are: llama, mistral, qwen2");
 }
 
-TEST(HfConfig, Granite) {
+TEST(HfConfig, GranitesMultipliersAreRead) {
   const Config config = read("granite", R"("embedding_multiplier":12.0,"residual_multiplier":0.22,)"
                                         R"("attention_multiplier":0.015625,"logits_scaling":8.0)");
   EXPECT_EQ(config.embedding_scale, 12.0f);
@@ -84,7 +84,7 @@ TEST(HfConfig, Granite) {
                       "config.json: logits_scaling: 0 is outside 1e-06..1000000");
 }
 
-TEST(HfConfig, Olmo2) {
+TEST(HfConfig, Olmo2HasNormsBehindAndWideHeadNorms) {
   const Config config = read("olmo2", R"("num_key_value_heads":2)");
   EXPECT_EQ(config.norms, Norms::after);
   EXPECT_TRUE(config.qk_norm && config.wide_qk_norm);
@@ -105,7 +105,7 @@ TEST(HfConfig, SmolLm3SaysWhichLayersHaveNoRope) {
                       "config.json: no_rope_layers[1]: ");
 }
 
-TEST(HfConfig, Phi3) {
+TEST(HfConfig, Phi3HasFusedProjectionsAndLongRope) {
   const std::string long_rope =
       R"("max_position_embeddings":256,"original_max_position_embeddings":64,"sliding_window":262144,)"
       R"("partial_rotary_factor":0.75,"rope_scaling":{"type":"longrope",)"
@@ -169,7 +169,7 @@ Config read_gemma(const std::string& model_type, const std::string& more) {
   return config_from_hf(Json::parse(text, "config.json"));
 }
 
-TEST(HfConfig, Gemma2) {
+TEST(HfConfig, Gemma2HasCapsWindowsAndNormsOnBothSides) {
   const Config config =
       read_gemma("gemma2", R"("query_pre_attn_scalar":64,"attn_logit_softcapping":50.0,)"
                            R"("final_logit_softcapping":30.0)");
@@ -218,7 +218,7 @@ TEST(HfConfig, Gemma3HasTwoRopes) {
                       "config.json: model_type gemma3, a checkpoint with vision");
 }
 
-TEST(HfConfig, Yarn) {
+TEST(HfConfig, YarnScalingIsRead) {
   const Config config = read("llama", R"("max_position_embeddings":4096,"rope_theta":10000,)"
                                       R"("head_dim":64,"rope_scaling":{"rope_type":"yarn",)"
                                       R"("factor":4,"original_max_position_embeddings":2048})");

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "model/shapes.h"
 #include "plan/rates.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -127,7 +128,7 @@ TEST_F(CalibrationFile, DamageIsNamed) {
   for (const auto& [from, to] : damages) EXPECT_NE(problem(replaced(text, from, to)), "none") << to;
   for (const char* junk : {"", "{}", "[]", "null", "{\"schema\": \"tyto-receipt-1\"}"})
     EXPECT_NE(problem(junk), "none") << junk;
-  EXPECT_THROW(calibration_from("/nowhere/calibration.json"), Error);
+  EXPECT_ERROR(calibration_from("/nowhere/calibration.json"), "cannot open");
 }
 
 TEST(Calibration, OfAnotherMachineOrVersionSaysSo) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/shapes.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -92,10 +93,12 @@ TEST(DraftPlan, RowsAreOfEachAcceptanceAndWay) {
 }
 
 TEST(DraftPlan, WhatCannotBePlannedIsRefused) {
-  EXPECT_THROW(rows_of(request(), 2, 1.5), Error);
-  EXPECT_THROW(rows_of(request(), 2, std::nan("")), Error);
-  EXPECT_THROW(rows_of(request(), 2, 0.5, {KernelSet::flm_q4, Fusion::token}), Error);
-  EXPECT_THROW(rows_of(request(), 2, 0.5, {KernelSet::air_bf16, Fusion::op}), Error);
+  EXPECT_ERROR(rows_of(request(), 2, 1.5), "is 1.5, it must be");
+  EXPECT_ERROR(rows_of(request(), 2, std::nan("")), "is nan, it must be");
+  EXPECT_ERROR(rows_of(request(), 2, 0.5, {KernelSet::flm_q4, Fusion::token}),
+               "flm-q4: are not planned");
+  EXPECT_ERROR(rows_of(request(), 2, 0.5, {KernelSet::air_bf16, Fusion::op}),
+               "air-bf16: are not planned");
 }
 
 }  // namespace

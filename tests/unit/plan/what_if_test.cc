@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "model/shapes.h"
 #include "plan/air_images.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -235,8 +236,8 @@ TEST(WhatIf, RefusesWhatItDoesNotKnow) {
   expect_usage_error(r, kBlockIf, "prompt rows");
   r.prompt_rows = {};
   expect_usage_error(r, kBlockIf, "prompt rows");
-  EXPECT_THROW(kernel_set_by_name("air-int8"), Error);
-  EXPECT_THROW(request("llama-9b", "strix"), Error);
+  EXPECT_ERROR(kernel_set_by_name("air-int8"), "air-int8: do not exist");
+  EXPECT_ERROR(request("llama-9b", "strix"), "llama-9b: does not exist");
 }
 
 }  // namespace

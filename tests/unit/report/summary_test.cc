@@ -42,7 +42,7 @@ TEST(Stat, QuantilesAreValuesThatOccur) {
   EXPECT_EQ(stat_of({}).count, 0u);
 }
 
-TEST_F(SummaryTest, Headline) {
+TEST_F(SummaryTest, HeadlineHasTheRatesOfTheFixture) {
   EXPECT_DOUBLE_EQ(summary_.headline.ttft_ms, 100);
   EXPECT_DOUBLE_EQ(summary_.headline.tpot_ms, 21.5);  // 21 and 22
   EXPECT_DOUBLE_EQ(summary_.headline.prefill_tok_s, 100);

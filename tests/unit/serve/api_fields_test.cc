@@ -5,6 +5,7 @@
 #include "serve/api/errors.h"
 #include "serve/api/fields.h"
 #include "serve/api/requests.h"
+#include "support/expect_error.h"
 
 namespace tyto::api {
 namespace {
@@ -145,9 +146,16 @@ TEST(ApiFields, TextsOrTokens) {
   EXPECT_EQ(read_input(R"(["a","b"])").back().text, "b");
   EXPECT_EQ(read_input("[1,2]").front().tokens, (std::vector<Token>{1, 2}));
   EXPECT_EQ(read_input("[[1,2],[3]]").back().tokens, (std::vector<Token>{3}));
-  for (const char* wrong :
-       {"[]", "7", "{}", "[1,\"a\"]", "[-1]", "[[1.5]]", "[\"a\",\"b\",\"c\",\"d\"]"})
-    EXPECT_THROW(read_input(wrong), Error) << wrong;
+  const std::pair<const char*, const char*> kRefused[] = {
+      {"[]", "input: is empty"},
+      {"7", "found a number"},
+      {"{}", "found an object"},
+      {R"([1,"a"])", "input[0]: expected a string"},
+      {"[-1]", "input[0]: -1 is outside"},
+      {"[[1.5]]", "input[0][0]: expected an integer"},
+      {R"(["a","b","c","d"])", "has 4 entries; at most 3"},
+  };
+  for (const auto& [wrong, words] : kRefused) EXPECT_ERROR(read_input(wrong), words) << wrong;
 }
 
 TEST(ApiFields, JsonErrorsSayWhereTheyAre) {

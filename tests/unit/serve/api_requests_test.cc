@@ -5,6 +5,7 @@
 #include "serve/api/errors.h"
 #include "serve/api/generation.h"
 #include "serve/api/requests.h"
+#include "support/expect_error.h"
 #include "unit/text/small_vocabularies.h"
 
 namespace tyto::api {
@@ -34,7 +35,7 @@ std::string blamed(const Read& read) {
   }
 }
 
-TEST(ApiRequests, Chat) {
+TEST(ApiRequests, AChatsFieldsAreRead) {
   const ChatCompletionRequest request = chat(
       R"(,"logprobs":true,"top_logprobs":3,"add_generation_prompt":false,"special":true,
          "enable_thinking":false,"chat_template_kwargs":{"a":1},"temperature":0)");
@@ -82,7 +83,7 @@ TEST(ApiRequests, TooManyMessages) {
   EXPECT_EQ(blamed([&] { chat(",\"messages\":[" + messages + "]"); }), "messages");
 }
 
-TEST(ApiRequests, Tools) {
+TEST(ApiRequests, ToolsAndTheirChoiceAreRead) {
   const std::string tools = std::string(",\"tools\":") + kTools;
   const ChatCompletionRequest any = chat(tools);
   ASSERT_EQ(any.tools.size(), 1u);
@@ -114,13 +115,13 @@ TEST(ApiRequests, ToolsHaveATemplateOfTheirOwn) {
   EXPECT_EQ(blamed([&] { prompt(std::string(R"(,"tools":)") + kTools); }), "tools");
   model.why_no_tools = "line 1: no such filter";
   EXPECT_EQ(prompt(""), "D");
-  EXPECT_THROW(prompt(std::string(R"(,"tools":)") + kTools), RequestError);
+  EXPECT_ERROR(prompt(std::string(R"(,"tools":)") + kTools), "line 1: no such filter");
   // Where it is the only one, it is still the one for tools.
   model.why_no_tools.clear();
   model.chat_template.reset();
   model.tool_template = std::make_shared<const ChatTemplate>("T{{ tools | length }}", "tool_use");
   EXPECT_EQ(prompt(std::string(R"(,"tools":)") + kTools), "T1");
-  EXPECT_THROW(prompt(""), RequestError);
+  EXPECT_ERROR(prompt(""), "the model has no chat template");
 }
 
 TEST(ApiRequests, ToolsThatATemplateDoesNotShowAreRefused) {
@@ -145,7 +146,7 @@ TEST(ApiRequests, APromptOfTheBosAlone) {
   EXPECT_EQ(prompt_tokens(model, {.text = "<|begin|>"}, "prompt"), bos);
 }
 
-TEST(ApiRequests, Completions) {
+TEST(ApiRequests, ACompletionsFieldsAreRead) {
   EXPECT_EQ(completion(R"("prompt":"a")").prompts.front().text, "a");
   EXPECT_EQ(completion(R"("prompt":[1,2])").prompts.front().tokens.size(), 2u);
   EXPECT_TRUE(completion(R"("prompt":"a","echo":true)").echo);
@@ -161,7 +162,7 @@ TEST(ApiRequests, Completions) {
   EXPECT_EQ(blame(R"("prompt":"a","logprobs":1,"echo":true)"), "logprobs");
 }
 
-TEST(ApiRequests, Embeddings) {
+TEST(ApiRequests, AnEmbeddingsFieldsAreRead) {
   EXPECT_TRUE(parse_embeddings(parse_body(R"({"input":"a","encoding_format":"base64"})")).base64);
   EXPECT_EQ(parse_embeddings(parse_body(R"({"input":["a","b"]})")).inputs.size(), 2u);
   const auto blame = [](const std::string& body) {

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "engine/generate.h"
 #include "serve/metrics.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -284,8 +285,9 @@ TEST_F(EngineThreads, LoadsAndUnloadsWhenAsked) {
   EXPECT_FALSE(thread->models().front().is_loaded);
   EXPECT_FALSE(load());
   EXPECT_TRUE(thread->models().front().is_loaded);
-  EXPECT_THROW(thread->load("other", [](const std::optional<Error>&) {}), Error);
-  EXPECT_THROW(thread->unload("other"), Error);
+  EXPECT_ERROR(thread->load("other", [](const std::optional<Error>&) {}),
+               "\"other\" is not served");
+  EXPECT_ERROR(thread->unload("other"), "\"other\" is not served");
 }
 
 TEST_F(EngineThreads, ARequestThatRunsAloneCanBeRecorded) {
@@ -326,7 +328,7 @@ TEST_F(EngineThreads, AModelWithLongStepsDoesNotKeepTheOtherInStep) {
   slow.name = "slow";
   options.models.push_back(slow);
   start(std::move(options));
-  std::string steps;  // of the engine's thread until all have ended
+  std::string steps;  // what the engine's thread did until all had ended
   const auto counting = [&](Told& told, char letter, uint64_t ns) {
     CompletionEvents events = told.events();
     events.on_token = [&, letter, ns](const TokenEvent&) {
@@ -486,14 +488,14 @@ TEST_F(EngineThreads, EndingAllEndsWhatRunsAndWhatWaits) {
   auto future = embedded.get_future();
   ASSERT_EQ(future.wait_for(kLong), std::future_status::ready);
   EXPECT_TRUE(future.get());
-  EXPECT_THROW(thread->submit("owlet", ask("Once"), waiting.events()), Error);
+  EXPECT_ERROR(thread->submit("owlet", ask("Once"), waiting.events()), "it is shutting down");
 }
 
 TEST_F(EngineThreads, AModelThatCannotBeLoadedIsTheErrorOfTheStart) {
   thread = std::make_unique<EngineThread>(options_for("/nonexistent.gguf"), metrics);
-  EXPECT_THROW(thread->wait_ready(kLong), Error);
+  EXPECT_ERROR(thread->wait_ready(kLong), "no such model here");
   EXPECT_FALSE(thread->is_ready());
-  EXPECT_THROW(thread->text("owlet"), Error);
+  EXPECT_ERROR(thread->text("owlet"), "is being loaded");
 }
 
 TEST_F(EngineThreads, ANameThatIsNotServedIsAnErrorThatNamesThoseThatAre) {

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 #include "support/http_client.h"
 #include "support/http_visits.h"
 
@@ -454,7 +455,7 @@ TEST(HttpServer, ListensOnUnixSockets) {
     EXPECT_EQ(server.address(), "unix:" + path);
     EXPECT_EQ(server.port(), 0);
     EXPECT_EQ(HttpClient(path).get("/x").body, "GET /x  ");
-    EXPECT_THROW(Server(options, echo, plain_error), Error);  // in use
+    EXPECT_ERROR(Server(options, echo, plain_error), "Address already in use");  // in use
     EXPECT_EQ(HttpClient(path).get("/x").status, 200);
   }
   EXPECT_FALSE(std::filesystem::exists(path));
@@ -478,7 +479,7 @@ TEST(HttpServer, TakesASocketThatListensAlready) {
   ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   ServerOptions options;
   options.listening_fd = fd;
-  EXPECT_THROW(Server(options, echo, plain_error), Error);
+  EXPECT_ERROR(Server(options, echo, plain_error), "is not a socket that listens");
   ASSERT_EQ(listen(fd, 16), 0);
   EXPECT_TRUE(is_local(options));
   const Server server(options, echo, plain_error);
@@ -497,9 +498,9 @@ TEST(HttpServer, SaysWhyItCannotListen) {
     EXPECT_EQ(error.what(), first.address() + ": cannot listen: Address already in use");
   }
   options.host = "no.such.host.invalid";
-  EXPECT_THROW(Server(options, echo, plain_error), Error);
+  EXPECT_ERROR(Server(options, echo, plain_error), "cannot listen");
   options.host = "unix:";
-  EXPECT_THROW(Server(options, echo, plain_error), Error);
+  EXPECT_ERROR(Server(options, echo, plain_error), "a socket's path has 1 to 107 bytes");
 }
 
 TEST(HttpServer, KnowsWhoCanReachIt) {

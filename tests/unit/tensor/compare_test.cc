@@ -21,7 +21,7 @@ TEST(Compare, EqualVectors) {
   EXPECT_TRUE(result.finite);
 }
 
-TEST(Compare, Distances) {
+TEST(Compare, DistancesAreThoseOfTheFormulas) {
   const Comparison result = compare(Values{1, 1}, Values{1, 0});
   EXPECT_EQ(result.max_abs_error, 1);
   EXPECT_EQ(result.max_abs_reference, 1);

@@ -69,7 +69,7 @@ TEST(DTypeDeathTest, RowsHoldWholeBlocks) {
   EXPECT_DEATH((void)row_bytes(DType::q4_k, 128), "internal error");
 }
 
-TEST(TensorView, Rows) {
+TEST(TensorView, RowsLieOneStrideApart) {
   std::vector<std::byte> bytes(3 * 36);
   const TensorView view = {DType::q4_0, 3, 64, bytes};
   EXPECT_FALSE(view.empty());

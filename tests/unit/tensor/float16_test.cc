@@ -79,7 +79,7 @@ TEST(Float16, RoundsToNearestEven) {
   }
 }
 
-TEST(Float16, Extremes) {
+TEST(Float16, ExtremesRoundToInfinityOrZero) {
   EXPECT_EQ(f32_to_f16(65504.0f), 0x7bff);
   EXPECT_EQ(f32_to_f16(std::nextafter(65520.0f, 0.0f)), 0x7bff);
   EXPECT_EQ(f32_to_f16(65520.0f), 0x7c00);
@@ -155,7 +155,7 @@ TEST(BFloat16, RoundsToNearestEven) {
   }
 }
 
-TEST(BFloat16, Extremes) {
+TEST(BFloat16, ExtremesRoundToInfinityAndNanStaysNan) {
   EXPECT_EQ(f32_to_bf16(std::numeric_limits<float>::max()), 0x7f80);
   EXPECT_EQ(f32_to_bf16(kInfinity), 0x7f80);
   EXPECT_EQ(f32_to_bf16(-kInfinity), 0xff80);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 #include "unit/text/small_vocabularies.h"
 
 namespace tyto {
@@ -120,7 +121,8 @@ TEST(ScoredMerges, RefusesPiecesTooLongToSplitEveryWay) {
   Vocabulary vocabulary;
   vocabulary.pieces = {"a", std::string(100'000, 'a')};
   vocabulary.scores = {0, 0};
-  EXPECT_THROW(scored_merges(vocabulary, PieceIndex(vocabulary.pieces), "test"), Error);
+  EXPECT_ERROR(scored_merges(vocabulary, PieceIndex(vocabulary.pieces), "test"),
+               "at most 256 are supported");
 }
 
 TEST(ResolveMerges, BothSidesAndTheWholeMustBePieces) {
@@ -129,9 +131,12 @@ TEST(ResolveMerges, BothSidesAndTheWholeMustBePieces) {
   resolve_merges(vocabulary, {{"a", "b"}}, "test");
   EXPECT_EQ(vocabulary.merges, (std::vector<std::pair<Token, Token>>{{0, 1}}));
   EXPECT_EQ(vocabulary.merge_results, (std::vector<Token>{2}));
-  EXPECT_THROW(resolve_merges(vocabulary, {{"a", "c"}}, "test"), Error);
-  EXPECT_THROW(resolve_merges(vocabulary, {{"b", "a"}}, "test"), Error);
-  EXPECT_THROW(resolve_merges(vocabulary, {{"", "a"}}, "test"), Error);
+  EXPECT_ERROR(resolve_merges(vocabulary, {{"a", "c"}}, "test"),
+               "a piece that is not in the vocabulary");
+  EXPECT_ERROR(resolve_merges(vocabulary, {{"b", "a"}}, "test"),
+               "a piece that is not in the vocabulary");
+  EXPECT_ERROR(resolve_merges(vocabulary, {{"", "a"}}, "test"),
+               "a piece that is not in the vocabulary");
 }
 
 TEST(SplitMerge, AtTheFirstSpaceThatLeavesALeftSide) {

@@ -106,7 +106,7 @@ TEST(ChatTemplateTools, CallsOfToolsThatAreNotShownAreNoFormat) {
   EXPECT_EQ(format("{% if tools %}Tools: {{ tools | length }}{% endif %}"), ToolFormat::hermes);
 }
 
-TEST(ChatTemplateTools, Chatml) {
+TEST(ChatTemplateTools, ChatmlWritesToolsCallsAndResponses) {
   const std::string prompt = rendered(named("chatml"), kCalls, with_tools(R"([{"name": "f"}])"));
   EXPECT_TRUE(prompt.starts_with("<|im_start|>system\n# Tools\n\nYou may call")) << prompt;
   EXPECT_NE(prompt.find("<tools>\n{\"name\": \"f\"}\n</tools>"), prompt.npos) << prompt;
@@ -119,7 +119,7 @@ TEST(ChatTemplateTools, Chatml) {
   EXPECT_TRUE(prompt.ends_with(rest)) << prompt;
 }
 
-TEST(ChatTemplateTools, Llama3) {
+TEST(ChatTemplateTools, Llama3WritesToolsCallsAndResponses) {
   ChatOptions options = with_tools(R"([{"name": "f"}])");
   options.bos_token = "<s>";
   const std::string prompt = rendered(named("llama3"), kCalls, options);

@@ -5,7 +5,7 @@
 namespace tyto {
 namespace {
 
-TEST(JinjaFilter, Text) {
+TEST(JinjaFilter, TextFiltersAreJinjas) {
   expect_rendered({
       {"{{ ' \n\u3000x\u00A0\t'|trim }}|{{ 'abxba'|trim('ab') }}", "x|x"},
       {"{{ 'a\u00C9 stra\u00DFe'|upper }} {{ '\u00C0B'|lower }} {{ 'hELLO wORLD'|capitalize }}",
@@ -26,7 +26,7 @@ TEST(JinjaFilter, Text) {
   });
 }
 
-TEST(JinjaFilter, Numbers) {
+TEST(JinjaFilter, NumberFiltersAreJinjas) {
   expect_rendered({
       {"{{ '12'|int + 1 }} {{ 'a'|int }} {{ '3.7'|int }} {{ -3.7|int }} {{ none|int }} {{ true|int "
        "}}",
@@ -43,7 +43,7 @@ TEST(JinjaFilter, Numbers) {
   });
 }
 
-TEST(JinjaFilter, Json) {
+TEST(JinjaFilter, TojsonIsTransformers) {
   expect_rendered({
       {R"({{ {'a': none, 'b': [1, 2.5, true], 3: 'x'}|tojson }})",
        R"({"a": null, "b": [1, 2.5, true], "3": "x"})"},
@@ -58,7 +58,7 @@ TEST(JinjaFilter, Json) {
   });
 }
 
-TEST(JinjaFilter, Sequences) {
+TEST(JinjaFilter, SequenceFiltersAreJinjas) {
   expect_rendered({
       {"{{ [1, 2]|first }}{{ [1, 2]|last }}{{ 'ab'|last }}{{ []|first }}", "12b"},
       {"{{ 'ab'|list }} {{ {'a': 1}|list }} {{ {'a': 1}|items|list }} {{ [1, 2]|reverse|list }} "
@@ -91,7 +91,7 @@ TEST(JinjaFilter, Sequences) {
   });
 }
 
-TEST(JinjaTest, All) {
+TEST(JinjaTest, TestsAreJinjas) {
   expect_rendered({
       {"{{ x is defined }} {{ x is undefined }} {{ none is none }} {{ 1 is not none }}",
        "False True True True"},
@@ -116,7 +116,7 @@ TEST(JinjaTest, All) {
   });
 }
 
-TEST(JinjaMethod, Text) {
+TEST(JinjaMethod, TextMethodsArePythons) {
   expect_rendered({
       {"{{ ' x '.strip() }}|{{ ' x '.lstrip() }}|{{ ' x '.rstrip() }}|{{ "
        "'\\n\\na\\n'.lstrip('\\n') }}|",
@@ -151,7 +151,7 @@ TEST(JinjaMethod, Text) {
   });
 }
 
-TEST(JinjaMethod, Containers) {
+TEST(JinjaMethod, ContainerMethodsArePythons) {
   expect_rendered({
       {"{{ {'a': 1}.get('a') }} {{ {}.get('b') }} {{ {}.get('b', 2) }} {{ {'a': 1}.keys()|list }} "
        "{{ {'a': 1}.values()|list }}",
@@ -173,7 +173,7 @@ TEST(JinjaMethod, Containers) {
   });
 }
 
-TEST(JinjaFunction, All) {
+TEST(JinjaFunction, FunctionsAreJinjas) {
   expect_rendered({
       {"{{ range(3)|list }} {{ range(1, 3)|list }} {{ range(5, 0, -2)|list }} {{ range(-5)|list }}",
        "[0, 1, 2] [1, 2] [5, 3, 1] []"},

@@ -4,7 +4,7 @@
 namespace tyto {
 namespace {
 
-TEST(JinjaExpression, Literals) {
+TEST(JinjaExpression, LiteralsAreReadAsPythonDoes) {
   expect_rendered({
       {"{{ 'a' }}{{ \"b'c\" }}{{ 'd' 'e' }}", "ab'cde"},
       {R"({{ 'n\nt\tq\'x\x41u\u00e9o\101b\\e\q' }})", "n\nt\tq'xAu\u00E9oAb\\e\\q"},
@@ -24,7 +24,7 @@ TEST(JinjaExpression, Literals) {
   });
 }
 
-TEST(JinjaExpression, Arithmetic) {
+TEST(JinjaExpression, ArithmeticIsPythons) {
   expect_rendered({
       {"{{ 1 + 2 * 3 - 4 / 2 }} {{ (1 + 2) * 3 }}", "5.0 9"},
       {"{{ 7 // 2 }} {{ -7 // 2 }} {{ 7 % 3 }} {{ -7 % 3 }} {{ 7 % -3 }}", "3 -4 1 2 -2"},
@@ -73,7 +73,7 @@ TEST(JinjaExpression, LookUps) {
 }
 
 // Jinja's default Undefined: empty when printed or iterated over, an error when looked into.
-TEST(JinjaExpression, Undefined) {
+TEST(JinjaExpression, UndefinedIsEmptyUntilLookedInto) {
   expect_rendered({
       {"[{{ u }}] {{ u is defined }} {{ u|length }} {{ u|list }} {{ u == v }} {{ 'a' in u }}",
        "[] False 0 [] True False"},

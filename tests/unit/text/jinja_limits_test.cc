@@ -72,12 +72,12 @@ TEST(JinjaLimits, NestedValues) {
   EXPECT_EQ(rendered(deep + "ok"), "ok");
 }
 
-TEST(JinjaLimits, Recursion) {
+TEST(JinjaLimits, RecursionEndsInAnError) {
   expect_ends("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested too deeply");
   expect_ends("{% macro f(x=f()) %}{% endmacro %}{{ f() }}", "nested too deeply");
 }
 
-TEST(JinjaLimits, Steps) {
+TEST(JinjaLimits, StepsAreLimited) {
   const std::string loops =
       "{% for a in range(100000) %}{% for b in range(100000) %}"
       "{% endfor %}{% endfor %}";
@@ -93,7 +93,7 @@ TEST(JinjaLimits, Steps) {
   expect_ends("{{ range(100001) }}", "'range' of more than 100000 numbers");
 }
 
-TEST(JinjaLimits, Sizes) {
+TEST(JinjaLimits, TextsAndListsAreLimited) {
   const std::string string_limit = "a string grows larger than 16 MB";
   expect_ends("{{ 'a' * 9223372036854775807 }}", string_limit);
   expect_ends("{{ 'a' * 100000000 }}", string_limit);
@@ -123,7 +123,7 @@ TEST(JinjaLimits, Sizes) {
 }
 
 // A search that is quadratic for naive algorithms stays linear, and is charged for.
-TEST(JinjaLimits, Searches) {
+TEST(JinjaLimits, SearchesAreLinearAndCharged) {
   EXPECT_EQ(rendered("{% set s = 'a' * 400000 %}{{ (s[:200000] ~ 'b') in s }}"), "False");
   expect_ends(
       "{% set s = 'a' * 1000000 %}{% for i in range(2000) %}{% if 'b' in s %}{% endif %}"

@@ -23,7 +23,7 @@ TEST(JinjaStatement, WhiteSpace) {
   });
 }
 
-TEST(JinjaStatement, Raw) {
+TEST(JinjaStatement, RawKeepsTagsAsText) {
   expect_rendered({
       {"{% raw %}{{ x }}{% if %}{# c #}{% endraw %}", "{{ x }}{% if %}{# c #}"},
       {"{% raw -%}\n  {{ x }}\n{%- endraw +%}\n z", "{{ x }}\n z"},
@@ -31,7 +31,7 @@ TEST(JinjaStatement, Raw) {
   });
 }
 
-TEST(JinjaStatement, For) {
+TEST(JinjaStatement, ForHasLoopVariablesFiltersAndElse) {
   expect_rendered({
       {"{% for i in [1, 2] %}{{ i }}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}"
        "{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }};{% endfor %}",
@@ -75,7 +75,7 @@ TEST(JinjaStatement, SetAndScopes) {
   });
 }
 
-TEST(JinjaStatement, Macros) {
+TEST(JinjaStatement, MacrosTakeArgumentsAndDefaults) {
   expect_rendered({
       {"{% macro m(x, y=2) %}{{ x }}-{{ y }};{% endmacro %}{{ m(1) }}{{ m(1, 3) }}{{ m(y=5, x=4) "
        "}}",

@@ -59,7 +59,7 @@ void expect_has(const std::string& schema, const std::vector<std::string>& membe
   for (const std::string& text : others) EXPECT_FALSE(parsed.has(text)) << text;
 }
 
-TEST(JsonSchema, Types) {
+TEST(JsonSchema, EachTypeTakesItsValues) {
   expect_has(R"({"type":"boolean"})", {"true", "false"}, {"null", "True", ""});
   expect_has(R"({"type":"null"})", {"null"}, {"0"});
   expect_has(R"({"type":"integer"})", {"0", "-12", "9007199254740991"}, {"01", "1.5", "1e3", "-"});
@@ -70,7 +70,7 @@ TEST(JsonSchema, Types) {
   expect_has("true", {"1", "[]"}, {"x"});
 }
 
-TEST(JsonSchema, Strings) {
+TEST(JsonSchema, StringsHaveLengthsInCharacters) {
   expect_has(
       R"({"type":"string"})",
       {R"("")", R"("a b")", R"("\n\"\\")", R"("\u00e9 é")", R"("\ud83d\uDE00")"},
@@ -82,7 +82,7 @@ TEST(JsonSchema, Strings) {
              {"\"ab\""});
 }
 
-TEST(JsonSchema, Patterns) {
+TEST(JsonSchema, PatternsBoundStrings) {
   const auto pattern = [](const std::string& text) {
     return R"({"type":"string","pattern":")" + text + "\"}";
   };
@@ -97,7 +97,7 @@ TEST(JsonSchema, Patterns) {
   expect_has(pattern("^\\\\u00e9\\\\x41\\\\/$"), {R"("éA/")"}, {R"("eA/")"});
 }
 
-TEST(JsonSchema, Formats) {
+TEST(JsonSchema, FormatsBoundStrings) {
   const auto format = [](const std::string& name) {
     return R"({"type":"string","format":")" + name + "\"}";
   };
@@ -174,7 +174,7 @@ TEST(JsonSchema, OtherMembers) {
              {"{}", R"({"y":2})"});
 }
 
-TEST(JsonSchema, Arrays) {
+TEST(JsonSchema, ArraysHaveItemsAndCounts) {
   expect_has(R"({"type":"array","items":{"type":"integer"}})", {"[]", "[1]", "[1, 2,\n 3]"},
              {"[1,]", "[\"a\"]"});
   for (int least = 0; least < 4; ++least)
@@ -197,7 +197,7 @@ TEST(JsonSchema, Arrays) {
   expect_has(R"({"type":"array","items":false})", {"[]"}, {"[1]"});
 }
 
-TEST(JsonSchema, Combinations) {
+TEST(JsonSchema, AnyOfOneOfAndAllOfCombine) {
   expect_has(R"({"anyOf":[{"type":"integer"},{"type":"string","maxLength":1}]})", {"1", "\"a\""},
              {"\"ab\"", "null"});
   expect_has(R"({"oneOf":[{"const":1},{"const":2}]})", {"1", "2"}, {"3"});
@@ -211,7 +211,7 @@ TEST(JsonSchema, Combinations) {
              {"1.5", "\"a\"", "null"});
 }
 
-TEST(JsonSchema, References) {
+TEST(JsonSchema, ReferencesAreFollowed) {
   expect_has(
       R"({"$ref":"#/$defs/node","$defs":{"node":{"type":"object","properties":{"value":{"type":"integer"},
                  "next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},"required":["value","next"]}}})",
@@ -247,7 +247,7 @@ std::string refusal(const std::string& json, ErrorCode code) {
   return "";
 }
 
-TEST(JsonSchema, Refusals) {
+TEST(JsonSchema, RefusalsNameTheKeyword) {
   const auto unsupported = [](const std::string& json) {
     return refusal(json, ErrorCode::unsupported);
   };

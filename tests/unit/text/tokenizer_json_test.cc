@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 #include "text/tokenizer/tokenizer.h"
 #include "unit/text/small_vocabularies.h"
 
@@ -219,7 +220,7 @@ TEST(TokenizerJson, PatternsAreComparedSpelledOut) {
       EXPECT_EQ(spelled_out(pattern), pattern) << name;
 }
 
-TEST(TokenizerJson, Metaspace) {
+TEST(TokenizerJson, MetaspacePrependsAsItsSchemeSays) {
   Parts parts = sentencepiece_parts();
   parts.normalizer = "null";
   const auto with = [&](const char* options) {
@@ -254,9 +255,9 @@ TEST(TokenizerJson, SplitBehaviors) {
   EXPECT_EQ(pieces_of(split(dash, "MergedWithNext"), "e--h"), (Pieces{"e", "-", "-h"}));
   EXPECT_EQ(pieces_of(split(R"({"Regex":"e|--|h"})", "Removed", "true"), "e--h"),
             (Pieces{"e", "--", "h"}));
-  EXPECT_THROW(split(dash, "Removed"), Error);
-  EXPECT_THROW(split(dash, "MergedWithNext", "true"), Error);
-  EXPECT_THROW(split(R"({"String":""})", "Isolated"), Error);
+  EXPECT_ERROR(split(dash, "Removed"), "\"Removed\" is not supported");
+  EXPECT_ERROR(split(dash, "MergedWithNext", "true"), "with invert is not supported");
+  EXPECT_ERROR(split(R"({"String":""})", "Isolated"), "the pattern is empty");
   // A literal is not a pattern.
   EXPECT_EQ(pieces_of(split(R"({"String":"."})", "Isolated"), "e-.h"), (Pieces{"e-", ".", "h"}));
 }
@@ -346,10 +347,12 @@ TEST(TokenizerJson, UnigramOfSpacesThatStay) {
                                R"("prepend_scheme":"always","split":true})");
   EXPECT_EQ(pieces_of(tokenizer, "\uFF41   b  "), (Pieces{"▁a", "▁", "b"}));
   const char* none = R"("pre_tokenizer":{"type":"WhitespaceSplit"})";
-  EXPECT_THROW(tokenizer_with(kUnigram, none), Error);
-  EXPECT_THROW(tokenizer_with(kUnigram, R"("normalizer":null)"), Error);
-  EXPECT_THROW(tokenizer_with(R"({"type":"Unigram","vocab":[["a"]]})", none), Error);
-  EXPECT_THROW(tokenizer_with(R"({"type":"Unigram","unk_id":9,"vocab":[["a",0]]})", none), Error);
+  EXPECT_ERROR(tokenizer_with(kUnigram, none), "words are not marked");
+  EXPECT_ERROR(tokenizer_with(kUnigram, R"("normalizer":null)"), "words are not marked");
+  EXPECT_ERROR(tokenizer_with(R"({"type":"Unigram","vocab":[["a"]]})", none),
+               "expected a piece and its score");
+  EXPECT_ERROR(tokenizer_with(R"({"type":"Unigram","unk_id":9,"vocab":[["a",0]]})", none),
+               "9 is outside 0..0");
 }
 
 TEST(TokenizerJson, BertShape) {

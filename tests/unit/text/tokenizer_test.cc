@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 #include "unit/text/small_vocabularies.h"
 
 namespace tyto {
@@ -276,7 +277,7 @@ TEST(Tokenizer, ManyThreads) {
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-TEST(Tokenizer, Find) {
+TEST(Tokenizer, FindsPiecesByTextAndKnowsSpecialOnes) {
   const Tokenizer tokenizer(byte_level_vocabulary({"_ a"}), "small");
   EXPECT_EQ(tokenizer.find("\u0120a"), 256);
   EXPECT_EQ(tokenizer.find("<|begin|>"), 257);
@@ -335,7 +336,7 @@ TEST(Tokenizer, RunawayPatternIsAnErrorWhenEncoding) {
   vocabulary.split_patterns = {"(?:a+a+)+b|(a|aa)+c"};
   const Tokenizer tokenizer(std::move(vocabulary), "small");
   EXPECT_NO_THROW(tokenizer.encode("aab"));
-  EXPECT_THROW(tokenizer.encode(std::string(60, 'a')), Error);
+  EXPECT_ERROR(tokenizer.encode(std::string(60, 'a')), "split pattern 0: split pattern fails");
 }
 
 // Pieces that occur twice, are empty, or are not UTF-8.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 #include "unit/text/small_vocabularies.h"
 
 namespace tyto {
@@ -132,7 +133,7 @@ void expect_content(ToolFormat format, const std::vector<std::string_view>& text
   }
 }
 
-TEST(ToolCallStream, Hermes) {
+TEST(ToolCallStream, HermesCallsAreToldFromText) {
   expect(
       ToolFormat::hermes,
       {
@@ -198,7 +199,7 @@ TEST(ToolCallStream, ArgumentsEndWhereTheyStopBeingJson) {
            {"1}}</tool_call>", {"find({\"a\":0)"}}}});
 }
 
-TEST(ToolCallStream, Llama3) {
+TEST(ToolCallStream, Llama3CallsAreToldFromText) {
   expect(
       ToolFormat::llama3,
       {
@@ -324,7 +325,7 @@ TEST(Tools, OfAClient) {
     EXPECT_EQ(refusal([&] { tools_from_json(json(text)); }), expected);
 }
 
-TEST(Tools, Choice) {
+TEST(Tools, ChoiceNamesAToolOrAKind) {
   using Kind = ToolChoice::Kind;
   const auto choice = [](const std::string& text) {
     return tool_choice_from_json(json(text), tools());
@@ -372,7 +373,7 @@ TEST(Tools, GrammarOfARequiredCall) {
       "tool-0 ::= \"{\\\"name\\\": \\\"find\\\", \\\"parameters\\\": \" tool-0-arguments \"}\"\n" +
           find_arguments);
   EXPECT_TRUE(grammar(ToolFormat::hermes, any, false).starts_with("root ::= call\n"));
-  EXPECT_THROW(grammar(ToolFormat::none, any, false), Error);
+  EXPECT_ERROR(grammar(ToolFormat::none, any, false), "has no format for calls");
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ TEST(Unicode, WhiteSpaceIsTheProperty) {
     EXPECT_FALSE(is_white_space(other)) << static_cast<uint32_t>(other);
 }
 
-TEST(Unicode, Nfc) {
+TEST(Unicode, NfcComposesAndOrdersMarks) {
   EXPECT_EQ(to_nfc(""), "");
   EXPECT_EQ(to_nfc("plain ASCII\n"), "plain ASCII\n");
   EXPECT_EQ(to_nfc("e\u0301"), "\u00E9");

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "support/expect_error.h"
 #include "text/tokenizer/tokenizer.h"
 #include "unit/text/small_vocabularies.h"
 
@@ -155,14 +156,15 @@ TEST(UnigramTokenizer, LongTextsTakeTimeInProportion) {
 TEST(UnigramTokenizer, BadVocabulariesAreRefused) {
   Vocabulary without = unigram_vocabulary({{"a", -1.0f}});
   without.scores.clear();
-  EXPECT_THROW(Tokenizer(without, "small"), Error);
+  EXPECT_ERROR(Tokenizer(without, "small"), "without scores");
   Vocabulary broken = unigram_vocabulary({{"a", -1.0f}});
   broken.normalizers = {Normalizer::charsmap};
-  EXPECT_THROW(Tokenizer(broken, "small"), Error);
-  EXPECT_THROW(Tokenizer(unigram_vocabulary({{std::string(257, 'a'), -1.0f}}), "small"), Error);
+  EXPECT_ERROR(Tokenizer(broken, "small"), "are no table of");
+  EXPECT_ERROR(Tokenizer(unigram_vocabulary({{std::string(257, 'a'), -1.0f}}), "small"),
+               "piece 3 is 257 bytes long");
   Vocabulary no_unknown = unigram_vocabulary({{"a", -1.0f}});
   no_unknown.unknown = -1;
-  EXPECT_THROW(Tokenizer(no_unknown, "small"), Error);
+  EXPECT_ERROR(Tokenizer(no_unknown, "small"), "no token for byte 0x0A");
 }
 
 TEST(PieceTrie, FindsTheLongest) {

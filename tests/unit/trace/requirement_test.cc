@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -26,7 +27,7 @@ TEST(Requirement, IsADeviceAndPerhapsAPhase) {
   EXPECT_EQ(to_text(parse_requirement("npu")), "npu");
   EXPECT_EQ(to_text(parse_requirement("npu:decode")), "npu:decode");
   for (const char* bad : {"npu:", "npu:both", ":decode", "npu:decode:prefill"})
-    EXPECT_THROW(parse_requirement(bad), Error) << bad;
+    EXPECT_ERROR(parse_requirement(bad), "expected DEVICE or DEVICE:phase") << bad;
 }
 
 TEST(Requirement, EveryPhaseThatRanMustHaveBeenDoneByTheDevice) {
