@@ -10,6 +10,8 @@
 #include "cli/command_line.h"
 #include "cli/prompt.h"
 #include "cli/terminal.h"
+#include "model/stores/local_models.h"
+#include "model/stores/recommended_models.h"
 #include "model/stores/stores.h"
 
 namespace tyto {
@@ -30,13 +32,22 @@ std::string in_quotes(const std::string& text) {
   return word.starts_with('\'') ? word : "'" + word + "'";
 }
 
-// The error of find_model(), with the way to say that the word is a prompt.
-void fail_absent(const GivenWords& given, const WordMeaning& meaning) try {
+// The error of find_model() gets the way to say that the word is a prompt.
+void check_model(const GivenWords& given, const WordMeaning& meaning) try {
   find_model(meaning.model);
 } catch (Error& error) {
   if (given.prompt_flag.empty() && !meaning.prompt)
     error.hint += fmt::format("; as a prompt: {} -p {}", given.command, in_quotes(meaning.model));
   throw;
+}
+
+// Which model a short name means.
+void note_whole_name(const std::string& word) {
+  const Listing here = local_models();
+  const ModelNames names(here.models);
+  const std::vector<const LocalModel*> found = names.find(word);
+  if (found.size() != 1 || names.has(word)) return;
+  note(fmt::format("{} is {} ({})", word, names.shortest(*found.front()), found.front()->store));
 }
 
 std::string shipped_name() {
@@ -65,7 +76,8 @@ WordMeaning meaning_of(const GivenWords& given,
   WordMeaning meaning;
   if (!rest.empty() && !given.has_model && rest.front() != "-") {
     const bool is_here = is_model(rest.front());
-    meaning.is_absent = !is_here && can_only_be_a_model(rest.front());
+    meaning.is_absent =
+        !is_here && (can_only_be_a_model(rest.front()) || !recommended_names(rest.front()).empty());
     if (is_here || meaning.is_absent) {
       meaning.model = rest.front();
       rest.erase(rest.begin());
@@ -94,8 +106,9 @@ void settle_words(CommandLine& command, PromptFlags& prompt, ModelFlags& model) 
   for (const char* flag : {"--prompt", "--file"})
     if (command.is_given(flag)) given.prompt_flag = flag;
   const WordMeaning meaning = meaning_of(given, is_local_model);
-  if (meaning.is_absent) fail_absent(given, meaning);
   if (!meaning.model.empty()) {
+    check_model(given, meaning);
+    note_whole_name(meaning.model);
     model.model = meaning.model;
     command.flag("--model").given = true;
   }

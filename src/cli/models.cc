@@ -35,13 +35,23 @@ void note_remarks(const std::vector<std::string>& remarks) {
 }
 
 // For shells: what has a line break or is no text cannot be typed, and is left out.
-void print_lines(const std::vector<LocalModel>& models, const auto& text_of) {
+std::string lines_of(const std::vector<LocalModel>& models, const auto& text_of) {
   std::string lines;
   for (const LocalModel& model : models)
     if (const std::string text = text_of(model);
         model.why_not.empty() && printable_line(text) == text)
       lines += text + "\n";
-  print(lines);
+  return lines;
+}
+
+// First the names that people type, then those with a store that are longer.
+void print_names(const std::vector<LocalModel>& models) {
+  const ModelNames names(models);
+  const auto short_name = [&](const LocalModel& model) { return names.shortest(model); };
+  std::vector<LocalModel> others = models;
+  std::erase_if(others, [&](const LocalModel& model) { return short_name(model) == model.name; });
+  print(lines_of(models, short_name) +
+        lines_of(others, [](const LocalModel& model) { return model.name; }));
 }
 
 ordered_json as_json(const ModelHere& here, const MachineHere& machine) {
@@ -76,10 +86,10 @@ std::string title_of(const std::vector<ModelHere>& all) {
   const auto models =
       std::count_if(all.begin(), all.end(), [](const ModelHere& each) { return each.is_model; });
   const auto others = static_cast<ptrdiff_t>(all.size()) - models;
-  const std::string rest = others == 0
-                               ? "-m takes the names"
-                               : fmt::format("{} more {} damaged, incomplete or no model{}", others,
-                                             others == 1 ? "is" : "are", others == 1 ? "" : "s");
+  const std::string rest =
+      others == 0 ? "-m takes the names"
+                  : fmt::format("{} more {} damaged, incomplete or not {}", others,
+                                others == 1 ? "is" : "are", others == 1 ? "a model" : "models");
   return fmt::format("{} model{} on this machine; {}", models, models == 1 ? "" : "s", rest);
 }
 
@@ -114,9 +124,9 @@ Table as_table(const std::vector<ModelHere>& models, const MachineHere& machine)
 
 void list_models(const ModelsFlags& flags) {
   const Listing listing = local_models({flags.folders.begin(), flags.folders.end()});
-  if (flags.names) return print_lines(listing.models, [](auto& model) { return model.name; });
+  if (flags.names) return print_names(listing.models);
   if (flags.paths)
-    return print_lines(listing.models, [](auto& model) { return model.path.string(); });
+    return print(lines_of(listing.models, [](auto& model) { return model.path.string(); }));
   const MachineHere machine = machine_here();
   const std::vector<ModelHere> models = models_here(listing, machine, progress_bar());
   note_remarks(listing.remarks);

@@ -15,8 +15,8 @@
 #include "cli/commands.h"
 #include "cli/download_meter.h"
 #include "cli/models_here.h"
-#include "cli/recommended_models.h"
 #include "cli/terminal.h"
+#include "model/stores/recommended_models.h"
 #include "report/tables.h"
 
 namespace tyto {

@@ -115,6 +115,9 @@ class ModelsTest(Home):
     def test_names_and_paths_open_no_model(self):
         self.put(self.home / ".lmstudio/models/pub/broken/broken.gguf", __file__)
         names = tyto("models", "--names").stdout.splitlines()
+        first = ["tiny-GGUF:Q4_K_M", "tiny-GGUF:Q8_0", "tiny:1b", "tiny:latest", "small-GGUF:Q8_0", "owlet"]
+        self.assertEqual([name for name in names if name in first], sorted(first, key=names.index))
+        self.assertLess(max(map(names.index, first)), names.index("ollama:tiny:1b"))  # what people type comes first
         self.assertIn("lmstudio:pub/broken:broken.gguf", names)
         self.assertIn("ollama:tiny:1b", names)
         paths = tyto("models", "--paths").stdout.splitlines()
@@ -234,13 +237,30 @@ class WordsTest(Home):
             self.assertNotIn("no model has that name", tyto("run", text, "-n", "4").stderr)
         self.assertNotIn("no model", tyto("run", "-m", "tiny:1b", "tiny:3b", "-n", "4").stderr)
         self.check_error(tyto("run", "llama3.2:1b"), 1, "llama3.2:1b: no such model here (",
-                         "to download one: tyto pull; as a prompt: tyto run -p 'llama3.2:1b')")
+                         "to download it: tyto pull bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M; as a prompt: tyto run -p 'llama3.2:1b')")
         self.check_error(tyto("run", "org/other", "hi"), 1, "org/other: no such model here (",
                          "to download it: tyto pull org/other)")
         self.check_error(tyto("run", "absent.gguf", "hi"), 1, "absent.gguf: no such model here")
         self.check_error(tyto("run", "tell", "me", "a", "joke"), 2,
                          "tyto run takes one prompt; put it in quotes: tyto run 'tell me a joke'")
         self.check_error(tyto("run", "tiny:1b", "tell", "me"), 2, "put it in quotes: tyto run tiny:1b 'tell me'")
+
+    def test_short_names_of_models(self):
+        flags = ["-n", "2", "--temp", "0"]
+        self.addCleanup(shutil.rmtree, self.ollama / "manifests/registry.ollama.ai/library/llama3.2", ignore_errors=True)
+        self.add_ollama("registry.ollama.ai/library/llama3.2/1b", self.model)
+        result = tyto("run", "llama3.2", "hi", *flags)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr.splitlines()[0], "llama3.2 is llama3.2:1b (Ollama)")
+        self.assertEqual(result.stdout, tyto("run", "-m", "ollama:llama3.2:1b", "hi", *flags).stdout)
+        self.assertNotIn("(Ollama)", tyto("run", "llama3.2:1b", "hi", *flags).stderr)
+        self.add_ollama("registry.ollama.ai/library/llama3.2/3b", self.model)
+        self.check_error(tyto("run", "llama3.2", *flags), 2, "llama3.2: 2 models have this name (name one of ",
+                         "; as a prompt: tyto run -p 'llama3.2')")
+        self.check_error(tyto("run", "gemma3", "hi"), 1, "gemma3: no such model here (to download it: tyto pull "
+                         "bartowski/google_gemma-3-4b-it-GGUF:Q4_K_M)")
+        self.check_error(tyto("run", "-m", "gemma3", "hi"), 1, "to download it: tyto pull bartowski/google_gemma-3-4b-it")
+        self.check_error(tyto("run", "gemma3"), 1, "gemma3: no such model here", "; as a prompt: tyto run -p 'gemma3')")
 
     def test_commands_whose_only_word_is_a_model(self):
         for command in (["inspect"], ["perplexity", "-f", __file__], ["plan", "--machine", "strix"],

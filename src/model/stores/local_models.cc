@@ -9,6 +9,7 @@
 #include "base/environment.h"
 #include "base/spelling.h"
 #include "model/stores/repo_files.h"
+#include "model/stores/short_names.h"
 #include "model/stores/stores.h"
 
 namespace tyto {
@@ -159,7 +160,7 @@ std::string without_store(std::string_view name) {
   return std::string(store == nullptr ? name : name.substr(store->prefix.size()));
 }
 
-ModelNames::ModelNames(const std::vector<LocalModel>& models) {
+ModelNames::ModelNames(const std::vector<LocalModel>& models) : models_(models) {
   const auto add_name = [&](const std::string& name, const LocalModel& model) {
     for (const std::string_view end : ends_of(name)) {
       std::vector<const LocalModel*>& meant = ends_[plain(end)];
@@ -172,13 +173,33 @@ ModelNames::ModelNames(const std::vector<LocalModel>& models) {
   }
 }
 
+bool ModelNames::has(std::string_view name) const {
+  return ends_.contains(plain(name));
+}
+
 std::vector<const LocalModel*> ModelNames::find(std::string_view name) const {
   const auto found = ends_.find(plain(name));
-  if (found == ends_.end()) return {};
-  std::vector<const LocalModel*> models = found->second;
+  std::vector<const LocalModel*> models =
+      found != ends_.end() ? found->second : find_in_short(name);
   std::set<fs::path> paths;  // one file may have several names
   std::erase_if(models, [&](const LocalModel* model) { return !paths.insert(model->path).second; });
   return models;
+}
+
+std::vector<const LocalModel*> ModelNames::find_in_short(std::string_view name) const {
+  std::vector<const LocalModel*> found;
+  for (const LocalModel& model : models_)
+    if (is_short_for(name, model.name)) found.push_back(&model);
+  const auto repository = [](const LocalModel* model) {
+    return model->name.substr(0, model->name.rfind(':'));
+  };
+  const bool is_one_repository = std::all_of(found.begin(), found.end(), [&](auto* model) {
+    return repository(model) == repository(found.front());
+  });
+  for (const char* type : {":q4_k_m", ":q8_0"})
+    for (const LocalModel* model : found)
+      if (is_one_repository && plain(model->name).ends_with(type)) return {model};
+  return found;
 }
 
 std::string ModelNames::shortest(const LocalModel& model) const {

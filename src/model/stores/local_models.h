@@ -59,12 +59,16 @@ class ModelNames {
  public:
   explicit ModelNames(const std::vector<LocalModel>& models);  // which must outlive it
 
-  // Those that a name may mean; several: it is ambiguous.
+  // Those that a name may mean; several: it is ambiguous. Where no model has the name, it may be
+  // short for some (short_names.h); of several types of one repository the usual one is meant.
   std::vector<const LocalModel*> find(std::string_view name) const;
+  bool has(std::string_view name) const;  // as it is, and not only in short
   // The shortest end of the model's name that means it alone.
   std::string shortest(const LocalModel& model) const;
 
  private:
+  std::vector<const LocalModel*> find_in_short(std::string_view name) const;
+  const std::vector<LocalModel>& models_;
   std::map<std::string, std::vector<const LocalModel*>, std::less<>> ends_;
 };
 

@@ -22,6 +22,7 @@
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "model/stores/local_models.h"
+#include "model/stores/recommended_models.h"
 #include "model/stores/repo_files.h"
 
 namespace tyto {
@@ -181,6 +182,11 @@ std::string way_to_get(const std::string& name) {
     return fmt::format("to download it: tyto pull {}", without_store(name));
   if (store != nullptr && store->prefix == "ollama:")
     return fmt::format("to download it: ollama pull {}", without_store(name));
+  const std::vector<std::string> known =
+      store == nullptr ? recommended_names(name) : std::vector<std::string>();
+  if (!known.empty())
+    return fmt::format("to download {}: tyto pull {}", known.size() == 1 ? "it" : "one",
+                       joined(known, ", or tyto pull "));
   return "to download one: tyto pull";
 }
 

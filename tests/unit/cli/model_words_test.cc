@@ -44,7 +44,7 @@ TEST(ModelWords, TheFirstWordIsAModelWhereItIsOne) {
 
 TEST(ModelWords, OtherFirstWordsArePrompts) {
   for (const char* text :
-       {"Hello", "Tell me a story", "-", "", "llama3.2", "3/4?", "Really:", "a :b"}) {
+       {"Hello", "Tell me a story", "-", "", "llama", "3/4?", "Really:", "a :b"}) {
     const WordMeaning found = meaning({text});
     EXPECT_EQ(found.model, "") << text;
     EXPECT_EQ(found.prompt, text);
@@ -64,8 +64,9 @@ TEST(ModelWords, WithAModelFlagEveryWordIsThePrompt) {
 }
 
 TEST(ModelWords, WhatCanOnlyBeAModelAndIsAbsent) {
-  for (const char* name : {"x.gguf", "my model.gguf", "llama3.2:3b", "org/other",
-                           "org/other:Q4_K_M", "./folder", "/models/x", "../up", "ollama:x"}) {
+  for (const char* name :
+       {"x.gguf", "my model.gguf", "llama3.2:3b", "org/other", "org/other:Q4_K_M", "./folder",
+        "/models/x", "../up", "ollama:x", "llama3.2", "gemma3", "Qwen3-4B"}) {
     const WordMeaning found = meaning({name});
     EXPECT_TRUE(found.is_absent) << name;
     EXPECT_EQ(found.model, name);

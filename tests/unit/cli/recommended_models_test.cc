@@ -1,4 +1,4 @@
-#include "cli/recommended_models.h"
+#include "model/stores/recommended_models.h"
 
 #include <gtest/gtest.h>
 
@@ -23,6 +23,14 @@ TEST(RecommendedModels, AreNamesThatPullTakesFromSmallToLarge) {
   }
   EXPECT_TRUE(std::is_sorted(all.models.begin(), all.models.end(),
                              [](const auto& a, const auto& b) { return a.bytes < b.bytes; }));
+}
+
+TEST(RecommendedModels, EverySizeHasASource) {
+  for (const RecommendedModel& model : recommendations().models) {
+    const bool is_exact = model.size_from.starts_with("download lists, 2026-");
+    EXPECT_TRUE(is_exact || model.size_from.starts_with("card, 2026-")) << model.size_from;
+    EXPECT_EQ(model.sha256.size(), is_exact ? 64U : 0U) << model.name;
+  }
 }
 
 TEST(RecommendedModels, FitTheMachine) {

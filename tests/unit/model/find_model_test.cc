@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "model/stores/local_models.h"
+#include "model/stores/short_names.h"
 #include "unit/model/store_fixtures.h"
 
 namespace tyto::test {
@@ -85,6 +86,62 @@ TEST_F(FindModel, NamesOfOllama) {
                  "ollama:llama3.2:3b: is not in Ollama's store | most like it here: ");
   EXPECT_MESSAGE([] { find_model("ollama:llama3.2:3b"); },
                  "to download it: ollama pull llama3.2:3b");
+}
+
+TEST_F(FindModel, ShortNames) {
+  const fs::path small = add_ollama("registry.ollama.ai/library/llama3.2/1b", "1b");
+  for (const char* name : {"llama3.2", "ollama:llama3.2", "Llama-3.2"})
+    EXPECT_EQ(find_model(name), small) << name;
+  const fs::path hub = add_snapshot("org/Qwen_Qwen3-4B-GGUF", {"q-Q8_0.gguf", "q-Q4_K_M.gguf"});
+  for (const char* name : {"qwen3", "qwen3:4b", "qwen3-4b", "qwen3-4b-gguf", "Qwen_Qwen3-4B"})
+    EXPECT_EQ(find_model(name), hub / "q-Q4_K_M.gguf") << name;  // the usual type
+  EXPECT_EQ(find_model("qwen3-4b-gguf:q8_0"), hub / "q-Q8_0.gguf");
+  for (const char* name :
+       {"llama3", "llama", "qwen3:8b", "qwen", "ollama", "hf:llama3.2", "-", "4b"})
+    EXPECT_FALSE(is_local_model(name)) << name;
+  add_ollama("registry.ollama.ai/library/llama3.2/3b", "3b");
+  EXPECT_MESSAGE([] { find_model("llama3.2"); },
+                 "llama3.2: 2 models have this name | name one of ollama:llama3.2:1b, "
+                 "ollama:llama3.2:3b");
+}
+
+TEST(ShortNames, AreTheBeginningOfTheNameButForTheVariant) {
+  struct Row {
+    const char *short_name, *name;
+  };
+  const Row rows[] = {
+      {"llama3.2", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M"},
+      {"llama3.2:1b", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M"},
+      {"gemma3:4b", "bartowski/google_gemma-3-4b-it-GGUF:Q4_K_M"},
+      {"qwen3", "Qwen/Qwen3-30B-A3B-GGUF:Q4_K_M"},
+      {"qwen3", "Qwen/Qwen3-4B-Instruct-2507"},
+      {"gpt-oss", "bartowski/openai_gpt-oss-20b-GGUF:MXFP4"},
+      {"mixtral", "x/Mixtral-8x7B-Instruct"},
+      {"me/tiny", "ollama:me/tiny:1b"},
+  };
+  for (const auto& [short_name, name] : rows)
+    EXPECT_TRUE(is_short_for(short_name, name)) << short_name << " " << name;
+  const Row others[] = {
+      {"llama3", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M"},
+      {"phi4", "bartowski/microsoft_Phi-4-mini-instruct-GGUF:Q4_K_M"},
+      {"llama3.2:11b", "bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M"},
+      {"qwen", "Qwen/Qwen3-8B-GGUF"},
+      {"bartowski", "bartowski/x-GGUF"},
+      {"ollama", "ollama:llama3.2:1b"},
+      {"hf:llama3.2", "ollama:llama3.2:1b"},
+      {"", "ollama:llama3.2:1b"},
+  };
+  for (const auto& [short_name, name] : others)
+    EXPECT_FALSE(is_short_for(short_name, name)) << short_name << " " << name;
+}
+
+TEST_F(FindModel, AbsentModelsThatAreRecommendedHaveALineToCopy) {
+  EXPECT_MESSAGE([] { find_model("gemma3:4b"); },
+                 "gemma3:4b: no such model here | to download it: tyto pull "
+                 "bartowski/google_gemma-3-4b-it-GGUF:Q4_K_M");
+  EXPECT_MESSAGE([] { find_model("llama3.2"); },
+                 "to download one: tyto pull bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M, or tyto "
+                 "pull bartowski/Llama-3.2-3B-Instruct-GGUF:Q4_K_M");
 }
 
 TEST_F(FindModel, WordsThatAreLocalModels) {

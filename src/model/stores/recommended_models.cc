@@ -1,10 +1,11 @@
-#include "cli/recommended_models.h"
+#include "model/stores/recommended_models.h"
 
 #include <fmt/format.h>
 
 #include <string_view>
 
 #include "base/json.h"
+#include "model/stores/short_names.h"
 
 namespace tyto {
 
@@ -33,9 +34,18 @@ Recommendations recommendations() {
                           .title = text_of(entry, "title"),
                           .type = text_of(entry, "type"),
                           .bytes = entry.at("bytes").as_uint(kLargestModel),
+                          .size_from = text_of(entry, "size_from"),
+                          .sha256 = entry.string_or("sha256", ""),
                           .good_for = text_of(entry, "good_for")});
   });
   return all;
+}
+
+std::vector<std::string> recommended_names(std::string_view short_name) {
+  std::vector<std::string> names;
+  for (const RecommendedModel& model : recommendations().models)
+    if (is_short_for(short_name, model.name)) names.push_back(model.name);
+  return names;
 }
 
 std::vector<RecommendedModel> that_fit(const std::vector<RecommendedModel>& models,
