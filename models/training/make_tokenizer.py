@@ -44,6 +44,7 @@ def make_tokenizer(out, texts):
     (out / "tokenizer_config.json").write_text(json.dumps({
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": BOS, "eos_token": "<|eot_id|>",
         "model_max_length": 2048, "clean_up_tokenization_spaces": False,
+        "ignores_system_messages": True,  # those of the training data change no answer
         "chat_template": CHAT_TEMPLATE}, indent=2) + "\n")
 
 

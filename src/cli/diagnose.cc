@@ -100,7 +100,7 @@ void diagnose(const DiagnoseFlags& flags) {
   // A second try would hide what is looked for.
   if (!flags.engine.on_device_error) options.pipeline.on_error = OnDeviceError::fail;
   Engine engine(options, progress_bar());
-  note_missing_template(flags.prompt, engine);
+  note_idle_chat_flags(flags.prompt, engine);
   const std::vector<Token> prompt = model_prompt(flags.prompt, engine).tokens;
   engine.pipeline().check_room(0, prompt.size() + flags.tokens);  // before the slow reference runs
   const ReferenceRecord reference(engine.model(), prompt, flags.tokens, progress_bar());

@@ -89,7 +89,7 @@ Profile record_prompt(const ProfileFlags& flags) {
   const SamplerOptions sampling = sampler_options(flags.sampling, engine.model());
   announce("measuring the cpu");
   Profile profile = profile_of(engine, sampling, PeakSource::measured);
-  note_missing_template(flags.prompt, engine);
+  note_idle_chat_flags(flags.prompt, engine);
   for (uint32_t i = 0; i < flags.repetitions; ++i) {
     std::string text;
     announce(fmt::format("recording run {} of {}", i + 1, flags.repetitions));

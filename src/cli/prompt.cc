@@ -133,11 +133,29 @@ std::string as_text(const std::string& bytes, const std::string& what) {
   return std::move(result.text);
 }
 
-void note_missing_template(const PromptFlags& flags, Engine& engine) {
-  if (lacks_template(flags, engine.tokenizer().vocabulary()))
+std::string why_system_is_idle(const Tokenizer& tokenizer, const ChatTemplate& chat_template) try {
+  const ChatMessage user{"user", "x"};
+  const std::string with = render_chat(tokenizer, chat_template, {{"system", "x"}, user}).text;
+  if (with == render_chat(tokenizer, chat_template, {user}).text)
+    return "The model's chat template has no place for a system message: it is left out.";
+  if (tokenizer.vocabulary().ignores_system)
+    return "By its own files, this model does not follow system messages: they change little.";
+  return "";
+} catch (const Error&) {
+  return "";  // the prompt's own rendering says what the template refuses
+}
+
+void note_idle_chat_flags(const PromptFlags& flags, Engine& engine) {
+  const Tokenizer& tokenizer = engine.tokenizer();
+  if (lacks_template(flags, tokenizer.vocabulary()))
     note(
         "tyto: the model has no chat template, so it gets the prompt as it is (--chat-template "
         "names one)");
+  if (flags.raw || flags.chat.system.empty()) return;
+  const std::string why = why_system_is_idle(
+      tokenizer, choose_chat_template(tokenizer.vocabulary(), flags.chat.chat_template,
+                                      engine.model().path.string()));
+  if (!why.empty()) note(why);
 }
 
 ModelPrompt model_prompt(const PromptFlags& flags, Engine& engine) {

@@ -8,7 +8,9 @@
 
 namespace tyto {
 
+class ChatTemplate;
 class Engine;
+class Tokenizer;
 
 struct PromptFlags {
   std::vector<std::string> words;  // the arguments; cli/model_words.h says what they mean
@@ -36,8 +38,12 @@ std::string given_text(const CommandLine& command, const std::string& flag,
 // `what`.
 std::string as_text(const std::string& bytes, const std::string& what);
 
-// Says on stderr where a model without a chat template gets the prompt as it is.
-void note_missing_template(const PromptFlags& flags, Engine& engine);
+// Why a system message does not reach the model, or does not change its answers; empty: it may.
+std::string why_system_is_idle(const Tokenizer& tokenizer, const ChatTemplate& chat_template);
+
+// Says on stderr where a model without a chat template gets the prompt as it is, and where --system
+// is idle.
+void note_idle_chat_flags(const PromptFlags& flags, Engine& engine);
 
 struct ModelPrompt {
   std::vector<Token> tokens;

@@ -139,7 +139,7 @@ void run(const CommandLine& command, RunFlags& flags) {
   Sampler sampler(sampling);
   const auto meter = energy_meter(flags.energy);
   const Tokenizer& tokenizer = engine.tokenizer();
-  note_missing_template(flags.prompt, engine);
+  note_idle_chat_flags(flags.prompt, engine);
   const ModelPrompt prompt = model_prompt(flags.prompt, engine);
   Request request{.prompt = prompt.tokens,
                   .max_tokens = flags.sampling.max_tokens,

@@ -556,6 +556,7 @@ void read_chat_templates(const Gguf& gguf, Vocabulary& vocabulary) {
   constexpr std::string_view kUsual = "tokenizer.chat_template";
   const GgufKeys keys(gguf);
   if (const std::string* source = keys.text(kUsual)) vocabulary.chat_template = *source;
+  vocabulary.ignores_system = keys.flag("tyto.ignores_system_messages").value_or(false);
   for (const auto& [key, value] : gguf.metadata) {
     const std::string_view name = key;
     if (name.size() > kUsual.size() + 1 && name.starts_with(kUsual) && name[kUsual.size()] == '.')

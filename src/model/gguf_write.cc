@@ -339,6 +339,7 @@ void add_chat_templates(const Vocabulary& vocabulary, Entries& entries,
                         std::vector<std::string>& notes) {
   if (!vocabulary.chat_template.empty())
     entries.text("tokenizer.chat_template", vocabulary.chat_template);
+  if (vocabulary.ignores_system) entries.flag("tyto.ignores_system_messages", true);
   std::set<std::string> names;
   for (const ChatSource& each : vocabulary.more_templates) {
     std::string name = each.name;

@@ -238,6 +238,7 @@ std::string hf_tokenizer_config_json(const Vocabulary& vocabulary, const Config&
   root["eos_token"] =
       vocabulary.eos.empty() ? json(nullptr) : json(text_of(vocabulary, vocabulary.eos.front()));
   root["add_bos_token"] = vocabulary.add_bos;
+  if (vocabulary.ignores_system) root["ignores_system_messages"] = true;
   if (!vocabulary.chat_template.empty()) root["chat_template"] = vocabulary.chat_template;
   if (!vocabulary.more_templates.empty()) {
     json list = json::array();

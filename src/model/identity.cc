@@ -74,7 +74,8 @@ class Digest {
     const auto& [algorithm, pieces, scores, merges, merge_results, split_patterns, added,
                  byte_tokens, normalizers, charsmap, prepend_space, prepend_once, prepend_if_absent,
                  drops_space, fuses_unknown, ignore_merges, longest_word, bos, unknown, eos,
-                 add_bos, add_eos, chat_template, more_templates] = vocabulary;
+                 add_bos, add_eos, chat_template, more_templates, ignores_system] = vocabulary;
+    (void)ignores_system;  // changes no answer
     add_all(algorithm, pieces, scores, merges, merge_results, split_patterns, added, byte_tokens,
             normalizers, charsmap, prepend_space, prepend_once, prepend_if_absent, ignore_merges,
             longest_word, bos, unknown, eos, add_bos, add_eos, chat_template);

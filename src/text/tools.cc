@@ -80,7 +80,7 @@ ToolChoice tool_choice_from_json(const Json& choice, const std::vector<Tool>& to
     const Json name = choice.at("function").at("name");
     const auto is_it = [&](const Tool& tool) { return tool.name == name.as_string(); };
     if (std::none_of(tools.begin(), tools.end(), is_it))
-      name.fail(fmt::format("{} is none of the tools", printable_name(name.as_string())));
+      name.fail(fmt::format("{} is not one of the tools", printable_name(name.as_string())));
     return {Kind::required, std::string(name.as_string())};
   }
   const std::string_view word = choice.as_string();

@@ -154,6 +154,20 @@ class Run(CliTest):
         self.check_error(tyto("run", *flags, "--system", "Be brief.", "Hello"), 1, "has no chat template", "--chat-template")
         self.check_error(tyto("chat", *flags, text="Hello\n"), 1, "has no chat template", "--chat-template")
 
+    def test_a_model_that_ignores_system_messages_says_so(self):
+        remark = "this model does not follow system messages"
+        small = self.work / "owlet-q8_0.gguf"
+        self.assertEqual(tyto("quantize", "-m", OWLET, "--type", "q8_0", "-o", small).returncode, 0)
+        for model in (OWLET, small):
+            flags = ["-m", model, "-n", "2", "Hello"]
+            told = tyto("run", *flags, "--system", "You are a pirate.")
+            self.assertEqual((told.returncode, told.stderr.count(remark)), (0, 1), told.stderr)
+            self.assertNotIn(remark, told.stdout + tyto("run", *flags).stderr)
+        chat = tyto("chat", "-n", "2", "--system", "Be kind.", text="/system Be terse.\nHello\n")
+        self.assertEqual((chat.returncode, chat.stderr.count(remark)), (0, 1), chat.stderr)
+        other = tyto("run", "-m", CHAT_MODEL, "-n", "2", "Hello", "--system", "Be kind.")
+        self.assertEqual((other.returncode, "system message" in other.stderr), (0, False), other.stderr)
+
     def test_bytes_that_are_no_text(self):
         def piped(content, *flags):
             return subprocess.run([TYTO, "run", "-m", CHAT_MODEL, "-n", "2", *flags], input=content, capture_output=True,
@@ -360,7 +374,7 @@ class Run(CliTest):
             self.assertEqual(done.returncode, 0, done.stderr)
             sizes.append(out.stat().st_size // (4 * 384))
         self.assertEqual(sizes[0] - sizes[1], as_text - 1)
-        self.check_error(tyto("eval", "-m", model, "--tokens", "1", "--special", "--logits", out), 2, "--special")
+        self.check_error(tyto("eval", "-m", model, "--ids", "1", "--special", "--logits", out), 2, "--special")
         self.check_error(tyto("profile", "-m", model, "--sweep", "4", "--special"), 2, "--special")
 
     def test_bad_input(self):

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "cli/combination.h"
+#include "cli/prompt.h"
 #include "cli/quiet_terminal.h"
 #include "engine/engine.h"
 #include "model/description.h"
@@ -69,7 +70,7 @@ Conversation::Conversation(Engine& engine, const ChatCommandFlags& flags,
       sampler_(sampling_),
       dialogue_{flags.chat.system, {}} {
   if (grammar_) tokens_ = std::make_shared<const TokenTrie>(engine.tokenizer());
-  tell_of_dropped_system();
+  tell_of_idle_system();
 }
 
 std::string Conversation::greeting() const {
@@ -113,21 +114,15 @@ void Conversation::replace(Dialogue dialogue) {
 
 void Conversation::set_system(const std::string& text) {
   dialogue_.system = text;
-  tell_of_dropped_system();
+  tell_of_idle_system();
 }
 
-// Some templates have no place for one, and say nothing.
-void Conversation::tell_of_dropped_system() const {
-  if (dialogue_.system.empty()) return;
-  const Dialogue with{dialogue_.system, {{"x", ""}}}, without{"", {{"x", ""}}};
-  const auto text_of = [&](const Dialogue& dialogue) {
-    return render_chat(engine_.tokenizer(), template_, messages_of(dialogue)).text;
-  };
-  try {
-    if (text_of(with) == text_of(without))
-      tell("The model's chat template has no place for a system message: it is left out.");
-  } catch (const Error&) {  // the first turn says what the template refuses
-  }
+void Conversation::tell_of_idle_system() {
+  if (dialogue_.system.empty() || has_told_of_idle_system_) return;
+  const std::string why = why_system_is_idle(engine_.tokenizer(), template_);
+  if (why.empty()) return;
+  tell(why);
+  has_told_of_idle_system_ = true;
 }
 
 void Conversation::use_settings() {
@@ -148,7 +143,7 @@ bool Conversation::take_turn() {
     answer(printer);
   } catch (const Interrupted&) {
     printer.end();
-    if (reply_.empty()) tell("Stopped before the answer began, which leaves all as it was.");
+    if (reply_.empty()) tell("Stopped before the answer began; the conversation is unchanged.");
   } catch (const Error& error) {
     if (error.code == ErrorCode::require) throw;
     printer.end();
@@ -308,7 +303,7 @@ void Conversation::report_end(const Answer& last, const Constraint* constraint) 
     ++failed_;
     tell("tyto: the answer does not match the grammar or schema");
   }
-  if (reply_.empty()) tell("No answer came, which leaves the conversation as it was.");
+  if (reply_.empty()) tell("No answer came; the conversation is unchanged.");
 }
 
 // Said with the first answer alone.

@@ -93,7 +93,7 @@ class Conversation {
   void report(const Answer& part);
   void report_end(const Answer& last, const Constraint* constraint);
   void report_verification();
-  void tell_of_dropped_system() const;
+  void tell_of_idle_system();
 
   Engine& engine_;
   const ChatCommandFlags& flags_;
@@ -107,6 +107,7 @@ class Conversation {
   std::string reply_;      // as far as it has come
   size_t first_seen_ = 0;  // index of an exchange; those before it were dropped from the context
   bool has_said_verified_ = false;
+  bool has_told_of_idle_system_ = false;
   std::set<std::string> said_troubles_;  // in this conversation
   uint32_t turns_ = 0;
   uint32_t failed_ = 0;

@@ -186,7 +186,7 @@ class Parser {
         most = is_count_digit(peek()) ? parse_count() : Expression::kForever;
       }
       if (!take("}")) fail(begin, "expected {{least,most}}, found {}", here());
-      if (least > most) fail(begin, "{} to {} times is no repetition", least, most);
+      if (least > most) fail(begin, "{} to {} times is not a repetition", least, most);
     } else if (!take("*")) {
       return item;
     }

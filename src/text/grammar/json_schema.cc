@@ -319,7 +319,7 @@ NumberBounds bounds_of(std::string_view type, const Keywords& keywords) {
     for (const Json& each : all_of(keywords, key)) {
       const double value = each.as_double();
       if (type == "number" && value != std::floor(value))
-        unsupported(each, "bounds of numbers that are no integers are not supported");
+        unsupported(each, "bounds of numbers that are not integers are not supported");
       const bool is_far = std::fabs(value) > 9e18;
       if (is_far && (value > 0) == is_least) unsupported(each, "is beyond 64 bits");
       if (is_far) continue;  // all that is written is on this side of it
@@ -355,7 +355,7 @@ Json SchemaDocument::resolve(const Json& reference) const {
   rest.remove_prefix(1);
   Json at = top_;
   while (!rest.empty()) {
-    if (!rest.starts_with('/')) unsupported(reference, "is no path from the top (#/$defs/...)");
+    if (!rest.starts_with('/')) unsupported(reference, "is not a path from the top (#/$defs/...)");
     rest.remove_prefix(1);
     const size_t end = std::min(rest.find('/'), rest.size());
     at = step(at, unescaped(rest.substr(0, end)), reference);

@@ -459,7 +459,7 @@ Charsmap::Charsmap(std::string_view table, const std::string& name) : name_(name
   const size_t trie_bytes = table.size() < kUnitBytes ? 0 : little_endian(table);
   if (trie_bytes == 0 || trie_bytes % (kTrieBlock * kUnitBytes) != 0 ||
       trie_bytes >= table.size() - kUnitBytes || table.back() != '\0')
-    fail_input(name, "its {} bytes are no table of {} bytes of trie and replacements", table.size(),
+    fail_input(name, "its {} bytes are not a table of {} bytes of trie and replacements", table.size(),
                trie_bytes);
   for (size_t at = 0; at < trie_bytes; at += kUnitBytes)
     units_.push_back(little_endian(table.substr(kUnitBytes + at)));
@@ -513,7 +513,7 @@ std::string from_base64(std::string_view letters, const std::string& where) {
   uint32_t bits = 0;
   for (size_t i = 0; i < letters.size(); ++i) {
     const size_t six = kLetters.find(letters[i]);
-    if (six == std::string_view::npos) fail_input(where, "byte {} is no letter of base64", i);
+    if (six == std::string_view::npos) fail_input(where, "byte {} is not a letter of base64", i);
     bits = bits << 6 | static_cast<uint32_t>(six);
     if (i % 4 != 0) bytes.push_back(static_cast<char>(bits >> (6 - 2 * (i % 4))));
   }

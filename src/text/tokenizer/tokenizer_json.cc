@@ -52,6 +52,7 @@ SaysTokens apply_tokenizer_config(const std::string& json, const std::string& na
   const Token eos = token_of(root, "eos_token", vocabulary, true);
   auto& ends = vocabulary.eos;
   if (eos >= 0 && std::find(ends.begin(), ends.end(), eos) == ends.end()) ends.push_back(eos);
+  vocabulary.ignores_system = root.bool_or("ignores_system_messages", false);
   if (const auto chat = root.find("chat_template")) read_chat_templates(*chat, vocabulary);
   return {root.find("add_bos_token").has_value(), root.find("add_eos_token").has_value()};
 }

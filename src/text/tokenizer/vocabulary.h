@@ -79,6 +79,7 @@ struct Vocabulary {
   bool add_eos = false;
   std::string chat_template;  // Jinja source, may be empty
   std::vector<ChatSource> more_templates;
+  bool ignores_system = false;  // the model's files say that system messages change no answer
 };
 
 // "default" is chat_template; one of a name that is there already is replaced.
@@ -101,7 +102,8 @@ void find_byte_tokens(Vocabulary& vocabulary);
 // Whether a text can have unknown characters: some byte has no token.
 bool lacks_byte_tokens(const Vocabulary& vocabulary);
 
-// tokenizer_config.json: which tokens begin and end a text, and the chat template.
+// tokenizer_config.json: which tokens begin and end a text, the chat template, and
+// "ignores_system_messages", which is Tyto's own.
 
 // Whether the config itself says if a token is added in front of a text and behind it.
 struct SaysTokens {
