@@ -204,7 +204,7 @@ void AtomicFolder::check_target() const {
   std::error_code error;
   const fs::path name = path_.filename();
   if (name.empty() || name == "." || name == "..")  // a shell in it would lose its folder
-    throw Error(ErrorCode::usage, path_.string(), "is no name for a new folder",
+    throw Error(ErrorCode::usage, path_.string(), "is not a name for a new folder",
                 "call it by its own");
   if (!fs::exists(path_, error)) return;
   if (!fs::is_directory(path_, error))
@@ -220,7 +220,7 @@ void AtomicFolder::check_target() const {
     if (!fs::is_directory(it->symlink_status(error)) && !kind_.has(file))
       throw Error(
           ErrorCode::usage, path_.string(),
-          fmt::format("holds {}, which is no part of {} and would be lost", file, kind_.name),
+          fmt::format("holds {}, which is not part of {} and would be lost", file, kind_.name),
           "name another folder, or move that file away");
   }
   if (error) fail_input(path_.string(), "cannot be looked through: {}", error.message());

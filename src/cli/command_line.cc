@@ -184,7 +184,7 @@ void check_value(const Flag& flag, std::string& text) {
   }
   std::error_code ignored;
   if (flag.rules.is_folder && !std::filesystem::is_directory(text, ignored))
-    throw Error(ErrorCode::usage, flag.name(), shown(flag, text) + " is no folder");
+    throw Error(ErrorCode::usage, flag.name(), shown(flag, text) + " is not a folder");
 }
 
 void add_checks(CLI::Option& option, const Flag& flag) {

@@ -98,7 +98,7 @@ class ConfigFile {
     }
     for (const auto& [key, node] : root_) {
       if (!node.is_table())
-        fail(key.source(), fmt::format("{} stands outside of a table", key.str()),
+        fail(key.source(), fmt::format("{} is outside a table", key.str()),
              fmt::format("write it below [{}]", fmt::join(kReaders, "] or [")));
       if (std::find(kReaders.begin(), kReaders.end(), key.str()) == kReaders.end())
         fail(key.source(), fmt::format("no command reads [{}]", key.str()),

@@ -43,7 +43,7 @@ void eval(const EvalFlags& flags) {
   const std::vector<Token> tokens =
       flags.tokens.empty()
           ? engine.tokenizer().encode(flags.prompt, {.parse_special = flags.special})
-          : parse_tokens(flags.tokens, "--tokens");
+          : parse_tokens(flags.tokens, "--ids");
   check_tokens(tokens, config);
   engine.pipeline().check_room(0, tokens.size());
 
@@ -79,12 +79,12 @@ void eval(const EvalFlags& flags) {
 void define_eval(CommandLine& command) {
   EvalFlags& flags = command.values<EvalFlags>();
   command.add({
-      {"--tokens", &flags.tokens, "IDS", "token ids, separated by commas",
-       Rules{.excludes = {"--prompt"}}},
+      {"--ids", &flags.tokens, "IDS", "token ids, separated by commas",
+       Rules{.alias = "--tokens", .excludes = {"--prompt"}}},
       {"--prompt", &flags.prompt, "TEXT", "text, used without a chat template",
        Rules{.may_be_empty = true}},
       {"--special", &flags.special, "read special tokens that the prompt spells out",
-       Rules{.excludes = {"--tokens"}}},
+       Rules{.excludes = {"--ids"}}},
       {"--logits", &flags.logits, "FILE",
        "write the logits to FILE, as f32 [positions, vocabulary]", Rules{.required = true}},
       force_flag(flags.force, {"--logits"}),
@@ -95,16 +95,16 @@ void define_eval(CommandLine& command) {
       "Writes what the model predicts after every position, so that two engines can be compared "
       "number by number.\n\nExamples:\n"
       "  tyto eval --prompt 'Once upon a time' --logits out.f32\n"
-      "  tyto eval -m model.gguf --tokens 1,2,3 --logits ids.f32";
-  command.first = {"--model",   "--prompt", "--tokens",  "--logits",  "--force",   "--reference",
+      "  tyto eval -m model.gguf --ids 1,2,3 --logits ids.f32";
+  command.first = {"--model",   "--prompt", "--ids",     "--logits",  "--force",   "--reference",
                    "--special", "--device", "--require", "--context", "--threads", "--kv-type"};
   command.run = [&command, &flags] {
-    if (!command.is_given("--tokens") && !command.is_given("--prompt"))
+    if (!command.is_given("--ids") && !command.is_given("--prompt"))
       throw Error(ErrorCode::usage, "tyto eval", "nothing to evaluate",
-                  "give --tokens 1,2,3 or --prompt TEXT");
+                  "give --ids 1,2,3 or --prompt TEXT");
     if (flags.reference && !flags.engine.require.empty())
       throw Error(ErrorCode::require, "--require " + flags.engine.require,
-                  "the f32 reference is no device", "leave out --reference");
+                  "the f32 reference is not a device", "leave out --reference");
     settle_device(flags.engine);
     eval(flags);
   };

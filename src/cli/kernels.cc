@@ -38,6 +38,11 @@ struct ImportFlags {
   uint32_t seq = 0;
 };
 
+struct CheckFlags {
+  bool full = false;
+  JsonFlag json;
+};
+
 struct RemoveFlags {
   std::string name;
   bool all = false;
@@ -148,13 +153,16 @@ nlohmann::ordered_json to_json(const KernelEntry& entry) {
   return row;
 }
 
+std::string as_text(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
 void list(const JsonFlag& json) {
   const KernelManifest manifest = read_manifest(store_folder());
   if (json.is_given()) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const KernelEntry& entry : manifest.entries) rows.push_back(to_json(entry));
-    const auto replace = nlohmann::ordered_json::error_handler_t::replace;
-    if (put_json(json, rows.dump(2, ' ', false, replace) + "\n")) return;
+    if (put_json(json, as_text(rows))) return;
   }
   if (manifest.entries.empty()) {
     note(
@@ -164,23 +172,43 @@ void list(const JsonFlag& json) {
   }
 }
 
-void check_images(bool full) {
-  announce("checking the images");
-  const CheckReport report = check_store(store_folder(), full);
+nlohmann::ordered_json to_json(const CheckReport& report) {
+  nlohmann::ordered_json problems = nlohmann::ordered_json::array();
+  for (const ImageProblem& problem : report.problems)
+    problems.push_back({{"fault", to_string(problem.fault)},
+                        {"kernel", problem.entry},
+                        {"file", problem.file},
+                        {"reason", problem.reason}});
+  return {{"images", report.images},
+          {"unchanged", report.trusted},
+          {"hashed", report.hashed},
+          {"bytes_read", report.bytes_read},
+          {"problems", std::move(problems)}};
+}
+
+void print_check(const CheckReport& report) {
   for (const ImageProblem& problem : report.problems) {
     const std::string row =
         fmt::format("{}: {} {}: {}", to_string(problem.fault),
                     problem.entry.empty() ? "-" : problem.entry, problem.file, problem.reason);
     print(printable_line(row) + "\n");
   }
+  if (report.problems.empty())
+    print(fmt::format("{} good: {} unchanged by size and time, {} hashed ({})\n",
+                      counted(report.images, "image"), report.trusted, report.hashed,
+                      human_bytes(report.bytes_read)));
+}
+
+void check_images(const CheckFlags& flags) {
+  announce("checking the images");
+  const CheckReport report = check_store(store_folder(), flags.full);
+  if (!flags.json.is_given() || !put_json(flags.json, as_text(to_json(report))))
+    print_check(report);
   if (!report.problems.empty())
     throw Error(ErrorCode::input, store_folder().string(),
                 fmt::format("{} in {}", counted(report.problems.size(), "problem"),
                             counted(report.images, "recorded image")),
                 "import the build folder again, or `tyto kernels rm`");
-  print(fmt::format("{} good: {} unchanged by size and time, {} hashed ({})\n",
-                    counted(report.images, "image"), report.trusted, report.hashed,
-                    human_bytes(report.bytes_read)));
 }
 
 void remove(const RemoveFlags& flags) {
@@ -224,12 +252,13 @@ void define_kernel_list(CommandLine& command) {
 }
 
 void define_kernel_check(CommandLine& command) {
-  bool& full = command.values<bool>();
-  command.add({{"--full", &full, "read every image, also those of unchanged size and time"}});
+  CheckFlags& flags = command.values<CheckFlags>();
+  command.add({{"--full", &flags.full, "read every image, also those of unchanged size and time"}});
+  add_json_flag(command, flags.json);
   command.footer =
       "The exit code is 1 if an image is not what was imported.\n\nExample:\n  tyto kernels check "
       "--full";
-  command.run = [&full] { check_images(full); };
+  command.run = [&flags] { check_images(flags); };
 }
 
 void define_remove(CommandLine& command) {

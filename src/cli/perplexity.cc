@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/json_flag.h"
 #include "cli/prompt.h"
 #include "cli/terminal.h"
 #include "engine/engine.h"
@@ -31,6 +33,7 @@ struct PerplexityFlags {
   std::optional<uint32_t> window;
   std::optional<uint32_t> stride;
   std::string like;
+  JsonFlag json;
 };
 
 // -log p(token), with the normaliser in double.
@@ -170,13 +173,23 @@ void perplexity(const PerplexityFlags& flags) {
   const double variance = std::max(0.0, result.squares / count - mean * mean);
   const double value = std::exp(mean);
   const double error = value * std::sqrt(variance / std::max(1.0, count - 1));
-  print_prose(fmt::format("perplexity {:.4f} ± {:.4f} over {} ({})\nnll {:.6f} per token\n", value,
-                          error, counted(result.tokens, "token"), task.cut, mean));
+  const nlohmann::ordered_json json = {{"perplexity", value},
+                                       {"standard_error", error},
+                                       {"nll_per_token", mean},
+                                       {"tokens", result.tokens},
+                                       {"windows", task.windows.size()},
+                                       {"cut", task.cut},
+                                       {"model", engine.model().path.string()},
+                                       {"executed_on", execution_text(receipt)}};
+  if (!flags.json.is_given() || !put_json(flags.json, json.dump(2) + "\n"))
+    print_prose(fmt::format("perplexity {:.4f} ± {:.4f} over {} ({})\nnll {:.6f} per token\n",
+                            value, error, counted(result.tokens, "token"), task.cut, mean));
   if (result.tokens < kFewTokens)
     note(
-        fmt::format("{} are too few to compare models by: the error above is {:.0f} % of the "
-                    "figure; take a text of some thousand tokens",
-                    counted(result.tokens, "scored token"), 100 * error / value));
+        fmt::format("{} {} too few to compare models: the error is {:.0f} % of the value; use a "
+                    "text of several thousand tokens",
+                    counted(result.tokens, "scored token"), result.tokens == 1 ? "is" : "are",
+                    100 * error / value));
   note(executed_line(receipt));
 }
 
@@ -199,6 +212,7 @@ void define_perplexity(CommandLine& command) {
       {"--like", &flags.like, OneOf{"llama.cpp"},
        "score as llama-perplexity does: the second half of windows that do not overlap"},
   });
+  add_json_flag(command, flags.json);
   command.footer =
       "Prints the perplexity and its standard error; lower is better. Compare only figures with "
       "the same window.\n\n"

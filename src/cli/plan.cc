@@ -125,7 +125,10 @@ void check_flags(const PlanFlags& flags) {
 
 void plan(const PlanFlags& flags) {
   check_flags(flags);
-  PlanSubject subject{.request = plan_request(flags), .host = flags.host, .profile = flags.profile};
+  PlanSubject subject{.request = plan_request(flags),
+                      .host = flags.host,
+                      .profile = flags.profile,
+                      .is_of_a_shape = !flags.shape.empty()};
   check(subject.request);  // before anything is measured
   subject.here = npu_here("/");
   const std::string& here = subject.here.machine;
@@ -197,8 +200,9 @@ void define_plan(CommandLine& command) {
       {"--prompt-rows", &flags.prompt_rows, "N,N,...",
        "rows of the prefill images; the smallest that holds the prompt is used (default: 2048)",
        Rules{.separator = ','}},
-      {"--host", &flags.host, OneOf{"published", "native"},
-       "whose host overhead to assume: that of published runs, or Tyto's own", shown},
+      {"--overhead", &flags.host, OneOf{"published", "native"},
+       "whose host overhead to assume: that of published runs, or Tyto's own",
+       Rules{.shows_default = true, .alias = "--host"}},
       {"--profile", &flags.profile, OneOf{"performance", "balanced"},
        "power profile of the machine", shown},
       {"--no-measure", &flags.no_measure, "do not measure the CPU of this machine"},

@@ -114,7 +114,7 @@ DraftPlan draft_plan(const PlanRequest& request, const PlanOption& option,
     throw Error(ErrorCode::usage, flags.shape.empty() ? "--draft" : "--draft-shape",
                 fmt::format("{} has a vocabulary of {}, and {} has one of {}", draft.shape,
                             draft.config.vocab, request.shape, request.config.vocab),
-                "a draft model guesses tokens of the same vocabulary");
+                "a draft model drafts tokens of the same vocabulary");
   check(draft);
   const PlanRow plain = what_if(request, option);
   DraftPlan plan{.draft = draft_speed(draft, flags, may_measure),
@@ -132,12 +132,12 @@ Table draft_table(const DraftPlan& plan, const PlanSubject& subject) {
   const PlanRequest& request = subject.request;
   Table table{
       .id = "plan-draft",
-      .title = fmt::format("{} with {} on {}, guesses of {}: context {}, {} host, profile {}",
+      .title = fmt::format("{} with {} on {}, drafts of {}: context {}, {} host, profile {}",
                            request.shape, plan.kernels, request.machine, plan.draft.name,
                            request.context_tokens, subject.host, subject.profile),
       .columns = {{"acceptance"},
                   {"checked by", false},
-                  {"guesses"},
+                  {"drafted"},
                   {"numbers", false},
                   {"tok/s"},
                   {"of plain"},
@@ -150,10 +150,11 @@ Table draft_table(const DraftPlan& plan, const PlanSubject& subject) {
     table.rows.push_back(table_row(row, plan));
   table.notes = {
       "", conclusion(plan), about_the_draft(plan, subject),
-      "All of this is modelled, not measured. The decode's image takes one row, so that it checks "
-      "guesses token by token: nothing is gained. The prompt's images compute all their rows, with "
-      "bf16 weights, while the host attends to the cache. pays below: a kernel that checks the "
-      "drafted tokens in less time than this would be a gain."};
+      "All of this is modelled, not measured. The decode's image takes one row, so it checks "
+      "drafted tokens one by one, which gains nothing. The prompt's images compute all their rows, "
+      "with "
+      "bf16 weights, while the host attends to the cache. \"pays below\": drafting pays with a "
+      "kernel that checks the drafted tokens in less time than this."};
   if (!plan.has_acceptance)
     table.notes.emplace_back(
         "Each row drafts the best number of tokens from 1 to 8. How many are accepted depends on "

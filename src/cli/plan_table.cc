@@ -9,6 +9,7 @@
 #include "cli/documents.h"
 #include "cli/terminal.h"
 #include "device/npu/npu_entry.h"
+#include "model/stores/recommended_models.h"
 
 namespace tyto {
 namespace {
@@ -55,12 +56,12 @@ TableRow table_row(const PlanRow& row) {
 std::string about_the_machine(const PlanSubject& subject) {
   const std::string& machine = subject.request.machine;
   if (subject.is_elsewhere)
-    return fmt::format("Rows of the NPU are for {}, which is not this machine.", machine);
+    return fmt::format("The NPU rows are for {}, which is not this machine.", machine);
   if (!subject.here.machine.empty())
-    return fmt::format(
-        "This machine has an NPU ({}): rows of the NPU are for {}.{}", subject.here.found, machine,
-        built_with_xrt() ? "" : " This build of Tyto is without XRT and cannot use it.");
-  return fmt::format("{} Rows of the NPU are for {}; --machine chooses another.",
+    return fmt::format("This machine has an NPU ({}): the NPU rows are for {}.{}",
+                       subject.here.found, machine,
+                       built_with_xrt() ? "" : " This build of Tyto has no XRT and cannot use it.");
+  return fmt::format("{} The NPU rows are for {}; --machine chooses another.",
                      subject.here.found.empty()
                          ? "No NPU was found on this machine."
                          : fmt::format("The NPU of this machine ({}) is not one that is modelled.",
@@ -69,8 +70,13 @@ std::string about_the_machine(const PlanSubject& subject) {
 }
 
 std::string recommendation(const PlanRow& row, const PlanSubject& subject) {
-  return fmt::format("* recommended, the fastest to decode that is known to work: tyto run {}{}",
-                     subject.model_flag, row.flags);
+  const std::string fact = "* recommended, the fastest to decode that is known to work: ";
+  if (!subject.is_of_a_shape)
+    return fact + fmt::format("tyto run {}{}", subject.model_flag, row.flags);
+  const std::vector<std::string> known = recommended_names(subject.request.shape);
+  if (known.empty())
+    return fact + fmt::format("tyto run -m MODEL {}, with a model of this shape", row.flags);
+  return fact + fmt::format("tyto pull {0}, then tyto run -m {0} {1}", known.front(), row.flags);
 }
 
 std::string why_not_the_npu(const std::vector<PlanRow>& rows) {
@@ -93,8 +99,8 @@ std::string about_the_weights(const PlanRequest& request) {
                                ? "as they are"
                                : "rounded to 4 bits, which costs quality (`tyto verify` tests it)";
   return fmt::format(
-      "The file's weights are {} ({}). The cpu runs them so; air-bf16 takes them {}; air-q4nx "
-      "takes them {}; FastFlowLM has files of its own.",
+      "The file's weights are {} ({}). cpu uses them as they are; air-bf16 uses them {}; air-q4nx "
+      "uses them {}; FastFlowLM has its own files.",
       file.type_name, human_bytes(file.bytes), bf16, q4nx);
 }
 
@@ -111,7 +117,8 @@ std::string about_the_estimates(const PlanSubject& subject) {
   const char* host =
       subject.host == "native"
           ? "Tyto's own host"
-          : "the host programs of those runs (`--host native --prompt-rows 256,512,2048` assumes "
+          : "the host programs of those runs (`--overhead native --prompt-rows 256,512,2048` "
+            "assumes "
             "Tyto's own host and images for short prompts, as `tyto profile --device vnpu` does)";
   return with_documents_found(fmt::format(
       "Modelled rows are estimates fitted to published measurements, with {}. ± is the range that "

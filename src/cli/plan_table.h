@@ -16,6 +16,7 @@ struct PlanSubject {
   NpuHere here = {};            // what is on this machine
   bool is_elsewhere = false;    // the plan is for another machine, by name
   std::string model_flag = {};  // "-m FILE " where one was given, for commands to copy
+  bool is_of_a_shape = false;   // there is no model to run
 };
 
 Table plan_table(const std::vector<PlanRow>& rows, const PlanSubject& subject);

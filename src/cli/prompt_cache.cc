@@ -61,7 +61,7 @@ PromptCache::PromptCache(const PromptCacheFlags& flags) : path_(flags.file) {
   const bool is_there = has_content(path_);
   if (is_there || flags.read_only) mapped_ = MappedFile(path_);
   if (is_there && !is_prompt_cache(mapped_))
-    throw Error(ErrorCode::usage, path_, "is no prompt cache", "name another file");
+    throw Error(ErrorCode::usage, path_, "is not a prompt cache", "name another file");
   if (!flags.read_only) file_.emplace(path_, Replace::same_kind_read, kPromptCacheFile);
 }
 

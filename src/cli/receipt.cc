@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -9,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/documents.h"
 #include "cli/evidence_flags.h"
+#include "cli/json_flag.h"
 #include "cli/terminal.h"
 #include "evidence/receipt_check.h"
 #include "report/tables.h"
@@ -16,11 +18,14 @@
 namespace tyto {
 namespace {
 
+using nlohmann::ordered_json;
+
 constexpr uint64_t kMostReceiptBytes = 16 << 20;
 
 struct ReceiptCheckFlags {
   std::string file;
   std::string trust;
+  JsonFlag json;
 };
 
 struct KeyFlags {
@@ -46,10 +51,20 @@ std::string what_it_proves(const ReceiptCheck& check, bool is_trusted) {
                      "write any numbers that agree. docs/evidence.md says more.\n");
 }
 
-void check(const ReceiptCheckFlags& flags) {
-  const auto trusted = trusted_key(flags.trust);
-  const ReceiptCheck result = check_receipt(read_text_file(flags.file, kMostReceiptBytes),
-                                            flags.file, trusted ? &*trusted : nullptr);
+std::string to_json(const ReceiptCheck& check, bool is_trusted) {
+  ordered_json findings = ordered_json::array();
+  for (const Finding& each : check.findings)
+    findings.push_back({{"state", name(each.state)}, {"about", each.about}, {"text", each.text}});
+  const ordered_json json = {{"id", check.id},
+                             {"time", check.time},
+                             {"command", check.command},
+                             {"holds", check.holds()},
+                             {"signed_by_trusted_key", is_trusted && check.holds()},
+                             {"findings", std::move(findings)}};
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+void print_check(const ReceiptCheck& result, bool is_trusted) {
   print_prose(fmt::format("receipt {} of {}: {}\n", printable_line(result.id),
                           printable_line(result.time), printable_line(result.command)));
   Table table{.id = "findings", .title = "", .columns = {{"", false}, {"", false}, {"", false}}};
@@ -57,7 +72,16 @@ void check(const ReceiptCheckFlags& flags) {
     table.rows.push_back({{std::string(name(each.state)), std::string(each.about), each.text},
                           each.state == Finding::State::fails ? RowStyle::alarm : RowStyle::plain});
   print_coloured(to_text(table, stdout_style()));
-  print_prose(what_it_proves(result, trusted.has_value()));
+  print_prose(what_it_proves(result, is_trusted));
+}
+
+void check(const ReceiptCheckFlags& flags) {
+  const auto trusted = trusted_key(flags.trust);
+  const ReceiptCheck result = check_receipt(read_text_file(flags.file, kMostReceiptBytes),
+                                            flags.file, trusted ? &*trusted : nullptr);
+  const bool is_trusted = trusted.has_value();
+  if (!flags.json.is_given() || !put_json(flags.json, to_json(result, is_trusted)))
+    print_check(result, is_trusted);
   const auto failed =
       std::count_if(result.findings.begin(), result.findings.end(),
                     [](const Finding& each) { return each.state == Finding::State::fails; });
@@ -79,6 +103,7 @@ void define_receipt_check(CommandLine& command) {
   command.add(
       {{"file", &flags.file, "FILE", "a receipt that --receipt wrote", Rules{.required = true}},
        trust_flag(flags.trust)});
+  add_json_flag(command, flags.json);
   command.run = [&flags] { check(flags); };
 }
 

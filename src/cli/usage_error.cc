@@ -100,7 +100,7 @@ Error not_allowed(const Flag& flag, const OneOf& allowed, const std::string& val
             "choose one of " + joined(allowed.values)};
   const std::optional<std::string> meant = nearest(value, allowed.values);
   return {ErrorCode::usage, flag.name(),
-          fmt::format("\"{}\" is none of {}", value, joined(allowed.values)),
+          fmt::format("\"{}\" is not one of {}", value, joined(allowed.values)),
           meant ? "did you mean " + *meant + "?" : ""};
 }
 

@@ -211,8 +211,8 @@ class Verifier {
         counted(report_.receipt.generated_tokens, "token"), executed_line(report_.receipt)));
     if (!is_standard)
       note(
-          "not remembered: what counts is the gate as it stands, 32 tokens and k = 5, on a device "
-          "without an injected fault");
+          "not remembered: only a run with the usual 32 tokens and k = 5, on a device without an "
+          "injected fault, counts");
     if (json_.is_wanted()) json_.write(verify_json(report_, tokenizer));
     if (!has_passed(report_))
       throw Error(ErrorCode::device, "verify", verdict_line(report_),

@@ -72,8 +72,8 @@ std::string quoted(const std::string& piece) {
 void check_same_vocabulary(const Vocabulary& model, const Vocabulary& draft,
                            const std::string& draft_name) {
   const auto refuse = [&](const std::string& difference) {
-    throw Error(ErrorCode::input, draft_name, "cannot guess for this model: " + difference,
-                "a draft model has the same tokenizer as the model it guesses for");
+    throw Error(ErrorCode::input, draft_name, "cannot draft for this model: " + difference,
+                "a draft model has the same tokenizer as the model it drafts for");
   };
   if (model.pieces.size() != draft.pieces.size())
     refuse(fmt::format("it has {} tokens, the model {}", draft.pieces.size(), model.pieces.size()));

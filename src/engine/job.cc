@@ -83,7 +83,7 @@ std::optional<std::string> why_no_guesses(const Pipeline& pipeline,
                                           const Speculation& speculation) {
   if (pipeline.most_checked() > 1) return std::nullopt;
   return fmt::format(
-      "{} checks guesses one row at a time, which gains nothing: plain decoding instead of {}",
+      "{} checks drafted tokens one by one, which gains nothing: plain decoding instead of {}",
       pipeline.disagreeing_device(), printable_name(speculation.source));
 }
 
@@ -195,7 +195,7 @@ uint64_t Job::guess(SequenceRows& work, uint32_t most) try {
   return reading_ns;
 } catch (const Error& error) {  // the drafter's: the request goes on without it
   receipt_.fallbacks.push_back(
-      fmt::format("{} guesses no more: {}", request_.speculation->source, error.what()));
+      fmt::format("{} drafts no more: {}", request_.speculation->source, error.what()));
   request_.speculation.reset();
   return 0;
 }

@@ -76,7 +76,7 @@ struct HostOps {
         sample(recorder.name({.label = "sample"})),
         detokenize(recorder.name({.label = "detokenize"})),
         output(recorder.name({.label = "output"})),
-        guess(recorder.name({.label = "guess"})) {}
+        guess(recorder.name({.label = "draft"})) {}
 
   template <typename Function>
   auto timed(uint16_t name, const Function& function) const {

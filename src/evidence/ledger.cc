@@ -33,7 +33,7 @@ void check_id(const Json& json) {
   const bool is_plain = std::all_of(id.begin(), id.end(), [](unsigned char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z');
   });
-  if (id.empty() || id.size() > kDigestDigits || !is_plain) json.fail("is no id");
+  if (id.empty() || id.size() > kDigestDigits || !is_plain) json.fail("is not an id");
 }
 
 std::string speed_text(const Json& row) {
@@ -103,7 +103,7 @@ class LedgerReader {
   void add_record(const Json& json, std::string_view line, bool is_chained) {
     const std::string_view kind = json.at("kind").as_string();
     if (kind == "result") return add_result(json, line, is_chained);
-    if (kind != "supersede") json.fail("is no kind of record that is known");
+    if (kind != "supersede") json.fail("is not a known kind of record");
     add_superseding(json);
   }
 

@@ -42,7 +42,7 @@ Finding signature_finding(const Seal& seal, const PublicKey* trusted) {
   if (!seal.signature) return {State::open, "signature", "none"};
   if (!seal.signature->is_good) return {State::fails, "signature", "is not of these contents"};
   return {State::open, "signature",
-          fmt::format("by {}; --trust says whose that is", seal.signature->key.text)};
+          fmt::format("by {}; --trust checks whose key that is", seal.signature->key.text)};
 }
 
 void compare(std::vector<std::string>& wrong, const char* what, const std::optional<Json>& stated,
@@ -223,7 +223,7 @@ void compare_with_tokens(const SpeculationCounters& guessed, uint64_t tokens,
     out.push_back(
         fmt::format("{} of {} drafted tokens were accepted", guessed.accepted, guessed.drafted));
   if (guessed.calls + guessed.accepted != tokens)
-    out.push_back(fmt::format("{} calls and {} right guesses make {} tokens", guessed.calls,
+    out.push_back(fmt::format("{} calls and {} accepted tokens make {} tokens", guessed.calls,
                               guessed.accepted, tokens));
 }
 
@@ -248,7 +248,7 @@ std::vector<std::string> contradictions(const Receipt& receipt) {
       out.push_back(fmt::format("{}: {} completions of {} submissions", device.device,
                                 device.completions, device.submissions));
     if (must_be_virtual(device.device) && !device.is_virtual)
-      out.push_back(device.device + ": is a virtual device, which is not said");
+      out.push_back(device.device + ": is a virtual device, but the receipt does not say so");
   }
   for (const DeviceCounters& device : receipt.phases.prefill)
     compare_with_time(device, Phase::prefill, receipt.prefill_seconds, out);

@@ -206,7 +206,7 @@ std::string device_name(const Json& json) {
   const std::string name(json.as_string());
   const bool is_plain =
       std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < 0x7f; });
-  if (name.empty() || name.size() > kLongestName || !is_plain) json.fail("is no device's name");
+  if (name.empty() || name.size() > kLongestName || !is_plain) json.fail("is not a device's name");
   return name;
 }
 
@@ -216,7 +216,7 @@ uint32_t count_of(const Json& json, std::string_view key) {
 
 double seconds(const Json& json, std::string_view key) {
   const double value = json.at(key).as_double();
-  if (!(value >= 0 && value <= kMostSeconds)) json.at(key).fail("is no number of seconds");
+  if (!(value >= 0 && value <= kMostSeconds)) json.at(key).fail("is not a number of seconds");
   return value;
 }
 
@@ -257,7 +257,7 @@ Plausibility plausibility(const Json& json) {
   const std::string_view verdict = json.at("verdict").as_string();
   for (const Verdict known : {Verdict::unchecked, Verdict::plausible, Verdict::refused})
     if (verdict == name(known)) result.verdict = known;
-  if (verdict != name(result.verdict)) json.at("verdict").fail("is no verdict");
+  if (verdict != name(result.verdict)) json.at("verdict").fail("is not a verdict");
   result.reasons = texts(json.at("reasons"));
   result.checks = texts(json.at("checks"));
   result.unchecked = texts(json.at("unchecked"));

@@ -115,7 +115,7 @@ SigningKey::SigningKey(const std::filesystem::path& file) {
   sodium_memzero(seed.data(), seed.size());
   sodium_memzero(text.data(), text.size());
   if (!is_key)
-    throw Error(ErrorCode::input, file.string(), "is no signing key",
+    throw Error(ErrorCode::input, file.string(), "is not a signing key",
                 "`tyto receipt keygen -o FILE` makes one");
 }
 
@@ -160,7 +160,7 @@ PublicKey public_key_from(const std::string& file_or_text) {
   if (is_file)
     if (const auto key = parse_public(read_text_file(file_or_text, kMostKeyBytes))) return *key;
   throw Error(ErrorCode::usage, is_file ? file_or_text : "--trust",
-              "is no public key and no file with one",
+              "is neither a public key nor a file with one",
               fmt::format("expected the file KEYFILE.pub or its text, {}BASE64", kPublicWord));
 }
 

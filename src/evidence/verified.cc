@@ -108,7 +108,8 @@ Verification verification_of(const Combination& combination) {
     const std::filesystem::path path = verified_file();
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return {};
-    if (!std::filesystem::is_regular_file(path, ignored)) fail_input(path.string(), "is no file");
+    if (!std::filesystem::is_regular_file(path, ignored))
+      fail_input(path.string(), "is not a file");
     Verification result = look_up(read_last_lines(path, kMostRecordBytes), combination);
     if (!result.warning.empty()) result.warning = path.string() + ": " + result.warning;
     return result;

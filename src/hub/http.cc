@@ -269,7 +269,7 @@ std::string linked_url(const std::string& url, const std::string& location) {
   const Url target = parsed(url);
   if (target == nullptr ||
       curl_url_set(target.get(), CURLUPART_URL, location.c_str(), 0) != CURLUE_OK)
-    fail_input(url, "leads to what is no address");
+    fail_input(url, "leads to something that is not an address");
   const std::string result = part(target, CURLUPART_URL);
   if (!is_http_url(result)) fail_input(url, "leads to {}, which is not HTTP", result);
   if (url.starts_with("https:") && !result.starts_with("https:"))

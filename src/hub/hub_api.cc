@@ -63,7 +63,7 @@ HubFile file_of(const Json& entry, const std::string& repo) {
   HubFile file;
   file.path = entry.at("path").as_string();
   if (!stays_below(file.path))
-    fail_input(repo, "the hub lists a file \"{}\", which is no name for a file of a repository",
+    fail_input(repo, "the hub lists a file \"{}\", which is not a name for a file of a repository",
                printable_name(file.path));
   const auto lfs = entry.find("lfs");
   file.size = (lfs ? *lfs : entry).at("size").as_uint(kLargestFile);
@@ -159,7 +159,7 @@ Hub hub_of_environment() {
   while (hub.endpoint.ends_with('/')) hub.endpoint.pop_back();
   if (!is_http_url(hub.endpoint))
     throw Error(ErrorCode::usage, "HF_ENDPOINT",
-                fmt::format("\"{}\" is no address of a hub",
+                fmt::format("\"{}\" is not an address of a hub",
                             printable_name(redacted_address(hub.endpoint))),
                 fmt::format("it is like {}", kUsualEndpoint));
   hub.token = read_token(variables);
@@ -189,7 +189,7 @@ RepoName parse_repo_name(const std::string& name, const std::string& endpoint) {
   if (slash == std::string::npos || !is_good(repo.substr(0, slash)) ||
       !is_good(repo.substr(slash + 1)) || (colon != std::string::npos && result.asked.empty()))
     throw Error(
-        ErrorCode::usage, printable_name(name), "is no repository of a hub",
+        ErrorCode::usage, printable_name(name), "is not the name of a repository",
         "tyto pull ORG/REPO, ORG/REPO:Q4_K_M or ORG/REPO:FILE.gguf; `tyto pull` alone lists "
         "some");
   return result;

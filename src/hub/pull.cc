@@ -399,7 +399,7 @@ PullPlan plan_pull(const Hub& hub, const RepoName& name, const std::string& revi
                    const HubHooks& hooks) {
   if (!stays_below(revision))
     throw Error(ErrorCode::usage, "--revision",
-                fmt::format("\"{}\" is no branch, tag or commit", printable_name(revision)));
+                fmt::format("\"{}\" is not a branch, tag or commit", printable_name(revision)));
   const HubListing listing = list_files(hub, name.repo, revision, hooks);
   std::map<std::string, HubFile> by_path;
   std::vector<std::string> paths;

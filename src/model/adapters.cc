@@ -286,7 +286,7 @@ AdapterFile read_gguf_adapter(const fs::path& path, const Config& config) {
   const GgufKeys keys(gguf);
   const std::string* type = keys.text("general.type");
   if (type == nullptr || *type != "adapter")
-    throw Error(ErrorCode::input, path.string(), "is no adapter (general.type)",
+    throw Error(ErrorCode::input, path.string(), "is not an adapter (general.type)",
                 "give models with -m");
   const std::string* kind = keys.text("adapter.type");
   if (kind == nullptr || *kind != "lora")

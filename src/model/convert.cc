@@ -313,10 +313,10 @@ void note_rounded_before(const Model& in, const std::vector<WeightSpec>& specs,
     ++count;
   }
   if (count == 0) return;
-  notes.push_back(
-      fmt::format("{} matrices were quantised before ({}) and are rounded a second time: what was "
-                  "lost stays lost; made from the f32, f16 or bf16 model the file would be better",
-                  count, fmt::join(types, ", ")));
+  notes.push_back(fmt::format(
+      "{} matrices were already quantised ({}) and are now rounded a second time; start "
+      "from the f32, f16 or bf16 model for a better file",
+      count, fmt::join(types, ", ")));
 }
 
 // The first few of many names.

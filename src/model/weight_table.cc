@@ -403,15 +403,17 @@ void check_layout(const std::vector<NamedTensor>& tensors, std::span<const std::
       fail_input(where, "begins at byte {} of the data, inside tensor {}, which ends at byte {}",
                  begin, printable_name(before->name), end);
     if (begin > round_up(end, alignment))
-      fail_input(where, "begins at byte {} of the data, but the {} bytes before it are no tensor's",
+      fail_input(where,
+                 "begins at byte {} of the data, but the {} bytes before it belong to no tensor",
                  begin, begin - end);
     before = tensor;
     end = begin + tensor->view.bytes.size();
   }
   if (data.size() > round_up(end, alignment))
-    fail_input(file,
-               "the {} bytes after the last tensor, from byte {} of the data on, are no tensor's",
-               data.size() - end, end);
+    fail_input(
+        file,
+        "the {} bytes after the last tensor, from byte {} of the data on, belong to no tensor",
+        data.size() - end, end);
 }
 
 }  // namespace tyto

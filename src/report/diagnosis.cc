@@ -60,17 +60,16 @@ Table matrix_table(const Diagnosis& diagnosis, Phase phase) {
 
 // For each step the layer where it is farthest off.
 Table worst_table(const Diagnosis& diagnosis, Phase phase) {
-  Table table{
-      .id = fmt::format("worst-{}", tyto::name(phase)),
-      .title = fmt::format("Each step where it is farthest off, {}", rows_text(diagnosis, phase)),
-      .columns = {{"step", false},
-                  {"layer"},
-                  {"cosine"},
-                  {"worst row", true, 2},
-                  {"max abs error", true, 1},
-                  {"of at most", true, 3},
-                  {"NMSE", true, 2},
-                  {"seen behind", false, 4}}};
+  Table table{.id = fmt::format("worst-{}", tyto::name(phase)),
+              .title = fmt::format("The worst layer of each step, {}", rows_text(diagnosis, phase)),
+              .columns = {{"step", false},
+                          {"layer"},
+                          {"cosine"},
+                          {"worst row", true, 2},
+                          {"max abs error", true, 1},
+                          {"largest value", true, 3},
+                          {"NMSE", true, 2},
+                          {"dispatch", false, 4}}};
   std::vector<const StepError*> worst;
   for (const StepError& step : diagnosis.steps) {
     if (step.phase != phase) continue;
@@ -95,7 +94,7 @@ Table worst_table(const Diagnosis& diagnosis, Phase phase) {
 
 Table residual_table(const Diagnosis& diagnosis) {
   Table table{.id = "residual",
-              .title = "Residual stream behind each layer, cosine",
+              .title = "Residual stream after each layer, cosine",
               .columns = {{"layer"}, {"prefill"}, {"decode"}}};
   const auto text = [](const std::optional<double>& cosine) {
     return cosine ? fmt::format("{:.7f}", *cosine) : std::string("hidden");
@@ -116,15 +115,15 @@ Table residual_table(const Diagnosis& diagnosis) {
 Table hidden_table(const Diagnosis& diagnosis) {
   Table table{
       .id = "hidden",
-      .title = "Hidden inside a dispatch: computed, but nothing of it left to compare",
+      .title = "Not compared: steps inside a dispatch, whose results stay in it",
       .columns = {{"phase", false, 2}, {"dispatch", false}, {"times", true, 1}, {"steps", false}}};
   for (const HiddenSteps& hidden : diagnosis.hidden)
     table.rows.push_back({{std::string(tyto::name(hidden.phase)),
                            fmt::format("{} on {}", hidden.dispatch, hidden.device),
                            std::to_string(hidden.dispatches), joined(hidden.steps)}});
-  if (table.rows.empty()) table.notes.push_back("Nothing: every step could be seen.");
+  if (table.rows.empty()) table.notes.push_back("None: every step was compared.");
   if (!diagnosis.uncompared.empty())
-    table.notes.push_back("Seen, but the reference has no such step: " +
+    table.notes.push_back("Not compared: steps that the reference does not have: " +
                           joined(diagnosis.uncompared));
   return table;
 }

@@ -270,7 +270,8 @@ std::string html_report(const Profile& profile) {
 
 namespace {
 
-constexpr size_t kOpenRows = 14;  // longer tables are folded
+constexpr size_t kOpenRows = 14;     // longer tables are folded
+constexpr size_t kManyColumns = 12;  // as much as a laptop shows when they are close together
 
 }  // namespace
 
@@ -279,7 +280,9 @@ std::string badge(bool modelled) {
 }
 
 std::string table_html(const Table& table) {
-  std::string out = "<div class=\"scroll\"><table>";
+  const bool is_wide = table.columns.size() >= kManyColumns;
+  std::string out =
+      fmt::format("<div class=\"scroll\"><table{}>", is_wide ? " class=\"dense\"" : "");
   const bool has_header = std::any_of(table.columns.begin(), table.columns.end(),
                                       [](const Column& column) { return !column.header.empty(); });
   if (has_header) {

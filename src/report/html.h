@@ -58,6 +58,7 @@ section>div>h3{margin-top:14px}
 table{border-collapse:collapse;width:100%;font-size:.84rem}
 th,td{padding:4px 9px;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap;vertical-align:top}
 th{color:var(--muted);font-weight:600}
+table.dense th,table.dense td{padding-left:5px;padding-right:5px}
 td.n,th.n{text-align:right}
 td.w{white-space:normal;min-width:11rem}
 th:first-child,td:first-child{position:sticky;left:0;background:var(--card)}

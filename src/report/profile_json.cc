@@ -135,7 +135,7 @@ Event event(const Json& row, const Profile& profile, size_t events) {
                     v[1] < std::max<size_t>(1, profile.names.size()) &&
                     v[2] < profile.facts.devices.size() && v[3] <= events && v[4] <= events &&
                     v[5] <= kMostU32 && v[6] <= kMostU32 && v[7] <= 0xffff && v[8] <= v[9];
-  if (!fits || row.size() != v.size()) row.fail("is no event of this profile");
+  if (!fits || row.size() != v.size()) row.fail("is not an event of this profile");
   e.name = static_cast<uint16_t>(v[1]);
   e.device = static_cast<uint8_t>(v[2]);
   e.dispatch = static_cast<uint32_t>(v[3]);
@@ -153,18 +153,18 @@ Event event(const Json& row, const Profile& profile, size_t events) {
 
 EventName event_name_from(const Json& row) {
   std::array<Json, 4> field = {row, row, row, row};
-  if (row.size() != field.size()) row.fail("is no name");
+  if (row.size() != field.size()) row.fail("is not a name");
   row.for_each_element([&](size_t i, const Json& value) { field[i] = value; });
   const int64_t layer = field[1].as_int();
   const uint64_t op = field[3].as_uint(static_cast<uint64_t>(Operator::other));
-  if (layer < -1 || layer >= static_cast<int64_t>(kMostLayers)) field[1].fail("is no layer");
+  if (layer < -1 || layer >= static_cast<int64_t>(kMostLayers)) field[1].fail("is not a layer");
   return {std::string(field[0].as_string()), layer < 0 ? kNoLayer : static_cast<uint16_t>(layer),
           std::string(field[2].as_string()), static_cast<Operator>(op)};
 }
 
 SetupSpan setup_span(const Json& row) {
   std::array<Json, 3> field = {row, row, row};
-  if (row.size() != field.size()) row.fail("is no phase");
+  if (row.size() != field.size()) row.fail("is not a phase");
   row.for_each_element([&](size_t i, const Json& value) { field[i] = value; });
   SetupSpan span{std::string(field[0].as_string()), field[1].as_uint(kMost),
                  field[2].as_uint(kMost)};
@@ -588,7 +588,7 @@ std::optional<std::string> disagreement(const ProfileRun& run, const Facts& fact
   for (const DeviceCounters& counted : run.receipt.devices)
     if (std::none_of(facts.devices.begin(), facts.devices.end(),
                      [&](const DeviceFacts& known) { return known.name == counted.device; }))
-      return fmt::format("{}: is no device of this profile", counted.device);
+      return fmt::format("{}: is not a device of this profile", counted.device);
   return Comparison(run, facts).result();
 }
 

@@ -299,7 +299,7 @@ void add_facts(const Profile& profile, Table& table) {
                                       device.is_host ? "; takes the host's steps" : ""));
   if (is_modelled(profile))
     table.notes.push_back(
-        "Modelled: a virtual device's time comes from the cost model and is no measurement; the "
+        "Modelled: a virtual device's time comes from the cost model and is not a measurement; the "
         "host's time was measured on this machine.");
 }
 
@@ -755,7 +755,7 @@ Table receipt_table(const Profile& profile, const ProfileRun& run) {
     if (const std::string list = loaded_text(receipt, device.device); !list.empty())
       add("loaded", device.device + ": " + list);
   if (run.simulated_seconds > 0)
-    add("simulation", fmt::format("took {:.2f} s of wall time, which is no device's speed",
+    add("simulation", fmt::format("took {:.2f} s of wall time, which is not a device's speed",
                                   run.simulated_seconds));
   add("command", profile.facts.origin.command);
   add("time", profile.facts.origin.time);

@@ -103,10 +103,10 @@ struct ServeMetrics::State {
       counters("tyto_prompt_tokens_total",
                "Tokens of prompts: run, or taken from what an earlier request had run.");
   Counters& generated_tokens = counters("tyto_generated_tokens_total", "Tokens of answers.");
-  Counters& guessed_tokens = counters("tyto_guessed_tokens_total",
+  Counters& drafted_tokens = counters("tyto_drafted_tokens_total",
                                       "Drafted tokens: those that the model accepted, or not.");
-  Counters& decode_calls = counters("tyto_decode_calls_total",
-                                    "Calls of the model that decoded, of requests with guesses.");
+  Counters& decode_calls =
+      counters("tyto_decode_calls_total", "Decoding calls of the model, in requests with drafts.");
   Counters& requests = counters("tyto_requests_total", "Requests that ended, by how they did.");
   Counters& refused =
       counters("tyto_refused_total", "Requests that were refused before they were queued.");
@@ -149,8 +149,8 @@ void ServeMetrics::finished(const std::string& model, const Outcome& outcome) {
   if (const auto& guessed = receipt.speculation) {
     const auto accepted = static_cast<double>(guessed->accepted);
     const double wrong = static_cast<double>(guessed->drafted) - accepted;
-    add(state.guessed_tokens, {{"model", model}, {"came_true", "true"}}, accepted);
-    add(state.guessed_tokens, {{"model", model}, {"came_true", "false"}}, wrong);
+    add(state.drafted_tokens, {{"model", model}, {"accepted", "true"}}, accepted);
+    add(state.drafted_tokens, {{"model", model}, {"accepted", "false"}}, wrong);
     add(state.decode_calls, {{"model", model}}, static_cast<double>(guessed->calls));
   }
   for (const std::string& fallback : receipt.fallbacks)

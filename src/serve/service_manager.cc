@@ -34,7 +34,7 @@ std::optional<int> ServiceManager::activated_socket() const {
                 "give the service one socket with one ListenStream=");
   if (socket_option(kFirstSocket, SO_ACCEPTCONN) != 1 ||
       socket_option(kFirstSocket, SO_TYPE) != SOCK_STREAM)
-    throw Error(ErrorCode::usage, "LISTEN_FDS", "descriptor 3 is no listening stream socket",
+    throw Error(ErrorCode::usage, "LISTEN_FDS", "descriptor 3 is not a listening stream socket",
                 "give the socket a ListenStream= and Accept=no");
   ::fcntl(kFirstSocket, F_SETFD, FD_CLOEXEC);
   return kFirstSocket;

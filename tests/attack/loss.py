@@ -14,7 +14,7 @@ REPORT = ["profile", "--from", "profile.json"]
 # Every flag that names a file to write, with the inputs that its command reads beside the model.
 OUTPUTS = {
     "run --receipt": (["run", "MODEL", *ASK, "--receipt", OUT], ["prompt.txt", "template.jinja"]),
-    "eval --logits": (["eval", "MODEL", "--tokens", "5,6,7", "--logits", OUT], []),
+    "eval --logits": (["eval", "MODEL", "--ids", "5,6,7", "--logits", OUT], []),
     "verify --json": (["verify", "MODEL", "-n", "2", "--json", OUT], []),
     "verify --write": (["verify", "MODEL", "-n", "2", "--write", OUT], []),
     "verify --against": (["verify", "MODEL", "-n", "2", "--against", "transcript.json", "--json", OUT],
@@ -211,7 +211,7 @@ LONG = [["synth", "--shape", "qwen2.5-0.5b", "--type", "q8_0", "-o", "new.gguf"]
         ["synth", "--shape", "qwen2.5-0.5b", "-o", "new-folder"],
         ["profile", "-m", "model.gguf", "-p", "hello", "--raw", "-n", "60", "-r", "60", "--json", "new.json"],
         ["verify", "-m", "model.gguf", "-n", "80", "--full", "--json", "new.json"],
-        ["eval", "-m", "model.gguf", "--reference", "--tokens", ",".join(["7"] * 120), "--logits", "new.f32"],
+        ["eval", "-m", "model.gguf", "--reference", "--ids", ",".join(["7"] * 120), "--logits", "new.f32"],
         ["compile", "-m", "model.gguf", "-o", "new-folder"]]
 
 

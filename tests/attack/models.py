@@ -7,7 +7,7 @@ from trial import digest
 GREEDY = ["--temp", "0", "--seed", "1"]
 RUN = ["run", "-p", "hello", "--raw", "-n", "3", *GREEDY]
 INSPECT = ["inspect", "--tensors"]
-EVAL = ["eval", "--tokens", "5,6,7", "--logits", "logits.f32"]
+EVAL = ["eval", "--ids", "5,6,7", "--logits", "logits.f32"]
 # A file meets inspect, run and one of these in turn.
 OTHERS = [EVAL, ["quantize", "--type", "q4_0", "-o", "out.gguf"],
           ["perplexity", "-f", "text.txt", "--window", "24", "--stride", "12"],

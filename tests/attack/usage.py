@@ -11,7 +11,7 @@ COMMANDS = ["run", "chat", "tokenize", "detokenize", "template", "inspect", "eva
 RUNNING = {
     "run": ["-p", "hello", "--raw", "-n", "2", "--temp", "0"], "chat": ["-n", "2", "--temp", "0"],
     "tokenize": ["--text", "hello"], "detokenize": ["--ids", "3,4"], "template": ["--messages", "messages.json"],
-    "inspect": [], "eval": ["--tokens", "5,6", "--logits", "out.f32"],
+    "inspect": [], "eval": ["--ids", "5,6", "--logits", "out.f32"],
     "perplexity": ["-f", "text.txt", "--window", "24", "--stride", "12"],
     "bench": ["-p", "4", "-n", "2", "-r", "1", "--no-warmup"],
     "profile": ["-p", "hello", "--raw", "-n", "2", "--temp", "0"], "verify": ["-n", "2"],
@@ -52,7 +52,7 @@ def with_flag(command, *flags):
     words, given = list(RUNNING[command]), {f for f in flags if f.startswith("-")}
     short = {"--tokens": "-n", "--prompt": "-p", "--n-prompt": "-p", "--n-gen": "-n", "--repetitions": "-r",
              "--file": "-f", "--output": "-o"}
-    given |= {short[f] for f in given if f in short and not (command == "eval" and f == "--tokens")}
+    given |= {short[f] for f in given if f in short}
     kept, i = [], 0
     while i < len(words):
         has_value = i + 1 < len(words) and not words[i + 1].startswith("-")

@@ -22,6 +22,7 @@ TYTO = None
 OUTPUT = None
 BROWSER = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 WIDTHS = [360, 1280]
+LAPTOP = 1100  # narrower than a whole page, and no reason to scroll a table
 
 # A window cannot be as narrow as a phone, so each page stands in frames that are. The answers are left in the DOM, in the
 # frames' order.
@@ -33,6 +34,8 @@ const ask = frame => {
   const root = page.documentElement;
   const wide = [...page.querySelectorAll("body *")].filter(e =>
     !e.closest(".scroll") && e.getBoundingClientRect().right > root.clientWidth + 1).map(e => e.tagName + "." + e.className);
+  const scrolled = [...page.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth + 1).map(e =>
+    e.closest("section").querySelector("h2").textContent);
   const letters = [...page.querySelectorAll("svg text")].map(e => {
     const scale = e.getScreenCTM().a;
     return parseFloat(view.getComputedStyle(e).fontSize) * scale;
@@ -44,7 +47,7 @@ const ask = frame => {
   });
   return {
     width: root.clientWidth, scroll: root.scrollWidth, wide: wide, smallest: Math.min(...letters), letters: letters.length,
-    overlapping: overlapping, drawings: page.querySelectorAll("svg").length, background: view.getComputedStyle(page.body).backgroundColor,
+    overlapping: overlapping, scrolled: scrolled, drawings: page.querySelectorAll("svg").length, background: view.getComputedStyle(page.body).backgroundColor,
     ink: view.getComputedStyle(page.body).color, loaded: view.performance.getEntriesByType("resource").length};
 };
 onload = () => {
@@ -98,7 +101,7 @@ class Page(unittest.TestCase):
     @classmethod
     def ask_all(cls, dark):
         """One start of the browser for every page and width."""
-        asked = [(page, width) for page in (cls.page, cls.sweep, cls.diagnosis) for width in WIDTHS]
+        asked = [(page, width) for page in (cls.page, cls.sweep, cls.diagnosis) for width in (*WIDTHS, LAPTOP)]
         harness = OUTPUT / "harness.html"
         harness.write_text(HARNESS % "".join(FRAME % (width, html.escape(page.read_text())) for page, width in asked))
         result = browse(harness, "--window-size=1400,900", "--dump-dom", dark=dark)
@@ -121,6 +124,10 @@ class Page(unittest.TestCase):
                 self.assertEqual(answer["loaded"], 0)
                 self.assertGreater(answer["letters"], 10)
         self.assertGreaterEqual(self.ask(self.page, 1280)["drawings"], 11)
+
+    def test_no_table_is_cut_on_a_laptop(self):
+        for page in (self.page, self.sweep, self.diagnosis):
+            self.assertEqual(self.ask(page, LAPTOP)["scrolled"], [], page.name)
 
     def test_the_diagnosis_fits_too(self):
         for width in WIDTHS:

@@ -219,7 +219,7 @@ class Auto(CliTest):
 
     def test_every_command_takes_auto(self):
         logits = self.cache / "l.f32"
-        commands = [["eval", "--tokens", "1,2", "--logits", logits], ["verify", "-n", "2"], ["profile", "--raw", "Hi", "-n", "2"],
+        commands = [["eval", "--ids", "1,2", "--logits", logits], ["verify", "-n", "2"], ["profile", "--raw", "Hi", "-n", "2"],
                     ["diagnose", "--raw", "-p", "Hi"], ["embed", "Hi"]]
         for command in commands:
             result = self.tyto(command[0], "-m", self.model, *command[1:], "--device", "auto")

@@ -167,8 +167,8 @@ class Bench(CliTest):
         self.check_error(self.bench("-n", "4", "--ab", "cpu,vnpu", "--speculate", "lookup"), 2, "--ab")
         self.check_error(self.bench("-n", "4", "--draft-max", "4"), 2, "--draft-max")
         self.check_error(self.bench("-n", "4", "--speculate", "lookup", "--draft-max", "16"), 2, "--draft-max")
-        self.check_error(self.bench("-n", "4", "--speculate", "lookup", *self.VNPU), 2, "--speculate", "one row at a time")
-        self.check_error(self.bench("-n", "4", "--draft", str(OWLET)), 1, "cannot guess for this model")
+        self.check_error(self.bench("-n", "4", "--speculate", "lookup", *self.VNPU), 2, "--speculate", "one by one")
+        self.check_error(self.bench("-n", "4", "--draft", str(OWLET)), 1, "cannot draft for this model")
 
     def test_every_row_is_kept(self):
         rows = self.rows("-p", "8", "-n", "2")

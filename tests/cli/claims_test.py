@@ -12,7 +12,7 @@ class Claims(CliTest):
     def eval(self, *flags):
         out = self.work / "logits.f32"
         out.unlink(missing_ok=True)
-        result = tyto("eval", "--tokens", "1,2,3,4", "--logits", out, *flags)
+        result = tyto("eval", "--ids", "1,2,3,4", "--logits", out, *flags)
         return result, out.read_bytes() if out.exists() else b""
 
     def bench(self, *flags):
@@ -75,7 +75,7 @@ class Claims(CliTest):
         self.check_error(tyto("bench", "-m", OWLET, "-p", "8", "-n", "0", "--require", "cpu:decode"), 3, "decode")
         self.check_error(tyto("bench", "-m", OWLET, "-p", "0", "-n", "4", "--require", "cpu:prefill"), 3, "prefill")
         result, logits = self.eval("-m", OWLET, "--reference", "--require", "cpu")
-        self.check_error(result, 3, "no device")
+        self.check_error(result, 3, "not a device")
         self.assertEqual(logits, b"")
         if "no XRT" in tyto("devices").stdout:
             self.check_error(tyto("run", "-m", OWLET, "-p", "Hi", "--device", "npu", "--require", "npu"), 3, "no XRT")

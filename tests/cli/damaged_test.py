@@ -29,7 +29,7 @@ class Damaged(CliTest):
             (folder / f"{name}.gguf").write_bytes(content)
         nothing = {"HOME": "/nowhere", "XDG_CACHE_HOME": "/nowhere", "OLLAMA_MODELS": "/nowhere"}
         table = tyto("models", "--in", folder, environment=nothing).stdout
-        self.assertIn("2 models on this machine; 3 more are damaged, incomplete or no models", table)
+        self.assertIn("2 models on this machine; 3 more are damaged, incomplete or not models", table)
         for reason in ("the file is cut off", "not a GGUF file", "the file is empty"):
             self.assertIn("no: " + reason, table)
         self.check_error(tyto("inspect", folder / "text.gguf"), 1, "not a GGUF file (a model is a GGUF file, or a folder")

@@ -49,7 +49,7 @@ class Energy(CliTest):
         self.check_error(tyto(*flags, "--ab", "cpu,cpu"), 2, "--energy")
 
     def test_commands_that_measure_nothing_do_not_take_the_flag(self):
-        self.check_error(tyto("eval", "-m", self.model, "--tokens", "1", "--logits", self.work / "x", "--energy"), 2,
+        self.check_error(tyto("eval", "-m", self.model, "--ids", "1", "--logits", self.work / "x", "--energy"), 2,
                          "--energy")
 
     def test_power_of_a_command(self):

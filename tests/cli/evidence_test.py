@@ -43,6 +43,22 @@ class Receipts(CliTest):
         indented.write_text(re.sub(r"\n *", "\n\t\t", self.plain.read_text()))
         self.assertEqual(self.check(indented).returncode, 0)
 
+    def test_a_check_as_json(self):
+        row = json.loads(self.check(self.signed, "--trust", self.public, "--json").stdout)
+        self.assertEqual((row["holds"], row["signed_by_trusted_key"]), (True, True))
+        self.assertEqual(row["id"], json.loads(self.signed.read_text())["id"])
+        self.assertNotIn("FAILS", {finding["state"] for finding in row["findings"]})
+        forged = self.work / "forged-too.json"
+        forged.write_text(self.plain.read_text().replace('"prompt_tokens": ', '"prompt_tokens": 9'))
+        result = self.check(forged, "--json")
+        self.assertEqual((result.returncode, json.loads(result.stdout)["holds"]), (1, False))
+        self.assertIn({"state": "FAILS", "about": "hash"},
+                      [{key: each[key] for key in ("state", "about")} for each in json.loads(result.stdout)["findings"]])
+        file = self.work / "check.json"
+        told = self.check(self.plain, "--json", file)
+        self.assertIn("It proves", told.stdout)
+        self.assertEqual(json.loads(file.read_text())["holds"], True)
+
     def test_a_changed_receipt_fails(self):
         forged = self.work / "forged.json"
         text = self.plain.read_text()
@@ -189,6 +205,8 @@ class Results(CliTest):
         checked = self.results("check")
         self.assertEqual(checked.returncode, 1)
         self.assertIn(said, checked.stdout)
+        as_json = self.results("check", "--json")
+        self.assertEqual((as_json.returncode, json.loads(as_json.stdout)["is_whole"]), (1, False))
 
     def test_a_whole_ledger(self):
         ids = [json.loads(line)["id"][:8] for line in self.lines]
@@ -198,6 +216,8 @@ class Results(CliTest):
         self.assertIn("could rebuild the whole chain", result.stdout)
         self.assertEqual(self.results("check", self.ledger).returncode, 0)
         self.check_error(self.results("check", self.state / "absent.jsonl"), 1, "no such file")
+        row = json.loads(self.results("check", "--json").stdout)
+        self.assertEqual((row["is_whole"], row["chained"], row["without_hash"], row["problems"]), (True, 3, 0, []))
         self.assertEqual(self.results("list").returncode, 0)
         for command in (["check"], ["list"], ["show", ids[0]]):
             self.assertEqual(self.results(*command, "--trust", str(self.key) + ".pub").returncode, 0)

@@ -85,7 +85,7 @@ class Files(CliTest):
 
     def test_eval_writes_every_position_and_the_reference_agrees(self):
         out, plain = self.work / "a.f32", self.work / "b.f32"
-        tokens = ["--tokens", "1,2,3,4,5"]
+        tokens = ["--ids", "1,2,3,4,5"]
         self.assertEqual(tyto("eval", "-m", self.model, *tokens, "--logits", out).returncode, 0)
         self.assertEqual(tyto("eval", "-m", self.model, *tokens, "--logits", plain, "--reference").returncode, 0)
         vocab = json.loads(tyto("inspect", "-m", self.model, "--json").stdout)["vocab"]
@@ -95,7 +95,7 @@ class Files(CliTest):
 
     def test_eval_that_fails_leaves_no_file(self):
         out = self.work / "never.f32"
-        self.check_error(tyto("eval", "-m", self.model, "--tokens", "1,99999999", "--logits", out), 1, "99999999")
+        self.check_error(tyto("eval", "-m", self.model, "--ids", "1,99999999", "--logits", out), 1, "99999999")
         self.assertEqual(list(self.work.glob("never.f32*")), [])
 
     def test_embed_prints_a_vector_of_length_1_and_devices_agree(self):

@@ -141,6 +141,15 @@ class Help(CliTest):
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "-c", "99999999"), 2, "positions")
         self.check_error(tyto("synth", "--shape", "huge", "-o", self.work / "x"), 2, "huge")
 
+    def test_former_names_of_flags(self):
+        out = self.work / "ids.f32"
+        for flag in ("--ids", "--tokens"):  # the second is the flag's former name
+            self.assertEqual(tyto("eval", "-m", self.model, flag, "1,2", "--logits", out, "--force").returncode, 0)
+        for flag in ("--overhead", "--host"):
+            self.assertEqual(tyto("plan", "--shape", "tiny", "--no-measure", flag, "native").returncode, 0)
+        for command, former in (("eval", "--tokens"), ("plan", "--host")):
+            self.assertNotIn(f"  {former} ", tyto(command, "--help-all").stdout)
+
     def test_what_was_meant(self):
         for typed, meant in (("--temperature", "--temp"), ("--n-predict", "--tokens"), ("--ctx-size", "--context"),
                              ("-ngl", "--device"), ("--top_p", "--top-p"), ("--seeed", "--seed"), ("-temp", "--temp")):

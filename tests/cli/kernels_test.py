@@ -82,6 +82,8 @@ class Kernels(CliTest):
         self.assertEqual(Path(row["images"][0]["file"]).read_bytes(), self.o_ffn())
         self.assertIn("2 unchanged", self.kernels("check").stdout)
         self.assertIn("2 hashed", self.kernels("check", "--full").stdout)
+        row = json.loads(self.kernels("check", "--full", "--json").stdout)
+        self.assertEqual((row["images"], row["hashed"], row["problems"]), (2, 2, []))
         self.assertEqual(self.kernels("rm", "llama-3.2-1b/o_ffn").returncode, 0)
         self.assertNotIn("o_ffn", self.kernels("list").stdout)
         self.assertIn("deleted 1 image", self.kernels("rm", "--all").stderr)
@@ -163,6 +165,8 @@ class Kernels(CliTest):
         result = self.kernels("check")
         self.assertEqual(result.returncode, 1)
         self.assertIn("truncated: llama-3.2-1b/o_ffn", result.stdout)
+        problem, = json.loads(self.kernels("check", "--json").stdout)["problems"]
+        self.assertEqual((problem["fault"], problem["kernel"]), ("truncated", "llama-3.2-1b/o_ffn"))
         self.assertEqual(len(result.stderr.strip().splitlines()), 1)
         self.assertEqual(self.kernels("import", self.build).returncode, 0)
         self.assertEqual(self.kernels("check", "--full").returncode, 0)

@@ -18,7 +18,7 @@ class Lora(CliTest):
 
     def logits(self, *flags):
         out = self.work / "logits.f32"
-        result = tyto("eval", "-m", self.model, "--tokens", "1,2,3,4,5", "--logits", out, "--force", *flags)
+        result = tyto("eval", "-m", self.model, "--ids", "1,2,3,4,5", "--logits", out, "--force", *flags)
         self.assertEqual(result.returncode, 0, result.stderr)
         data = out.read_bytes()
         return struct.unpack(f"<{len(data) // 4}f", data)
@@ -64,7 +64,7 @@ class Lora(CliTest):
         run = lambda *flags: tyto("run", "-m", self.model, "-p", "x", "--raw", "-n", "1", *flags)
         self.check_error(run("--lora", "none.gguf"), 1, "none.gguf: no such adapter")
         self.check_error(run("--lora", f"{self.adapter}=much"), 2, "expected FILE or FILE=SCALE")
-        self.check_error(run("--lora", self.model), 1, "is no adapter (general.type)", "give models with -m")
+        self.check_error(run("--lora", self.model), 1, "is not an adapter (general.type)", "give models with -m")
         write_gguf(self.work / "qwen.gguf", gguf_tensors(self.pairs), "qwen2")
         self.check_error(run("--lora", self.work / "qwen.gguf"), 1, "qwen2, and the model is llama")
         self.check_error(tyto("run", "-m", self.adapter, "-p", "x"), 1, "is a LoRA adapter, not a model", "--lora")

@@ -44,8 +44,8 @@ class NonFinite(CliTest):
         prompt = ["-p", "x", "--raw", "-n", "2"]
         for command in [["run", *prompt], ["run", *prompt, "--device", "vnpu"],
                         ["run", *prompt, "--device", "vnpu", "--fusion", "op", "--weights", "int8"],
-                        ["eval", "--tokens", "1,2,3", "--logits", logits],
-                        ["eval", "--tokens", "1,2,3", "--logits", logits, "--reference"],
+                        ["eval", "--ids", "1,2,3", "--logits", logits],
+                        ["eval", "--ids", "1,2,3", "--logits", logits, "--reference"],
                         ["perplexity", "-f", text, "--window", "16", "--stride", "8"],
                         ["bench", "-p", "4", "-n", "1", "-r", "1", "--no-warmup"],
                         ["verify", "--device", "cpu"],
@@ -68,7 +68,7 @@ class NonFinite(CliTest):
         for kind in NAN:
             for name in ["blk.0.attn_q.weight", "blk.1.ffn_norm.weight"]:
                 with self.subTest(kind=kind, name=name):
-                    self.check_error(tyto("eval", "-m", self.spoiled(kind, name), "--tokens", "1,2", "--logits",
+                    self.check_error(tyto("eval", "-m", self.spoiled(kind, name), "--ids", "1,2", "--logits",
                                           self.work / "never.f32"), 1, f"spoiled.gguf: tensor {name}: nan at row 0")
 
     def test_quantize_refuses_and_leaves_nothing(self):

@@ -24,7 +24,7 @@ REPORTS = [
     (["profile", *RUN[1:]], "--receipt"),
 ]
 MODELS = [
-    (["eval", "--tokens", "1,2"], "--logits"),
+    (["eval", "--ids", "1,2"], "--logits"),
     (["quantize", "--type", "q8_0"], "-o"),
 ]
 

@@ -25,7 +25,7 @@ class Perplexity(CliTest):
     def surprises(self, tokens):
         """-log p of every token but the first, given those before it, computed from logits here."""
         out = self.work / "logits.f32"
-        result = tyto("eval", "-m", OWLET, "--tokens", ",".join(map(str, tokens)), "--logits", out, "--force")
+        result = tyto("eval", "-m", OWLET, "--ids", ",".join(map(str, tokens)), "--logits", out, "--force")
         self.assertEqual(result.returncode, 0, result.stderr)
         values = [value for value, in struct.iter_unpack("<f", out.read_bytes())]
         vocab = len(values) // len(tokens)
@@ -52,9 +52,16 @@ class Perplexity(CliTest):
 
     def test_a_text_that_is_too_short_to_say_much_is_noted(self):
         self.text.write_text("Six tokens are very few.")
-        self.assertRegex(tyto("perplexity", "-m", OWLET, "-f", self.text).stderr, r"\d+ scored tokens are too few to compare models by")
+        self.assertRegex(tyto("perplexity", "-m", OWLET, "-f", self.text).stderr, r"\d+ scored tokens are too few to compare models")
         self.text.write_text(TEXT * 8)
         self.assertNotIn("too few", tyto("perplexity", "-m", OWLET, "-f", self.text).stderr)
+
+    def test_json(self):
+        value, error, count, _ = self.perplexity("-c", "32")
+        row = json.loads(tyto("perplexity", "-m", OWLET, "-f", self.text, "-c", "32", "--json").stdout)
+        self.assertEqual((round(row["perplexity"], 4), round(row["standard_error"], 4), row["tokens"]), (value, error, count))
+        self.assertAlmostEqual(math.exp(row["nll_per_token"]), row["perplexity"])
+        self.assertEqual((row["executed_on"], row["cut"]), ("cpu", "window 32, stride 16"))
 
     def test_c_sets_the_window_and_the_stride_is_half_of_it(self):
         said = self.perplexity("-c", "32")[-1]

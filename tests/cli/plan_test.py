@@ -65,9 +65,9 @@ class Plan(CliTest):
 
     def test_the_table_says_what_its_numbers_assume_and_the_help_what_the_star_means(self):
         table = tyto("plan", "--shape", "tiny", "--machine", "strix", "--no-measure").stdout
-        self.assertIn("`--host native --prompt-rows 256,512,2048` assumes Tyto's own host", table)
-        native = tyto("plan", "--shape", "tiny", "--machine", "strix", "--no-measure", "--host", "native").stdout
-        self.assertNotIn("--host native --prompt-rows", native)
+        self.assertIn("`--overhead native --prompt-rows 256,512,2048` assumes Tyto's own host", table)
+        native = tyto("plan", "--shape", "tiny", "--machine", "strix", "--no-measure", "--overhead", "native").stdout
+        self.assertNotIn("--overhead native --prompt-rows", native)
         self.assertIn("* marks the recommended row.", tyto("plan", "--help").stdout)
 
     def test_the_cpu_is_measured_and_comes_first_where_there_is_no_npu(self):
@@ -81,7 +81,7 @@ class Plan(CliTest):
             self.assertIs(rows[0], cpu)
             self.assertTrue(cpu["recommended"])
             self.assertIn(f"* recommended, the fastest to decode that is known to work: tyto run -m {self.model}", table)
-            self.assertIn("Rows of the NPU are for strix", table)
+            self.assertIn("The NPU rows are for strix", table)
         self.assertIn("The file's weights are bf16", table)
         # More than was run is reckoned, and says so.
         self.assertIn("measured just now with ", table)

@@ -92,10 +92,10 @@ class PromptCache(CliTest):
         for content in ("my notes", "tyto-prompt"):
             notes.write_text(content)
             for more in ([], ["--prompt-cache-read-only"]):
-                self.check_error(tyto("run", "-m", self.model, "-p", "x", "--raw", "--prompt-cache", notes, *more), 2, "no prompt cache")
+                self.check_error(tyto("run", "-m", self.model, "-p", "x", "--raw", "--prompt-cache", notes, *more), 2, "not a prompt cache")
             self.assertEqual(notes.read_text(), content)
         model = self.model.read_bytes()
-        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--raw", "--prompt-cache", self.model), 2, "no prompt cache")
+        self.check_error(tyto("run", "-m", self.model, "-p", "x", "--raw", "--prompt-cache", self.model), 2, "not a prompt cache")
         self.assertEqual(self.model.read_bytes(), model)
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "--raw", "--prompt-cache", self.work), 1, "not a regular file")
         self.check_error(tyto("run", "-m", self.model, "-p", "x", "--raw", "--prompt-cache", self.cache, "--receipt", self.cache), 2, "being written")

@@ -258,7 +258,7 @@ class Refused(PullTest):
         file = {"type": "file", "oid": "0" * 40, "size": 1}
         for path in ("../up.gguf", "/etc/x.gguf", "a\nb.gguf"):  # more of them: tests/unit/hub
             self.hub.listing = [{**file, "path": path}]
-            self.check_error(self.pull(), 1, "no name for a file")
+            self.check_error(self.pull(), 1, "not a name for a file")
         self.hub.listing = [{**file, "path": "m.gguf", "oid": "../../x"}]
         self.check_error(self.pull(), 1, "no hash")
         self.hub.listing = [{**file, "path": "m.gguf", "size": -1}]

@@ -62,7 +62,7 @@ class Quantize(CliTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("no fallbacks", result.stderr)
         _, said = self.quantize(read, "q8_0")
-        self.assertIn("were quantised before (iq4_nl, q6_k)", said)
+        self.assertIn("were already quantised (iq4_nl, q6_k)", said)
 
     def test_the_head_of_a_tied_model_gets_six_bits(self):
         for kind in ("q4_0", "q5_1", "q4_k_m"):
@@ -75,7 +75,7 @@ class Quantize(CliTest):
         once, said = self.quantize(self.model, "q4_k_m")
         self.assertNotIn("note", said)
         again, said = self.quantize(once, "q8_0")
-        self.assertIn("note: 15 matrices were quantised before (q4_k, q6_k) and are rounded a second time", said)
+        self.assertIn("note: 15 matrices were already quantised (q4_k, q6_k) and are now rounded a second time", said)
         self.assertEqual(len(said.splitlines()), 2)
         self.assertEqual(set(types_of(again).values()), {"q8_0", "f32"})
         for kind in ("f16", "f32"):

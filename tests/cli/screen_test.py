@@ -95,7 +95,7 @@ class ScreenTest(CliTest):
             "profile": ["profile", *model, "--raw", "-p", "x", "-n", "2"],
             "doctor": ["doctor", "--root", self.work],
             "kernels": ["kernels", "list"],
-            "eval": ["eval", *model, "--tokens", "1,2,3", "--logits", self.work / "logits", "--force"],
+            "eval": ["eval", *model, "--ids", "1,2,3", "--logits", self.work / "logits", "--force"],
         }
 
     def check_screen(self, name, screen, code):

@@ -45,7 +45,7 @@ class Guesses(CliTest):
         return server
 
     def counters(self, server):
-        lines = [line for line in ask(server, "/metrics", None).splitlines() if line.startswith(("tyto_guessed", "tyto_decode_calls"))]
+        lines = [line for line in ask(server, "/metrics", None).splitlines() if line.startswith(("tyto_drafted", "tyto_decode_calls"))]
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
     def test_answers_are_the_same_with_guesses_of_either_kind(self):
@@ -88,8 +88,8 @@ class Guesses(CliTest):
         receipts = [complete(server, prompt, max_tokens=64)["receipt"]["speculation"] for prompt in PROMPTS]
         counted = self.counters(server)
         accepted, drafted = (sum(each[field] for each in receipts) for field in ("accepted", "drafted"))
-        self.assertEqual(counted['tyto_guessed_tokens_total{came_true="true",model="owlet"}'], accepted)
-        self.assertEqual(counted['tyto_guessed_tokens_total{came_true="false",model="owlet"}'], drafted - accepted)
+        self.assertEqual(counted['tyto_drafted_tokens_total{accepted="true",model="owlet"}'], accepted)
+        self.assertEqual(counted['tyto_drafted_tokens_total{accepted="false",model="owlet"}'], drafted - accepted)
         self.assertEqual(counted['tyto_decode_calls_total{model="owlet"}'], sum(each["calls"] for each in receipts))
         self.assertEqual(self.counters(self.start()), {})
 
@@ -97,7 +97,7 @@ class Guesses(CliTest):
         server = self.start("--speculate", "lookup", "--device", "vnpu", "--prompt-rows", "64")
         receipt = complete(server, "Once upon a time", max_tokens=4)["receipt"]
         self.assertEqual((receipt["speculation"]["drafted"], receipt["speculation"]["accepted"]), (0, 0))
-        self.assertTrue(any("checks guesses one row at a time" in line for line in receipt["fallbacks"]), receipt["fallbacks"])
+        self.assertTrue(any("checks drafted tokens one by one" in line for line in receipt["fallbacks"]), receipt["fallbacks"])
 
     def test_what_cannot_guess_is_refused(self):
         serve = ("serve", "--config", "none", "--port", "0")
@@ -106,7 +106,7 @@ class Guesses(CliTest):
         self.check_error(tyto(*serve, "--draft-max", "4"), 2, "--draft-max")
         result = tyto(*serve, "-m", OWLET, "--draft", self.model)
         self.assertEqual(result.returncode, 1, result.stderr)
-        self.assertIn("cannot guess for this model", result.stderr)
+        self.assertIn("cannot draft for this model", result.stderr)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ class Speculation(CliTest):
             self.assertEqual(text, expected)
             told = self.check_counts(receipt, flags[1])
             self.assertEqual((told["drafted"], told["drafting_s"]), (0, 0))
-            line = f"vnpu checks guesses one row at a time, which gains nothing: plain decoding instead of {flags[1]}"
+            line = f"vnpu checks drafted tokens one by one, which gains nothing: plain decoding instead of {flags[1]}"
             self.assertEqual(receipt["fallbacks"].count(line), 1)
             self.assertIn(line, said)
 
@@ -81,7 +81,7 @@ class Speculation(CliTest):
         text, receipt, _ = self.answer(*pair, "--draft", OWLET, tokens=32)
         self.assertEqual(text, expected)
         self.check_counts(receipt, OWLET)
-        self.assertFalse([line for line in receipt["fallbacks"] if "guesses" in line])
+        self.assertFalse([line for line in receipt["fallbacks"] if "drafted tokens" in line])
 
     def test_a_chat_says_the_same(self):
         lines = "Hello\nTell me a story.\nTell it again.\n"
@@ -98,7 +98,7 @@ class Speculation(CliTest):
         path = self.work / "profile.json"
         result = tyto("profile", "-m", OWLET, STORY, "-n", "20", "--temp", "0", "--draft", OWLET, "--json", path)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("guess", result.stdout)
+        self.assertIn("draft", result.stdout)
         profile = json.loads(path.read_text())
         self.check_counts(profile["runs"][0]["receipt"], OWLET)
         again = tyto("profile", "--from", path)  # held against the recording
@@ -114,8 +114,8 @@ class Speculation(CliTest):
             self.check_error(tyto(*run, "--speculate", "lookup", "--draft-max", number), 2, "--draft-max")
         self.check_error(tyto(*run, "--draft", ""), 2, "--draft")
         self.check_error(tyto(*run, "--draft", self.work / "none.gguf"), 1, "none.gguf")
-        self.check_error(tyto(*run, "--draft", self.model), 1, "cannot guess for this model: it has", "tokens, the model")
-        self.check_error(tyto(*run, "--draft", FIXTURES / "llama2" / "model"), 1, "cannot guess for this model")
+        self.check_error(tyto(*run, "--draft", self.model), 1, "cannot draft for this model: it has", "tokens, the model")
+        self.check_error(tyto(*run, "--draft", FIXTURES / "llama2" / "model"), 1, "cannot draft for this model")
 
     def test_a_receipt_that_does_not_add_up_is_found(self):
         path = self.work / "receipt.json"
@@ -125,7 +125,7 @@ class Speculation(CliTest):
         path.write_text(text.replace(f'"calls": {calls},', f'"calls": {calls - 1},'))
         result = tyto("receipt", "check", path)
         self.assertEqual(result.returncode, 1)
-        self.assertIn("right guesses make", result.stdout)
+        self.assertIn("accepted tokens make", result.stdout)
 
 
 if __name__ == "__main__":

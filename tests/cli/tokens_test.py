@@ -39,7 +39,7 @@ class Tokens(CliTest):
     def test_bad_ids(self):
         self.check_error(tyto("detokenize", "-m", self.model, "--ids", "1,x"), 2, "x")
         self.check_error(tyto("detokenize", "-m", self.model, "--ids", "1,,2"), 2, "--ids", ",2")
-        self.check_error(tyto("eval", "-m", self.model, "--tokens", "1,,2", "--logits", self.work / "x"), 2, "--tokens")
+        self.check_error(tyto("eval", "-m", self.model, "--ids", "1,,2", "--logits", self.work / "x"), 2, "--ids")
         self.check_error(tyto("detokenize", "-m", self.model, "--ids", "99999999"), 2, "99999999")
         self.check_error(tyto("tokenize", "-m", self.model), 2, "no text", "tyto tokenize 'Hello'")
 

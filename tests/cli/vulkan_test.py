@@ -39,7 +39,7 @@ class Vulkan(CliTest):
         guessing = run("--device", "vulkan", *SOFTWARE, "--speculate", "lookup")
         self.assertEqual(guessing.returncode, 0, guessing.stderr)
         self.assertEqual(guessing.stdout, expected.stdout)
-        self.assertEqual(guessing.stderr.count("vulkan checks guesses one row at a time"), 1)
+        self.assertEqual(guessing.stderr.count("vulkan checks drafted tokens one by one"), 1)
 
     def test_every_pair_says_what_the_cpu_says(self):
         """What the validation layer finds would stand in the text."""

@@ -186,7 +186,7 @@ TEST(Speculation, VocabulariesThatDifferAreNamed) {
     }
     return "";
   };
-  const std::string start = "small.gguf: cannot guess for this model: ";
+  const std::string start = "small.gguf: cannot draft for this model: ";
   EXPECT_EQ(refusal([](Vocabulary&) {}), "");
   EXPECT_EQ(refusal([](Vocabulary& of) { of.pieces.emplace_back("d"); }),
             start + "it has 5 tokens, the model 4");

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Plain English in what people read: help of every command, README.md, docs/ (but not docs/decisions), the other pages of
-the repository, and the texts in src/.
+"""Plain English in what people read: help of every command, README.md, docs/, the other pages of the
+repository, and the texts in src/, those of the page among them.
 
 usage: check_english.py [--program TYTO] [--documents ROOT]
 
@@ -23,13 +23,17 @@ PATTERNS = [
     (r"\banew\b", "anew"),
     (r"\bof which\b", "of which"),
     (r"\bfor want of\b", "for want of"),
+    (r"(?<=. )(?<!\bthere )(is|are|was|were) no (?!longer|more|less|fewer|later|doubt|way)[a-z]", "is no …"),
+    (r"(?<=. )(?<!\bthere )(is|are|was|were) none of\b", "is none of"),
 ]
-MOST_WORDS_OF_README, MOST_WORDS = 30, 45
+MOST_WORDS_OF_README, MOST_WORDS = 30, 36
 MOST_LINES_OF_README, LONGEST_LINE_OF_README = 110, 120
 OTHER_PAGES = ("SECURITY.md", "HACKING.md", "CHANGELOG.md", "deploy/README.md", "models/owlet/README.md")
 COMMENT_OR_TEXT = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(?P<mark>[^(]*)\((?P<raw>.*?)\)(?P=mark)"|"(?P<text>(?:[^"\\\n]|\\.)*)"|'
     r"'(?:[^'\\\n]|\\.)+'", re.DOTALL)
+SCRIPT_COMMENT_OR_TEXT = re.compile(
+    r'//[^\n]*|/\*.*?\*/|"(?P<text>(?:[^"\\\n]|\\.)*)"|`(?P<raw>(?:[^`\\]|\\.)*)`', re.DOTALL)
 BETWEEN_TEXTS = re.compile(r"[ \t]*\n[ \t]*")  # inside a literal that is written in two lines
 ABBREVIATIONS = ("e.g.", "i.e.", "etc.", "vs.", "cf.", "resp.", "approx.", "no.", "fig.")
 END_OF_SENTENCE = re.compile(r"[.!?][\"')\]*_…]*$")
@@ -110,8 +114,7 @@ def check_document(root, path):
 
 
 def check_documents(root):
-    pages = [page for page in sorted((root / "docs").rglob("*.md")) if "decisions" not in page.relative_to(root).parts]
-    for page in [root / "README.md", *pages, *(root / name for name in OTHER_PAGES)]:
+    for page in [root / "README.md", *sorted((root / "docs").rglob("*.md")), *(root / name for name in OTHER_PAGES)]:
         yield from check_document(root, page)
     lines = (root / "README.md").read_text().splitlines()
     if len(lines) > MOST_LINES_OF_README:
@@ -121,10 +124,10 @@ def check_documents(root):
             yield f"README.md:{number}: {len(line)} characters, more than {LONGEST_LINE_OF_README}"
 
 
-def texts(source):
+def texts(source, comment_or_text=COMMENT_OR_TEXT):
     """(line number, text) of the string literals; those that the compiler puts together are one."""
     end, begin, whole = 0, 0, ""
-    for found in COMMENT_OR_TEXT.finditer(source):
+    for found in comment_or_text.finditer(source):
         text = found["text"] if found["text"] is not None else found["raw"]
         if text is None:
             continue
@@ -142,6 +145,8 @@ def texts(source):
 def check_sources(root):
     for path in sorted((root / "src").rglob("*.cc")) + sorted((root / "src").rglob("*.h")):
         yield from check_lines(path.relative_to(root), texts(path.read_text()))
+    for path in sorted((root / "src").rglob("*.mjs")):
+        yield from check_lines(path.relative_to(root), texts(path.read_text(), SCRIPT_COMMENT_OR_TEXT))
 
 
 def check_program(program):

@@ -67,7 +67,7 @@ class RowSink {
   void fail_if_refused() const {
     if (refused_ == 0) return;
     throw Error(ErrorCode::device, "bench",
-                fmt::format("{} of {} rows refused: what they measured cannot be said of a device",
+                fmt::format("{} of {} rows refused: no device can have done what they say",
                             refused_, rows_));
   }
 

@@ -49,7 +49,7 @@ BenchGuesser::BenchGuesser(const SpeculationName& name, uint32_t most, Engine& e
     : name_(name) {
   if (engine.pipeline().most_checked() == 1)
     throw Error(ErrorCode::usage, "--speculate",
-                fmt::format("{} checks guesses one row at a time, which gains nothing",
+                fmt::format("{} checks drafted tokens one by one, which gains nothing",
                             engine.pipeline().disagreeing_device()),
                 "measure it on the cpu");
   std::function<Drafter()> make_drafter = lookup_drafter;
@@ -96,7 +96,7 @@ void BenchGuesser::accept(Token token) {
   const size_t i = text_.size() - script_->begin;
   if (token != script_->tokens[i])
     throw Error(ErrorCode::device, "bench",
-                fmt::format("with guesses of {} token {} is {}, and {} without", name(), i, token,
+                fmt::format("with drafts of {} token {} is {}, and {} without", name(), i, token,
                             script_->tokens[i]));
   text_.push_back(token);
 }

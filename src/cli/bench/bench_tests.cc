@@ -18,7 +18,7 @@ constexpr uint32_t kMostTestTokens = 1u << 24;
 constexpr size_t kMostValues = 1000;  // in one range
 
 [[noreturn]] void fail_counts(const std::string& flag, const std::string& text) {
-  throw Error(ErrorCode::usage, flag, fmt::format("\"{}\" is no list of numbers", text),
+  throw Error(ErrorCode::usage, flag, fmt::format("\"{}\" is not a list of numbers", text),
               "like 512, 128,512, 128-1024*2 or 16-64+16");
 }
 
@@ -156,7 +156,7 @@ std::pair<uint32_t, uint32_t> parse_pair(const std::string& text, const std::str
   const bool has_comma = take(rest, ',');
   const uint32_t generate = has_comma ? parse_number(rest, flag, text) : 0;
   if (!has_comma || !rest.empty())
-    throw Error(ErrorCode::usage, flag, fmt::format("\"{}\" is no pair", text), "like 512,128");
+    throw Error(ErrorCode::usage, flag, fmt::format("\"{}\" is not a pair", text), "like 512,128");
   return {prompt, generate};
 }
 

@@ -36,6 +36,7 @@ struct ShowFlags {
 struct CheckFlags {
   std::string file;
   std::string trust;
+  JsonFlag json;
 };
 
 struct SupersedeFlags {
@@ -158,12 +159,22 @@ std::string whole_chain(const Ledger& ledger) {
                      first, last);
 }
 
-void check(const CheckFlags& flags) {
-  std::error_code ignored;
-  if (!flags.file.empty() && !fs::exists(flags.file, ignored))
-    fail_input(flags.file, "there is no such file");
-  const OpenLedger opened =
-      open_ledger(flags.file.empty() ? ledger_path() : fs::path(flags.file), flags.trust);
+std::string check_json(const OpenLedger& opened) {
+  const Ledger& ledger = opened.ledger;
+  ordered_json problems = ordered_json::array();
+  for (const LedgerProblem& problem : ledger.problems)
+    problems.push_back({{"line", problem.line}, {"what", problem.what}});
+  const bool is_whole = ledger.problems.empty();
+  const ordered_json json = {{"file", opened.path.string()},
+                             {"is_whole", is_whole},
+                             {"chained", ledger.chained},
+                             {"without_hash", ledger.not_chained},
+                             {"signed_by_trusted_key", is_whole && opened.trusted.has_value()},
+                             {"problems", std::move(problems)}};
+  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+void print_check(const OpenLedger& opened) {
   const Ledger& ledger = opened.ledger;
   std::string out;
   for (const LedgerProblem& problem : ledger.problems) out += to_text(problem) + "\n";
@@ -176,6 +187,16 @@ void check(const CheckFlags& flags) {
                           : "Someone with write access could rebuild the whole chain; only signed "
                             "results (--sign, --trust) rule that out.\n";
   print_prose(out);
+}
+
+void check(const CheckFlags& flags) {
+  std::error_code ignored;
+  if (!flags.file.empty() && !fs::exists(flags.file, ignored))
+    fail_input(flags.file, "there is no such file");
+  const OpenLedger opened =
+      open_ledger(flags.file.empty() ? ledger_path() : fs::path(flags.file), flags.trust);
+  const Ledger& ledger = opened.ledger;
+  if (!flags.json.is_given() || !put_json(flags.json, check_json(opened))) print_check(opened);
   if (!ledger.problems.empty())
     throw Error(ErrorCode::input, opened.path.string(),
                 counted(ledger.problems.size(), "problem") + " in " +
@@ -225,6 +246,7 @@ void define_check(CommandLine& command) {
   command.add(
       {{"file", &flags.file, "FILE", "a results file with its .head file (default: your own)"},
        trust_flag(flags.trust)});
+  add_json_flag(command, flags.json);
   command.run = [&flags] { check(flags); };
 }
 

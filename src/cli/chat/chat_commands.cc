@@ -57,9 +57,9 @@ void help(Chat&, const std::string&) {
     table.rows.push_back({{left, command.meaning}});
   }
   table.notes = {
-      "A line that ends with a backslash goes on in the next one; a paste is one message however "
-      "many lines it has. A message that begins with / needs a space before it.",
-      "Ctrl-C stops an answer, or gives up a line; Ctrl-D leaves."};
+      "End a line with a backslash to continue in the next one. Pasted text is one message. Put a "
+      "space before a message that begins with /.",
+      "Ctrl-C stops an answer or discards the line; Ctrl-D leaves the chat."};
   print_table(table);
   end_answer_on_terminal();
 }
@@ -94,8 +94,8 @@ void load(Chat& chat, const std::string& path) {
   Dialogue dialogue = load_dialogue(path);
   const size_t count = dialogue.exchanges.size();
   chat.conversation.replace(std::move(dialogue));
-  tell(fmt::format("{} loaded from {}, in place of what was said here", exchanges_text(count),
-                   path));
+  tell(
+      fmt::format("{} loaded from {}; this conversation is replaced", exchanges_text(count), path));
 }
 
 void check_something_was_said(const Chat& chat, const char* command) {
@@ -193,18 +193,19 @@ void set(Chat& chat, const std::string& argument) {
 }
 
 constexpr ChatCommand kCommands[] = {
-    {"/help", "", Argument::none, "this list; /? shows it, too", help},
-    {"/exit", "", Argument::none, "leave; so do /quit, /bye and Ctrl-D", leave},
-    {"/clear", "", Argument::none, "forget the conversation, but for the system message", clear},
-    {"/system", "[TEXT]", Argument::text, "show the system message, or replace it; - removes it",
+    {"/help", "", Argument::none, "list these commands (also /?)", help},
+    {"/exit", "", Argument::none, "leave the chat (also /quit, /bye, Ctrl-D)", leave},
+    {"/clear", "", Argument::none, "forget the conversation but keep the system message", clear},
+    {"/system", "[TEXT]", Argument::text, "show or set the system message; - removes it",
      system_message},
     {"/save", "FILE", Argument::file, "write the conversation to a file", save},
-    {"/load", "FILE", Argument::file, "go on with a conversation that was saved", load},
-    {"/retry", "", Argument::none, "drop the last answer and answer again, with a new seed", retry},
-    {"/undo", "", Argument::none, "take back what was said last, and its answer", undo},
-    {"/stats", "", Argument::none, "the whole receipt of the last answer, and sums", statistics},
-    {"/set", "[NAME VALUE]", Argument::setting, "show the settings, or change one; default resets",
-     set},
+    {"/load", "FILE", Argument::file, "continue a saved conversation", load},
+    {"/retry", "", Argument::none, "answer the last message again, with a new seed", retry},
+    {"/undo", "", Argument::none, "remove the last message and its answer", undo},
+    {"/stats", "", Argument::none, "show the whole receipt of the last answer, and totals",
+     statistics},
+    {"/set", "[NAME VALUE]", Argument::setting,
+     "show the settings or change one; \"default\" resets it", set},
 };
 
 std::span<const ChatCommand> chat_commands() {

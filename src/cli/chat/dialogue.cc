@@ -21,7 +21,7 @@ void add_message(const Json& json, const ChatMessage& message, Dialogue& dialogu
   std::vector<Exchange>& exchanges = dialogue.exchanges;
   const bool is_answered = exchanges.empty() || !exchanges.back().assistant.empty();
   if (message.content.empty()) json.at("content").fail("is empty");
-  if (!message.tool_calls.empty()) json.fail("has tool calls, which a chat has not");
+  if (!message.tool_calls.empty()) json.fail("has tool calls, which a chat cannot continue");
   const bool is_system = message.role == "system" || message.role == "developer";
   if (is_system && dialogue.system.empty() && exchanges.empty())
     dialogue.system = message.content;

@@ -46,7 +46,7 @@ Api load_api(const std::string& library) {
   api.vkGetInstanceProcAddr =
       reinterpret_cast<PFN_vkGetInstanceProcAddr>(::dlsym(loaded, "vkGetInstanceProcAddr"));
   if (api.vkGetInstanceProcAddr == nullptr)
-    throw Error(ErrorCode::device, "vulkan", library + " is no Vulkan loader",
+    throw Error(ErrorCode::device, "vulkan", library + " is not a Vulkan loader",
                 "install the distribution's (Debian: libvulkan1)");
 #define TYTO_FIND(function) \
   find(api.function, api.vkGetInstanceProcAddr(VK_NULL_HANDLE, #function), #function);

@@ -298,7 +298,7 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     if (!is_number(type(cache)))
       return fmt::format("it keeps no cache of {}", info(type(cache)).name);
     if (launch.shape.head_dim % 8 != 0 || launch.shape.head_dim > 256)
-      return fmt::format("head_dim {} is no multiple of 8 up to 256", launch.shape.head_dim);
+      return fmt::format("head_dim {} is not a multiple of 8 up to 256", launch.shape.head_dim);
   }
   for (size_t i = 0; i < launch.args.size(); ++i) {
     const ArgKind kind = arg_spec(launch, i).kind;

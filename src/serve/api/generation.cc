@@ -28,8 +28,9 @@ std::optional<std::chrono::milliseconds> timeout_of_header(const Exchange& excha
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (failure != std::errc() || end != text.data() + text.size() || !(seconds > 0) ||
       seconds > kLongestTimeout)
-    throw RequestError(400, "", kTimeoutHeader,
-                       fmt::format("'{}' is no number of seconds up to {}", text, kLongestTimeout));
+    throw RequestError(
+        400, "", kTimeoutHeader,
+        fmt::format("'{}' is not a number of seconds up to {}", text, kLongestTimeout));
   return std::chrono::milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1e3)));
 }
 

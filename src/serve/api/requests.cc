@@ -94,7 +94,7 @@ OutputFormat response_format(const Json& value) {
     return {.kind = OutputFormat::Kind::json};
   }
   if (type != "json_schema")
-    value.at("type").fail(fmt::format("'{}' is none of text, json_object, json_schema", type));
+    value.at("type").fail(fmt::format("'{}' is not one of text, json_object, json_schema", type));
   return {.kind = OutputFormat::Kind::json_schema, .schema = value.at("json_schema").at("schema")};
 }
 

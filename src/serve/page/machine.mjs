@@ -12,7 +12,7 @@ export function machineView() {
     section("Models", "", models),
     section("Slots", "Requests that run or wait now.", slots),
     section("Doctor", "The checks of tyto doctor, on this machine.", doctor),
-    section("Planner", "What tyto plan expects of machines with an NPU. Every number is modelled, none is measured; nine of ten errors on rows that were not fitted are smaller than the one shown.", plan));
+    section("Planner", "What tyto plan expects of machines with an NPU. The numbers are estimates; ± is the range that held nine out of ten measurements the model had not seen.", plan));
 }
 
 async function models() {

@@ -67,7 +67,7 @@ export class ProfilePanel {
     if (isRefused(receipt))
       notes.push(h("p", { class: "alarm" }, `No speed is shown: ${receipt.plausibility.reasons.join("; ")}.`));
     if (receipt.timing.clock === "simulation")
-      notes.push(h("p", {}, "The virtual device is simulated here: wall time is the simulation's, and no device's speed."));
+      notes.push(h("p", {}, "The virtual device is simulated here: wall time is that of the simulation, and says nothing about a real device."));
     if (receipt.fallbacks.length)
       notes.push(h("details", {}, h("summary", {}, receipt.fallbacks.length === 1 ? "1 fallback" : `${receipt.fallbacks.length} fallbacks`),
         h("ul", {}, receipt.fallbacks.map((line) => h("li", {}, line)))));

@@ -459,8 +459,8 @@ Charsmap::Charsmap(std::string_view table, const std::string& name) : name_(name
   const size_t trie_bytes = table.size() < kUnitBytes ? 0 : little_endian(table);
   if (trie_bytes == 0 || trie_bytes % (kTrieBlock * kUnitBytes) != 0 ||
       trie_bytes >= table.size() - kUnitBytes || table.back() != '\0')
-    fail_input(name, "its {} bytes are not a table of {} bytes of trie and replacements", table.size(),
-               trie_bytes);
+    fail_input(name, "its {} bytes are not a table of {} bytes of trie and replacements",
+               table.size(), trie_bytes);
   for (size_t at = 0; at < trie_bytes; at += kUnitBytes)
     units_.push_back(little_endian(table.substr(kUnitBytes + at)));
   replacements_ = table.substr(kUnitBytes + trie_bytes);

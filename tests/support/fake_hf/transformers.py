@@ -33,7 +33,7 @@ class Model:
     def __call__(self, input_ids, past_key_values, use_cache):
         tokens = (past_key_values or []) + list(input_ids[0])
         with tempfile.NamedTemporaryFile() as file:
-            subprocess.run([os.environ["FAKE_HF_TYTO"], "eval", "-m", self.folder, "--reference", "--tokens",
+            subprocess.run([os.environ["FAKE_HF_TYTO"], "eval", "-m", self.folder, "--reference", "--ids",
                             ",".join(map(str, tokens)), "--logits", file.name], check=True, capture_output=True)
             data = Path(file.name).read_bytes()
         row = Row(struct.unpack(f"<{self.vocab}f", data[-4 * self.vocab:]))

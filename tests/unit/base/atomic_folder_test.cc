@@ -84,7 +84,8 @@ TEST_F(AtomicFolderTest, WhatIsNotOfItsKindIsNeverDeleted) {
 
 TEST_F(AtomicFolderTest, HasANameOfItsOwn) {
   for (const char* name : {"", ".", ".."})
-    EXPECT_NE(replace(name, Replace::any_kind).find("no name for a new folder"), std::string::npos);
+    EXPECT_NE(replace(name, Replace::any_kind).find("not a name for a new folder"),
+              std::string::npos);
   EXPECT_NE(error_of([] { AtomicFile{""}; }).find("names no file"), std::string::npos);
 }
 

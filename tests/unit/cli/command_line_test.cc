@@ -64,7 +64,7 @@ TEST_F(CommandLineTest, ErrorsShowNoSecrets) {
   EXPECT_EQ(problem({"--name", "one", "two"}), "two: tyto fly takes no such argument");
   EXPECT_EQ(problem({"--pin", "word"}),
             "--pin: \"***\" is not a whole number from 0 to 4294967295");
-  EXPECT_TRUE(problem({"--form", "word"}).starts_with("--form: \"***\" is none of"));
+  EXPECT_TRUE(problem({"--form", "word"}).starts_with("--form: \"***\" is not one of"));
 }
 
 TEST_F(CommandLineTest, AFlagThatWouldDoNothingIsRefused) {
@@ -238,16 +238,16 @@ TEST_F(CommandLineTest, OnlyAllowedValuesPass) {
   EXPECT_EQ(values.form, "flat");
   EXPECT_EQ(any_case, "Flat");
   EXPECT_EQ(as_listed, "flat");
-  EXPECT_EQ(problem({"--form", "Flat"}), "--form: \"Flat\" is none of round, flat");
+  EXPECT_EQ(problem({"--form", "Flat"}), "--form: \"Flat\" is not one of round, flat");
   EXPECT_EQ(hint, "did you mean flat? see tyto fly --help");
-  EXPECT_EQ(problem({"--any", "square"}), "--any: \"square\" is none of round, flat");
+  EXPECT_EQ(problem({"--any", "square"}), "--any: \"square\" is not one of round, flat");
   EXPECT_EQ(hint, "see tyto fly --help");
 }
 
 TEST_F(CommandLineTest, FoldersMustExist) {
   fly.add({{"--root", &values.name, "DIR", "a folder", Rules{.is_folder = true}}});
   EXPECT_EQ(problem({"--root", "/"}), "none");
-  EXPECT_EQ(problem({"--root", "/none"}), "--root: /none is no folder");
+  EXPECT_EQ(problem({"--root", "/none"}), "--root: /none is not a folder");
 }
 
 TEST_F(CommandLineTest, OneValueIsGivenOnce) {

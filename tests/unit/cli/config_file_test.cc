@@ -159,7 +159,7 @@ TEST_F(ConfigFileTest, ErrorsSayWhere) {
   EXPECT_EQ(problem("[serve]\nconfig = \"x\"\n"), ":2:1: serve has no setting named config");
   EXPECT_EQ(problem("[serve]\nm = \"x\"\n"), ":2:1: serve has no setting named m");
   EXPECT_EQ(problem("[chat]\n"), ":1:2: no command reads [chat]");
-  EXPECT_EQ(problem("queue = 8\n"), ":1:1: queue stands outside of a table");
+  EXPECT_EQ(problem("queue = 8\n"), ":1:1: queue is outside a table");
   EXPECT_TRUE(problem("[serve\n").starts_with(":1:")) << problem("[serve\n");
   EXPECT_TRUE(problem("[serve]\nqueue = 1\nqueue = 2\n").starts_with(":3:"));
   EXPECT_NE(problem("[serve]\nhost = \"\xff\"\n"), "none");
@@ -171,7 +171,8 @@ TEST_F(ConfigFileTest, ValuesObeyTheRulesOfTheirFlags) {
   EXPECT_EQ(problem("[serve]\nlengths = [1, -2]\n"),
             ":2:11: --lengths: \"-2\" is not a whole number from 0 to 4294967295");
   EXPECT_EQ(problem("[serve]\nshare = nan\n"), ":2:9: --share: \"nan\" is not a number");
-  EXPECT_EQ(problem("[serve]\ndevice = \"gpu\"\n"), ":2:10: --device: \"gpu\" is none of cpu, npu");
+  EXPECT_EQ(problem("[serve]\ndevice = \"gpu\"\n"),
+            ":2:10: --device: \"gpu\" is not one of cpu, npu");
   EXPECT_EQ(problem("[serve]\nkv-memory = \"\"\n"), ":2:13: --kv-memory: the value is empty");
 }
 

@@ -65,7 +65,7 @@ TEST(ElfReader, RefusesWhatXrtWould) {
   EXPECT_CONTAINS(refusal({.elf_class = 2}), "32-bit");
   EXPECT_CONTAINS(refusal({.abi_version = 1}), "ABI version 0.1");
   EXPECT_CONTAINS(refusal({.arguments = 2, .argument_type = 'i'}), "argument 0 of main");
-  EXPECT_CONTAINS(refusal({.arguments = 1, .argument_type = '?'}), "no pointer");
+  EXPECT_CONTAINS(refusal({.arguments = 1, .argument_type = '?'}), "not a pointer");
   EXPECT_CONTAINS(refusal({.columns = 0}), "0 columns");
   EXPECT_CONTAINS(refusal({.columns = 9}), "9 columns");
   EXPECT_CONTAINS(refusal({.text_words = 0}), "no control code");

@@ -136,7 +136,7 @@ TEST_F(KernelStore, ImportsInt8GemmsByK) {
   write(folder / "gemm_slots.json",
         R"({"slots": [{"k": 2048, "m_tile": 64, "n_tile": 512, "columns": 4,
             "xclbin": "../g2048.xclbin", "insts": "g2048.insts.bin"}]})");
-  expect_refused(folder, "no file of this folder");
+  expect_refused(folder, "not a file of this folder");
 }
 
 TEST_F(KernelStore, BadCachesChangeNothing) {

@@ -288,7 +288,7 @@ TEST(Q4nxLayout, FlagsOfAnotherBuildAreRefused) {
   EXPECT_EQ(refusal("llama-3.1-8b", "W_DUAL_CHAN=1"),
             "flags: \"W_DUAL_CHAN=1\" lacks DECODE_WGROUP=8");
   EXPECT_EQ(refusal("qwen3-8b", "W_DUAL_CHAN=1 DECODE_STACK=8064 DECODE_WGROUP=8"),
-            "flags: \"DECODE_WGROUP=8\" is no flag of a build that Tyto has the layout of");
+            "flags: \"DECODE_WGROUP=8\" is not a flag of a build whose layout Tyto knows");
   EXPECT_NE(refusal("llama-3.2-1b", "W_DUAL_CHAN=1 DECODE_WGROUP=8"), "");
   EXPECT_NE(refusal("llama-3.2-1b", "W_DUAL_CHAN=0"), "");
   EXPECT_NE(refusal("llama-3.2-1b", ""), "");

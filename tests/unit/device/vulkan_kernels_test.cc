@@ -284,10 +284,10 @@ TEST_P(VulkanKernels, CallsOneAfterAnother) {
 TEST_P(VulkanKernels, SaysWhyNot) {
   Program program = attention_program(DType::f16, 4, 2, 20, 3, 5);
   EXPECT_EQ(device_->why_not(program, program.launches[1]),
-            "head_dim 20 is no multiple of 8 up to 256");
+            "head_dim 20 is not a multiple of 8 up to 256");
   program.launches[1].shape.head_dim = 264;
   EXPECT_EQ(device_->why_not(program, program.launches[1]),
-            "head_dim 264 is no multiple of 8 up to 256");
+            "head_dim 264 is not a multiple of 8 up to 256");
   program.slots[3].dtype = DType::q8_0;
   EXPECT_EQ(device_->why_not(program, program.launches[1]), "it keeps no cache of q8_0");
   Program bounded = attention_program(DType::f16, 4, 2, 32, 3, 5);

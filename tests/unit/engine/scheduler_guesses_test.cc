@@ -173,7 +173,7 @@ TEST(SchedulerGuesses, WhoFailsToGuessEndsNobodysRequest) {
   expect_same(got, plain, "failing drafter");
   const std::vector<std::string>& fallbacks = got.outcome.answer.receipt.fallbacks;
   ASSERT_EQ(fallbacks.size(), 1u);
-  EXPECT_EQ(fallbacks.front(), "test guesses no more: draft: has no room");
+  EXPECT_EQ(fallbacks.front(), "test drafts no more: draft: has no room");
 }
 
 // Two pages are too few for both: one is put back with its guesses, and loses nothing.

@@ -486,7 +486,7 @@ TEST(Scheduler, RecordsTheEventsThatGenerateRecords) {
   const EventCounts alone = recorded_by_generate(request);
   request.speculation = eager(lookup_drafter());
   const EventCounts scheduled = recorded_by_the_scheduler(request);
-  ASSERT_TRUE(alone.contains({EventKind::host, "guess"}));
+  ASSERT_TRUE(alone.contains({EventKind::host, "draft"}));
   for (const auto& [event, count] : alone) EXPECT_TRUE(scheduled.contains(event)) << event.second;
 }
 

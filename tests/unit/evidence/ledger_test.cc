@@ -224,7 +224,7 @@ TEST(Ledger, GarbageIsSaidAndNothingElseIsLost) {
   EXPECT_TRUE(has(problems(ledger), "line 3 cannot be read (line 3: not valid JSON"));
   ordered_json bad = record_of("dddd4444");
   bad["id"] = "\x1b[2J";
-  EXPECT_TRUE(has(problems(parsed(chain({bad}), chain({bad}))), "is no id"));
+  EXPECT_TRUE(has(problems(parsed(chain({bad}), chain({bad}))), "is not an id"));
 }
 
 TEST(Ledger, IdsMayBeShortenedButNotGuessed) {

@@ -98,7 +98,7 @@ TEST(ReceiptCheck, WithTheHashComputedAnewTheNumbersStillHaveToAgree) {
       {"/on_host", {"embedding"}, "embedding left to the host, which did nothing"},
       {"/on_host", 7, "on_host"},
       {"/devices/0/flops", -1, "flops"},
-      {"/devices/0/name", "n\x1b[2J", "no device's name"},
+      {"/devices/0/name", "n\x1b[2J", "not a device's name"},
       {"/timing/decode_s", "soon", "decode_s"},
       {"/plausibility/verdict", "true", "verdict"},
   };

@@ -127,10 +127,11 @@ TEST_F(Keys, WhatIsNoneIsRefusedWithoutBeingShown) {
   std::ofstream(file_) << "tyto-ed25519-secret not-base64";
   ::chmod(file_.c_str(), 0600);
   const std::string error = error_of([&] { SigningKey key(file_); });
-  EXPECT_NE(error.find("is no signing key"), std::string::npos);
+  EXPECT_NE(error.find("is not a signing key"), std::string::npos);
   EXPECT_EQ(error.find("not-base64"), std::string::npos);
   for (const std::string& bad : {std::string("tyto-ed25519-public AAAA"), file_.string()})
-    EXPECT_NE(error_of([&] { public_key_from(bad); }).find("no public key"), std::string::npos);
+    EXPECT_NE(error_of([&] { public_key_from(bad); }).find("neither a public key"),
+              std::string::npos);
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ TEST(Adapters, FilesThatAreNoAdapterOfTheModelAreRefused) {
   Files files;
   EXPECT_SAYS(files.error("none.gguf"), "no such adapter");
   EXPECT_SAYS(files.gguf_error([](Lora&, GgufMetadata& all) { all.erase(all.begin() + 1); }),
-              "is no adapter (general.type) | give models with -m");
+              "is not an adapter (general.type) | give models with -m");
   EXPECT_SAYS(files.gguf_error([](Lora&, GgufMetadata& all) { all[2].second = {"ia3"}; }),
               "adapter.type: ia3; lora is supported");
   EXPECT_SAYS(files.gguf_error([](Lora&, GgufMetadata& all) { all[0].second = {"qwen2"}; }),

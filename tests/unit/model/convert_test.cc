@@ -103,7 +103,8 @@ TEST(Convert, RoundingASecondTimeIsMentioned) {
   EXPECT_TRUE(convert(source, "q4_k_m", scratch / "same.gguf").empty());
   const std::vector<std::string> notes = convert(source, "q8_0", scratch / "q8.gguf");
   ASSERT_EQ(notes.size(), 1u);
-  EXPECT_EQ(notes.front().find("9 matrices were quantised before (q4_k, q6_k) and are rounded"), 0u)
+  EXPECT_EQ(
+      notes.front().find("9 matrices were already quantised (q4_k, q6_k) and are now rounded"), 0u)
       << notes.front();
   for (const char* type : {"f32", "f16", "bf16"}) {
     const std::string name(type);

@@ -126,7 +126,7 @@ TEST(Safetensors, HostileFilesAreRefused) {
       {tensor(R"("dtype":"F32","shape":[4],"data_offsets":[0,16])", 17),
        "m.safetensors: the 1 bytes after the last tensor, from byte 16"},
       {tensor(R"("dtype":"F32","shape":[3],"data_offsets":[4,16])"),
-       "tensor t: begins at byte 4 of the data, but the 4 bytes before it are no tensor's"},
+       "tensor t: begins at byte 4 of the data, but the 4 bytes before it belong to no tensor"},
       {two("[0,8]", "[4,12]"), "tensor u: begins at byte 4 of the data, inside tensor t"},
       {two("[0,8]", "[0,8]"), "of the data, inside tensor"},
       {two("[0,8]", "[12,20]"), "tensor u: begins at byte 12 of the data, but the 4 bytes"},

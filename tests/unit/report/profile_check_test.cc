@@ -68,7 +68,7 @@ TEST(ProfileCheck, SumsThatAreNoneAndDevicesThatAreNotThere) {
   const DeviceCounters invented{.device = "h100", .submissions = 1, .completions = 1};
   forged.runs[0].receipt.devices.push_back(invented);
   forged.runs[0].receipt.phases.decode.push_back(invented);
-  EXPECT_TRUE(has_finding(error_of(forged), "h100: is no device of this profile"))
+  EXPECT_TRUE(has_finding(error_of(forged), "h100: is not a device of this profile"))
       << error_of(forged);
 }
 

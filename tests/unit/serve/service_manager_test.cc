@@ -70,7 +70,7 @@ TEST(ServiceManager, SocketsOfAnotherProcessAreNotOurs) {
 TEST(ServiceManager, WhatDoesNotListenIsRefused) {
   for (const int kind : {SOCK_STREAM, SOCK_DGRAM}) {
     const AsDescriptor3 three(::socket(AF_INET, kind, 0));
-    EXPECT_EQ(problem(manager("1")), "LISTEN_FDS: descriptor 3 is no listening stream socket");
+    EXPECT_EQ(problem(manager("1")), "LISTEN_FDS: descriptor 3 is not a listening stream socket");
   }
 }
 

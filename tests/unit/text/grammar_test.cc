@@ -113,7 +113,7 @@ TEST(Grammar, RefusalsNameTheLineAndTheFault) {
             "grammar: line 1: expected a rule (name ::= ...), found \")\"");
   EXPECT_EQ(refusal("root ::= \"\\q\""), "grammar: line 1: unknown escape \"\\q\"");
   EXPECT_EQ(refusal("root ::= [z-a]"), "grammar: line 1: a range ends before it begins");
-  EXPECT_EQ(refusal("root ::= \"a\"{3,2}"), "grammar: line 1: 3 to 2 times is no repetition");
+  EXPECT_EQ(refusal("root ::= \"a\"{3,2}"), "grammar: line 1: 3 to 2 times is not a repetition");
   EXPECT_EQ(refusal("root ::= \"a\"{x}"), "grammar: line 1: expected a number, found \"x}\"");
   EXPECT_NE(refusal("root ::= \"\xff\"").find("not UTF-8"), std::string::npos);
   EXPECT_NE(refusal("root ::= \"\\ud800\"").find("surrogate"), std::string::npos);

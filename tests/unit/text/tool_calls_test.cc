@@ -339,7 +339,7 @@ TEST(Tools, ChoiceNamesAToolOrAKind) {
   EXPECT_EQ(refusal([&] { choice("\"any\""); }),
             "request: any is not one of none, auto, required or an object naming a function");
   EXPECT_EQ(refusal([&] { choice(R"({"function": {"name": "fly"}})"); }),
-            "request: function.name: fly is none of the tools");
+            "request: function.name: fly is not one of the tools");
   EXPECT_EQ(refusal([&] { choice("7"); }), "request: expected a string, found a number");
   EXPECT_EQ(refusal([&] { tool_choice_from_json(json("\"required\""), {}); }),
             "request: a call is required, but there are no tools");

@@ -248,7 +248,7 @@ void check_q4nx_flags(const std::string& flags, const AirDims& dims, const std::
     const bool is_harmless = word.starts_with("DECODE_STACK=") || word == "DECODE_WGROUP=0";
     if (!is_layout && !is_harmless)
       throw Error(ErrorCode::unsupported, where,
-                  fmt::format("\"{}\" is no flag of a build that Tyto has the layout of", word),
+                  fmt::format("\"{}\" is not a flag of a build whose layout Tyto knows", word),
                   "build again as MLIR-AIR's Makefile does for the model, with W_DUAL_CHAN=1");
   }
   if (!missing.empty())

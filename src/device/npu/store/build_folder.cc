@@ -318,7 +318,8 @@ void find_described(BuildFolder& found, const fs::path& folder, const Json& reco
   };
   const auto file = [&](const char* field) {
     const fs::path name = fs::path(record.at(field).as_string());
-    if (name.empty() || name != name.filename()) record.at(field).fail("is no file of this folder");
+    if (name.empty() || name != name.filename())
+      record.at(field).fail("is not a file of this folder");
     return folder / name;
   };
   const GemmSlot slot{std::string(record.at("xclbin").as_string()), count("k"), count("m_tile"),

@@ -407,7 +407,7 @@ class ElfReader {
 
   // _Z, the name's length, the name, and a type for each argument: "Pc" is char*.
   ElfKernel demangled(const std::string& mangled) const {
-    const auto fail = [&] { fail_input(where_, "\"{}\" is no kernel's signature", mangled); };
+    const auto fail = [&] { fail_input(where_, "\"{}\" is not a kernel's signature", mangled); };
     if (!mangled.starts_with("_Z")) fail();
     size_t length = 0;
     const char* const end = mangled.data() + mangled.size();
@@ -417,7 +417,8 @@ class ElfReader {
     kernel.name.assign(name, length);
     for (const char* at = name + length; at != end;) {
       if (*at != 'P')
-        fail_input(where_, "argument {} of {} is no pointer, and XRT gives control code no others",
+        fail_input(where_,
+                   "argument {} of {} is not a pointer, and XRT gives control code no others",
                    kernel.arguments, kernel.name);
       while (at != end && *at == 'P') ++at;
       if (at == end || std::string_view("vci").find(*at) == std::string_view::npos) fail();

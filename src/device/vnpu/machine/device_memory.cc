@@ -121,8 +121,8 @@ void GuardMemory::give_back() {
 
 std::string GuardMemory::report() const {
   return fmt::format(
-      "argument {} reached {} bytes beyond its buffer of {}, and wrote {} that are "
-      "no buffer's",
+      "argument {} reached {} bytes beyond its buffer of {}, and wrote {} that belong "
+      "to no buffer",
       argument_, memory_.size() - size_, size_, written_);
 }
 

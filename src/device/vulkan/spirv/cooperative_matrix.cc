@@ -242,10 +242,10 @@ class Writer {
     const auto found = facts_.spec_ids.find(rows);
     const uint32_t spec_id = found == facts_.spec_ids.end() ? 0 : found->second;
     if (spec_id < kRowsOfA || spec_id > kRowsOfSums) {
-      fail_input(
-          kWhere,
-          "the rows of a matrix type are no constant with the number {} (a), {} (b) or {} (sums)",
-          kRowsOfA, kRowsOfB, kRowsOfSums);
+      fail_input(kWhere,
+                 "the rows of a matrix type are not a constant with the number {} (a), {} (b) or "
+                 "{} (sums)",
+                 kRowsOfA, kRowsOfB, kRowsOfSums);
     }
     return spec_id - kRowsOfA;  // as MatrixAKHR, MatrixBKHR and MatrixAccumulatorKHR are numbered
   }
@@ -254,7 +254,7 @@ class Writer {
   uint32_t layout_of(uint32_t column_major) const {
     const auto found = facts_.bools.find(column_major);
     if (found == facts_.bools.end())
-      fail_input(kWhere, "whether a matrix is column-major is no constant");
+      fail_input(kWhere, "whether a matrix is column-major is not a constant");
     return constant(found->second ? 1 : 0);
   }
 
