@@ -248,7 +248,7 @@ TEST(VulkanProbe, ALoaderThatGoesWrongIsAnErrorAndNotOurEnd) {
   };
   constexpr std::chrono::seconds kLong{60};
   EXPECT_CONTAINS(error_of("/no/such/libvulkan.so.1", kLong, false), "cannot be loaded");
-  EXPECT_CONTAINS(error_of("libm.so.6", kLong, false), "no Vulkan loader");
+  EXPECT_CONTAINS(error_of("libm.so.6", kLong, false), "not a Vulkan loader");
   EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_REFUSES, kLong, false),
                   "listing GPUs failed: no driver fits");
   EXPECT_CONTAINS(error_of(TYTO_FAKE_VULKAN_CRASHES, kLong), "crashed with signal");

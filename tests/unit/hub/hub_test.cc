@@ -44,8 +44,8 @@ TEST(Http, LinksAreFollowedWithinHttp) {
       {"file:///etc/passwd", "which is not HTTP"},
       {"ftp://x/y", "which is not HTTP"},
       {"https://user:word@hub.example/", "leads to https://***@hub.example/, which is not HTTP"},
-      {"//", "leads to what is no address"},
-      {"https://", "leads to what is no address"},
+      {"//", "leads to something that is not an address"},
+      {"https://", "leads to something that is not an address"},
   };
   for (const auto& [bad, words] : kRefused) EXPECT_ERROR(linked_url(url, bad), words) << bad;
   // A signature in an address is enough to read the file.
@@ -80,7 +80,7 @@ TEST(RepoNames, AreOfTwoParts) {
   EXPECT_EQ(name.asked, "sub/file.gguf");
   for (const char* bad : {"", "model", "/model", "org/", "a/b/c", "../b", "a/..", "a/b:", "a/b--c",
                           "a/-b", "a b/c", "https://hub.example/a/b", "ollama:llama3"})
-    EXPECT_ERROR(parse_repo_name(bad), "is no repository of a hub") << bad;
+    EXPECT_ERROR(parse_repo_name(bad), "is not the name of a repository") << bad;
 }
 
 TEST(RepoNames, AreTakenFromAddresses) {
@@ -100,7 +100,7 @@ TEST(RepoNames, AreTakenFromAddresses) {
   for (const char* bad :
        {"https://huggingface.co/", "https://huggingface.co/datasets/org/data",
         "https://example.org/a/b", "https://huggingface.co/org/model/discussions"})
-    EXPECT_ERROR(parse_repo_name(bad), "is no repository of a hub") << bad;
+    EXPECT_ERROR(parse_repo_name(bad), "is not the name of a repository") << bad;
 }
 
 // The hashes are those of `sha256sum` and of `git hash-object`.

@@ -51,10 +51,10 @@ TEST(Charsmap, BrokenTablesAreErrors) {
   const std::string whole = compiled_charsmap({{"a", "b"}});
   EXPECT_EQ(Charsmap(whole, "table").apply("a"), "b");
   for (const size_t bytes : {size_t{0}, size_t{3}, size_t{4}, size_t{1000}, whole.size() - 1})
-    EXPECT_ERROR(Charsmap(whole.substr(0, bytes), "table"), "are no table of") << bytes;
+    EXPECT_ERROR(Charsmap(whole.substr(0, bytes), "table"), "are not a table of") << bytes;
   std::string no_end = whole;
   no_end.back() = 'x';
-  EXPECT_ERROR(Charsmap(no_end, "table"), "are no table of");
+  EXPECT_ERROR(Charsmap(no_end, "table"), "are not a table of");
   // Any unit that leads out of the trie or behind the replacements.
   for (size_t at = 4; at < whole.size(); at += 4) {
     std::string bad = whole;
@@ -81,7 +81,7 @@ TEST(Charsmap, Base64IsReadAndCheckedWhole) {
   EXPECT_EQ(from_base64("TQ==", "t"), "M");
   EXPECT_EQ(from_base64("TWE=", "t"), "Ma");
   EXPECT_EQ(from_base64("TWFu/+8", "t"), "Man\xFF\xEF");
-  EXPECT_ERROR(from_base64("TW F", "t"), "byte 2 is no letter of base64");
+  EXPECT_ERROR(from_base64("TW F", "t"), "byte 2 is not a letter of base64");
 }
 
 }  // namespace

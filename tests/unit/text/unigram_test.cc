@@ -159,7 +159,7 @@ TEST(UnigramTokenizer, BadVocabulariesAreRefused) {
   EXPECT_ERROR(Tokenizer(without, "small"), "without scores");
   Vocabulary broken = unigram_vocabulary({{"a", -1.0f}});
   broken.normalizers = {Normalizer::charsmap};
-  EXPECT_ERROR(Tokenizer(broken, "small"), "are no table of");
+  EXPECT_ERROR(Tokenizer(broken, "small"), "are not a table of");
   EXPECT_ERROR(Tokenizer(unigram_vocabulary({{std::string(257, 'a'), -1.0f}}), "small"),
                "piece 3 is 257 bytes long");
   Vocabulary no_unknown = unigram_vocabulary({{"a", -1.0f}});
