@@ -21,9 +21,10 @@ WIDTH = 1000
 # Folder: what it holds, the middle of its box, the width of it. How high it stands follows from what it includes.
 FOLDERS = {
     "base": ("errors, files, JSON, hashes, environment, thread pool", 500, 920),
-    "text": ("tokenizers, chat templates, grammars", 180, 280),
-    "tensor": ("types, views, block formats", 500, 260),
-    "power": ("rails, joules", 820, 280),
+    "text": ("tokenizers, chat templates, grammars", 160, 265),
+    "tensor": ("types, views, block formats", 425, 215),
+    "power": ("rails, joules", 640, 165),
+    "shell": ("command line, terminal", 856, 210),
     "model": ("GGUF, safetensors, config, weights", 320, 270),
     "trace": ("counters, recording, receipts", 820, 260),
     "hub": ("tyto pull", 72, 132),

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "cli/terminal.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/word_wrap.h"
 #include "engine/generate.h"
+#include "shell/word_wrap.h"
 #include "text/reasoning.h"
 
 namespace tyto {

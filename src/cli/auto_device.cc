@@ -6,10 +6,7 @@
 #include "base/spelling.h"
 #include "cli/bench/bench_tests.h"
 #include "cli/calibration_file.h"
-#include "cli/command_line.h"
 #include "cli/flags.h"
-#include "cli/progress_line.h"
-#include "cli/terminal.h"
 #include "device/cpu/measured_peak.h"
 #include "engine/engine.h"
 #include "llama/placement.h"
@@ -17,6 +14,9 @@
 #include "model/stores/stores.h"
 #include "plan/air_images.h"
 #include "plan/rates.h"
+#include "shell/command_line.h"
+#include "shell/progress_line.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

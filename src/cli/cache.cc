@@ -7,16 +7,16 @@
 #include "base/error.h"
 #include "base/file_use.h"
 #include "base/spelling.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/json_flag.h"
-#include "cli/terminal.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/weight_cache.h"
 #include "model/model.h"
 #include "model/stores/stores.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
+#include "shell/json_flag.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "base/spelling.h"
 #include "cli/flags.h"
-#include "cli/terminal.h"
 #include "device/cpu/inner_loops.h"
 #include "engine/engine.h"
 #include "model/stores/stores.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

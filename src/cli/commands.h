@@ -5,7 +5,7 @@ namespace tyto {
 
 struct CommandLine;
 
-// Each says what its command takes (cli/command_line.h) and sets what it runs.
+// Each says what its command takes (shell/command_line.h) and sets what it runs.
 void define_run(CommandLine& command);
 void define_pull(CommandLine& command);
 void define_chat(CommandLine& command);

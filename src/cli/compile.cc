@@ -11,18 +11,18 @@
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "cli/build_advice.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/output_file.h"
-#include "cli/progress_line.h"
-#include "cli/terminal.h"
 #include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
 #include "device/vnpu/vnpu_device.h"
 #include "llama/pipeline.h"
 #include "model/model.h"
 #include "model/stores/stores.h"
+#include "shell/command_line.h"
+#include "shell/output_file.h"
+#include "shell/progress_line.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

@@ -2,13 +2,13 @@
 
 #include "base/error.h"
 #include "cli/calibration_file.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/json_flag.h"
-#include "cli/progress_line.h"
-#include "cli/terminal.h"
 #include "device/device.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
+#include "shell/json_flag.h"
+#include "shell/progress_line.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

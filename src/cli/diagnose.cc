@@ -7,19 +7,19 @@
 #include "check/transcript.h"
 #include "cli/auto_device.h"
 #include "cli/combination.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/json_flag.h"
 #include "cli/model_words.h"
-#include "cli/output_file.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
-#include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/recording.h"
 #include "model/description.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
+#include "shell/json_flag.h"
+#include "shell/output_file.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

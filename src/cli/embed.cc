@@ -2,13 +2,13 @@
 
 #include "base/error.h"
 #include "cli/auto_device.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
-#include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "shell/command_line.h"
+#include "shell/terminal.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -2,14 +2,14 @@
 
 #include "base/error.h"
 #include "cli/auto_device.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/output_file.h"
-#include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "llama/reference.h"
+#include "shell/command_line.h"
+#include "shell/output_file.h"
+#include "shell/terminal.h"
 #include "trace/receipt.h"
 
 namespace tyto {

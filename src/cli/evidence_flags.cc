@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/spelling.h"
-#include "cli/command_line.h"
+#include "shell/command_line.h"
 
 namespace tyto {
 

@@ -12,10 +12,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/spelling.h"
-#include "cli/command_line.h"
 #include "engine/engine.h"
 #include "model/stores/stores.h"
 #include "power/energy_meter.h"
+#include "shell/command_line.h"
 #include "text/grammar/json_schema.h"
 #include "trace/receipt.h"
 
@@ -281,18 +281,6 @@ EngineOptions engine_options(const EngineFlags& flags) {
   for (const auto& [name, value] : flags.settings)
     if (value) options.settings.emplace(name, *value);
   return options;
-}
-
-void refuse_idle_flags(const CommandLine& command, const std::string& mode,
-                       const std::function<bool(const Flag&)>& has_effect) {
-  for (const Flag& flag : command.flags)
-    if (flag.given && flag.name() != mode && !has_effect(flag))
-      throw Error(ErrorCode::usage, flag.name(), "has no effect together with " + mode);
-}
-
-Flag force_flag(bool& force, const std::vector<std::string>& outputs) {
-  return {"--force", &force, "overwrite existing output files (never an input file)",
-          Rules{.needs_one_of = outputs}};
 }
 
 void add_energy_flag(CommandLine& command, bool& energy) {

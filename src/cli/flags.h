@@ -67,13 +67,6 @@ EngineFlags without_idle_flags(EngineFlags flags, const std::vector<std::string>
 EngineFlags flags_for(const std::string& device, const std::vector<std::string>& devices,
                       EngineFlags flags);
 
-// A flag that would do nothing beside `mode` is an error, not a surprise.
-void refuse_idle_flags(const CommandLine& command, const std::string& mode,
-                       const std::function<bool(const Flag&)>& has_effect);
-
-// --force, of a command that writes files the user names with `outputs`; docs/files.md.
-Flag force_flag(bool& force, const std::vector<std::string>& outputs);
-
 // --energy: the meter to measure with, or nothing when it was not asked for.
 void add_energy_flag(CommandLine& command, bool& energy);
 std::unique_ptr<EnergyMeter> energy_meter(bool wanted);

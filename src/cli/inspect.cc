@@ -9,18 +9,18 @@
 #include "base/hash.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/inspect_survey.h"
-#include "cli/json_flag.h"
-#include "cli/terminal.h"
 #include "model/adapters.h"
 #include "model/description.h"
 #include "model/model.h"
 #include "model/stores/stores.h"
 #include "plan/air_images.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
+#include "shell/json_flag.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

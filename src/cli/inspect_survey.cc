@@ -8,9 +8,9 @@
 
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/terminal.h"
 #include "model/description.h"
 #include "report/tables.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

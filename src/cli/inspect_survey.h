@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "cli/json_flag.h"
+#include "shell/json_flag.h"
 
 namespace tyto {
 

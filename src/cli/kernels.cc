@@ -6,17 +6,17 @@
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "cli/build_advice.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/json_flag.h"
 #include "cli/kernels_describe.h"
-#include "cli/progress_line.h"
-#include "cli/terminal.h"
 #include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
 #include "model/shapes.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
+#include "shell/json_flag.h"
+#include "shell/progress_line.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

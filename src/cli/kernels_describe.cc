@@ -4,8 +4,6 @@
 #include <string>
 
 #include "base/spelling.h"
-#include "cli/json_flag.h"
-#include "cli/terminal.h"
 #include "device/npu/formats/air_models.h"
 #include "device/npu/formats/q4nx.h"
 #include "device/npu/formats/transaction.h"
@@ -13,6 +11,8 @@
 #include "llama/pipeline.h"
 #include "model/shapes.h"
 #include "report/tables.h"
+#include "shell/json_flag.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

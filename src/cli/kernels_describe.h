@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/command_line.h"
 #include "device/npu/formats/air_abi.h"
+#include "shell/command_line.h"
 
 namespace tyto {
 

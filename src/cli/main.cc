@@ -11,15 +11,15 @@
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "cli/bench/bench_tests.h"
-#include "cli/command_line.h"
-#include "cli/documents.h"
-#include "cli/help.h"
 #include "cli/program.h"
-#include "cli/progress_line.h"
 #include "cli/provenance.h"
-#include "cli/signals.h"
-#include "cli/terminal.h"
 #include "doctor/probe.h"
+#include "shell/command_line.h"
+#include "shell/documents.h"
+#include "shell/help.h"
+#include "shell/progress_line.h"
+#include "shell/signals.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

@@ -4,16 +4,16 @@
 #include <utility>
 
 #include "base/spelling.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/output_file.h"
-#include "cli/terminal.h"
 #include "model/convert.h"
 #include "model/shapes.h"
 #include "model/stores/stores.h"
 #include "model/synth.h"
 #include "model/type_mix.h"
+#include "shell/command_line.h"
+#include "shell/output_file.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/spelling.h"
-#include "cli/command_line.h"
 #include "cli/prompt.h"
-#include "cli/terminal.h"
 #include "model/stores/local_models.h"
 #include "model/stores/recommended_models.h"
 #include "model/stores/stores.h"
+#include "shell/command_line.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

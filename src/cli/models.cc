@@ -6,13 +6,13 @@
 
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/json_flag.h"
 #include "cli/models_here.h"
-#include "cli/terminal.h"
 #include "model/stores/local_models.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
+#include "shell/json_flag.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

@@ -8,12 +8,12 @@
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "cli/build_advice.h"
-#include "cli/terminal.h"
 #include "device/npu/npu_entry.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
 #include "model/stores/local_models.h"
 #include "plan/air_images.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

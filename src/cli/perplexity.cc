@@ -7,14 +7,14 @@
 #include "base/file.h"
 #include "base/spelling.h"
 #include "cli/auto_device.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/json_flag.h"
 #include "cli/prompt.h"
-#include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "shell/command_line.h"
+#include "shell/json_flag.h"
+#include "shell/terminal.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -5,14 +5,11 @@
 
 #include "base/error.h"
 #include "base/spelling.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/json_flag.h"
 #include "cli/plan_cpu.h"
 #include "cli/plan_draft.h"
 #include "cli/plan_table.h"
-#include "cli/terminal.h"
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
 #include "device/npu/store/stored_kernels.h"
@@ -22,6 +19,9 @@
 #include "model/stores/stores.h"
 #include "plan/rates.h"
 #include "plan/what_if.h"
+#include "shell/command_line.h"
+#include "shell/json_flag.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "cli/bench/bench_run.h"
-#include "cli/progress_line.h"
-#include "cli/terminal.h"
 #include "device/cpu/measured_peak.h"
 #include "engine/engine.h"
 #include "plan/what_if.h"
+#include "shell/progress_line.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

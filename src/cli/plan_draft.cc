@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "cli/command_line.h"
 #include "cli/plan_cpu.h"
 #include "model/description.h"
 #include "model/model.h"
 #include "model/shapes.h"
 #include "model/stores/stores.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
 
 namespace tyto {
 namespace {

@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/spelling.h"
-#include "cli/documents.h"
-#include "cli/terminal.h"
 #include "device/npu/npu_entry.h"
 #include "model/stores/recommended_models.h"
+#include "shell/documents.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

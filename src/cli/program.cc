@@ -4,10 +4,12 @@
 #include <iterator>
 #include <vector>
 
-#include "cli/command_line.h"
+#include "base/spelling.h"
 #include "cli/commands.h"
 #include "cli/model_words.h"
 #include "cli/provenance.h"
+#include "device/device.h"
+#include "shell/command_line.h"
 
 namespace tyto {
 namespace {
@@ -86,6 +88,8 @@ void define_program(CommandLine& program) {
   program.summary = kSummary;
   program.version = version_text();
   program.footer = kFooter;
+  program.device_names =
+      joined(device_table(), " ", [](const DeviceEntry& entry) { return entry.name; });
   for (const Group& group : groups())
     for (const Command& row : group.commands) {
       CommandLine& command = program.add_command(row.name, row.summary);

@@ -6,10 +6,10 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utf8.h"
-#include "cli/command_line.h"
-#include "cli/terminal.h"
 #include "engine/engine.h"
 #include "engine/generate.h"
+#include "shell/command_line.h"
+#include "shell/terminal.h"
 #include "text/chat_template.h"
 #include "trace/trace.h"
 

@@ -8,10 +8,10 @@
 #include "base/hash.h"
 #include "base/spelling.h"
 #include "cli/combination.h"
-#include "cli/command_line.h"
 #include "cli/provenance.h"
-#include "cli/terminal.h"
 #include "engine/engine.h"
+#include "shell/command_line.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

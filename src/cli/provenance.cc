@@ -13,12 +13,12 @@
 #include "base/file.h"
 #include "base/redaction.h"
 #include "base/spelling.h"
-#include "cli/help.h"
-#include "cli/terminal.h"
 #include "device/cpu/inner_loops.h"
 #include "device/vulkan/pipelines.h"
 #include "engine/engine.h"
 #include "model/description.h"
+#include "shell/help.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cli/command_line.h"
+#include "shell/command_line.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -11,13 +11,14 @@
 
 #include "base/error.h"
 #include "base/redaction.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/download_meter.h"
 #include "cli/models_here.h"
-#include "cli/terminal.h"
+#include "cli/recommended_models.h"
 #include "model/stores/recommended_models.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
+#include "shell/download_meter.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

@@ -6,14 +6,14 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/utf8.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/documents.h"
 #include "cli/evidence_flags.h"
-#include "cli/json_flag.h"
-#include "cli/terminal.h"
 #include "evidence/receipt_check.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
+#include "shell/documents.h"
+#include "shell/json_flag.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

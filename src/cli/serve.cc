@@ -11,7 +11,6 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/doctor.h"
 #include "cli/evidence_flags.h"
@@ -19,7 +18,6 @@
 #include "cli/plan.h"
 #include "cli/provenance.h"
 #include "cli/serve_flags.h"
-#include "cli/terminal.h"
 #include "power/energy_meter.h"
 #include "serve/api/errors.h"
 #include "serve/api/routes.h"
@@ -27,6 +25,8 @@
 #include "serve/http/server.h"
 #include "serve/metrics.h"
 #include "serve/service_manager.h"
+#include "shell/command_line.h"
+#include "shell/terminal.h"
 #include "trace/receipt.h"
 
 namespace tyto {

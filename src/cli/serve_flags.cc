@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/redaction.h"
 #include "cli/auto_device.h"
-#include "cli/command_line.h"
 #include "cli/evidence_flags.h"
 #include "model/description.h"
 #include "model/stores/local_models.h"
@@ -18,6 +17,7 @@
 #include "serve/engine_thread.h"
 #include "serve/http/server.h"
 #include "serve/page/page_files.h"
+#include "shell/command_line.h"
 
 namespace tyto {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/config_file.h"
 #include "cli/flags.h"
 #include "cli/speculation_flags.h"
+#include "shell/config_file.h"
 
 namespace tyto {
 

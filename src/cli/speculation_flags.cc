@@ -1,7 +1,7 @@
 #include "cli/speculation_flags.h"
 
-#include "cli/command_line.h"
-#include "cli/terminal.h"
+#include "shell/command_line.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 

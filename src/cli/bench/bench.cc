@@ -13,14 +13,14 @@
 #include "cli/bench/bench_run.h"
 #include "cli/bench/bench_tests.h"
 #include "cli/bench/calibrate.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
 #include "cli/flags.h"
-#include "cli/terminal.h"
 #include "engine/engine.h"
 #include "evidence/ledger.h"
 #include "power/energy_meter.h"
+#include "shell/command_line.h"
+#include "shell/terminal.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -5,10 +5,10 @@
 
 #include "base/error.h"
 #include "cli/auto_device.h"
-#include "cli/command_line.h"
 #include "cli/evidence_flags.h"
 #include "device/device.h"
 #include "engine/speculation.h"
+#include "shell/command_line.h"
 
 namespace tyto {
 namespace {

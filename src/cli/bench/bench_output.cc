@@ -12,8 +12,8 @@
 #include "base/utf8.h"
 #include "cli/bench/bench_comparison.h"
 #include "cli/energy_json.h"
-#include "cli/terminal.h"
 #include "evidence/ledger.h"
+#include "shell/terminal.h"
 #include "trace/receipt.h"
 
 namespace tyto {

@@ -10,11 +10,11 @@
 #include "cli/bench/bench_output.h"
 #include "cli/bench/bench_run.h"
 #include "cli/calibration_file.h"
-#include "cli/terminal.h"
 #include "engine/engine.h"
 #include "model/stores/stores.h"
 #include "plan/calibration.h"
 #include "report/tables.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

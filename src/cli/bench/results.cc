@@ -7,14 +7,14 @@
 #include "base/redaction.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
-#include "cli/json_flag.h"
-#include "cli/progress_line.h"
-#include "cli/terminal.h"
 #include "evidence/ledger.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
+#include "shell/json_flag.h"
+#include "shell/progress_line.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

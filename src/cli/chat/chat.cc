@@ -13,12 +13,12 @@
 #include "cli/chat/chat_commands.h"
 #include "cli/chat/conversation.h"
 #include "cli/chat/input_history.h"
-#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/line_editor.h"
-#include "cli/quiet_terminal.h"
-#include "cli/terminal.h"
 #include "engine/engine.h"
+#include "shell/command_line.h"
+#include "shell/line_editor.h"
+#include "shell/quiet_terminal.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/command_line.h"
-#include "cli/terminal.h"
 #include "report/tables.h"
+#include "shell/command_line.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

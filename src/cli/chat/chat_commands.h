@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "cli/chat/conversation.h"
-#include "cli/line_editor.h"
+#include "shell/line_editor.h"
 
 namespace tyto {
 

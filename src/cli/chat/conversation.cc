@@ -12,9 +12,9 @@
 #include "base/utf8.h"
 #include "cli/combination.h"
 #include "cli/prompt.h"
-#include "cli/quiet_terminal.h"
 #include "engine/engine.h"
 #include "model/description.h"
+#include "shell/quiet_terminal.h"
 #include "text/chat_template.h"
 #include "text/grammar/constraint.h"
 

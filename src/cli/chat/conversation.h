@@ -16,8 +16,8 @@
 #include "cli/flags.h"
 #include "cli/prompt_cache.h"
 #include "cli/speculation_flags.h"
-#include "cli/terminal.h"
 #include "engine/generate.h"
+#include "shell/terminal.h"
 #include "text/chat_template.h"
 
 namespace tyto {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "cli/command_line.h"
 #include "engine/engine.h"
+#include "shell/command_line.h"
 
 namespace tyto {
 namespace {
