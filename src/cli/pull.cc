@@ -13,7 +13,6 @@
 #include "base/redaction.h"
 #include "cli/commands.h"
 #include "cli/models_here.h"
-#include "cli/recommended_models.h"
 #include "model/stores/recommended_models.h"
 #include "report/tables.h"
 #include "shell/command_line.h"

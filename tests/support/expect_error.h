@@ -30,5 +30,4 @@ testing::AssertionResult throws_with(const Statement& statement, std::string_vie
 
 }  // namespace tyto
 
-#define EXPECT_ERROR(statement, words) \
-  EXPECT_TRUE(::tyto::throws_with([&] { statement; }, words))
+#define EXPECT_ERROR(statement, words) EXPECT_TRUE(::tyto::throws_with([&] { statement; }, words))

@@ -15,7 +15,7 @@ struct RecommendedModel {
   std::string type;       // "Q4_K_M"
   uint64_t bytes = 0;     // rounded where a card is the source
   std::string size_from;  // "card, 2026-11-18"
-  std::string sha256;     // of the file; empty where a card is the source
+  std::string sha256;     // the file's; empty where a card is the source
   std::string good_for;   // in a few words
 };
 
