@@ -194,6 +194,36 @@ std::string redacted_command(const std::vector<std::string>& words,
   return result;
 }
 
+namespace {
+
+// As a shell takes them.
+std::vector<std::string> words_of(const std::string& command) {
+  std::vector<std::string> words;
+  bool is_quoted = false, is_in_word = false;
+  for (size_t i = 0; i < command.size(); ++i) {
+    const bool ends = !is_quoted && command[i] == ' ';
+    if (!ends && !is_in_word) words.emplace_back();
+    is_in_word = !ends;
+    if (ends) continue;
+    if (command[i] == '\'')
+      is_quoted = !is_quoted;
+    else if (command[i] == '\\' && !is_quoted && i + 1 < command.size())
+      words.back() += command[++i];
+    else
+      words.back() += command[i];
+  }
+  return words;
+}
+
+}  // namespace
+
+std::string redacted_command_text(const std::string& command) {
+  const std::vector<std::string> words = words_of(command);
+  const auto parts = secret_parts(words, {});
+  const bool has_secrets = std::ranges::any_of(parts, [](const auto& of) { return !of.empty(); });
+  return has_secrets ? redacted_command(words, {}) : command;
+}
+
 std::string redacted_address(std::string_view address) {
   std::vector<TextPart> parts;
   const size_t sign = address.rfind('@');

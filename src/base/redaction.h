@@ -31,6 +31,8 @@ std::vector<std::string> redacted_words(const std::vector<std::string>& words);
 // As it would be typed into a shell: "tyto serve --api-key ***".
 std::string redacted_command(const std::vector<std::string>& words,
                              const std::vector<std::string>& secrets);
+// What that wrote when it knew fewer secrets.
+std::string redacted_command_text(const std::string& command);
 
 // For an address, however it is written: all before its last @, and its query.
 std::string redacted_address(std::string_view address);

@@ -25,6 +25,10 @@
 namespace tyto {
 namespace {
 
+bool has_chat_template(const Vocabulary& vocabulary) {
+  return !vocabulary.chat_template.empty() || !vocabulary.more_templates.empty();
+}
+
 using nlohmann::ordered_json;
 
 struct InspectFlags {
@@ -103,7 +107,7 @@ ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) 
                                 {"matrices", adapter.matrices}});
   if (model.vocabulary)
     json["tokenizer"] = {{"tokens", model.vocabulary->pieces.size()},
-                         {"chat_template", !model.vocabulary->chat_template.empty()}};
+                         {"chat_template", has_chat_template(*model.vocabulary)}};
   if (with_tensors)
     for (const NamedTensor& tensor : model.tensors)
       json["tensors"].push_back({{"name", tensor.name},
@@ -124,7 +128,7 @@ std::string vocabulary_text(const Model& model) {
   if (!model.vocabulary) return fmt::format("{} rows, no tokenizer", model.config.vocab);
   return fmt::format("{} rows, {} tokens, {} chat template", model.config.vocab,
                      model.vocabulary->pieces.size(),
-                     model.vocabulary->chat_template.empty() ? "no" : "with a");
+                     has_chat_template(*model.vocabulary) ? "with a" : "no");
 }
 
 std::string adapter_text(const Adapter& adapter, const std::string& hash) {

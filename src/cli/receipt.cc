@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/redaction.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
@@ -66,7 +67,8 @@ std::string to_json(const ReceiptCheck& check, bool is_trusted) {
 
 void print_check(const ReceiptCheck& result, bool is_trusted) {
   print_prose(fmt::format("receipt {} of {}: {}\n", printable_line(result.id),
-                          printable_line(result.time), printable_line(result.command)));
+                          printable_line(result.time),
+                          printable_line(redacted_command_text(result.command))));
   Table table{.id = "findings", .title = "", .columns = {{"", false}, {"", false}, {"", false}}};
   for (const Finding& each : result.findings)
     table.rows.push_back({{std::string(name(each.state)), std::string(each.about), each.text},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/redaction.h"
 #include "base/spelling.h"
 #include "evidence/receipt_json.h"
 #include "text/tokenizer/tokenizer.h"
@@ -61,7 +62,7 @@ std::optional<double> worst_cosine(const VerifyReport& report) {
 
 ordered_json prompt_json(const VerifiedPrompt& prompt, const Tokenizer& tokenizer) {
   const GateResult& gate = prompt.gate;
-  ordered_json json = {{"text", prompt.ours.text},
+  ordered_json json = {{"text", redacted(prompt.ours.text)},
                        {"prompt_tokens", prompt.ours.prompt.size()},
                        {"passed", gate.passed},
                        {"compared", gate.compared},
@@ -120,10 +121,11 @@ Table verify_table(const VerifyReport& report, const Tokenizer& tokenizer) {
                   {"verdict", false}}};
   for (const VerifiedPrompt& prompt : report.prompts) {
     const GateResult& gate = prompt.gate;
-    TableRow row{{on_one_line(prompt.ours.text), std::to_string(gate.compared), "none", "", "", "",
-                  "", prompt.worst_cosine ? fmt::format("{:.6f}", *prompt.worst_cosine) : "-",
-                  gate.passed ? "pass" : "FAIL"},
-                 gate.passed ? RowStyle::plain : RowStyle::alarm};
+    TableRow row{
+        {on_one_line(redacted(prompt.ours.text)), std::to_string(gate.compared), "none", "", "", "",
+         "", prompt.worst_cosine ? fmt::format("{:.6f}", *prompt.worst_cosine) : "-",
+         gate.passed ? "pass" : "FAIL"},
+        gate.passed ? RowStyle::plain : RowStyle::alarm};
     if (gate.divergence) {
       const size_t at = *gate.divergence;
       row.cells[2] = "token " + std::to_string(at);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/redaction.h"
 #include "evidence/receipt_check.h"
 #include "evidence/receipt_json.h"
 #include "evidence/seal.h"
@@ -55,13 +56,14 @@ std::vector<double> numbers(const Json& json) {
   return list<double>(json, [](const Json& j) { return j.as_double(); });
 }
 
+// Earlier versions wrote secrets that this one hides: readers of their profiles are not shown them.
 Facts facts(const Json& json) {
   Facts facts;
   ReceiptContext& origin = facts.origin;
   origin.version = string(json, "tyto");
   origin.time = string(json, "time");
-  origin.command = string(json, "command");
-  origin.model = string(json, "model");
+  origin.command = redacted_command_text(string(json, "command"));
+  origin.model = redacted(string(json, "model"));
   origin.model_format = string(json, "model_format");
   origin.model_size = json.string_or("model_size", "");
   origin.model_type = json.string_or("model_type", "");
@@ -79,7 +81,7 @@ Facts facts(const Json& json) {
   facts.prefill_chunk = u32(json, "prefill_chunk");
   facts.kv_type = string(json, "kv_type");
   facts.sampling = string(json, "sampling");
-  facts.prompt = json.string_or("prompt", "");
+  facts.prompt = redacted(json.string_or("prompt", ""));
   facts.devices = list<DeviceFacts>(json.at("devices"), [](const Json& device) {
     return DeviceFacts{string(device, "name"),        string(device, "tag"),
                        string(device, "description"), device.at("virtual").as_bool(),
@@ -176,7 +178,7 @@ ProfileRun profile_run(const Json& json, std::string_view text, const Profile& p
   ProfileRun run;
   run.lost = json.at("lost").as_uint(kMost);
   run.stopped = string(json, "stopped");
-  run.answer = json.string_or("answer", "");
+  run.answer = redacted(json.string_or("answer", ""));
   run.simulated_seconds = json.at("simulated_s").as_double();
   run.receipt = checked_receipt(json, text, profile.facts);
   const size_t count = json.at("events").size();

@@ -157,12 +157,43 @@ class Written(SecretsTest):
                    "--receipt", written("stop.json"))
         self.assertIn("--stop 'Authorization: ***'", json.loads(written("stop.json").read_text())["command"])
         self.check("profile", *model, "--raw", "-p", ADDRESS, "-n", "2", "--json", written("profile.json"), "--html",
-                   written("profile.html"))
+                   written("profile.html"), "--perfetto", written("perfetto.json"))
         self.check("bench", *model, "-p", "8", "-n", "0", "-r", "1")
         ledger = Path(os.environ["XDG_STATE_HOME"]) / "tyto/results.jsonl"
         first = json.loads(ledger.read_text().splitlines()[0])["id"]
         self.check("results", "supersede", first, "--why", f"see {ADDRESS}")
         for path in (*self.work.glob("out-*"), ledger):
+            self.check_hidden(path.read_text(), path)
+
+    def test_what_explains_and_compares(self):
+        model = ("-m", self.model)
+        self.check("diagnose", *model, "-p", ADDRESS, "-n", "1", "--json", self.work / "diagnosis.json", "--html",
+                   self.work / "diagnosis.html")
+        self.check("verify", *model, "-p", ADDRESS, "-n", "2", "--json", self.work / "verification.json")
+        doctor = tyto("doctor", "-m", ADDRESS, "--report", self.work / "doctor.json", environment=self.environment(None))
+        self.check_hidden(doctor.stdout + doctor.stderr, "doctor")
+        for name in ("diagnosis.json", "diagnosis.html", "verification.json", "doctor.json"):
+            self.check_hidden((self.work / name).read_text(), name)
+
+    def test_what_earlier_versions_wrote(self):
+        profile, receipt = self.work / "old-profile.json", self.work / "old-receipt.json"
+        self.check("profile", "-m", self.model, "-p", "Hi", "-n", "2", "--json", profile)
+        self.check("run", "-m", self.model, "-p", "Hi", "-n", "2", "--receipt", receipt)
+        command = f"tyto serve --api-key {IN_FLAG} --api-key={IN_ONE_WORD} --allow-origin '{ADDRESS}'"
+        old = json.loads(profile.read_text())
+        old["facts"].update(command=command, prompt=f"see {ADDRESS}", model=ADDRESS)
+        old["runs"][0]["answer"] = f"Authorization: Bearer {IN_BEARER}"
+        profile.write_text(json.dumps(old))
+        old = json.loads(receipt.read_text())
+        old["command"] = command
+        receipt.write_text(json.dumps(old))
+        shown = self.check("receipt", "check", receipt, code=1)  # its hash is another's
+        self.assertIn("--api-key *** --api-key=*** --allow-origin 'http://***@", " ".join(shown.stdout.split()))
+        files = {flag: self.work / f"again{flag}" for flag in ("--json", "--html", "--perfetto")}
+        self.check("profile", "--from", profile, *(word for pair in files.items() for word in pair))
+        self.check("profile", "--from", profile)
+        for path in files.values():
+            self.assertIn("--api-key *** --api-key=***", path.read_text())
             self.check_hidden(path.read_text(), path)
 
     def test_commands_that_power_measures(self):

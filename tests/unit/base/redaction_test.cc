@@ -59,6 +59,16 @@ TEST(Redaction, CommandsHideSecretsAndValuesOfSecretFlags) {
   EXPECT_EQ(redacted_command({"aaa"}, {"aa"}), "***");
 }
 
+TEST(Redaction, ACommandThatWasWrittenBefore) {
+  EXPECT_EQ(redacted_command_text("tyto serve --api-key word -m 'a b' --api-key='[w '\\''x]' -n 2"),
+            "tyto serve --api-key *** -m 'a b' --api-key=*** -n 2");
+  // One without secrets, and one whose secrets are hidden already, stays as it is.
+  for (const std::string command :
+       {"tyto run  -p \"it's\" \\ 'x", "", "tyto serve --api-key *** --api-key=*** -n 2",
+        "tyto pull 'http://***@host/a?***' -H 'Cookie: ***'"})
+    EXPECT_EQ(redacted_command_text(command), command);
+}
+
 TEST(Redaction, AnAddressOfAnyFormLosesWhatStandsBeforeTheHostAndItsQuery) {
   EXPECT_EQ(redacted_address("n:w '/o@host"), "***@host");
   EXPECT_EQ(redacted_address("https://n:w?a@b@host/x?sig=w"), "***@host/x?***");
