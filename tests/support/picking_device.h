@@ -47,7 +47,7 @@ class PickingDevice : public Device {
       for (uint16_t i = 0; i < program.slots.size(); ++i) {
         const Slot& slot = program.slots[i];
         if (slot.kind != SlotKind::output) continue;
-        if (slot.role == Role::logits) gives_logits_ = true;
+        if (slot.role == Role::logits || slot.role == Role::logit_cap) gives_logits_ = true;
         if (slot.role == Role::candidates) candidates_ = i, words_ = slot.cols;
       }
     }
