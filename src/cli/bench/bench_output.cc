@@ -211,7 +211,10 @@ std::string seconds_cell(const BenchRow& row, Phase phase) {
 std::string rate_cell(const BenchRow& row, Phase phase) {
   const PhaseSpeed speed = phase_speed(row, phase);
   if (speed.seconds <= 0) return "-";
-  return fmt::format("{:.2f}{}", speed.tokens / speed.seconds, row.modelled ? " modelled" : "");
+  constexpr double kManyDigits = 10'000;  // the table has room for eight characters
+  const double rate = speed.tokens / speed.seconds;
+  return fmt::format("{:.{}f}{}", rate, rate < kManyDigits ? 2 : 0,
+                     row.modelled ? " modelled" : "");
 }
 
 std::string work_cell(const BenchRow& row) {

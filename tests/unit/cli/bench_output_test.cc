@@ -133,6 +133,13 @@ TEST(BenchOutput, TheTableFitsTheTerminalAndHasNoColumnThatWasNotAskedFor) {
       EXPECT_NE(text.find(fragment), std::string::npos) << fragment << "\n" << text;
   }
   EXPECT_NE(written_in(40, {}, {made_row()}).find("30.00 ± 14.14  cpu"), std::string::npos);
+  BenchRow fast = made_row();  // the second row, when the widths stand
+  fast.test.sequences = 2;
+  fast.receipt.decode_seconds = 0.0002;
+  const std::string rates =
+      written_in(80, {.sequences = true, .widest_test = "tg10 @ d64 x 2"}, {made_row(), fast});
+  EXPECT_NE(rates.find(" 200000"), std::string::npos) << rates;
+  EXPECT_EQ(rates.find("200000.00"), std::string::npos) << rates;
   BenchWriter whole(BenchFormat::table, kOrigin, {.energy = true});
   const std::string text = whole.add(made_row()) + whole.close();
   EXPECT_NE(text.find("J/token"), std::string::npos) << text;

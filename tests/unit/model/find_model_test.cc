@@ -195,7 +195,7 @@ TEST_F(FindModel, AbsentModelsAreFollowedByTheNearest) {
   EXPECT_PRED_FORMAT2(contains, repository, "most like it here: llama3.2:1b; ");
   EXPECT_PRED_FORMAT2(contains, repository, "tyto pull meta-llama/Llama-3.2-1B-Instruct");
   EXPECT_EQ(repository.find("qwen"), std::string::npos);
-  EXPECT_MESSAGE([] { find_model("llama3.2"); },
+  EXPECT_MESSAGE([] { find_model("lama3.2"); },
                  "most like it here: llama3.2:1b; to download one: tyto pull");
   const std::string mistyped = (scratch_ / "models/lama-q8_0.gguf").string();
   EXPECT_MESSAGE([&] { find_model(mistyped); }, (scratch_ / "models/llama-q8_0.gguf").string());
