@@ -27,7 +27,7 @@ QUIETLY = $(if $(shell [ -e build/release/share/written ] && [ -z "$$(find $(SOU
 configure = @mkdir -p build && { cmake --preset $(1) > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
 
 BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nlohmann-json3-dev \
-  libcli11-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libcurl4-openssl-dev libssl-dev libedit-dev \
+  libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libcurl4-openssl-dev libssl-dev libedit-dev \
   libboost-dev libtomlplusplus-dev prometheus-cpp-dev libvulkan-dev glslang-tools
 TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev mold python3 git clang-format-19 chromium fonts-dejavu-core \
   systemd curl wrk zsh fish groff man-db mesa-vulkan-drivers vulkan-validationlayers

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>  // here and nowhere else: it is slow to compile
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -76,7 +75,7 @@ std::string shown(const Flag& flag, const std::string& value) {
   return flag.rules.is_secret ? std::string(kHidden) : value;
 }
 
-// Plain decimals. CLI11 would read 010 as eight, and a number that is too large as the largest.
+// Plain decimals: 010 is ten, and a number that is too large is an error.
 template <class T>
 T number(const std::string& text, const Flag& flag) {
   if (flag.rules.is_unlimited_at_minus_1 && text == "-1") return std::numeric_limits<T>::max();
@@ -100,68 +99,25 @@ T number(const std::string& text, const Flag& flag) {
               fmt::format("\"{}\" is not {}", shown(flag, text), wanted));
 }
 
-std::string all_names(const Flag& flag) {
-  return flag.rules.alias.empty() ? flag.names : flag.names + "," + flag.rules.alias;
-}
-
 template <class T>
-CLI::Option* add_number(CLI::App& app, const Flag& flag, T* target) {
+void store(const Flag& flag, const std::vector<std::string>& texts, T& target) {
   using Value = typename ValueIn<T>::Type;
-  const CLI::callback_t store = [&flag, target](const CLI::results_t& texts) {
-    if constexpr (std::is_same_v<T, std::vector<Value>>) {
-      target->clear();
-      for (const std::string& text : texts)
-        for (const std::string& part : split(text, flag.rules.separator))
-          target->push_back(number<Value>(part, flag));
-    } else {
-      *target = number<Value>(texts.front(), flag);
-    }
-    return true;
+  const auto value_of = [&](const std::string& text) {
+    if constexpr (kIsNumber<Value>)
+      return number<Value>(text, flag);
+    else
+      return text;
   };
-  CLI::Option* option = app.add_option(all_names(flag), store);
-  if (takes_several(flag.target)) option->expected(CLI::detail::expected_max_vector_size);
-  return option;
-}
-
-CLI::Option* add_option(CLI::App& app, const Flag& flag) {
-  return std::visit(
-      [&](auto* value) {
-        using T = std::remove_cvref_t<decltype(*value)>;
-        if constexpr (std::is_same_v<T, bool>)
-          return app.add_flag(all_names(flag), *value)->disable_flag_override();
-        else if constexpr (kIsNumber<typename ValueIn<T>::Type>)
-          return add_number(app, flag, value);
-        else
-          return app.add_option(all_names(flag), *value);
-      },
-      flag.target);
-}
-
-// CLI11 takes a value in brackets for a list and drops the brackets, but "[INST]" is a text; and
-// "++" for the end of a command. With this before it CLI11 does not see them.
-constexpr char kAsItIs = '\x01';
-
-// This stands for the value of a flag that has none: "--json" alone.
-constexpr char kNoValue = '\x02';
-
-// "--name=" has an empty value, where CLI11 would take the next argument for it.
-std::vector<std::string> with_values_as_they_are(const std::vector<std::string>& arguments) {
-  std::vector<std::string> result;
-  bool only_positionals = false;
-  for (std::string argument : arguments) {
-    only_positionals = only_positionals || argument == "--";
-    const bool is_flag = !only_positionals && argument.starts_with("--");
-    const size_t equals = is_flag ? argument.find('=') : std::string::npos;
-    const size_t value = equals == std::string::npos ? 0 : equals + 1;
-    const bool has_no_value = value > 0 && value == argument.size();
-    if (has_no_value) argument.pop_back();
-    const bool is_bracket =
-        value < argument.size() && (argument[value] == '[' || argument[value] == kAsItIs);
-    if (is_bracket || argument == "++") argument.insert(value, 1, kAsItIs);
-    result.push_back(std::move(argument));
-    if (has_no_value) result.emplace_back();
+  if constexpr (std::is_same_v<T, bool>) {
+    target = true;
+  } else if constexpr (std::is_same_v<T, std::vector<Value>>) {
+    target.clear();
+    for (const std::string& text : texts)
+      for (const std::string& part : split(text, flag.rules.separator))
+        target.push_back(value_of(part));
+  } else {
+    target = value_of(texts.front());
   }
-  return result;
 }
 
 std::string folded(std::string text) {
@@ -187,34 +143,6 @@ void check_value(const Flag& flag, std::string& text) {
     throw Error(ErrorCode::usage, flag.name(), shown(flag, text) + " is not a folder");
 }
 
-void add_checks(CLI::Option& option, const Flag& flag) {
-  if (std::holds_alternative<bool*>(flag.target)) return;
-  const auto check = [&flag](std::string& text) -> std::string {
-    if (text.starts_with(kAsItIs)) text.erase(0, 1);
-    if (flag.rules.may_lack_value && text == std::string(1, kNoValue))
-      text.clear();
-    else
-      check_value(flag, text);
-    return "";
-  };
-  option.transform(CLI::Validator(check, ""));
-}
-
-// The command that the first words name, whatever follows it.
-const CommandLine& command_of(const CommandLine& program,
-                              const std::vector<std::string>& arguments) {
-  const CommandLine* command = &program;
-  for (const std::string& word : arguments) {
-    const auto below = std::find_if(
-        command->commands.begin(), command->commands.end(), [&](const CommandLine& each) {
-          return each.name == word || (!each.alias.empty() && each.alias == word);
-        });
-    if (below == command->commands.end()) break;
-    command = &*below;
-  }
-  return *command;
-}
-
 bool names_flag(const std::vector<std::string>& arguments, const Flag& flag) {
   const std::string names = "," + flag.names + ",";
   return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
@@ -236,210 +164,273 @@ bool takes_words(const CommandLine& command, const std::vector<std::string>& arg
   });
 }
 
-// The word after a flag that may lack a value is its value where it can be no argument of the
-// command, or where it is the name of such a file: shell/json_flag.h.
-std::vector<std::string> with_values_that_may_lack(const CommandLine& command,
-                                                   const std::vector<std::string>& arguments) {
-  const bool may_be_word = takes_words(command, arguments);
-  std::vector<std::string> result;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--") {
-      result.insert(result.end(), arguments.begin() + static_cast<ptrdiff_t>(i), arguments.end());
-      break;
-    }
-    result.push_back(arguments[i]);
-    const auto flag = std::find_if(
-        command.flags.begin(), command.flags.end(),
-        [&](const Flag& each) { return each.rules.may_lack_value && each.name() == arguments[i]; });
-    if (flag == command.flags.end()) continue;
-    const std::string next = i + 1 < arguments.size() ? arguments[i + 1] : "-";
-    const bool has_value = !next.starts_with('-') && (!may_be_word || next.ends_with(".json"));
-    if (!has_value) result.emplace_back(1, kNoValue);
-  }
-  return result;
+bool has_name(const Flag& flag, std::string_view name) {
+  const auto is_among = [&](const std::string& names) {
+    const std::vector<std::string> all = split(names, ',');
+    return std::find(all.begin(), all.end(), name) != all.end();
+  };
+  return !flag.is_positional() && (is_among(flag.names) || is_among(flag.rules.alias));
 }
 
-// One parser per command, and which option of it is which flag.
+// What the command line has for one flag.
+struct Given {
+  size_t times = 0;
+  bool lacks_value = false;  // "--json" alone
+  std::vector<std::string> values = {};
+};
+
+// Reads the words of a command line, each for the command that the words before it have named.
 class Parser {
  public:
-  explicit Parser(CommandLine& program) : program_(program), app_("", program.name) {
-    app_.require_subcommand(0, 1);
-    add(app_, program);
-    if (!program.version.empty()) app_.set_version_flag("--version", program.version);
-  }
+  Parser(CommandLine& program, const std::vector<std::string>& words)
+      : words_(words), path_{&program} {}
 
-  Invocation::Kind parse(const std::vector<std::string>& arguments) {
-    for (const std::string& argument : arguments) {
-      if (argument == "--") break;  // what follows is another program's
-      for (const char* flag : {"--help=", "--help-all=", "--version="})
-        if (argument.starts_with(flag))
-          throw Error(ErrorCode::usage, argument, "takes no value", see_help(path()));
+  Invocation parse() {
+    while (at_ < words_.size()) take(words_[at_++]);
+    if (kind_ != Invocation::Kind::run) {
+      if (kind_ != Invocation::Kind::version) refuse_unknown_commands();
+      return {kind_, path()};
     }
-    std::vector<std::string> for_cli11 = with_values_as_they_are(
-        with_values_that_may_lack(command_of(program_, arguments), arguments));
-    std::reverse(for_cli11.begin(), for_cli11.end());  // as it wants them
+    for (size_t depth = 0; depth < path_.size(); ++depth) fill_places(depth);
+    refuse_unexpected();
+    clear_given(*path_.front());
     try {
-      app_.parse(std::move(for_cli11));
-    } catch (const CLI::CallForHelp&) {
-      refuse_unknown_commands();
-      return Invocation::Kind::help;
-    } catch (const CLI::CallForAllHelp&) {
-      refuse_unknown_commands();
-      return Invocation::Kind::whole_help;
-    } catch (const CLI::CallForVersion&) {
-      return Invocation::Kind::version;
-    } catch (const CLI::ParseError& error) {
-      refuse_unexpected(arguments);
-      throw problem(error);
+      for (CommandLine* command : path_)
+        for (Flag& flag : command->flags) fill(flag);
     } catch (Error& error) {
-      refuse_unexpected(arguments);
-      const std::string help = see_help(path());
-      if (!error.hint.empty() && !help.empty())
+      if (!error.hint.empty() && !help().empty())
         error.hint += error.hint.ends_with('?') ? " " : "; ";
-      error.hint += help;
+      error.hint += help();
       throw;
     }
-    for (const auto& [option, flag] : flags_) {
-      flag->given = option->count() > 0;
-      flag->given_at.clear();
+    if (path_.back()->needs_command) throw missing_command(path());
+    refuse_missing_places();
+    for (CommandLine* command : path_) {
+      command->arguments = words_;
+      if (command->complete) command->complete();
+      check_rules(*command);
     }
-    for (const CLI::App* app : apps()) {
-      CommandLine& command = *commands_.at(app);
-      command.arguments = arguments;
-      if (command.complete) command.complete();
-      check_rules(command, see_help(path()));
-    }
-    return Invocation::Kind::run;
-  }
-
-  CommandPath path() const {
-    CommandPath result;
-    for (const CLI::App* app : apps()) result.push_back(commands_.at(app));
-    return result;
+    return {kind_, path()};
   }
 
  private:
-  std::vector<const CLI::App*> apps() const {
-    std::vector<const CLI::App*> result = {&app_};
-    while (!result.back()->get_subcommands().empty())
-      result.push_back(result.back()->get_subcommands().front());
-    return result;
+  struct Word {
+    size_t depth;  // its command's in the path
+    size_t place;  // in words_
+  };
+
+  CommandPath path() const { return {path_.begin(), path_.end()}; }
+  std::string help() const { return see_help(path()); }
+
+  void take(const std::string& word) {
+    const bool is_short =
+        word.size() > 1 && word[0] == '-' && std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+    if (only_places_)
+      place();
+    else if (word == "--")
+      only_places_ = true;
+    else if (word.starts_with("--"))
+      take_long(word);
+    else if (is_short)
+      take_short(word);
+    else if (!enters_command(word))
+      place();
   }
 
-  // What no flag and no place took, in the order given.
-  static std::vector<std::string> left_over(const CLI::App& app) {
-    std::vector<std::string> arguments = app.remaining();
-    std::erase(arguments, "--");
-    for (std::string& argument : arguments) std::erase(argument, kAsItIs);
-    return arguments;
+  void place() { places_.push_back({path_.size() - 1, at_ - 1}); }
+  void leave() { left_.push_back({path_.size() - 1, at_ - 1}); }
+
+  bool enters_command(const std::string& word) {
+    for (CommandLine& below : path_.back()->commands)
+      if (below.name == word || (!below.alias.empty() && below.alias == word)) {
+        path_.push_back(&below);
+        return true;
+      }
+    return false;
   }
 
-  void refuse_unexpected(const std::vector<std::string>& arguments) const {
-    refuse_long_flags_behind_one_dash(path(), arguments);
-    // CLI11 leaves to the program what follows "--".
-    const bool has_mark = std::count(arguments.begin(), arguments.end(), "--") > 0;
-    CommandPath owner;
-    for (const CLI::App* app : apps()) {
-      owner.push_back(commands_.at(app));
-      std::vector<std::string> unknown = left_over(*app);
-      if (unknown.empty()) continue;
-      if (has_mark) owner = path();
-      hide_values_of_secrets(arguments, unknown);
-      throw unexpected(owner, unknown, words_before(*owner.back()));
+  Flag* find(std::string_view name) {
+    std::vector<Flag>& flags = path_.back()->flags;
+    const auto found =
+        std::find_if(flags.begin(), flags.end(), [&](const Flag& f) { return has_name(f, name); });
+    return found == flags.end() ? nullptr : &*found;
+  }
+
+  // --help, --help-all and --version are in no table. The first of them counts.
+  bool asks(std::string_view name) {
+    using Kind = Invocation::Kind;
+    const bool has_version = path_.size() == 1 && !path_.front()->version.empty();
+    const Kind kind = name == "--help" || name == "-h"     ? Kind::help
+                      : name == "--help-all"               ? Kind::whole_help
+                      : name == "--version" && has_version ? Kind::version
+                                                           : Kind::run;
+    if (kind_ == Kind::run) kind_ = kind;
+    return kind != Kind::run;
+  }
+
+  void take_long(const std::string& word) {
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const bool has_value = equals != std::string::npos;
+    Flag* const flag = find(name);
+    if (flag == nullptr && asks(name)) {
+      if (has_value) throw Error(ErrorCode::usage, word, "takes no value", help());
+      return;
+    }
+    if (flag == nullptr) return leave();
+    Given& given = given_[flag];
+    ++given.times;
+    if (has_value) given.values.push_back(word.substr(equals + 1));
+    take_values(*flag, given, has_value ? 1 : 0);
+  }
+
+  // "-n5", "-n 5", "-vq"
+  void take_short(const std::string& word) {
+    refuse_long_flags_behind_one_dash(path(), {word});
+    for (size_t i = 1; i < word.size(); ++i) {
+      const std::string name = {'-', word[i]};
+      Flag* const flag = find(name);
+      if (flag == nullptr && asks(name)) continue;
+      if (flag == nullptr) return leave();
+      Given& given = given_[flag];
+      ++given.times;
+      if (std::holds_alternative<bool*>(flag->target)) continue;
+      const std::string rest = word.substr(i + 1);
+      if (!rest.empty()) given.values.push_back(rest);
+      return take_values(*flag, given, rest.empty() ? 0 : 1);
     }
   }
 
-  // "--api-key one two": what a secret's flag did not take may have been meant for it.
-  void hide_values_of_secrets(const std::vector<std::string>& arguments,
-                              std::vector<std::string>& unknown) const {
-    const bool has_secret = std::any_of(flags_.begin(), flags_.end(), [&](const auto& each) {
-      const Flag& flag = *each.second;
-      return flag.rules.is_secret &&
-             std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
-               return argument == flag.name() || argument.starts_with(flag.name() + "=");
-             });
+  // The words after a flag, of whose values `count` are there. A word after a flag that may lack
+  // its value is its value where it can be no argument of the command, or where it is the name of a
+  // .json file: shell/json_flag.h.
+  void take_values(const Flag& flag, Given& given, size_t count) {
+    if (std::holds_alternative<bool*>(flag.target)) return;
+    if (flag.rules.may_lack_value && count == 0) {
+      const std::string next = at_ < words_.size() ? words_[at_] : "-";
+      const bool may_be_word = takes_words(*path_.back(), words_);
+      const bool has_value = !next.starts_with('-') && (!may_be_word || next.ends_with(".json"));
+      given.lacks_value = !has_value;
+      if (!has_value) return;
+    }
+    const size_t wanted = static_cast<size_t>(std::max(1, flag.rules.count));
+    for (; count < wanted && at_ < words_.size(); ++count) given.values.push_back(words_[at_++]);
+  }
+
+  // The command's places take its words in order. Those that must have one get theirs first.
+  void fill_places(size_t depth) {
+    std::vector<Word> words;
+    std::copy_if(places_.begin(), places_.end(), std::back_inserter(words),
+                 [&](const Word& word) { return word.depth == depth; });
+    const auto is_required = [](const Flag& f) { return f.is_positional() && f.rules.required; };
+    std::vector<Flag>& flags = path_[depth]->flags;
+    size_t reserved = static_cast<size_t>(std::count_if(flags.begin(), flags.end(), is_required));
+    size_t next = 0;
+    for (Flag& flag : flags) {
+      if (!flag.is_positional()) continue;
+      if (is_required(flag)) --reserved;
+      const size_t free = words.size() - next > reserved ? words.size() - next - reserved : 0;
+      const size_t count = takes_several(flag.target) ? free : std::min<size_t>(free, 1);
+      for (size_t i = 0; i < count; ++i) {
+        given_[&flag].times = 1;
+        given_[&flag].values.push_back(words_[words[next++].place]);
+      }
+    }
+    left_.insert(left_.end(), words.begin() + static_cast<ptrdiff_t>(next), words.end());
+  }
+
+  // What no flag and no place took of the outermost command that has such, in the order given.
+  std::pair<size_t, std::vector<std::string>> left_over() const {
+    std::vector<Word> left = left_;
+    std::sort(left.begin(), left.end(), [](const Word& one, const Word& other) {
+      return std::pair(one.depth, one.place) < std::pair(other.depth, other.place);
     });
+    std::pair<size_t, std::vector<std::string>> result;
+    for (const Word& word : left) {
+      if (word.depth != left.front().depth) break;
+      result.first = word.depth;
+      result.second.push_back(words_[word.place]);
+    }
+    return result;
+  }
+
+  void refuse_unexpected() const {
+    auto [depth, unknown] = left_over();
+    if (unknown.empty()) return;
+    const CommandPath owner(path_.begin(), path_.begin() + static_cast<ptrdiff_t>(depth) + 1);
+    hide_values_of_secrets(unknown);
+    throw unexpected(owner, unknown, words_before(*owner.back()));
+  }
+
+  // "--api-key one two": what a secret's flag did not take may have been meant for it.
+  void hide_values_of_secrets(std::vector<std::string>& unknown) const {
+    const bool has_secret = std::any_of(
+        given_.begin(), given_.end(), [](const auto& each) { return each.first->rules.is_secret; });
     for (std::string& word : unknown)
       if (has_secret && !word.starts_with('-')) word = kHidden;
   }
 
-  // "tyto modells --help" asks for no help of ours.
+  // "tyto modells --help" asks for the help of no command that there is.
   void refuse_unknown_commands() const {
-    const std::vector<std::string> unknown = left_over(*apps().back());
-    const bool has_commands = !path().back()->commands.empty();
-    if (has_commands && !unknown.empty() && !unknown.front().starts_with('-'))
-      throw unexpected(path(), unknown);
+    if (path_.back()->commands.empty()) return;
+    for (const Word& word : places_)
+      if (word.depth + 1 == path_.size()) throw unexpected(path(), {words_[word.place]});
   }
 
   // The words so far of a command that takes one text, where more words follow.
   GivenText words_before(const CommandLine& command) const {
-    for (const auto& [option, flag] : flags_) {
-      const bool is_text = is_of(*flag, command) && !flag->rules.text_kind.empty();
-      if (!is_text || option->count() == 0) continue;
-      std::string words = joined(option->results(), " ");
-      std::erase(words, kAsItIs);
-      return {flag->rules.text_kind, words};
+    for (const Flag& flag : command.flags) {
+      const auto given = given_.find(&flag);
+      if (given != given_.end() && !flag.rules.text_kind.empty())
+        return {flag.rules.text_kind, joined(given->second.values, " ")};
     }
     return {};
   }
 
-  static bool is_of(const Flag& flag, const CommandLine& command) {
-    return std::any_of(command.flags.begin(), command.flags.end(),
-                       [&](const Flag& each) { return &each == &flag; });
-  }
-
-  Error problem(const CLI::ParseError& error) const {
-    const CommandLine& command = *path().back();
-    const std::string hint = see_help(path());
-    std::string what = error.what();
-    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
-      // It begins with "--name: ", or for a flag without a value with "name ".
-      for (const auto& [option, flag] : flags_)
-        if (is_of(*flag, command) &&
-            (what.starts_with(flag->name() + ":") || ("--" + what).starts_with(flag->name() + " ")))
-          return {ErrorCode::usage, flag->name(), wrong_count(*option, *flag), hint};
+  static void clear_given(CommandLine& command) {
+    for (Flag& flag : command.flags) {
+      flag.given = false;
+      flag.given_at.clear();
     }
-    if (command.needs_command) return missing_command(path());
-    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
-      for (const auto& [option, flag] : flags_)
-        if (is_of(*flag, command) && flag->rules.required && option->count() == 0)
-          return {ErrorCode::usage, full_name(path()), flag->called() + " is missing", hint};
-    std::erase(what, kAsItIs);
-    return {ErrorCode::usage, "", what, hint};
+    for (CommandLine& below : command.commands) clear_given(below);
   }
 
-  static std::string wrong_count(const CLI::Option& option, const Flag& flag) {
-    if (std::holds_alternative<bool*>(flag.target)) return "takes no value";
-    if (flag.rules.count > 1)
-      return fmt::format("takes {} values, {}", flag.rules.count, flag.value);
-    if (option.count() > 1) return "is given more than once";
+  void fill(Flag& flag) {
+    const auto found = given_.find(&flag);
+    if (found == given_.end()) return;
+    Given& given = found->second;
+    const std::string problem = wrong_count(flag, given);
+    if (!problem.empty()) throw Error(ErrorCode::usage, flag.name(), problem);
+    if (given.lacks_value)
+      given.values = {""};
+    else
+      for (std::string& text : given.values) check_value(flag, text);
+    std::visit([&](auto* target) { store(flag, given.values, *target); }, flag.target);
+    flag.given = true;
+  }
+
+  static std::string wrong_count(const Flag& flag, const Given& given) {
+    const bool is_bool = std::holds_alternative<bool*>(flag.target);
+    if (is_bool) return given.values.empty() ? "" : "takes no value";
+    const size_t count = static_cast<size_t>(flag.rules.count);
+    if (count > 1 && given.values.size() != count)
+      return fmt::format("takes {} values, {}", count, flag.value);
+    if (given.times > 1 && !takes_several(flag.target)) return "is given more than once";
+    if (given.lacks_value || given.values.size() >= given.times) return "";
     return "needs a value" + (flag.value.empty() ? "" : ", " + flag.value);
   }
 
-  void add(CLI::App& app, CommandLine& command) {
-    commands_[&app] = &command;
-    app.set_help_all_flag("--help-all");
-    for (Flag& flag : command.flags) {
-      CLI::Option* option = add_option(app, flag);
-      if (!flag.value.empty()) option->type_name(flag.value);
-      if (flag.rules.count > 0) option->expected(flag.rules.count);
-      // Else "--stop END 'a prompt'" would take the prompt, too.
-      if (!flag.is_positional()) option->allow_extra_args(false);
-      // CLI11 leaves the last arguments to those that must have one; of the others a file may tell.
-      option->required(flag.rules.required && flag.is_positional());
-      add_checks(*option, flag);
-      flags_.emplace_back(option, &flag);
-    }
-    if (command.needs_command) app.require_subcommand(1);
-    if (!command.alias.empty()) app.alias(command.alias);
-    for (CommandLine& below : command.commands) add(*app.add_subcommand(below.name), below);
+  void refuse_missing_places() const {
+    for (const Flag& flag : path_.back()->flags)
+      if (flag.is_positional() && flag.rules.required && !flag.given)
+        throw Error(ErrorCode::usage, full_name(path()), flag.called() + " is missing", help());
   }
 
-  static void check_rules(const CommandLine& command, const std::string& hint) {
+  void check_rules(const CommandLine& command) const {
     const auto is_given = [&](const std::string& name) { return command.is_given(name); };
     for (const Flag& flag : command.flags) {
       const auto refuse = [&](const std::string& what) {
-        throw Error(ErrorCode::usage, flag.given_at, flag.called() + what, hint);
+        throw Error(ErrorCode::usage, flag.given_at, flag.called() + what, help());
       };
       if (!flag.given && flag.rules.required) refuse(" is required");
       if (!flag.given) continue;
@@ -452,10 +443,13 @@ class Parser {
     }
   }
 
-  const CommandLine& program_;
-  CLI::App app_;
-  std::map<const CLI::App*, CommandLine*> commands_;
-  std::vector<std::pair<CLI::Option*, Flag*>> flags_;
+  const std::vector<std::string>& words_;
+  size_t at_ = 0;             // the next word
+  bool only_places_ = false;  // behind "--"
+  Invocation::Kind kind_ = Invocation::Kind::run;
+  std::vector<CommandLine*> path_;
+  std::map<const Flag*, Given> given_;
+  std::vector<Word> places_, left_;
 };
 
 // "help kernels list" as "kernels list --help".
@@ -590,11 +584,7 @@ std::string full_name(const CommandPath& path) {
 }
 
 Invocation parse(CommandLine& program, const std::vector<std::string>& arguments) {
-  Parser parser(program);
-  Invocation result;
-  result.kind = parser.parse(with_help_last(program, arguments));
-  result.path = parser.path();
-  return result;
+  return Parser(program, with_help_last(program, arguments)).parse();
 }
 
 void refuse_idle_flags(const CommandLine& command, const std::string& mode,

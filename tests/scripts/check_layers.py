@@ -3,8 +3,8 @@
 
 Direct edges as in docs/architecture.md; a folder may also include what its neighbours below include
 (docs/decisions/001-layer-edges.md). Files at the seams:
-only src/device/npu may name xrt, only src/base/environment.cc may call getenv, only src/shell/command_line.cc
-may include CLI11, only src/shell/line_editor.cc libedit, and only src/serve/http/*.cc Boost, which are slow to compile.
+only src/device/npu may name xrt, only src/base/environment.cc may call getenv, only src/shell/line_editor.cc may
+include libedit, and only src/serve/http/*.cc Boost, which is slow to compile.
 Only src/hub/http.cc may include libcurl: whatever does not go through `tyto pull` opens no connection to anywhere.
 """
 import re
@@ -67,8 +67,6 @@ def problems(source):
                     yield f"{where}: {layer} must not include {target}"
             if "getenv" in line and path.name != "environment.cc":
                 yield f"{where}: getenv outside base/environment.cc"
-            if "#include <CLI/" in line and path.name != "command_line.cc":
-                yield f"{where}: CLI11 outside shell/command_line.cc"
             if "#include <histedit.h>" in line and path.name != "line_editor.cc":
                 yield f"{where}: libedit outside shell/line_editor.cc"
             if "#include <boost/" in line and (path.parent.name != "http" or path.suffix != ".cc"):
