@@ -6,7 +6,7 @@ import re
 from harness import FIXTURES, OWLET, CliTest, main, tyto
 
 STORY = "Tell me a story about a fox who finds a lamp."
-REPEATS = "red fox, blue owl, green frog, red fox, blue owl, green frog, red fox, blue owl, green"
+REPEATS = "I am Owlet! I am Owlet! I am Owlet! I am"
 
 
 class Speculation(CliTest):
@@ -55,8 +55,10 @@ class Speculation(CliTest):
         text, receipt, said = self.answer(*flags, "--speculate", "lookup", prompt=REPEATS, tokens=120)
         self.assertEqual(text, expected)
         told = self.check_counts(receipt, "lookup")
-        self.assertIn(f"{told['accepted']} of {told['drafted']} tokens drafted by lookup accepted", said)
-        self.assertIn("calls per token", said)
+        self.assertGreater(told["drafted"], 0)
+        # How much is drafted depends on what a row costs on this machine now, so one token and one call are possible.
+        self.assertRegex(said, f"{told['accepted']} of {told['drafted']} tokens? drafted by lookup accepted")
+        self.assertRegex(said, "calls? per token")
 
     def test_a_model_that_guesses_for_itself_is_right(self):
         _, receipt, _ = self.answer("--temp", "0", "--draft", OWLET)
