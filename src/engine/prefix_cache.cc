@@ -164,13 +164,15 @@ void PrefixCache::release(Node& node) {
 
 PrefixCache::Node& PrefixCache::add_child(Node& parent, const PageContent& content) {
   TYTO_ASSERT(&parent == &root_ || parent.tokens.size() == pool_.page_positions());
+  std::vector<Node*>& siblings = parent.children;  // have room before there is something to insert
+  if (siblings.size() == siblings.capacity()) siblings.reserve(2 * siblings.size() + 1);
   Node& node = nodes_.emplace_back(Node{{content.tokens.begin(), content.tokens.end()},
                                         content.begins,
                                         content.page,
                                         content.window_page,
                                         &parent});
   node.self = std::prev(nodes_.end());
-  parent.children.insert(lower_bound(parent.children, content.tokens), &node);
+  siblings.insert(lower_bound(siblings, content.tokens), &node);
   retain(content);
   return node;
 }
@@ -178,12 +180,14 @@ PrefixCache::Node& PrefixCache::add_child(Node& parent, const PageContent& conte
 // By tokens that begin with the node's own: no sibling does, so its place among them stays. Other
 // users of the old page go on with it, and need not copy it on the tree's account.
 void PrefixCache::replace(Node& node, const PageContent& content) {
+  std::vector<Token> tokens(content.tokens.begin(), content.tokens.end());
+  PassBegins begins = content.begins;
   retain(content);  // first: it may be the same page
   release(node);
   node.page = content.page;
   node.window_page = content.window_page;
-  node.tokens.assign(content.tokens.begin(), content.tokens.end());
-  node.begins = content.begins;
+  node.tokens = std::move(tokens);
+  node.begins = std::move(begins);
 }
 
 void PrefixCache::remove(Node& leaf) {

@@ -175,6 +175,11 @@ bool KvTable::grow_to(uint32_t wanted, std::optional<Copy>& copy) {
   copy.reset();
   release_passed();
   if (lacking(wanted)) return false;
+  // What is thrown for want of memory is thrown before a page is taken.
+  const size_t end = window_end(wanted);
+  pages_.reserve(pool_->pages_for(wanted));
+  window_pages_.reserve(end);
+  begins_.reserve(std::max(room(), pool_->pages_for(wanted) * pool_->page_positions()));
   if (appends_to_shared_page(wanted)) {
     const size_t last = length() / pool_->page_positions();
     copy = Copy{.from = pages_[last], .positions = length() % pool_->page_positions()};
@@ -185,9 +190,7 @@ bool KvTable::grow_to(uint32_t wanted, std::optional<Copy>& copy) {
     copy->to = replace_page(*pool_, pages_[last]);
   }
   while (room() < wanted) pages_.push_back(*pool_->take());
-  for (const size_t end = window_end(wanted); window_pages_.size() < end;)
-    window_pages_.push_back(*window_->pool->take());
-  begins_.reserve(room());
+  while (window_pages_.size() < end) window_pages_.push_back(*window_->pool->take());
   return true;
 }
 

@@ -21,8 +21,8 @@ ModelDims model_dims(const Config& config, uint32_t context) {
 
 Sequence::Sequence(Pipeline& pipeline)
     : pipeline_(pipeline), kv_(pipeline.pool_, pipeline.window_) {
-  pipeline.live_.push_back(this);
   tokens_.reserve(pipeline.context());
+  pipeline.live_.push_back(this);
 }
 
 Sequence::~Sequence() {

@@ -1,4 +1,5 @@
-// Counts each thread's allocations. Include from one source file of a test binary.
+// Counts each thread's allocations, and lets one fail. Include from one source file of a test
+// binary.
 #pragma once
 
 #include <cstdlib>
@@ -8,6 +9,7 @@
 
 inline void* counted(std::size_t size) {
   ++tyto::testing_support::allocations;
+  if (tyto::testing_support::fails_now()) throw std::bad_alloc();
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }
@@ -21,10 +23,12 @@ inline void* counted(std::size_t size) {
 }
 [[gnu::noinline]] void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   ++tyto::testing_support::allocations;
+  if (tyto::testing_support::fails_now()) return nullptr;
   return std::malloc(size == 0 ? 1 : size);
 }
 [[gnu::noinline]] void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
   ++tyto::testing_support::allocations;
+  if (tyto::testing_support::fails_now()) return nullptr;
   return std::malloc(size == 0 ? 1 : size);
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept {

@@ -124,6 +124,16 @@ TEST(ApiRequests, ToolsHaveATemplateOfTheirOwn) {
   EXPECT_ERROR(prompt(""), "the model has no chat template");
 }
 
+TEST(ApiRequests, AModelWithoutADefaultTemplateNamesItsTemplates) {
+  ModelText model;
+  model.name = "m";
+  model.why_no_chat = "has the chat templates rag, tool_use, and none that is called default";
+  for (const std::string& tools : {std::string(), std::string(R"(,"tools":)") + kTools}) {
+    EXPECT_ERROR(chat_text(model, chat(tools).conversation),
+                 "m: " + model.why_no_chat + "; serve it with --chat-template and the name of one");
+  }
+}
+
 TEST(ApiRequests, ToolsThatATemplateDoesNotShowAreRefused) {
   ModelText model;
   model.tokenizer = std::make_shared<const Tokenizer>(byte_level_vocabulary({}), "small");

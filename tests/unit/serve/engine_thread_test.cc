@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "engine/generate.h"
 #include "serve/metrics.h"
+#include "support/count_allocations.h"
 #include "support/expect_error.h"
 
 namespace tyto {
@@ -413,6 +414,66 @@ TEST_F(EngineThreads, WhateverIsThrownEndsItsOwnRequestAlone) {
   ASSERT_TRUE(beside.wait_ends(1));
   EXPECT_FALSE(beside.ends.at(0).error);
   EXPECT_GT(beside.tokens[0], 0u);
+}
+
+// The numbers of allocations to let fail: all of the first ones, then ever fewer of them.
+std::vector<int64_t> failing_allocations(int64_t all_below, int64_t last) {
+  std::vector<int64_t> result;
+  for (int64_t n = 0; n < last; n += 1 + std::max<int64_t>(0, n - all_below) / 3)
+    result.push_back(n);
+  return result;
+}
+
+// Known when the last copy of the callbacks that hold it has gone.
+struct Gone {
+  std::shared_ptr<std::promise<void>> is_gone = std::make_shared<std::promise<void>>();
+  std::shared_ptr<void> holder =
+      std::shared_ptr<void>(nullptr, [gone = is_gone](void*) { gone->set_value(); });
+};
+
+// Whatever a request was doing when there was no memory: it ends, or its callbacks are dropped, and
+// the server goes on.
+TEST_F(EngineThreads, AnAllocationThatFailsEndsNothingButRequests) {
+  EngineThreadOptions options = options_for();
+  options.most_running = 2;
+  options.most_waiting = 2;  // a place that is never free again would be missed soon
+  // The library that makes the receipt's JSON ends the program where its destructors get no memory.
+  options.receipt_context = [made = options.receipt_context](Engine& engine) {
+    testing_support::failing = -1;
+    return made(engine);
+  };
+  start(std::move(options));
+  const auto set_failing = [&](int64_t n) {
+    for (bool was_called = false; !was_called;) {
+      Gone gone;
+      thread->load("owlet", [&, holder = std::exchange(gone.holder, nullptr)](const auto&) {
+        testing_support::failing = n;
+        was_called = true;
+      });
+      ASSERT_EQ(gone.is_gone->get_future().wait_for(kLong), std::future_status::ready);
+    }
+  };
+  size_t failed = 0;
+  for (const int64_t n : failing_allocations(40, 3000)) {
+    Gone gone;
+    Told told;
+    CompletionEvents events = told.events();
+    events.on_done = [holder = std::exchange(gone.holder, nullptr),
+                      on_done = events.on_done](const ChoiceEnd& end) { on_done(end); };
+    set_failing(n);
+    CompletionRequest asked = ask("Once", 3);
+    asked.choices = 2;
+    thread->submit("owlet", std::move(asked), std::exchange(events, {}));
+    ASSERT_EQ(gone.is_gone->get_future().wait_for(kLong), std::future_status::ready) << n;
+    failed += told.ends.size() < 2 || told.ends.at(0).error || told.ends.at(1).error;
+    set_failing(-1);
+    Told after;
+    thread->submit("owlet", ask("Once", 3), after.events());
+    ASSERT_TRUE(after.wait_ends(1)) << n;
+    EXPECT_FALSE(after.ends.at(0).error) << n;
+  }
+  EXPECT_GT(failed, 10u);
+  ASSERT_TRUE(thread->drain(kLong));
 }
 
 TEST_F(EngineThreads, ABatchIsTakenAsAWholeOrNotAtAll) {

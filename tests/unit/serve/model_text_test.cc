@@ -80,6 +80,13 @@ TEST_F(ModelTexts, WithoutADefaultTheTemplatesAreNamed) {
     EXPECT_EQ(text.why_no_chat,
               "has the chat templates my_own, rag, and none that is called default");
   });
+  const std::string told =
+      "m: has the chat templates my_own, rag, and none that is called default "
+      "| choose one: --chat-template my_own";
+  check({{"rag", "R"}, {"my_own", "M"}}, [&](const ModelText& text) {
+    const auto choose = [&] { choose_chat_template(text.tokenizer->vocabulary(), "", "m"); };
+    EXPECT_EQ(test::error_of(choose), told);
+  });
   check({{"tool_use", kHermes}}, [](const ModelText& text) {
     EXPECT_EQ(text.chat_template, nullptr);
     EXPECT_NE(text.tool_template, nullptr);
