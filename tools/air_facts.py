@@ -137,7 +137,7 @@ def config_of(evaluated, folder):
 
 
 def head_of_prompts(evaluated, folder, config):
-    """Of a folder whose decode is one dispatch: the head that its prompts end with."""
+    """In a folder whose decode is one dispatch: the head that its prompts end with."""
     given = {}
     for theirs, ours in (("_LM_N_PARTITIONS", "n_partitions"), ("_LM_N_PART", "n_part")):
         value = evaluated.module(folder + "_prefill").names.get(theirs)
@@ -193,7 +193,7 @@ def model_facts(checkout, folder):
 
 
 def decode_facts(checkout, folder):
-    """Of a folder whose decode is one dispatch: the generator's numbers for its model."""
+    """In a folder whose decode is one dispatch: the generator's numbers for its model."""
     model, chunk = None, None
     for path in sorted((checkout / "programming_examples/llms" / folder).glob("*.py")) + \
             [checkout / "programming_examples/llms" / folder / "Makefile"]:

@@ -102,7 +102,7 @@ def model_table(rows):
 
 
 def fitted_table():
-    """Of the rows that were fitted or compared by tools/fit_cost_model.py, which has them."""
+    """The rows that were fitted or compared by tools/fit_cost_model.py, which has them."""
     lines = ["| model | kernels | what | rows | median error | worst | held out: median | worst |", "|---|---|---|---|---|---|---|---|"]
     for row in json.loads((ROOT / "data" / "npu-machines.json").read_text())["by_model"]:
         held = f"{row['held_out_median']:.1%} | {row['held_out_worst']:+.1%}" if "held_out_median" in row else "– | –"

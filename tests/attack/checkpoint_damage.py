@@ -169,7 +169,7 @@ def files(trial, number):
 
 
 def unchanged(trial, number):
-    """The header padded with spaces, as other writers do; a field that nobody knows."""
+    """The header padded with spaces, as other writers do; an unknown field."""
     folder = checkpoint(trial)
     header, data = safetensors_parts(folder)
     put_safetensors(folder, json.dumps(header).encode() + b" " * (number * 8), data)

@@ -34,7 +34,7 @@ def changed_number(lines, random):
 
 
 def faster(lines, random):
-    """The speed alone, as somebody would who wants to impress."""
+    """The speed alone, as a boaster would."""
     at = random.randrange(len(lines))
     row = json.loads(lines[at])
     for name in ("avg_ts", "modelled_avg_ts", "speed_pp", "modelled_speed_pp", "speed_tg", "modelled_speed_tg"):
@@ -123,7 +123,7 @@ def values_of(lines):
 
 
 def ledger(trial, number):
-    """Whoever reads a forged ledger is told so, and which row it is."""
+    """A reader of a forged ledger is told so, and which row it is."""
     shutil.copytree(trial.stock.state, trial.folder / "state")
     path = trial.folder / LEDGER
     before = path.read_bytes()
@@ -145,7 +145,7 @@ def ledger(trial, number):
 
 
 def whole_ledger(trial, number):
-    """One that nobody touched is good, also after further rows by several at a time."""
+    """An untouched one is good, also after further rows by several at a time."""
     shutil.copytree(trial.stock.state, trial.folder / "state")
     began = [trial.start(*BENCH, "-m", trial.stock.checkpoints["llama2"]) for _ in range(3)]
     codes = [process.wait(trial.limits.seconds) for process in began]

@@ -172,7 +172,7 @@ def splices(trial, number):
 
 
 def unchanged(trial, number):
-    """Another file of the same model: entries in another order, one more that nobody knows."""
+    """Another file of the same model: entries in another order, one more that is unknown."""
     _, parsed = whole(trial)
     trial.random.shuffle(parsed.entries)
     parsed.entries.append(gguf.Entry(b"attack.note", gguf.STRING, b"no meaning"))

@@ -1,4 +1,4 @@
-"""Values that nobody expects, and JSON documents with one of them inside."""
+"""Unexpected values, and JSON documents with one of them inside."""
 import json
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\r\u009b31m\u202egnp"

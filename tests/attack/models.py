@@ -98,7 +98,7 @@ def files(trial, number):
 
 
 def not_finite(trial, number):
-    """A weight that is not a number is found by whoever computes with it, and named."""
+    """A weight that is not a number is found by what computes with it, and named."""
     content, expected = gguf_damage.not_finite(trial, number)
     path = trial.folder / "model.gguf"
     path.write_bytes(content)

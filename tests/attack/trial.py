@@ -60,7 +60,7 @@ class Run:
 
     @property
     def lines(self):
-        """Of stderr. A chat's prompts are no lines of their own."""
+        """The lines of stderr. A chat's prompts are no lines of their own."""
         text = re.sub(r"^(> )+", "", self.err.decode(errors="replace"), flags=re.MULTILINE)
         return [line for line in text.splitlines() if line.strip()]
 
@@ -230,7 +230,7 @@ class Trial:
 
 
 def digest(path):
-    """Of a file, or of every file in a folder with its name."""
+    """The hash of a file, or of every file in a folder with its name."""
     path = Path(path)
     if path.is_dir():
         return {str(p.relative_to(path)): digest(p) for p in sorted(path.rglob("*")) if p.is_file()}

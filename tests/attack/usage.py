@@ -1,4 +1,4 @@
-"""Absurd command lines: flags as the program's own help lists them, with values that nobody should accept."""
+"""Absurd command lines: flags as the program's own help lists them, with values that must not be accepted."""
 import functools
 import re
 import subprocess

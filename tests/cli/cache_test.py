@@ -54,7 +54,7 @@ class Cache(CliTest):
         return result.stdout, json.loads(receipt.read_text())["fallbacks"]
 
     def phases(self, *args):
-        """Of set-up, as a profile has them."""
+        """The phases of set-up, as a profile has them."""
         profile = self.work / "profile.json"
         result = tyto("profile", "-m", self.quantised, "-p", "A fox", "--raw", "-n", "2", "--json", profile, "--force", *args,
                       environment=self.environment)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is written down, and what happens when somebody changes it: receipts, keys, profiles, results."""
+"""What is written down, and what happens when it is changed: receipts, keys, profiles, results."""
 import hashlib
 import json
 import re
@@ -12,7 +12,7 @@ from harness import OWLET, ROOT, CliTest, main, tyto
 
 
 def sealed(record):
-    """As a forger does who computes the hash anew."""
+    """As a forger does, who computes the hash again."""
     record = {key: value for key, value in record.items() if key not in ("hash", "signature")}
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
     return json.dumps({**record, "hash": hashlib.blake2b(text.encode(), digest_size=32).hexdigest()},

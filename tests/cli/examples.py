@@ -225,7 +225,7 @@ class Sandbox:
         self.must("tyto verify -m ./Llama-3.2-1B --write hf.json && tyto verify --write npu.json")
 
     def add_kernels(self):
-        """Of a build that MLIR-AIR would leave; the images' structure is true, the code in them made up."""
+        """The files of a build that MLIR-AIR would leave; the images' structure is true, the code in them made up."""
         examples = self.work / "mlir-air/programming_examples"
         cache = examples / "llms/llama32_1b/build_peano/prefill_kernel_cache"
         cache.mkdir(parents=True)

@@ -40,7 +40,7 @@ def tyto(*args, text="", environment=None):
 
 
 def shown_on(terminal):
-    """All that is written to a terminal until nobody has it open any more."""
+    """All that is written to a terminal until no process has it open any more."""
     text = b""
     try:
         while piece := os.read(terminal, 4096):

@@ -210,7 +210,7 @@ class Run(CliTest):
         self.assertEqual(tyto("run", "-m", self.model, "Hello", "--raw", "-c", "40", "--ignore-eos").stderr.count("is full"), 1)
 
     def endless(self, *args):
-        """A run that says more than anybody reads: it waits, whenever that is, until its pipe is read."""
+        """A run that says more than is read: it waits, whenever that is, until its pipe is read."""
         folder = self.work / "endless"
         if not folder.exists():
             shutil.copytree(FIXTURES / "llama3" / "model", folder)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`tyto serve` with --speculate and --draft: the same answers, whoever else asks, and counters of the guesses."""
+"""`tyto serve` with --speculate and --draft: the same answers, whatever else runs, and counters of the guesses."""
 import http.client
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A program on a pseudo-terminal, with somebody who types."""
+"""A program on a pseudo-terminal, with a user who types."""
 import fcntl
 import os
 import pty

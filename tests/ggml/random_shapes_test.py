@@ -1,4 +1,4 @@
-"""Multiplications that nobody thought of: 1000 random shapes, strided rows, NaN and infinity, no tokens at all.
+"""Multiplications of every kind: 1000 random shapes, strided rows, NaN and infinity, no tokens at all.
 
 test-backend-ops can read shapes from a file, but then leaves part of the memory that it compares unwritten.
 """

@@ -35,7 +35,7 @@ class Receipt(GgmlTest):
         self.assertEqual(self.receipt["fallbacks"], [])
 
     def test_tokens_are_those_that_were_computed(self):
-        """The prompt's, and each generated one but the last, which nobody asked to go on from."""
+        """The prompt's, and each generated one but the last, which no request went on from."""
         prompt_tokens = 5
         self.assertEqual(self.receipt["tokens"], prompt_tokens + TOKENS - 1)
 

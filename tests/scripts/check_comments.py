@@ -2,7 +2,8 @@
 """check_comments.py ROOT: comments of src/, tests/ and tools/ are sentences about the code, names of tests say their case.
 
 A comment does not begin with "of", and does not have the words of WORDS: persons who act in place of code, and phrases
-that need a second reading. HACKING.md has what to write instead. A test's name is more than one word.
+that need a second reading. HACKING.md has what to write instead. A test that expects an error says which (EXPECT_ERROR of
+tests/support/expect_error.h), and its name is more than one word.
 """
 import io
 import re
@@ -16,6 +17,7 @@ HASHES = {".cmake", ".sh", ".txt", ""}
 WORDS = re.compile(r"\b(whoever|nobody|somebody|anybody|so many|anew|heed(?:s|ed|ing)?)\b", re.I)
 
 SHORT_NAME = re.compile(r"^TEST(?:_F|_P)?\(\w+, [A-Z][a-z0-9]*\)", re.M)
+BARE_THROW = re.compile(r"\b(?:EXPECT|ASSERT)_THROW\((?:(?!;\n).)*?,\s*(?:\w+::)*\w*Error\)", re.S)
 
 # A string, a character or a comment of C++, GLSL or JavaScript, whichever begins first.
 TOKEN = re.compile(r'R"(?P<mark>\w*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*', re.S)
@@ -33,6 +35,8 @@ def python_comments(text):
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield *token.start, token.string[1:]
+        elif token.type == tokenize.STRING and token.string.startswith('"""'):
+            yield *token.start, " ".join(token.string[3:-3].split())
 
 
 def hash_comments(text):
@@ -83,7 +87,7 @@ def findings(root):
                     yield name, line, f'has "{word}"', text
             if path.suffix == ".cc" and folder == "tests":
                 text = path.read_text()
-                for what, pattern in (("is one word", SHORT_NAME),):
+                for what, pattern in (("is one word", SHORT_NAME), ("does not say which error", BARE_THROW)):
                     for found in pattern.finditer(text):
                         yield name, text.count("\n", 0, found.start()) + 1, what, found[0]
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -111,7 +112,7 @@ TEST(TopCandidates, BestFirstAndTiesWithTheLastAreKept) {
 
 TEST(TopCandidates, WhatIsNotFiniteIsRefused) {
   for (const float bad : {NAN, INFINITY, -INFINITY})
-    EXPECT_THROW(top_candidates(std::vector<float>{1, bad, 2}, 2), Error);
+    EXPECT_ERROR(top_candidates(std::vector<float>{1, bad, 2}, 2), "logits: are not finite");
 }
 
 class TranscriptFile : public testing::Test {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -48,7 +49,7 @@ TEST(BenchSpeculation, NamesAreTheTests) {
   EXPECT_DOUBLE_EQ(*parse_speculation("oracle:0").oracle, 0);
   for (const char* bad : {"", "oracle", "oracle:", "oracle:2", "oracle:-1", "oracle:nan",
                           "oracle:0.5x", "draft", "Lookup"})
-    EXPECT_THROW(parse_speculation(bad), Error) << bad;
+    EXPECT_ERROR(parse_speculation(bad), "there is no such draft") << bad;
   EXPECT_EQ((BenchTest{.generate = 64, .speculation = "oracle:0.70"}).name(),
             "tg64 spec oracle:0.70");
   EXPECT_EQ((BenchTest{.generate = 8, .depth = 32, .speculation = "lookup"}).name(),

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -33,10 +34,10 @@ TEST(BuildAdvice, ModelsHaveFoldersOfTheirOwn) {
   const AirDims qwen3 = {28, 1024, 16, 8, 128, 3072, 151936, 2048, 0, 1};
   EXPECT_CONTAINS(build_advice(qwen3, ""),
                   "cd programming_examples/llms/qwen3_0_6b && make compile");
-  EXPECT_THROW(build_advice(qwen3, "q4nx"), Error);
+  EXPECT_ERROR(build_advice(qwen3, "q4nx"), "builds no q4nx kernels for this model");
   AirDims shorter = kLlama32_1b;
   shorter.seq = 512;
-  EXPECT_THROW(build_advice(shorter, ""), Error);
+  EXPECT_ERROR(build_advice(shorter, ""), "builds no kernels for this model");
 }
 
 TEST(BuildAdvice, Int8IsForAnyModel) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "shell/command_line.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -99,7 +100,7 @@ TEST(TokenIds, AreSeparatedByCommasOrWhiteSpace) {
   EXPECT_TRUE(parse_tokens(" \n", "--ids").empty());
   for (const std::string text :
        {"1,,2", ",1", "1,", "1, ,2", "1,x", "1x", "-1", "+1", "0x1", "1;2", "2147483648", "1.5"})
-    EXPECT_THROW(parse_tokens(text, "--ids"), Error) << text;
+    EXPECT_ERROR(parse_tokens(text, "--ids"), "expected token ids separated by commas") << text;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "support/expect_error.h"
 #include "unit/base/file_fixture.h"
 
 namespace tyto {
@@ -38,7 +39,8 @@ TEST_F(InputHistoryTest, DamagedLinesArePassedOver) {
   const InputHistory history(path);
   history.add("c");
   EXPECT_EQ(history.read(), (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_THROW(InputHistory(folder_).read(), Error) << "a folder is no file of lines";
+  EXPECT_ERROR(InputHistory(folder_).read(), "not a regular file")
+      << "a folder is no file of lines";
 }
 
 TEST_F(InputHistoryTest, ItIsBoundedAndLosesTheOldestOnly) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 #include "support/random_model.h"
 #include "unit/engine/letters_world.h"
 
@@ -107,9 +108,11 @@ TEST(Generate, RefusesAPromptThatLeavesNoRoomWithTheNumbers) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "prompt: 96 tokens leave no room for an answer in a context of 96");
   }
-  EXPECT_THROW(world.ask({.prompt = {}, .max_tokens = 1, .stop = {}}), Error);
-  EXPECT_THROW(world.ask({.prompt = {61}, .max_tokens = 1, .stop = {}}), Error);
-  EXPECT_THROW(world.ask({.prompt = {-1}, .max_tokens = 1, .stop = {}}), Error);
+  EXPECT_ERROR(world.ask({.prompt = {}, .max_tokens = 1, .stop = {}}), "prompt: has no tokens");
+  EXPECT_ERROR(world.ask({.prompt = {61}, .max_tokens = 1, .stop = {}}),
+               "token 61 is outside the vocabulary of 61");
+  EXPECT_ERROR(world.ask({.prompt = {-1}, .max_tokens = 1, .stop = {}}),
+               "token -1 is outside the vocabulary of 61");
 }
 
 TEST(Generate, SameSeedSameText) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "engine/sampler.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -91,7 +92,8 @@ TEST(Candidates, AreNeededAsManyAsTheSamplerLooksAt) {
 TEST(Candidates, ThatAreAllRuledOutAreAnError) {
   const std::vector<Candidate> banned = {{0, -kBeyondAll}, {1, -kBeyondAll}};
   for (const float temperature : {0.0f, 1.0f})
-    EXPECT_THROW(Sampler({.temperature = temperature, .top_k = 2}).sample(Logits(banned)), Error);
+    EXPECT_ERROR(Sampler({.temperature = temperature, .top_k = 2}).sample(Logits(banned)),
+                 "every token is ruled out");
 }
 
 TEST(Candidates, WhereTheyDoNotSufficeAreABrokenPromise) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/sampler.h"
+#include "support/expect_error.h"
 #include "text/grammar/constraint.h"
 #include "unit/text/small_vocabularies.h"
 
@@ -50,7 +51,8 @@ TEST(Sampler, WithoutATokenThatAConstraintAllowsThereIsAnError) {
   Sampler sampler({});
   sampler.constrain(std::make_shared<Constraint>(std::make_shared<const Grammar>("root ::= \"z\""),
                                                  std::make_shared<const TokenTrie>(few)));
-  EXPECT_THROW(sampler.sample(std::vector<float>(few.size(), 0.0f)), Error);
+  EXPECT_ERROR(sampler.sample(std::vector<float>(few.size(), 0.0f)),
+               "no token of the vocabulary goes on from here");
 }
 
 }  // namespace

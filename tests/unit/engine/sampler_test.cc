@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -256,10 +257,11 @@ TEST(Sampler, PenaltiesComeBeforeBias) {
 TEST(Sampler, BrokenLogitsAreErrors) {
   for (const float temperature : {0.0f, 1.0f}) {
     Sampler sampler(plain(temperature));
-    EXPECT_THROW(sampler.sample(std::vector<float>{0, kNan}), Error);
-    EXPECT_THROW(sampler.sample(std::vector<float>{kInfinity, 0}), Error);
-    EXPECT_THROW(sampler.sample(std::vector<float>{}), Error);
-    EXPECT_THROW(sampler.sample(std::vector<float>{-kInfinity, -kInfinity}), Error);
+    EXPECT_ERROR(sampler.sample(std::vector<float>{0, kNan}), "the logit of token 1 is nan");
+    EXPECT_ERROR(sampler.sample(std::vector<float>{kInfinity, 0}), "the logit of token 0 is inf");
+    EXPECT_ERROR(sampler.sample(std::vector<float>{}), "logits: there are none");
+    EXPECT_ERROR(sampler.sample(std::vector<float>{-kInfinity, -kInfinity}),
+                 "every token is ruled out");
   }
 }
 
@@ -387,7 +389,7 @@ TEST(Sampler, BrokenBf16LogitsAreErrorsToo) {
       }
     }
   Bf16Row banned{std::vector<uint16_t>(20, 0xff80), {}, std::vector<float>(20)};
-  EXPECT_THROW(Sampler(plain(0)).sample(banned.logits()), Error);
+  EXPECT_ERROR(Sampler(plain(0)).sample(banned.logits()), "every token is ruled out");
 }
 
 TEST(SamplerOptions, OutOfRangeIsAUsageError) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "llama/reference.h"
+#include "support/expect_error.h"
 #include "support/one_sequence.h"
 #include "support/random_model.h"
 #include "tensor/compare.h"
@@ -201,7 +202,8 @@ TEST(Pipeline, RefusesBlocksThatDoNotFitTheHeads) {
   const RandomModel random = random_model(small_config(), DType::bf16);  // head_dim 16
   PipelineOptions options;
   options.forward.kv_type = DType::q8_0;
-  EXPECT_THROW(PipelineBench(random.model, options), Error);
+  EXPECT_ERROR(PipelineBench(random.model, options),
+               "its blocks of 32 do not fit into heads of 16");
 }
 
 // Activations are rounded block by block, so the law holds as it does in f32.
@@ -322,7 +324,7 @@ TEST(Pipeline, RefusesMoreThanTheContextWithTheNumbers) {
     EXPECT_EQ(error.hint, "the model allows -c up to 96");
   }
   options.forward.context = 97;
-  EXPECT_THROW(PipelineBench(random.model, options), Error);
+  EXPECT_ERROR(PipelineBench(random.model, options), "the model was made for 96 positions");
 }
 
 TEST(Pipeline, CountersDeclareTheWeightsOncePerToken) {

@@ -7,6 +7,7 @@
 #include "llama/pipeline.h"
 #include "llama/reference.h"
 #include "support/apart_device.h"
+#include "support/expect_error.h"
 #include "support/one_sequence.h"
 #include "support/random_model.h"
 #include "tensor/compare.h"
@@ -183,7 +184,7 @@ TEST(WindowPages, MemoryIsDividedBetweenTheKinds) {
     EXPECT_GE(own.pages + own.windowed.pages + 2, pages);
     EXPECT_GE(own.windowed.pages, std::min(own.pages, least)) << "one sequence can run";
   }
-  EXPECT_THROW(World(random, 64, true, kv.page_bytes), Error);
+  EXPECT_ERROR(World(random, 64, true, kv.page_bytes), "a page of 256 positions takes");
 }
 
 TEST(WindowPages, ALongSequenceFitsIntoLittleMemory) {

@@ -8,6 +8,7 @@
 #include "model/synth.h"
 #include "model/type_mix.h"
 #include "model/weight_table.h"
+#include "support/expect_error.h"
 #include "tensor/compare.h"
 #include "text/tokenizer/pre_tokenizer.h"
 #include "text/tokenizer/tokenizer.h"
@@ -319,7 +320,8 @@ TEST(Convert, UnigramAndWordPieceComeBack) {
   EXPECT_EQ(read.scores.back(), -2.0f);  // padding is no likelier than the rarest piece
   EXPECT_TRUE(read.add_eos && read.prepend_space && !read.add_bos);
   model.vocabulary->normalizers = {Normalizer::lower_case};
-  EXPECT_THROW(convert(model, "bf16", scratch / "b.gguf"), Error);
+  EXPECT_ERROR(convert(model, "bf16", scratch / "b.gguf"),
+               "no keys for this vocabulary's normalizers");
 
   Vocabulary words;
   words.algorithm = Vocabulary::Algorithm::word_piece;
@@ -343,7 +345,8 @@ TEST(Convert, UnigramAndWordPieceComeBack) {
   EXPECT_EQ(read.eos.front(), 2);
   EXPECT_TRUE(read.add_bos && read.add_eos);
   model.vocabulary->algorithm = Vocabulary::Algorithm::longest_match;
-  EXPECT_THROW(convert(model, "bf16", scratch / "d.gguf"), Error);
+  EXPECT_ERROR(convert(model, "bf16", scratch / "d.gguf"),
+               "RWKV's vocabularies are read, not written");
 }
 
 }  // namespace

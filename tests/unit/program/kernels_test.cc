@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -86,7 +87,7 @@ TEST(KernelSpec, AttentionInAWindowCountsWhatItSees) {
   EXPECT_NO_THROW(check(program));
   EXPECT_EQ(beyond_causal_attention(program, program.launches[0]), "sinks");
   program.slots[4].cols = 2;
-  EXPECT_THROW(check(program), Error);
+  EXPECT_ERROR(check(program), "a: arguments do not fit kernel attention");
 }
 
 // Four heads on two, in a cache in pages of 16 positions or in one piece of 100.
@@ -122,10 +123,10 @@ TEST(KernelSpec, AttentionOfSeveralSequencesCostsWhatEachDoesAlone) {
 TEST(KernelSpec, ACacheThatIsNoWholeNumberOfPagesIsRefused) {
   Program program = one_attention(16);
   program.slots[1].rows -= 1;
-  EXPECT_THROW(check(program), Error);
+  EXPECT_ERROR(check(program), "a: arguments do not fit kernel attention");
   program = one_attention(16);
   program.launches[0].shape.kv_group = 2;  // heads lie apart in pages
-  EXPECT_THROW(check(program), Error);
+  EXPECT_ERROR(check(program), "a: arguments do not fit kernel attention");
 }
 
 TEST(KernelSpec, AKernelThatWritesElsewhereOnlyReadsItsFirstArgument) {
@@ -194,7 +195,7 @@ TEST(KernelSpec, IdsAreIntegers) {
       {Kernel::embed, "embed", {{0, true, false}, {1, true, false}, {2, false, true}}}};
   EXPECT_NO_THROW(check(program));
   program.slots[0].dtype = DType::f32;
-  EXPECT_THROW(check(program), Error);
+  EXPECT_ERROR(check(program), "do not fit kernel embed");
 }
 
 TEST(KernelSpec, TopKHasRoomForItsPairsAndTwoWordsMoreAndReadsTheLogitsOnce) {
@@ -208,12 +209,12 @@ TEST(KernelSpec, TopKHasRoomForItsPairsAndTwoWordsMoreAndReadsTheLogitsOnce) {
   EXPECT_EQ(declared.flops, 3u * 100 * 3);
   for (const uint64_t words : {0u, 2u, 129u, 2u * 101 + 2}) {  // none, no whole pairs, too many
     program.slots[1].cols = words;
-    EXPECT_THROW(check(program), Error) << words;
+    EXPECT_ERROR(check(program), "do not fit kernel top_k") << words;
   }
   program.slots[1].cols = 2 * 100 + 2;
   EXPECT_NO_THROW(check(program));
   program.slots[1].dtype = DType::f32;
-  EXPECT_THROW(check(program), Error);
+  EXPECT_ERROR(check(program), "do not fit kernel top_k");
 }
 
 TEST(KernelSpec, ExpertsAreDeclaredAsOftenAsRowsCanTakeThem) {
@@ -225,7 +226,7 @@ TEST(KernelSpec, ExpertsAreDeclaredAsOftenAsRowsCanTakeThem) {
   program.launches = {{Kernel::expert_matmul,
                        "gate",
                        {{0, true, false}, {1, true, false}, {2, true, false}, {3, false, true}}}};
-  EXPECT_THROW(check(program), Error);  // there are no experts
+  EXPECT_ERROR(check(program), "do not fit kernel expert_matmul");  // there are no experts
   program.launches[0].shape.experts = 10;
   EXPECT_NO_THROW(check(program));
   const uint64_t row = 32 * 4 + 4 * 4 + 4 * 16 * 4, expert = 16 * 32 * 4;
@@ -236,20 +237,20 @@ TEST(KernelSpec, ExpertsAreDeclaredAsOftenAsRowsCanTakeThem) {
   program.slots[0].cols = 4 * 32;  // a row for each choice
   EXPECT_NO_THROW(check(program));
   program.slots[0].cols = 2 * 32;
-  EXPECT_THROW(check(program), Error);
+  EXPECT_ERROR(check(program), "do not fit kernel expert_matmul");
 }
 
 TEST(KernelSpec, CheckRefusesShapesThatDoNotFit) {
   EXPECT_NO_THROW(check(one_matmul(DType::f32)));
   Program program = one_matmul(DType::f32);
   program.slots[2].cols = 127;
-  EXPECT_THROW(check(program), Error);
+  EXPECT_ERROR(check(program), "mm: arguments do not fit kernel matmul");
   program = one_matmul(DType::f32);
   program.launches[0].args.pop_back();
-  EXPECT_THROW(check(program), Error);
+  EXPECT_ERROR(check(program), "mm: arguments do not fit kernel matmul");
   program = one_matmul(DType::f32);
   program.launches[0].args[1].slot = 9;
-  EXPECT_THROW(check(program), Error);
+  EXPECT_ERROR(check(program), "mm: arguments do not fit kernel matmul");
 }
 
 }  // namespace

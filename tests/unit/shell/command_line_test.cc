@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "shell/help.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -337,7 +338,7 @@ TEST_F(CommandLineTest, WordsThatBelongTogetherAreOneArgument) {
   EXPECT_EQ(values.name, "tell me");
   EXPECT_EQ(problem({"--words", "a", "tell me"}), "none");
   EXPECT_EQ(values.words, (std::vector<std::string>{"a"}));
-  EXPECT_THROW(parsed({"tell", "me", "it's"}), Error);
+  EXPECT_ERROR(parsed({"tell", "me", "it's"}), "takes one song; put it in quotes");
   try {
     parsed({"tell", "me", "it's"});
   } catch (const Error& error) {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "shell/command_line.h"
+#include "support/expect_error.h"
 
 namespace tyto {
 namespace {
@@ -200,7 +201,7 @@ TEST_F(ConfigFileTest, RulesBetweenFlagsHoldAcrossBoth) {
 
 TEST_F(ConfigFileTest, AFileThatIsNamedMustBeThere) {
   fs::remove(path_);
-  EXPECT_THROW(started(), Error);
+  EXPECT_ERROR(started(), "cannot open");
 }
 
 TEST_F(ConfigFileTest, TheUsersOwnFileIsReadWhereThereIsOne) {
@@ -257,8 +258,9 @@ TEST_F(ConfigFileTest, ReloadingTakesWhatMayChange) {
 TEST_F(ConfigFileTest, AnErrorWhileReloadingChangesNothing) {
   write("[serve]\nqueue = 8\n");
   const ConfigValues& values = started();
-  EXPECT_THROW(reloaded("[serve]\nqueue = 9\nlengths = \"x\"\n"), Error);
-  EXPECT_THROW(reloaded("[serve"), Error);
+  EXPECT_ERROR(reloaded("[serve]\nqueue = 9\nlengths = \"x\"\n"),
+               "3:11: --lengths takes a whole number");
+  EXPECT_ERROR(reloaded("[serve"), "while parsing table header");
   EXPECT_EQ(values.queue, 8u);
   EXPECT_TRUE(reloaded("[serve]\nqueue = 8\n").taken.empty());
 }
@@ -272,7 +274,7 @@ TEST_F(ConfigFileTest, WhatCannotBeTakenOverChangesNothing) {
     EXPECT_EQ(values.api_key, "second");
     throw Error(ErrorCode::usage, "--api-key", "is refused");
   };
-  EXPECT_THROW(reloaded("[serve]\napi-key = \"second\"\n"), Error);
+  EXPECT_ERROR(reloaded("[serve]\napi-key = \"second\"\n"), "--api-key: is refused");
   EXPECT_EQ(values.queue, 8u);
   EXPECT_EQ(values.api_key, "first");
   EXPECT_EQ(serve_->flag("--queue").given_at, given_at);
