@@ -78,7 +78,7 @@ std::string read_last_lines(const std::filesystem::path& path, uint64_t limit_by
 
 // Adds a line to a file, making it and its folder if need be. Several processes may do so at a
 // time; half a line that a killed one left stays a line of its own. A file that is made is
-// everybody's to read, or its owner's alone.
+// readable for all users, or for its owner alone.
 enum class Readers : uint8_t { all, owner };
 void append_line(const std::filesystem::path& path, std::string_view line,
                  Readers readers = Readers::all);

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Longer than sampling a token takes, shorter than anyone notices.
+// Longer than sampling a token takes, too short to be noticed.
 constexpr auto kSpinTime = std::chrono::microseconds(200);
 constexpr int kPausesPerLook = 32;  // at the clock
 

@@ -151,7 +151,7 @@ Profile record_sweep(const ProfileFlags& flags) {
     } else {
       const bool took_over_before = engine.pipeline().host_took_over();
       for (uint32_t i = 0; i < flags.repetitions; ++i) sweep_once(engine, flags, row);
-      // What two devices executed one after the other is no one's speed.
+      // What two devices executed one after the other is the speed of neither.
       if (engine.pipeline().host_took_over() && !took_over_before) {
         row.receipt.plausibility.verdict = Verdict::refused;
         row.receipt.plausibility.reasons.push_back("the cpu took over, after a device failed");

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kMaxPromptBytes = 64 << 20;
 
-// Waiting for someone to type would look like work.
+// Waiting for input would look like work.
 bool is_stdin_terminal() {
   return ::isatty(STDIN_FILENO) != 0;
 }

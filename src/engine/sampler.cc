@@ -164,7 +164,7 @@ void keep_top_k(std::vector<Candidate>& candidates, uint32_t k) {
   candidates.erase(middle, candidates.end());
 }
 
-// The candidates from the best on, sorted no further down than anyone has looked.
+// The candidates from the best on, sorted no further down than was asked for.
 class SortedPrefix {
  public:
   explicit SortedPrefix(std::vector<Candidate>& candidates) : candidates_(candidates) {}

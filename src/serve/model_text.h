@@ -32,7 +32,7 @@ struct ModelText {
   uint32_t embedding_size = 0;
   SamplerOptions sampling = {};  // what a request that says nothing gets
   bool holds_streams = false;    // until the receipt proves what --require asks for
-  // Shared by the engine and everybody who makes requests.
+  // Shared by the engine and all that make requests.
   std::shared_ptr<const Tokenizer> tokenizer = {};
   std::shared_ptr<const ChatTemplate> chat_template = {};  // none: the model has none
   std::string chat_template_source = {};

@@ -14,7 +14,8 @@ from pathlib import Path
 FOLDERS = ("src", "tests", "tools")
 SLASHES = {".cc", ".h", ".comp", ".glsl", ".mjs"}
 HASHES = {".cmake", ".sh", ".txt", ""}
-WORDS = re.compile(r"\b(whoever|nobody|somebody|anybody|so many|anew|heed(?:s|ed|ing)?)\b", re.I)
+WORDS = re.compile(
+    r"\b(whoever|(?:no|some|any|every)(?:body|one)|no one|so many|anew|heed(?:s|ed|ing)?)\b", re.I)
 
 SHORT_NAME = re.compile(r"^TEST(?:_F|_P)?\(\w+, [A-Z][a-z0-9]*\)", re.M)
 BARE_THROW = re.compile(r"\b(?:EXPECT|ASSERT)_THROW\((?:(?!;\n).)*?,\s*(?:\w+::)*\w*Error\)", re.S)

@@ -277,7 +277,7 @@ Receipt sum(const std::vector<Receipt>& runs) {
   return total;
 }
 
-// What two devices executed one after the other is no one's speed.
+// What two devices executed one after the other is the speed of neither.
 void refuse_mixed_runs(const BenchEngine& bench, const std::vector<Receipt>& runs, Receipt& total) {
   const bool has_other = std::any_of(
       total.devices.begin(), total.devices.end(),

@@ -128,7 +128,7 @@ void write_row(const Attention& a, const Plan& plan, const Tile& tile, size_t ro
   for (size_t i = 0; i < dim; ++i) a.y[head * dim + i] = scale * merged.mixed[i];
 }
 
-// Enough tiles for everybody: each thread walks the splits of its own.
+// Enough tiles for all: each thread walks the splits of its own.
 void attend_by_tile(const Attention& a, const Plan& plan, ThreadPool& pool,
                     const AttentionLoops& loops) {
   // Some three microseconds: a query over a few positions is done sooner than another thread

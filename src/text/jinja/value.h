@@ -183,7 +183,7 @@ void clear_variables(Machine& machine, Scope& scope);
 void push(Machine& machine, List& list, const Value& value);
 void write(Machine& machine, std::string_view text);
 
-// Every string a template makes grows through this, so that no one of them escapes the limits.
+// Every string a template makes grows through this, so that none of them escapes the limits.
 class Builder {
  public:
   explicit Builder(Machine& machine) : machine_(machine) {}

@@ -1,5 +1,5 @@
 // Requests on a device that takes one sequence at a time: turns between tokens, and what becomes of
-// everybody when it fails.
+// all requests when it fails.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -138,7 +138,7 @@ TEST(SchedulerTurns, RequestsTakeTurnsBetweenTokensAndGetWhatTheyGetAlone) {
   }
 }
 
-// In a step the prompt runs on one device and everybody's tokens on the other.
+// In a step the prompt runs on one device and all tokens on the other.
 TEST(SchedulerTurns, WithPromptsOnAnotherDeviceRequestsGetWhatTheyGetAlone) {
   const Model& model = model_of_whole_lines().model;
   for (const Prompts prompts : {Prompts::on_the_cpu, Prompts::alone_on_the_npu})
