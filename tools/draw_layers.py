@@ -21,26 +21,27 @@ WIDTH = 1000
 # Folder: what it holds, the middle of its box, the width of it. How high it stands follows from what it includes.
 FOLDERS = {
     "base": ("errors, files, JSON, hashes, environment, thread pool", 500, 920),
-    "text": ("tokenizers, chat templates, grammars", 160, 265),
-    "tensor": ("types, views, block formats", 425, 215),
-    "power": ("rails, joules", 640, 165),
-    "shell": ("command line, terminal", 856, 210),
+    "text": ("tokenizers, chat templates, grammars", 180, 280),
+    "tensor": ("types, views, block formats", 470, 240),
+    "power": ("rails, joules", 730, 200),
+    "shell": ("flags, terminal", 930, 138),
     "model": ("GGUF, safetensors, config, weights", 320, 270),
-    "trace": ("counters, recording, receipts", 820, 260),
+    "trace": ("counters, receipts", 790, 190),
     "hub": ("tyto pull", 72, 132),
-    "program": ("programs, kernels, stitch", 610, 200),
-    "evidence": ("seals, checks, ledger", 858, 240),
-    "cost": ("modelled time of an XDNA2", 610, 200),
-    "report": ("tables, pages and files of a profile", 858, 275),
-    "device": ("cpu, npu, vnpu, vulkan", 610, 200),
+    "program": ("programs, kernels, stitch", 580, 190),
+    "evidence": ("seals, checks, ledger", 795, 200),
+    "cost": ("modelled time of an XDNA2", 580, 190),
+    "report": ("profiles as pages, files", 795, 200),
+    "device": ("cpu, npu, vnpu, vulkan", 580, 190),
     "plan": ("predicted speed, memory", 176, 184),
-    "doctor": ("what is wrong here", 353, 162),
-    "llama": ("forward pass, pages", 545, 190),
-    "ggml": ("llama.cpp plug-in", 825, 146),
-    "engine": ("generate, sampler, scheduler", 500, 240),
-    "library": ("tyto.h", 610, 90),
-    "check": ("verify and diagnose", 738, 146),
-    "serve": ("the server", 905, 180),
+    "doctor": ("what is wrong here", 350, 158),
+    "llama": ("forward pass, pages", 512, 150),
+    "ggml": ("llama.cpp plug-in", 800, 150),
+    "engine": ("generate, schedule, sample", 490, 226),
+    "library": ("tyto.h", 426, 130),
+    "bench": ("tyto bench", 701, 144),
+    "check": ("verify, diagnose", 560, 130),
+    "serve": ("the server", 846, 140),
     "cli": ("the commands", 500, 960),
 }
 
@@ -205,10 +206,10 @@ def layers(committed):
         x, y = middle - width / 2, y_of[folder]
         parts += [f"<!-- {folder}: {counts[folder]} -->", box(x, y, width, height),
                   text(x + 12, y + 22, folder, "name"),
-                  text(x + width - 12, y + 22, f"{counts[folder]:,} lines".replace(",", " "), "small dim", "end"),
+                  text(x + width - 12, y + 22, f"{counts[folder]:,}".replace(",", " "), "small dim", "end"),
                   text(x + 12, y + 42, holds, "small")]
     bottom = top + max(levels.values()) * pitch + height
-    parts.append(text(WIDTH / 2, bottom + 26, "An arrow means: includes. What is below what is included may be included too.",
+    parts.append(text(WIDTH / 2, bottom + 26, "A number counts lines; an arrow means: includes. What is below what is included may be included too.",
                       "small dim", "middle"))
     return drawing(bottom + 42, "The folders of src/ and what they include", parts)
 

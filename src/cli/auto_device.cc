@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/spelling.h"
-#include "cli/bench/bench_tests.h"
+#include "bench/bench_tests.h"
 #include "cli/calibration_file.h"
 #include "cli/flags.h"
 #include "device/cpu/measured_peak.h"

@@ -153,7 +153,7 @@ nlohmann::ordered_json to_json(const KernelEntry& entry) {
   return row;
 }
 
-std::string as_text(const nlohmann::ordered_json& json) {
+std::string report_text(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -162,7 +162,7 @@ void list(const JsonFlag& json) {
   if (json.is_given()) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const KernelEntry& entry : manifest.entries) rows.push_back(to_json(entry));
-    if (put_json(json, as_text(rows))) return;
+    if (put_json(json, report_text(rows))) return;
   }
   if (manifest.entries.empty()) {
     note(
@@ -202,7 +202,7 @@ void print_check(const CheckReport& report) {
 void check_images(const CheckFlags& flags) {
   announce("checking the images");
   const CheckReport report = check_store(store_folder(), flags.full);
-  if (!flags.json.is_given() || !put_json(flags.json, as_text(to_json(report))))
+  if (!flags.json.is_given() || !put_json(flags.json, report_text(to_json(report))))
     print_check(report);
   if (!report.problems.empty())
     throw Error(ErrorCode::input, store_folder().string(),

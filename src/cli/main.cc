@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/bench/bench_tests.h"
+#include "bench/bench_tests.h"
 #include "cli/program.h"
 #include "cli/provenance.h"
 #include "doctor/probe.h"

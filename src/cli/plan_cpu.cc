@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cli/bench/bench_run.h"
+#include "cli/bench/bench_flags.h"
 #include "device/cpu/measured_peak.h"
 #include "engine/engine.h"
 #include "plan/what_if.h"
@@ -35,8 +35,9 @@ PlanRow measured(const PlanRequest& request, const std::string& model) {
   const BenchTest longest = within(
       {.prompt = std::clamp(request.prompt_tokens, 1u, kMostPrompt), .generate = kMeasuredTokens},
       context);
-  BenchSetup setup;
-  setup.flags.model.model = model;
+  EngineFlags flags;
+  flags.model.model = model;
+  BenchSetup setup = bench_setup(flags);
   setup.positions = std::max(first.positions(), longest.positions());
   BenchEngine bench = open_bench_engine(setup, progress_bar());
   announce("measuring the cpu");  // a bar over one repetition would stand at 0 % until the end

@@ -29,10 +29,11 @@ EDGES = {
     "engine": ["llama", "text"],
     "library": ["engine"],
     "check": ["engine", "report"],
+    "bench": ["engine", "report"],
     "serve": ["engine", "report"],
     "hub": ["model"],
     "shell": ["base"],
-    "cli": ["engine", "check", "plan", "doctor", "serve", "hub", "shell"],
+    "cli": ["engine", "check", "bench", "plan", "doctor", "serve", "hub", "shell"],
     "ggml": ["program", "device", "report"],
 }
 

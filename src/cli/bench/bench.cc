@@ -5,13 +5,13 @@
 #include <thread>
 
 #include "base/error.h"
+#include "bench/bench_comparison.h"
+#include "bench/bench_peak.h"
+#include "bench/bench_run.h"
+#include "bench/bench_tests.h"
 #include "cli/auto_device.h"
-#include "cli/bench/bench_comparison.h"
 #include "cli/bench/bench_flags.h"
 #include "cli/bench/bench_output.h"
-#include "cli/bench/bench_peak.h"
-#include "cli/bench/bench_run.h"
-#include "cli/bench/bench_tests.h"
 #include "cli/bench/calibrate.h"
 #include "cli/commands.h"
 #include "cli/evidence_flags.h"
@@ -106,8 +106,10 @@ class RowSink {
 // What every combination of batches and threads needs, for one model and device.
 std::vector<BenchSetup> setups_of(const BenchFlags& flags, const std::string& model,
                                   const EngineFlags& engine, const std::vector<BenchTest>& tests) {
-  BenchSetup setup{.flags = engine, .ubatch = {}, .longest_test = {}, .measures_peak = flags.peak};
-  setup.flags.model.model = model;
+  EngineFlags its_engine = engine;
+  its_engine.model.model = model;
+  BenchSetup setup = bench_setup(its_engine);
+  setup.measures_peak = flags.peak;
   setup.speculations = wanted_speculations(flags, tests);
   setup.most_guesses = flags.draft_max;
   for (const BenchTest& test : tests) setup.sequences = std::max(setup.sequences, test.sequences);
@@ -127,7 +129,7 @@ std::vector<BenchSetup> setups_of(const BenchFlags& flags, const std::string& mo
       for (uint32_t count : threads) {
         setup.batch = batch;
         setup.ubatch = ubatch;
-        setup.flags.threads = count;
+        setup.options.threads = count;
         setups.push_back(setup);
       }
   return setups;

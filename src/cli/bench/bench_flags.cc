@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/auto_device.h"
 #include "cli/evidence_flags.h"
+#include "cli/provenance.h"
 #include "device/device.h"
 #include "engine/speculation.h"
 #include "shell/command_line.h"
@@ -96,6 +97,13 @@ void add_bench_flags(CommandLine& command, BenchFlags& flags) {
   add_guess_flags(command, flags);
   add_lists_of_engines(command, flags);
   add_energy_flag(command, flags.energy);
+}
+
+BenchSetup bench_setup(const EngineFlags& flags) {
+  return {.options = engine_options(flags),
+          .receipt_context = receipt_context,
+          .ubatch = {},
+          .longest_test = {}};
 }
 
 void settle_kv_type(BenchFlags& flags) {

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench/bench_tests.h"
+#include "bench/bench_run.h"
+#include "bench/bench_tests.h"
 #include "cli/flags.h"
 
 namespace tyto {
@@ -40,6 +41,8 @@ struct BenchFlags {
 };
 
 void add_bench_flags(CommandLine& command, BenchFlags& flags);
+
+BenchSetup bench_setup(const EngineFlags& flags);  // for one model and device
 
 // -ctk and -ctv, where they were given, become --kv-type.
 void settle_kv_type(BenchFlags& flags);

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/bench/bench_comparison.h"
+#include "bench/bench_comparison.h"
 #include "cli/energy_json.h"
 #include "evidence/ledger.h"
 #include "shell/terminal.h"

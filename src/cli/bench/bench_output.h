@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/bench/bench_run.h"
+#include "bench/bench_run.h"
 #include "cli/provenance.h"
 #include "report/tables.h"
 

@@ -7,8 +7,8 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/spelling.h"
+#include "cli/bench/bench_flags.h"
 #include "cli/bench/bench_output.h"
-#include "cli/bench/bench_run.h"
 #include "cli/calibration_file.h"
 #include "engine/engine.h"
 #include "model/stores/stores.h"
@@ -49,7 +49,8 @@ std::vector<BenchTest> tests_within(uint32_t context) {
 
 OpenDevice opened(const std::string& name, const std::vector<std::string>& names,
                   const CalibrationOrder& order, uint32_t context) {
-  BenchSetup setup{.flags = flags_for(name, names, order.flags), .ubatch = {}, .longest_test = {}};
+  const EngineFlags flags = flags_for(name, names, order.flags);
+  BenchSetup setup = bench_setup(flags);
   // Other devices have the cache that their kernels are made for.
   if (device_entry(name).is_host)
     for (const BenchTest& test : tests_within(context))
@@ -59,7 +60,7 @@ OpenDevice opened(const std::string& name, const std::vector<std::string>& names
   measured.figures = {.name = device.name,
                       .description = device.description,
                       .driver = device.driver,
-                      .settings = settings_text(setup.flags),
+                      .settings = settings_text(flags),
                       .is_modelled = device.is_virtual};
   return measured;
 }

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/columns.h"
-#include "cli/bench/bench_comparison.h"
+#include "bench/bench_comparison.h"
 #include "evidence/ledger.h"
 #include "evidence/receipt_json.h"
 #include "evidence/seal.h"

@@ -1,4 +1,4 @@
-#include "cli/bench/bench_tests.h"
+#include "bench/bench_tests.h"
 
 #include <gtest/gtest.h>
 

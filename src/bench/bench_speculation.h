@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/progress.h"
-#include "cli/bench/bench_tests.h"
+#include "bench/bench_tests.h"
 #include "engine/engine.h"
 #include "engine/speculation.h"
 

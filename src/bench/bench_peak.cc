@@ -1,4 +1,4 @@
-#include "cli/bench/bench_peak.h"
+#include "bench/bench_peak.h"
 
 #include <algorithm>
 #include <string>

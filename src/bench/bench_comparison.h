@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "cli/bench/bench_run.h"
+#include "bench/bench_run.h"
 
 namespace tyto {
 

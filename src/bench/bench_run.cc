@@ -1,4 +1,4 @@
-#include "cli/bench/bench_run.h"
+#include "bench/bench_run.h"
 
 #include <time.h>
 
@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/spelling.h"
-#include "cli/provenance.h"
 #include "engine/engine.h"
 #include "engine/recording.h"
 #include "engine/sampler.h"
@@ -45,18 +44,23 @@ std::vector<Token> random_tokens(uint32_t count, uint32_t vocab) {
 }
 
 [[noreturn]] void fail_room(const BenchSetup& setup, uint32_t room) {
-  throw Error(ErrorCode::usage, setup.longest_test,
-              fmt::format("needs {} positions, and there are {}", setup.positions, room),
-              setup.flags.context > 0 ? "give a larger -c" : "give shorter tests");
+  throw Error(
+      ErrorCode::usage, setup.longest_test,
+      fmt::format("needs {} positions, and there are {}", setup.positions, room),
+      setup.options.pipeline.forward.context > 0 ? "give a larger -c" : "give shorter tests");
+}
+
+const std::string& prefill_device(const EngineOptions& options) {
+  return options.prefill_device.empty() ? options.device : options.prefill_device;
 }
 
 // As llama-bench, room for the longest test; an NPU's cache is as long as its kernels are made for.
-uint32_t context_for(const BenchSetup& setup, const std::string& model) {
-  const EngineFlags& flags = setup.flags;
-  const bool is_host =
-      device_entry(flags.prefill()).is_host && device_entry(flags.decode()).is_host;
-  if (flags.context > 0 || !is_host) return flags.context;
-  const uint32_t most = open_model(find_model(model)).config.context;
+uint32_t context_for(const BenchSetup& setup) {
+  const uint32_t asked = setup.options.pipeline.forward.context;
+  const bool is_host = device_entry(prefill_device(setup.options)).is_host &&
+                       device_entry(setup.options.device).is_host;
+  if (asked > 0 || !is_host) return asked;
+  const uint32_t most = open_model(find_model(setup.options.model)).config.context;
   if (setup.positions > most) fail_room(setup, most);
   const uint64_t wanted = (setup.positions + kContextStep - 1) / kContextStep * kContextStep;
   return static_cast<uint32_t>(std::min<uint64_t>(wanted, most));
@@ -79,7 +83,8 @@ BenchFacts facts_of(const BenchSetup& setup, Engine& engine, const ReceiptContex
   facts.context = context;
   facts.layers = model.config.layers;
   facts.kv_type = info(engine.pipeline().forward().kv_type()).name;
-  facts.device = setup.flags.devices();
+  const std::string& prompts = prefill_device(setup.options);
+  facts.device = (prompts == setup.options.device ? "" : prompts + "/") + setup.options.device;
   facts.on_host = engine.devices().size() == 1;
   facts.device_description = device.description;
   facts.fusion = name(engine.fusion());
@@ -385,8 +390,8 @@ void show(const BenchOptions& options, const BenchEngine& bench, const BenchTest
 }  // namespace
 
 BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress) {
-  EngineOptions options = engine_options(setup.flags);
-  options.pipeline.forward.context = context_for(setup, options.model);
+  EngineOptions options = setup.options;
+  options.pipeline.forward.context = context_for(setup);
   options.pipeline.forward.sequences = setup.sequences;
   if (setup.ubatch) options.pipeline.forward.prefill_chunk = *setup.ubatch;
   BenchEngine bench;
@@ -399,7 +404,7 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
                   "--prompt-rows chooses them");
   const uint32_t context = bench.engine->pipeline().context();
   if (setup.positions > context) fail_room(setup, context);
-  bench.origin = receipt_context(*bench.engine);
+  bench.origin = setup.receipt_context(*bench.engine);
   bench.facts = facts_of(setup, *bench.engine, bench.origin);
   if (setup.measures_peak && bench.facts.on_host)
     bench.facts.peak = bench.engine->measure_cpu_peak();

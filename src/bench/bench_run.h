@@ -1,6 +1,7 @@
 // Running a benchmark's tests on an engine: what is timed, what is counted, and what a row holds.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,8 +10,8 @@
 #include <vector>
 
 #include "base/progress.h"
-#include "cli/bench/bench_speculation.h"
-#include "cli/flags.h"
+#include "bench/bench_speculation.h"
+#include "engine/engine.h"
 #include "power/energy_meter.h"
 #include "trace/receipt.h"
 
@@ -18,10 +19,11 @@ namespace tyto {
 
 class Sequence;
 
-// One combination of the flags that need an engine of their own.
+// What an engine is opened with, and what its tests need.
 struct BenchSetup {
-  EngineFlags flags;               // with one model, one device, one number of threads
-  uint32_t batch = 2048;           // tokens given to the engine at once
+  EngineOptions options;
+  std::function<ReceiptContext(Engine&)> receipt_context;  // where receipts come from
+  uint32_t batch = 2048;                                   // tokens given to the engine at once
   std::optional<uint32_t> ubatch;  // tokens per prefill dispatch; none: the engine's own
   uint64_t positions = 0;          // what the longest test needs
   uint32_t sequences = 1;          // at once, in the widest test
@@ -101,8 +103,8 @@ struct BenchOptions {
   Progress progress = {};
 };
 
-// Opens the model with room for the longest test. Flags that the device cannot honour are usage
-// Errors.
+// Opens the model with room for the longest test. What the device cannot honour is a usage
+// Error.
 BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress);
 
 // Throws when the engine's --require is not satisfied.

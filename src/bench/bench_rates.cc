@@ -1,4 +1,4 @@
-#include "cli/bench/bench_run.h"
+#include "bench/bench_run.h"
 
 namespace tyto {
 

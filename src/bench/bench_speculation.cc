@@ -1,4 +1,4 @@
-#include "cli/bench/bench_speculation.h"
+#include "bench/bench_speculation.h"
 
 #include <algorithm>
 #include <cmath>

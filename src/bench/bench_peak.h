@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "cli/bench/bench_run.h"
+#include "bench/bench_run.h"
 
 namespace tyto {
 

@@ -1,4 +1,4 @@
-#include "cli/bench/bench_comparison.h"
+#include "bench/bench_comparison.h"
 
 #include <fmt/format.h>
 
