@@ -106,7 +106,7 @@ class Routing(CliTest):
             self.answer(*flags, tokens=4)
 
     def test_a_second_turn_hands_back_what_was_decoded(self):
-        turns = "Hi there\nAnd owls?\n/exit\n"
+        turns = "Hi there\nWhat does a cow say?\n/exit\n"
         flags = ["--temp", "0", "-n", "6", "--verbose"]
         expected = self.tyto("chat", "-m", OWLET, *flags, "--device", "cpu", text=turns)
         for prefill, decode in TWO:
