@@ -12,12 +12,11 @@
 #include <string_view>
 
 #include "base/file.h"
-#include "base/file_use.h"
 #include "base/signal_tables.h"
 
 namespace tyto {
 
-// What may stand where an output goes. An empty file may always, a file in use (base/file_use.h)
+// What may stand where an output goes. An empty file may always, a file in use (base/file.h)
 // never but for those that say so, and one of the standard streams only as Tyto's own state.
 enum class Replace {
   same_kind,

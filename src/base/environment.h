@@ -73,4 +73,14 @@ bool is_terminal_dumb();  // TERM says that it obeys no escapes
 // A TYTO_* variable that nothing reads is a control that silently does nothing: an error.
 void refuse_unknown_environment();
 
+// Where a machine keeps its shared libraries.
+
+// XRT's own folder first, then the system's.
+const std::vector<std::string>& library_folders();
+
+// The first folder below `root` that has the file, as a path of the machine, without `root`; empty:
+// none has. A link to nowhere is no file.
+std::string find_library(const std::filesystem::path& root, const std::vector<std::string>& folders,
+                         const std::string& name);
+
 }  // namespace tyto

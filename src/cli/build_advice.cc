@@ -8,7 +8,7 @@
 #include "base/spelling.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
-#include "model/shapes.h"
+#include "model/synth.h"
 
 namespace tyto {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/file_use.h"
+#include "base/file.h"
 #include "base/spelling.h"
 #include "cli/commands.h"
 #include "cli/flags.h"

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "base/columns.h"
 #include "base/error.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
@@ -15,7 +14,6 @@
 #include "cli/provenance.h"
 #include "doctor/checks.h"
 #include "doctor/doctor.h"
-#include "doctor/report.h"
 #include "engine/engine.h"
 #include "evidence/receipt_json.h"
 #include "report/tables.h"

@@ -11,7 +11,7 @@
 #include "device/npu/store/kernel_store.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
-#include "model/shapes.h"
+#include "model/synth.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
 #include "shell/json_flag.h"

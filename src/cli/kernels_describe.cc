@@ -9,7 +9,7 @@
 #include "device/npu/formats/transaction.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
-#include "model/shapes.h"
+#include "model/synth.h"
 #include "report/tables.h"
 #include "shell/json_flag.h"
 #include "shell/terminal.h"

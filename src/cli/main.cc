@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/columns.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/spelling.h"

@@ -8,8 +8,8 @@
 #include "cli/plan_cpu.h"
 #include "model/description.h"
 #include "model/model.h"
-#include "model/shapes.h"
 #include "model/stores/stores.h"
+#include "model/synth.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
 

@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
 #include "doctor/checks.h"
 
 namespace tyto {
@@ -25,5 +28,26 @@ SystemFacts look(const DoctorOptions& options);
 
 // The file of `tyto doctor --json`; docs/doctor.md describes the fields.
 std::string checks_json(const std::vector<Check>& checks);
+
+// The file of `tyto doctor --report`: what others need to help, and nothing about its owner.
+
+inline constexpr FileKind kDoctorReport = {"a report of doctor",
+                                           "{\n  \"schema\": \"tyto-doctor-report/"};
+
+// The fields of the receipt of a few tokens on a device; may throw.
+using ShortRun =
+    std::function<nlohmann::ordered_json(const std::string& device, const std::string& model)>;
+
+// What the machine does not say.
+struct ReportSource {
+  std::string file;                // where it will be written
+  nlohmann::ordered_json program;  // what was built
+  ShortRun run;
+};
+
+// Versions, the machine, the checks, and the receipt of a short run on each real device that opens;
+// docs/doctor.md describes the fields.
+std::string doctor_report(const SystemFacts& facts, const std::vector<Check>& checks,
+                          const ReportSource& source);
 
 }  // namespace tyto

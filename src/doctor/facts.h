@@ -171,4 +171,10 @@ PrivateNames private_names(const std::vector<std::filesystem::path>& folders);
 // "…" stands for a private folder and for every folder that is not the system's; "***" for names.
 std::string without_private(std::string_view text, const PrivateNames& names);
 
+// How much memory systemd lets services lock.
+
+// From unit files and the managers' own files below `root`: what a service would get that is
+// started now, not what one that runs already has.
+ServiceFacts read_services(const std::filesystem::path& root);
+
 }  // namespace tyto

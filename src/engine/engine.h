@@ -14,7 +14,6 @@
 #include "engine/generate.h"
 #include "llama/pipeline.h"
 #include "model/adapters.h"
-#include "model/identity.h"
 #include "model/model.h"
 #include "text/chat_template.h"
 #include "text/tokenizer/tokenizer.h"

@@ -12,7 +12,6 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_use.h"
 #include "base/json.h"
 #include "evidence/receipt_check.h"
 #include "evidence/seal.h"

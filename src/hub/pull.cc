@@ -20,7 +20,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/file_use.h"
+#include "base/file.h"
 #include "base/utf8.h"
 #include "hub/cache_layout.h"
 #include "hub/http.h"

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "llama/candidate_check.h"
-#include "llama/non_finite_results.h"
-#include "model/damaged_files.h"
+#include "llama/logits.h"
+#include "model/model.h"
 #include "program/top_k.h"
 #include "tensor/compare.h"
 #include "tensor/quant.h"

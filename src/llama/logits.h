@@ -4,13 +4,19 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "program/top_k.h"
 #include "text/tokenizer/vocabulary.h"
 
 namespace tyto {
+
+struct Model;
 
 // The upper half of an f32.
 inline float value_of_bf16(uint16_t bits) {
@@ -54,5 +60,17 @@ class Logits {
   std::span<float> room_;
   std::span<const Candidate> best_;
 };
+
+// Whether what a device says of logits that never left it can be believed.
+
+// What is wrong with a row that top_k has left of `vocab` logits; nothing: it is one it may leave.
+std::optional<std::string> problem_of(const TopKRow& row, size_t vocab);
+
+// What to say when results are no finite numbers.
+
+// Throws: about a weight that is not finite, which no other device and no second try makes better,
+// else about `who` computed the `results`. `code` is of the latter.
+[[noreturn]] void fail_non_finite(std::string_view results, const Model& model, ErrorCode code,
+                                  const std::string& who);
 
 }  // namespace tyto

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "llama/non_finite_results.h"
+#include "llama/logits.h"
 #include "tensor/compare.h"
 #include "tensor/quant.h"
 

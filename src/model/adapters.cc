@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/file_use.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
 #include "model/families.h"

@@ -15,7 +15,7 @@
 #include "base/utf8.h"
 #include "model/families.h"
 #include "model/gguf.h"
-#include "model/hf_config.h"
+#include "model/hf_model.h"
 #include "model/model.h"
 #include "model/q4nx_bundle.h"
 #include "model/safetensors.h"

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/round_up.h"
 #include "base/utf8.h"
-#include "model/damaged_files.h"
+#include "model/model.h"
 #include "model/weight_table.h"
 
 namespace tyto {

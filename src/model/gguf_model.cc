@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "model/expert_tensors.h"
 #include "model/families.h"
 #include "model/gguf.h"
 #include "model/weight_table.h"

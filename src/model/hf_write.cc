@@ -1,4 +1,4 @@
-#include "model/hf_write.h"
+#include "model/hf_model.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

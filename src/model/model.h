@@ -1,13 +1,16 @@
 // An opened model: config, weight views into mapped files, vocabulary. Immutable; knows no device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/progress.h"
 #include "model/config.h"
@@ -117,5 +120,42 @@ Model open_model(const std::filesystem::path& path, Need need = Need::weights,
 
 // The type that most bytes of the layers' matrices have.
 DType main_weight_type(const Model& model);
+
+// Which model it is that runs: everything that decides what it computes and how it is spoken to.
+
+struct ModelIdentity {
+  std::string hash;        // 32 hexadecimal digits
+  std::string form;        // what was hashed, in words
+  double seconds = 0;      // that it took
+  bool is_cached = false;  // no weights were read for it: all hashes of files were kept
+  std::vector<std::string> adapters = {};  // the hashes of their files
+};
+
+// Covers every byte of the mapped files, every field of the config that decides the forward pass,
+// the vocabulary with all settings of the tokenizer, the chat template, and LoRA adapters with
+// their scales. Hashes of files are kept in `kept` (base/hash.h). An Error when a file has changed
+// since it was mapped.
+ModelIdentity identity_of(const Model& model, const std::filesystem::path& kept,
+                          const Progress& progress = {});
+
+// Files that end before what they announce, as after a download that was not finished.
+
+// An input Error with the next step. `least` is what the file would have to have as far as it can
+// be read, in bytes; more than any disk holds is damage of another kind, and is called so.
+[[noreturn]] void fail_cut_off(const std::string& file, uint64_t has, uint64_t least);
+
+// What a clone without git-lfs has in place of a large file: a short text that names its hash.
+
+// An input Error with the next step, where a file that begins with `bytes` is such a text.
+void refuse_lfs_pointer(std::span<const std::byte> bytes, const std::string& file);
+
+// Weights that are no finite numbers.
+
+// What to throw about the first value of a weight that is infinite or not a number, by file, tensor
+// and place; none: all are finite.
+std::optional<Error> non_finite_value(const Model& model, const TensorView& weight);
+
+// The same of all weights. It reads them all, so this is for when something has gone wrong.
+std::optional<Error> non_finite_weight(const Model& model);
 
 }  // namespace tyto

@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "model/damaged_files.h"
+#include "model/model.h"
 #include "model/stores/repo_files.h"
 #include "model/stores/stores.h"
 #include "model/weight_table.h"

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/atomic_file.h"
@@ -24,5 +25,11 @@ std::vector<std::string> synthesize(const Config& config, const std::string& typ
 // A byte-level vocabulary of config.vocab tokens at most: 256 bytes, merges of English letters, and
 // the special tokens of the model's family at their public ids.
 Vocabulary synthetic_vocabulary(const Config& config);
+
+// Shapes of public models, by name: what their config.json says.
+
+// Throws a usage Error that lists the names when there is no such shape.
+Config shape_by_name(std::string_view name);
+std::vector<std::string> shape_names();
 
 }  // namespace tyto

@@ -9,7 +9,7 @@
 #include "base/round_up.h"
 #include "base/spelling.h"
 #include "device/npu/formats/memory_plan.h"
-#include "model/shapes.h"
+#include "model/synth.h"
 #include "plan/air_images.h"
 
 namespace tyto {

@@ -11,7 +11,6 @@
 
 #include "base/spelling.h"
 #include "report/html.h"
-#include "report/svg.h"
 
 namespace tyto {
 namespace {

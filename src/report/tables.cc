@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "base/columns.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "report/report.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/columns.h"
+#include "base/utf8.h"
 #include "power/energy_meter.h"
 #include "report/summary.h"
 #include "trace/profile.h"

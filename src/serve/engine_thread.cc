@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <exception>
 #include <iterator>
 #include <mutex>
+#include <new>
+#include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "base/error.h"
 #include "serve/served_model.h"
-#include "serve/thrown_error.h"
 
 namespace tyto {
 namespace {
@@ -487,6 +490,78 @@ std::optional<size_t> Turns::next(const std::vector<bool>& has_work) {
 
 void Turns::used(size_t who, uint64_t ns) {
   used_ns_[who] += std::min(ns, kLongestWaitNs);
+}
+
+std::string badge_of(const Receipt& receipt, bool has_failed) {
+  if (has_failed) return "failed";
+  if (receipt.plausibility.verdict == Verdict::refused) return "refused";
+  // The badge is for work that went elsewhere than it was sent. A fallback beside a device that did
+  // its work stands in the receipt.
+  const bool only_host = std::all_of(
+      receipt.devices.begin(), receipt.devices.end(),
+      [](const DeviceCounters& device) { return device.is_host || !device.has_executed(); });
+  if (receipt.recoveries > 0 || failed_dispatches(receipt) > 0 ||
+      (!receipt.fallbacks.empty() && only_host))
+    return "fell back";
+  return has_virtual_device(receipt) ? "virtual" : "real";
+}
+
+void ReceiptStore::add(StoredReceipt receipt) {
+  const std::lock_guard lock(mutex_);
+  receipts_.push_back(std::move(receipt));
+  if (receipts_.size() > most_) receipts_.pop_front();
+  size_t profiles = 0;
+  for (auto at = receipts_.rbegin(); at != receipts_.rend(); ++at) {
+    if (at->profile == nullptr || ++profiles <= kMostProfiles) continue;
+    at->profile.reset();
+    at->why_no_profile = "it was too long ago: only the last recordings are kept";
+  }
+}
+
+std::vector<StoredReceipt> ReceiptStore::list() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<StoredReceipt> result(receipts_.rbegin(), receipts_.rend());
+  for (StoredReceipt& receipt : result) receipt.json.clear();
+  return result;
+}
+
+StoredReceipt ReceiptStore::find(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(receipts_.rbegin(), receipts_.rend(),
+                                  [&](const StoredReceipt& receipt) { return receipt.id == id; });
+  return found == receipts_.rend() ? StoredReceipt{} : *found;
+}
+
+namespace {
+
+constexpr const char* kNoMemory = "there is not enough memory";
+
+}  // namespace
+
+Error thrown_error(const std::string& where) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::device, where, kNoMemory};
+  } catch (const std::system_error& error) {  // its what() may have a path behind the reason
+    return {ErrorCode::device, fmt::format("{}: {}", where, error.what()), error.code().message()};
+  } catch (const std::exception& error) {
+    return {ErrorCode::device, where, error.what()};
+  } catch (...) {
+    return {ErrorCode::device, where, "an exception of an unknown kind was thrown"};
+  }
+}
+
+// An Error has the system's words at its end, and not its number.
+bool may_pass(const Error& error) {
+  const std::string_view what = error.what();
+  const auto is_of = [&](int code) {
+    return what.ends_with(std::generic_category().message(code));
+  };
+  return what.ends_with(kNoMemory) ||
+         std::ranges::any_of(std::initializer_list<int>{ENOMEM, EMFILE, ENFILE, EAGAIN}, is_of);
 }
 
 }  // namespace tyto

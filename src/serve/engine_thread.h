@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,10 +19,45 @@
 #include "engine/sampler.h"
 #include "engine/scheduler.h"
 #include "serve/model_text.h"
-#include "serve/receipt_store.h"
+#include "trace/profile.h"
 #include "trace/trace.h"
 
 namespace tyto {
+
+// The receipts and recordings of the last requests, for later questions. Used by any thread.
+
+struct StoredReceipt {
+  std::string id;
+  std::string time;  // UTC, ISO 8601
+  std::string model;
+  std::string line;   // in one line, as `tyto run` prints it
+  std::string badge;  // "real", "virtual", "fell back", "refused", "failed"
+  uint32_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  std::string json = {};                        // sealed
+  std::shared_ptr<const Profile> profile = {};  // shared with what renders it; null: not recorded
+  std::string why_no_profile = {};              // where one was asked for
+};
+
+// Which of these words stands for an execution.
+std::string badge_of(const Receipt& receipt, bool has_failed);
+
+class ReceiptStore {
+ public:
+  explicit ReceiptStore(size_t most) : most_(most) {}
+
+  void add(StoredReceipt receipt);          // the oldest gives way
+  std::vector<StoredReceipt> list() const;  // the newest first, without JSON and profiles
+  // An empty id where there is none.
+  StoredReceipt find(const std::string& id) const;
+
+ private:
+  // Each has many events, so fewer are kept.
+  static constexpr size_t kMostProfiles = 8;
+
+  const size_t most_;
+  mutable std::mutex mutex_;
+  std::deque<StoredReceipt> receipts_;  // the newest last
+};
 
 class Constraint;
 class ServeMetrics;
@@ -200,5 +237,14 @@ class Turns {
   std::vector<bool> had_work_;     // [count], when it was last asked
   uint64_t time_ns_ = 0;           // what the last one had used when its turn came
 };
+
+// Exceptions of every kind as the one error type: on threads that many requests share, none may end
+// more than the request that it came from.
+
+// What is being thrown; to be called from a catch. What is no Error becomes a device's.
+Error thrown_error(const std::string& where);
+
+// Whether it may not happen again in a moment: the machine lacked something that others give back.
+bool may_pass(const Error& error);
 
 }  // namespace tyto

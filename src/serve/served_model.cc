@@ -6,8 +6,8 @@
 #include "engine/draft_model.h"
 #include "engine/recording.h"
 #include "evidence/receipt_json.h"
+#include "serve/engine_thread.h"
 #include "serve/metrics.h"
-#include "serve/thrown_error.h"
 #include "trace/trace.h"
 
 namespace tyto {

@@ -13,7 +13,6 @@
 #include <cwchar>
 #include <utility>
 
-#include "base/columns.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "shell/terminal.h"

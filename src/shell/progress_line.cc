@@ -8,7 +8,6 @@
 #include <chrono>
 #include <mutex>
 
-#include "base/columns.h"
 #include "base/utf8.h"
 #include "shell/terminal.h"
 

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <functional>
 
-#include "base/columns.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/redaction.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/columns.h"
 #include "base/progress.h"
+#include "base/utf8.h"
 
 namespace tyto {
 

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "base/columns.h"
 #include "base/utf8.h"
 
 namespace tyto {

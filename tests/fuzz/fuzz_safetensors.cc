@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "fuzz/touch_weights.h"
-#include "model/hf_config.h"
+#include "model/hf_model.h"
 #include "model/q4nx_bundle.h"
 #include "model/safetensors.h"
 

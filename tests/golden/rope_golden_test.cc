@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "golden/golden_data.h"
-#include "model/hf_config.h"
+#include "model/hf_model.h"
 
 namespace tyto {
 namespace {

@@ -6,7 +6,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "base/columns.h"
 #include "base/error.h"
 #include "base/spelling.h"
 #include "base/utf8.h"

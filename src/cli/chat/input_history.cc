@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_use.h"
 #include "base/json.h"
 
 namespace tyto {

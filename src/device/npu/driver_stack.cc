@@ -7,9 +7,9 @@
 #include <array>
 #include <charconv>
 
+#include "base/environment.h"
 #include "base/file.h"
 #include "base/spelling.h"
-#include "base/system_library.h"
 #include "power/power.h"
 
 namespace tyto {

@@ -60,7 +60,7 @@ class ModelNames {
   explicit ModelNames(const std::vector<LocalModel>& models);  // which must outlive it
 
   // Those that a name may mean; several: it is ambiguous. Where no model has the name, it may be
-  // short for some (short_names.h); of several types of one repository the usual one is meant.
+  // short for some (is_short_for); of several types of one repository the usual one is meant.
   std::vector<const LocalModel*> find(std::string_view name) const;
   bool has(std::string_view name) const;  // as it is, and not only in short
   // The shortest end of the model's name that means it alone.
@@ -76,5 +76,14 @@ class ModelNames {
 // likest first.
 std::vector<std::string> nearest_models(std::string_view name,
                                         const std::vector<LocalModel>& models);
+
+// Short names of models: what people type who know a model from Ollama or by word of mouth.
+
+// "llama3.2", "llama3.2:1b" and "llama-3.2-1b" are short for
+// "bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M", and "llama3.2" is short for "ollama:llama3.2:1b":
+// the short name is the beginning of the model's own name, without its publisher. Case, hyphens,
+// underscores and colons do not matter. Behind it the name has nothing but a size, a date, the kind
+// of training, the format and a tag, so "phi4" is not short for "Phi-4-mini".
+bool is_short_for(std::string_view short_name, std::string_view name);
 
 }  // namespace tyto

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "model/stores/short_names.h"
+#include "model/stores/local_models.h"
 
 namespace tyto {
 

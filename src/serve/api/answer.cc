@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "serve/thrown_error.h"
+#include "serve/engine_thread.h"
 
 namespace tyto::api {
 

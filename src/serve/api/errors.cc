@@ -1,6 +1,6 @@
 #include "serve/api/errors.h"
 
-#include "serve/api/fields.h"
+#include "serve/api/requests.h"
 
 namespace tyto::api {
 namespace {

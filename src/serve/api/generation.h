@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -50,5 +51,18 @@ Generation chat_generation(std::shared_ptr<const ModelText> model, ChatCompletio
 
 // Throws "context_length_exceeded" unless an answer has room.
 void check_context(const ModelText& model, size_t tokens, const std::string& field);
+
+// Embeddings, whichever API asks for them.
+
+struct Embeddings {
+  std::string model = {};
+  std::vector<std::vector<float>> vectors = {};  // each has length one
+  uint64_t tokens = 0;                           // all inputs'
+  double seconds = 0;
+};
+
+// Answers when they are there.
+void embed(const Exchange& exchange, const ModelText& model, const EmbeddingsRequest& request,
+           std::function<ordered_json(const Embeddings&)> wording);
 
 }  // namespace tyto::api

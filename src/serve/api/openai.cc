@@ -8,9 +8,7 @@
 
 #include "base/utf8.h"
 #include "serve/api/answer.h"
-#include "serve/api/embeddings.h"
 #include "serve/api/errors.h"
-#include "serve/api/fields.h"
 #include "serve/api/generation.h"
 #include "serve/api/requests.h"
 #include "serve/api/routes.h"

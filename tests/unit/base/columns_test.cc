@@ -1,4 +1,4 @@
-#include "base/columns.h"
+#include "base/utf8.h"
 
 #include <gtest/gtest.h>
 

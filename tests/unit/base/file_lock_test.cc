@@ -1,4 +1,4 @@
-#include "base/file_use.h"
+#include "base/file.h"
 
 #include <gtest/gtest.h>
 

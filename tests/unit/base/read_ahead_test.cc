@@ -1,4 +1,3 @@
-#include "base/read_ahead.h"
 
 #include <gtest/gtest.h>
 

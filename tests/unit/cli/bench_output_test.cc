@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "base/columns.h"
+#include "base/utf8.h"
 #include "bench/bench_comparison.h"
 #include "evidence/ledger.h"
 #include "evidence/receipt_json.h"

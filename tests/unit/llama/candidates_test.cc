@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "llama/candidate_check.h"
+#include "llama/logits.h"
 #include "llama/pipeline.h"
 #include "support/picking_device.h"
 #include "support/random_model.h"

@@ -9,7 +9,7 @@
 #include "llama/forward_program.h"
 #include "llama/reference.h"
 #include "model/families.h"
-#include "model/identity.h"
+#include "model/model.h"
 #include "program/kernels.h"
 #include "support/family_config.h"
 #include "support/npu_settings.h"

@@ -15,7 +15,7 @@
 #include "device/vulkan/kernel_shapes.h"
 #include "llama/forward_program.h"
 #include "model/families.h"
-#include "model/shapes.h"
+#include "model/synth.h"
 #include "program/kernels.h"
 #include "support/npu_settings.h"
 #include "support/one_sequence.h"

@@ -4,7 +4,7 @@
 #include "device/npu/formats/q4nx.h"
 #include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
-#include "model/shapes.h"
+#include "model/synth.h"
 
 namespace tyto {
 namespace {

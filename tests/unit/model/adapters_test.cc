@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/identity.h"
+#include "model/model.h"
 
 #include "support/lora_writer.h"
 #include "support/random_model.h"

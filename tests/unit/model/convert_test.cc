@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "model/gguf.h"
 #include "model/synth.h"
-#include "model/type_mix.h"
 #include "model/weight_table.h"
 #include "support/expect_error.h"
 #include "tensor/compare.h"

@@ -1,4 +1,4 @@
-#include "model/damaged_files.h"
+#include "model/model.h"
 
 #include <gtest/gtest.h>
 

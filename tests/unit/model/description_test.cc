@@ -1,11 +1,10 @@
 // What models are called: their sizes and types in words.
 #include "model/description.h"
 
+#include "model/convert.h"
 #include "model/gguf.h"
 #include "model/model.h"
-#include "model/shapes.h"
 #include "model/synth.h"
-#include "model/type_mix.h"
 #include "unit/model/model_fixtures.h"
 
 namespace tyto::test {

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "model/stores/local_models.h"
-#include "model/stores/short_names.h"
 #include "unit/model/store_fixtures.h"
 
 namespace tyto::test {

@@ -1,4 +1,4 @@
-#include "model/hf_config.h"
+#include "model/hf_model.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "model/identity.h"
+#include "model/model.h"
 
 #include <functional>
 

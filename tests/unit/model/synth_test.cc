@@ -5,9 +5,8 @@
 #include <set>
 
 #include "base/hash.h"
+#include "model/convert.h"
 #include "model/model.h"
-#include "model/shapes.h"
-#include "model/type_mix.h"
 #include "text/tokenizer/tokenizer.h"
 #include "unit/model/model_fixtures.h"
 

@@ -1,4 +1,4 @@
-#include "model/type_mix.h"
+#include "model/convert.h"
 
 #include <algorithm>
 #include <fstream>

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "model/shapes.h"
+#include "model/synth.h"
 
 namespace tyto {
 namespace {

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "model/shapes.h"
+#include "model/synth.h"
 #include "plan/rates.h"
 #include "support/expect_error.h"
 

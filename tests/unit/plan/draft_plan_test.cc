@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/shapes.h"
+#include "model/synth.h"
 #include "support/expect_error.h"
 
 namespace tyto {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "model/shapes.h"
+#include "model/synth.h"
 #include "plan/what_if.h"
 #include "support/system_tree.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "model/shapes.h"
+#include "model/synth.h"
 #include "plan/air_images.h"
 #include "support/expect_error.h"
 

@@ -1,5 +1,4 @@
 // Profiles that were changed, and what reading them says.
-#include "report/profile_json.h"
 
 #include <gtest/gtest.h>
 

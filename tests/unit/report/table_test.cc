@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "base/columns.h"
+#include "base/utf8.h"
 
 namespace tyto::test {
 namespace {

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "serve/api/errors.h"
-#include "serve/api/fields.h"
 #include "serve/api/requests.h"
 #include "support/expect_error.h"
 

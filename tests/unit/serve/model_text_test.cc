@@ -9,7 +9,6 @@
 
 #include "engine/engine.h"
 #include "model/convert.h"
-#include "model/shapes.h"
 #include "model/synth.h"
 #include "unit/model/model_fixtures.h"
 

@@ -5,10 +5,9 @@
 
 #include <filesystem>
 
-#include "model/shapes.h"
 #include "model/synth.h"
+#include "serve/engine_thread.h"
 #include "serve/metrics.h"
-#include "serve/thrown_error.h"
 #include "unit/model/model_fixtures.h"
 
 namespace tyto {

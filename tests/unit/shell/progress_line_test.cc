@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/columns.h"
+#include "base/utf8.h"
 
 namespace tyto {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/columns.h"
+#include "base/utf8.h"
 
 namespace tyto {
 namespace {

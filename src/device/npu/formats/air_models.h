@@ -52,7 +52,7 @@ std::string_view prompt_input_program(const AirDims& dims);
 std::string_view token_input_program(const AirDims& dims);
 
 struct KnownAirModel {
-  std::string_view name;  // as in model/shapes.h
+  std::string_view name;  // as in model/synth.h
   AirDims dims;           // with the prompt rows it is built for
   AirForm form;
 };

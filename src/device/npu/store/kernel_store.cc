@@ -13,7 +13,6 @@
 #include "base/atomic_file.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/file_use.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/round_up.h"

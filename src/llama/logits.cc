@@ -1,8 +1,10 @@
-#include "llama/candidate_check.h"
+#include "llama/logits.h"
+
+#include <cmath>
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include "model/model.h"
 
 namespace tyto {
 namespace {
@@ -30,6 +32,14 @@ std::optional<std::string> problem_of(const TopKRow& row, size_t vocab) {
     return fmt::format("says that the logits have a log-sum of {}, and the best is {}",
                        row.log_sum(), best);
   return std::nullopt;
+}
+
+void fail_non_finite(std::string_view results, const Model& model, ErrorCode code,
+                     const std::string& who) {
+  if (const auto weight = non_finite_weight(model)) throw *weight;
+  throw Error(code, who, fmt::format("the {} are not finite, though all weights are", results),
+              code == ErrorCode::device ? "see --on-device-error"
+                                        : "the weights are too large: a sum has overflowed");
 }
 
 }  // namespace tyto
