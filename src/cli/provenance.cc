@@ -14,7 +14,7 @@
 #include "base/redaction.h"
 #include "base/spelling.h"
 #include "device/cpu/inner_loops.h"
-#include "device/vulkan/pipelines.h"
+#include "device/vulkan/gpu.h"
 #include "engine/engine.h"
 #include "model/description.h"
 #include "shell/help.h"

@@ -1,5 +1,5 @@
-// Matrices times activations: the routes from a weight's type to its kernel, and how the rows are
-// shared among the threads.
+// Matrices times activations, also those of experts: the routes from a weight's type to its kernel,
+// and how the rows are shared among the threads.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ struct MatmulGroup {
 
 void multiply(const MatmulGroup& group, ThreadPool& pool, const InnerLoops& loops);
 
-// What products are made of (matmul.h, experts.h): activations in the forms that kernels take, and
+// What products are made of: activations in the forms that kernels take, and
 // some rows of a matrix times them.
 
 // Rows that one thread takes at a time: two panels of blocks, one of floats.
@@ -100,5 +100,37 @@ struct Rows {
 // target.y = x * these rows of the target, with its bias. Rows begin at a multiple of kUnitRows.
 void multiply_rows(const MatmulTarget& target, const Rows& rows, const Activations& x,
                    size_t tokens, bool in_blocks, const InnerLoops& loops);
+
+// Products with the matrices of the experts that each row of a call takes: which rows meet which
+// expert, and how that is shared among the threads. Experts that no row takes are not read.
+
+struct ExpertGroup {
+  const float* x = nullptr;  // [tokens, k], or with a row for each choice [tokens, used, k]
+  bool x_of_choice = false;
+  size_t tokens = 0;
+  size_t k = 0;
+  const int32_t* ids = nullptr;  // [tokens, used]: the choices
+  size_t used = 0;
+  size_t experts = 0;
+  // Weights and packed form of all experts, one's after the other's; `rows` of one of them; bias
+  // [experts, rows], y [tokens, used, rows].
+  std::span<const MatmulTarget> targets;
+  float* gated = nullptr;  // two targets': [tokens, used, rows], first y gating second y
+  Activation activation = Activation::silu;
+  const float* weights = nullptr;  // [tokens, used], of one target; with
+  float* mixed = nullptr;          // [tokens, rows], the sum of weights * y
+};
+
+// Returns how many different experts were read. The row of an id that is no expert's is NaN.
+size_t multiply_experts(const ExpertGroup& group, ThreadPool& pool, const InnerLoops& loops);
+
+// out = the sum of weights[i] * x[i], in order; rows of x are `stride` apart.
+void mix_rows(const float* x, size_t stride, const float* weights, size_t used, size_t width,
+              float* out);
+
+// The best `used` of a row of scores, in ascending order, and their softmax, which is over them
+// alone or over all.
+void choose_experts(std::span<const float> scores, size_t used, bool weighs_chosen_alone,
+                    int32_t* ids, float* weights);
 
 }  // namespace tyto::cpu

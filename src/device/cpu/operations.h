@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "device/cpu/experts.h"
 #include "device/cpu/inner_loops.h"
 #include "device/cpu/matmul.h"
 #include "program/kernels.h"

@@ -6,10 +6,28 @@
 #include <memory>
 
 #include "base/thread_pool.h"
-#include "device/cpu/panel_packing.h"
 #include "tensor/dtype.h"
 
 namespace tyto::cpu {
+
+// A panel's rows, as many as there are, as the file has them.
+struct PanelRows {
+  DType type;
+  const std::byte* first;
+  size_t row_stride;  // bytes
+  size_t rows;
+  size_t k;
+};
+
+// Writes every byte of one panel's scales and codes; those of rows that are not there are zero.
+// What lies between the scales and the next cache line is left as it is. `out` begins a cache line.
+using PackPanel = void (*)(const PanelRows& in, uint8_t* out);
+
+// For block-quantised types; null for others. The loops need AVX2, as every set with packed kernels
+// does.
+namespace avx2 {
+PackPanel panel_packer(DType type);
+}
 
 // How matrices are laid out for the kernels, and activations beside them.
 //
@@ -28,7 +46,7 @@ namespace tyto::cpu {
 //   6 bits   the 4 bits, then [2][16 rows][4 values]: bits 2 (g % 4) on of half g / 4
 //
 // Types whose codes are places in a table keep them: 4 bits, which kernels look up. Of those on a
-// grid (grid_panels.h) the grid's places are gone, and each value has 4 bits of its own.
+// grid (pack_grid_panel) the grid's places are gone, and each value has 4 bits of its own.
 //
 // Scales, each [16 rows]: one f16 (and one f16 minimum) per block, or per 256 values the f16
 // factors, then per block 8-bit multipliers as the k-quants have them. mxfp4's powers of two are
@@ -177,5 +195,22 @@ PackedWeights pack_weights(const TensorView& view, ThreadPool& pool);
 // A PackPanel for f32, f16 and bf16. What the matrix does not have, rows or the odd last value, is
 // left as it is: zero.
 void pack_float_panel(const PanelRows& in, uint8_t* out);
+
+// Panels of the types whose values lie on a grid (iq1, iq2, iq3). A grid's place is looked up once,
+// when the matrix is packed: the values of a type have at most sixteen levels, signs included, so
+// that four bits are enough for each of them, and the kernels of four-bit codes multiply by them.
+// Memory grows to 4.6 bits a value.
+
+constexpr bool is_on_grid(DType type) {
+  return type == DType::iq3_xxs || type == DType::iq3_s || type == DType::iq2_xxs ||
+         type == DType::iq2_xs || type == DType::iq2_s || type == DType::iq1_s ||
+         type == DType::iq1_m;
+}
+
+// What a type's four-bit codes stand for: sixteen numbers.
+const int8_t* grid_levels(DType type);
+
+// A PackPanel for them.
+void pack_grid_panel(const PanelRows& in, uint8_t* out);
 
 }  // namespace tyto::cpu

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/round_up.h"
 #include "device/vulkan/kernel_shapes.h"
-#include "device/vulkan/vulkan_executable.h"
+#include "device/vulkan/vulkan_device.h"
 
 namespace tyto::vulkan {
 namespace {

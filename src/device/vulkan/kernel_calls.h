@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "device/vulkan/context.h"
+#include "device/vulkan/gpu.h"
 #include "device/vulkan/kernel_shapes.h"
 #include "device/vulkan/lowering.h"
-#include "device/vulkan/pipelines.h"
 #include "program/kernels.h"
 #include "program/program.h"
 
@@ -21,7 +21,7 @@ namespace tyto::vulkan {
 // on, a temporary of the lowering; or one of these.
 using Operand = uint32_t;
 constexpr Operand kNothing = UINT32_MAX;       // address 0
-constexpr Operand kCallData = UINT32_MAX - 1;  // device/vulkan/vulkan_executable.h
+constexpr Operand kCallData = UINT32_MAX - 1;  // device/vulkan/vulkan_device.h
 
 struct Dispatch {
   PipelineKey kernel;

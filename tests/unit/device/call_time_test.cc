@@ -1,4 +1,4 @@
-#include "device/vulkan/vulkan_executable.h"
+#include "device/vulkan/vulkan_device.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Products with the experts that each row takes, against plain loops.
-#include "device/cpu/experts.h"
+#include "device/cpu/matmul.h"
 
 #include <gtest/gtest.h>
 

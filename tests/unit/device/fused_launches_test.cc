@@ -1,5 +1,4 @@
 // Launches that run together give what they give alone, and only those join that may.
-#include "device/cpu/fused_launches.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,4 @@
 // Packed panels against the layout as device/cpu/packed_weights.h describes it, value by value.
-#include "device/cpu/panel_packing.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +6,6 @@
 #include <cstring>
 #include <random>
 
-#include "device/cpu/grid_panels.h"
 #include "device/cpu/packed_weights.h"
 #include "support/random_blocks.h"
 #include "tensor/quant.h"

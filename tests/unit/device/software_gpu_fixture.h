@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/vulkan/gpu.h"
-#include "device/vulkan/vulkan_executable.h"
+#include "device/vulkan/vulkan_device.h"
 #include "support/software_gpu.h"
 #include "tensor/quant.h"
 

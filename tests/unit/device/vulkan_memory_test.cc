@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "device/vulkan/vulkan_executable.h"
+#include "device/vulkan/vulkan_device.h"
 #include "support/expect_error.h"
 #include "unit/device/software_gpu_fixture.h"
 

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "cost/cost_model.h"
-#include "device/cpu/fused_launches.h"
+#include "device/cpu/interpreter.h"
 #include "device/vnpu/machine/control.h"
 #include "llama/forward_program.h"
 #include "program/kernels.h"

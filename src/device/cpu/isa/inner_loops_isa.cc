@@ -5,9 +5,53 @@
 #include <cmath>
 #include <cstring>
 
-#include "device/cpu/isa/row_values.h"
+#include "device/cpu/isa/simd.h"
 
 namespace tyto::cpu::TYTO_ISA {
+
+// Reading rows of f32, f16 and bf16 values.
+
+struct Bf16 {
+  uint16_t bits;
+};
+
+// Loads go through memcpy: tensor data in a file need not be aligned to its type.
+TYTO_INLINE float load_one(const float* p) {
+  float value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+TYTO_INLINE float load_one(const _Float16* p) {
+  _Float16 value;
+  std::memcpy(&value, p, sizeof value);
+  return static_cast<float>(value);
+}
+TYTO_INLINE float load_one(const Bf16* p) {
+  uint16_t half;
+  std::memcpy(&half, p, sizeof half);
+  const uint32_t bits = static_cast<uint32_t>(half) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+TYTO_INLINE Vec load_many(const float* p) {
+  return load(p);
+}
+TYTO_INLINE Vec load_many(const _Float16* p) {
+  return load_f16(p);
+}
+TYTO_INLINE Vec load_many(const Bf16* p) {
+  return load_bf16(p);
+}
+
+template <typename Value>
+TYTO_INLINE void widen_of(const void* in, float* out, size_t count) {
+  const Value* values = static_cast<const Value*>(in);
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(out + i, load_many(values + i));
+  for (; i < count; ++i) out[i] = load_one(values + i);
+}
+
 namespace {
 
 void widen(DType type, const void* in, float* out, size_t count) {
@@ -200,6 +244,52 @@ const InnerLoops& inner_loops() {
                                    .packed_floats = packed_float_loops(),
                                    .peak = &peak_loops()};
   return loops;
+}
+
+// Products of values as they lie, one output after the other. Compiled once per
+// instruction set (see src/CMakeLists.txt).
+
+namespace {
+
+// y[t][r] = dot(x[t], w[r]) for R weight rows.
+template <int R, typename Weight>
+TYTO_INLINE void dot_rows(const MatmulTile& tile, size_t token, size_t row) {
+  const size_t stride = tile.weight_stride == 0 ? tile.k : tile.weight_stride;
+  const Weight* weights = static_cast<const Weight*>(tile.weights) + row * stride;
+  const float* x = tile.x + token * tile.x_stride;
+  Vec acc[R];
+  for (int r = 0; r < R; ++r) acc[r] = zero();
+  size_t i = 0;
+  for (; i + kLanes <= tile.k; i += kLanes) {
+    const Vec values = load(x + i);
+    for (int r = 0; r < R; ++r) acc[r] = fma(values, load_many(weights + r * stride + i), acc[r]);
+  }
+  for (int r = 0; r < R; ++r) {
+    float total = sum(acc[r]);
+    for (size_t j = i; j < tile.k; ++j) total += x[j] * load_one(weights + r * stride + j);
+    tile.y[token * tile.y_stride + row + r] = total;
+  }
+}
+
+template <typename Weight>
+TYTO_INLINE void matmul_of(const MatmulTile& tile) {
+  for (size_t token = 0; token < tile.tokens; ++token) {
+    size_t row = 0;
+    for (; row + 4 <= tile.rows; row += 4) dot_rows<4, Weight>(tile, token, row);
+    for (; row < tile.rows; ++row) dot_rows<1, Weight>(tile, token, row);
+  }
+}
+
+}  // namespace
+
+void matmul(const MatmulTile& tile) {
+  // The caller widens other types.
+  if (tile.weight_type == DType::f32)
+    matmul_of<float>(tile);
+  else if (tile.weight_type == DType::f16)
+    matmul_of<_Float16>(tile);
+  else if (tile.weight_type == DType::bf16)
+    matmul_of<Bf16>(tile);
 }
 
 }  // namespace tyto::cpu::TYTO_ISA

@@ -1,14 +1,13 @@
 // Rows of blocks into panels: a row's codes become eight words of four values in a register,
 // sixteen such registers are turned, and what comes out are whole cache lines, which go around the
 // caches to memory that is next read when a token needs it.
-#include "device/cpu/panel_packing.h"
 
 #include <immintrin.h>
 
 #include <cstring>
 #include <type_traits>
 
-#include "device/cpu/isa/always_inline.h"
+#include "device/cpu/isa/simd.h"
 #include "device/cpu/packed_weights.h"
 #include "tensor/quant_blocks.h"
 

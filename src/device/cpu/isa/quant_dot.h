@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "device/cpu/grid_panels.h"
 #include "device/cpu/isa/simd.h"
 #include "device/cpu/packed_weights.h"
 #include "tensor/quant_blocks.h"

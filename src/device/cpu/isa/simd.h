@@ -4,6 +4,11 @@
 // their AVX-512 encoding only.)
 #pragma once
 
+// Every function of the kernels is inlined into its table's entry and local to its instruction
+// set's namespace: one that was emitted from a wide translation unit could otherwise be the copy
+// the linker keeps for all.
+#define TYTO_INLINE [[gnu::always_inline]] static inline
+
 #if defined(__AVX512VNNI__) && !defined(TYTO_VNNI_256)
 #define TYTO_SIMD_AVX512
 #include "device/cpu/isa/simd_avx512.h"

@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "device/cpu/isa/always_inline.h"
-
 #if defined(TYTO_ISA) && defined(TYTO_SIMD_AVX512)
 namespace tyto::cpu::TYTO_ISA {
 

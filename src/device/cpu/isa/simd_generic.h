@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "device/cpu/isa/always_inline.h"
-
 #ifdef TYTO_ISA
 namespace tyto::cpu::TYTO_ISA {
 
