@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/round_up.h"
 #include "base/spelling.h"
-#include "device/npu/store/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
 #include "llama/pipeline.h"
 #include "model/synth.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/air_models.h"
 
 namespace tyto {
 

@@ -14,7 +14,6 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "device/npu/store/kernel_store.h"
-#include "device/npu/store/stored_kernels.h"
 #include "device/vnpu/vnpu_device.h"
 #include "llama/pipeline.h"
 #include "model/model.h"

@@ -9,7 +9,6 @@
 #include "cli/commands.h"
 #include "cli/kernels_describe.h"
 #include "device/npu/store/kernel_store.h"
-#include "device/npu/store/stored_kernels.h"
 #include "llama/pipeline.h"
 #include "model/synth.h"
 #include "report/tables.h"

@@ -7,7 +7,7 @@
 #include "device/npu/formats/air_models.h"
 #include "device/npu/formats/q4nx.h"
 #include "device/npu/formats/transaction.h"
-#include "device/npu/store/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
 #include "llama/pipeline.h"
 #include "model/synth.h"
 #include "report/tables.h"

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/air_models.h"
 #include "shell/command_line.h"
 
 namespace tyto {

@@ -9,7 +9,7 @@
 #include "base/utf8.h"
 #include "cli/build_advice.h"
 #include "device/npu/npu_entry.h"
-#include "device/npu/store/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
 #include "llama/pipeline.h"
 #include "model/stores/local_models.h"
 #include "plan/air_images.h"

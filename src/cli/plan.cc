@@ -12,7 +12,7 @@
 #include "cli/plan_table.h"
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
-#include "device/npu/store/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
 #include "model/description.h"
 #include "model/model.h"
 #include "model/stores/stores.h"

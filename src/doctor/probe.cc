@@ -22,7 +22,6 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "device/npu/store/kernel_store.h"
-#include "device/npu/store/stored_kernels.h"
 #include "device/vulkan/context.h"
 #include "model/model.h"
 #include "model/stores/stores.h"

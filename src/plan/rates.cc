@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "device/npu/driver_stack.h"
 #include "device/npu/formats/q4nx.h"
-#include "device/npu/store/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
 #include "plan/air_images.h"
 #include "plan/what_if.h"
 

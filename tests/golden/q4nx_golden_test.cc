@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "device/npu/formats/q4nx.h"
-#include "device/npu/store/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
 #include "device/vnpu/machine/control.h"
 #include "golden/golden_data.h"
 #include "model/weight_table.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/air_models.h"
 #include "device/npu/formats/transaction.h"
 
 namespace tyto::test {

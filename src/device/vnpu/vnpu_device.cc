@@ -9,7 +9,7 @@
 #include "base/round_up.h"
 #include "cost/cost_model.h"
 #include "device/npu/npu_device.h"
-#include "device/npu/store/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
 #include "device/vnpu/images/air_images.h"
 #include "device/vnpu/images/image.h"
 #include "device/vnpu/machine/control.h"

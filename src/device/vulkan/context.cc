@@ -1,6 +1,7 @@
 #include "device/vulkan/context.h"
 
 #include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cctype>

@@ -1,7 +1,6 @@
 // What the images' argument lists and tiles are at the size MLIR-AIR builds.
 #include "base/error.h"
 #include "device/vnpu/images/air_images.h"
-#include "device/vnpu/images/image_writer.h"
 #include "support/expect_error.h"
 #include "unit/device/vxrt_fixture.h"
 

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "device/npu/store/kernel_store.h"
-#include "device/npu/store/stored_kernels.h"
 #include "support/expect_error.h"
 
 namespace tyto {

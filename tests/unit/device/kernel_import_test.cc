@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "device/npu/formats/transaction.h"
-#include "device/npu/store/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
 #include "device/vnpu/vnpu_device.h"
 #include "kernel_store_fixture.h"
 

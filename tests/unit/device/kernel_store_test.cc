@@ -2,7 +2,6 @@
 
 #include <chrono>
 
-#include "device/npu/store/stored_kernels.h"
 #include "kernel_store_fixture.h"
 #include "support/expect_error.h"
 

@@ -10,7 +10,6 @@
 #include "device/device.h"
 #include "device/npu/npu_settings.h"
 #include "device/npu/store/kernel_store.h"
-#include "device/npu/store/stored_kernels.h"
 #include "device/vnpu/machine/control.h"
 #include "device/vnpu/vnpu_device.h"
 #include "support/system_tree.h"

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "device/npu/formats/q4nx.h"
-#include "device/npu/store/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
 #include "llama/pipeline.h"
 #include "model/synth.h"
 

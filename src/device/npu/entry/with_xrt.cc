@@ -5,7 +5,7 @@
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
 #include "device/npu/runtime/device_lock.h"
-#include "device/npu/store/stored_kernels.h"
+#include "device/npu/store/kernel_store.h"
 
 namespace tyto {
 

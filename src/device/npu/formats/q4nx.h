@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/air_models.h"
 #include "device/npu/formats/memory_plan.h"
 
 namespace tyto {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "device/npu/formats/air_abi.h"
+#include "device/npu/formats/air_models.h"
 
 namespace tyto {
 

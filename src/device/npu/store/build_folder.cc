@@ -11,7 +11,6 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/spelling.h"
-#include "device/npu/formats/air_abi.h"
 #include "device/npu/formats/air_models.h"
 #include "device/npu/formats/int8_gemm.h"
 

@@ -27,7 +27,7 @@ struct FoundImage {
 };
 
 struct FoundKernel {
-  std::string program;  // a name of air_abi.h, kFusedDecode or kInt8Gemm
+  std::string program;  // a name of air_models.h, kFusedDecode or kInt8Gemm
   std::string entry;    // what the build says XRT is to be asked for; empty: nothing
   std::filesystem::path folder;
   std::optional<uint32_t> seq;      // the prompt's length, where the folder's name has it

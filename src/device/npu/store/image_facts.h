@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "device/npu/formats/air_abi.h"
 #include "device/npu/formats/air_models.h"
 #include "device/npu/formats/transaction.h"
 

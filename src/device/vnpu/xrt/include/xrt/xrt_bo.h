@@ -2,7 +2,6 @@
 // shows.
 #pragma once
 
-#include <xrt/deprecated/xrt.h>
 #include <xrt/xrt_device.h>
 
 #include <cstddef>
@@ -11,6 +10,12 @@
 
 namespace xrt {
 inline namespace vnpu {
+
+// Sync directions of XRT's C interface.
+enum xclBOSyncDirection {
+  XCL_BO_SYNC_BO_TO_DEVICE = 0,
+  XCL_BO_SYNC_BO_FROM_DEVICE = 1,
+};
 
 using memory_group = uint32_t;
 
@@ -56,3 +61,7 @@ class bo {
 
 }  // namespace vnpu
 }  // namespace xrt
+
+using xrt::vnpu::XCL_BO_SYNC_BO_FROM_DEVICE;
+using xrt::vnpu::XCL_BO_SYNC_BO_TO_DEVICE;
+using xrt::vnpu::xclBOSyncDirection;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <xrt/experimental/xrt_xclbin.h>
-#include <xrt/xrt_uuid.h>
 
 #include <memory>
 

@@ -3,7 +3,6 @@
 
 #include <xrt/experimental/xrt_elf.h>
 #include <xrt/xrt_device.h>
-#include <xrt/xrt_uuid.h>
 
 #include <memory>
 

@@ -2,15 +2,31 @@
 // format.
 #pragma once
 
-#include <xrt/xrt_uuid.h>
-
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace xrt {
 inline namespace vnpu {
 
 struct image_impl;
+
+// Identity of an image: here, the content hash of its file.
+class uuid {
+ public:
+  uuid() = default;
+  explicit uuid(const std::array<uint8_t, 16>& bytes) : bytes_(bytes) {}
+
+  std::string to_string() const;
+  explicit operator bool() const { return *this != uuid(); }
+  bool operator==(const uuid& other) const = default;
+  bool operator<(const uuid& other) const { return bytes_ < other.bytes_; }
+
+ private:
+  std::array<uint8_t, 16> bytes_ = {};
+};
 
 class xclbin {
  public:
