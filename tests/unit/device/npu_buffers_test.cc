@@ -7,9 +7,9 @@
 #include <random>
 
 #include "base/error.h"
+#include "device/npu/device_lock.h"
 #include "device/npu/formats/air_binding.h"
 #include "device/npu/formats/memory_plan.h"
-#include "device/npu/runtime/device_lock.h"
 #include "tensor/float16.h"
 
 namespace tyto {

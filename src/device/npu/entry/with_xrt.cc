@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "device/npu/device_lock.h"
 #include "device/npu/driver_stack.h"
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
-#include "device/npu/runtime/device_lock.h"
 #include "device/npu/store/kernel_store.h"
 
 namespace tyto {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "device/npu/device_lock.h"
 #include "device/npu/formats/memory_plan.h"
-#include "device/npu/runtime/device_lock.h"
 #include "device/npu/runtime/npu_core.h"
 
 namespace tyto::TYTO_XRT_PROVIDER {

@@ -1,4 +1,4 @@
-#include "device/npu/runtime/device_lock.h"
+#include "device/npu/device_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
