@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/generate.h"
-#include "shell/word_wrap.h"
+#include "shell/terminal.h"
 #include "text/reasoning.h"
 
 namespace tyto {

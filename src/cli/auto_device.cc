@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/spelling.h"
 #include "bench/bench_tests.h"
-#include "cli/calibration_file.h"
+#include "cli/calibration.h"
 #include "cli/flags.h"
 #include "device/cpu/measured_peak.h"
 #include "engine/engine.h"
@@ -15,7 +15,7 @@
 #include "plan/air_images.h"
 #include "plan/rates.h"
 #include "shell/command_line.h"
-#include "shell/progress_line.h"
+#include "shell/progress.h"
 #include "shell/terminal.h"
 
 namespace tyto {

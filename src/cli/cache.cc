@@ -15,7 +15,7 @@
 #include "model/stores/stores.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
-#include "shell/json_flag.h"
+#include "shell/output.h"
 #include "shell/terminal.h"
 
 namespace tyto {

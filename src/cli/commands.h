@@ -1,9 +1,16 @@
 // The commands of the program: one file each, one line in the table in program.cc.
 #pragma once
 
+#include <string>
+
 namespace tyto {
 
+struct ChatCommandFlags;
 struct CommandLine;
+
+// The whole command line as data: what main() parses, and what help, manual pages and completions
+// are made of.
+void define_program(CommandLine& program);
 
 // Each says what its command takes (shell/command_line.h) and sets what it runs.
 void define_run(CommandLine& command);
@@ -35,5 +42,18 @@ void define_kernels(CommandLine& command);
 void define_compile(CommandLine& command);
 void define_completions(CommandLine& command);
 void define_manual(CommandLine& command);
+
+// What commands do for others.
+
+// `tyto chat`, which is also what `tyto run MODEL` becomes on a terminal: until the user leaves.
+// `flags` change with what the user sets.
+void talk(ChatCommandFlags& flags);
+
+// What `tyto doctor --json` says of this machine, for the server. Takes seconds and prints nothing.
+std::string doctor_json();
+
+// What `tyto plan --json` prints, for others to show: every way to run the model on every machine
+// that is modelled.
+std::string plan_json(const std::string& model);
 
 }  // namespace tyto

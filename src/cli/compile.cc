@@ -19,8 +19,8 @@
 #include "model/model.h"
 #include "model/stores/stores.h"
 #include "shell/command_line.h"
-#include "shell/output_file.h"
-#include "shell/progress_line.h"
+#include "shell/output.h"
+#include "shell/progress.h"
 #include "shell/terminal.h"
 
 namespace tyto {

@@ -1,13 +1,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "cli/calibration_file.h"
+#include "cli/calibration.h"
 #include "cli/commands.h"
 #include "device/device.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
-#include "shell/json_flag.h"
-#include "shell/progress_line.h"
+#include "shell/output.h"
+#include "shell/progress.h"
 #include "shell/terminal.h"
 
 namespace tyto {

@@ -9,7 +9,6 @@
 #include "cli/combination.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "cli/model_words.h"
 #include "cli/prompt.h"
 #include "cli/provenance.h"
 #include "engine/engine.h"
@@ -17,8 +16,7 @@
 #include "model/description.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
-#include "shell/json_flag.h"
-#include "shell/output_file.h"
+#include "shell/output.h"
 #include "shell/terminal.h"
 
 namespace tyto {

@@ -1,6 +1,4 @@
 // doctor: everything between the processor and a dispatch, each with a verdict and a way out.
-#include "cli/doctor.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -8,7 +6,7 @@
 #include "base/error.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
-#include "cli/calibration_file.h"
+#include "cli/calibration.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/provenance.h"
@@ -18,10 +16,9 @@
 #include "evidence/receipt_json.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
-#include "shell/documents.h"
-#include "shell/json_flag.h"
-#include "shell/output_file.h"
-#include "shell/progress_line.h"
+#include "shell/help.h"
+#include "shell/output.h"
+#include "shell/progress.h"
 #include "shell/terminal.h"
 
 namespace tyto {

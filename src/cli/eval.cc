@@ -8,7 +8,7 @@
 #include "engine/generate.h"
 #include "llama/reference.h"
 #include "shell/command_line.h"
-#include "shell/output_file.h"
+#include "shell/output.h"
 #include "shell/terminal.h"
 #include "trace/receipt.h"
 

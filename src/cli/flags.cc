@@ -16,6 +16,7 @@
 #include "model/stores/stores.h"
 #include "power/energy_meter.h"
 #include "shell/command_line.h"
+#include "shell/terminal.h"
 #include "text/grammar/json_schema.h"
 #include "trace/receipt.h"
 
@@ -398,6 +399,56 @@ std::string read_stdin() {
 
 std::string text_from(const std::string& file, uint64_t most_bytes) {
   return file == "-" ? read_stdin() : read_text_file(file, most_bytes);
+}
+
+void add_speculation_flags(CommandLine& command, SpeculationFlags& flags) {
+  command.add(
+      "Speculation",
+      {{"--speculate", &flags.speculate, OneOf{"lookup", "off"},
+        "draft tokens by looking up earlier occurrences of the last words; answers stay "
+        "the same",
+        Rules{.shows_default = true, .excludes = {"--draft"}}},
+       {"--draft", &flags.draft, "MODEL", "small model that drafts tokens (same vocabulary)"},
+       {"--draft-max", &flags.draft_max, "N", "draft at most N tokens at once",
+        Rules{.range = Range{1, kMostGuesses},
+              .shows_default = true,
+              .needs_one_of = {"--speculate", "--draft"}}}});
+}
+
+OpenSpeculation::OpenSpeculation(const SpeculationFlags& flags, const Engine& engine,
+                                 const EngineFlags& engine_flags) {
+  if (!flags.draft.empty()) {
+    draft_ = open_draft(flags.draft, engine, engine_options(engine_flags), progress_bar());
+    speculator_ = std::make_unique<Speculator>(
+        flags.draft, [draft = draft_.get()] { return model_drafter(*draft); }, flags.draft_max);
+  } else if (flags.speculate == "lookup") {
+    speculator_ = std::make_unique<Speculator>("lookup", lookup_drafter, flags.draft_max);
+  }
+}
+
+Flag sign_flag(std::string& key_file) {
+  return {"--sign", &key_file, "KEYFILE",
+          "sign what is written with this key (`tyto receipt keygen` makes one)"};
+}
+
+std::unique_ptr<SigningKey> signing_key(const std::string& key_file) {
+  return key_file.empty() ? nullptr : std::make_unique<SigningKey>(key_file);
+}
+
+void check_sign_flag(const CommandLine& command, std::initializer_list<const char*> signs) {
+  const bool has_something = std::any_of(signs.begin(), signs.end(),
+                                         [&](const char* flag) { return command.is_given(flag); });
+  if (command.is_given("--sign") && !has_something)
+    throw Error(ErrorCode::usage, "--sign", "has nothing to sign", "add " + joined(signs, " or "));
+}
+
+Flag trust_flag(std::string& key) {
+  return {"--trust", &key, "PUBKEY",
+          "accept only what this key signed: a file KEYFILE.pub, or the text in it"};
+}
+
+std::optional<PublicKey> trusted_key(const std::string& key) {
+  return key.empty() ? std::nullopt : std::optional(public_key_from(key));
 }
 
 }  // namespace tyto

@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/draft_model.h"
 #include "engine/sampler.h"
+#include "evidence/seal.h"
 
 namespace tyto {
 
@@ -112,5 +115,39 @@ std::vector<Token> parse_tokens(const std::string& text, const std::string& flag
 std::string read_stdin();
 // What -f names: a file of at most that many bytes, or "-" for stdin.
 std::string text_from(const std::string& file, uint64_t most_bytes);
+
+// Whether tokens are guessed, by what, and how many at once.
+struct SpeculationFlags {
+  std::string speculate = "off";
+  std::string draft;  // a model; empty: none
+  uint32_t draft_max = 8;
+};
+void add_speculation_flags(CommandLine& command, SpeculationFlags& flags);
+
+// What the flags ask for, opened: the draft model, and who makes guesses for requests.
+class OpenSpeculation {
+ public:
+  // `engine` outlives it.
+  OpenSpeculation(const SpeculationFlags& flags, const Engine& engine,
+                  const EngineFlags& engine_flags);
+
+  // For Request::speculation, one for each; null where none is wanted.
+  std::shared_ptr<Speculation> begin_request() const {
+    return speculator_ ? speculator_->begin_request() : nullptr;
+  }
+
+ private:
+  std::unique_ptr<Engine> draft_;
+  std::unique_ptr<Speculator> speculator_;
+};
+
+// --sign and --trust: whose key signs what is written, and whose is believed.
+Flag sign_flag(std::string& key_file);
+std::unique_ptr<SigningKey> signing_key(const std::string& key_file);  // none without the flag
+// Without one of the flags that write something to sign, it would do nothing: a usage Error.
+void check_sign_flag(const CommandLine& command, std::initializer_list<const char*> signs);
+
+Flag trust_flag(std::string& key);
+std::optional<PublicKey> trusted_key(const std::string& key);
 
 }  // namespace tyto

@@ -10,7 +10,7 @@
 #include "model/stores/stores.h"
 #include "model/synth.h"
 #include "shell/command_line.h"
-#include "shell/output_file.h"
+#include "shell/output.h"
 #include "shell/terminal.h"
 
 namespace tyto {

@@ -11,7 +11,7 @@
 #include "model/stores/local_models.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
-#include "shell/json_flag.h"
+#include "shell/output.h"
 #include "shell/terminal.h"
 
 namespace tyto {

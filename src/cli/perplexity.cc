@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "engine/generate.h"
 #include "shell/command_line.h"
-#include "shell/json_flag.h"
+#include "shell/output.h"
 #include "shell/terminal.h"
 #include "trace/receipt.h"
 

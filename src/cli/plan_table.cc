@@ -8,7 +8,7 @@
 #include "base/spelling.h"
 #include "device/npu/npu_entry.h"
 #include "model/stores/recommended_models.h"
-#include "shell/documents.h"
+#include "shell/help.h"
 #include "shell/terminal.h"
 
 namespace tyto {

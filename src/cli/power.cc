@@ -18,7 +18,7 @@
 #include "report/tables.h"
 #include "shell/child_process.h"
 #include "shell/command_line.h"
-#include "shell/json_flag.h"
+#include "shell/output.h"
 #include "shell/terminal.h"
 #include "trace/receipt.h"
 

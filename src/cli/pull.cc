@@ -16,7 +16,7 @@
 #include "model/stores/recommended_models.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
-#include "shell/download_meter.h"
+#include "shell/progress.h"
 #include "shell/terminal.h"
 
 namespace tyto {

@@ -8,12 +8,12 @@
 #include "base/redaction.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
-#include "cli/evidence_flags.h"
+#include "cli/flags.h"
 #include "evidence/receipt_check.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
-#include "shell/documents.h"
-#include "shell/json_flag.h"
+#include "shell/help.h"
+#include "shell/output.h"
 #include "shell/terminal.h"
 
 namespace tyto {

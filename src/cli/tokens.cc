@@ -12,7 +12,7 @@
 #include "model/model.h"
 #include "model/stores/stores.h"
 #include "shell/command_line.h"
-#include "shell/json_flag.h"
+#include "shell/output.h"
 #include "shell/terminal.h"
 #include "text/chat_template.h"
 #include "text/tools.h"

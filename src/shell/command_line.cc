@@ -303,7 +303,7 @@ class Parser {
 
   // The words after a flag, of whose values `count` are there. A word after a flag that may lack
   // its value is its value where it can be no argument of the command, or where it is the name of a
-  // .json file: shell/json_flag.h.
+  // .json file: shell/output.h.
   void take_values(const Flag& flag, Given& given, size_t count) {
     if (std::holds_alternative<bool*>(flag.target)) return;
     if (flag.rules.may_lack_value && count == 0) {

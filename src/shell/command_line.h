@@ -64,7 +64,7 @@ struct Rules {
   bool required = false;
   bool is_folder = false;       // that exists
   bool may_be_empty = false;    // else --require "$UNSET" is an error, and not no requirement
-  bool may_lack_value = false;  // "--json" alone is an empty value; shell/json_flag.h has the rule
+  bool may_lack_value = false;  // "--json" alone is an empty value; shell/output.h has the rule
   bool is_secret = false;       // *** stands for it in receipts and errors (base/redaction.h)
   std::string alias = {};       // "--dtype": another name, which --help does not show
   std::string text_kind = {};   // "prompt": an argument of several words, which needs quotes

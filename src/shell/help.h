@@ -1,7 +1,9 @@
 // How help looks: one column of flags, one of meanings. --help has what people use first and fits
-// a screen; --help-all has every flag, grouped by what it is about.
+// a screen; --help-all has every flag, grouped by what it is about. Also where the documents are
+// that help and messages name as docs/NAME.md.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -28,5 +30,13 @@ enum class HelpSize { brief, whole };
 // begin with a space, such as examples, are not broken.
 std::string help_text(const std::vector<const CommandLine*>& path, size_t width = kUsualHelpWidth,
                       HelpSize size = HelpSize::brief);
+
+// With the path of each page that is installed or in the source tree in place of its name.
+// Whatever prints such a name while it runs calls this; help and hints of errors do so by
+// themselves. JSON and reports that are sent to others keep the names.
+std::string with_documents_found(const std::string& text);
+
+// This one is told in which folder the program lies.
+std::string with_documents_found(const std::string& text, const std::filesystem::path& folder);
 
 }  // namespace tyto

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "base/signal_tables.h"
-#include "shell/progress_line.h"
-#include "shell/quiet_terminal.h"
+#include "shell/progress.h"
+#include "shell/terminal.h"
 
 namespace tyto {
 namespace {

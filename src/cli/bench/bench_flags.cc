@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "cli/auto_device.h"
-#include "cli/evidence_flags.h"
+#include "cli/flags.h"
 #include "cli/provenance.h"
 #include "device/device.h"
 #include "engine/speculation.h"

@@ -8,12 +8,12 @@
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
-#include "cli/evidence_flags.h"
+#include "cli/flags.h"
 #include "evidence/ledger.h"
 #include "report/tables.h"
 #include "shell/command_line.h"
-#include "shell/json_flag.h"
-#include "shell/progress_line.h"
+#include "shell/output.h"
+#include "shell/progress.h"
 #include "shell/terminal.h"
 
 namespace tyto {

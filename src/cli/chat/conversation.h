@@ -1,8 +1,9 @@
 // A dialogue with a model: what is said goes through the engine, and answers are shown as they
-// come.
+// come. It is saved in a file and continued from one.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
@@ -12,10 +13,8 @@
 #include <vector>
 
 #include "cli/answer_text.h"
-#include "cli/chat/dialogue.h"
 #include "cli/flags.h"
 #include "cli/prompt_cache.h"
-#include "cli/speculation_flags.h"
 #include "engine/generate.h"
 #include "shell/terminal.h"
 #include "text/chat_template.h"
@@ -24,6 +23,24 @@ namespace tyto {
 
 class Engine;
 class TokenTrie;
+
+struct Exchange {
+  std::string user;
+  std::string assistant;  // empty: not answered yet
+};
+
+struct Dialogue {
+  std::string system;  // empty: none
+  std::vector<Exchange> exchanges;
+};
+
+// As a model gets them, from one exchange on.
+std::vector<ChatMessage> messages_of(const Dialogue& dialogue, size_t first_exchange = 0);
+
+// A file that is there already is replaced only if it is such a file, too.
+void save_dialogue(const Dialogue& dialogue, const std::string& path);
+// An input Error where the file is something else, or no dialogue of whole exchanges.
+Dialogue load_dialogue(const std::string& path);
 
 // What may be changed while the conversation goes on.
 struct ChatSettings {

@@ -1,4 +1,4 @@
-#include "cli/model_words.h"
+#include "cli/prompt.h"
 
 #include <gtest/gtest.h>
 

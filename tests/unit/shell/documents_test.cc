@@ -1,5 +1,5 @@
 // Pages of docs/ in what the program prints.
-#include "shell/documents.h"
+#include "shell/help.h"
 
 #include <gtest/gtest.h>
 

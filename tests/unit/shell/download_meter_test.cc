@@ -1,4 +1,4 @@
-#include "shell/download_meter.h"
+#include "shell/progress.h"
 
 #include <gtest/gtest.h>
 

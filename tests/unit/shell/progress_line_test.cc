@@ -1,4 +1,4 @@
-#include "shell/progress_line.h"
+#include "shell/progress.h"
 
 #include <gtest/gtest.h>
 

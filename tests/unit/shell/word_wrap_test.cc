@@ -1,4 +1,4 @@
-#include "shell/word_wrap.h"
+#include "shell/terminal.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "cli/verify_report.h"
+#include "check/verify_report.h"
 
 #include <fmt/format.h>
 

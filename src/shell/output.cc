@@ -1,4 +1,4 @@
-#include "shell/output_file.h"
+#include "shell/output.h"
 
 #include "base/error.h"
 #include "shell/command_line.h"
@@ -27,6 +27,23 @@ void OutputFile::write(std::string_view text) {
   file_->write(text);
   file_->commit();
   is_written_ = true;
+}
+
+Flag json_flag(JsonFlag& flag, const std::string& meaning) {
+  return {"--json", &flag.file, "[FILE]", meaning, Rules{.may_lack_value = true}};
+}
+
+void add_json_flag(CommandLine& command, JsonFlag& flag, const std::string& meaning) {
+  command.add({json_flag(flag, meaning), force_flag(flag.force, {"--json"})});
+}
+
+bool put_json(const JsonFlag& flag, std::string_view json) {
+  if (flag.is_for_stdout()) {
+    print(json);
+    return true;
+  }
+  OutputFile(flag.path(), {}, flag.force).write(json);
+  return false;
 }
 
 }  // namespace tyto
