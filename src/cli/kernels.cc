@@ -8,7 +8,6 @@
 #include "base/utf8.h"
 #include "cli/build_advice.h"
 #include "cli/commands.h"
-#include "device/npu/formats/air_abi.h"
 #include "device/npu/formats/air_models.h"
 #include "device/npu/formats/q4nx.h"
 #include "device/npu/formats/transaction.h"

@@ -17,7 +17,6 @@
 #include "device/npu/formats/memory_plan.h"
 #include "device/npu/npu_entry.h"
 #include "device/npu/store/kernel_store.h"
-#include "device/npu/store/stored_kernels.h"
 #include "engine/engine.h"
 #include "model/description.h"
 #include "model/model.h"

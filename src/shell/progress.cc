@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <mutex>
 
-#include "base/columns.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "shell/terminal.h"

@@ -10,8 +10,8 @@
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "bench/bench_comparison.h"
-#include "cli/energy_json.h"
 #include "evidence/ledger.h"
+#include "report/energy.h"
 #include "shell/terminal.h"
 #include "trace/receipt.h"
 

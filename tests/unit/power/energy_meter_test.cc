@@ -8,6 +8,8 @@
 #include <iterator>
 #include <thread>
 
+#include "power/measured_load.h"
+#include "support/expect_error.h"
 #include "support/system_tree.h"
 
 namespace tyto {
@@ -256,6 +258,47 @@ TEST(IdleSubtraction, OneWindowWithoutEnergyIsAReasonForTheRail) {
   const EnergyWindow idle[] = {window_of(50, 5), broken};
   const EnergyWindow load[] = {window_of(124, 4)};
   EXPECT_EQ(subtract_idle(idle, load)[0].reason, "device is asleep");
+}
+
+TEST(MeasuredLoad, ALoadIsMeasuredBetweenIdleWindows) {
+  double joules = 0;
+  // Each reading finds one joule more, which the machine uses anyway.
+  RailReader reader{counter(), "", [&]() -> RailReading { return {joules += 1, ""}; }};
+  EnergyMeter meter({reader}, {.counter_interval = std::chrono::hours(1)});
+  uint32_t runs = 0;
+  const PowerLoad load{"lamp", [&]() -> uint64_t {
+                         joules += 10;
+                         return 4 * ++runs;
+                       }};
+  std::vector<std::string> shown;
+  const MeasuredLoad measured =
+      measure_load(load, meter, {.idle_seconds = 0.001, .settle_seconds = 0.001, .repetitions = 3},
+                   [&](std::string_view what, uint64_t done, uint64_t total) {
+                     shown.push_back(std::string(what) + " " + std::to_string(done) + "/" +
+                                     std::to_string(total));
+                   });
+  EXPECT_EQ(runs, 3u);
+  EXPECT_DOUBLE_EQ(measured.tokens, 8);
+  ASSERT_EQ(measured.windows.size(), 3u);
+  ASSERT_EQ(measured.rails.size(), 1u);
+  EXPECT_EQ(measured.rails[0].reason, "");
+  EXPECT_DOUBLE_EQ(measured.rails[0].load_joules.min, 11);
+  EXPECT_DOUBLE_EQ(measured.rails[0].load_joules.max, 11);
+  const std::vector<std::string> expected = {
+      "lamp: measuring idle 0/7", "lamp: measuring the load 1/7",
+      "lamp: measuring idle 2/7", "lamp: measuring the load 3/7",
+      "lamp: measuring idle 4/7", "lamp: measuring the load 5/7",
+      "lamp: measuring idle 6/7"};
+  EXPECT_EQ(shown, expected);
+}
+
+TEST(MeasuredLoad, AProgramThatFailsIsAnErrorAndNoLoad) {
+  EXPECT_EQ(program_load({"true"}, std::chrono::seconds(60)).run(), 0u);
+  EXPECT_ERROR(program_load({"false"}, std::chrono::seconds(60)).run(), "ended with exit code 1");
+  EXPECT_ERROR(program_load({"/no/such/program"}, std::chrono::seconds(60)).run(),
+               "cannot be started");
+  EXPECT_ERROR(program_load({"sleep", "60"}, std::chrono::seconds(0)).run(),
+               "is not done after 0 s, killed");
 }
 
 }  // namespace

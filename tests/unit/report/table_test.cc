@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/utf8.h"
+#include "report/energy.h"
 
 namespace tyto::test {
 namespace {
@@ -108,6 +109,39 @@ TEST(Table, RowsMayComeOneByOne) {
   const std::string row = text.row({{"Strix nebulosa", "12345678901234567890", "1", "2", "x"}});
   EXPECT_TRUE(holds(row, "12345678901234567890")) << row;
   EXPECT_TRUE(holds(row, "…")) << row;
+}
+
+RailPower rail_with(const std::string& name, double joules, double uncertainty) {
+  RailPower power;
+  power.rail.name = name;
+  power.rail.source = "rapl";
+  power.idle_watts = {.mean = 5, .deviation = 0.25};
+  power.load_watts = {.mean = 9};
+  power.net = {.mean = joules};
+  power.uncertainty = uncertainty;
+  return power;
+}
+
+TEST(PowerTable, ARailWithoutAFigureSaysWhy) {
+  MeasuredLoad load;
+  load.load = {.name = "tg16", .run = {}, .executed_on = "cpu"};
+  load.tokens = 16;
+  load.windows = {{.seconds = 2, .rails = {}}};
+  load.rails = {rail_with("package-0", 8, 1), rail_with("uncore", 1, 2), rail_with("dram", 0, 0)};
+  load.rails[2].reason = "no permission";
+  const PowerWindows windows{.idle_seconds = 3, .repetitions = 1};
+  const std::string text = to_text(power_table(load, windows), {});
+  EXPECT_TRUE(holds(text, "tg16: 1 x 2.0 s between idle windows of 3.0 s, executed on cpu"))
+      << text;
+  EXPECT_TRUE(holds(text, "5.00 ± 0.25")) << text;
+  EXPECT_TRUE(holds(text, "8.00 ± 1.00")) << text;
+  EXPECT_TRUE(holds(text, "0.5\n")) << text;
+  EXPECT_TRUE(holds(text, "cannot be told from idle")) << text;
+  EXPECT_TRUE(holds(text, "n/a (no permission)")) << text;
+  const std::string json = power_json({load}, windows);
+  EXPECT_TRUE(holds(json, "\"net_j_per_token\": 0.5")) << json;
+  EXPECT_TRUE(holds(json, "\"reason\": \"no permission\"")) << json;
+  EXPECT_TRUE(holds(json, "\"above_idle\": false")) << json;
 }
 
 }  // namespace
