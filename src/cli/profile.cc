@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <random>
 #include <set>
 
 #include "base/error.h"
@@ -104,56 +103,14 @@ Profile record_prompt(const ProfileFlags& flags) {
   return profile;
 }
 
-std::vector<Token> any_tokens(uint32_t count, uint32_t vocab) {
-  std::mt19937 random(1);  // speed does not depend on which tokens these are
-  std::vector<Token> tokens(count);
-  for (Token& token : tokens) token = static_cast<Token>(random() % vocab);
-  return tokens;
-}
-
-void sweep_once(Engine& engine, const ProfileFlags& flags, SweepRow& row) {
-  Sampler sampler({.temperature = 0});
-  const Request request{.prompt = any_tokens(row.prompt_tokens, engine.model().config.vocab),
-                        .max_tokens = flags.sampling.max_tokens,
-                        .stop = {},
-                        .ignore_eos = true};
-  start_recording(engine, row.prompt_tokens, flags.sampling.max_tokens);
-  const Answer answer = generate(engine.generator_from_nothing(), sampler, request,
-                                 [](std::string_view) { return true; });
-  engine.trace().stop();
-  engine.check_required(answer.receipt.phases);
-  const ProfileRun run = collect_run(engine.trace(), answer.receipt);
-  row.receipt = run.receipt;
-  engine.complete(row.receipt);
-  const Receipt& receipt = row.receipt;
-  row.generated_tokens = receipt.generated_tokens;
-  row.prefill_s.push_back(receipt.modelled ? receipt.modelled->prefill : receipt.prefill_seconds);
-  const double decode = receipt.modelled ? receipt.modelled->decode : receipt.decode_seconds;
-  if (receipt.generated_tokens > 1)
-    row.tpot_ms.push_back(decode * 1e3 / (receipt.generated_tokens - 1));
-}
-
 Profile record_sweep(const ProfileFlags& flags) {
   Engine engine(engine_options(flags.engine), progress_bar());
   announce("measuring the cpu");
   Profile profile = profile_of(engine, {.temperature = 0}, PeakSource::measured);
   for (const uint32_t length : flags.sweep) {
-    SweepRow row{.prompt_tokens = length};
     announce(fmt::format("recording a prompt of {}", length));
-    const uint32_t room = engine.pipeline().context();
-    if (uint64_t{length} + flags.sampling.max_tokens > room) {
-      row.note = fmt::format("{} and {} generated do not fit in {} positions", length,
-                             flags.sampling.max_tokens, room);
-    } else {
-      const bool took_over_before = engine.pipeline().host_took_over();
-      for (uint32_t i = 0; i < flags.repetitions; ++i) sweep_once(engine, flags, row);
-      // What two devices executed one after the other is the speed of neither.
-      if (engine.pipeline().host_took_over() && !took_over_before) {
-        row.receipt.plausibility.verdict = Verdict::refused;
-        row.receipt.plausibility.reasons.push_back("the cpu took over, after a device failed");
-      }
-    }
-    profile.sweep.push_back(std::move(row));
+    profile.sweep.push_back(
+        record_sweep_row(engine, length, flags.sampling.max_tokens, flags.repetitions));
   }
   profile.names = engine.trace().names();
   profile.facts.origin = receipt_context(engine);

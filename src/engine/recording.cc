@@ -1,9 +1,11 @@
 #include "engine/recording.h"
 
 #include <algorithm>
+#include <random>
 
 #include "base/error.h"
 #include "device/device.h"
+#include "engine/generate.h"
 #include "engine/scheduler.h"
 #include "model/description.h"
 #include "tensor/dtype.h"
@@ -46,6 +48,35 @@ std::string sampling_text(const SamplerOptions& options) {
   if (options.temperature <= 0) return "greedy";
   return fmt::format("temperature {}, top-k {}, top-p {}, seed {}", options.temperature,
                      options.top_k, options.top_p, options.seed);
+}
+
+std::vector<Token> any_tokens(uint32_t count, uint32_t vocab) {
+  std::mt19937 random(1);  // speed does not depend on which tokens these are
+  std::vector<Token> tokens(count);
+  for (Token& token : tokens) token = static_cast<Token>(random() % vocab);
+  return tokens;
+}
+
+void sweep_once(Engine& engine, uint32_t most_tokens, SweepRow& row) {
+  Sampler sampler({.temperature = 0});
+  const Request request{.prompt = any_tokens(row.prompt_tokens, engine.model().config.vocab),
+                        .max_tokens = most_tokens,
+                        .stop = {},
+                        .ignore_eos = true};
+  start_recording(engine, row.prompt_tokens, most_tokens);
+  const Answer answer = generate(engine.generator_from_nothing(), sampler, request,
+                                 [](std::string_view) { return true; });
+  engine.trace().stop();
+  engine.check_required(answer.receipt.phases);
+  const ProfileRun run = collect_run(engine.trace(), answer.receipt);
+  row.receipt = run.receipt;
+  engine.complete(row.receipt);
+  const Receipt& receipt = row.receipt;
+  row.generated_tokens = receipt.generated_tokens;
+  row.prefill_s.push_back(receipt.modelled ? receipt.modelled->prefill : receipt.prefill_seconds);
+  const double decode = receipt.modelled ? receipt.modelled->decode : receipt.decode_seconds;
+  if (receipt.generated_tokens > 1)
+    row.tpot_ms.push_back(decode * 1e3 / (receipt.generated_tokens - 1));
 }
 
 }  // namespace
@@ -107,6 +138,25 @@ void add_in_order(std::vector<DeviceCounters>& sum, const std::vector<DeviceCoun
 }
 
 }  // namespace
+
+SweepRow record_sweep_row(Engine& engine, uint32_t prompt_tokens, uint32_t most_tokens,
+                          uint32_t repetitions) {
+  SweepRow row{.prompt_tokens = prompt_tokens};
+  const uint32_t room = engine.pipeline().context();
+  if (uint64_t{prompt_tokens} + most_tokens > room) {
+    row.note = fmt::format("{} and {} generated do not fit in {} positions", prompt_tokens,
+                           most_tokens, room);
+    return row;
+  }
+  const bool took_over_before = engine.pipeline().host_took_over();
+  for (uint32_t i = 0; i < repetitions; ++i) sweep_once(engine, most_tokens, row);
+  // What two devices executed one after the other is the speed of neither.
+  if (engine.pipeline().host_took_over() && !took_over_before) {
+    row.receipt.plausibility.verdict = Verdict::refused;
+    row.receipt.plausibility.reasons.push_back("the cpu took over, after a device failed");
+  }
+  return row;
+}
 
 void add_execution(Receipt& receipt, const Sequence& sequence, const Pipeline& pipeline,
                    const Trace& trace) {

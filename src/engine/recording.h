@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "engine/engine.h"
@@ -30,6 +31,11 @@ enum class PeakSource { measured, unknown };
 
 // Everything of a profile but its runs, names and origin.
 Profile profile_of(Engine& engine, const SamplerOptions& sampling, PeakSource peak);
+
+// Requests of `prompt_tokens` made-up tokens, each recorded: their seconds and the last receipt. A
+// request that does not fit the context leaves a note instead.
+SweepRow record_sweep_row(Engine& engine, uint32_t prompt_tokens, uint32_t most_tokens,
+                          uint32_t repetitions);
 
 // Receipts of requests, put together from what their sequences were counted.
 

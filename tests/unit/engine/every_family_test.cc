@@ -8,6 +8,7 @@
 
 #include "engine/draft_model.h"
 #include "engine/prompt_cache_file.h"
+#include "engine/recording.h"
 #include "engine/scheduler.h"
 #include "llama/reference.h"
 #include "model/synth.h"
@@ -348,6 +349,27 @@ TEST_F(EveryFamilyInFiles, ADraftModelChangesNoToken) {
       request.speculation.reset();
     }
   }
+}
+
+TEST_F(EveryFamilyInFiles, ARowOfASweepHasItsTimesOrAReason) {
+  Config config = config_of("llama");
+  config.vocab = 512;
+  EngineOptions options;
+  options.model = folder_ / "sweep.gguf";
+  options.threads = 1;
+  synthesize(config, "f32", 1, options.model);
+  Engine engine(options);
+  const SweepRow row = record_sweep_row(engine, 9, 5, 2);
+  EXPECT_EQ(row.note, "");
+  EXPECT_EQ(row.prefill_s.size(), 2u);
+  EXPECT_EQ(row.tpot_ms.size(), 2u);
+  EXPECT_EQ(row.generated_tokens, 5u);
+  EXPECT_EQ(row.receipt.prompt_tokens, 9u);
+  const uint32_t room = engine.pipeline().context();
+  const SweepRow longer = record_sweep_row(engine, room, 1, 2);
+  EXPECT_EQ(longer.note, std::to_string(room) + " and 1 generated do not fit in " +
+                             std::to_string(room) + " positions");
+  EXPECT_TRUE(longer.prefill_s.empty());
 }
 
 }  // namespace
