@@ -12,7 +12,7 @@ foreach(file ${files})
   string(APPEND rows "    {\"${name}\", k_${name}},\n")
 endforeach()
 
-file(WRITE ${OUTPUT} "#include \"device/vulkan/pipelines.h\"
+file(WRITE ${OUTPUT} "#include \"device/vulkan/gpu.h\"
 
 namespace tyto::vulkan {
 namespace {
