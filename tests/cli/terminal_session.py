@@ -47,6 +47,16 @@ class Session:
         self.shown = self.bytes.decode(errors="ignore")
         return bool(piece)
 
+    def shows(self, pattern, seconds):
+        """Whether this is shown within `seconds` seconds, behind what was expected before."""
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.shown[self.seen:]):
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.terminal], [], [], left)[0]:
+                return False
+            self.read(left)
+        return True
+
     def expect(self, pattern):
         """Waits until this is shown behind what was expected before, and returns what was shown up to its end."""
         end = time.monotonic() + TIMEOUT
