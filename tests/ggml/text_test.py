@@ -7,6 +7,8 @@ PROMPTS = ["Once upon a time", "Deep in the wood stood an old"]
 TOKENS = 64
 # Two candidates closer than this, in logits, may change places: the NPU multiplies 8-bit integers.
 SMALL_MARGIN = 0.2
+# Closer than this they may do so from run to run: a prompt's rows are added up in another order than single tokens.
+TIE = 0.005
 LARGEST_KL = 0.01
 
 
@@ -18,13 +20,13 @@ class Text(GgmlTest):
 
     def check_prompt(self, type_name, prompt, settings):
         """At every token of the CPU backend's text both agree, or the choice was close. What the programs print is that, up to
-        two logits that are equal, as a processor that adds in f16 makes them: programs take the one or the other."""
+        two logits that are as good as equal, as a processor that adds in f16 makes them: programs take the one or the other."""
         steps = probe(owlet(type_name), TOKENS, prompt=prompt, settings=settings)
         self.assertEqual(len(steps), TOKENS)
         different = [i for i, step in enumerate(steps) if step["token"] != step["other"]]
         for i in different:
             self.assertLess(steps[i]["margin"], SMALL_MARGIN, f"token {i} of {type_name}")
-        tie = next((i for i, step in enumerate(steps) if step["margin"] == 0), len(steps))
+        tie = next((i for i, step in enumerate(steps) if step["margin"] < TIE), len(steps))
         self.assertGreater(tie, 4)
         certain, same = steps[:tie], steps[:min([tie, *different])]
         on_cpu = complete(owlet(type_name), TOKENS + SPARE_TOKENS, device="none", prompt=prompt)
