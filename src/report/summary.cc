@@ -776,7 +776,9 @@ std::string conclusion(const ProfileRun& run, const Summary& summary) {
       largest != nullptr && largest->share > kWorthTelling)
     parts.push_back(fmt::format("{} take{} most, {:.0f} %", largest->label,
                                 largest->label.ends_with('s') ? "" : "s", 100 * largest->share));
-  if (const double share = bandwidth_share(phase); share > kWorthTelling)
+  if (const double share = bandwidth_share(phase); share > 1)
+    parts.push_back(fmt::format("reads are {:.1f} times as fast as memory, so from caches", share));
+  else if (share > kWorthTelling)
     parts.push_back(fmt::format("memory is read at {:.0f} % of its peak", 100 * share));
   if (phase.wall.unattributed_share() > 0.01)
     parts.push_back(fmt::format("{:.0f} % is not attributed to anything",

@@ -126,6 +126,14 @@ TEST(TextReport, SeveralRunsShowTheirSpread) {
   EXPECT_TRUE(has(text_report(builder.profile(), {}), "over 2 runs 21.00 ± 1.414"));
 }
 
+TEST(TextReport, ReadsFasterThanMemoryAreThoseOfCaches) {
+  Profile profile = ProfileBuilder().take();
+  profile.facts.devices[0].peak.gb_s /= 1000;
+  const std::string text = text_report(profile, {});
+  EXPECT_TRUE(has(text, " times as fast as memory, so from caches (")) << text.substr(0, 300);
+  EXPECT_FALSE(has(text, " of its peak (")) << text.substr(0, 300);
+}
+
 TEST(TextReport, OpensWithWhatItComesToAndWhatWasAsked) {
   Profile profile = ProfileBuilder().take();
   profile.facts.prompt = "Tell me\na story";
