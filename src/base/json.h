@@ -73,7 +73,7 @@ class Json {
       : document_(std::move(document)), element_(element), step_(std::move(step)) {}
   std::shared_ptr<const Step> here() const { return std::make_shared<const Step>(step_); }
   [[noreturn]] void fail_type(std::string_view wanted) const;
-  std::optional<Json> member(std::string_view key) const;  // an object's
+  std::optional<Json> member(std::string_view key) const;  // for objects
 
   std::shared_ptr<const JsonDocument> document_;  // shared by every Json of one text
   Element element_;

@@ -138,7 +138,7 @@ class ThreadPool {
   bool oversubscribed_ = false;      // more threads than cores: waiting must let others run
 
   size_t read_ahead_budget_ = 0;  // bytes
-  ReadOrder order_;               // the caller's
+  ReadOrder order_;               // used by the caller
 
   // The current loop: written while it is shut and no thread is inside, read only inside.
   Loop current_ = {};

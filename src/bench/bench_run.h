@@ -28,7 +28,7 @@ struct BenchSetup {
   uint64_t positions = 0;          // what the longest test needs
   uint32_t sequences = 1;          // at once, in the widest test
   std::string longest_test;
-  bool measures_peak = false;  // the CPU's
+  bool measures_peak = false;  // for the CPU
   std::vector<SpeculationName> speculations = {};
   uint32_t most_guesses = 8;
 };
@@ -57,7 +57,7 @@ struct BenchEngine {
   BenchFacts facts;
   ReceiptContext origin;
   std::unique_ptr<Engine> engine;
-  std::vector<std::unique_ptr<Sequence>> sequences;  // the engine's
+  std::vector<std::unique_ptr<Sequence>> sequences;  // on the engine
   // [context + sequences]: sequence s has token s + i at its position i, so that a filled cache
   // stays valid.
   std::vector<Token> tokens;
@@ -81,7 +81,7 @@ struct BenchRow {
   bool modelled = false;
   double cpu_seconds = 0;         // the host's cores', in all repetitions; 0: not taken
   double simulation_seconds = 0;  // wall time of all repetitions, of a modelled row
-  Receipt receipt = {};           // all repetitions' together; the speed judged is the fastest's
+  Receipt receipt = {};           // for all repetitions together; the fastest one's speed is judged
   nlohmann::ordered_json receipt_json = {};
   std::string receipt_id = {};
   EnergyWindow energy = {};  // all repetitions'; no rails: not asked for

@@ -56,7 +56,7 @@ class BenchGuesser {
   std::unique_ptr<Engine> draft_;
   std::shared_ptr<OracleScript> script_ = std::make_shared<OracleScript>();  // with its drafters
   std::optional<Speculator> speculator_;
-  std::shared_ptr<Speculation> speculation_;  // the present run's
+  std::shared_ptr<Speculation> speculation_;  // for the present run
   std::vector<Token> text_;                   // its own, and what was chosen since
 };
 

@@ -39,7 +39,7 @@ struct EngineFlags {
   std::string prefill_device, decode_device;  // empty: device
   std::optional<uint32_t> min_n, max_n;       // tokens of prompts that go to the prefill device
   std::string among;          // for --device auto: which devices there are to choose from
-  std::string calibration;    // for --device auto: the file; empty: the user's
+  std::string calibration;    // for --device auto: the file; empty: the one in the user's folder
   std::string device_choice;  // why --device auto took the device; empty: it was named
   std::string require;
   unsigned threads = 0;

@@ -47,7 +47,7 @@ struct PlanDraftFlags {
 
 struct DraftPlan {
   DraftSpeed draft;
-  std::string kernels, fusion;      // the large model's
+  std::string kernels, fusion;      // for the large model
   bool has_acceptance = false;      // else rows are of several that it might be
   std::vector<DraftRow> rows = {};  // all of them
 };

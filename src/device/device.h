@@ -33,7 +33,7 @@ struct KvForm {
 // An integer GEMM that an NPU has a compiled image of.
 struct GemmImage {
   uint64_t k = 0;        // the longest rows it multiplies; shorter ones are padded
-  uint32_t columns = 0;  // the array's
+  uint32_t columns = 0;  // in the array
 };
 
 // What a device says whose kernels were compiled ahead of time, each for one shape, such as an

@@ -50,7 +50,7 @@ const PciNpu* usable_npu(const SystemFacts& facts);
 struct Identity {
   bool is_root = false;
   std::vector<std::string> groups;              // names, or numbers where they have none
-  std::map<unsigned, std::string> group_names;  // the machine's
+  std::map<unsigned, std::string> group_names;  // from the machine's list of groups
   std::map<unsigned, std::string> user_names;
 };
 

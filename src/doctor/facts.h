@@ -138,7 +138,7 @@ struct SystemFacts {
   std::vector<std::string> firmware_files;  // below /lib/firmware: "amdnpu/17f0_10/npu.sbin.zst"
   std::vector<AccelNode> nodes;
   HolderFacts holders;
-  std::vector<std::string> groups;  // this process's
+  std::vector<std::string> groups;  // the groups that this process is in
   bool is_root = false;
   std::string xrt_plugin;  // path of libxrt_driver_xdna.so.2 beside XRT; empty: not there
   std::optional<bool> build_has_xrt;  // this program's; none: another machine is examined

@@ -211,7 +211,7 @@ void Job::take(uint32_t position, const Logits& logits) try {
     choose(logits);
   else if (is_new(position))
     request_.on_logits(position, logits);
-} catch (const Error& error) {  // its grammar's, say: no other request's
+} catch (const Error& error) {  // thrown by its grammar, say: other requests go on
   fail(error);
 }
 

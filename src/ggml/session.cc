@@ -25,7 +25,7 @@ constexpr const char* kVirtualLengths = "512,1024,2048,3072,4096,5632,8192,14336
 
 constexpr uint32_t kArrayColumns = 8;
 constexpr size_t kMostPlans = 4096;
-constexpr size_t kEvents = 1 << 18;  // a trace's
+constexpr size_t kEvents = 1 << 18;  // room in a trace
 
 // A simulation of a large model takes its time; a device that is silent for so long is lost.
 constexpr std::chrono::milliseconds kNpuTimeout{60'000}, kVirtualTimeout{600'000};

@@ -127,7 +127,7 @@ class Session {
 
   struct Planned {
     Piece piece;
-    Loaded* program = nullptr;  // none: the host's
+    Loaded* program = nullptr;  // null: the host computes it
   };
 
   const std::vector<Planned>& plan(ggml_cgraph* graph);
@@ -146,7 +146,7 @@ class Session {
   ThreadPool pool_;
   Trace trace_;
   std::unique_ptr<Device> device_;
-  DeviceCounters* total_ = nullptr;  // the device's
+  DeviceCounters* total_ = nullptr;  // sums over the device's work
   Offer offer_;
   DType activations_ = DType::f32;
   std::chrono::milliseconds timeout_{0};

@@ -33,8 +33,8 @@ namespace tyto {
 //
 // Bytes reach the disk in order, so that the .incomplete is always the file's beginning, whatever
 // ends the program: going on is asking for the rest. Large files come in ranges over several
-// connections, because hubs and the way to them limit a connection more than a client; ranges ahead
-// of the first wait in memory (kMostPieces * kPieceBytes at most).
+// connections, because hubs and the way to them limit a connection more than a client; later
+// ranges wait in memory for the first (kMostPieces * kPieceBytes at most).
 
 inline constexpr uint64_t kPieceBytes = 8 << 20;
 inline constexpr size_t kMostPieces = 8;
@@ -69,7 +69,7 @@ struct Piece {
   uint64_t received = 0;
   uint64_t to_skip = 0;     // where an answer begins with the file instead of with the range
   std::string buffer = {};  // what was received while another piece was first
-  std::string url = {};     // that it is asked for at; empty: at the download's
+  std::string url = {};     // where it is asked for; empty: where the download is
   unsigned redirects = 0;   // since it last began or failed
   bool is_running = false;
   bool has_begun = false;  // its present answer
@@ -294,7 +294,7 @@ class Download {
   std::filesystem::path path_;
   const HubHooks& hooks_;
   std::string place_;  // in errors
-  std::string url_;    // where an answer with bytes began last; before that, the hub's
+  std::string url_;    // where an answer with bytes began last; before that, the address at the hub
   Attempts attempts_;
   int descriptor_ = -1;
   uint64_t written_ = 0;

@@ -78,8 +78,9 @@ std::vector<std::string> type_mix_names();
 // nothing.
 std::string why_not_written(std::string_view name);
 
-// One plan per spec. Vectors are f32. A matrix whose rows are no whole number of blocks gets a type
-// of smaller blocks, or f16; `notes` gains a line for each kind of matrix that did.
+// One plan per spec. Vectors are f32. A matrix whose rows are not a whole number of blocks gets a
+// type with smaller blocks, or f16; `notes` gains a line for each kind of matrix for which this is
+// so.
 std::vector<TensorPlan> plan_types(const TypeMix& mix, const Config& config,
                                    const std::vector<WeightSpec>& specs,
                                    std::vector<std::string>& notes,

@@ -143,7 +143,7 @@ std::string_view name(CheckBy way);
 
 // The draft model's own speed, on the processor.
 struct DraftSpeed {
-  std::string name;  // the draft model's
+  std::string name;  // names the draft model
   double tpot_ms = 0;
   PlanKind kind = PlanKind::measured;  // estimated: no run can be faster
   bool is_given = false;               // by the user, who measured it
@@ -157,7 +157,7 @@ struct DraftRow {
   double draft_ms = 0, check_ms = 0, round_ms = 0;
   double decode_tok_s = 0, plain_tok_s = 0;
   double ratio = 0;                // decode_tok_s / plain_tok_s
-  double error_p90 = 0;            // decode_tok_s's
+  double error_p90 = 0;            // relative error of decode_tok_s
   double ratio_error_p90 = 0;      // the same laws are in both of its sides where tokens check
   double break_even_check_ms = 0;  // less than this, and checking pays; negative: never
   uint64_t image_rows = 0;         // the prompt's images'; 0: none take part

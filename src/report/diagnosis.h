@@ -22,7 +22,7 @@ struct StepError {
   std::string device;
   uint32_t rows = 0;
   double cosine = 1;
-  double worst_row_cosine = 1;  // a single position's
+  double worst_row_cosine = 1;  // the lowest of a single position
   double max_abs_error = 0;
   double max_abs_reference = 0;
   double nmse = 0;

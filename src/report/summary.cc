@@ -23,7 +23,7 @@ double ratio(double part, double whole) {
 // [token]
 std::vector<Attribution> attribution_by_token(const Profile& profile, const Records& records) {
   std::vector<Attribution> tokens(records.tokens.size());
-  std::vector<double> inside(tokens.size());  // Pipeline::run's
+  std::vector<double> inside(tokens.size());  // seconds inside Pipeline::run
   for (const DispatchRecord& dispatch : records.dispatches) {
     if (dispatch.token >= tokens.size()) continue;
     Attribution& token = tokens[dispatch.token];

@@ -36,8 +36,8 @@ struct FlowRow {
   std::string tag;  // CPU, NPU, GPU or - for what no device does
   bool modelled = false;
   bool in_layer = false;
-  double ms = 0;             // one layer's for a row of the layers, else the whole's
-  double total_ms = 0;       // the prefill's, or one decoded token's
+  double ms = 0;             // for one layer in a row of the layers, else for the whole
+  double total_ms = 0;       // for the prefill or for one decoded token
   double share = 0;          // in the phase
   bool is_dispatch = false;  // then of `ms`:
   double write_ms = 0, run_ms = 0, read_ms = 0;

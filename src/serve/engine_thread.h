@@ -70,7 +70,7 @@ struct ModelToServe {
   SamplerOptions sampling = {};    // where neither the request nor the model says anything
   bool looks_up = false;           // guesses what its texts had after the same words before
   std::string draft = {};          // the model that guesses; empty: none
-  uint32_t most_guesses = 8;       // one request's in a step
+  uint32_t most_guesses = 8;       // per request and step
 };
 
 // A token of an answer, and what can be shown since the last one.
@@ -99,8 +99,8 @@ struct ChoiceEnd {
 };
 
 struct CompletionRequest {
-  std::string id;   // the receipt's; further choices append ".1", ".2", ...
-  Request request;  // engine/generate.h's
+  std::string id;   // names the receipt; further choices append ".1", ".2", ...
+  Request request;  // see engine/generate.h
   SamplerOptions sampling;
   uint32_t choices = 1;  // answers to the same prompt; the sampler's seed counts up
   std::function<std::shared_ptr<Constraint>()> constraint = {};  // makes each choice its own
@@ -144,8 +144,8 @@ struct ModelStatus {
 
 struct EngineThreadOptions {
   std::vector<ModelToServe> models;  // the first is the one that requests without a name mean
-  uint32_t most_running = 8;         // each model's
-  uint32_t most_waiting = 64;        // all together
+  uint32_t most_running = 8;         // per model
+  uint32_t most_waiting = 64;        // for all models together
   std::optional<std::chrono::milliseconds> keep_alive =
       {};  // idle models are unloaded; none: never
   std::optional<std::chrono::milliseconds> longest_request = {};  // none: as long as it takes

@@ -15,8 +15,8 @@ void dequantize(DType type, std::span<const std::byte> in, std::span<float> out)
 
 // Encodes whole blocks, round to nearest; any type that is_encodable. The block types store a NaN
 // as zero and let magnitudes beyond their scale's range saturate: a caller to whom that matters
-// looks before encoding (largest_encodable). `importance`, where there is one, says for every value
-// of `in`, which is then one row, how much an error in it matters: 0 to 1. Types of 8 bits and more
+// looks before encoding (largest_encodable). `importance` may be empty. Otherwise `in` is one row,
+// and importance[i] says how much an error in in[i] matters: 0 to 1. Types with 8 bits and more
 // ignore it.
 void quantize(DType type, std::span<const float> in, std::span<std::byte> out,
               std::span<const float> importance = {});

@@ -31,7 +31,7 @@ struct ChatMessage {
   std::string reasoning_content = {};     // an assistant's thoughts before it answered
   std::string name = {};                  // who speaks, or which tool answers
   std::string tool_call_id = {};          // which call a tool answers
-  std::vector<ToolCall> tool_calls = {};  // an assistant's
+  std::vector<ToolCall> tool_calls = {};  // in messages of the assistant
 };
 
 // Reads an array of messages as clients of OpenAI and Ollama write them. A field that we know and

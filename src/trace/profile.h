@@ -51,7 +51,7 @@ struct SweepRow {
   uint32_t generated_tokens = 0;
   std::vector<double> prefill_s = {};
   std::vector<double> tpot_ms = {};
-  Receipt receipt = {};   // the last repetition's
+  Receipt receipt = {};   // from the last repetition
   std::string note = {};  // why there is nothing
 };
 

@@ -180,13 +180,13 @@ std::vector<std::string> trouble_lines(const Receipt& receipt);
 // A LoRA adapter of the model that ran.
 struct AdapterFacts {
   std::string path;
-  std::string hash;  // its file's
+  std::string hash;  // over the adapter's file
   double scale = 1;
 };
 
 // What the receipt file says about where the numbers come from.
 struct ReceiptContext {
-  std::string version = {};  // Tyto's
+  std::string version = {};  // which Tyto wrote it
   std::string time = {};     // UTC, ISO 8601
   std::string command = {};
   std::string model = {};  // path

@@ -164,8 +164,8 @@ std::vector<Work> plan_work(const BenchFlags& flags, const std::vector<BenchTest
 struct Bench {
   BenchEngine engine;
   BenchEngine other;             // with --ab
-  std::vector<BenchRow> rows;    // the engine's
-  std::vector<BenchRow> others;  // the other program's
+  std::vector<BenchRow> rows;    // measured on the engine
+  std::vector<BenchRow> others;  // measured on the other device
 };
 
 void show_rows(Bench& bench, RowSink& sink) {

@@ -64,7 +64,7 @@ struct Plan {
   std::vector<Tile>& tiles;
   size_t units = 0;  // splits of all tiles
   size_t most_splits = 0;
-  size_t rows = 0;  // the largest tile's
+  size_t rows = 0;  // in the largest tile
   size_t work = 0;  // multiply-adds
 
   size_t part_floats() const { return rows * (2 + padded_dim); }

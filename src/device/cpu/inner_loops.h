@@ -45,7 +45,7 @@ struct FloatMatmul {
 struct FloatLoops {
   size_t tile_tokens;                           // the most tokens of one tile
   bool rounds_to_bf16;                          // activations, for bf16 weights, packed or not
-  size_t (*token_bytes)(DType type, size_t k);  // a prepared token's
+  size_t (*token_bytes)(DType type, size_t k);  // per prepared token
   void (*prepare_tile)(DType type, const float* x, size_t x_stride, size_t k, const TokenTile& tile,
                        void* out);
   void (*multiply)(const FloatMatmul& job);
@@ -85,7 +85,7 @@ struct PackedFloatMatmul {
 
 struct PackedFloatLoops {
   size_t tile_tokens;                           // the most tokens of one tile
-  size_t (*token_bytes)(DType type, size_t k);  // a prepared token's
+  size_t (*token_bytes)(DType type, size_t k);  // per prepared token
   void (*prepare_tile)(DType type, const float* x, size_t x_stride, size_t k, const TokenTile& tile,
                        void* out);
   void (*multiply)(const PackedFloatMatmul& job);

@@ -329,7 +329,7 @@ struct Routing {
   std::vector<uint32_t> counts;  // [experts]
   std::vector<uint32_t> order;   // choices, those of an expert side by side
   std::vector<Taken> taken;
-  bool is_complete = true;  // every choice is an expert's
+  bool is_complete = true;  // every choice names an expert that there is
 
   void sort(const ExpertGroup& group) {
     const size_t choices = group.tokens * group.used;

@@ -85,7 +85,7 @@ bool is_in_huge_pages(std::span<const std::byte> mapped) {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'t', 'y', 't', 'o', 'p', 'k', '0', '1'};
-constexpr uint64_t kAlignment = 4096;  // each matrix's
+constexpr uint64_t kAlignment = 4096;  // where each matrix begins
 // Written at once: a write of whole huge pages is cached in such pages.
 constexpr size_t kStageBytes = 16 * kHugePage;
 constexpr size_t kSampleBytes = 512;

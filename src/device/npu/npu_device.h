@@ -58,7 +58,7 @@ struct NpuKernels {
   std::function<uint64_t()> modelled_ns;  // the virtual device's clock; empty: time is measured
   std::filesystem::path lock;             // one process at a time; empty: no need
   uint64_t pinned_limit = UINT64_MAX;
-  uint64_t heap_limit = kHeapBytes;  // the device's
+  uint64_t heap_limit = kHeapBytes;  // what the device has
   // Asked when XRT refuses an image; empty: not a machine whose versions matter.
   std::function<std::vector<VersionFault>()> version_faults;
 };

@@ -62,7 +62,7 @@ ManyRowsShape many_rows_shape(const AttentionSite& site, uint32_t table_tile, bo
 
 struct GemmProduct {
   uint64_t rows = 0;     // x's
-  uint64_t columns = 0;  // all matrices' of the dispatch together; both of swiglu's
+  uint64_t columns = 0;  // in all matrices of the dispatch together; swiglu has two
   uint64_t k = 0;
   bool is_pair = false;  // swiglu
 };
@@ -77,7 +77,7 @@ struct GemmShape {
   uint32_t bm = 0, bn = 0, bk = 0;  // a workgroup's tile and its step along k
   uint32_t part_rows = 0;  // the tile's that a subgroup has (gemm_coop) or a thread (gemm_tiled)
   uint32_t part_columns = 0;
-  uint32_t threads = 0;  // a workgroup's
+  uint32_t threads = 0;  // per workgroup
 
   bool operator==(const GemmShape&) const = default;
 };

@@ -70,7 +70,7 @@ std::string text_of_broken_calls(const std::vector<CallPart>& calls);
 struct AnswerHead {
   std::string id = {};  // also the receipt's
   std::string model = {};
-  std::string version = {};  // Tyto's
+  std::string version = {};  // which Tyto answers
   int64_t created = 0;       // seconds since 1970
   bool include_usage = false;
   bool log_probabilities = false;

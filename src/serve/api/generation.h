@@ -57,7 +57,7 @@ void check_context(const ModelText& model, size_t tokens, const std::string& fie
 struct Embeddings {
   std::string model = {};
   std::vector<std::vector<float>> vectors = {};  // each has length one
-  uint64_t tokens = 0;                           // all inputs'
+  uint64_t tokens = 0;                           // in all inputs together
   double seconds = 0;
 };
 

@@ -70,8 +70,8 @@ Json parse_body(std::string_view body);
 struct OutputFormat {
   enum class Kind : uint8_t { text, json, json_schema, gbnf };
   Kind kind = Kind::text;
-  std::optional<Json> schema = {};  // json_schema's
-  std::string grammar = {};         // gbnf's
+  std::optional<Json> schema = {};  // given by json_schema
+  std::string grammar = {};         // given by gbnf
   std::string field = {};           // the request's that said so
 };
 

@@ -26,7 +26,7 @@ struct Views {
 struct Api {
   EngineThread& engine;  // outlives every reply
   ServeMetrics& metrics;
-  std::string version;  // Tyto's
+  std::string version;  // which Tyto answers
   std::function<http::ServerCounts()> connections = {};
   Views views = {};
 };

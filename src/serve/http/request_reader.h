@@ -78,7 +78,7 @@ struct Admission {
   Request request = {};  // its body is still to come
   bool keep_alive = true;
   bool expects_continue = false;
-  Headers cors = {};  // the answer's
+  Headers cors = {};  // go into the answer
 };
 
 std::variant<Admission, Response> admit(RequestHead head, const Rules& rules);

@@ -93,8 +93,9 @@ using Socket = asio::generic::stream_protocol::socket;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostAhead = 64 << 10;  // requests that are read before it is their turn
-// How long a client may take to close a connection that we have closed. Closed at once, with bytes
-// of the client unread, it would be reset, and the client would lose our last answer.
+// How long a client may take to close a connection that we have closed. If we closed the socket
+// while bytes from the client were unread, the kernel would reset the connection, and the client
+// would lose our last answer.
 constexpr auto kLinger = std::chrono::seconds(1);
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 

@@ -248,7 +248,7 @@ void sort_unique(std::vector<uint64_t>& values) {
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar)
     : grammar_(std::move(grammar)), classes_(grammar_->classes()) {
-  next_.assign(classes_, kNowhere);  // the empty place's
+  next_.assign(classes_, kNowhere);  // successors of the empty place
   callers_[grammar_->root()].push_back(kFinished);
   if (grammar_->may_be_empty()) items_.push_back(kFinished);
   start_ = place_of_pending();

@@ -647,7 +647,7 @@ class SchemaWriter {
     if (const Json* found = find_typed(keywords))
       unsupported(*found, "is not supported beside enum or const");
     const std::set<std::string_view> types = types_of(keywords);
-    std::vector<std::string> order;       // the first list's
+    std::vector<std::string> order;       // as in the first list
     std::map<std::string, size_t> lists;  // how many have it
     size_t seen = 0;
     const auto look_at = [&](const Schemas& values) {

@@ -114,7 +114,7 @@ struct Stmt {
   const Expr* condition = nullptr;
   bool unpack = false;  // several targets share one value
   std::vector<Target> targets;
-  std::vector<std::pair<std::string_view, const Expr*>> parameters;  // a macro's; a with's
+  std::vector<std::pair<std::string_view, const Expr*>> parameters;  // for `macro` and `with`
   std::vector<Branch> branches;
   Block body;
   Block otherwise;

@@ -25,7 +25,7 @@ constexpr size_t kMaxPatternBytes = 16 * 1024;
 // pattern is near the constant.
 constexpr uint32_t kMatchLimit = 100'000;
 constexpr uint32_t kMatchLimitPerByte = 16;
-constexpr uint32_t kHeapLimitKib = 64 * 1024;  // PCRE2's interpreter's
+constexpr uint32_t kHeapLimitKib = 64 * 1024;  // for the interpreter of PCRE2
 constexpr size_t kJitStackStart = 32 * 1024;
 constexpr size_t kJitStackMax = 1024 * 1024;
 

@@ -128,7 +128,7 @@ TEST(DraftLength, GuessesNothingBeforeAPlainRoundWasTimed) {
   EXPECT_EQ(length.next(), 0u);
   length.observe(0, 0, 1000);
   EXPECT_GT(length.next(), 0u);
-  DraftLength another(8, costs);  // the same pipeline's
+  DraftLength another(8, costs);  // for the same pipeline
   EXPECT_GT(another.next(), 0u);
   EXPECT_EQ(DraftLength(0, costs).next(), 0u);
 }

@@ -31,7 +31,7 @@ TEST(Sampler, TakesOnlyWhatAConstraintAllows) {
     options.top_k = 1;  // the best that is allowed
     options.logit_bias = {{'q', 1000.0f}};
     Sampler sampler(options);
-    sampler.accept('y');  // the prompt's
+    sampler.accept('y');  // from the prompt
     sampler.constrain(std::make_shared<Constraint>(grammar, tokens));
     const Token first = sampler.sample(logits);
     EXPECT_EQ(first, no);

@@ -45,7 +45,7 @@ class CommandLineTest : public testing::Test {
     return "none";
   }
 
-  std::string hint;  // the last problem's
+  std::string hint;  // given with the last problem
   CommandLine program{"tyto", "A program."};
   CommandLine& fly = program.add_command("fly", "go through the air");
   Values& values = fly.values<Values>();

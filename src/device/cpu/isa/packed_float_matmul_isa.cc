@@ -165,8 +165,8 @@ struct Ahead {
 };
 
 struct Tile {
-  const uint8_t* weights;  // the first pair's
-  size_t first_vec;        // a pair's
+  const uint8_t* weights;  // begin with the first pair
+  size_t first_vec;        // in each pair
   const float* x;
   size_t pairs;
   float* y;  // [T] rows of kTileFloats, y_stride apart

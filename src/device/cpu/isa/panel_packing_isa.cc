@@ -180,7 +180,7 @@ TYTO_INLINE __m256i spread_fifth_bits(__m256i bits) {
 // What each type does with units `unit` to unit + count - 1 of sixteen rows; count is 1, or 2 where
 // kTogether is.
 struct To {
-  uint8_t* scales;  // the first unit's
+  uint8_t* scales;  // begin with the first unit
   uint8_t* codes;
 };
 

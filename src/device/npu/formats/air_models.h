@@ -81,7 +81,7 @@ struct AirArgument {
   uint64_t cols = 0;
   AirLayout layout = AirLayout::none;
   std::string source;      // "mlp.gate_proj.weight+mlp.up_proj.weight": below the layer's prefix
-  uint32_t partition = 0;  // the LM head's
+  uint32_t partition = 0;  // which part of the LM head
   uint64_t real_rows = 0;  // the LM head's partition: the rows that exist in the model
   ByteRange per_call;      // what the host writes or reads for each call
   // The slot of the forward pass it holds, a weight's where its role is weight; none: the program

@@ -47,7 +47,7 @@ SlotChoice choose_slot(std::span<const GemmSlot> slots, uint64_t k);
 // Sizes of the buffers of one product on a slot, and the dispatches it takes: tile by tile, the
 // weights of a tile of outputs being contiguous, as are the activations of a tile of tokens.
 struct GemmExtent {
-  uint64_t tokens = 0, outputs = 0, k = 0;  // the product's
+  uint64_t tokens = 0, outputs = 0, k = 0;  // as the product has them
   uint64_t padded_m = 0, padded_n = 0, padded_k = 0;
 
   uint64_t weight_bytes() const { return padded_n * padded_k; }

@@ -194,9 +194,9 @@ class DecodeWords {
   // window.
   static DecodeWords from_builds(const DecodeBuild& base, const DecodeBuild& reference);
 
-  // Makes `words` those of this length and returns what was written and must reach the device: all
-  // of a buffer that was not the previous call's, and after that the stretch from the first to the
-  // last word that depends on L, or nothing when the length is the same. Allocates nothing. Throws
+  // Makes `words` those of this length. Returns the words that were written and must reach the
+  // device. In a buffer that the previous call did not have, these are all; later it is the range
+  // that depends on the length, or nothing when the length is the same. Allocates nothing. Throws
   // an Error for a length outside [1, window] or a buffer of another size, and then writes nothing.
   WordRange patch(uint32_t length, std::span<uint32_t> words);
 

@@ -78,7 +78,7 @@ constexpr size_t kVirtualHashedFrom = 8 + 4 + 8 + 16;
 constexpr size_t kVirtualHeaderBytes = kVirtualHashedFrom + std::size(kDimFields) * 4;
 
 struct VirtualHeader {
-  uint64_t bytes = 0;  // the whole file's
+  uint64_t bytes = 0;  // in the whole file
   Hash128 hash = {};
   AirDims dims;  // all 0: an image of no model in particular
 };

@@ -138,7 +138,7 @@ class AirExecutable : public Executable {
   const std::vector<TensorView> weights_;  // [slots]
   const AirBinding binding_;
   Dispatcher dispatcher_;
-  KernelRun& run_;  // the context's
+  KernelRun& run_;  // owned by the context
   Arguments arguments_;
   Transfers transfers_;
   ProductGuard guard_;

@@ -22,7 +22,7 @@ struct Window {
   Dispatcher dispatcher;
   DecodeWords words;
   xrt::bo instructions;
-  KernelRun& run;  // the context's
+  KernelRun& run;  // owned by the context
   Arguments arguments = {};
   std::shared_ptr<KvSlab> slab = {};  // among the arguments, shared with its Buffers
 };

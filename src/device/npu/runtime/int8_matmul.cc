@@ -173,7 +173,7 @@ class Int8Matmul : public Executable {
   const Launch& launch_;
   const GemmSlot& slot_;
   Dispatcher dispatcher_;
-  GemmExtent most_;                                  // the largest call's
+  GemmExtent most_;                                  // for the largest call
   std::vector<std::shared_ptr<NpuBuffer>> buffers_;  // [slots], shared with the pipeline's Buffers
   size_t bound_ = 0;
   std::shared_ptr<Int8Weight> weights_;           // shared with the executable of other call sizes
@@ -181,7 +181,7 @@ class Int8Matmul : public Executable {
   xrt::bo sums_;
   std::vector<float> activation_scales_;
   std::vector<Arguments> tiles_;  // the outputs'
-  std::vector<KernelRun*> ring_;  // the context's
+  std::vector<KernelRun*> ring_;  // owned by the context
   uint32_t taken_ = UINT32_MAX;   // token whose tile they multiply
   Call call_;
   uint64_t downloaded_bytes_ = 0;

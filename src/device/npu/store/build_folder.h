@@ -13,7 +13,7 @@
 namespace tyto {
 
 constexpr uint64_t kImageLimit = uint64_t{256} << 20;
-constexpr uint64_t kBuildTextLimit = uint64_t{1} << 20;  // a manifest's or a stamp's
+constexpr uint64_t kBuildTextLimit = uint64_t{1} << 20;  // for a manifest or a stamp
 
 constexpr std::string_view kFlagsNotRecorded = "not recorded";
 
@@ -32,7 +32,7 @@ struct FoundKernel {
   std::filesystem::path folder;
   std::optional<uint32_t> seq;      // the prompt's length, where the folder's name has it
   uint32_t window = 0;              // a fused decode's; an int8 GEMM's K
-  uint32_t m_tile = 0, n_tile = 0;  // an int8 GEMM's
+  uint32_t m_tile = 0, n_tile = 0;  // for an int8 GEMM
   std::optional<uint32_t> columns;
   std::string toolchain = "unknown";
   std::string flags;  // what a fused decode's .decode_flags says

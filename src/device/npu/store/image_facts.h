@@ -14,8 +14,8 @@
 
 namespace tyto {
 
-// An ELF of control code as XRT reads it: kernels with their signatures and instances, what a run
-// of each takes of the device heap, and which bytes of its arguments its DMAs touch.
+// An ELF of control code as XRT reads it: kernels with their signatures and instances. For each it
+// has the device heap that a run takes, and the bytes of the arguments that its DMAs touch.
 //
 // After XRT's own reader (xrt_elf.cpp, for AIE2P ELFs with groups) and not after a compiled file:
 // none was at hand when this was written.
@@ -63,7 +63,7 @@ struct ImageFacts {
   std::string platform;                     // "aie2p", "vnpu", or "not checked: reason"
   std::optional<AirDims> dims;              // what an image for the virtual NPU was made for
   std::optional<ElfImage> elf;              // an ELF's content
-  std::vector<uint32_t> words;              // an instruction file's
+  std::vector<uint32_t> words;              // from an instruction file
   std::optional<Transaction> instructions;  // the same, read; not those of the virtual NPU
 };
 

@@ -165,10 +165,10 @@ size_t count_programs(const AirDims& dims, AirPhase phase);
 // where one is missing.
 std::vector<uint32_t> asked_rows(std::span<const uint32_t> there, std::span<const uint32_t> asked);
 
-// Drops images from `kernels` until the contexts go round, and says so as fallbacks: short windows
-// of the decode where not even one number of rows would be left, then numbers of rows. The largest
-// stays for long prompts, the smallest for short ones. What was asked for is not dropped but
-// refused.
+// Drops images from `kernels` until the device's contexts suffice, and reports each as a fallback.
+// Short windows of the decode go first, if otherwise no prefill image would fit. Then images for
+// some numbers of prompt rows go: the largest stays for long prompts, the smallest for short ones.
+// An image that the user asked for is not dropped: that is an Error.
 void fit_contexts(const DeviceEnv& env, const NpuSettings& settings, NpuKernels& kernels);
 
 }  // namespace tyto

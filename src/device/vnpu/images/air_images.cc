@@ -114,7 +114,7 @@ constexpr uint64_t kBuffers = 2;  // one is filled while the other is worked on
 constexpr uint64_t kStack = 1024;
 constexpr uint64_t kFusedStack = 10240;
 constexpr uint64_t kBf16 = 2, kF32 = 4;
-constexpr uint64_t kHeadsAtOnce = 2, kStages = 4;  // the prefill attention's
+constexpr uint64_t kHeadsAtOnce = 2, kStages = 4;  // in the attention of the prefill
 constexpr uint64_t kDecodePositions = 16;          // positions that a core takes at a time
 
 LaunchNeeds needs(uint64_t l1, uint64_t l2) {

@@ -14,7 +14,7 @@
 namespace tyto::vxrt {
 
 // The file of an image, little-endian; a string is u16 length and bytes.
-//   the header of npu/formats/virtual_image.h, with its dimensions
+//   the header (VirtualHeader, npu/formats/transaction.h), with its dimensions
 //   u8 form | u8 platform | u32 columns | u32 count | count x instance
 // instance:
 //   string name | u8 takes_call | 3 x u32 fixed call | u32 launches

@@ -58,7 +58,7 @@ constexpr uint32_t kCallScalars = 3;
 constexpr uint32_t kXclbinFirstArgument = 3;
 constexpr uint32_t kXclbinOpcode = 3;
 
-constexpr uint32_t kColumns = 8;                    // XDNA2's
+constexpr uint32_t kColumns = 8;                    // an XDNA2 has these
 constexpr uint32_t kL1Bytes = 64 * 1024;            // per compute tile
 constexpr uint32_t kL2BytesPerColumn = 512 * 1024;  // one memory tile
 

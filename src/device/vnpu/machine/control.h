@@ -41,7 +41,7 @@ struct Hardware {
   // 5 s after a run the device is asleep, and the next run pays for waking it. Time passes by
   // this clock, in ns; empty: the host's.
   std::function<uint64_t()> idle_clock = {};
-  TimeModel time_model = {};  // for one run; empty: the cost model's
+  TimeModel time_model = {};  // for one run; empty: the cost model decides
   bool computes = true;       // false: runs complete in their time, and write nothing
 };
 

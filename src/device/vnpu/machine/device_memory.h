@@ -32,7 +32,7 @@ class DeviceMemory {
     uint64_t begin = 0, end = 0;         // what it was made from
     uint64_t touched = 1;                // counts up
     uint64_t made_at = 0;                // `touched` then
-    std::unique_ptr<std::byte[]> bytes;  // the slot's
+    std::unique_ptr<std::byte[]> bytes;  // what the slot holds
   };
 
   std::mutex mutex_;  // for the map and the counts; bytes are the device thread's alone
@@ -48,7 +48,7 @@ bool is_repacked(const Instance& instance, size_t slot);
 // The buffer given for an argument: the device's copy of its bytes.
 struct Binding {
   std::byte* data = nullptr;
-  DeviceMemory* memory = nullptr;  // the whole buffer's
+  DeviceMemory* memory = nullptr;  // holds the whole buffer
   uint64_t offset = 0;             // in it
 };
 

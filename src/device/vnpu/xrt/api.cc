@@ -71,7 +71,7 @@ struct bo_impl {
   size_t offset = 0;                                 // a window's in the whole buffer
   size_t size = 0;
   uint64_t address = 0;
-  uint32_t group = 0;  // the memory's
+  uint32_t group = 0;  // the bank of memory
   bool is_user_memory = false;
   bool is_heap = false;
   std::byte* synced = nullptr;  // hostile: what host and device were when they were last the same
@@ -81,8 +81,8 @@ struct bo_impl {
 
 struct kernel_impl {
   std::shared_ptr<hw_context_impl> context;        // shared with the hw_context it was made from
-  const tyto::vxrt::LoadedImage* image = nullptr;  // the context's
-  tyto::vxrt::LoadedInstance* instance = nullptr;  // the image's
+  const tyto::vxrt::LoadedImage* image = nullptr;  // loaded into the context
+  tyto::vxrt::LoadedInstance* instance = nullptr;  // one that the image has
 };
 
 struct run_argument {
@@ -392,7 +392,7 @@ namespace {
 using tyto::vxrt::ImageForm;
 using tyto::vxrt::Machine;
 
-constexpr size_t kMostArguments = 4095;  // the driver's
+constexpr size_t kMostArguments = 4095;  // as the driver has it
 constexpr int kInstructions = 1;         // argument of an xclbin's kernel
 
 run_impl& impl(const std::shared_ptr<run_impl>& handle) {

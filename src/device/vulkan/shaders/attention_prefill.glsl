@@ -32,7 +32,7 @@ float score_scale() {
 // A workgroup's part of a call.
 struct Work {
   Tile tile;
-  uint position;  // the tile's first row's
+  uint position;  // where the tile's first row stands
   uint pages, keys, kv_head;
 };
 

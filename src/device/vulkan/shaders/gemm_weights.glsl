@@ -1,7 +1,7 @@
 // CHUNK neighbouring values of a row of a weight matrix: fetch_w loads what lies in memory, unpack_w makes values of it.
 // The two are apart so that the loads of the next step are under way while this one is multiplied.
 //
-// Planes as in weight_form.h: each begins at a multiple of 256 bytes after the ones before it.
+// Planes as in device/vulkan/kernel_shapes.h: each begins at a multiple of 256 bytes after the ones before it.
 
 uint plane_end(uint bytes) { return (bytes + 255u) / 256u * 256u; }
 

@@ -12,7 +12,7 @@ struct Slice {
 #if defined(Q4_0) || defined(Q4_K)
   vec2 sum;  // the sum of the values that low nibbles are multiplied by, and that of the others
 #elif defined(Q6_K)
-  vec4 sums;  // each quarter's
+  vec4 sums;  // one per quarter
 #endif
 };
 
