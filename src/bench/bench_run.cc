@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <random>
 
 #include "base/error.h"
 #include "base/spelling.h"
@@ -36,13 +35,6 @@ bool has_virtual_device(const Engine& engine) {
   return false;
 }
 
-std::vector<Token> random_tokens(uint32_t count, uint32_t vocab) {
-  std::mt19937 random(1);  // speed does not depend on which tokens these are
-  std::vector<Token> tokens(count);
-  for (Token& token : tokens) token = static_cast<Token>(random() % vocab);
-  return tokens;
-}
-
 [[noreturn]] void fail_room(const BenchSetup& setup, uint32_t room) {
   throw Error(
       ErrorCode::usage, setup.longest_test,
@@ -50,15 +42,11 @@ std::vector<Token> random_tokens(uint32_t count, uint32_t vocab) {
       setup.options.pipeline.forward.context > 0 ? "give a larger -c" : "give shorter tests");
 }
 
-const std::string& prefill_device(const EngineOptions& options) {
-  return options.prefill_device.empty() ? options.device : options.prefill_device;
-}
-
 // As llama-bench, room for the longest test; an NPU's cache is as long as its kernels are made for.
 uint32_t context_for(const BenchSetup& setup) {
   const uint32_t asked = setup.options.pipeline.forward.context;
-  const bool is_host = device_entry(prefill_device(setup.options)).is_host &&
-                       device_entry(setup.options.device).is_host;
+  const bool is_host =
+      device_entry(setup.options.prefill()).is_host && device_entry(setup.options.device).is_host;
   if (asked > 0 || !is_host) return asked;
   const uint32_t most = open_model(find_model(setup.options.model)).config.context;
   if (setup.positions > most) fail_room(setup, most);
@@ -83,7 +71,7 @@ BenchFacts facts_of(const BenchSetup& setup, Engine& engine, const ReceiptContex
   facts.context = context;
   facts.layers = model.config.layers;
   facts.kv_type = info(engine.pipeline().forward().kv_type()).name;
-  const std::string& prompts = prefill_device(setup.options);
+  const std::string& prompts = setup.options.prefill();
   facts.device = (prompts == setup.options.device ? "" : prompts + "/") + setup.options.device;
   facts.on_host = engine.devices().size() == 1;
   facts.device_description = device.description;
@@ -412,7 +400,7 @@ BenchEngine open_bench_engine(const BenchSetup& setup, const Progress& progress)
     bench.sequences.push_back(std::make_unique<Sequence>(bench.engine->pipeline()));
     bench.sequences.back()->candidates = candidates_needed(SamplerOptions{}, false);
   }
-  bench.tokens = random_tokens(context + setup.sequences, bench.engine->model().config.vocab);
+  bench.tokens = made_up_tokens(context + setup.sequences, bench.engine->model().config.vocab);
   for (const SpeculationName& name : setup.speculations)
     bench.guessers.push_back(
         std::make_unique<BenchGuesser>(name, setup.most_guesses, *bench.engine, options, progress));

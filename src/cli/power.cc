@@ -1,7 +1,6 @@
 // power: what a load uses above idle, by putting it between idle windows.
 #include <algorithm>
 #include <functional>
-#include <random>
 
 #include "base/error.h"
 #include "cli/auto_device.h"
@@ -38,9 +37,7 @@ struct PowerFlags {
 // Prefill of `prompt` tokens or decode of `generate`, again and again until the time is over.
 PowerLoad pipeline_load(Engine& engine, Sequence& sequence, const PowerFlags& flags, bool prefill) {
   const uint32_t count = prefill ? flags.prompt : flags.generate;
-  std::mt19937 random(1);
-  std::vector<Token> tokens(count);
-  for (Token& token : tokens) token = static_cast<Token>(random() % engine.model().config.vocab);
+  const std::vector<Token> tokens = made_up_tokens(count, engine.model().config.vocab);
   const auto run = [&engine, &sequence, &flags, tokens, prefill]() -> uint64_t {
     const auto end = Clock::now() + std::chrono::duration<double>(flags.load_seconds);
     uint64_t done = 0;

@@ -16,10 +16,6 @@ namespace {
 
 constexpr uint64_t kMaxTemplateBytes = 1 << 20;
 
-const std::string& prefill_device(const EngineOptions& options) {
-  return options.prefill_device.empty() ? options.device : options.prefill_device;
-}
-
 // Fails closed before anything runs: a device that is not there, or only virtual, or not asked for
 // the phase, cannot have done the work.
 void check_can_require(const Requirement& require, const EngineOptions& options,
@@ -28,7 +24,7 @@ void check_can_require(const Requirement& require, const EngineOptions& options,
   const std::string flag = "--require " + to_text(require);
   const auto device = std::ranges::find(devices, require.device, &DeviceInfo::name);
   if (device == devices.end()) {
-    const std::string& first = prefill_device(options);
+    const std::string& first = options.prefill();
     throw Error(
         ErrorCode::require, flag,
         fmt::format("this run would use {}; add --{}device {}",
@@ -42,7 +38,7 @@ void check_can_require(const Requirement& require, const EngineOptions& options,
                 "choose a real one with --gpu; `tyto devices` lists what this machine has");
   if (!require.phase || device->shares_host_memory) return;
   const bool is_prefill = *require.phase == Phase::prefill;
-  const std::string& asked = is_prefill ? prefill_device(options) : options.device;
+  const std::string& asked = is_prefill ? options.prefill() : options.device;
   if (asked != require.device)
     throw Error(ErrorCode::require, flag, fmt::format("{} goes to {}", name(*require.phase), asked),
                 fmt::format("choose it with --{}-device", name(*require.phase)));
@@ -104,7 +100,7 @@ void Engine::open_devices(const EngineOptions& options, const Progress& progress
                       options.settings,
                       options.pipeline.forward.sequences,
                       model_.files};
-  std::vector<std::string> wanted = {options.device, prefill_device(options)};
+  std::vector<std::string> wanted = {options.device, options.prefill()};
   for (const DeviceEntry& entry : device_table())
     if (entry.is_host) wanted.emplace_back(entry.name);
   for (auto name = wanted.begin(); name != wanted.end(); ++name) {
@@ -131,7 +127,7 @@ SideDevices Engine::sides(const EngineOptions& options) const {
       }
     return order;
   };
-  return {.decode = in_order(options.device), .prefill = in_order(prefill_device(options))};
+  return {.decode = in_order(options.device), .prefill = in_order(options.prefill())};
 }
 
 const Tokenizer& Engine::tokenizer() const {

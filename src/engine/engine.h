@@ -34,6 +34,8 @@ struct EngineOptions {
   std::shared_ptr<ThreadPool> pool = {};
   DeviceSettings settings;  // for any of the devices
   PipelineOptions pipeline;
+
+  const std::string& prefill() const { return prefill_device.empty() ? device : prefill_device; }
 };
 
 // Not movable: its parts refer to each other.

@@ -50,16 +50,9 @@ std::string sampling_text(const SamplerOptions& options) {
                      options.top_k, options.top_p, options.seed);
 }
 
-std::vector<Token> any_tokens(uint32_t count, uint32_t vocab) {
-  std::mt19937 random(1);  // speed does not depend on which tokens these are
-  std::vector<Token> tokens(count);
-  for (Token& token : tokens) token = static_cast<Token>(random() % vocab);
-  return tokens;
-}
-
 void sweep_once(Engine& engine, uint32_t most_tokens, SweepRow& row) {
   Sampler sampler({.temperature = 0});
-  const Request request{.prompt = any_tokens(row.prompt_tokens, engine.model().config.vocab),
+  const Request request{.prompt = made_up_tokens(row.prompt_tokens, engine.model().config.vocab),
                         .max_tokens = most_tokens,
                         .stop = {},
                         .ignore_eos = true};
@@ -138,6 +131,13 @@ void add_in_order(std::vector<DeviceCounters>& sum, const std::vector<DeviceCoun
 }
 
 }  // namespace
+
+std::vector<Token> made_up_tokens(uint32_t count, uint32_t vocab) {
+  std::mt19937 random(1);
+  std::vector<Token> tokens(count);
+  for (Token& token : tokens) token = static_cast<Token>(random() % vocab);
+  return tokens;
+}
 
 SweepRow record_sweep_row(Engine& engine, uint32_t prompt_tokens, uint32_t most_tokens,
                           uint32_t repetitions) {

@@ -32,6 +32,9 @@ enum class PeakSource { measured, unknown };
 // Everything of a profile but its runs, names and origin.
 Profile profile_of(Engine& engine, const SamplerOptions& sampling, PeakSource peak);
 
+// For measuring: speed does not depend on which tokens these are, and they are always the same.
+std::vector<Token> made_up_tokens(uint32_t count, uint32_t vocab);
+
 // Requests of `prompt_tokens` made-up tokens, each recorded: their seconds and the last receipt. A
 // request that does not fit the context leaves a note instead.
 SweepRow record_sweep_row(Engine& engine, uint32_t prompt_tokens, uint32_t most_tokens,
