@@ -80,10 +80,9 @@ namespace {
 
 // Values in the order of a head's rotation: what comes out of the projections of q and k.
 bool is_rotated(Role role) {
-  return role == Role::q || role == Role::k || role == Role::q_norm || role == Role::k_norm ||
-         role == Role::q_rope || role == Role::k_rope || role == Role::q_scale ||
-         role == Role::k_cache || role == Role::q_lora || role == Role::q_lora_b ||
-         role == Role::k_lora || role == Role::k_lora_b;
+  if (role.part == Role::q || role.part == Role::k) return role.facet != Facet::lora_a;
+  return role == Role::q_rope || role == Role::k_rope || role == Role::q_scale ||
+         role == Role::k_cache;
 }
 
 // Whether the layer rotates heads that its checkpoint keeps in pairs.

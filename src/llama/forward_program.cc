@@ -146,19 +146,18 @@ struct Projection {
   const TensorView& weight;
   const LowRank& lora;
   uint16_t y;
-  Role weight_role = role;
-  Role bias_role = Role::none;
   const TensorView& bias = kNoTensor;
+  Role weight_role = role;
 };
 
 // y = base + b (a x). The base has a slot of its own, for the reason that add_scale gives.
 void add_lora(Builder& build, const Projection& each, uint16_t base) {
-  const LoraRoles& roles = lora_roles(each.role);
-  const uint16_t inner = build.activation(roles.a, each.lora.a.rows);
-  const uint16_t more = build.activation(roles.b, each.lora.b.rows);
-  build.launch(Kernel::matmul, roles.a, {each.x, build.weight(roles.a, each.lora.a)}, {inner});
-  build.launch(Kernel::matmul, roles.b, {inner, build.weight(roles.b, each.lora.b)}, {more});
-  build.launch(Kernel::add, roles.sum, {base, more}, {each.y});
+  const Role a = each.role | Facet::lora_a, b = each.role | Facet::lora_b;
+  const uint16_t inner = build.activation(a, each.lora.a.rows);
+  const uint16_t more = build.activation(b, each.lora.b.rows);
+  build.launch(Kernel::matmul, a, {each.x, build.weight(a, each.lora.a)}, {inner});
+  build.launch(Kernel::matmul, b, {inner, build.weight(b, each.lora.b)}, {more});
+  build.launch(Kernel::add, each.role | Facet::lora_sum, {base, more}, {each.y});
 }
 
 // Projections of one input stand side by side, in front of what adapters add to any of them:
@@ -166,11 +165,11 @@ void add_lora(Builder& build, const Projection& each, uint16_t base) {
 void add_projections(Builder& build, std::initializer_list<Projection> projections) {
   const auto base_of = [&](const Projection& each) {
     return each.lora.empty() ? each.y
-                             : build.activation(lora_roles(each.role).sum, each.weight.rows);
+                             : build.activation(each.role | Facet::lora_sum, each.weight.rows);
   };
   for (const Projection& each : projections) {
     std::vector<uint16_t> biases;
-    if (!each.bias.empty()) biases.push_back(build.weight(each.bias_role, each.bias));
+    if (!each.bias.empty()) biases.push_back(build.weight(each.role | Facet::bias, each.bias));
     build.launch(Kernel::matmul, each.role, {each.x, build.weight(each.weight_role, each.weight)},
                  {base_of(each)}, biases);
   }
@@ -275,16 +274,15 @@ void add_attention(Builder& build, const Config& config, uint32_t layer,
 
   build.enter_block(Block::rms_qkv_rope);
   const uint16_t in = add_norm(build, Role::attn_norm, weights.attn_norm, x, Role::normed);
-  add_projections(
-      build, {{Role::q, in, weights.q, weights.q_lora, q, Role::q, Role::q_bias, weights.q_bias},
-              {Role::k, in, weights.k, weights.k_lora, k, Role::k, Role::k_bias, weights.k_bias},
-              {Role::v, in, weights.v, weights.v_lora, v, Role::v, Role::v_bias, weights.v_bias}});
+  add_projections(build, {{Role::q, in, weights.q, weights.q_lora, q, weights.q_bias},
+                          {Role::k, in, weights.k, weights.k_lora, k, weights.k_bias},
+                          {Role::v, in, weights.v, weights.v_lora, v, weights.v_bias}});
   if (config.attention_gate)
     add_projections(build, {{Role::attn_gate, in, weights.attn_gate, kNoLora,
                              build.activation(Role::attn_gate, config.q_width())}});
-  add_head_norm(build, Role::q_norm, config.heads, q, weights.q_norm);
+  add_head_norm(build, Role::q | Facet::norm, config.heads, q, weights.q_norm);
   add_rope(build, Role::q_rope, config.heads, q, turns, config.rope.rotated);
-  add_head_norm(build, Role::k_norm, config.kv_heads, k, weights.k_norm);
+  add_head_norm(build, Role::k | Facet::norm, config.kv_heads, k, weights.k_norm);
   add_rope(build, Role::k_rope, config.kv_heads, k, turns, config.rope.rotated);
   const uint16_t queries =
       add_scale(build, Role::q_scale, q, config.q_width(), config.query_scale());
@@ -302,14 +300,14 @@ void add_attention(Builder& build, const Config& config, uint32_t layer,
 struct ExpertMatmul {
   Role role;
   const TensorView& weight;
-  Role bias_role;
   const TensorView& bias;
 };
 
 void add_expert_matmul(Builder& build, const Config& config, const ExpertMatmul& product,
                        uint16_t x, uint16_t y) {
   std::vector<uint16_t> biases;
-  if (!product.bias.empty()) biases.push_back(build.weight(product.bias_role, product.bias));
+  if (!product.bias.empty())
+    biases.push_back(build.weight(product.role | Facet::bias, product.bias));
   build.launch(Kernel::expert_matmul, product.role,
                {x, build.weight(product.role, product.weight), build.expert_ids()}, {y}, biases);
   build.last().shape.experts = config.experts;
@@ -326,23 +324,17 @@ uint16_t add_experts(Builder& build, const Config& config, const LayerWeights& w
   const uint16_t down = build.activation(Role::expert_down, config.experts_used * config.emb);
   std::vector<uint16_t> biases;
   if (!weights.router_bias.empty())
-    biases.push_back(build.weight(Role::router_bias, weights.router_bias));
+    biases.push_back(build.weight(Role::router | Facet::bias, weights.router_bias));
   build.launch(Kernel::route, Role::router, {in, build.weight(Role::router, weights.router)},
                {build.expert_ids(), build.expert_weights()}, biases);
   build.last().shape.weighs_chosen_alone = config.weighs_chosen_alone;
-  add_expert_matmul(
-      build, config,
-      {Role::expert_gate, weights.gate, Role::expert_gate_bias, weights.expert_gate_bias}, in,
-      gate);
-  add_expert_matmul(build, config,
-                    {Role::expert_up, weights.up, Role::expert_up_bias, weights.expert_up_bias}, in,
-                    up);
+  add_expert_matmul(build, config, {Role::expert_gate, weights.gate, weights.expert_gate_bias}, in,
+                    gate);
+  add_expert_matmul(build, config, {Role::expert_up, weights.up, weights.expert_up_bias}, in, up);
   build.launch(Kernel::swiglu, Role::expert_swiglu, {gate, up}, {gate});
   build.last().shape.activation = config.activation;
-  add_expert_matmul(
-      build, config,
-      {Role::expert_down, weights.down, Role::expert_down_bias, weights.expert_down_bias}, gate,
-      down);
+  add_expert_matmul(build, config, {Role::expert_down, weights.down, weights.expert_down_bias},
+                    gate, down);
   build.launch(Kernel::mix_experts, Role::expert_mix, {down, build.expert_weights()}, {sum});
   return sum;
 }
@@ -365,8 +357,7 @@ void add_feed_forward(Builder& build, const Config& config, const LayerWeights& 
   const uint16_t delta = build.activation(Role::delta, config.emb);
 
   build.enter_block(Block::o_ffn);
-  add_projections(build, {{Role::o, mixed, weights.o, weights.o_lora, delta, Role::o, Role::o_bias,
-                           weights.o_bias}});
+  add_projections(build, {{Role::o, mixed, weights.o, weights.o_lora, delta, weights.o_bias}});
   add_to_residual(build, config, {Role::attn_post_norm, Role::attn_scale, Role::attn_residual},
                   delta, weights.attn_post_norm);
   // Beside attention it reads what attention read. What the host's experts read must not be what an
@@ -437,7 +428,7 @@ void add_head(Builder& build, const Model& model) {
       build.activation(Role::logits, config.vocab, is_capped ? SlotKind::scratch : kind);
   build.enter_block(Block::lm_head);
   add_projections(build, {{Role::lm_head, normed, weights.head, weights.head_lora, logits,
-                           tied ? Role::embedding : Role::lm_head}});
+                           kNoTensor, tied ? Role::embedding : Role::lm_head}});
   if (is_capped) {  // in a slot of its own, as add_scale() does it
     const uint16_t capped = build.activation(Role::logit_cap, config.vocab, kind);
     build.launch(Kernel::soft_cap, Role::logit_cap, {logits}, {capped});

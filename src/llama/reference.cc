@@ -160,13 +160,12 @@ std::vector<float> Reference::project(Role role, const TensorView& weight, const
   Vector y = matmul(weight, x, bias);
   show(role, y);
   if (lora.empty()) return y;
-  const LoraRoles& roles = lora_roles(role);
   const Vector inner = matmul(lora.a, x);
-  show(roles.a, inner);
+  show(role | Facet::lora_a, inner);
   const Vector more = matmul(lora.b, inner);
-  show(roles.b, more);
+  show(role | Facet::lora_b, more);
   add(y, more);
-  show(roles.sum, y);
+  show(role | Facet::lora_sum, y);
   return y;
 }
 
@@ -184,8 +183,8 @@ std::vector<float> Reference::attention(const LayerWeights& weights, Layer& laye
   Vector q = project(Role::q, weights.q, weights.q_lora, x, weights.q_bias);
   Vector k = project(Role::k, weights.k, weights.k_lora, x, weights.k_bias);
   const Vector v = project(Role::v, weights.v, weights.v_lora, x, weights.v_bias);
-  q = norm(Role::q_norm, q, weights.q_norm);
-  k = norm(Role::k_norm, k, weights.k_norm);
+  q = norm(Role::q | Facet::norm, q, weights.q_norm);
+  k = norm(Role::k | Facet::norm, k, weights.k_norm);
   if (config.rotates(layer_)) {
     rotate(q);
     rotate(k);

@@ -37,8 +37,8 @@ uint64_t moved_by(const AirProgram& program, const Config& c) {
   uint64_t moved = 0;
   for (const Role role : program.steps) {
     if (role == Role::attn_norm || role == Role::ffn_norm) moved += 2 * emb;
-    if (role == Role::q_norm) moved += 2 * q;
-    if (role == Role::k_norm) moved += 2 * kv;
+    if (role == (Role::q | Facet::norm)) moved += 2 * q;
+    if (role == (Role::k | Facet::norm)) moved += 2 * kv;
     if (role == Role::q_rope) moved += 3 * q;
     if (role == Role::k_rope) moved += 3 * kv;
     if (role == Role::attn_residual || role == Role::ffn_residual) moved += 3 * emb;

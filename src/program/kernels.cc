@@ -393,12 +393,6 @@ static_assert([] {
   return true;
 }());
 
-// The products that a profile counts as the feed-forward network's and as the head's.
-constexpr std::array kFeedForwardRoles = {Role::gate,        Role::up,          Role::down,
-                                          Role::gate_lora_a, Role::gate_lora_b, Role::up_lora_a,
-                                          Role::up_lora_b,   Role::down_lora_a, Role::down_lora_b};
-constexpr std::array kHeadRoles = {Role::lm_head, Role::lm_head_lora_a, Role::lm_head_lora_b};
-
 }  // namespace
 
 const KernelSpec& spec(Kernel kernel) {
@@ -418,11 +412,10 @@ Operator operator_of(const Launch& launch) {
   const Operator own = spec(launch.kernel).op;
   const bool is_product = own == Operator::projection || launch.kernel == Kernel::cast;
   if (!is_product) return own;
-  if (launch.role == Role::none) return own;
-  if (std::ranges::find(kFeedForwardRoles, launch.role) != kFeedForwardRoles.end())
-    return Operator::feed_forward;
-  if (std::ranges::find(kHeadRoles, launch.role) != kHeadRoles.end()) return Operator::head;
-  return Operator::projection;
+  const Role::Part part = launch.role.part;
+  if (part == Role::none) return own;
+  if (part == Role::gate || part == Role::up || part == Role::down) return Operator::feed_forward;
+  return part == Role::lm_head ? Operator::head : Operator::projection;
 }
 
 Cost cost(const Program& program, const Launch& launch, const Call& call) {
@@ -505,7 +498,7 @@ void check(const Program& program) {
 namespace {
 
 std::string label_of(const Launch& launch) {
-  return launch.role == Role::none ? launch.name : std::string(name(launch.role));
+  return launch.role == Role::none ? launch.name : name(launch.role);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "program/program.h"
 
-#include <algorithm>
 #include <array>
+#include <map>
 #include <span>
 
 #include <fmt/format.h>
@@ -43,127 +43,88 @@ void add_shape(Serialiser& out, const LaunchShape& shape) {
   out.add(weighs_chosen_alone);
 }
 
-constexpr std::array<std::string_view, 87> kRoleNames = {"none",
-                                                         "tokens",
-                                                         "embed",
-                                                         "frequencies",
-                                                         "rope_table",
-                                                         "x",
-                                                         "normed",
-                                                         "attn_norm",
-                                                         "q",
-                                                         "k",
-                                                         "v",
-                                                         "q_bias",
-                                                         "k_bias",
-                                                         "v_bias",
-                                                         "q_norm",
-                                                         "k_norm",
-                                                         "q_rope",
-                                                         "k_rope",
-                                                         "kv_append",
-                                                         "k_cache",
-                                                         "v_cache",
-                                                         "attention",
-                                                         "o",
-                                                         "attn_residual",
-                                                         "ffn_norm",
-                                                         "gate",
-                                                         "up",
-                                                         "swiglu",
-                                                         "down",
-                                                         "ffn_residual",
-                                                         "delta",
-                                                         "gather_rows",
-                                                         "final_norm",
-                                                         "head_normed",
-                                                         "lm_head",
-                                                         "logits",
-                                                         "top_k",
-                                                         "embed_scale",
-                                                         "q_scale",
-                                                         "attn_post_norm",
-                                                         "attn_scale",
-                                                         "ffn_post_norm",
-                                                         "ffn_scale",
-                                                         "logit_scale",
-                                                         "sinks",
-                                                         "window_frequencies",
-                                                         "window_rope_table",
-                                                         "logit_cap",
-                                                         "q_lora",
-                                                         "q_lora_a",
-                                                         "q_lora_b",
-                                                         "k_lora",
-                                                         "k_lora_a",
-                                                         "k_lora_b",
-                                                         "v_lora",
-                                                         "v_lora_a",
-                                                         "v_lora_b",
-                                                         "o_lora",
-                                                         "o_lora_a",
-                                                         "o_lora_b",
-                                                         "gate_lora",
-                                                         "gate_lora_a",
-                                                         "gate_lora_b",
-                                                         "up_lora",
-                                                         "up_lora_a",
-                                                         "up_lora_b",
-                                                         "down_lora",
-                                                         "down_lora_a",
-                                                         "down_lora_b",
-                                                         "lm_head_lora",
-                                                         "lm_head_lora_a",
-                                                         "lm_head_lora_b",
-                                                         "o_bias",
-                                                         "router",
-                                                         "router_bias",
-                                                         "expert_ids",
-                                                         "expert_weights",
-                                                         "expert_gate",
-                                                         "expert_gate_bias",
-                                                         "expert_up",
-                                                         "expert_up_bias",
-                                                         "expert_swiglu",
-                                                         "expert_down",
-                                                         "expert_down_bias",
-                                                         "expert_mix",
-                                                         "attn_gate",
-                                                         "attn_gated"};
-static_assert(kRoleNames.size() == static_cast<size_t>(kLastRole) + 1);
+constexpr std::string_view kPartNames[] = {"none",
+                                           "tokens",
+                                           "embed",
+                                           "frequencies",
+                                           "rope_table",
+                                           "window_frequencies",
+                                           "window_rope_table",
+                                           "x",
+                                           "embed_scale",
+                                           "normed",
+                                           "attn_norm",
+                                           "q",
+                                           "k",
+                                           "v",
+                                           "q_rope",
+                                           "k_rope",
+                                           "q_scale",
+                                           "kv_append",
+                                           "k_cache",
+                                           "v_cache",
+                                           "sinks",
+                                           "attention",
+                                           "attn_gate",
+                                           "attn_gated",
+                                           "o",
+                                           "attn_post_norm",
+                                           "attn_scale",
+                                           "attn_residual",
+                                           "ffn_norm",
+                                           "gate",
+                                           "up",
+                                           "swiglu",
+                                           "down",
+                                           "router",
+                                           "expert_ids",
+                                           "expert_weights",
+                                           "expert_gate",
+                                           "expert_up",
+                                           "expert_swiglu",
+                                           "expert_down",
+                                           "expert_mix",
+                                           "ffn_post_norm",
+                                           "ffn_scale",
+                                           "ffn_residual",
+                                           "delta",
+                                           "gather_rows",
+                                           "final_norm",
+                                           "head_normed",
+                                           "logit_scale",
+                                           "lm_head",
+                                           "logits",
+                                           "logit_cap",
+                                           "top_k"};
+static_assert(std::size(kPartNames) == static_cast<size_t>(kLastPart) + 1);
+
+constexpr std::string_view kFacetNames[] = {"", "_bias", "_norm", "_lora_a", "_lora_b", "_lora"};
+static_assert(std::size(kFacetNames) == static_cast<size_t>(kLastFacet) + 1);
 
 constexpr std::array<std::string_view, 8> kBlockNames = {
     "none",  "embed",      "rms_qkv_rope", "attention", "prompt_attention",
     "o_ffn", "final_norm", "lm_head"};
 static_assert(kBlockNames.size() == static_cast<size_t>(kLastBlock) + 1);
 
-constexpr std::array<LoraRoles, 8> kLoraRoles = {{
-    {Role::q, Role::q_lora, Role::q_lora_a, Role::q_lora_b},
-    {Role::k, Role::k_lora, Role::k_lora_a, Role::k_lora_b},
-    {Role::v, Role::v_lora, Role::v_lora_a, Role::v_lora_b},
-    {Role::o, Role::o_lora, Role::o_lora_a, Role::o_lora_b},
-    {Role::gate, Role::gate_lora, Role::gate_lora_a, Role::gate_lora_b},
-    {Role::up, Role::up_lora, Role::up_lora_a, Role::up_lora_b},
-    {Role::down, Role::down_lora, Role::down_lora_a, Role::down_lora_b},
-    {Role::lm_head, Role::lm_head_lora, Role::lm_head_lora_a, Role::lm_head_lora_b},
-}};
-
 }  // namespace
 
-const LoraRoles& lora_roles(Role projection) {
-  const auto* const found = std::ranges::find(kLoraRoles, projection, &LoraRoles::projection);
-  TYTO_ASSERT(found != kLoraRoles.end());
-  return *found;
+std::string name(Role role) {
+  return fmt::format("{}{}", kPartNames[static_cast<size_t>(role.part)],
+                     kFacetNames[static_cast<size_t>(role.facet)]);
 }
 
-bool is_lora(Role role) {
-  return std::ranges::any_of(kLoraRoles, [&](const LoraRoles& roles) {
-    return role == roles.sum || role == roles.a || role == roles.b;
-  });
-}
-
-std::string_view name(Role role) {
-  return kRoleNames[static_cast<size_t>(role)];
+Role role_named(std::string_view name) {
+  static const std::map<std::string, Role, std::less<>> kRoles = [] {
+    std::map<std::string, Role, std::less<>> roles;
+    for (size_t part = 0; part < std::size(kPartNames); ++part)
+      for (size_t facet = 0; facet < std::size(kFacetNames); ++facet) {
+        const Role role = Role(static_cast<Role::Part>(part)) | static_cast<Facet>(facet);
+        roles.emplace(tyto::name(role), role);
+      }
+    return roles;
+  }();
+  const auto found = kRoles.find(name);
+  return found == kRoles.end() ? Role() : found->second;
 }
 
 std::string_view name(Block block) {
@@ -187,7 +148,8 @@ Hash128 program_hash(const Program& program) {
   out.add(program.launches.size());
   for (const Launch& launch : program.launches) {
     out.add(launch.kernel);
-    out.add(launch.role);
+    out.add(launch.role.part);
+    out.add(launch.role.facet);
     out.add(launch.args.size());
     for (const Arg& arg : launch.args) {
       out.add(arg.slot);

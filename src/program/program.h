@@ -71,108 +71,92 @@ enum class SlotKind : uint8_t {
   inout,    // both
 };
 
-// Which part of the forward pass a slot holds or a launch computes. With the layer it is what
-// devices, costs and reports go by; names are for people.
-enum class Role : uint8_t {
-  none,
-  tokens,
-  embedding,
-  frequencies,
-  rope_table,
-  x,  // the residual stream
-  normed,
-  attn_norm,
-  q,
-  k,
-  v,
-  q_bias,
-  k_bias,
-  v_bias,
-  q_norm,
-  k_norm,
-  q_rope,
-  k_rope,
-  kv_append,
-  k_cache,
-  v_cache,
-  attention,
-  o,
-  attn_residual,
-  ffn_norm,
-  gate,
-  up,
-  swiglu,
-  down,
-  ffn_residual,
-  delta,  // what is added to the residual stream
-  head_rows,
-  final_norm,
-  head_normed,
-  lm_head,
-  logits,
-  candidates,  // the best of a row of logits
-  embed_scale,
-  q_scale,
-  attn_post_norm,
-  attn_scale,  // scales what attention adds to the residual stream
-  ffn_post_norm,
-  ffn_scale,
-  logit_scale,
-  sinks,
-  window_frequencies,  // for windowed layers, where their rope is another
-  window_rope_table,
-  logit_cap,
-  // What LoRA adapters add to a projection (lora_roles).
-  q_lora,
-  q_lora_a,
-  q_lora_b,
-  k_lora,
-  k_lora_a,
-  k_lora_b,
-  v_lora,
-  v_lora_a,
-  v_lora_b,
-  o_lora,
-  o_lora_a,
-  o_lora_b,
-  gate_lora,
-  gate_lora_a,
-  gate_lora_b,
-  up_lora,
-  up_lora_a,
-  up_lora_b,
-  down_lora,
-  down_lora_a,
-  down_lora_b,
-  lm_head_lora,
-  lm_head_lora_a,
-  lm_head_lora_b,
-  o_bias,
-  router,
-  router_bias,
-  expert_ids,
-  expert_weights,
-  expert_gate,
-  expert_gate_bias,
-  expert_up,
-  expert_up_bias,
-  expert_swiglu,
-  expert_down,
-  expert_down_bias,
-  expert_mix,
-  attn_gate,
-  attn_gated,  // what of attention the gate lets through
+enum class Facet : uint8_t {
+  main,
+  bias,
+  norm,    // each head's own
+  lora_a,  // adapters add b (a x) to a projection of x
+  lora_b,
+  lora_sum,  // the result; its slot holds what the projection's own matrix gives
 };
-constexpr Role kLastRole = Role::attn_gated;
-std::string_view name(Role role);
+constexpr Facet kLastFacet = Facet::lora_sum;
 
-// The steps that add b (a x) to a projection of x. The slot of role `sum` holds what the
-// projection's own matrix gives.
-struct LoraRoles {
-  Role projection, sum, a, b;
+// Which part of the forward pass a slot holds or a launch computes, and which facet of this part.
+// With the layer it is what devices, costs and reports go by; names are for people.
+struct Role {
+  enum class Part : uint8_t {
+    none,
+    tokens,
+    embedding,
+    frequencies,
+    rope_table,
+    window_frequencies,  // for windowed layers, where their rope is another
+    window_rope_table,
+    x,  // the residual stream
+    embed_scale,
+    normed,
+    attn_norm,
+    q,
+    k,
+    v,
+    q_rope,
+    k_rope,
+    q_scale,
+    kv_append,
+    k_cache,
+    v_cache,
+    sinks,
+    attention,
+    attn_gate,
+    attn_gated,  // what of attention the gate lets through
+    o,
+    attn_post_norm,
+    attn_scale,  // scales what attention adds to the residual stream
+    attn_residual,
+    ffn_norm,
+    gate,
+    up,
+    swiglu,
+    down,
+    router,
+    expert_ids,
+    expert_weights,
+    expert_gate,
+    expert_up,
+    expert_swiglu,
+    expert_down,
+    expert_mix,
+    ffn_post_norm,
+    ffn_scale,
+    ffn_residual,
+    delta,  // what is added to the residual stream
+    head_rows,
+    final_norm,
+    head_normed,
+    logit_scale,
+    lm_head,
+    logits,
+    logit_cap,
+    candidates,  // the best of a row of logits
+  };
+  using enum Part;
+
+  Part part = Part::none;
+  Facet facet = Facet::main;
+
+  constexpr Role() = default;
+  constexpr Role(Part which) : part(which) {}
+
+  friend constexpr Role operator|(Role role, Facet facet) {
+    role.facet = facet;
+    return role;
+  }
+  friend constexpr auto operator<=>(Role, Role) = default;
 };
-const LoraRoles& lora_roles(Role projection);
-bool is_lora(Role role);
+constexpr Role::Part kLastPart = Role::candidates;
+std::string name(Role role);  // "q_bias" for Role::q | Facet::bias
+// The role with this name; none when no role has it.
+Role role_named(std::string_view name);
 
 // Neighbouring launches of one layer that --fusion block makes one dispatch of, on a device that
 // has no blocks of its own (DispatchBlock).

@@ -18,17 +18,14 @@ struct Layer {
       const uint64_t n = role == Role::q ? q_dim : kv_dim;
       add(role, Kernel::matmul,
           {activation(Role::normed, dims.emb), weight(role, n, dims.emb), activation(role, n)});
-      const Role bias = role == Role::q   ? Role::q_bias
-                        : role == Role::k ? Role::k_bias
-                                          : Role::v_bias;
+      const Role bias = role | Facet::bias;
       if (dims.qkv_bias != 0)
         program.launches.back().args.push_back({weight(bias, 1, n), true, false});
     }
     for (Role role : {Role::q, Role::k}) {
       if (dims.qk_norm != 0)
-        add(role == Role::q ? Role::q_norm : Role::k_norm, Kernel::rmsnorm,
-            {activation(role, q_dim),
-             weight(role == Role::q ? Role::q_norm : Role::k_norm, 1, dims.head_dim),
+        add(role | Facet::norm, Kernel::rmsnorm,
+            {activation(role, q_dim), weight(role | Facet::norm, 1, dims.head_dim),
              activation(role, q_dim)});
       add(role == Role::q ? Role::q_rope : Role::k_rope, Kernel::rope,
           {activation(role, q_dim), activation(Role::rope_table, dims.head_dim)});
@@ -128,7 +125,7 @@ TEST(AirBinding, PaddedProjectionsLeaveTheirPaddingAlone) {
   const AirBinding binding = bind_to_air(layer.program, air_model(dims));
   ASSERT_EQ(binding.program.arguments[3].cols, 1024u);
   EXPECT_EQ(binding.parts[3].front().place, (Pattern{0, {{64, 1}, {64, 1024}}}));
-  EXPECT_EQ(layer.program.slots[binding.parts[11].front().slot].role, Role::v_bias);
+  EXPECT_EQ(layer.program.slots[binding.parts[11].front().slot].role, Role::v | Facet::bias);
   EXPECT_EQ(layer.program.slots[binding.parts[14].front().slot].role, Role::v);
   EXPECT_TRUE(binding.parts[8].empty());
   const std::vector<AirProduct> products = air_products(binding);

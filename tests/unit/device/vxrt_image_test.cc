@@ -41,8 +41,9 @@ Image full_image() {
                  .rope_pairs = true,
                  .eps = 0.5f,
                  .bf16_sums = true};
-  first.role = Role::ffn_norm;
+  first.role = Role::q | Facet::bias;
   first.layer = 7;
+  first.name = layer_name(name(first.role), first.layer);
   instance.launches = 2;
   instance.takes_call = false;
   instance.fixed_call = call_of(3, 2, 1);
@@ -78,7 +79,7 @@ TEST(VxrtImage, RoundTripKeepsEveryField) {
   EXPECT_EQ(program_hash(after.program), program_hash(before.program));
   EXPECT_EQ(after.program.slots[4].name, "delta");
   EXPECT_EQ(after.program.launches[1].name, "mm");
-  EXPECT_EQ(after.program.launches[0].role, Role::ffn_norm);
+  EXPECT_EQ(after.program.launches[0].role, Role::q | Facet::bias);
   EXPECT_EQ(after.program.launches[0].layer, 7u);
   EXPECT_EQ(after.program.launches[1].role, Role::none);
   EXPECT_EQ(after.program.launches[1].layer, kNoLayer);

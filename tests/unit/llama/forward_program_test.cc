@@ -22,8 +22,8 @@ const std::map<Role, Operator> kOperators = {{Role::embedding, Operator::other},
                                              {Role::q, Operator::projection},
                                              {Role::k, Operator::projection},
                                              {Role::v, Operator::projection},
-                                             {Role::q_norm, Operator::norm_rope},
-                                             {Role::k_norm, Operator::norm_rope},
+                                             {Role::q | Facet::norm, Operator::norm_rope},
+                                             {Role::k | Facet::norm, Operator::norm_rope},
                                              {Role::q_rope, Operator::norm_rope},
                                              {Role::k_rope, Operator::norm_rope},
                                              {Role::kv_append, Operator::attention},
@@ -49,15 +49,15 @@ const std::map<Role, Operator> kOperators = {{Role::embedding, Operator::other},
                                              {Role::ffn_post_norm, Operator::norm_rope},
                                              {Role::window_rope_table, Operator::norm_rope},
                                              {Role::logit_cap, Operator::head},
-                                             {Role::q_lora_a, Operator::projection},
-                                             {Role::q_lora_b, Operator::projection},
-                                             {Role::q_lora, Operator::other},
-                                             {Role::down_lora_a, Operator::feed_forward},
-                                             {Role::down_lora_b, Operator::feed_forward},
-                                             {Role::down_lora, Operator::other},
-                                             {Role::lm_head_lora_a, Operator::head},
-                                             {Role::lm_head_lora_b, Operator::head},
-                                             {Role::lm_head_lora, Operator::other},
+                                             {Role::q | Facet::lora_a, Operator::projection},
+                                             {Role::q | Facet::lora_b, Operator::projection},
+                                             {Role::q | Facet::lora_sum, Operator::other},
+                                             {Role::down | Facet::lora_a, Operator::feed_forward},
+                                             {Role::down | Facet::lora_b, Operator::feed_forward},
+                                             {Role::down | Facet::lora_sum, Operator::other},
+                                             {Role::lm_head | Facet::lora_a, Operator::head},
+                                             {Role::lm_head | Facet::lora_b, Operator::head},
+                                             {Role::lm_head | Facet::lora_sum, Operator::other},
                                              {Role::router, Operator::feed_forward},
                                              {Role::expert_gate, Operator::feed_forward},
                                              {Role::expert_up, Operator::feed_forward},
@@ -177,7 +177,7 @@ TEST(ForwardProgram, EndsWithLogitsOrWithTheBestOfThem) {
       std::vector<Role> outputs;
       for (const Slot& slot : program.slots)
         if (slot.kind == SlotKind::output) outputs.push_back(slot.role);
-      EXPECT_EQ(outputs, std::vector{candidates > 0 ? Role::candidates : Role::logits});
+      EXPECT_EQ(outputs, std::vector<Role>{candidates > 0 ? Role::candidates : Role::logits});
       EXPECT_EQ(program.launches.back().kernel, candidates > 0 ? Kernel::top_k : Kernel::matmul);
     }
 }

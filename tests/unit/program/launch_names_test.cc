@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace tyto {
 namespace {
 
@@ -30,6 +32,18 @@ TEST(LayerName, PutsTheLayerBeforeTheName) {
   EXPECT_EQ(layer_name("q", 3), "L03.q");
   EXPECT_EQ(layer_name("q", 120), "L120.q");
   EXPECT_EQ(layer_name("lm_head", kNoLayer), "lm_head");
+}
+
+TEST(RoleName, NamesEachPartAndFacetOnceAndIsReadBack) {
+  EXPECT_EQ(name(Role::lm_head | Facet::lora_sum), "lm_head_lora");
+  std::set<std::string> names;
+  for (int part = 0; part <= static_cast<int>(kLastPart); ++part)
+    for (int facet = 0; facet <= static_cast<int>(kLastFacet); ++facet) {
+      const Role role = Role(static_cast<Role::Part>(part)) | static_cast<Facet>(facet);
+      EXPECT_TRUE(names.insert(name(role)).second) << name(role);
+      EXPECT_EQ(role_named(name(role)), role) << name(role);
+    }
+  EXPECT_EQ(role_named("for people"), Role::none);
 }
 
 TEST(LaunchNames, SayLayerBlockAndOperator) {

@@ -194,7 +194,7 @@ std::optional<std::string> air_problem(const AirProgram& air, const Program& pro
       return fmt::format("its image {} projects what attention gives, and nothing else", air.name);
     for (const Arg& arg : other.args) {
       const Slot& slot = program.slots[arg.slot];
-      if (is_lora(slot.role))
+      if (slot.role.facet >= Facet::lora_a)
         return fmt::format("its image {} leaves no room for LoRA adapters", air.name);
       if (slot.kind != SlotKind::weight || air.phase == AirPhase::head) continue;
       if (!takes_weight(air, slot.role))

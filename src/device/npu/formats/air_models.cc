@@ -157,17 +157,17 @@ constexpr Row kV[] = {
 };
 constexpr Row kBiases[] = {
     {"v",       Is::own,    R::none,      E::rows, E::kv_padded},
-    {"bq",      Is::vector, R::q_bias,    E::one,  E::q_dim},
-    {"bk",      Is::vector, R::k_bias,    E::one,  E::kv_dim},
-    {"bv",      Is::vector, R::v_bias,    E::one,  E::kv_dim},
+    {"bq",      Is::vector, R::q | Facet::bias, E::one, E::q_dim},
+    {"bk",      Is::vector, R::k | Facet::bias, E::one, E::kv_dim},
+    {"bv",      Is::vector, R::v | Facet::bias, E::one, E::kv_dim},
     {"q_b",     Is::own,    R::none,      E::rows, E::q_dim},
     {"k_b",     Is::own,    R::none,      E::rows, E::kv_dim},
     {"v_b",     Is::output, R::v,         E::rows, E::kv_dim},
 };
 constexpr Row kHeadNorms[] = {
     {"v",       Is::output, R::v,         E::rows, E::kv_dim},
-    {"q_norm",  Is::vector, R::q_norm,    E::one,  E::head_dim},
-    {"k_norm",  Is::vector, R::k_norm,    E::one,  E::head_dim},
+    {"q_norm",  Is::vector, R::q | Facet::norm, E::one, E::head_dim},
+    {"k_norm",  Is::vector, R::k | Facet::norm, E::one, E::head_dim},
     {"q_n",     Is::own,    R::none,      E::rows, E::q_dim},
     {"k_n",     Is::own,    R::none,      E::rows, E::kv_dim},
 };
@@ -306,7 +306,7 @@ constexpr Row kLmHead[] = {
 
 constexpr R kQkvSteps[] = {R::attn_norm, R::q, R::k, R::v, R::q_rope, R::k_rope};
 constexpr R kQkvNormSteps[] = {R::attn_norm, R::q, R::k, R::v,
-                               R::q_norm, R::q_rope, R::k_norm, R::k_rope};
+                               R::q | Facet::norm, R::q_rope, R::k | Facet::norm, R::k_rope};
 constexpr R kAttentionSteps[] = {R::attention};
 constexpr R kFfnSteps[] = {R::o, R::attn_residual, R::ffn_norm, R::gate,
                            R::up, R::swiglu, R::down, R::ffn_residual};
@@ -358,10 +358,11 @@ struct Source {
 };
 constexpr Source kSources[] = {
     {R::attn_norm, "input_layernorm.weight"},   {R::ffn_norm, "post_attention_layernorm.weight"},
-    {R::q, "self_attn.q_proj.weight"},          {R::q_bias, "self_attn.q_proj.bias"},
-    {R::k, "self_attn.k_proj.weight"},          {R::k_bias, "self_attn.k_proj.bias"},
-    {R::v, "self_attn.v_proj.weight"},          {R::v_bias, "self_attn.v_proj.bias"},
-    {R::q_norm, "self_attn.q_norm.weight"},     {R::k_norm, "self_attn.k_norm.weight"},
+    {R::q, "self_attn.q_proj.weight"},          {R::q | Facet::bias, "self_attn.q_proj.bias"},
+    {R::k, "self_attn.k_proj.weight"},          {R::k | Facet::bias, "self_attn.k_proj.bias"},
+    {R::v, "self_attn.v_proj.weight"},          {R::v | Facet::bias, "self_attn.v_proj.bias"},
+    {R::q | Facet::norm, "self_attn.q_norm.weight"},
+    {R::k | Facet::norm, "self_attn.k_norm.weight"},
     {R::o, "self_attn.o_proj.weight"},          {R::gate, "mlp.gate_proj.weight"},
     {R::up, "mlp.up_proj.weight"},              {R::down, "mlp.down_proj.weight"},
 };

@@ -81,7 +81,7 @@ class AirExecutable : public Executable {
     const std::vector<AirProduct> products = air_products(binding_);
     for (const AirProduct& product : products) {
       const TensorView& weight = weights_[product.weight];
-      guard_.add(std::string(tyto::name(product.role)),
+      guard_.add(tyto::name(product.role),
                  core_.weight_sum(weight, product.first_row, product.rows),
                  rows_in(product.operand, weight.cols), rows_in(product.result, product.rows));
     }

@@ -35,8 +35,8 @@ Program with_int8_weights(const Program& original) {
 // by pairs.
 Pattern place_of(const Program& program, uint16_t slot) {
   for (const Launch& launch : program.launches) {
-    const bool is_rotated = launch.role == Role::q || launch.role == Role::q_lora_b ||
-                            launch.role == Role::k || launch.role == Role::k_lora_b;
+    const auto [part, facet] = launch.role;
+    const bool is_rotated = (part == Role::q || part == Role::k) && facet != Facet::lora_a;
     if (launch.kernel != Kernel::matmul || launch.args[1].slot != slot || !is_rotated) continue;
     const Slot& weight = program.slots[slot];
     if (launch.shape.rope_pairs)
@@ -162,8 +162,8 @@ class CompiledExecutable : public Executable {
         continue;
       }
       const TensorView& view = views_[weight];
-      guard_.add(std::string(tyto::name(launch.role)), core_.weight_sum(view, 0, view.rows),
-                 rows_in(x), rows_in(y));
+      guard_.add(tyto::name(launch.role), core_.weight_sum(view, 0, view.rows), rows_in(x),
+                 rows_in(y));
     }
   }
 

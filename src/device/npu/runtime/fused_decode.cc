@@ -197,14 +197,14 @@ class FusedDecode : public Executable {
       const uint64_t row = rope_row_offset(layout_, layer);
       if (layout_.head_norms_at != 0) {
         const uint64_t at = row + layout_.head_norms_at;
-        place_over_heads(weight(Role::q_norm, layer), at);
-        place_over_heads(weight(Role::k_norm, layer), at + dims.head_dim);
+        place_over_heads(weight(Role::q | Facet::norm, layer), at);
+        place_over_heads(weight(Role::k | Facet::norm, layer), at + dims.head_dim);
       }
       if (layout_.biases_at != 0) {
         const uint64_t at = row + layout_.biases_at;
-        place_over_heads(weight(Role::q_bias, layer), at);
-        place_over_heads(weight(Role::k_bias, layer), at + dims.q_dim());
-        place_norm(weight(Role::v_bias, layer), at + dims.q_dim() + dims.kv_dim());
+        place_over_heads(weight(Role::q | Facet::bias, layer), at);
+        place_over_heads(weight(Role::k | Facet::bias, layer), at + dims.q_dim());
+        place_norm(weight(Role::v | Facet::bias, layer), at + dims.q_dim() + dims.kv_dim());
       }
     }
     place_norm(weight(Role::final_norm), layout_.final_norm_offset);

@@ -27,7 +27,7 @@ bool has_layernorm(const Program& program) {
 
 bool has_adapted_head(const Program& program) {
   return std::any_of(program.launches.begin(), program.launches.end(), [](const Launch& launch) {
-    return launch.role == lora_roles(Role::lm_head).sum;
+    return launch.role == (Role::lm_head | Facet::lora_sum);
   });
 }
 

@@ -330,7 +330,7 @@ void rotate(ImageWriter& to, size_t q, size_t k, size_t tables) {
 // here.
 void add_biases(ImageWriter& to) {
   const uint64_t widths[] = {to.dims.q_dim(), to.dims.kv_dim(), to.dims.kv_dim()};
-  constexpr Role kRoles[] = {Role::q_bias, Role::k_bias, Role::v_bias};
+  constexpr Role kRoles[] = {Role::q | Facet::bias, Role::k | Facet::bias, Role::v | Facet::bias};
   for (size_t i = 0; i < 3; ++i)
     to.add(kRoles[i], to.columns(kProjections[i].result, widths[i]), to.repeated(9 + i, widths[i]),
            to.to.whole(12 + i, to.rows(), widths[i]));
@@ -339,7 +339,7 @@ void add_biases(ImageWriter& to) {
 // Weights of one head in 9 and 10, what comes of them in 11 and 12.
 void norm_heads(ImageWriter& to) {
   const uint64_t widths[] = {to.dims.q_dim(), to.dims.kv_dim()};
-  constexpr Role kRoles[] = {Role::q_norm, Role::k_norm};
+  constexpr Role kRoles[] = {Role::q | Facet::norm, Role::k | Facet::norm};
   for (size_t i = 0; i < 2; ++i)
     to.rmsnorm(kRoles[i], to.to.whole(kProjections[i].result, to.rows(), widths[i]),
                to.to.whole(9 + i, 1, to.dims.head_dim), to.to.whole(11 + i, to.rows(), widths[i]),
@@ -477,8 +477,8 @@ void product(const Fused& f, Role role, uint64_t cols, SlotIndex x, SlotIndex w,
 void rmsnorm(const Fused& f, Role role, uint64_t offset, SlotIndex x, SlotIndex y) {
   LaunchShape shape;
   shape.eps = f.eps;
-  const SlotIndex norm = f.to.part(std::string(name(role)) + "_w", SlotKind::weight, kNorms, 1,
-                                   f.dims.emb, {offset, {}});
+  const SlotIndex norm =
+      f.to.part(name(role) + "_w", SlotKind::weight, kNorms, 1, f.dims.emb, {offset, {}});
   f.to.launch(Kernel::rmsnorm, role, {x, norm, y}, rmsnorm_needs(f.dims.emb), shape);
 }
 
@@ -502,7 +502,7 @@ SlotIndex cache(const Fused& f, const std::string& name, uint32_t layer, bool is
 void before_rotation(const Fused& f, uint64_t row, const Slots& s) {
   const AirDims& d = f.dims;
   const auto in_row = [&](Role role, uint64_t offset, uint64_t width) {
-    return f.to.part(std::string(name(role)), SlotKind::weight, kNorms, 1, width,
+    return f.to.part(name(role), SlotKind::weight, kNorms, 1, width,
                      {row + d.head_dim + offset, {}});
   };
   const auto bias = [&](Role role, SlotIndex x, uint64_t offset, uint64_t width) {
@@ -518,13 +518,13 @@ void before_rotation(const Fused& f, uint64_t row, const Slots& s) {
                 rmsnorm_needs(d.head_dim), shape);
   };
   if (d.qkv_bias != 0) {
-    bias(Role::q_bias, s.q, 0, d.q_dim());
-    bias(Role::k_bias, s.k, d.q_dim(), d.kv_dim());
-    bias(Role::v_bias, s.v, d.q_dim() + d.kv_dim(), d.kv_dim());
+    bias(Role::q | Facet::bias, s.q, 0, d.q_dim());
+    bias(Role::k | Facet::bias, s.k, d.q_dim(), d.kv_dim());
+    bias(Role::v | Facet::bias, s.v, d.q_dim() + d.kv_dim(), d.kv_dim());
   }
   if (d.qk_norm != 0) {
-    norm(Role::q_norm, s.q, 0, d.heads);
-    norm(Role::k_norm, s.k, d.head_dim, d.kv_heads);
+    norm(Role::q | Facet::norm, s.q, 0, d.heads);
+    norm(Role::k | Facet::norm, s.k, d.head_dim, d.kv_heads);
   }
 }
 

@@ -24,10 +24,10 @@ namespace tyto::vxrt {
 //             | count x { u32 index | u32 base | u32 slope }
 //   program: string name
 //     u32 count | count x { string name | u8 kind | u8 dtype | u64 rows | u64 cols | place }
-//     u32 count | count x { u8 kernel | string name | u8 role | u16 layer | u8 count | count x
+//     u32 count | count x { u8 kernel | string name | u8 0 | u16 layer | u8 count | count x
 //       { u16 slot | u8 reads | u8 writes } | 4 x u32 shape | u8 rope_pairs | f32 eps
 //       | u8 bf16_sums | f32 factor | u32 rotated }; what a virtual NPU runs has caches in one
-//       piece
+//       piece. A launch is named after its layer and role; older files have a number at the 0.
 // place:
 //   i32 argument | u8 encoding | u64 offset | u8 count | count x { u64 size | u64 stride }
 //   | 5 x u64 q4nx, only in that encoding
@@ -118,7 +118,7 @@ void add_place(Writer& out, const SlotPlace& place) {
 void add_launch(Writer& out, const Launch& launch) {
   out.add(launch.kernel);
   out.add_text(launch.name);
-  out.add(launch.role);
+  out.add(uint8_t{0});
   out.add(launch.layer);
   out.add(static_cast<uint8_t>(launch.args.size()));
   for (const Arg& arg : launch.args) {
@@ -205,7 +205,8 @@ Launch take_launch(Reader& in) {
   Launch launch;
   launch.kernel = in.take_enum(kLastKernel, "kernel");
   launch.name = in.take_text("launch name");
-  launch.role = in.take_enum(kLastRole, "role");
+  launch.role = role_named(launch.name.substr(launch.name.rfind('.') + 1));
+  in.take<uint8_t>("number of a role");
   launch.layer = in.take<uint16_t>("layer");
   const uint8_t args = in.take<uint8_t>("argument count");
   for (uint8_t i = 0; i < args; ++i) {
