@@ -15,6 +15,8 @@ from air_text import Evaluator, Function, NotRead, Opaque, Record
 SEQ = 2048
 # They compile C++ and keep files: nothing of them is in an argument list.
 NOT_LOOKED_INTO = ("shared.infra.external_kernels", "shared.infra.cache")
+# Builders of single kernels beside these folders run a compiler: what they make is not known here.
+LOOKED_INTO = ("llms", "fused_decode", "kernel_registry")
 COMPILERS = {"prompt": ("_prefill", "compile_all_kernels"),
              "token": ("_decode", "compile_decode_kernels")}
 MEMREF = re.compile(r"memref<(?P<shape>(?:\d+x)*)(?P<type>[a-z]+\d+)>")
@@ -58,7 +60,7 @@ def evaluator(checkout, folder, environment=None):
     return Evaluator(checkout, [llms / folder, examples / "fused_decode", llms, examples, *others],
                      environment or {}, {("shared.infra.stitching", "stitch_elf"): stitched,
                                          ("shared.infra.stitching", "_wrap_ir_in_launch"): wrapped},
-                     NOT_LOOKED_INTO)
+                     NOT_LOOKED_INTO, [examples / name for name in LOOKED_INTO])
 
 
 def argument(memref):
@@ -154,7 +156,7 @@ def model_facts(checkout, folder):
     names = {"n_layers": "layers", "emb_dim": "emb", "n_heads": "heads", "n_kv_heads": "kv_heads",
              "head_dim": "head_dim", "hidden_dim": "hidden", "vocab_size": "vocab"}
     facts = {"dims": {ours: getattr(config, theirs) for theirs, ours in names.items()},
-             "programs": [], "not_read": []}
+             "programs": [], "not_read": [], "phases_not_read": []}
     facts["dims"].update(seq=SEQ, qkv_bias=int(getattr(config, "qkv_bias", 0)),
                          qk_norm=int(getattr(config, "qk_norm", 0)))
     home = folder
@@ -174,6 +176,7 @@ def model_facts(checkout, folder):
         name = module_of(evaluated, folder, suffix, function)
         if name is None:
             facts["not_read"].append(f"{folder}: no {function}")
+            facts["phases_not_read"].append(phase)
             continue
         home = name.rsplit("_", 1)[0]
         given = {"cpu_attn": False} if phase == "prompt" else {}
@@ -183,6 +186,7 @@ def model_facts(checkout, folder):
             facts["programs"] += [program_facts(phase, *item) for item in made]
         except NotRead as error:
             facts["not_read"].append(str(error))
+            facts["phases_not_read"].append(phase)
         facts["not_read"] += [f"{where}: undecided" for where in evaluated.undecided[before:]]
     sets = called_with(checkout, folder, home)
     for program in facts["programs"]:
@@ -213,7 +217,8 @@ def decode_facts(checkout, folder):
         if isinstance(value, (int, list)):
             facts["numbers"][ours] = int(value) if isinstance(value, bool) else value
         else:
-            facts["not_read"].append(theirs)
+            where = evaluated.unknown.get((module.path, theirs), f"{module.path}: has no such name")
+            facts["not_read"].append(f"{where}: {theirs}")
     return facts
 
 

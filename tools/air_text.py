@@ -79,12 +79,14 @@ class Module:
 class Evaluator:
     """`roots`: folders in which modules are looked for. `environment`: what os.environ holds.
     `replaced`: {(module name, name): Python function} that stand for functions of the checkout.
-    `opaque`: modules that are not looked into."""
+    `opaque`: modules that are not looked into. `inside`: folders; a module that lies in none of them
+    is opaque, too."""
 
-    def __init__(self, checkout, roots, environment=None, replaced=None, opaque=()):
+    def __init__(self, checkout, roots, environment=None, replaced=None, opaque=(), inside=()):
         self.checkout, self.roots = pathlib.Path(checkout).resolve(), roots
         self.environment, self.replaced = environment or {}, replaced or {}
-        self.opaque = opaque
+        self.opaque, self.inside = opaque, inside
+        self.unknown = {}  # (module's path, name): where text stands that gives it no known value
         self.modules, self.steps, self.undecided = {}, 0, []
 
     # -- modules
@@ -94,7 +96,8 @@ class Evaluator:
         if name not in self.modules:
             path = next((found for root in self.roots
                          for found in (root / (name.replace(".", "/") + ".py"),) if found.is_file()), None)
-            if path is None or name in self.opaque:
+            if path is None or name in self.opaque or \
+                    not any(path.is_relative_to(folder) for folder in self.inside):
                 return Opaque(name)
             self.modules[name] = made = Module(path.relative_to(self.checkout))
             made.names.update({"__file__": str(path), "__name__": name})
@@ -110,12 +113,16 @@ class Evaluator:
     def top_level(self, module, tree):
         """A statement that cannot be evaluated leaves the names it binds unknown."""
         for statement in tree.body:
+            bound = [node for node in ast.walk(statement)
+                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
             try:
                 self.run([statement], [module.names], module)
             except (NotRead, Return, Leave):
-                for node in ast.walk(statement):
-                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                        module.names.setdefault(node.id, Opaque(node.id))
+                for node in bound:
+                    module.names.setdefault(node.id, Opaque(node.id))
+            for node in bound:
+                if isinstance(module.names.get(node.id, Opaque("")), Opaque):
+                    self.unknown[module.path, node.id] = self.where(node, module)
 
     def call(self, module_name, function, *args, **kwargs):
         module = self.module(module_name)
