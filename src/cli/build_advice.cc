@@ -1,5 +1,6 @@
 #include "cli/build_advice.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -37,10 +38,22 @@ constexpr Example kExamples[] = {
 
 constexpr uint32_t kBuiltRows = 2048;
 
-// An int8 product of the whole array: 4 rows and 8 columns of cores, each with a tile of C.
-constexpr uint32_t kTileM = 32, kTileK = 64, kTileN = 64, kCoreRows = 4, kCoreColumns = 8;
-constexpr uint32_t kProductM = kTileM * kCoreRows, kProductN = 2048;
+// An int8 product of the whole array: 4 rows and 8 columns of cores, each with tiles of C. mlir-aie
+// wants an even number of row blocks (M / m / 4) since 14273685b of June 2026, up to 3ca0193ce of
+// August at least.
+struct Int8Product {
+  std::string_view use;
+  uint32_t m, tile_m;
+};
+constexpr Int8Product kInt8Products[] = {{"tokens", 128, 16}, {"prompts", 256, 32}};
+constexpr uint32_t kTileK = 64, kTileN = 64, kCoreRows = 4, kCoreColumns = 8;
+constexpr uint32_t kProductN = 2048;
 static_assert(kProductN % (kTileN * kCoreColumns) == 0);
+static_assert(std::ranges::all_of(kInt8Products, [](const Int8Product& product) {
+  return product.m % (2 * product.tile_m * kCoreRows) == 0;
+}));
+// Beyond it a step of DMA leaves its range with kTileN; half of it reaches twice as far.
+constexpr uint32_t kMostKOfTileN = 8192;
 
 const Example* example_for(const AirDims& dims) {
   for (const Example& example : kExamples)
@@ -50,17 +63,24 @@ const Example* example_for(const AirDims& dims) {
 
 std::string mlir_air_setup(bool has_decode) {
   std::string text =
-      "MLIR-AIR compiles the kernels; any machine with its toolchain will do, an NPU is not "
-      "needed.\n\n"
+      "MLIR-AIR compiles the kernels. No NPU is needed, and no access to gated weights.\n"
+      "XRT's tools are: aiebu-asm writes the ELFs and xclbinutil the xclbins, in the last step.\n\n"
       "  git clone https://github.com/Xilinx/mlir-air && cd mlir-air   # set it up: "
       "docs/buildingRyzenLin.md\n"
+      "  source /opt/xilinx/xrt/setup.sh     # aiebu-asm and xclbinutil must be on PATH\n"
+      "  python3 -m pip install \"$(grep -o 'llvm-aie==[^\\\"]*' "
+      "utils/build-mlir-air-using-wheels.sh)\" \\\n"
+      "    -f https://github.com/Xilinx/llvm-aie/releases/expanded_assets/nightly   # the Peano "
+      "that MLIR-AIR pins\n"
       "  export AIR_TARGET_DEVICE=npu2       # else it looks for an NPU, and without one builds "
       "for "
       "npu1\n"
       "  export PEANO_INSTALL_DIR=$(python3 -m pip show llvm-aie | awk '/^Location:/ {print "
       "$2}')/llvm-aie\n";
   if (has_decode)
-    text += "  llvm-link --version                 # the decode needs one below 23 on PATH\n";
+    text +=
+        "  llvm-link --version                 # the decode needs one below 23 on PATH\n"
+        "  make -C programming_examples/fused_decode preflight-llvm-link   # checks both\n";
   return text + "\n";
 }
 
@@ -94,30 +114,47 @@ std::string mlir_air_advice(const AirDims& dims, std::string_view weights) {
                      example->has_own_prefill ? "make compile && make compile-decode-windows"
                                               : "make compile-decode-windows",
                      ".", example->shape);
-  return text + "`make compile-decode` instead builds the longest window alone.\n";
+  if (wants_decode)
+    text +=
+        "Windows are 12 builds and take about 90 minutes; `make compile-decode` instead builds the "
+        "longest\nwindow alone, 2 builds.\n";
+  return text;
+}
+
+std::string int8_build(const Int8Product& product, uint64_t k, uint32_t tile_n) {
+  return fmt::format(
+      "  make NPU2=1 dtype_in=i8 dtype_out=i32 b_col_maj=1 n_aie_cols={} M={} K={} N={} m={} k={} "
+      "n={} \\\n    build/final_{}x{}x{}_{}x{}x{}_{}c.xclbin\n",
+      kCoreColumns, product.m, k, kProductN, product.tile_m, kTileK, tile_n, product.m, k,
+      kProductN, product.tile_m, kTileK, tile_n, kCoreColumns);
 }
 
 std::string int8_advice(const AirDims& dims) {
-  std::string text = fmt::format(
-      "--weights int8 needs one image for each length of a dot product:\n"
-      "mlir-aie's whole-array matrix product, int8 by int8 into int32.\n\n"
+  std::string text =
+      "--weights int8 needs images for each length of a dot product, one for tokens and one for\n"
+      "prompts: mlir-aie's whole-array matrix product, int8 by int8 into int32.\n\n"
       "  git clone https://github.com/Xilinx/mlir-aie && cd mlir-aie   # set it up, with Peano\n"
-      "  cd programming_examples/basic/matrix_multiplication/whole_array\n");
+      "  git checkout 3ca0193ce              # August 2026: the commit that these lines are for\n"
+      "  source /opt/xilinx/xrt/setup.sh     # xclbinutil must be on PATH\n"
+      "  cd programming_examples/basic/matrix_multiplication/whole_array\n";
   std::set<uint64_t> lengths;
   for (const uint64_t k : {uint64_t{dims.emb}, dims.q_dim(), uint64_t{dims.hidden}})
     lengths.insert(round_up(k, kTileK));
-  for (const uint64_t k : lengths) {
-    const std::string suffix = fmt::format("{}x{}x{}_{}x{}x{}_{}c", kProductM, k, kProductN, kTileM,
-                                           kTileK, kTileN, kCoreColumns);
-    text += fmt::format(
-        "  make NPU2=1 dtype_in=i8 dtype_out=i32 b_col_maj=1 n_aie_cols={} M={} K={} N={} m={} "
-        "k={} "
-        "n={} \\\n    build/final_{}.xclbin\n",
-        kCoreColumns, kProductM, k, kProductN, kTileM, kTileK, kTileN, suffix);
+  for (const Int8Product& product : kInt8Products) {
+    text += fmt::format("  # for {}\n", product.use);
+    for (const uint64_t k : lengths) text += int8_build(product, k, kTileN);
   }
-  return text +
-         "  tyto kernels import build\n\n"
-         "b_col_maj=1 stores B by columns, as Tyto stores weights; import checks it.\n";
+  text +=
+      "  tyto kernels import build\n\n"
+      "b_col_maj=1 stores B by columns, as Tyto stores weights; import checks it.\n"
+      "M / m / 4 is even because mlir-aie asks for that since 14273685b (June 2026). A later\n"
+      "version that does not ask reads the weights once instead of twice with M=64 m=16.\n";
+  if (*lengths.rbegin() > kMostKOfTileN)
+    text += fmt::format(
+        "mlir-aie before 1983ac993 (July 2026) needs n={} where K is above {}: \"Stride 3 exceeds "
+        "the range\".\n",
+        kTileN / 2, kMostKOfTileN);
+  return text;
 }
 
 }  // namespace

@@ -16,6 +16,13 @@ TEST(BuildAdvice, Llama32OneB) {
   EXPECT_CONTAINS(text, "export AIR_TARGET_DEVICE=npu2");
   EXPECT_CONTAINS(text, "export PEANO_INSTALL_DIR=");
   EXPECT_CONTAINS(text, "one below 23 on PATH");
+  // Without XRT's tools a build fails in its last step; a Peano of another day miscompiles.
+  EXPECT_CONTAINS(text, "source /opt/xilinx/xrt/setup.sh");
+  EXPECT_CONTAINS(text, "aiebu-asm and xclbinutil");
+  EXPECT_CONTAINS(text, "the Peano that MLIR-AIR pins");
+  EXPECT_CONTAINS(text, "preflight-llvm-link");
+  EXPECT_CONTAINS(text, "about 90 minutes");
+  EXPECT_CONTAINS(text, "no access to gated weights");
   // Each in a shell of its own: the second folder is not sought in the first.
   EXPECT_CONTAINS(text, "(cd programming_examples/llms/llama32_1b && make compile &&\n");
   EXPECT_CONTAINS(text, "tyto kernels import build_peano --shape llama-3.2-1b)");
@@ -45,7 +52,16 @@ TEST(BuildAdvice, Int8IsForAnyModel) {
   const std::string text = build_advice(odd, "int8");
   for (const char* k : {"K=256 ", "K=512 "}) EXPECT_CONTAINS(text, k);
   EXPECT_LACKS(text, "K=200");
-  EXPECT_CONTAINS(text, "build/final_128x256x2048_32x64x64_8c.xclbin");
+  // An even number of row blocks, as whole_array.py asks: 128 / 16 / 4 and 256 / 32 / 4.
+  EXPECT_CONTAINS(text, "M=128 K=256 N=2048 m=16 k=64 n=64 ");
+  EXPECT_CONTAINS(text, "build/final_128x256x2048_16x64x64_8c.xclbin");
+  EXPECT_CONTAINS(text, "build/final_256x512x2048_32x64x64_8c.xclbin");
+  EXPECT_CONTAINS(text, "git checkout 3ca0193ce");
+  EXPECT_CONTAINS(text, "M=64 m=16");
+  EXPECT_LACKS(text, "Stride 3");
+  AirDims wide = odd;
+  wide.hidden = 14336;
+  EXPECT_CONTAINS(build_advice(wide, "int8"), "before 1983ac993 (July 2026) needs n=32");
   EXPECT_CONTAINS(text, "b_col_maj=1");
 }
 
