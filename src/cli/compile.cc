@@ -103,6 +103,7 @@ void compile_for_vnpu(const CompileFlags& flags, const Config& config, const std
   const ImportReport report =
       import_kernels(default_kernel_store(), folder, {{{name + "@vnpu", dims}}});
   for (const std::string& line : report.notes) note("note: " + line);
+  TYTO_ASSERT(report.refused.empty());
   for (const KernelEntry& entry : report.entries)
     print(fmt::format("{:<32} {:<20} {:>12}, {:>11}\n", printable_line(entry.name),
                       printable_line(entry.entry), counted(entry.arguments, "argument"),

@@ -301,6 +301,22 @@ void note_second_names(const KernelManifest& before, const ImportReport& report)
                   counted(known.size(), "kernel"), added.front(), known.front()));
 }
 
+// Those that were taken are in the store by now.
+void check_none_refused(const std::string& folder, const KernelManifest& before,
+                        const ImportReport& report) {
+  if (report.refused.empty()) return;
+  for (const RefusedKernel& refused : report.refused) {
+    const std::string next = refused.next_step.empty() ? "" : "; " + refused.next_step;
+    const bool is_older_there = before.find(refused.name) != nullptr;
+    note(fmt::format("refused {}: {}{}{}", refused.name, refused.reason, next,
+                     is_older_there ? "; the one imported earlier stays" : ""));
+  }
+  throw Error(ErrorCode::input, folder,
+              fmt::format("{} refused, {} imported", counted(report.refused.size(), "kernel"),
+                          report.entries.size()),
+              "build the refused ones again, then import the folder again");
+}
+
 void import_folder(const ImportFlags& flags) {
   ImportOptions options = {shapes_of(flags.shape)};
   if (flags.seq != 0) options.seq = flags.seq;
@@ -315,6 +331,7 @@ void import_folder(const ImportFlags& flags) {
   note(fmt::format("imported {} for {}: {}, {} new, into {}",
                    counted(report.entries.size(), "kernel"), report.entries.front().shape,
                    counted(images, "image"), report.images_written, store_folder().string()));
+  check_none_refused(flags.folder, before, report);
 }
 
 nlohmann::ordered_json to_json(const KernelEntry& entry) {

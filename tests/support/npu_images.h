@@ -196,13 +196,15 @@ class StreamWriter {
 };
 
 // The stream of a fused decode at a length: all of every buffer, the length for a core, and where a
-// new position goes, `position_bytes` after the one before.
+// new position goes, `position_bytes` after the one before. As mlir-aie writes it since July 2026,
+// the array's view of memory is added from the sixth buffer on (`is_folded`).
 inline StreamWriter decode_stream(const AirProgram& program, uint32_t length,
-                                  uint32_t position_bytes = 512) {
+                                  uint32_t position_bytes = 512, bool is_folded = true) {
   constexpr uint32_t kFirst = 3, kCoreWord = 0x0020'0400;
   StreamWriter stream;
-  for (uint32_t i = kFirst; i < program.arguments.size(); ++i)
-    stream.move(i - kFirst, 0, linear_descriptor(program.arguments[i].bytes()));
+  for (uint32_t i = 0; i + kFirst < program.arguments.size(); ++i)
+    stream.move(i, is_folded && i >= 5 ? 0x8000'0000 : 0,
+                linear_descriptor(program.arguments[i + kFirst].bytes()));
   stream.write(kCoreWord, length);
   stream.move(4, (length - 1) * position_bytes, linear_descriptor(position_bytes));
   stream.sync();

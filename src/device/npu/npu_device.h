@@ -46,8 +46,8 @@ struct NpuKernels {
   uint64_t weight_buffer_bytes = kQ4nxBufferBytes;  // what the decode's DMAs reach of one buffer
   std::vector<GemmSlot> gemm_slots;                 // int8 GEMMs, at most kMaxGemmSlots
   // Why there is no image of one of MLIR-AIR's programs, of the fused decode at one of the windows,
-  // or of the int8 GEMM whose K the window is. A prefill program's window is its rows, that of any
-  // other of MLIR-AIR's is 0.
+  // or of the int8 GEMM whose place in gemm_slots the window is. A prefill program's window is its
+  // rows, that of any other of MLIR-AIR's is 0.
   std::function<std::optional<std::string>(std::string_view program, uint32_t window)> why_no_image;
   std::function<NpuImage(std::string_view program, uint32_t window)> image;
   std::function<bool(std::string_view program, uint32_t window)> is_recorded;  // good or damaged

@@ -78,6 +78,23 @@ std::vector<uint64_t> numbers(const std::string& name, const std::string& text, 
   return result;
 }
 
+// "64x16,128": K, perhaps with tokens.
+std::vector<std::pair<uint64_t, uint64_t>> gemm_lengths(const std::string& name,
+                                                        const std::string& text) {
+  std::vector<std::pair<uint64_t, uint64_t>> result;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const size_t by = part.find('x');
+    const uint64_t tokens = by == std::string::npos
+                                ? 0
+                                : number(name, std::string_view(part).substr(by + 1), 1, 1 << 16);
+    result.emplace_back(number(name, std::string_view(part).substr(0, by), 1, UINT32_MAX), tokens);
+    begin = end + 1;
+  }
+  return result;
+}
+
 std::vector<uint32_t> row_counts(const std::string& name, const std::string& text) {
   std::set<uint32_t> rows;
   for (const uint64_t each : numbers(name, text, kLeastRows, kMostRows)) {
@@ -133,7 +150,7 @@ NpuSettings npu_settings(const DeviceEnv& env) {
     if (name == "vnpu-hostile") settings.hostile = value == "on";
     if (name == "vnpu-fault") settings.fault = value;
     if (name == "images-like") settings.images_like = like_named(value);
-    if (name == "gemm-lengths") settings.gemm_lengths = numbers(name, value, 1, UINT32_MAX);
+    if (name == "gemm-lengths") settings.gemm_lengths = gemm_lengths(name, value);
   }
   check_fusion(settings, env.fusion);
   return settings;

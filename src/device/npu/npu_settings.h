@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -23,8 +24,9 @@ struct NpuSettings {
   std::string fault;              // that a virtual NPU is to have; empty: none
   bool block_float = false;       // a virtual NPU's GEMMs round their operands to bfp16
   uint32_t images_like = 0;       // AirDims::like of a virtual NPU's bf16 images
-  // K of a virtual NPU's int8 GEMMs; none: the lengths that the model has.
-  std::vector<uint64_t> gemm_lengths = {};
+  // A virtual NPU's int8 GEMMs: K, and the tokens of a dispatch (0: the usual number). None: the
+  // lengths that the model has.
+  std::vector<std::pair<uint64_t, uint64_t>> gemm_lengths = {};
 };
 
 // Rows for the device table.

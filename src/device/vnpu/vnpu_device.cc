@@ -59,27 +59,30 @@ NpuImage fused_image(const AirDims& dims, uint32_t window) {
   return result;
 }
 
-// One slot per length of a dot product.
-std::vector<GemmSlot> gemm_slots_for(const std::vector<uint64_t>& lengths) {
+// One slot per length of a dot product and number of tokens.
+std::vector<GemmSlot> gemm_slots_for(const std::vector<std::pair<uint64_t, uint64_t>>& lengths) {
   std::vector<GemmSlot> slots;
-  for (uint64_t k : lengths) {
+  for (const auto& [k, tokens] : lengths) {
     const auto padded = static_cast<uint32_t>(round_up(k, kGemmStep));
-    const bool is_there = std::any_of(slots.begin(), slots.end(),
-                                      [&](const GemmSlot& slot) { return slot.k == padded; });
+    const uint32_t rows = tokens == 0 ? kGemmRows : static_cast<uint32_t>(tokens);
+    const bool is_there = std::any_of(slots.begin(), slots.end(), [&](const GemmSlot& slot) {
+      return slot.k == padded && slot.m_tile == rows;
+    });
     if (padded > 0 && !is_there)
-      slots.push_back(
-          {fmt::format("gemm_i8_k{}", padded), padded, kGemmRows, kGemmOutputs, vxrt::kColumns});
+      slots.push_back({fmt::format("gemm_i8_k{}_m{}", padded, rows), padded, rows, kGemmOutputs,
+                       vxrt::kColumns});
   }
   return slots;
 }
 
-NpuImage gemm_image(uint32_t k) {
+NpuImage gemm_image(const GemmSlot& slot) {
   NpuImage result;
   result.form = ImageKind::xclbin;
-  result.bytes = vxrt::serialise(vxrt::gemm_i8_image(k, kGemmOutputs, kGemmRows, vxrt::kColumns));
+  result.bytes =
+      vxrt::serialise(vxrt::gemm_i8_image(slot.k, slot.n_tile, slot.m_tile, slot.columns));
   result.hash = hash_bytes(result.bytes);
   result.kernel = "MLIR_AIE";
-  result.words = vxrt::gemm_i8_words(k, kGemmOutputs, kGemmRows);
+  result.words = vxrt::gemm_i8_words(slot.k, slot.n_tile, slot.m_tile);
   return result;
 }
 
@@ -102,12 +105,14 @@ DeviceLimits limits_of(const std::string& machine) {
 }
 
 // Images that `tyto compile` has stored, and those that are not there made on the spot.
-NpuKernels vnpu_kernels(const AirDims& dims, float eps) {
+NpuKernels vnpu_kernels(const AirDims& dims, float eps, const std::vector<GemmSlot>& slots) {
   const NpuKernels stored = stored_kernels(default_kernel_store(), StoredFor::virtual_npu, dims);
   NpuKernels kernels;
   kernels.dims = dims;
+  kernels.gemm_slots = slots;
   kernels.why_no_image = [](std::string_view, uint32_t) { return std::nullopt; };
-  kernels.image = [dims, stored, eps](std::string_view program, uint32_t window) {
+  kernels.image = [dims, stored, eps, slots](std::string_view program, uint32_t window) {
+    if (program == kInt8Gemm) return gemm_image(slots.at(window));
     if (!stored.is_recorded(program, window)) return virtual_image(dims, program, window, eps);
     if (const auto problem = stored.why_no_image(program, window))
       throw Error(ErrorCode::device, "vnpu", *problem,
@@ -128,7 +133,6 @@ std::vector<uint32_t> decode_windows(uint32_t context) {
 
 NpuImage virtual_image(AirDims dims, std::string_view program, uint32_t window, float eps) {
   if (program == kFusedDecode) return fused_image(dims, window);
-  if (program == kInt8Gemm) return gemm_image(window);
   if (window > 0) dims.seq = window;
   return elf_image(dims, vxrt::air_image(dims, program, eps));
 }
@@ -147,7 +151,11 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
   const std::vector<uint32_t> rows = rows_for(env.model, settings.prompt_rows);
   AirDims wanted = air_dims(env.model, rows.empty() ? 0 : rows.back());
   wanted.like = settings.images_like;
-  NpuKernels kernels = vnpu_kernels(wanted, env.model.norm_eps);
+  const uint64_t lengths[] = {wanted.emb, wanted.q_dim(), wanted.hidden};
+  auto gemms = settings.gemm_lengths;
+  if (gemms.empty())
+    for (const uint64_t k : lengths) gemms.emplace_back(k, 0);
+  NpuKernels kernels = vnpu_kernels(wanted, env.model.norm_eps, gemm_slots_for(gemms));
   kernels.prompt_rows = rows;
   kernels.info = {
       .name = "vnpu",
@@ -156,10 +164,6 @@ std::unique_ptr<Device> open_vnpu_device(const DeviceEnv& env) {
       .is_virtual = true,
       .limits = limits_of(settings.machine)};
   if (env.model.layers > 0) kernels.windows = decode_windows(env.model.context);
-  const AirDims& dims = kernels.dims;
-  kernels.gemm_slots = gemm_slots_for(
-      settings.gemm_lengths.empty() ? std::vector<uint64_t>{dims.emb, dims.q_dim(), dims.hidden}
-                                    : settings.gemm_lengths);
   describe_shapes(env, kernels);
   kernels.compile = compile;
   kernels.modelled_ns = vxrt::busy_ns;

@@ -147,11 +147,16 @@ TEST(Transaction, RefusesWhatIsNoStreamAndNamesWhatItCannotRead) {
 constexpr AirDims kLlama32_3b = {28, 3072, 24, 8, 128, 8192, 128256, 2048};
 const NamedDims kNamed1b = {"llama-3.2-1b", kLlama32_1b};
 
+// The notes, or the refusal.
 std::string misfit(const MadeElf& made, std::string_view program) {
-  return message([&] {
-    check_fit(inspect_image(bytes_of(test::elf_file(made)), ImageKind::elf, "x.elf"),
-              air_program(program, kLlama32_1b), kNamed1b, "x.elf");
+  std::string notes;
+  const std::string refused = message([&] {
+    const ImageFacts facts = inspect_image(bytes_of(test::elf_file(made)), ImageKind::elf, "x.elf");
+    for (const std::string& note :
+         check_fit(facts, air_program(program, kLlama32_1b), kNamed1b, "x.elf"))
+      notes += "noted: " + note;
   });
+  return notes.empty() ? refused : notes;
 }
 
 TEST(ImageFit, ElfsOfOtherModelsAreRefusedWithBothNumbers) {
@@ -171,7 +176,11 @@ TEST(ImageFit, ArgumentsAreMovedWholeAndDeadOnesLeftAlone) {
   MadeElf made = elf_of(program);
   EXPECT_EQ(misfit(made, "o_gemv_ffn"), "no error");
   made.patches[0].descriptor = linear_descriptor(program.arguments[0].bytes() / 2);
-  EXPECT_CONTAINS(misfit(made, "o_gemv_ffn"), "reaches byte 4194304 of argument 0 (wo)");
+  EXPECT_EQ(misfit(made, "o_gemv_ffn"),
+            "noted: x.elf: reaches byte 4194304 of argument 0 (wo), which has 8388608 bytes for "
+            "llama-3.2-1b");
+  for (AddressPatch& patch : made.patches) patch.descriptor = linear_descriptor(64);
+  EXPECT_CONTAINS(misfit(made, "o_gemv_ffn"), "no argument is reached to its end");
   made = elf_of(program);
   made.patches.push_back({2, 0, linear_descriptor(64)});
   EXPECT_CONTAINS(misfit(made, "o_gemv_ffn"), "touches 64 bytes of argument 2");
@@ -195,6 +204,43 @@ TEST(ImageFit, StreamsOfOtherModelsAreRefusedWithBothNumbers) {
   EXPECT_CONTAINS(refused(kLlama32_3b, 64),
                   "reaches byte 6144 of argument 3 (x), which has 4096 bytes for llama-3.2-1b");
   EXPECT_CONTAINS(refused(kLlama32_1b, 128), "of argument 7 (kv), which has 2097152 bytes");
+}
+
+// Argument 8 is the sixth data buffer: from it on mlir-aie adds the array's view of memory.
+TEST(ImageFit, SplitWeightsAreReadWithAndWithoutTheArraysOffset) {
+  constexpr AirDims kLlama31_8b = {32, 4096, 32, 8, 128, 14336, 128256, 2048};
+  const AirProgram program = fused_decode_program(kLlama31_8b, 64);
+  ASSERT_EQ(program.arguments.size(), 12u);
+  const auto fit = [&](const StreamWriter& stream) {
+    return message([&] {
+      check_fit(words_of(stream), program, {"llama-3.1-8b", kLlama31_8b}, "x.insts.bin");
+    });
+  };
+  for (const bool is_folded : {true, false}) {
+    const StreamWriter stream = test::decode_stream(program, 64, 2048, is_folded);
+    EXPECT_EQ(fit(stream), "no error");
+    const Transaction read = read_transaction(stream.words(), "x");
+    EXPECT_EQ(read.untranslated,
+              is_folded ? std::vector<uint32_t>{} : (std::vector<uint32_t>{5, 6, 7, 8}));
+    EXPECT_EQ(read.patches[5].offset, 0u);
+  }
+  StreamWriter both = test::decode_stream(program, 64, 2048, false);
+  both.move(5, 0x8000'0000, linear_descriptor(64));
+  EXPECT_CONTAINS(fit(both), "to all offsets into such an argument or to none");
+  StreamWriter beyond = test::decode_stream(program, 64, 2048);
+  beyond.move(2, 0x8000'0000, linear_descriptor(64));  // firmware translates this one
+  EXPECT_CONTAINS(fit(beyond), "reaches byte 2147483712 of argument 5 (rms)");
+}
+
+TEST(ImageFit, NoOffsetIsSoLargeThatItsEndLooksSmall) {
+  const AirProgram program = fused_decode_program(kLlama32_1b, 64);
+  std::vector<uint32_t> words = test::decode_stream(program, 64).words();
+  for (size_t i = 0; i + 11 < words.size(); ++i)
+    if (words[i] == 129) words[i + 10] = words[i + 11] = UINT32_MAX;
+  ImageFacts facts;
+  facts.instructions = read_transaction(words, "x");
+  EXPECT_CONTAINS(message([&] { check_fit(facts, program, kNamed1b, "x"); }),
+                  "reaches byte 18446744073709551615");
 }
 
 TEST(ImageFit, WordsChangeByOneOrByAPosition) {

@@ -256,18 +256,24 @@ TEST(Int8Gemm, TheSmallestSlotThatHoldsK) {
                             slot_of(14336, 64, 256, 4), slot_of(4096, 64, 256, 4),
                             slot_of(2048, 16, 64, 4)};
   check_slots(slots);
-  EXPECT_EQ(choose_slot(slots, 1).slot, 1u);
-  EXPECT_EQ(choose_slot(slots, 2048).slot, 1u);
-  EXPECT_EQ(choose_slot(slots, 2049).slot, 3u);
-  EXPECT_EQ(choose_slot(slots, 4096).slot, 3u);
-  EXPECT_EQ(choose_slot(slots, 5000).slot, 0u);
-  EXPECT_EQ(choose_slot(slots, 14336).slot, 2u);
-  EXPECT_EQ(choose_slot(slots, 14336).reason, "");
-  EXPECT_FALSE(choose_slot(slots, 14337).slot);
-  EXPECT_EQ(choose_slot(slots, 14337).reason,
+  EXPECT_EQ(choose_slot(slots, 1, 64).slot, 1u);
+  EXPECT_EQ(choose_slot(slots, 2048, 64).slot, 1u);
+  EXPECT_EQ(choose_slot(slots, 2049, 64).slot, 3u);
+  EXPECT_EQ(choose_slot(slots, 4096, 64).slot, 3u);
+  EXPECT_EQ(choose_slot(slots, 5000, 64).slot, 0u);
+  EXPECT_EQ(choose_slot(slots, 14336, 64).slot, 2u);
+  EXPECT_EQ(choose_slot(slots, 14336, 64).reason, "");
+  EXPECT_FALSE(choose_slot(slots, 14337, 64).slot);
+  EXPECT_EQ(choose_slot(slots, 14337, 64).reason,
             "K = 14337 is more than the 14336 of the largest GEMM image");
-  EXPECT_EQ(choose_slot({}, 64).reason, "no GEMM image is loaded");
-  EXPECT_FALSE(choose_slot(slots, 0).slot);
+  EXPECT_EQ(choose_slot({}, 64, 64).reason, "no GEMM image is loaded");
+  EXPECT_FALSE(choose_slot(slots, 0, 64).slot);
+  // One image of a K for tokens and one for prompts: the rows of a call tell which.
+  for (const uint64_t tokens : {1, 16}) EXPECT_EQ(choose_slot(slots, 2048, tokens).slot, 4u);
+  for (const uint64_t tokens : {17, 64, 65, 2048})
+    EXPECT_EQ(choose_slot(slots, 2048, tokens).slot, 1u);
+  EXPECT_EQ(weight_extent(slots, 4, 65, 2048).padded_n, 256u);
+  EXPECT_EQ(weight_extent(slots, 3, 65, 4096).padded_n, 256u);
   EXPECT_ERROR(gemm_extent(slots[1], 1, 1, 2049), "K = 2049 is more than its 2048");
   EXPECT_ERROR(gemm_extent(slots[1], 0, 1, 2048), "a product of 0 tokens");
 }

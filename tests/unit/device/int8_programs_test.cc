@@ -87,14 +87,34 @@ class Int8Programs : public testing::Test {
  protected:
   void SetUp() override { vxrt::reset(); }
 
-  std::unique_ptr<Device> open(Fusion fusion = Fusion::block) {
+  std::unique_ptr<Device> open(Fusion fusion = Fusion::block, const std::string& gemms = "64,128") {
     DeviceEnv env{pool_, trace_};
     env.fusion = fusion;
-    env.settings = {{"weights", "int8"},
-                    {"int8-blocks", ""},
-                    {"gemm-lengths", "64,128"},
-                    {"vnpu-hostile", "on"}};
+    env.settings = {
+        {"weights", "int8"}, {"int8-blocks", ""}, {"gemm-lengths", gemms}, {"vnpu-hostile", "on"}};
     return open_device("vnpu", env);
+  }
+
+  // x by the block's last weights, alone.
+  std::vector<float> multiply(Device& device, uint32_t rows, const std::vector<float>& x) const {
+    Program program;
+    program.name = "product";
+    program.slots = {{"x", SlotKind::input, DType::f32, rows, kHidden},
+                     {"w", SlotKind::weight, DType::f32, kWidth, kHidden},
+                     {"y", SlotKind::output, DType::f32, rows, kWidth}};
+    program.launches = {
+        {Kernel::matmul, "product", {{0, true, false}, {1, true, false}, {2, false, true}}, {}}};
+    EXPECT_FALSE(device.why_not(program, program.launches[0]));
+    const std::vector<Buffer> buffers = {
+        device.alloc(program.slots[0]), {}, device.alloc(program.slots[2])};
+    const std::vector<TensorView> weights = {{}, view(program.slots[1], block_.down), {}};
+    const auto executable = device.load(program, weights);
+    for (uint16_t i : {0, 2}) executable->bind(i, buffers[i]);
+    std::memcpy(buffers[0].data, x.data(), rows * kHidden * sizeof(float));
+    executable->submit(call_of(rows));
+    executable->wait(std::chrono::seconds(60));
+    const auto* y = reinterpret_cast<const float*>(buffers[2].data);
+    return {y, y + rows * kWidth};
   }
 
   static TensorView view(const Slot& slot, const std::vector<float>& values) {
@@ -180,31 +200,31 @@ TEST_F(Int8Programs, WhatTheArrayCannotTakeIsSaidBefore) {
   EXPECT_TRUE(device->why_not(program, program.launches[0]));
 }
 
+// The larger tile of one K for rows that the smaller one does not hold; both on the same weights.
+TEST_F(Int8Programs, TheImageOfAGemmIsChosenByKAndRows) {
+  const auto device = open(Fusion::op, "128x4,128x64");
+  const auto result = [&](uint32_t rows) {
+    return multiply(*device, rows, random_values(kRows * kHidden, 5));
+  };
+  const std::vector<float> first = result(1);
+  EXPECT_EQ(trace_.loaded_code().size(), 1u);
+  EXPECT_EQ(trace_.loaded_code().back().program, "gemm_i8@0");
+  const std::vector<float> all = result(kRows);
+  EXPECT_EQ(trace_.loaded_code().size(), 2u);
+  EXPECT_EQ(trace_.loaded_code().back().program, "gemm_i8@1");
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), all.begin()));
+}
+
 TEST_F(Int8Programs, GemmsAloneArePaddedToTheNextLength) {
   const auto device = open(Fusion::op);
-  Program program;
-  program.name = "product";
-  program.slots = {{"x", SlotKind::input, DType::f32, kRows, kHidden},
-                   {"w", SlotKind::weight, DType::f32, kWidth, kHidden},
-                   {"y", SlotKind::output, DType::f32, kRows, kWidth}};
-  program.launches = {
-      {Kernel::matmul, "product", {{0, true, false}, {1, true, false}, {2, false, true}}, {}}};
-  EXPECT_FALSE(device->why_not(program, program.launches[0]));
-  const std::vector<Buffer> buffers = {
-      device->alloc(program.slots[0]), {}, device->alloc(program.slots[2])};
-  const std::vector<TensorView> weights = {{}, view(program.slots[1], block_.down), {}};
-  const auto executable = device->load(program, weights);
-  for (uint16_t i : {0, 2}) executable->bind(i, buffers[i]);
   const std::vector<float> x = random_values(kRows * kHidden, 5);
-  std::memcpy(buffers[0].data, x.data(), x.size() * sizeof(float));
-  executable->submit(call_of(kRows));
-  executable->wait(std::chrono::seconds(60));
+  const std::vector<float> products = multiply(*device, kRows, x);
   double error = 0, size = 0;
   for (size_t t = 0; t < kRows; ++t) {
     const std::vector<float> expected =
         product({x.begin() + t * kHidden, x.begin() + (t + 1) * kHidden}, block_.down, kHidden);
     for (size_t n = 0; n < kWidth; ++n) {
-      const float y = reinterpret_cast<const float*>(buffers[2].data)[t * kWidth + n];
+      const float y = products[t * kWidth + n];
       error += std::pow(y - expected[n], 2);
       size += std::pow(expected[n], 2);
     }

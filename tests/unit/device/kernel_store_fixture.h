@@ -119,9 +119,23 @@ class KernelStore : public testing::Test {
     write(fused() / ".decode_flags", "W_DUAL_CHAN=1\n");
   }
 
-  ImportReport import(const fs::path& folder) const { return import_kernels(store(), folder, {}); }
+  // Everything in the folder can be taken.
+  ImportReport import(const fs::path& folder) const {
+    ImportReport report = import_kernels(store(), folder, {});
+    EXPECT_TRUE(report.refused.empty()) << report.refused.front().reason;
+    return report;
+  }
 
-  // A bad folder is refused with `part` in the message, and changes nothing.
+  // One kernel of a folder is refused with `part` in the reason, the others are taken.
+  void expect_one_refused(const fs::path& folder, const std::string& part) const {
+    const ImportReport report = import_kernels(store(), folder, {});
+    EXPECT_FALSE(report.entries.empty());
+    ASSERT_EQ(report.refused.size(), 1u) << part;
+    EXPECT_CONTAINS(report.refused[0].reason + " | " + report.refused[0].next_step, part);
+  }
+
+  // A folder of which nothing can be taken is refused with `part` in the message, and changes
+  // nothing.
   void expect_refused(const fs::path& folder, const std::string& part) const {
     const auto before = snapshot(store());
     const bool existed = fs::exists(store());

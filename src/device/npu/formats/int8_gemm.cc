@@ -68,14 +68,29 @@ void check_slots(std::span<const GemmSlot> slots) {
   for (const GemmSlot& slot : slots) check_slot(slot);
 }
 
-SlotChoice choose_slot(std::span<const GemmSlot> slots, uint64_t k) {
+namespace {
+
+// Both slots are of one K.
+bool suits_better(const GemmSlot& slot, const GemmSlot& other, uint64_t tokens) {
+  const bool holds = slot.m_tile >= tokens, other_holds = other.m_tile >= tokens;
+  if (holds != other_holds) return holds;
+  return holds ? slot.m_tile < other.m_tile : slot.m_tile > other.m_tile;
+}
+
+}  // namespace
+
+SlotChoice choose_slot(std::span<const GemmSlot> slots, uint64_t k, uint64_t tokens) {
   if (k == 0) return {std::nullopt, "a product over K = 0"};
   if (slots.empty()) return {std::nullopt, "no GEMM image is loaded"};
   std::optional<size_t> best;
   uint32_t largest = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
     largest = std::max(largest, slots[i].k);
-    if (slots[i].k >= k && (!best || slots[i].k < slots[*best].k)) best = i;
+    if (slots[i].k < k) continue;
+    const bool is_better =
+        !best || slots[i].k < slots[*best].k ||
+        (slots[i].k == slots[*best].k && suits_better(slots[i], slots[*best], tokens));
+    if (is_better) best = i;
   }
   if (!best)
     return {std::nullopt,
@@ -91,6 +106,15 @@ GemmExtent gemm_extent(const GemmSlot& slot, uint64_t tokens, uint64_t outputs, 
                      outputs, k);
   return {tokens, outputs, k, round_up(tokens, slot.m_tile), round_up(outputs, slot.n_tile),
           slot.k};
+}
+
+GemmExtent weight_extent(std::span<const GemmSlot> slots, size_t choice, uint64_t outputs,
+                         uint64_t k) {
+  GemmExtent extent = gemm_extent(slots[choice], 1, outputs, k);
+  for (const GemmSlot& slot : slots)
+    if (slot.k == slots[choice].k)
+      extent.padded_n = std::max(extent.padded_n, round_up(outputs, slot.n_tile));
+  return extent;
 }
 
 void quantize_gemm_weights(const WeightSource& source, const GemmExtent& extent,

@@ -41,8 +41,9 @@ struct SlotChoice {
 };
 
 // Rows are padded with zeros to the slot's K: they add nothing, so every slot with at least that K
-// gives the same sums. The smallest such K wastes least; among equals the first in the list.
-SlotChoice choose_slot(std::span<const GemmSlot> slots, uint64_t k);
+// gives the same sums. The smallest such K wastes least. Of several slots of one K it is the
+// smallest tile that holds all `tokens`, else the largest tile; among equals the first in the list.
+SlotChoice choose_slot(std::span<const GemmSlot> slots, uint64_t k, uint64_t tokens);
 
 // Sizes of the buffers of one product on a slot, and the dispatches it takes: tile by tile, the
 // weights of a tile of outputs being contiguous, as are the activations of a tile of tokens.
@@ -54,6 +55,11 @@ struct GemmExtent {
   uint64_t activation_bytes() const { return padded_m * padded_k; }
 };
 GemmExtent gemm_extent(const GemmSlot& slot, uint64_t tokens, uint64_t outputs, uint64_t k);
+
+// The weights of a product whose calls are on different slots of one K, the one that `choice` is
+// of: the tiles of each are whole.
+GemmExtent weight_extent(std::span<const GemmSlot> slots, size_t choice, uint64_t outputs,
+                         uint64_t k);
 
 // A row's scale is its largest magnitude / 127, its codes the nearest of -127..127; a row of zeros,
 // or of values too small for a scale in the normal range, has scale 0 and codes 0. Padding is zero.

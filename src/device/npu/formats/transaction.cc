@@ -64,6 +64,7 @@ class TransactionReader {
       at += take(at, operation);
     if (result_.not_read.empty() && at != words_.size())
       fail_input(where_, "{} operations end at word {} of {}", words_[2], at, words_.size());
+    take_off_array_offset();
     return std::move(result_);
   }
 
@@ -132,6 +133,22 @@ class TransactionReader {
     }
     if (is_whole) patch.descriptor = descriptor;
     result_.patches.push_back(patch);
+  }
+
+  // Every buffer is moved from its beginning, so the least offset tells whether one was added.
+  void take_off_array_offset() {
+    std::map<uint32_t, uint64_t> least;
+    for (const AddressPatch& patch : result_.patches) {
+      if (patch.argument < kTranslatedArguments) continue;
+      uint64_t& offset = least.try_emplace(patch.argument, patch.offset).first->second;
+      offset = std::min(offset, patch.offset);
+    }
+    for (AddressPatch& patch : result_.patches) {
+      const auto found = least.find(patch.argument);
+      if (found != least.end() && found->second >= kArrayOffset) patch.offset -= kArrayOffset;
+    }
+    for (const auto& [argument, offset] : least)
+      if (offset < kArrayOffset) result_.untranslated.push_back(argument);
   }
 
   std::span<const uint32_t> words_;

@@ -33,9 +33,18 @@ struct AddressPatch {
   std::optional<DmaDescriptor> descriptor;
 };
 
+// Firmware translates the addresses of the first five buffers of such a run. mlir-aie adds the
+// array's view of memory to the offsets into the others itself, since its PR #3252 of July 2026.
+constexpr uint32_t kTranslatedArguments = 5;
+constexpr uint64_t kArrayOffset = 0x8000'0000;
+
 struct Transaction {
-  std::vector<AddressPatch> patches;  // in the order of the stream
-  std::string not_read;               // why its operations could not be followed; empty: they were
+  // In the order of the stream, without kArrayOffset.
+  std::vector<AddressPatch> patches;
+  // Data buffers that firmware does not translate, whose offsets are without kArrayOffset: the
+  // device would read elsewhere.
+  std::vector<uint32_t> untranslated;
+  std::string not_read;  // why its operations could not be followed; empty: they were
 };
 
 // Throws an Error that names `where` unless the words have a header that gives their own size and

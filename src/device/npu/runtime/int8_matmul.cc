@@ -7,11 +7,13 @@
 namespace tyto::TYTO_XRT_PROVIDER {
 namespace {
 
-const GemmSlot& slot_for(const NpuCore& core, const Program& program) {
-  const Slot& weight = program.slots[program.launches.front().args[1].slot];
-  const SlotChoice choice = choose_slot(core.kernels.gemm_slots, weight.cols);
+size_t slot_for(const NpuCore& core, const Program& program) {
+  const Launch& launch = program.launches.front();
+  const SlotChoice choice =
+      choose_slot(core.kernels.gemm_slots, program.slots[launch.args[1].slot].cols,
+                  program.slots[launch.args[0].slot].rows);
   if (!choice.slot) throw Error(ErrorCode::unsupported, program.name, choice.reason);
-  return core.kernels.gemm_slots[*choice.slot];
+  return *choice.slot;
 }
 
 class Int8Matmul : public Executable {
@@ -20,15 +22,17 @@ class Int8Matmul : public Executable {
       : core_(core),
         program_(with_weights(program, DType::i8)),
         launch_(program_.launches.front()),
-        slot_(slot_for(core, program_)),
-        dispatcher_(core, core.open(kInt8Gemm, slot_.k), program_),
+        slot_index_(slot_for(core, program_)),
+        slot_(core.kernels.gemm_slots[slot_index_]),
+        dispatcher_(core, core.open(kInt8Gemm, static_cast<uint32_t>(slot_index_)), program_),
         buffers_(program.slots.size()) {
     const Slot& weight = program_.slots[launch_.args[1].slot];
     most_ = gemm_extent(slot_, program_.slots[launch_.args[0].slot].rows, weight.rows, weight.cols);
     weights_ = guarded(dispatcher_.where(), [&] {
       return core_.int8_weight({weight.name, weights[launch_.args[1].slot]});
     });
-    TYTO_ASSERT(weights_ && weights_->extent.padded_k == slot_.k);
+    TYTO_ASSERT(weights_ && weights_->extent.padded_k == slot_.k &&
+                weights_->extent.padded_n >= most_.padded_n);
   }
 
   ~Int8Matmul() override {
@@ -152,7 +156,8 @@ class Int8Matmul : public Executable {
   // A row of a tile adds up to the row's codes times the sum of the tile's weights, exactly. The
   // first row is always looked at, which is all of a token's; with --guard on every one.
   void check_rows(uint32_t first, uint32_t tokens, size_t tile, const int32_t* sums) {
-    const std::span<const int32_t> weight_sum(weights_->tile_sums.data() + tile * slot_.k, slot_.k);
+    const std::span<const int32_t> weight_sum(
+        weights_->tile_sums.at(slot_.n_tile).data() + tile * slot_.k, slot_.k);
     for (uint32_t token = 0; token < tokens; ++token) {
       const int8_t* x = activations_->codes + size_t{first + token} * slot_.k;
       int64_t expected = 0, found = 0;
@@ -171,6 +176,7 @@ class Int8Matmul : public Executable {
   NpuCore& core_;
   const Program program_;
   const Launch& launch_;
+  const size_t slot_index_;
   const GemmSlot& slot_;
   Dispatcher dispatcher_;
   GemmExtent most_;                                  // for the largest call

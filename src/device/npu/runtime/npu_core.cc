@@ -247,9 +247,9 @@ bool NpuCore::place_codes(const WeightSource& source, Int8Weight& made) {
   if (fuses_int8()) {
     made.extent = {.outputs = rows, .k = k, .padded_n = rows, .padded_k = k};
   } else {
-    const SlotChoice choice = choose_slot(kernels.gemm_slots, k);
+    const SlotChoice choice = choose_slot(kernels.gemm_slots, k, 1);
     if (!choice.slot) return false;
-    made.extent = gemm_extent(kernels.gemm_slots[*choice.slot], 1, rows, k);
+    made.extent = weight_extent(kernels.gemm_slots, *choice.slot, rows, k);
   }
   const uint64_t bytes = made.extent.weight_bytes();
   made.codes = allocate(bytes, source.name);
@@ -271,13 +271,17 @@ bool NpuCore::place_codes(const WeightSource& source, Int8Weight& made) {
 
 void NpuCore::add_up_tiles(Int8Weight& made) {
   const uint64_t k = made.extent.padded_k;
-  const uint64_t rows = kernels.gemm_slots[*choose_slot(kernels.gemm_slots, k).slot].n_tile;
   const int8_t* codes = made.codes.map<int8_t*>();
-  made.tile_sums.resize(made.extent.padded_n / rows * k);
-  env.pool.parallel_for(made.extent.padded_n / rows, 1, [&](size_t begin, size_t end) {
-    for (size_t row = begin * rows; row < end * rows; ++row)
-      for (uint64_t i = 0; i < k; ++i) made.tile_sums[row / rows * k + i] += codes[row * k + i];
-  });
+  for (const GemmSlot& slot : kernels.gemm_slots) {
+    if (slot.k != k || made.tile_sums.contains(slot.n_tile)) continue;
+    const uint64_t rows = slot.n_tile, tiles = made.extent.padded_n / rows;
+    std::vector<int32_t>& sums = made.tile_sums[slot.n_tile];
+    sums.resize(tiles * k);
+    env.pool.parallel_for(tiles, 1, [&](size_t begin, size_t end) {
+      for (size_t row = begin * rows; row < end * rows; ++row)
+        for (uint64_t i = 0; i < k; ++i) sums[row / rows * k + i] += codes[row * k + i];
+    });
+  }
 }
 
 std::shared_ptr<Int8Weight> NpuCore::int8_weight(const WeightSource& source) {

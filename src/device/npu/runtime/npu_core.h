@@ -150,9 +150,9 @@ struct Int8Weight {
   xrt::bo codes;              // [extent.padded_n][extent.padded_k]; of a vector its values
   std::vector<float> scales;  // one per output
   xrt::bo device_scales;      // the same where a program takes them; none where the host does
-  // [tiles][extent.padded_k]: the sum of each tile's rows, by which products of GEMM images are
-  // checked.
-  std::vector<int32_t> tile_sums;
+  // [tiles][extent.padded_k], by the outputs of a tile: the sum of each tile's rows, by which
+  // products of GEMM images are checked.
+  std::map<uint32_t, std::vector<int32_t>> tile_sums;
   PinnedBytes pinned;  // given back with it: a program may load one model after the other
 };
 

@@ -144,7 +144,7 @@ class NpuDevice : public Device {
       return Refusal("with int8 weights it has kernels for GEMMs only", "all but GEMMs");
     if (launch.args.size() > 3) return "its kernels add no bias to a projection";
     const SlotChoice choice =
-        choose_slot(core_.kernels.gemm_slots, program.slots[launch.args[1].slot].cols);
+        choose_slot(core_.kernels.gemm_slots, program.slots[launch.args[1].slot].cols, 1);
     if (!choice.slot) return Refusal(choice.reason);
     return std::nullopt;
   }

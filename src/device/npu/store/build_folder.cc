@@ -74,6 +74,17 @@ bool is_cache(const fs::path& folder) {
          length_in(folder).has_value();
 }
 
+// What goes wrong with one kernel, or with one list of them, leaves the others in the folder
+// usable.
+template <typename Function>
+void attempt(BuildFolder& found, const std::string& name, const Function& find) {
+  try {
+    find();
+  } catch (const Error& error) {
+    found.refused.push_back({name, error.what(), error.hint});
+  }
+}
+
 void find_program(BuildFolder& found, const fs::path& folder, std::string_view program,
                   const Json& record, const std::string& toolchain) {
   if (!is_air_program(program)) {
@@ -105,7 +116,8 @@ void find_cache(BuildFolder& found, const fs::path& folder) {
   const auto recorded = manifest.find("_toolchain");
   const std::string toolchain = recorded ? toolchain_text(*recorded) : "unknown";
   manifest.at("entries").for_each_member([&](std::string_view program, const Json& record) {
-    find_program(found, folder, program, record, toolchain);
+    attempt(found, std::string(program),
+            [&] { find_program(found, folder, program, record, toolchain); });
   });
 }
 
@@ -135,15 +147,22 @@ FoundImage read_image_file(const fs::path& path, ImageKind kind, uint32_t length
 BuildFolder read_build_folder(const fs::path& folder) {
   if (!is_folder(folder)) fail_input(folder.string(), "not a folder");
   BuildFolder found;
-  if (is_there(folder / "manifest.json")) find_cache(found, folder);
+  const auto find = [&](const fs::path& cache) {
+    attempt(found, cache.filename().string(), [&] { find_cache(found, cache); });
+  };
+  if (is_there(folder / "manifest.json")) find(folder);
   for (const fs::path& root : {folder, folder / "build_peano", folder / "build_chess"})
     if (is_folder(root))
       for (const fs::path& below : folders_in(root))
-        if (is_cache(below)) find_cache(found, below);
-  find_fused_decode(found, folder);
+        if (is_cache(below)) find(below);
+  attempt(found, "decode_L", [&] { find_fused_decode(found, folder); });
   for (const fs::path& root : {folder, folder / "build"})
-    if (is_folder(root)) find_int8_gemms(found, root);
+    if (is_folder(root)) attempt(found, "int8 GEMMs", [&] { find_int8_gemms(found, root); });
   if (!found.kernels.empty()) return found;
+  if (!found.refused.empty()) {
+    const RefusedKernel& first = found.refused.front();
+    throw Error(ErrorCode::input, "", first.reason, first.next_step);
+  }
   throw Error(ErrorCode::input, folder.string(),
               found.notes.empty() ? "no kernels: neither a manifest.json of a kernel cache, nor "
                                     "decode_L<W>.xclbin templates, nor int8 GEMMs"
@@ -268,23 +287,27 @@ std::string decode_flags(const fs::path& folder) {
   return text;
 }
 
+FoundKernel read_window(const fs::path& folder, uint32_t window, const std::string& flags) {
+  FoundKernel kernel;
+  kernel.program = kFusedDecode;
+  kernel.folder = folder;
+  kernel.window = window;
+  kernel.flags = flags;
+  for (const uint32_t length : {window, window - 1})
+    for (const ImageKind kind : {ImageKind::xclbin, ImageKind::insts})
+      kernel.images.push_back(read_image_file(template_path(folder, length, kind), kind, length));
+  return kernel;
+}
+
 }  // namespace
 
 void find_fused_decode(BuildFolder& found, const fs::path& folder) {
   const std::set<uint32_t> templates = find_templates(found, folder);
   if (templates.empty() && !is_there(folder / ".decode_windows")) return;
   const std::string flags = decode_flags(folder);
-  for (const uint32_t window : windows_of(found, folder, templates)) {
-    FoundKernel kernel;
-    kernel.program = kFusedDecode;
-    kernel.folder = folder;
-    kernel.window = window;
-    kernel.flags = flags;
-    for (const uint32_t length : {window, window - 1})
-      for (const ImageKind kind : {ImageKind::xclbin, ImageKind::insts})
-        kernel.images.push_back(read_image_file(template_path(folder, length, kind), kind, length));
-    found.kernels.push_back(std::move(kernel));
-  }
+  for (const uint32_t window : windows_of(found, folder, templates))
+    attempt(found, fmt::format("decode_L{}", window),
+            [&] { found.kernels.push_back(read_window(folder, window, flags)); });
 }
 
 // Folders of int8 GEMMs: what mlir-aie's whole-array example leaves, and those with a
@@ -296,8 +319,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSlotsFile = "gemm_slots.json";
 
-void add_slot(BuildFolder& found, const fs::path& folder, const GemmSlot& slot,
-              const fs::path& xclbin, const fs::path& insts) {
+FoundKernel read_slot(const fs::path& folder, const GemmSlot& slot, const fs::path& xclbin,
+                      const fs::path& insts) {
   check_slots({&slot, 1});
   FoundKernel kernel;
   kernel.program = kInt8Gemm;
@@ -308,7 +331,7 @@ void add_slot(BuildFolder& found, const fs::path& folder, const GemmSlot& slot,
   kernel.columns = slot.columns;
   kernel.images.push_back(read_image_file(xclbin, ImageKind::xclbin, slot.k));
   kernel.images.push_back(read_image_file(insts, ImageKind::insts, slot.k));
-  found.kernels.push_back(std::move(kernel));
+  return kernel;
 }
 
 void find_described(BuildFolder& found, const fs::path& folder, const Json& record) {
@@ -323,7 +346,8 @@ void find_described(BuildFolder& found, const fs::path& folder, const Json& reco
   };
   const GemmSlot slot{std::string(record.at("xclbin").as_string()), count("k"), count("m_tile"),
                       count("n_tile"), count("columns")};
-  add_slot(found, folder, slot, file("xclbin"), file("insts"));
+  attempt(found, slot.image,
+          [&] { found.kernels.push_back(read_slot(folder, slot, file("xclbin"), file("insts"))); });
 }
 
 // final_<M>x<K>x<N>_<m>x<k>x<n>_<columns>c.xclbin: the product's extents, those of a core's tiles.
@@ -398,9 +422,13 @@ void find_whole_array(BuildFolder& found, const fs::path& folder) {
     const fs::path xclbin = folder / fmt::format("final_{}.xclbin", suffix);
     fs::path insts = folder / fmt::format("insts_{}.bin", suffix);
     if (!is_there(insts)) insts.replace_extension(".txt");
-    add_slot(found, folder, {xclbin.filename().string(), name.k, name.m, name.n, name.columns},
-             xclbin, insts);
-    check_layouts(found.kernels.back().images.back(), name);
+    attempt(found, xclbin.filename().string(), [&] {
+      FoundKernel kernel =
+          read_slot(folder, {xclbin.filename().string(), name.k, name.m, name.n, name.columns},
+                    xclbin, insts);
+      check_layouts(kernel.images.back(), name);
+      found.kernels.push_back(std::move(kernel));
+    });
   }
 }
 

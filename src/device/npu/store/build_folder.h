@@ -39,14 +39,21 @@ struct FoundKernel {
   std::vector<FoundImage> images;
 };
 
+// A kernel that was there and cannot be used, and why.
+struct RefusedKernel {
+  std::string name;
+  std::string reason, next_step;
+};
+
 struct BuildFolder {
   std::vector<FoundKernel> kernels;
-  std::vector<std::string> notes;  // what was there and is left out, and why
+  std::vector<RefusedKernel> refused;  // the others are not lost with them
+  std::vector<std::string> notes;      // what was there and is left out, and why
 };
 
 // Kernel caches of MLIR-AIR, in the folder, one below it, or in its build_peano or build_chess;
 // template pairs of the fused decode; int8 GEMMs, of mlir-aie's whole-array example or with a
-// gemm_slots.json. An Error names what is damaged; a folder without kernels is one, too.
+// gemm_slots.json. A folder without kernels is an Error.
 BuildFolder read_build_folder(const std::filesystem::path& folder);
 
 // ---- Parts of it, in files of their own

@@ -117,7 +117,7 @@ bool is_of_xclbin(AirRole role) {
   return role == AirRole::opcode || role == AirRole::instructions || role == AirRole::word_count;
 }
 
-// Every byte of these is moved in each run.
+// As far as the builders say, every byte of these is moved in each run.
 bool is_moved_whole(AirRole role) {
   return role == AirRole::input || role == AirRole::output || role == AirRole::inout ||
          role == AirRole::weight || role == AirRole::kv;
@@ -134,7 +134,8 @@ std::map<uint32_t, Touched> touched_arguments(std::span<const AddressPatch> patc
   for (const AddressPatch& patch : patches) {
     Touched& touched = arguments[patch.argument];
     const uint64_t reach = patch.descriptor ? descriptor_reach(*patch.descriptor) : 1;
-    touched.bytes = std::max(touched.bytes, patch.offset + reach);
+    const bool is_beyond = patch.offset > UINT64_MAX - reach;
+    touched.bytes = std::max(touched.bytes, is_beyond ? UINT64_MAX : patch.offset + reach);
     touched.is_certain &= patch.descriptor.has_value();
   }
   return arguments;
@@ -144,8 +145,21 @@ std::map<uint32_t, Touched> touched_arguments(std::span<const AddressPatch> patc
   throw Error(ErrorCode::input, where, what, kOtherModel);
 }
 
-void check_touched(std::span<const AddressPatch> patches, const AirProgram& program,
-                   const NamedDims& shape, const std::string& where) {
+// An argument that the array's view of memory was added to for some of its descriptors only.
+[[noreturn]] void refuse_reach(const std::string& where, const std::string& what,
+                               uint32_t data_index, const Touched& touched, bool is_stream) {
+  if (is_stream && data_index >= kTranslatedArguments && touched.bytes > kArrayOffset)
+    throw Error(ErrorCode::input, where,
+                what + "; mlir-aie adds 2147483648 to all offsets into such an argument or to none",
+                "build it again, with one version of mlir-aie");
+  refuse(where, what);
+}
+
+std::vector<std::string> check_touched(std::span<const AddressPatch> patches,
+                                       const AirProgram& program, const NamedDims& shape,
+                                       const std::string& where) {
+  std::vector<std::string> short_of;
+  bool is_whole = false;  // some argument is moved to its last byte
   // Data buffers are counted from 0 in the code; in XRT's list an xclbin has three before them.
   const auto first = static_cast<uint32_t>(
       std::count_if(program.arguments.begin(), program.arguments.end(),
@@ -159,16 +173,27 @@ void check_touched(std::span<const AddressPatch> patches, const AirProgram& prog
     if (argument.role == AirRole::dead)
       refuse(where, fmt::format("touches {} bytes of argument {}, which {}'s {} leaves alone",
                                 touched.bytes, index, shape.name, program.name));
-    const bool is_short =
-        touched.is_certain && is_moved_whole(argument.role) && touched.bytes < argument.bytes();
-    if (touched.bytes > argument.bytes() || is_short)
-      refuse(where, fmt::format("reaches byte {} of argument {} ({}), which has {} bytes for {}",
-                                touched.bytes, index, argument.name, argument.bytes(), shape.name));
+    const std::string reach =
+        fmt::format("reaches byte {} of argument {} ({}), which has {} bytes for {}", touched.bytes,
+                    index, argument.name, argument.bytes(), shape.name);
+    if (touched.bytes > argument.bytes())
+      refuse_reach(where, reach, data_index, touched, first != 0);
+    if (!is_moved_whole(argument.role)) continue;
+    if (touched.is_certain && touched.bytes < argument.bytes())
+      short_of.push_back(reach);
+    else
+      is_whole = true;
   }
+  // A kernel may leave out parts that are zero. One that ends early everywhere is a smaller
+  // model's.
+  if (!short_of.empty() && !is_whole)
+    refuse(where, short_of.front() + "; no argument is reached to its end");
+  for (std::string& note : short_of) note = where + ": " + note;
+  return short_of;
 }
 
-void check_elf(const ElfImage& elf, const AirProgram& program, const NamedDims& shape,
-               const std::string& where) {
+std::vector<std::string> check_elf(const ElfImage& elf, const AirProgram& program,
+                                   const NamedDims& shape, const std::string& where) {
   const ElfInstance* instance = elf.instance_of(program.entry);
   if (instance == nullptr)
     refuse(where, fmt::format("has no \"{}\", the entry of {}; it has {}", program.entry,
@@ -177,7 +202,7 @@ void check_elf(const ElfImage& elf, const AirProgram& program, const NamedDims& 
   if (arguments != program.arguments.size())
     refuse(where, fmt::format("takes {} arguments, {}'s {} has {}", arguments, shape.name,
                               program.name, program.arguments.size()));
-  check_touched(instance->patches, program, shape, where);
+  return check_touched(instance->patches, program, shape, where);
 }
 
 }  // namespace
@@ -191,14 +216,15 @@ bool same_images(std::string_view program, AirDims built, const AirDims& wanted)
   return built == wanted;
 }
 
-void check_fit(const ImageFacts& facts, const AirProgram& program, const NamedDims& shape,
-               const std::string& where) {
+std::vector<std::string> check_fit(const ImageFacts& facts, const AirProgram& program,
+                                   const NamedDims& shape, const std::string& where) {
   const bool is_for_model = facts.dims && *facts.dims != AirDims{};
   if (is_for_model && !same_images(program.name, *facts.dims, shape.dims))
     refuse(where, fmt::format("made for another model than {}: {}", shape.name,
                               dims_difference(*facts.dims, shape.dims)));
-  if (facts.elf) check_elf(*facts.elf, program, shape, where);
-  if (facts.instructions) check_touched(facts.instructions->patches, program, shape, where);
+  if (facts.elf) return check_elf(*facts.elf, program, shape, where);
+  if (facts.instructions) return check_touched(facts.instructions->patches, program, shape, where);
+  return {};
 }
 
 void check_lengths(const ImageFacts& longer, const ImageFacts& shorter, uint32_t window,

@@ -90,9 +90,10 @@ bool same_images(std::string_view program, AirDims built, const AirDims& wanted)
 
 // Throws an Error that names `where` and gives both numbers where the image contradicts the
 // argument list of `program` for that shape: its dimensions, its entry, how many arguments there
-// are, and which bytes of them are touched.
-void check_fit(const ImageFacts& facts, const AirProgram& program, const NamedDims& shape,
-               const std::string& where);
+// are, and which bytes of them are touched. Returns what is not a contradiction and was not
+// expected either: arguments that are not touched to their last byte.
+std::vector<std::string> check_fit(const ImageFacts& facts, const AirProgram& program,
+                                   const NamedDims& shape, const std::string& where);
 
 // Two streams of a fused decode that are one position apart: a word that depends on it is the
 // length itself, or the place of the new position in the caches.

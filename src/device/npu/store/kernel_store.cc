@@ -41,7 +41,8 @@ struct Planned {
 
 // Images compiled for another prompt length are other kernels with the same file names.
 std::string entry_name(const FoundKernel& found, const NamedDims& shape) {
-  if (found.program == kInt8Gemm) return fmt::format("int8/gemm_k{}", found.window);
+  if (found.program == kInt8Gemm)
+    return fmt::format("int8/gemm_k{}_m{}", found.window, found.m_tile);
   const bool usual = shape.dims.seq == kLlama32_1b.seq;
   return fmt::format("{}{}/{}", shape.name, usual ? "" : fmt::format("@{}", shape.dims.seq),
                      found.window != 0 ? fmt::format("decode_L{}", found.window) : found.program);
@@ -83,9 +84,16 @@ void add_facts(KernelEntry& entry, const FoundKernel& found) {
   }
 }
 
+// A kernel as an entry, and what of its images was not expected.
+struct Fitted {
+  KernelEntry entry;
+  std::vector<std::string> notes;
+};
+
 // Throws an Error where an image contradicts the shape.
-KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
-  KernelEntry entry = described(found, shape);
+Fitted fitted(const FoundKernel& found, const NamedDims& shape) {
+  Fitted result{described(found, shape), {}};
+  KernelEntry& entry = result.entry;
   const AirProgram program = program_of(entry);
   // A wrong instance name does not fail to load; the device hangs.
   if (!found.entry.empty() && found.entry != program.entry)
@@ -97,7 +105,8 @@ KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
   entry.launches = program.launches;
   std::vector<const FoundImage*> words;
   for (const FoundImage& image : found.images) {
-    check_fit(image.facts, program, shape, image.path.string());
+    for (std::string& note : check_fit(image.facts, program, shape, image.path.string()))
+      result.notes.push_back(std::move(note));
     if (image.kind == ImageKind::insts) words.push_back(&image);
   }
   if (found.program == kFusedDecode) {
@@ -106,22 +115,38 @@ KernelEntry fitted(const FoundKernel& found, const NamedDims& shape) {
     check_lengths(words[0]->facts, words[1]->facts, found.window, shape, words[0]->path.string());
   }
   add_facts(entry, found);
-  return entry;
+  return result;
 }
+
+// What will be recorded of a folder for one shape, and what will not.
+struct Fit {
+  NamedDims shape;
+  std::vector<Planned> taken;
+  std::vector<RefusedKernel> refused;
+  std::vector<std::string> notes;
+  size_t exact = 0;  // kernels for this shape that touch all that they were expected to
+};
 
 // The entries of a shape, with the prompt's length that was given, or that a folder's name or an
 // image tells.
-std::vector<KernelEntry> fitted_all(const BuildFolder& build, NamedDims shape,
-                                    std::optional<uint32_t> seq) {
-  std::vector<KernelEntry> entries;
+Fit fitted_all(const BuildFolder& build, NamedDims shape, std::optional<uint32_t> seq) {
+  Fit fit{shape, {}, {}, {}, 0};
   const uint32_t usual = shape.dims.seq;
   for (const FoundKernel& found : build.kernels) {
     const std::optional<AirDims>& made_for = found.images.front().facts.dims;
     const uint32_t of_image = made_for && made_for->seq != 0 ? made_for->seq : usual;
     shape.dims.seq = seq.value_or(found.seq.value_or(of_image));
-    entries.push_back(fitted(found, shape));
+    try {
+      Fitted one = fitted(found, shape);
+      fit.exact += one.notes.empty() && found.program != kInt8Gemm ? 1 : 0;
+      fit.taken.push_back({std::move(one.entry), {}});
+      for (const FoundImage& image : found.images) fit.taken.back().sources.push_back(image.path);
+      fit.notes.insert(fit.notes.end(), one.notes.begin(), one.notes.end());
+    } catch (const Error& error) {
+      fit.refused.push_back({entry_name(found, shape), error.what(), error.hint});
+    }
   }
-  return entries;
+  return fit;
 }
 
 // Images of the virtual NPU say what they are for.
@@ -139,60 +164,72 @@ std::optional<NamedDims> shape_in_images(const BuildFolder& build,
   return std::nullopt;
 }
 
-std::vector<KernelEntry> fitted_to_any(const BuildFolder& build, const fs::path& folder,
-                                       const ImportOptions& options) {
+// The one shape that most of the kernels were built for. Kernels that fall short of an argument's
+// end could be another, smaller model's, and do not count.
+Fit fitted_to_any(const BuildFolder& build, const fs::path& folder, const ImportOptions& options) {
   std::vector<NamedDims> shapes = options.shapes;
   if (shapes.size() > 1)
     if (const auto told = shape_in_images(build, shapes)) shapes = {*told};
-  if (shapes.size() == 1) return fitted_all(build, shapes.front(), options.seq);
-  const bool is_for_any =
-      std::all_of(build.kernels.begin(), build.kernels.end(),
-                  [](const FoundKernel& found) { return found.program == kInt8Gemm; });
-  std::vector<KernelEntry> entries;
-  std::vector<std::string> names;
-  std::string first_misfit;
-  for (const NamedDims& shape : shapes) {
-    try {
-      std::vector<KernelEntry> candidate = fitted_all(build, shape, options.seq);
-      if (names.empty()) entries = std::move(candidate);
-      names.push_back(shape.name);
-      if (is_for_any) return entries;
-    } catch (const Error& error) {
-      if (first_misfit.empty()) first_misfit = shape.name + ": " + error.what();
-    }
+  const auto of_models =
+      std::count_if(build.kernels.begin(), build.kernels.end(),
+                    [](const FoundKernel& found) { return found.program != kInt8Gemm; });
+  if (of_models == 0) shapes.resize(1);
+  std::vector<Fit> fits;
+  for (const NamedDims& shape : shapes) fits.push_back(fitted_all(build, shape, options.seq));
+  if (fits.size() == 1) return std::move(fits.front());
+  size_t most = 0;
+  for (const Fit& fit : fits) most = std::max(most, fit.exact);
+  std::erase_if(fits, [&](const Fit& fit) { return fit.exact < most; });
+  if (most * 2 <= static_cast<size_t>(of_models)) {
+    const Fit& first = fits.front();
+    throw Error(
+        ErrorCode::input, folder.string(),
+        fmt::format("fits no model that Tyto knows; {}: {}", first.shape.name,
+                    first.refused.empty() ? first.notes.front() : first.refused.front().reason),
+        "`--shape NAME` says why it is not that one");
   }
-  if (names.size() == 1) return entries;
-  if (names.empty())
-    throw Error(ErrorCode::input, folder.string(), "fits no model that Tyto knows; " + first_misfit,
-                "`--shape NAME` says why it is not that one");
+  if (fits.size() == 1) return std::move(fits.front());
   throw Error(ErrorCode::input, folder.string(),
-              "its images do not tell for which of these it is: " + joined(names), "give --shape");
+              "its images do not tell for which of these it is: " +
+                  joined(fits, ", ", [](const Fit& fit) { return fit.shape.name; }),
+              "give --shape");
 }
 
 // What in the images could not be compared.
 void note_unread(const BuildFolder& build, std::vector<std::string>& notes) {
   for (const FoundKernel& found : build.kernels)
-    for (const FoundImage& image : found.images)
-      if (image.facts.instructions && !image.facts.instructions->not_read.empty())
+    for (const FoundImage& image : found.images) {
+      if (!image.facts.instructions) continue;
+      const Transaction& instructions = *image.facts.instructions;
+      if (!instructions.not_read.empty())
         notes.push_back(fmt::format("{}: which bytes it touches was not compared: {}",
-                                    image.path.string(), image.facts.instructions->not_read));
+                                    image.path.string(), instructions.not_read));
+      if (!instructions.untranslated.empty())
+        notes.push_back(fmt::format(
+            "{}: offsets into data buffer {} are without 2147483648, and XRT's runs need it from "
+            "the sixth buffer on; build with mlir-aie of July 2026 or newer, for XRT",
+            image.path.string(), instructions.untranslated.front()));
+    }
 }
 
-std::vector<Planned> planned(const BuildFolder& build, const fs::path& folder,
-                             const ImportOptions& options) {
-  std::vector<KernelEntry> entries = fitted_to_any(build, folder, options);
-  std::vector<Planned> plan;
+void check_names(Fit& fit, const fs::path& folder) {
   std::set<std::string> names;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    if (!names.insert(entries[i].name).second)
-      throw Error(ErrorCode::input, folder.string(), entries[i].name + " is in it twice",
+  for (Planned& item : fit.taken) {
+    if (!names.insert(item.entry.name).second)
+      throw Error(ErrorCode::input, folder.string(), item.entry.name + " is in it twice",
                   "import one build at a time");
-    entries[i].imported_at = utc_now();
-    plan.push_back({std::move(entries[i]), {}});
-    for (const FoundImage& image : build.kernels[i].images)
-      plan.back().sources.push_back(image.path);
+    item.entry.imported_at = utc_now();
   }
-  return plan;
+}
+
+// What can be taken of a folder; an Error if that is nothing.
+Fit fit_of(const BuildFolder& build, const fs::path& folder, const ImportOptions& options) {
+  Fit fit = fitted_to_any(build, folder, options);
+  fit.refused.insert(fit.refused.begin(), build.refused.begin(), build.refused.end());
+  if (fit.taken.empty())
+    throw Error(ErrorCode::input, "", fit.refused.front().reason, fit.refused.front().next_step);
+  check_names(fit, folder);
+  return fit;
 }
 
 int64_t mtime_ns(const fs::path& path) {
@@ -241,7 +278,7 @@ void copy_image(const fs::path& store, const fs::path& source, StoredImage& imag
 ImportReport import_kernels(const fs::path& store, const fs::path& folder,
                             const ImportOptions& options) {
   BuildFolder build = read_build_folder(folder);
-  std::vector<Planned> plan = planned(build, folder, options);
+  Fit fit = fit_of(build, folder, options);
   read_manifest(store);  // a damaged one is reported before anything is created
 
   std::error_code error;
@@ -252,7 +289,7 @@ ImportReport import_kernels(const fs::path& store, const fs::path& folder,
   NewFiles created;
   std::vector<KernelEntry> replaced;
   ImportReport report;
-  for (Planned& item : plan) {
+  for (Planned& item : fit.taken) {
     for (size_t i = 0; i < item.sources.size(); ++i)
       copy_image(store, item.sources[i], item.entry.images[i], created);
     const auto old =
@@ -272,12 +309,14 @@ ImportReport import_kernels(const fs::path& store, const fs::path& folder,
     throw Error(ErrorCode::input, folder.string(),
                 fmt::format("with these there would be {} int8 GEMMs, and at most {} are used",
                             gemms, kMaxGemmSlots),
-                "`tyto kernels rm` those of another K first");
+                "`tyto kernels rm` others first");
   created.unrecorded.clear();
   write_manifest(store, manifest);
   created.keep = true;
   report.images_written = created.paths.size();
+  report.refused = std::move(fit.refused);
   report.notes = std::move(build.notes);
+  report.notes.insert(report.notes.end(), fit.notes.begin(), fit.notes.end());
   note_unread(build, report.notes);
   delete_unused_images(store, replaced, manifest);
   return report;
@@ -700,7 +739,6 @@ constexpr uint32_t kUsualPromptRows = 2048;  // the published builds'
 
 // Whether images built for `built` run a model of these dimensions.
 bool fits(const KernelEntry& entry, const AirDims& wanted) {
-  if (entry.program == kInt8Gemm) return true;  // for any product of its K
   return same_images(entry.program, entry.dims, wanted);
 }
 
@@ -722,8 +760,10 @@ struct Stored {
   std::filesystem::path store;
   KernelManifest manifest;
   AirDims dims;
+  std::vector<std::string> gemms;  // names of the entries of int8 GEMMs that are good
 
   const KernelEntry* find(std::string_view program, uint32_t window) const {
+    if (program == kInt8Gemm) return window < gemms.size() ? manifest.find(gemms[window]) : nullptr;
     AirDims wanted = dims;
     if (depends_on_prompt(program)) wanted.seq = std::exchange(window, 0);
     for (const KernelEntry& entry : manifest.entries)
@@ -731,6 +771,13 @@ struct Stored {
     return nullptr;
   }
 };
+
+std::optional<std::string> why_not_good(const std::filesystem::path& store, KernelEntry entry) {
+  const CheckReport report = check_entries(store, {&entry, 1}, false);
+  if (report.problems.empty()) return std::nullopt;
+  return fmt::format("the image of {} is {}: {}", entry.program,
+                     to_string(report.problems.front().fault), report.problems.front().reason);
+}
 
 std::optional<std::string> why_no_image(const Stored& stored, std::string_view program,
                                         uint32_t window) {
@@ -740,11 +787,7 @@ std::optional<std::string> why_no_image(const Stored& stored, std::string_view p
         "no image of {} for this model is in the kernel store (`tyto compile` says "
         "how to build it)",
         program);
-  KernelEntry checked = *entry;
-  const CheckReport report = check_entries(stored.store, {&checked, 1}, false);
-  if (report.problems.empty()) return std::nullopt;
-  return fmt::format("the image of {} is {}: {}", program, to_string(report.problems.front().fault),
-                     report.problems.front().reason);
+  return why_not_good(stored.store, *entry);
 }
 
 // An image that contradicts its entry ends here: XRT would load it.
@@ -784,12 +827,14 @@ std::vector<uint32_t> windows(const Stored& stored) {
   return result;
 }
 
-std::vector<GemmSlot> gemm_slots(const Stored& stored) {
+std::vector<GemmSlot> gemm_slots(Stored& stored) {
   std::vector<GemmSlot> slots;
-  for (const KernelEntry& entry : stored.manifest.entries)
-    if (entry.program == kInt8Gemm && !why_no_image(stored, kInt8Gemm, entry.window))
-      slots.push_back(
-          {entry.name, entry.window, entry.m_tile, entry.n_tile, entry.columns.value_or(0)});
+  for (const KernelEntry& entry : stored.manifest.entries) {
+    if (entry.program != kInt8Gemm || why_not_good(stored.store, entry)) continue;
+    slots.push_back(
+        {entry.name, entry.window, entry.m_tile, entry.n_tile, entry.columns.value_or(0)});
+    stored.gemms.push_back(entry.name);
+  }
   check_slots(slots);
   return slots;
 }

@@ -13,6 +13,7 @@
 
 #include "device/npu/formats/air_models.h"
 #include "device/npu/npu_device.h"
+#include "device/npu/store/build_folder.h"
 #include "device/npu/store/image_facts.h"
 
 namespace tyto {
@@ -83,13 +84,14 @@ struct ImportOptions {
 };
 
 struct ImportReport {
-  std::vector<KernelEntry> entries;  // as recorded
-  std::vector<std::string> notes;    // what was in the folder and left out, and why
-  size_t images_written = 0;         // the others were there already
+  std::vector<KernelEntry> entries;    // as recorded
+  std::vector<RefusedKernel> refused;  // what an earlier import recorded for them stays
+  std::vector<std::string> notes;      // what was in the folder and left out, and why
+  size_t images_written = 0;           // the others were there already
 };
 
-// Records what read_build_folder finds. Everything is checked before anything is written, as far as
-// the images can be read against the shape's argument lists: after an Error the store is as it was.
+// Records what read_build_folder finds, as far as the images can be read against the shape's
+// argument lists. An Error where nothing can be taken; after an Error the store is as it was.
 ImportReport import_kernels(const std::filesystem::path& store, const std::filesystem::path& folder,
                             const ImportOptions& options);
 
