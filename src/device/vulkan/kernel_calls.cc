@@ -35,7 +35,7 @@ void append(std::vector<Operand>& to, const std::vector<Operand>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
-// Workgroups for the rows of all matrices; of swiglu's two the pairs.
+// Workgroups for the rows of all matrices; with a gate for the pairs of two.
 uint32_t output_groups(const Products& products, const Sides& sides, uint32_t each) {
   if (products.ending != Ending::store) return workgroups(sides.rows[0], each);
   uint32_t total = 0;
@@ -51,6 +51,12 @@ std::vector<Operand> written(const Products& products, const Sides& sides) {
   return slots;
 }
 
+// MODE of the kernels: gates follow the other endings, one for each activation.
+uint32_t mode_of(const Products& products) {
+  const uint32_t mode = u32(uint64_t(products.ending));
+  return products.ending == Ending::gated ? mode + u32(uint64_t(products.activation)) : mode;
+}
+
 }  // namespace
 
 Dispatch few_rows_products_call(const Site& site, const Products& products,
@@ -60,7 +66,7 @@ Dispatch few_rows_products_call(const Site& site, const Products& products,
   GemvProblem problem{.form = weight_form(weight.dtype),
                       .rows = site.form.rows,
                       .k = weight.cols,
-                      .is_pairs = products.ending == Ending::swiglu};
+                      .is_pairs = products.ending == Ending::gated};
   for (const uint32_t rows : sides.rows) problem.outputs += rows;
   if (problem.is_pairs) problem.outputs /= 2;
   const GemvShape cut = gemv_shape(problem, {.subgroup_size = site.gpu.subgroup_size,
@@ -68,13 +74,10 @@ Dispatch few_rows_products_call(const Site& site, const Products& products,
                                              .compute_units = site.gpu.compute_units,
                                              .multiplies_bytes = site.gpu.multiplies_bytes});
   const bool has_bias = matmuls.front()->args.size() > 3;
-  std::vector<uint32_t> constants = {cut.threads,
-                                     site.form.rows,
-                                     cut.outputs,
-                                     u32(uint64_t(products.ending)),
-                                     products.norm != nullptr,
-                                     products.gather != nullptr,
-                                     has_bias};
+  std::vector<uint32_t> constants = {
+      cut.threads,       site.form.rows,           cut.outputs,
+      mode_of(products), products.norm != nullptr, products.gather != nullptr,
+      has_bias};
   if (cut.in_integers) constants.push_back(u32(round_up(weight.cols, 32)));
   Dispatch dispatch{
       .kernel = {fmt::format("gemv_{}{}", cut.in_integers ? "dot_" : "", name(problem.form)),
@@ -106,22 +109,15 @@ Dispatch many_rows_products_call(const Site& site, const Products& products,
   const bool has_bias = matmuls.front()->args.size() > 3;
   const bool coop = is_cooperative(site, *matmuls.front());
   GemmProduct product{
-      .rows = site.form.rows, .k = weight.cols, .is_pair = products.ending == Ending::swiglu};
+      .rows = site.form.rows, .k = weight.cols, .is_pair = products.ending == Ending::gated};
   for (const uint32_t rows : sides.rows) product.columns += rows;
   const GemmMachine machine{site.gpu.subgroup_size, site.gpu.compute_units, site.gpu.shared_bytes};
   const GemmShape cut =
       coop ? cooperative_gemm_shape(product, machine) : tiled_gemm_shape(product, machine);
   const uint32_t reads = x != Numbers::f32 ? 2 : weight.cols % 32 == 0 ? 1 : 0;
-  const std::vector<uint32_t> constants = {cut.threads,
-                                           cut.bm,
-                                           cut.bn,
-                                           cut.bk,
-                                           u32(uint64_t(products.ending)),
-                                           reads,
-                                           y != Numbers::f32,
-                                           has_bias,
-                                           cut.part_rows,
-                                           cut.part_columns};
+  const std::vector<uint32_t> constants = {
+      cut.threads,       cut.bm,   cut.bn,        cut.bk,          mode_of(products), reads,
+      y != Numbers::f32, has_bias, cut.part_rows, cut.part_columns};
   const uint32_t columns = product.is_pair ? cut.bn / 2 : cut.bn;
   Dispatch dispatch{
       .kernel = {fmt::format("gemm_{}_{}", coop ? "coop" : "tiled",
@@ -156,6 +152,16 @@ Numbers numbers_of(DType type) {
   return Numbers::f32;
 }
 
+// Dimensions of a head that a rope turns.
+uint32_t rotated_of(const Launch* rope, uint32_t head_dim) {
+  if (rope == nullptr) return 0;
+  return rope->shape.rotated != 0 ? rope->shape.rotated : head_dim;
+}
+
+Operand sinks_of(const Launch& attention) {
+  return attention.args.size() > 4 ? operand(attention, 4) : kNothing;
+}
+
 AttentionSite attention_site(const Site& site, const LaunchShape& shape) {
   return {.heads = shape.heads,
           .kv_heads = shape.kv_heads,
@@ -164,19 +170,27 @@ AttentionSite attention_site(const Site& site, const LaunchShape& shape) {
           .shared_bytes = site.gpu.shared_bytes};
 }
 
-enum class Elementwise : uint32_t { add, swiglu, gather_rows, cast, sigmoid_gate };
+enum class Elementwise : uint32_t { add, gate, gather_rows, cast, scale, soft_cap };
 
-Dispatch elementwise(const Site& site, Elementwise operation, std::vector<Operand> operands,
-                     uint64_t cols, Numbers in = Numbers::f32, Numbers out = Numbers::f32) {
+struct ElementwiseKind {
+  Elementwise operation;
+  Numbers in = Numbers::f32, out = Numbers::f32;
+  Activation activation = Activation::silu;
+  float factor = 1;
+};
+
+Dispatch elementwise(const Site& site, const ElementwiseKind& kind, std::vector<Operand> operands,
+                     uint64_t cols) {
   const Operand z = operands[2];
   operands.push_back(kCallData);
   const uint64_t rows = site.form.rows;
   const uint64_t quads =
-      operation == Elementwise::gather_rows ? rows * ((cols + 3) / 4) : (rows * cols + 3) / 4;
+      kind.operation == Elementwise::gather_rows ? rows * ((cols + 3) / 4) : (rows * cols + 3) / 4;
   return {.kernel = {"elementwise",
-                     {kThreads, u32(uint64_t(operation)), u32(uint64_t(in)), u32(uint64_t(out))}},
+                     {kThreads, u32(uint64_t(kind.operation)), u32(uint64_t(kind.in)),
+                      u32(uint64_t(kind.out)), u32(uint64_t(kind.activation))}},
           .operands = std::move(operands),
-          .values = {u32(cols)},
+          .values = {u32(cols), bits(kind.factor)},
           .groups = {workgroups(quads, kThreads), 1, 1},
           .writes = {z}};
 }
@@ -196,69 +210,84 @@ Dispatch rope_table_call(const Site& site, const Launch& launch) {
   const uint32_t head_dim = u32(site.slot(launch, 1).cols);
   return {.kernel = {"rope_table", {kThreads, head_dim}},
           .operands = {operand(launch, 0), operand(launch, 1), kCallData},
+          .values = {bits(launch.shape.factor)},
           .groups = {workgroups(uint64_t{site.form.rows} * head_dim / 2, kThreads), 1, 1},
           .writes = {operand(launch, 1)}};
 }
 
-Dispatch rmsnorm_call(const Site& site, const Launch& launch, Numbers out) {
+Dispatch norm_call(const Site& site, const Launch& launch, Numbers out, const Launch* add) {
   const uint64_t cols = site.slot(launch, 0).cols, group = site.slot(launch, 1).cols;
   const uint32_t threads = group >= 1024 ? 256 : kThreads;
   // A head's values are few: a part of a subgroup takes each.
   const uint32_t team = group > 256 ? threads : std::min<uint32_t>(site.gpu.subgroup_size, 8);
-  return {.kernel = {"rmsnorm", {threads, u32(uint64_t(out)), team}},
-          .operands = {operand(launch, 0), operand(launch, 1), operand(launch, 2), kCallData},
+  const Operand y = add != nullptr ? operand(*add, 0) : operand(launch, 2);
+  return {.kernel = {"rmsnorm",
+                     {threads, u32(uint64_t(out)), team, launch.kernel == Kernel::layernorm,
+                      add != nullptr}},
+          .operands = {operand(launch, 0), operand(launch, 1), y, kCallData},
           .values = {u32(cols), u32(group), bits(launch.shape.eps)},
           .groups = {workgroups(site.form.rows * (cols / group), threads / team), 1, 1},
-          .writes = {operand(launch, 2)}};
+          .writes = {y}};
 }
 
 Dispatch add_call(const Site& site, const Launch& launch) {
   const Operand z = operand(launch, launch.args.size() == 2 ? 0 : 2);
-  return elementwise(site, Elementwise::add, {operand(launch, 0), operand(launch, 1), z},
+  return elementwise(site, {Elementwise::add}, {operand(launch, 0), operand(launch, 1), z},
                      site.slot(launch, 0).cols);
 }
 
 Dispatch swiglu_call(const Site& site, const Launch& launch) {
-  const bool is_sigmoid = launch.shape.activation == Activation::sigmoid;
-  return elementwise(site, is_sigmoid ? Elementwise::sigmoid_gate : Elementwise::swiglu,
+  return elementwise(site, {.operation = Elementwise::gate, .activation = launch.shape.activation},
                      {operand(launch, 0), operand(launch, 1), operand(launch, 2)},
                      site.slot(launch, 0).cols);
 }
 
 Dispatch gather_rows_call(const Site& site, const Launch& launch) {
-  return elementwise(site, Elementwise::gather_rows,
+  return elementwise(site, {Elementwise::gather_rows},
                      {operand(launch, 0), kNothing, operand(launch, 1)}, site.slot(launch, 0).cols);
 }
 
 Dispatch cast_call(const Site& site, const Launch& launch) {
-  return elementwise(site, Elementwise::cast, {operand(launch, 0), kNothing, operand(launch, 1)},
-                     site.slot(launch, 0).cols, numbers_of(site.slot(launch, 0).dtype),
-                     numbers_of(site.slot(launch, 1).dtype));
+  return elementwise(site,
+                     {.operation = Elementwise::cast,
+                      .in = numbers_of(site.slot(launch, 0).dtype),
+                      .out = numbers_of(site.slot(launch, 1).dtype)},
+                     {operand(launch, 0), kNothing, operand(launch, 1)}, site.slot(launch, 0).cols);
+}
+
+Dispatch factor_call(const Site& site, const Launch& launch) {
+  const bool is_scale = launch.kernel == Kernel::scale;
+  return elementwise(site,
+                     {.operation = is_scale ? Elementwise::scale : Elementwise::soft_cap,
+                      .factor = launch.shape.factor},
+                     {operand(launch, 0), kNothing, operand(launch, launch.args.size() - 1)},
+                     site.slot(launch, 0).cols);
 }
 
 Dispatch rope_call(const Site& site, const Launch& launch) {
   const LaunchShape& shape = launch.shape;
   const Operand y = operand(launch, launch.args.size() == 2 ? 0 : 2);
+  const uint32_t rotated = rotated_of(&launch, shape.head_dim);
   return {
-      .kernel = {"rope", {kThreads, shape.head_dim, 0, 0, shape.rope_pairs}},
+      .kernel = {"rope", {kThreads, shape.head_dim, 0, 0, shape.rope_pairs, 0, rotated}},
       .operands = {operand(launch, 0), operand(launch, 1), y, kCallData},
       .values = {shape.heads, u32(site.slot(launch, 1).cols)},
-      .groups = {workgroups(uint64_t{site.form.rows} * shape.heads * shape.head_dim / 2, kThreads),
-                 1, 1},
+      .groups = {workgroups(uint64_t{site.form.rows} * shape.heads * rotated / 2, kThreads), 1, 1},
       .writes = {y}};
 }
 
 Dispatch kv_append_call(const Site& site, const Launch& launch) {
   const LaunchShape& shape = launch.shape;
   const uint32_t cache = u32(uint64_t(numbers_of(site.slot(launch, 2).dtype)));
-  return {.kernel = {"kv_append", {kThreads, shape.head_dim, shape.page, cache}},
-          .operands = {operand(launch, 0), operand(launch, 1), operand(launch, 2),
-                       operand(launch, 3), kCallData},
-          .values = {shape.kv_heads},
-          .groups = {workgroups(uint64_t{site.form.rows} * shape.kv_heads * shape.head_dim / 2,
-                                kThreads),
-                     1, 1},
-          .writes = {operand(launch, 2), operand(launch, 3)}};
+  return {
+      .kernel = {"kv_append", {kThreads, shape.head_dim, shape.page, cache, 0, 0, 0, shape.window}},
+      .operands = {operand(launch, 0), operand(launch, 1), operand(launch, 2), operand(launch, 3),
+                   kCallData},
+      .values = {shape.kv_heads},
+      .groups = {workgroups(uint64_t{site.form.rows} * shape.kv_heads * shape.head_dim / 2,
+                            kThreads),
+                 1, 1},
+      .writes = {operand(launch, 2), operand(launch, 3)}};
 }
 
 Dispatch rope_append_call(const Site& site, const AttentionParts& parts) {
@@ -266,13 +295,14 @@ Dispatch rope_append_call(const Site& site, const AttentionParts& parts) {
   const uint32_t cache = u32(uint64_t(numbers_of(site.slot(*parts.append, 2).dtype)));
   const uint32_t team = std::min(site.gpu.subgroup_size, 32u), teams = kThreads / team;
   const bool has_norm = parts.q_norm != nullptr;
-  const Operand q = operand(*parts.q_rope, 0), k = operand(*parts.k_rope, 0);
+  const Operand q = parts.queries(), k = operand(*parts.append, 0);
   const Operand k_cache = operand(*parts.append, 2), v_cache = operand(*parts.append, 3);
   return {
       .kernel = {"rope_append",
-                 {kThreads, shape.head_dim, shape.page, cache, shape.rope_pairs, has_norm, 1,
-                  team}},
-      .operands = {q, k, operand(*parts.append, 1), operand(*parts.q_rope, 1),
+                 {kThreads, shape.head_dim, shape.page, cache, parts.turns_pairs(), has_norm,
+                  rotated_of(parts.q_rope, shape.head_dim), shape.window, team}},
+      .operands = {q, k, operand(*parts.append, 1),
+                   parts.q_rope != nullptr ? operand(*parts.q_rope, 1) : kNothing,
                    has_norm ? operand(*parts.q_norm, 1) : kNothing,
                    has_norm ? operand(*parts.k_norm, 1) : kNothing, k_cache, v_cache, kCallData},
       .values = {shape.heads, shape.kv_heads, bits(has_norm ? parts.q_norm->shape.eps : 0)},
@@ -285,8 +315,8 @@ AttentionSplit attention_split(const Site& site, const Launch& attention) {
   const AttentionSite heads = attention_site(site, shape);
   const uint64_t rows = site.form.rows;
   // Two for each unit: an H200 took 12.2 us so for 4000 positions, 13.0 us with one.
-  const uint32_t splits =
-      attention_splits(heads, site.form.rows, shape.context, 2 * site.gpu.compute_units);
+  const uint32_t seen = shape.window == 0 ? shape.context : std::min(shape.context, shape.window);
+  const uint32_t splits = attention_splits(heads, site.form.rows, seen, 2 * site.gpu.compute_units);
   return {.splits = splits,
           .partial_bytes = rows * shape.heads * splits * (shape.head_dim + 1) * sizeof(float),
           .counter_bytes = rows * shape.heads * sizeof(uint32_t)};
@@ -305,14 +335,16 @@ Dispatch few_rows_attention_call(const Site& site, const AttentionParts& parts, 
   };
   Dispatch dispatch{
       .kernel = {"attention_decode",
-                 {cut.threads, shape.head_dim, shape.page, cache, shape.rope_pairs, has_norm, 1,
+                 {cut.threads, shape.head_dim, shape.page, cache, parts.turns_pairs(), has_norm,
+                  rotated_of(parts.q_rope, shape.head_dim), shape.window,
                   u32(uint64_t(Numbers::f32)), cut.group, cut.lanes, is_fused, cut.unroll,
-                  site.gpu.subgroup_size}},
-      .operands = {operand(attention, 0), part(parts.k_rope, 0), part(parts.append, 1),
+                  site.gpu.subgroup_size, bits(shape.score_cap), attention.args.size() > 4}},
+      .operands = {parts.queries(), part(parts.append, 0), part(parts.append, 1),
                    part(parts.q_rope, 1), part(parts.q_norm, 1), part(parts.k_norm, 1),
                    operand(attention, 1), operand(attention, 2), operand(attention, 3), partial,
-                   counters, kCallData},
-      .values = {shape.heads, shape.kv_heads, splits, bits(has_norm ? parts.q_norm->shape.eps : 0)},
+                   counters, sinks_of(attention), kCallData},
+      .values = {shape.heads, shape.kv_heads, splits, bits(has_norm ? parts.q_norm->shape.eps : 0),
+                 bits(parts.q_factor())},
       .groups = {shape.heads / cut.group, splits, site.form.rows},
       .writes = {operand(attention, 3), partial, counters}};
   if (is_fused) {
@@ -322,17 +354,19 @@ Dispatch few_rows_attention_call(const Site& site, const AttentionParts& parts, 
   return dispatch;
 }
 
-Dispatch many_rows_attention_call(const Site& site, const Launch& attention, Numbers out) {
+Dispatch many_rows_attention_call(const Site& site, const AttentionParts& parts, Numbers out) {
+  const Launch& attention = *parts.attention;
   const LaunchShape& shape = attention.shape;
   const ManyRowsShape cut = many_rows_shape(attention_site(site, shape), kTileRows,
                                             site.gpu.multiplies_f16, site.gpu.matrix_layout);
   const uint32_t cache = u32(uint64_t(numbers_of(site.slot(attention, 1).dtype)));
   return {.kernel = {cut.is_cooperative ? "attention_prefill_coop" : "attention_prefill",
-                     {cut.threads, shape.head_dim, shape.page, cache, 0, 0, 0, u32(uint64_t(out)),
-                      cut.group, cut.tile, cut.keys, cut.rows, cut.columns, cut.parts}},
-          .operands = {operand(attention, 0), operand(attention, 1), operand(attention, 2),
-                       operand(attention, 3), kCallData},
-          .values = {shape.heads, shape.kv_heads},
+                     {cut.threads, shape.head_dim, shape.page, cache, 0, 0, 0, shape.window,
+                      u32(uint64_t(out)), cut.group, cut.tile, cut.keys, cut.rows, cut.columns,
+                      cut.parts, bits(shape.score_cap), attention.args.size() > 4}},
+          .operands = {parts.queries(), operand(attention, 1), operand(attention, 2),
+                       operand(attention, 3), sinks_of(attention), kCallData},
+          .values = {shape.heads, shape.kv_heads, bits(parts.q_factor())},
           .groups = {shape.heads / cut.group, site.form.tiles * cut.parts, 1},
           .writes = {operand(attention, 3)}};
 }

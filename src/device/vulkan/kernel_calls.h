@@ -83,11 +83,13 @@ inline uint32_t workgroups(uint64_t work, uint64_t each) {
 
 Dispatch embed_call(const Site& site, const Launch& launch);
 Dispatch rope_table_call(const Site& site, const Launch& launch);
-Dispatch rmsnorm_call(const Site& site, const Launch& launch, Numbers out = Numbers::f32);
+// RMS or layer norm. With `add`, which adds the result and no other wants it, onto that sum.
+Dispatch norm_call(const Site& site, const Launch& launch, Numbers out, const Launch* add);
 Dispatch add_call(const Site& site, const Launch& launch);
 Dispatch swiglu_call(const Site& site, const Launch& launch);
 Dispatch gather_rows_call(const Site& site, const Launch& launch);
 Dispatch cast_call(const Site& site, const Launch& launch);
+Dispatch factor_call(const Site& site, const Launch& launch);  // scale, soft_cap
 Dispatch rope_call(const Site& site, const Launch& launch);
 Dispatch kv_append_call(const Site& site, const Launch& launch);
 
@@ -95,10 +97,15 @@ Dispatch kv_append_call(const Site& site, const Launch& launch);
 struct AttentionParts {
   const Launch* q_norm = nullptr;  // none: the model has no such norms
   const Launch* k_norm = nullptr;
-  const Launch* q_rope = nullptr;
+  const Launch* q_rope = nullptr;  // none: the layer has no positions
   const Launch* k_rope = nullptr;
+  const Launch* q_scale = nullptr;
   const Launch* append = nullptr;
   const Launch* attention = nullptr;
+
+  uint16_t queries() const { return (q_scale != nullptr ? q_scale : attention)->args[0].slot; }
+  float q_factor() const { return q_scale != nullptr ? q_scale->shape.factor : 1; }
+  bool turns_pairs() const { return q_rope != nullptr && q_rope->shape.rope_pairs; }
 };
 // Norms, ropes and the appending.
 Dispatch rope_append_call(const Site& site, const AttentionParts& parts);
@@ -112,7 +119,7 @@ struct AttentionSplit {
 AttentionSplit attention_split(const Site& site, const Launch& attention);
 Dispatch few_rows_attention_call(const Site& site, const AttentionParts& parts, Operand partial,
                                  Operand counters);
-Dispatch many_rows_attention_call(const Site& site, const Launch& attention, Numbers out);
+Dispatch many_rows_attention_call(const Site& site, const AttentionParts& parts, Numbers out);
 
 // Products of one form of weight; `matmuls` are some of the products'.
 Dispatch few_rows_products_call(const Site& site, const Products& products,

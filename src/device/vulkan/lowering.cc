@@ -89,7 +89,8 @@ class Lowering {
     return found == held_.end() ? Numbers::f32 : found->second;
   }
 
-  // [q_norm] q_rope [k_norm] k_rope kv_append attention, in the order of the forward program.
+  // [q_norm] [q_rope] [k_norm] [k_rope] [q_scale] kv_append attention, in the order of the forward
+  // program. Norms over all heads together come before, as dispatches of their own.
   size_t take_attention(size_t first) {
     AttentionParts parts;
     size_t at = first;
@@ -100,36 +101,64 @@ class Lowering {
     };
     parts.q_norm = next(Kernel::rmsnorm);
     parts.q_rope = next(Kernel::rope);
-    if (parts.q_rope == nullptr) return 0;
     parts.k_norm = next(Kernel::rmsnorm);
     parts.k_rope = next(Kernel::rope);
+    parts.q_scale = next(Kernel::scale);
     parts.append = next(Kernel::kv_append);
     parts.attention = next(Kernel::attention);
-    if (parts.k_rope == nullptr || parts.append == nullptr || parts.attention == nullptr) return 0;
+    if (parts.append == nullptr || parts.attention == nullptr) return 0;
+    const Launch *q_norm = parts.q_norm, *k_norm = parts.k_norm;
+    if (q_norm != nullptr && k_norm != nullptr && is_wide(*q_norm) && is_wide(*k_norm))
+      parts.q_norm = parts.k_norm = nullptr;
     if (!fit_together(parts, at - 1)) return 0;
+    if (q_norm != parts.q_norm) {
+      for (const Launch* norm : {q_norm, k_norm})
+        add(norm_call(site_, *norm, Numbers::f32, nullptr), first, at - first);
+    }
     if (is_few() && form_.has_single_rows) {
       add_few_rows_attention(parts, first, at - first);
     } else {
       add(rope_append_call(site_, parts), first, at - first - 1);
-      add_attention(*parts.attention, at - 1);
+      add_attention({.q_scale = parts.q_scale, .attention = parts.attention}, at - 1);
     }
     return at - first;
+  }
+
+  // In place, over all of a row.
+  bool is_wide(const Launch& norm) const {
+    return norm.args[0].slot == norm.args[2].slot &&
+           site_.slot(norm, 0).cols == site_.slot(norm, 1).cols;
   }
 
   bool fit_together(const AttentionParts& parts, size_t last) const {
     const uint64_t head_dim = parts.attention->shape.head_dim;
     const auto slot = [](const Launch& launch, size_t arg) { return launch.args[arg].slot; };
-    const auto is_rope_of = [&](const Launch& rope, uint16_t x) {
-      return rope.args.size() == 2 && slot(rope, 0) == x && site_.slot(rope, 1).cols == head_dim;
+    const auto rotated = [&](const Launch& rope) {
+      return rope.shape.rotated != 0 ? rope.shape.rotated : head_dim;
+    };
+    const auto is_rope_of = [&](const Launch* rope, uint16_t x) {
+      return rope == nullptr || (rope->args.size() == 2 && slot(*rope, 0) == x &&
+                                 site_.slot(*rope, 1).cols == rotated(*rope));
     };
     const auto is_norm_of = [&](const Launch* norm, uint16_t x) {
-      return norm == nullptr ||
-             (slot(*norm, 0) == x && slot(*norm, 2) == x && site_.slot(*norm, 1).cols == head_dim);
+      return norm == nullptr || (slot(*norm, 0) == x && slot(*norm, 2) == x &&
+                                 site_.slot(*norm, 1).cols == head_dim && !norm->shape.bf16_sums);
     };
-    const uint16_t q = slot(*parts.attention, 0), k = slot(*parts.append, 0);
-    return (parts.q_norm == nullptr) == (parts.k_norm == nullptr) && is_rope_of(*parts.q_rope, q) &&
-           is_rope_of(*parts.k_rope, k) && is_norm_of(parts.q_norm, q) &&
-           is_norm_of(parts.k_norm, k) && slot(*parts.q_rope, 1) == slot(*parts.k_rope, 1) &&
+    const auto turn_alike = [&](const Launch* q, const Launch* k) {
+      return q == nullptr || k == nullptr
+                 ? q == k
+                 : slot(*q, 1) == slot(*k, 1) && q->shape.rope_pairs == k->shape.rope_pairs;
+    };
+    const auto is_scale_of = [&](const Launch* scale) {
+      return scale == nullptr ||
+             (scale->args.size() == 2 && slot(*scale, 1) == slot(*parts.attention, 0) &&
+              is_dead_after(program_, slot(*scale, 1), last));
+    };
+    const uint16_t q = parts.queries(), k = slot(*parts.append, 0);
+    return (parts.q_norm == nullptr) == (parts.k_norm == nullptr) &&
+           turn_alike(parts.q_rope, parts.k_rope) && is_rope_of(parts.q_rope, q) &&
+           is_rope_of(parts.k_rope, k) && is_norm_of(parts.q_norm, q) &&
+           is_norm_of(parts.k_norm, k) && is_scale_of(parts.q_scale) &&
            slot(*parts.append, 2) == slot(*parts.attention, 1) &&
            slot(*parts.append, 3) == slot(*parts.attention, 2) &&
            is_dead_after(program_, q, last) && is_dead_after(program_, k, last) &&
@@ -143,11 +172,12 @@ class Lowering {
     add(few_rows_attention_call(site_, parts, partial, counters), first, count);
   }
 
-  void add_attention(const Launch& launch, size_t index) {
+  void add_attention(const AttentionParts& parts, size_t index) {
     if (is_few())
-      add_few_rows_attention({.attention = &launch}, index, 1);
+      add_few_rows_attention(parts, index, 1);
     else
-      add(many_rows_attention_call(site_, launch, hold(launch.args[3].slot, index)), index, 1);
+      add(many_rows_attention_call(site_, parts, hold(parts.attention->args[3].slot, index)), index,
+          1);
   }
 
   void add_top_k(const Launch& launch, size_t index) {
@@ -156,12 +186,26 @@ class Lowering {
     add(top_k_choose_call(site_, launch, found), index, 1);
   }
 
+  // With the addition of what it gives to the residual stream, if that is all it is for.
+  size_t add_norm(const Launch& launch, size_t index) {
+    const Launch* next =
+        index + 1 < program_.launches.size() ? &program_.launches[index + 1] : nullptr;
+    const uint16_t y = launch.args[2].slot;
+    const bool adds = next != nullptr && next->kernel == Kernel::add && next->args.size() == 2 &&
+                      next->args[1].slot == y && next->args[0].slot != y &&
+                      next->args[0].slot != launch.args[0].slot &&
+                      is_dead_after(program_, y, index + 1);
+    const Numbers out = adds ? Numbers::f32 : hold(y, index);
+    add(norm_call(site_, launch, out, adds ? next : nullptr), index, adds ? 2 : 1);
+    return adds ? 2 : 1;
+  }
+
   size_t take_products(size_t first) {
     const Products products = match_products(program_, first, has_few_products_);
     if (products.count == 0) return 0;
     const Numbers x = held(products.x);
     Numbers y = Numbers::f32;
-    if (!has_few_products_ && products.ending == Ending::swiglu)
+    if (!has_few_products_ && products.ending == Ending::gated)
       y = hold(products.result, first + products.count - 1);
     // One dispatch per form of weight: of q, k and v often two.
     std::vector<const Launch*> left = products.matmuls;
@@ -193,8 +237,8 @@ class Lowering {
         add(rope_table_call(site_, launch), index, 1);
         break;
       case Kernel::rmsnorm:
-        add(rmsnorm_call(site_, launch, hold(launch.args[2].slot, index)), index, 1);
-        break;
+      case Kernel::layernorm:
+        return add_norm(launch, index);
       case Kernel::rope:
         add(rope_call(site_, launch), index, 1);
         break;
@@ -202,7 +246,7 @@ class Lowering {
         add(kv_append_call(site_, launch), index, 1);
         break;
       case Kernel::attention:
-        add_attention(launch, index);
+        add_attention({.attention = &launch}, index);
         break;
       case Kernel::add:
         add(add_call(site_, launch), index, 1);
@@ -216,6 +260,10 @@ class Lowering {
       case Kernel::cast:
         add(cast_call(site_, launch), index, 1);
         break;
+      case Kernel::scale:
+      case Kernel::soft_cap:
+        add(factor_call(site_, launch), index, 1);
+        break;
       case Kernel::top_k:
         add_top_k(launch, index);
         break;
@@ -223,9 +271,6 @@ class Lowering {
       case Kernel::prompt_attention:
       case Kernel::matmul_i8:
       case Kernel::matmul_q8:
-      case Kernel::scale:
-      case Kernel::soft_cap:
-      case Kernel::layernorm:
       case Kernel::route:
       case Kernel::expert_matmul:
       case Kernel::mix_experts:
@@ -258,9 +303,6 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::prompt_attention:
     case Kernel::matmul_i8:
     case Kernel::matmul_q8:
-    case Kernel::scale:
-    case Kernel::soft_cap:
-    case Kernel::layernorm:
     case Kernel::route:
     case Kernel::expert_matmul:
     case Kernel::mix_experts:
@@ -268,19 +310,11 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::cast:
       if (is_number(type(0)) && is_number(type(1))) return std::nullopt;
       return "it casts only between f32, f16 and bf16";
-    case Kernel::rope_table:
-      if (launch.shape.factor != 1) return "its rotations have no factor";
-      break;
-    case Kernel::rope:
-      if (launch.shape.rotated != 0) return "it rotates whole heads";
-      break;
-    case Kernel::swiglu:
-      if (launch.shape.activation != Activation::silu &&
-          launch.shape.activation != Activation::sigmoid)
-        return "its gates go through SiLU";
-      break;
     case Kernel::rmsnorm:
       if (launch.shape.bf16_sums) return "it adds squares up in f32";
+      break;
+    case Kernel::rope:
+      if (launch.args.size() > 2 && launch.shape.rotated != 0) return "it rotates parts in place";
       break;
     case Kernel::embed:
     case Kernel::matmul:
@@ -289,10 +323,13 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::add:
     case Kernel::gather_rows:
     case Kernel::top_k:
+    case Kernel::rope_table:
+    case Kernel::swiglu:
+    case Kernel::scale:
+    case Kernel::soft_cap:
+    case Kernel::layernorm:
       break;
   }
-  if (const std::string beyond = beyond_causal_attention(program, launch); !beyond.empty())
-    return "its attention has no " + beyond;
   if (const size_t cache = cache_arg(launch); cache != kNoArg) {
     if (launch.shape.page == 0) return "its cache lies in pages";
     if (!is_number(type(cache)))
@@ -358,12 +395,13 @@ void match_ending(const Program& program, Products& found) {
   const bool is_pair = found.matmuls.size() == 2 && found.matmuls[0]->args.size() == 3 &&
                        found.matmuls[1]->args.size() == 3 &&
                        form_of(program, *found.matmuls[0]) == form_of(program, *found.matmuls[1]);
-  if (is_pair && next.kernel == Kernel::swiglu && next.shape.activation == Activation::silu &&
-      slot_of(next, 0) == y(0) && slot_of(next, 1) == y(1)) {
+  if (is_pair && next.kernel == Kernel::swiglu && slot_of(next, 0) == y(0) &&
+      slot_of(next, 1) == y(1)) {
     const uint16_t result = slot_of(next, 2);
     for (size_t i : {0, 1})
       if (y(i) != result && !is_dead_after(program, y(i), at)) return;
-    found.ending = Ending::swiglu;
+    found.ending = Ending::gated;
+    found.activation = next.shape.activation;
     found.result = result;
   } else if (found.matmuls.size() == 1 && next.kernel == Kernel::add && next.args.size() == 2 &&
              slot_of(next, 1) == y(0) && slot_of(next, 0) != found.x &&

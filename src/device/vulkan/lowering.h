@@ -11,9 +11,9 @@
 namespace tyto::vulkan {
 
 enum class Ending : uint8_t {
-  store,   // each product to its own slot
-  add,     // one product: onto the residual stream
-  swiglu,  // two: silu(first) * second
+  store,  // each product to its own slot
+  add,    // one product: onto the residual stream
+  gated,  // two: activation(first) * second
 };
 
 struct Products {
@@ -23,8 +23,9 @@ struct Products {
   const Launch* norm = nullptr;    // norms them
   std::vector<const Launch*> matmuls = {};
   Ending ending = Ending::store;
-  uint16_t x = 0;       // slot that is read
-  uint16_t result = 0;  // slot of `add` and `swiglu`
+  Activation activation = Activation::silu;  // that `gated` goes through
+  uint16_t x = 0;                            // slot that is read
+  uint16_t result = 0;                       // slot of `add` and `gated`
 };
 
 // From launch `first` on. A norm and a gathering are taken in only with `takes_norm`, which kernels

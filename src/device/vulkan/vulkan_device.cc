@@ -425,7 +425,7 @@ Completion VulkanExecutable::wait(std::chrono::milliseconds timeout) {
 
 namespace {
 
-constexpr uint64_t kHeaderWords = 4, kRowWords = 4;
+constexpr uint64_t kHeaderWords = 8, kRowWords = 4;
 
 uint32_t pages_of(const Segment& segment, uint32_t page) {
   return page == 0 ? 0 : (segment.end() + page - 1) / page;
@@ -438,7 +438,7 @@ CallSize call_size(const Call& call, uint32_t page) {
   uint64_t pages = 0;
   for (const Segment& segment : call.segments()) {
     size.tiles += (segment.rows + kTileRows - 1) / kTileRows;
-    pages += pages_of(segment, page);
+    pages += 2 * pages_of(segment, page);  // with those for windows
   }
   size.words = kHeaderWords + kRowWords * (call.segments().size() + call.rows + size.tiles) + pages;
   return size;
@@ -449,11 +449,15 @@ void write_call(const Call& call, uint32_t page, std::span<uint32_t> to) {
   const uint64_t segments_at = kHeaderWords + kRowWords * call.rows;
   const uint64_t tiles_at = segments_at + kRowWords * segments.size();
   uint64_t pages_at = tiles_at + kRowWords * call_size(call, page).tiles;
+  uint32_t all_pages = 0;
+  for (const Segment& segment : segments) all_pages += pages_of(segment, page);
+  const bool has_window = !segments.front().window_pages.empty();
   const auto put = [&](uint64_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     to[at] = a, to[at + 1] = b, to[at + 2] = c, to[at + 3] = d;
   };
   put(0, call.rows, static_cast<uint32_t>(segments.size()), static_cast<uint32_t>(segments_at),
       static_cast<uint32_t>(tiles_at));
+  put(4, has_window ? all_pages : 0, 0, 0, 0);
   uint64_t row_at = kHeaderWords, tile_at = tiles_at;
   uint32_t row = 0;  // the call's; gather_rows' result's where first_row is that of its source
   for (uint32_t i = 0; i < segments.size(); ++i) {
@@ -465,8 +469,13 @@ void write_call(const Call& call, uint32_t page, std::span<uint32_t> to) {
     for (uint32_t t = 0; t < segment.rows; t += kTileRows, tile_at += kRowWords)
       put(tile_at, i, row + t, std::min(kTileRows, segment.rows - t), 0);
     const uint32_t pages = pages_of(segment, page);
-    TYTO_ASSERT(pages <= segment.pages.size() || page == 0);
-    std::copy_n(segment.pages.begin(), pages, to.begin() + static_cast<int64_t>(pages_at));
+    const auto copy = [&](std::span<const uint32_t> from, uint64_t at) {
+      TYTO_ASSERT(pages <= from.size() || page == 0);
+      std::copy_n(from.begin(), pages, to.begin() + static_cast<int64_t>(at));
+    };
+    copy(segment.pages, pages_at);
+    TYTO_ASSERT(segment.window_pages.empty() != has_window);
+    if (has_window) copy(segment.window_pages, pages_at + all_pages);
     pages_at += pages;
     row += segment.rows;
   }

@@ -86,11 +86,12 @@ class VulkanExecutable : public Executable {
 //
 //   word 0    rows of the call                word 2  where the table of segments begins
 //   word 1    segments                        word 3  where the table of tiles begins
-//   from 4    a row each: segment, position, the row that gather_rows takes, where the list of its
+//   word 4    from a list of pages to the same sequence's for layers with a window; 0: the same
+//   from 8    a row each: segment, position, the row that gather_rows takes, where the list of its
 //             pages begins: all that a kernel needs of a row, without a second look
 //   segments  first row, rows, position, where the list of pages begins
 //   tiles     rows of one segment each, at most kTileRows: segment, first row, rows, 0
-//   lists     numbers of pages
+//   lists     numbers of pages, all sequences'; then those for layers with a window, if any
 
 // Rows of a prompt that one workgroup of attention takes.
 constexpr uint32_t kTileRows = 64;
@@ -99,7 +100,8 @@ struct CallSize {
   uint32_t tiles = 0;
   uint64_t words = 0;
 };
-// `page` is the positions of a page; 0: the program touches no cache.
+// `page` is the positions of a page; 0: the program touches no cache. There is room for pages of
+// windows whether the call has them or not, so that its recording stays.
 CallSize call_size(const Call& call, uint32_t page);
 
 // `to` has room for the words of call_size(); tables are as long as that says.

@@ -118,6 +118,17 @@ TEST_P(VulkanKernels, RopeTableOfSeveralSequences) {
   expect_as_on_cpu(program, before, call_of(segments), 5e-4);
 }
 
+TEST_P(VulkanKernels, RopeTableTimesAFactor) {
+  Program program;
+  program.slots = {{"frequencies", SlotKind::weight, DType::f32, 1, 8},
+                   rows_slot("table", SlotKind::output, 3, 16)};
+  program.launches = {
+      {Kernel::rope_table, "rope_table", {{0}, {1, false, true}}, {.factor = 1.19f}}};
+  Contents before(program);
+  before.set(program, 0, {1, 0.5f, 0.25f, 0.1f, 0.05f, 0.02f, 0.01f, 0.001f});
+  expect_as_on_cpu(program, before, call_of(3, 5));
+}
+
 TEST_P(VulkanKernels, RmsnormOfRowsAndOfHeads) {
   for (const uint64_t group : {100u, 20u}) {
     Program program;
@@ -142,6 +153,19 @@ TEST_P(VulkanKernels, RopeInHalvesAndInPairs) {
   }
 }
 
+TEST_P(VulkanKernels, RopeOfTheFirstPartOfEachHead) {
+  for (const bool in_pairs : {false, true}) {
+    Program program;
+    program.slots = {rows_slot("x", SlotKind::inout, 3, 3 * 40),
+                     rows_slot("table", SlotKind::input, 3, 12)};
+    program.launches = {{Kernel::rope,
+                         "rope",
+                         {{0, true, true}, {1}},
+                         {.heads = 3, .head_dim = 40, .rope_pairs = in_pairs, .rotated = 12}}};
+    expect_as_on_cpu(program, filled(program), call_of(3));
+  }
+}
+
 TEST_P(VulkanKernels, AddAndSwiglu) {
   Program program;
   program.slots = {rows_slot("x", SlotKind::inout, 5, 33), rows_slot("y", SlotKind::input, 5, 33),
@@ -152,16 +176,67 @@ TEST_P(VulkanKernels, AddAndSwiglu) {
   expect_as_on_cpu(program, filled(program), call_of(2));
 }
 
-TEST_P(VulkanKernels, GatesThroughASigmoidAndThroughNoOtherButSilu) {
+TEST_P(VulkanKernels, GatesOfEveryActivation) {
   Program program;
   program.slots = {rows_slot("gate", SlotKind::input, 5, 33),
                    rows_slot("x", SlotKind::input, 5, 33), rows_slot("y", SlotKind::output, 5, 33)};
-  program.launches = {
-      {Kernel::swiglu, "gated", {{0}, {1}, {2, false, true}}, {.activation = Activation::sigmoid}}};
-  expect_as_on_cpu(program, filled(program), call_of(5));
-  expect_as_on_cpu(program, filled(program), call_of(2));
-  program.launches[0].shape.activation = Activation::gelu_tanh;
-  EXPECT_EQ(device_->why_not(program, program.launches[0]), "its gates go through SiLU");
+  for (const Activation activation :
+       {Activation::silu, Activation::gelu_tanh, Activation::swiglu_oai, Activation::sigmoid}) {
+    program.launches = {
+        {Kernel::swiglu, "gated", {{0}, {1}, {2, false, true}}, {.activation = activation}}};
+    Contents before(program);
+    before.set(program, 0, random_values(5 * 33, 7, 12));  // beyond the bounds of swiglu_oai
+    before.set(program, 1, random_values(5 * 33, 8, 12));
+    expect_as_on_cpu(program, before, call_of(5));
+    expect_as_on_cpu(program, before, call_of(2));
+  }
+}
+
+TEST_P(VulkanKernels, FactorsAndBounds) {
+  for (const Kernel kernel : {Kernel::scale, Kernel::soft_cap}) {
+    Program program;
+    program.slots = {rows_slot("x", SlotKind::inout, 5, 33),
+                     rows_slot("y", SlotKind::output, 5, 33)};
+    program.launches = {{kernel, "elsewhere", {{0}, {1, false, true}}, {.factor = 3.5f}},
+                        {kernel, "in place", {{0, true, true}}, {.factor = 2.25f}}};
+    Contents before(program);
+    before.set(program, 0, random_values(5 * 33, 7, 40));
+    expect_as_on_cpu(program, before, call_of(5));
+    expect_as_on_cpu(program, before, call_of(2));
+  }
+}
+
+TEST_P(VulkanKernels, LayerNormsOfRowsWithAMean) {
+  for (const uint64_t cols : {33u, 100u, 1500u}) {
+    Program program;
+    program.slots = {rows_slot("x", SlotKind::input, 5, cols),
+                     {"weight", SlotKind::weight, DType::f32, 1, cols},
+                     rows_slot("y", SlotKind::output, 5, cols)};
+    program.launches = {{Kernel::layernorm, "norm", {{0}, {1}, {2, false, true}}, {.eps = 1e-5f}}};
+    Contents before = filled(program);
+    Values x = random_values(5 * cols, 3);
+    for (float& value : x) value += 3;
+    before.set(program, 0, x);
+    expect_as_on_cpu(program, before, call_of(5));
+  }
+}
+
+TEST_P(VulkanKernels, ANormIsAddedToTheResidualStream) {
+  for (const Kernel kernel : {Kernel::rmsnorm, Kernel::layernorm}) {
+    Program program;
+    program.slots = {rows_slot("delta", SlotKind::input, 5, 100),
+                     {"weight", SlotKind::weight, DType::f32, 1, 100},
+                     rows_slot("normed", SlotKind::scratch, 5, 100),
+                     rows_slot("x", SlotKind::inout, 5, 100)};
+    program.launches = {{kernel, "norm", {{0}, {1}, {2, false, true}}, {.eps = 1e-5f}},
+                        {Kernel::add, "add", {{3, true, true}, {2}}}};
+    const Call call = call_of(5);
+    const Contents before = filled(program);
+    const auto actual = run(*device_, program, before, {&call, 1});
+    const auto expected = run(*cpu_, program, before, {&call, 1});
+    const Values a = to_values(DType::f32, actual[3]), e = to_values(DType::f32, expected[3]);
+    for (size_t i = 0; i < e.size(); ++i) ASSERT_NEAR(a[i], e[i], 1e-5) << i;
+  }
 }
 
 // The products of gate and up that end in SiLU end in no sigmoid: that is a dispatch of its own.
@@ -225,6 +300,7 @@ Program attention_program(DType kv, uint32_t heads, uint32_t kv_heads, uint32_t 
 
 // Pages out of order, positions on both sides of a page's end, rows of prompts beside single ones.
 constexpr uint32_t kFirst[] = {2, 0}, kSecond[] = {3}, kThird[] = {4, 1};
+constexpr uint32_t kLong[] = {0, 2, 4}, kFirst3[] = {1, 3, 5};
 
 TEST_P(VulkanKernels, AttentionOfTokensOfSeveralSequences) {
   const Segment segments[] = {{0, 1, 300, kFirst}, {1, 1, 0, kSecond}, {2, 1, 255, kThird}};
@@ -270,6 +346,54 @@ TEST_P(VulkanKernels, AttentionInCachesOfBf16) {
   for (size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], expected[i], 1e-6) << i;
 }
 
+// Windows that end inside a page, at its edge, before the first position and beyond the last; rows
+// of prompts and single ones; pages of their own, of which those in front are none.
+TEST_P(VulkanKernels, AttentionToWindowsInPagesOfTheirOwn) {
+  constexpr uint32_t kNone = UINT32_MAX;
+  constexpr uint32_t kOwnFirst[] = {kNone, 1}, kOwnSecond[] = {2}, kOwnThird[] = {0, 3};
+  const Segment tokens[] = {{0, 1, 300, kFirst, kOwnFirst},
+                            {1, 1, 3, kSecond, kOwnSecond},
+                            {2, 1, 258, kThird, kOwnThird}};
+  const Segment few[] = {{0, 3, 296, kFirst, kOwnFirst}, {3, 5, 250, kThird, kOwnThird}};
+  const Segment many[] = {{0, 70, 290, kFirst, kOwnFirst},
+                          {70, 1, 9, kSecond, kOwnSecond},
+                          {71, 9, 250, kThird, kOwnThird}};
+  for (const auto& [window, head_dim] : {std::pair{1u, 80u}, {5u, 8u}, {33u, 64u}}) {
+    Program program = attention_program(DType::f16, 4, 2, head_dim, 80, 5);
+    for (Launch& launch : program.launches) launch.shape.window = window;
+    for (const auto segments : {std::span<const Segment>(tokens), std::span<const Segment>(few),
+                                std::span<const Segment>(many)})
+      expect_as_on_cpu(program, filled(program), call_of(segments));
+  }
+}
+
+TEST_P(VulkanKernels, AttentionToWindowsOfWholePages) {
+  const Segment segments[] = {{0, 1, 600, kLong}, {1, 30, 512, kFirst3}};
+  Program program = attention_program(DType::f16, 4, 2, 16, 40, 6);
+  for (Launch& launch : program.launches) launch.shape.window = 257;
+  Contents before = filled(program);
+  before.set(program, 4, random_values(6 * 2 * kPage * 16, 5, 9));
+  expect_as_on_cpu(program, before, call_of(std::span(segments).first(1)));
+  expect_as_on_cpu(program, before, call_of(segments));
+}
+
+TEST_P(VulkanKernels, AttentionWithSinksAndBoundedScores) {
+  const Segment tokens[] = {{0, 1, 300, kFirst}, {1, 1, 0, kSecond}, {2, 1, 255, kThird}};
+  const Segment few[] = {{0, 3, 255, kFirst}, {3, 1, 0, kSecond}, {4, 5, 7, kThird}};
+  const Segment many[] = {{0, 70, 250, kFirst}, {70, 1, 9, kSecond}, {71, 3, 254, kThird}};
+  for (const auto& [has_sinks, cap] : {std::pair{true, 0.0f}, {false, 0.7f}}) {
+    Program program = attention_program(DType::f16, 6, 2, 16, 80, 5);
+    program.launches[1].shape.score_cap = cap;
+    if (has_sinks) {
+      program.slots.push_back({"sinks", SlotKind::weight, DType::f32, 1, 6});
+      program.launches[1].args.push_back({6});
+    }
+    for (const auto segments : {std::span<const Segment>(tokens), std::span<const Segment>(few),
+                                std::span<const Segment>(many)})
+      expect_as_on_cpu(program, filled(program), call_of(segments));
+  }
+}
+
 // A recording serves every call of its form, and two of them give the same bits.
 TEST_P(VulkanKernels, CallsOneAfterAnother) {
   const Program program = attention_program(DType::f16, 4, 2, 64, 3, 5);
@@ -290,15 +414,6 @@ TEST_P(VulkanKernels, SaysWhyNot) {
             "head_dim 264 is not a multiple of 8 up to 256");
   program.slots[3].dtype = DType::q8_0;
   EXPECT_EQ(device_->why_not(program, program.launches[1]), "it keeps no cache of q8_0");
-  Program bounded = attention_program(DType::f16, 4, 2, 32, 3, 5);
-  for (size_t i : {0, 1}) EXPECT_EQ(device_->why_not(bounded, bounded.launches[i]), std::nullopt);
-  bounded.launches[1].shape.score_cap = 50;
-  for (size_t i : {0, 1})
-    EXPECT_EQ(device_->why_not(bounded, bounded.launches[i]),
-              "its attention has no bound of scores");
-  bounded.launches[1].shape.window = 2;
-  for (size_t i : {0, 1})
-    EXPECT_EQ(device_->why_not(bounded, bounded.launches[i]), "its attention has no window");
   program.launches[1].shape.page = 0;
   EXPECT_EQ(device_->why_not(program, program.launches[1]), "its cache lies in pages");
   program.slots[0].dtype = DType::bf16;

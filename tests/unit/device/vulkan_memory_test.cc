@@ -142,7 +142,8 @@ TEST_F(VulkanMemory, CompiledKernelsAreKeptAndADamagedFileIsNoHarm) {
 
 TEST(VulkanCallData, HasATableForEachReader) {
   const uint32_t first[] = {7, 3}, second[] = {9};
-  const Segment segments[] = {{0, 70, 200, first}, {70, 1, 5, second}};
+  const uint32_t own_first[] = {UINT32_MAX, 4}, own_second[] = {2};
+  const Segment segments[] = {{0, 70, 200, first, own_first}, {70, 1, 5, second, own_second}};
   const Call call = call_of(segments);
   const CallSize size = call_size(call, 256);
   EXPECT_EQ(size.tiles, 3u);  // 64 and 6 rows of the first, 1 of the second
@@ -151,12 +152,14 @@ TEST(VulkanCallData, HasATableForEachReader) {
   EXPECT_EQ(words.back(), 0xeeeeeeeeu);
   EXPECT_EQ(words[0], 71u);
   EXPECT_EQ(words[1], 2u);
-  const auto row = [&](size_t t) { return &words[4 + 4 * t]; };
+  const auto row = [&](size_t t) { return &words[8 + 4 * t]; };
   EXPECT_EQ((std::vector<uint32_t>{row(69)[0], row(69)[1]}), (std::vector<uint32_t>{0, 269}));
   EXPECT_EQ(words[row(69)[3]], 7u);
   EXPECT_EQ(words[row(69)[3] + 1], 3u);
   EXPECT_EQ((std::vector<uint32_t>{row(70)[0], row(70)[1]}), (std::vector<uint32_t>{1, 5}));
   EXPECT_EQ(words[row(70)[3]], 9u);
+  EXPECT_EQ(words[row(69)[3] + words[4] + 1], 4u);
+  EXPECT_EQ(words[row(70)[3] + words[4]], 2u);
   const std::vector<uint32_t> segment(&words[words[2] + 4], &words[words[2] + 7]);
   EXPECT_EQ(segment, (std::vector<uint32_t>{70, 1, 5}));
   uint32_t rows = 0;

@@ -117,6 +117,41 @@ TEST(Families, TheCpuComputesWhatTheReferenceDoes) {
   }
 }
 
+// The residual streams of real models have a mean, without which LayerNorm is RMSNorm.
+RandomModel off_centre_model(const Config& config, DType type) {
+  RandomModel random = random_model(config, type);
+  Weights& weights = random.model.weights;
+  weights.embedding = random.tensor(type, config.vocab, config.emb, 1.0f, 2.0f);
+  if (config.tied_head) weights.head = weights.embedding;
+  return random;
+}
+
+// A prompt, some rows of one sequence, then token by token: nothing is left to the host, so that
+// each call is one submission.
+TEST(Families, TheGpuComputesWhatTheReferenceDoesInOneSubmissionACall) {
+  const auto tokens = some_tokens(24);
+  for (const Family& family : families()) {
+    if (!family.experts.empty()) continue;  // the host routes them
+    const RandomModel random = off_centre_model(config_of(family.model_type), DType::f32);
+    const auto expected = reference_logits(random.model, tokens);
+    Bench bench(random.model, {"vulkan", "cpu"}, Fusion::token);
+    testing_support::expect_validated();
+    EXPECT_FALSE(bench.says("not on vulkan")) << family.model_type;
+    const auto submissions = [&] { return bench.trace.device("vulkan").submissions; };
+    for (size_t done = 0; done < tokens.size();) {
+      const size_t count = done == 0 ? 18 : done == 18 ? 3 : 1;
+      const uint64_t before = submissions();
+      const auto actual = bench.run(std::span(tokens).subspan(done, count));
+      done += count;
+      const Comparison difference = compare(actual, expected[done - 1]);
+      EXPECT_LE(difference.max_abs_error, 2e-4 * difference.max_abs_reference)
+          << family.model_type << " after " << done;
+      EXPECT_EQ(submissions() - before, count == 1 ? 1u : 2u) << family.model_type;
+    }
+    EXPECT_EQ(bench.trace.device("cpu").submissions, 0u) << family.model_type;
+  }
+}
+
 // CallCost adds up once what the number of rows decides alone.
 TEST(Families, CostsOfOneCallAfterTheOtherAreThoseOfEach) {
   for (const Family& family : families()) {
@@ -141,15 +176,6 @@ TEST(Families, CostsOfOneCallAfterTheOtherAreThoseOfEach) {
       }
     }
   }
-}
-
-// The residual streams of real models have a mean, without which LayerNorm is RMSNorm.
-RandomModel off_centre_model(const Config& config, DType type) {
-  RandomModel random = random_model(config, type);
-  Weights& weights = random.model.weights;
-  weights.embedding = random.tensor(type, config.vocab, config.emb, 1.0f, 2.0f);
-  if (config.tied_head) weights.head = weights.embedding;
-  return random;
 }
 
 // By position.

@@ -7,11 +7,12 @@
 // scores; then slices of COLUMNS threads have the values of PER_SLICE positions each, a thread the
 // same dimensions of all of them, so that nothing is added across threads before the end.
 //
-// Constants: 0 workgroup size, a multiple of the subgroup's; 1 .. 6 as in heads.glsl; 7 OUT, the
-// type of y; 8 GROUP, query heads of a workgroup: heads / kv_heads or a divisor of it; 9 LANES,
+// Constants: 0 workgroup size, a multiple of the subgroup's; 1 .. 7 as in heads.glsl; 8 OUT, the
+// type of y; 9 GROUP, query heads of a workgroup: heads / kv_heads or a divisor of it; 10 LANES,
 // threads that share a key, a power of two that is at most the subgroup's size (best
-// HEAD_DIM / 8); 10 FUSED; 11 UNROLL, keys that a thread has in flight; 12 SUBGROUP, the smallest
-// size of a subgroup. PAGE is a multiple of the positions that a subgroup has in flight.
+// HEAD_DIM / 8); 11 FUSED; 12 UNROLL, keys that a thread has in flight; 13 SUBGROUP, the smallest
+// size of a subgroup; 14 CAP of the scores, 0: none; 15 SINKS: each head's softmax has one more
+// term. PAGE is a multiple of the positions that a subgroup has in flight.
 // Grid: x = heads / GROUP, y = splits, z = rows.
 // `partial`: rows * heads * splits * (HEAD_DIM + 1) floats. `counters`: rows * heads / GROUP words
 // that are 0 before and after. Without FUSED q is rotated, the rows are in the caches, and k, v,
@@ -21,15 +22,18 @@
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
+#include "gates.glsl"
 #include "heads.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 7) const uint OUT = F32;
-layout(constant_id = 8) const uint GROUP = 4;
-layout(constant_id = 9) const uint LANES = 8;
-layout(constant_id = 10) const uint FUSED = 0;
-layout(constant_id = 11) const uint UNROLL = 4;
-layout(constant_id = 12) const uint SUBGROUP = 32;
+layout(constant_id = 8) const uint OUT = F32;
+layout(constant_id = 9) const uint GROUP = 4;
+layout(constant_id = 10) const uint LANES = 8;
+layout(constant_id = 11) const uint FUSED = 0;
+layout(constant_id = 12) const uint UNROLL = 4;
+layout(constant_id = 13) const uint SUBGROUP = 32;
+layout(constant_id = 14) const float CAP = 0;
+layout(constant_id = 15) const uint SINKS = 0;
 
 #include "cache_pieces.glsl"
 
@@ -42,9 +46,11 @@ layout(push_constant) uniform Push {
   Floats q, k, v, angles, q_norm, k_norm;
   Words k_cache, v_cache, y;
   SharedFloats partial;
-  Words counters, call;
+  Words counters;
+  Floats sinks;
+  Words call;
   uint heads, kv_heads, splits;
-  float eps;
+  float eps, q_factor;
 };
 
 const uint TEAMS = gl_WorkGroupSize.x / LANES;
@@ -58,6 +64,7 @@ const uint PER_SLICE = UNROLL * COLUMNS / LANES;
 const uint SCATTER = GROUP % 4 == 0 && LANES >= 4 ? 4 : (GROUP % 2 == 0 && LANES >= 2 ? 2 : 1);
 const uint OWN = GROUP / SCATTER;
 const uint QUADS = (GROUP + 3) / 4;  // four heads each
+const float LOG2_E = 1.4426950408889634;
 const float LOWEST = -3.0e38;  // less than any score, and finite: its weight is 0, not NaN
 
 // q, times what scores are multiplied by; then k
@@ -118,21 +125,29 @@ void find_norm_scales(uint row, uint kv_head) {
   barrier();
 }
 
+// The two dimensions that angle `angle` turns, beyond ROTATED two neighbours that nothing turns.
+uvec2 turned_dims(uint angle) {
+  return PAIRS != 0 || angle >= ROTATED / 2 ? uvec2(2 * angle, 2 * angle + 1)
+                                            : uvec2(angle, angle + ROTATED / 2);
+}
+
 // q and the new k into shared memory, rotated where that is not done yet.
-void prepare_heads(uint row, uint position, uint kv_head) {
+void prepare_heads(uint row, uint kv_head) {
   if (FUSED != 0 && NORM != 0) find_norm_scales(row, kv_head);
-  const float scale = 1.4426950408889634 / sqrt(float(HEAD_DIM));  // scores are powers of two
+  const float scale = q_factor * LOG2_E / sqrt(float(HEAD_DIM));  // scores are powers of two
   const uint count = (FUSED != 0 ? GROUP + 1 : GROUP) * HALF;
   for (uint i = gl_LocalInvocationID.x; i < count; i += gl_WorkGroupSize.x) {
     const uint head = i / HALF, angle = i % HALF;
-    const uvec2 d = PAIRS != 0 ? uvec2(2 * angle, 2 * angle + 1) : uvec2(angle, angle + HALF);
+    const uvec2 d = turned_dims(angle);
     vec2 value = vec2(projected(row, kv_head, head, d.x), projected(row, kv_head, head, d.y));
     if (FUSED != 0) {
       if (NORM != 0)
         value *= norm_scales[head] * (head < GROUP ? vec2(q_norm.at[d.x], q_norm.at[d.y])
                                                    : vec2(k_norm.at[d.x], k_norm.at[d.y]));
-      const vec2 turn = rope_cos_sin(angles, row, position, angle);
-      value = value * turn.x + vec2(-value.y, value.x) * turn.y;
+      if (angle < ROTATED / 2) {
+        const vec2 turn = rope_cos_sin(angles, row, angle);
+        value = value * turn.x + vec2(-value.y, value.x) * turn.y;
+      }
     }
     if (head < GROUP) value *= scale;
     const uvec2 to = head * HEAD_DIM + d;
@@ -153,6 +168,15 @@ void write_y(uint row, uint pair, vec2 value) {
   } else {
     y.at[at] = pack16(saturated(value, OUT), OUT);
   }
+}
+
+// The weight of a head's sink, which has no value.
+float sink_weight(uint head, float largest) {
+  return SINKS == 0 ? 0 : exp2(LOG2_E * sinks.at[gl_WorkGroupID.x * GROUP + head] - largest);
+}
+
+float bounded_score(float score) {
+  return CAP != 0 ? capped(score, CAP * LOG2_E) : score;
 }
 
 // Where a split's results begin: GROUP * HEAD_DIM values, then a logarithm of each head's sum.
@@ -190,7 +214,7 @@ void combine(uint row, uint used) {
       }
       largest = now;
     }
-    write_y(row, pair, value / total);
+    write_y(row, pair, value / (total + sink_weight(head, largest)));
   }
 }
 
@@ -220,10 +244,10 @@ void merge(uint row, uint split, uint used, bool has_new) {
       total += weight * sums.y;
       value += weight * merged[i * GROUP * HALF + pair];
     }
-    value /= total;
     if (used == 1) {
-      write_y(row, pair, value);
+      write_y(row, pair, value / (total + sink_weight(head, largest)));
     } else {
+      value /= total;
       partial.at[at + 2 * pair] = value.x;
       partial.at[at + 2 * pair + 1] = value.y;
       if (pair % HALF == 0) partial.at[at + GROUP * HEAD_DIM + head] = largest + log2(total);
@@ -257,9 +281,9 @@ uint page_of(uint position, uint pages) {
   return call.at[pages + position / PAGE];
 }
 
-// Rows of the page beyond the sequence's are read too; their values, which may be anything, become
+// Rows of the page outside of begin .. end - 1 are read too; their values, which may be anything, become
 // zeros here, and their scores nothing in find_scores.
-void load_block(uint first, uint end, uint page, uint kv_head, out Block block) {
+void load_block(uint first, uint begin, uint end, uint page, uint kv_head, out Block block) {
   const uint row = (page * kv_heads + kv_head) * PAGE + first % PAGE;
   const uint column = gl_SubgroupInvocationID % COLUMNS, words = row_words() / HALF;
   Words keys = cache_at(k_cache, row + key_of_block(0), 4 * words * lane());
@@ -274,9 +298,11 @@ void load_block(uint first, uint end, uint page, uint kv_head, out Block block) 
     if (HALF % COLUMNS != 0 && pair + column >= HALF) continue;
     block.v[i] = CACHE == F32 ? WordPairs(values).at[at / 2] : uvec2(values.at[at], 0);
   }
-  if (first + block_positions() <= end) return;
-  [[unroll]] for (uint i = 0; i < PER_SLICE * PAIRS_OF_COLUMN; ++i)
-    if (first + value_of_block(i / PAIRS_OF_COLUMN) >= end) block.v[i] = uvec2(0);
+  if ((WINDOW == 0 || first >= begin) && first + block_positions() <= end) return;
+  [[unroll]] for (uint i = 0; i < PER_SLICE * PAIRS_OF_COLUMN; ++i) {
+    const uint position = first + value_of_block(i / PAIRS_OF_COLUMN);
+    if ((WINDOW != 0 && position < begin) || position >= end) block.v[i] = uvec2(0);
+  }
 }
 
 struct Query {
@@ -305,7 +331,7 @@ struct Scores {
   float of[UNROLL * OWN];
 };
 
-void find_scores(uint first, uint end, Query query, Block block, out Scores scores) {
+void find_scores(uint first, uint begin, uint end, Query query, Block block, out Scores scores) {
   [[unroll]] for (uint u = 0; u < UNROLL; ++u) {
     float sums[GROUP];
     [[unroll]] for (uint g = 0; g < GROUP; ++g) sums[g] = 0;
@@ -327,7 +353,9 @@ void find_scores(uint first, uint end, Query query, Block block, out Scores scor
     [[unroll]] for (uint o = 0; o < OWN; ++o) {
       [[unroll]] for (uint mask = LANES / SCATTER / 2; mask > 0; mask /= 2)
         sums[o] += subgroupShuffleXor(sums[o], mask);
-      scores.of[u * OWN + o] = first + key_of_block(u) < end ? sums[o] : LOWEST;
+      const uint position = first + key_of_block(u);
+      const bool is_seen = position < end && (WINDOW == 0 || position >= begin);
+      scores.of[u * OWN + o] = is_seen ? bounded_score(sums[o]) : LOWEST;
     }
   }
 }
@@ -421,7 +449,7 @@ void append(uint cache_row, bool writes) {
       score += dot(vec2(rotated_at(head, 2 * pair), rotated_at(head, 2 * pair + 1)),
                    new_pair(0, pair));
     score = lanes_sum(score);
-    if (lane() == 0) new_scores[head] = score;
+    if (lane() == 0) new_scores[head] = bounded_score(score);
   }
 }
 
@@ -443,25 +471,28 @@ bool finishes(uint row, uint used) {
 void main() {
   const uint row = gl_WorkGroupID.z, split = gl_WorkGroupID.y;
   const uint rows = call_rows(call);
-  const uvec4 about = WordQuads(call).at[1 + row];
+  const uvec4 about = WordQuads(call).at[2 + row];
   if (row >= rows) return;
-  const uint position = about.y, pages = about.w;
+  const uint position = about.y, pages = list_of_pages(call, about.w);
   const uint cached = FUSED != 0 ? position : position + 1;
-  const uint share = (cached + splits - 1) / splits;
+  const uint seen = first_seen(position);
+  const uint skipped = seen / STEP * STEP;
+  const uint share = (cached - skipped + splits - 1) / splits;
   // In whole steps: a shorter last one takes as long.
   const uint chunk = max(1, (share + STEP - 1) / STEP) * STEP;
-  const uint used = max(1, (cached + chunk - 1) / chunk);
+  const uint used = max(1, (cached - skipped + chunk - 1) / chunk);
   if (split >= used) return;
-  const uint begin = split * chunk, end = min(begin + chunk, cached);
+  const uint begin = skipped + split * chunk, end = min(begin + chunk, cached);
   const uint per_kv_head = heads / kv_heads, first_head = gl_WorkGroupID.x * GROUP;
   const uint kv_head = first_head / per_kv_head;
   const bool has_new = FUSED != 0 && split + 1 == used;
 
-  const uint own = begin + gl_SubgroupID * block_positions();
+  uint own = begin + gl_SubgroupID * block_positions();
+  while (WINDOW != 0 && own < end && own + block_positions() <= seen) own += STEP;
   // On their way while q is prepared.
   const uint new_page = has_new ? page_of(position, pages) : 0;
   uint page = own < end ? page_of(own, pages) : 0;
-  prepare_heads(row, position, kv_head);
+  prepare_heads(row, kv_head);
   if (has_new)
     append((new_page * kv_heads + kv_head) * PAGE + position % PAGE, first_head % per_kv_head == 0);
   Query query;
@@ -477,10 +508,10 @@ void main() {
     of_block[gl_SubgroupID * GROUP + gl_SubgroupInvocationID] = vec2(LOWEST, 0);
   for (uint first = own; first < end; first += STEP) {
     Block block;
-    load_block(first, end, page, kv_head, block);
+    load_block(first, seen, end, page, kv_head, block);
     if (first + STEP < end) page = page_of(first + STEP, pages);
     Scores scores;
-    find_scores(first, end, query, block, scores);
+    find_scores(first, seen, end, query, block, scores);
     weigh(scores, sums);
     add_values(block, sums);
   }

@@ -1,7 +1,7 @@
 // Attention of many rows in f32, for GPUs without cooperative matrices and for heads of any size.
-// attention_prefill.glsl says what is computed, and the constants up to 10; GROUP is 1.
+// attention_prefill.glsl says what is computed, and the constants up to 11; GROUP is 1.
 //
-// Further constants: 11 ROWS, 12 COLUMNS: of a block's scores, for each thread. The workgroup is
+// Further constants: 12 ROWS, 13 COLUMNS: of a block's scores, for each thread. The workgroup is
 // TILE / ROWS by KEYS / COLUMNS threads. A thread then has the same rows of the sums, and every
 // (KEYS / COLUMNS)-th dimension.
 // Shared memory: ((TILE + KEYS) * (HEAD_DIM + 1) + TILE * (KEYS + 1)) * 4 bytes.
@@ -9,8 +9,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "attention_prefill.glsl"
 
-layout(constant_id = 11) const uint ROWS = 2;
-layout(constant_id = 12) const uint COLUMNS = 4;
+layout(constant_id = 12) const uint ROWS = 2;
+layout(constant_id = 13) const uint COLUMNS = 4;
 
 const uint ACROSS = KEYS / COLUMNS;  // threads that share rows
 const uint DIMS = (HEAD_DIM + ACROSS - 1) / ACROSS;
@@ -68,7 +68,9 @@ void multiply_keys(Work work, uint first_key, out Scores own) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r)
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
       const uint key = first_key + c * ACROSS + column();
-      if (key > work.position + first_row() + r) own.at[r * COLUMNS + c] = LOWEST;
+      own.at[r * COLUMNS + c] = sees(work.position + first_row() + r, key)
+                                    ? bounded_score(own.at[r * COLUMNS + c])
+                                    : LOWEST;
     }
 }
 
@@ -110,11 +112,13 @@ void multiply_values(inout Sums sums) {
 
 // Pairs of dimensions are two threads' until they are in shared memory.
 void write_sums(Work work, Sums sums) {
-  [[unroll]] for (uint r = 0; r < ROWS; ++r)
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    const float total = sums.total[r] + sink_weight(0, sums.largest[r]);
     [[unroll]] for (uint i = 0; i < DIMS; ++i) {
       const uint d = i * ACROSS + column();
-      if (d < HEAD_DIM) queries[(first_row() + r) * STRIDE + d] = sums.values[r * DIMS + i] / sums.total[r];
+      if (d < HEAD_DIM) queries[(first_row() + r) * STRIDE + d] = sums.values[r * DIMS + i] / total;
     }
+  }
   barrier();
   for (uint i = gl_LocalInvocationID.x; i < TILE * HALF; i += gl_WorkGroupSize.x) {
     const uint row = i / HALF, d = i % HALF * 2;
@@ -133,7 +137,7 @@ void main() {
   }
   [[unroll]] for (uint i = 0; i < ROWS * DIMS; ++i) sums.values[i] = 0;
 
-  for (uint first_key = 0; first_key < work.keys; first_key += KEYS) {
+  for (uint first_key = work.first_key / KEYS * KEYS; first_key < work.keys; first_key += KEYS) {
     load_cached(k_cache, work, first_key);
     barrier();
     Scores own;

@@ -1,9 +1,9 @@
 // Attention of many rows with cooperative matrices of f16, sums and softmax in f32. HEAD_DIM is a
-// multiple of EDGE. attention_prefill.glsl says what is computed, and the constants up to 10.
+// multiple of EDGE. attention_prefill.glsl says what is computed, and the constants up to 11.
 // After the compiler comes spirv_rewrite: docs/decisions/011.
 //
-// Further constants: 11 BLOCKS: of EDGE rows, for each subgroup; the workgroup has GROUP * TILE /
-// EDGE / BLOCKS subgroups, which are full. 12 LAYOUT: how this GPU's matrices lie in
+// Further constants: 12 BLOCKS: of EDGE rows, for each subgroup; the workgroup has GROUP * TILE /
+// EDGE / BLOCKS subgroups, which are full. 13 LAYOUT: how this GPU's matrices lie in
 // registers, as coop_layout.comp says; 0: weights go through shared memory, right on any GPU.
 // 1000 .. 1003: EDGE, the rows and columns of all matrices, four times, as their numbers tell
 // spirv_rewrite what each is used for. Without LAYOUT TILE * GROUP <= 2 * KEYS.
@@ -21,8 +21,8 @@
 #include "attention_prefill.glsl"
 #include "coop_layout.glsl"
 
-layout(constant_id = 11) const uint BLOCKS = 1;
-layout(constant_id = 12) const uint LAYOUT = 0;
+layout(constant_id = 12) const uint BLOCKS = 1;
+layout(constant_id = 13) const uint LAYOUT = 0;
 layout(constant_id = 1000) const uint ROWS_OF_A = 16;
 layout(constant_id = 1001) const uint DEPTH = 16;
 layout(constant_id = 1002) const uint ROWS_OF_SUMS = 16;
@@ -79,10 +79,11 @@ uvec4 load_piece(Words cache, uint row, uint piece) {
 // says where all of it is.
 void fetch(Work work, uint first_key, uint first_row) {
   const uint most = work.keys - 1 - first_key;
+  const uint least = work.first_key > first_key ? work.first_key - first_key : 0;
   uint rows[LOADS];
   [[unroll]] for (uint i = 0; i < LOADS; ++i) {
     const uint key = min((i * gl_WorkGroupSize.x + gl_LocalInvocationID.x) / PIECES, KEYS - 1);
-    rows[i] = PAGE % KEYS == 0 ? first_row + min(key, most) : key_row(work, first_key + key);
+    rows[i] = PAGE % KEYS == 0 ? first_row + clamp(key, least, most) : key_row(work, first_key + key);
   }
   const uint piece = gl_LocalInvocationID.x;
   [[unroll]] for (uint i = 0; i < LOADS; ++i)
@@ -164,16 +165,26 @@ void multiply_values(uint buffer_at) {
     }
 }
 
+// The head, of the workgroup's, that a subgroup's block is of.
+uint head_of_block(uint block) {
+  return (gl_SubgroupID * BLOCKS + block) * EDGE / TILE;
+}
+
 // The tile's row that a subgroup's block begins with.
 uint block_row(uint block) {
   return (gl_SubgroupID * BLOCKS + block) * EDGE % TILE;
+}
+
+void bound_scores() {
+  [[unroll]] for (uint i = 0; i < BLOCKS * KEY_BLOCKS * ELEMENTS; ++i)
+    scores[i / ELEMENTS][i % ELEMENTS] = bounded_score(scores[i / ELEMENTS][i % ELEMENTS]);
 }
 
 void mask(Work work, uint first_key) {
   [[unroll]] for (uint i = 0; i < BLOCKS * KEY_BLOCKS * ELEMENTS; ++i) {
     const uint matrix = i / ELEMENTS, e = i % ELEMENTS;
     const uint key = first_key + matrix % KEY_BLOCKS * EDGE + element_column(e);
-    if (key > work.position + block_row(matrix / KEY_BLOCKS) + element_row(e)) scores[matrix][e] = LOWEST;
+    if (!sees(work.position + block_row(matrix / KEY_BLOCKS) + element_row(e), key)) scores[matrix][e] = LOWEST;
   }
 }
 
@@ -222,11 +233,12 @@ void weigh_in_registers() {
 }
 
 void write_from_registers(Work work) {
-  [[unroll]] for (uint i = 0; i < BLOCKS * ELEMENTS; ++i) total[i] = sum_of_row(total[i]);
+  [[unroll]] for (uint i = 0; i < BLOCKS * ELEMENTS; ++i)
+    total[i] = sum_of_row(total[i]) + sink_weight(head_of_block(i / ELEMENTS), largest[i]);
   [[unroll]] for (uint i = 0; i < BLOCKS * DIM_BLOCKS * ELEMENTS; i += 2) {
     const uint matrix = i / ELEMENTS, e = i % ELEMENTS, b = matrix / DIM_BLOCKS;
     const vec2 value = vec2(sums[matrix][e], sums[matrix][e + 1]) / total[row_slot(b, e)];
-    write_pair(work, (gl_SubgroupID * BLOCKS + b) * EDGE / TILE, block_row(b) + element_row(e),
+    write_pair(work, head_of_block(b), block_row(b) + element_row(e),
                matrix % DIM_BLOCKS * EDGE + element_column(e), value);
   }
 }
@@ -251,8 +263,9 @@ void weigh_aside(Work work, uint first_key) {
       const uint of_row = (gl_SubgroupID * BLOCKS + b) * EDGE + row;
       const uint position = work.position + block_row(b) + row;
       float now = largest_aside[of_row];
-      for (uint i = 0; i < KEYS && first_key + i <= position; ++i)
-        now = max(now, scores_aside[at + row * SCORES_STRIDE + i]);
+      for (uint i = 0; i < KEYS; ++i)
+        if (sees(position, first_key + i))
+          now = max(now, bounded_score(scores_aside[at + row * SCORES_STRIDE + i]));
       const float kept = exp2(largest_aside[of_row] - now);
       float sum = 0;
       for (uint piece = 0; piece < KEYS / 8; ++piece) {
@@ -261,7 +274,8 @@ void weigh_aside(Work work, uint first_key) {
           vec2 weight = vec2(0);
           for (uint i = 0; i < 2; ++i) {
             const uint key = piece * 8 + w * 2 + i;
-            if (first_key + key <= position) weight[i] = exp2(scores_aside[at + row * SCORES_STRIDE + key] - now);
+            if (sees(position, first_key + key))
+              weight[i] = exp2(bounded_score(scores_aside[at + row * SCORES_STRIDE + key]) - now);
           }
           sum += weight.x + weight.y;
           packed[w] = packHalf2x16(weight);
@@ -287,17 +301,24 @@ void weigh_aside(Work work, uint first_key) {
 void write_from_aside(Work work) {
   const uint at = gl_SubgroupID * EDGE * SCORES_STRIDE;
   [[unroll]] for (uint i = 0; i < BLOCKS * DIM_BLOCKS; ++i) {
-    const uint b = i / DIM_BLOCKS, head = (gl_SubgroupID * BLOCKS + b) * EDGE / TILE;
+    const uint b = i / DIM_BLOCKS, head = head_of_block(b);
     wait_for_subgroup();
     coopMatStoreNV(sums[i], scores_aside, at, SCORES_STRIDE, false);
     wait_for_subgroup();
     for (uint pair = gl_SubgroupInvocationID; pair < EDGE * EDGE / 2; pair += gl_SubgroupSize) {
       const uint row = pair / (EDGE / 2), column = pair % (EDGE / 2) * 2, from = at + row * SCORES_STRIDE + column;
+      const uint of_row = (gl_SubgroupID * BLOCKS + b) * EDGE + row;
       write_pair(work, head, block_row(b) + row, i % DIM_BLOCKS * EDGE + column,
                  vec2(scores_aside[from], scores_aside[from + 1]) /
-                     total_aside[(gl_SubgroupID * BLOCKS + b) * EDGE + row]);
+                     (total_aside[of_row] + sink_weight(head, largest_aside[of_row])));
     }
   }
+}
+
+// The row in the cache where a block of keys begins, if blocks do not cross pages: as much before
+// the first key that is seen as the block is.
+uint block_row_of(Work work, uint first_key) {
+  return key_row(work, first_key) - (max(first_key, work.first_key) - first_key);
 }
 
 // The first row of the block after the next, looked up that early: its keys are fetched without a
@@ -309,8 +330,9 @@ uint row_ahead(Work work, uint first_key) {
 void main() {
   const Work work = work_of_workgroup();
   if (work.tile.rows == 0) return;
-  fetch(work, 0, key_row(work, 0));
-  uint next_row = row_ahead(work, KEYS);
+  const uint begin = work.first_key / KEYS * KEYS;
+  fetch(work, begin, block_row_of(work, begin));
+  uint next_row = row_ahead(work, begin + KEYS);
   if (LAYOUT != 0) load_queries_into_registers(work);
   else load_queries(work);
   [[unroll]] for (uint i = 0; i < BLOCKS * ELEMENTS; ++i) {
@@ -325,7 +347,7 @@ void main() {
     }
 
   uint buffer_at = 0;
-  for (uint first_key = 0; first_key < work.keys; first_key += KEYS) {
+  for (uint first_key = begin; first_key < work.keys; first_key += KEYS) {
     put(buffer_at);
     barrier();
     if (first_key + KEYS < work.keys) {
@@ -334,7 +356,10 @@ void main() {
     }
     multiply_keys(buffer_at);
     if (LAYOUT != 0) {
-      if (first_key + KEYS > work.position + 1) mask(work, first_key);
+      if (CAP != 0) bound_scores();
+      if (first_key + KEYS > work.position + 1 ||
+          (WINDOW != 0 && first_key + WINDOW < work.position + TILE))
+        mask(work, first_key);
       weigh_in_registers();
     } else {
       weigh_aside(work, first_key);

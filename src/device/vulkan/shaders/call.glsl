@@ -1,4 +1,5 @@
 // The words of a call: its size, its segments with their pages, a table of rows, one of tiles.
+// device/vulkan/vulkan_device.h has the order.
 #ifndef CALL_GLSL
 #define CALL_GLSL
 #include "buffers.glsl"
@@ -21,8 +22,13 @@ struct Row {
 };
 
 Row row_at(Words call, uint index) {
-  const uint at = 4 + 4 * index;
+  const uint at = 8 + 4 * index;
   return Row(call.at[at], call.at[at + 1], call.at[at + 2], call.at[at + 3]);
+}
+
+// From a list of pages to the same sequence's for layers with a window.
+uint window_pages(Words call) {
+  return call.at[4];
 }
 
 struct Tile {

@@ -1,24 +1,27 @@
-// One value at a time: z = x + y (in place where z is x), z = silu(x) * y, z = sigmoid(x) * y, rows
-// of x by the row table's sources, and x in another type.
+// One value at a time: z = x + y (in place where z is x), z = gate(x) * y, rows of x by the row
+// table's sources, x in another type, z = factor * x, z = factor * tanh(x / factor).
 //
 // Constants: 0 workgroup size; 1 OPERATION, below; 2 IN, the type of x and y (CAST only; F32 for
-// all others); 3 OUT, the type of z, F32 for GATHER_ROWS.
+// all others); 3 OUT, the type of z, F32 for GATHER_ROWS; 4 ACTIVATION of a gate.
 // Grid: x = ceil(ceil(rows * cols / 4) / workgroup size), for GATHER_ROWS rows * ceil(cols / 4) /
 // workgroup size. A 16-bit array with an odd number of values ends in a whole word.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "call.glsl"
+#include "gates.glsl"
 
 layout(local_size_x_id = 0) in;
-const uint ADD = 0, SWIGLU = 1, GATHER_ROWS = 2, CAST = 3, SIGMOID_GATE = 4;
+const uint ADD = 0, GATE = 1, GATHER_ROWS = 2, CAST = 3, SCALE = 4, SOFT_CAP = 5;
 layout(constant_id = 1) const uint OPERATION = ADD;
 layout(constant_id = 2) const uint IN = F32;
 layout(constant_id = 3) const uint OUT = F32;
+layout(constant_id = 4) const uint ACTIVATION = SILU;
 
 layout(push_constant) uniform Push {
   Floats x, y;
   Words z, call;
   uint cols;
+  float factor;
 };
 
 vec4 load_any(uint index, uint count) {
@@ -44,7 +47,8 @@ void main() {
   if (index >= count) return;
   vec4 value = load_any(index, count);
   if (OPERATION == ADD) value += load_row_quad(y, 0, index, count);
-  if (OPERATION == SWIGLU) value = value / (1 + exp(-value)) * load_row_quad(y, 0, index, count);
-  if (OPERATION == SIGMOID_GATE) value = load_row_quad(y, 0, index, count) / (1 + exp(-value));
+  if (OPERATION == GATE) value = gated(ACTIVATION, value, load_row_quad(y, 0, index, count));
+  if (OPERATION == SCALE) value *= factor;
+  if (OPERATION == SOFT_CAP) value = capped(value, factor);
   store_row_quad(z, 0, index, count, value, OUT);
 }

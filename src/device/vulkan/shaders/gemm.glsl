@@ -5,12 +5,12 @@
 //   0 threads of a workgroup
 //   1 BM, 2 BN, 3 BK: a workgroup's tile, rows of x by rows of w, in steps of BK along K
 //   4 MODE: 0 y0 | y1 | y2 = x w0 | w1 | w2 (a matrix that is not there has no rows); 1 y0 += x w0;
-//     2 y0 = silu(x w0) * (x w1)
+//     2 + activation (gates.glsl) y0 = gate(x w0) * (x w1)
 //   5 X: how x is read. 0 f32, any K; 1 f32, K a multiple of 32; 2 packed 16-bit rows of K values as sixteen_bit.glsl
 //     narrows them (bf16 beside bf16 weights, f16 beside all others), K a multiple of 32
 //   6 Y16: 1 writes y0 as X = 2 reads it; n0 is then a multiple of 8
 //   7 BIAS: 1 adds b0 | b1 | b2 (f32)
-// Grid: x = tiles of rows of x, y = tiles of rows of w: the sum over the matrices of ceil(n / BN); in MODE 2
+// Grid: x = tiles of rows of x, y = tiles of rows of w: the sum over the matrices of ceil(n / BN); with a gate
 // ceil(n0 / (BN / 2)). A tile without rows returns at once. BK divides round_up(K, 32). A matrix has fewer than 2^32
 // values.
 
@@ -39,6 +39,9 @@ layout(push_constant, std430) uniform Push {
   uint K, n0, n1, n2;
 } push;  // 104 bytes
 
+const uint GATED = 2;
+
+#include "gates.glsl"
 #include "sixteen_bit.glsl"
 
 #ifdef TYPE_BF16
@@ -52,7 +55,7 @@ layout(push_constant, std430) uniform Push {
 // The matrix and the columns of y that this workgroup has.
 struct Target {
   Quads w;
-  Quads w_up;    // for MODE 2
+  Quads w_up;    // for gates
   Floats y;
   Words bias;
   uint n;        // rows of w
@@ -60,7 +63,7 @@ struct Target {
 };
 
 Target target_of(uint tile) {
-  const uint width = MODE == 2 ? BN / 2 : BN;
+  const uint width = MODE >= GATED ? BN / 2 : BN;
   const uint tiles0 = (push.n0 + width - 1) / width;
   if (MODE != 0 || tile < tiles0) return Target(push.w0, push.w1, push.y0, push.b0, push.n0, tile * width);
   tile -= tiles0;
@@ -111,5 +114,3 @@ void write_y(Target target, uint row, uint column, vec4 value) {
     target.y.v[at + i] = one;
   }
 }
-
-vec4 silu(vec4 value) { return value / (1.0 + exp(-value)); }

@@ -7,7 +7,7 @@
 //   8 WM, 9 WN: a subgroup's part of the tile. THREADS is (BM / WM) * (BN / WN) subgroups, which are full.
 //   1000 and 1002 rows of a matrix of x and of sums, 1001 depth, 1003 columns; their numbers tell spirv_rewrite what
 //   each matrix is used for
-// Shared memory: max((BM + BN) * (BK / 8 + 1), subgroups * (MODE 2: 2) * 16 * 5) * 16 bytes.
+// Shared memory: max((BM + BN) * (BK / 8 + 1), subgroups * (with a gate 2) * 16 * 5) * 16 bytes.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_buffer_reference : require
@@ -33,7 +33,7 @@ const uint STRIDE = BK / 8 + 1;
 const uint TILE = (BM + BN) * STRIDE;
 const uint SUMS_STRIDE = CN / 4 + 1;
 const uint SUMS = CM * SUMS_STRIDE;
-const uint BLOCKS = MODE == 2 ? 2 : 1;
+const uint BLOCKS = MODE >= GATED ? 2 : 1;
 const uint SUMS_OF_ALL = BM / WM * (BN / WN) * BLOCKS * SUMS;
 shared uvec4 tiles[TILE > SUMS_OF_ALL ? TILE : SUMS_OF_ALL];
 
@@ -54,14 +54,14 @@ fcoopmatNV<32, gl_ScopeSubgroup, CM_OF_SUMS, CN> sums[ROW_BLOCKS * COLUMN_BLOCKS
 // Rows beyond the edge are the last one again: their results are not written.
 uint x_row(uint chunk, uint first, uint rows) { return min(first + chunk / (BK / 8), rows - 1); }
 
-// In MODE 2 a subgroup's columns are WN / 2 of w0 and the same ones of w1.
+// With a gate a subgroup's columns are WN / 2 of w0 and the same ones of w1.
 uint w_row(uint chunk, Target target) {
   uint row = chunk / (BK / CHUNK);
-  if (MODE == 2) row = row / WN * (WN / 2) + row % (WN / 2);
+  if (MODE >= GATED) row = row / WN * (WN / 2) + row % (WN / 2);
   return min(target.first + row, target.n - 1);
 }
 
-bool is_up(uint chunk) { return MODE == 2 && chunk / (BK / CHUNK) % WN >= WN / 2; }
+bool is_up(uint chunk) { return MODE >= GATED && chunk / (BK / CHUNK) % WN >= WN / 2; }
 
 // Without branches, also at the last step, which loads itself again: NVIDIA's driver does not let loads behind a branch
 // run beside the products, which costs a quarter of the speed.
@@ -140,7 +140,7 @@ void write_sums(Target target, uint first_row, uint rows, uint first_column) {
     const uint i = block / WRITTEN_BLOCKS, j = block % WRITTEN_BLOCKS;
     wait_for_subgroup();
     coopMatStoreNV(sums[i * COLUMN_BLOCKS + j], tiles, own, SUMS_STRIDE, false);
-    if (MODE == 2) {
+    if (MODE >= GATED) {
       coopMatStoreNV(sums[i * COLUMN_BLOCKS + j + COLUMN_BLOCKS - WRITTEN_BLOCKS], tiles, own + SUMS, SUMS_STRIDE, false);
     }
     wait_for_subgroup();
@@ -148,8 +148,8 @@ void write_sums(Target target, uint first_row, uint rows, uint first_column) {
       const uint element = pass * LANES + gl_SubgroupInvocationID;
       const uint row = element / (CN / 4), quad = element % (CN / 4);
       vec4 value = uintBitsToFloat(tiles[own + row * SUMS_STRIDE + quad]);
-      if (MODE == 2) {
-        value = silu(value) * uintBitsToFloat(tiles[own + (BLOCKS - 1) * SUMS + row * SUMS_STRIDE + quad]);
+      if (MODE >= GATED) {
+        value = gated(MODE - GATED, value, uintBitsToFloat(tiles[own + (BLOCKS - 1) * SUMS + row * SUMS_STRIDE + quad]));
       }
       const uint y_row = first_row + i * CM + row;
       if (y_row < rows) write_y(target, y_row, first_column + j * CN + quad * 4, value);

@@ -2,7 +2,7 @@
 // variants: gemm_tiled_bf16=-DTYPE_BF16; gemm_tiled_f16=-DTYPE_F16; gemm_tiled_f32=-DTYPE_F32; gemm_tiled_q8_0=-DTYPE_Q8_0; gemm_tiled_q4_0=-DTYPE_Q4_0; gemm_tiled_q4_k=-DTYPE_Q4_K; gemm_tiled_q6_k=-DTYPE_Q6_K; gemm_tiled_i8=-DTYPE_I8
 //
 // Further specialization constants, beyond gemm.glsl's:
-//   8 TM, 9 TN: rows and columns of y that a thread has, multiples of 4; TN one of 8 in MODE 2.
+//   8 TM, 9 TN: rows and columns of y that a thread has, multiples of 4; TN one of 8 with a gate.
 //     THREADS is (BM / TM) * (BN / TN).
 // Shared memory: BK * (BM + BN + 8) * 4 bytes.
 #version 460
@@ -37,9 +37,9 @@ vec4 sums[TM * (TN / 4)];
 // Rows beyond the edge are the last one again: their results are not written.
 uint x_row(uint chunk, uint first, uint rows) { return min(first + chunk % BM, rows - 1); }
 
-// In MODE 2 the first half of the tile's columns are of w0, the second the same ones of w1.
+// With a gate the first half of the tile's columns are of w0, the second the same ones of w1.
 uint w_row(uint chunk, Target target) {
-  const uint row = MODE == 2 ? chunk % (BN / 2) : chunk % BN;
+  const uint row = MODE >= GATED ? chunk % (BN / 2) : chunk % BN;
   return min(target.first + row, target.n - 1);
 }
 
@@ -52,7 +52,7 @@ void fetch(Target target, uint first, uint rows, uint k) {
     const uint chunk = i * THREADS + gl_LocalInvocationID.x;
     if (chunk >= W_CHUNKS) continue;
     const uint row = w_row(chunk, target), at = k + chunk / BN * CHUNK;
-    if (MODE == 2 && chunk % BN >= BN / 2) {
+    if (MODE >= GATED && chunk % BN >= BN / 2) {
       w_next[i] = fetch_w(target.w_up, target.n, row, at);
     } else {
       w_next[i] = fetch_w(target.w, target.n, row, at);
@@ -105,9 +105,9 @@ void write_sums(Target target, uint first, uint rows, uint row_thread, uint colu
     const uint row = first + (i / 4 * ROW_THREADS + row_thread) * 4 + i % 4;
     if (row >= rows) continue;
     // The groups of the second half are those of the first, BN / 2 columns on.
-    [[unroll]] for (uint j = 0; j < (MODE == 2 ? TN / 8 : TN / 4); ++j) {
+    [[unroll]] for (uint j = 0; j < (MODE >= GATED ? TN / 8 : TN / 4); ++j) {
       vec4 value = sums[i * (TN / 4) + j];
-      if (MODE == 2) value = silu(value) * sums[i * (TN / 4) + TN / 8 + j];
+      if (MODE >= GATED) value = gated(MODE - GATED, value, sums[i * (TN / 4) + TN / 8 + j]);
       write_y(target, row, target.first + (j * COLUMN_THREADS + column_thread) * 4, value);
     }
   }

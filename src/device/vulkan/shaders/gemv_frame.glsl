@@ -6,13 +6,15 @@
 //   0 workgroup size
 //   1 ROWS     rows of x, at most; as many as the call says are stored
 //   2 OUTPUTS  rows of W that a workgroup makes together
-//   3 MODE     0 y0|y1|y2 = W0|W1|W2 x; 1 y0 += W0 x; 2 y0 = silu(W0 x) * (W1 x)
+//   3 MODE     0 y0|y1|y2 = W0|W1|W2 x; 1 y0 += W0 x; 2 + activation (gates.glsl)
+//              y0 = gate(W0 x) * (W1 x)
 //   4 NORM     1: x is RMS-normalised, with weights `norm`
 //   5 GATHER   1: row t of x is the one that the call's table of rows names
 //   6 BIAS     1: b0|b1|b2 are added
 // Groups of rows: in mode 0 the sum of ceil(n / OUTPUTS) over the matrices, else ceil(n0 / OUTPUTS).
 // Order of sums: by workgroup size, subgroup size and the weights' form alone.
 
+#include "gates.glsl"
 #include "gemv_units.glsl"
 
 layout(local_size_x_id = 0) in;
@@ -23,7 +25,7 @@ layout(constant_id = 4) const uint NORM = 0;
 layout(constant_id = 5) const uint GATHER = 0;
 layout(constant_id = 6) const uint BIAS = 0;
 
-const uint STORE = 0, ADD = 1, SWIGLU = 2;
+const uint STORE = 0, ADD = 1, GATED = 2;
 
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Fours { vec4 at[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Result { float at[]; };
@@ -40,7 +42,7 @@ layout(push_constant) uniform Push {
   uint flags;
 };
 
-const uint STREAMS = MODE == SWIGLU ? 2 * OUTPUTS : OUTPUTS;  // rows of weights read side by side
+const uint STREAMS = MODE >= GATED ? 2 * OUTPUTS : OUTPUTS;  // rows of weights read side by side
 const uint SUMS = STREAMS * ROWS;
 const uint MOST_SUBGROUPS = gl_WorkGroupSize.x / 4;  // none is narrower than 4
 shared float partial[TURNS][SUMS * MOST_SUBGROUPS];  // [sum][subgroup]
@@ -71,7 +73,7 @@ Target target(uint group) {
 // The row of x that is the call's row t.
 uint source_row(uint t, uint rows) {
   const uint row = t < rows ? t : 0u;
-  return GATHER == 0u ? row : call.at[4u + 4u * row + 2u];
+  return GATHER == 0u ? row : call.at[8u + 4u * row + 2u];
 }
 
 // Four values of a row. Rows of blocks are whole, others end anywhere: then zeros follow, and rows
@@ -124,10 +126,10 @@ void finish(Target to, uint turn, uint output_row, uint t) {
   const float factor = norm_factor(t);
   float value = total(turn, output_row * ROWS + t) * factor * row_scale(to.w, to.rows, row);
   if (BIAS != 0u) value += to.b.at[row];
-  if (MODE == SWIGLU) {
+  if (MODE >= GATED) {
     float up = total(turn, (OUTPUTS + output_row) * ROWS + t) * factor * row_scale(w1, n1, row);
     if (BIAS != 0u) up += b1.at[row];
-    value = value / (1.0 + exp(-value)) * up;
+    value = gated(MODE - GATED, value, up);
   }
   const uint at = t * to.rows + row;
   if (MODE == ADD) value += to.y.at[at];

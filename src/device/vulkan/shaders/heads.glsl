@@ -6,11 +6,22 @@
 layout(constant_id = 1) const uint HEAD_DIM = 64;  // even
 layout(constant_id = 2) const uint PAGE = 256;     // positions of a page
 layout(constant_id = 3) const uint CACHE = F16;    // type of the caches: F32, BF16, F16
-layout(constant_id = 4) const uint PAIRS = 0;      // rope turns 0: d with d + HEAD_DIM / 2, 1: neighbours
+layout(constant_id = 4) const uint PAIRS = 0;      // rope turns 0: d with d + ROTATED / 2, 1: neighbours
 layout(constant_id = 5) const uint NORM = 0;       // 1: heads of q and k are normalised before rope
-layout(constant_id = 6) const uint TABLE = 0;      // angles of 0: frequencies, 1: a table's rows
+layout(constant_id = 6) const uint ROTATED = 64;   // a head's first dimensions that rope turns, even
+layout(constant_id = 7) const uint WINDOW = 0;     // positions that a row sees, its own too; 0: all
 
 const uint HALF = HEAD_DIM / 2;
+
+// A row's list of pages, for the layer's window or for none.
+uint list_of_pages(Words call, uint pages) {
+  return WINDOW != 0 ? pages + window_pages(call) : pages;
+}
+
+// The first position that a row at `position` sees.
+uint first_seen(uint position) {
+  return WINDOW != 0 && position >= WINDOW ? position + 1 - WINDOW : 0;
+}
 
 // Row of a cache [pages][kv_heads][PAGE][HEAD_DIM] that holds a position of one KV head.
 uint cache_row(Words call, uint pages, uint kv_heads, uint head, uint position) {
@@ -27,19 +38,19 @@ void store_cache_pair(Words cache, uint row, uint pair, vec2 value) {
   }
 }
 
-// The dimension that `d` is turned with; which angle; which way.
+// The dimension that `d` < ROTATED is turned with; which angle; which way.
 uint rope_partner(uint d) {
   if (PAIRS != 0) return d ^ 1;
-  return d < HALF ? d + HALF : d - HALF;
+  return d < ROTATED / 2 ? d + ROTATED / 2 : d - ROTATED / 2;
 }
 
 uint rope_index(uint d) {
   if (PAIRS != 0) return d / 2;
-  return d < HALF ? d : d - HALF;
+  return d < ROTATED / 2 ? d : d - ROTATED / 2;
 }
 
 float rope_sign(uint d) {
-  return (PAIRS != 0 ? (d & 1) == 0 : d < HALF) ? -1 : 1;
+  return (PAIRS != 0 ? (d & 1) == 0 : d < ROTATED / 2) ? -1 : 1;
 }
 
 // Cosine and sine of angle >= 0 to f32's last bit or two. Vulkan promises 11 bits and only up to
@@ -69,10 +80,8 @@ vec2 cos_sin(float angle) {
   return (quarter & 2) == 0 ? turned : -turned;
 }
 
-// The angle of row `row` at `position`. A table's row is all cosines, then all sines.
-vec2 rope_cos_sin(Floats angles, uint row, uint position, uint index) {
-  if (TABLE != 0)
-    return vec2(angles.at[row * HEAD_DIM + index], angles.at[row * HEAD_DIM + HALF + index]);
-  return cos_sin(float(position) * angles.at[index]);
+// Cosine and sine of an angle. A table's row is all cosines, then all sines.
+vec2 rope_cos_sin(Floats table, uint row, uint index) {
+  return vec2(table.at[row * ROTATED + index], table.at[row * ROTATED + ROTATED / 2 + index]);
 }
 #endif

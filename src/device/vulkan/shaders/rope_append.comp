@@ -1,7 +1,7 @@
 // What comes between the projections and attention of many rows, in one dispatch: the norm of q's
 // and k's heads where a model has one, rope of q (in place) and k, k and v into the caches.
 //
-// Constants: 0 workgroup size; 1 .. 6 as in heads.glsl; 7 TEAM: threads of one head, a power of
+// Constants: 0 workgroup size; 1 .. 7 as in heads.glsl; 8 TEAM: threads of one head, a power of
 // two that is at most the subgroup's size.
 // Grid: x = ceil((heads + 2 * kv_heads) / (workgroup size / TEAM)), y = rows.
 #version 460
@@ -10,7 +10,7 @@
 #include "heads.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 7) const uint TEAM = 32;
+layout(constant_id = 8) const uint TEAM = 32;
 
 layout(push_constant) uniform Push {
   Floats q, k, v, angles, q_norm, k_norm;
@@ -53,13 +53,14 @@ void main() {
   }
   if (!present) return;
 
-  const uint pages = row.pages;
+  const uint pages = list_of_pages(call, row.pages);
   for (uint pair = member; pair < HALF; pair += TEAM) {
     vec2 value = vec2(values[base + 2 * pair], values[base + 2 * pair + 1]);
     if (is_q || is_k)
       for (uint i = 0; i < 2; ++i) {
         const uint d = 2 * pair + i;
-        const vec2 turn = rope_cos_sin(angles, row_index, row.position, rope_index(d));
+        if (d >= ROTATED) continue;
+        const vec2 turn = rope_cos_sin(angles, row_index, rope_index(d));
         value[i] = value[i] * turn.x + rope_sign(d) * values[base + rope_partner(d)] * turn.y;
       }
     if (is_q) {
