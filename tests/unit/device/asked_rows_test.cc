@@ -85,8 +85,8 @@ TEST(AskedRows, ShortWindowsGoBeforeTheLastPromptRows) {
   EXPECT_EQ(kernels.prompt_rows, Rows{256});
   EXPECT_EQ(kernels.windows, (Rows{128, 256, 512, 1024, 2048}));
   EXPECT_EQ(trace.fallbacks(),
-            std::vector<std::string>{
-                "the decode for 64 positions not on npu: its 13 contexts do not go round"});
+            std::vector<std::string>{"the decode for 64 positions not on npu: it has 13 hardware "
+                                     "contexts, too few for all images"});
   kernels.prompt_rows = settings.prompt_rows = {256, 2048};
   EXPECT_ERROR(fit_contexts(env, settings, kernels), "give at most 1 of them");
   settings.weights = NpuWeights::bf16;  // whose token takes no windows

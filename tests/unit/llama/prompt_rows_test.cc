@@ -134,7 +134,9 @@ TEST_F(PromptRows, ThatContextsDoNotGoRoundForAreDroppedOrRefused) {
   EXPECT_EQ(world->devices.front()->info().fixed->prompt_rows, (std::vector<uint32_t>{256, 1024}));
   const std::vector<std::string>& lines = world->trace.fallbacks();
   EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
-    return line == "prefill images of 512 rows not on vnpu: its 13 contexts do not go round";
+    return line ==
+           "prefill images of 512 rows not on vnpu: it has 13 hardware contexts, too few for all "
+           "images";
   }));
   try {
     open({64, 128, 256}, NpuWeights::q4nx, Fusion::token);

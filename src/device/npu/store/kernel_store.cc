@@ -938,8 +938,9 @@ void fit_contexts(const DeviceEnv& env, const NpuSettings& settings, NpuKernels&
   const size_t each = count_programs(kernels.dims, AirPhase::prompt);
   const auto others = [&] { return other_images(env, settings, kernels); };
   const auto left_out = [&](const std::string& images) {
-    env.trace.fallback(fmt::format("{} not on {}: its {} contexts do not go round", images,
-                                   kernels.info.name, kMostContexts));
+    env.trace.fallback(
+        fmt::format("{} not on {}: it has {} hardware contexts, too few for all images", images,
+                    kernels.info.name, kMostContexts));
   };
   const bool has_windows = settings.weights == NpuWeights::q4nx;
   while (has_windows && kernels.windows.size() > 1 && others() + each > kMostContexts) {
