@@ -423,7 +423,17 @@ class Parser {
   void refuse_missing_places() const {
     for (const Flag& flag : path_.back()->flags)
       if (flag.is_positional() && flag.rules.required && !flag.given)
-        throw Error(ErrorCode::usage, full_name(path()), flag.called() + " is missing", help());
+        throw Error(ErrorCode::usage, full_name(path()),
+                    flag.called() + " is missing" + taken_word(), help());
+  }
+
+  // Why a word that is there is none of the command's: a flag before it took it.
+  std::string taken_word() const {
+    for (const auto& [flag, given] : given_)
+      if (flag->rules.may_lack_value && !given.values.empty())
+        return fmt::format(": {} took {} as its output; put {} before {}", flag->name(),
+                           given.values.front(), given.values.front(), flag->name());
+    return "";
   }
 
   void check_rules(const CommandLine& command) const {

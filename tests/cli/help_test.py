@@ -77,6 +77,8 @@ class Help(CliTest):
         self.check_error(refused, 2, "b.json: tyto receipt check takes no such argument")
         self.assertNotIn("quotes", refused.stderr)
         self.check_error(tyto("receipt", "check"), 2, "tyto receipt check: FILE is missing")
+        self.check_error(tyto("receipt", "check", "--json", "r.json"), 2,
+                         "FILE is missing: --json took r.json as its output; put r.json before --json")
 
     def test_missing_things_are_exit_1(self):
         state = {"XDG_CACHE_HOME": str(self.work / "cache"), "XDG_DATA_HOME": str(self.work / "data")}
