@@ -80,8 +80,9 @@ size_t recorded_events(const Pipeline& pipeline, size_t prompt, size_t most_toke
   size_t events =
       pipeline.event_count(prompt, tokens) + kEventsOfPrompt + (tokens + 1) * kEventsPerToken;
   // A scheduler may cut the prompt into smaller passes.
-  if (pipeline.passes_agree())
-    events += prompt / ChunkPolicy::kLeastAlone * pipeline.event_count(1, 0);
+  const uint32_t least =
+      pipeline.passes_agree() ? ChunkPolicy::kLeastAlone : ChunkPolicy::kFixedAlone;
+  events += prompt / least * pipeline.event_count(1, 0);
   // A call with guesses runs as a prompt does; each may settle one token alone. The guessing, and
   // each guess's logits.
   if (decoding == Decoding::speculative)

@@ -29,7 +29,8 @@ uint32_t ChunkPolicy::prompt_rows(uint32_t decoding, uint32_t prompts) const {
 }
 
 uint32_t ChunkPolicy::rows_alone() const {
-  if (!passes_agree_) return most_;
+  if (cut_ == Cut::none) return most_;
+  if (cut_ == Cut::fixed) return std::min(kFixedAlone, most_);
   const uint32_t least = std::min(kLeastAlone, most_);
   if (row_ns_ == 0) return least;
   const auto rows = static_cast<uint32_t>(std::min(kAloneNs / row_ns_, static_cast<double>(most_)));
@@ -51,7 +52,9 @@ void ChunkPolicy::observe(uint32_t decoding, uint32_t prompt_rows, uint64_t ns) 
 Scheduler::Scheduler(const Generator& with, const SchedulerOptions& options)
     : with_(with),
       options_(options),
-      chunks_(with.pipeline.most_rows(), options.cuts_prompts && with.pipeline.passes_agree()) {
+      chunks_(with.pipeline.most_rows(), !options.cuts_prompts          ? ChunkPolicy::Cut::none
+                                         : with.pipeline.passes_agree() ? ChunkPolicy::Cut::by_clock
+                                                                        : ChunkPolicy::Cut::fixed) {
   TYTO_ASSERT(options.most_running > 0);
 }
 

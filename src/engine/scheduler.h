@@ -25,12 +25,16 @@ namespace tyto {
 // results do not depend on it, only who waits how long.
 class ChunkPolicy {
  public:
-  static constexpr uint32_t kLeastAlone = 32;  // rows; fewer would read the weights too often
+  static constexpr uint32_t kLeastAlone = 32;   // rows; fewer would read the weights too often
+  static constexpr uint32_t kFixedAlone = 256;  // rows; enough for a GPU's largest tiles
 
-  // `most`: rows of one step. Where the bits of a prompt depend on its passes a prompt alone is not
-  // cut by the clock.
-  ChunkPolicy(uint32_t most, bool passes_agree)
-      : most_(most), passes_agree_(passes_agree), tokens_ns_(most + 1) {}
+  // How a prompt without tokens beside it is cut, so that a request which comes meanwhile does not
+  // wait for all of it. Where the bits of a prompt depend on its passes the clock must not choose
+  // them.
+  enum class Cut : uint8_t { none, fixed, by_clock };
+
+  // `most`: rows of one step.
+  ChunkPolicy(uint32_t most, Cut cut) : most_(most), cut_(cut), tokens_ns_(most + 1) {}
 
   // Rows of all `prompts` for a step that also decodes `decoding` tokens. None where a
   // step without prompts has to show what `decoding` tokens take: rows that are blamed for the
@@ -46,7 +50,7 @@ class ChunkPolicy {
   static constexpr uint32_t kMostBeside = 16;  // steps of tokens and prompts in a row
 
   uint32_t most_;
-  bool passes_agree_;
+  Cut cut_;
   std::vector<double> tokens_ns_;  // [tokens decoded together], without prompts; 0: not known
   uint32_t steps_beside_ = 0;      // with tokens and prompts, since one with tokens alone
   double row_ns_ = 0;              // that a prompt's row adds; 0: not known
@@ -56,7 +60,7 @@ struct SchedulerOptions {
   uint32_t most_running = 16;   // answers that share steps
   uint32_t most_embedding = 4;  // embeddings and others without an answer, beside them
   uint32_t most_waiting = 64;   // requests beyond those; one more is refused
-  // By the clock, so that a request which comes meanwhile does not wait long.
+  // So that a request which comes meanwhile does not wait long.
   bool cuts_prompts = true;
 };
 
