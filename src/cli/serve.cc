@@ -252,6 +252,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kLongestLoad = std::chrono::hours(1);
 constexpr auto kDoctorKept = 30s;     // pages ask for it often
+constexpr auto kLongestNote = 100ms;  // a log that nothing reads holds nothing up
 constexpr auto kLongestDoctor = 20s;  // the server's end waits for it
 // What a step of the model and the last bytes of answers may take when the server has to end.
 constexpr auto kLongestEnd = std::chrono::seconds(3);
@@ -366,6 +367,7 @@ void wait_until_loaded(const Signals& signals, EngineThread& engine) {
 
 void serve(CommandLine& command, ServeFlags& flags) {
   const auto started = std::chrono::steady_clock::now();
+  bound_waits_of_notes(kLongestNote);
   raise_file_limit(flags.connections);
   const auto key = signing_key(flags.sign);
   const auto longest_drain = parse_time(flags.drain, "--drain").value_or(24h);

@@ -2,16 +2,20 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <utility>
 
 #include "base/environment.h"
@@ -44,6 +48,29 @@ bool is_written(std::string_view text, std::FILE* stream) {
   erase_progress();
   const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
   return written && std::fflush(stream) == 0;
+}
+
+// How long a note may wait until stderr takes it; negative: as long as it takes.
+std::atomic<int> longest_note_wait_ms = -1;
+
+// In parts that a pipe takes as a whole when it takes anything, by one thread at a time. Another
+// process that fills the same pipe between the two calls can still make it wait.
+bool is_noted(std::string_view text, int wait_ms) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  erase_progress();
+  while (!text.empty()) {
+    pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    const int count = ::poll(&ready, 1, wait_ms);
+    if (count < 0 && errno == EINTR) continue;
+    if (count != 1 || (ready.revents & POLLOUT) == 0) return false;
+    const ssize_t written =
+        ::write(STDERR_FILENO, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
 }
 
 void write_out(std::string_view text, std::FILE* stream, const char* name) {
@@ -102,11 +129,16 @@ void note(std::string_view line, Ink ink) noexcept {
         before == 0 ? "" : fmt::format("\n(lines that could not be written: {})\n", before);
     text += fitted(printable_line(redacted(line)) + "\n", style.width,
                    [&](const std::string& part) { return inked(part, ink, style); });
-    if (is_written(text, stderr)) return;
+    const int wait_ms = longest_note_wait_ms;
+    if (is_noted(text, before == 0 ? wait_ms : std::min(0, wait_ms))) return;
   } catch (...) {
     // There is no memory for the line, which is as good as lost.
   }
   lost += before + 1;
+}
+
+void bound_waits_of_notes(std::chrono::milliseconds most) {
+  longest_note_wait_ms = static_cast<int>(most.count());
 }
 
 void hold_closed_streams() {

@@ -2,6 +2,7 @@
 // comes in pieces, and a terminal that does not echo what is typed while the program writes to it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -30,6 +31,9 @@ void print_to_stderr(std::string_view text);
 // To stderr, as one line; on a terminal broken at spaces. A line that cannot be written ends
 // nothing: the next that can says how many were lost.
 void note(std::string_view line, Ink ink = Ink::plain) noexcept;
+// From now on a line is lost that stderr has not taken by then, as a pipe that nothing reads. What
+// follows a lost line does not wait at all.
+void bound_waits_of_notes(std::chrono::milliseconds most);
 void end_answer_on_terminal();  // an empty line on stderr, where that is a terminal
 
 // Before any file is opened, which would else become the stream that the program was started

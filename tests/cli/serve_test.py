@@ -42,6 +42,17 @@ def read_until(descriptor, end, longest_s=60):
     return text
 
 
+def fill(pipe):
+    """Writes into a pipe until it takes no more; returns how many bytes."""
+    other, count = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK), 0
+    try:
+        while True:
+            count += os.write(other, b"x" * 4096)
+    except BlockingIOError:
+        os.close(other)
+    return count
+
+
 def complete(server, **fields):
     body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "receipt": True, **fields}
     return ask(server, "POST", "/v1/completions", body)
@@ -133,7 +144,9 @@ class Served(CliTest):
         collector = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
         log = os.open(pipe, os.O_WRONLY)
         full = os.open("/dev/full", os.O_WRONLY)
-        for stderr in (full, None, log):  # None: closed
+        unread_end, unread = os.pipe()
+        os.set_blocking(unread_end, False)
+        for stderr in (full, None, log, unread):  # None: closed
             port, keys = free_port(), iter(range(100))
             config.write_text("[serve]\n")
             config.chmod(0o600)
@@ -166,20 +179,28 @@ class Served(CliTest):
             if stderr == log:
                 self.assertIn(b"ready in", read_until(collector, b"ready in"))
                 os.close(collector)
+            if stderr == unread:
+                self.assertIn(b"ready in", read_until(unread_end, b"ready in"))
+                filled = fill(unread)
             stream = self.begin_stream(server)
             reload()
             headers = reload()  # the line about the first was tried before this one was read
             self.assertTrue(stream.readline())  # which goes on
             stream.close()
             self.assertEqual(ask(server, "POST", "/v1/completions", {"prompt": "Once", "max_tokens": 2}, headers)[0], 200)
+            if stderr == unread:
+                collector = unread_end
+                while filled > 0:
+                    filled -= len(os.read(collector, filled))
             if stderr == log:
                 collector = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+            if stderr in (log, unread):
                 reload()
                 self.assertRegex(read_until(collector, b"--api-key\n"), rb"\n\(lines that could not be written: [12]\)\n"
                                  rb"configuration read again; changed: --api-key\n")
             process.terminate()
             self.assertEqual(process.wait(60), 0)
-        for descriptor in (collector, log, full):
+        for descriptor in (collector, log, full, unread):
             os.close(descriptor)
 
     def test_as_many_files_as_the_machine_allows(self):
@@ -257,6 +278,18 @@ class Served(CliTest):
             status, answer = complete(server, **({"model": name} if name else {}))
             self.assertEqual((status, answer["model"]), (200, expected))
         self.assertEqual(complete(server, model="third")[0], 404)
+
+    def test_a_profile_has_the_events_of_tyto_profile(self):
+        def kinds_of(profile):
+            return {(profile["event_kinds"][event[0]], profile["names"][event[1]][0]) for event in profile["runs"][0]["events"]}
+
+        server = self.start()
+        answer = complete(server, profile=True)[1]
+        served = kinds_of(ask(server, "GET", "/v1/receipts/" + answer["id"] + "/profile.json")[1])
+        alone = tyto("profile", "-m", self.model, "--raw", "Once upon a time", "-n", 8, "--temp", 0, "--json")
+        self.assertLessEqual({("host", "sample"), ("host", "detokenize"), ("host", "output")}, served)
+        # A worker of the server makes tokens of the prompt, before the request is recorded.
+        self.assertEqual(served, kinds_of(json.loads(alone.stdout)) - {("host", "tokenize")})
 
     def test_the_receipt_is_kept_under_the_answers_id(self):
         server = self.start()
