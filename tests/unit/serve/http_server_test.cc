@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <latch>
+#include <mutex>
 #include <new>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -43,22 +46,37 @@ TEST(HttpServer, AnswersOneAfterTheOtherOnOneConnection) {
 
 TEST(HttpServer, QuickPathsDoNotWaitForTheWorkers) {
   Event released;
+  std::latch all_are_busy(2);
+  std::set<std::thread::id> quick_threads, slow_threads;
+  std::mutex mutex;
   const auto handler = [&](const Request& request, const std::shared_ptr<Reply>& reply) {
-    if (request.path == "/slow") released.wait();
+    {
+      const std::lock_guard lock(mutex);
+      (request.path == "/slow" ? slow_threads : quick_threads).insert(std::this_thread::get_id());
+    }
+    if (request.path == "/slow") {
+      all_are_busy.count_down();
+      released.wait();
+    }
     reply->send({.body = request.path});
   };
   ServerOptions options = on_free_port();
-  options.workers = 1;
+  options.workers = 2;
   options.api_keys = {"k"};
   Server server(options, handler, plain_error);
-  HttpClient slow(server.port());
-  slow.send("GET /slow HTTP/1.1\r\nhost: localhost\r\nx-api-key: k\r\n\r\n");
+  HttpClient slow(server.port()), slow_too(server.port()), waits(server.port());
+  for (HttpClient* each : {&slow, &slow_too, &waits})
+    each->send("GET /slow HTTP/1.1\r\nhost: localhost\r\nx-api-key: k\r\n\r\n");
+  all_are_busy.wait();
   HttpClient client(server.port());
   for (const char* path : {"/health", "/v1/health", "/health"})
     EXPECT_EQ(client.get(path).body, path);
   EXPECT_EQ(HttpClient(server.port()).get("/v1/health/x").status, 401);
   released.happen();
-  EXPECT_EQ(slow.read_answer().body, "/slow");
+  for (HttpClient* each : {&slow, &slow_too, &waits}) EXPECT_EQ(each->read_answer().body, "/slow");
+  EXPECT_EQ(slow_threads.size(), 2u);
+  EXPECT_EQ(quick_threads.size(), 1u) << "the one that reads and writes";
+  EXPECT_FALSE(slow_threads.contains(*quick_threads.begin()));
 }
 
 TEST(HttpServer, HandlersHeadersGoBeforeTheServers) {
