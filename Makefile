@@ -26,7 +26,7 @@ QUIETLY = $(if $(shell [ -e build/release/share/written ] && [ -z "$$(find $(SOU
 # What CMake says is shown where it fails.
 configure = @mkdir -p build && { cmake --preset $(1) > build/configure.log 2>&1 || { cat build/configure.log; exit 1; }; }
 
-BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev nlohmann-json3-dev \
+BUILD_PACKAGES := g++ cmake ninja-build pkg-config libfmt-dev libsimdjson-dev \
   libpcre2-dev libutf8proc-dev libxxhash-dev libsodium-dev libcurl4-openssl-dev libssl-dev libedit-dev \
   libboost-dev libtomlplusplus-dev prometheus-cpp-dev libvulkan-dev glslang-tools
 TEST_PACKAGES := $(BUILD_PACKAGES) libgtest-dev mold python3 git clang-format-19 chromium fonts-dejavu-core \

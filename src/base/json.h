@@ -1,6 +1,6 @@
 // Reading JSON from elsewhere: bounded depth and size, and every complaint names the file
 // and the field. A thin value layer over simdjson's DOM, which stays out of this header.
-// Writing JSON is done with nlohmann::ordered_json.
+// base/json_value.h writes.
 #pragma once
 
 #include <cstdint>

@@ -2,20 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json_value.h"
 
 namespace tyto {
 namespace {
 
-using nlohmann::ordered_json;
-
-ordered_json ratio_json(const std::vector<double>& ratios) {
+JsonValue ratio_json(const std::vector<double>& ratios) {
   const Statistics ratio = statistics(ratios);
   if (ratios.empty()) return nullptr;
   return {{"median", ratio.median}, {"min", ratio.least}, {"max", ratio.most}, {"all", ratios}};
 }
 
-ordered_json share_or_null(const SpeculationCounters& counted) {
+JsonValue share_or_null(const SpeculationCounters& counted) {
   if (counted.drafted == 0) return nullptr;
   return static_cast<double>(counted.accepted) / static_cast<double>(counted.drafted);
 }
@@ -26,20 +24,20 @@ std::string side(const std::string& device, bool modelled) {
 
 }  // namespace
 
-ordered_json ab_json(const AbComparison& ab) {
+JsonValue ab_json(const AbComparison& ab) {
   const Statistics ratio = statistics(ab.ratios);
   const bool any = !ab.ratios.empty();
   return {{"a", ab.a},
           {"b", ab.b},
           {"a_modelled", ab.a_modelled},
           {"b_modelled", ab.b_modelled},
-          {"ratio_median", any ? ordered_json(ratio.median) : ordered_json(nullptr)},
-          {"ratio_min", any ? ordered_json(ratio.least) : ordered_json(nullptr)},
-          {"ratio_max", any ? ordered_json(ratio.most) : ordered_json(nullptr)},
+          {"ratio_median", any ? JsonValue(ratio.median) : JsonValue(nullptr)},
+          {"ratio_min", any ? JsonValue(ratio.least) : JsonValue(nullptr)},
+          {"ratio_max", any ? JsonValue(ratio.most) : JsonValue(nullptr)},
           {"ratios", ab.ratios}};
 }
 
-ordered_json speculation_json(const BenchRow& row) {
+JsonValue speculation_json(const BenchRow& row) {
   if (!row.receipt.speculation) return nullptr;
   const SpeculationCounters& counted = *row.receipt.speculation;
   return {{"source", counted.source},

@@ -1,16 +1,16 @@
 // Rows that were measured in turns, held against each other.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "base/json_value.h"
 #include "bench/bench_run.h"
 
 namespace tyto {
 
-nlohmann::ordered_json ab_json(const AbComparison& ab);
+JsonValue ab_json(const AbComparison& ab);
 // All repetitions'; null: a test without guesses.
-nlohmann::ordered_json speculation_json(const BenchRow& row);
+JsonValue speculation_json(const BenchRow& row);
 
 // "tg16: cpu / vnpu (modelled) = 0.51 in the median of 5 rounds, 0.49 to 0.52"
 std::string ab_line(const BenchRow& row);

@@ -335,7 +335,7 @@ BenchRow make_row(const BenchEngine& bench, const BenchTest& test, const std::st
   ReceiptContext origin = bench.origin;
   origin.time = time;
   row.receipt_json = receipt_fields(row.receipt, origin);
-  row.receipt_id = row.receipt_json.at("id");
+  row.receipt_id = row.receipt_json.at("id").text();
   return row;
 }
 

@@ -3,12 +3,12 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/json_value.h"
 #include "base/progress.h"
 #include "bench/bench_speculation.h"
 #include "engine/engine.h"
@@ -82,7 +82,7 @@ struct BenchRow {
   double cpu_seconds = 0;         // the host's cores', in all repetitions; 0: not taken
   double simulation_seconds = 0;  // wall time of all repetitions, of a modelled row
   Receipt receipt = {};           // for all repetitions together; the fastest one's speed is judged
-  nlohmann::ordered_json receipt_json = {};
+  JsonValue receipt_json = {};
   std::string receipt_id = {};
   EnergyWindow energy = {};  // all repetitions'; no rails: not asked for
   std::string energy_reason = {};

@@ -4,17 +4,14 @@
 #include <cmath>
 #include <numeric>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_value.h"
 #include "check/diagnose.h"
 #include "llama/reference.h"
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr const char* kSchema = "tyto-transcript-1";
 constexpr uint32_t kMostTies = 64;  // at one position: a device that gives all zeros fills no disk
@@ -104,13 +101,13 @@ std::vector<Candidate> top_candidates(std::span<const float> logits, uint32_t k)
 }
 
 std::string transcript_json(const Transcript& transcript) {
-  ordered_json prompts = ordered_json::array();
+  JsonValue prompts = JsonValue::array();
   for (const Continuation& from : transcript.continuations) {
-    ordered_json top = ordered_json::array();
+    JsonValue top = JsonValue::array();
     for (const std::vector<Candidate>& position : from.top) {
-      ordered_json pairs = ordered_json::array();
+      JsonValue pairs = JsonValue::array();
       for (const Candidate& candidate : position)
-        pairs.push_back(ordered_json::array({candidate.token, candidate.logit}));
+        pairs.push_back(JsonValue::array({candidate.token, candidate.logit}));
       top.push_back(std::move(pairs));
     }
     prompts.push_back({{"text", from.text},
@@ -118,10 +115,10 @@ std::string transcript_json(const Transcript& transcript) {
                        {"generated", from.generated},
                        {"top", std::move(top)}});
   }
-  const ordered_json whole = {{"schema", kSchema},         {"engine", transcript.engine},
-                              {"model", transcript.model}, {"max_tokens", transcript.max_tokens},
-                              {"k", transcript.k},         {"prompts", std::move(prompts)}};
-  return whole.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  const JsonValue whole = {{"schema", kSchema},         {"engine", transcript.engine},
+                           {"model", transcript.model}, {"max_tokens", transcript.max_tokens},
+                           {"k", transcript.k},         {"prompts", std::move(prompts)}};
+  return whole.dump() + "\n";
 }
 
 Transcript transcript_from_json(const std::string& text, const std::string& name, uint32_t vocab) {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/json_value.h"
 #include "base/redaction.h"
 #include "base/spelling.h"
 #include "evidence/receipt_json.h"
@@ -12,8 +12,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr size_t kShownPrompt = 32;
 
@@ -60,22 +58,22 @@ std::optional<double> worst_cosine(const VerifyReport& report) {
   return worst;
 }
 
-ordered_json prompt_json(const VerifiedPrompt& prompt, const Tokenizer& tokenizer) {
+JsonValue prompt_json(const VerifiedPrompt& prompt, const Tokenizer& tokenizer) {
   const GateResult& gate = prompt.gate;
-  ordered_json json = {{"text", redacted(prompt.ours.text)},
-                       {"prompt_tokens", prompt.ours.prompt.size()},
-                       {"passed", gate.passed},
-                       {"compared", gate.compared},
-                       {"divergence", nullptr},
-                       {"worst_logit_cosine", nullptr},
-                       {"reason", nullptr},
-                       {"ours", prompt.ours.generated},
-                       {"theirs", prompt.theirs.generated}};
+  JsonValue json = {{"text", redacted(prompt.ours.text)},
+                    {"prompt_tokens", prompt.ours.prompt.size()},
+                    {"passed", gate.passed},
+                    {"compared", gate.compared},
+                    {"divergence", nullptr},
+                    {"worst_logit_cosine", nullptr},
+                    {"reason", nullptr},
+                    {"ours", prompt.ours.generated},
+                    {"theirs", prompt.theirs.generated}};
   if (prompt.worst_cosine) json["worst_logit_cosine"] = *prompt.worst_cosine;
   if (!gate.passed) json["reason"] = gate.reason;
   if (!gate.divergence) return json;
   const auto side = [&](Token token, uint32_t rank) {
-    ordered_json result = {
+    JsonValue result = {
         {"token", token}, {"text", tokenizer.token_bytes(token)}, {"rank_on_other_side", nullptr}};
     if (rank > 0) result["rank_on_other_side"] = rank;
     return result;
@@ -87,9 +85,9 @@ ordered_json prompt_json(const VerifiedPrompt& prompt, const Tokenizer& tokenize
 }
 
 // Who did the work, without rates: the prompts are several requests, and none was timed by itself.
-ordered_json executed_json(const VerifyReport& report) {
-  const ordered_json whole = receipt_fields(report.receipt, report.context);
-  ordered_json json;
+JsonValue executed_json(const VerifyReport& report) {
+  const JsonValue whole = receipt_fields(report.receipt, report.context);
+  JsonValue json;
   for (const char* key :
        {"tyto", "time", "command", "model", "prompt_tokens", "generated_tokens", "devices",
         "phases", "submissions", "completions", "fallbacks", "on_host", "virtual", "hashes"})
@@ -158,11 +156,11 @@ std::string verdict_line(const VerifyReport& report) {
 }
 
 std::string verify_json(const VerifyReport& report, const Tokenizer& tokenizer) {
-  ordered_json prompts = ordered_json::array();
+  JsonValue prompts = JsonValue::array();
   for (const VerifiedPrompt& prompt : report.prompts)
     prompts.push_back(prompt_json(prompt, tokenizer));
   const Combination& of = report.combination;
-  ordered_json json = {
+  JsonValue json = {
       {"schema", "tyto-verify-1"},
       {"verdict", has_passed(report) ? "pass" : "fail"},
       {"problem", nullptr},
@@ -183,7 +181,7 @@ std::string verify_json(const VerifyReport& report, const Tokenizer& tokenizer) 
       {"receipt", executed_json(report)}};
   if (!report.problem.empty()) json["problem"] = report.problem;
   if (const auto worst = worst_cosine(report)) json["worst_logit_cosine"] = *worst;
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return json.dump(2) + "\n";
 }
 
 }  // namespace tyto

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -22,7 +22,6 @@ namespace tyto {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
 
 struct AddFlags {
   ModelFlags model;
@@ -138,7 +137,7 @@ void list_cache(const CacheListFlags& flags) {
   const fs::path folder = cpu::weight_cache_folder();
   const std::vector<cpu::KeptFile> files = cpu::kept_files(folder);
   if (flags.json.is_given()) {
-    ordered_json rows = ordered_json::array();
+    JsonValue rows = JsonValue::array();
     for (const cpu::KeptFile& file : files)
       rows.push_back({{"file", file.path.string()},
                       {"source", file.source},
@@ -146,7 +145,7 @@ void list_cache(const CacheListFlags& flags) {
                       {"last_used", utc_time(file.used_ns / 1'000'000'000)},
                       {"stale", file.stale},
                       {"in_use", file.is_in_use}});
-    const std::string text = rows.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+    const std::string text = rows.dump(2);
     if (put_json(flags.json, text + "\n")) return;
   }
   if (files.empty())

@@ -2,11 +2,11 @@
 // it, and this says exactly how.
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/json_value.h"
 #include "base/round_up.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
@@ -61,7 +61,7 @@ void write_text(const fs::path& path, const std::string& text) {
 // A folder as MLIR-AIR leaves it: the images, and a manifest beside them.
 void write_cache(AtomicFolder& folder, const std::string& below, bool is_of_prompts,
                  const AirDims& dims, float eps) {
-  nlohmann::ordered_json entries;
+  JsonValue entries;
   for (const AirProgram& program : air_model(dims).programs) {
     if ((program.phase == AirPhase::prompt) != is_of_prompts) continue;
     const NpuImage image = virtual_image(dims, program.name, 0, eps);
@@ -69,8 +69,7 @@ void write_cache(AtomicFolder& folder, const std::string& below, bool is_of_prom
     write_bytes(folder.file(below + "/" + file), image.bytes);
     entries[program.name] = {{"output_binary", file}, {"kernel", image.kernel}, {"insts", nullptr}};
   }
-  const nlohmann::ordered_json manifest = {{"_toolchain", {{"tyto", TYTO_VERSION}}},
-                                           {"entries", entries}};
+  const JsonValue manifest = {{"_toolchain", {{"tyto", TYTO_VERSION}}}, {"entries", entries}};
   write_text(folder.file(below + "/manifest.json"), manifest.dump(2) + "\n");
 }
 

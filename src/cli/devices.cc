@@ -1,6 +1,5 @@
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json_value.h"
 #include "cli/calibration.h"
 #include "cli/commands.h"
 #include "device/device.h"
@@ -12,8 +11,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 // A device of the table as it was found here.
 struct DeviceHere {
@@ -56,14 +53,14 @@ std::string found_without_name(const DeviceHere& here) {
 }
 
 std::string json_text(const std::vector<DeviceHere>& devices) {
-  ordered_json rows = ordered_json::array();
+  JsonValue rows = JsonValue::array();
   for (const DeviceHere& here : devices)
     rows.push_back({{"device", here.entry.name},
                     {"usable", here.usable},
                     {"summary", here.entry.summary},
                     {"found", here.found},
                     {"choices", here.choices}});
-  return rows.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return rows.dump(2) + "\n";
 }
 
 void list_devices(const JsonFlag& json) {

@@ -1,9 +1,9 @@
 // doctor: everything between the processor and a dispatch, each with a verdict and a way out.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "base/error.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "cli/calibration.h"
@@ -23,8 +23,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr size_t kPipeWidth = 100;  // what it says is sent to others
 
@@ -50,7 +48,7 @@ SystemFacts look_for(const DoctorFlags& flags) {
 }
 
 // A few tokens on the device; the report has their receipt.
-ordered_json short_run(const std::string& device, const std::string& model) {
+JsonValue short_run(const std::string& device, const std::string& model) {
   constexpr const char* kPrompt = "Tell me a story about a fox who finds a lamp.";
   constexpr uint32_t kTokens = 16;
   announce(fmt::format("running a few tokens on {}", device));
@@ -69,7 +67,7 @@ ordered_json short_run(const std::string& device, const std::string& model) {
   return receipt_fields(answer.receipt, receipt_context(engine));
 }
 
-ordered_json program_json() {
+JsonValue program_json() {
   const BuildFacts built = build_facts();
   return {{"version", TYTO_VERSION},
           {"commit", built.commit},

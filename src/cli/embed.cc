@@ -1,6 +1,5 @@
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json_value.h"
 #include "cli/auto_device.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -27,7 +26,7 @@ void run_embed(EmbedFlags& flags, const std::string& text) {
   const auto tokens = engine.tokenizer().encode(text, {.parse_special = flags.special});
   const Embedding embedding = embed(engine.generator(), tokens, progress_bar());
   engine.check_required(embedding.receipt.phases);
-  print(nlohmann::ordered_json(embedding.values).dump() + "\n");
+  print(JsonValue(embedding.values).dump() + "\n");
   note(executed_line(embedding.receipt));
 }
 

@@ -2,12 +2,12 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
@@ -24,8 +24,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 // For a model that Tyto does not run.
 struct SurveyOutput {
@@ -51,12 +49,12 @@ std::string shape_text(const SurveyedTensor& tensor) {
   return joined(tensor.shape, " x ", [](uint64_t extent) { return fmt::format("{}", extent); });
 }
 
-ordered_json as_json(const ModelSurvey& survey, bool with_tensors) {
-  ordered_json json = {{"path", survey.path.string()},
-                       {"runs", false},
-                       {"missing", survey.missing},
-                       {"format", survey.format},
-                       {"architecture", survey.architecture}};
+JsonValue as_json(const ModelSurvey& survey, bool with_tensors) {
+  JsonValue json = {{"path", survey.path.string()},
+                    {"runs", false},
+                    {"missing", survey.missing},
+                    {"format", survey.format},
+                    {"architecture", survey.architecture}};
   for (const auto& [key, value] : survey.metadata) json["metadata"][key] = value;
   for (const auto& [type, total] : totals_by_type(survey))
     json["types"][type] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
@@ -108,9 +106,7 @@ void show_survey(const std::filesystem::path& path, const Error& refusal,
   }
   if (survey->missing.empty()) survey->missing.emplace_back(refusal.what());
   if (output.json.is_given() &&
-      put_json(output.json, as_json(*survey, output.tensors)
-                                    .dump(2, ' ', false, ordered_json::error_handler_t::replace) +
-                                "\n"))
+      put_json(output.json, as_json(*survey, output.tensors).dump(2) + "\n"))
     return;
   print_coloured(to_text(facts_table(*survey), stdout_style()));
   if (output.tensors) print_coloured("\n" + to_text(tensor_table(*survey), stdout_style()));
@@ -153,39 +149,39 @@ std::string rope_text(const Rope& rope) {
   return text;
 }
 
-ordered_json as_json(const Model& model, uint64_t positions, bool with_tensors) {
+JsonValue as_json(const Model& model, uint64_t positions, bool with_tensors) {
   const Config& config = model.config;
   const ModelDescription described = describe(model);
-  ordered_json json = {{"path", model.path.string()},
-                       {"runs", true},
-                       {"format", model.format},
-                       {"architecture", config.architecture},
-                       {"name", config.name},
-                       {"layers", config.layers},
-                       {"emb", config.emb},
-                       {"hidden", config.hidden},
-                       {"heads", config.heads},
-                       {"kv_heads", config.kv_heads},
-                       {"head_dim", config.head_dim},
-                       {"vocab", config.vocab},
-                       {"context", config.context},
-                       {"norm_eps", config.norm_eps},
-                       {"tied_head", config.tied_head},
-                       {"qkv_bias", config.qkv_bias},
-                       {"qk_norm", config.qk_norm},
-                       {"differences_from_llama", differences_from_llama(config)},
-                       {"rope", rope_text(config.rope)},
-                       {"experts", config.experts},
-                       {"experts_used", config.experts_used},
-                       {"expert_hidden", config.expert_hidden},
-                       {"size", described.size},
-                       {"type", described.type},
-                       {"parameters", model.parameters()},
-                       {"active_parameters", model.active_parameters()},
-                       {"weight_bytes", model.weight_bytes()},
-                       {"kv_positions", positions},
-                       {"kv_bytes", kept_kv_bytes(config, positions)},
-                       {"whole_kv_bytes", kv_bytes(config, positions)}};
+  JsonValue json = {{"path", model.path.string()},
+                    {"runs", true},
+                    {"format", model.format},
+                    {"architecture", config.architecture},
+                    {"name", config.name},
+                    {"layers", config.layers},
+                    {"emb", config.emb},
+                    {"hidden", config.hidden},
+                    {"heads", config.heads},
+                    {"kv_heads", config.kv_heads},
+                    {"head_dim", config.head_dim},
+                    {"vocab", config.vocab},
+                    {"context", config.context},
+                    {"norm_eps", config.norm_eps},
+                    {"tied_head", config.tied_head},
+                    {"qkv_bias", config.qkv_bias},
+                    {"qk_norm", config.qk_norm},
+                    {"differences_from_llama", differences_from_llama(config)},
+                    {"rope", rope_text(config.rope)},
+                    {"experts", config.experts},
+                    {"experts_used", config.experts_used},
+                    {"expert_hidden", config.expert_hidden},
+                    {"size", described.size},
+                    {"type", described.type},
+                    {"parameters", model.parameters()},
+                    {"active_parameters", model.active_parameters()},
+                    {"weight_bytes", model.weight_bytes()},
+                    {"kv_positions", positions},
+                    {"kv_bytes", kept_kv_bytes(config, positions)},
+                    {"whole_kv_bytes", kv_bytes(config, positions)}};
   for (const auto& [type, total] : totals_by_type(model))
     json["types"][type] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
   for (const Adapter& adapter : model.adapters)
@@ -318,9 +314,7 @@ void inspect(const InspectFlags& flags) {
   const Model model = opened(flags);
   const uint64_t positions = flags.context == 0 ? model.config.context : flags.context;
   if (flags.json.is_given() &&
-      put_json(flags.json, as_json(model, positions, flags.tensors)
-                                   .dump(2, ' ', false, ordered_json::error_handler_t::replace) +
-                               "\n"))
+      put_json(flags.json, as_json(model, positions, flags.tensors).dump(2) + "\n"))
     return;
   print_coloured(to_text(facts_table(model, positions), stdout_style()));
   if (flags.tensors) print_coloured("\n" + to_text(tensor_table(model), stdout_style()));

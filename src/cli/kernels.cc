@@ -1,9 +1,9 @@
 // kernels: the NPU kernel images that users build and Tyto keeps.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/error.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "cli/build_advice.h"
@@ -22,8 +22,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 // tyto kernels describe: what Tyto believes about the images of a model.
 struct DescribeFlags {
@@ -61,14 +59,14 @@ std::optional<Q4nxLayout> decode_layout(AirDims dims, uint32_t window) {
 }
 
 // The dimensions of images, by name.
-ordered_json to_json(const AirDims& dims) {
-  ordered_json fields;
+JsonValue to_json(const AirDims& dims) {
+  JsonValue fields;
   for (const DimField& field : kDimFields) fields[field.name] = dims.*field.member;
   return fields;
 }
 
-ordered_json to_json(const AirProgram& program) {
-  ordered_json arguments = ordered_json::array();
+JsonValue to_json(const AirProgram& program) {
+  JsonValue arguments = JsonValue::array();
   for (const AirArgument& argument : program.arguments)
     arguments.push_back({{"name", argument.name},
                          {"role", to_string(argument.role)},
@@ -78,26 +76,26 @@ ordered_json to_json(const AirProgram& program) {
                          {"bytes", argument.bytes()},
                          {"layout", to_string(argument.layout)},
                          {"source", argument.source}});
-  ordered_json steps = ordered_json::array();
+  JsonValue steps = JsonValue::array();
   for (const Role step : program.steps) steps.push_back(name(step));
-  ordered_json row = {{"name", program.name},
-                      {"entry", program.entry},
-                      {"phase", phase_name(program.phase)},
-                      {"launches", program.launches},
-                      {"steps", std::move(steps)},
-                      {"arguments", std::move(arguments)}};
+  JsonValue row = {{"name", program.name},
+                   {"entry", program.entry},
+                   {"phase", phase_name(program.phase)},
+                   {"launches", program.launches},
+                   {"steps", std::move(steps)},
+                   {"arguments", std::move(arguments)}};
   if (is_attention(program)) row["attention"] = attention_order(program);
   return row;
 }
 
-ordered_json to_json(const Q4nxLayout& layout) {
+JsonValue to_json(const Q4nxLayout& layout) {
   const AirDims& dims = layout.dims;
-  ordered_json rows = ordered_json::array(), cols = ordered_json::array();
+  JsonValue rows = JsonValue::array(), cols = JsonValue::array();
   for (const Q4nxPhase& phase : {layout.qkv, layout.o, layout.gate_up, layout.down}) {
     rows.push_back(phase.rows / kQ4nxBlockRows);
     cols.push_back(phase.cols / kQ4nxBlockCols);
   }
-  ordered_json buffers = ordered_json::array();
+  JsonValue buffers = JsonValue::array();
   for (const Q4nxWeightBuffer& buffer : layout.weight_buffers)
     buffers.push_back({{"argument", buffer.argument},
                        {"first_layer", buffer.first_layer},
@@ -171,12 +169,12 @@ void describe(const DescribeFlags& flags) {
   const std::optional<Q4nxLayout> decode = decode_layout(dims, flags.window);
   const bool is_published = known_air_model(dims) != nullptr;
   if (flags.json.is_given()) {
-    ordered_json programs = ordered_json::array();
+    JsonValue programs = JsonValue::array();
     for (const AirProgram& program : model.programs) programs.push_back(to_json(program));
-    const ordered_json row = {
+    const JsonValue row = {
         {"schema", "tyto-kernels/1"},      {"shape", flags.shape},
         {"dims", to_json(dims)},           {"published", is_published},
-        {"programs", std::move(programs)}, {"decode", decode ? to_json(*decode) : ordered_json()}};
+        {"programs", std::move(programs)}, {"decode", decode ? to_json(*decode) : JsonValue()}};
     if (put_json(flags.json, row.dump(2) + "\n")) return;
   }
   if (!is_published)
@@ -334,34 +332,34 @@ void import_folder(const ImportFlags& flags) {
   check_none_refused(flags.folder, before, report);
 }
 
-nlohmann::ordered_json to_json(const KernelEntry& entry) {
-  nlohmann::ordered_json images = nlohmann::ordered_json::array();
+JsonValue to_json(const KernelEntry& entry) {
+  JsonValue images = JsonValue::array();
   for (const StoredImage& image : entry.images)
     images.push_back({{"file", image_path(store_folder(), image).string()},
                       {"kind", to_string(image.kind)},
                       {"length", image.length},
                       {"bytes", image.bytes},
                       {"hash", image.hash}});
-  nlohmann::ordered_json row = {{"name", entry.name},           {"program", entry.program},
-                                {"entry", entry.entry},         {"shape", entry.shape},
-                                {"arguments", entry.arguments}, {"launches", entry.launches},
-                                {"columns", nullptr},           {"run_bytes", entry.run_bytes},
-                                {"window", entry.window},       {"platform", entry.platform},
-                                {"flags", entry.flags},         {"toolchain", entry.toolchain},
-                                {"source", entry.source},       {"imported_at", entry.imported_at},
-                                {"dims", to_json(entry.dims)},  {"images", std::move(images)}};
+  JsonValue row = {{"name", entry.name},           {"program", entry.program},
+                   {"entry", entry.entry},         {"shape", entry.shape},
+                   {"arguments", entry.arguments}, {"launches", entry.launches},
+                   {"columns", nullptr},           {"run_bytes", entry.run_bytes},
+                   {"window", entry.window},       {"platform", entry.platform},
+                   {"flags", entry.flags},         {"toolchain", entry.toolchain},
+                   {"source", entry.source},       {"imported_at", entry.imported_at},
+                   {"dims", to_json(entry.dims)},  {"images", std::move(images)}};
   if (entry.columns) row["columns"] = *entry.columns;
   return row;
 }
 
-std::string report_text(const nlohmann::ordered_json& json) {
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+std::string report_text(const JsonValue& json) {
+  return json.dump(2) + "\n";
 }
 
 void list(const JsonFlag& json) {
   const KernelManifest manifest = read_manifest(store_folder());
   if (json.is_given()) {
-    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    JsonValue rows = JsonValue::array();
     for (const KernelEntry& entry : manifest.entries) rows.push_back(to_json(entry));
     if (put_json(json, report_text(rows))) return;
   }
@@ -373,8 +371,8 @@ void list(const JsonFlag& json) {
   }
 }
 
-nlohmann::ordered_json to_json(const CheckReport& report) {
-  nlohmann::ordered_json problems = nlohmann::ordered_json::array();
+JsonValue to_json(const CheckReport& report) {
+  JsonValue problems = JsonValue::array();
   for (const ImageProblem& problem : report.problems)
     problems.push_back({{"fault", to_string(problem.fault)},
                         {"kernel", problem.entry},

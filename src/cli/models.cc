@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
@@ -16,8 +15,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 struct ModelsFlags {
   std::vector<std::string> folders;
@@ -54,23 +51,23 @@ void print_names(const std::vector<LocalModel>& models) {
         lines_of(others, [](const LocalModel& model) { return model.name; }));
 }
 
-ordered_json as_json(const ModelHere& here, const MachineHere& machine) {
+JsonValue as_json(const ModelHere& here, const MachineHere& machine) {
   const auto& described = here.description;
-  ordered_json json = {{"name", here.model.name},
-                       {"short_name", here.shown},
-                       {"store", here.model.store},
-                       {"path", here.model.path.string()},
-                       {"bytes", here.model.bytes},
-                       {"family", nullptr},
-                       {"size", nullptr},
-                       {"type", nullptr},
-                       {"context", nullptr},
-                       {"weight_bytes", nullptr},
-                       {"is_model", here.is_model},
-                       {"runs", here.runs()},
-                       {"where", where_it_runs(here, machine)},
-                       {"reason", here.reason},
-                       {"hint", here.hint}};
+  JsonValue json = {{"name", here.model.name},
+                    {"short_name", here.shown},
+                    {"store", here.model.store},
+                    {"path", here.model.path.string()},
+                    {"bytes", here.model.bytes},
+                    {"family", nullptr},
+                    {"size", nullptr},
+                    {"type", nullptr},
+                    {"context", nullptr},
+                    {"weight_bytes", nullptr},
+                    {"is_model", here.is_model},
+                    {"runs", here.runs()},
+                    {"where", where_it_runs(here, machine)},
+                    {"reason", here.reason},
+                    {"hint", here.hint}};
   if (described) {
     json["family"] = described->config.architecture;
     json["size"] = described->size;
@@ -131,9 +128,9 @@ void list_models(const ModelsFlags& flags) {
   const std::vector<ModelHere> models = models_here(listing, machine, progress_bar());
   note_remarks(listing.remarks);
   if (flags.json.is_given()) {
-    ordered_json json = ordered_json::array();
+    JsonValue json = JsonValue::array();
     for (const ModelHere& here : models) json.push_back(as_json(here, machine));
-    const std::string text = json.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+    const std::string text = json.dump(2);
     if (put_json(flags.json, text + "\n")) return;
   }
   if (models.empty())

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "cli/auto_device.h"
 #include "cli/commands.h"
@@ -173,14 +173,14 @@ void perplexity(const PerplexityFlags& flags) {
   const double variance = std::max(0.0, result.squares / count - mean * mean);
   const double value = std::exp(mean);
   const double error = value * std::sqrt(variance / std::max(1.0, count - 1));
-  const nlohmann::ordered_json json = {{"perplexity", value},
-                                       {"standard_error", error},
-                                       {"nll_per_token", mean},
-                                       {"tokens", result.tokens},
-                                       {"windows", task.windows.size()},
-                                       {"cut", task.cut},
-                                       {"model", engine.model().path.string()},
-                                       {"executed_on", execution_text(receipt)}};
+  const JsonValue json = {{"perplexity", value},
+                          {"standard_error", error},
+                          {"nll_per_token", mean},
+                          {"tokens", result.tokens},
+                          {"windows", task.windows.size()},
+                          {"cut", task.cut},
+                          {"model", engine.model().path.string()},
+                          {"executed_on", execution_text(receipt)}};
   if (!flags.json.is_given() || !put_json(flags.json, json.dump(2) + "\n"))
     print_prose(fmt::format("perplexity {:.4f} ± {:.4f} over {} ({})\nnll {:.6f} per token\n",
                             value, error, counted(result.tokens, "token"), task.cut, mean));

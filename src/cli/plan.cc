@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "cli/bench/bench_flags.h"
 #include "cli/commands.h"
@@ -32,8 +32,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 // `--draft`: a small model on the processor that guesses for the one on the NPU.
 struct PlanDraftFlags {
@@ -262,7 +260,7 @@ Table draft_table(const DraftPlan& plan, const PlanSubject& subject) {
 }
 
 std::string draft_json(const DraftPlan& plan, const PlanRequest& request) {
-  ordered_json json = ordered_json::array();
+  JsonValue json = JsonValue::array();
   for (const DraftRow& row : plan.rows)
     json.push_back({{"kind", name(PlanKind::modelled)},
                     {"machine", request.machine},
@@ -288,7 +286,7 @@ std::string draft_json(const DraftPlan& plan, const PlanRequest& request) {
                     {"ratio", row.ratio},
                     {"error_p90", row.error_p90},
                     {"ratio_error_p90", row.ratio_error_p90}});
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return json.dump(2) + "\n";
 }
 
 struct PlanFlags {

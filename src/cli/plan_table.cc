@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "device/npu/npu_entry.h"
 #include "model/stores/recommended_models.h"
@@ -13,8 +13,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 std::string option_name(const PlanRow& row) {
   return row.kernels + " " + (row.fusion.empty() ? row.weights : row.fusion);
@@ -184,9 +182,8 @@ Table plan_table(const std::vector<PlanRow>& rows, const PlanSubject& subject) {
 }
 
 std::string plan_json(const std::vector<PlanRow>& rows, const PlanRequest& request) {
-  ordered_json json = ordered_json::array();
-  const ordered_json file =
-      request.file ? ordered_json(request.file->type_name) : ordered_json(nullptr);
+  JsonValue json = JsonValue::array();
+  const JsonValue file = request.file ? JsonValue(request.file->type_name) : JsonValue(nullptr);
   for (const PlanRow& row : rows)
     json.push_back({{"kind", name(row.kind)},
                     {"recommended", row.is_recommended},
@@ -219,7 +216,7 @@ std::string plan_json(const std::vector<PlanRow>& rows, const PlanRequest& reque
                     {"tpot_error_p90", row.tpot_error_p90},
                     {"rel_error_p90", row.rel_error_p90},
                     {"note", row.note}});
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return json.dump(2) + "\n";
 }
 
 }  // namespace tyto

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_value.h"
 #include "base/redaction.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
@@ -18,8 +18,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr uint64_t kMostReceiptBytes = 16 << 20;
 
@@ -53,16 +51,16 @@ std::string what_it_proves(const ReceiptCheck& check, bool is_trusted) {
 }
 
 std::string to_json(const ReceiptCheck& check, bool is_trusted) {
-  ordered_json findings = ordered_json::array();
+  JsonValue findings = JsonValue::array();
   for (const Finding& each : check.findings)
     findings.push_back({{"state", name(each.state)}, {"about", each.about}, {"text", each.text}});
-  const ordered_json json = {{"id", check.id},
-                             {"time", check.time},
-                             {"command", check.command},
-                             {"holds", check.holds()},
-                             {"signed_by_trusted_key", is_trusted && check.holds()},
-                             {"findings", std::move(findings)}};
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  const JsonValue json = {{"id", check.id},
+                          {"time", check.time},
+                          {"command", check.command},
+                          {"holds", check.holds()},
+                          {"signed_by_trusted_key", is_trusted && check.holds()},
+                          {"findings", std::move(findings)}};
+  return json.dump(2) + "\n";
 }
 
 void print_check(const ReceiptCheck& result, bool is_trusted) {

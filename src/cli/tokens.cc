@@ -1,10 +1,10 @@
 // tokenize, detokenize and template: what happens to text before and after the model.
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_value.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/prompt.h"
@@ -20,8 +20,6 @@
 namespace tyto {
 namespace {
 
-using nlohmann::ordered_json;
-
 constexpr uint64_t kMaxFileBytes = 64 << 20;
 
 Tokenizer open_tokenizer(const ModelFlags& flags) {
@@ -31,8 +29,8 @@ Tokenizer open_tokenizer(const ModelFlags& flags) {
 }
 
 // Tokens may be half a code point; JSON text may not.
-std::string dump_tokens(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+std::string dump_tokens(const JsonValue& json) {
+  return json.dump();
 }
 
 struct TokenizeFlags {

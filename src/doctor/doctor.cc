@@ -3,10 +3,10 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "device/npu/npu_entry.h"
 #include "doctor/facts.h"
@@ -15,8 +15,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 ModelFacts look_at_model(const std::string& named) {
   ModelFacts facts;
@@ -59,28 +57,26 @@ SystemFacts look(const DoctorOptions& options) {
 }
 
 std::string checks_json(const std::vector<Check>& checks) {
-  ordered_json rows = ordered_json::array();
+  JsonValue rows = JsonValue::array();
   for (const Check& check : checks) {
     rows.push_back(
         {{"check", check.name}, {"state", to_string(check.state)}, {"detail", check.detail}});
-    rows.back()["fix"] = nullptr;
-    if (!check.fix.empty()) rows.back()["fix"] = check.fix;
+    rows.elements().back()["fix"] = nullptr;
+    if (!check.fix.empty()) rows.elements().back()["fix"] = check.fix;
   }
-  ordered_json whole = {{"schema", "tyto-doctor/1"}, {"verdict", to_string(worst(checks))}};
+  JsonValue whole = {{"schema", "tyto-doctor/1"}, {"verdict", to_string(worst(checks))}};
   const Check* first = first_to_repair(checks);
   whole["first"] = nullptr;
   if (first != nullptr) whole["first"] = first->name;
   whole["checks"] = std::move(rows);
-  return whole.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return whole.dump(2) + "\n";
 }
 
 namespace {
 
-using nlohmann::ordered_json;
-
 // One that fails says why, and the report goes on.
-ordered_json run_on(const std::string& device, const std::string& model, const ShortRun& run_it) {
-  ordered_json run = {{"device", device}, {"error", nullptr}, {"receipt", nullptr}};
+JsonValue run_on(const std::string& device, const std::string& model, const ShortRun& run_it) {
+  JsonValue run = {{"device", device}, {"error", nullptr}, {"receipt", nullptr}};
   try {
     run["receipt"] = run_it(device, model);
   } catch (const std::exception& error) {
@@ -89,8 +85,8 @@ ordered_json run_on(const std::string& device, const std::string& model, const S
   return run;
 }
 
-ordered_json runs_of(const SystemFacts& facts, const ShortRun& run_it) {
-  ordered_json runs = ordered_json::array();
+JsonValue runs_of(const SystemFacts& facts, const ShortRun& run_it) {
+  JsonValue runs = JsonValue::array();
   if (facts.model.name.empty() || !facts.model.error.empty()) return runs;
   for (const DeviceProbe& probe : facts.devices)
     if (!probe.is_virtual && probe.open_error.empty() && probe.dispatch_error.empty())
@@ -98,8 +94,8 @@ ordered_json runs_of(const SystemFacts& facts, const ShortRun& run_it) {
   return runs;
 }
 
-ordered_json machine_json(const SystemFacts& facts) {
-  ordered_json npus = ordered_json::array();
+JsonValue machine_json(const SystemFacts& facts) {
+  JsonValue npus = JsonValue::array();
   for (const PciNpu& npu : facts.npus)
     npus.push_back({{"pci", fmt::format("1022:{:04x}", npu.device)},
                     {"revision", npu.revision},
@@ -112,36 +108,37 @@ ordered_json machine_json(const SystemFacts& facts) {
           {"npus", std::move(npus)}};
 }
 
-void hide_private(ordered_json& value, const PrivateNames& names) {
-  if (value.is_string())
-    value = without_private(value.get_ref<const std::string&>(), names);
-  else if (value.is_structured())
-    for (ordered_json& each : value) hide_private(each, names);
+void hide_private(JsonValue& value, const PrivateNames& names) {
+  if (value.is_string()) value = without_private(value.text(), names);
+  if (value.is_array())
+    for (JsonValue& each : value.elements()) hide_private(each, names);
+  if (value.is_object())
+    for (auto& [name, member] : value.members()) hide_private(member, names);
 }
 
 }  // namespace
 
 std::string doctor_report(const SystemFacts& facts, const std::vector<Check>& checks,
                           const ReportSource& source) {
-  ordered_json rows = ordered_json::array();
+  JsonValue rows = JsonValue::array();
   for (const Check& check : checks)
     rows.push_back({{"check", check.name},
                     {"state", to_string(check.state)},
                     {"detail", check.detail},
                     {"fix", check.fix}});
-  ordered_json report = {{"schema", "tyto-doctor-report/1"},
-                         {"time", utc_now()},
-                         {"tyto", source.program},
-                         {"machine", machine_json(facts)},
-                         {"verdict", to_string(worst(checks))},
-                         {"checks", std::move(rows)},
-                         {"runs", runs_of(facts, source.run)}};
+  JsonValue report = {{"schema", "tyto-doctor-report/1"},
+                      {"time", utc_now()},
+                      {"tyto", source.program},
+                      {"machine", machine_json(facts)},
+                      {"verdict", to_string(worst(checks))},
+                      {"checks", std::move(rows)},
+                      {"runs", runs_of(facts, source.run)}};
   std::vector<std::filesystem::path> folders;
   for (const std::string& path : {source.file, facts.model.name})
     if (!path.empty()) folders.push_back(std::filesystem::absolute(path).parent_path());
   hide_private(report, private_names(folders));
   report["schema"] = "tyto-doctor-report/1";
-  return report.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return report.dump(2) + "\n";
 }
 
 }  // namespace tyto

@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "base/file.h"
+#include "base/json_value.h"
 #include "doctor/checks.h"
 
 namespace tyto {
@@ -35,13 +34,12 @@ inline constexpr FileKind kDoctorReport = {"a report of doctor",
                                            "{\n  \"schema\": \"tyto-doctor-report/"};
 
 // The fields of the receipt of a few tokens on a device; may throw.
-using ShortRun =
-    std::function<nlohmann::ordered_json(const std::string& device, const std::string& model)>;
+using ShortRun = std::function<JsonValue(const std::string& device, const std::string& model)>;
 
 // What the machine does not say.
 struct ReportSource {
-  std::string file;                // where it will be written
-  nlohmann::ordered_json program;  // what was built
+  std::string file;   // where it will be written
+  JsonValue program;  // what was built
   ShortRun run;
 };
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/json_value.h"
 
 namespace tyto {
 namespace {
@@ -29,19 +29,19 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 std::string header_line(const PromptCacheOrigin& origin, uint64_t window_from, uint64_t tokens) {
-  const nlohmann::ordered_json json = {{"model", origin.model},
-                                       {"made_by", origin.made_by},
-                                       {"kv_type", info(origin.kv_type).name},
-                                       {"layers", origin.layers},
-                                       {"kv_heads", origin.kv_heads},
-                                       {"head_dim", origin.head_dim},
-                                       {"group", origin.group},
-                                       {"page", origin.page},
-                                       {"windowed_layers", origin.windowed_layers},
-                                       {"window", origin.window},
-                                       {"window_from", window_from},
-                                       {"tokens", tokens}};
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const JsonValue json = {{"model", origin.model},
+                          {"made_by", origin.made_by},
+                          {"kv_type", info(origin.kv_type).name},
+                          {"layers", origin.layers},
+                          {"kv_heads", origin.kv_heads},
+                          {"head_dim", origin.head_dim},
+                          {"group", origin.group},
+                          {"page", origin.page},
+                          {"windowed_layers", origin.windowed_layers},
+                          {"window", origin.window},
+                          {"window_from", window_from},
+                          {"tokens", tokens}};
+  return json.dump() + "\n";
 }
 
 // Why caches of one origin are of no use to the other; empty: they are.

@@ -6,19 +6,17 @@
 #include <unordered_map>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_value.h"
 #include "evidence/receipt_check.h"
 #include "evidence/seal.h"
 
 namespace tyto {
-
-using nlohmann::ordered_json;
 
 namespace {
 
@@ -203,24 +201,23 @@ std::string to_text(const LedgerProblem& problem) {
   return problem.line == 0 ? problem.what : fmt::format("line {} {}", problem.line, problem.what);
 }
 
-ordered_json result_record(const std::string& id, const std::string& date,
-                           const ordered_json& fields) {
-  ordered_json json = {{"schema", kSchema}, {"kind", "result"}, {"id", id}, {"date", date}};
+JsonValue result_record(const std::string& id, const std::string& date, const JsonValue& fields) {
+  JsonValue json = {{"schema", kSchema}, {"kind", "result"}, {"id", id}, {"date", date}};
   json.update(fields);
   return json;
 }
 
-ordered_json supersede_record(const std::string& id, const Superseding& superseding) {
-  ordered_json json = {{"schema", kSchema}, {"kind", "supersede"}, {"date", superseding.date},
-                       {"supersedes", id},  {"by", nullptr},       {"why", superseding.why}};
+JsonValue supersede_record(const std::string& id, const Superseding& superseding) {
+  JsonValue json = {{"schema", kSchema}, {"kind", "supersede"}, {"date", superseding.date},
+                    {"supersedes", id},  {"by", nullptr},       {"why", superseding.why}};
   if (!superseding.by.empty()) json["by"] = superseding.by;
   return json;
 }
 
-std::string chained_line(ordered_json record, const std::string& previous, const SigningKey* key) {
+std::string chained_line(JsonValue record, const std::string& previous, const SigningKey* key) {
   record["previous"] = previous;
   seal(record, key);
-  return record.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return record.dump();
 }
 
 std::optional<std::string> previous_of(std::string_view line) {
@@ -371,8 +368,7 @@ Ledger read_ledger(const fs::path& path, const PublicKey* trusted) {
   return parse_ledger(text, head, trusted);
 }
 
-void append_record(const fs::path& path, const nlohmann::ordered_json& record,
-                   const SigningKey* key) {
+void append_record(const fs::path& path, const JsonValue& record, const SigningKey* key) {
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   if (error) fail_input(path.parent_path().string(), "cannot be made: {}", error.message());

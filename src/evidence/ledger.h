@@ -9,8 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
+#include "base/json_value.h"
 #include "evidence/seal.h"
 
 namespace tyto {
@@ -65,12 +64,11 @@ std::string to_text(const LedgerProblem& problem);                        // "li
 
 // Records, without their place in the chain. `fields` has at least `row`, as `tyto bench -o json`
 // writes it, and its `receipt`.
-nlohmann::ordered_json result_record(const std::string& id, const std::string& date,
-                                     const nlohmann::ordered_json& fields);
-nlohmann::ordered_json supersede_record(const std::string& id, const Superseding& superseding);
+JsonValue result_record(const std::string& id, const std::string& date, const JsonValue& fields);
+JsonValue supersede_record(const std::string& id, const Superseding& superseding);
 
 // A record as a line, without its end.
-std::string chained_line(nlohmann::ordered_json record, const std::string& previous,
+std::string chained_line(JsonValue record, const std::string& previous,
                          const SigningKey* key = nullptr);
 // What a line says of the record before it; none where it is no record of the chain.
 std::optional<std::string> previous_of(std::string_view line);
@@ -102,7 +100,7 @@ Ledger read_ledger(const std::filesystem::path& path, const PublicKey* trusted =
 // Adds a record to the end of the chain. Several processes may do so at a time. Half a line that a
 // killed one left stays a line of its own, and the chain goes on after it. Where the end of the
 // ledger is not what the head says, the record follows what the head says: appending mends nothing.
-void append_record(const std::filesystem::path& path, const nlohmann::ordered_json& record,
+void append_record(const std::filesystem::path& path, const JsonValue& record,
                    const SigningKey* key = nullptr);
 
 }  // namespace tyto

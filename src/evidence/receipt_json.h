@@ -4,10 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_value.h"
 #include "trace/receipt.h"
 
 namespace tyto {
@@ -18,7 +17,7 @@ inline constexpr FileKind kReceiptFile = {"a receipt", "{\n  \"schema\": \"tyto-
 // The text of a file.
 std::string receipt_json(const Receipt& receipt, const ReceiptContext& context);
 // The same fields, for the files that hold a receipt among other things.
-nlohmann::ordered_json receipt_fields(const Receipt& receipt, const ReceiptContext& context);
+JsonValue receipt_fields(const Receipt& receipt, const ReceiptContext& context);
 
 // A receipt out of a file. What it claims is taken as it stands; receipt_check.h asks whether it
 // can be.

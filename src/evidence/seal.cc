@@ -13,10 +13,10 @@
 
 #include <fmt/format.h>
 #include <sodium.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_value.h"
 
 namespace tyto {
 
@@ -170,8 +170,6 @@ std::string key_line(const PublicKey& key) {
 
 namespace {
 
-using nlohmann::ordered_json;
-
 // The parts of a seal in compact JSON; between them stand values of known length.
 constexpr std::string_view kHash = ",\"hash\":\"";
 constexpr std::string_view kKey = ",\"signature\":{\"key\":\"";
@@ -220,8 +218,8 @@ size_t end_of_value(std::string_view json, size_t at) {
 
 }  // namespace
 
-void seal(ordered_json& object, const SigningKey* key) {
-  const std::string text = object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+void seal(JsonValue& object, const SigningKey* key) {
+  const std::string text = object.dump();
   const std::string hash = digest(text);
   object["hash"] = hash;
   if (key == nullptr) return;

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include "base/json_value.h"
 
 namespace tyto {
 
@@ -64,7 +64,7 @@ PublicKey public_key_from(const std::string& file_or_text);
 std::string key_line(const PublicKey& key);  // "tyto-ed25519-public BASE64"
 
 // Appends the seal to an object that has none.
-void seal(nlohmann::ordered_json& object, const SigningKey* key);
+void seal(JsonValue& object, const SigningKey* key);
 
 struct Signature {
   PublicKey key;

@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_value.h"
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr const char* kRecordSchema = "tyto-verified-1";
 // Only the file's end is read: a run must not pay for years of verifying.
@@ -59,22 +57,22 @@ std::string_view name(Verified state) {
 
 std::string record_line(const VerifiedRecord& record) {
   const Combination& of = record.combination;
-  const ordered_json line = {{"schema", kRecordSchema},
-                             {"time", record.time},
-                             {"verdict", record.passed ? "pass" : "fail"},
-                             {"against", record.against},
-                             {"prompts", record.prompts},
-                             {"tyto", of.tyto},
-                             {"device", of.device},
-                             {"fusion", of.fusion},
-                             {"weight_form", of.weight_form},
-                             {"kv_type", of.kv_type},
-                             {"numerics", of.numerics},
-                             {"driver", of.driver},
-                             {"hardware", of.hardware},
-                             {"weights", of.weights},
-                             {"images", of.images}};
-  return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  const JsonValue line = {{"schema", kRecordSchema},
+                          {"time", record.time},
+                          {"verdict", record.passed ? "pass" : "fail"},
+                          {"against", record.against},
+                          {"prompts", record.prompts},
+                          {"tyto", of.tyto},
+                          {"device", of.device},
+                          {"fusion", of.fusion},
+                          {"weight_form", of.weight_form},
+                          {"kv_type", of.kv_type},
+                          {"numerics", of.numerics},
+                          {"driver", of.driver},
+                          {"hardware", of.hardware},
+                          {"weights", of.weights},
+                          {"images", of.images}};
+  return line.dump();
 }
 
 Verification look_up(std::string_view lines, const Combination& combination) {

@@ -4,10 +4,10 @@
 #include <exception>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/error.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "report/report.h"
@@ -15,8 +15,6 @@
 
 namespace tyto::plugin {
 namespace {
-
-using nlohmann::ordered_json;
 
 DeviceCounters counters_of(const Session& session) {
   const std::string name = session.info().name;
@@ -69,14 +67,14 @@ std::string receipt_json(const Session& session, const Origin& origin) {
   const DeviceCounters device = counters_of(session);
   const WorkCounts& work = session.counts();
   const Weights::Totals& weights = session.weights();
-  ordered_json declined = ordered_json::array();
+  JsonValue declined = JsonValue::array();
   for (const auto& [reason, count] : work.declined)
     declined.push_back({{"reason", reason}, {"count", count}});
-  ordered_json code = ordered_json::array();
+  JsonValue code = JsonValue::array();
   for (const LoadedCode& loaded : session.trace().loaded_code())
     code.push_back({{"program", loaded.program}, {"form", loaded.form}, {"hash", loaded.hash}});
   const char* seconds = device.is_virtual ? "modelled_seconds" : "device_seconds";
-  const ordered_json receipt = {
+  const JsonValue receipt = {
       {"tyto_version", origin.version},
       {"time", utc_now()},
       {"ggml_version", origin.ggml_version},
@@ -116,7 +114,7 @@ std::string receipt_json(const Session& session, const Origin& origin) {
       {"declined", declined},
       {"notices", session.notices()},
       {"fallbacks", session.trace().fallbacks()}};
-  return receipt.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return receipt.dump(2) + "\n";
 }
 
 std::string trace_json(const Session& session, const Origin& origin) {

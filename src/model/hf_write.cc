@@ -1,15 +1,13 @@
 #include "model/hf_model.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_value.h"
 #include "model/families.h"
 
 namespace tyto {
 namespace {
-
-using json = nlohmann::ordered_json;
 
 const char* torch_name(DType dtype) {
   if (dtype == DType::f16) return "float16";
@@ -32,7 +30,7 @@ const std::string& text_of(const Vocabulary& vocabulary, Token id) {
   return vocabulary.pieces[static_cast<size_t>(id)];
 }
 
-json rope_scaling(const Rope& rope) {
+JsonValue rope_scaling(const Rope& rope) {
   switch (rope.scaling) {
     case RopeScaling::none:
       return nullptr;
@@ -64,12 +62,12 @@ json rope_scaling(const Rope& rope) {
           {"original_max_position_embeddings", rope.original_context}};
 }
 
-void add_activation(const Config& config, json& root) {
+void add_activation(const Config& config, JsonValue& root) {
   root["hidden_act"] = config.activation == Activation::gelu_tanh ? "gelu_pytorch_tanh" : "silu";
   if (config.activation == Activation::gelu_tanh) root["hidden_activation"] = root["hidden_act"];
 }
 
-void add_window(const Config& config, json& root) {
+void add_window(const Config& config, JsonValue& root) {
   root["sliding_window"] = config.window;
   root["use_sliding_window"] = true;
   for (uint32_t layer = 0; layer < config.layers; ++layer)
@@ -78,16 +76,18 @@ void add_window(const Config& config, json& root) {
   if (config.window_theta != 0) root["rope_local_base_freq"] = decimal(config.window_theta);
 }
 
-void add_caps(const Config& config, json& root) {
-  const auto cap = [](float value) { return value == 0 ? json(nullptr) : json(decimal(value)); };
+void add_caps(const Config& config, JsonValue& root) {
+  const auto cap = [](float value) {
+    return value == 0 ? JsonValue(nullptr) : JsonValue(decimal(value));
+  };
   const float scale = config.score_scale();
   root["query_pre_attn_scalar"] = std::round(1 / (scale * scale));
   root["attn_logit_softcapping"] = cap(config.score_cap);
   root["final_logit_softcapping"] = cap(config.logit_cap);
 }
 
-json pre_tokenizer(const Vocabulary& vocabulary) {
-  json steps = json::array();
+JsonValue pre_tokenizer(const Vocabulary& vocabulary) {
+  JsonValue steps = JsonValue::array();
   for (const std::string& pattern : vocabulary.split_patterns)
     steps.push_back({{"type", "Split"},
                      {"pattern", {{"Regex", pattern}}},
@@ -100,7 +100,7 @@ json pre_tokenizer(const Vocabulary& vocabulary) {
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
-json post_processor(const Vocabulary& vocabulary) {
+JsonValue post_processor(const Vocabulary& vocabulary) {
   if (!vocabulary.add_bos)
     return {{"type", "ByteLevel"},
             {"add_prefix_space", true},
@@ -108,22 +108,23 @@ json post_processor(const Vocabulary& vocabulary) {
             {"use_regex", true}};
   const std::string& bos = text_of(vocabulary, vocabulary.bos);
   const auto special = [&](int type_id) {
-    return json{{"SpecialToken", {{"id", bos}, {"type_id", type_id}}}};
+    return JsonValue{{"SpecialToken", {{"id", bos}, {"type_id", type_id}}}};
   };
   const auto sequence = [](const char* id, int type_id) {
-    return json{{"Sequence", {{"id", id}, {"type_id", type_id}}}};
+    return JsonValue{{"Sequence", {{"id", id}, {"type_id", type_id}}}};
   };
-  return {
-      {"type", "TemplateProcessing"},
-      {"single", json::array({special(0), sequence("A", 0)})},
-      {"pair", json::array({special(0), sequence("A", 0), special(1), sequence("B", 1)})},
-      {"special_tokens",
-       {{bos,
-         {{"id", bos}, {"ids", json::array({vocabulary.bos})}, {"tokens", json::array({bos})}}}}}};
+  return {{"type", "TemplateProcessing"},
+          {"single", JsonValue::array({special(0), sequence("A", 0)})},
+          {"pair", JsonValue::array({special(0), sequence("A", 0), special(1), sequence("B", 1)})},
+          {"special_tokens",
+           {{bos,
+             {{"id", bos},
+              {"ids", JsonValue::array({vocabulary.bos})},
+              {"tokens", JsonValue::array({bos})}}}}}};
 }
 
-json added_tokens(const Vocabulary& vocabulary) {
-  json list = json::array();
+JsonValue added_tokens(const Vocabulary& vocabulary) {
+  JsonValue list = JsonValue::array();
   for (const AddedToken& token : vocabulary.added)
     list.push_back({{"id", token.id},
                     {"content", token.text},
@@ -135,14 +136,14 @@ json added_tokens(const Vocabulary& vocabulary) {
   return list;
 }
 
-json bpe_model(const Vocabulary& vocabulary) {
-  json vocab = json::object();
-  // Into the container below: the object itself would search for each key before it adds it.
-  auto& members = static_cast<json::object_t::Container&>(vocab.get_ref<json::object_t&>());
+JsonValue bpe_model(const Vocabulary& vocabulary) {
+  JsonValue vocab = JsonValue::object();
+  // Without a search for each name before it is added.
+  JsonValue::Object& members = vocab.members();
   members.reserve(vocabulary.pieces.size());
   for (size_t id = 0; id < vocabulary.pieces.size(); ++id)
     members.emplace_back(vocabulary.pieces[id], id);
-  json merges = json::array();
+  JsonValue merges = JsonValue::array();
   for (const auto& [left, right] : vocabulary.merges)
     merges.push_back(text_of(vocabulary, left) + " " + text_of(vocabulary, right));
   return {{"type", "BPE"},
@@ -160,9 +161,9 @@ json bpe_model(const Vocabulary& vocabulary) {
 }  // namespace
 
 std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& vocabulary) {
-  json root;
+  JsonValue root;
   const Family* family = family_of_model_type(config.architecture);
-  if (family != nullptr) root["architectures"] = json::array({family->class_name});
+  if (family != nullptr) root["architectures"] = JsonValue::array({family->class_name});
   root["model_type"] = config.architecture;
   root["hidden_size"] = config.emb;
   root["intermediate_size"] = config.hidden;
@@ -197,28 +198,28 @@ std::string hf_config_json(const Config& config, DType dtype, const Vocabulary& 
   if (config.rope.rotated != 0)
     root["partial_rotary_factor"] = static_cast<double>(config.rope.rotated) / config.head_dim;
   for (const bool unrotated : config.unrotated) root["no_rope_layers"].push_back(unrotated ? 0 : 1);
-  root["bos_token_id"] = vocabulary.bos >= 0 ? json(vocabulary.bos) : json(nullptr);
+  root["bos_token_id"] = vocabulary.bos >= 0 ? JsonValue(vocabulary.bos) : JsonValue(nullptr);
   root["eos_token_id"] = vocabulary.eos;
   root["torch_dtype"] = torch_name(dtype);
   return root.dump(2) + "\n";
 }
 
 std::string hf_generation_config_json(const Vocabulary& vocabulary) {
-  json root;
+  JsonValue root;
   root["eos_token_id"] = vocabulary.eos;
   return root.dump(2) + "\n";
 }
 
 std::string hf_tokenizer_json(const Vocabulary& vocabulary) {
   TYTO_ASSERT(vocabulary.algorithm == Vocabulary::Algorithm::byte_level_bpe);
-  json root;
+  JsonValue root;
   root["version"] = "1.0";
   root["truncation"] = nullptr;
   root["padding"] = nullptr;
   root["added_tokens"] = added_tokens(vocabulary);
   const bool nfc = vocabulary.normalizers == std::vector<Normalizer>{Normalizer::nfc};
   TYTO_ASSERT(nfc || vocabulary.normalizers.empty());
-  root["normalizer"] = nfc ? json{{"type", "NFC"}} : json(nullptr);
+  root["normalizer"] = nfc ? JsonValue{{"type", "NFC"}} : JsonValue(nullptr);
   root["pre_tokenizer"] = pre_tokenizer(vocabulary);
   root["post_processor"] = post_processor(vocabulary);
   root["decoder"] = {{"type", "ByteLevel"},
@@ -230,18 +231,19 @@ std::string hf_tokenizer_json(const Vocabulary& vocabulary) {
 }
 
 std::string hf_tokenizer_config_json(const Vocabulary& vocabulary, const Config& config) {
-  json root;
+  JsonValue root;
   root["tokenizer_class"] = "PreTrainedTokenizerFast";
   root["model_max_length"] = config.context;
   root["bos_token"] =
-      vocabulary.bos >= 0 ? json(text_of(vocabulary, vocabulary.bos)) : json(nullptr);
-  root["eos_token"] =
-      vocabulary.eos.empty() ? json(nullptr) : json(text_of(vocabulary, vocabulary.eos.front()));
+      vocabulary.bos >= 0 ? JsonValue(text_of(vocabulary, vocabulary.bos)) : JsonValue(nullptr);
+  root["eos_token"] = vocabulary.eos.empty()
+                          ? JsonValue(nullptr)
+                          : JsonValue(text_of(vocabulary, vocabulary.eos.front()));
   root["add_bos_token"] = vocabulary.add_bos;
   if (vocabulary.ignores_system) root["ignores_system_messages"] = true;
   if (!vocabulary.chat_template.empty()) root["chat_template"] = vocabulary.chat_template;
   if (!vocabulary.more_templates.empty()) {
-    json list = json::array();
+    JsonValue list = JsonValue::array();
     if (!vocabulary.chat_template.empty())
       list.push_back({{"name", "default"}, {"template", vocabulary.chat_template}});
     for (const ChatSource& each : vocabulary.more_templates)

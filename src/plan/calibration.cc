@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 
 namespace tyto {
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr const char* kSchema = "tyto-calibration-1";
 constexpr uint64_t kMostBytes = 4 << 20;
@@ -24,32 +22,32 @@ const char* rate_key(bool is_modelled) {
   return is_modelled ? "modelled_tok_s" : "tok_s";
 }
 
-ordered_json points_json(const std::vector<RatePoint>& points, bool is_modelled) {
-  ordered_json list = ordered_json::array();
+JsonValue points_json(const std::vector<RatePoint>& points, bool is_modelled) {
+  JsonValue list = JsonValue::array();
   for (const RatePoint& point : points)
     list.push_back({{"tokens", point.tokens}, {rate_key(is_modelled), point.tokens_per_second}});
   return list;
 }
 
-ordered_json device_json(const CalibratedDevice& device) {
-  ordered_json json = {{"name", device.name},
-                       {"description", device.description},
-                       {"driver", device.driver},
-                       {"settings", device.settings},
-                       {"modelled", device.is_modelled},
-                       {"prefill", points_json(device.prefill, device.is_modelled)},
-                       {"decode", points_json(device.decode, device.is_modelled)},
-                       {"kv_gb_s", nullptr}};
+JsonValue device_json(const CalibratedDevice& device) {
+  JsonValue json = {{"name", device.name},
+                    {"description", device.description},
+                    {"driver", device.driver},
+                    {"settings", device.settings},
+                    {"modelled", device.is_modelled},
+                    {"prefill", points_json(device.prefill, device.is_modelled)},
+                    {"decode", points_json(device.decode, device.is_modelled)},
+                    {"kv_gb_s", nullptr}};
   if (device.kv_gb_s > 0) json["kv_gb_s"] = device.kv_gb_s;
   return json;
 }
 
-ordered_json model_json(const CalibratedModel& model) {
-  ordered_json json = {{"model", model.name},
-                       {"type", model.type},
-                       {"weight_bytes", model.weight_bytes},
-                       {"time", model.time},
-                       {"devices", ordered_json::array()}};
+JsonValue model_json(const CalibratedModel& model) {
+  JsonValue json = {{"model", model.name},
+                    {"type", model.type},
+                    {"weight_bytes", model.weight_bytes},
+                    {"time", model.time},
+                    {"devices", JsonValue::array()}};
   for (const CalibratedDevice& device : model.devices)
     json["devices"].push_back(device_json(device));
   return json;
@@ -119,14 +117,14 @@ std::filesystem::path default_calibration() {
 
 std::string calibration_json(const Calibration& calibration) {
   const CalibratedMachine& machine = calibration.machine;
-  ordered_json json = {{"schema", kSchema},
-                       {"tyto", machine.tyto},
-                       {"cpu", machine.cpu},
-                       {"cpu_threads", machine.cpu_threads},
-                       {"models", ordered_json::array()}};
+  JsonValue json = {{"schema", kSchema},
+                    {"tyto", machine.tyto},
+                    {"cpu", machine.cpu},
+                    {"cpu_threads", machine.cpu_threads},
+                    {"models", JsonValue::array()}};
   for (const CalibratedModel& model : calibration.models)
     json["models"].push_back(model_json(model));
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return json.dump(2) + "\n";
 }
 
 Calibration calibration_from(const std::filesystem::path& path) {

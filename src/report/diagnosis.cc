@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "report/html.h"
 
@@ -328,15 +328,13 @@ std::string diagnosis_html(const Diagnosis& diagnosis) {
 
 namespace {
 
-using nlohmann::ordered_json;
-
-ordered_json number(double value) {
-  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+JsonValue number(double value) {
+  return std::isfinite(value) ? JsonValue(value) : JsonValue(nullptr);
 }
 
-ordered_json step_json(const StepError& step, double tolerance) {
+JsonValue step_json(const StepError& step, double tolerance) {
   return {{"phase", std::string(name(step.phase))},
-          {"layer", step.layer < 0 ? ordered_json(nullptr) : ordered_json(step.layer)},
+          {"layer", step.layer < 0 ? JsonValue(nullptr) : JsonValue(step.layer)},
           {"step", step.step},
           {"dispatch", step.dispatch},
           {"device", step.device},
@@ -350,17 +348,17 @@ ordered_json step_json(const StepError& step, double tolerance) {
           {"within", !is_past(step, tolerance)}};
 }
 
-ordered_json residual_json(const Diagnosis& diagnosis, Phase phase) {
-  ordered_json list = ordered_json::array();
+JsonValue residual_json(const Diagnosis& diagnosis, Phase phase) {
+  JsonValue list = JsonValue::array();
   for (const std::optional<double>& cosine : residual_cosines(diagnosis, phase))
-    list.push_back(cosine ? number(*cosine) : ordered_json(nullptr));
+    list.push_back(cosine ? number(*cosine) : JsonValue(nullptr));
   return list;
 }
 
 }  // namespace
 
 std::string diagnosis_json(const Diagnosis& diagnosis) {
-  ordered_json steps = ordered_json::array(), hidden = ordered_json::array();
+  JsonValue steps = JsonValue::array(), hidden = JsonValue::array();
   for (const StepError& step : diagnosis.steps)
     steps.push_back(step_json(step, diagnosis.tolerance));
   for (const HiddenSteps& of : diagnosis.hidden)
@@ -370,7 +368,7 @@ std::string diagnosis_json(const Diagnosis& diagnosis) {
                       {"dispatches", of.dispatches},
                       {"steps", of.steps}});
   const StepError* first = first_past(diagnosis);
-  ordered_json json = {
+  JsonValue json = {
       {"schema", "tyto-diagnosis-1"},
       {"tyto", diagnosis.version},
       {"time", diagnosis.time},
@@ -384,17 +382,16 @@ std::string diagnosis_json(const Diagnosis& diagnosis) {
       {"decode_tokens", diagnosis.decode_tokens},
       {"tolerance", diagnosis.tolerance},
       {"verdict", first == nullptr && diagnosis.problem.empty() ? "pass" : "fail"},
-      {"problem",
-       diagnosis.problem.empty() ? ordered_json(nullptr) : ordered_json(diagnosis.problem)},
+      {"problem", diagnosis.problem.empty() ? JsonValue(nullptr) : JsonValue(diagnosis.problem)},
       {"first_past_tolerance",
-       first == nullptr ? ordered_json(nullptr) : step_json(*first, diagnosis.tolerance)},
+       first == nullptr ? JsonValue(nullptr) : step_json(*first, diagnosis.tolerance)},
       {"residual_cosine",
        {{"prefill", residual_json(diagnosis, Phase::prefill)},
         {"decode", residual_json(diagnosis, Phase::decode)}}},
       {"steps", std::move(steps)},
       {"hidden", std::move(hidden)},
       {"uncompared", diagnosis.uncompared}};
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return json.dump(2) + "\n";
 }
 
 }  // namespace tyto

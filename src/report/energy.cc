@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include "base/json_value.h"
 
 namespace tyto {
 namespace {
 
-using nlohmann::ordered_json;
-
 // What every rail's object begins with.
-ordered_json rail_json(const PowerRail& rail) {
+JsonValue rail_json(const PowerRail& rail) {
   const bool counter = rail.kind == RailKind::energy_counter;
   return {{"source", rail.source},
           {"rail", rail.name},
@@ -18,15 +16,15 @@ ordered_json rail_json(const PowerRail& rail) {
           {"read_from", rail.path}};
 }
 
-ordered_json as_json(const Spread& spread) {
+JsonValue as_json(const Spread& spread) {
   return {{"mean", spread.mean},
           {"stddev", spread.deviation},
           {"min", spread.min},
           {"max", spread.max}};
 }
 
-ordered_json as_json(const RailPower& power, double tokens) {
-  ordered_json row = rail_json(power.rail);
+JsonValue as_json(const RailPower& power, double tokens) {
+  JsonValue row = rail_json(power.rail);
   row["reason"] = nullptr;
   if (!power.reason.empty()) {
     row["reason"] = power.reason;
@@ -54,10 +52,10 @@ std::string plus_minus(double mean, double deviation) {
 
 }  // namespace
 
-nlohmann::ordered_json energy_json(const EnergyWindow& window, double tokens) {
-  ordered_json rails = ordered_json::array();
+JsonValue energy_json(const EnergyWindow& window, double tokens) {
+  JsonValue rails = JsonValue::array();
   for (const RailEnergy& energy : window.rails) {
-    ordered_json row = rail_json(energy.rail);
+    JsonValue row = rail_json(energy.rail);
     row["seconds"] = energy.seconds;
     for (const char* value : {"joules", "watts", "j_per_token", "reason"}) row[value] = nullptr;
     if (energy.joules) row["joules"] = *energy.joules;
@@ -70,11 +68,11 @@ nlohmann::ordered_json energy_json(const EnergyWindow& window, double tokens) {
 }
 
 std::string power_json(const std::vector<MeasuredLoad>& results, const PowerWindows& windows) {
-  ordered_json loads = ordered_json::array();
+  JsonValue loads = JsonValue::array();
   for (const MeasuredLoad& result : results) {
-    ordered_json seconds = ordered_json::array();
+    JsonValue seconds = JsonValue::array();
     for (const EnergyWindow& window : result.windows) seconds.push_back(window.seconds);
-    ordered_json rails = ordered_json::array();
+    JsonValue rails = JsonValue::array();
     for (const RailPower& power : result.rails) rails.push_back(as_json(power, result.tokens));
     loads.push_back({{"load", result.load.name},
                      {"executed_on", result.load.executed_on},
@@ -82,20 +80,20 @@ std::string power_json(const std::vector<MeasuredLoad>& results, const PowerWind
                      {"seconds", std::move(seconds)},
                      {"rails", std::move(rails)}});
   }
-  const ordered_json whole = {{"schema", "tyto-power/1"},
-                              {"idle_seconds", windows.idle_seconds},
-                              {"trials", windows.repetitions},
-                              {"loads", std::move(loads)}};
-  return whole.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  const JsonValue whole = {{"schema", "tyto-power/1"},
+                           {"idle_seconds", windows.idle_seconds},
+                           {"trials", windows.repetitions},
+                           {"loads", std::move(loads)}};
+  return whole.dump(2) + "\n";
 }
 
 std::string unreadable_rails_json(const std::vector<RailReader>& readers) {
-  ordered_json rails = ordered_json::array();
+  JsonValue rails = JsonValue::array();
   for (const RailReader& reader : readers) {
     rails.push_back(rail_json(reader.rail));
-    rails.back()["reason"] = reader.unavailable;
+    rails.elements().back()["reason"] = reader.unavailable;
   }
-  const ordered_json whole = {{"schema", "tyto-power/1"}, {"rails", std::move(rails)}};
+  const JsonValue whole = {{"schema", "tyto-power/1"}, {"rails", std::move(rails)}};
   return whole.dump(2) + "\n";
 }
 

@@ -1,10 +1,10 @@
 // Energy as JSON and as a table, the same wherever it is written.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json_value.h"
 #include "power/measured_load.h"
 #include "report/tables.h"
 
@@ -12,7 +12,7 @@ namespace tyto {
 
 // An array with an object per rail: source, name, kind, read_from, joules, watts, j_per_token (null
 // where there are none), reason (null where there are some).
-nlohmann::ordered_json energy_json(const EnergyWindow& window, double tokens);
+JsonValue energy_json(const EnergyWindow& window, double tokens);
 
 // What `tyto power` prints: what the loads add to idle, rail by rail.
 std::string power_json(const std::vector<MeasuredLoad>& results, const PowerWindows& windows);

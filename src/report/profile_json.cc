@@ -4,10 +4,10 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_value.h"
 #include "base/redaction.h"
 #include "evidence/receipt_check.h"
 #include "evidence/receipt_json.h"
@@ -231,22 +231,20 @@ Profile profile_from_json(const std::string& source, const std::string& name) {
 
 namespace {
 
-using nlohmann::ordered_json;
-
-std::string text_of(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+std::string text_of(const JsonValue& json) {
+  return json.dump();
 }
 
-ordered_json limits_json(const DeviceLimits& limits) {
+JsonValue limits_json(const DeviceLimits& limits) {
   return {{"gb_s", limits.gb_s},
           {"gflops", limits.gflops},
           {"dispatch_us", limits.dispatch_us},
           {"source", limits.source}};
 }
 
-ordered_json facts_json(const Facts& facts) {
+JsonValue facts_json(const Facts& facts) {
   const ReceiptContext& origin = facts.origin;
-  ordered_json devices = ordered_json::array(), limits = ordered_json::array();
+  JsonValue devices = JsonValue::array(), limits = JsonValue::array();
   for (const DeviceFacts& device : facts.devices)
     devices.push_back({{"name", device.name},
                        {"tag", device.tag},
@@ -282,12 +280,12 @@ ordered_json facts_json(const Facts& facts) {
           {"limits", limits}};
 }
 
-ordered_json stat_json(const Stat& stat) {
+JsonValue stat_json(const Stat& stat) {
   return {{"count", stat.count}, {"total", stat.total}, {"avg", stat.avg}, {"min", stat.min},
           {"p50", stat.p50},     {"p95", stat.p95},     {"max", stat.max}};
 }
 
-ordered_json wall_json(const Attribution& wall) {
+JsonValue wall_json(const Attribution& wall) {
   return {{"wall", wall.wall},
           {"device_wait", wall.device},
           {"host_ops", wall.host},
@@ -297,8 +295,8 @@ ordered_json wall_json(const Attribution& wall) {
           {"dispatches", wall.dispatches}};
 }
 
-ordered_json flow_json(const Flow& flow) {
-  ordered_json rows = ordered_json::array();
+JsonValue flow_json(const Flow& flow) {
+  JsonValue rows = JsonValue::array();
   for (const FlowRow& row : flow.rows)
     rows.push_back({{"step", row.label},
                     {"where", row.tag},
@@ -317,9 +315,8 @@ ordered_json flow_json(const Flow& flow) {
           {"rows", rows}};
 }
 
-ordered_json phase_json(const PhaseSummary& phase) {
-  ordered_json calls = ordered_json::array(), host = ordered_json::array(),
-               operators = ordered_json::array();
+JsonValue phase_json(const PhaseSummary& phase) {
+  JsonValue calls = JsonValue::array(), host = JsonValue::array(), operators = JsonValue::array();
   for (const CallRow& row : phase.calls)
     calls.push_back({{"program", row.program},
                      {"where", row.tag},
@@ -355,11 +352,10 @@ ordered_json phase_json(const PhaseSummary& phase) {
           {"histogram", phase.histogram}};
 }
 
-ordered_json report_json(const Profile& profile, const ProfileRun& run) {
+JsonValue report_json(const Profile& profile, const ProfileRun& run) {
   const Summary summary = summarise(profile, run);
   const Headline& headline = summary.headline;
-  ordered_json layers = ordered_json::array(), tokens = ordered_json::array(),
-               setup = ordered_json::array();
+  JsonValue layers = JsonValue::array(), tokens = JsonValue::array(), setup = JsonValue::array();
   for (const LayerRow& row : summary.layers)
     layers.push_back({{"layer", row.layer},
                       {"prefill_ms", row.prefill_ms},
@@ -369,10 +365,10 @@ ordered_json report_json(const Profile& profile, const ProfileRun& run) {
         {{"token", row.token}, {"context", row.context}, {"wall", wall_json(row.wall)}});
   for (const SetupRow& row : summary.setup)
     setup.push_back({{"phase", row.phase}, {"seconds", row.seconds}, {"count", row.count}});
-  ordered_json head = {{"modelled", summary.modelled},
-                       {"prompt_tokens", headline.prompt_tokens},
-                       {"generated_tokens", headline.generated_tokens},
-                       {"setup_s", headline.setup_s}};
+  JsonValue head = {{"modelled", summary.modelled},
+                    {"prompt_tokens", headline.prompt_tokens},
+                    {"generated_tokens", headline.generated_tokens},
+                    {"setup_s", headline.setup_s}};
   if (run.receipt.plausibility.verdict == Verdict::refused) {
     head["refused"] = run.receipt.plausibility.reasons;
   } else {
@@ -401,8 +397,8 @@ ordered_json report_json(const Profile& profile, const ProfileRun& run) {
           {"setup", setup}};
 }
 
-ordered_json sweep_json(const Profile& profile) {
-  ordered_json rows = ordered_json::array();
+JsonValue sweep_json(const Profile& profile) {
+  JsonValue rows = JsonValue::array();
   for (const SweepRow& row : profile.sweep)
     rows.push_back({{"prompt_tokens", row.prompt_tokens},
                     {"generated_tokens", row.generated_tokens},
@@ -426,11 +422,11 @@ void append_events(std::string& out, const std::vector<Event>& events) {
 }
 
 std::string run_json(const Profile& profile, const ProfileRun& run) {
-  const ordered_json head = {{"lost", run.lost},
-                             {"stopped", run.stopped},
-                             {"answer", run.answer},
-                             {"simulated_s", run.simulated_seconds},
-                             {"receipt", receipt_fields(run.receipt, profile.facts.origin)}};
+  const JsonValue head = {{"lost", run.lost},
+                          {"stopped", run.stopped},
+                          {"answer", run.answer},
+                          {"simulated_s", run.simulated_seconds},
+                          {"receipt", receipt_fields(run.receipt, profile.facts.origin)}};
   std::string out = text_of(head);
   out.pop_back();
   out += ",\n\"events\":[";
@@ -441,7 +437,7 @@ std::string run_json(const Profile& profile, const ProfileRun& run) {
 }  // namespace
 
 std::string json_report(const Profile& profile) {
-  ordered_json setup = ordered_json::array(), names = ordered_json::array();
+  JsonValue setup = JsonValue::array(), names = JsonValue::array();
   const uint64_t begin = setup_begin(profile);
   for (const SetupSpan& span : profile.setup)
     setup.push_back({span.phase, span.start_ns - begin, span.end_ns - begin});
@@ -616,15 +612,13 @@ std::optional<std::string> disagreement(const SweepRow& row) {
 
 namespace {
 
-using nlohmann::ordered_json;
-
 constexpr int kHost = 1;
 constexpr int kFirstDevice = 2;
 enum HostTrack { kHostThread = 1, kSetup = 2 };
 enum DeviceTrack { kQueue = 1, kPrograms = 2, kLaunches = 3 };
 
 std::string quoted(const std::string& text) {
-  return ordered_json(text).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return JsonValue(text).dump();
 }
 
 // The format counts microseconds; written from integers so that slices that touch stay so.
@@ -771,7 +765,7 @@ std::string perfetto_report(const Profile& profile, const ProfileRun& run) {
   }
   RunWriter events(writer, profile, request_ns);
   for (const Event& event : run.events) events.add(event);
-  const ordered_json other = {
+  const JsonValue other = {
       {"tyto", profile.facts.origin.version},
       {"model", profile.facts.model_name},
       {"time", profile.facts.origin.time},
@@ -780,7 +774,7 @@ std::string perfetto_report(const Profile& profile, const ProfileRun& run) {
       {"clock", is_modelled(profile)
                     ? "modelled: a virtual device's time is the cost model's, the host's measured"
                     : "measured"}};
-  return writer.take(other.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  return writer.take(other.dump());
 }
 
 }  // namespace tyto

@@ -9,10 +9,9 @@
 // with what stands before and behind; texts of those ids and of the given ones, without and with
 // special tokens; prompts by the model's own templates, and none where it has none.
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/json_value.h"
 #include "model/model.h"
 #include "text/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
@@ -20,8 +19,6 @@
 
 namespace tyto {
 namespace {
-
-using nlohmann::json;
 
 constexpr uint64_t kMaxFileBytes = 64 << 20;
 
@@ -32,7 +29,7 @@ std::vector<Token> tokens_of(const Json& list) {
   return tokens;
 }
 
-json decoded(const Tokenizer& tokenizer, const std::vector<Token>& tokens) {
+JsonValue decoded(const Tokenizer& tokenizer, const std::vector<Token>& tokens) {
   return {tokenizer.decode(tokens, false), tokenizer.decode(tokens, true)};
 }
 
@@ -40,7 +37,7 @@ std::string text_of(const Tokenizer& tokenizer, Token token) {
   return token < 0 ? "" : tokenizer.token_bytes(token);
 }
 
-json rendered(const Tokenizer& tokenizer, const Json& conversation, const std::string& date) {
+JsonValue rendered(const Tokenizer& tokenizer, const Json& conversation, const std::string& date) {
   const Vocabulary& vocabulary = tokenizer.vocabulary();
   ChatOptions options;
   options.add_generation_prompt = conversation.at("generation").as_bool();
@@ -61,8 +58,9 @@ int read_tokenizer(const std::string& path, const std::string& job_file, const s
   Model model = open_model(path, Need::vocabulary);
   const Tokenizer tokenizer(std::move(*model.vocabulary), path);
   const Json job = Json::parse_file(job_file, kMaxFileBytes);
-  json result = {
-      {"encoded", json::array()}, {"decoded", json::array()}, {"rendered", json::array()}};
+  JsonValue result = {{"encoded", JsonValue::array()},
+                      {"decoded", JsonValue::array()},
+                      {"rendered", JsonValue::array()}};
   job.at("texts").for_each_element([&](size_t index, const Json& text) {
     if (index == 0) result["whole"] = tokenizer.encode(text.as_string(), {.parse_special = true});
     const std::vector<Token> tokens = tokenizer.encode(
@@ -77,7 +75,7 @@ int read_tokenizer(const std::string& path, const std::string& job_file, const s
     job.at("conversations").for_each_element([&](size_t, const Json& conversation) {
       result["rendered"].push_back(rendered(tokenizer, conversation, date));
     });
-  std::cout << result.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::cout << result.dump();
   return 0;
 }
 

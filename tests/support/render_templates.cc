@@ -5,11 +5,11 @@
 //   JOBS_FILE   [{"messages": FILE, "tools": FILE or "", "generation": true}, ...]
 // Prints [{"text": ...} or {"error": ...}, ...].
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_value.h"
 #include "text/chat_template.h"
 #include "text/tools.h"
 
@@ -33,7 +33,7 @@ std::string render(const std::string& template_file, const Json& job, ChatOption
 
 int render_all(const std::string& template_file, const std::string& jobs_file,
                const ChatOptions& options) {
-  nlohmann::json results = nlohmann::json::array();
+  JsonValue results = JsonValue::array();
   Json::parse_file(jobs_file, kMaxFileBytes).for_each_element([&](size_t, const Json& job) {
     try {
       results.push_back({{"text", render(template_file, job, options)}});

@@ -4,9 +4,9 @@
 #include <cctype>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
 #include "bench/bench_comparison.h"
@@ -18,10 +18,8 @@
 namespace tyto {
 namespace {
 
-using nlohmann::ordered_json;
-
-std::string dump(const ordered_json& json, int indent = -1) {
-  return json.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
+std::string dump(const JsonValue& json, int indent = -1) {
+  return json.dump(indent);
 }
 
 std::string upper(std::string text) {
@@ -49,7 +47,7 @@ std::string backend(const BenchRow& row) {
 
 // llama-bench's settings, with what stands for them here. Those for which there is no choice have
 // the value that its own neutral setting has.
-ordered_json setting_fields(const BenchRow& row, const BenchOrigin& origin) {
+JsonValue setting_fields(const BenchRow& row, const BenchOrigin& origin) {
   const BenchFacts& facts = row.facts;
   return {{"build_commit", origin.build.commit},
           {"build_number", origin.build.number},
@@ -92,7 +90,7 @@ ordered_json setting_fields(const BenchRow& row, const BenchOrigin& origin) {
 constexpr const char* kSpeedFields[] = {"avg_ns",    "stddev_ns",  "avg_ts",
                                         "stddev_ts", "samples_ns", "samples_ts"};
 
-void add_speed(ordered_json& json, const BenchRow& row, const std::string& prefix, bool has_any) {
+void add_speed(JsonValue& json, const BenchRow& row, const std::string& prefix, bool has_any) {
   for (const char* field : kSpeedFields) json[prefix + field] = nullptr;
   if (!has_any) return;
   const Statistics time = statistics(row.seconds);
@@ -105,16 +103,16 @@ void add_speed(ordered_json& json, const BenchRow& row, const std::string& prefi
   json[prefix + "samples_ts"] = row.tokens_per_second();
 }
 
-ordered_json number_or_null(double value) {
-  return value > 0 ? ordered_json(value) : ordered_json(nullptr);
+JsonValue number_or_null(double value) {
+  return value > 0 ? JsonValue(value) : JsonValue(nullptr);
 }
 
-ordered_json share_or_null(const BenchRow& row, double rate, double DeviceLimits::* most) {
+JsonValue share_or_null(const BenchRow& row, double rate, double DeviceLimits::* most) {
   return number_or_null(row.facts.peak ? rate / *row.facts.peak.*most : 0);
 }
 
 // What was moved and computed, and what share that is of what the machine can do at best.
-void add_work(ordered_json& json, const BenchRow& row) {
+void add_work(JsonValue& json, const BenchRow& row) {
   const WorkRate work = work_rate(row);
   json["bytes_per_token"] = work.bytes_per_token;
   json["flops_per_token"] = work.flops_per_token;
@@ -122,7 +120,7 @@ void add_work(ordered_json& json, const BenchRow& row) {
   json["gflop_per_s"] = number_or_null(row.modelled ? 0 : work.gflop_per_s);
   json["modelled_gb_per_s"] = number_or_null(row.modelled ? work.gb_per_s : 0);
   json["modelled_gflop_per_s"] = number_or_null(row.modelled ? work.gflop_per_s : 0);
-  json["peak"] = row.facts.peak ? ordered_json(row.facts.peak->source) : ordered_json(nullptr);
+  json["peak"] = row.facts.peak ? JsonValue(row.facts.peak->source) : JsonValue(nullptr);
   json["peak_gb_per_s"] = number_or_null(row.facts.peak ? row.facts.peak->gb_s : 0);
   json["peak_gflop_per_s"] = number_or_null(row.facts.peak ? row.facts.peak->gflops : 0);
   json["share_of_peak_gb_per_s"] = share_or_null(row, work.gb_per_s, &DeviceLimits::gb_s);
@@ -135,31 +133,29 @@ const RailEnergy* measured_rail(const BenchRow& row) {
   return nullptr;
 }
 
-void add_energy(ordered_json& json, const BenchRow& row) {
+void add_energy(JsonValue& json, const BenchRow& row) {
   const RailEnergy* rail = measured_rail(row);
   json["j_per_token"] =
-      rail != nullptr ? ordered_json(*rail->joules / row.all_tokens()) : ordered_json(nullptr);
-  json["energy_rail"] = rail != nullptr ? ordered_json(rail->rail.label()) : ordered_json(nullptr);
-  json["energy_reason"] = rail != nullptr ? ordered_json(nullptr) : ordered_json(row.energy_reason);
+      rail != nullptr ? JsonValue(*rail->joules / row.all_tokens()) : JsonValue(nullptr);
+  json["energy_rail"] = rail != nullptr ? JsonValue(rail->rail.label()) : JsonValue(nullptr);
+  json["energy_reason"] = rail != nullptr ? JsonValue(nullptr) : JsonValue(row.energy_reason);
   if (!row.energy.rails.empty()) json["energy"] = energy_json(row.energy, row.all_tokens());
 }
 
-std::string csv_cell(const ordered_json& value) {
-  std::string text = value.is_null()     ? ""
-                     : value.is_string() ? value.get<std::string>()
-                                         : dump(value);
+std::string csv_cell(const JsonValue& value) {
+  std::string text = value.is_null() ? "" : value.is_string() ? value.text() : dump(value);
   std::string quoted = "\"";
   for (char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";
 }
 
 // Lists and objects are left to JSON; every row has the same columns.
-std::string csv_line(const ordered_json& fields, bool names) {
+std::string csv_line(const JsonValue& fields, bool names) {
   constexpr const char* kJsonOnly[] = {"samples_ns",          "samples_ts", "modelled_samples_ns",
                                        "modelled_samples_ts", "energy",     "ab",
                                        "fallbacks",           "on_host",    "speculation"};
   std::string line;
-  for (const auto& [name, value] : fields.items()) {
+  for (const auto& [name, value] : fields.members()) {
     if (std::find(std::begin(kJsonOnly), std::end(kJsonOnly), name) != std::end(kJsonOnly))
       continue;
     line += (line.empty() ? "" : ",") + (names ? name : csv_cell(value));
@@ -364,8 +360,8 @@ BenchFormat bench_format(const std::string& name) {
   return name == "jsonl" ? BenchFormat::jsonl : BenchFormat::markdown;
 }
 
-ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
-  ordered_json json = setting_fields(row, origin);
+JsonValue row_fields(const BenchRow& row, const BenchOrigin& origin) {
+  JsonValue json = setting_fields(row, origin);
   add_speed(json, row, "", !row.modelled && !row.refused());
   json["test"] = row.test.name();
   json["n_sequences"] = row.test.sequences;
@@ -388,7 +384,7 @@ ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin) {
   add_speed(json, row, "modelled_", row.modelled && !row.refused());
   json["simulation_s"] = number_or_null(row.simulation_seconds);
   json["plausibility"] = std::string(name(row.receipt.plausibility.verdict));
-  json["refused"] = row.refused() ? ordered_json(reasons(row)) : ordered_json(nullptr);
+  json["refused"] = row.refused() ? JsonValue(reasons(row)) : JsonValue(nullptr);
   json["dispatches_per_token"] = dispatches_per_token(row);
   json["cpu_us_per_token"] =
       number_or_null(row.modelled ? 0 : row.cpu_seconds * 1e6 / row.all_tokens());
@@ -412,7 +408,7 @@ std::string BenchWriter::add(const BenchRow& row) {
     return (is_first ? markdown_header(all) : "") + markdown_row(all, row);
   }
   if (format_ == BenchFormat::table) return add_to_table(row);
-  const ordered_json fields = row_fields(row, origin_);
+  const JsonValue fields = row_fields(row, origin_);
   if (format_ == BenchFormat::csv)
     return (is_first ? csv_line(fields, true) : "") + csv_line(fields, false);
   if (format_ == BenchFormat::jsonl) return dump(fields) + "\n";
@@ -440,8 +436,8 @@ std::string BenchWriter::close() const {
   return is_first_ ? "[]\n" : "\n]\n";
 }
 
-ordered_json ledger_record(const BenchRow& row, const BenchOrigin& origin) {
-  const ordered_json& receipt = row.receipt_json;
+JsonValue ledger_record(const BenchRow& row, const BenchOrigin& origin) {
+  const JsonValue& receipt = row.receipt_json;
   return result_record(row.receipt_id, row.time,
                        {{"tyto", receipt.at("tyto")},
                         {"command", receipt.at("command")},

@@ -3,11 +3,11 @@
 // ours.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/json_value.h"
 #include "bench/bench_run.h"
 #include "cli/provenance.h"
 #include "report/tables.h"
@@ -39,7 +39,7 @@ struct ShownSettings {
 
 // All fields of a row. A modelled row has no avg_ts: its numbers are in modelled_avg_ts and so on.
 // A refused row has neither.
-nlohmann::ordered_json row_fields(const BenchRow& row, const BenchOrigin& origin);
+JsonValue row_fields(const BenchRow& row, const BenchOrigin& origin);
 
 // Text for a row as it is finished. The first one comes with what stands above it, in JSON the
 // bracket; `close` gives what ends the output.
@@ -63,7 +63,7 @@ class BenchWriter {
 };
 
 // What the ledger keeps of a row.
-nlohmann::ordered_json ledger_record(const BenchRow& row, const BenchOrigin& origin);
+JsonValue ledger_record(const BenchRow& row, const BenchOrigin& origin);
 
 // One line: the test, and why its speed cannot be true.
 std::string refusal_line(const BenchRow& row);

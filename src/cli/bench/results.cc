@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_value.h"
 #include "base/redaction.h"
 #include "base/spelling.h"
 #include "base/utf8.h"
@@ -20,7 +20,6 @@ namespace tyto {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
 
 struct ListFlags {
   JsonFlag json;
@@ -90,7 +89,7 @@ std::vector<Column> list_columns(const TextStyle& style) {
 }
 
 std::string list_json(const Ledger& ledger, bool with_superseded) {
-  ordered_json rows = ordered_json::array();
+  JsonValue rows = JsonValue::array();
   for (const LedgerEntry& entry : ledger.entries) {
     if (!superseded_mark(entry).empty() && !with_superseded) continue;
     rows.push_back({{"id", entry.id},
@@ -101,7 +100,7 @@ std::string list_json(const Ledger& ledger, bool with_superseded) {
                     {"model", entry.model},
                     {"marks", marks_of(ledger, entry)}});
   }
-  return rows.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return rows.dump(2) + "\n";
 }
 
 void list(const ListFlags& flags) {
@@ -133,14 +132,13 @@ void list(const ListFlags& flags) {
 void show(const ShowFlags& flags) {
   const OpenLedger opened = open_ledger(ledger_path(), flags.trust);
   const LedgerEntry& entry = find_result(opened.ledger, flags.id);
-  ordered_json record = ordered_json::parse(entry.line);
-  record["superseded"] = ordered_json::array();
+  JsonValue record(Json::parse(entry.line, entry.id));
+  record["superseded"] = JsonValue::array();
   for (const Superseding& by : entry.superseded)
-    record["superseded"].push_back(
-        {{"date", by.date},
-         {"by", by.by.empty() ? ordered_json(nullptr) : ordered_json(by.by)},
-         {"why", by.why}});
-  print(record.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+    record["superseded"].push_back({{"date", by.date},
+                                    {"by", by.by.empty() ? JsonValue(nullptr) : JsonValue(by.by)},
+                                    {"why", by.why}});
+  print(record.dump(2) + "\n");
   for (const std::string& mark : {superseded_mark(entry), broken_mark(opened.ledger, entry)})
     if (!mark.empty()) note(fmt::format("{}: {}", entry.id, mark));
   fail_if_broken(opened);
@@ -161,17 +159,17 @@ std::string whole_chain(const Ledger& ledger) {
 
 std::string check_json(const OpenLedger& opened) {
   const Ledger& ledger = opened.ledger;
-  ordered_json problems = ordered_json::array();
+  JsonValue problems = JsonValue::array();
   for (const LedgerProblem& problem : ledger.problems)
     problems.push_back({{"line", problem.line}, {"what", problem.what}});
   const bool is_whole = ledger.problems.empty();
-  const ordered_json json = {{"file", opened.path.string()},
-                             {"is_whole", is_whole},
-                             {"chained", ledger.chained},
-                             {"without_hash", ledger.not_chained},
-                             {"signed_by_trusted_key", is_whole && opened.trusted.has_value()},
-                             {"problems", std::move(problems)}};
-  return json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  const JsonValue json = {{"file", opened.path.string()},
+                          {"is_whole", is_whole},
+                          {"chained", ledger.chained},
+                          {"without_hash", ledger.not_chained},
+                          {"signed_by_trusted_key", is_whole && opened.trusted.has_value()},
+                          {"problems", std::move(problems)}};
+  return json.dump(2) + "\n";
 }
 
 void print_check(const OpenLedger& opened) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_value.h"
 #include "base/utf8.h"
 #include "cli/combination.h"
 #include "cli/prompt.h"
@@ -61,14 +61,12 @@ std::vector<ChatMessage> messages_of(const Dialogue& dialogue, size_t first_exch
 }
 
 void save_dialogue(const Dialogue& dialogue, const std::string& path) {
-  nlohmann::ordered_json json = {{"schema", kSchema}, {"messages", nlohmann::json::array()}};
+  JsonValue json = {{"schema", kSchema}, {"messages", JsonValue::array()}};
   for (const ChatMessage& message : messages_of(dialogue))
-    json["messages"].push_back(
-        nlohmann::ordered_json{{"role", message.role}, {"content", message.content}});
-  const auto handler = nlohmann::ordered_json::error_handler_t::replace;
+    json["messages"].push_back(JsonValue{{"role", message.role}, {"content", message.content}});
   try {
     AtomicFile file(path, Replace::same_kind, kSavedChat);
-    file.write(json.dump(2, ' ', false, handler) + "\n");
+    file.write(json.dump(2) + "\n");
     file.commit();
   } catch (const Error& error) {
     throw Error(error.code, "", error.what(), "name another file");  // there is no --force here

@@ -1,12 +1,12 @@
 #include "cli/chat/input_history.h"
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_value.h"
 
 namespace tyto {
 namespace {
@@ -46,8 +46,7 @@ std::vector<std::string> InputHistory::read() const {
 
 void InputHistory::add(const std::string& line) const {
   if (!is_kept(line)) return;
-  const auto handler = nlohmann::json::error_handler_t::replace;
-  const std::string json = nlohmann::json(line).dump(-1, ' ', false, handler);
+  const std::string json = JsonValue(line).dump();
   std::error_code error;
   fs::create_directories(path_.parent_path(), error);
   const FileLock lock(path_.string() + ".lock");  // one renames, others append

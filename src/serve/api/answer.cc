@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json_value.h"
 #include "serve/engine_thread.h"
 
 namespace tyto::api {
@@ -18,9 +19,15 @@ bool is_cut(const Choice& choice) {
 }
 
 std::vector<CallPart> whole_calls(const std::vector<CallPart>& calls) {
+  const auto is_whole = [](const CallPart& call) {
+    try {
+      return Json::parse(call.arguments, call.name).is(Json::Type::object);
+    } catch (const Error&) {
+      return false;
+    }
+  };
   std::vector<CallPart> whole;
-  for (const CallPart& call : calls)
-    if (ordered_json::parse(call.arguments, nullptr, false).is_object()) whole.push_back(call);
+  std::ranges::copy_if(calls, std::back_inserter(whole), is_whole);
   return whole;
 }
 
@@ -45,13 +52,13 @@ int64_t nanoseconds(double seconds) {
 }
 
 // null where nothing was counted.
-ordered_json ratio(double of, double per) {
-  return per > 0 ? ordered_json(of / per) : ordered_json(nullptr);
+JsonValue ratio(double of, double per) {
+  return per > 0 ? JsonValue(of / per) : JsonValue(nullptr);
 }
 
 }  // namespace
 
-ordered_json usage_json(std::span<const Choice> choices, uint32_t choices_per_prompt) {
+JsonValue usage_json(std::span<const Choice> choices, uint32_t choices_per_prompt) {
   uint64_t prompt = 0, cached = 0, completion = 0;
   for (size_t i = 0; i < choices.size(); ++i) {
     const Receipt& receipt = choices[i].receipt;
@@ -66,11 +73,11 @@ ordered_json usage_json(std::span<const Choice> choices, uint32_t choices_per_pr
           {"prompt_tokens_details", {{"cached_tokens", cached}}}};
 }
 
-ordered_json timings_json(const Receipt& receipt) {
+JsonValue timings_json(const Receipt& receipt) {
   return timings_json(receipt, has_virtual_device(receipt));
 }
 
-ordered_json timings_json(const Receipt& receipt, bool is_simulated) {
+JsonValue timings_json(const Receipt& receipt, bool is_simulated) {
   const double prompt_ms = receipt.prefill_seconds * 1e3;
   const double predicted_ms = receipt.decode_seconds * 1e3;
   if (is_simulated)
@@ -81,11 +88,11 @@ ordered_json timings_json(const Receipt& receipt, bool is_simulated) {
             {"modelled", false},
             {"simulation_prompt_ms", prompt_ms},
             {"simulation_predicted_ms", predicted_ms}};
-  ordered_json json = {{"cache_n", receipt.cached_tokens},
-                       {"prompt_n", receipt.prompt_tokens},
-                       {"prompt_ms", prompt_ms},
-                       {"predicted_n", receipt.generated_tokens},
-                       {"predicted_ms", predicted_ms}};
+  JsonValue json = {{"cache_n", receipt.cached_tokens},
+                    {"prompt_n", receipt.prompt_tokens},
+                    {"prompt_ms", prompt_ms},
+                    {"predicted_n", receipt.generated_tokens},
+                    {"predicted_ms", predicted_ms}};
   if (receipt.plausibility.verdict == Verdict::refused) return json;
   const double decoded = decoded_tokens(receipt);
   json["prompt_per_token_ms"] = ratio(prompt_ms, receipt.prompt_tokens);
@@ -95,7 +102,7 @@ ordered_json timings_json(const Receipt& receipt, bool is_simulated) {
   return json;
 }
 
-void add_ollama_durations(ordered_json& json, const Receipt& receipt) {
+void add_ollama_durations(JsonValue& json, const Receipt& receipt) {
   const int64_t prompt = nanoseconds(receipt.prefill_seconds);
   const int64_t eval = nanoseconds(receipt.decode_seconds);
   json["total_duration"] = prompt + eval;
@@ -278,8 +285,8 @@ void RunningAnswer::say(uint32_t index, const Said& since, const Receipt& so_far
 }
 
 // A receipt has its devices only in the end.
-ordered_json RunningAnswer::timings(const Receipt& so_far) const {
-  return plan_.with_timings ? timings_json(so_far, is_simulated_) : ordered_json(nullptr);
+JsonValue RunningAnswer::timings(const Receipt& so_far) const {
+  return plan_.with_timings ? timings_json(so_far, is_simulated_) : JsonValue(nullptr);
 }
 
 // Headers wait for the first token: what goes wrong before it still gets a status of its own.

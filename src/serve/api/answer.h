@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_value.h"
 #include "engine/scheduler.h"
 #include "serve/api/errors.h"
 #include "serve/engine_thread.h"
@@ -88,8 +89,7 @@ class AnswerStyle {
   virtual std::string stream_type() const = 0;  // content type of pieces
   virtual std::string begin(uint32_t index) const = 0;
   // `timings` so far; null: none.
-  virtual std::string piece(uint32_t index, const Said& since,
-                            const ordered_json& timings) const = 0;
+  virtual std::string piece(uint32_t index, const Said& since, const JsonValue& timings) const = 0;
   virtual std::string end(uint32_t index, const Choice& choice) const = 0;
   virtual std::string last(std::span<const Choice> choices) const = 0;
   virtual std::string failure(const Refusal& refusal) const = 0;  // among pieces
@@ -108,16 +108,16 @@ std::string random_id(std::string_view prefix);  // "chatcmpl-", and 24 hexadeci
 // Counts and times of an answer, as clients know them.
 
 // OpenAI's: a prompt is counted once, however many choices answer it.
-ordered_json usage_json(std::span<const Choice> choices, uint32_t choices_per_prompt);
+JsonValue usage_json(std::span<const Choice> choices, uint32_t choices_per_prompt);
 
 // llama-server's. Where a virtual device took part the time is a simulation's: it says so, and
 // there are no rates; nor are there where the receipt's cannot be true.
-ordered_json timings_json(const Receipt& receipt);
+JsonValue timings_json(const Receipt& receipt);
 // For a receipt that does not have its devices yet.
-ordered_json timings_json(const Receipt& receipt, bool is_simulated);
+JsonValue timings_json(const Receipt& receipt, bool is_simulated);
 
 // Ollama's: nanoseconds. Its clients divide them; a simulation's say what they are.
-void add_ollama_durations(ordered_json& json, const Receipt& receipt);
+void add_ollama_durations(JsonValue& json, const Receipt& receipt);
 
 // One HTTP request's answer while the engine writes it: takes the engine's events and sends pieces
 // as they come, or the whole at the end.
@@ -161,7 +161,7 @@ class RunningAnswer {
   ScoredToken scored(const TokenEvent& event) const;
   bool add_text(uint32_t index, std::string_view text, bool is_last, Said& since);
   void say(uint32_t index, const Said& since, const Receipt& so_far);
-  ordered_json timings(const Receipt& so_far) const;
+  JsonValue timings(const Receipt& so_far) const;
   void begin(uint32_t index);
   void finish();
   void send_whole();

@@ -3,9 +3,8 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json_value.h"
 #include "serve/http/http_reply.h"
 
 namespace tyto::api {
@@ -51,14 +50,12 @@ std::string error_body(int status, std::string_view path, const std::string& mes
 
 // JSON as it goes over the wire: one line, and U+FFFD for what is no UTF-8.
 
-using nlohmann::ordered_json;
-
-inline std::string json_text(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+inline std::string json_text(const JsonValue& json) {
+  return json.dump();
 }
 
-inline ordered_json text_or_null(const std::string& text) {
-  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
+inline JsonValue text_or_null(const std::string& text) {
+  return text.empty() ? JsonValue(nullptr) : JsonValue(text);
 }
 
 }  // namespace tyto::api

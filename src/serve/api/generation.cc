@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "serve/api/errors.h"
 #include "serve/api/requests.h"
@@ -367,7 +368,7 @@ void check_dimensions(const ModelText& model, const EmbeddingsRequest& request) 
 }  // namespace
 
 void embed(const Exchange& exchange, const ModelText& model, const EmbeddingsRequest& request,
-           std::function<ordered_json(const Embeddings&)> wording) {
+           std::function<JsonValue(const Embeddings&)> wording) {
   check_dimensions(model, request);
   Embeddings embeddings{.model = model.name};
   std::vector<std::vector<Token>> tokens;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_value.h"
 #include "serve/api/answer.h"
 #include "serve/api/requests.h"
 #include "serve/api/routes.h"
@@ -63,6 +64,6 @@ struct Embeddings {
 
 // Answers when they are there.
 void embed(const Exchange& exchange, const ModelText& model, const EmbeddingsRequest& request,
-           std::function<ordered_json(const Embeddings&)> wording);
+           std::function<JsonValue(const Embeddings&)> wording);
 
 }  // namespace tyto::api

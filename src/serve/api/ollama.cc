@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "base/json_value.h"
 #include "base/spelling.h"
 #include "serve/api/answer.h"
 #include "serve/api/errors.h"
@@ -25,13 +26,13 @@ const char* done_reason(const Choice& choice) {
   return is_cut(choice) ? "length" : "stop";
 }
 
-ordered_json scored_json(const std::vector<ScoredToken>& tokens) {
-  const auto one = [](const ScoredText& token) -> ordered_json {
+JsonValue scored_json(const std::vector<ScoredToken>& tokens) {
+  const auto one = [](const ScoredText& token) -> JsonValue {
     return {{"token", token.bytes}, {"logprob", token.log_probability}};
   };
-  ordered_json list = ordered_json::array();
+  JsonValue list = JsonValue::array();
   for (const ScoredToken& token : tokens) {
-    ordered_json entry = one(token.chosen);
+    JsonValue entry = one(token.chosen);
     for (const ScoredText& other : token.most_probable) entry["top_logprobs"].push_back(one(other));
     list.push_back(std::move(entry));
   }
@@ -39,11 +40,12 @@ ordered_json scored_json(const std::vector<ScoredToken>& tokens) {
 }
 
 // Ollama gives arguments as an object, and so only with the whole call.
-ordered_json ollama_calls(const std::vector<CallPart>& calls) {
-  ordered_json json = ordered_json::array();
+JsonValue ollama_calls(const std::vector<CallPart>& calls) {
+  JsonValue json = JsonValue::array();
   for (const CallPart& call : calls)
-    json.push_back(
-        {{"function", {{"name", call.name}, {"arguments", ordered_json::parse(call.arguments)}}}});
+    json.push_back({{"function",
+                     {{"name", call.name},
+                      {"arguments", JsonValue(Json::parse(call.arguments, call.name))}}}});
   return json;
 }
 
@@ -58,10 +60,9 @@ class OllamaStyle : public AnswerStyle {
   }
   std::string begin(uint32_t) const override { return ""; }
 
-  std::string piece(uint32_t, const Said& since, const ordered_json&) const override {
+  std::string piece(uint32_t, const Said& since, const JsonValue&) const override {
     if (since.thought.empty() && since.text.empty() && since.tokens.empty()) return "";
-    ordered_json json =
-        framed({.thought = since.thought, .text = since.text, .tokens = since.tokens});
+    JsonValue json = framed({.thought = since.thought, .text = since.text, .tokens = since.tokens});
     json["done"] = false;
     return json_text(json) + "\n";
   }
@@ -78,18 +79,18 @@ class OllamaStyle : public AnswerStyle {
   }
 
  protected:
-  virtual void add_said(ordered_json& json, const Said& said) const = 0;
-  virtual void add_end(ordered_json&) const {}
+  virtual void add_said(JsonValue& json, const Said& said) const = 0;
+  virtual void add_end(JsonValue&) const {}
 
  private:
-  ordered_json framed(const Said& said) const {
-    ordered_json json = {{"model", head_.model}, {"created_at", utc_now()}};
+  JsonValue framed(const Said& said) const {
+    JsonValue json = {{"model", head_.model}, {"created_at", utc_now()}};
     add_said(json, said);
     if (!said.tokens.empty()) json["logprobs"] = scored_json(said.tokens);
     return json;
   }
 
-  ordered_json finished(const Choice& choice, ordered_json json) const {
+  JsonValue finished(const Choice& choice, JsonValue json) const {
     json["done"] = true;
     json["done_reason"] = done_reason(choice);
     add_end(json);
@@ -102,7 +103,7 @@ class OllamaStyle : public AnswerStyle {
 
 class OllamaChat : public OllamaStyle {
   using OllamaStyle::OllamaStyle;
-  void add_said(ordered_json& json, const Said& said) const override {
+  void add_said(JsonValue& json, const Said& said) const override {
     json["message"] = {{"role", "assistant"},
                        {"content", said.text + text_of_broken_calls(said.calls)}};
     if (!said.thought.empty()) json["message"]["thinking"] = said.thought;
@@ -113,12 +114,12 @@ class OllamaChat : public OllamaStyle {
 
 class OllamaText : public OllamaStyle {
   using OllamaStyle::OllamaStyle;
-  void add_said(ordered_json& json, const Said& said) const override {
+  void add_said(JsonValue& json, const Said& said) const override {
     json["response"] = said.text;
     if (!said.thought.empty()) json["thinking"] = said.thought;
   }
   // Deprecated, and clients still read it.
-  void add_end(ordered_json& json) const override { json["context"] = ordered_json::array(); }
+  void add_end(JsonValue& json) const override { json["context"] = JsonValue::array(); }
 };
 
 }  // namespace
@@ -294,7 +295,7 @@ std::string in_capitals(std::string text) {
   return text;
 }
 
-ordered_json details_json(const ModelText& model) {
+JsonValue details_json(const ModelText& model) {
   return {{"parent_model", ""},
           {"format", model.format.substr(0, model.format.find(' '))},  // "gguf v3"
           {"family", model.architecture},
@@ -308,7 +309,7 @@ std::string tagged(const std::string& name) {
   return name.find(':') == name.npos ? name + std::string(kDefaultTag) : name;
 }
 
-ordered_json tag_json(const ModelText& model) {
+JsonValue tag_json(const ModelText& model) {
   return {{"name", tagged(model.name)},
           {"model", tagged(model.name)},
           {"modified_at", utc_time(model.modified_at)},
@@ -317,8 +318,8 @@ ordered_json tag_json(const ModelText& model) {
           {"details", details_json(model)}};
 }
 
-ordered_json capabilities(const ModelText& model) {
-  ordered_json list = {"completion", "embedding"};
+JsonValue capabilities(const ModelText& model) {
+  JsonValue list = {"completion", "embedding"};
   if (model.tool_format != ToolFormat::none) list.push_back("tools");
   return list;
 }
@@ -334,11 +335,11 @@ std::string expiry(const EngineThread& engine, const ModelStatus& status) {
 
 // Answers a request without a text, which only loads or unloads the model. False: it has a text.
 bool answer_load(const Exchange& exchange, const Json& body, std::string_view text,
-                 ordered_json said) {
+                 JsonValue said) {
   const auto asked = parse_ollama_load(body, text);
   if (!asked) return false;
   const std::string name = find_model(exchange.api, parse_model(body))->name;
-  ordered_json answer = {{"model", name}, {"created_at", utc_now()}};
+  JsonValue answer = {{"model", name}, {"created_at", utc_now()}};
   answer.update(said);
   answer["done"] = true;
   answer["done_reason"] = asked->unloads ? "unload" : "load";
@@ -371,17 +372,17 @@ void answer_ollama_version(const Exchange& exchange) {
 }
 
 void answer_ollama_tags(const Exchange& exchange) {
-  ordered_json models = ordered_json::array();
+  JsonValue models = JsonValue::array();
   for (const std::string& name : exchange.api.engine.names())
     models.push_back(tag_json(*find_model(exchange.api, name)));
   exchange.send({{"models", std::move(models)}});
 }
 
 void answer_ollama_running(const Exchange& exchange) {
-  ordered_json models = ordered_json::array();
+  JsonValue models = JsonValue::array();
   for (const ModelStatus& status : exchange.api.engine.models()) {
     if (!status.is_loaded) continue;
-    ordered_json entry = tag_json(*find_model(exchange.api, status.name));
+    JsonValue entry = tag_json(*find_model(exchange.api, status.name));
     entry["expires_at"] = expiry(exchange.api.engine, status);
     entry["size_vram"] = 0;
     models.push_back(std::move(entry));
@@ -398,7 +399,7 @@ void answer_ollama_show(const Exchange& exchange) {
                  {"template", model->chat_template_source},
                  {"system", ""},
                  {"details", details_json(*model)},
-                 {"messages", ordered_json::array()},
+                 {"messages", JsonValue::array()},
                  {"modified_at", utc_time(model->modified_at)},
                  {"model_info",
                   {{"general.architecture", family},
@@ -442,14 +443,13 @@ void answer_ollama_generate(const Exchange& exchange) {
 void answer_ollama_embed(const Exchange& exchange) {
   const Json body = parse_body(exchange.request.body);
   const auto model = find_model(exchange.api, parse_model(body));
-  embed(exchange, *model, parse_ollama_embed(body),
-        [](const Embeddings& embeddings) -> ordered_json {
-          return {{"model", embeddings.model},
-                  {"embeddings", embeddings.vectors},
-                  {"total_duration", unsigned_nanoseconds(embeddings.seconds)},
-                  {"load_duration", 0},
-                  {"prompt_eval_count", embeddings.tokens}};
-        });
+  embed(exchange, *model, parse_ollama_embed(body), [](const Embeddings& embeddings) -> JsonValue {
+    return {{"model", embeddings.model},
+            {"embeddings", embeddings.vectors},
+            {"total_duration", unsigned_nanoseconds(embeddings.seconds)},
+            {"load_duration", 0},
+            {"prompt_eval_count", embeddings.tokens}};
+  });
   unload_after(exchange, body, *model);
 }
 
@@ -457,10 +457,9 @@ void answer_ollama_embed(const Exchange& exchange) {
 void answer_ollama_embeddings(const Exchange& exchange) {
   const Json body = parse_body(exchange.request.body);
   const auto model = find_model(exchange.api, parse_model(body));
-  embed(exchange, *model, parse_ollama_embed(body),
-        [](const Embeddings& embeddings) -> ordered_json {
-          return {{"embedding", embeddings.vectors.front()}};
-        });
+  embed(exchange, *model, parse_ollama_embed(body), [](const Embeddings& embeddings) -> JsonValue {
+    return {{"embedding", embeddings.vectors.front()}};
+  });
   unload_after(exchange, body, *model);
 }
 

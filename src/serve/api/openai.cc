@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sodium.h>
 
+#include "base/json_value.h"
 #include "base/utf8.h"
 #include "serve/api/answer.h"
 #include "serve/api/errors.h"
@@ -27,13 +28,13 @@ std::string event(const std::string& json) {
 }
 
 // An object of fields, one whose value is written already, and further fields.
-std::string object_text(const ordered_json& front, const char* name, const std::string& value,
-                        const ordered_json& behind) {
+std::string object_text(const JsonValue& front, const char* name, const std::string& value,
+                        const JsonValue& behind) {
   std::string text = json_text(front);
   text.back() = ',';
   text += fmt::format("\"{}\":", name);
   text += value;
-  return text += behind.empty() ? "}" : json_text(behind).replace(0, 1, ",");
+  return text += behind.size() == 0 ? "}" : json_text(behind).replace(0, 1, ",");
 }
 
 const char* finish_reason(const Choice& choice) {
@@ -47,7 +48,7 @@ double shown(float log_probability) {
 }
 
 std::string quoted(const std::string& text) {
-  return json_text(ordered_json(text));
+  return json_text(JsonValue(text));
 }
 
 // There may be many thousands of them, so they are written as text and not as a tree first.
@@ -88,7 +89,7 @@ std::string text_or_bytes(const std::string& bytes) {
 }
 
 // Vocabularies may have several tokens of one text.
-std::string unused_name(const ordered_json& object, const std::string& bytes) {
+std::string unused_name(const JsonValue& object, const std::string& bytes) {
   std::string name = text_or_bytes(bytes);
   if (object.contains(name)) name = named_by_bytes(bytes);
   while (object.contains(name)) name += "'";
@@ -101,7 +102,7 @@ std::string text_log_probabilities(const std::vector<ScoredToken>& tokens) {
     const char* const comma = texts.empty() ? "" : ",";
     texts += comma + quoted(text_or_bytes(token.chosen.bytes));
     values += fmt::format("{}{}", comma, shown(token.chosen.log_probability));
-    ordered_json top = ordered_json::object();
+    JsonValue top = JsonValue::object();
     for (const ScoredText& other : token.most_probable)
       top[unused_name(top, other.bytes)] = shown(other.log_probability);
     tops += comma + json_text(top);
@@ -112,18 +113,18 @@ std::string text_log_probabilities(const std::vector<ScoredToken>& tokens) {
       values, tops, offsets);
 }
 
-ordered_json call_json(const CallPart& call) {
-  ordered_json json = {{"index", call.index}};
+JsonValue call_json(const CallPart& call) {
+  JsonValue json = {{"index", call.index}};
   if (!call.id.empty()) json["id"] = call.id;
   if (!call.id.empty()) json["type"] = "function";
-  json["function"] = ordered_json::object();
+  json["function"] = JsonValue::object();
   if (!call.name.empty()) json["function"]["name"] = call.name;
   json["function"]["arguments"] = call.arguments;
   return json;
 }
 
-ordered_json openai_calls(const std::vector<CallPart>& calls) {
-  ordered_json json = ordered_json::array();
+JsonValue openai_calls(const std::vector<CallPart>& calls) {
+  JsonValue json = JsonValue::array();
   for (const CallPart& call : calls) json.push_back(call_json(call));
   return json;
 }
@@ -139,30 +140,30 @@ class OpenAiStyle : public AnswerStyle {
     return "data: " + openai_error(refusal) + "\n\n";
   }
 
-  std::string piece(uint32_t index, const Said& since, const ordered_json& timings) const override {
-    ordered_json behind = no_usage();
+  std::string piece(uint32_t index, const Said& since, const JsonValue& timings) const override {
+    JsonValue behind = no_usage();
     if (!timings.is_null()) behind["timings"] = timings;
     return event(framed(piece_object(), choice_piece(index, since, nullptr), behind));
   }
 
   std::string end(uint32_t index, const Choice& choice) const override {
-    ordered_json behind = no_usage();
+    JsonValue behind = no_usage();
     add_numbers(behind, choice);
     return event(framed(piece_object(), choice_piece(index, {}, finish_reason(choice)), behind));
   }
 
   std::string last(std::span<const Choice> choices) const override {
     if (!head_.include_usage) return kDone;
-    ordered_json behind = {{"usage", usage_json(choices, head_.choices_per_prompt)}};
+    JsonValue behind = {{"usage", usage_json(choices, head_.choices_per_prompt)}};
     if (choices.size() == 1) add_numbers(behind, choices.front());
     return event(framed(piece_object(), "", behind)) + kDone;
   }
 
   std::string whole(std::span<const Choice> choices) const override {
-    ordered_json behind = ordered_json::object();
+    JsonValue behind = JsonValue::object();
     std::string all;
     for (uint32_t i = 0; i < choices.size(); ++i) {
-      ordered_json numbers = ordered_json::object();
+      JsonValue numbers = JsonValue::object();
       add_numbers(choices.size() == 1 ? behind : numbers, choices[i]);
       all += (i == 0 ? "" : ",") + whole_choice(i, choices[i], numbers);
     }
@@ -176,31 +177,32 @@ class OpenAiStyle : public AnswerStyle {
   virtual std::string choice_piece(uint32_t index, const Said& since, const char* finish) const = 0;
   // `numbers` go behind what the choice says.
   virtual std::string whole_choice(uint32_t index, const Choice& choice,
-                                   const ordered_json& numbers) const = 0;
+                                   const JsonValue& numbers) const = 0;
 
   // Around the text of choices, which may be none.
   std::string framed(const char* object, const std::string& choices,
-                     const ordered_json& behind) const {
-    const ordered_json front = {{"id", head_.id},
-                                {"object", object},
-                                {"created", head_.created},
-                                {"model", head_.model},
-                                {"system_fingerprint", "tyto-" + head_.version}};
+                     const JsonValue& behind) const {
+    const JsonValue front = {{"id", head_.id},
+                             {"object", object},
+                             {"created", head_.created},
+                             {"model", head_.model},
+                             {"system_fingerprint", "tyto-" + head_.version}};
     return object_text(front, "choices", "[" + choices + "]", behind);
   }
 
   // Where the usage comes with the last piece, the others say that they have none.
-  ordered_json no_usage() const {
-    return head_.include_usage ? ordered_json{{"usage", nullptr}} : ordered_json::object();
+  JsonValue no_usage() const {
+    return head_.include_usage ? JsonValue{{"usage", nullptr}} : JsonValue::object();
   }
 
-  static void add_numbers(ordered_json& json, const Choice& choice) {
+  static void add_numbers(JsonValue& json, const Choice& choice) {
     json["timings"] = timings_json(choice.receipt);
-    if (!choice.receipt_text.empty()) json["receipt"] = ordered_json::parse(choice.receipt_text);
+    if (!choice.receipt_text.empty())
+      json["receipt"] = JsonValue(Json::parse(choice.receipt_text, "receipt"));
   }
 
-  static ordered_json reason_or_null(const char* finish) {
-    return finish == nullptr ? ordered_json(nullptr) : ordered_json(finish);
+  static JsonValue reason_or_null(const char* finish) {
+    return finish == nullptr ? JsonValue(nullptr) : JsonValue(finish);
   }
 
   const AnswerHead head_;
@@ -221,7 +223,7 @@ class OpenAiChat : public OpenAiStyle {
   const char* whole_object() const override { return "chat.completion"; }
 
   std::string choice_piece(uint32_t index, const Said& since, const char* finish) const override {
-    ordered_json delta = ordered_json::object();
+    JsonValue delta = JsonValue::object();
     if (!since.thought.empty()) delta["reasoning_content"] = since.thought;
     if (!since.text.empty()) delta["content"] = since.text;
     if (!since.calls.empty()) delta["tool_calls"] = openai_calls(since.calls);
@@ -229,17 +231,17 @@ class OpenAiChat : public OpenAiStyle {
   }
 
   std::string whole_choice(uint32_t index, const Choice& choice,
-                           const ordered_json& numbers) const override {
+                           const JsonValue& numbers) const override {
     const Said& said = choice.said;
     const std::string text = said.text + text_of_broken_calls(said.calls);
-    ordered_json message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+    JsonValue message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
     if (!said.thought.empty()) message["reasoning_content"] = said.thought;
     if (const auto calls = whole_calls(said.calls); !calls.empty()) {
       if (text.empty()) message["content"] = nullptr;
       message["tool_calls"] = openai_calls(calls);
-      for (ordered_json& call : message["tool_calls"]) call.erase("index");
+      for (JsonValue& call : message["tool_calls"].elements()) call.erase("index");
     }
-    ordered_json behind = {{"finish_reason", finish_reason(choice)}};
+    JsonValue behind = {{"finish_reason", finish_reason(choice)}};
     behind.update(numbers);
     return object_text({{"index", index}, {"message", std::move(message)}}, "logprobs",
                        head_.log_probabilities ? chat_log_probabilities(said.tokens) : "null",
@@ -247,7 +249,7 @@ class OpenAiChat : public OpenAiStyle {
   }
 
  private:
-  static std::string with_delta(uint32_t index, ordered_json delta,
+  static std::string with_delta(uint32_t index, JsonValue delta,
                                 const std::vector<ScoredToken>& tokens, const char* finish) {
     return object_text({{"index", index}, {"delta", std::move(delta)}}, "logprobs",
                        tokens.empty() ? "null" : chat_log_probabilities(tokens),
@@ -272,8 +274,8 @@ class OpenAiText : public OpenAiStyle {
   }
 
   std::string whole_choice(uint32_t index, const Choice& choice,
-                           const ordered_json& numbers) const override {
-    ordered_json behind = {{"finish_reason", finish_reason(choice)}};
+                           const JsonValue& numbers) const override {
+    JsonValue behind = {{"finish_reason", finish_reason(choice)}};
     behind.update(numbers);
     return object_text(
         {{"index", index}, {"text", choice.said.text}}, "logprobs",
@@ -471,13 +473,12 @@ std::string base64_of(const std::vector<float>& values) {
   return text;
 }
 
-ordered_json embeddings_json(const Embeddings& embeddings, bool base64) {
-  ordered_json data = ordered_json::array();
+JsonValue embeddings_json(const Embeddings& embeddings, bool base64) {
+  JsonValue data = JsonValue::array();
   for (const std::vector<float>& values : embeddings.vectors)
-    data.push_back(
-        {{"object", "embedding"},
-         {"index", data.size()},
-         {"embedding", base64 ? ordered_json(base64_of(values)) : ordered_json(values)}});
+    data.push_back({{"object", "embedding"},
+                    {"index", data.size()},
+                    {"embedding", base64 ? JsonValue(base64_of(values)) : JsonValue(values)}});
   return {{"object", "list"},
           {"data", std::move(data)},
           {"model", embeddings.model},

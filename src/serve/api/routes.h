@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_value.h"
 #include "serve/api/answer.h"
 #include "serve/api/errors.h"
 #include "serve/engine_thread.h"
@@ -40,7 +41,7 @@ struct Exchange {
   std::shared_ptr<http::Reply> reply;  // shared with the connection, and with answers that run
   std::string name = {};               // what stood for {} in the path
 
-  void send(const ordered_json& json) const { reply->send({.body = json_text(json)}); }
+  void send(const JsonValue& json) const { reply->send({.body = json_text(json)}); }
 };
 
 struct Route {

@@ -1,3 +1,4 @@
+#include "base/json_value.h"
 #include "base/utf8.h"
 #include "report/html.h"
 #include "report/report.h"
@@ -11,7 +12,7 @@
 namespace tyto::api {
 namespace {
 
-ordered_json model_json(const ModelText& model) {
+JsonValue model_json(const ModelText& model) {
   return {{"id", model.name},
           {"object", "model"},
           {"created", model.modified_at},
@@ -27,7 +28,7 @@ ordered_json model_json(const ModelText& model) {
             {"n_vocab", model.tokenizer->size()}}}};
 }
 
-ordered_json sampling_json(const SamplerOptions& sampling) {
+JsonValue sampling_json(const SamplerOptions& sampling) {
   return {{"temperature", sampling.temperature},
           {"top_k", sampling.top_k},
           {"top_p", sampling.top_p},
@@ -38,8 +39,8 @@ ordered_json sampling_json(const SamplerOptions& sampling) {
           {"repeat_last_n", sampling.penalty_window}};
 }
 
-ordered_json devices_json(const std::vector<DeviceInfo>& devices) {
-  ordered_json list = ordered_json::array();
+JsonValue devices_json(const std::vector<DeviceInfo>& devices) {
+  JsonValue list = JsonValue::array();
   for (const DeviceInfo& device : devices)
     list.push_back({{"name", device.name},
                     {"description", device.description},
@@ -47,7 +48,7 @@ ordered_json devices_json(const std::vector<DeviceInfo>& devices) {
   return list;
 }
 
-ordered_json status_json(const ModelStatus& status) {
+JsonValue status_json(const ModelStatus& status) {
   return {{"name", status.name},
           {"loaded", status.is_loaded},
           {"failure", text_or_null(status.failure)},
@@ -82,7 +83,7 @@ void answer_health(const Exchange& exchange) {
 }
 
 void answer_models(const Exchange& exchange) {
-  ordered_json data = ordered_json::array();
+  JsonValue data = JsonValue::array();
   for (const std::string& name : exchange.api.engine.names())
     data.push_back(model_json(*find_model(exchange.api, name)));
   exchange.send({{"object", "list"}, {"data", std::move(data)}});
@@ -95,7 +96,7 @@ void answer_model(const Exchange& exchange) {
 // llama-server's fields first, then what only we have.
 void answer_props(const Exchange& exchange) {
   const auto model = find_model(exchange.api, "");
-  ordered_json models = ordered_json::array();
+  JsonValue models = JsonValue::array();
   uint32_t slots = 0;
   for (const ModelStatus& status : exchange.api.engine.models()) {
     if (status.name == model->name) slots = status.slots;
@@ -116,7 +117,7 @@ void answer_props(const Exchange& exchange) {
 }
 
 void answer_slots(const Exchange& exchange) {
-  ordered_json list = ordered_json::array();
+  JsonValue list = JsonValue::array();
   for (const SlotStatus& slot : exchange.api.engine.slots())
     list.push_back({{"id", slot.id},
                     {"model", slot.model},
@@ -179,7 +180,7 @@ std::shared_ptr<const Profile> find_profile(const Exchange& exchange) {
                          : receipt.why_no_profile);
 }
 
-ordered_json entry_json(const StoredReceipt& receipt) {
+JsonValue entry_json(const StoredReceipt& receipt) {
   return {{"id", receipt.id},
           {"time", receipt.time},
           {"model", receipt.model},
@@ -194,7 +195,7 @@ ordered_json entry_json(const StoredReceipt& receipt) {
 }  // namespace
 
 void answer_receipts(const Exchange& exchange) {
-  ordered_json list = ordered_json::array();
+  JsonValue list = JsonValue::array();
   for (const StoredReceipt& receipt : exchange.api.engine.receipts().list())
     list.push_back(entry_json(receipt));
   exchange.send({{"receipts", std::move(list)}});
@@ -242,9 +243,9 @@ constexpr Field<TokenizeRequest> kTokenizeFields[] = {
 };
 
 // Text, or the bytes of what is only a part of a character.
-ordered_json piece_json(const std::string& bytes) {
+JsonValue piece_json(const std::string& bytes) {
   if (valid_utf8_prefix(bytes) == bytes.size()) return bytes;
-  ordered_json list = ordered_json::array();
+  JsonValue list = JsonValue::array();
   for (const char byte : bytes) list.push_back(static_cast<uint8_t>(byte));
   return list;
 }
@@ -257,7 +258,7 @@ void answer_tokenize(const Exchange& exchange) {
   TokenizeRequest request;
   read_fields(body, kTokenizeFields, request);
   const auto model = find_model(exchange.api, parse_model(body));
-  ordered_json tokens = ordered_json::array();
+  JsonValue tokens = JsonValue::array();
   for (const Token token : model->tokenizer->encode(request.content, request.options)) {
     if (request.with_pieces)
       tokens.push_back(

@@ -1,4 +1,5 @@
 #include "evidence/ledger.h"
+#include "base/json_value.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -6,7 +7,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
@@ -19,43 +19,42 @@ namespace tyto {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
 using Lines = std::vector<std::string>;
 
 // 10 tokens in half a second: the row, and the receipt that it is of.
-ordered_json record_of(const std::string& id, const ordered_json& row = ordered_json::object()) {
+JsonValue record_of(const std::string& id, const JsonValue& row = JsonValue::object()) {
   Receipt receipt;
   receipt.first_from_prefill = false;
   receipt.generated_tokens = 10;
   receipt.decode_seconds = 0.5;
   receipt.devices = {{.device = "cpu", .submissions = 5, .completions = 5}};
   receipt.phases.decode = receipt.devices;
-  ordered_json sealed = receipt_fields(receipt, {.command = "tyto bench"});
+  JsonValue sealed = receipt_fields(receipt, {.command = "tyto bench"});
   sealed.erase("hash");
   sealed["id"] = id;
   seal(sealed, nullptr);
-  ordered_json fields = {{"test", "tg10"},
-                         {"model_filename", "/models/tiny.gguf"},
-                         {"executed_on", "cpu"},
-                         {"avg_ts", 20.0},
-                         {"samples_ns", {500000000}},
-                         {"samples_ts", {20.0}},
-                         {"refused", nullptr},
-                         {"receipt_id", id}};
+  JsonValue fields = {{"test", "tg10"},
+                      {"model_filename", "/models/tiny.gguf"},
+                      {"executed_on", "cpu"},
+                      {"avg_ts", 20.0},
+                      {"samples_ns", {500000000}},
+                      {"samples_ts", {20.0}},
+                      {"refused", nullptr},
+                      {"receipt_id", id}};
   fields.update(row);
   return result_record(id, "2026-01-31T12:00:00Z", {{"row", fields}, {"receipt", sealed}});
 }
 
 std::string older_line(const std::string& id) {
-  ordered_json record = record_of(id);
+  JsonValue record = record_of(id);
   record["schema"] = "tyto-result-1";
   return record.dump();
 }
 
 // As append_record would have written them.
-Lines chain(const std::vector<ordered_json>& records, const SigningKey* key = nullptr) {
+Lines chain(const std::vector<JsonValue>& records, const SigningKey* key = nullptr) {
   Lines lines;
-  for (const ordered_json& record : records)
+  for (const JsonValue& record : records)
     lines.push_back(chained_line(record, digest(lines.empty() ? "" : lines.back()), key));
   return lines;
 }
@@ -114,7 +113,7 @@ TEST(Ledger, ReadsWhatItWrites) {
 }
 
 TEST(Ledger, SupersedingMarksAndTheLastCounts) {
-  std::vector<ordered_json> records = {record_of("aaaa1111"), record_of("bbbb2222")};
+  std::vector<JsonValue> records = {record_of("aaaa1111"), record_of("bbbb2222")};
   records.push_back(supersede_record("aaaa1111", {"2026-02-01T00:00:00Z", "on battery", ""}));
   const Lines once = chain(records);
   EXPECT_EQ(superseded_mark(parsed(once, once).entries[0]), "superseded: on battery");
@@ -191,7 +190,7 @@ TEST(Ledger, WhatIsOlderThanTheChainIsNotTakenForGood) {
 }
 
 TEST(Ledger, ARowMustSayWhatItsReceiptCounted) {
-  const auto said = [](const ordered_json& record) {
+  const auto said = [](const JsonValue& record) {
     const Lines lines = chain({record});
     return problems(parsed(lines, lines));
   };
@@ -203,7 +202,7 @@ TEST(Ledger, ARowMustSayWhatItsReceiptCounted) {
       has(said(record_of("aaaa1111",
                          {{"avg_ts", 40.0}, {"samples_ts", {40.0}}, {"samples_ns", {250000000}}})),
           "says 0.250000 s, and its receipt 0.500000 s"));
-  ordered_json record = record_of("aaaa1111");
+  JsonValue record = record_of("aaaa1111");
   record["receipt"]["submissions"] = 4;
   EXPECT_TRUE(has(said(record), "has a receipt that fails: hash"));
   record = record_of("aaaa1111");
@@ -222,7 +221,7 @@ TEST(Ledger, GarbageIsSaidAndNothingElseIsLost) {
   EXPECT_EQ(ledger.entries.size(), 3u);
   EXPECT_EQ(ledger.problems.size(), 6u) << problems(ledger);  // the chain goes on behind them
   EXPECT_TRUE(has(problems(ledger), "line 3 cannot be read (line 3: not valid JSON"));
-  ordered_json bad = record_of("dddd4444");
+  JsonValue bad = record_of("dddd4444");
   bad["id"] = "\x1b[2J";
   EXPECT_TRUE(has(problems(parsed(chain({bad}), chain({bad}))), "is not an id"));
 }

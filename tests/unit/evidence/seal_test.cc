@@ -1,4 +1,5 @@
 #include "evidence/seal.h"
+#include "base/json_value.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -6,7 +7,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -15,7 +15,6 @@ namespace tyto {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::ordered_json;
 
 // RFC 7693's function with 32 bytes of output, as Python's hashlib gives it.
 TEST(Digest, IsBlake2b) {
@@ -23,15 +22,14 @@ TEST(Digest, IsBlake2b) {
   EXPECT_EQ(digest("abc"), "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
 }
 
-ordered_json sealed(const SigningKey* key = nullptr) {
-  ordered_json object = {{"b", 0.1}, {"a", "x \" { \\"}, {"hashes", {{{"hash", "f"}}}}};
+JsonValue sealed(const SigningKey* key = nullptr) {
+  JsonValue object = {{"b", 0.1}, {"a", "x \" { \\"}, {"hashes", {{{"hash", "f"}}}}};
   seal(object, key);
   return object;
 }
 
 TEST(Seal, HoldsHoweverTheTextIsLaidOut) {
-  for (const std::string& text :
-       {sealed().dump(), sealed().dump(2), "\n " + sealed().dump(8, '\t')}) {
+  for (const std::string& text : {sealed().dump(), sealed().dump(2), "\n\t" + sealed().dump(8)}) {
     const Seal seal = read_seal(text);
     EXPECT_TRUE(seal.is_whole()) << text;
     EXPECT_FALSE(seal.signature.has_value());
@@ -45,7 +43,7 @@ TEST(Seal, BreaksWithEveryChange) {
     bad[i] = bad[i] == '5' ? '6' : '5';
     EXPECT_FALSE(read_seal(bad).is_whole()) << bad;
   }
-  ordered_json moved = {{"a", "x \" { \\"}, {"b", 0.1}};
+  JsonValue moved = {{"a", "x \" { \\"}, {"b", 0.1}};
   moved.update(sealed());
   EXPECT_FALSE(read_seal(moved.dump()).is_whole());
   for (const char* none : {"", "{}", "{\"hash\":\"\"}", "\"}}", "[1]"})
@@ -97,8 +95,8 @@ TEST_F(Keys, SignWhatTheyWereMadeFor) {
   const PublicKey other = make_key(folder_ / "other");
   EXPECT_NE(distrust(good, other).find("not the trusted key"), std::string::npos);
   // Changed with its hash computed again, which needs no secret: the signature tells.
-  ordered_json forged = sealed(&key);
-  const ordered_json signature = forged["signature"];
+  JsonValue forged = sealed(&key);
+  const JsonValue signature = forged["signature"];
   forged.erase("hash");
   forged.erase("signature");
   forged["b"] = 0.2;

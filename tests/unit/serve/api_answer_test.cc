@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_value.h"
 #include "serve/api/answer.h"
 #include "unit/serve/collecting_reply.h"
 
@@ -131,7 +132,7 @@ TEST(ApiAnswer, AWorkerWritesWhatIsNotStreamed) {
 struct KeptStyle : AnswerStyle {
   std::string stream_type() const override { return ""; }
   std::string begin(uint32_t) const override { return ""; }
-  std::string piece(uint32_t, const Said&, const ordered_json&) const override { return ""; }
+  std::string piece(uint32_t, const Said&, const JsonValue&) const override { return ""; }
   std::string end(uint32_t, const Choice& choice) const override {
     return std::to_string(choice.said.text.size() + choice.said.thought.size() +
                           choice.said.tokens.size());
@@ -159,7 +160,7 @@ TEST(ApiAnswer, WhatWasStreamedIsNotKept) {
 // An answer that cannot be written is its own end.
 struct ThrowingStyle : KeptStyle {
   explicit ThrowingStyle(bool in_piece) : is_in_piece(in_piece) {}
-  std::string piece(uint32_t, const Said&, const ordered_json&) const override {
+  std::string piece(uint32_t, const Said&, const JsonValue&) const override {
     if (is_in_piece) throw 7;
     return "";
   }
@@ -449,9 +450,9 @@ TEST(ApiAnswer, ASimulationHasNoRates) {
   Receipt receipt = receipt_of_answer();
   receipt.devices.push_back(
       {.device = "vnpu", .is_virtual = true, .submissions = 1, .completions = 1});
-  const ordered_json timings = timings_json(receipt);
-  EXPECT_EQ(timings.value("clock", ""), "simulation wall time");
-  EXPECT_FALSE(timings.value("modelled", true));
+  const JsonValue timings = timings_json(receipt);
+  EXPECT_EQ(timings.at("clock"), "simulation wall time");
+  EXPECT_EQ(timings.at("modelled"), false);
   for (const char* name : {"prompt_ms", "prompt_per_second", "predicted_per_second",
                            "prompt_per_token_ms", "predicted_per_token_ms"})
     EXPECT_FALSE(timings.contains(name)) << name;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -14,6 +15,7 @@
 #include "base/spelling.h"
 #include "serve/api/errors.h"
 #include "serve/api/routes.h"
+#include "support/allocations.h"
 #include "support/http_client.h"
 #include "support/http_visits.h"
 #include "unit/serve/collecting_reply.h"
@@ -593,6 +595,37 @@ TEST_F(ApiHandler, AStreamThatIsHeldIsKeptAsWell) {
   EXPECT_EQ(message.find("stream it"), std::string::npos) << message;
   EXPECT_EQ(refused->json().at("error").at("param").as_string(), "max_tokens");
   EXPECT_EQ(ask(R"("logprobs":20,"max_tokens":2)")->status, 200);
+}
+
+// As on a worker of the server, which catches what its handler throws.
+TEST_F(ApiHandler, AnAllocationThatFailsOnAWorkerEndsNothingButItsRequest) {
+  const std::array<const char*, 3> kAsked[] = {
+      {"GET", "/v1/models", ""},
+      {"GET", "/v1/receipts", ""},
+      {"POST", "/tokenize", R"({"content":"Once","with_pieces":true})"},
+      {"POST", "/v1/completions", R"({"prompt":"Once","max_tokens":1,"logprobs":2})"},
+      {"POST", "/v1/chat/completions",
+       R"({"messages":[{"role":"user","content":"Hi"}],)"
+       R"("max_tokens":1})"},
+      {"POST", "/api/show", R"({"model":"owlet"})"},
+  };
+  for (const auto& [method, path, body] : kAsked) {
+    size_t failed = 0;
+    for (int64_t n = 0; n < 1000; n += 1 + std::max<int64_t>(0, n - 30) / 3) {
+      const auto reply = std::make_shared<WaitingReply>();
+      http::Request request{
+          .method = method, .path = path, .query = "", .headers = {}, .body = body};
+      testing_support::failing = n;
+      try {
+        handler(std::move(request), reply);
+      } catch (const std::exception&) {
+        // The server answers with this error.
+      }
+      failed += std::exchange(testing_support::failing, -1) < 0;
+    }
+    EXPECT_GT(failed, 10u) << path;
+    EXPECT_EQ(call(method, path, body)->status, 200) << path;
+  }
 }
 
 }  // namespace

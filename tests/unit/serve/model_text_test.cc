@@ -1,11 +1,11 @@
 // What a server knows of a model that it serves: which of its templates does what.
 #include "serve/model_text.h"
+#include "base/json_value.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "engine/engine.h"
 #include "model/convert.h"
@@ -34,7 +34,7 @@ class ModelTexts : public testing::Test {
   // The same from a checkpoint's folder and from a GGUF.
   void check(const std::map<std::string, std::string>& templates,
              const std::function<void(const ModelText&)>& expect, const std::string& chosen = "") {
-    nlohmann::json config = {{"chat_template", nlohmann::json::array()}};
+    JsonValue config = {{"chat_template", JsonValue::array()}};
     for (const auto& [name, source] : templates)
       config["chat_template"].push_back({{"name", name}, {"template", source}});
     test::write_file(scratch_ / "hf/tokenizer_config.json", config.dump());
