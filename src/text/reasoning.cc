@@ -200,11 +200,18 @@ void HarmonyStream::begin_message(ReasoningDelta& delta) {
   if (!recipient.empty()) say(std::string(kTo) + recipient + " ", delta);
 }
 
-// What was taken for the beginning of a header is text, but for its markers.
+// What was taken for the beginning of a header is text, but for its markers. What only looks like a
+// marker when another one is gone is text, too.
 void HarmonyStream::begin_message_without_header(ReasoningDelta& delta) {
-  std::string text = std::exchange(header_, {});
-  for (const std::string_view marker : {kChannel, kConstrain})
-    for (size_t at = 0; (at = text.find(marker, at)) != text.npos;) text.erase(at, marker.size());
+  const std::string header = std::exchange(header_, {});
+  std::string text;
+  for (std::string_view rest = header; !rest.empty();) {
+    const size_t marker = rest.starts_with(kChannel)     ? kChannel.size()
+                          : rest.starts_with(kConstrain) ? kConstrain.size()
+                                                         : 0;
+    if (marker == 0) text += rest.front();
+    rest.remove_prefix(std::max<size_t>(marker, 1));
+  }
   is_final_ = false;
   is_thought_ = only_final_;
   is_new_ = true;

@@ -96,6 +96,9 @@ TEST(ReasoningStream, WhatIsNoHarmonyIsSaid) {
   expect("hm<|channel|>final<|message|>Yes.", {"", "hm\n\nYes."}, kHarmony);
   const std::string header(300, 'x');
   EXPECT_EQ(read({"<|channel|>", header}, kHarmony), (DividedText{"", header}));
+  EXPECT_EQ(read({"to=<|constrain<|channel|>|>", header}, kHarmony),
+            (DividedText{"", "to=<|constrain|>" + header}))
+      << "only the marker in the middle is one";
   expect("a<|return|>b", {"", "a\n\nb"}, kHarmony);  // as where ends are ignored
 }
 
