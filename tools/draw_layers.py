@@ -62,7 +62,7 @@ HOPS = [
     (STEP, 1, "Pipeline::run", "llama/pipeline.cc", "all rows; recovers from a failed device"),
     (STEP, 2, "Sides::run", "llama/sides.cc", "hands over what the device lacks"),
     (STEP, 2, "Forward::run", "llama/forward.cc", "prompt and head, or decode"),
-    (STEP, 3, "Forward::run_step", "llama/forward.cc", "one dispatch"),
+    (STEP, 3, "Forward::run_stage", "llama/forward.cc", "one dispatch"),
     (STEP, 4, "CpuExecutable::submit", "device/cpu/cpu_device.cc", "or an NPU's: moves rows, hands over"),
     (STEP, 5, "Interpreter::run", "device/cpu/interpreter.cc", "launch by launch"),
     (STEP, 4, "CpuExecutable::wait", "device/cpu/cpu_device.cc", "a Completion: times, bytes, launches"),

@@ -201,38 +201,44 @@ void Forward::run_stage(Stage& stage) {
     for (const Segment& segment : segments_) kv.bring(segment, kind, *device);
   }
   const Call call = call_of(segments_);
-  for (size_t i = 0; i < stage.steps.size(); ++i) run_step(stage, i, call);
+  const uint32_t position = segments_.front().position;
+  for (size_t i = 0; i < stage.steps.size(); ++i) {
+    Step& step = stage.steps[i];
+    DispatchSpan span(trace_, step.label, position, call.rows);
+    for (const HostCopy& copy : step.before)
+      std::memcpy(copy.to, copy.from, call.rows * copy.row_bytes);
+    Completion done;
+    try {
+      step.executable->submit(call);
+      done = step.executable->wait(options_.timeout);
+    } catch (...) {
+      count_unfinished(step);
+      throw;
+    }
+    for (const HostCopy& copy : step.after)
+      std::memcpy(copy.to, copy.from, call.rows * copy.row_bytes);
+    count(step, done, call.rows);
+    span.completed(done);
+    if (options_.observer)
+      options_.observer({stage.part, stage.pieces, i, step.buffers, *step.device, call, position,
+                         kv.shape().in_halves});
+  }
 }
 
-void Forward::run_step(Stage& stage, size_t index, const Call& call) {
-  Step& step = stage.steps[index];
-  const uint32_t position = segments_.front().position;
-  DispatchSpan span(trace_, step.label, position, call.rows);
-  for (const HostCopy& copy : step.before)
-    std::memcpy(copy.to, copy.from, call.rows * copy.row_bytes);
-  Completion done;
-  try {
-    step.executable->submit(call);
-    done = step.executable->wait(options_.timeout);
-  } catch (...) {
-    ++step.total->submissions;  // that was never completed
-    for (const SequenceRows* rows : owners_)
-      if (rows->counters != nullptr) ++entry_of(*rows->counters, *step.total).submissions;
-    throw;
-  }
-  for (const HostCopy& copy : step.after)
-    std::memcpy(copy.to, copy.from, call.rows * copy.row_bytes);
+void Forward::count(const Step& step, const Completion& done, uint32_t rows) {
   step.total->add(done);
   uint32_t first = 0;
   for (size_t i = 0; i < segments_.size(); ++i) {
     if (std::vector<DeviceCounters>* const counters = owners_[i]->counters)
-      entry_of(*counters, *step.total).add(share_of(done, first, segments_[i].rows, call.rows));
+      entry_of(*counters, *step.total).add(share_of(done, first, segments_[i].rows, rows));
     first += segments_[i].rows;
   }
-  span.completed(done);
-  if (options_.observer)
-    options_.observer({stage.part, stage.pieces, index, step.buffers, *step.device, call, position,
-                       kv().in_halves});
+}
+
+void Forward::count_unfinished(const Step& step) {
+  ++step.total->submissions;
+  for (const SequenceRows* rows : owners_)
+    if (rows->counters != nullptr) ++entry_of(*rows->counters, *step.total).submissions;
 }
 
 }  // namespace tyto

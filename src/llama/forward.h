@@ -53,7 +53,8 @@ class Forward {
   void run_body(std::span<const SequenceRows> rows);
   void run_head(Stage& head, std::span<const SequenceRows> rows, bool all, const OnRow& on_row);
   void run_stage(Stage& stage);
-  void run_step(Stage& stage, size_t index, const Call& call);
+  void count(const Step& step, const Completion& done, uint32_t rows);
+  void count_unfinished(const Step& step);
   void move_residual(const Segment& rows, Device* to);
   void show_hidden(std::span<const SequenceRows> rows);
   Logits result(const Stage& stage, uint32_t row);

@@ -476,12 +476,14 @@ std::vector<LaunchGroup> Interpreter::find_groups() const {
   return groups;
 }
 
-void Interpreter::run_together(const LaunchGroup& group, std::span<std::byte* const> buffers,
-                               const Call& call, ThreadPool& pool, Numerics numerics) {
+std::span<const Operation> Interpreter::operations(const LaunchGroup& group,
+                                                   std::span<std::byte* const> buffers,
+                                                   const Call& call, ThreadPool& pool,
+                                                   Numerics numerics) {
   fused_operations_.clear();
   for (size_t i = group.first; i < group.first + group.count; ++i)
     fused_operations_.push_back(operation(compiled_[i], buffers, call, pool, numerics));
-  run_fused(fused_operations_);
+  return fused_operations_;
 }
 
 void Interpreter::run_alone(const Compiled& compiled, std::span<std::byte* const> buffers,
@@ -513,7 +515,7 @@ void Interpreter::run(std::span<std::byte* const> buffers, const Call& call, Thr
                       Numerics numerics, std::span<uint64_t> ends_ns) {
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (groups_[i].count > 1)
-      run_together(groups_[i], buffers, call, pool, numerics);
+      run_fused(operations(groups_[i], buffers, call, pool, numerics));
     else
       run_alone(compiled_[groups_[i].first], buffers, call, pool, numerics);
     if (!ends_ns.empty()) ends_ns[i] = now_ns();

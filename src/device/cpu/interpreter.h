@@ -88,8 +88,9 @@ class Interpreter {
   std::vector<LaunchGroup> find_groups() const;
   void run_alone(const Compiled& compiled, std::span<std::byte* const> buffers, const Call& call,
                  ThreadPool& pool, Numerics numerics);
-  void run_together(const LaunchGroup& group, std::span<std::byte* const> buffers, const Call& call,
-                    ThreadPool& pool, Numerics numerics);
+  std::span<const Operation> operations(const LaunchGroup& group,
+                                        std::span<std::byte* const> buffers, const Call& call,
+                                        ThreadPool& pool, Numerics numerics);
   Operation operation(const Compiled& compiled, std::span<std::byte* const> buffers,
                       const Call& call, ThreadPool& pool, Numerics numerics);
   uint64_t unread_bytes(const LaunchGroup& group, const Call& call) const;

@@ -13,10 +13,20 @@
 namespace tyto::cpu {
 namespace {
 
+size_t units(const MatmulTarget& target) {
+  return (target.rows + kUnitRows - 1) / kUnitRows;
+}
+
+// The rows of a target from its unit `begin` on, up to unit `end`.
+Rows rows_of(const MatmulTarget& target, size_t begin, size_t end) {
+  return {begin * kUnitRows, std::min(end * kUnitRows, target.rows)};
+}
+
 // One call of multiply(), as its threads see it.
 struct MatmulWork {
   const MatmulGroup& group;
   const InnerLoops& loops;
+  LoopReads reads;
   size_t pieces = 1;               // pieces of the tokens, each with tiles of its own
   Activations forms[kForms] = {};  // [Form]
 
@@ -25,16 +35,33 @@ struct MatmulWork {
     return {first, group.tokens * (index + 1) / pieces - first};
   }
 
-  void multiply(const MatmulTarget& target, const Rows& rows, const TokenTile& tokens) const {
-    const Form form = form_for(target, group.in_blocks);
-    MatmulTarget part = target;
-    part.y += tokens.first * target.rows;
-    multiply_rows(part, rows, forms[static_cast<size_t>(form)].from(tokens.first), tokens.count,
-                  group.in_blocks, loops);
+  Activations activations(const MatmulTarget& target, const TokenTile& tokens) const {
+    return forms[static_cast<size_t>(form_for(target, group.in_blocks))].from(tokens.first);
+  }
+
+  // Units [begin, end) of the loop times some tokens. A target's units follow the other's. Before
+  // an epilogue a unit is the same rows of every target, which it finds in this thread's cache.
+  void multiply(size_t begin, size_t end, const TokenTile& tokens) const {
+    const std::span<const MatmulTarget> targets = group.targets;
+    if (group.epilogue == Epilogue::none) {
+      for (size_t i = 0; i < targets.size(); ++i) {
+        const LoopReads::Array& own = reads.arrays[i];
+        const size_t from = std::max(begin, own.first), to = std::min(end, own.end);
+        if (from < to)
+          multiply_rows(targets[i], rows_of(targets[i], from - own.first, to - own.first),
+                        activations(targets[i], tokens), tokens, group.in_blocks, loops);
+      }
+      return;
+    }
+    for (size_t unit = begin; unit < end; ++unit) {
+      const Rows rows = rows_of(targets.front(), unit, unit + 1);
+      for (const MatmulTarget& target : targets)
+        multiply_rows(target, rows, activations(target, tokens), tokens, group.in_blocks, loops);
+      finish_rows(rows, tokens);
+    }
   }
 
   void finish_rows(const Rows& rows, const TokenTile& tokens) const {
-    if (group.epilogue == Epilogue::none) return;
     const MatmulTarget& first = group.targets.front();
     const MatmulTarget& last = group.targets.back();
     for (size_t t = tokens.first; t < tokens.first + tokens.count; ++t) {
@@ -47,15 +74,6 @@ struct MatmulWork {
     }
   }
 };
-
-size_t units(const MatmulTarget& target) {
-  return (target.rows + kUnitRows - 1) / kUnitRows;
-}
-
-// The rows of a target from its unit `begin` on, up to unit `end`.
-Rows rows_of(const MatmulTarget& target, size_t begin, size_t end) {
-  return {begin * kUnitRows, std::min(end * kUnitRows, target.rows)};
-}
 
 // Into how many pieces the tokens are cut, so that a thread has a few units of work and not only
 // one or two, the last of which all others would wait for. Each piece unpacks the weights again, so
@@ -83,47 +101,14 @@ LoopReads::Array reads_of(const MatmulTarget& target, size_t first) {
   return reads;
 }
 
-template <typename Body>
-void for_units(const MatmulWork& work, const LoopReads& reads, ThreadPool& pool, const Body& body) {
-  const auto all_tokens = [&](size_t begin, size_t end) { body(begin, end, work.piece(0)); };
-  if (work.group.tokens <= kMostStreamedTokens) return pool.parallel_for(reads, all_tokens);
-  if (work.pieces == 1) return pool.parallel_for(reads.count, reads.grain, all_tokens);
-  pool.parallel_for(reads.count * work.pieces, 1, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i)
-      body(i / work.pieces, i / work.pieces + 1, work.piece(i % work.pieces));
-  });
-}
-
-// The same rows of every target, so that what follows finds them in this thread's cache.
-void multiply_side_by_side(const MatmulWork& work, ThreadPool& pool) {
-  const std::span<const MatmulTarget> targets = work.group.targets;
-  LoopReads reads{.count = units(targets.front()), .arrays = {}};
-  for (size_t i = 0; i < targets.size(); ++i) reads.arrays[i] = reads_of(targets[i], 0);
-  for_units(work, reads, pool, [&](size_t begin, size_t end, const TokenTile& tokens) {
-    for (size_t unit = begin; unit < end; ++unit) {
-      const Rows rows = rows_of(targets.front(), unit, unit + 1);
-      for (const MatmulTarget& target : targets) work.multiply(target, rows, tokens);
-      work.finish_rows(rows, tokens);
-    }
-  });
-}
-
-void multiply_in_turn(const MatmulWork& work, ThreadPool& pool) {
-  const std::span<const MatmulTarget> targets = work.group.targets;
+LoopReads reads_of(const MatmulGroup& group) {
   LoopReads reads;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    reads.arrays[i] = reads_of(targets[i], reads.count);
+  for (size_t i = 0; i < group.targets.size(); ++i) {
+    const bool is_in_turn = group.epilogue == Epilogue::none;
+    reads.arrays[i] = reads_of(group.targets[i], is_in_turn ? reads.count : 0);
     reads.count = reads.arrays[i].end;
   }
-  for_units(work, reads, pool, [&](size_t begin, size_t end, const TokenTile& tokens) {
-    for (size_t i = 0; i < targets.size(); ++i) {
-      const LoopReads::Array& units = reads.arrays[i];
-      const size_t from = std::max(begin, units.first), to = std::min(end, units.end);
-      if (from >= to) continue;
-      const Rows rows = rows_of(targets[i], from - units.first, to - units.first);
-      work.multiply(targets[i], rows, tokens);
-    }
-  });
+  return reads;
 }
 
 // The tokens in a form, tile by tile.
@@ -148,7 +133,7 @@ void multiply(const MatmulGroup& group, ThreadPool& pool, const InnerLoops& loop
   TYTO_ASSERT(!group.targets.empty() && group.targets.size() <= LoopReads().arrays.size() &&
               (group.epilogue != Epilogue::swiglu || group.targets.size() == 2));
   static thread_local ActivationMemory memory;
-  MatmulWork work{group, loops, pieces_of(group, pool)};
+  MatmulWork work{group, loops, reads_of(group), pieces_of(group, pool)};
   std::vector<float> rounded;
   if (group.in_blocks) rounded = in_blocks(group.x, group.tokens, group.k, pool);
   const float* x = group.in_blocks ? rounded.data() : group.x;
@@ -159,10 +144,16 @@ void multiply(const MatmulGroup& group, ThreadPool& pool, const InnerLoops& loop
     prepared = reserve(form, group.tokens, group.k, memory, loops);
     prepare(prepared, work, x, pool);
   }
-  if (group.epilogue == Epilogue::none)
-    multiply_in_turn(work, pool);
-  else
-    multiply_side_by_side(work, pool);
+  const LoopReads& reads = work.reads;
+  const auto all_tokens = [&](size_t begin, size_t end) {
+    work.multiply(begin, end, work.piece(0));
+  };
+  if (group.tokens <= kMostStreamedTokens) return pool.parallel_for(reads, all_tokens);
+  if (work.pieces == 1) return pool.parallel_for(reads.count, reads.grain, all_tokens);
+  pool.parallel_for(reads.count * work.pieces, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i)
+      work.multiply(i / work.pieces, i / work.pieces + 1, work.piece(i % work.pieces));
+  });
 }
 
 namespace {
@@ -195,9 +186,10 @@ void widen_row(const MatmulTarget& target, size_t row, size_t k, bool in_blocks,
 }
 
 void multiply_floats(const MatmulTarget& target, const Rows& rows, const Activations& x,
-                     size_t tokens, bool in_blocks, const InnerLoops& loops) {
-  FloatMatmul job{target.weights,        target.type, x.k,    target.row_stride, rows.begin,
-                  rows.end - rows.begin, x.floats,    tokens, target.y,          target.rows};
+                     size_t tokens, float* y, bool in_blocks, const InnerLoops& loops) {
+  FloatMatmul job{
+      target.weights, target.type, x.k, target.row_stride, rows.begin, rows.end - rows.begin,
+      x.floats,       tokens,      y,   target.rows};
   if (is_direct(target, in_blocks)) return loops.floats->multiply(job);
   static thread_local ScratchBuffer<float> memory;
   float* widened = memory.at_least(kWidenedRows * x.k);
@@ -209,35 +201,9 @@ void multiply_floats(const MatmulTarget& target, const Rows& rows, const Activat
     job.rows = std::min(kWidenedRows, rows.end - row);
     for (size_t r = 0; r < job.rows; ++r)
       widen_row(target, row + r, x.k, in_blocks, loops, widened + r * x.k);
-    job.y = target.y + row;
+    job.y = y + row;
     loops.floats->multiply(job);
   }
-}
-
-void multiply_packed_floats(const MatmulTarget& target, const Rows& rows, const Activations& x,
-                            size_t tokens, const PackedFloatLoops& loops) {
-  static thread_local ScratchBuffer<float> aside;
-  loops.multiply({.matrix = target.packed,
-                  .x = x.floats,
-                  .tokens = tokens,
-                  .first_panel = rows.begin / kFloatPanelRows,
-                  .panels = (rows.end - rows.begin + kFloatPanelRows - 1) / kFloatPanelRows,
-                  .y = target.y,
-                  .y_stride = target.rows,
-                  .aside = aside.at_least(tokens * kFloatPanelRows)});
-}
-
-void multiply_packed(const MatmulTarget& target, const Rows& rows, const BlockActivations& x,
-                     size_t tokens, const PackedLoops& loops) {
-  static thread_local ScratchBuffer<float> aside;
-  loops.multiply({.matrix = target.packed,
-                  .x = x,
-                  .tokens = tokens,
-                  .first_panel = rows.begin / kPanelRows,
-                  .panels = (rows.end - rows.begin + kPanelRows - 1) / kPanelRows,
-                  .y = target.y,
-                  .y_stride = target.rows,
-                  .aside = aside.at_least(tokens * kPanelRows)});
 }
 
 }  // namespace
@@ -302,17 +268,33 @@ void prepare_tile(const Activations& out, const float* x, const TokenTile& tile,
 }
 
 void multiply_rows(const MatmulTarget& target, const Rows& rows, const Activations& x,
-                   size_t tokens, bool in_blocks, const InnerLoops& loops) {
+                   const TokenTile& tokens, bool in_blocks, const InnerLoops& loops) {
+  static thread_local ScratchBuffer<float> aside;
+  float* const y = target.y + tokens.first * target.rows;
+  const auto panels = [&](size_t panel) { return (rows.end - rows.begin + panel - 1) / panel; };
   if (x.form == Form::blocks)
-    multiply_packed(target, rows, x.blocks, tokens, *loops.packed);
+    loops.packed->multiply({.matrix = target.packed,
+                            .x = x.blocks,
+                            .tokens = tokens.count,
+                            .first_panel = rows.begin / kPanelRows,
+                            .panels = panels(kPanelRows),
+                            .y = y,
+                            .y_stride = target.rows,
+                            .aside = aside.at_least(tokens.count * kPanelRows)});
   else if (is_packed(x.form))
-    multiply_packed_floats(target, rows, x, tokens, *loops.packed_floats);
+    loops.packed_floats->multiply({.matrix = target.packed,
+                                   .x = x.floats,
+                                   .tokens = tokens.count,
+                                   .first_panel = rows.begin / kFloatPanelRows,
+                                   .panels = panels(kFloatPanelRows),
+                                   .y = y,
+                                   .y_stride = target.rows,
+                                   .aside = aside.at_least(tokens.count * kFloatPanelRows)});
   else
-    multiply_floats(target, rows, x, tokens, in_blocks, loops);
+    multiply_floats(target, rows, x, tokens.count, y, in_blocks, loops);
   if (target.bias == nullptr) return;
-  for (size_t t = 0; t < tokens; ++t)
-    loops.add(target.y + t * target.rows + rows.begin, target.bias + rows.begin,
-              rows.end - rows.begin);
+  for (size_t t = 0; t < tokens.count; ++t)
+    loops.add(y + t * target.rows + rows.begin, target.bias + rows.begin, rows.end - rows.begin);
 }
 
 namespace {
@@ -483,8 +465,8 @@ class ExpertWork {
       part.packed = &panels;
     }
     const Activations& all = forms_[static_cast<size_t>(form_for(target, false))];
-    multiply_rows(part, {0, width}, shares_x_ ? all : all.from(taken.first), taken.count, false,
-                  loops_);
+    multiply_rows(part, {0, width}, shares_x_ ? all : all.from(taken.first), {0, taken.count},
+                  false, loops_);
     if (is_alone) return;
     for (uint32_t t = 0; t < taken.count; ++t)
       std::memcpy(place(t), part.y + t * width, width * sizeof(float));

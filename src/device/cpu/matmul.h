@@ -97,9 +97,10 @@ struct Rows {
   size_t end;
 };
 
-// target.y = x * these rows of the target, with its bias. Rows begin at a multiple of kUnitRows.
+// target.y of these tokens = x * these rows of the target, with its bias. Rows begin at a multiple
+// of kUnitRows, x with the first of the tokens.
 void multiply_rows(const MatmulTarget& target, const Rows& rows, const Activations& x,
-                   size_t tokens, bool in_blocks, const InnerLoops& loops);
+                   const TokenTile& tokens, bool in_blocks, const InnerLoops& loops);
 
 // Products with the matrices of the experts that each row of a call takes: which rows meet which
 // expert, and how that is shared among the threads. Experts that no row takes are not read.
