@@ -112,7 +112,6 @@ struct EngineThread::State {
   void turn() noexcept;
   void end_all_requests() noexcept;
   Inbox take_inbox();
-  void begin(Inbox inbox, bool ends);
   void begin(Inbox::Asked& asked, bool ends);
   void load(ServedModel& model, Inbox::Asked& asked, const std::optional<Error>& refusal);
   void step_next();
@@ -177,7 +176,15 @@ void EngineThread::State::turn() noexcept try {
     const std::lock_guard lock(mutex);
     return is_ending;
   }();
-  begin(std::move(asked), ends);
+  for (Inbox::Asked& each : asked.requests) {
+    try {
+      begin(each, ends);
+    } catch (...) {
+      // The others begin all the same. This one is dropped, which tells its client.
+    }
+  }
+  for (const Ticket ticket : asked.cancelled)
+    for (const auto& model : models) model->cancel(ticket);
   const auto now = Clock::now();
   for (const auto& model : models) {
     if (ends) model->cancel_all();
@@ -209,18 +216,6 @@ EngineThread::State::Inbox EngineThread::State::take_inbox() {
   std::unique_lock lock(mutex);
   if (is_idle()) wakes.wait_for(lock, kLongestSleep, [&] { return !inbox.empty() || is_stopping; });
   return std::exchange(inbox, {});
-}
-
-void EngineThread::State::begin(Inbox asked, bool ends) {
-  for (Inbox::Asked& each : asked.requests) {
-    try {
-      begin(each, ends);
-    } catch (...) {
-      // The others begin all the same. This one is dropped, which tells its client.
-    }
-  }
-  for (const Ticket ticket : asked.cancelled)
-    for (const auto& model : models) model->cancel(ticket);
 }
 
 // What comes when the server ends is not worth loading a model for.

@@ -108,38 +108,35 @@ void ServedModel::begin(const std::shared_ptr<OpenCompletion>& completion,
     failure = thrown_error(what_.name);
   }
   for (uint32_t i = 0; i < completion->asked.choices; ++i) {
-    if (failure)
-      end({.of = completion, .index = i}, {.answer = {}, .error = failure});
-    else
-      add_choice(completion, i);
+    try {
+      if (failure) throw *failure;
+      // The scheduler calls back from step() alone, when the choice is in the table.
+      const auto known = std::make_shared<Scheduler::Id>(0);  // shared by the two callbacks
+      SamplerOptions sampling = completion->asked.sampling;
+      sampling.seed += i;
+      *known = scheduler_->add(
+          request_for(completion->asked), sampling,
+          [this, known](const ChosenToken& chosen) {
+            const auto choice = choices_.find(*known);
+            return choice != choices_.end() && on_token(choice->second, chosen);
+          },
+          [this](Scheduler::Id id, Outcome outcome) {
+            auto node = choices_.extract(id);
+            if (!node.empty()) end(std::move(node.mapped()), std::move(outcome));
+          });
+      choices_.emplace(*known, Choice{.of = completion, .index = i});
+    } catch (...) {
+      end({.of = completion, .index = i}, {.answer = {}, .error = thrown_error(what_.name)});
+    }
   }
 }
 
-void ServedModel::add_choice(const std::shared_ptr<OpenCompletion>& completion, uint32_t index) {
-  const CompletionRequest& asked = completion->asked;
-  try {
-    Request request = asked.request;
-    if (asked.constraint) request.constraint = asked.constraint();
-    request.wants_all_logits = asked.log_probabilities;
-    if (speculator_) request.speculation = speculator_->begin_request();
-    SamplerOptions sampling = asked.sampling;
-    sampling.seed += index;
-    // The scheduler calls back from step() alone, when the choice is in the table.
-    const auto known = std::make_shared<Scheduler::Id>(0);  // shared by the two callbacks
-    *known = scheduler_->add(
-        std::move(request), sampling,
-        [this, known](const ChosenToken& chosen) {
-          const auto choice = choices_.find(*known);
-          return choice != choices_.end() && on_token(choice->second, chosen);
-        },
-        [this](Scheduler::Id id, Outcome outcome) {
-          auto node = choices_.extract(id);
-          if (!node.empty()) end(std::move(node.mapped()), std::move(outcome));
-        });
-    choices_.emplace(*known, Choice{.of = completion, .index = index});
-  } catch (...) {
-    end({.of = completion, .index = index}, {.answer = {}, .error = thrown_error(what_.name)});
-  }
+Request ServedModel::request_for(const CompletionRequest& asked) {
+  Request request = asked.request;
+  if (asked.constraint) request.constraint = asked.constraint();
+  request.wants_all_logits = asked.log_probabilities;
+  if (speculator_) request.speculation = speculator_->begin_request();
+  return request;
 }
 
 // An Error ends this choice and no other.

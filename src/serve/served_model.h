@@ -131,7 +131,7 @@ class ServedModel {
 
   void open_speculation(const Engine& engine);
   void let_go();  // frees the model; the next request loads it again
-  void add_choice(const std::shared_ptr<OpenCompletion>& completion, uint32_t index);
+  Request request_for(const CompletionRequest& asked);
   bool on_token(Choice& choice, const ChosenToken& chosen);
   void end(Choice choice, Outcome outcome);
   void check_requirement(Choice& choice, Outcome& outcome);

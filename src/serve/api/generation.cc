@@ -135,23 +135,6 @@ void bound_answer(const Generation& generation, std::vector<CompletionRequest>& 
   }
 }
 
-void submit_all(const Exchange& exchange, const Generation& generation,
-                std::vector<CompletionRequest> requests,
-                const std::shared_ptr<RunningAnswer>& answer) {
-  EngineThread& engine = exchange.api.engine;
-  std::vector<EngineThread::Submission> all;
-  for (CompletionRequest& request : requests) {
-    const auto first = static_cast<uint32_t>(all.size()) * generation.options.choices;
-    all.push_back({std::move(request), RunningAnswer::events(answer, first)});
-  }
-  const auto cancel = [&engine,
-                       tickets = engine.submit_all(generation.model->name, std::move(all))] {
-    for (const EngineThread::Ticket ticket : tickets) engine.cancel(ticket);
-  };
-  answer->on_broken_off(cancel);
-  exchange.reply->on_gone(cancel);
-}
-
 }  // namespace
 
 void generate_answer(const Exchange& exchange, Generation generation, std::string_view id_prefix,
@@ -174,7 +157,17 @@ void generate_answer(const Exchange& exchange, Generation generation, std::strin
   bound_answer(generation, requests);
   const auto answer =
       std::make_shared<RunningAnswer>(exchange.reply, make_style(head), plan_of(generation));
-  submit_all(exchange, generation, std::move(requests), answer);
+  EngineThread& engine = exchange.api.engine;
+  std::vector<EngineThread::Submission> all;
+  for (CompletionRequest& request : requests) {
+    const auto first = static_cast<uint32_t>(all.size()) * generation.options.choices;
+    all.push_back({std::move(request), RunningAnswer::events(answer, first)});
+  }
+  const auto cancel = [&engine, tickets = engine.submit_all(model.name, std::move(all))] {
+    for (const EngineThread::Ticket ticket : tickets) engine.cancel(ticket);
+  };
+  answer->on_broken_off(cancel);
+  exchange.reply->on_gone(cancel);
 }
 
 std::optional<steady_clock::time_point> deadline_of(
