@@ -229,7 +229,7 @@ TestProgram head_program(uint64_t rows, uint64_t cols, DType activations) {
   test.program.slots = {{"x", SlotKind::input, activations, 1, cols, Role::head_normed},
                         {"matrix", SlotKind::weight, DType::bf16, rows, cols, Role::lm_head},
                         {"y", SlotKind::output, activations, 1, rows, Role::logits}};
-  Launch matmul{Kernel::matmul, "lm_head", {{kX}, {kMatrix}, {kY, false, true}}};
+  Launch matmul{Kernel::matmul, "matmul", {{kX}, {kMatrix}, {kY, false, true}}};
   matmul.role = Role::lm_head;
   matmul.block = Block::lm_head;
   test.program.launches = {matmul};

@@ -24,7 +24,7 @@ Program product(Role role) {
                    {"w", SlotKind::weight, DType::bf16, kWidth, kWidth},
                    {"y", SlotKind::output, DType::bf16, 1, kWidth}};
   program.launches = {{Kernel::matmul,
-                       name(role),
+                       "product",
                        {{0, true, false}, {1, true, false}, {2, false, true}},
                        {},
                        role}};

@@ -86,6 +86,28 @@ TEST(VxrtImage, RoundTripKeepsEveryField) {
   EXPECT_EQ(serialise(back), bytes);
 }
 
+// Their launches are named after their roles.
+TEST(VxrtImage, OlderFilesWithNumbersInPlaceOfRolesAreRead) {
+  std::vector<std::byte> bytes = serialise(full_image());
+  for (const Role role : {Role::q | Facet::bias, Role(Role::none)}) {
+    std::vector<std::byte> written = {std::byte{255}};
+    for (const char byte : std::string{static_cast<char>(name(role).size()), 0} + name(role))
+      written.push_back(static_cast<std::byte>(byte));
+    const auto at = std::search(bytes.begin(), bytes.end(), written.begin(), written.end());
+    ASSERT_NE(at, bytes.end());
+    *at = std::byte{11};
+    bytes.erase(at + 1, at + static_cast<std::ptrdiff_t>(written.size()));
+  }
+  const uint64_t size = bytes.size();
+  std::memcpy(bytes.data() + 12, &size, 8);
+  const Hash128 hash = hash_bytes(std::span(bytes).subspan(kVirtualHashedFrom));
+  std::memcpy(bytes.data() + 20, &hash.high, 8);
+  std::memcpy(bytes.data() + 28, &hash.low, 8);
+  const Image back = parse_image(bytes, "here");
+  EXPECT_EQ(back.instances[0].program.launches[0].role, Role::q | Facet::bias);
+  EXPECT_EQ(back.instances[0].program.launches[1].role, Role::none);
+}
+
 TEST(VxrtImage, SeveralInstancesInOneElf) {
   const Image images[] = {block_image("a"), make_image("b", block_program(DType::bf16))};
   const Image both = combined(images);

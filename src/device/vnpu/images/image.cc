@@ -24,15 +24,19 @@ namespace tyto::vxrt {
 //             | count x { u32 index | u32 base | u32 slope }
 //   program: string name
 //     u32 count | count x { string name | u8 kind | u8 dtype | u64 rows | u64 cols | place }
-//     u32 count | count x { u8 kernel | string name | u8 0 | u16 layer | u8 count | count x
+//     u32 count | count x { u8 kernel | string name | role | u16 layer | u8 count | count x
 //       { u16 slot | u8 reads | u8 writes } | 4 x u32 shape | u8 rope_pairs | f32 eps
 //       | u8 bf16_sums | f32 factor | u32 rotated }; what a virtual NPU runs has caches in one
-//       piece. A launch is named after its layer and role; older files have a number at the 0.
+//       piece
+// role:
+//   u8 255 | string name; in older files a number, and the launch is named after layer and role
 // place:
 //   i32 argument | u8 encoding | u64 offset | u8 count | count x { u64 size | u64 stride }
 //   | 5 x u64 q4nx, only in that encoding
 
 namespace {
+
+constexpr uint8_t kNamedRole = 255;
 
 class Writer {
  public:
@@ -85,6 +89,13 @@ class Reader {
       fail_input(where_, "{} {} are more than the file holds", count, field);
     return count;
   }
+  Role take_role(const std::string& launch) {
+    const bool is_named = take<uint8_t>("role") == kNamedRole;
+    const std::string text = is_named ? take_text("role") : launch.substr(launch.rfind('.') + 1);
+    const Role role = role_named(text);
+    if (is_named && name(role) != text) fail_input(where_, "has a role that is not known");
+    return role;
+  }
   size_t left() const { return rest_.size(); }
 
  private:
@@ -118,7 +129,8 @@ void add_place(Writer& out, const SlotPlace& place) {
 void add_launch(Writer& out, const Launch& launch) {
   out.add(launch.kernel);
   out.add_text(launch.name);
-  out.add(uint8_t{0});
+  out.add(kNamedRole);
+  out.add_text(name(launch.role));
   out.add(launch.layer);
   out.add(static_cast<uint8_t>(launch.args.size()));
   for (const Arg& arg : launch.args) {
@@ -205,8 +217,7 @@ Launch take_launch(Reader& in) {
   Launch launch;
   launch.kernel = in.take_enum(kLastKernel, "kernel");
   launch.name = in.take_text("launch name");
-  launch.role = role_named(launch.name.substr(launch.name.rfind('.') + 1));
-  in.take<uint8_t>("number of a role");
+  launch.role = in.take_role(launch.name);
   launch.layer = in.take<uint16_t>("layer");
   const uint8_t args = in.take<uint8_t>("argument count");
   for (uint8_t i = 0; i < args; ++i) {
