@@ -23,7 +23,7 @@ const run = promisify(execFile);
 const TOKENIZERS = [
   { name: "gemma3", gguf: true },
   { name: "gemma2" },
-  { name: "gemma", gguf: true },
+  { name: "gemma" }, // its file lists no <end_of_turn>, which readers of GGUF make a token by its name
   { name: "command_r_plus", gguf: true },
   { name: "gpt4o" },
   { name: "llama3_2", gguf: true },
