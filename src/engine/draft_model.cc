@@ -1,6 +1,7 @@
 #include "engine/draft_model.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -14,8 +15,12 @@ class DraftSequence {
     sequence_.candidates = 1;
   }
   ~DraftSequence() {
-    const std::vector<Token> tokens = sequence_.tokens();
-    draft_.prefixes().keep(tokens, sequence_.take_cache());
+    try {
+      const std::vector<Token> tokens = sequence_.tokens();
+      draft_.prefixes().keep(tokens, sequence_.take_cache());
+    } catch (const std::bad_alloc&) {
+      // The next request of the conversation drafts from the beginning.
+    }
   }
   DraftSequence(const DraftSequence&) = delete;
   DraftSequence& operator=(const DraftSequence&) = delete;

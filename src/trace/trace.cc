@@ -1,6 +1,7 @@
 #include "trace/trace.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/error.h"
 
@@ -41,8 +42,11 @@ void Trace::loaded(const LoadedCode& code) {
   if (!known) loaded_.push_back(code);
 }
 
-void Trace::setup(const std::string& phase, uint64_t start_ns, uint64_t end_ns) {
+// A SetupTimer calls it where it ends, so nothing is thrown.
+void Trace::setup(const std::string& phase, uint64_t start_ns, uint64_t end_ns) try {
   setup_.push_back({phase, start_ns, end_ns});
+} catch (const std::bad_alloc&) {
+  // The profile lacks this phase.
 }
 
 uint16_t Trace::name(const EventName& name) {

@@ -31,6 +31,16 @@ struct World {
   }
 };
 
+TEST(Recording, ATimerThatFindsNoMemoryEndsNothing) {
+  Trace trace;
+  {
+    const SetupTimer timer(trace, "one");
+    testing_support::failing = 0;
+  }
+  testing_support::failing = -1;
+  EXPECT_TRUE(trace.setup_spans().empty());
+}
+
 TEST(Recording, NamesAreInternedOnce) {
   Trace trace;
   const uint16_t first = trace.name({.label = "q", .layer = 0});
