@@ -57,6 +57,11 @@ uint32_t mode_of(const Products& products) {
   return products.ending == Ending::gated ? mode + u32(uint64_t(products.activation)) : mode;
 }
 
+// X of the kernels for many rows.
+uint32_t reads_of(const Slot& weight, Numbers x) {
+  return x != Numbers::f32 ? 2 : weight.cols % 32 == 0 ? 1 : 0;
+}
+
 }  // namespace
 
 Dispatch few_rows_products_call(const Site& site, const Products& products,
@@ -114,10 +119,16 @@ Dispatch many_rows_products_call(const Site& site, const Products& products,
   const GemmMachine machine{site.gpu.subgroup_size, site.gpu.compute_units, site.gpu.shared_bytes};
   const GemmShape cut =
       coop ? cooperative_gemm_shape(product, machine) : tiled_gemm_shape(product, machine);
-  const uint32_t reads = x != Numbers::f32 ? 2 : weight.cols % 32 == 0 ? 1 : 0;
-  const std::vector<uint32_t> constants = {
-      cut.threads,       cut.bm,   cut.bn,        cut.bk,          mode_of(products), reads,
-      y != Numbers::f32, has_bias, cut.part_rows, cut.part_columns};
+  const std::vector<uint32_t> constants = {cut.threads,
+                                           cut.bm,
+                                           cut.bn,
+                                           cut.bk,
+                                           mode_of(products),
+                                           reads_of(weight, x),
+                                           y != Numbers::f32,
+                                           has_bias,
+                                           cut.part_rows,
+                                           cut.part_columns};
   const uint32_t columns = product.is_pair ? cut.bn / 2 : cut.bn;
   Dispatch dispatch{
       .kernel = {fmt::format("gemm_{}_{}", coop ? "coop" : "tiled",
@@ -418,6 +429,210 @@ Dispatch top_k_choose_call(const Site& site, const Launch& launch, Operand found
 
 Numbers operand_numbers(const Site& site, const Launch& matmul) {
   return weight_form(site.slot(matmul, 1).dtype) == WeightForm::bf16 ? Numbers::bf16 : Numbers::f16;
+}
+
+// Experts.
+
+namespace {
+
+uint32_t used_of(const Site& site, const Launch& expert_matmul) {
+  return u32(site.slot(expert_matmul, 2).cols);
+}
+
+uint32_t rows_of_expert(const Site& site, const Launch& expert_matmul) {
+  return u32(site.slot(expert_matmul, 1).rows / expert_matmul.shape.experts);
+}
+
+// Each choice has a row of x, or all of a row's have one.
+bool has_x_of_choice(const Site& site, const Launch& expert_matmul) {
+  return site.slot(expert_matmul, 0).cols != site.slot(expert_matmul, 1).cols;
+}
+
+Operand bias_of(const Launch* expert_matmul) {
+  return expert_matmul != nullptr && expert_matmul->args.size() > 4 ? operand(*expert_matmul, 4)
+                                                                    : kNothing;
+}
+
+Products gated_products(const ExpertProduct& product) {
+  Products products;
+  if (product.gating == nullptr) return products;
+  products.ending = Ending::gated;
+  products.activation = product.gating->shape.activation;
+  return products;
+}
+
+enum class Experts : uint32_t { none, chosen, mixed };
+
+struct ExpertGemv {
+  const Launch& matmul;
+  Experts experts;
+  uint64_t k;        // a sum's values
+  uint64_t outputs;  // all workgroups'
+  uint32_t mode;
+  const Launch* norm;
+  bool is_pairs;
+};
+
+PipelineKey expert_kernel(const Site& site, const ExpertGemv& product, uint32_t& outputs) {
+  const GemvShape cut = gemv_shape({.form = weight_form(site.slot(product.matmul, 1).dtype),
+                                    .k = product.k,
+                                    .outputs = product.outputs,
+                                    .is_pairs = product.is_pairs},
+                                   {.subgroup_size = site.gpu.subgroup_size,
+                                    .shared_bytes = site.gpu.shared_bytes,
+                                    .compute_units = site.gpu.compute_units});
+  outputs = cut.outputs;
+  return {fmt::format("gemv_{}", name(weight_form(site.slot(product.matmul, 1).dtype))),
+          {cut.threads, 1, cut.outputs, product.mode, product.norm != nullptr, 0,
+           bias_of(&product.matmul) != kNothing, 0, u32(uint64_t(product.experts))}};
+}
+
+}  // namespace
+
+uint64_t route_scores_bytes(const Site& site, const Launch& route) {
+  return uint64_t{site.form.rows} * site.slot(route, 1).rows * sizeof(float);
+}
+
+Dispatch route_scores_call(const Site& site, const Launch& route, const Launch* norm,
+                           Operand scores) {
+  Launch product{
+      .kernel = Kernel::matmul, .name = route.name, .args = {route.args[0], route.args[1]}};
+  product.args.push_back({static_cast<uint16_t>(scores), false, true});
+  if (route.args.size() > 4) product.args.push_back(route.args[4]);
+  Products products;
+  products.norm = norm;
+  products.x = norm != nullptr ? norm->args[0].slot : route.args[0].slot;
+  const Launch* const matmuls[] = {&product};
+  return site.form.rows <= kFewRows
+             ? few_rows_products_call(site, products, matmuls)
+             : many_rows_products_call(site, products, matmuls, Numbers::f32, Numbers::f32);
+}
+
+Dispatch choose_experts_call(const Site& site, const Launch& route, Operand scores) {
+  return {.kernel = {"choose_experts",
+                     {kThreads, u32(site.slot(route, 1).rows), route.shape.weighs_chosen_alone}},
+          .operands = {scores, operand(route, 2), operand(route, 3), kCallData},
+          .values = {u32(site.slot(route, 2).cols)},
+          .groups = {site.form.rows, 1, 1},
+          .writes = {operand(route, 2), operand(route, 3)}};
+}
+
+Dispatch chosen_experts_call(const Site& site, const ExpertProduct& product) {
+  const Launch& matmul = *product.matmul;
+  const uint32_t used = used_of(site, matmul), rows = rows_of_expert(site, matmul);
+  const uint32_t choices = site.form.rows * used;
+  const Operand y = product.gating != nullptr ? operand(*product.gating, 2) : operand(matmul, 3);
+  uint32_t outputs = 1;
+  PipelineKey kernel = expert_kernel(site,
+                                     {.matmul = matmul,
+                                      .experts = Experts::chosen,
+                                      .k = site.slot(matmul, 1).cols,
+                                      .outputs = uint64_t{rows} * choices,
+                                      .mode = mode_of(gated_products(product)),
+                                      .norm = product.norm,
+                                      .is_pairs = product.up != nullptr},
+                                     outputs);
+  const Launch* const norm = product.norm;
+  return {
+      .kernel = std::move(kernel),
+      .operands = {norm != nullptr ? operand(*norm, 0) : operand(matmul, 0), kCallData,
+                   norm != nullptr ? operand(*norm, 1) : kNothing, operand(matmul, 1),
+                   product.up != nullptr ? operand(*product.up, 1) : kNothing, operand(matmul, 2),
+                   y, kNothing, kNothing, bias_of(&matmul), bias_of(product.up), kNothing},
+      .values = {u32(site.slot(matmul, 1).cols), rows, used, matmul.shape.experts,
+                 bits(norm != nullptr ? norm->shape.eps : 0), has_x_of_choice(site, matmul)},
+      .groups = {workgroups(rows, outputs), choices, 1},
+      .writes = {y}};
+}
+
+Dispatch mixed_experts_call(const Site& site, const ExpertParts& parts) {
+  const Launch& matmul = *parts.down;
+  const uint32_t used = used_of(site, matmul), rows = rows_of_expert(site, matmul);
+  const uint32_t k = u32(site.slot(matmul, 1).cols);
+  const Operand y = parts.add != nullptr ? operand(*parts.add, 0) : operand(*parts.mix, 2);
+  uint32_t outputs = 1;
+  PipelineKey kernel =
+      expert_kernel(site,
+                    {.matmul = matmul,
+                     .experts = Experts::mixed,
+                     .k = uint64_t{k} * used,
+                     .outputs = uint64_t{rows} * site.form.rows,
+                     .mode = u32(uint64_t(parts.add != nullptr ? Ending::add : Ending::store)),
+                     .norm = nullptr,
+                     .is_pairs = false},
+                    outputs);
+  return {.kernel = std::move(kernel),
+          .operands = {operand(matmul, 0), kCallData, kNothing, operand(matmul, 1), kNothing,
+                       operand(matmul, 2), y, operand(*parts.mix, 1), kNothing, bias_of(&matmul),
+                       kNothing, kNothing},
+          .values = {k, rows, used, matmul.shape.experts, 0, 1},
+          .groups = {workgroups(rows, outputs), site.form.rows, 1},
+          .writes = {y}};
+}
+
+// Tiles about as high as experts have rows, on average.
+ExpertPlan expert_plan(const Site& site, const Launch& matmul) {
+  const uint32_t choices = site.form.rows * used_of(site, matmul), experts = matmul.shape.experts;
+  const uint32_t each = choices / experts;
+  ExpertPlan plan;
+  if (is_cooperative(site, matmul))
+    plan.tile = each > 40 ? 64 : each > 16 ? 32 : 16;
+  else
+    plan.tile = 32;
+  plan.tiles = choices / plan.tile + std::min(experts, choices);
+  plan.bytes = (uint64_t{4} * plan.tiles + choices) * sizeof(uint32_t);
+  return plan;
+}
+
+Dispatch group_experts_call(const Site& site, const Launch& matmul, const ExpertPlan& plan,
+                            Operand memory) {
+  constexpr uint32_t kGroupingThreads = 512;
+  const uint32_t threads = std::min(kGroupingThreads, site.gpu.most_invocations);
+  return {.kernel = {"group_experts", {threads, matmul.shape.experts, plan.tile}},
+          .operands = {operand(matmul, 2), memory, kCallData},
+          .values = {used_of(site, matmul), plan.tiles},
+          .writes = {memory}};
+}
+
+Dispatch grouped_experts_call(const Site& site, const ExpertProduct& product,
+                              const ExpertPlan& plan, Operand memory, Numbers x, Numbers y) {
+  const Launch& matmul = *product.matmul;
+  const Slot& weight = site.slot(matmul, 1);
+  const bool coop = is_cooperative(site, matmul), is_pair = product.up != nullptr;
+  const uint32_t rows = rows_of_expert(site, matmul), used = used_of(site, matmul);
+  const GemmProduct size{.rows = uint64_t{site.form.rows} * used,
+                         .columns = uint64_t{rows} * (is_pair ? 2 : 1),
+                         .k = weight.cols,
+                         .is_pair = is_pair,
+                         .tile_rows = plan.tile};
+  const GemmMachine machine{site.gpu.subgroup_size, site.gpu.compute_units, site.gpu.shared_bytes};
+  const GemmShape cut =
+      coop ? cooperative_gemm_shape(size, machine) : tiled_gemm_shape(size, machine);
+  TYTO_ASSERT(cut.bm == plan.tile);
+  const Operand result =
+      product.gating != nullptr ? operand(*product.gating, 2) : operand(matmul, 3);
+  return {
+      .kernel = {fmt::format("gemm_{}_{}", coop ? "coop" : "tiled",
+                             name(weight_form(weight.dtype))),
+                 {cut.threads, cut.bm, cut.bn, cut.bk, mode_of(gated_products(product)),
+                  reads_of(weight, x), y != Numbers::f32, bias_of(&matmul) != kNothing,
+                  cut.part_rows, cut.part_columns, has_x_of_choice(site, matmul) ? 1 : 1 + used}},
+      .operands = {operand(matmul, 0), kCallData, operand(matmul, 1),
+                   is_pair ? operand(*product.up, 1) : kNothing, memory, result, kNothing, kNothing,
+                   bias_of(&matmul), bias_of(product.up), kNothing},
+      .values = {u32(weight.cols), rows, plan.tiles, matmul.shape.experts},
+      .groups = {plan.tiles, workgroups(rows, is_pair ? cut.bn / 2 : cut.bn), 1},
+      .writes = {result}};
+}
+
+Dispatch mix_experts_call(const Site& site, const Launch& mix, const Launch* add) {
+  const Operand y = add != nullptr ? operand(*add, 0) : operand(mix, 2);
+  const uint32_t cols = u32(site.slot(mix, 2).cols);
+  return {.kernel = {"mix_experts", {kThreads, add != nullptr}},
+          .operands = {operand(mix, 0), operand(mix, 1), y, kCallData},
+          .values = {cols, u32(site.slot(mix, 1).cols)},
+          .groups = {workgroups((cols + 3) / 4, kThreads), site.form.rows, 1},
+          .writes = {y}};
 }
 
 }  // namespace tyto::vulkan

@@ -121,6 +121,50 @@ Dispatch few_rows_attention_call(const Site& site, const AttentionParts& parts, 
                                  Operand counters);
 Dispatch many_rows_attention_call(const Site& site, const AttentionParts& parts, Numbers out);
 
+// Kernels hold all of a row's scores, and the counts of a call's choices, in shared memory.
+constexpr uint32_t kMostExperts = 1024;
+
+// A layer's experts: what chooses them, and what they compute.
+struct ExpertParts {
+  const Launch* norm = nullptr;  // none: what reads x finds it normed
+  const Launch* route = nullptr;
+  const Launch* gate = nullptr;
+  const Launch* up = nullptr;
+  const Launch* gating = nullptr;
+  const Launch* down = nullptr;
+  const Launch* mix = nullptr;
+  const Launch* add = nullptr;  // onto the residual stream; none: the sum stands alone
+};
+
+// The router's products become `scores`.
+Dispatch route_scores_call(const Site& site, const Launch& route, const Launch* norm,
+                           Operand scores);
+Dispatch choose_experts_call(const Site& site, const Launch& route, Operand scores);
+uint64_t route_scores_bytes(const Site& site, const Launch& route);
+
+// One product with the experts of each row, or gate and up with what they go through.
+struct ExpertProduct {
+  const Launch* matmul = nullptr;
+  const Launch* up = nullptr;
+  const Launch* gating = nullptr;
+  const Launch* norm = nullptr;
+};
+// Few rows: each choice reads its own expert's weights.
+Dispatch chosen_experts_call(const Site& site, const ExpertProduct& product);
+// The last product of few rows with the sum over a row's experts.
+Dispatch mixed_experts_call(const Site& site, const ExpertParts& parts);
+// Many rows: choices by expert in tiles of `tile` rows, as a plan in memory says.
+struct ExpertPlan {
+  uint32_t tile = 0, tiles = 0;
+  uint64_t bytes = 0;
+};
+ExpertPlan expert_plan(const Site& site, const Launch& matmul);
+Dispatch group_experts_call(const Site& site, const Launch& matmul, const ExpertPlan& plan,
+                            Operand memory);
+Dispatch grouped_experts_call(const Site& site, const ExpertProduct& product,
+                              const ExpertPlan& plan, Operand memory, Numbers x, Numbers y);
+Dispatch mix_experts_call(const Site& site, const Launch& mix, const Launch* add);
+
 // Products of one form of weight; `matmuls` are some of the products'.
 Dispatch few_rows_products_call(const Site& site, const Products& products,
                                 std::span<const Launch* const> matmuls);

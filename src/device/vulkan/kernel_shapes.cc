@@ -174,7 +174,10 @@ double estimate(const Candidate& candidate, const GemmProduct& product,
 
 template <typename Fits>
 GemmShape best_of(std::span<const Candidate> candidates, const GemmProduct& product,
-                  const GemmMachine& machine, const Fits& fits) {
+                  const GemmMachine& machine, const Fits& fits_machine) {
+  const auto fits = [&](const GemmShape& shape) {
+    return fits_machine(shape) && (product.tile_rows == 0 || shape.bm == product.tile_rows);
+  };
   const Candidate* best = &candidates.back();
   for (const Candidate& one : candidates) {
     if (!fits(one.shape)) continue;

@@ -64,7 +64,8 @@ struct GemmProduct {
   uint64_t rows = 0;     // x's
   uint64_t columns = 0;  // in all matrices of the dispatch together; swiglu has two
   uint64_t k = 0;
-  bool is_pair = false;  // swiglu
+  bool is_pair = false;    // swiglu
+  uint32_t tile_rows = 0;  // that tiles must have, of rows; 0: any
 };
 
 struct GemmMachine {

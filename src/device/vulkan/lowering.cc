@@ -26,6 +26,7 @@ class Lowering {
   Lowered run() {
     for (size_t i = 0; i < program_.launches.size();) {
       size_t taken = take_attention(i);
+      if (taken == 0) taken = take_experts(i);
       if (taken == 0) taken = take_products(i);
       if (taken == 0) taken = take_alone(i);
       i += taken;
@@ -71,8 +72,9 @@ class Lowering {
         if (launch.args[arg].slot != slot) continue;
         is_written |= launch.args[arg].writes;
         if (!launch.args[arg].reads) continue;
-        if (launch.kernel != Kernel::matmul || arg != 0 || !is_cooperative(site_, launch))
-          return Numbers::f32;
+        const bool multiplies = launch.kernel == Kernel::matmul ||
+                                (launch.kernel == Kernel::expert_matmul && !is_few());
+        if (!multiplies || arg != 0 || !is_cooperative(site_, launch)) return Numbers::f32;
         const Numbers wanted = operand_numbers(site_, launch);
         if (numbers != Numbers::f32 && numbers != wanted) return Numbers::f32;
         numbers = wanted;
@@ -200,6 +202,97 @@ class Lowering {
     return adds ? 2 : 1;
   }
 
+  // [rmsnorm] route gate up swiglu down mix_experts [add], in the order of the forward program.
+  size_t take_experts(size_t first) {
+    ExpertParts parts;
+    size_t at = first;
+    const auto next = [&](Kernel kernel) -> const Launch* {
+      return at < program_.launches.size() && program_.launches[at].kernel == kernel
+                 ? &program_.launches[at++]
+                 : nullptr;
+    };
+    if (is_few()) parts.norm = next(Kernel::rmsnorm);
+    const size_t route = at;
+    parts.route = next(Kernel::route);
+    parts.gate = next(Kernel::expert_matmul);
+    parts.up = next(Kernel::expert_matmul);
+    parts.gating = next(Kernel::swiglu);
+    parts.down = next(Kernel::expert_matmul);
+    parts.mix = next(Kernel::mix_experts);
+    if (parts.route == nullptr || parts.mix == nullptr || parts.up == nullptr ||
+        parts.gating == nullptr || parts.down == nullptr)
+      return 0;
+    if (!fit_together(parts, at - 1)) return 0;
+    parts.add = next(Kernel::add);
+    if (parts.add != nullptr && !adds_only(*parts.add, parts.mix->args[2].slot, at - 1))
+      parts.add = nullptr, --at;
+    const ExpertProduct inner{parts.gate, parts.up, parts.gating, parts.norm};
+    add_route(*parts.route, parts.norm, first, route + 1 - first);
+    const ExpertPlan plan = add_expert_product(inner, parts.gating->args[2].slot, route + 1, 3);
+    if (is_few()) {
+      add(mixed_experts_call(site_, parts), route + 4, at - route - 4);
+    } else {
+      add_expert_product({.matmul = parts.down}, parts.down->args[3].slot, route + 4, 1, plan);
+      add(mix_experts_call(site_, *parts.mix, parts.add), route + 5, at - route - 5);
+    }
+    return at - first;
+  }
+
+  bool fit_together(const ExpertParts& parts, size_t last) const {
+    const auto slot = [](const Launch* launch, size_t arg) { return launch->args[arg].slot; };
+    const auto form = [&](const Launch* product) {
+      return weight_form(site_.slot(*product, 1).dtype);
+    };
+    const uint16_t x = slot(parts.route, 0);
+    const auto reads = [&](const Launch* product, uint16_t from) {
+      return slot(product, 0) == from && slot(product, 2) == slot(parts.route, 2);
+    };
+    const bool has_norm = parts.norm == nullptr ||
+                          (site_.slot(*parts.norm, 0).cols == site_.slot(*parts.norm, 1).cols &&
+                           !parts.norm->shape.bf16_sums && slot(parts.norm, 2) == x &&
+                           slot(parts.norm, 0) != x && is_dead_after(program_, x, last));
+    const auto is_inner = [&](uint16_t y) {
+      return y == slot(parts.gating, 2) || is_dead_after(program_, y, last);
+    };
+    return has_norm && reads(parts.gate, x) && reads(parts.up, x) &&
+           form(parts.gate) == form(parts.up) && parts.gate->args.size() == parts.up->args.size() &&
+           slot(parts.gating, 0) == slot(parts.gate, 3) &&
+           slot(parts.gating, 1) == slot(parts.up, 3) && is_inner(slot(parts.gate, 3)) &&
+           is_inner(slot(parts.up, 3)) && reads(parts.down, slot(parts.gating, 2)) &&
+           slot(parts.mix, 0) == slot(parts.down, 3) &&
+           slot(parts.mix, 1) == slot(parts.route, 3) &&
+           is_dead_after(program_, slot(parts.down, 3), last);
+  }
+
+  // x += y, and nothing else wants y.
+  bool adds_only(const Launch& add, uint16_t y, size_t index) const {
+    return add.kernel == Kernel::add && add.args.size() == 2 && add.args[1].slot == y &&
+           add.args[0].slot != y && is_dead_after(program_, y, index);
+  }
+
+  void add_route(const Launch& launch, const Launch* norm, size_t first, size_t count) {
+    const Operand scores = temporary(3, route_scores_bytes(site_, launch));
+    add(route_scores_call(site_, launch, norm, scores), first, count);
+    add(choose_experts_call(site_, launch, scores), first, count);
+  }
+
+  // The result is in slot `y`. With many rows returns the plan; `made` is the one in memory.
+  ExpertPlan add_expert_product(const ExpertProduct& product, uint16_t y, size_t first,
+                                size_t count, const ExpertPlan& made = {}) {
+    if (is_few()) {
+      add(chosen_experts_call(site_, product), first, count);
+      return {};
+    }
+    const ExpertPlan plan = expert_plan(site_, *product.matmul);
+    const Operand memory = temporary(4, plan.bytes);
+    if (plan.tile != made.tile)
+      add(group_experts_call(site_, *product.matmul, plan, memory), first, count);
+    add(grouped_experts_call(site_, product, plan, memory, held(product.matmul->args[0].slot),
+                             hold(y, first + count - 1)),
+        first, count);
+    return plan;
+  }
+
   size_t take_products(size_t first) {
     const Products products = match_products(program_, first, has_few_products_);
     if (products.count == 0) return 0;
@@ -267,13 +360,19 @@ class Lowering {
       case Kernel::top_k:
         add_top_k(launch, index);
         break;
+      case Kernel::route:
+        add_route(launch, nullptr, index, 1);
+        break;
+      case Kernel::expert_matmul:
+        add_expert_product({.matmul = &launch}, launch.args[3].slot, index, 1);
+        break;
+      case Kernel::mix_experts:
+        add(mix_experts_call(site_, launch, nullptr), index, 1);
+        break;
       case Kernel::matmul:  // take_products() took it
       case Kernel::prompt_attention:
       case Kernel::matmul_i8:
       case Kernel::matmul_q8:
-      case Kernel::route:
-      case Kernel::expert_matmul:
-      case Kernel::mix_experts:
         TYTO_ASSERT(false);  // why_not() refused it
     }
     return 1;
@@ -303,9 +402,6 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::prompt_attention:
     case Kernel::matmul_i8:
     case Kernel::matmul_q8:
-    case Kernel::route:
-    case Kernel::expert_matmul:
-    case Kernel::mix_experts:
       return "it has no such kernel";
     case Kernel::cast:
       if (is_number(type(0)) && is_number(type(1))) return std::nullopt;
@@ -328,6 +424,15 @@ std::optional<std::string> why_not(const Program& program, const Launch& launch)
     case Kernel::scale:
     case Kernel::soft_cap:
     case Kernel::layernorm:
+    case Kernel::mix_experts:
+      break;
+    case Kernel::route:
+      if (program.slots[launch.args[1].slot].rows <= kMostExperts) break;
+      return fmt::format("it chooses among {} experts at most", kMostExperts);
+    case Kernel::expert_matmul:
+      if (launch.shape.experts > kMostExperts)
+        return fmt::format("it chooses among {} experts at most", kMostExperts);
+      if (weight_form(type(1)) == WeightForm::i8) return "its experts have no weights of i8";
       break;
   }
   if (const size_t cache = cache_arg(launch); cache != kNoArg) {

@@ -276,6 +276,140 @@ TEST_P(VulkanKernels, CastBothWays) {
   }
 }
 
+// A layer's experts: what chooses them, their products, and the sum onto the residual stream.
+struct Experts {
+  DType type = DType::f16;
+  uint32_t experts = 6, used = 2;
+  uint64_t emb = 64, hidden = 96, rows = 70;
+  bool has_biases = false, has_norm = false, adds = true, alone = true;
+  Activation activation = Activation::silu;
+};
+
+Program experts_program(const Experts& of) {
+  const uint64_t n = of.experts, choices = of.used;
+  Program program;
+  program.name = "experts";
+  program.slots = {rows_slot("x", SlotKind::inout, of.rows, of.emb),
+                   {"norm", SlotKind::weight, DType::f32, 1, of.emb},
+                   rows_slot("normed", SlotKind::scratch, of.rows, of.emb),
+                   {"router", SlotKind::weight, DType::f32, n, of.emb},
+                   {"ids", SlotKind::scratch, DType::i32, of.rows, choices},
+                   rows_slot("weights", SlotKind::scratch, of.rows, choices),
+                   {"gate", SlotKind::weight, of.type, n * of.hidden, of.emb},
+                   {"up", SlotKind::weight, of.type, n * of.hidden, of.emb},
+                   rows_slot("gate y", SlotKind::scratch, of.rows, choices * of.hidden),
+                   rows_slot("up y", SlotKind::scratch, of.rows, choices * of.hidden),
+                   {"down", SlotKind::weight, of.type, n * of.emb, of.hidden},
+                   rows_slot("down y", SlotKind::scratch, of.rows, choices * of.emb),
+                   rows_slot("sum", SlotKind::output, of.rows, of.emb),
+                   {"router bias", SlotKind::weight, DType::f32, 1, n},
+                   {"gate bias", SlotKind::weight, DType::f32, 1, n * of.hidden},
+                   {"up bias", SlotKind::weight, DType::f32, 1, n * of.hidden},
+                   {"down bias", SlotKind::weight, DType::f32, 1, n * of.emb}};
+  if (of.adds) program.slots[12].kind = SlotKind::scratch;
+  const LaunchShape shape{.eps = 1e-5f,
+                          .activation = of.activation,
+                          .experts = of.experts,
+                          .weighs_chosen_alone = of.alone};
+  const uint16_t in = of.has_norm ? 2 : 0;
+  if (of.has_norm)
+    program.launches.push_back({Kernel::rmsnorm, "norm", {{0}, {1}, {2, false, true}}, shape});
+  const auto add = [&](Kernel kernel, const char* name, std::vector<Arg> args, uint16_t bias) {
+    if (of.has_biases && bias != 0) args.push_back({bias});
+    program.launches.push_back({kernel, name, std::move(args), shape});
+  };
+  add(Kernel::route, "route", {{in}, {3}, {4, false, true}, {5, false, true}}, 13);
+  add(Kernel::expert_matmul, "gate", {{in}, {6}, {4}, {8, false, true}}, 14);
+  add(Kernel::expert_matmul, "up", {{in}, {7}, {4}, {9, false, true}}, 15);
+  add(Kernel::swiglu, "swiglu", {{8}, {9}, {8, false, true}}, 0);
+  add(Kernel::expert_matmul, "down", {{8}, {10}, {4}, {11, false, true}}, 16);
+  add(Kernel::mix_experts, "mix", {{11}, {5}, {12, false, true}}, 0);
+  if (of.adds) add(Kernel::add, "add", {{0, true, true}, {12}}, 0);
+  return program;
+}
+
+class VulkanExperts : public VulkanKernels {
+ protected:
+  // The CPU rounds what it multiplies with blocks, so it gets their values in f32.
+  void expect_as_on_cpu(const Experts& of) {
+    Experts wide_of = of;
+    wide_of.type = DType::f32;
+    const Program program = experts_program(of), wide = experts_program(wide_of);
+    Contents& before = *kept_.emplace_back(std::make_unique<Contents>(program));
+    Contents& before_wide = *kept_.emplace_back(std::make_unique<Contents>(wide));
+    for (size_t i = 0; i < program.slots.size(); ++i) {
+      const Slot& slot = program.slots[i];
+      if (slot.kind != SlotKind::weight && i != 0) continue;
+      before.set(program, i, random_values(slot.rows * slot.cols, static_cast<uint32_t>(i + 1)));
+      before_wide.set(wide, i, to_values(slot.dtype, before.slots[i]));
+    }
+    for (const Launch& launch : program.launches)
+      ASSERT_EQ(device_->why_not(program, launch), std::nullopt) << launch.name;
+    const size_t result = of.adds ? 0 : 12;
+    for (const uint32_t rows : {1u, 3u, 16u, 17u, 70u}) {
+      const Call call = call_of(rows);
+      const auto values = [&](Device& device, const Program& of_device, const Contents& contents) {
+        return to_values(DType::f32,
+                         testing_support::run(device, of_device, contents, {&call, 1})[result]);
+      };
+      const Values a = values(*device_, program, before), e = values(*cpu_, wide, before_wide);
+      double largest = 0;
+      for (const float value : e) largest = std::max(largest, std::abs(double{value}));
+      ASSERT_GT(largest, 1);
+      for (size_t i = 0; i < e.size(); ++i)
+        ASSERT_NEAR(a[i], e[i], 1e-4 * largest) << rows << " rows: " << i / of.emb;
+    }
+  }
+
+  std::vector<std::unique_ptr<Contents>> kept_;  // a GPU knows weights by where they are
+};
+INSTANTIATE_TEST_SUITE_P(Memory, VulkanExperts, testing::Values(true), memory_name);
+
+TEST_P(VulkanExperts, OfALayerTogether) {
+  expect_as_on_cpu({});
+  expect_as_on_cpu({.has_norm = true, .adds = false});
+  expect_as_on_cpu({.has_biases = true, .alone = false, .activation = Activation::swiglu_oai});
+}
+
+TEST_P(VulkanExperts, ManyOfThemInBlocks) {
+  expect_as_on_cpu({.type = DType::q4_k, .experts = 40, .used = 5, .emb = 256, .hidden = 256});
+  expect_as_on_cpu({.type = DType::q8_0, .experts = 3, .used = 3, .hidden = 32});
+}
+
+// Each on its own: routing as the CPU has it to the bit of the ids.
+TEST_P(VulkanExperts, LaunchByLaunch) {
+  Program whole = experts_program({.has_biases = true});
+  for (Slot& slot : whole.slots)
+    if (slot.kind == SlotKind::scratch) slot.kind = SlotKind::inout;
+  for (const size_t index : {0u, 1u, 4u, 5u}) {
+    Program program = whole;
+    program.launches = {whole.launches[index]};
+    Contents& before = *kept_.emplace_back(std::make_unique<Contents>(program));
+    for (size_t i = 0; i < program.slots.size(); ++i)
+      if (program.slots[i].dtype != DType::i32)
+        before.set(program, i,
+                   random_values(program.slots[i].rows * program.slots[i].cols,
+                                 static_cast<uint32_t>(i + 1)));
+    for (size_t i = 0; i < 70 * 2; ++i) {
+      const auto id = static_cast<int32_t>((i * 5 + i / 7) % 6);
+      std::memcpy(before.slots[4].data() + i * sizeof id, &id, sizeof id);
+    }
+    for (const uint32_t rows : {2u, 33u}) {
+      const Call call = call_of(rows);
+      const auto a = testing_support::run(*device_, program, before, {&call, 1});
+      const auto e = testing_support::run(*cpu_, program, before, {&call, 1});
+      EXPECT_EQ(a[4], e[4]) << program.launches[0].name;
+      for (const size_t slot : {5u, 8u, 11u, 12u}) {
+        const Values of_gpu = to_values(DType::f32, a[slot]),
+                     of_cpu = to_values(DType::f32, e[slot]);
+        for (size_t i = 0; i < of_cpu.size(); ++i)
+          ASSERT_NEAR(of_gpu[i], of_cpu[i], 1e-3)
+              << program.launches[0].name << " " << slot << " " << i;
+      }
+    }
+  }
+}
+
 // A cache of pages, appended to and attended to.
 Program attention_program(DType kv, uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
                           uint64_t rows, uint64_t pages) {

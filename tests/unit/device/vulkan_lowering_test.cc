@@ -106,7 +106,7 @@ TEST(VulkanLowering, EveryKernelIsLoweredOrRefusedWithAReason) {
       }
     }
   }
-  EXPECT_EQ(lowered, 15u);
+  EXPECT_EQ(lowered, 18u);
 }
 
 }  // namespace

@@ -131,7 +131,6 @@ RandomModel off_centre_model(const Config& config, DType type) {
 TEST(Families, TheGpuComputesWhatTheReferenceDoesInOneSubmissionACall) {
   const auto tokens = some_tokens(24);
   for (const Family& family : families()) {
-    if (!family.experts.empty()) continue;  // the host routes them
     const RandomModel random = off_centre_model(config_of(family.model_type), DType::f32);
     const auto expected = reference_logits(random.model, tokens);
     Bench bench(random.model, {"vulkan", "cpu"}, Fusion::token);
@@ -144,7 +143,9 @@ TEST(Families, TheGpuComputesWhatTheReferenceDoesInOneSubmissionACall) {
       const auto actual = bench.run(std::span(tokens).subspan(done, count));
       done += count;
       const Comparison difference = compare(actual, expected[done - 1]);
-      EXPECT_LE(difference.max_abs_error, 2e-4 * difference.max_abs_reference)
+      // Cohere's logits are small differences: the rows of its head have a mean, which the sum of
+      // a LayerNorm's results, zero but for rounding, multiplies.
+      EXPECT_LE(difference.max_abs_error, 5e-4 * difference.max_abs_reference)
           << family.model_type << " after " << done;
       EXPECT_EQ(submissions() - before, count == 1 ? 1u : 2u) << family.model_type;
     }

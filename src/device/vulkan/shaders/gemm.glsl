@@ -10,6 +10,9 @@
 //     narrows them (bf16 beside bf16 weights, f16 beside all others), K a multiple of 32
 //   6 Y16: 1 writes y0 as X = 2 reads it; n0 is then a multiple of 8
 //   7 BIAS: 1 adds b0 | b1 | b2 (f32)
+//   10 EXPERTS: w0 and w1 hold n2 experts of n0 rows; tiles of rows are those of a plan at w2
+//     (group_experts.comp) with n1 tiles, rows of y are choices; 1: row c of x is that of choice c;
+//     beyond 1: row c / (EXPERTS - 1)
 // Grid: x = tiles of rows of x, y = tiles of rows of w: the sum over the matrices of ceil(n / BN); with a gate
 // ceil(n0 / (BN / 2)). A tile without rows returns at once. BK divides round_up(K, 32). A matrix has fewer than 2^32
 // values.
@@ -23,6 +26,7 @@ layout(constant_id = 4) const uint MODE = 0;
 layout(constant_id = 5) const uint X = 0;
 layout(constant_id = 6) const uint Y16 = 0;
 layout(constant_id = 7) const uint BIAS = 0;
+layout(constant_id = 10) const uint EXPERTS = 0;
 
 layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Quads { uvec4 v[]; };
 layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Words { uint v[]; };
@@ -57,19 +61,51 @@ struct Target {
   Quads w;
   Quads w_up;    // for gates
   Floats y;
-  Words bias;
-  uint n;        // rows of w
+  Words bias, bias_up;
+  uint n;        // rows of w, from row `base` of `matrix_rows` on
   uint first;    // the tile's
+  uint base, matrix_rows;
 };
 
-Target target_of(uint tile) {
+// Rows of x that a workgroup multiplies, or with EXPERTS the places of their choices in the plan.
+struct RowTile {
+  uint first, count, expert;
+};
+
+RowTile row_tile() {
+  const uint at = gl_WorkGroupID.x;
+  if (EXPERTS == 0) {
+    const uint rows = push.call.v[0], first = at * BM;
+    return RowTile(first, first < rows ? min(rows - first, BM) : 0, 0);
+  }
+  Words plan = Words(push.w2);
+  return RowTile(plan.v[4 * at + 1], plan.v[4 * at + 2], plan.v[4 * at]);
+}
+
+// The row of y that is a tile's row: beyond its end the last one again.
+uint y_row(RowTile tile, uint row) {
+  const uint at = tile.first + min(row, tile.count - 1);
+  return EXPERTS == 0 ? at : Words(push.w2).v[4 * push.n1 + at];
+}
+
+uint x_row(RowTile tile, uint row) {
+  const uint choice = y_row(tile, row);
+  return EXPERTS > 1 ? choice / (EXPERTS - 1) : choice;
+}
+
+Target target_of(uint tile, uint expert) {
   const uint width = MODE >= GATED ? BN / 2 : BN;
   const uint tiles0 = (push.n0 + width - 1) / width;
-  if (MODE != 0 || tile < tiles0) return Target(push.w0, push.w1, push.y0, push.b0, push.n0, tile * width);
+  if (EXPERTS != 0) {
+    const uint rows = push.n0;
+    return Target(push.w0, push.w1, push.y0, push.b0, push.b1, rows, tile * width, expert * rows, push.n2 * rows);
+  }
+  if (MODE != 0 || tile < tiles0)
+    return Target(push.w0, push.w1, push.y0, push.b0, push.b1, push.n0, tile * width, 0, push.n0);
   tile -= tiles0;
   const uint tiles1 = (push.n1 + width - 1) / width;
-  if (tile < tiles1) return Target(push.w1, push.w1, push.y1, push.b1, push.n1, tile * width);
-  return Target(push.w2, push.w2, push.y2, push.b2, push.n2, (tile - tiles1) * width);
+  if (tile < tiles1) return Target(push.w1, push.w1, push.y1, push.b1, push.b1, push.n1, tile * width, 0, push.n1);
+  return Target(push.w2, push.w2, push.y2, push.b2, push.b2, push.n2, (tile - tiles1) * width, 0, push.n2);
 }
 
 // Eight values of a row of x, as they lie in memory: they are loaded a step before they are needed, and looked at only
@@ -92,12 +128,18 @@ RawX fetch_x(uint row, uint k) {
   return raw;
 }
 
+// Adds the biases of four neighbours of a row of y, which `bias` has from target.base on.
+vec4 biased(Target target, Words bias, uint column, vec4 value) {
+  if (BIAS == 0) return value;
+  for (uint i = 0; i < 4; ++i) value[i] += uintBitsToFloat(bias.v[target.base + min(column + i, target.n - 1)]);
+  return value;
+}
+
 // Four neighbours of a row of y, of which those beyond the edge are left alone.
 void write_y(Target target, uint row, uint column, vec4 value) {
   const uint at = row * target.n + column;
   if ((target.n & 3u) == 0) {
     if (column >= target.n) return;
-    if (BIAS == 1) value += uintBitsToFloat(Quads(target.bias).v[column / 4]);
     if (Y16 == 1) {
       Pairs(target.y).v[at / 4] = uvec2(PACK16(value.xy), PACK16(value.zw));
     } else if (MODE == 1) {
@@ -109,7 +151,6 @@ void write_y(Target target, uint row, uint column, vec4 value) {
   }
   for (uint i = 0; i < 4 && column + i < target.n; ++i) {
     float one = value[i];
-    if (BIAS == 1) one += uintBitsToFloat(target.bias.v[column + i]);
     if (MODE == 1) one += target.y.v[at + i];
     target.y.v[at + i] = one;
   }

@@ -47,33 +47,31 @@ const uint WRITTEN_BLOCKS = COLUMN_BLOCKS / BLOCKS;
 const uint LANES = THREADS / (BM / WM * (BN / WN));
 const uint PASSES = (CM * CN / 4 + LANES - 1) / LANES;
 
+uint x_rows[X_LOADS];
 RawX x_next[X_LOADS];
 RawW w_next[W_LOADS];
 fcoopmatNV<32, gl_ScopeSubgroup, CM_OF_SUMS, CN> sums[ROW_BLOCKS * COLUMN_BLOCKS];
-
-// Rows beyond the edge are the last one again: their results are not written.
-uint x_row(uint chunk, uint first, uint rows) { return min(first + chunk / (BK / 8), rows - 1); }
 
 // With a gate a subgroup's columns are WN / 2 of w0 and the same ones of w1.
 uint w_row(uint chunk, Target target) {
   uint row = chunk / (BK / CHUNK);
   if (MODE >= GATED) row = row / WN * (WN / 2) + row % (WN / 2);
-  return min(target.first + row, target.n - 1);
+  return target.base + min(target.first + row, target.n - 1);
 }
 
 bool is_up(uint chunk) { return MODE >= GATED && chunk / (BK / CHUNK) % WN >= WN / 2; }
 
 // Without branches, also at the last step, which loads itself again: NVIDIA's driver does not let loads behind a branch
 // run beside the products, which costs a quarter of the speed.
-void fetch(Target target, uint first, uint rows, uint k) {
+void fetch(Target target, uint k) {
   [[unroll]] for (uint i = 0; i < X_LOADS; ++i) {
     const uint chunk = min(i * THREADS + gl_LocalInvocationID.x, X_CHUNKS - 1);
-    x_next[i] = fetch_x(x_row(chunk, first, rows), k + chunk % (BK / 8) * 8);
+    x_next[i] = fetch_x(x_rows[i], k + chunk % (BK / 8) * 8);
   }
   [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
     const uint chunk = min(i * THREADS + gl_LocalInvocationID.x, W_CHUNKS - 1);
     Quads w = is_up(chunk) ? target.w_up : target.w;
-    w_next[i] = fetch_w(w, target.n, w_row(chunk, target), k + chunk % (BK / CHUNK) * CHUNK);
+    w_next[i] = fetch_w(w, target.matrix_rows, w_row(chunk, target), k + chunk % (BK / CHUNK) * CHUNK);
   }
 }
 
@@ -134,7 +132,7 @@ void wait_for_subgroup() {
 // Sums go through shared memory, a block at a time: only there is it known which element is which. One loop whose length
 // the compiler knows, and no loop of unknown length inside: in any other the driver of NVIDIA indexes `sums` at run time,
 // which puts them into memory and costs six sevenths of the speed.
-void write_sums(Target target, uint first_row, uint rows, uint first_column) {
+void write_sums(Target target, RowTile tile, uint first_row, uint first_column) {
   const uint own = gl_SubgroupID * BLOCKS * SUMS;
   [[unroll]] for (uint block = 0; block < ROW_BLOCKS * WRITTEN_BLOCKS; ++block) {
     const uint i = block / WRITTEN_BLOCKS, j = block % WRITTEN_BLOCKS;
@@ -147,32 +145,36 @@ void write_sums(Target target, uint first_row, uint rows, uint first_column) {
     [[unroll]] for (uint pass = 0; pass < PASSES; ++pass) {
       const uint element = pass * LANES + gl_SubgroupInvocationID;
       const uint row = element / (CN / 4), quad = element % (CN / 4);
-      vec4 value = uintBitsToFloat(tiles[own + row * SUMS_STRIDE + quad]);
+      const uint column = first_column + j * CN + quad * 4;
+      vec4 value = biased(target, target.bias, column, uintBitsToFloat(tiles[own + row * SUMS_STRIDE + quad]));
       if (MODE >= GATED) {
-        value = gated(MODE - GATED, value, uintBitsToFloat(tiles[own + (BLOCKS - 1) * SUMS + row * SUMS_STRIDE + quad]));
+        const vec4 up = uintBitsToFloat(tiles[own + (BLOCKS - 1) * SUMS + row * SUMS_STRIDE + quad]);
+        value = gated(MODE - GATED, value, biased(target, target.bias_up, column, up));
       }
-      const uint y_row = first_row + i * CM + row;
-      if (y_row < rows) write_y(target, y_row, first_column + j * CN + quad * 4, value);
+      const uint of_tile = first_row + i * CM + row;
+      if (of_tile < tile.count) write_y(target, y_row(tile, of_tile), column, value);
     }
   }
 }
 
 void main() {
-  const uint rows = push.call.v[0], first = gl_WorkGroupID.x * BM;
-  if (first >= rows) return;
-  Target target = target_of(gl_WorkGroupID.y);
+  const RowTile tile = row_tile();
+  if (tile.count == 0) return;
+  Target target = target_of(gl_WorkGroupID.y, tile.expert);
+  [[unroll]] for (uint i = 0; i < X_LOADS; ++i)
+    x_rows[i] = x_row(tile, min(i * THREADS + gl_LocalInvocationID.x, X_CHUNKS - 1) / (BK / 8));
   const uint row = gl_SubgroupID % (BM / WM) * WM, column = gl_SubgroupID / (BM / WM) * WN;
   [[unroll]] for (uint i = 0; i < ROW_BLOCKS * COLUMN_BLOCKS; ++i) {
     sums[i] = fcoopmatNV<32, gl_ScopeSubgroup, CM_OF_SUMS, CN>(0.0);
   }
-  fetch(target, first, rows, 0);
+  fetch(target, 0);
   const uint end = k_padded();
   for (uint k = 0; k < end; k += BK) {
     put(target, k);
     barrier();
-    fetch(target, first, rows, min(k + BK, end - BK));
+    fetch(target, min(k + BK, end - BK));
     multiply(row, column);
     barrier();
   }
-  write_sums(target, first + row, rows, target.first + column / BLOCKS);
+  write_sums(target, tile, row, target.first + column / BLOCKS);
 }

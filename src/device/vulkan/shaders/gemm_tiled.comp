@@ -30,32 +30,30 @@ const uint W_LOADS = (W_CHUNKS + THREADS - 1) / THREADS;
 const uint ROW_THREADS = BM / TM;
 const uint COLUMN_THREADS = BN / TN;
 
+uint x_rows[X_LOADS];
 RawX x_next[X_LOADS];
 RawW w_next[W_LOADS];
 vec4 sums[TM * (TN / 4)];
 
-// Rows beyond the edge are the last one again: their results are not written.
-uint x_row(uint chunk, uint first, uint rows) { return min(first + chunk % BM, rows - 1); }
-
 // With a gate the first half of the tile's columns are of w0, the second the same ones of w1.
 uint w_row(uint chunk, Target target) {
   const uint row = MODE >= GATED ? chunk % (BN / 2) : chunk % BN;
-  return min(target.first + row, target.n - 1);
+  return target.base + min(target.first + row, target.n - 1);
 }
 
-void fetch(Target target, uint first, uint rows, uint k) {
+void fetch(Target target, uint k) {
   [[unroll]] for (uint i = 0; i < X_LOADS; ++i) {
     const uint chunk = i * THREADS + gl_LocalInvocationID.x;
-    if (chunk < X_CHUNKS) x_next[i] = fetch_x(x_row(chunk, first, rows), k + chunk / BM * 8);
+    if (chunk < X_CHUNKS) x_next[i] = fetch_x(x_rows[i], k + chunk / BM * 8);
   }
   [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
     const uint chunk = i * THREADS + gl_LocalInvocationID.x;
     if (chunk >= W_CHUNKS) continue;
     const uint row = w_row(chunk, target), at = k + chunk / BN * CHUNK;
     if (MODE >= GATED && chunk % BN >= BN / 2) {
-      w_next[i] = fetch_w(target.w_up, target.n, row, at);
+      w_next[i] = fetch_w(target.w_up, target.matrix_rows, row, at);
     } else {
-      w_next[i] = fetch_w(target.w, target.n, row, at);
+      w_next[i] = fetch_w(target.w, target.matrix_rows, row, at);
     }
   }
 }
@@ -100,34 +98,37 @@ void multiply(uint row_thread, uint column_thread) {
   }
 }
 
-void write_sums(Target target, uint first, uint rows, uint row_thread, uint column_thread) {
+void write_sums(Target target, RowTile tile, uint row_thread, uint column_thread) {
   [[unroll]] for (uint i = 0; i < TM; ++i) {
-    const uint row = first + (i / 4 * ROW_THREADS + row_thread) * 4 + i % 4;
-    if (row >= rows) continue;
+    const uint row = (i / 4 * ROW_THREADS + row_thread) * 4 + i % 4;
+    if (row >= tile.count) continue;
     // The groups of the second half are those of the first, BN / 2 columns on.
     [[unroll]] for (uint j = 0; j < (MODE >= GATED ? TN / 8 : TN / 4); ++j) {
-      vec4 value = sums[i * (TN / 4) + j];
-      if (MODE >= GATED) value = gated(MODE - GATED, value, sums[i * (TN / 4) + TN / 8 + j]);
-      write_y(target, row, target.first + (j * COLUMN_THREADS + column_thread) * 4, value);
+      const uint column = target.first + (j * COLUMN_THREADS + column_thread) * 4;
+      vec4 value = biased(target, target.bias, column, sums[i * (TN / 4) + j]);
+      if (MODE >= GATED)
+        value = gated(MODE - GATED, value, biased(target, target.bias_up, column, sums[i * (TN / 4) + TN / 8 + j]));
+      write_y(target, y_row(tile, row), column, value);
     }
   }
 }
 
 void main() {
-  const uint rows = push.call.v[0], first = gl_WorkGroupID.x * BM;
-  if (first >= rows) return;
-  Target target = target_of(gl_WorkGroupID.y);
+  const RowTile tile = row_tile();
+  if (tile.count == 0) return;
+  Target target = target_of(gl_WorkGroupID.y, tile.expert);
+  [[unroll]] for (uint i = 0; i < X_LOADS; ++i) x_rows[i] = x_row(tile, (i * THREADS + gl_LocalInvocationID.x) % BM);
   const uint row_thread = gl_LocalInvocationID.x / COLUMN_THREADS;
   const uint column_thread = gl_LocalInvocationID.x % COLUMN_THREADS;
   [[unroll]] for (uint i = 0; i < TM * (TN / 4); ++i) sums[i] = vec4(0.0);
-  fetch(target, first, rows, 0);
+  fetch(target, 0);
   const uint end = k_padded();
   for (uint k = 0; k < end; k += BK) {
     put(target, k);
     barrier();
-    if (k + BK < end) fetch(target, first, rows, k + BK);
+    if (k + BK < end) fetch(target, k + BK);
     multiply(row_thread, column_thread);
     barrier();
   }
-  write_sums(target, first, rows, row_thread, column_thread);
+  write_sums(target, tile, row_thread, column_thread);
 }

@@ -18,7 +18,24 @@
 #include "gemv_frame.glsl"
 #include "gemv_products.glsl"
 
+// The sum over the experts of a row: the units of one after those of the other.
+void mix(Target to, uint count, inout float sums[SUMS]) {
+  const uint row = gl_WorkGroupID.y;
+  for (uint i = gl_LocalInvocationID.x; i < n1 * count; i += gl_WorkGroupSize.x) {
+    const uint choice = i / count, index = i % count;
+    to.base = expert_base(choice);
+    Unit units[STREAMS];
+    read_units(to, index, units);
+    const float weight = y1.at[row * n1 + choice];
+    Slice slice;
+    read_groups(x, row * n1 + choice, index, slice.x);
+    sum_slice(slice);
+    [[unroll]] for (uint j = 0; j < STREAMS; ++j) sums[j * ROWS] += weight * product(units[j], index, slice);
+  }
+}
+
 void main() {
+  if (EXPERTS != 0 && gl_WorkGroupID.y >= call.at[0] * (EXPERTS == CHOSEN ? n1 : 1)) return;
   Target to = target(gl_WorkGroupID.x);
   const uint rows = ROWS == 1u ? 1u : call.at[0];
   uint source[ROWS];
@@ -30,7 +47,9 @@ void main() {
   [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = 0.0;
 
   const uint count = unit_count(k_values);
-  for (uint index = gl_LocalInvocationID.x; index < count; index += gl_WorkGroupSize.x) {
+  if (EXPERTS == MIXED) mix(to, count, sums);
+  for (uint index = gl_LocalInvocationID.x; EXPERTS != MIXED && index < count;
+       index += gl_WorkGroupSize.x) {
     Unit units[STREAMS];
     read_units(to, index, units);
     vec4 gains[GROUPS];

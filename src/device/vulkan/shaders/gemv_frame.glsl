@@ -11,6 +11,10 @@
 //   4 NORM     1: x is RMS-normalised, with weights `norm`
 //   5 GATHER   1: row t of x is the one that the call's table of rows names
 //   6 BIAS     1: b0|b1|b2 are added
+//   8 EXPERTS  1: W0 and W1 hold n2 experts of n0 rows; workgroup y makes what the expert that
+//              w2[y] names gives for row y / n1 of x, or for row y of x with `flags`: one of n1 for
+//              each row of the call. 2: workgroup y adds up what the n1 experts of the call's row y
+//              give, each for a row of x of its own, times y1's weights. ROWS is 1
 // Groups of rows: in mode 0 the sum of ceil(n / OUTPUTS) over the matrices, else ceil(n0 / OUTPUTS).
 // Order of sums: by workgroup size, subgroup size and the weights' form alone.
 
@@ -24,6 +28,7 @@ layout(constant_id = 3) const uint MODE = 0;
 layout(constant_id = 4) const uint NORM = 0;
 layout(constant_id = 5) const uint GATHER = 0;
 layout(constant_id = 6) const uint BIAS = 0;
+layout(constant_id = 8) const uint EXPERTS = 0;
 
 const uint STORE = 0, ADD = 1, GATED = 2;
 
@@ -48,30 +53,41 @@ const uint MOST_SUBGROUPS = gl_WorkGroupSize.x / 4;  // none is narrower than 4
 shared float partial[TURNS][SUMS * MOST_SUBGROUPS];  // [sum][subgroup]
 shared float squares[ROWS * MOST_SUBGROUPS];
 
-// Rows of one matrix that a workgroup makes together.
+// Rows of one matrix that a workgroup makes together: from `first` on, out of `rows` that begin at
+// row `base` of `matrix_rows`.
 struct Target {
   Words w;
   Result y;
   Floats b;
-  uint rows, first;
+  uint rows, first, base, matrix_rows;
 };
+
+const uint CHOSEN = 1, MIXED = 2;  // EXPERTS
+
+// The row that choice `i` of the workgroup's takes its weights from.
+uint expert_base(uint i) {
+  return w2.at[gl_WorkGroupID.y * (EXPERTS == MIXED ? n1 : 1) + i] * n0;
+}
 
 uint group_count() {
   const uint first = (n0 + OUTPUTS - 1) / OUTPUTS;
-  return MODE != STORE ? first : first + (n1 + OUTPUTS - 1) / OUTPUTS + (n2 + OUTPUTS - 1) / OUTPUTS;
+  return MODE != STORE || EXPERTS != 0 ? first : first + (n1 + OUTPUTS - 1) / OUTPUTS + (n2 + OUTPUTS - 1) / OUTPUTS;
 }
 
 Target target(uint group) {
-  if (MODE != STORE) return Target(w0, y0, b0, n0, group * OUTPUTS);
+  if (EXPERTS != 0)
+    return Target(w0, y0, b0, n0, group * OUTPUTS, EXPERTS == CHOSEN ? expert_base(0) : 0, n0 * n2);
+  if (MODE != STORE) return Target(w0, y0, b0, n0, group * OUTPUTS, 0, n0);
   const uint groups0 = (n0 + OUTPUTS - 1) / OUTPUTS, groups1 = (n1 + OUTPUTS - 1) / OUTPUTS;
-  if (group < groups0) return Target(w0, y0, b0, n0, group * OUTPUTS);
+  if (group < groups0) return Target(w0, y0, b0, n0, group * OUTPUTS, 0, n0);
   group -= groups0;
-  if (group < groups1) return Target(w1, y1, b1, n1, group * OUTPUTS);
-  return Target(w2, y2, b2, n2, (group - groups1) * OUTPUTS);
+  if (group < groups1) return Target(w1, y1, b1, n1, group * OUTPUTS, 0, n1);
+  return Target(w2, y2, b2, n2, (group - groups1) * OUTPUTS, 0, n2);
 }
 
 // The row of x that is the call's row t.
 uint source_row(uint t, uint rows) {
+  if (EXPERTS == CHOSEN) return flags != 0u ? gl_WorkGroupID.y : gl_WorkGroupID.y / n1;
   const uint row = t < rows ? t : 0u;
   return GATHER == 0u ? row : call.at[8u + 4u * row + 2u];
 }
@@ -93,8 +109,8 @@ vec4 four_at(Floats values, uint row, uint k) {
 void read_units(Target to, uint index, out Unit units[STREAMS]) {
   [[unroll]] for (uint i = 0; i < STREAMS; ++i) {
     const uint row = min(to.first + i % OUTPUTS, to.rows - 1u);
-    if (i < OUTPUTS) units[i] = read_unit(to.w, to.rows, k_values, row, index);
-    else units[i] = read_unit(w1, n1, k_values, row, index);
+    if (i < OUTPUTS) units[i] = read_unit(to.w, to.matrix_rows, k_values, to.base + row, index);
+    else units[i] = read_unit(w1, to.matrix_rows, k_values, to.base + row, index);
   }
 }
 
@@ -121,17 +137,24 @@ float row_scale(Words w, uint rows, uint row) {
 #endif
 }
 
+// The biases of the experts that are mixed, of one row of theirs.
+float mixed_bias(uint row) {
+  float sum = 0.0;
+  for (uint i = 0; i < n1; ++i) sum += y1.at[gl_WorkGroupID.y * n1 + i] * b0.at[expert_base(i) + row];
+  return sum;
+}
+
 void finish(Target to, uint turn, uint output_row, uint t) {
   const uint row = to.first + output_row;
   const float factor = norm_factor(t);
-  float value = total(turn, output_row * ROWS + t) * factor * row_scale(to.w, to.rows, row);
-  if (BIAS != 0u) value += to.b.at[row];
+  float value = total(turn, output_row * ROWS + t) * factor * row_scale(to.w, to.matrix_rows, to.base + row);
+  if (BIAS != 0u) value += EXPERTS == MIXED ? mixed_bias(row) : to.b.at[to.base + row];
   if (MODE >= GATED) {
-    float up = total(turn, (OUTPUTS + output_row) * ROWS + t) * factor * row_scale(w1, n1, row);
-    if (BIAS != 0u) up += b1.at[row];
+    float up = total(turn, (OUTPUTS + output_row) * ROWS + t) * factor * row_scale(w1, to.matrix_rows, to.base + row);
+    if (BIAS != 0u) up += b1.at[to.base + row];
     value = gated(MODE - GATED, value, up);
   }
-  const uint at = t * to.rows + row;
+  const uint at = (EXPERTS != 0 ? gl_WorkGroupID.y : t) * to.rows + row;
   if (MODE == ADD) value += to.y.at[at];
   to.y.at[at] = value;
 }
