@@ -254,7 +254,7 @@ constexpr PlaneShape of_block(size_t offset, size_t bytes) {
 }
 
 const FormShape& shape(WeightForm form) {
-  static const std::array<FormShape, 8> kShapes = {{
+  static const std::array<FormShape, 17> kShapes = {{
       {"f32", kPaddedValues, {{1, 4, 0}}},
       {"f16", kPaddedValues, {{1, 2, 0}}},
       {"bf16", kPaddedValues, {{1, 2, 0}}},
@@ -276,6 +276,48 @@ const FormShape& shape(WeightForm form) {
         of_block<BlockQ6K>(offsetof(BlockQ6K, high), 64),
         of_block<BlockQ6K>(offsetof(BlockQ6K, scale), 16),
         of_block<BlockQ6K>(offsetof(BlockQ6K, d), 2)}},
+      {"q4_1",
+       1,
+       {of_block<BlockQ4_1>(offsetof(BlockQ4_1, code), 16),
+        of_block<BlockQ4_1>(offsetof(BlockQ4_1, d), 4)}},
+      {"q5_0",
+       1,
+       {of_block<BlockQ5_0>(offsetof(BlockQ5_0, code), 16),
+        of_block<BlockQ5_0>(offsetof(BlockQ5_0, high), 4),
+        of_block<BlockQ5_0>(offsetof(BlockQ5_0, d), 2)}},
+      {"q5_1",
+       1,
+       {of_block<BlockQ5_1>(offsetof(BlockQ5_1, code), 16),
+        of_block<BlockQ5_1>(offsetof(BlockQ5_1, high), 4),
+        of_block<BlockQ5_1>(offsetof(BlockQ5_1, d), 4)}},
+      {"q2_k",
+       1,
+       {of_block<BlockQ2K>(offsetof(BlockQ2K, code), 64),
+        of_block<BlockQ2K>(offsetof(BlockQ2K, scales), 16),
+        of_block<BlockQ2K>(offsetof(BlockQ2K, d), 4)}},
+      {"q3_k",
+       1,
+       {of_block<BlockQ3K>(offsetof(BlockQ3K, code), 64),
+        of_block<BlockQ3K>(offsetof(BlockQ3K, high), 32),
+        of_block<BlockQ3K>(offsetof(BlockQ3K, scales), 12),
+        of_block<BlockQ3K>(offsetof(BlockQ3K, d), 2)}},
+      {"q5_k",
+       1,
+       {of_block<BlockQ5K>(offsetof(BlockQ5K, code), 128),
+        of_block<BlockQ5K>(offsetof(BlockQ5K, d), 16),
+        of_block<BlockQ5K>(offsetof(BlockQ5K, high), 32)}},
+      {"iq4_nl",
+       1,
+       {of_block<BlockIQ4NL>(offsetof(BlockIQ4NL, code), 16),
+        of_block<BlockIQ4NL>(offsetof(BlockIQ4NL, d), 2)}},
+      {"iq4_xs",
+       1,
+       {of_block<BlockIQ4XS>(offsetof(BlockIQ4XS, code), 128),
+        of_block<BlockIQ4XS>(offsetof(BlockIQ4XS, d), 8)}},
+      {"mxfp4",
+       1,
+       {of_block<BlockMXFP4>(offsetof(BlockMXFP4, code), 16),
+        of_block<BlockMXFP4>(offsetof(BlockMXFP4, exponent), 1)}},
       {"i8", kPaddedValues, {{1, 1, 0}, {1, 0, 4}}},
   }};
   return kShapes.at(static_cast<size_t>(form));
@@ -325,10 +367,14 @@ std::string_view name(WeightForm form) {
 WeightForm weight_form(DType type) {
   using Kept = std::pair<DType, WeightForm>;
   constexpr Kept kKept[] = {
-      {DType::f32, WeightForm::f32},   {DType::bf16, WeightForm::bf16},
-      {DType::q8_0, WeightForm::q8_0}, {DType::q4_0, WeightForm::q4_0},
-      {DType::q4_k, WeightForm::q4_k}, {DType::q6_k, WeightForm::q6_k},
-      {DType::i8, WeightForm::i8},
+      {DType::f32, WeightForm::f32},       {DType::bf16, WeightForm::bf16},
+      {DType::q8_0, WeightForm::q8_0},     {DType::q4_0, WeightForm::q4_0},
+      {DType::q4_k, WeightForm::q4_k},     {DType::q6_k, WeightForm::q6_k},
+      {DType::q4_1, WeightForm::q4_1},     {DType::q5_0, WeightForm::q5_0},
+      {DType::q5_1, WeightForm::q5_1},     {DType::q2_k, WeightForm::q2_k},
+      {DType::q3_k, WeightForm::q3_k},     {DType::q5_k, WeightForm::q5_k},
+      {DType::iq4_nl, WeightForm::iq4_nl}, {DType::iq4_xs, WeightForm::iq4_xs},
+      {DType::mxfp4, WeightForm::mxfp4},   {DType::i8, WeightForm::i8},
   };
   const auto found = std::ranges::find(kKept, type, &Kept::first);
   return found == std::end(kKept) ? WeightForm::f16 : found->second;
@@ -394,6 +440,16 @@ uint64_t unit_values(WeightForm form, bool in_integers) {
     case WeightForm::q4_0:
     case WeightForm::q4_k:
       return in_integers ? 32 : 16;
+    case WeightForm::q4_1:
+    case WeightForm::q5_0:
+    case WeightForm::q5_1:
+    case WeightForm::q5_k:
+    case WeightForm::iq4_nl:
+    case WeightForm::iq4_xs:
+    case WeightForm::mxfp4:
+      return 16;
+    case WeightForm::q2_k:
+    case WeightForm::q3_k:
     case WeightForm::q6_k:
       return 32;
   }
@@ -439,6 +495,15 @@ SideBySide side_by_side(WeightForm form) {
     case WeightForm::bf16:
     case WeightForm::q8_0:
     case WeightForm::q6_k:
+    case WeightForm::q4_1:
+    case WeightForm::q5_0:
+    case WeightForm::q5_1:
+    case WeightForm::q2_k:
+    case WeightForm::q3_k:
+    case WeightForm::q5_k:
+    case WeightForm::iq4_nl:
+    case WeightForm::iq4_xs:
+    case WeightForm::mxfp4:
       return {2, 4};
   }
   return {2, 4};
@@ -456,11 +521,16 @@ uint32_t units_of(const GemvGpu& gpu) {
   return gpu.compute_units > 0 ? gpu.compute_units : kUnitsIfUnknown;
 }
 
+bool has_integer_kernel(WeightForm form) {
+  return form == WeightForm::q8_0 || form == WeightForm::q4_0 || form == WeightForm::q4_k ||
+         form == WeightForm::q6_k;
+}
+
 // Writing x down as bytes takes as long as integers then save, unless a compute unit has many rows:
 // so measured on an H200, where i8, whose codes are bytes already, never gained anything.
 bool pays_in_integers(const GemvProblem& problem, const GemvGpu& gpu) {
   constexpr uint64_t kRowsOfUnit = 100;
-  return !is_plain(problem.form) && problem.form != WeightForm::i8 && problem.rows == 1 &&
+  return has_integer_kernel(problem.form) && problem.rows == 1 &&
          rows_of_weights(problem) >= kRowsOfUnit * units_of(gpu);
 }
 

@@ -105,7 +105,17 @@ enum class WeightForm : uint8_t {
   q4_0,  // 16 bytes for each 32 values, as ggml packs them, then f16 scales
   q4_k,  // 128 bytes for each 256 values, then d, dmin and the twelve bytes of scales
   q6_k,  // low nibbles, high pairs of bits, 8-bit scales, f16 factors; for each 256 values
-  i8,    // codes, zeros to a multiple of 32 of them, then an f32 scale for each row
+  // The rest as q4_0 or q4_k: codes, fifth or third bits where there are some, then scales.
+  q4_1,
+  q5_0,
+  q5_1,
+  q2_k,
+  q3_k,
+  q5_k,  // as q4_k, high bits last
+  iq4_nl,
+  iq4_xs,
+  mxfp4,
+  i8,  // codes, zeros to a multiple of 32 of them, then an f32 scale for each row
 };
 
 // As the shaders' variants are called: gemv_q4_k.

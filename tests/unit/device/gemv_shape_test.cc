@@ -15,9 +15,11 @@ const GemvGpu kGpus[] = {
     {.subgroup_size = 64, .shared_bytes = 64 << 10, .compute_units = 16, .multiplies_bytes = true},
 };
 
-constexpr WeightForm kForms[] = {WeightForm::f32,  WeightForm::f16,  WeightForm::bf16,
-                                 WeightForm::q8_0, WeightForm::q4_0, WeightForm::q4_k,
-                                 WeightForm::q6_k, WeightForm::i8};
+constexpr WeightForm kForms[] = {
+    WeightForm::f32,   WeightForm::f16,  WeightForm::bf16, WeightForm::q8_0,   WeightForm::q4_0,
+    WeightForm::q4_k,  WeightForm::q4_1, WeightForm::q5_0, WeightForm::q5_1,   WeightForm::q2_k,
+    WeightForm::q3_k,  WeightForm::q5_k, WeightForm::q6_k, WeightForm::iq4_nl, WeightForm::iq4_xs,
+    WeightForm::mxfp4, WeightForm::i8};
 
 TEST(GemvShape, KeepsTheKernelsLimits) {
   for (const GemvGpu& gpu : kGpus)
@@ -48,8 +50,8 @@ TEST(GemvShape, MultipliesBytesOnlyWhereThatPays) {
   constexpr uint64_t kHead = 128256, kSmall = 2048;
   const GemvGpu gpu = kGpus[1];
   for (const WeightForm form : kForms) {
-    const bool is_unpacked = form == WeightForm::f32 || form == WeightForm::f16 ||
-                             form == WeightForm::bf16 || form == WeightForm::i8;
+    const bool is_unpacked = form != WeightForm::q8_0 && form != WeightForm::q4_0 &&
+                             form != WeightForm::q4_k && form != WeightForm::q6_k;
     EXPECT_EQ(gemv_shape({form, 1, 2048, kHead, false}, gpu).in_integers, !is_unpacked);
     EXPECT_EQ(gemv_shape({form, 1, 2048, 8192, true}, gpu).in_integers, !is_unpacked);
     EXPECT_FALSE(gemv_shape({form, 1, 2048, kSmall, false}, gpu).in_integers);

@@ -90,7 +90,7 @@ TEST_P(VulkanKernels, TheFirstCallOfAFormIsPreparedInAnEventOfItsOwn) {
 }
 
 TEST_P(VulkanKernels, EmbedTakesRowsOfTheTable) {
-  for (const DType type : {DType::f16, DType::q8_0}) {
+  for (const DType type : {DType::f16, DType::q8_0, DType::q4_1, DType::q5_0, DType::q5_1}) {
     Program program;
     program.slots = {{"ids", SlotKind::input, DType::i32, 5, 1},
                      {"table", SlotKind::weight, type, 9, 96},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "device/vulkan/kernel_shapes.h"
+#include "support/random_blocks.h"
 #include "tensor/float16.h"
 #include "unit/device/software_gpu_fixture.h"
 
@@ -52,7 +53,13 @@ class VulkanProducts : public SoftwareGpu {
     const Values x = random_values(kMostRows * product.k, 3);
     const Values bias = random_values(product.n, 4, 5);
     before.set(program, 0, x);
-    before.set(program, 1, random_values(product.n * product.k, 5));
+    if (is_encodable(product.type)) {
+      before.set(program, 1, random_values(product.n * product.k, 5));
+    } else {
+      std::mt19937 random(5);
+      before.slots[1] = random_blocks(product.type, product.n * product.k, 1, random);
+      before.weights[1] = {product.type, product.n, product.k, before.slots[1]};
+    }
     if (product.has_bias) before.set(program, 3, bias);
     const Values weight = kernel_values(product.type, before.slots[1]);
     for (const uint32_t rows : row_counts) {
@@ -86,10 +93,13 @@ TEST_P(VulkanProducts, OfWidthsThatFitNoTile) {
 }
 
 TEST_P(VulkanProducts, OfEveryTypeOfWeights) {
-  for (const DType type : {DType::f32, DType::bf16, DType::q8_0, DType::q4_0, DType::q5_1})
+  for (const DType type : {DType::f32, DType::bf16, DType::q8_0, DType::q4_0})
     check({type, 96, 35}, {1, 3, 17});
-  for (const DType type : {DType::q4_k, DType::q6_k, DType::q5_k})
-    check({type, 512, 35}, {1, 3, 17});
+  for (const DType type : {DType::q4_1, DType::q5_0, DType::q5_1, DType::iq4_nl, DType::mxfp4})
+    check({type, 96, 35}, {1, 17});
+  for (const DType type : {DType::q4_k, DType::q6_k}) check({type, 512, 35}, {1, 3, 17});
+  for (const DType type : {DType::q2_k, DType::q3_k, DType::q5_k, DType::iq4_xs, DType::iq3_s})
+    check({type, 512, 35}, {1, 17});
 }
 
 TEST_P(VulkanProducts, AddABias) {

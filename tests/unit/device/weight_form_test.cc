@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 
+#include "support/random_blocks.h"
 #include "tensor/float16.h"
 #include "tensor/quant.h"
 
@@ -19,7 +20,10 @@ struct Matrix {
     values.resize(rows * cols);
     for (float& value : values)
       value = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 300.0f;
-    quantize(type, values, bytes);
+    if (is_encodable(type))
+      quantize(type, values, bytes);
+    else
+      bytes = testing_support::random_blocks(type, rows * cols, 2, random);
     dequantize(type, bytes, values);
     view = {type, rows, cols, bytes};
   }
@@ -42,11 +46,52 @@ std::vector<std::byte> written(const TensorView& view, WeightForm form, uint64_t
   return result;
 }
 
+// Where blocks of the file hold what the planes do, in the planes' order.
+struct BlockField {
+  size_t offset, bytes;
+};
+std::vector<BlockField> fields_of(WeightForm form) {
+  switch (form) {
+    case WeightForm::q4_1:
+      return {{4, 16}, {0, 4}};
+    case WeightForm::q5_0:
+      return {{6, 16}, {2, 4}, {0, 2}};
+    case WeightForm::q5_1:
+      return {{8, 16}, {4, 4}, {0, 4}};
+    case WeightForm::q2_k:
+      return {{16, 64}, {0, 16}, {80, 4}};
+    case WeightForm::q3_k:
+      return {{32, 64}, {0, 32}, {96, 12}, {108, 2}};
+    case WeightForm::q5_k:
+      return {{48, 128}, {0, 16}, {16, 32}};
+    case WeightForm::iq4_nl:
+      return {{2, 16}, {0, 2}};
+    case WeightForm::iq4_xs:
+      return {{8, 128}, {0, 8}};
+    case WeightForm::mxfp4:
+      return {{1, 16}, {0, 1}};
+    case WeightForm::f32:
+    case WeightForm::f16:
+    case WeightForm::bf16:
+    case WeightForm::q8_0:
+    case WeightForm::q4_0:
+    case WeightForm::q4_k:
+    case WeightForm::q6_k:
+    case WeightForm::i8:
+      break;
+  }
+  return {};
+}
+
 // A matrix in its form; offsets written down again, as the shaders do.
 class Reader {
  public:
   Reader(const TensorView& view, WeightForm form)
-      : form_(form), rows_(view.rows), k_(view.cols), bytes_(written(view, form, 3)) {}
+      : type_(view.dtype),
+        form_(form),
+        rows_(view.rows),
+        k_(view.cols),
+        bytes_(written(view, form, 3)) {}
 
   float value(uint64_t row, uint64_t k) const {
     const uint64_t block = row * (k_ / 32) + k / 32, super = row * (k_ / 256) + k / 256;
@@ -67,6 +112,16 @@ class Reader {
         return q4_k(super, k % 256);
       case WeightForm::q6_k:
         return q6_k(super, k % 256);
+      case WeightForm::q4_1:
+      case WeightForm::q5_0:
+      case WeightForm::q5_1:
+      case WeightForm::q2_k:
+      case WeightForm::q3_k:
+      case WeightForm::q5_k:
+      case WeightForm::iq4_nl:
+      case WeightForm::iq4_xs:
+      case WeightForm::mxfp4:
+        return of_block(row, k);
       case WeightForm::i8:
         return read<float>(up(rows_ * padded()) + 4 * row) * read<int8_t>(row * padded() + k);
     }
@@ -88,6 +143,20 @@ class Reader {
     return result;
   }
   float half(uint64_t at) const { return f16_to_f32(read<uint16_t>(at)); }
+
+  // As the block says that the planes make together.
+  float of_block(uint64_t row, uint64_t k) const {
+    const uint64_t values = info(type_).block_values, block = row * (k_ / values) + k / values;
+    std::vector<std::byte> bytes(info(type_).block_bytes);
+    uint64_t plane = 0;
+    for (const auto& [offset, count] : fields_of(form_)) {
+      std::memcpy(bytes.data() + offset, bytes_.data() + plane + block * count, count);
+      plane += up(rows_ * (k_ / values) * count);
+    }
+    std::vector<float> decoded(values);
+    dequantize(type_, bytes, decoded);
+    return decoded[k % values];
+  }
 
   float q4_k(uint64_t super, uint64_t k) const {
     const uint64_t at = up(rows_ * k_ / 2) + 16 * super, sub = k / 32;
@@ -111,6 +180,7 @@ class Reader {
     return half(factors + 2 * super) * static_cast<float>(scale * (code - 32));
   }
 
+  DType type_;
   WeightForm form_;
   uint64_t rows_, k_;
   std::vector<std::byte> bytes_;
@@ -145,13 +215,12 @@ TEST_P(WeightForms, BecomeEightBitsAndAScaleForEachRow) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, WeightForms,
-                         testing::Values(DType::f32, DType::f16, DType::bf16, DType::q8_0,
-                                         DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
-                                         DType::q4_k, DType::q5_k, DType::q6_k),
-                         [](const auto& param) {
-                           return std::string(tyto::info(param.param).name);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Types, WeightForms,
+    testing::Values(DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q4_1,
+                    DType::q5_0, DType::q5_1, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k,
+                    DType::q6_k, DType::iq4_nl, DType::iq4_xs, DType::mxfp4, DType::iq3_s),
+    [](const auto& param) { return std::string(tyto::info(param.param).name); });
 
 TEST(WeightForm, RowsOfPlainValuesEndInZeros) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
@@ -180,7 +249,7 @@ TEST(WeightForm, CodesOfEightBitsStayAsTheyAre) {
 }
 
 TEST(WeightForm, PlanesBeginAtMultiplesOf256Bytes) {
-  for (int form = 0; form < 8; ++form) {
+  for (int form = 0; form <= static_cast<int>(WeightForm::i8); ++form) {
     const WeightLayout layout = weight_layout(static_cast<WeightForm>(form), 5, 256);
     uint64_t end = 0;
     for (const WeightPlane& plane : layout.planes) {

@@ -88,7 +88,7 @@ TEST_P(ConvertedType, TheNpuTakesItInItsOwnForm) {
       0.995);
 }
 
-INSTANTIATE_TEST_SUITE_P(, ConvertedType, testing::Values(DType::iq2_xs, DType::mxfp4),
+INSTANTIATE_TEST_SUITE_P(, ConvertedType, testing::Values(DType::iq2_xs, DType::iq3_s),
                          [](const auto& each) { return std::string(tyto::info(each.param).name); });
 
 }  // namespace

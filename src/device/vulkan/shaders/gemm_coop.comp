@@ -1,5 +1,5 @@
 // Products of many rows with cooperative matrices: gemm.glsl says what is computed, this file how.
-// variants: gemm_coop_bf16=-DTYPE_BF16; gemm_coop_f16=-DTYPE_F16; gemm_coop_q8_0=-DTYPE_Q8_0; gemm_coop_q4_0=-DTYPE_Q4_0; gemm_coop_q4_k=-DTYPE_Q4_K; gemm_coop_q6_k=-DTYPE_Q6_K; gemm_coop_i8=-DTYPE_I8
+// variants: gemm_coop_bf16=-DTYPE_BF16; gemm_coop_f16=-DTYPE_F16; gemm_coop_q8_0=-DTYPE_Q8_0; gemm_coop_q4_0=-DTYPE_Q4_0; gemm_coop_q4_k=-DTYPE_Q4_K; gemm_coop_q6_k=-DTYPE_Q6_K; gemm_coop_i8=-DTYPE_I8; gemm_coop_q4_1=-DTYPE_Q4_1; gemm_coop_q5_0=-DTYPE_Q5_0; gemm_coop_q5_1=-DTYPE_Q5_1; gemm_coop_q2_k=-DTYPE_Q2_K; gemm_coop_q3_k=-DTYPE_Q3_K; gemm_coop_q5_k=-DTYPE_Q5_K; gemm_coop_iq4_nl=-DTYPE_IQ4_NL; gemm_coop_iq4_xs=-DTYPE_IQ4_XS; gemm_coop_mxfp4=-DTYPE_MXFP4
 // After the compiler comes spirv_rewrite (for gemm_coop_bf16 with --bf16): docs/decisions/011.
 //
 // Operands are 16-bit: bf16 for bf16 weights, f16 for all others, which are unpacked on their way to shared memory.

@@ -1,5 +1,5 @@
 // Products of many rows without cooperative matrices: gemm.glsl says what is computed, this file how. All in f32.
-// variants: gemm_tiled_bf16=-DTYPE_BF16; gemm_tiled_f16=-DTYPE_F16; gemm_tiled_f32=-DTYPE_F32; gemm_tiled_q8_0=-DTYPE_Q8_0; gemm_tiled_q4_0=-DTYPE_Q4_0; gemm_tiled_q4_k=-DTYPE_Q4_K; gemm_tiled_q6_k=-DTYPE_Q6_K; gemm_tiled_i8=-DTYPE_I8
+// variants: gemm_tiled_bf16=-DTYPE_BF16; gemm_tiled_f16=-DTYPE_F16; gemm_tiled_f32=-DTYPE_F32; gemm_tiled_q8_0=-DTYPE_Q8_0; gemm_tiled_q4_0=-DTYPE_Q4_0; gemm_tiled_q4_k=-DTYPE_Q4_K; gemm_tiled_q6_k=-DTYPE_Q6_K; gemm_tiled_i8=-DTYPE_I8; gemm_tiled_q4_1=-DTYPE_Q4_1; gemm_tiled_q5_0=-DTYPE_Q5_0; gemm_tiled_q5_1=-DTYPE_Q5_1; gemm_tiled_q2_k=-DTYPE_Q2_K; gemm_tiled_q3_k=-DTYPE_Q3_K; gemm_tiled_q5_k=-DTYPE_Q5_K; gemm_tiled_iq4_nl=-DTYPE_IQ4_NL; gemm_tiled_iq4_xs=-DTYPE_IQ4_XS; gemm_tiled_mxfp4=-DTYPE_MXFP4
 //
 // Further specialization constants, beyond gemm.glsl's:
 //   8 TM, 9 TN: rows and columns of y that a thread has, multiples of 4; TN one of 8 with a gate.

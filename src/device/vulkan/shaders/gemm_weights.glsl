@@ -13,7 +13,18 @@ uint k_padded() { return (push.K + 31u) / 32u * 32u; }
 #define CHUNK 16
 #endif
 
+#if defined(TYPE_Q4_1) || defined(TYPE_Q5_0) || defined(TYPE_Q5_1) || defined(TYPE_IQ4_NL) || defined(TYPE_IQ4_XS) || defined(TYPE_MXFP4)
+#define NIBBLES
+#endif
+#if defined(TYPE_Q5_0) || defined(TYPE_Q5_1)
+#define HAS_FIFTH_BITS
+#endif
+#include "codes.glsl"
+
 struct RawW {
+#if defined(TYPE_Q5_K)
+  uvec4 high;
+#endif
   uvec4 codes;
   uvec4 more;  // high bits, the header of a superblock, or the second half of eight f32
   uint scale;  // the word that holds it
@@ -93,7 +104,99 @@ void unpack_w(RawW raw, uint row, uint k, out vec4 values[CHUNK / 4]) {
   for (uint i = 0; i < 4; ++i) values[i] = (unsigned_bytes(raw.codes[i] >> shift & 0x0f0f0f0fu) - 8.0) * scale;
 }
 
-#elif defined(TYPE_Q4_K)
+#elif defined(NIBBLES)
+
+// As Q4_0, with fifth bits and scales in planes of their own.
+uint block_of(uint row, uint k) { return row * (push.K / 32) + k / 32; }
+
+RawW fetch_w(Quads w, uint n, uint row, uint k) {
+  const uint block = block_of(row, k);
+  RawW raw;
+  raw.codes = w.v[block];
+  raw.more = uvec4(0);
+  uint scales = plane_end(n * (push.K / 2));
+#if defined(HAS_FIFTH_BITS)
+  raw.more.x = Words(w).v[scales / 4 + block];
+  scales += plane_end(n * (push.K / 8));
+#endif
+#if defined(TYPE_Q4_1) || defined(TYPE_Q5_1)
+  raw.scale = Words(w).v[scales / 4 + block];
+#elif defined(TYPE_MXFP4)
+  raw.scale = Words(w).v[scales / 4 + block / 4];
+#elif defined(TYPE_IQ4_XS)
+  raw.more.y = Words(w).v[scales / 4 + block / 8 * 2];
+  raw.scale = Words(w).v[scales / 4 + block / 8 * 2 + 1];
+#else
+  raw.scale = Words(w).v[scales / 4 + block / 2];
+#endif
+  return raw;
+}
+
+void unpack_w(RawW raw, uint row, uint k, out vec4 values[CHUNK / 4]) {
+  const uint block = block_of(row, k);
+#if defined(TYPE_Q4_1) || defined(TYPE_Q5_1)
+  const vec2 factors = unpackHalf2x16(raw.scale);
+#elif defined(TYPE_MXFP4)
+  const vec2 factors = vec2(half_power(raw.scale >> 8 * (block % 4) & 255u), 0);
+#elif defined(TYPE_IQ4_XS)
+  const vec2 factors = vec2(iq4_xs_scale(uvec2(raw.more.y, raw.scale), block % 8), 0);
+#elif defined(TYPE_Q5_0)
+  const float d = half_of(raw.scale, block);
+  const vec2 factors = vec2(d, -16 * d);
+#else
+  const vec2 factors = vec2(half_of(raw.scale, block), 0);
+#endif
+  const uint shift = (k & 16u) == 0 ? 0 : 4;
+  for (uint i = 0; i < 4; ++i) {
+    uint codes = raw.codes[i] >> shift & 0x0f0f0f0fu;
+#if defined(HAS_FIFTH_BITS)
+    codes |= fifth_bits(raw.more.x >> ((k & 16u) + 4 * i));
+#endif
+    values[i] = code_values(codes) * factors.x + factors.y;
+  }
+}
+
+#elif defined(TYPE_Q2_K) || defined(TYPE_Q3_K)
+
+uint superblock_of(uint row, uint k) { return row * (push.K / 256) + k / 256; }
+
+// 128 values are 32 bytes, a pair of bits of each of four quarters in each.
+RawW fetch_w(Quads w, uint n, uint row, uint k) {
+  const uint superblock = superblock_of(row, k), all = n * (push.K / 256), sub = k % 256 / 16;
+  RawW raw;
+  raw.codes = w.v[superblock * 4 + k % 256 / 128 * 2 + k % 32 / 16];
+#if defined(TYPE_Q2_K)
+  const uint scales = plane_end(all * 64), factors = scales + plane_end(all * 16);
+  raw.more = uvec4(Words(w).v[factors / 4 + superblock], 0, 0, 0);
+  raw.scale = Words(w).v[scales / 4 + superblock * 4 + sub / 4] >> 8 * (sub % 4) & 255u;
+#else
+  const uint high = plane_end(all * 64), scales = high + plane_end(all * 32), factors = scales + plane_end(all * 12);
+  raw.more = w.v[high / 16 + superblock * 2 + k % 32 / 16];
+  const uint at = scales / 4 + superblock * 3;
+  const uvec3 packed = uvec3(Words(w).v[at], Words(w).v[at + 1], Words(w).v[at + 2]);
+  const float d = half_of(Words(w).v[factors / 4 + superblock / 2], superblock);
+  raw.scale = floatBitsToUint(d * q3_k_scale(packed, sub));
+#endif
+  return raw;
+}
+
+void unpack_w(RawW raw, uint row, uint k, out vec4 values[CHUNK / 4]) {
+#if defined(TYPE_Q2_K)
+  const vec2 factors = unpackHalf2x16(raw.more.x) * vec2(float(raw.scale & 15u), -float(raw.scale >> 4));
+#else
+  const float scale = uintBitsToFloat(raw.scale);
+  const vec2 factors = vec2(scale, -4 * scale);
+#endif
+  for (uint i = 0; i < 4; ++i) {
+    uint codes = raw.codes[i] >> k % 128 / 32 * 2 & 0x03030303u;
+#if defined(TYPE_Q3_K)
+    codes |= (raw.more[i] >> k % 256 / 32 & 0x01010101u) << 2;
+#endif
+    values[i] = code_values(codes) * factors.x + factors.y;
+  }
+}
+
+#elif defined(TYPE_Q4_K) || defined(TYPE_Q5_K)
 
 uint superblock_of(uint row, uint k) { return row * (push.K / 256) + k / 256; }
 
@@ -101,7 +204,15 @@ uint superblock_of(uint row, uint k) { return row * (push.K / 256) + k / 256; }
 RawW fetch_w(Quads w, uint n, uint row, uint k) {
   const uint superblock = superblock_of(row, k);
   const uint quad = k % 256 / 64 * 2 + k % 32 / 16;
-  return RawW(w.v[superblock * 8 + quad], w.v[plane_end(n * (push.K / 2)) / 16 + superblock], 0);
+  const uint headers = plane_end(n * (push.K / 2));
+  RawW raw;
+  raw.codes = w.v[superblock * 8 + quad];
+  raw.more = w.v[headers / 16 + superblock];
+  raw.scale = 0;
+#if defined(TYPE_Q5_K)
+  raw.high = w.v[(headers + plane_end(n * (push.K / 256) * 16)) / 16 + superblock * 2 + k % 32 / 16];
+#endif
+  return raw;
 }
 
 uint scale_byte(uvec4 header, uint index) { return header[1 + index / 4] >> 8 * (index % 4) & 255u; }
@@ -122,7 +233,13 @@ void unpack_w(RawW raw, uint row, uint k, out vec4 values[CHUNK / 4]) {
   const vec2 d = unpackHalf2x16(raw.more.x);
   const float step = d.x * float(scale), offset = d.y * float(minimum);
   const uint shift = (k & 32u) == 0 ? 0 : 4;
-  for (uint i = 0; i < 4; ++i) values[i] = unsigned_bytes(raw.codes[i] >> shift & 0x0f0f0f0fu) * step - offset;
+  for (uint i = 0; i < 4; ++i) {
+    uint codes = raw.codes[i] >> shift & 0x0f0f0f0fu;
+#if defined(TYPE_Q5_K)
+    codes |= (raw.high[i] >> index & 0x01010101u) << 4;
+#endif
+    values[i] = unsigned_bytes(codes) * step - offset;
+  }
 }
 
 #elif defined(TYPE_Q6_K)

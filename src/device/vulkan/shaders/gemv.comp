@@ -1,4 +1,4 @@
-// variants: gemv_bf16=-DBF16; gemv_f16=-DF16; gemv_f32=-DF32; gemv_q8_0=-DQ8_0; gemv_q4_0=-DQ4_0; gemv_q4_k=-DQ4_K; gemv_q6_k=-DQ6_K; gemv_i8=-DI8
+// variants: gemv_bf16=-DBF16; gemv_f16=-DF16; gemv_f32=-DF32; gemv_q8_0=-DQ8_0; gemv_q4_0=-DQ4_0; gemv_q4_k=-DQ4_K; gemv_q6_k=-DQ6_K; gemv_i8=-DI8; gemv_q4_1=-DQ4_1; gemv_q5_0=-DQ5_0; gemv_q5_1=-DQ5_1; gemv_q2_k=-DQ2_K; gemv_q3_k=-DQ3_K; gemv_q5_k=-DQ5_K; gemv_iq4_nl=-DIQ4_NL; gemv_iq4_xs=-DIQ4_XS; gemv_mxfp4=-DMXFP4
 // y = W x for a few rows of x: decode. Weights are read once, and sums are those of floats.
 //
 // A workgroup makes OUTPUTS rows of a result (one workgroup per group of rows); all its threads share

@@ -9,19 +9,19 @@
 // Values of x that a unit is multiplied by.
 struct Slice {
   vec4 x[GROUPS];
-#if defined(Q4_0) || defined(Q4_K)
+#if defined(Q4_0) || defined(Q4_K) || defined(Q5_K) || defined(NIBBLES)
   vec2 sum;  // the sum of the values that low nibbles are multiplied by, and that of the others
-#elif defined(Q6_K)
+#elif defined(Q6_K) || defined(Q2_K) || defined(Q3_K)
   vec4 sums;  // one per quarter
 #endif
 };
 
 void sum_slice(inout Slice slice) {
-#if defined(Q4_0) || defined(Q4_K)
+#if defined(Q4_0) || defined(Q4_K) || defined(Q5_K) || defined(NIBBLES)
   slice.sum = vec2(0.0);
   for (uint i = 0; i < WORDS; ++i)
     slice.sum += vec2(dot(slice.x[i], vec4(1.0)), dot(slice.x[WORDS + i], vec4(1.0)));
-#elif defined(Q6_K)
+#elif defined(Q6_K) || defined(Q2_K) || defined(Q3_K)
   slice.sums = vec4(0.0);
   for (uint i = 0; i < GROUPS; ++i) slice.sums[i / WORDS] += dot(slice.x[i], vec4(1.0));
 #endif
@@ -29,13 +29,13 @@ void sum_slice(inout Slice slice) {
 
 // Where group g of a unit's values begins in the row.
 uint unit_k(uint unit, uint g) {
-#if defined(Q4_0)  // a byte holds values i and i + 16 of a block
+#if defined(Q4_0) || defined(NIBBLES)  // a byte holds values i and i + 16 of a block
   const uint in_block = 4u / WORDS;
   return unit / in_block * 32u + unit % in_block * (4u * WORDS) + g % WORDS * 4u + g / WORDS * 16u;
-#elif defined(Q4_K)  // a byte holds values i and i + 32 of 64
+#elif defined(Q4_K) || defined(Q5_K)  // a byte holds values i and i + 32 of 64
   const uint in_pair = 8u / WORDS;
   return unit / in_pair * 64u + unit % in_pair * (4u * WORDS) + g % WORDS * 4u + g / WORDS * 32u;
-#elif defined(Q6_K)  // a byte of high bits holds those of values i, i + 32, i + 64, i + 96 of 128
+#elif defined(Q6_K) || defined(Q2_K) || defined(Q3_K)  // a byte of high bits holds those of values i, i + 32, i + 64, i + 96 of 128
   const uint in_half = 8u / WORDS;
   return unit / in_half * 128u + unit % in_half * (4u * WORDS) + g % WORDS * 4u + g / WORDS * 32u;
 #else
@@ -99,6 +99,38 @@ float product(const Unit unit, uint index, const Slice slice) {
 #elif defined(Q4_K)
   const vec4 scales = unit_scales(unit, index);
   return dot(scales.xy, nibble_products(unit, slice)) - dot(scales.zw, slice.sum);
+#elif defined(Q5_K)
+  const uint pair = index / (8u / WORDS) % 4u * 2u;
+  const vec4 scales = unit_scales(unit, index);
+  vec2 sums = vec2(0.0);
+  for (uint i = 0; i < WORDS; ++i) {
+    const uint high = unit.high[i] >> pair;
+    sums.x += dot(code_values((unit.codes[i] & 0x0f0f0f0fu) | (high & 0x01010101u) << 4), slice.x[i]);
+    sums.y += dot(code_values((unit.codes[i] >> 4 & 0x0f0f0f0fu) | (high >> 1 & 0x01010101u) << 4), slice.x[WORDS + i]);
+  }
+  return dot(scales.xy, sums) - dot(scales.zw, slice.sum);
+#elif defined(NIBBLES)
+  float sum = 0.0;
+  for (uint i = 0; i < WORDS; ++i) {
+    uint low = unit.codes[i] & 0x0f0f0f0fu, high = unit.codes[i] >> 4 & 0x0f0f0f0fu;
+#if defined(HAS_FIFTH_BITS)
+    low |= fifth_bits(unit.high >> (4u * i));
+    high |= fifth_bits(unit.high >> (16u + 4u * i));
+#endif
+    sum += dot(code_values(low), slice.x[i]) + dot(code_values(high), slice.x[WORDS + i]);
+  }
+  return unit.factors.x * sum + unit.factors.y * (slice.sum.x + slice.sum.y);
+#elif defined(Q2_K) || defined(Q3_K)
+  float sum = 0.0;
+  for (uint q = 0; q < 4; ++q) {
+    float part = 0.0;
+    for (uint i = 0; i < WORDS; ++i) {
+      const uint codes = (unit.codes[i] >> (2u * q) & 0x03030303u) | (unit.high[i] >> q & 0x01010101u) << 2;
+      part += dot(code_values(codes), slice.x[q * WORDS + i]);
+    }
+    sum += unit.factors[q].x * part + unit.factors[q].y * slice.sums[q];
+  }
+  return sum;
 #elif defined(Q6_K)
   vec4 sums = vec4(0.0);
   for (uint i = 0; i < WORDS; ++i) {

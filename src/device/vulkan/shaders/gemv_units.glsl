@@ -13,9 +13,9 @@
 #define UNIT_VALUES 8u
 #elif defined(Q8_0) || defined(I8)
 #define UNIT_VALUES (4u * WORDS)
-#elif defined(Q4_0) || defined(Q4_K)
+#elif defined(Q4_0) || defined(Q4_K) || defined(Q5_K) || defined(NIBBLES)
 #define UNIT_VALUES (8u * WORDS)
-#elif defined(Q6_K)
+#elif defined(Q6_K) || defined(Q2_K) || defined(Q3_K)
 #define UNIT_VALUES (16u * WORDS)
 #endif
 
@@ -34,6 +34,15 @@ struct Unit {
   uint scale;  // f16 in the low half
 #elif defined(Q4_K)
   uvec4 scales;
+#elif defined(Q5_K)
+  uvec4 scales;
+  VECTOR high;
+#elif defined(NIBBLES)
+  vec2 factors;
+  uint high;  // the fifth bits of its low nibbles, and from bit 16 on of its high ones
+#elif defined(Q2_K) || defined(Q3_K)
+  VECTOR high;
+  vec2 factors[4];  // the quarters'
 #elif defined(Q6_K)
   VECTOR low[2];
   uvec2 scales;  // the four quarters', in bytes 0 and 2
@@ -65,6 +74,28 @@ Unit read_unit(Words w, uint rows, uint k, uint row, uint index) {
 #elif defined(Q4_K)
   unit.codes = Vectors(w).at[row * (k / (8u * WORDS)) + index];
   unit.scales = FourWords(w).at[plane_words(rows * (k / 8u)) / 4u + row * (k / 256u) + index / (32u / WORDS)];
+#elif defined(Q5_K)
+  const uint super = row * (k / 256u) + index / (32u / WORDS);
+  const uint headers = plane_words(rows * (k / 8u)), high = headers + plane_words(rows * (k / 256u) * 4u);
+  unit.codes = Vectors(w).at[row * (k / (8u * WORDS)) + index];
+  unit.scales = FourWords(w).at[headers / 4u + super];
+  unit.high = Vectors(w).at[(high + super * 8u) / WORDS + index % (8u / WORDS)];
+#elif defined(NIBBLES)
+  const uint block = row * (k / 32u) + index / (4u / WORDS);
+  unit.codes = Vectors(w).at[row * (k / (8u * WORDS)) + index];
+  unit.factors = block_factors(w, rows, k, block);
+  unit.high = high_bits(w, rows, k, block) >> (index % (4u / WORDS) * 4u * WORDS);
+#elif defined(Q2_K) || defined(Q3_K)
+  const uint super = row * (k / 256u) + index / (16u / WORDS);
+  const uint second = index / (8u / WORDS) % 2u, at = index % (8u / WORDS);
+  unit.codes = Vectors(w).at[row * (k / (16u * WORDS)) + index];
+  unit.high = VECTOR(0u);
+#if defined(Q3_K)
+  const uint high = plane_words(rows * (k / 256u) * 16u);
+  unit.high = Vectors(w).at[(high + super * 8u) / WORDS + at] >> (4u * second);
+#endif
+  for (uint q = 0; q < 4; ++q)
+    unit.factors[q] = sub_block_factors(w, rows, k, super, second * 8u + 2u * q + (at < 4u / WORDS ? 0u : 1u));
 #elif defined(Q6_K)
   const uint supers = rows * (k / 256u), super = row * (k / 256u) + index / (16u / WORDS);
   const uint high = plane_words(supers * 32u), scales = high + plane_words(supers * 16u);
@@ -82,7 +113,7 @@ Unit read_unit(Words w, uint rows, uint k, uint row, uint index) {
 
 float half_value(uint bits) { return unpackHalf2x16(bits).x; }
 
-#if defined(Q4_K)
+#if defined(Q4_K) || defined(Q5_K)
 // Scales and minima of the sub-blocks of a unit's low and of its high nibbles, times their factors.
 vec4 unit_scales(const Unit unit, uint index) {
   const uint sub = index / (8u / WORDS) % 4u * 2u;
