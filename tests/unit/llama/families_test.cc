@@ -143,8 +143,8 @@ TEST(Families, TheGpuComputesWhatTheReferenceDoesInOneSubmissionACall) {
       const auto actual = bench.run(std::span(tokens).subspan(done, count));
       done += count;
       const Comparison difference = compare(actual, expected[done - 1]);
-      // Cohere's logits are small differences: the rows of its head have a mean, which the sum of
-      // a LayerNorm's results, zero but for rounding, multiplies.
+      // Cohere's logits are small differences of large terms: the rows of its head have a mean
+      // here, and what its LayerNorm gives has none.
       EXPECT_LE(difference.max_abs_error, 5e-4 * difference.max_abs_reference)
           << family.model_type << " after " << done;
       EXPECT_EQ(submissions() - before, count == 1 ? 1u : 2u) << family.model_type;
